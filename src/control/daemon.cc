@@ -37,12 +37,12 @@ std::string for_log(const std::string& text) {
   return text.substr(0, end) + format_text("(%zu more lines)", lines);
 }
 
-// The kind of a packet that may be of another version: the header's place never changes.
-bool is_hello_of_any_version(const std::vector<std::byte>& data) {
+// Of a packet that may be of another version: the header's place never changes.
+bool is_of_kind(const std::vector<std::byte>& data, wire::MessageKind kind) {
   wire::MessageHeader header{.kind = wire::MessageKind{}, .bytes = 0};
   if (data.size() < sizeof(header)) return false;
   memcpy(&header, data.data(), sizeof(header));
-  return header.magic == wire::kMagic && header.kind == wire::MessageKind::kHello;
+  return header.magic == wire::kMagic && header.kind == kind;
 }
 
 }  // namespace
@@ -54,7 +54,8 @@ Daemon::Daemon(EventLoop& loop, const Log& log, PipeDirectory& directory,
       directory_(directory),
       first_packet_ms_(first_packet_ms),
       disposal_(loop),
-      servers_(loop, log, disposal_, std::move(server_program), std::move(server_log)),
+      servers_(loop, log, disposal_, std::move(server_program), std::move(server_log),
+               directory.socket_path()),
       commands_(
           servers_,
           [this](std::optional<uint32_t> timeout_s, CommandRunner::Done done) {
@@ -67,6 +68,11 @@ Daemon::~Daemon() { disposal_.close(std::move(listener_)); }
 
 Status Daemon::start(UniqueFd listener) {
   listener_ = std::move(listener);
+  if (directory_.was_abandoned()) {
+    log_.write("The last daemon here was killed: its servers may come back");
+    waits_for_servers_ = true;
+    loop_.call_after(kRejoinGraceMs, [this] { on_servers_back(); });
+  }
   return loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_one(); });
 }
 
@@ -94,7 +100,7 @@ void Daemon::accept_one() {
   connection.peer = std::make_unique<PacketPeer>(
       loop_, accepted.take(),
       PacketPeer::Options{.max_packet_bytes = kMaxIncomingBytes, .disposal = &disposal_},
-      PacketPeer::Callbacks{[this, id](const Packet& packet) { on_packet(id, packet); },
+      PacketPeer::Callbacks{[this, id](Packet packet) { on_packet(id, std::move(packet)); },
                             [this, id](const std::string&) { drop(id); }});
   connection.first_packet_timer = loop_.call_after(first_packet_ms_, [this, id] {
     connections_.at(id).first_packet_timer = 0;
@@ -116,13 +122,32 @@ void Daemon::make_room() {
   drop(oldest);
 }
 
-void Daemon::on_packet(uint64_t id, const Packet& packet) {
+void Daemon::on_packet(uint64_t id, Packet packet) {
   Connection& connection = connections_.at(id);
   connection.last_use = now_ns();
+  if (waits_for_servers_ && !is_of_kind(packet.data, wire::MessageKind::kRejoin)) {
+    loop_.cancel(std::exchange(connection.first_packet_timer, 0));
+    connection.peer->pause_reading(true);
+    connection.waiting = std::move(packet);
+    return;
+  }
   if (connection.is_shell) {
     on_command(id, connection, packet);
   } else {
     on_first_packet(id, packet);
+  }
+}
+
+void Daemon::on_servers_back() {
+  waits_for_servers_ = false;
+  std::vector<uint64_t> waiting;
+  for (const auto& [id, connection] : connections_) {
+    if (connection.waiting) waiting.push_back(id);
+  }
+  for (const uint64_t id : waiting) {
+    Connection& connection = connections_.at(id);
+    connection.peer->pause_reading(false);
+    on_packet(id, *std::exchange(connection.waiting, std::nullopt));
   }
 }
 
@@ -140,7 +165,14 @@ void Daemon::on_first_packet(uint64_t id, const Packet& packet) {
     servers_.admit(std::move(client));
     return;
   }
-  if (is_hello_of_any_version(packet.data)) {
+  if (wire::Rejoin rejoin; wire::read_message(packet.data, &rejoin).ok()) {
+    const PeerCredentials who = connection.who;
+    ForeignFd server(disposal_, connection.peer->release());
+    drop(id);
+    servers_.take_back(User{who.uid, who.gid}, who.pid, rejoin.build, std::move(server));
+    return;
+  }
+  if (is_of_kind(packet.data, wire::MessageKind::kHello)) {
     const std::string reason =
         same.ok() ? "client and daemon are of different versions of OpenMPS: " + read.message()
                   : same.message();

@@ -23,6 +23,9 @@ namespace openmps::control {
 inline constexpr size_t kMaxConnections = 512;
 // A peer that connects says what it wants at once.
 inline constexpr uint64_t kFirstPacketMs = 10'000;
+// The servers of a daemon that was killed come back within this time (server::kRejoinMs, ten
+// times): programs and shells wait for it, so that nobody is given a second server.
+inline constexpr uint64_t kRejoinGraceMs = 1000;
 
 class Daemon {
  public:
@@ -53,10 +56,12 @@ class Daemon {
     bool busy = false;      // a command is being carried out
     uint64_t last_use = 0;  // now_ns()
     EventLoop::TimerId first_packet_timer = 0;
+    std::optional<Packet> waiting;  // what came before the servers were back
   };
   void accept_one();
   void make_room();
-  void on_packet(uint64_t id, const Packet& packet);
+  void on_packet(uint64_t id, Packet packet);
+  void on_servers_back();
   void on_command(uint64_t id, Connection& connection, const Packet& packet);
   void on_first_packet(uint64_t id, const Packet& packet);
   void answer(uint64_t id, const Reply& reply);
@@ -73,6 +78,7 @@ class Daemon {
   CommandRunner commands_;
   std::map<uint64_t, Connection> connections_;
   uint64_t last_connection_ = 0;
+  bool waits_for_servers_ = false;
   bool signalled_ = false;
   std::function<void()> on_quit_ = [] {};
   std::string config_path_;  // empty: none was given

@@ -104,6 +104,7 @@ Status PipeDirectory::take(const std::string& path, bool somebody_listens) {
     if (fstat(lock_.get(), &held) == 0 &&
         fstatat(directory_.get(), kLockName, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
         held.st_ino == there.st_ino && held.st_dev == there.st_dev) {
+      was_abandoned_ = fstatat(directory_.get(), kPidName, &there, AT_SYMLINK_NOFOLLOW) == 0;
       return Status();
     }
   }

@@ -28,6 +28,9 @@ class PipeDirectory {
   // Remove all that this daemon made but the directory. The lock goes last.
   void remove_entries();
 
+  // A daemon that served it did not come to an orderly end: servers of its may live.
+  [[nodiscard]] bool was_abandoned() const { return was_abandoned_; }
+
   // Absolute.
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string socket_path() const;
@@ -41,6 +44,7 @@ class PipeDirectory {
   UniqueFd directory_;  // what is in it is reached from here, whatever becomes of the path
   UniqueFd lock_;
   bool made_socket_ = false;
+  bool was_abandoned_ = false;
 };
 
 }  // namespace openmps::control

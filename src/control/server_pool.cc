@@ -145,21 +145,48 @@ void ServerPool::on_refused(uid_t uid, uint32_t clients) {
                          static_cast<int>(server.pid()), clients));
 }
 
-Status ServerPool::start(User user, Entry* entry) {
-  ++entry->attempts;
+std::unique_ptr<ServerProcess> ServerPool::make_process(User user) {
   const uid_t uid = user.uid;
   Settings settings = defaults_;
   if (const auto own = config_.users.find(uid); own != config_.users.end()) {
     (void)settings.change({}, own->second);
   }
-  entry->process = std::make_unique<ServerProcess>(
+  return std::make_unique<ServerProcess>(
       loop_, disposal_, user, std::move(settings),
       ServerProcess::Callbacks{[this, uid](CUresult result, const std::string& reason) {
                                  on_ready(uid, result, reason);
                                },
                                [this, uid](uint32_t clients) { on_refused(uid, clients); },
                                [this, uid](const std::string& how) { on_gone(uid, how); }});
-  Status started = entry->process->start(server_program_, server_log_.get());
+}
+
+void ServerPool::take_back(User user, pid_t pid, uint64_t build, ForeignFd connection) {
+  const Status same = wire::check_build(build, "server", "daemon");
+  std::string why_not = same.ok() ? reason_against(user) : same.message();
+  if (why_not.empty() && entries_.contains(user.uid)) why_not = "the user has another one already";
+  if (why_not.empty()) {
+    std::unique_ptr<ServerProcess> process = make_process(user);
+    const Status taken = process->adopt(pid, &connection);
+    if (taken.ok()) {
+      log_.write(format_text("Server %d of user %u is back", static_cast<int>(pid), user.uid));
+      entries_[user.uid].process = std::move(process);
+      on_ready(user.uid, CUDA_SUCCESS, "");
+      return;
+    }
+    why_not = taken.message();
+  }
+  log_.write(format_text("Server %d of user %u is not taken back, %s: it ends with its last client",
+                         static_cast<int>(pid), user.uid, why_not.c_str()));
+  if (!connection.valid()) return;
+  (void)send_packet(connection.get(), wire::message_bytes(wire::Shutdown())).ok();
+  connection.hang_up();
+}
+
+Status ServerPool::start(User user, Entry* entry) {
+  ++entry->attempts;
+  const uid_t uid = user.uid;
+  entry->process = make_process(user);
+  Status started = entry->process->start(server_program_, server_log_.get(), control_socket_);
   if (!started.ok()) {
     log_.write(
         format_text("The server for user %u can't be started: %s", uid, started.message().c_str()));

@@ -39,19 +39,24 @@ void refuse_client(int connection, CUresult result, const std::string& reason);
 
 class ServerPool {
  public:
+  // `control_socket`: where this daemon listens, and the next one will.
   ServerPool(EventLoop& loop, const Log& log, Disposal& disposal, std::string server_program,
-             UniqueFd server_log)
+             UniqueFd server_log, std::string control_socket)
       : loop_(loop),
         log_(log),
         disposal_(disposal),
         server_program_(std::move(server_program)),
-        server_log_(std::move(server_log)) {
+        server_log_(std::move(server_log)),
+        control_socket_(std::move(control_socket)) {
     (void)defaults_.change({}, environment_);
   }
 
   // Pass a client to its user's server, starting it if need be. A client that can't be served is
   // told why. Nothing is returned: everything is said to the client and the log.
   void admit(NewClient client);
+  // Take the server back that has made this connection: a daemon that has died started it. One that
+  // comes too late, or is of another build, is told to end with its last client.
+  void take_back(User user, pid_t pid, uint64_t build, ForeignFd connection);
   // start_server: a server for the user, if there is none; one that is about to leave is none, and
   // its successor starts when it has gone. `done` is called once, now or then.
   void ensure_server(User user, std::function<void(Status)> done);
@@ -99,6 +104,7 @@ class ServerPool {
     std::vector<std::function<void(Status)>> starts;  // wait for the next one to start
     std::vector<std::function<void()>> ends;          // wait for this one to end
   };
+  [[nodiscard]] std::unique_ptr<ServerProcess> make_process(User user);
   Status start(User user, Entry* entry);
   void on_ready(uid_t uid, CUresult result, const std::string& reason);
   void ask_for_devices(uid_t uid);
@@ -116,6 +122,7 @@ class ServerPool {
   Disposal& disposal_;
   std::string server_program_;
   UniqueFd server_log_;
+  std::string control_socket_;
   std::function<void()> server_ready_ = [] {};
   // What `config` and the environment state for a user's clients.
   [[nodiscard]] Limits limits_of(const Config& config, uid_t uid) const;

@@ -2,10 +2,14 @@
 // One openmps-server as the daemon sees it.
 #include "control/server_process.h"
 
+#include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "base/subprocess.h"
@@ -16,6 +20,21 @@ namespace openmps::control {
 namespace {
 
 constexpr int kServerControlFd = 3;  // the number under which the server finds its daemon
+
+// Whose process that is, by its real user; a confined one's files in /proc are root's.
+std::optional<uid_t> user_of(pid_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string word; status >> word;) {
+    uid_t uid = 0;
+    if (word == "Uid:" && status >> uid) return uid;
+  }
+  return std::nullopt;
+}
+
+Status signal_process(int process, int signal) {
+  if (syscall(SYS_pidfd_send_signal, process, signal, nullptr, 0) == 0) return Status();
+  return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("pidfd_send_signal: ") + strerror(errno));
+}
 
 }  // namespace
 
@@ -71,15 +90,21 @@ ServerProcess::ServerProcess(EventLoop& loop, Disposal& disposal, User user, Set
 ServerProcess::~ServerProcess() {
   loop_.cancel(kill_timer_);
   for (const auto& [ticket, question] : questions_) loop_.cancel(question.timer);
-  if (pid_ != 0) loop_.forget_child(pid_);
+  if (process_.valid()) {
+    loop_.forget(process_.get());
+  } else if (pid_ != 0) {
+    loop_.forget_child(pid_);
+  }
 }
 
-Status ServerProcess::start(const std::string& program, int log_fd) {
+Status ServerProcess::start(const std::string& program, int log_fd,
+                            const std::string& control_socket) {
   Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
   if (!sockets.ok()) return sockets.status();
   SpawnOptions options;
   options.program = program;
-  options.arguments = {"--control-fd", std::to_string(kServerControlFd)};
+  options.arguments = {"--control-fd", std::to_string(kServerControlFd), "--control-socket",
+                       control_socket};
   options.fds = {{sockets->second.get(), kServerControlFd}, {log_fd, 1}, {log_fd, 2}};
   options.new_session = true;
   if (user_.uid != geteuid()) {
@@ -93,8 +118,32 @@ Status ServerProcess::start(const std::string& program, int log_fd) {
     how_it_ended_ = describe_exit(status);
     finish_if_gone();
   }));
+  return open_connection(std::move(sockets->first));
+}
+
+Status ServerProcess::adopt(pid_t pid, ForeignFd* connection) {
+  pid_ = pid;
+  process_.reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));  // close-on-exec by itself
+  if (!process_.valid()) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("pidfd_open: ") + strerror(errno));
+  }
+  OPENMPS_RETURN_IF_ERROR(loop_.watch(process_.get(), EPOLLIN, [this](uint32_t) {
+    loop_.change_events(process_.get(), 0);
+    how_it_ended_ = "has ended";
+    finish_if_gone();
+  }));
+  // The number is still that process's if it lives after we have looked.
+  const std::optional<uid_t> uid = user_of(pid);
+  OPENMPS_RETURN_IF_ERROR(signal_process(process_.get(), 0));
+  if (uid != user_.uid) {
+    return Status(CUDA_ERROR_NOT_PERMITTED, "the process is not that user's");
+  }
+  return open_connection(connection->take());
+}
+
+Status ServerProcess::open_connection(UniqueFd connection) {
   peer_ = std::make_unique<PacketPeer>(
-      loop_, std::move(sockets->first),
+      loop_, std::move(connection),
       PacketPeer::Options{.max_packet_bytes = wire::kMaxMessageBytes, .disposal = &disposal_},
       PacketPeer::Callbacks{[this](const Packet& packet) { on_packet(packet); },
                             [this](const std::string&) { on_connection_closed(); }});
@@ -134,8 +183,16 @@ void ServerProcess::force_shutdown() {
 void ServerProcess::kill_after(uint64_t delay_ms) {
   if (kill_timer_ != 0) return;
   kill_timer_ = loop_.call_after(delay_ms, [this] {
-    if (how_it_ended_.empty()) kill(pid_, SIGKILL);
+    if (how_it_ended_.empty()) kill_now();
   });
+}
+
+void ServerProcess::kill_now() {
+  if (process_.valid()) {
+    (void)signal_process(process_.get(), SIGKILL).ok();
+  } else {
+    kill(pid_, SIGKILL);
+  }
 }
 
 void ServerProcess::shut_down(uint32_t force) {
@@ -147,7 +204,7 @@ void ServerProcess::shut_down(uint32_t force) {
 void ServerProcess::on_packet(const Packet& packet) {
   if (handle_packet(packet).ok()) return;
   // A server that breaks the protocol can't be worked with; its end is reported as any other.
-  if (how_it_ended_.empty()) kill(pid_, SIGKILL);
+  if (how_it_ended_.empty()) kill_now();
 }
 
 Status ServerProcess::handle_packet(const Packet& packet) {

@@ -60,8 +60,13 @@ class ServerProcess {
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
-  // Start `program` as the user, with `log_fd` as its standard output and error.
-  Status start(const std::string& program, int log_fd);
+  // Start `program` as the user, with `log_fd` as its standard output and error, and tell it where
+  // the next daemon would listen.
+  Status start(const std::string& program, int log_fd, const std::string& control_socket);
+  // Take one that another daemon started, by the connection that it has made: that is taken if this
+  // succeeds. Errors: CUDA_ERROR_OPERATING_SYSTEM; CUDA_ERROR_NOT_PERMITTED: the process is not the
+  // user's.
+  Status adopt(pid_t pid, ForeignFd* connection);
 
   void admit(const wire::Admit& admit, int client);
   // `done` is called exactly once unless this object is destroyed first.
@@ -85,6 +90,8 @@ class ServerProcess {
   };
   void send_query(wire::QueryKind kind, uint32_t ticket, uint32_t session);
   static Status take_clients(Question* question, ServerAnswer* answer);
+  Status open_connection(UniqueFd connection);
+  void kill_now();
   void on_packet(const Packet& packet);
   Status handle_packet(const Packet& packet);
   Status on_answer(std::span<const std::byte> data);
@@ -100,6 +107,7 @@ class ServerProcess {
   Settings settings_;
   Callbacks callbacks_;
   pid_t pid_ = 0;
+  UniqueFd process_;  // a pidfd, of one that is not our child: its number may be another's already
   std::unique_ptr<PacketPeer> peer_;
   std::string how_it_ended_;  // empty: it runs
   std::map<uint32_t, Question> questions_;

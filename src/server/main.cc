@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// openmps-server: started by openmps-control with its end of a socket pair as --control-fd and
-// server.log as standard error. Never started by hand.
+// openmps-server: started by openmps-control with its end of a socket pair as --control-fd, the
+// place where daemons listen as --control-socket, and server.log as standard error. Never started
+// by hand.
 #include <fcntl.h>
 
 #include <csignal>
@@ -58,7 +59,7 @@ class Confined {
   bool done_ = false;
 };
 
-int run(int control_fd) {
+int run(int control_fd, const std::string& control_socket) {
   UniqueFd daemon(fcntl(control_fd, F_DUPFD_CLOEXEC, 10));
   if (!daemon.valid()) {
     return fail(format_text("--control-fd %d: %s", control_fd, strerror(errno)));
@@ -77,6 +78,7 @@ int run(int control_fd) {
   Server server(loop, log,
                 ServerOptions{.worker = {.program = *here + "/openmps-worker",
                                          .driver = environment_or("OPENMPS_DRIVER", "auto")},
+                              .control_socket = control_socket,
                               .drain_ms = drain_ms(log),
                               .on_worker_ready = [&] { confined.now(); }});
   Status status = loop.open();
@@ -104,13 +106,14 @@ int main(int argc, char** argv) {
     printf("OpenMPS server %s. Binary version: 13000\n", OPENMPS_VERSION);
     return 0;
   }
-  const auto fd = argc == 3 && first == "--control-fd" ? openmps::parse_unsigned(argv[2], 1 << 20)
-                                                       : std::nullopt;
+  const bool ours =
+      argc == 5 && first == "--control-fd" && std::string_view(argv[3]) == "--control-socket";
+  const auto fd = ours ? openmps::parse_unsigned(argv[2], 1 << 20) : std::nullopt;
   if (!fd) {
     fprintf(stderr,
             "openmps-server is started by openmps-control when a client comes, not by hand.\n"
             "Start the daemon with: openmps-control -d\n");
     return 1;
   }
-  return openmps::server::run(static_cast<int>(*fd));
+  return openmps::server::run(static_cast<int>(*fd), argv[4]);
 }

@@ -25,7 +25,7 @@ constexpr size_t kMaxClientPacketBytes = 4096;
 Server::Server(EventLoop& loop, const Log& log, ServerOptions options)
     : loop_(loop), log_(log), options_(std::move(options)), disposal_(loop) {}
 
-Status Server::start(UniqueFd daemon) {
+Status Server::take_daemon(UniqueFd daemon) {
   daemon_ = std::make_unique<PacketPeer>(
       loop_, std::move(daemon),
       PacketPeer::Options{.max_packet_bytes = wire::kMaxMessageBytes,
@@ -33,7 +33,14 @@ Status Server::start(UniqueFd daemon) {
                           .disposal = &disposal_},
       PacketPeer::Callbacks{[this](Packet packet) { on_daemon_packet(std::move(packet)); },
                             [this](const std::string&) { on_daemon_gone(); }});
-  OPENMPS_RETURN_IF_ERROR(daemon_->start());
+  return daemon_->start();
+}
+
+Status Server::start(UniqueFd daemon) {
+  const Result<PeerCredentials> who = peer_credentials(daemon.get());
+  if (!who.ok()) return who.status();
+  daemon_user_ = who->uid;
+  OPENMPS_RETURN_IF_ERROR(take_daemon(std::move(daemon)));
   hang_ups_.reset(epoll_create1(EPOLL_CLOEXEC));
   if (!hang_ups_.valid()) {
     return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("epoll_create1: ") + strerror(errno));
@@ -83,8 +90,26 @@ void Server::on_daemon_packet(Packet packet) {
 void Server::on_daemon_gone() {
   daemon_.reset();
   log_.write("The control daemon has gone: the server ends with its last client");
+  const bool may_rejoin = !leaving_ && !options_.control_socket.empty();
   leaving_ = true;
   after_session();
+  if (may_rejoin) look_for_daemon();
+}
+
+// Another daemon of the same user at the same place is as good as the first one.
+void Server::look_for_daemon() {
+  if (workers_.stopping() || sessions_.clients() + waiting_.size() == 0) return;
+  Result<UniqueFd> socket = connect_to(options_.control_socket);
+  const Result<PeerCredentials> who =
+      socket.ok() ? peer_credentials(socket->get()) : socket.status();
+  if (!who.ok() || who->uid != daemon_user_ || !take_daemon(std::move(socket).value()).ok()) {
+    loop_.call_after(kRejoinMs, [this] { look_for_daemon(); });
+    return;
+  }
+  log_.write(format_text("There is another control daemon (PID %d): the server is its",
+                         static_cast<int>(who->pid)));
+  leaving_ = false;
+  daemon_->send(wire::message_bytes(wire::Rejoin()));
 }
 
 void Server::on_admit(const wire::Admit& admit, ForeignFd client) {

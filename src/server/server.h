@@ -27,8 +27,12 @@ inline constexpr uint64_t kDrainMs = 10'000;
 // left queued: time for an orderly end of what ends by itself.
 inline constexpr uint64_t kLeaveMs = 2'000;
 
+// How often a server that has lost its daemon looks for the next one.
+inline constexpr uint64_t kRejoinMs = 50;
+
 struct ServerOptions {
   WorkerOptions worker;
+  std::string control_socket = {};                // of the daemon; "": there will be no other
   uint64_t drain_ms = kDrainMs;                   // OPENMPS_DRAIN_SECONDS
   std::function<void()> on_worker_ready = [] {};  // each, before it serves anybody
 };
@@ -53,6 +57,8 @@ class Server final : Workers::Owner {
   // From the daemon.
   void on_daemon_packet(Packet packet);
   void on_daemon_gone();
+  Status take_daemon(UniqueFd daemon);
+  void look_for_daemon();
   void on_admit(const wire::Admit& admit, ForeignFd client);
   void on_query(const wire::Query& query);
   // Ends a client's sessions, whatever they do; answers when they have ended.
@@ -110,6 +116,7 @@ class Server final : Workers::Owner {
   ServerOptions options_;
   Disposal disposal_;  // of what clients have had in their hands
   std::unique_ptr<PacketPeer> daemon_;
+  uid_t daemon_user_ = 0;
   SessionTable sessions_;
   UniqueFd hang_ups_;  // epoll: the clients' connections, by session, for nothing but their end
   Workers workers_{loop_, log_, disposal_, sessions_, options_.worker, *this};

@@ -8,8 +8,8 @@
 //   server <-> worker          : WorkerReady, OpenSession, SessionReady, CloseSession,
 //                                SessionClosed, SessionFault, DescriptorTaken
 //   client <-> worker          : PassDescriptor (through the server)
-//   server <-> daemon          : Admit, ServerReady, Query, Answer, Shutdown, ShutdownRefused
-//   shell <-> daemon           : UiCommand, UiReply
+//   server <-> daemon          : Admit, ServerReady, Query, Answer, Shutdown, ShutdownRefused,
+//   Rejoin shell <-> daemon           : UiCommand, UiReply
 //
 // All begin with MessageHeader. The reader checks kind, version and exact size.
 #pragma once
@@ -46,6 +46,7 @@ enum class MessageKind : uint32_t {
   kAnswer = 13,
   kShutdown = 14,
   kShutdownRefused = 15,
+  kRejoin = 16,
   kWorkerReady = 20,
   kOpenSession = 21,
   kSessionReady = 22,
@@ -229,6 +230,14 @@ struct ServerReady {
   uint32_t worker_pid = 0;
   uint64_t build = kBuildHash;
   char reason[kReasonBytes] = {};
+};
+
+// The first packet of a connection that a server makes to the next daemon, when the one that
+// started it has died and clients are there. It is one of that daemon's servers then; one that is
+// not wanted is told to shut down.
+struct Rejoin {
+  MessageHeader header{.kind = MessageKind::kRejoin, .bytes = sizeof(Rejoin)};
+  uint64_t build = kBuildHash;
 };
 
 // Daemon asks, server answers with Answer + ClientRow[rows] (kClients: those with the lowest ids

@@ -47,9 +47,10 @@ struct MessageList {
   template <typename T>
   static constexpr bool has = (std::is_same_v<T, Structs> || ...);
 };
-using Messages = MessageList<Hello, Welcome, Admit, ServerReady, Query, Shutdown, ShutdownRefused,
-                             WorkerReady, OpenSession, SessionReady, CloseSession, SessionClosed,
-                             WindowFree, SessionFault, PassDescriptor, DescriptorTaken>;
+using Messages =
+    MessageList<Hello, Welcome, Admit, ServerReady, Query, Shutdown, ShutdownRefused, Rejoin,
+                WorkerReady, OpenSession, SessionReady, CloseSession, SessionClosed, WindowFree,
+                SessionFault, PassDescriptor, DescriptorTaken>;
 
 // A whole message of exactly this type. `out` is untouched on failure.
 template <typename T>

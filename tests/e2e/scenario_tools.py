@@ -3,6 +3,9 @@
 for what has to come. Used by scenarios.py and the modules that it gathers, on run_e2e.py's only thread.
 """
 
+import os
+import signal
+
 from sandbox import Failure, thread_names, wait_until
 
 CLIENT_LIMIT_S = 120
@@ -65,3 +68,10 @@ def settled(box, server):
 def tell(child):
     child.stdin.write("go\n")
     finish(child, "the neighbour")
+
+
+def kill_daemon(box):
+    daemons = box.pids_named("openmps-control")
+    require(len(daemons) == 1, f"daemons: {daemons}")
+    os.kill(daemons[0], signal.SIGKILL)
+    require(wait_until(lambda: not box.pids_named("openmps-control"), SETTLE_LIMIT_S), "the daemon lives")

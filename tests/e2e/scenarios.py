@@ -17,6 +17,7 @@ import threading
 import time
 from pathlib import Path
 
+from failure_scenarios import daemon_killed
 from recipes import recipes
 from sandbox import Failure, Sandbox, footprint, thread_names, wait_until
 from scenario_tools import (CLIENT_LIMIT_S, SANITIZED_SETTLE_LIMIT_S, SETTLE_LIMIT_S, Skipped, finish, ready,
@@ -1057,7 +1058,7 @@ ALL = {f.__name__: f for f in
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
         fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages,
-        transcript, recipes, users)}
+        transcript, recipes, users, daemon_killed)}
 
 
 def run(name, build, driver, clients):

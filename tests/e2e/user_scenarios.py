@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 from sandbox import as_user
-from scenario_tools import CLIENT_LIMIT_S, Skipped, ready, require, tell
+from scenario_tools import CLIENT_LIMIT_S, Skipped, kill_daemon, ready, require, tell
 
 ROOT, ANNE, BERT = 0, 54321, 54322  # nobody else's numbers
 DENIED = "Permission denied: "
@@ -259,6 +259,9 @@ def users(box, _):
     check_changing(box, servers, programs)
     check_reach(box, servers, programs)
     check_planted(box)
+    kill_daemon(box)  # its servers come back to the next one, each as its user's
+    box.start_daemon()
+    require(servers_of(box) == servers, f"the servers were {servers} and are {servers_of(box)}")
     check_ending(box, servers, programs)
     box.quit()
     left = box.leftovers()

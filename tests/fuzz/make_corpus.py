@@ -64,6 +64,7 @@ def message_seeds():
     yield "answer_inspect_short", message(13, answer(3, 0) + report + bytes(20) + waits[1:])
     yield "answer_rows", message(13, answer(1, 0xffffffff) + row)
     yield "shutdown_refused", message(15, struct.pack("<II", 3, 0))
+    yield "rejoin", message(16, struct.pack("<Q", 0))
     yield "worker_ready", message(20, struct.pack("<IIQ", 0, 20, 0) + reason)
     yield "open_session", message(21, struct.pack("<IIIIfI", 1, 3, 4711, 0, 100.0, 0) + limits
                                   + b"./nbody".ljust(256, b"\0"))

@@ -144,6 +144,7 @@ extern "C" bool corpus_is_complete() {
       case MessageKind::kAnswer:
       case MessageKind::kShutdown:
       case MessageKind::kShutdownRefused:
+      case MessageKind::kRejoin:
       case MessageKind::kWorkerReady:
       case MessageKind::kOpenSession:
       case MessageKind::kSessionReady:

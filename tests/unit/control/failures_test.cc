@@ -310,11 +310,42 @@ TEST_F(FailuresTest, ADaemonThatIsKilledDoesNotDisturbAClient) {
   start_daemon();
   const Client two = join();
   EXPECT_EQ(two.welcome.result, CUDA_SUCCESS);
-  EXPECT_NE(two.welcome.server_pid, one.welcome.server_pid);
+  EXPECT_EQ(two.welcome.server_pid, one.welcome.server_pid) << "the next daemon has its server";
   EXPECT_EQ(one.header().status.load(), CUDA_SUCCESS);
-  EXPECT_EQ(processes("openmps-server").size(), 2u);
-  one.socket.reset();  // its server ends with its last client
-  EXPECT_TRUE(eventually([&] { return processes("openmps-server").size() == 1; }));
+  EXPECT_EQ(processes("openmps-server").size(), 1u);
+}
+
+TEST_F(FailuresTest, AServerWithoutADaemonEndsWithItsLastClient) {
+  start_daemon();
+  Client one = join();
+  ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
+  ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+  EXPECT_EQ(processes("openmps-server").size(), 1u);
+  one.socket.reset();
+  EXPECT_TRUE(eventually([&] { return processes("openmps-server").empty(); }));
+  start_daemon();  // what the first one left is the next one's to remove
+}
+
+// What says that it is a server, and is of another build, a second one, or none of that user's.
+TEST_F(FailuresTest, WhoIsNoServerOfOursIsNotTakenBack) {
+  start_daemon();
+  const auto rejoin = [&](uint64_t build) {
+    Result<UniqueFd> socket = connect_raw();
+    EXPECT_TRUE(socket.ok());
+    wire::Rejoin message;
+    message.build = build;
+    EXPECT_TRUE(send_packet(socket->get(), wire::message_bytes(message)).ok());
+    Result<Packet> answer = receive_packet(socket->get(), wire::kMaxMessageBytes);
+    wire::Shutdown shutdown;
+    return answer.ok() && wire::read_message(answer->data, &shutdown).ok() && shutdown.force == 0;
+  };
+  EXPECT_TRUE(rejoin(wire::kBuildHash + 1));
+  EXPECT_EQ(shell("get_server_list\n").out, "");
+  const Client one = join();
+  EXPECT_TRUE(rejoin(wire::kBuildHash));
+  EXPECT_NE(log_text("control.log").find("is not taken back, the user has another one already"),
+            std::string::npos);
+  EXPECT_EQ(shell("get_server_list\n").out, std::to_string(one.welcome.server_pid) + "\n");
 }
 
 }  // namespace
