@@ -4,6 +4,8 @@
 
 #include <sys/time.h>
 
+#include <cerrno>
+#include <cstring>
 #include <ctime>
 
 #include "base/clock.h"
@@ -45,7 +47,7 @@ void Log::write_text(std::string_view text) const {
   if (start < text.size() || text.empty()) write_line(text.substr(start));
 }
 
-void Log::write_line(std::string_view line) const {
+std::string Log::entry_of(std::string_view line) const {
   timeval now{};
   gettimeofday(&now, nullptr);
   tm local{};
@@ -57,9 +59,25 @@ void Log::write_line(std::string_view line) const {
                   component_.c_str(), static_cast<int>(getpid()));
   entry += printable(line);
   entry += '\n';
-  // A full disk must not stop the service: what can't be logged is lost.
+  return entry;
+}
+
+void Log::write_line(std::string_view line) const {
+  const uint64_t lost = lost_.exchange(0, std::memory_order_relaxed);
+  const bool torn = torn_.exchange(false, std::memory_order_relaxed);
+  std::string entry = torn ? "\n" : "";
+  if (lost != 0) {
+    entry += entry_of(format_text("%llu lines before this one are lost: %s",
+                                  static_cast<unsigned long long>(lost),
+                                  strerror(lost_error_.load(std::memory_order_relaxed))));
+  }
+  entry += entry_of(line);
+  errno = ENOSPC;  // if only a part fits
   const ssize_t written = ::write(fd_.get(), entry.data(), entry.size());
-  (void)written;
+  if (written == static_cast<ssize_t>(entry.size())) return;
+  lost_error_.store(errno, std::memory_order_relaxed);
+  lost_.fetch_add(lost + 1, std::memory_order_relaxed);
+  torn_.store(torn || written > 0, std::memory_order_relaxed);
 }
 
 }  // namespace openmps

@@ -5,6 +5,8 @@
 // write() to a descriptor opened with O_APPEND, so lines of several processes do not mix.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,7 +29,8 @@ class Log {
   void count_repeats() { repeats_ = std::make_unique<RepeatFilter>(); }
 
   // Write `text`, local time. A text of several lines becomes several entries, and control
-  // characters become '?', so no peer can forge an entry.
+  // characters become '?', so no peer can forge an entry. What can't be written, as on a full disk,
+  // is lost: the service goes on, and the next line that can be says how many were lost, and why.
   void write(std::string_view text) const;
   // The same for a line whose text a peer may choose: lines of one `kind` are counted as one.
   void write(std::string_view kind, std::string_view text) const;
@@ -35,10 +38,14 @@ class Log {
  private:
   void write_text(std::string_view text) const;
   void write_line(std::string_view line) const;
+  [[nodiscard]] std::string entry_of(std::string_view line) const;
 
   std::string component_;
   UniqueFd fd_;
   std::unique_ptr<RepeatFilter> repeats_;
+  mutable std::atomic<uint64_t> lost_{0};   // lines since the last that was written
+  mutable std::atomic<int> lost_error_{0};  // errno
+  mutable std::atomic<bool> torn_{false};   // of the last line the end is lost
 };
 
 }  // namespace openmps

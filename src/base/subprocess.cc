@@ -42,6 +42,14 @@ const char* step_name(int step) {
   }
 }
 
+// A copy above every number that a child is given. Where there are no such numbers, because few
+// files may be open, there are too many: the system calls that an invalid argument.
+int copy_above(int fd) {
+  const int copy = fcntl(fd, F_DUPFD_CLOEXEC, kAboveTargets);
+  if (copy < 0 && errno == EINVAL) errno = EMFILE;
+  return copy;
+}
+
 [[noreturn]] void fail_child(int pipe, Step step) {
   const ChildFailure failure{step, errno};
   const ssize_t written = write(pipe, &failure, sizeof(failure));
@@ -71,7 +79,7 @@ void place_fds(const SpawnOptions& options, int failure_pipe) {
     if (!named) wanted.emplace_back(null, standard);
   }
   for (auto& [from, to] : wanted) {
-    from = fcntl(from, F_DUPFD_CLOEXEC, kAboveTargets);
+    from = copy_above(from);
     if (from < 0) fail_child(failure_pipe, kStepFds);
   }
   for (const auto& [from, to] : wanted) {
@@ -81,7 +89,7 @@ void place_fds(const SpawnOptions& options, int failure_pipe) {
 
 [[noreturn]] void run_child(const SpawnOptions& options, char* const* argv, pid_t parent,
                             int failure_pipe) {
-  const int above = fcntl(failure_pipe, F_DUPFD_CLOEXEC, kAboveTargets);
+  const int above = copy_above(failure_pipe);
   if (above < 0) fail_child(failure_pipe, kStepFds);
   failure_pipe = above;
   if (options.new_session) setsid();
@@ -143,13 +151,14 @@ Result<std::string> program_directory() {
   return std::string(whole.substr(0, whole.rfind('/')));
 }
 
-void raise_open_files_limit(unsigned long wanted) {
+unsigned long raise_open_files_limit(unsigned long wanted) {
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+  const rlim_t before = limit.rlim_cur;
   const rlim_t target = std::min<rlim_t>(limit.rlim_max, wanted);
-  if (limit.rlim_cur >= target) return;
+  if (before >= target) return before;
   limit.rlim_cur = target;
-  (void)setrlimit(RLIMIT_NOFILE, &limit);
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? target : before;
 }
 
 void close_inherited_descriptors(int first) {

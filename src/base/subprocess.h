@@ -35,8 +35,8 @@ Result<pid_t> spawn(const SpawnOptions& options);
 Result<std::string> program_directory();
 
 // Raise the soft limit of open files to the hard one, at most `wanted`. Never fails: what the
-// system grants is used.
-void raise_open_files_limit(unsigned long wanted);
+// system grants is used, and returned.
+unsigned long raise_open_files_limit(unsigned long wanted);
 
 // Close what a careless parent left open, from descriptor `first` up: a long-lived process must not
 // hold its starter's files and locks. First thing in main().

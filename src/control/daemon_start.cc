@@ -29,7 +29,10 @@ namespace openmps::control {
 namespace {
 
 constexpr unsigned long kWantedOpenFiles = 65536;  // servers and workers inherit it
-constexpr char kStarted = 'R';                     // what the background process reports: all well
+// The daemon's own are about 16, and what a server is started with lies above 32
+// (base/subprocess.cc): with fewer it would listen and could answer nobody.
+constexpr unsigned long kLeastOpenFiles = 48;
+constexpr char kStarted = 'R';  // what the background process reports: all well
 
 // For scripts that look for servers by their name (cmake/OpenmpsCompat.cmake).
 constexpr const char* kServerByNvidiasName = "/../lib/openmps/compat/bin/nvidia-cuda-mps-server";
@@ -41,11 +44,12 @@ int fail(const std::string& reason) {
 
 // In the log directory, or, where that can't be written, in the pipe directory, and say so.
 Status open_logs(const std::string& wanted, const std::string& fallback, LogFiles* logs) {
-  Status opened = logs->open(wanted);
+  const Status opened = logs->open(wanted);
   if (opened.ok()) return opened;
+  OPENMPS_RETURN_IF_ERROR(logs->open(fallback));
   fprintf(stderr, "openmps-control: no logs in %s (%s); writing them to %s\n", wanted.c_str(),
           opened.message().c_str(), fallback.c_str());
-  return logs->open(fallback);
+  return Status();
 }
 
 void announce(const Log& log, const PipeDirectory& directory) {
@@ -76,6 +80,7 @@ int run(const DaemonOptions& options, Start start,
   Status status = here.status();
   if (status.ok()) status = loop.open();
   if (!status.ok()) {
+    directory.remove_entries();
     report(status.message());
     return 1;
   }
@@ -132,12 +137,16 @@ void detach_from_terminal() {
 }
 
 int run_in_background(const DaemonOptions& options, Start start) {
+  const auto give_up = [&](const std::string& reason) {
+    start.directory.remove_entries();
+    return fail(reason);
+  };
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return fail(std::string("pipe: ") + strerror(errno));
+  if (pipe2(ends, O_CLOEXEC) != 0) return give_up(std::string("pipe: ") + strerror(errno));
   UniqueFd reader(ends[0]);
   UniqueFd writer(ends[1]);
   const pid_t child = fork();
-  if (child < 0) return fail(std::string("fork: ") + strerror(errno));
+  if (child < 0) return give_up(std::string("fork: ") + strerror(errno));
   if (child == 0) {
     reader.reset();
     setsid();
@@ -159,7 +168,8 @@ int run_in_background(const DaemonOptions& options, Start start) {
   if (text.size() == 1 && text.front() == kStarted) return 0;
   int status = 0;
   (void)waitpid(child, &status, 0);
-  return fail(text.empty() ? "the daemon ended while it started: " + describe_exit(status) : text);
+  return give_up(text.empty() ? "the daemon ended while it started: " + describe_exit(status)
+                              : text);
 }
 
 }  // namespace
@@ -177,7 +187,10 @@ int start_daemon(DaemonOptions options) {
     if (!read.ok()) return fail(read.status().message());
     start.config = std::move(read).value();
   }
-  raise_open_files_limit(kWantedOpenFiles);
+  if (const unsigned long open = raise_open_files_limit(kWantedOpenFiles); open < kLeastOpenFiles) {
+    return fail(format_text("at most %lu files may be open, %lu are needed (ulimit -n)", open,
+                            kLeastOpenFiles));
+  }
   umask(022);
   signal(SIGPIPE, SIG_IGN);
   PipeDirectory& directory = start.directory;

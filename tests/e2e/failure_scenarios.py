@@ -4,11 +4,14 @@ daemon left, a full disk, no descriptors. Each is told in one line, nothing is l
 Called by scenarios.py.
 """
 
+import contextlib
+import os
+import resource
 import subprocess
 
-from sandbox import wait_until
-from scenario_tools import (CLIENT_LIMIT_S, SETTLE_LIMIT_S, finish, kill_daemon, ready, require, server_of, settled,
-                            tell)
+from sandbox import as_user, wait_until
+from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SETTLE_LIMIT_S, Skipped, finish, kill_daemon, ready,
+                            require, server_of, settled, tell)
 
 
 def listed(box, server):
@@ -59,3 +62,190 @@ def daemon_killed(box, _):
     require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the server has outlived its daemon")
     box.start_daemon()
     box.quit()
+
+
+def start(box, env=None, **kwargs):
+    """openmps-control -d: its exit code and what it says on both streams."""
+    done = subprocess.run([box.resolve("openmps-control"), "-d"], text=True, capture_output=True, check=False,
+                          env={**box.service_env(), **(env or {})}, timeout=CLIENT_LIMIT_S, cwd=box.tmp, **kwargs)
+    return done.returncode, done.stdout, done.stderr
+
+
+def told(answer, text):
+    """It has failed with one line, which has that in it."""
+    code, out, err = answer
+    require(code == 1 and out == "" and err.count("\n") == 1 and err.startswith("openmps-control: ") and text in err,
+            f"{text!r} is not all that is said: {answer}")
+
+
+def everything_below(folder):
+    return sorted(str(path) for path in folder.rglob("*"))
+
+
+def bad_directories(box, _):
+    """A pipe directory that is none, can't be made or written, or is too long for a socket: one line, and
+    nothing is made. A log directory that can't be used: one line, and the logs are beside the sockets."""
+    file = box.tmp / "file"
+    file.touch()
+    closed = box.tmp / "closed"
+    closed.mkdir(mode=0o755 if os.geteuid() == 0 else 0o555)
+    somebody = {}
+    if os.geteuid() == 0:  # whom no mode keeps out
+        box.share_build()
+        somebody = as_user(OTHER_USER)
+    long = box.tmp / ("x" * 120)
+    before = everything_below(box.root)
+    for user, path, text in (({}, file, "Not a directory"), ({}, file / "below", "Not a directory"),
+                             ({}, long, "bytes, the system allows 107"),
+                             ({}, "/proc/nowhere", "making the pipe directory /proc/nowhere"),
+                             (somebody, closed, "openmps-control.lock: Permission denied"),
+                             (somebody, closed / "below", "Permission denied")):
+        pipe = {"CUDA_MPS_PIPE_DIRECTORY": str(path)}
+        told(start(box, pipe, **user), text)
+        require(everything_below(box.root) == before, f"{path}: {everything_below(box.root)}")
+        require(not box.processes(), f"{path}: processes {box.processes()}")
+        child = box.start(["drv_client_worker", "1"], {**pipe, "OPENMPS_DEBUG": "1"})
+        out, err = child.communicate(timeout=CLIENT_LIMIT_S)
+        require(child.returncode == 1 and "CUDA_ERROR_MPS_CONNECTION_FAILED (805)" in out and
+                err.count(f"no daemon at {path}/openmps.control (") == 1, f"a client of {path}: {child.returncode}\n{out}{err}")
+        done = subprocess.run([box.resolve("openmps-control"), "ps"], text=True, capture_output=True, check=False,
+                              env={**box.service_env(), **pipe}, timeout=CLIENT_LIMIT_S)
+        require((done.returncode, done.stdout, done.stderr) ==
+                (1, "Cannot find MPS control daemon process\n", ""), f"a shell at {path}: {done}")
+    # A missing one is made, with those above it.
+    box.pipe = box.tmp / "made" / "here"
+    box.env["CUDA_MPS_PIPE_DIRECTORY"] = str(box.pipe)
+    code, out, err = start(box, {"CUDA_MPS_LOG_DIRECTORY": str(file)})
+    require((code, out) == (0, "") and err.count("\n") == 1 and
+            f"no logs in {file} (making {file}: Not a directory); writing them to {box.pipe}\n" in err,
+            f"no log directory: {code} {out}{err}")
+    require(box.pipe.stat().st_mode & 0o777 == 0o755, "its mode")
+    finish(box.start(["drv_client_worker", "1"]), "a client")
+    require("NEW CLIENT" in (box.pipe / "control.log").read_text(), "nothing is logged")
+    box.quit()
+    require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "processes are left")
+    require(sorted(os.listdir(box.pipe)) == ["control.log", "server.log"], str(os.listdir(box.pipe)))
+    for path in (box.pipe / "control.log", box.pipe / "server.log", file):
+        path.unlink()
+    for path in (box.pipe, box.pipe.parent, closed):
+        path.rmdir()
+
+
+def left_behind(box, _):
+    """What lies where the daemon's files go: those of one that was killed are replaced, a link is not
+    followed, and what can't be replaced is named."""
+    precious = box.tmp / "precious"
+    precious.write_text("precious")
+    names = {"openmps.control", "openmps-control.lock", "openmps-control.pid"}
+    box.start_daemon()
+    kill_daemon(box)
+    require(set(os.listdir(box.pipe)) == names, f"a killed daemon has left {os.listdir(box.pipe)}")
+    require(box.control("ps") == (1, "Cannot find MPS control daemon process\n"), "somebody answers")
+    code, out, _err = box.run(["drv_client_worker", "1"], CLIENT_LIMIT_S)
+    require(code == 1 and "CUDA_ERROR_MPS_CONNECTION_FAILED (805)" in out, f"a client: {code}\n{out}")
+
+    def serves(what):
+        box.start_daemon()
+        daemon = box.pids_named("openmps-control")
+        require((box.pipe / "openmps-control.pid").read_text() == f"{daemon[0]}\n", f"{what}: the pid file")
+        finish(box.start(["drv_client_worker", "1"]), f"{what}: a client")
+        box.quit()
+        require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), f"{what}: processes are left")
+        require(not os.listdir(box.pipe), f"{what}: {os.listdir(box.pipe)} is left")
+
+    serves("what a killed daemon has left")
+    (box.pipe / "openmps-control.pid").write_text(f"{os.getpid()}\n")  # of a process that is no daemon
+    (box.pipe / "openmps.control").touch()
+    serves("a pid file of somebody else's, a file for a socket")
+    for name in ("openmps-control.pid", "openmps.control"):
+        (box.pipe / name).symlink_to(precious)
+    serves("links")
+    (box.pipe / "openmps-control.lock").symlink_to(precious)
+    told(start(box), f"opening {box.pipe}/openmps-control.lock: ")
+    (box.pipe / "openmps-control.lock").unlink()
+    require(precious.read_text() == "precious", "what a link led to has changed")
+    for name, text in (("openmps.control", "Address already in use"), ("openmps-control.pid", "File exists"),
+                       ("openmps-control.lock", "Is a directory")):
+        (box.pipe / name).mkdir()
+        told(start(box), text)
+        require(os.listdir(box.pipe) == [name], f"{name}: {os.listdir(box.pipe)}")
+        (box.pipe / name).rmdir()
+    precious.unlink()
+
+
+@contextlib.contextmanager
+def small_disk(folder):
+    """A file system of 64 KiB at that folder."""
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)], check=False,
+                          capture_output=True)
+    if done.returncode != 0:
+        raise Skipped("no file system can be mounted here")
+    try:
+        yield folder / "filling"
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def full_log_disk(box, _):
+    """Without room for logs everybody is served, and when there is room again the logs say how much they
+    lack."""
+    if os.geteuid() != 0:
+        raise Skipped("only root can mount a small disk")
+    with small_disk(box.log) as filling:
+        box.start_daemon()
+        first = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE)
+        ready(first)
+        with contextlib.suppress(OSError), filling.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(512))
+        for name in ("control.log", "server.log"):  # to the end of their last page
+            with contextlib.suppress(OSError), (box.log / name).open("ab", buffering=0) as file:
+                file.write(b"\n" * 8192)
+        server = server_of(box)
+        for seed in (2, 3):
+            finish(box.start(["drv_client_worker", str(seed)]), f"client {seed} without logs")
+        require(str(first.pid) in box.control(f"get_client_list {server}")[1], "the list")
+        require(" lines before this one are lost" not in box.logs(), "the disk was not full")
+        filling.unlink()
+        tell(first)
+        finish(box.start(["drv_client_worker", "4"]), "a client with logs again")
+        for name in ("control.log", "server.log"):
+            text = (box.log / name).read_text()
+            require(text.count(" lines before this one are lost: No space left on device\n") >= 1, f"{name}: {text}")
+        box.quit()
+        require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "processes are left")
+
+
+def may_open(files):
+    return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))}
+
+
+def no_descriptors(box, _):
+    """A program or a daemon that may open few files works, or says in one line what it lacks."""
+    box.start_daemon()
+    refused = served = 0
+    for files in range(4, 12):  # 3 are open, one more loads libraries
+        child = box.start(["drv_client_worker", "1"], {"OPENMPS_DEBUG": "1"}, **may_open(files))
+        out, err = child.communicate(timeout=CLIENT_LIMIT_S)
+        if child.returncode == 0:
+            served += 1
+            continue
+        refused += 1
+        require(child.returncode == 1 and "cuInit(0): CUDA_ERROR_MPS_" in out and
+                err.count("cuInit failed with error ") == 1 and "(ulimit -n)" in err,
+                f"a client with {files} descriptors: {child.returncode}\n{out}{err}")
+    require(refused and served, f"of all clients {refused} were refused and {served} served")
+    settled(box, server_of(box))
+    box.quit()
+    require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "processes are left")
+
+    # A daemon with as many as it needs: see few_descriptors.
+    for files in (4, 16, 32, 47):
+        told(start(box, **may_open(files)), f"at most {files} files may be open, 48 are needed (ulimit -n)")
+        require(not os.listdir(box.pipe) and not box.processes(), f"{files} descriptors: something is left")
+    require(start(box, **may_open(48)) == (0, "", ""), "a daemon with 48 descriptors")
+    finish(box.start(["drv_client_worker", "1"]), "a client of a daemon with 48 descriptors")
+    box.quit()
+
+
+FAILURES = (daemon_killed, bad_directories, left_behind, full_log_disk, no_descriptors)

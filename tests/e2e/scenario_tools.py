@@ -9,6 +9,7 @@ import signal
 from sandbox import Failure, thread_names, wait_until
 
 CLIENT_LIMIT_S = 120
+OTHER_USER = 54321  # who has no process of his own
 SETTLE_LIMIT_S = 20
 # What a killed client has queued goes on; interpreting it under ThreadSanitizer takes 20 times as long.
 SANITIZED_SETTLE_LIMIT_S = 60

@@ -17,11 +17,11 @@ import threading
 import time
 from pathlib import Path
 
-from failure_scenarios import daemon_killed
+from failure_scenarios import FAILURES
 from recipes import recipes
 from sandbox import Failure, Sandbox, footprint, thread_names, wait_until
-from scenario_tools import (CLIENT_LIMIT_S, SANITIZED_SETTLE_LIMIT_S, SETTLE_LIMIT_S, Skipped, finish, ready,
-                            require, server_of, settle_limit, settled, tell)
+from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SANITIZED_SETTLE_LIMIT_S, SETTLE_LIMIT_S, Skipped, finish,
+                            ready, require, server_of, settle_limit, settled, tell)
 from transcript import transcript
 from user_scenarios import users
 
@@ -487,9 +487,6 @@ def few_of(box, limit, most, what):
     settled(box, server_of(box))
     finish(box.start(["drv_client_worker", "99"]), "a client afterwards")
     box.quit()
-
-
-OTHER_USER = 54321  # who has no process of his own
 
 
 def few_threads(box, _):
@@ -1058,7 +1055,7 @@ ALL = {f.__name__: f for f in
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
         fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages,
-        transcript, recipes, users, daemon_killed)}
+        transcript, recipes, users, *FAILURES)}
 
 
 def run(name, build, driver, clients):

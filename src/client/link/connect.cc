@@ -100,7 +100,9 @@ Result<wire::Welcome> receive_welcome(int socket, std::vector<UniqueFd>* fds) {
   }
   OPENMPS_RETURN_IF_ERROR(wire::check_build(welcome.build, "server", "client"));
   if (packet->fds.size() != 2) {
-    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the server's welcome lacks its files");
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE,
+                  "the server's welcome lacks its files: this process has no descriptor "
+                  "left for them (ulimit -n)");
   }
   *fds = std::move(packet->fds);
   return welcome;

@@ -2,9 +2,12 @@
 // Text helpers and the format of log lines.
 #include "base/text.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <regex>
 
 #include "base/log.h"
@@ -51,6 +54,26 @@ TEST(Text, WordsAreSplitAtBlanks) {
 
 TEST(Text, ControlCharactersOfPeersAreReplaced) {
   EXPECT_EQ(printable("a\nb\x1b[2J\x7f\xc3\xa4"), "a?b?[2J?\xc3\xa4");
+}
+
+TEST(Log, LinesThatAFullDiskHasNoRoomForAreCounted) {
+  const UniqueFd room(memfd_create("log", MFD_CLOEXEC));
+  const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(full, 0);
+  const Log log("Control", UniqueFd(full));
+  log.write("one\ntwo");
+  log.write("three");
+  ASSERT_EQ(dup2(room.get(), full), full);  // there is room again
+  log.write("four");
+  log.write("five");
+  char buffer[1024];
+  const ssize_t got = pread(room.get(), buffer, sizeof(buffer), 0);
+  ASSERT_GT(got, 0);
+  const std::string text(buffer, static_cast<size_t>(got));
+  EXPECT_NE(text.find("] 3 lines before this one are lost: No space left on device\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3) << text;
 }
 
 TEST(Log, LinesLookLikeThoseOfNvidiasDaemon) {
