@@ -10,10 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "cli/advise.h"
 #include "cli/doctor.h"
+#include "cli/figures.h"
 #include "cli/installation.h"
 #include "cli/ps.h"
 #include "cli/run.h"
+#include "cli/stat.h"
+#include "cli/top.h"
 
 namespace {
 
@@ -41,6 +45,60 @@ std::vector<std::string> take_program(int* argc, char** argv) {
   return program;
 }
 
+CLI::Range pause_range() { return {openmps::cli::kShortestPauseS, openmps::cli::kLongestPauseS}; }
+
+CLI::App* add_top(CLI::App& app, openmps::cli::TopOptions* options) {
+  CLI::App* top = app.add_subcommand(
+      "top", "Watch what devices and programs do: SM time, kernels, memory, copies, waits");
+  top->add_option("--delay", options->delay_s, "Seconds between two looks (default 1)")
+      ->check(pause_range());
+  top->add_flag("--once", options->once, "One interval as text; also if there is no terminal");
+  std::vector<std::string> columns;
+  for (size_t i = 0; i < openmps::cli::kColumns; ++i) {
+    columns.emplace_back(openmps::cli::heading_of(static_cast<openmps::cli::Column>(i)));
+  }
+  top->add_option_function<std::string>(
+         "--sort",
+         [options](const std::string& name) { options->order.by = *openmps::cli::column_of(name); },
+         "A column, as in the heading (default sm%)")
+      ->check(CLI::IsMember(columns))
+      ->option_text("COLUMN");
+  top->add_option("--filter", options->filter,
+                  "Only the program with that PID, or those with that in their command");
+  top->callback(
+      [options] { options->order.ascending = openmps::cli::ascends_by_nature(options->order.by); });
+  return top;
+}
+
+CLI::App* add_stat(CLI::App& app, openmps::cli::StatOptions* options) {
+  CLI::App* stat = app.add_subcommand("stat", "The same as lines or JSON, for scripts");
+  stat->add_flag("--json", options->json, "An object for each interval, each on a line");
+  const CLI::Option* interval =
+      stat->add_option("--interval", options->interval_s,
+                       "Seconds that the rates are of (default 1), again and again")
+          ->check(pause_range());
+  const CLI::Option* count =
+      stat->add_option("--count", options->count, "Stop after so many intervals")
+          ->check(CLI::PositiveNumber);
+  stat->add_option("--filter", options->filter, "As for top");
+  stat->callback([=] {
+    if (interval->count() != 0 && count->count() == 0) options->count = 0;
+  });
+  return stat;
+}
+
+CLI::App* add_advise(CLI::App& app, openmps::cli::AdviseOptions* options) {
+  CLI::App* advise = app.add_subcommand(
+      "advise", "Say whether sharing helps a program, which part of the SMs to give it, and why");
+  advise->add_option("pid", options->pid, "As ps shows it")->required();
+  advise
+      ->add_option("--for", options->for_s,
+                   "Watch it for so many seconds, instead of going by all that it has done")
+      ->check(pause_range());
+  advise->add_flag("--json", options->json, "For scripts");
+  return advise;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends the program
@@ -65,9 +123,16 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends th
                      "those since the last time")
           ->expected(0, 1)
           ->default_str("1")
-          ->check(CLI::Range(openmps::cli::kShortestWatchS, openmps::cli::kLongestWatchS));
+          ->check(pause_range());
   ps->add_option("--times", ps_options.times, "With --watch: stop after so many times")
       ->check(CLI::PositiveNumber);
+
+  openmps::cli::TopOptions top_options;
+  const CLI::App* top = add_top(app, &top_options);
+  openmps::cli::StatOptions stat_options;
+  const CLI::App* stat = add_stat(app, &stat_options);
+  openmps::cli::AdviseOptions advise_options;
+  const CLI::App* advise = add_advise(app, &advise_options);
 
   CLI::App* inspect = app.add_subcommand(
       "inspect", "Say what a program is at: its queue, its executor, and who waits for what");
@@ -77,7 +142,7 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends th
 
   CLI::App* doctor = app.add_subcommand(
       "doctor", "Say which driver, daemon and server a program would get, and why");
-  for (CLI::App* command : {run, ps, inspect, doctor}) {
+  for (CLI::App* command : app.get_subcommands({})) {
     command->add_option("--pipe-directory", pipe_directory,
                         "The daemon's directory (default: CUDA_MPS_PIPE_DIRECTORY)");
   }
@@ -91,6 +156,9 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends th
     ps_options.clears = ps_options.every_s != 0 && !json && isatty(STDOUT_FILENO) != 0;
     return openmps::cli::run_ps(ps_options);
   }
+  if (*top) return openmps::cli::run_top(top_options);
+  if (*stat) return openmps::cli::run_stat(stat_options);
+  if (*advise) return openmps::cli::run_advise(advise_options);
   if (*inspect) {
     std::vector<const char*> words{"inspect", session.c_str()};
     if (json) words.push_back("--json");

@@ -45,8 +45,8 @@ nlohmann::ordered_json devices_of(const wire::Usage& usage) {
     list.push_back({{"device", device},
                     {"gpu_ns", use(DeviceUse::kNs)},
                     {"sm_ns", use(DeviceUse::kSmNs)},
+                    {"compared_ns", use(DeviceUse::kComparedNs)},
                     {"alone_ns", use(DeviceUse::kAloneNs)},
-                    {"alone_sm_ns", use(DeviceUse::kAloneSmNs)},
                     {"memory_bytes", usage.memory[device]}});
   }
   return list;

@@ -42,7 +42,7 @@ Result<UniqueFd> connect_to_daemon(const std::string& socket_path) {
                     "'s, neither root's nor user " + std::to_string(geteuid()) + "'s: not trusted");
 }
 
-Result<ControlReply> call_control(int socket, std::string_view command) {
+Status send_command(int socket, std::string_view command) {
   if (command.size() > kMaxCommandBytes) {
     return Status(CUDA_ERROR_INVALID_VALUE, "a command of " + std::to_string(command.size()) +
                                                 " bytes is longer than " +
@@ -54,8 +54,10 @@ Result<ControlReply> call_control(int socket, std::string_view command) {
   std::vector<std::byte> packet(header.bytes);
   std::memcpy(packet.data(), &header, sizeof(header));
   std::memcpy(packet.data() + sizeof(header), command.data(), command.size());
-  OPENMPS_RETURN_IF_ERROR(send_packet(socket, packet));
+  return send_packet(socket, packet);
+}
 
+Result<ControlReply> receive_reply(int socket) {
   ControlReply reply;
   while (true) {
     Result<Packet> answer = receive_packet(socket, kMaxMessageBytes);
@@ -76,6 +78,11 @@ Result<ControlReply> call_control(int socket, std::string_view command) {
     reply.build = part.build;
     if (part.more == 0) return reply;
   }
+}
+
+Result<ControlReply> call_control(int socket, std::string_view command) {
+  OPENMPS_RETURN_IF_ERROR(send_command(socket, command));
+  return receive_reply(socket);
 }
 
 }  // namespace openmps::wire

@@ -29,6 +29,11 @@ std::string control_socket_path(std::string_view pipe_directory);
 // CUDA_ERROR_MPS_CONNECTION_FAILED: nobody listens; CUDA_ERROR_NOT_PERMITTED: somebody else does.
 Result<UniqueFd> connect_to_daemon(const std::string& socket_path);
 
+// The two halves of call_control(): send `command`; wait for the whole answer, whose beginning
+// makes the socket readable. Errors: the same.
+Status send_command(int socket, std::string_view command);
+Result<ControlReply> receive_reply(int socket);
+
 // Send `command` and wait for the whole answer, for ever: `quit` waits for clients.
 // Errors: CUDA_ERROR_MPS_RPC_FAILURE if the daemon goes away before it has answered.
 Result<ControlReply> call_control(int socket, std::string_view command);

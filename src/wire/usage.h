@@ -68,10 +68,10 @@ enum class DeviceUse : uint32_t {
   kLeastNs = 1,
   kMostNs = 2,
   kSmNs = 3,  // times the SMs that a kernel's grid keeps busy, on average over its waves
-  // The same two of what the work takes with the device to itself, as far as is known: without what
-  // it waited for SMs behind neighbours. Of all sessions together, what the device has done.
-  kAloneNs = 4,
-  kAloneSmNs = 5,
+  // Of work of which it has been seen how long it takes with the device to itself: what it took
+  // with its waits for SMs, and that. The difference is what neighbours cost.
+  kComparedNs = 4,
+  kAloneNs = 5,
   kNumber = 6,
 };
 inline constexpr size_t kDeviceUses = static_cast<size_t>(DeviceUse::kNumber);
@@ -107,9 +107,9 @@ struct alignas(64) UsageRow {
   UsageCells<Cell, kHeldReasons> held_times;  // how often
   UsageCells<Cell, kHeldReasons> held_ns;     // streams that stood, and the executor, together
   UsageCells<Cell, kHeldReasons> standing;    // how many do now
-  UsageCells<Cell, kTimeBins> lengths;        // kernels and graph launches, by what they take alone
+  UsageCells<Cell, kTimeBins> lengths;        // kernels and graph launches, as it has been learnt
   UsageCells<Cell, kTimeBins> gap_ns;         // time between its kernels in which none is under way
-  UsageCells<Cell, kPartBins> part_ns;        // kAloneNs, by the part of the SMs
+  UsageCells<Cell, kPartBins> part_ns;        // kNs, by the part of the SMs
   UsageCells<Cell, kUsageDevices> memory;     // bytes that it holds of each device
   std::array<UsageCells<Cell, kDeviceUses>, kUsageDevices> devices;
 };

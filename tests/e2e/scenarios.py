@@ -24,6 +24,7 @@ from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SANITIZED_SETTLE_LIMIT_S
                             ready, require, server_of, settle_limit, settled, tell)
 from transcript import transcript
 from user_scenarios import users
+from view_scenarios import on_terminal, watched
 
 # Resident memory may differ by this much after a churn, KiB: allocator pools keep what they once
 # had, and they have had it all by the end of the warm-up, so the rest is fragmentation.
@@ -1055,7 +1056,7 @@ ALL = {f.__name__: f for f in
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
         fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages,
-        transcript, recipes, users, *FAILURES)}
+        transcript, recipes, users, *FAILURES, watched, on_terminal)}
 
 
 def run(name, build, driver, clients):

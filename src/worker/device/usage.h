@@ -54,15 +54,15 @@ class SessionUsage {
     count(wire::UsageCount::kThreads, blocks * threads_each);
   }
 
-  // A kernel or graph is expected to run from then until then, by now_ns(). `alone_ns`: what it
-  // takes with the device to itself; 0: that is not known.
-  void will_run(uint64_t from_ns, uint64_t until_ns, uint64_t alone_ns) {
+  // A kernel or graph is expected to run from then until then, by now_ns(). `is_known`: so long
+  // have others of its kind taken.
+  void will_run(uint64_t from_ns, uint64_t until_ns, bool is_known) {
     if (from_ns > busy_until_ns_) {
       const uint64_t gap = from_ns - busy_until_ns_;
       if (busy_until_ns_ != 0) add(row_.gap_ns[wire::time_bin(gap)], gap);
     }
     busy_until_ns_ = std::max(busy_until_ns_, until_ns);
-    if (alone_ns != 0) add(row_.lengths[wire::time_bin(alone_ns)], 1);
+    if (is_known) add(row_.lengths[wire::time_bin(until_ns - from_ns)], 1);
   }
 
   // Work on a device took that long.
@@ -70,22 +70,23 @@ class SessionUsage {
     uint64_t ns = 0;
     uint64_t least_ns = 0;
     uint64_t most_ns = 0;
-    uint64_t alone_ns = 0;
-    double sms = 0;  // that it kept busy, on average
+    uint64_t there_ns = 0;  // the same with what it waited for SMs
+    uint64_t alone_ns = 0;  // what the same takes with the device to itself; 0: not known
+    double sms = 0;         // that it kept busy, on average
     uint32_t of_sms = 0;
   };
   void ran(uint32_t device, const Ran& ran) {
-    const auto sm_ns = [&ran](uint64_t ns) {
-      return static_cast<uint64_t>(ran.sms * static_cast<double>(ns));
-    };
     auto& uses = row_.devices[device];
     add(uses[index(wire::DeviceUse::kNs)], ran.ns);
     add(uses[index(wire::DeviceUse::kLeastNs)], ran.least_ns);
     add(uses[index(wire::DeviceUse::kMostNs)], ran.most_ns);
-    add(uses[index(wire::DeviceUse::kSmNs)], sm_ns(ran.ns));
-    add(uses[index(wire::DeviceUse::kAloneNs)], ran.alone_ns);
-    add(uses[index(wire::DeviceUse::kAloneSmNs)], sm_ns(ran.alone_ns));
-    if (ran.sms != 0) add(row_.part_ns[wire::part_bin(ran.sms, ran.of_sms)], ran.alone_ns);
+    add(uses[index(wire::DeviceUse::kSmNs)],
+        static_cast<uint64_t>(ran.sms * static_cast<double>(ran.ns)));
+    if (ran.alone_ns != 0) {
+      add(uses[index(wire::DeviceUse::kComparedNs)], ran.there_ns);
+      add(uses[index(wire::DeviceUse::kAloneNs)], ran.alone_ns);
+    }
+    if (ran.sms != 0) add(row_.part_ns[wire::part_bin(ran.sms, ran.of_sms)], ran.ns);
   }
 
   // What the session holds of each device's memory, in bytes. Any thread.

@@ -38,6 +38,7 @@ uint32_t Durations::add() {
   if (ns_.size() < kMost) {
     tries_.push_back(0);
     alone_ns_.push_back(0);
+    been_alone_.push_back(false);
     ns_.push_back(0);
     return static_cast<uint32_t>(ns_.size() - 1);
   }
@@ -48,6 +49,7 @@ uint32_t Durations::add() {
 void Durations::learn(std::span<const uint32_t> numbers, const Observed& seen, double part) {
   if (!adapt(ns_, numbers, seen, kUnknownNs)) return miss(numbers);
   for (const uint32_t number : numbers) {
+    if (part == 1) been_alone_[number] = true;
     if (alone_ns_[number] != 0) continue;
     alone_ns_[number] = static_cast<uint32_t>(part * ns_[number]);
   }
@@ -110,12 +112,12 @@ void SubmitWindow::add(const Cost& cost) {
   if (segment.items == 0) segment.begin_ns = now_ns();
   const uint64_t ns = durations_.of(cost);
   segment.expected_ns += ns;
-  const uint64_t alone_ns = durations_.alone(cost);
-  segment.alone_ns += alone_ns;
+  segment.alone_ns += durations_.alone(cost);
+  segment.is_compared = segment.is_compared && durations_.has_been_alone(cost);
   segment.sm_ns += ns * cost.sms;
   const uint64_t from_ns = std::max(until_ns_, segment.begin_ns);
   until_ns_ = from_ns + ns;
-  if (cost.sms != 0) core_.usage.will_run(from_ns, until_ns_, known ? alone_ns : 0);
+  if (cost.sms != 0) core_.usage.will_run(from_ns, until_ns_, known);
   expected_ns_ += ns;
   ++segment.items;
   ++items_;
@@ -208,6 +210,7 @@ void SubmitWindow::append(Segment& to, const Segment& next) {
   to.waits += next.waits;
   to.sm_ns += next.sm_ns;
   to.is_plain = to.is_plain && next.is_plain;
+  to.is_compared = to.is_compared && next.is_compared;
   for (size_t i = 0; i < next.learnt; ++i) name(to, next.numbers[i]);
 }
 
@@ -228,7 +231,8 @@ void SubmitWindow::reach(const Segment& segment, uint64_t now, bool learns) {
   const uint64_t soonest_begin = std::max(segment.begin_ns, before_reached_ns_);
   const std::span numbers(segment.numbers.data(), segment.learnt);
   const bool seen = segment.is_plain && segment.unreached_ns > latest_begin;
-  uint64_t least = seen ? segment.unreached_ns - latest_begin : 0;
+  const uint64_t there = seen ? segment.unreached_ns - latest_begin : 0;
+  uint64_t least = there;
   // Some of the time it may have waited for SMs.
   const double part = share_.part_since(soonest_begin);
   if (part != 1 && segment.unknown == 0) {
@@ -243,7 +247,7 @@ void SubmitWindow::reach(const Segment& segment, uint64_t now, bool learns) {
   } else if (learns) {
     durations_.miss(numbers);
   }
-  account(segment, least, now);
+  account(segment, {.least_ns = segment.is_compared ? least : there, .there_ns = there}, now);
   expected_ns_ -= segment.expected_ns;
   items_ -= segment.items;
   unknown_ -= segment.unknown;
@@ -254,7 +258,8 @@ void SubmitWindow::reach(const Segment& segment, uint64_t now, bool learns) {
 
 // What several marks together say at most is when the stream had something to do: what came before
 // is counted up to reached_ns_. What was expected of work that nobody knew is no guess.
-void SubmitWindow::account(const Segment& segment, uint64_t least_ns, uint64_t now) {
+void SubmitWindow::account(const Segment& segment, const Seen& seen, uint64_t now) {
+  const uint64_t least_ns = seen.least_ns;
   const uint64_t begin = std::max(segment.begin_ns, before_reached_ns_);
   const uint64_t most = std::max(least_ns, now > begin ? now - begin : 0);
   uint64_t took = std::clamp(segment.expected_ns, least_ns, most);
@@ -262,16 +267,18 @@ void SubmitWindow::account(const Segment& segment, uint64_t least_ns, uint64_t n
   const uint64_t new_from = std::max(segment.begin_ns, reached_ns_);
   const double sms = static_cast<double>(segment.sm_ns) /
                      static_cast<double>(std::max(segment.expected_ns, uint64_t{1}));
-  const bool waited = share_.part_since(begin) != 1 && segment.unknown == 0;
-  const uint64_t alone = waited ? std::min(took, segment.alone_ns) : took;
   core_.usage.ran(place_.device,
                   {.ns = took,
                    .least_ns = least_ns,
                    .most_ns = std::max(least_ns, now > new_from ? now - new_from : 0),
-                   .alone_ns = alone,
+                   .there_ns = std::clamp(segment.expected_ns, std::min(seen.there_ns, most), most),
+                   .alone_ns = segment.is_compared ? segment.alone_ns : 0,
                    .sms = sms,
                    .of_sms = core_.devices.at(place_.device).sms});
-  share_.use(alone, static_cast<uint64_t>(sms), now);
+  // Some of it may have been time in which it waited for SMs.
+  const bool waited = share_.part_since(begin) != 1 && segment.unknown == 0;
+  if (waited) took = std::min({segment.expected_ns, segment.alone_ns, most});
+  share_.use(took, static_cast<uint64_t>(sms), now);
 }
 
 // ---- Others' turn -------------------------------------------------------------------------------

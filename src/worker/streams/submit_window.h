@@ -61,6 +61,8 @@ class Durations {
     const uint64_t ns = alone_ns_[cost.learnt];
     return ns != 0 ? ns : of(cost);
   }
+  // It has been.
+  [[nodiscard]] bool has_been_alone(const Cost& cost) const { return been_alone_[cost.learnt]; }
   // What some work was expected to take, and between which two it has.
   struct Observed {
     uint64_t expected_ns = 0;
@@ -84,6 +86,7 @@ class Durations {
   std::vector<uint32_t> ns_ = {0};  // by number; 0: not known
   std::vector<uint32_t> alone_ns_ = {0};
   std::vector<uint8_t> tries_ = {0};
+  std::vector<bool> been_alone_ = {false};
   uint32_t next_ = 1;
 };
 
@@ -192,10 +195,11 @@ class SubmitWindow {
     uint64_t alone_ns = 0;      // the same with the device to itself
     uint64_t unreached_ns = 0;  // when its mark was last seen unreached
     uint32_t items = 0;
-    uint32_t unknown = 0;  // of them
-    uint32_t waits = 0;    // likewise
-    uint64_t sm_ns = 0;    // what the SMs that they keep busy were expected to take together
-    bool is_plain = true;  // nothing in it waits
+    uint32_t unknown = 0;     // of them
+    uint32_t waits = 0;       // likewise
+    uint64_t sm_ns = 0;       // what the SMs that they keep busy were expected to take together
+    bool is_plain = true;     // nothing in it waits
+    bool is_compared = true;  // alone_ns is of what has been seen
     uint8_t learnt = 0;
     std::array<uint32_t, kMostLearnt> numbers{};
     // The mark: a word that becomes `value`, or an event.
@@ -254,7 +258,13 @@ class SubmitWindow {
   // `learns`: what has been seen of it says how long it takes.
   void reach(const Segment& segment, uint64_t now, bool learns);
   void reach_all(uint64_t now);
-  void account(const Segment& segment, uint64_t least_ns, uint64_t now);
+  // At least so long a segment has run, and stood in its stream. They differ where it may have
+  // waited for SMs and it is known how long it takes without that.
+  struct Seen {
+    uint64_t least_ns = 0;
+    uint64_t there_ns = 0;
+  };
+  void account(const Segment& segment, const Seen& seen, uint64_t now);
   void show_end();
   // What runs now, as far as is known: since when, for how long.
   Segment& first_segment() { return count_ != 0 ? at(0) : segment_; }

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <thread>
@@ -95,6 +96,32 @@ TEST_F(OpenmpsTest, PsListsWhoIsThere) {
   EXPECT_EQ(twice.find('\x1b'), std::string::npos) << "no terminal is cleared";
   EXPECT_NE(openmps("ps --watch 0.01").status, 0);
   EXPECT_NE(openmps("ps --watch fast").status, 0);
+}
+
+TEST_F(OpenmpsTest, TopStatAndAdviseSayWhatIsNotKnown) {
+  for (const char* command : {"top", "top --once", "stat", "stat --json", "advise 1"}) {
+    EXPECT_EQ(openmps(command).out, "Cannot find MPS control daemon process\n") << command;
+    EXPECT_EQ(openmps(command).status, 1) << command;
+  }
+  start_daemon();
+  EXPECT_EQ(openmps("top --delay 0.1").out, "No program uses OpenMPS\n");
+  const Client client = join("./nbody 4096");
+  const std::string text = openmps("top --delay 0.1").out;
+  EXPECT_NE(text.find("NVIDIA H200\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("./nbody 4096\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find('\x1b'), std::string::npos) << "it is no terminal";
+  EXPECT_EQ(openmps("top --delay 0.1 --filter other").out.find("./nbody"), std::string::npos);
+  const std::string json = openmps("stat --json --interval 0.1 --count 2").out;
+  EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 2) << json;
+  EXPECT_NE(json.find("\"rates\":null"), std::string::npos) << "its worker counts nothing";
+  const Outcome advice = openmps("advise 1");
+  EXPECT_EQ(advice.status, 1);
+  EXPECT_EQ(advice.out,
+            "openmps: no program with PID 1 uses OpenMPS (openmps ps shows who does)\n");
+  for (const char* wrong : {"top --delay 0.01", "top --sort size", "stat --count 0",
+                            "stat --interval", "advise", "advise me", "advise 1 --for 0"}) {
+    EXPECT_NE(openmps(wrong).status, 0) << wrong;
+  }
 }
 
 TEST_F(OpenmpsTest, DoctorNamesWhatStandsInTheWay) {

@@ -7,18 +7,27 @@
 namespace openmps::cli {
 namespace {
 
+// The answer to ps --json.
 constexpr const char* kAnswer = R"([
   {"pid": 4711, "id": 3, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
-   "command": "python3 train.py", "ending": true,
+   "command": "python3 train.py", "ending": true, "active_thread_percentage": 50,
+   "quality": "latency",
    "usage": {"age_ns": 10000000000, "gpu_ns": 2500000000, "gpu_ns_least": 0, "gpu_ns_most": 9,
-     "sm_ns": 200000000000, "launches": 1200, "batched_launches": 0, "graph_launches": 0,
+     "sm_ns": 300000000000, "launches": 1200, "batched_launches": 0, "graph_launches": 0,
      "graph_kernels": 300, "copies": 1, "fills": 0,
      "bytes": {"host_to_device": 2000000, "device_to_host": 17, "device_to_device": 0,
                "host_to_host": 0, "filled": 0},
+     "blocks": 3000, "threads": 96000,
+     "lengths": [0,0,7,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0],
+     "gap_ns": [0,0,0,0,0,9,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0],
+     "part_ns": [0,0,0,0,0,0,0,8],
+     "devices": [{"device": 1, "gpu_ns": 2500000000, "sm_ns": 200000000000,
+                  "compared_ns": 2100000000, "alone_ns": 2000000000, "memory_bytes": 4096}],
      "held": {"value": {"times": 1, "ns": 4000000, "standing": 1},
               "window": {"times": 9, "ns": 9000000000, "standing": 0}}}},
   {"pid": 4712, "id": 4, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
-   "command": "idle", "ending": false, "usage": null}])";
+   "command": "idle", "ending": false, "active_thread_percentage": 100, "quality": "normal",
+   "usage": null}])";
 
 std::vector<std::string> words_of(const std::string& text, size_t line) {
   std::vector<std::string> words;
@@ -40,7 +49,7 @@ std::vector<std::string> words_of(const std::string& text, size_t line) {
 using Words = std::vector<std::string>;
 
 TEST(Ps, TotalsSinceEachSessionBegan) {
-  const auto rows = read_ps(kAnswer);
+  const auto rows = read_clients(kAnswer);
   ASSERT_TRUE(rows.ok()) << rows.status().message();
   const std::string table = format_ps_table(*rows, {});
   EXPECT_EQ(words_of(table, 1),
@@ -52,10 +61,10 @@ TEST(Ps, TotalsSinceEachSessionBegan) {
 }
 
 TEST(Ps, RatesSinceTheLastLook) {
-  const auto before = read_ps(kAnswer);
+  const auto before = read_clients(kAnswer);
   ASSERT_TRUE(before.ok());
-  std::vector<PsRow> now = *before;
-  PsRow::Use& use = *now[0].use;
+  std::vector<Client> now = *before;
+  Use& use = *now[0].use;
   use.age_ns += 2'000'000'000;
   *use.gpu_ns += 1'000'000'000;
   use.sm_ns += 4'000'000'000;
@@ -72,12 +81,41 @@ TEST(Ps, RatesSinceTheLastLook) {
   EXPECT_EQ(words_of(format_ps_table(now, {}), 1)[4], "-");
 }
 
+TEST(Ps, WhatTheDaemonSaysIsRead) {
+  const auto clients = read_clients(kAnswer);
+  ASSERT_TRUE(clients.ok()) << clients.status().message();
+  const Client& client = (*clients)[0];
+  EXPECT_EQ(client.active_thread_percentage, 50);
+  EXPECT_EQ(client.quality, "latency");
+  ASSERT_TRUE(client.use);
+  EXPECT_EQ(client.use->launches, 1500u) << "in graphs, too";
+  EXPECT_EQ(client.use->threads, 96000u);
+  EXPECT_EQ(client.use->lengths[2], 7u);
+  EXPECT_EQ(client.use->gap_ns[5], 9u);
+  EXPECT_EQ(client.use->part_ns[7], 8u);
+  ASSERT_EQ(client.use->devices.size(), 1u);
+  EXPECT_EQ(client.use->devices[0].ordinal, 1u);
+  EXPECT_EQ(client.use->devices[0].alone_ns, 2'000'000'000u);
+  EXPECT_EQ(client.use->devices[0].memory_bytes, 4096u);
+  EXPECT_FALSE((*clients)[1].use);
+  const auto devices = read_devices(
+      R"([{"ordinal": 1, "pci": "0", "uuid": "GPU-1", "name": "H200", "sms": 132,
+           "memory_bytes": 5}])");
+  ASSERT_TRUE(devices.ok()) << devices.status().message();
+  EXPECT_EQ((*devices)[0].sms, 132u);
+  EXPECT_EQ((*devices)[0].name, "H200");
+}
+
 TEST(Ps, AnAnswerOfAnotherKindIsAnError) {
-  for (const char* answer : {"", "{", "[1]", "[{}]", R"([{"pid": "x"}])", "Server not found\n"}) {
-    const auto rows = read_ps(answer);
-    ASSERT_FALSE(rows.ok()) << answer;
-    EXPECT_NE(rows.status().message().find("the daemon's list"), std::string::npos);
+  std::string other_bins = kAnswer;
+  other_bins.replace(other_bins.find("[0,0,0,0,0,0,0,8]"), 17, "[0,0,0,0,0,0,8]");
+  for (const char* answer :
+       {"", "{", "[1]", "[{}]", R"([{"pid": "x"}])", "Server not found\n", other_bins.c_str()}) {
+    const auto clients = read_clients(answer);
+    ASSERT_FALSE(clients.ok()) << answer;
+    EXPECT_NE(clients.status().message().find("the daemon's list"), std::string::npos);
   }
+  EXPECT_FALSE(read_devices("[{}]").ok());
 }
 
 }  // namespace

@@ -223,7 +223,7 @@ TEST(Format, UsageInJson) {
   busy.usage.is_known = busy.usage.is_timed = 1;
   busy.usage.counts[static_cast<size_t>(wire::UsageCount::kHostToDevice)] = 123;
   busy.usage.devices[3][static_cast<size_t>(wire::DeviceUse::kMostNs)] = 456;
-  busy.usage.devices[3][static_cast<size_t>(wire::DeviceUse::kAloneSmNs)] = 45;
+  busy.usage.devices[3][static_cast<size_t>(wire::DeviceUse::kAloneNs)] = 45;
   busy.usage.memory[3] = 4096;
   busy.usage.lengths[2] = 8;
   busy.quality = wire::Quality::kLatency;
@@ -236,7 +236,7 @@ TEST(Format, UsageInJson) {
   EXPECT_EQ(usage["lengths"][2], 8);
   EXPECT_EQ(
       usage["devices"].dump(),
-      R"([{"alone_ns":0,"alone_sm_ns":45,"device":3,"gpu_ns":0,"memory_bytes":4096,"sm_ns":0}])")
+      R"([{"alone_ns":45,"compared_ns":0,"device":3,"gpu_ns":0,"memory_bytes":4096,"sm_ns":0}])")
       << "those that it has used";
   EXPECT_NE(json.find("\"memory\": {\n          \"times\": 7"), std::string::npos);
   busy.usage.is_timed = 0;

@@ -217,8 +217,8 @@ TEST_F(UsageTest, LengthsGapsAndPartsAreCounted) {
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   const uint64_t before = now_ns();
   EXPECT_TRUE(send(shape, parameters).ok());
-  const uint64_t alone = session_->streams.durations.alone({.learnt = number});
-  EXPECT_EQ(usage().lengths[wire::time_bin(alone)], 1u);
+  EXPECT_EQ(usage().lengths[wire::time_bin(session_->streams.durations.of({.learnt = number}))],
+            1u);
   EXPECT_GE(sum(usage().gap_ns), before - ended);
   EXPECT_GE(usage().gap_ns[wire::time_bin(sum(usage().gap_ns))], before - ended) << "one gap";
   const uint64_t gap = sum(usage().gap_ns);
@@ -228,11 +228,12 @@ TEST_F(UsageTest, LengthsGapsAndPartsAreCounted) {
   settle();
   const uint64_t sms = 3;  // one for each block
   ASSERT_GE(devices_->at(0).sms, sms);
-  EXPECT_EQ(usage().part_ns[wire::part_bin(sms, devices_->at(0).sms)],
-            usage().use(DeviceUse::kAloneNs));
-  EXPECT_GT(usage().use(DeviceUse::kAloneNs), 0u);
-  EXPECT_LE(usage().use(DeviceUse::kAloneNs), usage().use(DeviceUse::kNs));
-  EXPECT_EQ(usage().use(DeviceUse::kAloneSmNs), sms * usage().use(DeviceUse::kAloneNs));
+  EXPECT_EQ(usage().part_ns[wire::part_bin(sms, devices_->at(0).sms)], usage().use(DeviceUse::kNs));
+  EXPECT_EQ(usage().use(DeviceUse::kSmNs), sms * usage().use(DeviceUse::kNs));
+  EXPECT_GT(usage().use(DeviceUse::kAloneNs), 0u) << "nobody else was there";
+  EXPECT_GT(usage().use(DeviceUse::kComparedNs), 0u);
+  EXPECT_LT(usage().use(DeviceUse::kComparedNs), usage().use(DeviceUse::kNs))
+      << "the first was the first of its kind";
   EXPECT_EQ(usage().memory[0], kUnit);
 }
 

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers as people read them, in a few characters. For the subcommands of `openmps`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace openmps::cli {
+
+// "812", "1.5k", "20.0M": at most seven characters.
+std::string short_count(double n);
+// "512B", "1.5KiB", "20.0GiB".
+std::string memory_text(uint64_t bytes);
+// "350 ns", "1.5 us", "350.0 ms", "1.50 s", "3.20 h".
+std::string time_text(uint64_t ns);
+// Of a part of 1: "7%".
+std::string percent(double part);
+
+// Cut, or filled with spaces, to so many characters of UTF-8.
+std::string fit(std::string_view text, size_t width, bool right_aligned = false);
+// The program without its arguments.
+std::string program_of(std::string_view command);
+
+// Between two looks: shorter ones say little of work that is learnt in milliseconds; none is longer
+// than an hour.
+inline constexpr double kShortestPauseS = 0.1;
+inline constexpr double kLongestPauseS = 3600;
+inline constexpr double kUsualPauseS = 1;
+void pause_for(double seconds);
+
+}  // namespace openmps::cli

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// See snapshot.h.
+#include "cli/snapshot.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/clock.h"
+#include "cli/installation.h"
+#include "wire/control_call.h"
+
+namespace openmps::cli {
+namespace {
+
+template <typename Number>
+void read(const nlohmann::json& from, const char* name, Number* to) {
+  *to = from.at(name).get<Number>();
+}
+
+// As many as there are bins: others mean another thing.
+template <size_t count>
+void read_bins(const nlohmann::json& from, const char* name, std::array<uint64_t, count>* to) {
+  const nlohmann::json& list = from.at(name);
+  if (list.size() != count) {
+    throw nlohmann::json::other_error::create(
+        501, std::string(name) + " has " + std::to_string(list.size()) + " bins", &list);
+  }
+  *to = list.get<std::array<uint64_t, count>>();
+}
+
+Use read_use(const nlohmann::json& usage) {
+  Use use;
+  read(usage, "age_ns", &use.age_ns);
+  if (!usage.at("gpu_ns").is_null()) use.gpu_ns = usage.at("gpu_ns").get<uint64_t>();
+  use.launches = usage.at("launches").get<uint64_t>() + usage.at("graph_kernels").get<uint64_t>();
+  read(usage, "copies", &use.copies);
+  read(usage.at("bytes"), "host_to_device", &use.to_device);
+  read(usage.at("bytes"), "device_to_host", &use.from_device);
+  read(usage, "blocks", &use.blocks);
+  read(usage, "threads", &use.threads);
+  read_bins(usage, "lengths", &use.lengths);
+  read_bins(usage, "gap_ns", &use.gap_ns);
+  read_bins(usage, "part_ns", &use.part_ns);
+  for (const auto& from : usage.at("devices")) {
+    Use::OnDevice& device = use.devices.emplace_back();
+    read(from, "device", &device.ordinal);
+    read(from, "gpu_ns", &device.gpu_ns);
+    read(from, "sm_ns", &device.sm_ns);
+    read(from, "compared_ns", &device.compared_ns);
+    read(from, "alone_ns", &device.alone_ns);
+    read(from, "memory_bytes", &device.memory_bytes);
+    use.sm_ns += device.sm_ns;
+  }
+  for (const auto& [why, held] : usage.at("held").items()) {
+    use.held.push_back({why, held.at("ns").get<uint64_t>(), held.at("standing").get<uint64_t>()});
+  }
+  return use;
+}
+
+Client read_client(const nlohmann::json& from) {
+  Client client;
+  read(from, "pid", &client.pid);
+  read(from, "id", &client.id);
+  read(from, "server", &client.server);
+  read(from, "device", &client.device);
+  read(from, "command", &client.command);
+  read(from, "ending", &client.ending);
+  read(from, "active_thread_percentage", &client.active_thread_percentage);
+  read(from, "quality", &client.quality);
+  if (!from.at("usage").is_null()) client.use = read_use(from.at("usage"));
+  return client;
+}
+
+Device read_device(const nlohmann::json& from) {
+  Device device;
+  read(from, "ordinal", &device.ordinal);
+  read(from, "uuid", &device.uuid);
+  read(from, "name", &device.name);
+  read(from, "sms", &device.sms);
+  read(from, "memory_bytes", &device.memory_bytes);
+  return device;
+}
+
+template <typename Row, typename Read>
+Result<std::vector<Row>> read_list(std::string_view json, Read&& read_row) {
+  std::vector<Row> rows;
+  try {
+    const auto list = nlohmann::json::parse(json);
+    for (const auto& row : list) rows.push_back(read_row(row));
+  } catch (const nlohmann::json::exception& error) {
+    return Status(
+        CUDA_ERROR_INVALID_VALUE,
+        std::string("the daemon's list is not as this program knows it: ") + error.what());
+  }
+  return rows;
+}
+
+}  // namespace
+
+Result<std::vector<Client>> read_clients(std::string_view json) {
+  return read_list<Client>(json, read_client);
+}
+
+Result<std::vector<Device>> read_devices(std::string_view json) {
+  return read_list<Device>(json, read_device);
+}
+
+const Client* find_again(const std::vector<Client>& clients, const Client& client) {
+  const auto found = std::ranges::find_if(clients, [&client](const Client& other) {
+    return other.server == client.server && other.id == client.id;
+  });
+  return found == clients.end() ? nullptr : &*found;
+}
+
+Result<DaemonLink> DaemonLink::connect() {
+  Result<UniqueFd> socket = wire::connect_to_daemon(wire::control_socket_path(pipe_directory()));
+  if (!socket.ok()) return socket.status();
+  DaemonLink link;
+  link.socket_ = std::move(socket).value();
+  return link;
+}
+
+Result<std::string> DaemonLink::ask(std::string_view command) {
+  Result<wire::ControlReply> reply = wire::call_control(socket_.get(), command);
+  if (!reply.ok()) return reply.status();
+  return std::move(reply->text);
+}
+
+Result<Snapshot> DaemonLink::look() {
+  Snapshot snapshot;
+  Result<std::string> answer = ask("ps --json");
+  if (!answer.ok()) return answer.status();
+  snapshot.at_ns = now_ns();
+  Result<std::vector<Client>> clients = read_clients(*answer);
+  if (!clients.ok()) return clients.status();
+  snapshot.clients = std::move(clients).value();
+  if (devices_.empty() && !snapshot.clients.empty()) {
+    answer = ask("device_query --json");
+    if (!answer.ok()) return answer.status();
+    Result<std::vector<Device>> devices = read_devices(*answer);
+    if (!devices.ok()) return devices.status();
+    devices_ = std::move(devices).value();
+  }
+  snapshot.devices = devices_;
+  return snapshot;
+}
+
+void report_no_daemon(const Status& status) {
+  if (status.code() == CUDA_ERROR_NOT_PERMITTED) {
+    fprintf(stderr, "openmps: %s\n", status.message().c_str());
+  } else {
+    // As the command shell has it.
+    printf("Cannot find MPS control daemon process\n");
+  }
+}
+
+}  // namespace openmps::cli

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the daemon says of its devices and clients at one moment, as values: the counters of
+// docs/decisions/0021. Read by `openmps ps`, `top`, `stat` and `advise`.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "cuda/status.h"
+#include "wire/usage.h"
+
+namespace openmps::cli {
+
+struct Device {
+  uint32_t ordinal = 0;
+  std::string uuid;
+  std::string name;
+  uint32_t sms = 0;
+  uint64_t memory_bytes = 0;
+};
+
+// Counters of a client, since its session began.
+struct Use {
+  uint64_t age_ns = 0;
+  std::optional<uint64_t> gpu_ns;  // nothing: times are not measured
+  uint64_t sm_ns = 0;              // times the SMs that it kept busy
+  uint64_t launches = 0;           // of kernels, also in graphs
+  uint64_t copies = 0;
+  uint64_t to_device = 0;  // bytes
+  uint64_t from_device = 0;
+  uint64_t blocks = 0;  // of these kernels
+  uint64_t threads = 0;
+  std::array<uint64_t, wire::kTimeBins> lengths{};  // wire::UsageRow says of what these three are
+  std::array<uint64_t, wire::kTimeBins> gap_ns{};
+  std::array<uint64_t, wire::kPartBins> part_ns{};
+  struct OnDevice {
+    uint32_t ordinal = 0;
+    uint64_t gpu_ns = 0;
+    uint64_t sm_ns = 0;
+    uint64_t compared_ns = 0;  // of work of which is known how long it takes alone,
+    uint64_t alone_ns = 0;     // and that
+    uint64_t memory_bytes = 0;
+  };
+  std::vector<OnDevice> devices;  // that it has used
+  // What held its work back, by reason.
+  struct Held {
+    std::string why;
+    uint64_t ns = 0;
+    uint64_t standing = 0;
+  };
+  std::vector<Held> held;
+};
+
+struct Client {
+  uint64_t pid = 0;
+  uint64_t id = 0;
+  uint64_t server = 0;
+  std::string device;  // the first that it sees, its UUID
+  std::string command;
+  bool ending = false;
+  double active_thread_percentage = 100;
+  std::string quality;
+  std::optional<Use> use;  // nothing: it is not known
+};
+
+struct Snapshot {
+  uint64_t at_ns = 0;  // by now_ns()
+  std::vector<Device> devices;
+  std::vector<Client> clients;
+};
+
+// Of the answers to `ps --json` and `device_query --json`. CUDA_ERROR_INVALID_VALUE: it is another
+// daemon's, with the reason.
+Result<std::vector<Client>> read_clients(std::string_view json);
+Result<std::vector<Device>> read_devices(std::string_view json);
+
+// The same session; null: it is not in the list.
+const Client* find_again(const std::vector<Client>& clients, const Client& client);
+
+// A connection to the daemon of the pipe directory. Blocking.
+class DaemonLink {
+ public:
+  // Errors: those of wire::connect_to_daemon.
+  static Result<DaemonLink> connect();
+  // The text of its answer. Errors: those of wire::call_control.
+  Result<std::string> ask(std::string_view command);
+  // The devices are asked for once: a daemon's stay as they are. Without clients nobody asks for
+  // them, since the answer would take a server, and there are none.
+  Result<Snapshot> look();
+
+ private:
+  UniqueFd socket_;
+  std::vector<Device> devices_;
+};
+
+// Says on standard output or error why there is no connection, as the command shell does.
+void report_no_daemon(const Status& status);
+
+}  // namespace openmps::cli

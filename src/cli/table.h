@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// A view (rates.h) as lines of text that fit a width: what `openmps top` and `stat` show. Pure
+// functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/rates.h"
+
+namespace openmps::cli {
+
+// Of text that goes nowhere in particular: everything has room.
+inline constexpr size_t kAnyWidth = 10'000;
+
+// A line for each device: how much of its SM-time was used, how long kernels ran, its memory.
+std::vector<std::string> device_lines(const View& view, size_t width);
+
+// Which columns a width has room for: the least important go first.
+class Table {
+ public:
+  explicit Table(size_t width);
+  [[nodiscard]] std::string heading() const;
+  [[nodiscard]] std::string row(const Rates& rates) const;
+
+ private:
+  std::vector<Column> columns_;
+  size_t width_;
+};
+
+}  // namespace openmps::cli

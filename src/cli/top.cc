@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// See top.h.
+#include "cli/top.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <optional>
+#include <utility>
+
+#include "base/clock.h"
+#include "cli/figures.h"
+#include "cli/installation.h"
+#include "cli/screen.h"
+#include "cli/stat.h"
+#include "cli/top_model.h"
+#include "wire/control_call.h"
+
+namespace openmps::cli {
+namespace {
+
+// From the first look to the second: nobody wants to wait for an hour to see anything.
+constexpr uint64_t kFirstLookNs = 300'000'000;
+
+// A signal asks the program to end: the terminal is to be given back first. It may come just before
+// poll(), which therefore looks at a descriptor.
+int ending = -1;
+void ask_to_end(int) {
+  const uint64_t one = 1;
+  static_cast<void>(!write(ending, &one, sizeof(one)));
+}
+
+// A terminate_client that is under way, on a connection of its own: it may take seconds, in which
+// the screen lives on.
+class Termination {
+ public:
+  // What went wrong; empty: it is under way.
+  std::string begin(const TopModel::Victim& victim) {
+    victim_ = victim;
+    Result<UniqueFd> socket = wire::connect_to_daemon(wire::control_socket_path(pipe_directory()));
+    if (!socket.ok()) return socket.status().message();
+    const std::string command =
+        "terminate_client " + std::to_string(victim.server) + " " + std::to_string(victim.pid);
+    if (Status sent = wire::send_command(socket->get(), command); !sent.ok()) {
+      return sent.message();
+    }
+    socket_ = std::move(socket).value();
+    return "";
+  }
+  // -1: none is under way.
+  [[nodiscard]] int socket() const { return socket_.valid() ? socket_.get() : -1; }
+  // Its socket can be read: what came of it.
+  std::string finish() {
+    const std::string who = std::to_string(victim_.pid) + " " + victim_.program;
+    Result<wire::ControlReply> reply = wire::receive_reply(socket_.get());
+    socket_.reset();
+    if (!reply.ok()) return who + ": " + reply.status().message();
+    // As the command shell has it: 0, or a sentence.
+    if (reply->text == "0\n") return who + " has been terminated";
+    return who + ": " + reply->text.substr(0, reply->text.find('\n'));
+  }
+
+ private:
+  UniqueFd socket_;
+  TopModel::Victim victim_;
+};
+
+class Top {
+ public:
+  Top(DaemonLink daemon, Screen screen, const TopOptions& options)
+      : daemon_(std::move(daemon)),
+        screen_(std::move(screen)),
+        delay_ns_(static_cast<uint64_t>(options.delay_s * 1e9)),
+        model_(options.delay_s, options.order, options.filter) {}
+
+  void run() {
+    model_.show_problem("Looking");
+    look();
+    while (true) {
+      screen_.draw(model_.draw(screen_.width(), screen_.height()));
+      if (!wait() || !take_keys()) return;
+      if (now_ns() >= next_look_ns_) look();
+    }
+  }
+
+ private:
+  // Rates are since the last look.
+  void look() {
+    next_look_ns_ = now_ns() + delay_ns_;
+    if (!daemon_) {
+      Result<DaemonLink> again = DaemonLink::connect();
+      if (!again.ok()) return model_.show_problem("The daemon has gone");
+      daemon_ = std::move(again).value();
+    }
+    Result<Snapshot> now = daemon_->look();
+    if (!now.ok()) {
+      daemon_.reset();
+      before_ = Snapshot();
+      return model_.show_problem("No answer: " + now.status().message());
+    }
+    const bool is_first = before_.at_ns == 0;
+    if (!is_first) model_.show(compare(before_, *now));
+    before_ = std::move(now).value();
+    if (is_first) next_look_ns_ = std::min(next_look_ns_, now_ns() + kFirstLookNs);
+  }
+
+  // Until there is something to do. False: that is to end.
+  bool wait() {
+    const uint64_t now = now_ns();
+    const uint64_t left_ms = next_look_ns_ > now ? (next_look_ns_ - now + 999'999) / 1'000'000 : 0;
+    pollfd files[3] = {
+        {STDIN_FILENO, POLLIN, 0}, {termination_.socket(), POLLIN, 0}, {ending, POLLIN, 0}};
+    // Interrupted by a new size of the terminal: it is drawn again.
+    if (poll(files, 3, static_cast<int>(left_ms)) <= 0) return true;
+    if (files[1].revents != 0) model_.note(termination_.finish());
+    // Else nobody is there any more.
+    const bool has_terminal = (files[0].revents & (POLLHUP | POLLERR | POLLNVAL)) == 0;
+    return has_terminal && files[2].revents == 0;
+  }
+
+  // False: that was the last one.
+  bool take_keys() {
+    while (const std::optional<Key> key = screen_.key()) {
+      switch (model_.on_key(*key)) {
+        case TopModel::Action::kNone: break;
+        case TopModel::Action::kQuit: return false;
+        case TopModel::Action::kTerminate: terminate(); break;
+      }
+    }
+    return true;
+  }
+
+  void terminate() {
+    if (termination_.socket() >= 0) return model_.note("One is being terminated already");
+    const std::string problem = termination_.begin(model_.victim());
+    model_.note(problem.empty() ? std::to_string(model_.victim().pid) + " is being terminated"
+                                : problem);
+  }
+
+  std::optional<DaemonLink> daemon_;
+  Screen screen_;
+  const uint64_t delay_ns_;
+  uint64_t next_look_ns_ = 0;
+  Snapshot before_;
+  Termination termination_;
+  TopModel model_;
+};
+
+// A second one ends the program at once, whatever it waits for.
+void catch_signals() {
+  ending = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  struct sigaction action {};
+  action.sa_handler = ask_to_end;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+int run_top(const TopOptions& options) {
+  if (options.once || isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0) {
+    return run_stat({.interval_s = options.delay_s,
+                     .count = 1,
+                     .order = options.order,
+                     .filter = options.filter});
+  }
+  Result<DaemonLink> daemon = DaemonLink::connect();
+  if (!daemon.ok()) {
+    report_no_daemon(daemon.status());
+    return 1;
+  }
+  catch_signals();
+  Result<Screen> screen = Screen::take();
+  if (!screen.ok()) {
+    fprintf(stderr, "openmps: %s; openmps top --once needs none\n",
+            screen.status().message().c_str());
+    return 1;
+  }
+  Top(std::move(daemon).value(), std::move(screen).value(), options).run();
+  return 0;
+}
+
+}  // namespace openmps::cli

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// What two looks make of devices and clients, in which order and which of them.
+#include "cli/rates.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/figures.h"
+#include "cli/stat.h"
+#include "cli/table.h"
+#include "some_view.h"
+
+namespace openmps::cli {
+namespace {
+
+std::vector<uint64_t> pids_of(const View& view) {
+  std::vector<uint64_t> pids;
+  for (const Rates& rates : view.clients) pids.push_back(rates.client.pid);
+  return pids;
+}
+using Pids = std::vector<uint64_t>;
+
+// Two seconds in which one client keeps 40 SMs of 100 busy half of the time, another nothing.
+class RatesTest : public ::testing::Test {
+ protected:
+  RatesTest() {
+    busy_.use->launches = 500;
+    busy_.use->held[0].ns = 3 * kSecond;
+    before_ = some_snapshot(5 * kSecond, {busy_, idle_});
+    for (Client* client : {&busy_, &idle_}) client->use->age_ns += 2 * kSecond;
+    run(&busy_, kSecond, 40);
+    busy_.use->launches += 3000;
+    busy_.use->copies += 10;
+    busy_.use->to_device += 8'000'000;
+    busy_.use->from_device += 5;
+    busy_.use->devices[0].memory_bytes = 1 << 20;
+    idle_.use->devices[0].memory_bytes = 1 << 30;
+  }
+  View view() { return compare(before_, some_snapshot(7 * kSecond, {busy_, idle_})); }
+
+  Client busy_ = some_client(20, "python3 train.py");
+  Client idle_ = some_client(10, "./server --quiet");
+  Snapshot before_;
+};
+
+TEST_F(RatesTest, AreOfTheTimeBetween) {
+  const View seen = view();
+  ASSERT_EQ(seen.clients.size(), 2u);
+  const Rates& busy = seen.clients[0];
+  EXPECT_DOUBLE_EQ(busy.seconds, 2);
+  EXPECT_DOUBLE_EQ(busy.sm_share, 0.2);
+  EXPECT_DOUBLE_EQ(busy.sms, 20);
+  EXPECT_DOUBLE_EQ(busy.kernel_share, 0.5);
+  EXPECT_DOUBLE_EQ(busy.launches, 1500);
+  EXPECT_DOUBLE_EQ(busy.copies, 5);
+  EXPECT_DOUBLE_EQ(busy.to_device, 4e6);
+  EXPECT_EQ(busy.state, State::kActive);
+  EXPECT_EQ(busy.held.why, "") << "what was before";
+  EXPECT_EQ(seen.clients[1].state, State::kIdle);
+  EXPECT_EQ(seen.clients[1].sm_share, 0);
+}
+
+TEST_F(RatesTest, DevicesHaveTheSumOfTheirClients) {
+  run(&idle_, 2 * kSecond, 10);
+  const View seen = view();
+  ASSERT_EQ(seen.devices.size(), 1u);
+  const DeviceRates& device = seen.devices[0];
+  EXPECT_DOUBLE_EQ(device.sm_share, 0.3);
+  EXPECT_DOUBLE_EQ(device.kernel_share, 1.5) << "they have overlapped";
+  EXPECT_EQ(device.memory_bytes, (1u << 30) + (1u << 20));
+  EXPECT_EQ(device.clients, 2u);
+}
+
+TEST_F(RatesTest, NobodyHasWhatOthersHave) {
+  run(&idle_, 2 * kSecond, 100);
+  const View seen = view();
+  EXPECT_DOUBLE_EQ(seen.devices[0].sm_share, 1) << "a device has no more than it has";
+  EXPECT_DOUBLE_EQ(seen.clients[0].sm_share + seen.clients[1].sm_share, 1);
+  EXPECT_DOUBLE_EQ(seen.clients[0].sm_share * 5, seen.clients[1].sm_share);
+  EXPECT_DOUBLE_EQ(seen.clients[1].kernel_share, 1) << "it could have run";
+}
+
+TEST_F(RatesTest, ANewcomersAreOfItsLife) {
+  before_.clients.clear();
+  busy_.use->age_ns = kSecond;
+  const View seen = view();
+  EXPECT_DOUBLE_EQ(seen.clients[0].seconds, 1);
+  EXPECT_DOUBLE_EQ(seen.clients[0].launches, 3500);
+  EXPECT_DOUBLE_EQ(seen.clients[0].kernel_share, 1);
+  EXPECT_DOUBLE_EQ(seen.devices[0].kernel_share, 0.5) << "in the time between";
+}
+
+TEST_F(RatesTest, AreNeverNegative) {
+  busy_.use->launches = 0;
+  busy_.use->age_ns = 1;
+  busy_.use->gpu_ns = 0;
+  const View seen = view();
+  EXPECT_EQ(seen.clients[0].launches, 0);
+  EXPECT_EQ(seen.clients[0].kernel_share, 0);
+}
+
+TEST_F(RatesTest, StatesAreTold) {
+  idle_.use->held[1].standing = 1;
+  EXPECT_EQ(view().clients[1].state, State::kWaiting);
+  EXPECT_EQ(held_text(view().clients[1].held), "value now, 0 ns");
+  idle_.use->held[0].standing = 1;
+  idle_.use->held[0].ns += kSecond;
+  EXPECT_EQ(view().clients[1].state, State::kActive) << "it has more than can run";
+  idle_.use->held[0].standing = 0;
+  run(&idle_, kSecond, 1);
+  EXPECT_EQ(view().clients[1].state, State::kActive) << "another stream of it";
+  idle_.ending = true;
+  EXPECT_EQ(view().clients[1].state, State::kEnding);
+}
+
+TEST_F(RatesTest, WhatHeldLongestIsTold) {
+  busy_.use->held[0].ns += 1'000'000;
+  busy_.use->held[1].ns += 2'000'000;
+  EXPECT_EQ(held_text(view().clients[0].held), "value 2.0 ms");
+  busy_.use->held[0].standing = 2;
+  EXPECT_EQ(held_text(view().clients[0].held), "window now, 1.0 ms");
+}
+
+TEST_F(RatesTest, WhatIsNotMeasuredIsNotShown) {
+  busy_.use->gpu_ns.reset();
+  idle_.use.reset();
+  const View seen = view();
+  EXPECT_FALSE(seen.clients[0].timed);
+  const Table table(kAnyWidth);
+  EXPECT_NE(table.row(seen.clients[0]).find("     -      -    1.0MiB     1.5k"), std::string::npos)
+      << table.row(seen.clients[0]);
+  EXPECT_NE(table.row(seen.clients[1]).find("     -      -         -        -"), std::string::npos);
+  const auto json = nlohmann::json::parse(format_stat_json(seen, 1.5));
+  EXPECT_TRUE(json["clients"][0]["rates"]["sm_share"].is_null());
+  EXPECT_EQ(json["clients"][0]["rates"]["launches_per_s"], 1500);
+  EXPECT_TRUE(json["clients"][1]["rates"].is_null());
+}
+
+TEST_F(RatesTest, EveryColumnSorts) {
+  idle_.active_thread_percentage = 50;
+  idle_.quality = "latency";
+  for (size_t i = 0; i < kColumns; ++i) {
+    const auto column = static_cast<Column>(i);
+    EXPECT_EQ(column_of(heading_of(column)), column);
+    const bool ascending = ascends_by_nature(column);
+    const Pids usual = pids_of(select(view(), {column, ascending}, ""));
+    const Pids other = pids_of(select(view(), {column, !ascending}, ""));
+    // Nothing held either back.
+    const bool equal = column == Column::kHeld;
+    EXPECT_EQ(other, (equal ? usual : Pids{usual[1], usual[0]})) << heading_of(column);
+  }
+  EXPECT_EQ(pids_of(select(view(), {}, "")), (Pids{20, 10})) << "by SM time";
+  EXPECT_EQ(pids_of(select(view(), {Column::kMemory, false}, "")), (Pids{10, 20}));
+  EXPECT_EQ(pids_of(select(view(), {Column::kPid, true}, "")), (Pids{10, 20}));
+  EXPECT_EQ(pids_of(select(view(), {Column::kCommand, true}, "")), (Pids{10, 20}));
+  EXPECT_EQ(pids_of(select(view(), {Column::kQuality, true}, "")), (Pids{10, 20}));
+  EXPECT_FALSE(column_of("SM"));
+}
+
+TEST_F(RatesTest, FiltersLeaveTheDevicesAsTheyAre) {
+  EXPECT_EQ(pids_of(select(view(), {}, "train")), (Pids{20}));
+  EXPECT_EQ(pids_of(select(view(), {}, "10")), (Pids{10}));
+  EXPECT_EQ(pids_of(select(view(), {}, "1")), Pids{}) << "a PID as a whole";
+  const View seen = select(view(), {}, "nobody");
+  EXPECT_TRUE(seen.clients.empty());
+  EXPECT_EQ(seen.devices[0].clients, 2u);
+}
+
+TEST_F(RatesTest, ATableFitsItsWidth) {
+  const Rates rates = view().clients[0];
+  for (size_t width = 1; width < 200; ++width) {
+    const Table table(width);
+    EXPECT_LE(table.heading().size(), width);
+    EXPECT_LE(table.row(rates).size(), width);
+    for (const std::string& line : device_lines(view(), width)) EXPECT_LE(line.size(), width);
+  }
+  EXPECT_EQ(Table(44).heading(), "     PID   SM%  KERN%       MEM COMMAND");
+  EXPECT_EQ(Table(kAnyWidth).heading(),
+            "     PID  PART QUALITY     STATE     SM%  KERN%       MEM LAUNCH/S     TO/S   FROM/S "
+            "HELD BACK               COMMAND");
+  EXPECT_EQ(device_lines(view(), kAnyWidth)[0],
+            "GPU 0  SM time  20% (20.0 of 100 SMs)  kernels  50%  memory 1.0GiB of 16.0GiB  2 "
+            "programs  NVIDIA H200");
+}
+
+TEST(Figures, AreShort) {
+  EXPECT_EQ(short_count(812), "812");
+  EXPECT_EQ(short_count(1500), "1.5k");
+  EXPECT_EQ(memory_text(512), "512B");
+  EXPECT_EQ(memory_text(20ull << 30), "20.0GiB");
+  EXPECT_EQ(memory_text(5000ull << 40), "5000.0TiB");
+  EXPECT_EQ(time_text(350), "350 ns");
+  EXPECT_EQ(time_text(1500), "1.5 us");
+  EXPECT_EQ(time_text(7200 * kSecond), "2.00 h");
+  EXPECT_EQ(fit("abc", 5), "abc  ");
+  EXPECT_EQ(fit("abc", 5, true), "  abc");
+  EXPECT_EQ(fit("\xc3\xa4\xc3\xb6\xc3\xbc", 2), "\xc3\xa4\xc3\xb6") << "by characters";
+  EXPECT_EQ(fit("", 0), "");
+}
+
+}  // namespace
+}  // namespace openmps::cli

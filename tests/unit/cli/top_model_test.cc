@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// What keys do to the screen of `openmps top`, without one.
+#include "cli/top_model.h"
+
+#include <gtest/gtest.h>
+
+#include "some_view.h"
+
+namespace openmps::cli {
+namespace {
+
+using Action = TopModel::Action;
+using Kind = Key::Kind;
+
+class TopModelTest : public ::testing::Test {
+ protected:
+  TopModelTest() {
+    for (uint64_t pid = 1; pid <= 5; ++pid) {
+      clients_.push_back(some_client(pid, "prog" + std::to_string(pid)));
+    }
+    look();
+  }
+  // In a second each keeps as many SMs busy as its PID says.
+  void look() {
+    const Snapshot before = some_snapshot(at_ns_, clients_);
+    at_ns_ += kSecond;
+    for (Client& client : clients_) {
+      client.use->age_ns += kSecond;
+      run(&client, kSecond, client.pid);
+    }
+    model_.show(compare(before, some_snapshot(at_ns_, clients_)));
+  }
+  Action type(const std::string& keys) {
+    Action action = Action::kNone;
+    for (const char letter : keys) action = model_.on_key({Kind::kLetter, letter});
+    return action;
+  }
+  std::vector<Line> lines(size_t height = 24) { return model_.draw(100, height); }
+  std::string last() { return lines().back().text; }
+  // The commands in the order in which they are shown; the selected one has a * in front.
+  std::string list(size_t height = 24) {
+    std::string commands;
+    for (const Line& line : lines(height)) {
+      const size_t at = line.text.find(" prog");
+      const bool is_client = line.style == Style::kPlain || line.style == Style::kSelected;
+      if (!is_client || at == std::string::npos || line.text.starts_with("GPU")) continue;
+      if (!commands.empty()) commands += ' ';
+      if (line.style == Style::kSelected) commands += '*';
+      commands += line.text.substr(at + 5, 1);
+    }
+    return commands;
+  }
+
+  uint64_t at_ns_ = kSecond;
+  std::vector<Client> clients_;
+  TopModel model_{1, {}, ""};
+};
+
+TEST_F(TopModelTest, ShowsTheBusiestFirst) {
+  EXPECT_EQ(list(), "*5 4 3 2 1");
+  EXPECT_EQ(lines()[0].text, "openmps top, each 1.0 s, 5 programs, by sm%");
+  EXPECT_EQ(lines()[1].text.substr(0, 43), "GPU 0  SM time  15% (15.0 of 100 SMs)  kern");
+  EXPECT_EQ(lines()[2].style, Style::kHeading);
+  EXPECT_EQ(last(), TopModel::kHelp);
+  EXPECT_EQ(lines().size(), 24u);
+}
+
+TEST_F(TopModelTest, KeysSort) {
+  type("r");
+  EXPECT_EQ(list(), "1 2 3 4 *5") << "the selected one stays so";
+  type("<<<<");
+  EXPECT_EQ(lines()[0].text, "openmps top, each 1.0 s, 5 programs, by pid from below");
+  EXPECT_EQ(list(), "1 2 3 4 *5");
+  type("<");
+  EXPECT_NE(lines()[0].text.find("by command from below"), std::string::npos);
+  type(">>>>>");
+  EXPECT_NE(lines()[0].text.find("by sm%"), std::string::npos);
+  EXPECT_EQ(list(), "*5 4 3 2 1");
+}
+
+TEST_F(TopModelTest, WhatIsSelectedIsAClientNotALine) {
+  model_.on_key({Kind::kDown});
+  EXPECT_EQ(list(), "5 *4 3 2 1");
+  const Snapshot before = some_snapshot(0, clients_);
+  for (Client& client : clients_) client.use->age_ns += kSecond;
+  run(&clients_[3], kSecond, 90);
+  model_.show(compare(before, some_snapshot(kSecond, clients_)));
+  EXPECT_EQ(list().substr(0, 2), "*4");
+  std::erase_if(clients_, [](const Client& client) { return client.pid == 4; });
+  look();
+  EXPECT_EQ(list(), "*5 3 2 1");
+  for (int i = 0; i < 9; ++i) model_.on_key({Kind::kDown});
+  EXPECT_EQ(list(), "5 3 2 *1");
+  model_.on_key({Kind::kPageUp});
+  EXPECT_EQ(list(), "*5 3 2 1");
+}
+
+TEST_F(TopModelTest, AFilterIsTypedAndTakenBack) {
+  type("/prog3");
+  EXPECT_EQ(last(), "PID or part of the command: prog3_");
+  EXPECT_EQ(list(), "*5 4 3 2 1") << "not yet in force";
+  model_.on_key({Kind::kEnter});
+  EXPECT_EQ(list(), "*3");
+  EXPECT_NE(lines()[0].text.find("5 programs, by sm%, 1 with \"prog3\""), std::string::npos);
+  EXPECT_NE(lines()[1].text.find("(15.0 of"), std::string::npos) << "devices show all";
+  type("/");
+  for (int i = 0; i < 20; ++i) model_.on_key({Kind::kBackspace});
+  model_.on_key({Kind::kEscape});
+  EXPECT_EQ(list(), "*3") << "given up";
+  type("/");
+  for (int i = 0; i < 20; ++i) model_.on_key({Kind::kBackspace});
+  model_.on_key({Kind::kEnter});
+  EXPECT_EQ(list(), "5 4 *3 2 1");
+  EXPECT_EQ(type("/q"), Action::kNone) << "a letter of the filter";
+}
+
+TEST_F(TopModelTest, TerminatingIsAskedFor) {
+  model_.on_key({Kind::kDown});
+  EXPECT_EQ(type("t"), Action::kNone);
+  EXPECT_EQ(last(), "Terminate 4 prog4? y: yes, any other key: no");
+  look();
+  EXPECT_EQ(type("n"), Action::kNone);
+  EXPECT_EQ(last(), TopModel::kHelp);
+  type("t");
+  EXPECT_EQ(model_.on_key({Kind::kEscape}), Action::kNone);
+  type("t");
+  EXPECT_EQ(type("y"), Action::kTerminate);
+  EXPECT_EQ(model_.victim().pid, 4u);
+  EXPECT_EQ(model_.victim().server, 17u);
+  model_.note("4 prog4 has been terminated");
+  EXPECT_EQ(last(), "4 prog4 has been terminated");
+  model_.on_key({Kind::kUp});
+  EXPECT_EQ(last(), TopModel::kHelp);
+  EXPECT_EQ(type("y"), Action::kNone);
+  model_.show({});
+  EXPECT_EQ(type("ty"), Action::kNone) << "there is nobody";
+}
+
+TEST_F(TopModelTest, NobodyAndNothing) {
+  model_.show_problem("The daemon has gone");
+  EXPECT_EQ(lines()[1].text, "The daemon has gone");
+  EXPECT_EQ(list(), "*5 4 3 2 1") << "as it was last seen";
+  model_.show({});
+  EXPECT_EQ(lines()[1].text, "No program uses OpenMPS");
+  EXPECT_EQ(model_.on_key({Kind::kDown}), Action::kNone);
+  EXPECT_EQ(type("q"), Action::kQuit);
+}
+
+TEST_F(TopModelTest, AnyTerminalIsLargeEnough) {
+  for (const std::string keys : {"", "/", "t"}) {
+    type(keys);
+    for (size_t height = 0; height < 12; ++height) {
+      for (size_t width = 0; width < 120; ++width) {
+        const std::vector<Line> drawn = model_.draw(width, height);
+        EXPECT_EQ(drawn.size(), width == 0 ? 0 : height);
+        for (const Line& line : drawn) EXPECT_LE(line.text.size(), width);
+      }
+    }
+    model_.on_key({Kind::kEscape});
+  }
+  EXPECT_EQ(list(4), "*5 4 3") << "of what is above nothing is left";
+  for (int i = 0; i < 3; ++i) model_.on_key({Kind::kDown});
+  EXPECT_EQ(list(4), "*2 1") << "the next page";
+}
+
+}  // namespace
+}  // namespace openmps::cli
