@@ -203,7 +203,7 @@ void recommend(const Figures& f, Advice* advice) {
                     "share by turns.",
                     advice->equal_parts, of.c_str()));
   }
-  if (f.percentage < 100) {
+  if (100 * f.most_fill >= f.percentage && f.percentage < 100) {
     why.push_back(
         format_text("It is limited to %.0f%% now, so what it would do with more has not "
                     "been seen.",

@@ -160,6 +160,9 @@ TEST_F(AdviseTest, ALimitHidesWhatIsBeyondIt) {
   now_.active_thread_percentage = 25;
   works(9 * kSecond, 25, 100'000, 1'000);
   EXPECT_SAYS(openmps::cli::advise(figures()), "It is limited to 25% now, so what it would do");
+  now_.active_thread_percentage = 50;
+  EXPECT_EQ(why(openmps::cli::advise(figures())).find("is limited to"), std::string::npos)
+      << "it does not use what it may";
 }
 
 TEST_F(AdviseTest, TooLittleIsNoGround) {
