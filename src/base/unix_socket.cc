@@ -83,10 +83,11 @@ Result<UniqueFd> listen_at(const std::string& path, mode_t mode) {
   return fd;
 }
 
-Result<UniqueFd> connect_to(const std::string& path) {
+Result<UniqueFd> connect_to(const std::string& path, Waits waits) {
   sockaddr_un address;
   OPENMPS_RETURN_IF_ERROR(fill_address(path, &address));
-  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const int now = waits == Waits::kNo ? SOCK_NONBLOCK : 0;
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | now, 0));
   if (!fd.valid()) return socket_error("socket");
   int rc = 0;
   do {

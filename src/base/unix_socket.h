@@ -31,9 +31,11 @@ struct PeerCredentials {
 // Listen at `path` (at most 107 bytes), a socket that has `mode` from its first moment. The caller
 // unlinks a stale file first, under its own lock, and has no other thread that makes files.
 Result<UniqueFd> listen_at(const std::string& path, mode_t mode);
-// Connect. Errors: CUDA_ERROR_MPS_CONNECTION_FAILED with the reason (nobody listens, no such
-// file...).
-Result<UniqueFd> connect_to(const std::string& path);
+// Connect. Where more wait to be accepted than the listener allows, this waits, too, or does not:
+// the socket is non-blocking then. Errors: CUDA_ERROR_MPS_CONNECTION_FAILED with the reason (nobody
+// listens, no such file...).
+enum class Waits { kYes, kNo };
+Result<UniqueFd> connect_to(const std::string& path, Waits waits = Waits::kYes);
 Result<std::pair<UniqueFd, UniqueFd>> make_socket_pair();
 // SO_PEERCRED of a connected socket.
 Result<PeerCredentials> peer_credentials(int fd);

@@ -23,9 +23,9 @@ namespace openmps::control {
 inline constexpr size_t kMaxConnections = 512;
 // A peer that connects says what it wants at once.
 inline constexpr uint64_t kFirstPacketMs = 10'000;
-// The servers of a daemon that was killed come back within this time (server::kRejoinMs, ten
-// times): programs and shells wait for it, so that nobody is given a second server.
-inline constexpr uint64_t kRejoinGraceMs = 1000;
+// The servers of a daemon that was killed come back within this time (server::kRejoinMs,
+// forty times): programs and shells wait for it, so that nobody is given a second server.
+inline constexpr uint64_t kRejoinGraceMs = 2000;
 
 class Daemon {
  public:

@@ -45,7 +45,7 @@ int fail(const std::string& reason) {
 // In the log directory, or, where that can't be written, in the pipe directory, and say so.
 Status open_logs(const std::string& wanted, const std::string& fallback, LogFiles* logs) {
   const Status opened = logs->open(wanted);
-  if (opened.ok()) return opened;
+  if (opened.ok()) return Status();
   OPENMPS_RETURN_IF_ERROR(logs->open(fallback));
   fprintf(stderr, "openmps-control: no logs in %s (%s); writing them to %s\n", wanted.c_str(),
           opened.message().c_str(), fallback.c_str());

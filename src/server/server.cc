@@ -89,6 +89,7 @@ void Server::on_daemon_packet(Packet packet) {
 
 void Server::on_daemon_gone() {
   daemon_.reset();
+  terminations_.clear();  // who asked has gone, and another daemon would take them for its own
   log_.write("The control daemon has gone: the server ends with its last client");
   const bool may_rejoin = !leaving_ && !options_.control_socket.empty();
   leaving_ = true;
@@ -99,7 +100,7 @@ void Server::on_daemon_gone() {
 // Another daemon of the same user at the same place is as good as the first one.
 void Server::look_for_daemon() {
   if (workers_.stopping() || sessions_.clients() + waiting_.size() == 0) return;
-  Result<UniqueFd> socket = connect_to(options_.control_socket);
+  Result<UniqueFd> socket = connect_to(options_.control_socket, Waits::kNo);
   const Result<PeerCredentials> who =
       socket.ok() ? peer_credentials(socket->get()) : socket.status();
   if (!who.ok() || who->uid != daemon_user_ || !take_daemon(std::move(socket).value()).ok()) {

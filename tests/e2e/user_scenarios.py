@@ -11,8 +11,8 @@ import socket
 import subprocess
 from pathlib import Path
 
-from sandbox import as_user
-from scenario_tools import CLIENT_LIMIT_S, Skipped, kill_daemon, ready, require, tell
+from sandbox import as_user, wait_until
+from scenario_tools import CLIENT_LIMIT_S, SETTLE_LIMIT_S, Skipped, kill_daemon, ready, require, tell
 
 ROOT, ANNE, BERT = 0, 54321, 54322  # nobody else's numbers
 DENIED = "Permission denied: "
@@ -261,7 +261,8 @@ def users(box, _):
     check_planted(box)
     kill_daemon(box)  # its servers come back to the next one, each as its user's
     box.start_daemon()
-    require(servers_of(box) == servers, f"the servers were {servers} and are {servers_of(box)}")
+    require(wait_until(lambda: servers_of(box) == servers, SETTLE_LIMIT_S),
+            f"the servers were {servers} and are {servers_of(box)}")
     check_ending(box, servers, programs)
     box.quit()
     left = box.leftovers()
