@@ -142,7 +142,12 @@ struct Buffer {
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() { CHECK_CU(cuMemFree_v2(address)); }
   size_t bytes() const { return count * sizeof(T); }
-  void put(const std::vector<T>& data) { CHECK_CU(cuMemcpyHtoD_v2(address, data.data(), bytes())); }
+  // The driver may return before the last bytes are in device memory, and streams that don't wait
+  // for the legacy stream would be earlier.
+  void put(const std::vector<T>& data) {
+    CHECK_CU(cuMemcpyHtoD_v2(address, data.data(), bytes()));
+    CHECK_CU(cuStreamSynchronize(nullptr));
+  }
   std::vector<T> get() const {
     std::vector<T> data(count);
     CHECK_CU(cuMemcpyDtoH_v2(data.data(), address, bytes()));

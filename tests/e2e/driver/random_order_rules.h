@@ -103,6 +103,19 @@ class Rules {
   }
   Operation give(uint32_t stream) { return give(stream, begin(stream)); }
 
+  // What the legacy stream, or who waits for that, would come behind without a word is known to
+  // have ended.
+  [[nodiscard]] bool implies_nothing(uint32_t stream) const {
+    const auto is_done = [this](uint32_t other) {
+      return host_.count[other] >= streams_[other].given;
+    };
+    if (stream != kLegacy) return !streams_[stream].blocking || is_done(kLegacy);
+    for (uint32_t other = 1; other < streams_.size(); other++) {
+      if (streams_[other].blocking && !is_done(other)) return false;
+    }
+    return true;
+  }
+
   // The operations that the host knows to have ended.
   [[nodiscard]] const Clock& host() const { return host_; }
   void host_waited(const Clock& clock) { host_.merge(clock); }
