@@ -47,6 +47,17 @@ const std::vector<Form>& forms() {
       {"reload", Verb::kReload, {}},
       {"inspect", Verb::kInspect, {&Command::client}},
       {"terminate_client", Verb::kTerminateClient, {&Command::server, &Command::client}},
+      {"set_client_active_thread_percentage",
+       Verb::kSetClientPercentage,
+       {&Command::client, &Command::value}},
+      {"set_client_sm_count",
+       Verb::kSetClientSmCount,
+       {&Command::client, &Command::device, &Command::value}},
+      {"set_client_device_pinned_mem_limit",
+       Verb::kSetClientMemoryLimit,
+       {&Command::client, &Command::device, &Command::value}},
+      {"set_client_priority", Verb::kSetClientPriority, {&Command::client, &Command::value}},
+      {"reserve_sms", Verb::kReserveSms, {&Command::client, &Command::device, &Command::value}},
   };
   return table;
 }
@@ -69,6 +80,8 @@ bool take_option(std::span<const std::string>* words, Command* command) {
     command->server = words->front();
   } else if (option == "-f" && command->verb == Verb::kShutdownServer) {
     command->force = true;
+  } else if (option == "--lend" && command->verb == Verb::kReserveSms) {
+    command->lend = true;
   } else if (option == "--csv" && command->verb == Verb::kDeviceQuery) {
     command->csv = true;
   } else if (option == "--json" &&

@@ -35,6 +35,11 @@ enum class Verb {
   kShutdownServer,
   kTerminateClient,
   kReload,
+  kSetClientPercentage,
+  kSetClientSmCount,
+  kSetClientMemoryLimit,
+  kSetClientPriority,
+  kReserveSms,
   kInspect,
 };
 
@@ -50,6 +55,7 @@ struct Command {
   bool force = false;
   bool csv = false;
   bool json = false;
+  bool lend = false;
   // Words and options that the command does not have, the first of them. Ignored, as NVIDIA's
   // daemon does, but said in the log.
   std::string unexpected;

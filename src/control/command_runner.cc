@@ -49,6 +49,11 @@ Right right_to(const Command& command, User caller) {
     case Verb::kSetDefaultMemoryLimit:
     case Verb::kSetMemoryLimit:
     case Verb::kSetDefaultPriority:
+    case Verb::kSetClientPercentage:
+    case Verb::kSetClientSmCount:
+    case Verb::kSetClientMemoryLimit:
+    case Verb::kSetClientPriority:
+    case Verb::kReserveSms:
     case Verb::kReload: return Right::kDaemon;
     case Verb::kShutdownServer:
     case Verb::kTerminateClient: return Right::kOwner;
@@ -107,6 +112,11 @@ void CommandRunner::run(const Command& command, User caller, Done done) {
     case Verb::kGetDeviceClientList: device_clients(command, done); return;
     case Verb::kDeviceQuery: device_query(command, done); return;
     case Verb::kInspect: inspect(command, caller, done); return;
+    case Verb::kSetClientPercentage:
+    case Verb::kSetClientSmCount:
+    case Verb::kSetClientMemoryLimit:
+    case Verb::kSetClientPriority:
+    case Verb::kReserveSms: change_client(command, done); return;
     case Verb::kGetDefaultPercentage:
     case Verb::kSetDefaultPercentage:
     case Verb::kGetDefaultMemoryLimit:
@@ -183,6 +193,105 @@ void CommandRunner::terminate(const Command& command, ServerProcess& server, con
         done({answer.answered && answer.result != CUDA_SUCCESS ? unknown : "0\n"});
       },
       static_cast<uint32_t>(*pid));
+}
+
+namespace {
+
+// How a command is to be given, and what of it is not understood.
+Reply usage_of(const Command& command, std::string_view wrong) {
+  std::string how = command.word;
+  switch (command.verb) {
+    case Verb::kSetClientPercentage: how += " <PID> <percentage above 0 up to 100>"; break;
+    case Verb::kSetClientSmCount: how += " <PID> <device> <SMs, 0: no limit>"; break;
+    case Verb::kSetClientMemoryLimit: how += " <PID> <device> <512M or 2G, 0G: no limit>"; break;
+    case Verb::kSetClientPriority: how += " <PID> <0: normal, 1: below normal>"; break;
+    default: how += " <PID or program> <device> <SMs, 0: no longer> [--lend]"; break;
+  }
+  return {"Not understood: " + printable(wrong) + "\nUsage: " + how + "\n", 1};
+}
+
+// Empty: all is well. Else what of the command is not understood.
+std::string read_change(const Command& command, const std::vector<Device>& devices,
+                        wire::Query* query) {
+  wire::Change& change = query->change;
+  const auto pid = parse_unsigned(command.client, UINT32_MAX);
+  if (pid) query->session = static_cast<uint32_t>(*pid);
+  const bool by_name = command.verb == Verb::kReserveSms && !pid && !command.client.empty() &&
+                       command.client.size() < sizeof(change.name);
+  if (!by_name && query->session == 0) return "the client \"" + command.client + "\"";
+  if (by_name) fill_field(change.name, command.client);
+  const std::string value = "the value \"" + command.value + "\"";
+  if (command.verb == Verb::kSetClientPercentage) {
+    const auto percentage = parse_percentage(command.value);
+    change.setting = wire::Setting::kPercentage;
+    change.percentage = percentage.value_or(0);
+    return percentage ? "" : value;
+  }
+  if (command.verb == Verb::kSetClientPriority) {
+    change.setting = wire::Setting::kPriority;
+    change.amount = command.value == "1" ? 1 : 0;
+    return command.value == "0" || command.value == "1" ? "" : value;
+  }
+  const auto device = find_device(command.device, devices);
+  if (!device) return "the device \"" + command.device + "\"";
+  change.device = *device;
+  const bool memory = command.verb == Verb::kSetClientMemoryLimit;
+  const auto amount =
+      memory ? parse_memory_limit(command.value) : parse_unsigned(command.value, UINT32_MAX);
+  change.setting = memory                                    ? wire::Setting::kMemoryLimit
+                   : command.verb == Verb::kSetClientSmCount ? wire::Setting::kSmCount
+                                                             : wire::Setting::kReserve;
+  change.amount = amount.value_or(0);
+  change.lends = command.lend ? 1 : 0;
+  return amount ? "" : value;
+}
+
+Reply change_reply(const Command& command, CUresult result, uint32_t amount) {
+  const std::string who = printable(command.client);
+  switch (result) {
+    case CUDA_SUCCESS:
+      return {amount == 0 ? std::string()
+                          : std::to_string(amount) + " SMs are reserved for " + who + "\n"};
+    case CUDA_ERROR_INVALID_VALUE:
+      return {command.verb == Verb::kReserveSms && command.value == "0"
+                  ? "No SMs are reserved for " + who + "\n"
+                  : "Client " + who + " not found\n",
+              1};
+    case CUDA_ERROR_INVALID_DEVICE: return {"There is no such device\n", 1};
+    case CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION:
+      return {"There are not so many SMs that others could do without\n", 1};
+    case CUDA_ERROR_ALREADY_ACQUIRED:
+      return {"SMs are reserved for " + who + " already: say 0 first\n", 1};
+    case CUDA_ERROR_MPS_SERVER_NOT_READY: return {"The server is not ready yet\n", 1};
+    default:
+      return {"The server refuses it with CUDA error " + std::to_string(static_cast<int>(result)) +
+                  "\n",
+              1};
+  }
+}
+
+}  // namespace
+
+// Of several servers the first that has such a client, or for a program any, does it.
+void CommandRunner::change_client(const Command& command, const Done& done) {
+  servers_.with_devices(
+      [this, command, done](const std::vector<Device>& devices, const std::string&) {
+        wire::Query query;
+        query.query = wire::QueryKind::kChange;
+        if (const std::string wrong = read_change(command, devices, &query); !wrong.empty()) {
+          return done(usage_of(command, wrong));
+        }
+        servers_.ask(servers_.all(), query, [done, command](const ServerPool::Answers& answers) {
+          CUresult result = CUDA_ERROR_INVALID_VALUE;
+          uint32_t amount = 0;
+          for (const auto& [pid, answer] : answers) {
+            if (!answer.answered || (result == CUDA_SUCCESS)) continue;
+            if (answer.result != CUDA_ERROR_INVALID_VALUE) result = answer.result;
+            amount = std::max(amount, answer.amount);
+          }
+          done(change_reply(command, result, amount));
+        });
+      });
 }
 
 Reply CommandRunner::change_defaults(const Command& command) {

@@ -57,6 +57,15 @@ Commands:
   set_device_pinned_mem_limit <server PID> <device> <n>G|<n>M
   get_default_client_priority
   set_default_client_priority 0|1
+  set_client_active_thread_percentage <client PID> <percentage>
+                           Of a running client, from now on; so are the next three
+  set_client_sm_count <client PID> <device> <SMs>
+                           At most so many; 0: as many as its percentage says
+  set_client_device_pinned_mem_limit <client PID> <device> <n>G|<n>M
+  set_client_priority <client PID> 0|1
+  reserve_sms <client PID or program> <device> <SMs> [--lend]
+                           For it alone, until it ends or 0 is said; with --lend, others have them
+                           while it has no work
   reload                   Read the daemon's configuration again
   terminate_client <server PID> <client PID>
                            End a client's work, however long it would take; prints 0 when it has ended

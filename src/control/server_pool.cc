@@ -309,6 +309,14 @@ std::vector<ServerProcess*> ServerPool::all() const {
 
 void ServerPool::ask(const std::vector<ServerProcess*>& servers, wire::QueryKind kind,
                      std::function<void(Answers)> done, uint32_t session) {
+  wire::Query query;
+  query.query = kind;
+  query.session = session;
+  ask(servers, query, std::move(done));
+}
+
+void ServerPool::ask(const std::vector<ServerProcess*>& servers, const wire::Query& query,
+                     std::function<void(Answers)> done) {
   if (servers.empty()) {
     done({});
     return;
@@ -328,7 +336,7 @@ void ServerPool::ask(const std::vector<ServerProcess*>& servers, wire::QueryKind
       gathering->answers[i] = {pid, std::move(answer)};
       if (--gathering->missing == 0) gathering->done(std::move(gathering->answers));
     };
-    servers[i]->ask(kind, take, session);
+    servers[i]->ask(query, take);
   }
 }
 

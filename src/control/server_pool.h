@@ -71,6 +71,8 @@ class ServerPool {
   using Answers = std::vector<std::pair<pid_t, ServerAnswer>>;
   void ask(const std::vector<ServerProcess*>& servers, wire::QueryKind kind,
            std::function<void(Answers)> done, uint32_t session = 0);
+  void ask(const std::vector<ServerProcess*>& servers, const wire::Query& query,
+           std::function<void(Answers)> done);
   // The devices of this machine; if no server has run yet, one is started to find out and leaves
   // when it has. An empty list and the reason, if it can't.
   void with_devices(std::function<void(const std::vector<Device>&, std::string why_not)> done);

@@ -52,6 +52,7 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server, 
   answer.state = head.state;
   answer.more = head.more != 0;
   answer.result = static_cast<CUresult>(head.result);
+  answer.amount = head.amount;
   for (uint32_t i = 0; i < head.rows; ++i) {
     wire::ClientRow row;
     memcpy(&row, data.data() + i * sizeof(row), sizeof(row));
@@ -154,22 +155,18 @@ void ServerProcess::admit(const wire::Admit& admit, int client) {
   if (peer_ != nullptr) peer_->send(wire::message_bytes(admit), {&client, 1});
 }
 
-void ServerProcess::ask(wire::QueryKind kind, std::function<void(ServerAnswer)> done,
-                        uint32_t session) {
+void ServerProcess::ask(wire::Query query, std::function<void(ServerAnswer)> done) {
   const uint32_t ticket = ++last_ticket_;
   // A server without a connection is about to be reaped: the timer or finish_if_gone() answers.
   const auto give_up = [this, ticket] { finish_question(ticket, ServerAnswer{}); };
-  const bool waits = kind == wire::QueryKind::kTerminate;
+  const bool waits = query.query == wire::QueryKind::kTerminate;
   questions_[ticket] =
       Question{std::move(done), waits ? 0 : loop_.call_after(kAnswerMs, give_up), {}};
-  send_query(kind, ticket, session);
+  query.ticket = ticket;
+  send_query(query);
 }
 
-void ServerProcess::send_query(wire::QueryKind kind, uint32_t ticket, uint32_t session) {
-  wire::Query query;
-  query.query = kind;
-  query.ticket = ticket;
-  query.session = session;
+void ServerProcess::send_query(const wire::Query& query) {
   if (peer_ != nullptr) peer_->send(wire::message_bytes(query));
 }
 
@@ -240,7 +237,11 @@ Status ServerProcess::on_answer(std::span<const std::byte> data) {
   if (found == questions_.end()) return Status();  // it came too late
   OPENMPS_RETURN_IF_ERROR(take_clients(&found->second, &answer.value()));
   if (answer->more) {
-    send_query(wire::QueryKind::kClients, ticket, found->second.clients.back().id);
+    wire::Query rest;
+    rest.query = wire::QueryKind::kClients;
+    rest.ticket = ticket;
+    rest.session = found->second.clients.back().id;
+    send_query(rest);
   } else {
     answer->clients = std::move(found->second.clients);
     finish_question(ticket, std::move(answer).value());

@@ -36,7 +36,8 @@ struct ServerAnswer {
   std::vector<ClientLine> clients;     // kClients
   std::vector<Device> devices;         // kDevices
   std::optional<Inspected> inspected;  // kInspect, if it has the session
-  CUresult result = CUDA_SUCCESS;      // kTerminate
+  CUresult result = CUDA_SUCCESS;      // kTerminate, kChange
+  uint32_t amount = 0;                 // kChange
   bool more = false;                   // kClients: there are some with ids above these
 };
 
@@ -72,7 +73,14 @@ class ServerProcess {
   // `done` is called exactly once unless this object is destroyed first.
   // `session`: of kInspect, or a PID. kTerminate takes as long as the client's work, or the
   // server's limit for that (OPENMPS_DRAIN_SECONDS).
-  void ask(wire::QueryKind kind, std::function<void(ServerAnswer)> done, uint32_t session = 0);
+  void ask(wire::QueryKind kind, std::function<void(ServerAnswer)> done, uint32_t session = 0) {
+    wire::Query query;
+    query.query = kind;
+    query.session = session;
+    ask(query, std::move(done));
+  }
+  // The same with all that a query may say, but its ticket.
+  void ask(wire::Query query, std::function<void(ServerAnswer)> done);
   void ask_to_shut_down();
   void force_shutdown();
 
@@ -88,7 +96,7 @@ class ServerProcess {
     EventLoop::TimerId timer = 0;
     std::vector<ClientLine> clients;  // of the parts of the answer that have come
   };
-  void send_query(wire::QueryKind kind, uint32_t ticket, uint32_t session);
+  void send_query(const wire::Query& query);
   static Status take_clients(Question* question, ServerAnswer* answer);
   Status open_connection(UniqueFd connection);
   void kill_now();

@@ -21,6 +21,16 @@ std::optional<uint64_t> stated_for(const Limits& limits, const std::string& devi
 
 }  // namespace
 
+std::optional<uint32_t> find_device(std::string_view text, const std::vector<Device>& devices) {
+  if (const auto ordinal = parse_unsigned(text, wire::kMaxDevices - 1)) {
+    return static_cast<uint32_t>(*ordinal);
+  }
+  for (size_t i = 0; i < devices.size() && i < wire::kMaxDevices; ++i) {
+    if (names_a_device(text) && devices[i].uuid.starts_with(text)) return static_cast<uint32_t>(i);
+  }
+  return std::nullopt;
+}
+
 void Settings::set_percentage(std::string_view text) {
   percentage_ = parse_percentage(text).value_or(percentage_);
 }
@@ -61,13 +71,7 @@ std::array<uint64_t, wire::kMaxDevices> Settings::memory_limits(
     const std::vector<Device>& devices) const {
   std::array<uint64_t, wire::kMaxDevices> limits{};
   for (const auto& [spelling, bytes] : memory_limits_) {
-    if (const auto ordinal = parse_unsigned(spelling, wire::kMaxDevices - 1)) {
-      limits[*ordinal] = bytes;
-      continue;
-    }
-    for (size_t i = 0; i < devices.size() && i < limits.size(); ++i) {
-      if (names_a_device(spelling) && devices[i].uuid.starts_with(spelling)) limits[i] = bytes;
-    }
+    if (const auto device = find_device(spelling, devices)) limits[*device] = bytes;
   }
   return limits;
 }

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +17,9 @@
 #include "wire/handshake.h"
 
 namespace openmps::control {
+
+// An ordinal, or the UUID of one of these or its beginning.
+std::optional<uint32_t> find_device(std::string_view text, const std::vector<Device>& devices);
 
 class Settings {
  public:

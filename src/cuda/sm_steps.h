@@ -25,4 +25,10 @@ inline uint32_t sms_of_percentage(const SmSteps& device, double percentage) {
   return std::clamp(sms - sms % device.step, device.step, device.most);
 }
 
+// Of a number of SMs, the same way.
+inline uint32_t sms_of_count(const SmSteps& device, uint32_t sms) {
+  if (sms >= device.sms || device.step == 0) return device.sms;
+  return std::clamp(sms - sms % device.step, device.step, device.most);
+}
+
 }  // namespace openmps::cuda

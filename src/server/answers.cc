@@ -31,9 +31,8 @@ wire::ClientRow make_row(const Session& session, const std::vector<Device>& devi
   row.id = session.id;
   row.device = first_visible_device(devices, field_text(session.admit.hello.visible_devices));
   row.namespace_inode = session.admit.hello.namespace_inode;
-  const wire::OpenSession granted = make_open_session(session);
-  row.active_thread_percentage = granted.active_thread_percentage;
-  row.quality = wire::settled_quality(granted.quality, granted.client_priority);
+  row.active_thread_percentage = session.grant.active_thread_percentage;
+  row.quality = wire::settled_quality(session.grant.quality, session.grant.client_priority);
   row.ending = session.state == SessionState::kEnding ? 1 : 0;
   if (row.device < devices.size()) fill_field(row.device_uuid, devices[row.device].uuid);
   fill_field(row.command, printable(field_text(session.admit.hello.command)));
@@ -43,23 +42,57 @@ wire::ClientRow make_row(const Session& session, const std::vector<Device>& devi
 
 }  // namespace
 
+wire::Grant make_grant(const wire::Admit& admit) {
+  wire::Grant grant;
+  grant.client_priority = admit.hello.client_priority <= kLowestPriority
+                              ? admit.hello.client_priority
+                              : admit.default_client_priority;
+  grant.quality = admit.hello.quality;
+  grant.active_thread_percentage = granted_percentage(admit.default_active_thread_percentage,
+                                                      admit.hello.active_thread_percentage);
+  for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
+    grant.memory_limit[i] =
+        granted_memory(admit.default_memory_limit[i], admit.hello.memory_limit[i]);
+  }
+  return grant;
+}
+
+CUresult apply(const wire::Change& change, uint32_t devices, wire::Grant* grant) {
+  const bool of_device =
+      change.setting == wire::Setting::kSmCount || change.setting == wire::Setting::kMemoryLimit;
+  if (of_device && change.device >= std::min(devices, wire::kMaxDevices)) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  switch (change.setting) {
+    case wire::Setting::kPercentage:
+      if (!(change.percentage > 0 && change.percentage <= 100)) return CUDA_ERROR_INVALID_VALUE;
+      grant->active_thread_percentage = static_cast<float>(change.percentage);
+      std::fill(std::begin(grant->sms), std::end(grant->sms), 0);
+      return CUDA_SUCCESS;
+    case wire::Setting::kSmCount:
+      grant->sms[change.device] =
+          static_cast<uint32_t>(std::min<uint64_t>(change.amount, UINT32_MAX));
+      return CUDA_SUCCESS;
+    case wire::Setting::kMemoryLimit:
+      grant->memory_limit[change.device] = change.amount;
+      return CUDA_SUCCESS;
+    case wire::Setting::kPriority:
+      if (change.amount > kLowestPriority) return CUDA_ERROR_INVALID_VALUE;
+      // Who says this now knows better than the program did at its start.
+      grant->client_priority = static_cast<uint32_t>(change.amount);
+      grant->quality = wire::Quality::kUnset;
+      return CUDA_SUCCESS;
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
 wire::OpenSession make_open_session(const Session& session) {
-  const wire::Admit& admit = session.admit;
   wire::OpenSession open;
   open.session = session.id;
   open.window = session.window;
-  open.client_pid = admit.pid;
-  open.client_priority = admit.hello.client_priority <= kLowestPriority
-                             ? admit.hello.client_priority
-                             : admit.default_client_priority;
-  open.quality = admit.hello.quality;
-  open.active_thread_percentage = granted_percentage(admit.default_active_thread_percentage,
-                                                     admit.hello.active_thread_percentage);
-  for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
-    open.memory_limit[i] =
-        granted_memory(admit.default_memory_limit[i], admit.hello.memory_limit[i]);
-  }
-  fill_field(open.command, printable(field_text(admit.hello.command)));
+  open.client_pid = session.admit.pid;
+  open.grant = session.grant;
+  fill_field(open.command, printable(field_text(session.admit.hello.command)));
   return open;
 }
 

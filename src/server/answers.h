@@ -12,8 +12,12 @@
 
 namespace openmps::server {
 
-// What a session gets: the server's defaults for its user, which the client's own wishes can only
-// lower (percentage, memory; 0 means unlimited) or choose where they are valid (priority).
+// What a client gets: the server's defaults for its user, which its own wishes can only lower
+// (percentage, memory; 0 means unlimited) or choose where they are valid (priority).
+wire::Grant make_grant(const wire::Admit& admit);
+// What an operator changes of it, of a machine of so many devices. CUDA_ERROR_INVALID_DEVICE;
+// CUDA_ERROR_INVALID_VALUE: no such setting, or not for a grant.
+CUresult apply(const wire::Change& change, uint32_t devices, wire::Grant* grant);
 wire::OpenSession make_open_session(const Session& session);
 
 // The whole packet that answers a query of the daemon.

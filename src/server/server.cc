@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 #include <optional>
+#include <utility>
 
 #include "base/shared_memory.h"
 #include "base/text.h"
@@ -140,6 +141,10 @@ void Server::on_query(const wire::Query& query) {
     terminate(query);
     return;
   }
+  if (query.query == wire::QueryKind::kChange) {
+    change(query);
+    return;
+  }
   daemon_->send(make_answer(query, workers_.state(), sessions_, workers_.devices()));
 }
 
@@ -193,6 +198,103 @@ void Server::answer_terminations(CUresult result) {
   });
 }
 
+// ---- Changes ----------------------------------------------------------------------------------
+
+void Server::answer(const wire::Query& query, CUresult result, uint32_t amount) {
+  wire::Answer answer;
+  answer.query = query.query;
+  answer.ticket = query.ticket;
+  answer.state = workers_.state();
+  answer.result = result;
+  answer.amount = amount;
+  if (daemon_ != nullptr) daemon_->send(wire::message_bytes(answer));
+}
+
+void Server::change(const wire::Query& query) {
+  if (query.change.setting == wire::Setting::kReserve) {
+    reserve(query);
+    return;
+  }
+  const auto devices = static_cast<uint32_t>(workers_.devices().size());
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  for (const auto& [id, session] : sessions_.all()) {
+    if (session->admit.pid != query.session || session->state == SessionState::kEnding) continue;
+    result = apply(query.change, devices, &session->grant);
+    if (result != CUDA_SUCCESS) break;
+    tell_grant(*session);
+    log_.write("What client " + name_of(*session) + " may have has been changed");
+  }
+  answer(query, result);
+}
+
+void Server::tell_grant(const Session& session) {
+  wire::ChangeSession changed;
+  changed.session = session.id;
+  changed.grant = session.grant;
+  if (session.worker != nullptr) session.worker->process->send(wire::message_bytes(changed));
+}
+
+void Server::reserve(const wire::Query& query) {
+  const wire::Change& change = query.change;
+  Reservation* there = reservations_.find(query);
+  const auto is_client = [&](const auto& entry) {
+    return entry.second->admit.pid == query.session && entry.second->state != SessionState::kEnding;
+  };
+  if (change.amount == 0) {
+    if (there != nullptr) release(there->wish.number);
+    answer(query, there != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+  } else if (there != nullptr) {
+    answer(query, CUDA_ERROR_ALREADY_ACQUIRED);
+  } else if (query.session != 0 && std::ranges::none_of(sessions_.all(), is_client)) {
+    answer(query, CUDA_ERROR_INVALID_VALUE);
+  } else if (change.device >= workers_.devices().size()) {
+    answer(query, CUDA_ERROR_INVALID_DEVICE);
+  } else if (workers_.serving() == nullptr) {
+    answer(query, CUDA_ERROR_MPS_SERVER_NOT_READY);
+  } else if (Result<Reservation*> made = reservations_.add(query); !made.ok()) {
+    answer(query, made.status().code());
+  } else {
+    workers_.serving()->process->send(wire::message_bytes((*made)->wish));
+  }
+}
+
+// Workers that are being replaced keep what they have, without what is reserved from now on.
+void Server::on_reserved(const wire::Reserved& reserved) {
+  Reservation* reservation = reservations_.find(reserved.number);
+  if (reservation == nullptr) return;
+  wire::Query asked;
+  asked.query = wire::QueryKind::kChange;
+  asked.ticket = std::exchange(reservation->ticket, 0);
+  if (reserved.result == CUDA_SUCCESS) {
+    log_.write(format_text("%u SMs of device %u are reserved for %s", reserved.sms,
+                           reservation->wish.device,
+                           reservation->pid != 0 ? std::to_string(reservation->pid).c_str()
+                                                 : printable(reservation->program).c_str()));
+    assign_reservations();
+  } else {
+    reservations_.erase(reserved.number);
+  }
+  if (asked.ticket != 0) answer(asked, static_cast<CUresult>(reserved.result), reserved.sms);
+}
+
+void Server::release(uint32_t number) {
+  reservations_.erase(number);
+  wire::Reserve no_longer;
+  no_longer.number = number;
+  workers_.tell_all(wire::message_bytes(no_longer));
+  assign_reservations();
+}
+
+void Server::assign_reservations() {
+  for (const auto& [id, session] : sessions_.all()) {
+    const uint32_t number =
+        reservations_.number_for(session->admit.pid, field_text(session->admit.hello.command));
+    if (session->grant.reservation == number) continue;
+    session->grant.reservation = number;
+    if (session->state != SessionState::kEnding) tell_grant(*session);
+  }
+}
+
 void Server::on_shutdown(const wire::Shutdown& shutdown) {
   if (shutdown.force != 0) {
     log_.write("Server has been told to shut down at once");
@@ -244,6 +346,9 @@ void Server::on_worker_ready(const Worker& worker) {
   log_.write(
       format_text("Server has started (worker %d)", static_cast<int>(worker.process->pid())));
   report_ready(CUDA_SUCCESS, "");
+  for (const Reservation& reservation : reservations_.all()) {
+    worker.process->send(wire::message_bytes(reservation.wish));
+  }
   std::deque<Waiting> waiting;
   waiting.swap(waiting_);
   for (Waiting& next : waiting) open_session(next.admit, std::move(next.client));
@@ -270,6 +375,12 @@ Status Server::on_worker_message(Worker& worker, wire::MessageKind kind, const P
       } else {
         on_session_fault(worker, fault);
       }
+      return Status();
+    }
+    case wire::MessageKind::kReserved: {
+      wire::Reserved reserved;
+      OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &reserved));
+      on_reserved(reserved);
       return Status();
     }
     case wire::MessageKind::kPassDescriptor: return on_worker_descriptor(worker, packet);
@@ -411,6 +522,8 @@ void Server::open_session(const wire::Admit& admit, ForeignFd client) {
     return;
   }
   Session& session = **made;
+  session.grant = make_grant(admit);
+  session.grant.reservation = reservations_.number_for(admit.pid, field_text(admit.hello.command));
   session.worker = workers_.serving();
   Status status;
   try {
@@ -447,7 +560,7 @@ Status Server::start_session(Session& session, ForeignFd client) {
 }
 
 void Server::welcome(Session& session) {
-  const wire::OpenSession granted = make_open_session(session);
+  const wire::Grant& granted = session.grant;
   wire::Welcome welcome;
   welcome.session = session.id;
   welcome.window_base = wire::window_base(session.window);
@@ -588,6 +701,11 @@ void Server::forget_session(uint32_t id) {
   if (session == nullptr) return;
   const uint32_t pid = session->admit.pid;
   erase_session(*session);
+  const bool has_more = std::ranges::any_of(
+      sessions_.all(), [pid](const auto& entry) { return entry.second->admit.pid == pid; });
+  if (!has_more) {
+    for (const uint32_t number : reservations_.numbers_of(pid)) release(number);
+  }
   log_.write(format_text("Client process %u disconnected", pid));
 }
 

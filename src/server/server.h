@@ -14,6 +14,7 @@
 #include "base/event_loop.h"
 #include "base/log.h"
 #include "base/packet_peer.h"
+#include "server/reservations.h"
 #include "server/session_table.h"
 #include "server/workers.h"
 
@@ -65,6 +66,14 @@ class Server final : Workers::Owner {
   void terminate(const wire::Query& query);
   void note_end(uint32_t id);
   void answer_terminations(CUresult result);
+  // What a client may have.
+  void change(const wire::Query& query);
+  void reserve(const wire::Query& query);
+  void release(uint32_t number);
+  // Reservations have come or gone.
+  void assign_reservations();
+  void tell_grant(const Session& session);
+  void answer(const wire::Query& query, CUresult result, uint32_t amount = 0);
   void on_shutdown(const wire::Shutdown& shutdown);
   void report_ready(CUresult result, const std::string& reason);
 
@@ -80,6 +89,7 @@ class Server final : Workers::Owner {
   void on_session_closed(Worker& worker, const wire::SessionClosed& closed);
   void on_session_fault(Worker& worker, const wire::SessionFault& fault);
   Status on_worker_descriptor(Worker& worker, const Packet& packet);
+  void on_reserved(const wire::Reserved& reserved);
   void on_context_lost(Worker& worker, const wire::SessionFault& fault);
   // The worker's own session of that number; null: it is not there (any more).
   [[nodiscard]] Session* session_of(const Worker& worker, uint32_t id) const;
@@ -126,6 +136,7 @@ class Server final : Workers::Owner {
     std::set<uint32_t> sessions;
   };
   std::vector<Termination> terminations_;
+  Reservations reservations_;
   std::deque<Waiting> waiting_;  // until the (new) worker is ready; at most kMaxWindows
   bool leaving_ = false;         // no new clients; the end comes with the last one
   EventLoop::TimerId leave_timer_ = 0;

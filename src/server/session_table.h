@@ -30,6 +30,7 @@ struct Session {
   Worker* worker = nullptr;            // which has it
   EventLoop::TimerId drain_timer = 0;  // while it ends
   wire::Admit admit;                   // who it is and what it asked for
+  wire::Grant grant;                   // what it has
   UniqueFd host_file;
   Mapping header_page;
   std::unique_ptr<PacketPeer> client;  // null once it is gone

@@ -102,6 +102,12 @@ void Workers::give_up(const std::string& reason) {
   owner_.on_no_worker(reason);
 }
 
+void Workers::tell_all(std::span<const std::byte> message) const {
+  for (const std::unique_ptr<Worker>& worker : workers_) {
+    worker->process->send(std::vector<std::byte>(message.begin(), message.end()));
+  }
+}
+
 void Workers::retire_serving() {
   Worker& worker = *current_;
   worker.state = WorkerState::kRetiring;

@@ -85,6 +85,8 @@ class Workers {
   [[nodiscard]] const std::vector<Device>& devices() const { return devices_; }
   [[nodiscard]] wire::ServerState state() const { return state_; }
 
+  // Whatever they are at.
+  void tell_all(std::span<const std::byte> message) const;
   // A worker has opened a session.
   void on_served() { restart_backoff_.worker_served(); }
   // Newcomers go to the next worker, which starts now; the one that serves (there must be one) ends

@@ -5,8 +5,9 @@
 //                                         that the kernel reports; it is not in the path
 //                                         afterwards)
 //   server -> client           : Welcome (+ host file, facts file) or the reason why not
-//   server <-> worker          : WorkerReady, OpenSession, SessionReady, CloseSession,
-//                                SessionClosed, SessionFault, DescriptorTaken
+//   server <-> worker          : WorkerReady, OpenSession, SessionReady, ChangeSession, Reserve,
+//                                Reserved, CloseSession, SessionClosed, SessionFault,
+//                                DescriptorTaken
 //   client <-> worker          : PassDescriptor (through the server)
 //   server <-> daemon          : Admit, ServerReady, Query, Answer, Shutdown, ShutdownRefused,
 //   Rejoin shell <-> daemon           : UiCommand, UiReply
@@ -54,6 +55,9 @@ enum class MessageKind : uint32_t {
   kSessionClosed = 24,
   kSessionFault = 25,
   kWindowFree = 26,
+  kChangeSession = 27,
+  kReserve = 28,
+  kReserved = 29,
   kPassDescriptor = 30,
   kDescriptorTaken = 31,
 };
@@ -137,17 +141,49 @@ struct WorkerReady {
   // Descriptors: facts file, table of usage (usage.h) if there is one.
 };
 
+// What a session may have.
+struct Grant {
+  float active_thread_percentage = 100;
+  uint32_t client_priority = 0;  // 0 normal, 1 below normal
+  Quality quality = Quality::kUnset;
+  uint32_t reservation = 0;                 // whose SMs it has (Reserve); 0: of none
+  uint32_t sms[kMaxDevices] = {};           // at most; 0: as many as the percentage says
+  uint64_t memory_limit[kMaxDevices] = {};  // bytes; 0: none
+};
+
 struct OpenSession {
   MessageHeader header{.kind = MessageKind::kOpenSession, .bytes = sizeof(OpenSession)};
   uint32_t session = 0;
   uint32_t window = 0;  // index of the address window
   uint32_t client_pid = 0;
-  uint32_t client_priority = 0;
-  float active_thread_percentage = 100;
-  Quality quality = Quality::kUnset;
-  uint64_t memory_limit[kMaxDevices] = {};
+  uint32_t reserved = 0;
+  Grant grant;
   char command[256] = {};
   // Descriptor: host file.
+};
+// From now on; what it has been given is done as it was.
+struct ChangeSession {
+  MessageHeader header{.kind = MessageKind::kChangeSession, .bytes = sizeof(ChangeSession)};
+  uint32_t session = 0;
+  uint32_t reserved = 0;
+  Grant grant;
+};
+
+// Keep at least so many SMs of a device for the sessions whose grant names the number, which the
+// server has chosen; 0 SMs: no longer. Answered by Reserved, unless it is 0.
+struct Reserve {
+  MessageHeader header{.kind = MessageKind::kReserve, .bytes = sizeof(Reserve)};
+  uint32_t number = 0;
+  uint32_t device = 0;
+  uint32_t sms = 0;
+  uint32_t lends = 0;  // 1: others may use them while no session of it has work
+};
+struct Reserved {
+  MessageHeader header{.kind = MessageKind::kReserved, .bytes = sizeof(Reserved)};
+  uint32_t number = 0;
+  uint32_t result = CUDA_SUCCESS;
+  uint32_t sms = 0;  // that are kept
+  uint32_t reserved = 0;
 };
 
 // A `result` of CUDA_ERROR_MPS_SERVER_NOT_READY: not in this worker, but perhaps in the next.
@@ -244,21 +280,40 @@ struct Rejoin {
 // above `session`; `more`: ask again, above the last of them), for kDevices with text: a line "pci
 // bus id \t uuid \t name \t SMs \t bytes of memory" for each device, and for kInspect with
 // SessionReport + WaitRow[waits], or nothing if it has no such session. kTerminate is answered when
-// nothing of the client is left, or what is left is nobody's any more.
+// nothing of the client is left, or what is left is nobody's any more, kChange when the worker has
+// been told.
 enum class QueryKind : uint32_t {
   kStatus = 0,
   kClients = 1,
   kDevices = 2,
   kInspect = 3,
   kTerminate = 4,  // ends the sessions of a client: they get CUDA_ERROR_MPS_CLIENT_TERMINATED
+  kChange = 5,     // what a client may have
+};
+enum class Setting : uint32_t {
+  kPercentage = 0,   // `percentage`, above 0 up to 100
+  kSmCount = 1,      // `amount` SMs of `device` at most; 0: as many as the percentage says
+  kMemoryLimit = 2,  // `amount` bytes of `device`; 0: none
+  kPriority = 3,     // `amount`: 0 or 1
+  kReserve = 4,      // `amount` SMs of `device`, for it alone; 0: no longer
+};
+struct Change {
+  Setting setting = Setting::kPercentage;
+  uint32_t device = 0;
+  uint64_t amount = 0;
+  double percentage = 0;
+  uint32_t lends = 0;  // kReserve: others may use them while it has no work
+  uint32_t unused = 0;
+  char name[64] = {};  // kReserve without a PID: of the clients' program
 };
 struct Query {
   MessageHeader header{.kind = MessageKind::kQuery, .bytes = sizeof(Query)};
   QueryKind query = QueryKind::kStatus;
   uint32_t ticket = 0;   // echoed
-  uint32_t session = 0;  // kInspect: its id, or its client's PID; kTerminate: the PID;
+  uint32_t session = 0;  // kInspect: its id, or its client's PID; kTerminate, kChange: the PID;
                          // kClients: see above
   uint32_t reserved = 0;
+  Change change = {};
 };
 enum class ServerState : uint32_t { kInitializing = 0, kActive = 1, kFault = 2 };
 struct ClientRow {
@@ -281,7 +336,12 @@ struct Answer {
   ServerState state = ServerState::kInitializing;
   uint32_t rows = 0;
   uint32_t more = 0;
-  uint32_t result = CUDA_SUCCESS;  // kTerminate: CUDA_ERROR_INVALID_VALUE: there is no such client
+  // kTerminate, kChange: CUDA_ERROR_INVALID_VALUE: there is no such client. kChange:
+  // CUDA_ERROR_INVALID_DEVICE; CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: there are not so many SMs
+  // that others could do without; CUDA_ERROR_ALREADY_ACQUIRED: it has some reserved already.
+  uint32_t result = CUDA_SUCCESS;
+  uint32_t amount = 0;  // kReserve: SMs that are kept
+  uint32_t unused = 0;
 };
 inline constexpr uint32_t kMaxClientRows = (kMaxMessageBytes - sizeof(Answer)) / sizeof(ClientRow);
 // What a session's channel says (wire/layout.h), and who waits for what in it.

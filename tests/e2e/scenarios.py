@@ -1045,6 +1045,113 @@ def percentages(box, _):
     box.quit()
 
 
+class LiveSms:
+    """A drv_live_sms, and the SMs of its last round."""
+
+    def __init__(self, box):
+        self.child = box.start(["drv_live_sms"], stdin=subprocess.PIPE)
+        self.sms, self.rounds, self.last = set(), 0, ""
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+
+    def read(self):
+        for line in self.child.stdout:
+            self.last = line.strip()
+            words = line.split()
+            if words[:2] == ["#", "round"]:
+                self.sms, self.rounds = {int(word) for word in words[4:]}, int(words[2])
+
+    def pid(self):
+        return self.child.pid
+
+    def end(self):
+        self.child.stdin.close()
+        self.reader.join()
+        require(self.child.wait() == 0 and self.last == "PASSED",
+                f"after {self.rounds} rounds: {self.last} {self.child.stderr.read()}")
+
+
+def live_limits(box, _):
+    """What programs may have is changed while they run, at random: results stay right, and each keeps to
+    what it was given last."""
+    box.start_daemon()
+    chance = random.Random(7)
+    programs = [LiveSms(box) for _ in range(int(os.environ.get("OPENMPS_LIVE_PROGRAMS", "3")))]
+    started = lambda: all(program.rounds for program in programs)
+    require(wait_until(started, SETTLE_LIMIT_S), "a program does not begin")
+    device = max(len(program.sms) for program in programs)
+    for _ in range(int(os.environ.get("OPENMPS_LIVE_CHANGES", "60"))):
+        pid = chance.choice(programs).pid()
+        command = chance.choice([f"set_client_active_thread_percentage {pid} {chance.randint(1, 100)}",
+                                 f"set_client_sm_count {pid} 0 {chance.randint(0, device)}",
+                                 f"set_client_priority {pid} {chance.randint(0, 1)}"])
+        require(box.control(command) == (0, ""), f"{command}: {box.control(command)}")
+    for percentage in (100, 50, 13):
+        for program in programs:
+            box.control(f"set_client_active_thread_percentage {program.pid()} {percentage}")
+            most = max(device * percentage // 100, SM_STEP)
+            require(wait_until(lambda: most / 2 < len(program.sms) <= most, SETTLE_LIMIT_S),
+                    f"{len(program.sms)} SMs of {device} at {percentage} %")
+    shown = json.loads(box.control("ps --json")[1])
+    require({client["active_thread_percentage"] for client in shown} == {13}, f"ps shows {shown}")
+    for program in programs:
+        program.end()
+    for wrong, word in (("set_client_active_thread_percentage 1 50", "Client 1 not found"),
+                        (f"set_client_active_thread_percentage {os.getpid()} 101", "101"),
+                        ("set_client_sm_count 1 7", "Usage"), ("set_client_priority 1 2", "Usage")):
+        code, text = box.control(wrong)
+        require(code == 1 and word in text, f"{wrong}: {code} {text}")
+    settled(box, server_of(box))
+    box.quit()
+
+
+def reserved_sms(box, _):
+    """SMs that are reserved for a program are its own, for as long as that is said or it lives."""
+    box.start_daemon()
+    owner, other = LiveSms(box), LiveSms(box)
+    begun = lambda: owner.rounds > 0 and len(other.sms) > 0
+    require(wait_until(begun, SETTLE_LIMIT_S), "a program does not begin")
+    device = len(other.sms | owner.sms)
+
+    def reserve(whom, options=""):
+        code, text = box.control(f"reserve_sms {whom} 0 4 {options}")
+        require(code == 0 and text.endswith(f" SMs are reserved for {whom}\n"), f"{code} {text}")
+        return int(text.split()[0])
+
+    def are_apart():
+        return len(owner.sms) == kept and not owner.sms & other.sms and len(owner.sms | other.sms) == device
+
+    kept = reserve(owner.pid())
+    require(wait_until(are_apart, SETTLE_LIMIT_S), f"{owner.sms} are not its own beside {other.sms}")
+    third = LiveSms(box)
+    require(wait_until(lambda: third.rounds > 2, SETTLE_LIMIT_S), "a newcomer does not begin")
+    require(not third.sms & owner.sms, f"a newcomer has {third.sms} beside {owner.sms}")
+    third.end()
+    for wrong, word in ((f"reserve_sms {owner.pid()} 0 2", "already"),
+                        (f"reserve_sms {other.pid()} 0 {device}", "not so many"),
+                        (f"reserve_sms {other.pid()} 1 2", "no such device"),
+                        ("reserve_sms nobody 0 0", "No SMs are reserved")):
+        code, text = box.control(wrong)
+        require(code == 1 and word in text, f"{wrong}: {code} {text}")
+    require(box.control(f"reserve_sms {owner.pid()} 0 0") == (0, ""), "they stay reserved")
+    has_all = lambda program: wait_until(lambda: len(program.sms) == device, SETTLE_LIMIT_S)
+    require(has_all(owner) and has_all(other), f"{owner.sms}, {other.sms} of {device}")
+    # By name: for whoever comes. They are free again when nothing of the process is left.
+    kept = reserve(owner.pid(), "--lend")
+    require(wait_until(are_apart, SETTLE_LIMIT_S), f"{owner.sms} are not its own beside {other.sms}")
+    owner.child.send_signal(signal.SIGSTOP)
+    require(has_all(other), f"{other.sms} of {device} while the owner does nothing")
+    owner.child.send_signal(signal.SIGCONT)
+    require(wait_until(are_apart, SETTLE_LIMIT_S), f"{owner.sms} are not its own again beside {other.sms}")
+    owner.end()
+    require(has_all(other), f"{other.sms} of {device} after the owner's end")
+    kept = reserve("drv_live_sms")
+    require(wait_until(lambda: len(other.sms) == kept, SETTLE_LIMIT_S), f"{other.sms}")
+    other.end()
+    settled(box, server_of(box))
+    box.quit()
+
+
 def fresh_beside_queue(box, _):
     fresh_beside(box, "queue", leave_alone, tell)
 
@@ -1056,7 +1163,7 @@ ALL = {f.__name__: f for f in
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
         fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages,
-        transcript, recipes, users, *FAILURES, watched, on_terminal)}
+        live_limits, reserved_sms, transcript, recipes, users, *FAILURES, watched, on_terminal)}
 
 
 def run(name, build, driver, clients):

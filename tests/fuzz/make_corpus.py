@@ -32,7 +32,12 @@ def hello(percentage, limit, devices=b"\x010", name=b"./nbody 4096", quality=1):
 
 
 def answer(query, rows, more=0):
-    return struct.pack("<IIIIII", query, 7, 1, rows, more, 0)
+    return struct.pack("<IIIIIIII", query, 7, 1, rows, more, 0, 0, 0)
+
+
+def query(kind, session=0, setting=0, device=0, amount=0, percentage=0.0, lends=0, name=b""):
+    return message(12, struct.pack("<IIIIIIQdII", kind, 7, session, 0, setting, device, amount, percentage, lends, 0)
+                   + name.ljust(64, b"\0"))
 
 
 def message_seeds():
@@ -41,10 +46,15 @@ def message_seeds():
     yield "hello_uuid", hello(0.0, 0, b"\x01GPU-118cbaa3,0")
     yield "hello_unterminated", hello(float("nan"), 1 << 63, b"\x01" + b"9" * 255, b"\x1b[2J\n" * 60)
     yield "admit", message(10, struct.pack("<IIIIfI", 1, 0, 0, 0, 100.0, 0) + bytes(128) + hello(1.0, 1))
-    yield "query", message(12, struct.pack("<IIII", 1, 7, 0, 0))
-    yield "query_devices", message(12, struct.pack("<IIII", 2, 7, 0, 0))
-    yield "query_inspect", message(12, struct.pack("<IIII", 3, 7, 1, 0))
-    yield "query_unknown", message(12, struct.pack("<IIII", 9, 7, 0, 0))
+    yield "query", query(1)
+    yield "query_devices", query(2)
+    yield "query_inspect", query(3, 1)
+    yield "query_unknown", query(9)
+    yield "query_percentage", query(5, 4711, 0, percentage=12.5)
+    yield "query_sms", query(5, 4711, 1, 1, 8)
+    yield "query_memory", query(5, 4711, 2, 0, 1 << 30)
+    yield "query_priority", query(5, 4711, 3, amount=1)
+    yield "query_reserve", query(5, 0, 4, 0, 16, lends=1, name=b"./nbody")
     yield "shutdown", message(14, struct.pack("<II", 1, 0))
     reason = b"a kernel faulted\n".ljust(256, b"x")
     limits = bytes(128)
@@ -66,8 +76,11 @@ def message_seeds():
     yield "shutdown_refused", message(15, struct.pack("<II", 3, 0))
     yield "rejoin", message(16, struct.pack("<Q", 0))
     yield "worker_ready", message(20, struct.pack("<IIQ", 0, 20, 0) + reason)
-    yield "open_session", message(21, struct.pack("<IIIIfI", 1, 3, 4711, 0, 100.0, 0) + limits
-                                  + b"./nbody".ljust(256, b"\0"))
+    grant = struct.pack("<fIII", 50.0, 1, 0, 0) + bytes(64) + limits
+    yield "open_session", message(21, struct.pack("<IIII", 1, 3, 4711, 0) + grant + b"./nbody".ljust(256, b"\0"))
+    yield "change_session", message(27, struct.pack("<II", 1, 0) + grant)
+    yield "reserve", message(28, struct.pack("<IIII", 1, 0, 8, 1))
+    yield "reserved", message(29, struct.pack("<IIII", 1, 0, 8, 0))
     yield "session_ready", message(22, struct.pack("<II", 1, 2) + reason)
     yield "close_session", message(23, struct.pack("<II", 1, 806))
     yield "session_closed", message(24, struct.pack("<II", 1, 0))

@@ -19,6 +19,7 @@
 #include "control/server_process.h"
 #include "server/answers.h"
 #include "server/devices.h"
+#include "server/reservations.h"
 #include "server/session_table.h"
 #include "wire/control_call.h"
 #include "wire/message.h"
@@ -53,7 +54,7 @@ void use(const wire::Hello& hello) {
   session.admit.hello = hello;
   session.admit.default_active_thread_percentage = 50;
   session.admit.default_memory_limit[0] = 1 << 30;
-  const wire::OpenSession granted = server::make_open_session(session);
+  const wire::Grant granted = server::make_grant(session.admit);
   // A client's wishes only lower what the server grants.
   if (!(granted.active_thread_percentage > 0 && granted.active_thread_percentage <= 50)) abort();
   if (granted.memory_limit[0] == 0 || granted.memory_limit[0] > 1 << 30) abort();
@@ -61,7 +62,7 @@ void use(const wire::Hello& hello) {
       server::first_visible_device(some_devices(), field_text(hello.visible_devices));
   static_cast<void>(device);
   must_be_printable(field_text(hello.command));
-  must_be_printable(field_text(granted.command));
+  must_be_printable(field_text(server::make_open_session(session).command));
 }
 
 void use(const wire::Admit& admit) { use(admit.hello); }
@@ -71,7 +72,22 @@ void use(const wire::SessionReady& ready) { must_be_printable(field_text(ready.r
 void use(const wire::SessionFault& fault) { must_be_printable(field_text(fault.reason)); }
 void use(const wire::ServerReady& ready) { must_be_printable(field_text(ready.reason)); }
 void use(const wire::OpenSession& open) { must_be_printable(field_text(open.command)); }
+void change(const wire::Query& query) {
+  wire::Grant granted;
+  const auto devices = static_cast<uint32_t>(some_devices().size());
+  const CUresult result = server::apply(query.change, devices, &granted);
+  if (!(granted.active_thread_percentage > 0 && granted.active_thread_percentage <= 100)) abort();
+  if (result != CUDA_SUCCESS && granted.client_priority != 0) abort();
+  if (granted.client_priority > 1) abort();
+  if (query.change.setting == wire::Setting::kReserve) {
+    server::Reservations reservations;
+    const Result<server::Reservation*> made = reservations.add(query);
+    if (!made.ok() || reservations.find(query) != *made) abort();
+  }
+}
+
 void use(const wire::Query& query) {
+  change(query);
   const std::vector<std::byte> answer = server::make_answer(query, wire::ServerState::kActive,
                                                             server::SessionTable(), some_devices());
   if (!wire::read_header(answer).ok()) abort();
@@ -154,6 +170,9 @@ extern "C" bool corpus_is_complete() {
       case MessageKind::kSessionFault:
       case MessageKind::kPassDescriptor:
       case MessageKind::kDescriptorTaken:
+      case MessageKind::kChangeSession:
+      case MessageKind::kReserve:
+      case MessageKind::kReserved:
         if (openmps::kinds_read().contains(known)) break;
         printf("no seed of the corpus is a message of kind %u\n", kind);
         complete = false;

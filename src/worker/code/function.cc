@@ -197,7 +197,7 @@ Status Functions::handle(const wire::ClusterOccupancy& command, Function& functi
   config.attrs = list;
   config.numAttrs = static_cast<unsigned>(plain_end - list);
   // Clusters need SMs that lie together: of the session's part there may be fewer.
-  GreenContext* part = nullptr;
+  DeviceParts::Part part;
   OPENMPS_RETURN_IF_ERROR(core_.parts.get(function.device, &part));
   int value = 0;
   const auto query = [&](CUfunction handle) {

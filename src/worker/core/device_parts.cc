@@ -2,30 +2,86 @@
 // See device_parts.h.
 #include "worker/core/device_parts.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "base/clock.h"
 #include "worker/device/in_context.h"
+#include "worker/shared/exchange.h"
 
 namespace openmps::worker {
 
-Status DeviceParts::get(uint32_t device, GreenContext** part) {
+DeviceParts::Terms DeviceParts::terms_of(const Key& key) const {
+  Terms terms = terms_[key.first];
+  const uint32_t most = key.second;
+  terms.sms = terms.sms == 0 || most == 0 ? std::max(terms.sms, most) : std::min(terms.sms, most);
+  return terms;
+}
+
+// A change that comes while the member joins finds it afterwards.
+Status DeviceParts::get(uint32_t device, uint32_t at_most, Part* part) {
   *part = nullptr;
-  if (!is_limited(device)) return Status();
-  Part& mine = parts_[device];
-  if (mine.held == nullptr) {
+  SmPartitions* const partitions = commons_.partitions.get();
+  if (partitions == nullptr) return Status();
+  const Key key{device, at_most};
+  auto found = members_.find(key);
+  if (found == members_.end()) {
+    std::unique_ptr<Member> member;
+    {
+      const std::lock_guard lock(mutex_);
+      member = std::make_unique<Member>(device, terms_of(key), changes_);
+    }
     const InContext current(driver_, devices_.at(device).context);
-    auto taken =
-        commons_.partitions->take(device, sms_[device], commons_.descriptors, gate_, &feeder_);
-    if (!taken.ok()) return taken.status();
-    mine.held = std::move(*taken);
-    mine.green = {device, mine.held->handle, mine.held->context, mine.held->sms, 0};
+    OPENMPS_RETURN_IF_ERROR(partitions->join(*member, &feeder_));
+    Terms terms;
+    {
+      const std::lock_guard lock(mutex_);
+      found = members_.emplace(key, std::move(member)).first;
+      terms = terms_of(key);
+    }
+    partitions->set(*found->second, terms);
   }
-  *part = &mine.green;
+  *part = partitions->part(*found->second);
   return Status();
 }
 
+std::shared_ptr<SmPartitions::Lease> DeviceParts::lease(uint32_t device) {
+  const auto found = members_.find({device, 0});
+  return found == members_.end() ? nullptr : commons_.partitions->lease(*found->second);
+}
+
+void DeviceParts::use(SmPartitions::Lease& lease, Rank rank) {
+  commons_.partitions->use(lease, rank, now_ns());
+}
+
+bool DeviceParts::is_limited(uint32_t device) {
+  const auto found = members_.find({device, 0});
+  if (found != members_.end()) return commons_.partitions->part(*found->second) != nullptr;
+  const std::lock_guard lock(mutex_);
+  return terms_[device].sms != 0 && terms_[device].sms < devices_.at(device).sms;
+}
+
+// The session's thread may hold the gate open while it waits for mutex_, and the change may have to
+// wait for the gate.
+void DeviceParts::set(uint32_t device, const Terms& terms) {
+  const std::lock_guard changing(changing_);
+  std::vector<std::pair<Member*, Terms>> members;
+  {
+    const std::lock_guard lock(mutex_);
+    terms_[device] = terms;
+    for (const auto& [key, member] : members_) {
+      if (key.first == device) members.emplace_back(member.get(), terms_of(key));
+    }
+  }
+  for (const auto& [member, its] : members) commons_.partitions->set(*member, its);
+}
+
 void DeviceParts::release_all() {
-  for (Part& part : parts_) part = {};
+  const std::lock_guard changing(changing_);
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, member] : members_) commons_.partitions->leave(*member);
+  members_.clear();
 }
 
 }  // namespace openmps::worker

@@ -1,62 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the devices that a session is limited to (docs/decisions/0026): sets of SMs on which
-// its kernels run, whoever launches them and how. Session's thread only.
+// The parts of the devices that a session has: sets of SMs on which its kernels run, whoever
+// launches them and how, or all (docs/decisions/0026). They may change at any time (0028).
+// Session's thread, but for what says otherwise.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 #include "cuda/status.h"
 #include "wire/handshake.h"
 #include "worker/device/context_gate.h"
 #include "worker/device/devices.h"
-#include "worker/device/placement.h"
-#include "worker/shared/exchange.h"
+#include "worker/shared/sm_partitions.h"
 
 namespace openmps::worker {
 
+struct Commons;
+
 class DeviceParts {
  public:
-  using Sms = std::array<uint32_t, wire::kMaxDevices>;
+  using Part = SmPartitions::Part;
 
-  // `sms`: that the session may use of each device, 0: all. All outlive it.
-  DeviceParts(const DriverTable& driver, const Devices& devices, ContextGate& gate,
-              const ContextGate::Feeder& feeder, Commons& commons, const Sms& sms)
-      : driver_(driver),
-        devices_(devices),
-        gate_(gate),
-        feeder_(feeder),
-        commons_(commons),
-        sms_(sms) {}
+  // All outlive it.
+  DeviceParts(const DriverTable& driver, const Devices& devices, const ContextGate::Feeder& feeder,
+              Commons& commons)
+      : driver_(driver), devices_(devices), feeder_(feeder), commons_(commons) {}
+  ~DeviceParts() { release_all(); }
+  DeviceParts(const DeviceParts&) = delete;
+  DeviceParts& operator=(const DeviceParts&) = delete;
 
-  [[nodiscard]] bool is_limited(uint32_t device) const {
-    return sms_[device] != 0 && sms_[device] < devices_.at(device).sms;
+  // What the session has of the device, but at most so many SMs (0: any number), as long as it is
+  // held; null: all of it. It is there from the first call on, which may have to wait for a quiet
+  // moment: not between the gate's enter() and leave(). Errors: those of SmPartitions::join().
+  Status get(uint32_t device, uint32_t at_most, Part* part);
+  Status get(uint32_t device, Part* part) { return get(device, 0, part); }
+  // What goes with it: the SMs are lent to others while the session has no work. Null: they are
+  // not.
+  [[nodiscard]] std::shared_ptr<SmPartitions::Lease> lease(uint32_t device);
+  void use(SmPartitions::Lease& lease, Rank rank);
+  // get() would not wait.
+  [[nodiscard]] bool has(uint32_t device, uint32_t at_most = 0) const {
+    return members_.contains({device, at_most});
   }
-  // What the session has of the device; null: all of it. It is there from the first call on, which
-  // may have to wait for a quiet moment: not between the gate's enter() and leave(). Errors: those
-  // of SmPartitions::take().
-  Status get(uint32_t device, GreenContext** part);
-  // The same if it is there.
-  [[nodiscard]] const GreenContext* find(uint32_t device) const {
-    return parts_[device].green.handle == nullptr ? nullptr : &parts_[device].green;
-  }
+  // The session has less than the device, from its start on or by now.
+  [[nodiscard]] bool is_limited(uint32_t device);
+
+  // Grows with each change of what some get() says, or of what goes with it (see touch()).
+  [[nodiscard]] uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
+  // Something else that streams are made with has changed. Any thread.
+  void touch() { changes_.fetch_add(1, std::memory_order_release); }
+
+  // From now on. Any thread.
+  using Terms = SmPartitions::Member::Terms;
+  void set(uint32_t device, const Terms& terms);
+
   // No stream of the session is left.
   void release_all();
 
  private:
-  struct Part {
-    std::shared_ptr<const SmPartition> held;
-    GreenContext green;
-  };
+  using Member = SmPartitions::Member;
+  using Key = std::pair<uint32_t, uint32_t>;  // device, SMs at most
+  [[nodiscard]] Terms terms_of(const Key& key) const;
 
   const DriverTable& driver_;
   const Devices& devices_;
-  ContextGate& gate_;
   const ContextGate::Feeder& feeder_;
   Commons& commons_;
-  const Sms& sms_;
-  std::array<Part, wire::kMaxDevices> parts_;
+  std::atomic<uint64_t> changes_{1};
+  std::mutex changing_;  // one change at a time, and none while members leave
+  std::mutex mutex_;     // guards what follows; the session's thread reads members_ without
+  std::array<Terms, wire::kMaxDevices> terms_{};
+  std::map<Key, std::unique_ptr<Member>> members_;
 };
 
 }  // namespace openmps::worker

@@ -28,6 +28,7 @@ SessionCore::SessionCore(const DriverTable& driver_table, const Devices& all_dev
       commons(worker_commons),
       info(std::move(session_info)),
       usage(commons.usage.row(info.window), info.id, info.client_pid) {
+  change(info.limits);
   feeder.usage = cold_feeder.usage = &usage;
   feeder.session = cold_feeder.session = info.id;
   gate.add(feeder);
@@ -37,6 +38,14 @@ SessionCore::SessionCore(const DriverTable& driver_table, const Devices& all_dev
 SessionCore::~SessionCore() {
   gate.remove(feeder);
   if (commons.cold != nullptr) commons.cold->gate.remove(cold_feeder);
+}
+
+void SessionCore::change(const SessionLimits& limits) {
+  for (uint32_t i = 0; i < devices.count(); ++i) {
+    memory_limit[i].store(limits.memory_limit[i], std::memory_order_relaxed);
+    parts.set(i, {limits.sms[i], limits.reservation, limits.rank});
+  }
+  if (rank.exchange(limits.rank, std::memory_order_relaxed) != limits.rank) parts.touch();
 }
 
 Status SessionCore::check_device(uint32_t device) const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -25,13 +26,19 @@
 
 namespace openmps::worker {
 
+// What a session may have.
+struct SessionLimits {
+  Rank rank = Rank::kNormal;
+  std::array<uint64_t, wire::kMaxDevices> memory_limit{};  // bytes per device, 0: none
+  std::array<uint32_t, wire::kMaxDevices> sms{};           // that it may use of each; 0: all
+  uint32_t reservation = 0;                                // whose SMs it has; 0: of none
+};
+
 struct SessionInfo {
   uint32_t id = 0;
   uint32_t window = 0;
   uint32_t client_pid = 0;
-  Rank rank = Rank::kNormal;
-  std::array<uint64_t, wire::kMaxDevices> memory_limit{};  // bytes per device, 0: none
-  DeviceParts::Sms sms{};                                  // that it may use of each; 0: all
+  SessionLimits limits;  // at its start
   std::string command;
 };
 
@@ -54,17 +61,12 @@ class SessionCore {
   [[nodiscard]] Status check_device(uint32_t device) const;
   // The context of a placement: the cold lane's exists where something has been placed there.
   [[nodiscard]] CUcontext context(const Placement& place) const;
-  // That of the kernels of graphs: of the session's part of the device, if it has not all of it.
-  // Errors: those of DeviceParts::get().
-  Status kernel_context(uint32_t device, CUcontext* context) {
-    GreenContext* part = nullptr;
-    OPENMPS_RETURN_IF_ERROR(parts.get(device, &part));
-    *context = part != nullptr ? part->context : this->context({device});
-    return Status();
-  }
   // Make it current on this thread, if it isn't.
   Status use(const Placement& place);
   Status use(uint32_t device) { return use(Placement{device}); }
+
+  // The session may have this from now on. Any thread.
+  void change(const SessionLimits& limits);
 
   // The session changes what only a new worker has as it was: the device's heap, limits.
   void wear() {
@@ -76,7 +78,8 @@ class SessionCore {
   // Of the driver's streams, for one that the program has asked for.
   [[nodiscard]] int32_t driver_priority(uint32_t device, int32_t asked) const {
     const Device& on = devices.at(device);
-    return worker::driver_priority(info.rank, asked, on.least_priority, on.greatest_priority);
+    return worker::driver_priority(rank.load(std::memory_order_relaxed), asked, on.least_priority,
+                                   on.greatest_priority);
   }
 
   // The bytes of the staging arena that a command names; null: they are not all inside.
@@ -105,12 +108,15 @@ class SessionCore {
   const std::shared_ptr<Bell> bell = std::make_shared<Bell>();  // its executor's
   Background background;
   const SessionInfo info;
+  // As of now (change()).
+  std::atomic<Rank> rank{info.limits.rank};
+  std::array<std::atomic<uint64_t>, wire::kMaxDevices> memory_limit{};
   SessionUsage usage;
   wire::ChannelView view;  // set once the host file is mapped
   ShownValues shown_values{view};
   ShownReturns shown_returns{view};
   Returns returns{driver, gate, feeder, bell, shown_returns};
-  DeviceParts parts{driver, devices, gate, feeder, commons, info.sms};
+  DeviceParts parts{driver, devices, feeder, commons};
   ChannelPages pages{driver, devices, gate, feeder, returns};
   // 0 where a device uses the host's pointers for registered memory, as all current GPUs do.
   uint64_t channel_delta = 0;

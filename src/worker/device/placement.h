@@ -15,19 +15,18 @@ enum class Lane : uint32_t { kMain = 0, kCold };
 inline constexpr uint32_t kLanes = 2;
 
 // A set of SMs of a device: a green context of the shared context, which the client has made, or
-// what the session is limited to.
+// what the session has of the device.
 struct GreenContext {
   uint32_t device = 0;
   CUgreenCtx handle = nullptr;
   CUcontext context = nullptr;  // as which it is current
   uint32_t sms = 0;
-  uint32_t streams = 0;  // of the client that name it
 };
 
 struct Placement {
   uint32_t device = 0;
   Lane lane = Lane::kMain;
-  GreenContext* partition = nullptr;  // whose SMs, in the main lane; null: all
+  const GreenContext* partition = nullptr;  // whose SMs, in the main lane; null: all
 
   // The same in that lane; the cold one knows no partitions.
   [[nodiscard]] Placement in(Lane other) const {

@@ -3,6 +3,7 @@
 #include "worker/graphs/driver_graph.h"
 
 #include "worker/device/driver_check.h"
+#include "worker/device/in_context.h"
 
 namespace openmps::worker {
 
@@ -24,13 +25,36 @@ Status DriverGraph::add_condition(const wire::ConditionCreate& command,
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(device_));
   // Handle, node and kernels of the bodies have to be of one context (measured).
-  CUcontext context = nullptr;
-  OPENMPS_RETURN_IF_ERROR(core_.kernel_context(device_, &context));
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuGraphConditionalHandleCreate(
-                                    made, handle(), context, command.initial, command.flags),
+                                    made, handle(), context(), command.initial, command.flags),
                                 "cuGraphConditionalHandleCreate"));
   conditions.push_back({*made, false});
   ++totals_.conditions;
+  return Status();
+}
+
+// A node runs in the context that is current when its parameters are set (measured).
+Status DriverGraph::move(std::span<const GraphStep> steps, Way way) {
+  OPENMPS_RETURN_IF_ERROR(core_.use(device_));
+  const bool other_priority = way.priority != way_.priority;
+  way_ = std::move(way);
+  const InContext current(core_.driver, context());
+  for (const GraphStep& step : steps) {
+    if (step.kind != wire::GraphNodeKind::kKernel || step.uses.lane != Lane::kMain) continue;
+    CUDA_KERNEL_NODE_PARAMS parameters{};
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuGraphKernelNodeGetParams_v2(step.first, &parameters),
+              "cuGraphKernelNodeGetParams"));
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuGraphKernelNodeSetParams_v2(step.first, &parameters),
+              "cuGraphKernelNodeSetParams"));
+    if (!other_priority || step.has_priority) continue;
+    CUlaunchAttributeValue value{};
+    value.priority = way_.priority;
+    OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuGraphKernelNodeSetAttribute(
+                                      step.first, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value),
+                                  "cuGraphKernelNodeSetAttribute"));
+  }
   return Status();
 }
 

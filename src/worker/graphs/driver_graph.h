@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "wire/commands.h"
@@ -23,11 +25,19 @@ struct GraphStep {
   wire::Id function = 0;
   uint64_t blocks = 0;  // of a kernel
   uint64_t threads_each = 0;
-  bool lost = false;       // its function has been unloaded
-  bool is_enabled = true;  // in the executable graph
+  bool lost = false;            // its function has been unloaded
+  bool is_cooperative = false;  // a kernel whose blocks have to find room together
+  bool has_priority = false;    // of its own
+  bool is_enabled = true;       // in the executable graph
   std::vector<wire::ValueOperation> values;
   wire::GraphConditional conditional{};
   std::vector<wire::GraphEdge> edges;  // in a graph that keeps its nodes
+
+  // The same node in another graph of the same shape.
+  void name_as(const GraphStep& other) {
+    first = other.first;
+    last = other.last;
+  }
 };
 
 // A driver graph, and the bodies of its conditional nodes. One that conditional handles were made
@@ -53,8 +63,18 @@ class DriverGraph {
     bool used = false;
   };
 
-  DriverGraph(SessionCore& core, uint32_t device, Totals& totals)
-      : device_(device), core_(core), totals_(totals) {}
+  // How its kernels run, wherever it is launched.
+  struct Way {
+    DeviceParts::Part part;  // of the device; null: all of it
+    int32_t priority = 0;    // the driver's, of those that have none of their own
+    bool operator==(const Way&) const = default;
+  };
+
+  DriverGraph(SessionCore& core, uint32_t device, DeviceParts::Part part, Totals& totals)
+      : device_(device),
+        core_(core),
+        totals_(totals),
+        way_{std::move(part), core.driver_priority(device, 0)} {}
   ~DriverGraph();
   DriverGraph(const DriverGraph&) = delete;
   DriverGraph& operator=(const DriverGraph&) = delete;
@@ -65,7 +85,16 @@ class DriverGraph {
   // Count nodes or bodies that the graph keeps. Errors as of Totals::add_nodes().
   Status count(uint32_t nodes);
 
+  // The kernels of the main lane among these steps, which are its own, run another way; what was
+  // instantiated before stays. What the driver says; after an error some do.
+  Status move(std::span<const GraphStep> steps, Way way);
+
   [[nodiscard]] uint32_t device() const { return device_; }
+  [[nodiscard]] const Way& way() const { return way_; }
+  // The context that its kernels are of.
+  [[nodiscard]] CUcontext context() const {
+    return way_.part != nullptr ? way_.part->context : core_.context({device_});
+  }
   [[nodiscard]] CUgraph handle() const { return parts[0].handle; }
   [[nodiscard]] bool keeps() const { return !conditions.empty(); }
 
@@ -78,6 +107,7 @@ class DriverGraph {
   const uint32_t device_;
   SessionCore& core_;
   Totals& totals_;
+  Way way_;
   uint32_t nodes_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "worker/device/driver_check.h"
+#include "worker/device/log.h"
 
 namespace openmps::worker {
 DescribedGraph::~DescribedGraph() {
@@ -18,6 +19,57 @@ GraphExec::~GraphExec() {
   if (handle != nullptr && core.use(graph->graph->device()).ok()) {
     core.driver.cuGraphExecDestroy(handle);
   }
+}
+
+CUgraphExec GraphExec::current() {
+  if (seen_changes != core.parts.changes()) [[unlikely]]
+    follow_changes();
+  return handle;
+}
+
+// A conditional handle is of the context that it was made in, and the blocks of a cooperative
+// kernel may find no room together in a smaller part.
+void GraphExec::follow_changes() {
+  seen_changes = core.parts.changes();
+  DescribedGraph* const from = source();
+  const uint32_t device = graph->graph->device();
+  if (from == nullptr || from->steps.size() != graph->steps.size()) return;
+  const DriverGraph::Way before = from->graph->way();
+  DriverGraph::Way now{nullptr, core.driver_priority(device, 0)};
+  if (!core.parts.get(device, &now.part).ok() || now == before ||
+      std::ranges::any_of(from->steps, &GraphStep::is_cooperative)) {
+    return;
+  }
+  CUgraphExec made = nullptr;
+  Status status = from->graph->move(from->steps, now);
+  if (status.ok()) {
+    status = check(core.driver.cuGraphInstantiateWithFlags(&made, from->graph->handle(), flags),
+                   "cuGraphInstantiate");
+  }
+  for (size_t i = 0; i < from->steps.size() && status.ok(); ++i) {
+    if (graph->steps[i].is_enabled) continue;
+    status = check(core.driver.cuGraphNodeSetEnabled(made, from->steps[i].first, 0),
+                   "cuGraphNodeSetEnabled");
+  }
+  if (!status.ok()) {
+    log("An executable graph stays on the SMs that it was made for: " + status.message());
+    if (made != nullptr) core.driver.cuGraphExecDestroy(made);
+    static_cast<void>(from->graph->move(from->steps, before).ok());
+    return;
+  }
+  std::shared_ptr<DescribedGraph> old;
+  if (updated != nullptr) {
+    for (size_t i = 0; i < updated->steps.size(); ++i) {
+      updated->steps[i].is_enabled = graph->steps[i].is_enabled;
+    }
+    old = std::move(graph);
+    graph = std::move(updated);
+  }
+  const CUgraphExec left = std::exchange(handle, made);
+  // Its launches are under way.
+  retirement.add({wire::ReturnKind::kCode}, [this_core = &core, device, left, old, before] {
+    if (this_core->use(device).ok()) this_core->driver.cuGraphExecDestroy(left);
+  });
 }
 
 void GraphExec::note_steps() {
@@ -74,6 +126,12 @@ Status Graphs::find_step(GraphExec& exec, uint32_t node, GraphStep** step) {
   return Status();
 }
 
+// It may have to wait for a quiet moment.
+Status Graphs::find_part(uint32_t device, DeviceParts::Part* part) {
+  if (!core_.parts.has(device)) submitter_.prepare_to_wait();
+  return core_.parts.get(device, part);
+}
+
 // ---- Conditional handles ------------------------------------------------------------------------
 
 Status Graphs::handle(const wire::ConditionCreate& command, ReplyTo<wire::ConditionCreate> reply) {
@@ -83,7 +141,9 @@ Status Graphs::handle(const wire::ConditionCreate& command, ReplyTo<wire::Condit
   }
   std::shared_ptr<DriverGraph> graph = kept == nullptr ? nullptr : *kept;
   if (graph == nullptr) {
-    graph = std::make_shared<DriverGraph>(core_, command.device, totals_);
+    DeviceParts::Part part;
+    OPENMPS_RETURN_IF_ERROR(find_part(command.device, &part));
+    graph = std::make_shared<DriverGraph>(core_, command.device, std::move(part), totals_);
     OPENMPS_RETURN_IF_ERROR(graph->create());
   }
   CUgraphConditionalHandle handle = 0;
@@ -99,12 +159,22 @@ Status Graphs::handle(const wire::GraphForget& command) { return kept_.end(comma
 
 Status Graphs::handle(const wire::GraphBegin& command, const std::shared_ptr<DriverGraph>* kept) {
   if (execs_.find(command.exec) == nullptr) {
-    OPENMPS_RETURN_IF_ERROR(execs_.insert(command.exec, std::make_shared<GraphExec>(core_)));
+    OPENMPS_RETURN_IF_ERROR(
+        execs_.insert(command.exec, std::make_shared<GraphExec>(core_, retirement_)));
   }
   GraphExec& exec = *execs_.find(command.exec);
   exec.described.reset();
-  std::shared_ptr<DriverGraph> graph =
-      kept != nullptr ? *kept : std::make_shared<DriverGraph>(core_, command.device, totals_);
+  std::shared_ptr<DriverGraph> graph = kept != nullptr ? *kept : nullptr;
+  if (graph == nullptr) {
+    // What an executable graph is updated from has to be of its contexts.
+    DeviceParts::Part part;
+    if (exec.graph != nullptr && exec.graph->graph->device() == command.device) {
+      part = exec.graph->graph->way().part;
+    } else {
+      OPENMPS_RETURN_IF_ERROR(find_part(command.device, &part));
+    }
+    graph = std::make_shared<DriverGraph>(core_, command.device, std::move(part), totals_);
+  }
   exec.described = std::make_unique<DescribedGraph>(std::move(graph), totals_);
   DescribedGraph& described = *exec.described;
   if (kept == nullptr) {
@@ -196,9 +266,10 @@ Status Graphs::handle(const wire::GraphInstantiate& command, GraphExec& exec,
   if (status.ok()) status = check_complete(graph);
   if (status.ok()) status = core_.use(graph.graph->device());
   if (status.ok()) {
-    status = check(core_.driver.cuGraphInstantiateWithFlags(&exec.handle, graph.graph->handle(),
-                                                            command.flags & kKept),
-                   "cuGraphInstantiate");
+    exec.flags = command.flags & kKept;
+    status = check(
+        core_.driver.cuGraphInstantiateWithFlags(&exec.handle, graph.graph->handle(), exec.flags),
+        "cuGraphInstantiate");
   }
   if (!status.ok()) {
     execs_.take(command.exec);
@@ -212,7 +283,7 @@ Status Graphs::handle(const wire::GraphInstantiate& command, GraphExec& exec,
 Status Graphs::handle(const wire::GraphUpdate&, GraphExec& exec, ReplyTo<wire::GraphUpdate> reply) {
   OPENMPS_RETURN_IF_ERROR(check_made(exec));
   if (exec.described == nullptr) return violation("there is nothing to update from");
-  const std::unique_ptr<DescribedGraph> graph = std::move(exec.described);
+  std::unique_ptr<DescribedGraph> graph = std::move(exec.described);
   Status status = graph->error;
   if (status.ok()) status = check_complete(*graph);
   wire::GraphUpdate::Reply answer{CU_GRAPH_EXEC_UPDATE_ERROR, graph->failed_node};
@@ -241,15 +312,13 @@ Status Graphs::handle(const wire::GraphUpdate&, GraphExec& exec, ReplyTo<wire::G
     const size_t steps = std::min(graph->steps.size(), exec.graph->steps.size());
     for (size_t i = 0; i < steps; ++i) {
       GraphStep& step = exec.graph->steps[i];
-      const CUgraphNode first = step.first;
-      const CUgraphNode last = step.last;
-      const bool is_enabled = step.is_enabled;
-      step = graph->steps[i];
-      step.is_enabled = is_enabled;
-      step.first = first;
-      step.last = last;
+      GraphStep updated = graph->steps[i];
+      updated.name_as(step);
+      updated.is_enabled = step.is_enabled;
+      step = std::move(updated);
     }
     exec.note_steps();
+    if (exec.source() != nullptr) exec.updated = std::move(graph);
   }
   return status;
 }
@@ -260,8 +329,16 @@ Status Graphs::handle(const wire::GraphSetNode& command, GraphExec& exec,
                       const wire::GraphSetNode::Tail& tail) {
   GraphStep* step = nullptr;
   OPENMPS_RETURN_IF_ERROR(find_step(exec, command.node, &step));
-  Status status =
-      builder_.change(exec.handle, exec.graph->graph->device(), command.kind, tail.body, step);
+  DescribedGraph* const source = exec.source();
+  const bool is_kept = source != nullptr && command.node < source->steps.size();
+  Status status = builder_.change(exec.handle, *exec.graph->graph,
+                                  is_kept ? &source->steps[command.node].first : nullptr,
+                                  command.kind, tail.body, step);
+  if (status.ok() && is_kept && source != exec.graph.get()) {
+    GraphStep changed = *step;
+    changed.name_as(source->steps[command.node]);
+    source->steps[command.node] = std::move(changed);
+  }
   if (status.ok()) exec.note_steps();
   return status;
 }
@@ -297,8 +374,8 @@ Status Graphs::make_launch(GraphExec& exec, Work* work) {
     return Status(CUDA_ERROR_NOT_SUPPORTED,
                   "a graph with nodes of the cold lane beside a texture or surface object");
   }
-  work->what = GraphWork{exec.handle,   &exec.counts,      exec.is_cold,
-                         exec.may_wait, exec.names_events, exec.waits};
+  work->what =
+      GraphWork{&exec, &exec.counts, exec.is_cold, exec.may_wait, exec.names_events, exec.waits};
   work->uses.objects[0] = exec.shared_from_this();
   exec.is_launched = true;
   if (!exec.may_wait) work->uses.cost = submitter_.learnt_cost(&exec.duration);
@@ -314,7 +391,7 @@ Status Graphs::handle(const wire::GraphLaunch&, GraphExec& exec, Stream& stream)
 
 Status Graphs::handle(const wire::GraphUpload&, GraphExec& exec, Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(check_made(exec));
-  Work work{{}, UploadWork{exec.handle}};
+  Work work{{}, UploadWork{&exec}};
   work.uses.objects[0] = exec.shared_from_this();
   return submitter_.submit(work, stream);
 }

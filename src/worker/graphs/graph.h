@@ -36,18 +36,29 @@ struct DescribedGraph {
 };
 
 // Launches of it that are held back keep it.
-struct GraphExec : std::enable_shared_from_this<GraphExec> {
-  explicit GraphExec(SessionCore& session) : core(session) {}
-  ~GraphExec();
-  GraphExec(const GraphExec&) = delete;
-  GraphExec& operator=(const GraphExec&) = delete;
+struct GraphExec : LaunchableGraph, std::enable_shared_from_this<GraphExec> {
+  GraphExec(SessionCore& session, Retirement& behind) : core(session), retirement(behind) {}
+  ~GraphExec() override;
   // What is known of its nodes has changed.
   void note_steps();
   void count_steps();
+  // Made anew where the session's part of the device is another one by now; what can't be stays
+  // where it is.
+  CUgraphExec current() override;
+  void follow_changes();
+  // That the driver can make it of as it is now, null: none.
+  [[nodiscard]] DescribedGraph* source() const {
+    if (graph->graph->keeps()) return nullptr;
+    return updated != nullptr ? updated.get() : graph.get();
+  }
 
   SessionCore& core;
+  Retirement& retirement;
   CUgraphExec handle = nullptr;               // null: only described so far
   std::unique_ptr<DescribedGraph> graph;      // that it was made from
+  std::unique_ptr<DescribedGraph> updated;    // that it has been updated from since
+  uint64_t flags = 0;                         // it was instantiated with
+  uint64_t seen_changes = 0;                  // of DeviceParts
   std::unique_ptr<DescribedGraph> described;  // under way
   bool is_cold = false;                       // some node names the cold lane's context
   bool may_wait = false;                      // some node waits for the client
@@ -98,6 +109,7 @@ class Graphs {
   void release_all();
 
  private:
+  Status find_part(uint32_t device, DeviceParts::Part* part);
   static Status check_made(const GraphExec& exec);
   static Status find_step(GraphExec& exec, uint32_t node, GraphStep** step);
   static Status check_copies(std::span<const GraphStep> old, std::span<const GraphStep> fresh,

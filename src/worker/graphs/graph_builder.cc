@@ -61,8 +61,8 @@ wire::Record GraphBuilder::record_of(wire::Variable body) {
   return record;
 }
 
-Status GraphBuilder::read_kernel(wire::Variable body, Modules::Reach reach, GraphStep* step,
-                                 Work* work) {
+Status GraphBuilder::read_kernel(const DriverGraph& graph, wire::Variable body,
+                                 Modules::Reach reach, GraphStep* step, Work* work) {
   const wire::Launch* launch = nullptr;
   wire::Launch::Tail tail;
   OPENMPS_RETURN_IF_ERROR(wire::decode(record_of(body), &launch, &tail));
@@ -74,12 +74,16 @@ Status GraphBuilder::read_kernel(wire::Variable body, Modules::Reach reach, Grap
   step->threads_each = threads_of(*launch);
   const uint32_t device = function->is_kernel ? launch->stream : function->device;
   OPENMPS_RETURN_IF_ERROR(core_.check_device(device));
-  const bool has_part = !core_.parts.is_limited(device) || core_.parts.find(device) != nullptr;
-  if (!has_part || !Modules::is_at_hand(*function, {device})) submitter_.prepare_to_wait();
-  GreenContext* part = nullptr;
-  OPENMPS_RETURN_IF_ERROR(core_.parts.get(device, &part));
-  return maker_.make(*launch, tail, *function, {device, Lane::kMain, part}, reach, &work->uses,
-                     &work->what.emplace<KernelWork>());
+  if (!Modules::is_at_hand(*function, {device})) submitter_.prepare_to_wait();
+  const GreenContext* const part = device == graph.device() ? graph.way().part.get() : nullptr;
+  KernelWork& kernel = work->what.emplace<KernelWork>();
+  OPENMPS_RETURN_IF_ERROR(maker_.make(*launch, tail, *function, {device, Lane::kMain, part}, reach,
+                                      &work->uses, &kernel));
+  for (const CUlaunchAttribute& attribute : kernel.attributes) {
+    step->is_cooperative |= attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    step->has_priority |= attribute.id == CU_LAUNCH_ATTRIBUTE_PRIORITY;
+  }
+  return Status();
 }
 
 template <typename What, typename Command>
@@ -128,12 +132,12 @@ Status GraphBuilder::read_conditional(wire::Variable body, GraphStep* step) {
                    std::to_string(conditional.bodies) + " bodies");
 }
 
-Status GraphBuilder::read(GraphNodeKind kind, wire::Variable body, Modules::Reach reach,
-                          GraphStep* step, Work* work) {
+Status GraphBuilder::read(const DriverGraph& graph, GraphNodeKind kind, wire::Variable body,
+                          Modules::Reach reach, GraphStep* step, Work* work) {
   const auto read_kind = [&] {
     switch (kind) {
       case GraphNodeKind::kEmpty: return body.empty() ? Status() : no_body_of(body);
-      case GraphNodeKind::kKernel: return read_kernel(body, reach, step, work);
+      case GraphNodeKind::kKernel: return read_kernel(graph, body, reach, step, work);
       case GraphNodeKind::kCopy: return read_command<BoxWork, wire::Memcpy3D>(body, work);
       case GraphNodeKind::kArrayCopy: return read_command<BoxWork, wire::ArrayCopy>(body, work);
       case GraphNodeKind::kFill: return read_command<FillWork, wire::Memset>(body, work);
@@ -171,11 +175,15 @@ Status GraphBuilder::check(std::span<const GraphStep> steps, Moment moment) cons
 
 // ---- The driver ---------------------------------------------------------------------------------
 
-Status GraphBuilder::put(const NodePlace& place, uint32_t device, const Work& work) {
+Status GraphBuilder::put(NodePlace place, const DriverGraph& graph, const Work& work) {
   if (std::holds_alternative<BoxWork>(work.what)) {
-    for (const WorkRange& range : work.uses.ranges) memory_.open_to_copies(range, device);
+    for (const WorkRange& range : work.uses.ranges) memory_.open_to_copies(range, graph.device());
   }
-  return put_node(core_, fences_, device, place, work);
+  place.context = graph.context();
+  // All that a conditional node's body has is of the node's context (measured).
+  if (graph.keeps()) place.copies = graph.context();
+  place.priority = graph.way().priority;
+  return put_node(core_, fences_, graph.device(), place, work);
 }
 
 Status GraphBuilder::make(DriverGraph& graph, const Work& work, std::span<const CUgraphNode> before,
@@ -185,7 +193,7 @@ Status GraphBuilder::make(DriverGraph& graph, const Work& work, std::span<const 
                                .before = before,
                                .first = &step->first,
                                .last = &step->last},
-                              graph.device(), work));
+                              graph, work));
   if (step->kind != GraphNodeKind::kHostCall) step->last = step->first;
   return Status();
 }
@@ -210,7 +218,7 @@ Status GraphBuilder::make_conditional(DriverGraph& graph, std::span<const CUgrap
   parameters.conditional.handle = wanted.handle;
   parameters.conditional.type = static_cast<CUgraphConditionalNodeType>(wanted.type);
   parameters.conditional.size = wanted.bodies;
-  OPENMPS_RETURN_IF_ERROR(core_.kernel_context(graph.device(), &parameters.conditional.ctx));
+  parameters.conditional.ctx = graph.context();
   OPENMPS_RETURN_IF_ERROR(worker::check(
       core_.driver.cuGraphAddNode_v2(&step->first, graph.parts[step->parent].handle, before.data(),
                                      nullptr, before.size(), &parameters),
@@ -260,7 +268,7 @@ Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node,
   Modules::Reach reach = Modules::Reach::kAnyLane;
   if (steps->size() < like.size()) reach = reach_of(like[steps->size()].uses.lane);
   if (graph.keeps()) reach = Modules::Reach::kMainLane;  // for every description
-  OPENMPS_RETURN_IF_ERROR(read(node.kind, tail.body, reach, &step, &work));
+  OPENMPS_RETURN_IF_ERROR(read(graph, node.kind, tail.body, reach, &step, &work));
   OPENMPS_RETURN_IF_ERROR(core_.use(graph.device()));
   if (steps->size() < graph.steps.size()) {
     GraphStep& has = graph.steps[steps->size()];
@@ -271,8 +279,7 @@ Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node,
     step.first = has.first;
     step.last = has.last;
     if (step.kind != GraphNodeKind::kConditional) {
-      OPENMPS_RETURN_IF_ERROR(
-          put({.first = &step.first, .last = &step.last}, graph.device(), work));
+      OPENMPS_RETURN_IF_ERROR(put({.first = &step.first, .last = &step.last}, graph, work));
     }
     has = step;
     has.edges = std::move(edges);
@@ -291,8 +298,8 @@ Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node,
   return Status();
 }
 
-Status GraphBuilder::change(CUgraphExec exec, uint32_t device, GraphNodeKind kind,
-                            wire::Variable body, GraphStep* step) {
+Status GraphBuilder::change(CUgraphExec exec, const DriverGraph& graph, const CUgraphNode* kept,
+                            GraphNodeKind kind, wire::Variable body, GraphStep* step) {
   if (kind != step->kind) return violation("a graph node can't become one of another kind");
   if (kind == GraphNodeKind::kEmpty || kind == GraphNodeKind::kHostCall ||
       kind == GraphNodeKind::kConditional) {
@@ -300,14 +307,18 @@ Status GraphBuilder::change(CUgraphExec exec, uint32_t device, GraphNodeKind kin
   }
   GraphStep changed;
   Work work;
-  OPENMPS_RETURN_IF_ERROR(read(kind, body, reach_of(step->uses.lane), &changed, &work));
+  OPENMPS_RETURN_IF_ERROR(read(graph, kind, body, reach_of(step->uses.lane), &changed, &work));
   if (changed.uses.lane != step->uses.lane) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph node would change its lane");
   }
   changed.first = step->first;
   changed.last = step->last;
-  OPENMPS_RETURN_IF_ERROR(core_.use(device));
-  OPENMPS_RETURN_IF_ERROR(put({.exec = exec, .first = &step->first}, device, work));
+  OPENMPS_RETURN_IF_ERROR(core_.use(graph.device()));
+  OPENMPS_RETURN_IF_ERROR(put({.exec = exec, .first = &step->first}, graph, work));
+  if (kept != nullptr) {
+    CUgraphNode node = *kept;
+    OPENMPS_RETURN_IF_ERROR(put({.first = &node, .last = &node}, graph, work));
+  }
   *step = std::move(changed);
   return Status();
 }

@@ -17,9 +17,7 @@ class NodeWriter {
         fences_(fences),
         place_(place),
         uses_(uses),
-        context_(core.context({device, uses.lane})),
-        part_(uses.lane == Lane::kMain ? core.parts.find(device) : nullptr),
-        priority_(core.driver_priority(device, 0)) {}
+        context_(place.copies != nullptr ? place.copies : core.context({device, uses.lane})) {}
 
   CUresult put(const std::monostate&) {
     if (place_.graph == nullptr) return CUDA_SUCCESS;
@@ -30,7 +28,7 @@ class NodeWriter {
   CUresult put(const KernelWork& kernel) {
     // It runs on the SMs of the context that is current now, wherever the graph is launched
     // (measured; the context in the parameters counts for nothing).
-    const InContext in_part(driver_, part_ != nullptr ? part_->context : nullptr);
+    const InContext in_part(driver_, uses_.lane == Lane::kMain ? place_.context : nullptr);
     PackedParameters parameters(kernel.parameters);
     const wire::Launch& s = *kernel.shape;
     const CUDA_KERNEL_NODE_PARAMS node{
@@ -44,9 +42,9 @@ class NodeWriter {
       return driver_.cuGraphKernelNodeSetAttribute(*place_.first, id, &value);
     };
     CUresult done = CUDA_SUCCESS;
-    if (priority_ != 0) {
+    if (place_.priority != 0) {
       CUlaunchAttributeValue value{};
-      value.priority = priority_;
+      value.priority = place_.priority;
       done = set(CU_LAUNCH_ATTRIBUTE_PRIORITY, value);
     }
     for (const CUlaunchAttribute& attribute : kernel.attributes) {
@@ -145,8 +143,6 @@ class NodeWriter {
   const NodePlace& place_;
   const Uses& uses_;
   CUcontext const context_;
-  const GreenContext* const part_;  // of the device; null: all of it
-  const int32_t priority_;          // of kernels that say none
 };
 
 }  // namespace

@@ -19,6 +19,9 @@ struct NodePlace {
   CUgraphExec exec = nullptr;  // in that executable graph; null: in its graph
   CUgraphNode* first = nullptr;
   CUgraphNode* last = nullptr;  // the same but for a host call
+  CUcontext context = nullptr;  // in which kernels of the main lane run,
+  CUcontext copies = nullptr;   // and what copies and fills belong to
+  int32_t priority = 0;         // of kernels that say none
 };
 
 // Nothing to do is an empty node. CUDA_ERROR_INVALID_VALUE: what can't be changed in an executable

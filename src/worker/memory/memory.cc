@@ -155,7 +155,7 @@ Status SessionMemory::check_limit(uint32_t device, uint64_t bytes) {
   if (bytes > wire::kMaxExtentBytes) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes of device memory");
   }
-  const uint64_t limit = core_.info.memory_limit[device];
+  const uint64_t limit = core_.memory_limit[device].load(std::memory_order_relaxed);
   if (limit == 0) return Status();
   const auto fits = [&] {
     const uint64_t granted = granted_[device];
@@ -551,7 +551,7 @@ Status SessionMemory::info(uint32_t device, ReplyTo<wire::MemoryInfo> reply) {
   size_t free = 0;
   size_t total = 0;
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemGetInfo_v2(&free, &total), "cuMemGetInfo"));
-  const uint64_t limit = core_.info.memory_limit[device];
+  const uint64_t limit = core_.memory_limit[device].load(std::memory_order_relaxed);
   // What is kept gives way to whoever asks.
   MemoryCache& kept = core_.commons.kept_memory;
   wire::MemoryInfo::Reply answer{std::min<uint64_t>(free + kept.bytes(device), total), total};

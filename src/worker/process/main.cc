@@ -94,7 +94,7 @@ Performance choose_performance() {
       {"no_batch", &Performance::batches},           {"no_store", &Performance::store},
       {"no_linger", &Performance::lingers},          {"no_connections", &Performance::connections},
       {"no_value_watch", &Performance::value_watch}, {"no_sparing", &Performance::spares_cores},
-      {"no_policy", &Performance::policy},
+      {"no_policy", &Performance::policy},           {"no_rank_sms", &Performance::rank_sms},
   };
   Performance performance;
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
@@ -174,7 +174,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   } else {
     log(trace.status().message());
   }
-  commons.partitions = std::make_unique<SmPartitions>(table, *devices);
+  commons.partitions = std::make_shared<SmPartitions>(table, *devices, gate, commons.descriptors);
   if (limits.loading_waits && wants_cold_lane()) {
     commons.cold = std::make_unique<ColdLanes>(table, *devices, commons.limits);
   }

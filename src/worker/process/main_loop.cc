@@ -25,8 +25,8 @@ constexpr int kWakeAgainMs = 1000;
 constexpr uint64_t kNsPerMs = 1'000'000;
 
 // What the program says itself counts before what it, or the daemon for it, says in MPS's terms.
-Rank rank_of(const wire::OpenSession& message) {
-  switch (wire::settled_quality(message.quality, message.client_priority)) {
+Rank rank_of(const wire::Grant& grant) {
+  switch (wire::settled_quality(grant.quality, grant.client_priority)) {
     case wire::Quality::kLatency: return Rank::kLatency;
     case wire::Quality::kBestEffort: return Rank::kBestEffort;
     default: return Rank::kNormal;
@@ -36,7 +36,13 @@ Rank rank_of(const wire::OpenSession& message) {
 }  // namespace
 
 MainLoop::MainLoop(Environment& environment)
-    : environment_(environment), ended_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+    : environment_(environment), ended_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  environment_.commons.partitions->connect(
+      [this] { eventfd_write(ended_event_.get(), 1); },
+      [&shares = environment_.commons.shares](uint32_t device, Rank from) {
+        return shares[device].is_crowded(from);
+      });
+}
 
 MainLoop::~MainLoop() { end_all(); }
 
@@ -64,6 +70,7 @@ Status MainLoop::serve() {
     ColdLanes* cold = environment_.commons.cold.get();
     if (cold != nullptr && cold->due_ns() != 0 && now_ns() >= cold->due_ns()) cold->make_ahead();
     if (wait[1].revents != 0) bury();
+    lent_ns_ = environment_.commons.partitions->tend(now_ns());
     if (wait[0].revents == 0) continue;
     Result<Packet> packet =
         receive_packet(environment_.server.fd(), wire::kMaxMessageBytes, -1, Descriptors::kTaken);
@@ -77,7 +84,8 @@ Status MainLoop::serve() {
 int MainLoop::longest_wait_ms() const {
   const int longest = closing_.empty() ? -1 : kWakeAgainMs;
   const ColdLanes* cold = environment_.commons.cold.get();
-  const uint64_t due = cold == nullptr ? 0 : cold->due_ns();
+  uint64_t due = cold == nullptr ? 0 : cold->due_ns();
+  if (lent_ns_ != 0) due = due == 0 ? lent_ns_ : std::min(due, lent_ns_);
   if (due == 0) return longest;
   const uint64_t now = now_ns();
   const int wait = due <= now ? 0 : static_cast<int>((due - now) / kNsPerMs) + 1;
@@ -105,8 +113,57 @@ Status MainLoop::handle(Packet packet) {
     return Status();
   }
   if (header->kind == wire::MessageKind::kPassDescriptor) return pass_descriptor(packet);
+  if (header->kind == wire::MessageKind::kChangeSession) return change(packet);
+  if (header->kind == wire::MessageKind::kReserve) return reserve(packet);
   return Status(CUDA_ERROR_MPS_RPC_FAILURE,
                 "message kind " + std::to_string(static_cast<uint32_t>(header->kind)));
+}
+
+SessionLimits MainLoop::limits_of(const wire::Grant& grant) const {
+  SessionLimits limits;
+  limits.rank = rank_of(grant);
+  // From the first on of whom somebody said something.
+  const bool keeps = limits.rank != Rank::kNormal && environment_.commons.performance.rank_sms;
+  for (uint32_t i = 0; i < environment_.devices.count() && keeps; ++i) {
+    environment_.commons.partitions->keep_for_ranks(i);
+  }
+  limits.reservation = grant.reservation;
+  std::copy(std::begin(grant.memory_limit), std::end(grant.memory_limit),
+            limits.memory_limit.begin());
+  for (uint32_t i = 0; i < environment_.devices.count(); ++i) {
+    const cuda::SmSteps& steps = environment_.devices.at(i).sm_steps;
+    limits.sms[i] = grant.sms[i] != 0
+                        ? cuda::sms_of_count(steps, grant.sms[i])
+                        : cuda::sms_of_percentage(steps, grant.active_thread_percentage);
+  }
+  return limits;
+}
+
+// One that has ended meanwhile has what it had.
+Status MainLoop::change(const Packet& packet) {
+  wire::ChangeSession message;
+  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+  const auto found = sessions_.find(message.session);
+  if (found != sessions_.end()) found->second->change(limits_of(message.grant));
+  return Status();
+}
+
+Status MainLoop::reserve(const Packet& packet) {
+  wire::Reserve message;
+  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+  SmPartitions& partitions = *environment_.commons.partitions;
+  if (message.sms == 0) {
+    partitions.release(message.number);
+    return Status();
+  }
+  Result<uint32_t> kept = Status(CUDA_ERROR_INVALID_DEVICE, "there is no such device");
+  if (message.device < environment_.devices.count()) {
+    kept = partitions.reserve(
+        message.number,
+        {.device = message.device, .sms = message.sms, .lends = message.lends != 0});
+  }
+  environment_.server.reserved(message.number, kept.status().code(), kept.ok() ? *kept : 0);
+  return Status();
 }
 
 // Of a session that has just ended it goes nowhere.
@@ -156,13 +213,7 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
   info.id = message.session;
   info.window = message.window;
   info.client_pid = message.client_pid;
-  info.rank = rank_of(message);
-  std::copy(std::begin(message.memory_limit), std::end(message.memory_limit),
-            info.memory_limit.begin());
-  for (uint32_t i = 0; i < environment_.devices.count(); ++i) {
-    info.sms[i] = cuda::sms_of_percentage(environment_.devices.at(i).sm_steps,
-                                          message.active_thread_percentage);
-  }
+  info.limits = limits_of(message.grant);
   info.command = printable(field_text(message.command));
   {
     // So that an end needs no memory.

@@ -33,6 +33,9 @@ class MainLoop {
   // What keeps one session from opening is told to the server and costs only that session.
   Status open(Packet& packet);
   Status start(const wire::OpenSession& message, Packet& packet, std::shared_ptr<Window> window);
+  [[nodiscard]] SessionLimits limits_of(const wire::Grant& grant) const;
+  Status change(const Packet& packet);
+  Status reserve(const Packet& packet);
   Status pass_descriptor(Packet& packet);
   void close(uint32_t session, CUresult result);
   void wake_closing();
@@ -41,6 +44,7 @@ class MainLoop {
 
   Environment& environment_;
   UniqueFd ended_event_;  // eventfd: some session's thread is at its end
+  uint64_t lent_ns_ = 0;  // when to look at SMs that are lent, by now_ns(); 0: when woken
   std::mutex mutex_;
   std::vector<uint32_t> ended_;  // guarded by mutex_
   std::map<uint32_t, std::unique_ptr<SessionThread>> sessions_;

@@ -46,6 +46,8 @@ class SessionThread {
   Status start();
   // End the session; `result` becomes its sticky status. Returns at once. Main thread.
   void close(CUresult result);
+  // From now on. Main thread.
+  void change(const SessionLimits& limits) { parts_.core.change(limits); }
   // Its thread may have slept through close(): the word that it sleeps on belongs to the client,
   // too. To be called again and again until it ends. Main thread.
   void wake();

@@ -171,7 +171,7 @@ bool concerns_held(const SessionParts& session, const C& command, Name) {
     if constexpr (Name::kObject == Object::kEvent) {
       return object.driver_event != nullptr && session.backlog.records(object.driver_event.get());
     } else if constexpr (Name::kObject == Object::kExec) {
-      return session.backlog.launches(object.handle);
+      return session.backlog.launches(&object);
     } else if constexpr (Name::kObject == Object::kFunction) {
       return session.backlog.launches(object);
     } else {

@@ -55,7 +55,7 @@ Status GivingUp::handle(const wire::GreenDestroy& command) {
   if (greens_.greens().find(command.green)->streams != 0) {
     return violation("a green context that still has streams");
   }
-  const std::shared_ptr<GreenContext> green = greens_.take(command.green);
+  const std::shared_ptr<ClientGreen> green = greens_.take(command.green);
   streams_.end_green(*green);
   const GivenUp given_up{wire::ReturnKind::kGreenContext, 0, wire::kGreenContextBytes};
   retirement_.add(given_up, [this, green] {

@@ -106,6 +106,7 @@ struct Performance {
   bool lingers = true;       // worker/session/spinning.h
   bool spares_cores = true;  // base/cores.h
   bool policy = true;        // docs/decisions/0025; it needs windows
+  bool rank_sms = true;      // docs/decisions/0028; it needs windows
 };
 
 // What all sessions of a worker have in common beside the driver.
@@ -115,7 +116,7 @@ struct Commons {
   ImageStore images;
   KernelOutput output;
   ResourceDescriptors descriptors;
-  std::unique_ptr<SmPartitions> partitions;  // null: sessions have all SMs
+  std::shared_ptr<SmPartitions> partitions;  // null: sessions have all SMs
   std::mutex limits;  // held by who raises a limit of a shared context, so that none is lowered
   std::unique_ptr<ColdLanes> cold;  // null: loading code waits for what is under way
   MemoryCache kept_memory;

@@ -68,6 +68,14 @@ void ServerReports::pass_descriptor(uint32_t session, uint32_t ticket, int descr
   send(socket_, message, fds);
 }
 
+void ServerReports::reserved(uint32_t number, CUresult result, uint32_t sms) {
+  wire::Reserved message;
+  message.number = number;
+  message.result = result;
+  message.sms = sms;
+  send(socket_, message);
+}
+
 void ServerReports::descriptor_taken(uint32_t session) {
   wire::DescriptorTaken message;
   message.session = session;

@@ -27,6 +27,8 @@ class ServerReports {
   void session_fault(uint32_t session, CUresult result, std::string_view reason);
   // To the client; the descriptor stays the caller's.
   void pass_descriptor(uint32_t session, uint32_t ticket, int descriptor);
+  // What became of a Reserve.
+  void reserved(uint32_t number, CUresult result, uint32_t sms);
   // The session has one that came from its client.
   void descriptor_taken(uint32_t session);
 

@@ -9,6 +9,17 @@
 
 namespace openmps::worker {
 
+bool DeviceShares::is_crowded(Rank from) {
+  const std::lock_guard lock(mutex_);
+  uint64_t busy = 0;
+  for (const Share* share : active_) {
+    const bool is_long = share->length_ns_.load(std::memory_order_relaxed) >= kLongNs;
+    const bool is_below = share->rank_.load(std::memory_order_relaxed) >= from;
+    if (is_long && is_below) busy += share->sms_.load(std::memory_order_relaxed);
+  }
+  return busy * 4 >= sms_ * 3;
+}
+
 void Share::begin_work(uint32_t sms) {
   if (sms_.load(std::memory_order_relaxed) == 0) sms_.store(sms, std::memory_order_relaxed);
   if (++busy_streams_ != 1 || device_.policy_ == nullptr) return;

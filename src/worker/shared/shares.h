@@ -20,6 +20,13 @@ class Share;
 // Of one device, all sessions. Thread-safe.
 class DeviceShares {
  public:
+  // Sessions of that rank or below fill the device with kernels that others would have to wait for
+  // (kLongNs). Any thread.
+  [[nodiscard]] bool is_crowded(Rank from);
+  // What takes so long is worth to be kept off some SMs: the kernels of a whole request take as
+  // much.
+  static constexpr uint64_t kLongNs = 200'000;
+
   // Before anybody has work. Without a policy nobody waits.
   void set(std::unique_ptr<Policy> policy, uint32_t sms) {
     policy_ = std::move(policy);
@@ -61,6 +68,15 @@ class Share {
   ~Share() { stop_waiting(); }
   Share(const Share&) = delete;
   Share& operator=(const Share&) = delete;
+
+  // It has been given something that is expected to take so long.
+  void note_length(uint64_t ns) {
+    const uint64_t known = length_ns_.load(std::memory_order_relaxed);
+    const uint64_t next = ns >= known ? ns : known - (known - ns) / kForget;
+    if (next != known) length_ns_.store(next, std::memory_order_relaxed);
+  }
+  // From the next decision on.
+  void set_rank(Rank rank) { rank_.store(rank, std::memory_order_relaxed); }
 
   // One of its streams has been given something that keeps so many SMs busy, and had nothing of the
   // kind; or has nothing left. Throws std::bad_alloc.
@@ -106,16 +122,21 @@ class Share {
 
  private:
   [[nodiscard]] Claim claim(uint64_t now) const {
-    return {rank_, sms_.load(std::memory_order_relaxed), used_ns(now)};
+    return {rank_.load(std::memory_order_relaxed), sms_.load(std::memory_order_relaxed),
+            used_ns(now)};
   }
   [[nodiscard]] Grant decide_locked(uint64_t now);
   void set_waiting_locked(bool waits);
   void count_active_locked();
 
   DeviceShares& device_;
-  const Rank rank_;
+  std::atomic<Rank> rank_;
+  static constexpr uint64_t kForget = 64;  // items after which a long one counts a third
+
+  friend class DeviceShares;
   const std::shared_ptr<Bell> bell_;
   std::atomic<uint32_t> sms_{0};
+  std::atomic<uint64_t> length_ns_{0};  // of the longest of late
   // As of that time. Who reads one of them before the other changes is wrong by one piece of work.
   std::atomic<uint64_t> used_ns_{0};
   std::atomic<uint64_t> used_at_ns_{0};

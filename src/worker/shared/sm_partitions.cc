@@ -3,11 +3,12 @@
 #include "worker/shared/sm_partitions.h"
 
 #include <algorithm>
-#include <new>
 #include <numeric>
 #include <utility>
 
 #include "worker/device/driver_check.h"
+#include "worker/device/in_context.h"
+#include "worker/device/log.h"
 #include "worker/shared/resource_descriptors.h"
 
 namespace openmps::worker {
@@ -19,10 +20,14 @@ constexpr size_t kMostUnused = 8;
 
 }  // namespace
 
-SmGroups least_used(std::span<const uint32_t> users, size_t count) {
-  std::vector<size_t> order(users.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {}, [users](size_t group) { return users[group]; });
+SmGroups least_used(std::span<const uint32_t> users, size_t count, const SmGroups& allowed,
+                    const SmGroups& mine) {
+  std::vector<size_t> order;
+  for (size_t group = 0; group < users.size(); ++group) {
+    if (allowed.test(group)) order.push_back(group);
+  }
+  std::ranges::stable_sort(
+      order, {}, [&](size_t group) { return std::pair(users[group], mine.test(group) ? 0 : 1); });
   SmGroups chosen;
   for (const size_t group : std::span(order).first(std::min(count, order.size()))) {
     chosen.set(group);
@@ -32,13 +37,13 @@ SmGroups least_used(std::span<const uint32_t> users, size_t count) {
 
 SmPartitions::~SmPartitions() {
   for (OfDevice& of : of_) {
-    for (const std::unique_ptr<Made>& made : of.made) destroy(made->partition);
+    for (const std::unique_ptr<Made>& made : of.made) {
+      driver_.cuGreenCtxDestroy(made->partition.handle);
+    }
   }
 }
 
-void SmPartitions::destroy(const SmPartition& partition) {
-  driver_.cuGreenCtxDestroy(partition.handle);
-}
+// ---- Groups -------------------------------------------------------------------------------------
 
 // The groups are of the device's own step: where clusters of blocks need SMs that lie together, as
 // on compute capability 9.0, those of a smaller one would launch none.
@@ -46,6 +51,9 @@ Status SmPartitions::split_locked(uint32_t device) {
   OfDevice& of = of_[device];
   if (!of.groups.empty()) return Status();
   const Device& on = devices_.at(device);
+  if (on.sm_steps.step == 0) {
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "the driver makes no parts of this device");
+  }
   CUdevResource all{};
   OPENMPS_RETURN_IF_ERROR(
       check(driver_.cuDeviceGetDevResource(on.handle, &all, CU_DEV_RESOURCE_TYPE_SM),
@@ -58,105 +66,441 @@ Status SmPartitions::split_locked(uint32_t device) {
       "cuDevSmResourceSplitByCount"));
   groups.resize(std::min<size_t>(count, groups.size()));
   if (groups.empty()) return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "no groups of SMs");
+  of.has_rest = rest.type == CU_DEV_RESOURCE_TYPE_SM && rest.sm.smCount != 0;
+  if (of.has_rest) groups.push_back(rest);
   of.users.assign(groups.size(), 0);
   of.groups = std::move(groups);
   return Status();
 }
 
-SmPartitions::Made* SmPartitions::find_locked(uint32_t device, const SmGroups& groups) {
+uint32_t SmPartitions::sms_of(const OfDevice& of, const SmGroups& groups) const {
+  uint32_t sms = 0;
+  for (size_t i = 0; i < of.groups.size(); ++i) sms += groups.test(i) ? of.groups[i].sm.smCount : 0;
+  return sms;
+}
+
+SmGroups SmPartitions::all_of(const OfDevice& of) const {
+  SmGroups all;
+  for (size_t i = 0; i < of.groups.size(); ++i) all.set(i);
+  return all;
+}
+
+// Of a reservation its groups; else those that no other one keeps now.
+SmGroups SmPartitions::pool_locked(const Member& member) const {
+  const auto own = reservations_.find(member.terms_.reservation);
+  if (own != reservations_.end() && own->second.device == member.device) return own->second.groups;
+  SmGroups pool = all_of(of_[member.device]);
+  for (const auto& [number, reservation] : reservations_) {
+    if (reservation.device == member.device && reservation.keeps_off(member.terms_.rank)) {
+      pool &= ~reservation.groups;
+    }
+  }
+  return pool;
+}
+
+// What is left of the device counts as one of the groups, but never alone: there is no room in it
+// for clusters of many blocks. What it has more than they goes unused.
+bool SmPartitions::choose_locked(const Member& member, SmGroups* groups, uint32_t* sms) const {
+  const OfDevice& of = of_[member.device];
+  const uint32_t all = devices_.at(member.device).sms;
+  const bool limited = member.terms_.sms != 0 && member.terms_.sms < all;
+  if (!limited && reservations_.empty()) return false;
+  const SmGroups pool = pool_locked(member);
+  *sms = sms_of(of, pool);
+  if (!limited || member.terms_.sms >= *sms) {
+    *groups = pool;
+    return pool != all_of(of);
+  }
+  const uint32_t step = devices_.at(member.device).sm_steps.step;
+  const uint32_t count = std::max(1u, member.terms_.sms / step);
+  SmGroups usual = pool;
+  const bool rest_does = of.has_rest && count > 1 && of.groups.back().sm.smCount >= step;
+  if (of.has_rest && !rest_does) usual.reset(of.groups.size() - 1);
+  *groups = least_used(of.users, count, usual.any() ? usual : pool, member.groups_);
+  *sms = std::min(count * step, sms_of(of, *groups));
+  return true;
+}
+
+void SmPartitions::count_locked(OfDevice& of, const Member& member, bool used) {
+  if (member.has_all_ || member.terms_.sms == 0) return;
+  for (size_t i = 0; i < of.users.size(); ++i) {
+    if (member.groups_.test(i)) of.users[i] += used ? 1 : -1;
+  }
+}
+
+void SmPartitions::choose_again_locked(Member& member) {
+  OfDevice& of = of_[member.device];
+  count_locked(of, member, false);
+  member.has_all_ = !choose_locked(member, &member.groups_, &member.sms_);
+  if (member.has_all_) member.groups_.reset();
+  count_locked(of, member, true);
+}
+
+// ---- Sets that are there ------------------------------------------------------------------------
+
+Status SmPartitions::create_green(const SmPartition& partition,
+                                  std::span<const CUdevResource> resources, CUgreenCtx* made) {
+  Result<CUdevResourceDesc> descriptor = descriptors_.get(driver_, resources);
+  if (!descriptor.ok()) return descriptor.status();
+  return check(driver_.cuGreenCtxCreate(made, *descriptor, devices_.at(partition.device).handle,
+                                        CU_GREEN_CTX_DEFAULT_STREAM),
+               "cuGreenCtxCreate");
+}
+
+// The driver splits what a device or a green context has, but not what is left of a split
+// (measured: 915). What has been split off stays when the green context goes.
+Status SmPartitions::trim(const SmPartition& partition, std::vector<CUdevResource>* resources) {
+  CUgreenCtx whole = nullptr;
+  OPENMPS_RETURN_IF_ERROR(create_green(partition, *resources, &whole));
+  CUdevResource all{};
+  CUdevResource part{};
+  CUdevResource left{};
+  unsigned count = 1;
+  CUresult result = driver_.cuGreenCtxGetDevResource(whole, &all, CU_DEV_RESOURCE_TYPE_SM);
+  if (result == CUDA_SUCCESS) {
+    result = driver_.cuDevSmResourceSplitByCount(&part, &count, &all, &left, 0, partition.sms);
+  }
+  driver_.cuGreenCtxDestroy(whole);
+  *resources = {part};
+  return check(result, "cuDevSmResourceSplitByCount");
+}
+
+Status SmPartitions::create(Made* made) {
+  SmPartition& partition = made->partition;
+  std::vector<CUdevResource> resources;
+  uint32_t sms = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const OfDevice& of = of_[partition.device];
+    for (size_t i = 0; i < of.groups.size(); ++i) {
+      if (partition.groups.test(i)) resources.push_back(of.groups[i]);
+    }
+    sms = sms_of(of, partition.groups);
+  }
+  const InContext current(driver_, devices_.at(partition.device).context);
+  if (sms > partition.sms) OPENMPS_RETURN_IF_ERROR(trim(partition, &resources));
+  OPENMPS_RETURN_IF_ERROR(create_green(partition, resources, &partition.handle));
+  const Status status =
+      check(driver_.cuCtxFromGreenCtx(&partition.context, partition.handle), "cuCtxFromGreenCtx");
+  if (!status.ok()) driver_.cuGreenCtxDestroy(partition.handle);
+  return status;
+}
+
+// Somebody else may have made the same meanwhile.
+SmPartitions::Part SmPartitions::keep_locked(uint32_t device, std::unique_ptr<Made> made) {
+  const SmPartition& partition = made->partition;
+  if (Part there = find_locked(device, partition.groups, partition.sms); there != nullptr) {
+    driver_.cuGreenCtxDestroy(made->partition.handle);
+    return there;
+  }
+  return hold_locked(*of_[device].made.emplace_back(std::move(made)));
+}
+
+SmPartitions::Part SmPartitions::find_locked(uint32_t device, const SmGroups& groups,
+                                             uint32_t sms) {
   for (const std::unique_ptr<Made>& made : of_[device].made) {
-    if (made->partition.groups == groups) return made.get();
+    const SmPartition& partition = made->partition;
+    if (partition.groups == groups && partition.sms == sms) return hold_locked(*made);
   }
   return nullptr;
 }
 
-Result<std::unique_ptr<SmPartitions::Made>> SmPartitions::make(uint32_t device,
-                                                               const SmGroups& groups,
-                                                               ResourceDescriptors& descriptors,
-                                                               ContextGate& gate,
-                                                               const ContextGate::Feeder* feeder) {
-  std::vector<CUdevResource> resources;
-  auto made = std::make_unique<Made>();
-  SmPartition& partition = made->partition;
-  partition.device = device;
-  partition.groups = groups;
-  {
-    const std::lock_guard lock(mutex_);
-    for (size_t i = 0; i < of_[device].groups.size(); ++i) {
-      if (!groups.test(i)) continue;
-      resources.push_back(of_[device].groups[i]);
-      partition.sms += resources.back().sm.smCount;
-    }
-  }
-  Result<CUdevResourceDesc> descriptor = descriptors.get(driver_, resources);
-  if (!descriptor.ok()) return descriptor.status();
-  const CUresult result = gate.run(GatedCall::kGreenCreate, device, feeder, [&] {
-    return driver_.cuGreenCtxCreate(&partition.handle, *descriptor, devices_.at(device).handle,
-                                    CU_GREEN_CTX_DEFAULT_STREAM);
-  });
-  if (Status status = check(result, "cuGreenCtxCreate"); !status.ok()) return status;
-  if (Status status = check(driver_.cuCtxFromGreenCtx(&partition.context, partition.handle),
-                            "cuCtxFromGreenCtx");
-      !status.ok()) {
-    destroy(partition);
-    return status;
-  }
-  return made;
-}
-
-// The groups count as used from the choice on, so that who comes while a set is made gets others.
-Result<std::shared_ptr<const SmPartition>> SmPartitions::take(uint32_t device, uint32_t sms,
-                                                              ResourceDescriptors& descriptors,
-                                                              ContextGate& gate,
-                                                              const ContextGate::Feeder* feeder) {
-  OfDevice& of = of_[device];
-  SmGroups groups;
-  const auto count = [&](bool used) {
-    for (size_t i = 0; i < of.users.size(); ++i) of.users[i] += groups.test(i) ? used ? 1 : -1 : 0;
+SmPartitions::Part SmPartitions::hold_locked(Made& made) {
+  struct Use {
+    Use(SmPartitions& of, Made& used) : partitions(of), made(used) {}
+    ~Use() { partitions.give_back(made); }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    SmPartitions& partitions;
+    Made& made;
   };
-  Made* mine = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    if (Status status = split_locked(device); !status.ok()) return status;
-    groups = least_used(of.users, sms / devices_.at(device).sm_steps.step);
-    count(true);
-    mine = find_locked(device, groups);
-    if (mine != nullptr) ++mine->users;
-  }
-  if (mine == nullptr) {
-    Result<std::unique_ptr<Made>> made = Status(CUDA_ERROR_OUT_OF_MEMORY, "no memory for a part");
-    try {
-      made = make(device, groups, descriptors, gate, feeder);
-    } catch (const std::bad_alloc&) {  // the groups are given back below
-    }
-    const std::lock_guard lock(mutex_);
-    if (!made.ok()) {
-      count(false);
-      return made.status();
-    }
-    mine = find_locked(device, groups);
-    if (mine != nullptr) {  // somebody else has made the same meanwhile
-      destroy((*made)->partition);
-    } else {
-      mine = of.made.emplace_back(std::move(*made)).get();
-    }
-    ++mine->users;
-  }
-  // Without memory for this it is given back at once, which takes the lock.
-  return std::shared_ptr<const SmPartition>(&mine->partition,
-                                            [this, mine](const SmPartition*) { give_back(*mine); });
+  auto use = std::make_shared<Use>(*this, made);
+  ++made.users;
+  return {std::move(use), &made.partition};
 }
 
+// Of the last holder, wherever that is.
 void SmPartitions::give_back(Made& made) {
   const std::lock_guard lock(mutex_);
   OfDevice& of = of_[made.partition.device];
-  for (size_t i = 0; i < of.users.size(); ++i) of.users[i] -= made.partition.groups.test(i) ? 1 : 0;
   if (--made.users != 0) return;
   const auto is_unused = [](const std::unique_ptr<Made>& one) { return one->users == 0; };
   if (static_cast<size_t>(std::ranges::count_if(of.made, is_unused)) <= kMostUnused) return;
   const auto oldest = std::ranges::find_if(of.made, is_unused);
-  destroy((*oldest)->partition);
+  driver_.cuGreenCtxDestroy((*oldest)->partition.handle);
   of.made.erase(oldest);
+}
+
+// ---- Members ------------------------------------------------------------------------------------
+
+// The groups count as used from the choice on, so that who comes while a set is made gets others.
+Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
+  const uint32_t device = member.device;
+  auto made = std::make_unique<Made>();
+  {
+    const std::lock_guard lock(mutex_);
+    if (member.terms_.sms != 0 || !reservations_.empty()) {
+      OPENMPS_RETURN_IF_ERROR(split_locked(device));
+    }
+    of_[device].members.push_back(&member);
+    choose_again_locked(member);
+    if (member.has_all_) return Status();
+    member.part_ = find_locked(device, member.groups_, member.sms_);
+    if (member.part_ != nullptr) return Status();
+    made->partition.device = device;
+    made->partition.groups = member.groups_;
+    made->partition.sms = member.sms_;
+  }
+  Status status;
+  const CUresult result = gate_.run(GatedCall::kGreenCreate, device, feeder, [&] {
+    status = create(made.get());
+    return status.code();
+  });
+  if (status.ok()) status = check(result, "cuGreenCtxCreate");
+  if (!status.ok()) {
+    leave(member);
+    return status;
+  }
+  const std::lock_guard lock(mutex_);
+  if (member.part_ == nullptr) member.part_ = keep_locked(device, std::move(made));
+  return Status();
+}
+
+void SmPartitions::leave(Member& member) {
+  Part dropped;
+  const std::lock_guard lock(mutex_);
+  OfDevice& of = of_[member.device];
+  if (std::erase(of.members, &member) == 0) return;
+  count_locked(of, member, false);
+  member.has_all_ = true;
+  dropped = std::exchange(member.part_, nullptr);
+}
+
+SmPartitions::Part SmPartitions::part(const Member& member) {
+  const std::lock_guard lock(mutex_);
+  return member.part_;
+}
+
+// ---- Changes ------------------------------------------------------------------------------------
+
+void SmPartitions::give_locked(Member& member, Part part, After* after) {
+  if (part == member.part_) return;
+  after->dropped.push_back(std::exchange(member.part_, std::move(part)));
+  member.changes_.fetch_add(1, std::memory_order_release);
+}
+
+void SmPartitions::rearrange_locked(uint32_t device, After* after) {
+  OfDevice& of = of_[device];
+  for (Member* member : of.members) choose_again_locked(*member);
+  for (Member* member : of.members) {
+    if (member->has_all_) {
+      give_locked(*member, nullptr, after);
+    } else if (wants(*member, member->groups_, member->sms_)) {
+      Part there = find_locked(device, member->groups_, member->sms_);
+      if (there != nullptr) {
+        give_locked(*member, std::move(there), after);
+      } else {
+        after->wanted.push_back({device, member->groups_, member->sms_});
+      }
+    }
+  }
+}
+
+// It is to have that, and has something else.
+bool SmPartitions::wants(const Member& member, const SmGroups& groups, uint32_t sms) {
+  if (member.has_all_ || member.groups_ != groups || member.sms_ != sms) return false;
+  return member.part_ == nullptr || member.part_->groups != groups || member.part_->sms != sms;
+}
+
+// Sets that are not there are made in a quiet moment, by whoever finds it.
+void SmPartitions::finish(After after) {
+  after.dropped.clear();
+  const auto first = after.wanted.begin();
+  for (auto wanted = first; wanted != after.wanted.end(); ++wanted) {
+    if (std::find(first, wanted, *wanted) != wanted) continue;
+    gate_.run_later(
+        GatedCall::kGreenCreate, wanted->device,
+        [weak = weak_from_this(), set = *wanted] {
+          if (const auto self = weak.lock(); self != nullptr) self->make_wanted(set);
+          return CUDA_SUCCESS;
+        },
+        ContextGate::Haste::kSoon);
+  }
+}
+
+// Unless nobody is to have it any more. Who can't have it keeps what he has.
+void SmPartitions::make_wanted(const After::Wanted& wanted) {
+  OfDevice& of = of_[wanted.device];
+  const auto is_wanted = [&wanted](const Member* member) {
+    return wants(*member, wanted.groups, wanted.sms);
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::ranges::none_of(of.members, is_wanted)) return;
+  }
+  auto made = std::make_unique<Made>();
+  made->partition.device = wanted.device;
+  made->partition.groups = wanted.groups;
+  made->partition.sms = wanted.sms;
+  if (const Status status = create(made.get()); !status.ok()) {
+    log("A set of SMs can't be made, and those who should have it keep what they have: " +
+        status.message());
+    return;
+  }
+  After after;
+  const std::lock_guard lock(mutex_);
+  after.dropped.push_back(keep_locked(wanted.device, std::move(made)));
+  for (Member* member : of.members) {
+    if (is_wanted(member)) give_locked(*member, after.dropped.front(), &after);
+  }
+}
+
+void SmPartitions::set(Member& member, const Member::Terms& terms) {
+  After after;
+  {
+    const std::lock_guard lock(mutex_);
+    if (member.terms_ == terms || !split_locked(member.device).ok()) return;
+    OfDevice& of = of_[member.device];
+    const bool same_lease =
+        member.terms_.reservation == terms.reservation && member.terms_.rank == terms.rank;
+    if (!same_lease) member.changes_.fetch_add(1, std::memory_order_release);
+    count_locked(of, member, false);
+    member.terms_ = terms;
+    count_locked(of, member, true);
+    rearrange_locked(member.device, &after);
+  }
+  finish(std::move(after));
+}
+
+// One group at least is left to the others.
+Result<uint32_t> SmPartitions::reserve(uint32_t number, const Wish& wish) {
+  const auto [device, sms, lends, may_be_rest] = wish;
+  After after;
+  uint32_t reserved = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (number == 0 || reservations_.contains(number)) {
+      return Status(CUDA_ERROR_INVALID_VALUE, "that reservation is there already");
+    }
+    OPENMPS_RETURN_IF_ERROR(split_locked(device));
+    const OfDevice& of = of_[device];
+    SmGroups free = all_of(of);
+    for (const auto& [other, reservation] : reservations_) {
+      if (reservation.device == device && !reservation.is_for_ranks) free &= ~reservation.groups;
+    }
+    SmGroups rest;
+    if (of.has_rest) rest.set(of.groups.size() - 1);
+    SmGroups groups;
+    const SmGroups whole = free & ~rest;
+    const uint32_t step = devices_.at(device).sm_steps.step;
+    const bool rest_does = may_be_rest && (free & rest).any() && sms_of(of, rest) >= sms;
+    groups = rest_does ? rest : least_used(of.users, (sms + step - 1) / step, whole);
+    if (sms == 0 || sms_of(of, groups) < sms || (whole & ~groups).none()) {
+      return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+                    "there are no " + std::to_string(sms) + " SMs that others could do without");
+    }
+    reservations_[number] = {device, groups, lends ? std::make_shared<Lease>() : nullptr, false};
+    reserved = sms_of(of, groups);
+    rearrange_locked(device, &after);
+  }
+  finish(std::move(after));
+  return reserved;
+}
+
+void SmPartitions::release(uint32_t number) {
+  After after;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = reservations_.find(number);
+    if (found == reservations_.end()) return;
+    const uint32_t device = found->second.device;
+    reservations_.erase(found);
+    rearrange_locked(device, &after);
+  }
+  finish(std::move(after));
+}
+
+// ---- SMs that are lent --------------------------------------------------------------------------
+
+namespace {
+
+// Of a device one of so many: 8 of an H200's 132.
+constexpr uint32_t kShareForRanks = 16;
+// Numbers that no caller of reserve() chooses: from here on, one for each device.
+constexpr uint32_t kRanksNumber = 0xffff'ff00;
+
+}  // namespace
+
+// What fills no group is the best of all: nobody else misses it much.
+void SmPartitions::keep_for_ranks(uint32_t device) {
+  After after;
+  {
+    const std::lock_guard lock(mutex_);
+    const uint32_t number = kRanksNumber + device;
+    if (reservations_.contains(number) || !split_locked(device).ok()) return;
+    const OfDevice& of = of_[device];
+    const uint32_t wanted = devices_.at(device).sms / kShareForRanks;
+    SmGroups groups;
+    for (size_t i = of.groups.size(); i-- > 1 && sms_of(of, groups) < wanted;) groups.set(i);
+    if (groups.none()) return;
+    reservations_[number] = {device, groups, std::make_shared<Lease>(), true};
+    for (Member* member : of.members) member->changes_.fetch_add(1, std::memory_order_release);
+    rearrange_locked(device, &after);
+  }
+  finish(std::move(after));
+}
+
+std::shared_ptr<SmPartitions::Lease> SmPartitions::lease(const Member& member) {
+  const std::lock_guard lock(mutex_);
+  const auto own = reservations_.find(member.terms_.reservation);
+  if (own != reservations_.end() && own->second.device == member.device) return own->second.lease;
+  const auto ranks = reservations_.find(kRanksNumber + member.device);
+  const bool has_lower = member.terms_.rank < Rank::kBestEffort;
+  return ranks != reservations_.end() && has_lower ? ranks->second.lease : nullptr;
+}
+
+bool SmPartitions::look_at_locked(const Reservation& reservation, uint64_t now, uint64_t* next) {
+  Lease& lease = *reservation.lease;
+  *next = 0;
+  if (!lease.asked_.load()) return false;
+  bool busy = false;
+  for (size_t row = 0; row < Lease::kRanks && !busy; ++row) {
+    const uint64_t end = lease.used_ns_[row] + kLendNs;
+    if (lease.used_ns_[row] == 0 || end <= now) continue;
+    if (!reservation.is_for_ranks) {
+      *next = end;
+      return true;
+    }
+    *next = now + kCrowdLookNs;
+    const Rank below{static_cast<uint32_t>(row) + 1};
+    if (crowded_(reservation.device, below)) lease.crowded_ns_[row] = now;
+    busy = lease.crowded_ns_[row] != 0 && lease.crowded_ns_[row] + kLendNs > now;
+    if (busy) lease.kept_from_ = below;
+  }
+  if (*next == 0) lease.asked_ = false;
+  return busy;
+}
+
+uint64_t SmPartitions::tend(uint64_t now) {
+  After after;
+  uint64_t next = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, reservation] : reservations_) {
+      if (reservation.lease == nullptr) continue;
+      Lease& lease = *reservation.lease;
+      const Rank kept_from = lease.kept_from_;
+      uint64_t look = 0;
+      const bool busy = look_at_locked(reservation, now, &look);
+      if (look != 0 && (next == 0 || look < next)) next = look;
+      const bool changed = std::exchange(lease.busy_, busy) != busy;
+      if (changed || (busy && lease.kept_from_ != kept_from)) {
+        rearrange_locked(reservation.device, &after);
+      }
+    }
+  }
+  finish(std::move(after));
+  return next;
 }
 
 }  // namespace openmps::worker

@@ -1,82 +1,225 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the devices that limited sessions have: sets of SMs, each a green context of the
-// shared context (docs/decisions/0026). Sessions may have the same set; it is chosen so that those
-// overlap least that have different ones. Any thread.
+// Who has which SMs of the devices: sets of them, each a green context of the shared context
+// (docs/decisions/0026, 0028). Limited sessions have some, reservations keep some for their
+// members, the others have what is left. What somebody is to have may change at any time; it is in
+// force once its set is there. Any thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <bitset>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "wire/handshake.h"
 #include "worker/device/context_gate.h"
 #include "worker/device/devices.h"
+#include "worker/device/placement.h"
+#include "worker/shared/policy.h"
 
 namespace openmps::worker {
 
 class ResourceDescriptors;
 
-// The driver hands out SMs in groups of equal size: more than any GPU has.
+// The driver hands out SMs in groups of equal size, more than any GPU has; what does not fill one
+// is a group of its own, the last.
 inline constexpr size_t kMostSmGroups = 128;
 using SmGroups = std::bitset<kMostSmGroups>;
 
-// The `count` groups that fewest have, of as many as there are `users`; among equals those of
-// lowest number, so that equal wishes get equal sets where that costs nobody anything.
-[[nodiscard]] SmGroups least_used(std::span<const uint32_t> users, size_t count);
+// The `count` groups of `allowed` that fewest have, of as many as there are `users`. Among equals
+// those of `mine`, then those of lowest number, so that equal wishes get equal sets where that
+// costs nobody anything. Fewer, if there are no more.
+[[nodiscard]] SmGroups least_used(std::span<const uint32_t> users, size_t count,
+                                  const SmGroups& allowed, const SmGroups& mine = {});
 
-struct SmPartition {
-  uint32_t device = 0;
-  uint32_t sms = 0;
+struct SmPartition : GreenContext {
   SmGroups groups;
-  CUgreenCtx handle = nullptr;
-  CUcontext context = nullptr;  // as which it is current
 };
 
-class SmPartitions {
+class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
  public:
-  // Both outlive it.
-  SmPartitions(const DriverTable& driver, const Devices& devices)
-      : driver_(driver), devices_(devices) {}
+  using Part = std::shared_ptr<const SmPartition>;
+
+  // SMs that others have while nobody of those for whom they are has work.
+  class Lease {
+   private:
+    friend class SmPartitions;
+    static constexpr size_t kRanks = 2;  // that have somebody below them
+    std::atomic<bool> asked_{false};     // they are used, and tend() looks after them
+    // Last, by now_ns(), by rank; 0: not yet.
+    std::array<std::atomic<uint64_t>, kRanks> used_ns_{};
+    std::array<uint64_t, kRanks> crowded_ns_{};
+    bool busy_ = false;                   // guarded by the mutex, as is
+    Rank kept_from_ = Rank::kBestEffort;  // who keeps off them while they are busy
+  };
+
+  // One session on one device. Its part is asked for when `changes` has changed.
+  class Member {
+   public:
+    // What a member may have.
+    struct Terms {
+      uint32_t sms = 0;          // at most; 0: any number
+      uint32_t reservation = 0;  // whose SMs it has; 0: of none
+      Rank rank = Rank::kNormal;
+      bool operator==(const Terms&) const = default;
+    };
+    Member(uint32_t device, const Terms& terms, std::atomic<uint64_t>& changes)
+        : device(device), changes_(changes), terms_(terms) {}
+    const uint32_t device;
+
+   private:
+    friend class SmPartitions;
+    std::atomic<uint64_t>& changes_;
+    // Guarded by the mutex.
+    Terms terms_;
+    bool has_all_ = true;
+    SmGroups groups_;   // that it is to have, if not all,
+    uint32_t sms_ = 0;  // but no more than this
+    Part part_;         // that it has; null: all
+  };
+
+  // All outlive the gate, which outlives it.
+  SmPartitions(const DriverTable& driver, const Devices& devices, ContextGate& gate,
+               ResourceDescriptors& descriptors)
+      : driver_(driver), devices_(devices), gate_(gate), descriptors_(descriptors) {}
   ~SmPartitions();
   SmPartitions(const SmPartitions&) = delete;
   SmPartitions& operator=(const SmPartitions&) = delete;
 
-  // A part of so many SMs, whole steps of the device (Device::sm_steps), for as long as somebody
-  // holds it. The device's context is current. A new one is made in a quiet moment: not between
-  // the gate's enter() and leave(). Errors: those of cuDevSmResourceSplitByCount,
-  // cuDevResourceGenerateDesc and cuGreenCtxCreate.
-  Result<std::shared_ptr<const SmPartition>> take(uint32_t device, uint32_t sms,
-                                                  ResourceDescriptors& descriptors,
-                                                  ContextGate& gate,
-                                                  const ContextGate::Feeder* feeder);
+  // The member has its part when this returns; a new green context is made in a quiet moment: not
+  // between the gate's enter() and leave(). The device's context is current. Errors: those of
+  // cuDevSmResourceSplitByCount, cuDevResourceGenerateDesc and cuGreenCtxCreate.
+  Status join(Member& member, const ContextGate::Feeder* feeder);
+  void leave(Member& member);
+  // What it has now, for as long as somebody holds it; null: the whole device.
+  [[nodiscard]] Part part(const Member& member);
+  // Of SMs that are kept for it, or for its rank, if others have them while it has no work; null:
+  // there are none.
+  [[nodiscard]] std::shared_ptr<Lease> lease(const Member& member);
+
+  // From now on. In force when `changes` says so.
+  void set(Member& member, const Member::Terms& terms);
+
+  struct Wish {
+    uint32_t device = 0;
+    uint32_t sms = 0;          // at least
+    bool lends = false;        // the others keep off them only while it is busy
+    bool may_be_rest = false;  // SMs that fill no group do, if they are enough: there is no room
+                               // for clusters of many blocks in them, and nobody else misses them
+  };
+  // Keep groups for the members of a reservation, whose number is the caller's to choose, above 0.
+  // How many SMs these are. CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: there are not so many left
+  // that others could do without; CUDA_ERROR_INVALID_VALUE: that number is taken.
+  Result<uint32_t> reserve(uint32_t number, const Wish& wish);
+  void release(uint32_t number);
+  // Keep a few SMs of the device, from now on, off which those of lower rank keep while others have
+  // work and they fill the device with long kernels (decision 28): those who come first find room
+  // there, and have the other SMs, too.
+  void keep_for_ranks(uint32_t device);
+  // Sessions of that rank or below fill the device with long kernels.
+  using Crowded = std::function<bool(uint32_t device, Rank from)>;
+
+  // Somebody of that rank has work: the others leave the SMs soon, or have left them.
+  void use(Lease& lease, Rank rank, uint64_t now) {
+    const auto row = std::min(static_cast<size_t>(rank), Lease::kRanks - 1);
+    lease.used_ns_[row].store(now, std::memory_order_relaxed);
+    if (!lease.asked_.load(std::memory_order_relaxed) && !lease.asked_.exchange(true)) wake_();
+  }
+  // What is used is taken back, what has not been used for kLendNs is lent. When to look again, by
+  // now_ns(); 0: when woken. Main thread.
+  uint64_t tend(uint64_t now);
+  // Before there are sessions. `wake`: tend() has something to do; called by any thread.
+  void connect(std::function<void()> wake, Crowded crowded) {
+    wake_ = std::move(wake);
+    crowded_ = std::move(crowded);
+  }
+  // As long as this do the others wait for SMs that are lent, at most: to give them costs them the
+  // moving of their streams, and who comes back at once has to wait for their kernels.
+  static constexpr uint64_t kLendNs = 1'000'000'000;
+  // While somebody of a higher rank has work: whether the others fill the device by now.
+  static constexpr uint64_t kCrowdLookNs = 10'000'000;
 
  private:
+  // A set that is there, as long as it has users or is kept.
   struct Made {
     SmPartition partition;
     uint32_t users = 0;
   };
+  struct Reservation {
+    uint32_t device = 0;
+    SmGroups groups;
+    std::shared_ptr<Lease> lease;  // null: it does not lend
+    bool is_for_ranks = false;     // no member has them alone, but lower ranks keep off them
+
+    [[nodiscard]] bool keeps_off(Rank rank) const {
+      if (lease == nullptr) return true;
+      return lease->busy_ && (!is_for_ranks || rank >= lease->kept_from_);
+    }
+  };
   struct OfDevice {
     std::vector<CUdevResource> groups;  // from one split, as the driver wants them
-    std::vector<uint32_t> users;        // of each
+    bool has_rest = false;              // the last of them is what is left
+    std::vector<uint32_t> users;        // of each: members that are limited to some
+    std::vector<Member*> members;
     std::vector<std::unique_ptr<Made>> made;
   };
 
+  // What a change leaves to be done when the lock is free again.
+  struct After {
+    struct Wanted {
+      uint32_t device = 0;
+      SmGroups groups;
+      uint32_t sms = 0;
+      bool operator==(const Wanted&) const = default;
+    };
+    std::vector<Part> dropped;
+    std::vector<Wanted> wanted;
+  };
+
   Status split_locked(uint32_t device);
-  Result<std::unique_ptr<Made>> make(uint32_t device, const SmGroups& groups,
-                                     ResourceDescriptors& descriptors, ContextGate& gate,
-                                     const ContextGate::Feeder* feeder);
-  Made* find_locked(uint32_t device, const SmGroups& groups);
+  [[nodiscard]] uint32_t sms_of(const OfDevice& of, const SmGroups& groups) const;
+  [[nodiscard]] SmGroups all_of(const OfDevice& of) const;
+  [[nodiscard]] SmGroups pool_locked(const Member& member) const;
+  // False: the whole device.
+  [[nodiscard]] bool choose_locked(const Member& member, SmGroups* groups, uint32_t* sms) const;
+  static void count_locked(OfDevice& of, const Member& member, bool used);
+  void choose_again_locked(Member& member);
+  // What each is to have, and has if it is there.
+  void rearrange_locked(uint32_t device, After* after);
+  static bool wants(const Member& member, const SmGroups& groups, uint32_t sms);
+  static void give_locked(Member& member, Part part, After* after);
+  void finish(After after);
+  // Whether it is used now, and by whom; in how long to look again, 0: when woken.
+  [[nodiscard]] bool look_at_locked(const Reservation& reservation, uint64_t now, uint64_t* next);
+  void make_wanted(const After::Wanted& wanted);
+  // Some of the resources of a set, whose last is what is left of the device.
+  Status trim(const SmPartition& partition, std::vector<CUdevResource>* resources);
+  Status create_green(const SmPartition& partition, std::span<const CUdevResource> resources,
+                      CUgreenCtx* made);
+  // In a quiet moment.
+  Status create(Made* made);
+  Part keep_locked(uint32_t device, std::unique_ptr<Made> made);
+  Part find_locked(uint32_t device, const SmGroups& groups, uint32_t sms);
+  Part hold_locked(Made& made);
   void give_back(Made& made);
-  void destroy(const SmPartition& partition);
 
   const DriverTable& driver_;
   const Devices& devices_;
+  ContextGate& gate_;
+  ResourceDescriptors& descriptors_;
   std::mutex mutex_;
   std::array<OfDevice, wire::kMaxDevices> of_;
+  std::map<uint32_t, Reservation> reservations_;
+  std::function<void()> wake_ = [] {};
+  Crowded crowded_ = [](uint32_t, Rank) { return false; };
 };
 
 }  // namespace openmps::worker

@@ -53,9 +53,9 @@ Status GreenContexts::handle(const wire::DeviceResource& command, const GreenCon
   const uint32_t device = green != nullptr ? green->device : command.device;
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   // A session that is limited to a part of the device has that to split.
-  GreenContext* part = nullptr;
+  DeviceParts::Part part;
   OPENMPS_RETURN_IF_ERROR(core_.parts.get(device, &part));
-  const GreenContext* of = green != nullptr ? green : part;
+  const GreenContext* of = green != nullptr ? green : part.get();
   CUdevResource resource{};
   const auto type = static_cast<CUdevResourceType>(command.type);
   if (of != nullptr) {
@@ -146,7 +146,7 @@ Status GreenContexts::handle(const wire::GreenCreate& command, const Descriptor&
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(command.device));
   OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, wire::kGreenContextBytes));
-  auto green = std::make_unique<GreenContext>();
+  auto green = std::make_unique<ClientGreen>();
   green->device = command.device;
   green->sms = descriptor.sms;
   const CUresult result = core_.gate.run(GatedCall::kGreenCreate, command.device, [&] {
@@ -176,7 +176,7 @@ void GreenContexts::destroy_now(const GreenContext& green) {
       });
 }
 
-std::shared_ptr<GreenContext> GreenContexts::take(wire::Id id) {
+std::shared_ptr<ClientGreen> GreenContexts::take(wire::Id id) {
   std::erase_if(given_, [id](const auto& entry) { return entry.second.green == id; });
   return greens_.take(id);
 }
@@ -187,7 +187,7 @@ void GreenContexts::destroy(const GreenContext& green) {
 }
 
 void GreenContexts::release_all() {
-  greens_.for_each([this](GreenContext& green) {
+  greens_.for_each([this](ClientGreen& green) {
     if (green.handle != nullptr) destroy_now(green);
     green.handle = nullptr;
   });

@@ -21,6 +21,10 @@
 
 namespace openmps::worker {
 
+struct ClientGreen : GreenContext {
+  uint32_t streams = 0;  // that name it
+};
+
 class GreenContexts {
   struct Descriptor;
 
@@ -34,7 +38,7 @@ class GreenContexts {
   Status handle(const wire::ResourceDescribe& command, const wire::ResourceDescribe::Tail& tail);
   Status handle(const wire::GreenCreate& command, const Descriptor& descriptor);
   // The client can name it no more, nor its resources.
-  std::shared_ptr<GreenContext> take(wire::Id id);
+  std::shared_ptr<ClientGreen> take(wire::Id id);
   // Give back what was taken; it has no streams, and nothing runs in it any more.
   void destroy(const GreenContext& green);
   [[nodiscard]] const auto& greens() const { return greens_; }
@@ -67,7 +71,7 @@ class GreenContexts {
   std::vector<CUdevResource> split_;  // what the last split made
   ObjectTable<Descriptor> descriptors_{"resource descriptor"};
   uint32_t descriptor_count_ = 0;
-  ObjectTable<GreenContext> greens_{"green context"};
+  ObjectTable<ClientGreen> greens_{"green context"};
   uint32_t green_count_ = 0;
 };
 

@@ -26,7 +26,7 @@ constexpr uint64_t kWaitedForLookNs = 25'000;
 
 }  // namespace
 
-Status Streams::handle(const wire::StreamCreate& command, GreenContext* green) {
+Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
   if (command.kind > StreamKind::kNonBlocking) {
     return violation("a stream of kind " + std::to_string(static_cast<uint32_t>(command.kind)));
   }
@@ -37,7 +37,9 @@ Status Streams::handle(const wire::StreamCreate& command, GreenContext* green) {
   if (streams_.live() + destroyed_.size() + retired_.size() >= wire::kMaxStreams) {
     return violation("more than " + std::to_string(wire::kMaxStreams) + " streams");
   }
-  if (green == nullptr) OPENMPS_RETURN_IF_ERROR(core_.parts.get(command.device, &green));
+  const uint64_t changes = core_.parts.changes();
+  DeviceParts::Part part;
+  if (green == nullptr) OPENMPS_RETURN_IF_ERROR(core_.parts.get(command.device, &part));
   auto& context = contexts_[command.context];
   if (context == nullptr) {
     context = std::make_unique<ClientContext>();
@@ -46,7 +48,12 @@ Status Streams::handle(const wire::StreamCreate& command, GreenContext* green) {
   auto stream = std::make_unique<Stream>();
   stream->id = command.stream;
   stream->kind = static_cast<StreamKind>(command.kind);
-  stream->place = {command.device, Lane::kMain, green};
+  stream->place = {command.device, Lane::kMain, part.get()};
+  if (green != nullptr) stream->place.partition = green;
+  stream->green = green;
+  stream->part = std::move(part);
+  stream->seen_changes = changes;
+  stream->lease = core_.parts.lease(command.device);
   stream->priority = command.priority;
   stream->context = context.get();
   const bool legacy = stream->kind == StreamKind::kLegacy;
@@ -63,18 +70,18 @@ Status Streams::handle(const wire::StreamCreate& command, GreenContext* green) {
 
 // In the placement's context, which is current.
 CUresult Streams::create(const Placement& place, int32_t priority, CUstream* made) {
-  const int32_t shifted = core_.driver_priority(place.device, priority);
   if (place.partition == nullptr) {
-    return core_.driver.cuStreamCreateWithPriority(made, CU_STREAM_NON_BLOCKING, shifted);
+    return core_.driver.cuStreamCreateWithPriority(made, CU_STREAM_NON_BLOCKING, priority);
   }
   return core_.driver.cuGreenCtxStreamCreate(made, place.partition->handle, CU_STREAM_NON_BLOCKING,
-                                             shifted);
+                                             priority);
 }
 
 Status Streams::start(Stream& stream) {
   if (stream.handle != nullptr) return Status();
-  OPENMPS_RETURN_IF_ERROR(
-      check(create(stream.place, stream.priority, &stream.handle), "the creation of a stream"));
+  stream.driver_priority = core_.driver_priority(stream.place.device, stream.priority);
+  OPENMPS_RETURN_IF_ERROR(check(create(stream.place, stream.driver_priority, &stream.handle),
+                                "the creation of a stream"));
   stream.listed = core_.gate.add(stream.handle, stream.place.device, &core_.feeder, owner(stream));
   ++stream.context->started;
   if (core_.commons.performance.windows) {
@@ -83,6 +90,71 @@ Status Streams::start(Stream& stream) {
                                                    stream.place, &stream.listed->ends_ns);
   }
   return Status();
+}
+
+// ---- Changes of the session's part --------------------------------------------------------------
+
+Status Streams::follow_changes(Stream& stream) {
+  stream.seen_changes = core_.parts.changes();
+  const uint32_t device = stream.place.device;
+  share(device).set_rank(core_.rank.load(std::memory_order_relaxed));
+  DeviceParts::Part part;
+  Placement place = stream.place;
+  if (stream.green == nullptr) {
+    OPENMPS_RETURN_IF_ERROR(core_.parts.get(device, stream.sms, &part));
+    place.partition = part.get();
+    stream.lease = core_.parts.lease(device);
+  }
+  const int32_t priority = core_.driver_priority(device, stream.priority);
+  if (part == stream.part && priority == stream.driver_priority) return Status();
+  OPENMPS_RETURN_IF_ERROR(move(stream, place, priority));
+  stream.place = place;
+  stream.part = std::move(part);
+  return Status();
+}
+
+// The old one goes when it has ended, with the part that it runs in.
+Status Streams::move(Stream& stream, const Placement& place, int32_t priority) {
+  CUstream made = nullptr;
+  OPENMPS_RETURN_IF_ERROR(check(create(place, priority, &made), "a stream in another part"));
+  const bool busy = !finished(*stream.listed);
+  if (Status ordered = busy ? come_behind(stream, made) : Status(); !ordered.ok()) {
+    core_.driver.cuStreamDestroy_v2(made);
+    return ordered;
+  }
+  Retired old{{stream.listed, std::exchange(stream.listed_cold, nullptr), nullptr},
+              std::exchange(stream.chains, nullptr),
+              nullptr,
+              stream.part,
+              false};
+  stream.listed = core_.gate.add(made, place.device, &core_.feeder, owner(stream));
+  stream.handle = made;
+  stream.driver_priority = priority;
+  if (stream.twin != nullptr) stream.twin->stays = false;
+  if (stream.window != nullptr) stream.window->move(made, &stream.listed->ends_ns);
+  if (busy) {
+    const bool waits = old.stream.listed->waits.load(std::memory_order_relaxed);
+    stream.listed->waits.store(waits, std::memory_order_relaxed);
+    stream.listed->set_busy();
+    retired_.push_back(std::move(old));
+  } else {
+    give_back(old.stream);
+  }
+  sweep_retired();
+  return Status();
+}
+
+// What `next` is given comes behind what the stream has.
+Status Streams::come_behind(Stream& stream, CUstream next) {
+  CUevent end = nullptr;
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuEventCreate(&end, CU_EVENT_DISABLE_TIMING), "cuEventCreate"));
+  Status status = check(core_.driver.cuEventRecord(end, stream.handle), "cuEventRecord");
+  if (status.ok()) {
+    status = check(core_.driver.cuStreamWaitEvent(next, end, 0), "cuStreamWaitEvent");
+  }
+  core_.driver.cuEventDestroy_v2(end);  // what waits for it goes on waiting
+  return status;
 }
 
 bool Streams::any_waits() {
@@ -145,7 +217,7 @@ uint64_t Streams::next_look_ns() const {
 Share& Streams::share(uint32_t device) {
   if (shares_[device] == nullptr) {
     shares_[device] =
-        std::make_unique<Share>(core_.commons.shares[device], core_.info.rank, core_.bell);
+        std::make_unique<Share>(core_.commons.shares[device], core_.rank.load(), core_.bell);
   }
   return *shares_[device];
 }
@@ -193,7 +265,8 @@ Status Streams::start_twin(Stream& stream) {
   const Placement place = stream.place.in(Lane::kCold);
   OPENMPS_RETURN_IF_ERROR(core_.use(place));
   if (result == CUDA_SUCCESS) result = driver.cuEventCreate(&twin->end, CU_EVENT_DISABLE_TIMING);
-  if (result == CUDA_SUCCESS) result = create(place, stream.priority, &twin->handle);
+  const int32_t priority = core_.driver_priority(place.device, stream.priority);
+  if (result == CUDA_SUCCESS) result = create(place, priority, &twin->handle);
   if (result == CUDA_SUCCESS) {
     twin->listed =
         core_.commons.cold->gate.add(twin->handle, place.device, &core_.cold_feeder, owner(stream));
@@ -244,9 +317,14 @@ Status Streams::enter(Stream& stream, Entry entry) {
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
   OPENMPS_RETURN_IF_ERROR(start(stream));
   core_.gate.enter(core_.feeder, stream.place.device);
+  const bool works = entry == Entry::kWork || entry == Entry::kTwin;
+  if (works && stream.seen_changes != core_.parts.changes()) [[unlikely]] {
+    OPENMPS_RETURN_IF_ERROR(follow_changes(stream));
+  }
+  if (works && stream.lease != nullptr) [[unlikely]]
+    core_.parts.use(*stream.lease, core_.rank.load(std::memory_order_relaxed));
   stream.listed->set_busy();
 
-  const bool works = entry == Entry::kWork || entry == Entry::kTwin;
   if (entry == Entry::kWork && stream.twin != nullptr) stream.twin->stays = false;
   ClientContext& context = *stream.context;
   if (stream.kind == StreamKind::kLegacy) {
@@ -441,13 +519,13 @@ void Streams::sweep_retired() {
   });
 }
 
-void Streams::end_green(const GreenContext& green) {
+void Streams::end_green(const ClientGreen& green) {
   for (Retired& retired : retired_) {
     if (retired.green == &green) retired.unmarked = true;
   }
 }
 
-void Streams::drop_green(const GreenContext& green) {
+void Streams::drop_green(const ClientGreen& green) {
   std::erase_if(retired_, [this, &green](Retired& retired) {
     if (retired.green != &green) return false;
     give_back(retired.stream);
@@ -528,11 +606,11 @@ void Streams::release(std::unique_ptr<Stream> stream) {
     if (finished(*stream->listed)) {
       give_back(owned);
     } else {
-      retired_.push_back(
-          {std::move(owned), std::move(stream->chains), stream->place.partition, stream->unmarked});
+      retired_.push_back({std::move(owned), std::move(stream->chains), stream->green,
+                          std::move(stream->part), stream->unmarked});
     }
   }
-  if (stream->place.partition != nullptr) --stream->place.partition->streams;
+  if (stream->green != nullptr) --stream->green->streams;
   --context->streams;
   forget_context(context);
 }

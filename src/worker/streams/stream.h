@@ -42,7 +42,13 @@ struct Stream {
   wire::Id id = 0;
   wire::StreamKind kind = wire::StreamKind::kBlocking;
   Placement place;
-  int32_t priority = 0;
+  ClientGreen* green = nullptr;  // in which the client has made it; null: in the session's part,
+  DeviceParts::Part part;        // which is this; null: all of the device
+  uint32_t sms = 0;              // that it may use at most; 0: any number
+  uint64_t seen_changes = 0;     // of DeviceParts
+  std::shared_ptr<SmPartitions::Lease> lease;  // of the part; null: it is not lent to others
+  int32_t priority = 0;                        // that the client has asked for,
+  int32_t driver_priority = 0;                 // and that it was made with
   ClientContext* context = nullptr;
   CUstream handle = nullptr;              // null until the first use
   ContextGate::Stream* listed = nullptr;  // from the first use on
@@ -86,7 +92,7 @@ class Streams {
  public:
   explicit Streams(SessionCore& core) : core_(core) {}
 
-  Status handle(const wire::StreamCreate& command, GreenContext* green);
+  Status handle(const wire::StreamCreate& command, ClientGreen* green);
   // Returns at once, as cuStreamDestroy does: unfinished work completes. What of it is held back
   // stays so, and the stream with it.
   Status handle(const wire::StreamDestroy& command);
@@ -215,8 +221,8 @@ class Streams {
   void sweep_retired();
   // The client has destroyed all streams of a green context. The next mark covers whatever they
   // still do, fences too; once it is reached they can be dropped.
-  void end_green(const GreenContext& green);
-  void drop_green(const GreenContext& green);
+  void end_green(const ClientGreen& green);
+  void drop_green(const ClientGreen& green);
   // They have drained.
   Status handle(const wire::ContextReset& command);
   void release_all();
@@ -231,6 +237,11 @@ class Streams {
   void begin_to_look_after(Stream& stream);
   [[nodiscard]] StreamOwner owner(const Stream& stream) const { return {core_.info.id, stream.id}; }
   CUresult create(const Placement& place, int32_t priority, CUstream* made);
+  // What the session has of the device has changed since the stream was made, or its priority: what
+  // comes now goes to another stream of the driver, behind what this one has.
+  Status follow_changes(Stream& stream);
+  Status move(Stream& stream, const Placement& place, int32_t priority);
+  Status come_behind(Stream& stream, CUstream next);
   Status start(Stream& stream);
   Status start_twin(Stream& stream);
   Status begin_twin(Stream& stream);
@@ -289,7 +300,8 @@ class Streams {
   struct Retired {
     Owned stream;
     std::shared_ptr<Chains> chains;  // under way
-    GreenContext* green = nullptr;
+    ClientGreen* green = nullptr;
+    DeviceParts::Part part;
     bool unmarked = false;
   };
 

@@ -127,6 +127,7 @@ void SubmitWindow::add(const Cost& cost) {
   }
   if (cost.learnt != 0) name(segment, cost.learnt);
   wait_no_more();
+  if (known && cost.sms != 0) share_.note_length(ns);
   if (!busy_ && cost.sms != 0) {
     busy_ = true;
     share_.begin_work(cost.sms);

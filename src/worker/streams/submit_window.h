@@ -98,6 +98,12 @@ class SubmitWindow {
   SubmitWindow(SessionCore& core, Durations& durations, Share& share, OpenWaitRights& open_waits,
                CUstream stream, const Placement& place, std::atomic<uint64_t>* ends_ns);
   ~SubmitWindow();
+  // It goes on in another stream of the driver's, which comes behind the first.
+  void move(CUstream stream, std::atomic<uint64_t>* ends_ns) {
+    ends_ns->store(ends_ns_->load(std::memory_order_relaxed), std::memory_order_relaxed);
+    stream_ = stream;
+    ends_ns_ = ends_ns;
+  }
   SubmitWindow(const SubmitWindow&) = delete;
   SubmitWindow& operator=(const SubmitWindow&) = delete;
 
@@ -275,11 +281,11 @@ class SubmitWindow {
   SessionCore& core_;
   Durations& durations_;
   Share& share_;
-  const CUstream stream_;
+  CUstream stream_;
   const Placement place_;
   Connections* const connections_;  // null: it needs none
   OpenWaitRights& open_wait_rights_;
-  std::atomic<uint64_t>* const ends_ns_;
+  std::atomic<uint64_t>* ends_ns_;
   // All that may be unfinished, the open segment included.
   uint64_t expected_ns_ = 0;
   uint64_t until_ns_ = 0;  // by when it should have ended, were there nobody to wait for

@@ -93,7 +93,7 @@ class Backlog {
     const auto named = named_.find(event);
     return named != named_.end() && named->second.records != 0;
   }
-  [[nodiscard]] bool launches(CUgraphExec exec) const {
+  [[nodiscard]] bool launches(const LaunchableGraph* exec) const {
     const auto first = launches_.lower_bound({exec, 0});
     return first != launches_.end() && first->first == exec;
   }
@@ -178,7 +178,7 @@ class Backlog {
   };
   std::unordered_map<const void*, Named> named_;
   // Held launches of executable graphs, with their numbers: each comes behind those before it.
-  std::set<std::pair<CUgraphExec, uint64_t>> launches_;
+  std::set<std::pair<const LaunchableGraph*, uint64_t>> launches_;
   // Held copies that all later work of their context comes behind, by number.
   std::map<uint64_t, const ClientContext*> orderers_;
 };

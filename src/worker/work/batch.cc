@@ -13,9 +13,8 @@ bool Batch::takes(const Uses& uses, const KernelWork& kernel, const Stream& stre
                   const Durations& durations) const {
   return core_.commons.performance.batches && uses.lane == Lane::kMain &&
          kernel.attributes.empty() && kernel.parameters.size() <= kMostChainedBytes &&
-         stream.place.partition == core_.parts.find(stream.place.device) &&
-         !kernel.function->prints && !kernel.function->asserts && durations.is_known(uses.cost) &&
-         durations.of(uses.cost) <= kLongestNs;
+         stream.green == nullptr && !kernel.function->prints && !kernel.function->asserts &&
+         durations.is_known(uses.cost) && durations.of(uses.cost) <= kLongestNs;
 }
 
 void Batch::add(const Uses& uses, const KernelWork& kernel, Stream& stream, uint64_t expected_ns) {

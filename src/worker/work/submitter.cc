@@ -258,7 +258,7 @@ void Submitter::submit_batch() {
   std::span<const ChainedLaunch> left = batch_.launches();
   if (status.ok() && stream.chains == nullptr) {
     stream.chains = std::make_shared<Chains>(
-        core_.driver, core_.driver_priority(stream.place.device, stream.priority),
+        core_.driver, stream.driver_priority,
         stream.place.partition != nullptr ? stream.place.partition->context : nullptr);
   }
   while (status.ok() && !left.empty()) {
@@ -494,13 +494,13 @@ Status Submitter::launch(const GraphWork& graph, Stream& stream) {
     OPENMPS_RETURN_IF_ERROR(waits_.prepare(stream, graph.waits.size()));
   }
   OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuGraphLaunch(graph.exec, stream.handle), "cuGraphLaunch"));
+      check(core_.driver.cuGraphLaunch(graph.exec->current(), stream.handle), "cuGraphLaunch"));
   return graph.waits.empty() ? Status() : waits_.add(stream, graph.waits);
 }
 
 Status Submitter::give(const Uses&, const UploadWork& upload, Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
-  return check(core_.driver.cuGraphUpload(upload.exec, stream.handle), "cuGraphUpload");
+  return check(core_.driver.cuGraphUpload(upload.exec->current(), stream.handle), "cuGraphUpload");
 }
 
 }  // namespace openmps::worker

@@ -102,8 +102,19 @@ struct WaitWork {
 };
 // Wake the client's threads.
 struct WakeWork {};
+// An executable graph. What the driver has of it may be another one by the time it is launched.
+class LaunchableGraph {
+ public:
+  LaunchableGraph() = default;
+  virtual ~LaunchableGraph() = default;
+  LaunchableGraph(const LaunchableGraph&) = delete;
+  LaunchableGraph& operator=(const LaunchableGraph&) = delete;
+  // The driver's, whose kernels run in what the session has of the device now. The stream that it
+  // is for has been entered.
+  virtual CUgraphExec current() = 0;
+};
 struct GraphWork {
-  CUgraphExec exec = nullptr;
+  LaunchableGraph* exec = nullptr;
   const GraphCounts* counts = nullptr;       // of a launch; as long as the objects
   bool is_cold = false;                      // with nodes of the cold lane
   bool may_wait = false;                     // for the client, in some node
@@ -112,7 +123,7 @@ struct GraphWork {
 };
 // Get an executable graph to the device.
 struct UploadWork {
-  CUgraphExec exec = nullptr;
+  LaunchableGraph* exec = nullptr;
 };
 
 struct Work {

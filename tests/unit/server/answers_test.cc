@@ -10,6 +10,7 @@
 #include <new>
 
 #include "base/text.h"
+#include "server/reservations.h"
 #include "server/worker_state.h"
 #include "wire/message.h"
 
@@ -40,12 +41,71 @@ TEST(Answers, AClientCanOnlyLowerWhatItIsGranted) {
     session.admit.hello.memory_limit[3] = grant.wished_memory;
     session.admit.default_client_priority = grant.default_priority;
     session.admit.hello.client_priority = grant.wished_priority;
-    const wire::OpenSession open = make_open_session(session);
+    const wire::Grant open = make_grant(session.admit);
     EXPECT_EQ(open.active_thread_percentage, grant.granted_percentage);
     EXPECT_EQ(open.memory_limit[3], grant.granted_memory);
     EXPECT_EQ(open.memory_limit[0], 0u);
     EXPECT_EQ(open.client_priority, grant.granted_priority);
   }
+}
+
+TEST(Answers, AnOperatorChangesWhatAClientHas) {
+  wire::Grant grant;
+  grant.quality = wire::Quality::kLatency;
+  wire::Change change;
+  change.percentage = 12.5;
+  EXPECT_EQ(apply(change, 2, &grant), CUDA_SUCCESS);
+  EXPECT_EQ(grant.active_thread_percentage, 12.5f);
+  change = {.setting = wire::Setting::kSmCount, .device = 1, .amount = 8};
+  EXPECT_EQ(apply(change, 2, &grant), CUDA_SUCCESS);
+  EXPECT_EQ(grant.sms[1], 8u);
+  change = {.setting = wire::Setting::kMemoryLimit, .device = 1, .amount = 1 << 20};
+  EXPECT_EQ(apply(change, 2, &grant), CUDA_SUCCESS);
+  EXPECT_EQ(grant.memory_limit[1], 1u << 20);
+  change = {.setting = wire::Setting::kPriority, .amount = 1};
+  EXPECT_EQ(apply(change, 2, &grant), CUDA_SUCCESS);
+  EXPECT_EQ(wire::settled_quality(grant.quality, grant.client_priority), wire::Quality::kBestEffort)
+      << "whatever the program said";
+  change = {.percentage = 100};
+  EXPECT_EQ(apply(change, 2, &grant), CUDA_SUCCESS);
+  EXPECT_EQ(grant.sms[1], 0u) << "the last word counts";
+  const wire::Grant before = grant;
+  const std::pair<wire::Change, CUresult> wrong[] = {
+      {{.percentage = 0}, CUDA_ERROR_INVALID_VALUE},
+      {{.percentage = NAN}, CUDA_ERROR_INVALID_VALUE},
+      {{.percentage = 100.1}, CUDA_ERROR_INVALID_VALUE},
+      {{.setting = wire::Setting::kSmCount, .device = 2, .amount = 8}, CUDA_ERROR_INVALID_DEVICE},
+      {{.setting = wire::Setting::kMemoryLimit, .device = ~0u}, CUDA_ERROR_INVALID_DEVICE},
+      {{.setting = wire::Setting::kPriority, .amount = 2}, CUDA_ERROR_INVALID_VALUE},
+      {{.setting = static_cast<wire::Setting>(99)}, CUDA_ERROR_INVALID_VALUE},
+  };
+  for (const auto& [asked, result] : wrong) EXPECT_EQ(apply(asked, 2, &grant), result);
+  EXPECT_EQ(memcmp(&before, &grant, sizeof(grant)), 0) << "and changes nothing";
+}
+
+TEST(Reservations, AreForAProcessOrAProgram) {
+  Reservations all;
+  wire::Query query;
+  query.session = 4711;
+  query.change = {.setting = wire::Setting::kReserve, .device = 1, .amount = 8, .lends = 1};
+  const uint32_t first = (*all.add(query))->wish.number;
+  EXPECT_EQ(all.find(first)->wish.sms, 8u);
+  EXPECT_EQ(all.find(first)->wish.lends, 1u);
+  EXPECT_EQ(all.number_for(4711, "./nbody 8"), first);
+  EXPECT_EQ(all.number_for(4712, "./nbody 8"), 0u);
+  EXPECT_EQ(all.find(query)->wish.number, first);
+  query.change.device = 0;
+  EXPECT_EQ(all.find(query), nullptr) << "of another device";
+  query.session = 0;
+  fill_field(query.change.name, "nbody");
+  const uint32_t second = (*all.add(query))->wish.number;
+  EXPECT_EQ(all.number_for(4712, "/opt/bin/nbody 8"), second);
+  EXPECT_EQ(all.number_for(4712, "/opt/nbody/other nbody"), 0u);
+  EXPECT_EQ(all.numbers_of(4711), std::vector<uint32_t>{first});
+  all.erase(first);
+  EXPECT_EQ(all.number_for(4711, "./nbody 8"), second);
+  while (all.all().size() < 128) ASSERT_TRUE(all.add(query).ok());
+  EXPECT_EQ(all.add(query).status().code(), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 TEST(Answers, TheFirstVisibleDeviceIsTheClients) {
@@ -96,6 +156,7 @@ TEST(Answers, ClientsAreTheActiveAndTheEndingSessionsWithSafeText) {
              "1");
   fill_field(admit.hello.command, "./evil\n[2026] forged");
   Session& active = *table.create(admit).value();
+  active.grant = make_grant(admit);
   active.state = SessionState::kActive;
   ASSERT_TRUE(table.create(admit).ok());  // still opening: not shown
   Session& ending = *table.create(admit).value();

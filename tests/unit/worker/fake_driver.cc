@@ -681,6 +681,22 @@ void fill_work(DriverTable& t) {
   t.cuGraphMemsetNodeSetParams = [](CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*) {
     return call("refresh fill");
   };
+  t.cuGraphMemcpyNodeSetParams = [](CUgraphNode, const CUDA_MEMCPY3D*) {
+    return call("refresh copy");
+  };
+  t.cuGraphKernelNodeGetParams_v2 = [](CUgraphNode, CUDA_KERNEL_NODE_PARAMS*) {
+    return call("read kernel");
+  };
+  t.cuGraphKernelNodeSetParams_v2 = [](CUgraphNode, const CUDA_KERNEL_NODE_PARAMS*) {
+    const std::string in =
+        g_current < kFakeGreenContexts ? "" : " in " + name("g", g_current - kFakeGreenContexts);
+    return call("refresh kernel", "refresh kernel" + in);
+  };
+  t.cuGraphBatchMemOpNodeSetParams = [](CUgraphNode, const CUDA_BATCH_MEM_OP_NODE_PARAMS*) {
+    return call("refresh values");
+  };
+  t.cuGraphEventRecordNodeSetEvent = [](CUgraphNode, CUevent) { return call("refresh record"); };
+  t.cuGraphEventWaitNodeSetEvent = [](CUgraphNode, CUevent) { return call("refresh wait"); };
   t.cuGraphAddEmptyNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges) {
     return add_graph_node("empty", edges, node);
   };

@@ -14,55 +14,211 @@ SmGroups groups(std::initializer_list<size_t> numbers) {
 }
 
 TEST(SmGroups, ThoseThatFewestHave) {
-  EXPECT_EQ(least_used(std::vector<uint32_t>{0, 0, 0, 0}, 2), groups({0, 1}));
-  EXPECT_EQ(least_used(std::vector<uint32_t>{1, 1, 0, 0}, 2), groups({2, 3}));
-  EXPECT_EQ(least_used(std::vector<uint32_t>{1, 1, 0, 0}, 3), groups({0, 2, 3}));
-  EXPECT_EQ(least_used(std::vector<uint32_t>{2, 1, 2, 1}, 2), groups({1, 3}));
-  EXPECT_EQ(least_used(std::vector<uint32_t>{0, 0}, 5), groups({0, 1}));
+  const SmGroups all = groups({0, 1, 2, 3});
+  EXPECT_EQ(least_used(std::vector<uint32_t>{0, 0, 0, 0}, 2, all), groups({0, 1}));
+  EXPECT_EQ(least_used(std::vector<uint32_t>{1, 1, 0, 0}, 2, all), groups({2, 3}));
+  EXPECT_EQ(least_used(std::vector<uint32_t>{1, 1, 0, 0}, 3, all), groups({0, 2, 3}));
+  EXPECT_EQ(least_used(std::vector<uint32_t>{2, 1, 2, 1}, 2, all), groups({1, 3}));
+  EXPECT_EQ(least_used(std::vector<uint32_t>{0, 0}, 5, all), groups({0, 1}));
+  EXPECT_EQ(least_used(std::vector<uint32_t>{0, 0, 1, 0}, 3, groups({1, 2, 3})), groups({1, 2, 3}));
+  EXPECT_EQ(least_used(std::vector<uint32_t>{0, 0, 0, 0}, 2, all, groups({1, 2})), groups({1, 2}));
 }
 
 class PartitionTest : public SessionFixture {
  protected:
+  using Member = SmPartitions::Member;
   [[nodiscard]] uint32_t sms() const override { return 6; }
-  std::shared_ptr<const SmPartition> take(uint32_t sms) {
-    auto taken = commons_.partitions->take(0, sms, commons_.descriptors, gate_, nullptr);
-    EXPECT_TRUE(taken.ok()) << taken.status().message();
-    return taken.ok() ? *taken : nullptr;
+  // A session with so many SMs at most, until the end of the test.
+  Member& join(uint32_t sms, uint32_t reservation = 0) {
+    members_.push_back(std::make_unique<Member>(0, Member::Terms{sms, reservation}, changes_));
+    const Status status = commons_.partitions->join(*members_.back(), nullptr);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return *members_.back();
   }
+  void leave(Member& member) {
+    commons_.partitions->leave(member);
+    std::erase_if(members_, [&](const auto& one) { return one.get() == &member; });
+  }
+  SmGroups of(const Member& member) {
+    const SmPartitions::Part part = commons_.partitions->part(member);
+    return part == nullptr ? SmGroups().set() : part->groups;
+  }
+  void TearDown() override {
+    while (!members_.empty()) leave(*members_.back());
+    SessionFixture::TearDown();
+  }
+
+  std::atomic<uint64_t> changes_{0};
+  std::vector<std::unique_ptr<Member>> members_;
 };
 
 TEST_F(PartitionTest, ThoseThatOverlapLeast) {
-  const auto first = take(8), second = take(8), third = take(4);
-  EXPECT_EQ(first->groups, groups({0, 1, 2, 3}));
-  EXPECT_EQ(second->groups, groups({4, 5, 6, 7}));
-  EXPECT_EQ(third->groups, groups({0, 1}));
-  EXPECT_EQ(first->sms, 8u);
-  EXPECT_EQ(take(4)->groups, groups({2, 3})) << "what two have is had already";
+  Member &first = join(8), &second = join(8), &third = join(4), &fourth = join(4);
+  EXPECT_EQ(of(first), groups({0, 1, 2, 3}));
+  EXPECT_EQ(of(second), groups({4, 5, 6, 7}));
+  EXPECT_EQ(of(third), groups({0, 1}));
+  EXPECT_EQ(of(fourth), groups({2, 3})) << "what two have is had already";
+  EXPECT_EQ(commons_.partitions->part(first)->sms, 8u);
 }
 
 TEST_F(PartitionTest, EqualSetsAreOneGreenContext) {
-  const auto first = take(16), second = take(16);
-  EXPECT_EQ(first->handle, second->handle);
-  EXPECT_NE(driver_.live().find("greens 1"), std::string::npos) << driver_.live();
+  Member &first = join(14), &second = join(14);
+  EXPECT_EQ(of(first), groups({0, 1, 2, 3, 4, 5, 6}));
+  leave(second);
+  Member& third = join(14);
+  EXPECT_EQ(of(third), groups({0, 1, 2, 3, 4, 5, 7})) << "the one that nobody has comes first";
+  EXPECT_NE(driver_.live().find("greens 2"), std::string::npos) << driver_.live();
 }
 
 TEST_F(PartitionTest, SomeAreKeptForWhoComesNext) {
-  const CUgreenCtx first = take(6)->handle;
-  EXPECT_EQ(take(6)->handle, first);
-  std::vector<std::shared_ptr<const SmPartition>> many;
-  for (const uint32_t sms : {2, 4, 8, 10, 12, 14, 6, 2, 8, 4, 10, 14, 6, 12}) {
-    many.push_back(take(sms));
-  }
-  many.clear();
+  Member& first = join(6);
+  const CUgreenCtx made = commons_.partitions->part(first)->handle;
+  leave(first);
+  EXPECT_EQ(commons_.partitions->part(join(6))->handle, made);
+  for (const uint32_t sms : {2, 4, 8, 10, 12, 14, 6, 2, 8, 4, 10, 14, 6, 12}) join(sms);
+  while (!members_.empty()) leave(*members_.back());
   EXPECT_NE(driver_.live().find("greens 8"), std::string::npos) << driver_.live();
 }
 
 TEST_F(PartitionTest, WhatFailsIsHadByNobody) {
   driver_.fail("green", CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(commons_.partitions->take(0, 6, commons_.descriptors, gate_, nullptr).status().code(),
-            CUDA_ERROR_OUT_OF_MEMORY);
+  Member late(0, {.sms = 6}, changes_);
+  EXPECT_EQ(commons_.partitions->join(late, nullptr).code(), CUDA_ERROR_OUT_OF_MEMORY);
   driver_.fail("green", CUDA_SUCCESS);
-  EXPECT_EQ(take(6)->groups, groups({0, 1, 2}));
+  EXPECT_EQ(of(join(6)), groups({0, 1, 2}));
+}
+
+TEST_F(PartitionTest, AChangeIsToldAndInForceOnceTheSetIsThere) {
+  Member &first = join(8), &second = join(0);
+  commons_.partitions->set(first, {.sms = 4});
+  EXPECT_EQ(of(first), groups({0, 1})) << "of those that it had";
+  EXPECT_EQ(changes_, 1u);
+  commons_.partitions->set(second, {.sms = 4});
+  EXPECT_EQ(of(second), groups({2, 3}));
+  commons_.partitions->set(first, {.sms = 0});
+  EXPECT_EQ(of(first), SmGroups().set());
+  EXPECT_EQ(changes_, 3u);
+  commons_.partitions->set(first, {.sms = 0});
+  EXPECT_EQ(changes_, 3u) << "nothing has changed";
+}
+
+TEST_F(PartitionTest, WhoCantHaveItKeepsWhatHeHas) {
+  Member& first = join(8);
+  driver_.fail("green", CUDA_ERROR_OUT_OF_MEMORY);
+  commons_.partitions->set(first, {.sms = 4});
+  EXPECT_EQ(of(first), groups({0, 1, 2, 3}));
+  EXPECT_EQ(changes_, 0u);
+  driver_.fail("green", CUDA_SUCCESS);
+  commons_.partitions->set(first, {.sms = 6});
+  EXPECT_EQ(of(first), groups({0, 1, 2}));
+}
+
+TEST_F(PartitionTest, OthersKeepOffWhatIsReserved) {
+  Member &whole = join(0), &half = join(8);
+  const Result<uint32_t> reserved = commons_.partitions->reserve(7, {.device = 0, .sms = 3});
+  ASSERT_TRUE(reserved.ok()) << reserved.status().message();
+  EXPECT_EQ(*reserved, 4u) << "whole groups";
+  EXPECT_EQ(of(whole), groups({0, 1, 2, 3, 6, 7})) << "of 4 and 5, which fewest had";
+  EXPECT_EQ(of(half), groups({0, 1, 2, 3}));
+  EXPECT_EQ(of(join(0, 7)), groups({4, 5}));
+  EXPECT_EQ(of(join(2, 7)), groups({4})) << "a limit inside of it";
+  EXPECT_EQ(of(join(0)), groups({0, 1, 2, 3, 6, 7})) << "who comes later, too";
+  commons_.partitions->release(7);
+  EXPECT_EQ(of(whole), SmGroups().set());
+}
+
+TEST_F(PartitionTest, WhatIsLentIsTakenBackWhileItIsBusy) {
+  Member &whole = join(0), &owner = join(0, 7);
+  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 2, .lends = true}).ok());
+  EXPECT_EQ(of(whole), SmGroups().set());
+  EXPECT_EQ(of(owner), groups({0}));
+  const auto lease = commons_.partitions->lease(owner);
+  EXPECT_EQ(commons_.partitions->lease(whole), nullptr);
+  EXPECT_EQ(commons_.partitions->tend(1), 0u) << "there is nothing to look at";
+  int woken = 0;
+  commons_.partitions->connect([&woken] { ++woken; }, [](uint32_t, Rank) { return false; });
+  commons_.partitions->use(*lease, Rank::kNormal, 5);
+  EXPECT_EQ(woken, 1);
+  EXPECT_EQ(commons_.partitions->tend(6), 5 + SmPartitions::kLendNs);
+  EXPECT_EQ(of(whole), groups({1, 2, 3, 4, 5, 6, 7}));
+  commons_.partitions->use(*lease, Rank::kNormal, 10);
+  EXPECT_EQ(woken, 1) << "it is looked after already";
+  const uint64_t end = 10 + SmPartitions::kLendNs;
+  EXPECT_EQ(commons_.partitions->tend(end - 1), end);
+  EXPECT_EQ(of(whole), groups({1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(commons_.partitions->tend(end), 0u);
+  EXPECT_EQ(of(whole), SmGroups().set());
+}
+
+TEST_F(PartitionTest, LowerRanksKeepOffAFewWhileTheyFillTheDevice) {
+  bool crowded = false;
+  Rank asked = Rank::kLatency;
+  commons_.partitions->connect([] {}, [&](uint32_t, Rank from) { return asked = from, crowded; });
+  Member &quick = join(0), &normal = join(0), &low = join(0);
+  commons_.partitions->set(quick, {.rank = Rank::kLatency});
+  commons_.partitions->set(low, {.rank = Rank::kBestEffort});
+  commons_.partitions->keep_for_ranks(0);
+  EXPECT_EQ(commons_.partitions->lease(low), nullptr) << "nobody is below";
+  const auto lease = commons_.partitions->lease(quick);
+  ASSERT_NE(lease, nullptr);
+  commons_.partitions->use(*lease, Rank::kLatency, 5);
+  EXPECT_EQ(commons_.partitions->tend(6), 6 + SmPartitions::kCrowdLookNs);
+  EXPECT_EQ(of(normal), SmGroups().set()) << "there is room";
+  crowded = true;
+  commons_.partitions->tend(7);
+  EXPECT_EQ(asked, Rank::kNormal);
+  EXPECT_EQ(of(quick), SmGroups().set()) << "it has them all";
+  EXPECT_EQ(of(normal), groups({0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(of(low), groups({0, 1, 2, 3, 4, 5, 6}));
+  // Once it has no work any more, it is between the others.
+  const uint64_t later = 7 + SmPartitions::kLendNs;
+  commons_.partitions->use(*lease, Rank::kNormal, later);
+  commons_.partitions->tend(later);
+  EXPECT_EQ(asked, Rank::kBestEffort);
+  EXPECT_EQ(of(normal), SmGroups().set());
+  EXPECT_EQ(of(low), groups({0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(commons_.partitions->tend(later + SmPartitions::kLendNs), 0u);
+  EXPECT_EQ(of(low), SmGroups().set());
+}
+
+TEST_F(PartitionTest, OneGroupIsLeftToTheOthers) {
+  EXPECT_EQ(commons_.partitions->reserve(7, {.device = 0, .sms = 16}).status().code(),
+            CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 10}).ok());
+  EXPECT_EQ(commons_.partitions->reserve(8, {.device = 0, .sms = 6}).status().code(),
+            CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+  EXPECT_EQ(commons_.partitions->reserve(7, {.device = 0, .sms = 2}).status().code(),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(commons_.partitions->reserve(8, {.device = 0, .sms = 4}).ok());
+}
+
+TEST_F(PartitionTest, AStreamFollows) {
+  create_stream(1, wire::StreamKind::kNonBlocking);
+  load_module();
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"stream in g1", "launch s1 16"}));
+  session_->core.parts.set(0, {.sms = 4});
+  calls();
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"stream in g2", "destroy stream", "launch s2 16"}));
+  session_->core.parts.set(0, {.sms = 0});
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"stream 0", "destroy stream", "launch s3 16"}));
+}
+
+TEST_F(PartitionTest, WhatComesIsBehindWhatTheStreamHas) {
+  leave(join(4));  // it is kept
+  create_stream(1, wire::StreamKind::kNonBlocking);
+  load_module();
+  driver_.hold(1, true);
+  launch(1);
+  calls();
+  session_->core.parts.set(0, {.sms = 4});
+  launch(1);
+  const Calls moved = calls();
+  driver_.hold(1, false);
+  EXPECT_EQ(moved, (Calls{"stream in g1", "event", "record e1 s1", "wait s2 e1", "destroy event",
+                          "launch s2 16"}));
 }
 
 TEST_F(PartitionTest, StreamsAreInTheSessionsPart) {
@@ -86,6 +242,48 @@ TEST_F(PartitionTest, SoAreKernelsOfGraphs) {
                   .ok());
   const Calls made = calls();
   EXPECT_EQ(made.back(), "kernel in g1 behind 0") << ::testing::PrintToString(made);
+}
+
+TEST_F(PartitionTest, ExecutableGraphsFollow) {
+  load_module();
+  create_stream(1, wire::StreamKind::kNonBlocking);
+  const wire::Launch launch = launch_of(0);
+  const std::string body =
+      std::string(reinterpret_cast<const char*>(&launch), sizeof launch) + std::string(16, '\0');
+  const auto describe = [&] {
+    EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+    for (uint32_t i = 0; i < 2; ++i) {
+      EXPECT_TRUE(send(wire::GraphNode{1, wire::GraphNodeKind::kKernel, 0,
+                                       static_cast<uint32_t>(body.size()), 0},
+                       body)
+                      .ok());
+    }
+  };
+  describe();
+  EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
+  EXPECT_TRUE(send(wire::GraphEnableNode{1, 1, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  calls();
+  session_->core.parts.set(0, {.sms = 4});
+  calls();
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  EXPECT_EQ(calls(), (Calls{"stream in g2", "destroy stream", "read kernel", "refresh kernel in g2",
+                            "read kernel", "refresh kernel in g2", "instantiate", "enable 0",
+                            "destroy exec", "graph s2"}));
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  EXPECT_EQ(calls(), (Calls{"graph s2"})) << "once";
+  // What it was updated from is what it is made of from then on.
+  describe();
+  calls();
+  EXPECT_TRUE(send(wire::GraphUpdate{1}).ok());
+  EXPECT_EQ(calls(), (Calls{"update"}));
+  session_->core.parts.set(0, {.sms = 0});
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  const Calls moved = calls();
+  EXPECT_NE(std::ranges::find(moved, "refresh kernel"), moved.end())
+      << ::testing::PrintToString(moved);
+  EXPECT_NE(std::ranges::find(moved, "destroy graph"), moved.end())
+      << ::testing::PrintToString(moved);
 }
 
 TEST_F(PartitionTest, ItsPartIsTheDeviceThatItCanSplit) {

@@ -56,10 +56,11 @@ class SessionFixture : public ::testing::Test {
     SessionInfo info;
     info.id = 1;
     info.window = kWindow;
-    info.memory_limit[0] = limit();
-    info.rank = rank();
-    info.sms[0] = sms();
-    commons_.partitions = std::make_unique<SmPartitions>(driver_.table(), *devices_);
+    info.limits.memory_limit[0] = limit();
+    info.limits.rank = rank();
+    info.limits.sms[0] = sms();
+    commons_.partitions =
+        std::make_shared<SmPartitions>(driver_.table(), *devices_, gate_, commons_.descriptors);
     session_ = std::make_unique<SessionParts>(driver_.table(), *devices_, gate_, commons_, info);
     session_->core.view = wire::ChannelView(channel_.address());
     ASSERT_TRUE(session_->memory.open_channel().ok());

@@ -114,7 +114,7 @@ class TestServer {
     message.session = client.session();
     message.window = client.window();
     message.client_pid = 4711;
-    message.memory_limit[0] = memory_limit;
+    message.grant.memory_limit[0] = memory_limit;
     strcpy(message.command, "./test");
     const int fds[] = {client.fd()};
     static_cast<void>(send_packet(socket_.get(), wire::message_bytes(message), fds).ok());

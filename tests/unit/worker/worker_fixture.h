@@ -33,6 +33,8 @@ class WorkerFixture : public ::testing::Test {
                                               [this](CUresult result, const std::string& reason) {
                                                 link_->session_fault(0, result, reason);
                                               });
+    commons_.partitions =
+        std::make_shared<SmPartitions>(driver_.table(), *devices_, gate_, commons_.descriptors);
     environment_ = std::make_unique<Environment>(
         Environment{driver_.table(), *devices_, gate_, commons_, *monitor_, spinning_, *link_});
     worker_ = std::make_unique<MainLoop>(*environment_);
@@ -45,6 +47,7 @@ class WorkerFixture : public ::testing::Test {
     worker_.reset();
     while (gate_.collects()) usleep(1000);  // what the last sessions left
     monitor_.reset();
+    commons_.partitions.reset();
     EXPECT_EQ(driver_.live(), "") << "what the sessions left behind";
   }
 

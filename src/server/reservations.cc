@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// See reservations.h.
+#include "server/reservations.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace openmps::server {
+namespace {
+
+// The first word of a command line, without the folders.
+std::string_view program_of(std::string_view command) {
+  const std::string_view first = command.substr(0, command.find(' '));
+  return first.substr(first.rfind('/') + 1);
+}
+
+}  // namespace
+
+bool Reservation::is_of(uint32_t client_pid, std::string_view command) const {
+  return pid != 0 ? pid == client_pid : program == program_of(command);
+}
+
+Result<Reservation*> Reservations::add(const wire::Query& query) {
+  if (all_.size() == kMost) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, "there are too many reservations");
+  }
+  do {
+    ++last_;
+  } while (last_ == 0 || find(last_) != nullptr);
+  Reservation& made = all_.emplace_back();
+  made.wish.number = last_;
+  made.wish.device = query.change.device;
+  made.wish.sms = static_cast<uint32_t>(std::min<uint64_t>(query.change.amount, UINT32_MAX));
+  made.wish.lends = query.change.lends != 0 ? 1 : 0;
+  made.pid = query.session;
+  made.program = field_text(query.change.name);
+  made.ticket = query.ticket;
+  return &made;
+}
+
+Reservation* Reservations::find(uint32_t number) {
+  const auto found = std::ranges::find_if(
+      all_, [number](const Reservation& one) { return one.wish.number == number; });
+  return found == all_.end() ? nullptr : &*found;
+}
+
+Reservation* Reservations::find(const wire::Query& query) {
+  const std::string_view name = field_text(query.change.name);
+  const auto found = std::ranges::find_if(all_, [&](const Reservation& one) {
+    return one.wish.device == query.change.device && one.pid == query.session &&
+           (one.pid != 0 || one.program == name);
+  });
+  return found == all_.end() ? nullptr : &*found;
+}
+
+void Reservations::erase(uint32_t number) {
+  std::erase_if(all_, [number](const Reservation& one) { return one.wish.number == number; });
+}
+
+std::vector<uint32_t> Reservations::numbers_of(uint32_t pid) const {
+  std::vector<uint32_t> numbers;
+  for (const Reservation& one : all_) {
+    if (one.pid == pid && pid != 0) numbers.push_back(one.wish.number);
+  }
+  return numbers;
+}
+
+uint32_t Reservations::number_for(uint32_t pid, std::string_view command) const {
+  for (const Reservation& one : all_) {
+    if (one.is_of(pid, command)) return one.wish.number;
+  }
+  return 0;
+}
+
+}  // namespace openmps::server

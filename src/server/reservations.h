@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// SMs that operators have reserved for clients: for a process, or for all of a program. What is
+// told to a worker is told to the next one, too. Used by Server on the loop's thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "wire/handshake.h"
+
+namespace openmps::server {
+
+struct Reservation {
+  wire::Reserve wish;   // as the workers are told
+  uint32_t pid = 0;     // of the client; 0: by
+  std::string program;  // the file name of argv[0]
+  uint32_t ticket = 0;  // of the query that waits for the answer; 0: it has been given
+
+  [[nodiscard]] bool is_of(uint32_t client_pid, std::string_view command) const;
+};
+
+class Reservations {
+ public:
+  // With a number of its own. At most kMost: CUDA_ERROR_OUT_OF_MEMORY.
+  Result<Reservation*> add(const wire::Query& query);
+  [[nodiscard]] Reservation* find(uint32_t number);
+  // For whom the query is, on its device.
+  [[nodiscard]] Reservation* find(const wire::Query& query);
+  void erase(uint32_t number);
+  // Those of that process, which has gone.
+  [[nodiscard]] std::vector<uint32_t> numbers_of(uint32_t pid) const;
+  // Whose SMs a client has; 0: of none.
+  [[nodiscard]] uint32_t number_for(uint32_t pid, std::string_view command) const;
+  [[nodiscard]] const std::vector<Reservation>& all() const { return all_; }
+
+ private:
+  static constexpr size_t kMost = 128;  // more than a GPU has groups of SMs
+
+  std::vector<Reservation> all_;
+  uint32_t last_ = 0;
+};
+
+}  // namespace openmps::server

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program whose SMs are changed while it runs: round after round of launches, of piled-up
+// launches, and of an executable graph that was made at the start, in streams that were, too. It
+// says where they ran, and checks what they computed. Run by scenarios.py. usage: drv_live_sms:
+// until its input ends. "# round N SMs A B ...": by number, those of one round.
+#include <poll.h>
+#include <unistd.h>
+
+#include <memory>
+#include <set>
+
+#include "driver.h"
+
+namespace {
+
+constexpr uint32_t kRounds = 400;  // a block of `where` stays so long that its SM is not the next's
+constexpr unsigned kThreads = 32;
+constexpr unsigned kPiled = 48;  // launches one behind the other: more than a batch has
+constexpr size_t kWords = 512;
+constexpr uint32_t kGraphKey = 77;
+
+bool input_has_ended() {
+  pollfd input{STDIN_FILENO, POLLIN, 0};
+  char byte;
+  return poll(&input, 1, 0) == 1 && read(STDIN_FILENO, &byte, 1) <= 0;
+}
+
+// All that a round does is one behind the other, so that the host can follow.
+class Rounds {
+ public:
+  explicit Rounds(e2e::Session& session)
+      : where_(session.function("where")), mix_(session.function("mix")) {
+    int count = 0;
+    CHECK_CU(
+        cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, session.device));
+    blocks_ = 16 * static_cast<unsigned>(count);
+    at_ = std::make_unique<e2e::Buffer<uint32_t>>(std::vector<uint32_t>(2 * blocks_, ~0u));
+    words_ = std::make_unique<e2e::Buffer<uint32_t>>(expected_);
+    CHECK_CU(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
+    CHECK_CU(cuStreamCreate(&other_, CU_STREAM_DEFAULT));
+    CHECK_CU(cuEventCreate(&passed_, CU_EVENT_DISABLE_TIMING));
+    CUgraph graph = nullptr;
+    CHECK_CU(cuStreamBeginCapture_v2(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
+    mix(stream_, kGraphKey);
+    e2e::launch(where_, blocks_, kThreads, 0, stream_, at_->address, kRounds);
+    CHECK_CU(cuStreamEndCapture(stream_, &graph));
+    CHECK_CU(cuGraphInstantiateWithFlags(&exec_, graph, 0));
+    CHECK_CU(cuGraphDestroy(graph));
+  }
+  ~Rounds() {
+    CHECK_CU(cuGraphExecDestroy(exec_));
+    CHECK_CU(cuEventDestroy_v2(passed_));
+    CHECK_CU(cuStreamDestroy_v2(other_));
+    CHECK_CU(cuStreamDestroy_v2(stream_));
+  }
+  Rounds(const Rounds&) = delete;
+  Rounds& operator=(const Rounds&) = delete;
+
+  void run() {
+    const auto key = static_cast<uint32_t>(++number_);
+    mix(stream_, key);
+    CHECK_CU(cuGraphLaunch(exec_, stream_));
+    follow(kGraphKey);
+    for (uint32_t i = 0; i < kPiled; i++) mix(stream_, key + i);
+    CHECK_CU(cuEventRecord(passed_, stream_));
+    CHECK_CU(cuStreamWaitEvent(other_, passed_, 0));
+    e2e::launch(where_, blocks_, kThreads, 0, other_, at_->address + blocks_ * sizeof(uint32_t),
+                kRounds);
+    mix(other_, key);
+    CHECK_CU(cuStreamSynchronize(other_));
+    report();
+  }
+  void check() const { e2e::expect(words_->get() == expected_, "%zu rounds", number_); }
+
+ private:
+  void mix(CUstream stream, uint32_t key) {
+    e2e::launch(mix_, kWords / kThreads, kThreads, 0, stream, words_->address,
+                static_cast<uint32_t>(kWords), key);
+    if (exec_ != nullptr) follow(key);
+  }
+  void follow(uint32_t key) { e2e::mix_on_host(expected_, key); }
+  void report() const {
+    const std::vector<uint32_t> found = at_->get();
+    const std::set<uint32_t> sms(found.begin(), found.end());
+    printf("# round %zu SMs", number_);
+    for (const uint32_t sm : sms) printf(" %u", sm);
+    printf("\n");
+    fflush(stdout);
+  }
+
+  const CUfunction where_;
+  const CUfunction mix_;
+  unsigned blocks_ = 0;
+  std::vector<uint32_t> expected_ = std::vector<uint32_t>(kWords, 5);
+  std::unique_ptr<e2e::Buffer<uint32_t>> at_;
+  std::unique_ptr<e2e::Buffer<uint32_t>> words_;
+  CUstream stream_ = nullptr;
+  CUstream other_ = nullptr;
+  CUevent passed_ = nullptr;
+  CUgraphExec exec_ = nullptr;
+  size_t number_ = 0;
+};
+
+}  // namespace
+
+int main() {
+  e2e::Session session;
+  Rounds rounds(session);
+  do {
+    rounds.run();
+  } while (!input_has_ended());
+  rounds.check();
+  return e2e::finish();
+}
