@@ -486,6 +486,23 @@ TEST_F(KernelOutputTest, AnotherFaultIsNoAssert) {
   EXPECT_EQ(of_a, "");
 }
 
+// A kernel of another session, which ends once a session has been seen to wait for its turn.
+struct Watched {
+  const wire::ExecutorState* shown = nullptr;
+  uint32_t waits_for = 0;  // the session whose turn it is, as shown
+
+  static CUresult query(CUevent) {
+    const wire::ExecutorState& state = *current->shown;
+    if (state.wait != wire::ExecutorWait::kPrintTurn ||
+        state.hindrances[0].why != wire::Hindrance::kPrintTurn) {
+      return CUDA_ERROR_NOT_READY;
+    }
+    current->waits_for = state.hindrances[0].session;
+    return CUDA_SUCCESS;
+  }
+  static inline Watched* current = nullptr;
+};
+
 class PrintingSessionTest : public SessionFixture {};
 
 // What `openmps inspect` is told of a session whose kernel may print.
@@ -497,34 +514,27 @@ TEST_F(PrintingSessionTest, ShowsThatItWaitsForItsTurn) {
   EXPECT_TRUE(send(wire::ModuleLoad{1, 1, 0, wire::ModuleKind::kModule, 0, 0}).ok());
   EXPECT_TRUE(send(wire::GetFunction{1, 1, wire::ModuleKind::kModule, 4}, "kern").ok());
   create_stream(1, wire::StreamKind::kNonBlocking);
+  Watched watched{&session_->core.view.executor()};
+  Watched::current = &watched;
+  DriverTable table = driver_.table();
+  table.cuEventQuery = Watched::query;
+  CUstream stream = nullptr;
+  ASSERT_EQ(table.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
   KernelOutput& output = commons_.output;
   KernelOutput::Client other;
-  other.driver = &driver_.table();
+  other.driver = &table;
   other.devices = devices_.get();
   other.session = 9;
   output.add(other);
   const std::atomic<bool> never{false};
   output.begin(other, false, never);
-  const wire::ExecutorState& shown = session_->core.view.executor();
-  std::atomic<bool> launched{false};
-  bool waited = false;
-  uint32_t session = 0;
-  std::thread inspector([&] {
-    while (!launched && (shown.wait != wire::ExecutorWait::kPrintTurn ||
-                         shown.hindrances[0].why != wire::Hindrance::kPrintTurn)) {
-      std::this_thread::yield();
-    }
-    waited = shown.wait == wire::ExecutorWait::kPrintTurn;
-    session = shown.hindrances[0].session;
-    output.cancel(other);
-  });
+  EXPECT_TRUE(output.mark(other, stream, 0).ok());
   launch(1);
-  launched = true;
-  inspector.join();
-  EXPECT_TRUE(waited);
-  EXPECT_EQ(session, 9u);
-  EXPECT_EQ(shown.wait, wire::ExecutorWait::kNone);
+  EXPECT_EQ(watched.waits_for, 9u);
+  EXPECT_EQ(watched.shown->wait, wire::ExecutorWait::kNone);
   output.remove(other);
+  EXPECT_EQ(table.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+  Watched::current = nullptr;
 }
 
 }  // namespace
