@@ -5,48 +5,32 @@ answers, one that launches much and many at once get beside others, and what the
 `./dev bench engine`: up to nine minutes on a GPU; without one small sizes run on softgpu, against no goals.
 docs/benchmarks.md describes the cases.
 
-Each case runs on one side after the other, each time with a daemon of its own, so that what goes wrong
-in one harms no other; what takes too long is given up and stands in the table as `> N s`.
-build/bench/engine.json holds every sample, and is written after each case. Python standard library only."""
+Python standard library only."""
 
-import argparse
-import importlib.util
 import json
 import os
-import resource
 import secrets
-import select
-import shutil
 import signal
 import statistics
 import struct
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tools"), str(ROOT / "bench")]
-from demo import best_driver  # noqa: E402
-from sandbox import Failure, Sandbox, footprint, wait_until  # noqa: E402
-from smoke import SETTLE_S, MpsSandbox, prepare  # noqa: E402
-from stack import Worker, show  # noqa: E402
+sys.path[:0] = [str(Path(__file__).resolve().parent)]
+from neighbours import (ANSWER_LIMIT_S, ROOT, SETTLE_S, START_LIMIT_S, Bench, Clients,  # noqa: E402
+                        Neighbour, figures, latency, main, output_of, percentiles, together)
+from sandbox import Failure, footprint  # noqa: E402
+from stack import Worker  # noqa: E402
 
-START_LIMIT_S = 40   # 64 contexts, made natively one after the other, take ten
-ANSWER_LIMIT_S = 30  # beyond the time that something is asked to take
 IDLE_S = 3.0         # a tick of the CPU clock is 0.3 % of it
-LOOK_S = 0.5         # between two looks for clients that have failed
 IDLE_AFTER_S = 4.0   # a session puts away what it does not need after one second and two more
 CALM_S = 1.5         # many programs that start at once make cores short, for a second (decision 24)
-SECONDS = 540        # of one round of everything
-LONGEST_RUN_S = 20   # of what comes last
-SHOWN_LINES = 6      # of a failure
-DESCRIPTORS = 8192
 UNIQUE = 0x3FA5C3D7  # in newcomer.cu
 MPS_CLIENTS = 47     # and one that is measured beside them
 # Contexts are made natively one after the other and take turns: of many programs some show as much.
 NATIVE_SIZES = {"crowd": 16, "many_limit_s": 6}
-BLOCKS_PER_BODY = 256
+MPS_SIZES = {"crowd": MPS_CLIENTS}
 
 SIZES = {
     "nvidia": {"small": 8192, "medium": 65536, "large": 262144, "ahead": 400, "fmas": 2000,
@@ -65,8 +49,7 @@ SIZES = {
                 "crowd": 4, "long_ms": 50, "idle": 8, "some": 1, "trainers": 2},
 }
 
-# metric: (title, unit, rival that the goal refers to or None, comparison or None, bound). Titles are filled
-# in from the sizes. A metric's case is what stands in front of its dot.
+# As Bench has them.
 METRICS = {
     "alone.first_ms": ("a new program's first kernel, alone", "ms", None, "<=", 11),
     "alone.p50": ("latency alone, p50", "ms", None, None, None),
@@ -127,111 +110,7 @@ METRICS = {
 }
 
 
-class NotWithin(Failure):
-    """Something took longer than it may."""
-
-    def __init__(self, limit_s):
-        super().__init__(f"> {limit_s:.0f} s")
-
-
 # --- programs ---------------------------------------------------------------------------------------
-
-
-def output_of(child, what, limit_s=ANSWER_LIMIT_S):
-    try:
-        out, err = child.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        raise NotWithin(limit_s) from None
-    if child.returncode != 0:
-        raise Failure(f"{what}: exit code {child.returncode}\n{out}{err}")
-    return out
-
-
-def figures(box, command, limit_s=ANSWER_LIMIT_S):
-    return json.loads(output_of(box.start(command), command[0], limit_s))
-
-
-class Clients:
-    """Copies of one program that share standard input and output. They say "ready", and end when their
-    input does."""
-
-    def __init__(self, box, command, count=1):
-        self.name, self.buffer = " ".join(command), b""
-        self.errors = open(box.root / f"clients-{len(box.children)}.err", "w+", errors="replace")
-        their_input, self.input = os.pipe()
-        self.output, their_output = os.pipe()
-        try:
-            self.children = [box.start(command, stdin=their_input, stdout=their_output,
-                                       stderr=self.errors) for _ in range(count)]
-        finally:
-            os.close(their_input)
-            os.close(their_output)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.release()
-        os.close(self.output)
-        self.errors.close()
-
-    def _failure(self, text):
-        self.errors.seek(0)
-        return Failure(f"{self.name}: {text}\n" + "".join(self.errors.readlines()[-10:]))
-
-    def lines(self, count, limit_s):
-        """The next lines that any of them print."""
-        deadline = time.monotonic() + limit_s
-        found = []
-        while len(found) < count:
-            line, end, rest = self.buffer.partition(b"\n")
-            if end:
-                found.append(line.decode())
-                self.buffer = rest
-                continue
-            left = deadline - time.monotonic()
-            poll = select.poll()
-            poll.register(self.output, select.POLLIN)
-            if not poll.poll(max(0, min(left, LOOK_S)) * 1e3):
-                codes = {child.poll() for child in self.children} - {None, 0}
-                if codes:
-                    raise self._failure(f"exit codes {sorted(codes)}")
-                if left <= 0:
-                    raise NotWithin(limit_s)
-                continue
-            data = os.read(self.output, 1 << 16)
-            if not data:
-                raise self._failure("all of them have ended")
-            self.buffer += data
-        return found
-
-    def wait_ready(self):
-        for line in self.lines(len(self.children), START_LIMIT_S):
-            if line != "ready":
-                raise self._failure(f"says {line}")
-
-    def ask(self):
-        """The answer to a line."""
-        os.write(self.input, b"\n")
-        return json.loads(self.lines(1, ANSWER_LIMIT_S)[0])
-
-    def release(self):
-        if self.input is not None:
-            os.close(self.input)
-            self.input = None
-
-    def finish(self, limit_s=ANSWER_LIMIT_S):
-        """Releases all and waits for their end."""
-        self.release()
-        deadline = time.monotonic() + limit_s
-        for child in self.children:
-            try:
-                child.wait(timeout=max(0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                raise NotWithin(limit_s) from None
-        codes = {child.returncode for child in self.children}
-        if codes != {0}:
-            raise self._failure(f"exit codes {sorted(codes)}")
 
 
 def never_seen(box, program, name):
@@ -264,44 +143,6 @@ def newcomers(box, count, pause_s=0.0):
         os.unlink(path)
         time.sleep(pause_s)
     return times
-
-
-def latency(box, sizes, seconds=None):
-    seconds = seconds or sizes["latency_s"]
-    return figures(box, ["clients", "latency", str(seconds), str(sizes["fmas"])],
-                   seconds + ANSWER_LIMIT_S)
-
-
-def percentiles(found):
-    return {"p50": found["p50"], "p99": found["p99"]}
-
-
-class Neighbour(Clients):
-    """n-body that always has steps queued."""
-
-    def __init__(self, box, sizes, bodies):
-        # Looked at each few milliseconds: each step of 262144 bodies, each 16th of 8192.
-        every = max(1, min(16, sizes["large"] // bodies // 2))
-        super().__init__(box, ["clients", "nbody", str(bodies), str(sizes["ahead"]), str(every)])
-        self.wait_ready()
-        time.sleep(SETTLE_S)
-
-    def speed_during(self, work):
-        """(steps per second while `work` ran, its result)"""
-        before = self.ask()
-        result = work()
-        after = self.ask()
-        spent = after["at"] - before["at"]
-        return (after["steps"] - before["steps"]) / spent if spent else 0.0, result
-
-
-def together(box, commands, limit_s):
-    """(wall seconds of all, their outputs)"""
-    begin = time.monotonic()
-    children = [box.start(command) for command in commands]
-    outputs = [output_of(child, command[0], max(0.1, limit_s - (time.monotonic() - begin)))
-               for child, command in zip(children, commands)]
-    return time.monotonic() - begin, outputs
 
 
 def services(box):
@@ -560,183 +401,9 @@ NEEDS = {**dict.fromkeys(("torch_start", "torch_start_large", "training"), "torc
 # Natively there is no room for so many contexts, nor under MPS; the goal refers to no MPS.
 LEFT_OUT = {("idle", "native"), ("idle", "mps"), ("cupy", "mps")}
 
-
-# --- sides --------------------------------------------------------------------------------------------
-
-
-class Side:
-    """One way to run programs: `native`, `mps`, `openmps`, or a switch of OPENMPS_PERF."""
-
-    def __init__(self, name, build, driver):
-        self.name, self.build, self.driver = name, build, driver
-        self.sizes = dict(SIZES[driver])
-        if name == "native" and driver == "nvidia":
-            self.sizes.update(NATIVE_SIZES)
-        if name == "mps":  # has room for so many
-            self.sizes["crowd"] = min(self.sizes["crowd"], MPS_CLIENTS)
-            self.sizes["idle"] = min(self.sizes["idle"], MPS_CLIENTS)
-
-    def sandbox(self):
-        if self.name == "mps":
-            return MpsSandbox(self.build, "native", self.driver)
-        if self.name == "native":
-            return Sandbox(self.build, "softgpu" if self.driver == "softgpu" else "native", self.driver)
-        env = {} if self.name == "openmps" else {"OPENMPS_PERF": self.name}
-        return Sandbox(self.build, "openmps", self.driver, env)
-
-    def run(self, case, found):
-        """The reason why the case ended early, or None."""
-        box = self.sandbox()
-        try:
-            if self.name != "native":
-                box.start_daemon()
-                prepare(box)
-            CASES[case](box, self.sizes, found)
-            if self.name != "native":
-                box.quit()
-                if not wait_until(lambda: not box.processes(), ANSWER_LIMIT_S):
-                    raise Failure("something of it is still there after its end")
-            return None
-        except NotWithin as late:
-            return str(late)
-        except (Failure, subprocess.SubprocessError, OSError, ValueError) as failure:
-            return f"{failure}\n{box.logs()}"
-        finally:
-            box.close()
-
-
-class Results:
-    """samples[case][side][metric]: one for each round; failures[case][side]: why one ended early."""
-
-    def __init__(self, driver, sides):
-        self.driver, self.sides = driver, sides
-        self.samples, self.failures = {}, {}
-
-    def take(self, case, side, number):
-        """Runs it once; a line of what was found."""
-        of_side = self.samples.setdefault(case, {}).setdefault(side.name, {})
-        line = []
-
-        def found(**values):
-            for metric, value in values.items():
-                of_side.setdefault(metric, []).append(value)
-                line.append(f"{metric} {value:.4g}")
-
-        reason = side.run(case, found)
-        if reason:
-            self.failures.setdefault(case, {})[side.name] = f"round {number}: {reason}"
-            line.append("\n".join(reason.splitlines()[:SHOWN_LINES]))  # the JSON has all of it
-        return ", ".join(line)
-
-    def median(self, key, side):
-        case, metric = key.split(".")
-        samples = self.samples.get(case, {}).get(side, {}).get(metric)
-        return statistics.median(samples) if samples else None
-
-    def cell(self, key, side):
-        value = self.median(key, side)
-        if value is not None:
-            return f"{value:.4g}"
-        case, _ = key.split(".")
-        reason = self.failures.get(case, {}).get(side)
-        if reason is None:
-            return "-"
-        late = reason.split(": ", 1)[1]
-        return late if late.startswith("> ") and "\n" not in late else "failed"
-
-    def row(self, key):
-        title, unit, rival, sign, bound = METRICS[key]
-        goal, holds = "-", "-"
-        if sign and self.driver == "nvidia":
-            goal = f"{sign} {bound} x {rival}" if rival else f"{sign} {bound}"
-            base = self.median(key, rival) if rival else 1
-            ours = self.median(key, "openmps")
-            if ours is not None and base is not None:
-                limit = bound * base
-                holds = "yes" if (ours <= limit if sign == "<=" else ours >= limit) else "NO"
-            elif ours is None and "openmps" in self.failures.get(key.split(".")[0], {}):
-                holds = "NO"
-        cells = [self.cell(key, side) for side in self.sides]
-        return [title.format(**SIZES[self.driver]), unit, *cells, goal, holds]
-
-    def table(self):
-        chosen = [key for key in METRICS if key.split(".")[0] in self.samples]
-        return [["case", "unit", *self.sides, "goal", "met"], *map(self.row, chosen)]
-
-    def write(self, path):
-        path.write_text(json.dumps({"driver": self.driver, "samples": self.samples,
-                                    "failures": self.failures}, indent=1))
-
-
-def runs(cases, names):
-    """(case, side) in the order in which they run: last the bare GPU where no goal speaks of it, and the
-    one case that describes how programs share rather than what one suffers."""
-    wanted = {(key.split(".")[0], rival) for key, (_, _, rival, _, _) in METRICS.items()}
-    return sorted(((case, name) for case in cases for name in names if (case, name) not in LEFT_OUT),
-                  key=lambda run: (run[0] == "shares", run[1] == "native" and run not in wanted))
-
-
-def chosen_cases(only):
-    cases = only.split(",") if only else list(CASES)
-    for case in cases:
-        if case not in CASES:
-            raise SystemExit(f"no case {case}; there are {', '.join(CASES)}")
-    missing = [case for case in cases
-               if case in NEEDS and not importlib.util.find_spec(NEEDS[case])]
-    for case in missing:
-        print(f"{case}: left out, it needs {NEEDS[case]}", flush=True)
-    return [case for case in cases if case not in missing]
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", type=Path,
-                        default=os.environ.get("OPENMPS_BUILD", ROOT / "build"))
-    parser.add_argument("--driver", choices=["nvidia", "softgpu"], default=None)
-    parser.add_argument("--sides", default="native,mps,openmps")
-    parser.add_argument("--perf", metavar="SWITCH", action="append", default=[],
-                        help="one more side: OpenMPS with OPENMPS_PERF=SWITCH")
-    parser.add_argument("--only", metavar="CASE,...", help=", ".join(CASES))
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--seconds", type=int, default=None,
-                        help="leave out what would end later; runs on the bare GPU that no goal speaks of "
-                             f"come last (one round: {SECONDS}, more: 0, no limit)")
-    parser.add_argument("--json", type=Path, default=None)
-    args = parser.parse_args()
-    driver = args.driver or best_driver()
-    if not (Path(args.build) / "bench/clients").exists():
-        print("bench/clients is missing: build it with nvcc or carry it here", file=sys.stderr)
-        return 1
-    names = args.sides.split(",") + args.perf
-    if driver == "softgpu" or not shutil.which("nvidia-cuda-mps-control"):
-        names = [name for name in names if name != "mps"]
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-    begin = time.monotonic()
-    results = Results(driver, names)
-    json_path = args.json or Path(args.build) / "bench" / "engine.json"
-    cases = [case for case in chosen_cases(args.only) if driver != "softgpu" or case not in NEEDS]
-    if any(NEEDS.get(case) == "torch" for case in cases):  # no side is the first to read its files
-        subprocess.run([sys.executable, "-c", "import torch"], check=False)
-    seconds = args.seconds if args.seconds is not None else SECONDS if args.rounds == 1 else 0
-    late = []
-    for case, name in runs(cases, names):
-        if seconds and time.monotonic() - begin > seconds - LONGEST_RUN_S:
-            late.append(f"{case} ({name})")
-            continue
-        for number in range(1, args.rounds + 1):
-            start = time.monotonic()
-            line = results.take(case, Side(name, args.build, driver), number)
-            now = time.monotonic()
-            print(f"[{now - begin:6.1f} s] {case}, {name}, {now - start:.1f} s: {line}", flush=True)
-        results.write(json_path)
-    if late:
-        print(f"left out, to end within {seconds} s: {', '.join(late)}")
-    print(f"\n{driver}, medians of {args.rounds}, {time.monotonic() - begin:.0f} s; samples in {json_path}")
-    show(results.table())
-    return 1 if any(side not in ("native", "mps") for of in results.failures.values() for side in of) else 0
+# `shares` describes how programs share rather than what one suffers.
+BENCH = Bench("engine", __doc__, SIZES, METRICS, CASES, NATIVE_SIZES, MPS_SIZES, NEEDS, LEFT_OUT, {"shares"})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(BENCH))

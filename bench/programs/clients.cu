@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The clients of bench/engine.py, each subcommand another kind of program. Ordinary CUDA programs,
-// so the same binary measures the driver, NVIDIA's MPS and OpenMPS. Those that are measured print
-// one line of JSON; those that others are measured beside print "ready" once they are what they are
-// to be, and end when standard input ends, with an error if anything of theirs went wrong. Main
-// thread only. usage: clients latency SECONDS FMAS | throughput SECONDS START |
-//        busy BLOCKS FMAS SECONDS START | nbody BODIES AHEAD EVERY | waiting | long MILLISECONDS |
-//        pending
+// The clients of bench/engine.py and bench/limits.py, each subcommand another kind of program.
+// Ordinary CUDA programs, so the same binary measures the driver, NVIDIA's MPS and OpenMPS. Those
+// that are measured print one line of JSON; those that others are measured beside print "ready"
+// once they are what they are to be, and end when standard input ends, with an error if anything of
+// theirs went wrong. Main thread only.
+// usage: clients latency SECONDS FMAS | throughput SECONDS START |
+//        busy BLOCKS FMAS SECONDS START | sweep MIB SECONDS START | nbody BODIES AHEAD EVERY |
+//        waiting | long MILLISECONDS | pending
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <poll.h>
@@ -148,26 +149,30 @@ int throughput(double seconds, double start) {
   return 0;
 }
 
-// --- busy: kernels of one size, some of which are always queued
+// --- busy and sweep: kernels of one size, some of which are always queued
 // -------------------------------------
 
-// Kernels that end within `seconds` from `start` on, in seconds of the system's clock.
-int busy(int blocks, int fmas, double seconds, double start) {
-  constexpr int kThreads = 256, kPerTurn = 8, kTurns = 4;
+int multiprocessors() {
+  int count = 0;
+  CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0));
+  return count;
+}
+
+// Kernels a second that end within `seconds` from `start` on, in seconds of the system's clock.
+template <typename Launch>
+double ended_per_second(cudaStream_t stream, double seconds, double start, const Launch& launch) {
+  constexpr int kPerTurn = 8, kTurns = 4;
   const auto now = [] {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
         .count();
   };
-  float* out;
-  CHECK(cudaMalloc(&out, sizeof(float) * blocks * kThreads));
-  const cudaStream_t stream = new_stream();
   cudaEvent_t events[kTurns];
   for (cudaEvent_t& event : events) event = new_event();
-  request<<<blocks, kThreads, 0, stream>>>(out, fmas);
+  launch();
   CHECK(cudaStreamSynchronize(stream));
   if (now() > start) {
     fprintf(stderr, "clients: not ready at the common start\n");
-    return 1;
+    exit(1);
   }
   while (now() < start) usleep(100);
   long ended = 0;
@@ -177,12 +182,50 @@ int busy(int blocks, int fmas, double seconds, double start) {
       CHECK(cudaEventSynchronize(event));
       ended += kPerTurn;
     }
-    for (int i = 0; i < kPerTurn; i++) request<<<blocks, kThreads, 0, stream>>>(out, fmas);
+    for (int i = 0; i < kPerTurn; i++) launch();
     CHECK(cudaEventRecord(event, stream));
   }
   const double spent = now() - start;
   CHECK(cudaStreamSynchronize(stream));
-  printf("{\"per_s\": %.2f}\n", static_cast<double>(ended) / spent);
+  return static_cast<double>(ended) / spent;
+}
+
+int busy(int blocks, int fmas, double seconds, double start) {
+  constexpr int kThreads = 256;
+  float* out;
+  CHECK(cudaMalloc(&out, sizeof(float) * blocks * kThreads));
+  const cudaStream_t stream = new_stream();
+  const double per_s = ended_per_second(
+      stream, seconds, start, [&] { request<<<blocks, kThreads, 0, stream>>>(out, fmas); });
+  printf("{\"per_s\": %.2f, \"sms\": %d}\n", per_s, multiprocessors());
+  return 0;
+}
+
+__global__ void read_and_write(float4* data, size_t count) {
+  const size_t step = static_cast<size_t>(gridDim.x) * blockDim.x;
+  for (size_t i = blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x; i < count;
+       i += step) {
+    float4 value = data[i];
+    value.x += 1;
+    data[i] = value;
+  }
+}
+
+// Memory that is read and written again and again: what of it is in the cache depends on how much
+// there is.
+int sweep(size_t mib, double seconds, double start) {
+  constexpr int kThreads = 256, kBlocksPerSm = 8;
+  const size_t count = (mib << 20) / sizeof(float4);
+  float4* data;
+  CHECK(cudaMalloc(&data, count * sizeof(float4)));
+  const cudaStream_t stream = new_stream();
+  const int sms = multiprocessors();
+  CHECK(cudaMemsetAsync(data, 0, count * sizeof(float4), stream));
+  const double per_s = ended_per_second(stream, seconds, start, [&] {
+    read_and_write<<<sms * kBlocksPerSm, kThreads, 0, stream>>>(data, count);
+  });
+  const double bytes = 2.0 * static_cast<double>(count * sizeof(float4));
+  printf("{\"per_s\": %.2f, \"gb_per_s\": %.2f, \"sms\": %d}\n", per_s, per_s * bytes / 1e9, sms);
   return 0;
 }
 
@@ -396,13 +439,14 @@ int main(int argc, char** argv) {
   if (!strcmp(what, "busy") && argc == 6) {
     return busy(integer(2), integer(3), number(4), number(5));
   }
+  if (!strcmp(what, "sweep") && argc == 5) return sweep(integer(2), number(3), number(4));
   if (!strcmp(what, "nbody") && argc == 5) return neighbour(integer(2), integer(3), integer(4));
   if (!strcmp(what, "waiting")) return waiting();
   if (!strcmp(what, "long") && argc == 3) return long_kernels(integer(2));
   if (!strcmp(what, "pending")) return pending();
   fprintf(stderr,
           "usage: clients latency SECONDS FMAS | throughput SECONDS START |\n"
-          "       busy BLOCKS FMAS SECONDS START | nbody BODIES AHEAD EVERY | waiting |\n"
-          "       long MILLISECONDS | pending\n");
+          "       busy BLOCKS FMAS SECONDS START | sweep MIB SECONDS START |\n"
+          "       nbody BODIES AHEAD EVERY | waiting | long MILLISECONDS | pending\n");
   return 2;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of what bench/engine.py makes of its findings: goals, cells, and clients that do not come. Run
+"""Tests of what the benches of neighbours make of their findings: goals, cells, and clients that do not come. Run
 by ctest; needs no GPU. Python standard library only."""
 
 import sys
@@ -9,13 +9,15 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent)]
 import engine  # noqa: E402
+import limits  # noqa: E402
+from neighbours import ROOT, Clients, NotWithin, Results, runs  # noqa: E402
 from sandbox import Failure, Sandbox  # noqa: E402
 
 SIDES = ["native", "mps", "openmps"]
 
 
 def results(case, metric, values, failures=None, driver="nvidia"):
-    made = engine.Results(driver, SIDES)
+    made = Results(engine.BENCH, driver, SIDES)
     made.samples[case] = {side: {metric: found} for side, found in values.items()}
     made.failures[case] = failures or {}
     return made
@@ -50,27 +52,33 @@ class Goals(unittest.TestCase):
                          .row("alone.first_ms")[-3:], ["10", "<= 11", "yes"])
 
     def test_who_gives_no_answer_misses_the_goal(self):
-        late = f"round 1: {engine.NotWithin(20)}"
+        late = f"round 1: {NotWithin(20)}"
         made = results("many", "wall_s", {}, {"native": late, "openmps": "round 1: exit code 1"})
         self.assertEqual(made.row("many.wall_s")[2:], ["> 20 s", "-", "failed", "<= 2.2", "NO"])
 
     def test_what_no_goal_speaks_of_runs_last_on_the_bare_gpu(self):
-        order = engine.runs(["alone", "torch_start", "idle"], SIDES)
+        order = runs(engine.BENCH, ["alone", "torch_start", "idle"], SIDES)
         self.assertEqual(order, [("alone", "mps"), ("alone", "openmps"), ("torch_start", "native"),
                                  ("torch_start", "mps"), ("torch_start", "openmps"), ("idle", "openmps"),
                                  ("alone", "native")])
 
     def test_each_metric_is_of_a_case(self):
-        self.assertEqual({key.split(".")[0] for key in engine.METRICS}, set(engine.CASES))
+        for bench in (engine.BENCH, limits.BENCH):
+            self.assertEqual({key.split(".")[0] for key in bench.metrics}, set(bench.cases))
+
+    def test_titles_name_the_sizes(self):
+        for bench in (engine.BENCH, limits.BENCH):
+            for title, *_ in bench.metrics.values():
+                self.assertNotIn("{", title.format(**bench.sizes["nvidia"]))
 
 
 class Programs(unittest.TestCase):
     def setUp(self):
-        self.box = Sandbox(engine.ROOT, "native")
+        self.box = Sandbox(ROOT, "native")
         self.addCleanup(self.box.close)
 
     def clients(self, script, count):
-        return engine.Clients(self.box, ["/bin/sh", "-c", script], count)
+        return Clients(self.box, ["/bin/sh", "-c", script], count)
 
     def test_clients_are_there_until_released(self):
         with self.clients("echo ready; cat; echo end", 3) as crowd:
@@ -91,7 +99,7 @@ class Programs(unittest.TestCase):
                 crowd.wait_ready()
 
     def test_one_that_says_nothing_is_given_up(self):
-        with self.clients("cat", 1) as crowd, self.assertRaises(engine.NotWithin):
+        with self.clients("cat", 1) as crowd, self.assertRaises(NotWithin):
             crowd.lines(1, 0.1)
 
     def test_a_copy_differs_in_machine_code_and_ptx(self):
