@@ -52,6 +52,13 @@ std::string fit(std::string_view text, size_t width, bool right_aligned) {
   return std::string(text.substr(0, bytes));
 }
 
+std::string group_text(std::string_view group) {
+  if (group.empty()) return "-";
+  const size_t colon = group.find(':');
+  if (colon == std::string_view::npos) return std::string(group);
+  return std::string(group.substr(0, colon + 1)) + std::string(group.substr(group.rfind('/') + 1));
+}
+
 std::string program_of(std::string_view command) {
   return std::string(command.substr(0, command.find(' ')));
 }

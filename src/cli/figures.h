@@ -21,6 +21,8 @@ std::string percent(double part);
 std::string fit(std::string_view text, size_t width, bool right_aligned = false);
 // The program without its arguments.
 std::string program_of(std::string_view command);
+// The name of a group, of a cgroup's only the last part of its path. "-": there is none.
+std::string group_text(std::string_view group);
 
 // Between two looks: shorter ones say little of work that is learnt in milliseconds; none is longer
 // than an hour.

@@ -64,7 +64,7 @@ CLI::App* add_top(CLI::App& app, openmps::cli::TopOptions* options) {
       ->check(CLI::IsMember(columns))
       ->option_text("COLUMN");
   top->add_option("--filter", options->filter,
-                  "Only the program with that PID, or those with that in their command");
+                  "Only the program with that PID, or those with that in their command or group");
   top->callback(
       [options] { options->order.ascending = openmps::cli::ascends_by_nature(options->order.by); });
   return top;

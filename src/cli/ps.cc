@@ -18,11 +18,12 @@ constexpr size_t kShortUuid = 12;  // "GPU-008cbaa3"
 std::string line_of(const std::string& pid, const std::string& id, const std::string& server,
                     const std::string& device, const std::string& time, const std::string& share,
                     const std::string& sms, const std::string& launches, const std::string& to,
-                    const std::string& from, const std::string& held, const std::string& command) {
-  return format_text("%-9s %-6s %-9s %-13s %9s %6s %6s %10s %10s %10s  %-22s %s\n", pid.c_str(),
-                     id.c_str(), server.c_str(), device.c_str(), time.c_str(), share.c_str(),
-                     sms.c_str(), launches.c_str(), to.c_str(), from.c_str(), held.c_str(),
-                     command.c_str());
+                    const std::string& from, const std::string& held, const std::string& group,
+                    const std::string& command) {
+  return format_text("%-9s %-6s %-9s %-13s %9s %6s %6s %10s %10s %10s  %-22s %-12s %s\n",
+                     pid.c_str(), id.c_str(), server.c_str(), device.c_str(), time.c_str(),
+                     share.c_str(), sms.c_str(), launches.c_str(), to.c_str(), from.c_str(),
+                     held.c_str(), group.c_str(), command.c_str());
 }
 
 double seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
@@ -35,8 +36,9 @@ std::string row_text(const Client& row, const Client* before) {
   const std::string id = std::to_string(row.id);
   const std::string server = std::to_string(row.server);
   const std::string device = row.device.substr(0, kShortUuid);
+  const std::string group = group_text(row.group);
   if (!row.use) {
-    return line_of(pid, id, server, device, "-", "-", "-", "-", "-", "-", "-", command);
+    return line_of(pid, id, server, device, "-", "-", "-", "-", "-", "-", "-", group, command);
   }
   const Use& use = *row.use;
   const bool is_rate = before != nullptr && before->use;
@@ -57,7 +59,7 @@ std::string row_text(const Client& row, const Client* before) {
   return line_of(pid, id, server, device, time, share, sms, amount(use.launches, from.launches, ""),
                  amount(use.to_device, from.to_device, "B"),
                  amount(use.from_device, from.from_device, "B"), held_text(most_held(use, from)),
-                 command);
+                 group, command);
 }
 
 int failure(const Status& status) {
@@ -70,7 +72,7 @@ int failure(const Status& status) {
 std::string format_ps_table(const std::vector<Client>& clients, const std::vector<Client>& before) {
   if (clients.empty()) return "No program uses OpenMPS\n";
   std::string text = line_of("PID", "ID", "SERVER", "DEVICE", "GPU TIME", "GPU", "SMS", "LAUNCHES",
-                             "TO GPU", "FROM GPU", "HELD BACK", "COMMAND");
+                             "TO GPU", "FROM GPU", "HELD BACK", "GROUP", "COMMAND");
   for (const Client& client : clients) text += row_text(client, find_again(before, client));
   return text;
 }

@@ -120,6 +120,7 @@ int compare_by(Column column, const Rates& a, const Rates& b) {
     case Column::kPercentage:
       return order(a.client.active_thread_percentage, b.client.active_thread_percentage);
     case Column::kQuality: return order(a.client.quality, b.client.quality);
+    case Column::kGroup: return order(a.client.group, b.client.group);
     case Column::kState: return order(a.state, b.state);
     case Column::kSms:
       return order(std::pair(a.sm_share, a.kernel_share), std::pair(b.sm_share, b.kernel_share));
@@ -135,9 +136,9 @@ int compare_by(Column column, const Rates& a, const Rates& b) {
   return 0;
 }
 
-constexpr std::array<const char*, kColumns> kHeadings = {"pid",  "part",   "quality",   "state",
-                                                         "sm%",  "kern%",  "mem",       "launch/s",
-                                                         "to/s", "from/s", "held back", "command"};
+constexpr std::array<const char*, kColumns> kHeadings = {
+    "pid", "part",     "quality", "group",  "state",     "sm%",    "kern%",
+    "mem", "launch/s", "to/s",    "from/s", "held back", "command"};
 
 }  // namespace
 
@@ -190,7 +191,8 @@ std::optional<Column> column_of(std::string_view name) {
 }
 
 bool ascends_by_nature(Column column) {
-  return column == Column::kPid || column == Column::kQuality || column == Column::kCommand;
+  return column == Column::kPid || column == Column::kQuality || column == Column::kGroup ||
+         column == Column::kCommand;
 }
 
 void sort_clients(std::vector<Rates>* clients, const Order& order) {
@@ -204,7 +206,8 @@ void sort_clients(std::vector<Rates>* clients, const Order& order) {
 
 bool matches(const Client& client, std::string_view text) {
   return text.empty() || std::to_string(client.pid) == text ||
-         client.command.find(text) != std::string::npos;
+         client.command.find(text) != std::string::npos ||
+         client.group.find(text) != std::string::npos;
 }
 
 View select(View view, const Order& order, std::string_view text) {

@@ -67,6 +67,7 @@ enum class Column {
   kPid,
   kPercentage,
   kQuality,
+  kGroup,
   kState,
   kSms,
   kKernels,
@@ -77,7 +78,7 @@ enum class Column {
   kHeld,
   kCommand,
 };
-inline constexpr size_t kColumns = 12;
+inline constexpr size_t kColumns = 13;
 // As in the heading, in lower case: "sm%". Nothing: there is no such column.
 const char* heading_of(Column column);
 std::optional<Column> column_of(std::string_view name);
@@ -91,7 +92,7 @@ void sort_clients(std::vector<Rates>* clients, const Order& order);
 // Numbers are shown from large to small, words and PIDs the other way.
 bool ascends_by_nature(Column column);
 
-// Its PID is `text`, or its command contains it; all, if it is empty.
+// Its PID is `text`, or its command or its group contains it; all, if it is empty.
 bool matches(const Client& client, std::string_view text);
 // Only such clients, in that order; devices show what all have done.
 View select(View view, const Order& order, std::string_view text);

@@ -65,6 +65,7 @@ struct Client {
   bool ending = false;
   double active_thread_percentage = 100;
   std::string quality;
+  std::string group;       // "": in none
   std::optional<Use> use;  // nothing: it is not known
 };
 

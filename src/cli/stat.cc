@@ -37,7 +37,8 @@ Json json_of(const Rates& rates) {
                {"command", client.command},
                {"state", name_of(rates.state)},
                {"active_thread_percentage", client.active_thread_percentage},
-               {"quality", client.quality}};
+               {"quality", client.quality},
+               {"group", client.group.empty() ? Json(nullptr) : Json(client.group)}};
   if (!client.use) {
     json["rates"] = nullptr;
     return json;

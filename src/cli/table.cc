@@ -21,6 +21,7 @@ struct Shape {
 constexpr std::array<Shape, kColumns> kShapes = {{{Column::kPid, 8, true, 0},
                                                   {Column::kPercentage, 5, true, 9},
                                                   {Column::kQuality, 11, false, 10},
+                                                  {Column::kGroup, 16, false, 11},
                                                   {Column::kState, 7, false, 5},
                                                   {Column::kSms, 5, true, 1},
                                                   {Column::kKernels, 6, true, 2},
@@ -40,6 +41,7 @@ std::string cell(const Rates& rates, Column column) {
     case Column::kPid: return std::to_string(client.pid);
     case Column::kPercentage: return format_text("%.0f%%", client.active_thread_percentage);
     case Column::kQuality: return client.quality;
+    case Column::kGroup: return group_text(client.group);
     case Column::kState: return name_of(rates.state);
     case Column::kSms: return rates.timed ? percent(rates.sm_share) : "-";
     case Column::kKernels: return rates.timed ? percent(rates.kernel_share) : "-";

@@ -2,6 +2,7 @@
 // See devices.h.
 #include "client/devices.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -61,19 +62,25 @@ std::vector<uint32_t> visible_devices(const wire::Facts& facts) {
   return devices;
 }
 
-std::unique_ptr<wire::Facts> limited(std::unique_ptr<wire::Facts> facts, double percentage) {
-  for (wire::DeviceFacts& device : facts->device) {
+std::unique_ptr<wire::Facts> limited(std::unique_ptr<wire::Facts> facts, double percentage,
+                                     const wire::GroupLimits& group) {
+  for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
+    wire::DeviceFacts& device = facts->device[i];
     int32_t& sms = device.attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
     const cuda::SmSteps steps{static_cast<uint32_t>(sms), device.sm_step, device.most_sms};
-    sms = static_cast<int32_t>(cuda::sms_of_percentage(steps, percentage));
+    const uint32_t own = cuda::sms_of_percentage(steps, percentage);
+    const uint32_t together =
+        cuda::sms_of_limits(steps, group.sms[i], group.active_thread_percentage);
+    sms = static_cast<int32_t>(std::min(own, together));
   }
   return facts;
 }
 
 }  // namespace
 
-Devices::Devices(std::unique_ptr<wire::Facts> facts, double active_thread_percentage)
-    : facts_(limited(std::move(facts), active_thread_percentage)),
+Devices::Devices(std::unique_ptr<wire::Facts> facts, double active_thread_percentage,
+                 const wire::GroupLimits& group)
+    : facts_(limited(std::move(facts), active_thread_percentage, group)),
       visible_(visible_devices(*facts_)) {}
 
 }  // namespace openmps::client

@@ -14,8 +14,9 @@ namespace openmps::client {
 
 class Devices {
  public:
-  // The program sees as many SMs as `active_thread_percentage` leaves of each device.
-  Devices(std::unique_ptr<wire::Facts> facts, double active_thread_percentage);
+  // The program sees as many SMs as `active_thread_percentage` and its group leave of each device.
+  Devices(std::unique_ptr<wire::Facts> facts, double active_thread_percentage,
+          const wire::GroupLimits& group);
 
   [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(visible_.size()); }
   [[nodiscard]] bool valid(CUdevice device) const {

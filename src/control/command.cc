@@ -57,6 +57,7 @@ const std::vector<Form>& forms() {
        Verb::kSetClientMemoryLimit,
        {&Command::client, &Command::device, &Command::value}},
       {"set_client_priority", Verb::kSetClientPriority, {&Command::client, &Command::value}},
+      {"get_group_list", Verb::kGetGroupList, {}},
       {"reserve_sms", Verb::kReserveSms, {&Command::client, &Command::device, &Command::value}},
   };
   return table;
@@ -86,7 +87,8 @@ bool take_option(std::span<const std::string>* words, Command* command) {
     command->csv = true;
   } else if (option == "--json" &&
              (command->verb == Verb::kPs || command->verb == Verb::kGetServerList ||
-              command->verb == Verb::kInspect || command->verb == Verb::kDeviceQuery)) {
+              command->verb == Verb::kInspect || command->verb == Verb::kDeviceQuery ||
+              command->verb == Verb::kGetGroupList)) {
     command->json = true;
   } else {
     return false;

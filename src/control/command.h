@@ -40,6 +40,7 @@ enum class Verb {
   kSetClientMemoryLimit,
   kSetClientPriority,
   kReserveSms,
+  kGetGroupList,
   kInspect,
 };
 

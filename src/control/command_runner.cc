@@ -71,6 +71,7 @@ Right right_to(const Command& command, User caller) {
     case Verb::kGetDefaultMemoryLimit:
     case Verb::kGetMemoryLimit:
     case Verb::kGetDefaultPriority:
+    case Verb::kGetGroupList:
     case Verb::kInspect: return Right::kEverybody;  // kInspect: of the caller's own sessions
   }
   return Right::kDaemon;
@@ -109,6 +110,7 @@ void CommandRunner::run(const Command& command, User caller, Done done) {
     case Verb::kStartServer: start_server(command, caller, done); return;
     case Verb::kGetServerList: server_list(command, done); return;
     case Verb::kPs: client_table(command, done); return;
+    case Verb::kGetGroupList: group_list(command, done); return;
     case Verb::kGetDeviceClientList: device_clients(command, done); return;
     case Verb::kDeviceQuery: device_query(command, done); return;
     case Verb::kInspect: inspect(command, caller, done); return;
@@ -201,13 +203,20 @@ namespace {
 Reply usage_of(const Command& command, std::string_view wrong) {
   std::string how = command.word;
   switch (command.verb) {
-    case Verb::kSetClientPercentage: how += " <PID> <percentage above 0 up to 100>"; break;
-    case Verb::kSetClientSmCount: how += " <PID> <device> <SMs, 0: no limit>"; break;
-    case Verb::kSetClientMemoryLimit: how += " <PID> <device> <512M or 2G, 0G: no limit>"; break;
-    case Verb::kSetClientPriority: how += " <PID> <0: normal, 1: below normal>"; break;
+    case Verb::kSetClientPercentage: how += " <PID or group> <percentage above 0 up to 100>"; break;
+    case Verb::kSetClientSmCount: how += " <PID or group> <device> <SMs, 0: no limit>"; break;
+    case Verb::kSetClientMemoryLimit:
+      how += " <PID or group> <device> <512M or 2G, 0G: no limit>";
+      break;
+    case Verb::kSetClientPriority: how += " <PID or group> <0: normal, 1: below normal>"; break;
     default: how += " <PID or program> <device> <SMs, 0: no longer> [--lend]"; break;
   }
   return {"Not understood: " + printable(wrong) + "\nUsage: " + how + "\n", 1};
+}
+
+// set_client_...: of a group, and no client.
+bool is_of_group(const Command& command) {
+  return command.verb != Verb::kReserveSms && !parse_unsigned(command.client, UINT32_MAX);
 }
 
 // Empty: all is well. Else what of the command is not understood.
@@ -216,8 +225,12 @@ std::string read_change(const Command& command, const std::vector<Device>& devic
   wire::Change& change = query->change;
   const auto pid = parse_unsigned(command.client, UINT32_MAX);
   if (pid) query->session = static_cast<uint32_t>(*pid);
-  const bool by_name = command.verb == Verb::kReserveSms && !pid && !command.client.empty() &&
-                       command.client.size() < sizeof(change.name);
+  // A program's, or a group's; of cgroups' groups also what follows the colon.
+  const bool is_name =
+      command.verb == Verb::kReserveSms
+          ? !command.client.empty()
+          : names_a_group(std::string_view(command.client).substr(0, command.client.find(':')));
+  const bool by_name = !pid && is_name && command.client.size() < sizeof(change.name);
   if (!by_name && query->session == 0) return "the client \"" + command.client + "\"";
   if (by_name) fill_field(change.name, command.client);
   const std::string value = "the value \"" + command.value + "\"";
@@ -250,12 +263,16 @@ Reply change_reply(const Command& command, CUresult result, uint32_t amount) {
   const std::string who = printable(command.client);
   switch (result) {
     case CUDA_SUCCESS:
+      if (is_of_group(command)) {
+        return {amount != 0 ? ""
+                            : "Group " + who + " has no members yet: it is for those to come\n"};
+      }
       return {amount == 0 ? std::string()
                           : std::to_string(amount) + " SMs are reserved for " + who + "\n"};
     case CUDA_ERROR_INVALID_VALUE:
       return {command.verb == Verb::kReserveSms && command.value == "0"
                   ? "No SMs are reserved for " + who + "\n"
-                  : "Client " + who + " not found\n",
+                  : (is_of_group(command) ? "Group " : "Client ") + who + " not found\n",
               1};
     case CUDA_ERROR_INVALID_DEVICE: return {"There is no such device\n", 1};
     case CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION:
@@ -272,8 +289,15 @@ Reply change_reply(const Command& command, CUresult result, uint32_t amount) {
 
 }  // namespace
 
-// Of several servers the first that has such a client, or for a program any, does it.
+// Of several servers the first that has such a client, or for a program or group any, does it.
 void CommandRunner::change_client(const Command& command, const Done& done) {
+  if (is_of_group(command) && servers_.all().empty()) {
+    done(
+        {"There is no server that could have the group: see start_server, or describe the group in "
+         "the configuration\n",
+         1});
+    return;
+  }
   servers_.with_devices(
       [this, command, done](const std::vector<Device>& devices, const std::string&) {
         wire::Query query;
@@ -285,9 +309,10 @@ void CommandRunner::change_client(const Command& command, const Done& done) {
           CUresult result = CUDA_ERROR_INVALID_VALUE;
           uint32_t amount = 0;
           for (const auto& [pid, answer] : answers) {
-            if (!answer.answered || (result == CUDA_SUCCESS)) continue;
-            if (answer.result != CUDA_ERROR_INVALID_VALUE) result = answer.result;
+            if (!answer.answered) continue;
             amount = std::max(amount, answer.amount);
+            if (result == CUDA_SUCCESS) continue;
+            if (answer.result != CUDA_ERROR_INVALID_VALUE) result = answer.result;
           }
           done(change_reply(command, result, amount));
         });
@@ -371,6 +396,17 @@ void CommandRunner::client_table(const Command& command, const Done& done) {
                [done, json = command.json](const ServerPool::Answers& answers) {
                  const std::vector<ClientLine> clients = clients_of(answers);
                  done({json ? format_ps_json(clients) : format_ps(clients)});
+               });
+}
+
+void CommandRunner::group_list(const Command& command, const Done& done) {
+  servers_.ask(servers_.all(), wire::QueryKind::kGroups,
+               [done, json = command.json](const ServerPool::Answers& answers) {
+                 std::vector<GroupLine> groups;
+                 for (const auto& [pid, answer] : answers) {
+                   groups.insert(groups.end(), answer.groups.begin(), answer.groups.end());
+                 }
+                 done({json ? format_groups_json(groups) : format_groups(groups)});
                });
 }
 

@@ -41,7 +41,8 @@ class CommandRunner {
   void client_table(const Command& command, const Done& done);
   void device_clients(const Command& command, const Done& done);
   void inspect(const Command& command, User caller, const Done& done);
-  // What a client may have, from now on.
+  void group_list(const Command& command, const Done& done);
+  // What a client may have, or a group, from now on.
   void change_client(const Command& command, const Done& done);
   static void terminate(const Command& command, ServerProcess& server, const Done& done);
   void device_query(const Command& command, const Done& done);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The configuration file: a table of keys for each kind of table in it. Whoever adds a kind
-// (groups, partitions) adds a reader to kTables.
+// (partitions) adds a reader to kTables.
 #include "control/config.h"
 
 #include <fcntl.h>
@@ -27,6 +27,8 @@ namespace {
 
 // The longest sensible one, with a line for each of some thousand users, is below 200 KiB.
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
+// More than any GPU has: an H200 has 132.
+constexpr int kMostSms = 1024;
 
 // Reads one document; the first mistake ends it.
 class Reader {
@@ -37,7 +39,8 @@ class Reader {
   Status read(const toml::table& document, Config* config) {
     config_ = config;
     static constexpr Key<Reader> kTables[] = {{"defaults", &Reader::read_defaults},
-                                              {"users", &Reader::read_users}};
+                                              {"users", &Reader::read_users},
+                                              {"groups", &Reader::read_groups}};
     return read_keys<Reader>(document, kTables, *this);
   }
 
@@ -68,7 +71,7 @@ class Reader {
       return reader_.read_keys<LimitsReader>(table, kKeys, *this);
     }
 
-   private:
+   protected:
     Status read_percentage(const toml::node& value) {
       limits_->percentage = value.value<double>();
       if (limits_->percentage && is_percentage(*limits_->percentage)) return Status();
@@ -83,9 +86,23 @@ class Reader {
       return Status();
     }
     Status read_memory(const toml::node& value) {
+      return read_by_device(
+          value, "a table, like {0 = \"3G\"}", [this](const std::string& device, const auto& size) {
+            const auto text = size.template value_exact<std::string_view>();
+            const auto bytes = text ? parse_memory_limit(*text) : std::nullopt;
+            if (!bytes) {
+              return reader_.expected(size, "a size in M or G, like \"512M\"; \"0G\" is no limit");
+            }
+            limits_->memory[device] = *bytes;
+            return Status();
+          });
+    }
+    // A table of values by device.
+    template <typename ReadOne>
+    Status read_by_device(const toml::node& value, const char* wanted, ReadOne&& read_one) {
       const toml::table* devices = value.as_table();
-      if (devices == nullptr) return reader_.expected(value, "a table, like {0 = \"3G\"}");
-      for (const auto& [key, size] : *devices) {
+      if (devices == nullptr) return reader_.expected(value, wanted);
+      for (const auto& [key, one] : *devices) {
         const std::string device(key.str());
         if (!names_a_device(device)) {
           return reader_.error_at(
@@ -93,18 +110,87 @@ class Reader {
               format_text("\"%s\" is no device: expected a number below %u or a UUID, GPU-...",
                           printable(device).c_str(), wire::kMaxDevices));
         }
-        const auto text = size.value_exact<std::string_view>();
-        const auto bytes = text ? parse_memory_limit(*text) : std::nullopt;
-        if (!bytes) {
-          return reader_.expected(size, "a size in M or G, like \"512M\"; \"0G\" is no limit");
-        }
-        limits_->memory[device] = *bytes;
+        OPENMPS_RETURN_IF_ERROR(read_one(device, one));
       }
       return Status();
     }
 
     const Reader& reader_;
+
+   private:
     Limits* limits_;
+  };
+
+  // The keys of one of the groups.
+  class GroupReader : LimitsReader {
+   public:
+    GroupReader(const Reader& reader, GroupRule* rule)
+        : LimitsReader(reader, &rule->limits), rule_(rule) {}
+
+    Status read(const toml::table& table) {
+      static constexpr Key<GroupReader> kKeys[] = {
+          {"name", &GroupReader::read_name},
+          {"program", &GroupReader::read_program},
+          {"cgroup", &GroupReader::read_cgroup},
+          {"user", &GroupReader::read_user},
+          {"each", &GroupReader::read_each},
+          {"active_thread_percentage", &GroupReader::read_percentage},
+          {"sm_count", &GroupReader::read_sm_count},
+          {"client_priority", &GroupReader::read_priority},
+          {"device_pinned_mem_limit", &GroupReader::read_memory}};
+      OPENMPS_RETURN_IF_ERROR(reader_.read_keys<GroupReader>(table, kKeys, *this));
+      if (rule_->name.empty()) return reader_.expected(table, "a group with a name");
+      if (rule_->each_cgroup && rule_->cgroup.empty()) {
+        return reader_.expected(*table.get("each"), "a pattern, cgroup = ..., beside it");
+      }
+      return Status();
+    }
+
+   private:
+    static std::string text_of(const toml::node& value) {
+      return std::string(value.value_exact<std::string_view>().value_or(std::string_view()));
+    }
+    Status read_name(const toml::node& value) {
+      rule_->name = text_of(value);
+      if (names_a_group(rule_->name)) return Status();
+      return reader_.expected(value,
+                              format_text("letters, digits, _, - and . in quotation marks, at "
+                                          "most %zu, and not digits alone",
+                                          kMaxGroupWord));
+    }
+    Status read_program(const toml::node& value) {
+      rule_->program = text_of(value);
+      const bool is_file = !rule_->program.empty() && rule_->program.find('/') == std::string::npos;
+      return is_file ? Status() : reader_.expected(value, "the name of a program, without folders");
+    }
+    Status read_cgroup(const toml::node& value) {
+      rule_->cgroup = text_of(value);
+      if (rule_->cgroup.starts_with('/')) return Status();
+      return reader_.expected(value, "a pattern of paths, like \"/docker/*\"");
+    }
+    Status read_user(const toml::node& value) {
+      const std::string name = text_of(value);
+      rule_->user = reader_.user_of(name);
+      if (rule_->user) return Status();
+      return reader_.error_at(value.source().begin, "there is no user \"" + printable(name) + "\"");
+    }
+    Status read_each(const toml::node& value) {
+      rule_->each_cgroup = text_of(value) == "cgroup";
+      return rule_->each_cgroup ? Status() : reader_.expected(value, "\"cgroup\"");
+    }
+    Status read_sm_count(const toml::node& value) {
+      return read_by_device(
+          value, "a table, like {0 = 32}", [this](const std::string& device, const auto& one) {
+            const auto sms = one.template value_exact<int64_t>();
+            if (!sms || *sms < 1 || *sms > kMostSms) {
+              return reader_.expected(one, format_text("a number of SMs, 1 to %d", kMostSms));
+            }
+            rule_->sms[device] = static_cast<uint32_t>(*sms);
+            return Status();
+          });
+    }
+
+    GroupRule* rule_;
   };
 
   Status expected(const toml::node& value, const std::string& what) const {
@@ -139,9 +225,7 @@ class Reader {
     if (users == nullptr) return expected(value, "tables, [users.NAME]");
     for (const auto& [key, limits] : *users) {
       const std::string name(key.str());
-      const auto number = parse_unsigned(name, UINT32_MAX - 1);  // the last one is no user
-      const auto uid =
-          number ? std::optional<uid_t>(static_cast<uid_t>(*number)) : find_user_(name);
+      const auto uid = user_of(name);
       if (!uid) {
         return error_at(key.source().begin, "there is no user \"" + printable(name) + "\"");
       }
@@ -152,6 +236,29 @@ class Reader {
         return error_at(key.source().begin, format_text("user %u is there twice", *uid));
       }
       OPENMPS_RETURN_IF_ERROR(LimitsReader(*this, &entry->second).read(*table));
+    }
+    return Status();
+  }
+
+  // By name or number.
+  std::optional<uid_t> user_of(const std::string& name) const {
+    const auto number = parse_unsigned(name, UINT32_MAX - 1);  // the last one is no user
+    return number ? std::optional<uid_t>(static_cast<uid_t>(*number)) : find_user_(name);
+  }
+
+  Status read_groups(const toml::node& value) {
+    const toml::array* groups = value.as_array();
+    if (groups == nullptr) return expected(value, "tables, [[groups]]");
+    for (const toml::node& group : *groups) {
+      const toml::table* table = group.as_table();
+      if (table == nullptr) return expected(group, "a table, [[groups]]");
+      GroupRule rule;
+      OPENMPS_RETURN_IF_ERROR(GroupReader(*this, &rule).read(*table));
+      if (rule_of(config_->groups, rule.name) != nullptr) {
+        return error_at(table->get("name")->source().begin,
+                        "group " + rule.name + " is there twice");
+      }
+      config_->groups.push_back(std::move(rule));
     }
     return Status();
   }

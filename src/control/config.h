@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The configuration file of the daemon (--config): the limits that clients get, of all users and of
-// each. TOML; docs/man/openmps-control.1 describes it. Read at the start and by `reload`, fuzzed by
-// tests/fuzz/config_fuzz.cc.
+// each, and groups of clients with limits together. TOML; docs/man/openmps-control.1 describes it.
+// Read at the start and by `reload`, fuzzed by tests/fuzz/config_fuzz.cc.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +11,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "control/groups.h"
 #include "control/limits.h"
 #include "cuda/status.h"
 
@@ -20,6 +22,7 @@ namespace openmps::control {
 struct Config {
   Limits defaults;
   std::map<uid_t, Limits> users;
+  std::vector<GroupRule> groups;  // in their order; no two have the same name
 };
 
 // The number of a user of that name, if there is one.

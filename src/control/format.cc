@@ -3,6 +3,7 @@
 // driver 580.
 #include "control/format.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/text.h"
@@ -41,6 +42,13 @@ std::string device_row(bool csv, const std::string& ordinal, const std::string& 
   snprintf(line, sizeof(line), form, ordinal.c_str(), pci.c_str(), uuid.c_str(), name.c_str(),
            attributes.c_str());
   return line;
+}
+
+// Bytes, as in the limits that commands take.
+std::string size_text(uint64_t bytes) {
+  if (bytes % wire::kGiB == 0) return std::to_string(bytes / wire::kGiB) + "G";
+  return format_text("%.*fM", bytes % wire::kMiB == 0 ? 0 : 1,
+                     static_cast<double>(bytes) / static_cast<double>(wire::kMiB));
 }
 
 double seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
@@ -155,6 +163,46 @@ std::string format_ps(const std::vector<ClientLine>& clients) {
     text += ps_row(std::to_string(client.pid), std::to_string(client.id),
                    std::to_string(client.server), client.device_uuid.substr(0, kShortUuid),
                    std::to_string(client.namespace_inode), program + mark_of(client));
+  }
+  return text;
+}
+
+// Columns as wide as what is in them: names of cgroups are long, and come last.
+std::string format_groups(const std::vector<GroupLine>& groups) {
+  if (groups.empty()) return "";
+  std::vector<std::array<std::string, 6>> rows = {
+      {"SERVER", "MEMBERS", "SMS", "PRIORITY", "MEMORY", "GROUP"}};
+  for (const GroupLine& group : groups) {
+    const wire::GroupLimits& limits = group.limits;
+    const bool has_part = limits.active_thread_percentage < 100;
+    std::string sms = has_part ? format_text("%g%%", limits.active_thread_percentage) : "";
+    std::string memory;
+    for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
+      if (limits.sms[i] != 0) {
+        sms += format_text("%s%u: %u", sms.empty() ? "" : ", ", i, limits.sms[i]);
+      }
+      if (group.memory[i] == 0 && limits.memory_limit[i] == 0) continue;
+      memory += format_text("%s%u: %s", memory.empty() ? "" : ", ", i,
+                            size_text(group.memory[i]).c_str());
+      if (limits.memory_limit[i] != 0) memory += " of " + size_text(limits.memory_limit[i]);
+    }
+    const bool has_priority = limits.client_priority != ~0u;
+    rows.push_back({std::to_string(group.server), std::to_string(group.members),
+                    sms.empty() ? "all" : sms,
+                    has_priority ? std::to_string(limits.client_priority) : "-",
+                    memory.empty() ? "-" : memory, group.name});
+  }
+  std::array<size_t, 6> widths{};
+  for (const auto& row : rows) {
+    for (size_t i = 0; i + 1 < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size() + 2);
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      text += row[i];
+      text.append(i + 1 < row.size() ? widths[i] - row[i].size() : 0, ' ');
+    }
+    text += '\n';
   }
   return text;
 }

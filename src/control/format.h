@@ -3,6 +3,7 @@
 // scripts. Pure functions, called by CommandRunner.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -24,6 +25,16 @@ struct ClientLine {
   wire::Usage usage{};
   double active_thread_percentage = 100;
   wire::Quality quality = wire::Quality::kNormal;
+  std::string group = {};  // "": none
+};
+
+struct GroupLine {
+  std::string name;
+  uint32_t id = 0;
+  uint32_t server = 0;
+  uint32_t members = 0;
+  wire::GroupLimits limits;
+  std::array<uint64_t, wire::kMaxDevices> memory{};  // bytes in use by device
 };
 
 // What a session is at (wire/handshake.h).
@@ -43,6 +54,9 @@ std::string format_client_list(const std::vector<ClientLine>& clients);
 // Empty for no clients.
 std::string format_ps(const std::vector<ClientLine>& clients);
 std::string format_ps_json(const std::vector<ClientLine>& clients);
+// Of each group a line: its members, what it may have and what it has.
+std::string format_groups(const std::vector<GroupLine>& groups);
+std::string format_groups_json(const std::vector<GroupLine>& groups);
 std::string format_server_list_json(const std::vector<ServerLine>& servers);
 std::string format_device_clients(const std::vector<Device>& devices,
                                   const std::vector<ClientLine>& clients);

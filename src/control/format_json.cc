@@ -109,7 +109,34 @@ std::string format_ps_json(const std::vector<ClientLine>& clients) {
                     {"ending", client.ending},
                     {"active_thread_percentage", client.active_thread_percentage},
                     {"quality", word(kQualities, static_cast<uint32_t>(client.quality))},
+                    {"group", client.group.empty() ? nlohmann::ordered_json(nullptr)
+                                                   : nlohmann::ordered_json(client.group)},
                     {"usage", usage_of(client.usage)}});
+  }
+  return text_of(list);
+}
+
+std::string format_groups_json(const std::vector<GroupLine>& groups) {
+  auto list = nlohmann::ordered_json::array();
+  for (const GroupLine& group : groups) {
+    const wire::GroupLimits& limits = group.limits;
+    auto devices = nlohmann::ordered_json::array();
+    for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
+      if (group.memory[i] == 0 && limits.memory_limit[i] == 0 && limits.sms[i] == 0) continue;
+      devices.push_back({{"device", i},
+                         {"sm_count", limits.sms[i]},
+                         {"memory_limit_bytes", limits.memory_limit[i]},
+                         {"memory_bytes", group.memory[i]}});
+    }
+    nlohmann::ordered_json priority = nullptr;
+    if (limits.client_priority != ~0u) priority = limits.client_priority;
+    list.push_back({{"name", group.name},
+                    {"id", group.id},
+                    {"server", group.server},
+                    {"members", group.members},
+                    {"active_thread_percentage", limits.active_thread_percentage},
+                    {"client_priority", priority},
+                    {"devices", devices}});
   }
   return text_of(list);
 }

@@ -63,6 +63,8 @@ Commands:
                            At most so many; 0: as many as its percentage says
   set_client_device_pinned_mem_limit <client PID> <device> <n>G|<n>M
   set_client_priority <client PID> 0|1
+                           With the name of a group for the PID: of all its members together
+  get_group_list [--json]  Groups of clients, what they may have together and what they have
   reserve_sms <client PID or program> <device> <SMs> [--lend]
                            For it alone, until it ends or 0 is said; with --lend, others have them
                            while it has no work

@@ -53,8 +53,42 @@ std::vector<std::string> ServerPool::configure(Config config) {
            before != config_.users.end() ? before->second : none,
            now != config.users.end() ? now->second : none);
   }
+  const std::vector<GroupRule> before = std::move(config_.groups);
   config_ = std::move(config);
+  for (const std::string& line : configure_groups(before)) lines.push_back(line);
   return lines;
+}
+
+std::vector<std::string> ServerPool::configure_groups(const std::vector<GroupRule>& before) {
+  std::vector<GroupRule> all = config_.groups;
+  for (const GroupRule& was : before) {
+    if (rule_of(all, was.name) == nullptr) all.push_back(was);
+  }
+  std::vector<std::string> lines;
+  for (const GroupRule& either : all) {
+    const GroupRule* was = rule_of(before, either.name);
+    const GroupRule* is = rule_of(config_.groups, either.name);
+    for (const std::string& line : changes_of_group(was, is)) lines.push_back(line);
+  }
+  for (const auto& [uid, entry] : entries_) {
+    if (entry.ready) tell_groups(entry, all);
+  }
+  return lines;
+}
+
+// One that nobody describes any more has no limits of the configuration's.
+void ServerPool::tell_groups(const Entry& entry, const std::vector<GroupRule>& rules) const {
+  for (const GroupRule& either : rules) {
+    const GroupRule* rule = rule_of(config_.groups, either.name);
+    wire::SetGroup message;
+    fill_field(message.group, either.name);
+    if (rule != nullptr) {
+      message.limits = group_limits(*rule, devices_);
+      const bool may_come = !rule->user || *rule->user == entry.process->user().uid;
+      message.stays = may_come && !rule->each_cgroup ? 1 : 0;
+    }
+    entry.process->set_group(message);
+  }
 }
 
 std::string ServerPool::reason_against(User user) const {
@@ -84,6 +118,7 @@ void ServerPool::admit(NewClient client) {
     refuse(std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY, why_not);
     return;
   }
+  client.group = group_of(client);
   Entry& entry = entries_[user.uid];
   entry.only_for_devices = false;
   if (entry.ready && !entry.leaving) {
@@ -104,6 +139,18 @@ void ServerPool::admit(NewClient client) {
     fail_pending(&entry, started.code(), started.message());
     entries_.erase(user.uid);
   }
+}
+
+std::string ServerPool::group_of(const NewClient& client) const {
+  const std::vector<GroupRule>& rules = config_.groups;
+  const bool asks = std::ranges::any_of(rules, [](const auto& one) { return !one.cgroup.empty(); });
+  const Membership membership = membership_of(
+      rules, {client.user.uid, field_text(client.hello.command), field_text(client.hello.group)},
+      asks ? read_cgroups(client.pid) : std::nullopt);
+  if (!membership.note.empty()) {
+    log_.write(format_text("Client %u: %s", client.pid, membership.note.c_str()));
+  }
+  return membership.group;
 }
 
 void ServerPool::ensure_server(User user, std::function<void(Status)> done) {
@@ -230,6 +277,7 @@ void ServerPool::on_devices(uid_t uid, const ServerAnswer& answer) {
   server_ready_();
   devices_ = answer.devices;
   log_.write(format_text("NEW SERVER %d: Ready", static_cast<int>(entry.process->pid())));
+  tell_groups(entry, config_.groups);
   while (!entry.leaving && !entry.pending.empty()) {
     pass_on(&entry, std::move(entry.pending.front()));
     entry.pending.pop_front();
@@ -252,6 +300,9 @@ void ServerPool::pass_on(Entry* entry, NewClient client) {
   const auto limits = settings.memory_limits(devices_);
   std::copy(limits.begin(), limits.end(), std::begin(admit.default_memory_limit));
   admit.hello = client.hello;
+  fill_field(admit.group, client.group);
+  const GroupRule* rule = rule_of(config_.groups, client.group);
+  if (rule != nullptr) admit.group_limits = group_limits(*rule, devices_);
   entry->process->admit(admit, client.connection.get());
 }
 

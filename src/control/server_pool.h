@@ -31,6 +31,7 @@ struct NewClient {
   uint32_t pid = 0;
   User user;
   wire::Hello hello;
+  std::string group = {};  // "": none; settled when it is admitted
 };
 
 // Tell a client why it gets nothing. Its buffer is empty, so this neither blocks nor waits. The
@@ -88,8 +89,8 @@ class ServerPool {
 
   [[nodiscard]] Settings& defaults() { return defaults_; }
   // Limits from now on: what `config` states in another way than the one before it, for coming
-  // servers and for the coming clients of those that are there. The environment's word goes before
-  // the defaults of `config`. Returns a line for each change.
+  // servers and for the coming clients of those that are there, of groups for all clients. The
+  // environment's word goes before the defaults of `config`. Returns a line for each change.
   std::vector<std::string> configure(Config config);
 
  private:
@@ -117,6 +118,10 @@ class ServerPool {
   void fail_pending(Entry* entry, CUresult result, const std::string& reason);
   void answer_device_waiters(const std::string& why_not);
   void pass_on(Entry* entry, NewClient client);
+  [[nodiscard]] std::string group_of(const NewClient& client) const;
+  // What the configuration says of the groups of these rules, to one server.
+  void tell_groups(const Entry& entry, const std::vector<GroupRule>& rules) const;
+  std::vector<std::string> configure_groups(const std::vector<GroupRule>& before);
   [[nodiscard]] std::string reason_against(User user) const;
 
   EventLoop& loop_;

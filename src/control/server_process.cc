@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -31,6 +32,20 @@ std::optional<uid_t> user_of(pid_t pid) {
   return std::nullopt;
 }
 
+// Of one part of an answer. Ids grow, so the parts come to an end; what a server can have at once
+// bounds what is kept of them, whatever comes and goes meanwhile.
+template <typename Line>
+Status take_rows(std::vector<Line>* all, std::vector<Line>& part, bool* more) {
+  for (Line& line : part) {
+    if (!all->empty() && line.id <= all->back().id) {
+      return Status(CUDA_ERROR_INVALID_VALUE, "rows that are not in the order of their ids");
+    }
+    all->push_back(std::move(line));
+  }
+  *more = *more && all->size() < 2 * wire::kMaxWindows;
+  return Status();
+}
+
 Status signal_process(int process, int signal) {
   if (syscall(SYS_pidfd_send_signal, process, signal, nullptr, 0) == 0) return Status();
   return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("pidfd_send_signal: ") + strerror(errno));
@@ -43,7 +58,9 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server, 
   if (data.size() < sizeof(head)) return Status(CUDA_ERROR_INVALID_VALUE, "a short answer");
   memcpy(&head, data.data(), sizeof(head));
   data = data.subspan(sizeof(head));
-  if (head.rows > wire::kMaxClientRows || data.size() < head.rows * sizeof(wire::ClientRow)) {
+  const size_t row_bytes =
+      head.query == wire::QueryKind::kGroups ? sizeof(wire::GroupRow) : sizeof(wire::ClientRow);
+  if (head.rows > data.size() / row_bytes) {
     return Status(CUDA_ERROR_INVALID_VALUE, "an answer with more rows than bytes");
   }
   *ticket = head.ticket;
@@ -53,13 +70,20 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server, 
   answer.more = head.more != 0;
   answer.result = static_cast<CUresult>(head.result);
   answer.amount = head.amount;
-  for (uint32_t i = 0; i < head.rows; ++i) {
+  for (uint32_t i = 0; i < head.rows && head.query == wire::QueryKind::kGroups; ++i) {
+    wire::GroupRow row;
+    memcpy(&row, data.data() + i * sizeof(row), sizeof(row));
+    answer.groups.push_back(GroupLine{printable(field_text(row.name)), row.number,
+                                      static_cast<uint32_t>(server), row.members, row.limits,
+                                      std::to_array(row.memory)});
+  }
+  for (uint32_t i = 0; i < head.rows && head.query != wire::QueryKind::kGroups; ++i) {
     wire::ClientRow row;
     memcpy(&row, data.data() + i * sizeof(row), sizeof(row));
-    answer.clients.push_back(ClientLine{row.pid, row.id, static_cast<uint32_t>(server), row.device,
-                                        row.namespace_inode, printable(field_text(row.device_uuid)),
-                                        printable(field_text(row.command)), row.ending != 0,
-                                        row.usage, row.active_thread_percentage, row.quality});
+    answer.clients.push_back(ClientLine{
+        row.pid, row.id, static_cast<uint32_t>(server), row.device, row.namespace_inode,
+        printable(field_text(row.device_uuid)), printable(field_text(row.command)), row.ending != 0,
+        row.usage, row.active_thread_percentage, row.quality, printable(field_text(row.group))});
   }
   if (head.query == wire::QueryKind::kInspect && !data.empty()) {
     Inspected& inspected = answer.inspected.emplace();
@@ -155,6 +179,10 @@ void ServerProcess::admit(const wire::Admit& admit, int client) {
   if (peer_ != nullptr) peer_->send(wire::message_bytes(admit), {&client, 1});
 }
 
+void ServerProcess::set_group(const wire::SetGroup& group) {
+  if (peer_ != nullptr) peer_->send(wire::message_bytes(group));
+}
+
 void ServerProcess::ask(wire::Query query, std::function<void(ServerAnswer)> done) {
   const uint32_t ticket = ++last_ticket_;
   // A server without a connection is about to be reaped: the timer or finish_if_gone() answers.
@@ -235,34 +263,23 @@ Status ServerProcess::on_answer(std::span<const std::byte> data) {
   if (!answer.ok()) return answer.status();
   const auto found = questions_.find(ticket);
   if (found == questions_.end()) return Status();  // it came too late
-  OPENMPS_RETURN_IF_ERROR(take_clients(&found->second, &answer.value()));
-  if (answer->more) {
-    wire::Query rest;
-    rest.query = wire::QueryKind::kClients;
-    rest.ticket = ticket;
-    rest.session = found->second.clients.back().id;
-    send_query(rest);
-  } else {
-    answer->clients = std::move(found->second.clients);
-    finish_question(ticket, std::move(answer).value());
-  }
-  return Status();
-}
-
-// Of one part of an answer. Ids grow, so the parts come to an end; what a server can have at once
-// bounds what is kept of them, whatever comes and goes meanwhile.
-Status ServerProcess::take_clients(Question* question, ServerAnswer* answer) {
-  std::vector<ClientLine>& all = question->clients;
-  for (ClientLine& client : answer->clients) {
-    if (!all.empty() && client.id <= all.back().id) {
-      return Status(CUDA_ERROR_INVALID_VALUE, "clients that are not in the order of their ids");
-    }
-    all.push_back(std::move(client));
-  }
-  if (answer->more && answer->clients.empty()) {
+  if (answer->more && answer->clients.empty() && answer->groups.empty()) {
     return Status(CUDA_ERROR_INVALID_VALUE, "a part of an answer with nothing in it");
   }
-  answer->more = answer->more && all.size() < 2 * wire::kMaxWindows;
+  ServerAnswer& parts = found->second.parts;
+  OPENMPS_RETURN_IF_ERROR(take_rows(&parts.clients, answer->clients, &answer->more));
+  OPENMPS_RETURN_IF_ERROR(take_rows(&parts.groups, answer->groups, &answer->more));
+  if (answer->more) {
+    wire::Query rest;
+    rest.query = parts.groups.empty() ? wire::QueryKind::kClients : wire::QueryKind::kGroups;
+    rest.ticket = ticket;
+    rest.session = parts.groups.empty() ? parts.clients.back().id : parts.groups.back().id;
+    send_query(rest);
+  } else {
+    answer->clients = std::move(parts.clients);
+    answer->groups = std::move(parts.groups);
+    finish_question(ticket, std::move(answer).value());
+  }
   return Status();
 }
 

@@ -34,11 +34,12 @@ struct ServerAnswer {
   bool answered = false;  // false: it has gone, or took too long
   wire::ServerState state = wire::ServerState::kInitializing;
   std::vector<ClientLine> clients;     // kClients
+  std::vector<GroupLine> groups;       // kGroups
   std::vector<Device> devices;         // kDevices
   std::optional<Inspected> inspected;  // kInspect, if it has the session
   CUresult result = CUDA_SUCCESS;      // kTerminate, kChange
   uint32_t amount = 0;                 // kChange
-  bool more = false;                   // kClients: there are some with ids above these
+  bool more = false;                   // kClients, kGroups: there are some with ids above these
 };
 
 // What a server's packet of kind Answer says: CUDA_ERROR_INVALID_VALUE if its counts do not fit its
@@ -70,6 +71,7 @@ class ServerProcess {
   Status adopt(pid_t pid, ForeignFd* connection);
 
   void admit(const wire::Admit& admit, int client);
+  void set_group(const wire::SetGroup& group);
   // `done` is called exactly once unless this object is destroyed first.
   // `session`: of kInspect, or a PID. kTerminate takes as long as the client's work, or the
   // server's limit for that (OPENMPS_DRAIN_SECONDS).
@@ -94,10 +96,9 @@ class ServerProcess {
   struct Question {
     std::function<void(ServerAnswer)> done;
     EventLoop::TimerId timer = 0;
-    std::vector<ClientLine> clients;  // of the parts of the answer that have come
+    ServerAnswer parts;  // lists of the parts of the answer that have come
   };
   void send_query(const wire::Query& query);
-  static Status take_clients(Question* question, ServerAnswer* answer);
   Status open_connection(UniqueFd connection);
   void kill_now();
   void on_packet(const Packet& packet);

@@ -31,4 +31,9 @@ inline uint32_t sms_of_count(const SmSteps& device, uint32_t sms) {
   return std::clamp(sms - sms % device.step, device.step, device.most);
 }
 
+// Of both: the number, or if that is 0, the percentage.
+inline uint32_t sms_of_limits(const SmSteps& device, uint32_t sms, double percentage) {
+  return sms != 0 ? sms_of_count(device, sms) : sms_of_percentage(device, percentage);
+}
+
 }  // namespace openmps::cuda

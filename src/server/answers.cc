@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "base/text.h"
@@ -25,19 +26,87 @@ uint64_t granted_memory(uint64_t ours, uint64_t wished) {
   return wished == 0 ? ours : std::min(ours, wished);
 }
 
-wire::ClientRow make_row(const Session& session, const std::vector<Device>& devices) {
+// What a command changes of a client or of a group.
+template <typename Limits>
+CUresult change_limits(const wire::Change& change, uint32_t devices, Limits* limits) {
+  const bool of_device =
+      change.setting == wire::Setting::kSmCount || change.setting == wire::Setting::kMemoryLimit;
+  if (of_device && change.device >= std::min(devices, wire::kMaxDevices)) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  switch (change.setting) {
+    case wire::Setting::kPercentage:
+      if (!(change.percentage > 0 && change.percentage <= 100)) return CUDA_ERROR_INVALID_VALUE;
+      limits->active_thread_percentage = static_cast<float>(change.percentage);
+      std::fill(std::begin(limits->sms), std::end(limits->sms), 0);
+      return CUDA_SUCCESS;
+    case wire::Setting::kSmCount:
+      limits->sms[change.device] =
+          static_cast<uint32_t>(std::min<uint64_t>(change.amount, UINT32_MAX));
+      return CUDA_SUCCESS;
+    case wire::Setting::kMemoryLimit:
+      limits->memory_limit[change.device] = change.amount;
+      return CUDA_SUCCESS;
+    case wire::Setting::kPriority:
+      if (change.amount > kLowestPriority) return CUDA_ERROR_INVALID_VALUE;
+      limits->client_priority = static_cast<uint32_t>(change.amount);
+      return CUDA_SUCCESS;
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+wire::ClientRow make_row(const Session& session, const Groups& groups,
+                         const std::vector<Device>& devices) {
   wire::ClientRow row;
   row.pid = session.admit.pid;
   row.id = session.id;
   row.device = first_visible_device(devices, field_text(session.admit.hello.visible_devices));
   row.namespace_inode = session.admit.hello.namespace_inode;
   row.active_thread_percentage = session.grant.active_thread_percentage;
+  const auto group = groups.all().find(session.grant.group);
+  if (group != groups.all().end()) {
+    fill_field(row.group, printable(group->second.name));
+    row.active_thread_percentage =
+        std::min(row.active_thread_percentage, group->second.limits.active_thread_percentage);
+  }
   row.quality = wire::settled_quality(session.grant.quality, session.grant.client_priority);
   row.ending = session.state == SessionState::kEnding ? 1 : 0;
   if (row.device < devices.size()) fill_field(row.device_uuid, devices[row.device].uuid);
   fill_field(row.command, printable(field_text(session.admit.hello.command)));
   if (session.worker != nullptr) row.usage = session.worker->usage.read(session.window, session.id);
   return row;
+}
+
+wire::GroupRow make_row(const Group& group, const SessionTable& sessions) {
+  wire::GroupRow row;
+  row.number = group.number;
+  row.members = group.members;
+  row.limits = group.limits;
+  fill_field(row.name, printable(group.name));
+  for (const auto& [id, session] : sessions.all()) {
+    if (session->grant.group != group.number || session->worker == nullptr) continue;
+    const wire::Usage usage = session->worker->usage.read(session->window, session->id);
+    for (uint32_t i = 0; i < wire::kMaxDevices; ++i) row.memory[i] += usage.memory[i];
+  }
+  return row;
+}
+
+// Those above the last one that was told.
+template <typename Row, typename Entries, typename Make>
+std::string rows_above(uint32_t last, const Entries& entries, uint32_t most, wire::Answer* answer,
+                       Make&& make) {
+  std::string body;
+  for (auto next = entries.upper_bound(last); next != entries.end(); ++next) {
+    const std::optional<Row> row = make(next->second);
+    if (!row) continue;
+    if (answer->rows == most) {
+      answer->more = 1;
+      break;
+    }
+    body.append(reinterpret_cast<const char*>(&*row), sizeof(Row));
+    ++answer->rows;
+  }
+  return body;
 }
 
 }  // namespace
@@ -58,46 +127,31 @@ wire::Grant make_grant(const wire::Admit& admit) {
 }
 
 CUresult apply(const wire::Change& change, uint32_t devices, wire::Grant* grant) {
-  const bool of_device =
-      change.setting == wire::Setting::kSmCount || change.setting == wire::Setting::kMemoryLimit;
-  if (of_device && change.device >= std::min(devices, wire::kMaxDevices)) {
-    return CUDA_ERROR_INVALID_DEVICE;
-  }
-  switch (change.setting) {
-    case wire::Setting::kPercentage:
-      if (!(change.percentage > 0 && change.percentage <= 100)) return CUDA_ERROR_INVALID_VALUE;
-      grant->active_thread_percentage = static_cast<float>(change.percentage);
-      std::fill(std::begin(grant->sms), std::end(grant->sms), 0);
-      return CUDA_SUCCESS;
-    case wire::Setting::kSmCount:
-      grant->sms[change.device] =
-          static_cast<uint32_t>(std::min<uint64_t>(change.amount, UINT32_MAX));
-      return CUDA_SUCCESS;
-    case wire::Setting::kMemoryLimit:
-      grant->memory_limit[change.device] = change.amount;
-      return CUDA_SUCCESS;
-    case wire::Setting::kPriority:
-      if (change.amount > kLowestPriority) return CUDA_ERROR_INVALID_VALUE;
-      // Who says this now knows better than the program did at its start.
-      grant->client_priority = static_cast<uint32_t>(change.amount);
-      grant->quality = wire::Quality::kUnset;
-      return CUDA_SUCCESS;
-    default: return CUDA_ERROR_INVALID_VALUE;
-  }
+  const CUresult result = change_limits(change, devices, grant);
+  // Who says this now knows better than the program did at its start.
+  const bool of_priority = change.setting == wire::Setting::kPriority;
+  if (result == CUDA_SUCCESS && of_priority) grant->quality = wire::Quality::kUnset;
+  return result;
 }
 
-wire::OpenSession make_open_session(const Session& session) {
+CUresult apply(const wire::Change& change, uint32_t devices, wire::GroupLimits* limits) {
+  return change_limits(change, devices, limits);
+}
+
+wire::OpenSession make_open_session(const Session& session, const Groups& groups) {
   wire::OpenSession open;
   open.session = session.id;
   open.window = session.window;
   open.client_pid = session.admit.pid;
   open.grant = session.grant;
+  const auto group = groups.all().find(session.grant.group);
+  if (group != groups.all().end()) open.group_limits = group->second.limits;
   fill_field(open.command, printable(field_text(session.admit.hello.command)));
   return open;
 }
 
 std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState state,
-                                   const SessionTable& sessions,
+                                   const SessionTable& sessions, const Groups& groups,
                                    const std::vector<Device>& devices) {
   wire::Answer answer;
   answer.query = query.query;
@@ -105,18 +159,17 @@ std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState s
   answer.state = state;
   std::string body;
   if (query.query == wire::QueryKind::kClients) {
-    for (auto next = sessions.all().upper_bound(query.session); next != sessions.all().end();
-         ++next) {
-      const Session& session = *next->second;
-      if (session.state == SessionState::kOpening) continue;
-      if (answer.rows == wire::kMaxClientRows) {
-        answer.more = 1;
-        break;
-      }
-      const wire::ClientRow row = make_row(session, devices);
-      body.append(reinterpret_cast<const char*>(&row), sizeof(row));
-      ++answer.rows;
-    }
+    const auto row = [&](const std::unique_ptr<Session>& session) {
+      return session->state == SessionState::kOpening
+                 ? std::nullopt
+                 : std::optional(make_row(*session, groups, devices));
+    };
+    body = rows_above<wire::ClientRow>(query.session, sessions.all(), wire::kMaxClientRows, &answer,
+                                       row);
+  } else if (query.query == wire::QueryKind::kGroups) {
+    const auto row = [&](const Group& group) { return std::optional(make_row(group, sessions)); };
+    body =
+        rows_above<wire::GroupRow>(query.session, groups.all(), wire::kMaxGroupRows, &answer, row);
   } else if (query.query == wire::QueryKind::kDevices) {
     for (const Device& device : devices) {
       body += device.pci_bus_id + '\t' + device.uuid + '\t' + device.name + '\t' +

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/devices.h"
+#include "server/groups.h"
 #include "server/session_table.h"
 #include "wire/handshake.h"
 
@@ -18,11 +19,13 @@ wire::Grant make_grant(const wire::Admit& admit);
 // What an operator changes of it, of a machine of so many devices. CUDA_ERROR_INVALID_DEVICE;
 // CUDA_ERROR_INVALID_VALUE: no such setting, or not for a grant.
 CUresult apply(const wire::Change& change, uint32_t devices, wire::Grant* grant);
-wire::OpenSession make_open_session(const Session& session);
+// The same of what all members of a group have.
+CUresult apply(const wire::Change& change, uint32_t devices, wire::GroupLimits* limits);
+wire::OpenSession make_open_session(const Session& session, const Groups& groups);
 
 // The whole packet that answers a query of the daemon.
 std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState state,
-                                   const SessionTable& sessions,
+                                   const SessionTable& sessions, const Groups& groups,
                                    const std::vector<Device>& devices);
 
 }  // namespace openmps::server

@@ -7,18 +7,9 @@
 #include "base/text.h"
 
 namespace openmps::server {
-namespace {
-
-// The first word of a command line, without the folders.
-std::string_view program_of(std::string_view command) {
-  const std::string_view first = command.substr(0, command.find(' '));
-  return first.substr(first.rfind('/') + 1);
-}
-
-}  // namespace
 
 bool Reservation::is_of(uint32_t client_pid, std::string_view command) const {
-  return pid != 0 ? pid == client_pid : program == program_of(command);
+  return pid != 0 ? pid == client_pid : program == program_name(command);
 }
 
 Result<Reservation*> Reservations::add(const wire::Query& query) {

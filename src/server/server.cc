@@ -76,6 +76,12 @@ void Server::on_daemon_packet(Packet packet) {
         if (status.ok()) on_query(query);
         break;
       }
+      case wire::MessageKind::kSetGroup: {
+        wire::SetGroup message;
+        status = wire::read_message(packet.data, &message);
+        if (status.ok()) set_group(message);
+        break;
+      }
       case wire::MessageKind::kShutdown: {
         wire::Shutdown shutdown;
         status = wire::read_message(packet.data, &shutdown);
@@ -145,7 +151,7 @@ void Server::on_query(const wire::Query& query) {
     change(query);
     return;
   }
-  daemon_->send(make_answer(query, workers_.state(), sessions_, workers_.devices()));
+  daemon_->send(make_answer(query, workers_.state(), sessions_, groups_, workers_.devices()));
 }
 
 void Server::terminate(const wire::Query& query) {
@@ -215,6 +221,10 @@ void Server::change(const wire::Query& query) {
     reserve(query);
     return;
   }
+  if (query.session == 0) {
+    change_group(query);
+    return;
+  }
   const auto devices = static_cast<uint32_t>(workers_.devices().size());
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   for (const auto& [id, session] : sessions_.all()) {
@@ -233,6 +243,68 @@ void Server::tell_grant(const Session& session) {
   changed.grant = session.grant;
   if (session.worker != nullptr) session.worker->process->send(wire::message_bytes(changed));
 }
+
+// ---- Groups ----
+
+void Server::change_group(const wire::Query& query) {
+  const std::string_view name = field_text(query.change.name);
+  // A cgroup's is there with its first member.
+  const bool may_come = !name.empty() && name.find(':') == std::string_view::npos;
+  if (!may_come && groups_.find(name) == nullptr) return answer(query, CUDA_ERROR_INVALID_VALUE);
+  Group& group = groups_.get(name);
+  const wire::GroupLimits before = group.limits;
+  const auto devices = static_cast<uint32_t>(workers_.devices().size());
+  const CUresult result = apply(query.change, devices, &group.limits);
+  tell_change(group, before);
+  answer(query, result, group.members);
+  groups_.forget_unused(group.number);
+}
+
+void Server::set_group(const wire::SetGroup& message) {
+  const std::string_view name = field_text(message.group);
+  if (message.stays != 0) groups_.get(name);
+  std::vector<uint32_t> numbers;
+  for (const auto& [number, group] : groups_.all()) {
+    if (Groups::is_of(group, name)) numbers.push_back(number);
+  }
+  for (const uint32_t number : numbers) {
+    Group& group = *groups_.find(number);
+    const wire::GroupLimits before = group.limits;
+    group.stays = message.stays != 0;
+    configure(message.limits, &group);
+    tell_change(group, before);
+    groups_.forget_unused(number);
+  }
+}
+
+void Server::join_group(Session& session) {
+  const std::string_view name = field_text(session.admit.group);
+  if (name.empty()) return;
+  Group& group = groups_.get(name);
+  const wire::GroupLimits before = group.limits;
+  configure(session.admit.group_limits, &group);
+  tell_change(group, before);
+  ++group.members;
+  session.grant.group = group.number;
+  give_priority(group, make_grant(session.admit), &session.grant);
+}
+
+void Server::tell_change(const Group& group, const wire::GroupLimits& before) {
+  if (group.limits == before) return;
+  log_.write("What group " + printable(group.name) + " may have has been changed");
+  wire::ChangeGroup changed;
+  changed.group = group.number;
+  changed.limits = group.limits;
+  workers_.tell_all(wire::message_bytes(changed));
+  if (group.limits.client_priority == before.client_priority) return;
+  for (const auto& [id, session] : sessions_.all()) {
+    if (session->grant.group != group.number) continue;
+    give_priority(group, make_grant(session->admit), &session->grant);
+    if (session->state != SessionState::kEnding) tell_grant(*session);
+  }
+}
+
+// ---- Reservations ----
 
 void Server::reserve(const wire::Query& query) {
   const wire::Change& change = query.change;
@@ -524,6 +596,7 @@ void Server::open_session(const wire::Admit& admit, ForeignFd client) {
   Session& session = **made;
   session.grant = make_grant(admit);
   session.grant.reservation = reservations_.number_for(admit.pid, field_text(admit.hello.command));
+  join_group(session);
   session.worker = workers_.serving();
   Status status;
   try {
@@ -552,7 +625,7 @@ Status Server::start_session(Session& session, ForeignFd client) {
   if (epoll_ctl(hang_ups_.get(), EPOLL_CTL_ADD, session.client->fd(), &event) != 0) {
     return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("epoll_ctl: ") + strerror(errno));
   }
-  const wire::OpenSession open = make_open_session(session);
+  const wire::OpenSession open = make_open_session(session, groups_);
   const int host_file = session.host_file.get();
   sessions_.lend_window(session);
   session.worker->process->send(wire::message_bytes(open), {&host_file, 1});
@@ -570,10 +643,18 @@ void Server::welcome(Session& session) {
   welcome.client_priority = granted.client_priority;
   std::copy(std::begin(granted.memory_limit), std::end(granted.memory_limit),
             std::begin(welcome.memory_limit));
+  const Group* const group = groups_.find(granted.group);
+  if (group != nullptr) {
+    welcome.in_group = 1;
+    welcome.group_limits = group->limits;
+  }
   const int files[] = {session.host_file.get(), session.worker->facts.get()};
   session.state = SessionState::kActive;
   log_.write("Client " + name_of(session) +
              " connected: " + printable(field_text(session.admit.hello.command)));
+  if (group != nullptr) {
+    log_.write("Client " + name_of(session) + " is in group " + printable(group->name));
+  }
   if (session.admit.hello.quality == wire::Quality::kUnknown) {
     log_.write("Client " + name_of(session) +
                ": OPENMPS_QOS is neither latency, normal nor best-effort: ignored");
@@ -692,6 +773,7 @@ void Server::erase_session(Session& session) {
   loop_.cancel(session.drain_timer);
   if (session.client != nullptr) ignore_hang_up(session);
   const uint32_t id = session.id;
+  groups_.leave(session.grant.group);
   sessions_.erase(id);
   note_end(id);
 }

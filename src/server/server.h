@@ -14,6 +14,7 @@
 #include "base/event_loop.h"
 #include "base/log.h"
 #include "base/packet_peer.h"
+#include "server/groups.h"
 #include "server/reservations.h"
 #include "server/session_table.h"
 #include "server/workers.h"
@@ -68,6 +69,11 @@ class Server final : Workers::Owner {
   void answer_terminations(CUresult result);
   // What a client may have.
   void change(const wire::Query& query);
+  void change_group(const wire::Query& query);
+  void set_group(const wire::SetGroup& message);
+  void join_group(Session& session);
+  // It had these limits.
+  void tell_change(const Group& group, const wire::GroupLimits& before);
   void reserve(const wire::Query& query);
   void release(uint32_t number);
   // Reservations have come or gone.
@@ -137,6 +143,7 @@ class Server final : Workers::Owner {
   };
   std::vector<Termination> terminations_;
   Reservations reservations_;
+  Groups groups_;
   std::deque<Waiting> waiting_;  // until the (new) worker is ready; at most kMaxWindows
   bool leaving_ = false;         // no new clients; the end comes with the last one
   EventLoop::TimerId leave_timer_ = 0;

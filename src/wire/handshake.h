@@ -5,12 +5,14 @@
 //                                         that the kernel reports; it is not in the path
 //                                         afterwards)
 //   server -> client           : Welcome (+ host file, facts file) or the reason why not
-//   server <-> worker          : WorkerReady, OpenSession, SessionReady, ChangeSession, Reserve,
-//                                Reserved, CloseSession, SessionClosed, SessionFault,
+//   server <-> worker          : WorkerReady, OpenSession, SessionReady, ChangeSession,
+//   ChangeGroup,
+//                                Reserve, Reserved, CloseSession, SessionClosed, SessionFault,
 //                                DescriptorTaken
 //   client <-> worker          : PassDescriptor (through the server)
-//   server <-> daemon          : Admit, ServerReady, Query, Answer, Shutdown, ShutdownRefused,
-//   Rejoin shell <-> daemon           : UiCommand, UiReply
+//   server <-> daemon          : Admit, SetGroup, ServerReady, Query, Answer, Shutdown,
+//                                ShutdownRefused, Rejoin
+//   shell <-> daemon           : UiCommand, UiReply
 //
 // All begin with MessageHeader. The reader checks kind, version and exact size.
 #pragma once
@@ -33,6 +35,9 @@ inline constexpr const char* kDefaultLogDirectory = "/var/log/nvidia-mps";
 inline constexpr uint32_t kReasonBytes = 256;  // one sentence
 inline constexpr uint32_t kMaxDevices = 16;    // the largest single machines have as many GPUs
 static_assert(kMaxDevices == kUsageDevices);
+// The name of a group with its end: a word, or one, a colon and the path of a cgroup. The longest
+// path that was seen, of Kubernetes in a container, has 301 characters.
+inline constexpr uint32_t kGroupNameBytes = 384;
 // The largest packet of these messages; receive_packet's bound.
 inline constexpr uint32_t kMaxMessageBytes = 64 * 1024;
 
@@ -60,6 +65,8 @@ enum class MessageKind : uint32_t {
   kReserved = 29,
   kPassDescriptor = 30,
   kDescriptorTaken = 31,
+  kSetGroup = 32,
+  kChangeGroup = 33,
 };
 
 struct MessageHeader {
@@ -102,6 +109,15 @@ inline Quality settled_quality(Quality said, uint32_t client_priority) {
   return client_priority == 0 ? Quality::kNormal : Quality::kBestEffort;
 }
 
+// What the members of a group may have together (docs/decisions/0029).
+struct GroupLimits {
+  float active_thread_percentage = 100;
+  uint32_t client_priority = ~0u;           // of each of them; ~0u: what it has without
+  uint32_t sms[kMaxDevices] = {};           // at most; 0: as many as the percentage says
+  uint64_t memory_limit[kMaxDevices] = {};  // bytes; 0: none
+  bool operator==(const GroupLimits&) const = default;
+};
+
 // What a program says of itself. Limits are wishes that may only lower what the server grants.
 struct Hello {
   MessageHeader header{.kind = MessageKind::kHello, .bytes = sizeof(Hello)};
@@ -115,6 +131,8 @@ struct Hello {
   uint64_t memory_limit[kMaxDevices] = {};  // bytes; 0: none
   char visible_devices[256] = {};           // CUDA_VISIBLE_DEVICES, "\x01" in front if it is set
   char command[256] = {};                   // argv[0] and what fits
+  // OPENMPS_GROUP: longer than the words that name a group, so that one which is cut is none.
+  char group[72] = {};
 };
 
 struct Welcome {
@@ -128,6 +146,9 @@ struct Welcome {
   float active_thread_percentage = 100;
   uint32_t client_priority = 0;
   uint64_t memory_limit[kMaxDevices] = {};
+  uint32_t in_group = 0;  // 1: with others, which count on the memory that it frees
+  uint32_t reserved = 0;
+  GroupLimits group_limits;
   char reason[kReasonBytes] = {};
   // Descriptors, in this order, with CUDA_SUCCESS: host file, facts file (device_facts.h).
 };
@@ -149,6 +170,8 @@ struct Grant {
   uint32_t reservation = 0;                 // whose SMs it has (Reserve); 0: of none
   uint32_t sms[kMaxDevices] = {};           // at most; 0: as many as the percentage says
   uint64_t memory_limit[kMaxDevices] = {};  // bytes; 0: none
+  uint32_t group = 0;  // that it is in from its start to its end, by the server's number; 0: none
+  uint32_t unused = 0;
 };
 
 struct OpenSession {
@@ -158,6 +181,7 @@ struct OpenSession {
   uint32_t client_pid = 0;
   uint32_t reserved = 0;
   Grant grant;
+  GroupLimits group_limits;  // of the group that it is in, as they are now
   char command[256] = {};
   // Descriptor: host file.
 };
@@ -167,6 +191,14 @@ struct ChangeSession {
   uint32_t session = 0;
   uint32_t reserved = 0;
   Grant grant;
+};
+
+// What the sessions of a group have together from now on, if there are any.
+struct ChangeGroup {
+  MessageHeader header{.kind = MessageKind::kChangeGroup, .bytes = sizeof(ChangeGroup)};
+  uint32_t group = 0;
+  uint32_t reserved = 0;
+  GroupLimits limits;
 };
 
 // Keep at least so many SMs of a device for the sessions whose grant names the number, which the
@@ -257,7 +289,19 @@ struct Admit {
   float default_active_thread_percentage = 100;
   uint32_t default_client_priority = 0;
   uint64_t default_memory_limit[kMaxDevices] = {};
+  char group[kGroupNameBytes] = {};  // that it is in; "": none
+  GroupLimits group_limits;          // as the configuration has them
   Hello hello;
+};
+
+// Daemon to server: what the configuration says from now on of the group of that name, or of all
+// whose name begins with it and a colon.
+struct SetGroup {
+  MessageHeader header{.kind = MessageKind::kSetGroup, .bytes = sizeof(SetGroup)};
+  char group[kGroupNameBytes] = {};
+  GroupLimits limits;
+  uint32_t stays = 0;  // 1: it is there without members, too
+  uint32_t reserved = 0;
 };
 
 struct ServerReady {
@@ -277,18 +321,19 @@ struct Rejoin {
 };
 
 // Daemon asks, server answers with Answer + ClientRow[rows] (kClients: those with the lowest ids
-// above `session`; `more`: ask again, above the last of them), for kDevices with text: a line "pci
-// bus id \t uuid \t name \t SMs \t bytes of memory" for each device, and for kInspect with
-// SessionReport + WaitRow[waits], or nothing if it has no such session. kTerminate is answered when
-// nothing of the client is left, or what is left is nobody's any more, kChange when the worker has
-// been told.
+// above `session`; `more`: ask again, above the last of them), GroupRow[rows] (kGroups: the same by
+// number), for kDevices with text: a line "pci bus id \t uuid \t name \t SMs \t bytes of memory"
+// for each device, and for kInspect with SessionReport + WaitRow[waits], or nothing if it has no
+// such session. kTerminate is answered when nothing of the client is left, or what is left is
+// nobody's any more, kChange when the worker has been told.
 enum class QueryKind : uint32_t {
   kStatus = 0,
   kClients = 1,
   kDevices = 2,
   kInspect = 3,
   kTerminate = 4,  // ends the sessions of a client: they get CUDA_ERROR_MPS_CLIENT_TERMINATED
-  kChange = 5,     // what a client may have
+  kChange = 5,     // what a client may have, or a group
+  kGroups = 6,
 };
 enum class Setting : uint32_t {
   kPercentage = 0,   // `percentage`, above 0 up to 100
@@ -304,14 +349,15 @@ struct Change {
   double percentage = 0;
   uint32_t lends = 0;  // kReserve: others may use them while it has no work
   uint32_t unused = 0;
-  char name[64] = {};  // kReserve without a PID: of the clients' program
+  // Without a PID: of the clients' program (kReserve), or of the group.
+  char name[kGroupNameBytes] = {};
 };
 struct Query {
   MessageHeader header{.kind = MessageKind::kQuery, .bytes = sizeof(Query)};
   QueryKind query = QueryKind::kStatus;
   uint32_t ticket = 0;   // echoed
   uint32_t session = 0;  // kInspect: its id, or its client's PID; kTerminate, kChange: the PID;
-                         // kClients: see above
+                         // kClients, kGroups: see above
   uint32_t reserved = 0;
   Change change = {};
 };
@@ -327,7 +373,15 @@ struct ClientRow {
   uint32_t reserved = 0;
   char device_uuid[48] = {};  // "GPU-xxxxxxxx-...": the shell cuts it
   char command[256] = {};
+  char group[kGroupNameBytes] = {};  // "": none
   Usage usage;
+};
+struct GroupRow {
+  uint32_t number = 0;  // unique within the server
+  uint32_t members = 0;
+  char name[kGroupNameBytes] = {};
+  GroupLimits limits;
+  uint64_t memory[kMaxDevices] = {};  // bytes that its members hold
 };
 struct Answer {
   MessageHeader header{.kind = MessageKind::kAnswer, .bytes = sizeof(Answer)};  // + rows
@@ -340,10 +394,11 @@ struct Answer {
   // CUDA_ERROR_INVALID_DEVICE; CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: there are not so many SMs
   // that others could do without; CUDA_ERROR_ALREADY_ACQUIRED: it has some reserved already.
   uint32_t result = CUDA_SUCCESS;
-  uint32_t amount = 0;  // kReserve: SMs that are kept
+  uint32_t amount = 0;  // kReserve: SMs that are kept; kChange of a group: its members
   uint32_t unused = 0;
 };
 inline constexpr uint32_t kMaxClientRows = (kMaxMessageBytes - sizeof(Answer)) / sizeof(ClientRow);
+inline constexpr uint32_t kMaxGroupRows = (kMaxMessageBytes - sizeof(Answer)) / sizeof(GroupRow);
 // What a session's channel says (wire/layout.h), and who waits for what in it.
 struct SessionReport {
   uint32_t pid = 0;

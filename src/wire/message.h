@@ -50,7 +50,8 @@ struct MessageList {
 using Messages =
     MessageList<Hello, Welcome, Admit, ServerReady, Query, Shutdown, ShutdownRefused, Rejoin,
                 WorkerReady, OpenSession, SessionReady, CloseSession, SessionClosed, WindowFree,
-                SessionFault, PassDescriptor, DescriptorTaken, ChangeSession, Reserve, Reserved>;
+                SessionFault, PassDescriptor, DescriptorTaken, ChangeSession, Reserve, Reserved,
+                SetGroup, ChangeGroup>;
 
 // A whole message of exactly this type. `out` is untouched on failure.
 template <typename T>

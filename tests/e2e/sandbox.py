@@ -167,20 +167,27 @@ class Sandbox:
             env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         return env
 
-    def start_daemon(self, limit=None):
-        """`limit`: (a RLIMIT_ of the resource module, how many) for the daemon and what it starts."""
+    def start_daemon(self, limit=None, config=None):
+        """`limit`: (a RLIMIT_ of the resource module, how many) for the daemon and what it starts.
+        `config`: the text of its configuration file, which is config() afterwards."""
         def prepare():
             resource.setrlimit(limit[0], (limit[1], limit[1]))
 
         # The daemon inherits no pipe of ours, else waiting for its output would wait for its end.
         with open(self.root / "daemon.txt", "w+", encoding="utf-8") as output:
-            done = subprocess.run([self.resolve("openmps-control"), "-d"], stdout=output,
+            words = ["-d"] if config is None else ["-d", "--config", str(self.config())]
+            if config is not None:
+                self.config().write_text(config)
+            done = subprocess.run([self.resolve("openmps-control"), *words], stdout=output,
                                   env=self.service_env(), stderr=output,
                                   stdin=subprocess.DEVNULL, timeout=QUIT_LIMIT_S, cwd=self.tmp,
                                   check=False, preexec_fn=prepare if limit else None, **self.user)
             output.seek(0)
             if done.returncode != 0:
                 raise Failure(f"openmps-control -d: exit code {done.returncode}\n{output.read()}")
+
+    def config(self):
+        return self.root / "openmps.toml"
 
     def processes(self):
         """PIDs of every living process of this sandbox except the caller."""

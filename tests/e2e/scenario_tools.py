@@ -5,6 +5,8 @@ for what has to come. Used by scenarios.py and the modules that it gathers, on r
 
 import os
 import signal
+import subprocess
+import threading
 
 from sandbox import Failure, thread_names, wait_until
 
@@ -75,3 +77,29 @@ def kill_daemon(box):
     # By its own word: it has children of its name for a moment (base/disposal.h).
     os.kill(int((box.pipe / "openmps-control.pid").read_text()), signal.SIGKILL)
     require(wait_until(lambda: not box.pids_named("openmps-control"), SETTLE_LIMIT_S), "the daemon lives")
+
+
+class LiveSms:
+    """A drv_live_sms, and the SMs of its last round."""
+
+    def __init__(self, box, env=None):
+        self.child = box.start(["drv_live_sms"], env, stdin=subprocess.PIPE)
+        self.sms, self.rounds, self.last = set(), 0, ""
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+
+    def read(self):
+        for line in self.child.stdout:
+            self.last = line.strip()
+            words = line.split()
+            if words[:2] == ["#", "round"]:
+                self.sms, self.rounds = {int(word) for word in words[4:]}, int(words[2])
+
+    def pid(self):
+        return self.child.pid
+
+    def end(self):
+        self.child.stdin.close()
+        self.reader.join()
+        require(self.child.wait() == 0 and self.last == "PASSED",
+                f"after {self.rounds} rounds: {self.last} {self.child.stderr.read()}")

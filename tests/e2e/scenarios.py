@@ -18,9 +18,10 @@ import time
 from pathlib import Path
 
 from failure_scenarios import FAILURES
+from group_scenarios import GROUPS
 from recipes import recipes
 from sandbox import Failure, Sandbox, footprint, thread_names, wait_until
-from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SANITIZED_SETTLE_LIMIT_S, SETTLE_LIMIT_S, Skipped, finish,
+from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SANITIZED_SETTLE_LIMIT_S, SETTLE_LIMIT_S, LiveSms, Skipped, finish,
                             ready, require, server_of, settle_limit, settled, tell)
 from transcript import transcript
 from user_scenarios import users
@@ -1045,32 +1046,6 @@ def percentages(box, _):
     box.quit()
 
 
-class LiveSms:
-    """A drv_live_sms, and the SMs of its last round."""
-
-    def __init__(self, box):
-        self.child = box.start(["drv_live_sms"], stdin=subprocess.PIPE)
-        self.sms, self.rounds, self.last = set(), 0, ""
-        self.reader = threading.Thread(target=self.read)
-        self.reader.start()
-
-    def read(self):
-        for line in self.child.stdout:
-            self.last = line.strip()
-            words = line.split()
-            if words[:2] == ["#", "round"]:
-                self.sms, self.rounds = {int(word) for word in words[4:]}, int(words[2])
-
-    def pid(self):
-        return self.child.pid
-
-    def end(self):
-        self.child.stdin.close()
-        self.reader.join()
-        require(self.child.wait() == 0 and self.last == "PASSED",
-                f"after {self.rounds} rounds: {self.last} {self.child.stderr.read()}")
-
-
 def live_limits(box, _):
     """What programs may have is changed while they run, at random: results stay right, and each keeps to
     what it was given last."""
@@ -1163,7 +1138,7 @@ ALL = {f.__name__: f for f in
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
         fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages,
-        live_limits, reserved_sms, transcript, recipes, users, *FAILURES, watched, on_terminal)}
+        live_limits, reserved_sms, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
 
 
 def run(name, build, driver, clients):

@@ -43,5 +43,17 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   }
   check(config->defaults);
   for (const auto& [uid, limits] : config->users) check(limits);
+  for (const control::GroupRule& group : config->groups) {
+    check(group.limits);
+    if (!control::names_a_group(group.name)) abort();
+    if (control::rule_of(config->groups, group.name) != &group) abort();
+    for (const auto& [device, sms] : group.sms) {
+      if (!control::names_a_device(device) || sms == 0) abort();
+    }
+    (void)control::membership_of(config->groups, {1, "a", group.name}, {{"/a/b"}});
+    for (const std::string& line : control::changes_of_group(nullptr, &group)) {
+      if (line != printable(line)) abort();
+    }
+  }
   return 0;
 }

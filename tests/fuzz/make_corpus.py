@@ -26,9 +26,17 @@ def message(kind, body, version=3):
     return struct.pack("<4sIII", b"OMPS", version, kind, 16 + len(body)) + body
 
 
-def hello(percentage, limit, devices=b"\x010", name=b"./nbody 4096", quality=1):
+def hello(percentage, limit, devices=b"\x010", name=b"./nbody 4096", quality=1, group=b""):
     return message(1, struct.pack("<IIfIIIQQ", 4711, 0xffffffff, percentage, 1, quality, 0, 0, limit)
-                   + bytes(120) + devices.ljust(256, b"\0") + name.ljust(256, b"\0"))
+                   + bytes(120) + devices.ljust(256, b"\0") + name.ljust(256, b"\0") + group.ljust(72, b"\0"))
+
+
+def group_name(name):
+    return name.ljust(384, b"\0")
+
+
+def group_limits(percentage=100.0, priority=0xffffffff, sms=0, memory=0):
+    return struct.pack("<fI16I16Q", percentage, priority, sms, *[0] * 15, memory, *[0] * 15)
 
 
 def answer(query, rows, more=0):
@@ -37,7 +45,7 @@ def answer(query, rows, more=0):
 
 def query(kind, session=0, setting=0, device=0, amount=0, percentage=0.0, lends=0, name=b""):
     return message(12, struct.pack("<IIIIIIQdII", kind, 7, session, 0, setting, device, amount, percentage, lends, 0)
-                   + name.ljust(64, b"\0"))
+                   + group_name(name))
 
 
 def message_seeds():
@@ -45,7 +53,12 @@ def message_seeds():
     yield "hello_quality", hello(25.0, 0, quality=0xffff)
     yield "hello_uuid", hello(0.0, 0, b"\x01GPU-118cbaa3,0")
     yield "hello_unterminated", hello(float("nan"), 1 << 63, b"\x01" + b"9" * 255, b"\x1b[2J\n" * 60)
-    yield "admit", message(10, struct.pack("<IIIIfI", 1, 0, 0, 0, 100.0, 0) + bytes(128) + hello(1.0, 1))
+    yield "hello_group", hello(0.0, 0, group=b"train")
+    admit = struct.pack("<IIIIfI", 1, 0, 0, 0, 100.0, 0) + bytes(128)
+    yield "admit", message(10, admit + group_name(b"") + group_limits() + hello(1.0, 1))
+    yield "admit_group", message(10, admit + group_name(b"pods:/a\x1b[2J") + group_limits(25.0, 1, 8, 1 << 30)
+                                 + hello(0.0, 0, group=b"x" * 72))
+    yield "set_group", message(32, group_name(b"pods") + group_limits(50.0, 0, 0, 1 << 30) + struct.pack("<II", 1, 0))
     yield "query", query(1)
     yield "query_devices", query(2)
     yield "query_inspect", query(3, 1)
@@ -55,17 +68,22 @@ def message_seeds():
     yield "query_memory", query(5, 4711, 2, 0, 1 << 30)
     yield "query_priority", query(5, 4711, 3, amount=1)
     yield "query_reserve", query(5, 0, 4, 0, 16, lends=1, name=b"./nbody")
+    yield "query_group", query(5, 0, 2, 0, 1 << 30, name=b"train")
+    yield "query_groups", query(6)
     yield "shutdown", message(14, struct.pack("<II", 1, 0))
     reason = b"a kernel faulted\n".ljust(256, b"x")
     limits = bytes(128)
     yield "welcome", message(2, struct.pack("<IIQQIIfI", 0, 1, 0, 0x1100_0000_0000, 4712, 20, 50.0, 1)
-                             + limits + bytes(256))
+                             + limits + struct.pack("<II", 1, 0) + group_limits() + bytes(256))
     yield "ui_reply", message(4, struct.pack("<IIQ", 1, 0, 0) + b"no such command\n")
     yield "ui_reply_more", message(4, struct.pack("<IIQ", 0, 1, 0) + b"PID ID SERVER\n")
     yield "server_ready", message(11, struct.pack("<IIQ", 100, 4713, 0) + reason)
-    row = struct.pack("<IIIIII", 4711, 1, 0, 1, 0, 0) + b"GPU-118cbaa3".ljust(48, b"\0") + b"./nbody\x1b[2J".ljust(256, b"\0")
+    row = (struct.pack("<IIIIIfII", 4711, 1, 0, 1, 0, 50.0, 1, 0) + b"GPU-118cbaa3".ljust(48, b"\0")
+           + b"./nbody\x1b[2J".ljust(256, b"\0") + group_name(b"train\n") + struct.pack("<IIQ", 1, 1, 5) + bytes(1680))
     yield "answer", message(13, answer(1, 2) + row + row)
     yield "answer_more", message(13, answer(1, 1, 1) + row)
+    row = struct.pack("<II", 1, 3) + group_name(b"pods:/a\x1b[2J") + group_limits(50.0, 1, 8, 1 << 30) + bytes(128)
+    yield "answer_groups", message(13, answer(6, 2) + row + row)
     yield "answer_devices", message(13, answer(2, 0)
                                     + b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA\x1b H200\t132\t4096\n0000:00:07.0\tGPU-11\tB\n")
     report = struct.pack("<IIIIIIQQIIIIQI", 4711, 1, 1, 806, 2, 0, 96, 12, 21, 1, 1, 3, 1500, 8)
@@ -76,9 +94,11 @@ def message_seeds():
     yield "shutdown_refused", message(15, struct.pack("<II", 3, 0))
     yield "rejoin", message(16, struct.pack("<Q", 0))
     yield "worker_ready", message(20, struct.pack("<IIQ", 0, 20, 0) + reason)
-    grant = struct.pack("<fIII", 50.0, 1, 0, 0) + bytes(64) + limits
-    yield "open_session", message(21, struct.pack("<IIII", 1, 3, 4711, 0) + grant + b"./nbody".ljust(256, b"\0"))
+    grant = struct.pack("<fIII", 50.0, 1, 0, 0) + bytes(64) + limits + struct.pack("<II", 3, 0)
+    yield "open_session", message(21, struct.pack("<IIII", 1, 3, 4711, 0) + grant + group_limits(50.0)
+                                  + b"./nbody".ljust(256, b"\0"))
     yield "change_session", message(27, struct.pack("<II", 1, 0) + grant)
+    yield "change_group", message(33, struct.pack("<II", 3, 0) + group_limits(12.5, 1, 8, 1 << 30))
     yield "reserve", message(28, struct.pack("<IIII", 1, 0, 8, 1))
     yield "reserved", message(29, struct.pack("<IIII", 1, 0, 8, 0))
     yield "session_ready", message(22, struct.pack("<II", 1, 2) + reason)

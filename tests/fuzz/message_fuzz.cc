@@ -16,9 +16,11 @@
 #include "base/text.h"
 #include "control/device.h"
 #include "control/format.h"
+#include "control/groups.h"
 #include "control/server_process.h"
 #include "server/answers.h"
 #include "server/devices.h"
+#include "server/groups.h"
 #include "server/reservations.h"
 #include "server/session_table.h"
 #include "wire/control_call.h"
@@ -62,10 +64,32 @@ void use(const wire::Hello& hello) {
       server::first_visible_device(some_devices(), field_text(hello.visible_devices));
   static_cast<void>(device);
   must_be_printable(field_text(hello.command));
-  must_be_printable(field_text(server::make_open_session(session).command));
+  must_be_printable(field_text(server::make_open_session(session, server::Groups()).command));
+  const control::Membership membership =
+      control::membership_of({}, {1, field_text(hello.command), field_text(hello.group)}, {});
+  if (!membership.group.empty() && !control::names_a_group(membership.group)) abort();
+  if (membership.note != printable(membership.note)) abort();
 }
 
-void use(const wire::Admit& admit) { use(admit.hello); }
+// What a daemon says of a group its members are told, as it is.
+void use_group(std::string_view name, const wire::GroupLimits& limits, const wire::Admit& admit) {
+  server::Groups groups;
+  server::Group& group = groups.get(name);
+  server::configure(limits, &group);
+  wire::Grant grant = server::make_grant(admit);
+  server::give_priority(group, server::make_grant(admit), &grant);
+  must_be_printable(group.name);
+  group.members = 1;
+  groups.leave(group.number);
+}
+
+void use(const wire::Admit& admit) {
+  use(admit.hello);
+  use_group(field_text(admit.group), admit.group_limits, admit);
+}
+void use(const wire::SetGroup& message) {
+  use_group(field_text(message.group), message.limits, wire::Admit());
+}
 void use(const wire::Welcome& welcome) { must_be_printable(field_text(welcome.reason)); }
 void use(const wire::WorkerReady& ready) { must_be_printable(field_text(ready.reason)); }
 void use(const wire::SessionReady& ready) { must_be_printable(field_text(ready.reason)); }
@@ -88,8 +112,15 @@ void change(const wire::Query& query) {
 
 void use(const wire::Query& query) {
   change(query);
-  const std::vector<std::byte> answer = server::make_answer(query, wire::ServerState::kActive,
-                                                            server::SessionTable(), some_devices());
+  server::Groups groups;
+  server::Group& group = groups.get(field_text(query.change.name));
+  const CUresult result =
+      server::apply(query.change, static_cast<uint32_t>(some_devices().size()), &group.limits);
+  const float percentage = group.limits.active_thread_percentage;
+  if (!(percentage > 0 && percentage <= 100)) abort();
+  if (result != CUDA_SUCCESS && group.limits != wire::GroupLimits()) abort();
+  const std::vector<std::byte> answer = server::make_answer(
+      query, wire::ServerState::kActive, server::SessionTable(), groups, some_devices());
   if (!wire::read_header(answer).ok()) abort();
 }
 template <typename Message>
@@ -116,7 +147,10 @@ void read_as_answer(Bytes packet) {
   if (!answer.ok()) return;
   kinds_read().insert(MessageKind::kAnswer);
   if (answer->clients.size() > wire::kMaxClientRows) abort();
+  if (answer->groups.size() > wire::kMaxGroupRows) abort();
   std::string printed = control::format_ps(answer->clients) +
+                        control::format_groups(answer->groups) +
+                        control::format_groups_json(answer->groups) +
                         control::format_device_clients(answer->devices, answer->clients) +
                         control::format_devices("", answer->devices, true);
   if (answer->inspected) {
@@ -148,7 +182,7 @@ void read_as_reply(Bytes packet) {
 extern "C" bool corpus_is_complete() {
   using openmps::wire::MessageKind;
   bool complete = true;
-  for (uint32_t kind = 0; kind <= static_cast<uint32_t>(MessageKind::kDescriptorTaken); ++kind) {
+  for (uint32_t kind = 0; kind <= static_cast<uint32_t>(MessageKind::kChangeGroup); ++kind) {
     const auto known = static_cast<MessageKind>(kind);
     switch (known) {
       case MessageKind::kHello:
@@ -173,6 +207,8 @@ extern "C" bool corpus_is_complete() {
       case MessageKind::kChangeSession:
       case MessageKind::kReserve:
       case MessageKind::kReserved:
+      case MessageKind::kSetGroup:
+      case MessageKind::kChangeGroup:
         if (openmps::kinds_read().contains(known)) break;
         printf("no seed of the corpus is a message of kind %u\n", kind);
         complete = false;

@@ -76,6 +76,8 @@ wire::Hello make_hello() {
     copy_text(hello.visible_devices + 1, sizeof(hello.visible_devices) - 1, visible);
   }
   read_command_line(hello.command, sizeof(hello.command));
+  const char* group = getenv("OPENMPS_GROUP");
+  if (group != nullptr) copy_text(hello.group, sizeof(hello.group), group);
   return hello;
 }
 
@@ -172,6 +174,8 @@ Result<Connection> connect(const std::string& control_socket) {
   connection.active_thread_percentage = welcome->active_thread_percentage;
   connection.spin_ns = static_cast<uint64_t>(welcome->spin_us) * 1000;
   memcpy(connection.memory_limit, welcome->memory_limit, sizeof(connection.memory_limit));
+  connection.in_group = welcome->in_group != 0;
+  connection.group_limits = welcome->group_limits;
   debug_line("session %u of server %u, window at 0x%llx, %u device(s)", welcome->session,
              welcome->server_pid, static_cast<unsigned long long>(welcome->window_base),
              connection.facts->device_count);

@@ -11,6 +11,7 @@
 #include "base/unique_fd.h"
 #include "cuda/status.h"
 #include "wire/device_facts.h"
+#include "wire/handshake.h"
 
 namespace openmps::client {
 
@@ -24,6 +25,8 @@ struct Connection {
   uint64_t spin_ns = 0;
   double active_thread_percentage = 100;          // granted
   uint64_t memory_limit[wire::kMaxDevices] = {};  // granted; by the worker's device, 0: none
+  bool in_group = false;
+  wire::GroupLimits group_limits;
 };
 
 // Errors are the CUresult of cuInit with the reason.

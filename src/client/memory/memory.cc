@@ -224,18 +224,27 @@ void DeviceMemory::make_room(Guard& guard) {
   guard.lock();
   reap_all(guard);
   for_each_arena_locked([this](Arena& arena) { evict_locked(arena, 0, 0); });
+  await_returns(guard);
+}
+
+void DeviceMemory::await_returns(Guard& guard) {
+  const uint64_t end = now_ns() + kLongestRoomWaitNs;
   const uint64_t last = returned_.last_ticket();
   guard.unlock();
   const std::atomic<uint64_t>& unmapped = channel_.view().header().unmapped;
+  const auto done = [&] {
+    return unmapped.load(std::memory_order_acquire) >= last || now_ns() > end;
+  };
   // If the session ends, the next call says so.
-  static_cast<void>(wait([&] { return unmapped.load(std::memory_order_acquire) >= last; }));
+  static_cast<void>(channel_.wait(done, kUnwokenNs));
   guard.lock();
 }
 
 void DeviceMemory::cache_locked(Arena& arena, uint64_t base, uint64_t bytes) {
   arena.cache.emplace(bytes, base);
   arena.cached += bytes;
-  evict_locked(arena, arena.abandoned ? 0 : std::max(kGranuleCacheBytes, arena.keep_bytes),
+  const uint64_t least = shares_ ? 0 : kGranuleCacheBytes;
+  evict_locked(arena, arena.abandoned ? 0 : std::max(least, arena.keep_bytes),
                arena.abandoned ? 0 : wire::kUnmapKeep);
 }
 
@@ -346,13 +355,21 @@ void DeviceMemory::release_locked(const Entry& entry) {
 }
 
 void DeviceMemory::release(const Entry& entry) {
-  const std::lock_guard guard(lock_);
+  Guard guard(lock_);
   release_locked(entry);
+  if (shares_ && !entry.value.async) await_returns(guard);
 }
 
 void DeviceMemory::release_after(const Entry& entry, FencePoint point) {
   const std::lock_guard guard(lock_);
   deferred_.add(entry, point);
+}
+
+CUresult DeviceMemory::settle_after(CUresult result) {
+  if (!shares_ || result != CUDA_SUCCESS) return result;
+  Guard guard(lock_);
+  reap_all(guard);
+  return result;
 }
 
 size_t DeviceMemory::reap_locked(size_t most) {

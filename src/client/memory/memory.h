@@ -51,6 +51,12 @@ class DeviceMemory {
   using Entry = AllocationEntry;
 
   DeviceMemory(Channel& channel, Fences& fences, uint64_t window_base);
+  // Others count on what is freed: what cuMemFree frees is theirs when it returns, and only pools
+  // keep what they are told to. Before anything is allocated.
+  void share() { shares_ = true; }
+  // The program has synchronised, with that result: of who shares, what was freed before is given
+  // back, too.
+  CUresult settle_after(CUresult result);
 
   // Errors: CUDA_ERROR_OUT_OF_MEMORY (device, limit or window is full), the session's end.
   // `async`: not for cuMemAlloc, so other processes can't be given it (cuIpcGetMemHandle).
@@ -152,6 +158,8 @@ class DeviceMemory {
   CUresult reserve_extent(Guard& guard, uint64_t bytes, uint64_t alignment, uint64_t* address);
   // Everything that is kept, and what is freed but still in use, once it is not.
   void make_room(Guard& guard);
+  // What has been given back so far has come back, or that takes long.
+  void await_returns(Guard& guard);
   void reap_all(Guard& guard);
 
   bool take_cached_locked(Arena& arena, uint64_t bytes, uint64_t* base);
@@ -184,6 +192,7 @@ class DeviceMemory {
   std::map<uint64_t, Mapping> extents_;  // reserved in this process, without access
   std::atomic<uint32_t> extent_count_{0};
   std::atomic<bool> any_sync_memops_{false};  // was ever set
+  bool shares_ = false;
   uint64_t next_buffer_id_ = 1;
 };
 

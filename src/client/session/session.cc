@@ -67,14 +67,20 @@ Session::Session(Connection&& made)
     : socket(std::move(made.socket)),
       window(std::move(made.window)),
       window_base(made.window_base),
-      devices(std::move(made.facts), made.active_thread_percentage),
+      devices(std::move(made.facts), made.active_thread_percentage, made.group_limits),
       channel(wire::ChannelView(reinterpret_cast<void*>(window_base + wire::kDeviceBytes)),
               socket.get(), made.spin_ns, open_trace()),
       passage(channel, socket.get()),
       pinned(channel, window_base + wire::kDeviceBytes + wire::kPinnedOffset,
              window_base + wire::kWindowBytes),
       registered(pinned, std::move(made.host_file), window_base + wire::kDeviceBytes) {
-  memcpy(memory_limit, made.memory_limit, sizeof(memory_limit));
+  // What is left is the worker's to say: these are what the program is told.
+  for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
+    const uint64_t own = made.memory_limit[i];
+    const uint64_t group = made.group_limits.memory_limit[i];
+    memory_limit[i] = own == 0 || group == 0 ? std::max(own, group) : std::min(own, group);
+  }
+  if (made.in_group) memory.share();
 }
 
 CUresult enter_local(Session** session) {

@@ -59,10 +59,10 @@ struct Session {
   // Wait for a stream's work, or for all of a context's (nullptr: of all contexts), destroyed
   // streams included, and bring what the device has changed of managed variables.
   [[nodiscard]] CUresult synchronize(Stream& stream) {
-    return managed.fetch_after(streams.synchronize(stream));
+    return memory.settle_after(managed.fetch_after(streams.synchronize(stream)));
   }
   [[nodiscard]] CUresult synchronize(const Context* context) {
-    return managed.fetch_after(streams.synchronize(context));
+    return memory.settle_after(managed.fetch_after(streams.synchronize(context)));
   }
 
   UniqueFd socket;

@@ -59,7 +59,11 @@ bool DeviceParts::is_limited(uint32_t device) {
   const auto found = members_.find({device, 0});
   if (found != members_.end()) return commons_.partitions->part(*found->second) != nullptr;
   const std::lock_guard lock(mutex_);
-  return terms_[device].sms != 0 && terms_[device].sms < devices_.at(device).sms;
+  const auto is_less = [all = devices_.at(device).sms](uint32_t sms) {
+    return sms != 0 && sms < all;
+  };
+  const Terms& terms = terms_[device];
+  return is_less(terms.sms) || (terms.group != nullptr && is_less(terms.group->sms(device)));
 }
 
 // The session's thread may hold the gate open while it waits for mutex_, and the change may have to

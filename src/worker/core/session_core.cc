@@ -43,7 +43,7 @@ SessionCore::~SessionCore() {
 void SessionCore::change(const SessionLimits& limits) {
   for (uint32_t i = 0; i < devices.count(); ++i) {
     memory_limit[i].store(limits.memory_limit[i], std::memory_order_relaxed);
-    parts.set(i, {limits.sms[i], limits.reservation, limits.rank});
+    parts.set(i, {limits.sms[i], limits.reservation, limits.rank, info.group.get()});
   }
   if (rank.exchange(limits.rank, std::memory_order_relaxed) != limits.rank) parts.touch();
 }

@@ -23,6 +23,7 @@
 #include "worker/device/returns.h"
 #include "worker/device/shown.h"
 #include "worker/shared/exchange.h"
+#include "worker/shared/session_group.h"
 
 namespace openmps::worker {
 
@@ -38,7 +39,8 @@ struct SessionInfo {
   uint32_t id = 0;
   uint32_t window = 0;
   uint32_t client_pid = 0;
-  SessionLimits limits;  // at its start
+  SessionLimits limits;                 // at its start
+  std::shared_ptr<SessionGroup> group;  // that it is in; null: none
   std::string command;
 };
 

@@ -151,31 +151,44 @@ void SessionMemory::forget_kept(uint64_t address, uint64_t bytes) {
   core_.commons.kept_memory.clear(core_.driver, core_.info.id, address, address + bytes);
 }
 
-Status SessionMemory::check_limit(uint32_t device, uint64_t bytes) {
+// What is kept gives way: the session's own first, then the others' of its group.
+Status SessionMemory::charge(uint32_t device, uint64_t bytes, SessionGroup* group) {
   if (bytes > wire::kMaxExtentBytes) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes of device memory");
   }
   const uint64_t limit = core_.memory_limit[device].load(std::memory_order_relaxed);
-  if (limit == 0) return Status();
   const auto fits = [&] {
     const uint64_t granted = granted_[device];
-    return granted <= limit && bytes <= limit - granted;
+    return limit == 0 || (granted <= limit && bytes <= limit - granted);
   };
-  if (fits()) return Status();
+  const auto take = [&] {
+    if (!fits() || (group != nullptr && !group->take_memory(device, bytes))) return false;
+    granted_[device] += bytes;
+    return true;
+  };
+  if (take()) return Status();
   forget_kept(0, ~0ull);
-  if (fits()) return Status();
+  if (take()) return Status();
+  if (group != nullptr && core_.commons.kept_memory.clear_all(core_.driver, group) && take()) {
+    return Status();
+  }
   core_.returns.wait();  // but only for what the session itself needs now
-  if (fits()) return Status();
-  const uint64_t granted = granted_[device];
+  if (take()) return Status();
+  const bool own = group == nullptr || !fits();
   return Status(CUDA_ERROR_OUT_OF_MEMORY,
-                std::to_string(bytes) + " bytes more than the " + std::to_string(granted) +
-                    " in use exceed the client's limit of " + std::to_string(limit));
+                std::to_string(bytes) + " bytes more than the " +
+                    std::to_string(own ? granted_[device].load() : group->memory(device)) +
+                    " in use exceed the " + (own ? "client" : "group") + "'s limit of " +
+                    std::to_string(own ? limit : group->memory_limit(device)));
 }
 
-Status SessionMemory::charge(uint32_t device, uint64_t bytes) {
-  OPENMPS_RETURN_IF_ERROR(check_limit(device, bytes));
-  granted_[device] += bytes;
-  return Status();
+Result<Charge> SessionMemory::take(uint32_t device, uint64_t bytes) {
+  const std::shared_ptr<SessionGroup>& group = core_.info.group;
+  std::shared_ptr<GroupCharge> share;
+  if (group != nullptr) share = std::make_shared<GroupCharge>(group, device);
+  OPENMPS_RETURN_IF_ERROR(charge(device, bytes));
+  if (share != nullptr) share->add(bytes);
+  return Charge(granted_[device], bytes, std::move(share));
 }
 
 Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t flags,
@@ -183,7 +196,8 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
   if (bytes == 0 || bytes % wire::kMemoryGranularity != 0) {
     return violation("physical memory of " + std::to_string(bytes) + " bytes");
   }
-  OPENMPS_RETURN_IF_ERROR(check_limit(device_index, bytes));
+  Result<Charge> charge = take(device_index, bytes);
+  if (!charge.ok()) return charge.status();
   OPENMPS_RETURN_IF_ERROR(core_.use(device_index));
   const Device& device = core_.devices.at(device_index);
   CUmemAllocationProp prop{};
@@ -200,16 +214,26 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
     result = core_.driver.cuMemCreate(&handle, bytes, &prop, 0);
   }
   OPENMPS_RETURN_IF_ERROR(check(result, "cuMemCreate"));
-  *holding = std::make_shared<Holding>(
-      std::make_shared<Physical>(core_.driver, handle, bytes, device_index),
-      &granted_[device_index]);
+  const auto physical = std::make_shared<Physical>(core_.driver, handle, bytes, device_index);
+  charge->share_with(*physical, core_.info.group.get());
+  *holding = std::make_shared<Holding>(physical, std::move(charge).value());
   return Status();
 }
 
 Status SessionMemory::hold(std::shared_ptr<Physical> physical, std::shared_ptr<Holding>* holding) {
-  OPENMPS_RETURN_IF_ERROR(check_limit(physical->device, physical->bytes));
-  std::atomic<uint64_t>* granted = &granted_[physical->device];
-  *holding = std::make_shared<Holding>(std::move(physical), granted);
+  const SessionGroup* const group = core_.info.group.get();
+  std::shared_ptr<GroupCharge> there = physical->share_of(group);
+  if (there != nullptr) {
+    OPENMPS_RETURN_IF_ERROR(charge(physical->device, physical->bytes, nullptr));
+    Charge counted(granted_[physical->device], physical->bytes, std::move(there));
+    *holding = std::make_shared<Holding>(std::move(physical), std::move(counted));
+    return Status();
+  }
+  Result<Charge> charge = take(physical->device, physical->bytes);
+  if (!charge.ok()) return charge.status();
+  // How large imported memory is the driver does not say: it counts as far as it is mapped.
+  if (physical->bytes != 0) charge->share_with(*physical, group);
+  *holding = std::make_shared<Holding>(std::move(physical), std::move(charge).value());
   return Status();
 }
 
@@ -229,15 +253,16 @@ Status SessionMemory::map_held(std::shared_ptr<Holding> holding, uint64_t addres
                      std::to_string(whole) + " bytes");
   }
   OPENMPS_RETURN_IF_ERROR(check_count());
-  const uint64_t more = offset + bytes - std::min(offset + bytes, holding->counted);
-  OPENMPS_RETURN_IF_ERROR(check_limit(device, more));
+  Result<Charge> more =
+      take(device, offset + bytes - std::min(offset + bytes, holding->charge.bytes()));
+  if (!more.ok()) return more.status();
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   if (address < core_.device_end() && address >= core_.window_base()) {
     OPENMPS_RETURN_IF_ERROR(reserve_window());
   }
   OPENMPS_RETURN_IF_ERROR(check(
       core_.driver.cuMemMap(address, bytes, offset, holding->physical->handle, 0), "cuMemMap"));
-  holding->count(more);
+  holding->charge.add(std::move(more).value());
   ranges_[address] = {address + bytes, Kind::kDeviceMemory, device, CU_MEM_ACCESS_FLAGS_PROT_NONE,
                       std::move(holding)};
   return Status();
@@ -267,7 +292,6 @@ Status SessionMemory::map(const wire::MemoryMap& range) {
   if (!is_free(leaving_, range.address, range.address + range.bytes)) {
     return violation(text_of(range.address, range.bytes) + " is being unmapped as another range");
   }
-  OPENMPS_RETURN_IF_ERROR(check_limit(range.device, range.bytes));
   OPENMPS_RETURN_IF_ERROR(core_.use(range.device));
   OPENMPS_RETURN_IF_ERROR(reserve_window());
   std::shared_ptr<Holding> holding;
@@ -322,9 +346,9 @@ void SessionMemory::finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket
     if (leaving.lent) {
       core_.driver.cuMemUnmap(it->first, leaving.end - it->first);
     } else {
-      core_.commons.kept_memory.keep(
-          core_.driver, core_.info.id, it->first,
-          {leaving.end - it->first, leaving.device, leaving.peers, std::move(leaving.holding)});
+      core_.commons.kept_memory.keep(core_.driver, core_.info.id, it->first,
+                                     {leaving.end - it->first, leaving.device, leaving.peers,
+                                      std::move(leaving.holding), core_.info.group.get()});
     }
     it = leaving_.erase(it);
   }
@@ -551,14 +575,18 @@ Status SessionMemory::info(uint32_t device, ReplyTo<wire::MemoryInfo> reply) {
   size_t free = 0;
   size_t total = 0;
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemGetInfo_v2(&free, &total), "cuMemGetInfo"));
-  const uint64_t limit = core_.memory_limit[device].load(std::memory_order_relaxed);
   // What is kept gives way to whoever asks.
   MemoryCache& kept = core_.commons.kept_memory;
   wire::MemoryInfo::Reply answer{std::min<uint64_t>(free + kept.bytes(device), total), total};
-  if (limit != 0 && limit < total) {
-    const uint64_t used = granted_[device] - kept.bytes(device, core_.info.id);
-    answer.total = limit;
-    answer.free = std::min(answer.free, limit - std::min(limit, used));
+  const auto limit_to = [&answer](uint64_t limit, uint64_t used, uint64_t kept_of_it) {
+    if (limit == 0) return;
+    answer.total = std::min(answer.total, limit);
+    answer.free = std::min(answer.free, limit - std::min(limit, used - std::min(used, kept_of_it)));
+  };
+  limit_to(core_.memory_limit[device].load(std::memory_order_relaxed), granted_[device],
+           kept.bytes(device, core_.info.id));
+  if (const SessionGroup* const group = core_.info.group.get(); group != nullptr) {
+    limit_to(group->memory_limit(device), group->memory(device), kept.bytes(device, *group));
   }
   reply.put(answer);
   return Status();

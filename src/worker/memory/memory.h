@@ -21,30 +21,49 @@
 #include "worker/core/session_core.h"
 #include "worker/memory/work_range.h"
 #include "worker/shared/exchange.h"
+#include "worker/shared/session_group.h"
 
 namespace openmps::worker {
 
+// Device memory that counts against what a session may have, and its group, until this goes. What
+// another session finds kept and gives back goes on its thread.
+class Charge {
+ public:
+  // These count already. `granted`: of the session on that device. `share`: null: it is in no
+  // group.
+  Charge(std::atomic<uint64_t>& granted, uint64_t bytes, std::shared_ptr<GroupCharge> share)
+      : granted_(granted), bytes_(bytes), share_(std::move(share)) {}
+  ~Charge() { granted_ -= bytes_; }
+  Charge(Charge&& other) noexcept
+      : granted_(other.granted_),
+        bytes_(std::exchange(other.bytes_, 0)),
+        share_(std::move(other.share_)) {}
+  Charge& operator=(Charge&&) = delete;
+
+  // Of the same session and device.
+  void add(Charge&& more) {
+    bytes_ += std::exchange(more.bytes_, 0);
+    if (share_ != nullptr && more.share_ != nullptr) share_->add(*more.share_);
+  }
+  // The memory is that of others of the group, too, and counts once.
+  void share_with(Physical& physical, const SessionGroup* group) {
+    if (share_ != nullptr) share_ = physical.share(group, std::move(share_));
+  }
+  [[nodiscard]] uint64_t bytes() const { return bytes_; }
+
+ private:
+  std::atomic<uint64_t>& granted_;
+  uint64_t bytes_;
+  std::shared_ptr<GroupCharge> share_;
+};
+
 // A session's share in physical memory, counted once for as long as a mapping or a handle needs it.
 struct Holding {
-  Holding(std::shared_ptr<Physical> memory, std::atomic<uint64_t>* granted)
-      : physical(std::move(memory)), granted(granted) {
-    count(physical->bytes);
-  }
-  ~Holding() { *granted -= counted; }
-  Holding(const Holding&) = delete;
-  Holding& operator=(const Holding&) = delete;
-
-  void count(uint64_t bytes) {
-    *granted += bytes;
-    counted += bytes;
-  }
+  Holding(std::shared_ptr<Physical> memory, Charge counted)
+      : physical(std::move(memory)), charge(std::move(counted)) {}
 
   const std::shared_ptr<Physical> physical;
-  // Of memory of unknown size: as far as it has been mapped. Session's thread.
-  uint64_t counted = 0;
-  // Of the session on that device. What another session finds kept and gives back goes on its
-  // thread.
-  std::atomic<uint64_t>* const granted;
+  Charge charge;  // of memory of unknown size: as far as it has been mapped; session's thread
 };
 
 class SessionMemory {
@@ -59,9 +78,9 @@ class SessionMemory {
   Status handle(const wire::AddressFree& command);
 
   // ---- Device memory ----
-  // Physical memory appears in the window. CUDA_ERROR_OUT_OF_MEMORY beyond the client's limit, as
-  // CUDA_MPS_PINNED_DEVICE_MEM_LIMIT behaves. CUDA_ERROR_NOT_READY: the range is being unmapped,
-  // and is not to be had as it was.
+  // Physical memory appears in the window. CUDA_ERROR_OUT_OF_MEMORY beyond the limit of the client
+  // or of its group, as CUDA_MPS_PINNED_DEVICE_MEM_LIMIT behaves. CUDA_ERROR_NOT_READY: the range
+  // is being unmapped, and is not to be had as it was.
   Status map(const wire::MemoryMap& range);
   // Whole mappings only, at once: whether something still uses them is the program's affair.
   Status unmap(uint64_t address, uint64_t bytes);
@@ -101,11 +120,16 @@ class SessionMemory {
   Status begin_unregister(const wire::HostUnregister& range, uint64_t* ticket);
   void finish_unregister(const wire::HostUnregister& range, uint64_t ticket);
   // What is allocated elsewhere for the session (arrays) counts, too.
-  // CUDA_ERROR_OUT_OF_MEMORY beyond the client's limit.
-  Status charge(uint32_t device, uint64_t bytes);
-  void refund(uint32_t device, uint64_t bytes) { granted_[device] -= bytes; }
+  // CUDA_ERROR_OUT_OF_MEMORY beyond the limits.
+  Status charge(uint32_t device, uint64_t bytes) {
+    return charge(device, bytes, core_.info.group.get());
+  }
+  void refund(uint32_t device, uint64_t bytes) {
+    granted_[device] -= bytes;
+    if (core_.info.group != nullptr) core_.info.group->give_back_memory(device, bytes);
+  }
 
-  // cuMemGetInfo as the client's limit makes it.
+  // cuMemGetInfo as the limits of the client and of its group make it.
   Status info(uint32_t device, ReplyTo<wire::MemoryInfo> reply);
 
   // A module's global may be named by copies while the module is loaded.
@@ -169,8 +193,9 @@ class SessionMemory {
   [[nodiscard]] Status check_owned(const WorkRange& range, const char* role) const;
   Status reserve_window();
   Status check_device_range(uint64_t address, uint64_t bytes) const;
-  // What is kept gives way.
-  Status check_limit(uint32_t device, uint64_t bytes);
+  // `group`: of the group, if it counts there, too.
+  Status charge(uint32_t device, uint64_t bytes, SessionGroup* group);
+  Result<Charge> take(uint32_t device, uint64_t bytes);
   // Nobody but this mapping has the memory, and it is as map() made it.
   [[nodiscard]] static bool is_own(const Range& range);
   // The range as it was when it was given up. False: it is not to be had.

@@ -114,6 +114,7 @@ Status MainLoop::handle(Packet packet) {
   }
   if (header->kind == wire::MessageKind::kPassDescriptor) return pass_descriptor(packet);
   if (header->kind == wire::MessageKind::kChangeSession) return change(packet);
+  if (header->kind == wire::MessageKind::kChangeGroup) return change_group(packet);
   if (header->kind == wire::MessageKind::kReserve) return reserve(packet);
   return Status(CUDA_ERROR_MPS_RPC_FAILURE,
                 "message kind " + std::to_string(static_cast<uint32_t>(header->kind)));
@@ -132,11 +133,38 @@ SessionLimits MainLoop::limits_of(const wire::Grant& grant) const {
             limits.memory_limit.begin());
   for (uint32_t i = 0; i < environment_.devices.count(); ++i) {
     const cuda::SmSteps& steps = environment_.devices.at(i).sm_steps;
-    limits.sms[i] = grant.sms[i] != 0
-                        ? cuda::sms_of_count(steps, grant.sms[i])
-                        : cuda::sms_of_percentage(steps, grant.active_thread_percentage);
+    limits.sms[i] = cuda::sms_of_limits(steps, grant.sms[i], grant.active_thread_percentage);
   }
   return limits;
+}
+
+void MainLoop::set_limits(SessionGroup& group, const wire::GroupLimits& limits) const {
+  for (uint32_t i = 0; i < environment_.devices.count(); ++i) {
+    group.set_memory_limit(i, limits.memory_limit[i]);
+    group.set_sms(i, cuda::sms_of_limits(environment_.devices.at(i).sm_steps, limits.sms[i],
+                                         limits.active_thread_percentage));
+  }
+}
+
+std::shared_ptr<SessionGroup> MainLoop::group_of(uint32_t number, const wire::GroupLimits& limits) {
+  if (number == 0) return nullptr;
+  std::erase_if(groups_, [](const auto& entry) { return entry.second.expired(); });
+  std::shared_ptr<SessionGroup> group = groups_[number].lock();
+  if (group != nullptr) return group;
+  groups_[number] = group = std::make_shared<SessionGroup>();
+  set_limits(*group, limits);
+  return group;
+}
+
+Status MainLoop::change_group(const Packet& packet) {
+  wire::ChangeGroup message;
+  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+  const auto found = groups_.find(message.group);
+  const auto group = found == groups_.end() ? nullptr : found->second.lock();
+  if (group == nullptr) return Status();
+  set_limits(*group, message.limits);
+  environment_.commons.partitions->change(*group);
+  return Status();
 }
 
 // One that has ended meanwhile has what it had.
@@ -214,6 +242,7 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
   info.window = message.window;
   info.client_pid = message.client_pid;
   info.limits = limits_of(message.grant);
+  info.group = group_of(message.grant.group, message.group_limits);
   info.command = printable(field_text(message.command));
   {
     // So that an end needs no memory.

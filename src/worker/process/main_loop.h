@@ -34,7 +34,12 @@ class MainLoop {
   Status open(Packet& packet);
   Status start(const wire::OpenSession& message, Packet& packet, std::shared_ptr<Window> window);
   [[nodiscard]] SessionLimits limits_of(const wire::Grant& grant) const;
+  // The group of that number; null: 0. One that is new has these limits.
+  [[nodiscard]] std::shared_ptr<SessionGroup> group_of(uint32_t number,
+                                                       const wire::GroupLimits& limits);
+  void set_limits(SessionGroup& group, const wire::GroupLimits& limits) const;
   Status change(const Packet& packet);
+  Status change_group(const Packet& packet);
   Status reserve(const Packet& packet);
   Status pass_descriptor(Packet& packet);
   void close(uint32_t session, CUresult result);
@@ -49,6 +54,7 @@ class MainLoop {
   std::vector<uint32_t> ended_;  // guarded by mutex_
   std::map<uint32_t, std::unique_ptr<SessionThread>> sessions_;
   std::set<uint32_t> closing_;  // those that have been told to end
+  std::map<uint32_t, std::weak_ptr<SessionGroup>> groups_;
 };
 
 }  // namespace openmps::worker

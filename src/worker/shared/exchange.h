@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "api/driver_table.h"
 #include "wire/commands.h"
@@ -23,6 +24,7 @@
 #include "worker/shared/kernel_output.h"
 #include "worker/shared/memory_cache.h"
 #include "worker/shared/resource_descriptors.h"
+#include "worker/shared/session_group.h"
 #include "worker/shared/shares.h"
 #include "worker/shared/sm_partitions.h"
 
@@ -43,8 +45,18 @@ class Physical {
   const uint32_t device;
   const CUmemGenericAllocationHandle handle;
 
+  // What it takes of a group's group, as long as a session of the group holds it; null: nothing.
+  [[nodiscard]] std::shared_ptr<GroupCharge> share_of(const SessionGroup* group);
+  // It takes that, for all of the group; or what it has been given for them meanwhile.
+  [[nodiscard]] std::shared_ptr<GroupCharge> share(const SessionGroup* group,
+                                                   std::shared_ptr<GroupCharge> taken);
+
  private:
+  [[nodiscard]] std::shared_ptr<GroupCharge> share_locked(const SessionGroup* group) const;
+
   const DriverTable& driver_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<GroupCharge>> shares_;  // guarded by mutex_; one for each group
 };
 
 // One event of the driver.

@@ -86,26 +86,44 @@ uint64_t MemoryCache::clear_old(const DriverTable& driver, uint32_t session, uin
   return next;
 }
 
-bool MemoryCache::clear_all(const DriverTable& driver) {
+// A session stays in its group, so all of its mappings are of one.
+bool MemoryCache::is_of(const Part& part, const SessionGroup* group) {
+  return !part.kept.empty() && part.kept.begin()->second.mapping.group == group;
+}
+
+bool MemoryCache::clear_all(const DriverTable& driver, const SessionGroup* group) {
   const std::lock_guard lock(mutex_);
   bool any = false;
   for (auto& [session, part] : parts_) {
+    if (group != nullptr && !is_of(part, group)) continue;
     for (auto it = part.kept.begin(); it != part.kept.end();) {
       it = unmap(driver, part, it);
       any = true;
     }
   }
-  parts_.clear();
+  std::erase_if(parts_, [](const auto& entry) { return entry.second.kept.empty(); });
   return any;
+}
+
+uint64_t MemoryCache::bytes_of(const Part& part, uint32_t device) {
+  uint64_t bytes = 0;
+  for (const auto& [address, kept] : part.kept) {
+    if (kept.mapping.device == device) bytes += kept.mapping.bytes;
+  }
+  return bytes;
 }
 
 uint64_t MemoryCache::bytes(uint32_t device, uint32_t session) {
   const std::lock_guard lock(mutex_);
   const auto found = parts_.find(session);
-  if (found == parts_.end()) return 0;
+  return found == parts_.end() ? 0 : bytes_of(found->second, device);
+}
+
+uint64_t MemoryCache::bytes(uint32_t device, const SessionGroup& group) {
+  const std::lock_guard lock(mutex_);
   uint64_t bytes = 0;
-  for (const auto& [address, kept] : found->second.kept) {
-    if (kept.mapping.device == device) bytes += kept.mapping.bytes;
+  for (const auto& [session, part] : parts_) {
+    if (is_of(part, &group)) bytes += bytes_of(part, device);
   }
   return bytes;
 }

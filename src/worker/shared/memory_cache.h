@@ -20,6 +20,7 @@
 namespace openmps::worker {
 
 struct Holding;
+class SessionGroup;
 
 // Kept of one session at most. More would hide memory from programs that are not ours.
 inline constexpr uint64_t kMostKeptBytes = wire::kGiB;
@@ -34,6 +35,7 @@ class MemoryCache {
     uint32_t device = 0;
     uint32_t peers = 0;  // devices beside its own that have access
     std::shared_ptr<Holding> holding;
+    const SessionGroup* group = nullptr;  // against which it counts; null: none
   };
 
   // Keep a mapping that `session` has freed and that nothing uses any more. What is too much is
@@ -48,14 +50,15 @@ class MemoryCache {
   // Unmap what the session has not asked for within kKeptNs. When to look again; 0: nothing is
   // left.
   uint64_t clear_old(const DriverTable& driver, uint32_t session, uint64_t now);
-  // Memory is short: unmap all. False: there was nothing.
-  bool clear_all(const DriverTable& driver);
+  // Memory is short: unmap all, or all that counts against `group`. False: there was nothing.
+  bool clear_all(const DriverTable& driver, const SessionGroup* group = nullptr);
 
-  // Bytes on a device, of all sessions or of one.
+  // Bytes on a device, of all sessions, of one, or of those of a group.
   [[nodiscard]] uint64_t bytes(uint32_t device) const {
     return bytes_[device].load(std::memory_order_relaxed);
   }
   [[nodiscard]] uint64_t bytes(uint32_t device, uint32_t session);
+  [[nodiscard]] uint64_t bytes(uint32_t device, const SessionGroup& group);
 
  private:
   struct Kept {
@@ -67,6 +70,8 @@ class MemoryCache {
     ByAddress kept;
     uint64_t bytes = 0;
   };
+  [[nodiscard]] static uint64_t bytes_of(const Part& part, uint32_t device);
+  [[nodiscard]] static bool is_of(const Part& part, const SessionGroup* group);
   ByAddress::iterator remove(Part& part, ByAddress::iterator kept);
   ByAddress::iterator unmap(const DriverTable& driver, Part& part, ByAddress::iterator kept);
 

@@ -85,13 +85,17 @@ SmGroups SmPartitions::all_of(const OfDevice& of) const {
   return all;
 }
 
+bool SmPartitions::is_reserved_locked(uint32_t device, const Member::Terms& terms) const {
+  const auto own = reservations_.find(terms.reservation);
+  return own != reservations_.end() && own->second.device == device;
+}
+
 // Of a reservation its groups; else those that no other one keeps now.
-SmGroups SmPartitions::pool_locked(const Member& member) const {
-  const auto own = reservations_.find(member.terms_.reservation);
-  if (own != reservations_.end() && own->second.device == member.device) return own->second.groups;
-  SmGroups pool = all_of(of_[member.device]);
+SmGroups SmPartitions::pool_locked(uint32_t device, const Member::Terms& terms) const {
+  if (is_reserved_locked(device, terms)) return reservations_.at(terms.reservation).groups;
+  SmGroups pool = all_of(of_[device]);
   for (const auto& [number, reservation] : reservations_) {
-    if (reservation.device == member.device && reservation.keeps_off(member.terms_.rank)) {
+    if (reservation.device == device && reservation.keeps_off(terms.rank)) {
       pool &= ~reservation.groups;
     }
   }
@@ -100,40 +104,66 @@ SmGroups SmPartitions::pool_locked(const Member& member) const {
 
 // What is left of the device counts as one of the groups, but never alone: there is no room in it
 // for clusters of many blocks. What it has more than they goes unused.
-bool SmPartitions::choose_locked(const Member& member, SmGroups* groups, uint32_t* sms) const {
-  const OfDevice& of = of_[member.device];
-  const uint32_t all = devices_.at(member.device).sms;
-  const bool limited = member.terms_.sms != 0 && member.terms_.sms < all;
-  if (!limited && reservations_.empty()) return false;
-  const SmGroups pool = pool_locked(member);
-  *sms = sms_of(of, pool);
-  if (!limited || member.terms_.sms >= *sms) {
-    *groups = pool;
-    return pool != all_of(of);
+SmPartitions::Choice SmPartitions::choose_locked(uint32_t device, const Member::Terms& terms,
+                                                 const Choice* whole, const SmGroups& mine) const {
+  const OfDevice& of = of_[device];
+  Choice choice;
+  choice.is_limited =
+      terms.sms != 0 && terms.sms < (whole != nullptr ? whole->sms : devices_.at(device).sms);
+  if (!choice.is_limited && whole == nullptr && reservations_.empty()) return choice;
+  const SmGroups pool = whole != nullptr ? whole->groups : pool_locked(device, terms);
+  const uint32_t most = whole != nullptr ? whole->sms : sms_of(of, pool);
+  if (!choice.is_limited || terms.sms >= most) {
+    choice.is_all = whole == nullptr && pool == all_of(of);
+    if (!choice.is_all) choice.groups = pool;
+    choice.sms = most;
+    return choice;
   }
-  const uint32_t step = devices_.at(member.device).sm_steps.step;
-  const uint32_t count = std::max(1u, member.terms_.sms / step);
+  const uint32_t step = devices_.at(device).sm_steps.step;
+  const uint32_t count = std::max(1u, terms.sms / step);
   SmGroups usual = pool;
   const bool rest_does = of.has_rest && count > 1 && of.groups.back().sm.smCount >= step;
   if (of.has_rest && !rest_does) usual.reset(of.groups.size() - 1);
-  *groups = least_used(of.users, count, usual.any() ? usual : pool, member.groups_);
-  *sms = std::min(count * step, sms_of(of, *groups));
-  return true;
+  choice.is_all = false;
+  choice.groups = least_used(of.users, count, usual.any() ? usual : pool, mine);
+  choice.sms = std::min(count * step, sms_of(of, choice.groups));
+  return choice;
 }
 
-void SmPartitions::count_locked(OfDevice& of, const Member& member, bool used) {
-  if (member.has_all_ || member.terms_.sms == 0) return;
+void SmPartitions::count_locked(OfDevice& of, const Choice& choice, bool used) {
+  if (choice.is_all || !choice.is_limited) return;
   for (size_t i = 0; i < of.users.size(); ++i) {
-    if (member.groups_.test(i)) of.users[i] += used ? 1 : -1;
+    if (choice.groups.test(i)) of.users[i] += used ? 1 : -1;
   }
 }
 
+// A client's own reservation goes before its group.
 void SmPartitions::choose_again_locked(Member& member) {
   OfDevice& of = of_[member.device];
-  count_locked(of, member, false);
-  member.has_all_ = !choose_locked(member, &member.groups_, &member.sms_);
-  if (member.has_all_) member.groups_.reset();
-  count_locked(of, member, true);
+  const Member::Terms& terms = member.terms_;
+  const auto group = of.together.find(terms.group);
+  const bool has_whole = group != of.together.end() && group->second.choice.is_limited &&
+                         !is_reserved_locked(member.device, terms);
+  count_locked(of, member.choice_, false);
+  member.choice_ = choose_locked(member.device, terms, has_whole ? &group->second.choice : nullptr,
+                                 member.choice_.groups);
+  count_locked(of, member.choice_, true);
+}
+
+// Where its own members are does not keep it away from there: they choose again, too.
+void SmPartitions::choose_again_locked(uint32_t device, const SessionGroup& group,
+                                       Together& together) {
+  OfDevice& of = of_[device];
+  Member::Terms terms{.sms = group.sms(device), .rank = Rank::kLatency};
+  for (Member* member : of.members) {
+    if (member->terms_.group != &group) continue;
+    terms.rank = std::max(terms.rank, member->terms_.rank);
+    count_locked(of, member->choice_, false);
+    member->choice_.is_limited = false;
+  }
+  count_locked(of, together.choice, false);
+  together.choice = choose_locked(device, terms, nullptr, together.choice.groups);
+  count_locked(of, together.choice, true);
 }
 
 // ---- Sets that are there ------------------------------------------------------------------------
@@ -239,17 +269,23 @@ Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
   auto made = std::make_unique<Made>();
   {
     const std::lock_guard lock(mutex_);
-    if (member.terms_.sms != 0 || !reservations_.empty()) {
+    const Member::Terms& terms = member.terms_;
+    const bool is_part = terms.group != nullptr && terms.group->sms(device) != 0;
+    if (terms.sms != 0 || is_part || !reservations_.empty()) {
       OPENMPS_RETURN_IF_ERROR(split_locked(device));
     }
     of_[device].members.push_back(&member);
+    if (terms.group != nullptr) {
+      Together& together = of_[device].together[terms.group];
+      if (together.members++ == 0) choose_again_locked(device, *terms.group, together);
+    }
     choose_again_locked(member);
-    if (member.has_all_) return Status();
-    member.part_ = find_locked(device, member.groups_, member.sms_);
+    if (member.choice_.is_all) return Status();
+    member.part_ = find_locked(device, member.choice_.groups, member.choice_.sms);
     if (member.part_ != nullptr) return Status();
     made->partition.device = device;
-    made->partition.groups = member.groups_;
-    made->partition.sms = member.sms_;
+    made->partition.groups = member.choice_.groups;
+    made->partition.sms = member.choice_.sms;
   }
   Status status;
   const CUresult result = gate_.run(GatedCall::kGreenCreate, device, feeder, [&] {
@@ -271,8 +307,13 @@ void SmPartitions::leave(Member& member) {
   const std::lock_guard lock(mutex_);
   OfDevice& of = of_[member.device];
   if (std::erase(of.members, &member) == 0) return;
-  count_locked(of, member, false);
-  member.has_all_ = true;
+  count_locked(of, member.choice_, false);
+  member.choice_ = {};
+  const auto group = of.together.find(member.terms_.group);
+  if (group != of.together.end() && --group->second.members == 0) {
+    count_locked(of, group->second.choice, false);
+    of.together.erase(group);
+  }
   dropped = std::exchange(member.part_, nullptr);
 }
 
@@ -291,16 +332,18 @@ void SmPartitions::give_locked(Member& member, Part part, After* after) {
 
 void SmPartitions::rearrange_locked(uint32_t device, After* after) {
   OfDevice& of = of_[device];
+  for (auto& [group, together] : of.together) choose_again_locked(device, *group, together);
   for (Member* member : of.members) choose_again_locked(*member);
   for (Member* member : of.members) {
-    if (member->has_all_) {
+    const Choice& choice = member->choice_;
+    if (choice.is_all) {
       give_locked(*member, nullptr, after);
-    } else if (wants(*member, member->groups_, member->sms_)) {
-      Part there = find_locked(device, member->groups_, member->sms_);
+    } else if (wants(*member, choice.groups, choice.sms)) {
+      Part there = find_locked(device, choice.groups, choice.sms);
       if (there != nullptr) {
         give_locked(*member, std::move(there), after);
       } else {
-        after->wanted.push_back({device, member->groups_, member->sms_});
+        after->wanted.push_back({device, choice.groups, choice.sms});
       }
     }
   }
@@ -308,7 +351,8 @@ void SmPartitions::rearrange_locked(uint32_t device, After* after) {
 
 // It is to have that, and has something else.
 bool SmPartitions::wants(const Member& member, const SmGroups& groups, uint32_t sms) {
-  if (member.has_all_ || member.groups_ != groups || member.sms_ != sms) return false;
+  const Choice& choice = member.choice_;
+  if (choice.is_all || choice.groups != groups || choice.sms != sms) return false;
   return member.part_ == nullptr || member.part_->groups != groups || member.part_->sms != sms;
 }
 
@@ -360,14 +404,23 @@ void SmPartitions::set(Member& member, const Member::Terms& terms) {
   {
     const std::lock_guard lock(mutex_);
     if (member.terms_ == terms || !split_locked(member.device).ok()) return;
-    OfDevice& of = of_[member.device];
     const bool same_lease =
         member.terms_.reservation == terms.reservation && member.terms_.rank == terms.rank;
     if (!same_lease) member.changes_.fetch_add(1, std::memory_order_release);
-    count_locked(of, member, false);
     member.terms_ = terms;
-    count_locked(of, member, true);
     rearrange_locked(member.device, &after);
+  }
+  finish(std::move(after));
+}
+
+void SmPartitions::change(const SessionGroup& group) {
+  After after;
+  {
+    const std::lock_guard lock(mutex_);
+    for (uint32_t device = 0; device < devices_.count(); ++device) {
+      const bool is_here = of_[device].together.contains(&group);
+      if (is_here && split_locked(device).ok()) rearrange_locked(device, &after);
+    }
   }
   finish(std::move(after));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who has which SMs of the devices: sets of them, each a green context of the shared context
-// (docs/decisions/0026, 0028). Limited sessions have some, reservations keep some for their
-// members, the others have what is left. What somebody is to have may change at any time; it is in
-// force once its set is there. Any thread.
+// (docs/decisions/0026, 0028). Limited sessions have some, groups of sessions have some together
+// (0029), reservations keep some for their members, the others have what is left. What somebody is
+// to have may change at any time; it is in force once its set is there. Any thread.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +24,7 @@
 #include "worker/device/devices.h"
 #include "worker/device/placement.h"
 #include "worker/shared/policy.h"
+#include "worker/shared/session_group.h"
 
 namespace openmps::worker {
 
@@ -61,6 +62,14 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     Rank kept_from_ = Rank::kBestEffort;  // who keeps off them while they are busy
   };
 
+  // What somebody is to have of a device.
+  struct Choice {
+    bool is_all = true;
+    bool is_limited = false;  // to a number of SMs
+    SmGroups groups;          // if not all,
+    uint32_t sms = 0;         // but no more than this
+  };
+
   // One session on one device. Its part is asked for when `changes` has changed.
   class Member {
    public:
@@ -69,6 +78,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
       uint32_t sms = 0;          // at most; 0: any number
       uint32_t reservation = 0;  // whose SMs it has; 0: of none
       Rank rank = Rank::kNormal;
+      const SessionGroup* group =
+          nullptr;  // with which it has a set, from its start on; null: none
       bool operator==(const Terms&) const = default;
     };
     Member(uint32_t device, const Terms& terms, std::atomic<uint64_t>& changes)
@@ -80,10 +91,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     std::atomic<uint64_t>& changes_;
     // Guarded by the mutex.
     Terms terms_;
-    bool has_all_ = true;
-    SmGroups groups_;   // that it is to have, if not all,
-    uint32_t sms_ = 0;  // but no more than this
-    Part part_;         // that it has; null: all
+    Choice choice_;
+    Part part_;  // that it has; null: all
   };
 
   // All outlive the gate, which outlives it.
@@ -107,6 +116,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
 
   // From now on. In force when `changes` says so.
   void set(Member& member, const Member::Terms& terms);
+  // The SMs that a group may have are others now.
+  void change(const SessionGroup& group);
 
   struct Wish {
     uint32_t device = 0;
@@ -164,11 +175,17 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
       return lease->busy_ && (!is_for_ranks || rank >= lease->kept_from_);
     }
   };
+  // What the members of a group have together.
+  struct Together {
+    uint32_t members = 0;
+    Choice choice;
+  };
   struct OfDevice {
     std::vector<CUdevResource> groups;  // from one split, as the driver wants them
     bool has_rest = false;              // the last of them is what is left
-    std::vector<uint32_t> users;        // of each: members that are limited to some
+    std::vector<uint32_t> users;        // of each: who is limited to some
     std::vector<Member*> members;
+    std::map<const SessionGroup*, Together> together;
     std::vector<std::unique_ptr<Made>> made;
   };
 
@@ -187,11 +204,15 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   Status split_locked(uint32_t device);
   [[nodiscard]] uint32_t sms_of(const OfDevice& of, const SmGroups& groups) const;
   [[nodiscard]] SmGroups all_of(const OfDevice& of) const;
-  [[nodiscard]] SmGroups pool_locked(const Member& member) const;
-  // False: the whole device.
-  [[nodiscard]] bool choose_locked(const Member& member, SmGroups* groups, uint32_t* sms) const;
-  static void count_locked(OfDevice& of, const Member& member, bool used);
+  // Its SMs are reserved ones.
+  [[nodiscard]] bool is_reserved_locked(uint32_t device, const Member::Terms& terms) const;
+  [[nodiscard]] SmGroups pool_locked(uint32_t device, const Member::Terms& terms) const;
+  // Of `whole`, if that is not null, else of all that those terms leave; of equals `mine`.
+  [[nodiscard]] Choice choose_locked(uint32_t device, const Member::Terms& terms,
+                                     const Choice* whole, const SmGroups& mine) const;
+  static void count_locked(OfDevice& of, const Choice& choice, bool used);
   void choose_again_locked(Member& member);
+  void choose_again_locked(uint32_t device, const SessionGroup& group, Together& together);
   // What each is to have, and has if it is there.
   void rearrange_locked(uint32_t device, After* after);
   static bool wants(const Member& member, const SmGroups& groups, uint32_t sms);

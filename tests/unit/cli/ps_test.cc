@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kAnswer = R"([
   {"pid": 4711, "id": 3, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
    "command": "python3 train.py", "ending": true, "active_thread_percentage": 50,
-   "quality": "latency",
+   "quality": "latency", "group": "pods:/a/b",
    "usage": {"age_ns": 10000000000, "gpu_ns": 2500000000, "gpu_ns_least": 0, "gpu_ns_most": 9,
      "sm_ns": 300000000000, "launches": 1200, "batched_launches": 0, "graph_launches": 0,
      "graph_kernels": 300, "copies": 1, "fills": 0,
@@ -27,6 +27,7 @@ constexpr const char* kAnswer = R"([
               "window": {"times": 9, "ns": 9000000000, "standing": 0}}}},
   {"pid": 4712, "id": 4, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
    "command": "idle", "ending": false, "active_thread_percentage": 100, "quality": "normal",
+   "group": null,
    "usage": null}])";
 
 std::vector<std::string> words_of(const std::string& text, size_t line) {
@@ -54,9 +55,9 @@ TEST(Ps, TotalsSinceEachSessionBegan) {
   const std::string table = format_ps_table(*rows, {});
   EXPECT_EQ(words_of(table, 1),
             (Words{"4711", "3", "17", "GPU-008cbaa3", "2.50", "s", "25%", "20.0", "1.5k", "2.0MB",
-                   "17B", "value", "now,", "4.0", "ms", "python3", "(ending)"}));
-  EXPECT_EQ(words_of(table, 2),
-            (Words{"4712", "4", "17", "GPU-008cbaa3", "-", "-", "-", "-", "-", "-", "-", "idle"}));
+                   "17B", "value", "now,", "4.0", "ms", "pods:b", "python3", "(ending)"}));
+  EXPECT_EQ(words_of(table, 2), (Words{"4712", "4", "17", "GPU-008cbaa3", "-", "-", "-", "-", "-",
+                                       "-", "-", "-", "idle"}));
   EXPECT_EQ(format_ps_table({}, {}), "No program uses OpenMPS\n");
 }
 
@@ -74,7 +75,7 @@ TEST(Ps, RatesSinceTheLastLook) {
   use.held[1].ns += 500'000'000;
   EXPECT_EQ(words_of(format_ps_table(now, *before), 1),
             (Words{"4711", "3", "17", "GPU-008cbaa3", "3.50", "s", "50%", "2.0", "25.0k/s", "0B/s",
-                   "5B/s", "window", "500.0", "ms", "python3", "(ending)"}));
+                   "5B/s", "window", "500.0", "ms", "pods:b", "python3", "(ending)"}));
   now[0].id = 9;
   EXPECT_EQ(words_of(format_ps_table(now, *before), 1)[7], "17.0") << "another session's past";
   use.gpu_ns.reset();
@@ -87,6 +88,8 @@ TEST(Ps, WhatTheDaemonSaysIsRead) {
   const Client& client = (*clients)[0];
   EXPECT_EQ(client.active_thread_percentage, 50);
   EXPECT_EQ(client.quality, "latency");
+  EXPECT_EQ(client.group, "pods:/a/b");
+  EXPECT_EQ((*clients)[1].group, "");
   ASSERT_TRUE(client.use);
   EXPECT_EQ(client.use->launches, 1500u) << "in graphs, too";
   EXPECT_EQ(client.use->threads, 96000u);

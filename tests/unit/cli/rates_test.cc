@@ -140,6 +140,7 @@ TEST_F(RatesTest, WhatIsNotMeasuredIsNotShown) {
 TEST_F(RatesTest, EveryColumnSorts) {
   idle_.active_thread_percentage = 50;
   idle_.quality = "latency";
+  idle_.group = "a";
   for (size_t i = 0; i < kColumns; ++i) {
     const auto column = static_cast<Column>(i);
     EXPECT_EQ(column_of(heading_of(column)), column);
@@ -161,6 +162,8 @@ TEST_F(RatesTest, EveryColumnSorts) {
 TEST_F(RatesTest, FiltersLeaveTheDevicesAsTheyAre) {
   EXPECT_EQ(pids_of(select(view(), {}, "train")), (Pids{20}));
   EXPECT_EQ(pids_of(select(view(), {}, "10")), (Pids{10}));
+  idle_.group = "pods:/a";
+  EXPECT_EQ(pids_of(select(view(), {}, "pods")), (Pids{10}));
   EXPECT_EQ(pids_of(select(view(), {}, "1")), Pids{}) << "a PID as a whole";
   const View seen = select(view(), {}, "nobody");
   EXPECT_TRUE(seen.clients.empty());
@@ -176,9 +179,10 @@ TEST_F(RatesTest, ATableFitsItsWidth) {
     for (const std::string& line : device_lines(view(), width)) EXPECT_LE(line.size(), width);
   }
   EXPECT_EQ(Table(44).heading(), "     PID   SM%  KERN%       MEM COMMAND");
-  EXPECT_EQ(Table(kAnyWidth).heading(),
-            "     PID  PART QUALITY     STATE     SM%  KERN%       MEM LAUNCH/S     TO/S   FROM/S "
-            "HELD BACK               COMMAND");
+  EXPECT_EQ(
+      Table(kAnyWidth).heading(),
+      "     PID  PART QUALITY     GROUP            STATE     SM%  KERN%       MEM LAUNCH/S     "
+      "TO/S   FROM/S HELD BACK               COMMAND");
   EXPECT_EQ(device_lines(view(), kAnyWidth)[0],
             "GPU 0  SM time  20% (20.0 of 100 SMs)  kernels  50%  memory 1.0GiB of 16.0GiB  2 "
             "programs  NVIDIA H200");
@@ -186,6 +190,9 @@ TEST_F(RatesTest, ATableFitsItsWidth) {
 
 TEST(Figures, AreShort) {
   EXPECT_EQ(short_count(812), "812");
+  EXPECT_EQ(group_text(""), "-");
+  EXPECT_EQ(group_text("train"), "train");
+  EXPECT_EQ(group_text("pods:/a/b.slice"), "pods:b.slice");
   EXPECT_EQ(short_count(1500), "1.5k");
   EXPECT_EQ(memory_text(512), "512B");
   EXPECT_EQ(memory_text(20ull << 30), "20.0GiB");

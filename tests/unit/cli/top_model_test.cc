@@ -68,12 +68,12 @@ TEST_F(TopModelTest, ShowsTheBusiestFirst) {
 TEST_F(TopModelTest, KeysSort) {
   type("r");
   EXPECT_EQ(list(), "1 2 3 4 *5") << "the selected one stays so";
-  type("<<<<");
+  type("<<<<<");
   EXPECT_EQ(lines()[0].text, "openmps top, each 1.0 s, 5 programs, by pid from below");
   EXPECT_EQ(list(), "1 2 3 4 *5");
   type("<");
   EXPECT_NE(lines()[0].text.find("by command from below"), std::string::npos);
-  type(">>>>>");
+  type(">>>>>>");
   EXPECT_NE(lines()[0].text.find("by sm%"), std::string::npos);
   EXPECT_EQ(list(), "*5 4 3 2 1");
 }

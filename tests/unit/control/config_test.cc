@@ -49,10 +49,44 @@ active_thread_percentage = 100
   EXPECT_EQ(config->users.size(), 2u);
 }
 
+TEST(Config, DescribesGroupsInTheirOrder) {
+  const Result<Config> config = parse(R"(
+[[groups]]
+name = "pods"
+cgroup = "/kubepods.slice/*/*"
+each = "cgroup"
+active_thread_percentage = 25
+sm_count = {1 = 16}
+device_pinned_mem_limit = {0 = "8G"}
+client_priority = 1
+[[groups]]
+name = "trainers"
+program = "train.py"
+user = "alice"
+[[groups]]
+name = "a"
+user = "1001"
+)");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  ASSERT_EQ(config->groups.size(), 3u);
+  const GroupRule& pods = config->groups[0];
+  EXPECT_EQ(pods.name, "pods");
+  EXPECT_EQ(pods.cgroup, "/kubepods.slice/*/*");
+  EXPECT_TRUE(pods.each_cgroup);
+  EXPECT_EQ(pods.limits.percentage, 25);
+  EXPECT_EQ(pods.limits.priority, 1u);
+  EXPECT_EQ(pods.limits.memory, (std::map<std::string, uint64_t>{{"0", 8 * wire::kGiB}}));
+  EXPECT_EQ(pods.sms, (std::map<std::string, uint32_t>{{"1", 16}}));
+  EXPECT_EQ(config->groups[1].program, "train.py");
+  EXPECT_EQ(config->groups[1].user, 1000u);
+  EXPECT_FALSE(config->groups[1].each_cgroup);
+  EXPECT_EQ(config->groups[2].user, 1001u);
+}
+
 TEST(Config, EveryMistakeIsSaidWithItsPlace) {
   const std::pair<std::string, const char*> cases[] = {
       {"defaults", "1:9: "},
-      {"x = 1", "1:1: unknown key \"x\": expected one of defaults, users"},
+      {"x = 1", "1:1: unknown key \"x\": expected one of defaults, users, groups"},
       {"[default]", "1:2: unknown key \"default\""},
       {"defaults = 1", "1:12: expected a table"},
       {"[defaults]\n  percentage = 1",
@@ -76,6 +110,23 @@ TEST(Config, EveryMistakeIsSaidWithItsPlace) {
       {"[users.4294967295]", "1:8: there is no user"},
       {"[users.alice]\n[users.1000]", ":8: user 1000 is there twice"},
       {"[users.alice]\nname = 1", "2:1: unknown key \"name\""},
+      {"[groups]", "1:1: expected tables, [[groups]]"},
+      {"groups = [1]", "1:11: expected a table, [[groups]]"},
+      {"[[groups]]", "1:1: expected a group with a name"},
+      {"[[groups]]\nname = 7", "2:8: expected letters, digits"},
+      {"[[groups]]\nname = \"4711\"", "2:8: "},
+      {"[[groups]]\nname = \"a:b\"", "2:8: "},
+      {"[[groups]]\nname = \"a\"\nprogram = \"/bin/x\"", "3:11: expected the name of a program"},
+      {"[[groups]]\nname = \"a\"\ncgroup = \"docker\"", "3:10: expected a pattern of paths"},
+      {"[[groups]]\nname = \"a\"\nuser = \"bob\"", "3:8: there is no user \"bob\""},
+      {"[[groups]]\nname = \"a\"\nuser = true", "3:8: "},
+      {"[[groups]]\nname = \"a\"\neach = \"user\"\ncgroup = \"/*\"", "3:8: expected \"cgroup\""},
+      {"[[groups]]\nname = \"a\"\neach = \"cgroup\"", "3:8: expected a pattern"},
+      {"[[groups]]\nname = \"a\"\nsm_count = 8", "3:12: expected a table, like {0 = 32}"},
+      {"[[groups]]\nname = \"a\"\nsm_count = {0 = 0}", "3:17: expected a number of SMs"},
+      {"[[groups]]\nname = \"a\"\nactive_thread_percentage = 0", "3:28: expected a number above"},
+      {"[[groups]]\nname = \"a\"\npart = 1", "3:1: unknown key \"part\": expected one of name,"},
+      {"[[groups]]\nname = \"a\"\n[[groups]]\nname = \"a\"", "4:8: group a is there twice"},
       {"[defaults]\n[defaults]", "2:"},
       {"# \xe4\xb8\xad\n\xc3\xa9 = 1", "2:1: only comments may have characters beyond ASCII"},
   };

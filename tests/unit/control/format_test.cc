@@ -211,11 +211,43 @@ TEST(Format, JsonKeepsArgumentsAndReplacesWhatIsNotText) {
             "[\n  {\n    \"pid\": 1338,\n    \"id\": 1,\n    \"server\": 1272,\n    \"device\": "
             "\"GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155\",\n    \"namespace\": 4026531836,\n    "
             "\"command\": \"a \\\"b\\\" \xef\xbf\xbd\",\n    \"ending\": false,\n    "
-            "\"active_thread_percentage\": 100.0,\n    \"quality\": \"normal\",\n    \"usage\": "
-            "null\n  }\n]\n");
+            "\"active_thread_percentage\": 100.0,\n    \"quality\": \"normal\",\n    \"group\": "
+            "null,\n    "
+            "\"usage\": null\n  }\n]\n");
   EXPECT_EQ(format_ps_json({}), "[]\n");
   EXPECT_EQ(format_server_list_json({{7, 1000, "ACTIVE"}}),
             "[\n  {\n    \"pid\": 7,\n    \"uid\": 1000,\n    \"state\": \"ACTIVE\"\n  }\n]\n");
+}
+
+TEST(Format, Groups) {
+  EXPECT_EQ(format_groups({}), "");
+  EXPECT_EQ(format_groups_json({}), "[]\n");
+  GroupLine plain;
+  plain.name = "train";
+  plain.server = 7;
+  plain.id = 1;
+  GroupLine limited;
+  limited.name = "pods:/a/b";
+  limited.server = 1272;
+  limited.id = 2;
+  limited.members = 12;
+  limited.limits = {.active_thread_percentage = 12.5, .client_priority = 1};
+  limited.limits.sms[1] = 32;
+  limited.limits.memory_limit[0] = 8 * wire::kGiB;
+  limited.memory[0] = 512 * wire::kMiB + 5;
+  limited.memory[2] = 3 * wire::kMiB;
+  EXPECT_EQ(format_groups({plain, limited}),
+            "SERVER  MEMBERS  SMS           PRIORITY  MEMORY                  GROUP\n"
+            "7       0        all           -         -                       train\n"
+            "1272    12       12.5%, 1: 32  1         0: 512.0M of 8G, 2: 3M  pods:/a/b\n");
+  const auto json = nlohmann::json::parse(format_groups_json({plain, limited}));
+  EXPECT_EQ(json[0].at("client_priority"), nullptr);
+  EXPECT_TRUE(json[0].at("devices").empty());
+  EXPECT_EQ(json[1].at("name"), "pods:/a/b");
+  EXPECT_EQ(json[1].at("members"), 12);
+  EXPECT_EQ(json[1].at("devices").size(), 3u);
+  EXPECT_EQ(json[1].at("devices")[1].at("sm_count"), 32);
+  EXPECT_EQ(json[1].at("devices")[2].at("memory_bytes"), 3 * wire::kMiB);
 }
 
 TEST(Format, UsageInJson) {

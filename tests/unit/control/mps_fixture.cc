@@ -110,11 +110,12 @@ wire::Hello MpsTest::hello(const std::string& command) {
   return hello;
 }
 
-Client MpsTest::join(const std::string& command) {
+Client MpsTest::join(const std::string& command, const std::string& group) {
   Result<UniqueFd> socket = connect_raw();
   EXPECT_TRUE(socket.ok()) << socket.status().message();
   if (!socket.ok()) return {};
-  const wire::Hello first = hello(command);
+  wire::Hello first = hello(command);
+  fill_field(first.group, group);
   EXPECT_TRUE(send_packet(socket->get(), wire::message_bytes(first)).ok());
   return finish_join(std::move(socket).value());
 }

@@ -54,7 +54,7 @@ class MpsTest : public ::testing::Test {
   Result<UniqueFd> connect_raw() const;
   static wire::Hello hello(const std::string& command);
   // Connect, say Hello, wait for the Welcome (of whatever result).
-  Client join(const std::string& command = "./program");
+  Client join(const std::string& command = "./program", const std::string& group = "");
   static Client finish_join(UniqueFd socket);
 
   // PIDs of live processes of this test's daemon whose program has this name.

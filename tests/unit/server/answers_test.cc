@@ -83,6 +83,128 @@ TEST(Answers, AnOperatorChangesWhatAClientHas) {
   EXPECT_EQ(memcmp(&before, &grant, sizeof(grant)), 0) << "and changes nothing";
 }
 
+TEST(Groups, AreThereAsLongAsThereIsSomethingToKnow) {
+  Groups groups;
+  const uint32_t first = groups.get("a").number;
+  EXPECT_EQ(groups.get("a").number, first);
+  const uint32_t second = groups.get("a:/b").number;
+  EXPECT_NE(second, first);
+  groups.find(first)->members = 2;
+  groups.leave(first);
+  EXPECT_NE(groups.find("a"), nullptr);
+  groups.leave(first);
+  EXPECT_EQ(groups.find("a"), nullptr);
+  EXPECT_EQ(groups.find(first), nullptr);
+  groups.find(second)->limits.client_priority = 1;
+  groups.forget_unused(second);
+  EXPECT_NE(groups.find("a:/b"), nullptr) << "a command has changed it";
+  groups.get("c").stays = true;
+  groups.forget_unused(groups.get("c").number);
+  EXPECT_NE(groups.find("c"), nullptr) << "it is described";
+  for (size_t i = 0; i < 2 * wire::kMaxWindows; ++i) groups.get(std::to_string(i));
+  EXPECT_EQ(groups.all().size(), 2 * wire::kMaxWindows);
+  EXPECT_EQ(groups.find("a:/b"), nullptr) << "the oldest without members";
+  const auto is_of = [](const char* name, const char* rule) {
+    Group group;
+    group.name = name;
+    return Groups::is_of(group, rule);
+  };
+  EXPECT_TRUE(is_of("a", "a"));
+  EXPECT_TRUE(is_of("a:/b", "a"));
+  EXPECT_FALSE(is_of("ab", "a"));
+  EXPECT_FALSE(is_of("a", "a:/b"));
+}
+
+TEST(Groups, TheConfigurationChangesWhatItSaysInAnotherWay) {
+  Group group;
+  wire::GroupLimits said{.active_thread_percentage = 50};
+  said.memory_limit[1] = 7;
+  configure(said, &group);
+  EXPECT_EQ(group.limits, said);
+  group.limits.active_thread_percentage = 20;
+  group.limits.sms[0] = 4;
+  configure(said, &group);
+  EXPECT_EQ(group.limits.active_thread_percentage, 20) << "what a command has changed stays";
+  said.memory_limit[1] = 0;
+  configure(said, &group);
+  EXPECT_EQ(group.limits.memory_limit[1], 0u);
+  EXPECT_EQ(group.limits.active_thread_percentage, 20);
+  said.active_thread_percentage = 60;
+  configure(said, &group);
+  EXPECT_EQ(group.limits.active_thread_percentage, 60);
+  EXPECT_EQ(group.limits.sms[0], 4u);
+}
+
+TEST(Groups, APriorityOfAGroupIsThatOfEachMember) {
+  wire::Admit admit;
+  admit.hello.client_priority = 1;
+  admit.hello.quality = wire::Quality::kLatency;
+  const wire::Grant own = make_grant(admit);
+  wire::Grant grant = own;
+  Group group;
+  give_priority(group, own, &grant);
+  EXPECT_EQ(grant.quality, wire::Quality::kLatency) << "the group has none";
+  group.limits.client_priority = 0;
+  give_priority(group, own, &grant);
+  EXPECT_EQ(grant.client_priority, 0u);
+  EXPECT_EQ(grant.quality, wire::Quality::kUnset) << "whatever the program said";
+  group.limits.client_priority = ~0u;
+  give_priority(group, own, &grant);
+  EXPECT_EQ(grant.client_priority, 1u);
+  EXPECT_EQ(grant.quality, wire::Quality::kLatency);
+}
+
+TEST(Groups, AreToldWithTheirMembersAndShownInRows) {
+  Groups groups;
+  Group& group = groups.get("pods:/a");
+  group.members = 1;
+  group.limits.active_thread_percentage = 25;
+  group.limits.memory_limit[1] = 7;
+  SessionTable table;
+  Session& session = *table.create(wire::Admit{}).value();
+  session.state = SessionState::kActive;
+  EXPECT_EQ(make_open_session(session, groups).group_limits, wire::GroupLimits());
+  session.grant.group = group.number;
+  EXPECT_EQ(make_open_session(session, groups).grant.group, group.number);
+  EXPECT_EQ(make_open_session(session, groups).group_limits, group.limits);
+  const auto rows = [&](wire::QueryKind kind, uint32_t above, auto* row) {
+    const std::vector<std::byte> packet =
+        make_answer(wire::Query{.query = kind, .session = above}, wire::ServerState::kActive, table,
+                    groups, kDevices);
+    wire::Answer head;
+    memcpy(&head, packet.data(), sizeof(head));
+    if (head.rows != 0) memcpy(row, packet.data() + sizeof(head), sizeof(*row));
+    return head.rows;
+  };
+  wire::ClientRow client;
+  ASSERT_EQ(rows(wire::QueryKind::kClients, 0, &client), 1u);
+  EXPECT_EQ(field_text(client.group), "pods:/a");
+  EXPECT_EQ(client.active_thread_percentage, 25) << "what is left to it";
+  wire::GroupRow row;
+  ASSERT_EQ(rows(wire::QueryKind::kGroups, 0, &row), 1u);
+  EXPECT_EQ(field_text(row.name), "pods:/a");
+  EXPECT_EQ(row.members, 1u);
+  EXPECT_EQ(row.limits, group.limits);
+  EXPECT_EQ(rows(wire::QueryKind::kGroups, group.number, &row), 0u) << "above the last one";
+}
+
+TEST(Groups, AnOperatorChangesWhatTheyHave) {
+  wire::GroupLimits limits;
+  limits.sms[0] = 4;
+  EXPECT_EQ(apply({.percentage = 12.5}, 2, &limits), CUDA_SUCCESS);
+  EXPECT_EQ(limits.active_thread_percentage, 12.5f);
+  EXPECT_EQ(limits.sms[0], 0u) << "the last word counts";
+  EXPECT_EQ(apply({.setting = wire::Setting::kPriority, .amount = 1}, 2, &limits), CUDA_SUCCESS);
+  EXPECT_EQ(limits.client_priority, 1u);
+  const wire::GroupLimits before = limits;
+  EXPECT_EQ(apply({.setting = wire::Setting::kPriority, .amount = ~0ull}, 2, &limits),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(apply({.setting = wire::Setting::kSmCount, .device = 2}, 2, &limits),
+            CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(apply({.setting = wire::Setting::kReserve}, 2, &limits), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(limits, before);
+}
+
 TEST(Reservations, AreForAProcessOrAProgram) {
   Reservations all;
   wire::Query query;
@@ -133,7 +255,7 @@ TEST(Answers, TheFirstVisibleDeviceIsTheClients) {
 TEST(Answers, DevicesAreLinesOfFiveFields) {
   const std::vector<std::byte> packet =
       make_answer(wire::Query{.query = wire::QueryKind::kDevices, .ticket = 9},
-                  wire::ServerState::kActive, SessionTable(), kDevices);
+                  wire::ServerState::kActive, SessionTable(), Groups(), kDevices);
   wire::Answer head;
   ASSERT_TRUE(wire::read_header(packet).ok());
   memcpy(&head, packet.data(), sizeof(head));
@@ -161,8 +283,9 @@ TEST(Answers, ClientsAreTheActiveAndTheEndingSessionsWithSafeText) {
   ASSERT_TRUE(table.create(admit).ok());  // still opening: not shown
   Session& ending = *table.create(admit).value();
   ending.state = SessionState::kEnding;
-  const std::vector<std::byte> packet = make_answer(wire::Query{.query = wire::QueryKind::kClients},
-                                                    wire::ServerState::kFault, table, kDevices);
+  const std::vector<std::byte> packet =
+      make_answer(wire::Query{.query = wire::QueryKind::kClients}, wire::ServerState::kFault, table,
+                  Groups(), kDevices);
   wire::Answer head;
   memcpy(&head, packet.data(), sizeof(head));
   EXPECT_EQ(head.state, wire::ServerState::kFault);
@@ -192,7 +315,7 @@ TEST(Answers, ClientsHaveTheirRowOfTheirWorkersTable) {
   const auto row = [&] {
     const std::vector<std::byte> packet =
         make_answer(wire::Query{.query = wire::QueryKind::kClients}, wire::ServerState::kActive,
-                    table, kDevices);
+                    table, Groups(), kDevices);
     wire::ClientRow row;
     memcpy(&row, packet.data() + sizeof(wire::Answer), sizeof(row));
     return row;
@@ -232,7 +355,7 @@ TEST(Answers, MoreClientsThanAPacketHoldsComeInParts) {
   for (bool more = true; more;) {
     const std::vector<std::byte> packet =
         make_answer(wire::Query{.query = wire::QueryKind::kClients, .session = last},
-                    wire::ServerState::kActive, table, kDevices);
+                    wire::ServerState::kActive, table, Groups(), kDevices);
     ASSERT_LE(packet.size(), wire::kMaxMessageBytes);
     wire::Answer head;
     memcpy(&head, packet.data(), sizeof(head));

@@ -153,6 +153,9 @@ int serve() {
     if (!header.ok()) return 11;
     if (header->kind == wire::MessageKind::kOpenSession) {
       open_session(*packet);
+    } else if (header->kind == wire::MessageKind::kChangeSession) {
+      wire::ChangeSession changed;
+      if (!wire::read_message(packet->data, &changed).ok()) return 14;
     } else if (header->kind == wire::MessageKind::kCloseSession) {
       close_session(*packet);
     } else if (header->kind == wire::MessageKind::kPassDescriptor) {

@@ -30,7 +30,10 @@ class PartitionTest : public SessionFixture {
   [[nodiscard]] uint32_t sms() const override { return 6; }
   // A session with so many SMs at most, until the end of the test.
   Member& join(uint32_t sms, uint32_t reservation = 0) {
-    members_.push_back(std::make_unique<Member>(0, Member::Terms{sms, reservation}, changes_));
+    return join(Member::Terms{.sms = sms, .reservation = reservation});
+  }
+  Member& join(const Member::Terms& terms) {
+    members_.push_back(std::make_unique<Member>(0, terms, changes_));
     const Status status = commons_.partitions->join(*members_.back(), nullptr);
     EXPECT_TRUE(status.ok()) << status.message();
     return *members_.back();
@@ -179,6 +182,95 @@ TEST_F(PartitionTest, LowerRanksKeepOffAFewWhileTheyFillTheDevice) {
   EXPECT_EQ(of(low), groups({0, 1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(commons_.partitions->tend(later + SmPartitions::kLendNs), 0u);
   EXPECT_EQ(of(low), SmGroups().set());
+}
+
+class PartitionOfGroupTest : public PartitionTest {
+ protected:
+  // Of a group: its own at most, and together.
+  Member& join_group(const SessionGroup& group, uint32_t sms = 0, uint32_t reservation = 0) {
+    return join({.sms = sms, .reservation = reservation, .group = &group});
+  }
+  void set(SessionGroup& group, uint32_t sms) {
+    group.set_sms(0, sms);
+    commons_.partitions->change(group);
+  }
+  void SetUp() override {
+    PartitionTest::SetUp();
+    set(eight_, 8);
+  }
+  SessionGroup eight_, other_;
+};
+
+TEST_F(PartitionOfGroupTest, MembersHaveOneSet) {
+  Member &first = join_group(eight_), &second = join_group(eight_);
+  EXPECT_EQ(of(first), groups({0, 1, 2, 3}));
+  EXPECT_EQ(of(second), groups({0, 1, 2, 3}));
+  EXPECT_EQ(of(join(8)), groups({4, 5, 6, 7})) << "the set counts once";
+  set(other_, 4);
+  EXPECT_EQ(of(join_group(other_)), groups({0, 1}));
+  Member &small = join_group(eight_, 4), &next = join_group(eight_, 4);
+  EXPECT_EQ(of(small), groups({2, 3})) << "a limit of its own, inside the set";
+  EXPECT_EQ(of(next), groups({0, 1}));
+  EXPECT_EQ(of(join_group(eight_, 10)), groups({0, 1, 2, 3}));
+}
+
+TEST_F(PartitionOfGroupTest, AllFollowAChange) {
+  Member &first = join_group(eight_), &second = join_group(eight_), &small = join_group(eight_, 2);
+  Member& whole = join_group(other_);
+  join(4);
+  EXPECT_EQ(of(whole), SmGroups().set()) << "a group without a limit";
+  set(eight_, 4);
+  EXPECT_EQ(of(first), groups({0, 1}));
+  EXPECT_EQ(of(second), groups({0, 1}));
+  EXPECT_EQ(of(small), groups({0}));
+  const uint64_t changes = changes_;
+  set(eight_, 4);
+  EXPECT_EQ(changes_, changes) << "they have it already";
+  set(eight_, 12);
+  EXPECT_EQ(of(first), of(second));
+  EXPECT_EQ(of(first).count(), 6u);
+  EXPECT_EQ((of(first) | groups({0, 1})), of(first)) << "with those that it had";
+  set(eight_, 0);
+  EXPECT_EQ(of(first), SmGroups().set());
+  EXPECT_EQ(of(second), SmGroups().set());
+  EXPECT_EQ(of(small).count(), 1u);
+  set(other_, 2);
+  EXPECT_EQ(of(whole).count(), 1u);
+}
+
+TEST_F(PartitionOfGroupTest, ItStaysWhereItIs) {
+  set(other_, 8);
+  Member &first = join_group(eight_), &inside = join_group(eight_, 4), &other = join_group(other_);
+  const SmGroups mine = of(first), within = of(inside), theirs = of(other);
+  for (const uint32_t sms : {6, 0, 2}) {
+    commons_.partitions->set(join(0), {.sms = sms});
+    EXPECT_EQ(of(first), mine);
+    EXPECT_EQ(of(inside), within);
+    EXPECT_EQ(of(other), theirs);
+  }
+}
+
+TEST_F(PartitionOfGroupTest, ItEndsWithTheLastMember) {
+  Member &first = join_group(eight_), &second = join_group(eight_);
+  leave(first);
+  EXPECT_EQ(of(join(8)), groups({4, 5, 6, 7}));
+  EXPECT_EQ(of(second), groups({0, 1, 2, 3}));
+  leave(second);
+  EXPECT_EQ(of(join(8)), groups({0, 1, 2, 3}));
+  set(eight_, 4);
+  EXPECT_EQ(of(join_group(eight_)), groups({0, 1})) << "and is chosen anew";
+}
+
+TEST_F(PartitionOfGroupTest, ItKeepsOffWhatIsReserved) {
+  Member &first = join_group(eight_), &second = join_group(eight_);
+  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 10}).ok());
+  EXPECT_EQ(of(first).count(), 3u) << "all that is left";
+  EXPECT_EQ(of(first), of(second));
+  Member& owner = join_group(eight_, 0, 7);
+  EXPECT_EQ(of(owner) & of(first), SmGroups()) << "its own reservation goes before its group";
+  EXPECT_EQ(of(owner).count(), 5u);
+  commons_.partitions->release(7);
+  EXPECT_EQ(of(first).count(), 4u);
 }
 
 TEST_F(PartitionTest, OneGroupIsLeftToTheOthers) {

@@ -37,6 +37,8 @@ class SessionFixture : public ::testing::Test {
   [[nodiscard]] virtual Rank rank() const { return Rank::kNormal; }
   // That it may use of the device; 0: all.
   [[nodiscard]] virtual uint32_t sms() const { return 0; }
+  // What else the session is.
+  virtual void describe(SessionInfo&) const {}
   // Between the devices and the session.
   virtual void prepare() {}
 
@@ -59,6 +61,7 @@ class SessionFixture : public ::testing::Test {
     info.limits.memory_limit[0] = limit();
     info.limits.rank = rank();
     info.limits.sms[0] = sms();
+    describe(info);
     commons_.partitions =
         std::make_shared<SmPartitions>(driver_.table(), *devices_, gate_, commons_.descriptors);
     session_ = std::make_unique<SessionParts>(driver_.table(), *devices_, gate_, commons_, info);

@@ -110,14 +110,27 @@ class TestServer {
   explicit TestServer(UniqueFd socket) : socket_(std::move(socket)) {}
 
   void open(const TestClient& client, uint64_t memory_limit = 0) {
+    wire::Grant grant;
+    grant.memory_limit[0] = memory_limit;
+    open(client, grant);
+  }
+  void open(const TestClient& client, const wire::Grant& grant,
+            const wire::GroupLimits& group_limits = {}) {
     wire::OpenSession message;
     message.session = client.session();
     message.window = client.window();
     message.client_pid = 4711;
-    message.grant.memory_limit[0] = memory_limit;
+    message.grant = grant;
+    message.group_limits = group_limits;
     strcpy(message.command, "./test");
     const int fds[] = {client.fd()};
     static_cast<void>(send_packet(socket_.get(), wire::message_bytes(message), fds).ok());
+  }
+  void change_group(uint32_t group, const wire::GroupLimits& limits) {
+    wire::ChangeGroup message;
+    message.group = group;
+    message.limits = limits;
+    static_cast<void>(send_packet(socket_.get(), wire::message_bytes(message)).ok());
   }
   void close(uint32_t session, CUresult result = CUDA_ERROR_MPS_RPC_FAILURE) {
     wire::CloseSession message;

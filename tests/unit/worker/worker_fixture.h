@@ -51,9 +51,11 @@ class WorkerFixture : public ::testing::Test {
     EXPECT_EQ(driver_.live(), "") << "what the sessions left behind";
   }
 
-  std::unique_ptr<TestClient> connect(uint32_t session = 1, uint32_t window = 10) {
+  std::unique_ptr<TestClient> connect(uint32_t session = 1, uint32_t window = 10,
+                                      const wire::Grant& grant = {},
+                                      const wire::GroupLimits& group_limits = {}) {
     auto client = std::make_unique<TestClient>(session, window);
-    server_->open(*client);
+    server_->open(*client, grant, group_limits);
     auto ready = server_->expect<wire::SessionReady>();
     EXPECT_TRUE(ready.ok()) << ready.status().message();
     EXPECT_EQ(ready->session, session);

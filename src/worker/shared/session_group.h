@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the sessions of a group may have together, beside what each may have (docs/decisions/0029),
+// and what of it they have. It lives as long as one of them, or memory of theirs. Any thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "wire/handshake.h"
+
+namespace openmps::worker {
+
+class SessionGroup {
+ public:
+  // Device memory, in bytes; 0: any. What is there already stays, also if it is more.
+  void set_memory_limit(uint32_t device, uint64_t bytes) {
+    of_[device].limit.store(bytes, std::memory_order_relaxed);
+  }
+  [[nodiscard]] uint64_t memory_limit(uint32_t device) const {
+    return of_[device].limit.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] uint64_t memory(uint32_t device) const {
+    return of_[device].memory.load(std::memory_order_relaxed);
+  }
+  // False: the limit leaves less, and nothing has happened. Two that ask at once never pass it.
+  [[nodiscard]] bool take_memory(uint32_t device, uint64_t bytes) {
+    std::atomic<uint64_t>& memory = of_[device].memory;
+    uint64_t used = memory.load(std::memory_order_relaxed);
+    do {
+      const uint64_t most = memory_limit(device);
+      if (most != 0 && (used > most || bytes > most - used)) return false;
+    } while (!memory.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+    return true;
+  }
+  void give_back_memory(uint32_t device, uint64_t bytes) {
+    of_[device].memory.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+
+  // Of one set of SMs that all have, at most; 0: any number. In force when SmPartitions is told.
+  void set_sms(uint32_t device, uint32_t sms) {
+    of_[device].sms.store(sms, std::memory_order_relaxed);
+  }
+  [[nodiscard]] uint32_t sms(uint32_t device) const {
+    return of_[device].sms.load(std::memory_order_relaxed);
+  }
+
+ private:
+  struct OfDevice {
+    std::atomic<uint64_t> limit{0};
+    std::atomic<uint64_t> memory{0};
+    std::atomic<uint32_t> sms{0};
+  };
+  std::array<OfDevice, wire::kMaxDevices> of_;
+};
+
+// Device memory that counts against a group, given back when the last holder goes.
+class GroupCharge {
+ public:
+  GroupCharge(std::shared_ptr<SessionGroup> group, uint32_t device)
+      : group_(std::move(group)), device_(device) {}
+  ~GroupCharge() { group_->give_back_memory(device_, bytes_); }
+  GroupCharge(const GroupCharge&) = delete;
+  GroupCharge& operator=(const GroupCharge&) = delete;
+
+  [[nodiscard]] bool is_of(const SessionGroup* group) const { return group_.get() == group; }
+  // As long as one session has it.
+  void add(uint64_t taken) { bytes_ += taken; }
+  void add(GroupCharge& more) { bytes_ += std::exchange(more.bytes_, 0); }
+
+ private:
+  const std::shared_ptr<SessionGroup> group_;
+  const uint32_t device_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scenarios of groups: programs that have limits together.
+
+Called by scenarios.py, on its only thread.
+"""
+
+import json
+import os
+import signal
+import subprocess
+
+from sandbox import wait_until
+from scenario_tools import (SETTLE_LIMIT_S, LiveSms, finish, ready, require, server_of, settled, tell)
+
+GROUPS_CONFIG = """
+[[groups]]
+name = "workers"
+program = "drv_client_worker"
+[[groups]]
+name = "half"
+active_thread_percentage = 50
+[[groups]]
+name = "pod"
+device_pinned_mem_limit = {0 = "64M"}
+"""
+MIB = 1 << 20
+
+
+def of_group(name, **more):
+    return {"OPENMPS_GROUP": name, **more}
+
+
+def group_list(box):
+    return {group["name"]: group for group in json.loads(box.control("get_group_list --json")[1])}
+
+
+def group_sms(box, _):
+    """Programs of a group have one set of SMs, which those outside of it avoid; a change moves all of them,
+    holds for later members and outlives the worker; a member's own limit holds inside the set."""
+    box.start_daemon(config=GROUPS_CONFIG)
+    members = [LiveSms(box, of_group("half")) for _ in range(2)]
+    other = LiveSms(box, {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"})
+    everybody = [*members, other]
+    begun = lambda: all(program.rounds > 2 for program in everybody)
+    require(wait_until(begun, SETTLE_LIMIT_S), "a program does not begin")
+    device = json.loads(box.control("device_query --json")[1])[0]["sms"]
+
+    def together():
+        return members[0].sms | members[1].sms
+
+    # Of many rounds: each is seen somewhere in the group's set, and all of that set is used.
+    seen = set()
+    until = [program.rounds + 20 for program in members]
+
+    def looked():
+        seen.update(together())
+        return all(program.rounds >= most for program, most in zip(members, until))
+    require(wait_until(looked, SETTLE_LIMIT_S), "a program does not go on")
+    require(len(seen) == device // 2, f"two of a group of 50 % are on {sorted(seen)} of {device} SMs")
+    require(not seen & other.sms, f"one outside is on {sorted(other.sms)} beside {sorted(seen)}")
+
+    small = LiveSms(box, of_group("half", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="25"))
+    require(wait_until(lambda: small.rounds > 2, SETTLE_LIMIT_S), "a newcomer does not begin")
+    require(len(small.sms) == device // 4 and small.sms <= seen, f"{sorted(small.sms)} of {sorted(seen)}")
+    small.end()
+
+    require(box.control("set_client_active_thread_percentage half 25") == (0, ""), "the group is not changed")
+    are_fewer = lambda: all(len(program.sms) == device // 4 for program in members)
+    require(wait_until(are_fewer, SETTLE_LIMIT_S), f"{members[0].sms}, {members[1].sms} at 25 %")
+    require(members[0].sms == members[1].sms, f"{members[0].sms} and {members[1].sms} at 25 %")
+    shown = {client["pid"]: client for client in json.loads(box.control("ps --json")[1])}
+    require([(shown[program.pid()]["group"], shown[program.pid()]["active_thread_percentage"])
+             for program in everybody] == [("half", 25), ("half", 25), (None, 50)], f"ps shows {shown}")
+    require(group_list(box)["half"]["members"] == 2, str(group_list(box)))
+
+    def told():
+        out = finish(box.start(["drv_sm_share"], of_group("half")), "a member")
+        words = [line for line in out.splitlines() if line.startswith("# told")][-1].split()
+        require(int(words[2]) == len(words[4:]), f"it was told other SMs than it has: {words}")
+        return int(words[2])
+    require(told() == device // 4, "a later member is not told what the group has")
+    require(box.control("set_client_sm_count half 0 4") == (0, "") and told() == 4, "a number of SMs")
+    for program in everybody:
+        program.end()
+    server = server_of(box)
+    settled(box, server)
+    for pid in box.pids_named("openmps-worker"):
+        os.kill(pid, signal.SIGKILL)
+    require(told() == 4, "the next worker does not know the group")
+    # The file says it in another way than before.
+    box.config().write_text(GROUPS_CONFIG.replace("= 50", "= 75\nsm_count = {0 = 6}"))
+    code, text = box.control("reload")
+    require(code == 0 and text == "group half active_thread_percentage: 50.0 -> 75.0\n"
+            "group half sm_count of 0: none -> 6\n" and told() == 6, f"reload: {text}")
+    box.quit()
+
+
+class Taker:
+    """A drv_group_memory: takes and gives device memory as it is told."""
+
+    def __init__(self, box, group):
+        self.child = box.start(["drv_group_memory"], of_group(group), stdin=subprocess.PIPE)
+        ready(self.child)
+
+    def say(self, words):
+        self.child.stdin.write(words + "\n")
+        self.child.stdin.flush()
+        return self.child.stdout.readline().strip()
+
+    def expect(self, *pairs):
+        for words, answer in pairs:
+            said = self.say(words)
+            require(said == answer, f"{words}: {said}, not {answer}")
+
+    def end(self):
+        self.child.stdin.close()
+        require(self.child.wait() == 0, f"{self.child.args}: {self.child.stderr.read()}")
+
+
+def group_memory(box, _):
+    """Programs of a group have one budget of device memory, exactly, whichever way it is taken; what one
+    gives back, or has at its end, is there for the others at once."""
+    box.start_daemon(config=GROUPS_CONFIG)
+    first, second = Taker(box, "pod"), Taker(box, "pod")
+    outside = Taker(box, "other")
+    first.expect(("take 40", "ok"))
+    second.expect(("free", "24 of 64"), ("take 26", "out of memory"), ("take 24", "ok"), ("take 1", "out of memory"))
+    first.expect(("take 1", "out of memory"), ("free", "0 of 64"))
+    outside.expect(("take 128", "ok"))
+    shown = group_list(box)["pod"]
+    require(shown["members"] == 2 and shown["devices"][0]["memory_bytes"] == 64 * MIB, str(shown))
+    # What is freed is the others' when cuMemFree returns, small pieces, too.
+    for _ in range(20):
+        first.expect(("give", "ok"))
+        second.expect(("take 40", "ok"), ("take 2", "out of memory"), ("give", "ok"))
+        first.expect(("take 40", "ok"))
+    require(box.control("set_client_device_pinned_mem_limit pod 0 80M") == (0, ""), "the group is not changed")
+    second.expect(("take 16", "ok"), ("take 1", "out of memory"))
+    require(box.control("set_client_device_pinned_mem_limit pod 0 32M") == (0, ""), "the group is not changed")
+    second.expect(("free", "0 of 32"), ("give", "ok"), ("take 1", "out of memory"))
+    require(box.control("set_client_device_pinned_mem_limit pod 0 64M") == (0, ""), "the group is not changed")
+    second.expect(("take 1", "out of memory"))
+    first.child.kill()
+    first.child.wait()
+    require(wait_until(lambda: second.say("take 40") == "ok", SETTLE_LIMIT_S), "what a killed member had is gone")
+    second.expect(("take 1", "out of memory"))
+    second.end()
+    outside.end()
+    settled(box, server_of(box))
+    # On every way to device memory.
+    finish(box.start(["drv_memory_limit", "paths"], of_group("pod")), "one in a group")
+    settled(box, server_of(box))
+    require(group_list(box)["pod"]["devices"][0]["memory_bytes"] == 0, str(group_list(box)))
+    box.quit()
+
+
+def group_rules(box, _):
+    """The operator's rules say who is in which group; what a program says of itself comes after them."""
+    box.start_daemon(config=GROUPS_CONFIG)
+    by_rule = box.start(["drv_client_worker", "1", "3", "hold"], of_group("pod"), stdin=subprocess.PIPE)
+    ready(by_rule)
+    by_word = Taker(box, "workers")  # whose members the rule chooses
+    alone = Taker(box, "its own")  # no name
+    named = Taker(box, "named")
+
+    def groups():
+        return {client["pid"]: client["group"] for client in json.loads(box.control("ps --json")[1])}
+    require(groups() == {by_rule.pid: "workers", by_word.child.pid: None, alone.child.pid: None,
+                         named.child.pid: "named"}, f"ps shows {groups()}")
+    require(box.control("set_client_priority named 1") == (0, ""), "the group is not changed")
+    qualities = {client["pid"]: client["quality"] for client in json.loads(box.control("ps --json")[1])}
+    require(qualities[named.child.pid] == "best-effort" and qualities[by_rule.pid] == "normal", str(qualities))
+    table = box.control("get_group_list")[1].splitlines()
+    require([line.split()[-1] for line in table] == ["GROUP", "workers", "half", "pod", "named"], str(table))
+    log = (box.log / "control.log").read_text()
+    require("OPENMPS_GROUP names workers" in log and "OPENMPS_GROUP is not the name" in log, log)
+    code, text = box.control("set_client_priority later 1")
+    require(code == 0 and "no members yet" in text, f"{code} {text}")
+    for taker in (by_word, alone, named):
+        taker.end()
+    tell(by_rule)
+    settled(box, server_of(box))
+    box.quit()
+
+
+GROUPS = (group_sms, group_memory, group_rules)
