@@ -156,6 +156,9 @@ int serve() {
     } else if (header->kind == wire::MessageKind::kChangeSession) {
       wire::ChangeSession changed;
       if (!wire::read_message(packet->data, &changed).ok()) return 14;
+    } else if (header->kind == wire::MessageKind::kChangeGroup) {
+      wire::ChangeGroup changed;
+      if (!wire::read_message(packet->data, &changed).ok()) return 15;
     } else if (header->kind == wire::MessageKind::kCloseSession) {
       close_session(*packet);
     } else if (header->kind == wire::MessageKind::kPassDescriptor) {

@@ -126,7 +126,10 @@ TEST_F(GroupMemoryTest, WhatOthersOutsideKeepStays) {
   SessionParts stranger(driver_.table(), *devices_, gate_, commons_, info);
   const uint64_t there = wire::window_base(kWindow + 2);
   EXPECT_TRUE(send_to(stranger, wire::MemoryMap{there, kUnit, 0}).ok());
-  EXPECT_TRUE(send_to(stranger, wire::MemoryUnmap{there, kUnit, 0, wire::kUnmapKeep}).ok());
+  const wire::MemoryUnmap freed{there, kUnit, 0, wire::kUnmapKeep};
+  uint64_t ticket = 0;
+  EXPECT_TRUE(stranger.memory.begin_unmap(freed, &ticket).ok());
+  stranger.memory.finish_unmap(freed, ticket);
   EXPECT_EQ(map_own(9), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(commons_.kept_memory.bytes(0), kUnit);
   stranger.release();
@@ -178,7 +181,7 @@ TEST_F(GroupMemoryTest, WhatSeveralMembersHoldCountsOnce) {
   EXPECT_TRUE(send(wire::MemoryWithdraw{key}).ok());
   EXPECT_TRUE(send(wire::MemoryUnmap{kBase, 6 * kUnit, 0, 0}).ok());
   EXPECT_EQ(group_->memory(0), kTogether) << "the second one has it still";
-  EXPECT_TRUE(send_to(*other_, wire::MemoryUnmap{kThere, 6 * kUnit, 0, 0}).ok());
+  EXPECT_TRUE(other_->memory.unmap(kThere, 6 * kUnit).ok());
   EXPECT_EQ(group_->memory(0), 2 * kUnit);
 }
 
