@@ -63,14 +63,15 @@ std::vector<uint32_t> visible_devices(const wire::Facts& facts) {
 }
 
 std::unique_ptr<wire::Facts> limited(std::unique_ptr<wire::Facts> facts, double percentage,
-                                     const wire::GroupLimits& group) {
+                                     const wire::GroupLimits& group,
+                                     cuda::SmSteps (&steps)[wire::kMaxDevices]) {
   for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
     wire::DeviceFacts& device = facts->device[i];
     int32_t& sms = device.attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
-    const cuda::SmSteps steps{static_cast<uint32_t>(sms), device.sm_step, device.most_sms};
-    const uint32_t own = cuda::sms_of_percentage(steps, percentage);
+    steps[i] = {static_cast<uint32_t>(sms), device.sm_step, device.most_sms};
+    const uint32_t own = cuda::sms_of_percentage(steps[i], percentage);
     const uint32_t together =
-        cuda::sms_of_limits(steps, group.sms[i], group.active_thread_percentage);
+        cuda::sms_of_limits(steps[i], group.sms[i], group.active_thread_percentage);
     sms = static_cast<int32_t>(std::min(own, together));
   }
   return facts;
@@ -80,7 +81,7 @@ std::unique_ptr<wire::Facts> limited(std::unique_ptr<wire::Facts> facts, double 
 
 Devices::Devices(std::unique_ptr<wire::Facts> facts, double active_thread_percentage,
                  const wire::GroupLimits& group)
-    : facts_(limited(std::move(facts), active_thread_percentage, group)),
+    : facts_(limited(std::move(facts), active_thread_percentage, group, steps_)),
       visible_(visible_devices(*facts_)) {}
 
 }  // namespace openmps::client

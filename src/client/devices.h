@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cuda/abi.h"
+#include "cuda/sm_steps.h"
 #include "wire/device_facts.h"
 
 namespace openmps::client {
@@ -27,10 +28,20 @@ class Devices {
   [[nodiscard]] const wire::DeviceFacts& facts(uint32_t ordinal) const {
     return facts_->device[visible_[ordinal]];
   }
+  // How many SMs the program sees,
+  [[nodiscard]] uint32_t sms(uint32_t ordinal) const {
+    return static_cast<uint32_t>(
+        facts(ordinal).attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]);
+  }
+  // and how the device hands out all that it has.
+  [[nodiscard]] const cuda::SmSteps& steps(uint32_t ordinal) const {
+    return steps_[visible_[ordinal]];
+  }
   [[nodiscard]] auto begin() const { return visible_.begin(); }
   [[nodiscard]] auto end() const { return visible_.end(); }
 
  private:
+  cuda::SmSteps steps_[wire::kMaxDevices];
   const std::unique_ptr<wire::Facts> facts_;
   const std::vector<uint32_t> visible_;  // ordinal -> the worker's device
 };

@@ -56,6 +56,7 @@ struct Context : Object {
   std::atomic<Stream*> gathering{nullptr};
   std::atomic<Stream*> barrier{nullptr};
   std::atomic<uint32_t> peers{0};  // devices whose memory it may use, a bit each
+  uint32_t sms = 0;                // that its work may use at most (context_sms.h); 0: any number
   CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
   CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
   unsigned long long unique_id = 0;

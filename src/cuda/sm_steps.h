@@ -36,4 +36,10 @@ inline uint32_t sms_of_limits(const SmSteps& device, uint32_t sms, double percen
   return sms != 0 ? sms_of_count(device, sms) : sms_of_percentage(device, percentage);
 }
 
+// Of a number of SMs that a context asks for: rounded up, as CUDA does (cuCtxCreate_v3).
+inline uint32_t sms_of_wish(const SmSteps& device, uint32_t sms) {
+  if (device.step == 0 || sms > device.most) return device.sms;
+  return std::max((sms + device.step - 1) / device.step, 1u) * device.step;
+}
+
 }  // namespace openmps::cuda

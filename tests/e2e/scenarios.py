@@ -1046,6 +1046,46 @@ def percentages(box, _):
     box.quit()
 
 
+def contexts(box, _):
+    """Contexts of one program that have percentages and numbers of SMs of their own: what runs in each is
+    on as many SMs as it is told, beside others and within what the program may have."""
+    def reports(wishes, **env):
+        out = finish(box.start(["drv_sm_share", "contexts", *wishes], env=env), f"contexts with {wishes}")
+        found = [sm_report(line) for line in out.splitlines() if line.startswith("# told")]
+        require(len(found) == 2 * len(wishes), f"{len(found)} reports of {wishes}")
+        for told, seen in found:
+            require(told == len(seen), f"told {told} SMs, ran on {sorted(seen)}, of {wishes}")
+        first, again = found[:len(wishes)], found[len(wishes):]
+        require(all(later[0] == told for (told, _), later in zip(first, again)), f"{first} became {again}")
+        used.update(*(seen for _, seen in found))
+        return [told for told, _ in first]
+
+    used = set()
+    box.start_daemon()
+    device, = reports(["-"])
+    step, = reports(["1"])
+    half = device // 2 // step * step
+    require(step < half < device, f"the device has {device} SMs, in steps of {step}")
+    by_context = {"CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING": "1"}
+    neighbour = box.start(["drv_sm_share", "hold"], stdin=subprocess.PIPE)
+    wait_for_line(neighbour, "# told")
+    # Rounded up; more than there are is all.
+    require(reports(["-", str(half), str(step + 1), str(device + 1), "1"]) ==
+            [device, half, 2 * step, device, step], "execution affinity")
+    require(reports(["25%", "-", "50%"]) == [device] * 3, "percentages count for contexts without the program's wish")
+    quarter = max(device // 4 // step * step, step)
+    require(reports(["25%", "-", "50%", "100%", str(step)], **by_context) ==
+            [quarter, device, half, device, step], "percentages by context")
+    # What the program may have goes before.
+    held = {**by_context, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}
+    used.clear()
+    require(reports(["25%", "-", "75%", str(device)], **held) == [quarter, half, half, half],
+            "percentages by context of a program that is limited")
+    require(len(used) == half, f"contexts of a program that has {half} SMs ran on {sorted(used)}")
+    tell(neighbour)
+    box.quit()
+
+
 def live_limits(box, _):
     """What programs may have is changed while they run, at random: results stay right, and each keeps to
     what it was given last."""
@@ -1137,7 +1177,7 @@ ALL = {f.__name__: f for f in
         few_threads, few_descriptors, memory_limits, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
-        fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages,
+        fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages, contexts,
         live_limits, reserved_sms, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
 
 

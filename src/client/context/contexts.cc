@@ -18,6 +18,7 @@ Context* Contexts::prepare(uint32_t device, uint32_t flags) {
   if (context == nullptr) return nullptr;
   context->device = device;
   context->wire_device = devices_[device];
+  context->sms = 0;
   context->flags.store(flags, std::memory_order_relaxed);
   context->unique_id = new_id();
   return context;

@@ -20,6 +20,11 @@ class Contexts : public HandleTable<Context> {
   // With the inactive primary contexts of all devices, whose handles stay.
   explicit Contexts(const Devices& devices);
 
+  // How many SMs work of the context has, as far as programs are told.
+  [[nodiscard]] uint32_t sms(const Context& context) const {
+    return context.sms != 0 ? context.sms : devices_.sms(context.device);
+  }
+
   // A context that is not yet published. nullptr: the limit of objects is reached.
   [[nodiscard]] Context* prepare(uint32_t device, uint32_t flags);
   void publish_beside_primary(Context* context);

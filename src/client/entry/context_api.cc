@@ -24,6 +24,33 @@ CUresult read_limit(Session& session, const Context& context, CUlimit limit, siz
   return CUDA_SUCCESS;
 }
 
+CUresult make_current(Session& session, CUcontext* made, unsigned int flags, uint32_t device,
+                      uint32_t sms) {
+  if (!valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(create_context(session, device, flags, sms, &context));
+  this_thread().contexts.push_back(context->handle);
+  *made = context->as<CUcontext>();
+  return CUDA_SUCCESS;
+}
+
+// The SMs that execution affinity speaks of; of two the later counts (CUDA documentation). A device
+// that makes no parts is as one without MPS.
+CUresult read_affinity(const Session& session, uint32_t device, const CUexecAffinityParam* wished,
+                       int count, uint32_t* sms) {
+  if (count <= 0) return CUDA_SUCCESS;
+  if (wished == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (session.devices.steps(device).step == 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+  for (int i = 0; i < count; ++i) {
+    if (wished[i].type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) {
+      return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    }
+    if (wished[i].param.smCount.val == 0) return CUDA_ERROR_INVALID_VALUE;
+    *sms = wished[i].param.smCount.val;
+  }
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 CUresult synchronize_context(Session& session, Context& context) {
@@ -66,30 +93,25 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(Session& session, uint32_t dev, unsigned 
 }
 
 CUresult cuCtxCreate_v2(Session& session, CUcontext* pctx, unsigned int flags, uint32_t dev) {
-  if (!valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(create_context(session, dev, flags, &context));
-  this_thread().contexts.push_back(context->handle);
-  *pctx = context->as<CUcontext>();
-  return CUDA_SUCCESS;
+  return make_current(session, pctx, flags, dev, 0);
 }
 
-// Execution affinity would give a context fewer SMs; the partition is the server's to choose.
-CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* paramsArray, int numParams,
-                        unsigned int flags, CUdevice dev) {
-  if (numParams > 0) {
-    return paramsArray == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
-  }
-  return impl::cuCtxCreate_v2(pctx, flags, dev);
+CUresult cuCtxCreate_v3(Session& session, CUcontext* pctx, CUexecAffinityParam* paramsArray,
+                        int numParams, unsigned int flags, uint32_t dev) {
+  uint32_t sms = 0;
+  OPENMPS_CUDA_CHECK(read_affinity(session, dev, paramsArray, numParams, &sms));
+  return make_current(session, pctx, flags, dev, sms);
 }
 
-CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams, unsigned int flags,
-                        CUdevice dev) {
+CUresult cuCtxCreate_v4(Session& session, CUcontext* pctx, CUctxCreateParams* ctxCreateParams,
+                        unsigned int flags, uint32_t dev) {
+  uint32_t sms = 0;
   if (ctxCreateParams != nullptr) {
-    if (ctxCreateParams->numExecAffinityParams != 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    OPENMPS_CUDA_CHECK(read_affinity(session, dev, ctxCreateParams->execAffinityParams,
+                                     ctxCreateParams->numExecAffinityParams, &sms));
     if (ctxCreateParams->cigParams != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   }
-  return impl::cuCtxCreate_v2(pctx, flags, dev);
+  return make_current(session, pctx, flags, dev, sms);
 }
 
 CUresult cuCtxDestroy_v2(Session& session, Context& context) {
@@ -203,8 +225,7 @@ CUresult cuCtxGetExecAffinity(Session& session, Context& context,
                               CUexecAffinityParam* pExecAffinity, CUexecAffinityType type) {
   if (type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
   pExecAffinity->type = type;
-  pExecAffinity->param.smCount.val = static_cast<unsigned int>(
-      session.device(context.device).attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]);
+  pExecAffinity->param.smCount.val = session.contexts.sms(context);
   return CUDA_SUCCESS;
 }
 

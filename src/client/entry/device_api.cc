@@ -107,6 +107,11 @@ CUresult cuDeviceGetAttribute(Session& session, int* pi, CUdevice_attribute attr
     return static_cast<CUresult>(facts.attribute_result[index]);
   }
   *pi = attribute_of_session(attrib, facts.attribute[index]);
+  Context* current = nullptr;
+  if (attrib == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT &&
+      session.contexts.current(&current) == CUDA_SUCCESS && current->device == dev) {
+    *pi = static_cast<int>(session.contexts.sms(*current));  // as MPS has it
+  }
   return CUDA_SUCCESS;
 }
 

@@ -15,13 +15,13 @@
 namespace openmps::client {
 namespace {
 
-// `green` null: all of the device.
+// `green` null: all of the device, but at most so many SMs (0: any number).
 CUresult get_resource(Session& session, uint32_t wire_device, const GreenContext* green,
-                      CUdevResourceType type, CUdevResource* resource) {
+                      uint32_t sms, CUdevResourceType type, CUdevResource* resource) {
   wire::DeviceResource::Reply reply;
   const CUresult result =
       session.channel.call(wire::DeviceResource{wire_device, green != nullptr ? green->id : 0,
-                                                static_cast<uint32_t>(type)},
+                                                static_cast<uint32_t>(type), sms},
                            &reply);
   if (result == CUDA_SUCCESS) *resource = reply.resource;
   return result;
@@ -50,7 +50,7 @@ namespace impl {
 
 CUresult cuDeviceGetDevResource(Session& session, uint32_t device, CUdevResource* resource,
                                 CUdevResourceType type) {
-  return get_resource(session, session.devices[device], nullptr, type, resource);
+  return get_resource(session, session.devices[device], nullptr, 0, type, resource);
 }
 
 CUresult cuCtxGetDevResource(CUcontext hCtx, CUdevResource* resource, CUdevResourceType type) {
@@ -59,12 +59,12 @@ CUresult cuCtxGetDevResource(CUcontext hCtx, CUdevResource* resource, CUdevResou
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(context_or_current(hCtx, &session, &context));
   if (resource == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return get_resource(*session, context->wire_device, context->green, type, resource);
+  return get_resource(*session, context->wire_device, context->green, context->sms, type, resource);
 }
 
 CUresult cuGreenCtxGetDevResource(Session& session, GreenContext& green, CUdevResource* resource,
                                   CUdevResourceType type) {
-  return get_resource(session, green.view->wire_device, &green, type, resource);
+  return get_resource(session, green.view->wire_device, &green, 0, type, resource);
 }
 
 CUresult cuDevSmResourceSplitByCount(Session& session, CUdevResource* result,

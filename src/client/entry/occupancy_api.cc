@@ -26,7 +26,7 @@ CUresult occupancy(Session& session, const Function& function, int block, size_t
   return CUDA_SUCCESS;
 }
 
-// The stream of the configuration makes no difference: all of a worker's streams have the same SMs.
+// The stream of the configuration makes no difference: it has the SMs of the current context.
 CUresult cluster_occupancy(CUfunction handle, const CUlaunchConfig* config,
                            wire::ClusterQuery query, int* value) {
   if (handle == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -35,11 +35,15 @@ CUresult cluster_occupancy(CUfunction handle, const CUlaunchConfig* config,
   OPENMPS_CUDA_CHECK(find_function(handle, &session, &function));
   LaunchAttributes attributes;
   OPENMPS_CUDA_CHECK(take_attributes(session->events, config, &attributes));
-  const wire::ClusterOccupancy command{function->id,
-                                       query,
-                                       {config->gridDimX, config->gridDimY, config->gridDimZ},
-                                       {config->blockDimX, config->blockDimY, config->blockDimZ},
-                                       config->sharedMemBytes};
+  Context* context = nullptr;
+  const bool has_context = session->contexts.current(&context) == CUDA_SUCCESS;
+  const wire::ClusterOccupancy command{
+      .function = function->id,
+      .query = query,
+      .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+      .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
+      .shared_bytes = config->sharedMemBytes,
+      .sms = has_context ? context->sms : 0};
   wire::ReplyOf<wire::ClusterOccupancy> reply;
   OPENMPS_CUDA_CHECK(session->channel.call(command, {{attributes.list, attributes.count}}, &reply));
   *value = static_cast<int>(reply->value);
@@ -88,7 +92,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(Session& session, Context& co
     if (threads <= best_threads) continue;
     best_threads = threads;
     *blockSize = size;
-    *minGridSize = static_cast<int>(blocks) * device[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+    *minGridSize = static_cast<int>(blocks * session.contexts.sms(context));
     if (best_threads == most) break;
   }
   return CUDA_SUCCESS;

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/unix_socket.h"
+#include "client/context_sms.h"
 #include "client/debug.h"
 #include "wire/control_call.h"
 #include "wire/message.h"
@@ -64,8 +65,7 @@ wire::Hello make_hello() {
   hello.client_priority =
       priority == nullptr ? ~0u : static_cast<uint32_t>(strtoul(priority, nullptr, 10));
   hello.quality = wire::quality_of(getenv("OPENMPS_QOS"));
-  const char* percentage = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
-  if (percentage != nullptr) hello.active_thread_percentage = strtof(percentage, nullptr);
+  hello.active_thread_percentage = percentage_of_program();
   struct stat info {};
   if (stat("/proc/self/ns/pid", &info) == 0) {
     hello.namespace_inode = static_cast<uint32_t>(info.st_ino);

@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <iterator>
 
+#include "client/context_sms.h"
 #include "interop/export_tables.h"
 #include "wire/commands.h"
 
 namespace openmps::client {
-CUresult create_context(Session& session, uint32_t device, uint32_t flags, Context** context) {
+CUresult create_context(Session& session, uint32_t device, uint32_t flags, uint32_t sms,
+                        Context** context) {
   *context = session.contexts.prepare(device, flags);
   if (*context == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  (*context)->sms = sms_of_new_context(session.devices, device, sms);
   session.contexts.publish_beside_primary(*context);
   return CUDA_SUCCESS;
 }
@@ -54,6 +57,7 @@ void retain_primary_locked(Session& session, Context& context) {
   context.retained.fetch_add(1, std::memory_order_relaxed);
   if (context.active.load(std::memory_order_relaxed)) return;
   context.unique_id = session.contexts.new_id();
+  context.sms = sms_of_new_context(session.devices, context.device, 0);
   context.active.store(true, std::memory_order_release);
 }
 

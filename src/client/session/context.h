@@ -8,9 +8,9 @@
 
 namespace openmps::client {
 
-// Errors: CUDA_ERROR_OUT_OF_MEMORY.
+// `sms`: by execution affinity (context_sms.h); 0: nothing said. Errors: CUDA_ERROR_OUT_OF_MEMORY.
 [[nodiscard]] CUresult create_context(Session& session, uint32_t device, uint32_t flags,
-                                      Context** context);
+                                      uint32_t sms, Context** context);
 
 // A green context on the primary context of the descriptor's device, which it retains;
 // Contexts::lock is held. Errors: CUDA_ERROR_OUT_OF_MEMORY, the driver's.

@@ -50,8 +50,8 @@ CUresult create_condition_locked(Channel& channel, const Context& context, Graph
   }
   Graph& root = root_of(graph);
   wire::ConditionCreate::Reply reply{};
-  OPENMPS_CUDA_CHECK(
-      channel.call(wire::ConditionCreate{root.id, context.wire_device, initial, flags}, &reply));
+  OPENMPS_CUDA_CHECK(channel.call(
+      wire::ConditionCreate{root.id, context.wire_device, initial, flags, context.sms}, &reply));
   root.conditions.push_back({reply.handle, false});
   *handle = reply.handle;
   return CUDA_SUCCESS;

@@ -29,9 +29,9 @@ CUresult GraphExecs::describe(const GraphExec& exec, const Graph& graph, const G
   const wire::Id kept = graph.conditions.empty() ? 0 : graph.id;
   OPENMPS_CUDA_CHECK(channel_.push(wire::GraphBegin{exec.id, exec.context->wire_device, kept}));
   for (const GraphPlan::Step& step : plan.steps()) {
-    OPENMPS_CUDA_CHECK(
-        channel_.push(wire::GraphNode{.exec = exec.id, .kind = step.kind, .parent = step.parent},
-                      {step.edges, step.body}));
+    OPENMPS_CUDA_CHECK(channel_.push(
+        wire::GraphNode{.exec = exec.id, .kind = step.kind, .parent = step.parent, .sms = step.sms},
+        {step.edges, step.body}));
   }
   return CUDA_SUCCESS;
 }

@@ -171,7 +171,13 @@ uint32_t GraphPlan::append(const GraphNode& node, wire::GraphNodeKind kind, Edge
   if (kind != wire::GraphNodeKind::kKernel) {
     for (wire::GraphEdge& edge : edges) edge = edge_to(edge.node);
   }
-  steps_.push_back({kind, parent_, std::move(edges), std::move(body), &node});
+  uint32_t sms = 0;
+  Context* context = nullptr;
+  const auto* kernel = std::get_if<KernelWork>(&node.work);
+  if (kernel != nullptr && sources_.contexts.look_up(kernel->context, &context) == CUDA_SUCCESS) {
+    sms = context->sms;
+  }
+  steps_.push_back({kind, parent_, sms, std::move(edges), std::move(body), &node});
   return static_cast<uint32_t>(steps_.size() - 1);
 }
 

@@ -89,6 +89,7 @@ class GraphPlan {
   struct Step {
     wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;
     uint32_t parent = 0;  // the number of the body that it is in
+    uint32_t sms = 0;     // that a kernel of its context may use at most; 0: any number
     std::vector<wire::GraphEdge> edges;
     Body body;
     const GraphNode* node = nullptr;

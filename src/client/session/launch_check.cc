@@ -106,7 +106,7 @@ CUresult check_cooperative(Session& session, const Context& context, const Funct
     const Context* context;
     uint32_t threads;
     uint32_t shared_bytes;
-    uint64_t blocks;
+    uint64_t blocks;  // of an SM
   };
   static thread_local Asked last{};
   const uint32_t threads = config.block[0] * config.block[1] * config.block[2];
@@ -116,14 +116,12 @@ CUresult check_cooperative(Session& session, const Context& context, const Funct
     OPENMPS_CUDA_CHECK(session.channel.call(
         wire::Occupancy{function.id, static_cast<int32_t>(threads), config.shared_bytes, 0},
         &reply));
-    const int processors =
-        session.device(context.device).attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
-    last = {function.handle, &context, threads, config.shared_bytes,
-            reply.value * static_cast<uint64_t>(processors)};
+    last = {function.handle, &context, threads, config.shared_bytes, reply.value};
   }
+  const uint64_t room = last.blocks * session.contexts.sms(context);
   // No product overflows: check_dimensions() has seen the grid.
   const uint64_t blocks = uint64_t{config.grid[0]} * config.grid[1] * config.grid[2];
-  return blocks <= last.blocks ? CUDA_SUCCESS : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  return blocks <= room ? CUDA_SUCCESS : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 }
 
 }  // namespace

@@ -198,7 +198,7 @@ Status Functions::handle(const wire::ClusterOccupancy& command, Function& functi
   config.numAttrs = static_cast<unsigned>(plain_end - list);
   // Clusters need SMs that lie together: of the session's part there may be fewer.
   DeviceParts::Part part;
-  OPENMPS_RETURN_IF_ERROR(core_.parts.get(function.device, &part));
+  OPENMPS_RETURN_IF_ERROR(core_.parts.get(function.device, command.sms, &part));
   int value = 0;
   const auto query = [&](CUfunction handle) {
     const InContext current(core_.driver, part != nullptr ? part->context : nullptr);

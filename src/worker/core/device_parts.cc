@@ -19,18 +19,33 @@ DeviceParts::Terms DeviceParts::terms_of(const Key& key) const {
   return terms;
 }
 
+// So many keys as a device has steps.
+DeviceParts::Key DeviceParts::key_of(uint32_t device, uint32_t at_most) const {
+  const Device& on = devices_.at(device);
+  if (at_most == 0) return {device, 0};
+  const uint32_t sms = cuda::sms_of_count(on.sm_steps, at_most);
+  return {device, sms < on.sms ? sms : 0};
+}
+
 // A change that comes while the member joins finds it afterwards.
 Status DeviceParts::get(uint32_t device, uint32_t at_most, Part* part) {
   *part = nullptr;
   SmPartitions* const partitions = commons_.partitions.get();
   if (partitions == nullptr) return Status();
-  const Key key{device, at_most};
+  const Key key = key_of(device, at_most);
   auto found = members_.find(key);
   if (found == members_.end()) {
+    // A context's part is one of the session's.
+    const Member* whole = nullptr;
+    if (key.second != 0) {
+      Part of_session;
+      OPENMPS_RETURN_IF_ERROR(get(device, 0, &of_session));
+      whole = members_.at({device, 0}).get();
+    }
     std::unique_ptr<Member> member;
     {
       const std::lock_guard lock(mutex_);
-      member = std::make_unique<Member>(device, terms_of(key), changes_);
+      member = std::make_unique<Member>(device, terms_of(key), changes_, whole);
     }
     const InContext current(driver_, devices_.at(device).context);
     OPENMPS_RETURN_IF_ERROR(partitions->join(*member, &feeder_));
@@ -46,8 +61,8 @@ Status DeviceParts::get(uint32_t device, uint32_t at_most, Part* part) {
   return Status();
 }
 
-std::shared_ptr<SmPartitions::Lease> DeviceParts::lease(uint32_t device) {
-  const auto found = members_.find({device, 0});
+std::shared_ptr<SmPartitions::Lease> DeviceParts::lease(uint32_t device, uint32_t at_most) {
+  const auto found = members_.find(key_of(device, at_most));
   return found == members_.end() ? nullptr : commons_.partitions->lease(*found->second);
 }
 
@@ -56,8 +71,13 @@ void DeviceParts::use(SmPartitions::Lease& lease, Rank rank) {
 }
 
 bool DeviceParts::is_limited(uint32_t device) {
-  const auto found = members_.find({device, 0});
-  if (found != members_.end()) return commons_.partitions->part(*found->second) != nullptr;
+  bool is_whole = false;  // all that it has asked for so far
+  for (const auto& [key, member] : members_) {
+    if (key.first != device) continue;
+    if (commons_.partitions->part(*member) != nullptr) return true;
+    is_whole = true;
+  }
+  if (is_whole) return false;
   const std::lock_guard lock(mutex_);
   const auto is_less = [all = devices_.at(device).sms](uint32_t sms) {
     return sms != 0 && sms < all;

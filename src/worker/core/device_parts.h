@@ -39,15 +39,16 @@ class DeviceParts {
   // moment: not between the gate's enter() and leave(). Errors: those of SmPartitions::join().
   Status get(uint32_t device, uint32_t at_most, Part* part);
   Status get(uint32_t device, Part* part) { return get(device, 0, part); }
-  // What goes with it: the SMs are lent to others while the session has no work. Null: they are
-  // not.
-  [[nodiscard]] std::shared_ptr<SmPartitions::Lease> lease(uint32_t device);
+  // What goes with what get() gave: the SMs are lent to others while the session has no work. Null:
+  // they are not.
+  [[nodiscard]] std::shared_ptr<SmPartitions::Lease> lease(uint32_t device, uint32_t at_most = 0);
   void use(SmPartitions::Lease& lease, Rank rank);
   // get() would not wait.
   [[nodiscard]] bool has(uint32_t device, uint32_t at_most = 0) const {
-    return members_.contains({device, at_most});
+    return members_.contains(key_of(device, at_most));
   }
-  // The session has less than the device, from its start on or by now.
+  // The session, or what it has asked for so far, has less than the device, from its start on or by
+  // now.
   [[nodiscard]] bool is_limited(uint32_t device);
 
   // Grows with each change of what some get() says, or of what goes with it (see touch()).
@@ -64,7 +65,8 @@ class DeviceParts {
 
  private:
   using Member = SmPartitions::Member;
-  using Key = std::pair<uint32_t, uint32_t>;  // device, SMs at most
+  using Key = std::pair<uint32_t, uint32_t>;  // device, SMs at most in whole steps
+  [[nodiscard]] Key key_of(uint32_t device, uint32_t at_most) const;
   [[nodiscard]] Terms terms_of(const Key& key) const;
 
   const DriverTable& driver_;

@@ -18,6 +18,14 @@ Status DriverGraph::create() {
   return check(core_.driver.cuGraphCreate(&parts[0].handle, 0), "cuGraphCreate");
 }
 
+Status DriverGraph::reach(uint32_t sms) {
+  if (reaches(sms)) return Status();
+  DeviceParts::Part part;
+  OPENMPS_RETURN_IF_ERROR(core_.parts.get(device_, sms, &part));
+  way_.parts.emplace(sms, std::move(part));
+  return Status();
+}
+
 Status DriverGraph::add_condition(const wire::ConditionCreate& command,
                                   CUgraphConditionalHandle* made) {
   if (totals_.conditions == wire::kMaxConditions) {
@@ -38,9 +46,9 @@ Status DriverGraph::move(std::span<const GraphStep> steps, Way way) {
   OPENMPS_RETURN_IF_ERROR(core_.use(device_));
   const bool other_priority = way.priority != way_.priority;
   way_ = std::move(way);
-  const InContext current(core_.driver, context());
   for (const GraphStep& step : steps) {
     if (step.kind != wire::GraphNodeKind::kKernel || step.uses.lane != Lane::kMain) continue;
+    const InContext current(core_.driver, context(step.sms));
     CUDA_KERNEL_NODE_PARAMS parameters{};
     OPENMPS_RETURN_IF_ERROR(
         check(core_.driver.cuGraphKernelNodeGetParams_v2(step.first, &parameters),

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <utility>
@@ -25,6 +26,7 @@ struct GraphStep {
   wire::Id function = 0;
   uint64_t blocks = 0;  // of a kernel
   uint64_t threads_each = 0;
+  uint32_t sms = 0;             // that the kernel may use at most; 0: any number
   bool lost = false;            // its function has been unloaded
   bool is_cooperative = false;  // a kernel whose blocks have to find room together
   bool has_priority = false;    // of its own
@@ -65,16 +67,17 @@ class DriverGraph {
 
   // How its kernels run, wherever it is launched.
   struct Way {
-    DeviceParts::Part part;  // of the device; null: all of it
-    int32_t priority = 0;    // the driver's, of those that have none of their own
+    // Of the device, by the SMs that a kernel may use at most; null: all of it.
+    std::map<uint32_t, DeviceParts::Part> parts;
+    int32_t priority = 0;  // the driver's, of those that have none of their own
     bool operator==(const Way&) const = default;
   };
 
-  DriverGraph(SessionCore& core, uint32_t device, DeviceParts::Part part, Totals& totals)
-      : device_(device),
-        core_(core),
-        totals_(totals),
-        way_{std::move(part), core.driver_priority(device, 0)} {}
+  DriverGraph(SessionCore& core, uint32_t device, Totals& totals)
+      : device_(device), core_(core), totals_(totals), way_{{}, core.driver_priority(device, 0)} {}
+  // What an executable graph is updated from has to be of its contexts.
+  DriverGraph(SessionCore& core, const DriverGraph& like, Totals& totals)
+      : device_(like.device_), core_(core), totals_(totals), way_(like.way_) {}
   ~DriverGraph();
   DriverGraph(const DriverGraph&) = delete;
   DriverGraph& operator=(const DriverGraph&) = delete;
@@ -82,6 +85,10 @@ class DriverGraph {
   Status create();
   // CUDA_ERROR_OUT_OF_MEMORY beyond wire::kMaxConditions of the session.
   Status add_condition(const wire::ConditionCreate& command, CUgraphConditionalHandle* handle);
+  // Kernels that may use so many SMs are to come, and have their part when this returns. Errors:
+  // those of DeviceParts::get(), which may have to wait for a quiet moment.
+  Status reach(uint32_t sms);
+  [[nodiscard]] bool reaches(uint32_t sms) const { return way_.parts.contains(sms); }
   // Count nodes or bodies that the graph keeps. Errors as of Totals::add_nodes().
   Status count(uint32_t nodes);
 
@@ -91,15 +98,24 @@ class DriverGraph {
 
   [[nodiscard]] uint32_t device() const { return device_; }
   [[nodiscard]] const Way& way() const { return way_; }
-  // The context that its kernels are of.
-  [[nodiscard]] CUcontext context() const {
-    return way_.part != nullptr ? way_.part->context : core_.context({device_});
+  // That kernels run in which may use so many SMs, which it reaches(); null: all.
+  [[nodiscard]] const SmPartition* part(uint32_t sms) const {
+    const auto found = way_.parts.find(sms);
+    return found == way_.parts.end() ? nullptr : found->second.get();
   }
+  // The context that they are of.
+  [[nodiscard]] CUcontext context(uint32_t sms) const {
+    const SmPartition* of = part(sms);
+    return of != nullptr ? of->context : core_.context({device_});
+  }
+  // That bodies of conditional nodes are of: kernels in them use so many SMs at most.
+  [[nodiscard]] CUcontext context() const { return context(body_sms); }
   [[nodiscard]] CUgraph handle() const { return parts[0].handle; }
   [[nodiscard]] bool keeps() const { return !conditions.empty(); }
 
   std::vector<Part> parts{{}};  // the graph itself, then the bodies in the order of their nodes
   std::vector<Condition> conditions;
+  uint32_t body_sms = 0;         // as the first of these was made
   std::vector<GraphStep> steps;  // if it keeps them: all nodes that it has
   bool broken = false;           // a node was made half
 

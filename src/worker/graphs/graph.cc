@@ -35,11 +35,11 @@ void GraphExec::follow_changes() {
   const uint32_t device = graph->graph->device();
   if (from == nullptr || from->steps.size() != graph->steps.size()) return;
   const DriverGraph::Way before = from->graph->way();
-  DriverGraph::Way now{nullptr, core.driver_priority(device, 0)};
-  if (!core.parts.get(device, &now.part).ok() || now == before ||
-      std::ranges::any_of(from->steps, &GraphStep::is_cooperative)) {
-    return;
+  DriverGraph::Way now{before.parts, core.driver_priority(device, 0)};
+  for (auto& [sms, part] : now.parts) {
+    if (!core.parts.get(device, sms, &part).ok()) return;
   }
+  if (now == before || std::ranges::any_of(from->steps, &GraphStep::is_cooperative)) return;
   CUgraphExec made = nullptr;
   Status status = from->graph->move(from->steps, now);
   if (status.ok()) {
@@ -126,12 +126,6 @@ Status Graphs::find_step(GraphExec& exec, uint32_t node, GraphStep** step) {
   return Status();
 }
 
-// It may have to wait for a quiet moment.
-Status Graphs::find_part(uint32_t device, DeviceParts::Part* part) {
-  if (!core_.parts.has(device)) submitter_.prepare_to_wait();
-  return core_.parts.get(device, part);
-}
-
 // ---- Conditional handles ------------------------------------------------------------------------
 
 Status Graphs::handle(const wire::ConditionCreate& command, ReplyTo<wire::ConditionCreate> reply) {
@@ -141,9 +135,9 @@ Status Graphs::handle(const wire::ConditionCreate& command, ReplyTo<wire::Condit
   }
   std::shared_ptr<DriverGraph> graph = kept == nullptr ? nullptr : *kept;
   if (graph == nullptr) {
-    DeviceParts::Part part;
-    OPENMPS_RETURN_IF_ERROR(find_part(command.device, &part));
-    graph = std::make_shared<DriverGraph>(core_, command.device, std::move(part), totals_);
+    graph = std::make_shared<DriverGraph>(core_, command.device, totals_);
+    graph->body_sms = command.sms;
+    OPENMPS_RETURN_IF_ERROR(graph->reach(command.sms));
     OPENMPS_RETURN_IF_ERROR(graph->create());
   }
   CUgraphConditionalHandle handle = 0;
@@ -166,14 +160,10 @@ Status Graphs::handle(const wire::GraphBegin& command, const std::shared_ptr<Dri
   exec.described.reset();
   std::shared_ptr<DriverGraph> graph = kept != nullptr ? *kept : nullptr;
   if (graph == nullptr) {
-    // What an executable graph is updated from has to be of its contexts.
-    DeviceParts::Part part;
-    if (exec.graph != nullptr && exec.graph->graph->device() == command.device) {
-      part = exec.graph->graph->way().part;
-    } else {
-      OPENMPS_RETURN_IF_ERROR(find_part(command.device, &part));
-    }
-    graph = std::make_shared<DriverGraph>(core_, command.device, std::move(part), totals_);
+    const DriverGraph* like = exec.graph != nullptr ? exec.graph->graph.get() : nullptr;
+    graph = like != nullptr && like->device() == command.device
+                ? std::make_shared<DriverGraph>(core_, *like, totals_)
+                : std::make_shared<DriverGraph>(core_, command.device, totals_);
   }
   exec.described = std::make_unique<DescribedGraph>(std::move(graph), totals_);
   DescribedGraph& described = *exec.described;

@@ -109,7 +109,6 @@ class Graphs {
   void release_all();
 
  private:
-  Status find_part(uint32_t device, DeviceParts::Part* part);
   static Status check_made(const GraphExec& exec);
   static Status find_step(GraphExec& exec, uint32_t node, GraphStep** step);
   static Status check_copies(std::span<const GraphStep> old, std::span<const GraphStep> fresh,

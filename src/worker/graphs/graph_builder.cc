@@ -61,8 +61,8 @@ wire::Record GraphBuilder::record_of(wire::Variable body) {
   return record;
 }
 
-Status GraphBuilder::read_kernel(const DriverGraph& graph, wire::Variable body,
-                                 Modules::Reach reach, GraphStep* step, Work* work) {
+Status GraphBuilder::read_kernel(DriverGraph& graph, wire::Variable body, Modules::Reach reach,
+                                 GraphStep* step, Work* work) {
   const wire::Launch* launch = nullptr;
   wire::Launch::Tail tail;
   OPENMPS_RETURN_IF_ERROR(wire::decode(record_of(body), &launch, &tail));
@@ -75,7 +75,12 @@ Status GraphBuilder::read_kernel(const DriverGraph& graph, wire::Variable body,
   const uint32_t device = function->is_kernel ? launch->stream : function->device;
   OPENMPS_RETURN_IF_ERROR(core_.check_device(device));
   if (!Modules::is_at_hand(*function, {device})) submitter_.prepare_to_wait();
-  const GreenContext* const part = device == graph.device() ? graph.way().part.get() : nullptr;
+  if (step->parent != 0) step->sms = graph.body_sms;
+  if (!graph.reaches(step->sms)) {
+    submitter_.prepare_to_wait();
+    OPENMPS_RETURN_IF_ERROR(graph.reach(step->sms));
+  }
+  const GreenContext* const part = device == graph.device() ? graph.part(step->sms) : nullptr;
   KernelWork& kernel = work->what.emplace<KernelWork>();
   OPENMPS_RETURN_IF_ERROR(maker_.make(*launch, tail, *function, {device, Lane::kMain, part}, reach,
                                       &work->uses, &kernel));
@@ -132,7 +137,7 @@ Status GraphBuilder::read_conditional(wire::Variable body, GraphStep* step) {
                    std::to_string(conditional.bodies) + " bodies");
 }
 
-Status GraphBuilder::read(const DriverGraph& graph, GraphNodeKind kind, wire::Variable body,
+Status GraphBuilder::read(DriverGraph& graph, GraphNodeKind kind, wire::Variable body,
                           Modules::Reach reach, GraphStep* step, Work* work) {
   const auto read_kind = [&] {
     switch (kind) {
@@ -175,11 +180,12 @@ Status GraphBuilder::check(std::span<const GraphStep> steps, Moment moment) cons
 
 // ---- The driver ---------------------------------------------------------------------------------
 
-Status GraphBuilder::put(NodePlace place, const DriverGraph& graph, const Work& work) {
+Status GraphBuilder::put(NodePlace place, const DriverGraph& graph, const GraphStep& step,
+                         const Work& work) {
   if (std::holds_alternative<BoxWork>(work.what)) {
     for (const WorkRange& range : work.uses.ranges) memory_.open_to_copies(range, graph.device());
   }
-  place.context = graph.context();
+  place.context = graph.context(step.sms);
   // All that a conditional node's body has is of the node's context (measured).
   if (graph.keeps()) place.copies = graph.context();
   place.priority = graph.way().priority;
@@ -193,7 +199,7 @@ Status GraphBuilder::make(DriverGraph& graph, const Work& work, std::span<const 
                                .before = before,
                                .first = &step->first,
                                .last = &step->last},
-                              graph, work));
+                              graph, *step, work));
   if (step->kind != GraphNodeKind::kHostCall) step->last = step->first;
   return Status();
 }
@@ -264,6 +270,7 @@ Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node,
   }
   GraphStep step;
   step.parent = node.parent;
+  step.sms = node.sms;
   Work work;
   Modules::Reach reach = Modules::Reach::kAnyLane;
   if (steps->size() < like.size()) reach = reach_of(like[steps->size()].uses.lane);
@@ -279,7 +286,7 @@ Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node,
     step.first = has.first;
     step.last = has.last;
     if (step.kind != GraphNodeKind::kConditional) {
-      OPENMPS_RETURN_IF_ERROR(put({.first = &step.first, .last = &step.last}, graph, work));
+      OPENMPS_RETURN_IF_ERROR(put({.first = &step.first, .last = &step.last}, graph, step, work));
     }
     has = step;
     has.edges = std::move(edges);
@@ -298,7 +305,7 @@ Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node,
   return Status();
 }
 
-Status GraphBuilder::change(CUgraphExec exec, const DriverGraph& graph, const CUgraphNode* kept,
+Status GraphBuilder::change(CUgraphExec exec, DriverGraph& graph, const CUgraphNode* kept,
                             GraphNodeKind kind, wire::Variable body, GraphStep* step) {
   if (kind != step->kind) return violation("a graph node can't become one of another kind");
   if (kind == GraphNodeKind::kEmpty || kind == GraphNodeKind::kHostCall ||
@@ -306,6 +313,9 @@ Status GraphBuilder::change(CUgraphExec exec, const DriverGraph& graph, const CU
     return violation("a graph node without parameters can't be changed");
   }
   GraphStep changed;
+  changed.parent = step->parent;
+  changed.sms = step->sms;
+  changed.is_enabled = step->is_enabled;
   Work work;
   OPENMPS_RETURN_IF_ERROR(read(graph, kind, body, reach_of(step->uses.lane), &changed, &work));
   if (changed.uses.lane != step->uses.lane) {
@@ -314,10 +324,10 @@ Status GraphBuilder::change(CUgraphExec exec, const DriverGraph& graph, const CU
   changed.first = step->first;
   changed.last = step->last;
   OPENMPS_RETURN_IF_ERROR(core_.use(graph.device()));
-  OPENMPS_RETURN_IF_ERROR(put({.exec = exec, .first = &step->first}, graph, work));
+  OPENMPS_RETURN_IF_ERROR(put({.exec = exec, .first = &step->first}, graph, changed, work));
   if (kept != nullptr) {
     CUgraphNode node = *kept;
-    OPENMPS_RETURN_IF_ERROR(put({.first = &node, .last = &node}, graph, work));
+    OPENMPS_RETURN_IF_ERROR(put({.first = &node, .last = &node}, graph, changed, work));
   }
   *step = std::move(changed);
   return Status();

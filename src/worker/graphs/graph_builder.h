@@ -41,7 +41,7 @@ class GraphBuilder {
              std::span<const GraphStep> like, std::vector<GraphStep>* steps);
   // Change the node in `exec`, which was made of `graph`, and in the graph that is to replace it
   // some day, where it is `kept` (null: nowhere). The step keeps its kind.
-  Status change(CUgraphExec exec, const DriverGraph& graph, const CUgraphNode* kept,
+  Status change(CUgraphExec exec, DriverGraph& graph, const CUgraphNode* kept,
                 wire::GraphNodeKind kind, wire::Variable body, GraphStep* step);
   // Everything that a launch of these steps touches is there. Values in memory are looked at when
   // they are launched, not before, as CUDA does.
@@ -50,10 +50,10 @@ class GraphBuilder {
 
  private:
   // A body: what it does, and what of the session it uses.
-  Status read(const DriverGraph& graph, wire::GraphNodeKind kind, wire::Variable body,
+  Status read(DriverGraph& graph, wire::GraphNodeKind kind, wire::Variable body,
               Modules::Reach reach, GraphStep* step, Work* work);
-  Status read_kernel(const DriverGraph& graph, wire::Variable body, Modules::Reach reach,
-                     GraphStep* step, Work* work);
+  Status read_kernel(DriverGraph& graph, wire::Variable body, Modules::Reach reach, GraphStep* step,
+                     Work* work);
   template <typename What, typename Command>
   Status read_command(wire::Variable body, Work* work);
   Status read_event(wire::GraphNodeKind kind, wire::Variable body, Work* work);
@@ -63,7 +63,7 @@ class GraphBuilder {
   wire::Record record_of(wire::Variable body);
 
   using Edges = std::vector<wire::GraphEdge>;
-  Status put(NodePlace place, const DriverGraph& graph, const Work& work);
+  Status put(NodePlace place, const DriverGraph& graph, const GraphStep& step, const Work& work);
   Status make(DriverGraph& graph, const Work& work, std::span<const CUgraphNode> before,
               GraphStep* step);
   Status make_conditional(DriverGraph& graph, std::span<const CUgraphNode> before, GraphStep* step);

@@ -137,16 +137,25 @@ void SmPartitions::count_locked(OfDevice& of, const Choice& choice, bool used) {
   }
 }
 
-// A client's own reservation goes before its group.
+// Of what it has a part; null: of all that its terms leave. A client's own reservation goes before
+// its group.
+const SmPartitions::Choice* SmPartitions::whole_locked(const Member& member) const {
+  if (member.whole_ != nullptr && !member.whole_->choice_.is_all) return &member.whole_->choice_;
+  const OfDevice& of = of_[member.device];
+  const auto group = of.together.find(member.terms_.group);
+  const bool is_part = group != of.together.end() && group->second.choice.is_limited &&
+                       !is_reserved_locked(member.device, member.terms_);
+  return is_part ? &group->second.choice : nullptr;
+}
+
 void SmPartitions::choose_again_locked(Member& member) {
   OfDevice& of = of_[member.device];
-  const Member::Terms& terms = member.terms_;
-  const auto group = of.together.find(terms.group);
-  const bool has_whole = group != of.together.end() && group->second.choice.is_limited &&
-                         !is_reserved_locked(member.device, terms);
+  const Choice* const whole = whole_locked(member);
   count_locked(of, member.choice_, false);
-  member.choice_ = choose_locked(member.device, terms, has_whole ? &group->second.choice : nullptr,
-                                 member.choice_.groups);
+  member.choice_ = choose_locked(member.device, member.terms_, whole, member.choice_.groups);
+  // With its session's.
+  const bool is_counted = member.whole_ != nullptr && member.whole_->choice_.is_limited;
+  if (is_counted) member.choice_.is_limited = false;
   count_locked(of, member.choice_, true);
 }
 
@@ -297,8 +306,11 @@ Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
     leave(member);
     return status;
   }
+  // Meanwhile it may have been given another, or all.
+  Part there;
   const std::lock_guard lock(mutex_);
-  if (member.part_ == nullptr) member.part_ = keep_locked(device, std::move(made));
+  there = keep_locked(device, std::move(made));
+  if (member.part_ == nullptr && !member.choice_.is_all) member.part_ = std::move(there);
   return Status();
 }
 

@@ -82,13 +82,17 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
           nullptr;  // with which it has a set, from its start on; null: none
       bool operator==(const Terms&) const = default;
     };
-    Member(uint32_t device, const Terms& terms, std::atomic<uint64_t>& changes)
-        : device(device), changes_(changes), terms_(terms) {}
+    // `whole`: of whose set it has a part, a context of a session; null: of none. That one joins
+    // before it and outlives it.
+    Member(uint32_t device, const Terms& terms, std::atomic<uint64_t>& changes,
+           const Member* whole = nullptr)
+        : device(device), changes_(changes), whole_(whole), terms_(terms) {}
     const uint32_t device;
 
    private:
     friend class SmPartitions;
     std::atomic<uint64_t>& changes_;
+    const Member* const whole_;
     // Guarded by the mutex.
     Terms terms_;
     Choice choice_;
@@ -210,6 +214,7 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // Of `whole`, if that is not null, else of all that those terms leave; of equals `mine`.
   [[nodiscard]] Choice choose_locked(uint32_t device, const Member::Terms& terms,
                                      const Choice* whole, const SmGroups& mine) const;
+  [[nodiscard]] const Choice* whole_locked(const Member& member) const;
   static void count_locked(OfDevice& of, const Choice& choice, bool used);
   void choose_again_locked(Member& member);
   void choose_again_locked(uint32_t device, const SessionGroup& group, Together& together);

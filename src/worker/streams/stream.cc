@@ -39,7 +39,9 @@ Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
   }
   const uint64_t changes = core_.parts.changes();
   DeviceParts::Part part;
-  if (green == nullptr) OPENMPS_RETURN_IF_ERROR(core_.parts.get(command.device, &part));
+  if (green == nullptr) {
+    OPENMPS_RETURN_IF_ERROR(core_.parts.get(command.device, command.sms, &part));
+  }
   auto& context = contexts_[command.context];
   if (context == nullptr) {
     context = std::make_unique<ClientContext>();
@@ -52,8 +54,9 @@ Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
   if (green != nullptr) stream->place.partition = green;
   stream->green = green;
   stream->part = std::move(part);
+  stream->sms = command.sms;
   stream->seen_changes = changes;
-  stream->lease = core_.parts.lease(command.device);
+  stream->lease = core_.parts.lease(command.device, command.sms);
   stream->priority = command.priority;
   stream->context = context.get();
   const bool legacy = stream->kind == StreamKind::kLegacy;
@@ -103,7 +106,7 @@ Status Streams::follow_changes(Stream& stream) {
   if (stream.green == nullptr) {
     OPENMPS_RETURN_IF_ERROR(core_.parts.get(device, stream.sms, &part));
     place.partition = part.get();
-    stream.lease = core_.parts.lease(device);
+    stream.lease = core_.parts.lease(device, stream.sms);
   }
   const int32_t priority = core_.driver_priority(device, stream.priority);
   if (part == stream.part && priority == stream.driver_priority) return Status();

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the kernels of a program run, whichever way they are launched: on no more SMs than the
 // program is told that the device has. Behind a server that limits the program (an active thread
-// percentage), those are fewer than the device's. Run by run_e2e.py. usage: drv_sm_share [hold]
+// percentage), those are fewer than the device's. Run by run_e2e.py.
+// usage: drv_sm_share [hold | contexts WISH...]
 // `hold`: prints what it has seen, and goes on with it until its input ends. "# told N seen A B
 // ...": the SMs by number.
+// `contexts`: the same in a context for each wish, one after the other, and then once more in each:
+// "16" a number of SMs by execution affinity, "25%" what CUDA_MPS_ACTIVE_THREAD_PERCENTAGE is set
+// to before, "-" neither.
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <memory>
 #include <set>
+#include <string>
 
 #include "driver.h"
 
@@ -21,17 +28,17 @@ constexpr unsigned kThreads = 32;
 constexpr unsigned kPiled = 600;  // launches one behind the other: more than a batch has
 
 struct Census {
-  e2e::Session& session;
-  CUfunction where = session.function("where");
-  CUfunction kernel = session.function("empty");
+  CUdevice device;
+  CUfunction where = nullptr;
   unsigned told = 0;
   unsigned blocks = 0;
   Sms seen;
 
-  explicit Census(e2e::Session& the_session) : session(the_session) {
+  // In the current context, whose module that is.
+  Census(CUdevice of, CUmodule module) : device(of) {
+    CHECK_CU(cuModuleGetFunction(&where, module, "where"));
     int count = 0;
-    CHECK_CU(
-        cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, session.device));
+    CHECK_CU(cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
     told = static_cast<unsigned>(count);
     blocks = 64 * told;
   }
@@ -129,15 +136,22 @@ struct Census {
   // What the device is said to have is what can be split.
   void green() {
     CUdevResource all{};
-    CHECK_CU(cuDeviceGetDevResource(session.device, &all, CU_DEV_RESOURCE_TYPE_SM));
-    e2e::expect(all.sm.smCount == told, "the resource is as large as the device");
     CUcontext current = nullptr;
     CHECK_CU(cuCtxGetCurrent(&current));
+    CHECK_CU(cuCtxGetDevResource(current, &all, CU_DEV_RESOURCE_TYPE_SM));
+    e2e::expect(all.sm.smCount == told, "the resource is as large as the device");
     CUexecAffinityParam affinity{};
     CHECK_CU(cuCtxGetExecAffinity(&affinity, CU_EXEC_AFFINITY_TYPE_SM_COUNT));
     e2e::expect(affinity.param.smCount.val == told, "so is the context's affinity");
   }
 
+  void all() {
+    launches();
+    graphs();
+    cooperative();
+    green();
+    report();
+  }
   void report() const {
     printf("# told %u seen", told);
     for (const uint32_t sm : seen) printf(" %u", sm);
@@ -151,18 +165,55 @@ bool input_has_ended() {
   return poll(&input, 1, 0) == 1 && read(STDIN_FILENO, &byte, 1) <= 0;
 }
 
+// A context, whose work is on as many SMs as it is told.
+class LimitedContext {
+ public:
+  LimitedContext(CUdevice device, const std::string& wish) {
+    CUexecAffinityParam affinity{};
+    affinity.type = CU_EXEC_AFFINITY_TYPE_SM_COUNT;
+    const bool is_number = wish.find_first_not_of("0123456789") == std::string::npos;
+    if (is_number) affinity.param.smCount.val = static_cast<unsigned>(std::stoul(wish));
+    if (wish.back() == '%') {
+      setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", wish.substr(0, wish.size() - 1).c_str(), 1);
+    }
+    CHECK_CU(cuCtxCreate_v3(&context_, &affinity, is_number ? 1 : 0, 0, device));
+    unsetenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    CHECK_CU(cuModuleLoadData(&module_, e2e::kernels_ptx()));
+    census_ = std::make_unique<Census>(device, module_);
+    census_->all();
+    CHECK_CU(cuCtxPopCurrent_v2(nullptr));
+  }
+  LimitedContext(const LimitedContext&) = delete;
+  LimitedContext& operator=(const LimitedContext&) = delete;
+  ~LimitedContext() { CHECK_CU(cuCtxDestroy_v2(context_)); }
+
+  void again() {
+    CHECK_CU(cuCtxPushCurrent_v2(context_));
+    census_->all();
+    CHECK_CU(cuCtxPopCurrent_v2(nullptr));
+  }
+
+ private:
+  CUcontext context_ = nullptr;
+  CUmodule module_ = nullptr;
+  std::unique_ptr<Census> census_;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  if (mode == "contexts") {
+    CHECK_CU(cuInit(0));
+    std::vector<std::unique_ptr<LimitedContext>> contexts;
+    for (int i = 2; i < argc; i++) contexts.push_back(std::make_unique<LimitedContext>(0, argv[i]));
+    for (const auto& context : contexts) context->again();
+    return e2e::finish();
+  }
   e2e::Session session;
-  Census census(session);
-  const bool holds = argc > 1 && strcmp(argv[1], "hold") == 0;
+  Census census(session.device, session.module);
   do {
-    census.launches();
-    census.graphs();
-    census.cooperative();
-    census.green();
-    census.report();
-  } while (holds && !input_has_ended());
+    census.all();
+  } while (mode == "hold" && !input_has_ended());
   return e2e::finish();
 }

@@ -378,6 +378,93 @@ TEST_F(PartitionTest, ExecutableGraphsFollow) {
       << ::testing::PrintToString(moved);
 }
 
+// What a context may use at most is a part of what the session has.
+TEST_F(PartitionTest, ContextsHaveLess) {
+  const auto create = [&](wire::Id stream, uint32_t sms) {
+    EXPECT_TRUE(send(wire::StreamCreate{.stream = stream,
+                                        .context = stream,
+                                        .kind = wire::StreamKind::kNonBlocking,
+                                        .sms = sms})
+                    .ok());
+  };
+  load_module();
+  create(1, 0);
+  create(2, 4);
+  create(3, 5);      // in whole steps
+  create(4, 1'000);  // as many as the session
+  calls();
+  for (const wire::Id stream : {1, 2, 3, 4}) launch(stream);
+  EXPECT_EQ(calls(), (Calls{"stream in g1", "launch s1 16", "stream in g2", "launch s2 16",
+                            "stream in g2", "launch s3 16", "stream in g1", "launch s4 16"}));
+  EXPECT_TRUE(send(wire::DeviceResource{0, 0, CU_DEV_RESOURCE_TYPE_SM, 4}).ok());
+  EXPECT_EQ(reply<wire::DeviceResource::Reply>().resource._internal_padding[1], 2) << "that of g2";
+  // Of the least that the session or the context may have.
+  session_->core.parts.set(0, {.sms = 2});
+  calls();
+  launch(2);
+  launch(1);
+  const Calls less = calls();
+  EXPECT_EQ(less.front(), "stream in g3") << ::testing::PrintToString(less);
+  EXPECT_EQ(std::ranges::count(less, "stream in g3"), 2) << ::testing::PrintToString(less);
+  session_->core.parts.set(0, {.sms = 0});
+  launch(2);
+  launch(1);
+  const Calls more = calls();
+  EXPECT_EQ(std::ranges::count(more, "stream in g2"), 1) << ::testing::PrintToString(more);
+  EXPECT_EQ(std::ranges::count(more, "stream 0"), 1) << ::testing::PrintToString(more);
+}
+
+TEST_F(PartitionTest, KernelsOfGraphsAreInTheirContextsPart) {
+  load_module();
+  create_stream(1, wire::StreamKind::kNonBlocking);
+  const wire::Launch launch = launch_of(0);
+  const std::string body =
+      std::string(reinterpret_cast<const char*>(&launch), sizeof launch) + std::string(16, '\0');
+  const auto bytes = static_cast<uint32_t>(body.size());
+  const auto kernel = [&](uint32_t sms, uint32_t parent = 0) {
+    calls();
+    EXPECT_TRUE(
+        send(wire::GraphNode{1, wire::GraphNodeKind::kKernel, 0, bytes, parent, sms}, body).ok());
+    return calls().back();
+  };
+  EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+  EXPECT_EQ(kernel(0), "kernel in g1 behind 0");
+  EXPECT_EQ(kernel(4), "kernel in g2 behind 0");
+  EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
+  // A node that is switched off stays so, whatever is changed.
+  EXPECT_TRUE(send(wire::GraphEnableNode{1, 1, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphSetNode{1, 1, wire::GraphNodeKind::kKernel, bytes}, body).ok());
+  session_->core.parts.set(0, {.sms = 2});
+  calls();
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  const Calls moved = calls();
+  EXPECT_EQ(std::ranges::count(moved, "refresh kernel in g3"), 2)
+      << ::testing::PrintToString(moved);
+  EXPECT_EQ(std::ranges::count(moved, "enable 0"), 1) << ::testing::PrintToString(moved);
+}
+
+// Handle, node and bodies have to be of one context.
+TEST_F(PartitionTest, BodiesAreInTheirHandlesPart) {
+  load_module();
+  EXPECT_TRUE(send(wire::ConditionCreate{5, 0, 1, 1, 4}).ok());
+  const wire::GraphConditional conditional{reply<wire::ConditionCreate::Reply>().handle,
+                                           CU_GRAPH_COND_TYPE_IF, 1};
+  EXPECT_TRUE(send(wire::GraphBegin{1, 0, 5}).ok());
+  EXPECT_TRUE(send(wire::GraphNode{1, wire::GraphNodeKind::kConditional, 0, sizeof conditional},
+                   std::string(reinterpret_cast<const char*>(&conditional), sizeof conditional))
+                  .ok());
+  const wire::Launch launch = launch_of(0);
+  const std::string body =
+      std::string(reinterpret_cast<const char*>(&launch), sizeof launch) + std::string(16, '\0');
+  const auto bytes = static_cast<uint32_t>(body.size());
+  for (const uint32_t parent : {1, 0}) {
+    calls();
+    EXPECT_TRUE(
+        send(wire::GraphNode{1, wire::GraphNodeKind::kKernel, 0, bytes, parent, 0}, body).ok());
+    EXPECT_EQ(calls().back(), parent == 1 ? "kernel in g1 behind 0" : "kernel in g2 behind 0");
+  }
+}
+
 TEST_F(PartitionTest, ItsPartIsTheDeviceThatItCanSplit) {
   EXPECT_TRUE(send(wire::DeviceResource{0, 0, CU_DEV_RESOURCE_TYPE_SM}).ok());
   EXPECT_EQ(reply<wire::DeviceResource::Reply>().resource._internal_padding[1], 1) << "that of g1";
