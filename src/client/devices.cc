@@ -77,11 +77,27 @@ std::unique_ptr<wire::Facts> limited(std::unique_ptr<wire::Facts> facts, double 
   return facts;
 }
 
+std::unique_ptr<wire::Facts> limited(std::unique_ptr<wire::Facts> facts,
+                                     const wire::StaticPartition& partition) {
+  if (partition.sms == 0 || partition.device >= wire::kMaxDevices) return facts;
+  facts->device[partition.device].attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] =
+      static_cast<int32_t>(partition.sms);
+  return facts;
+}
+
+std::vector<uint32_t> within(std::vector<uint32_t> devices,
+                             const wire::StaticPartition& partition) {
+  if (partition.sms != 0) {
+    std::erase_if(devices, [&](uint32_t device) { return device != partition.device; });
+  }
+  return devices;
+}
+
 }  // namespace
 
 Devices::Devices(std::unique_ptr<wire::Facts> facts, double active_thread_percentage,
-                 const wire::GroupLimits& group)
-    : facts_(limited(std::move(facts), active_thread_percentage, group, steps_)),
-      visible_(visible_devices(*facts_)) {}
+                 const wire::GroupLimits& group, const wire::StaticPartition& partition)
+    : facts_(limited(limited(std::move(facts), active_thread_percentage, group, steps_), partition)),
+      visible_(within(visible_devices(*facts_), partition)) {}
 
 }  // namespace openmps::client

@@ -15,9 +15,10 @@ namespace openmps::client {
 
 class Devices {
  public:
-  // The program sees as many SMs as `active_thread_percentage` and its group leave of each device.
+  // The program sees as many SMs as `active_thread_percentage` and its group leave of each device; in
+  // a static partition those of it, and no other device.
   Devices(std::unique_ptr<wire::Facts> facts, double active_thread_percentage,
-          const wire::GroupLimits& group);
+          const wire::GroupLimits& group, const wire::StaticPartition& partition);
 
   [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(visible_.size()); }
   [[nodiscard]] bool valid(CUdevice device) const {

@@ -59,6 +59,8 @@ const std::vector<Form>& forms() {
       {"set_client_priority", Verb::kSetClientPriority, {&Command::client, &Command::value}},
       {"get_group_list", Verb::kGetGroupList, {}},
       {"reserve_sms", Verb::kReserveSms, {&Command::client, &Command::device, &Command::value}},
+      {"sm_partition", Verb::kSmPartition, {&Command::action, &Command::device, &Command::value}},
+      {"lspart", Verb::kListPartitions, {}},
   };
   return table;
 }
@@ -88,7 +90,7 @@ bool take_option(std::span<const std::string>* words, Command* command) {
   } else if (option == "--json" &&
              (command->verb == Verb::kPs || command->verb == Verb::kGetServerList ||
               command->verb == Verb::kInspect || command->verb == Verb::kDeviceQuery ||
-              command->verb == Verb::kGetGroupList)) {
+              command->verb == Verb::kGetGroupList || command->verb == Verb::kListPartitions)) {
     command->json = true;
   } else {
     return false;

@@ -41,6 +41,8 @@ enum class Verb {
   kSetClientPriority,
   kReserveSms,
   kGetGroupList,
+  kSmPartition,
+  kListPartitions,
   kInspect,
 };
 
@@ -51,6 +53,7 @@ struct Command {
   std::string client;  // terminate_client's second PID, inspect's session, as typed
   std::string device;  // ordinal or UUID
   std::string value;   // what to set; empty: not given
+  std::string action;  // sm_partition's "add" or "rm"
   std::optional<uint32_t> uid;
   std::optional<uint32_t> timeout_s;
   bool force = false;

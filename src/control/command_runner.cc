@@ -54,6 +54,7 @@ Right right_to(const Command& command, User caller) {
     case Verb::kSetClientMemoryLimit:
     case Verb::kSetClientPriority:
     case Verb::kReserveSms:
+    case Verb::kSmPartition:
     case Verb::kReload: return Right::kDaemon;
     case Verb::kShutdownServer:
     case Verb::kTerminateClient: return Right::kOwner;
@@ -72,6 +73,7 @@ Right right_to(const Command& command, User caller) {
     case Verb::kGetMemoryLimit:
     case Verb::kGetDefaultPriority:
     case Verb::kGetGroupList:
+    case Verb::kListPartitions:
     case Verb::kInspect: return Right::kEverybody;  // kInspect: of the caller's own sessions
   }
   return Right::kDaemon;
@@ -99,12 +101,17 @@ std::string CommandRunner::reason_against(const Command& command, User caller) c
 }
 
 void CommandRunner::run(const Command& command, User caller, Done done) {
+  const bool needs_static =
+      command.verb == Verb::kSmPartition || command.verb == Verb::kListPartitions;
+  if (command.verb == Verb::kUnknown || (needs_static && servers_.partitions() == nullptr)) {
+    done({"Unknown command \"" + printable(command.word) + "\"\n"});
+    return;
+  }
   if (const std::string why_not = reason_against(command, caller); !why_not.empty()) {
     done({why_not, 1});
     return;
   }
   switch (command.verb) {
-    case Verb::kUnknown: done({"Unknown command \"" + printable(command.word) + "\"\n"}); return;
     case Verb::kQuit: quit_(command.timeout_s, std::move(done)); return;
     case Verb::kReload: done(reload_()); return;
     case Verb::kStartServer: start_server(command, caller, done); return;
@@ -119,6 +126,10 @@ void CommandRunner::run(const Command& command, User caller, Done done) {
     case Verb::kSetClientMemoryLimit:
     case Verb::kSetClientPriority:
     case Verb::kReserveSms: change_client(command, done); return;
+    case Verb::kSmPartition:
+      command.action == "rm" ? remove_partition(command, done) : add_partition(command, done);
+      return;
+    case Verb::kListPartitions: list_partitions(command, done); return;
     case Verb::kGetDefaultPercentage:
     case Verb::kSetDefaultPercentage:
     case Verb::kGetDefaultMemoryLimit:
@@ -133,6 +144,7 @@ void CommandRunner::run(const Command& command, User caller, Done done) {
       }
       terminate(command, *servers_.find(command.server), done);
       return;
+    case Verb::kUnknown:
     case Verb::kShutdownServer:
     case Verb::kGetServerStatus:
     case Verb::kGetClientList:
@@ -209,6 +221,7 @@ Reply usage_of(const Command& command, std::string_view wrong) {
       how += " <PID or group> <device> <512M or 2G, 0G: no limit>";
       break;
     case Verb::kSetClientPriority: how += " <PID or group> <0: normal, 1: below normal>"; break;
+    case Verb::kSmPartition: how += " add <device UUID> <chunks> | rm <device UUID> <id>"; break;
     default: how += " <PID or program> <device> <SMs, 0: no longer> [--lend]"; break;
   }
   return {"Not understood: " + printable(wrong) + "\nUsage: " + how + "\n", 1};
@@ -298,6 +311,10 @@ void CommandRunner::change_client(const Command& command, const Done& done) {
          1});
     return;
   }
+  if (command.verb == Verb::kReserveSms && servers_.partitions() != nullptr) {
+    done({"With static partitions (-S) SMs are kept by sm_partition\n", 1});
+    return;
+  }
   servers_.with_devices(
       [this, command, done](const std::vector<Device>& devices, const std::string&) {
         wire::Query query;
@@ -316,6 +333,84 @@ void CommandRunner::change_client(const Command& command, const Done& done) {
           }
           done(change_reply(command, result, amount));
         });
+      });
+}
+
+// ---- Static partitions --------------------------------------------------------------------------
+
+void CommandRunner::add_partition(const Command& command, const Done& done) {
+  const auto chunks = parse_unsigned(command.value, UINT32_MAX);
+  if (command.action != "add" || !chunks) {
+    done(usage_of(command, command.action != "add" ? "the action \"" + command.action + "\""
+                                                   : "the value \"" + command.value + "\""));
+    return;
+  }
+  servers_.with_devices([this, command, done, chunks = static_cast<uint32_t>(*chunks)](
+                            const std::vector<Device>& devices, const std::string& why_not) {
+    if (devices.empty()) return done({"The devices are not known: " + why_not + "\n", 1});
+    const auto device = find_by_uuid(command.device, devices);
+    if (!device) return done(usage_of(command, "the device UUID \"" + command.device + "\""));
+    const auto made = servers_.partitions()->add(*device, devices[*device], chunks);
+    if (made.ok()) return done({"Partition " + (*made)->name() + " created\n"});
+    done(
+        {format_text("Failed to fulfill the requested SM partition of %u chunks, error "
+                     "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION\n",
+                     chunks)});
+  });
+}
+
+// No client is let in from here on, and those who are there the servers know: the answer is behind
+// all that was admitted.
+void CommandRunner::remove_partition(const Command& command, const Done& done) {
+  StaticPartitions::Partition* partition = servers_.partitions()->find(command.value);
+  if (partition == nullptr || command.device.empty() ||
+      !partition->uuid.starts_with(command.device) || partition->is_leaving) {
+    done({"Partition " + printable(command.value) + " not found\n"});
+    return;
+  }
+  partition->is_leaving = true;
+  servers_.ask(
+      servers_.all(), wire::QueryKind::kPartitions,
+      [this, done, partition](const ServerPool::Answers& answers) {
+        const std::string name = partition->name();
+        for (const auto& [pid, answer] : answers) {
+          const bool is_lost = !answer.answered && servers_.is_there(pid);
+          const bool has_it =
+              std::ranges::find(answer.partitions, partition->place) != answer.partitions.end();
+          if (!is_lost && !has_it) continue;
+          partition->is_leaving = false;
+          return done(
+              {is_lost ? format_text("Server %d does not answer\n", static_cast<int>(pid))
+                       : "Partition " + name + " in use. Terminate all clients before removing.\n",
+               is_lost ? 1 : 0});
+        }
+        servers_.partitions()->remove(partition);
+        done({"Partition " + name + " removed\n"});
+      });
+}
+
+void CommandRunner::list_partitions(const Command& command, const Done& done) {
+  servers_.with_devices(
+      [this, command, done](const std::vector<Device>& devices, const std::string& why_not) {
+        if (devices.empty()) return done({"The devices are not known: " + why_not + "\n", 1});
+        const auto list = [this, done, devices,
+                           json = command.json](const ServerPool::Answers& answers) {
+          std::vector<DevicePartitions> lines;
+          for (const Device& device : devices) {
+            lines.push_back({device.uuid, device.chunk_sms, device.chunks});
+            DevicePartitions& of = lines.back();
+            for (const StaticPartitions::Partition& one : servers_.partitions()->all()) {
+              if (one.uuid != device.uuid) continue;
+              const bool has_clients = std::ranges::any_of(answers, [&one](const auto& entry) {
+                const auto& used = entry.second.partitions;
+                return std::ranges::find(used, one.place) != used.end();
+              });
+              of.partitions.push_back({one.id, one.chunks, has_clients});
+            }
+          }
+          done({json ? format_partitions_json(lines) : format_partitions(lines)});
+        };
+        servers_.ask(servers_.all(), wire::QueryKind::kPartitions, list);
       });
 }
 

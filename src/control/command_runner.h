@@ -44,6 +44,10 @@ class CommandRunner {
   void group_list(const Command& command, const Done& done);
   // What a client may have, or a group, from now on.
   void change_client(const Command& command, const Done& done);
+  // -S.
+  void add_partition(const Command& command, const Done& done);
+  void remove_partition(const Command& command, const Done& done);
+  void list_partitions(const Command& command, const Done& done);
   static void terminate(const Command& command, ServerProcess& server, const Done& done);
   void device_query(const Command& command, const Done& done);
   Reply change_defaults(const Command& command);

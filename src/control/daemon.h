@@ -42,6 +42,8 @@ class Daemon {
   void configure(const std::string& path, Config config);
   // As the command reload, and SIGHUP. A file that is wrong changes nothing.
   Reply reload();
+  // -S.
+  void use_static_partitions() { servers_.use_static_partitions(); }
   // Start a server for the daemon's own user at once (-q).
   void prepare_devices();
   // SIGHUP: as the command reload, if there is a configuration. Otherwise as quit; a second one

@@ -94,6 +94,7 @@ int run(const DaemonOptions& options, Start start,
   Daemon daemon(loop, log, directory,
                 *here + (options.nvidia_names ? kServerByNvidiasName : "/openmps-server"),
                 logs.server());
+  if (options.static_partitions) daemon.use_static_partitions();
   status =
       loop.watch_signals({SIGTERM, SIGINT, SIGHUP}, [&](int signal) { daemon.on_signal(signal); });
   if (status.ok()) status = logs.watch(loop);

@@ -12,8 +12,9 @@ struct DaemonOptions {
   std::string log_directory;
   std::string config;  // the path of a configuration file; empty: none
   bool foreground = false;
-  bool ready_devices = false;  // -q: start a server at once
-  bool nvidia_names = false;   // servers, too, go by the names of NVIDIA's programs
+  bool ready_devices = false;      // -q: start a server at once
+  bool static_partitions = false;  // -S: each client has to name a partition of SMs
+  bool nvidia_names = false;       // servers, too, go by the names of NVIDIA's programs
 };
 
 // In the background: returns when the socket accepts (0) or the start has failed (1). In the

@@ -10,7 +10,7 @@
 namespace openmps::control {
 namespace {
 
-constexpr size_t kFields = 5;
+constexpr size_t kFields = 7;
 
 std::vector<std::string_view> split(std::string_view line) {
   std::vector<std::string_view> fields;
@@ -33,9 +33,13 @@ std::vector<Device> parse_devices(std::string_view text) {
     if (fields.size() != kFields) continue;
     const std::optional<uint64_t> sms = parse_unsigned(fields[3], UINT32_MAX);
     const std::optional<uint64_t> memory = parse_unsigned(fields[4], UINT64_MAX);
-    if (!sms || !memory) continue;
+    const std::optional<uint64_t> chunk = parse_unsigned(fields[5], UINT32_MAX);
+    const std::optional<uint64_t> in_chunks = parse_unsigned(fields[6], UINT32_MAX);
+    if (!sms || !memory || !chunk || !in_chunks) continue;
+    const uint64_t chunks = *chunk == 0 ? 0 : *in_chunks / *chunk;
     devices.push_back(Device{printable(fields[0]), printable(fields[1]), printable(fields[2]),
-                             static_cast<uint32_t>(*sms), *memory});
+                             static_cast<uint32_t>(*sms), *memory, static_cast<uint32_t>(*chunk),
+                             static_cast<uint32_t>(chunks)});
   }
   return devices;
 }

@@ -51,6 +51,17 @@ std::string size_text(uint64_t bytes) {
                      static_cast<double>(bytes) / static_cast<double>(wire::kMiB));
 }
 
+constexpr size_t kShortestUuid = 12;  // "GPU-74d43ed3": lspart shows no more
+
+std::string partition_row(const std::string& uuid, const std::string& partition,
+                          const std::string& free_chunks, const std::string& used_chunks,
+                          const std::string& free_sms, const std::string& used_sms,
+                          const std::string& clients) {
+  return format_text("%-14s%-38s%-7s%-7s%-6s%-6s%s\n", uuid.c_str(), partition.c_str(),
+                     free_chunks.c_str(), used_chunks.c_str(), free_sms.c_str(), used_sms.c_str(),
+                     clients.c_str());
+}
+
 double seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 
 const char* reason_of(wire::ExecutorWait wait) {
@@ -277,6 +288,32 @@ std::string format_device_clients(const std::vector<Device>& devices,
     for (const ClientLine& client : clients) {
       if (client.device != i) continue;
       text += format_text("%u.%u%s\n", client.pid, client.id, mark_of(client));
+    }
+  }
+  return text;
+}
+
+uint32_t DevicePartitions::used_chunks() const {
+  uint32_t used = 0;
+  for (const Partition& partition : partitions) used += partition.chunks;
+  return used;
+}
+
+std::string format_partitions(const std::vector<DevicePartitions>& devices) {
+  std::string text = partition_row("GPU", "Partition", "free", "used", "free", "used", "clients") +
+                     partition_row("", "", "chunk", "chunk", "SM", "SM", "");
+  for (const DevicePartitions& device : devices) {
+    const std::string uuid = device.uuid.substr(0, kShortestUuid);
+    const auto row = [&](const std::string& id, const std::string& free,
+                         const std::string& free_sms, uint32_t used, const std::string& clients) {
+      text += partition_row(uuid, id, free, std::to_string(used), free_sms,
+                            std::to_string(used * device.chunk_sms), clients);
+    };
+    const uint32_t used = device.used_chunks();
+    const uint32_t free = device.chunks - std::min(used, device.chunks);
+    row("-", std::to_string(free), std::to_string(free * device.chunk_sms), used, "-");
+    for (const DevicePartitions::Partition& partition : device.partitions) {
+      row(partition.id, "-", "-", partition.chunks, partition.has_clients ? "Yes" : "No");
     }
   }
   return text;

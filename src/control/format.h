@@ -49,6 +49,21 @@ struct ServerLine {
   std::string state;
 };
 
+// A device and its static partitions, in chunks.
+struct DevicePartitions {
+  struct Partition {
+    std::string id;
+    uint32_t chunks = 0;
+    bool has_clients = false;
+  };
+  std::string uuid;
+  uint32_t chunk_sms = 0;
+  uint32_t chunks = 0;
+  std::vector<Partition> partitions = {};
+
+  [[nodiscard]] uint32_t used_chunks() const;
+};
+
 // PIDs, one per line. Clients that end are marked, here and in the other lists.
 std::string format_client_list(const std::vector<ClientLine>& clients);
 // Empty for no clients.
@@ -65,6 +80,9 @@ std::string format_inspected(const Inspected& inspected);
 std::string format_inspected_json(const Inspected& inspected);
 // One block of device_query: `title`, the heading and the rows.
 std::string format_devices(const std::string& title, const std::vector<Device>& devices, bool csv);
+// lspart: a row for each device, then those of its partitions.
+std::string format_partitions(const std::vector<DevicePartitions>& devices);
+std::string format_partitions_json(const std::vector<DevicePartitions>& devices);
 std::string format_devices_json(const std::vector<Device>& devices);
 
 }  // namespace openmps::control

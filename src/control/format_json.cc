@@ -221,7 +221,29 @@ std::string format_devices_json(const std::vector<Device>& devices) {
                     {"uuid", devices[i].uuid},
                     {"name", devices[i].name},
                     {"sms", devices[i].sms},
-                    {"memory_bytes", devices[i].memory_bytes}});
+                    {"memory_bytes", devices[i].memory_bytes},
+                    {"chunk_sms", devices[i].chunk_sms},
+                    {"chunks", devices[i].chunks}});
+  }
+  return text_of(list);
+}
+
+std::string format_partitions_json(const std::vector<DevicePartitions>& devices) {
+  auto list = nlohmann::ordered_json::array();
+  for (const DevicePartitions& device : devices) {
+    auto partitions = nlohmann::ordered_json::array();
+    for (const DevicePartitions::Partition& partition : device.partitions) {
+      partitions.push_back({{"name", device.uuid + "/" + partition.id},
+                            {"id", partition.id},
+                            {"chunks", partition.chunks},
+                            {"sms", partition.chunks * device.chunk_sms},
+                            {"clients", partition.has_clients}});
+    }
+    list.push_back({{"uuid", device.uuid},
+                    {"chunk_sms", device.chunk_sms},
+                    {"chunks", device.chunks},
+                    {"used_chunks", device.used_chunks()},
+                    {"partitions", partitions}});
   }
   return text_of(list);
 }

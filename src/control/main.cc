@@ -30,6 +30,8 @@ Options:
       --config FILE        Limits for the daemon to begin with, and for the command reload
       --check-config FILE  Say whether that file is right, and if not, where
   -M, --multiuser-server   Accepted; every user has a server of their own here, all at once
+  -S, --static-partitioning
+                           Clients run in partitions of SMs (sm_partition), and nowhere else
   -q, --ready-devices      Start a server with the daemon, so that devices are known at once
   -v, --version            Print the version
   -h, --help               Print this message
@@ -68,6 +70,11 @@ Commands:
   reserve_sms <client PID or program> <device> <SMs> [--lend]
                            For it alone, until it ends or 0 is said; with --lend, others have them
                            while it has no work
+  sm_partition add <device UUID> <chunks>
+                           With -S: keep so many chunks of SMs for clients that name the partition
+                           in CUDA_MPS_SM_PARTITION
+  sm_partition rm <device UUID> <partition>
+  lspart [--json]          With -S: partitions, and what is free
   reload                   Read the daemon's configuration again
   terminate_client <server PID> <client PID>
                            End a client's work, however long it would take; prints 0 when it has ended
@@ -127,7 +134,7 @@ int run(int argc, char** argv) {
       printf(kHelp, program.c_str());
       return 0;
     } else if (option == "-S" || option == "--static-partitioning") {
-      return usage_error(program, "static SM partitioning is not supported yet");
+      options.static_partitions = true;
     } else {
       return usage_error(program, "unknown option " + std::string(option));
     }
@@ -137,6 +144,7 @@ int run(int argc, char** argv) {
     return start_daemon(std::move(options));
   }
   if (!options.config.empty()) return usage_error(program, "--config is for -d and -f");
+  if (options.static_partitions) return usage_error(program, "-S is for -d and -f");
   if (at == argc) return run_shell(options.pipe_directory);
   std::string command;
   for (; at < argc; ++at) command += (command.empty() ? "" : " ") + std::string(argv[at]);

@@ -118,6 +118,11 @@ void ServerPool::admit(NewClient client) {
     refuse(std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY, why_not);
     return;
   }
+  if (const Status placed = partition_of(client).status(); !placed.ok()) {
+    log_.write(intro + "refused, " + placed.message());
+    refuse(std::move(client), placed.code(), placed.message());
+    return;
+  }
   client.group = group_of(client);
   Entry& entry = entries_[user.uid];
   entry.only_for_devices = false;
@@ -289,7 +294,19 @@ void ServerPool::on_devices(uid_t uid, const ServerAnswer& answer) {
   }
 }
 
+Result<wire::StaticPartition> ServerPool::partition_of(const NewClient& client) {
+  if (!partitions_) return wire::StaticPartition{};
+  return partitions_->named(field_text(client.hello.sm_partition));
+}
+
 void ServerPool::pass_on(Entry* entry, NewClient client) {
+  // Its partition may have been removed while it waited.
+  const Result<wire::StaticPartition> partition = partition_of(client);
+  if (!partition.ok()) {
+    log_.write(format_text("CLIENT %u is refused, ", client.pid) + partition.status().message());
+    refuse(std::move(client), partition.status().code(), partition.status().message());
+    return;
+  }
   Settings& settings = entry->process->settings();
   wire::Admit admit;
   admit.pid = client.pid;
@@ -299,6 +316,7 @@ void ServerPool::pass_on(Entry* entry, NewClient client) {
   admit.default_client_priority = settings.priority();
   const auto limits = settings.memory_limits(devices_);
   std::copy(limits.begin(), limits.end(), std::begin(admit.default_memory_limit));
+  admit.partition = *partition;
   admit.hello = client.hello;
   fill_field(admit.group, client.group);
   const GroupRule* rule = rule_of(config_.groups, client.group);
@@ -350,6 +368,11 @@ ServerProcess* ServerPool::find(std::string_view pid_text) const {
     if (std::to_string(entry.process->pid()) == pid_text) return entry.process.get();
   }
   return nullptr;
+}
+
+bool ServerPool::is_there(pid_t pid) const {
+  return std::ranges::any_of(
+      entries_, [pid](const auto& entry) { return entry.second.process->pid() == pid; });
 }
 
 std::vector<ServerProcess*> ServerPool::all() const {

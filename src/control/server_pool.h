@@ -15,6 +15,7 @@
 #include "control/config.h"
 #include "control/server_process.h"
 #include "control/server_shutdown.h"
+#include "control/static_partitions.h"
 
 namespace openmps::control {
 
@@ -78,6 +79,14 @@ class ServerPool {
   // when it has. An empty list and the reason, if it can't.
   void with_devices(std::function<void(const std::vector<Device>&, std::string why_not)> done);
 
+  // Such a server has not ended yet.
+  [[nodiscard]] bool is_there(pid_t pid) const;
+
+  // -S, before there are clients: each has to name a partition.
+  void use_static_partitions() { partitions_.emplace(); }
+  // Null: without -S.
+  [[nodiscard]] StaticPartitions* partitions() { return partitions_ ? &*partitions_ : nullptr; }
+
   // quit: no new clients. With a timeout, servers that still have clients then are forced. A second
   // call may only shorten the wait. `done` is called when no server is left.
   void shut_down(std::optional<uint32_t> timeout_s, std::function<void()> done) {
@@ -122,6 +131,8 @@ class ServerPool {
   // What the configuration says of the groups of these rules, to one server.
   void tell_groups(const Entry& entry, const std::vector<GroupRule>& rules) const;
   std::vector<std::string> configure_groups(const std::vector<GroupRule>& before);
+  // That the client has named; without -S none.
+  [[nodiscard]] Result<wire::StaticPartition> partition_of(const NewClient& client);
   [[nodiscard]] std::string reason_against(User user) const;
 
   EventLoop& loop_;
@@ -137,6 +148,7 @@ class ServerPool {
   const Limits environment_ = limits_of_environment();
   Config config_;
   Settings defaults_;
+  std::optional<StaticPartitions> partitions_;
   std::map<uid_t, Entry> entries_;
   ServerShutdown shutdown_{loop_, log_, [this] { return all(); }};
   std::vector<Device> devices_;  // of the last server that was ready

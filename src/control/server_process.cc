@@ -98,6 +98,13 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server, 
     inspected.waits.resize(waits);
     if (waits != 0) memcpy(inspected.waits.data(), data.data(), data.size());
   }
+  if (head.query == wire::QueryKind::kPartitions) {
+    answer.partitions.resize(data.size() / sizeof(wire::StaticPartition));
+    if (data.size() != answer.partitions.size() * sizeof(wire::StaticPartition)) {
+      return Status(CUDA_ERROR_INVALID_VALUE, "an answer with a part of a partition");
+    }
+    if (!data.empty()) memcpy(answer.partitions.data(), data.data(), data.size());
+  }
   if (head.query == wire::QueryKind::kDevices) {
     answer.devices = parse_devices({reinterpret_cast<const char*>(data.data()), data.size()});
   }

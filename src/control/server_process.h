@@ -33,13 +33,14 @@ struct User {
 struct ServerAnswer {
   bool answered = false;  // false: it has gone, or took too long
   wire::ServerState state = wire::ServerState::kInitializing;
-  std::vector<ClientLine> clients;     // kClients
-  std::vector<GroupLine> groups;       // kGroups
-  std::vector<Device> devices;         // kDevices
-  std::optional<Inspected> inspected;  // kInspect, if it has the session
-  CUresult result = CUDA_SUCCESS;      // kTerminate, kChange
-  uint32_t amount = 0;                 // kChange
-  bool more = false;                   // kClients, kGroups: there are some with ids above these
+  std::vector<ClientLine> clients;                // kClients
+  std::vector<GroupLine> groups;                  // kGroups
+  std::vector<Device> devices;                    // kDevices
+  std::optional<Inspected> inspected;             // kInspect, if it has the session
+  std::vector<wire::StaticPartition> partitions;  // kPartitions
+  CUresult result = CUDA_SUCCESS;                 // kTerminate, kChange
+  uint32_t amount = 0;                            // kChange
+  bool more = false;  // kClients, kGroups: there are some with ids above these
 };
 
 // What a server's packet of kind Answer says: CUDA_ERROR_INVALID_VALUE if its counts do not fit its

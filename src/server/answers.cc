@@ -60,7 +60,7 @@ wire::ClientRow make_row(const Session& session, const Groups& groups,
   wire::ClientRow row;
   row.pid = session.admit.pid;
   row.id = session.id;
-  row.device = first_visible_device(devices, field_text(session.admit.hello.visible_devices));
+  row.device = device_of(session.admit, devices);
   row.namespace_inode = session.admit.hello.namespace_inode;
   row.active_thread_percentage = session.grant.active_thread_percentage;
   const auto group = groups.all().find(session.grant.group);
@@ -111,14 +111,21 @@ std::string rows_above(uint32_t last, const Entries& entries, uint32_t most, wir
 
 }  // namespace
 
+uint32_t device_of(const wire::Admit& admit, const std::vector<Device>& devices) {
+  if (admit.partition.sms != 0) return admit.partition.device;
+  return first_visible_device(devices, field_text(admit.hello.visible_devices));
+}
+
 wire::Grant make_grant(const wire::Admit& admit) {
   wire::Grant grant;
   grant.client_priority = admit.hello.client_priority <= kLowestPriority
                               ? admit.hello.client_priority
                               : admit.default_client_priority;
   grant.quality = admit.hello.quality;
-  grant.active_thread_percentage = granted_percentage(admit.default_active_thread_percentage,
-                                                      admit.hello.active_thread_percentage);
+  if (admit.partition.sms == 0) {
+    grant.active_thread_percentage = granted_percentage(admit.default_active_thread_percentage,
+                                                        admit.hello.active_thread_percentage);
+  }
   for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
     grant.memory_limit[i] =
         granted_memory(admit.default_memory_limit[i], admit.hello.memory_limit[i]);
@@ -152,7 +159,8 @@ wire::OpenSession make_open_session(const Session& session, const Groups& groups
 
 std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState state,
                                    const SessionTable& sessions, const Groups& groups,
-                                   const std::vector<Device>& devices) {
+                                   const std::vector<Device>& devices,
+                                   const std::vector<wire::StaticPartition>& used) {
   wire::Answer answer;
   answer.query = query.query;
   answer.ticket = query.ticket;
@@ -173,8 +181,11 @@ std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState s
   } else if (query.query == wire::QueryKind::kDevices) {
     for (const Device& device : devices) {
       body += device.pci_bus_id + '\t' + device.uuid + '\t' + device.name + '\t' +
-              std::to_string(device.sms) + '\t' + std::to_string(device.memory_bytes) + '\n';
+              std::to_string(device.sms) + '\t' + std::to_string(device.memory_bytes) + '\t' +
+              std::to_string(device.sm_step) + '\t' + std::to_string(device.most_sms) + '\n';
     }
+  } else if (query.query == wire::QueryKind::kPartitions) {
+    body.assign(reinterpret_cast<const char*>(used.data()), used.size() * sizeof(used[0]));
   } else if (query.query == wire::QueryKind::kInspect) {
     for (const auto& [id, session] : sessions.all()) {
       if (id != query.session && session->admit.pid != query.session) continue;

@@ -14,7 +14,8 @@
 namespace openmps::server {
 
 // What a client gets: the server's defaults for its user, which its own wishes can only lower
-// (percentage, memory; 0 means unlimited) or choose where they are valid (priority).
+// (percentage, memory; 0 means unlimited) or choose where they are valid (priority). In a static
+// partition percentages count for nothing, as under MPS.
 wire::Grant make_grant(const wire::Admit& admit);
 // What an operator changes of it, of a machine of so many devices. CUDA_ERROR_INVALID_DEVICE;
 // CUDA_ERROR_INVALID_VALUE: no such setting, or not for a grant.
@@ -23,9 +24,13 @@ CUresult apply(const wire::Change& change, uint32_t devices, wire::Grant* grant)
 CUresult apply(const wire::Change& change, uint32_t devices, wire::GroupLimits* limits);
 wire::OpenSession make_open_session(const Session& session, const Groups& groups);
 
-// The whole packet that answers a query of the daemon.
+// The device that the client uses first: its partition's, or the first that it sees.
+uint32_t device_of(const wire::Admit& admit, const std::vector<Device>& devices);
+
+// The whole packet that answers a query of the daemon. `used`: partitions that have clients.
 std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState state,
                                    const SessionTable& sessions, const Groups& groups,
-                                   const std::vector<Device>& devices);
+                                   const std::vector<Device>& devices,
+                                   const std::vector<wire::StaticPartition>& used = {});
 
 }  // namespace openmps::server

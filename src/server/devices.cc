@@ -44,7 +44,8 @@ Result<std::vector<Device>> read_devices(int facts_file) {
     const int32_t sms = device.attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
     devices.push_back(Device{printable(field_text(device.name)),
                              printable(field_text(device.pci_bus_id)), uuid_text(device.uuid),
-                             static_cast<uint32_t>(std::max(sms, 0)), device.total_memory});
+                             static_cast<uint32_t>(std::max(sms, 0)), device.total_memory,
+                             device.sm_step, device.most_sms});
   }
   return devices;
 }

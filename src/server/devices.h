@@ -18,6 +18,8 @@ struct Device {
   std::string uuid;        // "GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155"
   uint32_t sms = 0;
   uint64_t memory_bytes = 0;
+  uint32_t sm_step = 0;   // SMs of one group, the step of limits; 0: it makes no parts
+  uint32_t most_sms = 0;  // of all groups
 };
 
 // Read (not map: the writer could cut the file) the facts of a worker, and seal the file so that no

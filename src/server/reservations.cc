@@ -9,10 +9,11 @@
 namespace openmps::server {
 
 bool Reservation::is_of(uint32_t client_pid, std::string_view command) const {
+  if (is_static) return false;
   return pid != 0 ? pid == client_pid : program == program_name(command);
 }
 
-Result<Reservation*> Reservations::add(const wire::Query& query) {
+Result<Reservation*> Reservations::make() {
   if (all_.size() == kMost) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "there are too many reservations");
   }
@@ -21,6 +22,13 @@ Result<Reservation*> Reservations::add(const wire::Query& query) {
   } while (last_ == 0 || find(last_) != nullptr);
   Reservation& made = all_.emplace_back();
   made.wish.number = last_;
+  return &made;
+}
+
+Result<Reservation*> Reservations::add(const wire::Query& query) {
+  const Result<Reservation*> place = make();
+  if (!place.ok()) return place;
+  Reservation& made = **place;
   made.wish.device = query.change.device;
   made.wish.sms = static_cast<uint32_t>(std::min<uint64_t>(query.change.amount, UINT32_MAX));
   made.wish.lends = query.change.lends != 0 ? 1 : 0;
@@ -30,16 +38,35 @@ Result<Reservation*> Reservations::add(const wire::Query& query) {
   return &made;
 }
 
+Result<Reservation*> Reservations::add(const wire::StaticPartition& partition) {
+  const Result<Reservation*> place = make();
+  if (!place.ok()) return place;
+  Reservation& made = **place;
+  made.is_static = true;
+  made.wish.device = partition.device;
+  made.wish.sms = partition.sms;
+  std::ranges::copy(partition.groups, made.wish.groups);
+  return &made;
+}
+
 Reservation* Reservations::find(uint32_t number) {
   const auto found = std::ranges::find_if(
       all_, [number](const Reservation& one) { return one.wish.number == number; });
   return found == all_.end() ? nullptr : &*found;
 }
 
+Reservation* Reservations::find(const wire::StaticPartition& partition) {
+  const auto found = std::ranges::find_if(all_, [&partition](const Reservation& one) {
+    return one.is_static && one.wish.device == partition.device &&
+           std::ranges::equal(one.wish.groups, partition.groups);
+  });
+  return found == all_.end() ? nullptr : &*found;
+}
+
 Reservation* Reservations::find(const wire::Query& query) {
   const std::string_view name = field_text(query.change.name);
   const auto found = std::ranges::find_if(all_, [&](const Reservation& one) {
-    return one.wish.device == query.change.device && one.pid == query.session &&
+    return !one.is_static && one.wish.device == query.change.device && one.pid == query.session &&
            (one.pid != 0 || one.program == name);
   });
   return found == all_.end() ? nullptr : &*found;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SMs that operators have reserved for clients: for a process, or for all of a program. What is
-// told to a worker is told to the next one, too. Used by Server on the loop's thread.
+// SMs that operators have reserved for clients: for a process, for all of a program, or as a static
+// partition for those that name it (docs/decisions/0028, 0030). What is told to a worker is told to
+// the next one, too. Used by Server on the loop's thread.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,11 @@
 namespace openmps::server {
 
 struct Reservation {
-  wire::Reserve wish;   // as the workers are told
-  uint32_t pid = 0;     // of the client; 0: by
-  std::string program;  // the file name of argv[0]
-  uint32_t ticket = 0;  // of the query that waits for the answer; 0: it has been given
+  wire::Reserve wish;      // as the workers are told
+  uint32_t pid = 0;        // of the client; 0: by
+  std::string program;     // the file name of argv[0]
+  uint32_t ticket = 0;     // of the query that waits for the answer; 0: it has been given
+  bool is_static = false;  // of no process or program: those have it that the daemon says
 
   [[nodiscard]] bool is_of(uint32_t client_pid, std::string_view command) const;
 };
@@ -25,7 +27,10 @@ class Reservations {
  public:
   // With a number of its own. At most kMost: CUDA_ERROR_OUT_OF_MEMORY.
   Result<Reservation*> add(const wire::Query& query);
+  // Of a partition, for its first client. The same errors.
+  Result<Reservation*> add(const wire::StaticPartition& partition);
   [[nodiscard]] Reservation* find(uint32_t number);
+  [[nodiscard]] Reservation* find(const wire::StaticPartition& partition);
   // For whom the query is, on its device.
   [[nodiscard]] Reservation* find(const wire::Query& query);
   void erase(uint32_t number);
@@ -36,6 +41,7 @@ class Reservations {
   [[nodiscard]] const std::vector<Reservation>& all() const { return all_; }
 
  private:
+  Result<Reservation*> make();
   static constexpr size_t kMost = 128;  // more than a GPU has groups of SMs
 
   std::vector<Reservation> all_;

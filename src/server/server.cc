@@ -151,7 +151,8 @@ void Server::on_query(const wire::Query& query) {
     change(query);
     return;
   }
-  daemon_->send(make_answer(query, workers_.state(), sessions_, groups_, workers_.devices()));
+  daemon_->send(make_answer(query, workers_.state(), sessions_, groups_, workers_.devices(),
+                            used_partitions()));
 }
 
 void Server::terminate(const wire::Query& query) {
@@ -338,10 +339,11 @@ void Server::on_reserved(const wire::Reserved& reserved) {
   asked.query = wire::QueryKind::kChange;
   asked.ticket = std::exchange(reservation->ticket, 0);
   if (reserved.result == CUDA_SUCCESS) {
+    const std::string whose = reservation->is_static  ? "the clients of a static partition"
+                              : reservation->pid != 0 ? std::to_string(reservation->pid)
+                                                      : printable(reservation->program);
     log_.write(format_text("%u SMs of device %u are reserved for %s", reserved.sms,
-                           reservation->wish.device,
-                           reservation->pid != 0 ? std::to_string(reservation->pid).c_str()
-                                                 : printable(reservation->program).c_str()));
+                           reservation->wish.device, whose.c_str()));
     assign_reservations();
   } else {
     reservations_.erase(reserved.number);
@@ -359,12 +361,44 @@ void Server::release(uint32_t number) {
 
 void Server::assign_reservations() {
   for (const auto& [id, session] : sessions_.all()) {
+    if (session->admit.partition.sms != 0) continue;
     const uint32_t number =
         reservations_.number_for(session->admit.pid, field_text(session->admit.hello.command));
     if (session->grant.reservation == number) continue;
     session->grant.reservation = number;
     if (session->state != SessionState::kEnding) tell_grant(*session);
   }
+}
+
+Result<uint32_t> Server::use_partition(const wire::StaticPartition& partition) {
+  if (partition.sms == 0) return 0;
+  const Reservation* there = reservations_.find(partition);
+  if (there != nullptr) return there->wish.number;
+  const Result<Reservation*> made = reservations_.add(partition);
+  if (!made.ok()) return made.status();
+  workers_.serving()->process->send(wire::message_bytes((*made)->wish));
+  return (*made)->wish.number;
+}
+
+void Server::leave_partition(uint32_t number) {
+  const Reservation* there = reservations_.find(number);
+  if (there == nullptr || !there->is_static) return;
+  const auto has_it = [number](const auto& entry) {
+    return entry.second->grant.reservation == number;
+  };
+  if (std::ranges::none_of(sessions_.all(), has_it)) release(number);
+}
+
+std::vector<wire::StaticPartition> Server::used_partitions() const {
+  std::vector<wire::StaticPartition> used;
+  const auto note = [&used](const wire::StaticPartition& partition) {
+    if (partition.sms != 0 && std::ranges::find(used, partition) == used.end()) {
+      used.push_back(partition);
+    }
+  };
+  for (const auto& [id, session] : sessions_.all()) note(session->admit.partition);
+  for (const Waiting& waiting : waiting_) note(waiting.admit.partition);
+  return used;
 }
 
 void Server::on_shutdown(const wire::Shutdown& shutdown) {
@@ -625,6 +659,11 @@ Status Server::start_session(Session& session, ForeignFd client) {
   if (epoll_ctl(hang_ups_.get(), EPOLL_CTL_ADD, session.client->fd(), &event) != 0) {
     return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("epoll_ctl: ") + strerror(errno));
   }
+  if (session.admit.partition.sms != 0) {
+    const Result<uint32_t> number = use_partition(session.admit.partition);
+    if (!number.ok()) return number.status();
+    session.grant.reservation = *number;
+  }
   const wire::OpenSession open = make_open_session(session, groups_);
   const int host_file = session.host_file.get();
   sessions_.lend_window(session);
@@ -641,6 +680,7 @@ void Server::welcome(Session& session) {
   welcome.spin_us = session.worker->spin_us;
   welcome.active_thread_percentage = granted.active_thread_percentage;
   welcome.client_priority = granted.client_priority;
+  welcome.partition = session.admit.partition;
   std::copy(std::begin(granted.memory_limit), std::end(granted.memory_limit),
             std::begin(welcome.memory_limit));
   const Group* const group = groups_.find(granted.group);
@@ -660,8 +700,7 @@ void Server::welcome(Session& session) {
                ": OPENMPS_QOS is neither latency, normal nor best-effort: ignored");
   }
   const std::vector<Device>& devices = workers_.devices();
-  const uint32_t device =
-      first_visible_device(devices, field_text(session.admit.hello.visible_devices));
+  const uint32_t device = device_of(session.admit, devices);
   if (device < devices.size()) {
     log_.write("Device " + devices[device].name + " (uuid " + devices[device].uuid +
                ") is associated");
@@ -774,7 +813,9 @@ void Server::erase_session(Session& session) {
   if (session.client != nullptr) ignore_hang_up(session);
   const uint32_t id = session.id;
   groups_.leave(session.grant.group);
+  const uint32_t reservation = session.grant.reservation;
   sessions_.erase(id);
+  leave_partition(reservation);
   note_end(id);
 }
 

@@ -78,6 +78,12 @@ class Server final : Workers::Owner {
   void release(uint32_t number);
   // Reservations have come or gone.
   void assign_reservations();
+  // Of a client's static partition, for which the worker that serves keeps its SMs from its first
+  // client to its last; 0: it is in none.
+  Result<uint32_t> use_partition(const wire::StaticPartition& partition);
+  void leave_partition(uint32_t number);
+  // Those of clients in any state.
+  [[nodiscard]] std::vector<wire::StaticPartition> used_partitions() const;
   void tell_grant(const Session& session);
   void answer(const wire::Query& query, CUresult result, uint32_t amount = 0);
   void on_shutdown(const wire::Shutdown& shutdown);

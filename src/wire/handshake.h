@@ -38,6 +38,7 @@ static_assert(kMaxDevices == kUsageDevices);
 // The name of a group with its end: a word, or one, a colon and the path of a cgroup. The longest
 // path that was seen, of Kubernetes in a container, has 301 characters.
 inline constexpr uint32_t kGroupNameBytes = 384;
+inline constexpr uint32_t kMaxSmGroups = 128;  // of a device: more than any GPU has
 // The largest packet of these messages; receive_packet's bound.
 inline constexpr uint32_t kMaxMessageBytes = 64 * 1024;
 
@@ -118,6 +119,15 @@ struct GroupLimits {
   bool operator==(const GroupLimits&) const = default;
 };
 
+// A static partition: groups of SMs ("chunks") of one device, for the clients that name it and for
+// nobody else. The daemon has them, for all users; servers and workers have those that are in use.
+struct StaticPartition {
+  uint32_t device = 0;
+  uint32_t sms = 0;  // in its groups; 0: there is none
+  uint64_t groups[kMaxSmGroups / 64] = {};
+  bool operator==(const StaticPartition&) const = default;
+};
+
 // What a program says of itself. Limits are wishes that may only lower what the server grants.
 struct Hello {
   MessageHeader header{.kind = MessageKind::kHello, .bytes = sizeof(Hello)};
@@ -133,6 +143,7 @@ struct Hello {
   char command[256] = {};                   // argv[0] and what fits
   // OPENMPS_GROUP: longer than the words that name a group, so that one which is cut is none.
   char group[72] = {};
+  char sm_partition[96] = {};  // CUDA_MPS_SM_PARTITION: a UUID of 40 characters, "/" and a name
 };
 
 struct Welcome {
@@ -149,6 +160,7 @@ struct Welcome {
   uint32_t in_group = 0;  // 1: with others, which count on the memory that it frees
   uint32_t reserved = 0;
   GroupLimits group_limits;
+  StaticPartition partition;  // if it is in one: nothing of the other devices
   char reason[kReasonBytes] = {};
   // Descriptors, in this order, with CUDA_SUCCESS: host file, facts file (device_facts.h).
 };
@@ -202,13 +214,15 @@ struct ChangeGroup {
 };
 
 // Keep at least so many SMs of a device for the sessions whose grant names the number, which the
-// server has chosen; 0 SMs: no longer. Answered by Reserved, unless it is 0.
+// server has chosen; 0 SMs: no longer. Answered by Reserved, unless it is 0. `groups`: exactly
+// these, and the sessions have nothing of other devices; none: the worker chooses.
 struct Reserve {
   MessageHeader header{.kind = MessageKind::kReserve, .bytes = sizeof(Reserve)};
   uint32_t number = 0;
   uint32_t device = 0;
   uint32_t sms = 0;
   uint32_t lends = 0;  // 1: others may use them while no session of it has work
+  uint64_t groups[kMaxSmGroups / 64] = {};
 };
 struct Reserved {
   MessageHeader header{.kind = MessageKind::kReserved, .bytes = sizeof(Reserved)};
@@ -291,6 +305,7 @@ struct Admit {
   uint64_t default_memory_limit[kMaxDevices] = {};
   char group[kGroupNameBytes] = {};  // that it is in; "": none
   GroupLimits group_limits;          // as the configuration has them
+  StaticPartition partition;  // that the client has named, of a daemon that has such
   Hello hello;
 };
 
@@ -322,10 +337,11 @@ struct Rejoin {
 
 // Daemon asks, server answers with Answer + ClientRow[rows] (kClients: those with the lowest ids
 // above `session`; `more`: ask again, above the last of them), GroupRow[rows] (kGroups: the same by
-// number), for kDevices with text: a line "pci bus id \t uuid \t name \t SMs \t bytes of memory"
-// for each device, and for kInspect with SessionReport + WaitRow[waits], or nothing if it has no
-// such session. kTerminate is answered when nothing of the client is left, or what is left is
-// nobody's any more, kChange when the worker has been told.
+// number), for kDevices with text: a line "pci bus id \t uuid \t name \t SMs \t bytes of memory \t
+// SMs of a group \t SMs of all groups" for each device, for kPartitions with StaticPartition[] that
+// have clients in any state, and for kInspect with SessionReport + WaitRow[waits], or nothing if it
+// has no such session. kTerminate is answered when nothing of the client is left, or what is left
+// is nobody's any more, kChange when the worker has been told.
 enum class QueryKind : uint32_t {
   kStatus = 0,
   kClients = 1,
@@ -334,6 +350,7 @@ enum class QueryKind : uint32_t {
   kTerminate = 4,  // ends the sessions of a client: they get CUDA_ERROR_MPS_CLIENT_TERMINATED
   kChange = 5,     // what a client may have, or a group
   kGroups = 6,
+  kPartitions = 7,
 };
 enum class Setting : uint32_t {
   kPercentage = 0,   // `percentage`, above 0 up to 100

@@ -167,15 +167,15 @@ class Sandbox:
             env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         return env
 
-    def start_daemon(self, limit=None, config=None):
+    def start_daemon(self, limit=None, config=None, options=()):
         """`limit`: (a RLIMIT_ of the resource module, how many) for the daemon and what it starts.
-        `config`: the text of its configuration file, which is config() afterwards."""
+        `config`: the text of its configuration file, which is config() afterwards. `options`: more words."""
         def prepare():
             resource.setrlimit(limit[0], (limit[1], limit[1]))
 
         # The daemon inherits no pipe of ours, else waiting for its output would wait for its end.
         with open(self.root / "daemon.txt", "w+", encoding="utf-8") as output:
-            words = ["-d"] if config is None else ["-d", "--config", str(self.config())]
+            words = ["-d", *options] + ([] if config is None else ["--config", str(self.config())])
             if config is not None:
                 self.config().write_text(config)
             done = subprocess.run([self.resolve("openmps-control"), *words], stdout=output,

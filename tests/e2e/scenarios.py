@@ -20,7 +20,7 @@ from pathlib import Path
 from failure_scenarios import FAILURES
 from group_scenarios import GROUPS
 from recipes import recipes
-from sandbox import Failure, Sandbox, footprint, thread_names, wait_until
+from sandbox import Failure, Sandbox, as_user, footprint, thread_names, wait_until
 from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SANITIZED_SETTLE_LIMIT_S, SETTLE_LIMIT_S, LiveSms, Skipped, finish,
                             ready, require, server_of, settle_limit, settled, tell)
 from transcript import transcript
@@ -990,7 +990,9 @@ def ranks(box, _):
     box.quit()
 
 
-SM_STEP = 2  # softgpu hands out SMs in pairs
+def sm_step(box):
+    """The SMs of one chunk of the first device: limits are whole chunks."""
+    return json.loads(box.control("device_query --json")[1])[0]["chunk_sms"]
 
 
 def wait_for_line(child, start):
@@ -1015,6 +1017,7 @@ def percentages(box, _):
         return sm_report([line for line in out.splitlines() if line.startswith("# told")][-1])
 
     box.start_daemon()
+    step = sm_step(box)
     device, seen = report_of(box.start(["drv_sm_share"]))
     require(len(seen) == device, f"without a limit it ran on {len(seen)} of {device} SMs")
     require(box.control("set_default_active_thread_percentage 50") == (0, "50.0\n"), "the default is not set")
@@ -1032,7 +1035,7 @@ def percentages(box, _):
         env = {} if said is None else {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": said}
         told, seen = report_of(box.start(["drv_sm_share"], env=env))
         require(told == len(seen), f"told {told} SMs, ran on {len(seen)}, with {said}")
-        require(told <= max(device * share / 100, SM_STEP) and told > device * share / 100 - SM_STEP,
+        require(told <= max(device * share / 100, step) and told > device * share / 100 - step,
                 f"{told} SMs of {device} with {said}")
     halves = [box.start(["drv_sm_share", "hold"], stdin=subprocess.PIPE) for _ in range(2)]
     reports = [wait_for_line(half, "# told") for half in halves]
@@ -1041,7 +1044,8 @@ def percentages(box, _):
     for half in halves:
         tell(half)
     sets = [sm_report(line)[1] for line in reports]
-    require(not sets[0] & sets[1] and len(sets[0] | sets[1]) == device,
+    half = device // 2 - device // 2 % step
+    require(not sets[0] & sets[1] and len(sets[0]) == len(sets[1]) == half,
             f"two halves of {device} SMs are {sorted(sets[0])} and {sorted(sets[1])}")
     box.quit()
 
@@ -1090,6 +1094,7 @@ def live_limits(box, _):
     """What programs may have is changed while they run, at random: results stay right, and each keeps to
     what it was given last."""
     box.start_daemon()
+    step = sm_step(box)
     chance = random.Random(7)
     programs = [LiveSms(box) for _ in range(int(os.environ.get("OPENMPS_LIVE_PROGRAMS", "3")))]
     started = lambda: all(program.rounds for program in programs)
@@ -1104,7 +1109,7 @@ def live_limits(box, _):
     for percentage in (100, 50, 13):
         for program in programs:
             box.control(f"set_client_active_thread_percentage {program.pid()} {percentage}")
-            most = max(device * percentage // 100, SM_STEP)
+            most = max(device * percentage // 100, step)
             require(wait_until(lambda: most / 2 < len(program.sms) <= most, SETTLE_LIMIT_S),
                     f"{len(program.sms)} SMs of {device} at {percentage} %")
     shown = json.loads(box.control("ps --json")[1])
@@ -1167,6 +1172,112 @@ def reserved_sms(box, _):
     box.quit()
 
 
+class PartitionedSms:
+    """A drv_sm_share in a static partition, which holds on to it; what it was told, and where it ran."""
+
+    def __init__(self, box, partition, env=None, **kwargs):
+        self.child = box.start(["drv_sm_share", "hold"], stdin=subprocess.PIPE,
+                               env={"CUDA_MPS_SM_PARTITION": partition, **(env or {})}, **kwargs)
+        self.told, self.sms = sm_report(wait_for_line(self.child, "# told"))
+
+    def end(self):
+        tell(self.child)
+        finish(self.child, "a program in a partition")
+
+
+def static_partitions(box, _):
+    """Programs in static partitions: each runs on its partition's SMs and no others, whatever else there
+    is, who is in none is refused, and workers come and go beside the partitions."""
+    as_other = {}
+    if os.geteuid() == 0:
+        box.share_build()
+        box.env.pop("SOFTGPU_DEVICE", None)  # a simulated device is one user's: each has their own
+        as_other = as_user(OTHER_USER)
+    box.env["SOFTGPU_DEVICES"] = "2"
+    box.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = "1"  # counts for nothing
+    box.start_daemon(options=["-S"])
+
+    def add(device, chunks):
+        code, text = box.control(f"sm_partition add {device['uuid']} {chunks}")
+        require(code == 0 and text.startswith(f"Partition {device['uuid']}/") and text.endswith(" created\n"),
+                f"sm_partition add: {code} {text}")
+        return text.split()[1]
+
+    def remove(device, partition):
+        return box.control(f"sm_partition rm {device['uuid']} {partition.split('/', 1)[1]}")
+
+    def clients_of(partition):
+        listed = [one for device in json.loads(box.control("lspart --json")[1]) for one in device["partitions"]]
+        return [one["clients"] for one in listed if one["name"] == partition]
+
+    def refused(variable, word):
+        env = {} if variable is None else {"CUDA_MPS_SM_PARTITION": variable}
+        child = box.start(["drv_sm_share"], env=env)
+        out, err = child.communicate(timeout=CLIENT_LIMIT_S)
+        require(child.returncode != 0 and "915" in out + err, f"{variable}: {child.returncode} {out}{err}")
+        require(word in box.logs(), f"{variable}: the log does not say {word}")
+
+    devices = json.loads(box.control("device_query --json")[1])
+    first, last = devices[0], devices[-1]
+    step = first["chunk_sms"]
+    free = first["chunks"]
+    small, large = add(first, 1), add(first, free - 1)
+    require(box.control(f"sm_partition add {first['uuid']} 1") ==
+            (0, "Failed to fulfill the requested SM partition of 1 chunks, "
+                "error CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION\n"), "a full device has another chunk")
+    refused(None, "CUDA_MPS_SM_PARTITION is not set")
+    refused(first["uuid"] + "/none", "there is no such partition")
+    require(box.control("reserve_sms drv_sm_share 0 2")[0] == 1, "SMs are reserved beside the partitions")
+
+    in_small = PartitionedSms(box, small)
+    in_large = PartitionedSms(box, f"{first['uuid'][:12]}/{large.split('/', 1)[1]}")
+    beside = PartitionedSms(box, small, {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"})
+    for program, chunks in ((in_small, 1), (in_large, free - 1), (beside, 1)):
+        require(program.told == len(program.sms) == chunks * step, f"{program.told} {program.sms} of {chunks}")
+    require(not in_small.sms & in_large.sms and beside.sms == in_small.sms,
+            f"{in_small.sms} and {beside.sms} beside {in_large.sms}")
+    if last is not first:
+        elsewhere = add(last, 2)
+        program = PartitionedSms(box, elsewhere)
+        require(program.told == len(program.sms) == 2 * step, f"{program.told} {program.sms} of another device")
+        program.end()
+
+    require(remove(first, small) == (0, f"Partition {small} in use. Terminate all clients before removing.\n"),
+            "a partition is removed under its client")
+    require(clients_of(small) == [True], "lspart does not know of clients")
+    # The next worker has them where they were.
+    for pid in box.pids_named("openmps-worker"):
+        os.kill(pid, signal.SIGKILL)
+    for program in (in_small, in_large, beside):
+        program.child.kill()
+        program.child.communicate()
+    again, large_again = PartitionedSms(box, small), PartitionedSms(box, large)
+    require(again.sms == in_small.sms and large_again.sms == in_large.sms,
+            f"{again.sms}, {large_again.sms} after {in_small.sms}, {in_large.sms}")
+    again.end()
+    large_again.end()
+    nobody = lambda: clients_of(small) == clients_of(large) == [False]
+    require(wait_until(nobody, SETTLE_LIMIT_S), "lspart still has clients")
+    for partition in (small, large):
+        require(remove(first, partition) == (0, f"Partition {partition} removed\n"), f"{partition} can't be removed")
+    refused(small, "there is no such partition")
+    # What was two is one, of a worker that had the two.
+    all_chunks = add(first, free)
+    whole = PartitionedSms(box, all_chunks)
+    require(whole.told == len(whole.sms) == free * step, f"{whole.told} {whole.sms} of {free} chunks")
+    whole.end()
+    require(wait_until(lambda: "removed" in remove(first, all_chunks)[1], SETTLE_LIMIT_S), "it stays in use")
+    if as_other:
+        add(first, 1)
+        shared = add(first, 2)
+        ours, theirs = PartitionedSms(box, shared), PartitionedSms(box, shared, **as_other)
+        require(len(json.loads(box.control("get_server_list --json")[1])) == 2, "two users have not two servers")
+        require(theirs.sms == ours.sms, f"another user's are {theirs.sms}, not {ours.sms}")
+        ours.end()
+        theirs.end()
+    box.quit()
+
+
 def fresh_beside_queue(box, _):
     fresh_beside(box, "queue", leave_alone, tell)
 
@@ -1177,8 +1288,8 @@ ALL = {f.__name__: f for f in
         few_threads, few_descriptors, memory_limits, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
-        fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages, contexts,
-        live_limits, reserved_sms, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
+        fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages,
+        contexts, live_limits, reserved_sms, static_partitions, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
 
 
 def run(name, build, driver, clients):

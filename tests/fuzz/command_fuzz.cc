@@ -8,13 +8,14 @@
 
 #include "control/command.h"
 #include "control/settings.h"
+#include "control/static_partitions.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   using namespace openmps::control;
   const std::string_view line(reinterpret_cast<const char*>(data), size);
   const Command command = parse_command(line);
   for (const std::string* part : {&command.word, &command.server, &command.client, &command.device,
-                                  &command.value, &command.unexpected}) {
+                                  &command.value, &command.action, &command.unexpected}) {
     if (line.find(*part) == std::string_view::npos) abort();
     if (part->find_first_of(" \t\r") != std::string::npos) abort();
   }
@@ -27,5 +28,8 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   (void)settings.memory_limit_text(command.device);
   (void)settings.memory_limits({});
   (void)parse_devices(line);
+  StaticPartitions partitions;
+  (void)partitions.add(0, {"", "GPU-1", "", 8, 0, 2, 4}, 1);
+  if (partitions.named(command.value).ok() && !command.value.starts_with("G")) abort();
   return 0;
 }

@@ -26,9 +26,10 @@ def message(kind, body, version=3):
     return struct.pack("<4sIII", b"OMPS", version, kind, 16 + len(body)) + body
 
 
-def hello(percentage, limit, devices=b"\x010", name=b"./nbody 4096", quality=1, group=b""):
+def hello(percentage, limit, devices=b"\x010", name=b"./nbody 4096", quality=1, group=b"", partition=b""):
     return message(1, struct.pack("<IIfIIIQQ", 4711, 0xffffffff, percentage, 1, quality, 0, 0, limit)
-                   + bytes(120) + devices.ljust(256, b"\0") + name.ljust(256, b"\0") + group.ljust(72, b"\0"))
+                   + bytes(120) + devices.ljust(256, b"\0") + name.ljust(256, b"\0") + group.ljust(72, b"\0")
+                   + partition.ljust(96, b"\0"))
 
 
 def group_name(name):
@@ -37,6 +38,10 @@ def group_name(name):
 
 def group_limits(percentage=100.0, priority=0xffffffff, sms=0, memory=0):
     return struct.pack("<fI16I16Q", percentage, priority, sms, *[0] * 15, memory, *[0] * 15)
+
+
+def partition(device, sms, groups):
+    return struct.pack("<IIQQ", device, sms, groups, 0)
 
 
 def answer(query, rows, more=0):
@@ -51,17 +56,21 @@ def query(kind, session=0, setting=0, device=0, amount=0, percentage=0.0, lends=
 def message_seeds():
     yield "hello", hello(25.0, 1 << 28)
     yield "hello_quality", hello(25.0, 0, quality=0xffff)
+    yield "hello_partition", hello(0.0, 0, partition=b"GPU-008cbaa3/1")
     yield "hello_uuid", hello(0.0, 0, b"\x01GPU-118cbaa3,0")
     yield "hello_unterminated", hello(float("nan"), 1 << 63, b"\x01" + b"9" * 255, b"\x1b[2J\n" * 60)
     yield "hello_group", hello(0.0, 0, group=b"train")
     admit = struct.pack("<IIIIfI", 1, 0, 0, 0, 100.0, 0) + bytes(128)
-    yield "admit", message(10, admit + group_name(b"") + group_limits() + hello(1.0, 1))
+    no_group = group_name(b"") + group_limits()
+    yield "admit", message(10, admit + no_group + partition(0, 0, 0) + hello(1.0, 1))
+    yield "admit_partition", message(10, admit + no_group + partition(7, 16, 6) + hello(1.0, 1))
     yield "admit_group", message(10, admit + group_name(b"pods:/a\x1b[2J") + group_limits(25.0, 1, 8, 1 << 30)
-                                 + hello(0.0, 0, group=b"x" * 72))
+                                 + partition(0, 0, 0) + hello(0.0, 0, group=b"x" * 72))
     yield "set_group", message(32, group_name(b"pods") + group_limits(50.0, 0, 0, 1 << 30) + struct.pack("<II", 1, 0))
     yield "query", query(1)
     yield "query_devices", query(2)
     yield "query_inspect", query(3, 1)
+    yield "query_partitions", query(6)
     yield "query_unknown", query(9)
     yield "query_percentage", query(5, 4711, 0, percentage=12.5)
     yield "query_sms", query(5, 4711, 1, 1, 8)
@@ -74,7 +83,7 @@ def message_seeds():
     reason = b"a kernel faulted\n".ljust(256, b"x")
     limits = bytes(128)
     yield "welcome", message(2, struct.pack("<IIQQIIfI", 0, 1, 0, 0x1100_0000_0000, 4712, 20, 50.0, 1)
-                             + limits + struct.pack("<II", 1, 0) + group_limits() + bytes(256))
+                              + limits + struct.pack("<II", 1, 0) + group_limits() + partition(0, 16, 6) + bytes(256))
     yield "ui_reply", message(4, struct.pack("<IIQ", 1, 0, 0) + b"no such command\n")
     yield "ui_reply_more", message(4, struct.pack("<IIQ", 0, 1, 0) + b"PID ID SERVER\n")
     yield "server_ready", message(11, struct.pack("<IIQ", 100, 4713, 0) + reason)
@@ -85,7 +94,10 @@ def message_seeds():
     row = struct.pack("<II", 1, 3) + group_name(b"pods:/a\x1b[2J") + group_limits(50.0, 1, 8, 1 << 30) + bytes(128)
     yield "answer_groups", message(13, answer(6, 2) + row + row)
     yield "answer_devices", message(13, answer(2, 0)
-                                    + b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA\x1b H200\t132\t4096\n0000:00:07.0\tGPU-11\tB\n")
+                                    + b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA\x1b H200\t132\t4096\t8\t120\n"
+                                    + b"0000:00:07.0\tGPU-11\tB\n")
+    yield "answer_partitions", message(13, answer(6, 0) + partition(0, 16, 6) + partition(16, 1, 1 << 63))
+    yield "answer_partitions_cut", message(13, answer(6, 0) + partition(0, 16, 6)[1:])
     report = struct.pack("<IIIIIIQQIIIIQI", 4711, 1, 1, 806, 2, 0, 96, 12, 21, 1, 1, 3, 1500, 8)
     waits = b"".join(struct.pack("<IIIIQQQQ", kind, 2, 1, 1, 3, 4, 4096, 7) for kind in range(8))
     yield "answer_inspect", message(13, answer(3, 0) + report + struct.pack("<IIIQ", 9, 2, 1, 1000) + waits)
@@ -99,7 +111,7 @@ def message_seeds():
                                   + b"./nbody".ljust(256, b"\0"))
     yield "change_session", message(27, struct.pack("<II", 1, 0) + grant)
     yield "change_group", message(33, struct.pack("<II", 3, 0) + group_limits(12.5, 1, 8, 1 << 30))
-    yield "reserve", message(28, struct.pack("<IIII", 1, 0, 8, 1))
+    yield "reserve", message(28, struct.pack("<IIIIQQ", 1, 0, 8, 1, 0, 0))
     yield "reserved", message(29, struct.pack("<IIII", 1, 0, 8, 0))
     yield "session_ready", message(22, struct.pack("<II", 1, 2) + reason)
     yield "close_session", message(23, struct.pack("<II", 1, 806))
@@ -110,7 +122,7 @@ def message_seeds():
     yield "descriptor_taken", message(31, struct.pack("<II", 1, 0))
     yield "other_version", message(1, bytes(16), 4)
     yield "no_header", b"OMPS"
-    yield "devices", b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA H200\t132\t4096\n\t\t\t\t\n0000:00:07.0\tGPU"
+    yield "devices", b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA H200\t132\t4096\t8\t120\n\t\t\t\t\t\t\n0000:00:07.0\tGPU"
 
 
 def wire_seeds():

@@ -86,6 +86,12 @@ void use_group(std::string_view name, const wire::GroupLimits& limits, const wir
 void use(const wire::Admit& admit) {
   use(admit.hello);
   use_group(field_text(admit.group), admit.group_limits, admit);
+  if (admit.partition.sms == 0) return;
+  if (server::make_grant(admit).active_thread_percentage != 100) abort();
+  server::Reservations reservations;
+  const Result<server::Reservation*> made = reservations.add(admit.partition);
+  if (!made.ok() || reservations.find(admit.partition) != *made) abort();
+  if (reservations.number_for(admit.pid, field_text(admit.hello.command)) != 0) abort();
 }
 void use(const wire::SetGroup& message) {
   use_group(field_text(message.group), message.limits, wire::Admit());

@@ -78,6 +78,9 @@ wire::Hello make_hello() {
   read_command_line(hello.command, sizeof(hello.command));
   const char* group = getenv("OPENMPS_GROUP");
   if (group != nullptr) copy_text(hello.group, sizeof(hello.group), group);
+  if (const char* partition = getenv("CUDA_MPS_SM_PARTITION"); partition != nullptr) {
+    copy_text(hello.sm_partition, sizeof(hello.sm_partition), partition);
+  }
   return hello;
 }
 
@@ -172,6 +175,7 @@ Result<Connection> connect(const std::string& control_socket) {
   connection.facts = std::move(*facts);
   connection.window_base = welcome->window_base;
   connection.active_thread_percentage = welcome->active_thread_percentage;
+  connection.partition = welcome->partition;
   connection.spin_ns = static_cast<uint64_t>(welcome->spin_us) * 1000;
   memcpy(connection.memory_limit, welcome->memory_limit, sizeof(connection.memory_limit));
   connection.in_group = welcome->in_group != 0;

@@ -83,7 +83,8 @@ bool DeviceParts::is_limited(uint32_t device) {
     return sms != 0 && sms < all;
   };
   const Terms& terms = terms_[device];
-  return is_less(terms.sms) || (terms.group != nullptr && is_less(terms.group->sms(device)));
+  return terms.reservation != 0 || is_less(terms.sms) ||
+         (terms.group != nullptr && is_less(terms.group->sms(device)));
 }
 
 // The session's thread may hold the gate open while it waits for mutex_, and the change may have to

@@ -186,9 +186,12 @@ Status MainLoop::reserve(const Packet& packet) {
   }
   Result<uint32_t> kept = Status(CUDA_ERROR_INVALID_DEVICE, "there is no such device");
   if (message.device < environment_.devices.count()) {
-    kept = partitions.reserve(
-        message.number,
-        {.device = message.device, .sms = message.sms, .lends = message.lends != 0});
+    SmPartitions::Wish wish{
+        .device = message.device, .sms = message.sms, .lends = message.lends != 0};
+    for (uint32_t i = 0; i < wire::kMaxSmGroups; ++i) {
+      wish.groups[i] = (message.groups[i / 64] >> i % 64 & 1) != 0;
+    }
+    kept = partitions.reserve(message.number, wish);
   }
   environment_.server.reserved(message.number, kept.status().code(), kept.ok() ? *kept : 0);
   return Status();
@@ -236,6 +239,11 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
                        std::shared_ptr<Window> window) {
   if (packet.fds.size() != 1) {
     return Status(CUDA_ERROR_OPERATING_SYSTEM, "there is no descriptor left for its host file");
+  }
+  // The server asked for it before this.
+  if (message.grant.reservation != 0 &&
+      !environment_.commons.partitions->keeps(message.grant.reservation)) {
+    return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "its SMs can't be kept for it");
   }
   SessionInfo info;
   info.id = message.session;

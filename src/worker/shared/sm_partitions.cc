@@ -92,7 +92,11 @@ bool SmPartitions::is_reserved_locked(uint32_t device, const Member::Terms& term
 
 // Of a reservation its groups; else those that no other one keeps now.
 SmGroups SmPartitions::pool_locked(uint32_t device, const Member::Terms& terms) const {
-  if (is_reserved_locked(device, terms)) return reservations_.at(terms.reservation).groups;
+  const auto own = reservations_.find(terms.reservation);
+  if (own != reservations_.end()) {
+    if (own->second.device == device) return own->second.groups;
+    if (own->second.is_static) return {};
+  }
   SmGroups pool = all_of(of_[device]);
   for (const auto& [number, reservation] : reservations_) {
     if (reservation.device == device && reservation.keeps_off(terms.rank)) {
@@ -290,6 +294,11 @@ Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
     }
     choose_again_locked(member);
     if (member.choice_.is_all) return Status();
+    if (member.choice_.groups.none()) {
+      leave_locked(member);
+      return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+                    "all SMs of device " + std::to_string(device) + " are others' alone");
+    }
     member.part_ = find_locked(device, member.choice_.groups, member.choice_.sms);
     if (member.part_ != nullptr) return Status();
     made->partition.device = device;
@@ -317,8 +326,12 @@ Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
 void SmPartitions::leave(Member& member) {
   Part dropped;
   const std::lock_guard lock(mutex_);
+  dropped = leave_locked(member);
+}
+
+SmPartitions::Part SmPartitions::leave_locked(Member& member) {
   OfDevice& of = of_[member.device];
-  if (std::erase(of.members, &member) == 0) return;
+  if (std::erase(of.members, &member) == 0) return nullptr;
   count_locked(of, member.choice_, false);
   member.choice_ = {};
   const auto group = of.together.find(member.terms_.group);
@@ -326,7 +339,7 @@ void SmPartitions::leave(Member& member) {
     count_locked(of, group->second.choice, false);
     of.together.erase(group);
   }
-  dropped = std::exchange(member.part_, nullptr);
+  return std::exchange(member.part_, nullptr);
 }
 
 SmPartitions::Part SmPartitions::part(const Member& member) {
@@ -365,6 +378,7 @@ void SmPartitions::rearrange_locked(uint32_t device, After* after) {
 bool SmPartitions::wants(const Member& member, const SmGroups& groups, uint32_t sms) {
   const Choice& choice = member.choice_;
   if (choice.is_all || choice.groups != groups || choice.sms != sms) return false;
+  if (groups.none()) return false;  // nothing is left for it: it keeps what it has
   return member.part_ == nullptr || member.part_->groups != groups || member.part_->sms != sms;
 }
 
@@ -437,9 +451,10 @@ void SmPartitions::change(const SessionGroup& group) {
   finish(std::move(after));
 }
 
-// One group at least is left to the others.
+// One group at least is left to the others, unless the groups are named: who does that knows that
+// there are no others.
 Result<uint32_t> SmPartitions::reserve(uint32_t number, const Wish& wish) {
-  const auto [device, sms, lends, may_be_rest] = wish;
+  const auto& [device, sms, lends, may_be_rest, named] = wish;
   After after;
   uint32_t reserved = 0;
   {
@@ -459,12 +474,18 @@ Result<uint32_t> SmPartitions::reserve(uint32_t number, const Wish& wish) {
     const SmGroups whole = free & ~rest;
     const uint32_t step = devices_.at(device).sm_steps.step;
     const bool rest_does = may_be_rest && (free & rest).any() && sms_of(of, rest) >= sms;
-    groups = rest_does ? rest : least_used(of.users, (sms + step - 1) / step, whole);
-    if (sms == 0 || sms_of(of, groups) < sms || (whole & ~groups).none()) {
+    if (named.any()) {
+      groups = named & whole;
+    } else {
+      groups = rest_does ? rest : least_used(of.users, (sms + step - 1) / step, whole);
+    }
+    const bool others_can = named.any() ? groups == named : (whole & ~groups).any();
+    if (sms == 0 || sms_of(of, groups) < sms || !others_can) {
       return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
                     "there are no " + std::to_string(sms) + " SMs that others could do without");
     }
-    reservations_[number] = {device, groups, lends ? std::make_shared<Lease>() : nullptr, false};
+    reservations_[number] = {device, groups, lends ? std::make_shared<Lease>() : nullptr, false,
+                             named.any()};
     reserved = sms_of(of, groups);
     rearrange_locked(device, &after);
   }
@@ -483,6 +504,11 @@ void SmPartitions::release(uint32_t number) {
     rearrange_locked(device, &after);
   }
   finish(std::move(after));
+}
+
+bool SmPartitions::keeps(uint32_t number) {
+  const std::lock_guard lock(mutex_);
+  return reservations_.contains(number);
 }
 
 // ---- SMs that are lent --------------------------------------------------------------------------
@@ -508,7 +534,7 @@ void SmPartitions::keep_for_ranks(uint32_t device) {
     SmGroups groups;
     for (size_t i = of.groups.size(); i-- > 1 && sms_of(of, groups) < wanted;) groups.set(i);
     if (groups.none()) return;
-    reservations_[number] = {device, groups, std::make_shared<Lease>(), true};
+    reservations_[number] = {device, groups, std::make_shared<Lease>(), true, false};
     for (Member* member : of.members) member->changes_.fetch_add(1, std::memory_order_release);
     rearrange_locked(device, &after);
   }

@@ -30,9 +30,9 @@ namespace openmps::worker {
 
 class ResourceDescriptors;
 
-// The driver hands out SMs in groups of equal size, more than any GPU has; what does not fill one
-// is a group of its own, the last.
-inline constexpr size_t kMostSmGroups = 128;
+// The driver hands out SMs in groups of equal size; what does not fill one is a group of its own,
+// the last.
+inline constexpr size_t kMostSmGroups = wire::kMaxSmGroups;
 using SmGroups = std::bitset<kMostSmGroups>;
 
 // The `count` groups of `allowed` that fewest have, of as many as there are `users`. Among equals
@@ -109,7 +109,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
 
   // The member has its part when this returns; a new green context is made in a quiet moment: not
   // between the gate's enter() and leave(). The device's context is current. Errors: those of
-  // cuDevSmResourceSplitByCount, cuDevResourceGenerateDesc and cuGreenCtxCreate.
+  // cuDevSmResourceSplitByCount, cuDevResourceGenerateDesc and cuGreenCtxCreate;
+  // CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: all SMs of that device are others' alone.
   Status join(Member& member, const ContextGate::Feeder* feeder);
   void leave(Member& member);
   // What it has now, for as long as somebody holds it; null: the whole device.
@@ -129,12 +130,17 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     bool lends = false;        // the others keep off them only while it is busy
     bool may_be_rest = false;  // SMs that fill no group do, if they are enough: there is no room
                                // for clusters of many blocks in them, and nobody else misses them
+    SmGroups groups = {};      // exactly these whole groups, and nothing of other devices for who
+                               // has them (a static partition); none: those that fewest have
   };
   // Keep groups for the members of a reservation, whose number is the caller's to choose, above 0.
   // How many SMs these are. CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: there are not so many left
-  // that others could do without; CUDA_ERROR_INVALID_VALUE: that number is taken.
+  // that others could do without, or those that are named are another's;
+  // CUDA_ERROR_INVALID_VALUE: that number is taken.
   Result<uint32_t> reserve(uint32_t number, const Wish& wish);
   void release(uint32_t number);
+  // There is a reservation of that number.
+  [[nodiscard]] bool keeps(uint32_t number);
   // Keep a few SMs of the device, from now on, off which those of lower rank keep while others have
   // work and they fill the device with long kernels (decision 28): those who come first find room
   // there, and have the other SMs, too.
@@ -173,6 +179,7 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     SmGroups groups;
     std::shared_ptr<Lease> lease;  // null: it does not lend
     bool is_for_ranks = false;     // no member has them alone, but lower ranks keep off them
+    bool is_static = false;        // its members have nothing else
 
     [[nodiscard]] bool keeps_off(Rank rank) const {
       if (lease == nullptr) return true;
@@ -218,6 +225,7 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   static void count_locked(OfDevice& of, const Choice& choice, bool used);
   void choose_again_locked(Member& member);
   void choose_again_locked(uint32_t device, const SessionGroup& group, Together& together);
+  Part leave_locked(Member& member);
   // What each is to have, and has if it is there.
   void rearrange_locked(uint32_t device, After* after);
   static bool wants(const Member& member, const SmGroups& groups, uint32_t sms);

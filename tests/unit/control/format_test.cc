@@ -276,24 +276,49 @@ TEST(Format, UsageInJson) {
   EXPECT_NE(json.find("\"gpu_ns_most\": null"), std::string::npos) << "it is not measured";
 }
 
+// The spacing of the table in NVIDIA's documentation.
+TEST(Format, PartitionsAreTheTableOfMps) {
+  const std::vector<DevicePartitions> devices = {
+      {"GPU-74d43ed3-0000-0000-0000-000000000000", 8, 10, {{"1", 7, true}, {"12", 1, false}}},
+      {"GPU-bbbbbbbb-0000-0000-0000-000000000000", 0, 0, {}}};
+  EXPECT_EQ(
+      format_partitions(devices),
+      "GPU           Partition                             free   used   free  used  clients\n"
+      "                                                    chunk  chunk  SM    SM    \n"
+      "GPU-74d43ed3  -                                     2      8      16    64    -\n"
+      "GPU-74d43ed3  1                                     -      7      -     56    Yes\n"
+      "GPU-74d43ed3  12                                    -      1      -     8     No\n"
+      "GPU-bbbbbbbb  -                                     0      0      0     0     -\n");
+  const nlohmann::json list = nlohmann::json::parse(format_partitions_json(devices));
+  EXPECT_EQ(list[0]["used_chunks"], 8);
+  EXPECT_EQ(list[0]["partitions"][1].dump(),
+            R"({"chunks":1,"clients":false,"id":"12",)"
+            R"("name":"GPU-74d43ed3-0000-0000-0000-000000000000/12","sms":8})");
+  EXPECT_EQ(list[1]["partitions"].size(), 0u);
+}
+
 TEST(Format, DevicesInJson) {
   const nlohmann::json list = nlohmann::json::parse(
-      format_devices_json({{"0000:00:06.0", "GPU-1", "NVIDIA H200", 132, 4096}}));
+      format_devices_json({{"0000:00:06.0", "GPU-1", "NVIDIA H200", 132, 4096, 8, 15}}));
   EXPECT_EQ(list.dump(),
-            R"([{"memory_bytes":4096,"name":"NVIDIA H200","ordinal":0,"pci":"0000:00:06.0",)"
-            R"("sms":132,"uuid":"GPU-1"}])");
+            R"([{"chunk_sms":8,"chunks":15,"memory_bytes":4096,"name":"NVIDIA H200","ordinal":0,)"
+            R"("pci":"0000:00:06.0","sms":132,"uuid":"GPU-1"}])");
 }
 
 TEST(Format, DeviceListsOfServersAreCheckedAndMadeSafe) {
   const std::vector<Device> devices = parse_devices(
-      "p\tu\tname \x1b[2J\t132\t4096\nno fields\na\tb\tc\nx\ty\tz\t1\t2\nx\ty\tz\t-1\t2");
+      "p\tu\tname \x1b[2J\t132\t4096\t8\t120\nno fields\na\tb\tc\nx\ty\tz\t1\t2\t0\t0\n"
+      "x\ty\tz\t-1\t2\t0\t0\nx\ty\tz\t1\t2\t3\tmany");
   ASSERT_EQ(devices.size(), 2u);
   EXPECT_EQ(devices[0].name, "name ?[2J");
   EXPECT_EQ(devices[0].sms, 132u);
   EXPECT_EQ(devices[0].memory_bytes, 4096u);
+  EXPECT_EQ(devices[0].chunk_sms, 8u);
+  EXPECT_EQ(devices[0].chunks, 15u);
+  EXPECT_EQ(devices[1].chunks, 0u) << "it makes no parts";
   EXPECT_EQ(devices[1].name, "z");
   std::string many;
-  for (int i = 0; i < 100; ++i) many += "p\tu\tn\t1\t2\n";
+  for (int i = 0; i < 100; ++i) many += "p\tu\tn\t1\t2\t1\t1\n";
   EXPECT_EQ(parse_devices(many).size(), 16u);
 }
 

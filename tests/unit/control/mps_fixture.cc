@@ -91,8 +91,8 @@ Outcome MpsTest::control(const std::vector<std::string>& arguments) {
   return outcome;
 }
 
-void MpsTest::start_daemon() {
-  const Outcome started = control({"-d"});
+void MpsTest::start_daemon(const std::string& option) {
+  const Outcome started = control({"-d", option});
   ASSERT_EQ(started.status, 0) << started.out;
   ASSERT_EQ(started.out, "");
 }

@@ -49,7 +49,7 @@ class MpsTest : public ::testing::Test {
   // openmps-control with this as the command on standard input, or with these arguments.
   Outcome shell(const std::string& input);
   Outcome control(const std::vector<std::string>& arguments);
-  void start_daemon();
+  void start_daemon(const std::string& option = "");
 
   Result<UniqueFd> connect_raw() const;
   static wire::Hello hello(const std::string& command);

@@ -18,8 +18,8 @@ namespace openmps::server {
 namespace {
 
 const std::vector<Device> kDevices = {
-    {"Left", "0000:01:00.0", "GPU-aaaaaaaa-0000-0000-0000-000000000000", 8, 4096},
-    {"Right", "0000:02:00.0", "GPU-bbbbbbbb-0000-0000-0000-000000000000", 132, 1}};
+    {"Left", "0000:01:00.0", "GPU-aaaaaaaa-0000-0000-0000-000000000000", 8, 4096, 2, 8},
+    {"Right", "0000:02:00.0", "GPU-bbbbbbbb-0000-0000-0000-000000000000", 132, 1, 8, 120}};
 
 struct Grant {
   float default_percentage, wished_percentage, granted_percentage;
@@ -252,7 +252,7 @@ TEST(Answers, TheFirstVisibleDeviceIsTheClients) {
   EXPECT_EQ(first_visible_device(kDevices, "\x01"), 0u);
 }
 
-TEST(Answers, DevicesAreLinesOfFiveFields) {
+TEST(Answers, DevicesAreLinesOfSevenFields) {
   const std::vector<std::byte> packet =
       make_answer(wire::Query{.query = wire::QueryKind::kDevices, .ticket = 9},
                   wire::ServerState::kActive, SessionTable(), Groups(), kDevices);
@@ -263,8 +263,31 @@ TEST(Answers, DevicesAreLinesOfFiveFields) {
   EXPECT_EQ(head.rows, 0u);
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(packet.data()) + sizeof(head),
                         packet.size() - sizeof(head)),
-            "0000:01:00.0\tGPU-aaaaaaaa-0000-0000-0000-000000000000\tLeft\t8\t4096\n"
-            "0000:02:00.0\tGPU-bbbbbbbb-0000-0000-0000-000000000000\tRight\t132\t1\n");
+            "0000:01:00.0\tGPU-aaaaaaaa-0000-0000-0000-000000000000\tLeft\t8\t4096\t2\t8\n"
+            "0000:02:00.0\tGPU-bbbbbbbb-0000-0000-0000-000000000000\tRight\t132\t1\t8\t120\n");
+}
+
+TEST(Answers, OfAStaticPartition) {
+  wire::Admit admit;
+  admit.hello.active_thread_percentage = 10;
+  admit.default_active_thread_percentage = 50;
+  fill_field(admit.hello.visible_devices,
+             "\x01"
+             "0");
+  EXPECT_EQ(device_of(admit, kDevices), 0u);
+  admit.partition = {.device = 1, .sms = 16, .groups = {6, 0}};
+  EXPECT_EQ(device_of(admit, kDevices), 1u);
+  EXPECT_EQ(make_grant(admit).active_thread_percentage, 100) << "percentages count for nothing";
+
+  const std::vector<wire::StaticPartition> used = {admit.partition, {.device = 0, .sms = 2}};
+  const std::vector<std::byte> packet =
+      make_answer(wire::Query{.query = wire::QueryKind::kPartitions}, wire::ServerState::kActive,
+                  SessionTable(), kDevices, used);
+  ASSERT_EQ(packet.size(), sizeof(wire::Answer) + sizeof(wire::StaticPartition[2]));
+  wire::StaticPartition read[2];
+  memcpy(read, packet.data() + sizeof(wire::Answer), sizeof(read));
+  EXPECT_EQ(read[0], used[0]);
+  EXPECT_EQ(read[1], used[1]);
 }
 
 TEST(Answers, ClientsAreTheActiveAndTheEndingSessionsWithSafeText) {

@@ -49,6 +49,9 @@ UniqueFd make_facts() {
   memcpy(facts->device[0].uuid, uuid, sizeof(uuid));
   fill_field(facts->device[0].name, "NVIDIA H200");
   fill_field(facts->device[0].pci_bus_id, "0000:00:06.0");
+  facts->device[0].attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] = 132;
+  facts->device[0].sm_step = 8;
+  facts->device[0].most_sms = 120;
   // Not sealed: that is left to the server, as far as a careless worker goes.
   UniqueFd file(memfd_create("fake-facts", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (pwrite(file.get(), facts.get(), sizeof(*facts), 0) != sizeof(*facts)) exit(4);
@@ -113,6 +116,9 @@ void open_session(const Packet& packet) {
     wire::ChannelView(page->address()).header().worn.store(1);
   }
   sessions[open.session] = {std::move(page).value(), command, open.window};
+  if (open.grant.reservation != 0) {
+    fprintf(stderr, "fake worker: %s in %u\n", command.c_str(), open.grant.reservation);
+  }
   send_or_exit(wire::message_bytes(ready));
   if (command == "kill-worker") raise(SIGKILL);
   if (command == "violate") fault(open.session, CUDA_ERROR_MPS_RPC_FAILURE, "a bad command");
@@ -144,6 +150,19 @@ void close_session(const Packet& packet) {
   if (command != "keep-window") free_window(window);
 }
 
+// What a worker keeps for whom, as the server's log has it.
+void keep(const Packet& packet) {
+  wire::Reserve reserve;
+  if (!wire::read_message(packet.data, &reserve).ok()) exit(14);
+  fprintf(stderr, "fake worker: %u SMs in groups %llx for %u\n", reserve.sms,
+          static_cast<unsigned long long>(reserve.groups[0]), reserve.number);
+  if (reserve.sms == 0) return;
+  wire::Reserved reserved;
+  reserved.number = reserve.number;
+  reserved.sms = reserve.sms;
+  send_or_exit(wire::message_bytes(reserved));
+}
+
 int serve() {
   while (true) {
     Result<Packet> packet = receive_packet(server, wire::kMaxMessageBytes, -1, Descriptors::kTaken);
@@ -161,6 +180,8 @@ int serve() {
       if (!wire::read_message(packet->data, &changed).ok()) return 15;
     } else if (header->kind == wire::MessageKind::kCloseSession) {
       close_session(*packet);
+    } else if (header->kind == wire::MessageKind::kReserve) {
+      keep(*packet);
     } else if (header->kind == wire::MessageKind::kPassDescriptor) {
       wire::PassDescriptor passed;
       if (!wire::read_message(packet->data, &passed).ok() || packet->fds.size() != 1) return 13;

@@ -284,6 +284,30 @@ TEST_F(PartitionTest, OneGroupIsLeftToTheOthers) {
   EXPECT_TRUE(commons_.partitions->reserve(8, {.device = 0, .sms = 4}).ok());
 }
 
+TEST_F(PartitionTest, NamedGroupsAreThoseAndNothingElse) {
+  SmPartitions& partitions = *commons_.partitions;
+  const auto keep = [&](uint32_t number, uint32_t sms, const SmGroups& named) {
+    return partitions.reserve(number, {.device = 0, .sms = sms, .groups = named});
+  };
+  EXPECT_EQ(keep(1, 4, groups({1, 6})).value(), 4u);
+  EXPECT_TRUE(partitions.keeps(1));
+  EXPECT_EQ(of(join(0, 1)), groups({1, 6}));
+  EXPECT_EQ(of(join(2, 1)), groups({1})) << "a limit holds inside, too";
+  for (const auto& [sms, named] :
+       {std::pair(4u, groups({0, 6})), std::pair(2u, groups({20})), std::pair(4u, groups({0}))}) {
+    EXPECT_EQ(keep(2, sms, named).status().code(), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)
+        << "another's, not there, fewer than that";
+    EXPECT_FALSE(partitions.keeps(2));
+  }
+  EXPECT_EQ(keep(2, 12, groups({0, 2, 3, 4, 5, 7})).value(), 12u) << "nothing is left to others";
+  EXPECT_EQ(of(join(0, 2)), groups({0, 2, 3, 4, 5, 7}));
+  Member other(0, Member::Terms{}, changes_);
+  EXPECT_EQ(partitions.join(other, nullptr).code(), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+  partitions.release(2);
+  EXPECT_FALSE(partitions.keeps(2));
+  EXPECT_EQ(of(join(0)), groups({0, 2, 3, 4, 5, 7}));
+}
+
 TEST_F(PartitionTest, AStreamFollows) {
   create_stream(1, wire::StreamKind::kNonBlocking);
   load_module();

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// See static_partitions.h.
+#include "control/static_partitions.h"
+
+#include <algorithm>
+#include <bitset>
+
+#include "base/text.h"
+
+namespace openmps::control {
+namespace {
+
+using Groups = std::bitset<wire::kMaxSmGroups>;
+constexpr uint32_t kBits = 64;  // of a word of wire::StaticPartition::groups
+
+Groups groups_of(const wire::StaticPartition& place) {
+  Groups groups;
+  for (uint32_t i = 0; i < groups.size(); ++i) {
+    groups[i] = (place.groups[i / kBits] >> i % kBits & 1) != 0;
+  }
+  return groups;
+}
+
+Status no_such(const std::string& reason) {
+  return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, reason);
+}
+
+}  // namespace
+
+std::optional<uint32_t> find_by_uuid(std::string_view beginning,
+                                     const std::vector<Device>& devices) {
+  std::optional<uint32_t> found;
+  for (size_t i = 0; i < devices.size() && i < wire::kMaxDevices && !beginning.empty(); ++i) {
+    if (!devices[i].uuid.starts_with(beginning)) continue;
+    if (found) return std::nullopt;
+    found = static_cast<uint32_t>(i);
+  }
+  return found;
+}
+
+Result<const StaticPartitions::Partition*> StaticPartitions::add(uint32_t ordinal,
+                                                                 const Device& device,
+                                                                 uint32_t chunks) {
+  Groups used;
+  for (const Partition& one : all_) {
+    if (one.place.device == ordinal) used |= groups_of(one.place);
+  }
+  Partition made;
+  made.uuid = device.uuid;
+  made.place.device = ordinal;
+  made.place.sms = chunks * device.chunk_sms;
+  for (uint32_t i = 0; i < std::min(device.chunks, wire::kMaxSmGroups); ++i) {
+    if (made.chunks == chunks) break;
+    if (used[i]) continue;
+    made.place.groups[i / kBits] |= uint64_t{1} << i % kBits;
+    ++made.chunks;
+  }
+  if (chunks == 0 || made.chunks != chunks) {
+    return no_such(format_text("there are no %u chunks free", chunks));
+  }
+  made.id = std::to_string(++last_);
+  return &all_.emplace_back(std::move(made));
+}
+
+StaticPartitions::Partition* StaticPartitions::find(std::string_view text) {
+  const size_t slash = text.find('/');
+  const std::string_view uuid = slash == std::string_view::npos ? "" : text.substr(0, slash);
+  const std::string_view id = slash == std::string_view::npos ? text : text.substr(slash + 1);
+  const auto found = std::ranges::find_if(all_, [uuid, id](const Partition& one) {
+    return one.id == id && one.uuid.starts_with(uuid);
+  });
+  return found == all_.end() ? nullptr : &*found;
+}
+
+void StaticPartitions::remove(const Partition* partition) {
+  all_.remove_if([partition](const Partition& one) { return &one == partition; });
+}
+
+Result<wire::StaticPartition> StaticPartitions::named(std::string_view text) {
+  if (text.empty()) {
+    return no_such("CUDA_MPS_SM_PARTITION is not set, and this daemon has static partitions (-S)");
+  }
+  const std::string name = printable(text);
+  const Partition* partition = text.find('/') != std::string_view::npos ? find(text) : nullptr;
+  if (partition == nullptr) {
+    return no_such("CUDA_MPS_SM_PARTITION says " + name + ", and there is no such partition");
+  }
+  if (partition->is_leaving) return no_such("partition " + name + " is being removed");
+  return partition->place;
+}
+
+}  // namespace openmps::control

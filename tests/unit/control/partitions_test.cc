@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// A daemon of static partitions (-S): what its shell answers, who is let in, and what workers are
+// told. NVIDIA's daemon has the words of the first test.
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "mps_fixture.h"
+#include "wire/message.h"
+
+namespace openmps {
+namespace {
+
+constexpr const char* kUuid = "GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155";
+
+class StaticTest : public MpsTest {
+ protected:
+  Client enter(const std::string& partition, const std::string& command = "./program") {
+    Result<UniqueFd> socket = connect_raw();
+    EXPECT_TRUE(socket.ok()) << socket.status().message();
+    if (!socket.ok()) return {};
+    wire::Hello first = hello(command);
+    fill_field(first.sm_partition, partition);
+    EXPECT_TRUE(send_packet(socket->get(), wire::message_bytes(first)).ok());
+    return finish_join(std::move(socket).value());
+  }
+  std::string say(const std::string& command) { return shell(command + "\n").out; }
+  static std::string name(int id) { return std::string(kUuid) + "/" + std::to_string(id); }
+  // In the server's log, so often, after a while.
+  bool is_logged(const std::string& text, int times = 1) {
+    return eventually([&] {
+      const std::string log = log_text("server.log");
+      int found = 0;
+      for (size_t at = log.find(text); at != std::string::npos; at = log.find(text, at + 1)) {
+        ++found;
+      }
+      return found == times;
+    });
+  }
+};
+
+TEST_F(StaticTest, TheWordsOfMps) {
+  start_daemon("-S");
+  EXPECT_EQ(say("sm_partition add GPU-008c 7"), "Partition " + name(1) + " created\n");
+  EXPECT_EQ(say("sm_partition add " + std::string(kUuid) + " 9"),
+            "Failed to fulfill the requested SM partition of 9 chunks, error "
+            "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION\n");
+  EXPECT_EQ(say("sm_partition add GPU-0 8"), "Partition " + name(2) + " created\n");
+  EXPECT_EQ(say("sm_partition rm GPU-008c 1"), "Partition " + name(1) + " removed\n");
+  EXPECT_EQ(say("sm_partition rm GPU-008c 1"), "Partition 1 not found\n");
+  EXPECT_EQ(say("sm_partition rm GPU-1 2"), "Partition 2 not found\n");
+  EXPECT_EQ(say("sm_partition rm 2"), "Partition  not found\n");
+  EXPECT_EQ(
+      say("lspart"),
+      "GPU           Partition                             free   used   free  used  clients\n"
+      "                                                    chunk  chunk  SM    SM    \n"
+      "GPU-008cbaa3  -                                     7      8      56    64    -\n"
+      "GPU-008cbaa3  2                                     -      8      -     64    No\n");
+  EXPECT_EQ(say("sm_partition rm GPU-008c " + name(2)), "Partition " + name(2) + " removed\n");
+  const std::string usage =
+      "\nUsage: sm_partition add <device UUID> <chunks> | rm <device UUID> <id>\n";
+  for (const auto& [command, wrong] :
+       {std::pair("sm_partition", "the action \"\""),
+        std::pair("sm_partition drop GPU 2", "the action \"drop\""),
+        std::pair("sm_partition add GPU-008c two", "the value \"two\""),
+        std::pair("sm_partition add GPU-9 2", "the device UUID \"GPU-9\"")}) {
+    const Outcome told = shell(std::string(command) + "\n");
+    EXPECT_EQ(told.out, "Not understood: " + std::string(wrong) + usage);
+    EXPECT_EQ(told.status, 1);
+  }
+}
+
+TEST_F(StaticTest, WithoutTheOptionThereAreNone) {
+  start_daemon();
+  EXPECT_EQ(say("lspart"), "Unknown command \"lspart\"\n");
+  EXPECT_EQ(say("sm_partition add GPU 2"), "Unknown command \"sm_partition\"\n");
+  const Client client = enter(name(1));
+  EXPECT_EQ(client.welcome.result, CUDA_SUCCESS) << "the variable counts for nothing";
+  EXPECT_EQ(client.welcome.partition.sms, 0u);
+  EXPECT_EQ(control({"-S"}).out.find("-S is for -d and -f") != std::string::npos, true);
+}
+
+TEST_F(StaticTest, AClientHasToNameOneThatIsThere) {
+  start_daemon("-S");
+  const Client none = enter("");
+  EXPECT_EQ(none.welcome.result, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+  EXPECT_STREQ(none.welcome.reason,
+               "CUDA_MPS_SM_PARTITION is not set, and this daemon has static partitions (-S)");
+  EXPECT_NE(log_text("control.log").find("refused, CUDA_MPS_SM_PARTITION is not set"),
+            std::string::npos);
+  say("sm_partition add GPU-008c 2");
+  say("sm_partition add GPU-008c 3");
+  EXPECT_EQ(enter(name(3)).welcome.result, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+  const Client client = enter("GPU-008c/2", "./second");
+  ASSERT_EQ(client.welcome.result, CUDA_SUCCESS) << client.welcome.reason;
+  EXPECT_EQ(client.welcome.partition, (wire::StaticPartition{0, 24, {0b11100, 0}}));
+  EXPECT_TRUE(is_logged("fake worker: 24 SMs in groups 1c for 1"));
+  EXPECT_TRUE(is_logged("fake worker: ./second in 1"));
+  EXPECT_EQ(say("reserve_sms ./second 0 8"),
+            "With static partitions (-S) SMs are kept by sm_partition\n");
+}
+
+TEST_F(StaticTest, WhatHasClientsStays) {
+  start_daemon("-S");
+  say("sm_partition add GPU-008c 2");
+  const std::string in_use =
+      "Partition " + name(1) + " in use. Terminate all clients before removing.\n";
+  {
+    const Client first = enter(name(1)), second = enter(name(1));
+    EXPECT_EQ(say("sm_partition rm GPU-008c 1"), in_use);
+    EXPECT_NE(say("lspart").find("16    Yes\n"), std::string::npos);
+    EXPECT_EQ(enter(name(1)).welcome.result, CUDA_SUCCESS) << "it is as it was";
+  }
+  EXPECT_TRUE(is_logged("fake worker: 0 SMs in groups 0 for 1")) << "with the last client";
+  EXPECT_TRUE(is_logged("fake worker: 16 SMs in groups 3 for 1"));
+  { const Client ending = enter(name(1), "never-ends"); }
+  EXPECT_TRUE(is_logged("Number of active client contexts is 0.", 2));
+  EXPECT_EQ(say("sm_partition rm GPU-008c 1"), in_use) << "its work goes on";
+}
+
+TEST_F(StaticTest, TheNextWorkerKeepsWhatIsInUse) {
+  environment_ = "OPENMPS_DRAIN_SECONDS=1";
+  start_daemon("-S");
+  say("sm_partition add GPU-008c 2");
+  const Client stays = enter(name(1), "./stays");
+  { const Client ending = enter(name(1), "never-ends"); }
+  EXPECT_TRUE(is_logged("16 SMs in groups 3 for 1", 2)) << "of the one, and of the next";
+  const Client next = enter(name(1), "./next");
+  EXPECT_EQ(next.welcome.result, CUDA_SUCCESS) << next.welcome.reason;
+  EXPECT_TRUE(is_logged("fake worker: ./next in 1"));
+}
+
+}  // namespace
+}  // namespace openmps

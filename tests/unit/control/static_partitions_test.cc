@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which chunks are whose, and what a client that names a partition gets.
+#include "control/static_partitions.h"
+
+#include <gtest/gtest.h>
+
+namespace openmps::control {
+namespace {
+
+const std::vector<Device> kDevices = {
+    {"", "GPU-aaaa0000-0000", "H200", 132, 0, 8, 15},
+    {"", "GPU-aabb0000-0000", "H200", 132, 0, 8, 15},
+    {"", "GPU-cccc0000-0000", "old", 8, 0, 0, 0},
+};
+
+TEST(StaticPartitions, ADeviceByTheBeginningOfItsUuid) {
+  EXPECT_EQ(find_by_uuid("GPU-aaaa", kDevices), 0u);
+  EXPECT_EQ(find_by_uuid("GPU-aabb0000-0000", kDevices), 1u);
+  EXPECT_EQ(find_by_uuid("GPU-aa", kDevices), std::nullopt) << "of two";
+  EXPECT_EQ(find_by_uuid("GPU-d", kDevices), std::nullopt);
+  EXPECT_EQ(find_by_uuid("", {kDevices[0]}), std::nullopt);
+}
+
+TEST(StaticPartitions, EachHasChunksOfItsOwn) {
+  StaticPartitions partitions;
+  const auto add = [&](uint32_t device, uint32_t chunks) {
+    return partitions.add(device, kDevices[device], chunks);
+  };
+  EXPECT_EQ((*add(0, 2))->name(), "GPU-aaaa0000-0000/1");
+  EXPECT_EQ((*add(0, 3))->place, (wire::StaticPartition{0, 24, {0b11100, 0}}));
+  EXPECT_EQ((*add(1, 15))->place, (wire::StaticPartition{1, 120, {0x7fff, 0}}))
+      << "another device is another matter";
+  for (const auto& [device, chunks] :
+       {std::pair(1u, 1u), std::pair(0u, 11u), std::pair(0u, UINT32_MAX), std::pair(0u, 0u),
+        std::pair(2u, 1u)}) {
+    EXPECT_EQ(add(device, chunks).status().code(), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+  }
+  partitions.remove(partitions.find("1"));
+  EXPECT_EQ(partitions.find("1"), nullptr);
+  const auto next = add(0, 12);
+  ASSERT_TRUE(next.ok());
+  EXPECT_EQ((*next)->place, (wire::StaticPartition{0, 96, {0x7fff & ~0b11100, 0}}))
+      << "around what the other has";
+  EXPECT_EQ((*next)->id, "4") << "an id is one partition's for ever";
+}
+
+TEST(StaticPartitions, AClientHasToNameOne) {
+  StaticPartitions partitions;
+  const StaticPartitions::Partition& made = **partitions.add(1, kDevices[1], 4);
+  EXPECT_EQ(partitions.named("GPU-aabb0000-0000/1").value(), made.place);
+  EXPECT_EQ(partitions.named("GPU-aabb/1").value(), made.place);
+  for (const char* text : {"", "1", "GPU-aaaa/1", "GPU-aabb/2", "GPU-aabb/", "GPU-aabb/1/", "/"}) {
+    const Status status = partitions.named(text).status();
+    EXPECT_EQ(status.code(), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION) << text;
+    EXPECT_NE(status.message().find("CUDA_MPS_SM_PARTITION"), std::string::npos) << text;
+  }
+  partitions.find("GPU-aabb/1")->is_leaving = true;
+  EXPECT_FALSE(partitions.named("GPU-aabb/1").ok());
+}
+
+}  // namespace
+}  // namespace openmps::control
