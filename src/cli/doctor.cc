@@ -195,9 +195,10 @@ void check_server(int socket, Findings* findings) {
 }
 
 void list_variables(Findings* findings) {
-  for (const char* name : {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
-                           "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_CLIENT_PRIORITY",
-                           "OPENMPS_QOS", "CUDA_VISIBLE_DEVICES", "OPENMPS_REQUIRED"}) {
+  for (const char* name :
+       {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_CLIENT_PRIORITY", "CUDA_MPS_SM_PARTITION",
+        "OPENMPS_QOS", "CUDA_VISIBLE_DEVICES", "OPENMPS_REQUIRED"}) {
     const char* value = getenv(name);
     if (value != nullptr) findings->note(std::string(name) + "=" + printable(value));
   }

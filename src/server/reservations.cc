@@ -86,7 +86,7 @@ std::vector<uint32_t> Reservations::numbers_of(uint32_t pid) const {
 
 uint32_t Reservations::number_for(uint32_t pid, std::string_view command) const {
   for (const Reservation& one : all_) {
-    if (one.is_of(pid, command)) return one.wish.number;
+    if (one.ticket == 0 && one.is_of(pid, command)) return one.wish.number;
   }
   return 0;
 }

@@ -36,7 +36,7 @@ class Reservations {
   void erase(uint32_t number);
   // Those of that process, which has gone.
   [[nodiscard]] std::vector<uint32_t> numbers_of(uint32_t pid) const;
-  // Whose SMs a client has; 0: of none.
+  // Whose SMs a client has; 0: of none. What a worker has not answered yet is nobody's.
   [[nodiscard]] uint32_t number_for(uint32_t pid, std::string_view command) const;
   [[nodiscard]] const std::vector<Reservation>& all() const { return all_; }
 

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose SMs a client has: of what operators have reserved, and of static partitions.
+#include "server/reservations.h"
+
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+
+namespace openmps::server {
+namespace {
+
+TEST(Reservations, WhatIsNotAnsweredYetIsNobodys) {
+  Reservations reservations;
+  wire::Query query;
+  query.ticket = 7;
+  query.change.amount = 4;
+  fill_field(query.change.name, std::string("program"));
+  const Result<Reservation*> made = reservations.add(query);
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(reservations.number_for(1, "./program"), 0u)
+      << "a worker that refuses it would refuse the client";
+  (*made)->ticket = 0;
+  EXPECT_EQ(reservations.number_for(1, "./program"), (*made)->wish.number);
+  EXPECT_EQ(reservations.number_for(1, "./another"), 0u);
+}
+
+TEST(Reservations, APartitionIsOfNoProgram) {
+  Reservations reservations;
+  const wire::StaticPartition partition{.device = 1, .sms = 8, .groups = {0b11, 0}};
+  const Result<Reservation*> made = reservations.add(partition);
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(reservations.find(partition), *made);
+  EXPECT_EQ(reservations.find(wire::StaticPartition{.device = 0, .sms = 8, .groups = {0b11, 0}}),
+            nullptr);
+  EXPECT_EQ(reservations.number_for(0, ""), 0u);
+}
+
+}  // namespace
+}  // namespace openmps::server
