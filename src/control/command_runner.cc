@@ -351,7 +351,10 @@ void CommandRunner::add_partition(const Command& command, const Done& done) {
     const auto device = find_by_uuid(command.device, devices);
     if (!device) return done(usage_of(command, "the device UUID \"" + command.device + "\""));
     const auto made = servers_.partitions()->add(*device, devices[*device], chunks);
-    if (made.ok()) return done({"Partition " + (*made)->name() + " created\n"});
+    if (made.ok()) {
+      servers_.keep_partitions();
+      return done({"Partition " + (*made)->name() + " created\n"});
+    }
     done(
         {format_text("Failed to fulfill the requested SM partition of %u chunks, error "
                      "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION\n",
@@ -385,6 +388,7 @@ void CommandRunner::remove_partition(const Command& command, const Done& done) {
                is_lost ? 1 : 0});
         }
         servers_.partitions()->remove(partition);
+        servers_.keep_partitions();
         done({"Partition " + name + " removed\n"});
       });
 }

@@ -76,6 +76,13 @@ Status Daemon::start(UniqueFd listener) {
   return loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_one(); });
 }
 
+void Daemon::use_static_partitions() {
+  servers_.use_static_partitions(directory_.kept(), [this](const std::string& text) {
+    const Status kept = directory_.keep(text);
+    if (!kept.ok()) log_.write("The next daemon would not know the partitions: " + kept.message());
+  });
+}
+
 void Daemon::accept_one() {
   ForeignFd accepted(disposal_, UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
   if (!accepted.valid()) {

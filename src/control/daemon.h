@@ -43,7 +43,7 @@ class Daemon {
   // As the command reload, and SIGHUP. A file that is wrong changes nothing.
   Reply reload();
   // -S.
-  void use_static_partitions() { servers_.use_static_partitions(); }
+  void use_static_partitions();
   // Start a server for the daemon's own user at once (-q).
   void prepare_devices();
   // SIGHUP: as the command reload, if there is a configuration. Otherwise as quit; a second one

@@ -25,6 +25,9 @@ constexpr size_t kMaxSocketPath = sizeof(sockaddr_un{}.sun_path) - 1;
 // Several users' programs connect; who they are is asked of the kernel.
 constexpr mode_t kSocketMode = 0666;
 constexpr mode_t kFileMode = 0644;
+// Of what is kept for the next daemon: a line of some 110 bytes for each of 128 partitions of 16
+// devices are 220 KiB.
+constexpr size_t kMaxKeptBytes = size_t{256} << 10;
 constexpr mode_t kWritableByOthers = S_IWGRP | S_IWOTH;
 // 2 s in all for a lock that is held while nobody listens: by a daemon that starts or ends, or by
 // what is left of one.
@@ -105,9 +108,30 @@ Status PipeDirectory::take(const std::string& path, bool somebody_listens) {
         fstatat(directory_.get(), kLockName, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
         held.st_ino == there.st_ino && held.st_dev == there.st_dev) {
       was_abandoned_ = fstatat(directory_.get(), kPidName, &there, AT_SYMLINK_NOFOLLOW) == 0;
+      if (was_abandoned_) read_kept();
       return Status();
     }
   }
+}
+
+void PipeDirectory::read_kept() {
+  kept_.resize(kMaxKeptBytes);
+  const ssize_t got = pread(lock_.get(), kept_.data(), kept_.size(), 0);
+  kept_.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  // A kill between keep()'s two steps.
+  if (const size_t end = kept_.find('\0'); end != std::string::npos) kept_.resize(end);
+  // Of one that does not go on with it, the next one knows nothing.
+  (void)ftruncate(lock_.get(), 0);
+}
+
+// At once, but for a rest of what was there before, from which the '\0' divides it.
+Status PipeDirectory::keep(const std::string& text) {
+  const size_t bytes = text.size() + 1;
+  if (pwrite(lock_.get(), text.c_str(), bytes, 0) != static_cast<ssize_t>(bytes) ||
+      ftruncate(lock_.get(), static_cast<off_t>(bytes)) != 0) {
+    return system_error("writing " + path_ + "/" + kLockName);
+  }
+  return Status();
 }
 
 Status PipeDirectory::write_pid_file() {

@@ -30,6 +30,11 @@ class PipeDirectory {
 
   // A daemon that served it did not come to an orderly end: servers of its may live.
   [[nodiscard]] bool was_abandoned() const { return was_abandoned_; }
+  // What that daemon has last given to keep(); empty: nothing.
+  [[nodiscard]] const std::string& kept() const { return kept_; }
+  // For the next daemon, if this one is killed: in the lock, which it holds open.
+  // CUDA_ERROR_OPERATING_SYSTEM.
+  Status keep(const std::string& text);
 
   // Absolute.
   [[nodiscard]] const std::string& path() const { return path_; }
@@ -37,6 +42,7 @@ class PipeDirectory {
 
  private:
   Status open_directory();
+  void read_kept();
   Status write_pid_file();
   void remove(const char* name) const;
 
@@ -45,6 +51,7 @@ class PipeDirectory {
   UniqueFd lock_;
   bool made_socket_ = false;
   bool was_abandoned_ = false;
+  std::string kept_;
 };
 
 }  // namespace openmps::control

@@ -281,6 +281,7 @@ void ServerPool::on_devices(uid_t uid, const ServerAnswer& answer) {
   entry.attempts = 0;
   server_ready_();
   devices_ = answer.devices;
+  if (partitions_) partitions_->place(devices_);
   log_.write(format_text("NEW SERVER %d: Ready", static_cast<int>(entry.process->pid())));
   tell_groups(entry, config_.groups);
   while (!entry.leaving && !entry.pending.empty()) {
@@ -294,6 +295,13 @@ void ServerPool::on_devices(uid_t uid, const ServerAnswer& answer) {
   }
 }
 
+void ServerPool::use_static_partitions(const std::string& kept,
+                                       std::function<void(std::string)> keep) {
+  partitions_.emplace().restore(kept);
+  keep_partitions_ = std::move(keep);
+  keep_partitions();
+}
+
 Result<wire::StaticPartition> ServerPool::partition_of(const NewClient& client) {
   if (!partitions_) return wire::StaticPartition{};
   return partitions_->named(field_text(client.hello.sm_partition));
@@ -301,7 +309,11 @@ Result<wire::StaticPartition> ServerPool::partition_of(const NewClient& client) 
 
 void ServerPool::pass_on(Entry* entry, NewClient client) {
   // Its partition may have been removed while it waited.
-  const Result<wire::StaticPartition> partition = partition_of(client);
+  Result<wire::StaticPartition> partition = partition_of(client);
+  if (partition.ok() && partition->device == wire::kMaxDevices) {
+    partition = Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+                       "the device of its partition is not there any more");
+  }
   if (!partition.ok()) {
     log_.write(format_text("CLIENT %u is refused, ", client.pid) + partition.status().message());
     refuse(std::move(client), partition.status().code(), partition.status().message());

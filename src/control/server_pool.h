@@ -82,8 +82,11 @@ class ServerPool {
   // Such a server has not ended yet.
   [[nodiscard]] bool is_there(pid_t pid) const;
 
-  // -S, before there are clients: each has to name a partition.
-  void use_static_partitions() { partitions_.emplace(); }
+  // -S, before there are clients: each has to name a partition. `kept`: what the last `keep` of a
+  // daemon that was killed got.
+  void use_static_partitions(const std::string& kept, std::function<void(std::string)> keep);
+  // Call when they have changed.
+  void keep_partitions() { keep_partitions_(partitions_->text()); }
   // Null: without -S.
   [[nodiscard]] StaticPartitions* partitions() { return partitions_ ? &*partitions_ : nullptr; }
 
@@ -149,6 +152,7 @@ class ServerPool {
   Config config_;
   Settings defaults_;
   std::optional<StaticPartitions> partitions_;
+  std::function<void(std::string)> keep_partitions_;
   std::map<uid_t, Entry> entries_;
   ServerShutdown shutdown_{loop_, log_, [this] { return all(); }};
   std::vector<Device> devices_;  // of the last server that was ready

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bitset>
+#include <sstream>
 
 #include "base/text.h"
 
@@ -43,7 +44,7 @@ Result<const StaticPartitions::Partition*> StaticPartitions::add(uint32_t ordina
                                                                  uint32_t chunks) {
   Groups used;
   for (const Partition& one : all_) {
-    if (one.place.device == ordinal) used |= groups_of(one.place);
+    if (one.uuid == device.uuid) used |= groups_of(one.place);
   }
   Partition made;
   made.uuid = device.uuid;
@@ -87,6 +88,34 @@ Result<wire::StaticPartition> StaticPartitions::named(std::string_view text) {
   }
   if (partition->is_leaving) return no_such("partition " + name + " is being removed");
   return partition->place;
+}
+
+std::string StaticPartitions::text() const {
+  std::ostringstream text;
+  text << last_ << '\n';
+  for (const Partition& one : all_) {
+    text << one.uuid << ' ' << one.id << ' ' << one.chunks << ' ' << one.place.sms;
+    for (const uint64_t word : one.place.groups) text << ' ' << word;
+    text << '\n';
+  }
+  return text.str();
+}
+
+void StaticPartitions::restore(const std::string& text) {
+  std::istringstream lines(text);
+  lines >> last_;
+  for (Partition one; lines >> one.uuid >> one.id >> one.chunks >> one.place.sms;) {
+    for (uint64_t& word : one.place.groups) lines >> word;
+    one.place.device = wire::kMaxDevices;
+    if (lines && groups_of(one.place).count() == one.chunks) all_.push_back(one);
+  }
+}
+
+void StaticPartitions::place(const std::vector<Device>& devices) {
+  for (Partition& one : all_) {
+    if (one.place.device != wire::kMaxDevices) continue;
+    one.place.device = find_by_uuid(one.uuid, devices).value_or(wire::kMaxDevices);
+  }
 }
 
 }  // namespace openmps::control

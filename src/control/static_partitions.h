@@ -44,6 +44,14 @@ class StaticPartitions {
   [[nodiscard]] Result<wire::StaticPartition> named(std::string_view text);
   [[nodiscard]] const std::list<Partition>& all() const { return all_; }
 
+  // All of them as text, with which the next daemon goes on if this one is killed. What is
+  // malformed in it is left out.
+  [[nodiscard]] std::string text() const;
+  void restore(const std::string& text);
+  // Which devices there are: what has been restored is nowhere (wire::kMaxDevices) before this, and
+  // stays there if its device is none of them.
+  void place(const std::vector<Device>& devices);
+
  private:
   std::list<Partition> all_;
   uint64_t last_ = 0;

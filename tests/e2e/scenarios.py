@@ -21,7 +21,7 @@ from failure_scenarios import FAILURES
 from group_scenarios import GROUPS
 from recipes import recipes
 from sandbox import Failure, Sandbox, as_user, footprint, thread_names, wait_until
-from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SANITIZED_SETTLE_LIMIT_S, SETTLE_LIMIT_S, LiveSms, Skipped, finish,
+from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SANITIZED_SETTLE_LIMIT_S, SETTLE_LIMIT_S, LiveSms, Skipped, finish, kill_daemon,
                             ready, require, server_of, settle_limit, settled, tell)
 from transcript import transcript
 from user_scenarios import users
@@ -1254,6 +1254,15 @@ def static_partitions(box, _):
     again, large_again = PartitionedSms(box, small), PartitionedSms(box, large)
     require(again.sms == in_small.sms and large_again.sms == in_large.sms,
             f"{again.sms}, {large_again.sms} after {in_small.sms}, {in_large.sms}")
+    # And the next daemon knows them, under the programs that run.
+    kill_daemon(box)
+    box.start_daemon(options=["-S"])
+    known = lambda: clients_of(small) == clients_of(large) == [True]
+    require(wait_until(known, SETTLE_LIMIT_S), "the next daemon does not know who is where")
+    require(remove(first, small)[1].startswith(f"Partition {small} in use"), "it removes what is in use")
+    newcomer = PartitionedSms(box, small)
+    require(newcomer.sms == again.sms, f"a newcomer has {newcomer.sms} beside {again.sms}")
+    newcomer.end()
     again.end()
     large_again.end()
     nobody = lambda: clients_of(small) == clients_of(large) == [False]

@@ -3,6 +3,8 @@
 // told. NVIDIA's daemon has the words of the first test.
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include "base/text.h"
 #include "mps_fixture.h"
 #include "wire/message.h"
@@ -127,6 +129,34 @@ TEST_F(StaticTest, TheNextWorkerKeepsWhatIsInUse) {
   const Client next = enter(name(1), "./next");
   EXPECT_EQ(next.welcome.result, CUDA_SUCCESS) << next.welcome.reason;
   EXPECT_TRUE(is_logged("fake worker: ./next in 1"));
+}
+
+TEST_F(StaticTest, ADaemonThatIsKilledLeavesThemToTheNext) {
+  start_daemon("-S");
+  say("sm_partition add GPU-008c 2");
+  say("sm_partition add GPU-008c 3");
+  say("sm_partition add GPU-008c 1");
+  say("sm_partition rm GPU-008c 3");
+  const Client first = enter(name(1));
+  ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
+  ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+  start_daemon("-S");
+  const Client second = enter(name(2)), beside = enter(name(1));
+  ASSERT_EQ(second.welcome.result, CUDA_SUCCESS) << second.welcome.reason;
+  EXPECT_EQ(second.welcome.partition, (wire::StaticPartition{0, 24, {0b11100, 0}}));
+  EXPECT_EQ(beside.welcome.partition, first.welcome.partition);
+  EXPECT_EQ(beside.welcome.server_pid, first.welcome.server_pid);
+  EXPECT_NE(say("sm_partition rm GPU-008c 1").find("in use"), std::string::npos);
+  EXPECT_EQ(say("sm_partition add GPU-008c 1"), "Partition " + name(4) + " created\n")
+      << "no id is given twice";
+  // An end in order is the end of them, and so is a daemon that does not go on with them.
+  ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
+  ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+  start_daemon();
+  ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
+  ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+  start_daemon("-S");
+  EXPECT_NE(enter(name(2)).welcome.result, CUDA_SUCCESS);
 }
 
 }  // namespace

@@ -58,5 +58,30 @@ TEST(StaticPartitions, AClientHasToNameOne) {
   EXPECT_FALSE(partitions.named("GPU-aabb/1").ok());
 }
 
+TEST(StaticPartitions, TheNextDaemonGoesOnWithThem) {
+  StaticPartitions first;
+  ASSERT_TRUE(first.add(0, kDevices[0], 2).ok());
+  const StaticPartitions::Partition& kept = **first.add(1, kDevices[1], 3);
+  ASSERT_TRUE(first.add(1, kDevices[1], 1).ok());
+  first.remove(first.find("3"));
+  StaticPartitions next;
+  next.restore(first.text());
+  EXPECT_EQ(next.text(), first.text());
+  EXPECT_EQ(next.find("2")->place.device, wire::kMaxDevices) << "as far as anybody knows";
+  // The first device is gone, and the second has its number.
+  next.place({kDevices[1], kDevices[2]});
+  EXPECT_EQ(next.find("1")->place.device, wire::kMaxDevices);
+  EXPECT_EQ(next.find("2")->place.device, 0u);
+  next.place(kDevices);
+  EXPECT_EQ(next.find("2")->place.device, 0u) << "once and for all";
+  EXPECT_EQ(next.find("2")->place.groups[0], kept.place.groups[0]);
+  EXPECT_EQ((*next.add(0, kDevices[1], 1))->id, "4") << "of one that was removed";
+  for (const char* text : {"", "x", "7\nGPU-a 1", "7\nGPU-a 1 2 16 1 0\n", "7\nGPU-a 1 2 16 3"}) {
+    StaticPartitions other;
+    other.restore(text);
+    EXPECT_TRUE(other.all().empty()) << text;
+  }
+}
+
 }  // namespace
 }  // namespace openmps::control
