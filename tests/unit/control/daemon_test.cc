@@ -230,7 +230,6 @@ TEST_F(DaemonTest, EveryCommandAndAnswerIsLogged) {
 
 TEST_F(DaemonTest, OptionsThatDoNotExistAreErrors) {
   EXPECT_EQ(control({"--nonsense"}).status, 1);
-  EXPECT_EQ(control({"-S", "-d"}).status, 1);
   EXPECT_EQ(control({"-d", "quit"}).status, 1);
   EXPECT_EQ(control({"--version"}).status, 0);
   const std::string help = control({"--help"}).out;
