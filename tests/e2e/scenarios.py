@@ -1277,6 +1277,9 @@ def static_partitions(box, _):
     whole.end()
     require(wait_until(lambda: "removed" in remove(first, all_chunks)[1], SETTLE_LIMIT_S), "it stays in use")
     if as_other:
+        code, text = box.control(f"sm_partition add {first['uuid']} 1", user=OTHER_USER)
+        require(code == 1 and text.startswith("Permission denied"), f"another user makes partitions: {text}")
+        require(box.control("lspart", user=OTHER_USER)[0] == 0, "another user may not look at them")
         add(first, 1)
         shared = add(first, 2)
         ours, theirs = PartitionedSms(box, shared), PartitionedSms(box, shared, **as_other)

@@ -63,6 +63,17 @@ TEST_F(ConnectTest, SaysOfWhichBuildItIs) {
   EXPECT_EQ(hello_.build, wire::kBuildHash);
 }
 
+TEST_F(ConnectTest, NamesItsPartitionOfSms) {
+  wire::Welcome no;
+  no.result = CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+  setenv("CUDA_MPS_SM_PARTITION", "GPU-74d43ed3/1", 1);
+  EXPECT_EQ(refused_with(no).code(), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+  EXPECT_STREQ(hello_.sm_partition, "GPU-74d43ed3/1");
+  unsetenv("CUDA_MPS_SM_PARTITION");
+  EXPECT_FALSE(refused_with(no).ok());
+  EXPECT_STREQ(hello_.sm_partition, "");
+}
+
 TEST_F(ConnectTest, RefusesAServerOfAnotherBuild) {
   wire::Welcome other;
   ++other.build;

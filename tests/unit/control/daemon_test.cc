@@ -230,6 +230,7 @@ TEST_F(DaemonTest, EveryCommandAndAnswerIsLogged) {
 
 TEST_F(DaemonTest, OptionsThatDoNotExistAreErrors) {
   EXPECT_EQ(control({"--nonsense"}).status, 1);
+  EXPECT_EQ(control({"-S"}).status, 1) << "it is the daemon's";
   EXPECT_EQ(control({"-d", "quit"}).status, 1);
   EXPECT_EQ(control({"--version"}).status, 0);
   const std::string help = control({"--help"}).out;

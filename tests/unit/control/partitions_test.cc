@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 
 #include "base/text.h"
 #include "mps_fixture.h"
@@ -78,7 +80,6 @@ TEST_F(StaticTest, WithoutTheOptionThereAreNone) {
   const Client client = enter(name(1));
   EXPECT_EQ(client.welcome.result, CUDA_SUCCESS) << "the variable counts for nothing";
   EXPECT_EQ(client.welcome.partition.sms, 0u);
-  EXPECT_EQ(control({"-S"}).out.find("-S is for -d and -f") != std::string::npos, true);
 }
 
 TEST_F(StaticTest, AClientHasToNameOneThatIsThere) {
@@ -99,6 +100,31 @@ TEST_F(StaticTest, AClientHasToNameOneThatIsThere) {
   EXPECT_TRUE(is_logged("fake worker: ./second in 1"));
   EXPECT_EQ(say("reserve_sms ./second 0 8"),
             "With static partitions (-S) SMs are kept by sm_partition\n");
+}
+
+TEST_F(StaticTest, WhoWaitsForAServerIsLookedAtAgain) {
+  const std::string go = directory_ + "/go";
+  driver_ = "await:" + go;
+  std::ofstream(go).close();
+  start_daemon("-S");
+  EXPECT_EQ(say("sm_partition add GPU-008c 2"), "Partition " + name(1) + " created\n");
+  EXPECT_TRUE(eventually([&] { return processes("openmps-server").empty(); }))
+      << "it has told the devices";
+  std::filesystem::remove(go);
+  Result<UniqueFd> waiting = connect_raw();
+  ASSERT_TRUE(waiting.ok());
+  wire::Hello first = hello("./waits");
+  fill_field(first.sm_partition, name(1));
+  ASSERT_TRUE(send_packet(waiting->get(), wire::message_bytes(first)).ok());
+  EXPECT_TRUE(eventually([&] {
+    return log_text("control.log").find("push client to pending list") != std::string::npos;
+  }));
+  EXPECT_EQ(say("sm_partition rm GPU-008c 1"), "Partition " + name(1) + " removed\n");
+  std::ofstream(go).close();
+  const Client late = finish_join(std::move(waiting).value());
+  EXPECT_EQ(late.welcome.result, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION) << late.welcome.reason;
+  EXPECT_NE(log_text("control.log").find("is refused, CUDA_MPS_SM_PARTITION says"),
+            std::string::npos);
 }
 
 TEST_F(StaticTest, WhatHasClientsStays) {

@@ -523,6 +523,15 @@ class WholePartitionTest : public SessionFixture {
   [[nodiscard]] uint32_t sms() const override { return kFakeSms; }
 };
 
+// Its code must not come by the cold lane's context, which has all SMs.
+TEST_F(WholePartitionTest, WhoHasReservedSmsIsLimitedFromTheStart) {
+  DeviceParts& parts = session_->core.parts;
+  EXPECT_FALSE(parts.is_limited(0));
+  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 2, .groups = groups({1})}).ok());
+  parts.set(0, {.sms = 0, .reservation = 7});
+  EXPECT_TRUE(parts.is_limited(0)) << "before its first stream";
+}
+
 TEST_F(WholePartitionTest, AllSmsAreNoPart) {
   create_stream(1, wire::StreamKind::kNonBlocking);
   load_module();

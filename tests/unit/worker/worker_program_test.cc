@@ -291,6 +291,33 @@ TEST_F(WorkerProgramTest, Rates) {
   close(1);
 }
 
+TEST_F(WorkerProgramTest, ASessionOpensOnlyWhereItsSmsAreKept) {
+  wire::Reserve reserve;
+  reserve.number = 9;
+  reserve.sms = 1;
+  reserve.groups[0] = 0b10;
+  ASSERT_TRUE(send_packet(server_->fd(), wire::message_bytes(reserve)).ok());
+  const auto reserved = server_->expect<wire::Reserved>();
+  ASSERT_TRUE(reserved.ok()) << reserved.status().message();
+  EXPECT_EQ(reserved->result, CUDA_SUCCESS);
+  reserve.number = 10;  // the same SMs
+  ASSERT_TRUE(send_packet(server_->fd(), wire::message_bytes(reserve)).ok());
+  EXPECT_EQ(server_->expect<wire::Reserved>()->result, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+  for (const auto& [number, result] :
+       {std::pair(9u, CUDA_SUCCESS), std::pair(10u, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)}) {
+    const TestClient client(number, number);
+    wire::Grant grant;
+    grant.reservation = number;
+    server_->open(client, grant);
+    const auto ready = server_->expect<wire::SessionReady>();
+    ASSERT_TRUE(ready.ok()) << ready.status().message();
+    EXPECT_EQ(ready->result, result) << ready->reason;
+    if (result != CUDA_SUCCESS) continue;
+    server_->close(number);
+    EXPECT_TRUE(server_->expect<wire::SessionClosed>().ok());
+  }
+}
+
 TEST_F(WorkerProgramTest, FaultReachesEverySession) {
   const auto culprit = connect(1);
   const auto other = connect(2);
