@@ -97,7 +97,8 @@ std::vector<uint32_t> within(std::vector<uint32_t> devices,
 
 Devices::Devices(std::unique_ptr<wire::Facts> facts, double active_thread_percentage,
                  const wire::GroupLimits& group, const wire::StaticPartition& partition)
-    : facts_(limited(limited(std::move(facts), active_thread_percentage, group, steps_), partition)),
+    : facts_(
+          limited(limited(std::move(facts), active_thread_percentage, group, steps_), partition)),
       visible_(within(visible_devices(*facts_), partition)) {}
 
 }  // namespace openmps::client

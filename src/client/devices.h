@@ -15,8 +15,8 @@ namespace openmps::client {
 
 class Devices {
  public:
-  // The program sees as many SMs as `active_thread_percentage` and its group leave of each device; in
-  // a static partition those of it, and no other device.
+  // The program sees as many SMs as `active_thread_percentage` and its group leave of each device;
+  // in a static partition those of it, and no other device.
   Devices(std::unique_ptr<wire::Facts> facts, double active_thread_percentage,
           const wire::GroupLimits& group, const wire::StaticPartition& partition);
 

@@ -305,7 +305,7 @@ struct Admit {
   uint64_t default_memory_limit[kMaxDevices] = {};
   char group[kGroupNameBytes] = {};  // that it is in; "": none
   GroupLimits group_limits;          // as the configuration has them
-  StaticPartition partition;  // that the client has named, of a daemon that has such
+  StaticPartition partition;         // that the client has named, of a daemon that has such
   Hello hello;
 };
 

@@ -1245,13 +1245,17 @@ def static_partitions(box, _):
     require(remove(first, small) == (0, f"Partition {small} in use. Terminate all clients before removing.\n"),
             "a partition is removed under its client")
     require(clients_of(small) == [True], "lspart does not know of clients")
-    # The next worker has them where they were.
-    for pid in box.pids_named("openmps-worker"):
+    # The next worker has them where they were, whoever comes first.
+    killed = box.pids_named("openmps-worker")
+    for pid in killed:
         os.kill(pid, signal.SIGKILL)
+    # Who comes before the server has noticed loses its session with the worker.
+    require(wait_until(lambda: all(f"Worker {pid} was killed" in box.logs() for pid in killed), SETTLE_LIMIT_S),
+            "the server does not notice that its worker was killed")
     for program in (in_small, in_large, beside):
         program.child.kill()
         program.child.communicate()
-    again, large_again = PartitionedSms(box, small), PartitionedSms(box, large)
+    large_again, again = PartitionedSms(box, large), PartitionedSms(box, small)
     require(again.sms == in_small.sms and large_again.sms == in_large.sms,
             f"{again.sms}, {large_again.sms} after {in_small.sms}, {in_large.sms}")
     # And the next daemon knows them, under the programs that run.
@@ -1284,6 +1288,7 @@ def static_partitions(box, _):
         shared = add(first, 2)
         ours, theirs = PartitionedSms(box, shared), PartitionedSms(box, shared, **as_other)
         require(len(json.loads(box.control("get_server_list --json")[1])) == 2, "two users have not two servers")
+        require(not ours.sms & in_small.sms, f"{ours.sms} are not behind {in_small.sms}")
         require(theirs.sms == ours.sms, f"another user's are {theirs.sms}, not {ours.sms}")
         ours.end()
         theirs.end()

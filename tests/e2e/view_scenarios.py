@@ -112,7 +112,7 @@ def on_terminal(box, _):
         require(not terminal.is_restored(), "the terminal is not taken over")
         terminal.send("r")
         shows("the other way round", lambda text: rows(text) == [idle.pid, busy.pid])
-        terminal.send("<<<<")
+        terminal.send("<<<<<")
         shows("by PID", lambda text: "by pid from below" in text and rows(text) == sorted([busy.pid, idle.pid]))
         terminal.send("/nbody")
         shows("the filter as typed", "command: nbody_")

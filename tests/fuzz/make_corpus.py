@@ -70,7 +70,7 @@ def message_seeds():
     yield "query", query(1)
     yield "query_devices", query(2)
     yield "query_inspect", query(3, 1)
-    yield "query_partitions", query(6)
+    yield "query_partitions", query(7)
     yield "query_unknown", query(9)
     yield "query_percentage", query(5, 4711, 0, percentage=12.5)
     yield "query_sms", query(5, 4711, 1, 1, 8)

@@ -27,7 +27,7 @@ struct Connection {
   uint64_t memory_limit[wire::kMaxDevices] = {};  // granted; by the worker's device, 0: none
   bool in_group = false;
   wire::GroupLimits group_limits;
-  wire::StaticPartition partition;                // that it is in, if it has SMs
+  wire::StaticPartition partition;  // that it is in, if it has SMs
 };
 
 // Errors are the CUresult of cuInit with the reason.

@@ -19,7 +19,7 @@ Status DriverGraph::create() {
 }
 
 Status DriverGraph::reach(uint32_t sms) {
-  if (reaches(sms)) return Status();
+  if (way_.parts.contains(sms)) return Status();
   DeviceParts::Part part;
   OPENMPS_RETURN_IF_ERROR(core_.parts.get(device_, sms, &part));
   way_.parts.emplace(sms, std::move(part));

@@ -88,7 +88,6 @@ class DriverGraph {
   // Kernels that may use so many SMs are to come, and have their part when this returns. Errors:
   // those of DeviceParts::get(), which may have to wait for a quiet moment.
   Status reach(uint32_t sms);
-  [[nodiscard]] bool reaches(uint32_t sms) const { return way_.parts.contains(sms); }
   // Count nodes or bodies that the graph keeps. Errors as of Totals::add_nodes().
   Status count(uint32_t nodes);
 
@@ -98,7 +97,7 @@ class DriverGraph {
 
   [[nodiscard]] uint32_t device() const { return device_; }
   [[nodiscard]] const Way& way() const { return way_; }
-  // That kernels run in which may use so many SMs, which it reaches(); null: all.
+  // That kernels run in which may use so many SMs, after reach(); null: all.
   [[nodiscard]] const SmPartition* part(uint32_t sms) const {
     const auto found = way_.parts.find(sms);
     return found == way_.parts.end() ? nullptr : found->second.get();

@@ -137,6 +137,7 @@ Status Graphs::handle(const wire::ConditionCreate& command, ReplyTo<wire::Condit
   if (graph == nullptr) {
     graph = std::make_shared<DriverGraph>(core_, command.device, totals_);
     graph->body_sms = command.sms;
+    if (!core_.parts.has(command.device, command.sms)) submitter_.prepare_to_wait();
     OPENMPS_RETURN_IF_ERROR(graph->reach(command.sms));
     OPENMPS_RETURN_IF_ERROR(graph->create());
   }

@@ -76,10 +76,8 @@ Status GraphBuilder::read_kernel(DriverGraph& graph, wire::Variable body, Module
   OPENMPS_RETURN_IF_ERROR(core_.check_device(device));
   if (!Modules::is_at_hand(*function, {device})) submitter_.prepare_to_wait();
   if (step->parent != 0) step->sms = graph.body_sms;
-  if (!graph.reaches(step->sms)) {
-    submitter_.prepare_to_wait();
-    OPENMPS_RETURN_IF_ERROR(graph.reach(step->sms));
-  }
+  if (!core_.parts.has(graph.device(), step->sms)) submitter_.prepare_to_wait();
+  OPENMPS_RETURN_IF_ERROR(graph.reach(step->sms));
   const GreenContext* const part = device == graph.device() ? graph.part(step->sms) : nullptr;
   KernelWork& kernel = work->what.emplace<KernelWork>();
   OPENMPS_RETURN_IF_ERROR(maker_.make(*launch, tail, *function, {device, Lane::kMain, part}, reach,

@@ -282,7 +282,7 @@ TEST(Answers, OfAStaticPartition) {
   const std::vector<wire::StaticPartition> used = {admit.partition, {.device = 0, .sms = 2}};
   const std::vector<std::byte> packet =
       make_answer(wire::Query{.query = wire::QueryKind::kPartitions}, wire::ServerState::kActive,
-                  SessionTable(), kDevices, used);
+                  SessionTable(), Groups(), kDevices, used);
   ASSERT_EQ(packet.size(), sizeof(wire::Answer) + sizeof(wire::StaticPartition[2]));
   wire::StaticPartition read[2];
   memcpy(read, packet.data() + sizeof(wire::Answer), sizeof(read));

@@ -485,7 +485,7 @@ TEST_F(PartitionTest, BodiesAreInTheirHandlesPart) {
     calls();
     EXPECT_TRUE(
         send(wire::GraphNode{1, wire::GraphNodeKind::kKernel, 0, bytes, parent, 0}, body).ok());
-    EXPECT_EQ(calls().back(), parent == 1 ? "kernel in g1 behind 0" : "kernel in g2 behind 0");
+    EXPECT_EQ(calls().back(), parent == 1 ? "kernel in g2 behind 0" : "kernel in g1 behind 0");
   }
 }
 
