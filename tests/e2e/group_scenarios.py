@@ -5,12 +5,10 @@ Called by scenarios.py, on its only thread.
 """
 
 import json
-import os
-import signal
 import subprocess
 
 from sandbox import wait_until
-from scenario_tools import (SETTLE_LIMIT_S, LiveSms, finish, ready, require, server_of, settled, tell)
+from scenario_tools import (SETTLE_LIMIT_S, LiveSms, finish, kill_workers, ready, require, server_of, settled, tell)
 
 GROUPS_CONFIG = """
 [[groups]]
@@ -84,8 +82,7 @@ def group_sms(box, _):
         program.end()
     server = server_of(box)
     settled(box, server)
-    for pid in box.pids_named("openmps-worker"):
-        os.kill(pid, signal.SIGKILL)
+    kill_workers(box)
     require(told() == 4, "the next worker does not know the group")
     # The file says it in another way than before.
     box.config().write_text(GROUPS_CONFIG.replace("= 50", "= 75\nsm_count = {0 = 6}"))

@@ -73,6 +73,17 @@ def tell(child):
     finish(child, "the neighbour")
 
 
+def kill_workers(box):
+    """Kills them; the server has noticed when this returns: who comes sooner loses its session with its worker."""
+    killed = box.pids_named("openmps-worker")
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    log = box.log / "server.log"
+    noticed = lambda: all(f"Worker {pid} was killed" in log.read_text(errors="replace") for pid in killed)
+    require(wait_until(noticed, SETTLE_LIMIT_S),
+            "the server does not notice that its worker was killed")
+
+
 def kill_daemon(box):
     # By its own word: it has children of its name for a moment (base/disposal.h).
     os.kill(int((box.pipe / "openmps-control.pid").read_text()), signal.SIGKILL)

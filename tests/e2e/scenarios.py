@@ -22,7 +22,7 @@ from group_scenarios import GROUPS
 from recipes import recipes
 from sandbox import Failure, Sandbox, as_user, footprint, thread_names, wait_until
 from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SANITIZED_SETTLE_LIMIT_S, SETTLE_LIMIT_S, LiveSms, Skipped, finish, kill_daemon,
-                            ready, require, server_of, settle_limit, settled, tell)
+                            kill_workers, ready, require, server_of, settle_limit, settled, tell)
 from transcript import transcript
 from user_scenarios import users
 from view_scenarios import on_terminal, watched
@@ -1246,12 +1246,7 @@ def static_partitions(box, _):
             "a partition is removed under its client")
     require(clients_of(small) == [True], "lspart does not know of clients")
     # The next worker has them where they were, whoever comes first.
-    killed = box.pids_named("openmps-worker")
-    for pid in killed:
-        os.kill(pid, signal.SIGKILL)
-    # Who comes before the server has noticed loses its session with the worker.
-    require(wait_until(lambda: all(f"Worker {pid} was killed" in box.logs() for pid in killed), SETTLE_LIMIT_S),
-            "the server does not notice that its worker was killed")
+    kill_workers(box)
     for program in (in_small, in_large, beside):
         program.child.kill()
         program.child.communicate()

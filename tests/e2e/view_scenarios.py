@@ -51,6 +51,8 @@ def watched(box, _):
         return (clients.keys() == {busy.pid, idle.pid} and clients[busy.pid]["rates"]["sm_share"] > 0
                 and clients[busy.pid]["rates"]["launches_per_s"] > 0 and clients[idle.pid]["state"] == "idle")
     require(wait_until(shows_both, SETTLE_LIMIT_S), f"they are not told apart: {seen}")
+    # One that was not there at the first of two looks has the rates of its own, shorter time.
+    require(wait_until(shows_both, SETTLE_LIMIT_S), f"they are not told apart any more: {seen}")
     works, rests = one_of(seen, busy.pid), one_of(seen, idle.pid)
     require(seen["clients"][0] == works, f"not the busiest first: {seen}")
     require(works["state"] == "active" and "nbody" in works["command"] and works["quality"] == "normal",
