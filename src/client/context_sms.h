@@ -10,7 +10,8 @@
 namespace openmps::client {
 
 // The program has percentages by context:
-// CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING said so when it started.
+// CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING says so, which has to be set before it
+// starts.
 [[nodiscard]] bool has_percentages_by_context();
 
 // CUDA_MPS_ACTIVE_THREAD_PERCENTAGE of the program: with percentages by context what it was started
