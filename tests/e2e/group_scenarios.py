@@ -41,7 +41,11 @@ def group_sms(box, _):
     everybody = [*members, other]
     begun = lambda: all(program.rounds > 2 for program in everybody)
     require(wait_until(begun, SETTLE_LIMIT_S), "a program does not begin")
-    device = json.loads(box.control("device_query --json")[1])[0]["sms"]
+    described = json.loads(box.control("device_query --json")[1])[0]
+    step = described["chunk_sms"]
+
+    def part(percentage):
+        return described["sms"] * percentage // 100 // step * step
 
     def together():
         return members[0].sms | members[1].sms
@@ -54,16 +58,16 @@ def group_sms(box, _):
         seen.update(together())
         return all(program.rounds >= most for program, most in zip(members, until))
     require(wait_until(looked, SETTLE_LIMIT_S), "a program does not go on")
-    require(len(seen) == device // 2, f"two of a group of 50 % are on {sorted(seen)} of {device} SMs")
+    require(len(seen) == part(50), f"two of a group of 50 % are on {sorted(seen)} of {described}")
     require(not seen & other.sms, f"one outside is on {sorted(other.sms)} beside {sorted(seen)}")
 
     small = LiveSms(box, of_group("half", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="25"))
     require(wait_until(lambda: small.rounds > 2, SETTLE_LIMIT_S), "a newcomer does not begin")
-    require(len(small.sms) == device // 4 and small.sms <= seen, f"{sorted(small.sms)} of {sorted(seen)}")
+    require(len(small.sms) == part(25) and small.sms <= seen, f"{sorted(small.sms)} of {sorted(seen)}")
     small.end()
 
     require(box.control("set_client_active_thread_percentage half 25") == (0, ""), "the group is not changed")
-    are_fewer = lambda: all(len(program.sms) == device // 4 for program in members)
+    are_fewer = lambda: all(len(program.sms) == part(25) for program in members)
     require(wait_until(are_fewer, SETTLE_LIMIT_S), f"{members[0].sms}, {members[1].sms} at 25 %")
     require(members[0].sms == members[1].sms, f"{members[0].sms} and {members[1].sms} at 25 %")
     shown = {client["pid"]: client for client in json.loads(box.control("ps --json")[1])}
@@ -76,19 +80,19 @@ def group_sms(box, _):
         words = [line for line in out.splitlines() if line.startswith("# told")][-1].split()
         require(int(words[2]) == len(words[4:]), f"it was told other SMs than it has: {words}")
         return int(words[2])
-    require(told() == device // 4, "a later member is not told what the group has")
-    require(box.control("set_client_sm_count half 0 4") == (0, "") and told() == 4, "a number of SMs")
+    require(told() == part(25), "a later member is not told what the group has")
+    require(box.control(f"set_client_sm_count half 0 {2 * step}") == (0, "") and told() == 2 * step, "a number of SMs")
     for program in everybody:
         program.end()
     server = server_of(box)
     settled(box, server)
     kill_workers(box)
-    require(told() == 4, "the next worker does not know the group")
+    require(told() == 2 * step, "the next worker does not know the group")
     # The file says it in another way than before.
-    box.config().write_text(GROUPS_CONFIG.replace("= 50", "= 75\nsm_count = {0 = 6}"))
+    box.config().write_text(GROUPS_CONFIG.replace("= 50", f"= 75\nsm_count = {{0 = {3 * step}}}"))
     code, text = box.control("reload")
     require(code == 0 and text == "group half active_thread_percentage: 50.0 -> 75.0\n"
-            "group half sm_count of 0: none -> 6\n" and told() == 6, f"reload: {text}")
+            f"group half sm_count of 0: none -> {3 * step}\n" and told() == 3 * step, f"reload: {text}")
     box.quit()
 
 

@@ -1132,6 +1132,7 @@ def reserved_sms(box, _):
     begun = lambda: owner.rounds > 0 and len(other.sms) > 0
     require(wait_until(begun, SETTLE_LIMIT_S), "a program does not begin")
     device = len(other.sms | owner.sms)
+    device_count = len(json.loads(box.control("device_query --json")[1]))
 
     def reserve(whom, options=""):
         code, text = box.control(f"reserve_sms {whom} 0 4 {options}")
@@ -1149,7 +1150,7 @@ def reserved_sms(box, _):
     third.end()
     for wrong, word in ((f"reserve_sms {owner.pid()} 0 2", "already"),
                         (f"reserve_sms {other.pid()} 0 {device}", "not so many"),
-                        (f"reserve_sms {other.pid()} 1 2", "no such device"),
+                        (f"reserve_sms {other.pid()} {device_count} 2", "no such device"),
                         ("reserve_sms nobody 0 0", "No SMs are reserved")):
         code, text = box.control(wrong)
         require(code == 1 and word in text, f"{wrong}: {code} {text}")
