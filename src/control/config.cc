@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration file: a table of keys for each kind of table in it. Whoever adds a kind
-// (partitions) adds a reader to kTables.
+// The configuration file: a table of keys for each kind of table in it. Whoever adds a kind adds a
+// reader to kTables.
 #include "control/config.h"
 
 #include <fcntl.h>
@@ -40,7 +40,8 @@ class Reader {
     config_ = config;
     static constexpr Key<Reader> kTables[] = {{"defaults", &Reader::read_defaults},
                                               {"users", &Reader::read_users},
-                                              {"groups", &Reader::read_groups}};
+                                              {"groups", &Reader::read_groups},
+                                              {"partitions", &Reader::read_partitions}};
     return read_keys<Reader>(document, kTables, *this);
   }
 
@@ -147,17 +148,7 @@ class Reader {
     }
 
    private:
-    static std::string text_of(const toml::node& value) {
-      return std::string(value.value_exact<std::string_view>().value_or(std::string_view()));
-    }
-    Status read_name(const toml::node& value) {
-      rule_->name = text_of(value);
-      if (names_a_group(rule_->name)) return Status();
-      return reader_.expected(value,
-                              format_text("letters, digits, _, - and . in quotation marks, at "
-                                          "most %zu, and not digits alone",
-                                          kMaxGroupWord));
-    }
+    Status read_name(const toml::node& value) { return reader_.read_name(value, &rule_->name); }
     Status read_program(const toml::node& value) {
       rule_->program = text_of(value);
       const bool is_file = !rule_->program.empty() && rule_->program.find('/') == std::string::npos;
@@ -192,6 +183,57 @@ class Reader {
 
     GroupRule* rule_;
   };
+
+  // The keys of one of the static partitions.
+  class PartitionReader {
+   public:
+    PartitionReader(const Reader& reader, PartitionRule* rule) : reader_(reader), rule_(rule) {}
+
+    Status read(const toml::table& table) {
+      static constexpr Key<PartitionReader> kKeys[] = {{"name", &PartitionReader::read_name},
+                                                       {"device", &PartitionReader::read_device},
+                                                       {"chunks", &PartitionReader::read_chunks}};
+      OPENMPS_RETURN_IF_ERROR(reader_.read_keys<PartitionReader>(table, kKeys, *this));
+      if (!rule_->name.empty() && !rule_->device.empty() && rule_->chunks != 0) return Status();
+      return reader_.expected(table, "a partition with name, device and chunks");
+    }
+
+   private:
+    Status read_name(const toml::node& value) { return reader_.read_name(value, &rule_->name); }
+    Status read_device(const toml::node& value) {
+      const auto number = value.value_exact<int64_t>();
+      rule_->device = number ? std::to_string(*number) : text_of(value);
+      if (names_a_device(rule_->device)) return Status();
+      return reader_.expected(value, format_text("a device: a number below %u or a UUID, "
+                                                 "\"GPU-...\"",
+                                                 wire::kMaxDevices));
+    }
+    Status read_chunks(const toml::node& value) {
+      const auto chunks = value.value_exact<int64_t>();
+      if (!chunks || *chunks < 1 || *chunks > int64_t{wire::kMaxSmGroups}) {
+        return reader_.expected(value,
+                                format_text("a number of chunks, 1 to %u", wire::kMaxSmGroups));
+      }
+      rule_->chunks = static_cast<uint32_t>(*chunks);
+      return Status();
+    }
+
+    const Reader& reader_;
+    PartitionRule* rule_;
+  };
+
+  static std::string text_of(const toml::node& value) {
+    return std::string(value.value_exact<std::string_view>().value_or(std::string_view()));
+  }
+
+  // Of a group or a partition.
+  Status read_name(const toml::node& value, std::string* name) const {
+    *name = text_of(value);
+    if (names_a_group(*name)) return Status();
+    return expected(value, format_text("letters, digits, _, - and . in quotation marks, at most "
+                                       "%zu, and not digits alone",
+                                       kMaxGroupWord));
+  }
 
   Status expected(const toml::node& value, const std::string& what) const {
     return error_at(value.source().begin, "expected " + what);
@@ -263,6 +305,24 @@ class Reader {
     return Status();
   }
 
+  Status read_partitions(const toml::node& value) {
+    const toml::array* partitions = value.as_array();
+    if (partitions == nullptr) return expected(value, "tables, [[partitions]]");
+    for (const toml::node& partition : *partitions) {
+      const toml::table* table = partition.as_table();
+      if (table == nullptr) return expected(partition, "a table, [[partitions]]");
+      PartitionRule rule;
+      OPENMPS_RETURN_IF_ERROR(PartitionReader(*this, &rule).read(*table));
+      const auto same = [&rule](const PartitionRule& other) { return other.name == rule.name; };
+      if (std::ranges::any_of(config_->partitions, same)) {
+        return error_at(table->get("name")->source().begin,
+                        "partition " + rule.name + " is there twice");
+      }
+      config_->partitions.push_back(std::move(rule));
+    }
+    return Status();
+  }
+
   const std::string name_;
   const FindUser& find_user_;
   Config* config_ = nullptr;
@@ -328,6 +388,11 @@ Result<Config> read_config(const std::string& path) {
   }
   text.resize(bytes);
   return parse_config(text, path, find_system_user);
+}
+
+Status check_mode(const Config& config, bool has_static_partitions) {
+  if (config.partitions.empty() || has_static_partitions) return Status();
+  return Status(CUDA_ERROR_INVALID_VALUE, "[[partitions]] are for a daemon with -S");
 }
 
 }  // namespace openmps::control

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The configuration file of the daemon (--config): the limits that clients get, of all users and of
-// each, and groups of clients with limits together. TOML; docs/man/openmps-control.1 describes it.
-// Read at the start and by `reload`, fuzzed by tests/fuzz/config_fuzz.cc.
+// each, groups of clients with limits together, and static partitions. TOML;
+// docs/man/openmps-control.1 describes it. Read at the start and by `reload`, fuzzed by
+// tests/fuzz/config_fuzz.cc.
 #pragma once
 
 #include <sys/types.h>
@@ -15,6 +16,7 @@
 
 #include "control/groups.h"
 #include "control/limits.h"
+#include "control/static_partitions.h"
 #include "cuda/status.h"
 
 namespace openmps::control {
@@ -22,7 +24,8 @@ namespace openmps::control {
 struct Config {
   Limits defaults;
   std::map<uid_t, Limits> users;
-  std::vector<GroupRule> groups;  // in their order; no two have the same name
+  std::vector<GroupRule> groups;          // in their order; no two have the same name
+  std::vector<PartitionRule> partitions;  // the same
 };
 
 // The number of a user of that name, if there is one.
@@ -35,5 +38,8 @@ Result<Config> parse_config(std::string_view text, const std::string& name,
 
 // The same of a file and the system's users. CUDA_ERROR_FILE_NOT_FOUND: it can't be read.
 Result<Config> read_config(const std::string& path);
+
+// CUDA_ERROR_INVALID_VALUE: it describes partitions, and the daemon has none.
+Status check_mode(const Config& config, bool has_static_partitions);
 
 }  // namespace openmps::control

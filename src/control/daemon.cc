@@ -272,6 +272,9 @@ Reply Daemon::reload() {
   }
   Result<Config> config = read_config(config_path_);
   if (!config.ok()) return {config.status().message() + "\nNothing is changed\n", 1};
+  if (const Status fits = check_mode(*config, servers_.partitions() != nullptr); !fits.ok()) {
+    return {config_path_ + ": " + fits.message() + "\nNothing is changed\n", 1};
+  }
   std::string text;
   for (const std::string& line : servers_.configure(std::move(config).value())) text += line + "\n";
   return {text.empty() ? "Nothing has changed\n" : text};

@@ -187,6 +187,9 @@ int start_daemon(DaemonOptions options) {
     Result<Config> read = read_config(options.config);
     if (!read.ok()) return fail(read.status().message());
     start.config = std::move(read).value();
+    if (const Status fits = check_mode(start.config, options.static_partitions); !fits.ok()) {
+      return fail(options.config + ": " + fits.message());
+    }
   }
   if (const unsigned long open = raise_open_files_limit(kWantedOpenFiles); open < kLeastOpenFiles) {
     return fail(format_text("at most %lu files may be open, %lu are needed (ulimit -n)", open,

@@ -56,6 +56,10 @@ std::vector<std::string> ServerPool::configure(Config config) {
   const std::vector<GroupRule> before = std::move(config_.groups);
   config_ = std::move(config);
   for (const std::string& line : configure_groups(before)) lines.push_back(line);
+  if (partitions_) {
+    for (const std::string& line : partitions_->describe(config_.partitions)) lines.push_back(line);
+    for (const std::string& line : place_partitions()) lines.push_back(line);
+  }
   return lines;
 }
 
@@ -281,7 +285,7 @@ void ServerPool::on_devices(uid_t uid, const ServerAnswer& answer) {
   entry.attempts = 0;
   server_ready_();
   devices_ = answer.devices;
-  if (partitions_) partitions_->place(devices_);
+  for (const std::string& line : place_partitions()) log_.write(line);
   log_.write(format_text("NEW SERVER %d: Ready", static_cast<int>(entry.process->pid())));
   tell_groups(entry, config_.groups);
   while (!entry.leaving && !entry.pending.empty()) {
@@ -300,6 +304,13 @@ void ServerPool::use_static_partitions(const std::string& kept,
   partitions_.emplace().restore(kept);
   keep_partitions_ = std::move(keep);
   keep_partitions();
+}
+
+std::vector<std::string> ServerPool::place_partitions() {
+  if (!partitions_ || devices_.empty()) return {};
+  std::vector<std::string> lines = partitions_->place(devices_);
+  if (!lines.empty()) keep_partitions();
+  return lines;
 }
 
 Result<wire::StaticPartition> ServerPool::partition_of(const NewClient& client) {

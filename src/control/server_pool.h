@@ -134,6 +134,8 @@ class ServerPool {
   // What the configuration says of the groups of these rules, to one server.
   void tell_groups(const Entry& entry, const std::vector<GroupRule>& rules) const;
   std::vector<std::string> configure_groups(const std::vector<GroupRule>& before);
+  // Of -S, as soon as the devices are known. Returns what StaticPartitions::place() says.
+  std::vector<std::string> place_partitions();
   // That the client has named; without -S none.
   [[nodiscard]] Result<wire::StaticPartition> partition_of(const NewClient& client);
   [[nodiscard]] std::string reason_against(User user) const;

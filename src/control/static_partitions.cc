@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <bitset>
 #include <sstream>
+#include <utility>
 
 #include "base/text.h"
+#include "control/groups.h"
 
 namespace openmps::control {
 namespace {
@@ -41,7 +43,8 @@ std::optional<uint32_t> find_by_uuid(std::string_view beginning,
 
 Result<const StaticPartitions::Partition*> StaticPartitions::add(uint32_t ordinal,
                                                                  const Device& device,
-                                                                 uint32_t chunks) {
+                                                                 uint32_t chunks,
+                                                                 const std::string& id) {
   Groups used;
   for (const Partition& one : all_) {
     if (one.uuid == device.uuid) used |= groups_of(one.place);
@@ -59,8 +62,30 @@ Result<const StaticPartitions::Partition*> StaticPartitions::add(uint32_t ordina
   if (chunks == 0 || made.chunks != chunks) {
     return no_such(format_text("there are no %u chunks free", chunks));
   }
-  made.id = std::to_string(++last_);
+  made.id = id.empty() ? std::to_string(++last_) : id;
   return &all_.emplace_back(std::move(made));
+}
+
+std::vector<std::string> StaticPartitions::describe(const std::vector<PartitionRule>& rules) {
+  std::vector<std::string> lines;
+  described_.clear();
+  for (const PartitionRule& rule : rules) {
+    const Partition* there = find(rule.name);
+    if (there == nullptr) {
+      described_.push_back(rule);
+      lines.push_back(format_text("partition %s: %u chunks of device %s", rule.name.c_str(),
+                                  rule.chunks, rule.device.c_str()));
+    } else if (there->chunks != rule.chunks) {
+      lines.push_back(format_text("partition %s keeps its %u chunks until it is removed",
+                                  there->name().c_str(), there->chunks));
+    }
+  }
+  for (const Partition& one : all_) {
+    const auto is_it = [&one](const PartitionRule& rule) { return rule.name == one.id; };
+    if (!names_a_group(one.id) || std::ranges::any_of(rules, is_it)) continue;
+    lines.push_back("partition " + one.name() + " is there until it is removed");
+  }
+  return lines;
 }
 
 StaticPartitions::Partition* StaticPartitions::find(std::string_view text) {
@@ -82,7 +107,15 @@ Result<wire::StaticPartition> StaticPartitions::named(std::string_view text) {
     return no_such("CUDA_MPS_SM_PARTITION is not set, and this daemon has static partitions (-S)");
   }
   const std::string name = printable(text);
-  const Partition* partition = text.find('/') != std::string_view::npos ? find(text) : nullptr;
+  const bool is_whole = text.find('/') != std::string_view::npos;
+  const Partition* partition = is_whole || names_a_group(text) ? find(text) : nullptr;
+  const std::string_view id = text.substr(is_whole ? text.find('/') + 1 : 0);
+  const auto will_be = [id](const PartitionRule& rule) { return rule.name == id; };
+  if (partition == nullptr && std::ranges::any_of(described_, will_be)) {
+    wire::StaticPartition nowhere;
+    nowhere.device = wire::kMaxDevices;
+    return nowhere;
+  }
   if (partition == nullptr) {
     return no_such("CUDA_MPS_SM_PARTITION says " + name + ", and there is no such partition");
   }
@@ -111,11 +144,24 @@ void StaticPartitions::restore(const std::string& text) {
   }
 }
 
-void StaticPartitions::place(const std::vector<Device>& devices) {
+std::vector<std::string> StaticPartitions::place(const std::vector<Device>& devices) {
   for (Partition& one : all_) {
     if (one.place.device != wire::kMaxDevices) continue;
     one.place.device = find_by_uuid(one.uuid, devices).value_or(wire::kMaxDevices);
   }
+  std::vector<std::string> lines;
+  for (const PartitionRule& rule : std::exchange(described_, {})) {
+    auto device = find_by_uuid(rule.device, devices);
+    if (const auto number = parse_unsigned(rule.device, wire::kMaxDevices - 1)) device = *number;
+    if (!device || *device >= devices.size()) {
+      lines.push_back("partition " + rule.name + ": there is no device " + rule.device);
+      continue;
+    }
+    const auto made = add(*device, devices[*device], rule.chunks, rule.name);
+    lines.push_back(made.ok() ? "partition " + (*made)->name() + " created"
+                              : "partition " + rule.name + ": " + made.status().message());
+  }
+  return lines;
 }
 
 }  // namespace openmps::control

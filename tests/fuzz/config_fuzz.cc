@@ -43,6 +43,17 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   }
   check(config->defaults);
   for (const auto& [uid, limits] : config->users) check(limits);
+  control::StaticPartitions partitions;
+  if (partitions.describe(config->partitions).size() != config->partitions.size()) abort();
+  for (const control::PartitionRule& rule : config->partitions) {
+    if (!partitions.named(rule.name).ok()) abort();
+  }
+  for (const std::string& line : partitions.place({{"", "GPU-a", "", 8, 0, 2, 4}})) {
+    if (line != printable(line)) abort();
+  }
+  control::StaticPartitions next;
+  next.restore(partitions.text());
+  if (next.text() != partitions.text()) abort();
   for (const control::GroupRule& group : config->groups) {
     check(group.limits);
     if (!control::names_a_group(group.name)) abort();

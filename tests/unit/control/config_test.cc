@@ -83,10 +83,32 @@ user = "1001"
   EXPECT_EQ(config->groups[2].user, 1001u);
 }
 
+TEST(Config, DescribesPartitionsInTheirOrder) {
+  const Result<Config> config = parse(R"(
+[[partitions]]
+name = "inference"
+device = 0
+chunks = 4
+[[partitions]]
+name = "batch"
+device = "GPU-008cbaa3"
+chunks = 128
+)");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  ASSERT_EQ(config->partitions.size(), 2u);
+  EXPECT_EQ(config->partitions[0].name, "inference");
+  EXPECT_EQ(config->partitions[0].device, "0");
+  EXPECT_EQ(config->partitions[0].chunks, 4u);
+  EXPECT_EQ(config->partitions[1].device, "GPU-008cbaa3");
+  EXPECT_TRUE(check_mode(*config, true).ok());
+  EXPECT_EQ(check_mode(*config, false).code(), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(check_mode(Config(), false).ok());
+}
+
 TEST(Config, EveryMistakeIsSaidWithItsPlace) {
   const std::pair<std::string, const char*> cases[] = {
       {"defaults", "1:9: "},
-      {"x = 1", "1:1: unknown key \"x\": expected one of defaults, users, groups"},
+      {"x = 1", "1:1: unknown key \"x\": expected one of defaults, users, groups, partitions"},
       {"[default]", "1:2: unknown key \"default\""},
       {"defaults = 1", "1:12: expected a table"},
       {"[defaults]\n  percentage = 1",
@@ -127,6 +149,19 @@ TEST(Config, EveryMistakeIsSaidWithItsPlace) {
       {"[[groups]]\nname = \"a\"\nactive_thread_percentage = 0", "3:28: expected a number above"},
       {"[[groups]]\nname = \"a\"\npart = 1", "3:1: unknown key \"part\": expected one of name,"},
       {"[[groups]]\nname = \"a\"\n[[groups]]\nname = \"a\"", "4:8: group a is there twice"},
+      {"[partitions]", "1:1: expected tables, [[partitions]]"},
+      {"partitions = [1]", "1:15: expected a table, [[partitions]]"},
+      {"[[partitions]]\nname = \"a\"\ndevice = 0", "1:1: expected a partition with name, device"},
+      {"[[partitions]]\nname = \"1\"", "2:8: expected letters, digits"},
+      {"[[partitions]]\ndevice = 16", "2:10: expected a device: a number below 16"},
+      {"[[partitions]]\ndevice = -1", "2:10: "},
+      {"[[partitions]]\ndevice = \"H200\"", "2:10: "},
+      {"[[partitions]]\nchunks = 0", "2:10: expected a number of chunks, 1 to 128"},
+      {"[[partitions]]\nchunks = 129", "2:10: "},
+      {"[[partitions]]\nsms = 8", "2:1: unknown key \"sms\": expected one of name, device, chunks"},
+      {"[[partitions]]\nname = \"a\"\ndevice = 0\nchunks = 1\n"
+       "[[partitions]]\nname = \"a\"\ndevice = 1\nchunks = 1",
+       "6:8: partition a is there twice"},
       {"[defaults]\n[defaults]", "2:"},
       {"# \xe4\xb8\xad\n\xc3\xa9 = 1", "2:1: only comments may have characters beyond ASCII"},
   };
@@ -224,6 +259,19 @@ TEST_F(ConfigTest, ReloadChangesWhatIsStatedInAnotherWay) {
       eventually([&] { return shell("get_default_active_thread_percentage\n").out == "100.0\n"; }));
   EXPECT_NE(log_text("control.log").find("default active_thread_percentage: 50.0 -> 100.0"),
             std::string::npos);
+}
+
+TEST_F(ConfigTest, PartitionsAreForADaemonThatHasThem) {
+  const std::string partition = "[[partitions]]\nname = \"small\"\ndevice = 0\nchunks = 1\n";
+  const std::string wrong = path() + ": [[partitions]] are for a daemon with -S\n";
+  write(partition);
+  EXPECT_EQ(control({"--check-config", path()}).status, 0);
+  EXPECT_EQ(start().out, "openmps-control: " + wrong);
+  EXPECT_EQ(start().status, 1);
+  write("");
+  ASSERT_EQ(start().status, 0);
+  write(partition);
+  EXPECT_EQ(shell("reload\n").out, wrong + "Nothing is changed\n");
 }
 
 TEST_F(ConfigTest, WithoutAConfigurationThereIsNothingToReload) {

@@ -58,6 +58,52 @@ TEST(StaticPartitions, AClientHasToNameOne) {
   EXPECT_FALSE(partitions.named("GPU-aabb/1").ok());
 }
 
+TEST(StaticPartitions, TheConfigurationsAreMadeOnceTheDevicesAreKnown) {
+  StaticPartitions partitions;
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(partitions
+                .describe({{"inference", "1", 4},
+                           {"batch", "GPU-aaaa", 15},
+                           {"late", "GPU-aaaa", 1},
+                           {"nowhere", "GPU-d", 1},
+                           {"ninth", "9", 1},
+                           {"one_of_two", "GPU-aa", 1}})
+                .size(),
+            6u);
+  for (const char* text : {"inference", "GPU-aabb/inference"}) {
+    ASSERT_TRUE(partitions.named(text).ok()) << text;
+    EXPECT_EQ(partitions.named(text)->device, wire::kMaxDevices) << "as far as anybody knows";
+  }
+  EXPECT_FALSE(partitions.named("other").ok());
+  EXPECT_EQ(partitions.place(kDevices), (Lines{"partition GPU-aabb0000-0000/inference created",
+                                               "partition GPU-aaaa0000-0000/batch created",
+                                               "partition late: there are no 1 chunks free",
+                                               "partition nowhere: there is no device GPU-d",
+                                               "partition ninth: there is no device 9",
+                                               "partition one_of_two: there is no device GPU-aa"}));
+  EXPECT_EQ(partitions.named("inference")->device, 1u);
+  EXPECT_EQ(*partitions.named("GPU-aabb/inference"), *partitions.named("inference"));
+  for (const char* text : {"GPU-aaaa/inference", "late", "nowhere", "/", "inference/"}) {
+    EXPECT_FALSE(partitions.named(text).ok()) << text;
+  }
+  EXPECT_EQ(partitions.place(kDevices), Lines()) << "each only once";
+
+  // What is there stays; the next daemon knows that it is the configuration's.
+  StaticPartitions next;
+  next.restore(partitions.text());
+  EXPECT_EQ((*next.add(1, kDevices[1], 1))->id, "1");
+  EXPECT_EQ(next.describe({{"inference", "1", 5}, {"more", "1", 2}}),
+            (Lines{"partition GPU-aabb0000-0000/inference keeps its 4 chunks until it is removed",
+                   "partition more: 2 chunks of device 1",
+                   "partition GPU-aaaa0000-0000/batch is there until it is removed"}));
+  EXPECT_EQ(next.place(kDevices), (Lines{"partition GPU-aabb0000-0000/more created"}));
+  next.remove(next.find("inference"));
+  EXPECT_EQ(next.place(kDevices), Lines()) << "a command has removed it";
+  EXPECT_FALSE(next.named("inference").ok());
+  (void)next.describe({{"inference", "1", 5}, {"batch", "0", 15}});
+  EXPECT_EQ(next.place(kDevices), (Lines{"partition GPU-aabb0000-0000/inference created"}));
+}
+
 TEST(StaticPartitions, TheNextDaemonGoesOnWithThem) {
   StaticPartitions first;
   ASSERT_TRUE(first.add(0, kDevices[0], 2).ok());
