@@ -131,7 +131,7 @@ void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
   } else if (leaving_) {
     refuse(std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY, "the server is shutting down");
   } else if (workers_.serving() != nullptr) {
-    open_session(admit, std::move(client));
+    open_session(Waiting{admit, std::move(client)});
   } else if (waiting_.size() < wire::kMaxWindows) {
     waiting_.push_back(Waiting{admit, std::move(client)});
     // None could be started for the last one who asked.
@@ -457,7 +457,7 @@ void Server::on_worker_ready(const Worker& worker) {
   }
   std::deque<Waiting> waiting;
   waiting.swap(waiting_);
-  for (Waiting& next : waiting) open_session(next.admit, std::move(next.client));
+  for (Waiting& next : waiting) open_session(std::move(next));
 }
 
 Status Server::on_worker_message(Worker& worker, wire::MessageKind kind, const Packet& packet) {
@@ -590,6 +590,13 @@ void Server::on_context_lost(Worker& worker, const wire::SessionFault& fault) {
 void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
   for (const uint32_t id : sessions_.ids_of(worker)) {
     Session& session = *sessions_.find(id);
+    // Who has come just then has nothing to lose. Not twice: its opening may be what ends workers.
+    if (session.state == SessionState::kOpening && session.client != nullptr && !how.empty() &&
+        !std::exchange(session.has_lost_worker, true)) {
+      log_.write("Client " + name_of(session) + " waits for the next worker: this one " + how);
+      open_again(session);
+      continue;
+    }
     session.end_with(CUDA_ERROR_MPS_RPC_FAILURE);
     if (!how.empty() && session.client != nullptr) {
       if (session.state == SessionState::kOpening) {
@@ -602,7 +609,10 @@ void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
   }
 }
 
-void Server::on_worker_gone() { after_session(); }
+void Server::on_worker_gone() {
+  if (!waiting_.empty()) workers_.start();
+  after_session();
+}
 
 void Server::on_no_worker(const std::string& reason) {
   log_.write("MPS server failed to start: " + reason);
@@ -621,20 +631,22 @@ std::string Server::name_of(const Session& session) const {
   return format_text("{PID: %u, Context ID: %u}", session.admit.pid, session.id);
 }
 
-void Server::open_session(const wire::Admit& admit, ForeignFd client) {
+void Server::open_session(Waiting next) {
+  const wire::Admit& admit = next.admit;
   Result<Session*> made = sessions_.create(admit);
   if (!made.ok()) {
-    refuse(std::move(client), made.status().code(), made.status().message());
+    refuse(std::move(next.client), made.status().code(), made.status().message());
     return;
   }
   Session& session = **made;
+  session.has_lost_worker = next.has_lost_worker;
   session.grant = make_grant(admit);
   session.grant.reservation = reservations_.number_for(admit.pid, field_text(admit.hello.command));
   join_group(session);
   session.worker = workers_.serving();
   Status status;
   try {
-    status = start_session(session, std::move(client));
+    status = start_session(session, std::move(next.client));
   } catch (const std::bad_alloc&) {
     status = Status(CUDA_ERROR_OUT_OF_MEMORY, "the server is out of memory");
   }
@@ -797,12 +809,13 @@ void Server::open_again(Session& session) {
   std::optional<Waiting> next;
   if (session.client != nullptr) {
     ignore_hang_up(session);
-    next = Waiting{session.admit, ForeignFd(disposal_, session.client->release())};
+    next = Waiting{session.admit, ForeignFd(disposal_, session.client->release()),
+                   session.has_lost_worker};
   }
   erase_session(session);
   if (!next) return;
   if (workers_.serving() != nullptr && workers_.serving() != worker) {
-    open_session(next->admit, std::move(next->client));
+    open_session(std::move(*next));
   } else {
     waiting_.push_back(std::move(*next));
   }

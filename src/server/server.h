@@ -54,6 +54,7 @@ class Server final : Workers::Owner {
   struct Waiting {
     wire::Admit admit;
     ForeignFd client;
+    bool has_lost_worker = false;  // as Session's
   };
 
   // From the daemon.
@@ -107,7 +108,7 @@ class Server final : Workers::Owner {
   [[nodiscard]] Session* session_of(const Worker& worker, uint32_t id) const;
 
   // Sessions.
-  void open_session(const wire::Admit& admit, ForeignFd client);
+  void open_session(Waiting next);
   Status start_session(Session& session, ForeignFd client);
   void welcome(Session& session);
   void refuse(PacketPeer& client, CUresult result, const std::string& reason);

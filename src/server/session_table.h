@@ -27,6 +27,7 @@ struct Session {
   uint32_t id = 0;  // unique within the server, from 1: the "context ID" of the logs
   uint32_t window = 0;
   SessionState state = SessionState::kOpening;
+  bool has_lost_worker = false;        // another worker died while it opened this client's session
   Worker* worker = nullptr;            // which has it
   EventLoop::TimerId drain_timer = 0;  // while it ends
   wire::Admit admit;                   // who it is and what it asked for

@@ -186,7 +186,19 @@ TEST_F(FailuresTest, AWorkerThatDiesEndsItsSessionsAndIsReplaced) {
   EXPECT_NE(log_text("server.log").find("has lost its session"), std::string::npos);
 }
 
-TEST_F(FailuresTest, AWorkerThatDiesWhileItOpensASessionIsSaid) {
+TEST_F(FailuresTest, WhoComesAsTheWorkerDiesGetsTheNextOne) {
+  start_daemon();
+  const Client one = join("./one");
+  // The worker dies if somebody is there already: the first one, not the second.
+  const Client unlucky = join("kill-worker-of-others-on-open");
+  EXPECT_EQ(unlucky.welcome.result, CUDA_SUCCESS) << unlucky.welcome.reason;
+  EXPECT_EQ(unlucky.header().status.load(), CUDA_SUCCESS);
+  EXPECT_TRUE(one.wait_closed());
+  EXPECT_EQ(one.header().status.load(), CUDA_ERROR_MPS_RPC_FAILURE);
+  EXPECT_NE(log_text("server.log").find("waits for the next worker"), std::string::npos);
+}
+
+TEST_F(FailuresTest, TheWorkerThatDiesAgainWhileItOpensASessionIsSaid) {
   start_daemon();
   const Client client = join("kill-worker-on-open");
   EXPECT_EQ(client.welcome.result, CUDA_ERROR_MPS_RPC_FAILURE);

@@ -91,6 +91,7 @@ void open_session(const Packet& packet) {
   if (!wire::read_message(packet.data, &open).ok() || packet.fds.empty()) exit(5);
   const std::string command(field_text(open.command));
   if (command == "kill-worker-on-open") raise(SIGKILL);
+  if (command == "kill-worker-of-others-on-open" && !sessions.empty()) raise(SIGKILL);
   if (command == "lose-context-on-open" && !sessions.empty()) {
     fault(0, CUDA_ERROR_ILLEGAL_ADDRESS, "kernel hit 0x30");
     return;
