@@ -26,7 +26,7 @@ Result<Reservation*> Reservations::make() {
 }
 
 Result<Reservation*> Reservations::add(const wire::Query& query) {
-  const Result<Reservation*> place = make();
+  Result<Reservation*> place = make();
   if (!place.ok()) return place;
   Reservation& made = **place;
   made.wish.device = query.change.device;
@@ -39,7 +39,7 @@ Result<Reservation*> Reservations::add(const wire::Query& query) {
 }
 
 Result<Reservation*> Reservations::add(const wire::StaticPartition& partition) {
-  const Result<Reservation*> place = make();
+  Result<Reservation*> place = make();
   if (!place.ok()) return place;
   Reservation& made = **place;
   made.is_static = true;

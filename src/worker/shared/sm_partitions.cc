@@ -223,7 +223,7 @@ Status SmPartitions::create(Made* made) {
   const InContext current(driver_, devices_.at(partition.device).context);
   if (sms > partition.sms) OPENMPS_RETURN_IF_ERROR(trim(partition, &resources));
   OPENMPS_RETURN_IF_ERROR(create_green(partition, resources, &partition.handle));
-  const Status status =
+  Status status =
       check(driver_.cuCtxFromGreenCtx(&partition.context, partition.handle), "cuCtxFromGreenCtx");
   if (!status.ok()) driver_.cuGreenCtxDestroy(partition.handle);
   return status;

@@ -332,7 +332,7 @@ TEST_F(FailuresTest, AServerWithoutADaemonEndsWithItsLastClient) {
   Client one = join();
   ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
   ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
-  EXPECT_EQ(processes("openmps-server").size(), 1u);
+  EXPECT_FALSE(processes("openmps-server").empty());
   one.socket.reset();
   EXPECT_TRUE(eventually([&] { return processes("openmps-server").empty(); }));
   start_daemon();  // what the first one left is the next one's to remove

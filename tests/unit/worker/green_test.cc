@@ -33,7 +33,7 @@ class GreenTest : public SessionFixture {
     }
     return resources;
   }
-  Status describe(wire::Id id, const CUdevResource& resource) {
+  Status describe_resource(wire::Id id, const CUdevResource& resource) {
     return send(wire::ResourceDescribe{id, 1},
                 std::string(reinterpret_cast<const char*>(&resource), sizeof(resource)));
   }
@@ -41,7 +41,7 @@ class GreenTest : public SessionFixture {
   void make_greens() {
     const std::vector<CUdevResource> parts = split(device_resource(), 2);
     for (wire::Id id = 1; id <= 2; ++id) {
-      EXPECT_TRUE(describe(id, parts[id - 1]).ok());
+      EXPECT_TRUE(describe_resource(id, parts[id - 1]).ok());
       EXPECT_TRUE(send(wire::GreenCreate{id, id, 0, 1}).ok());
     }
     calls();
@@ -78,11 +78,11 @@ TEST_F(GreenTest, OnlyResourcesThatWereGivenAreTaken) {
   CUdevResource made_up = split(device_resource(), 2)[0];
   calls();
   ++made_up._internal_padding[5];
-  EXPECT_EQ(describe(1, made_up).code(), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+  EXPECT_EQ(describe_resource(1, made_up).code(), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
   EXPECT_EQ(send(wire::ResourceSplit{made_up, 1, 0, 1, 0, 0}).code(),
             CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
   made_up.type = CU_DEV_RESOURCE_TYPE_INVALID;
-  EXPECT_EQ(describe(1, made_up).code(), CUDA_ERROR_INVALID_RESOURCE_TYPE);
+  EXPECT_EQ(describe_resource(1, made_up).code(), CUDA_ERROR_INVALID_RESOURCE_TYPE);
   EXPECT_EQ(calls(), Calls{});
 }
 
@@ -90,15 +90,15 @@ TEST_F(GreenTest, ResourcesOfAGreenContextGoWithIt) {
   make_greens();
   EXPECT_TRUE(send(wire::DeviceResource{0, 1, CU_DEV_RESOURCE_TYPE_SM}).ok());
   CUdevResource share = reply<CUdevResource>();
-  EXPECT_TRUE(describe(3, share).ok());
+  EXPECT_TRUE(describe_resource(3, share).ok());
   EXPECT_TRUE(send(wire::GreenDestroy{1}).ok());
-  EXPECT_EQ(describe(4, share).code(), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+  EXPECT_EQ(describe_resource(4, share).code(), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
 }
 
 TEST_F(GreenTest, EqualResourcesHaveOneDescriptor) {
   const CUdevResource all = device_resource();
   calls();
-  for (wire::Id id = 1; id <= 3; ++id) EXPECT_TRUE(describe(id, all).ok());
+  for (wire::Id id = 1; id <= 3; ++id) EXPECT_TRUE(describe_resource(id, all).ok());
   EXPECT_EQ(calls(), Calls{"describe"});
 }
 
@@ -129,14 +129,14 @@ TEST_F(GreenTest, RefusesWhatItDoesNotHave) {
   EXPECT_TRUE(is_violation(send(wire::GreenCreate{3, 1, 1, 1})));
   EXPECT_TRUE(is_violation(send(wire::DeviceResource{0, 3, 1})));
   EXPECT_TRUE(is_violation(send(wire::DeviceResource{1, 0, 1})));
-  EXPECT_TRUE(is_violation(describe(1, device_resource()))) << "the id is in use";
+  EXPECT_TRUE(is_violation(describe_resource(1, device_resource()))) << "the id is in use";
   const wire::ResourceSplit large{device_resource(), wire::kMaxResourceGroups + 1, 0, 1, 0};
   EXPECT_TRUE(is_violation(send(large)));
   EXPECT_EQ(send(wire::GreenCreate{3, 1, 0, 0}).code(), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(GreenTest, ThereIsALimit) {
-  EXPECT_TRUE(describe(1, device_resource()).ok());
+  EXPECT_TRUE(describe_resource(1, device_resource()).ok());
   for (wire::Id id = 1; id <= wire::kMaxGreenContexts; ++id) {
     EXPECT_TRUE(send(wire::GreenCreate{id, 1, 0, 1}).ok());
   }
