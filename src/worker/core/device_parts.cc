@@ -71,6 +71,7 @@ void DeviceParts::use(SmPartitions::Lease& lease, Rank rank) {
 }
 
 bool DeviceParts::is_limited(uint32_t device) {
+  if (commons_.partitions != nullptr && commons_.partitions->keeps_some(device)) return true;
   bool is_whole = false;  // all that it has asked for so far
   for (const auto& [key, member] : members_) {
     if (key.first != device) continue;

@@ -48,7 +48,7 @@ class DeviceParts {
     return members_.contains(key_of(device, at_most));
   }
   // The session, or what it has asked for so far, has less than the device, from its start on or by
-  // now.
+  // now, or SMs of it are reserved for anybody.
   [[nodiscard]] bool is_limited(uint32_t device);
 
   // Grows with each change of what some get() says, or of what goes with it (see touch()).

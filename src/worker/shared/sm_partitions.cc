@@ -522,6 +522,13 @@ constexpr uint32_t kRanksNumber = 0xffff'ff00;
 
 }  // namespace
 
+bool SmPartitions::keeps_some(uint32_t device) {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(reservations_, [device](const auto& entry) {
+    return entry.first < kRanksNumber && entry.second.device == device;
+  });
+}
+
 // What fills no group is the best of all: nobody else misses it much.
 void SmPartitions::keep_for_ranks(uint32_t device) {
   After after;

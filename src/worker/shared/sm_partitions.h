@@ -141,6 +141,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   void release(uint32_t number);
   // There is a reservation of that number.
   [[nodiscard]] bool keeps(uint32_t number);
+  // An operator's, on that device: who has no part in it has less than the device.
+  [[nodiscard]] bool keeps_some(uint32_t device);
   // Keep a few SMs of the device, from now on, off which those of lower rank keep while others have
   // work and they fill the device with long kernels (decision 28): those who come first find room
   // there, and have the other SMs, too.

@@ -532,6 +532,14 @@ TEST_F(WholePartitionTest, WhoHasReservedSmsIsLimitedFromTheStart) {
   EXPECT_TRUE(parts.is_limited(0)) << "before its first stream";
 }
 
+TEST_F(WholePartitionTest, WhoKeepsOffReservedSmsIsLimitedFromTheStart) {
+  DeviceParts& parts = session_->core.parts;
+  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 2, .groups = groups({1})}).ok());
+  EXPECT_TRUE(parts.is_limited(0)) << "before its first stream";
+  commons_.partitions->release(7);
+  EXPECT_FALSE(parts.is_limited(0));
+}
+
 TEST_F(WholePartitionTest, AllSmsAreNoPart) {
   create_stream(1, wire::StreamKind::kNonBlocking);
   load_module();
