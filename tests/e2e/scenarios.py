@@ -1067,8 +1067,6 @@ def contexts(box, _):
         return [told for told, _ in first]
 
     used = set()
-    # Code that the first context brought into the cold lane would stay there if it has variables (decision 28).
-    box.env["OPENMPS_PERF"] = "no_cold_lane"
     box.start_daemon()
     device, = reports(["-"])
     step, = reports(["1"])

@@ -10,12 +10,24 @@
 #include "wire/commands.h"
 
 namespace openmps::client {
+namespace {
+
+// The worker learns of the context's limit before it loads code for it, which must not come where
+// all SMs are (docs/decisions/0028). If this fails, who uses the stream is told.
+void tell_limit(Session& session, Context& context) {
+  Stream* legacy = nullptr;
+  if (context.sms != 0) static_cast<void>(session.streams.look_up(context, nullptr, &legacy));
+}
+
+}  // namespace
+
 CUresult create_context(Session& session, uint32_t device, uint32_t flags, uint32_t sms,
                         Context** context) {
   *context = session.contexts.prepare(device, flags);
   if (*context == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   (*context)->sms = sms_of_new_context(session.devices, device, sms);
   session.contexts.publish_beside_primary(*context);
+  tell_limit(session, **context);
   return CUDA_SUCCESS;
 }
 
@@ -59,6 +71,7 @@ void retain_primary_locked(Session& session, Context& context) {
   context.unique_id = session.contexts.new_id();
   context.sms = sms_of_new_context(session.devices, context.device, 0);
   context.active.store(true, std::memory_order_release);
+  tell_limit(session, context);
 }
 
 CUresult release_primary_locked(Session& session, uint32_t device) {
