@@ -767,7 +767,7 @@ void destroyed_early(const Kernels& kernels) {
   CUdeviceptr word_address = 0;
   CHECK_CU(cuMemHostAlloc(&word, sizeof(uint32_t), CU_MEMHOSTALLOC_DEVICEMAP));
   CHECK_CU(cuMemHostGetDevicePointer_v2(&word_address, word, 0));
-  volatile auto* go = static_cast<volatile uint32_t*>(word);
+  auto* go = static_cast<uint32_t*>(word);
   *go = 0;
   std::vector<Vector> in = {{3, 2, 0, 0}, {}};
   memcpy(&in[1], &word_address, sizeof word_address);
@@ -780,7 +780,7 @@ void destroyed_early(const Kernels& kernels) {
   e2e::launch(load_late, 1, 1, 0, nullptr, surface, from.address, loaded.address, 1u);
   CHECK_CU(cuTexObjectDestroy(texture));
   CHECK_CU(cuSurfObjectDestroy(surface));
-  *go = 1;
+  __atomic_store_n(go, 1, __ATOMIC_RELEASE);
   CHECK_CU(cuCtxSynchronize());
   e2e::expect(fetched.get()[0].x == 19, "a texture object destroyed after the launch");
   e2e::expect(loaded.get()[0].x == 19, "a surface object destroyed after the launch");
