@@ -289,36 +289,29 @@ class Reader {
   }
 
   Status read_groups(const toml::node& value) {
-    const toml::array* groups = value.as_array();
-    if (groups == nullptr) return expected(value, "tables, [[groups]]");
-    for (const toml::node& group : *groups) {
-      const toml::table* table = group.as_table();
-      if (table == nullptr) return expected(group, "a table, [[groups]]");
-      GroupRule rule;
-      OPENMPS_RETURN_IF_ERROR(GroupReader(*this, &rule).read(*table));
-      if (rule_of(config_->groups, rule.name) != nullptr) {
-        return error_at(table->get("name")->source().begin,
-                        "group " + rule.name + " is there twice");
-      }
-      config_->groups.push_back(std::move(rule));
-    }
-    return Status();
+    return read_rules<GroupReader>(value, "group", &config_->groups);
   }
 
   Status read_partitions(const toml::node& value) {
-    const toml::array* partitions = value.as_array();
-    if (partitions == nullptr) return expected(value, "tables, [[partitions]]");
-    for (const toml::node& partition : *partitions) {
-      const toml::table* table = partition.as_table();
-      if (table == nullptr) return expected(partition, "a table, [[partitions]]");
-      PartitionRule rule;
-      OPENMPS_RETURN_IF_ERROR(PartitionReader(*this, &rule).read(*table));
-      const auto same = [&rule](const PartitionRule& other) { return other.name == rule.name; };
-      if (std::ranges::any_of(config_->partitions, same)) {
+    return read_rules<PartitionReader>(value, "partition", &config_->partitions);
+  }
+
+  // Tables with a name each, [[KINDs]].
+  template <typename RuleReader, typename Rule>
+  Status read_rules(const toml::node& value, const std::string& kind, std::vector<Rule>* rules) {
+    const toml::array* tables = value.as_array();
+    if (tables == nullptr) return expected(value, "tables, [[" + kind + "s]]");
+    for (const toml::node& one : *tables) {
+      const toml::table* table = one.as_table();
+      if (table == nullptr) return expected(one, "a table, [[" + kind + "s]]");
+      Rule rule;
+      OPENMPS_RETURN_IF_ERROR(RuleReader(*this, &rule).read(*table));
+      const auto same = [&rule](const Rule& other) { return other.name == rule.name; };
+      if (std::ranges::any_of(*rules, same)) {
         return error_at(table->get("name")->source().begin,
-                        "partition " + rule.name + " is there twice");
+                        kind + " " + rule.name + " is there twice");
       }
-      config_->partitions.push_back(std::move(rule));
+      rules->push_back(std::move(rule));
     }
     return Status();
   }

@@ -1082,6 +1082,12 @@ def contexts(box, _):
     quarter = max(device // 4 // step * step, step)
     require(reports(["25%", "-", "50%", "100%", str(step)], **by_context) ==
             [quarter, device, half, device, step], "percentages by context")
+    # The worker hears of a context's limit before it loads code, which might come where all SMs are.
+    trace = box.root / "contexts.txt"
+    reports([str(half)], OPENMPS_TRACE=str(trace))
+    sent = [line for line in trace.read_text(encoding="utf-8").splitlines()
+            if "ModuleLoad{" in line or ("StreamCreate{" in line and f"sms={half}}}" in line)]
+    require("StreamCreate{" in sent[0], f"code before the limit: {sent[:2]}")
     # What the program may have goes before.
     held = {**by_context, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}
     used.clear()
