@@ -40,8 +40,10 @@ Limits limits_of_environment() {
   return limits;
 }
 
-// Also turns away a NaN.
-bool is_percentage(double value) { return value > 0 && value <= 100; }
+// Servers are told it as a float, as which the least numbers above 0 are 0. Also turns away a NaN.
+bool is_percentage(double value) {
+  return value > 0 && value <= 100 && static_cast<float>(value) > 0;
+}
 
 bool names_a_device(std::string_view text) {
   if (!text.starts_with(kUuidStart)) {

@@ -90,6 +90,7 @@ std::vector<std::string> StaticPartitions::describe(const std::vector<PartitionR
 
 StaticPartitions::Partition* StaticPartitions::find(std::string_view text) {
   const size_t slash = text.find('/');
+  if (slash == 0) return nullptr;
   const std::string_view uuid = slash == std::string_view::npos ? "" : text.substr(0, slash);
   const std::string_view id = slash == std::string_view::npos ? text : text.substr(slash + 1);
   const auto found = std::ranges::find_if(all_, [uuid, id](const Partition& one) {

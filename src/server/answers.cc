@@ -26,6 +26,11 @@ uint64_t granted_memory(uint64_t ours, uint64_t wished) {
   return wished == 0 ? ours : std::min(ours, wished);
 }
 
+// The least numbers above 0 are 0 as a float. Also turns away a NaN.
+bool is_percentage(double value) {
+  return value > 0 && value <= 100 && static_cast<float>(value) > 0;
+}
+
 // What a command changes of a client or of a group.
 template <typename Limits>
 CUresult change_limits(const wire::Change& change, uint32_t devices, Limits* limits) {
@@ -36,7 +41,7 @@ CUresult change_limits(const wire::Change& change, uint32_t devices, Limits* lim
   }
   switch (change.setting) {
     case wire::Setting::kPercentage:
-      if (!(change.percentage > 0 && change.percentage <= 100)) return CUDA_ERROR_INVALID_VALUE;
+      if (!is_percentage(change.percentage)) return CUDA_ERROR_INVALID_VALUE;
       limits->active_thread_percentage = static_cast<float>(change.percentage);
       std::fill(std::begin(limits->sms), std::end(limits->sms), 0);
       return CUDA_SUCCESS;

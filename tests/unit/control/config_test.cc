@@ -118,6 +118,7 @@ TEST(Config, EveryMistakeIsSaidWithItsPlace) {
       {"[defaults]\nactive_thread_percentage = 0", "2:28: expected a number above 0, up to 100"},
       {"[defaults]\nactive_thread_percentage = 101", "2:28: "},
       {"[defaults]\nactive_thread_percentage = nan", "2:28: "},
+      {"[defaults]\nactive_thread_percentage = 1e-60", "2:28: "},
       {"[defaults]\nactive_thread_percentage = \"50\"", "2:28: "},
       {"[defaults]\nactive_thread_percentage = true", "2:28: "},
       {"[defaults]\nclient_priority = 2", "2:19: expected 0 (normal) or 1"},

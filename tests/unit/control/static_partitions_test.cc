@@ -49,7 +49,8 @@ TEST(StaticPartitions, AClientHasToNameOne) {
   const StaticPartitions::Partition& made = **partitions.add(1, kDevices[1], 4);
   EXPECT_EQ(partitions.named("GPU-aabb0000-0000/1").value(), made.place);
   EXPECT_EQ(partitions.named("GPU-aabb/1").value(), made.place);
-  for (const char* text : {"", "1", "GPU-aaaa/1", "GPU-aabb/2", "GPU-aabb/", "GPU-aabb/1/", "/"}) {
+  for (const char* text :
+       {"", "1", "GPU-aaaa/1", "GPU-aabb/2", "GPU-aabb/", "GPU-aabb/1/", "/", "/1"}) {
     const Status status = partitions.named(text).status();
     EXPECT_EQ(status.code(), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION) << text;
     EXPECT_NE(status.message().find("CUDA_MPS_SM_PARTITION"), std::string::npos) << text;

@@ -81,6 +81,7 @@ TEST(Answers, AnOperatorChangesWhatAClientHas) {
       {{.percentage = 0}, CUDA_ERROR_INVALID_VALUE},
       {{.percentage = NAN}, CUDA_ERROR_INVALID_VALUE},
       {{.percentage = 100.1}, CUDA_ERROR_INVALID_VALUE},
+      {{.percentage = 1e-60}, CUDA_ERROR_INVALID_VALUE},  // 0 as a float
       {{.setting = wire::Setting::kSmCount, .device = 2, .amount = 8}, CUDA_ERROR_INVALID_DEVICE},
       {{.setting = wire::Setting::kMemoryLimit, .device = ~0u}, CUDA_ERROR_INVALID_DEVICE},
       {{.setting = wire::Setting::kPriority, .amount = 2}, CUDA_ERROR_INVALID_VALUE},
