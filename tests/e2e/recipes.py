@@ -77,6 +77,8 @@ def environment(box):
     smi.write_text(NVIDIA_SMI)
     smi.chmod(0o755)
     env = box.service_env()
+    # Ours have the sanitizer's run time by themselves; a shell may not bear it.
+    env.pop("LD_PRELOAD", None)
     env["PATH"] = f"{box.build}/lib/openmps/compat/bin:{tools}:{env['PATH']}"
     env["BASE"] = str(box.pipe)
     return env

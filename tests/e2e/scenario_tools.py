@@ -11,6 +11,8 @@ import threading
 from sandbox import Failure, thread_names, wait_until
 
 CLIENT_LIMIT_S = 120
+# Of a program that has much to compute: as much longer as CMakeLists.txt gives the tests of one program.
+SANITIZED_CLIENT_LIMIT_S = 5 * CLIENT_LIMIT_S
 OTHER_USER = 54321  # who has no process of his own
 SETTLE_LIMIT_S = 20
 # What a killed client has queued goes on; interpreting it under ThreadSanitizer takes 20 times as long.
@@ -33,8 +35,8 @@ def ready(child):
             + (child.stderr.read() if child.poll() is not None else ""))
 
 
-def finish(child, what):
-    out, err = child.communicate(timeout=CLIENT_LIMIT_S)
+def finish(child, what, limit_s=CLIENT_LIMIT_S):
+    out, err = child.communicate(timeout=limit_s)
     require(child.returncode == 0, f"{what}: exit code {child.returncode}\n{out}{err}")
     return out
 
@@ -44,6 +46,10 @@ def server_of(box):
     pids = out.split()
     require(code == 0 and len(pids) == 1, f"get_server_list: {code} {out!r}")
     return int(pids[0])
+
+
+def client_limit(box):
+    return SANITIZED_CLIENT_LIMIT_S if "LD_PRELOAD" in box.env else CLIENT_LIMIT_S
 
 
 def settle_limit(box):

@@ -21,8 +21,8 @@ from failure_scenarios import FAILURES
 from group_scenarios import GROUPS
 from recipes import recipes
 from sandbox import Failure, Sandbox, as_user, footprint, thread_names, wait_until
-from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SANITIZED_SETTLE_LIMIT_S, SETTLE_LIMIT_S, LiveSms, Skipped, finish, kill_daemon,
-                            kill_workers, ready, require, server_of, settle_limit, settled, tell)
+from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SANITIZED_SETTLE_LIMIT_S, SETTLE_LIMIT_S, LiveSms, Skipped, client_limit,
+                            finish, kill_daemon, kill_workers, ready, require, server_of, settle_limit, settled, tell)
 from transcript import transcript
 from user_scenarios import users
 from view_scenarios import on_terminal, watched
@@ -1056,7 +1056,7 @@ def contexts(box, _):
     """Contexts of one program that have percentages and numbers of SMs of their own: what runs in each is
     on as many SMs as it is told, beside others and within what the program may have."""
     def reports(wishes, **env):
-        out = finish(box.start(["drv_sm_share", "contexts", *wishes], env=env), f"contexts with {wishes}")
+        out = finish(box.start(["drv_sm_share", "contexts", *wishes], env=env), f"contexts with {wishes}", client_limit(box))
         found = [sm_report(line) for line in out.splitlines() if line.startswith("# told")]
         require(len(found) == 2 * len(wishes), f"{len(found)} reports of {wishes}")
         for told, seen in found:

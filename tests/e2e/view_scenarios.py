@@ -15,6 +15,8 @@ from terminal import Terminal
 
 # Of drv_nbody: 8 blocks of 256 threads a step. More steps than it will do.
 WATCHED_BODIES = 2048
+# How long it is looked at for advice: the slower the machine, the fewer kernels end in a time.
+ADVISE_S = ["2", "8", "32"]
 WATCHED = ["drv_nbody", str(WATCHED_BODIES), "100000000"]
 
 
@@ -73,7 +75,10 @@ def watched(box, _):
     lines = openmps(box, "stat", "--interval", "0.1", "--count", "2", "--filter", str(busy.pid)).splitlines()
     require(len(lines) == 6 and lines[1] == lines[4] and lines[5].split()[0] == str(busy.pid), f"stat: {lines}")
 
-    advice = json.loads(openmps(box, "advise", str(busy.pid), "--for", "2", "--json"))
+    for seconds in ADVISE_S:
+        advice = json.loads(openmps(box, "advise", str(busy.pid), "--for", seconds, "--json"))
+        if advice["sharing"] != "not known":
+            break
     figures = advice["figures"]
     require(advice["sharing"] != "not known" and advice["active_thread_percentage"]["recommended"] > 0,
             f"advice: {advice}")
