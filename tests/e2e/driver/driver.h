@@ -21,6 +21,7 @@ namespace e2e {
 
 const char* kernels_ptx();            // the PTX text of kernels.cu
 const char* condition_kernels_ptx();  // of condition_kernels.cu
+const char* stateless_kernels_ptx();  // of stateless_kernels.cu
 
 inline int& failures() {
   static int count = 0;
@@ -110,13 +111,13 @@ struct Session {
   CUdevice device = 0;
   CUcontext context = nullptr;
   CUmodule module = nullptr;
-  Session() {
+  explicit Session(const char* ptx = kernels_ptx()) {
     setvbuf(stdout, nullptr, _IOLBF, 0);  // what a crash came after is seen, too
     CHECK_CU(cuInit(0));
     CHECK_CU(cuDeviceGet(&device, 0));
     CHECK_CU(cuDevicePrimaryCtxRetain(&context, device));
     CHECK_CU(cuCtxSetCurrent(context));
-    CHECK_CU(cuModuleLoadData(&module, kernels_ptx()));
+    CHECK_CU(cuModuleLoadData(&module, ptx));
   }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

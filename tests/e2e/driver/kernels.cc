@@ -21,3 +21,4 @@
 
 EMBED(kernels)
 EMBED(condition_kernels)
+EMBED(stateless_kernels)

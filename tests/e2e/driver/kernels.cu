@@ -1,23 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of the driver-API programs, in the part of CUDA that clang compiles to PTX without
 // any NVIDIA header or library. Compiled once; embedded into every program by kernels.cc.
-#define __global__ __attribute__((global))
-#define __device__ __attribute__((device))
-#define __shared__ __attribute__((shared))
-#define __constant__ __attribute__((constant))
-
-typedef unsigned int u32;
-typedef unsigned long long u64;
+#include "stateless_kernels.cu"
 
 struct __attribute__((aligned(16))) Float4 {
   float x, y, z, w;
 };
-
-__device__ static inline u32 thread() { return __nvvm_read_ptx_sreg_tid_x(); }
-__device__ static inline u32 block_size() { return __nvvm_read_ptx_sreg_ntid_x(); }
-__device__ static inline u32 index() {
-  return __nvvm_read_ptx_sreg_ctaid_x() * block_size() + thread();
-}
 
 extern "C" {
 
@@ -26,26 +14,10 @@ __global__ void vector_add(const float* a, const float* b, float* sum, u32 n) {
   if (i < n) sum[i] = a[i] + b[i];
 }
 
-// word = word * 5 + i + key: n words, used wherever a check must notice a lost or doubled launch.
-__global__ void mix(u32* words, u32 n, u32 key) {
-  const u32 i = index();
-  if (i < n) words[i] = words[i] * 5 + i + key;
-}
-
 // The same with words of two places: they may be one.
 __global__ void blend(u32* words, const u32* from, u32 n, u32 key) {
   const u32 i = index();
   if (i < n) words[i] = words[i] * 5 + from[i] + key;
-}
-
-// On which SM each block runs. Long enough that a launch has blocks on all that it may use.
-__global__ void where(u32* sm, u32 rounds) {
-  u32 x = thread();
-  for (u32 i = 0; i < rounds; i++) x = x * 1664525u + (x >> 13) + 1013904223u;
-  // The loop must have an effect, or the compiler drops it.
-  if (thread() == 0) {
-    sm[__nvvm_read_ptx_sreg_ctaid_x()] = x == 1 ? ~0u : __nvvm_read_ptx_sreg_smid();
-  }
 }
 
 __global__ void empty() {}

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program whose SMs are changed while it runs: round after round of launches, of piled-up
 // launches, and of an executable graph that was made at the start, in streams that were, too. It
-// says where they ran, and checks what they computed. Run by scenarios.py. usage: drv_live_sms:
-// until its input ends. "# round N SMs A B ...": by number, those of one round.
+// says where they ran, and checks what they computed. Its code may come by the cold lane and moves
+// when it can: code with variables would stay there, on all SMs (docs/decisions/0028). Run by
+// scenarios.py. usage: drv_live_sms: until its input ends. "# round N SMs A B ...": by number,
+// those of one round.
 #include <poll.h>
 #include <unistd.h>
 
@@ -104,7 +106,7 @@ class Rounds {
 }  // namespace
 
 int main() {
-  e2e::Session session;
+  e2e::Session session(e2e::stateless_kernels_ptx());
   Rounds rounds(session);
   do {
     rounds.run();
