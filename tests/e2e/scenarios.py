@@ -1098,6 +1098,25 @@ def contexts(box, _):
     box.quit()
 
 
+def limited_from_cold(box, _):
+    """A program whose code, and whose graph, came by the cold lane, which has all SMs, keeps to a limit that is
+    given later as soon as the code can move."""
+    box.env["SOFTGPU_LOADING_WAITS"] = "1"
+    box.start_daemon()
+    step = sm_step(box)
+    neighbour = box.start(["drv_neighbour", "kernel"], stdin=subprocess.PIPE)
+    ready(neighbour)
+    program = LiveSms(box)
+    require(wait_until(lambda: program.rounds > 1, SETTLE_LIMIT_S), "the program does not begin")
+    code, text = box.control(f"set_client_sm_count {program.pid()} 0 {step}")
+    require(code == 0, f"{code} {text}")
+    tell(neighbour)
+    finish(neighbour, "the neighbour")
+    require(wait_until(lambda: len(program.sms) == step, SETTLE_LIMIT_S), f"it is on {program.sms}, not on {step}")
+    program.end()
+    box.quit()
+
+
 def live_limits(box, _):
     """What programs may have is changed while they run, at random: results stay right, and each keeps to
     what it was given last."""
@@ -1350,7 +1369,7 @@ ALL = {f.__name__: f for f in
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
         fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages,
-        contexts, live_limits, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
+        contexts, limited_from_cold, live_limits, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
 
 
 def run(name, build, driver, clients):

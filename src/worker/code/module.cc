@@ -246,6 +246,10 @@ bool Modules::load_cold(GatedCall call, LoadedLibrary& library, uint32_t device,
   return loaded;
 }
 
+CUfunction Function::find_in_main(uint32_t on) const {
+  return library->function(kernel, {on, Lane::kMain});
+}
+
 void Modules::note_loaded(Module& module, const Placement& place) {
   module.library->note_loaded(place, false);
   if (place.lane == Lane::kMain || !module.library->has_one_home || module.in_cold_home) return;

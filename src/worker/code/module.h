@@ -60,6 +60,8 @@ struct Function : std::enable_shared_from_this<Function> {
   Module* module = nullptr;   // while the client has it
   std::shared_ptr<LoadedLibrary> library;
   std::vector<CUfunction> main;  // by device: in the main lane; null: not known to be there
+  // The same, asked of its library: it may have moved.
+  [[nodiscard]] CUfunction find_in_main(uint32_t on) const;
 };
 
 // Where work with a function goes.

@@ -2,10 +2,17 @@
 // The driver's graphs of a session. See driver_graph.h.
 #include "worker/graphs/driver_graph.h"
 
+#include "worker/code/module.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/in_context.h"
 
 namespace openmps::worker {
+
+CUfunction GraphStep::in_main(uint32_t device) const {
+  if (uses.lane != Lane::kCold) return nullptr;
+  const std::shared_ptr<Function> of = code.lock();
+  return of == nullptr ? nullptr : of->find_in_main(device);
+}
 
 DriverGraph::~DriverGraph() {
   totals_.nodes -= nodes_;
@@ -42,17 +49,28 @@ Status DriverGraph::add_condition(const wire::ConditionCreate& command,
 }
 
 // A node runs in the context that is current when its parameters are set (measured).
-Status DriverGraph::move(std::span<const GraphStep> steps, Way way) {
+Status DriverGraph::move(std::span<const GraphStep> steps, Way way, std::vector<size_t>* moved) {
   OPENMPS_RETURN_IF_ERROR(core_.use(device_));
   const bool other_priority = way.priority != way_.priority;
   way_ = std::move(way);
-  for (const GraphStep& step : steps) {
-    if (step.kind != wire::GraphNodeKind::kKernel || step.uses.lane != Lane::kMain) continue;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const GraphStep& step = steps[i];
+    if (step.kind != wire::GraphNodeKind::kKernel) continue;
+    CUfunction in_main = nullptr;
+    if (step.uses.lane != Lane::kMain) {
+      in_main = step.in_main(device_);
+      if (in_main == nullptr) continue;
+    }
     const InContext current(core_.driver, context(step.sms));
     CUDA_KERNEL_NODE_PARAMS parameters{};
     OPENMPS_RETURN_IF_ERROR(
         check(core_.driver.cuGraphKernelNodeGetParams_v2(step.first, &parameters),
               "cuGraphKernelNodeGetParams"));
+    if (in_main != nullptr) {
+      parameters.func = in_main;
+      parameters.kern = nullptr;
+      moved->push_back(i);
+    }
     OPENMPS_RETURN_IF_ERROR(
         check(core_.driver.cuGraphKernelNodeSetParams_v2(step.first, &parameters),
               "cuGraphKernelNodeSetParams"));

@@ -24,7 +24,8 @@ struct GraphStep {
   CUgraphNode last = nullptr;   // others wait for it; the same but for a host call
   Uses uses;
   wire::Id function = 0;
-  uint64_t blocks = 0;  // of a kernel
+  std::weak_ptr<Function> code;  // of a kernel of the graph's device, while the client has it
+  uint64_t blocks = 0;           // of a kernel
   uint64_t threads_each = 0;
   uint32_t sms = 0;             // that the kernel may use at most; 0: any number
   bool lost = false;            // its function has been unloaded
@@ -35,6 +36,8 @@ struct GraphStep {
   wire::GraphConditional conditional{};
   std::vector<wire::GraphEdge> edges;  // in a graph that keeps its nodes
 
+  // Of a kernel in the cold lane whose code has come to the main one since: its handle there.
+  [[nodiscard]] CUfunction in_main(uint32_t device) const;
   // The same node in another graph of the same shape.
   void name_as(const GraphStep& other) {
     first = other.first;
@@ -91,9 +94,10 @@ class DriverGraph {
   // Count nodes or bodies that the graph keeps. Errors as of Totals::add_nodes().
   Status count(uint32_t nodes);
 
-  // The kernels of the main lane among these steps, which are its own, run another way; what was
-  // instantiated before stays. What the driver says; after an error some do.
-  Status move(std::span<const GraphStep> steps, Way way);
+  // The kernels among these steps, which are its own, run another way, and those that can in the
+  // main lane; what was instantiated before stays. What the driver says; after an error some do.
+  // `moved`: each that leaves the cold lane.
+  Status move(std::span<const GraphStep> steps, Way way, std::vector<size_t>* moved);
 
   [[nodiscard]] uint32_t device() const { return device_; }
   [[nodiscard]] const Way& way() const { return way_; }

@@ -10,6 +10,20 @@
 #include "worker/device/log.h"
 
 namespace openmps::worker {
+namespace {
+
+// Between two looks at where the code of an executable graph is: each asks for every kernel.
+constexpr uint64_t kCodeLookNs = 20'000'000;
+constexpr uint64_t kStaysCold = ~0ull;  // when to look again: never
+
+bool can_leave_cold(const DescribedGraph& graph) {
+  const uint32_t device = graph.graph->device();
+  return std::ranges::any_of(
+      graph.steps, [device](const GraphStep& step) { return step.in_main(device) != nullptr; });
+}
+
+}  // namespace
+
 DescribedGraph::~DescribedGraph() {
   totals.nodes -= static_cast<uint32_t>(steps.size());
   totals.bytes -= bytes;
@@ -22,9 +36,16 @@ GraphExec::~GraphExec() {
 }
 
 CUgraphExec GraphExec::current() {
-  if (seen_changes != core.parts.changes()) [[unlikely]]
+  if (seen_changes != core.parts.changes() || (is_cold && may_leave_cold())) [[unlikely]]
     follow_changes();
   return handle;
+}
+
+bool GraphExec::may_leave_cold() {
+  const uint64_t now = now_ns();
+  if (now < next_look_ns) return false;
+  next_look_ns = now + kCodeLookNs;
+  return can_leave_cold(*graph);
 }
 
 // A conditional handle is of the context that it was made in, and the blocks of a cooperative
@@ -39,9 +60,12 @@ void GraphExec::follow_changes() {
   for (auto& [sms, part] : now.parts) {
     if (!core.parts.get(device, sms, &part).ok()) return;
   }
-  if (now == before || std::ranges::any_of(from->steps, &GraphStep::is_cooperative)) return;
+  if (std::ranges::any_of(from->steps, &GraphStep::is_cooperative)) now = before;
+  const bool leaves_cold = is_cold && next_look_ns != kStaysCold && can_leave_cold(*from);
+  if (now == before && !leaves_cold) return;
+  std::vector<size_t> moved;
   CUgraphExec made = nullptr;
-  Status status = from->graph->move(from->steps, now);
+  Status status = from->graph->move(from->steps, now, &moved);
   if (status.ok()) {
     status = check(core.driver.cuGraphInstantiateWithFlags(&made, from->graph->handle(), flags),
                    "cuGraphInstantiate");
@@ -54,9 +78,11 @@ void GraphExec::follow_changes() {
   if (!status.ok()) {
     log("An executable graph stays on the SMs that it was made for: " + status.message());
     if (made != nullptr) core.driver.cuGraphExecDestroy(made);
-    static_cast<void>(from->graph->move(from->steps, before).ok());
+    if (leaves_cold) next_look_ns = kStaysCold;
+    static_cast<void>(from->graph->move(from->steps, before, &moved).ok());
     return;
   }
+  for (const size_t i : moved) from->steps[i].uses.lane = Lane::kMain;
   std::shared_ptr<DescribedGraph> old;
   if (updated != nullptr) {
     for (size_t i = 0; i < updated->steps.size(); ++i) {
@@ -65,6 +91,8 @@ void GraphExec::follow_changes() {
     old = std::move(graph);
     graph = std::move(updated);
   }
+  is_cold = std::ranges::any_of(
+      graph->steps, [](const GraphStep& step) { return step.uses.lane == Lane::kCold; });
   const CUgraphExec left = std::exchange(handle, made);
   // Its launches are under way.
   retirement.add({wire::ReturnKind::kCode}, [this_core = &core, device, left, old, before] {

@@ -42,10 +42,12 @@ struct GraphExec : LaunchableGraph, std::enable_shared_from_this<GraphExec> {
   // What is known of its nodes has changed.
   void note_steps();
   void count_steps();
-  // Made anew where the session's part of the device is another one by now; what can't be stays
-  // where it is.
+  // Made anew where the session's part of the device is another one by now, or code has left the
+  // cold lane; what can't be stays where it is.
   CUgraphExec current() override;
   void follow_changes();
+  // Some node can leave the cold lane. Looks at times only.
+  bool may_leave_cold();
   // That the driver can make it of as it is now, null: none.
   [[nodiscard]] DescribedGraph* source() const {
     if (graph->graph->keeps()) return nullptr;
@@ -61,6 +63,7 @@ struct GraphExec : LaunchableGraph, std::enable_shared_from_this<GraphExec> {
   uint64_t seen_changes = 0;                  // of DeviceParts
   std::unique_ptr<DescribedGraph> described;  // under way
   bool is_cold = false;                       // some node names the cold lane's context
+  uint64_t next_look_ns = 0;                  // for what has left it; ~0: it stays
   bool may_wait = false;                      // some node waits for the client
   bool names_events = false;                  // some node records an event or waits for one
   bool is_launched = false;                   // perhaps still under way

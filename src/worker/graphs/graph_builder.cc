@@ -74,6 +74,7 @@ Status GraphBuilder::read_kernel(DriverGraph& graph, wire::Variable body, Module
   step->threads_each = threads_of(*launch);
   const uint32_t device = function->is_kernel ? launch->stream : function->device;
   OPENMPS_RETURN_IF_ERROR(core_.check_device(device));
+  if (device == graph.device()) step->code = function->weak_from_this();
   if (!Modules::is_at_hand(*function, {device})) submitter_.prepare_to_wait();
   if (step->parent != 0) step->sms = graph.body_sms;
   if (!core_.parts.has(graph.device(), step->sms)) submitter_.prepare_to_wait();
