@@ -78,6 +78,9 @@ bool loading_waits(DriverKind kind) {
   return kind != DriverKind::kSoftgpu || environment_or("SOFTGPU_LOADING_WAITS", "1") != "0";
 }
 
+// More than any device has.
+constexpr uint64_t kMostRankSms = 1024;
+
 // OPENMPS_COLD_LANE=off saves its memory (docs/decisions/0016).
 bool wants_cold_lane() {
   const std::string wish = environment_or("OPENMPS_COLD_LANE", "on");
@@ -111,6 +114,21 @@ Performance choose_performance() {
   }
   performance.batches = performance.batches && performance.windows;
   return performance;
+}
+
+// OPENMPS_RANK_SMS=N: how many SMs are kept for who wants short answers (docs/decisions/0028); 0:
+// none are.
+void choose_rank_sms(Commons& commons) {
+  const std::string wish = environment_or("OPENMPS_RANK_SMS", "");
+  if (wish.empty()) return;
+  const auto sms = parse_unsigned(wish, kMostRankSms);
+  if (!sms) {
+    log("OPENMPS_RANK_SMS=" + printable(wish) + " is not a number from 0 to " +
+        std::to_string(kMostRankSms) + ": ignored");
+    return;
+  }
+  commons.rank_sms = static_cast<uint32_t>(*sms);
+  if (*sms == 0) commons.performance.rank_sms = false;
 }
 
 const char* name_of(DriverKind kind) { return kind == DriverKind::kNvidia ? "nvidia" : "softgpu"; }
@@ -154,6 +172,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   ContextGate gate(table, limits);
   Commons commons;
   commons.performance = choose_performance();
+  choose_rank_sms(commons);
   if (commons.performance.holds_waits && commons.performance.value_watch) {
     commons.value_watch = std::make_unique<ValueWatch>();
     OPENMPS_RETURN_IF_ERROR(commons.value_watch->start());

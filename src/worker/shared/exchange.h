@@ -134,6 +134,7 @@ struct Commons {
   MemoryCache kept_memory;
   std::unique_ptr<wire::Trace> trace;  // null: nobody asks
   Performance performance;
+  uint32_t rank_sms = 0;                    // OPENMPS_RANK_SMS: SmPartitions::keep_for_ranks()
   std::unique_ptr<ValueWatch> value_watch;  // null: executors look for values themselves
   UsageRows usage;                          // without a table unless main() makes one
   std::unique_ptr<ImageMemory> memory;      // null: nothing is remembered on disk

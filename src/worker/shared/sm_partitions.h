@@ -143,10 +143,10 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   [[nodiscard]] bool keeps(uint32_t number);
   // An operator's, on that device: who has no part in it has less than the device.
   [[nodiscard]] bool keeps_some(uint32_t device);
-  // Keep a few SMs of the device, from now on, off which those of lower rank keep while others have
-  // work and they fill the device with long kernels (decision 28): those who come first find room
-  // there, and have the other SMs, too.
-  void keep_for_ranks(uint32_t device);
+  // Keep so many SMs of the device at least (0: a sixteenth), from now on, off which those of lower
+  // rank keep while others have work and they fill the device with long kernels (decision 28):
+  // those who come first find room there, and have the other SMs, too.
+  void keep_for_ranks(uint32_t device, uint32_t sms = 0);
   // Sessions of that rank or below fill the device with long kernels.
   using Crowded = std::function<bool(uint32_t device, Rank from)>;
 
@@ -180,8 +180,9 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     uint32_t device = 0;
     SmGroups groups;
     std::shared_ptr<Lease> lease;  // null: it does not lend
-    bool is_for_ranks = false;     // no member has them alone, but lower ranks keep off them
-    bool is_static = false;        // its members have nothing else
+    // No member has them alone, but lower ranks keep off them. No groups: those that make no step.
+    bool is_for_ranks = false;
+    bool is_static = false;  // its members have nothing else
 
     [[nodiscard]] bool keeps_off(Rank rank) const {
       if (lease == nullptr) return true;
@@ -220,6 +221,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // Its SMs are reserved ones.
   [[nodiscard]] bool is_reserved_locked(uint32_t device, const Member::Terms& terms) const;
   [[nodiscard]] SmGroups pool_locked(uint32_t device, const Member::Terms& terms) const;
+  // It has whole steps only, of what is left to it.
+  [[nodiscard]] bool has_steps_locked(uint32_t device, const Member::Terms& terms) const;
   // Of `whole`, if that is not null, else of all that those terms leave; of equals `mine`.
   [[nodiscard]] Choice choose_locked(uint32_t device, const Member::Terms& terms,
                                      const Choice* whole, const SmGroups& mine) const;

@@ -96,7 +96,7 @@ void fill_devices(DriverTable& t) {
   t.cuDeviceGetAttribute = [](int* value, CUdevice_attribute attribute, CUdevice) {
     if (attribute == 0 || attribute > 150) return CUDA_ERROR_INVALID_VALUE;
     const bool counts_sms = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
-    return *value = counts_sms ? kFakeSms : 1, CUDA_SUCCESS;
+    return *value = counts_sms ? static_cast<int>(FakeDriver::current().sms) : 1, CUDA_SUCCESS;
   };
   t.cuDevicePrimaryCtxRetain = [](CUcontext* context, CUdevice) {
     return *context = handle<CUcontext>(kMainContext), CUDA_SUCCESS;
@@ -244,20 +244,20 @@ CUdevResource fake_resource(unsigned first, unsigned count) {
   CUdevResource resource{};
   resource.type = count == 0 ? CU_DEV_RESOURCE_TYPE_INVALID : CU_DEV_RESOURCE_TYPE_SM;
   resource._internal_padding[0] = static_cast<unsigned char>(first);
-  resource.sm = {count, 2, 2};
+  resource.sm = {count, FakeDriver::current().sm_step, FakeDriver::current().sm_step};
   return resource;
 }
 
 void fill_green(DriverTable& t) {
   t.cuDeviceGetDevResource = [](CUdevice, CUdevResource* resource, CUdevResourceType type) {
     if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-    return *resource = fake_resource(0, kFakeSms), call("resource");
+    return *resource = fake_resource(0, FakeDriver::current().sms), call("resource");
   };
   t.cuGreenCtxGetDevResource = [](CUgreenCtx green, CUdevResource* resource,
                                   CUdevResourceType type) {
     if (!FakeDriver::current().exists("greens", number(green))) return CUDA_ERROR_INVALID_CONTEXT;
     if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-    *resource = fake_resource(0, 2);
+    *resource = fake_resource(0, FakeDriver::current().green_sms[number(green)]);
     resource->_internal_padding[1] = static_cast<unsigned char>(number(green));
     return call("resource");
   };
@@ -265,9 +265,12 @@ void fill_green(DriverTable& t) {
                                      const CUdevResource* input, CUdevResource* remaining,
                                      unsigned flags, unsigned wanted) {
     if (CUresult error = call("split")) return error;
-    const unsigned sms = input->sm.smCount, group = (wanted + 1) / 2 * 2;
+    const FakeDriver& fake = FakeDriver::current();
+    const unsigned sms = input->sm.smCount, step = fake.sm_step;
+    const unsigned group = (wanted + step - 1) / step * step, first = input->_internal_padding[0];
     if (flags != 0 || group == 0 || group > sms) return CUDA_ERROR_INVALID_VALUE;
-    const unsigned most = sms / group, first = input->_internal_padding[0];
+    // Those in no group are found out when the whole device is split into many.
+    const unsigned most = (group == step ? sms - fake.ungrouped_sms : sms) / group;
     *count = result == nullptr || *count > most ? most : *count;
     for (unsigned i = 0; result != nullptr && i < *count; ++i) {
       result[i] = fake_resource(first + i * group, group);
@@ -277,13 +280,19 @@ void fill_green(DriverTable& t) {
     }
     return CUDA_SUCCESS;
   };
-  t.cuDevResourceGenerateDesc = [](CUdevResourceDesc* made, CUdevResource*, unsigned count) {
-    *made = handle<CUdevResourceDesc>(count);
+  t.cuDevResourceGenerateDesc = [](CUdevResourceDesc* made, CUdevResource* of, unsigned count) {
+    unsigned sms = 0;
+    for (unsigned i = 0; i < count; ++i) sms += of[i].sm.smCount;
+    *made = handle<CUdevResourceDesc>(sms);
     return call("describe");
   };
-  t.cuGreenCtxCreate = [](CUgreenCtx* green, CUdevResourceDesc, CUdevice, unsigned flags) {
+  t.cuGreenCtxCreate = [](CUgreenCtx* green, CUdevResourceDesc of, CUdevice, unsigned flags) {
     if (flags != CU_GREEN_CTX_DEFAULT_STREAM) return CUDA_ERROR_INVALID_VALUE;
-    return create("green", "greens", green);
+    const CUresult made = create("green", "greens", green);
+    if (made == CUDA_SUCCESS) {
+      FakeDriver::current().green_sms[number(*green)] = static_cast<unsigned>(number(of));
+    }
+    return made;
   };
   t.cuCtxFromGreenCtx = [](CUcontext* context, CUgreenCtx green) {
     return *context = handle<CUcontext>(kFakeGreenContexts + number(green)), CUDA_SUCCESS;

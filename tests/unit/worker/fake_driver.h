@@ -18,6 +18,8 @@
 
 namespace openmps::worker {
 
+inline constexpr unsigned kFakeSms = 16;
+
 class FakeDriver {
  public:
   FakeDriver();
@@ -59,6 +61,10 @@ class FakeDriver {
   // How often loading or unloading code had work of its context to wait for.
   std::atomic<uint32_t> waited{0};
   int devices = 1;
+  // Of each device: its SMs, how many go in a group at least, and how many are in none.
+  unsigned sms = kFakeSms;
+  unsigned sm_step = 2;
+  unsigned ungrouped_sms = 0;
   // No more physical memory than this exists at a time.
   void limit_physical(uint64_t bytes);
   // Bytes of physical memory that exist.
@@ -88,6 +94,8 @@ class FakeDriver {
   std::function<bool()> wait_for(uint64_t event);
   // A stream is made in a green context. While it lives, the process ends if that is destroyed.
   void put_in_green(uint64_t stream, uint64_t green);
+  // What green contexts have, by number.
+  std::map<uint64_t, unsigned> green_sms;
   void must_be_unused(uint64_t green);
   CUresult poisoned();
   // False: there is not so much.
@@ -133,7 +141,6 @@ inline constexpr uint64_t kFakeGlobal = 0x7f00'0000'0000;
 // The same in the context that is not the primary one; there it can't be filled from the other.
 inline constexpr uint64_t kFakeColdGlobal = kFakeGlobal + 0x1'0000;
 inline constexpr uint64_t kFakeGlobalBytes = 256;
-inline constexpr unsigned kFakeSms = 16;
 // Contexts from here on are green ones.
 inline constexpr uint64_t kFakeGreenContexts = 1'000'000;
 inline constexpr uint64_t kFakeTotalMemory = 1ull << 30;

@@ -184,6 +184,63 @@ TEST_F(PartitionTest, LowerRanksKeepOffAFewWhileTheyFillTheDevice) {
   EXPECT_EQ(of(low), SmGroups().set());
 }
 
+// As an H200's driver does it with 132 SMs: groups, and more than a group's SMs that are in none.
+class UnevenPartitionTest : public PartitionTest {
+ protected:
+  UnevenPartitionTest() {
+    driver_.sms = 18;
+    driver_.sm_step = 4;
+    driver_.ungrouped_sms = 4;
+  }
+  [[nodiscard]] uint32_t sms() const override { return 4; }
+  void SetUp() override {
+    PartitionTest::SetUp();
+    commons_.partitions->connect([] {}, [](uint32_t, Rank) { return true; });
+  }
+  uint32_t sms_of(const Member& member) {
+    const SmPartitions::Part part = commons_.partitions->part(member);
+    return part == nullptr ? driver_.sms : driver_.green_sms[number(part->handle)];
+  }
+  static uint64_t number(CUgreenCtx green) { return reinterpret_cast<uint64_t>(green); }
+  // Somebody of the first rank has work.
+  void work(Member& first) {
+    commons_.partitions->set(first, {.rank = Rank::kLatency});
+    commons_.partitions->use(*commons_.partitions->lease(first), Rank::kLatency, 5);
+    commons_.partitions->tend(6);
+  }
+};
+
+TEST_F(UnevenPartitionTest, WhatIsLeftIsJoinedToGroupsInSteps) {
+  EXPECT_EQ(sms_of(join(12)), 12u);
+  EXPECT_EQ(sms_of(join(16)), 16u);
+  EXPECT_EQ(sms_of(join(0)), 18u);
+}
+
+TEST_F(UnevenPartitionTest, WhatFillsNoGroupIsKeptForRanks) {
+  Member &first = join(0), &other = join(0);
+  commons_.partitions->keep_for_ranks(0, 3);
+  work(first);
+  EXPECT_EQ(sms_of(first), 18u);
+  EXPECT_EQ(sms_of(other), 12u);
+  EXPECT_EQ(of(other), groups({0, 1, 2}));
+}
+
+TEST_F(UnevenPartitionTest, WhatMakesNoStepIsKeptForRanksIfSoFewDo) {
+  Member &first = join(0), &other = join(0), &limited = join(8);
+  commons_.partitions->keep_for_ranks(0, 2);
+  work(first);
+  EXPECT_EQ(sms_of(first), 18u);
+  EXPECT_EQ(sms_of(other), 16u);
+  EXPECT_EQ(sms_of(limited), 8u);
+  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 4}).ok());
+  EXPECT_EQ(sms_of(other), 12u) << "of the 14 that are left";
+  EXPECT_EQ(sms_of(join(0, 7)), 4u) << "a reservation is had whole";
+  commons_.partitions->tend(6 + SmPartitions::kLendNs);
+  EXPECT_EQ(sms_of(other), 14u);
+  commons_.partitions->release(7);
+  EXPECT_EQ(sms_of(other), 18u);
+}
+
 class PartitionOfGroupTest : public PartitionTest {
  protected:
   // Of a group: its own at most, and together.
