@@ -130,10 +130,11 @@ def node(box, _):
     held = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE)
     require(held.stdout.readline() == "ready\n", "the first program is not served")
     program(box, ["drv_client_worker", "2", "3"])
-    servers = called(box, "nvidia-cuda-mps-server")
-    workers = called(box, "openmps-worker")
-    require(len(called(box, "nvidia-cuda-mps-control")) == 1 and len(servers) == 1 and len(workers) == 1,
-            f"servers {servers}, workers {workers}")
+    names = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "openmps-worker")
+    # A process that is about to become another one has its parent's name.
+    alone = lambda: all(len(called(box, name)) == 1 for name in names)
+    require(wait_until(alone, LIMIT_S), f"{[called(box, name) for name in names]}")
+    _, servers, workers = (called(box, name) for name in names)
     for pid in servers + workers:
         require(affinities(pid) == {str(cpu)}, f"process {pid} runs on {affinities(pid)}, not on {cpu}")
     natively = {"LD_LIBRARY_PATH": str(box.build / "lib" / "softgpu")}

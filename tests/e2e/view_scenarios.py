@@ -13,8 +13,9 @@ from sandbox import wait_until
 from scenario_tools import CLIENT_LIMIT_S, SETTLE_LIMIT_S, ready, require, tell
 from terminal import Terminal
 
-# Of drv_nbody: 8 blocks of 256 threads a step. More steps than it will do.
-WATCHED_BODIES = 2048
+# Of drv_nbody: 2 blocks of 256 threads a step, so that a step is shorter than any look at it. More steps than it
+# will do.
+WATCHED_BODIES = 512
 # How long it is looked at for advice: the slower the machine, the fewer kernels end in a time.
 ADVISE_S = ["2", "8", "32"]
 WATCHED = ["drv_nbody", str(WATCHED_BODIES), "100000000"]

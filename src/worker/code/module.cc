@@ -206,7 +206,8 @@ template <typename F>
 CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t device, Homes homes,
                             F&& load) {
   ContextGate& gate = core_.gate;
-  CUresult result = CUDA_ERROR_NOT_READY;
+  // Unless it is loaded: the gate has given up on work that never ends.
+  CUresult result = CUDA_ERROR_MPS_SERVER_NOT_READY;
   const auto in_main = [&] { return load(Placement{device}); };
   if (const Status status = core_.use(device); !status.ok()) return status.code();
   if (homes == Homes::kMain) return gate.run(call, device, &core_.feeder, in_main);

@@ -106,14 +106,6 @@ SmGroups SmPartitions::pool_locked(uint32_t device, const Member::Terms& terms) 
   return pool;
 }
 
-bool SmPartitions::has_steps_locked(uint32_t device, const Member::Terms& terms) const {
-  return !is_reserved_locked(device, terms) &&
-         std::ranges::any_of(reservations_, [&](const auto& entry) {
-           const Reservation& of = entry.second;
-           return of.device == device && of.groups.none() && of.keeps_off(terms.rank);
-         });
-}
-
 // What is left of the device counts as one of the groups, but never alone: there is no room in it
 // for clusters of many blocks. What it has more than they goes unused.
 SmPartitions::Choice SmPartitions::choose_locked(uint32_t device, const Member::Terms& terms,
@@ -125,14 +117,13 @@ SmPartitions::Choice SmPartitions::choose_locked(uint32_t device, const Member::
   if (!choice.is_limited && whole == nullptr && reservations_.empty()) return choice;
   const SmGroups pool = whole != nullptr ? whole->groups : pool_locked(device, terms);
   const uint32_t most = whole != nullptr ? whole->sms : sms_of(of, pool);
-  const uint32_t step = devices_.at(device).sm_steps.step;
   if (!choice.is_limited || terms.sms >= most) {
-    const uint32_t over = whole == nullptr && has_steps_locked(device, terms) ? most % step : 0;
-    choice.is_all = whole == nullptr && pool == all_of(of) && over == 0;
+    choice.is_all = whole == nullptr && pool == all_of(of);
     if (!choice.is_all) choice.groups = pool;
-    choice.sms = most - over;
+    choice.sms = most;
     return choice;
   }
+  const uint32_t step = devices_.at(device).sm_steps.step;
   const uint32_t count = std::max(1u, terms.sms / step);
   SmGroups usual = pool;
   const bool rest_does = of.has_rest && count > 1 && of.groups.back().sm.smCount >= step;
@@ -538,8 +529,7 @@ bool SmPartitions::keeps_some(uint32_t device) {
   });
 }
 
-// What fills no group is the best of all: nobody else misses it much. Of what is left of the split
-// the driver can join all but these few to the groups.
+// What fills no group is the best of all: nobody else misses it much.
 void SmPartitions::keep_for_ranks(uint32_t device, uint32_t sms) {
   After after;
   {
@@ -547,14 +537,10 @@ void SmPartitions::keep_for_ranks(uint32_t device, uint32_t sms) {
     const uint32_t number = kRanksNumber + device;
     if (reservations_.contains(number) || !split_locked(device).ok()) return;
     const OfDevice& of = of_[device];
-    const Device& on = devices_.at(device);
-    const uint32_t wanted = sms != 0 ? sms : on.sms / kShareForRanks;
-    const bool few_do = of.has_rest && wanted <= on.sms % on.sm_steps.step;
+    const uint32_t wanted = sms != 0 ? sms : devices_.at(device).sms / kShareForRanks;
     SmGroups groups;
-    for (size_t i = of.groups.size(); !few_do && i-- > 1 && sms_of(of, groups) < wanted;) {
-      groups.set(i);
-    }
-    if (groups.none() && !few_do) return;
+    for (size_t i = of.groups.size(); i-- > 1 && sms_of(of, groups) < wanted;) groups.set(i);
+    if (groups.none()) return;
     reservations_[number] = {device, groups, std::make_shared<Lease>(), true, false};
     for (Member* member : of.members) member->changes_.fetch_add(1, std::memory_order_release);
     rearrange_locked(device, &after);

@@ -180,9 +180,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     uint32_t device = 0;
     SmGroups groups;
     std::shared_ptr<Lease> lease;  // null: it does not lend
-    // No member has them alone, but lower ranks keep off them. No groups: those that make no step.
-    bool is_for_ranks = false;
-    bool is_static = false;  // its members have nothing else
+    bool is_for_ranks = false;     // no member has them alone, but lower ranks keep off them
+    bool is_static = false;        // its members have nothing else
 
     [[nodiscard]] bool keeps_off(Rank rank) const {
       if (lease == nullptr) return true;
@@ -221,8 +220,6 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // Its SMs are reserved ones.
   [[nodiscard]] bool is_reserved_locked(uint32_t device, const Member::Terms& terms) const;
   [[nodiscard]] SmGroups pool_locked(uint32_t device, const Member::Terms& terms) const;
-  // It has whole steps only, of what is left to it.
-  [[nodiscard]] bool has_steps_locked(uint32_t device, const Member::Terms& terms) const;
   // Of `whole`, if that is not null, else of all that those terms leave; of equals `mine`.
   [[nodiscard]] Choice choose_locked(uint32_t device, const Member::Terms& terms,
                                      const Choice* whole, const SmGroups& mine) const;

@@ -218,27 +218,20 @@ TEST_F(UnevenPartitionTest, WhatIsLeftIsJoinedToGroupsInSteps) {
 
 TEST_F(UnevenPartitionTest, WhatFillsNoGroupIsKeptForRanks) {
   Member &first = join(0), &other = join(0);
-  commons_.partitions->keep_for_ranks(0, 3);
+  commons_.partitions->keep_for_ranks(0);
   work(first);
   EXPECT_EQ(sms_of(first), 18u);
   EXPECT_EQ(sms_of(other), 12u);
   EXPECT_EQ(of(other), groups({0, 1, 2}));
 }
 
-TEST_F(UnevenPartitionTest, WhatMakesNoStepIsKeptForRanksIfSoFewDo) {
-  Member &first = join(0), &other = join(0), &limited = join(8);
-  commons_.partitions->keep_for_ranks(0, 2);
+TEST_F(UnevenPartitionTest, SoManyAreKeptForRanksAsAreWanted) {
+  Member &first = join(0), &other = join(0);
+  commons_.partitions->keep_for_ranks(0, 7);
   work(first);
   EXPECT_EQ(sms_of(first), 18u);
-  EXPECT_EQ(sms_of(other), 16u);
-  EXPECT_EQ(sms_of(limited), 8u);
-  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 4}).ok());
-  EXPECT_EQ(sms_of(other), 12u) << "of the 14 that are left";
-  EXPECT_EQ(sms_of(join(0, 7)), 4u) << "a reservation is had whole";
-  commons_.partitions->tend(6 + SmPartitions::kLendNs);
-  EXPECT_EQ(sms_of(other), 14u);
-  commons_.partitions->release(7);
-  EXPECT_EQ(sms_of(other), 18u);
+  EXPECT_EQ(of(other), groups({0, 1})) << "what fills no group is six";
+  EXPECT_EQ(sms_of(other), 8u);
 }
 
 class PartitionOfGroupTest : public PartitionTest {
