@@ -3,13 +3,13 @@
 #include "worker/code/module.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 
 #include "base/clock.h"
 #include "worker/code/jit_options.h"
 #include "worker/device/driver_check.h"
-#include "worker/shared/image_bounds.h"
 #include "worker/shared/image_memory.h"
 
 namespace openmps::worker {
@@ -50,7 +50,7 @@ Status Modules::handle(const wire::BlobBegin& command) {
 
 Status Modules::handle(const wire::BlobData& command, Blob& blob) {
   const unsigned char* source = core_.staged(command.source, command.bytes);
-  if (source == nullptr || command.offset != blob.data.size() ||
+  if (source == nullptr || command.offset != blob.arrived() ||
       command.bytes > blob.bytes - command.offset) {
     // A blob over the limit keeps no data, so its offsets do not grow.
     if (source != nullptr && !blob.error.ok()) return Status();
@@ -59,21 +59,62 @@ Status Modules::handle(const wire::BlobData& command, Blob& blob) {
                      std::to_string(blob.bytes));
   }
   if (!blob.error.ok()) return Status();
-  blob.data.insert(blob.data.end(), source, source + command.bytes);
+  blob.append(source, command.bytes, core_.commons.images);
   return Status();
 }
 
+// What one program has loaded the next one sends, too: as long as it is equal byte by byte it is
+// compared, not kept.
+void Modules::Blob::append(const unsigned char* chunk, uint64_t count, const ImageStore& images) {
+  if (arrived() == 0) like = images.candidate(bytes + 1, {chunk, count});
+  if (like != nullptr) {
+    if (memcmp(like->data() + alike, chunk, count) == 0) {
+      alike += count;
+      return;
+    }
+    differ();
+  }
+  data.insert(data.end(), chunk, chunk + count);
+}
+
+void Modules::Blob::differ() {
+  data.assign(like->begin(), like->begin() + static_cast<ptrdiff_t>(alike));
+  like.reset();
+}
+
 // A blob counts until it is taken: whoever keeps the bytes counts them anew.
-Status Modules::take_blob(wire::Id id, ImageBytes* image) {
-  const std::unique_ptr<Blob> blob = blobs_.take(id);
+Status Modules::end_blob(wire::Id id, std::unique_ptr<Blob>* ended) {
+  std::unique_ptr<Blob> blob = blobs_.take(id);
   if (!blob->error.ok()) return blob->error;
   announced_bytes_ -= blob->bytes;
   image_bytes_ -= blob->bytes;
-  if (blob->data.size() != blob->bytes) {
+  if (blob->arrived() != blob->bytes) {
     return violation("an image of " + std::to_string(blob->bytes) + " bytes of which " +
-                     std::to_string(blob->data.size()) + " have come");
+                     std::to_string(blob->arrived()) + " have come");
   }
+  *ended = std::move(blob);
+  return Status();
+}
+
+Status Modules::take_blob(wire::Id id, ImageBytes* image) {
+  std::unique_ptr<Blob> blob;
+  OPENMPS_RETURN_IF_ERROR(end_blob(id, &blob));
+  if (blob->like != nullptr) blob->differ();
   *image = std::move(blob->data);
+  return Status();
+}
+
+// PTX is text that ends with NUL.
+Status Modules::take_image(wire::Id id, std::shared_ptr<const ImageBytes>* image) {
+  std::unique_ptr<Blob> blob;
+  OPENMPS_RETURN_IF_ERROR(end_blob(id, &blob));
+  if (blob->like != nullptr && blob->like->back() == 0) {
+    *image = std::move(blob->like);
+    return Status();
+  }
+  if (blob->like != nullptr) blob->differ();
+  blob->data.push_back(0);
+  *image = core_.commons.images.intern(std::move(blob->data));
   return Status();
 }
 
@@ -103,22 +144,18 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   if (command.kind > ModuleKind::kLibrary) {
     return violation("a module of kind " + std::to_string(static_cast<uint32_t>(command.kind)));
   }
-  ImageBytes image;
-  OPENMPS_RETURN_IF_ERROR(take_blob(command.blob, &image));
-  JitOptions jit;
-  OPENMPS_RETURN_IF_ERROR(jit.set(command.log_bytes, tail.options));
-  OPENMPS_RETURN_IF_ERROR(check_image_bounds(image));
-
   auto module = std::make_unique<Module>();
   module->kind = command.kind;
   module->device = command.device;
-  module->facts = read_image_facts(image, core_.devices.at(command.device).capability);
+  OPENMPS_RETURN_IF_ERROR(take_image(command.blob, &module->image));
+  JitOptions jit;
+  OPENMPS_RETURN_IF_ERROR(jit.set(command.log_bytes, tail.options));
+  OPENMPS_RETURN_IF_ERROR(core_.commons.images.read_facts(
+      module->image, core_.devices.at(command.device).capability, &module->facts));
   // Before the driver allocates them.
   OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, module->facts.variable_bytes));
   module->charged = module->facts.variable_bytes;
-  image_bytes_ += image.size();
-  image.push_back(0);  // PTX is text that ends with NUL
-  module->image = core_.commons.images.intern(std::move(image));
+  image_bytes_ += module->image->size() - 1;
   auto making = std::make_shared<Making>(core_, module->image);
   making->jit = std::move(jit);
   making->facts = module->facts;

@@ -97,6 +97,8 @@ class Modules {
   Status handle(const wire::BlobData& command, Blob& blob);
   // A whole image, now the caller's, who counts it for as long as somebody holds it.
   Status take_blob(wire::Id id, ImageBytes* image);
+  // The same, with a NUL behind it, as the store holds it.
+  Status take_image(wire::Id id, std::shared_ptr<const ImageBytes>* image);
   void hold_image(uint64_t bytes) { image_bytes_ += bytes; }
   void drop_image(uint64_t bytes) { image_bytes_ -= bytes; }
   // Replies the JIT logs, also when loading fails. What has to be compiled is
@@ -151,7 +153,15 @@ class Modules {
   struct Blob {
     uint64_t bytes = 0;
     std::vector<unsigned char> data;
+    // An image that is there; what has come so far is as it begins, and `data` is empty.
+    std::shared_ptr<const ImageBytes> like;
+    uint64_t alike = 0;
     Status error;  // reported by the load that uses it
+
+    [[nodiscard]] uint64_t arrived() const { return like != nullptr ? alike : data.size(); }
+    void append(const unsigned char* chunk, uint64_t count, const ImageStore& images);
+    // It is that image, or none any more.
+    void differ();
   };
 
   // The making of a library, which may outlive the session.
@@ -205,6 +215,7 @@ class Modules {
   Status find(Function& function, const Placement& place, Reach reach, Located* located);
   bool move_now(Function& function, uint32_t device);
   void remember(Function& function, uint32_t device);
+  Status end_blob(wire::Id id, std::unique_ptr<Blob>* blob);
   CUresult load_function(Function& function, const Placement& place, Located* located);
   void release(Module& module);
 

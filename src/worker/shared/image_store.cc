@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "worker/shared/image_bounds.h"
+
 namespace openmps::worker {
 namespace {
 
@@ -25,12 +27,10 @@ uint64_t hash_of(const ImageBytes& image) {
 
 ImageStore::ImageStore() : shares_(wants_sharing()) {}
 
-ImageStore::Held* ImageStore::find_locked(const ImageBytes& image, uint64_t hash) {
-  const auto [begin, end] = held_.equal_range(hash);
+ImageStore::Held* ImageStore::find_locked(const std::shared_ptr<const ImageBytes>& image) {
+  const auto [begin, end] = held_.equal_range(image->size());
   for (auto it = begin; it != end; ++it) {
-    const std::shared_ptr<const ImageBytes> known = it->second.image.lock();
-    // The hash finds, the comparison decides.
-    if (known != nullptr && *known == image) return &it->second;
+    if (it->second.image.lock() == image) return &it->second;
   }
   return nullptr;
 }
@@ -43,25 +43,61 @@ std::shared_ptr<const ImageBytes> ImageStore::intern(ImageBytes image) {
   if (!shares_) return std::make_shared<const ImageBytes>(std::move(image));
   const uint64_t hash = hash_of(image);
   const std::lock_guard lock(mutex_);
-  if (Held* held = find_locked(image, hash)) {
-    if (auto known = held->image.lock()) return known;
+  const auto [begin, end] = held_.equal_range(image.size());
+  for (auto it = begin; it != end; ++it) {
+    if (it->second.hash != hash) continue;
+    // The hash finds, the comparison decides.
+    auto known = it->second.image.lock();
+    if (known != nullptr && *known == image) return known;
   }
   sweep_locked();
   auto made = std::make_shared<const ImageBytes>(std::move(image));
   Held held;
   held.image = made;
-  held_.emplace(hash, std::move(held));
+  held.hash = hash;
+  held_.emplace(made->size(), std::move(held));
   return made;
+}
+
+std::shared_ptr<const ImageBytes> ImageStore::candidate(uint64_t bytes, cuda::Bytes begin) const {
+  if (!shares_) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto [first, last] = held_.equal_range(bytes);
+  for (auto it = first; it != last; ++it) {
+    auto known = it->second.image.lock();
+    if (known != nullptr && begin.size() < known->size() &&
+        memcmp(known->data(), begin.data(), begin.size()) == 0) {
+      return known;
+    }
+  }
+  return nullptr;
+}
+
+Status ImageStore::read_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
+                              ImageFacts* facts) {
+  {
+    const std::lock_guard lock(mutex_);
+    Held* held = find_locked(image);
+    if (held != nullptr && held->facts.contains(capability)) {
+      *facts = held->facts.at(capability);
+      return Status();
+    }
+  }
+  const cuda::Bytes code(image->data(), image->size() - 1);
+  OPENMPS_RETURN_IF_ERROR(check_image_bounds(code));
+  *facts = read_image_facts(code, capability);
+  const std::lock_guard lock(mutex_);
+  if (Held* held = find_locked(image)) held->facts[capability] = *facts;
+  return Status();
 }
 
 Status ImageStore::library(const std::shared_ptr<const ImageBytes>& image, const Load& load,
                            std::shared_ptr<LoadedLibrary>* library, Wanted how) {
   if (!shares_) return load(library);
   std::shared_ptr<std::mutex> loading;
-  const uint64_t hash = hash_of(*image);
   {
     const std::lock_guard lock(mutex_);
-    Held* held = find_locked(*image, hash);
+    Held* held = find_locked(image);
     if (held == nullptr) return load(library);  // not from intern()
     *library = held->library.lock();
     loading = held->loading;
@@ -71,13 +107,13 @@ Status ImageStore::library(const std::shared_ptr<const ImageBytes>& image, const
   const std::lock_guard one_at_a_time(*loading);
   {
     const std::lock_guard lock(mutex_);
-    if (Held* held = find_locked(*image, hash)) *library = held->library.lock();
+    if (Held* held = find_locked(image)) *library = held->library.lock();
     if (*library != nullptr) return Status();
   }
   OPENMPS_RETURN_IF_ERROR(load(library));
   {
     const std::lock_guard lock(mutex_);
-    if (Held* held = find_locked(*image, hash)) held->library = *library;
+    if (Held* held = find_locked(image)) held->library = *library;
   }
   note_wanted(image, *library, how);
   return Status();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -15,6 +16,7 @@
 
 #include "cuda/status.h"
 #include "wire/layout.h"
+#include "worker/shared/image_facts.h"
 #include "worker/shared/loaded_library.h"
 
 namespace openmps::worker {
@@ -31,6 +33,13 @@ class ImageStore {
 
   // The same bytes, held once.
   std::shared_ptr<const ImageBytes> intern(ImageBytes image);
+  // An image of that size that begins so: perhaps it is the one that is to come. Null: none is.
+  [[nodiscard]] std::shared_ptr<const ImageBytes> candidate(uint64_t bytes,
+                                                            cuda::Bytes begin) const;
+  // Of an image with a NUL behind it, for a device of that capability: read once. Errors: those of
+  // check_image_bounds().
+  Status read_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
+                    ImageFacts* facts);
 
   // The library that was made of these bytes and still lives, or what `load` makes. Loads of one
   // image by several sessions at once are one. Who may be wanted only is kept if there is room
@@ -49,8 +58,10 @@ class ImageStore {
  private:
   struct Held {
     std::weak_ptr<const ImageBytes> image;
+    uint64_t hash = 0;
     std::shared_ptr<std::mutex> loading = std::make_shared<std::mutex>();
     std::weak_ptr<LoadedLibrary> library;
+    std::map<uint32_t, ImageFacts> facts;  // by capability
   };
   struct Kept {
     std::shared_ptr<const ImageBytes> image;
@@ -58,12 +69,13 @@ class ImageStore {
   };
   void note_wanted(const std::shared_ptr<const ImageBytes>& image,
                    const std::shared_ptr<LoadedLibrary>& library, Wanted wanted);
-  Held* find_locked(const ImageBytes& image, uint64_t hash);
+  // The entry of an image that intern() has given.
+  Held* find_locked(const std::shared_ptr<const ImageBytes>& image);
   void sweep_locked();
 
   const bool shares_;
-  std::mutex mutex_;
-  std::unordered_multimap<uint64_t, Held> held_;  // by hash of the bytes; guarded by mutex_
+  mutable std::mutex mutex_;
+  std::unordered_multimap<uint64_t, Held> held_;  // by number of bytes; guarded by mutex_
   uint64_t most_kept_bytes_ = 0;                  // guarded by mutex_
   std::list<Kept> kept_;                          // last wanted first; guarded by mutex_
 };
