@@ -54,6 +54,15 @@ TEST_F(ImageStoreTest, EqualBytesAreHeldOnce) {
   EXPECT_EQ(*one, bytes_of("kernel one"));
 }
 
+TEST_F(ImageStoreTest, ACandidateHasThatSizeAndBeginsSo) {
+  const auto image = store_.intern(bytes_of("kernel one"));
+  const ImageBytes begin = bytes_of("kern");
+  EXPECT_EQ(store_.candidate(10, begin), image);
+  EXPECT_EQ(store_.candidate(11, begin), nullptr);
+  EXPECT_EQ(store_.candidate(10, bytes_of("Kern")), nullptr);
+  EXPECT_EQ(store_.candidate(10, bytes_of("kernel one ")), nullptr) << "more than it has";
+}
+
 TEST_F(ImageStoreTest, WhatWasWantedLastStaysLoaded) {
   store_.keep(10);
   const auto use = [this](const std::string& text) {

@@ -33,6 +33,28 @@ TEST_F(ModuleTest, ImageTravelsInChunks) {
   EXPECT_EQ(gate_.cost(GatedCall::kLibraryLoad).calls, 1u);
 }
 
+// Compared with what another program has loaded, as long as it is the same.
+TEST_F(ModuleTest, AnImageIsTheSameOnlyIfAllOfItIs) {
+  const auto load = [this](wire::Id id, const std::string& image) {
+    EXPECT_TRUE(send(wire::BlobBegin{image.size(), id}).ok());
+    memcpy(session_->core.view.staging(), image.data(), image.size());
+    for (uint32_t at = 0; at < image.size(); at += 3) {
+      const uint32_t bytes = std::min<uint32_t>(3, static_cast<uint32_t>(image.size()) - at);
+      EXPECT_TRUE(send(wire::BlobData{id, bytes, at, kStaging + at}).ok());
+    }
+    EXPECT_TRUE(send(wire::ModuleLoad{id, id, 0, wire::ModuleKind::kLibrary, 0, 0}).ok());
+    return session_->modules.modules().find(id)->image;
+  };
+  const auto first = load(1, "abcdefgh");
+  EXPECT_EQ(load(2, "abcdefgh"), first);
+  const auto late = load(3, "abcdefgx");
+  EXPECT_NE(late, first);
+  EXPECT_EQ(*late, ImageBytes({'a', 'b', 'c', 'd', 'e', 'f', 'g', 'x', 0}));
+  EXPECT_EQ(*load(4, "abcxefgh"), ImageBytes({'a', 'b', 'c', 'x', 'e', 'f', 'g', 'h', 0}));
+  EXPECT_EQ(*load(5, "abcdef"), ImageBytes({'a', 'b', 'c', 'd', 'e', 'f', 0}));
+  EXPECT_EQ(driver_.live(), "libraries 4 registrations 1");
+}
+
 TEST_F(ModuleTest, ChunksOutOfPlaceAreViolations) {
   EXPECT_TRUE(send(wire::BlobBegin{6, 1}).ok());
   EXPECT_TRUE(is_violation(send(wire::BlobData{1, 4, 2, kStaging})));
