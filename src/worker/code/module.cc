@@ -243,8 +243,7 @@ template <typename F>
 CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t device, Homes homes,
                             F&& load) {
   ContextGate& gate = core_.gate;
-  // Unless it is loaded: the gate has given up on work that never ends.
-  CUresult result = CUDA_ERROR_MPS_SERVER_NOT_READY;
+  CUresult result = CUDA_ERROR_NOT_READY;  // the session stops
   const auto in_main = [&] { return load(Placement{device}); };
   if (const Status status = core_.use(device); !status.ok()) return status.code();
   if (homes == Homes::kMain) return gate.run(call, device, &core_.feeder, in_main);
@@ -260,7 +259,9 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
   for (uint64_t hold_ns = gate.first_hold_ns(); hold_ns != 0 && !loaded(hold_ns);) {
     hold_ns = gate.rest_after(hold_ns, &core_.feeder, [&] { return loaded(0); });
   }
-  return lonely ? gate.run(call, device, &core_.feeder, in_main) : result;
+  if (lonely) return gate.run(call, device, &core_.feeder, in_main);
+  const bool never = result == CUDA_ERROR_NOT_READY && gate.gave_up();
+  return never ? CUDA_ERROR_MPS_SERVER_NOT_READY : result;
 }
 
 template <typename F>

@@ -203,6 +203,7 @@ class ContextGate {
   // Work that never ends runs: from now on what does not find its quiet moment within one hold is
   // not called, and says CUDA_ERROR_MPS_SERVER_NOT_READY.
   void give_up() { gave_up_.store(true, std::memory_order_release); }
+  [[nodiscard]] bool gave_up() const { return gave_up_.load(std::memory_order_acquire); }
   // The same in a quiet moment only: `otherwise`, without the call, if none comes within the limit.
   template <typename F>
   CUresult run_if_quiet(GatedCall call, uint32_t device, CUresult otherwise, F&& f) {
@@ -341,7 +342,6 @@ class ContextGate {
     Haste haste;
   };
 
-  [[nodiscard]] bool gave_up() const { return gave_up_.load(std::memory_order_acquire); }
   static bool is_load(GatedCall call) {
     return call == GatedCall::kModuleLoad || call == GatedCall::kFunctionLoad;
   }

@@ -88,7 +88,7 @@ class ColdLaneTest : public SessionFixture {
   void expect_wait(wire::Id id, const std::string& image) {
     driver_.take_calls();
     session_->stop = true;
-    EXPECT_EQ(load(id, image).code(), CUDA_ERROR_MPS_SERVER_NOT_READY);
+    EXPECT_EQ(load(id, image).code(), CUDA_ERROR_NOT_READY);
     session_->stop = false;
     for (const std::string& call : calls()) EXPECT_FALSE(call.starts_with("place")) << call;
   }
