@@ -160,7 +160,7 @@ class Modules {
 
     [[nodiscard]] uint64_t arrived() const { return like != nullptr ? alike : data.size(); }
     void append(const unsigned char* chunk, uint64_t count, const ImageStore& images);
-    // It is that image, or none any more.
+    // What has come so far becomes the blob's own; `like` is null then.
     void differ();
   };
 
