@@ -121,7 +121,8 @@ def churn(box, clients):
     """Clients in a row, four at a time, a tenth killed at random moments: nothing stays behind."""
     clients = clients or 60
     chance = random.Random(20261121)
-    # What the killed had queued takes longer than the default there, and the worker would be replaced.
+    # What the killed had queued may take longer under the sanitizers than it has by default, and the worker would be
+    # replaced.
     box.env["OPENMPS_DRAIN_SECONDS"] = str(settle_limit(box))
     box.start_daemon()
     # All of these at once: more than ever run together later, also counting killed ones that still
