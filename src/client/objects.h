@@ -34,6 +34,11 @@ struct Context : Object {
   [[nodiscard]] bool includes(const Context* other) const {
     return other == this || other->parent == this;
   }
+  // Kernels of both run on the same SMs.
+  [[nodiscard]] bool runs_like(const Context& other) const {
+    return device == other.device && green == other.green && sms == other.sms;
+  }
+  [[nodiscard]] inline uint32_t green_id() const;  // 0: it is no green context's
 
   uint32_t device = 0;       // the program's ordinal
   uint32_t wire_device = 0;  // the worker's
@@ -64,11 +69,16 @@ struct Context : Object {
 
 struct GreenContext : Object {
   Context* view = nullptr;
+  uint32_t sms = 0;
   unsigned long long unique_id = 0;
 };
 
+uint32_t Context::green_id() const { return green != nullptr ? green->id : 0; }
+
 // A CUdevResourceDesc; never destroyed, as CUDA has no call for it.
-struct ResourceDescriptor : Object {};
+struct ResourceDescriptor : Object {
+  uint32_t sms = 0;
+};
 
 struct Stream : Object {
   Context* context = nullptr;

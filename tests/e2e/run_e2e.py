@@ -32,10 +32,6 @@ NOT_NATIVE = {("drv_bad_input", "destroyed"), ("drv_graph_nodes", "bad"), ("drv_
               ("drv_old_launch", "bad"), ("drv_logs", "bad"),
               ("drv_green_contexts", "detached"),
               ("drv_stream_calls", "bad"), ("drv_memory_calls", "bad")}
-# What OpenMPS answers in another way (docs/compatibility.md).
-NOT_OPENMPS = {("drv_green_graphs", group)
-               for group in ("added", "libraries", "conditionals", "captured", "changed", "cooperative",
-                             "occupancy")}
 # What a program compares that others on the device would change: run by itself, when all others have
 # ended.
 ALONE = {"device_enum": "free memory before and after an allocation",
@@ -71,7 +67,8 @@ EVERYTHING = [
     ["drv_old_launch", "bad"], ["drv_logs", "run"], ["drv_logs", "bad"],
     ["drv_attributes"], *[["drv_limits", group] for group in ("heap", "stack", "overflow")],
     ["drv_green_contexts"], ["drv_green_contexts", "detached"],
-    *[list(command) for command in sorted(NOT_OPENMPS)],
+    *[["drv_green_graphs", group] for group in ("added", "captured", "changed", "conditionals", "cooperative",
+                                                "libraries", "occupancy")],
     *[["drv_stream_calls", group]
       for group in ("attributes", "values", "callbacks", "capture", "bad")],
     *[["drv_stream_waits", group] for group in ("blocking", "thread", "legacy", "free")],
@@ -160,7 +157,7 @@ def run_in_modes(build, modes, driver, timeout, command):
     """One program in every mode, outputs compared. Returns what to print and how many failed."""
     title, first, report, failed = " ".join(command), None, [], 0
     for mode in modes:
-        if tuple(command) in {"native": NOT_NATIVE, "openmps": NOT_OPENMPS}.get(mode, ()):
+        if mode == "native" and tuple(command) in NOT_NATIVE:
             continue
         try:
             lines = run_program(build, mode, driver, command, timeout)

@@ -56,6 +56,7 @@ def instruction(what, argument=0, more=b""):
 
 
 SWITCH, RESTART = instruction(0), instruction(3)
+FIRST_CONDITION = 0x7001  # strict_driver.h: its first conditional handle
 
 
 def fail(more):
@@ -220,10 +221,8 @@ def graphs():
                             + command("GraphNode", 1, 3, 0, len(endless), more=endless)
                             + command("GraphInstantiate", 0, 1) + command("GraphLaunch", 1, 1))
     # Handles, bodies in bodies, and a second description with other parameters.
-    handle = 0x7001  # strict_driver.h: the first
-
     def conditional(number, kind, bodies):
-        return struct.pack("<QII", handle + number, kind, bodies)
+        return struct.pack("<QII", FIRST_CONDITION + number, kind, bodies)
 
     # if with two bodies: 1 and 2; while inside of the second: 3; switch behind them: 4 to 6
     inside = [(8, b"", conditional(0, 0, 2), 0), (3, b"", fill, 1), (8, b"", conditional(1, 1, 1), 2),
@@ -287,7 +286,7 @@ def resource(first, count):
 
 
 def greens():
-    """A green context of four of sixteen SMs, with a stream and an event of all its streams."""
+    """A green context of four of sixteen SMs, with a stream, an event of all its streams, kernels of graphs."""
     split = (command("DeviceResource", 0, 0, 1)
              + command("ResourceSplit", resource(0, 16), 0, 0, 4, 1, 0)
              + command("ResourceSplit", resource(0, 16), 3, 0, 4, 0, 1)
@@ -305,6 +304,22 @@ def greens():
     yield "green_in_use", made + command("GreenDestroy", 1)
     yield "green_made_up", split + command("ResourceDescribe", 1, 1, more=resource(5, 4))
     yield "green_failures", b"".join(fail(n) + made + used + RESTART for n in range(9))
+    launch = struct.pack("<12I", 0, 1, 2, 1, 1, 32, 1, 1, 0, 0, 16, 0) + PARAMETERS
+    in_green = command("GraphNode", 1, 1, 0, len(launch), 0, 0, 1, more=launch)
+    graph = (module(1, VARIABLES) + function(1, 1) + command("GraphBegin", 1) + in_green
+             + command("GraphInstantiate", 0, 1) + command("GraphLaunch", 1, 1))
+    leave = command("StreamDestroy", 1) + command("StreamDestroy", 2) + command("GreenDestroy", 1)
+    yield "green_graph", (made + stream(3) + graph + leave + command("GraphLaunch", 1, 3)
+                          + command("GraphSetNode", 1, 0, 1, len(launch), more=launch)
+                          + command("GraphLaunch", 1, 3) + command("GraphExecDestroy", 1))
+    yield "green_graph_failures", b"".join(fail(n) + made + graph + RESTART for n in range(14))
+    body = struct.pack("<QII", FIRST_CONDITION, 0, 1)
+    yield "green_conditional", (made + module(1, VARIABLES) + function(1, 1)
+                                + command("ConditionCreate", 1, 0, 1, 1, 0, 1)
+                                + command("GraphBegin", 1, 0, 1)
+                                + command("GraphNode", 1, 8, 0, len(body), more=body)
+                                + command("GraphNode", 1, 1, 0, len(launch), 1, 0, 1, more=launch)
+                                + command("GraphInstantiate", 0, 1) + command("GraphLaunch", 1, 1))
 
 
 def sharing():

@@ -39,4 +39,10 @@ CUresult Contexts::look_up(CUcontext handle, Context** context) const {
              : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+bool Contexts::differ(CUcontext one, CUcontext other) const {
+  const Context* first = find(one);
+  const Context* second = find(other);
+  return first != nullptr && second != nullptr && !first->runs_like(*second);
+}
+
 }  // namespace openmps::client

@@ -24,6 +24,12 @@ class Contexts : public HandleTable<Context> {
   [[nodiscard]] uint32_t sms(const Context& context) const {
     return context.sms != 0 ? context.sms : devices_.sms(context.device);
   }
+  // On how many of them its kernels run.
+  [[nodiscard]] uint32_t kernel_sms(const Context& context) const {
+    return context.green != nullptr ? context.green->sms : sms(context);
+  }
+  // Both live, and their kernels run on different SMs.
+  [[nodiscard]] bool differ(CUcontext one, CUcontext other) const;
 
   // A context that is not yet published. nullptr: the limit of objects is reached.
   [[nodiscard]] Context* prepare(uint32_t device, uint32_t flags);

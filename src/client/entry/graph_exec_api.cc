@@ -57,6 +57,11 @@ CUresult change_child(Session& session, GraphExec& exec, const Graph& inner, con
     if (old.type != next.type || old.dependencies.size() != next.dependencies.size()) {
       return CUDA_ERROR_INVALID_VALUE;
     }
+    const auto* kernel = std::get_if<KernelWork>(&old.work);
+    if (kernel != nullptr &&
+        session.contexts.differ(kernel->context, std::get<KernelWork>(next.work).context)) {
+      return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    }
   }
   for (size_t i = 0; i < inner.nodes.size(); ++i) {
     const GraphNode& old = *inner.nodes[i];

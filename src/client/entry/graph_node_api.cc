@@ -227,7 +227,8 @@ CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
                         return read_child(session, nodeParams->graph.graph, hGraph,
                                           nodeParams->graph.ownership, work);
                       case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-                        return read_conditional(session.graphs, *session.graphs.find(hGraph),
+                        return read_conditional(session.contexts, session.graphs,
+                                                *session.graphs.find(hGraph),
                                                 &nodeParams->conditional, work);
                       default: return read_node(session, context, nodeParams, work);
                     }

@@ -107,6 +107,8 @@ CUresult cuDevResourceGenerateDesc(Session& session, CUdevResourceDesc* phDesc,
       session.known_descriptors.erase(key);
       return failure;
     }
+    made->sms = 0;
+    for (unsigned int i = 0; i < nbResources; ++i) made->sms += resources[i].sm.smCount;
     session.descriptors.publish(made);
     known = made;
   }

@@ -80,12 +80,12 @@ CUresult launch(CUfunction handle, const LaunchConfiguration& config, CUstream s
   // A library's kernel runs in any context, a module's function in its own.
   const Context* owner = function->module->context;
   if (owner != nullptr && owner != stream->context->owner()) return CUDA_ERROR_INVALID_HANDLE;
-  if (const CUresult result = check_launch(*session, *context, *function, config);
+  if (const CUresult result = check_launch(*session, *stream->context, *function, config);
       result != CUDA_SUCCESS) {
     session->captures.invalidate(stream->capture.load(std::memory_order_relaxed));
     return result;
   }
-  Launch made{*function, *context, config, {}};
+  Launch made{*function, *stream->context, config, {}};
   OPENMPS_CUDA_CHECK(choose_parameters(*function, pointers, extra, &made.parameters));
   return submit(*session, *stream, made);
 }

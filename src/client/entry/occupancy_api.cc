@@ -26,7 +26,7 @@ CUresult occupancy(Session& session, const Function& function, int block, size_t
   return CUDA_SUCCESS;
 }
 
-// The stream of the configuration makes no difference: it has the SMs of the current context.
+// On the SMs of the stream of the configuration, which may be a green context's.
 CUresult cluster_occupancy(CUfunction handle, const CUlaunchConfig* config,
                            wire::ClusterQuery query, int* value) {
   if (handle == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -36,14 +36,19 @@ CUresult cluster_occupancy(CUfunction handle, const CUlaunchConfig* config,
   LaunchAttributes attributes;
   OPENMPS_CUDA_CHECK(take_attributes(session->events, config, &attributes));
   Context* context = nullptr;
-  const bool has_context = session->contexts.current(&context) == CUDA_SUCCESS;
+  if (session->contexts.current(&context) != CUDA_SUCCESS) context = nullptr;
+  if (Stream* stream = nullptr; context != nullptr && config->hStream != nullptr) {
+    OPENMPS_CUDA_CHECK(session->streams.look_up(*context, config->hStream, &stream));
+    context = stream->context;
+  }
   const wire::ClusterOccupancy command{
       .function = function->id,
       .query = query,
       .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
       .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
       .shared_bytes = config->sharedMemBytes,
-      .sms = has_context ? context->sms : 0};
+      .sms = context != nullptr ? context->sms : 0,
+      .green = context != nullptr ? context->green_id() : 0};
   wire::ReplyOf<wire::ClusterOccupancy> reply;
   OPENMPS_CUDA_CHECK(session->channel.call(command, {{attributes.list, attributes.count}}, &reply));
   *value = static_cast<int>(reply->value);
@@ -92,7 +97,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(Session& session, Context& co
     if (threads <= best_threads) continue;
     best_threads = threads;
     *blockSize = size;
-    *minGridSize = static_cast<int>(blocks * session.contexts.sms(context));
+    *minGridSize = static_cast<int>(blocks * session.contexts.kernel_sms(context));
     if (best_threads == most) break;
   }
   return CUDA_SUCCESS;

@@ -39,7 +39,8 @@ struct Graph : Object {
   // Handles for conditional nodes of this graph and its bodies (graph_condition.h).
   struct Condition {
     CUgraphConditionalHandle handle = 0;
-    bool used = false;  // by a node
+    CUcontext context = nullptr;  // of its node, too
+    bool used = false;            // by a node
   };
   std::vector<Condition> conditions;
   CUgraphExec instance = nullptr;  // made last; counts for graphs that are is_unique()

@@ -107,6 +107,7 @@ CUresult create_green_locked(Session& session, const ResourceDescriptor& descrip
   view->parent = primary;
   view->green = made;
   made->view = view;
+  made->sms = descriptor.sms;
   made->unique_id = session.contexts.new_id();
   session.contexts.publish_beside_primary(view);
   session.greens.publish(made);

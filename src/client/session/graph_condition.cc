@@ -50,15 +50,16 @@ CUresult create_condition_locked(Channel& channel, const Context& context, Graph
   }
   Graph& root = root_of(graph);
   wire::ConditionCreate::Reply reply{};
-  OPENMPS_CUDA_CHECK(channel.call(
-      wire::ConditionCreate{root.id, context.wire_device, initial, flags, context.sms}, &reply));
-  root.conditions.push_back({reply.handle, false});
+  OPENMPS_CUDA_CHECK(channel.call(wire::ConditionCreate{root.id, context.wire_device, initial,
+                                                        flags, context.sms, context.green_id()},
+                                  &reply));
+  root.conditions.push_back({reply.handle, context.as<CUcontext>(), false});
   *handle = reply.handle;
   return CUDA_SUCCESS;
 }
 
-CUresult read_conditional(Graphs& graphs, Graph& graph, CUDA_CONDITIONAL_NODE_PARAMS* parameters,
-                          Work* work) {
+CUresult read_conditional(const Contexts& contexts, Graphs& graphs, Graph& graph,
+                          CUDA_CONDITIONAL_NODE_PARAMS* parameters, Work* work) {
   if (!is_good_size(parameters->type, parameters->size)) return CUDA_ERROR_INVALID_VALUE;
   std::vector<Graph::Condition>& conditions = root_of(graph).conditions;
   const auto condition =
@@ -66,6 +67,7 @@ CUresult read_conditional(Graphs& graphs, Graph& graph, CUDA_CONDITIONAL_NODE_PA
         return known.handle == parameters->handle && !known.used;
       });
   if (condition == conditions.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (contexts.differ(parameters->ctx, condition->context)) return CUDA_ERROR_INVALID_VALUE;
   // CUDA: a graph with conditional nodes can't be a child.
   if (depth_of(graph, CU_GRAPH_NODE_TYPE_GRAPH) != 0 ||
       depth_of(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL) >= wire::kMaxConditionalDepth) {

@@ -10,6 +10,7 @@
 namespace openmps::client {
 
 struct Context;
+class Contexts;
 
 // A handle for a node of `graph` or of a graph inside of it. Errors: CUDA_ERROR_INVALID_VALUE;
 // CUDA_ERROR_OUT_OF_MEMORY: wire::kMaxConditions; what the driver says.
@@ -19,10 +20,10 @@ struct Context;
                                                CUgraphConditionalHandle* handle);
 
 // The work of a node of `graph`, with empty bodies; parameters->phGraph_out is set. Errors:
-// CUDA_ERROR_INVALID_VALUE: a handle that is none of the graph's or has a node already, a size that
-// the type does not have; CUDA_ERROR_NOT_SUPPORTED: wire::kMaxConditionalDepth; in a
-// child graph.
-[[nodiscard]] CUresult read_conditional(Graphs& graphs, Graph& graph,
+// CUDA_ERROR_INVALID_VALUE: a handle that is none of the graph's, has a node already or is of a
+// context with other SMs than the node's, a size that the type does not have;
+// CUDA_ERROR_NOT_SUPPORTED: wire::kMaxConditionalDepth; in a child graph.
+[[nodiscard]] CUresult read_conditional(const Contexts& contexts, Graphs& graphs, Graph& graph,
                                         CUDA_CONDITIONAL_NODE_PARAMS* parameters, Work* work);
 
 // The graph belongs to a conditional node, or to something inside of one.

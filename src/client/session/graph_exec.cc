@@ -29,9 +29,12 @@ CUresult GraphExecs::describe(const GraphExec& exec, const Graph& graph, const G
   const wire::Id kept = graph.conditions.empty() ? 0 : graph.id;
   OPENMPS_CUDA_CHECK(channel_.push(wire::GraphBegin{exec.id, exec.context->wire_device, kept}));
   for (const GraphPlan::Step& step : plan.steps()) {
-    OPENMPS_CUDA_CHECK(channel_.push(
-        wire::GraphNode{.exec = exec.id, .kind = step.kind, .parent = step.parent, .sms = step.sms},
-        {step.edges, step.body}));
+    OPENMPS_CUDA_CHECK(channel_.push(wire::GraphNode{.exec = exec.id,
+                                                     .kind = step.kind,
+                                                     .parent = step.parent,
+                                                     .sms = step.sms,
+                                                     .green = step.green},
+                                     {step.edges, step.body}));
   }
   return CUDA_SUCCESS;
 }
@@ -226,6 +229,11 @@ CUresult GraphExecs::set_work(GraphExec& exec, CUgraphNode node, const Work& wor
     if (is_pageable(*copy)) return CUDA_ERROR_INVALID_VALUE;
   }
   if (place.step == wire::kNoNode) return CUDA_ERROR_INVALID_VALUE;
+  // A kernel stays in its context (an H200).
+  const auto* kernel = std::get_if<KernelWork>(&work);
+  if (kernel != nullptr && sources_.contexts.differ(kernel->context, place.context)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   OPENMPS_CUDA_CHECK(set_body(exec, place, work));
   if (const auto* record = std::get_if<RecordWork>(&work)) {
     // What the worker records now; an old event of this node may stay, it only completes later.

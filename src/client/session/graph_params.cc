@@ -23,6 +23,12 @@ CUresult read_node(Session& session, Context& current, const CUDA_KERNEL_NODE_PA
                                 : reinterpret_cast<CUfunction>(parameters->kern);
   const Function* function = session.modules.functions.find(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  // A kernel of a library runs in the context that is named with it, a function in the current one
+  // if its module is of that one's device (an H200: what is named with it counts for nothing).
+  if (parameters->func != nullptr) {
+    Context* const owner = function->module->context;
+    context = owner != nullptr && owner != current.owner() ? owner : &current;
+  }
   const LaunchConfiguration config{
       {{parameters->gridDimX, parameters->gridDimY, parameters->gridDimZ},
        {parameters->blockDimX, parameters->blockDimY, parameters->blockDimZ},

@@ -171,13 +171,18 @@ uint32_t GraphPlan::append(const GraphNode& node, wire::GraphNodeKind kind, Edge
   if (kind != wire::GraphNodeKind::kKernel) {
     for (wire::GraphEdge& edge : edges) edge = edge_to(edge.node);
   }
-  uint32_t sms = 0;
+  Step step{.kind = kind,
+            .parent = parent_,
+            .edges = std::move(edges),
+            .body = std::move(body),
+            .node = &node};
   Context* context = nullptr;
   const auto* kernel = std::get_if<KernelWork>(&node.work);
   if (kernel != nullptr && sources_.contexts.look_up(kernel->context, &context) == CUDA_SUCCESS) {
-    sms = context->sms;
+    step.sms = context->sms;
+    step.green = context->green_id();
   }
-  steps_.push_back({kind, parent_, sms, std::move(edges), std::move(body), &node});
+  steps_.push_back(std::move(step));
   return static_cast<uint32_t>(steps_.size() - 1);
 }
 
@@ -249,6 +254,7 @@ CUresult GraphPlan::add_node(const GraphNode& node, Edges edges, uint32_t* end,
   if (const auto* free = std::get_if<FreeWork>(&node.work)) {
     resources_.frees.push_back(free->address);
   }
+  if (const auto* kernel = std::get_if<KernelWork>(&node.work)) place.context = kernel->context;
   wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;
   Body body;
   OPENMPS_CUDA_CHECK(make_body(sources_, node.work, &kind, &body));

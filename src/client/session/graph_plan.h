@@ -66,6 +66,7 @@ struct GraphPlace {
   wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;  // of that step
   GraphHostCall* host_call = nullptr;                      // of host nodes and pageable copies
   bool enabled = true;
+  CUcontext context = nullptr;  // that a kernel runs in
 };
 
 [[nodiscard]] inline bool can_be_disabled(const GraphPlace& place) {
@@ -89,7 +90,10 @@ class GraphPlan {
   struct Step {
     wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;
     uint32_t parent = 0;  // the number of the body that it is in
-    uint32_t sms = 0;     // that a kernel of its context may use at most; 0: any number
+    // Of the context that a kernel runs in: SMs that it may use at most, 0: any number; or the
+    // green context that it is of, 0: none.
+    uint32_t sms = 0;
+    wire::Id green = 0;
     std::vector<wire::GraphEdge> edges;
     Body body;
     const GraphNode* node = nullptr;

@@ -118,7 +118,7 @@ CUresult check_cooperative(Session& session, const Context& context, const Funct
         &reply));
     last = {function.handle, &context, threads, config.shared_bytes, reply.value};
   }
-  const uint64_t room = last.blocks * session.contexts.sms(context);
+  const uint64_t room = last.blocks * session.contexts.kernel_sms(context);
   // No product overflows: check_dimensions() has seen the grid.
   const uint64_t blocks = uint64_t{config.grid[0]} * config.grid[1] * config.grid[2];
   return blocks <= room ? CUDA_SUCCESS : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;

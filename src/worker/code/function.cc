@@ -179,7 +179,7 @@ Status Functions::handle(const wire::SharedMemoryRoom& command, Function& functi
 }
 
 Status Functions::handle(const wire::ClusterOccupancy& command, Function& function,
-                         const wire::ClusterOccupancy::Tail& tail,
+                         const GreenContext* green, const wire::ClusterOccupancy::Tail& tail,
                          ReplyTo<wire::ClusterOccupancy> reply) {
   CUlaunchAttribute list[wire::kMaxLaunchAttributes];
   std::copy(tail.attributes.begin(), tail.attributes.end(), list);
@@ -196,9 +196,12 @@ Status Functions::handle(const wire::ClusterOccupancy& command, Function& functi
   config.sharedMemBytes = command.shared_bytes;
   config.attrs = list;
   config.numAttrs = static_cast<unsigned>(plain_end - list);
-  // Clusters need SMs that lie together: of the session's part there may be fewer.
-  DeviceParts::Part part;
-  OPENMPS_RETURN_IF_ERROR(core_.parts.get(function.device, command.sms, &part));
+  // Clusters need SMs that lie together: of a part of the device there may be fewer.
+  DeviceParts::Part share;
+  if (green == nullptr) {
+    OPENMPS_RETURN_IF_ERROR(core_.parts.get(function.device, command.sms, &share));
+  }
+  const GreenContext* const part = green != nullptr ? green : share.get();
   int value = 0;
   const auto query = [&](CUfunction handle) {
     const InContext current(core_.driver, part != nullptr ? part->context : nullptr);

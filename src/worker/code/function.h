@@ -29,7 +29,8 @@ class Functions {
   Status handle(const wire::SharedMemoryRoom& command, Function& function,
                 ReplyTo<wire::SharedMemoryRoom> reply);
   Status handle(const wire::ClusterOccupancy& command, Function& function,
-                const wire::ClusterOccupancy::Tail& tail, ReplyTo<wire::ClusterOccupancy> reply);
+                const GreenContext* green, const wire::ClusterOccupancy::Tail& tail,
+                ReplyTo<wire::ClusterOccupancy> reply);
 
  private:
   // f(CUfunction) where work of the device would find it, in that context.

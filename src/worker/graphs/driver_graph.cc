@@ -25,25 +25,26 @@ Status DriverGraph::create() {
   return check(core_.driver.cuGraphCreate(&parts[0].handle, 0), "cuGraphCreate");
 }
 
-Status DriverGraph::reach(uint32_t sms) {
-  if (way_.parts.contains(sms)) return Status();
+Status DriverGraph::reach(const KernelHome& home) {
+  if (home.green != nullptr || way_.parts.contains(home.sms)) return Status();
   DeviceParts::Part part;
-  OPENMPS_RETURN_IF_ERROR(core_.parts.get(device_, sms, &part));
-  way_.parts.emplace(sms, std::move(part));
+  OPENMPS_RETURN_IF_ERROR(core_.parts.get(device_, home.sms, &part));
+  way_.parts.emplace(home.sms, std::move(part));
   return Status();
 }
 
-Status DriverGraph::add_condition(const wire::ConditionCreate& command,
+Status DriverGraph::add_condition(const wire::ConditionCreate& command, KernelHome home,
                                   CUgraphConditionalHandle* made) {
   if (totals_.conditions == wire::kMaxConditions) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many conditional handles");
   }
+  OPENMPS_RETURN_IF_ERROR(reach(home));
   OPENMPS_RETURN_IF_ERROR(core_.use(device_));
   // Handle, node and kernels of the bodies have to be of one context (measured).
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuGraphConditionalHandleCreate(
-                                    made, handle(), context(), command.initial, command.flags),
+                                    made, handle(), context(home), command.initial, command.flags),
                                 "cuGraphConditionalHandleCreate"));
-  conditions.push_back({*made, false});
+  conditions.push_back({*made, std::move(home), false});
   ++totals_.conditions;
   return Status();
 }
@@ -61,7 +62,7 @@ Status DriverGraph::move(std::span<const GraphStep> steps, Way way, std::vector<
       in_main = step.in_main(device_);
       if (in_main == nullptr) continue;
     }
-    const InContext current(core_.driver, context(step.sms));
+    const InContext current(core_.driver, context(step.home));
     CUDA_KERNEL_NODE_PARAMS parameters{};
     OPENMPS_RETURN_IF_ERROR(
         check(core_.driver.cuGraphKernelNodeGetParams_v2(step.first, &parameters),

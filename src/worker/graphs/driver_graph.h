@@ -12,9 +12,21 @@
 
 #include "wire/commands.h"
 #include "worker/core/session_core.h"
+#include "worker/streams/green.h"
 #include "worker/work/work.h"
 
 namespace openmps::worker {
+
+// On which SMs kernels run, wherever their graph is launched.
+struct KernelHome {
+  KernelHome() = default;
+  KernelHome(uint32_t most_sms, ClientGreen* in)
+      : sms(most_sms), green(in == nullptr ? nullptr : in->shared_from_this()) {}
+
+  uint32_t sms = 0;  // of the session's part, so many at most; 0: any number
+  // Of a green context of the client's instead, which lives as long as it is named; null: of none.
+  std::shared_ptr<const ClientGreen> green;
+};
 
 // One node of the description: what the driver made of it, and what of the session it uses.
 struct GraphStep {
@@ -27,7 +39,7 @@ struct GraphStep {
   std::weak_ptr<Function> code;  // of a kernel of the graph's device, while the client has it
   uint64_t blocks = 0;           // of a kernel
   uint64_t threads_each = 0;
-  uint32_t sms = 0;             // that the kernel may use at most; 0: any number
+  KernelHome home;              // of a kernel
   bool lost = false;            // its function has been unloaded
   bool is_cooperative = false;  // a kernel whose blocks have to find room together
   bool has_priority = false;    // of its own
@@ -62,9 +74,11 @@ class DriverGraph {
   struct Part {
     CUgraph handle = nullptr;
     uint32_t depth = 0;
+    KernelHome home;  // of a body: its condition's
   };
   struct Condition {
     CUgraphConditionalHandle handle = 0;
+    KernelHome home;  // of its node and all that the bodies have
     bool used = false;
   };
 
@@ -86,11 +100,16 @@ class DriverGraph {
   DriverGraph& operator=(const DriverGraph&) = delete;
 
   Status create();
-  // CUDA_ERROR_OUT_OF_MEMORY beyond wire::kMaxConditions of the session.
-  Status add_condition(const wire::ConditionCreate& command, CUgraphConditionalHandle* handle);
-  // Kernels that may use so many SMs are to come, and have their part when this returns. Errors:
-  // those of DeviceParts::get(), which may have to wait for a quiet moment.
-  Status reach(uint32_t sms);
+  // CUDA_ERROR_OUT_OF_MEMORY beyond wire::kMaxConditions of the session; otherwise as of reach().
+  Status add_condition(const wire::ConditionCreate& command, KernelHome home,
+                       CUgraphConditionalHandle* handle);
+  // Kernels of that home are to come, and have their part when this returns. Errors: those of
+  // DeviceParts::get(), which may have to wait for a quiet moment.
+  Status reach(const KernelHome& home);
+  // reach() would not wait.
+  [[nodiscard]] bool reaches(const KernelHome& home) const {
+    return home.green != nullptr || core_.parts.has(device_, home.sms);
+  }
   // Count nodes or bodies that the graph keeps. Errors as of Totals::add_nodes().
   Status count(uint32_t nodes);
 
@@ -101,24 +120,22 @@ class DriverGraph {
 
   [[nodiscard]] uint32_t device() const { return device_; }
   [[nodiscard]] const Way& way() const { return way_; }
-  // That kernels run in which may use so many SMs, after reach(); null: all.
-  [[nodiscard]] const SmPartition* part(uint32_t sms) const {
-    const auto found = way_.parts.find(sms);
+  // After reach(): whose SMs they use; null: all.
+  [[nodiscard]] const GreenContext* part(const KernelHome& home) const {
+    if (home.green != nullptr) return home.green.get();
+    const auto found = way_.parts.find(home.sms);
     return found == way_.parts.end() ? nullptr : found->second.get();
   }
   // The context that they are of.
-  [[nodiscard]] CUcontext context(uint32_t sms) const {
-    const SmPartition* of = part(sms);
+  [[nodiscard]] CUcontext context(const KernelHome& home) const {
+    const GreenContext* of = part(home);
     return of != nullptr ? of->context : core_.context({device_});
   }
-  // That bodies of conditional nodes are of: kernels in them use so many SMs at most.
-  [[nodiscard]] CUcontext context() const { return context(body_sms); }
   [[nodiscard]] CUgraph handle() const { return parts[0].handle; }
   [[nodiscard]] bool keeps() const { return !conditions.empty(); }
 
   std::vector<Part> parts{{}};  // the graph itself, then the bodies in the order of their nodes
   std::vector<Condition> conditions;
-  uint32_t body_sms = 0;         // as the first of these was made
   std::vector<GraphStep> steps;  // if it keeps them: all nodes that it has
   bool broken = false;           // a node was made half
 

@@ -156,21 +156,25 @@ Status Graphs::find_step(GraphExec& exec, uint32_t node, GraphStep** step) {
 
 // ---- Conditional handles ------------------------------------------------------------------------
 
-Status Graphs::handle(const wire::ConditionCreate& command, ReplyTo<wire::ConditionCreate> reply) {
+Status Graphs::handle(const wire::ConditionCreate& command, ClientGreen* green,
+                      ReplyTo<wire::ConditionCreate> reply) {
   std::shared_ptr<DriverGraph>* kept = kept_.find(command.graph);
   if (kept != nullptr && (*kept)->device() != command.device) {
     return Status(CUDA_ERROR_INVALID_CONTEXT, "a graph has conditional handles of one device");
   }
+  if (green != nullptr && green->device != command.device) {
+    return violation("a conditional handle in a green context of device " +
+                     std::to_string(green->device));
+  }
   std::shared_ptr<DriverGraph> graph = kept == nullptr ? nullptr : *kept;
   if (graph == nullptr) {
     graph = std::make_shared<DriverGraph>(core_, command.device, totals_);
-    graph->body_sms = command.sms;
-    if (!core_.parts.has(command.device, command.sms)) submitter_.prepare_to_wait();
-    OPENMPS_RETURN_IF_ERROR(graph->reach(command.sms));
     OPENMPS_RETURN_IF_ERROR(graph->create());
   }
+  KernelHome home(command.sms, green);
+  if (!graph->reaches(home)) submitter_.prepare_to_wait();
   CUgraphConditionalHandle handle = 0;
-  OPENMPS_RETURN_IF_ERROR(graph->add_condition(command, &handle));
+  OPENMPS_RETURN_IF_ERROR(graph->add_condition(command, std::move(home), &handle));
   reply.put({handle});
   if (kept != nullptr) return Status();
   return kept_.insert(command.graph, std::make_unique<std::shared_ptr<DriverGraph>>(graph));
@@ -206,7 +210,7 @@ Status Graphs::handle(const wire::GraphBegin& command, const std::shared_ptr<Dri
   return Status();
 }
 
-Status Graphs::handle(const wire::GraphNode& command, GraphExec& exec,
+Status Graphs::handle(const wire::GraphNode& command, GraphExec& exec, ClientGreen* green,
                       const wire::GraphNode::Tail& tail) {
   if (exec.described == nullptr) return violation("a graph node outside of a description");
   DescribedGraph& graph = *exec.described;
@@ -222,7 +226,8 @@ Status Graphs::handle(const wire::GraphNode& command, GraphExec& exec,
   if (!graph.error.ok()) return Status();
   const std::span<const GraphStep> like =
       exec.graph == nullptr ? std::span<const GraphStep>() : exec.graph->steps;
-  Status status = builder_.add(*graph.graph, command, tail, like, &graph.steps);
+  Status status =
+      builder_.add(*graph.graph, command, KernelHome(command.sms, green), tail, like, &graph.steps);
   if (status.ok()) {
     totals_.bytes += bytes;
     graph.bytes += bytes;

@@ -86,10 +86,12 @@ class Graphs {
         retirement_(retirement) {}
 
   // Replies ConditionReply.
-  Status handle(const wire::ConditionCreate& command, ReplyTo<wire::ConditionCreate> reply);
+  Status handle(const wire::ConditionCreate& command, ClientGreen* green,
+                ReplyTo<wire::ConditionCreate> reply);
   Status handle(const wire::GraphForget& command);
   Status handle(const wire::GraphBegin& command, const std::shared_ptr<DriverGraph>* kept);
-  Status handle(const wire::GraphNode& command, GraphExec& exec, const wire::GraphNode::Tail& tail);
+  Status handle(const wire::GraphNode& command, GraphExec& exec, ClientGreen* green,
+                const wire::GraphNode::Tail& tail);
   // Replies GraphInstantiateReply.
   Status handle(const wire::GraphInstantiate& command, GraphExec& exec,
                 ReplyTo<wire::GraphInstantiate> reply);

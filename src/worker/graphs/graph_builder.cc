@@ -76,10 +76,13 @@ Status GraphBuilder::read_kernel(DriverGraph& graph, wire::Variable body, Module
   OPENMPS_RETURN_IF_ERROR(core_.check_device(device));
   if (device == graph.device()) step->code = function->weak_from_this();
   if (!Modules::is_at_hand(*function, {device})) submitter_.prepare_to_wait();
-  if (step->parent != 0) step->sms = graph.body_sms;
-  if (!core_.parts.has(graph.device(), step->sms)) submitter_.prepare_to_wait();
-  OPENMPS_RETURN_IF_ERROR(graph.reach(step->sms));
-  const GreenContext* const part = device == graph.device() ? graph.part(step->sms) : nullptr;
+  if (!graph.reaches(step->home)) submitter_.prepare_to_wait();
+  OPENMPS_RETURN_IF_ERROR(graph.reach(step->home));
+  const GreenContext* part = step->home.green.get();
+  if (part != nullptr && part->device != device) {
+    return Status(CUDA_ERROR_INVALID_CONTEXT, "a kernel of one device in a part of another");
+  }
+  if (device == graph.device()) part = graph.part(step->home);
   KernelWork& kernel = work->what.emplace<KernelWork>();
   OPENMPS_RETURN_IF_ERROR(maker_.make(*launch, tail, *function, {device, Lane::kMain, part}, reach,
                                       &work->uses, &kernel));
@@ -184,9 +187,9 @@ Status GraphBuilder::put(NodePlace place, const DriverGraph& graph, const GraphS
   if (std::holds_alternative<BoxWork>(work.what)) {
     for (const WorkRange& range : work.uses.ranges) memory_.open_to_copies(range, graph.device());
   }
-  place.context = graph.context(step.sms);
+  place.context = graph.context(step.home);
   // All that a conditional node's body has is of the node's context (measured).
-  if (graph.keeps()) place.copies = graph.context();
+  if (step.parent != 0) place.copies = graph.context(graph.parts[step.parent].home);
   place.priority = graph.way().priority;
   return put_node(core_, fences_, graph.device(), place, work);
 }
@@ -223,7 +226,7 @@ Status GraphBuilder::make_conditional(DriverGraph& graph, std::span<const CUgrap
   parameters.conditional.handle = wanted.handle;
   parameters.conditional.type = static_cast<CUgraphConditionalNodeType>(wanted.type);
   parameters.conditional.size = wanted.bodies;
-  parameters.conditional.ctx = graph.context();
+  parameters.conditional.ctx = graph.context(condition->home);
   OPENMPS_RETURN_IF_ERROR(worker::check(
       core_.driver.cuGraphAddNode_v2(&step->first, graph.parts[step->parent].handle, before.data(),
                                      nullptr, before.size(), &parameters),
@@ -231,7 +234,7 @@ Status GraphBuilder::make_conditional(DriverGraph& graph, std::span<const CUgrap
   step->last = step->first;
   condition->used = true;
   for (uint32_t i = 0; i < wanted.bodies; ++i) {
-    graph.parts.push_back({parameters.conditional.phGraph_out[i], depth});
+    graph.parts.push_back({parameters.conditional.phGraph_out[i], depth, condition->home});
   }
   return Status();
 }
@@ -255,7 +258,7 @@ Status GraphBuilder::connect(DriverGraph& graph, const Work& work, const Edges& 
   return Status();
 }
 
-Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node,
+Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node, KernelHome home,
                          const wire::GraphNode::Tail& tail, std::span<const GraphStep> like,
                          std::vector<GraphStep>* steps) {
   std::vector<wire::GraphEdge> edges(tail.edges.begin(), tail.edges.end());
@@ -269,7 +272,7 @@ Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node,
   }
   GraphStep step;
   step.parent = node.parent;
-  step.sms = node.sms;
+  step.home = std::move(home);
   Work work;
   Modules::Reach reach = Modules::Reach::kAnyLane;
   if (steps->size() < like.size()) reach = reach_of(like[steps->size()].uses.lane);
@@ -313,7 +316,7 @@ Status GraphBuilder::change(CUgraphExec exec, DriverGraph& graph, const CUgraphN
   }
   GraphStep changed;
   changed.parent = step->parent;
-  changed.sms = step->sms;
+  changed.home = step->home;
   changed.is_enabled = step->is_enabled;
   Work work;
   OPENMPS_RETURN_IF_ERROR(read(graph, kind, body, reach_of(step->uses.lane), &changed, &work));

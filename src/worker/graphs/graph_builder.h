@@ -37,8 +37,9 @@ class GraphBuilder {
   // since it made the node. If the graph has that node already, it gets its parameters;
   // CUDA_ERROR_NOT_SUPPORTED: it has another one in that place. `like`: the steps that an
   // executable graph has, whose nodes keep their lanes where they can.
-  Status add(DriverGraph& graph, const wire::GraphNode& node, const wire::GraphNode::Tail& tail,
-             std::span<const GraphStep> like, std::vector<GraphStep>* steps);
+  Status add(DriverGraph& graph, const wire::GraphNode& node, KernelHome home,
+             const wire::GraphNode::Tail& tail, std::span<const GraphStep> like,
+             std::vector<GraphStep>* steps);
   // Change the node in `exec`, which was made of `graph`, and in the graph that is to replace it
   // some day, where it is `kept` (null: nowhere). The step keeps its kind.
   Status change(CUgraphExec exec, DriverGraph& graph, const CUgraphNode* kept,

@@ -3,6 +3,7 @@
 #include "worker/session/giving_up.h"
 
 #include <memory>
+#include <utility>
 
 #include "worker/device/driver_check.h"
 
@@ -55,13 +56,10 @@ Status GivingUp::handle(const wire::GreenDestroy& command) {
   if (greens_.greens().find(command.green)->streams != 0) {
     return violation("a green context that still has streams");
   }
-  const std::shared_ptr<ClientGreen> green = greens_.take(command.green);
+  std::shared_ptr<ClientGreen> green = greens_.take(command.green);
   streams_.end_green(*green);
   const GivenUp given_up{wire::ReturnKind::kGreenContext, 0, wire::kGreenContextBytes};
-  retirement_.add(given_up, [this, green] {
-    streams_.drop_green(*green);
-    greens_.destroy(*green);
-  });
+  retirement_.add(given_up, [this, green = std::move(green)] { streams_.drop_green(*green); });
   return Status();
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -146,7 +147,7 @@ Status GreenContexts::handle(const wire::GreenCreate& command, const Descriptor&
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(command.device));
   OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, wire::kGreenContextBytes));
-  auto green = std::make_unique<ClientGreen>();
+  auto green = std::make_shared<ClientGreen>(*this);
   green->device = command.device;
   green->sms = descriptor.sms;
   const CUresult result = core_.gate.run(GatedCall::kGreenCreate, command.device, [&] {
@@ -154,7 +155,9 @@ Status GreenContexts::handle(const wire::GreenCreate& command, const Descriptor&
         &green->handle, descriptor.handle, core_.devices.at(command.device).handle, command.flags);
     if (made != CUDA_SUCCESS) return made;
     const CUresult viewed = core_.driver.cuCtxFromGreenCtx(&green->context, green->handle);
-    if (viewed != CUDA_SUCCESS) core_.driver.cuGreenCtxDestroy(green->handle);
+    if (viewed != CUDA_SUCCESS) {
+      core_.driver.cuGreenCtxDestroy(std::exchange(green->handle, nullptr));
+    }
     return viewed;
   });
   if (result != CUDA_SUCCESS) {
@@ -165,7 +168,8 @@ Status GreenContexts::handle(const wire::GreenCreate& command, const Descriptor&
   return greens_.insert(command.green, std::move(green));
 }
 
-void GreenContexts::destroy_now(const GreenContext& green) {
+void GreenContexts::give_back(const GreenContext& green) {
+  --green_count_;
   static_cast<void>(core_.use(green.device).ok());
   core_.returns.add(
       {wire::ReturnKind::kGreenContext, 0, wire::kGreenContextBytes}, GatedCall::kGreenDestroy,
@@ -176,22 +180,20 @@ void GreenContexts::destroy_now(const GreenContext& green) {
       });
 }
 
+ClientGreen::~ClientGreen() {
+  if (handle == nullptr) return;
+  try {
+    owner.give_back(*this);
+  } catch (const std::bad_alloc&) {
+    // It stays until the worker is renewed.
+  }
+}
+
 std::shared_ptr<ClientGreen> GreenContexts::take(wire::Id id) {
   std::erase_if(given_, [id](const auto& entry) { return entry.second.green == id; });
   return greens_.take(id);
 }
 
-void GreenContexts::destroy(const GreenContext& green) {
-  destroy_now(green);
-  --green_count_;
-}
-
-void GreenContexts::release_all() {
-  greens_.for_each([this](ClientGreen& green) {
-    if (green.handle != nullptr) destroy_now(green);
-    green.handle = nullptr;
-  });
-  greens_.clear();
-}
+void GreenContexts::release_all() { greens_.clear(); }
 
 }  // namespace openmps::worker

@@ -21,7 +21,16 @@
 
 namespace openmps::worker {
 
-struct ClientGreen : GreenContext {
+class GreenContexts;
+
+// Goes back to the driver with its last holder: graphs keep those that their kernels run in.
+struct ClientGreen : GreenContext, std::enable_shared_from_this<ClientGreen> {
+  explicit ClientGreen(GreenContexts& of) : owner(of) {}
+  ~ClientGreen();
+  ClientGreen(const ClientGreen&) = delete;
+  ClientGreen& operator=(const ClientGreen&) = delete;
+
+  GreenContexts& owner;
   uint32_t streams = 0;  // that name it
 };
 
@@ -37,15 +46,15 @@ class GreenContexts {
   Status handle(const wire::ResourceRead& command, ReplyTo<wire::ResourceRead> reply);
   Status handle(const wire::ResourceDescribe& command, const wire::ResourceDescribe::Tail& tail);
   Status handle(const wire::GreenCreate& command, const Descriptor& descriptor);
-  // The client can name it no more, nor its resources.
+  // The client can name it no more, nor its resources. Nothing may run in it any more when the last
+  // holder lets it go.
   std::shared_ptr<ClientGreen> take(wire::Id id);
-  // Give back what was taken; it has no streams, and nothing runs in it any more.
-  void destroy(const GreenContext& green);
   [[nodiscard]] const auto& greens() const { return greens_; }
   [[nodiscard]] const auto& descriptors() const { return descriptors_; }
   void release_all();
 
  private:
+  friend struct ClientGreen;
   using Bytes = std::array<unsigned char, sizeof(CUdevResource)>;
   // Where a resource is from.
   struct Origin {
@@ -63,7 +72,7 @@ class GreenContexts {
   Status give(Origin origin, const CUdevResource& resource);
   // Of a value of the client's. CUDA_ERROR_INVALID_RESOURCE_TYPE or _CONFIGURATION.
   Status known(const CUdevResource& resource, Origin* origin) const;
-  void destroy_now(const GreenContext& green);
+  void give_back(const GreenContext& green);
 
   SessionCore& core_;
   SessionMemory& memory_;
@@ -71,7 +80,7 @@ class GreenContexts {
   std::vector<CUdevResource> split_;  // what the last split made
   ObjectTable<Descriptor> descriptors_{"resource descriptor"};
   uint32_t descriptor_count_ = 0;
-  ObjectTable<ClientGreen> greens_{"green context"};
+  ObjectTable<ClientGreen, std::shared_ptr<ClientGreen>> greens_{"green context"};
   uint32_t green_count_ = 0;
 };
 

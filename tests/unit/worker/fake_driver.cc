@@ -658,6 +658,11 @@ size_t note_parameters(void** extra) {
   return parameters.size();
 }
 
+// Which green context is current.
+std::string in_green() {
+  return g_current < kFakeGreenContexts ? "" : " in " + name("g", g_current - kFakeGreenContexts);
+}
+
 void fill_work(DriverTable& t) {
   t.cuLaunchKernel = [](CUfunction f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                         unsigned, CUstream s, void**, void** extra) {
@@ -697,9 +702,7 @@ void fill_work(DriverTable& t) {
     return call("read kernel");
   };
   t.cuGraphKernelNodeSetParams_v2 = [](CUgraphNode, const CUDA_KERNEL_NODE_PARAMS*) {
-    const std::string in =
-        g_current < kFakeGreenContexts ? "" : " in " + name("g", g_current - kFakeGreenContexts);
-    return call("refresh kernel", "refresh kernel" + in);
+    return call("refresh kernel", "refresh kernel" + in_green());
   };
   t.cuGraphBatchMemOpNodeSetParams = [](CUgraphNode, const CUDA_BATCH_MEM_OP_NODE_PARAMS*) {
     return call("refresh values");
@@ -711,9 +714,7 @@ void fill_work(DriverTable& t) {
   };
   t.cuGraphAddKernelNode_v2 = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
                                  const CUDA_KERNEL_NODE_PARAMS*) {
-    const std::string in =
-        g_current < kFakeGreenContexts ? "" : " in " + name("g", g_current - kFakeGreenContexts);
-    return add_graph_node("kernel" + in, edges, node);
+    return add_graph_node("kernel" + in_green(), edges, node);
   };
   t.cuGraphAddMemcpyNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
                               const CUDA_MEMCPY3D* copy, CUcontext) {
@@ -744,8 +745,10 @@ void fill_work(DriverTable& t) {
                                        const CUkernelNodeAttrValue*) {
     return call("attribute", "attribute " + std::to_string(id));
   };
-  t.cuGraphExecKernelNodeSetParams_v2 =
-      [](CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS*) { return call("set kernel"); };
+  t.cuGraphExecKernelNodeSetParams_v2 = [](CUgraphExec, CUgraphNode,
+                                           const CUDA_KERNEL_NODE_PARAMS*) {
+    return call("set kernel", "set kernel" + in_green());
+  };
   t.cuGraphExecMemcpyNodeSetParams = [](CUgraphExec, CUgraphNode, const CUDA_MEMCPY3D* copy,
                                         CUcontext) {
     std::string text = "set copy";

@@ -120,6 +120,98 @@ TEST_F(GreenTest, GoesAfterWhatRunsInIt) {
   EXPECT_EQ(driver_.live(), "greens 1 libraries 1 registrations 1");
 }
 
+class GreenGraphTest : public GreenTest {
+ protected:
+  // A kernel of executable graph 1 in that green context; what the driver was asked for last.
+  std::string add_kernel(wire::Id green, uint32_t parent = 0) {
+    calls();
+    const Status status = send(wire::GraphNode{.exec = 1,
+                                               .kind = wire::GraphNodeKind::kKernel,
+                                               .body_bytes = static_cast<uint32_t>(body_.size()),
+                                               .parent = parent,
+                                               .green = green},
+                               body_);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return calls().back();
+  }
+
+  const wire::Launch launch_ = launch_of(0);
+  const std::string body_ =
+      std::string(reinterpret_cast<const char*>(&launch_), sizeof launch_) + std::string(16, '\0');
+};
+
+TEST_F(GreenGraphTest, KernelsAreInTheirGreenContext) {
+  make_greens();
+  load_module();
+  EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+  EXPECT_EQ(add_kernel(0), "kernel behind 0");
+  EXPECT_EQ(add_kernel(2), "kernel in g2 behind 0");
+  EXPECT_EQ(add_kernel(1), "kernel in g1 behind 0");
+  EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
+  const wire::GraphSetNode set{1, 1, wire::GraphNodeKind::kKernel,
+                               static_cast<uint32_t>(body_.size())};
+  calls();
+  EXPECT_TRUE(send(set, body_).ok());
+  EXPECT_EQ(calls(), (Calls{"set kernel in g2", "refresh kernel in g2"})) << "it stays there";
+  EXPECT_TRUE(is_violation(
+      send(wire::GraphNode{.exec = 1, .kind = wire::GraphNodeKind::kEmpty, .green = 3})));
+}
+
+// Whatever becomes of what the session may use.
+TEST_F(GreenGraphTest, TheyStayWhenTheSessionsPartChanges) {
+  make_greens();
+  load_module();
+  create_stream(1, StreamKind::kNonBlocking);
+  EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+  add_kernel(0);
+  add_kernel(2);
+  EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
+  session_->core.parts.set(0, {.sms = 4});
+  calls();
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  const Calls moved = calls();
+  EXPECT_EQ(std::ranges::count(moved, "refresh kernel in g3"), 1)
+      << ::testing::PrintToString(moved);
+  EXPECT_EQ(std::ranges::count(moved, "refresh kernel in g2"), 1)
+      << ::testing::PrintToString(moved);
+}
+
+TEST_F(GreenGraphTest, BodiesAreInTheirHandles) {
+  make_greens();
+  load_module();
+  for (const wire::Id green : {2, 0}) {
+    calls();
+    EXPECT_TRUE(
+        send(wire::ConditionCreate{.graph = 5, .initial = 1, .flags = 1, .green = green}).ok());
+    const wire::GraphConditional conditional{reply<wire::ConditionCreate::Reply>().handle,
+                                             CU_GRAPH_COND_TYPE_IF, 1};
+    if (green == 2) {
+      EXPECT_TRUE(send(wire::GraphBegin{1, 0, 5}).ok());
+    }
+    EXPECT_TRUE(send(wire::GraphNode{1, wire::GraphNodeKind::kConditional, 0, sizeof conditional},
+                     std::string(reinterpret_cast<const char*>(&conditional), sizeof conditional))
+                    .ok());
+  }
+  EXPECT_EQ(add_kernel(2, 1), "kernel in g2 behind 0");
+  EXPECT_EQ(add_kernel(0, 2), "kernel behind 0");
+}
+
+// An executable graph may be launched after its green contexts were destroyed.
+TEST_F(GreenGraphTest, GoesWithTheLastGraph) {
+  make_greens();
+  load_module();
+  EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+  add_kernel(1);
+  EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
+  const std::string before = driver_.live();
+  EXPECT_TRUE(send(wire::GreenDestroy{1}).ok());
+  session_->tend();
+  EXPECT_EQ(driver_.live(), before);
+  EXPECT_TRUE(send(wire::GraphExecDestroy{1}).ok());
+  session_->tend();
+  EXPECT_EQ(driver_.live(), "greens 1 libraries 1 registrations 1");
+}
+
 TEST_F(GreenTest, RefusesWhatItDoesNotHave) {
   make_greens();
   EXPECT_TRUE(is_violation(green_stream(1, 1, 3)));

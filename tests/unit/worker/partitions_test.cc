@@ -533,8 +533,9 @@ TEST_F(PartitionTest, BodiesAreInTheirHandlesPart) {
   const auto bytes = static_cast<uint32_t>(body.size());
   for (const uint32_t parent : {1, 0}) {
     calls();
+    const uint32_t sms = parent == 1 ? 4 : 0;
     EXPECT_TRUE(
-        send(wire::GraphNode{1, wire::GraphNodeKind::kKernel, 0, bytes, parent, 0}, body).ok());
+        send(wire::GraphNode{1, wire::GraphNodeKind::kKernel, 0, bytes, parent, sms}, body).ok());
     EXPECT_EQ(calls().back(), parent == 1 ? "kernel in g2 behind 0" : "kernel in g1 behind 0");
   }
 }
