@@ -2,6 +2,9 @@
 // Nodes of driver graphs. See graph_node.h.
 #include "worker/graphs/graph_node.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "worker/device/driver_check.h"
 #include "worker/device/in_context.h"
 
@@ -29,11 +32,14 @@ class NodeWriter {
     // It runs on the SMs of the context that is current now, wherever the graph is launched
     // (measured; the context in the parameters counts for nothing).
     const InContext in_part(driver_, uses_.lane == Lane::kMain ? place_.context : nullptr);
-    PackedParameters parameters(kernel.parameters);
+    PackedParameters packed(kernel.parameters);
+    std::vector<void*> single = single_parameters(kernel);
     const wire::Launch& s = *kernel.shape;
-    const CUDA_KERNEL_NODE_PARAMS node{
-        kernel.handle, s.grid[0],      s.grid[1], s.grid[2],          s.block[0], s.block[1],
-        s.block[2],    s.shared_bytes, nullptr,   parameters.extra(), nullptr,    nullptr};
+    void** const pointers = single.empty() ? nullptr : single.data();
+    void** const extra = single.empty() ? packed.extra() : nullptr;
+    const CUDA_KERNEL_NODE_PARAMS node{kernel.handle, s.grid[0],  s.grid[1],  s.grid[2],
+                                       s.block[0],    s.block[1], s.block[2], s.shared_bytes,
+                                       pointers,      extra,      nullptr,    nullptr};
     const CUresult result =
         call(driver_.cuGraphAddKernelNode_v2, driver_.cuGraphKernelNodeSetParams_v2,
              driver_.cuGraphExecKernelNodeSetParams_v2, &node);
@@ -51,6 +57,27 @@ class NodeWriter {
       if (done == CUDA_SUCCESS) done = set(attribute.id, attribute.value);
     }
     return done;
+  }
+
+  // A cooperative node has to have its parameters one by one (an H100: CUDA_ERROR_INVALID_VALUE for
+  // the attribute otherwise). Empty: it has none, needs it not, or the driver does not say where
+  // they are.
+  std::vector<void*> single_parameters(const KernelWork& kernel) const {
+    std::vector<void*> single;
+    const bool is_cooperative =
+        std::ranges::any_of(kernel.attributes, [](const CUlaunchAttribute& attribute) {
+          return attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+        });
+    if (!is_cooperative || driver_.cuFuncGetParamInfo == nullptr) return single;
+    size_t offset = 0;
+    size_t bytes = 0;
+    while (single.size() < wire::kMaxKernelParameters &&
+           driver_.cuFuncGetParamInfo(kernel.handle, single.size(), &offset, &bytes) ==
+               CUDA_SUCCESS) {
+      if (bytes > kernel.parameters.size() || offset > kernel.parameters.size() - bytes) return {};
+      single.push_back(const_cast<unsigned char*>(kernel.parameters.data() + offset));
+    }
+    return single;
   }
 
   // A node's memory is of one kind.
