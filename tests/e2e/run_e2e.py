@@ -4,7 +4,8 @@
 
   run_e2e.py program  --mode softgpu|openmps|native [--driver nvidia] -- NAME [ARGS]
   run_e2e.py scenario NAME [--clients N]
-  run_e2e.py all      --mode native,openmps --driver nvidia     every program, both modes compared
+  run_e2e.py all      --mode native,openmps --driver nvidia     every program, both modes compared, and
+                      the scenarios of limits
   run_e2e.py record   NAME [GROUP...] [--to DIR]                what this machine's GPU prints, as files
 
 A program passes if it exits with 0, its output equals expected/NAME.txt (what an H200 printed with
@@ -186,9 +187,19 @@ def record(build, name, groups, to, timeout):
         print(f"{path}: {len(facts(out))} lines", flush=True)
 
 
+def run_scenario(build, driver, name):
+    """As run_in_modes()."""
+    try:
+        scenarios.run(name, build, driver, None)
+    except Failure as failure:
+        return f"FAILED  openmps  scenario {name}\n{failure}", 1
+    return f"ok      openmps  scenario {name}", 0
+
+
 def run_everything(build, modes, driver, timeout, jobs):
-    """Every program in every mode, `jobs` programs at once but for those of ALONE. What is printed
-    stands in the order of EVERYTHING, those of ALONE last. Returns how many failed."""
+    """Every program in every mode, `jobs` programs at once but for those of ALONE; then, behind OpenMPS,
+    what a GPU may answer in another way than softgpu does. What is printed stands in the order of
+    EVERYTHING, those of ALONE last. Returns how many failed."""
     def run(command):
         return run_in_modes(build, modes, driver, timeout, command)
 
@@ -200,6 +211,10 @@ def run_everything(build, modes, driver, timeout, jobs):
             for report, failures in pool.map(run, group):
                 print(report, flush=True)
                 failed += failures
+    for name in scenarios.ON_GPU if "openmps" in modes and driver == "nvidia" else ():
+        report, failures = run_scenario(build, driver, name)
+        print(report, flush=True)
+        failed += failures
     print(f"{failed} failed" if failed else "all passed")
     return failed
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from failure_scenarios import FAILURES
 from group_scenarios import GROUPS
 from recipes import recipes
-from sandbox import Failure, Sandbox, as_user, footprint, thread_names, wait_until
+from sandbox import Failure, Sandbox, as_user, footprint, wait_until
 from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SANITIZED_SETTLE_LIMIT_S, SETTLE_LIMIT_S, LiveSms, Skipped, client_limit,
                             finish, kill_daemon, kill_workers, ready, require, server_of, settle_limit, settled, tell)
 from transcript import transcript
@@ -179,6 +179,7 @@ def churn(box, clients):
 
 def kill_beside(box, _):
     """SIGKILL of a client with work in flight: the sibling that computes does not notice."""
+    box.env["OPENMPS_DRAIN_SECONDS"] = str(settle_limit(box))  # as in churn()
     box.start_daemon()
     sibling = box.start(["drv_client_worker", "5", "60"])
     ready(sibling)
@@ -980,8 +981,10 @@ def random_order(box, clients):
 
 
 def ranks(box, _):
-    """Programs of each quality at once, by their own word and by MPS's: each computes, and a word that
-    means nothing is said to mean nothing."""
+    """Programs of each quality at once, by their own word and by MPS's: each computes, on a driver whose
+    destruction of graphs waits for what others do as well, and a word that means nothing is said to mean
+    nothing."""
+    box.env["SOFTGPU_DESTROYING_WAITS"] = "1"
     box.start_daemon()
     said = [{"OPENMPS_QOS": "latency"}, {"OPENMPS_QOS": "best-effort"}, {"OPENMPS_QOS": "normal"},
             {"CUDA_MPS_CLIENT_PRIORITY": "1"}, {"OPENMPS_QOS": "fast"}, {}]
@@ -1373,6 +1376,10 @@ ALL = {f.__name__: f for f in
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
         fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages,
         contexts, limited_from_cold, live_limits, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
+
+# Whose answers are the GPU's: run by `./dev gpu-test`, too.
+ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "limited_from_cold", "reserved_sms",
+          "static_partitions", "ranks")
 
 
 def run(name, build, driver, clients):

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 RUNNER = Path(__file__).resolve().parents[1] / "e2e" / "run_e2e.py"
-LIMIT_S = 600  # the 300 runs take about 380 s one after another on an H200
+LIMIT_S = 660  # the 330 runs take about 380 s one after another on an H200, the scenarios 40
 LINE = re.compile(r"^(ok|FAILED)\s+(native|openmps)\s+(.+)$")
 RESULT = {"ok": {"status": "ok"}, "FAILED": {"status": "failed"}}
 TAIL_LINES = 120

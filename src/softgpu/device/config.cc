@@ -124,6 +124,9 @@ Result<Config> read_config() {
   uint32_t loading_waits = config.loading_waits ? 1 : 0;
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_LOADING_WAITS", 0, 1, &loading_waits));
   config.loading_waits = loading_waits != 0;
+  uint32_t destroying_waits = config.destroying_waits ? 1 : 0;
+  OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_DESTROYING_WAITS", 0, 1, &destroying_waits));
+  config.destroying_waits = destroying_waits != 0;
   uint64_t slice_us = config.timeslice_ns / 1000;
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_TIMESLICE_US", 10, 10'000'000, &slice_us));
   config.timeslice_ns = slice_us * 1000;

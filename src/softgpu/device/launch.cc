@@ -105,6 +105,7 @@ Result<LaunchWork> make_launch(const Config& config, std::shared_ptr<Function> f
   LaunchWork work;
   OPENMPS_RETURN_IF_ERROR(extra != nullptr ? read_extra(extra, info, &work.parameters)
                                            : read_parameters(parameters, info, &work.parameters));
+  work.packed = extra != nullptr;
   std::copy_n(shape.grid, 3, work.grid.begin());
   std::copy_n(shape.block, 3, work.block.begin());
   work.dynamic_shared_bytes = shape.dynamic_shared_bytes;
@@ -125,6 +126,13 @@ Status check_cooperative(const Config& config, const LaunchWork& work) {
   if (blocks <= room) return Status();
   return Status(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
                 std::to_string(blocks) + " blocks, " + std::to_string(room) + " can be resident");
+}
+
+Status check_cooperative_node(const Config& config, const LaunchWork& work) {
+  if (work.cooperative && work.packed) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "a cooperative node with packed parameters");
+  }
+  return check_cooperative(config, work);
 }
 
 uint32_t max_cluster_blocks(const Config& config, const Function& function) {
@@ -183,7 +191,7 @@ Status keep_settings(const Config& config, const LaunchWork& before, LaunchWork&
   after.priority = before.priority;
   after.device_node = before.device_node;
   after.device_handle = before.device_handle;
-  OPENMPS_RETURN_IF_ERROR(check_cooperative(config, after));
+  OPENMPS_RETURN_IF_ERROR(check_cooperative_node(config, after));
   // A kernel that requires clusters has brought them along, and its successor brings its own.
   if (!before.explicit_cluster || before.function->info->required_cluster[0] != 0) return Status();
   return set_clusters(config, after, before.cluster, {});

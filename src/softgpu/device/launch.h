@@ -33,6 +33,9 @@ Result<LaunchWork> make_launch(const Config& config, std::shared_ptr<Function> f
 // CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE: a cooperative launch whose blocks its multiprocessors
 // can't hold at once. An H200 takes such nodes of graphs in green contexts, which never end.
 Status check_cooperative(const Config& config, const LaunchWork& work);
+// The same of a node of a graph, which has to have its parameters one by one
+// (CUDA_ERROR_INVALID_VALUE: an H100).
+Status check_cooperative_node(const Config& config, const LaunchWork& work);
 
 // An H200's.
 inline constexpr int kMaxAccessPolicyWindowBytes = 128 << 20;
@@ -64,7 +67,7 @@ Status set_clusters(const Config& config, LaunchWork& work, const cuda::Dimensio
 
 // What a node's new parameters don't say stays as it was in `before`: cooperative, priority, the
 // clusters that an attribute gave it, and that kernels change it. Errors: those of
-// check_cooperative() and set_clusters().
+// check_cooperative_node() and set_clusters().
 Status keep_settings(const Config& config, const LaunchWork& before, LaunchWork& after);
 
 }  // namespace openmps::softgpu

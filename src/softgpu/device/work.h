@@ -36,6 +36,7 @@ struct LaunchWork {
   bool explicit_cluster = false;             // see Launch
   uint32_t dynamic_shared_bytes = 0;
   std::vector<std::byte> parameters;  // exactly parameter_bytes of the kernel
+  bool packed = false;                // it was given them all at once
   bool cooperative = false;
   bool has_priority = false;  // else the stream's
   int priority = 0;

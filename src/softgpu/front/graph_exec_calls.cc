@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executable graphs. Any thread.
+#include <memory>
+#include <optional>
+
 #include "softgpu/device/graph_launch.h"
+#include "softgpu/device/standstill.h"
 #include "softgpu/front/families.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
@@ -57,6 +61,12 @@ CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t* flags) {
 CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
   return with_driver([&](Driver& driver) -> Status {
     OPENMPS_RETURN_IF_ERROR(driver.captures.check_unsafe_call());
+    std::optional<Standstill> standstill;
+    const std::shared_ptr<Context> context = context_stack::current();
+    const auto execution = context != nullptr ? context->execution() : nullptr;
+    if (driver.config.destroying_waits && execution != nullptr) {
+      standstill.emplace(driver.scheduler, *execution);
+    }
     return driver.graph_execs.remove(hGraphExec) == nullptr
                ? invalid_value("not an executable graph")
                : Status();

@@ -119,7 +119,7 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
     if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
       LaunchWork changed = *work;
       changed.cooperative = value->cooperative != 0;
-      OPENMPS_RETURN_IF_ERROR(check_cooperative(driver.config, changed));
+      OPENMPS_RETURN_IF_ERROR(check_cooperative_node(driver.config, changed));
       work->cooperative = changed.cooperative;
     }
     if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
@@ -173,7 +173,7 @@ CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src) {
     OPENMPS_RETURN_IF_ERROR(
         set_clusters(driver.config, changed,
                      source->explicit_cluster ? source->cluster : cuda::Dimensions{}, {}));
-    OPENMPS_RETURN_IF_ERROR(check_cooperative(driver.config, changed));
+    OPENMPS_RETURN_IF_ERROR(check_cooperative_node(driver.config, changed));
     node.attributes = from->attributes;
     *target = std::move(changed);
     return Status();

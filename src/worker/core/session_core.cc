@@ -3,12 +3,24 @@
 #include "worker/core/session_core.h"
 
 #include <climits>
+#include <ctime>
+#include <new>
 #include <utility>
 
 #include "base/futex.h"
 #include "worker/device/driver_check.h"
+#include "worker/device/in_context.h"
 
 namespace openmps::worker {
+namespace {
+
+// Executable graphs of a session that wait for a quiet moment without anybody looking for one: what
+// a program makes and gives up in a step of its work, a few times over.
+constexpr int32_t kMostLeaving = 64;
+// Who finds no memory looks again this often.
+constexpr long kMemoryLookNs = 1'000'000;
+
+}  // namespace
 
 void wake_client(wire::ChannelHeader& header) {
   // Pairs with the client, which counts itself in `waiters` before it looks at its condition: one
@@ -63,6 +75,33 @@ Status SessionCore::use(const Placement& place) {
   OPENMPS_RETURN_IF_ERROR(check(driver.cuCtxSetCurrent(context(place)), "cuCtxSetCurrent"));
   current_ = place;
   return Status();
+}
+
+void SessionCore::give_back(uint32_t device, CUgraphExec exec,
+                            std::shared_ptr<const void> part) noexcept {
+  if (!use(device).ok()) return;  // a lost context takes it along
+  const auto destroy = [&driver = driver, exec] { return driver.cuGraphExecDestroy(exec); };
+  constexpr GatedCall kCall = GatedCall::kGraphExecDestroy;
+  for (;;) {
+    try {
+      CUresult ignored = CUDA_SUCCESS;
+      if (gate.run_soon(kCall, device, nullptr, 0, &ignored, destroy)) return;
+      const bool many = leaving_->load(std::memory_order_relaxed) >= kMostLeaving;
+      gate.run_later(
+          kCall, device,
+          [&driver = driver, destroy, context = context({device}), left = leaving_, part] {
+            left->fetch_sub(1, std::memory_order_relaxed);
+            const InContext current(driver, context);
+            return destroy();
+          },
+          many ? ContextGate::Haste::kSoon : ContextGate::Haste::kNone);
+      leaving_->fetch_add(1, std::memory_order_relaxed);
+      return;
+    } catch (const std::bad_alloc&) {
+      const timespec pause{0, kMemoryLookNs};
+      nanosleep(&pause, nullptr);
+    }
+  }
 }
 
 CUdeviceptr SessionCore::device_address(uint64_t address) const {

@@ -67,6 +67,11 @@ class SessionCore {
   Status use(const Placement& place);
   Status use(uint32_t device) { return use(Placement{device}); }
 
+  // An executable graph whose launches have ended goes in a quiet moment of the device, which is
+  // looked for only if many wait for one (docs/decisions/0013). `part` lives as long: what its
+  // kernels run in.
+  void give_back(uint32_t device, CUgraphExec exec, std::shared_ptr<const void> part) noexcept;
+
   // The session may have this from now on. Any thread.
   void change(const SessionLimits& limits);
 
@@ -131,6 +136,8 @@ class SessionCore {
   static constexpr uint32_t kNoDevice = ~0u;
   Placement current_{kNoDevice};
   bool worn_ = false;
+  // Executable graphs that have not gone yet. They may outlive the session.
+  const std::shared_ptr<std::atomic<int32_t>> leaving_ = std::make_shared<std::atomic<int32_t>>(0);
 };
 
 }  // namespace openmps::worker

@@ -44,6 +44,7 @@ const char* name_of(GatedCall call) {
     case GatedCall::kArrayDestroy: return "array destruction";
     case GatedCall::kGreenCreate: return "green context creation";
     case GatedCall::kGreenDestroy: return "green context destruction";
+    case GatedCall::kGraphExecDestroy: return "destruction of an executable graph";
     case GatedCall::kLimit: return "limit";
     case GatedCall::kCount: break;
   }

@@ -48,6 +48,7 @@ enum class GatedCall : uint32_t {
   kArrayDestroy,  // and cuMemFree, which does
   kGreenCreate,   // not measured; taken for calls that wait
   kGreenDestroy,
+  kGraphExecDestroy,  // measured: beside streams that wait for others it does not return
   kLimit,
   kCount,
 };

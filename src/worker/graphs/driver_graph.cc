@@ -26,10 +26,10 @@ Status DriverGraph::create() {
 }
 
 Status DriverGraph::reach(const KernelHome& home) {
-  if (home.green != nullptr || way_.parts.contains(home.sms)) return Status();
+  if (home.green != nullptr || way_->parts.contains(home.sms)) return Status();
   DeviceParts::Part part;
   OPENMPS_RETURN_IF_ERROR(core_.parts.get(device_, home.sms, &part));
-  way_.parts.emplace(home.sms, std::move(part));
+  way_->parts.emplace(home.sms, std::move(part));
   return Status();
 }
 
@@ -52,8 +52,8 @@ Status DriverGraph::add_condition(const wire::ConditionCreate& command, KernelHo
 // A node runs in the context that is current when its parameters are set (measured).
 Status DriverGraph::move(std::span<const GraphStep> steps, Way way, std::vector<size_t>* moved) {
   OPENMPS_RETURN_IF_ERROR(core_.use(device_));
-  const bool other_priority = way.priority != way_.priority;
-  way_ = std::move(way);
+  const bool other_priority = way.priority != way_->priority;
+  way_ = std::make_shared<Way>(std::move(way));
   for (size_t i = 0; i < steps.size(); ++i) {
     const GraphStep& step = steps[i];
     if (step.kind != wire::GraphNodeKind::kKernel) continue;
@@ -77,7 +77,7 @@ Status DriverGraph::move(std::span<const GraphStep> steps, Way way, std::vector<
               "cuGraphKernelNodeSetParams"));
     if (!other_priority || step.has_priority) continue;
     CUlaunchAttributeValue value{};
-    value.priority = way_.priority;
+    value.priority = way_->priority;
     OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuGraphKernelNodeSetAttribute(
                                       step.first, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value),
                                   "cuGraphKernelNodeSetAttribute"));

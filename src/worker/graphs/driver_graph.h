@@ -91,10 +91,16 @@ class DriverGraph {
   };
 
   DriverGraph(SessionCore& core, uint32_t device, Totals& totals)
-      : device_(device), core_(core), totals_(totals), way_{{}, core.driver_priority(device, 0)} {}
+      : device_(device),
+        core_(core),
+        totals_(totals),
+        way_(std::make_shared<Way>(Way{{}, core.driver_priority(device, 0)})) {}
   // What an executable graph is updated from has to be of its contexts.
   DriverGraph(SessionCore& core, const DriverGraph& like, Totals& totals)
-      : device_(like.device_), core_(core), totals_(totals), way_(like.way_) {}
+      : device_(like.device_),
+        core_(core),
+        totals_(totals),
+        way_(std::make_shared<Way>(*like.way_)) {}
   ~DriverGraph();
   DriverGraph(const DriverGraph&) = delete;
   DriverGraph& operator=(const DriverGraph&) = delete;
@@ -119,12 +125,14 @@ class DriverGraph {
   Status move(std::span<const GraphStep> steps, Way way, std::vector<size_t>* moved);
 
   [[nodiscard]] uint32_t device() const { return device_; }
-  [[nodiscard]] const Way& way() const { return way_; }
+  [[nodiscard]] const Way& way() const { return *way_; }
+  // As long as it lives, so does what its kernels run in now, but for green contexts of the client.
+  [[nodiscard]] std::shared_ptr<const void> kept_way() const { return way_; }
   // After reach(): whose SMs they use; null: all.
   [[nodiscard]] const GreenContext* part(const KernelHome& home) const {
     if (home.green != nullptr) return home.green.get();
-    const auto found = way_.parts.find(home.sms);
-    return found == way_.parts.end() ? nullptr : found->second.get();
+    const auto found = way_->parts.find(home.sms);
+    return found == way_->parts.end() ? nullptr : found->second.get();
   }
   // The context that they are of.
   [[nodiscard]] CUcontext context(const KernelHome& home) const {
@@ -143,7 +151,7 @@ class DriverGraph {
   const uint32_t device_;
   SessionCore& core_;
   Totals& totals_;
-  Way way_;
+  std::shared_ptr<Way> way_;
   uint32_t nodes_ = 0;
 };
 

@@ -30,9 +30,8 @@ DescribedGraph::~DescribedGraph() {
 }
 
 GraphExec::~GraphExec() {
-  if (handle != nullptr && core.use(graph->graph->device()).ok()) {
-    core.driver.cuGraphExecDestroy(handle);
-  }
+  if (handle == nullptr) return;
+  core.give_back(graph->graph->device(), handle, graph->graph->kept_way());
 }
 
 CUgraphExec GraphExec::current() {
@@ -56,6 +55,7 @@ void GraphExec::follow_changes() {
   const uint32_t device = graph->graph->device();
   if (from == nullptr || from->steps.size() != graph->steps.size()) return;
   const DriverGraph::Way before = from->graph->way();
+  const std::shared_ptr<const void> kept = graph->graph->kept_way();
   DriverGraph::Way now{before.parts, core.driver_priority(device, 0)};
   for (auto& [sms, part] : now.parts) {
     if (!core.parts.get(device, sms, &part).ok()) return;
@@ -77,7 +77,7 @@ void GraphExec::follow_changes() {
   }
   if (!status.ok()) {
     log("An executable graph stays on the SMs that it was made for: " + status.message());
-    if (made != nullptr) core.driver.cuGraphExecDestroy(made);
+    if (made != nullptr) core.give_back(device, made, from->graph->kept_way());
     if (leaves_cold) next_look_ns = kStaysCold;
     static_cast<void>(from->graph->move(from->steps, before, &moved).ok());
     return;
@@ -95,8 +95,8 @@ void GraphExec::follow_changes() {
       graph->steps, [](const GraphStep& step) { return step.uses.lane == Lane::kCold; });
   const CUgraphExec left = std::exchange(handle, made);
   // Its launches are under way.
-  retirement.add({wire::ReturnKind::kCode}, [this_core = &core, device, left, old, before] {
-    if (this_core->use(device).ok()) this_core->driver.cuGraphExecDestroy(left);
+  retirement.add({wire::ReturnKind::kCode}, [this_core = &core, device, left, old, kept] {
+    this_core->give_back(device, left, kept);
   });
 }
 
@@ -420,7 +420,7 @@ Status Graphs::handle(const wire::GraphUpload&, GraphExec& exec, Stream& stream)
   return submitter_.submit(work, stream);
 }
 
-// NVIDIA's driver waits for its launches, and nothing is to wait in an executor (decision 13).
+// Its launches may be under way, and nothing is to wait in an executor (decision 13).
 Status Graphs::handle(const wire::GraphExecDestroy& command) {
   std::shared_ptr<GraphExec> exec = execs_.take(command.exec);
   if (exec->is_launched) {

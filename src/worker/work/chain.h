@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "api/driver_table.h"
 #include "wire/commands.h"
+#include "worker/core/session_core.h"
 #include "worker/work/work.h"
 
 namespace openmps::worker {
@@ -36,9 +38,16 @@ struct ChainedLaunch {
 class Chain {
  public:
   // `priority`: of its kernels, which do not have that of the stream, as they do not have its SMs:
-  // those of `part`, a green context's; null: of the context that is current.
-  Chain(const DriverTable& driver, int32_t priority, CUcontext part)
-      : driver_(driver), priority_(priority), part_(part) {}
+  // those of `part`, a green context's; null: of the context that is current, which is the
+  // device's. `kept`: lives as long.
+  Chain(SessionCore& core, uint32_t device, int32_t priority, CUcontext part,
+        std::shared_ptr<const void> kept)
+      : core_(core),
+        driver_(core.driver),
+        device_(device),
+        priority_(priority),
+        part_(part),
+        kept_(std::move(kept)) {}
   ~Chain();
   Chain(const Chain&) = delete;
   Chain& operator=(const Chain&) = delete;
@@ -51,9 +60,12 @@ class Chain {
   CUresult launch(CUstream stream) { return driver_.cuGraphLaunch(exec_, stream); }
 
  private:
+  SessionCore& core_;
   const DriverTable& driver_;
+  const uint32_t device_;
   const int32_t priority_;
   CUcontext const part_;
+  const std::shared_ptr<const void> kept_;
   CUgraph graph_ = nullptr;
   CUgraphExec exec_ = nullptr;
   std::vector<CUgraphNode> nodes_;
@@ -66,9 +78,11 @@ class Chains {
   // A chain is made for so many launches, and no fewer.
   static constexpr std::array<size_t, 3> kLengths{32, 16, 8};
 
-  // `priority`: the driver's, of the stream; `part`: whose SMs it uses, null: all.
-  Chains(const DriverTable& driver, int32_t priority, CUcontext part)
-      : driver_(driver), priority_(priority), part_(part) {}
+  // `priority`: the driver's, of the stream; `part`: whose SMs it uses, null: all; `kept`: lives as
+  // long.
+  Chains(SessionCore& core, uint32_t device, int32_t priority, CUcontext part,
+         std::shared_ptr<const void> kept)
+      : core_(core), device_(device), priority_(priority), part_(part), kept_(std::move(kept)) {}
   // Give the stream the first launches of these, as many as a chain has. Their number; 0: there are
   // too few for one, or the driver refuses it: nothing has been submitted.
   size_t launch(std::span<const ChainedLaunch> launches, CUstream stream, CUresult* result);
@@ -78,9 +92,11 @@ class Chains {
     std::array<std::unique_ptr<Chain>, 2> chains;
     uint32_t next = 0;
   };
-  const DriverTable& driver_;
+  SessionCore& core_;
+  const uint32_t device_;
   const int32_t priority_;
   CUcontext const part_;
+  const std::shared_ptr<const void> kept_;
   std::array<Pair, kLengths.size()> pairs_;
 };
 

@@ -24,7 +24,7 @@ TEST(DescribeTest, FieldsHaveNamesAndKinds) {
             "sms=0}");
   EXPECT_EQ(text_of(ClusterOccupancy{1, ClusterQuery::kMaxActive, {8, 2, 1}, {32, 1, 1}}),
             "ClusterOccupancy{function=1, query=kMaxActive, grid=[8,2,1], block=[32,1,1], "
-            "shared_bytes=0, attribute_count=0, sms=0}");
+            "shared_bytes=0, attribute_count=0, sms=0, green=0}");
   EXPECT_EQ(text_of(StreamWaitValue{{0x1000, 5, 4, 1}, 2}),
             "StreamWaitValue{value.address=0x1000, value.value=5, value.width=4, value.flags=1, "
             "stream=2}");

@@ -34,6 +34,8 @@ constexpr uint64_t kMainContext = 0xc0;
 constexpr uint64_t kOtherContext = 0xc1;
 constexpr uint64_t kOtherMark = 0x1000'0000;
 thread_local uint64_t g_current = kMainContext;
+// The kernel node that was added last had its parameters all at once.
+thread_local bool g_packed_node = false;
 thread_local std::vector<uint64_t> g_pushed;
 
 template <typename Function>
@@ -713,7 +715,8 @@ void fill_work(DriverTable& t) {
     return add_graph_node("empty", edges, node);
   };
   t.cuGraphAddKernelNode_v2 = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
-                                 const CUDA_KERNEL_NODE_PARAMS*) {
+                                 const CUDA_KERNEL_NODE_PARAMS* params) {
+    g_packed_node = params->extra != nullptr;
     return add_graph_node("kernel" + in_green(), edges, node);
   };
   t.cuGraphAddMemcpyNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
@@ -743,6 +746,8 @@ void fill_work(DriverTable& t) {
   };
   t.cuGraphKernelNodeSetAttribute = [](CUgraphNode, CUkernelNodeAttrID id,
                                        const CUkernelNodeAttrValue*) {
+    // An H100 wants the parameters of a cooperative node one by one.
+    if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && g_packed_node) return CUDA_ERROR_INVALID_VALUE;
     return call("attribute", "attribute " + std::to_string(id));
   };
   t.cuGraphExecKernelNodeSetParams_v2 = [](CUgraphExec, CUgraphNode,
@@ -777,7 +782,10 @@ void fill_work(DriverTable& t) {
   t.cuGraphInstantiateWithFlags = [](CUgraphExec* exec, CUgraph, unsigned long long) {
     return create("instantiate", "execs", exec);
   };
-  t.cuGraphExecDestroy = [](CUgraphExec exec) { return destroy("destroy exec", "execs", exec); };
+  t.cuGraphExecDestroy = [](CUgraphExec exec) {
+    FakeDriver::current().wait_for_all();
+    return destroy("destroy exec", "execs", exec);
+  };
   t.cuGraphLaunch = [](CUgraphExec, CUstream s) {
     return submit("launch", "graph " + name("s", number(s)), s, kNothing);
   };
@@ -975,6 +983,11 @@ void FakeDriver::load_code(uint64_t context, uint64_t code) {
   const std::lock_guard lock(mutex_);
   if (!loaded_.insert({context, code}).second) return;
   if (busy_locked(context)) ++waited;
+}
+
+void FakeDriver::wait_for_all() {
+  const std::lock_guard lock(mutex_);
+  if (busy_locked(kMainContext)) ++waited;
 }
 
 std::function<bool()> FakeDriver::wait_for(uint64_t event) {

@@ -58,7 +58,7 @@ class FakeDriver {
   // Of contexts that are made.
   std::map<int, size_t> other_limits{{CU_LIMIT_STACK_SIZE, 1024},
                                      {CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048}};
-  // How often loading or unloading code had work of its context to wait for.
+  // How often loading code, or destroying an executable graph, had work of its context to wait for.
   std::atomic<uint32_t> waited{0};
   int devices = 1;
   // Of each device: its SMs, how many go in a group at least, and how many are in none.
@@ -86,6 +86,8 @@ class FakeDriver {
   uint64_t context_of(const char* kind, uint64_t handle);
   // Code of this number comes to a context, or is there.
   void load_code(uint64_t context, uint64_t code);
+  // A call that waits for all work of the main context.
+  void wait_for_all();
   // The newest record of an event counts: its number, and whether the stream has come to it.
   uint64_t begin_record(uint64_t event);
   void end_record(uint64_t event, uint64_t record);

@@ -247,14 +247,18 @@ TEST_F(RetirementTest, WhatWaitsForANeighbourGoesWithoutTheSessionsThread) {
   ASSERT_EQ(driver_.table().cuStreamCreateWithPriority(&neighbour, CU_STREAM_NON_BLOCKING, 0),
             CUDA_SUCCESS);
   ContextGate::Stream* listed = gate_.add(neighbour, 0);
+  EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
   driver_.hold(1, true);  // the driver's first: the session has not used its own yet
   driver_.push(reinterpret_cast<uint64_t>(neighbour), [] { return true; });
   listed->set_busy();
 
   EXPECT_TRUE(send(wire::HostUnregister{kPinned, kUnit}).ok());
   EXPECT_TRUE(send(wire::ArrayDestroy{1}).ok());
+  EXPECT_TRUE(send(wire::GraphExecDestroy{1}).ok());
   EXPECT_EQ(session_->core.view.header().unregistered.load(), 0u);
   EXPECT_NE(driver_.live().find("arrays 1"), std::string::npos) << driver_.live();
+  EXPECT_NE(driver_.live().find("execs 1"), std::string::npos) << driver_.live();
   EXPECT_NE(session_->memory.granted(0), 0u) << "it counts";
   EXPECT_TRUE(launches(2));
   const wire::ChannelView& view = session_->core.view;
@@ -271,6 +275,7 @@ TEST_F(RetirementTest, WhatWaitsForANeighbourGoesWithoutTheSessionsThread) {
   EXPECT_EQ(view.executor().returns, 0u);
   EXPECT_EQ(session_->core.view.header().unregistered.load(), 1u);
   EXPECT_EQ(driver_.live().find("arrays"), std::string::npos) << driver_.live();
+  EXPECT_EQ(driver_.live().find("execs"), std::string::npos) << driver_.live();
   EXPECT_EQ(session_->memory.granted(0), 0u);
   EXPECT_TRUE(send(wire::HostRegister{kPinned, kUnit}).ok());
   gate_.remove(listed);

@@ -75,7 +75,7 @@ class SessionFixture : public ::testing::Test {
     session_->release();
     commons_.partitions.reset();  // keeps some that nobody uses
     EXPECT_EQ(driver_.live(), "") << "what the session left behind";
-    EXPECT_EQ(driver_.waited, 0u) << "code was loaded beside work of its context";
+    EXPECT_EQ(driver_.waited, 0u) << "a call waited for work of its context";
   }
 
   // Send a command and what follows its struct.
