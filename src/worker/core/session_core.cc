@@ -78,7 +78,7 @@ Status SessionCore::use(const Placement& place) {
 }
 
 void SessionCore::give_back(uint32_t device, CUgraphExec exec,
-                            std::shared_ptr<const void> part) noexcept {
+                            const std::shared_ptr<const void>& part) noexcept {
   if (!use(device).ok()) return;  // a lost context takes it along
   const auto destroy = [&driver = driver, exec] { return driver.cuGraphExecDestroy(exec); };
   constexpr GatedCall kCall = GatedCall::kGraphExecDestroy;

@@ -70,7 +70,8 @@ class SessionCore {
   // An executable graph whose launches have ended goes in a quiet moment of the device, which is
   // looked for only if many wait for one (docs/decisions/0013). `part` lives as long: what its
   // kernels run in.
-  void give_back(uint32_t device, CUgraphExec exec, std::shared_ptr<const void> part) noexcept;
+  void give_back(uint32_t device, CUgraphExec exec,
+                 const std::shared_ptr<const void>& part) noexcept;
 
   // The session may have this from now on. Any thread.
   void change(const SessionLimits& limits);
