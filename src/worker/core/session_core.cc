@@ -90,9 +90,10 @@ void SessionCore::give_back(uint32_t device, CUgraphExec exec,
       gate.run_later(
           kCall, device,
           [&driver = driver, destroy, context = context({device}), left = leaving_, part] {
-            left->fetch_sub(1, std::memory_order_relaxed);
             const InContext current(driver, context);
-            return destroy();
+            const CUresult result = destroy();
+            left->fetch_sub(1, std::memory_order_release);
+            return result;
           },
           many ? ContextGate::Haste::kSoon : ContextGate::Haste::kNone);
       leaving_->fetch_add(1, std::memory_order_relaxed);

@@ -72,6 +72,8 @@ class SessionCore {
   // kernels run in.
   void give_back(uint32_t device, CUgraphExec exec,
                  const std::shared_ptr<const void>& part) noexcept;
+  // Some have not gone yet: what their kernels run in comes behind them.
+  [[nodiscard]] bool has_leaving() const { return leaving_->load(std::memory_order_acquire) != 0; }
 
   // The session may have this from now on. Any thread.
   void change(const SessionLimits& limits);

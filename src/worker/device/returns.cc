@@ -10,12 +10,12 @@
 namespace openmps::worker {
 
 void Returns::add(const GivenUp& given_up, GatedCall what, uint32_t device, CUcontext context,
-                  std::function<CUresult()> call, std::function<void()> done) {
+                  std::function<CUresult()> call, std::function<void()> done, Order order) {
   sweep();
   CUresult ignored = CUDA_SUCCESS;  // what can't be given back stays until the worker is renewed
-  // The caller has made the context current. To look holds nobody back. What waits already may be
-  // about what this gives back.
-  if (!gate_.has_later() && gate_.run_soon(what, device, nullptr, 0, &ignored, call)) return done();
+  // The caller has made the context current. To look holds nobody back.
+  const bool at_once = order == Order::kAny && waiting_.empty();
+  if (at_once && gate_.run_soon(what, device, nullptr, 0, &ignored, call)) return done();
   auto made = std::make_shared<Return>();
   made->done = std::move(done);
   waiting_.push_back({made, {shown_, given_up, wire::ReturnWait::kQuietMoment}});

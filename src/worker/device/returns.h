@@ -28,10 +28,11 @@ class Returns {
   void set_kept(std::shared_ptr<const void> kept) { kept_ = std::move(kept); }
   // Make `call`, which waits for the work of `device` (or ContextGate::kAllDevices), with `context`
   // current, and then `done` on the session's thread, if the session lives. `call` keeps alive what
-  // it uses. `given_up`: what is shown as given back by it. Throws std::bad_alloc before anything
-  // has happened.
+  // it uses. `given_up`: what is shown as given back by it. kBehind: not before what waits for such
+  // a moment already. Throws std::bad_alloc before anything has happened.
+  enum class Order { kAny, kBehind };
   void add(const GivenUp& given_up, GatedCall what, uint32_t device, CUcontext context,
-           std::function<CUresult()> call, std::function<void()> done);
+           std::function<CUresult()> call, std::function<void()> done, Order order = Order::kAny);
   // `done` of the calls that have been made. The bell rings when there is one.
   void sweep();
   [[nodiscard]] bool empty() const { return waiting_.empty(); }

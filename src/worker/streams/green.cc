@@ -177,7 +177,8 @@ void GreenContexts::give_back(const GreenContext& green) {
       [&driver = core_.driver, handle = green.handle] { return driver.cuGreenCtxDestroy(handle); },
       [&memory = memory_, device = green.device] {
         memory.refund(device, wire::kGreenContextBytes);
-      });
+      },
+      core_.has_leaving() ? Returns::Order::kBehind : Returns::Order::kAny);
 }
 
 ClientGreen::~ClientGreen() {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Green contexts and events of a whole context: what reaches the driver, and what does not.
+#include <algorithm>
+
 #include "session_fixture.h"
 #include "wire/commands.h"
 
@@ -210,6 +212,28 @@ TEST_F(GreenGraphTest, GoesWithTheLastGraph) {
   EXPECT_TRUE(send(wire::GraphExecDestroy{1}).ok());
   session_->tend();
   EXPECT_EQ(driver_.live(), "greens 1 libraries 1 registrations 1");
+}
+
+// Both wait for a quiet moment.
+TEST_F(GreenGraphTest, GoesBehindTheGraphsThatRanInIt) {
+  make_greens();
+  load_module();
+  create_stream(1, StreamKind::kNonBlocking);
+  EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+  add_kernel(1);
+  EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
+  driver_.hold(1, true);
+  launch(1);
+  EXPECT_TRUE(send(wire::GraphExecDestroy{1}).ok());
+  EXPECT_TRUE(send(wire::GreenDestroy{1}).ok());
+  EXPECT_NE(driver_.live().find("execs 1"), std::string::npos) << driver_.live();
+  calls();
+  driver_.hold(1, false);
+  session_->tend();
+  const Calls made = calls();
+  const auto exec = std::ranges::find(made, "destroy exec");
+  const auto green = std::ranges::find(made, "destroy green");
+  EXPECT_TRUE(exec < green && green != made.end()) << ::testing::PrintToString(made);
 }
 
 TEST_F(GreenTest, RefusesWhatItDoesNotHave) {
