@@ -48,7 +48,7 @@ enum class GatedCall : uint32_t {
   kArrayDestroy,  // and cuMemFree, which does
   kGreenCreate,   // not measured; taken for calls that wait
   kGreenDestroy,
-  kGraphExecDestroy,  // measured: beside streams that wait for others it does not return
+  kGraphExecDestroy,  // seen not to return beside streams that wait; taken for a call that waits
   kLimit,
   kCount,
 };
