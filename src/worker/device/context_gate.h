@@ -48,7 +48,7 @@ enum class GatedCall : uint32_t {
   kArrayDestroy,  // and cuMemFree, which does
   kGreenCreate,   // not measured; taken for calls that wait
   kGreenDestroy,
-  kGraphExecDestroy,  // seen not to return beside streams that wait; taken for a call that waits
+  kGraphExecDestroy,  // waits with conditional nodes, at times with others: decision 13
   kLimit,
   kCount,
 };
