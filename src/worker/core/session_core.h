@@ -68,9 +68,9 @@ class SessionCore {
   Status use(uint32_t device) { return use(Placement{device}); }
 
   // An executable graph whose launches have ended goes in a quiet moment of the device, which is
-  // looked for only if many wait for one (docs/decisions/0013). `part` lives as long: what its
-  // kernels run in.
-  void give_back(uint32_t device, CUgraphExec exec,
+  // looked for only if graphs of many nodes wait for one (docs/decisions/0013). `part` lives as
+  // long: what its kernels run in.
+  void give_back(uint32_t device, CUgraphExec exec, uint64_t nodes,
                  const std::shared_ptr<const void>& part) noexcept;
   // Some have not gone yet: what their kernels run in comes behind them.
   [[nodiscard]] bool has_leaving() const { return leaving_->load(std::memory_order_acquire) != 0; }
@@ -139,8 +139,9 @@ class SessionCore {
   static constexpr uint32_t kNoDevice = ~0u;
   Placement current_{kNoDevice};
   bool worn_ = false;
-  // Executable graphs that have not gone yet. They may outlive the session.
-  const std::shared_ptr<std::atomic<int32_t>> leaving_ = std::make_shared<std::atomic<int32_t>>(0);
+  // What executable graphs that have not gone yet weigh, in nodes. They may outlive the session.
+  const std::shared_ptr<std::atomic<uint64_t>> leaving_ =
+      std::make_shared<std::atomic<uint64_t>>(0);
 };
 
 }  // namespace openmps::worker

@@ -31,7 +31,7 @@ DescribedGraph::~DescribedGraph() {
 
 GraphExec::~GraphExec() {
   if (handle == nullptr) return;
-  core.give_back(graph->graph->device(), handle, graph->graph->kept_way());
+  core.give_back(graph->graph->device(), handle, graph->steps.size(), graph->graph->kept_way());
 }
 
 CUgraphExec GraphExec::current() {
@@ -77,7 +77,7 @@ void GraphExec::follow_changes() {
   }
   if (!status.ok()) {
     log("An executable graph stays on the SMs that it was made for: " + status.message());
-    if (made != nullptr) core.give_back(device, made, from->graph->kept_way());
+    if (made != nullptr) core.give_back(device, made, from->steps.size(), from->graph->kept_way());
     if (leaves_cold) next_look_ns = kStaysCold;
     static_cast<void>(from->graph->move(from->steps, before, &moved).ok());
     return;
@@ -94,9 +94,10 @@ void GraphExec::follow_changes() {
   is_cold = std::ranges::any_of(
       graph->steps, [](const GraphStep& step) { return step.uses.lane == Lane::kCold; });
   const CUgraphExec left = std::exchange(handle, made);
+  const uint64_t nodes = graph->steps.size();
   // Its launches are under way.
-  retirement.add({wire::ReturnKind::kCode}, [this_core = &core, device, left, old, kept] {
-    this_core->give_back(device, left, kept);
+  retirement.add({wire::ReturnKind::kCode}, [this_core = &core, device, left, nodes, old, kept] {
+    this_core->give_back(device, left, nodes, kept);
   });
 }
 

@@ -2,6 +2,7 @@
 // Executable graphs of a session: what the driver is told of a description, and that nothing of it
 // is trusted.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <string>
@@ -329,6 +330,26 @@ TEST_F(GraphTest, GraphsWithHandlesKeepTheirNodes) {
   calls();
   EXPECT_TRUE(send(wire::GraphExecDestroy{1}).ok());
   EXPECT_EQ(calls(), (Calls{"destroy exec", "destroy graph"}));
+}
+
+// They wait for a moment that others find; only when they have many nodes is one looked for.
+TEST_F(GraphTest, AQuietMomentIsLookedForWhenManyNodesLeave) {
+  const auto leave = [&] {
+    begin();
+    for (int i = 0; i < 5000; ++i) ASSERT_TRUE(node(GraphNodeKind::kEmpty, "").ok());
+    EXPECT_TRUE(instantiate().ok());
+    EXPECT_TRUE(send(wire::GraphExecDestroy{1}).ok());
+  };
+  driver_.hold(1, true);
+  launch(1);
+  leave();
+  EXPECT_FALSE(gate_.collects());
+  leave();
+  EXPECT_TRUE(gate_.collects());
+  EXPECT_NE(driver_.live().find("execs 2"), std::string::npos) << driver_.live();
+  driver_.hold(1, false);
+  while (gate_.collects()) usleep(1000);
+  EXPECT_EQ(driver_.live().find("execs"), std::string::npos) << driver_.live();
 }
 
 TEST_F(GraphTest, AnotherShapeIsRefused) {
