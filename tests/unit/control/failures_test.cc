@@ -33,6 +33,10 @@ TEST_F(FailuresTest, TheNextWorkerWaitsForADeviceInExclusiveProcessMode) {
   driver_ = "exclusive:" + directory_ + "/device";
   start_daemon();
   const Client culprit = join("lose-context");
+  // Who comes before that may still have a session in the worker that is lost.
+  ASSERT_TRUE(eventually([&] {
+    return log_text("server.log").find("handling a fatal GPU error") != std::string::npos;
+  }));
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
   EXPECT_NE(log_text("server.log").find("starts when the one that ends has left"),
             std::string::npos)
