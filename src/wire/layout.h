@@ -154,14 +154,18 @@ struct ChannelHeader {
 };
 static_assert(sizeof(ChannelHeader) <= kRingControlOffset);
 
+// Whether the consumer of a ring sleeps, and who wakes it. One that naps comes by itself soon, and
+// is woken only by who waits for what is in the ring (decision 24).
+enum class ConsumerRest : uint32_t { kAwake = 0, kAsleep = 1, kNaps = 2 };
+
 // Free-running byte counters, each on its own cache line. tail: stored with release by the
 // producer after the record, loaded with acquire by the consumer. head: stored with release by the
 // consumer after it has copied the record out, loaded with acquire by the producer: free space.
 struct RingControl {
   alignas(64) std::atomic<uint64_t> tail;
   alignas(64) std::atomic<uint64_t> head;
-  // 1 while the consumer sleeps on it. The producer publishes, fences (seq_cst), and only then
-  // looks.
+  // A ConsumerRest, which the consumer sleeps on. The producer publishes, fences (seq_cst), and
+  // only then looks.
   alignas(64) std::atomic<uint32_t> consumer_sleeping;
 };
 

@@ -16,6 +16,13 @@ static_assert((kRingBytes & kMask) == 0, "offsets are taken by mask");
 static_assert(kRingBytes % kRecordAlignment == 0, "padding always has room for a header");
 static_assert(2 * kMaxRecordBytes <= kRingBytes, "a record and its padding must fit");
 
+constexpr uint32_t word(ConsumerRest rest) { return static_cast<uint32_t>(rest); }
+
+void wake_consumer(RingControl& control) {
+  control.consumer_sleeping.store(word(ConsumerRest::kAwake), std::memory_order_relaxed);
+  futex_wake(&control.consumer_sleeping, 1);
+}
+
 }  // namespace
 
 RingProducer::RingProducer(const ChannelView& view)
@@ -57,11 +64,19 @@ void RingProducer::publish() {
   tail_ = reserved_end_;
   // Pairs with the consumer's acquire load of tail: the record's bytes come first.
   control_->tail.store(tail_, std::memory_order_release);
-  // Pairs with the fence in sleep(): either we see the flag, or the consumer sees the new tail.
+  // Pairs with the fence in rest(): either we see that it rests, or the consumer sees the new tail.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (control_->consumer_sleeping.load(std::memory_order_relaxed) != 0) {
-    control_->consumer_sleeping.store(0, std::memory_order_relaxed);
-    futex_wake(&control_->consumer_sleeping, 1);
+  if (control_->consumer_sleeping.load(std::memory_order_relaxed) == word(ConsumerRest::kAsleep)) {
+    wake_consumer(*control_);
+  }
+}
+
+void RingProducer::hurry() {
+  // A nap that we don't see began behind publish()'s fence, and its consumer has seen the record.
+  if (control_->consumer_sleeping.load(std::memory_order_relaxed) == word(ConsumerRest::kNaps) &&
+      control_->tail.load(std::memory_order_relaxed) !=
+          control_->head.load(std::memory_order_relaxed)) {
+    wake_consumer(*control_);
   }
 }
 
@@ -111,22 +126,31 @@ Result<bool> RingConsumer::take(Record* record) {
 
 void RingConsumer::sleep(uint64_t timeout_ns, const std::atomic<bool>& stop,
                          const std::atomic<bool>* bell) {
-  control_->consumer_sleeping.store(1, std::memory_order_relaxed);
+  rest(ConsumerRest::kAsleep, timeout_ns, stop, bell);
+}
+
+void RingConsumer::nap(uint64_t timeout_ns, const std::atomic<bool>& stop,
+                       const std::atomic<bool>* bell) {
+  rest(ConsumerRest::kNaps, timeout_ns, stop, bell);
+}
+
+void RingConsumer::rest(ConsumerRest how, uint64_t timeout_ns, const std::atomic<bool>& stop,
+                        const std::atomic<bool>* bell) {
+  control_->consumer_sleeping.store(word(how), std::memory_order_relaxed);
   // Pairs with the fences in publish() and wake(): what they stored before is seen below, or they
-  // see (and clear) the flag stored above.
+  // see (and clear) the word stored above.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (empty() && !stop.load(std::memory_order_relaxed) &&
       (bell == nullptr || !bell->load(std::memory_order_relaxed))) {
-    futex_wait(&control_->consumer_sleeping, 1, timeout_ns);
+    futex_wait(&control_->consumer_sleeping, word(how), timeout_ns);
   }
-  control_->consumer_sleeping.store(0, std::memory_order_relaxed);
+  control_->consumer_sleeping.store(word(ConsumerRest::kAwake), std::memory_order_relaxed);
 }
 
 void RingConsumer::wake() {
-  // Pairs with the fence in sleep(): the caller's `stop` comes before the flag.
+  // Pairs with the fence in rest(): the caller's `stop` comes before the word.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  control_->consumer_sleeping.store(0, std::memory_order_relaxed);
-  futex_wake(&control_->consumer_sleeping, 1);
+  wake_consumer(*control_);
 }
 
 }  // namespace openmps::wire

@@ -29,8 +29,11 @@ class RingProducer {
   // Room for a record with `payload_bytes` after the header (at most kMaxRecordBytes in all): the
   // address of the payload, or nullptr while the ring is full (see has_space).
   unsigned char* reserve(Opcode opcode, uint32_t payload_bytes, uint16_t reply_slot);
-  // Make the reserved record visible and wake the consumer if it sleeps.
+  // Make the reserved record visible and wake the consumer if it sleeps, but not if it naps.
   void publish();
+  // Wake the consumer if it naps while there are records: who calls waits for what they bring. Any
+  // thread, without the lock, after the publish() of what it waits for.
+  void hurry();
   // True once `payload_bytes` would fit; for the wait loop of a full ring.
   [[nodiscard]] bool has_space(uint32_t payload_bytes) const;
 
@@ -68,10 +71,16 @@ class RingConsumer {
   // must see `stop` whatever the peer does gives a limit.
   void sleep(uint64_t timeout_ns, const std::atomic<bool>& stop,
              const std::atomic<bool>* bell = nullptr);
+  // The same, but the producer wakes the consumer only by hurry().
+  void nap(uint64_t timeout_ns, const std::atomic<bool>& stop,
+           const std::atomic<bool>* bell = nullptr);
   // Wake a sleeping consumer from any thread. Set `stop` first: then the wake can't be lost.
   void wake();
 
  private:
+  void rest(ConsumerRest how, uint64_t timeout_ns, const std::atomic<bool>& stop,
+            const std::atomic<bool>* bell);
+
   RingControl* control_;
   const unsigned char* data_;
   uint64_t head_ = 0;  // our copy: the shared one is only for the producer

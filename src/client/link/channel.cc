@@ -61,6 +61,7 @@ unsigned char* Channel::reserve(const Order&, wire::Opcode opcode, uint32_t payl
     if (payload != nullptr) [[likely]] {
       return payload;
     }
+    if (tries == 0) ring_.hurry();
     if (tries < kFullRingSpins) {
       cpu_relax();
     } else {

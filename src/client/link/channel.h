@@ -309,6 +309,7 @@ bool Channel::spin_if_spare(Done& done, uint64_t begin_ns, uint64_t end_ns, CUre
 template <typename Done>
 CUresult Channel::wait(Done&& done, uint64_t longest_sleep_ns) {
   if (done()) return CUDA_SUCCESS;
+  ring_.hurry();
   const uint64_t begin = now_ns();
   CUresult result = CUDA_SUCCESS;
   if (spin(done, begin, begin, begin + spin_ns_, &result)) return result;
@@ -321,6 +322,7 @@ CUresult Channel::wait(Done&& done, uint64_t longest_sleep_ns) {
 template <typename Done, typename Ask>
 CUresult Channel::wait_behind(wire::Id stream, Done&& done, Ask&& ask) {
   if (done()) return CUDA_SUCCESS;
+  ring_.hurry();
   const uint64_t begin = now_ns();
   const bool naps = spin_ns_ >= kNapFromSpinNs;
   CUresult result = CUDA_SUCCESS;

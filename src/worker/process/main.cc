@@ -93,11 +93,17 @@ bool wants_cold_lane() {
 // OPENMPS_PERF=NAME,...: what is to be switched off, to see what it is worth.
 Performance choose_performance() {
   static constexpr std::pair<std::string_view, bool Performance::*> kSwitches[] = {
-      {"no_held_waits", &Performance::holds_waits},  {"no_windows", &Performance::windows},
-      {"no_batch", &Performance::batches},           {"no_store", &Performance::store},
-      {"no_linger", &Performance::lingers},          {"no_connections", &Performance::connections},
-      {"no_value_watch", &Performance::value_watch}, {"no_sparing", &Performance::spares_cores},
-      {"no_policy", &Performance::policy},           {"no_rank_sms", &Performance::rank_sms},
+      {"no_held_waits", &Performance::holds_waits},
+      {"no_windows", &Performance::windows},
+      {"no_batch", &Performance::batches},
+      {"no_store", &Performance::store},
+      {"no_linger", &Performance::lingers},
+      {"no_connections", &Performance::connections},
+      {"no_value_watch", &Performance::value_watch},
+      {"no_sparing", &Performance::spares_cores},
+      {"no_policy", &Performance::policy},
+      {"no_rank_sms", &Performance::rank_sms},
+      {"no_naps", &Performance::naps},
   };
   Performance performance;
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
@@ -198,8 +204,8 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
     commons.cold = std::make_unique<ColdLanes>(table, *devices, commons.limits);
   }
   commons.memory = open_memory(table, *devices, gate, commons, driver.value()->kind());
-  Spinning spinning(cores, spin_us * 1000ull, commons.performance.lingers,
-                    commons.performance.spares_cores);
+  const Performance& wish = commons.performance;
+  Spinning spinning(cores, spin_us * 1000ull, {wish.lingers, wish.spares_cores, wish.naps});
   FaultMonitor monitor(table, *devices, [&server](CUresult result, const std::string& reason) {
     server.session_fault(0, result, reason);
   });

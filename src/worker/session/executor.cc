@@ -250,6 +250,7 @@ void Executor::idle() {
     spin_ns_ = longest_spin_ns;
     return;
   }
+  if (nap(start, holds)) return;
   const bool settled = rest_ns_ != kLongestSleepNs;
   const uint64_t tended_ns = settled ? rest_ns_ : session_.tend();
   const uint64_t tended_until = start + std::min(kLingerNs, tended_ns);
@@ -269,6 +270,16 @@ void Executor::idle() {
   const bool soon = woken && now - start < longest_spin_ns;
   const uint64_t least = holds ? 0 : std::min(kShortestSpinNs, longest_spin_ns);
   spin_ns_ = soon ? longest_spin_ns : std::max(spin_ns_ / 2, least);
+}
+
+// While cores are short: a sleep that ends by itself, or when the program waits for something. So
+// no launch pays for waking us.
+bool Executor::nap(uint64_t start, bool holds) {
+  if (!spinning_.naps(paused_since_ns_, start)) return false;
+  const uint64_t longest = holds ? std::min(kNapNs, held_pause(now_ns())) : kNapNs;
+  ring_.nap(longest, session_.stop, &session_.core.bell->rung());
+  if (!ring_.empty()) paused_since_ns_ = 0;  // nobody knows how long the program's pause was
+  return true;
 }
 
 // If a command has come.

@@ -60,6 +60,7 @@ class Executor {
   void log_error(const std::string& command, const Status& status);
   void idle();
   uint64_t next_rest();
+  bool nap(uint64_t start, bool holds);
   void end_pause(uint64_t now);
   bool spin(SpinBudget& budget, uint64_t now, uint64_t end);
 

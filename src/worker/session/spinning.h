@@ -33,17 +33,38 @@ inline constexpr uint64_t kLingerNs = 4'000'000;
 // One of so many cores: what a machine can spare for it, beside the programs.
 inline constexpr uint32_t kCoresPerLinger = 8;
 
+// While cores are short (decision 24). Longer ones wake up less often, and leave the GPU with
+// nothing to do: eight LeNet trainings came to 436 steps a second each with this, 418 and 397 with
+// twice and five times as much, 409 when every command woke its session's thread (one H100).
+inline constexpr uint64_t kNapNs = 100'000;
+// Who has found nothing for so long sleeps until a command comes.
+inline constexpr uint64_t kNapsForNs = 2'000'000;
+
+// What can be switched off (OPENMPS_PERF).
+struct SpinningSwitches {
+  bool lingers = true;
+  bool spares_cores = true;  // base/cores.h
+  bool naps = true;          // while it does
+};
+
 // Of all sessions of a worker.
 struct Spinning {
-  Spinning(uint32_t cores, uint64_t brief_ns, bool lingers, bool spares_cores = true)
+  Spinning(uint32_t cores, uint64_t brief_ns, const SpinningSwitches& on)
       : brief(std::max(1u, cores / 2)),
-        lingering(lingers && brief_ns != 0 ? cores / kCoresPerLinger : 0),
+        lingering(on.lingers && brief_ns != 0 ? cores / kCoresPerLinger : 0),
         brief_ns(brief_ns),
-        shortage(spares_cores) {}
+        takes_naps(on.naps),
+        shortage(on.spares_cores) {}
+  // Whether who has found no command since then naps, instead of asking to be woken by the next.
+  [[nodiscard]] bool naps(uint64_t paused_since_ns, uint64_t now) const {
+    return takes_naps && now - paused_since_ns < kNapsForNs && shortage.lasts(now);
+  }
+
   SpinBudget brief;
   SpinBudget lingering;
   const uint64_t brief_ns;  // what it pays to spin for, whoever comes
-  CoreShortage shortage;    // while it lasts, nobody does either
+  const bool takes_naps;
+  CoreShortage shortage;  // while it lasts, nobody does either
 };
 
 // The pauses between a program's commands that are longer than any brief spin: whether it pays to

@@ -117,6 +117,7 @@ struct Performance {
   bool value_watch = true;   // docs/decisions/0017
   bool lingers = true;       // worker/session/spinning.h
   bool spares_cores = true;  // base/cores.h
+  bool naps = true;          // worker/session/spinning.h; while cores are spared
   bool policy = true;        // docs/decisions/0025; it needs windows
   bool rank_sms = true;      // docs/decisions/0028; it needs windows
 };

@@ -105,12 +105,15 @@ TEST(Channel, ATailOverItsLimitIsNotSent) {
 TEST(Channel, AFullRingWaitsForTheWorker) {
   FakeChannel fake;
   std::atomic<uint64_t> handled{0};
+  std::atomic<uint32_t>& rest = fake.view().ring_control().consumer_sleeping;
+  rest.store(static_cast<uint32_t>(wire::ConsumerRest::kNaps));
   const uint64_t records = 3 * wire::kRingBytes / wire::record_bytes(sizeof(wire::Fence));
   std::thread producer([&] {
     for (uint64_t i = 0; i < records; ++i) {
       ASSERT_EQ(fake.channel().push(wire::Fence{1, 0, i}), CUDA_SUCCESS);
     }
   });
+  while (rest.load() != 0) std::this_thread::yield();  // for ever, if nobody wakes the worker
   fake.start_worker([&](FakeChannel&, const wire::Record& record) {
     EXPECT_EQ(body_of<wire::Fence>(record).value, handled.load());
     handled.fetch_add(1);
@@ -118,6 +121,25 @@ TEST(Channel, AFullRingWaitsForTheWorker) {
   producer.join();
   while (handled.load() < records) std::this_thread::yield();
   EXPECT_EQ(handled.load(), records);
+}
+
+TEST(Channel, WhoWaitsWakesAWorkerThatNaps) {
+  FakeChannel fake;
+  std::atomic<uint32_t>& rest = fake.view().ring_control().consumer_sleeping;
+  constexpr auto kNaps = static_cast<uint32_t>(wire::ConsumerRest::kNaps);
+  int looks = 0;
+  const auto at_second_look = [&looks] { return ++looks > 1; };
+  rest.store(kNaps);
+  ASSERT_EQ(fake.channel().push(wire::Fence{1, 2, 3}), CUDA_SUCCESS);
+  EXPECT_EQ(rest.load(), kNaps);
+  EXPECT_EQ(fake.channel().wait(at_second_look), CUDA_SUCCESS);
+  EXPECT_EQ(rest.load(), 0u);
+  rest.store(kNaps);
+  looks = 0;
+  EXPECT_EQ(
+      fake.channel().wait_behind(1, at_second_look, [](bool* /*asked*/) { return CUDA_SUCCESS; }),
+      CUDA_SUCCESS);
+  EXPECT_EQ(rest.load(), 0u);
 }
 
 TEST(Channel, TheEndOfTheSessionEndsEveryWait) {

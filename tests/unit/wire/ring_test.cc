@@ -191,6 +191,52 @@ TEST_F(RingTest, SleeperIsWokenByARecord) {
   EXPECT_EQ(taken, kRecords);
 }
 
+TEST_F(RingTest, OnlyWhoWaitsWakesOneThatNaps) {
+  RingProducer producer(view_);
+  std::atomic<uint32_t>& rest = view_.ring_control().consumer_sleeping;
+  const auto is = [&rest](ConsumerRest how) { return rest.load() == static_cast<uint32_t>(how); };
+  rest.store(static_cast<uint32_t>(ConsumerRest::kNaps));
+  producer.hurry();
+  EXPECT_TRUE(is(ConsumerRest::kNaps)) << "there is nothing to come for";
+  ASSERT_NE(producer.reserve(Opcode::kPing, 8, kNoReply), nullptr);
+  producer.publish();
+  EXPECT_TRUE(is(ConsumerRest::kNaps));
+  producer.hurry();
+  EXPECT_TRUE(is(ConsumerRest::kAwake));
+  rest.store(static_cast<uint32_t>(ConsumerRest::kAsleep));
+  producer.hurry();
+  EXPECT_TRUE(is(ConsumerRest::kAsleep)) << "the next record wakes it";
+  ASSERT_NE(producer.reserve(Opcode::kPing, 8, kNoReply), nullptr);
+  producer.publish();
+  EXPECT_TRUE(is(ConsumerRest::kAwake));
+}
+
+TEST_F(RingTest, ANapEndsWhenSomebodyWaits) {
+  RingProducer producer(view_);
+  const std::atomic<bool> stop{false};
+  std::atomic<int> taken{0};
+  constexpr int kRecords = 2000;
+  std::thread thread([&] {
+    RingConsumer consumer(view_);
+    Record record;
+    while (taken < kRecords) {
+      if (consumer.take(&record).value()) {
+        ++taken;
+      } else {
+        consumer.nap(0, stop);  // for ever, if the hurry is lost
+      }
+    }
+  });
+  for (int i = 0; i < kRecords; ++i) {
+    ASSERT_NE(producer.reserve(Opcode::kPing, 8, kNoReply), nullptr);
+    producer.publish();
+    producer.hurry();
+    while (taken <= i) std::this_thread::yield();
+  }
+  thread.join();
+  EXPECT_EQ(taken, kRecords);
+}
+
 TEST_F(RingTest, StopCanNotBeLost) {
   for (int round = 0; round < 2000; ++round) {
     RingConsumer consumer(view_);
@@ -209,7 +255,8 @@ TEST_F(RingTest, SleepEndsInTimeWhateverThePeerDoes) {
   const std::atomic<bool> stop{false};
   const uint64_t start = now_ns();
   consumer.sleep(20'000'000, stop);
-  EXPECT_GE(now_ns() - start, 15'000'000u);
+  consumer.nap(20'000'000, stop);
+  EXPECT_GE(now_ns() - start, 30'000'000u);
 }
 
 }  // namespace

@@ -196,6 +196,24 @@ TEST_F(SessionTest, FencesAndSleepers) {
   close(*client);
 }
 
+TEST_F(SessionTest, WhileCoresAreShortAThreadNapsBeforeItSleeps) {
+  const uint64_t in_an_hour = now_ns() + 3'600'000'000'000;
+  for (int i = 0; i < 2; ++i) spinning_.shortage.note_gap(1, std::nullopt, in_an_hour);
+  const auto client = connect();
+  const auto rests = [&client](wire::ConsumerRest how) {
+    const std::atomic<uint32_t>& rest = client->view().ring_control().consumer_sleeping;
+    return rest.load() == static_cast<uint32_t>(how);
+  };
+  EXPECT_TRUE(client->wait([&] {
+    if (rests(wire::ConsumerRest::kAsleep)) client->post(wire::Ping{});
+    return rests(wire::ConsumerRest::kNaps);
+  }));
+  EXPECT_EQ(client->call(wire::Ping{}), CUDA_SUCCESS) << "a nap ends, though nobody ends it";
+  EXPECT_TRUE(client->wait([&] { return rests(wire::ConsumerRest::kAsleep); }));
+  EXPECT_EQ(client->call(wire::Ping{}), CUDA_SUCCESS);
+  close(*client);
+}
+
 TEST_F(SessionTest, HostFunctionHoldsItsStreamUntilTheClientHasRunIt) {
   const auto client = connect();
   client->post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kBlocking, 0, 0});
