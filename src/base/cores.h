@@ -36,13 +36,13 @@ class CoreShortage {
   // A thread that has not slept looked at `before_ns`, by now_ns(), and not again until `now`.
   // True: cores are short.
   bool note_look(uint64_t before_ns, uint64_t now) {
-    if (now < before_ns + kTakenNs || !notices_) return false;
+    if (now < before_ns + kTakenNs) return false;
     return note_gap(now - before_ns, take_run_delay_ns(), now);
   }
   // The same of a gap between two looks, in which the thread waited for a core for so long, if that
   // is known: what a hypervisor takes from all is no shortage that sleeping could help.
   bool note_gap(uint64_t gap_ns, std::optional<uint64_t> waited_ns, uint64_t now) {
-    if (waited_ns && *waited_ns < gap_ns / 2) return false;
+    if (!notices_ || (waited_ns && *waited_ns < gap_ns / 2)) return false;
     const uint64_t last_ns = taken_ns_.exchange(now, std::memory_order_relaxed);
     if (last_ns == 0 || now > last_ns + kAgainNs) return false;
     until_ns_.store(now + kLastsNs, std::memory_order_relaxed);

@@ -70,6 +70,7 @@ Client read_client(const nlohmann::json& from) {
   read(from, "active_thread_percentage", &client.active_thread_percentage);
   read(from, "quality", &client.quality);
   if (!from.at("group").is_null()) read(from, "group", &client.group);
+  if (!from.at("sm_partition").is_null()) read(from, "sm_partition", &client.sm_partition);
   if (!from.at("usage").is_null()) client.use = read_use(from.at("usage"));
   return client;
 }

@@ -65,8 +65,9 @@ struct Client {
   bool ending = false;
   double active_thread_percentage = 100;
   std::string quality;
-  std::string group;       // "": in none
-  std::optional<Use> use;  // nothing: it is not known
+  std::string group;         // "": in none
+  std::string sm_partition;  // "": in none
+  std::optional<Use> use;    // nothing: it is not known
 };
 
 struct Snapshot {

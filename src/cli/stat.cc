@@ -28,6 +28,8 @@ Json json_of(const DeviceRates& rates) {
           {"clients", rates.clients}};
 }
 
+Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
 Json json_of(const Rates& rates) {
   const Client& client = rates.client;
   Json json = {{"pid", client.pid},
@@ -38,7 +40,8 @@ Json json_of(const Rates& rates) {
                {"state", name_of(rates.state)},
                {"active_thread_percentage", client.active_thread_percentage},
                {"quality", client.quality},
-               {"group", client.group.empty() ? Json(nullptr) : Json(client.group)}};
+               {"group", text_or_null(client.group)},
+               {"sm_partition", text_or_null(client.sm_partition)}};
   if (!client.use) {
     json["rates"] = nullptr;
     return json;

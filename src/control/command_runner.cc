@@ -492,8 +492,13 @@ void CommandRunner::client_table(const Command& command, const Done& done) {
     return;
   }
   servers_.ask(servers, wire::QueryKind::kClients,
-               [done, json = command.json](const ServerPool::Answers& answers) {
-                 const std::vector<ClientLine> clients = clients_of(answers);
+               [this, done, json = command.json](const ServerPool::Answers& answers) {
+                 std::vector<ClientLine> clients = clients_of(answers);
+                 for (ClientLine& client : clients) {
+                   const StaticPartitions* all = servers_.partitions();
+                   const auto* partition = all == nullptr ? nullptr : all->find(client.place);
+                   if (partition != nullptr) client.partition = partition->name();
+                 }
                  done({json ? format_ps_json(clients) : format_ps(clients)});
                });
 }

@@ -25,7 +25,9 @@ struct ClientLine {
   wire::Usage usage{};
   double active_thread_percentage = 100;
   wire::Quality quality = wire::Quality::kNormal;
-  std::string group = {};  // "": none
+  std::string group = {};            // "": none
+  wire::StaticPartition place = {};  // no SMs: in no static partition
+  std::string partition = {};        // its name
 };
 
 struct GroupLine {

@@ -95,6 +95,10 @@ nlohmann::ordered_json usage_of(const wire::Usage& usage) {
           {"held", held}};
 }
 
+nlohmann::ordered_json text_or_null(const std::string& text) {
+  return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
+}
+
 }  // namespace
 
 std::string format_ps_json(const std::vector<ClientLine>& clients) {
@@ -109,8 +113,8 @@ std::string format_ps_json(const std::vector<ClientLine>& clients) {
                     {"ending", client.ending},
                     {"active_thread_percentage", client.active_thread_percentage},
                     {"quality", word(kQualities, static_cast<uint32_t>(client.quality))},
-                    {"group", client.group.empty() ? nlohmann::ordered_json(nullptr)
-                                                   : nlohmann::ordered_json(client.group)},
+                    {"group", text_or_null(client.group)},
+                    {"sm_partition", text_or_null(client.partition)},
                     {"usage", usage_of(client.usage)}});
   }
   return text_of(list);

@@ -99,6 +99,13 @@ StaticPartitions::Partition* StaticPartitions::find(std::string_view text) {
   return found == all_.end() ? nullptr : &*found;
 }
 
+const StaticPartitions::Partition* StaticPartitions::find(
+    const wire::StaticPartition& place) const {
+  if (place.sms == 0) return nullptr;
+  const auto found = std::ranges::find(all_, place, &Partition::place);
+  return found == all_.end() ? nullptr : &*found;
+}
+
 void StaticPartitions::remove(const Partition* partition) {
   all_.remove_if([partition](const Partition& one) { return &one == partition; });
 }

@@ -51,6 +51,8 @@ class StaticPartitions {
   std::vector<std::string> describe(const std::vector<PartitionRule>& rules);
   // By its id or its name, whose UUID may be cut. Null: there is none.
   [[nodiscard]] Partition* find(std::string_view text);
+  // Which one a client is in. Null: none, as its place has no SMs.
+  [[nodiscard]] const Partition* find(const wire::StaticPartition& place) const;
   void remove(const Partition* partition);
   // For a client that says so: a whole name, or the configuration's alone. One that is still to be
   // made is nowhere, as after restore(). CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION with the reason.

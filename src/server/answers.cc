@@ -75,6 +75,7 @@ wire::ClientRow make_row(const Session& session, const Groups& groups,
         std::min(row.active_thread_percentage, group->second.limits.active_thread_percentage);
   }
   row.quality = wire::settled_quality(session.grant.quality, session.grant.client_priority);
+  row.partition = session.admit.partition;
   row.ending = session.state == SessionState::kEnding ? 1 : 0;
   if (row.device < devices.size()) fill_field(row.device_uuid, devices[row.device].uuid);
   fill_field(row.command, printable(field_text(session.admit.hello.command)));

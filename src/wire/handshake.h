@@ -391,6 +391,7 @@ struct ClientRow {
   char device_uuid[48] = {};  // "GPU-xxxxxxxx-...": the shell cuts it
   char command[256] = {};
   char group[kGroupNameBytes] = {};  // "": none
+  StaticPartition partition;         // no SMs: in none
   Usage usage;
 };
 struct GroupRow {

@@ -1268,6 +1268,8 @@ def static_partitions(box, _):
     beside = PartitionedSms(box, small, {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"})
     for program, chunks in ((in_small, 1), (in_large, free - 1), (beside, 1)):
         require(program.told == len(program.sms) == chunks * step, f"{program.told} {program.sms} of {chunks}")
+    shown = {client["pid"]: client["sm_partition"] for client in json.loads(box.control("ps --json")[1])}
+    require(shown == {in_small.child.pid: small, in_large.child.pid: large, beside.child.pid: small}, f"ps shows {shown}")
     require(not in_small.sms & in_large.sms and beside.sms == in_small.sms,
             f"{in_small.sms} and {beside.sms} beside {in_large.sms}")
     if last is not first:

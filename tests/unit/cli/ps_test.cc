@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kAnswer = R"([
   {"pid": 4711, "id": 3, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
    "command": "python3 train.py", "ending": true, "active_thread_percentage": 50,
-   "quality": "latency", "group": "pods:/a/b",
+   "quality": "latency", "group": "pods:/a/b", "sm_partition": "GPU-008c/1",
    "usage": {"age_ns": 10000000000, "gpu_ns": 2500000000, "gpu_ns_least": 0, "gpu_ns_most": 9,
      "sm_ns": 300000000000, "launches": 1200, "batched_launches": 0, "graph_launches": 0,
      "graph_kernels": 300, "copies": 1, "fills": 0,
@@ -27,7 +27,7 @@ constexpr const char* kAnswer = R"([
               "window": {"times": 9, "ns": 9000000000, "standing": 0}}}},
   {"pid": 4712, "id": 4, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
    "command": "idle", "ending": false, "active_thread_percentage": 100, "quality": "normal",
-   "group": null,
+   "group": null, "sm_partition": null,
    "usage": null}])";
 
 std::vector<std::string> words_of(const std::string& text, size_t line) {
@@ -52,6 +52,8 @@ using Words = std::vector<std::string>;
 TEST(Ps, TotalsSinceEachSessionBegan) {
   const auto rows = read_clients(kAnswer);
   ASSERT_TRUE(rows.ok()) << rows.status().message();
+  EXPECT_EQ((*rows)[0].sm_partition, "GPU-008c/1");
+  EXPECT_EQ((*rows)[1].sm_partition, "");
   const std::string table = format_ps_table(*rows, {});
   EXPECT_EQ(words_of(table, 1),
             (Words{"4711", "3", "17", "GPU-008cbaa3", "2.50", "s", "25%", "20.0", "1.5k", "2.0MB",

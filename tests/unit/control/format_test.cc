@@ -212,8 +212,7 @@ TEST(Format, JsonKeepsArgumentsAndReplacesWhatIsNotText) {
             "\"GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155\",\n    \"namespace\": 4026531836,\n    "
             "\"command\": \"a \\\"b\\\" \xef\xbf\xbd\",\n    \"ending\": false,\n    "
             "\"active_thread_percentage\": 100.0,\n    \"quality\": \"normal\",\n    \"group\": "
-            "null,\n    "
-            "\"usage\": null\n  }\n]\n");
+            "null,\n    \"sm_partition\": null,\n    \"usage\": null\n  }\n]\n");
   EXPECT_EQ(format_ps_json({}), "[]\n");
   EXPECT_EQ(format_server_list_json({{7, 1000, "ACTIVE"}}),
             "[\n  {\n    \"pid\": 7,\n    \"uid\": 1000,\n    \"state\": \"ACTIVE\"\n  }\n]\n");
@@ -266,6 +265,9 @@ TEST(Format, UsageInJson) {
   EXPECT_NE(json.find("\"quality\": \"latency\""), std::string::npos);
   const nlohmann::json usage = nlohmann::json::parse(json)[0]["usage"];
   EXPECT_EQ(usage["lengths"][2], 8);
+  EXPECT_EQ(nlohmann::json::parse(json)[0]["sm_partition"], nullptr);
+  busy.partition = "GPU-008cbaa3/1";
+  EXPECT_EQ(nlohmann::json::parse(format_ps_json({busy}))[0]["sm_partition"], "GPU-008cbaa3/1");
   EXPECT_EQ(
       usage["devices"].dump(),
       R"([{"alone_ns":45,"compared_ns":0,"device":3,"gpu_ns":0,"memory_bytes":4096,"sm_ns":0}])")

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace openmps::control {
 namespace {
 
@@ -49,6 +51,8 @@ TEST(StaticPartitions, AClientHasToNameOne) {
   const StaticPartitions::Partition& made = **partitions.add(1, kDevices[1], 4);
   EXPECT_EQ(partitions.named("GPU-aabb0000-0000/1").value(), made.place);
   EXPECT_EQ(partitions.named("GPU-aabb/1").value(), made.place);
+  EXPECT_EQ(std::as_const(partitions).find(made.place), &made) << "the one that a client is in";
+  EXPECT_EQ(partitions.find(wire::StaticPartition()), nullptr);
   for (const char* text :
        {"", "1", "GPU-aaaa/1", "GPU-aabb/2", "GPU-aabb/", "GPU-aabb/1/", "/", "/1"}) {
     const Status status = partitions.named(text).status();

@@ -172,6 +172,7 @@ TEST(Groups, AreToldWithTheirMembersAndShownInRows) {
   Session& session = *table.create(wire::Admit{}).value();
   session.state = SessionState::kActive;
   EXPECT_EQ(make_open_session(session, groups).group_limits, wire::GroupLimits());
+  session.admit.partition = {.sms = 8, .groups = {2}};
   session.grant.group = group.number;
   EXPECT_EQ(make_open_session(session, groups).grant.group, group.number);
   EXPECT_EQ(make_open_session(session, groups).group_limits, group.limits);
@@ -188,6 +189,7 @@ TEST(Groups, AreToldWithTheirMembersAndShownInRows) {
   ASSERT_EQ(rows(wire::QueryKind::kClients, 0, &client), 1u);
   EXPECT_EQ(field_text(client.group), "pods:/a");
   EXPECT_EQ(client.active_thread_percentage, 25) << "what is left to it";
+  EXPECT_EQ(client.partition, session.admit.partition);
   wire::GroupRow row;
   ASSERT_EQ(rows(wire::QueryKind::kGroups, 0, &row), 1u);
   EXPECT_EQ(field_text(row.name), "pods:/a");
