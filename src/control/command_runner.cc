@@ -494,10 +494,11 @@ void CommandRunner::client_table(const Command& command, const Done& done) {
   servers_.ask(servers, wire::QueryKind::kClients,
                [this, done, json = command.json](const ServerPool::Answers& answers) {
                  std::vector<ClientLine> clients = clients_of(answers);
-                 for (ClientLine& client : clients) {
-                   const StaticPartitions* all = servers_.partitions();
-                   const auto* partition = all == nullptr ? nullptr : all->find(client.place);
-                   if (partition != nullptr) client.partition = partition->name();
+                 if (const StaticPartitions* all = servers_.partitions(); all != nullptr) {
+                   for (ClientLine& client : clients) {
+                     const auto* partition = all->find(client.place);
+                     if (partition != nullptr) client.partition = partition->name();
+                   }
                  }
                  done({json ? format_ps_json(clients) : format_ps(clients)});
                });

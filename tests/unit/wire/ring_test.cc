@@ -165,30 +165,38 @@ TEST_F(RingTest, RecordMayNotCrossTheEnd) {
   EXPECT_FALSE(consumer.take(&record).ok());
 }
 
-TEST_F(RingTest, SleeperIsWokenByARecord) {
-  RingProducer producer(view_);
-  std::atomic<bool> stop{false};
+// A consumer that rests whenever there is nothing for it, and records of which each is published
+// when the one before has been taken: it finds the consumer resting, or about to.
+template <typename Rest, typename Publish>
+void take_one_by_one(const ChannelView& view, Rest rest, Publish publish) {
+  RingProducer producer(view);
   std::atomic<int> taken{0};
   constexpr int kRecords = 2000;
   std::thread thread([&] {
-    RingConsumer consumer(view_);
+    RingConsumer consumer(view);
     Record record;
     while (taken < kRecords) {
       if (consumer.take(&record).value()) {
         ++taken;
       } else {
-        consumer.sleep(0, stop);
+        rest(consumer);
       }
     }
   });
   for (int i = 0; i < kRecords; ++i) {
-    ASSERT_NE(producer.reserve(Opcode::kPing, 8, kNoReply), nullptr);
-    producer.publish();
-    // Each round finds the consumer asleep, or about to be.
+    EXPECT_NE(producer.reserve(Opcode::kPing, 8, kNoReply), nullptr);
+    publish(producer);
     while (taken <= i) std::this_thread::yield();
   }
   thread.join();
   EXPECT_EQ(taken, kRecords);
+}
+
+TEST_F(RingTest, SleeperIsWokenByARecord) {
+  const std::atomic<bool> stop{false};
+  take_one_by_one(
+      view_, [&](RingConsumer& consumer) { consumer.sleep(0, stop); },
+      [](RingProducer& producer) { producer.publish(); });
 }
 
 TEST_F(RingTest, OnlyWhoWaitsWakesOneThatNaps) {
@@ -212,29 +220,13 @@ TEST_F(RingTest, OnlyWhoWaitsWakesOneThatNaps) {
 }
 
 TEST_F(RingTest, ANapEndsWhenSomebodyWaits) {
-  RingProducer producer(view_);
   const std::atomic<bool> stop{false};
-  std::atomic<int> taken{0};
-  constexpr int kRecords = 2000;
-  std::thread thread([&] {
-    RingConsumer consumer(view_);
-    Record record;
-    while (taken < kRecords) {
-      if (consumer.take(&record).value()) {
-        ++taken;
-      } else {
-        consumer.nap(0, stop);  // for ever, if the hurry is lost
-      }
-    }
-  });
-  for (int i = 0; i < kRecords; ++i) {
-    ASSERT_NE(producer.reserve(Opcode::kPing, 8, kNoReply), nullptr);
-    producer.publish();
-    producer.hurry();
-    while (taken <= i) std::this_thread::yield();
-  }
-  thread.join();
-  EXPECT_EQ(taken, kRecords);
+  take_one_by_one(
+      view_, [&](RingConsumer& consumer) { consumer.nap(0, stop); },  // for ever, if it is lost
+      [](RingProducer& producer) {
+        producer.publish();
+        producer.hurry();
+      });
 }
 
 TEST_F(RingTest, StopCanNotBeLost) {
