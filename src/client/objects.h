@@ -17,6 +17,7 @@
 #include "client/handle_table.h"
 #include "client/image.h"
 #include "client/jit_options.h"
+#include "client/known_occupancy.h"
 #include "cuda/abi.h"
 #include "cuda/old_launch.h"
 #include "cuda/stream_attributes.h"
@@ -138,6 +139,7 @@ struct Function : Object {
   // Shapes in which the driver took it (launch_check.cc); 0: none yet.
   std::atomic<uint64_t> known_block{0};
   std::atomic<uint64_t> known_cluster{0};
+  mutable KnownOccupancy occupancy;  // occupancy.h
 };
 
 // A CUlinkState. Its result is the program's until the link is destroyed.

@@ -50,6 +50,7 @@ CUresult write_attribute(Session& session, Function& function, CUfunction_attrib
   if (has_attribute(function, attribute, device, value)) return CUDA_SUCCESS;
   OPENMPS_CUDA_CHECK(session.channel.call(wire::FunctionSetAttribute{
       function.id, wire::FunctionSetting::kAttribute, index, value, session.devices[device]}));
+  function.occupancy.forget();
   if (is_first(function, device)) {
     function.attributes[index] = value;
   } else if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
@@ -77,9 +78,11 @@ CUresult prefer_cache(Session& session, const Function& function, uint32_t devic
   if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return session.channel.push(
+  OPENMPS_CUDA_CHECK(session.channel.push(
       wire::FunctionSetAttribute{function.id, wire::FunctionSetting::kCacheConfiguration, 0,
-                                 static_cast<int32_t>(config), session.devices[device]});
+                                 static_cast<int32_t>(config), session.devices[device]}));
+  function.occupancy.forget();
+  return CUDA_SUCCESS;
 }
 
 namespace impl {

@@ -7,6 +7,7 @@
 #include "client/context/launch_attributes.h"
 #include "client/session/context.h"
 #include "client/session/enter.h"
+#include "client/session/occupancy.h"
 
 namespace openmps::client {
 namespace {
@@ -15,15 +16,6 @@ CUresult find_function(CUfunction handle, Session** session, Function** function
   OPENMPS_CUDA_CHECK(enter(session));
   *function = (*session)->modules.functions.find(handle);
   return *function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult occupancy(Session& session, const Function& function, int block, size_t shared,
-                   unsigned int flags, uint64_t* value) {
-  wire::Occupancy::Reply reply;
-  OPENMPS_CUDA_CHECK(
-      session.channel.call(wire::Occupancy{function.id, block, shared, flags}, &reply));
-  *value = reply.value;
-  return CUDA_SUCCESS;
 }
 
 // On the SMs of the stream of the configuration, which may be a green context's.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "client/session/occupancy.h"
 #include "wire/commands.h"
 
 namespace openmps::client {
@@ -97,28 +98,14 @@ CUresult check_attributes(const wire::DeviceFacts& facts, const LaunchConfigurat
 }
 
 // The blocks of a cooperative launch wait for each other, so all of them have to fit at once; the
-// program learns from the launch itself when they don't. How many do is asked of the worker, once
-// for the launches of a thread that are alike.
+// program learns from the launch itself when they don't.
 CUresult check_cooperative(Session& session, const Context& context, const Function& function,
                            const LaunchConfiguration& config) {
-  struct Asked {
-    uint64_t function;  // its handle
-    const Context* context;
-    uint32_t threads;
-    uint32_t shared_bytes;
-    uint64_t blocks;  // of an SM
-  };
-  static thread_local Asked last{};
   const uint32_t threads = config.block[0] * config.block[1] * config.block[2];
-  if (last.function != function.handle || last.context != &context || last.threads != threads ||
-      last.shared_bytes != config.shared_bytes) {
-    wire::Occupancy::Reply reply{};
-    OPENMPS_CUDA_CHECK(session.channel.call(
-        wire::Occupancy{function.id, static_cast<int32_t>(threads), config.shared_bytes, 0},
-        &reply));
-    last = {function.handle, &context, threads, config.shared_bytes, reply.value};
-  }
-  const uint64_t room = last.blocks * session.contexts.kernel_sms(context);
+  uint64_t fit = 0;  // an SM
+  OPENMPS_CUDA_CHECK(
+      occupancy(session, function, static_cast<int>(threads), config.shared_bytes, 0, &fit));
+  const uint64_t room = fit * session.contexts.kernel_sms(context);
   // No product overflows: check_dimensions() has seen the grid.
   const uint64_t blocks = uint64_t{config.grid[0]} * config.grid[1] * config.grid[2];
   return blocks <= room ? CUDA_SUCCESS : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;

@@ -12,8 +12,8 @@
 
 namespace openmps::client {
 
-// For launches and kernel nodes; of cooperative ones it may ask the worker how many blocks fit.
-// Errors: CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_CLUSTER_SIZE,
+// For launches and kernel nodes; of cooperative ones it may ask the worker how many blocks fit
+// (occupancy.h). Errors: CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_CLUSTER_SIZE,
 // CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
 // CUDA_ERROR_NOT_SUPPORTED (clusters, on a device without).
 [[nodiscard]] CUresult check_launch(Session& session, const Context& context,

@@ -297,6 +297,36 @@ void libraries() {
 
 // ---- Settings ----------------------------------------------------------------------------------
 
+// A function whose occupancy nobody has asked for yet answers as one of which it was asked before
+// its settings changed.
+void occupancy_follows_settings() {
+  CUmodule modules[2];
+  CUfunction stores[2];
+  for (int i = 0; i < 2; ++i) {
+    CHECK_CU(cuModuleLoadData(&modules[i], e2e::kernels_ptx()));
+    CHECK_CU(cuModuleGetFunction(&stores[i], modules[i], "store_at"));
+  }
+  constexpr size_t kShapes[] = {0, 16 * 1024, 60 * 1024};
+  const auto occupancy_of = [](CUfunction function, size_t shared) {
+    int blocks = -1;
+    CHECK_CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 128, shared));
+    return blocks;
+  };
+  for (size_t shared : kShapes) (void)occupancy_of(stores[0], shared);
+  for (CUfunction store : stores) {
+    CHECK_CU(cuFuncSetAttribute(store, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 60 * 1024));
+    CHECK_CU(cuFuncSetAttribute(store, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100));
+  }
+  bool same = true;
+  for (size_t shared : kShapes) {
+    const int asked = occupancy_of(stores[0], shared), fresh = occupancy_of(stores[1], shared);
+    printf("# %zu bytes: %d blocks, %d of a function not asked before\n", shared, asked, fresh);
+    same &= asked == fresh && asked == occupancy_of(stores[0], shared);
+  }
+  expect(same, "occupancy follows the settings");
+  for (CUmodule module : modules) CHECK_CU(cuModuleUnload(module));
+}
+
 void settings(const e2e::Session& session) {
   constexpr int kShared = 60 * 1024;
   const CUfunction store = session.function("store_at");
@@ -322,6 +352,8 @@ void settings(const e2e::Session& session) {
                 kInvalid);
   CHECK_CU(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, store));
   expect(value == kShared, "a refused value changes nothing");
+
+  occupancy_follows_settings();
 
   CHECK_CU(cuFuncSetCacheConfig(store, CU_FUNC_CACHE_PREFER_L1));
   CHECK_CU(cuFuncSetSharedMemConfig(store, CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE));
