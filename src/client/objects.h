@@ -3,6 +3,7 @@
 // operations on them live in the file of their kind (context.h, stream.h, event.cc, module.h, ...).
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -62,6 +63,8 @@ struct Context : Object {
   std::atomic<Stream*> gathering{nullptr};
   std::atomic<Stream*> barrier{nullptr};
   std::atomic<uint32_t> peers{0};  // devices whose memory it may use, a bit each
+  // Limits that never change (context_api.cc), one more than their values; 0: not asked for yet.
+  std::array<std::atomic<uint64_t>, CU_LIMIT_MAX> fixed_limits{};
   uint32_t sms = 0;                // that its work may use at most (context_sms.h); 0: any number
   CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
   CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;

@@ -16,11 +16,33 @@ bool valid_flags(unsigned int flags) {
          (scheduling & (scheduling - 1)) == 0;
 }
 
-CUresult read_limit(Session& session, const Context& context, CUlimit limit, size_t* value) {
+// No client's cuCtxSetLimit changes it, nor does the driver (decision 12). cuBLAS asks for
+// CU_LIMIT_CIG_ENABLED before each product.
+bool is_fixed(CUlimit limit) {
+  switch (limit) {
+    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
+    case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
+    case CU_LIMIT_SHMEM_SIZE:
+    case CU_LIMIT_CIG_ENABLED:
+    case CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED: return true;
+    default: return false;
+  }
+}
+
+CUresult read_limit(Session& session, Context& context, CUlimit limit, size_t* value) {
+  std::atomic<uint64_t>* const fixed = is_fixed(limit) ? &context.fixed_limits[limit] : nullptr;
+  if (fixed != nullptr) {
+    const uint64_t known = fixed->load(std::memory_order_relaxed);
+    if (known != 0) {
+      *value = known - 1;
+      return CUDA_SUCCESS;
+    }
+  }
   wire::LimitGet::Reply reply;
   OPENMPS_CUDA_CHECK(session.channel.call(
       wire::LimitGet{context.wire_device, static_cast<uint32_t>(limit)}, &reply));
   *value = reply.value;
+  if (fixed != nullptr) fixed->store(reply.value + 1, std::memory_order_relaxed);
   return CUDA_SUCCESS;
 }
 

@@ -42,8 +42,9 @@ uint32_t Durations::add() {
     ns_.push_back(0);
     return static_cast<uint32_t>(ns_.size() - 1);
   }
-  next_ = next_ % (kMost - 1) + 1;
-  return next_;
+  const uint32_t number = next_++;
+  if (next_ == kMost) next_ = kFirstGiven;
+  return number;
 }
 
 void Durations::learn(std::span<const uint32_t> numbers, const Observed& seen, double part) {

@@ -38,11 +38,18 @@ struct Cost {
   uint32_t learnt = 0;  // the number of what is learnt; 0: nothing is
   uint32_t sms = 0;     // that it keeps busy on average
   uint64_t ns = 0;      // if nothing is
+  uint32_t times = 1;   // how often what is learnt is done
 };
 
 // How long what is done again and again takes. After 65,535 numbers they are given again.
 class Durations {
  public:
+  // Numbers of what all programs do: a MiB of a long copy over the bus, in one of the directions.
+  // As PCI Express 5.0 has it, until a copy says otherwise.
+  static constexpr uint32_t kMiBToDevice = 1;
+  static constexpr uint32_t kMiBFromDevice = 2;
+  static constexpr uint32_t kBusNsPerMiB = 20'000;
+
   // Of a kernel that has not run: as small ones take.
   static constexpr uint64_t kUnknownNs = 20'000;
 
@@ -54,12 +61,12 @@ class Durations {
   [[nodiscard]] uint64_t of(const Cost& cost) const {
     if (cost.learnt == 0) return cost.ns;
     const uint64_t ns = ns_[cost.learnt];
-    return ns != 0 ? ns : kUnknownNs;
+    return (ns != 0 ? ns : kUnknownNs) * cost.times;
   }
   // The same with the device to itself, as far as has been seen: no less than that.
   [[nodiscard]] uint64_t alone(const Cost& cost) const {
     const uint64_t ns = alone_ns_[cost.learnt];
-    return ns != 0 ? ns : of(cost);
+    return ns != 0 ? ns * cost.times : of(cost);
   }
   // It has been.
   [[nodiscard]] bool has_been_alone(const Cost& cost) const { return been_alone_[cost.learnt]; }
@@ -78,16 +85,18 @@ class Durations {
 
  private:
   static constexpr uint32_t kMost = 1u << 16;
+  static constexpr uint32_t kFirstGiven = kMiBFromDevice + 1;
   static constexpr uint8_t kTries = 8;
   // False: nothing was to be learnt. What is not known counts as `unknown_ns`; 0: it stays so.
   static bool adapt(std::vector<uint32_t>& known, std::span<const uint32_t> numbers,
                     const Observed& seen, uint64_t unknown_ns);
 
-  std::vector<uint32_t> ns_ = {0};  // by number; 0: not known
-  std::vector<uint32_t> alone_ns_ = {0};
-  std::vector<uint8_t> tries_ = {0};
-  std::vector<bool> been_alone_ = {false};
-  uint32_t next_ = 1;
+  // By number; 0: not known.
+  std::vector<uint32_t> ns_ = {0, kBusNsPerMiB, kBusNsPerMiB};
+  std::vector<uint32_t> alone_ns_ = std::vector<uint32_t>(kFirstGiven);
+  std::vector<uint8_t> tries_ = std::vector<uint8_t>(kFirstGiven);
+  std::vector<bool> been_alone_ = std::vector<bool>(kFirstGiven);
+  uint32_t next_ = kFirstGiven;  // to be given again
 };
 
 // Of one stream.

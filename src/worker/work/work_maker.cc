@@ -16,6 +16,9 @@ namespace {
 constexpr uint64_t kTransferNs = 3'000;
 constexpr uint64_t kBusBytesPerNs = 50;
 constexpr uint64_t kMemoryBytesPerNs = 1'500;
+// From here on how long a copy over the bus takes is learnt, by the MiB. A shorter one may take a
+// good part of its time for itself, and nobody waits long behind it.
+constexpr uint64_t kLearntCopyBytes = 16 * wire::kMiB;
 
 // Where a client puts the id of an event whose handle the driver wants.
 wire::Id id_of(CUevent event) { return static_cast<wire::Id>(reinterpret_cast<uintptr_t>(event)); }
@@ -184,6 +187,12 @@ Status WorkMaker::make(const wire::Memcpy& command, Uses* uses, CopyWork* copy) 
   copy->source = core_.device_address(command.source);
   copy->bytes = command.bytes;
   set_copy(command.source, command.destination, command.bytes, uses);
+  const bool to_device = uses->moves == wire::UsageCount::kHostToDevice;
+  const bool over_bus = to_device || uses->moves == wire::UsageCount::kDeviceToHost;
+  if (over_bus && command.bytes >= kLearntCopyBytes) {
+    uses->cost = {.learnt = to_device ? Durations::kMiBToDevice : Durations::kMiBFromDevice,
+                  .times = static_cast<uint32_t>((command.bytes + wire::kMiB / 2) / wire::kMiB)};
+  }
   copy->orders_all = (command.flags & wire::kOrderAllStreams) != 0;
   return Status();
 }

@@ -70,6 +70,32 @@ TEST_F(WindowTest, OfWorkOfUnknownLengthTheDriverGetsLittle) {
   EXPECT_EQ(count("launch s1"), 10u - kWindowUnknown);
 }
 
+// Of a long copy over the bus it is seen how long it takes; a short one teaches nothing.
+TEST_F(WindowTest, LongCopiesTeachHowFastTheBusIs) {
+  constexpr uint64_t kLong = 64 * wire::kMiB;
+  map(kBase, kLong);
+  ASSERT_TRUE(send(wire::HostRegister{kPinned, kLong}).ok());
+  const auto known = [&](uint32_t number) {
+    return session_->streams.durations.of({.learnt = number});
+  };
+  // So many that the window fills, and is looked at; the driver's copies take no time here.
+  const auto copy = [&](uint64_t to, uint64_t from, uint64_t bytes) {
+    for (uint64_t copied = 0; copied < 4 * kLong; copied += bytes) {
+      EXPECT_TRUE(send(wire::Memcpy{1, 0, to, from, bytes}).ok());
+    }
+    EXPECT_TRUE(session_->backlog.empty());
+  };
+  copy(kBase, kPinned, wire::kMiB);
+  copy(kPinned, kBase, wire::kMiB);
+  EXPECT_EQ(known(Durations::kMiBToDevice), Durations::kBusNsPerMiB);
+  EXPECT_EQ(known(Durations::kMiBFromDevice), Durations::kBusNsPerMiB);
+  copy(kBase, kPinned, kLong);
+  EXPECT_LT(known(Durations::kMiBToDevice), Durations::kBusNsPerMiB);
+  EXPECT_EQ(known(Durations::kMiBFromDevice), Durations::kBusNsPerMiB);
+  copy(kPinned, kBase, kLong);
+  EXPECT_LT(known(Durations::kMiBFromDevice), Durations::kBusNsPerMiB);
+}
+
 // Whoever asks with it whether the driver takes it is told.
 TEST_F(WindowTest, AHeldLaunchIsJudgedBeforehand) {
   launch(1);
@@ -339,12 +365,26 @@ TEST(DurationsTest, WhatWasSeenIsLearnt) {
 
 TEST(DurationsTest, NumbersAreGivenAgain) {
   Durations durations;
-  for (uint32_t i = 1; i < 1u << 16; ++i) ASSERT_EQ(durations.add(), i);
+  constexpr uint32_t kFirst = Durations::kMiBFromDevice + 1;
+  for (uint32_t i = kFirst; i < 1u << 16; ++i) ASSERT_EQ(durations.add(), i);
   for (uint32_t i = 0; i < 1u << 17; ++i) {
     const uint32_t number = durations.add();
-    ASSERT_NE(number, 0u);
+    ASSERT_GE(number, kFirst) << "copies have these";
     ASSERT_LT(number, 1u << 16);
   }
+}
+
+TEST(DurationsTest, CopiesAreLearntByTheMiB) {
+  Durations durations;
+  const Cost copy{.learnt = Durations::kMiBToDevice, .times = 1024};
+  EXPECT_TRUE(durations.is_known(copy)) << "nobody looks for its end all the time";
+  EXPECT_EQ(durations.of(copy), 1024u * Durations::kBusNsPerMiB);
+  const uint32_t number = copy.learnt;
+  durations.learn({&number, 1}, {durations.of(copy), 40'960'000, 41'000'000});
+  EXPECT_EQ(durations.of(copy), 40'960'000u);
+  EXPECT_EQ(durations.alone(copy), 40'960'000u);
+  EXPECT_EQ(durations.of({.learnt = number, .times = 16}), 640'000u);
+  EXPECT_EQ(durations.of({.learnt = Durations::kMiBFromDevice}), Durations::kBusNsPerMiB);
 }
 
 // ---- The right to queue
