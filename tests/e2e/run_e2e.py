@@ -66,7 +66,7 @@ EVERYTHING = [
     ["drv_bad_input", "launches"], ["drv_conditionals", "run"], ["drv_conditionals", "change"],
     ["drv_conditionals", "bad"], ["drv_graph_arrays"], ["drv_old_launch", "run"],
     ["drv_old_launch", "bad"], ["drv_logs", "run"], ["drv_logs", "bad"],
-    ["drv_attributes"], *[["drv_limits", group] for group in ("heap", "stack", "overflow")],
+    ["drv_attributes"], *[["drv_limits", group] for group in ("heap", "stack", "overflow", "fixed")],
     ["drv_green_contexts"], ["drv_green_contexts", "detached"],
     *[["drv_green_graphs", group] for group in ("added", "captured", "changed", "conditionals", "cooperative",
                                                 "libraries", "occupancy")],

@@ -1366,6 +1366,28 @@ def configured_partitions(box, _):
     box.quit()
 
 
+def kept_answers(box, _):
+    """What the worker has answered and can't have changed is not asked for again, unless that is switched off."""
+    box.start_daemon()
+
+    def asked(program, command, **env):
+        path = os.path.join(box.tmp, "asked")
+        code, out, err = box.run(program, CLIENT_LIMIT_S, {"OPENMPS_TRACE": path, **env})
+        require(code == 0, f"{' '.join(program)}: {code}\n{out}{err}")
+        with open(path, encoding="utf-8") as file:
+            count = sum(f": {command}{{" in line for line in file)
+        os.remove(path)
+        return count
+
+    # Three shapes of two functions, one of them before its settings change, too, and each once more behind that.
+    # Four limits: in turn, each three times in one context, once in another.
+    for program, command, kept, each in ((["drv_function_calls", "settings"], "Occupancy", 9, 12),
+                                         (["drv_limits", "fixed"], "LimitGet", 8, 16)):
+        counts = asked(program, command), asked(program, command, OPENMPS_PERF="no_kept_answers")
+        require(counts == (kept, each), f"{command}: {counts[0]} times, {counts[1]} when no answers are kept")
+    box.quit()
+
+
 def fresh_beside_queue(box, _):
     fresh_beside(box, "queue", leave_alone, tell)
 
@@ -1376,7 +1398,7 @@ ALL = {f.__name__: f for f in
         few_threads, few_descriptors, memory_limits, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
-        fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages,
+        fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, kept_answers, inspected, measured, remembered, percentages,
         contexts, limited_from_cold, live_limits, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
 
 # Whose answers are the GPU's: run by `./dev gpu-test`, too.

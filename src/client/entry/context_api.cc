@@ -30,7 +30,8 @@ bool is_fixed(CUlimit limit) {
 }
 
 CUresult read_limit(Session& session, Context& context, CUlimit limit, size_t* value) {
-  std::atomic<uint64_t>* const fixed = is_fixed(limit) ? &context.fixed_limits[limit] : nullptr;
+  const bool keeps = session.keeps_answers && is_fixed(limit);
+  std::atomic<uint64_t>* const fixed = keeps ? &context.fixed_limits[limit] : nullptr;
   if (fixed != nullptr) {
     const uint64_t known = fixed->load(std::memory_order_relaxed);
     if (known != 0) {

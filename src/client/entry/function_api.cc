@@ -48,9 +48,10 @@ CUresult write_attribute(Session& session, Function& function, CUfunction_attrib
   const auto index = static_cast<uint32_t>(attribute);
   if (index >= wire::kFunctionAttributes) return CUDA_ERROR_INVALID_VALUE;
   if (has_attribute(function, attribute, device, value)) return CUDA_SUCCESS;
-  OPENMPS_CUDA_CHECK(session.channel.call(wire::FunctionSetAttribute{
-      function.id, wire::FunctionSetting::kAttribute, index, value, session.devices[device]}));
+  const CUresult result = session.channel.call(wire::FunctionSetAttribute{
+      function.id, wire::FunctionSetting::kAttribute, index, value, session.devices[device]});
   function.occupancy.forget();
+  OPENMPS_CUDA_CHECK(result);
   if (is_first(function, device)) {
     function.attributes[index] = value;
   } else if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {

@@ -11,7 +11,7 @@ CUresult occupancy(Session& session, const Function& function, int threads,
   KnownOccupancy& known = function.occupancy;
   const KnownOccupancy::Shape shape{threads, flags, dynamic_shared_bytes};
   uint32_t settings = 0;
-  if (known.find(shape, blocks, &settings)) return CUDA_SUCCESS;
+  if (session.keeps_answers && known.find(shape, blocks, &settings)) return CUDA_SUCCESS;
   wire::Occupancy::Reply reply{};
   OPENMPS_CUDA_CHECK(session.channel.call(
       wire::Occupancy{function.id, threads, dynamic_shared_bytes, flags}, &reply));

@@ -10,8 +10,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <sstream>
+#include <string>
+#include <string_view>
 
 #include "api/client_hooks.h"
+#include "base/text.h"
 #include "client/context/thread_state.h"
 #include "client/debug.h"
 #include "client/session/reserve.h"
@@ -54,6 +58,15 @@ void thread_ended(const ThreadState& state) {
   }
 }
 
+// By OPENMPS_PERF in the program's environment.
+bool is_switched_off(std::string_view name) {
+  std::istringstream names(environment_or("OPENMPS_PERF", ""));
+  for (std::string one; std::getline(names, one, ',');) {
+    if (one == name) return true;
+  }
+  return false;
+}
+
 std::unique_ptr<wire::Trace> open_trace() {
   Result<std::unique_ptr<wire::Trace>> trace = wire::Trace::from_environment();
   if (trace.ok()) return std::move(*trace);
@@ -69,6 +82,7 @@ Session::Session(Connection&& made)
       window_base(made.window_base),
       devices(std::move(made.facts), made.active_thread_percentage, made.group_limits,
               made.partition),
+      keeps_answers(!is_switched_off("no_kept_answers")),
       channel(wire::ChannelView(reinterpret_cast<void*>(window_base + wire::kDeviceBytes)),
               socket.get(), made.spin_ns, open_trace()),
       passage(channel, socket.get()),

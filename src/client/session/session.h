@@ -70,6 +70,8 @@ struct Session {
   const uint64_t window_base;
   uint64_t memory_limit[wire::kMaxDevices];  // by the worker's device; 0: none
   const Devices devices;
+  // What the worker has answered and can't have changed is not asked for again.
+  const bool keeps_answers;
 
   Channel channel;
   Fences fences{channel};

@@ -108,7 +108,7 @@ Performance choose_performance() {
   Performance performance;
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
   for (std::string name; std::getline(names, name, ',');) {
-    bool known = false;
+    bool known = name == "no_kept_answers";  // for programs: client/session/session.cc
     std::string all;
     for (const auto& [its_name, what] : kSwitches) {
       if (name == its_name) performance.*what = false;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuCtxSetLimit and cuCtxGetLimit: what is promised is what kernels get, and what can't be had is
 // refused. Run by run_e2e.py; `eat` is for scenarios: it leaves the device's heap full. usage:
-// drv_limits heap|stack|overflow|eat [MIB]
+// drv_limits heap|stack|overflow|fixed|eat [MIB]
+#include <array>
 #include <string>
 
 #include "driver.h"
@@ -141,6 +142,23 @@ void stack() {
   e2e::expect(limit_of(CU_LIMIT_STACK_SIZE) == 64 << 10, "64 KiB still");
 }
 
+// What nobody changes is answered alike each time, and a context that comes later says the same.
+void fixed() {
+  const e2e::Session session;
+  const auto all = [] {
+    return std::array{limit_of(CU_LIMIT_CIG_ENABLED), limit_of(CU_LIMIT_SHMEM_SIZE),
+                      limit_of(CU_LIMIT_MAX_L2_FETCH_GRANULARITY),
+                      limit_of(CU_LIMIT_PERSISTING_L2_CACHE_SIZE)};
+  };
+  const auto first = all();
+  e2e::expect(first[0] == 0, "graphics do not share the context");
+  e2e::expect(all() == first && all() == first, "the same, asked again");
+  CUcontext other = nullptr;
+  CHECK_CU(cuCtxCreate_v2(&other, 0, session.device));
+  e2e::expect(all() == first, "the same in another context");
+  CHECK_CU(cuCtxDestroy_v2(other));
+}
+
 void overflow() {
   const Kernels kernels;
   e2e::launch(kernels.function("deep"), 1, 1, 0, nullptr, kernels.result.address, kLevels);
@@ -164,6 +182,7 @@ int main(int argc, char** argv) {
   if (group == "heap") heap();
   if (group == "stack") stack();
   if (group == "overflow") overflow();
+  if (group == "fixed") fixed();
   if (group == "eat") eat(e2e::argument(argc, argv, 2, 4));
   return e2e::finish();
 }

@@ -275,7 +275,8 @@ TEST_F(RetirementTest, WhatWaitsForANeighbourGoesWithoutTheSessionsThread) {
   EXPECT_EQ(view.executor().returns, 0u);
   EXPECT_EQ(session_->core.view.header().unregistered.load(), 1u);
   EXPECT_EQ(driver_.live().find("arrays"), std::string::npos) << driver_.live();
-  EXPECT_EQ(driver_.live().find("execs"), std::string::npos) << driver_.live();
+  // In the same quiet moment, but behind the others, and nobody is told.
+  while (driver_.live().find("execs") != std::string::npos) session_->tend();
   EXPECT_EQ(session_->memory.granted(0), 0u);
   EXPECT_TRUE(send(wire::HostRegister{kPinned, kUnit}).ok());
   gate_.remove(listed);
