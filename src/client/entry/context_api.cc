@@ -16,8 +16,8 @@ bool valid_flags(unsigned int flags) {
          (scheduling & (scheduling - 1)) == 0;
 }
 
-// No client's cuCtxSetLimit changes it, nor does the driver (decision 12). cuBLAS asks for
-// CU_LIMIT_CIG_ENABLED before each product.
+// No client's cuCtxSetLimit changes it, nor does the driver (decision 12). A transformer of
+// PyTorch's asks for CU_LIMIT_CIG_ENABLED before each of its products.
 bool is_fixed(CUlimit limit) {
   switch (limit) {
     case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 namespace openmps::client {
 namespace {
 
@@ -11,59 +13,52 @@ using Shape = KnownOccupancy::Shape;
 
 constexpr Shape kShape{128, 0, 49152};
 
+// What is remembered of a shape, and under which settings an answer may be.
+std::optional<uint64_t> found(const KnownOccupancy& known, const Shape& shape,
+                              uint32_t* settings = nullptr) {
+  uint64_t blocks = 0;
+  uint32_t ignored = 0;
+  if (!known.find(shape, &blocks, settings != nullptr ? settings : &ignored)) return std::nullopt;
+  return blocks;
+}
+
 TEST(KnownOccupancy, RemembersWhatItWasTold) {
   KnownOccupancy known;
-  uint64_t blocks = 0;
   uint32_t settings = 0;
-  ASSERT_FALSE(known.find(kShape, &blocks, &settings));
+  EXPECT_EQ(found(known, kShape, &settings), std::nullopt);
   known.remember(kShape, 4, settings);
-  ASSERT_TRUE(known.find(kShape, &blocks, &settings));
-  EXPECT_EQ(blocks, 4u);
+  EXPECT_EQ(found(known, kShape), 4u);
 }
 
 TEST(KnownOccupancy, EachPartOfAShapeCounts) {
   KnownOccupancy known;
   known.remember(kShape, 4, 0);
-  uint64_t blocks = 0;
-  uint32_t settings = 0;
   for (const Shape& other : {Shape{64, 0, 49152}, Shape{128, 1, 49152}, Shape{128, 0, 49153}}) {
-    EXPECT_FALSE(known.find(other, &blocks, &settings));
+    EXPECT_EQ(found(known, other), std::nullopt);
   }
 }
 
+// A thread may have asked the worker when another one changed a setting and came back first.
 TEST(KnownOccupancy, SettingsThatChangeEndIt) {
   KnownOccupancy known;
-  known.remember(kShape, 4, 0);
+  uint32_t before = 0;
+  uint32_t after = 0;
+  EXPECT_EQ(found(known, kShape, &before), std::nullopt);
+  known.remember(kShape, 4, before);
   known.forget();
-  uint64_t blocks = 0;
-  uint32_t settings = 0;
-  EXPECT_FALSE(known.find(kShape, &blocks, &settings));
-  known.remember(kShape, 2, settings);
-  ASSERT_TRUE(known.find(kShape, &blocks, &settings));
-  EXPECT_EQ(blocks, 2u);
-}
-
-// A thread asked the worker, another one changed a setting and came back first.
-TEST(KnownOccupancy, AnAnswerFromBeforeAChangeIsNotRemembered) {
-  KnownOccupancy known;
-  uint64_t blocks = 0;
-  uint32_t asked_under = 0;
-  ASSERT_FALSE(known.find(kShape, &blocks, &asked_under));
-  known.forget();
-  known.remember(kShape, 4, asked_under);
-  uint32_t settings = 0;
-  EXPECT_FALSE(known.find(kShape, &blocks, &settings));
+  EXPECT_EQ(found(known, kShape, &after), std::nullopt);
+  known.remember(kShape, 4, before);
+  EXPECT_EQ(found(known, kShape), std::nullopt) << "an answer from before";
+  known.remember(kShape, 2, after);
+  EXPECT_EQ(found(known, kShape), 2u);
 }
 
 TEST(KnownOccupancy, HasABoundAndGoesOnBehindIt) {
   KnownOccupancy known;
-  uint64_t blocks = 0;
-  uint32_t settings = 0;
   constexpr int kShapes = 10 * static_cast<int>(KnownOccupancy::kMost) + 1;
-  for (int i = 0; i < kShapes; ++i) known.remember({i, 0, 0}, static_cast<uint64_t>(i), settings);
-  EXPECT_FALSE(known.find({0, 0, 0}, &blocks, &settings));
-  ASSERT_TRUE(known.find({kShapes - 1, 0, 0}, &blocks, &settings));
-  EXPECT_EQ(blocks, static_cast<uint64_t>(kShapes - 1));
+  for (int i = 0; i < kShapes; ++i) known.remember({i, 0, 0}, static_cast<uint64_t>(i), 0);
+  EXPECT_EQ(found(known, {0, 0, 0}), std::nullopt);
+  EXPECT_EQ(found(known, {kShapes - 1, 0, 0}), static_cast<uint64_t>(kShapes - 1));
 }
 
 }  // namespace
