@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Limits natively, under NVIDIA's MPS and behind OpenMPS: whether a program's speed follows the part of the
-SMs that it is given, what it loses to others that have the rest, and what priorities and caps do for a client
-that wants short answers beside n-body that fills the device. Run by `./dev bench limits`: some four minutes
-on a GPU; without one small sizes run on softgpu, against no goals. docs/benchmarks.md describes the cases.
-Python standard library only."""
+SMs that it is given, what it loses to others that have the rest, how soon a limit that changes is in force, and
+what priorities and caps do for a client that wants short answers beside n-body that fills the device. Run by
+`./dev bench limits`: some four minutes on a GPU; without one small sizes run on softgpu, against no goals.
+docs/benchmarks.md describes the cases. Python standard library only."""
 
 import json
+import random
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -14,16 +16,22 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parent)]
 from neighbours import (ANSWER_LIMIT_S, SETTLE_S, Bench, Neighbour, latency, main,  # noqa: E402
                         percentiles, together)
+from sandbox import Failure, wait_until  # noqa: E402
+from scenario_tools import LiveSms  # noqa: E402
 
 PARTS = (80, 50, 25)  # percentages
 LEND_S = 1.5          # what is kept for who wants short answers is lent again after a second
+FEW, MANY = (5, 40), (60, 100)  # percentages that take turns, so that each change shows
+LIVE_SEED = 7
 
 SIZES = {
     # `busy`: blocks and multiply-adds a thread, kernels of some 4 ms. An H200's cache has 50 MiB.
     "nvidia": {"small": 8192, "medium": 65536, "large": 262144, "ahead": 400, "fmas": 2000, "look_s": 0.7,
-               "latency_s": 2.5, "busy": (21120, 20000), "busy_s": 1.5, "memory_mib": 2048, "cache_mib": 16},
+               "latency_s": 2.5, "busy": (21120, 20000), "busy_s": 1.5, "memory_mib": 2048, "cache_mib": 16,
+               "live": 8, "changes": 100},
     "softgpu": {"small": 256, "medium": 512, "large": 1024, "ahead": 32, "fmas": 20, "look_s": 0.5,
-                "latency_s": 1.0, "busy": (160, 400), "busy_s": 0.5, "memory_mib": 8, "cache_mib": 1},
+                "latency_s": 1.0, "busy": (160, 400), "busy_s": 0.5, "memory_mib": 8, "cache_mib": 1,
+                "live": 3, "changes": 20},
 }
 
 
@@ -55,6 +63,10 @@ METRICS = {
     "noisy_compute.lost": ("25 % beside 75 %, computing: it loses, of alone at 25 %", "", None, "<=", 0.02),
     "noisy_memory.lost": ("  both read and write memory", "", None, None, None),
     "noisy_cache.lost": ("  both read and write their cache", "", None, None, None),
+    "live.first": ("{changes} changes of the SMs of {live} programs: the first launch with them, p50", "ms", None, None,
+                   None),
+    "live.late": ("  the latest one without", "ms", None, "<=", 100),
+    "live.broken": ("  rounds after that with more", "", None, "<=", 0),
     **request_metrics(),
 }
 
@@ -97,6 +109,57 @@ def noisy(kind):
     return case
 
 
+def in_force(program, asked_ns, most):
+    """Of the rounds begun since a limit was asked for: (when the last one began that had not what it leaves, or
+    None; when the first one began that had), or None as long as there is none of those."""
+    late_ns = None
+    for begun_ns, sms in list(program.history):
+        if begun_ns > asked_ns and most / 2 < sms <= most:
+            return late_ns, begun_ns
+        if begun_ns > asked_ns:
+            late_ns = begun_ns
+    return None
+
+
+def live(box, sizes, found):
+    """Limits of running programs change, one program's by percentage, the next one's by number of SMs, now and
+    then a priority with them. Programs check what they compute."""
+    programs = [LiveSms(box) for _ in range(sizes["live"])]
+    if not wait_until(lambda: all(program.rounds for program in programs), ANSWER_LIMIT_S):
+        raise Failure("a program does not begin")
+    device = max(len(program.sms) for program in programs)
+    step = json.loads(box.control("device_query --json")[1])[0]["chunk_sms"]
+    chance, first_ms, late_ms, broken = random.Random(LIVE_SEED), [], [], 0
+    limits = {}  # program: since when it keeps to how many SMs
+
+    def rounds_beyond(program):
+        since, most = limits.get(program, (0, device))
+        return sum(sms > most for begun, sms in list(program.history) if begun >= since)
+
+    for number in range(sizes["changes"]):
+        program = programs[number % len(programs)]
+        percentage = chance.randint(*(FEW, MANY)[number // len(programs) % 2])
+        most = max(device * percentage // 100, step)
+        by_number = f"set_client_sm_count {program.pid()} 0 {most}"
+        by_percentage = f"set_client_active_thread_percentage {program.pid()} {percentage}"
+        broken += rounds_beyond(program)
+        asked_ns = time.monotonic_ns()
+        for command in ((by_percentage, by_number)[number % 2],
+                        *([f"set_client_priority {program.pid()} {chance.randint(0, 1)}"] if number % 3 == 0 else [])):
+            if box.control(command) != (0, ""):
+                raise Failure(f"{command}: {box.control(command)}")
+        if not wait_until(lambda: in_force(program, asked_ns, most), ANSWER_LIMIT_S):
+            raise Failure(f"{len(program.sms)} SMs of {device} where {most} are left")
+        late_ns, since_ns = in_force(program, asked_ns, most)
+        first_ms.append((since_ns - asked_ns) / 1e6)
+        late_ms.append((late_ns - asked_ns) / 1e6 if late_ns else 0)
+        limits[program] = since_ns, most
+    broken += sum(map(rounds_beyond, programs))
+    for program in programs:
+        program.end()
+    found(first=statistics.median(first_ms), late=max(late_ms), broken=broken)
+
+
 # What requests and n-body say of themselves, and what n-body is held to.
 MODES = {
     "plain": ({}, {}),
@@ -133,10 +196,12 @@ CASES = {
     "percentages": percentages,
     "halves": halves,
     **{f"noisy_{kind}": noisy(kind) for kind in ("compute", "memory", "cache")},
+    "live": live,
     **{f"{mode}_{which}": requests(mode, which) for which in ("small", "medium", "large") for mode in MODES},
 }
-# The driver alone has neither percentages nor priorities between programs, MPS no OPENMPS_QOS.
-LEFT_OUT = {("percentages", "native"), ("halves", "native"),
+# The driver alone has neither percentages nor priorities between programs, MPS no OPENMPS_QOS, and no limits that
+# change while a program runs.
+LEFT_OUT = {("percentages", "native"), ("halves", "native"), ("live", "native"), ("live", "mps"),
             *((f"{mode}_{which}", side) for which in ("small", "medium", "large")
               for mode, side in (("priority", "native"), ("capped", "native"), ("latency", "native"),
                                  ("latency", "mps")))}

@@ -4,6 +4,7 @@
 by ctest; needs no GPU. Python standard library only."""
 
 import sys
+import types
 import unittest
 from pathlib import Path
 
@@ -70,6 +71,20 @@ class Goals(unittest.TestCase):
         for bench in (engine.BENCH, limits.BENCH):
             for title, *_ in bench.metrics.values():
                 self.assertNotIn("{", title.format(**bench.sizes["nvidia"]))
+
+
+class ChangedLimits(unittest.TestCase):
+    def since(self, *history):
+        """A limit of 20 SMs asked for at 100."""
+        return limits.in_force(types.SimpleNamespace(history=list(history)), 100, 20)
+
+    def test_a_round_that_had_begun_is_the_old_limits(self):
+        self.assertIsNone(self.since((90, 20), (100, 20)))
+        self.assertEqual(self.since((100, 50), (101, 20)), (None, 101))
+
+    def test_rounds_with_more_or_with_what_was_before_are_late(self):
+        self.assertIsNone(self.since((101, 21), (102, 10)))
+        self.assertEqual(self.since((101, 21), (104, 10), (107, 11), (109, 21)), (104, 107))
 
 
 class Programs(unittest.TestCase):

@@ -99,11 +99,12 @@ def kill_daemon(box):
 
 
 class LiveSms:
-    """A drv_live_sms, and the SMs of its last round."""
+    """A drv_live_sms, and the SMs of its last round; of all its rounds when each began, by
+    time.monotonic_ns(), and how many SMs a launch had at most."""
 
     def __init__(self, box, env=None):
         self.child = box.start(["drv_live_sms"], env, stdin=subprocess.PIPE)
-        self.sms, self.rounds, self.last = set(), 0, ""
+        self.sms, self.rounds, self.history, self.last = set(), 0, [], ""
         self.reader = threading.Thread(target=self.read)
         self.reader.start()
 
@@ -112,7 +113,8 @@ class LiveSms:
             self.last = line.strip()
             words = line.split()
             if words[:2] == ["#", "round"]:
-                self.sms, self.rounds = {int(word) for word in words[4:]}, int(words[2])
+                self.sms, self.rounds = {int(word) for word in words[8:]}, int(words[2])
+                self.history.append((int(words[4]), int(words[6])))
 
     def pid(self):
         return self.child.pid

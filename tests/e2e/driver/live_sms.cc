@@ -3,11 +3,15 @@
 // launches, and of an executable graph that was made at the start, in streams that were, too. It
 // says where they ran, and checks what they computed. Its code may come by the cold lane and moves
 // when it can: code with variables would stay there, on all SMs (docs/decisions/0028). Run by
-// scenarios.py. usage: drv_live_sms: until its input ends. "# round N SMs A B ...": by number,
-// those of one round.
+// scenarios.py. usage: drv_live_sms: until its input ends. "# round N at T most M SMs A B ...":
+// those of a round that began at T ns of CLOCK_MONOTONIC, by number, and how many one launch of it
+// had at most.
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cinttypes>
+#include <ctime>
 #include <memory>
 #include <set>
 
@@ -25,6 +29,12 @@ bool input_has_ended() {
   pollfd input{STDIN_FILENO, POLLIN, 0};
   char byte;
   return poll(&input, 1, 0) == 1 && read(STDIN_FILENO, &byte, 1) <= 0;
+}
+
+uint64_t monotonic_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
 // All that a round does is one behind the other, so that the host can follow.
@@ -59,6 +69,7 @@ class Rounds {
   Rounds& operator=(const Rounds&) = delete;
 
   void run() {
+    const uint64_t began_ns = monotonic_ns();
     const auto key = static_cast<uint32_t>(++number_);
     mix(stream_, key);
     CHECK_CU(cuGraphLaunch(exec_, stream_));
@@ -70,7 +81,7 @@ class Rounds {
                 kRounds);
     mix(other_, key);
     CHECK_CU(cuStreamSynchronize(other_));
-    report();
+    report(began_ns);
   }
   void check() const { e2e::expect(words_->get() == expected_, "%zu rounds", number_); }
 
@@ -81,10 +92,13 @@ class Rounds {
     if (exec_ != nullptr) follow(key);
   }
   void follow(uint32_t key) { e2e::mix_on_host(expected_, key); }
-  void report() const {
+  void report(uint64_t began_ns) const {
     const std::vector<uint32_t> found = at_->get();
-    const std::set<uint32_t> sms(found.begin(), found.end());
-    printf("# round %zu SMs", number_);
+    std::set<uint32_t> sms(found.begin(), found.begin() + blocks_);
+    const std::set<uint32_t> others(found.begin() + blocks_, found.end());
+    const size_t most = std::max(sms.size(), others.size());
+    sms.insert(others.begin(), others.end());
+    printf("# round %zu at %" PRIu64 " most %zu SMs", number_, began_ns, most);
     for (const uint32_t sm : sms) printf(" %u", sm);
     printf("\n");
     fflush(stdout);
