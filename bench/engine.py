@@ -75,7 +75,9 @@ METRICS = {
     "launches.issue_us": ("launch issue", "us", None, "<=", 0.25),
     "many.wall_s": ("{many} small nbody at once, wall", "s", None, "<=", 2.2),
     "nbody_small.ms": ("n-body, small grids, {nbody_small}", "ms", "mps", "<=", 1.0),
+    "nbody_small.wall_s": ("  from their start to their end", "s", "mps", "<=", 1.0),
     "nbody_large.ms": ("n-body, large grids, {nbody_large}", "ms", "mps", "<=", 1.0),
+    "nbody_large.wall_s": ("  from their start to their end", "s", "mps", "<=", 1.0),
     "loaders.wall_s": ("{loaders} programs of 256 new kernels, wall", "s", "native", "<=", 0.6),
     "waiting.first_ratio": ("beside {crowd} waiting streams: first kernel, of alone", "x", None, "<=", 1.05),
     "waiting.first_ms": ("  in milliseconds", "ms", None, None, None),
@@ -225,9 +227,9 @@ def many(box, sizes, found):
 def nbody(which):
     def case(box, sizes, found):
         bodies, steps, processes = sizes[which]
-        _, outputs = together(box, [["nbody_bench", str(bodies), str(steps)]] * processes,
-                              ANSWER_LIMIT_S)
-        found(ms=max(float(out.split("ms=")[1].split()[0]) for out in outputs))
+        wall_s, outputs = together(box, [["nbody_bench", str(bodies), str(steps)]] * processes,
+                                   ANSWER_LIMIT_S)
+        found(ms=max(float(out.split("ms=")[1].split()[0]) for out in outputs), wall_s=wall_s)
     return case
 
 
