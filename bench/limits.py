@@ -140,17 +140,20 @@ def live(box, sizes, found):
         program = programs[number % len(programs)]
         percentage = chance.randint(*(FEW, MANY)[number // len(programs) % 2])
         most = max(device * percentage // 100, step)
-        by_number = f"set_client_sm_count {program.pid()} 0 {most}"
-        by_percentage = f"set_client_active_thread_percentage {program.pid()} {percentage}"
+        commands = [f"set_client_sm_count {program.pid()} 0 {most}" if number % 2 else
+                    f"set_client_active_thread_percentage {program.pid()} {percentage}"]
+        if number % 3 == 0:
+            commands.append(f"set_client_priority {program.pid()} {chance.randint(0, 1)}")
         broken += rounds_beyond(program)
         asked_ns = time.monotonic_ns()
-        for command in ((by_percentage, by_number)[number % 2],
-                        *([f"set_client_priority {program.pid()} {chance.randint(0, 1)}"] if number % 3 == 0 else [])):
-            if box.control(command) != (0, ""):
-                raise Failure(f"{command}: {box.control(command)}")
-        if not wait_until(lambda: in_force(program, asked_ns, most), ANSWER_LIMIT_S):
+        for command in commands:
+            code, text = box.control(command)
+            if (code, text) != (0, ""):
+                raise Failure(f"{command}: {code} {text}")
+        seen = wait_until(lambda: in_force(program, asked_ns, most), ANSWER_LIMIT_S)
+        if not seen:
             raise Failure(f"{len(program.sms)} SMs of {device} where {most} are left")
-        late_ns, since_ns = in_force(program, asked_ns, most)
+        late_ns, since_ns = seen
         first_ms.append((since_ns - asked_ns) / 1e6)
         late_ms.append((late_ns - asked_ns) / 1e6 if late_ns else 0)
         limits[program] = since_ns, most

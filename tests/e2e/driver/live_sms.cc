@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cinttypes>
-#include <ctime>
 #include <memory>
 #include <set>
 
@@ -29,12 +29,6 @@ bool input_has_ended() {
   pollfd input{STDIN_FILENO, POLLIN, 0};
   char byte;
   return poll(&input, 1, 0) == 1 && read(STDIN_FILENO, &byte, 1) <= 0;
-}
-
-uint64_t monotonic_ns() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
 // All that a round does is one behind the other, so that the host can follow.
@@ -69,7 +63,7 @@ class Rounds {
   Rounds& operator=(const Rounds&) = delete;
 
   void run() {
-    const uint64_t began_ns = monotonic_ns();
+    const auto began = std::chrono::steady_clock::now();  // Linux: CLOCK_MONOTONIC
     const auto key = static_cast<uint32_t>(++number_);
     mix(stream_, key);
     CHECK_CU(cuGraphLaunch(exec_, stream_));
@@ -81,7 +75,7 @@ class Rounds {
                 kRounds);
     mix(other_, key);
     CHECK_CU(cuStreamSynchronize(other_));
-    report(began_ns);
+    report(std::chrono::nanoseconds(began.time_since_epoch()).count());
   }
   void check() const { e2e::expect(words_->get() == expected_, "%zu rounds", number_); }
 
@@ -92,13 +86,13 @@ class Rounds {
     if (exec_ != nullptr) follow(key);
   }
   void follow(uint32_t key) { e2e::mix_on_host(expected_, key); }
-  void report(uint64_t began_ns) const {
+  void report(int64_t began_ns) const {
     const std::vector<uint32_t> found = at_->get();
     std::set<uint32_t> sms(found.begin(), found.begin() + blocks_);
     const std::set<uint32_t> others(found.begin() + blocks_, found.end());
     const size_t most = std::max(sms.size(), others.size());
     sms.insert(others.begin(), others.end());
-    printf("# round %zu at %" PRIu64 " most %zu SMs", number_, began_ns, most);
+    printf("# round %zu at %" PRId64 " most %zu SMs", number_, began_ns, most);
     for (const uint32_t sm : sms) printf(" %u", sm);
     printf("\n");
     fflush(stdout);
