@@ -53,6 +53,7 @@ class Bench:
     mps_sizes: dict = field(default_factory=dict)
     needs: dict = field(default_factory=dict)     # case: the Python module without which it is left out
     left_out: set = field(default_factory=set)    # (case, side)
+    daemon: dict = field(default_factory=dict)    # case: what OpenMPS's daemon is told, by environment
     last: set = field(default_factory=set)        # cases that come behind the others
 
 
@@ -215,17 +216,19 @@ class Side:
         if driver == "nvidia":
             self.sizes.update({"native": bench.native_sizes, "mps": bench.mps_sizes}.get(name, {}))
 
-    def sandbox(self):
+    def sandbox(self, case=None):
         if self.name == "mps":
             return MpsSandbox(self.build, "native", self.driver)
         if self.name == "native":
             return Sandbox(self.build, "softgpu" if self.driver == "softgpu" else "native", self.driver)
-        env = {} if self.name == "openmps" else {"OPENMPS_PERF": self.name}
+        env = dict(self.bench.daemon.get(case, {}))
+        if self.name != "openmps":
+            env["OPENMPS_PERF"] = self.name
         return Sandbox(self.build, "openmps", self.driver, env)
 
     def run(self, case, found):
         """The reason why the case ended early, or None."""
-        box = self.sandbox()
+        box = self.sandbox(case)
         try:
             if self.name != "native":
                 box.start_daemon()

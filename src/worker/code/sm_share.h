@@ -5,8 +5,10 @@
 // thread only.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 
 #include "api/driver_table.h"
 #include "wire/commands.h"
@@ -32,24 +34,33 @@ class SmShare {
   uint32_t of(const wire::Launch& shape, uint32_t device, uint32_t sms, Occupancy&& occupancy) {
     const uint64_t blocks = blocks_of(shape);
     if (blocks <= sms) return static_cast<uint32_t>(blocks);
-    const uint64_t threads = threads_of(shape);
-    const uint64_t key = uint64_t{device} << 48 | threads << 32 | shape.shared_bytes;
-    uint32_t resident = 0;
-    for (const Known& known : known_) {
-      if (known.key == key) resident = known.blocks;
-    }
-    if (resident == 0) {
-      const int asked = occupancy(static_cast<int>(threads), shape.shared_bytes);
-      resident = asked > 0 ? static_cast<uint32_t>(asked) : 1;
-      known_[next_] = {key, resident};
-      next_ = (next_ + 1) % known_.size();
-    }
-    return average(blocks, sms, resident);
+    return average(blocks, sms, resident(shape, device, occupancy));
+  }
+  // The fewest that have room for all its blocks at once.
+  template <typename Occupancy>
+  uint32_t room(const wire::Launch& shape, uint32_t device, Occupancy&& occupancy) {
+    const uint64_t each = resident(shape, device, occupancy);
+    const uint64_t sms = (blocks_of(shape) + each - 1) / each;
+    return static_cast<uint32_t>(std::min<uint64_t>(sms, std::numeric_limits<uint32_t>::max()));
   }
   // Rounded. `resident`: blocks that an SM has room for.
   static uint32_t average(uint64_t blocks, uint32_t sms, uint32_t resident);
 
  private:
+  template <typename Occupancy>
+  uint32_t resident(const wire::Launch& shape, uint32_t device, Occupancy& occupancy) {
+    const uint64_t threads = threads_of(shape);
+    const uint64_t key = uint64_t{device} << 48 | threads << 32 | shape.shared_bytes;
+    for (const Known& known : known_) {
+      if (known.key == key) return known.blocks;
+    }
+    const int asked = occupancy(static_cast<int>(threads), shape.shared_bytes);
+    const uint32_t blocks = asked > 0 ? static_cast<uint32_t>(asked) : 1;
+    known_[next_] = {key, blocks};
+    next_ = (next_ + 1) % known_.size();
+    return blocks;
+  }
+
   struct Known {
     uint64_t key = 0;  // no launch has no threads
     uint32_t blocks = 0;

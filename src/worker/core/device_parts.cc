@@ -70,12 +70,23 @@ void DeviceParts::use(SmPartitions::Lease& lease, Rank rank) {
   commons_.partitions->use(lease, rank, now_ns());
 }
 
+bool DeviceParts::asks_for_room(uint32_t device) const {
+  return commons_.partitions != nullptr && commons_.partitions->few(device) != 0;
+}
+
+void DeviceParts::note_room(uint32_t device, uint32_t at_most, uint32_t sms) {
+  const auto found = members_.find(key_of(device, at_most));
+  if (found != members_.end()) commons_.partitions->note_room(*found->second, sms, now_ns());
+}
+
+// Where it finds room is no limit: in the cold lane it may have the whole device.
 bool DeviceParts::is_limited(uint32_t device) {
   if (commons_.partitions != nullptr && commons_.partitions->keeps_some(device)) return true;
   bool is_whole = false;  // all that it has asked for so far
   for (const auto& [key, member] : members_) {
     if (key.first != device) continue;
-    if (commons_.partitions->part(*member) != nullptr) return true;
+    const Part part = commons_.partitions->part(*member);
+    if (part != nullptr && part->kind != SmSet::Kind::kFew) return true;
     is_whole = true;
   }
   if (is_whole) return false;

@@ -43,6 +43,9 @@ class DeviceParts {
   // they are not.
   [[nodiscard]] std::shared_ptr<SmPartitions::Lease> lease(uint32_t device, uint32_t at_most = 0);
   void use(SmPartitions::Lease& lease, Rank rank);
+  // What work needs matters: SmPartitions::note_room().
+  [[nodiscard]] bool asks_for_room(uint32_t device) const;
+  void note_room(uint32_t device, uint32_t at_most, uint32_t sms);
   // get() would not wait.
   [[nodiscard]] bool has(uint32_t device, uint32_t at_most = 0) const {
     return members_.contains(key_of(device, at_most));

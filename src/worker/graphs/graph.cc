@@ -123,6 +123,7 @@ void GraphExec::count_steps() {
   const auto add = [this](UsageCount what, uint64_t n) { counts[static_cast<size_t>(what)] += n; };
   counts = {};
   add(UsageCount::kGraphs, 1);
+  room = 0;
   uint64_t all_sms = 0;
   uint64_t kernels = 0;
   for (const GraphStep& step : graph->steps) {
@@ -130,6 +131,7 @@ void GraphExec::count_steps() {
     if (step.kind == wire::GraphNodeKind::kKernel) {
       ++kernels;
       all_sms += step.uses.cost.sms;
+      room = std::max(room, step.uses.cost.room);
       add(UsageCount::kBlocks, step.blocks);
       add(UsageCount::kThreads, step.blocks * step.threads_each);
     }
@@ -405,6 +407,7 @@ Status Graphs::make_launch(GraphExec& exec, Work* work) {
   exec.is_launched = true;
   if (!exec.may_wait) work->uses.cost = submitter_.learnt_cost(&exec.duration);
   work->uses.cost.sms = exec.sms;
+  work->uses.cost.room = exec.room;
   return Status();
 }
 

@@ -200,6 +200,9 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
     log(trace.status().message());
   }
   commons.partitions = std::make_shared<SmPartitions>(table, *devices, gate, commons.descriptors);
+  for (uint32_t i = 0; i < devices->count() && commons.performance.rank_sms; ++i) {
+    commons.partitions->prepare_for_ranks(i, commons.rank_sms);
+  }
   if (limits.loading_waits && wants_cold_lane()) {
     commons.cold = std::make_unique<ColdLanes>(table, *devices, commons.limits);
   }

@@ -126,7 +126,7 @@ SessionLimits MainLoop::limits_of(const wire::Grant& grant) const {
   // From the first on of whom somebody said something.
   const bool keeps = limits.rank != Rank::kNormal && environment_.commons.performance.rank_sms;
   for (uint32_t i = 0; i < environment_.devices.count() && keeps; ++i) {
-    environment_.commons.partitions->keep_for_ranks(i, environment_.commons.rank_sms);
+    environment_.commons.partitions->keep_for_ranks(i);
   }
   limits.reservation = grant.reservation;
   std::copy(std::begin(grant.memory_limit), std::end(grant.memory_limit),

@@ -17,6 +17,13 @@ namespace {
 // Of a device, kept for who comes next: each holds 5 MiB of an H200's memory, and to make one
 // takes a quiet moment of the device.
 constexpr size_t kMostUnused = 8;
+// Of a device one of so many: 8 of an H200's 132.
+constexpr uint32_t kShareForRanks = 16;
+// So many programs at most have nothing but the few SMs, and their work needs at most an equal
+// share of these each: so each finds room at once.
+constexpr uint32_t kFewShare = 2;
+// Numbers that no caller of reserve() chooses: from here on, one for each device.
+constexpr uint32_t kRanksNumber = 0xffff'ff00;
 
 }  // namespace
 
@@ -37,6 +44,7 @@ SmGroups least_used(std::span<const uint32_t> users, size_t count, const SmGroup
 
 SmPartitions::~SmPartitions() {
   for (OfDevice& of : of_) {
+    of.prepared.clear();
     for (const std::unique_ptr<Made>& made : of.made) {
       driver_.cuGreenCtxDestroy(made->partition.handle);
     }
@@ -106,21 +114,53 @@ SmGroups SmPartitions::pool_locked(uint32_t device, const Member::Terms& terms) 
   return pool;
 }
 
+const SmPartitions::Reservation* SmPartitions::few_locked(uint32_t device) const {
+  if (few(device) == 0) return nullptr;
+  const auto kept = reservations_.find(kRanksNumber + device);
+  return kept != reservations_.end() && kept->second.lease->busy_ ? &kept->second : nullptr;
+}
+
+// Who has no limit.
+SmPartitions::Choice SmPartitions::choose_most_locked(uint32_t device, const Member::Terms& terms,
+                                                      bool is_narrow) const {
+  Choice choice;
+  if (reservations_.empty()) return choice;
+  const OfDevice& of = of_[device];
+  const SmGroups pool = pool_locked(device, terms);
+  const auto take = [&](const SmSet& set) {
+    static_cast<SmSet&>(choice) = set;
+    choice.is_all = false;
+    return choice;
+  };
+  if (const Reservation* kept = few_locked(device); kept != nullptr) {
+    const bool keeps_off = kept->keeps_off(terms.rank);
+    if (keeps_off && (pool | kept->groups) == all_of(of)) {
+      return take({SmSet::Kind::kMost, pool, of.most.sm.smCount});
+    }
+    if (!keeps_off && is_narrow && pool == all_of(of)) {
+      return take({SmSet::Kind::kFew, {}, of.few.sm.smCount});
+    }
+  }
+  return pool == all_of(of) ? choice : take({SmSet::Kind::kGroups, pool, sms_of(of, pool)});
+}
+
 // What is left of the device counts as one of the groups, but never alone: there is no room in it
 // for clusters of many blocks. What it has more than they goes unused.
 SmPartitions::Choice SmPartitions::choose_locked(uint32_t device, const Member::Terms& terms,
-                                                 const Choice* whole, const SmGroups& mine) const {
+                                                 const Choice* whole, const SmGroups& mine,
+                                                 bool is_narrow) const {
   const OfDevice& of = of_[device];
-  Choice choice;
-  choice.is_limited =
+  const bool is_limited =
       terms.sms != 0 && terms.sms < (whole != nullptr ? whole->sms : devices_.at(device).sms);
-  if (!choice.is_limited && whole == nullptr && reservations_.empty()) return choice;
+  if (!is_limited && whole == nullptr) return choose_most_locked(device, terms, is_narrow);
+  Choice choice;
+  choice.is_all = false;
+  choice.is_limited = is_limited;
   const SmGroups pool = whole != nullptr ? whole->groups : pool_locked(device, terms);
   const uint32_t most = whole != nullptr ? whole->sms : sms_of(of, pool);
-  if (!choice.is_limited || terms.sms >= most) {
-    choice.is_all = whole == nullptr && pool == all_of(of);
-    if (!choice.is_all) choice.groups = pool;
-    choice.sms = most;
+  if (!is_limited || terms.sms >= most) {
+    static_cast<SmSet&>(choice) =
+        whole != nullptr ? SmSet(*whole) : SmSet{SmSet::Kind::kGroups, pool, most};
     return choice;
   }
   const uint32_t step = devices_.at(device).sm_steps.step;
@@ -128,7 +168,6 @@ SmPartitions::Choice SmPartitions::choose_locked(uint32_t device, const Member::
   SmGroups usual = pool;
   const bool rest_does = of.has_rest && count > 1 && of.groups.back().sm.smCount >= step;
   if (of.has_rest && !rest_does) usual.reset(of.groups.size() - 1);
-  choice.is_all = false;
   choice.groups = least_used(of.users, count, usual.any() ? usual : pool, mine);
   choice.sms = std::min(count * step, sms_of(of, choice.groups));
   return choice;
@@ -144,7 +183,11 @@ void SmPartitions::count_locked(OfDevice& of, const Choice& choice, bool used) {
 // Of what it has a part; null: of all that its terms leave. A client's own reservation goes before
 // its group.
 const SmPartitions::Choice* SmPartitions::whole_locked(const Member& member) const {
-  if (member.whole_ != nullptr && !member.whole_->choice_.is_all) return &member.whole_->choice_;
+  if (member.whole_ != nullptr) {
+    const Choice& of_session = member.whole_->choice_;
+    // The few SMs are where it finds room, no limit.
+    if (!of_session.is_all && of_session.kind != SmSet::Kind::kFew) return &of_session;
+  }
   const OfDevice& of = of_[member.device];
   const auto group = of.together.find(member.terms_.group);
   const bool is_part = group != of.together.end() && group->second.choice.is_limited &&
@@ -156,7 +199,8 @@ void SmPartitions::choose_again_locked(Member& member) {
   OfDevice& of = of_[member.device];
   const Choice* const whole = whole_locked(member);
   count_locked(of, member.choice_, false);
-  member.choice_ = choose_locked(member.device, member.terms_, whole, member.choice_.groups);
+  member.choice_ = choose_locked(member.device, member.terms_, whole, member.choice_.groups,
+                                 of.few_do && member.is_narrow_);
   // With its session's.
   const bool is_counted = member.whole_ != nullptr && member.whole_->choice_.is_limited;
   if (is_counted) member.choice_.is_limited = false;
@@ -211,17 +255,22 @@ Status SmPartitions::trim(const SmPartition& partition, std::vector<CUdevResourc
 Status SmPartitions::create(Made* made) {
   SmPartition& partition = made->partition;
   std::vector<CUdevResource> resources;
-  uint32_t sms = 0;
+  bool has_more = false;
   {
     const std::lock_guard lock(mutex_);
     const OfDevice& of = of_[partition.device];
-    for (size_t i = 0; i < of.groups.size(); ++i) {
-      if (partition.groups.test(i)) resources.push_back(of.groups[i]);
+    switch (partition.kind) {
+      case SmSet::Kind::kMost: resources = {of.most}; break;
+      case SmSet::Kind::kFew: resources = {of.few}; break;
+      case SmSet::Kind::kGroups:
+        for (size_t i = 0; i < of.groups.size(); ++i) {
+          if (partition.groups.test(i)) resources.push_back(of.groups[i]);
+        }
+        has_more = sms_of(of, partition.groups) > partition.sms;
     }
-    sms = sms_of(of, partition.groups);
   }
   const InContext current(driver_, devices_.at(partition.device).context);
-  if (sms > partition.sms) OPENMPS_RETURN_IF_ERROR(trim(partition, &resources));
+  if (has_more) OPENMPS_RETURN_IF_ERROR(trim(partition, &resources));
   OPENMPS_RETURN_IF_ERROR(create_green(partition, resources, &partition.handle));
   Status status =
       check(driver_.cuCtxFromGreenCtx(&partition.context, partition.handle), "cuCtxFromGreenCtx");
@@ -231,21 +280,27 @@ Status SmPartitions::create(Made* made) {
 
 // Somebody else may have made the same meanwhile.
 SmPartitions::Part SmPartitions::keep_locked(uint32_t device, std::unique_ptr<Made> made) {
-  const SmPartition& partition = made->partition;
-  if (Part there = find_locked(device, partition.groups, partition.sms); there != nullptr) {
+  if (Part there = find_locked(device, made->partition.set()); there != nullptr) {
     driver_.cuGreenCtxDestroy(made->partition.handle);
     return there;
   }
   return hold_locked(*of_[device].made.emplace_back(std::move(made)));
 }
 
-SmPartitions::Part SmPartitions::find_locked(uint32_t device, const SmGroups& groups,
-                                             uint32_t sms) {
+SmPartitions::Part SmPartitions::find_locked(uint32_t device, const SmSet& set) {
   for (const std::unique_ptr<Made>& made : of_[device].made) {
-    const SmPartition& partition = made->partition;
-    if (partition.groups == groups && partition.sms == sms) return hold_locked(*made);
+    if (made->partition.set() == set) return hold_locked(*made);
   }
   return nullptr;
+}
+
+std::unique_ptr<SmPartitions::Made> SmPartitions::to_make(uint32_t device, const SmSet& set) {
+  auto made = std::make_unique<Made>();
+  made->partition.device = device;
+  made->partition.kind = set.kind;
+  made->partition.groups = set.groups;
+  made->partition.sms = set.sms;
+  return made;
 }
 
 SmPartitions::Part SmPartitions::hold_locked(Made& made) {
@@ -279,7 +334,7 @@ void SmPartitions::give_back(Made& made) {
 // The groups count as used from the choice on, so that who comes while a set is made gets others.
 Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
   const uint32_t device = member.device;
-  auto made = std::make_unique<Made>();
+  std::unique_ptr<Made> made;
   {
     const std::lock_guard lock(mutex_);
     const Member::Terms& terms = member.terms_;
@@ -294,16 +349,14 @@ Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
     }
     choose_again_locked(member);
     if (member.choice_.is_all) return Status();
-    if (member.choice_.groups.none()) {
+    if (member.choice_.sms == 0) {
       leave_locked(member);
       return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
                     "all SMs of device " + std::to_string(device) + " are others' alone");
     }
-    member.part_ = find_locked(device, member.choice_.groups, member.choice_.sms);
+    member.part_ = find_locked(device, member.choice_);
     if (member.part_ != nullptr) return Status();
-    made->partition.device = device;
-    made->partition.groups = member.choice_.groups;
-    made->partition.sms = member.choice_.sms;
+    made = to_make(device, member.choice_);
   }
   Status status;
   const CUresult result = gate_.run(GatedCall::kGreenCreate, device, feeder, [&] {
@@ -363,23 +416,22 @@ void SmPartitions::rearrange_locked(uint32_t device, After* after) {
     const Choice& choice = member->choice_;
     if (choice.is_all) {
       give_locked(*member, nullptr, after);
-    } else if (wants(*member, choice.groups, choice.sms)) {
-      Part there = find_locked(device, choice.groups, choice.sms);
+    } else if (wants(*member, choice)) {
+      Part there = find_locked(device, choice);
       if (there != nullptr) {
         give_locked(*member, std::move(there), after);
       } else {
-        after->wanted.push_back({device, choice.groups, choice.sms});
+        after->wanted.push_back({device, choice});
       }
     }
   }
 }
 
 // It is to have that, and has something else.
-bool SmPartitions::wants(const Member& member, const SmGroups& groups, uint32_t sms) {
-  const Choice& choice = member.choice_;
-  if (choice.is_all || choice.groups != groups || choice.sms != sms) return false;
-  if (groups.none()) return false;  // nothing is left for it: it keeps what it has
-  return member.part_ == nullptr || member.part_->groups != groups || member.part_->sms != sms;
+bool SmPartitions::wants(const Member& member, const SmSet& set) {
+  if (member.choice_.is_all || SmSet(member.choice_) != set) return false;
+  if (set.sms == 0) return false;  // nothing is left for it: it keeps what it has
+  return member.part_ == nullptr || member.part_->set() != set;
 }
 
 // Sets that are not there are made in a quiet moment, by whoever finds it.
@@ -390,8 +442,8 @@ void SmPartitions::finish(After after) {
     if (std::find(first, wanted, *wanted) != wanted) continue;
     gate_.run_later(
         GatedCall::kGreenCreate, wanted->device,
-        [weak = weak_from_this(), set = *wanted] {
-          if (const auto self = weak.lock(); self != nullptr) self->make_wanted(set);
+        [weak = weak_from_this(), one = *wanted] {
+          if (const auto self = weak.lock(); self != nullptr) self->make_wanted(one);
           return CUDA_SUCCESS;
         },
         ContextGate::Haste::kSoon);
@@ -401,17 +453,12 @@ void SmPartitions::finish(After after) {
 // Unless nobody is to have it any more. Who can't have it keeps what he has.
 void SmPartitions::make_wanted(const After::Wanted& wanted) {
   OfDevice& of = of_[wanted.device];
-  const auto is_wanted = [&wanted](const Member* member) {
-    return wants(*member, wanted.groups, wanted.sms);
-  };
+  const auto is_wanted = [&wanted](const Member* member) { return wants(*member, wanted.set); };
   {
     const std::lock_guard lock(mutex_);
     if (std::ranges::none_of(of.members, is_wanted)) return;
   }
-  auto made = std::make_unique<Made>();
-  made->partition.device = wanted.device;
-  made->partition.groups = wanted.groups;
-  made->partition.sms = wanted.sms;
+  auto made = to_make(wanted.device, wanted.set);
   if (const Status status = create(made.get()); !status.ok()) {
     log("A set of SMs can't be made, and those who should have it keep what they have: " +
         status.message());
@@ -454,7 +501,7 @@ void SmPartitions::change(const SessionGroup& group) {
 // One group at least is left to the others, unless the groups are named: who does that knows that
 // there are no others.
 Result<uint32_t> SmPartitions::reserve(uint32_t number, const Wish& wish) {
-  const auto& [device, sms, lends, may_be_rest, named] = wish;
+  const auto& [device, sms, lends, named] = wish;
   After after;
   uint32_t reserved = 0;
   {
@@ -470,22 +517,19 @@ Result<uint32_t> SmPartitions::reserve(uint32_t number, const Wish& wish) {
     }
     SmGroups rest;
     if (of.has_rest) rest.set(of.groups.size() - 1);
-    SmGroups groups;
     const SmGroups whole = free & ~rest;
     const uint32_t step = devices_.at(device).sm_steps.step;
-    const bool rest_does = may_be_rest && (free & rest).any() && sms_of(of, rest) >= sms;
-    if (named.any()) {
-      groups = named & whole;
-    } else {
-      groups = rest_does ? rest : least_used(of.users, (sms + step - 1) / step, whole);
-    }
+    const SmGroups groups =
+        named.any() ? named & whole : least_used(of.users, (sms + step - 1) / step, whole);
     const bool others_can = named.any() ? groups == named : (whole & ~groups).any();
     if (sms == 0 || sms_of(of, groups) < sms || !others_can) {
       return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
                     "there are no " + std::to_string(sms) + " SMs that others could do without");
     }
-    reservations_[number] = {device, groups, lends ? std::make_shared<Lease>() : nullptr, false,
-                             named.any()};
+    reservations_[number] = {.device = device,
+                             .groups = groups,
+                             .lease = lends ? std::make_shared<Lease>() : nullptr,
+                             .is_static = named.any()};
     reserved = sms_of(of, groups);
     rearrange_locked(device, &after);
   }
@@ -513,15 +557,6 @@ bool SmPartitions::keeps(uint32_t number) {
 
 // ---- SMs that are lent --------------------------------------------------------------------------
 
-namespace {
-
-// Of a device one of so many: 8 of an H200's 132.
-constexpr uint32_t kShareForRanks = 16;
-// Numbers that no caller of reserve() chooses: from here on, one for each device.
-constexpr uint32_t kRanksNumber = 0xffff'ff00;
-
-}  // namespace
-
 bool SmPartitions::keeps_some(uint32_t device) {
   const std::lock_guard lock(mutex_);
   return std::ranges::any_of(reservations_, [device](const auto& entry) {
@@ -529,23 +564,112 @@ bool SmPartitions::keeps_some(uint32_t device) {
   });
 }
 
+// The driver splits off whole steps from the device: what is left of that may be less than what
+// fills no group.
+void SmPartitions::split_few_locked(uint32_t device, uint32_t sms, uint32_t most) {
+  OfDevice& of = of_[device];
+  const Device& on = devices_.at(device);
+  const uint32_t step = on.sm_steps.step;
+  const uint32_t others = (on.sms - sms) / step * step;
+  if (!of.has_rest || others == 0 || on.sms - others >= most) return;
+  CUdevResource all{};
+  CUdevResource part{};
+  CUdevResource left{};
+  unsigned count = 1;
+  CUresult result = driver_.cuDeviceGetDevResource(on.handle, &all, CU_DEV_RESOURCE_TYPE_SM);
+  if (result == CUDA_SUCCESS) {
+    result = driver_.cuDevSmResourceSplitByCount(&part, &count, &all, &left, 0, others);
+  }
+  const bool is_split = result == CUDA_SUCCESS && count == 1 && part.sm.smCount == others &&
+                        left.type == CU_DEV_RESOURCE_TYPE_SM && left.sm.smCount == on.sms - others;
+  if (!is_split) return;
+  of.most = part;
+  of.few = left;
+}
+
 // What fills no group is the best of all: nobody else misses it much.
-void SmPartitions::keep_for_ranks(uint32_t device, uint32_t sms) {
+void SmPartitions::prepare_for_ranks(uint32_t device, uint32_t sms) {
+  OfDevice& of = of_[device];
+  std::vector<SmSet> sets;
+  {
+    const std::lock_guard lock(mutex_);
+    const uint32_t total = devices_.at(device).sms;
+    const uint32_t wanted = std::min(sms != 0 ? sms : total / kShareForRanks, total);
+    if (!split_locked(device).ok()) return;
+    for (size_t i = of.groups.size(); i-- > 1 && sms_of(of, of.for_ranks) < wanted;) {
+      of.for_ranks.set(i);
+    }
+    if (of.for_ranks.none()) return;
+    if (sms != 0) split_few_locked(device, sms, sms_of(of, of.for_ranks));
+    const SmGroups others = all_of(of) & ~of.for_ranks;
+    if (few(device) == 0) {
+      sets.push_back({SmSet::Kind::kGroups, others, sms_of(of, others)});
+    } else {
+      sets.push_back({SmSet::Kind::kMost, others, of.most.sm.smCount});
+      sets.push_back({SmSet::Kind::kFew, {}, of.few.sm.smCount});
+    }
+  }
+  for (const SmSet& set : sets) {
+    auto made = to_make(device, set);
+    if (const Status status = create(made.get()); !status.ok()) {
+      log("SMs for those who want short answers: a set can't be made: " + status.message());
+      return;
+    }
+    const std::lock_guard lock(mutex_);
+    of.prepared.push_back(keep_locked(device, std::move(made)));
+  }
+}
+
+void SmPartitions::keep_for_ranks(uint32_t device) {
   After after;
   {
     const std::lock_guard lock(mutex_);
-    const uint32_t number = kRanksNumber + device;
-    if (reservations_.contains(number) || !split_locked(device).ok()) return;
     const OfDevice& of = of_[device];
-    const uint32_t wanted = sms != 0 ? sms : devices_.at(device).sms / kShareForRanks;
-    SmGroups groups;
-    for (size_t i = of.groups.size(); i-- > 1 && sms_of(of, groups) < wanted;) groups.set(i);
-    if (groups.none()) return;
-    reservations_[number] = {device, groups, std::make_shared<Lease>(), true, false};
+    const uint32_t number = kRanksNumber + device;
+    if (reservations_.contains(number) || of.for_ranks.none()) return;
+    reservations_[number] = {.device = device,
+                             .groups = of.for_ranks,
+                             .lease = std::make_shared<Lease>(),
+                             .is_for_ranks = true};
     for (Member* member : of.members) member->changes_.fetch_add(1, std::memory_order_release);
     rearrange_locked(device, &after);
   }
   finish(std::move(after));
+}
+
+// What has to be chosen for others, or made, is tend()'s: the caller may be between the gate's
+// enter() and leave().
+void SmPartitions::note_room(Member& member, uint32_t sms, uint64_t now) {
+  const bool fits = sms * kFewShare <= few(member.device);
+  const bool is_news = !is_used(member, now) || (!fits && is_narrow(member, now));
+  member.used_ns_.store(now, std::memory_order_relaxed);
+  if (!fits) member.wide_ns_.store(now, std::memory_order_relaxed);
+  if (!is_news) return;
+  After after;
+  {
+    const std::lock_guard lock(mutex_);
+    if (few_locked(member.device) == nullptr) return;
+    if (!fits) member.is_narrow_ = false;
+    if (!fits && member.choice_.kind == SmSet::Kind::kFew) {
+      choose_again_locked(member);
+      if (member.choice_.is_all) give_locked(member, nullptr, &after);
+    }
+  }
+  wake_();
+}
+
+bool SmPartitions::look_at_few_locked(const Reservation& kept, uint64_t now) {
+  OfDevice& of = of_[kept.device];
+  size_t users = 0;
+  bool changed = false;
+  for (Member* member : of.members) {
+    if (kept.keeps_off(member->terms_.rank)) continue;
+    const bool narrow = is_narrow(*member, now);
+    changed |= std::exchange(member->is_narrow_, narrow) != narrow;
+    if (narrow && is_used(*member, now)) ++users;
+  }
+  const bool few_do = users <= kFewShare;
+  return (std::exchange(of.few_do, few_do) != few_do) || changed;
 }
 
 std::shared_ptr<SmPartitions::Lease> SmPartitions::lease(const Member& member) {
@@ -592,7 +716,9 @@ uint64_t SmPartitions::tend(uint64_t now) {
       const bool busy = look_at_locked(reservation, now, &look);
       if (look != 0 && (next == 0 || look < next)) next = look;
       const bool changed = std::exchange(lease.busy_, busy) != busy;
-      if (changed || (busy && lease.kept_from_ != kept_from)) {
+      const bool keeps_few = busy && reservation.is_for_ranks && few(reservation.device) != 0;
+      const bool few_changed = keeps_few && look_at_few_locked(reservation, now);
+      if (changed || few_changed || (busy && lease.kept_from_ != kept_from)) {
         rearrange_locked(reservation.device, &after);
       }
     }

@@ -41,8 +41,23 @@ using SmGroups = std::bitset<kMostSmGroups>;
 [[nodiscard]] SmGroups least_used(std::span<const uint32_t> users, size_t count,
                                   const SmGroups& allowed, const SmGroups& mine = {});
 
+// Which SMs of a device.
+struct SmSet {
+  enum class Kind : uint8_t {
+    kGroups,  // those of the groups
+    kMost,    // all but the few that are kept for ranks
+    kFew,     // those few
+  };
+  Kind kind = Kind::kGroups;
+  SmGroups groups;   // kMost: these are in it, whole; kFew: none
+  uint32_t sms = 0;  // how many: kGroups may have more, of which the others go unused
+  bool operator==(const SmSet&) const = default;
+};
+
 struct SmPartition : GreenContext {
   SmGroups groups;
+  SmSet::Kind kind = SmSet::Kind::kGroups;
+  [[nodiscard]] SmSet set() const { return {kind, groups, sms}; }
 };
 
 class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
@@ -63,11 +78,9 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   };
 
   // What somebody is to have of a device.
-  struct Choice {
+  struct Choice : SmSet {  // if not all
     bool is_all = true;
     bool is_limited = false;  // to a number of SMs
-    SmGroups groups;          // if not all,
-    uint32_t sms = 0;         // but no more than this
   };
 
   // One session on one device. Its part is asked for when `changes` has changed.
@@ -96,7 +109,12 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     // Guarded by the mutex.
     Terms terms_;
     Choice choice_;
-    Part part_;  // that it has; null: all
+    Part part_;              // that it has; null: all
+    bool is_narrow_ = true;  // it has had no wide work of late
+    // When it last had work, and such as needs more than a share of the few SMs that are kept for
+    // ranks, by now_ns(); 0: never.
+    std::atomic<uint64_t> used_ns_{0};
+    std::atomic<uint64_t> wide_ns_{0};
   };
 
   // All outlive the gate, which outlives it.
@@ -126,12 +144,10 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
 
   struct Wish {
     uint32_t device = 0;
-    uint32_t sms = 0;          // at least
-    bool lends = false;        // the others keep off them only while it is busy
-    bool may_be_rest = false;  // SMs that fill no group do, if they are enough: there is no room
-                               // for clusters of many blocks in them, and nobody else misses them
-    SmGroups groups = {};      // exactly these whole groups, and nothing of other devices for who
-                               // has them (a static partition); none: those that fewest have
+    uint32_t sms = 0;      // at least
+    bool lends = false;    // the others keep off them only while it is busy
+    SmGroups groups = {};  // exactly these whole groups, and nothing of other devices for who
+                           // has them (a static partition); none: those that fewest have
   };
   // Keep groups for the members of a reservation, whose number is the caller's to choose, above 0.
   // How many SMs these are. CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: there are not so many left
@@ -143,10 +159,19 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   [[nodiscard]] bool keeps(uint32_t number);
   // An operator's, on that device: who has no part in it has less than the device.
   [[nodiscard]] bool keeps_some(uint32_t device);
-  // Keep so many SMs of the device at least (0: a sixteenth), from now on, off which those of lower
-  // rank keep while others have work and they fill the device with long kernels (decision 28):
-  // those who come first find room there, and have the other SMs, too.
-  void keep_for_ranks(uint32_t device, uint32_t sms = 0);
+  // Of the device so many SMs are for ranks, at least (0: a sixteenth, in whole groups), once
+  // keep_for_ranks() says so. The sets that this takes are made now: when they are needed a quiet
+  // moment would be a kernel's length away. Before there are sessions; at most once for a device.
+  void prepare_for_ranks(uint32_t device, uint32_t sms = 0);
+  // From now on those of lower rank keep off these SMs while others have work and they fill the
+  // device with long kernels (decision 28). Those who come first find room there, and have the
+  // other SMs, too; if the SMs are fewer than a group, who finds room there has only them.
+  void keep_for_ranks(uint32_t device);
+  // How many SMs these are, if they are fewer than a group, else 0.
+  [[nodiscard]] uint32_t few(uint32_t device) const { return of_[device].few.sm.smCount; }
+  // The member is about to have work that needs so many SMs, for all its blocks to run at once. Who
+  // has the few only, and needs more, has the whole device when this returns.
+  void note_room(Member& member, uint32_t sms, uint64_t now);
   // Sessions of that rank or below fill the device with long kernels.
   using Crowded = std::function<bool(uint32_t device, Rank from)>;
 
@@ -196,18 +221,21 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   struct OfDevice {
     std::vector<CUdevResource> groups;  // from one split, as the driver wants them
     bool has_rest = false;              // the last of them is what is left
+    SmGroups for_ranks;                 // are kept for them, or if `few` has SMs those, which are
+    CUdevResource most{}, few{};        // taken to be in these; from a split of their own
+    bool few_do = false;                // who comes first and is narrow has nothing else
     std::vector<uint32_t> users;        // of each: who is limited to some
     std::vector<Member*> members;
     std::map<const SessionGroup*, Together> together;
     std::vector<std::unique_ptr<Made>> made;
+    std::vector<Part> prepared;  // held for who will need them
   };
 
   // What a change leaves to be done when the lock is free again.
   struct After {
     struct Wanted {
       uint32_t device = 0;
-      SmGroups groups;
-      uint32_t sms = 0;
+      SmSet set;
       bool operator==(const Wanted&) const = default;
     };
     std::vector<Part> dropped;
@@ -221,8 +249,25 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   [[nodiscard]] bool is_reserved_locked(uint32_t device, const Member::Terms& terms) const;
   [[nodiscard]] SmGroups pool_locked(uint32_t device, const Member::Terms& terms) const;
   // Of `whole`, if that is not null, else of all that those terms leave; of equals `mine`.
+  // `is_narrow`: the few SMs that ranks keep do.
+  [[nodiscard]] Choice choose_most_locked(uint32_t device, const Member::Terms& terms,
+                                          bool is_narrow) const;
   [[nodiscard]] Choice choose_locked(uint32_t device, const Member::Terms& terms,
-                                     const Choice* whole, const SmGroups& mine) const;
+                                     const Choice* whole, const SmGroups& mine,
+                                     bool is_narrow = false) const;
+  // The few SMs of that device are kept, for the ranks above `kept_from_` of its lease; null: not
+  // now.
+  [[nodiscard]] const Reservation* few_locked(uint32_t device) const;
+  static bool is_of_late(uint64_t ns, uint64_t now) { return ns != 0 && ns + kLendNs > now; }
+  static bool is_used(const Member& member, uint64_t now) {
+    return is_of_late(member.used_ns_.load(std::memory_order_relaxed), now);
+  }
+  static bool is_narrow(const Member& member, uint64_t now) {
+    return !is_of_late(member.wide_ns_.load(std::memory_order_relaxed), now);
+  }
+  // Who has had wide work of late, and whether the few do for the others who come first, as of now.
+  // Whether that has changed.
+  bool look_at_few_locked(const Reservation& kept, uint64_t now);
   [[nodiscard]] const Choice* whole_locked(const Member& member) const;
   static void count_locked(OfDevice& of, const Choice& choice, bool used);
   void choose_again_locked(Member& member);
@@ -230,7 +275,7 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   Part leave_locked(Member& member);
   // What each is to have, and has if it is there.
   void rearrange_locked(uint32_t device, After* after);
-  static bool wants(const Member& member, const SmGroups& groups, uint32_t sms);
+  static bool wants(const Member& member, const SmSet& set);
   static void give_locked(Member& member, Part part, After* after);
   void finish(After after);
   // Whether it is used now, and by whom; in how long to look again, 0: when woken.
@@ -243,7 +288,11 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // In a quiet moment.
   Status create(Made* made);
   Part keep_locked(uint32_t device, std::unique_ptr<Made> made);
-  Part find_locked(uint32_t device, const SmGroups& groups, uint32_t sms);
+  Part find_locked(uint32_t device, const SmSet& set);
+  [[nodiscard]] static std::unique_ptr<Made> to_make(uint32_t device, const SmSet& set);
+  // Splits into most SMs and few of them, at least so many, but fewer than `most`. Else nothing
+  // happens.
+  void split_few_locked(uint32_t device, uint32_t sms, uint32_t most);
   Part hold_locked(Made& made);
   void give_back(Made& made);
 

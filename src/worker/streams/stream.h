@@ -114,8 +114,15 @@ class Streams {
   // The session's part of a device.
   [[nodiscard]] Share& share(uint32_t device);
   // Work is about to be submitted to the stream.
-  static void prepare_work(Stream& stream, const Cost& cost) {
+  void prepare_work(Stream& stream, const Cost& cost) {
     if (stream.window != nullptr) stream.window->prepare(cost);
+    note_room(stream, cost);
+  }
+  // The same, for what comes with it at once.
+  void note_room(Stream& stream, const Cost& cost) {
+    if (cost.room == 0 || stream.lease == nullptr) [[likely]]
+      return;
+    core_.parts.note_room(stream.place.device, stream.sms, cost.room);
   }
   // It has been.
   void note_work(Stream& stream, const Cost& cost) {

@@ -37,6 +37,7 @@ inline constexpr uint64_t kLongNs = 5'000'000;
 struct Cost {
   uint32_t learnt = 0;  // the number of what is learnt; 0: nothing is
   uint32_t sms = 0;     // that it keeps busy on average
+  uint32_t room = 0;    // SMs that have room for all its blocks at once; 0: nobody asks
   uint64_t ns = 0;      // if nothing is
   uint32_t times = 1;   // how often what is learnt is done
 };

@@ -253,7 +253,8 @@ void Submitter::submit_batch() {
   const Ending ending{*this};
   const ContextGate::Leaving leaving(core_.feeder);
   Stream& stream = batch_.stream();
-  Streams::prepare_work(stream, batch_.costs().front());
+  streams_.prepare_work(stream, batch_.costs().front());
+  for (const Cost& cost : batch_.costs().subspan(1)) streams_.note_room(stream, cost);
   Status status = streams_.enter(stream, Streams::Entry::kWork);
   std::span<const ChainedLaunch> left = batch_.launches();
   if (status.ok() && stream.chains == nullptr) {

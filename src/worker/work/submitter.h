@@ -133,7 +133,7 @@ class Submitter {
   Status judge(const Work& work, const KernelWork& kernel, const Stream& stream);
   template <typename What>
   Status submit_now(const Uses& uses, const What& what, Stream& stream) {
-    if constexpr (Backlog::is_windowed<What>()) Streams::prepare_work(stream, uses.cost);
+    if constexpr (Backlog::is_windowed<What>()) streams_.prepare_work(stream, uses.cost);
     Status status = give(uses, what, stream);
     if (status.ok()) [[likely]]
       note(uses, what, stream);

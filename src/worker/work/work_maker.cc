@@ -79,6 +79,8 @@ Status WorkMaker::make(const wire::Launch& command, const wire::Launch::Tail& ta
   kernel->shape = &command;
   kernel->parameters = tail.parameters;
   uses->cost.sms = sms_of(command, function, located);
+  if (core_.parts.asks_for_room(located.place.device)) [[unlikely]]
+    uses->cost.room = room_of(command, function, located);
   modules_.note_launch(function, located.place.device);
   if (command.attribute_count == 0 && (command.flags & wire::kLaunchCooperative) == 0) [[likely]] {
     return Status();
@@ -87,18 +89,26 @@ Status WorkMaker::make(const wire::Launch& command, const wire::Launch::Tail& ta
 }
 
 // What the driver does not say is one block for each SM.
+int WorkMaker::occupancy_of(const Located& located, int threads, uint32_t shared_bytes) {
+  int blocks = 0;
+  if (!core_.use(located.place).ok()) return blocks;
+  const CUresult asked = core_.driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+      &blocks, located.handle, threads, shared_bytes, CU_OCCUPANCY_DEFAULT);
+  return asked == CUDA_SUCCESS ? blocks : 0;
+}
+
 uint32_t WorkMaker::sms_of(const wire::Launch& shape, Function& function, const Located& located) {
   const uint32_t device = located.place.device;
   const GreenContext* partition = located.place.partition;
   return function.share.of(
       shape, device, partition != nullptr ? partition->sms : core_.devices.at(device).sms,
-      [&](int threads, uint32_t shared_bytes) {
-        int blocks = 0;
-        if (!core_.use(located.place).ok()) return blocks;
-        const CUresult asked = core_.driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-            &blocks, located.handle, threads, shared_bytes, CU_OCCUPANCY_DEFAULT);
-        return asked == CUDA_SUCCESS ? blocks : 0;
-      });
+      [&](int threads, uint32_t bytes) { return occupancy_of(located, threads, bytes); });
+}
+
+uint32_t WorkMaker::room_of(const wire::Launch& shape, Function& function, const Located& located) {
+  return function.share.room(shape, located.place.device, [&](int threads, uint32_t bytes) {
+    return occupancy_of(located, threads, bytes);
+  });
 }
 
 Status WorkMaker::add_attributes(const wire::Launch& command, const wire::Launch::Tail& tail,

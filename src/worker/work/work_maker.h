@@ -47,6 +47,9 @@ class WorkMaker {
   // A copy between these addresses, 0: an array's.
   void set_copy(uint64_t from, uint64_t to, uint64_t bytes, Uses* uses) const;
   uint32_t sms_of(const wire::Launch& shape, Function& function, const Located& located);
+  uint32_t room_of(const wire::Launch& shape, Function& function, const Located& located);
+  // Blocks that an SM has room for; 0: the driver does not say.
+  int occupancy_of(const Located& located, int threads, uint32_t shared_bytes);
   Status translate(CUlaunchAttribute* attribute, uint32_t device, Uses* uses);
   Status translate(CUevent* event, Uses* uses);
   Status add_attributes(const wire::Launch& command, const wire::Launch::Tail& tail,

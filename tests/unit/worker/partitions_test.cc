@@ -160,6 +160,7 @@ TEST_F(PartitionTest, LowerRanksKeepOffAFewWhileTheyFillTheDevice) {
   Member &quick = join(0), &normal = join(0), &low = join(0);
   commons_.partitions->set(quick, {.rank = Rank::kLatency});
   commons_.partitions->set(low, {.rank = Rank::kBestEffort});
+  commons_.partitions->prepare_for_ranks(0);
   commons_.partitions->keep_for_ranks(0);
   EXPECT_EQ(commons_.partitions->lease(low), nullptr) << "nobody is below";
   const auto lease = commons_.partitions->lease(quick);
@@ -218,6 +219,7 @@ TEST_F(UnevenPartitionTest, WhatIsLeftIsJoinedToGroupsInSteps) {
 
 TEST_F(UnevenPartitionTest, WhatFillsNoGroupIsKeptForRanks) {
   Member &first = join(0), &other = join(0);
+  commons_.partitions->prepare_for_ranks(0);
   commons_.partitions->keep_for_ranks(0);
   work(first);
   EXPECT_EQ(sms_of(first), 18u);
@@ -227,11 +229,103 @@ TEST_F(UnevenPartitionTest, WhatFillsNoGroupIsKeptForRanks) {
 
 TEST_F(UnevenPartitionTest, SoManyAreKeptForRanksAsAreWanted) {
   Member &first = join(0), &other = join(0);
-  commons_.partitions->keep_for_ranks(0, 7);
+  commons_.partitions->prepare_for_ranks(0, 7);
+  commons_.partitions->keep_for_ranks(0);
   work(first);
   EXPECT_EQ(sms_of(first), 18u);
   EXPECT_EQ(of(other), groups({0, 1})) << "what fills no group is six";
   EXPECT_EQ(sms_of(other), 8u);
+}
+
+TEST_F(UnevenPartitionTest, SetsForRanksAreThereBeforeTheyAreNeeded) {
+  commons_.partitions->prepare_for_ranks(0);
+  EXPECT_NE(driver_.live().find("greens 1"), std::string::npos) << driver_.live();
+  Member &first = join(0), &other = join(0);
+  commons_.partitions->keep_for_ranks(0);
+  driver_.take_calls();
+  work(first);
+  EXPECT_EQ(sms_of(other), 12u);
+  EXPECT_TRUE(driver_.take_calls().empty()) << "a new set would need a quiet moment";
+}
+
+// Two of 18 SMs: the driver splits off whole steps of four, so they are what it leaves.
+class FewPartitionTest : public UnevenPartitionTest {
+ protected:
+  void SetUp() override {
+    UnevenPartitionTest::SetUp();
+    commons_.partitions->prepare_for_ranks(0, 1);
+    commons_.partitions->keep_for_ranks(0);
+  }
+  Member& join_first() { return join({.rank = Rank::kLatency}); }
+  // Work that needs so many SMs; what follows from it.
+  void work(Member& member, uint32_t room) {
+    now_ += SmPartitions::kCrowdLookNs;
+    commons_.partitions->note_room(member, room, now_);
+    commons_.partitions->use(*commons_.partitions->lease(member), Rank::kLatency, now_);
+    commons_.partitions->tend(now_);
+  }
+  uint64_t now_ = 1;
+};
+
+TEST_F(FewPartitionTest, WhoFindsRoomThereHasThemAndTheOthersHaveTheRest) {
+  Member &first = join_first(), &other = join(0);
+  EXPECT_EQ(commons_.partitions->few(0), 2u);
+  EXPECT_EQ(sms_of(first), 18u) << "nobody has work yet";
+  work(first, 1);
+  EXPECT_EQ(sms_of(first), 2u);
+  EXPECT_EQ(sms_of(other), 16u);
+  now_ += SmPartitions::kLendNs;
+  commons_.partitions->tend(now_);
+  EXPECT_EQ(sms_of(first), 18u);
+  EXPECT_EQ(sms_of(other), 18u);
+}
+
+TEST_F(FewPartitionTest, WhoNeedsMoreHasTheWholeDeviceAtOnce) {
+  Member& first = join_first();
+  join(0);
+  work(first, 1);
+  ASSERT_EQ(sms_of(first), 2u);
+  const uint64_t changes = changes_;
+  commons_.partitions->note_room(first, 2, ++now_);
+  EXPECT_EQ(sms_of(first), 18u) << "before anybody has tended";
+  EXPECT_GT(changes_, changes);
+  // For as long as it has had such work of late.
+  work(first, 1);
+  EXPECT_EQ(sms_of(first), 18u);
+  now_ += SmPartitions::kLendNs;
+  work(first, 1);
+  EXPECT_EQ(sms_of(first), 2u);
+}
+
+TEST_F(FewPartitionTest, ThreeHaveTheWholeDevice) {
+  Member &first = join_first(), &second = join_first(), &third = join_first();
+  work(first, 1);
+  work(second, 1);
+  EXPECT_EQ(sms_of(first) + sms_of(second), 4u);
+  work(third, 1);
+  EXPECT_EQ(sms_of(first) + sms_of(second) + sms_of(third), 3 * 18u);
+  now_ += SmPartitions::kLendNs;
+  work(second, 1);
+  EXPECT_EQ(sms_of(second), 2u) << "the others have had none of late";
+}
+
+TEST_F(FewPartitionTest, LimitsAndReservationsGoOn) {
+  Member &first = join_first(), &limited = join(16), &small = join(4), &other = join(0);
+  work(first, 1);
+  EXPECT_EQ(of(limited), groups({0, 1, 2})) << "off what fills no group, which has the few";
+  EXPECT_EQ(sms_of(small), 4u);
+  EXPECT_EQ(sms_of(other), 16u);
+  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 4}).ok());
+  EXPECT_EQ(sms_of(other), 8u);
+  EXPECT_NE(sms_of(first), 2u) << "it keeps off them, too";
+  commons_.partitions->release(7);
+  EXPECT_EQ(sms_of(first), 2u);
+  EXPECT_EQ(sms_of(other), 16u);
+}
+
+TEST_F(UnevenPartitionTest, AsManyAsFillNoGroupAreNotFew) {
+  commons_.partitions->prepare_for_ranks(0, 3);
+  EXPECT_EQ(commons_.partitions->few(0), 0u) << "the driver splits off twelve, and leaves six";
 }
 
 class PartitionOfGroupTest : public PartitionTest {
