@@ -640,7 +640,7 @@ void SmPartitions::keep_for_ranks(uint32_t device) {
 // What has to be chosen for others, or made, is tend()'s: the caller may be between the gate's
 // enter() and leave().
 void SmPartitions::note_room(Member& member, uint32_t sms, uint64_t now) {
-  const bool fits = sms * kFewShare <= few(member.device);
+  const bool fits = uint64_t{sms} * kFewShare <= few(member.device);
   const bool is_news = !is_used(member, now) || (!fits && is_narrow(member, now));
   member.used_ns_.store(now, std::memory_order_relaxed);
   if (!fits) member.wide_ns_.store(now, std::memory_order_relaxed);

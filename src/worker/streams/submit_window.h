@@ -33,6 +33,9 @@ inline constexpr uint32_t kWindowUnknown = 4;
 // long as this nobody minds.
 inline constexpr uint64_t kLongNs = 5'000'000;
 
+// As room: it has to have the whole device.
+inline constexpr uint32_t kWholeDevice = ~0u;
+
 // What a piece of work costs: as learnt, or as it can be told.
 struct Cost {
   uint32_t learnt = 0;  // the number of what is learnt; 0: nothing is

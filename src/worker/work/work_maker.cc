@@ -97,6 +97,19 @@ int WorkMaker::occupancy_of(const Located& located, int threads, uint32_t shared
   return asked == CUDA_SUCCESS ? blocks : 0;
 }
 
+// What the driver does not say has.
+bool WorkMaker::has_clusters(Function& function, const Located& located) {
+  if (!function.has_clusters.has_value()) {
+    int width = 0;
+    function.has_clusters =
+        !core_.use(located.place).ok() ||
+        core_.driver.cuFuncGetAttribute(&width, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
+                                        located.handle) != CUDA_SUCCESS ||
+        width != 0;
+  }
+  return *function.has_clusters;
+}
+
 uint32_t WorkMaker::sms_of(const wire::Launch& shape, Function& function, const Located& located) {
   const uint32_t device = located.place.device;
   const GreenContext* partition = located.place.partition;
@@ -105,7 +118,11 @@ uint32_t WorkMaker::sms_of(const wire::Launch& shape, Function& function, const 
       [&](int threads, uint32_t bytes) { return occupancy_of(located, threads, bytes); });
 }
 
+// For what is launched in any other than the plain way, and clusters, that is the whole device:
+// they may not go at all where there are few SMs.
 uint32_t WorkMaker::room_of(const wire::Launch& shape, Function& function, const Located& located) {
+  const bool is_plain = shape.attribute_count == 0 && (shape.flags & wire::kLaunchCooperative) == 0;
+  if (!is_plain || has_clusters(function, located)) return kWholeDevice;
   return function.share.room(shape, located.place.device, [&](int threads, uint32_t bytes) {
     return occupancy_of(located, threads, bytes);
   });

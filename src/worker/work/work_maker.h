@@ -48,6 +48,8 @@ class WorkMaker {
   void set_copy(uint64_t from, uint64_t to, uint64_t bytes, Uses* uses) const;
   uint32_t sms_of(const wire::Launch& shape, Function& function, const Located& located);
   uint32_t room_of(const wire::Launch& shape, Function& function, const Located& located);
+  // Each of its launches is one of clusters.
+  bool has_clusters(Function& function, const Located& located);
   // Blocks that an SM has room for; 0: the driver does not say.
   int occupancy_of(const Located& located, int threads, uint32_t shared_bytes);
   Status translate(CUlaunchAttribute* attribute, uint32_t device, Uses* uses);

@@ -559,6 +559,9 @@ void fill_modules(DriverTable& t) {
   t.cuFuncGetName = [](const char** name, CUfunction f) { return function_name(name, number(f)); };
   t.cuKernelGetName = [](const char** name, CUkernel k) { return function_name(name, number(k)); };
   t.cuFuncGetAttribute = [](int* value, CUfunction_attribute name_of, CUfunction) {
+    if (name_of == CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH) {
+      return *value = FakeDriver::current().cluster_width, CUDA_SUCCESS;
+    }
     return *value = 100 + static_cast<int>(name_of), CUDA_SUCCESS;
   };
   t.cuKernelGetAttribute = [](int* value, CUfunction_attribute name_of, CUkernel, CUdevice) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions that are limited to a part of the device: which SMs they get, and that all their kernels
 // stay there.
+#include "base/clock.h"
 #include "session_fixture.h"
 #include "worker/device/cold_lane.h"
 
@@ -326,6 +327,60 @@ TEST_F(FewPartitionTest, LimitsAndReservationsGoOn) {
 TEST_F(UnevenPartitionTest, AsManyAsFillNoGroupAreNotFew) {
   commons_.partitions->prepare_for_ranks(0, 3);
   EXPECT_EQ(commons_.partitions->few(0), 0u) << "the driver splits off twelve, and leaves six";
+}
+
+// A session that wants short answers, beside one that fills the device.
+class FewSessionTest : public UnevenPartitionTest {
+ protected:
+  [[nodiscard]] Rank rank() const override { return Rank::kLatency; }
+  [[nodiscard]] uint32_t sms() const override { return 0; }
+  void SetUp() override {
+    UnevenPartitionTest::SetUp();
+    commons_.partitions->prepare_for_ranks(0, 1);
+    commons_.partitions->keep_for_ranks(0);
+    join(0);
+    create_stream(1, wire::StreamKind::kNonBlocking);
+    load_module();
+    launch(1);
+    commons_.partitions->tend(now_ns());
+    calls();
+  }
+};
+
+TEST_F(FewSessionTest, WhatFindsRoomGoesThere) {
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"stream in g2", "destroy stream", "launch s2 16"}));
+  EXPECT_FALSE(session_->core.parts.is_limited(0)) << "its code may come by the cold lane";
+}
+
+TEST_F(FewSessionTest, WhatNeedsMoreGoesToTheWholeDevice) {
+  wire::Launch wide = launch_of(1);
+  wide.grid[0] = 6;  // five find room on an SM
+  launch(1);
+  calls();
+  EXPECT_TRUE(send(wide, std::string(16, '\0')).ok());
+  EXPECT_EQ(calls(), (Calls{"stream -5", "destroy stream", "launch s3 16"}));
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"launch s3 16"})) << "and what comes soon after it";
+}
+
+TEST_F(FewSessionTest, WhatMayNotFindRoomInPartsDoes) {
+  launch(1);
+  calls();
+  wire::Launch cooperative = launch_of(1);
+  cooperative.flags = wire::kLaunchCooperative;
+  EXPECT_TRUE(send(cooperative, std::string(16, '\0')).ok());
+  EXPECT_EQ(calls().front(), "stream -5");
+}
+
+class ClusterFewSessionTest : public FewSessionTest {
+ protected:
+  ClusterFewSessionTest() { driver_.cluster_width = 2; }
+};
+
+TEST_F(ClusterFewSessionTest, SoDoClusters) {
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"launch s1 16"}));
 }
 
 class PartitionOfGroupTest : public PartitionTest {
