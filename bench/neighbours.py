@@ -53,8 +53,8 @@ class Bench:
     mps_sizes: dict = field(default_factory=dict)
     needs: dict = field(default_factory=dict)     # case: the Python module without which it is left out
     left_out: set = field(default_factory=set)    # (case, side)
-    daemon: dict = field(default_factory=dict)    # case: what OpenMPS's daemon is told, by environment
     last: set = field(default_factory=set)        # cases that come behind the others
+    daemon: dict = field(default_factory=dict)    # case: what OpenMPS's daemon is told, by environment
 
 
 class NotWithin(Failure):
