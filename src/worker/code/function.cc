@@ -199,7 +199,7 @@ Status Functions::handle(const wire::ClusterOccupancy& command, Function& functi
   // Clusters need SMs that lie together: of a part of the device there may be fewer.
   DeviceParts::Part share;
   if (green == nullptr) {
-    OPENMPS_RETURN_IF_ERROR(core_.parts.get(function.device, command.sms, &share));
+    OPENMPS_RETURN_IF_ERROR(core_.parts.get_limit(function.device, command.sms, &share));
   }
   const GreenContext* const part = green != nullptr ? green : share.get();
   int value = 0;

@@ -61,6 +61,12 @@ Status DeviceParts::get(uint32_t device, uint32_t at_most, Part* part) {
   return Status();
 }
 
+Status DeviceParts::get_limit(uint32_t device, uint32_t at_most, Part* part) {
+  OPENMPS_RETURN_IF_ERROR(get(device, at_most, part));
+  if (*part != nullptr && (*part)->kind == SmSet::Kind::kFew) *part = nullptr;
+  return Status();
+}
+
 std::shared_ptr<SmPartitions::Lease> DeviceParts::lease(uint32_t device, uint32_t at_most) {
   const auto found = members_.find(key_of(device, at_most));
   return found == members_.end() ? nullptr : commons_.partitions->lease(*found->second);

@@ -39,6 +39,9 @@ class DeviceParts {
   // moment: not between the gate's enter() and leave(). Errors: those of SmPartitions::join().
   Status get(uint32_t device, uint32_t at_most, Part* part);
   Status get(uint32_t device, Part* part) { return get(device, 0, part); }
+  // The same as far as it is a limit, which is what the client is told: who has the few SMs that
+  // are kept for ranks has the whole device if need be.
+  Status get_limit(uint32_t device, uint32_t at_most, Part* part);
   // What goes with what get() gave: the SMs are lent to others while the session has no work. Null:
   // they are not.
   [[nodiscard]] std::shared_ptr<SmPartitions::Lease> lease(uint32_t device, uint32_t at_most = 0);

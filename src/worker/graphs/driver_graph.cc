@@ -25,10 +25,12 @@ Status DriverGraph::create() {
   return check(core_.driver.cuGraphCreate(&parts[0].handle, 0), "cuGraphCreate");
 }
 
+// To the few SMs that ranks keep it moves when it is launched, if it can: what can't move would
+// have to stay there.
 Status DriverGraph::reach(const KernelHome& home) {
   if (home.green != nullptr || way_->parts.contains(home.sms)) return Status();
   DeviceParts::Part part;
-  OPENMPS_RETURN_IF_ERROR(core_.parts.get(device_, home.sms, &part));
+  OPENMPS_RETURN_IF_ERROR(core_.parts.get_limit(device_, home.sms, &part));
   way_->parts.emplace(home.sms, std::move(part));
   return Status();
 }

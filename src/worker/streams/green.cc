@@ -55,7 +55,7 @@ Status GreenContexts::handle(const wire::DeviceResource& command, const GreenCon
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   // A session that is limited to a part of the device has that to split.
   DeviceParts::Part part;
-  OPENMPS_RETURN_IF_ERROR(core_.parts.get(device, command.sms, &part));
+  OPENMPS_RETURN_IF_ERROR(core_.parts.get_limit(device, command.sms, &part));
   const GreenContext* of = green != nullptr ? green : part.get();
   CUdevResource resource{};
   const auto type = static_cast<CUdevResourceType>(command.type);

@@ -351,6 +351,9 @@ TEST_F(FewSessionTest, WhatFindsRoomGoesThere) {
   launch(1);
   EXPECT_EQ(calls(), (Calls{"stream in g2", "destroy stream", "launch s2 16"}));
   EXPECT_FALSE(session_->core.parts.is_limited(0)) << "its code may come by the cold lane";
+  DeviceParts::Part part;
+  ASSERT_TRUE(session_->core.parts.get_limit(0, 0, &part).ok());
+  EXPECT_EQ(part, nullptr) << "and it is told of the whole device";
 }
 
 TEST_F(FewSessionTest, WhatNeedsMoreGoesToTheWholeDevice) {
@@ -371,6 +374,31 @@ TEST_F(FewSessionTest, WhatMayNotFindRoomInPartsDoes) {
   cooperative.flags = wire::kLaunchCooperative;
   EXPECT_TRUE(send(cooperative, std::string(16, '\0')).ok());
   EXPECT_EQ(calls().front(), "stream -5");
+}
+
+TEST_F(FewSessionTest, GraphsGoThereWhenTheyAreLaunchedIfTheyCan) {
+  launch(1);
+  for (const bool is_cooperative : {false, true}) {
+    wire::Launch node = launch_of(0);
+    node.flags = is_cooperative ? wire::kLaunchCooperative : 0;
+    const std::string body =
+        std::string(reinterpret_cast<const char*>(&node), sizeof node) + std::string(16, '\0');
+    const wire::Id graph = is_cooperative ? 2 : 1;
+    EXPECT_TRUE(send(wire::GraphBegin{graph, 0}).ok());
+    EXPECT_TRUE(send(wire::GraphNode{graph, wire::GraphNodeKind::kKernel, 0,
+                                     static_cast<uint32_t>(body.size()), 0},
+                     body)
+                    .ok());
+    EXPECT_TRUE(send(wire::GraphInstantiate{0, graph}).ok());
+    const Calls made = calls();
+    EXPECT_EQ(std::ranges::count(made, "kernel in g2"), 0) << ::testing::PrintToString(made);
+    const Status status = send(wire::GraphLaunch{graph, 1});
+    ASSERT_TRUE(status.ok()) << is_cooperative << status.message();
+    const Calls launched = calls();
+    EXPECT_EQ(std::ranges::count(launched, "refresh kernel in g2"), is_cooperative ? 0 : 1)
+        << ::testing::PrintToString(launched);
+    EXPECT_EQ(launched.back(), is_cooperative ? "graph s3" : "graph s2");
+  }
 }
 
 class ClusterFewSessionTest : public FewSessionTest {
