@@ -123,25 +123,20 @@ const SmPartitions::Reservation* SmPartitions::few_locked(uint32_t device) const
 // Who has no limit.
 SmPartitions::Choice SmPartitions::choose_most_locked(uint32_t device, const Member::Terms& terms,
                                                       bool is_narrow) const {
-  Choice choice;
-  if (reservations_.empty()) return choice;
+  if (reservations_.empty()) return {};
   const OfDevice& of = of_[device];
   const SmGroups pool = pool_locked(device, terms);
-  const auto take = [&](const SmSet& set) {
-    static_cast<SmSet&>(choice) = set;
-    choice.is_all = false;
-    return choice;
-  };
+  const auto some = [](const SmSet& set) { return Choice{.is_all = false, .set = set}; };
   if (const Reservation* kept = few_locked(device); kept != nullptr) {
     const bool keeps_off = kept->keeps_off(terms.rank);
     if (keeps_off && (pool | kept->groups) == all_of(of)) {
-      return take({SmSet::Kind::kMost, pool, of.most.sm.smCount});
+      return some({SmSet::Kind::kMost, pool, of.most.sm.smCount});
     }
     if (!keeps_off && is_narrow && pool == all_of(of)) {
-      return take({SmSet::Kind::kFew, {}, of.few.sm.smCount});
+      return some({SmSet::Kind::kFew, {}, of.few.sm.smCount});
     }
   }
-  return pool == all_of(of) ? choice : take({SmSet::Kind::kGroups, pool, sms_of(of, pool)});
+  return pool == all_of(of) ? Choice() : some({SmSet::Kind::kGroups, pool, sms_of(of, pool)});
 }
 
 // What is left of the device counts as one of the groups, but never alone: there is no room in it
@@ -151,16 +146,13 @@ SmPartitions::Choice SmPartitions::choose_locked(uint32_t device, const Member::
                                                  bool is_narrow) const {
   const OfDevice& of = of_[device];
   const bool is_limited =
-      terms.sms != 0 && terms.sms < (whole != nullptr ? whole->sms : devices_.at(device).sms);
+      terms.sms != 0 && terms.sms < (whole != nullptr ? whole->set.sms : devices_.at(device).sms);
   if (!is_limited && whole == nullptr) return choose_most_locked(device, terms, is_narrow);
-  Choice choice;
-  choice.is_all = false;
-  choice.is_limited = is_limited;
-  const SmGroups pool = whole != nullptr ? whole->groups : pool_locked(device, terms);
-  const uint32_t most = whole != nullptr ? whole->sms : sms_of(of, pool);
+  Choice choice{.is_all = false, .is_limited = is_limited};
+  const SmGroups pool = whole != nullptr ? whole->set.groups : pool_locked(device, terms);
+  const uint32_t most = whole != nullptr ? whole->set.sms : sms_of(of, pool);
   if (!is_limited || terms.sms >= most) {
-    static_cast<SmSet&>(choice) =
-        whole != nullptr ? SmSet(*whole) : SmSet{SmSet::Kind::kGroups, pool, most};
+    choice.set = whole != nullptr ? whole->set : SmSet{SmSet::Kind::kGroups, pool, most};
     return choice;
   }
   const uint32_t step = devices_.at(device).sm_steps.step;
@@ -168,15 +160,15 @@ SmPartitions::Choice SmPartitions::choose_locked(uint32_t device, const Member::
   SmGroups usual = pool;
   const bool rest_does = of.has_rest && count > 1 && of.groups.back().sm.smCount >= step;
   if (of.has_rest && !rest_does) usual.reset(of.groups.size() - 1);
-  choice.groups = least_used(of.users, count, usual.any() ? usual : pool, mine);
-  choice.sms = std::min(count * step, sms_of(of, choice.groups));
+  choice.set.groups = least_used(of.users, count, usual.any() ? usual : pool, mine);
+  choice.set.sms = std::min(count * step, sms_of(of, choice.set.groups));
   return choice;
 }
 
 void SmPartitions::count_locked(OfDevice& of, const Choice& choice, bool used) {
   if (choice.is_all || !choice.is_limited) return;
   for (size_t i = 0; i < of.users.size(); ++i) {
-    if (choice.groups.test(i)) of.users[i] += used ? 1 : -1;
+    if (choice.set.groups.test(i)) of.users[i] += used ? 1 : -1;
   }
 }
 
@@ -186,7 +178,7 @@ const SmPartitions::Choice* SmPartitions::whole_locked(const Member& member) con
   if (member.whole_ != nullptr) {
     const Choice& of_session = member.whole_->choice_;
     // The few SMs are where it finds room, no limit.
-    if (!of_session.is_all && of_session.kind != SmSet::Kind::kFew) return &of_session;
+    if (!of_session.is_all && of_session.set.kind != SmSet::Kind::kFew) return &of_session;
   }
   const OfDevice& of = of_[member.device];
   const auto group = of.together.find(member.terms_.group);
@@ -199,7 +191,7 @@ void SmPartitions::choose_again_locked(Member& member) {
   OfDevice& of = of_[member.device];
   const Choice* const whole = whole_locked(member);
   count_locked(of, member.choice_, false);
-  member.choice_ = choose_locked(member.device, member.terms_, whole, member.choice_.groups,
+  member.choice_ = choose_locked(member.device, member.terms_, whole, member.choice_.set.groups,
                                  of.few_do && member.is_narrow_);
   // With its session's.
   const bool is_counted = member.whole_ != nullptr && member.whole_->choice_.is_limited;
@@ -219,7 +211,7 @@ void SmPartitions::choose_again_locked(uint32_t device, const SessionGroup& grou
     member->choice_.is_limited = false;
   }
   count_locked(of, together.choice, false);
-  together.choice = choose_locked(device, terms, nullptr, together.choice.groups);
+  together.choice = choose_locked(device, terms, nullptr, together.choice.set.groups);
   count_locked(of, together.choice, true);
 }
 
@@ -349,14 +341,14 @@ Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
     }
     choose_again_locked(member);
     if (member.choice_.is_all) return Status();
-    if (member.choice_.sms == 0) {
+    if (member.choice_.set.sms == 0) {
       leave_locked(member);
       return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
                     "all SMs of device " + std::to_string(device) + " are others' alone");
     }
-    member.part_ = find_locked(device, member.choice_);
+    member.part_ = find_locked(device, member.choice_.set);
     if (member.part_ != nullptr) return Status();
-    made = to_make(device, member.choice_);
+    made = to_make(device, member.choice_.set);
   }
   Status status;
   const CUresult result = gate_.run(GatedCall::kGreenCreate, device, feeder, [&] {
@@ -416,12 +408,12 @@ void SmPartitions::rearrange_locked(uint32_t device, After* after) {
     const Choice& choice = member->choice_;
     if (choice.is_all) {
       give_locked(*member, nullptr, after);
-    } else if (wants(*member, choice)) {
-      Part there = find_locked(device, choice);
+    } else if (wants(*member, choice.set)) {
+      Part there = find_locked(device, choice.set);
       if (there != nullptr) {
         give_locked(*member, std::move(there), after);
       } else {
-        after->wanted.push_back({device, choice});
+        after->wanted.push_back({device, choice.set});
       }
     }
   }
@@ -429,7 +421,7 @@ void SmPartitions::rearrange_locked(uint32_t device, After* after) {
 
 // It is to have that, and has something else.
 bool SmPartitions::wants(const Member& member, const SmSet& set) {
-  if (member.choice_.is_all || SmSet(member.choice_) != set) return false;
+  if (member.choice_.is_all || member.choice_.set != set) return false;
   if (set.sms == 0) return false;  // nothing is left for it: it keeps what it has
   return member.part_ == nullptr || member.part_->set() != set;
 }
@@ -650,7 +642,7 @@ void SmPartitions::note_room(Member& member, uint32_t sms, uint64_t now) {
     const std::lock_guard lock(mutex_);
     if (few_locked(member.device) == nullptr) return;
     if (!fits) member.is_narrow_ = false;
-    if (!fits && member.choice_.kind == SmSet::Kind::kFew) {
+    if (!fits && member.choice_.set.kind == SmSet::Kind::kFew) {
       choose_again_locked(member);
       if (member.choice_.is_all) give_locked(member, nullptr, &after);
     }

@@ -78,9 +78,10 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   };
 
   // What somebody is to have of a device.
-  struct Choice : SmSet {  // if not all
+  struct Choice {
     bool is_all = true;
     bool is_limited = false;  // to a number of SMs
+    SmSet set = {};           // if not all
   };
 
   // One session on one device. Its part is asked for when `changes` has changed.
