@@ -592,7 +592,7 @@ void SmPartitions::prepare_for_ranks(uint32_t device, uint32_t sms) {
       of.for_ranks.set(i);
     }
     if (of.for_ranks.none()) return;
-    if (sms != 0) split_few_locked(device, sms, sms_of(of, of.for_ranks));
+    if (sms != 0) split_few_locked(device, wanted, sms_of(of, of.for_ranks));
     const SmGroups others = all_of(of) & ~of.for_ranks;
     if (few(device) == 0) {
       sets.push_back({SmSet::Kind::kGroups, others, sms_of(of, others)});

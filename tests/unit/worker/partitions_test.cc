@@ -329,6 +329,15 @@ TEST_F(UnevenPartitionTest, AsManyAsFillNoGroupAreNotFew) {
   EXPECT_EQ(commons_.partitions->few(0), 0u) << "the driver splits off twelve, and leaves six";
 }
 
+TEST_F(UnevenPartitionTest, MoreThanThereAreLeaveAGroup) {
+  commons_.partitions->prepare_for_ranks(0, 1000);
+  EXPECT_EQ(commons_.partitions->few(0), 0u);
+  Member &first = join(0), &other = join(0);
+  commons_.partitions->keep_for_ranks(0);
+  work(first);
+  EXPECT_EQ(of(other), groups({0}));
+}
+
 // A session that wants short answers, beside one that fills the device.
 class FewSessionTest : public UnevenPartitionTest {
  protected:
