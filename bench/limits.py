@@ -23,7 +23,7 @@ PARTS = (80, 50, 25)  # percentages
 LEND_S = 1.5          # what is kept for who wants short answers is lent again after a second
 FEW, MANY = (5, 40), (60, 100)  # percentages that take turns, so that each change shows
 LIVE_SEED = 7
-FEW_SMS = 4           # a split of an H200 into whole groups leaves 12, of all but as many groups as go in 4
+FEW_SMS = 4           # few enough, on an H200, for who finds room there to have nothing else
 
 SIZES = {
     # `busy`: blocks and multiply-adds a thread, kernels of some 4 ms. An H200's cache has 50 MiB.

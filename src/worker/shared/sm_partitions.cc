@@ -19,6 +19,9 @@ namespace {
 constexpr size_t kMostUnused = 8;
 // Of a device one of so many: 8 of an H200's 132.
 constexpr uint32_t kShareForRanks = 16;
+// No more than one of so many, 4 of these, are few: whoever comes first and has them and the rest,
+// too, is late for those of his blocks that go to the rest (decision 28).
+constexpr uint32_t kShareOfFew = 32;
 // So many programs at most have nothing but the few SMs, and their work needs at most an equal
 // share of these each: so each finds room at once.
 constexpr uint32_t kFewShare = 2;
@@ -558,12 +561,11 @@ bool SmPartitions::keeps_some(uint32_t device) {
 
 // The driver splits off whole steps from the device: what is left of that may be less than what
 // fills no group.
-void SmPartitions::split_few_locked(uint32_t device, uint32_t sms, uint32_t most) {
+void SmPartitions::split_few_locked(uint32_t device, uint32_t sms) {
   OfDevice& of = of_[device];
   const Device& on = devices_.at(device);
-  const uint32_t step = on.sm_steps.step;
-  const uint32_t others = (on.sms - sms) / step * step;
-  if (!of.has_rest || others == 0 || on.sms - others >= most) return;
+  const uint32_t others = (on.sms - sms) / on.sm_steps.step * on.sm_steps.step;
+  if ((on.sms - others) * kShareOfFew > on.sms) return;
   CUdevResource all{};
   CUdevResource part{};
   CUdevResource left{};
@@ -577,6 +579,8 @@ void SmPartitions::split_few_locked(uint32_t device, uint32_t sms, uint32_t most
   if (!is_split) return;
   of.most = part;
   of.few = left;
+  of.for_ranks.reset();
+  of.for_ranks.set(of.groups.size() - 1);
 }
 
 // What fills no group is the best of all: nobody else misses it much.
@@ -592,7 +596,7 @@ void SmPartitions::prepare_for_ranks(uint32_t device, uint32_t sms) {
       of.for_ranks.set(i);
     }
     if (of.for_ranks.none()) return;
-    if (sms != 0) split_few_locked(device, wanted, sms_of(of, of.for_ranks));
+    if (sms != 0) split_few_locked(device, wanted);
     const SmGroups others = all_of(of) & ~of.for_ranks;
     if (few(device) == 0) {
       sets.push_back({SmSet::Kind::kGroups, others, sms_of(of, others)});

@@ -166,9 +166,9 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   void prepare_for_ranks(uint32_t device, uint32_t sms = 0);
   // From now on those of lower rank keep off these SMs while others have work and they fill the
   // device with long kernels (decision 28). Those who come first find room there, and have the
-  // other SMs, too; if the SMs are fewer than a group, who finds room there has only them.
+  // other SMs, too; if the SMs are few, who finds room there has only them.
   void keep_for_ranks(uint32_t device);
-  // How many SMs these are, if they are fewer than a group, else 0.
+  // How many SMs these are, if they are few, else 0.
   [[nodiscard]] uint32_t few(uint32_t device) const { return of_[device].few.sm.smCount; }
   // The member is about to have work that needs so many SMs, for all its blocks to run at once. Who
   // has the few only, and needs more, has the whole device when this returns.
@@ -291,9 +291,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   Part keep_locked(uint32_t device, std::unique_ptr<Made> made);
   Part find_locked(uint32_t device, const SmSet& set);
   [[nodiscard]] static std::unique_ptr<Made> to_make(uint32_t device, const SmSet& set);
-  // Splits into most SMs and few of them, at least so many, but fewer than `most`. Else nothing
-  // happens.
-  void split_few_locked(uint32_t device, uint32_t sms, uint32_t most);
+  // Splits into most SMs and few of them, at least so many. Nothing happens if these would be many.
+  void split_few_locked(uint32_t device, uint32_t sms);
   Part hold_locked(Made& made);
   void give_back(Made& made);
 

@@ -249,9 +249,10 @@ TEST_F(UnevenPartitionTest, SetsForRanksAreThereBeforeTheyAreNeeded) {
   EXPECT_TRUE(driver_.take_calls().empty()) << "a new set would need a quiet moment";
 }
 
-// Two of 18 SMs: the driver splits off whole steps of four, so they are what it leaves.
+// Two of 66 SMs: the driver splits off whole steps of four, so they are what it leaves.
 class FewPartitionTest : public UnevenPartitionTest {
  protected:
+  FewPartitionTest() { driver_.sms = 66; }
   void SetUp() override {
     UnevenPartitionTest::SetUp();
     commons_.partitions->prepare_for_ranks(0, 1);
@@ -271,14 +272,14 @@ class FewPartitionTest : public UnevenPartitionTest {
 TEST_F(FewPartitionTest, WhoFindsRoomThereHasThemAndTheOthersHaveTheRest) {
   Member &first = join_first(), &other = join(0);
   EXPECT_EQ(commons_.partitions->few(0), 2u);
-  EXPECT_EQ(sms_of(first), 18u) << "nobody has work yet";
+  EXPECT_EQ(sms_of(first), 66u) << "nobody has work yet";
   work(first, 1);
   EXPECT_EQ(sms_of(first), 2u);
-  EXPECT_EQ(sms_of(other), 16u);
+  EXPECT_EQ(sms_of(other), 64u);
   now_ += SmPartitions::kLendNs;
   commons_.partitions->tend(now_);
-  EXPECT_EQ(sms_of(first), 18u);
-  EXPECT_EQ(sms_of(other), 18u);
+  EXPECT_EQ(sms_of(first), 66u);
+  EXPECT_EQ(sms_of(other), 66u);
 }
 
 TEST_F(FewPartitionTest, WhoNeedsMoreHasTheWholeDeviceAtOnce) {
@@ -288,11 +289,11 @@ TEST_F(FewPartitionTest, WhoNeedsMoreHasTheWholeDeviceAtOnce) {
   ASSERT_EQ(sms_of(first), 2u);
   const uint64_t changes = changes_;
   commons_.partitions->note_room(first, 2, ++now_);
-  EXPECT_EQ(sms_of(first), 18u) << "before anybody has tended";
+  EXPECT_EQ(sms_of(first), 66u) << "before anybody has tended";
   EXPECT_GT(changes_, changes);
   // For as long as it has had such work of late.
   work(first, 1);
-  EXPECT_EQ(sms_of(first), 18u);
+  EXPECT_EQ(sms_of(first), 66u);
   now_ += SmPartitions::kLendNs;
   work(first, 1);
   EXPECT_EQ(sms_of(first), 2u);
@@ -304,29 +305,40 @@ TEST_F(FewPartitionTest, ThreeHaveTheWholeDevice) {
   work(second, 1);
   EXPECT_EQ(sms_of(first) + sms_of(second), 4u);
   work(third, 1);
-  EXPECT_EQ(sms_of(first) + sms_of(second) + sms_of(third), 3 * 18u);
+  EXPECT_EQ(sms_of(first) + sms_of(second) + sms_of(third), 3 * 66u);
   now_ += SmPartitions::kLendNs;
   work(second, 1);
   EXPECT_EQ(sms_of(second), 2u) << "the others have had none of late";
 }
 
 TEST_F(FewPartitionTest, LimitsAndReservationsGoOn) {
-  Member &first = join_first(), &limited = join(16), &small = join(4), &other = join(0);
+  Member &first = join_first(), &limited = join(64), &small = join(4), &other = join(0);
   work(first, 1);
-  EXPECT_EQ(of(limited), groups({0, 1, 2})) << "off what fills no group, which has the few";
+  EXPECT_EQ(commons_.partitions->part(limited)->sms, 60u)
+      << "off what fills no group, which has the few";
   EXPECT_EQ(sms_of(small), 4u);
-  EXPECT_EQ(sms_of(other), 16u);
+  EXPECT_EQ(sms_of(other), 64u);
   ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 4}).ok());
-  EXPECT_EQ(sms_of(other), 8u);
+  EXPECT_EQ(sms_of(other), 56u);
   EXPECT_NE(sms_of(first), 2u) << "it keeps off them, too";
   commons_.partitions->release(7);
   EXPECT_EQ(sms_of(first), 2u);
-  EXPECT_EQ(sms_of(other), 16u);
+  EXPECT_EQ(sms_of(other), 64u);
 }
 
-TEST_F(UnevenPartitionTest, AsManyAsFillNoGroupAreNotFew) {
-  commons_.partitions->prepare_for_ranks(0, 3);
-  EXPECT_EQ(commons_.partitions->few(0), 0u) << "the driver splits off twelve, and leaves six";
+TEST_F(UnevenPartitionTest, AThirtySecondAtMostIsFew) {
+  commons_.partitions->prepare_for_ranks(0, 1);
+  EXPECT_EQ(commons_.partitions->few(0), 0u) << "the driver splits off 16, and leaves two of 18";
+}
+
+class EvenFewPartitionTest : public PartitionTest {
+ protected:
+  EvenFewPartitionTest() { driver_.sms = 64; }
+};
+
+TEST_F(EvenFewPartitionTest, WhereAllSmsAreInGroupsAGroupIsFew) {
+  commons_.partitions->prepare_for_ranks(0, 1);
+  EXPECT_EQ(commons_.partitions->few(0), 2u);
 }
 
 TEST_F(UnevenPartitionTest, MoreThanThereAreLeaveAGroup) {
@@ -341,6 +353,7 @@ TEST_F(UnevenPartitionTest, MoreThanThereAreLeaveAGroup) {
 // A session that wants short answers, beside one that fills the device.
 class FewSessionTest : public UnevenPartitionTest {
  protected:
+  FewSessionTest() { driver_.sms = 66; }
   [[nodiscard]] Rank rank() const override { return Rank::kLatency; }
   [[nodiscard]] uint32_t sms() const override { return 0; }
   void SetUp() override {
