@@ -2,6 +2,8 @@
 // Modules, libraries, functions and kernels. See module.h.
 #include "softgpu/device/module.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -116,12 +118,24 @@ void Module::forget_functions() {
   }
 }
 
+namespace {
+
+// The file that an image came with: many a library ships machine code only.
+std::string origin_of(const void* image) {
+  Dl_info info{};
+  if (dladdr(image, &info) == 0 || info.dli_fname == nullptr) return "";
+  return std::string(", of ") + info.dli_fname;
+}
+
+}  // namespace
+
 Result<std::shared_ptr<const Program>> compile_image(const Config& config, const void* image,
                                                      size_t size, std::string* log) {
   CompileOptions options;
   options.compute_capability = config.compute_capability;
   CompileError error;
   std::shared_ptr<const Program> program = compile(image, size, options, &error);
+  if (error.code == CUDA_ERROR_NO_BINARY_FOR_GPU) error.log += origin_of(image);
   *log = error.log;
   if (program == nullptr) {
     return Status(error.code == CUDA_SUCCESS ? CUDA_ERROR_INVALID_IMAGE : error.code, error.log);

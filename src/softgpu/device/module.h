@@ -104,7 +104,8 @@ struct Library : std::enable_shared_from_this<Library> {
   void initialise_global(uint32_t index, uint64_t address) const;
 };
 
-// Compile an image (engine.h). `log` receives the compiler's text, also on failure.
+// Compile an image (engine.h). `log` receives the compiler's text, also on failure; for what has no
+// PTX with the file that the image is part of, if it is.
 Result<std::shared_ptr<const Program>> compile_image(const Config& config, const void* image,
                                                      size_t size, std::string* log);
 // Place a program in the context and give it a handle. Waits as loading does: see load_function().

@@ -61,9 +61,9 @@ Result<std::string> from_container(const Result<Bytes>& container, uint32_t capa
     const Result<std::optional<FatbinEntry>> best = newest_ptx(*container, limit);
     if (!best.ok()) return best.status();
     if (!best->has_value()) {
-      return Status(
-          CUDA_ERROR_NO_BINARY_FOR_GPU,
-          "no PTX for compute capability " + std::to_string(capability) + " in the fatbin");
+      return Status(CUDA_ERROR_NO_BINARY_FOR_GPU,
+                    "no PTX for compute capability " + std::to_string(capability) +
+                        " in the fatbin, and machine code can't run on this device");
     }
     Result<std::string> text = text_of(**best);
     if (!text.ok() || !is_family_specific(text.value(), capability)) return text;

@@ -152,6 +152,11 @@ std::shared_ptr<const Program> compile(const void* image, size_t, const CompileO
   if (strcmp(static_cast<const char*>(image), testing::kFakeImage) == 0) {
     return std::make_shared<FakeProgram>();
   }
+  if (strcmp(static_cast<const char*>(image), testing::kFakeMachineCode) == 0) {
+    error->code = CUDA_ERROR_NO_BINARY_FOR_GPU;
+    error->log = "machine code";
+    return nullptr;
+  }
   error->code = CUDA_ERROR_INVALID_PTX;
   error->log = "ptxas fatal: line 1: not the fake image";
   return nullptr;

@@ -12,6 +12,8 @@ namespace openmps::softgpu::testing {
 //   "unusable"   can't be run
 // and it has a variable "counter" of 4 bytes.
 inline constexpr char kFakeImage[] = "fake image";
+// No compiler takes it.
+inline constexpr char kFakeMachineCode[] = "machine code";
 
 enum class FakeAction : uint64_t {
   kNothing,

@@ -102,6 +102,22 @@ TEST_F(ModuleTest, ABadImageFillsTheErrorLog) {
   EXPECT_EQ(cuModuleLoad(&module, "/nonexistent"), CUDA_ERROR_FILE_NOT_FOUND);
 }
 
+TEST_F(ModuleTest, WhoShipsMachineCodeOnlyIsNamed) {
+  char log[4096] = "";
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
+  CUmodule module = nullptr;
+  EXPECT_EQ(cuModuleLoadDataEx(&module, testing::kFakeMachineCode, 2, options, values),
+            CUDA_ERROR_NO_BINARY_FOR_GPU);
+  EXPECT_NE(strstr(log, program_invocation_short_name), nullptr) << log;
+  // What the program has built itself is of no file.
+  const std::string own = testing::kFakeMachineCode;
+  void* again[] = {log, reinterpret_cast<void*>(sizeof log)};
+  EXPECT_EQ(cuModuleLoadDataEx(&module, own.c_str(), 2, options, again),
+            CUDA_ERROR_NO_BINARY_FOR_GPU);
+  EXPECT_STREQ(log, "machine code");
+}
+
 TEST_F(ModuleTest, LibrariesServeEveryContext) {
   CUlibrary library = nullptr;
   ASSERT_CU(cuLibraryLoadData(&library, kFakeImage, nullptr, nullptr, 0, nullptr, nullptr, 0));
