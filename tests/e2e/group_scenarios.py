@@ -135,11 +135,17 @@ def group_memory(box, _):
         first.expect(("give", "ok"))
         second.expect(("take 40", "ok"), ("take 2", "out of memory"), ("give", "ok"))
         first.expect(("take 40", "ok"))
-    require(box.control("set_client_device_pinned_mem_limit pod 0 80M") == (0, ""), "the group is not changed")
+
+    def change(mib):  # in force soon after the command
+        command = f"set_client_device_pinned_mem_limit pod 0 {mib}M"
+        require(box.control(command) == (0, ""), "the group is not changed")
+        require(wait_until(lambda: second.say("free").endswith(f" of {mib}"), SETTLE_LIMIT_S), f"{command}: not in force")
+
+    change(80)
     second.expect(("take 16", "ok"), ("take 1", "out of memory"))
-    require(box.control("set_client_device_pinned_mem_limit pod 0 32M") == (0, ""), "the group is not changed")
+    change(32)
     second.expect(("free", "0 of 32"), ("give", "ok"), ("take 1", "out of memory"))
-    require(box.control("set_client_device_pinned_mem_limit pod 0 64M") == (0, ""), "the group is not changed")
+    change(64)
     second.expect(("take 1", "out of memory"))
     first.child.kill()
     first.child.wait()
