@@ -654,12 +654,15 @@ void SmPartitions::note_room(Member& member, uint32_t sms, uint64_t now) {
   wake_();
 }
 
+// Who has other SMs, by a limit of his own, is not one of those whom they have to do for.
 bool SmPartitions::look_at_few_locked(const Reservation& kept, uint64_t now) {
   OfDevice& of = of_[kept.device];
   size_t users = 0;
   bool changed = false;
   for (Member* member : of.members) {
-    if (kept.keeps_off(member->terms_.rank)) continue;
+    const Choice& choice = member->choice_;
+    const bool may_have_them = choice.is_all || choice.set.kind == SmSet::Kind::kFew;
+    if (kept.keeps_off(member->terms_.rank) || !may_have_them) continue;
     const bool narrow = is_narrow(*member, now);
     changed |= std::exchange(member->is_narrow_, narrow) != narrow;
     if (narrow && is_used(*member, now)) ++users;

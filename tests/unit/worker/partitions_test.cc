@@ -311,6 +311,16 @@ TEST_F(FewPartitionTest, ThreeHaveTheWholeDevice) {
   EXPECT_EQ(sms_of(second), 2u) << "the others have had none of late";
 }
 
+TEST_F(FewPartitionTest, WhoIsLimitedTakesNoPlaceThere) {
+  Member &first = join_first(), &second = join_first();
+  Member& limited = join({.sms = 8, .rank = Rank::kLatency});
+  work(first, 1);
+  work(second, 1);
+  work(limited, 1);
+  EXPECT_EQ(sms_of(limited), 8u);
+  EXPECT_EQ(sms_of(first) + sms_of(second), 4u);
+}
+
 TEST_F(FewPartitionTest, LimitsAndReservationsGoOn) {
   Member &first = join_first(), &limited = join(64), &small = join(4), &other = join(0);
   work(first, 1);
