@@ -349,7 +349,7 @@ bool Modules::move_now(Function& function, uint32_t device) {
 Status Modules::find(Function& function, const Placement& place, Reach reach, Located* located) {
   LoadedLibrary& library = *function.library;
   const uint32_t device = place.device;
-  if (place.partition != nullptr) reach = Reach::kMainLane;
+  if (place.partition != nullptr && place.partition->is_limit) reach = Reach::kMainLane;
   const auto is_in = [&](Lane lane) {
     *located = {library.function(function.kernel, place.in(lane)), place.in(lane)};
     return located->handle != nullptr;

@@ -63,7 +63,7 @@ Status DeviceParts::get(uint32_t device, uint32_t at_most, Part* part) {
 
 Status DeviceParts::get_limit(uint32_t device, uint32_t at_most, Part* part) {
   OPENMPS_RETURN_IF_ERROR(get(device, at_most, part));
-  if (*part != nullptr && (*part)->kind == SmSet::Kind::kFew) *part = nullptr;
+  if (*part != nullptr && !(*part)->is_limit) *part = nullptr;
   return Status();
 }
 
@@ -92,7 +92,7 @@ bool DeviceParts::is_limited(uint32_t device) {
   for (const auto& [key, member] : members_) {
     if (key.first != device) continue;
     const Part part = commons_.partitions->part(*member);
-    if (part != nullptr && part->kind != SmSet::Kind::kFew) return true;
+    if (part != nullptr && part->is_limit) return true;
     is_whole = true;
   }
   if (is_whole) return false;

@@ -21,6 +21,7 @@ struct GreenContext {
   CUgreenCtx handle = nullptr;
   CUcontext context = nullptr;  // as which it is current
   uint32_t sms = 0;
+  bool is_limit = true;  // what is in it may not have other SMs, as in the cold lane
 };
 
 struct Placement {

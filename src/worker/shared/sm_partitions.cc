@@ -293,6 +293,7 @@ std::unique_ptr<SmPartitions::Made> SmPartitions::to_make(uint32_t device, const
   auto made = std::make_unique<Made>();
   made->partition.device = device;
   made->partition.kind = set.kind;
+  made->partition.is_limit = set.kind != SmSet::Kind::kFew;
   made->partition.groups = set.groups;
   made->partition.sms = set.sms;
   return made;

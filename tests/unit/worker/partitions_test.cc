@@ -433,6 +433,36 @@ TEST_F(FewSessionTest, GraphsGoThereWhenTheyAreLaunchedIfTheyCan) {
   }
 }
 
+// While others' work runs there, new code comes by the cold lane, as if it had the whole device.
+TEST_F(FewSessionTest, NewCodeDoesNotWaitForTheMainContext) {
+  launch(1);
+  commons_.cold = std::make_unique<ColdLanes>(driver_.table(), *devices_, commons_.limits);
+  commons_.cold->share();
+  CUstream busy = nullptr;
+  driver_.table().cuStreamCreateWithPriority(&busy, CU_STREAM_NON_BLOCKING, 0);
+  driver_.hold(3, true);
+  driver_.table().cuMemcpyAsync(0, 0, 1, busy);
+  ContextGate::Stream* neighbour = gate_.add(busy, 0);
+  neighbour->set_busy();
+  EXPECT_TRUE(send(wire::BlobBegin{4, 2}).ok());
+  memcpy(session_->core.view.staging(), "new!", 4);
+  EXPECT_TRUE(send(wire::BlobData{2, 4, 0, kStaging}).ok());
+  EXPECT_TRUE(send(wire::ModuleLoad{2, 2, 0, wire::ModuleKind::kModule, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::GetFunction{2, 2, wire::ModuleKind::kModule, 4}, "kern").ok());
+  session_->stop = true;  // what waits ends
+  wire::Launch of_new = launch_of(1);
+  of_new.function = 2;
+  const Status status = send(of_new, std::string(16, '\0'));
+  EXPECT_TRUE(status.ok()) << status.message();
+  session_->stop = false;
+  driver_.hold(3, false);
+  gate_.remove(neighbour);
+  driver_.table().cuStreamDestroy_v2(busy);
+  session_->drain();
+  session_->release();
+  commons_.cold.reset();
+}
+
 class ClusterFewSessionTest : public FewSessionTest {
  protected:
   ClusterFewSessionTest() { driver_.cluster_width = 2; }
