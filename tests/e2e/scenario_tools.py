@@ -102,8 +102,8 @@ class LiveSms:
     """A drv_live_sms, and the SMs of its last round; of all its rounds when each began, by
     time.monotonic_ns(), and how many SMs a launch had at most."""
 
-    def __init__(self, box, env=None):
-        self.child = box.start(["drv_live_sms"], env, stdin=subprocess.PIPE)
+    def __init__(self, box, env=None, arguments=()):
+        self.child = box.start(["drv_live_sms", *map(str, arguments)], env, stdin=subprocess.PIPE)
         self.sms, self.rounds, self.history, self.last = set(), 0, [], ""
         self.reader = threading.Thread(target=self.read)
         self.reader.start()

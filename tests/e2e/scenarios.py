@@ -1158,6 +1158,35 @@ def live_limits(box, _):
     box.quit()
 
 
+def few_sms(box, _):
+    """Who has small kernels beside one who fills the device with long ones has a few SMs to himself, and the
+    other has the rest: with a rank, and on a GPU without one, too (softgpu's kernels are never short)."""
+    on_softgpu = box.driver == "softgpu"
+    if on_softgpu:
+        box.env["SOFTGPU_SMS"] = "132"
+    box.env["OPENMPS_RANK_SMS"] = "4"
+    box.start_daemon()
+    filler = LiveSms(box, arguments=(2112, 400 if on_softgpu else 400_000))
+    require(wait_until(lambda: len(filler.sms) > 0, SETTLE_LIMIT_S), "a program does not begin")
+    device = len(filler.sms)
+    has_all = lambda: len(filler.sms) == device
+    for quality in ("latency",) if on_softgpu else ("latency", "normal"):
+        small = LiveSms(box, {"OPENMPS_QOS": quality}, (8, 1))
+        are_apart = lambda: (0 < len(small.sms) <= device // 32 and not small.sms & filler.sms
+                             and len(filler.sms) >= device - device // 32)
+        require(wait_until(are_apart, SETTLE_LIMIT_S),
+                f"{quality}: {small.sms} beside {len(filler.sms)} of {device} SMs")
+        small.child.send_signal(signal.SIGSTOP)
+        require(wait_until(has_all, SETTLE_LIMIT_S), f"{quality}: {len(filler.sms)} SMs while the other does nothing")
+        small.child.send_signal(signal.SIGCONT)
+        require(wait_until(are_apart, SETTLE_LIMIT_S), f"{quality}: they are not apart again")
+        small.end()
+        require(wait_until(has_all, SETTLE_LIMIT_S), f"{quality}: {len(filler.sms)} SMs when the other has gone")
+    filler.end()
+    settled(box, server_of(box))
+    box.quit()
+
+
 def reserved_sms(box, _):
     """SMs that are reserved for a program are its own, for as long as that is said or it lives."""
     box.start_daemon()
@@ -1399,10 +1428,10 @@ ALL = {f.__name__: f for f in
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
         fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, kept_answers, inspected, measured, remembered, percentages,
-        contexts, limited_from_cold, live_limits, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
+        contexts, limited_from_cold, live_limits, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
 
 # Whose answers are the GPU's: run by `./dev gpu-test`, too.
-ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "limited_from_cold", "reserved_sms",
+ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "few_sms", "limited_from_cold", "reserved_sms",
           "static_partitions", "ranks")
 
 

@@ -40,9 +40,25 @@ class SmShare {
   template <typename Occupancy>
   uint32_t room(const wire::Launch& shape, uint32_t device, Occupancy&& occupancy) {
     const uint64_t each = resident(shape, device, occupancy);
-    const uint64_t sms = (blocks_of(shape) + each - 1) / each;
+    const uint64_t blocks = blocks_of(shape);
+    const uint64_t sms = blocks <= each ? 1 : (blocks + each - 1) / each;
     return static_cast<uint32_t>(std::min<uint64_t>(sms, std::numeric_limits<uint32_t>::max()));
   }
+  // On so many SMs instead of `all` it takes longer by more than one part in kLoss, since its
+  // blocks are spread evenly; or some of its blocks, which may wait for each other, are not there
+  // at once.
+  template <typename Occupancy>
+  bool loses(const wire::Launch& shape, uint32_t device, uint32_t all, uint32_t sms,
+             Occupancy&& occupancy) {
+    const uint64_t blocks = blocks_of(shape);
+    if (blocks <= sms || sms == all) return false;
+    const uint64_t on_all = (blocks + all - 1) / all;  // of them each SM has as many
+    const uint64_t on_some = (blocks + sms - 1) / sms;
+    if (on_some * kLoss > on_all * (kLoss + 1)) return true;
+    const uint64_t each = resident(shape, device, occupancy);
+    return on_all <= each && on_some > each;
+  }
+  static constexpr uint64_t kLoss = 16;
   // Rounded. `resident`: blocks that an SM has room for.
   static uint32_t average(uint64_t blocks, uint32_t sms, uint32_t resident);
 

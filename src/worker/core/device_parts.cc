@@ -57,7 +57,7 @@ Status DeviceParts::get(uint32_t device, uint32_t at_most, Part* part) {
     }
     partitions->set(*found->second, terms);
   }
-  *part = partitions->part(*found->second);
+  *part = partitions->part(*found->second, now_ns());
   return Status();
 }
 
@@ -76,13 +76,10 @@ void DeviceParts::use(SmPartitions::Lease& lease, Rank rank) {
   commons_.partitions->use(lease, rank, now_ns());
 }
 
-bool DeviceParts::asks_for_room(uint32_t device) const {
-  return commons_.partitions != nullptr && commons_.partitions->few(device) != 0;
-}
-
-void DeviceParts::note_room(uint32_t device, uint32_t at_most, uint32_t sms) {
+DeviceParts::Member* DeviceParts::member(uint32_t device, uint32_t at_most) const {
+  if (commons_.partitions == nullptr || !commons_.partitions->asks(device)) return nullptr;
   const auto found = members_.find(key_of(device, at_most));
-  if (found != members_.end()) commons_.partitions->note_room(*found->second, sms, now_ns());
+  return found == members_.end() ? nullptr : found->second.get();
 }
 
 // Where it finds room is no limit: in the cold lane it may have the whole device.
@@ -91,7 +88,7 @@ bool DeviceParts::is_limited(uint32_t device) {
   bool is_whole = false;  // all that it has asked for so far
   for (const auto& [key, member] : members_) {
     if (key.first != device) continue;
-    const Part part = commons_.partitions->part(*member);
+    const Part part = commons_.partitions->part(*member, now_ns());
     if (part != nullptr && part->is_limit) return true;
     is_whole = true;
   }

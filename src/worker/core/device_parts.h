@@ -46,9 +46,9 @@ class DeviceParts {
   // they are not.
   [[nodiscard]] std::shared_ptr<SmPartitions::Lease> lease(uint32_t device, uint32_t at_most = 0);
   void use(SmPartitions::Lease& lease, Rank rank);
-  // What work needs matters: SmPartitions::note_room().
-  [[nodiscard]] bool asks_for_room(uint32_t device) const;
-  void note_room(uint32_t device, uint32_t at_most, uint32_t sms);
+  // Of whom SmPartitions::note() is to be told; null: of nobody. From get() on.
+  using Member = SmPartitions::Member;
+  [[nodiscard]] Member* member(uint32_t device, uint32_t at_most) const;
   // get() would not wait.
   [[nodiscard]] bool has(uint32_t device, uint32_t at_most = 0) const {
     return members_.contains(key_of(device, at_most));
@@ -70,7 +70,6 @@ class DeviceParts {
   void release_all();
 
  private:
-  using Member = SmPartitions::Member;
   using Key = std::pair<uint32_t, uint32_t>;  // device, SMs at most in whole steps
   [[nodiscard]] Key key_of(uint32_t device, uint32_t at_most) const;
   [[nodiscard]] Terms terms_of(const Key& key) const;

@@ -124,6 +124,7 @@ void GraphExec::count_steps() {
   counts = {};
   add(UsageCount::kGraphs, 1);
   room = 0;
+  loses = false;
   uint64_t all_sms = 0;
   uint64_t kernels = 0;
   for (const GraphStep& step : graph->steps) {
@@ -132,6 +133,7 @@ void GraphExec::count_steps() {
       ++kernels;
       all_sms += step.uses.cost.sms;
       room = std::max(room, step.uses.cost.room);
+      loses |= step.uses.cost.loses;
       add(UsageCount::kBlocks, step.blocks);
       add(UsageCount::kThreads, step.blocks * step.threads_each);
     }
@@ -408,6 +410,9 @@ Status Graphs::make_launch(GraphExec& exec, Work* work) {
   if (!exec.may_wait) work->uses.cost = submitter_.learnt_cost(&exec.duration);
   work->uses.cost.sms = exec.sms;
   work->uses.cost.room = exec.room;
+  work->uses.cost.loses = exec.loses;
+  work->uses.cost.kernels =
+      static_cast<uint32_t>(exec.counts[static_cast<size_t>(wire::UsageCount::kGraphKernels)]);
   return Status();
 }
 

@@ -71,6 +71,7 @@ struct GraphExec : LaunchableGraph, std::enable_shared_from_this<GraphExec> {
   uint32_t duration = 0;     // its number among the session's Durations; 0: none yet
   uint32_t sms = 0;          // that its kernels keep busy, on average over the kernels
   uint32_t room = 0;         // that have room for all blocks of each; 0: nobody asks
+  bool loses = false;        // one of them does so, as Cost says
   GraphCounts counts{};      // of a launch
   uint64_t checked = ~0ull;  // what its nodes use was there at this state of the session
 };

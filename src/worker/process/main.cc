@@ -104,6 +104,7 @@ Performance choose_performance() {
       {"no_policy", &Performance::policy},
       {"no_rank_sms", &Performance::rank_sms},
       {"no_naps", &Performance::naps},
+      {"no_few_sms", &Performance::few_sms},
   };
   Performance performance;
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
@@ -202,6 +203,9 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   commons.partitions = std::make_shared<SmPartitions>(table, *devices, gate, commons.descriptors);
   for (uint32_t i = 0; i < devices->count() && commons.performance.rank_sms; ++i) {
     commons.partitions->prepare_for_ranks(i, commons.rank_sms);
+  }
+  for (uint32_t i = 0; i < devices->count() && commons.performance.few_sms; ++i) {
+    commons.partitions->prepare_few(i);
   }
   if (limits.loading_waits && wants_cold_lane()) {
     commons.cold = std::make_unique<ColdLanes>(table, *devices, commons.limits);

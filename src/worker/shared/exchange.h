@@ -120,6 +120,7 @@ struct Performance {
   bool naps = true;          // worker/session/spinning.h; while cores are spared
   bool policy = true;        // docs/decisions/0025; it needs windows
   bool rank_sms = true;      // docs/decisions/0028; it needs windows
+  bool few_sms = true;       // docs/decisions/0031; it needs windows
 };
 
 // What all sessions of a worker have in common beside the driver.

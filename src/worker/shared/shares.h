@@ -91,6 +91,8 @@ class Share {
   // Work that kept so many SMs busy took so long, until now.
   void use(uint64_t ns, uint64_t sms, uint64_t now);
 
+  // Of its streams so many have such work.
+  [[nodiscard]] uint32_t busy_streams() const { return busy_streams_; }
   // Other sessions have unfinished work.
   [[nodiscard]] bool is_contested() const {
     const uint32_t own = busy_streams_ != 0 ? 1 : 0;

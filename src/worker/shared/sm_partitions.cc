@@ -25,6 +25,9 @@ constexpr uint32_t kShareOfFew = 32;
 // So many programs at most have nothing but the few SMs, and their work needs at most an equal
 // share of these each: so each finds room at once.
 constexpr uint32_t kFewShare = 2;
+// Who has that without a rank has work that takes no longer than this. Even if it takes some times
+// as long there as on all SMs, that is less than to wait for others' blocks.
+constexpr uint64_t kShortNs = SmPartitions::kLongNs / 4;
 // Numbers that no caller of reserve() chooses: from here on, one for each device.
 constexpr uint32_t kRanksNumber = 0xffff'ff00;
 
@@ -102,7 +105,8 @@ bool SmPartitions::is_reserved_locked(uint32_t device, const Member::Terms& term
 }
 
 // Of a reservation its groups; else those that no other one keeps now.
-SmGroups SmPartitions::pool_locked(uint32_t device, const Member::Terms& terms) const {
+SmGroups SmPartitions::pool_locked(uint32_t device, const Member::Terms& terms,
+                                   bool needs_all) const {
   const auto own = reservations_.find(terms.reservation);
   if (own != reservations_.end()) {
     if (own->second.device == device) return own->second.groups;
@@ -110,6 +114,7 @@ SmGroups SmPartitions::pool_locked(uint32_t device, const Member::Terms& terms) 
   }
   SmGroups pool = all_of(of_[device]);
   for (const auto& [number, reservation] : reservations_) {
+    if (needs_all && reservation.is_for_ranks) continue;
     if (reservation.device == device && reservation.keeps_off(terms.rank)) {
       pool &= ~reservation.groups;
     }
@@ -118,39 +123,56 @@ SmGroups SmPartitions::pool_locked(uint32_t device, const Member::Terms& terms) 
 }
 
 const SmPartitions::Reservation* SmPartitions::few_locked(uint32_t device) const {
-  if (few(device) == 0) return nullptr;
+  if (!of_[device].ranks_have_few) return nullptr;
   const auto kept = reservations_.find(kRanksNumber + device);
   return kept != reservations_.end() && kept->second.lease->busy_ ? &kept->second : nullptr;
 }
 
+// The few are taken to be in the last group.
+SmSet SmPartitions::set_of(uint32_t device, SmSet::Kind kind) const {
+  const OfDevice& of = of_[device];
+  if (kind == SmSet::Kind::kFew) return {kind, {}, of.few.sm.smCount};
+  SmGroups others = all_of(of);
+  others.reset(of.groups.size() - 1);
+  return {kind, others, of.most.sm.smCount};
+}
+
 // Who has no limit.
 SmPartitions::Choice SmPartitions::choose_most_locked(uint32_t device, const Member::Terms& terms,
-                                                      bool is_narrow) const {
-  if (reservations_.empty()) return {};
+                                                      const Member::Habits& habits) const {
+  using Kind = SmSet::Kind;
+  if (reservations_.empty() && habits.place == Kind::kGroups) return {};
   const OfDevice& of = of_[device];
-  const SmGroups pool = pool_locked(device, terms);
-  const auto some = [](const SmSet& set) { return Choice{.is_all = false, .set = set}; };
+  const SmGroups pool = pool_locked(device, terms, habits.needs_all);
+  const bool is_all = pool == all_of(of);
+  const auto some = [this, device](Less less, Kind kind) {
+    return Choice{.is_all = false, .less = less, .set = set_of(device, kind)};
+  };
   if (const Reservation* kept = few_locked(device); kept != nullptr) {
-    const bool keeps_off = kept->keeps_off(terms.rank);
-    if (keeps_off && (pool | kept->groups) == all_of(of)) {
-      return some({SmSet::Kind::kMost, pool, of.most.sm.smCount});
+    if (!kept->keeps_off(terms.rank)) {
+      if (is_all && of.few_do && habits.is_narrow) return some(Less::kFew, Kind::kFew);
+    } else if (!is_all && (pool | kept->groups) == all_of(of)) {
+      return some(Less::kKeptOff, Kind::kMost);
     }
-    if (!keeps_off && is_narrow && pool == all_of(of)) {
-      return some({SmSet::Kind::kFew, {}, of.few.sm.smCount});
-    }
+  } else if (is_all && habits.place != Kind::kGroups) {
+    return some(habits.place == Kind::kFew ? Less::kFew : Less::kRest, habits.place);
   }
-  return pool == all_of(of) ? Choice() : some({SmSet::Kind::kGroups, pool, sms_of(of, pool)});
+  if (is_all) return {};
+  const bool is_kept_off = pool_locked(device, terms, true) != pool;
+  return {.is_all = false,
+          .less = is_kept_off ? Less::kKeptOff : Less::kNot,
+          .set = {Kind::kGroups, pool, sms_of(of, pool)}};
 }
 
 // What is left of the device counts as one of the groups, but never alone: there is no room in it
 // for clusters of many blocks. What it has more than they goes unused.
 SmPartitions::Choice SmPartitions::choose_locked(uint32_t device, const Member::Terms& terms,
                                                  const Choice* whole, const SmGroups& mine,
-                                                 bool is_narrow) const {
+                                                 const Member::Habits& habits) const {
   const OfDevice& of = of_[device];
   const bool is_limited =
       terms.sms != 0 && terms.sms < (whole != nullptr ? whole->set.sms : devices_.at(device).sms);
-  if (!is_limited && whole == nullptr) return choose_most_locked(device, terms, is_narrow);
+  if (!is_limited && whole == nullptr) return choose_most_locked(device, terms, habits);
   Choice choice{.is_all = false, .is_limited = is_limited};
   const SmGroups pool = whole != nullptr ? whole->set.groups : pool_locked(device, terms);
   const uint32_t most = whole != nullptr ? whole->set.sms : sms_of(of, pool);
@@ -180,8 +202,8 @@ void SmPartitions::count_locked(OfDevice& of, const Choice& choice, bool used) {
 const SmPartitions::Choice* SmPartitions::whole_locked(const Member& member) const {
   if (member.whole_ != nullptr) {
     const Choice& of_session = member.whole_->choice_;
-    // The few SMs are where it finds room, no limit.
-    if (!of_session.is_all && of_session.set.kind != SmSet::Kind::kFew) return &of_session;
+    const bool finds_room = of_session.less == Less::kFew || of_session.less == Less::kRest;
+    if (!of_session.is_all && !finds_room) return &of_session;
   }
   const OfDevice& of = of_[member.device];
   const auto group = of.together.find(member.terms_.group);
@@ -194,8 +216,9 @@ void SmPartitions::choose_again_locked(Member& member) {
   OfDevice& of = of_[member.device];
   const Choice* const whole = whole_locked(member);
   count_locked(of, member.choice_, false);
-  member.choice_ = choose_locked(member.device, member.terms_, whole, member.choice_.set.groups,
-                                 of.few_do && member.is_narrow_);
+  member.choice_ =
+      choose_locked(member.device, member.terms_, whole, member.choice_.set.groups, member.habits_);
+  member.less_.store(member.choice_.less, std::memory_order_relaxed);
   // With its session's.
   const bool is_counted = member.whole_ != nullptr && member.whole_->choice_.is_limited;
   if (is_counted) member.choice_.is_limited = false;
@@ -214,7 +237,8 @@ void SmPartitions::choose_again_locked(uint32_t device, const SessionGroup& grou
     member->choice_.is_limited = false;
   }
   count_locked(of, together.choice, false);
-  together.choice = choose_locked(device, terms, nullptr, together.choice.set.groups);
+  together.choice =
+      choose_locked(device, terms, nullptr, together.choice.set.groups, {.is_narrow = false});
   count_locked(of, together.choice, true);
 }
 
@@ -293,7 +317,7 @@ std::unique_ptr<SmPartitions::Made> SmPartitions::to_make(uint32_t device, const
   auto made = std::make_unique<Made>();
   made->partition.device = device;
   made->partition.kind = set.kind;
-  made->partition.is_limit = set.kind != SmSet::Kind::kFew;
+  made->partition.is_limit = set.kind == SmSet::Kind::kGroups;
   made->partition.groups = set.groups;
   made->partition.sms = set.sms;
   return made;
@@ -338,7 +362,7 @@ Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
     if (terms.sms != 0 || is_part || !reservations_.empty()) {
       OPENMPS_RETURN_IF_ERROR(split_locked(device));
     }
-    of_[device].members.push_back(&member);
+    join_locked(member);
     if (terms.group != nullptr) {
       Together& together = of_[device].together[terms.group];
       if (together.members++ == 0) choose_again_locked(device, *terms.group, together);
@@ -381,6 +405,7 @@ void SmPartitions::leave(Member& member) {
 SmPartitions::Part SmPartitions::leave_locked(Member& member) {
   OfDevice& of = of_[member.device];
   if (std::erase(of.members, &member) == 0) return nullptr;
+  of.is_shared = of.members.size() > 1;
   count_locked(of, member.choice_, false);
   member.choice_ = {};
   const auto group = of.together.find(member.terms_.group);
@@ -391,8 +416,11 @@ SmPartitions::Part SmPartitions::leave_locked(Member& member) {
   return std::exchange(member.part_, nullptr);
 }
 
-SmPartitions::Part SmPartitions::part(const Member& member) {
+// What tend() has given since the last note() it may have chosen before that.
+SmPartitions::Part SmPartitions::part(Member& member, uint64_t now) {
+  After after;
   const std::lock_guard lock(mutex_);
+  if (needs_more(member, now)) give_all_locked(member, &after);
   return member.part_;
 }
 
@@ -562,11 +590,11 @@ bool SmPartitions::keeps_some(uint32_t device) {
 
 // The driver splits off whole steps from the device: what is left of that may be less than what
 // fills no group.
-void SmPartitions::split_few_locked(uint32_t device, uint32_t sms) {
+bool SmPartitions::split_few_locked(uint32_t device, uint32_t most) {
   OfDevice& of = of_[device];
   const Device& on = devices_.at(device);
-  const uint32_t others = (on.sms - sms) / on.sm_steps.step * on.sm_steps.step;
-  if ((on.sms - others) * kShareOfFew > on.sms) return;
+  const uint32_t others = most / on.sm_steps.step * on.sm_steps.step;
+  if (others == 0 || others >= on.sms || (on.sms - others) * kShareOfFew > on.sms) return false;
   CUdevResource all{};
   CUdevResource part{};
   CUdevResource left{};
@@ -577,11 +605,10 @@ void SmPartitions::split_few_locked(uint32_t device, uint32_t sms) {
   }
   const bool is_split = result == CUDA_SUCCESS && count == 1 && part.sm.smCount == others &&
                         left.type == CU_DEV_RESOURCE_TYPE_SM && left.sm.smCount == on.sms - others;
-  if (!is_split) return;
+  if (!is_split) return false;
   of.most = part;
   of.few = left;
-  of.for_ranks.reset();
-  of.for_ranks.set(of.groups.size() - 1);
+  return true;
 }
 
 // What fills no group is the best of all: nobody else misses it much.
@@ -597,15 +624,36 @@ void SmPartitions::prepare_for_ranks(uint32_t device, uint32_t sms) {
       of.for_ranks.set(i);
     }
     if (of.for_ranks.none()) return;
-    if (sms != 0) split_few_locked(device, wanted);
-    const SmGroups others = all_of(of) & ~of.for_ranks;
-    if (few(device) == 0) {
-      sets.push_back({SmSet::Kind::kGroups, others, sms_of(of, others)});
+    of.ranks_have_few = sms != 0 && split_few_locked(device, total - wanted);
+    if (of.ranks_have_few) {
+      of.for_ranks.reset();
+      of.for_ranks.set(of.groups.size() - 1);
+      sets = {set_of(device, SmSet::Kind::kMost), set_of(device, SmSet::Kind::kFew)};
     } else {
-      sets.push_back({SmSet::Kind::kMost, others, of.most.sm.smCount});
-      sets.push_back({SmSet::Kind::kFew, {}, of.few.sm.smCount});
+      const SmGroups others = all_of(of) & ~of.for_ranks;
+      sets = {{SmSet::Kind::kGroups, others, sms_of(of, others)}};
     }
   }
+  prepare(device, sets);
+}
+
+// As many as may be.
+void SmPartitions::prepare_few(uint32_t device) {
+  OfDevice& of = of_[device];
+  {
+    const std::lock_guard lock(mutex_);
+    if (!split_locked(device).ok()) return;
+    const uint32_t all = devices_.at(device).sms;
+    const uint32_t step = devices_.at(device).sm_steps.step;
+    const uint32_t most = (all - all / kShareOfFew + step - 1) / step * step;
+    of.small_has_few = of.ranks_have_few || split_few_locked(device, most);
+    if (!of.small_has_few || of.ranks_have_few) return;
+  }
+  const SmSet sets[] = {set_of(device, SmSet::Kind::kMost), set_of(device, SmSet::Kind::kFew)};
+  prepare(device, sets);
+}
+
+void SmPartitions::prepare(uint32_t device, std::span<const SmSet> sets) {
   for (const SmSet& set : sets) {
     auto made = to_make(device, set);
     if (const Status status = create(made.get()); !status.ok()) {
@@ -613,7 +661,7 @@ void SmPartitions::prepare_for_ranks(uint32_t device, uint32_t sms) {
       return;
     }
     const std::lock_guard lock(mutex_);
-    of.prepared.push_back(keep_locked(device, std::move(made)));
+    of_[device].prepared.push_back(keep_locked(device, std::move(made)));
   }
 }
 
@@ -621,13 +669,14 @@ void SmPartitions::keep_for_ranks(uint32_t device) {
   After after;
   {
     const std::lock_guard lock(mutex_);
-    const OfDevice& of = of_[device];
+    OfDevice& of = of_[device];
     const uint32_t number = kRanksNumber + device;
     if (reservations_.contains(number) || of.for_ranks.none()) return;
     reservations_[number] = {.device = device,
                              .groups = of.for_ranks,
                              .lease = std::make_shared<Lease>(),
                              .is_for_ranks = true};
+    of.keeps_for_ranks = true;
     for (Member* member : of.members) member->changes_.fetch_add(1, std::memory_order_release);
     rearrange_locked(device, &after);
   }
@@ -636,40 +685,123 @@ void SmPartitions::keep_for_ranks(uint32_t device) {
 
 // What has to be chosen for others, or made, is tend()'s: the caller may be between the gate's
 // enter() and leave().
-void SmPartitions::note_room(Member& member, uint32_t sms, uint64_t now) {
-  const bool fits = uint64_t{sms} * kFewShare <= few(member.device);
-  const bool is_news = !is_used(member, now) || (!fits && is_narrow(member, now));
-  member.used_ns_.store(now, std::memory_order_relaxed);
-  if (!fits) member.wide_ns_.store(now, std::memory_order_relaxed);
-  if (!is_news) return;
+void SmPartitions::note(Member& member, const Demand& demand, uint64_t now) {
+  OfDevice& of = of_[member.device];
+  const bool fits = uint64_t{demand.room} * kFewShare <= few(member.device);
+  const bool is_whole = demand.room == kWholeDevice;
+  const auto have = [&](Member::Kind kind, bool has) {
+    if (has) member.had_ns_[kind].store(now, std::memory_order_relaxed);
+  };
+  have(Member::kAny, true);
+  have(Member::kWide, !fits);
+  have(Member::kSlow, !demand.is_guess && demand.ns > kShortNs);
+  // Small work that has waited for others seems to take long.
+  have(Member::kLong, demand.ns >= kLongNs && !(demand.is_guess && fits));
+  have(Member::kLoses, demand.loses);
+  have(Member::kWhole, is_whole);
+  if (demand.ns >= kLongNs && of.is_shared.load(std::memory_order_relaxed)) watch(of);
+  if (!needs_more(member, now)) [[likely]]
+    return;
   After after;
   {
     const std::lock_guard lock(mutex_);
-    if (few_locked(member.device) == nullptr) return;
-    if (!fits) member.is_narrow_ = false;
-    if (!fits && member.choice_.set.kind == SmSet::Kind::kFew) {
-      choose_again_locked(member);
-      if (member.choice_.is_all) give_locked(member, nullptr, &after);
-    }
+    give_all_locked(member, &after);
   }
   wake_();
 }
 
+// Whether another has long kernels by now: its next may be far away.
+void SmPartitions::join_locked(Member& member) {
+  OfDevice& of = of_[member.device];
+  of.members.push_back(&member);
+  of.is_shared = of.members.size() > 1;
+  if (of.is_shared) watch(of);
+}
+
+void SmPartitions::watch(OfDevice& of) {
+  if (!of.small_has_few || of.watched.load(std::memory_order_relaxed)) return;
+  if (!of.watched.exchange(true)) wake_();
+}
+
+bool SmPartitions::needs_more(const Member& member, uint64_t now) {
+  const auto have = [&](Member::Kind kind) { return had(member, kind, now); };
+  switch (member.less_.load(std::memory_order_relaxed)) {
+    case Less::kNot: return false;
+    case Less::kFew: return have(Member::kWide);
+    case Less::kRest: return have(Member::kWhole) || have(Member::kLoses);
+    case Less::kKeptOff: return have(Member::kWhole);
+  }
+  return false;
+}
+
+void SmPartitions::give_all_locked(Member& member, After* after) {
+  member.habits_ = {.is_narrow = false, .needs_all = true};
+  choose_again_locked(member);
+  if (member.choice_.is_all) give_locked(member, nullptr, after);
+}
+
 // Who has other SMs, by a limit of his own, is not one of those whom they have to do for.
-bool SmPartitions::look_at_few_locked(const Reservation& kept, uint64_t now) {
+bool SmPartitions::look_at_ranks_locked(const Reservation& kept, uint64_t now) {
   OfDevice& of = of_[kept.device];
   size_t users = 0;
   bool changed = false;
   for (Member* member : of.members) {
-    const Choice& choice = member->choice_;
-    const bool may_have_them = choice.is_all || choice.set.kind == SmSet::Kind::kFew;
-    if (kept.keeps_off(member->terms_.rank) || !may_have_them) continue;
-    const bool narrow = is_narrow(*member, now);
-    changed |= std::exchange(member->is_narrow_, narrow) != narrow;
-    if (narrow && is_used(*member, now)) ++users;
+    const Member::Habits habits = {.is_narrow = !had(*member, Member::kWide, now),
+                                   .needs_all = had(*member, Member::kWhole, now)};
+    changed |= std::exchange(member->habits_, habits) != habits;
+    const bool may_have_them = has_no_limit(*member) && !kept.keeps_off(member->terms_.rank);
+    if (may_have_them && habits.is_narrow && had(*member, Member::kAny, now)) ++users;
   }
   const bool few_do = users <= kFewShare;
   return (std::exchange(of.few_do, few_do) != few_do) || changed;
+}
+
+bool SmPartitions::has_no_limit(const Member& member) {
+  const Choice& choice = member.choice_;
+  return choice.is_all || choice.less == Less::kFew || choice.less == Less::kRest;
+}
+
+// Others keep SMs to themselves, or there are no long kernels (any more).
+bool SmPartitions::may_part_locked(uint32_t device, uint64_t now) {
+  OfDevice& of = of_[device];
+  for (const auto& [number, reservation] : reservations_) {
+    if (reservation.device == device && (!reservation.is_for_ranks || reservation.lease->busy_)) {
+      return false;
+    }
+  }
+  if (crowded_(device, Rank::kLatency)) of.crowded_ns = now;
+  return is_of_late(of.crowded_ns, now);
+}
+
+// Long kernels that can't be kept off the few SMs would make it worse.
+bool SmPartitions::look_at_small_locked(uint32_t device, uint64_t now) {
+  using Kind = SmSet::Kind;
+  OfDevice& of = of_[device];
+  size_t small = 0;
+  size_t has_long = 0;
+  bool parts = may_part_locked(device, now);
+  std::vector<Kind> places;
+  for (const Member* member : of.members) {
+    const auto have = [&](Member::Kind kind) { return had(*member, kind, now); };
+    Kind& place = places.emplace_back(Kind::kGroups);
+    if (have(Member::kLong)) {
+      place = Kind::kMost;
+      ++has_long;
+      parts = parts && has_no_limit(*member) && !have(Member::kLoses) && !have(Member::kWhole);
+    } else if (have(Member::kAny) && !have(Member::kWide) && !have(Member::kSlow) &&
+               has_no_limit(*member)) {
+      place = Kind::kFew;
+      ++small;
+    }
+  }
+  if (has_long == 0) of.watched = false;
+  parts = parts && has_long != 0 && small != 0 && small <= kFewShare;
+  bool changed = false;
+  for (size_t i = 0; i < of.members.size(); ++i) {
+    const Kind place = parts ? places[i] : Kind::kGroups;
+    changed |= std::exchange(of.members[i]->habits_.place, place) != place;
+  }
+  return changed;
 }
 
 std::shared_ptr<SmPartitions::Lease> SmPartitions::lease(const Member& member) {
@@ -706,6 +838,9 @@ bool SmPartitions::look_at_locked(const Reservation& reservation, uint64_t now, 
 uint64_t SmPartitions::tend(uint64_t now) {
   After after;
   uint64_t next = 0;
+  const auto look_at = [&next](uint64_t ns) {
+    if (ns != 0 && (next == 0 || ns < next)) next = ns;
+  };
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [number, reservation] : reservations_) {
@@ -714,13 +849,16 @@ uint64_t SmPartitions::tend(uint64_t now) {
       const Rank kept_from = lease.kept_from_;
       uint64_t look = 0;
       const bool busy = look_at_locked(reservation, now, &look);
-      if (look != 0 && (next == 0 || look < next)) next = look;
-      const bool changed = std::exchange(lease.busy_, busy) != busy;
-      const bool keeps_few = busy && reservation.is_for_ranks && few(reservation.device) != 0;
-      const bool few_changed = keeps_few && look_at_few_locked(reservation, now);
-      if (changed || few_changed || (busy && lease.kept_from_ != kept_from)) {
-        rearrange_locked(reservation.device, &after);
-      }
+      look_at(look);
+      bool changed = std::exchange(lease.busy_, busy) != busy;
+      changed |= busy && lease.kept_from_ != kept_from;
+      changed |= busy && reservation.is_for_ranks && look_at_ranks_locked(reservation, now);
+      if (changed) rearrange_locked(reservation.device, &after);
+    }
+    for (uint32_t device = 0; device < devices_.count(); ++device) {
+      if (!of_[device].watched) continue;
+      if (look_at_small_locked(device, now)) rearrange_locked(device, &after);
+      if (of_[device].watched) look_at(now + kCrowdLookNs);
     }
   }
   finish(std::move(after));

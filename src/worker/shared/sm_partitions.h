@@ -25,6 +25,7 @@
 #include "worker/device/placement.h"
 #include "worker/shared/policy.h"
 #include "worker/shared/session_group.h"
+#include "worker/shared/shares.h"
 
 namespace openmps::worker {
 
@@ -41,11 +42,14 @@ using SmGroups = std::bitset<kMostSmGroups>;
 [[nodiscard]] SmGroups least_used(std::span<const uint32_t> users, size_t count,
                                   const SmGroups& allowed, const SmGroups& mine = {});
 
+// As room for a launch (SmPartitions::Demand): it has to have the whole device.
+inline constexpr uint32_t kWholeDevice = ~0u;
+
 // Which SMs of a device.
 struct SmSet {
   enum class Kind : uint8_t {
     kGroups,  // those of the groups
-    kMost,    // all but the few that are kept for ranks
+    kMost,    // all but the few that are kept for small work
     kFew,     // those few
   };
   Kind kind = Kind::kGroups;
@@ -77,11 +81,27 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     Rank kept_from_ = Rank::kBestEffort;  // who keeps off them while they are busy
   };
 
+  // Why somebody without a limit has less than the device for now; what needs more has all of it.
+  enum class Less : uint8_t {
+    kNot,
+    kFew,      // he finds room in the few SMs
+    kRest,     // others do, and he leaves them these
+    kKeptOff,  // the same, for a higher rank
+  };
   // What somebody is to have of a device.
   struct Choice {
     bool is_all = true;
     bool is_limited = false;  // to a number of SMs
-    SmSet set = {};           // if not all
+    Less less = Less::kNot;
+    SmSet set = {};  // if not all
+  };
+
+  // What a piece of work needs.
+  struct Demand {
+    uint32_t room = 0;      // SMs that have room for all its blocks at once
+    bool loses = false;     // it takes much longer without the few SMs, or may not end
+    uint64_t ns = 0;        // each of its kernels takes so long with the device to itself,
+    bool is_guess = false;  // or less: it has been seen beside others only
   };
 
   // One session on one device. Its part is asked for when `changes` has changed.
@@ -105,17 +125,35 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
 
    private:
     friend class SmPartitions;
+    // Of work.
+    enum Kind : size_t {
+      kAny,
+      kWide,   // needs more than a share of the few SMs
+      kSlow,   // is not over in no time there
+      kLong,   // is worth to be kept off some SMs
+      kLoses,  // takes much longer without them
+      kWhole,  // has to have the whole device
+      kKinds,
+    };
+    // What follows from these, as of the last look.
+    struct Habits {
+      bool is_narrow = true;   // none of it was wide of late
+      bool needs_all = false;  // some had to have the whole device
+      // Where it goes while nobody of a rank is served: kGroups is anywhere.
+      SmSet::Kind place = SmSet::Kind::kGroups;
+      bool operator==(const Habits&) const = default;
+    };
     std::atomic<uint64_t>& changes_;
     const Member* const whole_;
     // Guarded by the mutex.
     Terms terms_;
     Choice choice_;
-    Part part_;              // that it has; null: all
-    bool is_narrow_ = true;  // it has had no wide work of late
-    // When it last had work, and such as needs more than a share of the few SMs that are kept for
-    // ranks, by now_ns(); 0: never.
-    std::atomic<uint64_t> used_ns_{0};
-    std::atomic<uint64_t> wide_ns_{0};
+    Part part_;  // that it has; null: all
+    Habits habits_;
+    // As in choice_: whose work has to be looked at before it goes.
+    std::atomic<Less> less_{Less::kNot};
+    // When it last had work of these kinds, by now_ns(); 0: never.
+    std::array<std::atomic<uint64_t>, kKinds> had_ns_{};
   };
 
   // All outlive the gate, which outlives it.
@@ -132,8 +170,9 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: all SMs of that device are others' alone.
   Status join(Member& member, const ContextGate::Feeder* feeder);
   void leave(Member& member);
-  // What it has now, for as long as somebody holds it; null: the whole device.
-  [[nodiscard]] Part part(const Member& member);
+  // What it has now, for as long as somebody holds it; null: the whole device. That is enough for
+  // all work that it has been noted to have of late.
+  [[nodiscard]] Part part(Member& member, uint64_t now);
   // Of SMs that are kept for it, or for its rank, if others have them while it has no work; null:
   // there are none.
   [[nodiscard]] std::shared_ptr<Lease> lease(const Member& member);
@@ -168,11 +207,25 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // device with long kernels (decision 28). Those who come first find room there, and have the
   // other SMs, too; if the SMs are few, who finds room there has only them.
   void keep_for_ranks(uint32_t device);
-  // How many SMs these are, if they are few, else 0.
+  // Small work has a few SMs to itself, a thirty-second of the device at most, while others fill it
+  // with long kernels (docs/decisions/0031). Before there are sessions, behind prepare_for_ranks().
+  void prepare_few(uint32_t device);
+  // How many SMs these are, or those that are kept for ranks, if they are few; else 0.
   [[nodiscard]] uint32_t few(uint32_t device) const { return of_[device].few.sm.smCount; }
-  // The member is about to have work that needs so many SMs, for all its blocks to run at once. Who
-  // has the few only, and needs more, has the whole device when this returns.
-  void note_room(Member& member, uint32_t sms, uint64_t now);
+  // note() wants to know what work needs.
+  [[nodiscard]] bool asks(uint32_t device) const {
+    return few(device) != 0 || of_[device].for_ranks.any();
+  }
+  // And is to be told of all work, not just of what takes kLongNs or more.
+  [[nodiscard]] bool looks(uint32_t device) const {
+    const OfDevice& of = of_[device];
+    return of.watched.load(std::memory_order_relaxed) ||
+           of.keeps_for_ranks.load(std::memory_order_relaxed);
+  }
+  // The member is about to have such work. Who has less than the device for now, and needs more,
+  // has all of it when part() is asked next. The thread that asks.
+  void note(Member& member, const Demand& demand, uint64_t now);
+  static constexpr uint64_t kLongNs = DeviceShares::kLongNs;
   // Sessions of that rank or below fill the device with long kernels.
   using Crowded = std::function<bool(uint32_t device, Rank from)>;
 
@@ -224,9 +277,15 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     bool has_rest = false;              // the last of them is what is left
     SmGroups for_ranks;                 // are kept for them, or if `few` has SMs those, which are
     CUdevResource most{}, few{};        // taken to be in these; from a split of their own
-    bool few_do = false;                // who comes first and is narrow has nothing else
-    std::vector<uint32_t> users;        // of each: who is limited to some
+    bool ranks_have_few = false;        // `few` is what ranks have,
+    bool few_do = false;                // and who comes first and is narrow has nothing else
+    bool small_has_few = false;         // `few` is what small work has,
+    uint64_t crowded_ns = 0;            // when there are long kernels: the last time, by now_ns()
+    std::atomic<bool> watched{false};   // tend() looks for that
+    std::atomic<bool> keeps_for_ranks{false};
+    std::vector<uint32_t> users;  // of each: who is limited to some
     std::vector<Member*> members;
+    std::atomic<bool> is_shared{false};  // there are several
     std::map<const SessionGroup*, Together> together;
     std::vector<std::unique_ptr<Made>> made;
     std::vector<Part> prepared;  // held for who will need them
@@ -248,27 +307,33 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   [[nodiscard]] SmGroups all_of(const OfDevice& of) const;
   // Its SMs are reserved ones.
   [[nodiscard]] bool is_reserved_locked(uint32_t device, const Member::Terms& terms) const;
-  [[nodiscard]] SmGroups pool_locked(uint32_t device, const Member::Terms& terms) const;
+  // `needs_all`: it does not keep off what others have for their rank.
+  [[nodiscard]] SmGroups pool_locked(uint32_t device, const Member::Terms& terms,
+                                     bool needs_all = false) const;
+  [[nodiscard]] SmSet set_of(uint32_t device, SmSet::Kind kind) const;
   // Of `whole`, if that is not null, else of all that those terms leave; of equals `mine`.
-  // `is_narrow`: the few SMs that ranks keep do.
   [[nodiscard]] Choice choose_most_locked(uint32_t device, const Member::Terms& terms,
-                                          bool is_narrow) const;
+                                          const Member::Habits& habits) const;
   [[nodiscard]] Choice choose_locked(uint32_t device, const Member::Terms& terms,
                                      const Choice* whole, const SmGroups& mine,
-                                     bool is_narrow = false) const;
+                                     const Member::Habits& habits) const;
   // The few SMs of that device are kept, for the ranks above `kept_from_` of its lease; null: not
   // now.
   [[nodiscard]] const Reservation* few_locked(uint32_t device) const;
   static bool is_of_late(uint64_t ns, uint64_t now) { return ns != 0 && ns + kLendNs > now; }
-  static bool is_used(const Member& member, uint64_t now) {
-    return is_of_late(member.used_ns_.load(std::memory_order_relaxed), now);
+  static bool had(const Member& member, Member::Kind kind, uint64_t now) {
+    return is_of_late(member.had_ns_[kind].load(std::memory_order_relaxed), now);
   }
-  static bool is_narrow(const Member& member, uint64_t now) {
-    return !is_of_late(member.wide_ns_.load(std::memory_order_relaxed), now);
-  }
-  // Who has had wide work of late, and whether the few do for the others who come first, as of now.
-  // Whether that has changed.
-  bool look_at_few_locked(const Reservation& kept, uint64_t now);
+  // The habits of all, and whether the few do for those who come first, as of now, while SMs are
+  // kept for ranks. Whether any of it has changed.
+  bool look_at_ranks_locked(const Reservation& kept, uint64_t now);
+  // Who has small work beside long kernels, and who these are. Whether that has changed.
+  bool look_at_small_locked(uint32_t device, uint64_t now);
+  [[nodiscard]] bool may_part_locked(uint32_t device, uint64_t now);
+  static bool has_no_limit(const Member& member);
+  // Of late it had work for which what it is to have for now does not do.
+  static bool needs_more(const Member& member, uint64_t now);
+  void give_all_locked(Member& member, After* after);
   [[nodiscard]] const Choice* whole_locked(const Member& member) const;
   static void count_locked(OfDevice& of, const Choice& choice, bool used);
   void choose_again_locked(Member& member);
@@ -291,8 +356,13 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   Part keep_locked(uint32_t device, std::unique_ptr<Made> made);
   Part find_locked(uint32_t device, const SmSet& set);
   [[nodiscard]] static std::unique_ptr<Made> to_make(uint32_t device, const SmSet& set);
-  // Splits into most SMs and few of them, at least so many. Nothing happens if these would be many.
-  void split_few_locked(uint32_t device, uint32_t sms);
+  // Splits into so many SMs, or the next whole steps below, and what these leave. Nothing happens,
+  // and it is false, if that would be many.
+  bool split_few_locked(uint32_t device, uint32_t most);
+  // Those sets are there from now on.
+  void prepare(uint32_t device, std::span<const SmSet> sets);
+  void join_locked(Member& member);
+  void watch(OfDevice& of);
   Part hold_locked(Made& made);
   void give_back(Made& made);
 

@@ -55,6 +55,7 @@ Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
   stream->green = green;
   stream->part = std::move(part);
   stream->sms = command.sms;
+  stream->member = core_.parts.member(command.device, command.sms);
   stream->seen_changes = changes;
   stream->lease = core_.parts.lease(command.device, command.sms);
   stream->priority = command.priority;
@@ -114,6 +115,21 @@ Status Streams::follow_changes(Stream& stream) {
   stream.place = place;
   stream.part = std::move(part);
   return Status();
+}
+
+// What other streams of the session have at the same time needs room, too. In a green context of
+// the program's own it can't be elsewhere.
+void Streams::tell_demand(Stream& stream, const Cost& cost, uint64_t ns) {
+  const bool is_next = stream.window != nullptr && !stream.window->is_busy();
+  const uint64_t streams = share(stream.place.device).busy_streams() + (is_next ? 1 : 0);
+  const bool is_whole = cost.room == kWholeDevice || stream.green != nullptr;
+  const uint64_t room = std::max<uint64_t>(streams, 1) * cost.room;
+  const auto most = uint64_t{kWholeDevice} - 1;
+  core_.commons.partitions->note(
+      *stream.member,
+      {is_whole ? kWholeDevice : static_cast<uint32_t>(std::min(room, most)), cost.loses, ns,
+       !durations.has_been_alone(cost)},
+      now_ns());
 }
 
 // The old one goes when it has ended, with the part that it runs in.

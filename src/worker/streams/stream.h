@@ -46,6 +46,7 @@ struct Stream {
   DeviceParts::Part part;        // which is this; null: all of the device
   uint32_t sms = 0;              // that it may use at most; 0: any number
   uint64_t seen_changes = 0;     // of DeviceParts
+  DeviceParts::Member* member = nullptr;       // who has the part; null: nobody asks
   std::shared_ptr<SmPartitions::Lease> lease;  // of the part; null: it is not lent to others
   int32_t priority = 0;                        // that the client has asked for,
   int32_t driver_priority = 0;                 // and that it was made with
@@ -116,13 +117,17 @@ class Streams {
   // Work is about to be submitted to the stream.
   void prepare_work(Stream& stream, const Cost& cost) {
     if (stream.window != nullptr) stream.window->prepare(cost);
-    note_room(stream, cost);
+    note_demand(stream, cost);
   }
   // The same, for what comes with it at once.
-  void note_room(Stream& stream, const Cost& cost) {
-    if (cost.room == 0 || stream.lease == nullptr) [[likely]]
-      return;
-    core_.parts.note_room(stream.place.device, stream.sms, cost.room);
+  void note_demand(Stream& stream, const Cost& cost) {
+    if (stream.member == nullptr || cost.room == 0) return;
+    uint64_t ns = durations.alone(cost);
+    if (cost.kernels > 1) ns /= cost.kernels;
+    const bool matters =
+        ns >= SmPartitions::kLongNs || core_.commons.partitions->looks(stream.place.device);
+    if (matters) [[unlikely]]
+      tell_demand(stream, cost, ns);
   }
   // It has been.
   void note_work(Stream& stream, const Cost& cost) {
@@ -242,6 +247,7 @@ class Streams {
     begin_to_look_after(stream);
   }
   void begin_to_look_after(Stream& stream);
+  void tell_demand(Stream& stream, const Cost& cost, uint64_t ns);
   [[nodiscard]] StreamOwner owner(const Stream& stream) const { return {core_.info.id, stream.id}; }
   CUresult create(const Placement& place, int32_t priority, CUstream* made);
   // What the session has of the device has changed since the stream was made, or its priority: what

@@ -33,16 +33,15 @@ inline constexpr uint32_t kWindowUnknown = 4;
 // long as this nobody minds.
 inline constexpr uint64_t kLongNs = 5'000'000;
 
-// As room: it has to have the whole device.
-inline constexpr uint32_t kWholeDevice = ~0u;
-
 // What a piece of work costs: as learnt, or as it can be told.
 struct Cost {
-  uint32_t learnt = 0;  // the number of what is learnt; 0: nothing is
-  uint32_t sms = 0;     // that it keeps busy on average
-  uint32_t room = 0;    // SMs that have room for all its blocks at once; 0: nobody asks
-  uint64_t ns = 0;      // if nothing is
-  uint32_t times = 1;   // how often what is learnt is done
+  uint32_t learnt = 0;   // the number of what is learnt; 0: nothing is
+  uint32_t sms = 0;      // that it keeps busy on average
+  uint32_t room = 0;     // as SmPartitions::Demand says; 0: nobody asks
+  bool loses = false;    // likewise
+  uint64_t ns = 0;       // if nothing is
+  uint32_t times = 1;    // how often what is learnt is done
+  uint32_t kernels = 1;  // one behind the other, of which all of that is
 };
 
 // How long what is done again and again takes. After 65,535 numbers they are given again.
@@ -181,6 +180,8 @@ class SubmitWindow {
 
   // Something may run of which it is not known how long it takes: look soon.
   [[nodiscard]] bool is_learning() const { return unknown_ != 0; }
+  // It has been given something that keeps SMs busy.
+  [[nodiscard]] bool is_busy() const { return busy_; }
   [[nodiscard]] bool has_right() const { return connected_; }
   // It has asked in vain for the right to queue work behind work.
   [[nodiscard]] bool wants_right() const { return wants_; }

@@ -254,7 +254,7 @@ void Submitter::submit_batch() {
   const ContextGate::Leaving leaving(core_.feeder);
   Stream& stream = batch_.stream();
   streams_.prepare_work(stream, batch_.costs().front());
-  for (const Cost& cost : batch_.costs().subspan(1)) streams_.note_room(stream, cost);
+  for (const Cost& cost : batch_.costs().subspan(1)) streams_.note_demand(stream, cost);
   Status status = streams_.enter(stream, Streams::Entry::kWork);
   std::span<const ChainedLaunch> left = batch_.launches();
   if (status.ok() && stream.chains == nullptr) {

@@ -79,8 +79,7 @@ Status WorkMaker::make(const wire::Launch& command, const wire::Launch::Tail& ta
   kernel->shape = &command;
   kernel->parameters = tail.parameters;
   uses->cost.sms = sms_of(command, function, located);
-  if (core_.parts.asks_for_room(located.place.device)) [[unlikely]]
-    uses->cost.room = room_of(command, function, located);
+  add_demand(command, function, located, &uses->cost);
   modules_.note_launch(function, located.place.device);
   if (command.attribute_count == 0 && (command.flags & wire::kLaunchCooperative) == 0) [[likely]] {
     return Status();
@@ -118,14 +117,24 @@ uint32_t WorkMaker::sms_of(const wire::Launch& shape, Function& function, const 
       [&](int threads, uint32_t bytes) { return occupancy_of(located, threads, bytes); });
 }
 
-// For what is launched in any other than the plain way, and clusters, that is the whole device:
-// they may not go at all where there are few SMs.
-uint32_t WorkMaker::room_of(const wire::Launch& shape, Function& function, const Located& located) {
+// What is launched in any other than the plain way, and clusters, have the whole device: they may
+// not go at all where there are few SMs.
+void WorkMaker::add_demand(const wire::Launch& shape, Function& function, const Located& located,
+                           Cost* cost) {
+  const uint32_t device = located.place.device;
+  const SmPartitions* const partitions = core_.commons.partitions.get();
+  if (partitions == nullptr || !partitions->asks(device)) return;
   const bool is_plain = shape.attribute_count == 0 && (shape.flags & wire::kLaunchCooperative) == 0;
-  if (!is_plain || has_clusters(function, located)) return kWholeDevice;
-  return function.share.room(shape, located.place.device, [&](int threads, uint32_t bytes) {
+  if (!is_plain || has_clusters(function, located)) {
+    cost->room = kWholeDevice;
+    return;
+  }
+  const auto occupancy = [&](int threads, uint32_t bytes) {
     return occupancy_of(located, threads, bytes);
-  });
+  };
+  cost->room = function.share.room(shape, device, occupancy);
+  const uint32_t all = core_.devices.at(device).sms;
+  cost->loses = function.share.loses(shape, device, all, all - partitions->few(device), occupancy);
 }
 
 Status WorkMaker::add_attributes(const wire::Launch& command, const wire::Launch::Tail& tail,

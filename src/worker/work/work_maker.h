@@ -47,7 +47,8 @@ class WorkMaker {
   // A copy between these addresses, 0: an array's.
   void set_copy(uint64_t from, uint64_t to, uint64_t bytes, Uses* uses) const;
   uint32_t sms_of(const wire::Launch& shape, Function& function, const Located& located);
-  uint32_t room_of(const wire::Launch& shape, Function& function, const Located& located);
+  void add_demand(const wire::Launch& shape, Function& function, const Located& located,
+                  Cost* cost);
   // Each of its launches is one of clusters.
   bool has_clusters(Function& function, const Located& located);
   // Blocks that an SM has room for; 0: the driver does not say.

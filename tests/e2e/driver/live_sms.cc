@@ -3,15 +3,17 @@
 // launches, and of an executable graph that was made at the start, in streams that were, too. It
 // says where they ran, and checks what they computed. Its code may come by the cold lane and moves
 // when it can: code with variables would stay there, on all SMs (docs/decisions/0028). Run by
-// scenarios.py. usage: drv_live_sms: until its input ends. "# round N at T most M SMs A B ...":
-// those of a round that began at T ns of CLOCK_MONOTONIC, by number, and how many one launch of it
-// had at most.
+// scenarios.py. usage: drv_live_sms [BLOCKS TURNS]: until its input ends. "# round N at T most M
+// SMs A B ...": those of a round that began at T ns of CLOCK_MONOTONIC, by number, and how many one
+// launch of it had at most. The launches that look where they are have 16 blocks for each SM; if it
+// is said, so many, each of which stays so long, and a round is little else.
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cinttypes>
+#include <cstdlib>
 #include <memory>
 #include <set>
 
@@ -19,9 +21,10 @@
 
 namespace {
 
-constexpr uint32_t kRounds = 400;  // a block of `where` stays so long that its SM is not the next's
+constexpr uint32_t kTurns = 400;  // a block of `where` stays so long that its SM is not the next's
 constexpr unsigned kThreads = 32;
 constexpr unsigned kPiled = 48;  // launches one behind the other: more than a batch has
+constexpr unsigned kLooks = 16;
 constexpr size_t kWords = 512;
 constexpr uint32_t kGraphKey = 77;
 
@@ -34,12 +37,16 @@ bool input_has_ended() {
 // All that a round does is one behind the other, so that the host can follow.
 class Rounds {
  public:
-  explicit Rounds(e2e::Session& session)
-      : where_(session.function("where")), mix_(session.function("mix")) {
+  Rounds(e2e::Session& session, unsigned blocks, uint32_t turns)
+      : where_(session.function("where")),
+        mix_(session.function("mix")),
+        blocks_(blocks),
+        turns_(turns),
+        only_looks_(blocks != 0) {
     int count = 0;
     CHECK_CU(
         cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, session.device));
-    blocks_ = 16 * static_cast<unsigned>(count);
+    if (blocks_ == 0) blocks_ = 16 * static_cast<unsigned>(count);
     at_ = std::make_unique<e2e::Buffer<uint32_t>>(std::vector<uint32_t>(2 * blocks_, ~0u));
     words_ = std::make_unique<e2e::Buffer<uint32_t>>(expected_);
     CHECK_CU(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
@@ -48,7 +55,7 @@ class Rounds {
     CUgraph graph = nullptr;
     CHECK_CU(cuStreamBeginCapture_v2(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
     mix(stream_, kGraphKey);
-    e2e::launch(where_, blocks_, kThreads, 0, stream_, at_->address, kRounds);
+    e2e::launch(where_, blocks_, kThreads, 0, stream_, at_->address, turns_);
     CHECK_CU(cuStreamEndCapture(stream_, &graph));
     CHECK_CU(cuGraphInstantiateWithFlags(&exec_, graph, 0));
     CHECK_CU(cuGraphDestroy(graph));
@@ -68,11 +75,14 @@ class Rounds {
     mix(stream_, key);
     CHECK_CU(cuGraphLaunch(exec_, stream_));
     follow(kGraphKey);
-    for (uint32_t i = 0; i < kPiled; i++) mix(stream_, key + i);
+    for (uint32_t i = 0; i < (only_looks_ ? 0 : kPiled); i++) mix(stream_, key + i);
+    for (uint32_t i = 0; i < (only_looks_ ? kLooks : 0); i++) {
+      e2e::launch(where_, blocks_, kThreads, 0, stream_, at_->address, turns_);
+    }
     CHECK_CU(cuEventRecord(passed_, stream_));
     CHECK_CU(cuStreamWaitEvent(other_, passed_, 0));
     e2e::launch(where_, blocks_, kThreads, 0, other_, at_->address + blocks_ * sizeof(uint32_t),
-                kRounds);
+                turns_);
     mix(other_, key);
     CHECK_CU(cuStreamSynchronize(other_));
     report(std::chrono::nanoseconds(began.time_since_epoch()).count());
@@ -100,7 +110,9 @@ class Rounds {
 
   const CUfunction where_;
   const CUfunction mix_;
-  unsigned blocks_ = 0;
+  unsigned blocks_;
+  const uint32_t turns_;
+  const bool only_looks_;
   std::vector<uint32_t> expected_ = std::vector<uint32_t>(kWords, 5);
   std::unique_ptr<e2e::Buffer<uint32_t>> at_;
   std::unique_ptr<e2e::Buffer<uint32_t>> words_;
@@ -113,9 +125,11 @@ class Rounds {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   e2e::Session session(e2e::stateless_kernels_ptx());
-  Rounds rounds(session);
+  const auto argument = [&](int i) { return static_cast<uint32_t>(strtoul(argv[i], nullptr, 10)); };
+  const bool is_told = argc == 3;
+  Rounds rounds(session, is_told ? argument(1) : 0, is_told ? argument(2) : kTurns);
   do {
     rounds.run();
   } while (!input_has_ended());

@@ -43,8 +43,13 @@ class PartitionTest : public SessionFixture {
     commons_.partitions->leave(member);
     std::erase_if(members_, [&](const auto& one) { return one.get() == &member; });
   }
-  SmGroups of(const Member& member) {
-    const SmPartitions::Part part = commons_.partitions->part(member);
+  // Whatever work it had: all of that was long ago.
+  SmPartitions::Part part(Member& member) {
+    constexpr uint64_t kMuchLater = ~0ull;
+    return commons_.partitions->part(member, kMuchLater);
+  }
+  SmGroups of(Member& member) {
+    const SmPartitions::Part part = this->part(member);
     return part == nullptr ? SmGroups().set() : part->groups;
   }
   void TearDown() override {
@@ -62,7 +67,7 @@ TEST_F(PartitionTest, ThoseThatOverlapLeast) {
   EXPECT_EQ(of(second), groups({4, 5, 6, 7}));
   EXPECT_EQ(of(third), groups({0, 1}));
   EXPECT_EQ(of(fourth), groups({2, 3})) << "what two have is had already";
-  EXPECT_EQ(commons_.partitions->part(first)->sms, 8u);
+  EXPECT_EQ(part(first)->sms, 8u);
 }
 
 TEST_F(PartitionTest, EqualSetsAreOneGreenContext) {
@@ -76,9 +81,9 @@ TEST_F(PartitionTest, EqualSetsAreOneGreenContext) {
 
 TEST_F(PartitionTest, SomeAreKeptForWhoComesNext) {
   Member& first = join(6);
-  const CUgreenCtx made = commons_.partitions->part(first)->handle;
+  const CUgreenCtx made = part(first)->handle;
   leave(first);
-  EXPECT_EQ(commons_.partitions->part(join(6))->handle, made);
+  EXPECT_EQ(part(join(6))->handle, made);
   for (const uint32_t sms : {2, 4, 8, 10, 12, 14, 6, 2, 8, 4, 10, 14, 6, 12}) join(sms);
   while (!members_.empty()) leave(*members_.back());
   EXPECT_NE(driver_.live().find("greens 8"), std::string::npos) << driver_.live();
@@ -199,8 +204,8 @@ class UnevenPartitionTest : public PartitionTest {
     PartitionTest::SetUp();
     commons_.partitions->connect([] {}, [](uint32_t, Rank) { return true; });
   }
-  uint32_t sms_of(const Member& member) {
-    const SmPartitions::Part part = commons_.partitions->part(member);
+  uint32_t sms_of(Member& member) {
+    const SmPartitions::Part part = this->part(member);
     return part == nullptr ? driver_.sms : driver_.green_sms[number(part->handle)];
   }
   static uint64_t number(CUgreenCtx green) { return reinterpret_cast<uint64_t>(green); }
@@ -262,7 +267,7 @@ class FewPartitionTest : public UnevenPartitionTest {
   // Work that needs so many SMs; what follows from it.
   void work(Member& member, uint32_t room) {
     now_ += SmPartitions::kCrowdLookNs;
-    commons_.partitions->note_room(member, room, now_);
+    commons_.partitions->note(member, {.room = room}, now_);
     commons_.partitions->use(*commons_.partitions->lease(member), Rank::kLatency, now_);
     commons_.partitions->tend(now_);
   }
@@ -288,7 +293,7 @@ TEST_F(FewPartitionTest, WhoNeedsMoreHasTheWholeDeviceAtOnce) {
   work(first, 1);
   ASSERT_EQ(sms_of(first), 2u);
   const uint64_t changes = changes_;
-  commons_.partitions->note_room(first, 2, ++now_);
+  commons_.partitions->note(first, {.room = 2}, ++now_);
   EXPECT_EQ(sms_of(first), 66u) << "before anybody has tended";
   EXPECT_GT(changes_, changes);
   // For as long as it has had such work of late.
@@ -324,8 +329,7 @@ TEST_F(FewPartitionTest, WhoIsLimitedTakesNoPlaceThere) {
 TEST_F(FewPartitionTest, LimitsAndReservationsGoOn) {
   Member &first = join_first(), &limited = join(64), &small = join(4), &other = join(0);
   work(first, 1);
-  EXPECT_EQ(commons_.partitions->part(limited)->sms, 60u)
-      << "off what fills no group, which has the few";
+  EXPECT_EQ(part(limited)->sms, 60u) << "off what fills no group, which has the few";
   EXPECT_EQ(sms_of(small), 4u);
   EXPECT_EQ(sms_of(other), 64u);
   ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 4}).ok());
@@ -334,6 +338,239 @@ TEST_F(FewPartitionTest, LimitsAndReservationsGoOn) {
   commons_.partitions->release(7);
   EXPECT_EQ(sms_of(first), 2u);
   EXPECT_EQ(sms_of(other), 64u);
+}
+
+TEST_F(FewPartitionTest, WhoIsKeptOffAndNeedsAllHasThem) {
+  Member &first = join_first(), &other = join(0);
+  work(first, 1);
+  ASSERT_EQ(sms_of(other), 64u);
+  commons_.partitions->note(other, {.room = 66, .loses = true}, now_);
+  EXPECT_EQ(sms_of(other), 64u) << "it takes longer";
+  commons_.partitions->note(other, {.room = kWholeDevice}, now_);
+  EXPECT_EQ(sms_of(other), 66u);
+  work(first, 1);
+  EXPECT_EQ(sms_of(other), 66u) << "of late";
+  EXPECT_EQ(sms_of(first), 2u);
+  now_ += SmPartitions::kLendNs;
+  work(first, 1);
+  EXPECT_EQ(sms_of(other), 64u);
+}
+
+TEST_F(UnevenPartitionTest, SoDoesWhoIsKeptOffGroups) {
+  Member &first = join(0), &other = join(0);
+  commons_.partitions->prepare_for_ranks(0);
+  commons_.partitions->keep_for_ranks(0);
+  work(first);
+  ASSERT_EQ(sms_of(other), 12u);
+  EXPECT_TRUE(commons_.partitions->looks(0));
+  commons_.partitions->note(other, {.room = kWholeDevice}, 7);
+  EXPECT_EQ(sms_of(other), 18u);
+}
+
+// Nobody has said anything of ranks: two of 66 SMs are for small work.
+class SmallPartitionTest : public UnevenPartitionTest {
+ protected:
+  SmallPartitionTest() { driver_.sms = 66; }
+  void SetUp() override {
+    UnevenPartitionTest::SetUp();
+    commons_.partitions->prepare_few(0);
+    commons_.partitions->connect([this] { ++woken_; },
+                                 [this](uint32_t, Rank) { return is_crowded_; });
+  }
+  using Demand = SmPartitions::Demand;
+  static constexpr Demand kSmall{.room = 1, .ns = 10'000};
+  static constexpr Demand kLong{.room = 64, .ns = SmPartitions::kLongNs};
+  void note(Member& member, const Demand& demand) {
+    commons_.partitions->note(member, demand, now_);
+  }
+  // All have such work; when to look again.
+  using Work = std::vector<std::pair<Member*, Demand>>;
+  uint64_t work(const Work& work) {
+    now_ += SmPartitions::kCrowdLookNs;
+    for (const auto& [member, demand] : work) note(*member, demand);
+    return commons_.partitions->tend(now_);
+  }
+  int woken_ = 0;
+  bool is_crowded_ = true;
+  uint64_t now_ = 1;
+};
+
+TEST_F(SmallPartitionTest, SmallWorkHasTheFewBesideLongKernels) {
+  Member &small = join(0), &filler = join(0), &idle = join(0);
+  EXPECT_EQ(commons_.partitions->few(0), 2u);
+  EXPECT_EQ(work({{&small, kSmall}}), 0u);
+  EXPECT_FALSE(commons_.partitions->looks(0)) << "small work costs nothing";
+  woken_ = 0;
+  const uint64_t next = work({{&filler, kLong}, {&small, kSmall}});
+  EXPECT_EQ(next, now_ + SmPartitions::kCrowdLookNs);
+  EXPECT_EQ(woken_, 1);
+  EXPECT_TRUE(commons_.partitions->looks(0));
+  EXPECT_EQ(sms_of(small), 2u);
+  EXPECT_EQ(sms_of(filler), 64u);
+  EXPECT_EQ(sms_of(idle), 66u);
+  // The small work ends first.
+  now_ += SmPartitions::kLendNs;
+  EXPECT_NE(work({{&filler, kLong}}), 0u);
+  EXPECT_EQ(sms_of(small) + sms_of(filler), 2 * 66u);
+  work({{&filler, kLong}, {&small, kSmall}});
+  EXPECT_EQ(sms_of(small), 2u);
+  now_ += SmPartitions::kLendNs;
+  EXPECT_EQ(work({{&small, kSmall}}), 0u) << "nobody has long kernels";
+  EXPECT_EQ(sms_of(small) + sms_of(filler), 2 * 66u);
+  EXPECT_FALSE(commons_.partitions->looks(0));
+}
+
+TEST_F(SmallPartitionTest, NobodyLooksAtWhoIsAlone) {
+  EXPECT_EQ(work({{&join(0), kLong}}), 0u);
+  EXPECT_EQ(woken_, 0);
+}
+
+TEST_F(SmallPartitionTest, WhoComesLaterIsLookedAtAtOnce) {
+  Member& filler = join(0);
+  work({{&filler, kLong}});
+  Member& small = join(0);
+  EXPECT_EQ(woken_, 1);
+  EXPECT_NE(commons_.partitions->tend(now_), 0u);
+  note(small, kSmall);
+  commons_.partitions->tend(now_);
+  EXPECT_EQ(sms_of(small), 2u);
+  EXPECT_EQ(sms_of(filler), 64u) << "with its next, however far away that is";
+}
+
+TEST_F(SmallPartitionTest, SetsAreThereBeforeTheyAreNeeded) {
+  EXPECT_NE(driver_.live().find("greens 2"), std::string::npos) << driver_.live();
+  Member &small = join(0), &filler = join(0);
+  driver_.take_calls();
+  work({{&filler, kLong}, {&small, kSmall}});
+  EXPECT_EQ(sms_of(small), 2u);
+  EXPECT_TRUE(driver_.take_calls().empty());
+}
+
+TEST_F(SmallPartitionTest, WhereThereIsRoomForAllNobodyMoves) {
+  is_crowded_ = false;
+  Member &small = join(0), &filler = join(0);
+  work({{&filler, kLong}, {&small, kSmall}});
+  EXPECT_EQ(sms_of(small) + sms_of(filler), 2 * 66u);
+}
+
+TEST_F(SmallPartitionTest, LongKernelsThatCantBeKeptOffHaveTheDevice) {
+  Member &small = join(0), &filler = join(0);
+  for (const Demand& demand : {Demand{.room = 66, .loses = true, .ns = SmPartitions::kLongNs},
+                               Demand{.room = kWholeDevice, .ns = SmPartitions::kLongNs}}) {
+    work({{&filler, demand}, {&small, kSmall}});
+    EXPECT_EQ(sms_of(small) + sms_of(filler), 2 * 66u);
+    now_ += SmPartitions::kLendNs;
+  }
+  Member& limited = join(32);
+  work({{&limited, kLong}, {&filler, kLong}, {&small, kSmall}});
+  EXPECT_EQ(sms_of(small) + sms_of(filler), 2 * 66u) << "it may have the few";
+  now_ += SmPartitions::kLendNs;
+  work({{&limited, kSmall}, {&filler, kLong}, {&small, kSmall}});
+  EXPECT_EQ(sms_of(small), 2u);
+  EXPECT_EQ(sms_of(limited), 32u);
+}
+
+TEST_F(SmallPartitionTest, WhoNeedsMoreHasItBeforeItGoes) {
+  Member &small = join(0), &filler = join(0);
+  const auto meet = [&] {
+    now_ += SmPartitions::kLendNs;
+    work({{&filler, kLong}, {&small, kSmall}});
+    EXPECT_EQ(sms_of(small), 2u);
+    EXPECT_EQ(sms_of(filler), 64u);
+  };
+  meet();
+  note(small, {.room = 2});
+  EXPECT_EQ(sms_of(small), 66u);
+  work({{&filler, kLong}, {&small, kSmall}});
+  EXPECT_EQ(sms_of(filler), 66u) << "nobody is there";
+  for (const Demand& demand : {Demand{.room = 66, .loses = true}, Demand{.room = kWholeDevice}}) {
+    meet();
+    note(filler, demand);
+    EXPECT_EQ(sms_of(filler), 66u);
+    work({{&filler, kLong}, {&small, kSmall}});
+    EXPECT_EQ(sms_of(small), 66u) << "the long kernels are everywhere";
+  }
+}
+
+// What comes between is as good as what came before.
+TEST_F(SmallPartitionTest, WhatIsGivenMeanwhileDoesForWhatHasBeenNoted) {
+  Member &small = join(0), &filler = join(0);
+  work({{&filler, kLong}, {&small, kSmall}});
+  const uint64_t noted = now_;
+  note(filler, {.room = kWholeDevice});
+  now_ += SmPartitions::kLendNs;  // as if tend() had not seen it
+  work({{&filler, kLong}, {&small, kSmall}});
+  ASSERT_EQ(sms_of(filler), 64u);
+  EXPECT_EQ(commons_.partitions->part(filler, noted), nullptr);
+}
+
+TEST_F(SmallPartitionTest, SlowWorkStaysOut) {
+  Member &small = join(0), &filler = join(0);
+  work({{&filler, kLong}, {&small, {.room = 1, .ns = SmPartitions::kLongNs / 2}}});
+  EXPECT_EQ(sms_of(small) + sms_of(filler), 2 * 66u);
+}
+
+// What waits for others' blocks seems to be slow, and to be long.
+TEST_F(SmallPartitionTest, SmallWorkThatHasOnlyBeenSeenBesideOthersIsTakenToBeShort) {
+  Member &small = join(0), &filler = join(0);
+  for (const uint64_t ns : {SmPartitions::kLongNs / 2, 2 * SmPartitions::kLongNs}) {
+    now_ += SmPartitions::kLendNs;
+    work({{&filler, kLong}, {&small, {.room = 1, .ns = ns, .is_guess = true}}});
+    EXPECT_EQ(sms_of(small), 2u) << ns;
+    EXPECT_EQ(sms_of(filler), 64u);
+  }
+  now_ += SmPartitions::kLendNs;
+  Demand guess = kLong;
+  guess.is_guess = true;
+  work({{&filler, guess}, {&small, kSmall}});
+  EXPECT_EQ(sms_of(filler), 64u) << "it would have to wait for itself";
+}
+
+TEST_F(SmallPartitionTest, ThreeFindNoRoom) {
+  Member &one = join(0), &two = join(0), &three = join(0), &filler = join(0);
+  work({{&filler, kLong}, {&one, kSmall}, {&two, kSmall}});
+  EXPECT_EQ(sms_of(one) + sms_of(two), 4u);
+  work({{&filler, kLong}, {&one, kSmall}, {&two, kSmall}, {&three, kSmall}});
+  EXPECT_EQ(sms_of(one) + sms_of(two) + sms_of(three), 3 * 66u);
+  EXPECT_EQ(sms_of(filler), 66u);
+}
+
+TEST_F(SmallPartitionTest, ReservationsGoFirst) {
+  Member &small = join(0), &filler = join(0);
+  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 4}).ok());
+  work({{&filler, kLong}, {&small, kSmall}});
+  EXPECT_EQ(sms_of(small), 62u);
+  EXPECT_EQ(sms_of(filler), 62u);
+  commons_.partitions->release(7);
+  work({{&filler, kLong}, {&small, kSmall}});
+  EXPECT_EQ(sms_of(small), 2u);
+}
+
+TEST_F(SmallPartitionTest, RanksGoFirst) {
+  Member &small = join(0), &filler = join(0), &first = join({.rank = Rank::kLatency});
+  commons_.partitions->prepare_for_ranks(0);
+  commons_.partitions->keep_for_ranks(0);
+  work({{&filler, kLong}, {&small, kSmall}});
+  EXPECT_EQ(sms_of(small), 2u) << "it has no work";
+  commons_.partitions->use(*commons_.partitions->lease(first), Rank::kLatency, now_);
+  work({{&filler, kLong}, {&small, kSmall}, {&first, kSmall}});
+  EXPECT_EQ(sms_of(small), 60u);
+  EXPECT_EQ(sms_of(filler), 60u);
+  EXPECT_EQ(sms_of(first), 66u);
+  now_ += SmPartitions::kLendNs;
+  work({{&filler, kLong}, {&small, kSmall}});
+  EXPECT_EQ(sms_of(small), 2u);
+  EXPECT_EQ(sms_of(filler), 64u);
+}
+
+TEST_F(SmallPartitionTest, WhoIsFewForRanksIsForSmallWork) {
+  commons_.partitions->prepare_for_ranks(0, 1);
+  commons_.partitions->prepare_few(0);
+  commons_.partitions->keep_for_ranks(0);
+  Member &small = join(0), &filler = join(0);
+  work({{&filler, kLong}, {&small, kSmall}});
+  EXPECT_EQ(sms_of(small), 2u);
+  EXPECT_EQ(sms_of(filler), 64u);
 }
 
 TEST_F(UnevenPartitionTest, AThirtySecondAtMostIsFew) {
@@ -471,6 +708,91 @@ class ClusterFewSessionTest : public FewSessionTest {
 TEST_F(ClusterFewSessionTest, SoDoClusters) {
   launch(1);
   EXPECT_EQ(calls(), (Calls{"launch s1 16"}));
+}
+
+// Nobody has said anything of ranks.
+class SmallSessionTest : public UnevenPartitionTest {
+ protected:
+  SmallSessionTest() { driver_.sms = 66; }
+  [[nodiscard]] uint32_t sms() const override { return 0; }
+  void SetUp() override {
+    UnevenPartitionTest::SetUp();
+    commons_.partitions->prepare_few(0);
+    neighbour_ = &join(0);
+    create_stream(1, wire::StreamKind::kNonBlocking);
+    load_module();
+    commons_.partitions->tend(now_ns());
+    launch(1);  // while nobody has long kernels
+    note(*neighbour_, {.room = 64, .ns = SmPartitions::kLongNs});
+    calls();
+  }
+  void note(Member& member, const SmPartitions::Demand& demand) {
+    commons_.partitions->note(member, demand, now_ns());
+    commons_.partitions->tend(now_ns());
+  }
+  Member* neighbour_ = nullptr;
+};
+
+TEST_F(SmallSessionTest, SmallWorkGoesToTheFew) {
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"launch s1 16"})) << "nobody knew that it is small";
+  commons_.partitions->tend(now_ns());
+  calls();
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"stream in g2", "destroy stream", "launch s2 16"}));
+  wire::Launch wide = launch_of(1);
+  wide.grid[0] = 6;  // five find room on an SM
+  EXPECT_TRUE(send(wide, std::string(16, '\0')).ok());
+  EXPECT_EQ(calls().back(), "launch s3 16");
+}
+
+// Its kernels count, not how many they are.
+TEST_F(SmallSessionTest, AGraphOfSmallKernelsIsSmall) {
+  const wire::Launch node = launch_of(0);
+  const std::string body =
+      std::string(reinterpret_cast<const char*>(&node), sizeof node) + std::string(16, '\0');
+  constexpr uint32_t kNodes = 3;
+  EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+  for (uint32_t i = 0; i < kNodes; ++i) {
+    EXPECT_TRUE(send(wire::GraphNode{1, wire::GraphNodeKind::kKernel, 0,
+                                     static_cast<uint32_t>(body.size()), 0},
+                     body)
+                    .ok());
+  }
+  EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
+  Durations& durations = session_->streams.durations;
+  const uint32_t number = durations.add() + 1;  // the graph's, from its first launch on
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  constexpr uint64_t kEachNs = SmPartitions::kLongNs / 5;
+  durations.learn({&number, 1}, {Durations::kUnknownNs, kNodes * kEachNs, kNodes * kEachNs});
+  ASSERT_EQ(durations.alone({.learnt = number}), kNodes * kEachNs);
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  commons_.partitions->tend(now_ns());
+  calls();
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  const Calls launched = calls();
+  EXPECT_EQ(std::ranges::count(launched, "refresh kernel in g2"), kNodes)
+      << ::testing::PrintToString(launched);
+}
+
+class SmallStreamsTest : public SmallSessionTest {
+ protected:
+  SmallStreamsTest() {
+    commons_.performance.windows = true;
+    commons_.performance.batches = false;
+  }
+};
+
+TEST_F(SmallStreamsTest, WhatSeveralHaveAtATimeIsTogether) {
+  create_stream(2, wire::StreamKind::kNonBlocking);
+  driver_.hold(1, true);
+  launch(1);
+  launch(2);
+  commons_.partitions->tend(now_ns());
+  calls();
+  launch(1);
+  EXPECT_EQ(calls().back(), "launch s1 16") << "two SMs";
+  driver_.hold(1, false);
 }
 
 class PartitionOfGroupTest : public PartitionTest {

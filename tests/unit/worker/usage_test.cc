@@ -208,7 +208,7 @@ TEST_F(UsageTest, LengthsGapsAndPartsAreCounted) {
   EXPECT_TRUE(send(wire::Fence{1, 0, 1}).ok());
   settle();
   EXPECT_EQ(sum(usage().gap_ns), 0u) << "there was one";
-  const uint64_t ended = now_ns();
+  const uint64_t ended = now_ns() + Durations::kUnknownNs;  // which it is taken to have run for
   const uint32_t number = session_->modules.functions().find(1)->duration(3);
   for (int i = 0; i < 2; ++i) {
     session_->streams.durations.learn({&number, 1}, {Durations::kUnknownNs, 3'000, 3'000});
@@ -269,6 +269,27 @@ TEST(SmShareTest, ASmallGridTakesAnSmForEachBlock) {
   EXPECT_EQ(SmShare::average(264, 132, 1), 132u);
   EXPECT_EQ(SmShare::average(133, 132, 1), 67u) << "the second wave has one block";
   EXPECT_EQ(SmShare::average(3ull << 40, 132, 4), 132u);
+}
+
+TEST(SmShareTest, WhatLosesWithoutAFewSms) {
+  const auto loses = [](uint32_t blocks, int on_each) {
+    SmShare share;
+    wire::Launch shape{};
+    shape.grid[0] = blocks;
+    shape.grid[1] = shape.grid[2] = shape.block[0] = shape.block[1] = shape.block[2] = 1;
+    return share.loses(shape, 0, 132, 128, [on_each](int, uint32_t) { return on_each; });
+  };
+  EXPECT_FALSE(loses(128, 1));
+  EXPECT_TRUE(loses(129, 1)) << "two waves";
+  EXPECT_TRUE(loses(132, 8)) << "two blocks on some SMs";
+  EXPECT_FALSE(loses(133, 1)) << "two anyway";
+  EXPECT_FALSE(loses(256, 8));
+  EXPECT_TRUE(loses(264, 8));
+  EXPECT_FALSE(loses(132 * 16, 8)) << "17 instead of 16";
+  EXPECT_TRUE(loses(132 * 15, 8)) << "16 instead of 15";
+  EXPECT_TRUE(loses(132 * 32, 32)) << "some would have to wait for others";
+  EXPECT_FALSE(loses(132 * 33, 32));
+  EXPECT_FALSE(loses(1u << 30, 4));
 }
 
 TEST(SmShareTest, TheDriverIsAskedOnceForAShape) {
