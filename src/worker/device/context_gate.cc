@@ -18,6 +18,9 @@ namespace {
 constexpr long kLookNs = 10'000;
 // While nobody is held back: what is waited for takes longer anyway.
 constexpr uint64_t kRestNs = 1'000'000;
+// What is known to end within this time is waited for by holding new work back: that of a stream is
+// given the next by then (half a window before, submit_window.h), and others hardly mind.
+constexpr uint64_t kNearNs = 5'000'000;
 // While nobody waits for what is given back.
 constexpr uint64_t kCollectNs = 10'000'000;
 
@@ -280,15 +283,31 @@ ContextGate::Found ContextGate::seek(uint32_t device, const Search& search, cons
            (search.patient || now_ns() < end)) {
       if (!rest(kRestNs, feeder)) return Found::kStopped;
     }
-    const Found found = hold(device, ns, feeder, closed_ns);
-    if (found != Found::kGaveUp || gave_up()) return found;
+    bool ends = false;
+    if (!await_end(device, ns, feeder, &ends)) return Found::kStopped;
+    if (ends) {
+      const Found found = hold(device, ns, feeder, closed_ns);
+      if (found != Found::kGaveUp) return found;
+    }
+    if (gave_up()) return Found::kGaveUp;
     if (now_ns() >= end) {
       give_up_on(device, true);
       if (!search.patient) return Found::kGaveUp;
     }
     // What the queued work waits for may be held back right now: let it through.
-    if (!rest(limits_.open_share * ns, feeder)) return Found::kStopped;
+    if (ends && !rest(limits_.open_share * ns, feeder)) return Found::kStopped;
   }
+}
+
+bool ContextGate::await_end(uint32_t device, uint64_t hold_ns, const Feeder* feeder, bool* ends) {
+  const uint64_t until = now_ns() + limits_.open_share * hold_ns;
+  const uint64_t near_ns = std::min(hold_ns, kNearNs);
+  while (is_busy_until(device, now_ns() + near_ns)) {
+    if (!rest(std::min(kRestNs, near_ns), feeder)) return false;
+    if (now_ns() >= until) break;
+  }
+  *ends = !is_busy_until(device, now_ns() + hold_ns);
+  return true;
 }
 
 bool ContextGate::may_hold(uint32_t device, uint64_t hold_ns) {

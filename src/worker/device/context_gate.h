@@ -360,6 +360,9 @@ class ContextGate {
   bool next_to_collect(uint32_t* device);
   Moment* overlapping_locked(uint32_t device);
   Found seek(uint32_t device, const Search& search, const Feeder* feeder, uint64_t* closed_ns);
+  // Until what runs is known to end soon, or for as long as a hold of `hold_ns` that fails would
+  // have been paid for. `*ends`: within that it does, as far as is known. False: the session stops.
+  bool await_end(uint32_t device, uint64_t hold_ns, const Feeder* feeder, bool* ends);
   bool may_hold(uint32_t device, uint64_t hold_ns);
   bool is_busy_until(uint32_t device, uint64_t time_ns);
   void note_failed_hold(uint32_t device, uint64_t hold_ns);

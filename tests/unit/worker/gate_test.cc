@@ -99,6 +99,39 @@ TEST_F(GateTest, AFeederGetsThroughBeforeOrAfterTheCall) {
   gate.remove(feeder);
 }
 
+// A hold that is known to be too short would only cost others time.
+TEST_F(GateTest, NobodyIsHeldBackForWhatIsKnownToRunForLong) {
+  GateLimits limits = kPatient;
+  limits.open_share = 1;
+  ContextGate gate(driver_.table(), limits);
+  ContextGate::Stream* busy = gate.add(stream(), 0);
+  give_work(busy, 1);
+  busy->ends_ns = ~0ull;
+  std::atomic<bool> called{false};
+  std::thread caller([&] {
+    gate.run(GatedCall::kModuleLoad, 0, [&] {
+      called = true;
+      return CUDA_SUCCESS;
+    });
+  });
+  ContextGate::Feeder feeder;
+  gate.add(feeder);
+  // Held back, one of these would not return.
+  const uint64_t begin = now_ns();
+  while (now_ns() - begin < 50'000'000) {
+    gate.enter(feeder, 0);
+    ContextGate::leave(feeder);
+  }
+  EXPECT_EQ(gate.cost(GatedCall::kModuleLoad).calls, 0u);
+  EXPECT_FALSE(called);
+  busy->ends_ns = 0;
+  driver_.hold(1, false);
+  caller.join();
+  EXPECT_TRUE(called);
+  gate.remove(feeder);
+  gate.remove(busy);
+}
+
 TEST_F(GateTest, NewWorkIsHeldBackDuringTheCall) {
   ContextGate gate(driver_.table(), kPatient);
   ContextGate::Feeder feeder;
