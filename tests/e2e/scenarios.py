@@ -348,6 +348,20 @@ def assert_text(box, _):
     box.quit()
 
 
+def assert_beside_kernel(box, _):
+    """The same for code that comes by the cold lane, beside a kernel that does not end."""
+    box.start_daemon()
+    neighbour = box.start(["drv_neighbour", "kernel"], stdin=subprocess.PIPE)
+    ready(neighbour)
+    child = box.start(["errors_sticky", "assert"])
+    out, err = child.communicate(timeout=CLIENT_LIMIT_S)
+    require(child.returncode == 0, f"exit code {child.returncode}\n{out}{err}")
+    require("Assertion `value == 0` failed." in err, f"standard error was\n{err}")
+    neighbour.kill()
+    neighbour.communicate()
+    box.quit()
+
+
 def fault_beside_idle(box, _):
     """A fault ends the sessions that are there; newcomers are served beside them, at once."""
     box.start_daemon()
@@ -1423,7 +1437,7 @@ def fresh_beside_queue(box, _):
 
 ALL = {f.__name__: f for f in
        (many_clients, idle_clients, churn, kill_beside, rogue_clients, confined, capture_vs_alloc,
-        no_daemon, required, control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit, terminated,
+        no_daemon, required, control_shell, kernel_output, assert_text, assert_beside_kernel, fault_beside_idle, endless_kernel, endless_quit, terminated,
         few_threads, few_descriptors, memory_limits, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
@@ -1432,7 +1446,7 @@ ALL = {f.__name__: f for f in
 
 # Whose answers are the GPU's: run by `./dev gpu-test`, too.
 ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "few_sms", "limited_from_cold", "reserved_sms",
-          "static_partitions", "ranks")
+          "static_partitions", "ranks", "assert_text", "assert_beside_kernel")
 
 
 def run(name, build, driver, clients):

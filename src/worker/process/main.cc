@@ -20,6 +20,8 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/confinement.h"
 #include "base/subprocess.h"
@@ -218,7 +220,13 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   });
   OPENMPS_RETURN_IF_ERROR(commons.output.capture());
   monitor.set_last_words([&commons, &table, &devices](CUresult result) {
-    commons.output.context_lost(table, *devices, result);
+    std::vector<CUcontext> contexts;
+    for (uint32_t i = 0; i < devices->count(); ++i) {
+      contexts.push_back(devices->at(i).context);
+      const CUcontext cold = commons.cold != nullptr ? commons.cold->context(i) : nullptr;
+      if (cold != nullptr) contexts.push_back(cold);
+    }
+    commons.output.context_lost(table, contexts, result);
   });
   Environment environment{table, *devices, gate, commons, monitor, spinning, server};
   // Behind the driver's start, which may want more (nvidia-modprobe, sockets), with all its

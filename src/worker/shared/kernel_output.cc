@@ -256,14 +256,14 @@ bool KernelOutput::flush(Client& client) {
   return client.running;
 }
 
-void KernelOutput::context_lost(const DriverTable& driver, const Devices& devices,
+void KernelOutput::context_lost(const DriverTable& driver, std::span<const CUcontext> contexts,
                                 CUresult result) {
   const std::lock_guard lock(mutex_);
   // A lost context has nothing left to wait for: this returns at once, with the last words.
-  for (uint32_t i = 0; i < devices.count(); ++i) {
+  for (const CUcontext context : contexts) {
     size_t free = 0;
     size_t total = 0;
-    driver.cuCtxSetCurrent(devices.at(i).context);
+    driver.cuCtxSetCurrent(context);
     if (is_sticky(driver.cuMemGetInfo_v2(&free, &total))) driver.cuCtxSynchronize();
   }
   collect();

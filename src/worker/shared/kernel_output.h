@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -75,8 +76,9 @@ class KernelOutput {
   Status mark(Client& client, CUstream stream, uint32_t device);
   // Give the client what its kernels have printed so far; true: some still run.
   bool flush(Client& client);
-  // The contexts are lost with this error; clients have not been told yet.
-  void context_lost(const DriverTable& driver, const Devices& devices, CUresult result);
+  // These contexts are lost with this error; clients have not been told yet.
+  void context_lost(const DriverTable& driver, std::span<const CUcontext> contexts,
+                    CUresult result);
 
  private:
   void collect();

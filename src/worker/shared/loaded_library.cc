@@ -16,7 +16,7 @@ LoadedLibrary::LoadedLibrary(const DriverTable& driver, ContextGate& gate, ColdL
                              CUlibrary library, const ImageFacts& facts)
     : handle(library),
       has_one_home(facts.has_variables || facts.takes_addresses),
-      may_run_cold(!facts.prints && !facts.asserts && !facts.allocates && !facts.is_managed &&
+      may_run_cold(!facts.prints && !facts.allocates && !facts.is_managed &&
                    !(has_one_home && facts.uses_images)),
       driver_(driver),
       gate_(gate),

@@ -186,7 +186,8 @@ class KernelOutputTest : public ::testing::Test {
       printer_.memory_info = result;
     }
     static_cast<void>(write(STDERR_FILENO, standard_error.data(), standard_error.size()));
-    output_->context_lost(table_, *devices_, result);
+    const CUcontext contexts[] = {devices_->at(0).context};
+    output_->context_lost(table_, contexts, result);
   }
 
   Printer printer_;
