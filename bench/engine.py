@@ -23,7 +23,7 @@ from neighbours import (ANSWER_LIMIT_S, ROOT, SETTLE_S, START_LIMIT_S, Bench, Cl
 from sandbox import Failure, footprint  # noqa: E402
 from stack import Worker  # noqa: E402
 
-IDLE_S = 3.0         # a tick of the CPU clock is 0.3 % of it
+IDLE_S = 3.0
 IDLE_AFTER_S = 4.0   # a session puts away what it does not need after one second and two more
 CALM_S = 1.5         # many programs that start at once make cores short, for a second (decision 24)
 UNIQUE = 0x3FA5C3D7  # in newcomer.cu
