@@ -676,7 +676,7 @@ void SmPartitions::keep_for_ranks(uint32_t device) {
                              .groups = of.for_ranks,
                              .lease = std::make_shared<Lease>(),
                              .is_for_ranks = true};
-    of.keeps_for_ranks = true;
+    of.lease_of_ranks = reservations_[number].lease.get();
     for (Member* member : of.members) member->changes_.fetch_add(1, std::memory_order_release);
     rearrange_locked(device, &after);
   }
@@ -738,6 +738,7 @@ void SmPartitions::give_all_locked(Member& member, After* after) {
   member.habits_ = {.is_narrow = false, .needs_all = true};
   choose_again_locked(member);
   if (member.choice_.is_all) give_locked(member, nullptr, after);
+  of_[member.device].is_stale |= !member.choice_.is_all;
 }
 
 // Who has other SMs, by a limit of his own, is not one of those whom they have to do for.
@@ -853,11 +854,14 @@ uint64_t SmPartitions::tend(uint64_t now) {
       bool changed = std::exchange(lease.busy_, busy) != busy;
       changed |= busy && lease.kept_from_ != kept_from;
       changed |= busy && reservation.is_for_ranks && look_at_ranks_locked(reservation, now);
+      changed |= std::exchange(of_[reservation.device].is_stale, false);
       if (changed) rearrange_locked(reservation.device, &after);
     }
     for (uint32_t device = 0; device < devices_.count(); ++device) {
       if (!of_[device].watched) continue;
-      if (look_at_small_locked(device, now)) rearrange_locked(device, &after);
+      bool changed = look_at_small_locked(device, now);
+      changed |= std::exchange(of_[device].is_stale, false);
+      if (changed) rearrange_locked(device, &after);
       if (of_[device].watched) look_at(now + kCrowdLookNs);
     }
   }

@@ -219,8 +219,9 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // And is to be told of all work, not just of what takes kLongNs or more.
   [[nodiscard]] bool looks(uint32_t device) const {
     const OfDevice& of = of_[device];
+    const Lease* const of_ranks = of.lease_of_ranks.load(std::memory_order_acquire);
     return of.watched.load(std::memory_order_relaxed) ||
-           of.keeps_for_ranks.load(std::memory_order_relaxed);
+           (of_ranks != nullptr && of_ranks->asked_.load(std::memory_order_relaxed));
   }
   // The member is about to have such work. Who has less than the device for now, and needs more,
   // has all of it when part() is asked next. The thread that asks.
@@ -282,8 +283,9 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     bool small_has_few = false;         // `few` is what small work has,
     uint64_t crowded_ns = 0;            // when there are long kernels: the last time, by now_ns()
     std::atomic<bool> watched{false};   // tend() looks for that
-    std::atomic<bool> keeps_for_ranks{false};
-    std::vector<uint32_t> users;  // of each: who is limited to some
+    std::atomic<const Lease*> lease_of_ranks{nullptr};  // from keep_for_ranks() on
+    bool is_stale = false;                              // somebody has chosen, and has not got it
+    std::vector<uint32_t> users;                        // of each: who is limited to some
     std::vector<Member*> members;
     std::atomic<bool> is_shared{false};  // there are several
     std::map<const SessionGroup*, Together> together;

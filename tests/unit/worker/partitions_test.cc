@@ -367,6 +367,26 @@ TEST_F(UnevenPartitionTest, SoDoesWhoIsKeptOffGroups) {
   EXPECT_EQ(sms_of(other), 18u);
 }
 
+// All but what is another's.
+TEST_F(FewPartitionTest, WhoIsKeptOffReservedSmsStaysOffThem) {
+  Member &first = join_first(), &other = join(0);
+  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 4}).ok());
+  work(first, 1);
+  ASSERT_EQ(sms_of(other), 56u);
+  commons_.partitions->note(other, {.room = kWholeDevice}, now_);
+  work(first, 1);
+  EXPECT_EQ(sms_of(other), 62u);
+}
+
+TEST_F(FewPartitionTest, LaunchesAreNotedWhileRanksAreServed) {
+  Member& first = join_first();
+  EXPECT_FALSE(commons_.partitions->looks(0));
+  work(first, 1);
+  EXPECT_TRUE(commons_.partitions->looks(0));
+  commons_.partitions->tend(now_ + SmPartitions::kLendNs);
+  EXPECT_FALSE(commons_.partitions->looks(0));
+}
+
 // Nobody has said anything of ranks: two of 66 SMs are for small work.
 class SmallPartitionTest : public UnevenPartitionTest {
  protected:
