@@ -646,23 +646,24 @@ void SmPartitions::prepare_few(uint32_t device) {
     const uint32_t all = devices_.at(device).sms;
     const uint32_t step = devices_.at(device).sm_steps.step;
     const uint32_t most = (all - all / kShareOfFew + step - 1) / step * step;
-    of.small_has_few = of.ranks_have_few || split_few_locked(device, most);
-    if (!of.small_has_few || of.ranks_have_few) return;
+    of.small_has_few = of.ranks_have_few;
+    if (of.ranks_have_few || !split_few_locked(device, most)) return;
   }
   const SmSet sets[] = {set_of(device, SmSet::Kind::kMost), set_of(device, SmSet::Kind::kFew)};
-  prepare(device, sets);
+  of.small_has_few = prepare(device, sets);
 }
 
-void SmPartitions::prepare(uint32_t device, std::span<const SmSet> sets) {
+bool SmPartitions::prepare(uint32_t device, std::span<const SmSet> sets) {
   for (const SmSet& set : sets) {
     auto made = to_make(device, set);
     if (const Status status = create(made.get()); !status.ok()) {
       log("SMs for those who want short answers: a set can't be made: " + status.message());
-      return;
+      return false;
     }
     const std::lock_guard lock(mutex_);
     of_[device].prepared.push_back(keep_locked(device, std::move(made)));
   }
+  return true;
 }
 
 void SmPartitions::keep_for_ranks(uint32_t device) {

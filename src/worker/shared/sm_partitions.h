@@ -361,8 +361,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // Splits into so many SMs, or the next whole steps below, and what these leave. Nothing happens,
   // and it is false, if that would be many.
   bool split_few_locked(uint32_t device, uint32_t most);
-  // Those sets are there from now on.
-  void prepare(uint32_t device, std::span<const SmSet> sets);
+  // Those sets are there from now on. False: one can't be made.
+  bool prepare(uint32_t device, std::span<const SmSet> sets);
   void join_locked(Member& member);
   void watch(OfDevice& of);
   Part hold_locked(Made& made);

@@ -466,6 +466,22 @@ TEST_F(SmallPartitionTest, SetsAreThereBeforeTheyAreNeeded) {
   EXPECT_TRUE(driver_.take_calls().empty());
 }
 
+class LargeUnevenPartitionTest : public UnevenPartitionTest {
+ protected:
+  LargeUnevenPartitionTest() { driver_.sms = 66; }
+};
+
+TEST_F(LargeUnevenPartitionTest, WhereTheSetsCantBeMadeNobodyLooks) {
+  driver_.fail("green", CUDA_ERROR_OUT_OF_MEMORY);
+  commons_.partitions->prepare_few(0);
+  driver_.fail("green", CUDA_SUCCESS);
+  Member &small = join(0), &filler = join(0);
+  commons_.partitions->note(filler, {.room = 64, .ns = SmPartitions::kLongNs}, 1);
+  commons_.partitions->note(small, {.room = 1}, 1);
+  EXPECT_EQ(commons_.partitions->tend(1), 0u);
+  EXPECT_EQ(sms_of(small) + sms_of(filler), 2 * 66u);
+}
+
 TEST_F(SmallPartitionTest, WhereThereIsRoomForAllNobodyMoves) {
   is_crowded_ = false;
   Member &small = join(0), &filler = join(0);
