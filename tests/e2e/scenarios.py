@@ -1180,7 +1180,7 @@ def few_sms(box, _):
         box.env["SOFTGPU_SMS"] = "132"
     box.env["OPENMPS_RANK_SMS"] = "4"
     box.start_daemon()
-    filler = LiveSms(box, arguments=(2112, 400 if on_softgpu else 400_000))
+    filler = LiveSms(box, arguments=(256, 400) if on_softgpu else (2112, 400_000))
     require(wait_until(lambda: len(filler.sms) > 0, SETTLE_LIMIT_S), "a program does not begin")
     device = len(filler.sms)
     has_all = lambda: len(filler.sms) == device
