@@ -332,16 +332,20 @@ def endless_printer(box, clients):
     box.quit()
 
 
+def assertion_is_told(box):
+    child = box.start(["errors_sticky", "assert"])
+    out, err = child.communicate(timeout=CLIENT_LIMIT_S)
+    require(child.returncode == 0, f"exit code {child.returncode}\n{out}{err}")
+    require("Assertion `value == 0` failed." in err, f"standard error was\n{err}")
+
+
 def assert_text(box, _):
     """What a failed assert() says comes to the client's standard error; nothing to its neighbour,
     whose kernels have none."""
     box.start_daemon()
     neighbour = box.start(["drv_client_worker", "1", "1", "hold"], stdin=subprocess.PIPE)
     ready(neighbour)
-    child = box.start(["errors_sticky", "assert"])
-    out, err = child.communicate(timeout=CLIENT_LIMIT_S)
-    require(child.returncode == 0, f"exit code {child.returncode}\n{out}{err}")
-    require("Assertion `value == 0` failed." in err, f"standard error was\n{err}")
+    assertion_is_told(box)
     neighbour.kill()
     _, told = neighbour.communicate()
     require("Assertion" not in told, f"the neighbour was told\n{told}")
@@ -353,10 +357,7 @@ def assert_beside_kernel(box, _):
     box.start_daemon()
     neighbour = box.start(["drv_neighbour", "kernel"], stdin=subprocess.PIPE)
     ready(neighbour)
-    child = box.start(["errors_sticky", "assert"])
-    out, err = child.communicate(timeout=CLIENT_LIMIT_S)
-    require(child.returncode == 0, f"exit code {child.returncode}\n{out}{err}")
-    require("Assertion `value == 0` failed." in err, f"standard error was\n{err}")
+    assertion_is_told(box)
     neighbour.kill()
     neighbour.communicate()
     box.quit()
