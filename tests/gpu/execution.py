@@ -28,6 +28,8 @@ DEBUG_LINE = re.compile(r"^openmps(?:\[\d+\])?: (.*)")
 # Graphics entry points that the run time library asks for and OpenMPS leaves out on purpose.
 EXPECTED_ABSENCE = re.compile(r'there is no "(cu\w*(GL|EGL|Egl|VDPAU|D3D|NvSci)\w*|)"')
 DAEMON = "(daemon)"  # the pseudo test for what the daemon's side leaves behind
+NEXT = "(next program)"  # the one for what a program leaves to the next one of the same daemon
+NEXT_LIMIT_S = 60
 
 
 def results_of(output):
@@ -143,6 +145,15 @@ def run_plan(box, case, output):
     return results
 
 
+def run_next(box):
+    """A result for a program that comes after the case's."""
+    try:
+        code, out, err = box.run(["vector_add"], NEXT_LIMIT_S)
+    except Failure as failure:
+        return {"status": "failed", "detail": str(failure)}
+    return {"status": "ok"} if code == 0 else {"status": "failed", "detail": f"exit code {code}\n{out}{err}"}
+
+
 def stop_daemon(box):
     """A result for the daemon's side of the sandbox."""
     try:
@@ -177,6 +188,7 @@ def run_case(case, mode, build, extra_env=None):
             box.start_daemon()
         results = run_plan(box, case, output)
         if mode == "openmps":
+            results[NEXT] = run_next(box)
             results[DAEMON] = stop_daemon(box)
         good = all(r["status"] in ("ok", "skipped") for r in results.values())
         logs = "" if good else box.logs()

@@ -19,9 +19,21 @@ namespace {
 // failure is something foreign.
 constexpr int kAddressTries = 8;
 
-// Where an extent may begin. NVIDIA's driver moves a large reservation up to a multiple of 32 MiB
-// (157 GiB on an H200, driver 580); this is a multiple of that with room for larger pages.
-constexpr uint64_t kExtentAlignment = uint64_t{1} << 30;
+// Where an extent may begin and end. NVIDIA's driver moves a large reservation up to a multiple of
+// 32 MiB (157 GiB on an H200, driver 580), and fills what it leaves up to the next one with memory
+// of its own, which outlives the reservation; this is a multiple of that with room for larger
+// pages.
+constexpr uint64_t kExtentUnit = uint64_t{1} << 30;
+
+// Where NVIDIA's driver has a hole that a reservation fits in, it gives that, whatever address it
+// is asked for: so many are held until it has none left. One is as long as an extent was (112 GB of
+// JAX's, on an H200).
+constexpr int kHoleTries = 256;
+
+// What is reserved for an extent of so many bytes, kMaxExtentBytes at most.
+uint64_t extent_bytes(uint64_t bytes) {
+  return (bytes + kExtentUnit - 1) / kExtentUnit * kExtentUnit;
+}
 
 std::string text_of(uint64_t address, uint64_t bytes) {
   char text[64];
@@ -39,15 +51,21 @@ Status check_range(uint64_t address, uint64_t bytes, uint64_t begin, uint64_t en
   return violation(text_of(address, bytes) + " is not a range of the window");
 }
 
-// Reserve exactly this range. CUDA_ERROR_OUT_OF_MEMORY if the driver gives another one.
+// Reserve exactly this range. CUDA_ERROR_OUT_OF_MEMORY if the driver gives others only.
 Status reserve_at(const DriverTable& driver, uint64_t address, uint64_t bytes) {
-  CUdeviceptr got = 0;
-  OPENMPS_RETURN_IF_ERROR(check(driver.cuMemAddressReserve(&got, bytes, 0, address, 0),
-                                "cuMemAddressReserve of " + text_of(address, bytes)));
-  if (got == address) return Status();
-  driver.cuMemAddressFree(got, bytes);
-  return Status(CUDA_ERROR_OUT_OF_MEMORY, "the driver reserved " + text_of(got, bytes) +
-                                              " instead of " + text_of(address, bytes));
+  std::vector<CUdeviceptr> others;
+  Status status;
+  for (int tries = 0; tries < kHoleTries; ++tries) {
+    CUdeviceptr got = 0;
+    status = check(driver.cuMemAddressReserve(&got, bytes, 0, address, 0),
+                   "cuMemAddressReserve of " + text_of(address, bytes));
+    if (!status.ok() || got == address) break;
+    others.push_back(got);
+    status = Status(CUDA_ERROR_OUT_OF_MEMORY, "the driver reserved " + text_of(got, bytes) +
+                                                  " instead of " + text_of(address, bytes));
+  }
+  for (const CUdeviceptr other : others) driver.cuMemAddressFree(other, bytes);
+  return status;
 }
 
 }  // namespace
@@ -87,12 +105,12 @@ Status SessionMemory::handle(const wire::AddressReserve& command,
   AddressBook& book = core_.commons.addresses;
   Status status(CUDA_ERROR_OUT_OF_MEMORY, "all addresses are taken");
   uint64_t below = wire::kAddressEnd;
+  const uint64_t bytes = extent_bytes(command.bytes);
   // Something of the driver's or the system's may lie in a range that the book calls free.
   for (int tries = 0; tries < kAddressTries; ++tries) {
-    const auto address =
-        book.claim_highest(command.bytes, std::max(command.alignment, kExtentAlignment), below);
+    const auto address = book.claim_highest(bytes, std::max(command.alignment, kExtentUnit), below);
     if (!address.has_value()) return status;
-    status = reserve_at(core_.driver, *address, command.bytes);
+    status = reserve_at(core_.driver, *address, bytes);
     if (status.ok()) {
       extents_[*address] = *address + command.bytes;
       extent_bytes_ += command.bytes;
@@ -115,7 +133,7 @@ Status SessionMemory::handle(const wire::AddressFree& command) {
     return violation(text_of(command.address, command.bytes) + " has mappings");
   }
   forget_kept(command.address, command.bytes);
-  core_.driver.cuMemAddressFree(command.address, command.bytes);
+  core_.driver.cuMemAddressFree(command.address, extent_bytes(command.bytes));
   core_.commons.addresses.release(command.address);
   extent_bytes_ -= command.bytes;
   extents_.erase(extent);
@@ -670,7 +688,7 @@ void SessionMemory::release_all() {
     release(it);
   }
   for (const auto& [begin, end] : extents_) {
-    core_.driver.cuMemAddressFree(begin, end - begin);
+    core_.driver.cuMemAddressFree(begin, extent_bytes(end - begin));
     core_.commons.addresses.release(begin);
   }
   extents_.clear();

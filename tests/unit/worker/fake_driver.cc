@@ -340,7 +340,8 @@ void fill_memory(DriverTable& t) {
                              unsigned long long) {
     if (CUresult error = call("reserve")) return error;
     FakeDriver::current().make("reservations");
-    return *got = wanted, CUDA_SUCCESS;
+    uint32_t& holes = FakeDriver::current().holes;
+    return *got = holes == 0 ? wanted : wanted + (uint64_t{holes--} << 40), CUDA_SUCCESS;
   };
   t.cuMemAddressFree = [](CUdeviceptr, size_t) {
     return FakeDriver::current().drop("reservations", 0) ? call("free addresses")

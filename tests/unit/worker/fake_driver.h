@@ -65,6 +65,7 @@ class FakeDriver {
   unsigned sms = kFakeSms;
   unsigned sm_step = 2;
   unsigned ungrouped_sms = 0;
+  uint32_t holes = 0;     // reservations that go elsewhere than was asked for, the next ones
   int cluster_width = 0;  // that each kernel has to be launched with; 0: with none
   // No more physical memory than this exists at a time.
   void limit_physical(uint64_t bytes);

@@ -186,6 +186,20 @@ TEST_F(MemoryTest, ExtentsLieBesideTheWindow) {
             CUDA_ERROR_OUT_OF_MEMORY);
 }
 
+TEST_F(MemoryTest, HolesOfTheDriversAreFilledUntilItGivesWhatIsAskedFor) {
+  driver_.holes = 3;
+  driver_.take_calls();
+  map(kBase, kUnit);
+  const Calls all = calls();
+  const auto count = [&all](const char* call) { return std::count(all.begin(), all.end(), call); };
+  EXPECT_EQ(count("reserve"), 4);
+  EXPECT_EQ(count("free addresses"), 3);
+  driver_.holes = 10'000;
+  EXPECT_EQ(send(wire::AddressReserve{kUnit, kUnit}).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  driver_.holes = 0;
+  EXPECT_TRUE(send(wire::AddressReserve{kUnit, kUnit}).ok());
+}
+
 TEST_F(MemoryTest, ADmaBufIsOfMappedDeviceMemory) {
   using wire::RangeExport;
   map(kBase, kUnit);
