@@ -49,6 +49,13 @@ Result<std::vector<Entry>> read_table(Bytes image, uint64_t offset, uint64_t ent
   return table;
 }
 
+// Up to a NUL, or kMostNameBytes.
+std::string_view name_at(Bytes names, uint64_t at) {
+  if (at >= names.size()) return {};
+  const char* text = reinterpret_cast<const char*>(names.data() + at);
+  return {text, strnlen(text, std::min<size_t>(names.size() - at, kMostNameBytes))};
+}
+
 }  // namespace
 
 Result<uint64_t> cubin_bytes(const Elf64_Ehdr& header) {
@@ -96,16 +103,30 @@ Result<std::vector<ElfSection>> read_named_sections(Bytes image) {
   std::vector<ElfSection> sections;
   for (const Elf64_Shdr& section : *table) {
     const uint64_t at = names + section.sh_name;
-    std::string_view name;
-    if (at >= names && at < image.size()) {
-      const char* text = reinterpret_cast<const char*>(image.data() + at);
-      name = {text, strnlen(text, std::min<size_t>(image.size() - at, kMostNameBytes))};
-    }
+    const std::string_view name = at >= names ? name_at(image, at) : std::string_view();
     const bool is_here = has_bytes(section) && inside(image, section.sh_offset, section.sh_size);
     sections.push_back(
         {section, name, is_here ? image.subspan(section.sh_offset, section.sh_size) : Bytes()});
   }
   return sections;
+}
+
+std::vector<ElfSymbol> read_symbols(const std::vector<ElfSection>& sections) {
+  std::vector<ElfSymbol> symbols;
+  const auto table = std::find_if(sections.begin(), sections.end(), [](const ElfSection& section) {
+    return section.header.sh_type == SHT_SYMTAB;
+  });
+  if (table == sections.end()) return symbols;
+  const uint32_t link = table->header.sh_link;
+  const Bytes names = link < sections.size() ? sections[link].contents : Bytes();
+  ElfSymbol symbol;
+  for (size_t at = 0; at + sizeof(symbol.entry) <= table->contents.size();
+       at += sizeof(symbol.entry)) {
+    memcpy(&symbol.entry, table->contents.data() + at, sizeof(symbol.entry));
+    symbol.name = name_at(names, symbol.entry.st_name);
+    symbols.push_back(symbol);
+  }
+  return symbols;
 }
 
 Status check_elf(Bytes image) {

@@ -36,6 +36,13 @@ inline constexpr size_t kMostNameBytes = 256;
 // Errors: no ELF file, or its table of sections leaves the image or has no section for names.
 [[nodiscard]] Result<std::vector<ElfSection>> read_named_sections(Bytes image);
 
+struct ElfSymbol {
+  Elf64_Sym entry;
+  std::string_view name;  // its first kMostNameBytes; empty: it lies outside of the table of names
+};
+// Those of the first table of symbols, in its order; none: there is no such table.
+[[nodiscard]] std::vector<ElfSymbol> read_symbols(const std::vector<ElfSection>& sections);
+
 // Do the tables, and what they name, lie within the image?
 Status check_elf(Bytes image);
 

@@ -71,6 +71,12 @@ static_assert(sizeof(EntryHeader) == 64 && offsetof(EntryHeader, packed_bytes) =
               offsetof(EntryHeader, architecture) == 28 && offsetof(EntryHeader, flags) == 40);
 inline constexpr uint16_t kPtxEntry = 1;
 inline constexpr uint16_t kElfEntry = 2;
+// Machine code runs on newer devices of its generation, PTX on all newer ones. `capability`:
+// 10 * major + minor of the device's.
+[[nodiscard]] inline bool may_run(const EntryHeader& header, uint16_t kind, uint32_t capability) {
+  if (header.kind != kind || header.architecture > capability) return false;
+  return kind == kPtxEntry || header.architecture / 10 == capability / 10;
+}
 inline constexpr uint64_t kPackedByLz4 = 0x2000;
 inline constexpr uint64_t kPackedByZstd = 0x8000;
 

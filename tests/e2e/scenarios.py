@@ -1121,20 +1121,23 @@ def contexts(box, _):
 
 def limited_from_cold(box, _):
     """A program whose code, and whose graph, came by the cold lane, which has all SMs, keeps to a limit that is
-    given later as soon as the code can move."""
+    given later as soon as the code can move: on a GPU code with variables, too."""
     box.env["SOFTGPU_LOADING_WAITS"] = "1"
     box.start_daemon()
     step = sm_step(box)
-    neighbour = box.start(["drv_neighbour", "kernel"], stdin=subprocess.PIPE)
-    ready(neighbour)
-    program = LiveSms(box)
-    require(wait_until(lambda: program.rounds > 1, SETTLE_LIMIT_S), "the program does not begin")
-    code, text = box.control(f"set_client_sm_count {program.pid()} 0 {step}")
-    require(code == 0, f"{code} {text}")
-    tell(neighbour)
-    finish(neighbour, "the neighbour")
-    require(wait_until(lambda: len(program.sms) == step, SETTLE_LIMIT_S), f"it is on {program.sms}, not on {step}")
-    program.end()
+    for arguments in ((),) if box.driver == "softgpu" else ((), ("variables",)):
+        neighbour = box.start(["drv_neighbour", "kernel"], stdin=subprocess.PIPE)
+        ready(neighbour)
+        program = LiveSms(box, arguments=arguments)
+        require(wait_until(lambda: program.rounds > 1, SETTLE_LIMIT_S), "the program does not begin")
+        require(len(program.sms) > step, f"it is on {program.sms} from the start")
+        code, text = box.control(f"set_client_sm_count {program.pid()} 0 {step}")
+        require(code == 0, f"{code} {text}")
+        tell(neighbour)
+        finish(neighbour, "the neighbour")
+        require(wait_until(lambda: len(program.sms) == step, SETTLE_LIMIT_S),
+                f"{arguments}: it is on {program.sms}, not on {step}")
+        program.end()
     box.quit()
 
 

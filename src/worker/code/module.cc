@@ -153,14 +153,16 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   OPENMPS_RETURN_IF_ERROR(core_.commons.images.read_facts(
       module->image, core_.devices.at(command.device).capability, &module->facts));
   // Before the driver allocates them.
-  OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, module->facts.variable_bytes));
-  module->charged = module->facts.variable_bytes;
+  const uint64_t bytes = module->facts.binds() ? module->facts.variable_bytes : 0;
+  OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, bytes));
+  module->charged = bytes;
   image_bytes_ += module->image->size() - 1;
   auto making = std::make_shared<Making>(core_, module->image);
   making->jit = std::move(jit);
   making->facts = module->facts;
   // Options change the code, and variables are a session's own.
-  making->shareable = tail.options.empty() && !module->facts.has_variables;
+  making->shareable = tail.options.empty() && !module->facts.binds();
+  module->is_shared = making->shareable;
   module->is_remembered = making->shareable && core_.commons.memory != nullptr;
   if (!module->facts.compiles) {
     make(*making);
@@ -220,7 +222,7 @@ Status Modules::finish_load(wire::Id id, std::unique_ptr<Module> module, Making&
 // ---- Lanes --------------------------------------------------------------------------------------
 
 Modules::Homes Modules::homes_of(const LoadedLibrary& library, uint32_t device) const {
-  if (library.has_one_home) {
+  if (library.has_one_home()) {
     if (library.is_loaded({device, Lane::kMain})) return Homes::kMain;
     if (library.is_loaded({device, Lane::kCold})) return Homes::kCold;
   }
@@ -278,7 +280,7 @@ bool Modules::load_cold(GatedCall call, LoadedLibrary& library, uint32_t device,
     *result = status.code();
     return true;
   }
-  if (loaded && *result == CUDA_SUCCESS && !library.has_one_home) {
+  if (loaded && *result == CUDA_SUCCESS && library.may_move(device)) {
     has_cold_code_ = true;
     library.plan_move(device);
   }
@@ -290,8 +292,18 @@ CUfunction Function::find_in_main(uint32_t on) const {
 }
 
 void Modules::note_loaded(Module& module, const Placement& place) {
-  module.library->note_loaded(place, false);
-  if (place.lane == Lane::kMain || !module.library->has_one_home || module.in_cold_home) return;
+  LoadedLibrary& library = *module.library;
+  const bool is_first = !library.is_loaded(place);
+  library.note_loaded(place, false);
+  if (place.lane == Lane::kMain || !library.has_one_home()) return;
+  if (is_first) {
+    library.keep_variables(*module.image, core_.devices.at(place.device).capability, place.device);
+  }
+  note_home(module);
+}
+
+void Modules::note_home(Module& module) {
+  if (module.in_cold_home) return;
   module.in_cold_home = true;
   ++core_.cold_homes;
 }
@@ -355,14 +367,16 @@ Status Modules::find(Function& function, const Placement& place, Reach reach, Lo
     return located->handle != nullptr;
   };
   Homes homes = homes_of(library, device);
-  if (homes == Homes::kEither && reach == Reach::kMainLane) homes = Homes::kMain;
+  const auto may_move = [&] { return homes == Homes::kEither || library.may_move(device); };
+  if (homes != Homes::kMain && reach == Reach::kMainLane && may_move()) homes = Homes::kMain;
   if (homes == Homes::kEither && reach == Reach::kColdLane &&
       core_.commons.cold->context(device) != nullptr) {
     homes = Homes::kCold;
   }
-  bool found = (homes != Homes::kCold || library.has_one_home) && is_in(Lane::kMain);
+  bool found = homes != Homes::kCold && is_in(Lane::kMain);
   if (!found && homes != Homes::kMain && is_in(Lane::kCold)) {
-    const bool moved = homes == Homes::kEither && move_now(function, device) && is_in(Lane::kMain);
+    const bool moved =
+        reach != Reach::kColdLane && may_move() && move_now(function, device) && is_in(Lane::kMain);
     found = moved || is_in(Lane::kCold);
   }
   if (!found) {
@@ -389,6 +403,7 @@ void Modules::release(Module& module) {
   if (module.in_cold_home) --core_.cold_homes;
   // The library is unloaded, if nobody else holds it, once the context that its code is in is
   // quiet. The cold one can be while streams still use variables there.
+  module.own.reset();
   if (!module.in_cold_home) return module.library.reset();
   retirement_.add({wire::ReturnKind::kCode},
                   [library = std::move(module.library)]() mutable { library.reset(); });
@@ -419,20 +434,24 @@ Status Modules::handle(const wire::GetGlobal& command, Module& module,
   uint32_t device = 0;
   OPENMPS_RETURN_IF_ERROR(enter(module, command.kind, command.device, &device));
   const std::string symbol(tail.name);
+  std::shared_ptr<LoadedLibrary> library;
+  OPENMPS_RETURN_IF_ERROR(find_own(module, &library));
+  const bool is_copy = library != module.library;
+  if (library->may_be_pinned()) OPENMPS_RETURN_IF_ERROR(settle(module));
   CUdeviceptr address = 0;
   size_t bytes = 0;
-  LoadedLibrary& library = *module.library;
-  Lane lane = lane_of(library, device).value_or(Lane::kMain);
+  Lane lane = lane_of(*library, device).value_or(Lane::kMain);
+  if (library->has_left_variables(device)) lane = Lane::kCold;
   const auto look = [&] {
-    if (module.module != nullptr) {
+    if (module.module != nullptr && !is_copy) {
       return core_.driver.cuModuleGetGlobal_v2(&address, &bytes, module.module, symbol.c_str());
     }
     return (command.managed != 0 ? core_.driver.cuLibraryGetManaged
-                                 : core_.driver.cuLibraryGetGlobal)(&address, &bytes,
-                                                                    library.handle, symbol.c_str());
+                                 : core_.driver.cuLibraryGetGlobal)(
+        &address, &bytes, library->handle, symbol.c_str());
   };
   CUresult result = CUDA_SUCCESS;
-  if (library.is_loaded({device, lane})) {
+  if (library->is_loaded({device, lane})) {
     OPENMPS_RETURN_IF_ERROR(core_.use({device, lane}));
     result = look();
     OPENMPS_RETURN_IF_ERROR(core_.use(device));
@@ -441,12 +460,12 @@ Status Modules::handle(const wire::GetGlobal& command, Module& module,
     const auto load = [&](const Placement& home) {
       lane = home.lane;
       const CUresult looked = look();
-      if (looked == CUDA_SUCCESS || looked == CUDA_ERROR_NOT_FOUND) {
-        note_loaded(module, home);
-      }
+      if (looked != CUDA_SUCCESS && looked != CUDA_ERROR_NOT_FOUND) return looked;
+      is_copy ? library->note_loaded(home, false) : note_loaded(module, home);
       return looked;
     };
-    result = load_code(GatedCall::kFunctionLoad, library, device, homes_of(library, device), load);
+    const Homes homes = is_copy ? Homes::kMain : homes_of(*library, device);
+    result = load_code(GatedCall::kFunctionLoad, *library, device, homes, load);
   }
   OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetGlobal"));
   if (std::find(module.globals.begin(), module.globals.end(), address) == module.globals.end()) {
@@ -458,6 +477,43 @@ Status Modules::handle(const wire::GetGlobal& command, Module& module,
   static_cast<void>(
       core_.driver.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address));
   reply.put({address, bytes, managed != 0 ? 1u : 0u});
+  return Status();
+}
+
+Status Modules::find_own(Module& module, std::shared_ptr<LoadedLibrary>* own) {
+  *own = module.library;
+  if (!module.is_shared || module.facts.variable_bytes == 0) return Status();
+  if (module.own == nullptr) {
+    OPENMPS_RETURN_IF_ERROR(memory_.charge(module.device, module.facts.variable_bytes));
+    module.charged += module.facts.variable_bytes;
+    OPENMPS_RETURN_IF_ERROR(load_library(core_.driver, core_.gate, core_.commons.cold.get(),
+                                         *module.image, module.facts, {}, &module.own));
+  }
+  *own = module.own;
+  return Status();
+}
+
+// Into the main lane if that is quiet soon, and in any case if a part of it is there.
+Status Modules::settle(Module& module) {
+  LoadedLibrary& library = *module.library;
+  for (uint32_t device = 0; device < core_.devices.count(); ++device) {
+    if (!library.is_loaded({device, Lane::kCold})) continue;
+    OPENMPS_RETURN_IF_ERROR(core_.use(device));
+    CUresult result = CUDA_SUCCESS;
+    const auto move = [&library, device] { return library.move_to_main(device), CUDA_SUCCESS; };
+    if (!core_.gate.run_soon(GatedCall::kFunctionLoad, device, &core_.feeder,
+                             core_.gate.first_hold_ns(), &result, move) &&
+        library.is_loaded({device, Lane::kMain})) {
+      result = core_.gate.run(GatedCall::kFunctionLoad, device, &core_.feeder, move);
+    }
+    OPENMPS_RETURN_IF_ERROR(check(result, "moving code to the main context"));
+  }
+  library.pin();
+  for (uint32_t device = 0; device < core_.devices.count(); ++device) {
+    if (library.is_loaded({device, Lane::kCold}) && !library.is_loaded({device, Lane::kMain})) {
+      note_home(module);
+    }
+  }
   return Status();
 }
 

@@ -76,12 +76,16 @@ struct Module {
   uint32_t device = 0;
   CUmodule module = nullptr;               // of the library, where it was loaded for this session
   std::shared_ptr<LoadedLibrary> library;  // perhaps shared with other sessions
+  // The same for the variables of a shared one, which are the compiler's and which no code writes:
+  // whoever wants to know where they are gets some of his own. Null: nobody has asked.
+  std::shared_ptr<LoadedLibrary> own;
   // Kept while the module lives: what another worker would load it from.
   std::shared_ptr<const ImageBytes> image;
   ImageFacts facts;
   std::vector<wire::Id> functions;
   std::vector<uint64_t> globals;  // start addresses
   uint64_t charged = 0;           // of the device's memory, for its variables
+  bool is_shared = false;         // its library, as far as others want it
   bool is_remembered = false;     // what is used of it
   bool in_cold_home = false;      // it stays in the cold lane of some device
 };
@@ -209,6 +213,11 @@ class Modules {
   // The lane in which the library is on the device, the main one first; nothing: in none.
   static std::optional<Lane> lane_of(const LoadedLibrary& library, uint32_t device);
   void note_loaded(Module& module, const Placement& place);
+  void note_home(Module& module);
+  // The library whose variables the program may know.
+  Status find_own(Module& module, std::shared_ptr<LoadedLibrary>* own);
+  // Somebody gets to know where its constants are: they are in one lane of each device.
+  Status settle(Module& module);
   // In the current context, which is that: the module of the library, and all functions of a small
   // library, so that the next of them needs no moment of its own.
   CUresult place(Module& module, const Placement& place);

@@ -396,9 +396,29 @@ Status Graphs::check_uses(GraphExec& exec) {
   return Status();
 }
 
+// No limit holds in the cold lane: what of the graph is there comes to the main one first, as for a
+// launch of its own.
+Status Graphs::leave_cold_lane(GraphExec& exec) {
+  const uint32_t device = exec.graph->graph->device();
+  if (!exec.is_cold || exec.next_look_ns == kStaysCold || !core_.parts.is_limited(device)) {
+    return Status();
+  }
+  submitter_.prepare_to_wait();
+  for (const GraphStep& step : exec.graph->steps) {
+    const std::shared_ptr<Function> function = step.code.lock();
+    if (step.uses.lane != Lane::kCold || function == nullptr) continue;
+    Located located;
+    OPENMPS_RETURN_IF_ERROR(
+        modules_.locate(*function, {device}, Modules::Reach::kMainLane, &located));
+  }
+  exec.next_look_ns = 0;
+  return Status();
+}
+
 Status Graphs::make_launch(GraphExec& exec, Work* work) {
   OPENMPS_RETURN_IF_ERROR(check_made(exec));
   OPENMPS_RETURN_IF_ERROR(check_uses(exec));
+  OPENMPS_RETURN_IF_ERROR(leave_cold_lane(exec));
   if (exec.is_cold && core_.image_objects != 0) {
     return Status(CUDA_ERROR_NOT_SUPPORTED,
                   "a graph with nodes of the cold lane beside a texture or surface object");

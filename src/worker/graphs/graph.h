@@ -124,6 +124,7 @@ class Graphs {
                             wire::GraphUpdate::Reply* answer);
   static Status check_complete(const DescribedGraph& described);
   Status check_uses(GraphExec& exec);
+  Status leave_cold_lane(GraphExec& exec);
   void lose_functions(std::span<const wire::Id> functions);
 
   SessionCore& core_;

@@ -13,6 +13,7 @@
 
 #include "cuda/elf.h"
 #include "cuda/unpack.h"
+#include "worker/shared/image_variables.h"
 #include "worker/shared/prelinked.h"
 
 namespace openmps::worker {
@@ -25,16 +26,21 @@ bool contains(Bytes bytes, std::string_view text) {
   return memmem(bytes.data(), bytes.size(), text.data(), text.size()) != nullptr;
 }
 
-// A variable's directive is followed by white space, an instruction's modifier by the next one.
-bool declares(Bytes ptx, std::string_view space) {
-  while (const void* found = memmem(ptx.data(), ptx.size(), space.data(), space.size())) {
-    const auto at = static_cast<size_t>(static_cast<const unsigned char*>(found) - ptx.data());
-    ptx = ptx.subspan(at + space.size());
-    if (ptx.empty() || ptx[0] == ' ' || ptx[0] == '\t' || ptx[0] == '\n' || ptx[0] == '\r') {
-      return true;
-    }
+// Where a directive of PTX stands, from `at` on. What follows other letters is a modifier of an
+// instruction: "ld.global", "cp.async.ca.shared.global".
+size_t find_directive(std::string_view ptx, std::string_view name, size_t at) {
+  const auto is_word = [&ptx](size_t i) {
+    return i < ptx.size() &&
+           (isalnum(static_cast<unsigned char>(ptx[i])) != 0 || ptx[i] == '_' || ptx[i] == '$');
+  };
+  for (at = ptx.find(name, at); at != std::string_view::npos; at = ptx.find(name, at + 1)) {
+    if ((at == 0 || !is_word(at - 1)) && !is_word(at + name.size())) return at;
   }
-  return false;
+  return at;
+}
+
+bool declares(std::string_view ptx, std::string_view space) {
+  return find_directive(ptx, space, 0) != std::string_view::npos;
 }
 
 // The name alone: there are others that it is a part of.
@@ -62,46 +68,12 @@ uint64_t variable_bytes_of_elf(const Sections& sections) {
 }
 
 // A bit of their symbols says so (seen with nvcc 13; it is in no header).
-bool has_managed_symbols(const Sections& sections) {
+bool has_managed_symbols(const std::vector<cuda::ElfSymbol>& symbols) {
   constexpr unsigned char kManaged = 0x4;
-  for (const auto& table : sections) {
-    if (table.header.sh_type != SHT_SYMTAB) continue;
-    Elf64_Sym symbol;
-    for (size_t at = 0; at + sizeof(symbol) <= table.contents.size(); at += sizeof(symbol)) {
-      memcpy(&symbol, table.contents.data() + at, sizeof(symbol));
-      if (ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT && (symbol.st_other & kManaged) != 0) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-// Calls are resolved in a cubin. What is left to the loader in its code are addresses: those of
-// functions among them.
-bool has_relocated_code(const Sections& sections) {
-  return std::any_of(sections.begin(), sections.end(), [](const cuda::ElfSection& section) {
-    return section.name.starts_with(".rela.text.") || section.name.starts_with(".rel.text.");
+  return std::any_of(symbols.begin(), symbols.end(), [](const cuda::ElfSymbol& symbol) {
+    return ELF64_ST_TYPE(symbol.entry.st_info) == STT_OBJECT &&
+           (symbol.entry.st_other & kManaged) != 0;
   });
-}
-
-// A 64-bit move of a name: the address of a function, where there are functions beside kernels, or
-// of a variable. The stack's does not count.
-bool moves_addresses(Bytes ptx) {
-  const std::string_view text(reinterpret_cast<const char*>(ptx.data()), ptx.size());
-  if (text.find(".func") == std::string_view::npos) return false;
-  for (const std::string_view move : {"mov.u64", "mov.b64", "mov.s64"}) {
-    for (size_t at = text.find(move); at != std::string_view::npos; at = text.find(move, at + 1)) {
-      const size_t comma = text.find(',', at);
-      const size_t source =
-          comma == std::string_view::npos ? comma : text.find_first_not_of(" \t\r\n", comma + 1);
-      if (source == std::string_view::npos) break;
-      const bool is_name = isalpha(static_cast<unsigned char>(text[source])) != 0 ||
-                           text[source] == '_' || text[source] == '$';
-      if (is_name && !text.substr(source).starts_with("__local_depot")) return true;
-    }
-  }
-  return false;
 }
 
 // One declaration of PTX behind its `.global`: " .align 1 .b8 big[536870912];". Its size, 0 if it
@@ -132,21 +104,31 @@ uint64_t bytes_of_declaration(std::string_view text) {
   return __builtin_mul_overflow(bytes, vector, &bytes) ? ~0ull : bytes;
 }
 
-uint64_t variable_bytes_of_ptx(Bytes ptx) {
-  const std::string_view text(reinterpret_cast<const char*>(ptx.data()), ptx.size());
+// What a declaration declares: the last word in front of its size, its value or its end.
+std::string_view name_of_declaration(std::string_view text) {
+  text = text.substr(0, text.find_first_of("[=;"));
+  const size_t end = text.find_last_not_of(" \t\r\n");
+  if (end == std::string_view::npos) return {};
+  text = text.substr(0, end + 1);
+  const size_t blank = text.find_last_of(" \t\r\n");
+  return blank == std::string_view::npos ? text : text.substr(blank + 1);
+}
+
+// The variables in device memory that PTX declares.
+void read_variables(std::string_view ptx, ImageFacts* facts) {
   constexpr std::string_view kSpace = ".global";
-  uint64_t total = 0;
-  for (size_t at = text.find(kSpace); at != std::string_view::npos;
-       at = text.find(kSpace, at + kSpace.size())) {
-    const std::string_view rest = text.substr(at + kSpace.size());
-    if (rest.empty() || (rest[0] != ' ' && rest[0] != '\t' && rest[0] != '\n')) continue;
+  for (size_t at = find_directive(ptx, kSpace, 0); at != std::string_view::npos;
+       at = find_directive(ptx, kSpace, at + kSpace.size())) {
+    const std::string_view rest = ptx.substr(at + kSpace.size());
+    const bool is_initialised = rest.substr(0, rest.find(';')).find('=') != std::string_view::npos;
+    facts->has_variables |= !is_compilers_own(name_of_declaration(rest), is_initialised);
     // What is defined elsewhere has no memory here.
-    const size_t line = text.find_last_of(";}\n", at);
+    const size_t line = ptx.find_last_of(";}\n", at);
     const size_t begin = line == std::string_view::npos ? 0 : line + 1;
-    if (text.substr(begin, at - begin).find(".extern") != std::string_view::npos) continue;
-    if (__builtin_add_overflow(total, bytes_of_declaration(rest), &total)) return ~0ull;
+    if (ptx.substr(begin, at - begin).find(".extern") != std::string_view::npos) continue;
+    uint64_t& total = facts->variable_bytes;
+    if (__builtin_add_overflow(total, bytes_of_declaration(rest), &total)) total = ~0ull;
   }
-  return total;
 }
 
 // PTX ISA, "Texture Instructions" and "Surface Instructions".
@@ -157,45 +139,66 @@ bool names_image_instruction(Bytes ptx) {
                      [&](std::string_view name) { return contains(ptx, name); });
 }
 
-ImageFacts facts_of(Bytes code, bool is_elf) {
+// What is found in either by its name.
+ImageFacts named_facts(Bytes code) {
   ImageFacts facts;
-  const Result<Sections> read = is_elf ? cuda::read_named_sections(code) : Sections();
-  const Sections sections = read.ok() ? *read : Sections();
-  facts.compiles = !is_elf;
-  facts.variable_bytes = is_elf ? variable_bytes_of_elf(sections) : variable_bytes_of_ptx(code);
   facts.prints = contains(code, "vprintf");
   facts.asserts = contains(code, "__assert");
-  facts.allocates = is_elf ? contains(code, {"\0malloc\0", 8}) : calls_malloc(code);
-  // Sections of variables, initialised ones, constants (bank 3), texture and surface references.
-  facts.has_variables = is_elf ? contains(code, ".nv.global") || contains(code, ".nv.constant3") ||
-                                     contains(code, ".nv.texref") || contains(code, ".nv.surfref")
-                               : declares(code, ".global") || declares(code, ".const") ||
-                                     declares(code, ".texref") || declares(code, ".surfref");
-  facts.is_managed = is_elf ? has_managed_symbols(sections) : contains(code, ".managed");
-  facts.takes_addresses = is_elf ? has_relocated_code(sections) : moves_addresses(code);
-  facts.uses_images = !is_elf && names_image_instruction(code);
   return facts;
 }
 
-constexpr ImageFacts kNothing{false, false, false, false, false, false, false, false, 0};
+// Sections of variables, constants (bank 3), texture and surface references.
+ImageFacts facts_of_elf(Bytes code) {
+  ImageFacts facts = named_facts(code);
+  facts.compiles = false;
+  facts.allocates = contains(code, {"\0malloc\0", 8});
+  const Result<Sections> read = cuda::read_named_sections(code);
+  const Sections sections = read.ok() ? *read : Sections();
+  const std::vector<cuda::ElfSymbol> symbols = cuda::read_symbols(sections);
+  facts.variable_bytes = variable_bytes_of_elf(sections);
+  facts.is_managed = has_managed_symbols(symbols);
+  facts.has_references = contains(code, ".nv.texref") || contains(code, ".nv.surfref");
+  facts.has_constants = contains(code, ".nv.constant3");
+  // Sections without symbols say nothing.
+  facts.has_variables = contains(code, ".nv.global") &&
+                        (symbols.empty() || std::any_of(symbols.begin(), symbols.end(),
+                                                        [&](const cuda::ElfSymbol& symbol) {
+                                                          return is_variable(symbol, sections);
+                                                        }));
+  return facts;
+}
+
+ImageFacts facts_of_ptx(Bytes code) {
+  ImageFacts facts = named_facts(code);
+  const std::string_view text(reinterpret_cast<const char*>(code.data()), code.size());
+  facts.allocates = calls_malloc(code);
+  facts.is_managed = contains(code, ".managed");
+  facts.has_references = declares(text, ".texref") || declares(text, ".surfref");
+  facts.has_constants = declares(text, ".const");
+  facts.has_variables = false;
+  facts.uses_images = names_image_instruction(code);
+  read_variables(text, &facts);
+  return facts;
+}
+
+ImageFacts facts_of(Bytes code, bool is_elf) {
+  return is_elf ? facts_of_elf(code) : facts_of_ptx(code);
+}
+
+constexpr ImageFacts kNothing{false, false, false, false, false, false, false, false, false, 0};
 
 void merge(const ImageFacts& from, ImageFacts* to) {
   to->prints |= from.prints;
   to->asserts |= from.asserts;
   to->allocates |= from.allocates;
   to->has_variables |= from.has_variables;
+  to->has_constants |= from.has_constants;
+  to->has_references |= from.has_references;
   to->is_managed |= from.is_managed;
-  to->takes_addresses |= from.takes_addresses;
   to->uses_images |= from.uses_images;
   to->compiles |= from.compiles;
   // The driver takes one of them.
   to->variable_bytes = std::max(to->variable_bytes, from.variable_bytes);
-}
-
-// Machine code runs on newer devices of its generation, PTX on all newer ones.
-bool may_run(const cuda::EntryHeader& header, uint16_t kind, uint32_t capability) {
-  if (header.kind != kind || header.architecture > capability) return false;
-  return kind == cuda::kPtxEntry || header.architecture / 10 == capability / 10;
 }
 
 // All entries of one kind that the device may use. Nothing: there is none.
@@ -204,7 +207,7 @@ std::optional<ImageFacts> facts_of_kind(Bytes container, uint16_t kind, uint32_t
   bool found = false;
   std::vector<unsigned char> buffer;
   const Status read = cuda::for_each_entry(container, [&](const cuda::FatbinEntry& entry) {
-    if (!may_run(entry.header, kind, capability)) return Status();
+    if (!cuda::may_run(entry.header, kind, capability)) return Status();
     const Result<Bytes> code = cuda::unpack(entry, &buffer);
     if (!code.ok()) return code.status();
     merge(facts_of(*code, kind == cuda::kElfEntry), &facts);
@@ -221,7 +224,7 @@ std::optional<ImageFacts> facts_of_container(Bytes container, uint32_t capabilit
   auto facts = facts_of_kind(container, cuda::kElfEntry, capability);
   if (!facts) return facts_of_kind(container, cuda::kPtxEntry, capability);
   // The PTX that stands beside the machine code was compiled from the same source.
-  if (facts->has_variables || facts->takes_addresses) {
+  if (facts->binds()) {
     const auto source = facts_of_kind(container, cuda::kPtxEntry, capability);
     facts->uses_images = source && source->uses_images;
   }

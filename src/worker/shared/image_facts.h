@@ -11,17 +11,23 @@
 namespace openmps::worker {
 
 struct ImageFacts {
-  bool prints = true;           // refers to the device's printf
-  bool asserts = true;          // refers to the device's assert
-  bool allocates = true;        // refers to the device's malloc
-  bool has_variables = true;    // in device or constant memory, of any kind
-  bool is_managed = true;       // some of them are managed
-  bool takes_addresses = true;  // of functions, which are a context's own
+  bool prints = true;     // refers to the device's printf
+  bool asserts = true;    // refers to the device's assert
+  bool allocates = true;  // refers to the device's malloc
+  // In device memory, which programs may write; what the compiler adds does not count
+  // (image_variables.h).
+  bool has_variables = true;
+  bool has_constants = true;   // in constant memory: only its program's host writes it
+  bool has_references = true;  // to textures and surfaces, of its module
+  bool is_managed = true;      // some variables are managed
   // Reads or writes textures or surfaces, whose objects are a context's own, as far as its PTX
   // says. Machine code alone does not: then false, and array.cc refuses what would go wrong.
   bool uses_images = false;
   bool compiles = true;         // PTX, no machine code for the device
   uint64_t variable_bytes = 0;  // in device memory, as far as the image says
+
+  // Each program needs its own.
+  [[nodiscard]] bool binds() const { return has_variables || has_constants || has_references; }
 };
 
 // `image` has passed check_image_bounds. `capability`: 10 * major + minor of the device; of a

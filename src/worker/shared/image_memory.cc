@@ -236,7 +236,7 @@ void ImageMemory::recall(State& state, const DiskStore::Entry& entry, uint64_t* 
   if (!check_image_bounds(all).ok()) return;
   const auto first = static_cast<uint32_t>(std::countr_zero(devices));
   const ImageFacts facts = read_image_facts(all, state.devices.at(first).capability);
-  if (facts.has_variables) return;
+  if (facts.binds()) return;
   const std::shared_ptr<const ImageBytes> image = state.images.intern(std::move(bytes));
   std::shared_ptr<LoadedLibrary> library;
   const auto load = [&](std::shared_ptr<LoadedLibrary>* made) {

@@ -17,11 +17,10 @@
 #include "cuda/status.h"
 #include "wire/layout.h"
 #include "worker/shared/image_facts.h"
+#include "worker/shared/image_variables.h"
 #include "worker/shared/loaded_library.h"
 
 namespace openmps::worker {
-
-using ImageBytes = std::vector<unsigned char>;
 
 // Of a worker, of images that nobody uses: what a training stack loads, a few times over.
 inline constexpr uint64_t kKeptImageBytes = 512 * wire::kMiB;

@@ -12,21 +12,36 @@
 
 namespace openmps::worker {
 
+namespace {
+
+// Larger images stay where they come first: a copy is made of what may move. What programs bring
+// themselves is smaller.
+constexpr uint64_t kMostPlacedBytes = 16 * wire::kMiB;
+
+}  // namespace
+
 LoadedLibrary::LoadedLibrary(const DriverTable& driver, ContextGate& gate, ColdLanes* cold,
                              CUlibrary library, const ImageFacts& facts)
     : handle(library),
-      has_one_home(facts.has_variables || facts.takes_addresses),
       may_run_cold(!facts.prints && !facts.allocates && !facts.is_managed &&
-                   !(has_one_home && facts.uses_images)),
+                   !(facts.binds() && facts.uses_images)),
+      bond_(bond_of(facts)),
       driver_(driver),
       gate_(gate),
       cold_(cold) {}
+
+LoadedLibrary::Bond LoadedLibrary::bond_of(const ImageFacts& facts) {
+  if (facts.has_references || (facts.has_variables && facts.has_constants)) return Bond::kMore;
+  if (facts.has_variables) return Bond::kVariables;
+  return facts.has_constants ? Bond::kConstants : Bond::kNothing;
+}
 
 // While the main context is quiet, so is the cold one: every stream covers what its twin does.
 LoadedLibrary::~LoadedLibrary() {
   const uint32_t main = loaded_[index(Lane::kMain)].load(std::memory_order_relaxed);
   const uint32_t cold = loaded_[index(Lane::kCold)].load(std::memory_order_relaxed);
-  const auto unload = [&driver = driver_, handle = handle] {
+  const auto unload = [&driver = driver_, handle = handle, placed = std::move(placed_libraries_)] {
+    for (const auto& [device, library] : placed) driver.cuLibraryUnload(library);
     return driver.cuLibraryUnload(handle);
   };
   const uint32_t devices = main != 0 ? main | cold : cold;
@@ -69,7 +84,9 @@ CUfunction LoadedLibrary::function(CUkernel kernel, const Placement& place) {
 
 CUresult LoadedLibrary::load(CUkernel kernel, const Placement& place, CUfunction* function) {
   CUfunction loaded = nullptr;
-  CUresult result = driver_.cuKernelGetFunction(&loaded, kernel);
+  CUkernel there = nullptr;
+  CUresult result = kernel_in(place, kernel, &there);
+  if (result == CUDA_SUCCESS) result = driver_.cuKernelGetFunction(&loaded, there);
   if (result == CUDA_SUCCESS && driver_.cuFuncLoad != nullptr) result = driver_.cuFuncLoad(loaded);
   if (result != CUDA_SUCCESS) return result;
   const std::lock_guard lock(mutex_);
@@ -80,6 +97,51 @@ CUresult LoadedLibrary::load(CUkernel kernel, const Placement& place, CUfunction
   if (result != CUDA_SUCCESS) return result;
   *function = known = loaded;
   return CUDA_SUCCESS;
+}
+
+CUresult LoadedLibrary::kernel_in(const Placement& place, CUkernel kernel, CUkernel* there) {
+  *there = kernel;
+  if (place.lane != Lane::kMain) return CUDA_SUCCESS;
+  CUlibrary library = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto placed = placed_libraries_.find(place.device);
+    if (placed == placed_libraries_.end()) return CUDA_SUCCESS;
+    library = placed->second;
+  }
+  const char* name = nullptr;
+  const CUresult result = driver_.cuKernelGetName(&name, kernel);
+  return result != CUDA_SUCCESS ? result : driver_.cuLibraryGetKernel(there, library, name);
+}
+
+void LoadedLibrary::keep_variables(const ImageBytes& image, uint32_t capability, uint32_t device) {
+  if (bond_ != Bond::kVariables || image.size() > kMostPlacedBytes ||
+      driver_.cuKernelGetName == nullptr || has_left_variables(device)) {
+    return;
+  }
+  const auto find = [this](const std::string& name) -> Result<CUdeviceptr> {
+    CUdeviceptr address = 0;
+    size_t bytes = 0;
+    OPENMPS_RETURN_IF_ERROR(check(
+        driver_.cuLibraryGetGlobal(&address, &bytes, handle, name.c_str()), "cuLibraryGetGlobal"));
+    return address;
+  };
+  const Result<ImageBytes> code =
+      place_variables({image.data(), image.size() - 1}, capability, find);
+  if (!code.ok()) return;
+  CUlibrary placed = nullptr;
+  const CUresult result = gate_.run_at_once(GatedCall::kLibraryLoad, [&] {
+    return driver_.cuLibraryLoadData(&placed, code->data(), nullptr, nullptr, 0, nullptr, nullptr,
+                                     0);
+  });
+  if (result != CUDA_SUCCESS) return;
+  const std::lock_guard lock(mutex_);
+  placed_libraries_[device] = placed;
+}
+
+void LoadedLibrary::pin() {
+  const std::lock_guard lock(moving_);
+  pinned_.store(true, std::memory_order_release);
 }
 
 void LoadedLibrary::plan_move(uint32_t device) {
@@ -97,6 +159,8 @@ void LoadedLibrary::plan_move(uint32_t device) {
 
 void LoadedLibrary::move_to_main(uint32_t device) {
   moves_.fetch_and(~(1u << device), std::memory_order_acq_rel);
+  const std::lock_guard one_at_a_time(moving_);
+  if (!may_move(device)) return;
   std::vector<CUkernel> kernels;
   {
     const std::lock_guard lock(mutex_);

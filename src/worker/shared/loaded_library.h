@@ -19,6 +19,7 @@
 #include "worker/device/cold_lane.h"
 #include "worker/device/context_gate.h"
 #include "worker/shared/image_facts.h"
+#include "worker/shared/image_variables.h"
 
 namespace openmps::worker {
 
@@ -33,9 +34,12 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   LoadedLibrary& operator=(const LoadedLibrary&) = delete;
 
   const CUlibrary handle;
-  // Variables, and what holds addresses of functions, stay in the lane of a device that they came
-  // to first.
-  const bool has_one_home;
+  // Its code may be in one lane of a device only, that which it came to first: variables, and
+  // references to textures, stay there, and so do constants that somebody may write.
+  [[nodiscard]] bool has_one_home() const {
+    return bond_ == Bond::kVariables || bond_ == Bond::kMore ||
+           (bond_ == Bond::kConstants && pinned_.load(std::memory_order_acquire));
+  }
   // Uses nothing that belongs to the main context: what is printed, asserted or allocated there.
   const bool may_run_cold;
 
@@ -52,10 +56,29 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   // Load it, with the attributes that it has elsewhere. That context is current, and quiet if it is
   // the main one.
   CUresult load(CUkernel kernel, const Placement& place, CUfunction* function);
+  // Its variables have come to the cold lane of the device, whose context is current. If its code
+  // can use them from the main one, too, it can move there from now on, without them (decision 32).
+  // `image`: what it was loaded from; `capability` as in image_facts.h.
+  void keep_variables(const ImageBytes& image, uint32_t capability, uint32_t device);
+  // What is in the cold lane may move to the main one.
+  [[nodiscard]] bool may_move(uint32_t device) {
+    return !has_one_home() || has_left_variables(device);
+  }
+  // Its code moves without its variables, which are in the cold lane.
+  [[nodiscard]] bool has_left_variables(uint32_t device) {
+    const std::lock_guard lock(mutex_);
+    return placed_libraries_.contains(device);
+  }
   // In a later quiet moment: move_to_main(). The library may go before.
   void plan_move(uint32_t device);
-  // Load in the main context, which is quiet, what is in the cold one. It runs there from then on.
+  // Load in the main context, which is quiet, what is in the cold one, if it may move. It runs
+  // there from then on.
   void move_to_main(uint32_t device);
+  // Somebody gets to know the address of a constant, if it has some: it has one home from now on.
+  [[nodiscard]] bool may_be_pinned() const {
+    return bond_ == Bond::kConstants && !pinned_.load(std::memory_order_acquire);
+  }
+  void pin();
 
   // The attributes of a kernel before anybody changed them: what each session is told. The first
   // caller says them.
@@ -68,6 +91,8 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   CUresult set_banks(CUkernel kernel, uint32_t device, CUsharedconfig config);
 
  private:
+  // What of it is its program's own.
+  enum class Bond { kNothing, kConstants, kVariables, kMore };
   using Attributes = std::array<int32_t, wire::kFunctionAttributes>;
   // A kernel on a device.
   struct Placed {
@@ -88,14 +113,23 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   template <typename F>
   CUresult in_each_lane(const Placed& placed, uint32_t device, F&& f) const;
   CUresult apply_locked(const Placed& placed, CUfunction function) const;
+  static Bond bond_of(const ImageFacts& facts);
+  // What the kernel is called in that lane.
+  CUresult kernel_in(const Placement& place, CUkernel kernel, CUkernel* there);
 
+  const Bond bond_;
   const DriverTable& driver_;
   ContextGate& gate_;
   ColdLanes* const cold_;
   Bits loaded_{};
   Bits whole_{};
+  std::atomic<bool> pinned_{false};
   std::atomic<uint32_t> moves_{0};  // planned, by device
+  std::mutex moving_;               // held while code moves, and while it is pinned; before mutex_
   std::mutex mutex_;
+  // By device: the same code, whose variables are this library's in the cold lane. Guarded by
+  // mutex_.
+  std::map<uint32_t, CUlibrary> placed_libraries_;
   std::map<Key, Placed> placed_;                       // guarded by mutex_
   std::unordered_map<CUkernel, Attributes> pristine_;  // guarded by mutex_
 };

@@ -2,11 +2,12 @@
 // A program whose SMs are changed while it runs: round after round of launches, of piled-up
 // launches, and of an executable graph that was made at the start, in streams that were, too. It
 // says where they ran, and checks what they computed. Its code may come by the cold lane and moves
-// when it can: code with variables would stay there, on all SMs (docs/decisions/0028). Run by
-// scenarios.py. usage: drv_live_sms [BLOCKS TURNS]: until its input ends. "# round N at T most M
-// SMs A B ...": those of a round that began at T ns of CLOCK_MONOTONIC, by number, and how many one
-// launch of it had at most. The launches that look where they are have 16 blocks for each SM; if it
-// is said, so many, each of which stays so long, and a round is little else.
+// when it can. Run by scenarios.py. usage: drv_live_sms [BLOCKS TURNS | variables]: until its input
+// ends. "# round N at T most M SMs A B ...": those of a round that began at T ns of
+// CLOCK_MONOTONIC, by number, and how many one launch of it had at most. The launches that look
+// where they are have 16 blocks for each SM; if it is said, so many, each of which stays so long,
+// and a round is little else. With variables the code is machine code that has one, which the host
+// writes each round (docs/decisions/0032).
 #include <poll.h>
 #include <unistd.h>
 
@@ -14,10 +15,14 @@
 #include <chrono>
 #include <cinttypes>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
+#include <string>
 
 #include "driver.h"
+#include "fresh_code.h"
 
 namespace {
 
@@ -34,15 +39,50 @@ bool input_has_ended() {
   return poll(&input, 1, 0) == 1 && read(STDIN_FILENO, &byte, 1) <= 0;
 }
 
+struct Code {
+  CUfunction where;
+  CUfunction mix;
+  CUdeviceptr bias = 0;  // of a variable that `mix` adds to its key; 0: there is none
+};
+
+// Stateless kernels and one with a variable, linked.
+class LinkedModule {
+ public:
+  LinkedModule() {
+    constexpr uint32_t kConstant = 0;
+    const std::string step = fresh::step_ptx(kConstant, true);
+    CHECK_CU(cuLinkCreate_v2(0, nullptr, nullptr, &link_));
+    for (const char* ptx : {e2e::stateless_kernels_ptx(), step.c_str()}) {
+      CHECK_CU(cuLinkAddData_v2(link_, CU_JIT_INPUT_PTX, const_cast<char*>(ptx), strlen(ptx) + 1,
+                                nullptr, 0, nullptr, nullptr));
+    }
+    void* image = nullptr;
+    size_t bytes = 0;
+    CHECK_CU(cuLinkComplete(link_, &image, &bytes));
+    CHECK_CU(cuModuleLoadData(&module_, image));
+    CHECK_CU(cuModuleGetFunction(&code_.where, module_, "where"));
+    CHECK_CU(cuModuleGetFunction(&code_.mix, module_, "step"));
+    CHECK_CU(cuModuleGetGlobal_v2(&code_.bias, &bytes, module_, "bias"));
+  }
+  ~LinkedModule() {
+    CHECK_CU(cuModuleUnload(module_));
+    CHECK_CU(cuLinkDestroy(link_));
+  }
+  LinkedModule(const LinkedModule&) = delete;
+  LinkedModule& operator=(const LinkedModule&) = delete;
+  [[nodiscard]] const Code& code() const { return code_; }
+
+ private:
+  CUlinkState link_ = nullptr;
+  CUmodule module_ = nullptr;
+  Code code_{};
+};
+
 // All that a round does is one behind the other, so that the host can follow.
 class Rounds {
  public:
-  Rounds(e2e::Session& session, unsigned blocks, uint32_t turns)
-      : where_(session.function("where")),
-        mix_(session.function("mix")),
-        blocks_(blocks),
-        turns_(turns),
-        only_looks_(blocks != 0) {
+  Rounds(e2e::Session& session, const Code& code, unsigned blocks, uint32_t turns)
+      : code_(code), blocks_(blocks), turns_(turns), only_looks_(blocks != 0) {
     int count = 0;
     CHECK_CU(
         cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, session.device));
@@ -55,7 +95,7 @@ class Rounds {
     CUgraph graph = nullptr;
     CHECK_CU(cuStreamBeginCapture_v2(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
     mix(stream_, kGraphKey);
-    e2e::launch(where_, blocks_, kThreads, 0, stream_, at_->address, turns_);
+    e2e::launch(code_.where, blocks_, kThreads, 0, stream_, at_->address, turns_);
     CHECK_CU(cuStreamEndCapture(stream_, &graph));
     CHECK_CU(cuGraphInstantiateWithFlags(&exec_, graph, 0));
     CHECK_CU(cuGraphDestroy(graph));
@@ -72,17 +112,21 @@ class Rounds {
   void run() {
     const auto began = std::chrono::steady_clock::now();  // Linux: CLOCK_MONOTONIC
     const auto key = static_cast<uint32_t>(++number_);
+    if (code_.bias != 0) {
+      bias_ = key * 3;
+      CHECK_CU(cuMemcpyHtoD_v2(code_.bias, &bias_, sizeof(bias_)));
+    }
     mix(stream_, key);
     CHECK_CU(cuGraphLaunch(exec_, stream_));
     follow(kGraphKey);
     for (uint32_t i = 0; i < (only_looks_ ? 0 : kPiled); i++) mix(stream_, key + i);
     for (uint32_t i = 0; i < (only_looks_ ? kLooks : 0); i++) {
-      e2e::launch(where_, blocks_, kThreads, 0, stream_, at_->address, turns_);
+      e2e::launch(code_.where, blocks_, kThreads, 0, stream_, at_->address, turns_);
     }
     CHECK_CU(cuEventRecord(passed_, stream_));
     CHECK_CU(cuStreamWaitEvent(other_, passed_, 0));
-    e2e::launch(where_, blocks_, kThreads, 0, other_, at_->address + blocks_ * sizeof(uint32_t),
-                turns_);
+    e2e::launch(code_.where, blocks_, kThreads, 0, other_,
+                at_->address + blocks_ * sizeof(uint32_t), turns_);
     mix(other_, key);
     CHECK_CU(cuStreamSynchronize(other_));
     report(std::chrono::nanoseconds(began.time_since_epoch()).count());
@@ -91,11 +135,11 @@ class Rounds {
 
  private:
   void mix(CUstream stream, uint32_t key) {
-    e2e::launch(mix_, kWords / kThreads, kThreads, 0, stream, words_->address,
+    e2e::launch(code_.mix, kWords / kThreads, kThreads, 0, stream, words_->address,
                 static_cast<uint32_t>(kWords), key);
     if (exec_ != nullptr) follow(key);
   }
-  void follow(uint32_t key) { e2e::mix_on_host(expected_, key); }
+  void follow(uint32_t key) { e2e::mix_on_host(expected_, key + bias_); }
   void report(int64_t began_ns) const {
     const std::vector<uint32_t> found = at_->get();
     std::set<uint32_t> sms(found.begin(), found.begin() + blocks_);
@@ -108,8 +152,8 @@ class Rounds {
     fflush(stdout);
   }
 
-  const CUfunction where_;
-  const CUfunction mix_;
+  const Code code_;
+  uint32_t bias_ = 0;
   unsigned blocks_;
   const uint32_t turns_;
   const bool only_looks_;
@@ -129,7 +173,11 @@ int main(int argc, char** argv) {
   e2e::Session session(e2e::stateless_kernels_ptx());
   const auto argument = [&](int i) { return static_cast<uint32_t>(strtoul(argv[i], nullptr, 10)); };
   const bool is_told = argc == 3;
-  Rounds rounds(session, is_told ? argument(1) : 0, is_told ? argument(2) : kTurns);
+  std::optional<LinkedModule> linked;
+  if (argc == 2 && strcmp(argv[1], "variables") == 0) linked.emplace();
+  const Code code =
+      linked ? linked->code() : Code{session.function("where"), session.function("mix")};
+  Rounds rounds(session, code, is_told ? argument(1) : 0, is_told ? argument(2) : kTurns);
   do {
     rounds.run();
   } while (!input_has_ended());

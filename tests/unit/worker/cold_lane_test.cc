@@ -5,6 +5,7 @@
 #include "worker/device/cold_lane.h"
 
 #include "session_fixture.h"
+#include "test_cubin.h"
 
 namespace openmps::worker {
 namespace {
@@ -14,6 +15,14 @@ constexpr uint64_t kMapped = wire::window_base(3) + 2 * wire::kMiB;
 const std::string kPlain = "plain";
 const std::string kVariable = ".global .u32 x;";
 const std::string kPrinting = "call vprintf;";
+const std::string kConstant = ".const .u32 c;";
+
+// Machine code with a variable, whose address is in its table.
+std::string cubin_with_variable() {
+  TestCubin cubin;
+  cubin.relocate(TestCubin::kAddresses, 0, cubin.add("x", TestCubin::kGlobal), 2);
+  return cubin.image();
+}
 
 class ColdLaneTest : public SessionFixture {
  protected:
@@ -253,6 +262,65 @@ TEST_F(ColdLaneTest, ItsVariablesAreFilledThere) {
   EXPECT_EQ(calls(), (Calls{"copy s2 64"})) << "copies reach both";
   EXPECT_EQ(send(wire::StreamWaitValue{{kFakeColdGlobal, 1, 4, 0}, 2}).code(),
             CUDA_ERROR_NOT_SUPPORTED);
+}
+
+// Machine code can name them where they are.
+TEST_F(ColdLaneTest, MachineCodeMovesWithoutItsVariables) {
+  keep_busy();
+  EXPECT_EQ(lane_of_load(1, cubin_with_variable()), "place cold");
+  EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "glob").ok());
+  EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeColdGlobal);
+  launch(2);
+  let_go(1);
+  session_->tend();
+  driver_.take_calls();
+  launch(2);
+  EXPECT_EQ(calls(), (Calls{"launch s2 16"}));
+  EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "glob").ok());
+  EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeColdGlobal) << "they are where they were";
+  EXPECT_NE(driver_.live().find("libraries 2"), std::string::npos) << driver_.live();
+  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
+  session_->tend();
+  EXPECT_EQ(driver_.live().find("libraries"), std::string::npos) << driver_.live();
+}
+
+// What has come to the main lane first is there.
+TEST_F(ColdLaneTest, MachineCodeOfTheMainLaneHasItsVariablesThere) {
+  create_stream(2, wire::StreamKind::kNonBlocking);
+  EXPECT_EQ(lane_of_load(1, cubin_with_variable()), "place");
+  EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "glob").ok());
+  EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeGlobal);
+  EXPECT_NE(driver_.live().find("libraries 1"), std::string::npos) << driver_.live();
+}
+
+// Nobody can have written a constant before he knows where it is.
+TEST_F(ColdLaneTest, ConstantsBindOnceTheirAddressIsKnown) {
+  keep_busy();
+  EXPECT_EQ(lane_of_load(1, kConstant), "place cold");
+  EXPECT_EQ(lane_of_load(2, kConstant), "place cold");
+  EXPECT_TRUE(send(wire::GetGlobal{2, wire::ModuleKind::kModule, 4}, "glob").ok());
+  EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeColdGlobal);
+  let_go(1);
+  session_->tend();
+  driver_.take_calls();
+  launch(2, 1);
+  EXPECT_EQ(calls().back(), "launch s2 16") << "it has moved";
+  launch(2, 2);
+  EXPECT_EQ(calls().back(), "wait s2 e2") << "it stays";
+  EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "glob").ok());
+  EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeGlobal) << "where it runs by now";
+}
+
+// It is moved as a whole before its address is told, where that can be soon.
+TEST_F(ColdLaneTest, ConstantsComeToTheMainLaneToBeWritten) {
+  keep_busy();
+  EXPECT_EQ(lane_of_load(1, kConstant), "place cold");
+  let_go(1);
+  EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "glob").ok());
+  EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeGlobal);
+  driver_.take_calls();
+  launch(2);
+  EXPECT_EQ(calls().back(), "launch s2 16");
 }
 
 // A texture object would read zeros there.

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an image says of itself: textures and surfaces.
+// What an image says of itself: textures and surfaces, variables and constants.
 #include "worker/shared/image_facts.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <string_view>
+
+#include "test_cubin.h"
 
 namespace openmps::worker {
 namespace {
@@ -28,6 +30,49 @@ TEST(ImageFactsTest, TexturesAndSurfacesAreSeenInPtx) {
         "sured.b.add.1d.u32.trap [%rd1, {%r2}], %r1;", "suq.width.b32 %r1, [%rd1];"}) {
     EXPECT_TRUE(facts_of_ptx(instruction).uses_images) << instruction;
   }
+}
+
+ImageFacts facts_of_image(const std::string& image) {
+  return read_image_facts({reinterpret_cast<const unsigned char*>(image.data()), image.size()},
+                          kCapability);
+}
+
+TEST(ImageFactsTest, DeclarationsOfPtxBindIt) {
+  for (const char* declaration :
+       {".global .u32 x;", ".visible .global .align 4 .b8 x[4];", ";.global.u32 x;",
+        ".global .align 1 .b8 $str[4];", ".extern .global .u32 _ZN4cudaE;"}) {
+    EXPECT_TRUE(facts_of_ptx(declaration).has_variables) << declaration;
+  }
+  EXPECT_TRUE(facts_of_ptx(".const .align 4 .f32 c;").has_constants);
+  EXPECT_FALSE(facts_of_ptx(".const .align 4 .f32 c;").has_variables);
+  EXPECT_TRUE(facts_of_ptx(".texref t;").has_references);
+  EXPECT_EQ(facts_of_ptx(".global .align 4 .b8 x[64];").variable_bytes, 64u);
+}
+
+// Modifiers of instructions, and what the compiler adds.
+TEST(ImageFactsTest, OtherWordsOfPtxDoNot) {
+  for (const char* text :
+       {"ld.global.u32 %r1, [%rd1];", "cp.async.ca.shared.global [%r1], [%rd2], 4, %r3;",
+        "ld.volatile.global .u32 %r1, [%rd1];", ".globally x;",
+        ".global .align 1 .b8 $str$1[6] = {65, 0};",
+        ".global .align 1 .b8 __unnamed_1[2] = {65, 0};",
+        ".global .align 1 .b8 _ZN4cuda3std3__45__cpo5beginE[1];"}) {
+    EXPECT_FALSE(facts_of_ptx(text).binds()) << text;
+  }
+}
+
+TEST(ImageFactsTest, SymbolsOfCubinsDo) {
+  EXPECT_FALSE(facts_of_image(TestCubin().image() + '\0').compiles);
+  TestCubin cubin;
+  cubin.add("$str", TestCubin::kInitialised);
+  cubin.add("_ZN4cuda3std3__45__cpo5beginE", TestCubin::kGlobal);
+  cubin.add("kern", TestCubin::kCode, 0, STT_FUNC);
+  EXPECT_FALSE(facts_of_image(cubin.image()).binds());
+  EXPECT_EQ(facts_of_image(cubin.image()).variable_bytes, 96u);
+  EXPECT_TRUE(facts_of_image(TestCubin(cubin).with_constants().image()).has_constants);
+  cubin.add("x", TestCubin::kGlobal);
+  EXPECT_TRUE(facts_of_image(cubin.image()).has_variables);
+  EXPECT_FALSE(facts_of_image(cubin.image()).has_constants);
 }
 
 TEST(ImageFactsTest, OtherCodeUsesNone) {

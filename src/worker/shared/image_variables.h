@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The variables of an image: which of them can differ from program to program, and code that uses
+// those of another load of the same image. Any thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cuda/elf.h"
+
+namespace openmps::worker {
+
+using ImageBytes = std::vector<unsigned char>;
+
+// A constant that nvcc or NVIDIA's C++ libraries put beside a program's own variables, by its name:
+// string literals, tables of mathematical functions, objects without state. Nobody writes it, so
+// one copy is as good as another.
+bool is_compilers_own(std::string_view name, bool is_initialised);
+
+// In device memory, not of the compiler's. `sections`: those of its image.
+bool is_variable(const cuda::ElfSymbol& symbol, const std::vector<cuda::ElfSection>& sections);
+
+// Where a variable is, by its name in the table of symbols.
+using FindVariable = std::function<Result<CUdeviceptr>(const std::string& name)>;
+
+// The machine code that `image` has for a device of that capability, as a cubin with a NUL behind
+// it, whose variables are where `find` says: what is loaded from it uses those, and has some of its
+// own that nobody uses. `image` has passed check_image_bounds. Errors: CUDA_ERROR_NOT_SUPPORTED
+// with the reason, where there is no machine code, more than one that would do, or code that has a
+// variable's address elsewhere than in its table of addresses (decision 32); those of `find`.
+Result<ImageBytes> place_variables(cuda::Bytes image, uint32_t capability,
+                                   const FindVariable& find);
+
+}  // namespace openmps::worker

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which variables are a program's own, and code that uses those of another load of it.
+#include "worker/shared/image_variables.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "test_cubin.h"
+
+namespace openmps::worker {
+namespace {
+
+constexpr uint32_t kCapability = 90;
+// Types of relocations (image_variables.cc).
+constexpr uint32_t kAbsolute64 = 2;
+constexpr uint32_t kLow32 = 0x38;
+constexpr uint32_t kHigh32 = 0x39;
+constexpr uint32_t kCall = 0x4b;
+
+cuda::Bytes bytes_of(const std::string& image) {
+  return {reinterpret_cast<const unsigned char*>(image.data()), image.size()};
+}
+
+Result<CUdeviceptr> nobody_knows(const std::string& name) {
+  return Status(CUDA_ERROR_NOT_FOUND, name);
+}
+
+template <typename T>
+T read(const ImageBytes& image, uint64_t at) {
+  T value;
+  memcpy(&value, image.data() + at, sizeof(value));
+  return value;
+}
+
+TEST(CompilersOwn, IsToldByItsName) {
+  for (const char* name : {"$str", "$str$12", "__unnamed_3", "__cudart_i2opi_f"}) {
+    EXPECT_TRUE(is_compilers_own(name, true)) << name;
+    EXPECT_FALSE(is_compilers_own(name, false)) << name << " that begins as zero is written";
+  }
+  for (const char* name :
+       {"_ZN32_INTERNAL_d6b1abfc_4_a_cu_unused4cuda3std3__45__cpo5beginE",
+        "_ZN4cuda3std3__417integral_constantIbLb1EE5valueE",
+        "_ZN29_INTERNAL_9a57a158_6_var_cu_x6thrust23THRUST_300102_SM_900_NS3seqE"}) {
+    EXPECT_TRUE(is_compilers_own(name, false)) << name;
+  }
+  for (const char* name :
+       {"x", "", "_ZN", "_ZN4cudaE", "_ZN99_INTERNAL_4cuda3std", "_ZN2at4cuda3stdE",
+        "_ZZ3fooIN4cuda3std5tupleEEvvE4flag", "_ZN18446744073709551617_INTERNAL_4cuda3std"}) {
+    EXPECT_FALSE(is_compilers_own(name, true)) << name;
+  }
+}
+
+TEST(PlacedVariables, AddressesStandInTheCodeAndTheTable) {
+  TestCubin cubin;
+  const uint32_t x = cubin.add("x", TestCubin::kGlobal);
+  const uint32_t table = cubin.add("table", TestCubin::kInitialised);
+  const uint32_t text = cubin.add("$str", TestCubin::kInitialised);
+  const uint32_t print = cubin.add("vprintf", TestCubin::kNone, 0, STT_FUNC);
+  const uint32_t kernel = cubin.add("kern", TestCubin::kCode, 0, STT_FUNC);
+  cubin.relocate(TestCubin::kAddresses, 0, x, kAbsolute64);
+  cubin.relocate(TestCubin::kAddresses, 8, table, kAbsolute64, 4);
+  cubin.relocate(TestCubin::kAddresses, 16, text, kAbsolute64);
+  cubin.relocate(TestCubin::kAddresses, 24, print, kAbsolute64);
+  cubin.relocate(TestCubin::kCode, 0, x, kLow32, 8);
+  cubin.relocate(TestCubin::kCode, 16, x, kHigh32, 8);
+  cubin.relocate(TestCubin::kCode, 16, kernel, kCall);
+  const std::string image = cubin.image();
+  const std::map<std::string, CUdeviceptr> places{{"x", 0x7f12'3456'fffc}, {"table", 0x7f00'0000}};
+  std::vector<std::string> asked;
+  const Result<ImageBytes> placed = place_variables(
+      bytes_of(image), kCapability, [&](const std::string& name) -> Result<CUdeviceptr> {
+        asked.push_back(name);
+        return places.at(name);
+      });
+  ASSERT_TRUE(placed.ok()) << placed.status().message();
+  EXPECT_EQ(asked, (std::vector<std::string>{"x", "table"})) << "once each, none of the compiler's";
+  ASSERT_EQ(placed->size(), image.size() + 1);
+  EXPECT_EQ(placed->back(), 0);
+  const uint64_t addresses = TestCubin::offset_of(image, TestCubin::kAddresses);
+  EXPECT_EQ(read<uint64_t>(*placed, addresses), 0x7f12'3456'fffcu);
+  EXPECT_EQ(read<uint64_t>(*placed, addresses + 8), 0x7f00'0004u);
+  EXPECT_EQ(read<uint64_t>(*placed, addresses + 16), 0u) << "the loader's";
+  const uint64_t code = TestCubin::offset_of(image, TestCubin::kCode);
+  EXPECT_EQ(read<uint32_t>(*placed, code), 0x7f7f'7f7fu) << "the instruction";
+  EXPECT_EQ(read<uint32_t>(*placed, code + 4), 0x3457'0004u);
+  EXPECT_EQ(read<uint32_t>(*placed, code + 20), 0x7f12u);
+  EXPECT_EQ(read<uint32_t>(*placed, code + 24), 0x7f7f'7f7fu);
+  const auto types = [&](TestCubin::Section section, uint64_t count) {
+    std::vector<uint64_t> found;
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t at = TestCubin::offset_of(image, section) + i * sizeof(Elf64_Rela);
+      found.push_back(ELF64_R_TYPE(read<Elf64_Rela>(*placed, at).r_info));
+    }
+    return found;
+  };
+  EXPECT_EQ(types(TestCubin::kOfAddresses, 4),
+            (std::vector<uint64_t>{0, 0, kAbsolute64, kAbsolute64}));
+  EXPECT_EQ(types(TestCubin::kOfCode, 3), (std::vector<uint64_t>{0, 0, kCall}));
+}
+
+TEST(PlacedVariables, WhatIsNotUnderstoodStays) {
+  const auto place = [](const TestCubin& cubin) {
+    return place_variables(bytes_of(cubin.image()), kCapability,
+                           [](const std::string&) -> Result<CUdeviceptr> { return 0x1000; })
+        .status()
+        .code();
+  };
+  const auto cubin_with = [](TestCubin::Section in, uint64_t offset, uint32_t type) {
+    TestCubin cubin;
+    cubin.relocate(in, offset, cubin.add("x", TestCubin::kGlobal), type);
+    return cubin;
+  };
+  EXPECT_EQ(place(cubin_with(TestCubin::kAddresses, 24, kAbsolute64)), CUDA_SUCCESS);
+  EXPECT_EQ(place(cubin_with(TestCubin::kAddresses, 25, kAbsolute64)), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(place(cubin_with(TestCubin::kAddresses, ~0ull, kAbsolute64)), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(place(cubin_with(TestCubin::kAddresses, 0, kLow32)), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(place(cubin_with(TestCubin::kCode, 24, kLow32)), CUDA_SUCCESS);
+  EXPECT_EQ(place(cubin_with(TestCubin::kCode, 25, kLow32)), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(place(cubin_with(TestCubin::kCode, 0, kAbsolute64)), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(place(cubin_with(TestCubin::kCode, 0, kCall)), CUDA_ERROR_NOT_SUPPORTED);
+  TestCubin by_section;
+  by_section.relocate(TestCubin::kAddresses, 0,
+                      by_section.add("", TestCubin::kGlobal, 0, STT_SECTION), kAbsolute64);
+  EXPECT_EQ(place(by_section), CUDA_ERROR_NOT_SUPPORTED);
+  TestCubin nobodys;
+  nobodys.relocate(TestCubin::kAddresses, 0, 77, kAbsolute64);
+  EXPECT_EQ(place(nobodys), CUDA_ERROR_NOT_SUPPORTED);
+}
+
+TEST(PlacedVariables, WhatNobodyKnowsStays) {
+  TestCubin cubin;
+  cubin.relocate(TestCubin::kAddresses, 0, cubin.add("x", TestCubin::kGlobal), kAbsolute64);
+  EXPECT_EQ(place_variables(bytes_of(cubin.image()), kCapability, nobody_knows).status().code(),
+            CUDA_ERROR_NOT_FOUND);
+  const std::string ptx = ".version 8.0\n.target sm_80\n.global .u32 x;\n";
+  EXPECT_EQ(place_variables(bytes_of(ptx), kCapability, nobody_knows).status().code(),
+            CUDA_ERROR_NOT_SUPPORTED);
+}
+
+// Of a container: the newest code that the device runs, if there is one.
+TEST(PlacedVariables, OfAContainerTheNewestThatRuns) {
+  TestCubin cubin;
+  cubin.relocate(TestCubin::kAddresses, 0, cubin.add("x", TestCubin::kGlobal), kAbsolute64);
+  const std::string code = cubin.image();
+  const auto container = [&](std::initializer_list<uint32_t> architectures) {
+    std::string entries;
+    for (const uint32_t architecture : architectures) {
+      cuda::EntryHeader header{};
+      header.kind = cuda::kElfEntry;
+      header.header_bytes = sizeof(header);
+      header.payload_bytes = code.size();
+      header.architecture = architecture;
+      entries += std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + code;
+    }
+    const uint32_t magic = 0xba55ed50;
+    const uint16_t version = 1, header_bytes = 16;
+    const uint64_t bytes = entries.size();
+    std::string head(16, '\0');
+    memcpy(head.data(), &magic, 4);
+    memcpy(head.data() + 4, &version, 2);
+    memcpy(head.data() + 6, &header_bytes, 2);
+    memcpy(head.data() + 8, &bytes, 8);
+    return head + entries;
+  };
+  const auto place = [](const std::string& image) {
+    return place_variables(bytes_of(image), kCapability,
+                           [](const std::string&) -> Result<CUdeviceptr> { return 0x1000; });
+  };
+  const Result<ImageBytes> placed = place(container({80, 90, 100}));
+  ASSERT_TRUE(placed.ok()) << placed.status().message();
+  EXPECT_EQ(placed->size(), code.size() + 1);
+  EXPECT_EQ(place(container({80, 100})).status().code(), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(place(container({90, 90})).status().code(), CUDA_ERROR_NOT_SUPPORTED)
+      << "which of the two is not known";
+}
+
+}  // namespace
+}  // namespace openmps::worker
