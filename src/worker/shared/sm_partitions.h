@@ -102,6 +102,7 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     bool loses = false;     // it takes much longer without the few SMs, or may not end
     uint64_t ns = 0;        // each of its kernels takes so long with the device to itself,
     bool is_guess = false;  // or less: it has been seen beside others only
+    uint64_t sm_ns = 0;  // all of them, those times, times the SMs: no more than if they are short
   };
 
   // One session on one device. Its part is asked for when `changes` has changed.
@@ -154,6 +155,7 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     std::atomic<Less> less_{Less::kNot};
     // When it last had work of these kinds, by now_ns(); 0: never.
     std::array<std::atomic<uint64_t>, kKinds> had_ns_{};
+    std::atomic<uint64_t> sm_ns_{0};  // of what the few SMs may do, since they were weighed
   };
 
   // All outlive the gate, which outlives it.
@@ -227,6 +229,9 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // has all of it when part() is asked next. The thread that asks.
   void note(Member& member, const Demand& demand, uint64_t now);
   static constexpr uint64_t kLongNs = DeviceShares::kLongNs;
+  // Who has the few SMs without a rank has work that takes no longer than this. Even if it takes
+  // some times as long there as on all SMs, that is less than to wait for others' blocks.
+  static constexpr uint64_t kShortNs = kLongNs / 4;
   // Sessions of that rank or below fill the device with long kernels.
   using Crowded = std::function<bool(uint32_t device, Rank from)>;
 
@@ -282,6 +287,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     bool few_do = false;                // and who comes first and is narrow has nothing else
     bool small_has_few = false;         // `few` is what small work has,
     uint64_t crowded_ns = 0;            // when there are long kernels: the last time, by now_ns()
+    uint64_t weighed_ns = 0;            // when the work for the few was: likewise,
+    uint64_t heavy_ns = 0;              // and found to be too much for more than kFewShare
     std::atomic<bool> watched{false};   // tend() looks for that
     std::atomic<const Lease*> lease_of_ranks{nullptr};  // from keep_for_ranks() on
     bool is_stale = false;                              // somebody has chosen, and has not got it
@@ -332,6 +339,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // Who has small work beside long kernels, and who these are. Whether that has changed.
   bool look_at_small_locked(uint32_t device, uint64_t now);
   [[nodiscard]] bool may_part_locked(uint32_t device, uint64_t now);
+  // Whether the few SMs do for all of these.
+  [[nodiscard]] bool few_do_locked(uint32_t device, std::span<Member* const> users, uint64_t now);
   static bool has_no_limit(const Member& member);
   // Of late it had work for which what it is to have for now does not do.
   static bool needs_more(const Member& member, uint64_t now);

@@ -265,9 +265,9 @@ class FewPartitionTest : public UnevenPartitionTest {
   }
   Member& join_first() { return join({.rank = Rank::kLatency}); }
   // Work that needs so many SMs; what follows from it.
-  void work(Member& member, uint32_t room) {
+  void work(Member& member, uint32_t room, uint64_t sm_ns = 0) {
     now_ += SmPartitions::kCrowdLookNs;
-    commons_.partitions->note(member, {.room = room}, now_);
+    commons_.partitions->note(member, {.room = room, .sm_ns = sm_ns}, now_);
     commons_.partitions->use(*commons_.partitions->lease(member), Rank::kLatency, now_);
     commons_.partitions->tend(now_);
   }
@@ -304,16 +304,25 @@ TEST_F(FewPartitionTest, WhoNeedsMoreHasTheWholeDeviceAtOnce) {
   EXPECT_EQ(sms_of(first), 2u);
 }
 
-TEST_F(FewPartitionTest, ThreeHaveTheWholeDevice) {
+// The few have two SMs and kWeighNs is 50 ms, of which a quarter is 25 ms of SMs together.
+TEST_F(FewPartitionTest, ThreeHaveTheWholeDeviceUnlessTheirWorkIsLight) {
   Member &first = join_first(), &second = join_first(), &third = join_first();
-  work(first, 1);
-  work(second, 1);
-  EXPECT_EQ(sms_of(first) + sms_of(second), 4u);
-  work(third, 1);
-  EXPECT_EQ(sms_of(first) + sms_of(second) + sms_of(third), 3 * 66u);
+  const auto work_all = [&](uint64_t sm_ns) {
+    for (int round = 0; round < 6; ++round) {
+      for (Member* member : {&first, &second, &third}) work(*member, 1, sm_ns);
+    }
+    return sms_of(first) + sms_of(second) + sms_of(third);
+  };
+  EXPECT_EQ(work_all(100'000), 3 * 2u);
+  EXPECT_EQ(work_all(10'000'000), 3 * 66u);
+  EXPECT_EQ(work_all(100'000), 3 * 66u) << "of late it was not";
   now_ += SmPartitions::kLendNs;
-  work(second, 1);
-  EXPECT_EQ(sms_of(second), 2u) << "the others have had none of late";
+  EXPECT_EQ(work_all(100'000), 3 * 2u);
+  EXPECT_EQ(work_all(10'000'000), 3 * 66u);
+  now_ += SmPartitions::kLendNs;
+  work(first, 1, 50'000'000);
+  work(second, 1, 50'000'000);
+  EXPECT_EQ(sms_of(first) + sms_of(second), 4u) << "two find room, whatever they do";
 }
 
 TEST_F(FewPartitionTest, WhoIsLimitedTakesNoPlaceThere) {
@@ -562,12 +571,19 @@ TEST_F(SmallPartitionTest, SmallWorkThatHasOnlyBeenSeenBesideOthersIsTakenToBeSh
   EXPECT_EQ(sms_of(filler), 64u) << "it would have to wait for itself";
 }
 
-TEST_F(SmallPartitionTest, ThreeFindNoRoom) {
+TEST_F(SmallPartitionTest, ThreeHaveTheFewWhileTheirWorkIsLight) {
   Member &one = join(0), &two = join(0), &three = join(0), &filler = join(0);
-  work({{&filler, kLong}, {&one, kSmall}, {&two, kSmall}});
-  EXPECT_EQ(sms_of(one) + sms_of(two), 4u);
-  work({{&filler, kLong}, {&one, kSmall}, {&two, kSmall}, {&three, kSmall}});
-  EXPECT_EQ(sms_of(one) + sms_of(two) + sms_of(three), 3 * 66u);
+  const auto work_all = [&](uint64_t sm_ns) {
+    Demand demand = kSmall;
+    demand.sm_ns = sm_ns;
+    for (int round = 0; round < 6; ++round) {
+      work({{&filler, kLong}, {&one, demand}, {&two, demand}, {&three, demand}});
+    }
+    return sms_of(one) + sms_of(two) + sms_of(three);
+  };
+  EXPECT_EQ(work_all(100'000), 3 * 2u);
+  EXPECT_EQ(sms_of(filler), 64u);
+  EXPECT_EQ(work_all(5'000'000), 3 * 66u);
   EXPECT_EQ(sms_of(filler), 66u);
 }
 
