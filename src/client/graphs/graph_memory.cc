@@ -23,14 +23,16 @@ CUresult GraphMemory::allocate(Context& context, uint64_t bytes,
   return CUDA_SUCCESS;
 }
 
+// Hidden until it is not there: others look for the address meanwhile.
 void GraphMemory::forget(const GraphBlock& block) {
+  DeviceMemory::Entry forgotten;
+  const bool was_there = memory_.forget(block.entry.base, &forgotten) == CUDA_SUCCESS;
   {
     const std::lock_guard guard(lock_);
     blocks_.erase(block.entry.base);
     if (block.launched) footprints_[block.device].current -= block.entry.bytes;
   }
-  DeviceMemory::Entry forgotten;
-  if (memory_.forget(block.entry.base, &forgotten) != CUDA_SUCCESS) return;
+  if (!was_there) return;
   memory_.release_after(forgotten,
                         FencePoint::from_bits(block.last_use.load(std::memory_order_acquire)));
 }

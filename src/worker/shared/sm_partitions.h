@@ -232,6 +232,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // Who has the few SMs without a rank has work that takes no longer than this. Even if it takes
   // some times as long there as on all SMs, that is less than to wait for others' blocks.
   static constexpr uint64_t kShortNs = kLongNs / 4;
+  // Of which a kernel whose time is a guess is taken to take so much: as many small ones do.
+  static constexpr uint64_t kGuessNs = 10'000;
   // Sessions of that rank or below fill the device with long kernels.
   using Crowded = std::function<bool(uint32_t device, Rank from)>;
 

@@ -125,12 +125,14 @@ void Streams::tell_demand(Stream& stream, const Cost& cost, uint64_t ns) {
   const bool is_whole = cost.room == kWholeDevice || stream.green != nullptr;
   const uint64_t room = std::max<uint64_t>(streams, 1) * cost.room;
   const auto most = uint64_t{kWholeDevice} - 1;
+  const bool is_guess = !durations.has_been_alone(cost);
+  const uint64_t most_ns = is_guess ? SmPartitions::kGuessNs : SmPartitions::kShortNs;
   const SmPartitions::Demand demand{
       .room = is_whole ? kWholeDevice : static_cast<uint32_t>(std::min(room, most)),
       .loses = cost.loses,
       .ns = ns,
-      .is_guess = !durations.has_been_alone(cost),
-      .sm_ns = uint64_t{cost.room} * cost.kernels * std::min(ns, SmPartitions::kShortNs)};
+      .is_guess = is_guess,
+      .sm_ns = uint64_t{cost.room} * cost.kernels * std::min(ns, most_ns)};
   core_.commons.partitions->note(*stream.member, demand, now_ns());
 }
 

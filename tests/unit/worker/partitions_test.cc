@@ -304,7 +304,7 @@ TEST_F(FewPartitionTest, WhoNeedsMoreHasTheWholeDeviceAtOnce) {
   EXPECT_EQ(sms_of(first), 2u);
 }
 
-// The few have two SMs and kWeighNs is 50 ms, of which a quarter is 25 ms of SMs together.
+// The few have two SMs, which are weighed each 50 ms: half of that is 50 ms of SMs.
 TEST_F(FewPartitionTest, ThreeHaveTheWholeDeviceUnlessTheirWorkIsLight) {
   Member &first = join_first(), &second = join_first(), &third = join_first();
   const auto work_all = [&](uint64_t sm_ns) {
@@ -314,11 +314,11 @@ TEST_F(FewPartitionTest, ThreeHaveTheWholeDeviceUnlessTheirWorkIsLight) {
     return sms_of(first) + sms_of(second) + sms_of(third);
   };
   EXPECT_EQ(work_all(100'000), 3 * 2u);
-  EXPECT_EQ(work_all(10'000'000), 3 * 66u);
+  EXPECT_EQ(work_all(20'000'000), 3 * 66u);
   EXPECT_EQ(work_all(100'000), 3 * 66u) << "of late it was not";
   now_ += SmPartitions::kLendNs;
   EXPECT_EQ(work_all(100'000), 3 * 2u);
-  EXPECT_EQ(work_all(10'000'000), 3 * 66u);
+  EXPECT_EQ(work_all(20'000'000), 3 * 66u);
   now_ += SmPartitions::kLendNs;
   work(first, 1, 50'000'000);
   work(second, 1, 50'000'000);
@@ -583,7 +583,7 @@ TEST_F(SmallPartitionTest, ThreeHaveTheFewWhileTheirWorkIsLight) {
   };
   EXPECT_EQ(work_all(100'000), 3 * 2u);
   EXPECT_EQ(sms_of(filler), 64u);
-  EXPECT_EQ(work_all(5'000'000), 3 * 66u);
+  EXPECT_EQ(work_all(10'000'000), 3 * 66u);
   EXPECT_EQ(sms_of(filler), 66u);
 }
 
