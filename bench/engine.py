@@ -39,14 +39,14 @@ SIZES = {
                "long": (21120, 20000), "short": (1056, 8000), "share_s": 1.5,
                "many": 40, "many_nbody": (1024, 40000), "many_limit_s": 12,
                "nbody_small": (8192, 4000, 8), "nbody_large": (262144, 40, 4), "loaders": 16,
-               "crowd": 64, "long_ms": 300, "idle": 1000, "some": 4, "trainers": 8},
+               "several": 8, "crowd": 64, "long_ms": 300, "idle": 1000, "some": 4, "trainers": 8},
     "softgpu": {"small": 256, "medium": 512, "large": 1024, "ahead": 32, "fmas": 20,
                 "newcomers": 2, "look_s": 0.5, "latency_s": 1.0, "strangers_s": 0.5,
                 "throughput_s": 0.5, "throughputs": 2, "bursts": 10,
                 "long": (160, 400), "short": (8, 400), "share_s": 0.5,
                 "many": 4, "many_nbody": (64, 100), "many_limit_s": 60,
                 "nbody_small": (256, 500, 2), "nbody_large": (1024, 4, 2), "loaders": 3,
-                "crowd": 4, "long_ms": 50, "idle": 8, "some": 1, "trainers": 2},
+                "several": 2, "crowd": 4, "long_ms": 50, "idle": 8, "some": 1, "trainers": 2},
 }
 
 # As Bench has them.
@@ -69,6 +69,9 @@ METRICS = {
     "beside_large.p50": ("latency beside nbody {large}, p50", "ms", "mps", "<=", 1.0),
     "beside_large.p99": ("  p99", "ms", "mps", "<=", 1.0),
     "beside_large.neighbour": ("  nbody's speed, of alone", "", None, None, None),
+    "several.p50": ("latency of {several} clients beside nbody {large}, p50", "ms", "mps", "<=", 1.0),
+    "several.p99": ("  p99 of the worst", "ms", "mps", "<=", 1.0),
+    "several.neighbour": ("  nbody's speed, of alone", "", None, None, None),
     "launches.one": ("small kernels of 1 client", "k/s", None, ">=", 650),
     "launches.all": ("  of {throughputs} clients", "k/s", None, ">=", 3000),
     "launches.launch_sync_us": ("launch + synchronise", "us", None, "<=", 8.5),
@@ -186,6 +189,19 @@ def beside(which, loading=True):
                   neighbour_loading=speed_loading / mean_alone)
         found(**percentiles(result), neighbour=speed / mean_alone)
     return case
+
+
+def several(box, sizes, found):
+    """Clients that want short answers at the same time, beside n-body."""
+    command = ["clients", "latency", str(sizes["latency_s"]), str(sizes["fmas"])]
+    with Neighbour(box, sizes, sizes["large"]) as neighbour:
+        alone, _ = neighbour.speed_during(lambda: time.sleep(sizes["look_s"]))
+        speed, (_, outputs) = neighbour.speed_during(
+            lambda: together(box, [command] * sizes["several"], sizes["latency_s"] + ANSWER_LIMIT_S))
+        neighbour.finish()
+    answers = [json.loads(out) for out in outputs]
+    found(p50=statistics.median(answer["p50"] for answer in answers),
+          p99=max(answer["p99"] for answer in answers), neighbour=speed / alone)
 
 
 def launches(box, sizes, found):
@@ -382,6 +398,7 @@ CASES = {
     "beside_small": beside("small"),
     "beside_medium": beside("medium", loading=False),
     "beside_large": beside("large"),
+    "several": several,
     "launches": launches,
     "many": many,
     "nbody_small": nbody("nbody_small"),
