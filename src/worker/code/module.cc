@@ -21,6 +21,9 @@ namespace {
 // How soon a launch looks again whether code that runs in the cold lane can move. A look asks all
 // streams that may be busy.
 constexpr uint64_t kMoveLookNs = 50'000'000;
+// Code with variables that has run there for so long is made ready to move: a copy is made of it,
+// and it is loaded once more, which a program that ends soon does not need.
+constexpr uint64_t kSettledNs = 2'000'000'000;
 // What a program has just given its streams (a fill, a copy) is waited for this long before its
 // code goes to the cold lane; natively loading waits for all of it.
 constexpr uint64_t kOwnWorkNs = 5'000'000;
@@ -293,19 +296,29 @@ CUfunction Function::find_in_main(uint32_t on) const {
 
 void Modules::note_loaded(Module& module, const Placement& place) {
   LoadedLibrary& library = *module.library;
-  const bool is_first = !library.is_loaded(place);
   library.note_loaded(place, false);
-  if (place.lane == Lane::kMain || !library.has_one_home()) return;
-  if (is_first) {
-    library.keep_variables(*module.image, core_.devices.at(place.device).capability, place.device);
-  }
-  note_home(module);
+  if (place.lane == Lane::kCold && library.has_one_home()) note_home(module);
 }
 
 void Modules::note_home(Module& module) {
   if (module.in_cold_home) return;
   module.in_cold_home = true;
+  module.cold_since_ns = now_ns();
   ++core_.cold_homes;
+}
+
+void Modules::leave_variables(const Function& function, uint32_t device, bool at_once) {
+  LoadedLibrary& library = *function.library;
+  const Module* const module = function.module;
+  if (!library.may_leave_variables(device) || module == nullptr || !module->in_cold_home ||
+      (!at_once && now_ns() < module->cold_since_ns + kSettledNs) ||
+      !core_.use({device, Lane::kCold}).ok()) {
+    return;
+  }
+  library.leave_variables(*module->image, core_.devices.at(device).capability, device);
+  if (!library.may_move(device)) return;
+  has_cold_code_ = true;
+  library.plan_move(device);
 }
 
 CUresult Modules::place(Module& module, const Placement& place) {
@@ -367,6 +380,7 @@ Status Modules::find(Function& function, const Placement& place, Reach reach, Lo
     return located->handle != nullptr;
   };
   Homes homes = homes_of(library, device);
+  if (homes == Homes::kCold) leave_variables(function, device, reach == Reach::kMainLane);
   const auto may_move = [&] { return homes == Homes::kEither || library.may_move(device); };
   if (homes != Homes::kMain && reach == Reach::kMainLane && may_move()) homes = Homes::kMain;
   if (homes == Homes::kEither && reach == Reach::kColdLane &&

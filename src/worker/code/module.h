@@ -87,7 +87,8 @@ struct Module {
   uint64_t charged = 0;           // of the device's memory, for its variables
   bool is_shared = false;         // its library, as far as others want it
   bool is_remembered = false;     // what is used of it
-  bool in_cold_home = false;      // it stays in the cold lane of some device
+  bool in_cold_home = false;   // it has come to the cold lane of some device with what is its own,
+  uint64_t cold_since_ns = 0;  // by now_ns()
 };
 
 class Modules {
@@ -214,6 +215,9 @@ class Modules {
   static std::optional<Lane> lane_of(const LoadedLibrary& library, uint32_t device);
   void note_loaded(Module& module, const Placement& place);
   void note_home(Module& module);
+  // The function's code, which is in the cold lane with its variables, can move from now on if it
+  // is there for long, or `at_once`, and if it can move without them.
+  void leave_variables(const Function& function, uint32_t device, bool at_once);
   // The library whose variables the program may know.
   Status find_own(Module& module, std::shared_ptr<LoadedLibrary>* own);
   // Somebody gets to know where its constants are: they are in one lane of each device.

@@ -51,9 +51,11 @@ std::string_view outermost_namespace(std::string_view name) {
 }
 
 // Of the entries that may run, the driver takes the newest.
-Result<ImageBytes> machine_code(Bytes image, uint32_t capability) {
+Result<ImageBytes> machine_code(Bytes image, uint32_t capability, uint64_t most) {
   switch (cuda::kind_of(image.data(), image.size())) {
-    case cuda::ImageKind::kElf: return ImageBytes(image.begin(), image.end());
+    case cuda::ImageKind::kElf:
+      if (image.size() > most) return not_supported("too much code");
+      return ImageBytes(image.begin(), image.end());
     case cuda::ImageKind::kContainer: break;
     default: return not_supported("no machine code");
   }
@@ -72,6 +74,9 @@ Result<ImageBytes> machine_code(Bytes image, uint32_t capability) {
       });
   OPENMPS_RETURN_IF_ERROR(read);
   if (!newest || !is_one) return not_supported("not one piece of machine code for the device");
+  if (std::max(newest->header.unpacked_bytes, newest->header.payload_bytes) > most) {
+    return not_supported("too much code");
+  }
   ImageBytes buffer;
   const Result<Bytes> code = cuda::unpack(*newest, &buffer);
   if (!code.ok()) return code.status();
@@ -154,8 +159,9 @@ bool is_variable(const ElfSymbol& symbol, const Sections& sections) {
   return !is_compilers_own(symbol.name, is_initialised);
 }
 
-Result<ImageBytes> place_variables(Bytes image, uint32_t capability, const FindVariable& find) {
-  Result<ImageBytes> code = machine_code(image, capability);
+Result<ImageBytes> place_variables(Bytes image, uint32_t capability, uint64_t most,
+                                   const FindVariable& find) {
+  Result<ImageBytes> code = machine_code(image, capability, most);
   if (!code.ok()) return code.status();
   const Bytes cubin(*code);
   const Result<Sections> sections = cuda::read_named_sections(cubin);

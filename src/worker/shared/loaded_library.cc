@@ -14,7 +14,7 @@ namespace openmps::worker {
 
 namespace {
 
-// Larger images stay where they come first: a copy is made of what may move. What programs bring
+// Larger code stays where it comes first: it is copied, and loaded once more. What programs bring
 // themselves is smaller.
 constexpr uint64_t kMostPlacedBytes = 16 * wire::kMiB;
 
@@ -114,11 +114,9 @@ CUresult LoadedLibrary::kernel_in(const Placement& place, CUkernel kernel, CUker
   return result != CUDA_SUCCESS ? result : driver_.cuLibraryGetKernel(there, library, name);
 }
 
-void LoadedLibrary::keep_variables(const ImageBytes& image, uint32_t capability, uint32_t device) {
-  if (bond_ != Bond::kVariables || image.size() > kMostPlacedBytes ||
-      driver_.cuKernelGetName == nullptr || has_left_variables(device)) {
-    return;
-  }
+void LoadedLibrary::leave_variables(const ImageBytes& image, uint32_t capability, uint32_t device) {
+  tried_to_leave_.fetch_or(1u << device, std::memory_order_relaxed);
+  if (driver_.cuKernelGetName == nullptr) return;
   const auto find = [this](const std::string& name) -> Result<CUdeviceptr> {
     CUdeviceptr address = 0;
     size_t bytes = 0;
@@ -127,7 +125,7 @@ void LoadedLibrary::keep_variables(const ImageBytes& image, uint32_t capability,
     return address;
   };
   const Result<ImageBytes> code =
-      place_variables({image.data(), image.size() - 1}, capability, find);
+      place_variables({image.data(), image.size() - 1}, capability, kMostPlacedBytes, find);
   if (!code.ok()) return;
   CUlibrary placed = nullptr;
   const CUresult result = gate_.run_at_once(GatedCall::kLibraryLoad, [&] {

@@ -56,10 +56,15 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   // Load it, with the attributes that it has elsewhere. That context is current, and quiet if it is
   // the main one.
   CUresult load(CUkernel kernel, const Placement& place, CUfunction* function);
-  // Its variables have come to the cold lane of the device, whose context is current. If its code
-  // can use them from the main one, too, it can move there from now on, without them (decision 32).
-  // `image`: what it was loaded from; `capability` as in image_facts.h.
-  void keep_variables(const ImageBytes& image, uint32_t capability, uint32_t device);
+  // Its variables are in the cold lane of the device, whose context is current. If its code can use
+  // them from the main one, too, it can move there from now on, without them (decision 32). Takes
+  // as long as to copy it. `image`: what it was loaded from; `capability` as in image_facts.h.
+  void leave_variables(const ImageBytes& image, uint32_t capability, uint32_t device);
+  // That has not been tried.
+  [[nodiscard]] bool may_leave_variables(uint32_t device) const {
+    return bond_ == Bond::kVariables &&
+           (tried_to_leave_.load(std::memory_order_relaxed) >> device & 1) == 0;
+  }
   // What is in the cold lane may move to the main one.
   [[nodiscard]] bool may_move(uint32_t device) {
     return !has_one_home() || has_left_variables(device);
@@ -124,8 +129,9 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   Bits loaded_{};
   Bits whole_{};
   std::atomic<bool> pinned_{false};
-  std::atomic<uint32_t> moves_{0};  // planned, by device
-  std::mutex moving_;               // held while code moves, and while it is pinned; before mutex_
+  std::atomic<uint32_t> moves_{0};           // planned, by device
+  std::atomic<uint32_t> tried_to_leave_{0};  // by device
+  std::mutex moving_;  // held while code moves, and while it is pinned; before mutex_
   std::mutex mutex_;
   // By device: the same code, whose variables are this library's in the cold lane. Guarded by
   // mutex_.

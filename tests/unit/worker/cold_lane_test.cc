@@ -271,6 +271,9 @@ TEST_F(ColdLaneTest, MachineCodeMovesWithoutItsVariables) {
   EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "glob").ok());
   EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeColdGlobal);
   launch(2);
+  EXPECT_NE(driver_.live().find("libraries 1"), std::string::npos) << "it may end soon";
+  session_->modules.modules().find(1)->cold_since_ns = 1;  // it has not
+  launch(2);
   let_go(1);
   session_->tend();
   driver_.take_calls();

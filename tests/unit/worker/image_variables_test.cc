@@ -12,6 +12,7 @@ namespace openmps::worker {
 namespace {
 
 constexpr uint32_t kCapability = 90;
+constexpr uint64_t kMost = 1 << 20;
 // Types of relocations (image_variables.cc).
 constexpr uint32_t kAbsolute64 = 2;
 constexpr uint32_t kLow32 = 0x38;
@@ -69,7 +70,7 @@ TEST(PlacedVariables, AddressesStandInTheCodeAndTheTable) {
   const std::map<std::string, CUdeviceptr> places{{"x", 0x7f12'3456'fffc}, {"table", 0x7f00'0000}};
   std::vector<std::string> asked;
   const Result<ImageBytes> placed = place_variables(
-      bytes_of(image), kCapability, [&](const std::string& name) -> Result<CUdeviceptr> {
+      bytes_of(image), kCapability, kMost, [&](const std::string& name) -> Result<CUdeviceptr> {
         asked.push_back(name);
         return places.at(name);
       });
@@ -101,7 +102,7 @@ TEST(PlacedVariables, AddressesStandInTheCodeAndTheTable) {
 
 TEST(PlacedVariables, WhatIsNotUnderstoodStays) {
   const auto place = [](const TestCubin& cubin) {
-    return place_variables(bytes_of(cubin.image()), kCapability,
+    return place_variables(bytes_of(cubin.image()), kCapability, kMost,
                            [](const std::string&) -> Result<CUdeviceptr> { return 0x1000; })
         .status()
         .code();
@@ -131,11 +132,20 @@ TEST(PlacedVariables, WhatIsNotUnderstoodStays) {
 TEST(PlacedVariables, WhatNobodyKnowsStays) {
   TestCubin cubin;
   cubin.relocate(TestCubin::kAddresses, 0, cubin.add("x", TestCubin::kGlobal), kAbsolute64);
-  EXPECT_EQ(place_variables(bytes_of(cubin.image()), kCapability, nobody_knows).status().code(),
-            CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(
+      place_variables(bytes_of(cubin.image()), kCapability, kMost, nobody_knows).status().code(),
+      CUDA_ERROR_NOT_FOUND);
   const std::string ptx = ".version 8.0\n.target sm_80\n.global .u32 x;\n";
-  EXPECT_EQ(place_variables(bytes_of(ptx), kCapability, nobody_knows).status().code(),
+  EXPECT_EQ(place_variables(bytes_of(ptx), kCapability, kMost, nobody_knows).status().code(),
             CUDA_ERROR_NOT_SUPPORTED);
+}
+
+TEST(PlacedVariables, TooMuchCodeStays) {
+  const std::string image = TestCubin().image();
+  EXPECT_TRUE(place_variables(bytes_of(image), kCapability, image.size(), nobody_knows).ok());
+  EXPECT_EQ(
+      place_variables(bytes_of(image), kCapability, image.size() - 1, nobody_knows).status().code(),
+      CUDA_ERROR_NOT_SUPPORTED);
 }
 
 // Of a container: the newest code that the device runs, if there is one.
@@ -164,7 +174,7 @@ TEST(PlacedVariables, OfAContainerTheNewestThatRuns) {
     return head + entries;
   };
   const auto place = [](const std::string& image) {
-    return place_variables(bytes_of(image), kCapability,
+    return place_variables(bytes_of(image), kCapability, kMost,
                            [](const std::string&) -> Result<CUdeviceptr> { return 0x1000; });
   };
   const Result<ImageBytes> placed = place(container({80, 90, 100}));
