@@ -21,8 +21,8 @@ namespace {
 // How soon a launch looks again whether code that runs in the cold lane can move. A look asks all
 // streams that may be busy.
 constexpr uint64_t kMoveLookNs = 50'000'000;
-// Code with variables that has run there for so long is made ready to move: a copy is made of it,
-// and it is loaded once more, which a program that ends soon does not need.
+// When it has been there for so long, it moves, however seldom it is used; code with variables,
+// which is copied for that, no sooner.
 constexpr uint64_t kSettledNs = 2'000'000'000;
 // What a program has just given its streams (a fill, a copy) is waited for this long before its
 // code goes to the cold lane; natively loading waits for all of it.
@@ -285,9 +285,24 @@ bool Modules::load_cold(GatedCall call, LoadedLibrary& library, uint32_t device,
   }
   if (loaded && *result == CUDA_SUCCESS && library.may_move(device)) {
     has_cold_code_ = true;
-    library.plan_move(device);
+    settling_.push_back({library.weak_from_this(), device, now_ns() + kSettledNs});
   }
   return loaded;
+}
+
+uint64_t Modules::tend(uint64_t now) {
+  while (!settling_.empty() && settling_.front().due_ns <= now) {
+    const Settling& code = settling_.front();
+    if (const auto library = code.library.lock()) library->plan_move(code.device);
+    settling_.pop_front();
+  }
+  return settling_.empty() ? 0 : settling_.front().due_ns;
+}
+
+void Modules::note_cold_use(LoadedLibrary& library, uint32_t device) {
+  if (library.note_cold_use() != kUsesToMove || !library.may_move(device)) return;
+  has_cold_code_ = true;
+  library.plan_move(device);
 }
 
 CUfunction Function::find_in_main(uint32_t on) const {
@@ -380,7 +395,11 @@ Status Modules::find(Function& function, const Placement& place, Reach reach, Lo
     return located->handle != nullptr;
   };
   Homes homes = homes_of(library, device);
-  if (homes == Homes::kCold) leave_variables(function, device, reach == Reach::kMainLane);
+  const bool is_used = library.cold_uses() >= kUsesToMove;
+  const bool is_limited = reach == Reach::kMainLane;
+  if (homes == Homes::kCold && (is_used || is_limited)) {
+    leave_variables(function, device, is_limited);
+  }
   const auto may_move = [&] { return homes == Homes::kEither || library.may_move(device); };
   if (homes != Homes::kMain && reach == Reach::kMainLane && may_move()) homes = Homes::kMain;
   if (homes == Homes::kEither && reach == Reach::kColdLane &&
@@ -398,7 +417,10 @@ Status Modules::find(Function& function, const Placement& place, Reach reach, Lo
     OPENMPS_RETURN_IF_ERROR(check(load_code(GatedCall::kFunctionLoad, library, device, homes, load),
                                   "cuKernelGetFunction"));
   }
-  if (located->place.lane == Lane::kCold) return Status();
+  if (located->place.lane == Lane::kCold) {
+    note_cold_use(library, device);
+    return Status();
+  }
   function.main.resize(core_.devices.count());
   function.main[device] = located->handle;
   return Status();

@@ -35,14 +35,15 @@ uint64_t SessionParts::tend() {
   waits.sweep();
   retirement.sweep();
   core.returns.sweep();
+  const uint64_t now = now_ns();
+  const uint64_t moves_ns = modules.tend(now);
   const uint64_t next = memory.give_back_old();
   uint64_t longest = retirement.empty() ? ~0ull : kRetirementLookNs;
   core.gate.tend();
   if (core.commons.cold != nullptr) core.commons.cold->gate.tend();
   if (modules.has_cold_code() && core.gate.has_later()) longest = std::min(longest, kMoveLookNs);
-  if (next != 0) {
-    const uint64_t now = now_ns();
-    longest = std::min(longest, next > now ? next - now : 1);
+  for (const uint64_t due : {next, moves_ns}) {
+    if (due != 0) longest = std::min(longest, due > now ? due - now : 1);
   }
   return longest;
 }

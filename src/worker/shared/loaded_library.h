@@ -74,6 +74,9 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
     const std::lock_guard lock(mutex_);
     return placed_libraries_.contains(device);
   }
+  // It is launched, or asked about, in the cold lane. How often it has been.
+  uint32_t note_cold_use() { return cold_uses_.fetch_add(1, std::memory_order_relaxed) + 1; }
+  [[nodiscard]] uint32_t cold_uses() const { return cold_uses_.load(std::memory_order_relaxed); }
   // In a later quiet moment: move_to_main(). The library may go before.
   void plan_move(uint32_t device);
   // Load in the main context, which is quiet, what is in the cold one, if it may move. It runs
@@ -131,6 +134,7 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   std::atomic<bool> pinned_{false};
   std::atomic<uint32_t> moves_{0};           // planned, by device
   std::atomic<uint32_t> tried_to_leave_{0};  // by device
+  std::atomic<uint32_t> cold_uses_{0};
   std::mutex moving_;  // held while code moves, and while it is pinned; before mutex_
   std::mutex mutex_;
   // By device: the same code, whose variables are this library's in the cold lane. Guarded by

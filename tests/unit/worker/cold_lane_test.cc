@@ -93,6 +93,10 @@ class ColdLaneTest : public SessionFixture {
     const Status status = send(command, std::string(16, '\0'));
     EXPECT_TRUE(status.ok()) << status.message();
   }
+  // So often that its code moves when it can.
+  void launch_often(wire::Id stream, wire::Id function = 1) {
+    for (uint32_t i = 0; i < kUsesToMove; ++i) launch(stream, function);
+  }
   // The load waits for as long as the session lives, rather than going where it must not.
   void expect_wait(wire::Id id, const std::string& image) {
     driver_.take_calls();
@@ -197,12 +201,31 @@ TEST_F(ColdLaneTest, AnEventThatALaunchRecordsIsRecordedBehindIt) {
 TEST_F(ColdLaneTest, WhatIsColdMovesInTheNextQuietMoment) {
   keep_busy();
   ASSERT_TRUE(load(1, kPlain).ok());
-  launch(2);
+  launch_often(2);
   EXPECT_NE(session_->tend(), ~0ull) << "it looks again soon";
   driver_.take_calls();
   launch(2);
   EXPECT_EQ(calls().front(), "launch s3 16") << "the work goes on";
   let_go(1);
+  session_->tend();
+  driver_.take_calls();
+  launch(2);
+  EXPECT_EQ(calls(), (Calls{"launch s2 16"}));
+  EXPECT_GT(session_->tend(), 1'000'000'000u) << "nothing is to move soon";
+}
+
+// To load it once more costs others a moment, which a program that ends soon does not need.
+TEST_F(ColdLaneTest, WhatIsHardlyUsedMovesLater) {
+  keep_busy();
+  ASSERT_TRUE(load(1, kPlain).ok());
+  launch(2);
+  EXPECT_NE(session_->tend(), ~0ull) << "it looks when that is due";
+  let_go(1);
+  session_->tend();
+  driver_.take_calls();
+  launch(2);
+  EXPECT_EQ(calls().back(), "wait s2 e2");
+  EXPECT_EQ(session_->modules.tend(now_ns() + 3'000'000'000), 0u);
   session_->tend();
   driver_.take_calls();
   launch(2);
@@ -216,6 +239,8 @@ TEST_F(ColdLaneTest, AttributesHoldInBothLanes) {
   driver_.take_calls();
   EXPECT_TRUE(send(wire::FunctionSetAttribute{1, wire::FunctionSetting::kAttribute, 8, 4096}).ok());
   EXPECT_EQ(calls(), (Calls{"attribute 8=4096 cold"}));
+  launch_often(2);
+  driver_.take_calls();
   let_go(1);
   session_->tend();
   const Calls moved = calls();
@@ -270,7 +295,7 @@ TEST_F(ColdLaneTest, MachineCodeMovesWithoutItsVariables) {
   EXPECT_EQ(lane_of_load(1, cubin_with_variable()), "place cold");
   EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "glob").ok());
   EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeColdGlobal);
-  launch(2);
+  launch_often(2);
   EXPECT_NE(driver_.live().find("libraries 1"), std::string::npos) << "it may end soon";
   session_->modules.modules().find(1)->cold_since_ns = 1;  // it has not
   launch(2);
@@ -303,6 +328,7 @@ TEST_F(ColdLaneTest, ConstantsBindOnceTheirAddressIsKnown) {
   EXPECT_EQ(lane_of_load(2, kConstant), "place cold");
   EXPECT_TRUE(send(wire::GetGlobal{2, wire::ModuleKind::kModule, 4}, "glob").ok());
   EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeColdGlobal);
+  launch_often(2, 1);
   let_go(1);
   session_->tend();
   driver_.take_calls();
