@@ -331,6 +331,7 @@ void Modules::leave_variables(const Function& function, uint32_t device, bool at
     return;
   }
   library.leave_variables(*module->image, core_.devices.at(device).capability, device);
+  static_cast<void>(core_.use(device).ok());  // as the caller had it
   if (!library.may_move(device)) return;
   has_cold_code_ = true;
   library.plan_move(device);
@@ -396,20 +397,20 @@ Status Modules::find(Function& function, const Placement& place, Reach reach, Lo
   };
   Homes homes = homes_of(library, device);
   const bool is_used = library.cold_uses() >= kUsesToMove;
-  const bool is_limited = reach == Reach::kMainLane;
-  if (homes == Homes::kCold && (is_used || is_limited)) {
-    leave_variables(function, device, is_limited);
+  const bool needs_main = reach == Reach::kMainLane;
+  if (homes == Homes::kCold && (is_used || needs_main)) {
+    leave_variables(function, device, needs_main);
   }
   const auto may_move = [&] { return homes == Homes::kEither || library.may_move(device); };
-  if (homes != Homes::kMain && reach == Reach::kMainLane && may_move()) homes = Homes::kMain;
+  if (homes != Homes::kMain && needs_main && may_move()) homes = Homes::kMain;
   if (homes == Homes::kEither && reach == Reach::kColdLane &&
       core_.commons.cold->context(device) != nullptr) {
     homes = Homes::kCold;
   }
   bool found = homes != Homes::kCold && is_in(Lane::kMain);
   if (!found && homes != Homes::kMain && is_in(Lane::kCold)) {
-    const bool moved =
-        reach != Reach::kColdLane && may_move() && move_now(function, device) && is_in(Lane::kMain);
+    const bool moved = is_used && reach != Reach::kColdLane && may_move() &&
+                       move_now(function, device) && is_in(Lane::kMain);
     found = moved || is_in(Lane::kCold);
   }
   if (!found) {

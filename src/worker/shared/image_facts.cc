@@ -29,12 +29,12 @@ bool contains(Bytes bytes, std::string_view text) {
 // Where a directive of PTX stands, from `at` on. What follows other letters is a modifier of an
 // instruction: "ld.global", "cp.async.ca.shared.global".
 size_t find_directive(std::string_view ptx, std::string_view name, size_t at) {
-  const auto is_word = [&ptx](size_t i) {
+  const auto is_letter = [&ptx](size_t i) {
     return i < ptx.size() &&
            (isalnum(static_cast<unsigned char>(ptx[i])) != 0 || ptx[i] == '_' || ptx[i] == '$');
   };
   for (at = ptx.find(name, at); at != std::string_view::npos; at = ptx.find(name, at + 1)) {
-    if ((at == 0 || !is_word(at - 1)) && !is_word(at + name.size())) return at;
+    if ((at == 0 || !is_letter(at - 1)) && !is_letter(at + name.size())) return at;
   }
   return at;
 }
