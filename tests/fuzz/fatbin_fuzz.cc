@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzz target of image reading: the input is what a program hands to cuModuleLoadData. The client's
 // reader must find no more than the file has; the worker's must accept only what lies within its
-// bytes; softgpu's gives PTX text without a NUL, or a reason.
+// bytes, and write only there when it places variables; softgpu's gives PTX text without a NUL, or a reason.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include "softgpu/fatbin/fatbin.h"
 #include "worker/shared/image_bounds.h"
 #include "worker/shared/image_facts.h"
+#include "worker/shared/image_variables.h"
 #include "worker/shared/prelinked.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -30,6 +31,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!inside.ok() && inside.message().empty()) abort();
   if (inside.ok()) {
     static_cast<void>(worker::read_image_facts({data, size}, 90));
+    const auto find = [](const std::string&) -> Result<CUdeviceptr> { return 0x7f12'3456'7890; };
+    const auto placed = worker::place_variables({data, size}, 90, 1 << 20, find);
+    if (placed.ok() ? placed->back() != 0 : placed.status().message().empty()) abort();
     if (worker::DriverImage({data, size}).data() == nullptr && size != 0) abort();
   }
   // A wrapper holds pointers of its program: there is nothing to check them against.

@@ -165,6 +165,24 @@ def zstd_raw(text):
     return b"\x28\xb5\x2f\xfd\x20" + bytes([len(text)]) + struct.pack("<I", len(text) << 3 | 1)[:3] + text
 
 
+def cubin_with_variables():
+    """A variable, one of the compiler's, and relocations of both in a table of addresses and in code."""
+    names = [b"", b".shstrtab", b".strtab", b".symtab", b".nv.global.init", b".nv.constant4", b".text.k",
+             b".rela.nv.constant4", b".rela.text.k"]
+    rela = lambda offset, symbol, kind: struct.pack("<QQq", offset, symbol << 32 | kind, 4)
+    symbol = lambda name, kind, section: struct.pack("<IBBHQQ", name, kind, 0, section, 0, 4)
+    bodies = [b"", b"\0".join(names) + b"\0", b"\0x\0$str\0", bytes(24) + symbol(1, 1, 4) + symbol(3, 1, 4),
+              bytes(16), bytes(16), bytes(32), rela(0, 1, 2) + rela(8, 2, 2), rela(0, 1, 0x38) + rela(16, 1, 0x39)]
+    kinds = [(0, 0, 0), (3, 0, 0), (3, 0, 0), (2, 2, 0), (1, 0, 0), (1, 0, 0), (1, 0, 0), (4, 3, 5), (4, 3, 6)]
+    headers, at = b"", 64 + 64 * len(names)
+    for i, (kind, link, info) in enumerate(kinds):
+        headers += struct.pack("<IIQQQQIIQQ", sum(len(name) + 1 for name in names[:i]), kind, 0, 0, at,
+                               len(bodies[i]), link, info, 1, 0)
+        at += len(bodies[i])
+    return (b"\x7fELF\x02\x01\x01".ljust(18, b"\0") + struct.pack("<H", 190) + bytes(20) + struct.pack("<Q", 64) +
+            bytes(10) + struct.pack("<HHH", 64, len(names), 1) + headers + b"".join(bodies))
+
+
 def fatbin_seeds():
     lz4, zstd = lz4_literals(PTX), zstd_raw(PTX)
     plain = entry(PTX)
@@ -187,6 +205,8 @@ def fatbin_seeds():
     sections = b"\x7fELF".ljust(40, b"\0") + struct.pack("<Q", 64) + bytes(10) + struct.pack("<HH", 64, 1)
     yield "elf_inside", container(entry(sections.ljust(128, b"\0"), 90, kind=2))
     yield "elf_beyond", container(entry(sections.ljust(104, b"\0"), 90, kind=2))
+    yield "variables", cubin_with_variables()
+    yield "variables_packed", container(entry(cubin_with_variables(), 90, kind=2))
     yield "rubbish", bytes(range(64))
     yield "one_byte", b"."
 
