@@ -1121,11 +1121,11 @@ def contexts(box, _):
 
 def limited_from_cold(box, _):
     """A program whose code, and whose graph, came by the cold lane, which has all SMs, keeps to a limit that is
-    given later as soon as the code can move: on a GPU code with variables, too."""
+    given later as soon as the code can move, without its variables if it has some."""
     box.env["SOFTGPU_LOADING_WAITS"] = "1"
     box.start_daemon()
     step = sm_step(box)
-    for arguments in ((),) if box.driver == "softgpu" else ((), ("variables",)):
+    for arguments in ((), ("variables",)):
         neighbour = box.start(["drv_neighbour", "kernel"], stdin=subprocess.PIPE)
         ready(neighbour)
         program = LiveSms(box, arguments=arguments)

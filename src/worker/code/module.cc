@@ -165,6 +165,7 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   making->facts = module->facts;
   // Options change the code, and variables are a session's own.
   making->shareable = tail.options.empty() && !module->facts.binds();
+  module->has_options = !tail.options.empty();
   module->is_shared = making->shareable;
   module->is_remembered = making->shareable && core_.commons.memory != nullptr;
   if (!module->facts.compiles) {
@@ -325,11 +326,14 @@ void Modules::note_home(Module& module) {
 void Modules::leave_variables(const Function& function, uint32_t device, bool at_once) {
   LoadedLibrary& library = *function.library;
   const Module* const module = function.module;
-  if (!library.may_leave_variables(device) || module == nullptr || !module->in_cold_home ||
-      (!at_once && now_ns() < module->cold_since_ns + kSettledNs) ||
-      !core_.use({device, Lane::kCold}).ok()) {
+  if (!library.may_leave_variables(device) || module == nullptr || !module->in_cold_home) return;
+  // What has to be compiled takes its time, so that is done if there is no other way.
+  const bool compiles = module->facts.compiles;
+  if (compiles ? !at_once || module->has_options
+               : !at_once && now_ns() < module->cold_since_ns + kSettledNs) {
     return;
   }
+  if (!core_.use({device, Lane::kCold}).ok()) return;
   library.leave_variables(*module->image, core_.devices.at(device).capability, device);
   static_cast<void>(core_.use(device).ok());  // as the caller had it
   if (!library.may_move(device)) return;

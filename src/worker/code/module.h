@@ -92,6 +92,7 @@ struct Module {
   std::vector<wire::Id> functions;
   std::vector<uint64_t> globals;  // start addresses
   uint64_t charged = 0;           // of the device's memory, for its variables
+  bool has_options = false;       // of the compiler's
   bool is_shared = false;         // its library, as far as others want it
   bool is_remembered = false;     // what is used of it
   bool in_cold_home = false;   // it has come to the cold lane of some device with what is its own,

@@ -25,12 +25,12 @@ bool is_variable(const cuda::ElfSymbol& symbol, const std::vector<cuda::ElfSecti
 // Where a variable is, by its name in the table of symbols.
 using FindVariable = std::function<Result<CUdeviceptr>(const std::string& name)>;
 
-// The machine code that `image` has for a device of that capability, as a cubin with a NUL behind
-// it, whose variables are where `find` says: what is loaded from it uses those, and has some of its
-// own that nobody uses. `image` has passed check_image_bounds. Errors: CUDA_ERROR_NOT_SUPPORTED
-// with the reason, where there is no machine code, more than one that would do, more than `most`
-// bytes of it, or code that names an address in a way that is not known (decision 32); those of
-// `find`.
+// The code that `image` has for a device of that capability, a cubin or, without any machine code,
+// PTX, with a NUL behind it, whose variables are where `find` says: what is loaded from it uses
+// those, and has some of its own that nobody uses. `image` has passed check_image_bounds. Errors:
+// CUDA_ERROR_NOT_SUPPORTED with the reason, where there is no code or more than one piece that
+// would do, more than `most` bytes of it, or an address is named in a way that is not known
+// (decision 32); those of `find`.
 Result<ImageBytes> place_variables(cuda::Bytes image, uint32_t capability, uint64_t most,
                                    const FindVariable& find);
 

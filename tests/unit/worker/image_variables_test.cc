@@ -135,9 +135,69 @@ TEST(PlacedVariables, WhatNobodyKnowsStays) {
   EXPECT_EQ(
       place_variables(bytes_of(cubin.image()), kCapability, kMost, nobody_knows).status().code(),
       CUDA_ERROR_NOT_FOUND);
-  const std::string ptx = ".version 8.0\n.target sm_80\n.global .u32 x;\n";
-  EXPECT_EQ(place_variables(bytes_of(ptx), kCapability, kMost, nobody_knows).status().code(),
-            CUDA_ERROR_NOT_SUPPORTED);
+}
+
+const std::string kHead = ".version 8.0\n.target sm_80\n.address_size 64\n";
+
+std::string placed_text(const std::string& ptx) {
+  const Result<ImageBytes> placed = place_variables(
+      bytes_of(ptx), kCapability, kMost, [](const std::string& name) -> Result<CUdeviceptr> {
+        return name == "x" ? Result<CUdeviceptr>(0x7f12'0000'0010)
+                           : Status(CUDA_ERROR_NOT_FOUND, name);
+      });
+  return placed.ok() ? std::string(placed->begin(), placed->end() - 1)
+                     : "refused: " + placed.status().message();
+}
+
+TEST(PlacedVariables, PtxHasThemInRegisters) {
+  const std::string begin = kHead + ".visible .global .align 4 .u32 x = 5;\n";
+  EXPECT_EQ(placed_text(begin + R"(.visible .entry k(.param .u64 p) {
+  // x is named in a comment
+  ld.global.u32 %r1, [x];
+  @%p1 st.global.u32 [x+4], %r1; atom.global.add.u32 %r2, [x + -4], 1;
+  mov.u64 %rd1, x;
+  mov.b64 %rd2, x+8;
+  cvta.global.u64 %rd3, x;
+  mov.u32 %r3, %tid.x;
+  ret;
+}
+.func f() { ret; }
+)"),
+            begin + R"(.visible .entry k(.param .u64 p) {
+.reg .b64 %openmps_variable_0;
+mov.b64 %openmps_variable_0, 0x7f1200000010;
+  // x is named in a comment
+  ld.global.u32 %r1, [%openmps_variable_0];
+  @%p1 st.global.u32 [%openmps_variable_0+4], %r1; atom.global.add.u32 %r2, [%openmps_variable_0 + -4], 1;
+  mov.u64 %rd1, %openmps_variable_0;
+  add.s64 %rd2, %openmps_variable_0, 8;
+  cvta.global.u64 %rd3, %openmps_variable_0;
+  mov.u32 %r3, %tid.x;
+  ret;
+}
+.func f() { ret; }
+)");
+  const std::string values = begin + ".global .u64 $str[1] = {x};\n.visible .entry k() { ret; }\n";
+  EXPECT_EQ(placed_text(values), values) << "how others begin";
+}
+
+TEST(PlacedVariables, OtherUsesInPtxStay) {
+  const auto in_kernel = [](const std::string& text) {
+    return kHead + ".global .u32 x;\n.entry k() {\n" + text + "\nret;\n}\n";
+  };
+  for (const std::string& ptx :
+       {in_kernel("call f, (x);"), in_kernel(".reg .b32 x;"), in_kernel("x: bra x;"),
+        in_kernel("mov.u32 %r1, x;"), in_kernel("cvta.shared.u64 %rd1, x;"),
+        in_kernel("ld.global.u32 %r1, [%rd1+x];"), in_kernel("mov.u64 %rd1, x*2;"),
+        in_kernel("setp.eq.u64 %p1, %rd1, x;"), in_kernel("add.u64 %rd1, x, 8;"), in_kernel("{"),
+        in_kernel("}"), kHead + ".global .u32 x;\n.entry k(.param .u64 x) { ret; }\n",
+        kHead + ".global .u32 x;\n.section .debug { .b64 x }\n",
+        kHead + ".extern .global .u32 other;\n",
+        std::string(".version 8.0\n.target sm_80\n.address_size 32\n.global .u32 x;\n"),
+        std::string(".version 8.0\n.target sm_80\n.global .u32 x;\n"),
+        in_kernel("mov.u64 %openmps_variable_0, 1;")}) {
+    EXPECT_TRUE(placed_text(ptx).starts_with("refused: ")) << ptx << placed_text(ptx);
+  }
 }
 
 TEST(PlacedVariables, TooMuchCodeStays) {

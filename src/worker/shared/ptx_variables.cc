@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words of PTX (PTX ISA, "Syntax"). See ptx_variables.h.
+#include "worker/shared/ptx_variables.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <optional>
+#include <set>
+
+namespace openmps::worker {
+namespace {
+
+// Of the registers that hold addresses.
+constexpr std::string_view kRegister = "%openmps_variable_";
+
+Status not_supported(const std::string& why) { return Status(CUDA_ERROR_NOT_SUPPORTED, why); }
+
+bool is_letter(char c) {
+  return isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$';
+}
+
+struct Word {
+  enum class Kind { kName, kDirective, kNumber, kMark };
+  Kind kind;
+  size_t begin;
+  size_t end;
+};
+using Words = std::vector<Word>;
+
+// Where what begins at `at` and is no word ends: blanks, comments, strings. `at` itself: it is one.
+size_t skip(std::string_view text, size_t at) {
+  const auto behind = [&text](size_t found, size_t bytes) {
+    return found == std::string_view::npos ? text.size() : found + bytes;
+  };
+  const std::string_view rest = text.substr(at);
+  if (rest.starts_with("//")) return behind(text.find('\n', at), 1);
+  if (rest.starts_with("/*")) return behind(text.find("*/", at + 2), 2);
+  if (rest.starts_with('"')) return behind(text.find('"', at + 1), 1);
+  return isspace(static_cast<unsigned char>(rest[0])) != 0 || rest[0] == 0 ? at + 1 : at;
+}
+
+Words words_of(std::string_view text) {
+  Words words;
+  for (size_t at = 0; at < text.size();) {
+    if (const size_t end = skip(text, at); end != at) {
+      at = end;
+      continue;
+    }
+    const char first = text[at];
+    size_t end = at + 1;
+    Word::Kind kind = Word::Kind::kMark;
+    const auto take = [&](auto&& belongs) {
+      while (end < text.size() && belongs(text[end])) ++end;
+    };
+    if (isdigit(static_cast<unsigned char>(first)) != 0) {
+      kind = Word::Kind::kNumber;
+      take([](char c) { return is_letter(c) || c == '.'; });
+    } else if (first == '.') {
+      kind = Word::Kind::kDirective;
+      take([](char c) { return is_letter(c) || c == ':'; });
+    } else if (is_letter(first) || first == '%') {
+      kind = Word::Kind::kName;
+      take(is_letter);
+    }
+    words.push_back({kind, at, end});
+    at = end;
+  }
+  return words;
+}
+
+class Placing {
+ public:
+  Placing(std::string_view ptx, const PtxAddresses& addresses)
+      : ptx_(ptx), addresses_(addresses), words_(words_of(ptx)) {}
+
+  Result<std::string> run() {
+    if (ptx_.find(kRegister) != std::string_view::npos) return not_supported("it has been placed");
+    if (!is_of_64_bits()) return not_supported("addresses that are not of 64 bits");
+    for (at_ = 0; at_ < words_.size(); ++at_) OPENMPS_RETURN_IF_ERROR(look());
+    if (depth_ != 0) return not_supported("PTX that ends inside braces");
+    return edited();
+  }
+
+ private:
+  struct Edit {
+    size_t begin;
+    size_t end;
+    std::string text;
+  };
+
+  [[nodiscard]] std::string_view text_of(const Word& word) const {
+    return ptx_.substr(word.begin, word.end - word.begin);
+  }
+  // "" beyond the last.
+  [[nodiscard]] std::string_view text(size_t i) const {
+    return i < words_.size() ? text_of(words_[i]) : std::string_view();
+  }
+  [[nodiscard]] bool has(size_t begin, size_t end, std::string_view word) const {
+    return std::any_of(words_.begin() + static_cast<ptrdiff_t>(begin),
+                       words_.begin() + static_cast<ptrdiff_t>(end),
+                       [&](const Word& of) { return text_of(of) == word; });
+  }
+  [[nodiscard]] bool is_of_64_bits() const {
+    for (size_t i = 0; i + 1 < words_.size(); ++i) {
+      if (text(i) == ".address_size") return text(i + 1) == "64";
+    }
+    return false;
+  }
+
+  Status look() {
+    const std::string_view word = text(at_);
+    if (word == "{") {
+      if (depth_++ == 0) begin_braces();
+    } else if (word == "}") {
+      if (depth_-- == 0) return not_supported("PTX with a brace too many");
+      if (depth_ == 0) end_braces();
+    } else if (word == ";" && depth_ == 0) {
+      statement_ = at_ + 1;
+    } else if (words_[at_].kind == Word::Kind::kName) {
+      const auto found = addresses_.find(word);
+      if (found != addresses_.end())
+        return depth_ != 0 && in_function_ ? place(found) : declare(word);
+    }
+    return Status();
+  }
+
+  void begin_braces() {
+    in_function_ = has(statement_, at_, ".entry") || has(statement_, at_, ".func");
+    body_ = words_[at_].end;
+    used_.clear();
+  }
+  // The addresses that the function uses come first.
+  void end_braces() {
+    if (!in_function_) return;  // a list of values: its statement goes on
+    std::string begin;
+    for (const size_t number : used_) {
+      const auto address = std::next(addresses_.begin(), static_cast<ptrdiff_t>(number))->second;
+      char text[96];
+      const std::string name = register_of(number);
+      snprintf(text, sizeof(text), "\n.reg .b64 %s;\nmov.b64 %s, 0x%llx;", name.c_str(),
+               name.c_str(), static_cast<unsigned long long>(address));
+      begin += text;
+    }
+    if (!begin.empty()) edits_.push_back({body_, body_, std::move(begin)});
+    in_function_ = false;
+    statement_ = at_ + 1;
+  }
+
+  static std::string register_of(size_t number) {
+    return std::string(kRegister) + std::to_string(number);
+  }
+
+  // Outside of functions a name may stand where it is declared, and among the values of others.
+  Status declare(std::string_view name) const {
+    const bool is_variable = has(statement_, at_, ".global") && !has(statement_, at_, ".entry") &&
+                             !has(statement_, at_, ".func");
+    return is_variable ? Status() : not_supported(std::string(name) + " outside of functions");
+  }
+
+  // Of "+ 8", "+ -8" and "- 8" behind the word: what is added, and the word behind it.
+  [[nodiscard]] std::string offset_behind(size_t i, size_t* behind) const {
+    *behind = i + 1;
+    std::string sign;
+    size_t next = i + 1;
+    while (text(next) == "+" || text(next) == "-") sign += text(next++);
+    if (sign.empty() || next >= words_.size() || words_[next].kind != Word::Kind::kNumber)
+      return {};
+    *behind = next + 1;
+    if (sign == "+") return std::string(text(next));
+    return sign == "-" || sign == "+-" ? "-" + std::string(text(next)) : "";
+  }
+
+  Status place(PtxAddresses::const_iterator variable) {
+    const auto number = static_cast<size_t>(std::distance(addresses_.begin(), variable));
+    const Word& word = words_[at_];
+    size_t behind = 0;
+    const std::string offset = offset_behind(at_, &behind);
+    const std::string name = register_of(number);
+    const std::string_view before = at_ == 0 ? std::string_view() : text(at_ - 1);
+    used_.insert(number);
+    if (before == "[" && text(behind) == "]") {
+      edits_.push_back({word.begin, word.end, name});
+      return Status();
+    }
+    // "mov.u64 %rd1, x;" and "cvta.global.u64 %rd1, x;", the former with an offset, too.
+    const bool is_source = before == "," && at_ >= 4 && text(behind) == ";";
+    if (is_source && is_move(at_ - 4)) {
+      if (behind == at_ + 1) {
+        edits_.push_back({word.begin, word.end, name});
+        return Status();
+      }
+      if (!offset.empty()) {
+        edits_.push_back({words_[at_ - 4].begin, words_[behind].begin,
+                          "add.s64 " + std::string(text(at_ - 2)) + ", " + name + ", " + offset});
+        return Status();
+      }
+    }
+    if (is_source && behind == at_ + 1 && at_ >= 5 && text(at_ - 5) == "cvta" &&
+        text(at_ - 4) == ".global" && text(at_ - 3) == ".u64") {
+      edits_.push_back({word.begin, word.end, name});
+      return Status();
+    }
+    return not_supported("how " + variable->first + " is used");
+  }
+  // From the word on: "mov .u64 REGISTER ,".
+  [[nodiscard]] bool is_move(size_t i) const {
+    const std::string_view type = text(i + 1);
+    return text(i) == "mov" && (type == ".u64" || type == ".b64" || type == ".s64");
+  }
+
+  std::string edited() {
+    std::sort(edits_.begin(), edits_.end(),
+              [](const Edit& a, const Edit& b) { return a.begin < b.begin; });
+    std::string out;
+    size_t copied = 0;
+    for (const Edit& edit : edits_) {
+      out += ptx_.substr(copied, edit.begin - copied);
+      out += edit.text;
+      copied = edit.end;
+    }
+    return out += ptx_.substr(copied);
+  }
+
+  const std::string_view ptx_;
+  const PtxAddresses& addresses_;
+  const Words words_;
+  size_t at_ = 0;
+  size_t depth_ = 0;
+  size_t statement_ = 0;      // where the one outside of functions began
+  bool in_function_ = false;  // inside of braces
+  size_t body_ = 0;           // of the text, behind its first brace
+  std::set<size_t> used_;     // of the variables, by number
+  std::vector<Edit> edits_;
+};
+
+}  // namespace
+
+std::vector<PtxVariable> variables_of_ptx(std::string_view ptx) {
+  const Words words = words_of(ptx);
+  const auto text = [&](size_t i) {
+    return ptx.substr(words[i].begin, words[i].end - words[i].begin);
+  };
+  std::vector<PtxVariable> variables;
+  for (size_t i = 0; i < words.size(); ++i) {
+    // A modifier of an instruction follows its name at once.
+    const bool is_modifier =
+        i > 0 && words[i - 1].end == words[i].begin &&
+        (words[i - 1].kind == Word::Kind::kName || words[i - 1].kind == Word::Kind::kDirective) &&
+        text(i - 1) != ".extern" && text(i - 1) != ".visible" && text(i - 1) != ".weak" &&
+        text(i - 1) != ".common";
+    if (text(i) != ".global" || is_modifier) continue;
+    PtxVariable variable;
+    for (++i; i < words.size() && text(i) != ";"; ++i) {
+      const std::string_view word = text(i);
+      variable.is_initialised |= word == "=";
+      const bool names = !variable.is_initialised && words[i].kind == Word::Kind::kName;
+      if (names && variable.name.empty()) variable.name = word;
+    }
+    variables.push_back(std::move(variable));
+  }
+  return variables;
+}
+
+Result<std::string> place_in_ptx(std::string_view ptx, const PtxAddresses& addresses) {
+  return Placing(ptx, addresses).run();
+}
+
+}  // namespace openmps::worker

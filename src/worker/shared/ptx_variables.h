@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The variables of a PTX text, and the same text with variables that lie elsewhere. Input is
+// untrusted. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cuda/status.h"
+
+namespace openmps::worker {
+
+// A variable in device memory that the text declares, for itself or as another module's.
+struct PtxVariable {
+  std::string name;
+  bool is_initialised = false;
+};
+std::vector<PtxVariable> variables_of_ptx(std::string_view ptx);
+
+// The text whose functions find each of these variables at its address. It goes on to declare some
+// of its own, which nobody uses. Errors: CUDA_ERROR_NOT_SUPPORTED with the reason, where one is
+// named other than as an address of memory, in a 64-bit move, or to be made a generic address; or
+// as something else's name, too.
+using PtxAddresses = std::map<std::string, uint64_t, std::less<>>;
+Result<std::string> place_in_ptx(std::string_view ptx, const PtxAddresses& addresses);
+
+}  // namespace openmps::worker
