@@ -24,6 +24,9 @@ constexpr uint64_t kMoveLookNs = 50'000'000;
 // When it has been there for so long, it moves, however seldom it is used; code with variables,
 // which is copied for that, no sooner.
 constexpr uint64_t kSettledNs = 2'000'000'000;
+// Code whose constants somebody wants to write stays where it is from then on. For so long, which
+// is three holds, it waits to come to the main context first: beside kernels of 46 ms, say.
+constexpr uint64_t kSettleNs = 400'000'000;
 // What a program has just given its streams (a fill, a copy) is waited for this long before its
 // code goes to the cold lane; natively loading waits for all of it.
 constexpr uint64_t kOwnWorkNs = 5'000'000;
@@ -323,18 +326,16 @@ void Modules::note_home(Module& module) {
   ++core_.cold_homes;
 }
 
-void Modules::leave_variables(const Function& function, uint32_t device, bool at_once) {
-  LoadedLibrary& library = *function.library;
-  const Module* const module = function.module;
-  if (!library.may_leave_variables(device) || module == nullptr || !module->in_cold_home) return;
+void Modules::leave_variables(const Module& module, uint32_t device, bool at_once) {
+  LoadedLibrary& library = *module.library;
+  if (!library.may_leave_variables(device) || !module.in_cold_home) return;
   // What has to be compiled takes its time, so that is done if there is no other way.
-  const bool compiles = module->facts.compiles;
-  if (compiles ? !at_once || module->has_options
-               : !at_once && now_ns() < module->cold_since_ns + kSettledNs) {
+  if (module.facts.compiles ? !at_once || module.has_options
+                            : !at_once && now_ns() < module.cold_since_ns + kSettledNs) {
     return;
   }
   if (!core_.use({device, Lane::kCold}).ok()) return;
-  library.leave_variables(*module->image, core_.devices.at(device).capability, device);
+  library.leave_variables(*module.image, core_.devices.at(device).capability, device);
   static_cast<void>(core_.use(device).ok());  // as the caller had it
   if (!library.may_move(device)) return;
   has_cold_code_ = true;
@@ -402,8 +403,8 @@ Status Modules::find(Function& function, const Placement& place, Reach reach, Lo
   Homes homes = homes_of(library, device);
   const bool is_used = library.cold_uses() >= kUsesToMove;
   const bool needs_main = reach == Reach::kMainLane;
-  if (homes == Homes::kCold && (is_used || needs_main)) {
-    leave_variables(function, device, needs_main);
+  if (homes == Homes::kCold && (is_used || needs_main) && function.module != nullptr) {
+    leave_variables(*function.module, device, needs_main);
   }
   const auto may_move = [&] { return homes == Homes::kEither || library.may_move(device); };
   if (homes != Homes::kMain && needs_main && may_move()) homes = Homes::kMain;
@@ -478,18 +479,28 @@ Status Modules::handle(const wire::GetGlobal& command, Module& module,
   std::shared_ptr<LoadedLibrary> library;
   OPENMPS_RETURN_IF_ERROR(find_own(module, &library));
   const bool is_copy = library != module.library;
-  if (library->may_be_pinned()) OPENMPS_RETURN_IF_ERROR(settle(module));
+  const bool is_constant =
+      library->has_both() && declares_constant({module.image->data(), module.image->size() - 1},
+                                               core_.devices.at(device).capability, symbol);
+  if (library->may_be_pinned() && (!library->has_both() || is_constant)) {
+    OPENMPS_RETURN_IF_ERROR(settle(module));
+  }
   CUdeviceptr address = 0;
   size_t bytes = 0;
   Lane lane = lane_of(*library, device).value_or(Lane::kMain);
-  if (library->has_left_variables(device)) lane = Lane::kCold;
+  CUlibrary handle = library->handle;
+  if (is_constant) {
+    handle = library->library_of_constants(device);
+  } else if (library->has_left_variables(device)) {
+    lane = Lane::kCold;
+  }
   const auto look = [&] {
-    if (module.module != nullptr && !is_copy) {
+    if (module.module != nullptr && handle == module.library->handle) {
       return core_.driver.cuModuleGetGlobal_v2(&address, &bytes, module.module, symbol.c_str());
     }
-    return (command.managed != 0 ? core_.driver.cuLibraryGetManaged
-                                 : core_.driver.cuLibraryGetGlobal)(
-        &address, &bytes, library->handle, symbol.c_str());
+    return (command.managed != 0
+                ? core_.driver.cuLibraryGetManaged
+                : core_.driver.cuLibraryGetGlobal)(&address, &bytes, handle, symbol.c_str());
   };
   CUresult result = CUDA_SUCCESS;
   if (library->is_loaded({device, lane})) {
@@ -534,18 +545,29 @@ Status Modules::find_own(Module& module, std::shared_ptr<LoadedLibrary>* own) {
   return Status();
 }
 
-// Into the main lane if that is quiet soon, and in any case if a part of it is there.
+// Into the main lane if that is quiet within a few holds, and in any case if a part of it is there.
 Status Modules::settle(Module& module) {
   LoadedLibrary& library = *module.library;
+  ContextGate& gate = core_.gate;
   for (uint32_t device = 0; device < core_.devices.count(); ++device) {
     if (!library.is_loaded({device, Lane::kCold})) continue;
+    leave_variables(module, device, !module.facts.compiles);
+    if (!library.may_move(device)) continue;
     OPENMPS_RETURN_IF_ERROR(core_.use(device));
     CUresult result = CUDA_SUCCESS;
+    bool moved = false;
     const auto move = [&library, device] { return library.move_to_main(device), CUDA_SUCCESS; };
-    if (!core_.gate.run_soon(GatedCall::kFunctionLoad, device, &core_.feeder,
-                             core_.gate.first_hold_ns(), &result, move) &&
-        library.is_loaded({device, Lane::kMain})) {
-      result = core_.gate.run(GatedCall::kFunctionLoad, device, &core_.feeder, move);
+    const auto try_to = [&](uint64_t hold_ns) {
+      return moved = gate.run_soon(GatedCall::kFunctionLoad, device, &core_.feeder, hold_ns,
+                                   &result, move);
+    };
+    const uint64_t end = now_ns() + kSettleNs;
+    for (uint64_t hold_ns = gate.first_hold_ns();
+         hold_ns != 0 && now_ns() < end && !try_to(hold_ns);) {
+      hold_ns = gate.rest_after(hold_ns, &core_.feeder, [&] { return try_to(0); });
+    }
+    if (!moved && library.is_loaded({device, Lane::kMain})) {
+      result = gate.run(GatedCall::kFunctionLoad, device, &core_.feeder, move);
     }
     OPENMPS_RETURN_IF_ERROR(check(result, "moving code to the main context"));
   }

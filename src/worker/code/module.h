@@ -226,9 +226,9 @@ class Modules {
   void note_loaded(Module& module, const Placement& place);
   void note_home(Module& module);
   void note_cold_use(LoadedLibrary& library, uint32_t device);
-  // The function's code, which is in the cold lane with its variables, can move from now on if it
-  // is there for long, or `at_once`, and if it can move without them.
-  void leave_variables(const Function& function, uint32_t device, bool at_once);
+  // The module's code, which is in the cold lane with its variables, can move from now on if it is
+  // there for long, or `at_once`, and if it can move without them.
+  void leave_variables(const Module& module, uint32_t device, bool at_once);
   // The library whose variables the program may know.
   Status find_own(Module& module, std::shared_ptr<LoadedLibrary>* own);
   // Somebody gets to know where its constants are: they are in one lane of each device.

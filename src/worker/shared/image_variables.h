@@ -22,6 +22,10 @@ bool is_compilers_own(std::string_view name, bool is_initialised);
 // In device memory, not of the compiler's. `sections`: those of its image.
 bool is_variable(const cuda::ElfSymbol& symbol, const std::vector<cuda::ElfSection>& sections);
 
+// Whether the code that `image` has for a device of that capability declares a constant of this
+// name; true where that can't be read. `image` has passed check_image_bounds.
+bool declares_constant(cuda::Bytes image, uint32_t capability, std::string_view name);
+
 // Where a variable is, by its name in the table of symbols.
 using FindVariable = std::function<Result<CUdeviceptr>(const std::string& name)>;
 

@@ -25,16 +25,10 @@ LoadedLibrary::LoadedLibrary(const DriverTable& driver, ContextGate& gate, ColdL
     : handle(library),
       may_run_cold(!facts.prints && !facts.allocates && !facts.is_managed &&
                    !(facts.binds() && facts.uses_images)),
-      bond_(bond_of(facts)),
+      own_{facts.has_constants, facts.has_variables, facts.has_references},
       driver_(driver),
       gate_(gate),
       cold_(cold) {}
-
-LoadedLibrary::Bond LoadedLibrary::bond_of(const ImageFacts& facts) {
-  if (facts.has_references || (facts.has_variables && facts.has_constants)) return Bond::kMore;
-  if (facts.has_variables) return Bond::kVariables;
-  return facts.has_constants ? Bond::kConstants : Bond::kNothing;
-}
 
 // While the main context is quiet, so is the cold one: every stream covers what its twin does.
 LoadedLibrary::~LoadedLibrary() {

@@ -37,8 +37,7 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   // Its code may be in one lane of a device only, that which it came to first: variables, and
   // references to textures, stay there, and so do constants that somebody may write.
   [[nodiscard]] bool has_one_home() const {
-    return bond_ == Bond::kVariables || bond_ == Bond::kMore ||
-           (bond_ == Bond::kConstants && pinned_.load(std::memory_order_acquire));
+    return own_.references || own_.variables || is_pinned();
   }
   // Uses nothing that belongs to the main context: what is printed, asserted or allocated there.
   const bool may_run_cold;
@@ -62,12 +61,12 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   void leave_variables(const ImageBytes& image, uint32_t capability, uint32_t device);
   // That has not been tried.
   [[nodiscard]] bool may_leave_variables(uint32_t device) const {
-    return bond_ == Bond::kVariables &&
+    return own_.variables && !own_.references && !is_pinned() &&
            (tried_to_leave_.load(std::memory_order_relaxed) >> device & 1) == 0;
   }
   // What is in the cold lane may move to the main one.
   [[nodiscard]] bool may_move(uint32_t device) {
-    return !has_one_home() || has_left_variables(device);
+    return !own_.references && !is_pinned() && (!own_.variables || has_left_variables(device));
   }
   // Its code moves without its variables, which are in the cold lane.
   [[nodiscard]] bool has_left_variables(uint32_t device) {
@@ -84,9 +83,19 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   void move_to_main(uint32_t device);
   // Somebody gets to know the address of a constant, if it has some: it has one home from now on.
   [[nodiscard]] bool may_be_pinned() const {
-    return bond_ == Bond::kConstants && !pinned_.load(std::memory_order_acquire);
+    return own_.constants && !pinned_.load(std::memory_order_acquire);
   }
   void pin();
+  // Beside variables: which of the two a name is, the image has to say.
+  [[nodiscard]] bool has_both() const { return own_.constants && own_.variables; }
+  // That has the constants where the code is: one that has left its variables has others than
+  // `handle`.
+  [[nodiscard]] CUlibrary library_of_constants(uint32_t device) {
+    const std::lock_guard lock(mutex_);
+    const auto placed = placed_libraries_.find(device);
+    return placed == placed_libraries_.end() || !is_loaded({device, Lane::kMain}) ? handle
+                                                                                  : placed->second;
+  }
 
   // The attributes of a kernel before anybody changed them: what each session is told. The first
   // caller says them.
@@ -100,7 +109,14 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
 
  private:
   // What of it is its program's own.
-  enum class Bond { kNothing, kConstants, kVariables, kMore };
+  struct Own {
+    bool constants;
+    bool variables;
+    bool references;
+  };
+  [[nodiscard]] bool is_pinned() const {
+    return own_.constants && pinned_.load(std::memory_order_acquire);
+  }
   using Attributes = std::array<int32_t, wire::kFunctionAttributes>;
   // A kernel on a device.
   struct Placed {
@@ -121,11 +137,10 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   template <typename F>
   CUresult in_each_lane(const Placed& placed, uint32_t device, F&& f) const;
   CUresult apply_locked(const Placed& placed, CUfunction function) const;
-  static Bond bond_of(const ImageFacts& facts);
   // What the kernel is called in that lane.
   CUresult kernel_in(const Placement& place, CUkernel kernel, CUkernel* there);
 
-  const Bond bond_;
+  const Own own_;
   const DriverTable& driver_;
   ContextGate& gate_;
   ColdLanes* const cold_;

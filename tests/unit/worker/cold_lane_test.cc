@@ -352,6 +352,31 @@ TEST_F(ColdLaneTest, ConstantsComeToTheMainLaneToBeWritten) {
   EXPECT_EQ(calls().back(), "launch s2 16");
 }
 
+// Which of the two a name is, the image says.
+TEST_F(ColdLaneTest, CodeWithBothMovesWithoutItsVariables) {
+  TestCubin cubin;
+  cubin.relocate(TestCubin::kAddresses, 0, cubin.add("glob", TestCubin::kGlobal), 2);
+  cubin.add("constant", TestCubin::kConstants);
+  keep_busy();
+  EXPECT_EQ(lane_of_load(1, cubin.with_constants().image()), "place cold");
+  const auto address_of = [&](const std::string& name) {
+    const auto length = static_cast<uint32_t>(name.size());
+    EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, length}, name).ok());
+    return reply<wire::GetGlobal::Reply>().address;
+  };
+  EXPECT_EQ(address_of("glob"), kFakeColdGlobal);
+  launch_often(2);
+  session_->modules.modules().find(1)->cold_since_ns = 1;
+  launch(2);
+  let_go(1);
+  session_->tend();
+  driver_.take_calls();
+  launch(2);
+  EXPECT_EQ(calls(), (Calls{"launch s2 16"})) << "asking for a variable binds nothing";
+  EXPECT_EQ(address_of("glob"), kFakeColdGlobal);
+  EXPECT_EQ(address_of("constant"), kFakeGlobal);
+}
+
 // A texture object would read zeros there.
 TEST_F(ColdLaneTest, TextureObjectsAndVariablesInTheColdLaneExcludeEachOther) {
   keep_busy();

@@ -200,6 +200,19 @@ TEST(PlacedVariables, OtherUsesInPtxStay) {
   }
 }
 
+TEST(DeclaredConstants, AreToldFromVariables) {
+  TestCubin cubin;
+  cubin.add("x", TestCubin::kGlobal);
+  cubin.add("c", TestCubin::kConstants);
+  const std::string code = cubin.with_constants().image();
+  const std::string ptx = kHead + ".const .u32 c;\n.visible .global .u32 x;\n";
+  for (const std::string& image : {code, ptx}) {
+    EXPECT_TRUE(declares_constant(bytes_of(image), kCapability, "c"));
+    EXPECT_FALSE(declares_constant(bytes_of(image), kCapability, "x"));
+    EXPECT_TRUE(declares_constant(bytes_of(image), kCapability, "nobody knows"));
+  }
+}
+
 TEST(PlacedVariables, TooMuchCodeStays) {
   const std::string image = TestCubin().image();
   EXPECT_TRUE(place_variables(bytes_of(image), kCapability, image.size(), nobody_knows).ok());
