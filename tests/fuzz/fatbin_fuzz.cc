@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzz target of image reading: the input is what a program hands to cuModuleLoadData. The client's
 // reader must find no more than the file has; the worker's must accept only what lies within its
-// bytes, and write only there when it places variables; softgpu's gives PTX text without a NUL, or a reason.
+// bytes, and write only there when it places variables; softgpu's gives PTX text without a NUL, or
+// a reason.
 
 #include <cstddef>
 #include <cstdint>

@@ -96,11 +96,6 @@ class Placing {
   [[nodiscard]] std::string_view text(size_t i) const {
     return i < words_.size() ? text_of(words_[i]) : std::string_view();
   }
-  [[nodiscard]] bool has(size_t begin, size_t end, std::string_view word) const {
-    return std::any_of(words_.begin() + static_cast<ptrdiff_t>(begin),
-                       words_.begin() + static_cast<ptrdiff_t>(end),
-                       [&](const Word& of) { return text_of(of) == word; });
-  }
   [[nodiscard]] bool is_of_64_bits() const {
     for (size_t i = 0; i + 1 < words_.size(); ++i) {
       if (text(i) == ".address_size") return text(i + 1) == "64";
@@ -116,17 +111,21 @@ class Placing {
       if (depth_-- == 0) return not_supported("PTX with a brace too many");
       if (depth_ == 0) end_braces();
     } else if (word == ";" && depth_ == 0) {
-      statement_ = at_ + 1;
+      statement_ = {};
+    } else if (words_[at_].kind == Word::Kind::kDirective && depth_ == 0) {
+      statement_.has_global |= word == ".global";
+      statement_.has_function |= word == ".entry" || word == ".func";
     } else if (words_[at_].kind == Word::Kind::kName) {
       const auto found = addresses_.find(word);
-      if (found != addresses_.end())
+      if (found != addresses_.end()) {
         return depth_ != 0 && in_function_ ? place(found) : declare(word);
+      }
     }
     return Status();
   }
 
   void begin_braces() {
-    in_function_ = has(statement_, at_, ".entry") || has(statement_, at_, ".func");
+    in_function_ = statement_.has_function;
     body_ = words_[at_].end;
     used_.clear();
   }
@@ -144,7 +143,7 @@ class Placing {
     }
     if (!begin.empty()) edits_.push_back({body_, body_, std::move(begin)});
     in_function_ = false;
-    statement_ = at_ + 1;
+    statement_ = {};
   }
 
   static std::string register_of(size_t number) {
@@ -153,8 +152,7 @@ class Placing {
 
   // Outside of functions a name may stand where it is declared, and among the values of others.
   Status declare(std::string_view name) const {
-    const bool is_variable = has(statement_, at_, ".global") && !has(statement_, at_, ".entry") &&
-                             !has(statement_, at_, ".func");
+    const bool is_variable = statement_.has_global && !statement_.has_function;
     return is_variable ? Status() : not_supported(std::string(name) + " outside of functions");
   }
 
@@ -164,8 +162,9 @@ class Placing {
     std::string sign;
     size_t next = i + 1;
     while (text(next) == "+" || text(next) == "-") sign += text(next++);
-    if (sign.empty() || next >= words_.size() || words_[next].kind != Word::Kind::kNumber)
+    if (sign.empty() || next >= words_.size() || words_[next].kind != Word::Kind::kNumber) {
       return {};
+    }
     *behind = next + 1;
     if (sign == "+") return std::string(text(next));
     return sign == "-" || sign == "+-" ? "-" + std::string(text(next)) : "";
@@ -227,7 +226,12 @@ class Placing {
   const Words words_;
   size_t at_ = 0;
   size_t depth_ = 0;
-  size_t statement_ = 0;      // where the one outside of functions began
+  // Of that outside of functions, as far as it has been read.
+  struct Statement {
+    bool has_global = false;
+    bool has_function = false;
+  };
+  Statement statement_;
   bool in_function_ = false;  // inside of braces
   size_t body_ = 0;           // of the text, behind its first brace
   std::set<size_t> used_;     // of the variables, by number
