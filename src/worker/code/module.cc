@@ -536,10 +536,12 @@ Status Modules::find_own(Module& module, std::shared_ptr<LoadedLibrary>* own) {
   *own = module.library;
   if (!module.is_shared || module.facts.variable_bytes == 0) return Status();
   if (module.own == nullptr) {
-    OPENMPS_RETURN_IF_ERROR(memory_.charge(module.device, module.facts.variable_bytes));
-    module.charged += module.facts.variable_bytes;
-    OPENMPS_RETURN_IF_ERROR(load_library(core_.driver, core_.gate, core_.commons.cold.get(),
-                                         *module.image, module.facts, {}, &module.own));
+    const uint64_t bytes = module.facts.variable_bytes;
+    OPENMPS_RETURN_IF_ERROR(memory_.charge(module.device, bytes));
+    const Status made = load_library(core_.driver, core_.gate, core_.commons.cold.get(),
+                                     *module.image, module.facts, {}, &module.own);
+    if (!made.ok()) return memory_.refund(module.device, bytes), made;
+    module.charged += bytes;
   }
   *own = module.own;
   return Status();

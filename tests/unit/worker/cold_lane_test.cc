@@ -352,6 +352,21 @@ TEST_F(ColdLaneTest, ConstantsComeToTheMainLaneToBeWritten) {
   EXPECT_EQ(calls().back(), "launch s2 16");
 }
 
+// The library is everybody's: who asks where it lies gets a copy of his own, once.
+TEST_F(ColdLaneTest, WhatTheCompilerAddsIsSharedUntilSomebodyAsksForIt) {
+  create_stream(2, wire::StreamKind::kNonBlocking);
+  ASSERT_TRUE(load(1, ".global .align 1 .b8 $str[2] = {65, 0};").ok());
+  EXPECT_NE(driver_.live().find("libraries 1"), std::string::npos) << driver_.live();
+  for (int times = 0; times < 2; ++times) {
+    EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "$str").ok());
+    EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeGlobal);
+    EXPECT_NE(driver_.live().find("libraries 2"), std::string::npos) << driver_.live();
+  }
+  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
+  session_->tend();
+  EXPECT_EQ(driver_.live().find("libraries"), std::string::npos) << driver_.live();
+}
+
 // Which of the two a name is, the image says.
 TEST_F(ColdLaneTest, CodeWithBothMovesWithoutItsVariables) {
   TestCubin cubin;
