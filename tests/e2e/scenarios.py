@@ -949,6 +949,21 @@ def beside_waits(box, kind):
     box.quit()
 
 
+def crowd_beside_host(box, clients):
+    """Programs that start at one moment beside a stream that waits for its host function: all have
+    code to load, more than the context has hardware queues sleep, and none waits for that stream."""
+    box.start_daemon()
+    neighbour = box.start(["drv_neighbour", "host"], stdin=subprocess.PIPE)
+    ready(neighbour)
+    children = [box.start(["drv_client_worker", str(seed)]) for seed in range(clients or 100)]
+    for child in children:
+        finish(child, "one of them")
+    require(neighbour.poll() is None, "the neighbour has ended")
+    tell(neighbour)
+    settled(box, server_of(box))
+    box.quit()
+
+
 def beside_values(box, _):
     beside_waits(box, "values")
 
@@ -1444,12 +1459,13 @@ ALL = {f.__name__: f for f in
         no_daemon, required, control_shell, kernel_output, assert_text, assert_beside_kernel, fault_beside_idle, endless_kernel, endless_quit, terminated,
         few_threads, few_descriptors, memory_limits, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
-        beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
+        beside_values, beside_device_values, beside_calls, beside_events, beside_legacy, crowd_beside_host,
         fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, kept_answers, inspected, measured, remembered, percentages,
         contexts, limited_from_cold, live_limits, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
 
 # Whose answers are the GPU's: run by `./dev gpu-test`, too.
 ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "few_sms", "limited_from_cold", "reserved_sms",
+          "beside_values", "beside_device_values", "beside_calls", "beside_events", "beside_legacy", "crowd_beside_host",
           "static_partitions", "ranks", "assert_text", "assert_beside_kernel")
 
 

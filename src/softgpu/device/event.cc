@@ -58,7 +58,7 @@ Work shared_work(const Event& event, WordAction::Kind kind, uint64_t count) {
 }  // namespace
 
 Work record_work(const Event& event) {
-  if (event.shared == nullptr) return MarkerWork{};
+  if (event.shared == nullptr) return MarkerWork{(event.flags & CU_EVENT_DISABLE_TIMING) != 0};
   const uint64_t count = event.shared->counters->recorded.fetch_add(1) + 1;
   return shared_work(event, WordAction::Kind::kRaise, count);
 }

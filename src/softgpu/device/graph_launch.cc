@@ -111,7 +111,7 @@ Status launch_graph(GraphExec& exec, Stream& stream) {
   auto begin = std::make_shared<MarkerOperation>(stream.execution);
   begin->assigned = exec.conditions;
   auto end = std::make_shared<MarkerOperation>(stream.execution);
-  end->in_graph = true;
+  end->unconnected = true;
   std::shared_ptr<MarkerOperation> graph_end;  // of one whose kernels launch graphs
   std::shared_ptr<GraphRun> run;
   if (launches_graphs(exec)) {

@@ -20,8 +20,10 @@ using Execution = std::shared_ptr<ExecutionContext>;
 // it.
 constexpr size_t kWorkspaceWords = 32;
 
-OperationPtr make(const MarkerWork&, const Execution& execution, const StreamQueue&) {
-  return std::make_shared<MarkerOperation>(execution);
+OperationPtr make(const MarkerWork& work, const Execution& execution, const StreamQueue&) {
+  auto marker = std::make_shared<MarkerOperation>(execution);
+  marker->unconnected = work.is_free;
+  return marker;
 }
 
 OperationPtr make(const RecordWork& work, const Execution& execution, const StreamQueue& stream) {

@@ -114,7 +114,7 @@ void Scheduler::submit_locked(StreamQueue& stream, const OperationPtr& operation
   stream.tail = operation;
   operation->items = stream.items;
   ++stream.items->outstanding;
-  if (!operation->in_graph) context.connections.add(operation, *stream.items);
+  if (!operation->unconnected) context.connections.add(operation, *stream.items);
   release_hold_locked(operation);
 }
 

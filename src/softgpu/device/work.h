@@ -25,7 +25,10 @@ class DeviceNode;
 struct Function;
 struct GraphStep;
 
-struct MarkerWork {};  // an empty node, a join
+// An empty node, a join, an event. `is_free`: it holds no connection (connections.h).
+struct MarkerWork {
+  bool is_free = false;
+};
 
 struct LaunchWork {
   std::shared_ptr<Function> function;

@@ -15,6 +15,21 @@ void wake_from_stream(void* header) { wake_client(*static_cast<wire::ChannelHead
 
 }  // namespace
 
+void SideStreams::wake(void* waking) {
+  const auto& [header, connections] = *static_cast<const Waking*>(waking);
+  wake_client(*header);
+  if (connections != nullptr) connections->give();
+}
+
+// Half of the rights are left to work.
+bool SideStreams::take_right(uint32_t device) {
+  Waking& waking = wakings_[device];
+  waking.header = &core_.view.header();
+  if (!core_.commons.performance.connections) return true;
+  waking.connections = &core_.commons.connections[device];
+  return waking.connections->take(false, false);
+}
+
 Result<SideStreams::Side*> SideStreams::add(uint32_t device) {
   Side side{device, nullptr, nullptr};
   if (Status status = check(core_.driver.cuEventCreate(&side.event, CU_EVENT_DISABLE_TIMING),
@@ -49,15 +64,29 @@ Result<SideStreams::Side*> SideStreams::take(uint32_t device) {
 }
 
 Status SideStreams::wake_after(const Stream& stream) {
-  Result<Side*> taken = take(stream.place.device);
-  if (!taken.ok()) return taken.status();
-  const Side& side = **taken;
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuEventRecord(side.event, stream.handle), "cuEventRecord of a wake"));
-  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuStreamWaitEvent(side.stream, side.event, 0),
-                                "cuStreamWaitEvent of a wake"));
-  return check(core_.driver.cuLaunchHostFunc(side.stream, wake_from_stream, &core_.view.header()),
-               "cuLaunchHostFunc of a wake");
+  const DriverTable& driver = core_.driver;
+  const uint32_t device = stream.place.device;
+  if (!take_right(device)) {
+    return check(driver.cuLaunchHostFunc(stream.handle, wake_from_stream, &core_.view.header()),
+                 "cuLaunchHostFunc of a wake in its stream");
+  }
+  Waking& waking = wakings_[device];
+  Result<Side*> taken = take(device);
+  Status status = taken.status();
+  if (status.ok()) {
+    const Side& side = **taken;
+    status = check(driver.cuEventRecord(side.event, stream.handle), "cuEventRecord of a wake");
+    if (status.ok()) {
+      status = check(driver.cuStreamWaitEvent(side.stream, side.event, 0),
+                     "cuStreamWaitEvent of a wake");
+    }
+    if (status.ok()) {
+      status = check(driver.cuLaunchHostFunc(side.stream, wake, &waking),
+                     "cuLaunchHostFunc of a wake");
+    }
+  }
+  if (!status.ok() && waking.connections != nullptr) waking.connections->give();
+  return status;
 }
 
 // The event that marks the place is one of the stream's device, what waits for it of the other's.

@@ -3,15 +3,19 @@
 // They wait for it by an event. Session's thread.
 //
 // Wakes for the client's sleeping threads: in the client's stream the host function that wakes
-// would hold up the work behind it until a thread of the driver has run, 15-45 us (decision 1).
+// would hold up the work behind it until a thread of the driver has run, 15-45 us (decision 1). A
+// wake that waits here holds a hardware queue of its own: where these are short it goes there all
+// the same (decision 23).
 // Records of an event of another device: the driver takes them in streams of that device alone, but
 // an event of another process is one of the device that was current when it was opened.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "worker/core/session_core.h"
+#include "worker/shared/connections.h"
 #include "worker/streams/stream.h"
 
 namespace openmps::worker {
@@ -35,12 +39,21 @@ class SideStreams {
     CUstream stream;
     CUevent event;
   };
+  // What a wake from a side stream needs. `connections`: where to give its right back.
+  struct Waking {
+    wire::ChannelHeader* header = nullptr;
+    Connections* connections = nullptr;  // null: it has none
+  };
+  static void wake(void* waking);
+  // A hardware queue may be had for it. False: there are few left.
+  bool take_right(uint32_t device);
   Result<Side*> take(uint32_t device);
   Result<Side*> add(uint32_t device);
 
   SessionCore& core_;
   std::vector<Side> sides_;
   size_t next_ = 0;
+  std::array<Waking, wire::kMaxDevices> wakings_{};  // by device
 };
 
 }  // namespace openmps::worker

@@ -151,8 +151,8 @@ class Streams {
     stream.window->add_wait();
     keep_in_sight(stream);
   }
-  // It keeps its work for now: a right that it has, others may need.
-  void note_refusal(Stream& stream) {
+  // A right that it has, others may need, whatever becomes of what it was for.
+  void note_right(Stream& stream) {
     if (stream.window != nullptr && stream.window->has_right()) keep_in_sight(stream);
   }
   // Some stream may wait for a value that somebody has to write.

@@ -38,9 +38,7 @@ bool is_fence(const Work& work) {
 
 bool Backlog::stands_at_implied_wait(Stream& stream) const {
   const auto is_over = [&] { return streams_.is_implied_wait_over(stream); };
-  if (!refuses(stream, is_over, Streams::ends_implied_wait_soon(stream))) return false;
-  streams_.note_refusal(stream);
-  return true;
+  return refuses(stream, is_over, Streams::ends_implied_wait_soon(stream));
 }
 
 // Where the worker sees what is waited for it need not be tried on the GPU.

@@ -136,13 +136,18 @@ class Backlog {
   [[nodiscard]] bool stands_by_itself(const Uses& uses, const What& what, Stream& stream,
                                       Item* item) const {
     if constexpr (is_windowed<What>()) {
-      return stream.window != nullptr && stream.window->is_full(uses.cost);
+      if (stream.window != nullptr && stream.window->is_full(uses.cost)) return true;
+      return uses.lane == Lane::kCold && stands_at_stay(stream);
     } else if constexpr (std::same_as<What, UploadWork>) {
       return false;
     } else {
       if (stream.window != nullptr && stream.window->is_closed()) return true;
       return stands_at_wait(what, stream, item);
     }
+  }
+  // Work of the cold lane, behind which its stream waits for its twin and holds a hardware queue.
+  [[nodiscard]] bool stands_at_stay(Stream& stream) const {
+    return refuses(stream, [] { return false; }, true);
   }
   // After stands_by_itself(): what passes here is submitted, or a right that it got would be lost.
   [[nodiscard]] bool stands_at_implied_wait(Stream& stream) const;
@@ -157,7 +162,9 @@ class Backlog {
   template <typename IsOver>
   [[nodiscard]] bool refuses(Stream& stream, IsOver&& is_over, bool soon = false) const {
     if (!streams_.begin(stream) || stream.window == nullptr) return false;
-    return stream.window->refuses_wait(is_over, soon);
+    const bool refused = stream.window->refuses_wait(is_over, soon);
+    streams_.note_right(stream);
+    return refused;
   }
   // kNothing: it can go.
   [[nodiscard]] wire::HeldFor why_held(Item& item) const;

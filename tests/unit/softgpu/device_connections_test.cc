@@ -112,6 +112,21 @@ TEST_F(ConnectionsTest, RunningKernelsHoldNone) {
   let_go();
 }
 
+TEST_F(ConnectionsTest, EventsWithoutTimingHoldNone) {
+  EXPECT_EQ(streams_until_others_stop([&](CUstream s) {
+              hold_by_a_kernel(s);
+              EXPECT_CU(cuEventRecord(event(CU_EVENT_DISABLE_TIMING), s));
+            }),
+            std::nullopt);
+  // With timing they do.
+  EXPECT_EQ(streams_until_others_stop([&](CUstream s) {
+              hold_by_a_kernel(s);
+              EXPECT_CU(cuEventRecord(event(), s));
+            }),
+            kConnections);
+  let_go();
+}
+
 // Nor is it in the way of streams that share its hardware queue.
 TEST_F(ConnectionsTest, KernelsBehindWaitsAreInNoHardwareQueue) {
   CUstream standing = stream();
