@@ -81,8 +81,8 @@ Status SideStreams::wake_after(const Stream& stream) {
                      "cuStreamWaitEvent of a wake");
     }
     if (status.ok()) {
-      status = check(driver.cuLaunchHostFunc(side.stream, wake, &waking),
-                     "cuLaunchHostFunc of a wake");
+      status =
+          check(driver.cuLaunchHostFunc(side.stream, wake, &waking), "cuLaunchHostFunc of a wake");
     }
   }
   if (!status.ok() && waking.connections != nullptr) waking.connections->give();

@@ -147,7 +147,8 @@ class Backlog {
   }
   // Work of the cold lane, behind which its stream waits for its twin and holds a hardware queue.
   [[nodiscard]] bool stands_at_stay(Stream& stream) const {
-    return refuses(stream, [] { return false; }, true);
+    return refuses(
+        stream, [] { return false; }, true);
   }
   // After stands_by_itself(): what passes here is submitted, or a right that it got would be lost.
   [[nodiscard]] bool stands_at_implied_wait(Stream& stream) const;
