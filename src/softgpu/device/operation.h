@@ -57,8 +57,8 @@ struct Operation {
   uint64_t finished_ns = 0;
   bool unconnected = false;  // in no connection: the end of a graph's launch, like its nodes, and
                              // an event without timing
-  bool stalled = false;     // what it waited for is done, but others are ahead in its connection
-  int32_t connection = -1;  // -1: none, or it has started
+  bool stalled = false;      // what it waited for is done, but others are ahead in its connection
+  int32_t connection = -1;   // -1: none, or it has started
   std::shared_ptr<StreamItems> items;  // of its stream; null: in none
   std::vector<std::shared_ptr<Operation>> successors;
 };
