@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The connections of a context: the few ways on which what its streams ask for comes to the device.
 // An item stays in its connection until it starts, and whatever is behind it there waits, also if
-// it is another stream's. A running kernel is in none, nor is an event without timing. Guarded by the
-// Scheduler.
+// it is another stream's. A running kernel is in none, nor is an event without timing. Guarded by
+// the Scheduler.
 #pragma once
 
 #include <cstdint>

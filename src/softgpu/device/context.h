@@ -13,6 +13,7 @@
 #include "cuda/abi.h"
 #include "softgpu/device/execution_context.h"
 #include "softgpu/device/segment.h"
+#include "softgpu/device/stream_lots.h"
 
 namespace openmps::softgpu {
 
@@ -53,6 +54,8 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<CUsharedconfig> shared_config{CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE};
   unsigned api_version = 13000;
   ContextLimits limits;
+  // A green context has its own.
+  const std::shared_ptr<StreamLots> stream_lots = std::make_shared<StreamLots>();
 
   // The view of a green context: same execution as its primary, its own handle, default streams and
   // SMs.

@@ -34,7 +34,8 @@ struct GraphExec : std::enable_shared_from_this<GraphExec> {
   OperationPtr last_launch;                            // launches of one exec never overlap
   std::vector<std::shared_ptr<Condition>> conditions;  // that get their defaults at a launch
   std::vector<std::shared_ptr<UserObjectHold>> user_objects;
-  bool uploaded = false;  // since it was made or changed
+  bool uploaded = false;             // since it was made or changed
+  std::shared_ptr<const void> lots;  // for its branches
   // Guarded by the Scheduler; of graphs with kernels that launch graphs, and those launched.
   uint32_t runs = 0;
   bool waits_as_tail = false;

@@ -119,6 +119,20 @@ GraphStep* find_step(std::vector<GraphStep>& steps, CUgraphNode node) {
   return nullptr;
 }
 
+uint32_t branches_of(const std::vector<GraphStep>& steps) {
+  uint32_t branches = 0;
+  std::vector<bool> continued(steps.size());
+  for (const GraphStep& step : steps) {
+    const auto end = std::ranges::find_if(step.after, [&](uint32_t i) { return !continued[i]; });
+    if (end == step.after.end()) {
+      ++branches;
+    } else {
+      continued[*end] = true;
+    }
+  }
+  return branches;
+}
+
 std::vector<LateOperation> late_operations(const std::vector<GraphStep>& steps,
                                            const std::shared_ptr<ExecutionContext>& execution,
                                            const StreamQueue& stream, MakeOperation make) {

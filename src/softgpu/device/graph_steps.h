@@ -33,6 +33,9 @@ void set_device_nodes(const std::vector<GraphStep>& steps);
 // The step of a node, in a list that may be changed; null: none.
 GraphStep* find_step(std::vector<GraphStep>& steps, CUgraphNode node);
 
+// The chains that the steps make up: branches of an executable graph (stream_lots.h).
+[[nodiscard]] uint32_t branches_of(const std::vector<GraphStep>& steps);
+
 // An operation that comes to the device while others of its graph run, and what it waits for.
 struct LateOperation {
   OperationPtr operation;

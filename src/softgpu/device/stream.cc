@@ -8,6 +8,7 @@
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
 #include "softgpu/device/scheduler.h"
+#include "softgpu/device/standstill.h"
 #include "softgpu/device/thread_value.h"
 
 namespace openmps::softgpu {
@@ -33,6 +34,15 @@ Placement placement_of(const Context& context) {
   const std::shared_ptr<GreenContext> green = context.green.lock();
   if (green == nullptr) return {all_sms(context.driver().config)};
   return {green->sms, context.handle()};
+}
+
+std::shared_ptr<const void> take_stream_lots(const Context& context, uint32_t count) {
+  const std::shared_ptr<StreamLots> lots = context.stream_lots;
+  const std::shared_ptr<ExecutionContext> execution = context.execution();
+  if (lots->take(count) && execution != nullptr && context.driver().config.loading_waits) {
+    const Standstill standstill(context.driver().scheduler, *execution);
+  }
+  return {lots.get(), [lots, count](const void*) { lots->give(count); }};
 }
 
 std::shared_ptr<Stream> make_stream(const std::shared_ptr<Context>& context,
@@ -79,7 +89,9 @@ Result<std::shared_ptr<Stream>> create_stream(const std::shared_ptr<Context>& co
   if (execution == nullptr) {
     return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context is not active");
   }
+  std::shared_ptr<const void> lots = take_stream_lots(*context, 1);
   std::shared_ptr<Stream> stream = make_stream(context, execution, flags, priority);
+  stream->lots = std::move(lots);
   stream->handle = context->driver().streams.add(stream);
   if (stream->handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many streams");
   return stream;

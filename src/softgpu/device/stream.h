@@ -32,6 +32,7 @@ struct Stream {
   std::atomic<bool> detached{false};  // its green context was destroyed: good for nothing any more
   std::mutex attributes_lock;
   cuda::StreamAttributes attributes;
+  std::shared_ptr<const void> lots;  // of its context, unless it is a default stream
 
   // Set while the stream is captured; the rest of it is guarded by Captures.
   std::atomic<bool> capturing{false};
@@ -48,6 +49,10 @@ SmSet all_sms(const Config& config);
 // a context is current.
 Placement placement_of(const Stream& stream);
 Placement placement_of(const Context& context);
+
+// So many of the context's stream lots (stream_lots.h) are taken as long as it lives. Returns when
+// they are there.
+std::shared_ptr<const void> take_stream_lots(const Context& context, uint32_t count);
 
 // A stream without a handle (default streams). Priority is clamped to the legal range. In the view
 // of a green context it has that one's SMs, and no barriers with any default stream.

@@ -17,6 +17,7 @@
 #include "softgpu/device/graph_memory.h"
 #include "softgpu/device/launch.h"
 #include "softgpu/device/module.h"
+#include "softgpu/device/stream.h"
 #include "softgpu/front/front.h"
 
 namespace openmps::softgpu {
@@ -383,7 +384,11 @@ inline CUresult instantiate_graph(CUgraphExec* out, CUgraph graph, uint64_t flag
     OPENMPS_RETURN_IF_ERROR(enter_context(&caller));
     OPENMPS_RETURN_IF_ERROR(driver.captures.check_unsafe_call());
     if ((flags & ~kKnown) != 0) return invalid_value("unknown flags");
-    return deliver_handle(instantiate(driver, object, flags), out);
+    Result<std::shared_ptr<GraphExec>> made = instantiate(driver, object, flags);
+    if (made.ok()) {
+      (*made)->lots = take_stream_lots(*caller.context, branches_of((*made)->steps));
+    }
+    return deliver_handle(std::move(made), out);
   });
 }
 

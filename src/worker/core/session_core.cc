@@ -5,6 +5,7 @@
 #include <climits>
 #include <ctime>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "base/futex.h"
@@ -81,8 +82,76 @@ Status SessionCore::use(const Placement& place) {
   return Status();
 }
 
+std::shared_ptr<StreamSlots> SessionCore::slots(const Placement& place) const {
+  if (!commons.performance.slots) return nullptr;
+  const std::shared_ptr<StreamSlots>& of = place.partition != nullptr ? place.partition->slots
+                                           : place.lane == Lane::kMain
+                                               ? commons.slots[place.device]
+                                               : commons.cold->slots(place.device);
+  return of != nullptr && of->are_counted() ? of : nullptr;
+}
+
+TakenSlots SessionCore::take_slots(const Placement& place, uint32_t count) {
+  const std::shared_ptr<StreamSlots> of = slots(place);
+  if (of == nullptr) return nullptr;
+  const TakenSlots taken = of->take(count);
+  make_more_slots(place, of);
+  return taken != nullptr ? taken : wait_for_slots(place, *of, count);
+}
+
+bool SessionCore::take_spare_slots(const Placement& place, uint32_t count, TakenSlots* taken) {
+  const std::shared_ptr<StreamSlots> of = slots(place);
+  if (of == nullptr) return true;
+  *taken = of->take_spare(count);
+  make_more_slots(place, of);
+  return *taken != nullptr;
+}
+
+// Others may give some back meanwhile.
+TakenSlots SessionCore::wait_for_slots(const Placement& place, StreamSlots& slots, uint32_t count) {
+  const bool is_cold = place.lane == Lane::kCold;
+  ContextGate& its = is_cold ? commons.cold->gate : gate;
+  ContextGate::Feeder& its_feeder = is_cold ? cold_feeder : feeder;
+  const CUcontext in = place.partition != nullptr ? place.partition->context : context(place);
+  const ContextGate::Pausing main(gate, feeder);
+  std::optional<ContextGate::Pausing> cold;
+  if (commons.cold != nullptr) cold.emplace(commons.cold->gate, cold_feeder);
+  TakenSlots taken;
+  const auto is_taken = [&] { return (taken = slots.take(count)) != nullptr; };
+  const auto found = [&](uint64_t hold_ns) {
+    if (is_taken() || !use(place).ok()) return true;
+    CUresult made = CUDA_SUCCESS;
+    return its.run_soon(GatedCall::kStreamSlots, place.device, &its_feeder, hold_ns, &made,
+                        [&] { return slots.grow_and_take(driver, in, count, &taken); });
+  };
+  for (uint64_t hold_ns = its.first_hold_ns(); hold_ns != 0 && !found(hold_ns);) {
+    hold_ns = its.rest_after(hold_ns, &its_feeder, is_taken);
+  }
+  return taken != nullptr ? taken : slots.take_anyhow(count);
+}
+
+void SessionCore::make_more_slots(const Placement& place,
+                                  const std::shared_ptr<StreamSlots>& slots) noexcept {
+  // A part of a device may go before a later moment comes.
+  if (place.partition != nullptr || !slots->begin_to_grow()) return;
+  ContextGate& its = place.lane == Lane::kCold ? commons.cold->gate : gate;
+  try {
+    its.run_later(
+        GatedCall::kStreamSlots, place.device,
+        [&driver = driver, slots, in = context(place)] {
+          const CUresult made = slots->grow(driver, in);
+          slots->end_growing();
+          return made;
+        },
+        ContextGate::Haste::kSoon);
+  } catch (const std::bad_alloc&) {
+    slots->end_growing();  // the next stream asks again
+  }
+}
+
 void SessionCore::give_back(uint32_t device, CUgraphExec exec, uint64_t nodes,
-                            const std::shared_ptr<const void>& part) noexcept {
+                            const std::shared_ptr<const void>& part,
+                            const TakenSlots& slots) noexcept {
   if (!use(device).ok()) return;  // a lost context takes it along
   const auto destroy = [&driver = driver, exec] { return driver.cuGraphExecDestroy(exec); };
   constexpr GatedCall kCall = GatedCall::kGraphExecDestroy;
@@ -94,7 +163,8 @@ void SessionCore::give_back(uint32_t device, CUgraphExec exec, uint64_t nodes,
       const bool many = leaving_->load(std::memory_order_relaxed) + weight > kMostNodesLeaving;
       gate.run_later(
           kCall, device,
-          [&driver = driver, destroy, context = context({device}), weight, left = leaving_, part] {
+          [&driver = driver, destroy, context = context({device}), weight, left = leaving_, part,
+           slots] {
             const InContext current(driver, context);
             const CUresult result = destroy();
             left->fetch_sub(weight, std::memory_order_release);

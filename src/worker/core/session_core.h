@@ -67,11 +67,18 @@ class SessionCore {
   Status use(const Placement& place);
   Status use(uint32_t device) { return use(Placement{device}); }
 
+  // For so many streams, or branches of executable graphs, in the context of a placement. Beyond
+  // what there is it waits for a quiet moment; if none comes before the session stops, the driver
+  // will. Another context may be current afterwards. Throws std::bad_alloc.
+  TakenSlots take_slots(const Placement& place, uint32_t count = 1);
+  // The same for who can do without. False: few are left. Throws std::bad_alloc.
+  [[nodiscard]] bool take_spare_slots(const Placement& place, uint32_t count, TakenSlots* taken);
+
   // An executable graph whose launches have ended goes in a quiet moment of the device, which is
   // looked for only if graphs of many nodes wait for one (docs/decisions/0013). `part` lives as
-  // long: what its kernels run in.
+  // long, what its kernels run in, and so does `slots`, what it has taken.
   void give_back(uint32_t device, CUgraphExec exec, uint64_t nodes,
-                 const std::shared_ptr<const void>& part) noexcept;
+                 const std::shared_ptr<const void>& part, const TakenSlots& slots) noexcept;
   // Some have not gone yet: what their kernels run in comes behind them.
   [[nodiscard]] bool has_leaving() const { return leaving_->load(std::memory_order_acquire) != 0; }
 
@@ -136,6 +143,12 @@ class SessionCore {
   uint32_t cold_homes = 0;
 
  private:
+  // Null: nobody counts them.
+  [[nodiscard]] std::shared_ptr<StreamSlots> slots(const Placement& place) const;
+  TakenSlots wait_for_slots(const Placement& place, StreamSlots& slots, uint32_t count);
+  // If few are left.
+  void make_more_slots(const Placement& place, const std::shared_ptr<StreamSlots>& slots) noexcept;
+
   static constexpr uint32_t kNoDevice = ~0u;
   Placement current_{kNoDevice};
   bool worn_ = false;

@@ -23,13 +23,16 @@ struct ColdLanes::State {
   std::condition_variable changed;
   std::array<Phase, wire::kMaxDevices> phases{};  // guarded by mutex
   std::array<std::atomic<CUcontext>, wire::kMaxDevices> contexts{};
+  std::array<std::shared_ptr<StreamSlots>, wire::kMaxDevices> slots{};
 };
 
 ColdLanes::ColdLanes(const DriverTable& driver, const Devices& devices, std::mutex& limits)
     : gate(driver),
       driver_(driver),
       devices_(devices),
-      state_(new State{driver, devices, limits, {}, {}, {}, {}}) {}
+      state_(new State{driver, devices, limits, {}, {}, {}, {}, {}}) {
+  for (auto& slots : state_->slots) slots = std::make_shared<StreamSlots>();
+}
 
 ColdLanes::~ColdLanes() = default;
 
@@ -56,6 +59,8 @@ void ColdLanes::make(State& state, uint32_t device) {
       if (result == CUDA_SUCCESS) result = driver.cuCtxGetLimit(&there, limit);
       if (result == CUDA_SUCCESS && there != wanted) result = driver.cuCtxSetLimit(limit, wanted);
     }
+    // Without, streams are made as the driver does it.
+    static_cast<void>(state.slots[device]->grow(driver, made, StreamSlots::kFirstOfPart));
     if (result == CUDA_SUCCESS) state.contexts[device].store(made, std::memory_order_release);
   }
   if (result != CUDA_SUCCESS) {
@@ -99,6 +104,10 @@ CUcontext ColdLanes::want(uint32_t device) {
 
 CUcontext ColdLanes::context(uint32_t device) const {
   return state_->contexts[device].load(std::memory_order_acquire);
+}
+
+const std::shared_ptr<StreamSlots>& ColdLanes::slots(uint32_t device) const {
+  return state_->slots[device];
 }
 
 CUresult ColdLanes::set_limit(uint32_t device, CUlimit limit, size_t value) const {

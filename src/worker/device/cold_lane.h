@@ -51,6 +51,9 @@ class ColdLanes {
     return place.lane == Lane::kCold ? context(place.device) : devices_.at(place.device).context;
   }
 
+  // What streams of that context need.
+  [[nodiscard]] const std::shared_ptr<StreamSlots>& slots(uint32_t device) const;
+
   // A limit that kernels rely on has been raised in the main context, in a quiet moment; its limits
   // are held.
   CUresult set_limit(uint32_t device, CUlimit limit, size_t value) const;

@@ -49,6 +49,7 @@ const char* name_of(GatedCall call) {
     case GatedCall::kGreenDestroy: return "green context destruction";
     case GatedCall::kGraphExecDestroy: return "destruction of an executable graph";
     case GatedCall::kLimit: return "limit";
+    case GatedCall::kStreamSlots: return "room for streams";
     case GatedCall::kCount: break;
   }
   return "";

@@ -50,6 +50,7 @@ enum class GatedCall : uint32_t {
   kGreenDestroy,
   kGraphExecDestroy,  // waits with conditional nodes, at times with others: decision 13
   kLimit,
+  kStreamSlots,  // stream_slots.h
   kCount,
 };
 const char* name_of(GatedCall call);
@@ -173,6 +174,25 @@ class ContextGate {
 
    private:
     Feeder& feeder_;
+  };
+
+  // leave() until the end of a block, for a session that has to wait in between.
+  class Pausing {
+   public:
+    Pausing(ContextGate& gate, Feeder& feeder)
+        : gate_(gate), feeder_(feeder), device_(feeder.device_.load(std::memory_order_relaxed)) {
+      leave(feeder);
+    }
+    ~Pausing() {
+      if (device_ != kNowhere) gate_.enter(feeder_, device_);
+    }
+    Pausing(const Pausing&) = delete;
+    Pausing& operator=(const Pausing&) = delete;
+
+   private:
+    ContextGate& gate_;
+    Feeder& feeder_;
+    const uint32_t device_;
   };
 
   // The stream stays listed until remove(), which does not destroy it.

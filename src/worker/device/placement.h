@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "cuda/abi.h"
+#include "worker/device/stream_slots.h"
 
 namespace openmps::worker {
 
@@ -22,6 +24,7 @@ struct GreenContext {
   CUcontext context = nullptr;  // as which it is current
   uint32_t sms = 0;
   bool is_limit = true;  // what is in it may not have other SMs, as in the cold lane
+  std::shared_ptr<StreamSlots> slots = std::make_shared<StreamSlots>();
 };
 
 struct Placement {

@@ -44,6 +44,7 @@ struct GraphStep {
   bool is_cooperative = false;  // a kernel whose blocks have to find room together
   bool has_priority = false;    // of its own
   bool is_enabled = true;       // in the executable graph
+  bool is_continued = false;    // one of those that wait for it is counted in its branch
   std::vector<wire::ValueOperation> values;
   wire::GraphConditional conditional{};
   std::vector<wire::GraphEdge> edges;  // in a graph that keeps its nodes
@@ -146,6 +147,7 @@ class DriverGraph {
   std::vector<Condition> conditions;
   std::vector<GraphStep> steps;  // if it keeps them: all nodes that it has
   bool broken = false;           // a node was made half
+  uint32_t branches = 0;         // the chains that its nodes make up: what it takes of StreamSlots
 
  private:
   const uint32_t device_;

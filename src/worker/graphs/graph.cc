@@ -31,7 +31,8 @@ DescribedGraph::~DescribedGraph() {
 
 GraphExec::~GraphExec() {
   if (handle == nullptr) return;
-  core.give_back(graph->graph->device(), handle, graph->steps.size(), graph->graph->kept_way());
+  core.give_back(graph->graph->device(), handle, graph->steps.size(), graph->graph->kept_way(),
+                 slots);
 }
 
 CUgraphExec GraphExec::current() {
@@ -65,7 +66,9 @@ void GraphExec::follow_changes() {
   if (now == before && !leaves_cold) return;
   std::vector<size_t> moved;
   CUgraphExec made = nullptr;
-  Status status = from->graph->move(from->steps, now, &moved);
+  TakenSlots taken = core.take_slots({device}, from->graph->branches);
+  Status status = core.use(device);
+  if (status.ok()) status = from->graph->move(from->steps, now, &moved);
   if (status.ok()) {
     status = check(core.driver.cuGraphInstantiateWithFlags(&made, from->graph->handle(), flags),
                    "cuGraphInstantiate");
@@ -77,7 +80,9 @@ void GraphExec::follow_changes() {
   }
   if (!status.ok()) {
     log("An executable graph stays on the SMs that it was made for: " + status.message());
-    if (made != nullptr) core.give_back(device, made, from->steps.size(), from->graph->kept_way());
+    if (made != nullptr) {
+      core.give_back(device, made, from->steps.size(), from->graph->kept_way(), taken);
+    }
     if (leaves_cold) next_look_ns = kStaysCold;
     static_cast<void>(from->graph->move(from->steps, before, &moved).ok());
     return;
@@ -95,10 +100,12 @@ void GraphExec::follow_changes() {
       graph->steps, [](const GraphStep& step) { return step.uses.lane == Lane::kCold; });
   const CUgraphExec left = std::exchange(handle, made);
   const uint64_t nodes = graph->steps.size();
+  std::swap(slots, taken);
   // Its launches are under way.
-  retirement.add({wire::ReturnKind::kCode}, [this_core = &core, device, left, nodes, old, kept] {
-    this_core->give_back(device, left, nodes, kept);
-  });
+  retirement.add({wire::ReturnKind::kCode},
+                 [this_core = &core, device, left, nodes, old, kept, taken] {
+                   this_core->give_back(device, left, nodes, kept, taken);
+                 });
 }
 
 void GraphExec::note_steps() {
@@ -293,7 +300,11 @@ Status Graphs::handle(const wire::GraphInstantiate& command, GraphExec& exec,
     status = Status(CUDA_ERROR_NOT_SUPPORTED, "graphs launched from the device");
   }
   if (status.ok()) status = check_complete(graph);
-  if (status.ok()) status = core_.use(graph.graph->device());
+  if (status.ok()) {
+    const Placement place{graph.graph->device()};
+    exec.slots = core_.take_slots(place, graph.graph->branches);
+    status = core_.use(place);
+  }
   if (status.ok()) {
     exec.flags = command.flags & kKept;
     status = check(

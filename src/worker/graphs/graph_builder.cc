@@ -241,7 +241,7 @@ Status GraphBuilder::make_conditional(DriverGraph& graph, std::span<const CUgrap
 
 // The new node and its edges.
 Status GraphBuilder::connect(DriverGraph& graph, const Work& work, const Edges& edges,
-                             std::span<const GraphStep> steps, GraphStep* step) {
+                             std::span<GraphStep> steps, GraphStep* step) {
   std::vector<CUgraphNode> plain;
   for (const wire::GraphEdge& edge : edges) {
     if (is_plain(edge)) plain.push_back(steps[edge.node].last);
@@ -254,6 +254,13 @@ Status GraphBuilder::connect(DriverGraph& graph, const Work& work, const Edges& 
         core_.driver.cuGraphAddDependencies_v2(graph.parts[step->parent].handle,
                                                &steps[edge.node].last, &step->first, &data, 1),
         "cuGraphAddDependencies"));
+  }
+  const auto ends = std::ranges::find_if(
+      edges, [steps](const wire::GraphEdge& edge) { return !steps[edge.node].is_continued; });
+  if (ends == edges.end()) {
+    ++graph.branches;
+  } else {
+    steps[ends->node].is_continued = true;
   }
   return Status();
 }

@@ -69,7 +69,7 @@ class GraphBuilder {
               GraphStep* step);
   Status make_conditional(DriverGraph& graph, std::span<const CUgraphNode> before, GraphStep* step);
   Status connect(DriverGraph& graph, const Work& work, const Edges& edges,
-                 std::span<const GraphStep> steps, GraphStep* step);
+                 std::span<GraphStep> steps, GraphStep* step);
   [[nodiscard]] Status check_range(const WorkRange& range) const;
 
   SessionCore& core_;

@@ -107,6 +107,7 @@ Performance choose_performance() {
       {"no_rank_sms", &Performance::rank_sms},
       {"no_naps", &Performance::naps},
       {"no_few_sms", &Performance::few_sms},
+      {"no_slots", &Performance::slots},
   };
   Performance performance;
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
@@ -138,6 +139,21 @@ void choose_rank_sms(Commons& commons) {
   }
   commons.rank_sms = static_cast<uint32_t>(*sms);
   if (*sms == 0) commons.performance.rank_sms = false;
+}
+
+// Before anything runs: the driver waits for what does.
+void make_slots(const DriverTable& table, const Devices& devices, Commons& commons) {
+  if (!commons.performance.slots) return;
+  for (uint32_t i = 0; i < devices.count(); ++i) {
+    auto slots = std::make_shared<StreamSlots>();
+    const CUresult made = slots->grow(table, devices.at(i).context, StreamSlots::kFirst);
+    if (made == CUDA_SUCCESS) {
+      commons.slots[i] = std::move(slots);
+    } else {
+      log("Device " + std::to_string(i) + ": room for streams can't be made ahead (CUDA error " +
+          std::to_string(made) + "), so some will wait for work that is under way");
+    }
+  }
 }
 
 const char* name_of(DriverKind kind) { return kind == DriverKind::kNvidia ? "nvidia" : "softgpu"; }
@@ -182,6 +198,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   Commons commons;
   commons.performance = choose_performance();
   choose_rank_sms(commons);
+  make_slots(table, *devices, commons);
   if (commons.performance.holds_waits && commons.performance.value_watch) {
     commons.value_watch = std::make_unique<ValueWatch>();
     OPENMPS_RETURN_IF_ERROR(commons.value_watch->start());

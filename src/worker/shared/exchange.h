@@ -121,6 +121,7 @@ struct Performance {
   bool policy = true;        // docs/decisions/0025; it needs windows
   bool rank_sms = true;      // docs/decisions/0028; it needs windows
   bool few_sms = true;       // docs/decisions/0031; it needs windows
+  bool slots = true;         // docs/decisions/0033
 };
 
 // What all sessions of a worker have in common beside the driver.
@@ -141,6 +142,8 @@ struct Commons {
   UsageRows usage;                          // without a table unless main() makes one
   std::unique_ptr<ImageMemory> memory;      // null: nothing is remembered on disk
   std::array<Connections, wire::kMaxDevices> connections;
+  // Of the main contexts; null: nobody counts them.
+  std::array<std::shared_ptr<StreamSlots>, wire::kMaxDevices> slots;
   std::array<DeviceShares, wire::kMaxDevices> shares;
 };
 

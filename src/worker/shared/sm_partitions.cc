@@ -297,6 +297,10 @@ Status SmPartitions::create(Made* made) {
   OPENMPS_RETURN_IF_ERROR(create_green(partition, resources, &partition.handle));
   Status status =
       check(driver_.cuCtxFromGreenCtx(&partition.context, partition.handle), "cuCtxFromGreenCtx");
+  if (status.ok()) {
+    // Without, streams are made as the driver does it.
+    static_cast<void>(partition.slots->grow(driver_, partition.context, StreamSlots::kFirstOfPart));
+  }
   if (!status.ok()) driver_.cuGreenCtxDestroy(partition.handle);
   return status;
 }

@@ -59,8 +59,10 @@ bool DeviceWords::Row::has_come() {
 Status DeviceWords::ask(Slot& slot, const wire::StreamValue& wait, uint32_t device) {
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   const DriverTable& driver = core_.driver;
-  CUstream& stream = streams_[device];
+  auto& [stream, slots] = streams_[device];
   if (stream == nullptr) {
+    slots = core_.take_slots({device});
+    OPENMPS_RETURN_IF_ERROR(core_.use(device));
     OPENMPS_RETURN_IF_ERROR(
         check(driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0),
               "a stream that reads values"));
@@ -77,7 +79,8 @@ Status DeviceWords::ask(Slot& slot, const wire::StreamValue& wait, uint32_t devi
 }
 
 bool DeviceWords::idle() const {
-  for (const auto& [device, stream] : streams_) {
+  for (const auto& [device, reader] : streams_) {
+    const CUstream stream = reader.stream;
     if (stream != nullptr && core_.use(device).ok() &&
         core_.driver.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
       return false;
@@ -92,9 +95,9 @@ void DeviceWords::settle() const {
 }
 
 void DeviceWords::release_all() {
-  for (const auto& [device, stream] : streams_) {
+  for (const auto& [device, reader] : streams_) {
     static_cast<void>(core_.use(device).ok());
-    if (stream != nullptr) core_.driver.cuStreamDestroy_v2(stream);
+    if (reader.stream != nullptr) core_.driver.cuStreamDestroy_v2(reader.stream);
   }
   streams_.clear();
   if (page_ == nullptr) return;

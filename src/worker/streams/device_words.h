@@ -83,7 +83,11 @@ class DeviceWords {
   std::shared_ptr<Mapping> page_;  // of slots; registered with the driver, from the first row on
   uint64_t delta_ = 0;             // from there to where the GPU reaches it
   std::bitset<kRows> used_;
-  std::map<uint32_t, CUstream> streams_;  // by device
+  struct Reader {
+    CUstream stream = nullptr;
+    TakenSlots slots;
+  };
+  std::map<uint32_t, Reader> streams_;  // by device
 };
 
 }  // namespace openmps::worker

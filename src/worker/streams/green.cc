@@ -155,7 +155,11 @@ Status GreenContexts::handle(const wire::GreenCreate& command, const Descriptor&
         &green->handle, descriptor.handle, core_.devices.at(command.device).handle, command.flags);
     if (made != CUDA_SUCCESS) return made;
     const CUresult viewed = core_.driver.cuCtxFromGreenCtx(&green->context, green->handle);
-    if (viewed != CUDA_SUCCESS) {
+    if (viewed == CUDA_SUCCESS) {
+      // Without, streams are made as the driver does it.
+      static_cast<void>(
+          green->slots->grow(core_.driver, green->context, StreamSlots::kFirstOfPart));
+    } else {
       core_.driver.cuGreenCtxDestroy(std::exchange(green->handle, nullptr));
     }
     return viewed;

@@ -107,8 +107,10 @@ Status OpenWaits::add(const Stream& stream, std::span<const wire::StreamValue> v
 }
 
 CUstream OpenWaits::stream_on(uint32_t device) {
-  CUstream& stream = streams_[device];
+  auto& [stream, slots] = streams_[device];
   if (stream == nullptr) {
+    slots = core_.take_slots({device});
+    if (!core_.use(device).ok()) return nullptr;
     core_.driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0);
   }
   return stream;
@@ -145,7 +147,8 @@ bool OpenWaits::pass() {
 }
 
 bool OpenWaits::passed() {
-  for (const auto& [device, stream] : streams_) {
+  for (const auto& [device, writer] : streams_) {
+    const CUstream stream = writer.stream;
     if (stream != nullptr && core_.use(device).ok() &&
         core_.driver.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
       return false;
@@ -158,9 +161,9 @@ void OpenWaits::release_all() {
   lines_.clear();
   spare_.reset();
   size_ = 0;
-  for (const auto& [device, stream] : streams_) {
+  for (const auto& [device, writer] : streams_) {
     static_cast<void>(core_.use(device).ok());
-    if (stream != nullptr) core_.driver.cuStreamDestroy_v2(stream);
+    if (writer.stream != nullptr) core_.driver.cuStreamDestroy_v2(writer.stream);
   }
   streams_.clear();
 }

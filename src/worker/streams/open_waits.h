@@ -69,10 +69,14 @@ class OpenWaits {
   SessionMemory& memory_;
   // A stream's handle may name another one later: what the first left has passed by then.
   std::map<CUstream, Line> lines_;
-  size_t size_ = 0;                       // values in all lines
-  size_t rounds_ = 0;                     // of pass()
-  std::unique_ptr<DriverEvent> spare_;    // the next to use
-  std::map<uint32_t, CUstream> streams_;  // that write, by device
+  size_t size_ = 0;                     // values in all lines
+  size_t rounds_ = 0;                   // of pass()
+  std::unique_ptr<DriverEvent> spare_;  // the next to use
+  struct Writer {
+    CUstream stream = nullptr;
+    TakenSlots slots;
+  };
+  std::map<uint32_t, Writer> streams_;  // by device
 };
 
 }  // namespace openmps::worker

@@ -31,7 +31,8 @@ bool SideStreams::take_right(uint32_t device) {
 }
 
 Result<SideStreams::Side*> SideStreams::add(uint32_t device) {
-  Side side{device, nullptr, nullptr};
+  Side side{device, nullptr, nullptr, core_.take_slots({device})};
+  if (Status used = core_.use(device); !used.ok()) return used;
   if (Status status = check(core_.driver.cuEventCreate(&side.event, CU_EVENT_DISABLE_TIMING),
                             "cuEventCreate for a side stream");
       !status.ok()) {

@@ -38,6 +38,7 @@ class SideStreams {
     uint32_t device;
     CUstream stream;
     CUevent event;
+    TakenSlots slots;
   };
   // What a wake from a side stream needs. `connections`: where to give its right back.
   struct Waking {

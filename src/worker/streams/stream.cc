@@ -73,7 +73,10 @@ Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
 }
 
 // In the placement's context, which is current.
-CUresult Streams::create(const Placement& place, int32_t priority, CUstream* made) {
+CUresult Streams::create(const Placement& place, int32_t priority, CUstream* made,
+                         TakenSlots* slots) {
+  *slots = core_.take_slots(place);
+  if (const Status status = core_.use(place); !status.ok()) return status.code();
   if (place.partition == nullptr) {
     return core_.driver.cuStreamCreateWithPriority(made, CU_STREAM_NON_BLOCKING, priority);
   }
@@ -84,8 +87,9 @@ CUresult Streams::create(const Placement& place, int32_t priority, CUstream* mad
 Status Streams::start(Stream& stream) {
   if (stream.handle != nullptr) return Status();
   stream.driver_priority = core_.driver_priority(stream.place.device, stream.priority);
-  OPENMPS_RETURN_IF_ERROR(check(create(stream.place, stream.driver_priority, &stream.handle),
-                                "the creation of a stream"));
+  OPENMPS_RETURN_IF_ERROR(
+      check(create(stream.place, stream.driver_priority, &stream.handle, &stream.slots),
+            "the creation of a stream"));
   stream.listed = core_.gate.add(stream.handle, stream.place.device, &core_.feeder, owner(stream));
   ++stream.context->started;
   if (core_.commons.performance.windows) {
@@ -139,13 +143,16 @@ void Streams::tell_demand(Stream& stream, const Cost& cost, uint64_t ns) {
 // The old one goes when it has ended, with the part that it runs in.
 Status Streams::move(Stream& stream, const Placement& place, int32_t priority) {
   CUstream made = nullptr;
-  OPENMPS_RETURN_IF_ERROR(check(create(place, priority, &made), "a stream in another part"));
+  TakenSlots slots;
+  OPENMPS_RETURN_IF_ERROR(
+      check(create(place, priority, &made, &slots), "a stream in another part"));
   const bool busy = !finished(*stream.listed);
   if (Status ordered = busy ? come_behind(stream, made) : Status(); !ordered.ok()) {
     core_.driver.cuStreamDestroy_v2(made);
     return ordered;
   }
-  Retired old{{stream.listed, std::exchange(stream.listed_cold, nullptr), nullptr},
+  Retired old{{stream.listed, std::exchange(stream.listed_cold, nullptr), nullptr,
+               std::exchange(stream.slots, std::move(slots))},
               std::exchange(stream.chains, nullptr),
               nullptr,
               stream.part,
@@ -289,7 +296,7 @@ Status Streams::start_twin(Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(core_.use(place));
   if (result == CUDA_SUCCESS) result = driver.cuEventCreate(&twin->end, CU_EVENT_DISABLE_TIMING);
   const int32_t priority = core_.driver_priority(place.device, stream.priority);
-  if (result == CUDA_SUCCESS) result = create(place, priority, &twin->handle);
+  if (result == CUDA_SUCCESS) result = create(place, priority, &twin->handle, &twin->slots);
   if (result == CUDA_SUCCESS) {
     twin->listed =
         core_.commons.cold->gate.add(twin->handle, place.device, &core_.cold_feeder, owner(stream));
@@ -625,7 +632,8 @@ void Streams::release(std::unique_ptr<Stream> stream) {
   if (stream->looked_after) std::erase(looked_after_, stream.get());
   if (stream->handle != nullptr) {
     --context->started;
-    Owned owned{stream->listed, stream->listed_cold, std::move(stream->twin)};
+    Owned owned{stream->listed, stream->listed_cold, std::move(stream->twin),
+                std::move(stream->slots)};
     if (finished(*stream->listed)) {
       give_back(owned);
     } else {

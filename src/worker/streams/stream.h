@@ -36,6 +36,7 @@ struct Twin {
   CUevent end = nullptr;                  // in the twin: the stream waits
   // The stream has been given nothing behind the twin's last work: what comes need not wait.
   bool stays = false;
+  TakenSlots slots;
 };
 
 struct Stream {
@@ -59,6 +60,7 @@ struct Stream {
   size_t held = 0;                 // items of it that are held back (worker/work/backlog.h)
   std::shared_ptr<Chains> chains;  // from the first batch on
 
+  TakenSlots slots;                            // while the driver's stream is there
   std::unique_ptr<Twin> twin;                  // from the first work in the cold lane on
   ContextGate::Stream* listed_cold = nullptr;  // with the cold lane's gate, once it had such graphs
 
@@ -249,7 +251,7 @@ class Streams {
   void begin_to_look_after(Stream& stream);
   void tell_demand(Stream& stream, const Cost& cost, uint64_t ns);
   [[nodiscard]] StreamOwner owner(const Stream& stream) const { return {core_.info.id, stream.id}; }
-  CUresult create(const Placement& place, int32_t priority, CUstream* made);
+  CUresult create(const Placement& place, int32_t priority, CUstream* made, TakenSlots* slots);
   // What the session has of the device has changed since the stream was made, or its priority: what
   // comes now goes to another stream of the driver, behind what this one has.
   Status follow_changes(Stream& stream);
@@ -305,6 +307,7 @@ class Streams {
     ContextGate::Stream* listed = nullptr;
     ContextGate::Stream* listed_cold = nullptr;
     std::unique_ptr<Twin> twin;
+    TakenSlots slots;
   };
   void give_back(Owned& stream);
   void mark(ContextGate::Stream& stream, Mark* mark);

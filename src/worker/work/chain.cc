@@ -31,7 +31,7 @@ bool ChainedLaunch::same_as(const ChainedLaunch& other) const {
 }
 
 Chain::~Chain() {
-  if (exec_ != nullptr) core_.give_back(device_, exec_, nodes_.size(), kept_);
+  if (exec_ != nullptr) core_.give_back(device_, exec_, nodes_.size(), kept_, slots_);
   if (graph_ != nullptr) driver_.cuGraphDestroy(graph_);
 }
 
@@ -77,7 +77,9 @@ size_t Chains::launch(std::span<const ChainedLaunch> launches, CUstream stream, 
     const std::span first = launches.first(length);
     CUresult ready = CUDA_SUCCESS;
     if (chain == nullptr) {
-      chain = std::make_unique<Chain>(core_, device_, priority_, part_, kept_);
+      TakenSlots slots;
+      if (!core_.take_spare_slots(place_, 1, &slots)) return 0;
+      chain = std::make_unique<Chain>(core_, place_, priority_, kept_, std::move(slots));
       ready = chain->make(first);
     } else {
       ready = chain->set(first);

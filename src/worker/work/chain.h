@@ -38,16 +38,17 @@ struct ChainedLaunch {
 class Chain {
  public:
   // `priority`: of its kernels, which do not have that of the stream, as they do not have its SMs:
-  // those of `part`, a green context's; null: of the context that is current, which is the
-  // device's. `kept`: lives as long.
-  Chain(SessionCore& core, uint32_t device, int32_t priority, CUcontext part,
-        std::shared_ptr<const void> kept)
+  // those of its partition; without one, of the context that is current, which is the
+  // device's. `kept` and `slots` live as long.
+  Chain(SessionCore& core, const Placement& place, int32_t priority,
+        std::shared_ptr<const void> kept, TakenSlots slots)
       : core_(core),
         driver_(core.driver),
-        device_(device),
+        device_(place.device),
         priority_(priority),
-        part_(part),
-        kept_(std::move(kept)) {}
+        part_(place.partition != nullptr ? place.partition->context : nullptr),
+        kept_(std::move(kept)),
+        slots_(std::move(slots)) {}
   ~Chain();
   Chain(const Chain&) = delete;
   Chain& operator=(const Chain&) = delete;
@@ -66,6 +67,7 @@ class Chain {
   const int32_t priority_;
   CUcontext const part_;
   const std::shared_ptr<const void> kept_;
+  const TakenSlots slots_;
   CUgraph graph_ = nullptr;
   CUgraphExec exec_ = nullptr;
   std::vector<CUgraphNode> nodes_;
@@ -78,13 +80,12 @@ class Chains {
   // A chain is made for so many launches, and no fewer.
   static constexpr std::array<size_t, 3> kLengths{32, 16, 8};
 
-  // `priority`: the driver's, of the stream; `part`: whose SMs it uses, null: all; `kept`: lives as
-  // long.
-  Chains(SessionCore& core, uint32_t device, int32_t priority, CUcontext part,
+  // `priority`: the driver's, of the stream; `kept`: what it runs in lives as long.
+  Chains(SessionCore& core, const Placement& place, int32_t priority,
          std::shared_ptr<const void> kept)
-      : core_(core), device_(device), priority_(priority), part_(part), kept_(std::move(kept)) {}
+      : core_(core), place_(place), priority_(priority), kept_(std::move(kept)) {}
   // Give the stream the first launches of these, as many as a chain has. Their number; 0: there are
-  // too few for one, or the driver refuses it: nothing has been submitted.
+  // too few for one, or the driver refuses it, or would wait: nothing has been submitted.
   size_t launch(std::span<const ChainedLaunch> launches, CUstream stream, CUresult* result);
 
  private:
@@ -93,9 +94,8 @@ class Chains {
     uint32_t next = 0;
   };
   SessionCore& core_;
-  const uint32_t device_;
+  const Placement place_;
   const int32_t priority_;
-  CUcontext const part_;
   const std::shared_ptr<const void> kept_;
   std::array<Pair, kLengths.size()> pairs_;
 };

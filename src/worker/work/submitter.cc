@@ -258,9 +258,8 @@ void Submitter::submit_batch() {
   Status status = streams_.enter(stream, Streams::Entry::kWork);
   std::span<const ChainedLaunch> left = batch_.launches();
   if (status.ok() && stream.chains == nullptr) {
-    stream.chains = std::make_shared<Chains>(
-        core_, stream.place.device, stream.driver_priority,
-        stream.place.partition != nullptr ? stream.place.partition->context : nullptr, stream.part);
+    stream.chains =
+        std::make_shared<Chains>(core_, stream.place, stream.driver_priority, stream.part);
   }
   while (status.ok() && !left.empty()) {
     CUresult result = CUDA_SUCCESS;

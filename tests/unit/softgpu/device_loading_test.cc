@@ -80,6 +80,43 @@ class LoadingTest : public DeviceTest {
   CUkernel kernel_ = nullptr;
 };
 
+// The next stream, or graph, needs a lot that is not there yet; what has been given back is.
+TEST_F(LoadingTest, RoomForStreamsAndGraphs) {
+  CUgraph graph = nullptr;
+  ASSERT_CU(cuGraphCreate(&graph, 0));
+  for (int i = 0; i < 2; ++i) {
+    CUgraphNode node = nullptr;
+    ASSERT_CU(cuGraphAddEmptyNode(&node, graph, nullptr, 0));
+  }
+  const StreamLots& lots = *started_driver()->contexts.find(context_)->stream_lots;
+  std::vector<CUstream> streams;
+  const auto fill = [&](uint32_t left) {
+    while (lots.left() > left) streams.push_back(stream());
+  };
+  CUstream made = nullptr;
+  CUgraphExec exec = nullptr;
+  fill(0);
+  occupy();
+  expect_waits("cuStreamCreate", [&] { return cuStreamCreate(&made, CU_STREAM_NON_BLOCKING); });
+  EXPECT_EQ(lots.left(), StreamLots::kLot - 1);
+  fill(1);
+  store(word_, 0);
+  store(word_ + 1, 0);
+  occupy();
+  expect_waits("cuGraphInstantiate", [&] { return cuGraphInstantiateWithFlags(&exec, graph, 0); });
+  EXPECT_CU(cuGraphExecDestroy(exec));
+  store(word_, 0);
+  store(word_ + 1, 0);
+  occupy();
+  EXPECT_CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  EXPECT_FALSE(ended());
+  release();
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_CU(cuGraphExecDestroy(exec));
+  EXPECT_CU(cuGraphDestroy(graph));
+  EXPECT_CU(cuStreamDestroy_v2(made));
+}
+
 TEST_F(LoadingTest, CallsThatWaitForTheContext) {
   CUmodule module = nullptr;
   CUmodule spent = nullptr;

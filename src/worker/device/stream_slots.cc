@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Making them by a graph. See stream_slots.h.
+#include "worker/device/stream_slots.h"
+
+#include <algorithm>
+
+#include "worker/device/in_context.h"
+
+namespace openmps::worker {
+namespace {
+
+// An executable graph of so many nodes side by side, made and given back: the driver has what it
+// needed from then on. Fills need no code, and of all nodes that do they take the least memory.
+CUresult make_and_drop(const DriverTable& driver, CUcontext context, uint32_t branches) {
+  if (driver.cuGraphAddMemsetNode == nullptr || driver.cuMemAlloc_v2 == nullptr) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  CUdeviceptr word = 0;
+  CUresult result = driver.cuMemAlloc_v2(&word, sizeof(uint32_t));
+  if (result != CUDA_SUCCESS) return result;
+  CUDA_MEMSET_NODE_PARAMS fill{};
+  fill.dst = word;
+  fill.elementSize = sizeof(uint32_t);
+  fill.width = fill.height = 1;
+  CUgraph graph = nullptr;
+  CUgraphExec made = nullptr;
+  result = driver.cuGraphCreate(&graph, 0);
+  for (uint32_t i = 0; i < branches && result == CUDA_SUCCESS; ++i) {
+    CUgraphNode node = nullptr;
+    result = driver.cuGraphAddMemsetNode(&node, graph, nullptr, 0, &fill, context);
+  }
+  if (result == CUDA_SUCCESS) result = driver.cuGraphInstantiateWithFlags(&made, graph, 0);
+  if (made != nullptr) driver.cuGraphExecDestroy(made);
+  if (graph != nullptr) driver.cuGraphDestroy(graph);
+  driver.cuMemFree_v2(word);
+  return result;
+}
+
+}  // namespace
+
+// They are counted already. Where there is no memory the shared_ptr calls what gives them back.
+TakenSlots StreamSlots::note_taken(uint32_t count) {
+  return {this, [kept = shared_from_this(), count](const void*) {
+            kept->taken_.fetch_sub(count, std::memory_order_relaxed);
+          }};
+}
+
+TakenSlots StreamSlots::take(uint32_t count, uint32_t reserve) {
+  uint32_t taken = taken_.load(std::memory_order_relaxed);
+  do {
+    if (taken + count + reserve > there_.load(std::memory_order_relaxed)) return nullptr;
+  } while (!taken_.compare_exchange_weak(taken, taken + count, std::memory_order_relaxed));
+  return note_taken(count);
+}
+
+TakenSlots StreamSlots::take_anyhow(uint32_t count) {
+  taken_.fetch_add(count, std::memory_order_relaxed);
+  return note_taken(count);
+}
+
+bool StreamSlots::begin_to_grow() {
+  const uint32_t there = there_.load(std::memory_order_relaxed);
+  if (taken_.load(std::memory_order_relaxed) + reserve() <= there) return false;
+  return !grows_.exchange(true, std::memory_order_acquire);
+}
+
+CUresult StreamSlots::grow(const DriverTable& driver, CUcontext context, uint32_t more) {
+  const std::lock_guard lock(mutex_);
+  return grow_locked(driver, context, more);
+}
+
+CUresult StreamSlots::grow_and_take(const DriverTable& driver, CUcontext context, uint32_t count,
+                                    TakenSlots* taken) {
+  const std::lock_guard lock(mutex_);
+  *taken = take(count);
+  if (*taken != nullptr) return CUDA_SUCCESS;
+  const CUresult made = grow_locked(driver, context, std::max(count, more()));
+  if (made == CUDA_SUCCESS) *taken = take(count);
+  return made;
+}
+
+// As many as the driver has free are made with them, or it would only hand those out.
+CUresult StreamSlots::grow_locked(const DriverTable& driver, CUcontext context, uint32_t more) {
+  const InContext current(driver, context);
+  const uint32_t there = there_.load(std::memory_order_relaxed);
+  const uint32_t taken = taken_.load(std::memory_order_relaxed);
+  const uint32_t free = taken < there ? there - taken : 0;
+  const CUresult result = make_and_drop(driver, context, free + more);
+  if (result == CUDA_SUCCESS) there_.fetch_add(more, std::memory_order_relaxed);
+  return result;
+}
+
+}  // namespace openmps::worker
