@@ -61,8 +61,9 @@ Status DeviceWords::ask(Slot& slot, const wire::StreamValue& wait, uint32_t devi
   const DriverTable& driver = core_.driver;
   auto& [stream, slots] = streams_[device];
   if (stream == nullptr) {
-    slots = core_.take_slots({device});
-    OPENMPS_RETURN_IF_ERROR(core_.use(device));
+    if (!core_.take_spare_slots({device}, 1, &slots)) {
+      return Status(CUDA_ERROR_NOT_READY, "there is no room for a stream that reads values");
+    }
     OPENMPS_RETURN_IF_ERROR(
         check(driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0),
               "a stream that reads values"));

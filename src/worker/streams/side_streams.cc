@@ -2,6 +2,8 @@
 // Streams of our own beside the client's. See side_streams.h.
 #include "worker/streams/side_streams.h"
 
+#include <utility>
+
 #include "worker/device/driver_check.h"
 
 namespace openmps::worker {
@@ -30,9 +32,8 @@ bool SideStreams::take_right(uint32_t device) {
   return waking.connections->take(false, false);
 }
 
-Result<SideStreams::Side*> SideStreams::add(uint32_t device) {
-  Side side{device, nullptr, nullptr, core_.take_slots({device})};
-  if (Status used = core_.use(device); !used.ok()) return used;
+Result<SideStreams::Side*> SideStreams::add(uint32_t device, TakenSlots slots) {
+  Side side{device, nullptr, nullptr, std::move(slots)};
   if (Status status = check(core_.driver.cuEventCreate(&side.event, CU_EVENT_DISABLE_TIMING),
                             "cuEventCreate for a side stream");
       !status.ok()) {
@@ -49,7 +50,7 @@ Result<SideStreams::Side*> SideStreams::add(uint32_t device) {
   return &sides_.back();
 }
 
-// One that has nothing to do, else a new one, else any.
+// That has nothing to do, else a new one, else any.
 Result<SideStreams::Side*> SideStreams::take(uint32_t device) {
   size_t owned = 0;
   for (Side& side : sides_) {
@@ -57,49 +58,59 @@ Result<SideStreams::Side*> SideStreams::take(uint32_t device) {
     ++owned;
     if (core_.driver.cuStreamQuery(side.stream) == CUDA_SUCCESS) return &side;
   }
-  if (owned < kMostOfDevice) return add(device);
+  TakenSlots slots;
+  if (owned < kMostOfDevice && core_.take_spare_slots({device}, 1, &slots)) {
+    return add(device, std::move(slots));
+  }
+  if (owned == 0) return nullptr;
   for (;;) {
     Side& side = sides_[next_++ % sides_.size()];
     if (side.device == device) return &side;
   }
 }
 
-Status SideStreams::wake_after(const Stream& stream) {
-  const DriverTable& driver = core_.driver;
-  const uint32_t device = stream.place.device;
-  if (!take_right(device)) {
-    return check(driver.cuLaunchHostFunc(stream.handle, wake_from_stream, &core_.view.header()),
-                 "cuLaunchHostFunc of a wake in its stream");
-  }
-  Waking& waking = wakings_[device];
+Result<SideStreams::Side*> SideStreams::take_for_certain(uint32_t device) {
   Result<Side*> taken = take(device);
-  Status status = taken.status();
-  if (status.ok()) {
-    const Side& side = **taken;
-    status = check(driver.cuEventRecord(side.event, stream.handle), "cuEventRecord of a wake");
-    if (status.ok()) {
-      status = check(driver.cuStreamWaitEvent(side.stream, side.event, 0),
-                     "cuStreamWaitEvent of a wake");
-    }
-    if (status.ok()) {
-      status =
-          check(driver.cuLaunchHostFunc(side.stream, wake, &waking), "cuLaunchHostFunc of a wake");
-    }
+  if (!taken.ok() || *taken != nullptr) return taken;
+  TakenSlots slots = core_.take_slots({device});
+  if (Status used = core_.use(device); !used.ok()) return used;
+  return add(device, std::move(slots));
+}
+
+Status SideStreams::wake_beside(const Side& side, const Stream& stream) {
+  const DriverTable& driver = core_.driver;
+  OPENMPS_RETURN_IF_ERROR(
+      check(driver.cuEventRecord(side.event, stream.handle), "cuEventRecord of a wake"));
+  OPENMPS_RETURN_IF_ERROR(
+      check(driver.cuStreamWaitEvent(side.stream, side.event, 0), "cuStreamWaitEvent of a wake"));
+  return check(driver.cuLaunchHostFunc(side.stream, wake, &wakings_[side.device]),
+               "cuLaunchHostFunc of a wake");
+}
+
+Status SideStreams::wake_after(const Stream& stream) {
+  const uint32_t device = stream.place.device;
+  if (take_right(device)) {
+    const Result<Side*> side = take(device);
+    const bool is_there = side.ok() && *side != nullptr;
+    Status status = is_there ? wake_beside(**side, stream) : side.status();
+    if (is_there && status.ok()) return status;
+    if (Connections* const of = wakings_[device].connections) of->give();
+    OPENMPS_RETURN_IF_ERROR(std::move(status));
   }
-  if (!status.ok() && waking.connections != nullptr) waking.connections->give();
-  return status;
+  return check(core_.driver.cuLaunchHostFunc(stream.handle, wake_from_stream, &core_.view.header()),
+               "cuLaunchHostFunc of a wake in its stream");
 }
 
 // The event that marks the place is one of the stream's device, what waits for it of the other's.
 Status SideStreams::record_after(const Stream& stream, const DriverEvent& event) {
   const DriverTable& driver = core_.driver;
-  Result<Side*> here = take(stream.place.device);
+  Result<Side*> here = take_for_certain(stream.place.device);
   if (!here.ok()) return here.status();
   const CUevent mark = (*here)->event;
   OPENMPS_RETURN_IF_ERROR(
       check(driver.cuEventRecord(mark, stream.handle), "cuEventRecord for another device"));
   OPENMPS_RETURN_IF_ERROR(core_.use(event.device));
-  Result<Side*> there = take(event.device);
+  Result<Side*> there = take_for_certain(event.device);
   Status status = there.status();
   if (status.ok()) {
     status = check(driver.cuStreamWaitEvent((*there)->stream, mark, 0),

@@ -48,8 +48,12 @@ class SideStreams {
   static void wake(void* waking);
   // A hardware queue may be had for it. False: there are few left.
   bool take_right(uint32_t device);
+  // One to be given something. Null: there is none, and room for one would have to be waited for.
   Result<Side*> take(uint32_t device);
-  Result<Side*> add(uint32_t device);
+  // The same, if need be after that.
+  Result<Side*> take_for_certain(uint32_t device);
+  Result<Side*> add(uint32_t device, TakenSlots slots);
+  Status wake_beside(const Side& side, const Stream& stream);
 
   SessionCore& core_;
   std::vector<Side> sides_;
