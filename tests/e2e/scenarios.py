@@ -934,7 +934,7 @@ def fresh_beside_value(box, _):
 def beside_waits(box, kind):
     """More streams than the context has hardware queues wait, each with work behind: a program that
     was there before goes on, new ones are served, and all is done in the end."""
-    box.env["SOFTGPU_LOADING_WAITS"] = "1"
+    box.env.update({"SOFTGPU_LOADING_WAITS": "1", "SOFTGPU_STREAM_LOTS": "1"})
     box.start_daemon()
     program = box.start(["drv_fresh_code", "hold"], stdin=subprocess.PIPE)
     is_right(program)
@@ -952,6 +952,7 @@ def beside_waits(box, kind):
 def crowd_beside_host(box, clients):
     """Programs that start at one moment beside a stream that waits for its host function: all have
     code to load, more than the context has hardware queues sleep, and none waits for that stream."""
+    box.env["SOFTGPU_STREAM_LOTS"] = "1"
     box.start_daemon()
     neighbour = box.start(["drv_neighbour", "host"], stdin=subprocess.PIPE)
     ready(neighbour)

@@ -124,6 +124,9 @@ Result<Config> read_config() {
   uint32_t loading_waits = config.loading_waits ? 1 : 0;
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_LOADING_WAITS", 0, 1, &loading_waits));
   config.loading_waits = loading_waits != 0;
+  uint32_t stream_lots = config.stream_lots ? 1 : 0;
+  OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_STREAM_LOTS", 0, 1, &stream_lots));
+  config.stream_lots = stream_lots != 0;
   uint32_t destroying_waits = config.destroying_waits ? 1 : 0;
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_DESTROYING_WAITS", 0, 1, &destroying_waits));
   config.destroying_waits = destroying_waits != 0;

@@ -24,6 +24,7 @@ struct Config {
   uint32_t connections = 8;            // of a context; 0: as many as streams. See read_connections
   uint32_t stream_items = 0;           // SOFTGPU_STREAM_ITEMS; 0: as many as there is memory for
   bool loading_waits = true;           // SOFTGPU_LOADING_WAITS: as NVIDIA's driver does
+  bool stream_lots = false;            // SOFTGPU_STREAM_LOTS: stream_lots.h
   bool destroying_waits = false;       // SOFTGPU_DESTROYING_WAITS: of executable graphs
   bool exclusive_process = false;      // SOFTGPU_COMPUTE_MODE, DEFAULT or EXCLUSIVE_PROCESS
   uint32_t workers = 0;                // threads that run blocks: min(cores, sm_count)

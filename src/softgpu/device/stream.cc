@@ -39,7 +39,7 @@ Placement placement_of(const Context& context) {
 std::shared_ptr<const void> take_stream_lots(const Context& context, uint32_t count) {
   const std::shared_ptr<StreamLots> lots = context.stream_lots;
   const std::shared_ptr<ExecutionContext> execution = context.execution();
-  if (lots->take(count) && execution != nullptr && context.driver().config.loading_waits) {
+  if (lots->take(count) && execution != nullptr && context.driver().config.stream_lots) {
     const Standstill standstill(context.driver().scheduler, *execution);
   }
   return {lots.get(), [lots, count](const void*) { lots->give(count); }};

@@ -24,6 +24,7 @@ constexpr uint64_t kMostNodesLeaving = 8192;
 constexpr uint64_t kGraphAsNodes = 16;
 // Who finds no memory looks again this often.
 constexpr long kMemoryLookNs = 1'000'000;
+constexpr uint64_t kMostSlotWaitNs = 1'000'000'000;
 
 }  // namespace
 
@@ -124,7 +125,8 @@ TakenSlots SessionCore::wait_for_slots(const Placement& place, StreamSlots& slot
     return its.run_soon(GatedCall::kStreamSlots, place.device, &its_feeder, hold_ns, &made,
                         [&] { return slots.grow_and_take(driver, in, count, &taken); });
   };
-  for (uint64_t hold_ns = its.first_hold_ns(); hold_ns != 0 && !found(hold_ns);) {
+  const uint64_t end = now_ns() + kMostSlotWaitNs;
+  for (uint64_t hold_ns = its.first_hold_ns(); hold_ns != 0 && now_ns() < end && !found(hold_ns);) {
     hold_ns = its.rest_after(hold_ns, &its_feeder, is_taken);
   }
   return taken != nullptr ? taken : slots.take_anyhow(count);
@@ -160,7 +162,9 @@ void SessionCore::give_back(uint32_t device, CUgraphExec exec, uint64_t nodes,
       CUresult ignored = CUDA_SUCCESS;
       if (gate.run_soon(kCall, device, nullptr, 0, &ignored, destroy)) return;
       const uint64_t weight = kGraphAsNodes + nodes;
-      const bool many = leaving_->load(std::memory_order_relaxed) + weight > kMostNodesLeaving;
+      const StreamSlots* const room = commons.slots[device].get();
+      const bool many = leaving_->load(std::memory_order_relaxed) + weight > kMostNodesLeaving ||
+                        (room != nullptr && room->are_short());
       gate.run_later(
           kCall, device,
           [&driver = driver, destroy, context = context({device}), weight, left = leaving_, part,

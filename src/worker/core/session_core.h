@@ -68,8 +68,9 @@ class SessionCore {
   Status use(uint32_t device) { return use(Placement{device}); }
 
   // For so many streams, or branches of executable graphs, in the context of a placement. Beyond
-  // what there is it waits for a quiet moment; if none comes before the session stops, the driver
-  // will. Another context may be current afterwards. Throws std::bad_alloc.
+  // what there is it waits for a quiet moment, a second at most: what is in its way may be waiting
+  // for this session. After that the driver waits. Another context may be current afterwards.
+  // Throws std::bad_alloc.
   TakenSlots take_slots(const Placement& place, uint32_t count = 1);
   // The same for who can do without. False: few are left. Throws std::bad_alloc.
   [[nodiscard]] bool take_spare_slots(const Placement& place, uint32_t count, TakenSlots* taken);

@@ -59,8 +59,7 @@ TakenSlots StreamSlots::take_anyhow(uint32_t count) {
 }
 
 bool StreamSlots::begin_to_grow() {
-  const uint32_t there = there_.load(std::memory_order_relaxed);
-  if (taken_.load(std::memory_order_relaxed) + reserve() <= there) return false;
+  if (!are_short()) return false;
   return !grows_.exchange(true, std::memory_order_acquire);
 }
 

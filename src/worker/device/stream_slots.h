@@ -36,7 +36,12 @@ class StreamSlots : public std::enable_shared_from_this<StreamSlots> {
   // There may be fewer: the driver may wait.
   [[nodiscard]] TakenSlots take_anyhow(uint32_t count);
 
-  // Fewer than a quarter are left, and nobody makes more: the caller does, until end_growing().
+  // Fewer than a quarter are left.
+  [[nodiscard]] bool are_short() const {
+    return taken_.load(std::memory_order_relaxed) + reserve() >
+           there_.load(std::memory_order_relaxed);
+  }
+  // The same, and nobody makes more: the caller does, until end_growing().
   [[nodiscard]] bool begin_to_grow();
   void end_growing() { grows_.store(false, std::memory_order_release); }
   // Make so many more. The driver waits for all work of `context`, whose they are: a quiet moment's

@@ -24,6 +24,7 @@ class Machine : public ::testing::Environment {
     setenv("SOFTGPU_DEVICES", "1", 1);
     setenv("SOFTGPU_CC", "9.0", 1);
     setenv("SOFTGPU_LOADING_WAITS", "1", 1);
+    setenv("SOFTGPU_STREAM_LOTS", "1", 1);
     setenv("SOFTGPU_STREAM_ITEMS", std::to_string(kStreamItems).c_str(), 1);
     setenv("SOFTGPU_TRACE", trace_path().c_str(), 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
