@@ -5,7 +5,6 @@
 #include <climits>
 #include <ctime>
 #include <new>
-#include <optional>
 #include <utility>
 
 #include "base/futex.h"
@@ -24,7 +23,6 @@ constexpr uint64_t kMostNodesLeaving = 8192;
 constexpr uint64_t kGraphAsNodes = 16;
 // Who finds no memory looks again this often.
 constexpr long kMemoryLookNs = 1'000'000;
-constexpr uint64_t kMostSlotWaitNs = 1'000'000'000;
 
 }  // namespace
 
@@ -97,7 +95,7 @@ TakenSlots SessionCore::take_slots(const Placement& place, uint32_t count) {
   if (of == nullptr) return nullptr;
   const TakenSlots taken = of->take(count);
   make_more_slots(place, of);
-  return taken != nullptr ? taken : wait_for_slots(place, *of, count);
+  return taken != nullptr ? taken : of->take_anyhow(count);
 }
 
 bool SessionCore::take_spare_slots(const Placement& place, uint32_t count, TakenSlots* taken) {
@@ -106,30 +104,6 @@ bool SessionCore::take_spare_slots(const Placement& place, uint32_t count, Taken
   *taken = of->take_spare(count);
   make_more_slots(place, of);
   return *taken != nullptr;
-}
-
-// Others may give some back meanwhile.
-TakenSlots SessionCore::wait_for_slots(const Placement& place, StreamSlots& slots, uint32_t count) {
-  const bool is_cold = place.lane == Lane::kCold;
-  ContextGate& its = is_cold ? commons.cold->gate : gate;
-  ContextGate::Feeder& its_feeder = is_cold ? cold_feeder : feeder;
-  const CUcontext in = place.partition != nullptr ? place.partition->context : context(place);
-  const ContextGate::Pausing main(gate, feeder);
-  std::optional<ContextGate::Pausing> cold;
-  if (commons.cold != nullptr) cold.emplace(commons.cold->gate, cold_feeder);
-  TakenSlots taken;
-  const auto is_taken = [&] { return (taken = slots.take(count)) != nullptr; };
-  const auto found = [&](uint64_t hold_ns) {
-    if (is_taken() || !use(place).ok()) return true;
-    CUresult made = CUDA_SUCCESS;
-    return its.run_soon(GatedCall::kStreamSlots, place.device, &its_feeder, hold_ns, &made,
-                        [&] { return slots.grow_and_take(driver, in, count, &taken); });
-  };
-  const uint64_t end = now_ns() + kMostSlotWaitNs;
-  for (uint64_t hold_ns = its.first_hold_ns(); hold_ns != 0 && now_ns() < end && !found(hold_ns);) {
-    hold_ns = its.rest_after(hold_ns, &its_feeder, is_taken);
-  }
-  return taken != nullptr ? taken : slots.take_anyhow(count);
 }
 
 void SessionCore::make_more_slots(const Placement& place,

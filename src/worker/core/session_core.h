@@ -68,9 +68,7 @@ class SessionCore {
   Status use(uint32_t device) { return use(Placement{device}); }
 
   // For so many streams, or branches of executable graphs, in the context of a placement. Beyond
-  // what there is it waits for a quiet moment, a second at most: what is in its way may be waiting
-  // for this session. After that the driver waits. Another context may be current afterwards.
-  // Throws std::bad_alloc.
+  // what there is the driver waits. Throws std::bad_alloc.
   TakenSlots take_slots(const Placement& place, uint32_t count = 1);
   // The same for who can do without. False: few are left. Throws std::bad_alloc.
   [[nodiscard]] bool take_spare_slots(const Placement& place, uint32_t count, TakenSlots* taken);
@@ -146,7 +144,6 @@ class SessionCore {
  private:
   // Null: nobody counts them.
   [[nodiscard]] std::shared_ptr<StreamSlots> slots(const Placement& place) const;
-  TakenSlots wait_for_slots(const Placement& place, StreamSlots& slots, uint32_t count);
   // If few are left.
   void make_more_slots(const Placement& place, const std::shared_ptr<StreamSlots>& slots) noexcept;
 
