@@ -176,25 +176,6 @@ class ContextGate {
     Feeder& feeder_;
   };
 
-  // leave() until the end of a block, for a session that has to wait in between.
-  class Pausing {
-   public:
-    Pausing(ContextGate& gate, Feeder& feeder)
-        : gate_(gate), feeder_(feeder), device_(feeder.device_.load(std::memory_order_relaxed)) {
-      leave(feeder);
-    }
-    ~Pausing() {
-      if (device_ != kNowhere) gate_.enter(feeder_, device_);
-    }
-    Pausing(const Pausing&) = delete;
-    Pausing& operator=(const Pausing&) = delete;
-
-   private:
-    ContextGate& gate_;
-    Feeder& feeder_;
-    const uint32_t device_;
-  };
-
   // The stream stays listed until remove(), which does not destroy it.
   Stream* add(CUstream handle, uint32_t device, const Feeder* feeder = nullptr,
               StreamOwner owner = {});

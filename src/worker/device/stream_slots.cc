@@ -2,8 +2,6 @@
 // Making them by a graph. See stream_slots.h.
 #include "worker/device/stream_slots.h"
 
-#include <algorithm>
-
 #include "worker/device/in_context.h"
 
 namespace openmps::worker {
@@ -63,23 +61,8 @@ bool StreamSlots::begin_to_grow() {
   return !grows_.exchange(true, std::memory_order_acquire);
 }
 
-CUresult StreamSlots::grow(const DriverTable& driver, CUcontext context, uint32_t more) {
-  const std::lock_guard lock(mutex_);
-  return grow_locked(driver, context, more);
-}
-
-CUresult StreamSlots::grow_and_take(const DriverTable& driver, CUcontext context, uint32_t count,
-                                    TakenSlots* taken) {
-  const std::lock_guard lock(mutex_);
-  *taken = take(count);
-  if (*taken != nullptr) return CUDA_SUCCESS;
-  const CUresult made = grow_locked(driver, context, std::max(count, more()));
-  if (made == CUDA_SUCCESS) *taken = take(count);
-  return made;
-}
-
 // As many as the driver has free are made with them, or it would only hand those out.
-CUresult StreamSlots::grow_locked(const DriverTable& driver, CUcontext context, uint32_t more) {
+CUresult StreamSlots::grow(const DriverTable& driver, CUcontext context, uint32_t more) {
   const InContext current(driver, context);
   const uint32_t there = there_.load(std::memory_order_relaxed);
   const uint32_t taken = taken_.load(std::memory_order_relaxed);

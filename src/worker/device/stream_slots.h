@@ -2,14 +2,13 @@
 // What NVIDIA's driver keeps for each stream of a context and for each branch of each executable
 // graph. It makes some 43 of these at a time, and to make them it waits, inside, for all work of
 // the context, while whoever submits there waits with it (decision 33). What is given back it
-// keeps. So many are made ahead, when a context is made, and more in quiet moments; and who finds
-// none left waits outside of the driver. Of one context. Any thread.
+// keeps. So many are made ahead, when a context is made, and more in quiet moments. Where none is
+// left the driver makes some. Of one context. Any thread.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
 #include "api/driver_table.h"
 
@@ -51,10 +50,6 @@ class StreamSlots : public std::enable_shared_from_this<StreamSlots> {
   CUresult grow(const DriverTable& driver, CUcontext context) {
     return grow(driver, context, more());
   }
-  // Take some, of such as are made for it unless somebody has made enough since. The same
-  // otherwise; throws std::bad_alloc.
-  CUresult grow_and_take(const DriverTable& driver, CUcontext context, uint32_t count,
-                         TakenSlots* taken);
 
  private:
   static constexpr uint32_t kReserved = 4;
@@ -65,9 +60,6 @@ class StreamSlots : public std::enable_shared_from_this<StreamSlots> {
   TakenSlots take(uint32_t count, uint32_t reserve);
   TakenSlots note_taken(uint32_t count);
 
-  CUresult grow_locked(const DriverTable& driver, CUcontext context, uint32_t more);
-
-  std::mutex mutex_;  // held while some are made
   std::atomic<uint32_t> there_{0};
   std::atomic<uint32_t> taken_{0};
   std::atomic<bool> grows_{false};

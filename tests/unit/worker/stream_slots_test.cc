@@ -91,21 +91,14 @@ TEST_F(StreamSlotsTest, OneMakesThemForAll) {
   EXPECT_FALSE(slots_->begin_to_grow());
   slots_->end_growing();
   EXPECT_TRUE(slots_->begin_to_grow());
-  TakenSlots one, other;
-  ASSERT_EQ(slots_->grow_and_take(table_, context_, 1, &one), CUDA_SUCCESS);
-  ASSERT_EQ(slots_->grow_and_take(table_, context_, 1, &other), CUDA_SUCCESS);
+  ASSERT_EQ(slots_->grow(table_, context_), CUDA_SUCCESS);
   EXPECT_EQ(made.graphs, (std::vector<uint32_t>{4, StreamSlots::kMore}));
-  TakenSlots many;
-  ASSERT_EQ(slots_->grow_and_take(table_, context_, 1000, &many), CUDA_SUCCESS);
-  EXPECT_NE(many, nullptr);
+  EXPECT_FALSE(slots_->are_short());
 }
 
 TEST_F(StreamSlotsTest, NoneAreMadeWhereTheDriverRefuses) {
   made.result = CUDA_ERROR_OUT_OF_MEMORY;
   EXPECT_EQ(slots_->grow(table_, context_, 8), CUDA_ERROR_OUT_OF_MEMORY);
-  TakenSlots taken;
-  EXPECT_EQ(slots_->grow_and_take(table_, context_, 1, &taken), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(taken, nullptr);
   EXPECT_FALSE(slots_->are_counted());
   EXPECT_EQ(slots_->grow(DriverTable{}, nullptr, 8), CUDA_ERROR_NOT_SUPPORTED);
 }
