@@ -29,6 +29,9 @@ class Connections {
   // Only so many are for work of which it is not known when what is before it ends: the others are
   // for what goes quickly.
   [[nodiscard]] int32_t most_unsure() const { return most_ - most_ / 2; }
+  // There are such others: rights that always come back before long. A device of one right has
+  // none.
+  [[nodiscard]] bool keeps_some() const { return most_unsure() < most_; }
 
   // Take the right for a stream, which gives it back. `has_waited`: it has said so before; others
   // leave the free ones to those. `sure`: it is known how long the work takes.

@@ -29,7 +29,7 @@ bool SideStreams::take_right(uint32_t device) {
   waking.header = &core_.view.header();
   if (!core_.commons.performance.connections) return true;
   waking.connections = &core_.commons.connections[device];
-  return waking.connections->take(false, false);
+  return waking.connections->keeps_some() && waking.connections->take(false, false);
 }
 
 Result<SideStreams::Side*> SideStreams::add(uint32_t device, TakenSlots slots) {

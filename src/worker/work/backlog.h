@@ -146,9 +146,11 @@ class Backlog {
     }
   }
   // Work of the cold lane, behind which its stream waits for its twin and holds a hardware queue.
+  // Whoever has the only right may be waiting for this very work.
   [[nodiscard]] bool stands_at_stay(Stream& stream) const {
-    return refuses(
-        stream, [] { return false; }, true);
+    return core_.commons.connections[stream.place.device].keeps_some() &&
+           refuses(
+               stream, [] { return false; }, true);
   }
   // After stands_by_itself(): what passes here is submitted, or a right that it got would be lost.
   [[nodiscard]] bool stands_at_implied_wait(Stream& stream) const;
