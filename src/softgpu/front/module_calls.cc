@@ -131,9 +131,9 @@ CUresult cuModuleLoad(CUmodule* module, const char* fname) {
 }
 
 CUresult cuModuleUnload(CUmodule hmod) {
-  return with_context([&](Caller& caller) -> Status {
-    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
-    return unload_module(caller.driver, hmod);
+  return with_driver([&](Driver& driver) -> Status {
+    OPENMPS_RETURN_IF_ERROR(driver.captures.check_unsafe_call());
+    return unload_module(driver, hmod);
   });
 }
 

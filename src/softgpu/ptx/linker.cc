@@ -46,6 +46,73 @@ bool is_builtin(const std::string& name) {
          name == "cudaGraphSetConditional" || find_device_function(name) != nullptr;
 }
 
+// Functions of the device runtime that need nothing but PTX. An input that is there if one of them
+// is asked for. The handle of a grid is the address of its workspace, which only a cooperative
+// launch has: a word of no use here, then one that all blocks together turn over at its highest
+// bit, each with one addition, as cooperative groups in their headers do: they mix.
+constexpr char kDeviceLibrary[] = R"(.version 7.0
+.target sm_70
+.address_size 64
+.visible .func (.param .b64 handle) cudaCGGetIntrinsicHandle (.param .b32 scope) {
+  .reg .pred %p<2>;
+  .reg .b32 %r<4>;
+  .reg .b64 %rd<3>;
+  ld.param.u32 %r1, [scope];
+  mov.u32 %r2, %envreg1;
+  mov.u32 %r3, %envreg2;
+  mov.b64 %rd1, {%r3, %r2};
+  setp.eq.u32 %p1, %r1, 1;  // cudaCGScopeGrid
+  selp.b64 %rd2, %rd1, 0, %p1;
+  st.param.b64 [handle], %rd2;
+  ret;
+}
+.visible .func (.param .b32 error) cudaCGSynchronize (.param .b64 handle, .param .b32 flags) {
+  .reg .pred %p<4>;
+  .reg .b32 %r<20>;
+  .reg .b64 %rd<2>;
+  ld.param.u64 %rd1, [handle];
+  setp.eq.u64 %p1, %rd1, 0;
+  @%p1 bra INVALID;
+  barrier.sync 0;
+  mov.u32 %r1, %tid.x;
+  mov.u32 %r2, %tid.y;
+  mov.u32 %r3, %tid.z;
+  or.b32 %r4, %r1, %r2;
+  or.b32 %r4, %r4, %r3;
+  setp.ne.u32 %p1, %r4, 0;
+  @%p1 bra ARRIVED;
+  mov.u32 %r5, %nctaid.x;
+  mov.u32 %r6, %nctaid.y;
+  mov.u32 %r7, %nctaid.z;
+  mul.lo.u32 %r8, %r5, %r6;
+  mul.lo.u32 %r8, %r8, %r7;
+  mov.u32 %r9, %ctaid.x;
+  mov.u32 %r10, %ctaid.y;
+  mov.u32 %r11, %ctaid.z;
+  or.b32 %r12, %r9, %r10;
+  or.b32 %r12, %r12, %r11;
+  sub.u32 %r13, 0x80000001, %r8;
+  setp.eq.u32 %p2, %r12, 0;
+  selp.b32 %r14, %r13, 1, %p2;
+  fence.acq_rel.gpu;
+  atom.global.add.u32 %r15, [%rd1+4], %r14;
+LOOK:
+  ld.acquire.gpu.global.u32 %r16, [%rd1+4];
+  xor.b32 %r17, %r15, %r16;
+  setp.ge.s32 %p3, %r17, 0;
+  @%p3 bra LOOK;
+ARRIVED:
+  barrier.sync 0;
+  mov.u32 %r18, 0;
+  st.param.b32 [error], %r18;
+  ret;
+INVALID:
+  mov.u32 %r18, 1;  // cudaErrorInvalidValue
+  st.param.b32 [error], %r18;
+  ret;
+}
+)";
+
 // Reads the statements of one input. Local names become `name$L<number>`.
 class Reader {
  public:
@@ -74,6 +141,7 @@ class Reader {
 
   Lexer lexer_;
   Token token_;
+  uint32_t last_line_ = 0;  // of the token appended last
   const std::string suffix_;
   Input parsed_;
 };
@@ -127,10 +195,11 @@ bool Reader::skip_directive(bool* skipped) {
   return true;
 }
 
-// The token as written, so that the text can be read again. Words are marked for renaming by a
-// leading character that no token has.
+// The token as written, so that the text can be read again, in lines: some directives end with
+// theirs. Words are marked for renaming by a leading character that no token has.
 void Reader::append(std::string* text) {
-  if (token_.space_before) *text += ' ';
+  if (token_.space_before) *text += token_.line != last_line_ ? '\n' : ' ';
+  last_line_ = token_.line;
   if (token_.kind == Token::Kind::kWord) *text += '\1';
   if (token_.kind == Token::Kind::kDotWord) *text += '.';
   *text += token_.text;
@@ -312,27 +381,47 @@ std::string combine(const std::vector<Input>& inputs, const SymbolTable& symbols
   return variables + declarations + bodies;
 }
 
+// With the device library, if they declare what is in it.
+Result<std::vector<Input>> read_all(const std::vector<LinkInput>& inputs) {
+  Input library;
+  if (!Reader({"the device library", kDeviceLibrary}, inputs.size()).read(&library)) {
+    return Status(CUDA_ERROR_UNKNOWN, "error   : the device library can't be linked");
+  }
+  const auto is_in_library = [&library](const Symbol& symbol) {
+    return symbol.linkage == Linkage::kExtern &&
+           std::ranges::any_of(library.statements,
+                               [&symbol](const Symbol& its) { return its.name == symbol.name; });
+  };
+  std::vector<Input> parsed(inputs.size());
+  bool needs_library = false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!Reader(inputs[i], i).read(&parsed[i])) {
+      return Status(CUDA_ERROR_INVALID_PTX, "error   : '" + inputs[i].name + "' can't be linked");
+    }
+    needs_library |= std::ranges::any_of(parsed[i].statements, is_in_library);
+  }
+  if (needs_library) parsed.push_back(std::move(library));
+  return parsed;
+}
+
 // What no inputs become, which are no error: an H200 makes an empty module of them.
 constexpr char kEmptyModule[] = ".version 7.0\n.target sm_70\n.address_size 64\n";
 
 }  // namespace
 
 Result<std::string> link(const std::vector<LinkInput>& inputs) {
-  std::vector<Input> parsed(inputs.size());
+  Result<std::vector<Input>> read = read_all(inputs);
+  if (!read.ok()) return read.status();
+  const std::vector<Input>& parsed = *read;
   SymbolTable symbols;
   const Input* newest = nullptr;
   const Input* highest = nullptr;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!Reader(inputs[i], i).read(&parsed[i])) {
-      return Status(CUDA_ERROR_INVALID_PTX, "error   : '" + inputs[i].name + "' can't be linked");
+  for (const Input& input : parsed) {
+    for (const Symbol& statement : input.statements) {
+      OPENMPS_RETURN_IF_ERROR(symbols.add(input, statement));
     }
-    for (const Symbol& statement : parsed[i].statements) {
-      OPENMPS_RETURN_IF_ERROR(symbols.add(parsed[i], statement));
-    }
-    if (newest == nullptr || parsed[i].version_number > newest->version_number) {
-      newest = &parsed[i];
-    }
-    if (highest == nullptr || parsed[i].capability > highest->capability) highest = &parsed[i];
+    if (newest == nullptr || input.version_number > newest->version_number) newest = &input;
+    if (highest == nullptr || input.capability > highest->capability) highest = &input;
   }
   if (newest == nullptr) return std::string(kEmptyModule);
   for (const Input& input : parsed) OPENMPS_RETURN_IF_ERROR(check_defined(input, symbols));

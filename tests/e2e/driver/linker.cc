@@ -9,8 +9,10 @@ namespace {
 
 constexpr char kHeader[] = ".version 7.0\n.target sm_70\n.address_size 64\n";
 
-// Calls twice() of the other module, adds its variable and a local constant.
+// Calls twice() of the other module, adds its variable and a local constant. As compilers write it
+// for debuggers: a line of it tells the line of the source.
 constexpr char kMain[] = R"(
+.file 1 "main.cu"
 .extern .func (.param .b32 out) twice (.param .b32 in);
 .extern .global .align 4 .u32 bonus;
 .global .align 4 .u32 secret = 1000;
@@ -33,6 +35,7 @@ constexpr char kMain[] = R"(
     call.uni (result), twice, (argument);
     ld.param.b32 %r4, [result];
   }
+  .loc 1 5 3
   ld.global.u32 %r5, [bonus];
   add.u32 %r4, %r4, %r5;
   ld.global.u32 %r6, [secret];
@@ -56,6 +59,82 @@ constexpr char kLibrary[] = R"(
   ret;
 }
 )";
+
+// All blocks come to the barrier of the grid, then each block's first thread adds up what all had
+// written before it. A launch that is not cooperative has no grid to wait for.
+constexpr char kGrid[] = R"(
+.extern .func (.param .b64 handle) cudaCGGetIntrinsicHandle (.param .b32 scope);
+.extern .func (.param .b32 error) cudaCGSynchronize (.param .b64 handle, .param .b32 flags);
+.visible .entry meet(.param .u64 words, .param .u64 sums) {
+  .reg .pred %p<4>;
+  .reg .b32 %r<12>;
+  .reg .b64 %rd<10>;
+  ld.param.u64 %rd1, [words];
+  ld.param.u64 %rd2, [sums];
+  mov.u32 %r1, %ctaid.x;
+  mov.u32 %r2, %nctaid.x;
+  mov.u32 %r3, %tid.x;
+  mul.wide.u32 %rd3, %r1, 4;
+  add.s64 %rd4, %rd1, %rd3;
+  add.s64 %rd5, %rd2, %rd3;
+  setp.ne.u32 %p1, %r3, 0;
+  {
+    .param .b32 scope;
+    .param .b64 handle;
+    st.param.b32 [scope], 1;
+    call.uni (handle), cudaCGGetIntrinsicHandle, (scope);
+    ld.param.b64 %rd6, [handle];
+  }
+  setp.ne.u64 %p2, %rd6, 0;
+  @%p2 bra TOGETHER;
+  @%p1 bra DONE;
+  st.global.u32 [%rd5], 77;
+  bra DONE;
+TOGETHER:
+  mov.u32 %r4, 0;
+ROUND:
+  add.u32 %r5, %r1, %r4;
+  @!%p1 st.global.u32 [%rd4], %r5;
+  {
+    .param .b64 handle;
+    .param .b32 flags;
+    .param .b32 error;
+    st.param.b64 [handle], %rd6;
+    st.param.b32 [flags], 0;
+    call.uni (error), cudaCGSynchronize, (handle, flags);
+    ld.param.b32 %r6, [error];
+  }
+  @%p1 bra ADDED;
+  mov.u32 %r7, 0;
+  mov.u32 %r8, %r6;
+  mov.u64 %rd7, %rd1;
+ADD:
+  ld.volatile.global.u32 %r9, [%rd7];
+  add.u32 %r8, %r8, %r9;
+  add.s64 %rd7, %rd7, 4;
+  add.u32 %r7, %r7, 1;
+  setp.lt.u32 %p3, %r7, %r2;
+  @%p3 bra ADD;
+  st.global.u32 [%rd5], %r8;
+ADDED:
+  {
+    .param .b64 handle;
+    .param .b32 flags;
+    .param .b32 error;
+    st.param.b64 [handle], %rd6;
+    st.param.b32 [flags], 0;
+    call.uni (error), cudaCGSynchronize, (handle, flags);
+    ld.param.b32 %r6, [error];
+  }
+  add.u32 %r4, %r4, 1;
+  setp.lt.u32 %p3, %r4, 3;
+  @%p3 bra ROUND;
+DONE:
+  ret;
+}
+)";
+constexpr unsigned kGridBlocks = 24;
+constexpr uint32_t kNoGrid = 77;
 
 std::string with_header(const char* body) { return std::string(kHeader) + body; }
 
@@ -114,6 +193,49 @@ void link_files() {
   CHECK_CU(cuLinkDestroy(link));
 }
 
+// The library comes with CUDA's compiler; a driver that has its functions itself needs none.
+CUresult add_device_runtime(CUlinkState link) {
+  constexpr const char* kPaths[] = {"/usr/local/cuda/lib64/libcudadevrt.a",
+                                    "/usr/lib/x86_64-linux-gnu/libcudadevrt.a"};
+  for (const char* path : kPaths) {
+    const CUresult added = cuLinkAddFile_v2(link, CU_JIT_INPUT_LIBRARY, path, 0, nullptr, nullptr);
+    if (added != CUDA_ERROR_FILE_NOT_FOUND) return added;
+  }
+  return CUDA_SUCCESS;
+}
+
+void link_device_runtime() {
+  CUlinkState link = nullptr;
+  CUmodule module = nullptr;
+  CUfunction meet = nullptr;
+  void* cubin = nullptr;
+  size_t bytes = 0;
+  CHECK_CU(cuLinkCreate_v2(0, nullptr, nullptr, &link));
+  CHECK_CU(add(link, with_header(kGrid), "grid.ptx"));
+  CHECK_CU(add_device_runtime(link));
+  CHECK_CU(cuLinkComplete(link, &cubin, &bytes));
+  CHECK_CU(cuModuleLoadData(&module, cubin));
+  CHECK_CU(cuModuleGetFunction(&meet, module, "meet"));
+  CHECK_CU(cuLinkDestroy(link));
+  e2e::Buffer<uint32_t> words(std::vector<uint32_t>(kGridBlocks, 0));
+  e2e::Buffer<uint32_t> sums(std::vector<uint32_t>(kGridBlocks, 0));
+  const auto all_are = [&sums](uint32_t wanted) {
+    bool right = true;
+    for (const uint32_t sum : sums.get()) right &= sum == wanted;
+    return right;
+  };
+  e2e::launch(meet, kGridBlocks, 64, 0, nullptr, words.address, sums.address);
+  CHECK_CU(cuCtxSynchronize());
+  e2e::expect(all_are(kNoGrid), "a launch that is not cooperative has no grid");
+  void* parameters[] = {&words.address, &sums.address};
+  CHECK_CU(cuLaunchCooperativeKernel(meet, kGridBlocks, 1, 1, 64, 1, 1, 0, nullptr, parameters));
+  CHECK_CU(cuCtxSynchronize());
+  // After the third round: the numbers of the blocks, each with 2 added.
+  e2e::expect(all_are(kGridBlocks * (kGridBlocks - 1) / 2 + 2 * kGridBlocks),
+              "each block of a grid sees what all wrote before they met");
+  CHECK_CU(cuModuleUnload(module));
+}
+
 void misuse() {
   char log[1024] = "";
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
@@ -153,6 +275,7 @@ int main() {
   CHECK_CU(cuCtxSetCurrent(context));
   link_in_memory();
   link_files();
+  link_device_runtime();
   misuse();
   CHECK_CU(cuDevicePrimaryCtxRelease_v2(0));
   return e2e::finish();

@@ -10,6 +10,8 @@ namespace {
 using e2e::expect;
 using e2e::expect_result;
 
+constexpr char kEmptyModule[] = ".version 7.0\n.target sm_70\n.address_size 64\n";
+
 void devices() {
   int value = -1;
   expect_result("a device as its own peer", cuDeviceCanAccessPeer(&value, 0, 0), CUDA_SUCCESS);
@@ -59,7 +61,7 @@ void nodes() {
   CHECK_CU(cuGraphDestroy(graph));
 }
 
-// Streams of a context that the thread does not have, and freeing.
+// Streams and code of a context that the thread does not have, and freeing.
 void streams() {
   expect_result("freeing nothing", cuMemFree_v2(0), CUDA_SUCCESS);
   expect_result("freeing what is no memory", cuMemFree_v2(16), CUDA_ERROR_INVALID_VALUE);
@@ -69,9 +71,11 @@ void streams() {
   CHECK_CU(cuDevicePrimaryCtxRetain(&context, 0));
   CHECK_CU(cuCtxPushCurrent_v2(context));
   CUstream stream = nullptr;
+  CUmodule module = nullptr;
   CUdeviceptr memory = 0;
   CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   CHECK_CU(cuMemAlloc_v2(&memory, 16));
+  CHECK_CU(cuModuleLoadData(&module, kEmptyModule));
   CHECK_CU(cuCtxPopCurrent_v2(&popped));
   expect_result("work in a stream", cuMemsetD32Async(memory, 7, 4, stream), CUDA_SUCCESS);
   expect_result("waiting for it", cuStreamSynchronize(stream), CUDA_SUCCESS);
@@ -79,6 +83,7 @@ void streams() {
   expect_result("the default stream", cuStreamSynchronize(nullptr), CUDA_ERROR_INVALID_CONTEXT);
   expect_result("freeing memory", cuMemFree_v2(memory), CUDA_SUCCESS);
   expect_result("destroying a stream", cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+  expect_result("unloading a module", cuModuleUnload(module), CUDA_SUCCESS);
   CHECK_CU(cuDevicePrimaryCtxRelease_v2(0));
 }
 
