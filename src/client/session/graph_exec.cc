@@ -48,6 +48,8 @@ void GraphExecs::retire_resources(const GraphExec& exec,
   for (const auto& block : resources->allocations) {
     block->last_use.store(point.bits(), std::memory_order_release);
   }
+  // Memory waits for the point by itself, where those who are short of it see it.
+  resources->allocations.clear();
   if (fences_.reached(point)) return;
   static_cast<void>(sources_.callbacks.watch(point, std::move(resources)));
 }

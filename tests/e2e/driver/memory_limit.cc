@@ -3,9 +3,11 @@
 // piece more is refused, what is given back is there again for every other way, and at the end all
 // is free. Run by run_e2e.py, behind OpenMPS; what other processes share is in drv_ipc.
 // usage: drv_memory_limit paths|hold|heap: hold is paths, then says so and waits
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <thread>
 
 #include "driver.h"
 
@@ -339,6 +341,27 @@ void check_odd_sizes() {
   expect_result("more than there are addresses", allocate(size_t{1} << 62, &piece), kNoMemory);
 }
 
+// What a graph has that was destroyed while it runs comes back when it has ended, and who is short
+// of memory waits for that.
+void check_in_use() {
+  const Path path = graph_node();
+  uint64_t graph = 0;
+  uint64_t rest = 0;
+  CHECK_CU(path.take(&graph));
+  CHECK_CU(cuStreamSynchronize(nullptr));
+  CHECK_CU(allocate(kLimit - path.bytes, &rest));
+  const CUhostFn sleep = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+  CHECK_CU(cuLaunchHostFunc(nullptr, sleep, nullptr));
+  CHECK_CU(cuGraphLaunch(handle_of<CUgraphExec>(graph), nullptr));
+  CHECK_CU(path.give(graph));
+  uint64_t piece = 0;
+  const CUresult result = allocate(path.bytes, &piece);
+  expect_result("memory that a destroyed graph still uses", result, CUDA_SUCCESS);
+  CHECK_CU(cuStreamSynchronize(nullptr));
+  if (result == CUDA_SUCCESS) CHECK_CU(cuMemFree_v2(piece));
+  CHECK_CU(cuMemFree_v2(rest));
+}
+
 // A raised limit of the context counts for whom raised it, until he ends.
 void check_heap() {
   size_t heap = 0;
@@ -394,6 +417,7 @@ void check_paths() {
   }
   check_uncounted();
   check_odd_sizes();
+  check_in_use();
   CHECK_CU(cuMemPoolDestroy(pool));
   expect(free_bytes() == kLimit, "at the end all is free");
 }
