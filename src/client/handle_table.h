@@ -3,10 +3,12 @@
 // address: a wrong, stale or foreign one is recognised and answered with CUDA_ERROR_INVALID_HANDLE.
 // find() is lock-free on any thread; creation and destruction take the table's lock.
 //
-//   63      56 55            32 31             0
-//   | 0x40+type | generation   | index = wire id |     (never a canonical address: using it faults)
+//   63      56 55            32 31             4 3  0
+//   | 0x40+type | generation   | index = wire id | 0 |     (never a canonical address: using it
+//   faults)
 //
-// Positive as a signed number: cuda.bindings converts handles through one.
+// Positive as a signed number: cuda.bindings converts handles through one. Aligned, as addresses of
+// objects are: PyTorch tells streams of others from its own by the lowest bit.
 #pragma once
 
 #include <atomic>
@@ -44,10 +46,12 @@ enum class HandleKind : uint8_t {
 
 constexpr uint64_t kHandleTag = 0x40;
 constexpr uint64_t kGenerationMask = 0xff'ffff;
+constexpr uint32_t kIndexShift = 4;
+static_assert(wire::kMaxObjects < 1u << (32 - kIndexShift));
 
 constexpr uint64_t make_handle(HandleKind type, uint32_t generation, uint32_t index) {
   return (kHandleTag + static_cast<uint64_t>(type)) << 56 | (generation & kGenerationMask) << 32 |
-         index;
+         index << kIndexShift;
 }
 
 // Base of everything in a table.
@@ -191,7 +195,9 @@ void HandleTable<T>::recycle(T* object) {
 template <typename T>
 T* HandleTable<T>::find(uint64_t handle) const {
   if (handle >> 56 != kHandleTag + static_cast<uint64_t>(type_)) return nullptr;
-  Slot* slot = slot_at(static_cast<uint32_t>(handle));
+  const auto low = static_cast<uint32_t>(handle);
+  if (low % (1u << kIndexShift) != 0) return nullptr;
+  Slot* slot = slot_at(low >> kIndexShift);
   if (slot == nullptr) return nullptr;
   const uint32_t generation = slot->generation.load(std::memory_order_acquire);
   const bool same = ((handle >> 32) & kGenerationMask) == (generation & kGenerationMask);

@@ -89,7 +89,7 @@ EVERYTHING = [
     *[["drv_launch_errors", group]
       for group in ("shapes", "attributes", "contexts", "captures")],
     *[["drv_clusters", group] for group in ("run", "graphs", "errors")],
-    *[["drv_graph_calls", group] for group in ("nodes", "execs", "edges", "memory")],
+    *[["drv_graph_calls", group] for group in ("nodes", "execs", "edges", "memory", "moved")],
 ]
 
 

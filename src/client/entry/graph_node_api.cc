@@ -18,12 +18,19 @@ namespace {
 
 CUresult read_child(Session& session, CUgraph child, CUgraph parent,
                     CUgraphChildGraphNodeOwnership ownership, Work* work) {
-  const Graph* original = session.graphs.find(child);
-  if (original == nullptr || child == parent) return CUDA_ERROR_INVALID_VALUE;
-  // Allocations of a child would have two owners.
-  if (ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE) return CUDA_ERROR_NOT_SUPPORTED;
+  Graph* original = session.graphs.find(child);
+  if (original == nullptr || child == parent || original->moved) return CUDA_ERROR_INVALID_VALUE;
   ChildWork made;
-  OPENMPS_CUDA_CHECK(session.graphs.clone_locked(*original, &made.graph));
+  switch (ownership) {
+    case CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE:
+      OPENMPS_CUDA_CHECK(session.graphs.clone_locked(*original, &made.graph));
+      break;
+    case CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE:
+      OPENMPS_CUDA_CHECK(Graphs::check_move_locked(*original, *session.graphs.find(parent)));
+      made = {original, true};
+      break;
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
   *work = made;
   return CUDA_SUCCESS;
 }
@@ -80,9 +87,15 @@ CUresult place_node(const Addition& addition, Session& session, Graph& graph,
   if (const auto* free = std::get_if<FreeWork>(&work)) {
     OPENMPS_CUDA_CHECK(session.graphs.check_free_locked(graph, free->address));
   }
+  const bool adds_memory =
+      std::holds_alternative<AllocationWork>(work) || std::holds_alternative<FreeWork>(work);
+  if (adds_memory && graph.moved) return CUDA_ERROR_NOT_SUPPORTED;
   GraphNode* node = nullptr;
   OPENMPS_CUDA_CHECK(session.graphs.add_node_locked(graph, std::move(work), edges, &node));
-  if (const auto* child = std::get_if<ChildWork>(&node->work)) child->graph->owner = node;
+  if (const auto* child = std::get_if<ChildWork>(&node->work)) {
+    child->graph->owner = node;
+    child->graph->moved = child->moved;
+  }
   if (const auto* conditional = std::get_if<ConditionalWork>(&node->work)) {
     for (Graph* body : conditional->bodies) body->owner = node;
   }

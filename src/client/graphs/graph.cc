@@ -36,6 +36,7 @@ void Graphs::destroy_locked(Graph* graph) {
   for (GraphNode* node : graph->nodes) retire_node(node);
   graph->nodes = std::vector<GraphNode*>();
   graph->owner = nullptr;
+  graph->moved = false;
   graph->user_objects = std::vector<UserObjectReference>();
   graph->instance = nullptr;
   if (!graph->conditions.empty()) {
@@ -88,7 +89,10 @@ CUresult Graphs::clone_locked(const Graph& graph, Graph** clone) {
     GraphNode* twin = nullptr;
     Work work = node->work;
     auto* child = std::get_if<ChildWork>(&work);
-    if (child != nullptr) result = clone_locked(*child->graph, &child->graph);
+    if (child != nullptr) {
+      child->moved = false;
+      result = clone_locked(*child->graph, &child->graph);
+    }
     if (result == CUDA_SUCCESS) {
       Graph* inner = child == nullptr ? nullptr : child->graph;
       result = add_node_locked(**clone, std::move(work), {}, &twin);
@@ -123,9 +127,24 @@ bool has_memory(const Graph& graph) {
   return has_type(graph, kTypes);
 }
 
-bool is_unique(const Graph& graph) {
+namespace {
+
+bool has_conditional(const Graph& graph) {
   static constexpr CUgraphNodeType kTypes[] = {CU_GRAPH_NODE_TYPE_CONDITIONAL};
-  return has_memory(graph) || has_type(graph, kTypes);
+  return has_type(graph, kTypes);
+}
+
+}  // namespace
+
+bool is_unique(const Graph& graph) { return has_memory(graph) || has_conditional(graph); }
+
+CUresult Graphs::check_move_locked(const Graph& graph, const Graph& parent) {
+  if (graph.owner != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  for (const Graph* above = &parent;; above = above->owner->graph) {
+    if (above == &graph) return CUDA_ERROR_INVALID_VALUE;
+    if (above->owner == nullptr) break;
+  }
+  return has_conditional(graph) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
 CUresult Graphs::check_free_locked(const Graph& graph, CUdeviceptr address) const {

@@ -35,6 +35,7 @@ struct GraphNode : Object, cuda::GraphLinks<GraphNode> {
 struct Graph : Object {
   std::vector<GraphNode*> nodes;  // in order of creation
   GraphNode* owner = nullptr;     // the child graph or conditional node that it belongs to
+  bool moved = false;             // into that node, by CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE
   std::vector<UserObjectReference> user_objects;
   // Handles for conditional nodes of this graph and its bodies (graph_condition.h).
   struct Condition {
@@ -72,6 +73,9 @@ class Graphs : public HandleTable<Graph> {
   // The clone holds references of its own to the original's user objects. Errors:
   // CUDA_ERROR_NOT_SUPPORTED: it is_unique().
   [[nodiscard]] CUresult clone_locked(const Graph& graph, Graph** clone);
+  // May it become a child of `parent`, as it is? Errors: CUDA_ERROR_INVALID_VALUE: it belongs to a
+  // node, or the parent to one of its own; CUDA_ERROR_NOT_SUPPORTED: it has conditional nodes.
+  [[nodiscard]] static CUresult check_move_locked(const Graph& graph, const Graph& parent);
 
   // May the graph free it? Errors: CUDA_ERROR_INVALID_VALUE: not what an allocation node gave, or
   // the graph frees it already.

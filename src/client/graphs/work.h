@@ -41,6 +41,7 @@ struct HostWork {
 };
 struct ChildWork {
   Graph* graph = nullptr;  // owned by the node
+  bool moved = false;      // the program's own graph, no clone of one
 };
 struct RecordWork {
   CUevent event = nullptr;

@@ -45,6 +45,7 @@ void remove_node_locked(Driver& driver, GraphNode& node) {
   detach(node);
   driver.graph_nodes.remove(node.handle);
   for (const auto& body : node.bodies) retire_graph_locked(driver, *body);
+  if (node.child != nullptr && node.child->moved) retire_graph_locked(driver, *node.child);
   Graph* graph = node.graph;
   node.graph = nullptr;
   std::erase_if(graph->nodes, [&](const auto& other) { return other.get() == &node; });
@@ -125,9 +126,13 @@ Status make_updatable(Driver& driver, LaunchWork& work, CUlaunchAttributeValue* 
   return Status();
 }
 
-bool is_unique_locked(const Graph& graph) {
+bool has_conditional_locked(const Graph& graph) {
   static constexpr CUgraphNodeType kTypes[] = {CU_GRAPH_NODE_TYPE_CONDITIONAL};
-  return has_memory_locked(graph) || has_type_locked(graph, kTypes) || is_updatable_locked(graph);
+  return has_type_locked(graph, kTypes);
+}
+
+bool is_unique_locked(const Graph& graph) {
+  return has_memory_locked(graph) || has_conditional_locked(graph) || is_updatable_locked(graph);
 }
 
 Status check_free_locked(Driver& driver, const Graph& graph, uint64_t address) {
@@ -146,9 +151,17 @@ Status check_free_locked(Driver& driver, const Graph& graph, uint64_t address) {
   return Status();
 }
 
+bool contains_locked(const Graph& graph, const Graph& other) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&other](const auto& node) {
+    return node->child != nullptr &&
+           (node->child.get() == &other || contains_locked(*node->child, other));
+  });
+}
+
 void retire_graph_locked(Driver& driver, Graph& graph) {
   for (const auto& node : graph.nodes) {
     for (const auto& body : node->bodies) retire_graph_locked(driver, *body);
+    if (node->child != nullptr && node->child->moved) retire_graph_locked(driver, *node->child);
     driver.graph_nodes.remove(node->handle);
     node->graph = nullptr;
   }
@@ -160,8 +173,11 @@ void retire_graph_locked(Driver& driver, Graph& graph) {
 
 Status destroy_graph(Driver& driver, CUgraph handle) {
   const std::shared_ptr<Graph> graph = driver.graphs.find(handle);
-  if (graph == nullptr || graph->is_body) return Status(CUDA_ERROR_INVALID_VALUE, "not a graph");
+  if (graph == nullptr) return Status(CUDA_ERROR_INVALID_VALUE, "not a graph");
   const std::lock_guard lock(driver.graph_mutex);
+  if (graph->is_body || graph->moved) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "the graph goes with its node");
+  }
   retire_graph_locked(driver, *graph);
   return Status();
 }

@@ -47,6 +47,7 @@ struct Graph {
   std::vector<std::shared_ptr<Condition>> conditions;  // handles made for it
   std::vector<CUgraphConditionalHandle> condition_handles;
   bool is_body = false;                // of a conditional node, with which it goes
+  bool moved = false;                  // into a child graph node, with which it goes
   std::weak_ptr<GraphExec> only_exec;  // of a graph that is_unique_locked()
 };
 
@@ -63,13 +64,16 @@ std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph);
 [[nodiscard]] bool has_memory_locked(const Graph& graph);
 // Kernels change nodes of it, or of a child or a body: it keeps them (CUDA's rule).
 [[nodiscard]] bool is_updatable_locked(const Graph& graph);
+[[nodiscard]] bool has_conditional_locked(const Graph& graph);
 // It has memory, conditional nodes, or is updatable: it can't be cloned, and has one executable
 // graph at most.
 [[nodiscard]] bool is_unique_locked(const Graph& graph);
 // May the graph free it? CUDA_ERROR_INVALID_VALUE: not what an allocation node gave, or the graph
 // frees it already.
 Status check_free_locked(Driver& driver, const Graph& graph, uint64_t address);
-// The handles of a graph and its bodies are no longer valid.
+// `other` is a child of the graph, at any depth.
+[[nodiscard]] bool contains_locked(const Graph& graph, const Graph& other);
+// The handles of a graph, its bodies and what was moved into it are no longer valid.
 void retire_graph_locked(Driver& driver, Graph& graph);
 // Kernels may change the node that a launch is or becomes. Its handle for them goes into `value`,
 // where CUDA says that it is returned. CUDA_ERROR_INVALID_VALUE: neither 0 nor 1, or 0 for a node

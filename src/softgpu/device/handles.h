@@ -12,9 +12,10 @@
 
 namespace openmps::softgpu {
 
-// One value per kind of object; the low byte of its handles. Above the special stream handles 1, 2.
+// One value per kind of object, below 32: eight times it is the low byte of its handles, which so
+// are aligned as addresses are, and above the special stream handles 1, 2.
 enum class HandleKind : uint8_t {
-  kContext = 0x10,
+  kContext = 1,
   kStream,
   kEvent,
   kModule,
@@ -38,8 +39,9 @@ enum class HandleKind : uint8_t {
   kDeviceNode,
 };
 
-// Handle: a pointer type or an integer of 64 bits. Layout: generation << 32 | index << 8 | kind.
-// A generation is never used twice for an index, so a stale handle does not find a new object.
+// Handle: a pointer type or an integer of 64 bits. Layout: generation << 32 | index << 8 | kind
+// << 3. A generation is never used twice for an index, so a stale handle does not find a new
+// object.
 template <typename Handle, typename T, HandleKind kKind>
 class HandleTable {
  public:
@@ -98,6 +100,8 @@ class HandleTable {
 
  private:
   static constexpr uint32_t kMaxIndex = 1u << 24;
+  static constexpr uint64_t kLowByte = static_cast<uint64_t>(kKind) << 3;
+  static_assert(kLowByte <= 0xff);
 
   struct Slot {
     std::shared_ptr<T> object;
@@ -105,14 +109,14 @@ class HandleTable {
   };
 
   static Handle encode(uint32_t index, uint32_t generation) {
-    uint64_t value = static_cast<uint64_t>(generation) << 32 | static_cast<uint64_t>(index) << 8 |
-                     static_cast<uint8_t>(kKind);
+    uint64_t value =
+        static_cast<uint64_t>(generation) << 32 | static_cast<uint64_t>(index) << 8 | kLowByte;
     return (Handle)value;  // NOLINT: an integer or an opaque pointer
   }
 
   const Slot* slot_of(Handle handle) const {
     uint64_t value = (uint64_t)handle;  // NOLINT: the same
-    if ((value & 0xff) != static_cast<uint8_t>(kKind)) return nullptr;
+    if ((value & 0xff) != kLowByte) return nullptr;
     uint32_t index = static_cast<uint32_t>(value & 0xffffffffu) >> 8;
     if (index >= slots_.size()) return nullptr;
     const Slot& slot = slots_[index];

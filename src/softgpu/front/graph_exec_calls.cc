@@ -171,7 +171,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
                               CUgraphExecUpdateResultInfo* resultInfo) {
   return with_exec(hGraphExec, [&](Driver& driver, GraphExec& exec) -> Status {
     std::shared_ptr<Graph> graph = driver.graphs.find(hGraph);
-    if (graph == nullptr) return invalid_value("not a graph");
+    if (graph == nullptr || graph->moved) return invalid_value("not a graph of its own");
     CUgraphExecUpdateResultInfo info{};
     Status status = update_exec(driver, exec, *graph, &info);
     if (resultInfo != nullptr) *resultInfo = info;

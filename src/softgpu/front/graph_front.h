@@ -254,6 +254,9 @@ CUresult add_work(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependenci
     const std::lock_guard lock(driver.graph_mutex);
     std::vector<GraphEdge> before;
     OPENMPS_RETURN_IF_ERROR(find_dependencies(driver, object, dependencies, count, &before));
+    if constexpr (std::is_same_v<W, GraphFreeWork> || std::is_same_v<W, AllocationWork>) {
+      if (object.moved) return Status(CUDA_ERROR_NOT_SUPPORTED, "memory nodes in a moved graph");
+    }
     if constexpr (std::is_same_v<W, GraphFreeWork>) {
       OPENMPS_RETURN_IF_ERROR(check_free_locked(driver, object, work->address));
     }

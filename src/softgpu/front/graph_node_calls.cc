@@ -32,6 +32,38 @@ CUstreamBatchMemOpParams words_parameters(const WordAction& action) {
   return parameters;
 }
 
+// May it become a child of `parent`, as a clone or as it is?
+CUresult check_child_locked(const Graph& child, const Graph& parent, bool moves) {
+  if (child.moved) return CUDA_ERROR_INVALID_VALUE;
+  if (!moves) return is_unique_locked(child) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+  if (child.is_body || contains_locked(child, parent)) return CUDA_ERROR_INVALID_VALUE;
+  return has_conditional_locked(child) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
+CUresult add_child(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies, size_t count,
+                   const CUDA_CHILD_GRAPH_NODE_PARAMS& parameters) {
+  Driver* driver = nullptr;
+  Status status = check_entry(&driver);
+  if (!status.ok()) return report(status);
+  const bool moves = parameters.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+  if (!moves && parameters.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const std::shared_ptr<Graph> child = driver->graphs.find(parameters.graph);
+  const std::shared_ptr<Graph> parent = driver->graphs.find(graph);
+  if (child == nullptr || parent == nullptr || child == parent) return CUDA_ERROR_INVALID_VALUE;
+  {
+    const std::lock_guard lock(driver->graph_mutex);
+    const CUresult result = check_child_locked(*child, *parent, moves);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return add_work(out, graph, dependencies, count, prepare_nothing(), [&](GraphNode& node) {
+    node.type = CU_GRAPH_NODE_TYPE_GRAPH;
+    node.child = moves ? child : clone_graph_locked(*driver, *child);
+    child->moved |= moves;
+  });
+}
+
 }  // namespace
 
 // ---- Nodes ------------------------------------------------------------------------------------
@@ -52,20 +84,8 @@ CUresult cuGraphAddEmptyNode(CUgraphNode* phGraphNode, CUgraph hGraph,
 CUresult cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                                   const CUgraphNode* dependencies, size_t numDependencies,
                                   CUgraph childGraph) {
-  Driver* driver = nullptr;
-  Status status = check_entry(&driver);
-  if (!status.ok()) return report(status);
-  std::shared_ptr<Graph> child = driver->graphs.find(childGraph);
-  if (child == nullptr || childGraph == hGraph) return CUDA_ERROR_INVALID_VALUE;
-  {
-    const std::lock_guard lock(driver->graph_mutex);
-    if (is_unique_locked(*child)) return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  return add_work(phGraphNode, hGraph, dependencies, numDependencies, prepare_nothing(),
-                  [&](GraphNode& node) {
-                    node.type = CU_GRAPH_NODE_TYPE_GRAPH;
-                    node.child = clone_graph_locked(*driver, *child);
-                  });
+  return add_child(phGraphNode, hGraph, dependencies, numDependencies,
+                   {childGraph, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE});
 }
 
 CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode hNode, CUevent* event_out) {
@@ -238,8 +258,7 @@ CUresult add_any(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* de
     case CU_GRAPH_NODE_TYPE_HOST:
       return add(cuda::as_version<CUDA_HOST_NODE_PARAMS>(nodeParams->host));
     case CU_GRAPH_NODE_TYPE_GRAPH:
-      return cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies,
-                                      nodeParams->graph.graph);
+      return add_child(phGraphNode, hGraph, dependencies, numDependencies, nodeParams->graph);
     case CU_GRAPH_NODE_TYPE_EMPTY:
       return cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies);
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return add(nodeParams->eventRecord);

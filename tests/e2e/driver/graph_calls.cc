@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading and changing the nodes of graphs and of what was instantiated from them, kind by kind and
 // by the older forms of the calls; edges; user objects. Run by run_e2e.py.
-// usage: drv_graph_calls nodes|execs|edges|memory
+// usage: drv_graph_calls nodes|execs|edges|memory|moved
 #include <string>
 
 #include "driver.h"
@@ -365,6 +365,96 @@ void memory(Fixture& f) {
   CHECK_CU(cuGraphDestroy(other));
 }
 
+// ---- Graphs that are moved into others ---------------------------------------------------------
+
+CUresult add_moved(CUgraph parent, CUgraph child, CUgraphNode* node) {
+  CUgraphNodeParams params{};
+  params.type = CU_GRAPH_NODE_TYPE_GRAPH;
+  params.graph = {child, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE};
+  return cuGraphAddNode_v2(node, parent, nullptr, nullptr, 0, &params);
+}
+
+void moved(Fixture& f) {
+  CUgraph child = nullptr, other = nullptr, got = nullptr;
+  CHECK_CU(cuGraphCreate(&child, 0));
+  CHECK_CU(cuGraphCreate(&other, 0));
+  CUDA_MEM_ALLOC_NODE_PARAMS allocation{};
+  allocation.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  allocation.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  allocation.bytesize = 4096;
+  CUgraphNode made = nullptr, fill = nullptr, copy = nullptr, freed = nullptr, node = nullptr;
+  CHECK_CU(cuGraphAddMemAllocNode(&made, child, nullptr, 0, &allocation));
+  const CUDA_MEMSET_NODE_PARAMS five = fill_of(allocation.dptr, 5, 4);
+  CHECK_CU(cuGraphAddMemsetNode(&fill, child, &made, 1, &five, f.session.context));
+  const CUDA_MEMCPY3D out = copy_of(f.at(0), allocation.dptr, 16);
+  CHECK_CU(cuGraphAddMemcpyNode(&copy, child, &fill, 1, &out, f.session.context));
+  CHECK_CU(cuGraphAddMemFreeNode(&freed, child, &copy, 1, allocation.dptr));
+  expect_result("a clone of a graph with memory",
+                cuGraphAddChildGraphNode(&node, f.graph, nullptr, 0, child),
+                CUDA_ERROR_NOT_SUPPORTED);
+  expect_result("a graph into itself", add_moved(child, child, &node), kInvalid);
+  CHECK_CU(add_moved(f.graph, child, &node));
+  CHECK_CU(cuGraphChildGraphNodeGetGraph(node, &got));
+  expect(got == child, "the graph itself has been moved");
+  f.run_graph();
+  expect(f.word(0) == 5 && f.word(3) == 5 && f.word(4) == 0, "its work, with memory of its own");
+
+  CUgraphExec exec = nullptr;
+  CUgraphNode more = nullptr;
+  expect_result("destroying it", cuGraphDestroy(child), kInvalid);
+  expect_result("instantiating it", cuGraphInstantiateWithFlags(&exec, child, 0), kInvalid);
+  expect_result("moving it again", add_moved(other, child, &more), kInvalid);
+  expect_result("cloning it into another",
+                cuGraphAddChildGraphNode(&more, other, nullptr, 0, child), kInvalid);
+  expect_result("its parent into it", add_moved(child, f.graph, &more), kInvalid);
+  expect_result("more memory in it", cuGraphAddMemAllocNode(&more, child, nullptr, 0, &allocation),
+                CUDA_ERROR_NOT_SUPPORTED);
+  const CUDA_MEMSET_NODE_PARAMS seven = fill_of(f.at(8), 7, 2);
+  expect_result("more work in it",
+                cuGraphAddMemsetNode(&more, child, nullptr, 0, &seven, f.session.context),
+                CUDA_SUCCESS);
+  f.run_graph();
+  expect(f.word(0) == 5 && f.word(8) == 7, "what was added later");
+  CHECK_CU(cuGraphInstantiateWithFlags(&exec, f.graph, 0));
+  CUgraphExecUpdateResultInfo info{};
+  expect_result("an update from it", cuGraphExecUpdate_v2(exec, child, &info), kInvalid);
+  CHECK_CU(cuGraphExecDestroy(exec));
+
+  // One without memory, in a graph that is destroyed.
+  CUgraph plain = nullptr;
+  CUgraphNode inner = nullptr;
+  CHECK_CU(cuGraphCreate(&plain, 0));
+  CHECK_CU(cuGraphAddMemsetNode(&inner, plain, nullptr, 0, &seven, f.session.context));
+  CHECK_CU(add_moved(other, plain, &node));
+  CUgraph clone = nullptr;
+  CHECK_CU(cuGraphClone(&clone, other));
+  CHECK_CU(cuGraphInstantiateWithFlags(&exec, clone, 0));
+  f.run(exec);
+  expect(f.word(8) == 7, "a clone of its parent");
+  CHECK_CU(cuGraphExecDestroy(exec));
+  CHECK_CU(cuGraphDestroy(clone));
+  expect_result("destroying its node", cuGraphDestroyNode(node), CUDA_SUCCESS);
+  CHECK_CU(cuGraphDestroy(other));
+
+  CUgraph conditional = nullptr;
+  CHECK_CU(cuGraphCreate(&conditional, 0));
+  CHECK_CU(cuGraphCreate(&other, 0));
+  CUgraphConditionalHandle handle = 0;
+  CHECK_CU(cuGraphConditionalHandleCreate(&handle, conditional, f.session.context, 0,
+                                          CU_GRAPH_COND_ASSIGN_DEFAULT));
+  CUgraphNodeParams params{};
+  params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+  params.conditional.handle = handle;
+  params.conditional.type = CU_GRAPH_COND_TYPE_IF;
+  params.conditional.size = 1;
+  params.conditional.ctx = f.session.context;
+  CHECK_CU(cuGraphAddNode_v2(&node, conditional, nullptr, nullptr, 0, &params));
+  expect_result("one with a conditional node", add_moved(other, conditional, &more),
+                CUDA_ERROR_NOT_SUPPORTED);
+  CHECK_CU(cuGraphDestroy(other));
+  static_cast<void>(cuGraphDestroy(conditional));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -379,6 +469,8 @@ int main(int argc, char** argv) {
   } else if (group == "edges") {
     edges(fixture);
     user_objects(fixture);
+  } else if (group == "moved") {
+    moved(fixture);
   } else {
     memory(fixture);
   }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <thread>
 #include <vector>
 
@@ -71,8 +72,21 @@ TEST(HandleTable, ForeignValuesAreUnknown) {
        {uint64_t{0}, uint64_t{1}, uint64_t{2}, ~uint64_t{0}, reinterpret_cast<uint64_t>(&on_stack),
         make_handle(HandleKind::kStream, 1, 0),
         make_handle(HandleKind::kStream, 1, wire::kMaxObjects),
-        make_handle(HandleKind::kStream, 1, 0xffff'ffff)}) {
+        make_handle(HandleKind::kStream, 1, ~0u >> kIndexShift)}) {
     EXPECT_EQ(streams.find(value), nullptr) << std::hex << value;
+  }
+  for (uint64_t bit = 0; bit < 64; ++bit) {
+    EXPECT_EQ(streams.find(stream->handle ^ uint64_t{1} << bit), nullptr) << bit;
+  }
+}
+
+TEST(HandleTable, HandlesAreAlignedAsAddressesAre) {
+  HandleTable<Thing> streams(HandleKind::kStream);
+  for (int i = 0; i < 40; ++i) {
+    Thing* stream = streams.allocate();
+    streams.publish(stream);
+    EXPECT_EQ(stream->handle % alignof(std::max_align_t), 0u);
+    EXPECT_EQ(streams.find(stream->handle), stream);
   }
 }
 
