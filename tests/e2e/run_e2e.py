@@ -30,7 +30,7 @@ VARIANTS = ("_shared", "_sm_80", "_sm_90", "_ptds")
 # NVIDIA's driver crashes on some wrong handles, so these aren't run on it directly. Behind OpenMPS
 # they run on it, too.
 NOT_NATIVE = {("drv_bad_input", "destroyed"), ("drv_graph_nodes", "bad"), ("drv_textures",),
-              ("drv_old_launch", "bad"), ("drv_logs", "bad"),
+              ("drv_old_launch", "bad"), ("drv_logs", "bad"), ("drv_graph_calls", "cycles"),
               ("drv_green_contexts", "detached"),
               ("drv_stream_calls", "bad"), ("drv_memory_calls", "bad")}
 # What a program compares that others on the device would change: run by itself, when all others have
@@ -89,7 +89,7 @@ EVERYTHING = [
     *[["drv_launch_errors", group]
       for group in ("shapes", "attributes", "contexts", "captures")],
     *[["drv_clusters", group] for group in ("run", "graphs", "errors")],
-    *[["drv_graph_calls", group] for group in ("nodes", "execs", "edges", "memory", "moved")],
+    *[["drv_graph_calls", group] for group in ("nodes", "execs", "edges", "memory", "moved", "cycles")],
 ]
 
 

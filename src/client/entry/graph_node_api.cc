@@ -19,7 +19,8 @@ namespace {
 CUresult read_child(Session& session, CUgraph child, CUgraph parent,
                     CUgraphChildGraphNodeOwnership ownership, Work* work) {
   Graph* original = session.graphs.find(child);
-  if (original == nullptr || child == parent || original->moved) return CUDA_ERROR_INVALID_VALUE;
+  if (original == nullptr || child == parent) return CUDA_ERROR_INVALID_VALUE;
+  if (original->moved) return CUDA_ERROR_NOT_SUPPORTED;
   ChildWork made;
   switch (ownership) {
     case CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE:

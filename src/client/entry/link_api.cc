@@ -15,6 +15,9 @@
 namespace openmps::client {
 namespace {
 
+// A cubin that is called PTX is linked all the same (measured on an H100).
+constexpr unsigned char kElfStart = 0x7f;
+
 // The logs are the program's for as long as the link lives: written after each step.
 template <typename Command>
 void copy_logs(const Link& link, const wire::ReplyOf<Command>& reply) {
@@ -89,7 +92,7 @@ CUresult cuLinkAddData_v2(Session& session, Link& link, CUjitInputType type, voi
   JitOptions jit;
   OPENMPS_CUDA_CHECK(parse_jit_options(numOptions, options, optionValues, &jit));
   Image image{static_cast<const unsigned char*>(data), size};
-  if (type == CU_JIT_INPUT_PTX) {
+  if (type == CU_JIT_INPUT_PTX && *image.data != kElfStart) {
     // With or without its NUL: the worker adds one.
     image.bytes = strnlen(static_cast<const char*>(data), size);
   } else if (type == CU_JIT_INPUT_FATBINARY) {

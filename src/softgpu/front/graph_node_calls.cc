@@ -34,7 +34,7 @@ CUstreamBatchMemOpParams words_parameters(const WordAction& action) {
 
 // May it become a child of `parent`, as a clone or as it is?
 CUresult check_child_locked(const Graph& child, const Graph& parent, bool moves) {
-  if (child.moved) return CUDA_ERROR_INVALID_VALUE;
+  if (child.moved) return CUDA_ERROR_NOT_SUPPORTED;
   if (!moves) return is_unique_locked(child) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
   if (child.is_body || contains_locked(child, parent)) return CUDA_ERROR_INVALID_VALUE;
   return has_conditional_locked(child) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
