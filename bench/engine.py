@@ -24,7 +24,7 @@ from sandbox import Failure, footprint  # noqa: E402
 from stack import Worker  # noqa: E402
 
 IDLE_S = 3.0
-IDLE_AFTER_S = 4.0   # a session puts away what it does not need after one second and two more
+IDLE_AFTER_S = 8.0   # the last session puts away what it does not need some 7 s after the last is ready (decision 33)
 CALM_S = 1.5         # many programs that start at once make cores short, for a second (decision 24)
 UNIQUE = 0x3FA5C3D7  # in newcomer.cu
 MPS_CLIENTS = 47     # and one that is measured beside them

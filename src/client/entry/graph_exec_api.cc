@@ -35,7 +35,8 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long lo
   OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
   const std::lock_guard guard(session->graphs.lock);
   Graph* graph = session->graphs.find(graph_handle);
-  if (graph == nullptr || handle == nullptr || graph->moved) return CUDA_ERROR_INVALID_VALUE;
+  if (graph == nullptr || handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (graph->moved) return CUDA_ERROR_NOT_SUPPORTED;
   if ((flags & ~kKnownFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return refuse_for_device(*graph);
   OPENMPS_CUDA_CHECK(check_conditionals(*graph, reason));

@@ -124,8 +124,11 @@ Result<std::shared_ptr<GraphNode>> add_conditional_locked(
 
 Status check_conditionals_locked(const Graph& graph,
                                  std::vector<std::shared_ptr<Condition>>* conditions) {
-  if (graph.is_body || graph.moved) {
-    return Status(CUDA_ERROR_INVALID_VALUE, "a part of a graph can't be instantiated by itself");
+  if (graph.moved) {
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "a moved graph can't be instantiated by itself");
+  }
+  if (graph.is_body) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "a body can't be instantiated by itself");
   }
   gather_conditions_locked(graph, conditions);
   for (const auto& condition : *conditions) {
