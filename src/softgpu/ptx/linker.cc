@@ -46,14 +46,15 @@ bool is_builtin(const std::string& name) {
          name == "cudaGraphSetConditional" || find_device_function(name) != nullptr;
 }
 
-// Functions of the device runtime that need nothing but PTX. An input that is there if one of them
-// is asked for. The handle of a grid is the address of its workspace, which only a cooperative
-// launch has: a word of no use here, then one that all blocks together turn over at its highest
-// bit, each with one addition, as cooperative groups in their headers do: they mix.
+// Functions of the device runtime that need nothing but PTX: an input that is there if one of them
+// is asked for; what a program defines itself goes first. The handle of a grid is the address of
+// its workspace, which only a cooperative launch has: a word of no use here, then one whose highest
+// bit all blocks together turn over, each with one addition, as those do that cooperative groups
+// put into a program: both may meet in one kernel.
 constexpr char kDeviceLibrary[] = R"(.version 7.0
 .target sm_70
 .address_size 64
-.visible .func (.param .b64 handle) cudaCGGetIntrinsicHandle (.param .b32 scope) {
+.weak .func (.param .b64 handle) cudaCGGetIntrinsicHandle (.param .b32 scope) {
   .reg .pred %p<2>;
   .reg .b32 %r<4>;
   .reg .b64 %rd<3>;
@@ -66,7 +67,7 @@ constexpr char kDeviceLibrary[] = R"(.version 7.0
   st.param.b64 [handle], %rd2;
   ret;
 }
-.visible .func (.param .b32 error) cudaCGSynchronize (.param .b64 handle, .param .b32 flags) {
+.weak .func (.param .b32 error) cudaCGSynchronize (.param .b64 handle, .param .b32 flags) {
   .reg .pred %p<4>;
   .reg .b32 %r<20>;
   .reg .b64 %rd<2>;
