@@ -3,6 +3,7 @@
 // together; the first that matches is taken.
 #include "softgpu/ptx/opcode_table.h"
 
+#include <algorithm>
 #include <array>
 #include <unordered_map>
 
@@ -399,30 +400,34 @@ RuleRange rules_of(std::string_view mnemonic) {
 
 RuleRange all_rules() { return {std::begin(kRules), std::end(kRules)}; }
 
-bool match(const Rule& rule, const std::vector<std::string_view>& parts, Instruction* out) {
+bool match(const Rule& rule, const std::vector<std::string_view>& parts, bool any_order,
+           Instruction* out) {
   out->modifiers.clear();
   out->types.clear();
+  std::vector<std::string_view> left = parts;
   std::string_view groups = rule.modifiers;
-  size_t next = 0;
   while (!groups.empty()) {
     const size_t blank = groups.find(' ');
     std::string_view group = groups.substr(0, blank);
     groups = blank == std::string_view::npos ? std::string_view() : groups.substr(blank + 1);
     const bool optional = group.back() == '?';
     if (optional) group.remove_suffix(1);
-    if (next < parts.size() && group_has(group, parts[next])) {
-      const Type type = type_from_name(parts[next]);
+    const auto end = any_order || left.empty() ? left.end() : left.begin() + 1;
+    const auto taken = std::find_if(
+        left.begin(), end, [group](std::string_view part) { return group_has(group, part); });
+    if (taken != end) {
+      const Type type = type_from_name(*taken);
       if (type == Type::kNone) {
-        out->modifiers.push_back(parts[next]);
+        out->modifiers.push_back(*taken);
       } else {
         out->types.push_back(type);
       }
-      ++next;
+      left.erase(taken);
     } else if (!optional) {
       return false;
     }
   }
-  return next == parts.size();
+  return left.empty();
 }
 
 }  // namespace openmps::softgpu::ptx

@@ -89,6 +89,9 @@ RuleRange rules_of(std::string_view mnemonic);  // empty: unknown mnemonic
 RuleRange all_rules();
 
 // Distribute the dot-separated parts of an opcode over the groups of `rule`. False: does not match.
-bool match(const Rule& rule, const std::vector<std::string_view>& parts, Instruction* out);
+// `any_order`: a group takes the first part that it allows, wherever it stands. ptxas reads most
+// instructions so, and NVIDIA's headers have some (`lg2.approx.f32.ftz` in curand_poisson.h).
+bool match(const Rule& rule, const std::vector<std::string_view>& parts, bool any_order,
+           Instruction* out);
 
 }  // namespace openmps::softgpu::ptx

@@ -280,8 +280,10 @@ bool BodyParser::instruction(std::string_view mnemonic, uint32_t line, int32_t g
   }
   made.opcode = std::string_view(mnemonic.data(), static_cast<size_t>(end - mnemonic.data()));
   const RuleRange candidates = rules_of(mnemonic);
-  for (const Rule* rule = candidates.begin; rule != candidates.end && !made.rule; ++rule) {
-    if (match(*rule, parts, &made)) made.rule = rule;
+  for (const bool any_order : {false, true}) {
+    for (const Rule* rule = candidates.begin; rule != candidates.end && !made.rule; ++rule) {
+      if (match(*rule, parts, any_order, &made)) made.rule = rule;
+    }
   }
   if (!made.rule) {
     if (token_.is(',')) return expect(';');  // no operands begin like this: a slip, not an opcode

@@ -480,7 +480,7 @@ ptrdiff_t form_of(const std::string& opcode) {
   parts.erase(parts.begin());
   ptx::Instruction made;
   for (const ptx::Rule* rule = forms.begin; rule != forms.end; ++rule) {
-    if (match(*rule, parts, &made)) return rule - ptx::all_rules().begin;
+    if (match(*rule, parts, false, &made)) return rule - ptx::all_rules().begin;
   }
   return -1;
 }

@@ -172,6 +172,10 @@ const std::vector<Row>& rows() {
       {"ex2.approx.ftz.f32 %r, %a0;", {f(-140.f)}, 0},
       {"ex2.approx.f32 %r, %a0;", {f(200.f)}, f(kInf)},
       {"lg2.approx.f32 %r, %a0;", {f(1024.f)}, f(10.f)},
+      // As ptxas reads them, too.
+      {"lg2.approx.f32.ftz %r, %a0;", {f(0x1p-140f)}, f(-kInf)},
+      {"fma.f32.rn %r, %a0, %a1, %a2;", {f(2.f), f(3.f), f(4.f)}, f(10.f)},
+      {"cvt.f32.s32.rn %r, %a0;", {7}, f(7.f)},
       {"lg2.approx.f32 %r, %a0;", {f(0x1p-140f)}, f(-140.f)},
       {"lg2.approx.f32 %r, %a0;", {f(0.f)}, f(-kInf)},
       {"sin.approx.f32 %r, %a0;", {f(0.f)}, f(0.f)},
