@@ -36,7 +36,7 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long lo
   const std::lock_guard guard(session->graphs.lock);
   Graph* graph = session->graphs.find(graph_handle);
   if (graph == nullptr || handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (graph->moved) return CUDA_ERROR_NOT_SUPPORTED;
+  if (is_moved(*graph)) return CUDA_ERROR_NOT_SUPPORTED;
   if ((flags & ~kKnownFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return refuse_for_device(*graph);
   OPENMPS_CUDA_CHECK(check_conditionals(*graph, reason));
@@ -131,7 +131,7 @@ CUresult cuGraphInstantiate_v2(CUgraphExec* phGraphExec, CUgraph hGraph, CUgraph
 
 CUresult cuGraphExecUpdate_v2(Session& session, GraphExec& exec, Graph& graph,
                               CUgraphExecUpdateResultInfo* resultInfo) {
-  if (is_in_body(graph) || graph.moved) return CUDA_ERROR_INVALID_VALUE;
+  if (is_in_body(graph) || is_moved(graph)) return CUDA_ERROR_INVALID_VALUE;
   CUgraphExecUpdateResultInfo info{};
   const CUresult result = session.graph_execs.update(exec, graph, &info);
   if (resultInfo != nullptr) *resultInfo = info;

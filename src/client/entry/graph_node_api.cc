@@ -20,7 +20,7 @@ CUresult read_child(Session& session, CUgraph child, CUgraph parent,
                     CUgraphChildGraphNodeOwnership ownership, Work* work) {
   Graph* original = session.graphs.find(child);
   if (original == nullptr || child == parent) return CUDA_ERROR_INVALID_VALUE;
-  if (original->moved) return CUDA_ERROR_NOT_SUPPORTED;
+  if (is_moved(*original)) return CUDA_ERROR_NOT_SUPPORTED;
   ChildWork made;
   switch (ownership) {
     case CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE:
@@ -90,13 +90,10 @@ CUresult place_node(const Addition& addition, Session& session, Graph& graph,
   }
   const bool adds_memory =
       std::holds_alternative<AllocationWork>(work) || std::holds_alternative<FreeWork>(work);
-  if (adds_memory && graph.moved) return CUDA_ERROR_NOT_SUPPORTED;
+  if (adds_memory && is_moved(graph)) return CUDA_ERROR_NOT_SUPPORTED;
   GraphNode* node = nullptr;
   OPENMPS_CUDA_CHECK(session.graphs.add_node_locked(graph, std::move(work), edges, &node));
-  if (const auto* child = std::get_if<ChildWork>(&node->work)) {
-    child->graph->owner = node;
-    child->graph->moved = child->moved;
-  }
+  if (const auto* child = std::get_if<ChildWork>(&node->work)) child->graph->owner = node;
   if (const auto* conditional = std::get_if<ConditionalWork>(&node->work)) {
     for (Graph* body : conditional->bodies) body->owner = node;
   }

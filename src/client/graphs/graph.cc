@@ -36,7 +36,6 @@ void Graphs::destroy_locked(Graph* graph) {
   for (GraphNode* node : graph->nodes) retire_node(node);
   graph->nodes = std::vector<GraphNode*>();
   graph->owner = nullptr;
-  graph->moved = false;
   graph->user_objects = std::vector<UserObjectReference>();
   graph->instance = nullptr;
   if (!graph->conditions.empty()) {
@@ -137,6 +136,11 @@ bool has_conditional(const Graph& graph) {
 }  // namespace
 
 bool is_unique(const Graph& graph) { return has_memory(graph) || has_conditional(graph); }
+
+bool is_moved(const Graph& graph) {
+  const auto* child = graph.owner == nullptr ? nullptr : std::get_if<ChildWork>(&graph.owner->work);
+  return child != nullptr && child->moved;
+}
 
 CUresult Graphs::check_move_locked(const Graph& graph, const Graph& parent) {
   if (graph.owner != nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -35,7 +35,6 @@ struct GraphNode : Object, cuda::GraphLinks<GraphNode> {
 struct Graph : Object {
   std::vector<GraphNode*> nodes;  // in order of creation
   GraphNode* owner = nullptr;     // the child graph or conditional node that it belongs to
-  bool moved = false;             // into that node, by CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE
   std::vector<UserObjectReference> user_objects;
   // Handles for conditional nodes of this graph and its bodies (graph_condition.h).
   struct Condition {
@@ -52,6 +51,9 @@ struct Graph : Object {
 // The same, or there is a conditional node: CUDA does not clone it, and it has one executable graph
 // at most.
 [[nodiscard]] bool is_unique(const Graph& graph);
+
+// It is the program's own, moved into a node by CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE.
+[[nodiscard]] bool is_moved(const Graph& graph);
 
 // All *_locked: `lock` held.
 class Graphs : public HandleTable<Graph> {

@@ -3,7 +3,6 @@
 // together; the first that matches is taken.
 #include "softgpu/ptx/opcode_table.h"
 
-#include <algorithm>
 #include <array>
 #include <unordered_map>
 
@@ -404,7 +403,17 @@ bool match(const Rule& rule, const std::vector<std::string_view>& parts, bool an
            Instruction* out) {
   out->modifiers.clear();
   out->types.clear();
-  std::vector<std::string_view> left = parts;
+  if (any_order && parts.size() > 64) return false;  // no opcode has so many
+  uint64_t taken = 0;                                // of the parts; if `any_order`
+  size_t count = 0;                                  // of those taken
+  const auto find = [&](std::string_view group) {
+    if (!any_order) {
+      return count < parts.size() && group_has(group, parts[count]) ? count : parts.size();
+    }
+    size_t i = 0;
+    while (i < parts.size() && ((taken >> i & 1) != 0 || !group_has(group, parts[i]))) ++i;
+    return i;
+  };
   std::string_view groups = rule.modifiers;
   while (!groups.empty()) {
     const size_t blank = groups.find(' ');
@@ -412,22 +421,21 @@ bool match(const Rule& rule, const std::vector<std::string_view>& parts, bool an
     groups = blank == std::string_view::npos ? std::string_view() : groups.substr(blank + 1);
     const bool optional = group.back() == '?';
     if (optional) group.remove_suffix(1);
-    const auto end = any_order || left.empty() ? left.end() : left.begin() + 1;
-    const auto taken = std::find_if(
-        left.begin(), end, [group](std::string_view part) { return group_has(group, part); });
-    if (taken != end) {
-      const Type type = type_from_name(*taken);
+    const size_t found = find(group);
+    if (found != parts.size()) {
+      const Type type = type_from_name(parts[found]);
       if (type == Type::kNone) {
-        out->modifiers.push_back(*taken);
+        out->modifiers.push_back(parts[found]);
       } else {
         out->types.push_back(type);
       }
-      left.erase(taken);
+      if (any_order) taken |= uint64_t{1} << found;
+      ++count;
     } else if (!optional) {
       return false;
     }
   }
-  return left.empty();
+  return count == parts.size();
 }
 
 }  // namespace openmps::softgpu::ptx
