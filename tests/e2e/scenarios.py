@@ -991,15 +991,15 @@ def beside_legacy(box, _):
 SWITCHES = [{"OPENMPS_PERF": switch} for switch in ("", "no_held_waits", "no_windows", "no_batch",
                                                     "no_held_waits,no_windows",
                                                     "no_connections,no_linger,no_policy,no_sparing,no_value_watch")]
-# One stream at a time may queue work behind work. The device itself has queues enough: what waits
-# in these programs is more than five of them could hold.
-SWITCHES += [{"OPENMPS_DEVICE_MAX_CONNECTIONS": "5", "SOFTGPU_CONNECTIONS": "0"}]
+# One stream at a time may queue work behind work. Only softgpu itself has queues enough then: what
+# waits in these programs is more than five of a GPU's could hold.
+ON_SOFTGPU_ONLY = [{"OPENMPS_DEVICE_MAX_CONNECTIONS": "5", "SOFTGPU_CONNECTIONS": "0"}]
 
 
 def random_order(box, clients):
     """Random programs of several processes at once behind one worker: whatever is switched off, each
     comes to its own results. `clients`: programs of each process."""
-    for number, switch in enumerate(SWITCHES):
+    for number, switch in enumerate(SWITCHES + (ON_SOFTGPU_ONLY if box.driver == "softgpu" else [])):
         daemon_environment = {"OPENMPS_PERF": "", "OPENMPS_DEVICE_MAX_CONNECTIONS": "32",
                               "SOFTGPU_CONNECTIONS": "32", **switch}
         box.env.update(daemon_environment)
@@ -1469,7 +1469,7 @@ ALL = {f.__name__: f for f in
 # Whose answers are the GPU's: run by `./dev gpu-test`, too.
 ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "few_sms", "limited_from_cold", "reserved_sms",
           "beside_values", "beside_device_values", "beside_calls", "beside_events", "beside_legacy", "crowd_beside_host",
-          "static_partitions", "ranks", "assert_text", "assert_beside_kernel")
+          "static_partitions", "ranks", "random_order", "assert_text", "assert_beside_kernel")
 
 
 def run(name, build, driver, clients):
