@@ -24,7 +24,7 @@ constexpr const char* kReturns[] = {
 constexpr const char* kReturnWaits[] = {"streams", "quiet moment"};
 
 constexpr const char* kHeld[] = {"value",        "event",      "streams", "window", "connection",
-                                 "quiet moment", "print turn", "memory",  "share"};
+                                 "quiet moment", "print turn", "memory",  "share", "host function"};
 static_assert(std::size(kHeld) == wire::kHeldReasons);
 
 // "" for what a peer made up.

@@ -167,6 +167,8 @@ struct RingControl {
   // A ConsumerRest, which the consumer sleeps on. The producer publishes, fences (seq_cst), and
   // only then looks.
   alignas(64) std::atomic<uint32_t> consumer_sleeping;
+  // How often the producer had other news than records (RingProducer::nudge()).
+  std::atomic<uint32_t> nudges;
 };
 
 // What the executor is at, for `openmps inspect`, which nobody else reads. Its client could write

@@ -80,6 +80,15 @@ void RingProducer::hurry() {
   }
 }
 
+void RingProducer::nudge() {
+  // Pairs with the fence in rest(): we see that it rests, or the consumer sees the nudge.
+  control_->nudges.fetch_add(1, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (control_->consumer_sleeping.load(std::memory_order_relaxed) != word(ConsumerRest::kAwake)) {
+    wake_consumer(*control_);
+  }
+}
+
 RingConsumer::RingConsumer(const ChannelView& view)
     : control_(&view.ring_control()),
       data_(view.ring_data()),
@@ -137,14 +146,16 @@ void RingConsumer::nap(uint64_t timeout_ns, const std::atomic<bool>& stop,
 void RingConsumer::rest(ConsumerRest how, uint64_t timeout_ns, const std::atomic<bool>& stop,
                         const std::atomic<bool>* bell) {
   control_->consumer_sleeping.store(word(how), std::memory_order_relaxed);
-  // Pairs with the fences in publish() and wake(): what they stored before is seen below, or they
+  // Pairs with the fences in publish(), nudge() and wake(): what they stored before is seen below, or they
   // see (and clear) the word stored above.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (empty() && !stop.load(std::memory_order_relaxed) &&
+  if (empty() && control_->nudges.load(std::memory_order_relaxed) == nudges_ &&
+      !stop.load(std::memory_order_relaxed) &&
       (bell == nullptr || !bell->load(std::memory_order_relaxed))) {
     futex_wait(&control_->consumer_sleeping, word(how), timeout_ns);
   }
   control_->consumer_sleeping.store(word(ConsumerRest::kAwake), std::memory_order_relaxed);
+  nudges_ = control_->nudges.load(std::memory_order_acquire);
 }
 
 void RingConsumer::wake() {

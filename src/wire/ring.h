@@ -34,6 +34,9 @@ class RingProducer {
   // Wake the consumer if it naps while there are records: who calls waits for what they bring. Any
   // thread, without the lock, after the publish() of what it waits for.
   void hurry();
+  // Wake the consumer if it sleeps or naps, for what else it is to look at; if it is about to, it
+  // does not. Any thread, without the lock, after the store of what that is.
+  void nudge();
   // True once `payload_bytes` would fit; for the wait loop of a full ring.
   [[nodiscard]] bool has_space(uint32_t payload_bytes) const;
 
@@ -66,8 +69,8 @@ class RingConsumer {
   // Bytes that the producer has published beyond what has been taken, as the peer says. There may
   // be more if it is `enough`.
   [[nodiscard]] uint64_t ahead(uint64_t enough) const;
-  // Sleep until the producer publishes, or until `stop` (or `bell`) is set and wake() called; at
-  // most timeout_ns (0: no limit). The word slept on can be written by the peer, so a consumer that
+  // Sleep until the producer publishes or nudges, or until `stop` (or `bell`) is set and wake()
+  // called; at most timeout_ns (0: no limit). Not at all if there was a nudge since the last sleep. The word slept on can be written by the peer, so a consumer that
   // must see `stop` whatever the peer does gives a limit.
   void sleep(uint64_t timeout_ns, const std::atomic<bool>& stop,
              const std::atomic<bool>* bell = nullptr);
@@ -84,6 +87,7 @@ class RingConsumer {
   RingControl* control_;
   const unsigned char* data_;
   uint64_t head_ = 0;  // our copy: the shared one is only for the producer
+  uint32_t nudges_ = 0;  // what they told has been looked at since
   // Last seen. Its line is the producer's, whom each look at it costs some hundred cycles.
   mutable uint64_t tail_ = 0;
   std::unique_ptr<unsigned char[]> copy_;  // pages of it that no record needs are never touched

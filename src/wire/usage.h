@@ -56,8 +56,9 @@ enum class HeldFor : uint32_t {
   kPrintTurn = 6,    // a kernel that may print waits for its turn
   kMemory = 7,       // memory that has been given up has to come back first
   kShare = 8,        // the session has had its part of the device, others come first
-  kNumber = 9,
-  kNothing = 9,
+  kHostFunction = 9,  // a stream waits for a host function that the program has to run
+  kNumber = 10,
+  kNothing = 10,
 };
 inline constexpr size_t kHeldReasons = static_cast<size_t>(HeldFor::kNumber);
 

@@ -62,6 +62,7 @@ void Callbacks::tell_locked() {
 
 CUresult Callbacks::enqueue(Stream& stream, const HostCall& call) {
   uint32_t slot = 0;
+  bool soon = false;
   {
     std::unique_lock guard(lock_);
     if (!start_locked()) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -70,7 +71,8 @@ CUresult Callbacks::enqueue(Stream& stream, const HostCall& call) {
     wire::CallbackSlot& shared = channel_.view().callback(slot);
     shared.posted.store(0, std::memory_order_relaxed);
     shared.done.store(0, std::memory_order_release);
-    pending_.push_back({slot, call});
+    soon = soon_ >= kSure;
+    pending_.push_back({slot, !soon, call});
     tell_locked();
   }
   FencePoint point;
@@ -78,8 +80,8 @@ CUresult Callbacks::enqueue(Stream& stream, const HostCall& call) {
   {
     const Channel::Order order = channel_.order();
     point = fences_.take_next_behind_work(order, stream);
-    result =
-        channel_.push(order, wire::HostFunction{stream.id, slot, point.value(), point.slot(), 0});
+    result = channel_.push(order, wire::HostFunction{stream.id, slot, point.value(), point.slot(),
+                                                     soon ? wire::kAnswersSoon : 0});
   }
   const std::lock_guard guard(lock_);
   used_.push_back({slot, point});
@@ -168,7 +170,7 @@ bool Callbacks::take_posted(Pending* posted) {
   for (const auto& [number, call] : graph_calls_) {
     wire::CallbackSlot& slot = channel_.view().callback(number);
     if (slot.posted.exchange(0, std::memory_order_acquire) == 0) continue;
-    *posted = {number, call};
+    *posted = {number, false, call};
     return true;
   }
   return false;
@@ -178,6 +180,7 @@ bool Callbacks::run_posted() {
   bool any = false;
   for (Pending posted{}; take_posted(&posted); any = true) {
     const HostCall& call = posted.call;
+    const uint64_t begin_ns = now_ns();
     {
       const HostFunctionScope scope;
       if (call.function != nullptr) {
@@ -191,6 +194,10 @@ bool Callbacks::run_posted() {
     wire::CallbackSlot& slot = channel_.view().callback(posted.slot);
     slot.posted.store(0, std::memory_order_relaxed);
     slot.done.store(1, std::memory_order_release);
+    if (posted.nudges) channel_.nudge_worker();
+    const bool was_soon = now_ns() - begin_ns <= kSoonNs;
+    const std::lock_guard guard(lock_);
+    soon_ = was_soon ? std::min(soon_ + 1, kSure) : 0;
   }
   return any;
 }

@@ -125,6 +125,8 @@ class Channel {
 
   // Wake every waiter of this process: a condition changed on this side.
   void wake_all();
+  // A word that the worker may wait for has changed. Any thread, without the lock.
+  void nudge_worker() { ring_.nudge(); }
 
  private:
   static constexpr int kSpinsPerClockRead = 64;

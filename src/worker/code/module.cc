@@ -534,7 +534,8 @@ Status Modules::handle(const wire::GetGlobal& command, Module& module,
 
 Status Modules::find_own(Module& module, std::shared_ptr<LoadedLibrary>* own) {
   *own = module.library;
-  if (!module.is_shared || module.facts.variable_bytes == 0) return Status();
+  const bool has_any = module.facts.variable_bytes != 0 || module.facts.has_nobodys;
+  if (!module.is_shared || !has_any) return Status();
   if (module.own == nullptr) {
     const uint64_t bytes = module.facts.variable_bytes;
     OPENMPS_RETURN_IF_ERROR(memory_.charge(module.device, bytes));

@@ -109,13 +109,16 @@ void ContextGate::set_debt(Feeder& feeder, bool (*owes)(const void*), const void
 void ContextGate::enter(Feeder& feeder, uint32_t device) {
   show_at(feeder, device);
   if (closed_[device].load(std::memory_order_seq_cst) == 0) return;
+  const uint64_t now = now_ns();
+  if (now - feeder.asked_ns_.load(std::memory_order_relaxed) > limits_.asker_ns) {
+    held_back_[device].store(true, std::memory_order_relaxed);
+  }
   Hindrances by;
   by.add(closed_for_[device].load(std::memory_order_relaxed), 0, wire::Hindrance::kQuietMoment);
   show(&feeder, by);
   const ShownWait shown(feeder.shown, feeder.usage, wire::ExecutorWait::kHeldBack);
-  held_back_[device].store(true, std::memory_order_relaxed);
   // Never longer than one hold, whatever the call inside does.
-  const uint64_t until = now_ns() + limits_.longest_hold_ns;
+  const uint64_t until = now + limits_.longest_hold_ns;
   while (closed_[device].load(std::memory_order_relaxed) != 0 && now_ns() < until) {
     feeder.device_.store(kNowhere, std::memory_order_release);
     pause(kLookNs);
@@ -150,8 +153,7 @@ void ContextGate::open(uint32_t device, uint64_t closed_ns) {
   }
 }
 
-// How long to wait before new work may be held back again.
-uint64_t ContextGate::owed(uint32_t device) {
+uint64_t ContextGate::owed(uint32_t device) const {
   const uint64_t now = now_ns();
   uint64_t longest = 0;
   for (uint32_t i = 0; i < owed_until_ns_.size(); ++i) {
@@ -388,6 +390,9 @@ ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search, c
   const ShownWait shown(shown_of(feeder), usage_of(feeder), wire::ExecutorWait::kQuietMoment);
   // Somebody else's search takes as long as it takes.
   const bool waits = search.brief && may_hold(device, search.hold_ns);
+  if (feeder != nullptr && (waits || !search.brief)) {
+    feeder->asked_ns_.store(now_ns(), std::memory_order_relaxed);
+  }
   const uint64_t limit = search.brief ? (waits ? search.hold_ns : 0) : limits_.total_ns;
   const uint64_t end = search.patient ? ~0ull : now_ns() + limit;
   std::unique_lock lock(moments_mutex_);

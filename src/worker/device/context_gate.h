@@ -65,6 +65,9 @@ struct GateLimits {
   uint64_t open_share = 4;
   // So much of that may be owed: a program that starts makes some hundred short calls at once.
   uint64_t most_owed_ns = 1'000'000'000;
+  // Who has asked for a moment within this time is owed nothing for those of others: programs that
+  // start together would wait for each other's rest.
+  uint64_t asker_ns = 500'000'000;
   // After that, work that has not ended is no longer held back for (it may never end). A driver
   // whose loading does not wait for it is called then; so is any for calls other than loading.
   uint64_t total_ns = 5'000'000'000;
@@ -106,6 +109,7 @@ class ContextGate {
     friend class ContextGate;
     std::atomic<uint32_t> device_{kNowhere};
     std::atomic<bool> listed_{false};  // in feeding_
+    mutable std::atomic<uint64_t> asked_ns_{0};  // when its session last asked for a moment
     // Does the client owe an answer that streams wait for? Guarded by mutex_.
     bool (*owes_)(const void*) = nullptr;
     const void* owes_context_ = nullptr;
@@ -282,6 +286,8 @@ class ContextGate {
     return result;
   }
   [[nodiscard]] Cost cost(GatedCall call) const;
+  // How long it is, in ns, until new work may be held back again.
+  [[nodiscard]] uint64_t owed(uint32_t device) const;
 
  private:
   static constexpr uint32_t kNowhere = ~0u;
@@ -380,7 +386,6 @@ class ContextGate {
   // For that session, 0: for the worker.
   void close(uint32_t device, uint32_t session);
   void open(uint32_t device, uint64_t closed_ns);
-  uint64_t owed(uint32_t device);
   void list(Stream& stream);
   void list(Feeder& feeder);
   void show_at(Feeder& feeder, uint32_t device) {

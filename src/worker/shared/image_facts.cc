@@ -131,6 +131,17 @@ void read_variables(std::string_view ptx, ImageFacts* facts) {
   }
 }
 
+// The constants that PTX declares.
+void read_constants(std::string_view ptx, ImageFacts* facts) {
+  constexpr std::string_view kSpace = ".const";
+  facts->has_constants = false;
+  for (size_t at = find_directive(ptx, kSpace, 0); at != std::string_view::npos;
+       at = find_directive(ptx, kSpace, at + kSpace.size())) {
+    const bool is_nobodys = is_nobodys_constant(name_of_declaration(ptx.substr(at + kSpace.size())));
+    (is_nobodys ? facts->has_nobodys : facts->has_constants) = true;
+  }
+}
+
 // PTX ISA, "Texture Instructions" and "Surface Instructions".
 bool names_image_instruction(Bytes ptx) {
   constexpr std::string_view kInstructions[] = {"tex.",  "tld4.",  "txq.", "suld.",
@@ -147,6 +158,20 @@ ImageFacts named_facts(Bytes code) {
   return facts;
 }
 
+// Of the constants that an image has, those that have names.
+void read_constants(const std::vector<cuda::ElfSymbol>& symbols, const Sections& sections,
+                    ImageFacts* facts) {
+  bool any = false;
+  bool counts = false;
+  for (const cuda::ElfSymbol& symbol : symbols) {
+    if (!is_in_constants(symbol, sections)) continue;
+    any = true;
+    counts |= !is_nobodys_constant(symbol.name);
+  }
+  facts->has_nobodys = any && !counts;
+  if (facts->has_nobodys) facts->has_constants = false;
+}
+
 // Sections of variables, constants (bank 3), texture and surface references.
 ImageFacts facts_of_elf(Bytes code) {
   ImageFacts facts = named_facts(code);
@@ -158,8 +183,9 @@ ImageFacts facts_of_elf(Bytes code) {
   facts.variable_bytes = variable_bytes_of_elf(sections);
   facts.is_managed = has_managed_symbols(symbols);
   facts.has_references = contains(code, ".nv.texref") || contains(code, ".nv.surfref");
-  facts.has_constants = contains(code, ".nv.constant3");
   // Sections without symbols say nothing.
+  facts.has_constants = contains(code, ".nv.constant3");
+  read_constants(symbols, sections, &facts);
   facts.has_variables = contains(code, ".nv.global") &&
                         (symbols.empty() || std::any_of(symbols.begin(), symbols.end(),
                                                         [&](const cuda::ElfSymbol& symbol) {
@@ -174,7 +200,7 @@ ImageFacts facts_of_ptx(Bytes code) {
   facts.allocates = calls_malloc(code);
   facts.is_managed = contains(code, ".managed");
   facts.has_references = declares(text, ".texref") || declares(text, ".surfref");
-  facts.has_constants = declares(text, ".const");
+  read_constants(text, &facts);
   facts.has_variables = false;
   facts.uses_images = names_image_instruction(code);
   read_variables(text, &facts);
@@ -185,7 +211,14 @@ ImageFacts facts_of(Bytes code, bool is_elf) {
   return is_elf ? facts_of_elf(code) : facts_of_ptx(code);
 }
 
-constexpr ImageFacts kNothing{false, false, false, false, false, false, false, false, false, 0};
+constexpr ImageFacts kNothing{.prints = false,
+                              .asserts = false,
+                              .allocates = false,
+                              .has_variables = false,
+                              .has_constants = false,
+                              .has_references = false,
+                              .is_managed = false,
+                              .compiles = false};
 
 void merge(const ImageFacts& from, ImageFacts* to) {
   to->prints |= from.prints;
@@ -193,6 +226,7 @@ void merge(const ImageFacts& from, ImageFacts* to) {
   to->allocates |= from.allocates;
   to->has_variables |= from.has_variables;
   to->has_constants |= from.has_constants;
+  to->has_nobodys |= from.has_nobodys;
   to->has_references |= from.has_references;
   to->is_managed |= from.is_managed;
   to->uses_images |= from.uses_images;

@@ -36,6 +36,22 @@ constexpr std::string_view kConstants = ".nv.constant3";
 // Compiling 0.12 MB takes 0.3 s (an H200's host, decision 9).
 constexpr uint64_t kMostPtxBytes = 1 << 20;
 
+// Scopes, and members of classes in them, whose static data is constant by its declaration, as they
+// stand in mangled names. CUDA 13.0; CuPy 13 and 14 (cupy/_core/include/cupy).
+struct Nobodys {
+  std::string_view scope;
+  std::string_view member;
+};
+constexpr Nobodys kNobodys[] = {{"4cuda3std", ""},
+                                {"6thrust", ""},
+                                {"3cub", ""},
+                                {"26__nv_atomic_triv_cp_helperI", "5__valE"},
+                                {"4cupy11type_traits", "5valueE"},
+                                {"6CArrayI", "4ndimE"},
+                                {"6CArrayI", "12c_contiguousE"},
+                                {"8CIndexerI", "4ndimE"},
+                                {"7float16", "3nanE"}};
+
 Status not_supported(const std::string& why) { return Status(CUDA_ERROR_NOT_SUPPORTED, why); }
 
 // The part of a mangled name behind "_ZN", without the anonymous namespace that nvcc puts around
@@ -162,8 +178,21 @@ bool is_compilers_own(std::string_view name, bool is_initialised) {
   if (is_initialised && (begins("$str") || begins("__unnamed_") || begins("__cudart_"))) {
     return true;
   }
-  const std::string_view space = outermost_namespace(name);
-  return space.starts_with("4cuda3std") || space.starts_with("6thrust");
+  if (begins("_Z15__cccl_requires")) return true;
+  const std::string_view inner = outermost_namespace(name);
+  return std::any_of(std::begin(kNobodys), std::end(kNobodys), [inner](const Nobodys& of) {
+    return inner.starts_with(of.scope) && inner.ends_with(of.member);
+  });
+}
+
+bool is_nobodys_constant(std::string_view name) {
+  return name.starts_with("_ZZ") || is_compilers_own(name, true);
+}
+
+bool is_in_constants(const ElfSymbol& symbol, const Sections& sections) {
+  return ELF64_ST_TYPE(symbol.entry.st_info) == STT_OBJECT &&
+         symbol.entry.st_shndx < sections.size() &&
+         sections[symbol.entry.st_shndx].name.starts_with(kConstants);
 }
 
 bool is_variable(const ElfSymbol& symbol, const Sections& sections) {

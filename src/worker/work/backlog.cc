@@ -22,6 +22,11 @@ bool orders_all(const Work& work) {
   return (copy != nullptr && copy->orders_all) || (box != nullptr && box->orders_all);
 }
 
+bool awaits_answer(const Work& work) {
+  const auto* call = std::get_if<HostCallWork>(&work.what);
+  return call != nullptr && call->part != HostCallWork::Part::kAsk && !call->answers_soon;
+}
+
 bool awaits_values(const Work& work) {
   const auto* values = std::get_if<ValuesWork>(&work.what);
   return values != nullptr && values->waits != 0;
@@ -60,12 +65,15 @@ bool Backlog::stands_at_wait(const ValuesWork& values, Stream& stream, Item* ite
          });
 }
 
+// The client says when it has answered what is not expected soon (wire::RingProducer::nudge()).
 bool Backlog::stands_at_wait(const HostCallWork& call, Stream& stream, Item*) const {
   if (call.part == HostCallWork::Part::kAsk) return false;
-  return refuses(stream, [&] {
+  const auto is_over = [&] {
     return call.part == HostCallWork::Part::kAwait &&
            core_.view.callback(call.slot).done.load(std::memory_order_acquire) != 0;
-  });
+  };
+  if (!call.answers_soon && core_.commons.performance.holds_waits && !is_over()) return true;
+  return refuses(stream, is_over);
 }
 
 bool Backlog::stands_at_wait(const WaitWork& wait, Stream& stream, Item*) const {
@@ -74,7 +82,7 @@ bool Backlog::stands_at_wait(const WaitWork& wait, Stream& stream, Item*) const 
 }
 
 bool Backlog::awaits_program() const {
-  return awaits_value() || std::any_of(lines_.begin(), lines_.end(), [](const auto& line) {
+  return awaits_value() || answer_waits_ != 0 || std::any_of(lines_.begin(), lines_.end(), [](const auto& line) {
            return line.first->window != nullptr && line.first->window->has_refused();
          });
 }
@@ -138,8 +146,8 @@ wire::HeldFor Backlog::why_held(Item& item) const {
                                                                 : HeldFor::kWindow;
         }
         const bool is_closed = window != nullptr && window->is_closed();
-        return std::same_as<What, ValuesWork> && !is_closed ? HeldFor::kValue
-                                                            : HeldFor::kConnection;
+        if (std::same_as<What, ValuesWork> && !is_closed) return HeldFor::kValue;
+        return awaits_answer(work) && !is_closed ? HeldFor::kHostFunction : HeldFor::kConnection;
       },
       work.what);
 }
@@ -190,6 +198,7 @@ void Backlog::hold(const Work& work, Stream& stream) {
   ++size_;
   ++stream.held;
   if (awaits_values(work)) ++value_waits_;
+  if (awaits_answer(work)) ++answer_waits_;
   streams_.held.last = number;
   note_change();
 }
@@ -207,6 +216,7 @@ void Backlog::forget(const Item& item) {
     launches_.erase({graph->exec, item.number});
   }
   if (awaits_values(work)) --value_waits_;
+  if (awaits_answer(work)) --answer_waits_;
   const auto named = named_.find(event_of(work));
   if (named == named_.end() || event_of(work) == nullptr) return;
   if (std::holds_alternative<RecordWork>(work.what)) --named->second.records;
@@ -255,7 +265,7 @@ void Backlog::drop() {
   named_.clear();
   orderers_.clear();
   launches_.clear();
-  size_ = value_waits_ = 0;
+  size_ = value_waits_ = answer_waits_ = 0;
   note_change();
 }
 

@@ -180,7 +180,8 @@ class Backlog {
   DeviceWords& words_;
   std::map<Stream*, Line> lines_;  // none is empty
   size_t size_ = 0;
-  size_t value_waits_ = 0;  // items that wait for values
+  size_t value_waits_ = 0;   // items that wait for values
+  size_t answer_waits_ = 0;  // and for host functions that take their time
   // Events that held records and waits name: how many do, and how many of them are records.
   struct Named {
     uint32_t items = 0;

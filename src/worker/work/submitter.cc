@@ -142,9 +142,9 @@ Status Submitter::hold(const Work& work, Stream& stream) {
   Work part{work.uses, {}};
   if (const auto* call = std::get_if<HostCallWork>(&work.what);
       call != nullptr && call->part == Part::kWhole) {
-    part.what = HostCallWork{Part::kAsk, call->slot, {}};
+    part.what = HostCallWork{Part::kAsk, call->slot, call->answers_soon, {}};
     OPENMPS_RETURN_IF_ERROR(put_behind(part, stream));
-    part.what = HostCallWork{Part::kAwait, call->slot, call->fence};
+    part.what = HostCallWork{Part::kAwait, call->slot, call->answers_soon, call->fence};
     return put_behind(part, stream);
   }
   if (const auto* values = std::get_if<ValuesWork>(&work.what)) {

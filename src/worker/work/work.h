@@ -86,8 +86,9 @@ struct HostCallWork {
   // All of it, or what asks the client to run it and what waits for that, one behind the other.
   enum class Part { kWhole, kAsk, kAwait };
   Part part = Part::kWhole;
-  uint32_t slot = 0;  // of the callback slots
-  FenceValue fence;   // behind it, if it has a slot
+  uint32_t slot = 0;          // of the callback slots
+  bool answers_soon = false;  // wire::kAnswersSoon
+  FenceValue fence;           // behind it, if it has a slot
 };
 struct FenceWork {
   FenceValue fence;

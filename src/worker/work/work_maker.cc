@@ -325,6 +325,7 @@ Status WorkMaker::make(std::span<const wire::ValueOperation> operations, Uses* u
 
 Status WorkMaker::make(const wire::HostFunction& command, Uses*, HostCallWork* call) {
   call->slot = command.slot;
+  call->answers_soon = (command.flags & wire::kAnswersSoon) != 0;
   call->fence = {command.fence, command.value, command.stream};
   if (command.slot >= wire::kCallbackSlots) {
     return violation("there is no callback slot " + std::to_string(command.slot));

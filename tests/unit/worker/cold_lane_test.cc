@@ -353,18 +353,22 @@ TEST_F(ColdLaneTest, ConstantsComeToTheMainLaneToBeWritten) {
 }
 
 // The library is everybody's: who asks where it lies gets a copy of his own, once.
-TEST_F(ColdLaneTest, WhatTheCompilerAddsIsSharedUntilSomebodyAsksForIt) {
+TEST_F(ColdLaneTest, WhatNobodyWritesIsSharedUntilSomebodyAsksForIt) {
   create_stream(2, wire::StreamKind::kNonBlocking);
-  ASSERT_TRUE(load(1, ".global .align 1 .b8 $str[2] = {65, 0};").ok());
-  EXPECT_NE(driver_.live().find("libraries 1"), std::string::npos) << driver_.live();
-  for (int times = 0; times < 2; ++times) {
-    EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "$str").ok());
-    EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeGlobal);
-    EXPECT_NE(driver_.live().find("libraries 2"), std::string::npos) << driver_.live();
+  for (const auto& [declaration, name] :
+       {std::pair(".global .align 1 .b8 $str[2] = {65, 0};", "$str"),
+        std::pair(".const .align 4 .b8 _ZZ1fvE1z[16] = {5, 0};", "_ZZ1")}) {
+    ASSERT_TRUE(load(1, declaration).ok());
+    EXPECT_NE(driver_.live().find("libraries 1"), std::string::npos) << driver_.live();
+    for (int times = 0; times < 2; ++times) {
+      EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, name).ok());
+      EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeGlobal);
+      EXPECT_NE(driver_.live().find("libraries 2"), std::string::npos) << driver_.live();
+    }
+    EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
+    session_->tend();
+    EXPECT_EQ(driver_.live().find("libraries"), std::string::npos) << driver_.live();
   }
-  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
-  session_->tend();
-  EXPECT_EQ(driver_.live().find("libraries"), std::string::npos) << driver_.live();
 }
 
 // Which of the two a name is, the image says.

@@ -490,6 +490,43 @@ TEST_F(ShownGateTest, WhoPreventsAQuietMomentAndWhy) {
   for (ContextGate::Feeder* feeder : {&loader, &owing, &submitting}) gate.remove(*feeder);
 }
 
+// Neighbours have most of the time; programs that start together do not wait for each other's part.
+TEST_F(ShownGateTest, OnlyWhoAsksForNoMomentsIsOwedTime) {
+  GateLimits limits = kPatient;
+  limits.open_share = kNeverNs;
+  limits.most_owed_ns = 0;
+  limits.asker_ns = kNeverNs;
+  ContextGate gate(driver_.table(), limits);
+  ContextGate::Feeder neighbour;
+  ContextGate::Feeder starts;
+  be(neighbour, 1, other_);
+  be(starts, 2, other_);
+  gate.add(neighbour);
+  gate.add(starts);
+  const auto hold_back = [&](ContextGate::Feeder& feeder) {
+    std::thread held;
+    gate.run(GatedCall::kFunctionLoad, 0, [&] {
+      held = std::thread([&] {
+        gate.enter(feeder, 0);
+        ContextGate::leave(feeder);
+      });
+      while (other_.wait != wire::ExecutorWait::kHeldBack) std::this_thread::yield();
+      return CUDA_SUCCESS;
+    });
+    held.join();
+  };
+  CUresult result = CUDA_SUCCESS;
+  const auto call = [] { return CUDA_SUCCESS; };
+  EXPECT_TRUE(gate.run_soon(GatedCall::kFunctionLoad, 0, &neighbour, 0, &result, call));
+  EXPECT_EQ(gate.run(GatedCall::kFunctionLoad, 0, &starts, call), CUDA_SUCCESS);
+  hold_back(starts);
+  EXPECT_EQ(gate.owed(0), 0u);
+  hold_back(neighbour);  // it has looked, and held nobody back
+  EXPECT_GT(gate.owed(0), 0u);
+  gate.remove(neighbour);
+  gate.remove(starts);
+}
+
 TEST_F(ShownGateTest, WhoseMomentOthersWaitFor) {
   GateLimits limits = kPatient;
   limits.join_ns = 0;  // no call has a part in another's moment

@@ -45,6 +45,7 @@ TEST(ImageFactsTest, DeclarationsOfPtxBindIt) {
   }
   EXPECT_TRUE(facts_of_ptx(".const .align 4 .f32 c;").has_constants);
   EXPECT_FALSE(facts_of_ptx(".const .align 4 .f32 c;").has_variables);
+  EXPECT_TRUE(facts_of_ptx(".const .b8 _ZZ1fvE1z[4];.const .f32 c;").has_constants);
   EXPECT_TRUE(facts_of_ptx(".texref t;").has_references);
   EXPECT_EQ(facts_of_ptx(".global .align 4 .b8 x[64];").variable_bytes, 64u);
 }
@@ -56,9 +57,11 @@ TEST(ImageFactsTest, OtherWordsOfPtxDoNot) {
         "ld.volatile.global .u32 %r1, [%rd1];", ".globally x;",
         ".global .align 1 .b8 $str$1[6] = {65, 0};",
         ".global .align 1 .b8 __unnamed_1[2] = {65, 0};",
-        ".global .align 1 .b8 _ZN4cuda3std3__45__cpo5beginE[1];"}) {
+        ".global .align 1 .b8 _ZN4cuda3std3__45__cpo5beginE[1];",
+        ".const .align 4 .b8 _ZZ1fvE1z[16] = {5, 0, 0, 0};", "ld.const.u32 %r1, [%rd1];"}) {
     EXPECT_FALSE(facts_of_ptx(text).binds()) << text;
   }
+  EXPECT_TRUE(facts_of_ptx(".const .b8 _ZZ1fvE1z[4];").has_nobodys);
 }
 
 TEST(ImageFactsTest, SymbolsOfCubinsDo) {
@@ -70,6 +73,12 @@ TEST(ImageFactsTest, SymbolsOfCubinsDo) {
   EXPECT_FALSE(facts_of_image(cubin.image()).binds());
   EXPECT_EQ(facts_of_image(cubin.image()).variable_bytes, 96u);
   EXPECT_TRUE(facts_of_image(TestCubin(cubin).with_constants().image()).has_constants);
+  cubin.add("_ZZ1fvE1z", TestCubin::kConstants);
+  EXPECT_FALSE(facts_of_image(TestCubin(cubin).with_constants().image()).has_constants);
+  EXPECT_TRUE(facts_of_image(TestCubin(cubin).with_constants().image()).has_nobodys);
+  TestCubin another(cubin);
+  another.add("factors", TestCubin::kConstants);
+  EXPECT_TRUE(facts_of_image(another.with_constants().image()).has_constants);
   cubin.add("x", TestCubin::kGlobal);
   EXPECT_TRUE(facts_of_image(cubin.image()).has_variables);
   EXPECT_FALSE(facts_of_image(cubin.image()).has_constants);

@@ -42,14 +42,28 @@ TEST(CompilersOwn, IsToldByItsName) {
   for (const char* name :
        {"_ZN32_INTERNAL_d6b1abfc_4_a_cu_unused4cuda3std3__45__cpo5beginE",
         "_ZN4cuda3std3__417integral_constantIbLb1EE5valueE",
-        "_ZN29_INTERNAL_9a57a158_6_var_cu_x6thrust23THRUST_300102_SM_900_NS3seqE"}) {
+        "_ZN29_INTERNAL_9a57a158_6_var_cu_x6thrust23THRUST_300102_SM_900_NS3seqE",
+        "_ZN3cub17CUB_300102_SM_90010AlignBytesIfE5valueE", "_Z15__cccl_requiresILb1ELi0EE",
+        "_ZN26__nv_atomic_triv_cp_helperIiE5__valE",
+        "_ZN4cupy11type_traits7is_sameIy7float16E5valueE", "_ZN6CArrayIfLi1ELb1ELb1EE4ndimE",
+        "_ZN6CArrayIfLi2ELb0ELb1EE12c_contiguousE", "_ZN8CIndexerILi1ELb1EE4ndimE",
+        "_ZN7float163nanE"}) {
     EXPECT_TRUE(is_compilers_own(name, false)) << name;
   }
   for (const char* name :
        {"x", "", "_ZN", "_ZN4cudaE", "_ZN99_INTERNAL_4cuda3std", "_ZN2at4cuda3stdE",
-        "_ZZ3fooIN4cuda3std5tupleEEvvE4flag", "_ZN18446744073709551617_INTERNAL_4cuda3std"}) {
+        "_ZZ3fooIN4cuda3std5tupleEEvvE4flag", "_ZN18446744073709551617_INTERNAL_4cuda3std",
+        "_ZN6CArrayIfLi1ELb1ELb1EE5countE", "_ZN6CArray4ndimE", "_ZN4cupy7counterE"}) {
     EXPECT_FALSE(is_compilers_own(name, true)) << name;
   }
+}
+
+// Only the host writes constants, and it can't name what a function has for itself.
+TEST(NobodysConstants, AreThoseOfFunctionsToo) {
+  EXPECT_TRUE(is_nobodys_constant("_ZZN7cutlass4arch12cp_async_nanILi16EEC1EPvbE13OOB_NAN_F16x8"));
+  EXPECT_TRUE(is_nobodys_constant("_ZN6thrust3seqE"));
+  EXPECT_FALSE(is_nobodys_constant("factors"));
+  EXPECT_FALSE(is_nobodys_constant("_ZN7cutlass6tableE"));
 }
 
 TEST(PlacedVariables, AddressesStandInTheCodeAndTheTable) {
