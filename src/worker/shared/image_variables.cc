@@ -36,6 +36,9 @@ constexpr std::string_view kConstants = ".nv.constant3";
 // Compiling 0.12 MB takes 0.3 s (an H200's host, decision 9).
 constexpr uint64_t kMostPtxBytes = 1 << 20;
 
+// How the names of literals and tables begin: nvcc's, the runtime's, those of cuRAND's headers.
+constexpr std::string_view kTables[] = {
+    "$str", "__unnamed_", "__cudart_", "precalc_xorwow_", "mrg32k3aM", "__cr_lgamma_table"};
 // Scopes, and members of classes in them, whose static data is constant by its declaration, as they
 // stand in mangled names. CUDA 13.0; CuPy 13 and 14 (cupy/_core/include/cupy).
 struct Nobodys {
@@ -43,6 +46,10 @@ struct Nobodys {
   std::string_view member;
 };
 constexpr Nobodys kNobodys[] = {{"4cuda3std", ""},
+                                {"4cuda3ptx", ""},
+                                {"4cuda3__", ""},
+                                {"4cuda9execution3__", ""},
+                                {"4cuda2mr3__", ""},
                                 {"6thrust", ""},
                                 {"3cub", ""},
                                 {"26__nv_atomic_triv_cp_helperI", "5__valE"},
@@ -175,10 +182,8 @@ bool is_in_variables(const ElfSymbol& symbol, const Sections& sections) {
 
 bool is_compilers_own(std::string_view name, bool is_initialised) {
   const auto begins = [&name](std::string_view prefix) { return name.starts_with(prefix); };
-  if (is_initialised && (begins("$str") || begins("__unnamed_") || begins("__cudart_"))) {
-    return true;
-  }
   if (begins("_Z15__cccl_requires")) return true;
+  if (is_initialised && std::any_of(std::begin(kTables), std::end(kTables), begins)) return true;
   const std::string_view inner = outermost_namespace(name);
   return std::any_of(std::begin(kNobodys), std::end(kNobodys), [inner](const Nobodys& of) {
     return inner.starts_with(of.scope) && inner.ends_with(of.member);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -74,6 +75,28 @@ TEST_F(CallbacksTest, AFunctionRunsWhenItsSlotIsPosted) {
     wait_done(slot);
     EXPECT_EQ(ran.load(), i + 1);
   }
+}
+
+// The worker waits itself for what may take long, and is told when it has run.
+TEST_F(CallbacksTest, WhatIsExpectedSoonIsSaid) {
+  const auto enqueue = [&](CUhostFn function) {
+    EXPECT_EQ(callbacks_.enqueue(streams_[0], {function, nullptr, nullptr, nullptr}), CUDA_SUCCESS);
+    const auto command = next<wire::HostFunction>(wire::Opcode::kHostFunction);
+    post(command.slot);
+    wait_done(command.slot);
+    return command.flags;
+  };
+  const auto& nudges = fake_->view().ring_control().nudges;
+  EXPECT_EQ(enqueue([](void*) {}), 0u) << "nothing is known of the first";
+  while (nudges.load() != 1) std::this_thread::yield();
+  while (enqueue([](void*) {}) != wire::kAnswersSoon) {
+  }
+  const uint32_t told = nudges.load();
+  EXPECT_EQ(enqueue([](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }),
+            wire::kAnswersSoon);
+  while (enqueue([](void*) {}) == wire::kAnswersSoon) {  // the thread may not have noted it yet
+  }
+  while (nudges.load() <= told) std::this_thread::yield();
 }
 
 TEST_F(CallbacksTest, OneStreamsFunctionDoesNotWaitForAnothers) {

@@ -229,6 +229,30 @@ TEST_F(RingTest, ANapEndsWhenSomebodyWaits) {
       });
 }
 
+// However the two meet: each comes with a word that the consumer looks at before it sleeps.
+TEST_F(RingTest, ANudgeCanNotBeLost) {
+  constexpr int kNudges = 2000;
+  const std::atomic<bool> stop{false};
+  std::atomic<int> told{0};
+  std::atomic<int> seen{0};
+  RingConsumer consumer(view_);
+  std::thread thread([&] {
+    while (seen < kNudges) {
+      seen = told.load();
+      consumer.sleep(0, stop);  // for ever, if it is lost
+    }
+  });
+  RingProducer producer(view_);
+  for (int i = 1; i <= kNudges; ++i) {
+    told = i;
+    producer.nudge();
+    while (seen < i) std::this_thread::yield();
+  }
+  producer.nudge();  // it may sleep once more
+  thread.join();
+  EXPECT_EQ(view_.ring_control().nudges.load(), kNudges + 1u);
+}
+
 TEST_F(RingTest, StopCanNotBeLost) {
   for (int round = 0; round < 2000; ++round) {
     RingConsumer consumer(view_);

@@ -79,6 +79,34 @@ TEST_F(BacklogTest, AWaitStaysHereWithWhatIsBehindIt) {
   EXPECT_EQ(calls(), Calls{"launch s1 16"});
 }
 
+TEST_F(BacklogTest, SoDoesWhatIsBehindAHostFunctionThatTakesItsTime) {
+  wire::CallbackSlot& slot = session_->core.view.callback(2);
+  EXPECT_TRUE(send(wire::HostFunction{1, 2, 7, 3}).ok());
+  record(1, 1);
+  wait_event(2, 1);
+  launch(2);
+  EXPECT_EQ(slot.posted.load(), 1u) << "what asks for it goes at once";
+  for (const std::string& call : calls()) EXPECT_FALSE(call.starts_with("await")) << call;
+  EXPECT_TRUE(session_->streams.idle());
+  EXPECT_TRUE(session_->backlog.awaits_program());
+  session_->submitter.advance();
+  EXPECT_EQ(session_->core.view.executor().held, 4u);
+  EXPECT_EQ(session_->core.usage.row().standing[static_cast<size_t>(wire::HeldFor::kHostFunction)],
+            1u);
+  slot.done = 1;
+  session_->submitter.advance();
+  EXPECT_EQ(calls().back(), "launch s2 16");
+  EXPECT_EQ(session_->core.view.fence(3).value.load(), 7u);
+  EXPECT_FALSE(session_->backlog.awaits_program());
+}
+
+TEST_F(BacklogTest, TheGpuWaitsForOneThatIsExpectedSoon) {
+  EXPECT_TRUE(send(wire::HostFunction{1, 2, 7, 3, wire::kAnswersSoon}).ok());
+  EXPECT_TRUE(session_->backlog.empty());
+  EXPECT_FALSE(session_->streams.idle());
+  session_->core.view.callback(2).done = 1;
+}
+
 // Who sleeps is woken by who looks for all.
 TEST_F(BacklogTest, AWordThatComesRingsForItsSession) {
   commons_.value_watch = std::make_unique<ValueWatch>();

@@ -231,7 +231,7 @@ TEST_F(SessionTest, HostFunctionHoldsItsStreamUntilTheClientHasRunIt) {
 TEST_F(SessionTest, AHostFunctionsOwnFenceComesBehindIt) {
   const auto client = connect();
   client->post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kBlocking, 0, 0});
-  client->post(wire::HostFunction{1, 3, 7, 2, 0});
+  client->post(wire::HostFunction{1, 3, 7, 2, wire::kAnswersSoon});
   EXPECT_EQ(client->call(wire::Ping{}), CUDA_SUCCESS);
   EXPECT_EQ(client->view().callback(3).posted.load(), 1u);
   EXPECT_EQ(client->view().promise(2).value.load(), 7u);
@@ -242,12 +242,30 @@ TEST_F(SessionTest, AHostFunctionsOwnFenceComesBehindIt) {
   close(*client);
 }
 
+// Whoever sleeps meanwhile is told.
+TEST_F(SessionTest, AHostFunctionThatTakesItsTimeIsWaitedForHere) {
+  const auto client = connect();
+  client->post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kBlocking, 0, 0});
+  client->post(wire::HostFunction{1, 3, 7, 2, 0});
+  const auto& rest = client->view().ring_control().consumer_sleeping;
+  EXPECT_TRUE(client->wait([&] {
+    return client->view().executor().held.load() == 1 &&
+           rest.load() == static_cast<uint32_t>(wire::ConsumerRest::kAsleep);
+  }));
+  EXPECT_EQ(client->view().callback(3).posted.load(), 1u);
+  client->view().callback(3).done.store(1);
+  client->nudge();
+  EXPECT_TRUE(client->wait_fence(2, 7));
+  EXPECT_EQ(client->view().executor().held.load(), 0u);
+  close(*client);
+}
+
 TEST_F(SessionTest, DeadClientLeavesNoStreamWaiting) {
   const auto client = connect();
   client->post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kNonBlocking, 0, 0});
   client->post(wire::StreamCreate{2, 1, 0, wire::StreamKind::kNonBlocking, 0, 0});
   client->post(wire::HostFunction{1, 0, 0, wire::kNoFence, 0});
-  client->post(wire::HostFunction{1, 1, 0, wire::kNoFence, 0});
+  client->post(wire::HostFunction{1, 1, 0, wire::kNoFence, wire::kAnswersSoon});
   for (const uint32_t value : {7u, 3u, 9u}) {
     client->post(wire::StreamWaitValue{{client->staging(), value, 4, CU_STREAM_WAIT_VALUE_EQ}, 2});
   }

@@ -61,6 +61,7 @@ class TestClient {
     memcpy(payload + sizeof(T), variable.data(), variable.size());
     ring_.publish();
   }
+  void nudge() { ring_.nudge(); }
   // Post and wait for the reply: its result, CUDA_ERROR_TIMEOUT, or the session's end.
   template <wire::Command T>
   CUresult call(const T& body, const std::string& variable = "") {

@@ -885,7 +885,7 @@ TEST_F(OpenWaitTest, AStreamThatOnlyWaitsDoesNotCompete) {
 
 // The client is asked to run it at once, and once.
 TEST_F(OpenWaitTest, AHostFunctionWithoutARightRunsAllTheSame) {
-  EXPECT_TRUE(send(wire::HostFunction{1, 2, 7, 3}).ok());
+  EXPECT_TRUE(send(wire::HostFunction{1, 2, 7, 3, wire::kAnswersSoon}).ok());
   EXPECT_EQ(held(), 1u);
   wire::CallbackSlot& slot = session_->core.view.callback(2);
   EXPECT_EQ(slot.posted.load(), 1u);
