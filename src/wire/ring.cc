@@ -146,8 +146,8 @@ void RingConsumer::nap(uint64_t timeout_ns, const std::atomic<bool>& stop,
 void RingConsumer::rest(ConsumerRest how, uint64_t timeout_ns, const std::atomic<bool>& stop,
                         const std::atomic<bool>* bell) {
   control_->consumer_sleeping.store(word(how), std::memory_order_relaxed);
-  // Pairs with the fences in publish(), nudge() and wake(): what they stored before is seen below, or they
-  // see (and clear) the word stored above.
+  // Pairs with the fences in publish(), nudge() and wake(): what they stored before is seen below,
+  // or they see (and clear) the word stored above.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (empty() && control_->nudges.load(std::memory_order_relaxed) == nudges_ &&
       !stop.load(std::memory_order_relaxed) &&

@@ -70,8 +70,9 @@ class RingConsumer {
   // be more if it is `enough`.
   [[nodiscard]] uint64_t ahead(uint64_t enough) const;
   // Sleep until the producer publishes or nudges, or until `stop` (or `bell`) is set and wake()
-  // called; at most timeout_ns (0: no limit). Not at all if there was a nudge since the last sleep. The word slept on can be written by the peer, so a consumer that
-  // must see `stop` whatever the peer does gives a limit.
+  // called; at most timeout_ns (0: no limit). Not at all if there was a nudge since the last sleep.
+  // The word slept on can be written by the peer, so a consumer that must see `stop` whatever the
+  // peer does gives a limit.
   void sleep(uint64_t timeout_ns, const std::atomic<bool>& stop,
              const std::atomic<bool>* bell = nullptr);
   // The same, but the producer wakes the consumer only by hurry().
@@ -86,7 +87,7 @@ class RingConsumer {
 
   RingControl* control_;
   const unsigned char* data_;
-  uint64_t head_ = 0;  // our copy: the shared one is only for the producer
+  uint64_t head_ = 0;    // our copy: the shared one is only for the producer
   uint32_t nudges_ = 0;  // what they told has been looked at since
   // Last seen. Its line is the producer's, whom each look at it costs some hundred cycles.
   mutable uint64_t tail_ = 0;

@@ -46,16 +46,16 @@ inline constexpr size_t kUsageCounts = static_cast<size_t>(UsageCount::kNumber);
 
 // Why work that the program has given is not with the driver, or its executor stands still.
 enum class HeldFor : uint32_t {
-  kValue = 0,        // a stream waits for a value in host memory that has not come
-  kEvent = 1,        // the event that it waits for is recorded behind held work
-  kStreams = 2,      // another stream of the program comes first, by the legacy stream's order
-  kWindow = 3,       // its stream has what the driver is to have of it: the program is ahead
-  kConnection = 4,   // behind long work it would take one of the context's hardware queues
-  kQuietMoment = 5,  // a command that needs a moment in which no session's work runs, or somebody
-                     // else's such command
-  kPrintTurn = 6,    // a kernel that may print waits for its turn
-  kMemory = 7,       // memory that has been given up has to come back first
-  kShare = 8,        // the session has had its part of the device, others come first
+  kValue = 0,         // a stream waits for a value in host memory that has not come
+  kEvent = 1,         // the event that it waits for is recorded behind held work
+  kStreams = 2,       // another stream of the program comes first, by the legacy stream's order
+  kWindow = 3,        // its stream has what the driver is to have of it: the program is ahead
+  kConnection = 4,    // behind long work it would take one of the context's hardware queues
+  kQuietMoment = 5,   // a command that needs a moment in which no session's work runs, or somebody
+                      // else's such command
+  kPrintTurn = 6,     // a kernel that may print waits for its turn
+  kMemory = 7,        // memory that has been given up has to come back first
+  kShare = 8,         // the session has had its part of the device, others come first
   kHostFunction = 9,  // a stream waits for a host function that the program has to run
   kNumber = 10,
   kNothing = 10,

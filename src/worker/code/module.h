@@ -84,7 +84,8 @@ struct Module {
   CUmodule module = nullptr;               // of the library, where it was loaded for this session
   std::shared_ptr<LoadedLibrary> library;  // perhaps shared with other sessions
   // The same for the variables and constants of a shared one, which nobody writes
-  // (image_variables.h): whoever wants to know where they are gets some of his own. Null: nobody has asked.
+  // (image_variables.h): whoever wants to know where they are gets some of his own. Null: nobody
+  // has asked.
   std::shared_ptr<LoadedLibrary> own;
   // Kept while the module lives: what another worker would load it from.
   std::shared_ptr<const ImageBytes> image;

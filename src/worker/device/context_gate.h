@@ -108,7 +108,7 @@ class ContextGate {
    private:
     friend class ContextGate;
     std::atomic<uint32_t> device_{kNowhere};
-    std::atomic<bool> listed_{false};  // in feeding_
+    std::atomic<bool> listed_{false};            // in feeding_
     mutable std::atomic<uint64_t> asked_ns_{0};  // when its session last asked for a moment
     // Does the client owe an answer that streams wait for? Guarded by mutex_.
     bool (*owes_)(const void*) = nullptr;

@@ -137,7 +137,8 @@ void read_constants(std::string_view ptx, ImageFacts* facts) {
   facts->has_constants = false;
   for (size_t at = find_directive(ptx, kSpace, 0); at != std::string_view::npos;
        at = find_directive(ptx, kSpace, at + kSpace.size())) {
-    const bool is_nobodys = is_nobodys_constant(name_of_declaration(ptx.substr(at + kSpace.size())));
+    const bool is_nobodys =
+        is_nobodys_constant(name_of_declaration(ptx.substr(at + kSpace.size())));
     (is_nobodys ? facts->has_nobodys : facts->has_constants) = true;
   }
 }

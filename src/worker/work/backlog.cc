@@ -82,7 +82,8 @@ bool Backlog::stands_at_wait(const WaitWork& wait, Stream& stream, Item*) const 
 }
 
 bool Backlog::awaits_program() const {
-  return awaits_value() || answer_waits_ != 0 || std::any_of(lines_.begin(), lines_.end(), [](const auto& line) {
+  return awaits_value() || answer_waits_ != 0 ||
+         std::any_of(lines_.begin(), lines_.end(), [](const auto& line) {
            return line.first->window != nullptr && line.first->window->has_refused();
          });
 }

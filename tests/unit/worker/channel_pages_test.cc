@@ -35,7 +35,9 @@ TEST_F(ChannelPagesTest, ComeAsTheyAreUsed) {
   EXPECT_TRUE(registrations(2)) << "all others: " << driver_.live();
   EXPECT_TRUE(send(wire::HostFunction{1, 0, 0, wire::kNoFence, wire::kAnswersSoon}).ok());
   EXPECT_TRUE(registrations(3)) << driver_.live();
-  EXPECT_TRUE(send(wire::HostFunction{1, wire::kCallbackSlots - 1, 0, wire::kNoFence, wire::kAnswersSoon}).ok());
+  EXPECT_TRUE(
+      send(wire::HostFunction{1, wire::kCallbackSlots - 1, 0, wire::kNoFence, wire::kAnswersSoon})
+          .ok());
   EXPECT_TRUE(registrations(4)) << driver_.live();
   EXPECT_TRUE(copy(kStaging, 16).ok());
   EXPECT_TRUE(copy(kStaging + 48 * wire::kKiB, 16 * wire::kKiB).ok());
@@ -57,7 +59,8 @@ TEST_F(ChannelPagesTest, WhatIsNotThereIsAnError) {
   driver_.fail("register", CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(copy(kStaging, 16).code(), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(send(wire::Fence{1, 64, 1}).code(), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(send(wire::HostFunction{1, 0, 0, wire::kNoFence, wire::kAnswersSoon}).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(send(wire::HostFunction{1, 0, 0, wire::kNoFence, wire::kAnswersSoon}).code(),
+            CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_FALSE(session_->fences.ledger().pending(session_->core.view)) << "nothing is promised";
   driver_.fail("register", CUDA_SUCCESS);
   EXPECT_TRUE(copy(kStaging, 16).ok());
