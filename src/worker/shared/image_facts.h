@@ -17,9 +17,10 @@ struct ImageFacts {
   // In device memory, which programs may write; what the compiler adds does not count
   // (image_variables.h).
   bool has_variables = true;
-  // In constant memory, which only its program's host writes; what nobody does does not count.
+  // In constant memory, which only its host program writes; constants that nobody writes do not
+  // count.
   bool has_constants = true;
-  bool has_nobodys = false;    // constants that don't count; of variables, see variable_bytes
+  bool has_nobodys = false;    // it has some that do not count (of variables: variable_bytes)
   bool has_references = true;  // to textures and surfaces, of its module
   bool is_managed = true;      // some variables are managed
   // Reads or writes textures or surfaces, whose objects are a context's own, as far as its PTX

@@ -9,7 +9,10 @@
 // Each step of a program has random numbers of its own, so a program is right with any of its steps
 // left out. One that came to something else is run again with fewer, and what is left is printed.
 // With one program each operation is printed before it is given to the driver.
+#include <atomic>
+#include <chrono>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "random_order_world.h"
@@ -239,7 +242,13 @@ class Program {
                                              static_cast<uint32_t>(door->value), 0));
     }
   }
-  static void store(void* data) { static_cast<Doorman::Store*>(data)->make(); }
+  // Every eighth takes its time, so that OpenMPS waits for the next ones itself, and for those behind
+  // them on the GPU again (decision 14).
+  static void store(void* data) {
+    static std::atomic<uint32_t> calls{0};
+    if (++calls % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));
+    static_cast<Doorman::Store*>(data)->make();
+  }
 
   // The stream writes what the door waits for, by whatever can.
   void write(const Stream& stream, Door& door) {
