@@ -242,8 +242,8 @@ class Program {
                                              static_cast<uint32_t>(door->value), 0));
     }
   }
-  // Every eighth takes its time, so that OpenMPS waits for the next ones itself, and for those behind
-  // them on the GPU again (decision 14).
+  // Every eighth takes its time, so that OpenMPS waits for the next ones itself, and for those
+  // behind them on the GPU again (decision 14).
   static void store(void* data) {
     static std::atomic<uint32_t> calls{0};
     if (++calls % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));
