@@ -311,6 +311,7 @@ def idle(box, sizes, found):
         launched = figures(box, ["gpu_bench", "launch", str(sizes["bursts"])])
         return first_ms, launched["launch_sync_us"]
 
+    time.sleep(IDLE_AFTER_S)  # beside the crowd, too, the first ones find everything idle for so long
     alone = one_more()
     with Clients(box, ["gpu_bench", "hold"], sizes["idle"]) as crowd:
         crowd.wait_ready()

@@ -68,7 +68,11 @@ Status Fences::write(const FenceValue& to, const Stream& stream) {
   return Status();
 }
 
-void Fences::note_used(uint32_t slot) {
+void Fences::note_used(uint32_t slot, bool awaited) {
+  const uint64_t bit = 1ull << slot % kBits;
+  std::atomic<uint64_t>& bits = awaited_[slot / kBits];
+  awaited ? bits.fetch_or(bit, std::memory_order_relaxed)
+          : bits.fetch_and(~bit, std::memory_order_relaxed);
   if (slot >= callbacks_used_) callbacks_used_ = slot + 1;
 }
 
@@ -89,7 +93,7 @@ Status Fences::await(uint32_t slot, const FenceValue& fence, const Stream& strea
 Status Fences::call(uint32_t slot_number, bool asks, const FenceValue* to, const Stream& stream) {
   wire::CallbackSlot& slot = core_.view.callback(slot_number);
   OPENMPS_RETURN_IF_ERROR(core_.pages.use(&slot, sizeof(slot)));
-  note_used(slot_number);
+  note_used(slot_number, to != nullptr);
   std::array<CUstreamBatchMemOpParams, 3> all{};
   unsigned count = 0;
   if (asks) {
@@ -132,7 +136,8 @@ bool Fences::owes_answer(const void* fences) {
   const uint32_t used = self.callbacks_used_.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < used; ++i) {
     const wire::CallbackSlot& slot = self.core_.view.callback(i);
-    if (slot.posted.load(std::memory_order_relaxed) != 0 &&
+    const uint64_t awaited = self.awaited_[i / kBits].load(std::memory_order_relaxed);
+    if ((awaited >> i % kBits & 1) != 0 && slot.posted.load(std::memory_order_relaxed) != 0 &&
         slot.done.load(std::memory_order_relaxed) == 0) {
       return true;
     }
@@ -149,7 +154,7 @@ void Fences::set_debt(bool (*owes)(const void*)) {
 
 CUDA_HOST_NODE_PARAMS Fences::posting(uint32_t slot) {
   if (postings_ == nullptr) postings_ = std::make_unique<Posting[]>(wire::kCallbackSlots);
-  note_used(slot);
+  note_used(slot, true);
   postings_[slot] = {&core_.view.header(), &core_.view.callback(slot)};
   return {post, &postings_[slot]};
 }

@@ -85,16 +85,20 @@ class Fences {
   // The watchdog and who inspects the session hear of it.
   Status promise(const FenceValue& fence);
   Status call(uint32_t slot, bool asks, const FenceValue* fence, const Stream& stream);
-  void note_used(uint32_t slot);
+  // `awaited`: the GPU waits for its answer. Otherwise only the worker does (decision 14).
+  void note_used(uint32_t slot, bool awaited);
   void set_debt(bool (*owes)(const void*));
-  // A host function has been posted that the client has not run. Any thread.
+  // A host function has been posted that the client has not run, and streams wait for that. Any
+  // thread.
   static bool owes_answer(const void* fences);
 
   SessionCore& core_;
   OpenWaits& waits_;
   FenceLedger ledger_;
   std::atomic<uint32_t> callbacks_used_{0};  // slots from 0
-  std::unique_ptr<Posting[]> postings_;      // by slot, made at first use
+  static constexpr uint32_t kBits = 64;
+  std::array<std::atomic<uint64_t>, wire::kCallbackSlots / kBits> awaited_{};  // a bit for each
+  std::unique_ptr<Posting[]> postings_;  // by slot, made at first use
   SideStreams side_streams_{core_};
 };
 

@@ -35,6 +35,7 @@ class BacklogTest : public SessionFixture {
                   uint32_t width = 4) {
     return send(wire::StreamWaitValue{{address, value, width, flags}, stream});
   }
+  ContextGate& core_gate() { return session_->core.gate; }
   void stand(wire::Id stream) { EXPECT_TRUE(wait_for(stream, kWord, 1).ok()); }
   void put(uint64_t address, uint32_t value) {
     std::atomic_ref(*reinterpret_cast<uint32_t*>(address)).store(value);
@@ -105,6 +106,32 @@ TEST_F(BacklogTest, TheGpuWaitsForOneThatIsExpectedSoon) {
   EXPECT_TRUE(session_->backlog.empty());
   EXPECT_FALSE(session_->streams.idle());
   session_->core.view.callback(2).done = 1;
+}
+
+// Others are told that it stands for its client only if it does.
+TEST_F(BacklogTest, AQuietMomentIsHinderedByWhatTheGpuWaitsFor) {
+  wire::ExecutorState shown{};
+  ContextGate::Feeder other;
+  other.shown = &shown;
+  core_gate().add(other);
+  const auto hindrance = [&] {
+    CUresult result = CUDA_SUCCESS;
+    EXPECT_FALSE(core_gate().run_soon(GatedCall::kModuleLoad, 0, &other, 0, &result,
+                                      [] { return CUDA_SUCCESS; }));
+    return shown.hindrances[0].why.load();
+  };
+  driver_.hold(2, true);
+  launch(2);
+  EXPECT_TRUE(send(wire::HostFunction{1, 2, 7, 3}).ok());
+  EXPECT_EQ(hindrance(), wire::Hindrance::kRuns);
+  EXPECT_TRUE(send(wire::HostFunction{1, 4, 8, 3, wire::kAnswersSoon}).ok());
+  session_->core.view.callback(2).done = 1;
+  session_->submitter.advance();
+  EXPECT_EQ(hindrance(), wire::Hindrance::kHostFunction);
+  session_->core.view.callback(4).done = 1;
+  EXPECT_EQ(hindrance(), wire::Hindrance::kRuns);
+  driver_.hold(2, false);
+  core_gate().remove(other);
 }
 
 // Who sleeps is woken by who looks for all.
