@@ -26,10 +26,11 @@ void SideStreams::wake(void* waking) {
 // Half of the rights are left to work.
 bool SideStreams::take_right(uint32_t device) {
   Waking& waking = wakings_[device];
-  waking.header = &core_.view.header();
-  if (!core_.commons.performance.connections) return true;
-  waking.connections = &core_.commons.connections[device];
-  return waking.connections->keeps_some() && waking.connections->take(false, false);
+  const bool counts = core_.commons.performance.connections;
+  if (waking.header == nullptr) {  // once: later on a thread of the driver may be reading it
+    waking = {&core_.view.header(), counts ? &core_.commons.connections[device] : nullptr};
+  }
+  return !counts || (waking.connections->keeps_some() && waking.connections->take(false, false));
 }
 
 Result<SideStreams::Side*> SideStreams::add(uint32_t device, TakenSlots slots) {
