@@ -122,6 +122,18 @@ void launches(cudaStream_t stream, float* device) {
     empty<<<1, 32, 0, stream>>>(device);
     CHECK(cudaStreamSynchronize(stream));
   });
+  // Longer than OpenMPS has the GPU wait for.
+  const auto works = [](void*) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(300);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+  };
+  cost("the same, a host function of 300 us", 200, [&] {
+    empty<<<1, 32, 0, stream>>>(device);
+    CHECK(cudaLaunchHostFunc(stream, works, nullptr));
+    empty<<<1, 32, 0, stream>>>(device);
+    CHECK(cudaStreamSynchronize(stream));
+  });
 }
 
 void objects(cudaStream_t stream) {

@@ -189,13 +189,14 @@ bool Callbacks::run_posted() {
         call.callback(call.stream, CUDA_SUCCESS, call.user_data);
       }
     }
+    const bool was_soon = now_ns() - begin_ns <= kSoonNs;
     fences_.host_function_ran();
     // Until now the worker sees that a function is to run; then this thread must not see it again.
     wire::CallbackSlot& slot = channel_.view().callback(posted.slot);
     slot.posted.store(0, std::memory_order_relaxed);
     slot.done.store(1, std::memory_order_release);
+    // Whom it wakes may take this thread's core: the function's time is over.
     if (posted.nudges) channel_.nudge_worker();
-    const bool was_soon = now_ns() - begin_ns <= kSoonNs;
     const std::lock_guard guard(lock_);
     soon_ = was_soon ? std::min(soon_ + 1, kSure) : 0;
   }
