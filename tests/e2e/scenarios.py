@@ -958,7 +958,8 @@ def crowd_beside_host(box, clients):
     box.start_daemon()
     neighbour = box.start(["drv_neighbour", "host"], stdin=subprocess.PIPE)
     ready(neighbour)
-    children = [box.start(["drv_client_worker", str(seed)]) for seed in range(clients or 90)]  # a build with sanitizers has room for 96
+    crowd = clients or 90  # a build with sanitizers has room for 96
+    children = [box.start(["drv_client_worker", str(seed)]) for seed in range(crowd)]
     for child in children:
         finish(child, "one of them")
     require(neighbour.poll() is None, "the neighbour has ended")

@@ -121,7 +121,7 @@ void read_variables(std::string_view ptx, ImageFacts* facts) {
        at = find_directive(ptx, kSpace, at + kSpace.size())) {
     const std::string_view rest = ptx.substr(at + kSpace.size());
     const bool is_initialised = rest.substr(0, rest.find(';')).find('=') != std::string_view::npos;
-    facts->has_variables |= !is_compilers_own(name_of_declaration(rest), is_initialised);
+    facts->has_variables |= !is_nobodys(name_of_declaration(rest), is_initialised);
     // What is defined elsewhere has no memory here.
     const size_t line = ptx.find_last_of(";}\n", at);
     const size_t begin = line == std::string_view::npos ? 0 : line + 1;

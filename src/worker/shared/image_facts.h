@@ -14,7 +14,7 @@ struct ImageFacts {
   bool prints = true;     // refers to the device's printf
   bool asserts = true;    // refers to the device's assert
   bool allocates = true;  // refers to the device's malloc
-  // In device memory, which programs may write; what the compiler adds does not count
+  // In device memory, which programs may write; what nobody writes does not count
   // (image_variables.h).
   bool has_variables = true;
   // In constant memory, which only its host program writes; constants that nobody writes do not

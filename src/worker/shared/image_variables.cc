@@ -180,7 +180,7 @@ bool is_in_variables(const ElfSymbol& symbol, const Sections& sections) {
 
 }  // namespace
 
-bool is_compilers_own(std::string_view name, bool is_initialised) {
+bool is_nobodys(std::string_view name, bool is_initialised) {
   const auto begins = [&name](std::string_view prefix) { return name.starts_with(prefix); };
   if (begins("_Z15__cccl_requires")) return true;
   if (is_initialised && std::any_of(std::begin(kTables), std::end(kTables), begins)) return true;
@@ -191,7 +191,7 @@ bool is_compilers_own(std::string_view name, bool is_initialised) {
 }
 
 bool is_nobodys_constant(std::string_view name) {
-  return name.starts_with("_ZZ") || is_compilers_own(name, true);
+  return name.starts_with("_ZZ") || is_nobodys(name, true);
 }
 
 bool is_in_constants(const ElfSymbol& symbol, const Sections& sections) {
@@ -205,7 +205,7 @@ bool is_variable(const ElfSymbol& symbol, const Sections& sections) {
     return false;
   }
   const bool is_initialised = sections[symbol.entry.st_shndx].name != kVariables;
-  return !is_compilers_own(symbol.name, is_initialised);
+  return !is_nobodys(symbol.name, is_initialised);
 }
 
 namespace {
@@ -214,7 +214,7 @@ Result<ImageBytes> place_in_text(const ImageBytes& text, const FindVariable& fin
   const std::string_view ptx(reinterpret_cast<const char*>(text.data()), text.size());
   PtxAddresses addresses;
   for (const PtxVariable& variable : variables_of_ptx(ptx)) {
-    if (is_compilers_own(variable.name, variable.is_initialised)) continue;
+    if (is_nobodys(variable.name, variable.is_initialised)) continue;
     const Result<CUdeviceptr> address = find(variable.name);
     if (!address.ok()) return address.status();
     addresses[variable.name] = *address;

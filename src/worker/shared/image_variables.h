@@ -17,12 +17,12 @@ using ImageBytes = std::vector<unsigned char>;
 // A constant that nvcc, NVIDIA's C++ libraries or CuPy's headers put beside a program's own
 // variables, by its name: string literals, tables of mathematical functions, objects without state,
 // numbers of a class template. Nobody writes it, so one copy is as good as another.
-bool is_compilers_own(std::string_view name, bool is_initialised);
+bool is_nobodys(std::string_view name, bool is_initialised);
 // The same of what is in constant memory, which no device code writes: what a function has for
 // itself no host code can name, either (CUTLASS has two in most of cuBLASLt's images).
 bool is_nobodys_constant(std::string_view name);
 
-// In device memory, not of the compiler's. `sections`: those of its image.
+// In device memory, not nobody's. `sections`: those of its image.
 bool is_variable(const cuda::ElfSymbol& symbol, const std::vector<cuda::ElfSection>& sections);
 // In constant memory, whosever.
 bool is_in_constants(const cuda::ElfSymbol& symbol, const std::vector<cuda::ElfSection>& sections);

@@ -71,8 +71,11 @@ Status Fences::write(const FenceValue& to, const Stream& stream) {
 void Fences::note_used(uint32_t slot, bool awaited) {
   const uint64_t bit = 1ull << slot % kBits;
   std::atomic<uint64_t>& bits = awaited_[slot / kBits];
-  awaited ? bits.fetch_or(bit, std::memory_order_relaxed)
-          : bits.fetch_and(~bit, std::memory_order_relaxed);
+  if (awaited) {
+    bits.fetch_or(bit, std::memory_order_relaxed);
+  } else {
+    bits.fetch_and(~bit, std::memory_order_relaxed);
+  }
   if (slot >= callbacks_used_) callbacks_used_ = slot + 1;
 }
 
