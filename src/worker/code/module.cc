@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "worker/code/jit_options.h"
 #include "worker/device/driver_check.h"
+#include "worker/device/log.h"
 #include "worker/shared/image_memory.h"
 
 namespace openmps::worker {
@@ -30,6 +33,8 @@ constexpr uint64_t kSettleNs = 400'000'000;
 // What a program has just given its streams (a fill, a copy) is waited for this long before its
 // code goes to the cold lane; natively loading waits for all of it.
 constexpr uint64_t kOwnWorkNs = 5'000'000;
+// Of a kernel's name in the log: mangled ones have thousands of characters.
+constexpr size_t kMostShown = 200;
 
 }  // namespace
 
@@ -392,6 +397,19 @@ bool Modules::move_now(Function& function, uint32_t device) {
                              });
 }
 
+// Once: nothing else tells the operator.
+void Modules::tell_of_escape(const Function& function) {
+  if (std::exchange(told_of_escape_, true)) return;
+  const char* name = nullptr;
+  const bool named = core_.driver.cuKernelGetName != nullptr &&
+                     core_.driver.cuKernelGetName(&name, function.kernel) == CUDA_SUCCESS;
+  const std::string_view shown = named ? std::string_view(name).substr(0, kMostShown) : "a kernel";
+  log("Session " + std::to_string(core_.info.id) + " (client " +
+      std::to_string(core_.info.client_pid) + " " + core_.info.command + "): " + printable(shown) +
+      " runs on all SMs, not on those that the client is limited to: it was " +
+      "loaded while others were busy, and the program knows addresses in it (decision 32)");
+}
+
 Status Modules::find(Function& function, const Placement& place, Reach reach, Located* located) {
   LoadedLibrary& library = *function.library;
   const uint32_t device = place.device;
@@ -425,6 +443,7 @@ Status Modules::find(Function& function, const Placement& place, Reach reach, Lo
   }
   if (located->place.lane == Lane::kCold) {
     note_cold_use(library, device);
+    if (place.partition != nullptr && place.partition->is_limit) tell_of_escape(function);
     return Status();
   }
   function.main.resize(core_.devices.count());

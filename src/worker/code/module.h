@@ -240,6 +240,7 @@ class Modules {
   CUresult load_functions(Module& module, const Placement& place);
   Status find(Function& function, const Placement& place, Reach reach, Located* located);
   bool move_now(Function& function, uint32_t device);
+  void tell_of_escape(const Function& function);
   void remember(Function& function, uint32_t device);
   Status end_blob(wire::Id id, std::unique_ptr<Blob>* blob);
   CUresult load_function(Function& function, const Placement& place, Located* located);
@@ -256,6 +257,7 @@ class Modules {
   bool any_prints_ = false;
   bool any_asserts_ = false;
   bool has_cold_code_ = false;
+  bool told_of_escape_ = false;
   // Code that has come to the cold lane, and when it moves, if it has not before.
   struct Settling {
     std::weak_ptr<LoadedLibrary> library;

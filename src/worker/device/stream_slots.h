@@ -6,6 +6,7 @@
 // left the driver makes some. Of one context. Any thread.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -23,7 +24,9 @@ class StreamSlots : public std::enable_shared_from_this<StreamSlots> {
   // take 55 MiB and 7 ms; the memory of a stream itself (0.55 MiB) comes with the stream.
   static constexpr uint32_t kFirst = 512;
   static constexpr uint32_t kFirstOfPart = 128;
-  // Made at once, when few are left: so many, or a quarter of what is there.
+  // Made at once, when few are left: so many, or a quarter of what is there, or what is missing for
+  // half as many as are taken to be left: of a crowd that has come meanwhile the next ones find
+  // room.
   static constexpr uint32_t kMore = 128;
 
   // Some have been made: they are counted. A driver that can't make any is left to itself.
@@ -56,7 +59,12 @@ class StreamSlots : public std::enable_shared_from_this<StreamSlots> {
   [[nodiscard]] uint32_t reserve() const {
     return there_.load(std::memory_order_relaxed) / kReserved;
   }
-  [[nodiscard]] uint32_t more() const { return kMore > reserve() ? kMore : reserve(); }
+  [[nodiscard]] uint32_t more() const {
+    const uint32_t there = there_.load(std::memory_order_relaxed);
+    const uint32_t taken = taken_.load(std::memory_order_relaxed);
+    const uint32_t wanted = taken + taken / 2;
+    return std::max({kMore, reserve(), wanted > there ? wanted - there : 0});
+  }
   TakenSlots take(uint32_t count, uint32_t reserve);
   TakenSlots note_taken(uint32_t count);
 

@@ -73,9 +73,7 @@ Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
 }
 
 // In the placement's context, which is current.
-CUresult Streams::create(const Placement& place, int32_t priority, CUstream* made,
-                         TakenSlots* slots) {
-  *slots = core_.take_slots(place);
+CUresult Streams::create(const Placement& place, int32_t priority, CUstream* made) {
   if (const Status status = core_.use(place); !status.ok()) return status.code();
   if (place.partition == nullptr) {
     return core_.driver.cuStreamCreateWithPriority(made, CU_STREAM_NON_BLOCKING, priority);
@@ -85,11 +83,14 @@ CUresult Streams::create(const Placement& place, int32_t priority, CUstream* mad
 }
 
 Status Streams::start(Stream& stream) {
-  if (stream.handle != nullptr) return Status();
+  return stream.handle != nullptr ? Status() : start(stream, core_.take_slots(stream.place));
+}
+
+Status Streams::start(Stream& stream, TakenSlots slots) {
   stream.driver_priority = core_.driver_priority(stream.place.device, stream.priority);
-  OPENMPS_RETURN_IF_ERROR(
-      check(create(stream.place, stream.driver_priority, &stream.handle, &stream.slots),
-            "the creation of a stream"));
+  OPENMPS_RETURN_IF_ERROR(check(create(stream.place, stream.driver_priority, &stream.handle),
+                                "the creation of a stream"));
+  stream.slots = std::move(slots);
   stream.listed = core_.gate.add(stream.handle, stream.place.device, &core_.feeder, owner(stream));
   ++stream.context->started;
   if (core_.commons.performance.windows) {
@@ -143,9 +144,8 @@ void Streams::tell_demand(Stream& stream, const Cost& cost, uint64_t ns) {
 // The old one goes when it has ended, with the part that it runs in.
 Status Streams::move(Stream& stream, const Placement& place, int32_t priority) {
   CUstream made = nullptr;
-  TakenSlots slots;
-  OPENMPS_RETURN_IF_ERROR(
-      check(create(place, priority, &made, &slots), "a stream in another part"));
+  TakenSlots slots = core_.take_slots(place);
+  OPENMPS_RETURN_IF_ERROR(check(create(place, priority, &made), "a stream in another part"));
   const bool busy = !finished(*stream.listed);
   if (Status ordered = busy ? come_behind(stream, made) : Status(); !ordered.ok()) {
     core_.driver.cuStreamDestroy_v2(made);
@@ -296,7 +296,10 @@ Status Streams::start_twin(Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(core_.use(place));
   if (result == CUDA_SUCCESS) result = driver.cuEventCreate(&twin->end, CU_EVENT_DISABLE_TIMING);
   const int32_t priority = core_.driver_priority(place.device, stream.priority);
-  if (result == CUDA_SUCCESS) result = create(place, priority, &twin->handle, &twin->slots);
+  if (result == CUDA_SUCCESS) {
+    twin->slots = core_.take_slots(place);
+    result = create(place, priority, &twin->handle);
+  }
   if (result == CUDA_SUCCESS) {
     twin->listed =
         core_.commons.cold->gate.add(twin->handle, place.device, &core_.cold_feeder, owner(stream));

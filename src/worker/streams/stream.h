@@ -78,7 +78,7 @@ struct Stream {
 struct ClientContext {
   uint32_t device = 0;
   uint32_t streams = 0;  // that name it
-  uint32_t started = 0;  // of them, those that have been used
+  uint32_t started = 0;  // of them, those that the driver has
   Stream* legacy = nullptr;
   // Blocking streams with work that the legacy stream has not waited for, and the ends of such work
   // whose streams have been destroyed.
@@ -146,6 +146,13 @@ class Streams {
   // Make the driver's stream, if it is not there. False: it can't be.
   [[nodiscard]] bool begin(Stream& stream) {
     return stream.handle != nullptr || (core_.use(stream.place).ok() && start(stream).ok());
+  }
+  // The same before there is anything to give it, unless room for it would have to be waited for:
+  // streams whose turn comes at one moment would make theirs one after the other, 0.4 ms each.
+  void begin_ahead(Stream& stream) {
+    TakenSlots slots;
+    if (stream.handle != nullptr || !core_.take_spare_slots(stream.place, 1, &slots)) return;
+    static_cast<void>(start(stream, std::move(slots)).ok());
   }
   // The stream has been given a wait for something else than its own work.
   void note_wait(Stream& stream) {
@@ -251,13 +258,14 @@ class Streams {
   void begin_to_look_after(Stream& stream);
   void tell_demand(Stream& stream, const Cost& cost, uint64_t ns);
   [[nodiscard]] StreamOwner owner(const Stream& stream) const { return {core_.info.id, stream.id}; }
-  CUresult create(const Placement& place, int32_t priority, CUstream* made, TakenSlots* slots);
+  CUresult create(const Placement& place, int32_t priority, CUstream* made);
   // What the session has of the device has changed since the stream was made, or its priority: what
   // comes now goes to another stream of the driver, behind what this one has.
   Status follow_changes(Stream& stream);
   Status move(Stream& stream, const Placement& place, int32_t priority);
   Status come_behind(Stream& stream, CUstream next);
   Status start(Stream& stream);
+  Status start(Stream& stream, TakenSlots slots);
   Status start_twin(Stream& stream);
   Status begin_twin(Stream& stream);
   Status end_twin(Stream& stream);

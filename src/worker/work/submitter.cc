@@ -158,6 +158,7 @@ Status Submitter::hold(const Work& work, Stream& stream) {
   if (const auto* kernel = std::get_if<KernelWork>(&work.what)) {
     OPENMPS_RETURN_IF_ERROR(judge(work, *kernel, stream));
   }
+  streams_.begin_ahead(stream);
   backlog_.hold(work, stream);
   return Status();
 }

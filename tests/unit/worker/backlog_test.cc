@@ -80,6 +80,18 @@ TEST_F(BacklogTest, AWaitStaysHereWithWhatIsBehindIt) {
   EXPECT_EQ(calls(), Calls{"launch s1 16"});
 }
 
+// Those that wait for one moment would make theirs one after the other when it comes.
+TEST_F(BacklogTest, ItsStreamIsMadeMeanwhile) {
+  create_stream(3, StreamKind::kNonBlocking);
+  EXPECT_EQ(calls(), Calls{});
+  stand(3);
+  launch(3);
+  EXPECT_EQ(calls(), Calls{"stream 0"});
+  const Calls gone = come();
+  EXPECT_EQ(std::ranges::count(gone, "stream 0"), 0);
+  EXPECT_EQ(gone.back(), "launch s3 16");
+}
+
 TEST_F(BacklogTest, SoDoesWhatIsBehindAHostFunctionThatTakesItsTime) {
   wire::CallbackSlot& slot = session_->core.view.callback(2);
   EXPECT_TRUE(send(wire::HostFunction{1, 2, 7, 3}).ok());
@@ -221,7 +233,7 @@ TEST_F(BacklogTest, TheLegacyStreamKeepsItsPlace) {
   launch(3);  // behind stream 4
   launch(5);  // behind the legacy stream
   launch(2);
-  EXPECT_EQ(calls(), Calls{"launch s2 16"});
+  EXPECT_EQ(calls(), (Calls{"stream 0", "stream 0", "launch s2 16"})) << "theirs";
   const Calls gone = come();
   std::vector<std::string> launches;
   for (const std::string& call : gone) {
@@ -239,7 +251,7 @@ TEST_F(BacklogTest, NobodyComesBehindAFenceOfTheLegacyStream) {
   stand(4);
   EXPECT_TRUE(send(wire::Fence{3, 3, 5}).ok());
   EXPECT_TRUE(send(wire::WakeAfter{3}).ok());
-  EXPECT_EQ(calls(), Calls{}) << "behind stream 4";
+  EXPECT_EQ(calls(), (Calls{"stream 0", "stream 0"})) << "behind stream 4";
   launch(5);
   EXPECT_TRUE(send(wire::Fence{5, 5, 7}).ok());
   EXPECT_EQ(session_->core.view.fence(5).value.load(), 7u);

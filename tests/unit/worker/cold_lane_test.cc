@@ -4,6 +4,9 @@
 // loaded, nothing is unfinished in its context: the fixture looks at that behind every test.
 #include "worker/device/cold_lane.h"
 
+#include <algorithm>
+#include <string>
+
 #include "session_fixture.h"
 #include "test_cubin.h"
 
@@ -338,6 +341,23 @@ TEST_F(ColdLaneTest, ConstantsBindOnceTheirAddressIsKnown) {
   EXPECT_EQ(calls().back(), "wait s2 e2") << "it stays";
   EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "glob").ok());
   EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeGlobal) << "where it runs by now";
+}
+
+// A limit that comes later does not reach it: the log says so, once.
+TEST_F(ColdLaneTest, CodeThatKeepsAllSmsIsNamed) {
+  keep_busy();
+  EXPECT_EQ(lane_of_load(1, kConstant), "place cold");
+  EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "glob").ok());
+  let_go(1);
+  ::testing::internal::CaptureStderr();
+  launch(2);
+  session_->core.parts.set(0, {.sms = 4});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) launch(2);
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(text.find("runs on all SMs"), std::string::npos) << text;
+  EXPECT_EQ(std::ranges::count(text, '\n'), 1) << text;
 }
 
 // It is moved as a whole before its address is told, where that can be soon.

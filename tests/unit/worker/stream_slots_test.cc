@@ -96,6 +96,16 @@ TEST_F(StreamSlotsTest, OneMakesThemForAll) {
   EXPECT_FALSE(slots_->are_short());
 }
 
+// Who comes next finds room, however many have come before there was a moment to make some.
+TEST_F(StreamSlotsTest, OnceIsEnoughForACrowd) {
+  ASSERT_EQ(slots_->grow(table_, context_, 512), CUDA_SUCCESS);
+  const TakenSlots crowd = slots_->take_anyhow(1000);
+  ASSERT_EQ(slots_->grow(table_, context_), CUDA_SUCCESS);
+  EXPECT_FALSE(slots_->are_short());
+  EXPECT_NE(slots_->take_spare(100), nullptr);
+  EXPECT_EQ(made.graphs, (std::vector<uint32_t>{512, 1500 - 512}));
+}
+
 TEST_F(StreamSlotsTest, NoneAreMadeWhereTheDriverRefuses) {
   made.result = CUDA_ERROR_OUT_OF_MEMORY;
   EXPECT_EQ(slots_->grow(table_, context_, 8), CUDA_ERROR_OUT_OF_MEMORY);
