@@ -23,9 +23,9 @@ constexpr const char* kReturns[] = {
     "", "device memory", "host memory", "array", "green context", "image", "code"};
 constexpr const char* kReturnWaits[] = {"streams", "quiet moment"};
 
-constexpr const char* kHeld[] = {"value",      "event",        "streams",    "window",
-                                 "connection", "quiet moment", "print turn", "memory",
-                                 "share",      "host function"};
+constexpr const char* kHeld[] = {"value",      "event",         "streams",    "window",
+                                 "connection", "quiet moment",  "print turn", "memory",
+                                 "share",      "host function", "room"};
 static_assert(std::size(kHeld) == wire::kHeldReasons);
 
 // "" for what a peer made up.

@@ -968,6 +968,34 @@ def crowd_beside_host(box, clients):
     box.quit()
 
 
+def streams_beside_kernel(box, _):
+    """A program with more streams, or executable graphs, than there is room for, beside a kernel that does not
+    end: it waits for room, and nobody else does, neither who was there before nor who comes."""
+    box.env.update({"SOFTGPU_LOADING_WAITS": "1", "SOFTGPU_STREAM_LOTS": "1"})
+    for kind, reason in (((), "room"), (("graphs",), "quiet moment")):
+        box.start_daemon()
+        program = box.start(["drv_fresh_code", "hold"], stdin=subprocess.PIPE)
+        is_right(program)
+        neighbour = box.start(["drv_neighbour", "kernel"], stdin=subprocess.PIPE)
+        ready(neighbour)
+        many = box.start(["drv_many_streams", "700", *kind])
+        ready(many)
+        held = lambda: next(client["usage"]["held"] for client in
+                            json.loads(box.run(["openmps", "ps", "--json"], CLIENT_LIMIT_S)[1])
+                            if client["pid"] == many.pid)
+        require(wait_until(lambda: held()[reason]["standing"] > 0, SETTLE_LIMIT_S), f"{kind}: held: {held()}")
+        program.stdin.write("go\n")
+        finish(program, "the program that was there")
+        for seed in range(3):
+            finish(box.start(["drv_client_worker", str(seed)]), "a new client")
+        require(many.poll() is None, f"{kind}: there was room for all")
+        tell(neighbour)
+        finish(many, f"the program with many {kind}")
+        settled(box, server_of(box))
+        box.quit()
+        require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the daemon is still there")
+
+
 def beside_values(box, _):
     beside_waits(box, "values")
 
@@ -1464,12 +1492,12 @@ ALL = {f.__name__: f for f in
         few_threads, few_descriptors, memory_limits, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy, crowd_beside_host,
-        fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, kept_answers, inspected, measured, remembered, percentages,
+        streams_beside_kernel, fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, kept_answers, inspected, measured, remembered, percentages,
         contexts, limited_from_cold, live_limits, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
 
 # Whose answers are the GPU's: run by `./dev gpu-test`, too.
 ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "few_sms", "limited_from_cold", "reserved_sms",
-          "beside_values", "beside_device_values", "beside_calls", "beside_events", "beside_legacy", "crowd_beside_host",
+          "beside_values", "beside_device_values", "beside_calls", "beside_events", "beside_legacy", "crowd_beside_host", "streams_beside_kernel",
           "static_partitions", "ranks", "random_order", "assert_text", "assert_beside_kernel")
 
 

@@ -98,12 +98,42 @@ TakenSlots SessionCore::take_slots(const Placement& place, uint32_t count) {
   return taken != nullptr ? taken : of->take_anyhow(count);
 }
 
-bool SessionCore::take_spare_slots(const Placement& place, uint32_t count, TakenSlots* taken) {
+bool SessionCore::take_free_slots(const Placement& place, uint32_t count, Leaves leaves,
+                                  TakenSlots* taken) {
   const std::shared_ptr<StreamSlots> of = slots(place);
   if (of == nullptr) return true;
-  *taken = of->take_spare(count);
+  const auto take = [&] {
+    return leaves == Leaves::kNone ? of->take(count) : of->take_spare(count);
+  };
+  *taken = take();
   make_more_slots(place, of);
+  if (*taken == nullptr) *taken = take();
+  // Nobody makes more for a part of a device.
+  const bool anyhow = place.partition != nullptr && leaves == Leaves::kNone;
+  if (*taken == nullptr && anyhow) *taken = of->take_anyhow(count);
   return *taken != nullptr;
+}
+
+Status SessionCore::await_slots(const Placement& place, uint32_t count, Leaves leaves,
+                                TakenSlots* taken) {
+  const auto found = [&](uint64_t hold_ns) {
+    if (take_free_slots(place, count, leaves, taken)) return true;
+    const std::shared_ptr<StreamSlots> of = slots(place);
+    CUresult made = CUDA_ERROR_NOT_READY;
+    const bool quiet = gate.run_soon(
+        GatedCall::kStreamSlots, place.device, &feeder, hold_ns, &made,
+        [&] { return of->grow(driver, context(place), std::max(count, StreamSlots::kMore)); });
+    // Whatever came of it, the driver would not wait now.
+    if (quiet) *taken = of->take_anyhow(count);
+    return quiet;
+  };
+  if (found(0)) return Status();
+  for (uint64_t hold_ns = gate.first_hold_ns(); hold_ns != 0 && !found(hold_ns);) {
+    hold_ns = gate.rest_after(hold_ns, &feeder, [&] { return found(0); });
+  }
+  if (*taken != nullptr) return Status();
+  return gate.gave_up() ? Status(CUDA_ERROR_MPS_SERVER_NOT_READY, "there is no room for a graph")
+                        : Status(CUDA_ERROR_NOT_READY, "the session stops");
 }
 
 void SessionCore::make_more_slots(const Placement& place,

@@ -68,10 +68,17 @@ class SessionCore {
   Status use(uint32_t device) { return use(Placement{device}); }
 
   // For so many streams, or branches of executable graphs, in the context of a placement. Beyond
-  // what there is the driver waits. Throws std::bad_alloc.
+  // what there is the driver waits. All these throw std::bad_alloc.
   TakenSlots take_slots(const Placement& place, uint32_t count = 1);
-  // The same for who can do without. False: few are left. Throws std::bad_alloc.
-  [[nodiscard]] bool take_spare_slots(const Placement& place, uint32_t count, TakenSlots* taken);
+  // The same. False: there are none, or of those who leave a quarter to others, few; but there will
+  // be: more are made in a quiet moment.
+  enum class Leaves { kNone, kQuarter };
+  [[nodiscard]] bool take_free_slots(const Placement& place, uint32_t count, Leaves leaves,
+                                     TakenSlots* taken);
+  // The same, and waits for that moment, as loading code does. Not between the gate's enter() and
+  // leave(). CUDA_ERROR_NOT_READY: the session stops; CUDA_ERROR_MPS_SERVER_NOT_READY: such moments
+  // are not waited for any more.
+  Status await_slots(const Placement& place, uint32_t count, Leaves leaves, TakenSlots* taken);
 
   // An executable graph whose launches have ended goes in a quiet moment of the device, which is
   // looked for only if graphs of many nodes wait for one (docs/decisions/0013). `part` lives as

@@ -38,9 +38,9 @@ class StreamSlots : public std::enable_shared_from_this<StreamSlots> {
   // There may be fewer: the driver may wait.
   [[nodiscard]] TakenSlots take_anyhow(uint32_t count);
 
-  // Fewer than a quarter are left.
+  // take_spare() has none: no more than a quarter are left.
   [[nodiscard]] bool are_short() const {
-    return taken_.load(std::memory_order_relaxed) + reserve() >
+    return taken_.load(std::memory_order_relaxed) + reserve() >=
            there_.load(std::memory_order_relaxed);
   }
   // The same, and nobody makes more: the caller does, until end_growing().

@@ -15,6 +15,8 @@ namespace {
 // Between two looks at where the code of an executable graph is: each asks for every kernel.
 constexpr uint64_t kCodeLookNs = 20'000'000;
 constexpr uint64_t kStaysCold = ~0ull;  // when to look again: never
+// As for streams: who has more executable graphs leaves the last of the room to others.
+constexpr size_t kFewGraphs = kFewStreams;
 
 bool can_leave_cold(const DescribedGraph& graph) {
   const uint32_t device = graph.graph->device();
@@ -302,8 +304,13 @@ Status Graphs::handle(const wire::GraphInstantiate& command, GraphExec& exec,
   if (status.ok()) status = check_complete(graph);
   if (status.ok()) {
     const Placement place{graph.graph->device()};
-    exec.slots = core_.take_slots(place, graph.graph->branches);
-    status = core_.use(place);
+    using Leaves = SessionCore::Leaves;
+    const Leaves leaves = execs_.live() <= kFewGraphs ? Leaves::kNone : Leaves::kQuarter;
+    if (!core_.take_free_slots(place, graph.graph->branches, leaves, &exec.slots)) {
+      submitter_.prepare_to_wait();
+      status = core_.await_slots(place, graph.graph->branches, leaves, &exec.slots);
+    }
+    if (status.ok()) status = core_.use(place);
   }
   if (status.ok()) {
     exec.flags = command.flags & kKept;

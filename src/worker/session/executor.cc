@@ -31,6 +31,8 @@ constexpr int kLooksPerClock = 32;
 constexpr uint64_t kHeldPauseShare = 16;
 constexpr uint64_t kShortestHeldPauseNs = 20'000;
 constexpr uint64_t kLongestHeldPauseNs = 1'000'000;
+// Between two looks whether there is room for streams by now.
+constexpr uint64_t kRoomLookNs = 5'000'000;
 // A client can fail as often as it likes, but not fill the disk.
 constexpr uint32_t kMostErrorsLogged = 16;
 
@@ -135,6 +137,7 @@ uint64_t Executor::held_pause(uint64_t now) {
     }
   }
   if (backlog.empty()) return longest;
+  if (backlog.awaits_room()) longest = std::min(longest, kRoomLookNs);
   return std::min(longest, until(backlog.next_look_ns()));
 }
 

@@ -61,7 +61,7 @@ Status DeviceWords::ask(Slot& slot, const wire::StreamValue& wait, uint32_t devi
   const DriverTable& driver = core_.driver;
   auto& [stream, slots] = streams_[device];
   if (stream == nullptr) {
-    if (!core_.take_spare_slots({device}, 1, &slots)) {
+    if (!core_.take_free_slots({device}, 1, SessionCore::Leaves::kQuarter, &slots)) {
       return Status(CUDA_ERROR_NOT_READY, "there is no room for a stream that reads values");
     }
     OPENMPS_RETURN_IF_ERROR(

@@ -60,7 +60,8 @@ Result<SideStreams::Side*> SideStreams::take(uint32_t device) {
     if (core_.driver.cuStreamQuery(side.stream) == CUDA_SUCCESS) return &side;
   }
   TakenSlots slots;
-  if (owned < kMostOfDevice && core_.take_spare_slots({device}, 1, &slots)) {
+  if (owned < kMostOfDevice &&
+      core_.take_free_slots({device}, 1, SessionCore::Leaves::kQuarter, &slots)) {
     return add(device, std::move(slots));
   }
   if (owned == 0) return nullptr;

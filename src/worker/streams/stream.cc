@@ -83,14 +83,11 @@ CUresult Streams::create(const Placement& place, int32_t priority, CUstream* mad
 }
 
 Status Streams::start(Stream& stream) {
-  return stream.handle != nullptr ? Status() : start(stream, core_.take_slots(stream.place));
-}
-
-Status Streams::start(Stream& stream, TakenSlots slots) {
+  if (stream.handle != nullptr) return Status();
+  if (stream.slots == nullptr) stream.slots = core_.take_slots(stream.place);
   stream.driver_priority = core_.driver_priority(stream.place.device, stream.priority);
   OPENMPS_RETURN_IF_ERROR(check(create(stream.place, stream.driver_priority, &stream.handle),
                                 "the creation of a stream"));
-  stream.slots = std::move(slots);
   stream.listed = core_.gate.add(stream.handle, stream.place.device, &core_.feeder, owner(stream));
   ++stream.context->started;
   if (core_.commons.performance.windows) {

@@ -26,6 +26,10 @@ namespace openmps::worker {
 struct ClientContext;
 class Chains;  // worker/work/chain.h
 
+// Of a session with no more streams each finds room as long as there is some; of one with more the
+// last quarter is left to others. As many as PyTorch makes for each priority.
+inline constexpr uint32_t kFewStreams = 32;
+
 // What a stream submits to the cold lane with. What runs here lies between two events in the
 // stream: it waits for what the stream was given before, and the stream waits for it, at once. So
 // whoever waits for the stream, or looks at it, need not know.
@@ -60,7 +64,7 @@ struct Stream {
   size_t held = 0;                 // items of it that are held back (worker/work/backlog.h)
   std::shared_ptr<Chains> chains;  // from the first batch on
 
-  TakenSlots slots;                            // while the driver's stream is there
+  TakenSlots slots;                            // for the driver's stream, and while it is there
   std::unique_ptr<Twin> twin;                  // from the first work in the cold lane on
   ContextGate::Stream* listed_cold = nullptr;  // with the cold lane's gate, once it had such graphs
 
@@ -147,12 +151,20 @@ class Streams {
   [[nodiscard]] bool begin(Stream& stream) {
     return stream.handle != nullptr || (core_.use(stream.place).ok() && start(stream).ok());
   }
-  // The same before there is anything to give it, unless room for it would have to be waited for:
-  // streams whose turn comes at one moment would make theirs one after the other, 0.4 ms each.
+  // The same before there is anything to give it: streams whose turn comes at one moment would make
+  // theirs one after the other, 0.4 ms each. Unless there is no room.
   void begin_ahead(Stream& stream) {
-    TakenSlots slots;
-    if (stream.handle != nullptr || !core_.take_spare_slots(stream.place, 1, &slots)) return;
-    static_cast<void>(start(stream, std::move(slots)).ok());
+    if (has_room(stream)) static_cast<void>(begin(stream));
+  }
+  // The driver has the stream, or makes it without waiting (decision 33). False: more room has been
+  // asked for. Who has many streams leaves what is short to others.
+  [[nodiscard]] bool has_room(Stream& stream) {
+    if (stream.handle != nullptr || stream.slots != nullptr) [[likely]]
+      return true;
+    using Leaves = SessionCore::Leaves;
+    const bool few = streams_.live() <= kFewStreams || stream.place.partition != nullptr;
+    return core_.take_free_slots(stream.place, 1, few ? Leaves::kNone : Leaves::kQuarter,
+                                 &stream.slots);
   }
   // The stream has been given a wait for something else than its own work.
   void note_wait(Stream& stream) {
@@ -265,7 +277,6 @@ class Streams {
   Status move(Stream& stream, const Placement& place, int32_t priority);
   Status come_behind(Stream& stream, CUstream next);
   Status start(Stream& stream);
-  Status start(Stream& stream, TakenSlots slots);
   Status start_twin(Stream& stream);
   Status begin_twin(Stream& stream);
   Status end_twin(Stream& stream);

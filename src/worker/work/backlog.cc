@@ -137,6 +137,7 @@ wire::HeldFor Backlog::why_held(Item& item) const {
         std::holds_alternative<WaitWork>(work.what) && records(event_of(work));
     return awaits_event ? HeldFor::kEvent : HeldFor::kStreams;
   }
+  if (!streams_.has_room(item.stream)) return HeldFor::kRoom;
   if (!stands(work, item.stream, &item)) return HeldFor::kNothing;
   return std::visit(
       [&]<typename What>(const What&) {

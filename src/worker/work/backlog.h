@@ -11,6 +11,7 @@
 // without a backlog. Whoever does something that held work must not outlive has that done first.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <deque>
@@ -47,14 +48,15 @@ class Backlog {
   [[nodiscard]] size_t size() const { return size_; }
 
   struct Item;
-  // It waits for something that has not come, and may not do so on the GPU, or for room in its
-  // stream's window. Behind long work nothing is submitted before its end is near: it would hold a
-  // hardware queue. Nor is it while too many streams have work behind what runs
-  // (worker/shared/connections.h). `item`: what is known of it, if it is held.
+  // There is no room for its stream (decision 33), or it waits for something that has not come, and
+  // may not do so on the GPU, or for room in its stream's window. Behind long work nothing is
+  // submitted before its end is near: it would hold a hardware queue. Nor is it while too many
+  // streams have work behind what runs (worker/shared/connections.h). `item`: what is known of it,
+  // if it is held.
   template <typename What>
   [[nodiscard]] bool stands(const Uses& uses, const What& what, Stream& stream,
                             Item* item = nullptr) const {
-    if (stands_by_itself(uses, what, stream, item)) return true;
+    if (!streams_.has_room(stream) || stands_by_itself(uses, what, stream, item)) return true;
     return Streams::implies_wait(stream, entry_of(what)) && stands_at_implied_wait(stream);
   }
   [[nodiscard]] bool stands(const Work& work, Stream& stream, Item* item = nullptr) const;
@@ -77,7 +79,14 @@ class Backlog {
   }
   // Some held work waits for a value.
   [[nodiscard]] bool awaits_value() const { return value_waits_ != 0; }
-  // So does some, or for something else that may come only when the program goes on.
+  // So does some for room for its stream. Who makes some, or gives it back, tells nobody.
+  [[nodiscard]] bool awaits_room() const {
+    return std::ranges::any_of(lines_, [](const auto& line) {
+      return line.first->handle == nullptr && line.first->slots == nullptr;
+    });
+  }
+  // Some held work waits for a value, or for something else that may come only when the program
+  // goes on.
   [[nodiscard]] bool awaits_program() const;
   // It comes behind something held, in its stream or in another.
   [[nodiscard]] bool is_behind(const Work& work, const Stream& stream) const {
