@@ -92,6 +92,48 @@ TEST_F(BacklogTest, ItsStreamIsMadeMeanwhile) {
   EXPECT_EQ(gone.back(), "launch s3 16");
 }
 
+// Room is made in a quiet moment, or given back. Until then nobody waits in the driver.
+TEST_F(BacklogTest, WhatThereIsNoRoomForStaysHere) {
+  commons_.slots[0] = std::make_shared<StreamSlots>();
+  ASSERT_EQ(commons_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
+  TakenSlots all = commons_.slots[0]->take(4);
+  driver_.hold(2, true);
+  launch(2);
+  create_stream(3, StreamKind::kNonBlocking);
+  create_stream(4, StreamKind::kNonBlocking);
+  calls();
+  launch(3);
+  launch(4);
+  EXPECT_EQ(calls(), Calls{});
+  session_->submitter.advance();
+  EXPECT_EQ(calls(), Calls{}) << "stream 2 runs";
+  EXPECT_TRUE(session_->backlog.awaits_room());
+  EXPECT_EQ(session_->core.view.executor().held, 2u);
+  launch(1);
+  EXPECT_EQ(calls(), Calls{"launch s1 16"}) << "others go on";
+  all.reset();
+  session_->submitter.advance();
+  EXPECT_EQ(calls(), (Calls{"stream 0", "launch s3 16", "stream 0", "launch s4 16"}));
+  EXPECT_FALSE(session_->backlog.awaits_room());
+  driver_.hold(2, false);
+}
+
+TEST_F(BacklogTest, AQuietMomentMakesRoom) {
+  commons_.slots[0] = std::make_shared<StreamSlots>();
+  ASSERT_EQ(commons_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
+  const TakenSlots all = commons_.slots[0]->take(4);
+  create_stream(3, StreamKind::kNonBlocking);
+  driver_.hold(2, true);
+  launch(2);
+  launch(3);
+  EXPECT_TRUE(session_->backlog.awaits_room());
+  driver_.hold(2, false);
+  session_->tend();
+  session_->submitter.advance();
+  EXPECT_EQ(calls().back(), "launch s3 16");
+  EXPECT_FALSE(commons_.slots[0]->are_short());
+}
+
 TEST_F(BacklogTest, SoDoesWhatIsBehindAHostFunctionThatTakesItsTime) {
   wire::CallbackSlot& slot = session_->core.view.callback(2);
   EXPECT_TRUE(send(wire::HostFunction{1, 2, 7, 3}).ok());
