@@ -94,6 +94,7 @@ TEST_F(BacklogTest, ItsStreamIsMadeMeanwhile) {
 
 // Room is made in a quiet moment, or given back. Until then nobody waits in the driver.
 TEST_F(BacklogTest, WhatThereIsNoRoomForStaysHere) {
+  driver_.make_room();
   commons_.slots[0] = std::make_shared<StreamSlots>();
   ASSERT_EQ(commons_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
   TakenSlots all = commons_.slots[0]->take(4);
@@ -119,6 +120,7 @@ TEST_F(BacklogTest, WhatThereIsNoRoomForStaysHere) {
 }
 
 TEST_F(BacklogTest, AQuietMomentMakesRoom) {
+  driver_.make_room();
   commons_.slots[0] = std::make_shared<StreamSlots>();
   ASSERT_EQ(commons_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
   const TakenSlots all = commons_.slots[0]->take(4);

@@ -729,11 +729,6 @@ void fill_work(DriverTable& t) {
     if (CUresult error = describe(*copy, &text)) return error;
     return add_graph_node(text, edges, node);
   };
-  t.cuMemAlloc_v2 = [](CUdeviceptr* address, size_t) {
-    *address = kFakeGlobal;  // of what room is made with: nobody looks
-    return CUDA_SUCCESS;
-  };
-  t.cuMemFree_v2 = [](CUdeviceptr) { return CUDA_SUCCESS; };
   t.cuGraphAddMemsetNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
                               const CUDA_MEMSET_NODE_PARAMS*,
                               CUcontext) { return add_graph_node("fill", edges, node); };

@@ -28,6 +28,14 @@ class FakeDriver {
   FakeDriver& operator=(const FakeDriver&) = delete;
 
   [[nodiscard]] const DriverTable& table() const { return table_; }
+  // Room for streams can be made, and is counted, from now on (stream_slots.h).
+  void make_room() {
+    table_.cuMemAlloc_v2 = [](CUdeviceptr* address, size_t) {
+      *address = 256;  // nobody looks
+      return CUDA_SUCCESS;
+    };
+    table_.cuMemFree_v2 = [](CUdeviceptr) { return CUDA_SUCCESS; };
+  }
 
   // What has been called since the last take, without the calls that are always made
   // (cuCtxSetCurrent, cuStreamQuery): "record e1 s1", "wait s2 e1", "launch s1"...
