@@ -306,9 +306,14 @@ Status Graphs::handle(const wire::GraphInstantiate& command, GraphExec& exec,
     const Placement place{graph.graph->device()};
     using Leaves = SessionCore::Leaves;
     const Leaves leaves = execs_.live() <= kFewGraphs ? Leaves::kNone : Leaves::kQuarter;
-    if (!core_.take_free_slots(place, graph.graph->branches, leaves, &exec.slots)) {
-      submitter_.prepare_to_wait();
-      status = core_.await_slots(place, graph.graph->branches, leaves, &exec.slots);
+    const uint32_t branches = graph.graph->branches;
+    if (!core_.take_free_slots(place, branches, leaves, &exec.slots)) {
+      // What of the session waits on the GPU may be waiting for what comes behind this.
+      if (submitter_.has_waits()) {
+        exec.slots = core_.take_slots(place, branches);
+      } else {
+        status = core_.await_slots(place, branches, leaves, &exec.slots);
+      }
     }
     if (status.ok()) status = core_.use(place);
   }

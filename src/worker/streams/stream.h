@@ -161,10 +161,7 @@ class Streams {
   [[nodiscard]] bool has_room(Stream& stream) {
     if (stream.handle != nullptr || stream.slots != nullptr) [[likely]]
       return true;
-    using Leaves = SessionCore::Leaves;
-    const bool few = streams_.live() <= kFewStreams || stream.place.partition != nullptr;
-    return core_.take_free_slots(stream.place, 1, few ? Leaves::kNone : Leaves::kQuarter,
-                                 &stream.slots);
+    return find_room(stream);
   }
   // The stream has been given a wait for something else than its own work.
   void note_wait(Stream& stream) {
@@ -277,6 +274,7 @@ class Streams {
   Status move(Stream& stream, const Placement& place, int32_t priority);
   Status come_behind(Stream& stream, CUstream next);
   Status start(Stream& stream);
+  bool find_room(Stream& stream);
   Status start_twin(Stream& stream);
   Status begin_twin(Stream& stream);
   Status end_twin(Stream& stream);

@@ -78,6 +78,8 @@ class Submitter {
 
   // Before the executor waits until the context is quiet: what is submitted must end by itself.
   void prepare_to_wait();
+  // The GPU may be waiting, for the session, for a value that somebody has to write.
+  [[nodiscard]] bool has_waits() { return streams_.any_waits(); }
   // The cost of what is done again and again; `number` is where that keeps it.
   Cost learnt_cost(uint32_t* number) {
     if (*number == 0) *number = streams_.durations.add();
