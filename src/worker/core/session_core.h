@@ -73,6 +73,12 @@ class SessionCore {
   // The same. False: there are none, or of those who leave a quarter to others, few; but there will
   // be: more are made in a quiet moment.
   enum class Leaves { kNone, kQuarter };
+  // What a session leaves that has so many streams, or executable graphs. Those of one with few
+  // find room as long as there is some; few are as many streams as PyTorch makes for each priority.
+  static constexpr size_t kFew = 32;
+  static constexpr Leaves leaves(size_t has) {
+    return has <= kFew ? Leaves::kNone : Leaves::kQuarter;
+  }
   [[nodiscard]] bool take_free_slots(const Placement& place, uint32_t count, Leaves leaves,
                                      TakenSlots* taken);
   // The same, and waits for that moment, as loading code does. Not between the gate's enter() and

@@ -15,8 +15,6 @@ namespace {
 // Between two looks at where the code of an executable graph is: each asks for every kernel.
 constexpr uint64_t kCodeLookNs = 20'000'000;
 constexpr uint64_t kStaysCold = ~0ull;  // when to look again: never
-// As for streams: who has more executable graphs leaves the last of the room to others.
-constexpr size_t kFewGraphs = kFewStreams;
 
 bool can_leave_cold(const DescribedGraph& graph) {
   const uint32_t device = graph.graph->device();
@@ -304,8 +302,7 @@ Status Graphs::handle(const wire::GraphInstantiate& command, GraphExec& exec,
   if (status.ok()) status = check_complete(graph);
   if (status.ok()) {
     const Placement place{graph.graph->device()};
-    using Leaves = SessionCore::Leaves;
-    const Leaves leaves = execs_.live() <= kFewGraphs ? Leaves::kNone : Leaves::kQuarter;
+    const auto leaves = SessionCore::leaves(execs_.live());
     const uint32_t branches = graph.graph->branches;
     if (!core_.take_free_slots(place, branches, leaves, &exec.slots)) {
       // What of the session waits on the GPU may be waiting for what comes behind this.

@@ -85,9 +85,8 @@ CUresult Streams::create(const Placement& place, int32_t priority, CUstream* mad
 // What of the session's waits on the GPU may be waiting for what this stream is to do: then it is
 // left to the driver whether it waits.
 bool Streams::find_room(Stream& stream) {
-  using Leaves = SessionCore::Leaves;
-  const bool few = streams_.live() <= kFewStreams || stream.place.partition != nullptr;
-  const Leaves leaves = few ? Leaves::kNone : Leaves::kQuarter;
+  const auto leaves = stream.place.partition != nullptr ? SessionCore::Leaves::kNone
+                                                        : SessionCore::leaves(streams_.live());
   if (core_.take_free_slots(stream.place, 1, leaves, &stream.slots)) return true;
   if (!any_waits()) return false;
   stream.slots = core_.take_slots(stream.place);

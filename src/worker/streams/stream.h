@@ -26,10 +26,6 @@ namespace openmps::worker {
 struct ClientContext;
 class Chains;  // worker/work/chain.h
 
-// Of a session with no more streams each finds room as long as there is some; of one with more the
-// last quarter is left to others. As many as PyTorch makes for each priority.
-inline constexpr uint32_t kFewStreams = 32;
-
 // What a stream submits to the cold lane with. What runs here lies between two events in the
 // stream: it waits for what the stream was given before, and the stream waits for it, at once. So
 // whoever waits for the stream, or looks at it, need not know.
