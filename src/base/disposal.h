@@ -3,7 +3,9 @@
 // long as its maker likes (a TCP socket that lingers, a file of a slow file system), and a socket's
 // last close is the last close of every file that lies unread in it. So daemon and server give such
 // descriptors away: a child process that holds the last reference ends, and the kernel closes them
-// behind it. An ending process does not linger, and one that is held up holds up nobody.
+// behind it. An ending process does not linger, and one that is held up holds up nobody. Of one
+// user's own clients a connection in which nothing lies unread is closed here: a fork of a server
+// takes the longer the more clients it has.
 // Used on the loop's thread; docs/decisions/0011.
 #pragma once
 
@@ -25,7 +27,11 @@ inline constexpr uint64_t kCloserRetryMs = 500;
 
 class Disposal {
  public:
-  explicit Disposal(EventLoop& loop) : loop_(loop) {}
+  // Whose connections are hung up. Anybody's go to a child in any case: before Linux 6.10 whoever
+  // closes a local socket closes the descriptors as well that others have sent in a circle.
+  enum class Peers { kAnybody, kOneUser };
+
+  Disposal(EventLoop& loop, Peers peers) : loop_(loop), peers_(peers) {}
   ~Disposal();
   Disposal(const Disposal&) = delete;
   Disposal& operator=(const Disposal&) = delete;
@@ -40,6 +46,7 @@ class Disposal {
   void close_gathered();
 
   EventLoop& loop_;
+  Peers peers_;
   std::vector<UniqueFd> gathered_;
   EventLoop::TimerId timer_ = 0;
   std::vector<pid_t> closers_;  // that have not ended

@@ -53,7 +53,7 @@ Daemon::Daemon(EventLoop& loop, const Log& log, PipeDirectory& directory,
       log_(log),
       directory_(directory),
       first_packet_ms_(first_packet_ms),
-      disposal_(loop),
+      disposal_(loop, Disposal::Peers::kAnybody),
       servers_(loop, log, disposal_, std::move(server_program), std::move(server_log),
                directory.socket_path()),
       commands_(

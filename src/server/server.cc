@@ -24,7 +24,7 @@ constexpr size_t kMaxClientPacketBytes = 4096;
 }  // namespace
 
 Server::Server(EventLoop& loop, const Log& log, ServerOptions options)
-    : loop_(loop), log_(log), options_(std::move(options)), disposal_(loop) {}
+    : loop_(loop), log_(log), options_(std::move(options)), disposal_(loop, Disposal::Peers::kOneUser) {}
 
 Status Server::take_daemon(UniqueFd daemon) {
   daemon_ = std::make_unique<PacketPeer>(
@@ -837,10 +837,10 @@ void Server::forget_session(uint32_t id) {
   if (session == nullptr) return;
   const uint32_t pid = session->admit.pid;
   erase_session(*session);
-  const bool has_more = std::ranges::any_of(
-      sessions_.all(), [pid](const auto& entry) { return entry.second->admit.pid == pid; });
-  if (!has_more) {
-    for (const uint32_t number : reservations_.numbers_of(pid)) release(number);
+  const std::vector<uint32_t> reserved = reservations_.numbers_of(pid);
+  const auto is_of_it = [pid](const auto& entry) { return entry.second->admit.pid == pid; };
+  if (!reserved.empty() && std::ranges::none_of(sessions_.all(), is_of_it)) {
+    for (const uint32_t number : reserved) release(number);
   }
   log_.write(format_text("Client process %u disconnected", pid));
 }
