@@ -67,6 +67,12 @@ Status DeviceParts::get_limit(uint32_t device, uint32_t at_most, Part* part) {
   return Status();
 }
 
+Status DeviceParts::get_instead(uint32_t device, const std::optional<SmSet>& of, Part* part) {
+  OPENMPS_RETURN_IF_ERROR(get_limit(device, 0, part));
+  if (*part != nullptr && of.has_value() && (*part)->set().includes(*of)) *part = nullptr;
+  return Status();
+}
+
 std::shared_ptr<SmPartitions::Lease> DeviceParts::lease(uint32_t device, uint32_t at_most) {
   const auto found = members_.find(key_of(device, at_most));
   return found == members_.end() ? nullptr : commons_.partitions->lease(*found->second);

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "cuda/status.h"
@@ -42,6 +43,10 @@ class DeviceParts {
   // The same as far as it is a limit, which is what the client is told: who has the few SMs that
   // are kept for ranks has the whole device if need be.
   Status get_limit(uint32_t device, uint32_t at_most, Part* part);
+  // Where work runs that the client has put into a green context of its own, which was made of SMs
+  // that it had then (`of`; nothing: of the device's): null, there, as long as these are among what
+  // it has; else in what the session has by now. Does not wait behind a get_limit().
+  Status get_instead(uint32_t device, const std::optional<SmSet>& of, Part* part);
   // What goes with what get() gave: the SMs are lent to others while the session has no work. Null:
   // they are not.
   [[nodiscard]] std::shared_ptr<SmPartitions::Lease> lease(uint32_t device, uint32_t at_most = 0);

@@ -28,10 +28,26 @@ Status DriverGraph::create() {
 // To the few SMs that ranks keep it moves when it is launched, if it can: what can't move would
 // have to stay there.
 Status DriverGraph::reach(const KernelHome& home) {
-  if (home.green != nullptr || way_->parts.contains(home.sms)) return Status();
-  DeviceParts::Part part;
-  OPENMPS_RETURN_IF_ERROR(core_.parts.get_limit(device_, home.sms, &part));
-  way_->parts.emplace(home.sms, std::move(part));
+  const Way::Key key = key_of(home);
+  if (way_->places.contains(key)) return Status();
+  Way::Place place;
+  if (home.green != nullptr) {
+    place.of = home.green->of;
+    OPENMPS_RETURN_IF_ERROR(core_.parts.get_instead(device_, place.of, &place.part));
+  } else {
+    OPENMPS_RETURN_IF_ERROR(core_.parts.get_limit(device_, home.sms, &place.part));
+  }
+  way_->places.emplace(key, std::move(place));
+  return Status();
+}
+
+Status DriverGraph::look_again(Way* way) const {
+  *way = {way_->places, core_.driver_priority(device_, 0)};
+  for (auto& [key, place] : way->places) {
+    const auto& [sms, green] = key;
+    OPENMPS_RETURN_IF_ERROR(green != 0 ? core_.parts.get_instead(device_, place.of, &place.part)
+                                       : core_.parts.get(device_, sms, &place.part));
+  }
   return Status();
 }
 

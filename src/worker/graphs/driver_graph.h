@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -24,7 +25,8 @@ struct KernelHome {
       : sms(most_sms), green(in == nullptr ? nullptr : in->shared_from_this()) {}
 
   uint32_t sms = 0;  // of the session's part, so many at most; 0: any number
-  // Of a green context of the client's instead, which lives as long as it is named; null: of none.
+  // Of a green context of the client's instead, which lives as long as it is named, as long as that
+  // is within what the session has (DeviceParts::get_instead()); null: of none.
   std::shared_ptr<const ClientGreen> green;
 };
 
@@ -85,8 +87,15 @@ class DriverGraph {
 
   // How its kernels run, wherever it is launched.
   struct Way {
-    // Of the device, by the SMs that a kernel may use at most; null: all of it.
-    std::map<uint32_t, DeviceParts::Part> parts;
+    // By the SMs that a kernel may use at most and the number of the green context that it is of
+    // (0: of none).
+    using Key = std::pair<uint32_t, uint64_t>;
+    struct Place {
+      std::optional<SmSet> of;  // as of the green context
+      DeviceParts::Part part;   // null: all of the device, or the green context
+      bool operator==(const Place&) const = default;
+    };
+    std::map<Key, Place> places;
     int32_t priority = 0;  // the driver's, of those that have none of their own
     bool operator==(const Way&) const = default;
   };
@@ -117,6 +126,8 @@ class DriverGraph {
   [[nodiscard]] bool reaches(const KernelHome& home) const {
     return home.green != nullptr || core_.parts.has(device_, home.sms);
   }
+  // How they would run by now. Errors as of reach(), but it does not wait.
+  Status look_again(Way* way) const;
   // Count nodes or bodies that the graph keeps. Errors as of Totals::add_nodes().
   Status count(uint32_t nodes);
 
@@ -131,9 +142,11 @@ class DriverGraph {
   [[nodiscard]] std::shared_ptr<const void> kept_way() const { return way_; }
   // After reach(): whose SMs they use; null: all.
   [[nodiscard]] const GreenContext* part(const KernelHome& home) const {
-    if (home.green != nullptr) return home.green.get();
-    const auto found = way_->parts.find(home.sms);
-    return found == way_->parts.end() ? nullptr : found->second.get();
+    const auto found = way_->places.find(key_of(home));
+    if (found != way_->places.end() && found->second.part != nullptr) {
+      return found->second.part.get();
+    }
+    return home.green.get();
   }
   // The context that they are of.
   [[nodiscard]] CUcontext context(const KernelHome& home) const {
@@ -150,6 +163,10 @@ class DriverGraph {
   uint32_t branches = 0;         // the chains that its nodes make up: what it takes of StreamSlots
 
  private:
+  static Way::Key key_of(const KernelHome& home) {
+    return {home.sms, home.green != nullptr ? home.green->number : 0};
+  }
+
   const uint32_t device_;
   SessionCore& core_;
   Totals& totals_;

@@ -57,10 +57,8 @@ void GraphExec::follow_changes() {
   if (from == nullptr || from->steps.size() != graph->steps.size()) return;
   const DriverGraph::Way before = from->graph->way();
   const std::shared_ptr<const void> kept = graph->graph->kept_way();
-  DriverGraph::Way now{before.parts, core.driver_priority(device, 0)};
-  for (auto& [sms, part] : now.parts) {
-    if (!core.parts.get(device, sms, &part).ok()) return;
-  }
+  DriverGraph::Way now;
+  if (!from->graph->look_again(&now).ok()) return;
   if (std::ranges::any_of(from->steps, &GraphStep::is_cooperative)) now = before;
   const bool leaves_cold = is_cold && next_look_ns != kStaysCold && can_leave_cold(*from);
   if (now == before && !leaves_cold) return;

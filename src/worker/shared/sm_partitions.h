@@ -56,6 +56,12 @@ struct SmSet {
   SmGroups groups;   // kMost: these are in it, whole; kFew: none
   uint32_t sms = 0;  // how many: kGroups may have more, of which the others go unused
   bool operator==(const SmSet&) const = default;
+
+  // All SMs of `other` are among these.
+  [[nodiscard]] bool includes(const SmSet& other) const {
+    return kind == Kind::kGroups && other.kind == Kind::kGroups &&
+           (other.groups & ~groups).none() && other.sms <= sms;
+  }
 };
 
 struct SmPartition : GreenContext {

@@ -23,7 +23,7 @@ Status GreenContexts::check_supported() const {
   return Status(CUDA_ERROR_NOT_SUPPORTED, "the driver has no green contexts with streams");
 }
 
-Status GreenContexts::give(Origin origin, const CUdevResource& resource) {
+Status GreenContexts::give(const Origin& origin, const CUdevResource& resource) {
   Bytes bytes;
   memcpy(bytes.data(), &resource, bytes.size());
   if (given_.contains(bytes)) return Status();
@@ -48,7 +48,7 @@ Status GreenContexts::known(const CUdevResource& resource, Origin* origin) const
   return Status();
 }
 
-Status GreenContexts::handle(const wire::DeviceResource& command, const GreenContext* green,
+Status GreenContexts::handle(const wire::DeviceResource& command, const ClientGreen* green,
                              ReplyTo<wire::DeviceResource> reply) {
   OPENMPS_RETURN_IF_ERROR(check_supported());
   const uint32_t device = green != nullptr ? green->device : command.device;
@@ -56,7 +56,8 @@ Status GreenContexts::handle(const wire::DeviceResource& command, const GreenCon
   // A session that is limited to a part of the device has that to split.
   DeviceParts::Part part;
   OPENMPS_RETURN_IF_ERROR(core_.parts.get_limit(device, command.sms, &part));
-  const GreenContext* of = green != nullptr ? green : part.get();
+  const GreenContext* of = green;
+  if (of == nullptr) of = part.get();
   CUdevResource resource{};
   const auto type = static_cast<CUdevResourceType>(command.type);
   if (of != nullptr) {
@@ -68,7 +69,13 @@ Status GreenContexts::handle(const wire::DeviceResource& command, const GreenCon
         check(core_.driver.cuDeviceGetDevResource(core_.devices.at(device).handle, &resource, type),
               "cuDeviceGetDevResource"));
   }
-  OPENMPS_RETURN_IF_ERROR(give({device, command.green}, resource));
+  Origin origin{device, command.green};
+  if (green != nullptr) {
+    origin.of = green->of;
+  } else if (part != nullptr) {
+    origin.of = part->set();
+  }
+  OPENMPS_RETURN_IF_ERROR(give(origin, resource));
   reply.put({resource});
   return Status();
 }
@@ -128,6 +135,8 @@ Status GreenContexts::handle(const wire::ResourceDescribe& command,
       return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "resources of several devices");
     }
     descriptor->device = origin.device;
+    // Of several sets: of more than any of them.
+    descriptor->of = i == 0 || descriptor->of == origin.of ? origin.of : std::nullopt;
     descriptor->sms += resources[i].sm.smCount;
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(descriptor->device));
@@ -150,6 +159,8 @@ Status GreenContexts::handle(const wire::GreenCreate& command, const Descriptor&
   auto green = std::make_shared<ClientGreen>(*this);
   green->device = command.device;
   green->sms = descriptor.sms;
+  green->of = descriptor.of;
+  green->number = ++last_number_;
   const CUresult result = core_.gate.run(GatedCall::kGreenCreate, command.device, [&] {
     const CUresult made = core_.driver.cuGreenCtxCreate(
         &green->handle, descriptor.handle, core_.devices.at(command.device).handle, command.flags);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "wire/codec.h"
@@ -31,6 +32,10 @@ struct ClientGreen : GreenContext, std::enable_shared_from_this<ClientGreen> {
   ClientGreen& operator=(const ClientGreen&) = delete;
 
   GreenContexts& owner;
+  uint64_t number = 0;  // that no other of the session has or had
+  // What the session had when these SMs were split off; nothing: the device. When it has less, what
+  // is in this green context runs elsewhere (DeviceParts::get_instead()).
+  std::optional<SmSet> of;
   uint32_t streams = 0;  // that name it
 };
 
@@ -40,7 +45,7 @@ class GreenContexts {
  public:
   GreenContexts(SessionCore& core, SessionMemory& memory) : core_(core), memory_(memory) {}
 
-  Status handle(const wire::DeviceResource& command, const GreenContext* green,
+  Status handle(const wire::DeviceResource& command, const ClientGreen* green,
                 ReplyTo<wire::DeviceResource> reply);
   Status handle(const wire::ResourceSplit& command, ReplyTo<wire::ResourceSplit> reply);
   Status handle(const wire::ResourceRead& command, ReplyTo<wire::ResourceRead> reply);
@@ -59,17 +64,19 @@ class GreenContexts {
   // Where a resource is from.
   struct Origin {
     uint32_t device = 0;
-    wire::Id green = 0;  // 0: the device itself
+    wire::Id green = 0;            // 0: the device itself
+    std::optional<SmSet> of = {};  // as of a green context
   };
   struct Descriptor {
     uint32_t device = 0;
     CUdevResourceDesc handle = nullptr;
     uint32_t sms = 0;
+    std::optional<SmSet> of;
   };
 
   // The driver has all that this needs (CUDA 12.5): CUDA_ERROR_NOT_SUPPORTED.
   Status check_supported() const;
-  Status give(Origin origin, const CUdevResource& resource);
+  Status give(const Origin& origin, const CUdevResource& resource);
   // Of a value of the client's. CUDA_ERROR_INVALID_RESOURCE_TYPE or _CONFIGURATION.
   Status known(const CUdevResource& resource, Origin* origin) const;
   void give_back(const GreenContext& green);
@@ -82,6 +89,7 @@ class GreenContexts {
   uint32_t descriptor_count_ = 0;
   ObjectTable<ClientGreen, std::shared_ptr<ClientGreen>> greens_{"green context"};
   uint32_t green_count_ = 0;
+  uint64_t last_number_ = 0;
 };
 
 }  // namespace openmps::worker

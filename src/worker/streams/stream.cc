@@ -24,6 +24,16 @@ constexpr uint64_t kConnectedLookNs = 1'000'000;
 // the likelier does the GPU stand still meanwhile.
 constexpr uint64_t kWaitedForLookNs = 25'000;
 
+// Whose SMs a stream has: of a part, or of the green context that it was made in; null: all.
+const GreenContext* partition_of(const DeviceParts::Part& part, const ClientGreen* green) {
+  return part != nullptr ? static_cast<const GreenContext*>(part.get()) : green;
+}
+
+// The green context of the client's that the stream is in now.
+ClientGreen* in_green(const Stream& stream) {
+  return stream.part == nullptr ? stream.green : nullptr;
+}
+
 }  // namespace
 
 Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
@@ -39,9 +49,7 @@ Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
   }
   const uint64_t changes = core_.parts.changes();
   DeviceParts::Part part;
-  if (green == nullptr) {
-    OPENMPS_RETURN_IF_ERROR(core_.parts.get(command.device, command.sms, &part));
-  }
+  OPENMPS_RETURN_IF_ERROR(find_part(command.device, command.sms, green, &part));
   auto& context = contexts_[command.context];
   if (context == nullptr) {
     context = std::make_unique<ClientContext>();
@@ -50,8 +58,7 @@ Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
   auto stream = std::make_unique<Stream>();
   stream->id = command.stream;
   stream->kind = static_cast<StreamKind>(command.kind);
-  stream->place = {command.device, Lane::kMain, part.get()};
-  if (green != nullptr) stream->place.partition = green;
+  stream->place = {command.device, Lane::kMain, partition_of(part, green)};
   stream->green = green;
   stream->part = std::move(part);
   stream->sms = command.sms;
@@ -70,6 +77,12 @@ Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
   ++context->streams;
   if (green != nullptr) ++green->streams;
   return streams_.insert(command.stream, std::move(stream));
+}
+
+Status Streams::find_part(uint32_t device, uint32_t sms, const ClientGreen* green,
+                          DeviceParts::Part* part) {
+  if (green == nullptr) return core_.parts.get(device, sms, part);
+  return core_.parts.get_instead(device, green->of, part);
 }
 
 // In the placement's context, which is current.
@@ -116,12 +129,10 @@ Status Streams::follow_changes(Stream& stream) {
   const uint32_t device = stream.place.device;
   share(device).set_rank(core_.rank.load(std::memory_order_relaxed));
   DeviceParts::Part part;
+  OPENMPS_RETURN_IF_ERROR(find_part(device, stream.sms, stream.green, &part));
   Placement place = stream.place;
-  if (stream.green == nullptr) {
-    OPENMPS_RETURN_IF_ERROR(core_.parts.get(device, stream.sms, &part));
-    place.partition = part.get();
-    stream.lease = core_.parts.lease(device, stream.sms);
-  }
+  place.partition = partition_of(part, stream.green);
+  stream.lease = core_.parts.lease(device, stream.sms);
   const int32_t priority = core_.driver_priority(device, stream.priority);
   if (part == stream.part && priority == stream.driver_priority) return Status();
   OPENMPS_RETURN_IF_ERROR(move(stream, place, priority));
@@ -162,7 +173,7 @@ Status Streams::move(Stream& stream, const Placement& place, int32_t priority) {
   Retired old{{stream.listed, std::exchange(stream.listed_cold, nullptr), nullptr,
                std::exchange(stream.slots, std::move(slots))},
               std::exchange(stream.chains, nullptr),
-              nullptr,
+              in_green(stream),
               stream.part,
               false};
   stream.listed = core_.gate.add(made, place.device, &core_.feeder, owner(stream));
@@ -648,7 +659,7 @@ void Streams::release(std::unique_ptr<Stream> stream) {
     if (finished(*stream->listed)) {
       give_back(owned);
     } else {
-      retired_.push_back({std::move(owned), std::move(stream->chains), stream->green,
+      retired_.push_back({std::move(owned), std::move(stream->chains), in_green(*stream),
                           std::move(stream->part), stream->unmarked});
     }
   }

@@ -43,10 +43,11 @@ struct Stream {
   wire::Id id = 0;
   wire::StreamKind kind = wire::StreamKind::kBlocking;
   Placement place;
-  ClientGreen* green = nullptr;  // in which the client has made it; null: in the session's part,
-  DeviceParts::Part part;        // which is this; null: all of the device
-  uint32_t sms = 0;              // that it may use at most; 0: any number
-  uint64_t seen_changes = 0;     // of DeviceParts
+  ClientGreen* green = nullptr;  // in which the client has made it; null: in none
+  // Of the session, in which it is; null: in that green context, or on all of the device.
+  DeviceParts::Part part;
+  uint32_t sms = 0;                            // that it may use at most; 0: any number
+  uint64_t seen_changes = 0;                   // of DeviceParts
   DeviceParts::Member* member = nullptr;       // who has the part; null: nobody asks
   std::shared_ptr<SmPartitions::Lease> lease;  // of the part; null: it is not lent to others
   int32_t priority = 0;                        // that the client has asked for,
@@ -263,6 +264,9 @@ class Streams {
   void begin_to_look_after(Stream& stream);
   void tell_demand(Stream& stream, const Cost& cost, uint64_t ns);
   [[nodiscard]] StreamOwner owner(const Stream& stream) const { return {core_.info.id, stream.id}; }
+  // As DeviceParts::get(), or get_instead() for who is in a green context of the client's.
+  Status find_part(uint32_t device, uint32_t sms, const ClientGreen* green,
+                   DeviceParts::Part* part);
   CUresult create(const Placement& place, int32_t priority, CUstream* made);
   // What the session has of the device has changed since the stream was made, or its priority: what
   // comes now goes to another stream of the driver, behind what this one has.

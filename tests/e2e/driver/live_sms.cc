@@ -2,12 +2,13 @@
 // A program whose SMs are changed while it runs: round after round of launches, of piled-up
 // launches, and of an executable graph that was made at the start, in streams that were, too. It
 // says where they ran, and checks what they computed. Its code may come by the cold lane and moves
-// when it can. Run by scenarios.py. usage: drv_live_sms [BLOCKS TURNS | variables]: until its input
-// ends. "# round N at T most M SMs A B ...": those of a round that began at T ns of
+// when it can. Run by scenarios.py. usage: drv_live_sms [BLOCKS TURNS | variables | green]: until
+// its input ends. "# round N at T most M SMs A B ...": those of a round that began at T ns of
 // CLOCK_MONOTONIC, by number, and how many one launch of it had at most. The launches that look
 // where they are have 16 blocks for each SM; if it is said, so many, each of which stays so long,
 // and a round is little else. With variables the code is machine code that has one, which the host
-// writes each round (docs/decisions/0032).
+// writes each round (docs/decisions/0032). With green its streams are in a green context of its
+// own, of half the SMs that it has at the start.
 #include <poll.h>
 #include <unistd.h>
 
@@ -78,10 +79,32 @@ class LinkedModule {
   Code code_{};
 };
 
+// A green context of half the SMs.
+class GreenHalf {
+ public:
+  explicit GreenHalf(CUdevice device) {
+    CUdevResource all{}, half{};
+    CHECK_CU(cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM));
+    unsigned groups = 1;
+    CHECK_CU(cuDevSmResourceSplitByCount(&half, &groups, &all, nullptr, 0, all.sm.smCount / 2));
+    CUdevResourceDesc description = nullptr;
+    CHECK_CU(cuDevResourceGenerateDesc(&description, &half, 1));
+    CHECK_CU(cuGreenCtxCreate(&green_, description, device, CU_GREEN_CTX_DEFAULT_STREAM));
+  }
+  ~GreenHalf() { CHECK_CU(cuGreenCtxDestroy(green_)); }
+  GreenHalf(const GreenHalf&) = delete;
+  GreenHalf& operator=(const GreenHalf&) = delete;
+  [[nodiscard]] CUgreenCtx get() const { return green_; }
+
+ private:
+  CUgreenCtx green_ = nullptr;
+};
+
 // All that a round does is one behind the other, so that the host can follow.
 class Rounds {
  public:
-  Rounds(e2e::Session& session, const Code& code, unsigned blocks, uint32_t turns)
+  // `green`: whose streams it uses; null: the device's.
+  Rounds(e2e::Session& session, const Code& code, unsigned blocks, uint32_t turns, CUgreenCtx green)
       : code_(code), blocks_(blocks), turns_(turns), only_looks_(blocks != 0) {
     int count = 0;
     CHECK_CU(
@@ -89,8 +112,13 @@ class Rounds {
     if (blocks_ == 0) blocks_ = 16 * static_cast<unsigned>(count);
     at_ = std::make_unique<e2e::Buffer<uint32_t>>(std::vector<uint32_t>(2 * blocks_, ~0u));
     words_ = std::make_unique<e2e::Buffer<uint32_t>>(expected_);
-    CHECK_CU(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
-    CHECK_CU(cuStreamCreate(&other_, CU_STREAM_DEFAULT));
+    if (green != nullptr) {
+      CHECK_CU(cuGreenCtxStreamCreate(&stream_, green, CU_STREAM_NON_BLOCKING, 0));
+      CHECK_CU(cuGreenCtxStreamCreate(&other_, green, CU_STREAM_NON_BLOCKING, 0));
+    } else {
+      CHECK_CU(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
+      CHECK_CU(cuStreamCreate(&other_, CU_STREAM_DEFAULT));
+    }
     CHECK_CU(cuEventCreate(&passed_, CU_EVENT_DISABLE_TIMING));
     CUgraph graph = nullptr;
     CHECK_CU(cuStreamBeginCapture_v2(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -173,11 +201,15 @@ int main(int argc, char** argv) {
   e2e::Session session(e2e::stateless_kernels_ptx());
   const auto argument = [&](int i) { return static_cast<uint32_t>(strtoul(argv[i], nullptr, 10)); };
   const bool is_told = argc == 3;
+  const auto is = [&](const char* what) { return argc == 2 && strcmp(argv[1], what) == 0; };
   std::optional<LinkedModule> linked;
-  if (argc == 2 && strcmp(argv[1], "variables") == 0) linked.emplace();
+  if (is("variables")) linked.emplace();
+  std::optional<GreenHalf> green;
+  if (is("green")) green.emplace(session.device);
   const Code code =
       linked ? linked->code() : Code{session.function("where"), session.function("mix")};
-  Rounds rounds(session, code, is_told ? argument(1) : 0, is_told ? argument(2) : kTurns);
+  Rounds rounds(session, code, is_told ? argument(1) : 0, is_told ? argument(2) : kTurns,
+                green ? green->get() : nullptr);
   do {
     rounds.run();
   } while (!input_has_ended());

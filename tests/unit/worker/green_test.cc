@@ -63,6 +63,45 @@ TEST_F(GreenTest, StreamsAreMadeInTheirGreenContext) {
   EXPECT_EQ(calls(), (Calls{"stream in g2", "launch s1 16", "stream 0", "launch s2 16"}));
 }
 
+TEST_F(GreenTest, StreamsKeepToWhatTheSessionHas) {
+  make_greens();
+  load_module();
+  EXPECT_TRUE(green_stream(1, 7, 2).ok());
+  launch(1);
+  calls();
+  const auto found = [&](const char* call) {
+    launch(1);
+    const Calls made = calls();
+    return std::ranges::find(made, call) != made.end() ? "" : ::testing::PrintToString(made);
+  };
+  session_->core.parts.set(0, {.sms = 4});
+  EXPECT_EQ(found("stream in g3"), "");
+  EXPECT_TRUE(green_stream(2, 7, 1).ok());
+  launch(2);
+  EXPECT_EQ(calls().front(), "stream in g3") << "whoever comes later, too";
+  session_->core.parts.set(0, {});
+  EXPECT_EQ(found("stream in g2"), "");
+}
+
+// What a limited session has split keeps its SMs as long as they are the session's.
+TEST_F(GreenTest, WithinWhatTheSessionHasTheyStay) {
+  session_->core.parts.set(0, {.sms = 8});
+  make_greens();  // g2 and g3: g1 is the session's part
+  load_module();
+  EXPECT_TRUE(green_stream(1, 7, 1).ok());
+  launch(1);
+  EXPECT_EQ(calls().front(), "stream in g2");
+  for (const uint32_t sms : {10, 0, 8}) {
+    session_->core.parts.set(0, {.sms = sms});
+    launch(1);
+    for (const std::string& call : calls()) EXPECT_EQ(call.find("stream in"), call.npos) << call;
+  }
+  session_->core.parts.set(0, {.sms = 4});
+  launch(1);
+  EXPECT_EQ(std::ranges::count(calls(), "stream in g2"), 0);
+  EXPECT_NE(session_->streams.streams().find(1)->part, nullptr);
+}
+
 TEST_F(GreenTest, SplitsGiveGroupsAndTheRest) {
   const std::vector<CUdevResource> parts = split(device_resource(), 5);
   ASSERT_EQ(parts.size(), 3u);
@@ -159,8 +198,7 @@ TEST_F(GreenGraphTest, KernelsAreInTheirGreenContext) {
       send(wire::GraphNode{.exec = 1, .kind = wire::GraphNodeKind::kEmpty, .green = 3})));
 }
 
-// Whatever becomes of what the session may use.
-TEST_F(GreenGraphTest, TheyStayWhenTheSessionsPartChanges) {
+TEST_F(GreenGraphTest, TheyKeepToWhatTheSessionHas) {
   make_greens();
   load_module();
   create_stream(1, StreamKind::kNonBlocking);
@@ -168,14 +206,14 @@ TEST_F(GreenGraphTest, TheyStayWhenTheSessionsPartChanges) {
   add_kernel(0);
   add_kernel(2);
   EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
-  session_->core.parts.set(0, {.sms = 4});
-  calls();
-  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
-  const Calls moved = calls();
-  EXPECT_EQ(std::ranges::count(moved, "refresh kernel in g3"), 1)
-      << ::testing::PrintToString(moved);
-  EXPECT_EQ(std::ranges::count(moved, "refresh kernel in g2"), 1)
-      << ::testing::PrintToString(moved);
+  const auto refreshed = [&](uint32_t sms, const char* where) {
+    session_->core.parts.set(0, {.sms = sms});
+    calls();
+    EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+    return std::ranges::count(calls(), std::string("refresh kernel") + where);
+  };
+  EXPECT_EQ(refreshed(4, " in g3"), 2);
+  EXPECT_EQ(refreshed(0, " in g2"), 1) << "its own again";
 }
 
 TEST_F(GreenGraphTest, BodiesAreInTheirHandles) {
