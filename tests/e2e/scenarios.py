@@ -1223,24 +1223,26 @@ def live_limits(box, _):
     box.quit()
 
 
-def live_green(box, _):
-    """A program's own green contexts keep to what it may have by now, and have their SMs again when it may."""
+def live_placed(box, _):
+    """What is placed when it is made, in a program's own green context or for cooperative kernels, keeps to
+    what the program may have by now, and goes back when it may."""
     box.start_daemon()
     step = sm_step(box)
-    program = LiveSms(box, arguments=("green",))
-    require(wait_until(lambda: len(program.sms) > 0, SETTLE_LIMIT_S), "a program does not begin")
-    begun = program.rounds
-    require(wait_until(lambda: program.rounds > begun + 1, SETTLE_LIMIT_S), "a program does not go on")
-    half = set(program.sms)
-    for percentage in (25, 13, 25, 100, 6, 100):
-        command = f"set_client_active_thread_percentage {program.pid()} {percentage}"
-        require(box.control(command) == (0, ""), f"{command}: {box.control(command)}")
-        if percentage == 100:
-            is_so = lambda: program.sms == half
-        else:
-            is_so = lambda: 0 < len(program.sms) <= max(2 * len(half) * percentage // 100, step)
-        require(wait_until(is_so, SETTLE_LIMIT_S), f"{len(program.sms)} SMs at {percentage} %, its own {half}")
-    program.end()
+    for kind in ("green", "cooperative"):
+        program = LiveSms(box, arguments=(kind,))
+        require(wait_until(lambda: program.rounds > 2, SETTLE_LIMIT_S), f"{kind}: a program does not go on")
+        its_own = set(program.sms)
+        device = len(its_own) * (2 if kind == "green" else 1)
+        for percentage in (25, 13, 25, 100, 6, 100):
+            command = f"set_client_active_thread_percentage {program.pid()} {percentage}"
+            require(box.control(command) == (0, ""), f"{command}: {box.control(command)}")
+            if percentage == 100:
+                is_so = lambda: program.sms == its_own if kind == "green" else program.sms >= its_own
+            else:
+                is_so = lambda: 0 < len(program.sms) <= max(device * percentage // 100, step)
+            require(wait_until(is_so, SETTLE_LIMIT_S),
+                    f"{kind}: {len(program.sms)} SMs at {percentage} %, its own {its_own}")
+        program.end()
     settled(box, server_of(box))
     box.quit()
 
@@ -1515,10 +1517,10 @@ ALL = {f.__name__: f for f in
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy, crowd_beside_host,
         streams_beside_kernel, fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, kept_answers, inspected, measured, remembered, percentages,
-        contexts, limited_from_cold, live_limits, live_green, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
+        contexts, limited_from_cold, live_limits, live_placed, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
 
 # Whose answers are the GPU's: run by `./dev gpu-test`, too.
-ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "live_green", "few_sms", "limited_from_cold", "reserved_sms",
+ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "live_placed", "few_sms", "limited_from_cold", "reserved_sms",
           "beside_values", "beside_device_values", "beside_calls", "beside_events", "beside_legacy", "crowd_beside_host", "streams_beside_kernel",
           "static_partitions", "ranks", "random_order", "assert_text", "assert_beside_kernel")
 

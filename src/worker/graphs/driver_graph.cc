@@ -2,6 +2,8 @@
 // The driver's graphs of a session. See driver_graph.h.
 #include "worker/graphs/driver_graph.h"
 
+#include <algorithm>
+
 #include "worker/code/module.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/in_context.h"
@@ -41,14 +43,38 @@ Status DriverGraph::reach(const KernelHome& home) {
   return Status();
 }
 
-Status DriverGraph::look_again(Way* way) const {
+Status DriverGraph::look_again(bool limits_only, Way* way) const {
   *way = {way_->places, core_.driver_priority(device_, 0)};
+  DeviceParts& of = core_.parts;
   for (auto& [key, place] : way->places) {
     const auto& [sms, green] = key;
-    OPENMPS_RETURN_IF_ERROR(green != 0 ? core_.parts.get_instead(device_, place.of, &place.part)
-                                       : core_.parts.get(device_, sms, &place.part));
+    OPENMPS_RETURN_IF_ERROR(green != 0    ? of.get_instead(device_, place.of, &place.part)
+                            : limits_only ? of.get_limit(device_, sms, &place.part)
+                                          : of.get(device_, sms, &place.part));
   }
   return Status();
+}
+
+// How many clusters of several blocks find room the driver says of none that is not current.
+bool DriverGraph::have_room(std::span<const GraphStep> steps, const Way& way) const {
+  return std::ranges::all_of(steps, [&](const GraphStep& step) {
+    const GreenContext* const part = part_in(way, step.home);
+    if (!step.is_cooperative || part == nullptr) return true;
+    CUDA_KERNEL_NODE_PARAMS node{};
+    int in_cluster = 0;
+    int on_each = 0;
+    const DriverTable& driver = core_.driver;
+    return !step.has_clusters && core_.use(device_).ok() &&
+           driver.cuGraphKernelNodeGetParams_v2(step.first, &node) == CUDA_SUCCESS &&
+           driver.cuFuncGetAttribute(&in_cluster, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
+                                     node.func) == CUDA_SUCCESS &&
+           in_cluster == 0 &&
+           driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+               &on_each, node.func,
+               static_cast<int>(node.blockDimX * node.blockDimY * node.blockDimZ),
+               node.sharedMemBytes, CU_OCCUPANCY_DEFAULT) == CUDA_SUCCESS &&
+           step.blocks <= uint64_t{part->sms} * static_cast<unsigned>(on_each);
+  });
 }
 
 Status DriverGraph::add_condition(const wire::ConditionCreate& command, KernelHome home,

@@ -44,6 +44,7 @@ struct GraphStep {
   KernelHome home;              // of a kernel
   bool lost = false;            // its function has been unloaded
   bool is_cooperative = false;  // a kernel whose blocks have to find room together
+  bool has_clusters = false;    // by an attribute
   bool has_priority = false;    // of its own
   bool is_enabled = true;       // in the executable graph
   bool is_continued = false;    // one of those that wait for it is counted in its branch
@@ -126,8 +127,11 @@ class DriverGraph {
   [[nodiscard]] bool reaches(const KernelHome& home) const {
     return home.green != nullptr || core_.parts.has(device_, home.sms);
   }
-  // How they would run by now. Errors as of reach(), but it does not wait.
-  Status look_again(Way* way) const;
+  // How they would run by now, as far as it is a limit, or in the best place for them. Errors as of
+  // reach(), but it does not wait.
+  Status look_again(bool limits_only, Way* way) const;
+  // All blocks of the cooperative kernels among these steps, which are its own, find room together.
+  [[nodiscard]] bool have_room(std::span<const GraphStep> steps, const Way& way) const;
   // Count nodes or bodies that the graph keeps. Errors as of Totals::add_nodes().
   Status count(uint32_t nodes);
 
@@ -142,11 +146,7 @@ class DriverGraph {
   [[nodiscard]] std::shared_ptr<const void> kept_way() const { return way_; }
   // After reach(): whose SMs they use; null: all.
   [[nodiscard]] const GreenContext* part(const KernelHome& home) const {
-    const auto found = way_->places.find(key_of(home));
-    if (found != way_->places.end() && found->second.part != nullptr) {
-      return found->second.part.get();
-    }
-    return home.green.get();
+    return part_in(*way_, home);
   }
   // The context that they are of.
   [[nodiscard]] CUcontext context(const KernelHome& home) const {
@@ -165,6 +165,13 @@ class DriverGraph {
  private:
   static Way::Key key_of(const KernelHome& home) {
     return {home.sms, home.green != nullptr ? home.green->number : 0};
+  }
+
+  static const GreenContext* part_in(const Way& way, const KernelHome& home) {
+    const auto found = way.places.find(key_of(home));
+    const bool has_part = found != way.places.end() && found->second.part != nullptr;
+    if (has_part) return found->second.part.get();
+    return home.green.get();
   }
 
   const uint32_t device_;

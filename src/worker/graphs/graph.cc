@@ -48,18 +48,30 @@ bool GraphExec::may_leave_cold() {
   return can_leave_cold(*graph);
 }
 
-// A conditional handle is of the context that it was made in, and the blocks of a cooperative
-// kernel may find no room together in a smaller part.
+void GraphExec::tell_that_it_stays() {
+  DriverGraph::Way now;
+  if (has_told_that_it_stays || !graph->graph->look_again(true, &now).ok()) return;
+  if (now.places == graph->graph->way().places) return;
+  has_told_that_it_stays = true;
+  log("An executable graph with conditional nodes stays on the SMs that it was made for");
+}
+
 void GraphExec::follow_changes() {
   seen_changes = core.parts.changes();
   DescribedGraph* const from = source();
   const uint32_t device = graph->graph->device();
-  if (from == nullptr || from->steps.size() != graph->steps.size()) return;
+  if (from == nullptr) return tell_that_it_stays();
+  if (from->steps.size() != graph->steps.size()) return;
   const DriverGraph::Way before = from->graph->way();
   const std::shared_ptr<const void> kept = graph->graph->kept_way();
   DriverGraph::Way now;
-  if (!from->graph->look_again(&now).ok()) return;
-  if (std::ranges::any_of(from->steps, &GraphStep::is_cooperative)) now = before;
+  const bool limits_only = std::ranges::any_of(from->steps, &GraphStep::is_cooperative);
+  if (!from->graph->look_again(limits_only, &now).ok()) return;
+  if (now != before && !from->graph->have_room(from->steps, now)) {
+    log("An executable graph stays on the SMs that it was made for: a cooperative kernel of it "
+        "finds no room on those that its program has by now");
+    now = before;
+  }
   const bool leaves_cold = is_cold && next_look_ns != kStaysCold && can_leave_cold(*from);
   if (now == before && !leaves_cold) return;
   std::vector<size_t> moved;

@@ -46,6 +46,8 @@ struct GraphExec : LaunchableGraph, std::enable_shared_from_this<GraphExec> {
   // cold lane; what can't be stays where it is.
   CUgraphExec current() override;
   void follow_changes();
+  // A conditional handle is of the context that it was made in, so it can't follow.
+  void tell_that_it_stays();
   // Some node can leave the cold lane. Looks at times only.
   bool may_leave_cold();
   // That the driver can make it of as it is now, null: none.
@@ -56,12 +58,13 @@ struct GraphExec : LaunchableGraph, std::enable_shared_from_this<GraphExec> {
 
   SessionCore& core;
   Retirement& retirement;
-  CUgraphExec handle = nullptr;               // null: only described so far
-  std::unique_ptr<DescribedGraph> graph;      // that it was made from
-  TakenSlots slots;                           // for its branches
-  std::unique_ptr<DescribedGraph> updated;    // that it has been updated from since
-  uint64_t flags = 0;                         // it was instantiated with
-  uint64_t seen_changes = 0;                  // of DeviceParts
+  CUgraphExec handle = nullptr;             // null: only described so far
+  std::unique_ptr<DescribedGraph> graph;    // that it was made from
+  TakenSlots slots;                         // for its branches
+  std::unique_ptr<DescribedGraph> updated;  // that it has been updated from since
+  uint64_t flags = 0;                       // it was instantiated with
+  uint64_t seen_changes = 0;                // of DeviceParts
+  bool has_told_that_it_stays = false;
   std::unique_ptr<DescribedGraph> described;  // under way
   bool is_cold = false;                       // some node names the cold lane's context
   uint64_t next_look_ns = 0;                  // for what has left it; ~0: it stays

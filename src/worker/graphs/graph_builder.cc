@@ -88,6 +88,7 @@ Status GraphBuilder::read_kernel(DriverGraph& graph, wire::Variable body, Module
                                       &work->uses, &kernel));
   for (const CUlaunchAttribute& attribute : kernel.attributes) {
     step->is_cooperative |= attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    step->has_clusters |= attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
     step->has_priority |= attribute.id == CU_LAUNCH_ATTRIBUTE_PRIORITY;
   }
   return Status();

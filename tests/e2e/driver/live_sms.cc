@@ -2,13 +2,15 @@
 // A program whose SMs are changed while it runs: round after round of launches, of piled-up
 // launches, and of an executable graph that was made at the start, in streams that were, too. It
 // says where they ran, and checks what they computed. Its code may come by the cold lane and moves
-// when it can. Run by scenarios.py. usage: drv_live_sms [BLOCKS TURNS | variables | green]: until
-// its input ends. "# round N at T most M SMs A B ...": those of a round that began at T ns of
-// CLOCK_MONOTONIC, by number, and how many one launch of it had at most. The launches that look
-// where they are have 16 blocks for each SM; if it is said, so many, each of which stays so long,
-// and a round is little else. With variables the code is machine code that has one, which the host
-// writes each round (docs/decisions/0032). With green its streams are in a green context of its
-// own, of half the SMs that it has at the start.
+// when it can. Run by scenarios.py.
+// usage: drv_live_sms [BLOCKS TURNS | variables | green | cooperative]: until its input ends.
+// "# round N at T most M SMs A B ...": those of a round that began at T ns of CLOCK_MONOTONIC, by
+// number, and how many one launch of it had at most. The launches that look where they are have 16
+// blocks for each SM; if it is said, so many, each of which stays so long, and a round is little
+// else. With variables the code is machine code that has one, which the host writes each round
+// (docs/decisions/0032). With green its streams are in a green context of its own, of half the SMs
+// that it has at the start. With cooperative the kernel of the graph is, and such launches have a
+// block for each SM of the device.
 #include <poll.h>
 #include <unistd.h>
 
@@ -103,13 +105,14 @@ class GreenHalf {
 // All that a round does is one behind the other, so that the host can follow.
 class Rounds {
  public:
-  // `green`: whose streams it uses; null: the device's.
-  Rounds(e2e::Session& session, const Code& code, unsigned blocks, uint32_t turns, CUgreenCtx green)
+  // `blocks` 0: by the number of SMs. `green`: whose streams it uses; null: the device's.
+  Rounds(e2e::Session& session, const Code& code, unsigned blocks, uint32_t turns, CUgreenCtx green,
+         bool is_cooperative)
       : code_(code), blocks_(blocks), turns_(turns), only_looks_(blocks != 0) {
     int count = 0;
     CHECK_CU(
         cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, session.device));
-    if (blocks_ == 0) blocks_ = 16 * static_cast<unsigned>(count);
+    if (blocks_ == 0) blocks_ = (is_cooperative ? 1 : 16) * static_cast<unsigned>(count);
     at_ = std::make_unique<e2e::Buffer<uint32_t>>(std::vector<uint32_t>(2 * blocks_, ~0u));
     words_ = std::make_unique<e2e::Buffer<uint32_t>>(expected_);
     if (green != nullptr) {
@@ -123,7 +126,14 @@ class Rounds {
     CUgraph graph = nullptr;
     CHECK_CU(cuStreamBeginCapture_v2(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
     mix(stream_, kGraphKey);
-    e2e::launch(code_.where, blocks_, kThreads, 0, stream_, at_->address, turns_);
+    if (is_cooperative) {
+      uint32_t turns_of_it = turns_;
+      void* arguments[] = {&at_->address, &turns_of_it};
+      CHECK_CU(cuLaunchCooperativeKernel(code_.where, blocks_, 1, 1, kThreads, 1, 1, 0, stream_,
+                                         arguments));
+    } else {
+      e2e::launch(code_.where, blocks_, kThreads, 0, stream_, at_->address, turns_);
+    }
     CHECK_CU(cuStreamEndCapture(stream_, &graph));
     CHECK_CU(cuGraphInstantiateWithFlags(&exec_, graph, 0));
     CHECK_CU(cuGraphDestroy(graph));
@@ -209,7 +219,7 @@ int main(int argc, char** argv) {
   const Code code =
       linked ? linked->code() : Code{session.function("where"), session.function("mix")};
   Rounds rounds(session, code, is_told ? argument(1) : 0, is_told ? argument(2) : kTurns,
-                green ? green->get() : nullptr);
+                green ? green->get() : nullptr, is("cooperative"));
   do {
     rounds.run();
   } while (!input_has_ended());

@@ -1067,6 +1067,36 @@ TEST_F(PartitionTest, ExecutableGraphsFollow) {
       << ::testing::PrintToString(moved);
 }
 
+// The blocks of a cooperative kernel have to be there at once: five find room on an SM.
+TEST_F(PartitionTest, CooperativeKernelsOfGraphsFollowWhereTheyFindRoom) {
+  load_module();
+  create_stream(1, wire::StreamKind::kNonBlocking);
+  wire::Launch launch = launch_of(0);
+  launch.flags = wire::kLaunchCooperative;
+  launch.grid[0] = 20;
+  launch.grid[1] = launch.grid[2] = 1;
+  const std::string body =
+      std::string(reinterpret_cast<const char*>(&launch), sizeof launch) + std::string(16, '\0');
+  EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphNode{1, wire::GraphNodeKind::kKernel, 0,
+                                   static_cast<uint32_t>(body.size()), 0},
+                   body)
+                  .ok());
+  EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
+  const auto moves = [&](uint32_t sms) {
+    session_->core.parts.set(0, {.sms = sms});
+    calls();
+    EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+    const Calls made = calls();
+    return std::ranges::find(made, "instantiate") != made.end();
+  };
+  EXPECT_TRUE(moves(4));
+  EXPECT_FALSE(moves(2)) << "it stays where it is";
+  EXPECT_TRUE(moves(6));
+  driver_.cluster_width = 2;
+  EXPECT_FALSE(moves(8)) << "how many clusters find room is not asked";
+}
+
 // What a context may use at most is a part of what the session has.
 TEST_F(PartitionTest, ContextsHaveLess) {
   const auto create = [&](wire::Id stream, uint32_t sms) {
