@@ -1194,7 +1194,9 @@ def live_limits(box, _):
     box.start_daemon()
     step = sm_step(box)
     chance = random.Random(7)
-    programs = [LiveSms(box) for _ in range(int(os.environ.get("OPENMPS_LIVE_PROGRAMS", "3")))]
+    kinds = ((), ("green",), ("cooperative",))
+    count = int(os.environ.get("OPENMPS_LIVE_PROGRAMS", "3"))
+    programs = [LiveSms(box, arguments=kinds[i % len(kinds)]) for i in range(count)]
     started = lambda: all(program.rounds for program in programs)
     require(wait_until(started, SETTLE_LIMIT_S), "a program does not begin")
     device = max(len(program.sms) for program in programs)
@@ -1205,10 +1207,11 @@ def live_limits(box, _):
                                  f"set_client_priority {pid} {chance.randint(0, 1)}"])
         require(box.control(command) == (0, ""), f"{command}: {box.control(command)}")
     for percentage in (100, 50, 13):
-        for program in programs:
+        for i, program in enumerate(programs):
             box.control(f"set_client_active_thread_percentage {program.pid()} {percentage}")
             most = max(device * percentage // 100, step)
-            require(wait_until(lambda: most / 2 < len(program.sms) <= most, SETTLE_LIMIT_S),
+            least = most / 4 if kinds[i % len(kinds)] else most / 2  # of its own half; fewer blocks
+            require(wait_until(lambda: least < len(program.sms) <= most, SETTLE_LIMIT_S),
                     f"{len(program.sms)} SMs of {device} at {percentage} %")
     shown = json.loads(box.control("ps --json")[1])
     require({client["active_thread_percentage"] for client in shown} == {13}, f"ps shows {shown}")
@@ -1242,6 +1245,14 @@ def live_placed(box, _):
                 is_so = lambda: 0 < len(program.sms) <= max(device * percentage // 100, step)
             require(wait_until(is_so, SETTLE_LIMIT_S),
                     f"{kind}: {len(program.sms)} SMs at {percentage} %, its own {its_own}")
+        owner = LiveSms(box)
+        require(wait_until(lambda: len(owner.sms) > 0, SETTLE_LIMIT_S), "another program does not begin")
+        code, text = box.control(f"reserve_sms {owner.pid()} 0 {len(its_own) // 2}")
+        require(code == 0, text)
+        are_apart = lambda: owner.sms and program.sms and not owner.sms & program.sms
+        require(wait_until(are_apart, SETTLE_LIMIT_S), f"{kind}: {program.sms} beside {owner.sms} that are reserved")
+        owner.end()
+        require(wait_until(lambda: program.sms >= its_own, SETTLE_LIMIT_S), f"{kind}: {program.sms}, its own {its_own}")
         program.end()
     settled(box, server_of(box))
     box.quit()
