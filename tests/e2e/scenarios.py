@@ -1172,7 +1172,7 @@ def limited_from_cold(box, _):
     box.env["SOFTGPU_LOADING_WAITS"] = "1"
     box.start_daemon()
     step = sm_step(box)
-    for arguments in ((), ("variables",)):
+    for arguments in ((), ("variables",), ("compiled",)):
         neighbour = box.start(["drv_neighbour", "kernel"], stdin=subprocess.PIPE)
         ready(neighbour)
         program = LiveSms(box, arguments=arguments)

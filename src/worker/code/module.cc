@@ -173,7 +173,7 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   making->facts = module->facts;
   // Options change the code, and variables are a session's own.
   making->shareable = tail.options.empty() && !module->facts.binds();
-  module->has_options = !tail.options.empty();
+  module->options.assign(tail.options.begin(), tail.options.end());
   module->is_shared = making->shareable;
   module->is_remembered = making->shareable && core_.commons.memory != nullptr;
   if (!module->facts.compiles) {
@@ -335,12 +335,11 @@ void Modules::leave_variables(const Module& module, uint32_t device, bool at_onc
   LoadedLibrary& library = *module.library;
   if (!library.may_leave_variables(device) || !module.in_cold_home) return;
   // What has to be compiled takes its time, so that is done if there is no other way.
-  if (module.facts.compiles ? !at_once || module.has_options
-                            : !at_once && now_ns() < module.cold_since_ns + kSettledNs) {
-    return;
-  }
-  if (!core_.use({device, Lane::kCold}).ok()) return;
-  library.leave_variables(*module.image, core_.devices.at(device).capability, device);
+  if (!at_once && (module.facts.compiles || now_ns() < module.cold_since_ns + kSettledNs)) return;
+  JitOptions jit;
+  if (!jit.set(0, module.options).ok() || !core_.use({device, Lane::kCold}).ok()) return;
+  library.leave_variables(*module.image, core_.devices.at(device).capability,
+                          {jit.count(), jit.names(), jit.values()}, device);
   static_cast<void>(core_.use(device).ok());  // as the caller had it
   if (!library.may_move(device)) return;
   has_cold_code_ = true;

@@ -91,11 +91,11 @@ struct Module {
   std::shared_ptr<const ImageBytes> image;
   ImageFacts facts;
   std::vector<wire::Id> functions;
-  std::vector<uint64_t> globals;  // start addresses
-  uint64_t charged = 0;           // of the device's memory, for its variables
-  bool has_options = false;       // of the compiler's
-  bool is_shared = false;         // its library, as far as others want it
-  bool is_remembered = false;     // what is used of it
+  std::vector<uint64_t> globals;         // start addresses
+  uint64_t charged = 0;                  // of the device's memory, for its variables
+  std::vector<wire::JitOption> options;  // of the compiler's
+  bool is_shared = false;                // its library, as far as others want it
+  bool is_remembered = false;            // what is used of it
   bool in_cold_home = false;   // it has come to the cold lane of some device with what is its own,
   uint64_t cold_since_ns = 0;  // by now_ns()
 };

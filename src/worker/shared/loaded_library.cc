@@ -108,7 +108,8 @@ CUresult LoadedLibrary::kernel_in(const Placement& place, CUkernel kernel, CUker
   return result != CUDA_SUCCESS ? result : driver_.cuLibraryGetKernel(there, library, name);
 }
 
-void LoadedLibrary::leave_variables(const ImageBytes& image, uint32_t capability, uint32_t device) {
+void LoadedLibrary::leave_variables(const ImageBytes& image, uint32_t capability,
+                                    const LoadOptions& options, uint32_t device) {
   tried_to_leave_.fetch_or(1u << device, std::memory_order_relaxed);
   if (driver_.cuKernelGetName == nullptr) return;
   const auto find = [this](const std::string& name) -> Result<CUdeviceptr> {
@@ -123,8 +124,8 @@ void LoadedLibrary::leave_variables(const ImageBytes& image, uint32_t capability
   if (!code.ok()) return;
   CUlibrary placed = nullptr;
   const CUresult result = gate_.run_at_once(GatedCall::kLibraryLoad, [&] {
-    return driver_.cuLibraryLoadData(&placed, code->data(), nullptr, nullptr, 0, nullptr, nullptr,
-                                     0);
+    return driver_.cuLibraryLoadData(&placed, code->data(), options.names, options.values,
+                                     options.count, nullptr, nullptr, 0);
   });
   if (result != CUDA_SUCCESS) return;
   const std::lock_guard lock(mutex_);

@@ -23,6 +23,13 @@
 
 namespace openmps::worker {
 
+// How the driver compiles an image.
+struct LoadOptions {
+  unsigned count = 0;
+  CUjit_option* names = nullptr;
+  void** values = nullptr;
+};
+
 // Unloaded after its last holder, in a quiet moment of where its code is.
 class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
  public:
@@ -57,8 +64,10 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   CUresult load(CUkernel kernel, const Placement& place, CUfunction* function);
   // Its variables are in the cold lane of the device, whose context is current. If its code can use
   // them from the main one, too, it can move there from now on, without them (decision 32). Takes
-  // as long as to copy it. `image`: what it was loaded from; `capability` as in image_facts.h.
-  void leave_variables(const ImageBytes& image, uint32_t capability, uint32_t device);
+  // as long as to copy it, or to compile it. `image`, `options`: what it was loaded from and with;
+  // `capability` as in image_facts.h.
+  void leave_variables(const ImageBytes& image, uint32_t capability, const LoadOptions& options,
+                       uint32_t device);
   // That has not been tried.
   [[nodiscard]] bool may_leave_variables(uint32_t device) const {
     return own_.variables && !own_.references && !is_pinned() &&
@@ -159,12 +168,6 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   std::unordered_map<CUkernel, Attributes> pristine_;  // guarded by mutex_
 };
 
-// How the driver compiles an image.
-struct LoadOptions {
-  unsigned count = 0;
-  CUjit_option* names = nullptr;
-  void** values = nullptr;
-};
 // A library of an image as clients send it, with a NUL behind it: compiles what has to be compiled,
 // waits for no work, needs no context and holds nobody up. Errors: the driver's.
 Status load_library(const DriverTable& driver, ContextGate& gate, ColdLanes* cold,

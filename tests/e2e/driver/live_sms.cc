@@ -3,14 +3,15 @@
 // launches, and of an executable graph that was made at the start, in streams that were, too. It
 // says where they ran, and checks what they computed. Its code may come by the cold lane and moves
 // when it can. Run by scenarios.py.
-// usage: drv_live_sms [BLOCKS TURNS | variables | green | cooperative]: until its input ends.
+// usage: drv_live_sms [BLOCKS TURNS | variables | compiled | green | cooperative]: until its input
+// ends.
 // "# round N at T most M SMs A B ...": those of a round that began at T ns of CLOCK_MONOTONIC, by
 // number, and how many one launch of it had at most. The launches that look where they are have 16
 // blocks for each SM; if it is said, so many, each of which stays so long, and a round is little
 // else. With variables the code is machine code that has one, which the host writes each round
-// (docs/decisions/0032). With green its streams are in a green context of its own, of half the SMs
-// that it has at the start. With cooperative the kernel of the graph is, and such launches have a
-// block for each SM of the device.
+// (docs/decisions/0032); with compiled it is PTX. With green its streams are in a green context of
+// its own, of half the SMs that it has at the start. With cooperative the kernel of the graph is,
+// and such launches have a block for each SM of the device.
 #include <poll.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "driver.h"
 #include "fresh_code.h"
@@ -48,12 +50,38 @@ struct Code {
   CUdeviceptr bias = 0;  // of a variable that `mix` adds to its key; 0: there is none
 };
 
-// Stateless kernels and one with a variable, linked.
-class LinkedModule {
+// Stateless kernels and one with a variable, in one module.
+class ModuleWithVariable {
  public:
-  LinkedModule() {
+  // Linked to machine code, or compiled as it is loaded, with an option.
+  explicit ModuleWithVariable(bool is_linked) {
     constexpr uint32_t kConstant = 0;
     const std::string step = fresh::step_ptx(kConstant, true);
+    if (is_linked) {
+      link(step);
+    } else {
+      constexpr std::string_view kHeadEnd = ".address_size 64\n";
+      const std::string both =
+          e2e::stateless_kernels_ptx() + step.substr(step.find(kHeadEnd) + kHeadEnd.size());
+      CUjit_option option = CU_JIT_MAX_REGISTERS;
+      void* value = reinterpret_cast<void*>(uintptr_t{64});
+      CHECK_CU(cuModuleLoadDataEx(&module_, both.c_str(), 1, &option, &value));
+    }
+    size_t bytes = 0;
+    CHECK_CU(cuModuleGetFunction(&code_.where, module_, "where"));
+    CHECK_CU(cuModuleGetFunction(&code_.mix, module_, "step"));
+    CHECK_CU(cuModuleGetGlobal_v2(&code_.bias, &bytes, module_, "bias"));
+  }
+  ~ModuleWithVariable() {
+    CHECK_CU(cuModuleUnload(module_));
+    if (link_ != nullptr) CHECK_CU(cuLinkDestroy(link_));
+  }
+  ModuleWithVariable(const ModuleWithVariable&) = delete;
+  ModuleWithVariable& operator=(const ModuleWithVariable&) = delete;
+  [[nodiscard]] const Code& code() const { return code_; }
+
+ private:
+  void link(const std::string& step) {
     CHECK_CU(cuLinkCreate_v2(0, nullptr, nullptr, &link_));
     for (const char* ptx : {e2e::stateless_kernels_ptx(), step.c_str()}) {
       CHECK_CU(cuLinkAddData_v2(link_, CU_JIT_INPUT_PTX, const_cast<char*>(ptx), strlen(ptx) + 1,
@@ -63,19 +91,8 @@ class LinkedModule {
     size_t bytes = 0;
     CHECK_CU(cuLinkComplete(link_, &image, &bytes));
     CHECK_CU(cuModuleLoadData(&module_, image));
-    CHECK_CU(cuModuleGetFunction(&code_.where, module_, "where"));
-    CHECK_CU(cuModuleGetFunction(&code_.mix, module_, "step"));
-    CHECK_CU(cuModuleGetGlobal_v2(&code_.bias, &bytes, module_, "bias"));
   }
-  ~LinkedModule() {
-    CHECK_CU(cuModuleUnload(module_));
-    CHECK_CU(cuLinkDestroy(link_));
-  }
-  LinkedModule(const LinkedModule&) = delete;
-  LinkedModule& operator=(const LinkedModule&) = delete;
-  [[nodiscard]] const Code& code() const { return code_; }
 
- private:
   CUlinkState link_ = nullptr;
   CUmodule module_ = nullptr;
   Code code_{};
@@ -212,12 +229,12 @@ int main(int argc, char** argv) {
   const auto argument = [&](int i) { return static_cast<uint32_t>(strtoul(argv[i], nullptr, 10)); };
   const bool is_told = argc == 3;
   const auto is = [&](const char* what) { return argc == 2 && strcmp(argv[1], what) == 0; };
-  std::optional<LinkedModule> linked;
-  if (is("variables")) linked.emplace();
+  std::optional<ModuleWithVariable> module;
+  if (is("variables") || is("compiled")) module.emplace(is("variables"));
   std::optional<GreenHalf> green;
   if (is("green")) green.emplace(session.device);
   const Code code =
-      linked ? linked->code() : Code{session.function("where"), session.function("mix")};
+      module ? module->code() : Code{session.function("where"), session.function("mix")};
   Rounds rounds(session, code, is_told ? argument(1) : 0, is_told ? argument(2) : kTurns,
                 green ? green->get() : nullptr, is("cooperative"));
   do {
