@@ -161,6 +161,31 @@ TEST_F(GreenTest, GoesAfterWhatRunsInIt) {
   EXPECT_EQ(driver_.live(), "greens 1 libraries 1 registrations 1");
 }
 
+TEST_F(GreenTest, GoesWhenItsStreamsAreElsewhere) {
+  make_greens();
+  load_module();
+  EXPECT_TRUE(green_stream(1, 7, 1).ok());
+  for (const uint32_t sms : {4, 0}) {  // the part is there from then on
+    session_->core.parts.set(0, {.sms = sms});
+    launch(1);
+  }
+  EXPECT_EQ(driver_.live(), "greens 3 libraries 1 registrations 1 streams 1");
+  calls();
+  driver_.hold(3, true);
+  launch(1);
+  EXPECT_EQ(calls().back(), "launch s3 16");
+  session_->core.parts.set(0, {.sms = 4});
+  launch(1);  // in the session's part, behind what the green context still has
+  EXPECT_EQ(calls().front(), "stream in g3");
+  EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
+  EXPECT_TRUE(send(wire::GreenDestroy{1}).ok());
+  session_->tend();
+  EXPECT_EQ(driver_.live(), "events 2 greens 3 libraries 1 registrations 1 streams 2");
+  driver_.hold(3, false);
+  session_->tend();
+  EXPECT_EQ(driver_.live(), "greens 2 libraries 1 registrations 1");
+}
+
 class GreenGraphTest : public GreenTest {
  protected:
   // A kernel of executable graph 1 in that green context; what the driver was asked for last.
