@@ -89,6 +89,7 @@ nlohmann::ordered_json usage_of(const wire::Usage& usage) {
             {"filled", count(UsageCount::kFilled)}}},
           {"blocks", count(UsageCount::kBlocks)},
           {"threads", count(UsageCount::kThreads)},
+          {"beyond_limit", count(UsageCount::kBeyondLimit)},
           {"lengths", usage.lengths},
           {"gap_ns", usage.gap_ns},
           {"part_ns", usage.part_ns},

@@ -19,7 +19,7 @@
 namespace openmps::wire {
 
 inline constexpr uint32_t kUsageMagic = 0x55504d4f;  // "OMPU"
-inline constexpr uint32_t kUsageVersion = 3;
+inline constexpr uint32_t kUsageVersion = 4;
 // The largest single machines have as many GPUs; kMaxDevices is the same number.
 inline constexpr uint32_t kUsageDevices = 16;
 
@@ -40,7 +40,10 @@ enum class UsageCount : uint32_t {
   kFilled = 12,
   kBlocks = 13,   // of the kernels' grids, also in graphs
   kThreads = 14,  // of these blocks
-  kNumber = 15,
+  // Launches that may use SMs which the client's limit leaves it not (docs/decisions/0028, 0032),
+  // of kernels and of executable graphs; kernel nodes of that kind as they are made, too.
+  kBeyondLimit = 15,
+  kNumber = 16,
 };
 inline constexpr size_t kUsageCounts = static_cast<size_t>(UsageCount::kNumber);
 

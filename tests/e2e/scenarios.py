@@ -1184,6 +1184,10 @@ def limited_from_cold(box, _):
         finish(neighbour, "the neighbour")
         require(wait_until(lambda: len(program.sms) == step, SETTLE_LIMIT_S),
                 f"{arguments}: it is on {program.sms}, not on {step}")
+        beyond = lambda: json.loads(box.control("ps --json")[1])[0]["usage"]["beyond_limit"]
+        before, rounds = beyond(), program.rounds
+        require(wait_until(lambda: program.rounds > rounds + 2, SETTLE_LIMIT_S), "the program does not go on")
+        require(beyond() == before, f"{arguments}: {beyond()} launches are beyond the limit, {before} before")
         program.end()
     box.quit()
 

@@ -396,8 +396,9 @@ bool Modules::move_now(Function& function, uint32_t device) {
                              });
 }
 
-// Once: nothing else tells the operator.
+// Once: the count says how often.
 void Modules::tell_of_escape(const Function& function) {
+  core_.usage.count(wire::UsageCount::kBeyondLimit);
   if (std::exchange(told_of_escape_, true)) return;
   const char* name = nullptr;
   const bool named = core_.driver.cuKernelGetName != nullptr &&

@@ -55,6 +55,15 @@ Status DriverGraph::look_again(bool limits_only, Way* way) const {
   return Status();
 }
 
+bool DriverGraph::is_beyond_limit() const {
+  Way limits;
+  if (!look_again(true, &limits).ok()) return false;
+  return std::ranges::any_of(limits.places, [this](const auto& entry) {
+    const auto& [key, place] = entry;
+    return place.part != nullptr && place.part != way_->places.at(key).part;
+  });
+}
+
 // How many clusters of several blocks find room the driver says of none that is not current.
 bool DriverGraph::have_room(std::span<const GraphStep> steps, const Way& way) const {
   return std::ranges::all_of(steps, [&](const GraphStep& step) {

@@ -130,6 +130,8 @@ class DriverGraph {
   // How they would run by now, as far as it is a limit, or in the best place for them. Errors as of
   // reach(), but it does not wait.
   Status look_again(bool limits_only, Way* way) const;
+  // Some would be on other SMs than now if they kept to what their program is limited to.
+  [[nodiscard]] bool is_beyond_limit() const;
   // All blocks of the cooperative kernels among these steps, which are its own, find room together.
   [[nodiscard]] bool have_room(std::span<const GraphStep> steps, const Way& way) const;
   // Count nodes or bodies that the graph keeps. Errors as of Totals::add_nodes().

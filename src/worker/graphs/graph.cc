@@ -36,9 +36,16 @@ GraphExec::~GraphExec() {
 }
 
 CUgraphExec GraphExec::current() {
-  if (seen_changes != core.parts.changes() || (is_cold && may_leave_cold())) [[unlikely]]
+  if (seen_changes != core.parts.changes() || (is_cold && may_leave_cold())) [[unlikely]] {
     follow_changes();
+    counts[static_cast<size_t>(wire::UsageCount::kBeyondLimit)] = is_beyond_limit() ? 1 : 0;
+  }
   return handle;
+}
+
+bool GraphExec::is_beyond_limit() const {
+  return graph->graph->is_beyond_limit() ||
+         (is_cold && core.parts.is_limited(graph->graph->device()));
 }
 
 bool GraphExec::may_leave_cold() {
@@ -49,9 +56,7 @@ bool GraphExec::may_leave_cold() {
 }
 
 void GraphExec::tell_that_it_stays() {
-  DriverGraph::Way now;
-  if (has_told_that_it_stays || !graph->graph->look_again(true, &now).ok()) return;
-  if (now.places == graph->graph->way().places) return;
+  if (has_told_that_it_stays || !graph->graph->is_beyond_limit()) return;
   has_told_that_it_stays = true;
   log("An executable graph with conditional nodes stays on the SMs that it was made for");
 }
@@ -138,7 +143,9 @@ void GraphExec::note_steps() {
 void GraphExec::count_steps() {
   using wire::UsageCount;
   const auto add = [this](UsageCount what, uint64_t n) { counts[static_cast<size_t>(what)] += n; };
+  const uint64_t beyond = counts[static_cast<size_t>(UsageCount::kBeyondLimit)];
   counts = {};
+  add(UsageCount::kBeyondLimit, beyond);
   add(UsageCount::kGraphs, 1);
   room = 0;
   loses = false;

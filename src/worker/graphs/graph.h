@@ -48,6 +48,8 @@ struct GraphExec : LaunchableGraph, std::enable_shared_from_this<GraphExec> {
   void follow_changes();
   // A conditional handle is of the context that it was made in, so it can't follow.
   void tell_that_it_stays();
+  // It was made for other SMs than those that its program is limited to, and could not follow.
+  [[nodiscard]] bool is_beyond_limit() const;
   // Some node can leave the cold lane. Looks at times only.
   bool may_leave_cold();
   // That the driver can make it of as it is now, null: none.

@@ -358,6 +358,9 @@ TEST_F(ColdLaneTest, CodeThatKeepsAllSmsIsNamed) {
   const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(text.find("runs on all SMs"), std::string::npos) << text;
   EXPECT_EQ(std::ranges::count(text, '\n'), 1) << text;
+  const auto& counts = session_->core.usage.row().counts;
+  EXPECT_EQ(counts[static_cast<size_t>(wire::UsageCount::kBeyondLimit)].load(), 2u)
+      << "once the stream has followed";
 }
 
 // It is moved as a whole before its address is told, where that can be soon.

@@ -1090,9 +1090,15 @@ TEST_F(PartitionTest, CooperativeKernelsOfGraphsFollowWhereTheyFindRoom) {
     const Calls made = calls();
     return std::ranges::find(made, "instantiate") != made.end();
   };
+  const auto& counts = session_->core.usage.row().counts;
+  const auto& beyond = counts[static_cast<size_t>(wire::UsageCount::kBeyondLimit)];
   EXPECT_TRUE(moves(4));
+  EXPECT_EQ(beyond.load(), 0u);
   EXPECT_FALSE(moves(2)) << "it stays where it is";
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  EXPECT_EQ(beyond.load(), 2u);
   EXPECT_TRUE(moves(6));
+  EXPECT_EQ(beyond.load(), 2u);
   driver_.cluster_width = 2;
   EXPECT_FALSE(moves(8)) << "how many clusters find room is not asked";
 }
