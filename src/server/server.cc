@@ -24,7 +24,10 @@ constexpr size_t kMaxClientPacketBytes = 4096;
 }  // namespace
 
 Server::Server(EventLoop& loop, const Log& log, ServerOptions options)
-    : loop_(loop), log_(log), options_(std::move(options)), disposal_(loop, Disposal::Peers::kOneUser) {}
+    : loop_(loop),
+      log_(log),
+      options_(std::move(options)),
+      disposal_(loop, Disposal::Peers::kOneUser) {}
 
 Status Server::take_daemon(UniqueFd daemon) {
   daemon_ = std::make_unique<PacketPeer>(
