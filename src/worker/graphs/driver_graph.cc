@@ -64,7 +64,8 @@ bool DriverGraph::is_beyond_limit() const {
   });
 }
 
-// How many clusters of several blocks find room the driver says of none that is not current.
+// How many clusters find room the driver says of the current context only, so of those it is not
+// known.
 bool DriverGraph::have_room(std::span<const GraphStep> steps, const Way& way) const {
   return std::ranges::all_of(steps, [&](const GraphStep& step) {
     const GreenContext* const part = part_in(way, step.home);
