@@ -1230,6 +1230,29 @@ def live_limits(box, _):
     box.quit()
 
 
+def live_random(box, clients):
+    """Random programs of several processes come to their results while what each may have is changed, at
+    random as well. `clients`: programs of each process."""
+    box.start_daemon()
+    device = json.loads(box.control("device_query --json")[1])[0]["sms"]
+    chance = random.Random(11)
+    children = [box.start(["drv_random_order", str(9000 + 300 * process), str(clients or 120)])
+                for process in range(3)]
+    changes = 0
+    while any(child.poll() is None for child in children):
+        pid = chance.choice(children).pid
+        code, _ = box.control(chance.choice([
+            f"set_client_active_thread_percentage {pid} {chance.randint(1, 100)}",
+            f"set_client_sm_count {pid} 0 {chance.randint(0, device)}", f"set_client_priority {pid} {chance.randint(0, 1)}"]))
+        changes += code == 0  # not there yet, or not any more
+        time.sleep(0.01)  # a pace, which no result depends on
+    for child in children:
+        finish(child, "one of them")
+    require(changes > 0, "nothing was changed while they ran")
+    settled(box, server_of(box))
+    box.quit()
+
+
 def live_placed(box, _):
     """What is placed when it is made, in a program's own green context or for cooperative kernels, keeps to
     what the program may have by now, and goes back when it may."""
@@ -1532,10 +1555,10 @@ ALL = {f.__name__: f for f in
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy, crowd_beside_host,
         streams_beside_kernel, fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, kept_answers, inspected, measured, remembered, percentages,
-        contexts, limited_from_cold, live_limits, live_placed, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
+        contexts, limited_from_cold, live_limits, live_placed, live_random, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
 
 # Whose answers are the GPU's: run by `./dev gpu-test`, too.
-ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "live_placed", "few_sms", "limited_from_cold", "reserved_sms",
+ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "live_placed", "live_random", "few_sms", "limited_from_cold", "reserved_sms",
           "beside_values", "beside_device_values", "beside_calls", "beside_events", "beside_legacy", "crowd_beside_host", "streams_beside_kernel",
           "static_partitions", "ranks", "random_order", "assert_text", "assert_beside_kernel")
 
