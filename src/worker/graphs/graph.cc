@@ -30,6 +30,7 @@ DescribedGraph::~DescribedGraph() {
 }
 
 GraphExec::~GraphExec() {
+  if (ended != nullptr) core.driver.cuEventDestroy_v2(ended);
   if (handle == nullptr) return;
   core.give_back(graph->graph->device(), handle, graph->steps.size(), graph->graph->kept_way(),
                  slots);
@@ -37,10 +38,41 @@ GraphExec::~GraphExec() {
 
 CUgraphExec GraphExec::current() {
   if (seen_changes != core.parts.changes() || (is_cold && may_leave_cold())) [[unlikely]] {
+    // What it is about to be updated from is described for the SMs that it has.
+    if (described != nullptr) return handle;
+    marks_end = may_run_unmarked();
+    if (marks_end) return handle;  // it follows with its next launch
     follow_changes();
     counts[static_cast<size_t>(wire::UsageCount::kBeyondLimit)] = is_beyond_limit() ? 1 : 0;
   }
   return handle;
+}
+
+bool GraphExec::may_run_unmarked() {
+  return has_run && ended == nullptr && !retirement.has_ended_all();
+}
+
+Status GraphExec::launch(CUstream stream) {
+  const DriverTable& driver = core.driver;
+  const CUgraphExec exec = current();
+  if (ended != nullptr) {
+    OPENMPS_RETURN_IF_ERROR(
+        check(driver.cuStreamWaitEvent(stream, ended, 0), "cuStreamWaitEvent on a graph"));
+    driver.cuEventDestroy_v2(std::exchange(ended, nullptr));  // what waits for it goes on waiting
+  }
+  OPENMPS_RETURN_IF_ERROR(check(driver.cuGraphLaunch(exec, stream), "cuGraphLaunch"));
+  has_run = true;
+  if (!std::exchange(marks_end, false)) return Status();
+  CUevent end = nullptr;
+  OPENMPS_RETURN_IF_ERROR(
+      check(driver.cuEventCreate(&end, CU_EVENT_DISABLE_TIMING), "cuEventCreate"));
+  const Status recorded = check(driver.cuEventRecord(end, stream), "cuEventRecord on a graph");
+  if (recorded.ok()) {
+    ended = end;
+  } else {
+    driver.cuEventDestroy_v2(end);
+  }
+  return recorded;
 }
 
 bool GraphExec::is_beyond_limit() const {

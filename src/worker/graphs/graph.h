@@ -45,6 +45,11 @@ struct GraphExec : LaunchableGraph, std::enable_shared_from_this<GraphExec> {
   // Made anew where the session's part of the device is another one by now, or code has left the
   // cold lane; what can't be stays where it is.
   CUgraphExec current() override;
+  Status launch(CUstream stream) override;
+  // Launches of one executable graph come one behind the other, in whatever streams (CUDA). The
+  // driver sees to that as long as it is one of the driver's, so before it becomes another the end
+  // of its last launch is marked, which the next one waits for.
+  [[nodiscard]] bool may_run_unmarked();
   void follow_changes();
   // A conditional handle is of the context that it was made in, so it can't follow.
   void tell_that_it_stays();
@@ -67,6 +72,9 @@ struct GraphExec : LaunchableGraph, std::enable_shared_from_this<GraphExec> {
   uint64_t flags = 0;                       // it was instantiated with
   uint64_t seen_changes = 0;                // of DeviceParts
   bool has_told_that_it_stays = false;
+  bool has_run = false;                       // the driver has launched it
+  bool marks_end = false;                     // of its next launch
+  CUevent ended = nullptr;                    // the end of its last launch; null: not marked
   std::unique_ptr<DescribedGraph> described;  // under way
   bool is_cold = false;                       // some node names the cold lane's context
   uint64_t next_look_ns = 0;                  // for what has left it; ~0: it stays

@@ -35,6 +35,8 @@ class Retirement {
   // What can go, goes.
   void sweep();
   [[nodiscard]] bool empty() const { return waiting_.empty(); }
+  // All work of the session that the driver has been given has ended.
+  [[nodiscard]] bool has_ended_all() { return streams_.idle(); }
   // The session has drained, or its context is lost.
   void release_all();
 

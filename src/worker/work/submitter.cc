@@ -494,8 +494,7 @@ Status Submitter::launch(const GraphWork& graph, Stream& stream) {
     OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(stream));
     OPENMPS_RETURN_IF_ERROR(waits_.prepare(stream, graph.waits.size()));
   }
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuGraphLaunch(graph.exec->current(), stream.handle), "cuGraphLaunch"));
+  OPENMPS_RETURN_IF_ERROR(graph.exec->launch(stream.handle));
   return graph.waits.empty() ? Status() : waits_.add(stream, graph.waits);
 }
 

@@ -113,6 +113,8 @@ class LaunchableGraph {
   // The driver's, whose kernels run in what the session has of the device now. The stream that it
   // is for has been entered.
   virtual CUgraphExec current() = 0;
+  // That one, behind its last launch. What the driver says.
+  virtual Status launch(CUstream stream) = 0;
 };
 struct GraphWork {
   LaunchableGraph* exec = nullptr;

@@ -1067,6 +1067,63 @@ TEST_F(PartitionTest, ExecutableGraphsFollow) {
       << ::testing::PrintToString(moved);
 }
 
+// Launches of one executable graph come one behind the other, which the driver sees to only as long
+// as it is the same one.
+TEST_F(PartitionTest, AGraphThatRunsFollowsBehindItsEnd) {
+  load_module();
+  create_stream(1, wire::StreamKind::kNonBlocking);
+  create_stream(2, wire::StreamKind::kNonBlocking);
+  const wire::Launch launch = launch_of(0);
+  const std::string body =
+      std::string(reinterpret_cast<const char*>(&launch), sizeof launch) + std::string(16, '\0');
+  const auto describe = [&] {
+    EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+    EXPECT_TRUE(send(wire::GraphNode{1, wire::GraphNodeKind::kKernel, 0,
+                                     static_cast<uint32_t>(body.size()), 0},
+                     body)
+                    .ok());
+  };
+  describe();
+  EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
+  for (const uint32_t sms : {4, 0}) {  // the part is there from then on
+    session_->core.parts.set(0, {.sms = sms});
+    EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+    EXPECT_TRUE(send(wire::GraphLaunch{1, 2}).ok());
+  }
+  const auto instantiated = [](const Calls& made) {
+    return std::ranges::count(made, "instantiate");
+  };
+  const auto waits = [](const Calls& made) {
+    return std::ranges::any_of(made,
+                               [](const std::string& call) { return call.starts_with("wait "); });
+  };
+  // What it is to be updated from is for the SMs that it has.
+  describe();
+  session_->core.parts.set(0, {.sms = 4});
+  calls();
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  EXPECT_EQ(instantiated(calls()), 0);
+  EXPECT_TRUE(send(wire::GraphUpdate{1}).ok());
+  calls();
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  EXPECT_EQ(instantiated(calls()), 1);
+  // It runs: its next launch is the last of that one, and the one behind that waits for it.
+  const CUstream runs = session_->streams.streams().find(1)->handle;
+  driver_.hold(static_cast<uint32_t>(reinterpret_cast<uintptr_t>(runs)), true);
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  session_->core.parts.set(0, {.sms = 0});
+  calls();
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 2}).ok());
+  const Calls first = calls();
+  EXPECT_EQ(instantiated(first), 0);
+  EXPECT_TRUE(first.back().starts_with("record ")) << ::testing::PrintToString(first);
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 2}).ok());
+  const Calls second = calls();
+  EXPECT_EQ(instantiated(second), 1);
+  EXPECT_TRUE(waits(second)) << ::testing::PrintToString(second);
+  driver_.hold(static_cast<uint32_t>(reinterpret_cast<uintptr_t>(runs)), false);
+}
+
 // The blocks of a cooperative kernel have to be there at once: five find room on an SM.
 TEST_F(PartitionTest, CooperativeKernelsOfGraphsFollowWhereTheyFindRoom) {
   load_module();
