@@ -37,7 +37,8 @@ GraphExec::~GraphExec() {
 }
 
 CUgraphExec GraphExec::current() {
-  if (seen_changes != core.parts.changes() || (is_cold && may_leave_cold())) [[unlikely]] {
+  if (ended != nullptr || seen_changes != core.parts.changes() || (is_cold && may_leave_cold()))
+      [[unlikely]] {
     // What it is about to be updated from is described for the SMs that it has.
     if (described != nullptr) return handle;
     marks_end = may_run_unmarked();

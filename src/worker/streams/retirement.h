@@ -36,7 +36,7 @@ class Retirement {
   void sweep();
   [[nodiscard]] bool empty() const { return waiting_.empty(); }
   // All work of the session that the driver has been given has ended.
-  [[nodiscard]] bool has_ended_all() { return streams_.idle(); }
+  [[nodiscard]] bool has_ended_all() { return streams_.seem_idle(); }
   // The session has drained, or its context is lost.
   void release_all();
 

@@ -619,6 +619,20 @@ bool Streams::idle() {
   return idle;
 }
 
+bool Streams::seem_idle() {
+  bool idle = true;
+  const auto look = [&](const ContextGate::Stream& stream) {
+    idle =
+        idle && (!stream.busy.load(std::memory_order_relaxed) || !core_.use(stream.device).ok() ||
+                 core_.driver.cuStreamQuery(stream.handle) != CUDA_ERROR_NOT_READY);
+  };
+  for (const Retired& retired : retired_) look(*retired.stream.listed);
+  for_each([&](const Stream& stream) {
+    if (stream.listed != nullptr) look(*stream.listed);
+  });
+  return idle;
+}
+
 // The legacy stream, which need not exist yet, still owes a wait for this stream's work.
 Status Streams::part(Stream& stream) {
   ClientContext& context = *stream.context;

@@ -242,6 +242,8 @@ class Streams {
   // True if nothing of the session is unfinished, in streams that exist or have been destroyed.
   // After a fault everything counts as finished.
   bool idle();
+  // The same, but nothing is noted or given back: also of a stream that has been entered.
+  bool seem_idle();
   // Those of all streams. They may be under way: the driver would wait for them.
   [[nodiscard]] std::vector<std::shared_ptr<Chains>> take_chains();
   // Give back the streams that the client has destroyed and that have finished since.

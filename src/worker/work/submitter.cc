@@ -495,15 +495,12 @@ Status Submitter::launch(const GraphWork& graph, Stream& stream) {
     OPENMPS_RETURN_IF_ERROR(waits_.prepare(stream, graph.waits.size()));
   }
   OPENMPS_RETURN_IF_ERROR(graph.exec->launch(stream.handle));
-  stream.listed->set_busy();  // it may have been found idle since it was entered
   return graph.waits.empty() ? Status() : waits_.add(stream, graph.waits);
 }
 
 Status Submitter::give(const Uses&, const UploadWork& upload, Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
-  const CUgraphExec exec = upload.exec->current();
-  stream.listed->set_busy();  // it may have been found idle since it was entered
-  return check(core_.driver.cuGraphUpload(exec, stream.handle), "cuGraphUpload");
+  return check(core_.driver.cuGraphUpload(upload.exec->current(), stream.handle), "cuGraphUpload");
 }
 
 }  // namespace openmps::worker

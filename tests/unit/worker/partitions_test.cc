@@ -39,6 +39,18 @@ class PartitionTest : public SessionFixture {
     EXPECT_TRUE(status.ok()) << status.message();
     return *members_.back();
   }
+  // Executable graph 1 is to have so many such kernels.
+  void describe_kernels(uint32_t count, const wire::Launch& launch = launch_of(0)) {
+    const std::string body =
+        std::string(reinterpret_cast<const char*>(&launch), sizeof launch) + std::string(16, '\0');
+    EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+    for (uint32_t i = 0; i < count; ++i) {
+      EXPECT_TRUE(send(wire::GraphNode{1, wire::GraphNodeKind::kKernel, 0,
+                                       static_cast<uint32_t>(body.size()), 0},
+                       body)
+                      .ok());
+    }
+  }
   void leave(Member& member) {
     commons_.partitions->leave(member);
     std::erase_if(members_, [&](const auto& one) { return one.get() == &member; });
@@ -1026,18 +1038,7 @@ TEST_F(PartitionTest, SoAreKernelsOfGraphs) {
 TEST_F(PartitionTest, ExecutableGraphsFollow) {
   load_module();
   create_stream(1, wire::StreamKind::kNonBlocking);
-  const wire::Launch launch = launch_of(0);
-  const std::string body =
-      std::string(reinterpret_cast<const char*>(&launch), sizeof launch) + std::string(16, '\0');
-  const auto describe = [&] {
-    EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
-    for (uint32_t i = 0; i < 2; ++i) {
-      EXPECT_TRUE(send(wire::GraphNode{1, wire::GraphNodeKind::kKernel, 0,
-                                       static_cast<uint32_t>(body.size()), 0},
-                       body)
-                      .ok());
-    }
-  };
+  const auto describe = [this] { describe_kernels(2); };
   describe();
   EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
   EXPECT_TRUE(send(wire::GraphEnableNode{1, 1, 0}).ok());
@@ -1073,16 +1074,7 @@ TEST_F(PartitionTest, AGraphThatRunsFollowsBehindItsEnd) {
   load_module();
   create_stream(1, wire::StreamKind::kNonBlocking);
   create_stream(2, wire::StreamKind::kNonBlocking);
-  const wire::Launch launch = launch_of(0);
-  const std::string body =
-      std::string(reinterpret_cast<const char*>(&launch), sizeof launch) + std::string(16, '\0');
-  const auto describe = [&] {
-    EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
-    EXPECT_TRUE(send(wire::GraphNode{1, wire::GraphNodeKind::kKernel, 0,
-                                     static_cast<uint32_t>(body.size()), 0},
-                     body)
-                    .ok());
-  };
+  const auto describe = [this] { describe_kernels(1); };
   describe();
   EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
   for (const uint32_t sms : {4, 0}) {  // the part is there from then on
@@ -1132,13 +1124,7 @@ TEST_F(PartitionTest, CooperativeKernelsOfGraphsFollowWhereTheyFindRoom) {
   launch.flags = wire::kLaunchCooperative;
   launch.grid[0] = 20;
   launch.grid[1] = launch.grid[2] = 1;
-  const std::string body =
-      std::string(reinterpret_cast<const char*>(&launch), sizeof launch) + std::string(16, '\0');
-  EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
-  EXPECT_TRUE(send(wire::GraphNode{1, wire::GraphNodeKind::kKernel, 0,
-                                   static_cast<uint32_t>(body.size()), 0},
-                   body)
-                  .ok());
+  describe_kernels(1, launch);
   EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
   const auto moves = [&](uint32_t sms) {
     session_->core.parts.set(0, {.sms = sms});
