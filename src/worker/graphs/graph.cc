@@ -37,8 +37,9 @@ GraphExec::~GraphExec() {
 }
 
 CUgraphExec GraphExec::current() {
-  if (ended != nullptr || seen_changes != core.parts.changes() || (is_cold && may_leave_cold()))
-      [[unlikely]] {
+  const bool may_move =
+      ended != nullptr || seen_changes != core.parts.changes() || (is_cold && may_leave_cold());
+  if (may_move) [[unlikely]] {
     // What it is about to be updated from is described for the SMs that it has.
     if (described != nullptr) return handle;
     marks_end = may_run_unmarked();
