@@ -24,6 +24,9 @@ namespace {
 // How soon a launch looks again whether code that runs in the cold lane can move. A look asks all
 // streams that may be busy.
 constexpr uint64_t kMoveLookNs = 50'000'000;
+// Who is limited and has waited for the main lane in vain does not insist on it for this many times
+// as long: a fifth of a program's time at most, as a hold is of its neighbours' (GateLimits).
+constexpr uint64_t kEscapeShare = 4;
 // When it has been there for so long, it moves, however seldom it is used; code with variables,
 // which is copied for that, no sooner.
 constexpr uint64_t kSettledNs = 2'000'000'000;
@@ -217,7 +220,7 @@ Status Modules::finish_load(wire::Id id, std::unique_ptr<Module> module, Making&
   if (status.ok() && module->kind == ModuleKind::kModule &&
       !lane_of(*module->library, module->device)) {
     const Homes homes = homes_of(*module->library, module->device);
-    status = check(load_code(GatedCall::kModuleLoad, *module->library, module->device, homes,
+    status = check(load_code(GatedCall::kModuleLoad, *module->library, module->device, homes, false,
                              [&](const Placement& at) { return place(*module, at); }),
                    "cuLibraryGetModule");
   }
@@ -238,10 +241,10 @@ Modules::Homes Modules::homes_of(const LoadedLibrary& library, uint32_t device) 
     if (library.is_loaded({device, Lane::kMain})) return Homes::kMain;
     if (library.is_loaded({device, Lane::kCold})) return Homes::kCold;
   }
-  const bool may = core_.commons.cold != nullptr && library.may_run_cold &&
-                   core_.image_objects == 0 &&
-                   !core_.parts.is_limited(device);  // the cold lane's context has all SMs
-  return may ? Homes::kEither : Homes::kMain;
+  const bool may =
+      core_.commons.cold != nullptr && library.may_run_cold && core_.image_objects == 0;
+  if (!may) return Homes::kMain;
+  return core_.parts.is_limited(device) ? Homes::kMainFirst : Homes::kEither;
 }
 
 std::optional<Lane> Modules::lane_of(const LoadedLibrary& library, uint32_t device) {
@@ -255,7 +258,7 @@ std::optional<Lane> Modules::lane_of(const LoadedLibrary& library, uint32_t devi
 // the first of the two that is quiet.
 template <typename F>
 CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t device, Homes homes,
-                            F&& load) {
+                            bool stays, F&& load) {
   ContextGate& gate = core_.gate;
   CUresult result = CUDA_ERROR_NOT_READY;  // the session stops
   const auto in_main = [&] { return load(Placement{device}); };
@@ -263,9 +266,20 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
   if (homes == Homes::kMain) return gate.run(call, device, &core_.feeder, in_main);
   gate.wait_for_own(device, &core_.feeder, kOwnWorkNs);
   bool lonely = false;  // there is no cold lane
+  const uint64_t start = now_ns();
+  const bool insists = homes == Homes::kMainFirst && !escapes();
   const auto loaded = [&](uint64_t hold_ns) {
-    if (homes == Homes::kEither) {
+    if (homes != Homes::kCold) {
       if (gate.run_soon(call, device, &core_.feeder, hold_ns, &result, in_main)) return true;
+      const uint64_t spent = now_ns() - start;
+      if (insists) {
+        if (spent < gate.longest_search_ns() && !gate.outlasts(device, &core_.feeder)) return false;
+        escapes_until_ns_ = start + spent + kEscapeShare * spent;
+      }
+      if (stays) {
+        result = CUDA_SUCCESS;
+        return true;
+      }
       lonely = core_.commons.cold->want(device) == nullptr;
     }
     return lonely || load_cold(call, library, device, hold_ns, &result, load);
@@ -407,43 +421,53 @@ void Modules::tell_of_escape(const Function& function) {
   log("Session " + std::to_string(core_.info.id) + " (client " +
       std::to_string(core_.info.client_pid) + " " + core_.info.command + "): " + printable(shown) +
       " runs on all SMs, not on those that the client is limited to: it was " +
-      "loaded while others were busy, and the program knows addresses in it (decision 32)");
+      "loaded while others did not come to an end, or the program knows addresses in it " +
+      "(decision 32)");
 }
 
 Status Modules::find(Function& function, const Placement& place, Reach reach, Located* located) {
   LoadedLibrary& library = *function.library;
   const uint32_t device = place.device;
-  if (place.partition != nullptr && place.partition->is_limit) reach = Reach::kMainLane;
+  const bool is_limited = place.partition != nullptr && place.partition->is_limit;
+  if (is_limited && reach != Reach::kMainLane) reach = Reach::kMainFirst;
   const auto is_in = [&](Lane lane) {
     *located = {library.function(function.kernel, place.in(lane)), place.in(lane)};
     return located->handle != nullptr;
   };
   Homes homes = homes_of(library, device);
   const bool is_used = library.cold_uses() >= kUsesToMove;
-  const bool needs_main = reach == Reach::kMainLane;
-  if (homes == Homes::kCold && (is_used || needs_main) && function.module != nullptr) {
-    leave_variables(*function.module, device, needs_main);
+  const bool wants_main = reach == Reach::kMainLane || reach == Reach::kMainFirst;
+  if (homes == Homes::kCold && (is_used || wants_main) && function.module != nullptr) {
+    leave_variables(*function.module, device, wants_main);
   }
-  const auto may_move = [&] { return homes == Homes::kEither || library.may_move(device); };
-  if (homes != Homes::kMain && needs_main && may_move()) homes = Homes::kMain;
+  const auto may_move = [&] {
+    return homes == Homes::kEither || homes == Homes::kMainFirst || library.may_move(device);
+  };
+  if (homes != Homes::kMain && wants_main && may_move()) {
+    homes = reach == Reach::kMainLane ? Homes::kMain : Homes::kMainFirst;
+  }
+  if (homes == Homes::kMainFirst && escapes()) homes = Homes::kEither;
   if (homes == Homes::kEither && reach == Reach::kColdLane &&
       core_.commons.cold->context(device) != nullptr) {
     homes = Homes::kCold;
   }
   bool found = homes != Homes::kCold && is_in(Lane::kMain);
-  if (!found && homes != Homes::kMain && is_in(Lane::kCold)) {
-    const bool moved = is_used && reach != Reach::kColdLane && may_move() &&
-                       move_now(function, device) && is_in(Lane::kMain);
+  const bool is_cold = !found && homes != Homes::kMain && is_in(Lane::kCold);
+  if (is_cold && homes != Homes::kMainFirst) {
+    const bool moves = (is_used || wants_main) && reach != Reach::kColdLane && may_move();
+    const bool moved = moves && move_now(function, device) && is_in(Lane::kMain);
     found = moved || is_in(Lane::kCold);
   }
   if (!found) {
+    // What is in the cold lane stays so unless it is loaded in the main one.
     const auto load = [&](const Placement& at) { return load_function(function, at, located); };
-    OPENMPS_RETURN_IF_ERROR(check(load_code(GatedCall::kFunctionLoad, library, device, homes, load),
-                                  "cuKernelGetFunction"));
+    OPENMPS_RETURN_IF_ERROR(
+        check(load_code(GatedCall::kFunctionLoad, library, device, homes, is_cold, load),
+              "cuKernelGetFunction"));
   }
   if (located->place.lane == Lane::kCold) {
     note_cold_use(library, device);
-    if (place.partition != nullptr && place.partition->is_limit) tell_of_escape(function);
+    if (is_limited) tell_of_escape(function);
     return Status();
   }
   function.main.resize(core_.devices.count());
@@ -536,7 +560,7 @@ Status Modules::handle(const wire::GetGlobal& command, Module& module,
       return looked;
     };
     const Homes homes = is_copy ? Homes::kMain : homes_of(*library, device);
-    result = load_code(GatedCall::kFunctionLoad, *library, device, homes, load);
+    result = load_code(GatedCall::kFunctionLoad, *library, device, homes, false, load);
   }
   OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetGlobal"));
   if (std::find(module.globals.begin(), module.globals.end(), address) == module.globals.end()) {

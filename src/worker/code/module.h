@@ -140,9 +140,10 @@ class Modules {
   [[nodiscard]] const auto& functions() const { return functions_; }
   // Before work with `function` is made for `device`: its code is there, loaded in a quiet moment
   // or in the cold lane, and not inside a launch. `reach`: work that belongs in one lane goes to
-  // the other one only if the code can't come there; that of a partition that limits does not. The
+  // the other one only if the code can't come there; that of a partition that limits belongs in the
+  // main one, and leaves it only while something there does not come to an end (decision 32). The
   // session is not between the gate's enter() and leave().
-  enum class Reach { kAnyLane, kMainLane, kColdLane };
+  enum class Reach { kAnyLane, kMainLane, kMainFirst, kColdLane };
   Status locate(Function& function, const Placement& place, Reach reach, Located* located) {
     if (is_at_hand(function, place) && reach != Reach::kColdLane) [[likely]] {
       *located = {function.main[place.device], place};
@@ -210,14 +211,18 @@ class Modules {
   static void make(Making& making);
   Status finish_load(wire::Id id, std::unique_ptr<Module> module, Making& making,
                      ReplyTo<wire::ModuleLoad> reply);
-  // Where code may be loaded that is not in the main lane.
-  enum class Homes { kMain, kCold, kEither };
+  // Where code may be loaded that is not in the main lane. That of who is limited belongs there,
+  // but nobody waits for what may never end.
+  enum class Homes { kMain, kCold, kEither, kMainFirst };
   [[nodiscard]] Homes homes_of(const LoadedLibrary& library, uint32_t device) const;
   // load(Placement) in that context, in a quiet moment of it: of the main one, or where there is a
-  // choice and that has no such moment soon, of the cold one.
+  // choice and that has no such moment soon, of the cold one. `stays`: it is in the cold one, and
+  // instead of being loaded there it stays.
   template <typename F>
   CUresult load_code(GatedCall call, LoadedLibrary& library, uint32_t device, Homes homes,
-                     F&& load);
+                     bool stays, F&& load);
+  // Its code need not come to the main lane right now, whatever the limit.
+  [[nodiscard]] bool escapes() const { return now_ns() < escapes_until_ns_; }
   // The same in the cold lane if that is quiet or soon is. False: it is not.
   template <typename F>
   bool load_cold(GatedCall call, LoadedLibrary& library, uint32_t device, uint64_t hold_ns,
@@ -258,6 +263,7 @@ class Modules {
   bool any_asserts_ = false;
   bool has_cold_code_ = false;
   bool told_of_escape_ = false;
+  uint64_t escapes_until_ns_ = 0;  // by now_ns()
   // Code that has come to the cold lane, and when it moves, if it has not before.
   struct Settling {
     std::weak_ptr<LoadedLibrary> library;

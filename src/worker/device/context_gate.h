@@ -233,6 +233,11 @@ class ContextGate {
     return true;
   }
   [[nodiscard]] uint64_t first_hold_ns() const { return limits_.first_hold_ns; }
+  [[nodiscard]] uint64_t longest_search_ns() const { return limits_.total_ns; }
+  // Something on the device did not end while it was held back for, and may never.
+  [[nodiscard]] bool outlasts(uint32_t device, const Feeder* feeder) {
+    return look(device, feeder).outlasted;
+  }
   // Until the session's own streams on the device are done, `ns` at most: what a program has just
   // been given to do is no reason to look elsewhere. Holds nobody back.
   void wait_for_own(uint32_t device, const Feeder* feeder, uint64_t ns);

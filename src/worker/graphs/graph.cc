@@ -480,7 +480,7 @@ Status Graphs::leave_cold_lane(GraphExec& exec) {
     if (step.uses.lane != Lane::kCold || function == nullptr) continue;
     Located located;
     OPENMPS_RETURN_IF_ERROR(
-        modules_.locate(*function, {device}, Modules::Reach::kMainLane, &located));
+        modules_.locate(*function, {device}, Modules::Reach::kMainFirst, &located));
   }
   exec.next_look_ns = 0;
   return Status();

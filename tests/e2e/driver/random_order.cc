@@ -538,10 +538,12 @@ class Program {
         exec.marked ? ", with an event" : "");
     for (const Act& act : exec.acts) say("  %s", act.text().c_str());
   }
-  // NVIDIA's driver waits for its launches, and for what those wait for (seen on an H200).
-  void destroy(const Exec& exec) {
+  // NVIDIA's driver waits for its launches, and for what those wait for (seen on an H200). What CUDA
+  // promises is that they go on: nothing comes behind them for that.
+  void destroy(Exec& exec) {
     free(rules_.everything());
     CHECK_CU(cuGraphExecDestroy(exec.handle));
+    exec.launched = {};
   }
   void replace_exec() {
     Exec& exec = execs_[below(kExecs)];
