@@ -533,13 +533,15 @@ bool Streams::is_implied_wait_over(Stream& stream) {
   return legacy.join_work == legacy.work ? is_reached(legacy.join) : is_done(&legacy);
 }
 
-bool Streams::finished(ContextGate::Stream& stream) {
+bool Streams::seems_finished(const ContextGate::Stream& stream) {
   if (!stream.busy.load(std::memory_order_relaxed)) return true;
   // A context that can't become current is lost: nothing runs in it any more.
-  if (core_.use(stream.device).ok() &&
-      core_.driver.cuStreamQuery(stream.handle) == CUDA_ERROR_NOT_READY) {
-    return false;
-  }
+  return !core_.use(stream.device).ok() ||
+         core_.driver.cuStreamQuery(stream.handle) != CUDA_ERROR_NOT_READY;
+}
+
+bool Streams::finished(ContextGate::Stream& stream) {
+  if (!seems_finished(stream)) return false;
   stream.busy.store(false, std::memory_order_relaxed);
   return true;
 }
@@ -585,8 +587,8 @@ void Streams::drop_green(const ClientGreen& green) {
   });
 }
 
-void Streams::mark(ContextGate::Stream& stream, Mark* mark) {
-  if (finished(stream)) return;
+void Streams::mark(const ContextGate::Stream& stream, Mark* mark) {
+  if (seems_finished(stream)) return;
   CUevent event = nullptr;
   if (core_.driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
     mark->events.push_back(
@@ -622,9 +624,7 @@ bool Streams::idle() {
 bool Streams::seem_idle() {
   bool idle = true;
   const auto look = [&](const ContextGate::Stream& stream) {
-    idle =
-        idle && (!stream.busy.load(std::memory_order_relaxed) || !core_.use(stream.device).ok() ||
-                 core_.driver.cuStreamQuery(stream.handle) != CUDA_ERROR_NOT_READY);
+    idle = idle && seems_finished(stream);
   };
   for (const Retired& retired : retired_) look(*retired.stream.listed);
   for_each([&](const Stream& stream) {

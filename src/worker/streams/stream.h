@@ -237,6 +237,7 @@ class Streams {
 
     [[nodiscard]] bool empty() const { return events.empty() && !unmarked; }
   };
+  // Nothing is noted of the streams: one may have been entered.
   [[nodiscard]] Mark mark();
 
   // True if nothing of the session is unfinished, in streams that exist or have been destroyed.
@@ -319,8 +320,11 @@ class Streams {
   void release(std::unique_ptr<Stream> stream);
   void forget_context(ClientContext* context);
   void forget_parted(ClientContext* context);
-  // Looks at a stream that may be busy.
+  // Looks at a stream that may be busy, and notes that it is not: not of one that has been entered
+  // and not been given its work yet.
   bool finished(ContextGate::Stream& stream);
+  // The same, but nothing is noted.
+  bool seems_finished(const ContextGate::Stream& stream);
   // A driver's stream and what it has in the cold lane.
   struct Owned {
     ContextGate::Stream* listed = nullptr;
@@ -329,7 +333,7 @@ class Streams {
     TakenSlots slots;
   };
   void give_back(Owned& stream);
-  void mark(ContextGate::Stream& stream, Mark* mark);
+  void mark(const ContextGate::Stream& stream, Mark* mark);
 
   // A driver's stream that the client has destroyed, not finished yet.
   struct Retired {
