@@ -1558,7 +1558,7 @@ ALL = {f.__name__: f for f in
         contexts, limited_from_cold, live_limits, live_placed, live_random, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
 
 # Whose answers are the GPU's: run by `./dev gpu-test`, too.
-ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "live_placed", "few_sms", "limited_from_cold", "reserved_sms",
+ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "live_placed", "live_random", "few_sms", "limited_from_cold", "reserved_sms",
           "beside_values", "beside_device_values", "beside_calls", "beside_events", "beside_legacy", "crowd_beside_host", "streams_beside_kernel",
           "static_partitions", "ranks", "random_order", "assert_text", "assert_beside_kernel")
 

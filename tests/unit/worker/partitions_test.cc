@@ -1116,6 +1116,28 @@ TEST_F(PartitionTest, AGraphThatRunsFollowsBehindItsEnd) {
   driver_.hold(static_cast<uint32_t>(reinterpret_cast<uintptr_t>(runs)), false);
 }
 
+// To follow, it looks at the streams while the one that it is launched in has nothing yet.
+TEST_F(PartitionTest, WhatComesIsBehindAGraphThatHasFollowed) {
+  load_module();
+  create_stream(1, wire::StreamKind::kNonBlocking);
+  describe_kernels(1);
+  EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  driver_.hold(2, true);
+  session_->core.parts.set(0, {.sms = 4});
+  calls();
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  const Calls followed = calls();
+  EXPECT_EQ(followed.back(), "graph s2") << ::testing::PrintToString(followed);
+  session_->core.parts.set(0, {.sms = 0});
+  launch(1);
+  const Calls moved = calls();
+  driver_.hold(2, false);
+  const auto behind = std::ranges::find_if(
+      moved, [](const std::string& call) { return call.starts_with("wait s3 "); });
+  EXPECT_NE(behind, moved.end()) << ::testing::PrintToString(moved);
+}
+
 // The blocks of a cooperative kernel have to be there at once: five find room on an SM.
 TEST_F(PartitionTest, CooperativeKernelsOfGraphsFollowWhereTheyFindRoom) {
   load_module();
@@ -1240,27 +1262,67 @@ TEST_F(PartitionTest, ItsPartIsTheDeviceThatItCanSplit) {
 }
 
 // The cold lane's context has all SMs.
-TEST_F(PartitionTest, ItsCodeWaitsForTheMainContext) {
-  commons_.cold = std::make_unique<ColdLanes>(driver_.table(), *devices_, commons_.limits);
-  commons_.cold->share();
-  CUstream busy = nullptr;
-  driver_.table().cuStreamCreateWithPriority(&busy, CU_STREAM_NON_BLOCKING, 0);
-  driver_.hold(1, true);
-  driver_.table().cuMemcpyAsync(0, 0, 1, busy);
-  ContextGate::Stream* neighbour = gate_.add(busy, 0);
-  neighbour->set_busy();
-  EXPECT_TRUE(send(wire::BlobBegin{4, 1}).ok());
-  memcpy(session_->core.view.staging(), "code", 4);
-  EXPECT_TRUE(send(wire::BlobData{1, 4, 0, kStaging}).ok());
+class LimitedBesideTest : public PartitionTest {
+ protected:
+  void SetUp() override {
+    PartitionTest::SetUp();
+    commons_.cold = std::make_unique<ColdLanes>(driver_.table(), *devices_, commons_.limits);
+    commons_.cold->share();
+    create_stream(2, wire::StreamKind::kNonBlocking);  // its SMs are there
+    CUstream busy = nullptr;
+    driver_.table().cuStreamCreateWithPriority(&busy, CU_STREAM_NON_BLOCKING, 0);
+    driver_.hold(1, true);
+    driver_.table().cuMemcpyAsync(0, 0, 1, busy);
+    neighbour_ = gate_.add(busy, 0);
+    neighbour_->set_busy();
+    EXPECT_TRUE(send(wire::BlobBegin{4, 1}).ok());
+    memcpy(session_->core.view.staging(), "code", 4);
+    EXPECT_TRUE(send(wire::BlobData{1, 4, 0, kStaging}).ok());
+    calls();
+  }
+  void TearDown() override {
+    driver_.hold(1, false);
+    const CUstream handle = neighbour_->handle;
+    gate_.remove(neighbour_);
+    driver_.table().cuStreamDestroy_v2(handle);
+    session_->release();
+    commons_.cold.reset();
+    PartitionTest::TearDown();
+  }
+  Status load() { return send(wire::ModuleLoad{1, 1, 0, wire::ModuleKind::kModule, 0, 0}); }
+  bool has_called(const std::string& wanted) {
+    const Calls made = calls();
+    return std::ranges::find(made, wanted) != made.end();
+  }
+
+  ContextGate::Stream* neighbour_ = nullptr;
+};
+
+TEST_F(LimitedBesideTest, CodeWaitsForTheMainContext) {
   session_->stop = true;
-  EXPECT_EQ(send(wire::ModuleLoad{1, 1, 0, wire::ModuleKind::kModule, 0, 0}).code(),
-            CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(load().code(), CUDA_ERROR_NOT_READY);
   session_->stop = false;
+}
+
+// Which may never come: it leaves the cold one again when it can.
+TEST_F(LimitedBesideTest, ButNotForWhatWaitsForItsClient) {
+  neighbour_->waits = true;
+  EXPECT_TRUE(load().ok());
+  EXPECT_TRUE(has_called("place cold"));
+  EXPECT_TRUE(send(wire::GetFunction{1, 1, wire::ModuleKind::kModule, 4}, "kern").ok());
+  launch(2);
+  const auto& counts = session_->core.usage.row().counts;
+  const auto& beyond = counts[static_cast<size_t>(wire::UsageCount::kBeyondLimit)];
+  EXPECT_EQ(beyond.load(), 1u);
   driver_.hold(1, false);
-  gate_.remove(neighbour);
-  driver_.table().cuStreamDestroy_v2(busy);
-  session_->release();
-  commons_.cold.reset();
+  uint64_t before = 0;
+  do {  // it looks at times
+    before = beyond.load();
+    launch(2);
+  } while (beyond.load() != before);
+  calls();
+  launch(2);
+  EXPECT_EQ(calls(), (Calls{"launch s2 16"}));
 }
 
 class WholePartitionTest : public SessionFixture {
