@@ -538,8 +538,8 @@ class Program {
         exec.marked ? ", with an event" : "");
     for (const Act& act : exec.acts) say("  %s", act.text().c_str());
   }
-  // NVIDIA's driver waits for its launches, and for what those wait for (seen on an H200). What CUDA
-  // promises is that they go on: nothing comes behind them for that.
+  // NVIDIA's driver waits for its launches, and for what those wait for (seen on an H200). What
+  // CUDA promises is that they go on: nothing comes behind them for that.
   void destroy(Exec& exec) {
     free(rules_.everything());
     CHECK_CU(cuGraphExecDestroy(exec.handle));
