@@ -264,22 +264,18 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
   const auto in_main = [&] { return load(Placement{device}); };
   if (const Status status = core_.use(device); !status.ok()) return status.code();
   if (homes == Homes::kMain) return gate.run(call, device, &core_.feeder, in_main);
+  if (homes == Homes::kMainFirst && !escapes()) {
+    const uint64_t start = now_ns();
+    if (gate.run_unless_outlasted(call, device, &core_.feeder, &result, in_main)) return result;
+    const uint64_t now = now_ns();
+    escapes_until_ns_ = now + std::max(kEscapeShare * (now - start), kMoveLookNs);
+  }
+  if (stays) return CUDA_SUCCESS;
   gate.wait_for_own(device, &core_.feeder, kOwnWorkNs);
   bool lonely = false;  // there is no cold lane
-  const uint64_t start = now_ns();
-  const bool insists = homes == Homes::kMainFirst && !escapes();
   const auto loaded = [&](uint64_t hold_ns) {
     if (homes != Homes::kCold) {
       if (gate.run_soon(call, device, &core_.feeder, hold_ns, &result, in_main)) return true;
-      const uint64_t spent = now_ns() - start;
-      if (insists) {
-        if (spent < gate.longest_search_ns() && !gate.outlasts(device, &core_.feeder)) return false;
-        escapes_until_ns_ = start + spent + kEscapeShare * spent;
-      }
-      if (stays) {
-        result = CUDA_SUCCESS;
-        return true;
-      }
       lonely = core_.commons.cold->want(device) == nullptr;
     }
     return lonely || load_cold(call, library, device, hold_ns, &result, load);

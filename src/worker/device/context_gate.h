@@ -232,12 +232,20 @@ class ContextGate {
     count(call, now_ns() - start);
     return true;
   }
-  [[nodiscard]] uint64_t first_hold_ns() const { return limits_.first_hold_ns; }
-  [[nodiscard]] uint64_t longest_search_ns() const { return limits_.total_ns; }
-  // Something on the device did not end while it was held back for, and may never.
-  [[nodiscard]] bool outlasts(uint32_t device, const Feeder* feeder) {
-    return look(device, feeder).outlasted;
+  // The same if a quiet moment comes within the limit, and only for as long as one may: not once
+  // something there has outlasted a hold. `*result`: CUDA_ERROR_NOT_READY if its `stop` was set.
+  template <typename F>
+  bool run_unless_outlasted(GatedCall call, uint32_t device, const Feeder* feeder, CUresult* result,
+                            F&& f) {
+    const uint64_t start = now_ns();
+    const Search search{.hold_ns = limits_.first_hold_ns, .yields = true};
+    const Quiet quiet(*this, device, search, feeder);
+    if (!quiet.stopped() && !quiet.complete()) return false;
+    *result = quiet.stopped() ? CUDA_ERROR_NOT_READY : f();
+    count(call, now_ns() - start);
+    return true;
   }
+  [[nodiscard]] uint64_t first_hold_ns() const { return limits_.first_hold_ns; }
   // Until the session's own streams on the device are done, `ns` at most: what a program has just
   // been given to do is no reason to look elsewhere. Holds nobody back.
   void wait_for_own(uint32_t device, const Feeder* feeder, uint64_t ns);
@@ -319,6 +327,7 @@ class ContextGate {
     uint64_t hold_ns = 0;
     bool brief = false;    // one hold of that length at most
     bool patient = false;  // until the session stops, if loading waits in the driver; or total_ns
+    bool yields = false;   // not beside what has outlasted a hold
   };
   // A visit to a quiet moment; or the limit is past, or the session stops.
   class Quiet {

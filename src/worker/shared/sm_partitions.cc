@@ -387,10 +387,15 @@ Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
     made = to_make(device, member.choice_.set);
   }
   Status status;
-  const CUresult result = gate_.run(GatedCall::kGreenCreate, device, feeder, [&] {
+  CUresult result = CUDA_SUCCESS;
+  const auto make = [&] {
     status = create(made.get());
     return status.code();
-  });
+  };
+  if (!gate_.run_unless_outlasted(GatedCall::kGreenCreate, device, feeder, &result, make)) {
+    put_off(member, feeder);
+    return Status();
+  }
   if (status.ok()) status = check(result, "cuGreenCtxCreate");
   if (!status.ok()) {
     leave(member);
@@ -402,6 +407,22 @@ Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
   there = keep_locked(device, std::move(made));
   if (member.part_ == nullptr && !member.choice_.is_all) member.part_ = std::move(there);
   return Status();
+}
+
+// The driver would wait for what does not come to an end, and others with it.
+void SmPartitions::put_off(Member& member, const ContextGate::Feeder* feeder) {
+  log("Session " + std::to_string(feeder == nullptr ? 0 : feeder->session) +
+      " runs on all SMs at first, not on those that it is to have: to make the set of them waits "
+      "for others, who "
+      "do not come to an end");
+  After after;
+  {
+    const std::lock_guard lock(mutex_);
+    if (wants(member, member.choice_.set)) {
+      after.wanted.push_back({member.device, member.choice_.set});
+    }
+  }
+  finish(std::move(after));
 }
 
 void SmPartitions::leave(Member& member) {

@@ -173,7 +173,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   SmPartitions& operator=(const SmPartitions&) = delete;
 
   // The member has its part when this returns; a new green context is made in a quiet moment: not
-  // between the gate's enter() and leave(). The device's context is current. Errors: those of
+  // between the gate's enter() and leave(). Beside what does not come to an end it has the whole
+  // device until there is one, which is logged. The device's context is current. Errors: those of
   // cuDevSmResourceSplitByCount, cuDevResourceGenerateDesc and cuGreenCtxCreate;
   // CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: all SMs of that device are others' alone.
   Status join(Member& member, const ContextGate::Feeder* feeder);
@@ -363,6 +364,7 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   static bool wants(const Member& member, const SmSet& set);
   static void give_locked(Member& member, Part part, After* after);
   void finish(After after);
+  void put_off(Member& member, const ContextGate::Feeder* feeder);
   // Whether it is used now, and by whom; in how long to look again, 0: when woken.
   [[nodiscard]] bool look_at_locked(const Reservation& reservation, uint64_t now, uint64_t* next);
   void make_wanted(const After::Wanted& wanted);

@@ -123,6 +123,24 @@ TEST_F(PartitionTest, AChangeIsToldAndInForceOnceTheSetIsThere) {
   EXPECT_EQ(changes_, 3u) << "nothing has changed";
 }
 
+TEST_F(PartitionTest, WhoComesBesideWhatDoesNotEndHasItOnceThatEnds) {
+  CUstream waiting = nullptr;
+  driver_.table().cuStreamCreateWithPriority(&waiting, CU_STREAM_NON_BLOCKING, 0);
+  driver_.hold(1, true);
+  driver_.table().cuMemcpyAsync(0, 0, 1, waiting);
+  ContextGate::Stream* const neighbour = gate_.add(waiting, 0);
+  neighbour->set_busy();
+  neighbour->waits = true;  // for its client
+  Member& late = join(8);
+  EXPECT_EQ(of(late), SmGroups().set());
+  driver_.hold(1, false);
+  while (gate_.has_later() || gate_.collects()) gate_.tend();
+  EXPECT_EQ(of(late), groups({0, 1, 2, 3}));
+  EXPECT_EQ(changes_, 1u) << "who has it is told";
+  gate_.remove(neighbour);
+  driver_.table().cuStreamDestroy_v2(waiting);
+}
+
 TEST_F(PartitionTest, WhoCantHaveItKeepsWhatHeHas) {
   Member& first = join(8);
   driver_.fail("green", CUDA_ERROR_OUT_OF_MEMORY);
