@@ -412,9 +412,8 @@ Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
 // The driver would wait for what does not come to an end, and others with it.
 void SmPartitions::put_off(Member& member, const ContextGate::Feeder* feeder) {
   log("Session " + std::to_string(feeder == nullptr ? 0 : feeder->session) +
-      " runs on all SMs at first, not on those that it is to have: to make the set of them waits "
-      "for others, who "
-      "do not come to an end");
+      " runs on all SMs at first, not on those that it is to have: to make the set of them waits " +
+      "for others, who do not come to an end");
   After after;
   {
     const std::lock_guard lock(mutex_);
