@@ -266,7 +266,7 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
   if (homes == Homes::kMain) return gate.run(call, device, &core_.feeder, in_main);
   if (homes == Homes::kMainFirst && !escapes()) {
     const uint64_t start = now_ns();
-    if (gate.run_unless_outlasted(call, device, &core_.feeder, &result, in_main)) return result;
+    if (gate.run_unless_stuck(call, device, &core_.feeder, &result, in_main)) return result;
     const uint64_t now = now_ns();
     escapes_until_ns_ = now + std::max(kEscapeShare * (now - start), kMoveLookNs);
   }
@@ -417,7 +417,7 @@ void Modules::tell_of_escape(const Function& function) {
   log("Session " + std::to_string(core_.info.id) + " (client " +
       std::to_string(core_.info.client_pid) + " " + core_.info.command + "): " + printable(shown) +
       " runs on all SMs, not on those that the client is limited to: it was " +
-      "loaded while others did not come to an end, or the program knows addresses in it " +
+      "loaded while a stream waited for its program, or the program knows addresses in it " +
       "(decision 32)");
 }
 

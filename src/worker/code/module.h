@@ -141,7 +141,7 @@ class Modules {
   // Before work with `function` is made for `device`: its code is there, loaded in a quiet moment
   // or in the cold lane, and not inside a launch. `reach`: work that belongs in one lane goes to
   // the other one only if the code can't come there; that of a partition that limits belongs in the
-  // main one, and leaves it only while something there does not come to an end (decision 32). The
+  // main one, and leaves it only while a stream there waits for its program (decision 32). The
   // session is not between the gate's enter() and leave().
   enum class Reach { kAnyLane, kMainLane, kMainFirst, kColdLane };
   Status locate(Function& function, const Placement& place, Reach reach, Located* located) {
@@ -212,7 +212,7 @@ class Modules {
   Status finish_load(wire::Id id, std::unique_ptr<Module> module, Making& making,
                      ReplyTo<wire::ModuleLoad> reply);
   // Where code may be loaded that is not in the main lane. That of who is limited belongs there,
-  // but nobody waits for what may never end.
+  // but does not wait there for a program, which may wait for it.
   enum class Homes { kMain, kCold, kEither, kMainFirst };
   [[nodiscard]] Homes homes_of(const LoadedLibrary& library, uint32_t device) const;
   // load(Placement) in that context, in a quiet moment of it: of the main one, or where there is a

@@ -210,6 +210,7 @@ ContextGate::Look ContextGate::look(uint32_t device, const Feeder* asking) {
     }
     if (outlasted) {
       seen.outlasted = true;
+      seen.stuck |= why != wire::Hindrance::kOutlasts;
     } else if (why != wire::Hindrance::kRuns) {
       seen.stalled = true;
     } else {
@@ -282,7 +283,7 @@ ContextGate::Found ContextGate::seek(uint32_t device, const Search& search, cons
   for (uint64_t ns = search.hold_ns;; ns = std::min(2 * ns, limits_.longest_hold_ns)) {
     if (!rest(owed(device), feeder)) return Found::kStopped;
     // Nobody is held back for what may never end.
-    if (search.yields && look(device, feeder).outlasted) return Found::kGaveUp;
+    if (search.yields && look(device, feeder).stuck) return Found::kGaveUp;
     while (limits_.loading_waits && look(device, feeder).outlasted && !gave_up() &&
            (search.patient || now_ns() < end)) {
       if (!rest(kRestNs, feeder)) return Found::kStopped;

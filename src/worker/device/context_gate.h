@@ -232,15 +232,18 @@ class ContextGate {
     count(call, now_ns() - start);
     return true;
   }
-  // The same if a quiet moment comes within the limit, and only for as long as one may: not once
-  // something there has outlasted a hold. `*result`: CUDA_ERROR_NOT_READY if its `stop` was set.
+  // The same as run(), but not beside what waits for its client, which may itself wait for this
+  // call: false, without the call, once such a stream has outlasted a hold. `*result` as run()
+  // returns it.
   template <typename F>
-  bool run_unless_outlasted(GatedCall call, uint32_t device, const Feeder* feeder, CUresult* result,
-                            F&& f) {
+  bool run_unless_stuck(GatedCall call, uint32_t device, const Feeder* feeder, CUresult* result,
+                        F&& f) {
     const uint64_t start = now_ns();
-    const Search search{.hold_ns = limits_.first_hold_ns, .yields = true};
+    Search search = search_for(call, feeder);
+    search.yields = true;
     const Quiet quiet(*this, device, search, feeder);
-    if (!quiet.stopped() && !quiet.complete()) return false;
+    const bool is_quiet = quiet.complete() || quiet.stopped();
+    if (!is_quiet && (gave_up() || is_load(call) || look(device, feeder).stuck)) return false;
     *result = quiet.stopped() ? CUDA_ERROR_NOT_READY : f();
     count(call, now_ns() - start);
     return true;
@@ -327,7 +330,7 @@ class ContextGate {
     uint64_t hold_ns = 0;
     bool brief = false;    // one hold of that length at most
     bool patient = false;  // until the session stops, if loading waits in the driver; or total_ns
-    bool yields = false;   // not beside what has outlasted a hold
+    bool yields = false;   // not beside what is stuck
   };
   // A visit to a quiet moment; or the limit is past, or the session stops.
   class Quiet {
@@ -354,6 +357,7 @@ class ContextGate {
     bool running = false;    // work that will end if nothing is added
     bool stalled = false;    // what the client must act for
     bool outlasted = false;  // what did not end in time before
+    bool stuck = false;      // and of it, what the client must act for
     Hindrances by;
   };
   enum class Found { kQuiet, kComplete, kGaveUp, kStopped };

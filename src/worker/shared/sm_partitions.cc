@@ -392,7 +392,7 @@ Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
     status = create(made.get());
     return status.code();
   };
-  if (!gate_.run_unless_outlasted(GatedCall::kGreenCreate, device, feeder, &result, make)) {
+  if (!gate_.run_unless_stuck(GatedCall::kGreenCreate, device, feeder, &result, make)) {
     put_off(member, feeder);
     return Status();
   }
@@ -409,11 +409,11 @@ Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
   return Status();
 }
 
-// The driver would wait for what does not come to an end, and others with it.
+// The driver would wait for a program, which may wait for this one.
 void SmPartitions::put_off(Member& member, const ContextGate::Feeder* feeder) {
   log("Session " + std::to_string(feeder == nullptr ? 0 : feeder->session) +
       " runs on all SMs at first, not on those that it is to have: to make the set of them waits " +
-      "for others, who do not come to an end");
+      "for a stream that waits for its program");
   After after;
   {
     const std::lock_guard lock(mutex_);

@@ -123,7 +123,7 @@ TEST_F(PartitionTest, AChangeIsToldAndInForceOnceTheSetIsThere) {
   EXPECT_EQ(changes_, 3u) << "nothing has changed";
 }
 
-TEST_F(PartitionTest, WhoComesBesideWhatDoesNotEndHasItOnceThatEnds) {
+TEST_F(PartitionTest, WhoComesBesideWhatIsStuckHasItOnceThatEnds) {
   CUstream waiting = nullptr;
   driver_.table().cuStreamCreateWithPriority(&waiting, CU_STREAM_NON_BLOCKING, 0);
   driver_.hold(1, true);
