@@ -242,8 +242,9 @@ class ContextGate {
     Search search = search_for(call, feeder);
     search.yields = true;
     const Quiet quiet(*this, device, search, feeder);
-    const bool is_quiet = quiet.complete() || quiet.stopped();
-    if (!is_quiet && (gave_up() || is_load(call) || look(device, feeder).stuck)) return false;
+    const bool may = quiet.complete() || (is_load(call) && !limits_.loading_waits);
+    const bool is_over = quiet.stopped() || may;
+    if (!is_over && (gave_up() || is_load(call) || look(device, feeder).stuck)) return false;
     *result = quiet.stopped() ? CUDA_ERROR_NOT_READY : f();
     count(call, now_ns() - start);
     return true;
