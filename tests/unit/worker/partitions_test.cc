@@ -39,18 +39,6 @@ class PartitionTest : public SessionFixture {
     EXPECT_TRUE(status.ok()) << status.message();
     return *members_.back();
   }
-  // Executable graph 1 is to have so many such kernels.
-  void describe_kernels(uint32_t count, const wire::Launch& launch = launch_of(0)) {
-    const std::string body =
-        std::string(reinterpret_cast<const char*>(&launch), sizeof launch) + std::string(16, '\0');
-    EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
-    for (uint32_t i = 0; i < count; ++i) {
-      EXPECT_TRUE(send(wire::GraphNode{1, wire::GraphNodeKind::kKernel, 0,
-                                       static_cast<uint32_t>(body.size()), 0},
-                       body)
-                      .ok());
-    }
-  }
   void leave(Member& member) {
     commons_.partitions->leave(member);
     std::erase_if(members_, [&](const auto& one) { return one.get() == &member; });
@@ -830,17 +818,8 @@ TEST_F(SmallSessionTest, SmallWorkGoesToTheFew) {
 
 // Its kernels count, not how many they are.
 TEST_F(SmallSessionTest, AGraphOfSmallKernelsIsSmall) {
-  const wire::Launch node = launch_of(0);
-  const std::string body =
-      std::string(reinterpret_cast<const char*>(&node), sizeof node) + std::string(16, '\0');
   constexpr uint32_t kNodes = 3;
-  EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
-  for (uint32_t i = 0; i < kNodes; ++i) {
-    EXPECT_TRUE(send(wire::GraphNode{1, wire::GraphNodeKind::kKernel, 0,
-                                     static_cast<uint32_t>(body.size()), 0},
-                     body)
-                    .ok());
-  }
+  describe_kernels(kNodes);
   EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
   Durations& durations = session_->streams.durations;
   const uint32_t number = durations.add() + 1;  // the graph's, from its first launch on

@@ -139,6 +139,18 @@ class SessionFixture : public ::testing::Test {
     const Status status = send(launch_of(stream), std::string(16, '\0'));
     EXPECT_TRUE(status.ok()) << status.message();
   }
+  // Executable graph 1 is to have so many such kernels.
+  void describe_kernels(uint32_t count, const wire::Launch& launch = launch_of(0)) {
+    const std::string body =
+        std::string(reinterpret_cast<const char*>(&launch), sizeof launch) + std::string(16, '\0');
+    EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+    for (uint32_t i = 0; i < count; ++i) {
+      EXPECT_TRUE(send(wire::GraphNode{1, wire::GraphNodeKind::kKernel, 0,
+                                       static_cast<uint32_t>(body.size()), 0},
+                       body)
+                      .ok());
+    }
+  }
   // But for those that register what is named of the channel: channel_pages_test.cc.
   std::vector<std::string> calls() {
     std::vector<std::string> taken = driver_.take_calls();
