@@ -31,8 +31,9 @@ class Prints {
   }
   // The same for a graph, which may hold any kernel of the session.
   void before_graph();
+  [[nodiscard]] bool mark_graphs() const { return modules_.any_prints(); }
   Status after_graph(Status launched, CUstream stream, uint32_t device) {
-    return modules_.any_prints() ? finish(std::move(launched), stream, device) : launched;
+    return mark_graphs() ? finish(std::move(launched), stream, device) : launched;
   }
 
   Status handle(const wire::OutputFlush& command, ReplyTo<wire::OutputFlush> reply);

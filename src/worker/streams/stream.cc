@@ -18,7 +18,7 @@ namespace {
 // taken so far, a few small kernels at least.
 constexpr uint64_t kLearnShare = 4;
 constexpr uint64_t kShortestLearnNs = 10'000;
-// The same of streams that have a right which others may need: so long nobody minds.
+// Until the first look at a stream that has a right which others may need: so long nobody minds.
 constexpr uint64_t kConnectedLookNs = 1'000'000;
 // The same while another session waits until they are done, times those that compete: the fewer,
 // the likelier does the GPU stand still meanwhile.
@@ -229,7 +229,8 @@ std::vector<std::shared_ptr<Chains>> Streams::take_chains() {
 // Also for one that has been looked after, if that was rarely and now something is to be learnt.
 void Streams::begin_to_look_after(Stream& stream) {
   const uint64_t now = now_ns();
-  if (looked_after_.empty()) next_look_ns_ = now + kConnectedLookNs;
+  if (looked_after_.empty()) next_look_ns_ = ~0ull;
+  next_look_ns_ = std::min(next_look_ns_, now + kConnectedLookNs);
   if (!std::exchange(stream.looked_after, true)) looked_after_.push_back(&stream);
   if (!stream.window->is_learning()) return;
   learns_ = true;
@@ -241,17 +242,19 @@ void Streams::begin_to_look_after(Stream& stream) {
 void Streams::look_after(uint64_t now) {
   if (looked_after_.empty() || now < next_look_ns()) return;
   last_look_ns_ = now;
-  uint64_t pause = std::max((now - learning_since_ns_) / kLearnShare, kShortestLearnNs);
+  const uint64_t learn_ns = std::max((now - learning_since_ns_) / kLearnShare, kShortestLearnNs);
+  uint64_t shortest_ns = ~0ull;
   learns_ = false;
   std::erase_if(looked_after_, [&](Stream* stream) {
     SubmitWindow& window = *stream->window;
-    window.look_after(now);
+    const uint64_t pause_ns = window.look_after(now);
     learns_ = learns_ || window.is_learning();
-    if (window.is_connected()) pause = std::min(pause, kConnectedLookNs);
+    if (window.is_learning()) shortest_ns = std::min(shortest_ns, learn_ns);
+    if (window.is_connected()) shortest_ns = std::min(shortest_ns, pause_ns);
     stream->looked_after = window.needs_looks();
     return !stream->looked_after;
   });
-  next_look_ns_ = now + (learns_ ? pause : kConnectedLookNs);
+  if (!looked_after_.empty()) next_look_ns_ = now + shortest_ns;
 }
 
 uint64_t Streams::next_look_ns() const {
@@ -376,6 +379,7 @@ Status Streams::enter(Stream& stream, Entry entry) {
   if (works && stream.lease != nullptr) [[unlikely]]
     core_.parts.use(*stream.lease, core_.rank.load(std::memory_order_relaxed));
   stream.listed->set_busy();
+  if (stream.window != nullptr) stream.window->note_entered();
 
   if (entry == Entry::kWork && stream.twin != nullptr) stream.twin->stays = false;
   ClientContext& context = *stream.context;

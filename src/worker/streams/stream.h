@@ -138,6 +138,10 @@ class Streams {
     stream.window->add(cost);
     keep_in_sight(stream);
   }
+  // It holds no hardware queue while nothing comes behind it.
+  static void note_lone(Stream& stream) {
+    if (stream.window != nullptr) stream.window->note_lone();
+  }
   // The stream will write that fence at its end.
   void note_fence(Stream& stream, const std::atomic<uint64_t>& word, uint64_t value) {
     if (stream.window == nullptr) return;

@@ -18,8 +18,10 @@ constexpr uint64_t kSureNs = 100'000;
 // what nobody minds.
 constexpr uint64_t kShortestLookNs = 10'000;
 constexpr uint64_t kLongestLookNs = 1'000'000;
-// What has run for long is looked at less often: its end is seen late by so small a part of it.
+// What has run for long is looked at less often: its end is seen late by so small a part of it. A
+// greater one until half of the time that is left, while it is as long as others were.
 constexpr uint64_t kLookShare = 32;
+constexpr uint64_t kExpectedLookShare = 8;
 // While there are not SMs for all, work is taken to have got longer by one part of so many at most:
 // what is seen of it may be the time that it has waited for some.
 constexpr uint64_t kCrowdedShare = 4;
@@ -371,10 +373,13 @@ void SubmitWindow::stop_wanting() {
   connections_->end_waiting();
 }
 
-void SubmitWindow::look_after(uint64_t now) {
+// A full one is looked at for what is held back, too: once is enough.
+uint64_t SubmitWindow::look_after(uint64_t now) {
+  if (unknown_ == 0 && waited_for() == 0 && is_too_soon(now)) return next_look_ns_ - now;
   look(now);
   if (items_ == 0 && !used_) disconnect();
   used_ = false;
+  return longest_pause_ns(now);
 }
 
 // ---- Looks --------------------------------------------------------------------------------------
@@ -409,8 +414,9 @@ void SubmitWindow::sweep(uint64_t now) {
   if (items_ == 0) {
     full_ = false;
     stop_wanting();
-    if (connected_ && (yields_ || connections_->are_wanted())) disconnect();
   }
+  const bool needs_none = items_ == 0 || (is_lone() && remaining_ns(now) > kLongNs);
+  if (connected_ && needs_none && (yields_ || connections_->are_wanted())) disconnect();
   show_end();
 }
 
@@ -469,13 +475,23 @@ bool SubmitWindow::look_whether_full(const Cost& cost) {
   const uint64_t half = window / 2;
   const bool is_long = remaining > half && (full_ || remaining + durations_.of(cost) > window);
   full_ = is_long || unknown_ >= kWindowUnknown || items_ >= kWindowItems / (full_ ? 2 : 1);
+  if (is_long) stop_wanting();  // it could do nothing with a right
   look_again_behind(remaining > half ? remaining - half : 0, now);
   return full_;
 }
 
 void SubmitWindow::look_again_behind(uint64_t rest_ns, uint64_t now) {
-  const uint64_t longest = std::max(kLongestLookNs, ran_ns(now) / kLookShare);
-  next_look_ns_ = now + std::clamp(rest_ns, kShortestLookNs, longest);
+  next_look_ns_ = now + std::clamp(rest_ns, kShortestLookNs, longest_pause_ns(now));
+}
+
+// Nobody knows when a wait is over, and others may need the right to it.
+uint64_t SubmitWindow::longest_pause_ns(uint64_t now) {
+  if (items_ == 0 || open_waits_ != 0) return kLongestLookNs;
+  const uint64_t ran = ran_ns(now);
+  const uint64_t expected = first_segment().expected_ns;
+  const bool as_expected = unknown_ == 0 && ran < expected;
+  const uint64_t known = as_expected ? std::min((expected - ran) / 2, ran / kExpectedLookShare) : 0;
+  return std::max({kLongestLookNs, ran / kLookShare, known});
 }
 
 }  // namespace openmps::worker

@@ -178,6 +178,11 @@ class SubmitWindow {
     forget_refusal();
   }
 
+  // Something is about to come behind what the stream has. A mark is nothing.
+  void note_entered() { ends_in_lone_ = false; }
+  // The last that has been added is a kernel or a graph, which by itself holds no hardware queue.
+  void note_lone() { ends_in_lone_ = true; }
+
   // Something may run of which it is not known how long it takes: look soon.
   [[nodiscard]] bool is_learning() const { return unknown_ != 0; }
   // It has been given something that keeps SMs busy.
@@ -200,8 +205,9 @@ class SubmitWindow {
   }
   [[nodiscard]] bool needs_looks() const { return is_learning() || is_connected(); }
   void look(uint64_t now);
-  // The same. The right goes if nothing was done with it since the last time.
-  void look_after(uint64_t now);
+  // The same. The right goes if nothing was done with it since the last time. Returns after how
+  // long to look again, if it still needs looks.
+  uint64_t look_after(uint64_t now);
   // All of it is known to have ended: nothing is left to look at.
   void end(uint64_t now);
 
@@ -265,6 +271,10 @@ class SubmitWindow {
   void disconnect();
   void stop_wanting();
   void look_again_behind(uint64_t rest_ns, uint64_t now);
+  uint64_t longest_pause_ns(uint64_t now);
+  // What it has been given and may be unfinished holds no hardware queue: it waits for nobody, and
+  // nothing is behind it.
+  [[nodiscard]] bool is_lone() { return items_ == 1 && ends_in_lone_ && first_segment().is_plain; }
   void mark_now();
   bool look_whether_full(const Cost& cost);
   void sweep(uint64_t now);
@@ -309,6 +319,7 @@ class SubmitWindow {
   bool full_ = false;
   bool busy_ = false;  // counted in share_: since something kept SMs busy, to the end of all work
   bool later_ = false;
+  bool ends_in_lone_ = false;
   bool connected_ = false;  // has a right of connections_,
   bool used_ = false;       // had work since the last look after it,
   bool yields_ = false;     // and will give it back when all that it has been given has ended

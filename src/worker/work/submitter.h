@@ -146,6 +146,8 @@ class Submitter {
   template <typename What>
   void note(const Uses& uses, const What& what, Stream& stream);
   template <typename What>
+  [[nodiscard]] bool is_lone(const Uses& uses, const What& what) const;
+  template <typename What>
   void count(const Uses& uses, const What& what);
   void make_room();
   // The launch is part of the batch now, after others of its stream.
@@ -209,6 +211,18 @@ void Submitter::count(const Uses& uses, const What& what) {
   }
 }
 
+// It waits for nothing else, and nothing was submitted behind it.
+template <typename What>
+bool Submitter::is_lone(const Uses& uses, const What& what) const {
+  if constexpr (std::same_as<What, KernelWork>) {
+    return uses.lane == Lane::kMain && what.attributes.empty() && !what.function->prints;
+  } else if constexpr (std::same_as<What, GraphWork>) {
+    return !what.is_cold && !what.may_wait && !what.names_events && !prints_.mark_graphs();
+  } else {
+    return false;
+  }
+}
+
 template <typename What>
 void Submitter::note(const Uses& uses, const What& what, Stream& stream) {
   count(uses, what);
@@ -229,7 +243,10 @@ void Submitter::note(const Uses& uses, const What& what, Stream& stream) {
                fenced(call.fence);
              },
              [&](const WaitWork&) { streams_.note_wait(stream); },
-             [&](const auto&) { streams_.note_work(stream, uses.cost); }}(what);
+             [&](const auto&) {
+               streams_.note_work(stream, uses.cost);
+               if (is_lone(uses, what)) Streams::note_lone(stream);
+             }}(what);
 }
 
 }  // namespace openmps::worker

@@ -505,6 +505,59 @@ TEST_F(ConnectionTest, OneThatOthersWantGoesRound) {
   settle();
 }
 
+// A kernel of a tenth of a second, by itself, in a stream that has a right.
+class LongKernelTest : public ConnectionTest {
+ protected:
+  static constexpr uint64_t kLength = 100'000'000;
+  void SetUp() override {
+    ConnectionTest::SetUp();
+    rights().give();
+    --taken_;
+    for (int i = 0; i < 2; ++i) launch(1);
+    driver_.hold(1, false);
+    look();
+    driver_.hold(1, true);
+    const uint32_t number = session_->modules.functions().find(1)->duration(1);
+    Durations& durations = session_->streams.durations;
+    durations.learn({&number, 1}, {durations.of({.learnt = number}), kLength, kLength});
+    launch(1);
+    ASSERT_TRUE(session_->streams.streams().find(1)->window->has_right());
+  }
+  void look() { session_->streams.look_after(session_->streams.next_look_ns()); }
+  // Somebody wants a right, and there is one now.
+  bool gets_one() {
+    rights().begin_to_wait();
+    look();
+    const bool got = rights().take(true, true);
+    if (got) ++taken_;
+    rights().end_waiting();
+    return got;
+  }
+};
+
+TEST_F(LongKernelTest, HoldsNoHardwareQueueByItselfAndGivesTheRightBack) {
+  EXPECT_TRUE(gets_one());
+}
+
+TEST_F(LongKernelTest, KeepsTheRightIfNobodyElseWantsOne) {
+  look();
+  EXPECT_TRUE(session_->streams.streams().find(1)->window->has_right());
+}
+
+TEST_F(LongKernelTest, KeepsTheRightWhileSomethingIsBehindIt) {
+  EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
+  session_->submitter.flush();
+  EXPECT_EQ(count("write s1 5"), 1u);
+  EXPECT_FALSE(gets_one());
+}
+
+TEST_F(LongKernelTest, IsLookedAtRarely) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const uint64_t now = now_ns();
+  session_->streams.look_after(now);
+  EXPECT_GT(session_->streams.next_look_ns() - now, 2'000'000u) << "twice as long as usual";
+}
+
 TEST_F(ConnectionTest, AStreamThatGoesTakesNoneAlong) {
   rights().give();
   --taken_;
