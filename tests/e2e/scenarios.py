@@ -1195,6 +1195,28 @@ def limited_from_cold(box, _):
     box.quit()
 
 
+def green_beside_values(box, _):
+    """A program makes a green context of its own beside streams that wait for values. The driver would wait for
+    these, and everybody for the driver; so it goes on without, and in its green context when there is a moment."""
+    box.env["SOFTGPU_LOADING_WAITS"] = "1"
+    box.start_daemon()
+    device = json.loads(box.control("device_query --json")[1])[0]["sms"]
+    neighbour = box.start(["drv_neighbour", "device_values"], stdin=subprocess.PIPE)
+    ready(neighbour)
+    program = LiveSms(box, arguments=("green",))
+    require(wait_until(lambda: program.rounds > 1, SETTLE_LIMIT_S), "the program does not begin")
+    require(len(program.sms) > device // 2, f"it is on {program.sms}, as if there had been a moment")
+    finish(box.start(["drv_client_worker", "3"]), "a client beside both")
+    require(neighbour.poll() is None, "the neighbour has ended")
+    tell(neighbour)
+    finish(neighbour, "the neighbour")
+    require(wait_until(lambda: 0 < len(program.sms) <= device // 2, SETTLE_LIMIT_S),
+            f"it is on {program.sms}, not in its green context")
+    program.end()
+    settled(box, server_of(box))
+    box.quit()
+
+
 def live_limits(box, _):
     """What programs may have is changed while they run, at random: results stay right, and each keeps to
     what it was given last."""
@@ -1558,10 +1580,10 @@ ALL = {f.__name__: f for f in
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy, crowd_beside_host,
         streams_beside_kernel, fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, kept_answers, inspected, measured, remembered, percentages,
-        contexts, limited_from_cold, live_limits, live_placed, live_random, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
+        contexts, limited_from_cold, green_beside_values, live_limits, live_placed, live_random, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, *GROUPS, *FAILURES, watched, on_terminal)}
 
 # Whose answers are the GPU's: run by `./dev gpu-test`, too.
-ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "live_placed", "live_random", "few_sms", "limited_from_cold", "reserved_sms",
+ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "live_placed", "live_random", "few_sms", "limited_from_cold", "green_beside_values", "reserved_sms",
           "beside_values", "beside_device_values", "beside_calls", "beside_events", "beside_legacy", "crowd_beside_host", "streams_beside_kernel",
           "static_partitions", "ranks", "random_order", "assert_text", "assert_beside_kernel")
 

@@ -179,7 +179,7 @@ Status Functions::handle(const wire::SharedMemoryRoom& command, Function& functi
 }
 
 Status Functions::handle(const wire::ClusterOccupancy& command, Function& function,
-                         const GreenContext* green, const wire::ClusterOccupancy::Tail& tail,
+                         ClientGreen* green, const wire::ClusterOccupancy::Tail& tail,
                          ReplyTo<wire::ClusterOccupancy> reply) {
   CUlaunchAttribute list[wire::kMaxLaunchAttributes];
   std::copy(tail.attributes.begin(), tail.attributes.end(), list);
@@ -198,10 +198,11 @@ Status Functions::handle(const wire::ClusterOccupancy& command, Function& functi
   config.numAttrs = static_cast<unsigned>(plain_end - list);
   // Clusters need SMs that lie together: of a part of the device there may be fewer.
   DeviceParts::Part share;
-  if (green == nullptr) {
+  const GreenContext* part = green;
+  if (green == nullptr || !green->is_there()) {
     OPENMPS_RETURN_IF_ERROR(core_.parts.get_limit(function.device, command.sms, &share));
+    part = share.get();
   }
-  const GreenContext* const part = green != nullptr ? green : share.get();
   int value = 0;
   const auto query = [&](CUfunction handle) {
     const InContext current(core_.driver, part != nullptr ? part->context : nullptr);

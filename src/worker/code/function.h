@@ -10,6 +10,7 @@
 #include "worker/code/module.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
+#include "worker/streams/green.h"
 
 namespace openmps::worker {
 
@@ -28,9 +29,8 @@ class Functions {
   Status handle(const wire::Occupancy& command, Function& function, ReplyTo<wire::Occupancy> reply);
   Status handle(const wire::SharedMemoryRoom& command, Function& function,
                 ReplyTo<wire::SharedMemoryRoom> reply);
-  Status handle(const wire::ClusterOccupancy& command, Function& function,
-                const GreenContext* green, const wire::ClusterOccupancy::Tail& tail,
-                ReplyTo<wire::ClusterOccupancy> reply);
+  Status handle(const wire::ClusterOccupancy& command, Function& function, ClientGreen* green,
+                const wire::ClusterOccupancy::Tail& tail, ReplyTo<wire::ClusterOccupancy> reply);
 
  private:
   // f(CUfunction) where work of the device would find it, in that context.

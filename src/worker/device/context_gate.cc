@@ -196,11 +196,12 @@ ContextGate::Look ContextGate::look(uint32_t device, const Feeder* asking) {
     const CUresult state = driver_.cuStreamQuery(stream.handle);
     if (state != CUDA_ERROR_NOT_READY && state != CUDA_ERROR_INVALID_CONTEXT) {
       stream.waits.store(false, std::memory_order_relaxed);
-      stream.outlasted.store(false, std::memory_order_relaxed);
+      stream.outlasted_ns.store(0, std::memory_order_relaxed);
       continue;
     }
     const Feeder* feeder = stream.feeder;
-    const bool outlasted = stream.outlasted.load(std::memory_order_relaxed);
+    const uint64_t outlasted_ns = stream.outlasted_ns.load(std::memory_order_relaxed);
+    const bool outlasted = outlasted_ns != 0;
     wire::Hindrance why = outlasted ? wire::Hindrance::kOutlasts : wire::Hindrance::kRuns;
     if (stream.waits.load(std::memory_order_relaxed)) {
       why = wire::Hindrance::kAwaitsValue;
@@ -210,7 +211,8 @@ ContextGate::Look ContextGate::look(uint32_t device, const Feeder* asking) {
     }
     if (outlasted) {
       seen.outlasted = true;
-      seen.stuck |= why != wire::Hindrance::kOutlasts;
+      seen.stuck |=
+          why != wire::Hindrance::kOutlasts || now_ns() - outlasted_ns >= limits_.endless_ns;
     } else if (why != wire::Hindrance::kRuns) {
       seen.stalled = true;
     } else {
@@ -233,8 +235,10 @@ void ContextGate::give_up_on(uint32_t device, bool all) {
     const bool stalled =
         stream.waits.load(std::memory_order_relaxed) ||
         (feeder != nullptr && feeder->owes_ != nullptr && feeder->owes_(feeder->owes_context_));
-    if ((all || stalled) && driver_.cuStreamQuery(stream.handle) == CUDA_ERROR_NOT_READY) {
-      stream.outlasted.store(true, std::memory_order_relaxed);
+    const bool known = stream.outlasted_ns.load(std::memory_order_relaxed) != 0;
+    if (!known && (all || stalled) &&
+        driver_.cuStreamQuery(stream.handle) == CUDA_ERROR_NOT_READY) {
+      stream.outlasted_ns.store(now_ns(), std::memory_order_relaxed);
     }
   }
 }
@@ -283,9 +287,12 @@ ContextGate::Found ContextGate::seek(uint32_t device, const Search& search, cons
   for (uint64_t ns = search.hold_ns;; ns = std::min(2 * ns, limits_.longest_hold_ns)) {
     if (!rest(owed(device), feeder)) return Found::kStopped;
     // Nobody is held back for what may never end.
-    if (search.yields && look(device, feeder).stuck) return Found::kGaveUp;
-    while (limits_.loading_waits && look(device, feeder).outlasted && !gave_up() &&
-           (search.patient || now_ns() < end)) {
+    for (;;) {
+      const Look seen = look(device, feeder);
+      if (search.yields && seen.stuck) return Found::kGaveUp;
+      const bool rests = limits_.loading_waits && seen.outlasted && !gave_up() &&
+                         (search.patient || now_ns() < end);
+      if (!rests) break;
       if (!rest(kRestNs, feeder)) return Found::kStopped;
     }
     bool ends = false;
@@ -418,6 +425,10 @@ ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search, c
     by.add(moment->session, 0, wire::Hindrance::kQuietMoment);
     show(feeder, by);
     moments_changed_.wait_for(lock, std::chrono::nanoseconds(kRestNs));
+    if (!search.yields) continue;
+    lock.unlock();
+    if (look(device, feeder).stuck) return nullptr;
+    lock.lock();
   }
   Moment& made = moments_.emplace_back(Moment{device, feeder == nullptr ? 0 : feeder->session});
   lock.unlock();

@@ -71,6 +71,9 @@ struct GateLimits {
   // After that, work that has not ended is no longer held back for (it may never end). A driver
   // whose loading does not wait for it is called then; so is any for calls other than loading.
   uint64_t total_ns = 5'000'000'000;
+  // Work that has outlasted a hold for so long is taken not to end by who can do otherwise. None
+  // that does should be taken so: who is limited does otherwise beyond his limit.
+  uint64_t endless_ns = 30'000'000'000;
   // Calls that come within this time of the moment's beginning have a part in it.
   uint64_t join_ns = 5'000'000;
   // Who can do without a quiet moment holds work back for one only so often: after a try that
@@ -133,9 +136,10 @@ class ContextGate {
     const uint32_t device;
     const Feeder* const feeder;  // its session's
     const StreamOwner owner;
-    std::atomic<bool> busy{false};       // may have unfinished work; written by its session alone
-    std::atomic<bool> waits{false};      // may wait for a value that its program writes
-    std::atomic<bool> outlasted{false};  // work of it did not end while it was held back for
+    std::atomic<bool> busy{false};   // may have unfinished work; written by its session alone
+    std::atomic<bool> waits{false};  // may wait for a value that its program writes
+    // Since when work of it has not ended that was held back for, by now_ns(); 0: there is none.
+    std::atomic<uint64_t> outlasted_ns{0};
     // When its work is expected to end, by now_ns(); 0: that is not known.
     std::atomic<uint64_t> ends_ns{0};
 
@@ -232,19 +236,20 @@ class ContextGate {
     count(call, now_ns() - start);
     return true;
   }
-  // The same as run(), but not beside what waits for its client, which may itself wait for this
-  // call: false, without the call, once such a stream has outlasted a hold. `*result` as run()
-  // returns it.
+  // The same in a quiet moment only, however long there is none, but not beside what may never end:
+  // false, without the call, once a stream that waits for its client has outlasted a hold, or any
+  // has for endless_ns. A driver whose loading does not wait is called as by run(). `*result` as
+  // run() returns it.
   template <typename F>
   bool run_unless_stuck(GatedCall call, uint32_t device, const Feeder* feeder, CUresult* result,
                         F&& f) {
     const uint64_t start = now_ns();
     Search search = search_for(call, feeder);
     search.yields = true;
+    search.patient = search.patient || !is_load(call);
     const Quiet quiet(*this, device, search, feeder);
     const bool may = quiet.complete() || (is_load(call) && !limits_.loading_waits);
-    const bool is_over = quiet.stopped() || may;
-    if (!is_over && (gave_up() || is_load(call) || look(device, feeder).stuck)) return false;
+    if (!may && !quiet.stopped()) return false;
     *result = quiet.stopped() ? CUDA_ERROR_NOT_READY : f();
     count(call, now_ns() - start);
     return true;
@@ -330,7 +335,7 @@ class ContextGate {
   struct Search {
     uint64_t hold_ns = 0;
     bool brief = false;    // one hold of that length at most
-    bool patient = false;  // until the session stops, if loading waits in the driver; or total_ns
+    bool patient = false;  // until the session stops; or total_ns
     bool yields = false;   // not beside what is stuck
   };
   // A visit to a quiet moment; or the limit is past, or the session stops.
@@ -358,7 +363,7 @@ class ContextGate {
     bool running = false;    // work that will end if nothing is added
     bool stalled = false;    // what the client must act for
     bool outlasted = false;  // what did not end in time before
-    bool stuck = false;      // and of it, what the client must act for
+    bool stuck = false;      // and of it, what the client must act for, or may never end
     Hindrances by;
   };
   enum class Found { kQuiet, kComplete, kGaveUp, kStopped };

@@ -33,24 +33,30 @@ Status DriverGraph::reach(const KernelHome& home) {
   const Way::Key key = key_of(home);
   if (way_->places.contains(key)) return Status();
   Way::Place place;
-  if (home.green != nullptr) {
-    place.of = home.green->of;
-    OPENMPS_RETURN_IF_ERROR(core_.parts.get_instead(device_, place.of, &place.part));
-  } else {
-    OPENMPS_RETURN_IF_ERROR(core_.parts.get_limit(device_, home.sms, &place.part));
-  }
+  place.green = home.green;
+  OPENMPS_RETURN_IF_ERROR(find(key, true, &place));
   way_->places.emplace(key, std::move(place));
+  return Status();
+}
+
+// A green context that is not there yet has what the session has.
+Status DriverGraph::find(const Way::Key& key, bool limits_only, Way::Place* place) const {
+  DeviceParts& parts = core_.parts;
+  const auto& [sms, number] = key;
+  if (number == 0 && !limits_only) return parts.get(device_, sms, &place->part);
+  const std::shared_ptr<ClientGreen> green = place->green.lock();
+  if (number != 0 && green == nullptr) return Status();
+  place->in_green = green != nullptr && green->is_there();
+  if (!place->in_green) return parts.get_limit(device_, sms, &place->part);
+  OPENMPS_RETURN_IF_ERROR(parts.get_instead(device_, green->of, &place->part));
+  place->in_green = place->part == nullptr;
   return Status();
 }
 
 Status DriverGraph::look_again(bool limits_only, Way* way) const {
   *way = {way_->places, core_.driver_priority(device_, 0)};
-  DeviceParts& of = core_.parts;
   for (auto& [key, place] : way->places) {
-    const auto& [sms, green] = key;
-    OPENMPS_RETURN_IF_ERROR(green != 0    ? of.get_instead(device_, place.of, &place.part)
-                            : limits_only ? of.get_limit(device_, sms, &place.part)
-                                          : of.get(device_, sms, &place.part));
+    OPENMPS_RETURN_IF_ERROR(find(key, limits_only, &place));
   }
   return Status();
 }

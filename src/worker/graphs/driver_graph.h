@@ -27,7 +27,7 @@ struct KernelHome {
   uint32_t sms = 0;  // of the session's part, so many at most; 0: any number
   // Of a green context of the client's instead, which lives as long as it is named, as long as that
   // is within what the session has (DeviceParts::get_instead()); null: of none.
-  std::shared_ptr<const ClientGreen> green;
+  std::shared_ptr<ClientGreen> green;
 };
 
 // One node of the description: what the driver made of it, and what of the session it uses.
@@ -92,9 +92,12 @@ class DriverGraph {
     // (0: of none).
     using Key = std::pair<uint32_t, uint64_t>;
     struct Place {
-      std::optional<SmSet> of;  // as of the green context
-      DeviceParts::Part part;   // null: all of the device, or the green context
-      bool operator==(const Place&) const = default;
+      std::weak_ptr<ClientGreen> green;  // as of the key
+      DeviceParts::Part part;            // null: all of the device, or the green context
+      bool in_green = false;             // the latter
+      bool operator==(const Place& other) const {
+        return part == other.part && in_green == other.in_green;
+      }
     };
     std::map<Key, Place> places;
     int32_t priority = 0;  // the driver's, of those that have none of their own
@@ -165,15 +168,18 @@ class DriverGraph {
   uint32_t branches = 0;         // the chains that its nodes make up: what it takes of StreamSlots
 
  private:
+  // Where its kernels run by now. Of a green context that is gone there are none.
+  Status find(const Way::Key& key, bool limits_only, Way::Place* place) const;
   static Way::Key key_of(const KernelHome& home) {
     return {home.sms, home.green != nullptr ? home.green->number : 0};
   }
 
   static const GreenContext* part_in(const Way& way, const KernelHome& home) {
     const auto found = way.places.find(key_of(home));
-    const bool has_part = found != way.places.end() && found->second.part != nullptr;
-    if (has_part) return found->second.part.get();
-    return home.green.get();
+    if (found == way.places.end()) return nullptr;
+    const Way::Place& place = found->second;
+    if (place.part != nullptr) return place.part.get();
+    return place.in_green ? home.green.get() : nullptr;
   }
 
   const uint32_t device_;

@@ -78,10 +78,11 @@ Status GraphBuilder::read_kernel(DriverGraph& graph, wire::Variable body, Module
   if (!Modules::is_at_hand(*function, {device})) submitter_.prepare_to_wait();
   if (!graph.reaches(step->home)) submitter_.prepare_to_wait();
   OPENMPS_RETURN_IF_ERROR(graph.reach(step->home));
-  const GreenContext* part = step->home.green.get();
-  if (part != nullptr && part->device != device) {
+  ClientGreen* const green = step->home.green.get();
+  if (green != nullptr && green->device != device) {
     return Status(CUDA_ERROR_INVALID_CONTEXT, "a kernel of one device in a part of another");
   }
+  const GreenContext* part = green != nullptr && green->is_there() ? green : nullptr;
   if (device == graph.device()) part = graph.part(step->home);
   KernelWork& kernel = work->what.emplace<KernelWork>();
   OPENMPS_RETURN_IF_ERROR(maker_.make(*launch, tail, *function, {device, Lane::kMain, part}, reach,

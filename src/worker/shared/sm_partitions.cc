@@ -413,7 +413,7 @@ Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
 void SmPartitions::put_off(Member& member, const ContextGate::Feeder* feeder) {
   log("Session " + std::to_string(feeder == nullptr ? 0 : feeder->session) +
       " runs on all SMs at first, not on those that it is to have: to make the set of them waits " +
-      "for a stream that waits for its program");
+      "for work that may not end");
   After after;
   {
     const std::lock_guard lock(mutex_);

@@ -173,8 +173,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   SmPartitions& operator=(const SmPartitions&) = delete;
 
   // The member has its part when this returns; a new green context is made in a quiet moment: not
-  // between the gate's enter() and leave(). Beside a stream that waits for its program it has the
-  // whole device until there is one, which is logged. The device's context is current. Errors:
+  // between the gate's enter() and leave(). Beside what may never end (run_unless_stuck()) it has
+  // the whole device until there is one, which is logged. The device's context is current. Errors:
   // those of cuDevSmResourceSplitByCount, cuDevResourceGenerateDesc and cuGreenCtxCreate;
   // CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: all SMs of that device are others' alone.
   Status join(Member& member, const ContextGate::Feeder* feeder);

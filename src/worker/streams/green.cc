@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "worker/device/driver_check.h"
+#include "worker/device/in_context.h"
+#include "worker/device/log.h"
 
 namespace openmps::worker {
 
@@ -48,7 +50,34 @@ Status GreenContexts::known(const CUdevResource& resource, Origin* origin) const
   return Status();
 }
 
-Status GreenContexts::handle(const wire::DeviceResource& command, const ClientGreen* green,
+namespace {
+
+// As the driver would say it of a green context that it has not made yet.
+Status resource_of(const ClientGreen& green, CUdevResourceType type, CUdevResource* resource) {
+  if (type != CU_DEV_RESOURCE_TYPE_SM || green.resources.size() != 1) {
+    return Status(CUDA_ERROR_NOT_READY, "the green context is not there yet");
+  }
+  *resource = green.resources.front();
+  return Status();
+}
+
+CUresult make_green(const DriverTable& driver, CUdevResourceDesc descriptor, CUdevice device,
+                    uint32_t flags, StreamSlots& slots, CUgreenCtx* handle, CUcontext* context) {
+  const CUresult made = driver.cuGreenCtxCreate(handle, descriptor, device, flags);
+  if (made != CUDA_SUCCESS) return made;
+  const CUresult viewed = driver.cuCtxFromGreenCtx(context, *handle);
+  if (viewed == CUDA_SUCCESS) {
+    // Without, streams are made as the driver does it.
+    static_cast<void>(slots.grow(driver, *context, StreamSlots::kFirstOfPart));
+  } else {
+    driver.cuGreenCtxDestroy(std::exchange(*handle, nullptr));
+  }
+  return viewed;
+}
+
+}  // namespace
+
+Status GreenContexts::handle(const wire::DeviceResource& command, ClientGreen* green,
                              ReplyTo<wire::DeviceResource> reply) {
   OPENMPS_RETURN_IF_ERROR(check_supported());
   const uint32_t device = green != nullptr ? green->device : command.device;
@@ -60,7 +89,9 @@ Status GreenContexts::handle(const wire::DeviceResource& command, const ClientGr
   if (of == nullptr) of = part.get();
   CUdevResource resource{};
   const auto type = static_cast<CUdevResourceType>(command.type);
-  if (of != nullptr) {
+  if (green != nullptr && !green->is_there()) {
+    OPENMPS_RETURN_IF_ERROR(resource_of(*green, type, &resource));
+  } else if (of != nullptr) {
     OPENMPS_RETURN_IF_ERROR(
         check(core_.driver.cuGreenCtxGetDevResource(of->handle, &resource, type),
               "cuGreenCtxGetDevResource"));
@@ -143,6 +174,7 @@ Status GreenContexts::handle(const wire::ResourceDescribe& command,
   Result<CUdevResourceDesc> made = core_.commons.descriptors.get(core_.driver, resources);
   if (!made.ok()) return made.status();
   descriptor->handle = *made;
+  descriptor->resources = resources;
   ++descriptor_count_;
   return descriptors_.insert(command.descriptor, std::move(descriptor));
 }
@@ -161,26 +193,63 @@ Status GreenContexts::handle(const wire::GreenCreate& command, const Descriptor&
   green->sms = descriptor.sms;
   green->of = descriptor.of;
   green->number = ++last_number_;
-  const CUresult result = core_.gate.run(GatedCall::kGreenCreate, command.device, [&] {
-    const CUresult made = core_.driver.cuGreenCtxCreate(
-        &green->handle, descriptor.handle, core_.devices.at(command.device).handle, command.flags);
-    if (made != CUDA_SUCCESS) return made;
-    const CUresult viewed = core_.driver.cuCtxFromGreenCtx(&green->context, green->handle);
-    if (viewed == CUDA_SUCCESS) {
-      // Without, streams are made as the driver does it.
-      static_cast<void>(
-          green->slots->grow(core_.driver, green->context, StreamSlots::kFirstOfPart));
-    } else {
-      core_.driver.cuGreenCtxDestroy(std::exchange(green->handle, nullptr));
-    }
-    return viewed;
-  });
+  green->resources = descriptor.resources;
+  CUresult result = CUDA_SUCCESS;
+  const bool made = core_.gate.run_unless_stuck(
+      GatedCall::kGreenCreate, command.device, &core_.feeder, &result, [&] {
+        return make_green(core_.driver, descriptor.handle, core_.devices.at(command.device).handle,
+                          command.flags, *green->slots, &green->handle, &green->context);
+      });
+  if (!made) put_off(*green, descriptor.handle, command.flags);
   if (result != CUDA_SUCCESS) {
     memory_.refund(command.device, wire::kGreenContextBytes);
     return check(result, "cuGreenCtxCreate");
   }
   ++green_count_;
   return greens_.insert(command.green, std::move(green));
+}
+
+// The driver would wait for what may never end, and everybody for the driver (measured). The next
+// quiet moment is for it.
+void GreenContexts::put_off(ClientGreen& green, CUdevResourceDesc descriptor, uint32_t flags) {
+  log("Session " + std::to_string(core_.info.id) +
+      ": a green context of its own is made later, and what is in it runs on all SMs of the " +
+      "session until then: to make it waits for work that may not end");
+  green.later_ = std::make_shared<ClientGreen::Made>();
+  green.later_->parts = &core_.parts;
+  core_.gate.run_later(
+      GatedCall::kGreenCreate, green.device,
+      [later = green.later_, &driver = core_.driver, descriptor, flags,
+       &device = core_.devices.at(green.device)] {
+        const std::lock_guard lock(later->mutex);
+        if (later->parts == nullptr) return CUDA_SUCCESS;
+        const InContext current(driver, device.context);
+        const CUresult result = make_green(driver, descriptor, device.handle, flags, *later->slots,
+                                           &later->handle, &later->context);
+        if (result == CUDA_SUCCESS) {
+          later->parts->touch();
+        } else {
+          log("A green context that was put off can't be made: " +
+              check(result, "cuGreenCtxCreate").message());
+        }
+        return result;
+      },
+      ContextGate::Haste::kSoon);
+}
+
+bool ClientGreen::arrive() {
+  if (later_ == nullptr) return false;
+  const std::lock_guard lock(later_->mutex);
+  if (later_->handle == nullptr) return false;
+  handle = std::exchange(later_->handle, nullptr);
+  context = later_->context;
+  slots = later_->slots;
+  return true;
+}
+
+void GreenContexts::refund(uint32_t device) {
+  --green_count_;
+  memory_.refund(device, wire::kGreenContextBytes);
 }
 
 void GreenContexts::give_back(const GreenContext& green) {
@@ -197,6 +266,12 @@ void GreenContexts::give_back(const GreenContext& green) {
 }
 
 ClientGreen::~ClientGreen() {
+  if (later_ != nullptr) {
+    static_cast<void>(is_there());
+    const std::lock_guard lock(later_->mutex);
+    later_->parts = nullptr;
+    if (handle == nullptr) owner.refund(device);
+  }
   if (handle == nullptr) return;
   try {
     owner.give_back(*this);

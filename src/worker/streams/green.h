@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -31,12 +32,31 @@ struct ClientGreen : GreenContext, std::enable_shared_from_this<ClientGreen> {
   ClientGreen(const ClientGreen&) = delete;
   ClientGreen& operator=(const ClientGreen&) = delete;
 
+  // The driver has it. Until then what is in it runs in what the session has;
+  // DeviceParts::changes() grows when that ends.
+  [[nodiscard]] bool is_there() { return handle != nullptr || arrive(); }
+
   GreenContexts& owner;
   uint64_t number = 0;  // that no other of the session has or had
   // What the session had when these SMs were split off; nothing: the device. When it has less, what
   // is in this green context runs elsewhere (DeviceParts::get_instead()).
   std::optional<SmSet> of;
-  uint32_t streams = 0;  // that name it
+  uint32_t streams = 0;                  // that name it
+  std::vector<CUdevResource> resources;  // that it is of
+
+ private:
+  friend class GreenContexts;
+  // The driver's, made by any thread.
+  struct Made {
+    std::mutex mutex;              // guards what follows
+    DeviceParts* parts = nullptr;  // of the session, to be told; null: nobody wants it any more
+    CUgreenCtx handle = nullptr;
+    CUcontext context = nullptr;
+    std::shared_ptr<StreamSlots> slots = std::make_shared<StreamSlots>();
+  };
+  bool arrive();
+
+  std::shared_ptr<Made> later_;  // put off; null: it is not
 };
 
 class GreenContexts {
@@ -45,7 +65,7 @@ class GreenContexts {
  public:
   GreenContexts(SessionCore& core, SessionMemory& memory) : core_(core), memory_(memory) {}
 
-  Status handle(const wire::DeviceResource& command, const ClientGreen* green,
+  Status handle(const wire::DeviceResource& command, ClientGreen* green,
                 ReplyTo<wire::DeviceResource> reply);
   Status handle(const wire::ResourceSplit& command, ReplyTo<wire::ResourceSplit> reply);
   Status handle(const wire::ResourceRead& command, ReplyTo<wire::ResourceRead> reply);
@@ -72,6 +92,7 @@ class GreenContexts {
     CUdevResourceDesc handle = nullptr;
     uint32_t sms = 0;
     std::optional<SmSet> of;
+    std::vector<CUdevResource> resources;
   };
 
   // The driver has all that this needs (CUDA 12.5): CUDA_ERROR_NOT_SUPPORTED.
@@ -79,6 +100,8 @@ class GreenContexts {
   Status give(const Origin& origin, const CUdevResource& resource);
   // Of a value of the client's. CUDA_ERROR_INVALID_RESOURCE_TYPE or _CONFIGURATION.
   Status known(const CUdevResource& resource, Origin* origin) const;
+  void put_off(ClientGreen& green, CUdevResourceDesc descriptor, uint32_t flags);
+  void refund(uint32_t device);
   void give_back(const GreenContext& green);
 
   SessionCore& core_;

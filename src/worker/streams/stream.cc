@@ -25,13 +25,14 @@ constexpr uint64_t kConnectedLookNs = 1'000'000;
 constexpr uint64_t kWaitedForLookNs = 25'000;
 
 // Whose SMs a stream has: of a part, or of the green context that it was made in; null: all.
-const GreenContext* partition_of(const DeviceParts::Part& part, const ClientGreen* green) {
-  return part != nullptr ? static_cast<const GreenContext*>(part.get()) : green;
+const GreenContext* partition_of(const DeviceParts::Part& part, ClientGreen* green) {
+  if (part != nullptr) return part.get();
+  return green != nullptr && green->is_there() ? green : nullptr;
 }
 
 // The green context of the client's that the stream is in now.
 ClientGreen* in_green(const Stream& stream) {
-  return stream.part == nullptr ? stream.green : nullptr;
+  return stream.place.partition == stream.green ? stream.green : nullptr;
 }
 
 }  // namespace
@@ -79,9 +80,9 @@ Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
   return streams_.insert(command.stream, std::move(stream));
 }
 
-Status Streams::find_part(uint32_t device, uint32_t sms, const ClientGreen* green,
+Status Streams::find_part(uint32_t device, uint32_t sms, ClientGreen* green,
                           DeviceParts::Part* part) {
-  if (green == nullptr) return core_.parts.get(device, sms, part);
+  if (green == nullptr || !green->is_there()) return core_.parts.get(device, sms, part);
   return core_.parts.get_instead(device, green->of, part);
 }
 
@@ -134,7 +135,8 @@ Status Streams::follow_changes(Stream& stream) {
   place.partition = partition_of(part, stream.green);
   stream.lease = core_.parts.lease(device, stream.sms);
   const int32_t priority = core_.driver_priority(device, stream.priority);
-  if (part == stream.part && priority == stream.driver_priority) return Status();
+  const bool stays = part == stream.part && place.partition == stream.place.partition;
+  if (stays && priority == stream.driver_priority) return Status();
   OPENMPS_RETURN_IF_ERROR(move(stream, place, priority));
   stream.place = place;
   stream.part = std::move(part);

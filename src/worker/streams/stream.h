@@ -272,8 +272,7 @@ class Streams {
   void tell_demand(Stream& stream, const Cost& cost, uint64_t ns);
   [[nodiscard]] StreamOwner owner(const Stream& stream) const { return {core_.info.id, stream.id}; }
   // As DeviceParts::get(), or get_instead() for who is in a green context of the client's.
-  Status find_part(uint32_t device, uint32_t sms, const ClientGreen* green,
-                   DeviceParts::Part* part);
+  Status find_part(uint32_t device, uint32_t sms, ClientGreen* green, DeviceParts::Part* part);
   CUresult create(const Placement& place, int32_t priority, CUstream* made);
   // What the session has of the device has changed since the stream was made, or its priority: what
   // comes now goes to another stream of the driver, behind what this one has.

@@ -256,8 +256,8 @@ TEST_F(GateTest, WhatItsClientMustActForIsNotHeldBackFor) {
   int calls = 0;
   for (int i = 0; i < 2; ++i) {
     gate.run(GatedCall::kModuleLoad, 0, &feeder, [&] { return ++calls, CUDA_SUCCESS; });
-    EXPECT_TRUE(host_function->outlasted.load());
-    EXPECT_TRUE(value->outlasted.load());
+    EXPECT_NE(host_function->outlasted_ns.load(), 0u);
+    EXPECT_NE(value->outlasted_ns.load(), 0u);
   }
   EXPECT_EQ(calls, 2);
   // It has ended: the next work of that stream is waited for again.
@@ -266,8 +266,8 @@ TEST_F(GateTest, WhatItsClientMustActForIsNotHeldBackFor) {
   driver_.hold(1, false);
   driver_.hold(2, false);
   gate.run(GatedCall::kModuleLoad, 0, &feeder, [&] { return ++calls, CUDA_SUCCESS; });
-  EXPECT_FALSE(host_function->outlasted.load());
-  EXPECT_FALSE(value->outlasted.load());
+  EXPECT_EQ(host_function->outlasted_ns.load(), 0u);
+  EXPECT_EQ(value->outlasted_ns.load(), 0u);
   gate.set_debt(feeder, nullptr, nullptr);
   gate.remove(feeder);
   gate.remove(host_function);
@@ -293,7 +293,7 @@ TEST_F(GateTest, ADriverThatWouldWaitForAClientIsNotCalled) {
       return CUDA_SUCCESS;
     });
   });
-  while (!listed->outlasted) std::this_thread::yield();
+  while (listed->outlasted_ns == 0) std::this_thread::yield();
   // The first hold may be under way still; after it nothing closes.
   gate.enter(neighbour, 0);
   ContextGate::leave(neighbour);
@@ -303,6 +303,81 @@ TEST_F(GateTest, ADriverThatWouldWaitForAClientIsNotCalled) {
   EXPECT_TRUE(called);
   gate.remove(loader);
   gate.remove(neighbour);
+  gate.remove(listed);
+}
+
+// Who can do without the call does so beside what may never end, and looks for no moment again.
+TEST_F(GateTest, WhoCanDoWithoutDoesNotWaitForWhatMayNeverEnd) {
+  GateLimits limits = kShort;
+  limits.total_ns = limits.endless_ns = 5'000'000;
+  ContextGate gate(driver_.table(), limits);
+  ContextGate::Feeder feeder;
+  gate.add(feeder);
+  ContextGate::Stream* listed = gate.add(stream(), 0);
+  give_work(listed, 1);
+  CUresult result = CUDA_ERROR_UNKNOWN;
+  int calls = 0;
+  const auto run = [&] {
+    return gate.run_unless_stuck(GatedCall::kGreenCreate, 0, &feeder, &result,
+                                 [&] { return ++calls, CUDA_SUCCESS; });
+  };
+  EXPECT_FALSE(run());
+  const uint64_t start = now_ns();
+  EXPECT_FALSE(run());
+  EXPECT_LT(now_ns() - start, limits.total_ns) << "it is known by now";
+  EXPECT_EQ(calls, 0);
+  driver_.hold(1, false);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(result, CUDA_SUCCESS);
+  gate.remove(feeder);
+  gate.remove(listed);
+}
+
+TEST_F(GateTest, ButForWhatOnlyRunsLong) {
+  GateLimits limits = kShort;
+  limits.total_ns = 1'000'000;
+  limits.endless_ns = kNeverNs;
+  ContextGate gate(driver_.table(), limits);
+  ContextGate::Feeder feeder;
+  gate.add(feeder);
+  ContextGate::Stream* listed = gate.add(stream(), 0);
+  give_work(listed, 1);
+  std::atomic<bool> called{false};
+  std::thread caller([&] {
+    CUresult result = CUDA_SUCCESS;
+    EXPECT_TRUE(gate.run_unless_stuck(GatedCall::kGreenCreate, 0, &feeder, &result,
+                                      [&] { return called = true, CUDA_SUCCESS; }));
+  });
+  while (listed->outlasted_ns == 0) std::this_thread::yield();
+  EXPECT_FALSE(called);
+  driver_.hold(1, false);
+  caller.join();
+  EXPECT_TRUE(called);
+  gate.remove(feeder);
+  gate.remove(listed);
+}
+
+// Another session looks for a moment as well, and can't do without.
+TEST_F(GateTest, NorForAnotherWhoWaitsForIt) {
+  ContextGate gate(driver_.table(), kShort);
+  ContextGate::Feeder loader;
+  ContextGate::Feeder feeder;
+  gate.add(loader);
+  gate.add(feeder);
+  ContextGate::Stream* listed = gate.add(stream(), 0);
+  give_work(listed, 1);
+  listed->waits = true;
+  std::thread caller(
+      [&] { gate.run(GatedCall::kModuleLoad, 0, &loader, [] { return CUDA_SUCCESS; }); });
+  while (listed->outlasted_ns == 0) std::this_thread::yield();
+  CUresult result = CUDA_SUCCESS;
+  EXPECT_FALSE(gate.run_unless_stuck(GatedCall::kGreenCreate, 0, &feeder, &result,
+                                     [] { return CUDA_SUCCESS; }));
+  driver_.hold(1, false);
+  caller.join();
+  gate.remove(loader);
+  gate.remove(feeder);
   gate.remove(listed);
 }
 
@@ -461,7 +536,7 @@ TEST_F(ShownGateTest, WhoPreventsAQuietMomentAndWhy) {
     if (i != 5) give_work(listed[i], i + 1);  // session 7 has nothing to do
   }
   listed[1]->waits = true;
-  listed[4]->outlasted = true;
+  listed[4]->outlasted_ns = now_ns();
   listed[7]->waits = true;  // beside a stream of the same session that only runs
   gate.enter(submitting, 0);
   std::thread caller(

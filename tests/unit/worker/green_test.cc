@@ -375,5 +375,77 @@ TEST_F(GreenTest, LaterWorkOfAContextFollowsAStream) {
   EXPECT_TRUE(is_violation(send(wire::ContextFollow{9})));
 }
 
+// Beside a stream that waits for its client.
+class GreenBesideTest : public GreenGraphTest {
+ protected:
+  void SetUp() override {
+    GreenGraphTest::SetUp();
+    load_module();
+    ASSERT_EQ(driver_.table().cuStreamCreateWithPriority(&waiting_, CU_STREAM_NON_BLOCKING, 0),
+              CUDA_SUCCESS);
+    driver_.hold(1, true);
+    driver_.table().cuMemcpyAsync(0, 0, 1, waiting_);
+    neighbour_ = gate_.add(waiting_, 0);
+    neighbour_->set_busy();
+    neighbour_->waits = true;
+    calls();
+  }
+  void TearDown() override {
+    end_neighbour();
+    gate_.remove(neighbour_);
+    driver_.table().cuStreamDestroy_v2(waiting_);
+    GreenGraphTest::TearDown();
+  }
+  void end_neighbour() {
+    driver_.hold(1, false);
+    while (gate_.has_later() || gate_.collects()) gate_.tend();
+  }
+  size_t found(const char* call) {
+    const Calls made = calls();
+    return static_cast<size_t>(std::ranges::count(made, std::string(call)));
+  }
+
+ private:
+  CUstream waiting_ = nullptr;
+  ContextGate::Stream* neighbour_ = nullptr;
+};
+
+TEST_F(GreenBesideTest, WhatIsInItRunsElsewhereUntilItIsThere) {
+  make_greens();
+  EXPECT_TRUE(green_stream(1, 7, 2).ok());
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"stream 0", "launch s2 16"}));
+  EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+  EXPECT_EQ(add_kernel(2), "kernel behind 0");
+  EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
+  EXPECT_TRUE(send(wire::DeviceResource{0, 2, CU_DEV_RESOURCE_TYPE_SM}).ok());
+  EXPECT_EQ(reply<CUdevResource>().sm.smCount, 2u) << "as if it were there";
+  end_neighbour();
+  calls();
+  launch(1);
+  EXPECT_EQ(found("stream in g2"), 1u);
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  EXPECT_EQ(found("refresh kernel in g2"), 1u);
+}
+
+TEST_F(GreenBesideTest, WithinTheSessionsLimit) {
+  session_->core.parts.set(0, {.sms = 4});
+  create_stream(2, StreamKind::kNonBlocking);  // which has to have its set, later, too
+  make_greens();
+  EXPECT_TRUE(green_stream(1, 7, 2).ok());
+  EXPECT_EQ(session_->streams.streams().find(1)->part, session_->streams.streams().find(2)->part);
+}
+
+TEST_F(GreenBesideTest, OneThatIsGoneIsNotMade) {
+  make_greens();
+  EXPECT_TRUE(send(wire::GreenDestroy{1}).ok());
+  EXPECT_TRUE(send(wire::GreenDestroy{2}).ok());
+  session_->retirement.sweep();
+  end_neighbour();
+  EXPECT_EQ(driver_.live().find("greens"), std::string::npos) << driver_.live();
+  EXPECT_TRUE(send(wire::GreenCreate{3, 1, 0, 1}).ok());
+  EXPECT_NE(driver_.live().find("greens 1"), std::string::npos) << "beside nobody";
+}
+
 }  // namespace
 }  // namespace openmps::worker
