@@ -26,19 +26,19 @@ class Connections {
     free_ = most_;
   }
   [[nodiscard]] int32_t most() const { return most_; }
-  // Only so many are for work of which it is not known when what is before it ends: the others are
-  // for what goes quickly.
+  // Only so many are for work of which it is not known that what is before it ends soon: the others
+  // are for what goes quickly.
   [[nodiscard]] int32_t most_unsure() const { return most_ - most_ / 2; }
   // There are such others: rights that always come back before long. A device of one right has
   // none.
   [[nodiscard]] bool keeps_some() const { return most_unsure() < most_; }
 
   // Take the right for a stream, which gives it back. `has_waited`: it has said so before; others
-  // leave the free ones to those. `sure`: it is known how long the work takes.
-  [[nodiscard]] bool take(bool has_waited, bool sure) {
-    const int32_t others =
-        waiting_.load(std::memory_order_relaxed) - static_cast<int32_t>(has_waited);
-    const int32_t left = (has_waited ? 0 : others) + (sure ? 0 : most_ / 2);
+  // leave the free ones to those. `soon`: it is known that it comes back before long; who does not
+  // know that waits for all.
+  [[nodiscard]] bool take(bool has_waited, bool soon) {
+    const int32_t others = soon ? waiting_soon_.load(std::memory_order_relaxed) : waiting();
+    const int32_t left = (has_waited ? 0 : others) + (soon ? 0 : most_ / 2);
     int32_t free = free_.load(std::memory_order_relaxed);
     while (free > left) {
       if (free_.compare_exchange_weak(free, free - 1, std::memory_order_relaxed)) return true;
@@ -58,15 +58,22 @@ class Connections {
   }
   void close_wait() { open_waits_.fetch_sub(1, std::memory_order_relaxed); }
 
-  void begin_to_wait() { waiting_.fetch_add(1, std::memory_order_relaxed); }
-  void end_waiting() { waiting_.fetch_sub(1, std::memory_order_relaxed); }
+  void begin_to_wait(bool soon) { waiting_for(soon).fetch_add(1, std::memory_order_relaxed); }
+  void end_waiting(bool soon) { waiting_for(soon).fetch_sub(1, std::memory_order_relaxed); }
   // Who has the right should give it back before long.
-  [[nodiscard]] bool are_wanted() const { return waiting_.load(std::memory_order_relaxed) > 0; }
+  [[nodiscard]] bool are_wanted() const { return waiting() > 0; }
 
  private:
+  std::atomic<int32_t>& waiting_for(bool soon) { return soon ? waiting_soon_ : waiting_long_; }
+  [[nodiscard]] int32_t waiting() const {
+    return waiting_soon_.load(std::memory_order_relaxed) +
+           waiting_long_.load(std::memory_order_relaxed);
+  }
+
   int32_t most_ = 28;
   std::atomic<int32_t> free_{most_};
-  std::atomic<int32_t> waiting_{0};
+  std::atomic<int32_t> waiting_soon_{0};
+  std::atomic<int32_t> waiting_long_{0};
   std::atomic<int32_t> open_waits_{0};
 };
 

@@ -314,29 +314,32 @@ void SubmitWindow::show_share() {
 // Who has it keeps it while it works, and for a while after: it is taken once, not for each item.
 bool SubmitWindow::connect(const Cost& cost) {
   if (connections_ == nullptr) return true;
-  const bool sure = unknown_ == 0 && durations_.is_known(cost);
-  if (!connected_ && take_right(sure)) return true;
+  const bool known = unknown_ == 0 && durations_.is_known(cost);
+  const bool soon = known && expected_ns_ + durations_.of(cost) <= kLongNs;
+  if (!connected_ && take_right(soon)) return true;
   const uint64_t now = now_ns();
   if (wants_ && is_too_soon(now)) return false;
   look(now);
-  if (items_ == 0 || (want_right(sure) && !yields_)) return true;
+  if (items_ == 0 || (want_right(soon) && !yields_)) return true;
   look_again_behind(remaining_ns(now), now);
   return false;
 }
 
-bool SubmitWindow::take_right(bool sure) {
-  if (!connections_->take(wants_, sure)) return false;
+bool SubmitWindow::take_right(bool soon) {
+  if (wants_ && wants_soon_ != soon) stop_wanting();
+  if (!connections_->take(wants_, soon)) return false;
   connected_ = true;
   connected_ns_ = now_ns();
   stop_wanting();
   return true;
 }
 
-bool SubmitWindow::want_right(bool sure) {
-  if (connected_ || take_right(sure)) return true;
+bool SubmitWindow::want_right(bool soon) {
+  if (connected_ || take_right(soon)) return true;
   if (!wants_) {
     wants_ = true;
-    connections_->begin_to_wait();
+    wants_soon_ = soon;
+    connections_->begin_to_wait(soon);
   }
   return false;
 }
@@ -370,7 +373,7 @@ void SubmitWindow::disconnect() {
 void SubmitWindow::stop_wanting() {
   if (!wants_) return;
   wants_ = false;
-  connections_->end_waiting();
+  connections_->end_waiting(wants_soon_);
 }
 
 // A full one is looked at for what is held back, too: once is enough.

@@ -252,9 +252,10 @@ class SubmitWindow {
     return items_ == 0 || (connected_ && !yields_) || connect(cost);
   }
   bool connect(const Cost& cost);
-  bool take_right(bool sure);
+  // `soon`: it comes back within kLongNs, as far as is known.
+  bool take_right(bool soon);
   // Or will have one before those that ask later.
-  bool want_right(bool sure);
+  bool want_right(bool soon);
   bool gets_right() { return connections_ == nullptr || want_right(true); }
   bool may_wait() { return connections_ == nullptr || waits_ || begin_wait(); }
   bool begin_wait();
@@ -320,11 +321,12 @@ class SubmitWindow {
   bool busy_ = false;  // counted in share_: since something kept SMs busy, to the end of all work
   bool later_ = false;
   bool ends_in_lone_ = false;
-  bool connected_ = false;  // has a right of connections_,
-  bool used_ = false;       // had work since the last look after it,
-  bool yields_ = false;     // and will give it back when all that it has been given has ended
-  bool wants_ = false;      // has asked for one in vain
-  bool waits_ = false;      // has a right of open_wait_rights_
+  bool connected_ = false;   // has a right of connections_,
+  bool used_ = false;        // had work since the last look after it,
+  bool yields_ = false;      // and will give it back when all that it has been given has ended
+  bool wants_ = false;       // has asked for one in vain,
+  bool wants_soon_ = false;  // saying so
+  bool waits_ = false;       // has a right of open_wait_rights_
   uint64_t connected_ns_ = 0;
   uint64_t next_look_ns_ = kNoLook;
   // A wait is refused: since when, when it was last looked whether it is over, and when to again.

@@ -419,6 +419,23 @@ TEST(ConnectionsTest, OfFewQueuesOneIsGivenOut) {
   EXPECT_FALSE(rights.take(true, true));
 }
 
+// The free ones are left to those who have asked before, but for who needs one briefly to those who
+// do, too.
+TEST(ConnectionsTest, WhoIsLongWaitsForAll) {
+  Connections rights;
+  rights.set_queues(8);  // of which four may be taken, two of them for long
+  rights.begin_to_wait(false);
+  EXPECT_TRUE(rights.take(false, true));
+  EXPECT_TRUE(rights.take(true, false));
+  rights.give();
+  rights.end_waiting(false);
+  rights.begin_to_wait(true);
+  EXPECT_FALSE(rights.take(false, false)) << "one would be left of three, but somebody waits";
+  EXPECT_TRUE(rights.take(false, true));
+  EXPECT_TRUE(rights.take(true, true));
+  EXPECT_FALSE(rights.take(false, true));
+}
+
 TEST_F(ConnectionTest, WithoutOneItemsGoOneByOne) {
   for (int i = 0; i < 3; ++i) launch(1);
   EXPECT_EQ(count("launch s1"), 1u) << "it needs none";
@@ -493,7 +510,7 @@ TEST_F(ConnectionTest, OneThatOthersWantGoesRound) {
   rights().give();
   --taken_;
   for (int i = 0; i < 2; ++i) launch(1);
-  rights().begin_to_wait();
+  rights().begin_to_wait(true);
   std::this_thread::sleep_for(std::chrono::milliseconds(6));  // longer than a turn
   for (uint32_t i = 0; i < kWindowItems / 4; ++i) launch(1);
   EXPECT_FALSE(session_->backlog.empty()) << "it takes no more until all has ended";
@@ -501,7 +518,7 @@ TEST_F(ConnectionTest, OneThatOthersWantGoesRound) {
   advance();
   EXPECT_TRUE(rights().take(true, true));
   ++taken_;
-  rights().end_waiting();
+  rights().end_waiting(true);
   settle();
 }
 
@@ -517,20 +534,24 @@ class LongKernelTest : public ConnectionTest {
     driver_.hold(1, false);
     look();
     driver_.hold(1, true);
+    make_long();
+    launch(1);
+    ASSERT_TRUE(session_->streams.streams().find(1)->window->has_right());
+  }
+  // By now the kernel is known to take so long.
+  void make_long() {
     const uint32_t number = session_->modules.functions().find(1)->duration(1);
     Durations& durations = session_->streams.durations;
     durations.learn({&number, 1}, {durations.of({.learnt = number}), kLength, kLength});
-    launch(1);
-    ASSERT_TRUE(session_->streams.streams().find(1)->window->has_right());
   }
   void look() { session_->streams.look_after(session_->streams.next_look_ns()); }
   // Somebody wants a right, and there is one now.
   bool gets_one() {
-    rights().begin_to_wait();
+    rights().begin_to_wait(true);
     look();
     const bool got = rights().take(true, true);
     if (got) ++taken_;
-    rights().end_waiting();
+    rights().end_waiting(true);
     return got;
   }
 };
@@ -549,6 +570,22 @@ TEST_F(LongKernelTest, KeepsTheRightWhileSomethingIsBehindIt) {
   session_->submitter.flush();
   EXPECT_EQ(count("write s1 5"), 1u);
   EXPECT_FALSE(gets_one());
+}
+
+// Stream 2 has a short one, and the next would have the right for as long as it runs.
+TEST_F(LongKernelTest, LeavesTheLastRightsToWhatGoesQuickly) {
+  ASSERT_TRUE(gets_one());
+  rights().give();
+  --taken_;
+  driver_.hold(2, true);
+  const uint32_t number = session_->modules.functions().find(1)->duration(1);
+  session_->streams.durations.learn({&number, 1}, {kLength, 0, 0});
+  launch(2);
+  make_long();
+  launch(2);
+  EXPECT_EQ(session_->backlog.size(), 1u);
+  EXPECT_FALSE(session_->streams.streams().find(2)->window->has_right());
+  driver_.hold(2, false);
 }
 
 TEST_F(LongKernelTest, IsLookedAtRarely) {
