@@ -141,8 +141,8 @@ class Modules {
   // Before work with `function` is made for `device`: its code is there, loaded in a quiet moment
   // or in the cold lane, and not inside a launch. `reach`: work that belongs in one lane goes to
   // the other one only if the code can't come there; that of a partition that limits belongs in the
-  // main one, and leaves it only beside what may never end (decision 32). The
-  // session is not between the gate's enter() and leave().
+  // main one, and leaves it only beside what may never end (decision 32). The session is not
+  // between the gate's enter() and leave().
   enum class Reach { kAnyLane, kMainLane, kMainFirst, kColdLane };
   Status locate(Function& function, const Placement& place, Reach reach, Located* located) {
     if (is_at_hand(function, place) && reach != Reach::kColdLane) [[likely]] {

@@ -71,8 +71,8 @@ struct GateLimits {
   // After that, work that has not ended is no longer held back for (it may never end). A driver
   // whose loading does not wait for it is called then; so is any for calls other than loading.
   uint64_t total_ns = 5'000'000'000;
-  // Work that has outlasted a hold for so long is taken not to end by who can do otherwise. None
-  // that does should be taken so: who is limited does otherwise beyond his limit.
+  // Work that has outlasted a hold for so long is taken not to end by who can do without the call.
+  // Long, since a limited session does without its limit then.
   uint64_t endless_ns = 30'000'000'000;
   // Calls that come within this time of the moment's beginning have a part in it.
   uint64_t join_ns = 5'000'000;
@@ -238,8 +238,7 @@ class ContextGate {
   }
   // The same in a quiet moment only, however long there is none, but not beside what may never end:
   // false, without the call, once a stream that waits for its client has outlasted a hold, or any
-  // has for endless_ns. A driver whose loading does not wait is called as by run(). `*result` as
-  // run() returns it.
+  // has for endless_ns; unless the driver does not wait. `*result` as run() returns it.
   template <typename F>
   bool run_unless_stuck(GatedCall call, uint32_t device, const Feeder* feeder, CUresult* result,
                         F&& f) {
@@ -248,7 +247,7 @@ class ContextGate {
     search.yields = true;
     search.patient = search.patient || !is_load(call);
     const Quiet quiet(*this, device, search, feeder);
-    const bool may = quiet.complete() || (is_load(call) && !limits_.loading_waits);
+    const bool may = quiet.complete() || !limits_.loading_waits;
     if (!may && !quiet.stopped()) return false;
     *result = quiet.stopped() ? CUDA_ERROR_NOT_READY : f();
     count(call, now_ns() - start);

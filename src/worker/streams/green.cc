@@ -267,10 +267,11 @@ void GreenContexts::give_back(const GreenContext& green) {
 
 ClientGreen::~ClientGreen() {
   if (later_ != nullptr) {
-    static_cast<void>(is_there());
-    const std::lock_guard lock(later_->mutex);
-    later_->parts = nullptr;
-    if (handle == nullptr) owner.refund(device);
+    {
+      const std::lock_guard lock(later_->mutex);
+      later_->parts = nullptr;
+    }
+    if (!is_there()) owner.refund(device);
   }
   if (handle == nullptr) return;
   try {

@@ -18,8 +18,8 @@ constexpr uint64_t kSureNs = 100'000;
 // what nobody minds.
 constexpr uint64_t kShortestLookNs = 10'000;
 constexpr uint64_t kLongestLookNs = 1'000'000;
-// What has run for long is looked at less often: its end is seen late by so small a part of it. A
-// greater one until half of the time that is left, while it is as long as others were.
+// What has run for long is looked at less often: its end is seen late by so small a part of it.
+// While it is not longer than such work was, after a greater part or half of what is left.
 constexpr uint64_t kLookShare = 32;
 constexpr uint64_t kExpectedLookShare = 8;
 // While there are not SMs for all, work is taken to have got longer by one part of so many at most:
