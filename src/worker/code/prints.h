@@ -31,9 +31,9 @@ class Prints {
   }
   // The same for a graph, which may hold any kernel of the session.
   void before_graph();
-  [[nodiscard]] bool mark_graphs() const { return modules_.any_prints(); }
+  [[nodiscard]] bool marks_graphs() const { return modules_.any_prints(); }
   Status after_graph(Status launched, CUstream stream, uint32_t device) {
-    return mark_graphs() ? finish(std::move(launched), stream, device) : launched;
+    return marks_graphs() ? finish(std::move(launched), stream, device) : launched;
   }
 
   Status handle(const wire::OutputFlush& command, ReplyTo<wire::OutputFlush> reply);

@@ -417,9 +417,10 @@ void SubmitWindow::sweep(uint64_t now) {
   if (items_ == 0) {
     full_ = false;
     stop_wanting();
+    if (connected_ && (yields_ || connections_->are_wanted())) disconnect();
   }
-  const bool needs_none = items_ == 0 || (is_lone() && remaining_ns(now) > kLongNs);
-  if (connected_ && needs_none && (yields_ || connections_->are_wanted())) disconnect();
+  // Until the next look others would wait for it in vain.
+  if (connected_ && is_lone() && remaining_ns(now) > kLongNs) disconnect();
   show_end();
 }
 

@@ -217,7 +217,7 @@ bool Submitter::is_lone(const Uses& uses, const What& what) const {
   if constexpr (std::same_as<What, KernelWork>) {
     return uses.lane == Lane::kMain && what.attributes.empty() && !what.function->prints;
   } else if constexpr (std::same_as<What, GraphWork>) {
-    return !what.is_cold && !what.may_wait && !what.names_events && !prints_.mark_graphs();
+    return !what.is_cold && !what.may_wait && !what.names_events && !prints_.marks_graphs();
   } else {
     return false;
   }

@@ -522,6 +522,18 @@ TEST_F(ConnectionTest, OneThatOthersWantGoesRound) {
   settle();
 }
 
+// A fence holds a hardware queue for as long as what is before it runs, which nobody knew.
+TEST_F(ConnectionTest, WithSomethingBehindItALongKernelKeepsIt) {
+  rights().give();
+  --taken_;
+  launch(1);
+  EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
+  EXPECT_EQ(count("write s1 5"), 1u);
+  std::this_thread::sleep_for(std::chrono::nanoseconds(2 * kLongNs));
+  session_->streams.look_after(now_ns());
+  EXPECT_TRUE(session_->streams.streams().find(1)->window->has_right());
+}
+
 // A kernel of a tenth of a second, by itself, in a stream that has a right.
 class LongKernelTest : public ConnectionTest {
  protected:
@@ -536,7 +548,7 @@ class LongKernelTest : public ConnectionTest {
     driver_.hold(1, true);
     make_long();
     launch(1);
-    ASSERT_TRUE(session_->streams.streams().find(1)->window->has_right());
+    ASSERT_TRUE(has_right(1));
   }
   // By now the kernel is known to take so long.
   void make_long() {
@@ -545,38 +557,19 @@ class LongKernelTest : public ConnectionTest {
     durations.learn({&number, 1}, {durations.of({.learnt = number}), kLength, kLength});
   }
   void look() { session_->streams.look_after(session_->streams.next_look_ns()); }
-  // Somebody wants a right, and there is one now.
-  bool gets_one() {
-    rights().begin_to_wait(true);
-    look();
-    const bool got = rights().take(true, true);
-    if (got) ++taken_;
-    rights().end_waiting(true);
-    return got;
+  bool has_right(wire::Id stream) {
+    return session_->streams.streams().find(stream)->window->has_right();
   }
 };
 
 TEST_F(LongKernelTest, HoldsNoHardwareQueueByItselfAndGivesTheRightBack) {
-  EXPECT_TRUE(gets_one());
-}
-
-TEST_F(LongKernelTest, KeepsTheRightIfNobodyElseWantsOne) {
   look();
-  EXPECT_TRUE(session_->streams.streams().find(1)->window->has_right());
-}
-
-TEST_F(LongKernelTest, KeepsTheRightWhileSomethingIsBehindIt) {
-  EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
-  session_->submitter.flush();
-  EXPECT_EQ(count("write s1 5"), 1u);
-  EXPECT_FALSE(gets_one());
+  EXPECT_FALSE(has_right(1));
 }
 
 // Stream 2 has a short one, and the next would have the right for as long as it runs.
 TEST_F(LongKernelTest, LeavesTheLastRightsToWhatGoesQuickly) {
-  ASSERT_TRUE(gets_one());
-  rights().give();
-  --taken_;
+  look();  // the right of stream 1 is free
   driver_.hold(2, true);
   const uint32_t number = session_->modules.functions().find(1)->duration(1);
   session_->streams.durations.learn({&number, 1}, {kLength, 0, 0});
@@ -584,7 +577,7 @@ TEST_F(LongKernelTest, LeavesTheLastRightsToWhatGoesQuickly) {
   make_long();
   launch(2);
   EXPECT_EQ(session_->backlog.size(), 1u);
-  EXPECT_FALSE(session_->streams.streams().find(2)->window->has_right());
+  EXPECT_FALSE(has_right(2));
   driver_.hold(2, false);
 }
 
