@@ -23,9 +23,16 @@ constexpr int kFullRingSpins = 2000;
 
 }  // namespace
 
+constinit thread_local uint64_t Channel::t_last_wait_ns = 0;
+
 Channel::Channel(const wire::ChannelView& view, int socket, uint64_t spin_ns,
-                 std::unique_ptr<wire::Trace> trace)
-    : view_(view), socket_(socket), spin_ns_(spin_ns), trace_(std::move(trace)), ring_(view) {
+                 std::unique_ptr<wire::Trace> trace, bool foresees)
+    : view_(view),
+      socket_(socket),
+      spin_ns_(spin_ns),
+      trace_(std::move(trace)),
+      foresees_(foresees),
+      ring_(view) {
   for (auto& word : free_reply_slots_) word.store(~0ull, std::memory_order_relaxed);
 }
 

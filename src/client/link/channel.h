@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/cores.h"
+#include "client/link/nap_plan.h"
 #include "cuda/abi.h"
 #include "wire/channel_view.h"
 #include "wire/codec.h"
@@ -31,27 +32,12 @@ inline constexpr uint64_t kLivenessNs = 200'000'000;
 // A wait that nobody is sure to wake (the stream of an event is gone) looks by itself this often.
 inline constexpr uint64_t kUnwokenNs = 1'000'000;
 
-// Where cores are plenty (the worker said to spin this long or longer), a thread that waits for the
-// GPU looks by itself, because a wake by the driver's threads comes late: measured on an H200,
-// 0.7 ms after a 19 ms copy. At first it does nothing else, as the driver's own wait by default:
-// who gives way between two looks loses its core for a turn of whoever takes it, milliseconds
-// (decision 24). That ends where a nap and the timer's slack (50 us each) are about 5 % of the
-// wait: a pinned copy of 64 MiB took 1.32 ms with naps, 1.22 natively. Then naps last 1/64 of the
-// time waited so far: at most that much is lost, and a second's wait costs some 600 looks, where
-// the driver's own wait would spin throughout. While cores are short it naps at once.
-inline constexpr uint64_t kNapFromSpinNs = 20'000;
-inline constexpr uint64_t kLookUntilNs = 2'000'000;
-inline constexpr uint64_t kShortestNapNs = 50'000;
-inline constexpr uint64_t kNapShare = 64;
-// From here on the wait asks for a wake as well: then a nap is longer than the wake is late.
-inline constexpr uint64_t kAskFromNs = 50'000'000;
-
 class Channel {
  public:
   // `socket`: the session's connection, watched for the server's death; not owned. `trace`: null,
-  // or what is told of each command.
+  // or what is told of each command. `foresees`: waits are taken to be alike.
   Channel(const wire::ChannelView& view, int socket, uint64_t spin_ns,
-          std::unique_ptr<wire::Trace> trace = nullptr);
+          std::unique_ptr<wire::Trace> trace = nullptr, bool foresees = true);
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
@@ -137,7 +123,7 @@ class Channel {
   static constexpr uint64_t kGiveWayShare = 4;
 
   // Sleep and look again. tend(waited_ns, &nap_ns) is what else is to be done before each sleep,
-  // and for how long it may be.
+  // and for how long it may be; 0: not at all.
   template <typename Done, typename Tend>
   CUresult sleep_until(uint64_t begin, Done& done, Tend&& tend);
   // Look until done(), the session's end (true: *result says which) or the time is over, from now
@@ -183,7 +169,10 @@ class Channel {
       usable_cores() == 1 ? std::min(kGiveWayNs, spin_ns_ / kGiveWayShare) : ~0ull;
   CoreShortage shortage_;
   const std::unique_ptr<wire::Trace> trace_;  // null: nobody asks
-  std::atomic<uint64_t> last_look_ns_{0};     // at the session's socket
+  const bool foresees_;
+  // How long the thread's last wait behind a stream was that looks alone did not see the end of.
+  static constinit thread_local uint64_t t_last_wait_ns;
+  std::atomic<uint64_t> last_look_ns_{0};  // at the session's socket
   std::mutex ring_lock_;
   wire::RingProducer ring_;
   std::atomic<uint64_t> free_reply_slots_[wire::kReplySlots / 64];
@@ -333,14 +322,22 @@ CUresult Channel::wait_behind(wire::Id stream, Done&& done, Ask&& ask) {
   if (!over) {
     bool told = false;
     bool asked = false;
+    const NapPlan plan(foresees_ ? t_last_wait_ns : 0);
     result = sleep_until(begin, done, [&](uint64_t waited_ns, uint64_t* nap_ns) {
       const bool due = !told && (!naps || waited_ns >= kAskFromNs);
       const CUresult sent = due ? ask(&asked) : CUDA_SUCCESS;
       told |= due;
       *nap_ns = !told || asked ? kLivenessNs : kUnwokenNs;
-      if (naps) *nap_ns = std::min(*nap_ns, std::max(kShortestNapNs, waited_ns / kNapShare));
-      return sent;
+      if (!naps || sent != CUDA_SUCCESS) return sent;
+      *nap_ns = std::min(*nap_ns, plan.nap_ns(waited_ns));
+      CUresult seen = CUDA_SUCCESS;
+      if (plan.is_about_to_end(waited_ns) &&
+          spin_if_spare(done, begin, begin + plan.looks_until_ns(), &seen)) {
+        *nap_ns = 0;
+      }
+      return seen;
     });
+    t_last_wait_ns = now_ns() - begin;
   }
   if (trace_ != nullptr) trace_->wait(wire::Trace::this_thread(), stream, result, begin);
   return result;
@@ -361,7 +358,7 @@ CUresult Channel::sleep_until(uint64_t begin, Done& done, Tend&& tend) {
     uint64_t nap_ns = 0;
     result = tend(now_ns() - begin, &nap_ns);
     if (result != CUDA_SUCCESS) break;
-    sleep(epoch, nap_ns);
+    if (nap_ns != 0) sleep(epoch, nap_ns);
   }
   header.waiters.fetch_sub(1, std::memory_order_relaxed);
   return result;
@@ -381,8 +378,7 @@ CUresult Channel::watch(Done&& done, uint64_t longest_nap_ns, std::atomic<bool>*
     if (done()) break;
     result = status();
     if (result != CUDA_SUCCESS) break;
-    const uint64_t nap = std::max(kShortestNapNs, (now_ns() - begin) / kNapShare);
-    sleep(epoch, std::min(nap, longest_nap_ns));
+    sleep(epoch, std::min(nap_after(now_ns() - begin), longest_nap_ns));
   }
   napping->store(false, std::memory_order_relaxed);
   header.waiters.fetch_sub(1, std::memory_order_relaxed);

@@ -84,7 +84,7 @@ Session::Session(Connection&& made)
               made.partition),
       keeps_answers(!is_switched_off("no_kept_answers")),
       channel(wire::ChannelView(reinterpret_cast<void*>(window_base + wire::kDeviceBytes)),
-              socket.get(), made.spin_ns, open_trace()),
+              socket.get(), made.spin_ns, open_trace(), !is_switched_off("no_foresight")),
       passage(channel, socket.get()),
       pinned(channel, window_base + wire::kDeviceBytes + wire::kPinnedOffset,
              window_base + wire::kWindowBytes),

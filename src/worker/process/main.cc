@@ -112,7 +112,8 @@ Performance choose_performance() {
   Performance performance;
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
   for (std::string name; std::getline(names, name, ',');) {
-    bool known = name == "no_kept_answers";  // for programs: client/session/session.cc
+    // For programs: client/session/session.cc.
+    bool known = name == "no_kept_answers" || name == "no_foresight";
     std::string all;
     for (const auto& [its_name, what] : kSwitches) {
       if (name == its_name) performance.*what = false;

@@ -258,6 +258,10 @@ void SubmitWindow::reach(const Segment& segment, uint64_t now, bool learns) {
   open_waits_ -= segment.waits;
   before_reached_ns_ = std::max(segment.unreached_ns, soonest_begin);
   reached_ns_ = now;
+  // That is seen late: most likely it ended when it was expected to.
+  const uint64_t expected_end = std::max(segment.begin_ns, ended_ns_) + segment.expected_ns;
+  const bool known = segment.unknown == 0 && segment.is_plain;
+  ended_ns_ = known ? std::min(std::max(expected_end, segment.unreached_ns), now) : now;
 }
 
 // What several marks together say at most is when the stream had something to do: what came before
@@ -454,7 +458,7 @@ void SubmitWindow::show_end() {
   show_share();
 }
 
-uint64_t SubmitWindow::begun_ns() { return std::max(first_segment().begin_ns, reached_ns_); }
+uint64_t SubmitWindow::begun_ns() { return std::max(first_segment().begin_ns, ended_ns_); }
 
 uint64_t SubmitWindow::ran_ns(uint64_t now) {
   return items_ != 0 && now > begun_ns() ? now - begun_ns() : 0;

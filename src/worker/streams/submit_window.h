@@ -341,6 +341,7 @@ class SubmitWindow {
   // When the newest mark that was reached was seen so, and when it was last seen unreached.
   uint64_t reached_ns_ = 0;
   uint64_t before_reached_ns_ = 0;
+  uint64_t ended_ns_ = 0;  // what it is behind ended then, most likely
   std::vector<CUevent> spare_;
 };
 

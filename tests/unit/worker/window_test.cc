@@ -204,6 +204,26 @@ TEST_F(WindowTest, AMarkIsBetweenWhatItDivides) {
                           [](const auto& call) { return call.rfind("record", 0) == 0; }));
 }
 
+// What follows is not taken to begin when the end is seen.
+TEST_F(WindowTest, AnEndThatIsSeenLateIsDatedBack) {
+  constexpr uint64_t kLength = 900'000;
+  learn(1);
+  const uint32_t number = session_->modules.functions().find(1)->duration(1);
+  session_->streams.durations.learn({&number, 1}, {500, kLength, kLength});
+  driver_.hold(1, true);
+  launch(1);
+  EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
+  launch(1);
+  const uint64_t now = now_ns();
+  session_->core.view.fence(0).value = 5;  // the first one's end
+  Stream& stream = *session_->streams.streams().find(1);
+  stream.window->look(now + 2 * kLength - 1);
+  EXPECT_GT(stream.listed->ends_ns, kLength);
+  EXPECT_LE(stream.listed->ends_ns, now + 2 * kLength);
+  driver_.hold(1, false);
+  settle();
+}
+
 TEST_F(WindowTest, OthersGoOn) {
   learn(1);
   learn(2);
