@@ -587,6 +587,15 @@ TEST_F(LongKernelTest, HoldsNoHardwareQueueByItselfAndGivesTheRightBack) {
   EXPECT_FALSE(has_right(1));
 }
 
+TEST_F(LongKernelTest, ThatIsLateIsTakenToBeTwiceAsLateAtLast) {
+  const Stream& stream = *session_->streams.streams().find(1);
+  const uint64_t end = stream.listed->ends_ns;
+  stream.window->look(end + kLongNs);
+  EXPECT_TRUE(has_right(1)) << "it should be over soon";
+  stream.window->look(end + kLongNs + 1);
+  EXPECT_FALSE(has_right(1));
+}
+
 // Stream 2 has a short one, and the next would have the right for as long as it runs.
 TEST_F(LongKernelTest, LeavesTheLastRightsToWhatGoesQuickly) {
   look();  // the right of stream 1 is free
