@@ -1223,8 +1223,8 @@ def live_limits(box, _):
     box.start_daemon()
     step = sm_step(box)
     chance = random.Random(7)
-    kinds = ((), ("green",), ("cooperative",))
-    count = int(os.environ.get("OPENMPS_LIVE_PROGRAMS", "3"))
+    kinds = ((), ("green",), ("cooperative",), ("updates",))
+    count = int(os.environ.get("OPENMPS_LIVE_PROGRAMS", "4"))
     programs = [LiveSms(box, arguments=kinds[i % len(kinds)]) for i in range(count)]
     started = lambda: all(program.rounds for program in programs)
     require(wait_until(started, SETTLE_LIMIT_S), "a program does not begin")

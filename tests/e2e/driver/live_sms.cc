@@ -3,15 +3,16 @@
 // launches, and of an executable graph that was made at the start, in streams that were, too. It
 // says where they ran, and checks what they computed. Its code may come by the cold lane and moves
 // when it can. Run by scenarios.py.
-// usage: drv_live_sms [BLOCKS TURNS | variables | compiled | green | cooperative]: until its input
-// ends.
+// usage: drv_live_sms [BLOCKS TURNS | variables | compiled | green | cooperative | updates]: until
+// its input ends.
 // "# round N at T most M SMs A B ...": those of a round that began at T ns of CLOCK_MONOTONIC, by
 // number, and how many one launch of it had at most. The launches that look where they are have 16
 // blocks for each SM; if it is said, so many, each of which stays so long, and a round is little
 // else. With variables the code is machine code that has one, which the host writes each round
 // (docs/decisions/0032); with compiled it is PTX. With green its streams are in a green context of
 // its own, of half the SMs that it has at the start. With cooperative the kernel of the graph is,
-// and such launches have a block for each SM of the device.
+// and such launches have a block for each SM of the device. With updates the graph is captured anew
+// each round, with another parameter, and the executable one updated from it.
 #include <poll.h>
 #include <unistd.h>
 
@@ -124,8 +125,13 @@ class Rounds {
  public:
   // `blocks` 0: by the number of SMs. `green`: whose streams it uses; null: the device's.
   Rounds(e2e::Session& session, const Code& code, unsigned blocks, uint32_t turns, CUgreenCtx green,
-         bool is_cooperative)
-      : code_(code), blocks_(blocks), turns_(turns), only_looks_(blocks != 0) {
+         bool is_cooperative, bool updates)
+      : code_(code),
+        blocks_(blocks),
+        turns_(turns),
+        only_looks_(blocks != 0),
+        is_cooperative_(is_cooperative),
+        updates_(updates) {
     int count = 0;
     CHECK_CU(
         cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, session.device));
@@ -140,18 +146,7 @@ class Rounds {
       CHECK_CU(cuStreamCreate(&other_, CU_STREAM_DEFAULT));
     }
     CHECK_CU(cuEventCreate(&passed_, CU_EVENT_DISABLE_TIMING));
-    CUgraph graph = nullptr;
-    CHECK_CU(cuStreamBeginCapture_v2(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
-    mix(stream_, kGraphKey);
-    if (is_cooperative) {
-      uint32_t turns_of_it = turns_;
-      void* arguments[] = {&at_->address, &turns_of_it};
-      CHECK_CU(cuLaunchCooperativeKernel(code_.where, blocks_, 1, 1, kThreads, 1, 1, 0, stream_,
-                                         arguments));
-    } else {
-      e2e::launch(code_.where, blocks_, kThreads, 0, stream_, at_->address, turns_);
-    }
-    CHECK_CU(cuStreamEndCapture(stream_, &graph));
+    const CUgraph graph = captured(kGraphKey);
     CHECK_CU(cuGraphInstantiateWithFlags(&exec_, graph, 0));
     CHECK_CU(cuGraphDestroy(graph));
   }
@@ -172,8 +167,9 @@ class Rounds {
       CHECK_CU(cuMemcpyHtoD_v2(code_.bias, &bias_, sizeof(bias_)));
     }
     mix(stream_, key);
+    if (updates_) update(key);
     CHECK_CU(cuGraphLaunch(exec_, stream_));
-    follow(kGraphKey);
+    follow(updates_ ? key : kGraphKey);
     for (uint32_t i = 0; i < (only_looks_ ? 0 : kPiled); i++) mix(stream_, key + i);
     for (uint32_t i = 0; i < (only_looks_ ? kLooks : 0); i++) {
       e2e::launch(code_.where, blocks_, kThreads, 0, stream_, at_->address, turns_);
@@ -190,9 +186,35 @@ class Rounds {
 
  private:
   void mix(CUstream stream, uint32_t key) {
+    launch_mix(stream, key);
+    follow(key);
+  }
+  void launch_mix(CUstream stream, uint32_t key) {
     e2e::launch(code_.mix, kWords / kThreads, kThreads, 0, stream, words_->address,
                 static_cast<uint32_t>(kWords), key);
-    if (exec_ != nullptr) follow(key);
+  }
+  CUgraph captured(uint32_t key) {
+    CUgraph graph = nullptr;
+    CHECK_CU(cuStreamBeginCapture_v2(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
+    launch_mix(stream_, key);
+    if (is_cooperative_) {
+      uint32_t turns_of_it = turns_;
+      void* arguments[] = {&at_->address, &turns_of_it};
+      CHECK_CU(cuLaunchCooperativeKernel(code_.where, blocks_, 1, 1, kThreads, 1, 1, 0, stream_,
+                                         arguments));
+    } else {
+      e2e::launch(code_.where, blocks_, kThreads, 0, stream_, at_->address, turns_);
+    }
+    CHECK_CU(cuStreamEndCapture(stream_, &graph));
+    return graph;
+  }
+  void update(uint32_t key) {
+    const CUgraph graph = captured(key);
+    CUgraphExecUpdateResultInfo info{};
+    CHECK_CU(cuGraphExecUpdate_v2(exec_, graph, &info));
+    e2e::expect(info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS, "update %zu: %d", number_,
+                info.result);
+    CHECK_CU(cuGraphDestroy(graph));
   }
   void follow(uint32_t key) { e2e::mix_on_host(expected_, key + bias_); }
   void report(int64_t began_ns) const {
@@ -212,6 +234,8 @@ class Rounds {
   unsigned blocks_;
   const uint32_t turns_;
   const bool only_looks_;
+  const bool is_cooperative_;
+  const bool updates_;
   std::vector<uint32_t> expected_ = std::vector<uint32_t>(kWords, 5);
   std::unique_ptr<e2e::Buffer<uint32_t>> at_;
   std::unique_ptr<e2e::Buffer<uint32_t>> words_;
@@ -236,7 +260,7 @@ int main(int argc, char** argv) {
   const Code code =
       module ? module->code() : Code{session.function("where"), session.function("mix")};
   Rounds rounds(session, code, is_told ? argument(1) : 0, is_told ? argument(2) : kTurns,
-                green ? green->get() : nullptr, is("cooperative"));
+                green ? green->get() : nullptr, is("cooperative"), is("updates"));
   do {
     rounds.run();
   } while (!input_has_ended());
