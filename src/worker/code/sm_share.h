@@ -68,7 +68,7 @@ class SmShare {
     const uint64_t threads = threads_of(shape);
     const uint64_t key = uint64_t{device} << 48 | threads << 32 | shape.shared_bytes;
     for (const Known& known : known_) {
-      if (known.key == key) return known.blocks;
+      if (known.blocks != 0 && known.key == key) return known.blocks;
     }
     const int asked = occupancy(static_cast<int>(threads), shape.shared_bytes);
     const uint32_t blocks = asked > 0 ? static_cast<uint32_t>(asked) : 1;
@@ -78,8 +78,8 @@ class SmShare {
   }
 
   struct Known {
-    uint64_t key = 0;  // no launch has no threads
-    uint32_t blocks = 0;
+    uint64_t key = 0;
+    uint32_t blocks = 0;  // 0: nothing is known
   };
   // A kernel is launched with one or two shapes as a rule.
   std::array<Known, 4> known_;

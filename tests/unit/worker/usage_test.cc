@@ -292,6 +292,15 @@ TEST(SmShareTest, WhatLosesWithoutAFewSms) {
   EXPECT_FALSE(loses(1u << 30, 4));
 }
 
+// The driver refuses it, later.
+TEST(SmShareTest, BlocksMayHaveNoThreads) {
+  SmShare share;
+  const auto occupancy = [](int, uint32_t) { return 0; };
+  const wire::Launch shape{1, 1, {200, 1, 1}, {0, 1, 1}, 0, 0, 0, 0};
+  EXPECT_EQ(share.of(shape, 0, 100, occupancy), 100u);
+  EXPECT_EQ(share.room(shape, 0, occupancy), 200u);
+}
+
 TEST(SmShareTest, TheDriverIsAskedOnceForAShape) {
   SmShare share;
   int asked = 0;
