@@ -258,8 +258,8 @@ void SubmitWindow::reach(const Segment& segment, uint64_t now, bool learns) {
   open_waits_ -= segment.waits;
   before_reached_ns_ = std::max(segment.unreached_ns, soonest_begin);
   reached_ns_ = now;
-  // That is seen late: most likely it ended when it was expected to. Longer work is looked at often
-  // enough, and what comes behind it had better not come sooner (decision 18).
+  // That is seen late: most likely it ended when it was expected to. Behind longer work the next
+  // would come sooner so, and neighbours' requests seemed to wait for that (decision 18).
   const uint64_t expected_end = std::max(segment.begin_ns, ended_ns_) + segment.expected_ns;
   const bool dates_back =
       segment.unknown == 0 && segment.is_plain && segment.expected_ns <= kWindowNs;
