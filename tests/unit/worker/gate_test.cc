@@ -568,9 +568,9 @@ TEST_F(ShownGateTest, WhoPreventsAQuietMomentAndWhy) {
 // Neighbours have most of the time; programs that start together do not wait for each other's part.
 TEST_F(ShownGateTest, OnlyWhoAsksForNoMomentsIsOwedTime) {
   GateLimits limits = kPatient;
-  limits.open_share = kNeverNs;
+  limits.open_share = 1'000'000;  // seconds for microseconds: still owed when the test looks
   limits.most_owed_ns = 0;
-  limits.asker_ns = kNeverNs;
+  limits.asker_ns = 10'000'000'000;  // less than the machine has run: who never asked did so at 0
   ContextGate gate(driver_.table(), limits);
   ContextGate::Feeder neighbour;
   ContextGate::Feeder starts;
