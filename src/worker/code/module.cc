@@ -275,7 +275,10 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
   bool lonely = false;  // there is no cold lane
   const auto loaded = [&](uint64_t hold_ns) {
     if (homes != Homes::kCold) {
-      if (gate.run_soon(call, device, &core_.feeder, hold_ns, &result, in_main)) return true;
+      // Nobody is held back at first for what runs on: the cold lane is sooner there.
+      const bool may = hold_ns > gate.first_hold_ns() || gate.near_end_ns(device) <= now_ns();
+      const uint64_t main_ns = may ? hold_ns : 0;
+      if (gate.run_soon(call, device, &core_.feeder, main_ns, &result, in_main)) return true;
       lonely = core_.commons.cold->want(device) == nullptr;
     }
     return lonely || load_cold(call, library, device, hold_ns, &result, load);
@@ -398,12 +401,15 @@ bool Modules::move_now(Function& function, uint32_t device) {
   const uint64_t now = now_ns();
   if (now < next_look_ns_ || !core_.use(device).ok()) return false;
   next_look_ns_ = now + kMoveLookNs;
+  // Beside one long kernel after the other the time is when one of them is about to end.
+  const uint64_t near_ns = core_.gate.near_end_ns(device);
+  if (near_ns > now) next_look_ns_ = std::min(next_look_ns_, near_ns);
+  const uint64_t hold_ns = near_ns > now ? 0 : core_.gate.first_hold_ns();
   CUresult moved = CUDA_SUCCESS;
-  return core_.gate.run_soon(GatedCall::kFunctionLoad, device, &core_.feeder,
-                             core_.gate.first_hold_ns(), &moved, [&] {
-                               function.library->move_to_main(device);
-                               return CUDA_SUCCESS;
-                             });
+  return core_.gate.run_soon(GatedCall::kFunctionLoad, device, &core_.feeder, hold_ns, &moved, [&] {
+    function.library->move_to_main(device);
+    return CUDA_SUCCESS;
+  });
 }
 
 // Once: the count says how often.

@@ -19,7 +19,8 @@ constexpr long kLookNs = 10'000;
 // While nobody is held back: what is waited for takes longer anyway.
 constexpr uint64_t kRestNs = 1'000'000;
 // What is known to end within this time is waited for by holding new work back: that of a stream is
-// given the next by then (half a window before, submit_window.h), and others hardly mind.
+// given the next by then (half a window before, submit_window.h), and others hardly mind. A load in
+// the cold lane, and the program's way there and back, take as long (decision 16).
 constexpr uint64_t kNearNs = 5'000'000;
 // While nobody waits for what is given back.
 constexpr uint64_t kCollectNs = 10'000'000;
@@ -314,11 +315,11 @@ ContextGate::Found ContextGate::seek(uint32_t device, const Search& search, cons
 bool ContextGate::await_end(uint32_t device, uint64_t hold_ns, const Feeder* feeder, bool* ends) {
   const uint64_t until = now_ns() + limits_.open_share * hold_ns;
   const uint64_t near_ns = std::min(hold_ns, kNearNs);
-  while (is_busy_until(device, now_ns() + near_ns)) {
+  while (ends_ns(device) > now_ns() + near_ns) {
     if (!rest(std::min(kRestNs, near_ns), feeder)) return false;
     if (now_ns() >= until) break;
   }
-  *ends = !is_busy_until(device, now_ns() + hold_ns);
+  *ends = ends_ns(device) <= now_ns() + hold_ns;
   return true;
 }
 
@@ -330,16 +331,22 @@ bool ContextGate::may_hold(uint32_t device, uint64_t hold_ns) {
     const bool due = now >= not_before_ns_[i].load(std::memory_order_relaxed);
     if (meets(device, i) && !due) return false;
   }
-  return owed(device) == 0 && !is_busy_until(device, now + hold_ns);
+  return owed(device) == 0 && ends_ns(device) <= now + hold_ns;
 }
 
-// As far as sessions know what they have submitted. What is known to run longer is not waited for.
-bool ContextGate::is_busy_until(uint32_t device, uint64_t time_ns) {
+uint64_t ContextGate::ends_ns(uint32_t device) {
   const std::lock_guard lock(mutex_);
-  return std::any_of(busy_.begin(), busy_.end(), [&](const Stream* stream) {
-    return meets(device, stream->device) && stream->busy.load(std::memory_order_relaxed) &&
-           stream->ends_ns.load(std::memory_order_relaxed) > time_ns;
-  });
+  uint64_t latest = 0;
+  for (const Stream* stream : busy_) {
+    if (!meets(device, stream->device) || !stream->busy.load(std::memory_order_relaxed)) continue;
+    latest = std::max(latest, stream->ends_ns.load(std::memory_order_relaxed));
+  }
+  return latest;
+}
+
+uint64_t ContextGate::near_end_ns(uint32_t device) {
+  const uint64_t ends = ends_ns(device);
+  return ends > kNearNs ? ends - kNearNs : 0;
 }
 
 void ContextGate::note_failed_hold(uint32_t device, uint64_t hold_ns) {

@@ -254,6 +254,9 @@ class ContextGate {
     return true;
   }
   [[nodiscard]] uint64_t first_hold_ns() const { return limits_.first_hold_ns; }
+  // From when on, by now_ns(), what runs now is so near its end, as far as is known, that it costs
+  // more to do without the call than to hold work back. 0: it has ended.
+  [[nodiscard]] uint64_t near_end_ns(uint32_t device);
   // Until the session's own streams on the device are done, `ns` at most: what a program has just
   // been given to do is no reason to look elsewhere. Holds nobody back.
   void wait_for_own(uint32_t device, const Feeder* feeder, uint64_t ns);
@@ -394,7 +397,8 @@ class ContextGate {
   // have been paid for. `*ends`: within that it does, as far as is known. False: the session stops.
   bool await_end(uint32_t device, uint64_t hold_ns, const Feeder* feeder, bool* ends);
   bool may_hold(uint32_t device, uint64_t hold_ns);
-  bool is_busy_until(uint32_t device, uint64_t time_ns);
+  // By when what has been submitted should have ended, as far as its sessions know; 0: has.
+  uint64_t ends_ns(uint32_t device);
   void note_failed_hold(uint32_t device, uint64_t hold_ns);
   Found seek_briefly(uint32_t device, uint64_t hold_ns, const Feeder* feeder, uint64_t* closed_ns);
   Found hold(uint32_t device, uint64_t hold_ns, const Feeder* feeder, uint64_t* closed_ns);

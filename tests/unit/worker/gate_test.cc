@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "fake_driver.h"
 #include "worker/device/context_gate.h"
 
@@ -130,6 +131,27 @@ TEST_F(GateTest, NobodyIsHeldBackForWhatIsKnownToRunForLong) {
   EXPECT_TRUE(called);
   gate.remove(feeder);
   gate.remove(busy);
+}
+
+TEST_F(GateTest, NearItsEndIsWhatIsKnownToEndSoon) {
+  ContextGate gate(driver_.table(), kPatient);
+  EXPECT_EQ(gate.near_end_ns(0), 0u);
+  ContextGate::Stream* long_one = gate.add(stream(), 0);
+  ContextGate::Stream* short_one = gate.add(stream(), 0);
+  give_work(long_one, 1);
+  give_work(short_one, 2);
+  const uint64_t end = now_ns() + kNeverNs;
+  long_one->ends_ns = end;
+  short_one->ends_ns = now_ns();
+  EXPECT_LT(gate.near_end_ns(0), end);
+  EXPECT_GT(gate.near_end_ns(0), now_ns());
+  EXPECT_EQ(gate.near_end_ns(1), 0u);
+  long_one->ends_ns = short_one->ends_ns.load();
+  EXPECT_LT(gate.near_end_ns(0), now_ns());
+  driver_.hold(1, false);
+  driver_.hold(2, false);
+  gate.remove(long_one);
+  gate.remove(short_one);
 }
 
 TEST_F(GateTest, NewWorkIsHeldBackDuringTheCall) {
