@@ -271,13 +271,13 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
     escapes_until_ns_ = now + std::max(kEscapeShare * (now - start), kMoveLookNs);
   }
   if (stays) return CUDA_SUCCESS;
-  gate.wait_for_own(device, &core_.feeder, kOwnWorkNs);
+  // Beside what runs on the cold lane is sooner, and nobody is held back.
+  const auto main_is_near = [&] { return gate.near_end_ns(device) <= now_ns(); };
+  if (main_is_near()) gate.wait_for_own(device, &core_.feeder, kOwnWorkNs);
   bool lonely = false;  // there is no cold lane
   const auto loaded = [&](uint64_t hold_ns) {
     if (homes != Homes::kCold) {
-      // Nobody is held back at first for what runs on: the cold lane is sooner there.
-      const bool may = hold_ns > gate.first_hold_ns() || gate.near_end_ns(device) <= now_ns();
-      const uint64_t main_ns = may ? hold_ns : 0;
+      const uint64_t main_ns = hold_ns > gate.first_hold_ns() || main_is_near() ? hold_ns : 0;
       if (gate.run_soon(call, device, &core_.feeder, main_ns, &result, in_main)) return true;
       lonely = core_.commons.cold->want(device) == nullptr;
     }

@@ -255,7 +255,7 @@ class ContextGate {
   }
   [[nodiscard]] uint64_t first_hold_ns() const { return limits_.first_hold_ns; }
   // From when on, by now_ns(), what runs now is so near its end, as far as is known, that it costs
-  // more to do without the call than to hold work back. 0: it has ended.
+  // more to do without the call than to hold work back. 0: it has ended, or nobody knows.
   [[nodiscard]] uint64_t near_end_ns(uint32_t device);
   // Until the session's own streams on the device are done, `ns` at most: what a program has just
   // been given to do is no reason to look elsewhere. Holds nobody back.

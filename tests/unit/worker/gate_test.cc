@@ -146,8 +146,12 @@ TEST_F(GateTest, NearItsEndIsWhatIsKnownToEndSoon) {
   EXPECT_LT(gate.near_end_ns(0), end);
   EXPECT_GT(gate.near_end_ns(0), now_ns());
   EXPECT_EQ(gate.near_end_ns(1), 0u);
-  long_one->ends_ns = short_one->ends_ns.load();
+  long_one->ends_ns = short_one->ends_ns = now_ns();
   EXPECT_LT(gate.near_end_ns(0), now_ns());
+  long_one->ends_ns = now_ns() / 2;
+  EXPECT_LT(gate.near_end_ns(0), now_ns()) << "it may have ended";
+  short_one->ends_ns = now_ns() / 2;
+  EXPECT_GT(gate.near_end_ns(0), now_ns()) << "nothing is known of what is that late";
   driver_.hold(1, false);
   driver_.hold(2, false);
   gate.remove(long_one);
