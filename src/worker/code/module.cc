@@ -271,7 +271,8 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
     escapes_until_ns_ = now + std::max(kEscapeShare * (now - start), kMoveLookNs);
   }
   if (stays) return CUDA_SUCCESS;
-  // Beside what runs on the cold lane is sooner, and nobody is held back.
+  // If the main context is known to be busy for longer, the cold lane is sooner, and nobody is held
+  // back.
   const auto main_is_near = [&] { return gate.near_end_ns(device) <= now_ns(); };
   if (main_is_near()) gate.wait_for_own(device, &core_.feeder, kOwnWorkNs);
   bool lonely = false;  // there is no cold lane
