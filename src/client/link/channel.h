@@ -29,7 +29,8 @@ namespace openmps::client {
 // Sleeping waiters look at the session's socket this often, so a server that died without a word
 // is noticed although nobody wakes them.
 inline constexpr uint64_t kLivenessNs = 200'000'000;
-// A wait that nobody is sure to wake (the stream of an event is gone) looks by itself this often.
+// A wait that nobody is sure to wake in time (the stream of an event is gone, or has been given
+// more) looks by itself this often.
 inline constexpr uint64_t kUnwokenNs = 1'000'000;
 
 class Channel {

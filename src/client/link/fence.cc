@@ -122,6 +122,12 @@ CUresult Fences::cover_own(const Channel::Order& order, Stream& stream, FencePoi
   return channel_.push(order, wire::Fence{stream.id, point->slot(), point->value()});
 }
 
+// A wake that is asked for now comes behind all that the stream was given since.
+bool Fences::is_last(const Stream& stream, FencePoint point) {
+  return stream.sequence.load(std::memory_order_relaxed) == point.value() &&
+         !stream.dirty.load(std::memory_order_relaxed);
+}
+
 CUresult Fences::force(FencePoint point) {
   if (reached(point)) return CUDA_SUCCESS;
   const Channel::Order order = channel_.order();
@@ -150,10 +156,11 @@ CUresult Fences::wait_forced(FencePoint point) {
     if (waited_for != nullptr) stream = waited_for->id;
   }
   // Under the order nobody else's destruction of the stream comes between the look and the command.
-  const auto ask = [this, &owner](bool* asked) {
+  const auto ask = [this, &owner, point](bool* asked) {
     const Channel::Order order = channel_.order();
     const Stream* behind = owner.load(std::memory_order_acquire);
-    *asked = behind != nullptr && behind->capture.load(std::memory_order_relaxed) == 0;
+    *asked = behind != nullptr && behind->capture.load(std::memory_order_relaxed) == 0 &&
+             is_last(*behind, point);
     return *asked ? channel_.push(order, wire::WakeAfter{behind->id}) : CUDA_SUCCESS;
   };
   return channel_.wait_behind(

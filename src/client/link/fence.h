@@ -92,6 +92,7 @@ class Fences {
  private:
   static void note_work(Stream& stream);
   static FencePoint advance(Stream& stream);
+  static bool is_last(const Stream& stream, FencePoint point);
   [[nodiscard]] bool visible_reached(const Stream& stream) const;
   [[nodiscard]] bool retired_done_locked() const;
 

@@ -317,6 +317,23 @@ TEST_F(FenceTest, ASleepingWaiterAsksToBeWoken) {
   EXPECT_TRUE(asked.load());
 }
 
+// An event in the middle of what a stream was given: the wake would come with the stream's end.
+TEST_F(FenceTest, NobodyAsksForAWakeBehindMoreWork) {
+  std::atomic<bool> asked{false};
+  fake_.start_worker([&](FakeChannel&, const wire::Record& record) {
+    if (record.opcode == wire::Opcode::kWakeAfter) asked = true;
+  });
+  const FencePoint event = fences_.take_next(fake_.channel().order(), stream_);
+  fences_.after_work(fake_.channel().order(), stream_);
+  std::thread waiter([&] { EXPECT_EQ(fences_.wait_forced(event), CUDA_SUCCESS); });
+  while (fake_.view().header().waiters.load() == 0) std::this_thread::yield();
+  // It has had the time to ask: whoever is slower makes the test weaker, not wrong.
+  std::this_thread::sleep_for(std::chrono::nanoseconds(10 * kUnwokenNs));
+  write(event);
+  waiter.join();
+  EXPECT_FALSE(asked.load());
+}
+
 // A thread waits for a stream's work, and asks to be woken after a while. Another one has destroyed
 // the stream by then: the worker is not asked for one that it does not know any more.
 TEST_F(FenceTest, NobodyAsksBehindADestroyedStream) {
