@@ -4,13 +4,17 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "test_cubin.h"
 
 namespace openmps::worker {
 namespace {
+
+using std::string_literals::operator""s;
 
 constexpr uint32_t kCapability = 90;
 
@@ -82,6 +86,31 @@ TEST(ImageFactsTest, SymbolsOfCubinsDo) {
   cubin.add("x", TestCubin::kGlobal);
   EXPECT_TRUE(facts_of_image(cubin.image()).has_variables);
   EXPECT_FALSE(facts_of_image(cubin.image()).has_constants);
+}
+
+// As the driver finds them; the same words elsewhere in a cubin are none.
+TEST(ImageFactsTest, FunctionsOfTheDriverAreSymbols) {
+  TestCubin cubin;
+  cubin.add("mallocator", TestCubin::kCode, 0, STT_FUNC);
+  const std::string words = std::string("vprintf __assertfail .nv.texref") + "\0malloc\0"s;
+  const ImageFacts none = facts_of_image(cubin.image() + words);
+  EXPECT_FALSE(none.prints || none.asserts || none.allocates || none.has_references);
+  for (const auto& [name, fact] :
+       {std::pair("vprintf", &ImageFacts::prints), std::pair("__assertfail", &ImageFacts::asserts),
+        std::pair("malloc", &ImageFacts::allocates)}) {
+    TestCubin calls(cubin);
+    calls.add(name, TestCubin::kNone, 0, STT_FUNC);
+    EXPECT_TRUE(facts_of_image(calls.image()).*fact) << name;
+  }
+  std::string stripped = cubin.image() + words;
+  Elf64_Shdr header;
+  char* at = stripped.data() + sizeof(Elf64_Ehdr) + TestCubin::kSymbols * sizeof(header);
+  memcpy(&header, at, sizeof(header));
+  header.sh_type = SHT_PROGBITS;
+  memcpy(at, &header, sizeof(header));
+  const ImageFacts all = facts_of_image(stripped);
+  EXPECT_TRUE(all.prints && all.asserts && all.allocates && all.has_references)
+      << "without symbols nobody knows";
 }
 
 TEST(ImageFactsTest, OtherCodeUsesNone) {
