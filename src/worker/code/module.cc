@@ -88,10 +88,12 @@ void Modules::Blob::append(const unsigned char* chunk, uint64_t count, const Ima
     }
     differ();
   }
+  if (data.empty()) data.reserve(bytes + 1);  // and the NUL: it is not moved while it grows
   data.insert(data.end(), chunk, chunk + count);
 }
 
 void Modules::Blob::differ() {
+  data.reserve(bytes + 1);
   data.assign(like->begin(), like->begin() + static_cast<ptrdiff_t>(alike));
   like.reset();
 }
