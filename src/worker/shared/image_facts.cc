@@ -186,31 +186,42 @@ ImageFacts called_facts(const std::vector<cuda::ElfSymbol>& symbols) {
   return facts;
 }
 
-// Sections of variables, constants (bank 3), texture and surface references. Code without symbols
-// may call and have whatever its bytes name.
-ImageFacts facts_of_elf(Bytes code) {
-  const Result<Sections> read = cuda::read_named_sections(code);
-  const Sections sections = read.ok() ? *read : Sections();
-  const std::vector<cuda::ElfSymbol> symbols = cuda::read_symbols(sections);
+// Code without symbols may call and have whatever its bytes name.
+ImageFacts facts_without_symbols(Bytes code) {
+  ImageFacts facts = named_facts(code);
+  facts.allocates = contains(code, {"\0malloc\0", 8});
+  facts.has_references = contains(code, ".nv.texref") || contains(code, ".nv.surfref");
+  facts.has_constants = contains(code, ".nv.constant3");
+  facts.has_variables = contains(code, ".nv.global");
+  return facts;
+}
+
+// Sections of variables, constants (bank 3), texture and surface references.
+ImageFacts facts_of_symbols(const std::vector<cuda::ElfSymbol>& symbols, const Sections& sections) {
   const auto has_section = [&](std::string_view name) {
-    if (symbols.empty()) return contains(code, name);
     return std::any_of(sections.begin(), sections.end(), [&](const cuda::ElfSection& section) {
       return section.name.find(name) != std::string_view::npos;
     });
   };
-  ImageFacts facts = symbols.empty() ? named_facts(code) : called_facts(symbols);
-  if (symbols.empty()) facts.allocates = contains(code, {"\0malloc\0", 8});
-  facts.compiles = false;
-  facts.variable_bytes = variable_bytes_of_elf(sections);
-  facts.is_managed = has_managed_symbols(symbols);
+  ImageFacts facts = called_facts(symbols);
   facts.has_references = has_section(".nv.texref") || has_section(".nv.surfref");
   facts.has_constants = has_section(".nv.constant3");
   read_constants(symbols, sections, &facts);
-  facts.has_variables = has_section(".nv.global") &&
-                        (symbols.empty() || std::any_of(symbols.begin(), symbols.end(),
-                                                        [&](const cuda::ElfSymbol& symbol) {
-                                                          return is_variable(symbol, sections);
-                                                        }));
+  facts.has_variables =
+      std::any_of(symbols.begin(), symbols.end(),
+                  [&](const cuda::ElfSymbol& symbol) { return is_variable(symbol, sections); });
+  return facts;
+}
+
+ImageFacts facts_of_elf(Bytes code) {
+  const Result<Sections> read = cuda::read_named_sections(code);
+  const Sections sections = read.ok() ? *read : Sections();
+  const std::vector<cuda::ElfSymbol> symbols = cuda::read_symbols(sections);
+  ImageFacts facts =
+      symbols.empty() ? facts_without_symbols(code) : facts_of_symbols(symbols, sections);
+  facts.compiles = false;
+  facts.variable_bytes = variable_bytes_of_elf(sections);
+  facts.is_managed = has_managed_symbols(symbols);
   return facts;
 }
 
