@@ -295,16 +295,20 @@ def capture_vs_alloc(box, _):
 
 
 def kernel_output(box, clients):
-    """Kernels of several clients print at once: each client gets its own lines, all, in order."""
+    """Kernels of several clients print at once: each client gets its own lines, all, in order; and no
+    other's, unless the log says that a turn was lost: on a machine that stands, kernels may last too
+    long."""
     clients, rounds = clients or 6, 24
     box.start_daemon()
     children = [box.start(["drv_printing", str(number), str(rounds)])
                 for number in range(1, clients + 1)]
-    for number, child in enumerate(children, 1):
-        out = finish(child, f"client {number}")
-        wanted = [f"client {number} round {index} ok" for index in range(rounds)]
-        require(out.splitlines() == wanted, f"client {number} got\n{out}")
+    outputs = [finish(child, f"client {number}") for number, child in enumerate(children, 1)]
     box.quit()
+    turns_kept = "loses its turn to print" not in (box.log / "server.log").read_text(errors="replace")
+    for number, out in enumerate(outputs, 1):
+        wanted = [f"client {number} round {index} ok" for index in range(rounds)]
+        got = [line for line in out.splitlines() if turns_kept or line.startswith(f"client {number} ")]
+        require(got == wanted, f"client {number} got\n{out}")
 
 
 def endless_printer(box, clients):

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "worker/device/driver_check.h"
+#include "worker/device/log.h"
 
 namespace openmps::worker {
 namespace {
@@ -23,6 +24,9 @@ constexpr uint64_t kLongestWaitNs = 1'000'000'000;
 // wait for kernels of other processes), so this must not hurt.
 constexpr uint64_t kSuspectWaitNs = 20'000'000;
 constexpr timespec kPause{0, 20'000};  // about a small kernel
+// Of the time between two looks this much counts at most. More is time in which this thread did not
+// run: then the kernel, or the thread that was to start it, may not have run either.
+constexpr uint64_t kLongestLookNs = 1'000'000;
 
 // What the driver says of a failed assert(): "FILE:LINE: FUNCTION: block: [...], thread: [...]
 // Assertion `...` failed."
@@ -142,11 +146,23 @@ void KernelOutput::show_wait(const Client& client, const Client* holder) {
 }
 
 // What it has printed so far is still its own.
-void KernelOutput::lose_turn(Client& client) {
+void KernelOutput::lose_turn(Client& client, const Client& to) {
   drain(client);
   collect();
   client.holds = false;
   for (Client::Mark& mark : client.marks) mark.late |= mark.open;
+  if (client.has_lost) return;
+  client.has_lost = true;
+  log("Session " + std::to_string(client.session) + " loses its turn to print to session " +
+      std::to_string(to.session) +
+      ": its kernels that may print have not ended. What both print from now on may reach both");
+}
+
+// A session whose kernels have not ended in this time loses the turn to the other.
+uint64_t KernelOutput::longest_wait_ns(const Client& holder, const Client& next) {
+  const bool both = holder.texts.load(std::memory_order_relaxed) != 0 &&
+                    next.texts.load(std::memory_order_relaxed) != 0;
+  return both ? kLongestWaitNs : kSuspectWaitNs;
 }
 
 void KernelOutput::begin(Client& client, bool quiet, const std::atomic<bool>& stop) {
@@ -158,21 +174,22 @@ void KernelOutput::begin(Client& client, bool quiet, const std::atomic<bool>& st
     waiting_.push_back(&client);
     const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kPrintTurn,
                           wire::HeldFor::kPrintTurn);
-    for (;;) {
+    const Client* waited_for = nullptr;
+    uint64_t waited_ns = 0;  // for that one, as the first to have the turn
+    for (uint64_t last = start;;) {
       collect();
       Client* holder = other_holder(client);
       const bool first = waiting_.front() == &client;
       if (first && holder == nullptr) break;
       show_wait(client, holder);
-      if (first) {
-        const bool both = holder->texts.load(std::memory_order_relaxed) != 0 &&
-                          client.texts.load(std::memory_order_relaxed) != 0;
-        const uint64_t limit = both ? kLongestWaitNs : kSuspectWaitNs;
-        // It had the turn that long, too.
-        if (now_ns() - std::max(start, holder->since_ns) > limit) {
-          lose_turn(*holder);
-          break;
-        }
+      const uint64_t now = now_ns();
+      const bool goes_on = first && holder == waited_for;
+      waited_ns = goes_on ? waited_ns + std::min(now - last, kLongestLookNs) : 0;
+      waited_for = first ? holder : nullptr;
+      last = now;
+      if (first && waited_ns > longest_wait_ns(*holder, client)) {
+        lose_turn(*holder, client);
+        break;
       }
       if (stop.load(std::memory_order_acquire)) {
         client.launches_quiet = true;

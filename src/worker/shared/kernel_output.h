@@ -50,6 +50,7 @@ class KernelOutput {
     std::vector<Mark> marks;
     bool registered = false;
     bool holds = false;      // the turn; one session at a time
+    bool has_lost = false;   // the turn, once or more
     bool launching = false;  // between begin() and mark() or cancel(): its marks don't tell all
     bool launches_quiet = false;  // what that launch is
     uint64_t since_ns = 0;        // when it took the turn
@@ -85,7 +86,8 @@ class KernelOutput {
   void distribute(const std::string& text);
   static Status make_drain(const DriverTable& driver, CUevent* event);
   void drain(const Client& client);
-  void lose_turn(Client& client);
+  void lose_turn(Client& client, const Client& to);
+  static uint64_t longest_wait_ns(const Client& holder, const Client& next);
   Client* other_holder(const Client& client);
   void show_wait(const Client& client, const Client* holder);
 

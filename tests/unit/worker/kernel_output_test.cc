@@ -9,12 +9,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <thread>
 
 #include "base/shared_memory.h"
 #include "session_fixture.h"
+#include "worker/device/log.h"
 
 namespace openmps::worker {
 namespace {
@@ -26,7 +28,10 @@ struct Printer {
   std::map<CUevent, int> queries;
   std::string buffer;  // the printf FIFO of the context
   CUresult memory_info = CUDA_SUCCESS;
-  CUevent recorded = nullptr;  // last
+  CUevent recorded = nullptr;         // last
+  std::chrono::milliseconds look{0};  // how long it takes to ask for the end of an event
+  int ends_with_look = 0;             // an event that is asked for so often has ended by then,
+  std::string last_words;             // with this text
 
   void print_locked() {
     for (size_t at = 0; at < buffer.size();) {
@@ -69,7 +74,11 @@ DriverTable printing_driver(const DriverTable& base) {
   };
   table.cuEventQuery = [](CUevent event) {
     const std::lock_guard lock(g_printer->mutex);
-    ++g_printer->queries[event];
+    std::this_thread::sleep_for(g_printer->look);
+    if (++g_printer->queries[event] == g_printer->ends_with_look) {
+      g_printer->finished[event] = true;
+      g_printer->buffer += g_printer->last_words;
+    }
     return g_printer->finished[event] ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   };
   table.cuEventSynchronize = [](CUevent) {
@@ -122,6 +131,8 @@ struct Session {
 class KernelOutputTest : public ::testing::Test {
  protected:
   KernelOutputTest() : table_(printing_driver(fake_.table())) { g_printer = &printer_; }
+  // It has to begin before standard error is taken over.
+  static void SetUpTestSuite() { log("Kernels print"); }
   void SetUp() override {
     Result<Devices> devices = Devices::open(table_);
     ASSERT_TRUE(devices.ok());
@@ -324,6 +335,30 @@ TEST_F(KernelOutputTest, NobodyWaitsLongForASessionThatHasNeverPrinted) {
   EXPECT_EQ(of_b, "[of b]");
   EXPECT_EQ(late_a, "[of a]");
   EXPECT_EQ(late_b, "");
+}
+
+// On a machine that stands for a while the kernel may not have run either: a long look counts as a
+// short one.
+TEST_F(KernelOutputTest, TimeInWhichNobodyLooksDoesNotCount) {
+  const CUevent slow = launch(*a_);
+  {
+    const std::lock_guard lock(printer_.mutex);
+    printer_.look = std::chrono::milliseconds(40);  // twice what the turn is waited for
+    printer_.ends_with_look = 6;
+    printer_.last_words = "of a";
+  }
+  begin(*b_);
+  const int looks = queries(slow);
+  const std::string of_a = a_->received(), early_b = b_->received();
+  finish(launched(*b_), "of b");
+  output_->flush(b_->client);
+  const std::string of_b = b_->received(), rest = a_->received();
+  stop_capturing();
+  EXPECT_EQ(looks, 6);
+  EXPECT_EQ(of_a, "[of a]");
+  EXPECT_EQ(early_b, "");
+  EXPECT_EQ(of_b, "[of b]");
+  EXPECT_EQ(rest, "");
 }
 
 // A kernel that prints and does not end loses the turn once, and is not waited for again: the text
