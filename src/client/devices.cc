@@ -101,4 +101,15 @@ Devices::Devices(std::unique_ptr<wire::Facts> facts, double active_thread_percen
           limited(limited(std::move(facts), active_thread_percentage, group, steps_), partition)),
       visible_(within(visible_devices(*facts_), partition)) {}
 
+std::vector<uint32_t> Devices::capabilities() const {
+  std::vector<uint32_t> all;
+  for (const uint32_t device : visible_) {
+    const auto& attribute = facts_->device[device].attribute;
+    all.push_back(
+        static_cast<uint32_t>(10 * attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] +
+                              attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR]));
+  }
+  return all;
+}
+
 }  // namespace openmps::client

@@ -38,6 +38,8 @@ class Devices {
   [[nodiscard]] const cuda::SmSteps& steps(uint32_t ordinal) const {
     return steps_[visible_[ordinal]];
   }
+  // 10 * major + minor of each.
+  [[nodiscard]] std::vector<uint32_t> capabilities() const;
   [[nodiscard]] auto begin() const { return visible_.begin(); }
   [[nodiscard]] auto end() const { return visible_.end(); }
 

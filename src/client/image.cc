@@ -2,8 +2,6 @@
 // Image lengths from headers. See image.h.
 #include "client/image.h"
 
-#include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "cuda/elf.h"
@@ -77,45 +75,15 @@ Result<Image> prelinked(const cuda::FatbinWrapper& wrapper) {
   if (image->inputs.size() + 1 > wire::kMaxContainers) {
     return bad("a prelinked fatbin of more than " + std::to_string(wire::kMaxContainers));
   }
-  if (image->wire_bytes() > cuda::kMostImageBytes) {
+  uint64_t bytes = Image::padded(image->bytes);
+  for (const Bytes input : image->inputs) bytes += Image::padded(input.size());
+  if (bytes > cuda::kMostImageBytes) {
     return bad("a prelinked fatbin that is too large");
   }
   return image;
 }
 
-uint64_t padded(uint64_t bytes) {
-  return (bytes + wire::kContainerAlignment - 1) / wire::kContainerAlignment *
-         wire::kContainerAlignment;
-}
-
-// The part of `piece`, which lies at `start`, that is in [offset, offset + count) goes to where it
-// belongs in `target`.
-void copy_overlap(Bytes piece, uint64_t start, uint64_t offset, uint64_t count,
-                  unsigned char* target) {
-  const uint64_t first = std::max(start, offset);
-  const uint64_t end = std::min(start + piece.size(), offset + count);
-  if (first < end) memcpy(target + (first - offset), piece.data() + (first - start), end - first);
-}
-
 }  // namespace
-
-uint64_t Image::wire_bytes() const {
-  if (inputs.empty()) return bytes + (add_nul ? 1 : 0);
-  uint64_t total = padded(bytes);
-  for (const auto& input : inputs) total += padded(input.size());
-  return total;
-}
-
-void Image::copy(uint64_t offset, uint64_t count, unsigned char* target) const {
-  const uint64_t own = offset < bytes ? std::min(count, bytes - offset) : 0;
-  if (own != 0) memcpy(target, data + offset, own);
-  memset(target + own, 0, count - own);  // padding, or the NUL
-  uint64_t start = padded(bytes);
-  for (const auto& input : inputs) {
-    copy_overlap(input, start, offset, count, target);
-    start += padded(input.size());
-  }
-}
 
 Result<Image> find_image(const void* image) {
   if (image == nullptr) return Status(CUDA_ERROR_INVALID_VALUE, "a null image");

@@ -23,10 +23,11 @@ struct Image {
   // They hold the PTX, which the driver compiles and links anew where that code does not run.
   std::vector<cuda::Bytes> inputs = {};
 
-  // As it travels: code and inputs, each at a multiple of wire::kContainerAlignment.
-  [[nodiscard]] uint64_t wire_bytes() const;
-  // Writes `count` bytes of that, from `offset` on.
-  void copy(uint64_t offset, uint64_t count, unsigned char* target) const;
+  // Where the next container of a linked program may begin as it travels.
+  static constexpr uint64_t padded(uint64_t bytes) {
+    return (bytes + wire::kContainerAlignment - 1) / wire::kContainerAlignment *
+           wire::kContainerAlignment;
+  }
 };
 
 // The bytes to send for an image pointer: the containers inside a fatbin wrapper, a bare container,

@@ -13,14 +13,6 @@ constexpr uint32_t kContainerMagic = 0xba55ed50;
 constexpr uint32_t kElfMagic = 0x464c457f;  // "\x7f" "ELF", little endian
 constexpr uint16_t kContainerVersion = 1;
 
-struct ContainerHeader {
-  uint32_t magic;
-  uint16_t version;
-  uint16_t header_bytes;
-  uint64_t body_bytes;
-};
-static_assert(sizeof(ContainerHeader) == 16);
-
 Status bad(const std::string& why) { return Status(CUDA_ERROR_INVALID_IMAGE, why); }
 
 Result<uint64_t> length_of(const ContainerHeader& header) {
@@ -118,8 +110,9 @@ Status for_each_entry(Bytes container, const std::function<Status(const FatbinEn
                  std::to_string(left.size()) + " are left");
     }
     entry.payload = left.subspan(h.header_bytes, h.payload_bytes);
+    entry.whole = left.first(h.header_bytes + h.payload_bytes);
     OPENMPS_RETURN_IF_ERROR(visit(entry));
-    left = left.subspan(h.header_bytes + h.payload_bytes);
+    left = left.subspan(entry.whole.size());
   }
   return Status();
 }

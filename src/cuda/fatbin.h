@@ -46,7 +46,15 @@ static_assert(sizeof(FatbinWrapper) == 24);
 // The list behind a prelinked wrapper. Errors: there is none, what is not a container, too many.
 [[nodiscard]] Result<std::vector<Bytes>> inputs_of(const FatbinWrapper& wrapper);
 
-// A container: header and entries. The program vouches for a bare pointer as far as the header
+// A container: header and entries.
+struct ContainerHeader {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t header_bytes;
+  uint64_t body_bytes;
+};
+static_assert(sizeof(ContainerHeader) == 16);
+// The program vouches for a bare pointer as far as the header
 // says.
 [[nodiscard]] Result<Bytes> container_at(const void* pointer);
 // The one that `bytes` begin with.
@@ -83,6 +91,7 @@ inline constexpr uint64_t kPackedByZstd = 0x8000;
 struct FatbinEntry {
   EntryHeader header;
   Bytes payload;  // packed, if the flags say so (unpack.h)
+  Bytes whole;    // with its header
 };
 
 // Visits the entries of a container in their order. Errors: the visit's, which ends the walk; an

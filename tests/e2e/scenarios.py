@@ -1573,13 +1573,32 @@ def kept_answers(box, _):
     box.quit()
 
 
+def thin_images(box, _):
+    """Of a program with code for many devices that for this one is sent, unless that is switched off."""
+    box.start_daemon()
+
+    def sent(**env):
+        path = os.path.join(box.tmp, "sent")
+        code, out, err = box.run(["nbody_many_devices"], CLIENT_LIMIT_S, {"OPENMPS_TRACE": path, **env})
+        require(code == 0, f"nbody_many_devices: {code}\n{out}{err}")
+        with open(path, encoding="utf-8") as file:
+            sizes = re.findall(r": BlobBegin\{bytes=(\d+)", file.read())
+        os.remove(path)
+        return [int(size) for size in sizes]
+
+    thin, whole = sent(), sent(OPENMPS_PERF="no_thin_images")
+    # PTX and code for six generations, of which at most two pieces are this device's.
+    require(len(thin) == len(whole) == 1 and 0 < thin[0] < whole[0] / 2, f"{thin} bytes of {whole}")
+    box.quit()
+
+
 def fresh_beside_queue(box, _):
     fresh_beside(box, "queue", leave_alone, tell)
 
 
 ALL = {f.__name__: f for f in
        (many_clients, idle_clients, churn, kill_beside, rogue_clients, confined, capture_vs_alloc,
-        no_daemon, required, control_shell, kernel_output, assert_text, assert_beside_kernel, fault_beside_idle, endless_kernel, endless_quit, terminated,
+        no_daemon, required, control_shell, kernel_output, assert_text, assert_beside_kernel, thin_images, fault_beside_idle, endless_kernel, endless_quit, terminated,
         few_threads, few_descriptors, memory_limits, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy, crowd_beside_host,
@@ -1589,7 +1608,7 @@ ALL = {f.__name__: f for f in
 # Whose answers are the GPU's: run by `./dev gpu-test`, too.
 ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "live_placed", "live_random", "few_sms", "limited_from_cold", "green_beside_values", "reserved_sms",
           "beside_values", "beside_device_values", "beside_calls", "beside_events", "beside_legacy", "crowd_beside_host", "streams_beside_kernel",
-          "static_partitions", "ranks", "random_order", "assert_text", "assert_beside_kernel")
+          "static_partitions", "ranks", "random_order", "assert_text", "assert_beside_kernel", "thin_images")
 
 
 def run(name, build, driver, clients):

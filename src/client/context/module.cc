@@ -26,8 +26,8 @@ constexpr uint64_t kLibraryDistance =
 
 // Chunks are answered one by one: a piece is free again when its answer has come, and a round trip
 // is nothing beside copying half a megabyte.
-CUresult Modules::send_blob(const Image& image, wire::Id blob) {
-  const uint64_t total = image.wire_bytes();
+CUresult Modules::send_blob(const SentImage& image, wire::Id blob) {
+  const uint64_t total = image.bytes();
   OPENMPS_CUDA_CHECK(channel_.push(wire::BlobBegin{total, blob}));
   for (uint64_t offset = 0; offset < total;) {
     Staging::Piece piece;
@@ -62,13 +62,25 @@ CUresult Modules::load_blob(Module& module, uint32_t device, wire::Id blob,
   return result;
 }
 
-CUresult Modules::send_and_load(Module& module, uint32_t device, const Image& image,
+CUresult Modules::send_and_load(Module& module, uint32_t device, const SentImage& image,
                                 const JitOptions& options) {
   return memory_.with_room([&]() -> CUresult {
     wire::Id blob = 0;
     OPENMPS_CUDA_CHECK(send_image(image, &blob));
     return load_blob(module, device, blob, options);
   });
+}
+
+// Without the code that no device here runs, unless options may ask for other code than the
+// driver's choice. An error is always one of the whole image.
+CUresult Modules::send_and_load(Module& module, uint32_t device, const Image& image,
+                                const JitOptions& options) {
+  if (thins_images_ && options.scalars.empty()) {
+    const SentImage thin(image, devices_.capabilities());
+    if (thin.is_whole()) return send_and_load(module, device, thin, options);
+    if (send_and_load(module, device, thin, options) == CUDA_SUCCESS) return CUDA_SUCCESS;
+  }
+  return send_and_load(module, device, SentImage(image), options);
 }
 
 uint32_t Modules::device_of(const Module& module) const {
@@ -90,7 +102,7 @@ CUresult read_image_file(const char* name, std::vector<std::byte>* contents) {
   return CUDA_SUCCESS;
 }
 
-CUresult Modules::send_image(const Image& image, wire::Id* blob) {
+CUresult Modules::send_image(const SentImage& image, wire::Id* blob) {
   // Of blobs few are under way at a time: an id comes round long after its first blob was loaded.
   *blob = next_blob_.fetch_add(1, std::memory_order_relaxed) % wire::kMaxObjects + 1;
   return send_blob(image, *blob);

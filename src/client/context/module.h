@@ -18,6 +18,7 @@
 #include "client/link/staging.h"
 #include "client/memory/memory.h"
 #include "client/objects.h"
+#include "client/sent_image.h"
 #include "cuda/abi.h"
 
 namespace openmps::client {
@@ -31,7 +32,7 @@ enum class SymbolKind { kGlobal, kManaged };
 class Modules : public HandleTable<Module> {
  public:
   Modules(Channel& channel, Staging& staging, const Devices& devices, const Contexts& contexts,
-          DeviceMemory& memory, ManagedVariables& managed, KernelOutput& output)
+          DeviceMemory& memory, ManagedVariables& managed, KernelOutput& output, bool thins_images)
       : HandleTable<Module>(HandleKind::kModule, wire::kMaxModules),
         channel_(channel),
         staging_(staging),
@@ -39,12 +40,13 @@ class Modules : public HandleTable<Module> {
         contexts_(contexts),
         memory_(memory),
         managed_(managed),
-        output_(output) {}
+        output_(output),
+        thins_images_(thins_images) {}
 
   HandleTable<Function> functions{HandleKind::kFunction};
 
   // Send an image ahead of the command that uses it; *blob is its name on the wire.
-  [[nodiscard]] CUresult send_image(const Image& image, wire::Id* blob);
+  [[nodiscard]] CUresult send_image(const SentImage& image, wire::Id* blob);
   // Send an image and load it. On failure nothing exists.
   [[nodiscard]] CUresult load(Context* context, wire::ModuleKind kind, const Image& image,
                               const JitOptions& options, Module** module);
@@ -66,8 +68,10 @@ class Modules : public HandleTable<Module> {
   [[nodiscard]] Module* find_library(CUlibrary handle) const;
 
  private:
-  CUresult send_blob(const Image& image, wire::Id blob);
+  CUresult send_blob(const SentImage& image, wire::Id blob);
   CUresult load_blob(Module& module, uint32_t device, wire::Id blob, const JitOptions& options);
+  CUresult send_and_load(Module& module, uint32_t device, const SentImage& image,
+                         const JitOptions& options);
   CUresult send_and_load(Module& module, uint32_t device, const Image& image,
                          const JitOptions& options);
   [[nodiscard]] uint32_t device_of(const Module& module) const;
@@ -80,6 +84,7 @@ class Modules : public HandleTable<Module> {
   DeviceMemory& memory_;
   ManagedVariables& managed_;
   KernelOutput& output_;
+  const bool thins_images_;
   std::atomic<uint32_t> next_blob_{0};
 };
 

@@ -30,7 +30,7 @@ CUresult add_input(Session& session, Link& link, uint32_t type, const Image& ima
   const std::lock_guard guard(link.lock);
   if (!link.result.empty()) return CUDA_ERROR_INVALID_VALUE;  // completed
   wire::Id blob = 0;
-  OPENMPS_CUDA_CHECK(session.modules.send_image(image, &blob));
+  OPENMPS_CUDA_CHECK(session.modules.send_image(SentImage(image), &blob));
   wire::ReplyOf<wire::LinkAdd> reply;
   const CUresult result = session.channel.call(
       wire::LinkAdd{.link = link.id, .blob = blob, .type = type},

@@ -83,6 +83,7 @@ Session::Session(Connection&& made)
       devices(std::move(made.facts), made.active_thread_percentage, made.group_limits,
               made.partition),
       keeps_answers(!is_switched_off("no_kept_answers")),
+      thins_images(!is_switched_off("no_thin_images")),
       channel(wire::ChannelView(reinterpret_cast<void*>(window_base + wire::kDeviceBytes)),
               socket.get(), made.spin_ns, open_trace(), !is_switched_off("no_foresight")),
       passage(channel, socket.get()),

@@ -72,6 +72,8 @@ struct Session {
   const Devices devices;
   // What the worker has answered and can't have changed is not asked for again.
   const bool keeps_answers;
+  // Of images the code for other devices is not sent.
+  const bool thins_images;
 
   Channel channel;
   Fences fences{channel};
@@ -100,7 +102,7 @@ struct Session {
   OpenedMemory opened{channel, memory, devices, contexts, streams, window_base};
   Transfers transfers{channel, fences, staging, contexts, places, streams, output};
   ManagedVariables managed{contexts, streams, transfers};
-  Modules modules{channel, staging, devices, contexts, memory, managed, output};
+  Modules modules{channel, staging, devices, contexts, memory, managed, output, thins_images};
   HandleTable<Link> links{HandleKind::kLink};
   GraphExecs graph_execs{
       channel, fences,  graph_memory,

@@ -31,10 +31,11 @@
 
 namespace openmps::worker {
 
-// All functions of a library with no more of them and no larger image are loaded with the first:
-// what a program brings itself. CUDA's own libraries have thousands, of which it uses few.
+// All functions of a library with no more of them and no larger image, without code for other
+// devices (decision 34), are loaded with the first: what a program brings itself. CUDA's own
+// libraries have thousands, of which it uses few.
 inline constexpr unsigned kMostLoadedTogether = 64;
-inline constexpr uint64_t kMostBytesLoadedTogether = 4 * wire::kMiB;
+inline constexpr uint64_t kMostBytesLoadedTogether = wire::kMiB;
 
 // What runs in the cold lane is loaded once more to move, in a moment that others wait for: it does
 // when it has been launched so often. 16 of CuPy's test programs at once, which launch most kernels

@@ -113,7 +113,7 @@ Performance choose_performance() {
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
   for (std::string name; std::getline(names, name, ',');) {
     // For programs: client/session/session.cc.
-    bool known = name == "no_kept_answers" || name == "no_foresight";
+    bool known = name == "no_kept_answers" || name == "no_foresight" || name == "no_thin_images";
     std::string all;
     for (const auto& [its_name, what] : kSwitches) {
       if (name == its_name) performance.*what = false;

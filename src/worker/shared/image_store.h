@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What clients load alike is held once: the bytes of images, and libraries without variables, whose
-// kernels nobody can tell apart. A client always sends the whole image and gets what is there only
+// kernels nobody can tell apart. A client always sends all of its image and gets what is there only
 // if it is equal byte by byte, so nobody learns of or uses an image that he does not have. One per
 // worker; any thread.
 #pragma once
