@@ -25,10 +25,11 @@ std::optional<std::vector<Bytes>> entries_for(Bytes container,
           return cuda::may_run(entry.header, kind, capability);
         });
     any_runs |= runs;
-    if (runs || !is_code)
-      kept.push_back(entry.whole);
-    else
+    if (!runs && is_code) {
       any_stays = true;
+      return Status();
+    }
+    kept.push_back(entry.whole);
     return Status();
   });
   if (!read.ok() || !any_runs || !any_stays) return std::nullopt;
