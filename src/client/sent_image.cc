@@ -11,41 +11,60 @@ namespace {
 
 using cuda::Bytes;
 
+// 10 * major + minor of each.
+using Capabilities = std::span<const uint32_t>;
+
+bool is_code(const cuda::FatbinEntry& entry) {
+  return entry.header.kind == cuda::kElfEntry || entry.header.kind == cuda::kPtxEntry;
+}
+
+bool runs_on(const cuda::FatbinEntry& entry, uint32_t capability) {
+  return is_code(entry) && cuda::may_run(entry.header, entry.header.kind, capability);
+}
+
 // What the devices run of a container. Nothing: all of it travels.
-std::optional<std::vector<Bytes>> entries_for(Bytes container,
-                                              std::span<const uint32_t> capabilities) {
+std::optional<std::vector<Bytes>> entries_for(Bytes container, Capabilities capabilities) {
   std::vector<Bytes> kept;
   bool any_runs = false;
   bool any_stays = false;
   const Status read = cuda::for_each_entry(container, [&](const cuda::FatbinEntry& entry) {
-    const uint16_t kind = entry.header.kind;
-    const bool is_code = kind == cuda::kElfEntry || kind == cuda::kPtxEntry;
-    const bool runs =
-        is_code && std::any_of(capabilities.begin(), capabilities.end(), [&](uint32_t capability) {
-          return cuda::may_run(entry.header, kind, capability);
-        });
+    const bool runs = std::any_of(capabilities.begin(), capabilities.end(),
+                                  [&](uint32_t one) { return runs_on(entry, one); });
     any_runs |= runs;
-    if (!runs && is_code) {
+    if (runs || !is_code(entry)) {
+      kept.push_back(entry.whole);
+    } else {
       any_stays = true;
-      return Status();
     }
-    kept.push_back(entry.whole);
     return Status();
   });
   if (!read.ok() || !any_runs || !any_stays) return std::nullopt;
   return kept;
 }
 
+// Each device runs some of a container.
+bool runs_on_all(Bytes container, Capabilities capabilities) {
+  return std::all_of(capabilities.begin(), capabilities.end(), [&](uint32_t one) {
+    bool runs = false;
+    const Status read = cuda::for_each_entry(container, [&](const cuda::FatbinEntry& entry) {
+      runs |= runs_on(entry, one);
+      return Status();
+    });
+    return read.ok() && runs;
+  });
+}
+
 }  // namespace
 
-SentImage::SentImage(const Image& image, std::span<const uint32_t> capabilities) {
+SentImage::SentImage(const Image& image, Capabilities capabilities) {
   const Bytes code(image.data, image.bytes);
-  if (cuda::kind_of(code.data(), code.size()) == cuda::ImageKind::kContainer) {
-    add_container(code, capabilities);
-  } else {
+  if (cuda::kind_of(code.data(), code.size()) != cuda::ImageKind::kContainer) {
     add(code);
+    if (image.add_nul) ++bytes_;
+    return;
   }
-  if (image.add_nul) ++bytes_;
+  if (!image.inputs.empty() && !runs_on_all(code, capabilities)) capabilities = {};
+  add_container(code, capabilities);
   for (const Bytes input : image.inputs) {
     bytes_ = Image::padded(bytes_);
     add_container(input, capabilities);
@@ -59,7 +78,7 @@ void SentImage::add(Bytes bytes) {
   bytes_ += bytes.size();
 }
 
-void SentImage::add_container(Bytes container, std::span<const uint32_t> capabilities) {
+void SentImage::add_container(Bytes container, Capabilities capabilities) {
   const auto entries = capabilities.empty() ? std::nullopt : entries_for(container, capabilities);
   if (!entries) return add(container);
   cuda::ContainerHeader& header = headers_.emplace_back();

@@ -18,7 +18,8 @@ class SentImage {
  public:
   // `capabilities`: 10 * major + minor of the devices that are to run it; none: all of it travels,
   // as what can't be read and what none of them runs does: whatever is wrong with it is the
-  // driver's to say.
+  // driver's to say. So does a linked program whose linked code one of them doesn't run: the driver
+  // links it anew.
   explicit SentImage(const Image& image, std::span<const uint32_t> capabilities = {});
   SentImage(const SentImage&) = delete;
   SentImage& operator=(const SentImage&) = delete;

@@ -130,26 +130,41 @@ TEST(SentImage, PtxGetsTheNulThatItsFileLacks) {
 }
 
 // Of a program that nvcc -rdc=true linked: each container begins at a multiple of 8.
+Contents in_line(const std::vector<Contents>& containers) {
+  Contents line;
+  for (const Contents& one : containers) {
+    line.insert(line.end(), one.begin(), one.end());
+    line.resize((line.size() + 7) / 8 * 8);
+  }
+  return line;
+}
+
 TEST(SentImage, ContainersOfALinkedProgramKeepTheirPlacesInLine) {
-  const Contents linked = container({{cuda::kElfEntry, 80, "linked"}});
+  const Contents linked =
+      container({{cuda::kElfEntry, 80, "linked"}, {cuda::kElfEntry, 90, "so too"}});
   const Contents first = container({{cuda::kElfEntry, 90, "one"}, {cuda::kElfEntry, 80, "other"}});
   const Contents second = container({{cuda::kPtxEntry, 52, "text of eight"}});
   Image image = image_of(linked);
   image.inputs = {first, second};
-  const auto in_line = [](const std::vector<Contents>& containers) {
-    Contents line;
-    for (const Contents& one : containers) {
-      line.insert(line.end(), one.begin(), one.end());
-      line.resize((line.size() + 7) / 8 * 8);
-    }
-    return line;
-  };
+  const Contents thin_linked = container({{cuda::kElfEntry, 90, "so too"}});
   const Contents thin_first = container({{cuda::kElfEntry, 90, "one"}});
   for (const size_t piece : {1u, 7u, 30u, 88u, 1000u}) {
     EXPECT_EQ(sent(SentImage(image), piece), in_line({linked, first, second}));
     EXPECT_EQ(sent(SentImage(image, std::vector<uint32_t>{90}), piece),
-              in_line({linked, thin_first, second}))
+              in_line({thin_linked, thin_first, second}))
         << "in pieces of " << piece;
+  }
+}
+
+TEST(SentImage, ALinkedProgramThatTheDriverLinksAnewTravelsWhole) {
+  const Contents linked =
+      container({{cuda::kElfEntry, 80, "linked"}, {cuda::kElfEntry, 75, "so too"}});
+  const Contents input = container(kLibrary);
+  Image image = image_of(linked);
+  image.inputs = {input};
+  for (const std::vector<uint32_t>& capabilities :
+       {std::vector<uint32_t>{90}, std::vector<uint32_t>{80, 90}}) {
+    EXPECT_EQ(sent(SentImage(image, capabilities)), in_line({linked, input}));
   }
 }
 
