@@ -35,8 +35,11 @@ ImageStore::Held* ImageStore::find_locked(const std::shared_ptr<const ImageBytes
   return nullptr;
 }
 
+// Once for as many images as were left the last time: each costs its part of one sweep.
 void ImageStore::sweep_locked() {
+  if (held_.size() < sweep_from_) return;
   std::erase_if(held_, [](const auto& entry) { return entry.second.image.expired(); });
+  sweep_from_ = std::max(kFirstSweep, 2 * held_.size());
 }
 
 std::shared_ptr<const ImageBytes> ImageStore::intern(ImageBytes image) {
@@ -126,19 +129,18 @@ void ImageStore::note_wanted(const std::shared_ptr<const ImageBytes>& image,
   std::list<Kept> wanted;
   wanted.push_back({image, library});
   const std::lock_guard lock(mutex_);
-  const auto known = std::find_if(kept_.begin(), kept_.end(),
-                                  [&](const Kept& kept) { return kept.library == library; });
-  if (known != kept_.end() && how == Wanted::kPerhaps) return;
-  if (known != kept_.end()) gone.splice(gone.end(), kept_, known);
+  if (const auto known = kept_by_.find(library.get()); known != kept_by_.end()) {
+    if (how == Wanted::kNow) kept_.splice(kept_.begin(), kept_, known->second);
+    return;
+  }
+  if (image->size() > most_kept_bytes_) return;
+  kept_by_.emplace(library.get(), wanted.begin());
+  kept_bytes_ += image->size();
   kept_.splice(how == Wanted::kNow ? kept_.begin() : kept_.end(), wanted);
-  uint64_t bytes = 0;
-  for (auto it = kept_.begin(); it != kept_.end();) {
-    const auto kept = it++;
-    if (bytes + kept->image->size() > most_kept_bytes_) {
-      gone.splice(gone.end(), kept_, kept);
-    } else {
-      bytes += kept->image->size();
-    }
+  while (kept_bytes_ > most_kept_bytes_) {
+    kept_by_.erase(kept_.back().library.get());
+    kept_bytes_ -= kept_.back().image->size();
+    gone.splice(gone.end(), kept_, std::prev(kept_.end()));
   }
 }
 
@@ -146,7 +148,10 @@ void ImageStore::keep(uint64_t bytes) {
   std::list<Kept> gone;
   const std::lock_guard lock(mutex_);
   most_kept_bytes_ = bytes;
-  if (bytes == 0) gone.swap(kept_);
+  if (bytes != 0) return;
+  gone.swap(kept_);
+  kept_by_.clear();
+  kept_bytes_ = 0;
 }
 
 }  // namespace openmps::worker

@@ -55,6 +55,9 @@ class ImageStore {
   void keep(uint64_t bytes);
 
  private:
+  // Fewer images are not worth a look at which of them are gone.
+  static constexpr size_t kFirstSweep = 64;
+
   struct Held {
     std::weak_ptr<const ImageBytes> image;
     uint64_t hash = 0;
@@ -75,8 +78,11 @@ class ImageStore {
   const bool shares_;
   mutable std::mutex mutex_;
   std::unordered_multimap<uint64_t, Held> held_;  // by number of bytes; guarded by mutex_
+  size_t sweep_from_ = kFirstSweep;               // so many of them; guarded by mutex_
   uint64_t most_kept_bytes_ = 0;                  // guarded by mutex_
   std::list<Kept> kept_;                          // last wanted first; guarded by mutex_
+  uint64_t kept_bytes_ = 0;                       // of their images; guarded by mutex_
+  std::unordered_map<const LoadedLibrary*, std::list<Kept>::iterator> kept_by_;  // likewise
 };
 
 }  // namespace openmps::worker
