@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -164,17 +165,17 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   module->kind = command.kind;
   module->device = command.device;
   OPENMPS_RETURN_IF_ERROR(take_image(command.blob, &module->image));
-  JitOptions jit;
-  OPENMPS_RETURN_IF_ERROR(jit.set(command.log_bytes, tail.options));
+  auto making = std::make_shared<Making>(core_, module->image);
+  OPENMPS_RETURN_IF_ERROR(making->jit.set(command.log_bytes, tail.options));
+  std::function<void()> meanwhile;
+  if (core_.commons.performance.parallel_facts) meanwhile = [&making] { making->begin(); };
   OPENMPS_RETURN_IF_ERROR(core_.commons.images.read_facts(
-      module->image, core_.devices.at(command.device).capability, &module->facts));
+      module->image, core_.devices.at(command.device).capability, meanwhile, &module->facts));
   // Before the driver allocates them.
   const uint64_t bytes = module->facts.binds() ? module->facts.variable_bytes : 0;
   OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, bytes));
   module->charged = bytes;
   image_bytes_ += module->image->size() - 1;
-  auto making = std::make_shared<Making>(core_, module->image);
-  making->jit = std::move(jit);
   making->facts = module->facts;
   // Options change the code, and variables are a session's own.
   making->shareable = tail.options.empty() && !module->facts.binds();
@@ -199,12 +200,18 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   return Status();
 }
 
+const Status& Modules::Making::begin() {
+  if (!result) result = begun.load(*image, {jit.count(), jit.names(), jit.values()});
+  return *result;
+}
+
 // Any thread.
 void Modules::make(Making& making) {
   const auto load = [&making](std::shared_ptr<LoadedLibrary>* made) {
     making.made = true;
-    return load_library(making.driver, making.gate, making.cold, *making.image, making.facts,
-                        {making.jit.count(), making.jit.names(), making.jit.values()}, made);
+    OPENMPS_RETURN_IF_ERROR(making.begin());
+    *made = making.begun.take(making.cold, making.facts);
+    return Status();
   };
   making.status = making.shareable ? making.images.library(making.image, load, &making.library)
                                    : load(&making.library);

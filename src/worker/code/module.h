@@ -27,6 +27,7 @@
 #include "worker/memory/memory.h"
 #include "worker/shared/image_facts.h"
 #include "worker/shared/image_store.h"
+#include "worker/shared/loaded_library.h"
 #include "worker/streams/retirement.h"
 
 namespace openmps::worker {
@@ -186,21 +187,22 @@ class Modules {
   // The making of a library, which may outlive the session.
   struct Making {
     Making(SessionCore& core, std::shared_ptr<const ImageBytes> image)
-        : driver(core.driver),
-          gate(core.gate),
-          cold(core.commons.cold.get()),
+        : cold(core.commons.cold.get()),
           images(core.commons.images),
           bell(core.bell),
-          image(std::move(image)) {}
+          image(std::move(image)),
+          begun(core.driver, core.gate) {}
+    // The driver's part, the first time: its result.
+    const Status& begin();
 
-    const DriverTable& driver;
-    ContextGate& gate;
     ColdLanes* const cold;
     ImageStore& images;
     const std::shared_ptr<Bell> bell;
     const std::shared_ptr<const ImageBytes> image;
-    ImageFacts facts;
     JitOptions jit;
+    DriverLibrary begun;
+    std::optional<Status> result;  // of begin()
+    ImageFacts facts;
     bool shareable = false;
     bool made = false;  // nobody else had
     Status status;

@@ -108,6 +108,7 @@ Performance choose_performance() {
       {"no_naps", &Performance::naps},
       {"no_few_sms", &Performance::few_sms},
       {"no_slots", &Performance::slots},
+      {"no_parallel_facts", &Performance::parallel_facts},
   };
   Performance performance;
   std::istringstream names(environment_or("OPENMPS_PERF", ""));

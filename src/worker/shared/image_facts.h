@@ -38,4 +38,8 @@ struct ImageFacts {
 // are linked, the first, or all others if it has no code for the device.
 ImageFacts read_image_facts(cuda::Bytes image, uint32_t capability);
 
+// How many bytes of machine code that looks into, unpacked, as far as their headers say. 0: none,
+// so the driver compiles, or nothing that can be read.
+uint64_t machine_code_bytes(cuda::Bytes image, uint32_t capability);
+
 }  // namespace openmps::worker

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "worker/shared/image_bounds.h"
@@ -76,19 +78,38 @@ std::shared_ptr<const ImageBytes> ImageStore::candidate(uint64_t bytes, cuda::By
   return nullptr;
 }
 
+bool ImageStore::find_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
+                            ImageFacts* facts, std::shared_ptr<std::mutex>* loading) {
+  const std::lock_guard lock(mutex_);
+  Held* held = find_locked(image);
+  if (held == nullptr) return false;
+  *loading = held->loading;
+  const auto known = held->facts.find(capability);
+  if (known == held->facts.end()) return false;
+  *facts = known->second;
+  return true;
+}
+
 Status ImageStore::read_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
-                              ImageFacts* facts) {
-  {
-    const std::lock_guard lock(mutex_);
-    Held* held = find_locked(image);
-    if (held != nullptr && held->facts.contains(capability)) {
-      *facts = held->facts.at(capability);
-      return Status();
-    }
+                              const std::function<void()>& meanwhile, ImageFacts* facts) {
+  std::shared_ptr<std::mutex> loading;
+  if (find_facts(image, capability, facts, &loading)) return Status();
+  std::unique_lock<std::mutex> one_at_a_time;
+  if (loading != nullptr) {
+    one_at_a_time = std::unique_lock(*loading);
+    if (find_facts(image, capability, facts, &loading)) return Status();
   }
   const cuda::Bytes code(image->data(), image->size() - 1);
   OPENMPS_RETURN_IF_ERROR(check_image_bounds(code));
-  *facts = read_image_facts(code, capability);
+  std::future<ImageFacts> aside;
+  if (meanwhile != nullptr && machine_code_bytes(code, capability) >= kReadAsideBytes) {
+    try {
+      aside = std::async(std::launch::async, read_image_facts, code, capability);
+    } catch (const std::system_error&) {  // no thread to be had
+    }
+  }
+  if (aside.valid()) meanwhile();
+  *facts = aside.valid() ? aside.get() : read_image_facts(code, capability);
   const std::lock_guard lock(mutex_);
   if (Held* held = find_locked(image)) held->facts[capability] = *facts;
   return Status();

@@ -35,10 +35,13 @@ class ImageStore {
   // An image of that size that begins so: perhaps it is the one that is to come. Null: none is.
   [[nodiscard]] std::shared_ptr<const ImageBytes> candidate(uint64_t bytes,
                                                             cuda::Bytes begin) const;
-  // Of an image with a NUL behind it, for a device of that capability: read once. Errors: those of
-  // check_image_bounds().
+  // Of an image with a NUL behind it, for a device of that capability: read once, and of sessions
+  // that want them at once by one. If that takes a while, and the driver has nothing to compile,
+  // another thread reads, and `meanwhile`, if there is one, runs in this: loading it takes the
+  // driver as long. Errors: those of check_image_bounds(), before
+  // anything else.
   Status read_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
-                    ImageFacts* facts);
+                    const std::function<void()>& meanwhile, ImageFacts* facts);
 
   // The library that was made of these bytes and still lives, or what `load` makes. Loads of one
   // image by several sessions at once are one. Who may be wanted only is kept if there is room
@@ -57,6 +60,8 @@ class ImageStore {
  private:
   // Fewer images are not worth a look at which of them are gone.
   static constexpr size_t kFirstSweep = 64;
+  // Less code is read in some 0.2 ms (an H100's host): not worth a thread.
+  static constexpr uint64_t kReadAsideBytes = wire::kMiB / 4;
 
   struct Held {
     std::weak_ptr<const ImageBytes> image;
@@ -73,6 +78,9 @@ class ImageStore {
                    const std::shared_ptr<LoadedLibrary>& library, Wanted wanted);
   // The entry of an image that intern() has given.
   Held* find_locked(const std::shared_ptr<const ImageBytes>& image);
+  // True: `facts` are known. False: whoever reads them holds `*loading` meanwhile, if there is one.
+  bool find_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
+                  ImageFacts* facts, std::shared_ptr<std::mutex>* loading);
   void sweep_locked();
 
   const bool shares_;

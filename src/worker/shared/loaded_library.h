@@ -168,8 +168,28 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   std::unordered_map<CUkernel, Attributes> pristine_;  // guarded by mutex_
 };
 
-// A library of an image as clients send it, with a NUL behind it: compiles what has to be compiled,
-// waits for no work, needs no context and holds nobody up. Errors: the driver's.
+// What the driver makes of an image, before it is known what the code does. Unloaded again unless
+// it is taken.
+class DriverLibrary {
+ public:
+  DriverLibrary(const DriverTable& driver, ContextGate& gate) : driver_(driver), gate_(gate) {}
+  ~DriverLibrary();
+  DriverLibrary(const DriverLibrary&) = delete;
+  DriverLibrary& operator=(const DriverLibrary&) = delete;
+
+  // Once, of an image as clients send it, with a NUL behind it: compiles what has to be compiled,
+  // waits for no work, needs no context and holds nobody up. Errors: the driver's.
+  Status load(cuda::Bytes image, const LoadOptions& options);
+  // It has been loaded, and is the library's from now on.
+  std::shared_ptr<LoadedLibrary> take(ColdLanes* cold, const ImageFacts& facts);
+
+ private:
+  const DriverTable& driver_;
+  ContextGate& gate_;
+  CUlibrary handle_ = nullptr;
+};
+
+// Both steps, where the facts are known.
 Status load_library(const DriverTable& driver, ContextGate& gate, ColdLanes* cold,
                     cuda::Bytes image, const ImageFacts& facts, const LoadOptions& options,
                     std::shared_ptr<LoadedLibrary>* made);

@@ -10,6 +10,7 @@
 
 #include "fake_driver.h"
 #include "session_fixture.h"
+#include "test_cubin.h"
 
 namespace openmps::worker {
 namespace {
@@ -17,6 +18,11 @@ namespace {
 using namespace std::chrono_literals;
 
 ImageBytes bytes_of(const std::string& text) { return ImageBytes(text.begin(), text.end()); }
+
+constexpr uint32_t kCapability = 90;
+
+// So long that another thread reads what it says.
+std::string long_text(std::string text) { return text.append(wire::kMiB / 4, ' '); }
 
 class ImageStoreTest : public ::testing::Test {
  protected:
@@ -132,6 +138,73 @@ TEST_F(ImageStoreTest, AFailedLoadIsToldAndNotRemembered) {
   driver_.fail("load", CUDA_SUCCESS);
   EXPECT_NE(library(image), nullptr);
   EXPECT_EQ(loads_.load(), 2);
+}
+
+// Whether the caller does something else while the facts of an image are read, which has a NUL
+// behind it.
+class ImageFactsAside : public ImageStoreTest {
+ protected:
+  bool is_aside(const std::shared_ptr<const ImageBytes>& image, ImageFacts* facts) {
+    bool aside = false;
+    const auto meanwhile = [&aside, caller = std::this_thread::get_id()] {
+      aside = true;
+      EXPECT_EQ(std::this_thread::get_id(), caller);
+    };
+    const Status status = store_.read_facts(image, kCapability, meanwhile, facts);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return aside;
+  }
+  bool is_aside(const std::string& image) {
+    ImageFacts facts;
+    return is_aside(store_.intern(bytes_of(image + '\0')), &facts);
+  }
+};
+
+TEST_F(ImageFactsAside, TheyAreReadOnce) {
+  const std::string code = long_text(TestCubin().without_variables().image());
+  const auto image = store_.intern(bytes_of(code + '\0'));
+  ImageFacts facts;
+  EXPECT_TRUE(is_aside(image, &facts));
+  EXPECT_FALSE(facts.binds() || facts.compiles || facts.prints);
+  EXPECT_FALSE(is_aside(image, &facts)) << "they are known";
+  ImageFacts alone;
+  EXPECT_TRUE(
+      store_.read_facts(store_.intern(bytes_of(code + " \0")), kCapability, nullptr, &alone).ok());
+  EXPECT_FALSE(alone.binds() || alone.compiles || alone.prints);
+}
+
+TEST_F(ImageFactsAside, NotOfLittleCodeNorOfWhatTheDriverCompiles) {
+  EXPECT_FALSE(is_aside(TestCubin().image()));
+  EXPECT_FALSE(is_aside(long_text(".version 8.0\n.target sm_80\n")));
+}
+
+TEST_F(ImageFactsAside, WhatLeavesTheImageIsNotGivenToTheDriver) {
+  const std::string code = long_text(TestCubin().image());
+  const auto image =
+      store_.intern(bytes_of(code.substr(0, 200) + std::string(wire::kMiB / 4, 'x')));
+  ImageFacts facts;
+  bool loads = false;
+  EXPECT_EQ(store_
+                .read_facts(
+                    image, kCapability, [&] { loads = true; }, &facts)
+                .code(),
+            CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_FALSE(loads);
+}
+
+// The first does not go on before the second has asked, and had time to read itself.
+TEST_F(ImageFactsAside, SessionsThatWantThemAtOnceReadThemOnce) {
+  const auto image = store_.intern(bytes_of(long_text(TestCubin().image()) + '\0'));
+  ImageFacts first, second;
+  std::future<bool> other;
+  const auto meanwhile = [&] {
+    other = std::async(std::launch::async, [&] { return is_aside(image, &second); });
+    EXPECT_EQ(other.wait_for(50ms), std::future_status::timeout);
+  };
+  EXPECT_TRUE(store_.read_facts(image, kCapability, meanwhile, &first).ok());
+  EXPECT_FALSE(other.get());
+  EXPECT_EQ(first.variable_bytes, 96u);
+  EXPECT_EQ(second.variable_bytes, 96u);
 }
 
 // Bytes that nobody interned are nobody else's.
@@ -302,6 +375,46 @@ TEST_F(SharedLibraries, OptionsVariablesAndModulesAreASessionsOwn) {
   EXPECT_EQ(loaded(), 4u) << "variables are a session's own";
   ASSERT_TRUE(load(5, "code", wire::ModuleKind::kModule).ok());
   EXPECT_EQ(driver_.live(), "libraries 4 registrations 1");
+}
+
+// The driver has it before it is known what the code does.
+TEST_F(SharedLibraries, WhatIsReadAsideIsLoadedOnceAllTheSame) {
+  const std::string shared = long_text(TestCubin().without_variables().image());
+  ASSERT_TRUE(load(1, shared).ok());
+  ASSERT_TRUE(load(2, shared).ok());
+  EXPECT_EQ(loaded(), 1u);
+  TestCubin cubin;
+  cubin.add("x", TestCubin::kGlobal);
+  const std::string own = long_text(cubin.image());
+  ASSERT_TRUE(load(3, own).ok());
+  ASSERT_TRUE(load(4, own).ok());
+  EXPECT_EQ(loaded(), 3u);
+  EXPECT_EQ(driver_.live(), "libraries 3 registrations 1");
+  for (const wire::Id id : {1, 2, 3, 4}) EXPECT_TRUE(send(wire::ModuleUnload{id}).ok());
+  EXPECT_EQ(driver_.live(), "registrations 1");
+}
+
+TEST_F(SharedLibraries, WhatTheDriverRefusesMeanwhileIsAskedForOnce) {
+  const std::string code = long_text(TestCubin().without_variables().image());
+  driver_.fail("load", CUDA_ERROR_NO_BINARY_FOR_GPU);
+  EXPECT_EQ(load(1, code).code(), CUDA_ERROR_NO_BINARY_FOR_GPU);
+  EXPECT_EQ(loaded(), 1u);
+  driver_.fail("load", CUDA_SUCCESS);
+  EXPECT_TRUE(load(2, code).ok());
+  EXPECT_EQ(driver_.live(), "libraries 1 registrations 1");
+}
+
+// What the driver has made goes again.
+TEST_F(SharedLibraries, VariablesBeyondTheLimitAreNotLoaded) {
+  TestCubin cubin;
+  cubin.add("x", TestCubin::kGlobal);
+  std::string code = long_text(cubin.image());
+  const uint64_t bytes = limit() + 1;
+  memcpy(code.data() + sizeof(Elf64_Ehdr) + TestCubin::kGlobal * sizeof(Elf64_Shdr) +
+             offsetof(Elf64_Shdr, sh_size),
+         &bytes, sizeof(bytes));
+  EXPECT_EQ(load(1, code).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(driver_.live(), "registrations 1");
 }
 
 }  // namespace
