@@ -15,7 +15,6 @@
 #include <fstream>
 #include <map>
 #include <new>
-#include <span>
 #include <thread>
 #include <utility>
 
@@ -23,7 +22,6 @@
 #include "base/text.h"
 #include "worker/device/in_context.h"
 #include "worker/device/log.h"
-#include "worker/shared/image_bounds.h"
 #include "worker/shared/image_facts.h"
 #include "worker/shared/loaded_library.h"
 
@@ -232,12 +230,11 @@ void ImageMemory::recall(State& state, const DiskStore::Entry& entry, uint64_t* 
   devices &= (1u << state.devices.count()) - 1;
   // As a client's image, which ends with a NUL of ours.
   if (devices == 0 || bytes.empty() || bytes.back() != 0) return;
-  const cuda::Bytes all = std::span(bytes).first(bytes.size() - 1);
-  if (!check_image_bounds(all).ok()) return;
   const auto first = static_cast<uint32_t>(std::countr_zero(devices));
-  const ImageFacts facts = read_image_facts(all, state.devices.at(first).capability);
-  if (facts.binds()) return;
   const std::shared_ptr<const ImageBytes> image = state.images.intern(std::move(bytes));
+  ImageFacts facts;  // read once: who brings the image does not have to
+  const uint32_t capability = state.devices.at(first).capability;
+  if (!state.images.read_facts(image, capability, nullptr, &facts).ok() || facts.binds()) return;
   std::shared_ptr<LoadedLibrary> library;
   const auto load = [&](std::shared_ptr<LoadedLibrary>* made) {
     return load_library(state.driver, state.gate, state.cold, *image, facts, {}, made);

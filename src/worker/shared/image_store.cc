@@ -90,6 +90,12 @@ bool ImageStore::find_facts(const std::shared_ptr<const ImageBytes>& image, uint
   return true;
 }
 
+bool ImageStore::is_made(const std::shared_ptr<const ImageBytes>& image) {
+  const std::lock_guard lock(mutex_);
+  const Held* held = find_locked(image);
+  return held != nullptr && !held->library.expired();
+}
+
 Status ImageStore::read_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
                               const std::function<void()>& meanwhile, ImageFacts* facts) {
   std::shared_ptr<std::mutex> loading;
@@ -102,7 +108,8 @@ Status ImageStore::read_facts(const std::shared_ptr<const ImageBytes>& image, ui
   const cuda::Bytes code(image->data(), image->size() - 1);
   OPENMPS_RETURN_IF_ERROR(check_image_bounds(code));
   std::future<ImageFacts> aside;
-  if (meanwhile != nullptr && machine_code_bytes(code, capability) >= kReadAsideBytes) {
+  if (meanwhile != nullptr && !is_made(image) &&
+      machine_code_bytes(code, capability) >= kReadAsideBytes) {
     try {
       aside = std::async(std::launch::async, read_image_facts, code, capability);
     } catch (const std::system_error&) {  // no thread to be had

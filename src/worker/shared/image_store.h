@@ -36,9 +36,9 @@ class ImageStore {
   [[nodiscard]] std::shared_ptr<const ImageBytes> candidate(uint64_t bytes,
                                                             cuda::Bytes begin) const;
   // Of an image with a NUL behind it, for a device of that capability: read once, and of sessions
-  // that want them at once by one. If that takes a while, and the driver has nothing to compile,
-  // another thread reads, and `meanwhile`, if there is one, runs in this: loading it takes the
-  // driver as long. Errors: those of check_image_bounds(), before
+  // that want them at once by one. If that takes a while, the library is still to be made and the
+  // driver has nothing to compile for it, another thread reads, and `meanwhile`, if there is one,
+  // runs in this: loading takes the driver as long. Errors: those of check_image_bounds(), before
   // anything else.
   Status read_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
                     const std::function<void()>& meanwhile, ImageFacts* facts);
@@ -81,6 +81,7 @@ class ImageStore {
   // True: `facts` are known. False: whoever reads them holds `*loading` meanwhile, if there is one.
   bool find_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
                   ImageFacts* facts, std::shared_ptr<std::mutex>* loading);
+  bool is_made(const std::shared_ptr<const ImageBytes>& image);
   void sweep_locked();
 
   const bool shares_;

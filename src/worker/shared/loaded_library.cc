@@ -65,6 +65,7 @@ Status DriverLibrary::load(cuda::Bytes image, const LoadOptions& options) {
     return driver_.cuLibraryLoadData(&handle_, whole.data(), options.names, options.values,
                                      options.count, nullptr, nullptr, 0);
   });
+  if (result != CUDA_SUCCESS) handle_ = nullptr;
   return check(result, "cuLibraryLoadData");
 }
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "session_fixture.h"
+#include "test_cubin.h"
 
 namespace openmps::worker {
 namespace {
@@ -154,6 +155,19 @@ TEST_F(ImageMemoryTest, ANewWorkerHasItBeforeAnybodyAsks) {
   launch_function(3);
   commons_.memory->finish();
   EXPECT_EQ(remembered("code").size(), 3u) << "beside what was known, and not used now";
+}
+
+// Large code, which sessions load while they read what it does.
+TEST_F(ImageMemoryTest, WhatIsRememberedIsNotMadeOnceMore) {
+  const std::string code =
+      TestCubin().without_variables().image() + std::string(wire::kMiB / 4, ' ');
+  remember(image_of(code), {{"kern", 1}});
+  commons_.memory->begin();
+  commons_.memory->wait();
+  const uint64_t before = gate_.cost(GatedCall::kLibraryLoad).calls;
+  load(1, code);
+  EXPECT_EQ(gate_.cost(GatedCall::kLibraryLoad).calls, before);
+  EXPECT_EQ(count(UsageCount::kImagesFound), 1u);
 }
 
 TEST_F(ImageMemoryTest, WhatNoClientCouldHaveSentIsNotLoaded) {

@@ -178,6 +178,14 @@ TEST_F(ImageFactsAside, NotOfLittleCodeNorOfWhatTheDriverCompiles) {
   EXPECT_FALSE(is_aside(long_text(".version 8.0\n.target sm_80\n")));
 }
 
+TEST_F(ImageFactsAside, NotOfALibraryThatIsThere) {
+  const auto image = store_.intern(bytes_of(long_text(TestCubin().image()) + '\0'));
+  const auto made = library(image);
+  ImageFacts facts;
+  EXPECT_FALSE(is_aside(image, &facts));
+  EXPECT_EQ(facts.variable_bytes, 96u);
+}
+
 TEST_F(ImageFactsAside, WhatLeavesTheImageIsNotGivenToTheDriver) {
   const std::string code = long_text(TestCubin().image());
   const auto image =
