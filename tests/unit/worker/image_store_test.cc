@@ -60,6 +60,15 @@ TEST_F(ImageStoreTest, EqualBytesAreHeldOnce) {
   EXPECT_EQ(*one, bytes_of("kernel one"));
 }
 
+TEST_F(ImageStoreTest, LargeImagesThatDifferInTheirMiddleAreTwo) {
+  const std::string large(wire::kMiB, 'x');
+  std::string other = large;
+  other[other.size() / 2] = 'y';
+  const auto one = store_.intern(bytes_of(large));
+  EXPECT_NE(store_.intern(bytes_of(other)), one);
+  EXPECT_EQ(store_.intern(bytes_of(large)), one);
+}
+
 TEST_F(ImageStoreTest, ACandidateHasThatSizeAndBeginsSo) {
   const auto image = store_.intern(bytes_of("kernel one"));
   const ImageBytes begin = bytes_of("kern");
