@@ -20,14 +20,9 @@ bool wants_sharing() {
   return wish == nullptr || strcmp(wish, "0") != 0;
 }
 
-// Of small images all, of others how they begin and end: among the 29,270 of eight libraries of
-// CUDA 13 no two differ that have that and their size in common. All of it takes 0.2 ms a MB.
 uint64_t hash_of(const ImageBytes& image) {
-  constexpr size_t kHashedBytes = 32 * wire::kKiB;
   const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
-  const std::hash<std::string_view> hash;
-  const size_t from_end = text.size() - std::min(text.size(), kHashedBytes);
-  return hash(text.substr(0, kHashedBytes)) * 31 + hash(text.substr(from_end));
+  return std::hash<std::string_view>()(text);
 }
 
 }  // namespace

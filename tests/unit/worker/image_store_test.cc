@@ -431,7 +431,12 @@ TEST_F(SharedLibraries, VariablesBeyondTheLimitAreNotLoaded) {
              offsetof(Elf64_Shdr, sh_size),
          &bytes, sizeof(bytes));
   EXPECT_EQ(load(1, code).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(loaded(), 1u);
   EXPECT_EQ(driver_.live(), "registrations 1");
+  commons_.performance.parallel_facts = false;
+  code.back() = 'x';  // or its facts are known
+  EXPECT_EQ(load(2, code).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(loaded(), 1u) << "read first";
 }
 
 }  // namespace
