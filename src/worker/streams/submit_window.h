@@ -155,6 +155,9 @@ class SubmitWindow {
   }
   // It has, and not been given it since.
   [[nodiscard]] bool has_refused() const { return refused_ns_ != 0; }
+  // So it was for the last that asked whether it is full or closed: next_look_ns() is for that, and
+  // to ask once more, when it may be neither, would forget it.
+  [[nodiscard]] bool was_full() const { return next_look_ns_ != kNoLook; }
   // When to ask again, by now_ns(), if it was full or closed or refused a wait; else kNoLook.
   [[nodiscard]] uint64_t next_look_ns() const {
     return std::min(next_look_ns_, next_wait_look_ns_);

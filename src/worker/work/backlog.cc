@@ -147,9 +147,9 @@ wire::HeldFor Backlog::why_held(Item& item) const {
           return window->wants_right() || window->has_refused() ? HeldFor::kConnection
                                                                 : HeldFor::kWindow;
         }
-        const bool is_closed = window != nullptr && window->is_closed();
-        if (std::same_as<What, ValuesWork> && !is_closed) return HeldFor::kValue;
-        return awaits_answer(work) && !is_closed ? HeldFor::kHostFunction : HeldFor::kConnection;
+        if (window != nullptr && window->was_full()) return HeldFor::kConnection;
+        if (std::same_as<What, ValuesWork>) return HeldFor::kValue;
+        return awaits_answer(work) ? HeldFor::kHostFunction : HeldFor::kConnection;
       },
       work.what);
 }

@@ -200,7 +200,9 @@ void fill_streams(DriverTable& t) {
   t.cuEventQuery = [](CUevent e) {
     if (CUresult error = FakeDriver::current().poisoned()) return error;
     if (!FakeDriver::current().exists("events", number(e))) return CUDA_ERROR_INVALID_HANDLE;
-    return FakeDriver::current().reached(number(e)) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    if (FakeDriver::current().reached(number(e))) return CUDA_SUCCESS;
+    if (FakeDriver::current().after_query) FakeDriver::current().after_query();
+    return CUDA_ERROR_NOT_READY;
   };
   // Only of what has been reached.
   t.cuEventSynchronize = [](CUevent) { return CUDA_SUCCESS; };

@@ -256,6 +256,28 @@ TEST_F(WindowTest, BehindLongWorkNothingIsQueued) {
   EXPECT_EQ(session_->core.view.fence(0).value.load(), 5u);
 }
 
+// The driver takes its time for the answer that the work has not ended, and meanwhile that ends.
+TEST_F(WindowTest, WhatIsHeldHasATimeToBeLookedAtAgain) {
+  learn(1);
+  const uint32_t number = session_->modules.functions().find(1)->duration(1);
+  session_->streams.durations.learn({&number, 1}, {500, 10 * kLongNs, 10 * kLongNs});
+  driver_.hold(1, true);
+  launch(1);
+  EXPECT_TRUE(send(wire::EventRecord{1, 1, wire::kNoFence, 0, 0}).ok());
+  EXPECT_EQ(session_->backlog.size(), 1u);
+  bool asked = false;
+  driver_.after_query = [&] {
+    asked = true;
+    driver_.after_query = nullptr;
+    driver_.hold(1, false);
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kLongNs));
+  };
+  while (!asked) session_->submitter.advance();
+  EXPECT_EQ(session_->backlog.size(), 1u);
+  EXPECT_LE(session_->backlog.next_look_ns(), now_ns());
+  settle();
+}
+
 TEST_F(WindowTest, WhoWaitsForAHeldRecordIsHeld) {
   learn(1);
   learn(2);
