@@ -155,8 +155,8 @@ class SubmitWindow {
   }
   // It has, and not been given it since.
   [[nodiscard]] bool has_refused() const { return refused_ns_ != 0; }
-  // So it was for the last that asked whether it is full or closed: next_look_ns() is for that, and
-  // to ask once more, when it may be neither, would forget it.
+  // is_full() or is_closed(), whichever was asked last, said so, and named the time of the next
+  // look. Who asked does not ask again to learn why: what is let through then forgets that time.
   [[nodiscard]] bool was_full() const { return next_look_ns_ != kNoLook; }
   // When to ask again, by now_ns(), if it was full or closed or refused a wait; else kNoLook.
   [[nodiscard]] uint64_t next_look_ns() const {
