@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "wire/layout.h"
 
@@ -201,7 +202,7 @@ void fill_streams(DriverTable& t) {
     if (CUresult error = FakeDriver::current().poisoned()) return error;
     if (!FakeDriver::current().exists("events", number(e))) return CUDA_ERROR_INVALID_HANDLE;
     if (FakeDriver::current().reached(number(e))) return CUDA_SUCCESS;
-    if (FakeDriver::current().after_query) FakeDriver::current().after_query();
+    if (const auto f = std::exchange(FakeDriver::current().after_query, nullptr)) f();
     return CUDA_ERROR_NOT_READY;
   };
   // Only of what has been reached.

@@ -268,7 +268,6 @@ TEST_F(WindowTest, WhatIsHeldHasATimeToBeLookedAtAgain) {
   bool asked = false;
   driver_.after_query = [&] {
     asked = true;
-    driver_.after_query = nullptr;
     driver_.hold(1, false);
     std::this_thread::sleep_for(std::chrono::nanoseconds(kLongNs));
   };
