@@ -42,6 +42,14 @@ class WindowTest : public SessionFixture {
     session_->streams.durations.learn({&number, 1}, {1'000'000'000, 0, 0});
     calls();
   }
+  // A kernel that is known to take long and does not end before the driver's stream is let go.
+  void launch_long(wire::Id stream) {
+    learn(stream);
+    const uint32_t number = session_->modules.functions().find(1)->duration(1);
+    session_->streams.durations.learn({&number, 1}, {500, 10 * kLongNs, 10 * kLongNs});
+    driver_.hold(stream, true);
+    launch(stream);
+  }
   void advance() {
     session_->streams.look_after(session_->streams.next_look_ns());
     session_->submitter.advance();
@@ -242,11 +250,7 @@ TEST_F(WindowTest, OthersGoOn) {
 
 // It would hold a hardware queue until then.
 TEST_F(WindowTest, BehindLongWorkNothingIsQueued) {
-  learn(1);
-  const uint32_t number = session_->modules.functions().find(1)->duration(1);
-  session_->streams.durations.learn({&number, 1}, {500, 10 * kLongNs, 10 * kLongNs});
-  driver_.hold(1, true);
-  launch(1);
+  launch_long(1);
   EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
   EXPECT_EQ(count("write"), 0u);
   EXPECT_EQ(session_->backlog.size(), 1u);
@@ -258,11 +262,7 @@ TEST_F(WindowTest, BehindLongWorkNothingIsQueued) {
 
 // The driver takes its time for the answer that the work has not ended, and meanwhile that ends.
 TEST_F(WindowTest, WhatIsHeldHasATimeToBeLookedAtAgain) {
-  learn(1);
-  const uint32_t number = session_->modules.functions().find(1)->duration(1);
-  session_->streams.durations.learn({&number, 1}, {500, 10 * kLongNs, 10 * kLongNs});
-  driver_.hold(1, true);
-  launch(1);
+  launch_long(1);
   EXPECT_TRUE(send(wire::EventRecord{1, 1, wire::kNoFence, 0, 0}).ok());
   EXPECT_EQ(session_->backlog.size(), 1u);
   bool asked = false;
