@@ -15,8 +15,9 @@ A depends on B if
     defines. That finds what includes hide: a function that A.cc defines and B.h declares makes
     everybody who calls it depend on A. The symbols are nm's global ones that are not weak, so
     inline functions, templates, and calls through pointers or virtual functions don't count.
-Without --objects includes decide alone: `./dev check` needs no build. ctest gives its build tree,
-so there circles of calls fail as well. Generated code and tests are left out of this rule."""
+Without --objects includes decide alone: `./dev check` needs no build. ctest gives its build tree
+where sources are compiled one by one (preset asan, which `./dev nightly` builds), so there circles of
+calls fail as well. Generated code and tests are left out of this rule."""
 
 import argparse
 import re

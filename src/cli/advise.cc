@@ -33,13 +33,12 @@ constexpr double kSlower = 1.1;
 // A kernel of that length makes neighbours wait that need an answer in milliseconds.
 constexpr uint64_t kLongNs = 5'000'000;
 
-uint64_t since(uint64_t now, uint64_t before) { return now > before ? now - before : 0; }
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 double count(uint64_t n) { return static_cast<double>(n); }
 
 template <size_t n>
-std::array<uint64_t, n> since(const std::array<uint64_t, n>& now,
-                              const std::array<uint64_t, n>& before) {
+std::array<uint64_t, n> each_since(const std::array<uint64_t, n>& now,
+                                   const std::array<uint64_t, n>& before) {
   std::array<uint64_t, n> difference{};
   std::transform(now.begin(), now.end(), before.begin(), difference.begin(),
                  [](uint64_t a, uint64_t b) { return since(a, b); });
@@ -67,11 +66,6 @@ Use::OnDevice most_used(const Use& use) {
     if (device.gpu_ns >= most.gpu_ns) most = device;
   }
   return most;
-}
-
-Use::OnDevice on_device(const Use& use, uint32_t ordinal) {
-  const auto found = std::ranges::find(use.devices, ordinal, &Use::OnDevice::ordinal);
-  return found == use.devices.end() ? Use::OnDevice{.ordinal = ordinal} : *found;
 }
 
 // Of the time in which work stood for one of these reasons, at most 1.
@@ -236,11 +230,11 @@ Figures figures_of(const Client* before, const Client& now, const std::vector<De
   f.kernels = since(use.launches, then.launches);
   f.blocks = ratio(count(since(use.blocks, then.blocks)), count(f.kernels));
   f.threads = ratio(count(since(use.threads, then.threads)), count(since(use.blocks, then.blocks)));
-  const auto lengths = since(use.lengths, then.lengths);
+  const auto lengths = each_since(use.lengths, then.lengths);
   f.half_shorter_ns = end_ns(bin_of(lengths, 0.5));
   f.most_shorter_ns = end_ns(bin_of(lengths, kMost));
-  f.gap_shorter_ns = end_ns(bin_of(since(use.gap_ns, then.gap_ns), 0.5));
-  const auto parts = since(use.part_ns, then.part_ns);
+  f.gap_shorter_ns = end_ns(bin_of(each_since(use.gap_ns, then.gap_ns), 0.5));
+  const auto parts = each_since(use.part_ns, then.part_ns);
   f.most_fill = std::min(1.0, count(bin_of(parts, kMost) + 1) / count(wire::kPartBins));
 
   const Use::OnDevice main = most_used(use);

@@ -63,6 +63,10 @@ std::string program_of(std::string_view command) {
   return std::string(command.substr(0, command.find(' ')));
 }
 
+uint64_t since(uint64_t now, uint64_t before) { return now > before ? now - before : 0; }
+
+double seconds(uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
 void pause_for(double seconds) {
   timespec pause{};
   pause.tv_sec = static_cast<time_t>(seconds);

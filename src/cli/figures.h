@@ -19,6 +19,10 @@ std::string percent(double part);
 
 // Cut, or filled with spaces, to so many characters of UTF-8.
 std::string fit(std::string_view text, size_t width, bool right_aligned = false);
+// What a counter has grown by; 0 if it has fallen, because it is another client's now.
+uint64_t since(uint64_t now, uint64_t before);
+double seconds(uint64_t ns);
+
 // The program without its arguments.
 std::string program_of(std::string_view command);
 // The name of a group, of a cgroup's only the last part of its path. "-": there is none.

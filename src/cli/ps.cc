@@ -26,10 +26,6 @@ std::string line_of(const std::string& pid, const std::string& id, const std::st
                      held.c_str(), group.c_str(), command.c_str());
 }
 
-double seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
-
-uint64_t since(uint64_t now, uint64_t before) { return now > before ? now - before : 0; }
-
 std::string row_text(const Client& row, const Client* before) {
   const std::string command = program_of(row.command) + (row.ending ? " (ending)" : "");
   const std::string pid = std::to_string(row.pid);

@@ -15,19 +15,9 @@ constexpr double kNs = 1e-9;
 // A share below this is what is left of work before.
 constexpr double kSomeShare = 0.001;
 
-double seconds(uint64_t ns) { return static_cast<double>(ns) * kNs; }
-
-// A counter never falls; one that has is another's.
-uint64_t since(uint64_t now, uint64_t before) { return now > before ? now - before : 0; }
-
 uint64_t held_ns(const Use& use, const std::string& why) {
   const auto found = std::ranges::find(use.held, why, &Use::Held::why);
   return found == use.held.end() ? 0 : found->ns;
-}
-
-Use::OnDevice on_device(const Use& use, uint32_t ordinal) {
-  const auto found = std::ranges::find(use.devices, ordinal, &Use::OnDevice::ordinal);
-  return found == use.devices.end() ? Use::OnDevice{.ordinal = ordinal} : *found;
 }
 
 State state_of(const Rates& rates) {

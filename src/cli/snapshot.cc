@@ -130,6 +130,11 @@ Result<std::string> DaemonLink::ask(std::string_view command) {
   return std::move(reply->text);
 }
 
+Use::OnDevice on_device(const Use& use, uint32_t ordinal) {
+  const auto found = std::ranges::find(use.devices, ordinal, &Use::OnDevice::ordinal);
+  return found == use.devices.end() ? Use::OnDevice{.ordinal = ordinal} : *found;
+}
+
 Result<Snapshot> DaemonLink::look() {
   Snapshot snapshot;
   Result<std::string> answer = ask("ps --json");

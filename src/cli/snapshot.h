@@ -56,6 +56,9 @@ struct Use {
   std::vector<Held> held;
 };
 
+// What it has used of one device: zeros if it has not used it.
+Use::OnDevice on_device(const Use& use, uint32_t ordinal);
+
 struct Client {
   uint64_t pid = 0;
   uint64_t id = 0;

@@ -17,7 +17,7 @@ constexpr uint32_t kGlobalNoBits = 0x7000'0007;
 constexpr uint32_t kLocalNoBits = 0x7000'0009;
 constexpr uint32_t kSharedNoBits = 0x7000'000a;
 
-Status bad(const std::string& why) { return Status(CUDA_ERROR_INVALID_IMAGE, why); }
+Status bad_elf(const std::string& why) { return Status(CUDA_ERROR_INVALID_IMAGE, why); }
 
 bool inside(Bytes image, uint64_t offset, uint64_t bytes) {
   return offset <= image.size() && bytes <= image.size() - offset;
@@ -40,7 +40,7 @@ Result<std::vector<Entry>> read_table(Bytes image, uint64_t offset, uint64_t ent
   if (entries == 0) return std::vector<Entry>();
   // No product overflows: both are numbers of 16 bits.
   if (entry_bytes < sizeof(Entry) || !inside(image, offset, entries * entry_bytes)) {
-    return bad("an ELF file that ends before its tables");
+    return bad_elf("an ELF file that ends before its tables");
   }
   std::vector<Entry> table(entries);
   for (uint64_t i = 0; i < entries; ++i) {
@@ -60,10 +60,10 @@ std::string_view name_at(Bytes names, uint64_t at) {
 
 Result<uint64_t> cubin_bytes(const Elf64_Ehdr& header) {
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != kCudaMachine) {
-    return bad("an ELF file of class " + std::to_string(header.e_ident[EI_CLASS]) +
-               " for machine " + std::to_string(header.e_machine));
+    return bad_elf("an ELF file of class " + std::to_string(header.e_ident[EI_CLASS]) +
+                   " for machine " + std::to_string(header.e_machine));
   }
-  if (header.e_shnum == 0) return bad("an ELF file without sections");
+  if (header.e_shnum == 0) return bad_elf("an ELF file without sections");
   uint64_t total = sizeof(header);
   const auto include = [&total](uint64_t offset, uint64_t entries, uint64_t entry_bytes) {
     if (entries == 0) return true;
@@ -73,14 +73,15 @@ Result<uint64_t> cubin_bytes(const Elf64_Ehdr& header) {
   };
   if (!include(header.e_shoff, header.e_shnum, header.e_shentsize) ||
       !include(header.e_phoff, header.e_phnum, header.e_phentsize)) {
-    return bad("an ELF file whose tables lie beyond " + std::to_string(kMostImageBytes) + " bytes");
+    return bad_elf("an ELF file whose tables lie beyond " + std::to_string(kMostImageBytes) +
+                   " bytes");
   }
   return total;
 }
 
 Result<Elf64_Ehdr> read_elf_header(Bytes image) {
   Elf64_Ehdr header;
-  if (image.size() < sizeof(header)) return bad("an ELF file that ends inside its header");
+  if (image.size() < sizeof(header)) return bad_elf("an ELF file that ends inside its header");
   memcpy(&header, image.data(), sizeof(header));
   return header;
 }
@@ -98,7 +99,7 @@ Result<std::vector<ElfSection>> read_named_sections(Bytes image) {
   if (!header.ok()) return header.status();
   const auto table = read_sections(image, *header);
   if (!table.ok()) return table.status();
-  if (header->e_shstrndx >= table->size()) return bad("an ELF file without names of sections");
+  if (header->e_shstrndx >= table->size()) return bad_elf("an ELF file without names of sections");
   const uint64_t names = (*table)[header->e_shstrndx].sh_offset;
   std::vector<ElfSection> sections;
   for (const Elf64_Shdr& section : *table) {
@@ -144,7 +145,7 @@ Status check_elf(Bytes image) {
       std::all_of(segments->begin(), segments->end(), [image](const Elf64_Phdr& segment) {
         return inside(image, segment.p_offset, segment.p_filesz);
       });
-  return whole ? Status() : bad("an ELF file that ends before its sections do");
+  return whole ? Status() : bad_elf("an ELF file that ends before its sections do");
 }
 
 }  // namespace openmps::cuda

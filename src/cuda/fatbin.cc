@@ -13,15 +13,16 @@ constexpr uint32_t kContainerMagic = 0xba55ed50;
 constexpr uint32_t kElfMagic = 0x464c457f;  // "\x7f" "ELF", little endian
 constexpr uint16_t kContainerVersion = 1;
 
-Status bad(const std::string& why) { return Status(CUDA_ERROR_INVALID_IMAGE, why); }
+Status bad_fatbin(const std::string& why) { return Status(CUDA_ERROR_INVALID_IMAGE, why); }
 
 Result<uint64_t> length_of(const ContainerHeader& header) {
-  if (header.magic != kContainerMagic) return bad("something that is no fatbin among fatbins");
+  if (header.magic != kContainerMagic)
+    return bad_fatbin("something that is no fatbin among fatbins");
   if (header.version != kContainerVersion || header.header_bytes < sizeof(header) ||
       header.body_bytes > kMostImageBytes) {
-    return bad("a fatbin with version " + std::to_string(header.version) + ", a header of " +
-               std::to_string(header.header_bytes) + " and a body of " +
-               std::to_string(header.body_bytes) + " bytes");
+    return bad_fatbin("a fatbin with version " + std::to_string(header.version) + ", a header of " +
+                      std::to_string(header.header_bytes) + " and a body of " +
+                      std::to_string(header.body_bytes) + " bytes");
   }
   return header.header_bytes + header.body_bytes;
 }
@@ -55,16 +56,16 @@ FatbinWrapper read_wrapper(const void* image) {
 
 Result<std::vector<Bytes>> inputs_of(const FatbinWrapper& wrapper) {
   const auto* const* list = static_cast<const void* const*>(wrapper.extra);
-  if (list == nullptr) return bad("a prelinked fatbin without a list");
+  if (list == nullptr) return bad_fatbin("a prelinked fatbin without a list");
   std::vector<Bytes> inputs;
   for (; *list != nullptr; ++list) {
     if (kind_of(*list) != ImageKind::kContainer) {
-      return bad("a prelinked fatbin of foreign entries");
+      return bad_fatbin("a prelinked fatbin of foreign entries");
     }
     Result<Bytes> input = container_at(*list);
     if (!input.ok()) return input.status();
     if (inputs.size() == kMostContainers) {
-      return bad("a prelinked fatbin of more than " + std::to_string(kMostContainers));
+      return bad_fatbin("a prelinked fatbin of more than " + std::to_string(kMostContainers));
     }
     inputs.push_back(*input);
   }
@@ -81,13 +82,13 @@ Result<Bytes> container_at(const void* pointer) {
 
 Result<Bytes> front_container(Bytes bytes) {
   ContainerHeader header;
-  if (bytes.size() < sizeof(header)) return bad("a fatbin that ends inside its header");
+  if (bytes.size() < sizeof(header)) return bad_fatbin("a fatbin that ends inside its header");
   memcpy(&header, bytes.data(), sizeof(header));
   const Result<uint64_t> length = length_of(header);
   if (!length.ok()) return length.status();
   if (*length > bytes.size()) {
-    return bad("a fatbin of " + std::to_string(*length) + " bytes where " +
-               std::to_string(bytes.size()) + " are left");
+    return bad_fatbin("a fatbin of " + std::to_string(*length) + " bytes where " +
+                      std::to_string(bytes.size()) + " are left");
   }
   return bytes.first(*length);
 }
@@ -99,15 +100,16 @@ Status for_each_entry(Bytes container, const std::function<Status(const FatbinEn
   while (!left.empty()) {
     FatbinEntry entry;
     if (left.size() < sizeof(entry.header)) {
-      return is_padding(left) ? Status() : bad("a fatbin that ends inside an entry's header");
+      return is_padding(left) ? Status()
+                              : bad_fatbin("a fatbin that ends inside an entry's header");
     }
     memcpy(&entry.header, left.data(), sizeof(entry.header));
     const EntryHeader& h = entry.header;
     if (h.header_bytes == 0 && is_padding(left)) return Status();
     if (h.header_bytes < sizeof(h) || h.header_bytes > left.size() ||
         h.payload_bytes > left.size() - h.header_bytes) {
-      return bad("a fatbin entry of " + std::to_string(h.payload_bytes) + " bytes where " +
-                 std::to_string(left.size()) + " are left");
+      return bad_fatbin("a fatbin entry of " + std::to_string(h.payload_bytes) + " bytes where " +
+                        std::to_string(left.size()) + " are left");
     }
     entry.payload = left.subspan(h.header_bytes, h.payload_bytes);
     entry.whole = left.first(h.header_bytes + h.payload_bytes);

@@ -28,6 +28,10 @@ class [[nodiscard]] Status {
   std::shared_ptr<const std::string> message_;  // null on success, which passes by in every call
 };
 
+inline Status invalid_value(std::string why) {
+  return Status(CUDA_ERROR_INVALID_VALUE, std::move(why));
+}
+
 // A value or the reason why there is none.
 template <typename T>
 class [[nodiscard]] Result {

@@ -33,13 +33,11 @@ constexpr uint64_t kTextureAlignment = 512;
 constexpr uint64_t kTexturePitchAlignment = 32;
 constexpr unsigned kCubeFaces = 6;
 
-Status invalid(const char* what) { return Status(CUDA_ERROR_INVALID_VALUE, what); }
-
 Result<TexelFormat> read_format(CUarray_format format, unsigned channels) {
-  if (channels != 1 && channels != 2 && channels != 4) return invalid("1, 2 or 4 channels");
+  if (channels != 1 && channels != 2 && channels != 4) return invalid_value("1, 2 or 4 channels");
   const std::optional<cuda::Channel> channel = cuda::channel_of(format);
   if (channel) return TexelFormat{channel->kind, channel->bytes, channels};
-  if (format <= 0 || format > CU_AD_FORMAT_SNORM_INT16X4) return invalid("no such format");
+  if (format <= 0 || format > CU_AD_FORMAT_SNORM_INT16X4) return invalid_value("no such format");
   return Status(CUDA_ERROR_NOT_SUPPORTED, "arrays of this format do not exist on softgpu");
 }
 
@@ -50,7 +48,7 @@ Result<TexelFormat> read_view_format(CUresourceViewFormat format) {
                                          CU_AD_FORMAT_UNSIGNED_INT32, CU_AD_FORMAT_SIGNED_INT32,
                                          CU_AD_FORMAT_HALF,           CU_AD_FORMAT_FLOAT};
   if (format < CU_RES_VIEW_FORMAT_UINT_1X8 || format > CU_RES_VIEW_FORMAT_UNSIGNED_BC7) {
-    return invalid("no such view format");
+    return invalid_value("no such view format");
   }
   if (format > CU_RES_VIEW_FORMAT_FLOAT_4X32) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "compressed views do not exist on softgpu");
@@ -69,18 +67,19 @@ Status check_shape(const CUDA_ARRAY3D_DESCRIPTOR& d) {
   if ((d.Flags & kLater) != 0) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "arrays without memory of their own");
   }
-  if ((d.Flags & ~kKnown) != 0) return invalid("unknown flags");
-  if (d.Width == 0 || d.Width > kMaxWidth || d.Height > kMaxHeight) return invalid("extent");
-  if (d.Depth > (layered || cube ? kMaxLayers : kMaxDepth)) return invalid("extent");
-  if (layered && d.Depth == 0) return invalid("no layers");
-  if (!layered && !cube && d.Depth != 0 && d.Height == 0) return invalid("depth without height");
+  if ((d.Flags & ~kKnown) != 0) return invalid_value("unknown flags");
+  if (d.Width == 0 || d.Width > kMaxWidth || d.Height > kMaxHeight) return invalid_value("extent");
+  if (d.Depth > (layered || cube ? kMaxLayers : kMaxDepth)) return invalid_value("extent");
+  if (layered && d.Depth == 0) return invalid_value("no layers");
+  if (!layered && !cube && d.Depth != 0 && d.Height == 0)
+    return invalid_value("depth without height");
   if (cube && (d.Width != d.Height || d.Depth % kCubeFaces != 0 || d.Depth == 0 ||
                (!layered && d.Depth != kCubeFaces))) {
-    return invalid("the shape of a cubemap");
+    return invalid_value("the shape of a cubemap");
   }
   if ((d.Flags & CUDA_ARRAY3D_TEXTURE_GATHER) != 0 &&
       (d.Height == 0 || (d.Depth != 0 && !layered))) {
-    return invalid("gathering needs two dimensions");
+    return invalid_value("gathering needs two dimensions");
   }
   return Status();
 }
@@ -126,11 +125,11 @@ Status read_linear(const Driver& driver, const CUDA_RESOURCE_DESC& resource, Ima
   Result<TexelFormat> format = read_format(linear.format, linear.numChannels);
   if (!format.ok()) return format.status();
   const uint64_t texels = linear.sizeInBytes / format->texel_bytes();
-  if (linear.devPtr % kTextureAlignment != 0) return invalid("the address is not aligned");
-  if (texels == 0 || texels > kMaxBufferTexels) return invalid("the size of linear memory");
+  if (linear.devPtr % kTextureAlignment != 0) return invalid_value("the address is not aligned");
+  if (texels == 0 || texels > kMaxBufferTexels) return invalid_value("the size of linear memory");
   if (driver.address_space.coverage(linear.devPtr, linear.sizeInBytes, false) !=
       AddressSpace::Coverage::kInside) {
-    return invalid("not device memory");
+    return invalid_value("not device memory");
   }
   image->address = linear.devPtr;
   image->format = *format;
@@ -145,15 +144,15 @@ Status read_pitched(const Driver& driver, const CUDA_RESOURCE_DESC& resource, Im
   if (!format.ok()) return format.status();
   if (pitched.width == 0 || pitched.width > kMaxWidth || pitched.height == 0 ||
       pitched.height > kMaxHeight) {
-    return invalid("the extent of pitched memory");
+    return invalid_value("the extent of pitched memory");
   }
   const uint64_t row = pitched.width * format->texel_bytes();
-  if (pitched.devPtr % kTextureAlignment != 0) return invalid("the address is not aligned");
-  if (pitched.pitchInBytes % kTexturePitchAlignment != 0) return invalid("the pitch");
+  if (pitched.devPtr % kTextureAlignment != 0) return invalid_value("the address is not aligned");
+  if (pitched.pitchInBytes % kTexturePitchAlignment != 0) return invalid_value("the pitch");
   const uint64_t bytes = cuda::span_of_box(row, pitched.height, 1, pitched.pitchInBytes, 0);
   if (driver.address_space.coverage(pitched.devPtr, bytes, false) !=
       AddressSpace::Coverage::kInside) {
-    return invalid("not device memory");
+    return invalid_value("not device memory");
   }
   image->address = pitched.devPtr;
   image->format = *format;
@@ -165,7 +164,7 @@ Status read_pitched(const Driver& driver, const CUDA_RESOURCE_DESC& resource, Im
 }
 
 Status read_resource(const Driver& driver, const CUDA_RESOURCE_DESC& resource, Texture* texture) {
-  if (resource.flags != 0) return invalid("flags must be 0");
+  if (resource.flags != 0) return invalid_value("flags must be 0");
   switch (resource.resType) {
     case CU_RESOURCE_TYPE_ARRAY: {
       std::shared_ptr<Array> array = driver.arrays.find(resource.res.array.hArray);
@@ -187,21 +186,21 @@ Status read_resource(const Driver& driver, const CUDA_RESOURCE_DESC& resource, T
     case CU_RESOURCE_TYPE_PITCH2D:
       texture->levels.emplace_back();
       return read_pitched(driver, resource, &texture->levels[0]);
-    default: return invalid("no such resource type");
+    default: return invalid_value("no such resource type");
   }
 }
 
 // Another format of the same size, a part of the levels and layers.
 Status apply_view(const CUDA_RESOURCE_VIEW_DESC& view, Texture* texture) {
-  if (texture->buffer) return invalid("a view of linear memory");
+  if (texture->buffer) return invalid_value("a view of linear memory");
   const Image& whole = texture->levels[0];
   if (view.width != whole.width || view.height != whole.height || view.depth != whole.depth) {
-    return invalid("the extent of a view");
+    return invalid_value("the extent of a view");
   }
   // It may end behind the last level, as on an H200.
   const auto levels = static_cast<unsigned>(texture->levels.size());
   const unsigned last = std::min(view.lastMipmapLevel, levels - 1);
-  if (view.firstMipmapLevel > last) return invalid("the levels of a view");
+  if (view.firstMipmapLevel > last) return invalid_value("the levels of a view");
   texture->levels = {texture->levels.begin() + view.firstMipmapLevel,
                      texture->levels.begin() + last + 1};
   for (Image& image : texture->levels) {
@@ -209,13 +208,13 @@ Status apply_view(const CUDA_RESOURCE_VIEW_DESC& view, Texture* texture) {
       Result<TexelFormat> format = read_view_format(view.format);
       if (!format.ok()) return format.status();
       if (format->texel_bytes() != image.format.texel_bytes()) {
-        return invalid("the texel size of a view");
+        return invalid_value("the texel size of a view");
       }
       image.format = *format;
     }
     if (image.layers == 0) continue;
     if (view.firstLayer > view.lastLayer || view.lastLayer >= image.layers) {
-      return invalid("the layers of a view");
+      return invalid_value("the layers of a view");
     }
     image.address += view.firstLayer * image.slice;
     image.layers = view.lastLayer - view.firstLayer + 1;
@@ -229,17 +228,17 @@ Status read_description(const CUDA_TEXTURE_DESC& d, Texture* texture) {
                               CU_TRSF_SEAMLESS_CUBEMAP;
   constexpr AddressMode kModes[] = {AddressMode::kWrap, AddressMode::kClamp, AddressMode::kMirror,
                                     AddressMode::kBorder};
-  if ((d.flags & ~kKnown) != 0) return invalid("unknown flags");
+  if ((d.flags & ~kKnown) != 0) return invalid_value("unknown flags");
   for (int axis = 0; axis < 3; ++axis) {
     if (d.addressMode[axis] < CU_TR_ADDRESS_MODE_WRAP ||
         d.addressMode[axis] > CU_TR_ADDRESS_MODE_BORDER) {
-      return invalid("no such address mode");
+      return invalid_value("no such address mode");
     }
     texture->address[axis] = kModes[d.addressMode[axis]];
   }
   for (CUfilter_mode mode : {d.filterMode, d.mipmapFilterMode}) {
     if (mode != CU_TR_FILTER_MODE_POINT && mode != CU_TR_FILTER_MODE_LINEAR) {
-      return invalid("no such filter mode");
+      return invalid_value("no such filter mode");
     }
   }
   texture->linear_filter = d.filterMode == CU_TR_FILTER_MODE_LINEAR;
@@ -348,10 +347,10 @@ Result<std::shared_ptr<TextureObject>> create_texture(Context& context,
   const bool integers =
       format.kind != ChannelKind::kFloat && (texture.read_as_integer || format.channel_bytes == 4);
   if (integers && texture.linear_filter && !texture.buffer) {
-    return invalid("linear filtering of integers");
+    return invalid_value("linear filtering of integers");
   }
   if (texture.levels.size() > 1 && !texture.normalized_coordinates) {
-    return invalid("levels need normalised coordinates");
+    return invalid_value("levels need normalised coordinates");
   }
   made->resource = resource;
   made->description = description;
@@ -363,8 +362,8 @@ Result<std::shared_ptr<TextureObject>> create_texture(Context& context,
 
 Result<std::shared_ptr<SurfaceObject>> create_surface(Context& context,
                                                       const CUDA_RESOURCE_DESC& resource) {
-  if (resource.flags != 0) return invalid("flags must be 0");
-  if (resource.resType != CU_RESOURCE_TYPE_ARRAY) return invalid("a surface is an array");
+  if (resource.flags != 0) return invalid_value("flags must be 0");
+  if (resource.resType != CU_RESOURCE_TYPE_ARRAY) return invalid_value("a surface is an array");
   std::shared_ptr<Array> array = context.driver().arrays.find(resource.res.array.hArray);
   if (array == nullptr) return no_array(resource.res.array.hArray == nullptr);
   auto made = std::make_shared<SurfaceObject>();
@@ -400,7 +399,7 @@ Status locate_in_array(const Driver& driver, CUarray handle, const ArrayBox& box
   const uint64_t planes = std::max({image.depth, image.layers, 1u});
   if (box.x > row || box.width > row - box.x || box.y > rows || box.height > rows - box.y ||
       box.z > planes || box.depth > planes - box.z) {
-    return invalid("the copy leaves its array");
+    return invalid_value("the copy leaves its array");
   }
   *address = image.address + box.z * image.slice + box.y * image.pitch + box.x;
   *pitch = image.pitch;

@@ -14,16 +14,15 @@ namespace {
 constexpr uint32_t kToDeviceEngine = 0;
 constexpr uint32_t kFromDeviceEngine = 1;
 
-Status invalid(const char* what) { return Status(CUDA_ERROR_INVALID_VALUE, what); }
-
 Status examine(const AddressSpace& memory, uint64_t address, uint64_t extent, bool write,
                CopySide side, SideFacts* facts) {
-  if (extent == cuda::kTooManyBytes) return invalid("the copy does not fit the address space");
+  if (extent == cuda::kTooManyBytes)
+    return invalid_value("the copy does not fit the address space");
   switch (memory.coverage(address, extent, write)) {
-    case AddressSpace::Coverage::kOutside: return invalid("the copy leaves its allocation");
+    case AddressSpace::Coverage::kOutside: return invalid_value("the copy leaves its allocation");
     case AddressSpace::Coverage::kNone:
-      if (side == CopySide::kDevice) return invalid("not a device pointer");
-      if (address == 0) return invalid("a null pointer");
+      if (side == CopySide::kDevice) return invalid_value("not a device pointer");
+      if (address == 0) return invalid_value("a null pointer");
       facts->pageable = true;
       return Status();
     case AddressSpace::Coverage::kInside: break;
@@ -61,10 +60,10 @@ Result<CopyPlan> plan_copy(const AddressSpace& memory, const CopyShape& shape, C
 
 Status check_fill_shape(const FillShape& shape) {
   if (shape.destination % shape.element != 0) {
-    return invalid("the address is not aligned to the element");
+    return invalid_value("the address is not aligned to the element");
   }
   if (shape.height > 1 && shape.pitch < shape.width * shape.element) {
-    return invalid("the row does not fit the pitch");
+    return invalid_value("the row does not fit the pitch");
   }
   return Status();
 }
@@ -93,19 +92,19 @@ Status read_side(const Driver& driver, const cuda::CopySide& named, const cuda::
     case CU_MEMORYTYPE_DEVICE: *side = CopySide::kDevice; break;
     case CU_MEMORYTYPE_UNIFIED: *side = CopySide::kUnified; break;
     case CU_MEMORYTYPE_ARRAY:
-      if (named.level != 0) return invalid("a level of detail");
+      if (named.level != 0) return invalid_value("a level of detail");
       *side = CopySide::kDevice;
       return locate_in_array(driver, named.array,
                              {named.x, named.y, named.z, box.width, box.height, box.depth}, address,
                              pitch, slice);
-    default: return invalid("no such memory type");
+    default: return invalid_value("no such memory type");
   }
   *pitch = named.pitch_of(box);
   const uint64_t rows = named.rows_of(box);
-  if (named.x + box.width > *pitch) return invalid("the row does not fit the pitch");
-  if (named.y + box.height > rows) return invalid("the plane does not fit its height");
+  if (named.x + box.width > *pitch) return invalid_value("the row does not fit the pitch");
+  if (named.y + box.height > rows) return invalid_value("the plane does not fit its height");
   if (__builtin_mul_overflow(*pitch, rows, slice)) {
-    return invalid("the copy does not fit the address space");
+    return invalid_value("the copy does not fit the address space");
   }
   *address = named.address + named.z * *slice + named.y * *pitch + named.x;
   return Status();

@@ -15,7 +15,7 @@
 namespace openmps::softgpu {
 namespace {
 
-constexpr uint32_t kMagic = 0x54474653;  // "SFGT"
+constexpr uint32_t kTicketMagic = 0x54474653;  // "SFGT"
 
 Status out_of_memory() {
   return Status(CUDA_ERROR_OUT_OF_MEMORY, "no memory or no descriptors left to share");
@@ -23,7 +23,7 @@ Status out_of_memory() {
 
 Ticket ticket_of(TicketKind kind, const SharedFile& file) {
   Ticket ticket;
-  ticket.magic = kMagic;
+  ticket.magic = kTicketMagic;
   ticket.kind = kind;
   ticket.owner = getpid();
   ticket.descriptor = file.file.get();
@@ -40,7 +40,7 @@ void* map_shared(int descriptor, uint64_t bytes) {
 }  // namespace
 
 Result<UniqueFd> Ipc::open_file(const Ticket& ticket, TicketKind kind, uint64_t bytes) {
-  if (ticket.magic != kMagic || ticket.kind != kind || bytes == 0) {
+  if (ticket.magic != kTicketMagic || ticket.kind != kind || bytes == 0) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "not a handle of this kind");
   }
   if (ticket.owner == getpid()) {

@@ -11,25 +11,23 @@
 namespace openmps::softgpu {
 namespace {
 
-Status invalid(std::string what) { return Status(CUDA_ERROR_INVALID_VALUE, std::move(what)); }
-
 Status check_shape(const KernelInfo& info, const FunctionSettings& settings, const SmLimits& limits,
                    const LaunchShape& shape, bool cooperative) {
   for (int i = 0; i < 3; ++i) {
     if (shape.grid[i] == 0 || shape.grid[i] > kMaxGridDim[i]) {
-      return invalid("a grid dimension of " + std::to_string(shape.grid[i]));
+      return invalid_value("a grid dimension of " + std::to_string(shape.grid[i]));
     }
     if (shape.block[i] == 0 || shape.block[i] > kMaxBlockDim[i]) {
-      return invalid("a block dimension of " + std::to_string(shape.block[i]));
+      return invalid_value("a block dimension of " + std::to_string(shape.block[i]));
     }
   }
   uint64_t threads = static_cast<uint64_t>(shape.block[0]) * shape.block[1] * shape.block[2];
   if (threads > std::min(kMaxThreadsPerBlock, info.max_threads)) {
-    return invalid(std::to_string(threads) + " threads per block");
+    return invalid_value(std::to_string(threads) + " threads per block");
   }
   if (info.required_block[0] != 0 &&
       !std::equal(shape.block, shape.block + 3, info.required_block)) {
-    return invalid("the kernel requires another block shape");
+    return invalid_value("the kernel requires another block shape");
   }
   if (shape.dynamic_shared_bytes > settings.max_dynamic_shared.load()) {
     return Status(cooperative ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_ERROR_INVALID_VALUE,
@@ -41,7 +39,7 @@ Status check_shape(const KernelInfo& info, const FunctionSettings& settings, con
   if (demand.registers > limits.registers) {
     return Status(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "too many registers for the block size");
   }
-  if (blocks_per_sm(limits, demand) == 0) return invalid("the block does not fit an SM");
+  if (blocks_per_sm(limits, demand) == 0) return invalid_value("the block does not fit an SM");
   return Status();
 }
 
@@ -55,16 +53,16 @@ Status read_extra(void** extra, const KernelInfo& info, std::vector<std::byte>* 
     } else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
       size = static_cast<const size_t*>(extra[i + 1]);
     } else {
-      return invalid("an unknown launch parameter");
+      return invalid_value("an unknown launch parameter");
     }
   }
   if (size == nullptr || (buffer == nullptr && *size > 0)) {
-    return invalid("a parameter buffer without address or size");
+    return invalid_value("a parameter buffer without address or size");
   }
   if (*size > info.parameter_bytes) {
     return Status(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "more parameters than the kernel has");
   }
-  if (*size == 0 && info.parameter_bytes != 0) return invalid("no parameters");
+  if (*size == 0 && info.parameter_bytes != 0) return invalid_value("no parameters");
   // A short buffer is no error, as on an H200; what is missing is zero here.
   out->assign(info.parameter_bytes, std::byte{0});
   if (*size > 0) memcpy(out->data(), buffer, *size);
@@ -76,7 +74,7 @@ Status read_parameters(void** parameters, const KernelInfo& info, std::vector<st
   for (size_t i = 0; i < info.parameters.size(); ++i) {
     const ParameterInfo& parameter = info.parameters[i];
     if (parameters == nullptr || parameters[i] == nullptr) {
-      return invalid("parameter " + std::to_string(i) + " is missing");
+      return invalid_value("parameter " + std::to_string(i) + " is missing");
     }
     memcpy(out->data() + parameter.offset, parameters[i], parameter.size);
   }
@@ -100,7 +98,7 @@ Result<LaunchWork> make_launch(const Config& config, std::shared_ptr<Function> f
   if (!info.unusable.empty()) return Status(CUDA_ERROR_NOT_SUPPORTED, info.unusable);
   OPENMPS_RETURN_IF_ERROR(check_shape(info, function->settings, limits, shape, cooperative));
   if (parameters != nullptr && extra != nullptr) {
-    return invalid("both kernelParams and extra are given");
+    return invalid_value("both kernelParams and extra are given");
   }
   LaunchWork work;
   OPENMPS_RETURN_IF_ERROR(extra != nullptr ? read_extra(extra, info, &work.parameters)

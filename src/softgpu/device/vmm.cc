@@ -18,8 +18,6 @@ namespace {
 
 bool aligned(uint64_t value) { return value % kVmmGranularity == 0; }
 
-Status invalid(const char* what) { return Status(CUDA_ERROR_INVALID_VALUE, what); }
-
 void* as_pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
 
 // Address space without memory behind it.
@@ -42,9 +40,10 @@ PhysicalMemory::~PhysicalMemory() {
 // ---- Reservations -----------------------------------------------------------------------------
 
 Result<uint64_t> VirtualMemory::reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted) {
-  if (bytes == 0 || !aligned(bytes)) return invalid("the size is not a multiple of 2 MiB");
-  if ((alignment & (alignment - 1)) != 0) return invalid("the alignment is not a power of two");
-  if (!aligned(wanted)) return invalid("the wanted address is not a multiple of 2 MiB");
+  if (bytes == 0 || !aligned(bytes)) return invalid_value("the size is not a multiple of 2 MiB");
+  if ((alignment & (alignment - 1)) != 0)
+    return invalid_value("the alignment is not a power of two");
+  if (!aligned(wanted)) return invalid_value("the wanted address is not a multiple of 2 MiB");
   if (alignment < kVmmGranularity) alignment = kVmmGranularity;
   uint64_t address = 0;
   if (wanted != 0 && wanted % alignment == 0) {
@@ -76,11 +75,11 @@ Status VirtualMemory::free_reservation(uint64_t address, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   auto found = reservations_.find(address);
   if (found == reservations_.end() || found->second != bytes) {
-    return invalid("the range is not a reservation");
+    return invalid_value("the range is not a reservation");
   }
   auto mapping = mappings_.lower_bound(address);
   if (mapping != mappings_.end() && mapping->first < address + bytes) {
-    return invalid("something is still mapped in the reservation");
+    return invalid_value("something is still mapped in the reservation");
   }
   munmap(as_pointer(address), bytes);
   reservations_.erase(found);
@@ -109,17 +108,17 @@ CUmemGenericAllocationHandle VirtualMemory::publish_locked(
 
 Result<CUmemGenericAllocationHandle> VirtualMemory::create(uint64_t bytes,
                                                            const CUmemAllocationProp& properties) {
-  if (bytes == 0 || !aligned(bytes)) return invalid("the size is not a multiple of 2 MiB");
+  if (bytes == 0 || !aligned(bytes)) return invalid_value("the size is not a multiple of 2 MiB");
   if (properties.type != CU_MEM_ALLOCATION_TYPE_PINNED) {
-    return invalid("only pinned physical memory exists");
+    return invalid_value("only pinned physical memory exists");
   }
   if ((properties.requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) {
-    return invalid("only POSIX descriptors are exported");
+    return invalid_value("only POSIX descriptors are exported");
   }
   bool on_device = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   if (!on_device && properties.location.type != CU_MEM_LOCATION_TYPE_HOST &&
       properties.location.type != CU_MEM_LOCATION_TYPE_HOST_NUMA) {
-    return invalid("no such location");
+    return invalid_value("no such location");
   }
   Device* device = driver_->device(on_device ? properties.location.id : 0);
   if (device == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
@@ -147,16 +146,16 @@ Status VirtualMemory::release(CUmemGenericAllocationHandle handle) {
   std::shared_ptr<PhysicalMemory> last;
   const std::lock_guard lock(mutex_);
   std::shared_ptr<PhysicalMemory> memory = objects_.find(handle);
-  if (memory == nullptr) return invalid("not a handle of physical memory");
+  if (memory == nullptr) return invalid_value("not a handle of physical memory");
   if (--memory->handles == 0) last = objects_.remove(handle);
   return Status();
 }
 
 Result<int> VirtualMemory::export_descriptor(CUmemGenericAllocationHandle handle) {
   std::shared_ptr<PhysicalMemory> memory = objects_.find(handle);
-  if (memory == nullptr) return invalid("not a handle of physical memory");
+  if (memory == nullptr) return invalid_value("not a handle of physical memory");
   if ((memory->properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
-    return invalid("the memory was created without a shareable handle type");
+    return invalid_value("the memory was created without a shareable handle type");
   }
   int descriptor = fcntl(memory->file.get(), F_DUPFD_CLOEXEC, 0);
   if (descriptor < 0) return Status(CUDA_ERROR_OPERATING_SYSTEM, strerror(errno));
@@ -170,7 +169,7 @@ Result<CUmemGenericAllocationHandle> VirtualMemory::import_descriptor(int descri
   struct stat facts {};
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(descriptor, &facts) != 0 ||
       facts.st_size <= 0 || !aligned(static_cast<uint64_t>(facts.st_size))) {
-    return invalid("the descriptor is not exported device memory");
+    return invalid_value("the descriptor is not exported device memory");
   }
   auto memory = std::make_shared<PhysicalMemory>();
   memory->driver = driver_;
@@ -187,9 +186,10 @@ Result<CUmemGenericAllocationHandle> VirtualMemory::import_descriptor(int descri
 Result<CUmemGenericAllocationHandle> VirtualMemory::retain_mapped(uint64_t address) {
   const std::lock_guard lock(mutex_);
   auto after = mappings_.upper_bound(address);
-  if (after == mappings_.begin()) return invalid("nothing is mapped there");
+  if (after == mappings_.begin()) return invalid_value("nothing is mapped there");
   auto found = std::prev(after);
-  if (address - found->first >= found->second.bytes) return invalid("nothing is mapped there");
+  if (address - found->first >= found->second.bytes)
+    return invalid_value("nothing is mapped there");
   const std::shared_ptr<PhysicalMemory>& memory = found->second.memory;
   if (memory->handles == 0) return publish_locked(memory);
   ++memory->handles;
@@ -198,7 +198,7 @@ Result<CUmemGenericAllocationHandle> VirtualMemory::retain_mapped(uint64_t addre
 
 Result<CUmemAllocationProp> VirtualMemory::properties(CUmemGenericAllocationHandle handle) {
   std::shared_ptr<PhysicalMemory> memory = objects_.find(handle);
-  if (memory == nullptr) return invalid("not a handle of physical memory");
+  if (memory == nullptr) return invalid_value("not a handle of physical memory");
   return memory->properties;
 }
 
@@ -207,20 +207,20 @@ Result<CUmemAllocationProp> VirtualMemory::properties(CUmemGenericAllocationHand
 Status VirtualMemory::map(uint64_t address, uint64_t bytes, uint64_t offset,
                           CUmemGenericAllocationHandle handle) {
   std::shared_ptr<PhysicalMemory> memory = objects_.find(handle);
-  if (memory == nullptr) return invalid("not a handle of physical memory");
+  if (memory == nullptr) return invalid_value("not a handle of physical memory");
   if (bytes == 0 || address == 0 || !aligned(address)) {
-    return invalid("no size, or an address that is not a multiple of 2 MiB");
+    return invalid_value("no size, or an address that is not a multiple of 2 MiB");
   }
   if (offset != 0 || bytes != memory->bytes) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "a part of physical memory can't be mapped");
   }
   const std::lock_guard lock(mutex_);
   auto after = reservations_.upper_bound(address);
-  if (after == reservations_.begin()) return invalid("the address is not reserved");
+  if (after == reservations_.begin()) return invalid_value("the address is not reserved");
   auto reservation = std::prev(after);
   uint64_t into = address - reservation->first;
   if (into >= reservation->second || bytes > reservation->second - into) {
-    return invalid("the range is not inside one reservation");
+    return invalid_value("the range is not inside one reservation");
   }
   auto next = mappings_.lower_bound(address);
   bool taken = next != mappings_.end() && next->first < address + bytes;
@@ -228,7 +228,7 @@ Status VirtualMemory::map(uint64_t address, uint64_t bytes, uint64_t offset,
     auto previous = std::prev(next);
     taken = taken || previous->first + previous->second.bytes > address;
   }
-  if (taken) return invalid("something is mapped there already");
+  if (taken) return invalid_value("something is mapped there already");
   void* got =
       mmap(as_pointer(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, memory->file.get(), 0);
   if (got == MAP_FAILED) return Status(CUDA_ERROR_OUT_OF_MEMORY, strerror(errno));
@@ -275,7 +275,7 @@ Status VirtualMemory::unmap(uint64_t address, uint64_t bytes) {
   // Whole mappings may have gaps here, even be none (so does an H200).
   if (!whole_mappings_locked(address, bytes, &first, &last) &&
       !whole_or_none_locked(address, bytes, &first, &last)) {
-    return invalid("the range does not consist of whole mappings");
+    return invalid_value("the range does not consist of whole mappings");
   }
   if (first == last) return Status();
   for (auto mapping = first; mapping != last; ++mapping) {
@@ -298,7 +298,7 @@ Status VirtualMemory::set_access(uint64_t address, uint64_t bytes, CUmemAccess_f
   Mappings::iterator first;
   Mappings::iterator last;
   if (!whole_mappings_locked(address, bytes, &first, &last)) {
-    return invalid("the range does not consist of whole mappings");
+    return invalid_value("the range does not consist of whole mappings");
   }
   bool reduced = false;
   for (auto mapping = first; mapping != last; ++mapping) {
@@ -335,9 +335,10 @@ Status VirtualMemory::set_access(uint64_t address, uint64_t bytes, CUmemAccess_f
 Result<CUmemAccess_flags> VirtualMemory::access(uint64_t address) {
   const std::lock_guard lock(mutex_);
   auto after = mappings_.upper_bound(address);
-  if (after == mappings_.begin()) return invalid("nothing is mapped there");
+  if (after == mappings_.begin()) return invalid_value("nothing is mapped there");
   auto found = std::prev(after);
-  if (address - found->first >= found->second.bytes) return invalid("nothing is mapped there");
+  if (address - found->first >= found->second.bytes)
+    return invalid_value("nothing is mapped there");
   return found->second.access;
 }
 

@@ -12,6 +12,16 @@
 
 namespace openmps::softgpu {
 
+// Runs a call on a function, which loads it: body(Caller&, Function&) -> Status.
+template <typename Body>
+CUresult with_function(CUfunction handle, Body&& body) {
+  return with_context([&](Caller& caller) -> Status {
+    Result<std::shared_ptr<Function>> function = resolve_function(caller.context, handle);
+    if (!function.ok()) return function.status();
+    return body(caller, **function);
+  });
+}
+
 // Copies and fills, in stream order or, without a stream, done when they return: then the stream is
 // the default one of the entry point's variant. Of a box, `copy` may be NULL, which is
 // CUDA_ERROR_INVALID_VALUE.

@@ -39,7 +39,6 @@ struct Caller {
 // The code of a status; the sentence goes to stderr when SOFTGPU_DEBUG is set.
 CUresult report(const Status& status);
 
-inline Status invalid_value(const char* what) { return Status(CUDA_ERROR_INVALID_VALUE, what); }
 inline Status invalid_handle(const char* what) { return Status(CUDA_ERROR_INVALID_HANDLE, what); }
 inline Status no_result() { return invalid_value("no place for the result"); }
 

@@ -23,7 +23,7 @@ Ticket read_ticket(const Handle& handle) {
 }
 
 template <typename Handle>
-Status deliver(const Result<Ticket>& ticket, Handle* handle) {
+Status deliver_ticket(const Result<Ticket>& ticket, Handle* handle) {
   if (!ticket.ok()) return ticket.status();
   memcpy(handle, &*ticket, sizeof *ticket);
   return Status();
@@ -34,7 +34,7 @@ Status deliver(const Result<Ticket>& ticket, Handle* handle) {
 CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
   if (pHandle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_context([&](Caller& caller) -> Status {
-    return deliver(caller.driver.ipc.export_memory(dptr), pHandle);
+    return deliver_ticket(caller.driver.ipc.export_memory(dptr), pHandle);
   });
 }
 
@@ -57,7 +57,7 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle* pHandle, CUevent event) {
     if (found == nullptr || found->shared == nullptr) {
       return invalid_handle("not an event for other processes");
     }
-    return deliver(caller.driver.ipc.export_event(found->shared.get()), pHandle);
+    return deliver_ticket(caller.driver.ipc.export_event(found->shared.get()), pHandle);
   });
 }
 
@@ -112,7 +112,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool_out, void* handle
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* shareData_out, CUdeviceptr ptr) {
   return with_context([&](Caller& caller) -> Status {
     if (shareData_out == nullptr) return no_result();
-    return deliver(caller.driver.ipc.export_pooled(ptr), shareData_out);
+    return deliver_ticket(caller.driver.ipc.export_pooled(ptr), shareData_out);
   });
 }
 

@@ -111,15 +111,6 @@ CUresult launch(CUfunction f, const LaunchShape& shape, const LaunchOptions& opt
   });
 }
 
-template <typename Body>
-CUresult with_function(CUfunction handle, Body&& body) {
-  return with_context([&](Caller& caller) -> Status {
-    Result<std::shared_ptr<Function>> function = resolve_function(caller.context, handle);
-    if (!function.ok()) return function.status();
-    return body(caller, **function);
-  });
-}
-
 // Blocks of a kernel that one SM holds.
 uint32_t resident_blocks(const Driver& driver, const Function& function, uint32_t threads,
                          uint64_t dynamic_shared) {

@@ -60,16 +60,6 @@ CUresult with_kernel(CUkernel handle, Body&& body) {
   });
 }
 
-// Using a function loads it.
-template <typename Body>
-CUresult with_function(CUfunction handle, Body&& body) {
-  return with_context([&](Caller& caller) -> Status {
-    Result<std::shared_ptr<Function>> function = resolve_function(caller.context, handle);
-    if (!function.ok()) return function.status();
-    return body(caller, **function);
-  });
-}
-
 // Asking what it is does not.
 template <typename Body>
 CUresult with_unloaded_function(CUfunction handle, Body&& body) {

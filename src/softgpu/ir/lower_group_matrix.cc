@@ -29,10 +29,6 @@ bool is_legal(const GroupMatrixCode& code) {
   }
 }
 
-std::vector<ptx::Operand> members_of(const ptx::Operand& operand) {
-  return operand.kind == ptx::Operand::Kind::kVector ? operand.items : std::vector{operand};
-}
-
 // The operands behind scale-d: which factors are negated, then which are transposed. Integers have
 // none, and only elements of 16 bits can be transposed; A of registers never is.
 bool read_flags(const ptx::Instruction& in, GroupMatrixCode* code) {

@@ -108,10 +108,6 @@ bool is_legal(const MatrixCode& code) {
   return false;
 }
 
-std::vector<ptx::Operand> members_of(const ptx::Operand& operand) {
-  return operand.kind == ptx::Operand::Kind::kVector ? operand.items : std::vector{operand};
-}
-
 uint32_t register_bytes(Element element) { return element == Element::kF64 ? 8 : 4; }
 
 // How many registers a fragment of `elements` elements takes.

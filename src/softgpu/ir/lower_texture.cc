@@ -17,10 +17,6 @@ void read_geometry(const ptx::Instruction& in, uint32_t* dimensions, bool* layer
                                                                   : 1;
 }
 
-std::vector<ptx::Operand> members_of(const ptx::Operand& operand) {
-  return operand.kind == ptx::Operand::Kind::kVector ? operand.items : std::vector{operand};
-}
-
 }  // namespace
 
 // The handle and the coordinates of "[handle, {layer, x, y, z}]": coordinates that the geometry

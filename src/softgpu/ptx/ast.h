@@ -193,6 +193,10 @@ struct Operand {
   int32_t pair = -1;           // "p|q": the second register; -2: "p|_"
   std::string_view selector;   // "h1" of "%r1.h1": video instructions
 };
+// The elements of a vector; any other operand is its only element.
+inline std::vector<Operand> members_of(const Operand& operand) {
+  return operand.kind == Operand::Kind::kVector ? operand.items : std::vector{operand};
+}
 
 struct Rule;
 

@@ -18,7 +18,7 @@ namespace {
 enum class Linkage { kLocal, kVisible, kWeak, kExtern };
 
 // A function, a kernel or a variable at module scope.
-struct Symbol {
+struct SymbolStatement {
   Linkage linkage = Linkage::kLocal;
   bool is_function = false;
   bool is_kernel = false;
@@ -37,7 +37,7 @@ struct Input {
   uint32_t version_number = 0;
   std::string target;
   uint32_t capability = 0;
-  std::vector<Symbol> statements;
+  std::vector<SymbolStatement> statements;
 };
 
 // What the device's run time provides.
@@ -208,7 +208,7 @@ void Reader::append(std::string* text) {
 }
 
 bool Reader::statement() {
-  Symbol made;
+  SymbolStatement made;
   int depth = 0;
   bool in_body = false;
   for (;; advance()) {
@@ -245,11 +245,11 @@ bool Reader::statement() {
 // Takes the marks out again, and gives local names their suffix.
 void Reader::rename_locals() {
   std::set<std::string, std::less<>> locals;
-  for (const Symbol& statement : parsed_.statements) {
+  for (const SymbolStatement& statement : parsed_.statements) {
     if (statement.linkage == Linkage::kLocal && !statement.is_kernel) locals.insert(statement.name);
   }
   // A declaration without linkage of what is visible elsewhere in the input is no local.
-  for (const Symbol& statement : parsed_.statements) {
+  for (const SymbolStatement& statement : parsed_.statements) {
     if (statement.linkage != Linkage::kLocal) locals.erase(statement.name);
   }
   const auto rename = [&](std::string* text) {
@@ -268,7 +268,7 @@ void Reader::rename_locals() {
     }
     text->swap(plain);
   };
-  for (Symbol& statement : parsed_.statements) {
+  for (SymbolStatement& statement : parsed_.statements) {
     rename(&statement.head);
     rename(&statement.body);
     if (locals.contains(statement.name)) statement.name += suffix_;
@@ -293,7 +293,7 @@ bool Reader::read(Input* parsed) {
 // Whose definition of each external symbol counts.
 class SymbolTable {
  public:
-  Status add(const Input& input, const Symbol& statement) {
+  Status add(const Input& input, const SymbolStatement& statement) {
     if (statement.is_alias) return Status();
     const bool defines =
         statement.linkage != Linkage::kExtern && (statement.has_body || !statement.is_function);
@@ -310,14 +310,14 @@ class SymbolTable {
     known = {&statement, &input};
     return Status();
   }
-  [[nodiscard]] const Symbol* find(const std::string& name) const {
+  [[nodiscard]] const SymbolStatement* find(const std::string& name) const {
     const auto found = definitions_.find(name);
     return found == definitions_.end() ? nullptr : found->second.statement;
   }
 
  private:
   struct Definition {
-    const Symbol* statement;
+    const SymbolStatement* statement;
     const Input* input;
   };
   std::map<std::string, Definition> definitions_;
@@ -333,7 +333,7 @@ const char* keyword(Linkage linkage) {
 }
 
 // A symbol that some statement of the input uses beside its own declaration.
-bool is_used(const Input& input, const Symbol& declaration) {
+bool is_used(const Input& input, const SymbolStatement& declaration) {
   return std::any_of(input.statements.begin(), input.statements.end(), [&](const auto& other) {
     return &other != &declaration &&
            std::find(other.used.begin(), other.used.end(), declaration.name) != other.used.end();
@@ -341,7 +341,7 @@ bool is_used(const Input& input, const Symbol& declaration) {
 }
 
 Status check_defined(const Input& input, const SymbolTable& symbols) {
-  for (const Symbol& statement : input.statements) {
+  for (const SymbolStatement& statement : input.statements) {
     const bool needs = statement.linkage == Linkage::kExtern && !statement.is_shared &&
                        !is_builtin(statement.name) && symbols.find(statement.name) == nullptr;
     if (needs && is_used(input, statement)) {
@@ -358,8 +358,8 @@ std::string combine(const std::vector<Input>& inputs, const SymbolTable& symbols
   std::string bodies;
   std::set<std::string> declared;
   for (const Input& input : inputs) {
-    for (const Symbol& statement : input.statements) {
-      const Symbol* definition = symbols.find(statement.name);
+    for (const SymbolStatement& statement : input.statements) {
+      const SymbolStatement* definition = symbols.find(statement.name);
       const bool defined_here = definition == &statement;
       if (statement.is_alias) {
         bodies += statement.head + statement.body + "\n";
@@ -388,10 +388,11 @@ Result<std::vector<Input>> read_all(const std::vector<LinkInput>& inputs) {
   if (!Reader({"the device library", kDeviceLibrary}, inputs.size()).read(&library)) {
     return Status(CUDA_ERROR_UNKNOWN, "error   : the device library can't be linked");
   }
-  const auto is_in_library = [&library](const Symbol& symbol) {
+  const auto is_in_library = [&library](const SymbolStatement& symbol) {
     return symbol.linkage == Linkage::kExtern &&
-           std::ranges::any_of(library.statements,
-                               [&symbol](const Symbol& its) { return its.name == symbol.name; });
+           std::ranges::any_of(library.statements, [&symbol](const SymbolStatement& its) {
+             return its.name == symbol.name;
+           });
   };
   std::vector<Input> parsed(inputs.size());
   bool needs_library = false;
@@ -418,7 +419,7 @@ Result<std::string> link(const std::vector<LinkInput>& inputs) {
   const Input* newest = nullptr;
   const Input* highest = nullptr;
   for (const Input& input : parsed) {
-    for (const Symbol& statement : input.statements) {
+    for (const SymbolStatement& statement : input.statements) {
       OPENMPS_RETURN_IF_ERROR(symbols.add(input, statement));
     }
     if (newest == nullptr || input.version_number > newest->version_number) newest = &input;
