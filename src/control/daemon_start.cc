@@ -198,6 +198,7 @@ int start_daemon(DaemonOptions options) {
   umask(022);
   signal(SIGPIPE, SIG_IGN);
   PipeDirectory& directory = start.directory;
+  if (options.nvidia_names) directory.use_nvidia_names();
   if (const Status taken = directory.take(options.pipe_directory, start.manager.has_socket());
       !taken.ok()) {
     if (taken.code() != CUDA_ERROR_ALREADY_ACQUIRED) return fail(taken.message());

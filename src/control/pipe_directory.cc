@@ -8,10 +8,13 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 
 #include "base/text.h"
 #include "base/unix_socket.h"
@@ -25,6 +28,8 @@ constexpr size_t kMaxSocketPath = sizeof(sockaddr_un{}.sun_path) - 1;
 // Several users' programs connect; who they are is asked of the kernel.
 constexpr mode_t kSocketMode = 0666;
 constexpr mode_t kFileMode = 0644;
+// Whoever can open a file can lock it, and would keep the next daemon out.
+constexpr mode_t kLockMode = 0600;
 // Of what is kept for the next daemon: a line of some 110 bytes for each of 128 partitions of 16
 // devices are 220 KiB.
 constexpr size_t kMaxKeptBytes = size_t{256} << 10;
@@ -35,6 +40,9 @@ constexpr int kLockTries = 200;
 constexpr timespec kLockPause{0, 10'000'000};
 constexpr const char* kLockName = "openmps-control.lock";
 constexpr const char* kPidName = "openmps-control.pid";
+constexpr const char* kNvidiaPidName = "nvidia-cuda-mps-control.pid";
+// How the system shortens that program's name.
+constexpr std::string_view kNvidiaProcessName = "nvidia-cuda-mps";
 
 Status system_error(const std::string& what) {
   return Status(CUDA_ERROR_OPERATING_SYSTEM, what + ": " + strerror(errno));
@@ -75,6 +83,11 @@ Status PipeDirectory::open_directory() {
 Status PipeDirectory::take(const std::string& path, bool somebody_listens) {
   std::error_code error;
   path_ = std::filesystem::absolute(path, error).lexically_normal().string();
+  if (error) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM, "the pipe directory " + path +
+                                                   " is below the current directory: " +
+                                                   error.message());
+  }
   if (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
   if (socket_path().size() > kMaxSocketPath) {
     return Status(CUDA_ERROR_MPS_CONNECTION_FAILED,
@@ -90,8 +103,11 @@ Status PipeDirectory::take(const std::string& path, bool somebody_listens) {
   OPENMPS_RETURN_IF_ERROR(open_directory());
   for (int patience = kLockTries;;) {
     lock_.reset(
-        openat(directory_.get(), kLockName, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kFileMode));
-    if (!lock_.valid()) return system_error("opening " + path_ + "/" + kLockName);
+        openat(directory_.get(), kLockName, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kLockMode));
+    // An older version's had another mode.
+    if (!lock_.valid() || fchmod(lock_.get(), kLockMode) != 0) {
+      return system_error("opening " + path_ + "/" + kLockName);
+    }
     if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return system_error("locking " + path_ + "/" + kLockName);
       // A daemon that was killed leaves its lock to a child that is about to end (base/disposal.h).
@@ -134,7 +150,30 @@ Status PipeDirectory::keep(const std::string& text) {
   return Status();
 }
 
+// It is a second name of the pid file's, so it never says anything else.
+bool PipeDirectory::has_our_nvidia_pid() const {
+  struct stat ours {};
+  struct stat there {};
+  return fstatat(directory_.get(), kPidName, &ours, AT_SYMLINK_NOFOLLOW) == 0 &&
+         fstatat(directory_.get(), kNvidiaPidName, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+         ours.st_ino == there.st_ino && ours.st_dev == there.st_dev;
+}
+
+bool PipeDirectory::is_nvidias() const {
+  const UniqueFd file(openat(directory_.get(), kNvidiaPidName,
+                             O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+  char text[32];
+  const ssize_t bytes = file.valid() ? read(file.get(), text, sizeof(text)) : 0;
+  const std::string_view all(text, static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
+  const auto pid = parse_unsigned(all.substr(0, all.find('\n')), INT32_MAX);
+  if (!pid || *pid == static_cast<uint64_t>(getpid())) return false;
+  std::string name;
+  std::ifstream("/proc/" + std::to_string(*pid) + "/comm") >> name;
+  return name == kNvidiaProcessName;
+}
+
 Status PipeDirectory::write_pid_file() {
+  if (has_our_nvidia_pid()) remove(kNvidiaPidName);  // a killed daemon's
   remove(kPidName);
   const UniqueFd pid_file(openat(directory_.get(), kPidName,
                                  O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode));
@@ -142,6 +181,11 @@ Status PipeDirectory::write_pid_file() {
   if (!pid_file.valid() ||
       write(pid_file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return system_error("writing " + path_ + "/" + kPidName);
+  }
+  if (!nvidia_names_ || is_nvidias()) return Status();
+  remove(kNvidiaPidName);
+  if (linkat(directory_.get(), kPidName, directory_.get(), kNvidiaPidName, 0) != 0) {
+    return system_error("writing " + path_ + "/" + kNvidiaPidName);
   }
   return Status();
 }
@@ -188,6 +232,7 @@ void PipeDirectory::remove(const char* name) const { (void)unlinkat(directory_.g
 
 void PipeDirectory::remove_entries() {
   if (made_socket_) remove(wire::kControlSocketName);
+  if (has_our_nvidia_pid()) remove(kNvidiaPidName);
   remove(kPidName);
   remove(kLockName);
   lock_.reset();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pipe directory of one daemon: who may write into it (root and the daemon's user), who owns it
-// (a lock that dies with its holder), what lies in it (socket, pid file, lock), and leaving nothing
+// (a lock that dies with its holder), what lies in it (socket, pid files, lock), and leaving nothing
 // behind. Used by the daemon's start and end.
 #pragma once
 
@@ -19,6 +19,10 @@ class PipeDirectory {
   // into it, or it is a link, whose target could become another; CUDA_ERROR_OPERATING_SYSTEM.
   // `somebody_listens`: a service manager does, so that says nothing of another daemon.
   Status take(const std::string& path, bool somebody_listens = false);
+  // Scripts that were written for NVIDIA's daemon make sure of theirs by its pid file: from
+  // open_socket() or use_socket() on there is one by that name, too. One of NVIDIA's own daemon that
+  // lives stays as it is.
+  void use_nvidia_names() { nvidia_names_ = true; }
   // Write the pid file and listen: what a killed daemon left is replaced, under the lock. Call in
   // the process that stays.
   Result<UniqueFd> open_socket();
@@ -44,11 +48,14 @@ class PipeDirectory {
   Status open_directory();
   void read_kept();
   Status write_pid_file();
+  [[nodiscard]] bool has_our_nvidia_pid() const;
+  [[nodiscard]] bool is_nvidias() const;
   void remove(const char* name) const;
 
   std::string path_;
   UniqueFd directory_;  // what is in it is reached from here, whatever becomes of the path
   UniqueFd lock_;
+  bool nvidia_names_ = false;
   bool made_socket_ = false;
   bool was_abandoned_ = false;
   std::string kept_;

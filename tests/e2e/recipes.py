@@ -69,6 +69,18 @@ def require(condition, text):
         raise Failure(text)
 
 
+# How a program that keeps a daemon of its own makes sure of it.
+OWNED = """
+set -eu
+nvidia-cuda-mps-control -d
+pid=$(cat $CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid)
+[ "$(basename "$(tr '\\0' '\\n' < /proc/$pid/cmdline | head -1)")" = nvidia-cuda-mps-control ]
+kill -0 $pid
+echo quit | nvidia-cuda-mps-control
+[ ! -e $CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid ]
+"""
+
+
 def environment(box):
     """What a script finds: NVIDIA's names, and an nvidia-smi."""
     tools = box.root / "tools"
@@ -202,9 +214,14 @@ def plugin(box, _):
             daemon.wait()
 
 
+def owned(box, _):
+    """A program that finds its daemon by the pid file."""
+    script(box, OWNED)
+
+
 def recipes(box, clients):
     """Each by itself; the next one finds nothing of it."""
-    for part in (node, daemon_per_gpu, plugin):
+    for part in (node, daemon_per_gpu, plugin, owned):
         part(box, clients)
         require(wait_until(lambda: not box.processes(), LIMIT_S), f"{part.__name__}: {box.processes()} are left")
         box.env.pop("SOFTGPU_COMPUTE_MODE", None)

@@ -114,6 +114,91 @@ TEST_F(DaemonTest, ANewDaemonReclaimsWhatAKilledOneLeft) {
   EXPECT_EQ(shell("ps\n").out, "Server not found\n");
 }
 
+// Whoever can open the lock can hold it, and no daemon could be started.
+TEST_F(DaemonTest, NobodyElseCanOpenTheLock) {
+  const std::string lock = pipe_ + "/openmps-control.lock";
+  const auto mode = [&lock] {
+    struct stat at {};
+    return stat(lock.c_str(), &at) == 0 ? at.st_mode & 0777u : 0u;
+  };
+  start_daemon();
+  EXPECT_EQ(mode(), 0600u);
+  ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
+  ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+  ASSERT_EQ(chmod(lock.c_str(), 0644), 0);  // as an older version's
+  start_daemon();
+  EXPECT_EQ(mode(), 0600u);
+}
+
+// The daemon by NVIDIA's name.
+class CompatTest : public MpsTest {
+ protected:
+  static constexpr const char* kName = "nvidia-cuda-mps-control";
+  void SetUp() override {
+    MpsTest::SetUp();
+    std::filesystem::create_directory(directory_ + "/compat");
+    std::filesystem::create_symlink(bin_ + "/openmps-control", directory_ + "/compat/" + kName);
+    by_name(kName);
+  }
+  void by_name(const std::string& name) {
+    bin_ = name == kName ? directory_ + "/compat" : OPENMPS_FAKE_BIN;
+    program_ = name;
+  }
+  std::string pid_file() const { return pipe_ + "/nvidia-cuda-mps-control.pid"; }
+  std::string pid_text() const {
+    std::ifstream file(pid_file());
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  void kill_daemon() {
+    ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
+    ASSERT_TRUE(eventually([&] { return processes(program_).empty(); }));
+  }
+};
+
+TEST_F(CompatTest, ThePidFileHasNvidiasNameTooAsLongAsTheDaemonLives) {
+  start_daemon();
+  EXPECT_EQ(pid_text(), std::to_string(daemon_pid()) + "\n");
+  EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(pid_file())));
+  EXPECT_EQ(shell("quit\n").status, 0);
+  EXPECT_EQ(pipe_entries(), std::vector<std::string>{});
+  // What a killed one has left says nothing of the next one, whatever its name.
+  start_daemon();
+  kill_daemon();
+  EXPECT_NE(pid_text(), "") << "the test needs a stale one";
+  start_daemon();
+  EXPECT_EQ(pid_text(), std::to_string(daemon_pid()) + "\n");
+  kill_daemon();
+  by_name("openmps-control");
+  start_daemon();
+  EXPECT_FALSE(std::filesystem::exists(pid_file()));
+}
+
+TEST_F(CompatTest, APidFileOfNvidiasDaemonStaysAsLongAsThatLives) {
+  // A process by its name.
+  std::filesystem::copy_file("/bin/sleep", directory_ + "/" + kName);
+  const pid_t other = fork();
+  if (other == 0) {
+    execl((directory_ + "/" + kName).c_str(), kName, "1000", nullptr);
+    _exit(127);
+  }
+  const std::string text = std::to_string(other) + "\n";
+  std::filesystem::create_directory(pipe_);
+  std::ofstream(pid_file()) << text;
+  EXPECT_TRUE(eventually([&] {
+    std::ifstream comm("/proc/" + std::to_string(other) + "/comm");
+    std::string name;
+    return comm >> name && name == "nvidia-cuda-mps";
+  }));
+  start_daemon();
+  EXPECT_EQ(pid_text(), text);
+  EXPECT_EQ(shell("quit\n").status, 0);
+  EXPECT_EQ(pid_text(), text);
+  kill(other, SIGKILL);
+  ASSERT_EQ(waitpid(other, nullptr, 0), other);
+  start_daemon();
+  EXPECT_EQ(pid_text(), std::to_string(daemon_pid()) + "\n");
+}
+
 TEST_F(DaemonTest, QuitLeavesNothing) {
   start_daemon();
   const Outcome quit = shell("quit\n");

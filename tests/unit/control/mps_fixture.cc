@@ -77,7 +77,7 @@ Outcome MpsTest::control(const std::vector<std::string>& arguments) {
   std::string line = "CUDA_MPS_PIPE_DIRECTORY='" + pipe_ + "' CUDA_MPS_LOG_DIRECTORY='" + log_ +
                      // Only root can see whose a confined process is.
                      (geteuid() != 0 ? "' OPENMPS_CONFINE='0" : "") + "' OPENMPS_DRIVER='" +
-                     driver_ + "' " + environment_ + " timeout 40 " + bin_ + "/openmps-control";
+                     driver_ + "' " + environment_ + " timeout 40 " + bin_ + "/" + program_;
   for (const std::string& argument : arguments) line += " " + argument;
   line += " 2>&1";
   Outcome outcome;

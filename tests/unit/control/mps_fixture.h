@@ -69,6 +69,7 @@ class MpsTest : public ::testing::Test {
   std::string driver_ = "fake";
   std::string environment_;  // of the daemon, beside the rest: "NAME=value ..."
   std::string bin_ = OPENMPS_FAKE_BIN;
+  std::string program_ = "openmps-control";  // by which name in bin_
 };
 
 }  // namespace openmps
