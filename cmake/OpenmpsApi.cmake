@@ -6,7 +6,6 @@
 #   openmps_api_generated       the target that makes them, wire/commands.h among them
 #   openmps_api_source(var f)   path of the generated file f, e.g. client_entry.cc
 #   openmps_driver_library(t)   makes the shared library t a libcuda.so.1 of ours
-find_package(Python3 3.11 REQUIRED COMPONENTS Interpreter)
 
 set(OPENMPS_GENERATED_DIR ${CMAKE_BINARY_DIR}/generated)
 set(openmps_api_generator ${PROJECT_SOURCE_DIR}/api/generate.py)
@@ -21,13 +20,13 @@ set(openmps_api_files
 list(TRANSFORM openmps_api_files PREPEND ${OPENMPS_GENERATED_DIR}/api/
      OUTPUT_VARIABLE openmps_api_outputs)
 
-# -B: no __pycache__ in the source tree. The stamp is newer than the inputs even when the content
-# of every file stayed the same and was left alone.
+# The stamp is newer than the inputs even when the content of every file stayed the same and was left
+# alone.
 add_custom_command(
   OUTPUT ${OPENMPS_GENERATED_DIR}/api.stamp
   BYPRODUCTS ${openmps_api_outputs} ${openmps_command_info}
              ${OPENMPS_GENERATED_DIR}/wire/commands.h
-  COMMAND ${Python3_EXECUTABLE} -B ${openmps_api_generator} --output ${OPENMPS_GENERATED_DIR}
+  COMMAND ${openmps_python} ${openmps_api_generator} --output ${OPENMPS_GENERATED_DIR}
   COMMAND ${CMAKE_COMMAND} -E touch ${OPENMPS_GENERATED_DIR}/api.stamp
   DEPENDS ${openmps_api_generator} ${openmps_api_inputs}
   COMMENT "Generating the driver API layer"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs end-to-end programs and scenarios. Called by ctest, `./dev gpu-test` and by hand.
 
-  run_e2e.py program  --mode softgpu|openmps|native [--driver nvidia] -- NAME [ARGS]
+  run_e2e.py program  --mode softgpu|openmps|native [--driver nvidia] [--groups] -- NAME [ARGS]
   run_e2e.py scenario NAME [--clients N]
   run_e2e.py all      --mode native,openmps --driver nvidia     every program, both modes compared, and
                       the scenarios of limits
@@ -13,13 +13,10 @@ NVIDIA's driver), and nothing of the run is left behind. Lines that start with "
 """
 
 import argparse
-import concurrent.futures
-import difflib
 import os
 import sys
 from pathlib import Path
 
-import scenarios
 from sandbox import Failure, Sandbox
 from scenario_tools import Skipped
 
@@ -93,6 +90,12 @@ EVERYTHING = [
 ]
 
 
+def scenarios():
+    """The module: only for who runs one. Hundreds of tests run a program and need no more than is above."""
+    import scenarios as module
+    return module
+
+
 def facts(text):
     return [line for line in text.splitlines() if not line.startswith("# ")]
 
@@ -127,28 +130,41 @@ def with_differences(wanted, command, mode):
     return lines
 
 
-def run_program(build, mode, driver, command, timeout, devices=1):
-    """Runs one program in one mode in a sandbox; returns its facts. Raises Failure."""
+def judge(command, mode, code, out, err):
+    """What is wrong with this run of a program, as lines; none if all is right."""
+    lines, wanted = facts(out), with_differences(expected_output(command), command, mode)
+    problems = [f"exit code {code}"] if code != 0 else []
+    if wanted is not None and lines != wanted:
+        import difflib
+        problems.append("output differs from what an H200 printed, or is known to differ:")
+        problems += difflib.unified_diff(wanted, lines, "expected", "got", lineterm="", n=1)
+    return [*problems, f"--- stdout\n{out}--- stderr\n{err}"] if problems else []
+
+
+def run_programs(build, mode, driver, commands, timeout, devices=1):
+    """Runs programs in one mode, one after another in one sandbox, each for `timeout` seconds at most; returns
+    their facts. Raises Failure, which names those that fail."""
     box = Sandbox(build, mode, driver, {"SOFTGPU_DEVICES": str(devices)})
+    lines, problems = [], []
     try:
         try:
             if mode == "openmps":
                 box.start_daemon()
-            code, out, err = box.run(command, timeout)
+            for command in commands:
+                try:
+                    code, out, err = box.run(command, timeout)
+                    found = judge(command, mode, code, out, err)
+                    lines += facts(out)
+                except Failure as failure:
+                    found = [str(failure)]
+                problems += [f"{' '.join(command)}: FAILED", *found] if found else []
             if mode == "openmps":
                 box.quit()
         except Failure as failure:
-            raise Failure(f"{failure}\n{box.logs()}") from None
-        lines = facts(out)
-        wanted = with_differences(expected_output(command), command, mode)
-        problems = box.leftovers()
-        if code != 0:
-            problems.insert(0, f"exit code {code}")
-        if wanted is not None and lines != wanted:
-            problems.append("output differs from what an H200 printed, or is known to differ:")
-            problems += difflib.unified_diff(wanted, lines, "expected", "got", lineterm="", n=1)
+            problems.append(str(failure))
+        problems += box.leftovers()
         if problems:
-            raise Failure("\n".join(problems) + f"\n--- stdout\n{out}--- stderr\n{err}{box.logs()}")
+            raise Failure("\n".join(problems) + f"\n{box.logs()}")
         return lines
     finally:
         box.close()
@@ -161,7 +177,7 @@ def run_in_modes(build, modes, driver, timeout, command):
         if mode == "native" and tuple(command) in NOT_NATIVE:
             continue
         try:
-            lines = run_program(build, mode, driver, command, timeout)
+            lines = run_programs(build, mode, driver, [command], timeout)
             if first is not None and lines != first:
                 raise Failure("output differs from that of the first mode")
             first = lines
@@ -190,7 +206,7 @@ def record(build, name, groups, to, timeout):
 def run_scenario(build, driver, name):
     """As run_in_modes()."""
     try:
-        scenarios.run(name, build, driver, None)
+        scenarios().run(name, build, driver, None)
     except Failure as failure:
         return f"FAILED  openmps  scenario {name}\n{failure}", 1
     return f"ok      openmps  scenario {name}", 0
@@ -203,6 +219,7 @@ def run_everything(build, modes, driver, timeout, jobs):
     def run(command):
         return run_in_modes(build, modes, driver, timeout, command)
 
+    import concurrent.futures
     failed = 0
     alone = [command for command in EVERYTHING if source_of(command) in ALONE]
     together = [command for command in EVERYTHING if command not in alone]
@@ -211,7 +228,7 @@ def run_everything(build, modes, driver, timeout, jobs):
             for report, failures in pool.map(run, group):
                 print(report, flush=True)
                 failed += failures
-    for name in scenarios.ON_GPU if "openmps" in modes and driver == "nvidia" else ():
+    for name in scenarios().ON_GPU if "openmps" in modes and driver == "nvidia" else ():
         report, failures = run_scenario(build, driver, name)
         print(report, flush=True)
         failed += failures
@@ -230,9 +247,11 @@ def main():
     program.add_argument("--driver", default="softgpu")
     program.add_argument("--timeout", type=float, default=60)
     program.add_argument("--devices", type=int, default=1, help="of softgpu")
+    program.add_argument("--groups", action="store_true",
+                         help="a run for each of ARGS, all in one sandbox; those that fail are named")
     program.add_argument("command", nargs=argparse.REMAINDER)
     scenario = commands.add_parser("scenario")
-    scenario.add_argument("name", choices=sorted(scenarios.ALL))
+    scenario.add_argument("name")
     scenario.add_argument("--clients", type=int)
     scenario.add_argument("--driver", default="softgpu")
     recorded = commands.add_parser("record")
@@ -254,12 +273,13 @@ def main():
     try:
         if args.what == "program":
             command = args.command[1:] if args.command[:1] == ["--"] else args.command
-            print("\n".join(run_program(args.build, args.mode, args.driver, command, args.timeout,
-                                        args.devices)))
+            commands = [[command[0], group] for group in command[1:]] if args.groups else [command]
+            print("\n".join(run_programs(args.build, args.mode, args.driver, commands, args.timeout,
+                                         args.devices)))
         elif args.what == "record":
             record(args.build, args.name, args.groups, args.to, args.timeout)
         else:
-            scenarios.run(args.name, args.build, args.driver, args.clients)
+            scenarios().run(args.name, args.build, args.driver, args.clients)
             print(f"{args.name}: passed")
     except Skipped as why:
         print(f"skipped: {why}")

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import tempfile
 import time
-import uuid
 from pathlib import Path
 
 # How long processes may take to disappear after `quit`, seconds: the daemon's own stop is bounded
@@ -52,7 +51,7 @@ class Sandbox:
         self.build = Path(build).resolve()
         self.mode = mode
         self.driver = driver
-        self.mark = uuid.uuid4().hex[:12]
+        self.mark = os.urandom(6).hex()
         # Short: a socket's path may have 107 bytes at most.
         self.root = Path(tempfile.mkdtemp(prefix="omps-", dir="/tmp"))
         self.pipe, self.log, self.tmp = (self.root / n for n in ("pipe", "log", "tmp"))

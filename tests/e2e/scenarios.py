@@ -1621,6 +1621,7 @@ ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits"
 
 
 def run(name, build, driver, clients):
+    require(name in ALL, f"no scenario {name}; there are: {' '.join(sorted(ALL))}")
     box = Sandbox(build, "openmps", driver)
     try:
         try:
