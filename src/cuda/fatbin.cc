@@ -16,8 +16,9 @@ constexpr uint16_t kContainerVersion = 1;
 Status bad_fatbin(const std::string& why) { return Status(CUDA_ERROR_INVALID_IMAGE, why); }
 
 Result<uint64_t> length_of(const ContainerHeader& header) {
-  if (header.magic != kContainerMagic)
+  if (header.magic != kContainerMagic) {
     return bad_fatbin("something that is no fatbin among fatbins");
+  }
   if (header.version != kContainerVersion || header.header_bytes < sizeof(header) ||
       header.body_bytes > kMostImageBytes) {
     return bad_fatbin("a fatbin with version " + std::to_string(header.version) + ", a header of " +

@@ -71,8 +71,9 @@ Status check_shape(const CUDA_ARRAY3D_DESCRIPTOR& d) {
   if (d.Width == 0 || d.Width > kMaxWidth || d.Height > kMaxHeight) return invalid_value("extent");
   if (d.Depth > (layered || cube ? kMaxLayers : kMaxDepth)) return invalid_value("extent");
   if (layered && d.Depth == 0) return invalid_value("no layers");
-  if (!layered && !cube && d.Depth != 0 && d.Height == 0)
+  if (!layered && !cube && d.Depth != 0 && d.Height == 0) {
     return invalid_value("depth without height");
+  }
   if (cube && (d.Width != d.Height || d.Depth % kCubeFaces != 0 || d.Depth == 0 ||
                (!layered && d.Depth != kCubeFaces))) {
     return invalid_value("the shape of a cubemap");

@@ -16,8 +16,9 @@ constexpr uint32_t kFromDeviceEngine = 1;
 
 Status examine(const AddressSpace& memory, uint64_t address, uint64_t extent, bool write,
                CopySide side, SideFacts* facts) {
-  if (extent == cuda::kTooManyBytes)
+  if (extent == cuda::kTooManyBytes) {
     return invalid_value("the copy does not fit the address space");
+  }
   switch (memory.coverage(address, extent, write)) {
     case AddressSpace::Coverage::kOutside: return invalid_value("the copy leaves its allocation");
     case AddressSpace::Coverage::kNone:

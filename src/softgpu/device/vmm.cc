@@ -41,8 +41,9 @@ PhysicalMemory::~PhysicalMemory() {
 
 Result<uint64_t> VirtualMemory::reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted) {
   if (bytes == 0 || !aligned(bytes)) return invalid_value("the size is not a multiple of 2 MiB");
-  if ((alignment & (alignment - 1)) != 0)
+  if ((alignment & (alignment - 1)) != 0) {
     return invalid_value("the alignment is not a power of two");
+  }
   if (!aligned(wanted)) return invalid_value("the wanted address is not a multiple of 2 MiB");
   if (alignment < kVmmGranularity) alignment = kVmmGranularity;
   uint64_t address = 0;
@@ -188,8 +189,9 @@ Result<CUmemGenericAllocationHandle> VirtualMemory::retain_mapped(uint64_t addre
   auto after = mappings_.upper_bound(address);
   if (after == mappings_.begin()) return invalid_value("nothing is mapped there");
   auto found = std::prev(after);
-  if (address - found->first >= found->second.bytes)
+  if (address - found->first >= found->second.bytes) {
     return invalid_value("nothing is mapped there");
+  }
   const std::shared_ptr<PhysicalMemory>& memory = found->second.memory;
   if (memory->handles == 0) return publish_locked(memory);
   ++memory->handles;
@@ -337,8 +339,9 @@ Result<CUmemAccess_flags> VirtualMemory::access(uint64_t address) {
   auto after = mappings_.upper_bound(address);
   if (after == mappings_.begin()) return invalid_value("nothing is mapped there");
   auto found = std::prev(after);
-  if (address - found->first >= found->second.bytes)
+  if (address - found->first >= found->second.bytes) {
     return invalid_value("nothing is mapped there");
+  }
   return found->second.access;
 }
 
