@@ -94,5 +94,8 @@ set_source_files_properties(
   interp/texture.cc interp/video.cc interp/matrix.cc interp/matrix_memory.cc
   interp/group_matrix.cc interp/tensor_core.cc
   PROPERTIES COMPILE_OPTIONS "-O2;-fno-strict-aliasing;-fwrapv;-ffp-contract=off")
+# What engine.h declares is in objects of its own: tests have others in their place.
+set_source_files_properties(compile/compile.cc compile/link.cc interp/cluster_run.cc
+                            PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 set_source_files_properties(interp/sampler.cc PROPERTIES COMPILE_OPTIONS "${softgpu_lane_options}")
 target_link_libraries(openmps_softgpu_engine PUBLIC openmps_base PRIVATE openmps_unpack)

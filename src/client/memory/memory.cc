@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/rounding.h"
 #include "client/objects.h"
 
 namespace openmps::client {
@@ -16,10 +17,6 @@ namespace {
 
 // Places that are tried for an extent before the program has run out of addresses.
 constexpr int kExtentTries = 16;
-
-constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 }  // namespace
 

@@ -5,15 +5,9 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/rounding.h"
 
 namespace openmps::client {
-namespace {
-
-constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
-}  // namespace
 
 PinnedHeap::PinnedHeap(Channel& channel, uint64_t base, uint64_t end)
     : channel_(channel), base_(base), end_(end) {

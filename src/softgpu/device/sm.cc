@@ -4,14 +4,9 @@
 
 #include <algorithm>
 
+#include "base/rounding.h"
+
 namespace openmps::softgpu {
-namespace {
-
-constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
-}  // namespace
 
 SmLimits sm_limits(uint32_t compute_capability) {
   constexpr uint32_t kRegisters = 64 * 1024;

@@ -6,6 +6,7 @@
 #include <new>
 #include <vector>
 
+#include "base/rounding.h"
 #include "cuda/arrays.h"
 #include "cuda/box.h"
 #include "worker/device/driver_check.h"
@@ -19,8 +20,6 @@ constexpr uint64_t kTileBytes = 64;
 constexpr uint64_t kTileRows = 8;
 constexpr uint64_t kPieceBytes = 64 * 1024;
 constexpr uint64_t kLargestTexel = 16;
-
-uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
 // Formats that are not known count as the largest.
 uint64_t texel_bytes(uint32_t format, uint64_t channels) {
