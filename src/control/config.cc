@@ -18,6 +18,11 @@
 #include "base/unique_fd.h"
 #include "wire/handshake.h"
 
+// Tables and arrays inside one another, and the parts of a key: nothing that we take is deeper than
+// five (users.NAME.device_pinned_mem_limit.0). What the parser makes of them ends by recursion,
+// which must not use up the stack.
+#define OPENMPS_CONFIG_DEPTH 16
+#define TOML_MAX_NESTED_VALUES OPENMPS_CONFIG_DEPTH
 #define TOML_EXCEPTIONS 0
 #define TOML_HEADER_ONLY 1  // or the daemon would need its library
 #include <toml++/toml.h>
@@ -339,6 +344,55 @@ Status without_foreign_comments(std::string_view text, const Reader& reader, std
   return Status();
 }
 
+// The place behind the string that begins at `at`; one that does not end where it has to is a
+// mistake there, behind which nothing is parsed.
+size_t end_of_string(std::string_view text, size_t at) {
+  const char quote = text[at];
+  const std::string fence(3, quote);
+  const bool has_lines = text.substr(at, fence.size()) == fence;
+  for (at += has_lines ? fence.size() : 1; at < text.size(); ++at) {
+    if (text[at] == '\\' && quote == '"') {
+      ++at;
+    } else if (!has_lines && (text[at] == quote || text[at] == '\n')) {
+      return at + 1;
+    } else if (has_lines && text.substr(at, fence.size()) == fence) {
+      at += fence.size();
+      // One or two quotation marks before the fence are the string's.
+      for (int more = 0; more < 2 && at < text.size() && text[at] == quote; ++more) ++at;
+      return at;
+    }
+  }
+  return text.size();
+}
+
+toml::source_position position_of(std::string_view text, size_t at) {
+  const std::string_view before = text.substr(0, at);
+  const auto lines = std::count(before.begin(), before.end(), '\n');
+  const size_t line_start = before.rfind('\n') + 1;  // 0 behind npos
+  return {static_cast<toml::source_index>(lines + 1),
+          static_cast<toml::source_index>(at - line_start + 1)};
+}
+
+// The parser bounds values inside one another, and not how many parts a key has.
+Status check_keys(std::string_view text, const Reader& reader) {
+  size_t dots = 0;
+  for (size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    if (c == '"' || c == '\'') {
+      at = end_of_string(text, at);
+      continue;
+    }
+    if (c == '#') at = std::min(text.find('\n', at), text.size() - 1);
+    if (std::string_view("=,{}[]\n").find(text[at]) != std::string_view::npos) dots = 0;
+    if (c == '.' && ++dots == OPENMPS_CONFIG_DEPTH) {
+      return reader.error_at(position_of(text, at),
+                             format_text("a key of more than %d parts", OPENMPS_CONFIG_DEPTH));
+    }
+    ++at;
+  }
+  return Status();
+}
+
 std::optional<uid_t> find_system_user(const std::string& name) {
   const passwd* entry = getpwnam(name.c_str());
   return entry != nullptr ? std::optional<uid_t>(entry->pw_uid) : std::nullopt;
@@ -351,6 +405,7 @@ Result<Config> parse_config(std::string_view text, const std::string& name,
   Reader reader(name, find_user);
   std::string ascii;
   OPENMPS_RETURN_IF_ERROR(without_foreign_comments(text, reader, &ascii));
+  OPENMPS_RETURN_IF_ERROR(check_keys(ascii, reader));
   const toml::parse_result parsed = toml::parse(ascii);
   if (!parsed) {
     return reader.error_at(parsed.error().source().begin, printable(parsed.error().description()));

@@ -84,9 +84,9 @@ Status PipeDirectory::take(const std::string& path, bool somebody_listens) {
   std::error_code error;
   path_ = std::filesystem::absolute(path, error).lexically_normal().string();
   if (error) {
-    return Status(CUDA_ERROR_OPERATING_SYSTEM, "the pipe directory " + path +
-                                                   " is below the current directory: " +
-                                                   error.message());
+    return Status(
+        CUDA_ERROR_OPERATING_SYSTEM,
+        "the pipe directory " + path + " is below the current directory: " + error.message());
   }
   if (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
   if (socket_path().size() > kMaxSocketPath) {

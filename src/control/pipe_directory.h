@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pipe directory of one daemon: who may write into it (root and the daemon's user), who owns it
-// (a lock that dies with its holder), what lies in it (socket, pid files, lock), and leaving nothing
-// behind. Used by the daemon's start and end.
+// (a lock that dies with its holder), what lies in it (socket, pid files, lock), and leaving
+// nothing behind. Used by the daemon's start and end.
 #pragma once
 
 #include <string>
@@ -20,8 +20,8 @@ class PipeDirectory {
   // `somebody_listens`: a service manager does, so that says nothing of another daemon.
   Status take(const std::string& path, bool somebody_listens = false);
   // Scripts that were written for NVIDIA's daemon make sure of theirs by its pid file: from
-  // open_socket() or use_socket() on there is one by that name, too. One of NVIDIA's own daemon that
-  // lives stays as it is.
+  // open_socket() or use_socket() on there is one by that name, too. One of NVIDIA's own daemon
+  // that lives stays as it is.
   void use_nvidia_names() { nvidia_names_ = true; }
   // Write the pid file and listen: what a killed daemon left is replaced, under the lock. Call in
   // the process that stays.

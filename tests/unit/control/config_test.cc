@@ -105,6 +105,47 @@ chunks = 128
   EXPECT_TRUE(check_mode(Config(), false).ok());
 }
 
+std::string many(const std::string& text, size_t times = 200'000) {
+  std::string all;
+  for (size_t i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+// A stack has room for some ten thousand steps of recursion.
+TEST(Config, WhatIsNestedDeeplyIsAMistakeWithItsPlace) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"\n" + many("a.") + "a = 1", "2:32: a key of more than 16 parts"},
+      {"[" + many("a.") + "a]", "1:33: a key of more than 16 parts"},
+      {"[[" + many("a.") + "a]]", "1:34: a key of more than 16 parts"},
+      {many("a . ") + "a = 1", "1:63: a key of more than 16 parts"},
+      {many("\"a\".") + "a = 1", "1:64: a key of more than 16 parts"},
+      {many("'='.") + "a = 1", "1:64: a key of more than 16 parts"},
+      {"x = {a = 1, " + many("a.") + "a = 1}", "1:44: a key of more than 16 parts"},
+      // What only looks as if it went on as a string, or as a comment.
+      {"x = {a = \"\"\"\n\"\"\"\"\", " + many("a.") + "a = 1}",
+       "2:39: a key of more than 16 parts"},
+      {"x = {a = '''\n\\''', " + many("a.") + "a = 1}", "2:38: a key of more than 16 parts"},
+      {"x = {a = \"\\\\\", " + many("a.") + "a = 1}", "1:47: a key of more than 16 parts"},
+      {"x = \"#\"\n" + many("a.") + "a = 1", "2:32: a key of more than 16 parts"},
+      {"x = " + many("["), "1:21: "},
+      {"x = " + many("{a="), "1:53: "},
+  };
+  for (const auto& [text, place] : cases) {
+    const Result<Config> config = parse(text);
+    ASSERT_FALSE(config.ok()) << text.substr(0, 40);
+    EXPECT_TRUE(config.status().message().starts_with(std::string("f.toml:") + place))
+        << text.substr(0, 40) << ": " << config.status().message();
+  }
+  const std::string dots = many(".", 1000);
+  for (const std::string& text :
+       {"# " + dots, "[defaults] # '" + dots,
+        "[[groups]]\nname = \"a\"\nprogram = \"" + dots + "\"",
+        "[[groups]]\nname = \"a\"\nprogram = '''" + dots + "\\'''",
+        std::string("[users.1]\ndevice_pinned_mem_limit = {GPU-1 = \"1G\", 0 = \"1G\"}")}) {
+    EXPECT_TRUE(parse(text).ok()) << parse(text).status().message();
+  }
+}
+
 TEST(Config, EveryMistakeIsSaidWithItsPlace) {
   const std::pair<std::string, const char*> cases[] = {
       {"defaults", "1:9: "},
