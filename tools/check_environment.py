@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that the tables of environment variables in README.md and README.zh-CN.md have each one that
-src/ reads, and none that it doesn't. Run by `./dev check` and by ctest. Prints each difference; exit
-code 1 if there is one."""
+src/ reads, and none that it doesn't; and that src/ and what api/ generates read the environment by
+base/environment.h alone, which knows when not to. Run by `./dev check` and by ctest. Prints each
+difference; exit code 1 if there is one."""
 
 import re
 import sys
@@ -13,6 +14,23 @@ PAGES = ("README.md", "README.zh-CN.md")
 # Names of errors look alike.
 READ = re.compile(r'"((?!CUDA_ERROR_|CUDA_SUCCESS)(?:CUDA|OPENMPS|SOFTGPU)_[A-Z0-9_]*[A-Z0-9])"')
 NAME = re.compile(r"`((?:CUDA|OPENMPS|SOFTGPU)_[A-Z0-9_]*[A-Z0-9])`")
+# The environment without environment.h; another process's, /proc/PID/environ, is another matter.
+DIRECT = re.compile(r"\b(?:secure_)?getenv\b|(?<![/\w])_*environ\b|/proc/self/environ|\benvp\b")
+ACCESSOR = "src/base/environment"
+
+
+def read_directly():
+    """Each place that reads the environment by itself."""
+    places = []
+    for folder, suffixes in (("src", (".h", ".cc", ".inc")), ("api/generator", (".py",))):
+        for path in sorted((ROOT / folder).rglob("*")):
+            name = str(path.relative_to(ROOT))
+            if path.suffix not in suffixes or name.startswith(ACCESSOR):
+                continue
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if DIRECT.search(line):
+                    places.append(f"{name}:{number}: the environment is read by base/environment.h only")
+    return places
 
 
 def names_read():
@@ -34,7 +52,7 @@ def names_told(page):
 
 def main():
     read = names_read()
-    found = []
+    found = read_directly()
     for page in PAGES:
         told = names_told(page)
         found += [f"{page}: no word of {name}, which src/ reads" for name in sorted(read - told)]

@@ -21,9 +21,9 @@ def client_entry(functions):
     out = [head("The exported entry points of the client library: each jumps through its member of\n"
                 "g_entry, which first leads to the decision between OpenMPS and pass-through, and\n"
                 "then to the implementation or straight to the driver below. Any thread."),
-           '#include <cxxabi.h>\n#include <unistd.h>\n\n#include <cstdlib>\n#include <cstring>\n\n'
+           '#include <cxxabi.h>\n#include <unistd.h>\n\n#include <cstring>\n\n'
            '#include "api/client_impl.h"\n#include "api/default_stream.h"\n'
-           '#include "api/prototypes.h"\n\n'
+           '#include "api/prototypes.h"\n#include "base/environment.h"\n\n'
            '#pragma GCC diagnostic ignored "-Wunused-parameter"\n\n'
            "namespace openmps::client {\nnamespace {\n\nnamespace first {\n"]
     out += [signature(f) + ";\n" for f in functions]
@@ -128,7 +128,7 @@ CUresult stub_called(DriverSymbol symbol, CUresult result, const char* reason) {
   explain_failure(reason);
   bool* reported = &g_reported[static_cast<size_t>(symbol)];
   if (__atomic_exchange_n(reported, true, __ATOMIC_RELAXED)) return result;
-  if (getenv("OPENMPS_DEBUG") == nullptr) return result;
+  if (environment_variable("OPENMPS_DEBUG") == nullptr) return result;
   char line[512] = "openmps: not supported: ";
   const auto append = [&line](const char* text) {
     strncat(line, text, sizeof(line) - strlen(line) - 1);

@@ -157,15 +157,15 @@ def softgpu_stubs(functions):
     out = [head("Weak definitions of every symbol, so that softgpu's library exports the whole\n"
                 "driver API: a strong definition in softgpu's own objects takes the place of one.\n"
                 "Variants and aliases lead to their base. Any thread."),
-           '#include <cstdio>\n#include <cstdlib>\n\n#include "api/default_stream.h"\n'
+           '#include <cstdio>\n\n#include "api/default_stream.h"\n'
            '#include "api/driver_table.h"\n#include "api/prototypes.h"\n'
-           '#include "api/softgpu_table.h"\n\nnamespace {\n\n'
+           '#include "api/softgpu_table.h"\n#include "base/environment.h"\n\nnamespace {\n\n'
            "// One byte per symbol: whether its name was printed.\n"
            "bool g_reported[openmps::kDriverSymbolCount];\n\n"
            "CUresult not_supported(openmps::DriverSymbol symbol, CUresult result) {\n"
            "  bool* reported = &g_reported[static_cast<size_t>(symbol)];\n"
            "  if (!__atomic_exchange_n(reported, true, __ATOMIC_RELAXED) &&\n"
-           "      getenv(\"SOFTGPU_DEBUG\") != nullptr)\n"
+           "      openmps::environment_variable(\"SOFTGPU_DEBUG\") != nullptr)\n"
            "    fprintf(stderr, \"softgpu: %s is not implemented\\n\",\n"
            "            openmps::driver_symbol_name(symbol));\n"
            "  return result;\n}\n\n}  // namespace\n\n"

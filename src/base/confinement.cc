@@ -12,9 +12,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <span>
+
+#include "base/environment.h"
 
 namespace openmps {
 namespace {
@@ -130,7 +131,7 @@ void on_refused_call(int, siginfo_t* info, void* context) {
 }
 
 bool wanted() {
-  const char* choice = getenv("OPENMPS_CONFINE");
+  const char* choice = environment_variable("OPENMPS_CONFINE");
   if (choice != nullptr && *choice != '\0') return strcmp(choice, "0") != 0;
 #ifdef OPENMPS_SANITIZED
   return false;  // their run time looks into its own process

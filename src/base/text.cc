@@ -4,7 +4,6 @@
 
 #include <cstdarg>
 #include <cstdio>
-#include <cstdlib>
 
 namespace openmps {
 
@@ -68,11 +67,6 @@ std::vector<std::string> split_words(std::string_view line) {
 std::string_view program_name(std::string_view command) {
   const std::string_view first = command.substr(0, command.find(' '));
   return first.substr(first.rfind('/') + 1);
-}
-
-std::string environment_or(const char* name, std::string_view fallback) {
-  const char* value = getenv(name);
-  return value != nullptr && *value != '\0' ? std::string(value) : std::string(fallback);
 }
 
 }  // namespace openmps

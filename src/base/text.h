@@ -46,7 +46,4 @@ std::vector<std::string> split_words(std::string_view line);
 // The first word of a command line, without the folders.
 std::string_view program_name(std::string_view command);
 
-// The value of an environment variable, or `fallback` if it is unset or empty.
-std::string environment_or(const char* name, std::string_view fallback);
-
 }  // namespace openmps

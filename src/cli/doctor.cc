@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
+#include "base/environment.h"
 #include "base/text.h"
 #include "base/unix_socket.h"
 #include "cli/installation.h"
@@ -199,7 +199,7 @@ void list_variables(Findings* findings) {
        {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_CLIENT_PRIORITY", "CUDA_MPS_SM_PARTITION",
         "OPENMPS_QOS", "CUDA_VISIBLE_DEVICES", "OPENMPS_REQUIRED"}) {
-    const char* value = getenv(name);
+    const char* value = environment_variable(name);
     if (value != nullptr) findings->note(std::string(name) + "=" + printable(value));
   }
 }

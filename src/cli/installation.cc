@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/environment.h"
 #include "base/subprocess.h"
-#include "base/text.h"
 #include "wire/handshake.h"
 
 namespace openmps::cli {

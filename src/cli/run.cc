@@ -10,8 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/environment.h"
 #include "base/subprocess.h"
-#include "base/text.h"
 #include "base/unix_socket.h"
 #include "cli/installation.h"
 #include "wire/control_call.h"

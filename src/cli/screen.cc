@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "base/text.h"
+#include "base/environment.h"
 
 namespace openmps::cli {
 namespace {

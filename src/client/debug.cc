@@ -8,8 +8,9 @@
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
+
+#include "base/environment.h"
 
 namespace openmps::client {
 namespace {
@@ -24,7 +25,7 @@ constexpr size_t kLineBytes = 1024;
 bool debug_enabled() {
   int enabled = g_enabled.load(std::memory_order_relaxed);
   if (enabled == kUnknown) {
-    const char* value = getenv("OPENMPS_DEBUG");
+    const char* value = environment_variable("OPENMPS_DEBUG");
     enabled = value != nullptr && *value != '\0' && strcmp(value, "0") != 0 ? 1 : 0;
     g_enabled.store(enabled, std::memory_order_relaxed);
   }

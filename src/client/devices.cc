@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/environment.h"
 #include "cuda/sm_steps.h"
 
 namespace openmps::client {
@@ -42,7 +43,7 @@ uint32_t named_device(const wire::Facts& facts, const char* entry) {
 // CUDA_VISIBLE_DEVICES: the list counts up to its first entry that names no device or one twice.
 std::vector<uint32_t> visible_devices(const wire::Facts& facts) {
   std::vector<uint32_t> devices;
-  const char* entry = getenv("CUDA_VISIBLE_DEVICES");
+  const char* entry = environment_variable("CUDA_VISIBLE_DEVICES");
   if (entry == nullptr) {
     for (uint32_t device = 0; device < facts.device_count; ++device) devices.push_back(device);
     return devices;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/environment.h"
 #include "base/text.h"
 #include "wire/handshake.h"
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/environment.h"
 #include "base/text.h"
 #include "control/config.h"
 #include "control/daemon_start.h"

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/environment.h"
 #include "base/unique_fd.h"
 
 namespace openmps {
@@ -71,7 +72,7 @@ void add_configured(const std::string& file, std::vector<std::string>* directori
 
 std::vector<std::string> nvidia_directories() {
   std::vector<std::string> directories;
-  if (const char* path = getenv("LD_LIBRARY_PATH")) {
+  if (const char* path = environment_variable("LD_LIBRARY_PATH")) {
     split(path, ":;", [&](std::string_view entry) { add_directory(entry, &directories); });
   }
   constexpr const char* kFolder = "/etc/ld.so.conf.d";

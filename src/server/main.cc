@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/confinement.h"
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/subprocess.h"
 #include "base/text.h"

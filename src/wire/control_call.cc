@@ -4,10 +4,10 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/text.h"
 #include "base/unix_socket.h"
 #include "wire/message.h"
@@ -21,7 +21,7 @@ constexpr const char* kTrustedUserVariable = "OPENMPS_DAEMON_UID";
 
 bool is_trusted(uid_t uid) {
   if (uid == 0 || uid == geteuid()) return true;
-  const char* trusted = getenv(kTrustedUserVariable);
+  const char* trusted = environment_variable(kTrustedUserVariable);
   return trusted != nullptr && parse_unsigned(trusted, UINT32_MAX) == uid;
 }
 

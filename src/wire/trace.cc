@@ -8,12 +8,12 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/environment.h"
 #include "cuda/error_names.h"
 
 namespace openmps::wire {
@@ -57,8 +57,7 @@ struct Trace::Event {
 };
 
 Result<std::unique_ptr<Trace>> Trace::from_environment() {
-  // A program with more rights than its user writes nothing where that one says.
-  const char* path = secure_getenv("OPENMPS_TRACE");
+  const char* path = environment_variable("OPENMPS_TRACE");
   if (path == nullptr || *path == '\0') return std::unique_ptr<Trace>();
   const bool json = std::string_view(path).ends_with(".json");
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CLOEXEC;

@@ -217,7 +217,7 @@ class Sandbox:
     def device_info(self):
         """What softgpu-info says of this sandbox's devices."""
         done = subprocess.run([self.resolve("softgpu-info")], env=self.service_env(), text=True,
-                              capture_output=True, timeout=QUIT_LIMIT_S, check=False)
+                              capture_output=True, timeout=QUIT_LIMIT_S, check=False, **self.user)
         if done.returncode != 0:
             raise Failure(f"softgpu-info: exit code {done.returncode}\n{done.stdout}{done.stderr}")
         return json.loads(done.stdout)

@@ -8,13 +8,13 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <utility>
 
 #include "api/client_hooks.h"
 #include "api/client_impl.h"
+#include "base/environment.h"
 #include "client/debug.h"
 #include "cuda/error_names.h"
 
@@ -29,7 +29,7 @@ constinit thread_local bool t_in_callback = false;
 
 // Once per line: programs that fail are slow anyhow.
 void write_to_file(const char* line) {
-  const char* target = getenv("CUDA_LOG_FILE");
+  const char* target = environment_variable("CUDA_LOG_FILE");
   if (target == nullptr || *target == '\0') return;
   const bool to_output = strcmp(target, "stdout") == 0;
   if (to_output || strcmp(target, "stderr") == 0) {

@@ -8,10 +8,10 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "api/client_hooks.h"
+#include "base/environment.h"
 #include "base/unique_fd.h"
 
 namespace openmps::client {
@@ -25,7 +25,7 @@ constinit char g_path[256] = {};
 }  // namespace
 
 void begin_call_record() {
-  const char* path = getenv("OPENMPS_CALLS_FILE");
+  const char* path = environment_variable("OPENMPS_CALLS_FILE");
   if (path == nullptr || *path == '\0' || strlen(path) >= sizeof(g_path)) return;
   memcpy(g_path, path, strlen(path) + 1);
   g_attention.fetch_or(kCallsAreRecorded, std::memory_order_relaxed);

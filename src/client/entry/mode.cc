@@ -4,10 +4,10 @@
 
 #include <pthread.h>
 
-#include <cstdlib>
 #include <cstring>
 
 #include "api/client_hooks.h"
+#include "base/environment.h"
 #include "client/debug.h"
 #include "client/entry/call_record.h"
 #include "client/entry/interop_host.h"
@@ -25,7 +25,7 @@ pthread_once_t g_once = PTHREAD_ONCE_INIT;
 constinit CUresult g_mode_error = CUDA_SUCCESS;  // written once, under g_once
 
 bool required() {
-  const char* value = getenv("OPENMPS_REQUIRED");
+  const char* value = environment_variable("OPENMPS_REQUIRED");
   return value != nullptr && *value != '\0' && strcmp(value, "0") != 0;
 }
 
@@ -51,7 +51,7 @@ void decide() {
     use_session();
     return;
   }
-  const char* choice = getenv("OPENMPS_DRIVER");
+  const char* choice = environment_variable("OPENMPS_DRIVER");
   Result<std::unique_ptr<Driver>> driver =
       load_driver(choice != nullptr ? choice : "auto", DriverProbe::kPassive);
   if (!driver.ok()) {
@@ -71,7 +71,7 @@ void decide() {
 }  // namespace
 
 std::string control_socket_path() {
-  const char* directory = getenv("CUDA_MPS_PIPE_DIRECTORY");
+  const char* directory = environment_variable("CUDA_MPS_PIPE_DIRECTORY");
   if (directory == nullptr || *directory == '\0') directory = wire::kDefaultPipeDirectory;
   return std::string(directory) + "/" + wire::kControlSocketName;
 }

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/environment.h"
 #include "base/unix_socket.h"
 #include "client/context_sms.h"
 #include "client/debug.h"
@@ -42,7 +43,7 @@ void read_command_line(char* target, size_t bytes) {
 // CUDA_MPS_PINNED_DEVICE_MEM_LIMIT: "0=1G,1=512M". Entries that make no sense are ignored, as
 // NVIDIA's client does.
 void read_memory_limits(uint64_t (&limits)[wire::kMaxDevices]) {
-  const char* text = getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
+  const char* text = environment_variable("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
   while (text != nullptr && *text != '\0') {
     char* end = nullptr;
     const unsigned long device = strtoul(text, &end, 10);
@@ -61,24 +62,24 @@ void read_memory_limits(uint64_t (&limits)[wire::kMaxDevices]) {
 wire::Hello make_hello() {
   wire::Hello hello;
   hello.pid = static_cast<uint32_t>(getpid());
-  const char* priority = getenv("CUDA_MPS_CLIENT_PRIORITY");
+  const char* priority = environment_variable("CUDA_MPS_CLIENT_PRIORITY");
   hello.client_priority =
       priority == nullptr ? ~0u : static_cast<uint32_t>(strtoul(priority, nullptr, 10));
-  hello.quality = wire::quality_of(getenv("OPENMPS_QOS"));
+  hello.quality = wire::quality_of(environment_variable("OPENMPS_QOS"));
   hello.active_thread_percentage = percentage_of_program();
   struct stat info {};
   if (stat("/proc/self/ns/pid", &info) == 0) {
     hello.namespace_inode = static_cast<uint32_t>(info.st_ino);
   }
   read_memory_limits(hello.memory_limit);
-  if (const char* visible = getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr) {
+  if (const char* visible = environment_variable("CUDA_VISIBLE_DEVICES"); visible != nullptr) {
     hello.visible_devices[0] = '\x01';
     copy_text(hello.visible_devices + 1, sizeof(hello.visible_devices) - 1, visible);
   }
   read_command_line(hello.command, sizeof(hello.command));
-  const char* group = getenv("OPENMPS_GROUP");
+  const char* group = environment_variable("OPENMPS_GROUP");
   if (group != nullptr) copy_text(hello.group, sizeof(hello.group), group);
-  if (const char* partition = getenv("CUDA_MPS_SM_PARTITION"); partition != nullptr) {
+  if (const char* partition = environment_variable("CUDA_MPS_SM_PARTITION"); partition != nullptr) {
     copy_text(hello.sm_partition, sizeof(hello.sm_partition), partition);
   }
   return hello;

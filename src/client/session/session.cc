@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <sstream>
@@ -15,7 +14,7 @@
 #include <string_view>
 
 #include "api/client_hooks.h"
-#include "base/text.h"
+#include "base/environment.h"
 #include "client/context/thread_state.h"
 #include "client/debug.h"
 #include "client/session/reserve.h"

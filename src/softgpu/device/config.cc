@@ -10,6 +10,8 @@
 #include <string_view>
 #include <thread>
 
+#include "base/environment.h"
+
 namespace openmps::softgpu {
 namespace {
 
@@ -35,7 +37,7 @@ bool parse_number(const char* text, uint64_t* value) {
 }
 
 Status read_number(const char* name, uint64_t least, uint64_t most, uint64_t* value) {
-  const char* text = getenv(name);
+  const char* text = environment_variable(name);
   if (text == nullptr || *text == '\0') return Status();
   uint64_t number = 0;
   if (!parse_number(text, &number) || number < least || number > most) {
@@ -58,7 +60,7 @@ Status read_connections(uint32_t* value) {
   uint32_t there = 32;
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_CONNECTIONS", 0, 1024, &there));
   uint64_t wanted = 0;
-  const char* text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  const char* text = environment_variable("CUDA_DEVICE_MAX_CONNECTIONS");
   if (text == nullptr || !parse_number(text, &wanted) || wanted == 0) wanted = *value;
   *value = static_cast<uint32_t>(std::min<uint64_t>(wanted, there));
   return Status();
@@ -66,7 +68,7 @@ Status read_connections(uint32_t* value) {
 
 // "9.0", "8.6" or "90".
 Status read_compute_capability(uint32_t* value) {
-  const char* text = getenv("SOFTGPU_CC");
+  const char* text = environment_variable("SOFTGPU_CC");
   if (text == nullptr || *text == '\0') return Status();
   std::string digits;
   for (const char* c = text; *c != '\0'; ++c) {
@@ -82,7 +84,7 @@ Status read_compute_capability(uint32_t* value) {
 
 // What `nvidia-smi -c` sets on a machine with a GPU.
 Status read_compute_mode(bool* exclusive_process) {
-  const char* text = getenv("SOFTGPU_COMPUTE_MODE");
+  const char* text = environment_variable("SOFTGPU_COMPUTE_MODE");
   if (text == nullptr || *text == '\0') return Status();
   const std::string_view mode = text;
   if (mode != "DEFAULT" && mode != "EXCLUSIVE_PROCESS") {
@@ -95,7 +97,7 @@ Status read_compute_mode(bool* exclusive_process) {
 // As the driver reads it: ordinals up to the first one that does not exist.
 std::vector<uint32_t> visible_devices(uint32_t count) {
   std::vector<uint32_t> visible;
-  const char* text = getenv("CUDA_VISIBLE_DEVICES");
+  const char* text = environment_variable("CUDA_VISIBLE_DEVICES");
   if (text == nullptr) {
     for (uint32_t i = 0; i < count; ++i) visible.push_back(i);
     return visible;
@@ -139,16 +141,16 @@ Result<Config> read_config() {
 
   uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
   config.workers = config.seed != 0 ? 1 : std::min(cores, config.sm_count);
-  const char* segment = getenv("SOFTGPU_DEVICE");
+  const char* segment = environment_variable("SOFTGPU_DEVICE");
   if (segment != nullptr && *segment != '\0') {
     config.segment = segment;
     if (config.segment.find('/') != std::string::npos || config.segment.size() > 200) {
       return bad_variable("SOFTGPU_DEVICE", segment);
     }
   } else {
-    config.segment = "openmps-softgpu-" + std::to_string(getuid());
+    config.segment = "openmps-softgpu-" + std::to_string(geteuid());
   }
-  if (const char* trace = getenv("SOFTGPU_TRACE")) {
+  if (const char* trace = environment_variable("SOFTGPU_TRACE")) {
     config.trace_path = trace;
     if (size_t at = config.trace_path.find("%p"); at != std::string::npos) {
       config.trace_path.replace(at, 2, std::to_string(getpid()));

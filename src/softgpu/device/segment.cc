@@ -204,6 +204,7 @@ class LockedFile {
 
 // The file behind `path`, exclusively flocked: joining, leaving and inspecting exclude each other.
 // A file that was unlinked between open and flock is the one of users that have left: try again.
+// One of another user's is refused: whoever can write it could write this process's memory.
 Result<LockedFile> open_locked(const std::string& path, int flags) {
   for (;;) {
     UniqueFd fd(open(path.c_str(), flags | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -211,10 +212,15 @@ Result<LockedFile> open_locked(const std::string& path, int flags) {
       if (errno == ENOENT) return Status(CUDA_ERROR_NOT_FOUND, path + " does not exist");
       return system_error("cannot open " + path);
     }
+    struct stat facts {};
+    if (fstat(fd.get(), &facts) != 0) return system_error("cannot stat " + path);
+    if (facts.st_uid != geteuid()) {
+      return Status(CUDA_ERROR_NOT_PERMITTED,
+                    path + " is user " + std::to_string(facts.st_uid) + "'s, not this process's");
+    }
     while (flock(fd.get(), LOCK_EX) != 0) {
       if (errno != EINTR) return system_error("cannot lock " + path);
     }
-    struct stat facts {};
     if (fstat(fd.get(), &facts) != 0) return system_error("cannot stat " + path);
     if (facts.st_nlink > 0) return LockedFile(std::move(fd));
   }

@@ -3,13 +3,14 @@
 #include "softgpu/front/front.h"
 
 #include <cstdio>
-#include <cstdlib>
+#include "base/environment.h"
 #include "softgpu/device/start.h"
 
 namespace openmps::softgpu {
 
 CUresult report(const Status& status) {
-  if (!status.ok() && status.code() != CUDA_ERROR_NOT_READY && getenv("SOFTGPU_DEBUG") != nullptr) {
+  if (!status.ok() && status.code() != CUDA_ERROR_NOT_READY &&
+      environment_variable("SOFTGPU_DEBUG") != nullptr) {
     fprintf(stderr, "softgpu: error %d: %s\n", static_cast<int>(status.code()),
             status.message().c_str());
   }

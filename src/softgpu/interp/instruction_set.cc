@@ -2,9 +2,10 @@
 // See instruction_set.h.
 #include "softgpu/interp/instruction_set.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <string>
+
+#include "base/environment.h"
 
 namespace openmps::softgpu {
 namespace {
@@ -34,7 +35,7 @@ InstructionSet active_instruction_set() {
 }
 
 bool perf_allows(const char* name) {
-  const char* text = std::getenv("SOFTGPU_PERF");
+  const char* text = environment_variable("SOFTGPU_PERF");
   return !text || !std::strstr(text, (std::string("no_") + name).c_str());
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/environment.h"
 #include "base/text.h"
 #include "worker/device/driver_check.h"
 

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/confinement.h"
+#include "base/environment.h"
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "driver/loader.h"
@@ -62,7 +63,7 @@ constexpr uint32_t kMostSpinUs = 1'000'000;
 // where there are not. A small kernel with its launch takes 10 to 50 us.
 // OPENMPS_SPIN_US overrides the choice, 0 for no spinning at all.
 uint32_t choose_spin_us(uint32_t cores) {
-  if (const char* wanted = getenv("OPENMPS_SPIN_US"); wanted != nullptr) {
+  if (const char* wanted = environment_variable("OPENMPS_SPIN_US"); wanted != nullptr) {
     if (const auto us = parse_unsigned(wanted, kMostSpinUs)) return static_cast<uint32_t>(*us);
     log("OPENMPS_SPIN_US=" + std::string(wanted) + " is not a number from 0 to " +
         std::to_string(kMostSpinUs) + ": ignored");

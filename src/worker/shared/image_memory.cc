@@ -10,7 +10,6 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -19,6 +18,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/text.h"
 #include "worker/device/in_context.h"
 #include "worker/device/log.h"
@@ -65,7 +65,7 @@ std::string store_key(const DriverTable& driver, const Devices& devices, const s
 }
 
 std::string store_place(std::string* why) {
-  if (const char* chosen = getenv("OPENMPS_CACHE_DIRECTORY"); chosen != nullptr) {
+  if (const char* chosen = environment_variable("OPENMPS_CACHE_DIRECTORY"); chosen != nullptr) {
     if (*chosen == '\0' || *chosen == '/') return chosen;
     *why = "OPENMPS_CACHE_DIRECTORY=" + printable(chosen) + " is no path from the root";
     return "";

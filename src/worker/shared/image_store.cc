@@ -3,20 +3,20 @@
 #include "worker/shared/image_store.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "base/environment.h"
 #include "worker/shared/image_bounds.h"
 
 namespace openmps::worker {
 namespace {
 
 bool wants_sharing() {
-  const char* wish = getenv("OPENMPS_SHARE_MODULES");
+  const char* wish = environment_variable("OPENMPS_SHARE_MODULES");
   return wish == nullptr || strcmp(wish, "0") != 0;
 }
 

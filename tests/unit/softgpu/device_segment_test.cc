@@ -2,6 +2,7 @@
 // The shared device segment between processes: accounting, the right to run, sudden death.
 #include "softgpu/device/segment.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <string>
 
 #include "base/futex.h"
+#include "base/unique_fd.h"
 
 namespace openmps::softgpu {
 namespace {
@@ -66,6 +68,20 @@ class SegmentTest : public ::testing::Test {
 
   std::string name_;
 };
+
+// Who owns the file could change what this process believes of its own memory.
+TEST_F(SegmentTest, AnotherUsersFileIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make another user's file";
+  const std::string path = "/dev/shm/" + name_;
+  { const UniqueFd file(open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666)); }
+  EXPECT_EQ(chown(path.c_str(), 54321, 54321), 0);
+  EXPECT_FALSE(DeviceSegment::attach(name_, kMemory).ok());
+  EXPECT_EQ(DeviceSegment::inspect(name_).status().code(), CUDA_ERROR_NOT_PERMITTED);
+  struct stat facts {};
+  EXPECT_EQ(stat(path.c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_size, 0);
+  unlink(path.c_str());
+}
 
 TEST_F(SegmentTest, AnExclusiveDeviceIsOneProcesss) {
   auto segment = attach();

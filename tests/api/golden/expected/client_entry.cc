@@ -7,12 +7,12 @@
 #include <cxxabi.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 
 #include "api/client_impl.h"
 #include "api/default_stream.h"
 #include "api/prototypes.h"
+#include "base/environment.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
@@ -120,7 +120,7 @@ CUresult stub_called(DriverSymbol symbol, CUresult result, const char* reason) {
   explain_failure(reason);
   bool* reported = &g_reported[static_cast<size_t>(symbol)];
   if (__atomic_exchange_n(reported, true, __ATOMIC_RELAXED)) return result;
-  if (getenv("OPENMPS_DEBUG") == nullptr) return result;
+  if (environment_variable("OPENMPS_DEBUG") == nullptr) return result;
   char line[512] = "openmps: not supported: ";
   const auto append = [&line](const char* text) {
     strncat(line, text, sizeof(line) - strlen(line) - 1);

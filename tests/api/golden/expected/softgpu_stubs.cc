@@ -5,12 +5,12 @@
 // Variants and aliases lead to their base. Any thread.
 
 #include <cstdio>
-#include <cstdlib>
 
 #include "api/default_stream.h"
 #include "api/driver_table.h"
 #include "api/prototypes.h"
 #include "api/softgpu_table.h"
+#include "base/environment.h"
 
 namespace {
 
@@ -20,7 +20,7 @@ bool g_reported[openmps::kDriverSymbolCount];
 CUresult not_supported(openmps::DriverSymbol symbol, CUresult result) {
   bool* reported = &g_reported[static_cast<size_t>(symbol)];
   if (!__atomic_exchange_n(reported, true, __ATOMIC_RELAXED) &&
-      getenv("SOFTGPU_DEBUG") != nullptr)
+      openmps::environment_variable("SOFTGPU_DEBUG") != nullptr)
     fprintf(stderr, "softgpu: %s is not implemented\n",
             openmps::driver_symbol_name(symbol));
   return result;
