@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -20,67 +21,109 @@ bool wants_sharing() {
   return wish == nullptr || strcmp(wish, "0") != 0;
 }
 
-uint64_t hash_of(const ImageBytes& image) {
-  const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
+uint64_t quick_hash(cuda::Bytes bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   return std::hash<std::string_view>()(text);
+}
+
+// Of the first bytes of an image of that size.
+uint64_t quick_hash_of_begin(uint64_t bytes, cuda::Bytes begin) {
+  const uint64_t parts[] = {bytes, quick_hash(begin)};
+  return quick_hash({reinterpret_cast<const unsigned char*>(parts), sizeof(parts)});
+}
+
+// How many of them count.
+size_t begin_bytes(uint64_t bytes) {
+  return std::min<uint64_t>(ImageStore::kBeginBytes, bytes == 0 ? 0 : bytes - 1);
 }
 
 }  // namespace
 
 ImageStore::ImageStore() : shares_(wants_sharing()) {}
 
+// ---- Tables -------------------------------------------------------------------------------------
+
+void ImageStore::Tables::insert_locked(const std::shared_ptr<const ImageBytes>& image,
+                                       uint64_t content) {
+  const cuda::Bytes begin(image->data(), begin_bytes(image->size()));
+  Held& held = images[image.get()];
+  held.image = image;
+  held.content = content;
+  held.begin = quick_hash_of_begin(image->size(), begin);
+  by_content.emplace(held.content, image.get());
+  last_by_begin[held.begin] = image.get();
+}
+
+void ImageStore::Tables::forget(const ImageBytes* image) {
+  const std::lock_guard lock(mutex);
+  const auto held = images.find(image);
+  if (held == images.end()) return;
+  const auto [first, last] = by_content.equal_range(held->second.content);
+  const auto same = std::find_if(first, last, [&](const auto& one) { return one.second == image; });
+  if (same != last) by_content.erase(same);
+  const auto known = last_by_begin.find(held->second.begin);
+  if (known != last_by_begin.end() && known->second == image) last_by_begin.erase(known);
+  images.erase(held);
+}
+
 ImageStore::Held* ImageStore::find_locked(const std::shared_ptr<const ImageBytes>& image) {
-  const auto [begin, end] = held_.equal_range(image->size());
-  for (auto it = begin; it != end; ++it) {
-    if (it->second.image.lock() == image) return &it->second;
-  }
-  return nullptr;
+  const auto held = tables_->images.find(image.get());
+  return held == tables_->images.end() ? nullptr : &held->second;
 }
 
-// Once for as many images as were left the last time: each costs its part of one sweep.
-void ImageStore::sweep_locked() {
-  if (held_.size() < sweep_from_) return;
-  std::erase_if(held_, [](const auto& entry) { return entry.second.image.expired(); });
-  sweep_from_ = std::max(kFirstSweep, 2 * held_.size());
-}
-
+// The hash finds, the comparison decides. What others insert meanwhile is compared, too.
 std::shared_ptr<const ImageBytes> ImageStore::intern(ImageBytes image) {
   if (!shares_) return std::make_shared<const ImageBytes>(std::move(image));
-  const uint64_t hash = hash_of(image);
-  const std::lock_guard lock(mutex_);
-  const auto [begin, end] = held_.equal_range(image.size());
-  for (auto it = begin; it != end; ++it) {
-    if (it->second.hash != hash) continue;
-    // The hash finds, the comparison decides.
-    auto known = it->second.image.lock();
-    if (known != nullptr && *known == image) return known;
+  const uint64_t content = quick_hash(image);
+  const std::shared_ptr<const ImageBytes> made(new ImageBytes(std::move(image)),
+                                               [tables = tables_](const ImageBytes* last) {
+                                                 tables->forget(last);
+                                                 delete last;
+                                               });
+  std::vector<std::shared_ptr<const ImageBytes>> alike;
+  for (size_t compared = 0;;) {
+    {
+      const std::lock_guard lock(tables_->mutex);
+      const auto [first, last] = tables_->by_content.equal_range(content);
+      for (auto it = first; it != last; ++it) {
+        auto known = tables_->images.at(it->second).image.lock();
+        if (known == nullptr) continue;
+        if (std::ranges::find(alike, known) == alike.end()) alike.push_back(std::move(known));
+      }
+      if (alike.size() == compared) {
+        tables_->insert_locked(made, content);
+        return made;
+      }
+    }
+    for (; compared < alike.size(); ++compared) {
+      comparisons_.fetch_add(1, std::memory_order_relaxed);
+      if (*alike[compared] == *made) return alike[compared];
+    }
   }
-  sweep_locked();
-  auto made = std::make_shared<const ImageBytes>(std::move(image));
-  Held held;
-  held.image = made;
-  held.hash = hash;
-  held_.emplace(made->size(), std::move(held));
-  return made;
 }
 
 std::shared_ptr<const ImageBytes> ImageStore::candidate(uint64_t bytes, cuda::Bytes begin) const {
-  if (!shares_) return nullptr;
-  const std::lock_guard lock(mutex_);
-  const auto [first, last] = held_.equal_range(bytes);
-  for (auto it = first; it != last; ++it) {
-    auto known = it->second.image.lock();
-    if (known != nullptr && begin.size() < known->size() &&
-        memcmp(known->data(), begin.data(), begin.size()) == 0) {
-      return known;
+  const size_t counts = begin_bytes(bytes);
+  if (!shares_ || begin.size() < counts || begin.size() >= bytes) return nullptr;
+  const uint64_t hash = quick_hash_of_begin(bytes, begin.first(counts));
+  std::shared_ptr<const ImageBytes> known;
+  {
+    const std::lock_guard lock(tables_->mutex);
+    const auto last = tables_->last_by_begin.find(hash);
+    if (last != tables_->last_by_begin.end()) {
+      known = tables_->images.at(last->second).image.lock();
     }
   }
-  return nullptr;
+  if (known == nullptr || known->size() != bytes) return nullptr;
+  comparisons_.fetch_add(1, std::memory_order_relaxed);
+  return std::ranges::equal(begin.first(counts), std::span(*known).first(counts)) ? known : nullptr;
 }
+
+// ---- What is known of an image ------------------------------------------------------------------
 
 bool ImageStore::find_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
                             ImageFacts* facts, std::shared_ptr<std::mutex>* loading) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(tables_->mutex);
   Held* held = find_locked(image);
   if (held == nullptr) return false;
   *loading = held->loading;
@@ -91,7 +134,7 @@ bool ImageStore::find_facts(const std::shared_ptr<const ImageBytes>& image, uint
 }
 
 bool ImageStore::is_made(const std::shared_ptr<const ImageBytes>& image) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(tables_->mutex);
   const Held* held = find_locked(image);
   return held != nullptr && !held->library.expired();
 }
@@ -117,7 +160,7 @@ Status ImageStore::read_facts(const std::shared_ptr<const ImageBytes>& image, ui
   }
   if (aside.valid()) meanwhile();
   *facts = aside.valid() ? aside.get() : read_image_facts(code, capability);
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(tables_->mutex);
   if (Held* held = find_locked(image)) held->facts[capability] = *facts;
   return Status();
 }
@@ -127,23 +170,24 @@ Status ImageStore::library(const std::shared_ptr<const ImageBytes>& image, const
   if (!shares_) return load(library);
   std::shared_ptr<std::mutex> loading;
   {
-    const std::lock_guard lock(mutex_);
-    Held* held = find_locked(image);
-    if (held == nullptr) return load(library);  // not from intern()
-    *library = held->library.lock();
-    loading = held->loading;
+    const std::lock_guard lock(tables_->mutex);
+    if (const Held* held = find_locked(image)) {
+      *library = held->library.lock();
+      loading = held->loading;
+    }
   }
+  if (loading == nullptr) return load(library);  // not from intern()
   if (*library != nullptr) return note_wanted(image, *library, how), Status();
   // The load itself without the store's lock: it may wait for the whole context.
   const std::lock_guard one_at_a_time(*loading);
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(tables_->mutex);
     if (Held* held = find_locked(image)) *library = held->library.lock();
     if (*library != nullptr) return Status();
   }
   OPENMPS_RETURN_IF_ERROR(load(library));
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(tables_->mutex);
     if (Held* held = find_locked(image)) held->library = *library;
   }
   note_wanted(image, *library, how);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <future>
 #include <string>
+#include <vector>
 
 #include "fake_driver.h"
 #include "session_fixture.h"
@@ -71,11 +72,79 @@ TEST_F(ImageStoreTest, LargeImagesThatDifferInTheirMiddleAreTwo) {
 
 TEST_F(ImageStoreTest, ACandidateHasThatSizeAndBeginsSo) {
   const auto image = store_.intern(bytes_of("kernel one"));
-  const ImageBytes begin = bytes_of("kern");
-  EXPECT_EQ(store_.candidate(10, begin), image);
-  EXPECT_EQ(store_.candidate(11, begin), nullptr);
-  EXPECT_EQ(store_.candidate(10, bytes_of("Kern")), nullptr);
+  EXPECT_EQ(store_.candidate(10, bytes_of("kernel on")), image);
+  EXPECT_EQ(store_.candidate(11, bytes_of("kernel one")), nullptr);
+  EXPECT_EQ(store_.candidate(10, bytes_of("Kernel on")), nullptr);
   EXPECT_EQ(store_.candidate(10, bytes_of("kernel one ")), nullptr) << "more than it has";
+  EXPECT_EQ(store_.candidate(10, bytes_of("kern")), nullptr) << "too little to tell";
+}
+
+TEST_F(ImageStoreTest, OfALargeCandidateTheFirstBytesAreEnough) {
+  const std::string text = std::string(ImageStore::kBeginBytes, 'x') + "and so on";
+  auto image = store_.intern(bytes_of(text));
+  const ImageBytes begin = bytes_of(text.substr(0, ImageStore::kBeginBytes));
+  EXPECT_EQ(store_.candidate(text.size(), begin), image);
+  EXPECT_EQ(store_.candidate(text.size() + 1, begin), nullptr);
+  EXPECT_EQ(store_.candidate(text.size(), bytes_of("xxx")), nullptr);
+  image.reset();
+  EXPECT_EQ(store_.candidate(text.size(), begin), nullptr) << "nobody holds it any more";
+}
+
+// Each look-up compares with one image at most, however many there are of its size, of its
+// beginning and of its end.
+TEST_F(ImageStoreTest, ALookUpDoesNotGoThroughTheOthers) {
+  constexpr int kImages = 2000;
+  const auto text = [](int number) {
+    return std::string(2 * ImageStore::kBeginBytes, 'x') + std::to_string(100'000 + number) +
+           std::string(100, 'y');
+  };
+  std::vector<std::shared_ptr<const ImageBytes>> images;
+  for (int i = 0; i < kImages; ++i) images.push_back(store_.intern(bytes_of(text(i))));
+  EXPECT_EQ(store_.comparisons(), 0u);
+  for (const int i : {0, kImages / 2, kImages - 1}) {
+    const uint64_t before = store_.comparisons();
+    EXPECT_EQ(store_.intern(bytes_of(text(i))), images[static_cast<size_t>(i)]);
+    EXPECT_EQ(store_.comparisons(), before + 1);
+    const ImageBytes begin = bytes_of(text(i).substr(0, ImageStore::kBeginBytes));
+    EXPECT_NE(store_.candidate(text(i).size(), begin), nullptr);
+    EXPECT_LE(store_.comparisons(), before + 2);
+  }
+}
+
+TEST_F(ImageStoreTest, WhatIsUnloadedAndComesAgainIsFoundAgain) {
+  for (int round = 0; round < 3; ++round) {
+    const auto one = store_.intern(bytes_of("kernel one"));
+    const auto two = store_.intern(bytes_of("kernel two"));
+    EXPECT_NE(one, two);
+    EXPECT_EQ(store_.intern(bytes_of("kernel one")), one);
+    EXPECT_EQ(store_.candidate(10, bytes_of("kernel tw")), two);
+  }
+}
+
+TEST_F(ImageStoreTest, ImagesMayOutliveTheStore) {
+  std::shared_ptr<const ImageBytes> image;
+  {
+    ImageStore store;
+    image = store.intern(bytes_of("code"));
+  }
+  EXPECT_EQ(*image, bytes_of("code"));
+}
+
+// Under ThreadSanitizer, too: equal images that come at once are one.
+TEST_F(ImageStoreTest, EqualImagesThatComeAtOnceAreOne) {
+  constexpr int kThreads = 8;
+  std::promise<void> go;
+  const std::shared_future<void> start = go.get_future().share();
+  std::vector<std::future<std::shared_ptr<const ImageBytes>>> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.push_back(std::async(std::launch::async, [&, start] {
+      start.wait();
+      return store_.intern(ImageBytes(wire::kMiB, 'x'));
+    }));
+  }
+  go.set_value();
+  const auto first = threads[0].get();
+  for (int i = 1; i < kThreads; ++i) EXPECT_EQ(threads[static_cast<size_t>(i)].get(), first);
 }
 
 TEST_F(ImageStoreTest, WhatWasWantedLastStaysLoaded) {
