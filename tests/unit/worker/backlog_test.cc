@@ -12,8 +12,6 @@ namespace {
 
 using wire::StreamKind;
 
-constexpr uint64_t kUnit = wire::kMemoryGranularity;
-
 class BacklogTest : public SessionFixture {
  protected:
   static constexpr uint64_t kWord = kStaging + 4096;  // behind the code that was staged

@@ -7,8 +7,6 @@
 namespace openmps::worker {
 namespace {
 
-constexpr uint64_t kUnit = wire::kMemoryGranularity;
-
 class ChannelPagesTest : public SessionFixture {
  protected:
   void SetUp() override {

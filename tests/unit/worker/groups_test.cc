@@ -12,7 +12,6 @@
 namespace openmps::worker {
 namespace {
 
-constexpr uint64_t kUnit = wire::kMemoryGranularity;
 constexpr uint64_t kTogether = 8 * kUnit;
 
 TEST(SessionGroup, TwoThatAskAtOnceNeverPassItsMemory) {

@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 
 ImageBytes bytes_of(const std::string& text) { return ImageBytes(text.begin(), text.end()); }
 
-constexpr uint32_t kCapability = 90;
+constexpr uint32_t kDevice90 = 90;
 
 // So long that another thread reads what it says.
 std::string long_text(std::string text) { return text.append(wire::kMiB / 4, ' '); }
@@ -228,7 +228,7 @@ class ImageFactsAside : public ImageStoreTest {
       aside = true;
       EXPECT_EQ(std::this_thread::get_id(), caller);
     };
-    const Status status = store_.read_facts(image, kCapability, meanwhile, facts);
+    const Status status = store_.read_facts(image, kDevice90, meanwhile, facts);
     EXPECT_TRUE(status.ok()) << status.message();
     return aside;
   }
@@ -247,7 +247,7 @@ TEST_F(ImageFactsAside, TheyAreReadOnce) {
   EXPECT_FALSE(is_aside(image, &facts)) << "they are known";
   ImageFacts alone;
   EXPECT_TRUE(
-      store_.read_facts(store_.intern(bytes_of(code + " \0")), kCapability, nullptr, &alone).ok());
+      store_.read_facts(store_.intern(bytes_of(code + " \0")), kDevice90, nullptr, &alone).ok());
   EXPECT_FALSE(alone.binds() || alone.compiles || alone.prints);
 }
 
@@ -272,7 +272,7 @@ TEST_F(ImageFactsAside, WhatLeavesTheImageIsNotGivenToTheDriver) {
   bool loads = false;
   EXPECT_EQ(store_
                 .read_facts(
-                    image, kCapability, [&] { loads = true; }, &facts)
+                    image, kDevice90, [&] { loads = true; }, &facts)
                 .code(),
             CUDA_ERROR_INVALID_IMAGE);
   EXPECT_FALSE(loads);
@@ -287,7 +287,7 @@ TEST_F(ImageFactsAside, SessionsThatWantThemAtOnceReadThemOnce) {
     other = std::async(std::launch::async, [&] { return is_aside(image, &second); });
     EXPECT_EQ(other.wait_for(50ms), std::future_status::timeout);
   };
-  EXPECT_TRUE(store_.read_facts(image, kCapability, meanwhile, &first).ok());
+  EXPECT_TRUE(store_.read_facts(image, kDevice90, meanwhile, &first).ok());
   EXPECT_FALSE(other.get());
   EXPECT_EQ(first.variable_bytes, 96u);
   EXPECT_EQ(second.variable_bytes, 96u);

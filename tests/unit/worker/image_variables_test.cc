@@ -11,7 +11,7 @@
 namespace openmps::worker {
 namespace {
 
-constexpr uint32_t kCapability = 90;
+constexpr uint32_t kSmVersion = 90;
 constexpr uint64_t kMost = 1 << 20;
 // Types of relocations (image_variables.cc).
 constexpr uint32_t kAbsolute64 = 2;
@@ -19,7 +19,7 @@ constexpr uint32_t kLow32 = 0x38;
 constexpr uint32_t kHigh32 = 0x39;
 constexpr uint32_t kCall = 0x4b;
 
-cuda::Bytes bytes_of(const std::string& image) {
+cuda::Bytes view_of(const std::string& image) {
   return {reinterpret_cast<const unsigned char*>(image.data()), image.size()};
 }
 
@@ -91,7 +91,7 @@ TEST(PlacedVariables, AddressesStandInTheCodeAndTheTable) {
   const std::map<std::string, CUdeviceptr> places{{"x", 0x7f12'3456'fffc}, {"table", 0x7f00'0000}};
   std::vector<std::string> asked;
   const Result<ImageBytes> placed = place_variables(
-      bytes_of(image), kCapability, kMost, [&](const std::string& name) -> Result<CUdeviceptr> {
+      view_of(image), kSmVersion, kMost, [&](const std::string& name) -> Result<CUdeviceptr> {
         asked.push_back(name);
         return places.at(name);
       });
@@ -123,7 +123,7 @@ TEST(PlacedVariables, AddressesStandInTheCodeAndTheTable) {
 
 TEST(PlacedVariables, WhatIsNotUnderstoodStays) {
   const auto place = [](const TestCubin& cubin) {
-    return place_variables(bytes_of(cubin.image()), kCapability, kMost,
+    return place_variables(view_of(cubin.image()), kSmVersion, kMost,
                            [](const std::string&) -> Result<CUdeviceptr> { return 0x1000; })
         .status()
         .code();
@@ -154,7 +154,7 @@ TEST(PlacedVariables, WhatNobodyKnowsStays) {
   TestCubin cubin;
   cubin.relocate(TestCubin::kAddresses, 0, cubin.add("x", TestCubin::kGlobal), kAbsolute64);
   EXPECT_EQ(
-      place_variables(bytes_of(cubin.image()), kCapability, kMost, nobody_knows).status().code(),
+      place_variables(view_of(cubin.image()), kSmVersion, kMost, nobody_knows).status().code(),
       CUDA_ERROR_NOT_FOUND);
 }
 
@@ -162,7 +162,7 @@ const std::string kHead = ".version 8.0\n.target sm_80\n.address_size 64\n";
 
 std::string placed_text(const std::string& ptx) {
   const Result<ImageBytes> placed = place_variables(
-      bytes_of(ptx), kCapability, kMost, [](const std::string& name) -> Result<CUdeviceptr> {
+      view_of(ptx), kSmVersion, kMost, [](const std::string& name) -> Result<CUdeviceptr> {
         return name == "x" ? Result<CUdeviceptr>(0x7f12'0000'0010)
                            : Status(CUDA_ERROR_NOT_FOUND, name);
       });
@@ -228,17 +228,17 @@ TEST(DeclaredConstants, AreToldFromVariables) {
   const std::string code = cubin.with_constants().image();
   const std::string ptx = kHead + ".const .u32 c;\n.visible .global .u32 x;\n";
   for (const std::string& image : {code, ptx}) {
-    EXPECT_TRUE(declares_constant(bytes_of(image), kCapability, "c"));
-    EXPECT_FALSE(declares_constant(bytes_of(image), kCapability, "x"));
-    EXPECT_TRUE(declares_constant(bytes_of(image), kCapability, "nobody knows"));
+    EXPECT_TRUE(declares_constant(view_of(image), kSmVersion, "c"));
+    EXPECT_FALSE(declares_constant(view_of(image), kSmVersion, "x"));
+    EXPECT_TRUE(declares_constant(view_of(image), kSmVersion, "nobody knows"));
   }
 }
 
 TEST(PlacedVariables, TooMuchCodeStays) {
   const std::string image = TestCubin().image();
-  EXPECT_TRUE(place_variables(bytes_of(image), kCapability, image.size(), nobody_knows).ok());
+  EXPECT_TRUE(place_variables(view_of(image), kSmVersion, image.size(), nobody_knows).ok());
   EXPECT_EQ(
-      place_variables(bytes_of(image), kCapability, image.size() - 1, nobody_knows).status().code(),
+      place_variables(view_of(image), kSmVersion, image.size() - 1, nobody_knows).status().code(),
       CUDA_ERROR_NOT_SUPPORTED);
 }
 
@@ -268,7 +268,7 @@ TEST(PlacedVariables, OfAContainerTheNewestThatRuns) {
     return head + entries;
   };
   const auto place = [](const std::string& image) {
-    return place_variables(bytes_of(image), kCapability, kMost,
+    return place_variables(view_of(image), kSmVersion, kMost,
                            [](const std::string&) -> Result<CUdeviceptr> { return 0x1000; });
   };
   const Result<ImageBytes> placed = place(container({80, 90, 100}));

@@ -7,8 +7,6 @@
 namespace openmps::worker {
 namespace {
 
-constexpr uint64_t kUnit = wire::kMemoryGranularity;
-
 class MemoryTest : public SessionFixture {
  protected:
   Status copy(uint64_t destination, uint64_t source, uint64_t bytes) {

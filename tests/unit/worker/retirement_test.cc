@@ -8,8 +8,6 @@ namespace {
 
 using wire::StreamKind;
 
-constexpr uint64_t kUnit = wire::kMemoryGranularity;
-
 class RetirementTest : public SessionFixture {
  protected:
   void SetUp() override {

@@ -20,6 +20,9 @@
 
 namespace openmps::worker {
 
+// Of device memory and of its limits: sizes in tests are multiples of it.
+inline constexpr uint64_t kUnit = wire::kMemoryGranularity;
+
 class SessionFixture : public ::testing::Test {
  protected:
   static constexpr uint32_t kWindow = 3;

@@ -16,8 +16,6 @@ using wire::HeldFor;
 using wire::StreamKind;
 using wire::UsageCount;
 
-constexpr uint64_t kUnit = wire::kMemoryGranularity;
-
 class UsageTest : public SessionFixture {
  protected:
   static constexpr uint64_t kWord = kStaging + 4096;  // behind the code that was staged
