@@ -3,65 +3,16 @@
 #include "client/devices.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
+#include <string>
 #include <utility>
 
 #include "base/environment.h"
+#include "base/text.h"
 #include "cuda/sm_steps.h"
+#include "cuda/visible_devices.h"
 
 namespace openmps::client {
 namespace {
-
-int hex_digits_match(const char* text, const unsigned char (&uuid)[16]) {
-  int nibble = 0;
-  for (; *text != '\0' && *text != ','; ++text) {
-    if (*text == '-') continue;
-    if (nibble == 32) return 0;
-    const int value = uuid[nibble / 2] >> (nibble % 2 == 0 ? 4 : 0) & 0xf;
-    const char digit = "0123456789abcdef"[value];
-    if ((*text | 0x20) != digit && *text != digit) return 0;
-    ++nibble;
-  }
-  return nibble > 0;
-}
-
-// The worker's device that one entry of CUDA_VISIBLE_DEVICES names; device_count if none.
-uint32_t named_device(const wire::Facts& facts, const char* entry) {
-  if (strncmp(entry, "GPU-", 4) == 0) {
-    for (uint32_t device = 0; device < facts.device_count; ++device) {
-      if (hex_digits_match(entry + 4, facts.device[device].uuid)) return device;
-    }
-    return facts.device_count;
-  }
-  char* end = nullptr;
-  const unsigned long number = strtoul(entry, &end, 10);
-  const bool parsed = end != entry && (*end == '\0' || *end == ',');
-  return parsed && number < facts.device_count ? static_cast<uint32_t>(number) : facts.device_count;
-}
-
-// CUDA_VISIBLE_DEVICES: the list counts up to its first entry that names no device or one twice.
-std::vector<uint32_t> visible_devices(const wire::Facts& facts) {
-  std::vector<uint32_t> devices;
-  const char* entry = environment_variable("CUDA_VISIBLE_DEVICES");
-  if (entry == nullptr) {
-    for (uint32_t device = 0; device < facts.device_count; ++device) devices.push_back(device);
-    return devices;
-  }
-  while (*entry == ' ') ++entry;
-  while (*entry != '\0') {
-    const uint32_t device = named_device(facts, entry);
-    if (device == facts.device_count) break;
-    for (const uint32_t earlier : devices) {
-      if (earlier == device) return {};
-    }
-    devices.push_back(device);
-    entry = strchr(entry, ',');
-    if (entry == nullptr) break;
-    ++entry;
-  }
-  return devices;
-}
 
 std::unique_ptr<wire::Facts> limited(std::unique_ptr<wire::Facts> facts, double percentage,
                                      const wire::GroupLimits& group,
@@ -86,21 +37,32 @@ std::unique_ptr<wire::Facts> limited(std::unique_ptr<wire::Facts> facts,
   return facts;
 }
 
-std::vector<uint32_t> within(std::vector<uint32_t> devices,
-                             const wire::StaticPartition& partition) {
-  if (partition.sms != 0) {
-    std::erase_if(devices, [&](uint32_t device) { return device != partition.device; });
-  }
-  return devices;
-}
-
 }  // namespace
 
-Devices::Devices(std::unique_ptr<wire::Facts> facts, double active_thread_percentage,
-                 const wire::GroupLimits& group, const wire::StaticPartition& partition)
+Result<std::vector<uint32_t>> visible_devices(const wire::Facts& facts,
+                                              const wire::StaticPartition& partition) {
+  std::vector<std::string> uuids;
+  for (uint32_t device = 0; device < facts.device_count; ++device) {
+    const wire::DeviceFacts& one = facts.device[device];
+    uuids.push_back(cuda::uuid_text(one.uuid, field_text(one.name)));
+  }
+  Result<std::vector<uint32_t>> visible =
+      cuda::visible_devices(environment_variable("CUDA_VISIBLE_DEVICES"), uuids);
+  if (!visible.ok() || partition.sms == 0) return visible;
+  std::erase_if(*visible, [&](uint32_t device) { return device != partition.device; });
+  if (visible->empty()) {
+    return Status(CUDA_ERROR_NO_DEVICE,
+                  "CUDA_VISIBLE_DEVICES hides the device of the program's partition of SMs");
+  }
+  return visible;
+}
+
+Devices::Devices(std::unique_ptr<wire::Facts> facts, std::vector<uint32_t> visible,
+                 double active_thread_percentage, const wire::GroupLimits& group,
+                 const wire::StaticPartition& partition)
     : facts_(
           limited(limited(std::move(facts), active_thread_percentage, group, steps_), partition)),
-      visible_(within(visible_devices(*facts_), partition)) {}
+      visible_(std::move(visible)) {}
 
 std::vector<uint32_t> Devices::capabilities() const {
   std::vector<uint32_t> all;

@@ -9,16 +9,24 @@
 
 #include "cuda/abi.h"
 #include "cuda/sm_steps.h"
+#include "cuda/status.h"
 #include "wire/device_facts.h"
 
 namespace openmps::client {
 
+// The worker's devices that the program sees, in its order: those that CUDA_VISIBLE_DEVICES leaves;
+// in a static partition no other device than that of it.
+// Errors: CUDA_ERROR_INVALID_DEVICE, CUDA_ERROR_NO_DEVICE (cuda/visible_devices.h).
+[[nodiscard]] Result<std::vector<uint32_t>> visible_devices(const wire::Facts& facts,
+                                                            const wire::StaticPartition& partition);
+
 class Devices {
  public:
   // The program sees as many SMs as `active_thread_percentage` and its group leave of each device;
-  // in a static partition those of it, and no other device.
-  Devices(std::unique_ptr<wire::Facts> facts, double active_thread_percentage,
-          const wire::GroupLimits& group, const wire::StaticPartition& partition);
+  // in a static partition those of it. `visible`: from visible_devices().
+  Devices(std::unique_ptr<wire::Facts> facts, std::vector<uint32_t> visible,
+          double active_thread_percentage, const wire::GroupLimits& group,
+          const wire::StaticPartition& partition);
 
   [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(visible_.size()); }
   [[nodiscard]] bool valid(CUdevice device) const {

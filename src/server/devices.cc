@@ -9,21 +9,10 @@
 #include <memory>
 
 #include "base/text.h"
+#include "cuda/visible_devices.h"
 #include "wire/device_facts.h"
 
 namespace openmps::server {
-namespace {
-
-std::string uuid_text(const unsigned char (&uuid)[16]) {
-  std::string text = "GPU-";
-  for (int i = 0; i < 16; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += format_text("%02x", uuid[i]);
-  }
-  return text;
-}
-
-}  // namespace
 
 Result<std::vector<Device>> read_devices(int facts_file) {
   // Fails where a writable mapping is left, or if the worker has sealed it already.
@@ -43,7 +32,8 @@ Result<std::vector<Device>> read_devices(int facts_file) {
     const wire::DeviceFacts& device = facts->device[i];
     const int32_t sms = device.attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
     devices.push_back(Device{printable(field_text(device.name)),
-                             printable(field_text(device.pci_bus_id)), uuid_text(device.uuid),
+                             printable(field_text(device.pci_bus_id)),
+                             cuda::uuid_text(device.uuid, field_text(device.name)),
                              static_cast<uint32_t>(std::max(sms, 0)), device.total_memory,
                              device.sm_step, device.most_sms});
   }
@@ -54,14 +44,10 @@ uint32_t first_visible_device(const std::vector<Device>& devices,
                               std::string_view visible_devices) {
   if (visible_devices.empty() || visible_devices.front() != '\x01') return 0;
   visible_devices.remove_prefix(1);
-  const std::string_view first = visible_devices.substr(0, visible_devices.find(','));
-  if (first.empty()) return 0;
-  const std::optional<uint64_t> ordinal = parse_unsigned(first, wire::kMaxDevices);
-  if (ordinal) return *ordinal < devices.size() ? static_cast<uint32_t>(*ordinal) : 0;
-  for (uint32_t i = 0; i < devices.size(); ++i) {
-    if (devices[i].uuid.starts_with(first)) return i;
-  }
-  return 0;
+  std::vector<std::string> uuids;
+  for (const Device& device : devices) uuids.push_back(device.uuid);
+  const auto visible = cuda::visible_devices(std::string(visible_devices).c_str(), uuids);
+  return visible.ok() ? visible->front() : 0;
 }
 
 }  // namespace openmps::server

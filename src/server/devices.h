@@ -27,7 +27,7 @@ struct Device {
 Result<std::vector<Device>> read_devices(int facts_file);
 
 // The device that a program uses first, by its CUDA_VISIBLE_DEVICES as Hello carries it ("\x01" in
-// front if set): an ordinal or the beginning of a UUID. 0 if it names none of ours.
+// front if set). 0 if it leaves none of ours.
 uint32_t first_visible_device(const std::vector<Device>& devices, std::string_view visible_devices);
 
 }  // namespace openmps::server

@@ -73,14 +73,23 @@ std::unique_ptr<wire::Trace> open_trace() {
   return nullptr;
 }
 
+// Why cuInit fails goes to the log of failed calls. Under g_init_lock.
+CUresult refused(const Status& status) {
+  debug_line("cuInit failed with error %d: %s", static_cast<int>(status.code()),
+             status.message().c_str());
+  snprintf(g_refusal, sizeof(g_refusal), "%s", status.message().c_str());
+  explain_failure(g_refusal);
+  return status.code();
+}
+
 }  // namespace
 
-Session::Session(Connection&& made)
+Session::Session(Connection&& made, std::vector<uint32_t> visible)
     : socket(std::move(made.socket)),
       window(std::move(made.window)),
       window_base(made.window_base),
-      devices(std::move(made.facts), made.active_thread_percentage, made.group_limits,
-              made.partition),
+      devices(std::move(made.facts), std::move(visible), made.active_thread_percentage,
+              made.group_limits, made.partition),
       keeps_answers(!is_switched_off("no_kept_answers")),
       thins_images(!is_switched_off("no_thin_images")),
       channel(wire::ChannelView(reinterpret_cast<void*>(window_base + wire::kDeviceBytes)),
@@ -121,22 +130,14 @@ CUresult initialize_session(const std::string& control_socket) {
   if (g_session.load(std::memory_order_relaxed) != nullptr) return CUDA_SUCCESS;
   set_memory_aside();
   Result<Connection> connection = connect(control_socket);
-  if (!connection.ok()) {
-    const Status& status = connection.status();
-    debug_line("cuInit failed with error %d: %s", static_cast<int>(status.code()),
-               status.message().c_str());
-    snprintf(g_refusal, sizeof(g_refusal), "%s", status.message().c_str());
-    explain_failure(g_refusal);
-    return status.code();
-  }
+  if (!connection.ok()) return refused(connection.status());
+  Result<std::vector<uint32_t>> visible =
+      visible_devices(*connection->facts, connection->partition);
+  if (!visible.ok()) return refused(visible.status());
   if (!g_handlers_installed) pthread_atfork(nullptr, nullptr, after_fork_in_child);
   set_thread_end(thread_ended);
   g_handlers_installed = true;
-  auto session = std::make_unique<Session>(std::move(*connection));
-  if (session->device_count() == 0) {
-    debug_line("cuInit failed: CUDA_VISIBLE_DEVICES leaves no device");
-    return CUDA_ERROR_NO_DEVICE;
-  }
+  auto session = std::make_unique<Session>(std::move(*connection), std::move(*visible));
   g_session.store(session.release(), std::memory_order_release);
   return CUDA_SUCCESS;
 }

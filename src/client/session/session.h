@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/shared_memory.h"
 #include "base/unique_fd.h"
@@ -46,7 +47,8 @@
 namespace openmps::client {
 
 struct Session {
-  explicit Session(Connection&& made);
+  // `visible`: the devices that the program sees.
+  Session(Connection&& made, std::vector<uint32_t> visible);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 #include <thread>
 
 #include "base/environment.h"
+#include "cuda/visible_devices.h"
 
 namespace openmps::softgpu {
 namespace {
@@ -94,25 +96,6 @@ Status read_compute_mode(bool* exclusive_process) {
   return Status();
 }
 
-// As the driver reads it: ordinals up to the first one that does not exist.
-std::vector<uint32_t> visible_devices(uint32_t count) {
-  std::vector<uint32_t> visible;
-  const char* text = environment_variable("CUDA_VISIBLE_DEVICES");
-  if (text == nullptr) {
-    for (uint32_t i = 0; i < count; ++i) visible.push_back(i);
-    return visible;
-  }
-  while (*text >= '0' && *text <= '9') {
-    char* end = nullptr;
-    unsigned long ordinal = strtoul(text, &end, 10);
-    bool repeated = std::find(visible.begin(), visible.end(), ordinal) != visible.end();
-    if (ordinal >= count || repeated) break;
-    visible.push_back(static_cast<uint32_t>(ordinal));
-    text = *end == ',' ? end + 1 : end;
-  }
-  return visible;
-}
-
 }  // namespace
 
 Result<Config> read_config() {
@@ -156,8 +139,31 @@ Result<Config> read_config() {
       config.trace_path.replace(at, 2, std::to_string(getpid()));
     }
   }
-  config.visible = visible_devices(config.device_count);
   return config;
+}
+
+// A name, the segment's hash, the number of the device. RFC 9562 version 8 (free-form).
+CUuuid device_uuid(const Config& config, uint32_t ordinal) {
+  CUuuid uuid{};
+  memcpy(uuid.bytes, "sgpu", 4);
+  uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
+  for (char c : config.segment) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3ull;
+  memcpy(uuid.bytes + 8, &hash, 7);
+  uuid.bytes[6] = static_cast<char>(0x80);
+  uuid.bytes[8] = static_cast<char>((uuid.bytes[8] & 0x3f) | 0x80);
+  uuid.bytes[15] = static_cast<char>(ordinal);
+  return uuid;
+}
+
+Result<std::vector<uint32_t>> visible_devices(const Config& config) {
+  std::vector<std::string> uuids;
+  for (uint32_t ordinal = 0; ordinal < config.device_count; ++ordinal) {
+    unsigned char uuid[sizeof(CUuuid)];
+    const CUuuid own = device_uuid(config, ordinal);
+    memcpy(uuid, own.bytes, sizeof(uuid));
+    uuids.push_back(cuda::uuid_text(uuid, ""));
+  }
+  return cuda::visible_devices(environment_variable("CUDA_VISIBLE_DEVICES"), uuids);
 }
 
 std::string segment_name(const Config& config, uint32_t ordinal) {

@@ -31,11 +31,17 @@ struct Config {
   uint64_t seed = 0;                   // SOFTGPU_SEED; not 0: one worker, seeded warp order
   std::string segment;                 // SOFTGPU_DEVICE: name of the shared device segment
   std::string trace_path;              // SOFTGPU_TRACE; %p stands for the process id
-  std::vector<uint32_t> visible;       // CUDA_VISIBLE_DEVICES applied: ordinals of the machine
 };
 
 // CUDA_ERROR_INVALID_VALUE names the variable that does not make sense.
 Result<Config> read_config();
+
+// Tells the devices of all simulated machines apart, and is the same on every start.
+CUuuid device_uuid(const Config& config, uint32_t ordinal);
+
+// What CUDA_VISIBLE_DEVICES leaves: ordinals of the machine, in the program's order.
+// Errors: CUDA_ERROR_INVALID_DEVICE, CUDA_ERROR_NO_DEVICE (cuda/visible_devices.h).
+Result<std::vector<uint32_t>> visible_devices(const Config& config);
 
 // The segment of one device of the machine: "<segment>-<ordinal>".
 std::string segment_name(const Config& config, uint32_t ordinal);

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "softgpu/device/capture.h"
 #include "softgpu/device/config.h"
@@ -32,7 +34,8 @@ namespace {
 // The driver and its parts, in the order of use.
 struct Model {
   explicit Model(const Config& config);
-  Status open_devices();
+  // `visible`: ordinals of the machine, in the program's order.
+  Status open_devices(std::span<const uint32_t> visible);
 
   Driver driver;
   Scheduler scheduler;
@@ -53,12 +56,12 @@ Model::Model(const Config& config)
       ipc(&driver),
       captures(&driver) {}
 
-Status Model::open_devices() {
+Status Model::open_devices(std::span<const uint32_t> visible) {
   const Config& config = driver.config;
-  for (size_t i = 0; i < config.visible.size(); ++i) {
+  for (size_t i = 0; i < visible.size(); ++i) {
     Device device;
     device.ordinal = static_cast<int>(i);
-    device.machine_ordinal = config.visible[i];
+    device.machine_ordinal = visible[i];
     Result<std::unique_ptr<DeviceSegment>> segment =
         DeviceSegment::attach(segment_name(config, device.machine_ordinal), config.memory_bytes);
     if (!segment.ok()) return segment.status();
@@ -94,29 +97,30 @@ void after_fork_in_child() {
 
 Driver* started_driver() { return the_driver.load(std::memory_order_acquire); }
 
+namespace {
+
+// Under the mutex, once.
+Status make_driver() {
+  Result<Config> config = read_config();
+  if (!config.ok()) return config.status();
+  const Result<std::vector<uint32_t>> visible = visible_devices(*config);
+  if (!visible.ok()) return visible.status();
+  auto model = std::make_unique<Model>(*config);
+  OPENMPS_RETURN_IF_ERROR(model->open_devices(*visible));
+  pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  // A process that ends in the middle of its work leaves the device, too (front.cc has exit's).
+  (void)at_quick_exit(stop_driver);
+  the_driver.store(&model.release()->driver, std::memory_order_release);
+  return Status();
+}
+
+}  // namespace
+
 Status start_driver() {
   if (started_driver() != nullptr) return Status();
   if (forked) return Status(CUDA_ERROR_NOT_INITIALIZED, "this process was forked after cuInit");
   pthread_mutex_lock(&initialise_mutex);
-  Status status;
-  if (started_driver() == nullptr) {
-    Result<Config> config = read_config();
-    if (!config.ok()) {
-      status = config.status();
-    } else if (config->visible.empty()) {
-      status = Status(CUDA_ERROR_NO_DEVICE, "CUDA_VISIBLE_DEVICES hides every device");
-    } else {
-      auto model = std::make_unique<Model>(*config);
-      status = model->open_devices();
-      if (status.ok()) {
-        pthread_atfork(nullptr, nullptr, after_fork_in_child);
-        // A process that ends in the middle of its work leaves the device, too (front.cc has
-        // exit's).
-        (void)at_quick_exit(stop_driver);
-        the_driver.store(&model.release()->driver, std::memory_order_release);
-      }
-    }
-  }
+  const Status status = started_driver() == nullptr ? make_driver() : Status();
   pthread_mutex_unlock(&initialise_mutex);
   return status;
 }

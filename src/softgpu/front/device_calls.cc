@@ -56,7 +56,7 @@ CUresult cuDeviceGetName(char* name, int len, CUdevice dev) {
 
 CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice dev) {
   return with_device(dev, uuid, [&](Driver& driver, Device& device) -> Status {
-    *uuid = device_uuid(driver, device);
+    *uuid = device_uuid(driver.config, device.machine_ordinal);
     return Status();
   });
 }

@@ -170,20 +170,6 @@ bool device_attribute(const Driver& driver, const Device& device, CUdevice_attri
   return true;
 }
 
-// Bytes that tell devices apart and stay the same on every start: a name, the segment's hash, the
-// number of the device. RFC 9562 version 8 (free-form).
-CUuuid device_uuid(const Driver& driver, const Device& device) {
-  CUuuid uuid{};
-  memcpy(uuid.bytes, "sgpu", 4);
-  uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
-  for (char c : driver.config.segment) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3ull;
-  memcpy(uuid.bytes + 8, &hash, 7);
-  uuid.bytes[6] = static_cast<char>(0x80);
-  uuid.bytes[8] = static_cast<char>((uuid.bytes[8] & 0x3f) | 0x80);
-  uuid.bytes[15] = static_cast<char>(device.machine_ordinal);
-  return uuid;
-}
-
 PciAddress device_pci_address(const Device& device) { return {0, device.machine_ordinal + 1, 0}; }
 
 }  // namespace openmps::softgpu

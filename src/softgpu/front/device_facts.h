@@ -9,7 +9,6 @@ namespace openmps::softgpu {
 
 using cuda::PciAddress;
 
-CUuuid device_uuid(const Driver& driver, const Device& device);
 PciAddress device_pci_address(const Device& device);
 
 // False: no such attribute.

@@ -26,7 +26,7 @@ CUresult interop_device(int ordinal, InteropDevice* out) {
     Device* device = driver.device(ordinal);
     if (device == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
     PciAddress pci = device_pci_address(*device);
-    out->uuid = device_uuid(driver, *device);
+    out->uuid = device_uuid(driver.config, device->machine_ordinal);
     out->pci_domain = static_cast<int>(pci.domain);
     out->pci_bus = static_cast<int>(pci.bus);
     out->pci_device = static_cast<int>(pci.device);

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA_VISIBLE_DEVICES on a machine with one or more devices: what each value leaves. Run by
+// run_e2e.py. usage: drv_visible
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "driver.h"
+
+namespace {
+
+struct Answer {
+  CUresult initialised = CUDA_SUCCESS;
+  int count = 0;
+  unsigned char first[16] = {};  // UUID
+};
+
+// In a process of its own: the driver reads the variable once. nullptr: it is not set.
+Answer ask(const char* value) {
+  int ends[2];
+  if (pipe(ends) != 0) exit(1);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (value == nullptr) {
+      unsetenv("CUDA_VISIBLE_DEVICES");
+    } else {
+      setenv("CUDA_VISIBLE_DEVICES", value, 1);
+    }
+    Answer answer;
+    answer.initialised = cuInit(0);
+    if (answer.initialised == CUDA_SUCCESS) {
+      CHECK_CU(cuDeviceGetCount(&answer.count));
+      CUuuid uuid{};
+      CHECK_CU(cuDeviceGetUuid_v2(&uuid, 0));
+      memcpy(answer.first, uuid.bytes, sizeof(answer.first));
+    }
+    exit(write(ends[1], &answer, sizeof(answer)) == sizeof(answer) ? 0 : 1);
+  }
+  close(ends[1]);
+  Answer answer;
+  if (read(ends[0], &answer, sizeof(answer)) != sizeof(answer)) {
+    e2e::expect(false, "the process for \"%s\" died", value);
+  }
+  close(ends[0]);
+  waitpid(child, nullptr, 0);
+  return answer;
+}
+
+// With `shown` for what differs from one machine to the next.
+void tell(const std::string& value, const char* shown = nullptr) {
+  const Answer answer = ask(value.c_str());
+  printf("\"%s\": %s, %d\n", shown == nullptr ? value.c_str() : shown,
+         e2e::name(answer.initialised), answer.count);
+}
+
+std::string text_of(const unsigned char (&uuid)[16]) {
+  std::string text = "GPU";
+  for (int i = 0; i < 16; i++) {
+    char byte[4];
+    const bool starts = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    snprintf(byte, sizeof(byte), starts ? "-%02x" : "%02x", uuid[i]);
+    text += byte;
+  }
+  return text;
+}
+
+}  // namespace
+
+int main() {
+  setvbuf(stdout, nullptr, _IOLBF, 0);
+  const Answer all = ask(nullptr);
+  e2e::expect(all.initialised == CUDA_SUCCESS && all.count > 0, "not set: all devices");
+  for (const char* value : {"",
+                            " ",
+                            "0",
+                            "0 ",
+                            " 0",
+                            "0x0",
+                            "0.5",
+                            "0;1",
+                            "0 1",
+                            "00",
+                            "+0",
+                            "-0",
+                            "0,",
+                            "0,-1",
+                            "0,none",
+                            "0,99,0",
+                            "-1",
+                            "-1,0",
+                            ",0",
+                            "99",
+                            "none",
+                            "4294967296",
+                            "18446744073709551616",
+                            "0,0",
+                            "0,0x",
+                            "0, 00"}) {
+    tell(value);
+  }
+  const std::string uuid = text_of(all.first);
+  tell(uuid, "GPU-UUID");
+  tell(uuid + ",none", "GPU-UUID,none");
+  tell(uuid + "," + uuid, "GPU-UUID,GPU-UUID");
+  tell("0," + uuid, "0,GPU-UUID");
+  tell(uuid + "0", "GPU-UUID0");
+  tell(uuid.substr(4), "UUID");
+  tell("MIG-" + uuid + "/0/0", "MIG-GPU-UUID/0/0");
+  tell("GPU-none");
+  // Of the beginning no more is asked than that it tells the devices apart: on softgpu that is the
+  // last byte.
+  tell(uuid.substr(0, uuid.size() - (all.count > 1 ? 0 : 2)), "GPU-UU");
+  return e2e::finish();
+}
