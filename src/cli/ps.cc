@@ -86,7 +86,10 @@ int run_ps(const PsOptions& options) {
     if (!options.json) {
       Result<std::vector<Client>> clients = read_clients(*text);
       if (!clients.ok()) return failure(clients.status());
-      *text = format_ps_table(*clients, before);
+      Result<std::string> servers = daemon->ask("get_server_list --json");
+      if (servers.ok()) servers = silent_servers(*servers);
+      if (!servers.ok()) return failure(servers.status());
+      *text = format_ps_table(*clients, before) + *servers;
       before = std::move(clients).value();
     }
     if (options.clears) fputs("\x1b[H\x1b[2J", stdout);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
 #include "base/clock.h"
@@ -107,6 +108,20 @@ Result<std::vector<Client>> read_clients(std::string_view json) {
 
 Result<std::vector<Device>> read_devices(std::string_view json) {
   return read_list<Device>(json, read_device);
+}
+
+Result<std::string> silent_servers(std::string_view json) {
+  const auto read_line = [](const nlohmann::json& from) {
+    if (from.at("state").get<std::string>() != "UNRESPONSIVE") return std::string();
+    return "Server " + std::to_string(from.at("pid").get<uint64_t>()) + " of user " +
+           std::to_string(from.at("uid").get<uint64_t>()) +
+           " does not answer: its programs are not listed\n";
+  };
+  Result<std::vector<std::string>> lines = read_list<std::string>(json, read_line);
+  if (!lines.ok()) return lines.status();
+  std::string text;
+  for (const std::string& line : *lines) text += line;
+  return text;
 }
 
 const Client* find_again(const std::vector<Client>& clients, const Client& client) {

@@ -84,6 +84,10 @@ struct Snapshot {
 Result<std::vector<Client>> read_clients(std::string_view json);
 Result<std::vector<Device>> read_devices(std::string_view json);
 
+// Of the answer to `get_server_list --json`, with the same error: a line for each server that does
+// not answer the daemon, whose clients are in no list.
+Result<std::string> silent_servers(std::string_view json);
+
 // The same session; null: it is not in the list.
 const Client* find_again(const std::vector<Client>& clients, const Client& client);
 

@@ -30,6 +30,11 @@ std::vector<ClientLine> clients_of(const ServerPool::Answers& answers) {
   return clients;
 }
 
+std::string silence_of(const ServerProcess& server) {
+  return format_text("Server %d of user %u does not answer\n", static_cast<int>(server.pid()),
+                     server.user().uid);
+}
+
 std::string not_found(const std::string& server) {
   return "Server " + printable(server) + " not found\n";
 }
@@ -174,9 +179,11 @@ void CommandRunner::run_for_server(const Command& command, ServerProcess& server
       });
       return;
     case Verb::kGetClientList:
-      server.ask(wire::QueryKind::kClients, [done](const ServerAnswer& answer) {
-        done({format_client_list(answer.clients)});
-      });
+      server.ask(wire::QueryKind::kClients,
+                 [done, silence = silence_of(server)](const ServerAnswer& answer) {
+                   if (!answer.answered) return done({silence, 1});
+                   done({format_client_list(answer.clients)});
+                 });
       return;
     case Verb::kSetPercentage: settings.set_percentage(command.value); [[fallthrough]];
     case Verb::kGetPercentage: done({settings.percentage_text() + "\n"}); return;
@@ -192,6 +199,15 @@ void CommandRunner::run_for_server(const Command& command, ServerProcess& server
   }
 }
 
+std::string CommandRunner::silent_ones(const ServerPool::Answers& answers) const {
+  std::string text;
+  for (const auto& [pid, answer] : answers) {
+    const ServerProcess* server = servers_.find(std::to_string(pid));
+    if (!answer.answered && server != nullptr) text += silence_of(*server);
+  }
+  return text;
+}
+
 // The result is text, as with MPS, and the exit code 0 whatever it is.
 void CommandRunner::terminate(const Command& command, ServerProcess& server, const Done& done) {
   const std::string unknown = "Client " + printable(command.client) + " not found!\n1\n";
@@ -200,6 +216,7 @@ void CommandRunner::terminate(const Command& command, ServerProcess& server, con
     done({unknown});
     return;
   }
+  if (server.is_silent()) return done({silence_of(server) + "1\n"});
   server.ask(
       wire::QueryKind::kTerminate,
       [done, unknown](const ServerAnswer& answer) {
@@ -315,25 +332,27 @@ void CommandRunner::change_client(const Command& command, const Done& done) {
     done({"With static partitions (-S) SMs are kept by sm_partition\n", 1});
     return;
   }
-  servers_.with_devices(
-      [this, command, done](const std::vector<Device>& devices, const std::string&) {
-        wire::Query query;
-        query.query = wire::QueryKind::kChange;
-        if (const std::string wrong = read_change(command, devices, &query); !wrong.empty()) {
-          return done(usage_of(command, wrong));
-        }
-        servers_.ask(servers_.all(), query, [done, command](const ServerPool::Answers& answers) {
-          CUresult result = CUDA_ERROR_INVALID_VALUE;
-          uint32_t amount = 0;
-          for (const auto& [pid, answer] : answers) {
-            if (!answer.answered) continue;
-            amount = std::max(amount, answer.amount);
-            if (result == CUDA_SUCCESS) continue;
-            if (answer.result != CUDA_ERROR_INVALID_VALUE) result = answer.result;
-          }
-          done(change_reply(command, result, amount));
-        });
-      });
+  servers_.with_devices([this, command, done](const std::vector<Device>& devices,
+                                              const std::string&) {
+    wire::Query query;
+    query.query = wire::QueryKind::kChange;
+    if (const std::string wrong = read_change(command, devices, &query); !wrong.empty()) {
+      return done(usage_of(command, wrong));
+    }
+    servers_.ask(servers_.all(), query, [this, done, command](const ServerPool::Answers& answers) {
+      CUresult result = CUDA_ERROR_INVALID_VALUE;
+      uint32_t amount = 0;
+      for (const auto& [pid, answer] : answers) {
+        if (!answer.answered) continue;
+        amount = std::max(amount, answer.amount);
+        if (result == CUDA_SUCCESS) continue;
+        if (answer.result != CUDA_ERROR_INVALID_VALUE) result = answer.result;
+      }
+      Reply reply = change_reply(command, result, amount);
+      reply.text = silent_ones(answers) + reply.text;
+      done(reply);
+    });
+  });
 }
 
 // ---- Static partitions --------------------------------------------------------------------------
@@ -372,50 +391,50 @@ void CommandRunner::remove_partition(const Command& command, const Done& done) {
     return;
   }
   partition->is_leaving = true;
-  servers_.ask(
-      servers_.all(), wire::QueryKind::kPartitions,
-      [this, done, partition](const ServerPool::Answers& answers) {
-        const std::string name = partition->name();
-        for (const auto& [pid, answer] : answers) {
-          const bool is_lost = !answer.answered && servers_.is_there(pid);
-          const bool has_it =
-              std::ranges::find(answer.partitions, partition->place) != answer.partitions.end();
-          if (!is_lost && !has_it) continue;
-          partition->is_leaving = false;
-          return done(
-              {is_lost ? format_text("Server %d does not answer\n", static_cast<int>(pid))
-                       : "Partition " + name + " in use. Terminate all clients before removing.\n",
-               is_lost ? 1 : 0});
-        }
-        servers_.partitions()->remove(partition);
-        servers_.keep_partitions();
-        done({"Partition " + name + " removed\n"});
-      });
+  servers_.ask(servers_.all(), wire::QueryKind::kPartitions,
+               [this, done, partition](const ServerPool::Answers& answers) {
+                 const std::string name = partition->name();
+                 for (const auto& [pid, answer] : answers) {
+                   const bool is_lost = !answer.answered && servers_.is_there(pid);
+                   const bool has_it = std::ranges::find(answer.partitions, partition->place) !=
+                                       answer.partitions.end();
+                   if (!is_lost && !has_it) continue;
+                   partition->is_leaving = false;
+                   return done({is_lost ? silent_ones(answers)
+                                        : "Partition " + name +
+                                              " in use. Terminate all clients before removing.\n",
+                                is_lost ? 1 : 0});
+                 }
+                 servers_.partitions()->remove(partition);
+                 servers_.keep_partitions();
+                 done({"Partition " + name + " removed\n"});
+               });
 }
 
 void CommandRunner::list_partitions(const Command& command, const Done& done) {
-  servers_.with_devices(
-      [this, command, done](const std::vector<Device>& devices, const std::string& why_not) {
-        if (devices.empty()) return done({"The devices are not known: " + why_not + "\n", 1});
-        const auto list = [this, done, devices,
-                           json = command.json](const ServerPool::Answers& answers) {
-          std::vector<DevicePartitions> lines;
-          for (const Device& device : devices) {
-            lines.push_back({device.uuid, device.chunk_sms, device.chunks});
-            DevicePartitions& of = lines.back();
-            for (const StaticPartitions::Partition& one : servers_.partitions()->all()) {
-              if (one.uuid != device.uuid) continue;
-              const bool has_clients = std::ranges::any_of(answers, [&one](const auto& entry) {
-                const auto& used = entry.second.partitions;
-                return std::ranges::find(used, one.place) != used.end();
-              });
-              of.partitions.push_back({one.id, one.chunks, has_clients});
-            }
-          }
-          done({json ? format_partitions_json(lines) : format_partitions(lines)});
-        };
-        servers_.ask(servers_.all(), wire::QueryKind::kPartitions, list);
-      });
+  servers_.with_devices([this, command, done](const std::vector<Device>& devices,
+                                              const std::string& why_not) {
+    if (devices.empty()) return done({"The devices are not known: " + why_not + "\n", 1});
+    const auto list = [this, done, devices,
+                       json = command.json](const ServerPool::Answers& answers) {
+      std::vector<DevicePartitions> lines;
+      for (const Device& device : devices) {
+        lines.push_back({device.uuid, device.chunk_sms, device.chunks});
+        DevicePartitions& of = lines.back();
+        for (const StaticPartitions::Partition& one : servers_.partitions()->all()) {
+          if (one.uuid != device.uuid) continue;
+          const bool has_clients = std::ranges::any_of(answers, [&one](const auto& entry) {
+            const auto& used = entry.second.partitions;
+            return std::ranges::find(used, one.place) != used.end();
+          });
+          of.partitions.push_back({one.id, one.chunks, has_clients});
+        }
+      }
+      done(
+          {json ? format_partitions_json(lines) : format_partitions(lines) + silent_ones(answers)});
+    };
+    servers_.ask(servers_.all(), wire::QueryKind::kPartitions, list);
+  });
 }
 
 Reply CommandRunner::change_defaults(const Command& command) {
@@ -500,19 +519,20 @@ void CommandRunner::client_table(const Command& command, const Done& done) {
                      if (partition != nullptr) client.partition = partition->name();
                    }
                  }
-                 done({json ? format_ps_json(clients) : format_ps(clients)});
+                 done({json ? format_ps_json(clients) : format_ps(clients) + silent_ones(answers)});
                });
 }
 
 void CommandRunner::group_list(const Command& command, const Done& done) {
-  servers_.ask(servers_.all(), wire::QueryKind::kGroups,
-               [done, json = command.json](const ServerPool::Answers& answers) {
-                 std::vector<GroupLine> groups;
-                 for (const auto& [pid, answer] : answers) {
-                   groups.insert(groups.end(), answer.groups.begin(), answer.groups.end());
-                 }
-                 done({json ? format_groups_json(groups) : format_groups(groups)});
-               });
+  servers_.ask(
+      servers_.all(), wire::QueryKind::kGroups,
+      [this, done, json = command.json](const ServerPool::Answers& answers) {
+        std::vector<GroupLine> groups;
+        for (const auto& [pid, answer] : answers) {
+          groups.insert(groups.end(), answer.groups.begin(), answer.groups.end());
+        }
+        done({json ? format_groups_json(groups) : format_groups(groups) + silent_ones(answers)});
+      });
 }
 
 void CommandRunner::inspect(const Command& command, User caller, const Done& done) {
@@ -527,7 +547,7 @@ void CommandRunner::inspect(const Command& command, User caller, const Done& don
   });
   servers_.ask(
       servers, wire::QueryKind::kInspect,
-      [done, json = command.json,
+      [this, done, json = command.json,
        name = printable(command.client)](const ServerPool::Answers& answers) {
         std::string text;
         for (const auto& [pid, answer] : answers) {
@@ -535,7 +555,9 @@ void CommandRunner::inspect(const Command& command, User caller, const Done& don
           text +=
               json ? format_inspected_json(*answer.inspected) : format_inspected(*answer.inspected);
         }
-        if (text.empty()) return done({"There is no session " + name + "\n", 1});
+        if (text.empty()) {
+          return done({silent_ones(answers) + "There is no session " + name + "\n", 1});
+        }
         done({text});
       },
       static_cast<uint32_t>(*wanted));
@@ -564,10 +586,11 @@ void CommandRunner::device_clients(const Command& command, const Done& done) {
             still_there.push_back(server);
           }
         }
-        servers_.ask(still_there, wire::QueryKind::kClients,
-                     [done, devices](const ServerPool::Answers& answers) {
-                       done({format_device_clients(devices, clients_of(answers))});
-                     });
+        servers_.ask(
+            still_there, wire::QueryKind::kClients,
+            [this, done, devices](const ServerPool::Answers& answers) {
+              done({format_device_clients(devices, clients_of(answers)) + silent_ones(answers)});
+            });
       });
 }
 

@@ -49,6 +49,8 @@ class CommandRunner {
   void remove_partition(const Command& command, const Done& done);
   void list_partitions(const Command& command, const Done& done);
   static void terminate(const Command& command, ServerProcess& server, const Done& done);
+  // A line for each of the servers asked that is there and did not answer.
+  [[nodiscard]] std::string silent_ones(const ServerPool::Answers& answers) const;
   void device_query(const Command& command, const Done& done);
   Reply change_defaults(const Command& command);
 

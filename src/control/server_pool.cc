@@ -87,7 +87,7 @@ void ServerPool::tell_groups(const Entry& entry, const std::vector<GroupRule>& r
     wire::SetGroup message;
     fill_field(message.group, either.name);
     if (rule != nullptr) {
-      message.limits = group_limits(*rule, devices_);
+      message.limits = group_limits(*rule, entry.devices);
       const bool may_come = !rule->user || *rule->user == entry.process->user().uid;
       message.stays = may_come && !rule->each_cgroup ? 1 : 0;
     }
@@ -274,25 +274,43 @@ void ServerPool::ask_for_devices(uid_t uid) {
 }
 
 void ServerPool::on_devices(uid_t uid, const ServerAnswer& answer) {
+  if (!answer.answered) return;  // on_gone() follows
   Entry& entry = entries_.at(uid);
-  if (!answer.answered) {
-    // Slow, on a machine that is short of processors: the pending clients need the answer all the
-    // same. A server that has gone says so in on_gone().
-    if (entry.process->connected()) ask_for_devices(uid);
+  entry.devices = answer.devices;
+  learn_devices(entry);
+  if (!partitions_ || !devices_.empty() || uid == geteuid()) {
+    begin_to_serve(uid);
     return;
   }
+  // It has come back to a daemon that does not know yet where its clients' partitions lie.
+  const pid_t pid = entry.process->pid();
+  with_devices([this, uid, pid](const std::vector<Device>&, const std::string&) {
+    const auto found = entries_.find(uid);
+    if (found == entries_.end() || found->second.process == nullptr) return;
+    if (found->second.process->pid() == pid) begin_to_serve(uid);
+  });
+}
+
+void ServerPool::learn_devices(const Entry& entry) {
+  const bool is_own = entry.process->user().uid == geteuid();
+  const bool counts = is_own || (entry.process->was_started_here() && devices_.empty());
+  if (!counts || entry.devices.empty()) return;
+  devices_ = entry.devices;
+  for (const std::string& line : place_partitions()) log_.write(line);
+}
+
+void ServerPool::begin_to_serve(uid_t uid) {
+  Entry& entry = entries_.at(uid);
   entry.ready = true;
   entry.attempts = 0;
   server_ready_();
-  devices_ = answer.devices;
-  for (const std::string& line : place_partitions()) log_.write(line);
   log_.write(format_text("NEW SERVER %d: Ready", static_cast<int>(entry.process->pid())));
   tell_groups(entry, config_.groups);
   while (!entry.leaving && !entry.pending.empty()) {
     pass_on(&entry, std::move(entry.pending.front()));
     entry.pending.pop_front();
   }
-  answer_device_waiters("");
+  if (uid == geteuid() || !devices_.empty()) answer_device_waiters("the server knows of none");
   if (entry.only_for_devices) {
     entry.leaving = true;
     entry.process->ask_to_shut_down();
@@ -337,13 +355,13 @@ void ServerPool::pass_on(Entry* entry, NewClient client) {
   admit.gid = client.user.gid;
   admit.default_active_thread_percentage = static_cast<float>(settings.percentage());
   admit.default_client_priority = settings.priority();
-  const auto limits = settings.memory_limits(devices_);
+  const auto limits = settings.memory_limits(entry->devices);
   std::copy(limits.begin(), limits.end(), std::begin(admit.default_memory_limit));
   admit.partition = *partition;
   admit.hello = client.hello;
   fill_field(admit.group, client.group);
   const GroupRule* rule = rule_of(config_.groups, client.group);
-  if (rule != nullptr) admit.group_limits = group_limits(*rule, devices_);
+  if (rule != nullptr) admit.group_limits = group_limits(*rule, entry->devices);
   entry->process->admit(admit, client.connection.get());
 }
 
@@ -374,7 +392,7 @@ void ServerPool::on_gone(uid_t uid, const std::string& how) {
   entries_.erase(uid);
   if (!was_ready) {
     log_.write(format_text("No server for user %u: %s", uid, reason.c_str()));
-    answer_device_waiters(reason);
+    if (uid == geteuid()) answer_device_waiters(reason);
   }
   shutdown_.finish_if_none_left();
 }
@@ -443,8 +461,13 @@ void ServerPool::with_devices(
     done(devices_, "");
     return;
   }
-  device_waiters_.push_back(std::move(done));
   const User self{geteuid(), getegid()};
+  const auto own = entries_.find(self.uid);
+  if (own != entries_.end() && own->second.ready && !own->second.leaving) {
+    done(devices_, "the server knows of none");
+    return;
+  }
+  device_waiters_.push_back(std::move(done));
   const bool only_for_devices = !entries_.contains(self.uid);
   ensure_server(self, [this](const Status& started) {
     if (!started.ok()) answer_device_waiters(started.message());

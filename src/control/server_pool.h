@@ -75,8 +75,8 @@ class ServerPool {
            std::function<void(Answers)> done, uint32_t session = 0);
   void ask(const std::vector<ServerProcess*>& servers, const wire::Query& query,
            std::function<void(Answers)> done);
-  // The devices of this machine; if no server has run yet, one is started to find out and leaves
-  // when it has. An empty list and the reason, if it can't.
+  // The devices of this machine; if no server has run yet whose word counts for everybody, one is
+  // started to find out and leaves when it has. An empty list and the reason, if it can't.
   void with_devices(std::function<void(const std::vector<Device>&, std::string why_not)> done);
 
   // Such a server has not ended yet.
@@ -113,6 +113,7 @@ class ServerPool {
     bool ready = false;
     bool only_for_devices = false;  // started by with_devices: leaves unless a client came
     bool leaving = false;           // has been told so: new clients wait for the next one
+    std::vector<Device> devices;    // as it tells them, by which its own clients' limits go
     CUresult failure = CUDA_SUCCESS;
     std::string failure_reason;
     std::deque<NewClient> pending;
@@ -124,6 +125,8 @@ class ServerPool {
   void on_ready(uid_t uid, CUresult result, const std::string& reason);
   void ask_for_devices(uid_t uid);
   void on_devices(uid_t uid, const ServerAnswer& answer);
+  void learn_devices(const Entry& entry);
+  void begin_to_serve(uid_t uid);
   void on_refused(uid_t uid, uint32_t clients);
   void on_gone(uid_t uid, const std::string& how);
   void refuse(NewClient client, CUresult result, const std::string& reason);
@@ -157,7 +160,9 @@ class ServerPool {
   std::function<void(std::string)> keep_partitions_;
   std::map<uid_t, Entry> entries_;
   ServerShutdown shutdown_{loop_, log_, [this] { return all(); }};
-  std::vector<Device> devices_;  // of the last server that was ready
+  // For everybody: as the server of the daemon's own user tells them, and until one has run, the
+  // first one that this daemon has started. What has come back may be any program of its user's.
+  std::vector<Device> devices_;
   std::vector<std::function<void(const std::vector<Device>&, std::string)>> device_waiters_;
 };
 

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -13,6 +14,7 @@
 #include <fstream>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "wire/message.h"
@@ -20,6 +22,7 @@
 namespace openmps::control {
 namespace {
 
+constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr int kServerControlFd = 3;  // the number under which the server finds its daemon
 
 // Whose process that is, by its real user; a confined one's files in /proc are root's.
@@ -53,7 +56,7 @@ Status signal_process(int process, int signal) {
 
 }  // namespace
 
-Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server, uint32_t* ticket) {
+Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server) {
   wire::Answer head;
   if (data.size() < sizeof(head)) return Status(CUDA_ERROR_INVALID_VALUE, "a short answer");
   memcpy(&head, data.data(), sizeof(head));
@@ -63,7 +66,6 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server, 
   if (head.rows > data.size() / row_bytes) {
     return Status(CUDA_ERROR_INVALID_VALUE, "an answer with more rows than bytes");
   }
-  *ticket = head.ticket;
   ServerAnswer answer;
   answer.answered = true;
   answer.state = head.state;
@@ -192,14 +194,31 @@ void ServerProcess::set_group(const wire::SetGroup& group) {
 }
 
 void ServerProcess::ask(wire::Query query, std::function<void(ServerAnswer)> done) {
+  const bool is_for_devices = query.query == wire::QueryKind::kDevices;
+  if (is_silent() && !is_for_devices) return done(ServerAnswer{});
   const uint32_t ticket = ++last_ticket_;
   // A server without a connection is about to be reaped: the timer or finish_if_gone() answers.
-  const auto give_up = [this, ticket] { finish_question(ticket, ServerAnswer{}); };
-  const bool waits = query.query == wire::QueryKind::kTerminate;
+  const auto give_up = [this, ticket] {
+    ++owed_;
+    note_slow();
+    finish_question(ticket, ServerAnswer{});
+  };
+  const bool waits = is_for_devices || query.query == wire::QueryKind::kTerminate;
   questions_[ticket] =
-      Question{std::move(done), waits ? 0 : loop_.call_after(kAnswerMs, give_up), {}};
+      Question{std::move(done), waits ? 0 : loop_.call_after(patience_ms(), give_up), now_ns(), {}};
   query.ticket = ticket;
   send_query(query);
+}
+
+uint64_t ServerProcess::patience_ms() {
+  if (now_ns() - last_slow_ns_ > kForgiveMs * kNsPerMs) halvings_ = 0;
+  return kAnswerMs >> halvings_;
+}
+
+void ServerProcess::note_slow() {
+  if (user_.uid == geteuid()) return;
+  last_slow_ns_ = now_ns();
+  halvings_ = std::min(halvings_ + 1, kMostHalvings);
 }
 
 void ServerProcess::send_query(const wire::Query& query) {
@@ -266,11 +285,16 @@ Status ServerProcess::handle_packet(const Packet& packet) {
 }
 
 Status ServerProcess::on_answer(std::span<const std::byte> data) {
-  uint32_t ticket = 0;
-  Result<ServerAnswer> answer = read_answer(data, pid_, &ticket);
-  if (!answer.ok()) return answer.status();
+  wire::Answer head;
+  if (data.size() < sizeof(head)) return Status(CUDA_ERROR_INVALID_VALUE, "a short answer");
+  memcpy(&head, data.data(), sizeof(head));
+  const uint32_t ticket = head.ticket;
   const auto found = questions_.find(ticket);
-  if (found == questions_.end()) return Status();  // it came too late
+  if (found == questions_.end()) return on_late_answer(ticket);
+  Result<ServerAnswer> answer = read_answer(data, pid_);
+  if (!answer.ok()) return answer.status();
+  const bool is_timed = found->second.timer != 0;
+  if (is_timed && now_ns() - found->second.asked_ns > kSlowAnswerMs * kNsPerMs) note_slow();
   if (answer->more && answer->clients.empty() && answer->groups.empty()) {
     return Status(CUDA_ERROR_INVALID_VALUE, "a part of an answer with nothing in it");
   }
@@ -291,9 +315,17 @@ Status ServerProcess::on_answer(std::span<const std::byte> data) {
   return Status();
 }
 
+Status ServerProcess::on_late_answer(uint32_t ticket) {
+  if (owed_ == 0 || ticket > last_ticket_) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "an answer that nobody asked for");
+  }
+  --owed_;
+  return Status();
+}
+
 void ServerProcess::finish_question(uint32_t ticket, ServerAnswer answer) {
   const auto found = questions_.find(ticket);
-  if (found == questions_.end()) return;  // it came too late
+  if (found == questions_.end()) return;
   const Question question = std::move(found->second);
   questions_.erase(found);
   loop_.cancel(question.timer);

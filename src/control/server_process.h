@@ -19,6 +19,12 @@ namespace openmps::control {
 
 // A server that does not answer a query in this time is reported as such; it answers from memory.
 inline constexpr uint64_t kAnswerMs = 2000;
+// Another user's may be made slow on purpose, and keeps everybody's commands waiting: each answer
+// that took so long, or never came, halves the time that the next one has, at most kMostHalvings
+// times. Forgiven when there was none for so long.
+inline constexpr uint64_t kSlowAnswerMs = 250;
+inline constexpr uint32_t kMostHalvings = 4;
+inline constexpr uint64_t kForgiveMs = 600'000;
 // A server that was forced to shut down gives its worker 5 s; after this it is killed.
 inline constexpr uint64_t kForcedExitMs = 8000;
 // One that has closed its connection has nothing left to do but to exit.
@@ -31,7 +37,7 @@ struct User {
 };
 
 struct ServerAnswer {
-  bool answered = false;  // false: it has gone, or took too long
+  bool answered = false;  // false: it has gone, or is silent
   wire::ServerState state = wire::ServerState::kInitializing;
   std::vector<ClientLine> clients;                // kClients
   std::vector<GroupLine> groups;                  // kGroups
@@ -44,8 +50,8 @@ struct ServerAnswer {
 };
 
 // What a server's packet of kind Answer says: CUDA_ERROR_INVALID_VALUE if its counts do not fit its
-// bytes. Texts are printable, whatever the server sent. `ticket`: the question's.
-Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server, uint32_t* ticket);
+// bytes. Texts are printable, whatever the server sent.
+Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server);
 
 class ServerProcess {
  public:
@@ -73,9 +79,10 @@ class ServerProcess {
 
   void admit(const wire::Admit& admit, int client);
   void set_group(const wire::SetGroup& group);
-  // `done` is called exactly once unless this object is destroyed first.
-  // `session`: of kInspect, or a PID. kTerminate takes as long as the client's work, or the
-  // server's limit for that (OPENMPS_DRAIN_SECONDS).
+  // `done` is called exactly once unless this object is destroyed first, at once if the server is
+  // silent: such a one is not asked, except for its devices. `session`: of kInspect, or a PID.
+  // kTerminate takes as long as the client's work, or the server's limit for that
+  // (OPENMPS_DRAIN_SECONDS), and kDevices as long as the server likes.
   void ask(wire::QueryKind kind, std::function<void(ServerAnswer)> done, uint32_t session = 0) {
     wire::Query query;
     query.query = kind;
@@ -87,8 +94,10 @@ class ServerProcess {
   void ask_to_shut_down();
   void force_shutdown();
 
-  // False: it has closed its connection, and on_gone comes soon.
-  [[nodiscard]] bool connected() const { return peer_ != nullptr; }
+  // It has not answered in time, and has not done so since.
+  [[nodiscard]] bool is_silent() const { return owed_ != 0; }
+  // By this daemon. One that has come back may be any program of its user's.
+  [[nodiscard]] bool was_started_here() const { return !process_.valid(); }
   [[nodiscard]] pid_t pid() const { return pid_; }
   [[nodiscard]] User user() const { return user_; }
   [[nodiscard]] Settings& settings() { return settings_; }
@@ -97,6 +106,7 @@ class ServerProcess {
   struct Question {
     std::function<void(ServerAnswer)> done;
     EventLoop::TimerId timer = 0;
+    uint64_t asked_ns = 0;
     ServerAnswer parts;  // lists of the parts of the answer that have come
   };
   void send_query(const wire::Query& query);
@@ -105,6 +115,9 @@ class ServerProcess {
   void on_packet(const Packet& packet);
   Status handle_packet(const Packet& packet);
   Status on_answer(std::span<const std::byte> data);
+  Status on_late_answer(uint32_t ticket);
+  [[nodiscard]] uint64_t patience_ms();
+  void note_slow();
   void finish_question(uint32_t ticket, ServerAnswer answer);
   void shut_down(uint32_t force);
   void kill_after(uint64_t delay_ms);
@@ -122,6 +135,9 @@ class ServerProcess {
   std::string how_it_ended_;  // empty: it runs
   std::map<uint32_t, Question> questions_;
   uint32_t last_ticket_ = 0;
+  uint32_t owed_ = 0;          // answers to questions that have been given up
+  uint32_t halvings_ = 0;      // of its time to answer
+  uint64_t last_slow_ns_ = 0;  // now_ns()
   EventLoop::TimerId kill_timer_ = 0;
 };
 

@@ -148,8 +148,7 @@ size_t read_as_any(Bytes packet, wire::MessageList<Structs...>) {
 
 // What a server answers goes to the shell and to logs.
 void read_as_answer(Bytes packet) {
-  uint32_t ticket = 0;
-  const Result<control::ServerAnswer> answer = control::read_answer(packet, 4711, &ticket);
+  const Result<control::ServerAnswer> answer = control::read_answer(packet, 4711);
   if (!answer.ok()) return;
   kinds_read().insert(MessageKind::kAnswer);
   if (answer->clients.size() > wire::kMaxClientRows) abort();

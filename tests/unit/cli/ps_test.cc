@@ -61,6 +61,11 @@ TEST(Ps, TotalsSinceEachSessionBegan) {
   EXPECT_EQ(words_of(table, 2), (Words{"4712", "4", "17", "GPU-008cbaa3", "-", "-", "-", "-", "-",
                                        "-", "-", "-", "idle"}));
   EXPECT_EQ(format_ps_table({}, {}), "No program uses OpenMPS\n");
+  const Result<std::string> silent = silent_servers(
+      R"([{"pid": 7, "uid": 0, "state": "ACTIVE"}, {"pid": 8, "uid": 5, "state": "UNRESPONSIVE"}])");
+  ASSERT_TRUE(silent.ok());
+  EXPECT_EQ(*silent, "Server 8 of user 5 does not answer: its programs are not listed\n");
+  EXPECT_FALSE(silent_servers("[{}]").ok());
 }
 
 TEST(Ps, RatesSinceTheLastLook) {
