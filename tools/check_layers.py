@@ -41,6 +41,7 @@ MAY_USE = {
     "control": {"cuda", "base", "wire"},
     "cli": {"cuda", "base", "wire"},
     "softgpu": {"cuda", "base", "interop"},
+    "oldlibc": set(),
 }
 # layer -> room -> rooms of that layer that it may include besides itself. "" has the files that are
 # in no folder; a layer that is not listed has no folders.

@@ -52,11 +52,10 @@ void check_installation(const Installation& installation, Findings* findings) {
       findings->problem(*program + " can't be run: " + strerror(errno));
     }
   }
-  if (access(installation.client_library.c_str(), R_OK) == 0) {
+  if (const std::string why = why_not_loadable(installation.client_library); why.empty()) {
     findings->good("client library " + installation.client_library);
   } else {
-    findings->problem("the client library " + installation.client_library +
-                      " can't be read: " + strerror(errno));
+    findings->problem("programs can't load the client library: " + why);
   }
 }
 

@@ -2,6 +2,7 @@
 // Where the parts of this installation are.
 #include "cli/installation.h"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,6 +42,11 @@ std::string library_on_path() {
     if (access(candidate.c_str(), R_OK) == 0) return candidate;
   }
   return "";
+}
+
+std::string why_not_loadable(const std::string& library) {
+  if (dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL) != nullptr) return "";
+  return dlerror();
 }
 
 std::string nvidia_library() {

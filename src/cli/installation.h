@@ -28,6 +28,11 @@ std::string pipe_directory();
 // own search decides.
 std::string library_on_path();
 
+// Why no program here can load that library, in the dynamic linker's words; empty: it can. A
+// program is told nothing of it by CUDA's runtime, which takes a libcuda.so.1 that can't be loaded
+// for one that is too old (error 35).
+std::string why_not_loadable(const std::string& library);
+
 // NVIDIA's driver library in the places where distributions put it; empty: none.
 std::string nvidia_library();
 

@@ -53,9 +53,8 @@ int run_program(const RunOptions& options) {
     fprintf(stderr, "openmps: %s\n", installation.status().message().c_str());
     return 1;
   }
-  if (access(installation->client_library.c_str(), R_OK) != 0) {
-    fprintf(stderr, "openmps: the client library %s can't be read: %s\n",
-            installation->client_library.c_str(), strerror(errno));
+  if (const std::string why = why_not_loadable(installation->client_library); !why.empty()) {
+    fprintf(stderr, "openmps: programs can't load the client library: %s\n", why.c_str());
     return 1;
   }
   if (const std::string why = why_no_daemon(); !why.empty()) {

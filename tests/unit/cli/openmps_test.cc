@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "mps_fixture.h"
@@ -52,6 +53,24 @@ TEST_F(OpenmpsTest, RunLeavesTheProgramItsOptions) {
   EXPECT_EQ(openmps("run --pipe-directory /x -- sh -c 'echo $CUDA_MPS_PIPE_DIRECTORY'")
                 .out.find("openmps: no daemon serves /x"),
             0u);
+}
+
+// CUDA's runtime says no more than error 35 then.
+TEST_F(OpenmpsTest, WhyTheClientLibraryCantBeLoadedIsSaid) {
+  const std::filesystem::path broken = directory_ + "/broken";
+  std::filesystem::create_directories(broken / "lib/openmps");
+  std::filesystem::copy(bin_, broken / "bin", std::filesystem::copy_options::recursive);
+  std::ofstream(broken / "lib/openmps/libcuda.so.1") << "no library";
+  bin_ = broken / "bin";
+  start_daemon();
+  const std::string why =
+      "programs can't load the client library: " + libraries() + "/libcuda.so.1: file too short";
+  Outcome outcome = openmps("run -- echo ran");
+  EXPECT_EQ(outcome.out, "openmps: " + why + "\n");
+  EXPECT_EQ(outcome.status, 1);
+  outcome = openmps("doctor");
+  EXPECT_NE(outcome.out.find("PROBLEM  " + why + "\n"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.status, 1);
 }
 
 TEST_F(OpenmpsTest, RunWithoutADaemonSaysHowToStartOne) {
