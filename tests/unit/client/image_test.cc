@@ -13,7 +13,7 @@
 namespace openmps::client {
 namespace {
 
-std::vector<std::byte> container(uint64_t body, uint16_t version = 1, uint16_t header = 16) {
+std::vector<std::byte> container_of(uint64_t body, uint16_t version = 1, uint16_t header = 16) {
   std::vector<std::byte> bytes(16 + body, std::byte{0x41});
   const uint32_t magic = 0xba55ed50;
   memcpy(bytes.data(), &magic, 4);
@@ -44,14 +44,14 @@ std::vector<std::byte> cubin(uint16_t machine = 190) {
 }
 
 TEST(Image, ContainerLengthIsHeaderPlusBody) {
-  const auto bytes = container(1000);
+  const auto bytes = container_of(1000);
   const Result<Image> image = find_image(static_cast<const void*>(bytes.data()));
   ASSERT_TRUE(image.ok());
   EXPECT_EQ(image.value().bytes, 1016u);
 }
 
 TEST(Image, WrapperLeadsToItsContainer) {
-  const auto bytes = container(10);
+  const auto bytes = container_of(10);
   struct {
     uint32_t magic = 0x466243b1;
     uint32_t version = 1;
@@ -75,7 +75,7 @@ struct PrelinkedWrapper {
 };
 
 TEST(Image, PrelinkedCodeComesWithAllThatItWasLinkedFrom) {
-  const auto linked = container(10), first = container(3), second = container(16);
+  const auto linked = container_of(10), first = container_of(3), second = container_of(16);
   const void* list[] = {first.data(), second.data(), nullptr};
   const PrelinkedWrapper wrapper{.data = linked.data(), .extra = list};
   const Result<Image> image = find_image(&wrapper);
@@ -87,7 +87,7 @@ TEST(Image, PrelinkedCodeComesWithAllThatItWasLinkedFrom) {
 }
 
 TEST(Image, PrelinkedCodeMayBeEmptyButItsPartsAreContainers) {
-  const auto empty = container(0), input = container(8), broken = container(8, 2);
+  const auto empty = container_of(0), input = container_of(8), broken = container_of(8, 2);
   const void* list[] = {input.data(), nullptr};
   PrelinkedWrapper wrapper{.data = empty.data(), .extra = list};
   ASSERT_TRUE(find_image(&wrapper).ok()) << "PTX alone is not linked ahead";
@@ -142,7 +142,7 @@ TEST(Image, NonsenseIsRefused) {
   EXPECT_EQ(find_image(static_cast<const void*>("")).status().code(), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(find_image(static_cast<const void*>("\x01\x02\x03")).status().code(),
             CUDA_ERROR_INVALID_IMAGE);
-  auto huge = container(16);
+  auto huge = container_of(16);
   const uint64_t body = ~0ull - 8;
   memcpy(huge.data() + 8, &body, 8);
   EXPECT_EQ(find_image(static_cast<const void*>(huge.data())).status().code(),
@@ -150,7 +150,7 @@ TEST(Image, NonsenseIsRefused) {
 }
 
 TEST(Image, EveryTruncationOfAFileIsRefused) {
-  for (const auto& whole : {container(100), cubin()}) {
+  for (const auto& whole : {container_of(100), cubin()}) {
     ASSERT_TRUE(find_image(std::span<const std::byte>(whole)).ok());
     // From two bytes on: the first byte of a container alone is a letter, so text.
     for (size_t bytes = 2; bytes < whole.size(); ++bytes) {
@@ -164,7 +164,7 @@ TEST(Image, EveryTruncationOfAFileIsRefused) {
 TEST(Image, RandomHeadersNeverClaimMoreThanTheFile) {
   std::mt19937 random(7);
   for (int i = 0; i < 20000; ++i) {
-    auto bytes = i % 2 == 0 ? container(64) : cubin();
+    auto bytes = i % 2 == 0 ? container_of(64) : cubin();
     for (int flips = 0; flips < 4; ++flips) {
       bytes[4 + random() % 60] = static_cast<std::byte>(random());
     }

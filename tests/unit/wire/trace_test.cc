@@ -20,7 +20,7 @@
 namespace openmps::wire {
 namespace {
 
-const Trace::Actor kSession{"session 3", "session 3 "};
+const Trace::Actor kActor{"session 3", "session 3 "};
 
 class TraceTest : public ::testing::Test {
  protected:
@@ -42,11 +42,11 @@ class TraceTest : public ::testing::Test {
   }
   template <typename C>
   static void command(Trace& trace, const C& c, CUresult result = CUDA_SUCCESS) {
-    trace.command(kSession, C::kOpcode, bytes_of(c), result, {}, now_ns() - 2500);
+    trace.command(kActor, C::kOpcode, bytes_of(c), result, {}, now_ns() - 2500);
   }
   template <typename C>
   static void answered(Trace& trace, const C& c, const typename C::Reply& reply) {
-    trace.command(kSession, C::kOpcode, bytes_of(c), CUDA_SUCCESS, bytes_of(reply), now_ns());
+    trace.command(kActor, C::kOpcode, bytes_of(c), CUDA_SUCCESS, bytes_of(reply), now_ns());
   }
   template <typename T>
   static std::span<const unsigned char> bytes_of(const T& value) {
@@ -82,7 +82,7 @@ TEST_F(TraceTest, ALinePerCommand) {
   const auto trace = open("text");
   command(*trace, Fence{1, 2, 3});
   command(*trace, EventDestroy{7}, CUDA_ERROR_OUT_OF_MEMORY);
-  trace->wait(kSession, 5, CUDA_SUCCESS, now_ns());
+  trace->wait(kActor, 5, CUDA_SUCCESS, now_ns());
   EXPECT_EQ(text(),
             "N PID session 3: Fence{stream=1, slot=2, value=3} = CUDA_SUCCESS (N us)\n"
             "N PID session 3: EventDestroy{event=7} = CUDA_ERROR_OUT_OF_MEMORY (N us)\n"
