@@ -40,9 +40,10 @@ bool start_daemon(const Installation& installation) {
     return false;
   }
   int status = 0;
-  (void)waitpid(pid.value(), &status, 0);
+  // Where SIGCHLD is ignored, as the program is to find it, only the end is waited for.
+  const bool is_told = waitpid(pid.value(), &status, 0) == pid.value();
   // Another `openmps run --start` may have been first.
-  return (WIFEXITED(status) && WEXITSTATUS(status) == 0) || why_no_daemon().empty();
+  return (is_told && WIFEXITED(status) && WEXITSTATUS(status) == 0) || why_no_daemon().empty();
 }
 
 }  // namespace

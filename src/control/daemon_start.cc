@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/confinement.h"
+#include "base/inherited.h"
 #include "base/log.h"
 #include "base/subprocess.h"
 #include "base/text.h"
@@ -24,6 +25,7 @@
 #include "control/log_files.h"
 #include "control/pipe_directory.h"
 #include "control/service_manager.h"
+#include "wire/layout.h"
 
 namespace openmps::control {
 namespace {
@@ -184,6 +186,7 @@ int start_daemon(DaemonOptions options) {
     // Read again when the daemon has left this directory.
     std::error_code error;
     options.config = std::filesystem::absolute(options.config, error).string();
+    if (error) return fail("the configuration is below the current directory: " + error.message());
     Result<Config> read = read_config(options.config);
     if (!read.ok()) return fail(read.status().message());
     start.config = std::move(read).value();
@@ -195,6 +198,9 @@ int start_daemon(DaemonOptions options) {
     return fail(format_text("at most %lu files may be open, %lu are needed (ulimit -n)", open,
                             kLeastOpenFiles));
   }
+  // A session's window of addresses, and the file that client and worker share of it.
+  const Needs needs{.file_bytes = wire::kHostBytes, .address_bytes = wire::kWindowBytes};
+  if (const Status raised = raise_limits(needs); !raised.ok()) return fail(raised.message());
   umask(022);
   signal(SIGPIPE, SIG_IGN);
   PipeDirectory& directory = start.directory;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/environment.h"
+#include "base/inherited.h"
 #include "base/text.h"
 #include "control/config.h"
 #include "control/daemon_start.h"
@@ -155,4 +156,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace openmps::control
 
-int main(int argc, char** argv) { return openmps::control::run(argc, argv); }
+int main(int argc, char** argv) {
+  openmps::forget_starter();
+  return openmps::control::run(argc, argv);
+}

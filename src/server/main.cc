@@ -13,6 +13,7 @@
 
 #include "base/confinement.h"
 #include "base/environment.h"
+#include "base/inherited.h"
 #include "base/log.h"
 #include "base/subprocess.h"
 #include "base/text.h"
@@ -102,6 +103,7 @@ int run(int control_fd, const std::string& control_socket) {
 }  // namespace openmps::server
 
 int main(int argc, char** argv) {
+  openmps::forget_starter();
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "--version" || first == "-v") {
     printf("OpenMPS server %s. Binary version: 13000\n", OPENMPS_VERSION);

@@ -25,6 +25,7 @@
 
 #include "base/confinement.h"
 #include "base/environment.h"
+#include "base/inherited.h"
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "driver/loader.h"
@@ -300,5 +301,6 @@ int run(int argc, char** argv) {
 }  // namespace openmps::worker
 
 int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends the program
+  openmps::forget_starter();
   return openmps::worker::run(argc, argv);
 }
