@@ -103,6 +103,23 @@ Result<Mapping> map_shared_at(uint64_t address, int fd, uint64_t offset, uint64_
              "mapping a shared file at an address");
 }
 
+void put_into_dumps(uint64_t address, uint64_t bytes) {
+  madvise(reinterpret_cast<void*>(address), bytes, MADV_DODUMP);
+}
+
+void keep_from_dumps(uint64_t address, uint64_t bytes) {
+  madvise(reinterpret_cast<void*>(address), bytes, MADV_DONTDUMP);
+}
+
+Status keep_from_children_and_dumps(void* address, uint64_t bytes) {
+  for (const int advice : {MADV_DONTFORK, MADV_DONTDUMP}) {
+    if (madvise(address, bytes, advice) != 0) {
+      return system_error(CUDA_ERROR_OPERATING_SYSTEM, "madvise");
+    }
+  }
+  return Status();
+}
+
 Result<Mapping> reserve_addresses(uint64_t address, uint64_t bytes) {
   return map(address, bytes, PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0,

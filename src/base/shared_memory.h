@@ -53,6 +53,14 @@ Result<Mapping> map_shared(int fd, uint64_t offset, uint64_t bytes, MapAccess ac
 // The same at exactly `address`, over a range that the caller has reserved (replaces what is
 // there).
 Result<Mapping> map_shared_at(uint64_t address, int fd, uint64_t offset, uint64_t bytes);
+// The range, of whole pages, is not inherited by children that fork() makes, and not written to
+// core dumps: reading a sparse file to the end would give each of its holes a page. Errors:
+// CUDA_ERROR_OPERATING_SYSTEM.
+Status keep_from_children_and_dumps(void* address, uint64_t bytes);
+// Pages of such a range are written to core dumps after all, or no longer. An error leaves them as
+// they are.
+void put_into_dumps(uint64_t address, uint64_t bytes);
+void keep_from_dumps(uint64_t address, uint64_t bytes);
 // Reserve [address, address + bytes) without access. Fails with CUDA_ERROR_OUT_OF_MEMORY if
 // anything of it is in use: nothing is replaced.
 Result<Mapping> reserve_addresses(uint64_t address, uint64_t bytes);

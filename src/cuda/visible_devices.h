@@ -22,10 +22,10 @@ namespace openmps::cuda {
 // machine's order), in the order in which it sees them. `text`: the variable's value; null: it is
 // not set, and all are visible.
 //
-// The list ends at the first entry that names no device. An entry is a number, of which only the
-// leading digits count ("0 ", "0x0" and "0.5" are 0), or a UUID or the beginning of one that fits
-// no other device. Errors: CUDA_ERROR_INVALID_DEVICE: one device is named twice;
-// CUDA_ERROR_NO_DEVICE: none is left.
+// The list is of numbers or of UUIDs, as its first entry is. It ends at the first entry that is not
+// of that kind or names no device. Of a number the leading digits count ("0 ", "0x0" and "0.5" are
+// 0), of a UUID the leading hexadecimal digits, in either case, where they are no other device's.
+// Errors: CUDA_ERROR_INVALID_DEVICE: one device is named twice; CUDA_ERROR_NO_DEVICE: none is left.
 [[nodiscard]] Result<std::vector<uint32_t>> visible_devices(const char* text,
                                                             std::span<const std::string> uuids);
 

@@ -81,7 +81,8 @@ EVERYTHING = [
     *[["drv_memory_calls", group]
       for group in ("fills", "copies", "places", "pointers", "managed", "bad")],
     *[["drv_device_calls", group] for group in ("devices", "contexts", "attached", "arrays")],
-    ["drv_host_functions"], ["drv_managed_modules"],
+    ["drv_host_functions"], ["drv_managed_modules"], ["drv_visible"],
+    ["drv_faults"], ["drv_core_dump"],
     *[["drv_no_context", group] for group in ("devices", "nodes", "streams", "reset")],
     *[["drv_launch_errors", group]
       for group in ("shapes", "attributes", "contexts", "captures")],

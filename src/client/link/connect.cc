@@ -4,7 +4,6 @@
 #include "client/link/connect.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -148,9 +147,8 @@ Result<Mapping> map_window(const wire::Welcome& welcome, int host_file) {
     return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the session's host file is not ours");
   }
   // A forked child must not write into its parent's session, nor keep its pinned memory alive.
-  if (madvise(window->address(), wire::kWindowBytes, MADV_DONTFORK) != 0) {
-    return Status(CUDA_ERROR_OPERATING_SYSTEM, "the address window can't be kept from children");
-  }
+  // Pinned memory is put into dumps when it is registered: natively it is in them.
+  OPENMPS_RETURN_IF_ERROR(keep_from_children_and_dumps(window->address(), wire::kWindowBytes));
   return window;
 }
 

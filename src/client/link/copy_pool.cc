@@ -7,7 +7,8 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <csignal>
+
+#include "base/thread_signals.h"
 
 namespace openmps::client {
 namespace {
@@ -25,14 +26,11 @@ uint32_t usable_cores() {
 }  // namespace
 
 bool start_helper_thread(void* (*main)(void*), void* argument, const char* name) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread;
-  const int error = pthread_create(&thread, nullptr, main, argument);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error != 0) return false;
+  {
+    const HelperThreadSignals signals;
+    if (pthread_create(&thread, nullptr, main, argument) != 0) return false;
+  }
   pthread_setname_np(thread, name);
   pthread_detach(thread);
   return true;

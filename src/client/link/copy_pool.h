@@ -39,8 +39,8 @@ class CopyPool {
   void* argument_ = nullptr;
 };
 
-// A detached thread with all signals blocked: the program's handlers never run on it.
-// False: the system gave none.
+// A detached thread; the program's signals come to it only for faults of its own
+// (base/thread_signals.h). False: the system gave none.
 [[nodiscard]] bool start_helper_thread(void* (*main)(void*), void* argument, const char* name);
 
 }  // namespace openmps::client

@@ -46,8 +46,8 @@ CUresult DeviceMemory::reserve_extent(Guard& guard, uint64_t bytes, uint64_t ali
     *address = reply.address;
     Result<Mapping> mapping = reserve_addresses(reply.address, bytes);
     if (mapping.ok()) {
-      // A child made by fork() has nothing to do with it.
-      madvise(mapping->address(), bytes, MADV_DONTFORK);
+      // What can't be kept from them is without access there, too.
+      (void)keep_from_children_and_dumps(mapping->address(), bytes);
       reserved = std::move(mapping).value();
       break;
     }

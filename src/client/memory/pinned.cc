@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/rounding.h"
+#include "base/shared_memory.h"
 
 namespace openmps::client {
 
@@ -44,6 +45,7 @@ CUresult PinnedHeap::register_pages(Guard& guard, uint64_t bytes, uint64_t* base
     return result;
   }
   *base = *address;
+  put_into_dumps(*address, bytes);
   return CUDA_SUCCESS;
 }
 
@@ -51,6 +53,7 @@ CUresult PinnedHeap::register_pages(Guard& guard, uint64_t bytes, uint64_t* base
 void PinnedHeap::unregister_locked(uint64_t base, uint64_t bytes) {
   const CUresult result = channel_.push(wire::HostUnregister{base, bytes});
   if (result != CUDA_SUCCESS) return;
+  keep_from_dumps(base, bytes);
   returned_.add({base, round_up(bytes, kPinnedChunkBytes), 0, false, 0});
 }
 

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/shared_memory.h"
+
 namespace openmps::softgpu {
 namespace {
 
@@ -41,6 +43,7 @@ bool share_backing(Backing* backing) {
   const uint64_t pages = round_to_pages(backing->bytes);
   void* copy = mmap(nullptr, pages, PROT_READ | PROT_WRITE, MAP_SHARED, file->file.get(), 0);
   if (copy == MAP_FAILED) return false;
+  keep_from_dumps(reinterpret_cast<uint64_t>(copy), pages);
   memcpy(copy, at, backing->bytes);
   void* moved = mremap(copy, pages, pages, MREMAP_MAYMOVE | MREMAP_FIXED, at);
   if (moved == MAP_FAILED) {

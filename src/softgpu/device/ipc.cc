@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/shared_memory.h"
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
 #include "softgpu/device/memory.h"
@@ -34,7 +35,9 @@ Ticket ticket_of(TicketKind kind, const SharedFile& file) {
 void* map_shared(int descriptor, uint64_t bytes) {
   void* at =
       mmap(nullptr, round_to_pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  return at == MAP_FAILED ? nullptr : at;
+  if (at == MAP_FAILED) return nullptr;
+  keep_from_dumps(reinterpret_cast<uint64_t>(at), round_to_pages(bytes));
+  return at;
 }
 
 }  // namespace

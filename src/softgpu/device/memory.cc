@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/shared_memory.h"
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
 #include "softgpu/device/scheduler.h"
@@ -98,6 +99,10 @@ Result<uint64_t> Memory::allocate(Device& device, Context* owner, uint64_t bytes
   if (backing.address == 0) {
     segment.return_memory(charged);
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "the host has no memory left");
+  }
+  // A GPU's memory is in no core dump of the host; managed memory is the program's as well.
+  if (backing.mapped && kind != RangeKind::kManaged) {
+    keep_from_dumps(backing.address, backing.bytes);
   }
   OPENMPS_RETURN_IF_ERROR(insert_range(device, owner, backing, bytes, kind, flags));
   return backing.address;

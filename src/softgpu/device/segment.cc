@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/futex.h"
+#include "base/shared_memory.h"
 #include "base/unique_fd.h"
 
 namespace openmps::softgpu {
@@ -233,7 +234,9 @@ SegmentLayout* map_layout(int fd) {
     return nullptr;
   }
   void* address = mmap(nullptr, sizeof(SegmentLayout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  return address == MAP_FAILED ? nullptr : static_cast<SegmentLayout*>(address);
+  if (address == MAP_FAILED) return nullptr;
+  keep_from_dumps(reinterpret_cast<uint64_t>(address), sizeof(SegmentLayout));
+  return static_cast<SegmentLayout*>(address);
 }
 
 std::string segment_path(const std::string& name) { return "/dev/shm/" + name; }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/shared_memory.h"
 #include "softgpu/device/driver.h"
 #include "softgpu/device/scheduler.h"
 
@@ -234,6 +235,7 @@ Status VirtualMemory::map(uint64_t address, uint64_t bytes, uint64_t offset,
   void* got =
       mmap(as_pointer(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, memory->file.get(), 0);
   if (got == MAP_FAILED) return Status(CUDA_ERROR_OUT_OF_MEMORY, strerror(errno));
+  keep_from_dumps(address, bytes);
   mappings_.emplace(address, MappedObject{bytes, memory, CU_MEM_ACCESS_FLAGS_PROT_NONE});
   return Status();
 }

@@ -34,6 +34,7 @@ Status Window::open(UniqueFd host_file) {
   if (!mapped.ok()) return mapped.status();
   reserved.value().leak();  // replaced by the mapping
   host_part_ = std::move(mapped).value();
+  keep_from_dumps(host, wire::kHostBytes);
   return Status();
 }
 

@@ -76,40 +76,63 @@ int main() {
                             "0",
                             "0 ",
                             " 0",
+                            "  0",
+                            "\t0",
                             "0x0",
                             "0.5",
                             "0;1",
+                            "0:1",
+                            "0-1",
                             "0 1",
+                            "0a",
                             "00",
                             "+0",
                             "-0",
                             "0,",
+                            "0,,",
                             "0,-1",
+                            "0,99",
                             "0,none",
-                            "0,99,0",
                             "-1",
                             "-1,0",
                             ",0",
                             "99",
+                            "a",
                             "none",
                             "4294967296",
                             "18446744073709551616",
+                            "\"0\"",
                             "0,0",
+                            "0, 0",
+                            "0,00",
                             "0,0x",
-                            "0, 00"}) {
+                            "GPU",
+                            "GPU-",
+                            "GPU-zz",
+                            "MIG-",
+                            "MIG-0",
+                            "0,GPU-ff00ff00"}) {
     tell(value);
   }
   const std::string uuid = text_of(all.first);
+  std::string upper = uuid;
+  for (char& c : upper) c = static_cast<char>(toupper(c));
+  std::string plain = uuid;
+  std::erase(plain, '-');
   tell(uuid, "GPU-UUID");
-  tell(uuid + ",none", "GPU-UUID,none");
-  tell(uuid + "," + uuid, "GPU-UUID,GPU-UUID");
+  tell(upper, "GPU-UUID, capital letters");
+  tell("GPU-" + plain.substr(3), "GPU-UUID, no dashes");
+  tell("gpu" + uuid.substr(3), "gpu-UUID");
+  tell(uuid + "x", "GPU-UUIDx");
+  tell(uuid + " ", "GPU-UUID and a space");
+  tell(" " + uuid, "a space and GPU-UUID");
+  tell(uuid + ",99", "GPU-UUID,99");
+  tell(uuid + ",0", "GPU-UUID,0");
   tell("0," + uuid, "0,GPU-UUID");
-  tell(uuid + "0", "GPU-UUID0");
-  tell(uuid.substr(4), "UUID");
+  tell(uuid + "," + uuid, "GPU-UUID,GPU-UUID");
+  tell("MIG-" + uuid, "MIG-GPU-UUID");
   tell("MIG-" + uuid + "/0/0", "MIG-GPU-UUID/0/0");
-  tell("GPU-none");
-  // Of the beginning no more is asked than that it tells the devices apart: on softgpu that is the
-  // last byte.
-  tell(uuid.substr(0, uuid.size() - (all.count > 1 ? 0 : 2)), "GPU-UU");
+  // Of several devices one beginning may be the same.
+  tell(all.count > 1 ? uuid : uuid.substr(0, 5), "GPU-U");
   return e2e::finish();
 }

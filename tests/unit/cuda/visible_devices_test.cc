@@ -37,28 +37,36 @@ TEST_P(Visible, IsWhatTheDriverTakes) {
 INSTANTIATE_TEST_SUITE_P(Numbers, Visible,
                          testing::Values(Case{nullptr, {0, 1, 2}}, Case{"", {}}, Case{" ", {}},
                                          Case{"0", {0}}, Case{"2,0", {2, 0}}, Case{"0 ", {0}},
-                                         Case{" 1", {1}}, Case{"0x0", {0}}, Case{"0.5", {0}},
-                                         Case{"0;1", {0}}, Case{"1 0", {1}}, Case{"00", {0}},
-                                         Case{"+1", {1}}, Case{"0, 2", {0, 2}},
-                                         Case{"0x,1y", {0, 1}}));
+                                         Case{" 1", {1}}, Case{"\t1", {1}}, Case{"0x0", {0}},
+                                         Case{"0.5", {0}}, Case{"0;1", {0}}, Case{"1 0", {1}},
+                                         Case{"00", {0}}, Case{"+1", {1}}, Case{"-0", {0}},
+                                         Case{"0, 2", {0, 2}}, Case{"0x,1y", {0, 1}},
+                                         Case{"0a", {0}}, Case{"4294967297", {1}}));
 INSTANTIATE_TEST_SUITE_P(EndAtTheFirstThatIsNone, Visible,
                          testing::Values(Case{"-1", {}}, Case{"0,-1,1", {0}},
                                          Case{"0,2,-1,1", {0, 2}}, Case{"3", {}},
-                                         Case{"1,3,0", {1}}, Case{"1,,0", {1}}, Case{"1,", {1}},
-                                         Case{",1", {}}, Case{"none", {}}, Case{"1,x", {1}},
-                                         Case{"4294967296", {}}, Case{"18446744073709551616", {}},
-                                         Case{"99999999999999999999999", {}}));
+                                         Case{"1,3,0", {1}}, Case{"1,,0", {1}}, Case{"1, ,0", {1}},
+                                         Case{"1,", {1}}, Case{",1", {}}, Case{"none", {}},
+                                         Case{"1,x", {1}}, Case{"18446744073709551616", {}},
+                                         Case{"\"0\"", {}}, Case{"1,GPU-008cbaa3", {1}},
+                                         Case{"GPU-008cbaa3,1", {0}}));
 INSTANTIATE_TEST_SUITE_P(OnceEach, Visible,
                          testing::Values(Case{"0,0", {}, CUDA_ERROR_INVALID_DEVICE},
                                          Case{"1,0,1x", {}, CUDA_ERROR_INVALID_DEVICE},
-                                         Case{"1,GPU-8932", {}, CUDA_ERROR_INVALID_DEVICE},
+                                         Case{"0, 00", {}, CUDA_ERROR_INVALID_DEVICE},
+                                         Case{"GPU-0,GPU-00", {}, CUDA_ERROR_INVALID_DEVICE},
                                          Case{"0,3,0", {0}}));
 INSTANTIATE_TEST_SUITE_P(
     Uuids, Visible,
     testing::Values(Case{"GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", {1}}, Case{"GPU-8a", {2}},
-                    Case{"GPU-0,GPU-8a", {0, 2}}, Case{"GPU-8a,0", {2, 0}}, Case{"GPU-8", {}},
-                    Case{"0,GPU-8,1", {0}}, Case{"GPU-ff", {}}, Case{"GPU-8a32f937x", {}},
-                    Case{"8932f937", {}}, Case{"MIG-8932f937", {}},
+                    Case{"GPU-8A", {2}}, Case{"GPU-0,GPU-8a", {0, 2}}, Case{"GPU-8", {}},
+                    Case{"GPU-0,GPU-8,GPU-8a", {0}}, Case{"GPU-ff", {}}, Case{"GPU-zz", {}},
+                    Case{"GPU-", {}}, Case{"GPU", {}}, Case{"GPU-8932f937-", {1}},
+                    Case{"GPU-8932f937d72c4106c12f20bd9faed9f6", {1}},
+                    Case{"GPU-8932f937-d72c-4106-c12f-20bd9faed9f6x", {1}},
+                    Case{"GPU-8932f937-d72c-4106-c12f-20bd9faed9f6 ", {1}},
+                    Case{" GPU-8932f937", {}}, Case{"gpu-8932f937", {}}, Case{"8932f937", {}},
+                    Case{"MIG-8932f937", {}}, Case{"MIG-", {}}, Case{"MIG-0", {}},
                     Case{"MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/1/0", {}}));
 
 TEST(Uuid, IsWrittenAsToolsPrintIt) {
