@@ -5,15 +5,25 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "base/log.h"
 
 namespace openmps::worker {
 
-void log(const std::string& text) {
-  // Never destroyed. Standard error itself becomes a pipe later (process_output.h).
-  static const Log& out =
-      *new Log("Worker", UniqueFd(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)));
-  out.write(text);
+namespace {
+
+// Never destroyed. Standard error itself becomes a pipe later (process_output.h).
+const Log*& out() {
+  static const Log* log =
+      new Log("Worker", UniqueFd(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)));
+  return log;
 }
+
+}  // namespace
+
+void log(const std::string& text) { out()->write(text); }
+
+void log_to(UniqueFd fd) { delete std::exchange(out(), new Log("Worker", std::move(fd))); }
 
 }  // namespace openmps::worker

@@ -5,9 +5,13 @@
 
 #include <string>
 
+#include "base/unique_fd.h"
+
 namespace openmps::worker {
 
 // One line, one write: lines of several threads and processes do not mix.
 void log(const std::string& text);
+// Further lines go there. For tests, while nothing else logs.
+void log_to(UniqueFd fd);
 
 }  // namespace openmps::worker

@@ -4,11 +4,15 @@
 // loaded, nothing is unfinished in its context: the fixture looks at that behind every test.
 #include "worker/device/cold_lane.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <string>
 
 #include "session_fixture.h"
 #include "test_cubin.h"
+#include "worker/device/log.h"
 
 namespace openmps::worker {
 namespace {
@@ -26,6 +30,22 @@ std::string cubin_with_variable() {
   cubin.relocate(TestCubin::kAddresses, 0, cubin.add("x", TestCubin::kGlobal), 2);
   return cubin.image();
 }
+
+// While it lives the log goes into memory; then to standard error.
+class LogFile {
+ public:
+  LogFile() { log_to(UniqueFd(dup(file_.get()))); }
+  ~LogFile() { log_to(UniqueFd(dup(STDERR_FILENO))); }
+  LogFile(const LogFile&) = delete;
+  [[nodiscard]] std::string text() const {
+    std::string text(static_cast<size_t>(lseek(file_.get(), 0, SEEK_END)), '\0');
+    EXPECT_EQ(pread(file_.get(), text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+    return text;
+  }
+
+ private:
+  UniqueFd file_{memfd_create("log", MFD_CLOEXEC)};
+};
 
 class ColdLaneTest : public SessionFixture {
  protected:
@@ -349,13 +369,12 @@ TEST_F(ColdLaneTest, CodeThatKeepsAllSmsIsNamed) {
   EXPECT_EQ(lane_of_load(1, kConstant), "place cold");
   EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "glob").ok());
   let_go(1);
-  ::testing::internal::CaptureStderr();
+  const LogFile logged;
   launch(2);
   session_->core.parts.set(0, {.sms = 4});
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
-  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(logged.text(), "");
   for (int i = 0; i < 3; ++i) launch(2);
-  const std::string text = ::testing::internal::GetCapturedStderr();
+  const std::string text = logged.text();
   EXPECT_NE(text.find("runs on all SMs"), std::string::npos) << text;
   EXPECT_EQ(std::ranges::count(text, '\n'), 1) << text;
   const auto& counts = session_->core.usage.row().counts;
