@@ -74,8 +74,7 @@ void RingProducer::publish() {
 void RingProducer::hurry() {
   // A nap that we don't see began behind publish()'s fence, and its consumer has seen the record.
   if (control_->consumer_sleeping.load(std::memory_order_relaxed) == word(ConsumerRest::kNaps) &&
-      control_->tail.load(std::memory_order_relaxed) !=
-          control_->head.load(std::memory_order_relaxed)) {
+      !drained()) {
     wake_consumer(*control_);
   }
 }

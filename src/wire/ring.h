@@ -37,6 +37,12 @@ class RingProducer {
   // Wake the consumer if it sleeps or naps, for what else it is to look at; if it is about to, it
   // does not. Any thread, without the lock, after the store of what that is.
   void nudge();
+  // How far the consumer is: grows with each record that it takes. Any thread, without the lock.
+  [[nodiscard]] uint64_t taken() const { return control_->head.load(std::memory_order_relaxed); }
+  // Nothing is left for the consumer to take. Any thread, without the lock.
+  [[nodiscard]] bool drained() const {
+    return taken() == control_->tail.load(std::memory_order_relaxed);
+  }
   // True once `payload_bytes` would fit; for the wait loop of a full ring.
   [[nodiscard]] bool has_space(uint32_t payload_bytes) const;
 

@@ -3,6 +3,7 @@
 #include "wire/trace.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,10 +15,17 @@
 
 #include "base/clock.h"
 #include "base/environment.h"
+#include "base/text.h"
 #include "cuda/error_names.h"
 
 namespace openmps::wire {
 namespace {
+
+// A launch takes the driver 3 us; what takes this long has waited for something.
+constexpr uint64_t kLongCallNs = 100'000;
+
+// OPENMPS_TRACE_MIN_US: an hour.
+constexpr uint64_t kMostMinUs = 3'600'000'000;
 
 // The numbers of lanes that are no thread's; Linux has no more threads than this.
 constexpr uint32_t kFirstLane = 1u << 22;
@@ -60,6 +68,12 @@ Result<std::unique_ptr<Trace>> Trace::from_environment() {
   const char* path = environment_variable("OPENMPS_TRACE");
   if (path == nullptr || *path == '\0') return std::unique_ptr<Trace>();
   const bool json = std::string_view(path).ends_with(".json");
+  const std::string min_text = environment_or("OPENMPS_TRACE_MIN_US", "0");
+  const std::optional<uint64_t> min_us = parse_unsigned(min_text, kMostMinUs);
+  if (!min_us) {
+    return invalid_value("OPENMPS_TRACE_MIN_US: '" + min_text + "' is no number up to " +
+                         std::to_string(kMostMinUs));
+  }
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CLOEXEC;
   // Whoever makes the file begins its array, which the viewers do not need to have an end.
   UniqueFd made(open(path, kFlags | O_CREAT | O_EXCL, 0600));
@@ -69,7 +83,7 @@ Result<std::unique_ptr<Trace>> Trace::from_environment() {
     return Status(CUDA_ERROR_OPERATING_SYSTEM,
                   std::string("OPENMPS_TRACE: ") + path + ": " + strerror(errno));
   }
-  auto trace = std::make_unique<Trace>(std::move(file), json);
+  auto trace = std::make_unique<Trace>(std::move(file), json, *min_us * 1000);
   if (is_new && json) trace->append("[\n");
   return trace;
 }
@@ -87,7 +101,16 @@ void Trace::wait(const Actor& actor, Id stream, CUresult result, uint64_t begin_
   write(actor, {"wait", {{"stream", std::to_string(stream)}}, {}, 0, result, begin_ns, now_ns()});
 }
 
+void Trace::driver_call(const char* function, CUresult result, uint64_t begin_ns, uint64_t end_ns) {
+  if (end_ns - begin_ns < kLongCallNs) return;
+  char name[16] = "";  // as long as Linux has it
+  pthread_getname_np(pthread_self(), name, sizeof(name));
+  const Actor actor{std::string("driver, ") + name + " " + std::to_string(syscall(SYS_gettid)), ""};
+  write(actor, {function, {}, {}, 0, result, begin_ns, end_ns});
+}
+
 void Trace::write(const Actor& actor, const Event& event) {
+  if (event.end_ns - event.begin_ns < min_ns_) return;
   const std::lock_guard lock(lock_);
   if (json_) {
     std::string text = event_on(actor.name, event);

@@ -2,8 +2,9 @@
 // What OPENMPS_TRACE=FILE asks of a client or a worker: each command with its fields, those of its
 // reply, result and time. A line for each, or, if the file's name ends in .json, events for the
 // viewers of Chrome and Perfetto, with a lane for each stream and one for each executor or thread.
-// Every event is written at once when it ends, so a file is complete up to a crash, and several
-// processes may share it. Any thread.
+// A worker's has calls of the driver as well that took long, on lanes of the threads that made
+// them. OPENMPS_TRACE_MIN_US leaves out what took less. Every event is written at once when it
+// ends, so a file is complete up to a crash, and several processes may share it. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +24,12 @@ namespace openmps::wire {
 
 class Trace {
  public:
-  // Null: OPENMPS_TRACE is not set. Error: its file can't be opened.
+  // Null: OPENMPS_TRACE is not set. Error: its file can't be opened, or OPENMPS_TRACE_MIN_US is no
+  // number.
   static Result<std::unique_ptr<Trace>> from_environment();
-  explicit Trace(UniqueFd file, bool json) : file_(std::move(file)), json_(json) {}
+  // Events of less than `min_ns` are left out.
+  explicit Trace(UniqueFd file, bool json, uint64_t min_ns = 0)
+      : file_(std::move(file)), json_(json), min_ns_(min_ns) {}
 
   // Who executes or sends: "session 3" or "thread 4711", and what its streams' lanes begin with.
   struct Actor {
@@ -40,6 +44,9 @@ class Trace {
                CUresult result, std::span<const unsigned char> reply, uint64_t begin_ns);
   // The actor waited for a stream.
   void wait(const Actor& actor, Id stream, CUresult result, uint64_t begin_ns);
+  // The calling thread has called this function of the driver. Left out if it took less than 0.1
+  // ms.
+  void driver_call(const char* function, CUresult result, uint64_t begin_ns, uint64_t end_ns);
 
  private:
   struct Event;
@@ -50,6 +57,7 @@ class Trace {
 
   const UniqueFd file_;
   const bool json_;
+  const uint64_t min_ns_;
   std::mutex lock_;
   std::map<std::string, uint32_t> lanes_;  // guarded by lock_
 };

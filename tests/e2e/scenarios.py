@@ -657,6 +657,8 @@ def traced(box, _):
         spans = [e for e in events if e["ph"] == "X"]
         require(all(e["tid"] in lanes and e["dur"] >= 0 for e in spans), f"{path}: a lane has no name")
         seen[path] = {(lanes[e["tid"]], e["name"]) for e in spans}
+    require(any(lane.startswith("driver, sess-1 ") and name.startswith("cu") for lane, name in seen[worker]),
+            f"no long call of the driver: {sorted(seen[worker])}")
     require({("session 1", "Launch"), ("session 1 stream 2", "Launch"), ("session 1", "ModuleLoad"),
              ("session 2", "Launch")} <= seen[worker], f"the worker's lanes: {sorted(seen[worker])}")
     names = {name for lane, name in seen[client] if lane.startswith("thread ")}

@@ -26,12 +26,13 @@ constexpr int kFullRingSpins = 2000;
 constinit thread_local uint64_t Channel::t_last_wait_ns = 0;
 
 Channel::Channel(const wire::ChannelView& view, int socket, uint64_t spin_ns,
-                 std::unique_ptr<wire::Trace> trace, bool foresees)
+                 std::unique_ptr<wire::Trace> trace, bool foresees, bool gives_core)
     : view_(view),
       socket_(socket),
       spin_ns_(spin_ns),
       trace_(std::move(trace)),
       foresees_(foresees),
+      gives_core_(gives_core),
       ring_(view) {
   for (auto& word : free_reply_slots_) word.store(~0ull, std::memory_order_relaxed);
 }

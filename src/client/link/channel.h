@@ -37,8 +37,10 @@ class Channel {
  public:
   // `socket`: the session's connection, watched for the server's death; not owned. `trace`: null,
   // or what is told of each command. `foresees`: waits are taken to be alike.
+  // `gives_core`: who waits sleeps while the worker takes nothing (StalledConsumer).
   Channel(const wire::ChannelView& view, int socket, uint64_t spin_ns,
-          std::unique_ptr<wire::Trace> trace = nullptr, bool foresees = true);
+          std::unique_ptr<wire::Trace> trace = nullptr, bool foresees = true,
+          bool gives_core = true);
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
@@ -132,7 +134,7 @@ class Channel {
   // while: it may wait for one of them.
   template <typename Done>
   bool spin(Done& done, uint64_t begin_ns, uint64_t now, uint64_t end_ns, CUresult* result);
-  // The same, as long as there are cores for that.
+  // The same, as long as there are cores for that and the worker takes what it was sent.
   template <typename Done>
   bool spin_if_spare(Done& done, uint64_t begin_ns, uint64_t end_ns, CUresult* result);
   void sleep(uint32_t epoch, uint64_t longest_ns);
@@ -171,6 +173,7 @@ class Channel {
   CoreShortage shortage_;
   const std::unique_ptr<wire::Trace> trace_;  // null: nobody asks
   const bool foresees_;
+  const bool gives_core_;
   // How long the thread's last wait behind a stream was that looks alone did not see the end of.
   static constinit thread_local uint64_t t_last_wait_ns;
   std::atomic<uint64_t> last_look_ns_{0};  // at the session's socket
@@ -290,10 +293,13 @@ bool Channel::spin(Done& done, uint64_t begin_ns, uint64_t now, uint64_t end_ns,
 
 template <typename Done>
 bool Channel::spin_if_spare(Done& done, uint64_t begin_ns, uint64_t end_ns, CUresult* result) {
-  for (uint64_t now = now_ns(); now < end_ns && !shortage_.lasts(now);) {
+  uint64_t now = now_ns();
+  StalledConsumer consumer(now);
+  while (now < end_ns && !shortage_.lasts(now)) {
     if (spin(done, begin_ns, now, now, result)) return true;
     const uint64_t before = std::exchange(now, now_ns());
     shortage_.note_look(before, now);
+    if (gives_core_ && consumer.note(ring_.taken(), ring_.drained(), now)) break;
   }
   return false;
 }

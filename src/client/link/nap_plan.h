@@ -30,6 +30,31 @@ inline uint64_t nap_after(uint64_t waited_ns) {
   return std::max(kShortestNapNs, waited_ns / kNapShare);
 }
 
+// Whether the session's thread in the worker has stopped taking commands while there are some. Then
+// it is no use to look for what they bring: that thread waits in the driver, or for a core, and
+// that may be the very one on which the waiting thread looks. Measured on an H200's host with 16
+// busy cores: Linux put the woken thread behind its waker, and requests were late by kLookUntilNs
+// (decision 24).
+class StalledConsumer {
+ public:
+  // Twice what it takes to wake a thread (46 us).
+  static constexpr uint64_t kStalledNs = 100'000;
+
+  explicit StalledConsumer(uint64_t now) : moved_ns_(now) {}
+  // At `now` the consumer had taken so much; `drained`: there was no more. True: it has stalled.
+  bool note(uint64_t taken, bool drained, uint64_t now) {
+    if (drained || taken != taken_) {
+      taken_ = taken;
+      moved_ns_ = now;
+    }
+    return now - moved_ns_ >= kStalledNs;
+  }
+
+ private:
+  uint64_t taken_ = 0;
+  uint64_t moved_ns_;
+};
+
 class NapPlan {
  public:
   // `last_ns`: how long the thread's last wait was that outlasted kLookUntilNs; 0: there is none.

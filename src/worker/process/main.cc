@@ -34,6 +34,7 @@
 #include "worker/device/log.h"
 #include "worker/device/start_limits.h"
 #include "worker/process/main_loop.h"
+#include "worker/process/timed_calls.h"
 
 namespace openmps::worker {
 namespace {
@@ -181,10 +182,27 @@ std::unique_ptr<ImageMemory> open_memory(const DriverTable& table, const Devices
   return nullptr;
 }
 
+// Null: nobody asks, or it can't be had, which costs nobody his work.
+std::shared_ptr<wire::Trace> open_trace() {
+  Result<std::unique_ptr<wire::Trace>> trace = wire::Trace::from_environment();
+  if (trace.ok()) return std::move(*trace);
+  log(trace.status().message());
+  return nullptr;
+}
+
+// The driver with its long calls in the trace.
+DriverTable traced(const DriverTable& table, const std::shared_ptr<wire::Trace>& trace) {
+  if (trace == nullptr) return table;
+  return timed_calls(table, [trace](const DriverCall& call) {
+    trace->driver_call(driver_symbol_name(call.symbol), call.result, call.begin_ns, call.end_ns);
+  });
+}
+
 Status serve(const Options& options, ServerReports& server, uint32_t connections, int log_fd) {
   Result<std::unique_ptr<Driver>> driver = load_driver(options.driver, DriverProbe::kInitialise);
   if (!driver.ok()) return driver.status();
-  const DriverTable& table = driver.value()->table();
+  const std::shared_ptr<wire::Trace> trace = open_trace();
+  const DriverTable table = traced(driver.value()->table(), trace);
   Result<Devices> devices = Devices::open(table);
   if (!devices.ok()) return devices.status();
   OPENMPS_RETURN_IF_ERROR(set_start_limits(table, *devices));
@@ -218,11 +236,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   } else {
     log("There is no table of what sessions use: " + usage.status().message());
   }
-  if (Result<std::unique_ptr<wire::Trace>> trace = wire::Trace::from_environment(); trace.ok()) {
-    commons.trace = std::move(*trace);
-  } else {
-    log(trace.status().message());
-  }
+  commons.trace = trace;
   commons.partitions = std::make_shared<SmPartitions>(table, *devices, gate, commons.descriptors);
   for (uint32_t i = 0; i < devices->count() && commons.performance.rank_sms; ++i) {
     commons.partitions->prepare_for_ranks(i, commons.rank_sms);

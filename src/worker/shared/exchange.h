@@ -136,7 +136,7 @@ struct Commons {
   std::mutex limits;  // held by who raises a limit of a shared context, so that none is lowered
   std::unique_ptr<ColdLanes> cold;  // null: loading code waits for what is under way
   MemoryCache kept_memory;
-  std::unique_ptr<wire::Trace> trace;  // null: nobody asks
+  std::shared_ptr<wire::Trace> trace;  // null: nobody asks
   Performance performance;
   uint32_t rank_sms = 0;                    // OPENMPS_RANK_SMS: SmPartitions::keep_for_ranks()
   std::unique_ptr<ValueWatch> value_watch;  // null: executors look for values themselves

@@ -142,6 +142,18 @@ TEST(Channel, WhoWaitsWakesAWorkerThatNaps) {
   EXPECT_EQ(rest.load(), 0u);
 }
 
+TEST(StalledConsumer, HasStalledWhenItTakesNothingOfWhatIsThere) {
+  constexpr uint64_t kBegin = 1'000'000;
+  constexpr uint64_t kLong = StalledConsumer::kStalledNs;
+  StalledConsumer consumer(kBegin);
+  EXPECT_FALSE(consumer.note(64, false, kBegin + 1)) << "the first look";
+  EXPECT_FALSE(consumer.note(64, false, kBegin + kLong));
+  EXPECT_TRUE(consumer.note(64, false, kBegin + kLong + 1));
+  EXPECT_FALSE(consumer.note(128, false, kBegin + kLong + 2)) << "it goes on";
+  EXPECT_TRUE(consumer.note(128, false, kBegin + 2 * kLong + 2));
+  EXPECT_FALSE(consumer.note(128, true, kBegin + 3 * kLong)) << "it has taken all there was";
+}
+
 TEST(NapPlan, NapsGetLongerWithTheWait) {
   const NapPlan plan(0);
   EXPECT_FALSE(plan.is_about_to_end(0));

@@ -31,6 +31,7 @@ class TraceTest : public ::testing::Test {
   }
   void TearDown() override {
     unsetenv("OPENMPS_TRACE");
+    unsetenv("OPENMPS_TRACE_MIN_US");
     EXPECT_EQ(system(("rm -r " + folder_).c_str()), 0);
   }
   std::unique_ptr<Trace> open(const std::string& name) {
@@ -69,6 +70,35 @@ TEST_F(TraceTest, NobodyAsks) {
   EXPECT_EQ(*Trace::from_environment(), nullptr);
   setenv("OPENMPS_TRACE", "", 1);
   EXPECT_EQ(*Trace::from_environment(), nullptr);
+}
+
+TEST_F(TraceTest, CallsOfTheDriverThatTookLong) {
+  const std::unique_ptr<Trace> trace = open("text");
+  trace->driver_call("cuLaunchKernel", CUDA_SUCCESS, 1'000'000, 1'099'999);
+  EXPECT_EQ(text(), "") << "a call that waited for nothing";
+  trace->driver_call("cuLaunchKernel", CUDA_ERROR_NOT_READY, 1'000'000, 1'100'000);
+  EXPECT_TRUE(std::regex_match(
+      text(), std::regex("N PID driver, \\S+ \\S+: cuLaunchKernel\\{\\} = CUDA_ERROR_NOT_READY "
+                         "\\(N us\\)\n")))
+      << text();
+}
+
+TEST_F(TraceTest, OnlyWhatTookSoLong) {
+  setenv("OPENMPS_TRACE_MIN_US", "200", 1);
+  const std::unique_ptr<Trace> trace = open("text");
+  trace->driver_call("cuLaunchKernel", CUDA_SUCCESS, 1'000'000, 1'199'000);
+  trace->command(kSession, Fence::kOpcode, bytes_of(Fence{1, 2, 3}), CUDA_SUCCESS, {}, now_ns());
+  EXPECT_EQ(text(), "");
+  trace->driver_call("cuLaunchKernel", CUDA_SUCCESS, 1'000'000, 1'200'000);
+  EXPECT_NE(text(), "");
+}
+
+TEST_F(TraceTest, ATimeThatIsNone) {
+  setenv("OPENMPS_TRACE", (folder_ + "/text").c_str(), 1);
+  setenv("OPENMPS_TRACE_MIN_US", "0.2", 1);
+  const Result<std::unique_ptr<Trace>> trace = Trace::from_environment();
+  ASSERT_FALSE(trace.ok());
+  EXPECT_NE(trace.status().message().find("'0.2'"), std::string::npos) << trace.status().message();
 }
 
 TEST_F(TraceTest, AFileThatCanNotBeOpened) {
