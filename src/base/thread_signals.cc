@@ -4,6 +4,9 @@
 
 #include <pthread.h>
 
+#include <csignal>
+#include <initializer_list>
+
 namespace openmps {
 
 HelperThreadSignals::HelperThreadSignals() {

@@ -99,9 +99,9 @@ TEST_F(StarterTest, LimitsThatCanBeRaised) {
 
 TEST_F(StarterTest, LimitsThatAreTooLowAreNamed) {
   const std::pair<__rlimit_resource, std::string> cases[] = {
-      {RLIMIT_FSIZE, "files may have at most 536870912 bytes (ulimit -f), "},
+    {RLIMIT_FSIZE, "files may have at most 536870912 bytes (ulimit -f), "},
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which need more themselves
-      {RLIMIT_AS, "the address space may have at most 536870912 bytes (ulimit -v), "},
+    {RLIMIT_AS, "the address space may have at most 536870912 bytes (ulimit -v), "},
 #endif
   };
   for (const auto& [what, text] : cases) {

@@ -87,7 +87,7 @@ TEST_F(TraceTest, OnlyWhatTookSoLong) {
   setenv("OPENMPS_TRACE_MIN_US", "200", 1);
   const std::unique_ptr<Trace> trace = open("text");
   trace->driver_call("cuLaunchKernel", CUDA_SUCCESS, 1'000'000, 1'199'000);
-  trace->command(kSession, Fence::kOpcode, bytes_of(Fence{1, 2, 3}), CUDA_SUCCESS, {}, now_ns());
+  trace->command(kActor, Fence::kOpcode, bytes_of(Fence{1, 2, 3}), CUDA_SUCCESS, {}, now_ns());
   EXPECT_EQ(text(), "");
   trace->driver_call("cuLaunchKernel", CUDA_SUCCESS, 1'000'000, 1'200'000);
   EXPECT_NE(text(), "");
