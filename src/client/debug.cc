@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/environment.h"
+#include "base/thread_end.h"
 
 namespace openmps::client {
 namespace {
@@ -42,6 +43,7 @@ void debug_line(const char* format, ...) {
   va_end(arguments);
   used = std::min(used, static_cast<int>(sizeof(line)) - 1);
   line[used] = '\n';
+  const CancellationHeld held;
   // One write, so that lines of several processes do not mix. Nothing to do about a closed stderr.
   [[maybe_unused]] const ssize_t written =
       write(STDERR_FILENO, line, static_cast<size_t>(used) + 1);

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/text.h"
+#include "base/thread_end.h"
 #include "cuda/error_names.h"
 
 namespace openmps::wire {
@@ -151,6 +152,7 @@ std::string Trace::event_on(const std::string& lane, const Event& event) {
 // In one piece, so that processes that share the file do not mix their lines. A full disk costs the
 // trace, not the program.
 void Trace::append(const std::string& text) {
+  const CancellationHeld held;
   [[maybe_unused]] const ssize_t ignored = ::write(file_.get(), text.data(), text.size());
 }
 

@@ -29,7 +29,8 @@ VARIANTS = ("_shared", "_sm_80", "_sm_90", "_ptds")
 NOT_NATIVE = {("drv_bad_input", "destroyed"), ("drv_graph_nodes", "bad"), ("drv_textures",),
               ("drv_old_launch", "bad"), ("drv_logs", "bad"), ("drv_graph_calls", "cycles"),
               ("drv_green_contexts", "detached"),
-              ("drv_stream_calls", "bad"), ("drv_memory_calls", "bad")}
+              ("drv_stream_calls", "bad"), ("drv_memory_calls", "bad"),
+              ("drv_thread_ends", "pending")}  # it keeps a lock of a thread that it lets be cancelled
 # What a program compares that others on the device would change: run by itself, when all others have
 # ended.
 ALONE = {"device_enum": "free memory before and after an allocation",
@@ -83,6 +84,7 @@ EVERYTHING = [
     *[["drv_device_calls", group] for group in ("devices", "contexts", "attached", "arrays")],
     ["drv_host_functions"], ["drv_managed_modules"], ["drv_visible"],
     ["drv_faults"], ["drv_core_dump"],
+    *[["drv_thread_ends", group] for group in ("cancelled", "pending", "exits")],
     *[["drv_no_context", group] for group in ("devices", "nodes", "streams", "reset")],
     *[["drv_launch_errors", group]
       for group in ("shapes", "attributes", "contexts", "captures")],

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/thread_end.h"
 #include "base/unique_fd.h"
 #include "client/check.h"
 #include "client/debug.h"
@@ -88,6 +89,7 @@ uint32_t Modules::device_of(const Module& module) const {
 }
 
 CUresult read_image_file(const char* name, std::vector<std::byte>* contents) {
+  const CancellationHeld held;
   const UniqueFd file(open(name, O_RDONLY | O_CLOEXEC));
   struct stat info {};
   if (!file.valid() || fstat(file.get(), &info) != 0) return CUDA_ERROR_FILE_NOT_FOUND;

@@ -15,6 +15,7 @@
 #include "api/client_hooks.h"
 #include "api/client_impl.h"
 #include "base/environment.h"
+#include "base/thread_end.h"
 #include "client/debug.h"
 #include "cuda/error_names.h"
 
@@ -31,6 +32,7 @@ constinit thread_local bool t_in_callback = false;
 void write_to_file(const char* line) {
   const char* target = environment_variable("CUDA_LOG_FILE");
   if (target == nullptr || *target == '\0') return;
+  const CancellationHeld held;
   const bool to_output = strcmp(target, "stdout") == 0;
   if (to_output || strcmp(target, "stderr") == 0) {
     fprintf(to_output ? stdout : stderr, "%s\n", line);
@@ -173,6 +175,7 @@ CUresult cuLogsCurrent(CUlogIterator* iterator_out, unsigned int flags) {
 
 CUresult cuLogsDumpToFile(CUlogIterator* iterator, const char* pathToFile, unsigned int flags) {
   if (pathToFile == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  const CancellationHeld held;
   FILE* file = fopen(pathToFile, "we");
   if (file == nullptr) return CUDA_ERROR_INVALID_VALUE;
   bool fits = false;

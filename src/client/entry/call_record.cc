@@ -12,6 +12,7 @@
 
 #include "api/client_hooks.h"
 #include "base/environment.h"
+#include "base/thread_end.h"
 #include "base/unique_fd.h"
 
 namespace openmps::client {
@@ -37,6 +38,7 @@ void call_succeeded(DriverSymbol symbol) {
   char line[128];
   const int bytes = snprintf(line, sizeof(line), "%s\n", driver_symbol_name(symbol));
   if (bytes < 0 || bytes >= static_cast<int>(sizeof(line))) return;
+  const CancellationHeld held;
   // In one write, since several processes share the file. A file that can't be written: no record.
   const UniqueFd file(open(g_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   [[maybe_unused]] const ssize_t written = write(file.get(), line, static_cast<size_t>(bytes));

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "api/client_handlers.h"
+#include "base/thread_end.h"
 #include "client/session/context.h"
 #include "client/session/enter.h"
 #include "client/session/submit.h"
@@ -58,6 +59,7 @@ constexpr long kShortestPauseNs = 10'000;
 constexpr long kLongestPauseNs = 200'000;
 
 CUresult wait_shared(Session& session, const Event& event) {
+  const CancellationHeld held;
   for (long pause = kShortestPauseNs;; pause = std::min(2 * pause, kLongestPauseNs)) {
     const CUresult result = query_shared(session, event);
     if (result != CUDA_ERROR_NOT_READY) return result;

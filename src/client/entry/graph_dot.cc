@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string>
 
+#include "base/thread_end.h"
 #include "client/session/session.h"
 
 namespace openmps::client {
@@ -121,6 +122,7 @@ class DotWriter {
 
 CUresult write_dot(const Session& session, const Graph& graph, const char* path,
                    unsigned int flags) {
+  const CancellationHeld held;
   FILE* file = fopen(path, "we");
   if (file == nullptr) return CUDA_ERROR_OPERATING_SYSTEM;
   fprintf(file, "digraph dot {\n");

@@ -8,6 +8,7 @@
 
 #include "api/client_hooks.h"
 #include "base/environment.h"
+#include "base/thread_end.h"
 #include "client/debug.h"
 #include "client/entry/call_record.h"
 #include "client/entry/interop_host.h"
@@ -36,6 +37,7 @@ void use_session() {
 }
 
 void decide() {
+  prepare_unwinding();
   const std::string path = control_socket_path();
   // Connected and closed again: a session begins with cuInit, which a forked child may make, too.
   const Result<UniqueFd> daemon = wire::connect_to_daemon(path);
@@ -78,6 +80,9 @@ std::string control_socket_path() {
 
 CUresult mode_error() { return g_mode_error; }
 
-void resolve_mode() { pthread_once(&g_once, decide); }
+void resolve_mode() {
+  const CancellationHeld held;
+  pthread_once(&g_once, decide);
+}
 
 }  // namespace openmps::client

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/thread_end.h"
 #include "client/link/copy_pool.h"
 #include "client/link/host_function.h"
 #include "client/objects.h"
@@ -35,6 +36,7 @@ CUresult Callbacks::acquire_slot(std::unique_lock<std::mutex>& guard, uint32_t* 
     if (channel_.status() != CUDA_SUCCESS) return channel_.status();
     if (used_.empty()) {  // other threads are between taking a slot and enqueuing
       guard.unlock();
+      const CancellationHeld held;
       nanosleep(&kIdlePause, nullptr);
       guard.lock();
       continue;
@@ -143,9 +145,20 @@ void Callbacks::drop_watched(bool all) {
   }
 }
 
+// A function of the program's may end the thread that it runs on (pthread_exit(), or
+// pthread_cancel() of itself). Natively no host function runs any more then, in any stream; here
+// another thread takes over.
 void* Callbacks::thread_main(void* self) {
-  static_cast<Callbacks*>(self)->serve();
-  return nullptr;
+  struct Successor {
+    Callbacks& of;
+    ~Successor() {
+      const std::lock_guard guard(of.lock_);
+      of.started_ = false;
+      static_cast<void>(of.start_locked());  // else the next function starts it
+    }
+  };
+  const Successor successor{*static_cast<Callbacks*>(self)};
+  successor.of.serve();
 }
 
 // Without the lock, which others want while this thread spins.
@@ -176,29 +189,41 @@ bool Callbacks::take_posted(Pending* posted) {
   return false;
 }
 
+class Callbacks::Answer {
+ public:
+  Answer(Callbacks& callbacks, const Pending& posted) : callbacks_(callbacks), posted_(posted) {}
+  Answer(const Answer&) = delete;
+  Answer& operator=(const Answer&) = delete;
+  ~Answer() {
+    const bool was_soon = now_ns() - begin_ns_ <= kSoonNs;
+    callbacks_.fences_.host_function_ran();
+    // Until now the worker sees that a function is to run; then this thread must not see it again.
+    wire::CallbackSlot& slot = callbacks_.channel_.view().callback(posted_.slot);
+    slot.posted.store(0, std::memory_order_relaxed);
+    slot.done.store(1, std::memory_order_release);
+    // Whom it wakes may take this thread's core: the function's time is over.
+    if (posted_.nudges) callbacks_.channel_.nudge_worker();
+    const std::lock_guard guard(callbacks_.lock_);
+    callbacks_.soon_ = was_soon ? std::min(callbacks_.soon_ + 1, kSure) : 0;
+  }
+
+ private:
+  Callbacks& callbacks_;
+  const Pending& posted_;
+  const uint64_t begin_ns_ = now_ns();
+};
+
 bool Callbacks::run_posted() {
   bool any = false;
   for (Pending posted{}; take_posted(&posted); any = true) {
     const HostCall& call = posted.call;
-    const uint64_t begin_ns = now_ns();
-    {
-      const HostFunctionScope scope;
-      if (call.function != nullptr) {
-        call.function(call.user_data);
-      } else {
-        call.callback(call.stream, CUDA_SUCCESS, call.user_data);
-      }
+    const Answer answer(*this, posted);
+    const HostFunctionScope scope;
+    if (call.function != nullptr) {
+      call.function(call.user_data);
+    } else {
+      call.callback(call.stream, CUDA_SUCCESS, call.user_data);
     }
-    const bool was_soon = now_ns() - begin_ns <= kSoonNs;
-    fences_.host_function_ran();
-    // Until now the worker sees that a function is to run; then this thread must not see it again.
-    wire::CallbackSlot& slot = channel_.view().callback(posted.slot);
-    slot.posted.store(0, std::memory_order_relaxed);
-    slot.done.store(1, std::memory_order_release);
-    // Whom it wakes may take this thread's core: the function's time is over.
-    if (posted.nudges) channel_.nudge_worker();
-    const std::lock_guard guard(lock_);
-    soon_ = was_soon ? std::min(soon_ + 1, kSure) : 0;
   }
   return any;
 }

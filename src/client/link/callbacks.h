@@ -72,8 +72,10 @@ class Callbacks {
     FencePoint point;
   };
 
+  // What comes after a function that a slot has posted, also if the function ends its thread.
+  class Answer;
   static void* thread_main(void* self);
-  void serve();
+  [[noreturn]] void serve();
   bool take_posted(Pending* posted);
   bool run_posted();
   [[nodiscard]] bool any_posted() const;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/futex.h"
+#include "base/thread_end.h"
 #include "client/debug.h"
 #include "wire/command_info.h"
 
@@ -73,6 +74,7 @@ unsigned char* Channel::reserve(const Order&, wire::Opcode opcode, uint32_t payl
     if (tries < kFullRingSpins) {
       cpu_relax();
     } else {
+      const CancellationHeld held;
       nanosleep(&kFullRingPause, nullptr);
       check_server();
     }
@@ -107,6 +109,7 @@ uint16_t Channel::acquire_reply_slot() {
       }
     }
     // More threads in synchronous calls than slots: one of them will be done soon.
+    const CancellationHeld held;
     nanosleep(&kFullRingPause, nullptr);
   }
 }

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/thread_end.h"
 #include "client/link/nap_plan.h"
 #include "cuda/abi.h"
 #include "wire/channel_view.h"
@@ -307,6 +308,7 @@ bool Channel::spin_if_spare(Done& done, uint64_t begin_ns, uint64_t end_ns, CUre
 template <typename Done>
 CUresult Channel::wait(Done&& done, uint64_t longest_sleep_ns) {
   if (done()) return CUDA_SUCCESS;
+  const CancellationHeld held;
   ring_.hurry();
   const uint64_t begin = now_ns();
   CUresult result = CUDA_SUCCESS;
@@ -320,6 +322,7 @@ CUresult Channel::wait(Done&& done, uint64_t longest_sleep_ns) {
 template <typename Done, typename Ask>
 CUresult Channel::wait_behind(wire::Id stream, Done&& done, Ask&& ask) {
   if (done()) return CUDA_SUCCESS;
+  const CancellationHeld held;
   ring_.hurry();
   const uint64_t begin = now_ns();
   const bool naps = spin_ns_ >= kNapFromSpinNs;

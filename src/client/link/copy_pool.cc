@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "base/thread_end.h"
 #include "base/thread_signals.h"
 
 namespace openmps::client {
@@ -81,6 +82,7 @@ void CopyPool::run(Work work, void* argument) {
   wake_.notify_all();
   work(argument);
   // Nothing is left to take; helpers that did take some finish their piece.
+  const CancellationHeld held;
   std::unique_lock guard(lock_);
   work_ = nullptr;
   finished_.wait(guard, [this] { return running_ == 0; });

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <string>
 
+#include "base/thread_end.h"
+
 namespace openmps::client {
 
 CUresult KernelOutput::collect(CUresult result) {
@@ -17,6 +19,7 @@ CUresult KernelOutput::collect(CUresult result) {
   }
   const std::lock_guard lock(lock_);
   if (ring_.empty()) return result;
+  const CancellationHeld held;
   wire::OutputKind kind{};
   std::string text;
   while (ring_.take(&kind, &text)) {

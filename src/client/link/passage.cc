@@ -3,6 +3,7 @@
 #include "client/link/passage.h"
 
 #include "base/shared_memory.h"
+#include "base/thread_end.h"
 #include "base/unix_socket.h"
 #include "wire/message.h"
 
@@ -33,6 +34,7 @@ CUresult Passage::receive(uint32_t ticket, UniqueFd* descriptor) {
 }
 
 CUresult Passage::export_physical(wire::Id physical, UniqueFd* descriptor) {
+  const CancellationHeld held;
   const std::lock_guard guard(lock_);
   const uint32_t ticket = ++last_ticket_;
   const CUresult result = channel_.call(wire::PhysicalExport{physical, ticket});
@@ -41,6 +43,7 @@ CUresult Passage::export_physical(wire::Id physical, UniqueFd* descriptor) {
 
 CUresult Passage::export_range(uint64_t address, uint64_t bytes, uint32_t flags,
                                UniqueFd* descriptor) {
+  const CancellationHeld held;
   const std::lock_guard guard(lock_);
   const uint32_t ticket = ++last_ticket_;
   const CUresult result = channel_.call(wire::RangeExport{address, bytes, flags, ticket});
@@ -50,6 +53,7 @@ CUresult Passage::export_range(uint64_t address, uint64_t bytes, uint32_t flags,
 CUresult Passage::import_physical(wire::Id physical, int descriptor,
                                   wire::PhysicalImport::Reply* reply) {
   if (!may_be_memory(descriptor)) return CUDA_ERROR_INVALID_VALUE;
+  const CancellationHeld held;
   const std::lock_guard guard(lock_);
   wire::PassDescriptor message;
   message.ticket = ++last_ticket_;

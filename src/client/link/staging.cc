@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "base/thread_end.h"
+
 namespace openmps::client {
 namespace {
 
@@ -45,6 +47,7 @@ CUresult Staging::acquire(uint64_t bytes, Piece* piece, Block block) {
     const CUresult status = channel_.status();
     if (status != CUDA_SUCCESS) return status;
     if (block == Block::kNo) return CUDA_ERROR_NOT_READY;
+    const CancellationHeld held;
     if (pool.busy.empty()) {
       released_.wait_for(guard, kHeldPause);
       continue;

@@ -15,6 +15,7 @@
 
 #include "api/client_hooks.h"
 #include "base/environment.h"
+#include "base/thread_end.h"
 #include "client/context/thread_state.h"
 #include "client/debug.h"
 #include "client/session/reserve.h"
@@ -127,6 +128,7 @@ CUresult initialize_session(const std::string& control_socket) {
   if (Session* session = g_session.load(std::memory_order_acquire); session != nullptr) {
     return session->channel.status();
   }
+  const CancellationHeld held;
   const std::lock_guard guard(g_init_lock);
   if (g_session.load(std::memory_order_relaxed) != nullptr) return CUDA_SUCCESS;
   set_memory_aside();

@@ -484,22 +484,46 @@ void Scheduler::start_host_thread_locked() {
   start_thread_locked("softgpu-host", [this](auto& lock) { host_thread_main(lock); });
 }
 
+// Without the lock, which is held again when it is over, also if the function ends its thread.
+void Scheduler::run_host_function(std::unique_lock<std::mutex>& lock,
+                                  const std::shared_ptr<HostOperation>& operation) {
+  struct End {
+    Scheduler& scheduler;
+    std::unique_lock<std::mutex>& lock;
+    const std::shared_ptr<HostOperation>& operation;
+    ~End() {
+      host_function_running = false;
+      lock.lock();
+      scheduler.complete_locked(operation);
+    }
+  };
+  const CUresult error = operation->context->error.load();
+  lock.unlock();
+  const End end{*this, lock, operation};
+  host_function_running = true;
+  if (operation->callback != nullptr) {
+    operation->callback(operation->stream, error, operation->user_data);
+  } else if (error == CUDA_SUCCESS) {
+    operation->function(operation->user_data);
+  }
+}
+
 void Scheduler::host_thread_main(std::unique_lock<std::mutex>& lock) {
+  // Only a function of the program's ends the thread: another one takes over. On a GPU none does,
+  // and no host function runs any more.
+  struct Successor {
+    Scheduler& scheduler;
+    ~Successor() {
+      scheduler.host_thread_started_ = false;
+      scheduler.start_host_thread_locked();
+    }
+  };
+  const Successor successor{*this};
   for (;;) {
     host_work_.wait(lock, [&] { return !host_queue_.empty(); });
-    std::shared_ptr<HostOperation> operation = std::move(host_queue_.front());
+    const std::shared_ptr<HostOperation> operation = std::move(host_queue_.front());
     host_queue_.pop_front();
-    CUresult error = operation->context->error.load();
-    lock.unlock();
-    host_function_running = true;
-    if (operation->callback != nullptr) {
-      operation->callback(operation->stream, error, operation->user_data);
-    } else if (error == CUDA_SUCCESS) {
-      operation->function(operation->user_data);
-    }
-    host_function_running = false;
-    lock.lock();
-    complete_locked(operation);
+    run_host_function(lock, operation);
   }
 }
 

@@ -157,7 +157,9 @@ class Scheduler final : private ExecutorOwner {
   void start_thread_locked(const char* name,
                            std::function<void(std::unique_lock<std::mutex>& lock)> body) override;
   void start_host_thread_locked();
-  void host_thread_main(std::unique_lock<std::mutex>& lock);
+  [[noreturn]] void host_thread_main(std::unique_lock<std::mutex>& lock);
+  void run_host_function(std::unique_lock<std::mutex>& lock,
+                         const std::shared_ptr<HostOperation>& operation);
   void start_service_thread_locked();
   void service_thread_main(std::unique_lock<std::mutex>& lock);
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "base/thread_end.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/device/config.h"
 #include "softgpu/device/context.h"
@@ -101,6 +102,7 @@ namespace {
 
 // Under the mutex, once.
 Status make_driver() {
+  prepare_unwinding();
   Result<Config> config = read_config();
   if (!config.ok()) return config.status();
   const Result<std::vector<uint32_t>> visible = visible_devices(*config);

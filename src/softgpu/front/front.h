@@ -9,6 +9,7 @@
 
 #include "api/default_stream.h"
 #include "api/prototypes.h"
+#include "base/thread_end.h"
 #include "cuda/status.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/device/context.h"
@@ -71,9 +72,11 @@ Result<std::shared_ptr<Context>> context_or_current(Driver& driver, CUcontext ha
 Result<WordsWork> words_work(const CUstreamBatchMemOpParams* params, unsigned count,
                              unsigned flags);
 
-// Run a call that needs cuInit only: body(Driver&) -> Status.
+// Run a call that needs cuInit only: body(Driver&) -> Status. A thread that is cancelled meanwhile
+// ends after it; one that a function of the program's ends unwinds through it.
 template <typename Body>
-CUresult with_driver(Body&& body) noexcept {
+CUresult with_driver(Body&& body) {
+  const CancellationHeld held;
   try {
     Driver* driver = nullptr;
     Status status = check_entry(&driver);
@@ -85,7 +88,7 @@ CUresult with_driver(Body&& body) noexcept {
 
 // Run a call that needs a current context: body(Caller&) -> Status.
 template <typename Body>
-CUresult with_context(Body&& body) noexcept {
+CUresult with_context(Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
     Caller caller{driver, nullptr, nullptr};
     OPENMPS_RETURN_IF_ERROR(enter_context(&caller));
@@ -96,7 +99,7 @@ CUresult with_context(Body&& body) noexcept {
 // Run a call that has no need of a context, as freeing: body(Caller&) -> Status. One that was
 // destroyed or failed is an error.
 template <typename Body>
-CUresult with_any_context(Body&& body) noexcept {
+CUresult with_any_context(Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
     Caller caller{driver, nullptr, nullptr};
     Status status = enter_context(&caller);
@@ -106,7 +109,7 @@ CUresult with_any_context(Body&& body) noexcept {
 
 // Run a call that names a stream: body(Caller&) -> Status.
 template <typename Body>
-CUresult with_context_of(CUstream handle, Body&& body) noexcept {
+CUresult with_context_of(CUstream handle, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
     Caller caller{driver, nullptr, nullptr};
     OPENMPS_RETURN_IF_ERROR(enter_context(&caller, handle));
@@ -117,7 +120,7 @@ CUresult with_context_of(CUstream handle, Body&& body) noexcept {
 // Run a call on a stream: body(Caller& caller, Stream&) -> Status. `asked`: it only asks about
 // caller.driver.captures.
 template <typename Body>
-CUresult with_stream(CUstream handle, Body&& body, bool asked = false) noexcept {
+CUresult with_stream(CUstream handle, Body&& body, bool asked = false) {
   return with_context_of(handle, [&](Caller& caller) -> Status {
     Result<std::shared_ptr<Stream>> stream = caller.stream(handle, asked);
     if (!stream.ok()) return stream.status();

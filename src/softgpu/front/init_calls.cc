@@ -62,6 +62,7 @@ constexpr InteropHost kInteropHost = {
 
 CUresult cuInit(unsigned int Flags) {
   if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  const CancellationHeld held;
   try {
     return report(start_driver());
   } catch (const std::bad_alloc&) {
