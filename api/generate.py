@@ -32,7 +32,7 @@ def generate(functions, protocol):
         "api/client_entry.cc": emit_client.client_entry(functions),
         "api/client_handlers.h": emit_calls.client_handlers(functions),
         "api/client_calls.cc": emit_calls.client_calls(functions),
-        "wire/commands.h": emit_commands.header(protocol),
+        **emit_commands.headers(protocol),
         "wire/command_info.cc": emit_commands.info(protocol),
     }
 

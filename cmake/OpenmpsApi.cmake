@@ -3,7 +3,7 @@
 # inputs change. Offers
 #   openmps_api_headers         INTERFACE: include paths of generated headers (#include "api/...")
 #                               and the dependency on their generation
-#   openmps_api_generated       the target that makes them, wire/commands.h among them
+#   openmps_api_generated       the target that makes them, wire/commands/*.h among them
 #   openmps_api_source(var f)   path of the generated file f, e.g. client_entry.cc
 #   openmps_driver_library(t)   makes the shared library t a libcuda.so.1 of ours
 
@@ -14,6 +14,12 @@ file(GLOB openmps_api_inputs CONFIGURE_DEPENDS
      ${PROJECT_SOURCE_DIR}/api/*.toml ${PROJECT_SOURCE_DIR}/api/commands/*.toml
      ${PROJECT_SOURCE_DIR}/api/generator/*.py)
 set(openmps_command_info ${OPENMPS_GENERATED_DIR}/wire/command_info.cc)
+set(openmps_command_headers ${OPENMPS_GENERATED_DIR}/wire/command.h ${OPENMPS_GENERATED_DIR}/wire/commands.h)
+foreach(description IN LISTS openmps_api_inputs)
+  if(description MATCHES "/commands/(.+)\\.toml$")
+    list(APPEND openmps_command_headers ${OPENMPS_GENERATED_DIR}/wire/commands/${CMAKE_MATCH_1}.h)
+  endif()
+endforeach()
 set(openmps_api_files
     client_calls.cc client_entry.cc client_handlers.h client_impl.h driver_table.h exports.map proc_address.cc proc_address.h
     prototypes.h softgpu_calls.cc softgpu_stubs.cc softgpu_table.h)
@@ -25,7 +31,7 @@ list(TRANSFORM openmps_api_files PREPEND ${OPENMPS_GENERATED_DIR}/api/
 add_custom_command(
   OUTPUT ${OPENMPS_GENERATED_DIR}/api.stamp
   BYPRODUCTS ${openmps_api_outputs} ${openmps_command_info}
-             ${OPENMPS_GENERATED_DIR}/wire/commands.h
+             ${openmps_command_headers}
   COMMAND ${openmps_python} ${openmps_api_generator} --output ${OPENMPS_GENERATED_DIR}
   COMMAND ${CMAKE_COMMAND} -E touch ${OPENMPS_GENERATED_DIR}/api.stamp
   DEPENDS ${openmps_api_generator} ${openmps_api_inputs}

@@ -5,6 +5,7 @@ docs/wire-format.md is the prose for the format; this file is its definition. La
 structures have no holes, so what a client writes is all that there is, and tails are aligned.
 """
 import dataclasses
+import os
 import re
 
 from .description import DescriptionError, Lines, read_toml
@@ -92,6 +93,11 @@ class Protocol:
     enums: dict = dataclasses.field(default_factory=dict)      # name: (doc, ((value, doc), ...))
     structs: dict = dataclasses.field(default_factory=dict)
     commands: dict = dataclasses.field(default_factory=dict)
+    families: dict = dataclasses.field(default_factory=dict)   # name of any of these: that of its file
+
+    def of_family(self, family, entries):
+        """Those of `entries`, one of the dictionaries above, that the family's file describes."""
+        return {name: entry for name, entry in entries.items() if self.families[name] == family}
 
     def layout(self, type_name):
         """(bytes, alignment) of a type."""
@@ -146,6 +152,7 @@ def load(paths):
         for kind, name, table, path, lines in tables:
             if kind == wanted:
                 _Reader(protocol, path, lines, kind, name).read(table)
+                protocol.families[name] = os.path.basename(path).removesuffix(".toml")
     return protocol
 
 

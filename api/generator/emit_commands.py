@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""wire/commands.h, wire/command_info.{h,cc} and the table of docs/wire-format.md."""
+"""wire/command.h, wire/commands.h, wire/commands/FAMILY.h, wire/command_info.cc and the table of
+docs/wire-format.md."""
 import re
 import textwrap
 
@@ -19,38 +20,112 @@ def comment(text, indent=""):
     return "".join(f"{indent}// {line}\n" for line in lines)
 
 
-# ---- commands.h ----------------------------------------------------------------------------------
+# ---- command.h, commands/FAMILY.h and commands.h --------------------------------------------------
 
-def header(protocol):
+def headers(protocol):
+    """{file name: text}: what commands have in common, a header for each family, and one that has them all."""
+    families = sorted(set(protocol.families.values()))
+    made = {"wire/command.h": common_header(protocol), "wire/commands.h": all_commands(protocol, families)}
+    made.update((f"wire/commands/{family}.h", family_header(protocol, family)) for family in families)
+    return made
+
+
+def _by_number(entries):
+    return sorted(entries.values(), key=lambda c: c.number)
+
+
+def common_header(protocol):
+    kinds = "".join(f", k{name.capitalize()}" for name in protocol.objects)
     out = [head("The commands of the ring: client to worker, in program order, executed in that\n"
-                "order by the session's executor. All structs are plain data without holes; what\n"
-                "follows one is its Tail. docs/wire-format.md explains them.", True, SOURCE),
-           '#include <cstdint>\n#include <span>\n#include <string_view>\n#include <tuple>\n'
-           '#include <type_traits>\n\n#include "cuda/abi.h"\n#include "cuda/status.h"\n'
-           '#include "wire/extent.h"\n#include "wire/layout.h"\n#include "wire/limits.h"\n#include "wire/record.h"\n\nnamespace openmps::wire {\n\n'
+                "order by the session's executor. What those of all families (commands/*.h) have\n"
+                "in common. docs/wire-format.md explains them.", True, SOURCE),
+           '#include <cstdint>\n\n#include "wire/record.h"\n\nnamespace openmps::wire {\n\n'
            "enum class Opcode : uint16_t {\n  kPadding = 0,  // fills the ring up to its end\n"]
-    by_number = sorted(protocol.commands.values(), key=lambda c: c.number)
-    out += [f"  k{c.name} = {c.number},\n" for c in by_number]
-    out.append("};\n\n")
-    for name, (value, doc) in protocol.constants.items():
+    out += [f"  k{c.name} = {c.number},\n" for c in _by_number(protocol.commands)]
+    out += ["};\n\n// What becomes of held work (worker/work/backlog.h) when a command comes, by its kHeld.\n"
+            "enum class Held : uint8_t {\n"]
+    out += [comment(doc, "  ") + f"  k{name.capitalize()},\n" for name, doc in commands.HELD.items()]
+    out.append(f"""}};
+
+enum class Object : uint8_t {{ kDevice{kinds} }};
+// What a command does with what it names; kMake: new, unless it exists; kIn: the stream it
+// belongs to.
+enum class Effect : uint8_t {{ kNone, kNew, kMake, kEnd, kUse, kChange, kIn }};
+
+// Some types. with(visit): visit(Type()...), its result.
+template <typename... Types>
+struct TypeList {{
+  template <typename Visit>
+  static constexpr auto with(Visit&& visit) {{
+    return visit(Types()...);
+  }}
+}};
+
+// A field with the id of an object, or with the number of a device. Optional: 0 is none.
+template <auto field, Object object, Effect effect, bool optional = false>
+struct Name {{
+  static constexpr auto kField = field;
+  static constexpr Object kObject = object;
+  static constexpr Effect kEffect = effect;
+  static constexpr bool kOptional = optional;
+}};
+// The Names in a command's own fields, in their order.
+template <typename Command>
+struct NamesOf : TypeList<> {{}};
+
+// The field that counts one part of a tail, the part, and how much of it there may be.
+template <auto counted_by, auto part, uint32_t limit>
+struct Part {{
+  static constexpr auto count = counted_by;
+  static constexpr auto span = part;
+  static constexpr uint32_t most = limit;
+}};
+// The Parts of a tail.
+template <typename Tail>
+struct PartsOf : TypeList<> {{}};
+
+}}  // namespace openmps::wire
+""")
+    return "".join(out)
+
+
+def family_header(protocol, family):
+    out = []
+    for name, (value, doc) in protocol.of_family(family, protocol.constants).items():
         number = f"{value}u" if value < 1 << 20 else f"0x{value:x}u"
         out.append(f"{comment(doc)}inline constexpr uint32_t {name} = {number};\n")
-    for name, (doc, values) in protocol.enums.items():
+    for name, (doc, values) in protocol.of_family(family, protocol.enums).items():
         out.append(f"\n{comment(doc)}enum class {name} : uint32_t {{\n")
         out += [f"  {value}," + (f"  // {text}" if text else "") + "\n" for value, text in values]
         out.append("};\n")
-    out += ["\n// What becomes of held work (worker/work/backlog.h) when a command comes, by its kHeld.\n"
-            "enum class Held : uint8_t {\n"]
-    out += [comment(doc, "  ") + f"  k{name.capitalize()},\n" for name, doc in commands.HELD.items()]
-    out += ["};\n\n"] + [_struct(protocol, s) for s in protocol.structs.values()]
+    out.append("\n")
+    out += [_struct(protocol, s) for s in protocol.of_family(family, protocol.structs).values()]
+    by_number = _by_number(protocol.of_family(family, protocol.commands))
     out += [_command(protocol, c) for c in by_number]
-    out.append(_names(protocol, by_number))
-    out.append(_parts(protocol, by_number))
-    out.append(_ranges(by_number))
-    out.append("// For whatever is done with each of them.\ntemplate <typename... Types>\n"
-               "struct CommandList {};\nusing Commands = CommandList<"
-               + ", ".join(c.name for c in by_number) + ">;\n\n}  // namespace openmps::wire\n")
-    return "".join(out)
+    out += [_names(by_number), _parts(by_number), _ranges(by_number), "}  // namespace openmps::wire\n"]
+    body = "".join(out)
+    others = "".join(f'#include "wire/commands/{other}.h"\n' for other in _needs(protocol, family, body))
+    return (head(f"Commands: api/commands/{family}.toml. All structs are plain data without holes; what\n"
+                 "follows one is its Tail.", True, SOURCE)
+            + '#include <cstdint>\n#include <span>\n#include <string_view>\n\n#include "cuda/abi.h"\n'
+            '#include "cuda/status.h"\n#include "wire/command.h"\n' + others + '#include "wire/extent.h"\n'
+            '#include "wire/layout.h"\n#include "wire/limits.h"\n#include "wire/record.h"\n\n'
+            "namespace openmps::wire {\n\n" + body.lstrip("\n"))
+
+
+def _needs(protocol, family, body):
+    """The other families whose constants, enumerations or structures the text has."""
+    words = set(re.findall(r"\w+", re.sub(r"//.*", "", body)))
+    return sorted({protocol.families[name] for kind in (protocol.constants, protocol.enums, protocol.structs)
+                   for name in kind if name in words} - {family})
+
+
+def all_commands(protocol, families):
+    return (head("The commands of all families: for who has to do with each of them.", True, SOURCE)
+            + "".join(f'#include "wire/commands/{family}.h"\n' for family in families)
+            + "\nnamespace openmps::wire {\n\n// For whatever is done with each of them.\n"
+            "template <typename... Types>\nstruct CommandList {};\nusing Commands = CommandList<"
+            + ", ".join(c.name for c in _by_number(protocol.commands)) + ">;\n\n}  // namespace openmps::wire\n")
 
 
 def _struct(protocol, structure):
@@ -105,53 +180,42 @@ def _tail_struct(protocol, name, parts):
     return f"  struct {name} {{\n" + "".join(members) + "  };\n"
 
 
-def _names(protocol, by_number):
+def _names(by_number):
     """Which objects and devices a command names, for worker/session/dispatch.cc."""
-    kinds = "".join(f", k{name.capitalize()}" for name in protocol.objects)
-    out = [f"enum class Object : uint8_t {{ kDevice{kinds} }};\n"
-           "// What a command does with what it names; kMake: new, unless it exists; kIn: the stream it\n"
-           "// belongs to.\nenum class Effect : uint8_t { kNone, kNew, kMake, kEnd, kUse, kChange, kIn };\n\n"
-           "// A field with the id of an object, or with the number of a device. Optional: 0 is none.\n"
-           "template <auto field, Object object, Effect effect, bool optional = false>\nstruct Name {\n"
-           "  static constexpr auto kField = field;\n  static constexpr Object kObject = object;\n"
-           "  static constexpr Effect kEffect = effect;\n  static constexpr bool kOptional = optional;\n"
-           "};\n\n// What a command names in fields of its own, in their order.\n"
-           "template <typename C>\ninline constexpr std::tuple<> kNames;\n"]
+    out = []
     for c in by_number:
-        names = [f"    Name<&{c.name}::{f.name}, Object::k{f.type.capitalize()}, "
+        names = [f"Name<&{c.name}::{f.name}, Object::k{f.type.capitalize()}, "
                  f"Effect::k{f.effect.capitalize() or 'Use'}{', true' if f.optional else ''}>"
                  for f in c.fields if f.effect or f.type == "device"]
-        if names:
-            out.append(f"template <>\ninline constexpr std::tuple<\n" + ",\n".join(names)
-                       + f">\n    kNames<{c.name}>;\n")
-    return "".join(out) + "\n"
+        out.append(_list_of("NamesOf", c.name, names))
+    return "".join(out)
 
 
-def _parts(protocol, by_number):
+def _parts(by_number):
     """Which field counts which part, for wire/codec.h."""
-    out = ["// What counts one part of a tail, and how much of it there may be.\n"
-           "template <typename Counting, typename Tail, typename Span>\nstruct Part {\n"
-           "  uint32_t Counting::* count;\n  Span Tail::* span;\n  uint32_t most;\n};\n"
-           "// For clang before 17.\n"
-           "template <typename Counting, typename Tail, typename Span>\n"
-           "Part(uint32_t Counting::*, Span Tail::*, uint32_t) -> Part<Counting, Tail, Span>;\n\n"
-           "template <typename Tail>\ninline constexpr std::tuple<> kParts;\n"]
+    out = []
     for c in by_number:
         for counting, tail, parts in ((c.name, f"{c.name}::Tail", c.tail),
                                       (f"{c.name}::Reply", f"{c.name}::ReplyTail", c.reply_tail)):
-            if not parts:
-                continue
-            items = [f"    Part{{&{counting}::{p.count}, &{tail}::{p.name}, "
-                     f"{p.most or 'uint32_t{kMaxReplyBytes}'}}}" for p in parts]
-            out.append(f"template <>\ninline constexpr auto kParts<{tail}> = std::tuple{{\n"
-                       + ",\n".join(items) + "};\n")
-    return "".join(out) + "\n"
+            out.append(_list_of("PartsOf", tail, [f"Part<&{counting}::{p.count}, &{tail}::{p.name}, "
+                                                  f"{p.most or 'kMaxReplyBytes'}>" for p in parts]))
+    return "".join(out)
+
+
+def _list_of(template, argument, types):
+    """A specialisation that nobody pays for who does not ask for it."""
+    if not types:
+        return ""
+    return (f"template <>\nstruct {template}<{argument}>\n    : TypeList<"
+            + ",\n               ".join(types) + "> {};\n")
 
 
 def _ranges(by_number):
     """visit_ranges() of commands that touch memory by addresses of their own."""
-    out = ["// visit(address, bytes, writes, role) for each range of memory that the command touches by an\n"
-           "// address of its own; 0 bytes: none. ~0 bytes where the numbers overflow.\n"]
+    out = []
+    if any(c.reads or c.writes for c in by_number):
+        out.append("\n// visit(address, bytes, writes, role) for each range of memory that the command touches by an\n"
+                   "// address of its own; 0 bytes: none. ~0 bytes where the numbers overflow.\n")
     for c in by_number:
         if not c.reads and not c.writes:
             continue
@@ -170,7 +234,7 @@ def _ranges(by_number):
 
 def info(protocol):
     out = [head("What is known of each command, for logs, traces and tests.", source=SOURCE),
-           '#include "wire/command_info.h"\n\nnamespace openmps::wire {\nnamespace {\n\n']
+           '#include "wire/command_info.h"\n\n#include "wire/commands.h"\n\nnamespace openmps::wire {\nnamespace {\n\n']
     for name, (_, values) in protocol.enums.items():
         out.append(f"[[maybe_unused]] const char* name_of_{name}(uint32_t value) {{\n"
                    "  switch (static_cast<" + name + ">(value)) {\n"

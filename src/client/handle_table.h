@@ -19,7 +19,8 @@
 #include <new>
 #include <vector>
 
-#include "wire/commands.h"
+#include "wire/limits.h"
+#include "wire/record.h"
 
 namespace openmps::client {
 

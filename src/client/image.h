@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cuda/fatbin.h"
-#include "wire/commands.h"
+#include "wire/commands/code.h"
 
 namespace openmps::client {
 

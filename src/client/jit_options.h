@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cuda/abi.h"
-#include "wire/commands.h"
+#include "wire/commands/code.h"
 
 namespace openmps::client {
 

@@ -22,7 +22,8 @@
 #include "cuda/abi.h"
 #include "cuda/old_launch.h"
 #include "cuda/stream_attributes.h"
-#include "wire/commands.h"
+#include "wire/commands/code.h"
+#include "wire/commands/stream.h"
 #include "wire/device_facts.h"
 
 namespace openmps::client {

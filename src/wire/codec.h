@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a command to the bytes of a record and back: its struct, and the parts of its tail with
-// every count checked. What a command consists of is its own to say (wire/commands.h); this is how,
-// for all of them. The executor decodes its private copy of a record. Any thread.
+// every count checked. What a command consists of is its own to say (wire/commands/*.h); this is
+// how, for all of them. The executor decodes its private copy of a record. Any thread.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
-#include <tuple>
 #include <type_traits>
 
 #include "cuda/status.h"
-#include "wire/commands.h"
+#include "wire/command.h"
 #include "wire/ring.h"
 
 namespace openmps::wire {
@@ -67,7 +67,7 @@ using ReplyTailOf = typename ReplyTailType<C>::Type;
 // visit(part, element size) for each part of a tail.
 template <typename Tail, typename Visit>
 constexpr void for_each_part(Visit&& visit) {
-  std::apply([&](const auto&... part) { (visit(part), ...); }, kParts<Tail>);
+  PartsOf<Tail>::with([&](auto... part) { (visit(part), ...); });
 }
 template <typename Tail, typename Span>
 constexpr size_t element_bytes(Span Tail::*) {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "wire/commands.h"
+#include "wire/command.h"
 
 namespace openmps::wire {
 

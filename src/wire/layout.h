@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory that a client and a worker share: where a session's addresses lie and how its host
-// file is laid out. Normative together with commands.h and handshake.h (docs/wire-format.md).
+// file is laid out. Normative together with commands/*.h and handshake.h (docs/wire-format.md).
 //
 // A session owns one address window, the same addresses in the client and in the worker:
 //

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frame of a command in the ring. The commands themselves are described in api/commands/*.toml
-// and generated into wire/commands.h. Normative (docs/wire-format.md).
+// and generated into wire/commands/*.h. Normative (docs/wire-format.md).
 //
 // Objects are named by 32-bit ids that the client mints per type, starting at 1; 0 is none. An id
 // is free again right after its destroy command: the ring keeps the order. The worker checks every

@@ -11,7 +11,7 @@
 
 #include "cuda/status.h"
 #include "wire/channel_view.h"
-#include "wire/commands.h"
+#include "wire/command.h"
 
 namespace openmps::wire {
 

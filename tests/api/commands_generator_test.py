@@ -38,12 +38,19 @@ doc = "Nothing."
 """
 
 
-def load(text, name="work.toml"):
+def load_all(texts):
+    """The protocol of {family: text}."""
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, name)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        return commands.load([path])
+        paths = []
+        for family, text in texts.items():
+            paths.append(os.path.join(folder, f"{family}.toml"))
+            with open(paths[-1], "w", encoding="utf-8") as file:
+                file.write(text)
+        return commands.load(paths)
+
+
+def load(text):
+    return load_all({"work": text})
 
 
 class LayoutTest(unittest.TestCase):
@@ -56,18 +63,33 @@ class LayoutTest(unittest.TestCase):
         self.assertEqual(protocol.format(work), "IIQQI4x")
         self.assertEqual(protocol.format(protocol.commands["Idle"]), "8x")
 
-    def test_header_has_structure_parts_and_ranges(self):
-        header = emit_commands.header(load(GOOD))
+    def test_headers_have_structure_parts_and_ranges(self):
+        made = emit_commands.headers(load(GOOD))
+        self.assertEqual(sorted(made), ["wire/command.h", "wire/commands.h", "wire/commands/work.h"])
+        header = "".join(made.values())
         for line in ("  kIdle = 1,\n  kWork = 3,\n", "  Kind kind = Kind{};\n",
                      "  uint8_t reserved[4] = {};\n  struct Tail {\n",
                      "    std::span<const Pair> pairs = {};\n", "    std::string_view text = {};\n",
                      "static_assert(sizeof(Work) == 32);\nstatic_assert(sizeof(Work::Reply) == 8);\n",
-                     "    Part{&Work::count, &Work::Tail::pairs, kMost}};\n",
-                     "    Name<&Work::stream, Object::kStream, Effect::kIn>>\n    kNames<Work>;\n",
+                     "PartsOf<Work::Tail>\n    : TypeList<Part<&Work::count, &Work::Tail::pairs, kMost>> {};\n",
+                     "NamesOf<Work>\n    : TypeList<Name<&Work::stream, Object::kStream, Effect::kIn>> {};\n",
                      'visit(c.source, c.bytes, false, "source")',
                      "Opcode::kIdle;\n  static constexpr Held kHeld = Held::kBeside;\n",
                      "using Commands = CommandList<Idle, Work>;\n"):
             self.assertIn(line, header)
+
+    def test_a_family_includes_those_whose_types_it_has(self):
+        more = """[Other]
+number = 2
+doc = "Has a Pair and no Idle."
+fields = ["Pair pair"]
+"""
+        made = emit_commands.headers(load_all({"work": GOOD, "more": more}))
+        self.assertIn('#include "wire/commands/work.h"\n', made["wire/commands/more.h"])
+        self.assertNotIn("wire/commands/more.h", made["wire/commands/work.h"])
+        self.assertNotIn("struct Idle", made["wire/commands/more.h"])
+        self.assertIn('#include "wire/commands/more.h"\n#include "wire/commands/work.h"\n', made["wire/commands.h"])
+        self.assertIn("CommandList<Idle, Other, Work>", made["wire/commands.h"])
 
     def test_info_has_effects(self):
         info = emit_commands.info(load(GOOD))

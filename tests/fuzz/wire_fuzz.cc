@@ -15,6 +15,7 @@
 
 #include "wire/codec.h"
 #include "wire/command_info.h"
+#include "wire/commands.h"
 #include "wire/ring.h"
 
 namespace openmps::wire {

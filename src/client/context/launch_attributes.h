@@ -6,7 +6,7 @@
 #include "client/context/event.h"
 #include "cuda/abi.h"
 #include "cuda/launch_attributes.h"
-#include "wire/commands.h"
+#include "wire/commands/stream.h"
 
 namespace openmps::client {
 

@@ -14,7 +14,7 @@
 #include "client/link/channel.h"
 #include "client/memory/memory.h"
 #include "cuda/abi.h"
-#include "wire/commands.h"
+#include "wire/commands/memory.h"
 
 namespace openmps::client {
 

@@ -9,7 +9,7 @@
 
 #include "client/memory/places.h"
 #include "cuda/abi.h"
-#include "wire/commands.h"
+#include "wire/commands/stream.h"
 
 namespace openmps::client {
 

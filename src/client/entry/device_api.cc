@@ -10,6 +10,7 @@
 #include "api/client_handlers.h"
 #include "client/session/enter.h"
 #include "cuda/devices.h"
+#include "wire/commands/device.h"
 
 namespace openmps::client {
 namespace {

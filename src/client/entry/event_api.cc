@@ -11,7 +11,9 @@
 #include "client/session/context.h"
 #include "client/session/enter.h"
 #include "client/session/submit.h"
-#include "wire/commands.h"
+#include "wire/commands/device.h"
+#include "wire/commands/green.h"
+#include "wire/commands/stream.h"
 
 namespace openmps::client {
 namespace {

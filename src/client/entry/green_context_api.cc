@@ -10,7 +10,7 @@
 #include "api/client_handlers.h"
 #include "client/entry/entry.h"
 #include "client/session/context.h"
-#include "wire/commands.h"
+#include "wire/commands/green.h"
 
 namespace openmps::client {
 namespace {

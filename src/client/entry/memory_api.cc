@@ -5,6 +5,7 @@
 
 #include "api/client_handlers.h"
 #include "client/session/enter.h"
+#include "wire/commands/device.h"
 
 namespace openmps::client {
 namespace {

@@ -15,6 +15,7 @@
 #include "client/session/enter.h"
 #include "client/session/graph_params.h"
 #include "client/session/submit.h"
+#include "wire/commands/device.h"
 
 namespace openmps::client {
 namespace {

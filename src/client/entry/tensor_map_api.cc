@@ -6,6 +6,7 @@
 
 #include "api/client_impl.h"
 #include "client/session/enter.h"
+#include "wire/commands/device.h"
 
 namespace openmps::client {
 namespace {

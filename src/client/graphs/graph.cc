@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "client/check.h"
+#include "wire/commands/graph.h"
 
 namespace openmps::client {
 

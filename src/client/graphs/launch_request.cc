@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "client/check.h"
-#include "wire/commands.h"
 
 namespace openmps::client {
 namespace {

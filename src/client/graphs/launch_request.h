@@ -11,7 +11,7 @@
 #include "client/objects.h"
 #include "cuda/abi.h"
 #include "cuda/launch_attributes.h"
-#include "wire/commands.h"
+#include "wire/commands/stream.h"
 
 namespace openmps::client {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writing what kernels print. See kernel_output.h.
 #include "client/link/kernel_output.h"
+#include "wire/commands/device.h"
 
 #include <cstdio>
 #include <string>

@@ -9,7 +9,7 @@
 #include "base/unique_fd.h"
 #include "client/link/channel.h"
 #include "cuda/abi.h"
-#include "wire/commands.h"
+#include "wire/commands/memory.h"
 
 namespace openmps::client {
 

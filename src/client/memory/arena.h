@@ -9,7 +9,7 @@
 
 #include "client/memory/interval_map.h"
 #include "client/memory/range_allocator.h"
-#include "wire/commands.h"
+#include "wire/commands/memory.h"
 #include "wire/handshake.h"
 
 namespace openmps::client {

@@ -13,7 +13,7 @@
 #include "client/link/channel.h"
 #include "client/memory/memory.h"
 #include "cuda/abi.h"
-#include "wire/commands.h"
+#include "wire/commands/array.h"
 
 namespace openmps::client {
 

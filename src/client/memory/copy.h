@@ -7,7 +7,8 @@
 
 #include "client/memory/array.h"
 #include "cuda/abi.h"
-#include "wire/commands.h"
+#include "wire/commands/array.h"
+#include "wire/commands/stream.h"
 
 namespace openmps::client {
 

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/rounding.h"
 #include "base/shared_memory.h"
+#include "wire/commands/memory.h"
 
 namespace openmps::client {
 

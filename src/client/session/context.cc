@@ -7,7 +7,8 @@
 
 #include "client/context_sms.h"
 #include "interop/export_tables.h"
-#include "wire/commands.h"
+#include "wire/commands/device.h"
+#include "wire/commands/green.h"
 
 namespace openmps::client {
 namespace {

@@ -20,7 +20,6 @@
 #include "client/link/kernel_output.h"
 #include "client/session/graph_plan.h"
 #include "cuda/abi.h"
-#include "wire/commands.h"
 
 namespace openmps::client {
 

@@ -20,7 +20,7 @@
 #include "client/memory/pinned.h"
 #include "client/memory/places.h"
 #include "cuda/abi.h"
-#include "wire/commands.h"
+#include "wire/commands/graph.h"
 
 namespace openmps::client {
 

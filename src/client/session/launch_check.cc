@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "client/session/occupancy.h"
-#include "wire/commands.h"
+#include "wire/commands/stream.h"
 
 namespace openmps::client {
 namespace {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "wire/codec.h"
+#include "wire/commands/code.h"
 #include "worker/core/reply_writer.h"
 
 namespace openmps::worker {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <utility>
 
+#include "wire/commands/device.h"
 #include "worker/code/module.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"

@@ -11,7 +11,7 @@
 #include <limits>
 
 #include "api/driver_table.h"
-#include "wire/commands.h"
+#include "wire/commands/stream.h"
 
 namespace openmps::worker {
 

@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "cuda/status.h"
-#include "wire/commands.h"
+#include "wire/limits.h"
+#include "wire/record.h"
 #include "worker/device/driver_check.h"
 
 namespace openmps::worker {

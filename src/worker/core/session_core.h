@@ -12,7 +12,6 @@
 
 #include "cuda/status.h"
 #include "wire/channel_view.h"
-#include "wire/commands.h"
 #include "wire/handshake.h"
 #include "worker/core/channel_pages.h"
 #include "worker/core/device_parts.h"

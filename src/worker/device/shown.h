@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "wire/channel_view.h"
-#include "wire/commands.h"
+#include "wire/commands/stream.h"
 #include "worker/device/usage.h"
 
 namespace openmps::worker {

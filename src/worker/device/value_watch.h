@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "cuda/status.h"
-#include "wire/commands.h"
+#include "wire/commands/stream.h"
 #include "worker/device/background.h"
 
 namespace openmps::worker {

@@ -11,7 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "wire/commands.h"
+#include "wire/commands/graph.h"
+#include "wire/commands/stream.h"
 #include "worker/core/session_core.h"
 #include "worker/streams/green.h"
 #include "worker/work/work.h"

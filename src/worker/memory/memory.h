@@ -17,6 +17,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "wire/commands/device.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
 #include "worker/memory/work_range.h"
@@ -152,11 +153,11 @@ class SessionMemory {
     // Chunks of images are copied by this process.
     constexpr bool kHere =
         std::is_same_v<Command, wire::BlobData> || std::is_same_v<Command, wire::LinkRead>;
-    return wire::visit_ranges(
-        command, [this](uint64_t address, uint64_t bytes, bool writes, const char* role) {
-          const WorkRange range{address, bytes, writes};
-          return kHere ? check_owned(range, role) : check_operand(range, role);
-        });
+    return visit_ranges(command,
+                        [this](uint64_t address, uint64_t bytes, bool writes, const char* role) {
+                          const WorkRange range{address, bytes, writes};
+                          return kHere ? check_owned(range, role) : check_operand(range, role);
+                        });
   }
   // The word can be written from now on, though the program only ever reads it: the client has gone
   // and what waits for the word is let pass.

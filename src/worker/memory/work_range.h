@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "cuda/status.h"
-#include "wire/commands.h"
+#include "wire/commands/stream.h"
 
 namespace openmps::worker {
 
@@ -30,7 +30,7 @@ void set_ranges(const Command& command, std::array<WorkRange, 2>* ranges) {
     next++->writable = writes;
     return Status();
   };
-  static_cast<void>(wire::visit_ranges(command, add).ok());
+  static_cast<void>(visit_ranges(command, add).ok());
 }
 
 // A wait only reads. That the session can be drained is another matter: see

@@ -4,6 +4,7 @@
 // CUDA_ERROR_NOT_SUPPORTED. Session's thread only.
 #pragma once
 
+#include "wire/commands/device.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
 

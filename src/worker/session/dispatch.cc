@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "wire/codec.h"
+#include "wire/commands.h"
 #include "worker/device/driver_check.h"
 
 namespace openmps::worker {
@@ -66,7 +67,7 @@ Status check_names(const S& session, const C& command) {
     status = check_name(session, command, name);
     return status.ok();
   };
-  std::apply([&](auto... name) { static_cast<void>((look(name) && ...)); }, wire::kNames<C>);
+  wire::NamesOf<C>::with([&](auto... name) { static_cast<void>((look(name) && ...)); });
   return status;
 }
 
@@ -92,9 +93,8 @@ auto named(const S& session, const C& command, Name) {
 template <typename C>
 auto arguments(const S& session, const C& command, [[maybe_unused]] const wire::TailOf<C>& tail,
                [[maybe_unused]] ReplyWriter& writer) {
-  const auto objects =
-      std::apply([&](auto... name) { return std::tuple_cat(named(session, command, name)...); },
-                 wire::kNames<C>);
+  const auto objects = wire::NamesOf<C>::with(
+      [&](auto... name) { return std::tuple_cat(named(session, command, name)...); });
   const auto more = [&] {
     if constexpr (wire::WithTail<C>) {
       return std::tuple<const wire::TailOf<C>&>(tail);
@@ -184,8 +184,8 @@ bool concerns_held(const SessionParts& session, const C& command, Name) {
 template <typename C>
 bool concerns_held(const SessionParts& session, const C& command) {
   if (session.backlog.empty()) return false;
-  return std::apply([&](auto... name) { return (concerns_held(session, command, name) || ...); },
-                    wire::kNames<C>);
+  return wire::NamesOf<C>::with(
+      [&](auto... name) { return (concerns_held(session, command, name) || ...); });
 }
 
 template <typename C>
@@ -203,7 +203,7 @@ Status run(SessionParts& session, const wire::Record& record, ReplyWriter& write
   if constexpr (held_with<C>() == wire::Held::kOwn) {
     if (concerns_held(session, *command)) session.submitter.flush();
   }
-  std::apply([&](auto... name) { (retire_chains_of(session, name), ...); }, wire::kNames<C>);
+  wire::NamesOf<C>::with([&](auto... name) { (retire_chains_of(session, name), ...); });
   if constexpr (wire::WithRanges<C>) {
     OPENMPS_RETURN_IF_ERROR(session.memory.check_operands(*command));
   }

@@ -4,6 +4,8 @@
 // first lets go whatever can go. docs/wire-format.md, "Giving up". Session's thread only.
 #pragma once
 
+#include "wire/commands/device.h"
+#include "wire/commands/green.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
 #include "worker/memory/memory.h"

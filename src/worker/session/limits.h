@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "cuda/status.h"
-#include "wire/commands.h"
+#include "wire/commands/device.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
 #include "worker/memory/memory.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "api/driver_table.h"
-#include "wire/commands.h"
+#include "wire/commands/memory.h"
 #include "wire/trace.h"
 #include "worker/device/cold_lane.h"
 #include "worker/device/usage.h"

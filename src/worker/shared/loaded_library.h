@@ -15,7 +15,7 @@
 #include "api/driver_table.h"
 #include "cuda/fatbin.h"
 #include "cuda/status.h"
-#include "wire/commands.h"
+#include "wire/commands/code.h"
 #include "worker/device/cold_lane.h"
 #include "worker/device/context_gate.h"
 #include "worker/shared/image_facts.h"

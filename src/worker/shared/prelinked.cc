@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "wire/commands.h"
+#include "wire/commands/code.h"
 
 namespace openmps::worker {
 

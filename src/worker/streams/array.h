@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "wire/commands.h"
+#include "wire/commands/array.h"
 #include "worker/core/object_table.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/shared_memory.h"
-#include "wire/commands.h"
+#include "wire/commands/stream.h"
 #include "worker/core/session_core.h"
 
 namespace openmps::worker {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "wire/commands/device.h"
 #include "worker/core/session_core.h"
 #include "worker/streams/open_waits.h"
 #include "worker/streams/side_streams.h"

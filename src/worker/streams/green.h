@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "wire/codec.h"
+#include "wire/commands/green.h"
 #include "worker/core/object_table.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"

@@ -15,6 +15,8 @@
 #include <memory>
 #include <vector>
 
+#include "wire/commands/device.h"
+#include "wire/commands/green.h"
 #include "worker/core/object_table.h"
 #include "worker/core/session_core.h"
 #include "worker/shared/exchange.h"

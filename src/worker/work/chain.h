@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "api/driver_table.h"
-#include "wire/commands.h"
+#include "wire/commands/stream.h"
 #include "worker/core/session_core.h"
 #include "worker/work/work.h"
 

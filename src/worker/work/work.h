@@ -16,7 +16,7 @@
 #include <variant>
 
 #include "api/driver_table.h"
-#include "wire/commands.h"
+#include "wire/commands/stream.h"
 #include "wire/usage.h"
 #include "worker/device/placement.h"
 #include "worker/memory/work_range.h"

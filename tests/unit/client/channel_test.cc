@@ -11,6 +11,7 @@
 #include "client/link/staging.h"
 #include "client/objects.h"
 #include "fake_channel.h"
+#include "wire/commands/device.h"
 
 namespace openmps::client {
 namespace {

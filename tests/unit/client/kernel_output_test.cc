@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "fake_channel.h"
+#include "wire/commands/device.h"
 
 namespace openmps::client {
 namespace {

@@ -11,6 +11,7 @@
 #include "client/memory/virtual_memory.h"
 #include "client/objects.h"
 #include "fake_channel.h"
+#include "wire/commands/device.h"
 
 namespace openmps::client {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "wire/commands.h"
+#include "wire/command.h"
 
 namespace openmps::control {
 namespace {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoding: a record must have exactly the size that its struct and counts say.
 #include "wire/codec.h"
+#include "wire/commands/code.h"
+#include "wire/commands/device.h"
+#include "wire/commands/graph.h"
+#include "wire/commands/stream.h"
 
 #include <gtest/gtest.h>
 

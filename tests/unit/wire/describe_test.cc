@@ -8,6 +8,10 @@
 #include <string>
 
 #include "wire/command_info.h"
+#include "wire/commands/code.h"
+#include "wire/commands/device.h"
+#include "wire/commands/memory.h"
+#include "wire/commands/stream.h"
 
 namespace openmps::wire {
 namespace {

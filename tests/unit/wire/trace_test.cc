@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a trace says of commands and waits, for people and for viewers.
 #include "wire/trace.h"
+#include "wire/commands/device.h"
+#include "wire/commands/stream.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "session_fixture.h"
+#include "wire/commands/green.h"
 
 namespace openmps::worker {
 namespace {

@@ -8,7 +8,11 @@
 #include <string>
 
 #include "session_fixture.h"
-#include "wire/commands.h"
+#include "wire/commands/array.h"
+#include "wire/commands/code.h"
+#include "wire/commands/graph.h"
+#include "wire/commands/memory.h"
+#include "wire/commands/stream.h"
 
 namespace openmps::worker {
 namespace {

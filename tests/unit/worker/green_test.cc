@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "session_fixture.h"
-#include "wire/commands.h"
+#include "wire/commands/graph.h"
+#include "wire/commands/green.h"
+#include "wire/commands/stream.h"
 
 namespace openmps::worker {
 namespace {

@@ -7,7 +7,12 @@
 #include <string>
 
 #include "session_fixture.h"
-#include "wire/commands.h"
+#include "wire/commands/array.h"
+#include "wire/commands/code.h"
+#include "wire/commands/graph.h"
+#include "wire/commands/green.h"
+#include "wire/commands/memory.h"
+#include "wire/commands/stream.h"
 #include "worker/code/linker.h"
 #include "worker/graphs/driver_graph.h"
 #include "worker/shared/image_facts.h"

@@ -11,7 +11,11 @@
 #include <new>
 #include <regex>
 
-#include "wire/commands.h"
+#include "wire/commands/array.h"
+#include "wire/commands/device.h"
+#include "wire/commands/graph.h"
+#include "wire/commands/memory.h"
+#include "wire/commands/stream.h"
 #include "worker_fixture.h"
 
 namespace {

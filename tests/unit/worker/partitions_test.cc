@@ -3,6 +3,7 @@
 // stay there.
 #include "base/clock.h"
 #include "session_fixture.h"
+#include "wire/commands/green.h"
 #include "worker/device/cold_lane.h"
 
 namespace openmps::worker {

@@ -17,7 +17,11 @@
 
 #include "base/subprocess.h"
 #include "test_client.h"
-#include "wire/commands.h"
+#include "wire/commands/code.h"
+#include "wire/commands/device.h"
+#include "wire/commands/graph.h"
+#include "wire/commands/memory.h"
+#include "wire/commands/stream.h"
 #include "wire/device_facts.h"
 #include "wire/usage_table.h"
 
