@@ -816,7 +816,8 @@ def remembered(box, _):
         box.quit()
 
     one_program("", 2, 0)
-    files = sorted(path.name for path in store.iterdir())
+    store = store / "openmps-code"
+    files = sorted(path.name for path in store.iterdir() if path.name != "CACHEDIR.TAG")
     require([name.rsplit(".")[-1] for name in files] == ["image", "kernels"], f"stored: {files}")
     require(store.stat().st_mode & 0o777 == 0o700, f"mode {store.stat().st_mode:o}")
     one_program("1 images with 1 kernels", 1, 1)

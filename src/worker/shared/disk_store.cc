@@ -24,7 +24,14 @@ namespace {
 constexpr uint32_t kMagic = 0x49504d4f;  // "OMPI"
 constexpr uint32_t kVersion = 1;
 constexpr const char* kEndings[] = {"", ".image", ".kernels"};  // by Kind
-constexpr const char* kNew = ".new";
+// Of "KEY-HASH", each digit a small hexadecimal one.
+constexpr size_t kKeyDigits = 16;
+constexpr size_t kHashDigits = 32;
+// The Cache Directory Tagging Specification's, by which backups know one.
+constexpr const char* kTag = "CACHEDIR.TAG";
+constexpr const char* kTagText =
+    "Signature: 8a477f597d28d172789f06886806bc55\n"
+    "# Code that programs use, kept by OpenMPS. All of it may be removed at any time.\n";
 
 // In front of each file. Of this machine's byte order: the directory is one user's on one machine,
 // or on several alike.
@@ -44,6 +51,31 @@ struct KernelHead {
   uint32_t devices = 0;
   uint32_t bytes = 0;
 };
+
+bool are_all(std::string_view text, std::string_view digits) {
+  return !text.empty() && text.find_first_not_of(digits) == std::string_view::npos;
+}
+
+// Of a file with a key and a hash: those. "": it is none.
+std::string_view stem_of(std::string_view name) {
+  const std::string_view stem = name.substr(0, name.find('.'));
+  const std::string_view ending = name.substr(stem.size());
+  constexpr std::string_view kHex = "0123456789abcdef";
+  const bool is_one = (ending == kEndings[1] || ending == kEndings[2]) &&
+                      stem.size() == kKeyDigits + 1 + kHashDigits && stem[kKeyDigits] == '-' &&
+                      are_all(stem.substr(0, kKeyDigits), kHex) &&
+                      are_all(stem.substr(kKeyDigits + 1), kHex);
+  return is_one ? stem : "";
+}
+
+// One that is being written: ".PID-NUMBER.new".
+std::string new_name(int pid, uint32_t number) { return format_text(".%d-%u.new", pid, number); }
+
+bool is_new_name(const std::string& name) {
+  int pid = 0;
+  unsigned number = 0;
+  return sscanf(name.c_str(), ".%9d-%9u.new", &pid, &number) == 2 && name == new_name(pid, number);
+}
 
 Status system_error(const std::string& what) {
   return Status(CUDA_ERROR_OPERATING_SYSTEM, what + ": " + strerror(errno));
@@ -137,22 +169,72 @@ ContentHash hash_of(cuda::Bytes bytes) {
 
 // ---- The directory ------------------------------------------------------------------------------
 
+namespace {
+
+// A directory of this user's, made if it is not there. `at`: where a relative path begins.
+Result<UniqueFd> open_directory(int at, const char* path, struct stat* info) {
+  if (mkdirat(at, path, S_IRWXU) != 0 && errno != EEXIST) return system_error("it can't be made");
+  UniqueFd directory(openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory.valid()) return system_error("it can't be opened");
+  if (fstat(directory.get(), info) != 0) return system_error("it can't be looked at");
+  if (info->st_uid != geteuid()) {
+    return Status(CUDA_ERROR_NOT_PERMITTED, format_text("it is user %u's", info->st_uid));
+  }
+  return directory;
+}
+
+// What is in it but "." and "..".
+bool is_empty(int directory) {
+  const int again = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(again < 0 ? nullptr : fdopendir(again),
+                                                   closedir);
+  if (stream == nullptr) return false;
+  int entries = 0;
+  while (readdir(stream.get()) != nullptr) ++entries;
+  return entries == 2;
+}
+
+// The folder is a store, or is empty and becomes one. It may be another worker that makes it.
+Status make_sure_of_tag(int folder) {
+  struct stat info {};
+  const auto has_tag = [&] {
+    return fstatat(folder, kTag, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
+           info.st_uid == geteuid();
+  };
+  if (has_tag()) return Status();
+  if (is_empty(folder)) {
+    const UniqueFd tag(openat(folder, kTag, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                              S_IRUSR | S_IWUSR));
+    if (!tag.valid() && errno != EEXIST) return system_error("it can't be written to");
+    if (tag.valid() && !write_all(tag.get(), kTagText, strlen(kTagText))) {
+      return system_error("it can't be written to");
+    }
+  }
+  if (has_tag()) return Status();
+  return Status(CUDA_ERROR_NOT_PERMITTED,
+                format_text("it has files, and no %s: it is no store", kTag));
+}
+
+}  // namespace
+
 Result<DiskStore> DiskStore::open(const std::string& place, const std::string& key, Say say,
                                   uint64_t most_bytes) {
-  if (mkdir(place.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
-    return system_error("it can't be made");
-  }
-  UniqueFd directory(::open(place.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!directory.valid()) return system_error("it can't be opened");
   struct stat info {};
-  if (fstat(directory.get(), &info) != 0) return system_error("it can't be looked at");
-  if (info.st_uid != geteuid()) return check_owner(info);
-  // Nobody else has any business there.
-  if (fchmod(directory.get(), S_IRWXU) != 0) return system_error("it can't be made private");
+  Result<UniqueFd> outer = open_directory(AT_FDCWD, place.c_str(), &info);
+  if (!outer.ok()) return outer.status();
+  Result<UniqueFd> folder = open_directory(outer->get(), kStoreFolder, &info);
+  Status status = folder.status();
+  if (status.ok() && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    status = Status(CUDA_ERROR_NOT_PERMITTED, "others may enter it");
+  }
+  if (status.ok()) status = make_sure_of_tag(folder->get());
+  if (!status.ok()) {
+    return Status(status.code(), std::string(kStoreFolder) + " in it: " + status.message());
+  }
   const std::string_view text = key;
   const ContentHash hashed =
       hash_of({reinterpret_cast<const unsigned char*>(text.data()), text.size()});
-  return DiskStore(std::move(directory), hashed.low, std::move(say), most_bytes);
+  return DiskStore(std::move(folder).value(), hashed.low, std::move(say), most_bytes);
 }
 
 std::string DiskStore::name_of(const ContentHash& hash, Kind kind) const {
@@ -186,10 +268,11 @@ std::vector<DiskStore::File> DiskStore::files() {
   if (stream == nullptr) return found;
   while (const dirent* entry = readdir(stream.get())) {
     struct stat info {};
+    if (stem_of(entry->d_name).empty() && !is_new_name(entry->d_name)) continue;
     if (fstatat(directory_.get(), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (!S_ISREG(info.st_mode) || info.st_uid != geteuid()) continue;
     found.push_back({entry->d_name, static_cast<uint64_t>(info.st_size),
-                     info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec,
-                     S_ISREG(info.st_mode) && info.st_uid == geteuid()});
+                     info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec});
   }
   return found;
 }
@@ -293,33 +376,31 @@ void DiskStore::touch(const ContentHash& hash) {
                               AT_SYMLINK_NOFOLLOW));
 }
 
-void DiskStore::remove_abandoned(std::vector<File>* files) {
+void DiskStore::remove_abandoned() {
   const int64_t now = time(nullptr);
-  std::erase_if(*files, [&](const File& file) {
-    if (!file.is_ours) return true;
-    if (!file.name.ends_with(kNew)) return false;
+  for (const File& file : files()) {
     const int64_t age_s = now - file.used_ns / 1'000'000'000;
-    if (age_s > static_cast<int64_t>(kAbandonedFileS)) {
+    if (is_new_name(file.name) && age_s > static_cast<int64_t>(kAbandonedFileS)) {
       unlinkat(directory_.get(), file.name.c_str(), 0);
     }
-    return true;
-  });
+  }
 }
 
 // The image that was used longest ago goes first, with its list. Files of other keys are of drivers
-// and devices that have been here; files without a key are nobody's.
+// and devices that have been here.
 void DiskStore::make_room(uint64_t bytes) {
   struct Stored {
     uint64_t bytes = 0;
     int64_t used_ns = 0;
     std::vector<std::string> names;
   };
-  std::vector<File> all = files();
-  remove_abandoned(&all);
+  remove_abandoned();
   uint64_t total = bytes;
   std::map<std::string, Stored> stored;  // by name without the ending
-  for (const File& file : all) {
-    Stored& one = stored[file.name.substr(0, file.name.rfind('.'))];
+  for (const File& file : files()) {
+    const std::string_view stem = stem_of(file.name);
+    if (stem.empty()) continue;
+    Stored& one = stored[std::string(stem)];
     one.bytes += file.bytes;
     one.used_ns = std::max(one.used_ns, file.used_ns);
     one.names.push_back(file.name);
@@ -350,7 +431,7 @@ Status DiskStore::write_file(const ContentHash& hash, Kind kind, cuda::Bytes byt
   header.image = hash;
   header.check = hash_of(bytes);
   header.bytes = bytes.size();
-  const std::string temporary = format_text(".%d-%u%s", getpid(), ++written_, kNew);
+  const std::string temporary = new_name(getpid(), ++written_);
   const std::string name = name_of(hash, kind);
   const UniqueFd file(openat(directory_.get(), temporary.c_str(),
                              O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Images on disk, by content, each with the kernels of it that programs have used (decision 22):
-// the files, and what is believed of them. Knows nothing of the driver. A directory belongs to one
-// user; any number of workers use it at once, each on one thread.
+// the files, and what is believed of them. Knows nothing of the driver. A store belongs to one
+// user; any number of workers use it at once, each on one thread. It is a folder that it has made
+// in the place that somebody names, which may have that user's own files, too:
 //
+//   CACHEDIR.TAG       that this is one; backups leave out what is beside it
 //   KEY-HASH.image     header, the bytes of the image
 //   KEY-HASH.kernels   header, for each kernel: devices (a bit each), length, name
 //   .PID-NUMBER.new    a file that is being written
+//
+// Files of other names are nobody's business here, whatever they are.
 //
 // KEY stands for driver and devices, HASH for the bytes. A file gets its name when it is whole. The
 // time of an image's last change says when it was last used.
@@ -24,6 +28,8 @@
 #include "wire/layout.h"
 
 namespace openmps::worker {
+
+inline constexpr const char* kStoreFolder = "openmps-code";
 
 // All files of a user's together: twice what a worker keeps loaded (kKeptImageBytes).
 inline constexpr uint64_t kStoredBytes = 1024 * wire::kMiB;
@@ -49,9 +55,11 @@ using UsedKernels = std::map<std::string, uint32_t>;
 
 class DiskStore {
  public:
-  // `place`: a directory of this user's, made if it is not there; its parent is. `key`: text that
-  // is another one wherever what is remembered would be of no use. Errors: CUDA_ERROR_NOT_PERMITTED
-  // and others' files, CUDA_ERROR_OPERATING_SYSTEM, each with the reason.
+  // `place`: a directory of this user's, made if it is not there; its parent is. One that is there
+  // stays as it is, but for the store's folder in it. `key`: text that is another one wherever what
+  // is remembered would be of no use. Errors: CUDA_ERROR_NOT_PERMITTED (another user's, or a folder
+  // of that name that is no store or that others may enter), CUDA_ERROR_OPERATING_SYSTEM, each with
+  // the reason.
   // `say` gets the lines for the log.
   using Say = std::function<void(const std::string&)>;
   static Result<DiskStore> open(const std::string& place, const std::string& key, Say say,
@@ -83,7 +91,6 @@ class DiskStore {
     std::string name;
     uint64_t bytes = 0;
     int64_t used_ns = 0;  // by the system's clock
-    bool is_ours = false;
   };
   DiskStore(UniqueFd directory, uint64_t key, Say say, uint64_t most_bytes)
       : directory_(std::move(directory)),
@@ -93,8 +100,9 @@ class DiskStore {
 
   [[nodiscard]] std::string name_of(const ContentHash& hash, Kind kind) const;
   bool parse(const std::string& name, ContentHash* hash, Kind* kind) const;
+  // Those of this store, of whichever key; of other names and other users none.
   std::vector<File> files();
-  void remove_abandoned(std::vector<File>* files);
+  void remove_abandoned();
   Status read_file(const ContentHash& hash, Kind kind, uint64_t most,
                    std::vector<unsigned char>* bytes);
   Status ignore(const std::string& name, const std::string& why, bool removes);

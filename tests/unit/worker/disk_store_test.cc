@@ -30,14 +30,20 @@ class DiskStoreTest : public ::testing::Test {
     char pattern[] = "/tmp/openmps-store-XXXXXX";
     ASSERT_NE(mkdtemp(pattern), nullptr);
     root_ = pattern;
-    place_ = root_ + "/store";
+    outer_ = root_ + "/store";
+    place_ = outer_ + "/" + kStoreFolder;
   }
   void TearDown() override { fs::remove_all(root_); }
 
   DiskStore open(const std::string& key = "driver", uint64_t most_bytes = kStoredBytes) {
-    Result<DiskStore> store = DiskStore::open(place_, key, say(), most_bytes);
+    Result<DiskStore> store = DiskStore::open(outer_, key, say(), most_bytes);
     EXPECT_TRUE(store.ok()) << store.status().message();
     return std::move(store).value();
+  }
+  // "": it is a place for a store.
+  std::string why_not(const std::string& place) {
+    const Result<DiskStore> store = DiskStore::open(place, "driver", say());
+    return store.ok() ? "" : store.status().message();
   }
   DiskStore::Say say() {
     return [this](const std::string& line) { said_ += line + "\n"; };
@@ -71,7 +77,8 @@ class DiskStoreTest : public ::testing::Test {
   }
 
   std::string root_;
-  std::string place_;
+  std::string outer_;  // what is chosen
+  std::string place_;  // where its files are
   std::string said_;
 };
 
@@ -170,7 +177,7 @@ TEST_F(DiskStoreTest, WhatIsNotWholeIsIgnoredOnceAndRemoved) {
     EXPECT_EQ(path(damage.ending), "") << damage.what;
     EXPECT_EQ(read(store, hash), CUDA_ERROR_NOT_FOUND);
     EXPECT_EQ(said_, "") << "it has been said";
-    fs::remove_all(place_);
+    fs::remove_all(outer_);
   }
 }
 
@@ -213,9 +220,9 @@ TEST_F(DiskStoreTest, OthersFilesAreNotBelieved) {
   EXPECT_EQ(lines(), 1u);
   EXPECT_NE(path(".image"), "") << "it is not ours to remove";
   ASSERT_EQ(chown(place_.c_str(), kNobody, kNobody), 0);
-  const Result<DiskStore> foreign = DiskStore::open(place_, "driver", say());
-  ASSERT_FALSE(foreign.ok());
-  EXPECT_EQ(foreign.status().message(), "it is user 65534's");
+  EXPECT_EQ(why_not(outer_), "openmps-code in it: it is user 65534's");
+  ASSERT_EQ(chown(outer_.c_str(), kNobody, kNobody), 0);
+  EXPECT_EQ(why_not(outer_), "it is user 65534's");
 }
 
 TEST_F(DiskStoreTest, APlaceThatIsNoneIsRefused) {
@@ -225,11 +232,57 @@ TEST_F(DiskStoreTest, APlaceThatIsNoneIsRefused) {
   fs::create_directory(root_ + "/real");
   fs::create_symlink(root_ + "/real", root_ + "/link");
   EXPECT_FALSE(DiskStore::open(root_ + "/link", "key", say()).ok());
-  ASSERT_EQ(chmod((root_ + "/real").c_str(), 0755), 0);
-  EXPECT_TRUE(DiskStore::open(root_ + "/real", "key", say()).ok());
+  fs::create_directory(root_ + "/real/elsewhere");
+  fs::create_directory_symlink(root_ + "/real/elsewhere", root_ + "/real/" + kStoreFolder);
+  EXPECT_NE(why_not(root_ + "/real"), "") << "a link in the place of the store";
+  EXPECT_TRUE(fs::is_empty(root_ + "/real/elsewhere"));
+}
+
+// A directory that somebody names may be one that he has in use: all of it stays as it is.
+TEST_F(DiskStoreTest, WhatElseIsThereStays) {
+  fs::create_directory(outer_);
+  ASSERT_EQ(chmod(outer_.c_str(), 0755), 0);
+  const auto is_as_it_was = [this](const std::string& folder) {
+    struct stat info {};
+    return stat(outer_.c_str(), &info) == 0 && (info.st_mode & 07777) == 0755 &&
+           fs::file_size(folder + "/data.h5") == 2ull << 30 &&
+           fs::file_size(folder + "/0123456789abcdef-0123456789abcdef.image") == 7 &&
+           fs::file_size(folder + "/.x-1.new") == 7;
+  };
+  const auto fill = [](const std::string& folder) {
+    std::ofstream(folder + "/data.h5") << "data";
+    fs::resize_file(folder + "/data.h5", 2ull << 30);
+    for (const char* name : {"/0123456789abcdef-0123456789abcdef.image", "/.x-1.new"}) {
+      std::ofstream(folder + name) << "foreign";
+    }
+    for (const auto& file : fs::directory_iterator(folder)) age(file.path(), 100'000);
+  };
+  fill(outer_);
+  DiskStore store = open("driver", 3000);
+  fill(place_);  // not even there
+  for (const unsigned char seed : {1, 2, 3, 4}) put(store, image_of(1000, seed));
+  EXPECT_LT(store.entries().size(), 4u) << "some had to make room";
+  EXPECT_TRUE(is_as_it_was(outer_));
+  EXPECT_TRUE(is_as_it_was(place_));
+}
+
+TEST_F(DiskStoreTest, AFolderOfThatNameThatIsNoStoreIsLeftAlone) {
+  fs::create_directories(place_);
+  ASSERT_EQ(chmod(place_.c_str(), 0700), 0);
+  std::ofstream(place_ + "/main.cc") << "int main() {}";
+  EXPECT_EQ(why_not(outer_),
+            "openmps-code in it: it has files, and no CACHEDIR.TAG: it is no store");
+  EXPECT_FALSE(fs::exists(place_ + "/CACHEDIR.TAG"));
+  fs::remove(place_ + "/main.cc");
+  ASSERT_EQ(chmod(place_.c_str(), 0750), 0);
+  EXPECT_EQ(why_not(outer_), "openmps-code in it: others may enter it");
   struct stat info {};
-  ASSERT_EQ(stat((root_ + "/real").c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 0777, 0700u) << "ours is made private";
+  ASSERT_EQ(stat(place_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0750u);
+  ASSERT_EQ(chmod(place_.c_str(), 0700), 0);
+  EXPECT_EQ(why_not(outer_), "") << "an empty one becomes a store";
+  EXPECT_TRUE(fs::exists(place_ + "/CACHEDIR.TAG"));
+  EXPECT_EQ(why_not(outer_), "") << "and is one";
 }
 
 TEST_F(DiskStoreTest, WhatWasUsedLongestAgoGoesFirst) {
@@ -257,9 +310,11 @@ TEST_F(DiskStoreTest, WhatWasUsedLongestAgoGoesFirst) {
   EXPECT_EQ(read(store, old), CUDA_SUCCESS);
   size_t files = 0;
   for ([[maybe_unused]] const auto& file : fs::directory_iterator(place_)) ++files;
-  EXPECT_EQ(files, 6u) << "three images with their lists";
+  EXPECT_EQ(files, 7u) << "three images with their lists, and the store's tag";
   uint64_t bytes = 0;
-  for (const auto& file : fs::directory_iterator(place_)) bytes += file.file_size();
+  for (const auto& file : fs::directory_iterator(place_)) {
+    if (file.path().filename() != "CACHEDIR.TAG") bytes += file.file_size();
+  }
   EXPECT_LE(bytes, 3u * (1000 + 64 + 64 + 11));
   const Bytes large = image_of(4000, 1);
   EXPECT_EQ(store.write_image(hash_of(large), large).code(), CUDA_ERROR_OUT_OF_MEMORY);
