@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Giving up rights, over prctl and libseccomp. See confinement.h.
+// Giving up rights, over prctl, libseccomp and Landlock. See confinement.h.
 #include "base/confinement.h"
 
+#include <fcntl.h>
+#include <sched.h>
 #include <seccomp.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "base/environment.h"
+#include "base/unique_fd.h"
 
 namespace openmps {
 namespace {
@@ -75,6 +81,12 @@ constexpr const char* kMachine[] = {"acct",
                                     "userfaultfd",
                                     "vhangup",
                                     "vmsplice"};
+
+// Flags of clone() that make namespaces: a new user namespace has all rights in itself, and with
+// them parts of the kernel that are out of reach without. CLONE_NEWTIME is unshare()'s and
+// clone3()'s only.
+constexpr unsigned kNamespaces[] = {CLONE_NEWNS,   CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC,
+                                    CLONE_NEWUSER, CLONE_NEWPID,    CLONE_NEWNET};
 
 // Becoming another user: the daemon's alone, when it starts a user's server.
 constexpr const char* kUsers[] = {"capset",    "chroot",    "setfsgid", "setfsuid",
@@ -161,8 +173,17 @@ class Filter {
     }
   }
   void refuse_sockets_but_unix() {
-    keep(seccomp_rule_add(context_, SCMP_ACT_TRAP, SCMP_SYS(socket), 1,
-                          SCMP_A0(SCMP_CMP_NE, AF_UNIX)));
+    for (const int call : {SCMP_SYS(socket), SCMP_SYS(socketpair)}) {
+      keep(seccomp_rule_add(context_, SCMP_ACT_TRAP, call, 1, SCMP_A0(SCMP_CMP_NE, AF_UNIX)));
+    }
+  }
+  void refuse_namespaces() {
+    for (const unsigned flag : kNamespaces) {
+      keep(seccomp_rule_add(context_, SCMP_ACT_TRAP, SCMP_SYS(clone), 1,
+                            SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag)));
+    }
+    // Its flags are in memory, which a filter can't look at. glibc takes clone() then.
+    keep(seccomp_rule_add(context_, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0));
   }
   // 0, or a negative errno.
   int load() {
@@ -183,6 +204,49 @@ class Filter {
   scmp_filter_ctx context_;
   int error_ = 0;
 };
+
+// Landlock, by the kernel's numbers: headers may be older than the kernel. A process in a domain of
+// its own looks into no process outside (memory, descriptors, environment: whatever asks for the
+// right to trace it), whoever it is. A domain has to restrict files, too: it makes no device files,
+// which none of ours does.
+constexpr long kLandlockCreateRuleset = 444;
+constexpr long kLandlockAddRule = 445;
+constexpr long kLandlockRestrictSelf = 446;
+// The first that lets files be renamed from one directory to another (Linux 5.19).
+constexpr long kLandlockNeeded = 2;
+constexpr long kLandlockScopes = 6;  // Linux 6.12
+constexpr uint64_t kMakeCharacterDevice = 1 << 6;
+constexpr uint64_t kMakeBlockDevice = 1 << 11;
+constexpr uint64_t kRefer = 1 << 13;
+constexpr uint64_t kScopeSignal = 1 << 1;
+
+struct LandlockRuleset {
+  uint64_t files = 0;
+  uint64_t net = 0;
+  uint64_t scoped = 0;
+};
+struct [[gnu::packed]] LandlockPath {
+  uint64_t allowed = 0;
+  int32_t parent = -1;
+};
+
+Status enter_domain(Role role, long version) {
+  LandlockRuleset wish{.files = kMakeCharacterDevice | kMakeBlockDevice | kRefer};
+  // The daemon ends servers that another daemon has started.
+  if (role != Role::kDaemon && version >= kLandlockScopes) wish.scoped = kScopeSignal;
+  const UniqueFd rules(static_cast<int>(syscall(kLandlockCreateRuleset, &wish, sizeof(wish), 0)));
+  if (!rules.valid()) return failed("landlock_create_ruleset", errno);
+  // What is not said of renaming is refused everywhere.
+  const UniqueFd root(open("/", O_PATH | O_CLOEXEC));
+  const LandlockPath everywhere{kRefer, root.get()};
+  if (syscall(kLandlockAddRule, rules.get(), 1 /* path beneath */, &everywhere, 0) != 0) {
+    return failed("landlock_add_rule", errno);
+  }
+  if (syscall(kLandlockRestrictSelf, rules.get(), 0) != 0) {
+    return failed("landlock_restrict_self", errno);
+  }
+  return Status();
+}
 
 }  // namespace
 
@@ -215,15 +279,36 @@ Status confine(Role role, int log_fd) {
   Filter filter;
   filter.refuse(kOtherProcesses);
   filter.refuse(kMachine);
-  if (role != Role::kDaemon) filter.refuse(kUsers);
-  if (role == Role::kWorker) {
-    filter.refuse(kPrograms);
+  filter.refuse_namespaces();
+  if (role != Role::kDaemon) {
+    filter.refuse(kUsers);
     filter.refuse_sockets_but_unix();
   }
+  if (role == Role::kWorker) filter.refuse(kPrograms);
   int loaded = filter.load();
   // Root of a container, without CAP_SYS_ADMIN.
   if (loaded == -EACCES && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) loaded = filter.load();
-  return loaded == 0 ? Status() : failed("the filter of system calls", -loaded);
+  if (loaded != 0) return failed("the filter of system calls", -loaded);
+  return keep_to_itself(role, log_fd);
+}
+
+Status keep_to_itself(Role role, int log_fd) {
+  static bool done = false;
+  if (!wanted() || std::exchange(done, true)) return Status();
+  if (role == Role::kWorker && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
+    return failed("PR_SET_NO_NEW_PRIVS", errno);
+  }
+  const long version =
+      syscall(kLandlockCreateRuleset, nullptr, 0, 1 /* LANDLOCK_CREATE_RULESET_VERSION */);
+  if (version < kLandlockNeeded) {
+    dprintf(
+        log_fd,
+        "Linux's Landlock is not there (version %ld): process %d could look into other processes "
+        "of its user by /proc\n",
+        std::max(0L, version), getpid());
+    return Status();
+  }
+  return enter_domain(role, version);
 }
 
 }  // namespace openmps

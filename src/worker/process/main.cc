@@ -301,6 +301,13 @@ int run(int argc, char** argv) {
   // Standard error itself becomes a pipe that this process reads.
   const int log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   report_refused_calls(log_fd);
+  // Before there are threads, the driver's too. Where that has nvidia-modprobe make device files,
+  // and needs its rights for it, confine() does what is left.
+  if (driver_is_set_up()) {
+    if (const Status status = keep_to_itself(Role::kWorker, log_fd); !status.ok()) {
+      log("The worker can look into other processes: " + status.message());
+    }
+  }
   const uint32_t connections = prepare_driver_environment();
   raise_open_files_limit(kOpenFiles);
   ServerReports server{UniqueFd(options.server_fd)};
