@@ -7,6 +7,8 @@
 
 namespace openmps {
 
+inline constexpr uint64_t kNsPerMs = 1'000'000;
+
 inline uint64_t now_ns() {
   timespec t{};
   clock_gettime(CLOCK_MONOTONIC, &t);

@@ -17,7 +17,6 @@
 namespace openmps {
 namespace {
 
-constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr int kEventsPerRound = 64;  // more wait for the next round
 
 Status system_error(const std::string& what) {

@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
+
 namespace openmps {
 
 PacketPeer::PacketPeer(EventLoop& loop, UniqueFd fd, Options options, Callbacks callbacks)
@@ -12,6 +14,7 @@ PacketPeer::PacketPeer(EventLoop& loop, UniqueFd fd, Options options, Callbacks 
 
 PacketPeer::~PacketPeer() {
   loop_.cancel(failure_);
+  loop_.cancel(retry_);
   if (fd_.valid()) loop_.forget(fd_.get());
   if (options_.disposal == nullptr) return;
   while (!queue_.empty()) drop_first_queued();
@@ -51,6 +54,11 @@ void PacketPeer::receive_one() {
       receive_packet(fd_.get(), options_.max_packet_bytes, 0, options_.descriptors);
   if (!packet.ok()) {
     if (packet.status().code() == CUDA_ERROR_TIMEOUT) return;
+    if (packet.status().code() == kNoRoomNow) {
+      receives_later_ = true;
+      pause_for_room(packet.status());
+      return;
+    }
     fail(packet.status().message());
     return;
   }
@@ -68,12 +76,14 @@ void PacketPeer::send(std::span<const std::byte> data, std::span<const int> fds)
   if (queue_.empty()) {
     const Status sent = send_packet(fd_.get(), data, fds);
     if (sent.ok()) return;
-    if (sent.code() != CUDA_ERROR_NOT_READY) {
+    if (sent.code() == kNoRoomNow) {
+      pause_for_room(sent);
+    } else if (sent.code() != CUDA_ERROR_NOT_READY) {
       fail(sent.message());
       return;
     }
   }
-  if (queue_.size() >= kMaxQueuedPackets) {
+  if (queue_.size() >= options_.max_queued_packets) {
     fail("the peer does not read its messages");
     return;
   }
@@ -93,13 +103,36 @@ void PacketPeer::flush() {
     std::vector<int> fds;
     for (const UniqueFd& fd : next.fds) fds.push_back(fd.get());
     const Status sent = send_packet(fd_.get(), next.data, fds);
+    if (sent.code() == CUDA_ERROR_NOT_READY) break;
+    if (sent.code() == kNoRoomNow) {
+      pause_for_room(sent);
+      return;
+    }
     if (!sent.ok()) {
-      if (sent.code() != CUDA_ERROR_NOT_READY) fail(sent.message());
+      fail(sent.message());
       return;
     }
     drop_first_queued();
   }
+  pause_ms_ = 0;
   update_events();
+}
+
+// The socket is as ready as before: without a pause the loop would spin.
+void PacketPeer::pause_for_room(const Status& why) {
+  if (retry_ != 0) return;
+  const uint64_t before = pause_ms_;
+  pause_ms_ = before == 0 ? kFirstRetryMs : std::min(2 * before, kLongestRetryMs);
+  retry_ = loop_.call_after(pause_ms_, [this] {
+    retry_ = 0;
+    receives_later_ = false;
+    flush();
+  });
+  update_events();
+  // Once: the pauses have just become as long as they will be.
+  if (pause_ms_ == kLongestRetryMs && before != kLongestRetryMs && callbacks_.on_delayed) {
+    callbacks_.on_delayed(why.message());
+  }
 }
 
 void PacketPeer::pause_reading(bool paused) {
@@ -109,12 +142,13 @@ void PacketPeer::pause_reading(bool paused) {
 
 void PacketPeer::update_events() {
   if (failed_) return;
-  const uint32_t in = reading_paused_ ? 0u : static_cast<uint32_t>(EPOLLIN);
-  const uint32_t out = queue_.empty() ? 0u : static_cast<uint32_t>(EPOLLOUT);
+  const uint32_t in = reading_paused_ || receives_later_ ? 0u : static_cast<uint32_t>(EPOLLIN);
+  const uint32_t out = queue_.empty() || retry_ != 0 ? 0u : static_cast<uint32_t>(EPOLLOUT);
   loop_.change_events(fd_.get(), in | out);
 }
 
 UniqueFd PacketPeer::release() {
+  loop_.cancel(retry_);
   loop_.forget(fd_.get());
   failed_ = true;
   return std::move(fd_);
@@ -123,6 +157,7 @@ UniqueFd PacketPeer::release() {
 void PacketPeer::fail(std::string reason) {
   if (failed_) return;
   failed_ = true;
+  loop_.cancel(retry_);
   loop_.forget(fd_.get());
   // In a later round, so that no caller of send() loses its object under its feet.
   failure_ = loop_.call_after(0, [this, reason = std::move(reason)] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One SOCK_SEQPACKET connection in an EventLoop: packets in as calls, packets out without ever
-// blocking the loop (what the socket does not take now waits, up to a bound). Used by daemon and
-// server for every connection they hold, on the loop's thread.
+// blocking the loop (what the socket or the system does not take now waits, up to a bound). Used by
+// daemon and server for every connection they hold, on the loop's thread.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +28,9 @@ class PacketPeer {
     // Once: the peer has gone, sent too much, or does not read. `reason` is for the log. The owner
     // may destroy the PacketPeer in it.
     std::function<void(std::string reason)> on_closed;
+    // The system has had no room for a packet for some time (kNoRoomNow), so it and those behind it
+    // wait. For the log; may be empty.
+    std::function<void(std::string reason)> on_delayed = {};
   };
 
   // What comes from a peer that is not trusted: `disposal` closes the connection and the
@@ -36,6 +39,7 @@ class PacketPeer {
     size_t max_packet_bytes = 0;
     Descriptors descriptors = Descriptors::kRefused;
     Disposal* disposal = nullptr;
+    size_t max_queued_packets = kMaxQueuedPackets;
   };
 
   PacketPeer(EventLoop& loop, UniqueFd fd, Options options, Callbacks callbacks);
@@ -50,6 +54,7 @@ class PacketPeer {
   void send(std::span<const std::byte> data, std::span<const int> fds = {});
   // Everything sent has left.
   [[nodiscard]] bool drained() const { return queue_.empty(); }
+  [[nodiscard]] size_t queued() const { return queue_.size(); }
   // Stop or resume reading: a UI's next command waits while one is answered.
   void pause_reading(bool paused);
   // Give the connection away; this object is dead then.
@@ -65,6 +70,7 @@ class PacketPeer {
   void on_events(uint32_t events);
   void receive_one();
   void flush();
+  void pause_for_room(const Status& why);
   void fail(std::string reason);
   void update_events();
 
@@ -76,6 +82,9 @@ class PacketPeer {
   bool reading_paused_ = false;
   bool failed_ = false;
   EventLoop::TimerId failure_ = 0;
+  EventLoop::TimerId retry_ = 0;  // not 0: the system has no room, so nothing is sent until then
+  bool receives_later_ = false;   // nor received
+  uint64_t pause_ms_ = 0;         // the last one, since something was sent
 };
 
 }  // namespace openmps

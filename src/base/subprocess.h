@@ -45,4 +45,8 @@ void close_inherited_descriptors(int first = 3);
 // "exited with status 1" or "was killed by signal 9 (Killed)", from waitpid()'s status.
 std::string describe_exit(int wait_status);
 
+// What keeps a process from answering, as far as the system says: "stopped by a signal", "stopped
+// by a debugger", "stuck in a system call", "gone", else "hanging".
+std::string describe_state(pid_t pid);
+
 }  // namespace openmps

@@ -7,8 +7,13 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
+
+#include "base/clock.h"
 
 namespace openmps {
 namespace {
@@ -16,6 +21,9 @@ namespace {
 Status socket_error(const std::string& what) {
   return Status(CUDA_ERROR_MPS_CONNECTION_FAILED, what + ": " + strerror(errno));
 }
+
+// What ends by itself.
+bool is_passing(int error) { return error == ETOOMANYREFS || error == ENOBUFS || error == ENOMEM; }
 
 Status fill_address(const std::string& path, sockaddr_un* address) {
   memset(address, 0, sizeof(*address));
@@ -57,7 +65,9 @@ Status receive_message(int fd, int flags, msghdr* message, Packet* packet) {
     got = recvmsg(fd, message, flags);
   } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
   if (got < 0) {
-    return Status(CUDA_ERROR_MPS_RPC_FAILURE, std::string("receiving: ") + strerror(errno));
+    const bool is_there = is_passing(errno) || errno == EAGAIN;
+    return Status(is_there ? kNoRoomNow : CUDA_ERROR_MPS_RPC_FAILURE,
+                  std::string("receiving: ") + strerror(errno));
   }
   packet->closed = got == 0;
   packet->data.resize(static_cast<size_t>(got));
@@ -136,10 +146,21 @@ Status send_packet(int fd, std::span<const std::byte> data, std::span<const int>
   } while (sent < 0 && errno == EINTR);
   if (sent < 0) {
     // EAGAIN comes only on a non-blocking socket: the peer has not read yet, it is not gone.
-    const CUresult code = errno == EAGAIN ? CUDA_ERROR_NOT_READY : CUDA_ERROR_MPS_RPC_FAILURE;
+    CUresult code = errno == EAGAIN ? CUDA_ERROR_NOT_READY : CUDA_ERROR_MPS_RPC_FAILURE;
+    if (is_passing(errno)) code = kNoRoomNow;
     return Status(code, std::string("sending a message: ") + strerror(errno));
   }
   return Status();
+}
+
+Status send_packet_within(uint64_t limit_ms, int fd, std::span<const std::byte> data,
+                          std::span<const int> fds) {
+  const uint64_t end_ns = now_ns() + limit_ms * kNsPerMs;
+  for (uint64_t pause_ms = kFirstRetryMs;; pause_ms = std::min(2 * pause_ms, kLongestRetryMs)) {
+    Status sent = send_packet(fd, data, fds);
+    if (sent.code() != kNoRoomNow || now_ns() >= end_ns) return sent;
+    std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+  }
 }
 
 Result<Packet> receive_packet(int fd, size_t max_bytes, int timeout_ms, Descriptors descriptors) {

@@ -40,9 +40,21 @@ Result<std::pair<UniqueFd, UniqueFd>> make_socket_pair();
 // SO_PEERCRED of a connected socket.
 Result<PeerCredentials> peer_credentials(int fd);
 
-// Send one packet; never raises SIGPIPE. Errors: CUDA_ERROR_MPS_RPC_FAILURE (peer gone), and on a
-// non-blocking socket CUDA_ERROR_NOT_READY (its buffer is full now).
+// What a process of the same user, or the machine's load, may cause at any moment, and end: too
+// many descriptors in flight (the kernel counts a user's, whoever sends them: ETOOMANYREFS), no
+// memory for a packet. A connection that says so is as good as before: the same call is made again
+// after a pause, which doubles from the first to the longest of these.
+inline constexpr CUresult kNoRoomNow = CUDA_ERROR_SYSTEM_NOT_READY;
+inline constexpr uint64_t kFirstRetryMs = 10;
+inline constexpr uint64_t kLongestRetryMs = 500;
+
+// Send one packet; never raises SIGPIPE. Errors: CUDA_ERROR_MPS_RPC_FAILURE (peer gone),
+// kNoRoomNow, and on a non-blocking socket CUDA_ERROR_NOT_READY (its buffer is full now).
 Status send_packet(int fd, std::span<const std::byte> data, std::span<const int> fds = {});
+// The same on a blocking socket, again and again for at most `limit_ms` while there is no room.
+// Sleeps in between.
+Status send_packet_within(uint64_t limit_ms, int fd, std::span<const std::byte> data,
+                          std::span<const int> fds = {});
 
 struct Packet {
   std::vector<std::byte> data;  // empty with `closed`: the peer has gone
@@ -55,7 +67,8 @@ enum class Descriptors { kRefused, kTaken };
 // Receive one packet of at most `max_bytes`; timeout_ms -1: wait for ever. One thread at a time
 // receives from a socket. A packet that is too long or carries descriptors that are refused stays
 // where it is, unread: to take it would be to close them here, which can take as long as the peer
-// likes. The socket is good for nothing then but to be disposed of.
+// likes. The socket is good for nothing then but to be disposed of. Errors:
+// CUDA_ERROR_MPS_RPC_FAILURE, CUDA_ERROR_TIMEOUT, kNoRoomNow.
 Result<Packet> receive_packet(int fd, size_t max_bytes, int timeout_ms = -1,
                               Descriptors descriptors = Descriptors::kRefused);
 

@@ -27,7 +27,9 @@ std::string line_of(const std::string& pid, const std::string& id, const std::st
 }
 
 std::string row_text(const Client& row, const Client* before) {
-  const std::string command = program_of(row.command) + (row.ending ? " (ending)" : "");
+  const std::string command = program_of(row.command) + (row.silent   ? " (worker does not answer)"
+                                                         : row.ending ? " (ending)"
+                                                                      : "");
   const std::string pid = std::to_string(row.pid);
   const std::string id = std::to_string(row.id);
   const std::string server = std::to_string(row.server);

@@ -66,6 +66,7 @@ struct Client {
   std::string device;  // the first that it sees, its UUID
   std::string command;
   bool ending = false;
+  bool silent = false;  // its worker does not answer
   double active_thread_percentage = 100;
   std::string quality;
   std::string group;         // "": in none

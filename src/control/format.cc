@@ -13,7 +13,10 @@ namespace openmps::control {
 namespace {
 
 // NVIDIA's daemon has no word for it.
-const char* mark_of(const ClientLine& client) { return client.ending ? " (ending)" : ""; }
+const char* mark_of(const ClientLine& client) {
+  if (client.silent) return " (worker does not answer)";
+  return client.ending ? " (ending)" : "";
+}
 
 constexpr size_t kShortUuid = 22;  // "GPU-008cbaa3-6cdc-9444": ps shows no more
 

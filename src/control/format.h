@@ -28,6 +28,7 @@ struct ClientLine {
   std::string group = {};            // "": none
   wire::StaticPartition place = {};  // no SMs: in no static partition
   std::string partition = {};        // its name
+  bool silent = false;               // its worker does not answer
 };
 
 struct GroupLine {

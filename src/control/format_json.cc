@@ -113,6 +113,7 @@ std::string format_ps_json(const std::vector<ClientLine>& clients) {
                     {"namespace", client.namespace_inode},
                     {"command", client.command},
                     {"ending", client.ending},
+                    {"worker_silent", client.silent},
                     {"active_thread_percentage", client.active_thread_percentage},
                     {"quality", word(kQualities, static_cast<uint32_t>(client.quality))},
                     {"group", text_or_null(client.group)},

@@ -213,7 +213,14 @@ std::unique_ptr<ServerProcess> ServerPool::make_process(User user) {
                                  on_ready(uid, result, reason);
                                },
                                [this, uid](uint32_t clients) { on_refused(uid, clients); },
-                               [this, uid](const std::string& how) { on_gone(uid, how); }});
+                               [this, uid](const std::string& how) { on_gone(uid, how); },
+                               [this, uid](const std::string& what) {
+                                 const Entry& entry = entries_.at(uid);
+                                 log_.write(format_text("Server %d of user %u ",
+                                                        static_cast<int>(entry.process->pid()),
+                                                        uid) +
+                                            what);
+                               }});
 }
 
 void ServerPool::take_back(User user, pid_t pid, uint64_t build, ForeignFd connection) {
@@ -362,7 +369,10 @@ void ServerPool::pass_on(Entry* entry, NewClient client) {
   fill_field(admit.group, client.group);
   const GroupRule* rule = rule_of(config_.groups, client.group);
   if (rule != nullptr) admit.group_limits = group_limits(*rule, entry->devices);
-  entry->process->admit(admit, client.connection.get());
+  if (const Status passed = entry->process->admit(admit, client.connection.get()); !passed.ok()) {
+    log_.write(format_text("CLIENT %u is refused, ", client.pid) + passed.message());
+    refuse(std::move(client), passed.code(), passed.message());
+  }
 }
 
 void ServerPool::on_gone(uid_t uid, const std::string& how) {

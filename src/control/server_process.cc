@@ -87,6 +87,7 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server) 
                                         printable(field_text(row.command)), row.ending != 0,
                                         row.usage, row.active_thread_percentage, row.quality,
                                         printable(field_text(row.group)), row.partition});
+    answer.clients.back().silent = row.silent != 0;
   }
   if (head.query == wire::QueryKind::kInspect && !data.empty()) {
     Inspected& inspected = answer.inspected.emplace();
@@ -120,7 +121,19 @@ ServerProcess::ServerProcess(EventLoop& loop, Disposal& disposal, User user, Set
       disposal_(disposal),
       user_(user),
       settings_(std::move(settings)),
-      callbacks_(std::move(callbacks)) {}
+      callbacks_(std::move(callbacks)),
+      heartbeat_(loop, kPingMs, kSilentMs,
+                 {[this] { return probe(); }, [this] { return has_to_answer_; },
+                  [this](uint64_t ms) {
+                    callbacks_.on_trouble(format_text(
+                        "has not answered for %llu ms: it is %s. New clients of its "
+                        "user are refused until it does",
+                        static_cast<unsigned long long>(ms), describe_state(pid_).c_str()));
+                  },
+                  [this](uint64_t ms) {
+                    callbacks_.on_trouble(format_text("answers again, after %llu ms",
+                                                      static_cast<unsigned long long>(ms)));
+                  }}) {}
 
 ServerProcess::~ServerProcess() {
   loop_.cancel(kill_timer_);
@@ -181,12 +194,36 @@ Status ServerProcess::open_connection(UniqueFd connection) {
       loop_, std::move(connection),
       PacketPeer::Options{.max_packet_bytes = wire::kMaxMessageBytes, .disposal = &disposal_},
       PacketPeer::Callbacks{[this](const Packet& packet) { on_packet(packet); },
-                            [this](const std::string&) { on_connection_closed(); }});
+                            [this](const std::string&) { on_connection_closed(); },
+                            [this](const std::string& why) {
+                              callbacks_.on_trouble("is not told of clients at once: " + why);
+                            }});
   return peer_->start();
 }
 
-void ServerProcess::admit(const wire::Admit& admit, int client) {
-  if (peer_ != nullptr) peer_->send(wire::message_bytes(admit), {&client, 1});
+Status ServerProcess::admit(const wire::Admit& admit, int client) {
+  if (heartbeat_.is_silent()) {
+    return Status(CUDA_ERROR_MPS_SERVER_NOT_READY,
+                  format_text("server %d of user %u does not answer: it is %s",
+                              static_cast<int>(pid_), user_.uid, describe_state(pid_).c_str()));
+  }
+  if (peer_ == nullptr) return Status();  // it has gone: its end is told next
+  if (peer_->queued() >= wire::kMaxWindows) {
+    return Status(CUDA_ERROR_MPS_SERVER_NOT_READY,
+                  format_text("server %d of user %u can't be told of more clients now",
+                              static_cast<int>(pid_), user_.uid));
+  }
+  peer_->send(wire::message_bytes(admit), {&client, 1});
+  has_to_answer_ = true;
+  heartbeat_.beat();
+  return Status();
+}
+
+bool ServerProcess::probe() {
+  // Behind what waits to be sent it would say nothing of the server.
+  if (peer_ == nullptr || !peer_->drained()) return false;
+  peer_->send(wire::message_bytes(wire::Probe{}));
+  return true;
 }
 
 void ServerProcess::set_group(const wire::SetGroup& group) {
@@ -254,6 +291,8 @@ void ServerProcess::shut_down(uint32_t force) {
 }
 
 void ServerProcess::on_packet(const Packet& packet) {
+  has_to_answer_ = false;
+  heartbeat_.heard();
   if (handle_packet(packet).ok()) return;
   // A server that breaks the protocol can't be worked with; its end is reported as any other.
   if (how_it_ended_.empty()) kill_now();
@@ -281,6 +320,10 @@ Status ServerProcess::handle_packet(const Packet& packet) {
     return Status();
   }
   if (header->kind == wire::MessageKind::kAnswer) return on_answer(packet.data);
+  if (header->kind == wire::MessageKind::kAlive) {
+    wire::Alive alive;
+    return wire::read_message(packet.data, &alive);
+  }
   return Status(CUDA_ERROR_INVALID_VALUE, "a kind of message that no server sends");
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/heartbeat.h"
 #include "base/packet_peer.h"
 #include "control/format.h"
 #include "control/settings.h"
@@ -61,6 +62,8 @@ class ServerProcess {
     std::function<void(uint32_t active_clients)> on_shutdown_refused;
     // The process has ended. The owner may destroy the ServerProcess in it.
     std::function<void(std::string how)> on_gone;
+    // For the log: it does not answer, or does again, or what is sent to it waits.
+    std::function<void(std::string what)> on_trouble;
   };
 
   ServerProcess(EventLoop& loop, Disposal& disposal, User user, Settings settings,
@@ -77,7 +80,9 @@ class ServerProcess {
   // user's.
   Status adopt(pid_t pid, ForeignFd* connection);
 
-  void admit(const wire::Admit& admit, int client);
+  // Pass on a client. Errors: CUDA_ERROR_MPS_SERVER_NOT_READY: it does not answer, or so many wait
+  // already for the system to let them pass.
+  Status admit(const wire::Admit& admit, int client);
   void set_group(const wire::SetGroup& group);
   // `done` is called exactly once unless this object is destroyed first, at once if the server is
   // silent: such a one is not asked, except for its devices. `session`: of kInspect, or a PID.
@@ -110,6 +115,7 @@ class ServerProcess {
     ServerAnswer parts;  // lists of the parts of the answer that have come
   };
   void send_query(const wire::Query& query);
+  bool probe();
   Status open_connection(UniqueFd connection);
   void kill_now();
   void on_packet(const Packet& packet);
@@ -134,6 +140,8 @@ class ServerProcess {
   std::unique_ptr<PacketPeer> peer_;
   std::string how_it_ended_;  // empty: it runs
   std::map<uint32_t, Question> questions_;
+  bool has_to_answer_ = false;  // it has been passed a client since it said something
+  Heartbeat heartbeat_;
   uint32_t last_ticket_ = 0;
   uint32_t owed_ = 0;          // answers to questions that have been given up
   uint32_t halvings_ = 0;      // of its time to answer

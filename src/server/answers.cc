@@ -79,6 +79,7 @@ wire::ClientRow make_row(const Session& session, const Groups& groups,
   row.ending = session.state == SessionState::kEnding ? 1 : 0;
   if (row.device < devices.size()) fill_field(row.device_uuid, devices[row.device].uuid);
   fill_field(row.command, printable(field_text(session.admit.hello.command)));
+  row.silent = session.worker != nullptr && session.worker->is_silent() ? 1 : 0;
   if (session.worker != nullptr) row.usage = session.worker->usage.read(session.window, session.id);
   return row;
 }

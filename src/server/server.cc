@@ -79,6 +79,7 @@ void Server::on_daemon_packet(Packet packet) {
         if (status.ok()) on_query(query);
         break;
       }
+      case wire::MessageKind::kProbe: daemon_->send(wire::message_bytes(wire::Alive{})); break;
       case wire::MessageKind::kSetGroup: {
         wire::SetGroup message;
         status = wire::read_message(packet.data, &message);
@@ -612,6 +613,19 @@ void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
   }
 }
 
+void Server::on_worker_silent(const Worker& worker) {
+  for (const uint32_t id : sessions_.ids_of(worker)) {
+    Session* session = sessions_.find(id);
+    if (session == nullptr || session->state != SessionState::kOpening) continue;
+    std::optional<Waiting> next = take_client(*session);
+    if (next) waiting_.push_back(std::move(*next));
+    // Should it go on, it opens the session, and closes it.
+    end_session(*session, CUDA_ERROR_MPS_RPC_FAILURE);
+  }
+  if (!waiting_.empty()) workers_.start();
+  after_session();
+}
+
 void Server::on_worker_gone() {
   if (!waiting_.empty()) workers_.start();
   after_session();
@@ -666,7 +680,10 @@ Status Server::start_session(Session& session, ForeignFd client) {
                           .descriptors = Descriptors::kTaken,
                           .disposal = &disposal_},
       PacketPeer::Callbacks{[this, id](Packet packet) { on_client_packet(id, std::move(packet)); },
-                            [this, id](const std::string&) { on_client_gone(id, ""); }});
+                            [this, id](const std::string&) { on_client_gone(id, ""); },
+                            [this, id](const std::string& why) {
+                              log_.write(format_text("Messages to client %u wait: ", id) + why);
+                            }});
   OPENMPS_RETURN_IF_ERROR(session.client->start());
   epoll_event event{};
   event.events = EPOLLET;  // EPOLLHUP, once
@@ -683,6 +700,7 @@ Status Server::start_session(Session& session, ForeignFd client) {
   const int host_file = session.host_file.get();
   sessions_.lend_window(session);
   session.worker->process->send(wire::message_bytes(open), {&host_file, 1});
+  Workers::note_session(*session.worker);
   return Status();
 }
 
@@ -807,14 +825,18 @@ void Server::on_drain_late(uint32_t id) {
   after_session();
 }
 
+std::optional<Server::Waiting> Server::take_client(Session& session) {
+  if (session.client == nullptr) return std::nullopt;
+  ignore_hang_up(session);
+  Waiting waiting{session.admit, ForeignFd(disposal_, session.client->release()),
+                  session.has_lost_worker};
+  session.client.reset();
+  return waiting;
+}
+
 void Server::open_again(Session& session) {
   const Worker* worker = session.worker;
-  std::optional<Waiting> next;
-  if (session.client != nullptr) {
-    ignore_hang_up(session);
-    next = Waiting{session.admit, ForeignFd(disposal_, session.client->release()),
-                   session.has_lost_worker};
-  }
+  std::optional<Waiting> next = take_client(session);
   erase_session(session);
   if (!next) return;
   if (workers_.serving() != nullptr && workers_.serving() != worker) {

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -95,6 +96,7 @@ class Server final : Workers::Owner {
   void on_worker_ready(const Worker& worker) override;
   Status on_worker_message(Worker& worker, wire::MessageKind kind, const Packet& packet) override;
   void on_sessions_lost(const Worker& worker, const std::string& how) override;
+  void on_worker_silent(const Worker& worker) override;
   void on_worker_gone() override;
   void on_no_worker(const std::string& reason) override;
   // What they say of sessions.
@@ -119,6 +121,9 @@ class Server final : Workers::Owner {
   // The client has gone or is cut off: the worker drains the session, for options_.drain_ms.
   void end_session(Session& session, CUresult result);
   void on_drain_late(uint32_t id);
+  // The session's client, which has not had its Welcome, as one that waits for a worker; none: it
+  // has gone.
+  std::optional<Waiting> take_client(Session& session);
   // The session did not come about in its worker: its client gets one in another.
   void open_again(Session& session);
   void erase_session(Session& session);

@@ -5,7 +5,6 @@
 #include <csignal>
 
 #include "base/subprocess.h"
-#include "wire/handshake.h"
 
 namespace openmps::server {
 namespace {
@@ -38,9 +37,11 @@ Status WorkerChild::start(const std::string& program, const std::string& driver)
       loop_, std::move(sockets->first),
       PacketPeer::Options{.max_packet_bytes = wire::kMaxMessageBytes,
                           .descriptors = Descriptors::kTaken,
-                          .disposal = &disposal_},
+                          .disposal = &disposal_,
+                          .max_queued_packets = kMaxQueuedForWorker},
       PacketPeer::Callbacks{callbacks_.on_packet,
-                            [this](const std::string&) { on_connection_closed(); }});
+                            [this](const std::string&) { on_connection_closed(); },
+                            callbacks_.on_delayed});
   return peer_->start();
 }
 

@@ -7,8 +7,14 @@
 #include <string>
 
 #include "base/packet_peer.h"
+#include "wire/handshake.h"
 
 namespace openmps::server {
+
+// What may wait to be sent to a worker: of each session its opening, its end, changes, and what its
+// client passes to it. A stopped worker does not read, and the system may have no room for
+// descriptors.
+inline constexpr size_t kMaxQueuedForWorker = 2 * (wire::kMaxPassing + 4) * wire::kMaxWindows;
 
 // How long a worker that has been asked to stop may take to give its contexts back.
 inline constexpr uint64_t kWorkerStopMs = 5000;
@@ -20,6 +26,8 @@ class WorkerChild {
     // The process has ended and everything it sent has been delivered. `how` is for the log. The
     // owner may destroy the WorkerChild in it.
     std::function<void(std::string how)> on_gone;
+    // What is sent to it waits, since the system has no room for it. For the log.
+    std::function<void(std::string why)> on_delayed;
   };
 
   WorkerChild(EventLoop& loop, Disposal& disposal, Callbacks callbacks)
@@ -32,6 +40,8 @@ class WorkerChild {
   // Errors: CUDA_ERROR_OPERATING_SYSTEM with the reason.
   Status start(const std::string& program, const std::string& driver);
   void send(std::span<const std::byte> message, std::span<const int> fds = {});
+  // Everything sent has left.
+  [[nodiscard]] bool drained() const { return peer_ == nullptr || peer_->drained(); }
   // Ask it to end by closing its connection; SIGKILL if it takes longer than kWorkerStopMs.
   void stop();
   void kill_now();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "base/heartbeat.h"
 #include "base/unique_fd.h"
 #include "server/worker_child.h"
 #include "wire/usage_table.h"
@@ -23,9 +24,11 @@ enum class WorkerState {
 
 struct Worker {
   WorkerState state = WorkerState::kStarting;
+  uint64_t ready_ms = 0;  // that it has to become ready
   EventLoop::TimerId ready_timer = 0;
   EventLoop::TimerId clogged_timer = 0;  // not 0: it keeps many windows, and somebody will look
-  std::string error;                     // what it said of why it can't work
+  std::string error;                     // why it can't work
+  bool may_start_again = false;          // with that error, too: it did not say so itself
   bool is_beside_one_that_ends = false;  // since its start
   bool was_too_early = false;            // that one had the device, in exclusive process mode
   UniqueFd facts;                        // of its devices, for clients
@@ -34,6 +37,8 @@ struct Worker {
   // A client has left its marks on the shared contexts: the device's heap, limits.
   bool worn = false;
   std::unique_ptr<WorkerChild> process;
+  std::unique_ptr<Heartbeat> heartbeat;
+  [[nodiscard]] bool is_silent() const { return heartbeat != nullptr && heartbeat->is_silent(); }
 };
 
 }  // namespace openmps::server

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/subprocess.h"
 #include "base/text.h"
 #include "wire/message.h"
 
 namespace openmps::server {
-
 // ---- Life ---------------------------------------------------------------------------------------
 
 void Workers::start() {
@@ -23,10 +23,17 @@ void Workers::start() {
   worker.process = std::make_unique<WorkerChild>(
       loop_, disposal_,
       WorkerChild::Callbacks{[this, &worker](Packet packet) { on_packet(worker, packet); },
-                             [this, &worker](const std::string& how) { on_gone(worker, how); }});
+                             [this, &worker](const std::string& how) { on_gone(worker, how); },
+                             [this, &worker](const std::string& why) {
+                               log_.write(format_text("Messages to worker %d wait: %s",
+                                                      static_cast<int>(worker.process->pid()),
+                                                      why.c_str()));
+                             }});
+  worker.heartbeat = make_heartbeat(worker);
   const Status started = worker.process->start(options_.program, options_.driver);
   if (started.ok()) {
-    worker.ready_timer = loop_.call_after(options_.ready_ms, [this, &worker] { on_late(worker); });
+    worker.ready_ms = options_.ready_ms << (attempts_ - 1);
+    worker.ready_timer = loop_.call_after(worker.ready_ms, [this, &worker] { on_late(worker); });
     return;
   }
   // No second attempt: the program is not there or can't run.
@@ -37,13 +44,50 @@ void Workers::start() {
 
 void Workers::on_late(Worker& worker) {
   if (stopping_) return;
-  worker.error = format_text("the worker did not become ready within %llu s: its driver hangs",
-                             static_cast<unsigned long long>(options_.ready_ms / 1000));
+  worker.error = format_text("the worker did not become ready within %llu s: it is %s",
+                             static_cast<unsigned long long>(worker.ready_ms / 1000),
+                             describe_state(worker.process->pid()).c_str());
+  worker.may_start_again = true;
+  log_.write(format_text("Worker %d: ", static_cast<int>(worker.process->pid())) + worker.error);
   worker.process->kill_now();  // on_gone() is next
+}
+
+std::unique_ptr<Heartbeat> Workers::make_heartbeat(Worker& worker) {
+  return std::make_unique<Heartbeat>(
+      loop_, options_.ping_ms, options_.silent_ms,
+      Heartbeat::Callbacks{[&worker] {
+                             // Behind what waits to be sent it would say nothing of the worker.
+                             if (!worker.process->drained()) return false;
+                             worker.process->send(wire::message_bytes(wire::Probe{}));
+                             return true;
+                           },
+                           [this, &worker] {
+                             return worker.state != WorkerState::kEnding &&
+                                    !sessions_.ids_of(worker).empty();
+                           },
+                           [this, &worker](uint64_t ms) { on_silent(worker, ms); },
+                           [this, &worker](uint64_t ms) {
+                             log_.write(format_text("Worker %d answers again, after %llu ms",
+                                                    static_cast<int>(worker.process->pid()),
+                                                    static_cast<unsigned long long>(ms)));
+                           }});
+}
+
+void Workers::on_silent(Worker& worker, uint64_t ms) {
+  if (stopping_) return;
+  const bool serves = &worker == serving();
+  log_.write(format_text(
+      "Worker %d has not answered for %llu ms: it is %s. Its clients wait for it%s",
+      static_cast<int>(worker.process->pid()), static_cast<unsigned long long>(ms),
+      describe_state(worker.process->pid()).c_str(), serves ? "; new ones get another" : ""));
+  if (!serves) return;
+  retire_serving();
+  owner_.on_worker_silent(worker);
 }
 
 void Workers::on_gone(Worker& worker, const std::string& how) {
   const std::string error = worker.error;
+  const bool may_start_again = error.empty() || worker.may_start_again;
   const bool was_too_early = worker.was_too_early;
   const bool was_current = &worker == current_;
   const bool was_ready = worker.state != WorkerState::kStarting;
@@ -65,7 +109,7 @@ void Workers::on_gone(Worker& worker, const std::string& how) {
     if (was_too_early) {
       awaits_device_ = one_ends();
       start();
-    } else if (error.empty() && attempts_ < kWorkerStartAttempts) {
+    } else if (may_start_again && attempts_ < kWorkerStartAttempts) {
       replace();
     } else {
       give_up(error.empty() ? "the worker " + how : error);
@@ -177,19 +221,24 @@ void Workers::end(Worker& worker) {
   if (worker.state == WorkerState::kEnding) return;
   worker.state = WorkerState::kEnding;
   owner_.on_sessions_lost(worker, "");
-  worker.process->stop();  // on_gone() is the end of it
+  if (worker.is_silent()) worker.process->kill_now();  // it would not hear
+  worker.process->stop();                              // on_gone() is the end of it
 }
 
 void Workers::stop() {
   stopping_ = true;
   if (workers_.empty()) loop_.stop();
-  for (const auto& worker : workers_) worker->process->stop();
+  for (const auto& worker : workers_) {
+    if (worker->is_silent()) worker->process->kill_now();
+    worker->process->stop();
+  }
 }
 
 // ---- Messages -----------------------------------------------------------------------------------
 
 void Workers::on_packet(Worker& worker, Packet& packet) {
   if (stopping_ || worker.state == WorkerState::kEnding) return;
+  worker.heartbeat->heard();
   const Status handled = handle_packet(worker, packet);
   if (handled.ok()) return;
   log_.write("The worker breaks the protocol and is replaced: " + handled.message());
@@ -201,6 +250,10 @@ Status Workers::handle_packet(Worker& worker, Packet& packet) {
   if (!header.ok()) return header.status();
   switch (header->kind) {
     case wire::MessageKind::kWorkerReady: return on_ready(worker, packet);
+    case wire::MessageKind::kAlive: {
+      wire::Alive alive;
+      return wire::read_message(packet.data, &alive);
+    }
     case wire::MessageKind::kWindowFree: {
       wire::WindowFree free;
       OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &free));
@@ -235,7 +288,14 @@ Status Workers::on_ready(Worker& worker, Packet& packet) {
     worker.process->stop();  // on_gone() is next
     return Status();
   }
-  if (packet.fds.empty()) return Status(CUDA_ERROR_INVALID_VALUE, "it sent no device facts");
+  if (packet.fds.empty()) {
+    // The system had none left to receive them with, for the moment.
+    worker.error = "the server has no descriptor left for the worker's device facts (ulimit -n)";
+    worker.may_start_again = true;
+    log_.write(format_text("Worker %d: ", static_cast<int>(worker.process->pid())) + worker.error);
+    worker.process->stop();  // on_gone() is next
+    return Status();
+  }
   Result<std::vector<Device>> devices = read_devices(packet.fds[0].get());
   if (!devices.ok()) return devices.status();
   devices_ = std::move(devices).value();

@@ -17,13 +17,14 @@
 
 namespace openmps::server {
 
-// A worker that ends before it was ready is tried again this often, without a reason that it states
-// itself; then the server gives up with the reason.
+// A worker that is not ready in time or ends before it was, without a reason that it states itself,
+// is followed by another, so many in all; then the server gives up with the reason.
 inline constexpr int kWorkerStartAttempts = 3;
 
-// A worker that is neither ready nor gone after this hangs in its driver. Generous: without the
-// persistence daemon a machine of eight GPUs takes tens of seconds to initialise.
-inline constexpr uint64_t kWorkerReadyMs = 120'000;
+// A worker that is neither ready nor gone after this hangs, or is stopped: the next one takes its
+// place, with twice the time. Without the persistence daemon a machine of eight GPUs takes tens of
+// seconds to initialise; a client waits for 120 s.
+inline constexpr uint64_t kWorkerReadyMs = 60'000;
 
 // So many windows, of up to 18 MiB of pinned memory each, may a worker keep of clients that have
 // ended before newcomers get another: beside a kernel that does not end it can't give them back.
@@ -39,6 +40,8 @@ struct WorkerOptions {
   std::string program;
   std::string driver = "auto";  // OPENMPS_DRIVER
   uint64_t ready_ms = kWorkerReadyMs;
+  uint64_t ping_ms = kPingMs;
+  uint64_t silent_ms = kSilentMs;
 };
 
 // At most one worker is current: starting, or open to newcomers.
@@ -56,6 +59,8 @@ class Workers {
                                      const Packet& packet) = 0;
     // Its sessions are lost with it. `how` it has gone; empty: the server ends it.
     virtual void on_sessions_lost(const Worker& worker, const std::string& how) = 0;
+    // The one that serves does not answer: who waits for it to open a session gets another's.
+    virtual void on_worker_silent(const Worker& worker) = 0;
     // One has gone; if it was the current one, the next is on its way.
     virtual void on_worker_gone() = 0;
     // None can be started.
@@ -85,6 +90,8 @@ class Workers {
   [[nodiscard]] const std::vector<Device>& devices() const { return devices_; }
   [[nodiscard]] wire::ServerState state() const { return state_; }
 
+  // It has got something to do: it is to answer from now on.
+  static void note_session(Worker& worker) { worker.heartbeat->beat(); }
   // Whatever they are at.
   void tell_all(std::span<const std::byte> message) const;
   // A worker has opened a session.
@@ -109,6 +116,8 @@ class Workers {
  private:
   void retire_if_clogged(Worker& worker);
   void on_late(Worker& worker);
+  [[nodiscard]] std::unique_ptr<Heartbeat> make_heartbeat(Worker& worker);
+  void on_silent(Worker& worker, uint64_t ms);
   void on_gone(Worker& worker, const std::string& how);
   void on_packet(Worker& worker, Packet& packet);
   Status handle_packet(Worker& worker, Packet& packet);

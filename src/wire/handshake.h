@@ -68,6 +68,8 @@ enum class MessageKind : uint32_t {
   kDescriptorTaken = 31,
   kSetGroup = 32,
   kChangeGroup = 33,
+  kProbe = 34,
+  kAlive = 35,
 };
 
 struct MessageHeader {
@@ -293,6 +295,15 @@ struct DescriptorTaken {
 // Unconfirmed descriptors of one client. An honest one waits for each.
 inline constexpr uint32_t kMaxPassing = 4;
 
+// Daemon to server when it has passed on a client, server to worker while it has sessions: is its
+// main thread there? And the answer.
+struct Probe {
+  MessageHeader header{.kind = MessageKind::kProbe, .bytes = sizeof(Probe)};
+};
+struct Alive {
+  MessageHeader header{.kind = MessageKind::kAlive, .bytes = sizeof(Alive)};
+};
+
 // Daemon to server: a client, its connection as descriptor.
 struct Admit {
   MessageHeader header{.kind = MessageKind::kAdmit, .bytes = sizeof(Admit)};
@@ -387,8 +398,8 @@ struct ClientRow {
   uint32_t ending = 0;  // 1: its program has gone or is cut off, its work has not ended yet
   float active_thread_percentage = 100;  // granted
   Quality quality = Quality::kNormal;    // settled
-  uint32_t reserved = 0;
-  char device_uuid[48] = {};  // "GPU-xxxxxxxx-...": the shell cuts it
+  uint32_t silent = 0;                   // 1: its worker does not answer: it is stopped, or hangs
+  char device_uuid[48] = {};             // "GPU-xxxxxxxx-...": the shell cuts it
   char command[256] = {};
   char group[kGroupNameBytes] = {};  // "": none
   StaticPartition partition;         // no SMs: in none

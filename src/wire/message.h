@@ -51,7 +51,7 @@ using Messages =
     MessageList<Hello, Welcome, Admit, ServerReady, Query, Shutdown, ShutdownRefused, Rejoin,
                 WorkerReady, OpenSession, SessionReady, CloseSession, SessionClosed, WindowFree,
                 SessionFault, PassDescriptor, DescriptorTaken, ChangeSession, Reserve, Reserved,
-                SetGroup, ChangeGroup>;
+                SetGroup, ChangeGroup, Probe, Alive>;
 
 // A whole message of exactly this type. `out` is untouched on failure.
 template <typename T>

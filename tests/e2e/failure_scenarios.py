@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can go wrong around the service: a daemon that is killed, directories that are none, what a killed
-daemon left, a full disk, no descriptors. Each is told in one line, nothing is lost and nothing stays.
-Called by scenarios.py.
+daemon left, a full disk, no descriptors, other programs' descriptors in flight, processes that are stopped.
+Each is told in one line, nothing is lost and nothing stays. Called by scenarios.py.
 """
 
+import array
 import contextlib
+import json
 import os
+import re
 import resource
+import signal
+import socket
 import subprocess
 
 from sandbox import as_user, wait_until
-from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SETTLE_LIMIT_S, Skipped, finish, kill_daemon, ready,
-                            require, server_of, settled, tell)
+from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SETTLE_LIMIT_S, Skipped, finish, kill_daemon,
+                            kill_workers, ready, require, server_of, settled, tell)
+from user_scenarios import Other
 
 
 def listed(box, server):
@@ -250,4 +256,81 @@ def no_descriptors(box, _):
     box.quit()
 
 
-FAILURES = (daemon_killed, bad_directories, left_behind, full_log_disk, no_descriptors)
+IN_FLIGHT_FILES = 1024  # that daemon, server and worker may have open, and so may have in flight
+
+
+def fill_flight(say):
+    """As many descriptors in flight as keep the user's other programs from sending one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [1] * 253))]
+    held, sent = [], 0
+    while sent < 2 * IN_FLIGHT_FILES:
+        held.append(socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+        for _ in range(8):  # the system queues ten
+            held[-1][0].sendmsg([b"x"], rights)
+            sent += 253
+    say("full")
+    signal.pause()
+
+
+def descriptors_in_flight(box, _):
+    """A program of the user's that has to do with none of it has filled the user's quota of descriptors in
+    flight: who computes goes on, newcomers and the next worker come when there is room, nobody dies."""
+    if os.geteuid() != 0:
+        raise Skipped("only root can be another user, and root has no such quota")
+    box.become(OTHER_USER)
+    box.start_daemon(limit=(resource.RLIMIT_NOFILE, IN_FLIGHT_FILES))
+    beside = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE)
+    ready(beside)
+    server = server_of(box)
+    filler = Other(OTHER_USER, fill_flight)
+    require(filler.lines.readline() == "full\n", "the quota is not full")
+    newcomer = box.start(["drv_client_worker", "2", "3"])
+    said = lambda: (box.log / "control.log").read_text(errors="replace")
+    held_up = "is not told of clients at once: sending a message: Too many references"
+    require(wait_until(lambda: held_up in said(), SETTLE_LIMIT_S), "the newcomer was not held up")
+    tell(beside)
+    kill_workers(box)
+    require(newcomer.poll() is None, "the newcomer did not wait")
+    filler.end()
+    finish(newcomer, "the newcomer")
+    require(server_of(box) == server, "the server is another one")
+    require(box.pids_named("openmps-server") == [server], "the server has died")
+    box.quit()
+
+
+def stopped(box, _):
+    """A worker, then a server, that is stopped: noticed, named, newcomers get another worker or are told; who
+    was there goes on when it does."""
+    box.start_daemon()
+    beside = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE)
+    ready(beside)
+    server, worker = server_of(box), box.pids_named("openmps-worker")[0]
+    os.kill(worker, signal.SIGSTOP)
+    finish(box.start(["drv_client_worker", "2", "3"]), "a newcomer beside a stopped worker")
+    said = lambda name: (box.log / name).read_text(errors="replace")
+    require(re.search(rf"Worker {worker} has not answered for \d+ ms: it is stopped by a signal\. Its clients wait for it; "
+                      "new ones get another\n", said("server.log")), "the worker is not named")
+    require(" (worker does not answer)\n" in box.control("ps")[1], f"ps: {box.control('ps')[1]}")
+    # The newcomer's first session, which ends when the worker goes on, is there, too.
+    shown = {client["pid"]: client["worker_silent"] for client in json.loads(box.control("ps --json")[1])
+             if not client["ending"]}
+    require(shown == {beside.pid: True}, f"ps --json: {shown}")
+    os.kill(worker, signal.SIGCONT)
+    require(wait_until(lambda: f"Worker {worker} answers again" in said("server.log"), SETTLE_LIMIT_S), "it is not heard")
+
+    os.kill(server, signal.SIGSTOP)
+    waits = box.start(["drv_client_worker", "3", "3"])
+    require(wait_until(lambda: re.search(rf"Server {server} of user \d+ has not answered for \d+ ms: it is stopped by a signal",
+                                         said("control.log")), SETTLE_LIMIT_S), "the server is not named")
+    code, out, _ = box.run(["drv_client_worker", "4", "3"], CLIENT_LIMIT_S)
+    require(code == 1 and "CUDA_ERROR_MPS_SERVER_NOT_READY" in out, f"a newcomer of a stopped server: {code} {out}")
+    os.kill(server, signal.SIGCONT)
+    finish(waits, "who came before it was noticed")
+    finish(box.start(["drv_client_worker", "5", "3"]), "a newcomer behind that")
+    tell(beside)
+    box.quit()
+
+
+FAILURES = (daemon_killed, bad_directories, left_behind, full_log_disk, no_descriptors, descriptors_in_flight, stopped)

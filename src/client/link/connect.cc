@@ -158,7 +158,8 @@ Result<Connection> connect(const std::string& control_socket) {
   Result<UniqueFd> socket = wire::connect_to_daemon(control_socket);
   if (!socket.ok()) return socket.status();
   const wire::Hello hello = make_hello();
-  OPENMPS_RETURN_IF_ERROR(send_packet(socket->get(), wire::message_bytes(hello)));
+  OPENMPS_RETURN_IF_ERROR(
+      send_packet_within(kWelcomeTimeoutMs, socket->get(), wire::message_bytes(hello)));
   std::vector<UniqueFd> fds;
   Result<wire::Welcome> welcome = receive_welcome(socket->get(), &fds);
   if (!welcome.ok()) return welcome.status();

@@ -10,7 +10,8 @@
 namespace openmps::client {
 namespace {
 
-// The descriptor is on its way when the command has its reply; an overloaded server takes its time.
+// The descriptor is on its way when the command has its reply; an overloaded server takes its time,
+// and the system may have no room for it at once.
 constexpr int kArrivalMs = 10'000;
 
 }  // namespace
@@ -57,7 +58,8 @@ CUresult Passage::import_physical(wire::Id physical, int descriptor,
   const std::lock_guard guard(lock_);
   wire::PassDescriptor message;
   message.ticket = ++last_ticket_;
-  const Status sent = send_packet(socket_, wire::message_bytes(message), {&descriptor, 1});
+  const Status sent =
+      send_packet_within(kArrivalMs, socket_, wire::message_bytes(message), {&descriptor, 1});
   if (!sent.ok()) return CUDA_ERROR_OPERATING_SYSTEM;
   return channel_.call(wire::PhysicalImport{physical, message.ticket}, reply);
 }

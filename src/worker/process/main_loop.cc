@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <string>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -22,7 +24,6 @@ namespace {
 // What a client does to the word that its session sleeps on delays the session's end by this much
 // at most.
 constexpr int kWakeAgainMs = 1000;
-constexpr uint64_t kNsPerMs = 1'000'000;
 
 // What the program says itself counts before what it, or the daemon for it, says in MPS's terms.
 Rank rank_of(const wire::Grant& grant) {
@@ -74,6 +75,10 @@ Status MainLoop::serve() {
     if (wait[0].revents == 0) continue;
     Result<Packet> packet =
         receive_packet(environment_.server.fd(), wire::kMaxMessageBytes, -1, Descriptors::kTaken);
+    if (packet.status().code() == kNoRoomNow) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(kFirstRetryMs));
+      continue;
+    }
     if (!packet.ok()) return packet.status();
     if (packet->closed) return Status();
     OPENMPS_RETURN_IF_ERROR(handle(std::move(packet).value()));
@@ -101,6 +106,10 @@ Status MainLoop::handle(Packet packet) {
   Result<wire::MessageHeader> header = wire::read_header(packet.data);
   if (!header.ok()) return header.status();
   if (header->kind == wire::MessageKind::kOpenSession) return open(packet);
+  if (header->kind == wire::MessageKind::kProbe) {
+    environment_.server.answer_probe();
+    return Status();
+  }
   if (header->kind == wire::MessageKind::kCloseSession) {
     wire::CloseSession message;
     OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));

@@ -9,10 +9,17 @@
 namespace openmps::worker {
 namespace {
 
+// How long a message waits for the system's room; who waits for it has given up by then (a client
+// for a descriptor: 10 s; the server for a worker that starts: server/workers.h).
+constexpr uint64_t kSendMs = 60'000;
+constexpr uint64_t kPassMs = 10'000;
+
 // A message that can't be sent has nobody to go to.
 template <typename T>
-void send(const UniqueFd& socket, const T& message, std::span<const int> fds = {}) {
-  static_cast<void>(send_packet(socket.get(), wire::message_bytes(message), fds).ok());
+void send(const UniqueFd& socket, const T& message, std::span<const int> fds = {},
+          uint64_t limit_ms = kSendMs) {
+  static_cast<void>(
+      send_packet_within(limit_ms, socket.get(), wire::message_bytes(message), fds).ok());
 }
 
 }  // namespace
@@ -65,7 +72,7 @@ void ServerReports::pass_descriptor(uint32_t session, uint32_t ticket, int descr
   message.session = session;
   message.ticket = ticket;
   const int fds[] = {descriptor};
-  send(socket_, message, fds);
+  send(socket_, message, fds, kPassMs);
 }
 
 void ServerReports::reserved(uint32_t number, CUresult result, uint32_t sms) {
@@ -75,6 +82,8 @@ void ServerReports::reserved(uint32_t number, CUresult result, uint32_t sms) {
   message.sms = sms;
   send(socket_, message);
 }
+
+void ServerReports::answer_probe() { send(socket_, wire::Alive{}); }
 
 void ServerReports::descriptor_taken(uint32_t session) {
   wire::DescriptorTaken message;

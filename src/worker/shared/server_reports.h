@@ -29,6 +29,8 @@ class ServerReports {
   void pass_descriptor(uint32_t session, uint32_t ticket, int descriptor);
   // What became of a Reserve.
   void reserved(uint32_t number, CUresult result, uint32_t sms);
+  // The main thread is there.
+  void answer_probe();
   // The session has one that came from its client.
   void descriptor_taken(uint32_t session);
 

@@ -3,9 +3,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
+#include <ctime>
 #include <memory>
 #include <thread>
 
@@ -146,6 +150,78 @@ TEST(PacketPeer, WhatDoesNotFitNowGoesOutLaterInOrderWithItsDescriptors) {
   EXPECT_NE(closed, "");
 }
 
+// Descriptors that have been sent and not received: the kernel counts them for the user, against
+// RLIMIT_NOFILE of who sends the next one.
+class InFlight {
+ public:
+  // Until no more may be.
+  bool fill() {
+    Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
+    if (!sockets.ok()) return false;
+    held_ = std::move(*sockets);
+    const int fds[] = {STDIN_FILENO, STDIN_FILENO, STDIN_FILENO, STDIN_FILENO};
+    for (;;) {
+      const Status sent = send_packet(held_.first.get(), bytes("x"), fds);
+      if (!sent.ok()) return sent.code() == kNoRoomNow;
+    }
+  }
+  void land() {
+    held_.first.reset();
+    held_.second.reset();
+  }
+
+ private:
+  std::pair<UniqueFd, UniqueFd> held_;
+};
+
+// This process is a user's with few descriptors.
+bool become_limited() {
+  const rlimit few{32, 32};
+  if (setrlimit(RLIMIT_NOFILE, &few) != 0) return false;
+  return geteuid() != 0 || (setgid(54321) == 0 && setuid(54321) == 0);
+}
+
+// 0, or which step has failed.
+int sends_when_there_is_room() {
+  if (!become_limited()) return 1;
+  EventLoop loop;
+  Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
+  if (!loop.open().ok() || !sockets.ok()) return 2;
+  std::string closed;
+  int delays = 0;
+  PacketPeer peer(loop, std::move(sockets->first), {.max_packet_bytes = 64},
+                  {[](Packet) {}, [&](std::string reason) { closed = reason; },
+                   [&](std::string) { ++delays; }});
+  InFlight others;
+  if (!peer.start().ok() || !others.fill()) return 3;
+  const int fd = STDIN_FILENO;
+  for (const char* text : {"1", "2"}) peer.send(bytes(text), {&fd, 1});
+  peer.send(bytes("3"));
+  if (peer.queued() != 3) return 4;
+  std::string got;
+  if (!loop.watch(sockets->second.get(), EPOLLIN,
+                  [&](uint32_t) {
+                    Result<Packet> packet =
+                        receive_packet(sockets->second.get(), 64, 0, Descriptors::kTaken);
+                    if (!packet.ok() || packet->closed) return loop.stop();
+                    got += static_cast<char>(packet->data[0]);
+                    got += std::to_string(packet->fds.size());
+                    if (got.size() == 6) loop.stop();
+                  })
+           .ok()) {
+    return 5;
+  }
+  // Long enough for the pauses to have grown to what they are at most, and to be told of it.
+  loop.call_after(4 * kLongestRetryMs, [&] { others.land(); });
+  if (!loop.run().ok()) return 6;
+  if (got != "112130" || !closed.empty()) return 7;
+  if (delays != 1) return 8;
+  // A loop that spins takes all the time that it gets.
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return used.tv_sec == 0 && used.tv_nsec < 500'000'000 ? 0 : 9;
+}
+
 // A peer that has not read for so long that its socket takes no more.
 class LatePeerTest : public ::testing::Test {
  protected:
@@ -193,6 +269,44 @@ TEST_F(LatePeerTest, IsGivenUpBeyondThat) {
   send(kMaxQueuedPackets + 1);
   ASSERT_TRUE(loop_.run().ok());
   EXPECT_EQ(closed_, "the peer does not read its messages");
+}
+
+// A user has as many descriptors in flight as the system lets him, by a process that has nothing to
+// do with this one: what is to be sent waits for that, and the loop sleeps meanwhile. In a child,
+// since root has no such limit.
+TEST(PacketPeer, WhatTheSystemHasNoRoomForGoesOutWhenItHas) {
+  const pid_t child = fork();
+  if (child == 0) _exit(sends_when_there_is_room());
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// The same of one who may sleep.
+TEST(UnixSocket, WhatTheSystemHasNoRoomForIsSentWhenItHas) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (!become_limited()) _exit(1);
+    InFlight others;
+    Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
+    const int fd = STDIN_FILENO;
+    const auto send = [&](uint64_t limit_ms) {
+      return send_packet_within(limit_ms, sockets->first.get(), bytes("x"), {&fd, 1}).code();
+    };
+    if (!others.fill() || send(0) != kNoRoomNow || send(20) != kNoRoomNow) _exit(2);
+    std::thread frees([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      others.land();
+    });
+    const CUresult sent = send(60'000);
+    frees.join();
+    _exit(sent == CUDA_SUCCESS ? 0 : 3);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(PacketPeer, APacketMayBeSoLong) {

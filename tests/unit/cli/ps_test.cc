@@ -10,7 +10,7 @@ namespace {
 // The answer to ps --json.
 constexpr const char* kAnswer = R"([
   {"pid": 4711, "id": 3, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
-   "command": "python3 train.py", "ending": true, "active_thread_percentage": 50,
+   "command": "python3 train.py", "ending": true, "worker_silent": false, "active_thread_percentage": 50,
    "quality": "latency", "group": "pods:/a/b", "sm_partition": "GPU-008c/1",
    "usage": {"age_ns": 10000000000, "gpu_ns": 2500000000, "gpu_ns_least": 0, "gpu_ns_most": 9,
      "sm_ns": 300000000000, "launches": 1200, "batched_launches": 0, "graph_launches": 0,
@@ -26,7 +26,8 @@ constexpr const char* kAnswer = R"([
      "held": {"value": {"times": 1, "ns": 4000000, "standing": 1},
               "window": {"times": 9, "ns": 9000000000, "standing": 0}}}},
   {"pid": 4712, "id": 4, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
-   "command": "idle", "ending": false, "active_thread_percentage": 100, "quality": "normal",
+   "command": "idle", "ending": false, "worker_silent": true, "active_thread_percentage": 100,
+   "quality": "normal",
    "group": null, "sm_partition": null,
    "usage": null}])";
 
@@ -58,8 +59,9 @@ TEST(Ps, TotalsSinceEachSessionBegan) {
   EXPECT_EQ(words_of(table, 1),
             (Words{"4711", "3", "17", "GPU-008cbaa3", "2.50", "s", "25%", "20.0", "1.5k", "2.0MB",
                    "17B", "value", "now,", "4.0", "ms", "pods:b", "python3", "(ending)"}));
-  EXPECT_EQ(words_of(table, 2), (Words{"4712", "4", "17", "GPU-008cbaa3", "-", "-", "-", "-", "-",
-                                       "-", "-", "-", "idle"}));
+  EXPECT_EQ(words_of(table, 2),
+            (Words{"4712", "4", "17", "GPU-008cbaa3", "-", "-", "-", "-", "-", "-", "-", "-",
+                   "idle", "(worker", "does", "not", "answer)"}));
   EXPECT_EQ(format_ps_table({}, {}), "No program uses OpenMPS\n");
   const Result<std::string> silent = silent_servers(
       R"([{"pid": 7, "uid": 0, "state": "ACTIVE"}, {"pid": 8, "uid": 5, "state": "UNRESPONSIVE"}])");

@@ -33,6 +33,10 @@ TEST(Format, ClientsThatEndAreMarked) {
   EXPECT_EQ(format_device_clients({kH200}, {ending}),
             "[0] 00:00.0, NVIDIA H200\n1338.1 (ending)\n");
   EXPECT_NE(format_ps_json({ending}).find("\"ending\": true"), std::string::npos);
+  ClientLine silent = kPython;
+  silent.silent = true;
+  EXPECT_NE(format_ps({silent}).find(" python3 (worker does not answer)\n"), std::string::npos);
+  EXPECT_NE(format_ps_json({silent}).find("\"worker_silent\": true"), std::string::npos);
 }
 
 TEST(Format, Inspected) {
@@ -211,6 +215,7 @@ TEST(Format, JsonKeepsArgumentsAndReplacesWhatIsNotText) {
             "[\n  {\n    \"pid\": 1338,\n    \"id\": 1,\n    \"server\": 1272,\n    \"device\": "
             "\"GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155\",\n    \"namespace\": 4026531836,\n    "
             "\"command\": \"a \\\"b\\\" \xef\xbf\xbd\",\n    \"ending\": false,\n    "
+            "\"worker_silent\": false,\n    "
             "\"active_thread_percentage\": 100.0,\n    \"quality\": \"normal\",\n    \"group\": "
             "null,\n    \"sm_partition\": null,\n    \"usage\": null\n  }\n]\n");
   EXPECT_EQ(format_ps_json({}), "[]\n");

@@ -86,11 +86,20 @@ void free_window(uint32_t window) {
   send_or_exit(wire::message_bytes(message));
 }
 
+// Of all that ask about the same path.
+bool is_first(const std::string& path) {
+  const int file = open(path.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file >= 0) close(file);
+  return file >= 0;
+}
+
 void open_session(const Packet& packet) {
   wire::OpenSession open;
   if (!wire::read_message(packet.data, &open).ok() || packet.fds.empty()) exit(5);
   const std::string command(field_text(open.command));
   if (command == "kill-worker-on-open") raise(SIGKILL);
+  // "stop-once:PATH": the first worker that is to open such a session is stopped there.
+  if (command.starts_with("stop-once:") && is_first(command.substr(10))) raise(SIGSTOP);
   if (command == "kill-worker-of-others-on-open" && !sessions.empty()) raise(SIGKILL);
   if (command == "lose-context-on-open" && !sessions.empty()) {
     fault(0, CUDA_ERROR_ILLEGAL_ADDRESS, "kernel hit 0x30");
@@ -181,6 +190,9 @@ int serve() {
       if (!wire::read_message(packet->data, &changed).ok()) return 15;
     } else if (header->kind == wire::MessageKind::kCloseSession) {
       close_session(*packet);
+    } else if (header->kind == wire::MessageKind::kProbe) {
+      // A server that has closed its end in the meantime is no reason to go sooner.
+      (void)send_packet(server, wire::message_bytes(wire::Alive{})).ok();
     } else if (header->kind == wire::MessageKind::kReserve) {
       keep(*packet);
     } else if (header->kind == wire::MessageKind::kPassDescriptor) {
@@ -205,6 +217,10 @@ int main(int argc, char** argv) {
   const std::string driver = argv[4];
   if (driver == "crash") raise(SIGKILL);
   if (driver == "hang") {
+    while (true) pause();
+  }
+  // "hang-once:PATH": the first of them hangs.
+  if (driver.starts_with("hang-once:") && is_first(driver.substr(10))) {
     while (true) pause();
   }
   // "await:PATH": not ready before there is such a file.

@@ -8,6 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
 
 #include "base/text.h"
 #include "server/server.h"
@@ -43,6 +47,99 @@ TEST(ServerStart, AWorkerThatHangsIsGivenUpWithAReason) {
   EXPECT_EQ(start.exit_status, 1);
   EXPECT_EQ(start.told.result, CUDA_ERROR_MPS_CONNECTION_FAILED);
   EXPECT_NE(field_text(start.told.reason).find("did not become ready"), std::string_view::npos);
+}
+
+// A server with the test as its daemon, its log, and a place for its workers' mark.
+class ServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(loop_.open().ok());
+    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void start(WorkerOptions worker) {  // but its program
+    worker.program = OPENMPS_FAKE_WORKER;
+    Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
+    ASSERT_TRUE(sockets.ok());
+    server_ = std::make_unique<Server>(loop_, log_, ServerOptions{.worker = std::move(worker)});
+    ASSERT_TRUE(server_->start(std::move(sockets->first)).ok());
+    daemon_ = std::move(sockets->second);
+  }
+  // A client's end of its connection.
+  UniqueFd admit(const std::string& command) {
+    Result<std::pair<UniqueFd, UniqueFd>> client = make_socket_pair();
+    EXPECT_TRUE(client.ok());
+    wire::Admit admit;
+    admit.pid = static_cast<uint32_t>(getpid());
+    fill_field(admit.hello.command, command);
+    const int connection = client->second.get();
+    EXPECT_TRUE(send_packet(daemon_.get(), wire::message_bytes(admit), {&connection, 1}).ok());
+    return std::move(client->first);
+  }
+  // Runs the server until the client has its Welcome.
+  wire::Welcome welcome(const UniqueFd& client) {
+    wire::Welcome welcome;
+    welcome.result = CUDA_ERROR_UNKNOWN;
+    EXPECT_TRUE(loop_
+                    .watch(client.get(), EPOLLIN,
+                           [&](uint32_t) {
+                             Result<Packet> packet = receive_packet(
+                                 client.get(), wire::kMaxMessageBytes, 0, Descriptors::kTaken);
+                             EXPECT_TRUE(packet.ok() &&
+                                         wire::read_message(packet->data, &welcome).ok());
+                             loop_.forget(client.get());
+                             stop_loop_();
+                           })
+                    .ok());
+    EXPECT_TRUE(loop_.run().ok());
+    return welcome;
+  }
+  [[nodiscard]] std::string logged() const {
+    std::string text(1 << 16, '\0');
+    const ssize_t bytes = pread(written_.get(), text.data(), text.size(), 0);
+    text.resize(static_cast<size_t>(std::max<ssize_t>(0, bytes)));
+    return text;
+  }
+
+  std::string folder_ = std::filesystem::temp_directory_path() / "server-XXXXXX";
+  EventLoop loop_;
+  UniqueFd written_{memfd_create("log", MFD_CLOEXEC)};
+  Log log_{"Server", UniqueFd(fcntl(written_.get(), F_DUPFD_CLOEXEC, 0))};
+  std::unique_ptr<Server> server_;
+  UniqueFd daemon_;
+  // The loop runs once: to the end of the server, which comes when daemon and clients have left.
+  std::function<void()> stop_loop_ = [this] { daemon_.reset(); };
+};
+
+TEST_F(ServerTest, AWorkerThatHangsAtItsStartIsFollowedByAnother) {
+  start({.program = "", .driver = "hang-once:" + folder_ + "/hung", .ready_ms = 200});
+  UniqueFd client = admit("./p");
+  stop_loop_ = [&] {
+    client.reset();
+    daemon_.reset();
+  };
+  EXPECT_EQ(welcome(client).result, CUDA_SUCCESS);
+  EXPECT_NE(logged().find("the worker did not become ready within 0 s: it is hanging"),
+            std::string::npos)
+      << logged();
+}
+
+TEST_F(ServerTest, WhoWaitsForAStoppedWorkerGetsAnother) {
+  start({.program = "", .driver = "fake", .ping_ms = 20, .silent_ms = 200});
+  UniqueFd client = admit("stop-once:" + folder_ + "/stopped");
+  stop_loop_ = [&] {
+    client.reset();
+    daemon_.reset();
+  };
+  EXPECT_EQ(welcome(client).result, CUDA_SUCCESS);
+  const std::string log = logged();
+  EXPECT_NE(
+      log.find("ms: it is stopped by a signal. Its clients wait for it; new ones get another"),
+      std::string::npos)
+      << log;
+  EXPECT_NE(log.find("Server has started", log.find("Server has started") + 1), std::string::npos)
+      << log;
 }
 
 TEST(ServerStart, AWorkerThatCrashesIsGivenUpWithItsEnd) {
