@@ -11,7 +11,7 @@
 #include "softgpu/device/issue.h"
 #include "softgpu/device/launch.h"
 #include "softgpu/device/module.h"
-#include "softgpu/front/front.h"
+#include "softgpu/front/families.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
 using namespace openmps::softgpu;  // NOLINT: the same

@@ -5,7 +5,7 @@
 
 #include "softgpu/device/memory.h"
 #include "softgpu/device/module.h"
-#include "softgpu/front/front.h"
+#include "softgpu/front/families.h"
 #include "softgpu/front/image_arguments.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
