@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files: stat() and its like, which were inline until glibc 2.33, and memfd_create() (2.27). Any
-// thread.
+// Files: stat() and its like, which were inline until glibc 2.33, memfd_create() and
+// copy_file_range() (2.27), as system calls. Any thread.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
