@@ -120,6 +120,8 @@ def message_seeds():
     yield "fault", message(25, struct.pack("<II", 3, 700) + reason)
     yield "pass_descriptor", message(30, struct.pack("<II", 1, 7))
     yield "descriptor_taken", message(31, struct.pack("<II", 1, 0))
+    yield "probe", message(34, b"")
+    yield "alive", message(35, b"")
     yield "other_version", message(1, bytes(16), 4)
     yield "no_header", b"OMPS"
     yield "devices", b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA H200\t132\t4096\t8\t120\n\t\t\t\t\t\t\n0000:00:07.0\tGPU"

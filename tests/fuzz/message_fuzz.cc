@@ -187,7 +187,7 @@ void read_as_reply(Bytes packet) {
 extern "C" bool corpus_is_complete() {
   using openmps::wire::MessageKind;
   bool complete = true;
-  for (uint32_t kind = 0; kind <= static_cast<uint32_t>(MessageKind::kChangeGroup); ++kind) {
+  for (uint32_t kind = 0; kind <= static_cast<uint32_t>(MessageKind::kAlive); ++kind) {
     const auto known = static_cast<MessageKind>(kind);
     switch (known) {
       case MessageKind::kHello:
@@ -214,6 +214,8 @@ extern "C" bool corpus_is_complete() {
       case MessageKind::kReserved:
       case MessageKind::kSetGroup:
       case MessageKind::kChangeGroup:
+      case MessageKind::kProbe:
+      case MessageKind::kAlive:
         if (openmps::kinds_read().contains(known)) break;
         printf("no seed of the corpus is a message of kind %u\n", kind);
         complete = false;
