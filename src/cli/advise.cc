@@ -210,8 +210,9 @@ int failure(const std::string& what) {
   return 1;
 }
 
-const Client* find_pid(const Snapshot& snapshot, uint64_t pid) {
-  const auto found = std::ranges::find(snapshot.clients, pid, &Client::pid);
+const Client* find_name(const Snapshot& snapshot, const std::string& name) {
+  const auto found = std::ranges::find_if(
+      snapshot.clients, [&name](const Client& client) { return name_of(client) == name; });
   return found == snapshot.clients.end() ? nullptr : &*found;
 }
 
@@ -219,6 +220,7 @@ const Client* find_pid(const Snapshot& snapshot, uint64_t pid) {
 
 Figures figures_of(const Client* before, const Client& now, const std::vector<Device>& devices) {
   Figures f;
+  f.name = name_of(now);
   f.pid = now.pid;
   f.command = now.command;
   f.percentage = now.active_thread_percentage;
@@ -266,7 +268,7 @@ void add_others(const Snapshot& before, const Snapshot& now, Figures* f) {
   double sm_s = 0;
   f->clients = 1;
   for (const Client& client : now.clients) {
-    if (client.pid == f->pid || !client.use) continue;
+    if (name_of(client) == f->name || !client.use) continue;
     const Client* again = find_again(before.clients, client);
     const Use then = again != nullptr && again->use ? *again->use : Use();
     const Use::OnDevice here = on_device(*client.use, f->device.ordinal);
@@ -307,9 +309,8 @@ Advice advise(const Figures& f) {
 
 std::string format_advice(const Figures& f, const Advice& advice) {
   std::string text = format_text(
-      "%llu %s, %s kernels in %.1f s on GPU %u, %s\n", static_cast<unsigned long long>(f.pid),
-      program_of(f.command).c_str(), short_count(count(f.kernels)).c_str(), f.seconds,
-      f.device.ordinal, f.device.name.c_str());
+      "%s %s, %s kernels in %.1f s on GPU %u, %s\n", f.name.c_str(), program_of(f.command).c_str(),
+      short_count(count(f.kernels)).c_str(), f.seconds, f.device.ordinal, f.device.name.c_str());
   text += std::string("Sharing the GPU: ") + name_of(advice.verdict) + "\n";
   if (advice.verdict != Verdict::kUnknown) {
     text += format_text(
@@ -365,19 +366,19 @@ int run_advise(const AdviseOptions& options) {
     report_no_daemon(daemon.status());
     return 1;
   }
-  const std::string nobody = "no program with PID " + std::to_string(options.pid) +
+  const std::string nobody = "no program with PID " + printable(options.name) +
                              " uses OpenMPS (openmps ps shows who does)";
   Snapshot before;
   if (options.for_s != 0) {
     Result<Snapshot> first = daemon->look();
     if (!first.ok()) return failure(first.status().message());
-    if (find_pid(*first, options.pid) == nullptr) return failure(nobody);
+    if (find_name(*first, options.name) == nullptr) return failure(nobody);
     before = std::move(first).value();
     pause_for(options.for_s);
   }
   Result<Snapshot> now = daemon->look();
   if (!now.ok()) return failure(now.status().message());
-  const Client* client = find_pid(*now, options.pid);
+  const Client* client = find_name(*now, options.name);
   if (client == nullptr) return failure(nobody);
   Figures figures = figures_of(find_again(before.clients, *client), *client, now->devices);
   // Since a program began, the others have done what is of other times.

@@ -12,13 +12,14 @@
 namespace openmps::cli {
 
 struct AdviseOptions {
-  uint64_t pid = 0;
+  std::string name;  // name_of(Client)
   double for_s = 0;  // so long from now on; 0: since the program began
   bool json = false;
 };
 
 // What a program did on the device that it used most. Shares are parts of 1.
 struct Figures {
+  std::string name;  // name_of(Client)
   uint64_t pid = 0;
   std::string command;
   Device device;

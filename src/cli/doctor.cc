@@ -169,6 +169,12 @@ void check_server(int socket, Findings* findings) {
     findings->problem("the daemon does not answer: " + servers);
     return;
   }
+  const std::string me = ask(socket, "whoami", &status);
+  if (status == 0 && me.find("without a PID") != std::string::npos) {
+    findings->note(
+        "the daemon can't see this PID namespace: rules by cgroup do not fit programs that are "
+        "started here, and commands name them by ID (id:3), as ps shows it");
+  }
   if (servers.empty()) {
     findings->note("no server runs; the first program starts one");
   } else {

@@ -90,7 +90,7 @@ CLI::App* add_stat(CLI::App& app, openmps::cli::StatOptions* options) {
 CLI::App* add_advise(CLI::App& app, openmps::cli::AdviseOptions* options) {
   CLI::App* advise = app.add_subcommand(
       "advise", "Say whether sharing helps a program, which part of the SMs to give it, and why");
-  advise->add_option("pid", options->pid, "As ps shows it")->required();
+  advise->add_option("pid", options->name, "As ps shows it")->required();
   advise
       ->add_option("--for", options->for_s,
                    "Watch it for so many seconds, instead of going by all that it has done")

@@ -27,10 +27,13 @@ std::string line_of(const std::string& pid, const std::string& id, const std::st
 }
 
 std::string row_text(const Client& row, const Client* before) {
-  const std::string command = program_of(row.command) + (row.silent   ? " (worker does not answer)"
-                                                         : row.ending ? " (ending)"
-                                                                      : "");
-  const std::string pid = std::to_string(row.pid);
+  std::string command = program_of(row.command) + (row.silent   ? " (worker does not answer)"
+                                                   : row.ending ? " (ending)"
+                                                                : "");
+  if (row.pid == 0) {
+    command += " (PID " + std::to_string(row.claimed_pid) + " by its own word)";
+  }
+  const std::string pid = name_of(row);
   const std::string id = std::to_string(row.id);
   const std::string server = std::to_string(row.server);
   const std::string device = row.device.substr(0, kShortUuid);
@@ -72,6 +75,11 @@ std::string format_ps_table(const std::vector<Client>& clients, const std::vecto
   std::string text = line_of("PID", "ID", "SERVER", "DEVICE", "GPU TIME", "GPU", "SMS", "LAUNCHES",
                              "TO GPU", "FROM GPU", "HELD BACK", "GROUP", "COMMAND");
   for (const Client& client : clients) text += row_text(client, find_again(before, client));
+  if (std::ranges::find(clients, uint64_t{0}, &Client::pid) != clients.end()) {
+    text +=
+        "Programs named id:... have no PID here: they are in a PID namespace that the daemon can't "
+        "see, and rules by cgroup do not fit them\n";
+  }
   return text;
 }
 

@@ -195,7 +195,7 @@ void sort_clients(std::vector<Rates>* clients, const Order& order) {
 }
 
 bool matches(const Client& client, std::string_view text) {
-  return text.empty() || std::to_string(client.pid) == text ||
+  return text.empty() || name_of(client) == text ||
          client.command.find(text) != std::string::npos ||
          client.group.find(text) != std::string::npos;
 }

@@ -63,6 +63,7 @@ Use read_use(const nlohmann::json& usage) {
 Client read_client(const nlohmann::json& from) {
   Client client;
   read(from, "pid", &client.pid);
+  read(from, "claimed_pid", &client.claimed_pid);
   read(from, "id", &client.id);
   read(from, "server", &client.server);
   read(from, "device", &client.device);
@@ -109,6 +110,10 @@ Result<std::vector<Client>> read_clients(std::string_view json) {
 
 Result<std::vector<Device>> read_devices(std::string_view json) {
   return read_list<Device>(json, read_device);
+}
+
+std::string name_of(const Client& client) {
+  return client.pid != 0 ? std::to_string(client.pid) : "id:" + std::to_string(client.id);
 }
 
 Result<std::string> silent_servers(std::string_view json) {

@@ -60,7 +60,8 @@ struct Use {
 Use::OnDevice on_device(const Use& use, uint32_t ordinal);
 
 struct Client {
-  uint64_t pid = 0;
+  uint64_t pid = 0;          // 0: the daemon can't see it
+  uint64_t claimed_pid = 0;  // its own word
   uint64_t id = 0;
   uint64_t server = 0;
   std::string device;  // the first that it sees, its UUID
@@ -73,6 +74,9 @@ struct Client {
   std::string sm_partition;  // "": in none
   std::optional<Use> use;    // nothing: it is not known
 };
+
+// As commands take it: its PID, or "id:3" for one that has none here.
+std::string name_of(const Client& client);
 
 struct Snapshot {
   uint64_t at_ns = 0;  // by now_ns()

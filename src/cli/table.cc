@@ -38,7 +38,7 @@ std::string cell(const Rates& rates, Column column) {
   const Client& client = rates.client;
   const bool known = client.use.has_value();
   switch (column) {
-    case Column::kPid: return std::to_string(client.pid);
+    case Column::kPid: return name_of(client);
     case Column::kPercentage: return format_text("%.0f%%", client.active_thread_percentage);
     case Column::kQuality: return client.quality;
     case Column::kGroup: return group_text(client.group);

@@ -44,7 +44,7 @@ class Termination {
     Result<UniqueFd> socket = wire::connect_to_daemon(wire::control_socket_path(pipe_directory()));
     if (!socket.ok()) return socket.status().message();
     const std::string command =
-        "terminate_client " + std::to_string(victim.server) + " " + std::to_string(victim.pid);
+        "terminate_client " + std::to_string(victim.server) + " " + victim.name;
     if (Status sent = wire::send_command(socket->get(), command); !sent.ok()) {
       return sent.message();
     }
@@ -55,7 +55,7 @@ class Termination {
   [[nodiscard]] int socket() const { return socket_.valid() ? socket_.get() : -1; }
   // Its socket can be read: what came of it.
   std::string finish() {
-    const std::string who = std::to_string(victim_.pid) + " " + victim_.program;
+    const std::string who = victim_.name + " " + victim_.program;
     Result<wire::ControlReply> reply = wire::receive_reply(socket_.get());
     socket_.reset();
     if (!reply.ok()) return who + ": " + reply.status().message();
@@ -137,8 +137,7 @@ class Top {
   void terminate() {
     if (termination_.socket() >= 0) return model_.note("One is being terminated already");
     const std::string problem = termination_.begin(model_.victim());
-    model_.note(problem.empty() ? std::to_string(model_.victim().pid) + " is being terminated"
-                                : problem);
+    model_.note(problem.empty() ? model_.victim().name + " is being terminated" : problem);
   }
 
   std::optional<DaemonLink> daemon_;

@@ -80,7 +80,7 @@ TopModel::Action TopModel::on_list_key(Key key) {
 void TopModel::ask_to_terminate() {
   if (shown_.clients.empty()) return;
   const Client& client = shown_.clients[selected_].client;
-  victim_ = {client.server, client.pid, program_of(client.command)};
+  victim_ = {client.server, name_of(client), program_of(client.command)};
   mode_ = Mode::kConfirm;
 }
 
@@ -130,8 +130,8 @@ Line TopModel::last_line() const {
   switch (mode_) {
     case Mode::kFilter: return {"PID or part of the command: " + typed_ + "_", Style::kPrompt};
     case Mode::kConfirm:
-      return {format_text("Terminate %llu %s? y: yes, any other key: no",
-                          static_cast<unsigned long long>(victim_.pid), victim_.program.c_str()),
+      return {format_text("Terminate %s %s? y: yes, any other key: no", victim_.name.c_str(),
+                          victim_.program.c_str()),
               Style::kPrompt};
     case Mode::kList: break;
   }

@@ -41,7 +41,7 @@ class TopModel {
   // Whom kTerminate is about.
   struct Victim {
     uint64_t server = 0;
-    uint64_t pid = 0;
+    std::string name;  // name_of()
     std::string program;
   };
   [[nodiscard]] const Victim& victim() const { return victim_; }

@@ -46,6 +46,7 @@ const std::vector<Form>& forms() {
       {"set_default_client_priority", Verb::kSetDefaultPriority, {&Command::value}},
       {"reload", Verb::kReload, {}},
       {"inspect", Verb::kInspect, {&Command::client}},
+      {"whoami", Verb::kWhoAmI, {}},
       {"terminate_client", Verb::kTerminateClient, {&Command::server, &Command::client}},
       {"set_client_active_thread_percentage",
        Verb::kSetClientPercentage,

@@ -44,13 +44,14 @@ enum class Verb {
   kSmPartition,
   kListPartitions,
   kInspect,
+  kWhoAmI,
 };
 
 struct Command {
   Verb verb = Verb::kUnknown;
   std::string word;    // the first word, as typed
   std::string server;  // the server's PID as typed; empty: not given
-  std::string client;  // terminate_client's second PID, inspect's session, as typed
+  std::string client;  // terminate_client's second PID or ID, inspect's session, as typed
   std::string device;  // ordinal or UUID
   std::string value;   // what to set; empty: not given
   std::string action;  // sm_partition's "add" or "rm"

@@ -79,6 +79,7 @@ Right right_to(const Command& command, User caller) {
     case Verb::kGetDefaultPriority:
     case Verb::kGetGroupList:
     case Verb::kListPartitions:
+    case Verb::kWhoAmI:
     case Verb::kInspect: return Right::kEverybody;  // kInspect: of the caller's own sessions
   }
   return Right::kDaemon;
@@ -105,7 +106,19 @@ std::string CommandRunner::reason_against(const Command& command, User caller) c
                      command.word.c_str(), whose.c_str(), daemon.uid);
 }
 
-void CommandRunner::run(const Command& command, User caller, Done done) {
+namespace {
+
+Reply who_is(User caller, pid_t pid) {
+  const std::string user = format_text("User %u, ", caller.uid);
+  if (pid != 0) return {user + format_text("PID %d\n", static_cast<int>(pid))};
+  return {user +
+          "without a PID: in a PID namespace that the daemon can't see. Rules by cgroup do "
+          "not fit its clients, and commands name them by ID, like id:3\n"};
+}
+
+}  // namespace
+
+void CommandRunner::run(const Command& command, User caller, pid_t pid, Done done) {
   const bool needs_static =
       command.verb == Verb::kSmPartition || command.verb == Verb::kListPartitions;
   if (command.verb == Verb::kUnknown || (needs_static && servers_.partitions() == nullptr)) {
@@ -126,6 +139,7 @@ void CommandRunner::run(const Command& command, User caller, Done done) {
     case Verb::kGetDeviceClientList: device_clients(command, done); return;
     case Verb::kDeviceQuery: device_query(command, done); return;
     case Verb::kInspect: inspect(command, caller, done); return;
+    case Verb::kWhoAmI: done(who_is(caller, pid)); return;
     case Verb::kSetClientPercentage:
     case Verb::kSetClientSmCount:
     case Verb::kSetClientMemoryLimit:
@@ -211,19 +225,20 @@ std::string CommandRunner::silent_ones(const ServerPool::Answers& answers) const
 // The result is text, as with MPS, and the exit code 0 whatever it is.
 void CommandRunner::terminate(const Command& command, ServerProcess& server, const Done& done) {
   const std::string unknown = "Client " + printable(command.client) + " not found!\n1\n";
-  const auto pid = parse_unsigned(command.client, UINT32_MAX);
-  if (!pid) {
-    done({unknown});
-    return;
+  if (is_nobodys_pid(command.client)) return done({std::string(kNobodysPid) + "1\n"});
+  const auto client = parse_client_name(command.client);
+  if (!client || (!client->server.empty() && client->server != command.server)) {
+    return done({unknown});
   }
   if (server.is_silent()) return done({silence_of(server) + "1\n"});
-  server.ask(
-      wire::QueryKind::kTerminate,
-      [done, unknown](const ServerAnswer& answer) {
-        // A server that has gone has no clients.
-        done({answer.answered && answer.result != CUDA_SUCCESS ? unknown : "0\n"});
-      },
-      static_cast<uint32_t>(*pid));
+  wire::Query query;
+  query.query = wire::QueryKind::kTerminate;
+  query.session = client->pid;
+  query.id = client->id;
+  server.ask(query, [done, unknown](const ServerAnswer& answer) {
+    // A server that has gone has no clients.
+    done({answer.answered && answer.result != CUDA_SUCCESS ? unknown : "0\n"});
+  });
 }
 
 namespace {
@@ -232,36 +247,46 @@ namespace {
 Reply usage_of(const Command& command, std::string_view wrong) {
   std::string how = command.word;
   switch (command.verb) {
-    case Verb::kSetClientPercentage: how += " <PID or group> <percentage above 0 up to 100>"; break;
-    case Verb::kSetClientSmCount: how += " <PID or group> <device> <SMs, 0: no limit>"; break;
-    case Verb::kSetClientMemoryLimit:
-      how += " <PID or group> <device> <512M or 2G, 0G: no limit>";
+    case Verb::kSetClientPercentage:
+      how += " <PID, id:ID or group> <percentage above 0 up to 100>";
       break;
-    case Verb::kSetClientPriority: how += " <PID or group> <0: normal, 1: below normal>"; break;
+    case Verb::kSetClientSmCount:
+      how += " <PID, id:ID or group> <device> <SMs, 0: no limit>";
+      break;
+    case Verb::kSetClientMemoryLimit:
+      how += " <PID, id:ID or group> <device> <512M or 2G, 0G: no limit>";
+      break;
+    case Verb::kSetClientPriority:
+      how += " <PID, id:ID or group> <0: normal, 1: below normal>";
+      break;
     case Verb::kSmPartition: how += " add <device UUID> <chunks> | rm <device UUID> <id>"; break;
-    default: how += " <PID or program> <device> <SMs, 0: no longer> [--lend]"; break;
+    default: how += " <PID, id:ID or program> <device> <SMs, 0: no longer> [--lend]"; break;
   }
   return {"Not understood: " + printable(wrong) + "\nUsage: " + how + "\n", 1};
 }
 
 // set_client_...: of a group, and no client.
 bool is_of_group(const Command& command) {
-  return command.verb != Verb::kReserveSms && !parse_unsigned(command.client, UINT32_MAX);
+  return command.verb != Verb::kReserveSms && !parse_unsigned(command.client, UINT32_MAX) &&
+         !parse_client_name(command.client);
 }
 
 // Empty: all is well. Else what of the command is not understood.
 std::string read_change(const Command& command, const std::vector<Device>& devices,
                         wire::Query* query) {
   wire::Change& change = query->change;
-  const auto pid = parse_unsigned(command.client, UINT32_MAX);
-  if (pid) query->session = static_cast<uint32_t>(*pid);
+  const auto client = parse_client_name(command.client);
+  if (client) {
+    query->session = client->pid;
+    query->id = client->id;
+  }
   // A program's, or a group's; of cgroups' groups also what follows the colon.
   const bool is_name =
       command.verb == Verb::kReserveSms
           ? !command.client.empty()
           : names_a_group(std::string_view(command.client).substr(0, command.client.find(':')));
-  const bool by_name = !pid && is_name && command.client.size() < sizeof(change.name);
-  if (!by_name && query->session == 0) return "the client \"" + command.client + "\"";
+  const bool by_name = !client && is_name && command.client.size() < sizeof(change.name);
+  if (!by_name && !client) return "the client \"" + command.client + "\"";
   if (by_name) fill_field(change.name, command.client);
   const std::string value = "the value \"" + command.value + "\"";
   if (command.verb == Verb::kSetClientPercentage) {
@@ -319,6 +344,23 @@ Reply change_reply(const Command& command, CUresult result, uint32_t amount) {
 
 }  // namespace
 
+std::vector<ServerProcess*> CommandRunner::servers_with(const ClientName& client,
+                                                        std::string* why_not) const {
+  const std::vector<ServerProcess*> all = servers_.all();
+  if (!client.server.empty()) {
+    ServerProcess* server = servers_.find(client.server);
+    if (server != nullptr) return {server};
+    *why_not = not_found(client.server);
+    return {};
+  }
+  if (client.id == 0 || all.size() <= 1) return all;
+  *why_not = format_text(
+      "Each of several servers may have a client id:%u: say id:%u@PID, with the "
+      "server's PID\n",
+      client.id, client.id);
+  return {};
+}
+
 // Of several servers the first that has such a client, or for a program or group any, does it.
 void CommandRunner::change_client(const Command& command, const Done& done) {
   if (is_of_group(command) && servers_.all().empty()) {
@@ -332,26 +374,38 @@ void CommandRunner::change_client(const Command& command, const Done& done) {
     done({"With static partitions (-S) SMs are kept by sm_partition\n", 1});
     return;
   }
-  servers_.with_devices([this, command, done](const std::vector<Device>& devices,
-                                              const std::string&) {
-    wire::Query query;
-    query.query = wire::QueryKind::kChange;
-    if (const std::string wrong = read_change(command, devices, &query); !wrong.empty()) {
-      return done(usage_of(command, wrong));
+  if (is_nobodys_pid(command.client)) return done({kNobodysPid, 1});
+  servers_.with_devices(
+      [this, command, done](const std::vector<Device>& devices, const std::string&) {
+        wire::Query query;
+        query.query = wire::QueryKind::kChange;
+        if (const std::string wrong = read_change(command, devices, &query); !wrong.empty()) {
+          return done(usage_of(command, wrong));
+        }
+        tell_change(command, query, done);
+      });
+}
+
+void CommandRunner::tell_change(const Command& command, const wire::Query& query,
+                                const Done& done) {
+  std::string why_not;
+  const auto client = parse_client_name(command.client).value_or(ClientName());
+  const std::vector<ServerProcess*> servers = servers_with(client, &why_not);
+  if (!why_not.empty()) return done({why_not, 1});
+  servers_.ask(servers, query, [this, done, command](const ServerPool::Answers& answers) {
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    uint32_t amount = 0;
+    for (const auto& [pid, answer] : answers) {
+      if (!answer.answered) continue;
+      amount = std::max(amount, answer.amount);
+      if (result == CUDA_SUCCESS) continue;
+      if (answer.result != CUDA_ERROR_INVALID_VALUE) result = answer.result;
     }
-    servers_.ask(servers_.all(), query, [this, done, command](const ServerPool::Answers& answers) {
-      CUresult result = CUDA_ERROR_INVALID_VALUE;
-      uint32_t amount = 0;
-      for (const auto& [pid, answer] : answers) {
-        if (!answer.answered) continue;
-        amount = std::max(amount, answer.amount);
-        if (result == CUDA_SUCCESS) continue;
-        if (answer.result != CUDA_ERROR_INVALID_VALUE) result = answer.result;
-      }
-      Reply reply = change_reply(command, result, amount);
-      reply.text = silent_ones(answers) + reply.text;
-      done(reply);
-    });
+    Reply reply = change_reply(command, result, amount);
+    // The client may be at one that does not answer, and of a group each has a part.
+    const bool is_done = result == CUDA_SUCCESS && !is_of_group(command);
+    if (!is_done) reply.text = silent_ones(answers) + reply.text;
+    done(reply);
   });
 }
 
@@ -536,31 +590,35 @@ void CommandRunner::group_list(const Command& command, const Done& done) {
 }
 
 void CommandRunner::inspect(const Command& command, User caller, const Done& done) {
-  const auto wanted = parse_unsigned(command.client, UINT32_MAX);
+  if (is_nobodys_pid(command.client)) return done({kNobodysPid, 1});
+  const auto wanted = parse_client_name(command.client);
   if (!wanted) {
     done({"inspect wants a session: its ID or its client's PID, as ps shows them\n", 1});
     return;
   }
   std::vector<ServerProcess*> servers = servers_.all();
-  std::erase_if(servers, [caller](ServerProcess* server) {
-    return !is_over(caller, server->user(), geteuid());
+  std::erase_if(servers, [&](ServerProcess* server) {
+    const bool is_named = wanted->server.empty() || std::to_string(server->pid()) == wanted->server;
+    return !is_named || !is_over(caller, server->user(), geteuid());
   });
-  servers_.ask(
-      servers, wire::QueryKind::kInspect,
-      [this, done, json = command.json,
-       name = printable(command.client)](const ServerPool::Answers& answers) {
-        std::string text;
-        for (const auto& [pid, answer] : answers) {
-          if (!answer.inspected) continue;
-          text +=
-              json ? format_inspected_json(*answer.inspected) : format_inspected(*answer.inspected);
-        }
-        if (text.empty()) {
-          return done({silent_ones(answers) + "There is no session " + name + "\n", 1});
-        }
-        done({text});
-      },
-      static_cast<uint32_t>(*wanted));
+  wire::Query query;
+  query.query = wire::QueryKind::kInspect;
+  query.session = wanted->pid;
+  query.id = wanted->id;
+  servers_.ask(servers, query,
+               [this, done, json = command.json,
+                name = printable(command.client)](const ServerPool::Answers& answers) {
+                 std::string text;
+                 for (const auto& [pid, answer] : answers) {
+                   if (!answer.inspected) continue;
+                   text += json ? format_inspected_json(*answer.inspected)
+                                : format_inspected(*answer.inspected);
+                 }
+                 if (text.empty()) {
+                   return done({silent_ones(answers) + "There is no session " + name + "\n", 1});
+                 }
+                 done({text});
+               });
 }
 
 void CommandRunner::device_clients(const Command& command, const Done& done) {

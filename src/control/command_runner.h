@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "control/client_name.h"
 #include "control/command.h"
 #include "control/server_pool.h"
 
@@ -30,8 +31,8 @@ class CommandRunner {
                 std::function<Reply()> reload)
       : servers_(servers), quit_(std::move(quit)), reload_(std::move(reload)) {}
 
-  // `done` is called once, now or later.
-  void run(const Command& command, User caller, Done done);
+  // `done` is called once, now or later. `pid`: the caller's, 0 if it is not to be seen from here.
+  void run(const Command& command, User caller, pid_t pid, Done done);
 
  private:
   [[nodiscard]] std::string reason_against(const Command& command, User caller) const;
@@ -41,9 +42,14 @@ class CommandRunner {
   void client_table(const Command& command, const Done& done);
   void device_clients(const Command& command, const Done& done);
   void inspect(const Command& command, User caller, const Done& done);
+  // Whom to ask about that client: the server that the name says, or all. None and the reason:
+  // there is no such server, or an ID alone says too little.
+  [[nodiscard]] std::vector<ServerProcess*> servers_with(const ClientName& client,
+                                                         std::string* why_not) const;
   void group_list(const Command& command, const Done& done);
   // What a client may have, or a group, from now on.
   void change_client(const Command& command, const Done& done);
+  void tell_change(const Command& command, const wire::Query& query, const Done& done);
   // -S.
   void add_partition(const Command& command, const Done& done);
   void remove_partition(const Command& command, const Done& done);

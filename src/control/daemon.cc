@@ -221,7 +221,7 @@ void Daemon::on_command(uint64_t id, Connection& connection, const Packet& packe
   }
   connection.busy = true;
   connection.peer->pause_reading(true);
-  commands_.run(command, User{connection.who.uid, connection.who.gid},
+  commands_.run(command, User{connection.who.uid, connection.who.gid}, connection.who.pid,
                 [this, id, user](const Reply& reply) {
                   if (!reply.text.empty()) {
                     log_.write("answer to user " + user, for_log(reply.text));

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "base/text.h"
+#include "control/client_name.h"
 #include "wire/command_info.h"
 
 namespace openmps::control {
@@ -163,7 +164,7 @@ std::string return_text(const wire::WaitRow& wait) {
 std::string format_client_list(const std::vector<ClientLine>& clients) {
   std::string text;
   for (const ClientLine& client : clients) {
-    text += format_text("%u%s\n", client.pid, mark_of(client));
+    text += client_name(client.pid, client.id) + mark_of(client) + "\n";
   }
   return text;
 }
@@ -173,12 +174,14 @@ std::string format_ps(const std::vector<ClientLine>& clients) {
   std::string text = ps_row("PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND");
   for (const ClientLine& client : clients) {
     // The program without its arguments.
-    const std::string program = client.command.substr(0, client.command.find(' '));
-    text += ps_row(std::to_string(client.pid), std::to_string(client.id),
+    std::string program = client.command.substr(0, client.command.find(' ')) + mark_of(client);
+    if (client.pid == 0) program += format_text(" (PID %u by its own word)", client.claimed_pid);
+    text += ps_row(client_name(client.pid, client.id), std::to_string(client.id),
                    std::to_string(client.server), client.device_uuid.substr(0, kShortUuid),
-                   std::to_string(client.namespace_inode), program + mark_of(client));
+                   std::to_string(client.namespace_inode), program);
   }
-  return text;
+  const bool all_have = std::ranges::none_of(clients, [](const auto& one) { return one.pid == 0; });
+  return all_have ? text : text + kNoPidNote;
 }
 
 // Columns as wide as what is in them: names of cgroups are long, and come last.
@@ -226,7 +229,9 @@ std::string format_inspected(const Inspected& inspected) {
   const auto name = [](uint32_t opcode) {
     return wire::name_of(static_cast<wire::Opcode>(opcode));
   };
-  std::string text = format_text("Session %u of process %u%s\n", r.id, r.pid,
+  const std::string whose =
+      r.pid != 0 ? format_text("process %u", r.pid) : std::string("a process that has no PID here");
+  std::string text = format_text("Session %u of %s%s\n", r.id, whose.c_str(),
                                  r.ending != 0 ? ", which has gone or is cut off" : "");
   if (r.status != CUDA_SUCCESS) text += format_text("  has ended with CUDA error %u\n", r.status);
   if (r.async_error != CUDA_SUCCESS) {

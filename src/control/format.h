@@ -14,7 +14,7 @@
 namespace openmps::control {
 
 struct ClientLine {
-  uint32_t pid = 0;
+  uint32_t pid = 0;  // 0: the daemon can't see it (client_name.h)
   uint32_t id = 0;
   uint32_t server = 0;
   uint32_t device = 0;
@@ -29,6 +29,7 @@ struct ClientLine {
   wire::StaticPartition place = {};  // no SMs: in no static partition
   std::string partition = {};        // its name
   bool silent = false;               // its worker does not answer
+  uint32_t claimed_pid = 0;          // its own word
 };
 
 struct GroupLine {
@@ -67,9 +68,10 @@ struct DevicePartitions {
   [[nodiscard]] uint32_t used_chunks() const;
 };
 
-// PIDs, one per line. Clients that end are marked, here and in the other lists.
+// Names of clients as commands take them, PIDs as a rule, one per line. Clients that end are
+// marked, here and in the other lists.
 std::string format_client_list(const std::vector<ClientLine>& clients);
-// Empty for no clients.
+// Empty for no clients. Of those without a PID it says what that means.
 std::string format_ps(const std::vector<ClientLine>& clients);
 std::string format_ps_json(const std::vector<ClientLine>& clients);
 // Of each group a line: its members, what it may have and what it has.

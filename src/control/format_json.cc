@@ -111,6 +111,7 @@ std::string format_ps_json(const std::vector<ClientLine>& clients) {
                     {"server", client.server},
                     {"device", client.device_uuid},
                     {"namespace", client.namespace_inode},
+                    {"claimed_pid", client.claimed_pid},
                     {"command", client.command},
                     {"ending", client.ending},
                     {"worker_silent", client.silent},

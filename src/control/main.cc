@@ -80,6 +80,8 @@ Commands:
   reload                   Read the daemon's configuration again
   terminate_client <server PID> <client PID>
                            End a client's work, however long it would take; prints 0 when it has ended
+  whoami                   As whom the daemon sees you. Clients in a PID namespace that it can't see
+                           have no PID: here and above, id:ID names them, with the ID of ps
 
 Environment:
   CUDA_MPS_PIPE_DIRECTORY  Directory of the daemon's socket (default /tmp/nvidia-mps)

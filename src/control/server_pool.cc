@@ -116,7 +116,11 @@ void ServerPool::refuse(NewClient client, CUresult result, const std::string& re
 
 void ServerPool::admit(NewClient client) {
   const User user = client.user;
-  const std::string intro = format_text("NEW CLIENT %u from user %u: ", client.pid, user.uid);
+  std::string intro = format_text("NEW CLIENT %u from user %u: ", client.pid, user.uid);
+  if (client.pid == 0) {
+    intro += format_text("in a PID namespace that is not to be seen (PID %u by its own word), ",
+                         client.hello.pid);
+  }
   if (const std::string why_not = reason_against(user); !why_not.empty()) {
     log_.write(intro + "refused, " + why_not);
     refuse(std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY, why_not);
@@ -433,10 +437,9 @@ std::vector<ServerProcess*> ServerPool::all() const {
 }
 
 void ServerPool::ask(const std::vector<ServerProcess*>& servers, wire::QueryKind kind,
-                     std::function<void(Answers)> done, uint32_t session) {
+                     std::function<void(Answers)> done) {
   wire::Query query;
   query.query = kind;
-  query.session = session;
   ask(servers, query, std::move(done));
 }
 

@@ -72,7 +72,7 @@ class ServerPool {
   // Ask these servers (all that still exist) and hand over the answers in the same order.
   using Answers = std::vector<std::pair<pid_t, ServerAnswer>>;
   void ask(const std::vector<ServerProcess*>& servers, wire::QueryKind kind,
-           std::function<void(Answers)> done, uint32_t session = 0);
+           std::function<void(Answers)> done);
   void ask(const std::vector<ServerProcess*>& servers, const wire::Query& query,
            std::function<void(Answers)> done);
   // The devices of this machine; if no server has run yet whose word counts for everybody, one is

@@ -88,6 +88,7 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server) 
                                         row.usage, row.active_thread_percentage, row.quality,
                                         printable(field_text(row.group)), row.partition});
     answer.clients.back().silent = row.silent != 0;
+    answer.clients.back().claimed_pid = row.claimed_pid;
   }
   if (head.query == wire::QueryKind::kInspect && !data.empty()) {
     Inspected& inspected = answer.inspected.emplace();

@@ -85,13 +85,12 @@ class ServerProcess {
   Status admit(const wire::Admit& admit, int client);
   void set_group(const wire::SetGroup& group);
   // `done` is called exactly once unless this object is destroyed first, at once if the server is
-  // silent: such a one is not asked, except for its devices. `session`: of kInspect, or a PID.
-  // kTerminate takes as long as the client's work, or the server's limit for that
-  // (OPENMPS_DRAIN_SECONDS), and kDevices as long as the server likes.
-  void ask(wire::QueryKind kind, std::function<void(ServerAnswer)> done, uint32_t session = 0) {
+  // silent: such a one is not asked, except for its devices. kTerminate takes as long as the
+  // client's work, or the server's limit for that (OPENMPS_DRAIN_SECONDS), and kDevices as long as
+  // the server likes.
+  void ask(wire::QueryKind kind, std::function<void(ServerAnswer)> done) {
     wire::Query query;
     query.query = kind;
-    query.session = session;
     ask(query, std::move(done));
   }
   // The same with all that a query may say, but its ticket.

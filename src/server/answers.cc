@@ -67,6 +67,7 @@ wire::ClientRow make_row(const Session& session, const Groups& groups,
   row.id = session.id;
   row.device = device_of(session.admit, devices);
   row.namespace_inode = session.admit.hello.namespace_inode;
+  row.claimed_pid = session.admit.hello.pid;
   row.active_thread_percentage = session.grant.active_thread_percentage;
   const auto group = groups.all().find(session.grant.group);
   if (group != groups.all().end()) {
@@ -117,6 +118,11 @@ std::string rows_above(uint32_t last, const Entries& entries, uint32_t most, wir
 }
 
 }  // namespace
+
+bool is_meant(const wire::Query& query, const Session& session) {
+  if (query.id != 0) return session.id == query.id;
+  return query.session != 0 && session.admit.pid == query.session;
+}
 
 uint32_t device_of(const wire::Admit& admit, const std::vector<Device>& devices) {
   if (admit.partition.sms != 0) return admit.partition.device;
@@ -195,7 +201,8 @@ std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState s
     body.assign(reinterpret_cast<const char*>(used.data()), used.size() * sizeof(used[0]));
   } else if (query.query == wire::QueryKind::kInspect) {
     for (const auto& [id, session] : sessions.all()) {
-      if (id != query.session && session->admit.pid != query.session) continue;
+      const bool is_its_id = query.id == 0 && query.session != 0 && id == query.session;
+      if (!is_its_id && !is_meant(query, *session)) continue;
       body = inspect(*session, sessions);
       break;
     }

@@ -24,6 +24,10 @@ CUresult apply(const wire::Change& change, uint32_t devices, wire::Grant* grant)
 CUresult apply(const wire::Change& change, uint32_t devices, wire::GroupLimits* limits);
 wire::OpenSession make_open_session(const Session& session, const Groups& groups);
 
+// Is that a client that the query means? By the id of its session or by its PID; without either
+// none is meant: all clients have PID 0 that the daemon can't see.
+bool is_meant(const wire::Query& query, const Session& session);
+
 // The device that the client uses first: its partition's, or the first that it sees.
 uint32_t device_of(const wire::Admit& admit, const std::vector<Device>& devices);
 

@@ -8,9 +8,10 @@
 
 namespace openmps::server {
 
-bool Reservation::is_of(uint32_t client_pid, std::string_view command) const {
+bool Reservation::is_of(const Client& client) const {
   if (is_static) return false;
-  return pid != 0 ? pid == client_pid : program == program_name(command);
+  if (pid != 0) return pid == client.pid;
+  return session != 0 ? session == client.session : program == program_name(client.command);
 }
 
 Result<Reservation*> Reservations::make() {
@@ -33,6 +34,7 @@ Result<Reservation*> Reservations::add(const wire::Query& query) {
   made.wish.sms = static_cast<uint32_t>(std::min<uint64_t>(query.change.amount, UINT32_MAX));
   made.wish.lends = query.change.lends != 0 ? 1 : 0;
   made.pid = query.session;
+  made.session = query.id;
   made.program = field_text(query.change.name);
   made.ticket = query.ticket;
   return &made;
@@ -67,7 +69,7 @@ Reservation* Reservations::find(const wire::Query& query) {
   const std::string_view name = field_text(query.change.name);
   const auto found = std::ranges::find_if(all_, [&](const Reservation& one) {
     return !one.is_static && one.wish.device == query.change.device && one.pid == query.session &&
-           (one.pid != 0 || one.program == name);
+           one.session == query.id && (one.pid != 0 || one.session != 0 || one.program == name);
   });
   return found == all_.end() ? nullptr : &*found;
 }
@@ -84,9 +86,17 @@ std::vector<uint32_t> Reservations::numbers_of(uint32_t pid) const {
   return numbers;
 }
 
-uint32_t Reservations::number_for(uint32_t pid, std::string_view command) const {
+std::vector<uint32_t> Reservations::numbers_of_session(uint32_t session) const {
+  std::vector<uint32_t> numbers;
   for (const Reservation& one : all_) {
-    if (one.ticket == 0 && one.is_of(pid, command)) return one.wish.number;
+    if (one.session == session && session != 0) numbers.push_back(one.wish.number);
+  }
+  return numbers;
+}
+
+uint32_t Reservations::number_for(const Reservation::Client& client) const {
+  for (const Reservation& one : all_) {
+    if (one.ticket == 0 && one.is_of(client)) return one.wish.number;
   }
   return 0;
 }

@@ -16,11 +16,18 @@ namespace openmps::server {
 struct Reservation {
   wire::Reserve wish;      // as the workers are told
   uint32_t pid = 0;        // of the client; 0: by
+  uint32_t session = 0;    // its session, if it has no PID here; 0: by
   std::string program;     // the file name of argv[0]
   uint32_t ticket = 0;     // of the query that waits for the answer; 0: it has been given
   bool is_static = false;  // of no process or program: those have it that the daemon says
 
-  [[nodiscard]] bool is_of(uint32_t client_pid, std::string_view command) const;
+  // A client, for which one may be.
+  struct Client {
+    uint32_t pid = 0;
+    uint32_t session = 0;
+    std::string_view command;
+  };
+  [[nodiscard]] bool is_of(const Client& client) const;
 };
 
 class Reservations {
@@ -34,10 +41,11 @@ class Reservations {
   // For whom the query is, on its device.
   [[nodiscard]] Reservation* find(const wire::Query& query);
   void erase(uint32_t number);
-  // Those of that process, which has gone.
+  // Those of that process, or session, which has gone.
   [[nodiscard]] std::vector<uint32_t> numbers_of(uint32_t pid) const;
+  [[nodiscard]] std::vector<uint32_t> numbers_of_session(uint32_t session) const;
   // Whose SMs a client has; 0: of none. What a worker has not answered yet is nobody's.
-  [[nodiscard]] uint32_t number_for(uint32_t pid, std::string_view command) const;
+  [[nodiscard]] uint32_t number_for(const Reservation::Client& client) const;
   [[nodiscard]] const std::vector<Reservation>& all() const { return all_; }
 
  private:

@@ -163,7 +163,7 @@ void Server::terminate(const wire::Query& query) {
   bool is_there = false;
   Termination wanted{query.ticket, {}};
   for (const auto& [id, session] : sessions_.all()) {
-    if (session->admit.pid != query.session) continue;
+    if (!is_meant(query, *session)) continue;
     is_there = true;
     // One that has not ended in its time is left to its worker.
     const bool is_left = session->state == SessionState::kEnding && session->drain_timer == 0;
@@ -226,14 +226,14 @@ void Server::change(const wire::Query& query) {
     reserve(query);
     return;
   }
-  if (query.session == 0) {
+  if (query.session == 0 && query.id == 0) {
     change_group(query);
     return;
   }
   const auto devices = static_cast<uint32_t>(workers_.devices().size());
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   for (const auto& [id, session] : sessions_.all()) {
-    if (session->admit.pid != query.session || session->state == SessionState::kEnding) continue;
+    if (!is_meant(query, *session) || session->state == SessionState::kEnding) continue;
     result = apply(query.change, devices, &session->grant);
     if (result != CUDA_SUCCESS) break;
     tell_grant(*session);
@@ -315,14 +315,15 @@ void Server::reserve(const wire::Query& query) {
   const wire::Change& change = query.change;
   Reservation* there = reservations_.find(query);
   const auto is_client = [&](const auto& entry) {
-    return entry.second->admit.pid == query.session && entry.second->state != SessionState::kEnding;
+    return is_meant(query, *entry.second) && entry.second->state != SessionState::kEnding;
   };
   if (change.amount == 0) {
     if (there != nullptr) release(there->wish.number);
     answer(query, there != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
   } else if (there != nullptr) {
     answer(query, CUDA_ERROR_ALREADY_ACQUIRED);
-  } else if (query.session != 0 && std::ranges::none_of(sessions_.all(), is_client)) {
+  } else if ((query.session != 0 || query.id != 0) &&
+             std::ranges::none_of(sessions_.all(), is_client)) {
     answer(query, CUDA_ERROR_INVALID_VALUE);
   } else if (change.device >= workers_.devices().size()) {
     answer(query, CUDA_ERROR_INVALID_DEVICE);
@@ -345,7 +346,9 @@ void Server::on_reserved(const wire::Reserved& reserved) {
   if (reserved.result == CUDA_SUCCESS) {
     const std::string whose = reservation->is_static  ? "the clients of a static partition"
                               : reservation->pid != 0 ? std::to_string(reservation->pid)
-                                                      : printable(reservation->program);
+                              : reservation->session != 0
+                                  ? format_text("id:%u", reservation->session)
+                                  : printable(reservation->program);
     log_.write(format_text("%u SMs of device %u are reserved for %s", reserved.sms,
                            reservation->wish.device, whose.c_str()));
     assign_reservations();
@@ -366,8 +369,8 @@ void Server::release(uint32_t number) {
 void Server::assign_reservations() {
   for (const auto& [id, session] : sessions_.all()) {
     if (session->admit.partition.sms != 0) continue;
-    const uint32_t number =
-        reservations_.number_for(session->admit.pid, field_text(session->admit.hello.command));
+    const uint32_t number = reservations_.number_for(
+        {session->admit.pid, id, field_text(session->admit.hello.command)});
     if (session->grant.reservation == number) continue;
     session->grant.reservation = number;
     if (session->state != SessionState::kEnding) tell_grant(*session);
@@ -658,7 +661,8 @@ void Server::open_session(Waiting next) {
   Session& session = **made;
   session.has_lost_worker = next.has_lost_worker;
   session.grant = make_grant(admit);
-  session.grant.reservation = reservations_.number_for(admit.pid, field_text(admit.hello.command));
+  session.grant.reservation =
+      reservations_.number_for({admit.pid, session.id, field_text(admit.hello.command)});
   join_group(session);
   session.worker = workers_.serving();
   Status status;
@@ -862,6 +866,7 @@ void Server::forget_session(uint32_t id) {
   if (session == nullptr) return;
   const uint32_t pid = session->admit.pid;
   erase_session(*session);
+  for (const uint32_t number : reservations_.numbers_of_session(id)) release(number);
   const std::vector<uint32_t> reserved = reservations_.numbers_of(pid);
   const auto is_of_it = [pid](const auto& entry) { return entry.second->admit.pid == pid; };
   if (!reserved.empty() && std::ranges::none_of(sessions_.all(), is_of_it)) {

@@ -307,7 +307,7 @@ struct Alive {
 // Daemon to server: a client, its connection as descriptor.
 struct Admit {
   MessageHeader header{.kind = MessageKind::kAdmit, .bytes = sizeof(Admit)};
-  uint32_t pid = 0;  // SO_PEERCRED in the daemon's namespace
+  uint32_t pid = 0;  // SO_PEERCRED in the daemon's namespace; 0: it is not to be seen there
   uint32_t uid = 0;
   uint32_t gid = 0;
   uint32_t reserved = 0;
@@ -377,7 +377,7 @@ struct Change {
   double percentage = 0;
   uint32_t lends = 0;  // kReserve: others may use them while it has no work
   uint32_t unused = 0;
-  // Without a PID: of the clients' program (kReserve), or of the group.
+  // Without a PID and an id: of the clients' program (kReserve), or of the group.
   char name[kGroupNameBytes] = {};
 };
 struct Query {
@@ -386,20 +386,22 @@ struct Query {
   uint32_t ticket = 0;   // echoed
   uint32_t session = 0;  // kInspect: its id, or its client's PID; kTerminate, kChange: the PID;
                          // kClients, kGroups: see above
-  uint32_t reserved = 0;
+  uint32_t id = 0;       // of these three: of the session that is meant, without a PID
   Change change = {};
 };
 enum class ServerState : uint32_t { kInitializing = 0, kActive = 1, kFault = 2 };
 struct ClientRow {
-  uint32_t pid = 0;
-  uint32_t id = 0;  // unique within the server
+  uint32_t pid = 0;  // Admit's
+  uint32_t id = 0;   // unique within the server
   uint32_t device = 0;
   uint32_t namespace_inode = 0;
   uint32_t ending = 0;  // 1: its program has gone or is cut off, its work has not ended yet
   float active_thread_percentage = 100;  // granted
   Quality quality = Quality::kNormal;    // settled
   uint32_t silent = 0;                   // 1: its worker does not answer: it is stopped, or hangs
-  char device_uuid[48] = {};             // "GPU-xxxxxxxx-...": the shell cuts it
+  uint32_t claimed_pid = 0;              // what the client says its own is
+  uint32_t reserved = 0;
+  char device_uuid[48] = {};  // "GPU-xxxxxxxx-...": the shell cuts it
   char command[256] = {};
   char group[kGroupNameBytes] = {};  // "": none
   StaticPartition partition;         // no SMs: in none

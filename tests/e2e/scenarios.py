@@ -24,7 +24,7 @@ from sandbox import Failure, Sandbox, as_user, footprint, wait_until
 from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SANITIZED_SETTLE_LIMIT_S, SETTLE_LIMIT_S, LiveSms, Skipped, client_limit,
                             finish, kill_daemon, kill_workers, ready, require, server_of, settle_limit, settled, tell)
 from transcript import transcript
-from user_scenarios import secure_programs, users
+from user_scenarios import pid_namespace, secure_programs, users
 from view_scenarios import on_terminal, watched
 
 # Resident memory may differ by this much after a churn, KiB: allocator pools keep what they once
@@ -1615,7 +1615,7 @@ ALL = {f.__name__: f for f in
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy, crowd_beside_host,
         streams_beside_kernel, fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, kept_answers, inspected, measured, remembered, percentages,
-        contexts, limited_from_cold, green_beside_values, live_limits, live_placed, live_random, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, secure_programs, *GROUPS, *FAILURES, watched, on_terminal)}
+        contexts, limited_from_cold, green_beside_values, live_limits, live_placed, live_random, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, secure_programs, pid_namespace, *GROUPS, *FAILURES, watched, on_terminal)}
 
 # Whose answers are the GPU's: run by `./dev gpu-test`, too.
 ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "live_placed", "live_random", "few_sms", "limited_from_cold", "green_beside_values", "reserved_sms",

@@ -273,6 +273,52 @@ def users(box, _):
         require(not Path(f"/dev/shm/openmps-softgpu-{user}").exists(), f"the device of {user} is left")
 
 
+def pid_namespace(box, _):
+    """A daemon in a PID namespace of its own, whose clients are outside it and have no PID there: they are named by
+    ID, PID 0 is nobody's, and it is said that rules by cgroup do not fit them."""
+    if os.geteuid() != 0:
+        raise Skipped("only root can make a PID namespace")
+    box.config().write_text('[[groups]]\nname = "all"\ncgroup = "/*"\n')
+    daemon = subprocess.Popen(["unshare", "--pid", "--fork", "--mount-proc", box.resolve("openmps-control"), "-f",
+                               "--config", str(box.config())], env=box.service_env(), cwd=box.tmp,
+                              stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: box.control("whoami")[0] == 0 or daemon.poll() is not None, SETTLE_LIMIT_S)
+        if daemon.poll() is not None:
+            raise Skipped("no PID namespace can be made here")
+        children = [box.start(["drv_client_worker", seed, "3", "hold"], stdin=subprocess.PIPE) for seed in "12"]
+        for child in children:
+            ready(child)
+        server = box.control("get_server_list")[1].strip()
+        names = box.control(f"get_client_list {server}")[1].split()
+        require(len(names) == 2 and all(name.startswith("id:") for name in names), f"clients {names}")
+
+        def said(*command):
+            done = subprocess.run([box.resolve("openmps"), *command], env=box.service_env(), text=True,
+                                  capture_output=True, check=False, timeout=CLIENT_LIMIT_S)
+            return done.stdout + done.stderr
+
+        for table in (box.control("ps")[1], said("ps")):
+            own = all(f"(PID {child.pid} by its own word)" in table for child in children)
+            require(own and all(name in table for name in names) and "rules by cgroup do not fit" in table, table)
+        doctor = said("doctor")
+        require("the daemon can't see this PID namespace: rules by cgroup" in doctor, doctor)
+        log = (box.log / "control.log").read_text()
+        require("its cgroup can't be read, so it is not in group all" in log, log)
+        told = box.control(f"terminate_client {server} 0")[1]
+        require(told.startswith("0 is no client's PID") and told.endswith("\n1\n"), told)
+        require(box.control(f"terminate_client {server} {names[0]}") == (0, "0\n"), "the first is not terminated")
+        children[0].communicate("go\n", CLIENT_LIMIT_S)
+        require(children[0].returncode != 0, "the first goes on")
+        tell(children[1])
+        box.quit()
+        require(daemon.wait(SETTLE_LIMIT_S) == 0, f"the daemon ended with {daemon.returncode}")
+    finally:
+        if daemon.poll() is None:
+            daemon.kill()
+            daemon.wait()
+
+
 # A name for each way in which a variable can steer the libraries; what is read as a number is no name.
 STEERED = ("CUDA_LOG_FILE", "OPENMPS_CALLS_FILE", "OPENMPS_TRACE", "SOFTGPU_TRACE", "SOFTGPU_DEVICE")
 

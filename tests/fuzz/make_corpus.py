@@ -48,8 +48,8 @@ def answer(query, rows, more=0):
     return struct.pack("<IIIIIIII", query, 7, 1, rows, more, 0, 0, 0)
 
 
-def query(kind, session=0, setting=0, device=0, amount=0, percentage=0.0, lends=0, name=b""):
-    return message(12, struct.pack("<IIIIIIQdII", kind, 7, session, 0, setting, device, amount, percentage, lends, 0)
+def query(kind, session=0, setting=0, device=0, amount=0, percentage=0.0, lends=0, name=b"", by_id=0):
+    return message(12, struct.pack("<IIIIIIQdII", kind, 7, session, by_id, setting, device, amount, percentage, lends, 0)
                    + group_name(name))
 
 
@@ -70,6 +70,7 @@ def message_seeds():
     yield "query", query(1)
     yield "query_devices", query(2)
     yield "query_inspect", query(3, 1)
+    yield "query_terminate", query(4, by_id=3)
     yield "query_partitions", query(7)
     yield "query_unknown", query(9)
     yield "query_percentage", query(5, 4711, 0, percentage=12.5)
@@ -87,7 +88,7 @@ def message_seeds():
     yield "ui_reply", message(4, struct.pack("<IIQ", 1, 0, 0) + b"no such command\n")
     yield "ui_reply_more", message(4, struct.pack("<IIQ", 0, 1, 0) + b"PID ID SERVER\n")
     yield "server_ready", message(11, struct.pack("<IIQ", 100, 4713, 0) + reason)
-    row = (struct.pack("<IIIIIfII", 4711, 1, 0, 1, 0, 50.0, 1, 0) + b"GPU-118cbaa3".ljust(48, b"\0")
+    row = (struct.pack("<IIIIIfIIII", 4711, 1, 0, 1, 0, 50.0, 1, 0, 12, 0) + b"GPU-118cbaa3".ljust(48, b"\0")
            + b"./nbody\x1b[2J".ljust(256, b"\0") + group_name(b"train\n") + struct.pack("<IIQ", 1, 1, 5) + bytes(1680))
     yield "answer", message(13, answer(1, 2) + row + row)
     yield "answer_more", message(13, answer(1, 1, 1) + row)

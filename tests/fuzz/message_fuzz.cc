@@ -91,7 +91,7 @@ void use(const wire::Admit& admit) {
   server::Reservations reservations;
   const Result<server::Reservation*> made = reservations.add(admit.partition);
   if (!made.ok() || reservations.find(admit.partition) != *made) abort();
-  if (reservations.number_for(admit.pid, field_text(admit.hello.command)) != 0) abort();
+  if (reservations.number_for({admit.pid, 1, field_text(admit.hello.command)}) != 0) abort();
 }
 void use(const wire::SetGroup& message) {
   use_group(field_text(message.group), message.limits, wire::Admit());

@@ -9,7 +9,7 @@ namespace {
 
 // The answer to ps --json.
 constexpr const char* kAnswer = R"([
-  {"pid": 4711, "id": 3, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
+  {"pid": 4711, "claimed_pid": 4711, "id": 3, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
    "command": "python3 train.py", "ending": true, "worker_silent": false, "active_thread_percentage": 50,
    "quality": "latency", "group": "pods:/a/b", "sm_partition": "GPU-008c/1",
    "usage": {"age_ns": 10000000000, "gpu_ns": 2500000000, "gpu_ns_least": 0, "gpu_ns_most": 9,
@@ -25,7 +25,7 @@ constexpr const char* kAnswer = R"([
                   "compared_ns": 2100000000, "alone_ns": 2000000000, "memory_bytes": 4096}],
      "held": {"value": {"times": 1, "ns": 4000000, "standing": 1},
               "window": {"times": 9, "ns": 9000000000, "standing": 0}}}},
-  {"pid": 4712, "id": 4, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
+  {"pid": 0, "claimed_pid": 12, "id": 4, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
    "command": "idle", "ending": false, "worker_silent": true, "active_thread_percentage": 100,
    "quality": "normal",
    "group": null, "sm_partition": null,
@@ -60,8 +60,11 @@ TEST(Ps, TotalsSinceEachSessionBegan) {
             (Words{"4711", "3", "17", "GPU-008cbaa3", "2.50", "s", "25%", "20.0", "1.5k", "2.0MB",
                    "17B", "value", "now,", "4.0", "ms", "pods:b", "python3", "(ending)"}));
   EXPECT_EQ(words_of(table, 2),
-            (Words{"4712", "4", "17", "GPU-008cbaa3", "-", "-", "-", "-", "-", "-", "-", "-",
-                   "idle", "(worker", "does", "not", "answer)"}));
+            (Words{"id:4", "4",  "17",  "GPU-008cbaa3", "-",       "-",    "-",   "-",       "-",
+                   "-",    "-",  "-",   "idle",         "(worker", "does", "not", "answer)", "(PID",
+                   "12",   "by", "its", "own",          "word)"}));
+  EXPECT_NE(table.find("rules by cgroup do not fit"), std::string::npos);
+  EXPECT_EQ(format_ps_table({(*rows)[0]}, {}).find("cgroup"), std::string::npos);
   EXPECT_EQ(format_ps_table({}, {}), "No program uses OpenMPS\n");
   const Result<std::string> silent = silent_servers(
       R"([{"pid": 7, "uid": 0, "state": "ACTIVE"}, {"pid": 8, "uid": 5, "state": "UNRESPONSIVE"}])");

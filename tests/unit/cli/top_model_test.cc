@@ -125,7 +125,7 @@ TEST_F(TopModelTest, TerminatingIsAskedFor) {
   EXPECT_EQ(model_.on_key({Kind::kEscape}), Action::kNone);
   type("t");
   EXPECT_EQ(type("y"), Action::kTerminate);
-  EXPECT_EQ(model_.victim().pid, 4u);
+  EXPECT_EQ(model_.victim().name, "4");
   EXPECT_EQ(model_.victim().server, 17u);
   model_.note("4 prog4 has been terminated");
   EXPECT_EQ(last(), "4 prog4 has been terminated");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command language, and the fuzz target's corpus as a test.
 #include "control/command.h"
+#include "control/client_name.h"
 #include "control/command_runner.h"
 
 #include <gtest/gtest.h>
@@ -13,6 +14,31 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size);
 
 namespace openmps::control {
 namespace {
+
+TEST(ClientName, IsAPidOrAnId) {
+  const auto pid = parse_client_name("4711");
+  ASSERT_TRUE(pid);
+  EXPECT_EQ(pid->pid, 4711u);
+  EXPECT_EQ(pid->id, 0u);
+  const auto id = parse_client_name("id:3");
+  ASSERT_TRUE(id);
+  EXPECT_EQ(id->pid, 0u);
+  EXPECT_EQ(id->id, 3u);
+  EXPECT_EQ(id->server, "");
+  const auto of_server = parse_client_name("id:3@4711");
+  ASSERT_TRUE(of_server);
+  EXPECT_EQ(of_server->id, 3u);
+  EXPECT_EQ(of_server->server, "4711");
+  for (const char* text : {"", "0", "00", "id:", "id:0", "id:x", "id:3@", "4711@3", "4294967296",
+                           "-1", "ID:3", "id:/a/b", "id: 3", "nbody"}) {
+    EXPECT_FALSE(parse_client_name(text)) << text;
+  }
+  EXPECT_EQ(client_name(4711, 3), "4711");
+  EXPECT_EQ(client_name(0, 3), "id:3");
+  EXPECT_TRUE(is_nobodys_pid("0"));
+  EXPECT_TRUE(is_nobodys_pid("00"));
+  EXPECT_FALSE(is_nobodys_pid("id:0"));
+}
 
 TEST(Command, KnowsEveryVerbAndItsWords) {
   struct Case {
@@ -41,6 +67,7 @@ TEST(Command, KnowsEveryVerbAndItsWords) {
       {"set_default_client_priority 1", Verb::kSetDefaultPriority, "", "", "1"},
       {"get_default_client_priority", Verb::kGetDefaultPriority, "", "", ""},
       {"inspect 3 --json", Verb::kInspect, "", "", ""},
+      {"whoami", Verb::kWhoAmI, "", "", ""},
       {"terminate_client 3 4", Verb::kTerminateClient, "3", "", ""},
       {"reload", Verb::kReload, "", "", ""},
       {"sm_partition add GPU-1 7", Verb::kSmPartition, "", "GPU-1", "7"},

@@ -39,6 +39,22 @@ TEST(Format, ClientsThatEndAreMarked) {
   EXPECT_NE(format_ps_json({silent}).find("\"worker_silent\": true"), std::string::npos);
 }
 
+TEST(Format, ClientsWithoutAPidAreCalledByTheirIds) {
+  ClientLine outside = kPython;
+  outside.pid = 0;
+  outside.claimed_pid = 4711;
+  EXPECT_EQ(format_client_list({kPython, outside}), "1338\nid:1\n");
+  const std::string table = format_ps({kPython, outside});
+  EXPECT_NE(table.find("\nid:1      1         1272           GPU-008cbaa3-6cdc-9444    "
+                       "4026531836     python3 (PID 4711 by its own word)\n"),
+            std::string::npos)
+      << table;
+  EXPECT_TRUE(table.ends_with("and rules by cgroup do not fit them\n")) << table;
+  Inspected inspected;
+  inspected.report.id = 3;
+  EXPECT_EQ(format_inspected(inspected).find("Session 3 of a process that has no PID here\n"), 0u);
+}
+
 TEST(Format, Inspected) {
   Inspected inspected;
   inspected.report.pid = 4711;
@@ -214,8 +230,8 @@ TEST(Format, JsonKeepsArgumentsAndReplacesWhatIsNotText) {
   EXPECT_EQ(format_ps_json({odd}),
             "[\n  {\n    \"pid\": 1338,\n    \"id\": 1,\n    \"server\": 1272,\n    \"device\": "
             "\"GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155\",\n    \"namespace\": 4026531836,\n    "
-            "\"command\": \"a \\\"b\\\" \xef\xbf\xbd\",\n    \"ending\": false,\n    "
-            "\"worker_silent\": false,\n    "
+            "\"claimed_pid\": 0,\n    \"command\": \"a \\\"b\\\" \xef\xbf\xbd\",\n    \"ending\": "
+            "false,\n    \"worker_silent\": false,\n    "
             "\"active_thread_percentage\": 100.0,\n    \"quality\": \"normal\",\n    \"group\": "
             "null,\n    \"sm_partition\": null,\n    \"usage\": null\n  }\n]\n");
   EXPECT_EQ(format_ps_json({}), "[]\n");

@@ -215,6 +215,39 @@ TEST(Groups, AnOperatorChangesWhatTheyHave) {
   EXPECT_EQ(limits, before);
 }
 
+TEST(Reservations, AreForASessionWithoutAPid) {
+  Reservations all;
+  wire::Query query;
+  query.id = 3;
+  query.change = {.setting = wire::Setting::kReserve, .amount = 8};
+  const uint32_t number = (*all.add(query))->wish.number;
+  all.find(number)->ticket = 0;  // the worker has answered
+  EXPECT_EQ(all.number_for({0, 3, "./nbody"}), number);
+  EXPECT_EQ(all.number_for({0, 4, "./nbody"}), 0u);
+  EXPECT_EQ(all.number_for({3, 4, "./nbody"}), 0u);
+  EXPECT_EQ(all.find(query)->wish.number, number);
+  EXPECT_EQ(all.numbers_of_session(3), std::vector<uint32_t>{number});
+  EXPECT_EQ(all.numbers_of(0), std::vector<uint32_t>{});
+  query.id = 4;
+  EXPECT_EQ(all.find(query), nullptr);
+}
+
+TEST(Answers, AQueryMeansAClientByItsPidOrItsId) {
+  Session session;
+  session.id = 3;
+  wire::Query query;
+  EXPECT_FALSE(is_meant(query, session)) << "PID 0 is nobody's";
+  query.id = 3;
+  EXPECT_TRUE(is_meant(query, session));
+  query.id = 4;
+  EXPECT_FALSE(is_meant(query, session));
+  query = {};
+  session.admit.pid = query.session = 4711;
+  EXPECT_TRUE(is_meant(query, session));
+  query.session = 3;
+  EXPECT_FALSE(is_meant(query, session)) << "its ID is no PID";
+}
+
 TEST(Reservations, AreForAProcessOrAProgram) {
   Reservations all;
   wire::Query query;
@@ -223,19 +256,19 @@ TEST(Reservations, AreForAProcessOrAProgram) {
   const uint32_t first = (*all.add(query))->wish.number;
   EXPECT_EQ(all.find(first)->wish.sms, 8u);
   EXPECT_EQ(all.find(first)->wish.lends, 1u);
-  EXPECT_EQ(all.number_for(4711, "./nbody 8"), first);
-  EXPECT_EQ(all.number_for(4712, "./nbody 8"), 0u);
+  EXPECT_EQ(all.number_for({4711, 1, "./nbody 8"}), first);
+  EXPECT_EQ(all.number_for({4712, 1, "./nbody 8"}), 0u);
   EXPECT_EQ(all.find(query)->wish.number, first);
   query.change.device = 0;
   EXPECT_EQ(all.find(query), nullptr) << "of another device";
   query.session = 0;
   fill_field(query.change.name, "nbody");
   const uint32_t second = (*all.add(query))->wish.number;
-  EXPECT_EQ(all.number_for(4712, "/opt/bin/nbody 8"), second);
-  EXPECT_EQ(all.number_for(4712, "/opt/nbody/other nbody"), 0u);
+  EXPECT_EQ(all.number_for({4712, 1, "/opt/bin/nbody 8"}), second);
+  EXPECT_EQ(all.number_for({4712, 1, "/opt/nbody/other nbody"}), 0u);
   EXPECT_EQ(all.numbers_of(4711), std::vector<uint32_t>{first});
   all.erase(first);
-  EXPECT_EQ(all.number_for(4711, "./nbody 8"), second);
+  EXPECT_EQ(all.number_for({4711, 1, "./nbody 8"}), second);
   while (all.all().size() < 128) ASSERT_TRUE(all.add(query).ok());
   EXPECT_EQ(all.add(query).status().code(), CUDA_ERROR_OUT_OF_MEMORY);
 }

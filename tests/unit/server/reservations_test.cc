@@ -17,11 +17,11 @@ TEST(Reservations, WhatIsNotAnsweredYetIsNobodys) {
   fill_field(query.change.name, std::string("program"));
   const Result<Reservation*> made = reservations.add(query);
   ASSERT_TRUE(made.ok());
-  EXPECT_EQ(reservations.number_for(1, "./program"), 0u)
+  EXPECT_EQ(reservations.number_for({1, 1, "./program"}), 0u)
       << "a worker that refuses it would refuse the client";
   (*made)->ticket = 0;
-  EXPECT_EQ(reservations.number_for(1, "./program"), (*made)->wish.number);
-  EXPECT_EQ(reservations.number_for(1, "./another"), 0u);
+  EXPECT_EQ(reservations.number_for({1, 1, "./program"}), (*made)->wish.number);
+  EXPECT_EQ(reservations.number_for({1, 1, "./another"}), 0u);
 }
 
 TEST(Reservations, APartitionIsOfNoProgram) {
@@ -32,7 +32,7 @@ TEST(Reservations, APartitionIsOfNoProgram) {
   EXPECT_EQ(reservations.find(partition), *made);
   EXPECT_EQ(reservations.find(wire::StaticPartition{.device = 0, .sms = 8, .groups = {0b11, 0}}),
             nullptr);
-  EXPECT_EQ(reservations.number_for(0, ""), 0u);
+  EXPECT_EQ(reservations.number_for({0, 1, ""}), 0u);
 }
 
 }  // namespace
