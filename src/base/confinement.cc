@@ -214,27 +214,19 @@ constexpr long kLandlockAddRule = 445;
 constexpr long kLandlockRestrictSelf = 446;
 // The first that lets files be renamed from one directory to another (Linux 5.19).
 constexpr long kLandlockNeeded = 2;
-constexpr long kLandlockScopes = 6;  // Linux 6.12
 constexpr uint64_t kMakeCharacterDevice = 1 << 6;
 constexpr uint64_t kMakeBlockDevice = 1 << 11;
 constexpr uint64_t kRefer = 1 << 13;
-constexpr uint64_t kScopeSignal = 1 << 1;
 
-struct LandlockRuleset {
-  uint64_t files = 0;
-  uint64_t net = 0;
-  uint64_t scoped = 0;
-};
 struct [[gnu::packed]] LandlockPath {
   uint64_t allowed = 0;
   int32_t parent = -1;
 };
 
-Status enter_domain(Role role, long version) {
-  LandlockRuleset wish{.files = kMakeCharacterDevice | kMakeBlockDevice | kRefer};
-  // The daemon ends servers that another daemon has started.
-  if (role != Role::kDaemon && version >= kLandlockScopes) wish.scoped = kScopeSignal;
-  const UniqueFd rules(static_cast<int>(syscall(kLandlockCreateRuleset, &wish, sizeof(wish), 0)));
+Status enter_domain() {
+  const uint64_t handled = kMakeCharacterDevice | kMakeBlockDevice | kRefer;
+  const UniqueFd rules(
+      static_cast<int>(syscall(kLandlockCreateRuleset, &handled, sizeof(handled), 0)));
   if (!rules.valid()) return failed("landlock_create_ruleset", errno);
   // What is not said of renaming is refused everywhere.
   const UniqueFd root(open("/", O_PATH | O_CLOEXEC));
@@ -289,15 +281,12 @@ Status confine(Role role, int log_fd) {
   // Root of a container, without CAP_SYS_ADMIN.
   if (loaded == -EACCES && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) loaded = filter.load();
   if (loaded != 0) return failed("the filter of system calls", -loaded);
-  return keep_to_itself(role, log_fd);
+  return keep_to_itself(log_fd);
 }
 
-Status keep_to_itself(Role role, int log_fd) {
+Status keep_to_itself(int log_fd) {
   static bool done = false;
   if (!wanted() || std::exchange(done, true)) return Status();
-  if (role == Role::kWorker && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
-    return failed("PR_SET_NO_NEW_PRIVS", errno);
-  }
   const long version =
       syscall(kLandlockCreateRuleset, nullptr, 0, 1 /* LANDLOCK_CREATE_RULESET_VERSION */);
   if (version < kLandlockNeeded) {
@@ -308,7 +297,7 @@ Status keep_to_itself(Role role, int log_fd) {
         std::max(0L, version), getpid());
     return Status();
   }
-  return enter_domain(role, version);
+  return enter_domain();
 }
 
 }  // namespace openmps

@@ -20,11 +20,11 @@ enum class Role { kDaemon, kServer, kWorker };
 Status confine(Role role, int log_fd);
 
 // The part of confine() that counts for the calling thread and those that it starts only: from now
-// on the memory, descriptors and environment of processes which are not started by this one are out
-// of reach, and signals to them too where the system can do that. For a worker, before it has
-// threads; confine() does it where it has not been done. Without Landlock (Linux 5.19) it is left
-// out, with a line to `log_fd`. Errors: CUDA_ERROR_OPERATING_SYSTEM.
-Status keep_to_itself(Role role, int log_fd);
+// on the memory and descriptors of processes which are not started by this one are out of reach.
+// For a worker, before it has threads; confine() does it where it has not been done. It has what
+// the server has given up (no_new_privs). Without Landlock (Linux 5.19) it is left out, with a line
+// to `log_fd`. Errors: CUDA_ERROR_OPERATING_SYSTEM.
+Status keep_to_itself(int log_fd);
 
 // False: NVIDIA's kernel driver is not set up yet, and the first worker may have nvidia-modprobe, a
 // program with root's rights, do it. Daemon and server confine themselves when that worker is

@@ -13,8 +13,6 @@
 
 namespace openmps {
 
-const char* environment_variable(const char* name) { return secure_getenv(name); }
-
 std::string environment_or(const char* name, std::string_view fallback) {
   const char* value = environment_variable(name);
   return value != nullptr && *value != '\0' ? std::string(value) : std::string(fallback);

@@ -9,13 +9,14 @@
 // trusted.
 #pragma once
 
+#include <cstdlib>
 #include <string>
 #include <string_view>
 
 namespace openmps {
 
 // The value of a variable; nullptr if it is unset. It is good until the environment is changed.
-const char* environment_variable(const char* name);
+inline const char* environment_variable(const char* name) { return secure_getenv(name); }
 
 // The value of a variable, or `fallback` if it is unset or empty.
 std::string environment_or(const char* name, std::string_view fallback);

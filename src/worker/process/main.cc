@@ -304,7 +304,7 @@ int run(int argc, char** argv) {
   // Before there are threads, the driver's too. Where that has nvidia-modprobe make device files,
   // and needs its rights for it, confine() does what is left.
   if (driver_is_set_up()) {
-    if (const Status status = keep_to_itself(Role::kWorker, log_fd); !status.ok()) {
+    if (const Status status = keep_to_itself(log_fd); !status.ok()) {
       log("The worker can look into other processes: " + status.message());
     }
   }
