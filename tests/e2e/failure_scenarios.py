@@ -13,6 +13,7 @@ import resource
 import signal
 import socket
 import subprocess
+from pathlib import Path
 
 from sandbox import as_user, wait_until
 from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SETTLE_LIMIT_S, Skipped, finish, kill_daemon,
@@ -224,6 +225,41 @@ def full_log_disk(box, _):
         require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "processes are left")
 
 
+@contextlib.contextmanager
+def memory_cgroup():
+    """A group of processes whose memory is counted: what adds a process, and what says the bytes."""
+    first = Path("/sys/fs/cgroup/memory")  # cgroup v1
+    count, folder = "memory.usage_in_bytes", first / f"openmps-test-{os.getpid()}"
+    if not first.is_dir():
+        count, folder = "memory.current", Path("/sys/fs/cgroup") / folder.name
+    try:
+        folder.mkdir()
+    except OSError as error:
+        raise Skipped(f"no cgroup can be made here: {error}") from error
+    try:
+        if not (folder / count).exists():
+            raise Skipped("the memory of cgroups is not counted here")
+        yield (lambda: (folder / "cgroup.procs").write_text(str(os.getpid()))), (lambda: int((folder / count).read_text()))
+    finally:
+        require(wait_until(lambda: not (folder / "cgroup.procs").read_text(), SETTLE_LIMIT_S), "the cgroup is left")
+        folder.rmdir()
+
+
+def memory_is_the_programs(box, _):
+    """Pinned, managed and registered memory is charged to the program's cgroup."""
+    if os.geteuid() != 0:
+        raise Skipped("only root can make a cgroup")
+    box.start_daemon()
+    with memory_cgroup() as (join, used):
+        client = box.start(["drv_host_memory", "held"], stdin=subprocess.PIPE, preexec_fn=join)
+        while (line := client.stdout.readline()) != "ready\n":
+            require(line != "", "the client holds its memory")
+        require(used() >= 4 * 64 << 20, f"{used() >> 20} MiB are the client's, of 256")
+        tell(client)
+        finish(client, "a client with memory of each kind")
+    box.quit()
+
+
 def may_open(files):
     return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))}
 
@@ -333,4 +369,5 @@ def stopped(box, _):
     box.quit()
 
 
-FAILURES = (daemon_killed, bad_directories, left_behind, full_log_disk, no_descriptors, descriptors_in_flight, stopped)
+FAILURES = (daemon_killed, bad_directories, left_behind, full_log_disk, no_descriptors, descriptors_in_flight, stopped,
+            memory_is_the_programs)

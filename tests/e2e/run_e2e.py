@@ -85,6 +85,8 @@ EVERYTHING = [
     ["drv_host_functions"], ["drv_managed_modules"], ["drv_visible"],
     ["drv_faults"], ["drv_core_dump"],
     *[["drv_thread_ends", group] for group in ("cancelled", "pending", "exits")],
+    *[["drv_host_memory", group] for group in ("kinds", "refused", "writers", "stack", "changes", "neighbours",
+                                               "direct", "forks")],
     *[["drv_no_context", group] for group in ("devices", "nodes", "streams", "reset")],
     *[["drv_launch_errors", group]
       for group in ("shapes", "attributes", "contexts", "captures")],

@@ -19,6 +19,7 @@ WINDOW_BYTES = 72 << 30
 DEVICE_BYTES = 8 << 30
 GIB = 1 << 30
 MIB = 1 << 20
+PAGE = 4096
 FIRST_EXTENT = 0x7c00_0000_0000 - GIB  # of a session: the highest address of its alignment
 GLOBAL = 0x7f00_0000_0000  # strict_driver.h; a page for each module
 
@@ -336,6 +337,12 @@ def sharing():
                           + command("PhysicalMap", ONE.base, 2 * MIB, 0, 1)
                           + command("PhysicalMap", ONE.base + 2 * MIB, 2 * MIB, 0, 2)
                           + command("RangeExport", ONE.base + MIB, 2 * MIB, 1, 8))
+    pages = 0x7d0000000000  # of no window, and free in all likelihood
+    yield "host_pages", (command("HostReserve", pages, 4 * PAGE) + command("HostMap", pages, 4 * PAGE, PAGE, 7, 0)
+                         + command("HostRegister", pages + 100, 8000) + stream(1)
+                         + command("Memset", 1, 1, pages + 100, 0, 64, 1, 7)
+                         + command("HostUnregister", pages + 100, 8000) + command("HostFree", pages)
+                         + command("HostReserve", ONE.base, PAGE) + command("HostRegister", pages, 1))
     opened = (SWITCH + stream(1) + command("MemoryOpen", key(0), TWO.base, 4 * MIB)
               + command("EventOpen", 1, 0, key(1)) + command("StreamWaitEvent", 1, 1)
               + command("Memset", 1, 4, TWO.base, 0, 64, 1, 7))

@@ -162,6 +162,12 @@ void Player::prepare(wire::Opcode opcode, std::span<unsigned char> payload) {
     sessions_[turn_]->physical.inbox.put(command.ticket,
                                          UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)));
   }
+  if (opcode == wire::Opcode::kHostMap && payload.size() >= sizeof(wire::HostMap)) {
+    wire::HostMap command;
+    memcpy(&command, payload.data(), sizeof(command));
+    Result<UniqueFd> file = create_shared_file("fuzz", wire::kMiB);
+    if (file.ok()) sessions_[turn_]->physical.inbox.put(command.ticket, std::move(*file));
+  }
   size_t at = 0;
   if (opcode == wire::Opcode::kMemoryOpen) {
     at = offsetof(wire::MemoryOpen, key);

@@ -199,6 +199,7 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 CUresult cuGraphLaunch(Session& session, CUgraphExec hGraph, Stream& stream) {
   GraphExec* exec = session.graph_execs.find(hGraph);
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(session.registered.settle());
   return session.graph_execs.launch(*exec, stream, session.graphs.lock);
 }
 

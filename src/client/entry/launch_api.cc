@@ -46,6 +46,7 @@ struct Launch {
 };
 
 CUresult Launch::issue(Session& session, Stream& stream) const {
+  OPENMPS_CUDA_CHECK(session.registered.settle());
   if (session.managed.any()) OPENMPS_CUDA_CHECK(session.managed.send(stream));
   const wire::Launch command = launch_command(function, config, parameters.bytes, stream.id);
   const auto write = [this](unsigned char* tail) {

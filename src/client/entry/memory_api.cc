@@ -154,7 +154,7 @@ CUresult cuMemHostGetFlags(Session& session, Context&, unsigned int* pFlags, voi
   if (!session.registered.find(reinterpret_cast<uint64_t>(p), &registered)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  *pFlags = registered.value.flags;
+  *pFlags = registered.value.flags | CU_MEMHOSTREGISTER_DEVICEMAP;
   return CUDA_SUCCESS;
 }
 
@@ -166,7 +166,9 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
   OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
   if (p == nullptr || bytesize == 0 || (Flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   const auto address = reinterpret_cast<uint64_t>(p);
-  if (is_of_cuda(*session, address)) return CUDA_ERROR_INVALID_VALUE;
+  if (is_of_cuda(*session, address) || session->pinned.in_heap(address + bytesize - 1)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   if ((Flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   return session->registered.add(context->owner(), address, bytesize, Flags);
 }

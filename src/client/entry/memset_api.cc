@@ -21,7 +21,7 @@ struct Fill : FillWork {
   }
   CUresult issue(Session& session, Stream& stream) const {
     OPENMPS_CUDA_CHECK(check_fill(session.places, parameters));
-    const bool pinned = session.pinned.in_heap(parameters.dst);
+    const bool pinned = session.places.is_pinned(parameters.dst);
     OPENMPS_CUDA_CHECK(session.streams.push(stream, fill_command(parameters, stream.id)));
     // CUDA's synchronous fills return at once, except for host memory.
     return wait && (pinned || session.places.ends_before_return(stream, parameters.dst))

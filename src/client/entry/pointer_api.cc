@@ -97,6 +97,7 @@ bool find_pointer(Session& session, uint64_t address, Known* known) {
               .bytes = registered.bytes,
               .context = registered.value.context,
               .device = registered.value.context->device,
+              .buffer_id = registered.value.buffer_id,
               .device_address = session.registered.device_address(address),
               .sync_memops = registered.value.sync_memops};
     return true;

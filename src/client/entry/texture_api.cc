@@ -12,15 +12,16 @@ namespace {
 
 using wire::ImageKind;
 
-bool is_session_memory(const Session& session, uint64_t address, uint64_t bytes) {
-  return session.memory.contains(address, bytes) || session.pinned.contains(address, bytes);
+bool is_session_memory(Session& session, uint64_t address, uint64_t bytes) {
+  return session.memory.contains(address, bytes) || session.pinned.contains(address, bytes) ||
+         session.registered.contains(address, bytes, false);
 }
 
 // As an H200 tells them apart.
 CUresult no_array(bool null) { return null ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE; }
 
 // The resource by ids and addresses that the worker knows.
-CUresult read_resource(const Session& session, const CUDA_RESOURCE_DESC& resource,
+CUresult read_resource(Session& session, const CUDA_RESOURCE_DESC& resource,
                        wire::ImageCreate* request) {
   request->type = static_cast<uint32_t>(resource.resType);
   if (resource.flags != 0) return CUDA_ERROR_INVALID_VALUE;

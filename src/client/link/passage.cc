@@ -56,12 +56,28 @@ CUresult Passage::import_physical(wire::Id physical, int descriptor,
   if (!may_be_memory(descriptor)) return CUDA_ERROR_INVALID_VALUE;
   const CancellationHeld held;
   const std::lock_guard guard(lock_);
+  uint32_t ticket = 0;
+  const CUresult result = send(descriptor, &ticket);
+  return result == CUDA_SUCCESS ? channel_.call(wire::PhysicalImport{physical, ticket}, reply)
+                                : result;
+}
+
+CUresult Passage::map_host(uint64_t address, uint64_t bytes, int file, uint64_t offset,
+                           uint32_t flags) {
+  const std::lock_guard guard(lock_);
+  uint32_t ticket = 0;
+  const CUresult result = send(file, &ticket);
+  return result == CUDA_SUCCESS
+             ? channel_.call(wire::HostMap{address, bytes, offset, ticket, flags})
+             : result;
+}
+
+CUresult Passage::send(int descriptor, uint32_t* ticket) {
   wire::PassDescriptor message;
-  message.ticket = ++last_ticket_;
+  message.ticket = *ticket = ++last_ticket_;
   const Status sent =
       send_packet_within(kArrivalMs, socket_, wire::message_bytes(message), {&descriptor, 1});
-  if (!sent.ok()) return CUDA_ERROR_OPERATING_SYSTEM;
-  return channel_.call(wire::PhysicalImport{physical, message.ticket}, reply);
+  return sent.ok() ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 }  // namespace openmps::client

@@ -27,8 +27,13 @@ class Passage {
   // CUDA_ERROR_INVALID_VALUE: no descriptor.
   [[nodiscard]] CUresult import_physical(wire::Id physical, int descriptor,
                                          wire::PhysicalImport::Reply* reply);
+  // Pages of a file appear in the worker, at addresses of HostReserve. Errors: the worker's.
+  [[nodiscard]] CUresult map_host(uint64_t address, uint64_t bytes, int file, uint64_t offset,
+                                  uint32_t flags);
 
  private:
+  // Under the lock. The descriptor is on its way.
+  [[nodiscard]] CUresult send(int descriptor, uint32_t* ticket);
   [[nodiscard]] CUresult receive(uint32_t ticket, UniqueFd* descriptor);
 
   Channel& channel_;

@@ -1,65 +1,157 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuMemHostRegister of memory that the program already has: its pages are replaced, at the same
-// addresses, by pages of the session's host file, which the worker and the GPU see as well. So the
-// program, copies and kernels share one memory, and the device pointer is that of the pinned heap.
-// Any thread.
+// cuMemHostRegister of memory that the program already has (docs/decisions/0037). The worker maps
+// the same pages, at the same addresses where they are free there, and registers them.
 //
-// While a chunk is copied and its mapping replaced (about 1 us per page of the edges), a write by
-// another thread to that chunk can be lost: a program does not write into memory that it is just
-// registering, but what shares the first and the last page with it is moved, too.
+// - Shared mappings are shared as they are: the worker gets a descriptor of the file.
+// - Private pages can't be shared: before the GPU first uses them, a file's pages take their place
+//   (page_exchange.h). Until then, and from cuMemHostUnregister on, they are what they were.
+//
+// Any thread.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <mutex>
+#include <vector>
 
+#include "base/shared_memory.h"
 #include "base/unique_fd.h"
+#include "client/link/channel.h"
+#include "client/link/passage.h"
 #include "client/memory/interval_map.h"
-#include "client/memory/pinned.h"
+#include "client/memory/maps.h"
 #include "cuda/abi.h"
 
 namespace openmps::client {
 
+struct Context;
+
+// Pages of the program's, and where the worker has them, or is to have them.
+struct WorkerPages {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  uint64_t worker = 0;
+  bool mapped = false;
+};
+
 struct RegisteredHost {
-  uint32_t flags = 0;       // CU_MEMHOSTREGISTER_*
-  uint64_t first_page = 0;  // of the program, replaced by ...
-  uint64_t block = 0;       // ... this block of the pinned heap
-  uint64_t bytes = 0;       // of whole pages
+  uint32_t flags = 0;  // CU_MEMHOSTREGISTER_*
   Context* context = nullptr;
+  uint64_t device = 0;       // the address by which the GPU knows it
+  uint64_t buffer_id = 0;    // CU_POINTER_ATTRIBUTE_BUFFER_ID
   bool sync_memops = false;  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+  // Not before the GPU needs the pages; or not at all: the program has unmapped them since.
+  enum class State { kWaiting, kReady, kGone };
+  State state = State::kWaiting;
+  // All of its pages. Only its first and its last one may be another registration's, too.
+  std::vector<std::shared_ptr<WorkerPages>> pages = {};
 };
 
 class HostRegistrations {
  public:
   using Entry = IntervalMap<RegisteredHost>::Entry;
 
-  // `host_file_base`: where the host file begins in the address window.
-  HostRegistrations(PinnedHeap& pinned, UniqueFd host_file, uint64_t host_file_base);
+  HostRegistrations(Channel& channel, Passage& passage) : channel_(channel), passage_(passage) {}
 
-  // Errors: CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED; CUDA_ERROR_NOT_SUPPORTED: not (only) private
-  // anonymous memory, whose pages may not be replaced; CUDA_ERROR_OUT_OF_MEMORY.
+  // Errors: CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED; CUDA_ERROR_INVALID_VALUE: not all of it is
+  // memory, or it can't be written and nobody said so; CUDA_ERROR_NOT_SUPPORTED: there is no safe
+  // way to these pages, and the log says why; CUDA_ERROR_OUT_OF_MEMORY; the driver's.
   [[nodiscard]] CUresult add(Context* context, uint64_t address, uint64_t bytes, uint32_t flags);
   // The caller has waited for the GPU. Errors: CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED.
   [[nodiscard]] CUresult remove(uint64_t address);
+  void remove_all(const Context* context);
 
+  // Work that may use any registered memory is about to be given to the GPU. Errors: those of
+  // add(); the work would fault.
+  [[nodiscard]] CUresult settle() {
+    return waiting_.load(std::memory_order_acquire) == 0 ? CUDA_SUCCESS : settle_all();
+  }
+  // The GPU's address of memory that is registered, ready to be copied from and to; also if it is
+  // named by the GPU's address. False: it is not registered, or the GPU can't have it.
+  [[nodiscard]] bool find_ready(uint64_t address, uint64_t* device);
+  // All of it is registered at once, by the GPU's addresses, and can be written if it is to be.
+  [[nodiscard]] bool contains(uint64_t device, uint64_t bytes, bool written);
+
+  // Without its pages.
   [[nodiscard]] bool find(uint64_t address, Entry* entry) const;
   // For reading back, as PinnedHeap's.
   bool set_sync_memops(uint64_t address, bool on);
-  // The address in the pinned heap of memory that is registered; any other as it is.
+  // The GPU's address of memory that is registered; any other as it is.
   [[nodiscard]] uint64_t device_address(uint64_t address) const;
 
-  // In a forked child: make the registered pages private again and let go of the file.
+  // Around fork(): nothing changes meanwhile, and in the child the pages that the parent's GPU
+  // writes become private.
+  void before_fork() { lock_.lock(); }
+  void after_fork_in_parent() { lock_.unlock(); }
   void after_fork_in_child();
 
  private:
-  [[nodiscard]] bool overlaps_pages_locked(uint64_t first, uint64_t end) const;
+  using Ranges = IntervalMap<RegisteredHost>;
+  // Pages whose place a file's pages have taken.
+  struct FilePages {
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    std::shared_ptr<const UniqueFd> file;
+    MappingKind kind;  // but for the protection, which is the program's to change
+    uint64_t offset = 0;
 
-  PinnedHeap& pinned_;
-  UniqueFd host_file_;
-  const uint64_t host_file_base_;
+    // What lies there now is a mapping of the file.
+    [[nodiscard]] bool is_of_file(const MappingKind& other) const {
+      return other.shared && other.device == kind.device && other.inode == kind.inode;
+    }
+  };
+  // A piece of what is registered, and the file with its pages.
+  struct Part {
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    uint64_t worker = 0;
+    Region region;
+    std::shared_ptr<const UniqueFd> file = nullptr;
+    uint64_t offset = 0;
+    bool is_private = false;  // the file is new: its pages have to take their place
+
+    [[nodiscard]] uint64_t kind_offset() const { return region.offset + (begin - region.begin); }
+    // The pages behind it, of the same kind.
+    [[nodiscard]] bool goes_on_in(const Part& next) const;
+  };
+  struct Span {
+    uint64_t begin;
+    uint64_t end;
+  };
+
+  CUresult settle_all();
+  CUresult reserve_locked(uint64_t address, uint64_t bytes, RegisteredHost* memory);
+  [[nodiscard]] CUresult find_parts_locked(const RegisteredHost& memory,
+                                           std::vector<Part>* parts) const;
+  [[nodiscard]] CUresult find_file_locked(Part* part, bool write) const;
+  // Private pages in a row have one file.
+  static CUresult make_files(std::vector<Part>& parts);
+  CUresult make_ready_locked(Entry& entry);
+  CUresult try_ready_locked(const Entry& entry);
+  CUresult share_locked(const Entry& entry, const std::vector<Part>& parts);
+  CUresult exchange_locked(const std::vector<Part>& parts);
+  CUresult make_alias_locked(const Entry& entry, const std::vector<Part>& parts);
+  void free_locked(RegisteredHost& memory);
+  void remove_locked(const Entry& entry);
+  // The pages of a range without those at its edges that belong to other registrations, too.
+  [[nodiscard]] Span own_pages_locked(uint64_t address, uint64_t bytes) const;
+  // [begin, end) is private again where files' pages have taken the place, and still have it.
+  void make_private_locked(uint64_t begin, uint64_t end);
+  // What the address is of, the program's or the GPU's, ready; null: there is nothing.
+  Entry* find_ready_locked(uint64_t address);
+
+  Channel& channel_;
+  Passage& passage_;
   mutable std::mutex lock_;
   std::atomic<uint32_t> count_{0};
-  IntervalMap<RegisteredHost> ranges_;  // by what the program registered
+  std::atomic<uint32_t> waiting_{0};  // not ready
+  Ranges ranges_;                     // by what the program registered
+  IntervalMap<uint64_t> elsewhere_;  // the GPU's addresses of those that have others: the program's
+  uint64_t next_buffer_id_ = 1ull << 41;  // apart from those of device and pinned memory
+  std::map<uint64_t, FilePages> exchanged_;
+  std::map<uint64_t, Mapping> aliases_;  // the pages at the GPU's addresses, by the program's
 };
 
 }  // namespace openmps::client

@@ -55,6 +55,10 @@ class IntervalMap {
   void for_each(Visit&& visit) const {
     for (const auto& [base, entry] : entries_) visit(entry);
   }
+  template <typename Visit>
+  void for_each(Visit&& visit) {
+    for (auto& [base, entry] : entries_) visit(entry);
+  }
   [[nodiscard]] bool empty() const { return entries_.empty(); }
 
  private:

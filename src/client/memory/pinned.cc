@@ -2,17 +2,23 @@
 // Pinned host memory: chunks, own registrations and the map of blocks.
 #include "client/memory/pinned.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/rounding.h"
 #include "base/shared_memory.h"
+#include "base/thread_end.h"
 #include "wire/commands/memory.h"
 
 namespace openmps::client {
 
-PinnedHeap::PinnedHeap(Channel& channel, uint64_t base, uint64_t end)
-    : channel_(channel), base_(base), end_(end) {
+PinnedHeap::PinnedHeap(Channel& channel, uint64_t base, uint64_t end, UniqueFd file,
+                       uint64_t file_base)
+    : channel_(channel), base_(base), end_(end), file_(std::move(file)), file_base_(file_base) {
   addresses_.add(base, (end - base) / kPinnedChunkBytes * kPinnedChunkBytes);
 }
 
@@ -39,7 +45,16 @@ CUresult PinnedHeap::register_pages(Guard& guard, uint64_t bytes, uint64_t* base
   const std::optional<uint64_t> address = take_addresses(guard, range);
   if (!address.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
   guard.unlock();
-  const CUresult result = channel_.call(wire::HostRegister{*address, bytes});
+  const CancellationHeld held;
+  // Whoever makes the pages pays for them: this process, in its cgroup, not the worker.
+  CUresult result = CUDA_SUCCESS;
+  const auto change_pages = [&](int mode) {
+    return !file_.valid() || fallocate(file_.get(), mode, static_cast<off_t>(*address - file_base_),
+                                       static_cast<off_t>(bytes)) == 0;
+  };
+  if (!change_pages(0)) result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS) result = channel_.call(wire::HostRegister{*address, bytes});
+  if (result != CUDA_SUCCESS) change_pages(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
   guard.lock();
   if (result != CUDA_SUCCESS) {
     addresses_.add(*address, range);
@@ -142,6 +157,16 @@ bool PinnedHeap::find(uint64_t address, Entry* entry) const {
   if (found == nullptr) return false;
   *entry = *found;
   return true;
+}
+
+void PinnedHeap::after_fork_in_child() {
+  blocks_.for_each([&](const Entry& entry) {
+    if ((entry.value.flags & kManagedBlock) != 0) return;
+    mmap(reinterpret_cast<void*>(entry.base), entry.value.reserved, PROT_READ | PROT_WRITE,
+         MAP_PRIVATE | MAP_FIXED_NOREPLACE, file_.get(),
+         static_cast<off_t>(entry.base - file_base_));
+  });
+  lock_.unlock();
 }
 
 bool PinnedHeap::set_sync_memops(uint64_t address, bool on) {

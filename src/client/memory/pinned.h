@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "client/link/channel.h"
 #include "client/memory/interval_map.h"
 #include "client/memory/range_allocator.h"
@@ -45,7 +46,10 @@ class PinnedHeap {
  public:
   using Entry = IntervalMap<PinnedBlock>::Entry;
 
-  PinnedHeap(Channel& channel, uint64_t base, uint64_t end);
+  // `file`: the host file, whose first byte lies at `file_base`; without one (tests) the worker
+  // makes the pages.
+  PinnedHeap(Channel& channel, uint64_t base, uint64_t end, UniqueFd file = UniqueFd(),
+             uint64_t file_base = 0);
 
   // Errors: CUDA_ERROR_OUT_OF_MEMORY, the session's end.
   [[nodiscard]] CUresult allocate(Context* context, uint64_t bytes, uint32_t flags, void** address);
@@ -58,6 +62,13 @@ class PinnedHeap {
   // For reading back: with host memory, synchronous operations end before they return anyway.
   bool set_sync_memops(uint64_t address, bool on);
   [[nodiscard]] bool contains(uint64_t address, uint64_t bytes) const;
+
+  // Around fork(). In the child the blocks are there, but for managed ones, as CUDA has it: the
+  // host file's pages, private once the child writes them.
+  void before_fork() { lock_.lock(); }
+  void after_fork_in_parent() { lock_.unlock(); }
+  void after_fork_in_child();
+
   [[nodiscard]] bool in_heap(uint64_t address) const { return address - base_ < end_ - base_; }
 
  private:
@@ -72,6 +83,8 @@ class PinnedHeap {
   Channel& channel_;
   const uint64_t base_;
   const uint64_t end_;
+  const UniqueFd file_;
+  const uint64_t file_base_;
   mutable std::mutex lock_;
   RangeAllocator addresses_;  // in chunks
   ReturnedRanges returned_;

@@ -87,7 +87,10 @@ CUresult Places::check_side(const Side& side, const Box& box, bool written) cons
     if (box.height > 1 && side.pitch < box.width) return CUDA_ERROR_INVALID_VALUE;
     switch (side.place) {
       case Place::kDevice: inside = memory_.contains(side.address, bytes, written); break;
-      case Place::kPinned: inside = pinned_.contains(side.address, bytes); break;
+      case Place::kPinned:
+        inside = pinned_.contains(side.address, bytes) ||
+                 registered_.contains(side.address, bytes, written);
+        break;
       case Place::kPageable: inside = side.address != 0; break;
       case Place::kArray: break;
     }
@@ -102,7 +105,8 @@ CUresult Places::check(const Copy& copy) const {
 
 bool Places::contains(uint64_t address, uint64_t bytes, bool written) const {
   return pinned_.in_heap(address) ? pinned_.contains(address, bytes)
-                                  : memory_.contains(address, bytes, written);
+                                  : memory_.contains(address, bytes, written) ||
+                                        registered_.contains(address, bytes, written);
 }
 
 bool Places::ends_before_return(const Stream& stream, uint64_t address) const {

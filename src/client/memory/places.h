@@ -19,7 +19,7 @@ namespace openmps::client {
 class Places {
  public:
   Places(const Devices& devices, const DeviceMemory& memory, const PinnedHeap& pinned,
-         const HostRegistrations& registered, const Arrays& arrays)
+         HostRegistrations& registered, const Arrays& arrays)
       : devices_(devices),
         memory_(memory),
         pinned_(pinned),
@@ -29,7 +29,7 @@ class Places {
   // What a call says of a pointer: device, host, or neither.
   enum class Named { kDevice, kHost, kAny };
   // A device pointer that lies in no live allocation stays kDevice: check() refuses it. Registered
-  // memory is pinned memory under another address.
+  // memory is pinned memory, under the GPU's address for it.
   [[nodiscard]] Side side_of(Named named, uint64_t address) const;
   // The copy that a CUDA_MEMCPY3D names. Errors: CUDA_ERROR_INVALID_VALUE,
   // CUDA_ERROR_INVALID_HANDLE.
@@ -38,7 +38,10 @@ class Places {
   [[nodiscard]] CUresult check(const Copy& copy) const;
   // The program's, and can be written if it is to be.
   [[nodiscard]] bool contains(uint64_t address, uint64_t bytes, bool written) const;
-  [[nodiscard]] bool is_pinned(uint64_t address) const { return pinned_.in_heap(address); }
+  // Host memory that the GPU reaches by this address.
+  [[nodiscard]] bool is_pinned(uint64_t address) const {
+    return pinned_.in_heap(address) || registered_.contains(address, 1, false);
+  }
   // The program asked that synchronous operations on the memory, or in the stream's context, end
   // before they return, those between device memory among them (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
   // CU_CTX_SYNC_MEMOPS): what reads it next may not know the stream, GPUDirect RDMA for one.
@@ -53,15 +56,18 @@ class Places {
   const Devices& devices_;
   const DeviceMemory& memory_;
   const PinnedHeap& pinned_;
-  const HostRegistrations& registered_;
+  HostRegistrations& registered_;
   const Arrays& arrays_;
 };
 
 inline Side Places::side_of(Named named, uint64_t address) const {
-  if (named == Named::kDevice) {
-    return {.address = address, .place = is_pinned(address) ? Place::kPinned : Place::kDevice};
+  if (uint64_t device = 0; registered_.find_ready(address, &device)) {
+    return {.address = device, .place = Place::kPinned};
   }
-  address = registered_.device_address(address);
+  if (named == Named::kDevice) {
+    return {.address = address,
+            .place = pinned_.in_heap(address) ? Place::kPinned : Place::kDevice};
+  }
   return {.address = address,
           .place = named == Named::kHost ? place_of_host(address) : place_of_any(address)};
 }

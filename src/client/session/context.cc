@@ -60,6 +60,7 @@ CUresult destroy_context_objects(Session& session, Context& context) {
     session.memory.release(entry);
   }
   session.memory.trim();
+  session.registered.remove_all(&context);
   session.pinned.release_all(&context);
   if (session.channel.status() != CUDA_SUCCESS) return session.channel.status();
   keep_first(session.channel.call(wire::ContextReset{context.id, context.wire_device}));

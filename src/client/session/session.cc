@@ -31,13 +31,32 @@ constinit bool g_handlers_installed = false;
 // Why cuInit failed, for the log of failed calls; guarded by g_init_lock.
 constinit char g_refusal[wire::kReasonBytes] = {};
 
+// That this thread, which forks, has locked.
+thread_local Session* t_forking = nullptr;
+
+// Nobody changes what lies where while the process forks.
+void before_fork() {
+  t_forking = g_session.load(std::memory_order_acquire);
+  if (t_forking == nullptr) return;
+  t_forking->registered.before_fork();
+  t_forking->pinned.before_fork();
+}
+
+void after_fork_in_parent() {
+  if (t_forking == nullptr) return;
+  t_forking->pinned.after_fork_in_parent();
+  t_forking->registered.after_fork_in_parent();
+}
+
 // In the child of a process with a session: CUDA is out of order here. The address window was not
-// inherited (MADV_DONTFORK); the socket is closed, not shut down, so the parent does not notice;
-// registered memory, which is the program's own, becomes private.
+// inherited (MADV_DONTFORK); the socket is closed, not shut down, so the parent does not notice.
+// Registered and pinned memory is the program's own: it is there, as it is now, and private once
+// the child writes it.
 void after_fork_in_child() {
-  Session* session = g_session.load(std::memory_order_relaxed);
+  Session* session = t_forking;
   if (session == nullptr) return;
   close(session->socket.get());
+  session->pinned.after_fork_in_child();
   session->registered.after_fork_in_child();
   g_forked.store(true, std::memory_order_relaxed);
   g_session.store(nullptr, std::memory_order_relaxed);
@@ -98,8 +117,8 @@ Session::Session(Connection&& made, std::vector<uint32_t> visible)
               !is_switched_off("no_giving_way")),
       passage(channel, socket.get()),
       pinned(channel, window_base + wire::kDeviceBytes + wire::kPinnedOffset,
-             window_base + wire::kWindowBytes),
-      registered(pinned, std::move(made.host_file), window_base + wire::kDeviceBytes) {
+             window_base + wire::kWindowBytes, std::move(made.host_file),
+             window_base + wire::kDeviceBytes) {
   // What is left is the worker's to say: these are what the program is told.
   for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
     const uint64_t own = made.memory_limit[i];
@@ -137,7 +156,9 @@ CUresult initialize_session(const std::string& control_socket) {
   Result<std::vector<uint32_t>> visible =
       visible_devices(*connection->facts, connection->partition);
   if (!visible.ok()) return refused(visible.status());
-  if (!g_handlers_installed) pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  if (!g_handlers_installed) {
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  }
   set_thread_end(thread_ended);
   g_handlers_installed = true;
   auto session = std::make_unique<Session>(std::move(*connection), std::move(*visible));

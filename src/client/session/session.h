@@ -87,7 +87,7 @@ struct Session {
   VirtualMemory virtual_memory;
   Passage passage;
   PinnedHeap pinned;
-  HostRegistrations registered;
+  HostRegistrations registered{channel, passage};
   MemoryPools pools{devices, memory};
   HandleTable<PhysicalMemory> physical{HandleKind::kPhysicalMemory};
   Arrays arrays{channel, memory};

@@ -36,6 +36,16 @@ uint64_t page_bytes() {
   return page;
 }
 
+// As on hardware, all pages are there from now on. False: some can't be. Linux 5.14; elsewhere they
+// come when they are touched.
+bool populate(uint64_t address, uint64_t end, bool write) {
+  const int advice = write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  alignas(4096) static char known[4096];
+  if (madvise(known, sizeof(known), advice) != 0) return true;
+  const uint64_t first = address / page_bytes() * page_bytes();
+  return madvise(reinterpret_cast<void*>(first), end - first, advice) == 0;
+}
+
 // Whether every page of the range is mapped in this process: a worker that touched one that is not
 // would die of SIGSEGV.
 bool pages_exist(uint64_t address, uint64_t bytes) {
@@ -256,6 +266,9 @@ Status Memory::register_host(Context& context, uint64_t address, uint64_t bytes,
   if (!pages_exist(address, bytes)) {
     return Status(CUDA_ERROR_INVALID_VALUE, "the range is not mapped in this process");
   }
+  if (!populate(address, end, (flags & CU_MEMHOSTREGISTER_READ_ONLY) == 0)) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "pages that can't be read, or written");
+  }
   MappedRange range;
   range.begin = address;
   range.bytes = bytes;
@@ -274,10 +287,6 @@ Status Memory::register_host(Context& context, uint64_t address, uint64_t bytes,
     }
     return Status(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "the range is registered already");
   }
-  // As on hardware, all pages are there from now on. Linux 5.14; elsewhere they come when touched.
-  const uint64_t first = address / page_bytes() * page_bytes();
-  madvise(reinterpret_cast<void*>(first), end - first,
-          range.writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
   return Status();
 }
 

@@ -494,15 +494,18 @@ Status SessionMemory::handle(const wire::PeerAccess& command) {
 }
 
 // `done` once the driver has let go of the pages.
-void SessionMemory::unregister(uint64_t address, uint64_t bytes, std::function<void()> done) {
+void SessionMemory::unregister(uint64_t address, const Range& range, std::function<void()> done) {
   static_cast<void>(core_.use(0).ok());
+  const uint64_t bytes = range.end - address;
   core_.returns.add(
       {wire::ReturnKind::kHostMemory, address, bytes}, GatedCall::kHostUnregister,
       ContextGate::kAllDevices, core_.context({0}),
-      [&driver = core_.driver, address, bytes] {
-        void* pages = reinterpret_cast<void*>(address);
-        const CUresult result = driver.cuMemHostUnregister(pages);
-        madvise(pages, bytes, MADV_REMOVE);  // nobody has promised what comes back in them
+      [&driver = core_.driver, address, bytes, pages = range.pages]() mutable {
+        void* start = reinterpret_cast<void*>(address);
+        const CUresult result = driver.cuMemHostUnregister(start);
+        // Nobody has promised what comes back in pages of the pinned heap.
+        if (pages.empty()) madvise(start, bytes, MADV_REMOVE);
+        pages.clear();
         return result;
       },
       std::move(done));
@@ -513,7 +516,7 @@ void SessionMemory::release(Ranges::iterator it) {
   const Range& range = it->second;
   switch (range.kind) {
     case Kind::kDeviceMemory: core_.driver.cuMemUnmap(begin, range.end - begin); break;
-    case Kind::kRegistered: unregister(begin, range.end - begin, [] {}); break;
+    case Kind::kRegistered: unregister(begin, range, [] {}); break;
     case Kind::kChannel: core_.pages.release_all(); break;
     case Kind::kGlobal: break;
   }
@@ -547,45 +550,125 @@ Status SessionMemory::unmap(uint64_t address, uint64_t bytes) {
 
 // ---- Host memory -------------------------------------------------------------------------------
 
+HostPagesList SessionMemory::host_pages(uint64_t address, uint64_t bytes) const {
+  HostPagesList list;
+  uint64_t at = address;
+  auto it = host_pages_.upper_bound(at);
+  if (it == host_pages_.begin()) return {};
+  for (--it; it != host_pages_.end() && it->first <= at && at < it->second->end(); ++it) {
+    list.push_back(it->second);
+    at = it->second->end();
+    if (at - address >= bytes) return list;
+  }
+  return {};
+}
+
+Status SessionMemory::check_host_range(uint64_t address, uint64_t bytes,
+                                       HostPagesList* pages) const {
+  if (is_pinned_heap(address)) {
+    return check_range(address, bytes, core_.device_end() + wire::kPinnedOffset, core_.window_end(),
+                       wire::kHostPageBytes);
+  }
+  if (bytes != 0 && address + bytes > address) *pages = host_pages(address, bytes);
+  if (!pages->empty()) return Status();
+  return violation(text_of(address, bytes) + " is neither of the pinned heap nor of HostMap");
+}
+
 Status SessionMemory::handle(const wire::HostRegister& command) {
-  OPENMPS_RETURN_IF_ERROR(check_range(command.address, command.bytes,
-                                      core_.device_end() + wire::kPinnedOffset, core_.window_end(),
-                                      wire::kHostPageBytes));
   const uint64_t end = command.address + command.bytes;
+  Range range{.end = end, .kind = Kind::kRegistered};
+  OPENMPS_RETURN_IF_ERROR(check_host_range(command.address, command.bytes, &range.pages));
   if (!is_free(command.address, end) || !is_free(leaving_, command.address, end)) {
     return violation(text_of(command.address, command.bytes) + " is registered already");
   }
   OPENMPS_RETURN_IF_ERROR(check_count());
   OPENMPS_RETURN_IF_ERROR(core_.use(0));
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuMemHostRegister_v2(reinterpret_cast<void*>(command.address),
-                                              command.bytes, kHostRegisterFlags),
-            "cuMemHostRegister"));
-  ranges_[command.address] = {.end = end, .kind = Kind::kRegistered};
+  unsigned flags = kHostRegisterFlags;
+  const bool read_only = std::any_of(range.pages.begin(), range.pages.end(), [&](const auto& one) {
+    return one->is_read_only(command.address, end);
+  });
+  if (read_only) {
+    flags |= CU_MEMHOSTREGISTER_READ_ONLY;
+    range.access = CU_MEM_ACCESS_FLAGS_PROT_READ;
+  }
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemHostRegister_v2(
+                                    reinterpret_cast<void*>(command.address), command.bytes, flags),
+                                "cuMemHostRegister"));
+  ranges_[command.address] = std::move(range);
   return Status();
 }
 
 Status SessionMemory::begin_unregister(const wire::HostUnregister& range, uint64_t* ticket) {
-  OPENMPS_RETURN_IF_ERROR(check_range(range.address, range.bytes,
-                                      core_.device_end() + wire::kPinnedOffset, core_.window_end(),
-                                      wire::kHostPageBytes));
   const auto it = ranges_.find(range.address);
-  if (it == ranges_.end() || it->second.end != range.address + range.bytes) {
+  if (it == ranges_.end() || it->second.kind != Kind::kRegistered ||
+      it->second.end != range.address + range.bytes) {
     return violation(text_of(range.address, range.bytes) + " is not registered as such");
   }
+  *ticket = it->second.pages.empty() ? ++unregister_tickets_ : 0;
   leaving_[range.address] = std::move(it->second);
   ranges_.erase(it);
   ++removals_;
-  *ticket = ++unregister_tickets_;
   return Status();
 }
 
 void SessionMemory::finish_unregister(const wire::HostUnregister& range, uint64_t ticket) {
-  unregister(range.address, range.bytes, [this, address = range.address, ticket] {
+  const Range leaving = std::move(leaving_[range.address]);
+  leaving_[range.address] = {.end = leaving.end, .kind = Kind::kRegistered};
+  unregister(range.address, leaving, [this, address = range.address, ticket] {
     leaving_.erase(address);
+    // Addresses of the pinned heap are the client's to use again.
+    if (ticket == 0) return;
     core_.view.header().unregistered.store(ticket, std::memory_order_release);
     wake_client(core_.view.header());
   });
+}
+
+Status SessionMemory::reserve_host(const wire::HostReserve& range, uint64_t* address) {
+  if (range.bytes == 0 || range.wanted % wire::kHostPageBytes != 0 ||
+      range.bytes % wire::kHostPageBytes != 0 || range.bytes > wire::kMaxExtentBytes) {
+    return violation(text_of(range.wanted, range.bytes) + " as addresses of host memory");
+  }
+  if (host_pages_.size() >= wire::kMaxMappings) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, "too much of the program's memory is mapped");
+  }
+  Result<std::shared_ptr<HostPages>> pages =
+      HostPages::reserve_at(core_.commons.addresses, range.wanted, range.bytes);
+  if (!pages.ok()) {
+    // What was registered there last may be waiting for a quiet moment.
+    core_.returns.wait();
+    core_.returns.sweep();
+    pages = HostPages::reserve_at(core_.commons.addresses, range.wanted, range.bytes);
+  }
+  if (!pages.ok()) {
+    pages = HostPages::reserve(core_.commons.addresses, range.wanted, range.bytes);
+  }
+  if (!pages.ok()) return pages.status();
+  *address = (*pages)->begin();
+  host_pages_[*address] = std::move(*pages);
+  return Status();
+}
+
+Status SessionMemory::check_host_map(const wire::HostMap& command) const {
+  const uint64_t all = command.address | command.bytes | command.offset;
+  if (command.bytes == 0 || command.address + command.bytes < command.address ||
+      all % wire::kHostPageBytes != 0 || (command.flags & ~wire::kHostReadOnly) != 0 ||
+      host_pages(command.address, command.bytes).size() != 1) {
+    return violation(text_of(command.address, command.bytes) + " is not of one HostReserve");
+  }
+  if (is_free(command.address, command.address + command.bytes)) return Status();
+  return violation(text_of(command.address, command.bytes) + " is registered");
+}
+
+Status SessionMemory::map_host(const wire::HostMap& command, int file) {
+  return host_pages(command.address, command.bytes)
+      .front()
+      ->map(command.address, command.bytes, file, command.offset,
+            (command.flags & wire::kHostReadOnly) != 0);
+}
+
+Status SessionMemory::handle(const wire::HostFree& command) {
+  if (host_pages_.erase(command.address) != 0) return Status();
+  return violation(text_of(command.address, 0) + " is not the beginning of a HostReserve");
 }
 
 Status SessionMemory::info(uint32_t device, ReplyTo<wire::MemoryInfo> reply) {
@@ -687,6 +770,7 @@ void SessionMemory::release_all() {
     static_cast<void>(core_.use(it->second.device).ok());
     release(it);
   }
+  host_pages_.clear();
   for (const auto& [begin, end] : extents_) {
     core_.driver.cuMemAddressFree(begin, extent_bytes(end - begin));
     core_.commons.addresses.release(begin);

@@ -20,6 +20,7 @@
 #include "wire/commands/device.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
+#include "worker/memory/host_pages.h"
 #include "worker/memory/work_range.h"
 #include "worker/shared/exchange.h"
 #include "worker/shared/session_group.h"
@@ -116,6 +117,13 @@ class SessionMemory {
 
   // ---- Host memory ----
   Status handle(const wire::HostRegister& command);
+  // The addresses at which the program has its pages, or others. CUDA_ERROR_OUT_OF_MEMORY: there
+  // are none.
+  Status reserve_host(const wire::HostReserve& range, uint64_t* address);
+  // Violations; then a file's pages appear there.
+  [[nodiscard]] Status check_host_map(const wire::HostMap& command) const;
+  Status map_host(const wire::HostMap& command, int file);
+  Status handle(const wire::HostFree& command);
   // In two steps, as unmapping: from the first on nobody may name the memory, at the second the
   // driver lets go of its pages and they go back to the system.
   Status begin_unregister(const wire::HostUnregister& range, uint64_t* ticket);
@@ -181,12 +189,13 @@ class SessionMemory {
     uint32_t device = 0;
     CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     std::shared_ptr<Holding> holding = nullptr;
-    bool lent = false;        // other processes have it, or may
-    bool for_copies = false;  // of every device, as what cuMemAlloc gives
-    uint32_t copiers = 0;     // devices that have access for their copies
-    uint32_t peers = 0;       // of its device, when it was given up
-    uint64_t ticket = 0;      // of the command that gave it up
-    Lane lane = Lane::kMain;  // of a global
+    bool lent = false;         // other processes have it, or may
+    bool for_copies = false;   // of every device, as what cuMemAlloc gives
+    uint32_t copiers = 0;      // devices that have access for their copies
+    uint32_t peers = 0;        // of its device, when it was given up
+    uint64_t ticket = 0;       // of the command that gave it up
+    Lane lane = Lane::kMain;   // of a global
+    HostPagesList pages = {};  // of the program, registered
   };
   using Ranges = std::map<uint64_t, Range>;
 
@@ -212,7 +221,13 @@ class SessionMemory {
   [[nodiscard]] bool is_free(uint64_t begin, uint64_t end) const {
     return is_free(ranges_, begin, end);
   }
-  void unregister(uint64_t address, uint64_t bytes, std::function<void()> done);
+  // The program's own pages at every byte of the range; empty: somewhere there are none.
+  [[nodiscard]] HostPagesList host_pages(uint64_t address, uint64_t bytes) const;
+  [[nodiscard]] bool is_pinned_heap(uint64_t address) const {
+    return address >= core_.device_end() + wire::kPinnedOffset && address < core_.window_end();
+  }
+  Status check_host_range(uint64_t address, uint64_t bytes, HostPagesList* pages) const;
+  void unregister(uint64_t address, const Range& range, std::function<void()> done);
   void release(Ranges::iterator it);
 
   SessionCore& core_;
@@ -223,6 +238,7 @@ class SessionMemory {
   uint64_t unregister_tickets_ = 0;
   std::map<uint64_t, uint64_t> extents_;  // begin -> end
   uint64_t extent_bytes_ = 0;
+  std::map<uint64_t, std::shared_ptr<HostPages>> host_pages_;  // by first address
   uint32_t cold_globals_ = 0;
   // By device. Nobody else writes them, and whoever looks at the session's usage sees them.
   wire::UsageCells<wire::UsageRow::Cell, wire::kMaxDevices>& granted_ = core_.usage.memory();

@@ -125,4 +125,13 @@ Status PhysicalObjects::handle(const wire::PhysicalImport& command,
   return Status();
 }
 
+Status PhysicalObjects::handle(const wire::HostMap& command) {
+  OPENMPS_RETURN_IF_ERROR(memory_.check_host_map(command));
+  const UniqueFd file = inbox.take(command.ticket);
+  if (!file.valid()) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM, "the file to map did not arrive");
+  }
+  return memory_.map_host(command, file.get());
+}
+
 }  // namespace openmps::worker

@@ -48,6 +48,8 @@ class PhysicalObjects {
   // CUDA_ERROR_INVALID_VALUE: it is not mapped; what the driver says.
   Status handle(const wire::RangeExport& command);
   Status handle(const wire::PhysicalImport& command, ReplyTo<wire::PhysicalImport> reply);
+  // A file of the program's own memory.
+  Status handle(const wire::HostMap& command);
   [[nodiscard]] const auto& objects() const { return objects_; }
   void release_all() { objects_.clear(); }
 

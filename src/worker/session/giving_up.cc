@@ -52,6 +52,15 @@ Status GivingUp::handle(const wire::HostUnregister& command) {
   return Status();
 }
 
+// The program may register again what it has just unregistered.
+Status GivingUp::handle(const wire::HostReserve& command, ReplyTo<wire::HostReserve> reply) {
+  retirement_.sweep();
+  uint64_t address = 0;
+  OPENMPS_RETURN_IF_ERROR(memory_.reserve_host(command, &address));
+  reply.put({address});
+  return Status();
+}
+
 Status GivingUp::handle(const wire::GreenDestroy& command) {
   if (greens_.greens().find(command.green)->streams != 0) {
     return violation("a green context that still has streams");

@@ -36,6 +36,7 @@ class GivingUp {
 
   Status handle(const wire::MemoryUnmap& command);
   Status handle(const wire::HostUnregister& command);
+  Status handle(const wire::HostReserve& command, ReplyTo<wire::HostReserve> reply);
   Status handle(const wire::GreenDestroy& command);
 
  private:

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// See maps.h.
+#include "client/memory/maps.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/unique_fd.h"
+
+namespace openmps::client {
+namespace {
+
+// What is left of a line.
+struct Rest {
+  const char* at;
+  const char* end;
+
+  bool skip(char expected) {
+    if (at == end || *at != expected) return false;
+    ++at;
+    return true;
+  }
+  // Digits of that base; false if there are none.
+  bool number(unsigned base, uint64_t* value) {
+    const char* first = at;
+    *value = 0;
+    for (; at != end; ++at) {
+      const char c = *at;
+      unsigned digit = base;
+      if (c >= '0' && c <= '9') digit = static_cast<unsigned>(c - '0');
+      if (c >= 'a' && c <= 'f') digit = static_cast<unsigned>(c - 'a') + 10;
+      if (digit >= base) break;
+      *value = *value * base + digit;
+    }
+    return at != first;
+  }
+};
+
+}  // namespace
+
+bool parse_maps_line(const char* line, size_t length, MappedRegion* region) {
+  Rest rest{line, line + length};
+  uint64_t major_number = 0;
+  uint64_t minor_number = 0;
+  if (!rest.number(16, &region->begin) || !rest.skip('-') || !rest.number(16, &region->end) ||
+      !rest.skip(' ') || rest.end - rest.at < 5) {
+    return false;
+  }
+  const char* access = rest.at;
+  rest.at += 4;
+  region->kind.protection = (access[0] == 'r' ? PROT_READ : 0) |
+                            (access[1] == 'w' ? PROT_WRITE : 0) |
+                            (access[2] == 'x' ? PROT_EXEC : 0);
+  region->kind.shared = access[3] == 's';
+  if (!rest.skip(' ') || !rest.number(16, &region->offset) || !rest.skip(' ') ||
+      !rest.number(16, &major_number) || !rest.skip(':') || !rest.number(16, &minor_number) ||
+      !rest.skip(' ') || !rest.number(10, &region->kind.inode)) {
+    return false;
+  }
+  region->kind.device = major_number << 32 | minor_number;
+  while (rest.skip(' ')) {
+  }
+  region->path = rest.at;
+  region->path_length = static_cast<size_t>(rest.end - rest.at);
+  return region->begin < region->end;
+}
+
+void visit_regions(bool (*wanted)(void* context, const MappedRegion& region), void* context) {
+  const UniqueFd file(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return;
+  // A line is an address range and a path of PATH_MAX at most, in which a newline is escaped.
+  char buffer[16 * 1024];
+  size_t held = 0;
+  for (;;) {
+    const ssize_t got = read(file.get(), buffer + held, sizeof(buffer) - held);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return;
+    held += static_cast<size_t>(got);
+    size_t done = 0;
+    while (const void* newline = memchr(buffer + done, '\n', held - done)) {
+      const auto length = static_cast<size_t>(static_cast<const char*>(newline) - (buffer + done));
+      MappedRegion region;
+      if (parse_maps_line(buffer + done, length, &region) && !wanted(context, region)) return;
+      done += length + 1;
+    }
+    if (done == 0 && held == sizeof(buffer)) return;  // no line is as long as that
+    memmove(buffer, buffer + done, held - done);
+    held -= done;
+  }
+}
+
+std::vector<Region> regions_of(uint64_t begin, uint64_t end) {
+  struct Search {
+    uint64_t covered;
+    const uint64_t end;
+    std::vector<Region> found;
+  } search{begin, end, {}};
+  visit_regions(
+      [](void* context, const MappedRegion& region) {
+        auto& s = *static_cast<Search*>(context);
+        if (region.end <= s.covered) return true;
+        if (region.begin > s.covered) return false;
+        s.found.push_back({region, std::string(region.path, region.path_length)});
+        s.covered = region.end;
+        return s.covered < s.end;
+      },
+      &search);
+  if (search.covered < end) search.found.clear();
+  for (Region& region : search.found) region.path = nullptr;
+  return std::move(search.found);
+}
+
+}  // namespace openmps::client

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mappings of this process, as /proc/self/maps tells them. What a mapping is of is known by its
+// file (device and inode) and the place in it, never by its address alone: a program may have put
+// something else there. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace openmps::client {
+
+// What a mapping is of, apart from where it lies.
+struct MappingKind {
+  int protection = 0;   // PROT_*
+  bool shared = false;  // MAP_SHARED
+  uint64_t device = 0;  // of the file, as the kernel shows it; only compared
+  uint64_t inode = 0;   // 0: no file
+
+  bool operator==(const MappingKind&) const = default;
+};
+
+struct MappedRegion {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  MappingKind kind;
+  uint64_t offset = 0;         // into the file, of `begin`
+  const char* path = nullptr;  // in the line that was parsed, up to its end; "" if there is none
+  size_t path_length = 0;
+};
+
+// One line of /proc/self/maps, without its newline. False: it is none. Neither allocates nor
+// touches thread-local data: it is also called where other threads stand still.
+bool parse_maps_line(const char* line, size_t length, MappedRegion* region);
+
+// The same with a path of its own. The kernel adds " (deleted)" to that of a file without a name.
+struct Region : MappedRegion {
+  std::string name;
+};
+// Those that [begin, end) lies in, in order. Nothing if part of the range is not mapped, or the
+// mappings can't be read.
+std::vector<Region> regions_of(uint64_t begin, uint64_t end);
+// All of them that `wanted(region)` accepts, up to the end of the file. `region.path` is valid
+// during the call.
+void visit_regions(bool (*wanted)(void* context, const MappedRegion& region), void* context);
+
+}  // namespace openmps::client

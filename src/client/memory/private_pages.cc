@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// See private_pages.h.
+#include "client/memory/private_pages.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "base/shared_memory.h"
+
+namespace openmps::client {
+namespace {
+
+struct Mapped {
+  uint64_t begin;
+  uint64_t end;
+  MappingKind kind;
+  uint64_t offset;  // into the file
+};
+
+// What of [begin, end) is still mapped as it was.
+std::vector<Mapped> still_mapped(uint64_t begin, uint64_t end, const MappingKind& kind,
+                                 uint64_t offset) {
+  struct Search {
+    const uint64_t begin;
+    const uint64_t end;
+    const MappingKind kind;
+    const uint64_t offset;
+    std::vector<Mapped> found;
+  } search{begin, end, kind, offset, {}};
+  visit_regions(
+      [](void* context, const MappedRegion& region) {
+        auto& s = *static_cast<Search*>(context);
+        if (region.begin >= s.end) return false;
+        const uint64_t from = std::max(region.begin, s.begin);
+        const uint64_t to = std::min(region.end, s.end);
+        if (from >= to || !region.kind.shared || region.kind.device != s.kind.device ||
+            region.kind.inode != s.kind.inode ||
+            region.offset + (from - region.begin) != s.offset + (from - s.begin)) {
+          return true;
+        }
+        s.found.push_back({from, to, region.kind, s.offset + (from - s.begin)});
+        return true;
+      },
+      &search);
+  return std::move(search.found);
+}
+
+// Pages of a file, or private ones, at the same place within a huge page as `alike`.
+Mapping make_fresh(uint64_t alike, uint64_t bytes, int file, uint64_t offset) {
+  void* memory = mmap(nullptr, bytes + kHugePageBytes, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return {};
+  const auto start = reinterpret_cast<uint64_t>(memory);
+  const uint64_t skip = (alike - start) % kHugePageBytes;
+  if (skip != 0) munmap(memory, skip);
+  munmap(reinterpret_cast<void*>(start + skip + bytes), kHugePageBytes - skip);
+  Mapping fresh(reinterpret_cast<void*>(start + skip), bytes);
+  const int kind = file >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+  if (mmap(fresh.address(), bytes, PROT_READ | PROT_WRITE, kind | MAP_FIXED, file,
+           static_cast<off_t>(offset)) == MAP_FAILED) {
+    return {};
+  }
+  if (bytes >= kHugePageBytes) madvise(fresh.address(), bytes, MADV_HUGEPAGE);
+  return fresh;
+}
+
+ExchangeResult exchange(const Mapped& mapped, Mapping fresh) {
+  if (!fresh.valid()) return {Exchanged::kOutOfMemory, 0, "no addresses for its pages"};
+  const ExchangeResult result =
+      exchange_pages({.address = mapped.begin,
+                      .bytes = mapped.end - mapped.begin,
+                      .kind = mapped.kind,
+                      .kind_offset = mapped.offset,
+                      .fresh = reinterpret_cast<uint64_t>(fresh.address())});
+  // What has moved is not there any more.
+  const uint64_t rest = fresh.bytes() - result.bytes;
+  if (rest != 0) munmap(static_cast<char*>(fresh.address()) + result.bytes, rest);
+  fresh.leak();
+  return result;
+}
+
+// The system gives huge pages of files to who asks for them.
+bool huge_pages_for_the_asking() {
+  const UniqueFd file(
+      open("/sys/kernel/mm/transparent_hugepage/shmem_enabled", O_RDONLY | O_CLOEXEC));
+  char text[128] = {};
+  return file.valid() && read(file.get(), text, sizeof(text) - 1) > 0 &&
+         strstr(text, "[advise]") != nullptr;
+}
+
+}  // namespace
+
+CUresult make_shared_pages(uint64_t offset, uint64_t bytes, UniqueFd* file, const char** why) {
+  const auto fail = [why](const char* reason) {
+    *why = reason;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  };
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < offset + bytes) {
+    return fail("the limit of file sizes (ulimit -f) is smaller than the memory to register");
+  }
+  Result<UniqueFd> made = create_shared_file("openmps-registered", offset + bytes);
+  if (!made.ok()) return fail("no file can be made for the memory to register");
+  if (bytes >= kHugePageBytes && huge_pages_for_the_asking()) {
+    Result<Mapping> mapped = map_shared(made->get(), 0, offset + bytes, MapAccess::kReadWrite);
+    if (mapped.ok()) {
+      madvise(mapped->address(), offset + bytes, MADV_HUGEPAGE);
+      madvise(static_cast<char*>(mapped->address()) + offset, bytes, MADV_POPULATE_WRITE);
+    }
+  }
+  if (fallocate(made->get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
+    return fail("there is no memory for the pages to register");
+  }
+  *file = std::move(*made);
+  return CUDA_SUCCESS;
+}
+
+ExchangeResult put_shared_pages(uint64_t begin, uint64_t end, const MappingKind& kind,
+                                uint64_t kind_offset, int file, uint64_t offset) {
+  return exchange({begin, end, kind, kind_offset}, make_fresh(begin, end - begin, file, offset));
+}
+
+bool put_private_pages(uint64_t begin, uint64_t end, const MappingKind& kind, uint64_t offset,
+                       const char** why) {
+  bool all = true;
+  for (const Mapped& mapped : still_mapped(begin, end, kind, offset)) {
+    const ExchangeResult result =
+        exchange(mapped, make_fresh(mapped.begin, mapped.end - mapped.begin, -1, 0));
+    if (result.outcome == Exchanged::kAll || result.outcome == Exchanged::kChanged) continue;
+    *why = result.why;
+    all = false;
+  }
+  return all;
+}
+
+void copy_on_write(uint64_t begin, uint64_t end, const MappingKind& kind, int file,
+                   uint64_t offset) {
+  for (const Mapped& mapped : still_mapped(begin, end, kind, offset)) {
+    mmap(reinterpret_cast<void*>(mapped.begin), mapped.end - mapped.begin, mapped.kind.protection,
+         MAP_PRIVATE | MAP_FIXED, file, static_cast<off_t>(mapped.offset));
+  }
+}
+
+}  // namespace openmps::client

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// See host_pages.h.
+#include "worker/memory/host_pages.h"
+
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "base/shared_memory.h"
+
+namespace openmps::worker {
+namespace {
+
+constexpr uint64_t kHugePage =
+    2 * wire::kMiB;  // of x86-64: what a huge page's address is a multiple of
+// Ranges that are looked at: something of the driver's may lie where the book knows of nothing.
+constexpr int kTries = 8;
+
+// Of the book's, or in part.
+bool is_of_book(uint64_t begin, uint64_t end) {
+  const bool low = begin < wire::kAddressHole && end > wire::kFirstWindow;
+  const bool high = begin < wire::kAddressEnd && end > wire::kAddressHoleEnd;
+  return low || high;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<HostPages>> HostPages::reserve_at(AddressBook&, uint64_t address,
+                                                         uint64_t bytes) {
+  if (address + bytes < address || is_of_book(address, address + bytes)) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, "windows and extents lie there");
+  }
+  Result<Mapping> reserved = reserve_addresses(address, bytes);
+  if (!reserved.ok()) return Status(CUDA_ERROR_OUT_OF_MEMORY, reserved.status().message());
+  auto pages = std::make_shared<HostPages>(nullptr, 0, address, bytes);
+  reserved->leak();
+  return pages;
+}
+
+Result<std::shared_ptr<HostPages>> HostPages::reserve(AddressBook& book, uint64_t alike,
+                                                      uint64_t bytes) {
+  const uint64_t shift = alike % kHugePage;
+  uint64_t below = wire::kAddressEnd;
+  for (int tries = 0; tries < kTries; ++tries) {
+    const std::optional<uint64_t> claim = book.claim_highest(
+        (shift + bytes + kHugePage - 1) / kHugePage * kHugePage, kHugePage, below);
+    if (!claim.has_value()) break;
+    Result<Mapping> reserved = reserve_addresses(*claim + shift, bytes);
+    if (reserved.ok()) {
+      auto pages = std::make_shared<HostPages>(&book, *claim, *claim + shift, bytes);
+      reserved->leak();
+      return pages;
+    }
+    book.release(*claim);
+    below = *claim;
+  }
+  return Status(CUDA_ERROR_OUT_OF_MEMORY, "no addresses are left for host memory");
+}
+
+HostPages::~HostPages() {
+  munmap(reinterpret_cast<void*>(begin_), end_ - begin_);
+  if (book_ != nullptr) book_->release(claim_);
+}
+
+bool HostPages::is_read_only(uint64_t begin, uint64_t end) const {
+  return std::any_of(read_only_.begin(), read_only_.end(),
+                     [&](const ReadOnly& part) { return part.begin < end && begin < part.end; });
+}
+
+Status HostPages::map(uint64_t address, uint64_t bytes, int file, uint64_t offset, bool read_only) {
+  struct stat info {};
+  struct statfs system {};
+  // A page of a file system that a program serves may never come, and the driver would wait for it
+  // with its lock held.
+  if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || fstatfs(file, &system) != 0 ||
+      system.f_type == FUSE_SUPER_MAGIC) {
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "host memory of no file that this process maps");
+  }
+  // mmap() would round up, and take what lies behind.
+  if (system.f_type == HUGETLBFS_MAGIC &&
+      (address | bytes | offset) % static_cast<uint64_t>(system.f_bsize) != 0) {
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "huge pages can be registered as a whole only");
+  }
+  const int protection = read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* start = reinterpret_cast<void*>(address);
+  if (mmap(start, bytes, protection, MAP_SHARED | MAP_FIXED, file, static_cast<off_t>(offset)) ==
+      MAP_FAILED) {
+    const CUresult code = errno == ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+    return Status(code, std::string("mapping the program's memory: ") + strerror(errno));
+  }
+  madvise(start, bytes, MADV_DONTDUMP);
+  if (read_only) read_only_.push_back({address, address + bytes});
+  return Status();
+}
+
+}  // namespace openmps::worker
