@@ -6,6 +6,7 @@ Each is told in one line, nothing is lost and nothing stays. Called by scenarios
 
 import array
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -260,6 +261,24 @@ def memory_is_the_programs(box, _):
     box.quit()
 
 
+def without_randomisation():
+    """As `setarch -R`: programs that are equal have the same addresses."""
+    ctypes.CDLL(None).personality(0x0040000)  # ADDR_NO_RANDOMIZE
+
+
+def same_addresses(box, _):
+    """Of two programs with memory at the same addresses each has its own."""
+    box.start_daemon()
+    first = box.start(["drv_host_memory", "held"], stdin=subprocess.PIPE, preexec_fn=without_randomisation)
+    while (line := first.stdout.readline()) != "ready\n":
+        require(line != "", "the first client holds its memory")
+    for group in ("kinds", "neighbours", "changes", "forks", "writers"):
+        finish(box.start(["drv_host_memory", group], preexec_fn=without_randomisation), f"the second client, {group}")
+    tell(first)
+    finish(first, "the first client")
+    box.quit()
+
+
 def may_open(files):
     return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))}
 
@@ -370,4 +389,4 @@ def stopped(box, _):
 
 
 FAILURES = (daemon_killed, bad_directories, left_behind, full_log_disk, no_descriptors, descriptors_in_flight, stopped,
-            memory_is_the_programs)
+            memory_is_the_programs, same_addresses)
