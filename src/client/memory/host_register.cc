@@ -352,15 +352,15 @@ CUresult HostRegistrations::try_ready_locked(const Entry& entry) {
   keep_stack_growing(page_of(entry.base));
   std::vector<Part> parts;
   OPENMPS_CUDA_CHECK(find_parts_locked(memory, &parts));
-  OPENMPS_CUDA_CHECK(share_locked(entry, parts));
   CUresult result = make_alias_locked(entry, parts);
   if (result == CUDA_SUCCESS) result = exchange_locked(parts);
+  // Last: it is not undone at once.
+  if (result == CUDA_SUCCESS) result = share_locked(entry, parts);
   if (result == CUDA_SUCCESS) {
     for (const auto& pages : memory.pages) pages->mapped = true;
     return result;
   }
   // As it was: what has been exchanged by now is made private again.
-  static_cast<void>(channel_.push(wire::HostUnregister{memory.device, entry.bytes}));
   aliases_.erase(entry.base);
   for (const Part& part : parts) {
     if (part.is_private) make_private_locked(part.begin, part.end);
