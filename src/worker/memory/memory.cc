@@ -574,10 +574,17 @@ Status SessionMemory::check_host_range(uint64_t address, uint64_t bytes,
   return violation(text_of(address, bytes) + " is neither of the pinned heap nor of HostMap");
 }
 
-Status SessionMemory::handle(const wire::HostRegister& command) {
+Status SessionMemory::register_host(const wire::HostRegister& command) {
   const uint64_t end = command.address + command.bytes;
   Range range{.end = end, .kind = Kind::kRegistered};
   OPENMPS_RETURN_IF_ERROR(check_host_range(command.address, command.bytes, &range.pages));
+  if (!range.pages.empty() && !is_free(leaving_, command.address, end)) {
+    core_.returns.wait();
+    core_.returns.sweep();
+    if (!is_free(leaving_, command.address, end)) {
+      return Status(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "the driver still has the pages");
+    }
+  }
   if (!is_free(command.address, end) || !is_free(leaving_, command.address, end)) {
     return violation(text_of(command.address, command.bytes) + " is registered already");
   }

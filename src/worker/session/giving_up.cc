@@ -44,6 +44,12 @@ Status GivingUp::handle(const wire::MemoryUnmap& command) {
   return Status();
 }
 
+// The program may register again what it has just unregistered.
+Status GivingUp::handle(const wire::HostRegister& command) {
+  retirement_.sweep();
+  return memory_.register_host(command);
+}
+
 Status GivingUp::handle(const wire::HostUnregister& command) {
   uint64_t ticket = 0;
   OPENMPS_RETURN_IF_ERROR(memory_.begin_unregister(command, &ticket));
@@ -52,7 +58,6 @@ Status GivingUp::handle(const wire::HostUnregister& command) {
   return Status();
 }
 
-// The program may register again what it has just unregistered.
 Status GivingUp::handle(const wire::HostReserve& command, ReplyTo<wire::HostReserve> reply) {
   retirement_.sweep();
   uint64_t address = 0;

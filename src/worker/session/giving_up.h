@@ -35,6 +35,7 @@ class GivingUp {
   Status handle(const wire::MemoryInfo& command, ReplyTo<wire::MemoryInfo> reply);
 
   Status handle(const wire::MemoryUnmap& command);
+  Status handle(const wire::HostRegister& command);
   Status handle(const wire::HostUnregister& command);
   Status handle(const wire::HostReserve& command, ReplyTo<wire::HostReserve> reply);
   Status handle(const wire::GreenDestroy& command);
