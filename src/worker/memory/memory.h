@@ -116,8 +116,8 @@ class SessionMemory {
   Status handle(const wire::PeerAccess& command);
 
   // ---- Host memory ----
-  // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: pages of the program's that the driver has not let go
-  // of since they were unregistered.
+  // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: pages of the program's that the driver has not let
+  // go of since they were unregistered.
   Status register_host(const wire::HostRegister& command);
   // The addresses at which the program has its pages, or others. CUDA_ERROR_OUT_OF_MEMORY: there
   // are none.
