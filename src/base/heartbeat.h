@@ -50,7 +50,8 @@ class Heartbeat {
   const uint64_t silent_ms_;
   const Callbacks callbacks_;
   EventLoop::TimerId timer_ = 0;
-  uint64_t asked_ns_ = 0;  // when the question that is open was asked, by now_ns(); 0: none is
+  uint64_t due_ns_ = 0;    // when the timer was to come, by now_ns(); 0: it is the first
+  uint64_t asked_ns_ = 0;  // when the question that is open was asked; 0: none is
   bool is_silent_ = false;
 };
 

@@ -10,9 +10,11 @@
 #include <chrono>
 #include <csignal>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <thread>
 
+#include "base/heartbeat.h"
 #include "base/packet_peer.h"
 #include "base/subprocess.h"
 
@@ -148,6 +150,54 @@ TEST(PacketPeer, WhatDoesNotFitNowGoesOutLaterInOrderWithItsDescriptors) {
   consumer.join();
   EXPECT_EQ(right, kPackets);
   EXPECT_NE(closed, "");
+}
+
+constexpr uint64_t kAskMs = 50;
+constexpr uint64_t kLateMs = 300;
+
+TEST(Heartbeat, WhoDoesNotAnswerIsSilentOnceUntilHeSpeaks) {
+  EventLoop loop;
+  ASSERT_TRUE(loop.open().ok());
+  int asked = 0;
+  int silent = 0;
+  int back = 0;
+  Heartbeat heartbeat(loop, kAskMs, kLateMs,
+                      {[&] { return ++asked != 0; }, [] { return true; },
+                       [&](uint64_t) {
+                         ++silent;
+                         loop.call_after(4 * kAskMs, [&] { loop.stop(); });
+                       },
+                       [&](uint64_t) { ++back; }});
+  heartbeat.beat();
+  ASSERT_TRUE(loop.run().ok());
+  EXPECT_EQ(asked, 1) << "one question is open";
+  EXPECT_EQ(silent, 1) << "it is said once";
+  EXPECT_TRUE(heartbeat.is_silent());
+  heartbeat.heard();
+  heartbeat.heard();
+  EXPECT_EQ(back, 1);
+  EXPECT_FALSE(heartbeat.is_silent());
+}
+
+// A process that is stopped together with who asks it, or a machine that stands.
+TEST(Heartbeat, TimeInWhichWhoAsksStoodHimselfDoesNotCount) {
+  EventLoop loop;
+  ASSERT_TRUE(loop.open().ok());
+  int silent = 0;
+  Heartbeat heartbeat(
+      loop, kAskMs, kLateMs,
+      {[] { return true; }, [] { return true; }, [&](uint64_t) { ++silent; }, [](uint64_t) {}});
+  heartbeat.beat();
+  loop.call_after(1, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3 * kLateMs));
+    // The answer comes behind the look whether it has.
+    loop.call_after(1, [&] {
+      heartbeat.heard();
+      loop.stop();
+    });
+  });
+  ASSERT_TRUE(loop.run().ok());
+  EXPECT_EQ(silent, 0);
 }
 
 // Descriptors that have been sent and not received: the kernel counts them for the user, against
