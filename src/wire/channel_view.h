@@ -33,6 +33,12 @@ class ChannelView {
   [[nodiscard]] FencePromise& promise(uint32_t slot) const {
     return at<FencePromise>(kPromiseOffset + slot * sizeof(FencePromise));
   }
+  // 1 while the worker holds so much of what the stream of a fence slot was given that the client
+  // is to wait before it gives it more; its other streams go on. Stored by the executor with
+  // release, then it wakes the client.
+  [[nodiscard]] std::atomic<uint32_t>& is_full(uint32_t slot) const {
+    return at<std::atomic<uint32_t>>(kFullOffset + slot * sizeof(std::atomic<uint32_t>));
+  }
   [[nodiscard]] unsigned char* staging() const { return start_ + kStagingOffset; }
   [[nodiscard]] OutputControl& output_control() const { return at<OutputControl>(kOutputOffset); }
   [[nodiscard]] unsigned char* output_text() const { return start_ + kOutputTextOffset; }

@@ -100,6 +100,7 @@ inline constexpr uint64_t kValueWaitOffset = 12 * kKiB;
 inline constexpr uint64_t kReturnOffset = 16 * kKiB;
 inline constexpr uint64_t kReplyOffset = 64 * kKiB;
 inline constexpr uint64_t kPromiseOffset = 1280 * kKiB;
+inline constexpr uint64_t kFullOffset = 1344 * kKiB;
 inline constexpr uint64_t kRingOffset = 2 * kMiB;
 // What the GPU reads and writes lies together: the worker registers it as it comes to be used.
 inline constexpr uint64_t kRegisteredOffset = 4 * kMiB;
@@ -117,7 +118,8 @@ inline constexpr uint64_t kPinnedOffset = kChannelBytes;  // the pinned heap, to
 static_assert(kValueWaitOffset + kShownValueWaits * 32 <= kReturnOffset);
 static_assert(kReturnOffset + kShownReturns * 32 <= kReplyOffset);
 static_assert(kReplyOffset + kReplySlots * kReplySlotBytes <= kPromiseOffset);
-static_assert(kPromiseOffset + kFenceSlots * 16 <= kRingOffset);
+static_assert(kPromiseOffset + kFenceSlots * 16 <= kFullOffset);
+static_assert(kFullOffset + kFenceSlots * 4 <= kRingOffset);
 static_assert(kRingOffset + kRingBytes <= kRegisteredOffset);
 static_assert(kCallbackOffset + kCallbackSlots * 64 <= kStagingOffset);
 static_assert(kRegisteredEnd <= kOutputOffset);

@@ -26,6 +26,7 @@ from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SANITIZED_SETTLE_LIMIT_S
 from transcript import transcript
 from user_scenarios import pid_namespace, secure_programs, users
 from view_scenarios import on_terminal, watched
+from waiting_scenarios import WAITING
 
 # Resident memory may differ by this much after a churn, KiB: allocator pools keep what they once
 # had, and they have had it all by the end of the warm-up, so the rest is fragmentation.
@@ -989,9 +990,10 @@ def crowd_beside_host(box, clients):
 
 def streams_beside_kernel(box, _):
     """A program with more streams, or executable graphs, than there is room for, beside a kernel that does not
-    end: it waits for room, and nobody else does, neither who was there before nor who comes."""
+    end: of its streams those that have nothing to do make room for the others, for a graph it waits, and nobody
+    else does, neither who was there before nor who comes."""
     box.env.update({"SOFTGPU_LOADING_WAITS": "1", "SOFTGPU_STREAM_LOTS": "1"})
-    for kind, reason in (((), "room"), (("graphs",), "quiet moment")):
+    for kind in ((), ("graphs",)):
         box.start_daemon()
         program = box.start(["drv_fresh_code", "hold"], stdin=subprocess.PIPE)
         is_right(program)
@@ -1002,14 +1004,19 @@ def streams_beside_kernel(box, _):
         held = lambda: next(client["usage"]["held"] for client in
                             json.loads(box.run(["openmps", "ps", "--json"], CLIENT_LIMIT_S)[1])
                             if client["pid"] == many.pid)
-        require(wait_until(lambda: held()[reason]["standing"] > 0, SETTLE_LIMIT_S), f"{kind}: held: {held()}")
+        if kind:
+            require(wait_until(lambda: held()["quiet moment"]["standing"] > 0, SETTLE_LIMIT_S), f"held: {held()}")
+        else:
+            finish(many, "the program with many streams")
         program.stdin.write("go\n")
         finish(program, "the program that was there")
         for seed in range(3):
             finish(box.start(["drv_client_worker", str(seed)]), "a new client")
-        require(many.poll() is None, f"{kind}: there was room for all")
+        if kind:
+            require(many.poll() is None, "there was room for all graphs")
         tell(neighbour)
-        finish(many, f"the program with many {kind}")
+        if kind:
+            finish(many, "the program with many graphs")
         settled(box, server_of(box))
         box.quit()
         require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the daemon is still there")
@@ -1615,10 +1622,12 @@ ALL = {f.__name__: f for f in
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy, crowd_beside_host,
         streams_beside_kernel, fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, kept_answers, inspected, measured, remembered, percentages,
-        contexts, limited_from_cold, green_beside_values, live_limits, live_placed, live_random, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, secure_programs, pid_namespace, *GROUPS, *FAILURES, watched, on_terminal)}
+        contexts, limited_from_cold, green_beside_values, live_limits, live_placed, live_random, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, secure_programs, pid_namespace, *GROUPS, *FAILURES, *WAITING, watched, on_terminal)}
 
 # Whose answers are the GPU's: run by `./dev gpu-test`, too.
 ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "live_placed", "live_random", "few_sms", "limited_from_cold", "green_beside_values", "reserved_sms",
+          "waiting_values", "waiting_device_values", "waiting_events", "waiting_kernel", "waiting_legacy",
+          "waiting_contexts", "waiting_launches", "waiting_crowd",
           "beside_values", "beside_device_values", "beside_calls", "beside_events", "beside_legacy", "crowd_beside_host", "streams_beside_kernel",
           "static_partitions", "ranks", "random_order", "assert_text", "assert_beside_kernel", "thin_images")
 

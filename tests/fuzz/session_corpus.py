@@ -65,7 +65,7 @@ def fail(more):
 
 
 def stream(number, kind=1, device=0):
-    return command("StreamCreate", number, 1 + device, device, kind, 0, 0)
+    return command("StreamCreate", number, 1 + device, device, kind, 0, 0, 0, number % 4096)
 
 
 def event(number):

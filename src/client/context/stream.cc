@@ -22,8 +22,9 @@ CUresult Streams::create(Context& context, wire::StreamKind kind, uint32_t flags
   made->unique_id = next_id_.fetch_add(1, std::memory_order_relaxed);
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   if (fences_.open(made)) {
-    result = channel_.push(wire::StreamCreate{made->id, context.id, context.wire_device, kind,
-                                              priority, context.green_id(), context.sms});
+    result =
+        channel_.push(wire::StreamCreate{made->id, context.id, context.wire_device, kind, priority,
+                                         context.green_id(), context.sms, made->fence_slot});
   }
   if (result != CUDA_SUCCESS) {
     recycle(made);

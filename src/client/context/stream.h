@@ -51,6 +51,15 @@ class Streams : public HandleTable<Stream> {
   // A stream of the context that the program does not know, kept in `place`.
   [[nodiscard]] CUresult hidden(Context& context, std::atomic<Stream*>& place, Stream** stream);
 
+  // Before work is given to the stream: until the worker does not hold too much of it that waits,
+  // as the driver does natively. Other threads go on. Errors: the session's end.
+  [[nodiscard]] CUresult await_room(const Stream& stream) {
+    const std::atomic<uint32_t>& is_full = channel_.view().is_full(stream.fence_slot);
+    if (is_full.load(std::memory_order_relaxed) == 0) [[likely]] {
+      return CUDA_SUCCESS;
+    }
+    return channel_.wait([&] { return is_full.load(std::memory_order_acquire) == 0; });
+  }
   // One command of work for a stream, counted by its fences.
   template <wire::Command C>
   [[nodiscard]] CUresult push(Stream& stream, const C& command, const wire::TailOf<C>& tail = {}) {

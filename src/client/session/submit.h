@@ -12,6 +12,7 @@
 
 #include <utility>
 
+#include "client/check.h"
 #include "client/session/session.h"
 #include "cuda/abi.h"
 
@@ -40,6 +41,7 @@ template <typename Kind>
 [[nodiscard]] CUresult submit(Session& session, Stream& stream, const Kind& work) {
   const uint32_t capture = stream.capture.load(std::memory_order_relaxed);
   if (capture == 0) [[likely]] {
+    OPENMPS_CUDA_CHECK(session.streams.await_room(stream));
     return work.issue(session, stream);
   }
   return submit_captured(session, stream, work, capture);

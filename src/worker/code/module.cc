@@ -499,11 +499,17 @@ void Modules::release(Module& module) {
   memory_.refund(module.device, module.charged);
   if (module.in_cold_home) --core_.cold_homes;
   // The library is unloaded, if nobody else holds it, once the context that its code is in is
-  // quiet. The cold one can be while streams still use variables there.
-  module.own.reset();
-  if (!module.in_cold_home) return module.library.reset();
+  // quiet. That may be while work is held back which uses its variables, and the cold one can be
+  // while streams still use some there.
+  if (!module.in_cold_home && !retirement_.has_held()) {
+    module.own.reset();
+    return module.library.reset();
+  }
   retirement_.add({wire::ReturnKind::kCode},
-                  [library = std::move(module.library)]() mutable { library.reset(); });
+                  [library = std::move(module.library), own = std::move(module.own)]() mutable {
+                    own.reset();
+                    library.reset();
+                  });
 }
 
 void Modules::unload(wire::Id id) {

@@ -65,6 +65,8 @@ class SessionCore {
   // Make it current on this thread, if it isn't.
   Status use(const Placement& place);
   Status use(uint32_t device) { return use(Placement{device}); }
+  // Whose is current on this thread.
+  [[nodiscard]] const Placement& current() const { return current_; }
 
   // For so many streams, or branches of executable graphs, in the context of a placement. Beyond
   // what there is the driver waits. All these throw std::bad_alloc.

@@ -275,6 +275,7 @@ bool ContextGate::rest(uint64_t ns, const Feeder* feeder) {
         feeder->stop->load(std::memory_order_acquire)) {
       return false;
     }
+    go_on(feeder);
     const uint64_t now = now_ns();
     if (now >= end) return true;
     pause(static_cast<long>(std::min(end - now, kRestNs)));
@@ -437,9 +438,9 @@ ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search, c
     by.add(moment->session, 0, wire::Hindrance::kQuietMoment);
     show(feeder, by);
     moments_changed_.wait_for(lock, std::chrono::nanoseconds(kRestNs));
-    if (!search.yields) continue;
     lock.unlock();
-    if (look(device, feeder).stuck) return nullptr;
+    go_on(feeder);
+    if (search.yields && look(device, feeder).stuck) return nullptr;
     lock.lock();
   }
   Moment& made = moments_.emplace_back(Moment{device, feeder == nullptr ? 0 : feeder->session});

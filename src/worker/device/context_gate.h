@@ -107,6 +107,10 @@ class ContextGate {
     SessionUsage* usage = nullptr;
     // The session's id, for others to show; 0: nobody's.
     uint32_t session = 0;
+    // What its session does each millisecond or so while a call of it waits here and holds nobody
+    // back: what it waits for may wait for that. Null: nothing.
+    void (*meanwhile)(void* context) noexcept = nullptr;
+    void* meanwhile_context = nullptr;
 
    private:
     friend class ContextGate;
@@ -403,6 +407,11 @@ class ContextGate {
   Found seek_briefly(uint32_t device, uint64_t hold_ns, const Feeder* feeder, uint64_t* closed_ns);
   Found hold(uint32_t device, uint64_t hold_ns, const Feeder* feeder, uint64_t* closed_ns);
   bool rest(uint64_t ns, const Feeder* feeder);
+  static void go_on(const Feeder* feeder) {
+    if (feeder != nullptr && feeder->meanwhile != nullptr) {
+      feeder->meanwhile(feeder->meanwhile_context);
+    }
+  }
   static wire::ExecutorState* shown_of(const Feeder* feeder) {
     return feeder == nullptr ? nullptr : feeder->shown;
   }

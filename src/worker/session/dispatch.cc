@@ -164,28 +164,37 @@ void retire_chains_of(SessionParts& session, Name) {
   }
 }
 
-// Held work is about what a command of kHeld `kOwn` names.
+// The item of held work is about what a command of kHeld `kOwn` names.
 template <typename Name, typename C>
-bool concerns_held(const SessionParts& session, const C& command, Name) {
-  const auto one = [&]([[maybe_unused]] const auto& object) {
-    if constexpr (Name::kObject == Object::kEvent) {
-      return object.driver_event != nullptr && session.backlog.records(object.driver_event.get());
-    } else if constexpr (Name::kObject == Object::kExec) {
-      return session.backlog.launches(&object);
-    } else if constexpr (Name::kObject == Object::kFunction) {
-      return session.backlog.launches(object);
-    } else {
-      return false;
-    }
-  };
-  return std::apply([&](const auto&... objects) { return (one(objects) || ...); },
-                    named(session, command, Name()));
+bool concerns(const SessionParts& session, const C& command, const Backlog::Item& item, Name) {
+  const wire::Id id = command.*Name::kField;
+  const Work& work = item.work.work();
+  if constexpr (Name::kObject == Object::kStream) {
+    return item.stream.id == id;
+  } else if constexpr (Name::kObject == Object::kContext) {
+    return session.streams.is_of(item.stream, id);
+  } else if constexpr (Name::kObject == Object::kGreen) {
+    return item.stream.green != nullptr && item.stream.green == session.greens.greens().find(id);
+  } else if constexpr (Name::kObject == Object::kEvent) {
+    const Event* event = session.events.events().find(id);
+    return event != nullptr && event->driver_event != nullptr &&
+           Backlog::names(item, event->driver_event.get());
+  } else if constexpr (Name::kObject == Object::kExec) {
+    const auto* graph = std::get_if<GraphWork>(&work.what);
+    return graph != nullptr && graph->exec == session.graphs.execs().find(id);
+  } else if constexpr (Name::kObject == Object::kFunction) {
+    const auto* kernel = std::get_if<KernelWork>(&work.what);
+    return kernel != nullptr && kernel->function == session.modules.functions().find(id);
+  } else {
+    return false;
+  }
 }
 template <typename C>
-bool concerns_held(const SessionParts& session, const C& command) {
-  if (session.backlog.empty()) return false;
-  return wire::NamesOf<C>::with(
-      [&](auto... name) { return (concerns_held(session, command, name) || ...); });
+void flush_what_concerns(SessionParts& session, const C& command) {
+  session.submitter.flush_for([&](const Backlog::Item& item) {
+    return wire::NamesOf<C>::with(
+        [&](auto... name) { return (concerns(session, command, item, name) || ...); });
+  });
 }
 
 template <typename C>
@@ -201,7 +210,7 @@ Status run(SessionParts& session, const wire::Record& record, ReplyWriter& write
   if constexpr (held_with<C>() == wire::Held::kFirst) session.submitter.flush();
   OPENMPS_RETURN_IF_ERROR(check_names(session, *command));
   if constexpr (held_with<C>() == wire::Held::kOwn) {
-    if (concerns_held(session, *command)) session.submitter.flush();
+    if (!session.backlog.empty()) flush_what_concerns(session, *command);
   }
   wire::NamesOf<C>::with([&](auto... name) { (retire_chains_of(session, name), ...); });
   if constexpr (wire::WithRanges<C>) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 #include <new>
 #include <span>
 #include <string>
@@ -31,6 +32,10 @@ constexpr int kLooksPerClock = 32;
 constexpr uint64_t kHeldPauseShare = 16;
 constexpr uint64_t kShortestHeldPauseNs = 20'000;
 constexpr uint64_t kLongestHeldPauseNs = 1'000'000;
+// Looks at held work take one part in so many of a thread's time and one more, at most.
+constexpr uint64_t kAdvanceShare = 4;
+// Between two looks whether there is room in a backlog that is full.
+constexpr long kRoomPauseNs = 100'000;
 // Between two looks whether there is room for streams by now.
 constexpr uint64_t kRoomLookNs = 5'000'000;
 // A client can fail as often as it likes, but not fill the disk.
@@ -63,16 +68,29 @@ Executor::Executor(SessionParts& session, wire::RingConsumer& ring, Spinning& sp
       trace_(session.core.commons.trace.get()),
       actor_{"session " + std::to_string(session.core.info.id),
              "session " + std::to_string(session.core.info.id) + " "} {
-  session_.core.feeder.shown = session_.core.cold_feeder.shown = &state_;
+  for (ContextGate::Feeder* feeder : {&session_.core.feeder, &session_.core.cold_feeder}) {
+    feeder->shown = &state_;
+    feeder->meanwhile = advance_meanwhile;
+    feeder->meanwhile_context = this;
+  }
 }
 
-Executor::~Executor() { session_.core.feeder.shown = session_.core.cold_feeder.shown = nullptr; }
+Executor::~Executor() {
+  for (ContextGate::Feeder* feeder : {&session_.core.feeder, &session_.core.cold_feeder}) {
+    feeder->shown = nullptr;
+    feeder->meanwhile = nullptr;
+  }
+}
 
 Status Executor::run() {
   spin_ns_ = spinning_.brief_ns;
   while (!session_.stop.load(std::memory_order_acquire)) {
     if (session_.core.bell->rung().load(std::memory_order_relaxed)) {
       OPENMPS_RETURN_IF_ERROR(finish_late());
+    }
+    if (session_.backlog.is_full()) [[unlikely]] {
+      await_room();
+      continue;
     }
     wire::Record record;
     const Result<bool> taken = ring_.take(&record);
@@ -85,9 +103,38 @@ Status Executor::run() {
     OPENMPS_RETURN_IF_ERROR(execute(record));
     if (ring_.empty()) session_.submitter.end_batch();
     note_progress();
-    if (!session_.backlog.empty()) advance(now_ns());
+    if (!session_.backlog.empty()) advance_between(now_ns());
   }
   return Status();
+}
+
+// A command waits for a quiet moment. Who is waited for may wait for what is held, be it the
+// session itself. The context that was current is when the call is made.
+void Executor::advance_meanwhile(void* executor) noexcept {
+  auto& self = *static_cast<Executor*>(executor);
+  if (!self.session_.submitter.may_advance()) return;
+  const Placement before = self.session_.core.current();
+  try {
+    self.advance(now_ns());
+  } catch (const std::bad_alloc&) {
+    // It is tried again.
+  }
+  self.session_.submitter.prepare_to_wait();
+  static_cast<void>(self.session_.core.use(before).ok());
+}
+
+// The session has given as much that waits as there is room for: nothing more is read before some
+// of it has gone.
+void Executor::await_room() {
+  advance(now_ns());
+  if (!session_.backlog.is_full()) return;
+  const timespec pause{0, kRoomPauseNs};
+  nanosleep(&pause, nullptr);
+}
+
+// Where thousands of streams wait a look at them takes longer than most commands.
+void Executor::advance_between(uint64_t now) {
+  if (now >= next_advance_ns_) advance(now);
 }
 
 // Held work that failed when it was submitted.
@@ -99,6 +146,7 @@ void Executor::fail(wire::Opcode opcode, const Status& status) {
 
 // Held work that can go goes.
 void Executor::advance(uint64_t now) {
+  const bool is_look = !session_.backlog.empty();
   try {
     if (session_.streams.looks_after_some()) session_.streams.look_after(now);
     if (!session_.backlog.empty()) session_.submitter.advance();
@@ -106,7 +154,12 @@ void Executor::advance(uint64_t now) {
     fail(wire::Opcode::kStreamBatch,
          Status(CUDA_ERROR_OUT_OF_MEMORY, "the worker is out of memory"));
   }
+  const bool went = session_.submitter.has_progress();
   note_progress();
+  if (!is_look) return;
+  const uint64_t end = went ? now : now_ns();  // what has gone was more than a look
+  least_pause_ns_ = kAdvanceShare * (end - now);
+  next_advance_ns_ = end + least_pause_ns_;
 }
 
 void Executor::note_progress() {
@@ -138,7 +191,7 @@ uint64_t Executor::held_pause(uint64_t now) {
   }
   if (backlog.empty()) return longest;
   if (backlog.awaits_room()) longest = std::min(longest, kRoomLookNs);
-  return std::min(longest, until(backlog.next_look_ns()));
+  return std::max(std::min(longest, until(backlog.next_look_ns())), least_pause_ns_);
 }
 
 Status Executor::execute(const wire::Record& record) {
@@ -155,6 +208,7 @@ Status Executor::execute(const wire::Record& record) {
   } catch (const std::bad_alloc&) {
     status = Status(CUDA_ERROR_OUT_OF_MEMORY, "the worker is out of memory");
   }
+  session_.submitter.end_waiting();
   state_.opcode.store(0, std::memory_order_relaxed);
   state_.executed.store(++executed_, std::memory_order_relaxed);
   if (std::unique_ptr<Pending> pending = reply_.take_pending(); pending != nullptr) {
@@ -180,7 +234,10 @@ Status Executor::finish_late() {
     late_.erase(late_.begin() + static_cast<std::ptrdiff_t>(i));
     state_.later.store(static_cast<uint32_t>(late_.size()), std::memory_order_relaxed);
     reply_.clear();
-    OPENMPS_RETURN_IF_ERROR(conclude(done.record, done.pending->finish(reply_), done.begin_ns));
+    session_.submitter.prepare_to_wait();  // code that has been compiled is loaded
+    const Status status = done.pending->finish(reply_);
+    session_.submitter.end_waiting();
+    OPENMPS_RETURN_IF_ERROR(conclude(done.record, status, done.begin_ns));
   }
   return Status();
 }

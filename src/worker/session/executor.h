@@ -52,6 +52,9 @@ class Executor {
     return !session_.backlog.empty() || session_.streams.looks_after_some();
   }
   void advance(uint64_t now);
+  void advance_between(uint64_t now);
+  void await_room();
+  static void advance_meanwhile(void* executor) noexcept;
   void note_progress();
   uint64_t held_pause(uint64_t now);
   void fail(wire::Opcode opcode, const Status& status);
@@ -81,6 +84,9 @@ class Executor {
   uint32_t errors_logged_ = 0;
   // 0: no value is waited for here; else when some held work went last.
   uint64_t held_since_ns_ = 0;
+  // What the last look at held work has cost says when the next one may be.
+  uint64_t least_pause_ns_ = 0;
+  uint64_t next_advance_ns_ = 0;
 };
 
 }  // namespace openmps::worker

@@ -93,9 +93,14 @@ class OpenWaitRights {
     --taken_;
     connections.close_wait();
   }
+  // The streams that are refused one, and ask from time to time what they wait for.
+  void begin_refusal() { ++refused_; }
+  void end_refusal() { --refused_; }
+  [[nodiscard]] uint32_t refused() const { return refused_; }
 
  private:
   uint32_t taken_ = 0;
+  uint32_t refused_ = 0;
 };
 
 }  // namespace openmps::worker

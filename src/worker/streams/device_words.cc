@@ -4,7 +4,9 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <ctime>
+#include <utility>
 
 #include "worker/device/driver_check.h"
 #include "worker/device/value_watch.h"
@@ -16,58 +18,71 @@ constexpr long kSettlePauseNs = 20'000;
 
 }  // namespace
 
-// The context of a device is current.
-bool DeviceWords::open() {
-  if (page_ != nullptr) return true;
-  constexpr uint64_t kBytes = kRows * sizeof(Slot);
-  static_assert(kBytes % wire::kHostPageBytes == 0);
-  void* pages = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (pages == MAP_FAILED) return false;
-  auto page = std::make_shared<Mapping>(pages, kBytes);
+// The context of a device is current. False: there is no memory for it, or there are enough.
+bool DeviceWords::add_page() {
+  const auto first = static_cast<uint32_t>(pages_.size()) * kRowsOfPage;
+  if (first == kRows) return false;
+  free_.reserve(first + kRowsOfPage);
+  pages_.reserve(pages_.size() + 1);
+  void* memory = mmap(nullptr, wire::kHostPageBytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return false;
+  Page page{std::make_shared<Mapping>(memory, wire::kHostPageBytes), 0};
   const DriverTable& driver = core_.driver;
-  if (driver.cuMemHostRegister_v2(pages, kBytes, kHostRegisterFlags) != CUDA_SUCCESS) return false;
-  page_ = std::move(page);
-  CUdeviceptr device = 0;
-  if (driver.cuMemHostGetDevicePointer_v2(&device, pages, 0) == CUDA_SUCCESS) {
-    delta_ = device - reinterpret_cast<CUdeviceptr>(pages);
+  if (driver.cuMemHostRegister_v2(memory, wire::kHostPageBytes, kHostRegisterFlags) !=
+      CUDA_SUCCESS) {
+    return false;
   }
+  CUdeviceptr device = 0;
+  if (driver.cuMemHostGetDevicePointer_v2(&device, memory, 0) == CUDA_SUCCESS) {
+    page.delta = device - reinterpret_cast<CUdeviceptr>(memory);
+  }
+  pages_.push_back(std::move(page));
+  for (uint32_t row = first + kRowsOfPage; row-- > first;) free_.push_back(row);
   return true;
 }
 
+// What was left before its copy had come is still written to.
 DeviceWords::Row DeviceWords::row(const wire::StreamValue& wait, uint32_t device) {
-  if (!core_.use(device).ok() || !open()) return Row(nullptr, wait, device, 0);
-  for (uint32_t row = 0; row < kRows; ++row) {
-    // What was left before its copy had come is still written to.
-    if (used_.test(row) || is_under_way(slots()[row])) continue;
-    used_.set(row);
-    return Row(this, wait, device, row);
+  const auto found = std::find_if(free_.rbegin(), free_.rend(),
+                                  [this](uint32_t row) { return !is_under_way(slot(row)); });
+  if (found != free_.rend()) {
+    std::swap(*found, free_.back());
+  } else if (!core_.use(device).ok() || !add_page()) {
+    return Row(nullptr, wait, device, 0);
   }
-  return Row(nullptr, wait, device, 0);
+  const uint32_t row = free_.back();
+  free_.pop_back();
+  return Row(this, wait, device, row);
 }
 
 bool DeviceWords::Row::has_come() {
   if (words_ == nullptr) return false;
-  Slot& slot = words_->slots()[row_];
+  const Slot& slot = words_->slot(row_);
   if (words_->is_under_way(slot)) return false;
   wire::StreamValue seen = wait_;
   seen.address = reinterpret_cast<uint64_t>(&slot.value);
   if (asked_ && is_there(seen)) return true;
-  asked_ = words_->ask(slot, wait_, device_).ok();
+  asked_ = words_->ask(row_, wait_, device_).ok();
   return false;
 }
 
-Status DeviceWords::ask(Slot& slot, const wire::StreamValue& wait, uint32_t device) {
+Status DeviceWords::ask(uint32_t row, const wire::StreamValue& wait, uint32_t device) {
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   const DriverTable& driver = core_.driver;
   auto& [stream, slots] = streams_[device];
   if (stream == nullptr) {
-    if (!core_.take_free_slots({device}, 1, SessionCore::Leaves::kQuarter, &slots)) {
+    if (!core_.take_free_slots({device}, 1, SessionCore::Leaves::kNone, &slots)) {
       return Status(CUDA_ERROR_NOT_READY, "there is no room for a stream that reads values");
     }
     OPENMPS_RETURN_IF_ERROR(
         check(driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0),
               "a stream that reads values"));
   }
+  Slot& slot = this->slot(row);
+  const auto reached_at = [delta = pages_[row / kRowsOfPage].delta](const void* host) {
+    return reinterpret_cast<CUdeviceptr>(host) + delta;
+  };
   core_.gate.enter(core_.feeder, device);
   OPENMPS_RETURN_IF_ERROR(
       check(driver.cuMemcpyAsync(reached_at(&slot.value), core_.device_address(wait.address),
@@ -101,14 +116,17 @@ void DeviceWords::release_all() {
     if (reader.stream != nullptr) core_.driver.cuStreamDestroy_v2(reader.stream);
   }
   streams_.clear();
-  if (page_ == nullptr) return;
-  const std::shared_ptr<Mapping> page = std::move(page_);
-  const auto address = reinterpret_cast<uint64_t>(page->address());
-  core_.returns.add(
-      {wire::ReturnKind::kHostMemory, address, page->bytes()}, GatedCall::kHostUnregister,
-      ContextGate::kAllDevices, core_.context(Placement{}),
-      [&driver = core_.driver, page] { return driver.cuMemHostUnregister(page->address()); },
-      [] {});
+  for (const Page& page : std::exchange(pages_, {})) {
+    const auto address = reinterpret_cast<uint64_t>(page.mapping->address());
+    core_.returns.add(
+        {wire::ReturnKind::kHostMemory, address, page.mapping->bytes()}, GatedCall::kHostUnregister,
+        ContextGate::kAllDevices, core_.context(Placement{}),
+        [&driver = core_.driver, mapping = page.mapping] {
+          return driver.cuMemHostUnregister(mapping->address());
+        },
+        [] {});
+  }
+  free_.clear();
 }
 
 }  // namespace openmps::worker

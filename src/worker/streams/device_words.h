@@ -6,11 +6,11 @@
 #pragma once
 
 #include <atomic>
-#include <bitset>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/shared_memory.h"
 #include "wire/commands/stream.h"
@@ -20,8 +20,8 @@ namespace openmps::worker {
 
 class DeviceWords {
  public:
-  // Of a session at once: as many as streams whose first item may wait (kMostHeldStreams).
-  static constexpr uint32_t kRows = 256;
+  // Of a session at once: a row for the first item of each stream.
+  static constexpr uint32_t kRows = wire::kMaxStreams;
 
   explicit DeviceWords(SessionCore& core) : core_(core) {}
   DeviceWords(const DeviceWords&) = delete;
@@ -38,7 +38,7 @@ class DeviceWords {
           asked_(other.asked_) {}
     Row& operator=(Row&& other) = delete;
     ~Row() {
-      if (words_ != nullptr) words_->used_.reset(row_);
+      if (words_ != nullptr) words_->free_.push_back(row_);
     }
     // The word was as the wait wants it when it was read last. If not, it is read again.
     [[nodiscard]] bool has_come();
@@ -53,7 +53,7 @@ class DeviceWords {
     uint32_t row_;
     bool asked_ = false;
   };
-  // Of that device, which is read from there.
+  // Of that device, which is read from there. Throws std::bad_alloc.
   [[nodiscard]] Row row(const wire::StreamValue& wait, uint32_t device);
 
   // No copy is under way: what they read may go. After a fault none is.
@@ -69,20 +69,25 @@ class DeviceWords {
     std::atomic<uint32_t> came;
     uint32_t asked;
   };
-  [[nodiscard]] bool open();
-  [[nodiscard]] Slot* slots() const { return static_cast<Slot*>(page_->address()); }
+  struct Page {
+    std::shared_ptr<Mapping> mapping;  // of slots; registered with the driver
+    uint64_t delta = 0;                // from there to where the GPU reaches it
+  };
+  static constexpr uint32_t kRowsOfPage = wire::kHostPageBytes / sizeof(Slot);
+  static_assert(kRows % kRowsOfPage == 0);
+
+  [[nodiscard]] bool add_page();
+  [[nodiscard]] Slot& slot(uint32_t row) const {
+    return static_cast<Slot*>(pages_[row / kRowsOfPage].mapping->address())[row % kRowsOfPage];
+  }
   [[nodiscard]] bool is_under_way(const Slot& slot) const {
     return slot.came.load(std::memory_order_acquire) != slot.asked;
   }
-  Status ask(Slot& slot, const wire::StreamValue& wait, uint32_t device);
-  [[nodiscard]] CUdeviceptr reached_at(const void* host) const {
-    return reinterpret_cast<CUdeviceptr>(host) + delta_;
-  }
+  Status ask(uint32_t row, const wire::StreamValue& wait, uint32_t device);
 
   SessionCore& core_;
-  std::shared_ptr<Mapping> page_;  // of slots; registered with the driver, from the first row on
-  uint64_t delta_ = 0;             // from there to where the GPU reaches it
-  std::bitset<kRows> used_;
+  std::vector<Page> pages_;     // as many as have been needed at once
+  std::vector<uint32_t> free_;  // rows; has room for all
   struct Reader {
     CUstream stream = nullptr;
     TakenSlots slots;

@@ -35,6 +35,8 @@ class Retirement {
   // What can go, goes.
   void sweep();
   [[nodiscard]] bool empty() const { return waiting_.empty(); }
+  // Some work of the session is held back.
+  [[nodiscard]] bool has_held() const { return streams_.held.oldest != Streams::Held::kNone; }
   // All work of the session that the driver has been given has ended.
   [[nodiscard]] bool has_ended_all() { return streams_.seem_idle(); }
   // The session has drained, or its context is lost.

@@ -23,6 +23,9 @@ constexpr uint64_t kConnectedLookNs = 1'000'000;
 // The same while another session waits until they are done, times those that compete: the fewer,
 // the likelier does the GPU stand still meanwhile.
 constexpr uint64_t kWaitedForLookNs = 25'000;
+// Between two looks for a stream that has nothing to do, where there was none: each asks the driver
+// about all that may be busy.
+constexpr uint64_t kRestLookNs = 1'000'000;
 
 // Whose SMs a stream has: of a part, or of the green context that it was made in; null: all.
 const GreenContext* partition_of(const DeviceParts::Part& part, ClientGreen* green) {
@@ -48,6 +51,9 @@ Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
   if (streams_.live() + destroyed_.size() + retired_.size() >= wire::kMaxStreams) {
     return violation("more than " + std::to_string(wire::kMaxStreams) + " streams");
   }
+  if (command.slot >= wire::kFenceSlots) {
+    return violation("a stream with fence slot " + std::to_string(command.slot));
+  }
   const uint64_t changes = core_.parts.changes();
   DeviceParts::Part part;
   OPENMPS_RETURN_IF_ERROR(find_part(command.device, command.sms, green, &part));
@@ -62,6 +68,7 @@ Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
   stream->place = {command.device, Lane::kMain, partition_of(part, green)};
   stream->green = green;
   stream->part = std::move(part);
+  stream->fence_slot = command.slot;
   stream->sms = command.sms;
   stream->member = core_.parts.member(command.device, command.sms);
   stream->seen_changes = changes;
@@ -96,30 +103,93 @@ CUresult Streams::create(const Placement& place, int32_t priority, CUstream* mad
                                              priority);
 }
 
-// What of the session's waits on the GPU may be waiting for what this stream is to do: then it is
-// left to the driver whether it waits.
-bool Streams::find_room(Stream& stream) {
-  const auto leaves = stream.place.partition != nullptr ? SessionCore::Leaves::kNone
-                                                        : SessionCore::leaves(streams_.live());
-  if (core_.take_free_slots(stream.place, 1, leaves, &stream.slots)) return true;
-  if (!any_waits()) return false;
-  stream.slots = core_.take_slots(stream.place);
+SubmitWindow* Streams::window(Stream& stream) {
+  if (stream.window == nullptr && core_.commons.performance.windows) {
+    const uint32_t device = stream.place.device;
+    std::atomic<uint64_t>* ends =
+        stream.listed != nullptr ? &stream.listed->ends_ns : &stream.ends_ns;
+    stream.window = std::make_unique<SubmitWindow>(
+        core_, durations, share(device), open_waits_[device], stream.handle, stream.place, ends);
+  }
+  return stream.window.get();
+}
+
+void Streams::begin_ahead(Stream& stream) {
+  const size_t has = started_[static_cast<size_t>(Lane::kMain)];
+  if (stream.handle != nullptr || has >= SessionCore::kFew) return;
+  const bool room =
+      stream.slots != nullptr ||
+      core_.take_free_slots(stream.place, 1, SessionCore::Leaves::kQuarter, &stream.slots);
+  if (room && core_.use(stream.place).ok()) static_cast<void>(start(stream).ok());
+}
+
+// The GPU waits for few of the session's streams, as many as have a right to (decision 23): of the
+// others one ends what it has, and rests. Without such rights what the GPU waits for may be for
+// this stream to do: then it is left to the driver whether it waits.
+bool Streams::find_room(const Stream& stream, Lane lane, TakenSlots* slots) {
+  const Placement place = stream.place.in(lane);
+  const size_t with_it = started_[static_cast<size_t>(lane)] + 1;
+  const auto leaves =
+      place.partition != nullptr ? SessionCore::Leaves::kNone : SessionCore::leaves(with_it);
+  const auto take = [&] { return core_.take_free_slots(place, 1, leaves, slots); };
+  if (take() || (rest_another(stream, lane) && take())) return true;
+  if (core_.commons.performance.holds_waits || !any_waits()) return false;
+  *slots = core_.take_slots(place);
   return true;
+}
+
+// One that nothing is held of, if there is one.
+bool Streams::rest_another(const Stream& asking, Lane lane) {
+  const uint64_t now = now_ns();
+  if (now < next_rest_look_ns_) return false;
+  Stream* found = nullptr;
+  for_each([&](Stream& stream) {
+    const bool has_place = lane == Lane::kCold ? stream.twin != nullptr : stream.slots != nullptr;
+    const bool is_there = stream.listed != nullptr && has_place && &stream != &asking &&
+                          stream.place.device == asking.place.device &&
+                          stream.place.partition == asking.place.partition;
+    const bool is_better = found == nullptr || (found->held != 0 && stream.held == 0);
+    if (is_there && is_better && finished(*stream.listed)) found = &stream;
+  });
+  if (found != nullptr && rest(*found).ok()) return true;
+  next_rest_look_ns_ = now + kRestLookNs;
+  return false;
+}
+
+// All that it was given has ended, so nobody has to wait for it any more: the driver's stream goes.
+// It gets another one with its next work.
+Status Streams::rest(Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
+  OPENMPS_RETURN_IF_ERROR(before_open_wait(stream));
+  if (stream.join_work != stream.work) {  // the legacy stream
+    OPENMPS_RETURN_IF_ERROR(record(stream, &stream.join));
+    stream.join_work = stream.work;
+  }
+  if (std::exchange(stream.dirty, false)) std::erase(stream.context->dirty, &stream);
+  if (std::exchange(stream.unmarked, false)) std::erase(unmarked_, &stream);
+  if (stream.window != nullptr) {
+    stream.window->end(now_ns());
+    stream.window->move(nullptr, &stream.ends_ns);
+  }
+  Owned owned{std::exchange(stream.listed, nullptr), std::exchange(stream.listed_cold, nullptr),
+              std::move(stream.twin), std::move(stream.slots)};
+  stream.handle = nullptr;
+  --stream.context->started;
+  note_gone(owned);
+  give_back(owned);
+  return Status();
 }
 
 Status Streams::start(Stream& stream) {
   if (stream.handle != nullptr) return Status();
-  if (stream.slots == nullptr) stream.slots = core_.take_slots(stream.place);
+  if (!has_room(stream)) stream.slots = core_.take_slots(stream.place);
   stream.driver_priority = core_.driver_priority(stream.place.device, stream.priority);
   OPENMPS_RETURN_IF_ERROR(check(create(stream.place, stream.driver_priority, &stream.handle),
                                 "the creation of a stream"));
   stream.listed = core_.gate.add(stream.handle, stream.place.device, &core_.feeder, owner(stream));
   ++stream.context->started;
-  if (core_.commons.performance.windows) {
-    stream.window = std::make_unique<SubmitWindow>(core_, durations, share(stream.place.device),
-                                                   open_waits_[stream.place.device], stream.handle,
-                                                   stream.place, &stream.listed->ends_ns);
-  }
+  ++started_[static_cast<size_t>(Lane::kMain)];
+  if (SubmitWindow* its = window(stream)) its->move(stream.handle, &stream.listed->ends_ns);
   return Status();
 }
 
@@ -304,7 +374,7 @@ Status Streams::wait(Stream& stream, CUevent event, const Stream* other, const c
   if (stream.window != nullptr && other != nullptr && ends_soon(*other)) {
     stream.window->note_wait();
   } else {
-    note_wait(stream);
+    note_wait(stream, stream.twin != nullptr && event == stream.twin->end);
   }
   return check(core_.driver.cuStreamWaitEvent(stream.handle, event, 0), what);
 }
@@ -321,13 +391,15 @@ Status Streams::start_twin(Stream& stream) {
   if (result == CUDA_SUCCESS) result = driver.cuEventCreate(&twin->end, CU_EVENT_DISABLE_TIMING);
   const int32_t priority = core_.driver_priority(place.device, stream.priority);
   if (result == CUDA_SUCCESS) {
-    twin->slots = core_.take_slots(place);
+    if (!has_room(stream, Lane::kCold)) stream.twin_slots = core_.take_slots(place);
+    twin->slots = std::move(stream.twin_slots);
     result = create(place, priority, &twin->handle);
   }
   if (result == CUDA_SUCCESS) {
     twin->listed =
         core_.commons.cold->gate.add(twin->handle, place.device, &core_.cold_feeder, owner(stream));
     stream.twin = std::move(twin);
+    ++started_[static_cast<size_t>(Lane::kCold)];
     return Status();
   }
   if (twin->end != nullptr) driver.cuEventDestroy_v2(twin->end);
@@ -571,6 +643,11 @@ void Streams::give_back(Owned& stream) {
   driver.cuStreamDestroy_v2(handle);
 }
 
+void Streams::note_gone(const Owned& stream) {
+  --started_[static_cast<size_t>(Lane::kMain)];
+  if (stream.twin != nullptr) --started_[static_cast<size_t>(Lane::kCold)];
+}
+
 void Streams::sweep_retired() {
   std::erase_if(retired_, [this](Retired& retired) {
     if (!finished(*retired.stream.listed)) return false;
@@ -676,6 +753,7 @@ void Streams::release(std::unique_ptr<Stream> stream) {
     --context->started;
     Owned owned{stream->listed, stream->listed_cold, std::move(stream->twin),
                 std::move(stream->slots)};
+    note_gone(owned);
     if (finished(*stream->listed)) {
       give_back(owned);
     } else {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -48,6 +49,7 @@ struct Stream {
   ClientGreen* green = nullptr;  // in which the client has made it; null: in none
   // Of the session, in which it is; null: in that green context, or on all of the device.
   DeviceParts::Part part;
+  uint32_t fence_slot = 0;                     // of the client's
   uint32_t sms = 0;                            // that it may use at most; 0: any number
   uint64_t seen_changes = 0;                   // of DeviceParts
   DeviceParts::Member* member = nullptr;       // who has the part; null: nobody asks
@@ -55,15 +57,18 @@ struct Stream {
   int32_t priority = 0;                        // that the client has asked for,
   int32_t driver_priority = 0;                 // and that it was made with
   ClientContext* context = nullptr;
-  CUstream handle = nullptr;              // null until the first use
-  ContextGate::Stream* listed = nullptr;  // from the first use on
-  // From the first use on, if there are windows.
+  CUstream handle = nullptr;              // null until the first use, and while it rests
+  ContextGate::Stream* listed = nullptr;  // as long as the driver has it
+  // From the first use on, if there are windows: also while the driver has no stream.
   std::unique_ptr<SubmitWindow> window;
-  bool looked_after = false;       // listed in Streams::looked_after_
-  size_t held = 0;                 // items of it that are held back (worker/work/backlog.h)
-  std::shared_ptr<Chains> chains;  // from the first batch on
+  std::atomic<uint64_t> ends_ns{0};  // that window's, while the driver has no stream
+  bool looked_after = false;         // listed in Streams::looked_after_
+  size_t held = 0;                   // items of it that are held back (worker/work/backlog.h),
+  bool is_full = false;              // so many that the client has been told to wait
+  std::shared_ptr<Chains> chains;    // from the first batch on
 
   TakenSlots slots;                            // for the driver's stream, and while it is there
+  TakenSlots twin_slots;                       // for a twin that is about to be made
   std::unique_ptr<Twin> twin;                  // from the first work in the cold lane on
   ContextGate::Stream* listed_cold = nullptr;  // with the cold lane's gate, once it had such graphs
 
@@ -105,6 +110,11 @@ class Streams {
   // Destroyed streams of which nothing is held back any more go.
   Status end_destroyed() { return destroyed_.empty() ? Status() : end_submitted(); }
   [[nodiscard]] const auto& streams() const { return streams_; }
+  // The stream is of that context of the client.
+  [[nodiscard]] bool is_of(const Stream& stream, wire::Id context) const {
+    const auto found = contexts_.find(context);
+    return found != contexts_.end() && found->second.get() == stream.context;
+  }
 
   // What the streams have been given and the driver has not (worker/work/backlog.h), by numbers
   // that grow as the program gives it.
@@ -150,26 +160,27 @@ class Streams {
     stream.window->add_fence(word, value);
     keep_in_sight(stream);
   }
-  // Make the driver's stream, if it is not there. False: it can't be.
-  [[nodiscard]] bool begin(Stream& stream) {
-    return stream.handle != nullptr || (core_.use(stream.place).ok() && start(stream).ok());
-  }
-  // The same before there is anything to give it: streams whose turn comes at one moment would make
-  // theirs one after the other, 0.4 ms each. Unless there is no room.
-  void begin_ahead(Stream& stream) {
-    if (has_room(stream)) static_cast<void>(begin(stream));
-  }
-  // The driver has the stream, or makes it without waiting (decision 33). False: more room has been
-  // asked for. Who has many streams leaves what is short to others.
-  [[nodiscard]] bool has_room(Stream& stream) {
-    if (stream.handle != nullptr || stream.slots != nullptr) [[likely]]
+  // Its window, which need not wait for the driver's stream; null: there are none. Throws
+  // std::bad_alloc.
+  [[nodiscard]] SubmitWindow* window(Stream& stream);
+  // Make the driver's stream before there is anything to give it: streams whose turn comes at one
+  // moment would make theirs one after the other, 0.4 ms each. Of a session's first streams, and
+  // while there is room for more: what is held back takes no room from others.
+  void begin_ahead(Stream& stream);
+  // The driver has the stream, or makes it without waiting (decision 33): there is room, or another
+  // stream of the session has nothing to do and rests. False: more room has been asked for. A
+  // session that has many leaves what is short to others.
+  [[nodiscard]] bool has_room(Stream& stream, Lane lane = Lane::kMain) {
+    const bool is_there = stream.handle != nullptr || stream.slots != nullptr;
+    if (!is_there && !find_room(stream, Lane::kMain, &stream.slots)) return false;
+    if (lane == Lane::kMain || stream.twin != nullptr || stream.twin_slots != nullptr) [[likely]]
       return true;
-    return find_room(stream);
+    return find_room(stream, Lane::kCold, &stream.twin_slots);
   }
   // The stream has been given a wait for something else than its own work.
-  void note_wait(Stream& stream) {
+  void note_wait(Stream& stream, bool for_twin = false) {
     if (stream.window == nullptr) return;
-    stream.window->add_wait();
+    stream.window->add_wait(for_twin);
     keep_in_sight(stream);
   }
   // A right that it has, others may need, whatever becomes of what it was for.
@@ -282,7 +293,9 @@ class Streams {
   Status move(Stream& stream, const Placement& place, int32_t priority);
   Status come_behind(Stream& stream, CUstream next);
   Status start(Stream& stream);
-  bool find_room(Stream& stream);
+  bool find_room(const Stream& stream, Lane lane, TakenSlots* slots);
+  bool rest_another(const Stream& asking, Lane lane);
+  Status rest(Stream& stream);
   Status start_twin(Stream& stream);
   Status begin_twin(Stream& stream);
   Status end_twin(Stream& stream);
@@ -338,6 +351,7 @@ class Streams {
     TakenSlots slots;
   };
   void give_back(Owned& stream);
+  void note_gone(const Owned& stream);
   void mark(const ContextGate::Stream& stream, Mark* mark);
 
   // A driver's stream that the client has destroyed, not finished yet.
@@ -357,9 +371,11 @@ class Streams {
   // Destroyed by the client while some of their work was held back.
   std::vector<std::unique_ptr<Stream>> destroyed_;
   std::vector<Retired> retired_;
-  std::vector<Stream*> unmarked_;      // those that have work since the last mark
-  std::vector<Stream*> looked_after_;  // those whose windows need looks
-  bool learns_ = false;                // some of them do not know how long their work takes
+  std::array<size_t, kLanes> started_{};  // streams that the driver has, without those destroyed
+  uint64_t next_rest_look_ns_ = 0;        // whether one has nothing to do
+  std::vector<Stream*> unmarked_;         // those that have work since the last mark
+  std::vector<Stream*> looked_after_;     // those whose windows need looks
+  bool learns_ = false;                   // some of them do not know how long their work takes
   uint64_t learning_since_ns_ = 0;
   uint64_t next_look_ns_ = 0;
   uint64_t last_look_ns_ = 0;

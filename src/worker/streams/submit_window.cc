@@ -29,6 +29,8 @@ constexpr uint64_t kCrowdedShare = 4;
 // been, from a few wake-ups of a thread to a look each millisecond (decision 17).
 constexpr uint64_t kWaitPauseShare = 16;
 constexpr uint64_t kShortestWaitPauseNs = 20'000;
+// For each wait of the session that is refused, at last: some ten times as long as a look takes.
+constexpr uint64_t kRefusedLookNs = 50'000;
 // How long a stream keeps the right to queue work while others want it: some windows full.
 constexpr uint64_t kTurnNs = 5'000'000;
 
@@ -101,6 +103,7 @@ SubmitWindow::SubmitWindow(SessionCore& core, Durations& durations, Share& share
 
 SubmitWindow::~SubmitWindow() {
   reach_all(now_ns());
+  forget_refusal();
   disconnect();
   stop_wanting();
   wait_no_more();
@@ -138,7 +141,7 @@ void SubmitWindow::add(const Cost& cost) {
   show_end();
 }
 
-void SubmitWindow::add_wait() {
+void SubmitWindow::add_wait(bool for_twin) {
   used_ = true;
   forget_refusal();
   if (segment_.items == 0) segment_.begin_ns = now_ns();
@@ -147,6 +150,10 @@ void SubmitWindow::add_wait() {
   ++segment_.waits;
   ++items_;
   ++open_waits_;
+  if (!for_twin) {
+    ++segment_.outer_waits;
+    ++outer_waits_;
+  }
   show_end();
 }
 
@@ -212,6 +219,7 @@ void SubmitWindow::append(Segment& to, const Segment& next) {
   to.items += next.items;
   to.unknown += next.unknown;
   to.waits += next.waits;
+  to.outer_waits += next.outer_waits;
   to.sm_ns += next.sm_ns;
   to.is_plain = to.is_plain && next.is_plain;
   to.is_compared = to.is_compared && next.is_compared;
@@ -256,6 +264,7 @@ void SubmitWindow::reach(const Segment& segment, uint64_t now, bool learns) {
   items_ -= segment.items;
   unknown_ -= segment.unknown;
   open_waits_ -= segment.waits;
+  outer_waits_ -= segment.outer_waits;
   before_reached_ns_ = std::max(segment.unreached_ns, soonest_begin);
   reached_ns_ = now;
   // That is seen late: most likely it ended when it was expected to. Behind longer work the next
@@ -365,8 +374,10 @@ void SubmitWindow::end_wait() {
   open_wait_rights_.give(*connections_);
 }
 
+// All waits of a session that are refused together ask no more often than some.
 uint64_t SubmitWindow::wait_pause_ns(uint64_t now) const {
-  return std::clamp((now - refused_ns_) / kWaitPauseShare, kShortestWaitPauseNs, kLongestLookNs);
+  const uint64_t longest = std::max(kLongestLookNs, open_wait_rights_.refused() * kRefusedLookNs);
+  return std::clamp((now - refused_ns_) / kWaitPauseShare, kShortestWaitPauseNs, longest);
 }
 
 void SubmitWindow::disconnect() {
@@ -490,6 +501,13 @@ bool SubmitWindow::look_whether_full(const Cost& cost) {
   if (is_long) stop_wanting();  // it could do nothing with a right
   look_again_behind(remaining > half ? remaining - half : 0, now);
   return full_;
+}
+
+bool SubmitWindow::look_whether_waiting() {
+  const uint64_t now = now_ns();
+  look(now);
+  look_again_behind(kLongestLookNs, now);
+  return outer_waits_ != 0;
 }
 
 void SubmitWindow::look_again_behind(uint64_t rest_ns, uint64_t now) {

@@ -105,7 +105,8 @@ class Durations {
 // Of one stream.
 class SubmitWindow {
  public:
-  // Of a stream of the driver's, there. `ends_ns` shows when, by now_ns(), what it has been given
+  // Of a stream of the driver's, there; null: there will be one before anything is added. `ends_ns`
+  // shows when, by now_ns(), what it has been given
   // is expected to end; 0: it has nothing.
   SubmitWindow(SessionCore& core, Durations& durations, Share& share, OpenWaitRights& open_waits,
                CUstream stream, const Placement& place, std::atomic<uint64_t>* ends_ns);
@@ -132,6 +133,8 @@ class SubmitWindow {
   [[nodiscard]] bool is_closed() {
     return refuse((expected_ns_ > kLongNs && look_whether_full({})) || !may_queue({}));
   }
+  // It has been given such a wait as refuses_wait() is about, which is not over as far as is known.
+  [[nodiscard]] bool is_waiting() { return refuse(outer_waits_ != 0 && look_whether_waiting()); }
   // The stream may not be given a wait for something else than its own work (another stream's
   // event, a value, the client): it would hold a hardware queue for as long. `is_over` says that
   // there is nothing left to wait for; it is asked from time to time, and costs a call or two.
@@ -143,7 +146,10 @@ class SubmitWindow {
     if (soon ? gets_right() : may_wait()) [[likely]]
       return false;
     const uint64_t now = now_ns();
-    if (refused_ns_ == 0) refused_ns_ = now;
+    if (refused_ns_ == 0) {
+      refused_ns_ = now;
+      open_wait_rights_.begin_refusal();
+    }
     if (now >= asked_ns_ + wait_pause_ns(now)) {
       // What is submitted may have to wait for something more, which is asked for at once.
       asked_ns_ = 0;
@@ -173,8 +179,9 @@ class SubmitWindow {
   void add(const Cost& cost);
   // The stream, at its end, will write this value there.
   void add_fence(const std::atomic<uint64_t>& word, uint64_t value);
-  // It has been given such a wait, whether it may or not.
-  void add_wait();
+  // It has been given such a wait, whether it may or not. `for_twin`: for what it has in the cold
+  // lane itself.
+  void add_wait(bool for_twin = false);
   // The same with one that is over soon: how long it takes says nothing.
   void note_wait() {
     segment_.is_plain = false;
@@ -224,11 +231,12 @@ class SubmitWindow {
     uint64_t alone_ns = 0;      // the same with the device to itself
     uint64_t unreached_ns = 0;  // when its mark was last seen unreached
     uint32_t items = 0;
-    uint32_t unknown = 0;     // of them
-    uint32_t waits = 0;       // likewise
-    uint64_t sm_ns = 0;       // what the SMs that they keep busy were expected to take together
-    bool is_plain = true;     // nothing in it waits
-    bool is_compared = true;  // alone_ns is of what has been seen
+    uint32_t unknown = 0;      // of them
+    uint32_t waits = 0;        // likewise,
+    uint32_t outer_waits = 0;  // and those that are not for the cold lane
+    uint64_t sm_ns = 0;        // what the SMs that they keep busy were expected to take together
+    bool is_plain = true;      // nothing in it waits
+    bool is_compared = true;   // alone_ns is of what has been seen
     uint8_t learnt = 0;
     std::array<uint32_t, kMostLearnt> numbers{};
     // The mark: a word that becomes `value`, or an event.
@@ -264,6 +272,7 @@ class SubmitWindow {
   bool begin_wait();
   void end_wait();
   void forget_refusal() {
+    if (refused_ns_ != 0) open_wait_rights_.end_refusal();
     refused_ns_ = asked_ns_ = 0;
     next_wait_look_ns_ = kNoLook;
   }
@@ -281,6 +290,7 @@ class SubmitWindow {
   [[nodiscard]] bool is_lone() { return items_ == 1 && ends_in_lone_ && first_segment().is_plain; }
   void mark_now();
   bool look_whether_full(const Cost& cost);
+  bool look_whether_waiting();
   void sweep(uint64_t now);
   bool has_room();
   void mark();
@@ -320,6 +330,7 @@ class SubmitWindow {
   uint32_t items_ = 0;
   uint32_t unknown_ = 0;
   uint32_t open_waits_ = 0;
+  uint32_t outer_waits_ = 0;
   bool full_ = false;
   bool busy_ = false;  // counted in share_: since something kept SMs busy, to the end of all work
   bool later_ = false;

@@ -32,6 +32,16 @@ bool awaits_values(const Work& work) {
   return values != nullptr && values->waits != 0;
 }
 
+}  // namespace
+
+bool names_hidden_events(const Work& work) {
+  const auto* graph = std::get_if<GraphWork>(&work.what);
+  if (graph != nullptr) return graph->names_events;
+  return std::holds_alternative<KernelWork>(work.what) && work.uses.objects[0] != nullptr;
+}
+
+namespace {
+
 // The program waits for the stream: nobody comes behind it, and it comes behind the others only in
 // the legacy stream (Streams::Entry::kFence).
 bool is_fence(const Work& work) {
@@ -58,11 +68,20 @@ bool Backlog::stands_at_wait(const ValuesWork& values, Stream& stream, Item* ite
       return true;
     }
   }
-  return unseen && refuses(stream, [&] {
-           return item != nullptr &&
-                  std::all_of(item->read.begin(), item->read.end(),
-                              [](DeviceWords::Row& word) { return word.has_come(); });
-         });
+  return unseen && refuses(stream, [&] { return item != nullptr && have_come(values, *item); });
+}
+
+bool Backlog::have_come(const ValuesWork& values, Item& item) const {
+  for (; item.looked_at < values.operations.size(); ++item.looked_at) {
+    const wire::ValueOperation& operation = values.operations[item.looked_at];
+    const wire::StreamValue& wait = operation.value;
+    if (operation.kind != wire::ValueKind::kWait || core_.is_host(wait.address)) continue;
+    if (!item.read) item.read.emplace(words_.row(wait, item.stream.place.device));
+    if (!item.read->has_come()) return false;
+    item.read.reset();
+  }
+  item.looked_at = 0;  // if it does not go now, they are looked at once more
+  return true;
 }
 
 // The client says when it has answered what is not expected soon (wire::RingProducer::nudge()).
@@ -81,32 +100,34 @@ bool Backlog::stands_at_wait(const WaitWork& wait, Stream& stream, Item*) const 
                  [&] { return core_.driver.cuEventQuery(wait.event) != CUDA_ERROR_NOT_READY; });
 }
 
-bool Backlog::awaits_program() const {
-  return awaits_value() || answer_waits_ != 0 ||
-         std::any_of(lines_.begin(), lines_.end(), [](const auto& line) {
-           return line.first->window != nullptr && line.first->window->has_refused();
-         });
-}
-
 // CUDA: the legacy stream and the blocking streams of its context come behind each other.
-bool Backlog::is_ordered(const Work& work, const Stream& stream, const Stream& other,
-                         const Line& line, uint64_t number) {
-  using wire::StreamKind;
-  if (stream.context != other.context) return false;
-  if (stream.kind == StreamKind::kLegacy) return other.kind == StreamKind::kBlocking;
-  if (stream.kind != StreamKind::kBlocking || other.kind != StreamKind::kLegacy) return false;
-  return !is_fence(work) && std::any_of(line.begin(), line.end(), [number](const auto& item) {
-    return item->number < number && !is_fence(item->work.work());
-  });
+bool Backlog::is_behind_legacy(const Work& work, const Stream& stream, uint64_t number) const {
+  const Stream* const legacy = stream.context->legacy;
+  if (legacy == nullptr || legacy->held == 0 || is_fence(work)) return false;
+  const Line& line = lines_.at(legacy);
+  const auto first =
+      std::ranges::find_if(line, [](const auto& item) { return !is_fence(item->work.work()); });
+  return first != line.end() && (*first)->number < number;
 }
 
-bool Backlog::is_behind(const Work& work, const Stream& stream, uint64_t number) const {
-  for (const auto& [other, line] : lines_) {
-    if (line.front()->number >= number) continue;
-    if (other == &stream || is_ordered(work, stream, *other, line, number)) return true;
+bool Backlog::is_behind_blocking(const Stream& legacy, uint64_t number) const {
+  if (!blocking_.contains(legacy.context)) return false;
+  for (const auto& [first, line] : firsts_) {
+    if (first >= number) return false;
+    const Stream& other = line->front()->stream;
+    if (other.kind == wire::StreamKind::kBlocking && other.context == legacy.context) return true;
   }
-  for (const auto& [orderer, context] : orderers_) {
-    if (orderer < number && context == stream.context) return true;
+  return false;
+}
+
+bool Backlog::is_behind_others(const Work& work, const Stream& stream, uint64_t number) const {
+  if (stream.kind == wire::StreamKind::kLegacy && is_behind_blocking(stream, number)) return true;
+  if (stream.kind == wire::StreamKind::kBlocking && is_behind_legacy(work, stream, number)) {
+    return true;
+  }
+  const auto orderer = orderers_.lower_bound({stream.context, 0});
+  if (orderer != orderers_.end() && orderer->first == stream.context && orderer->second < number) {
+    return true;
   }
   if (const auto* graph = std::get_if<GraphWork>(&work.what)) {
     const auto first = launches_.lower_bound({graph->exec, 0});
@@ -115,13 +136,40 @@ bool Backlog::is_behind(const Work& work, const Stream& stream, uint64_t number)
   return std::holds_alternative<WaitWork>(work.what) && records(event_of(work));
 }
 
-bool Backlog::launches(const Function& function) const {
-  return std::ranges::any_of(lines_, [&function](const auto& line) {
-    return std::ranges::any_of(line.second, [&function](const auto& item) {
-      const auto* kernel = std::get_if<KernelWork>(&item->work.work().what);
-      return kernel != nullptr && kernel->function == &function;
-    });
-  });
+bool Backlog::names(const Item& item, const void* event) {
+  return event_of(item.work.work()) == event;
+}
+
+bool Backlog::Needs::include(const Item& earlier) const {
+  const Work& work = earlier.work.work();
+  const Stream& stream = earlier.stream;
+  const auto is_needed = [this](const void* thing) { return things.contains(thing); };
+  if (is_needed(&stream) || (orders_all(work) && is_needed(stream.context))) return true;
+  const void* event = event_of(work);
+  if (event != nullptr &&
+      (any_event || (std::holds_alternative<RecordWork>(work.what) && is_needed(event)))) {
+    return true;
+  }
+  if (const auto* graph = std::get_if<GraphWork>(&work.what);
+      graph != nullptr && is_needed(graph->exec)) {
+    return true;
+  }
+  if (stream.kind == wire::StreamKind::kLegacy) {
+    return !is_fence(work) && legacy.contains(stream.context);
+  }
+  return stream.kind == wire::StreamKind::kBlocking && blocking.contains(stream.context);
+}
+
+void Backlog::Needs::add(const Item& item) {
+  const Work& work = item.work.work();
+  const Stream& stream = item.stream;
+  things.insert(&stream);
+  things.insert(stream.context);
+  if (std::holds_alternative<WaitWork>(work.what)) things.insert(event_of(work));
+  if (const auto* graph = std::get_if<GraphWork>(&work.what)) things.insert(graph->exec);
+  any_event |= names_hidden_events(work);
+  if (stream.kind == wire::StreamKind::kLegacy) blocking.insert(stream.context);
+  if (stream.kind == wire::StreamKind::kBlocking && !is_fence(work)) legacy.insert(stream.context);
 }
 
 bool Backlog::stands(const Work& work, Stream& stream, Item* item) const {
@@ -132,17 +180,21 @@ bool Backlog::stands(const Work& work, Stream& stream, Item* item) const {
 wire::HeldFor Backlog::why_held(Item& item) const {
   using wire::HeldFor;
   const Work& work = item.work.work();
-  if (is_behind(work, item.stream, item.number)) {
+  if (is_behind_others(work, item.stream, item.number)) {
     const bool awaits_event =
         std::holds_alternative<WaitWork>(work.what) && records(event_of(work));
     return awaits_event ? HeldFor::kEvent : HeldFor::kStreams;
   }
-  if (!streams_.has_room(item.stream)) return HeldFor::kRoom;
-  if (!stands(work, item.stream, &item)) return HeldFor::kNothing;
+  const bool stands_here = std::visit(
+      [&](const auto& what) { return stands_for_now(work.uses, what, item.stream, &item); },
+      work.what);
+  if (!stands_here) {
+    return streams_.has_room(item.stream, work.uses.lane) ? HeldFor::kNothing : HeldFor::kRoom;
+  }
   return std::visit(
       [&]<typename What>(const What&) {
-        SubmitWindow* window = item.stream.window.get();
-        if (is_windowed<What>()) {
+        const SubmitWindow* window = item.stream.window.get();
+        if (window != nullptr && is_windowed<What>()) {
           if (window->is_later()) return HeldFor::kShare;
           return window->wants_right() || window->has_refused() ? HeldFor::kConnection
                                                                 : HeldFor::kWindow;
@@ -154,55 +206,68 @@ wire::HeldFor Backlog::why_held(Item& item) const {
       work.what);
 }
 
-uint64_t Backlog::next_look_ns() const {
-  uint64_t next = ~0ull;
-  for (const auto& [stream, line] : lines_) {
-    if (stream->window != nullptr) next = std::min(next, stream->window->next_look_ns());
-  }
-  return next;
-}
-
 void Backlog::hold(const Work& work, Stream& stream) {
   const uint64_t number = streams_.held.last + 1;
-  std::unique_ptr<Item> item(new Item{HeldWork(work), stream, number, {}, {}, {}, {}});
+  std::unique_ptr<Item> item(new Item{HeldWork(work), stream, number, {}, {}, 0, {}, {}});
   if (const auto* values = std::get_if<ValuesWork>(&work.what)) {
     ValueWatch* watch = core_.commons.value_watch.get();
     for (const wire::ValueOperation& operation : values->operations) {
       if (operation.kind != wire::ValueKind::kWait) continue;
       item->shown.emplace_back(core_.shown_values, stream.id, operation.value);
-      if (!core_.is_host(operation.value.address)) {
-        item->read.push_back(words_.row(operation.value, stream.place.device));
-      } else if (watch != nullptr) {
+      if (watch != nullptr && core_.is_host(operation.value.address)) {
         item->watched.push_back(watch->watch(core_.bell, operation.value));
       }
     }
   }
   const void* event = event_of(work);
   const auto* graph = std::get_if<GraphWork>(&work.what);
+  const bool is_first = stream.held == 0;
+  const bool blocks = is_first && stream.kind == wire::StreamKind::kBlocking;
+  const size_t bytes = item->work.bytes() + sizeof(Item);
   // What needs memory comes first: there may be none.
   const auto line = lines_.try_emplace(&stream).first;
   try {
+    if (is_first) firsts_.emplace(number, &line->second);
+    if (blocks) blocking_.try_emplace(stream.context);
     if (event != nullptr) named_.try_emplace(event);
-    if (orders_all(work)) orderers_.emplace(number, stream.context);
+    if (orders_all(work)) orderers_.emplace(stream.context, number);
     if (graph != nullptr) launches_.emplace(graph->exec, number);
     line->second.push_back(std::move(item));
   } catch (...) {
-    orderers_.erase(number);
+    orderers_.erase({stream.context, number});
     if (graph != nullptr) launches_.erase({graph->exec, number});
-    if (line->second.empty()) lines_.erase(line);
+    firsts_.erase(number);
+    if (is_first) lines_.erase(line);
     throw;
   }
+  if (blocks) ++blocking_[stream.context];
   if (event != nullptr) {
     Named& named = named_[event];
     ++named.items;
     if (std::holds_alternative<RecordWork>(work.what)) ++named.records;
   }
   ++size_;
+  bytes_ += bytes;
   ++stream.held;
   if (awaits_values(work)) ++value_waits_;
-  if (awaits_answer(work)) ++answer_waits_;
   streams_.held.last = number;
+  if (is_first && stream.window != nullptr) {
+    next_look_ns_ = std::min(next_look_ns_, stream.window->next_look_ns());
+  }
+  const bool needs_twin = work.uses.lane == Lane::kCold && stream.twin == nullptr;
+  awaits_room_ |= is_first && ((stream.handle == nullptr && stream.slots == nullptr) || needs_twin);
+  tell_whether_full(stream);
   note_change();
+}
+
+// The program waits before it gives the stream more, and what is of others goes on.
+void Backlog::tell_whether_full(Stream& stream) {
+  const size_t most = bytes_ >= kMostHeldBytes / 4 ? kDriverItems : kMostHeldItems;
+  const bool is_full = stream.held >= (stream.is_full ? most / 2 : most);
+  if (stream.is_full == is_full) return;
+  stream.is_full = is_full;
+  core_.view.is_full(stream.fence_slot).store(is_full ? 1 : 0, std::memory_order_release);
+  if (!is_full) wake_client(core_.view.header());
 }
 
 void Backlog::end_span(Item& item) {
@@ -212,13 +277,12 @@ void Backlog::end_span(Item& item) {
 }
 
 void Backlog::forget(const Item& item) {
-  orderers_.erase(item.number);
   const Work& work = item.work.work();
+  if (orders_all(work)) orderers_.erase({item.stream.context, item.number});
   if (const auto* graph = std::get_if<GraphWork>(&work.what)) {
     launches_.erase({graph->exec, item.number});
   }
   if (awaits_values(work)) --value_waits_;
-  if (awaits_answer(work)) --answer_waits_;
   const auto named = named_.find(event_of(work));
   if (named == named_.end() || event_of(work) == nullptr) return;
   if (std::holds_alternative<RecordWork>(work.what)) --named->second.records;
@@ -226,32 +290,46 @@ void Backlog::forget(const Item& item) {
 }
 
 void Backlog::note_change() {
-  uint64_t oldest = Streams::Held::kNone;
-  for (const auto& [stream, line] : lines_) oldest = std::min(oldest, line.front()->number);
-  streams_.held.oldest = oldest;
+  streams_.held.oldest = firsts_.empty() ? Streams::Held::kNone : firsts_.begin()->first;
   core_.view.executor().held.store(static_cast<uint32_t>(size_), std::memory_order_relaxed);
 }
 
-std::unique_ptr<Backlog::Item> Backlog::take(bool all) {
-  auto found = lines_.end();
-  for (auto line = lines_.begin(); line != lines_.end(); ++line) {
-    Item& first = *line->second.front();
-    const bool sooner = found == lines_.end() || first.number < found->second.front()->number;
-    if (!sooner) continue;
-    const wire::HeldFor why = all ? wire::HeldFor::kNothing : why_held(first);
-    if (why == wire::HeldFor::kNothing) {
-      found = line;
-    } else {
-      core_.usage.hold(&first.span, why);
-    }
+std::unique_ptr<Backlog::Item> Backlog::take(bool all, uint64_t* from) {
+  if (*from == 0) {
+    awaits_room_ = false;
+    next_look_ns_ = kNoLook;
   }
-  if (found == lines_.end()) return nullptr;
-  std::unique_ptr<Item> item = std::move(found->second.front());
+  auto found = firsts_.lower_bound(*from);
+  for (; found != firsts_.end() && !all; ++found) {
+    Item& first = *found->second->front();
+    const wire::HeldFor why = why_held(first);
+    if (why == wire::HeldFor::kNothing) break;
+    core_.usage.hold(&first.span, why);
+    awaits_room_ |= why == wire::HeldFor::kRoom;
+    const SubmitWindow* window = first.stream.window.get();
+    if (window != nullptr) next_look_ns_ = std::min(next_look_ns_, window->next_look_ns());
+  }
+  if (found == firsts_.end()) return nullptr;
+  *from = found->first + 1;
+  Line& line = *found->second;
+  std::unique_ptr<Item> item = std::move(line.front());
   end_span(*item);
-  found->second.pop_front();
-  if (found->second.empty()) lines_.erase(found);
+  line.pop_front();
+  auto node = firsts_.extract(found);
+  Stream& stream = item->stream;
+  if (!line.empty()) {
+    node.key() = line.front()->number;
+    firsts_.insert(std::move(node));
+  } else {
+    lines_.erase(&stream);
+    const auto blocking = blocking_.find(stream.context);
+    const bool blocks = stream.kind == wire::StreamKind::kBlocking;
+    if (blocks && --blocking->second == 0) blocking_.erase(blocking);
+  }
   --size_;
-  --item->stream.held;
+  bytes_ -= item->work.bytes() + sizeof(Item);
+  --stream.held;
+  tell_whether_full(stream);
   forget(*item);
   note_change();
   return item;
@@ -261,13 +339,15 @@ void Backlog::drop() {
   if (empty()) return;
   for (const auto& [stream, line] : lines_) {
     end_span(*line.front());
-    stream->held = 0;
+    line.front()->stream.held = 0;
   }
   lines_.clear();
+  firsts_.clear();
+  blocking_.clear();
   named_.clear();
   orderers_.clear();
   launches_.clear();
-  size_ = value_waits_ = answer_waits_ = 0;
+  size_ = bytes_ = value_waits_ = 0;
   note_change();
 }
 

@@ -13,7 +13,10 @@ namespace openmps::worker {
 template <typename... T>
 void HeldWork::own(std::span<const T>&... parts) {
   const size_t bytes = (parts.size_bytes() + ...);
-  if (bytes > inside_.size()) outside_ = std::make_unique<unsigned char[]>(bytes);
+  if (bytes > inside_.size()) {
+    outside_ = std::make_unique<unsigned char[]>(bytes);
+    outside_bytes_ = bytes;
+  }
   unsigned char* at = outside_ != nullptr ? outside_.get() : inside_.data();
   const auto move = [&at](auto& part) {
     using Part = std::remove_reference_t<decltype(part)>;

@@ -20,6 +20,8 @@ class HeldWork {
   HeldWork& operator=(const HeldWork&) = delete;
 
   [[nodiscard]] const Work& work() const { return work_; }
+  // What it takes beside itself.
+  [[nodiscard]] size_t bytes() const { return outside_bytes_; }
 
  private:
   // The parameters of most kernels are shorter.
@@ -32,6 +34,7 @@ class HeldWork {
   std::shared_ptr<const Function> function_;
   alignas(std::max_align_t) std::array<unsigned char, kBytesInside> inside_;
   std::unique_ptr<unsigned char[]> outside_;  // if it is more
+  size_t outside_bytes_ = 0;
 };
 
 }  // namespace openmps::worker

@@ -3,19 +3,11 @@
 #include "worker/work/submitter.h"
 
 #include <algorithm>
-#include <ctime>
 #include <vector>
 
 #include "worker/device/driver_check.h"
 
 namespace openmps::worker {
-namespace {
-
-// Between two looks for room in a backlog that is full: a few launches.
-constexpr long kRoomPauseNs = 50'000;
-
-}  // namespace
-
 // ---- Commands -----------------------------------------------------------------------------------
 
 Status Submitter::handle(const wire::Launch& command, Stream& stream, Function& function,
@@ -94,13 +86,6 @@ wire::Opcode opcode_of(const Work& work) {
                     work.what);
 }
 
-// The driver records or waits for events in it that the backlog does not see.
-bool names_events(const Work& work) {
-  const auto* graph = std::get_if<GraphWork>(&work.what);
-  if (graph != nullptr) return graph->names_events;
-  return std::holds_alternative<KernelWork>(work.what) && work.uses.objects[0] != nullptr;
-}
-
 // Others look at the event, too: another session, or an executable graph.
 bool is_shared(const Work& record, const Backlog& backlog) {
   const auto& event = record.uses.objects[0];
@@ -119,21 +104,30 @@ void Submitter::leave_record(Event& event) {
   if (event.driver_event.use_count() == kOwn + held) {
     event.driver_event.reset();
   } else {
-    flush();
+    const void* named = event.driver_event.get();
+    flush_for([named](const Backlog::Item& item) { return Backlog::names(item, named); });
   }
 }
 
 Status Submitter::put_behind(const Work& work, Stream& stream) {
+  const bool is_behind = backlog_.is_behind(work, stream);
+  const bool hides_events = names_hidden_events(work);
   const bool record = std::holds_alternative<RecordWork>(work.what);
-  if (names_events(work) || (record && is_shared(work, backlog_))) {
-    flush();
-    return submit_now(work, stream);
+  if (hides_events || (record && is_shared(work, backlog_))) {
+    if (!is_behind && !(hides_events && backlog_.names_events())) return submit_now(work, stream);
+    return put_at_once(work, stream);
   }
-  if (backlog_.is_full()) make_room();
-  if (!backlog_.is_behind(work, stream) && !backlog_.stands(work, stream)) {
-    return submit_now(work, stream);
-  }
+  if (!is_behind && !backlog_.stands(work, stream)) return submit_now(work, stream);
   return hold(work, stream);
+}
+
+// What others see, or the driver alone can order, does not stay here: it goes behind what it has to
+// come behind, and the rest of what is held stays.
+Status Submitter::put_at_once(const Work& work, Stream& stream) {
+  backlog_.hold(work, stream);
+  const uint64_t number = streams_.held.last;
+  flush_for([number](const Backlog::Item& item) { return item.number == number; });
+  return Status();
 }
 
 // What of it does not wait goes first: it may be what others wait for.
@@ -184,41 +178,36 @@ Status Submitter::judge(const Work& work, const KernelWork& kernel, const Stream
   return check(result, "a launch that is held back");
 }
 
-// What waits for the GPU will go: its client waits, as it does natively behind 1,024 launches. What
-// waits for the program may not.
-void Submitter::make_room() {
-  const auto ends = [this] { return core_.feeder.stop != nullptr && core_.feeder.stop->load(); };
-  while (backlog_.is_full() && !ends()) {
-    if (backlog_.awaits_program()) return flush();
-    advance();
-    if (!backlog_.is_full()) return;
-    const timespec pause{0, kRoomPauseNs};
-    nanosleep(&pause, nullptr);
-  }
-}
-
-void Submitter::prepare_to_wait() {
-  end_batch();
-  if (!backlog_.empty() && (backlog_.awaits_value() || streams_.any_waits())) flush();
-}
-
-void Submitter::give_held(bool all) {
+void Submitter::advance() {
   end_batch();
   if (backlog_.empty()) return;
   const ContextGate::Leaving leaving(core_.feeder);
-  while (std::unique_ptr<Backlog::Item> item = backlog_.take(all)) {
-    progress_.any = true;
-    const Work& work = item->work.work();
-    const auto* kernel = std::get_if<KernelWork>(&work.what);
-    if (!batch_.empty() && (kernel == nullptr || !batch_.is_of(item->stream))) submit_batch();
-    if (kernel != nullptr && collect(work.uses, *kernel, item->stream)) {
-      if (!batch_.empty()) collected_.push_back(std::move(item));
-      continue;
-    }
-    end_batch();
-    Status status = submit_now(work, item->stream);
-    if (!status.ok()) note_failure(opcode_of(work), std::move(status));
+  uint64_t from = 0;
+  while (auto item = backlog_.take(false, &from)) give_held(std::move(item));
+  end_giving();
+}
+
+void Submitter::give_all(std::span<const uint64_t> numbers) {
+  const ContextGate::Leaving leaving(core_.feeder);
+  for (uint64_t number : numbers) give_held(backlog_.take(true, &number));
+  end_giving();
+}
+
+void Submitter::give_held(std::unique_ptr<Backlog::Item> item) {
+  progress_.any = true;
+  const Work& work = item->work.work();
+  const auto* kernel = std::get_if<KernelWork>(&work.what);
+  if (!batch_.empty() && (kernel == nullptr || !batch_.is_of(item->stream))) submit_batch();
+  if (kernel != nullptr && collect(work.uses, *kernel, item->stream)) {
+    if (!batch_.empty()) collected_.push_back(std::move(item));
+    return;
   }
+  end_batch();
+  Status status = submit_now(work, item->stream);
+  if (!status.ok()) note_failure(opcode_of(work), std::move(status));
+}
+
+void Submitter::end_giving() {
   end_batch();
   if (Status status = streams_.end_destroyed(); !status.ok()) {
     note_failure(wire::Opcode::kStreamDestroy, std::move(status));
@@ -252,6 +241,7 @@ void Submitter::submit_batch() {
     Submitter& submitter;
   };
   const Ending ending{*this};
+  may_advance_ = false;
   const ContextGate::Leaving leaving(core_.feeder);
   Stream& stream = batch_.stream();
   streams_.prepare_work(stream, batch_.costs().front());

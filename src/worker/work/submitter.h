@@ -76,10 +76,24 @@ class Submitter {
   // may come first.
   Status submit(const Work& work, Stream& stream);
 
-  // Before the executor waits until the context is quiet: what is submitted must end by itself.
-  void prepare_to_wait();
-  // The GPU may be waiting, for the session, for a value that somebody has to write.
-  [[nodiscard]] bool has_waits() { return streams_.any_waits(); }
+  // Before the executor waits until a context is quiet, with nothing of a submission done: what is
+  // held may go meanwhile, until the next submission.
+  void prepare_to_wait() {
+    end_batch();
+    may_advance_ = true;
+  }
+  // What is held, and can go, goes while a command waits. Work that has come as far as its
+  // submission, and then has to wait for something, is not overtaken.
+  // What does not wait for the program ends by itself, and need not become more.
+  [[nodiscard]] bool may_advance() {
+    return may_advance_ && !backlog_.empty() && (backlog_.awaits_value() || streams_.any_waits());
+  }
+  // The command is done.
+  void end_waiting() { may_advance_ = false; }
+  // The GPU may be waiting, for the session, for any number of values that somebody has to write.
+  [[nodiscard]] bool has_waits() {
+    return !core_.commons.performance.holds_waits && streams_.any_waits();
+  }
   // The cost of what is done again and again; `number` is where that keeps it.
   Cost learnt_cost(uint32_t* number) {
     if (*number == 0) *number = streams_.durations.add();
@@ -98,8 +112,17 @@ class Submitter {
   }
 
   // Submit held work that can go by now, or all of it.
-  void advance() { give_held(false); }
-  void flush() { give_held(true); }
+  void advance();
+  void flush() {
+    flush_for([](const Backlog::Item&) { return true; });
+  }
+  // The same of what `wanted(item)` picks, behind all that it comes behind, and of nothing else:
+  // whatever waits goes to the GPU with it, with a right or without.
+  template <typename Wanted>
+  void flush_for(Wanted&& wanted) {
+    end_batch();
+    if (!backlog_.empty()) give_all(backlog_.with_all_before(wanted));
+  }
   // What became of held work since the last call.
   struct Progress {
     bool any = false;       // some was submitted
@@ -135,6 +158,7 @@ class Submitter {
   Status judge(const Work& work, const KernelWork& kernel, const Stream& stream);
   template <typename What>
   Status submit_now(const Uses& uses, const What& what, Stream& stream) {
+    may_advance_ = false;
     if constexpr (Backlog::is_windowed<What>()) streams_.prepare_work(stream, uses.cost);
     Status status = give(uses, what, stream);
     if (status.ok()) [[likely]]
@@ -149,14 +173,16 @@ class Submitter {
   [[nodiscard]] bool is_lone(const Uses& uses, const What& what) const;
   template <typename What>
   void count(const Uses& uses, const What& what);
-  void make_room();
   // The launch is part of the batch now, after others of its stream.
   bool collect(const Uses& uses, const KernelWork& kernel, Stream& stream);
   void submit_batch();
   Status launch_rest(std::span<const ChainedLaunch> launches, Stream& stream);
   void note_failure(wire::Opcode failed, Status status);
   void leave_record(Event& event);
-  void give_held(bool all);
+  Status put_at_once(const Work& work, Stream& stream);
+  void give_all(std::span<const uint64_t> numbers);
+  void give_held(std::unique_ptr<Backlog::Item> item);
+  void end_giving();
 
   Status give(const Uses& uses, const KernelWork& kernel, Stream& stream);
   Status give(const Uses& uses, const CopyWork& copy, Stream& stream);
@@ -187,6 +213,7 @@ class Submitter {
   Batch& batch_;
   std::vector<std::unique_ptr<Backlog::Item>> collected_;  // held work that the batch is made of
   uint64_t ahead_ = 0;
+  bool may_advance_ = false;
   Progress progress_;
 };
 

@@ -144,7 +144,6 @@ TEST_F(BacklogTest, SoDoesWhatIsBehindAHostFunctionThatTakesItsTime) {
   EXPECT_EQ(slot.posted.load(), 1u) << "what asks for it goes at once";
   for (const std::string& call : calls()) EXPECT_FALSE(call.starts_with("await")) << call;
   EXPECT_TRUE(session_->streams.idle());
-  EXPECT_TRUE(session_->backlog.awaits_program());
   session_->submitter.advance();
   EXPECT_EQ(session_->core.view.executor().held, 4u);
   EXPECT_EQ(session_->core.usage.row().standing[static_cast<size_t>(wire::HeldFor::kHostFunction)],
@@ -153,7 +152,6 @@ TEST_F(BacklogTest, SoDoesWhatIsBehindAHostFunctionThatTakesItsTime) {
   session_->submitter.advance();
   EXPECT_EQ(calls().back(), "launch s2 16");
   EXPECT_EQ(session_->core.view.fence(3).value.load(), 7u);
-  EXPECT_FALSE(session_->backlog.awaits_program());
 }
 
 TEST_F(BacklogTest, TheGpuWaitsForOneThatIsExpectedSoon) {
@@ -372,14 +370,69 @@ TEST_F(BacklogTest, WhatIsGivenUpBehindHeldWorkStays) {
   EXPECT_EQ(session_->core.view.header().unmapped.load(), 2u);
 }
 
-TEST_F(BacklogTest, WhatEndsWhatHeldWorkUsesHasItSubmittedFirst) {
+// Its code lives as long.
+TEST_F(BacklogTest, AModuleEndsBehindWhatUsesIt) {
   stand(1);
   launch(1);
   EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
-  const Calls gone = calls();
-  EXPECT_EQ(gone.back(), "launch s1 16");
-  EXPECT_TRUE(session_->backlog.empty());
+  session_->tend();
+  EXPECT_EQ(calls(), Calls{});
+  EXPECT_EQ(driver_.live().find("libraries 1"), 0u) << driver_.live();
+  EXPECT_EQ(come().back(), "launch s1 16");
+  session_->tend();
+  EXPECT_EQ(driver_.live().find("libraries"), std::string::npos) << driver_.live();
+}
+
+// Code is loaded, contexts come and go, others are told of events: what has nothing to do with it
+// stays.
+TEST_F(BacklogTest, WhatConcernsOthersStays) {
+  create_stream(3, StreamKind::kNonBlocking, 2);
+  create_stream(4, StreamKind::kNonBlocking, 2);
+  launch(3);
+  record(1, 2);
+  ASSERT_TRUE(send(wire::EventPublish{1}).ok());
+  stand(1);
+  launch(1);
+  stand(4);
+  calls();
+  EXPECT_TRUE(send(wire::BlobBegin{5, 2}).ok());
+  memcpy(session_->core.view.staging(), "other", 5);
+  EXPECT_TRUE(send(wire::BlobData{2, 5, 0, kStaging}).ok());
+  EXPECT_TRUE(send(wire::ModuleLoad{2, 2, 0, wire::ModuleKind::kModule, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::GetFunction{2, 2, wire::ModuleKind::kModule, 4}, "kern").ok());
+  record(1, 2);
+  EXPECT_TRUE(send(wire::Ping{}).ok());
+  EXPECT_EQ(session_->backlog.size(), 3u);
+  EXPECT_TRUE(send(wire::ContextReset{2, 0}).ok());
+  EXPECT_EQ(session_->backlog.size(), 2u) << "its streams end, with what they were given";
   put(kWord, 1);
+  session_->backlog.drop();
+}
+
+// Another session may wait for it as soon as the record has been made.
+TEST_F(BacklogTest, ARecordThatOthersSeeGoesWithWhatItComesBehind) {
+  create_stream(3, StreamKind::kNonBlocking);
+  create_stream(4, StreamKind::kNonBlocking);
+  record(1, 3);
+  ASSERT_TRUE(send(wire::EventPublish{1}).ok());
+  EXPECT_TRUE(send(wire::EventCreate{2, 0, 0}).ok());
+  stand(1);
+  launch(1);
+  stand(2);
+  launch(2);
+  record(2, 2);
+  stand(4);
+  launch(3);
+  wait_event(3, 2);
+  calls();
+  record(1, 3);
+  const Calls gone = calls();
+  EXPECT_EQ(gone.back(), "record e1 s3");
+  EXPECT_EQ(std::ranges::count(gone, "await s2"), 1);
+  EXPECT_EQ(std::ranges::count(gone, "await s1"), 0);
+  EXPECT_EQ(session_->backlog.size(), 3u) << "streams 1 and 4";
+  put(kWord, 1);
+  session_->backlog.drop();
 }
 
 TEST_F(BacklogTest, ALaunchWithAnEventDoesNotStayHere) {
@@ -397,15 +450,91 @@ TEST_F(BacklogTest, ALaunchWithAnEventDoesNotStayHere) {
   put(kWord, 1);
 }
 
+// What waits is the driver's only when it may go. The client is told to wait long before there is
+// no room for more.
 TEST_F(BacklogTest, ItIsBounded) {
+  const std::atomic<uint32_t>& is_full = session_->core.view.is_full(1);
   stand(1);
-  for (size_t i = 1; i < kMostHeldItems; ++i) launch(1);
-  EXPECT_EQ(session_->backlog.size(), kMostHeldItems);
-  EXPECT_EQ(calls(), Calls{});
+  for (size_t i = 1; i < kMostHeldItems - 1; ++i) launch(1);
+  EXPECT_EQ(is_full.load(), 0u);
   launch(1);
-  EXPECT_TRUE(session_->backlog.empty()) << "the driver holds the rest, as without a backlog";
-  EXPECT_GT(calls().size(), kMostHeldItems);
-  put(kWord, 1);
+  EXPECT_EQ(is_full.load(), 1u);
+  while (!session_->backlog.is_full()) launch(1);
+  EXPECT_EQ(calls(), Calls{});
+  EXPECT_EQ(session_->core.view.is_full(2).load(), 0u);
+  launch(2);
+  EXPECT_EQ(session_->core.view.is_full(2).load(), 0u) << "one that does not wait is not full";
+  stand(2);
+  for (size_t i = 1; i < kDriverItems; ++i) launch(2);
+  EXPECT_EQ(session_->core.view.is_full(2).load(), 1u) << "as full as the driver's may be";
+  EXPECT_EQ(calls(), Calls{"launch s2 16"});
+  session_->backlog.drop();
+}
+
+// Parameters count, too.
+TEST_F(BacklogTest, ItIsBoundedInBytes) {
+  stand(1);
+  wire::Launch command = launch_of(1);
+  command.parameter_bytes = 4096;
+  const std::string tail(4096, '\0');
+  session_->modules.functions().find(1)->parameter_bytes = 4096;
+  size_t launches = 0;
+  for (; !session_->backlog.is_full(); ++launches) ASSERT_TRUE(send(command, tail).ok());
+  EXPECT_LE(launches, kMostHeldBytes / 4096);
+  session_->backlog.drop();
+  EXPECT_FALSE(session_->backlog.is_full());
+}
+
+// One of a session's streams that has nothing to do makes room for another: so it goes on, whatever
+// others wait for.
+TEST_F(BacklogTest, AStreamThatHasNothingToDoMakesRoom) {
+  driver_.make_room();
+  commons_.slots[0] = std::make_shared<StreamSlots>();
+  ASSERT_EQ(commons_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
+  const TakenSlots others = commons_.slots[0]->take(3);
+  driver_.hold(2, true);
+  launch(2);  // so no quiet moment comes
+  constexpr wire::Id kFirst = 10, kStreams = 6;
+  for (wire::Id stream = kFirst; stream < kFirst + kStreams; ++stream) {
+    create_stream(stream, stream % 2 == 0 ? StreamKind::kBlocking : StreamKind::kLegacy, stream);
+  }
+  calls();
+  for (int round = 0; round < 2; ++round) {
+    for (wire::Id stream = kFirst; stream < kFirst + kStreams; ++stream) {
+      launch(stream);
+      EXPECT_TRUE(session_->backlog.empty()) << stream;
+      EXPECT_TRUE(calls().back().starts_with("launch s")) << stream;
+    }
+  }
+  EXPECT_TRUE(session_->streams.streams().find(kFirst)->handle == nullptr);
+  driver_.hold(2, false);
+}
+
+// What a stream that rests was given counts as done for those who come behind it.
+TEST_F(BacklogTest, WhoRestsIsWaitedForNoMore) {
+  driver_.make_room();
+  commons_.slots[0] = std::make_shared<StreamSlots>();
+  ASSERT_EQ(commons_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
+  const TakenSlots others = commons_.slots[0]->take(3);
+  map(kBase, kUnit);
+  driver_.hold(2, true);
+  launch(2);
+  create_stream(10, StreamKind::kLegacy, 7);
+  create_stream(11, StreamKind::kBlocking, 7);
+  create_stream(12, StreamKind::kBlocking, 7);
+  launch(10);
+  EXPECT_TRUE(send(wire::Memcpy{11, wire::kOrderAllStreams, kBase, kBase + 64, 64}).ok());
+  launch(12);
+  launch(10);
+  launch(11);
+  EXPECT_TRUE(send(wire::StreamDestroy{11}).ok());
+  launch(10);
+  EXPECT_TRUE(session_->backlog.empty());
+  session_->submitter.end_batch();
+  const Calls gone = calls();
+  EXPECT_EQ(
+      std::ranges::count_if(gone, [](const auto& call) { return call.starts_with("launch"); }), 6);
+  driver_.hold(2, false);
 }
 
 TEST_F(BacklogTest, ItGoesWithItsClient) {

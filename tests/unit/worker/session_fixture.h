@@ -120,7 +120,12 @@ class SessionFixture : public ::testing::Test {
   }
 
   void create_stream(wire::Id id, wire::StreamKind kind, wire::Id context = 1) {
-    EXPECT_TRUE(send(wire::StreamCreate{id, context, 0, kind, 0, 0}).ok());
+    EXPECT_TRUE(send(wire::StreamCreate{.stream = id,
+                                        .context = context,
+                                        .device = 0,
+                                        .kind = kind,
+                                        .slot = id % wire::kFenceSlots})
+                    .ok());
   }
   void map(uint64_t address, uint64_t bytes) {
     const Status status = send(wire::MemoryMap{address, bytes, 0});
