@@ -32,6 +32,7 @@ enum Attention : uint32_t {
   kCallsAreRecorded = 1,  // call_succeeded() wants to hear of them
   kMemoryIsShort = 2,     // an allocation of this library has failed
   kHostFunctions = 4,     // a program's function runs on a thread of this library, or has
+  kExiting = 8,           // the process exits, and has come past cuInit's exit handler
 };
 extern constinit std::atomic<uint32_t> g_attention;
 

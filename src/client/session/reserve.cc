@@ -103,8 +103,10 @@ void set_memory_aside() {
 
 CUresult before_call(DriverSymbol symbol) {
   t_returns = false;
+  const uint32_t attention = g_attention.load(std::memory_order_relaxed);
+  if ((attention & kExiting) != 0) return CUDA_ERROR_DEINITIALIZED;
   if (const CUresult result = check_host_function(symbol); result != CUDA_SUCCESS) return result;
-  if ((g_attention.load(std::memory_order_relaxed) & kMemoryIsShort) == 0) return CUDA_SUCCESS;
+  if ((attention & kMemoryIsShort) == 0) return CUDA_SUCCESS;
   if (set_aside(g_for_calls) && set_aside(g_for_returns)) {
     g_attention.fetch_and(~static_cast<uint32_t>(kMemoryIsShort), std::memory_order_relaxed);
     return CUDA_SUCCESS;

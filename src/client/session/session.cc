@@ -93,6 +93,11 @@ std::unique_ptr<wire::Trace> open_trace() {
   return nullptr;
 }
 
+// What the program runs later in exit(), handlers that it registered before cuInit and destructors
+// of what it made before that, gets CUDA_ERROR_DEINITIALIZED from every call, as from NVIDIA's
+// driver.
+void begin_exit() { g_attention.fetch_or(kExiting, std::memory_order_relaxed); }
+
 // Why cuInit fails goes to the log of failed calls. Under g_init_lock.
 CUresult refused(const Status& status) {
   debug_line("cuInit failed with error %d: %s", static_cast<int>(status.code()),
@@ -158,6 +163,7 @@ CUresult initialize_session(const std::string& control_socket) {
   if (!visible.ok()) return refused(visible.status());
   if (!g_handlers_installed) {
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    static_cast<void>(atexit(begin_exit));
   }
   set_thread_end(thread_ended);
   g_handlers_installed = true;

@@ -100,6 +100,16 @@ Driver* started_driver() { return the_driver.load(std::memory_order_acquire); }
 
 namespace {
 
+std::atomic<bool> exiting{false};
+
+void begin_exit() { exiting.store(true, std::memory_order_relaxed); }
+
+// What is called on the way out finds no device any more.
+void leave_quickly() {
+  begin_exit();
+  stop_driver();
+}
+
 // Under the mutex, once.
 Status make_driver() {
   prepare_unwinding();
@@ -111,7 +121,8 @@ Status make_driver() {
   OPENMPS_RETURN_IF_ERROR(model->open_devices(*visible));
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
   // A process that ends in the middle of its work leaves the device, too (front.cc has exit's).
-  (void)at_quick_exit(stop_driver);
+  (void)at_quick_exit(leave_quickly);
+  (void)atexit(begin_exit);
   the_driver.store(&model.release()->driver, std::memory_order_release);
   return Status();
 }
@@ -126,6 +137,8 @@ Status start_driver() {
   pthread_mutex_unlock(&initialise_mutex);
   return status;
 }
+
+bool is_exiting() { return exiting.load(std::memory_order_relaxed); }
 
 void stop_driver() {
   Driver* driver = started_driver();

@@ -18,6 +18,7 @@ CUresult report(const Status& status) {
 }
 
 Status check_entry(Driver** driver) {
+  if (is_exiting()) return Status(CUDA_ERROR_DEINITIALIZED, "the process exits");
   *driver = started_driver();
   if (*driver == nullptr) return Status(CUDA_ERROR_NOT_INITIALIZED, "cuInit was not called");
   if (in_host_function()) {

@@ -55,8 +55,8 @@ Status deliver_handle(const Result<std::shared_ptr<T>>& result, Handle* out) {
   return result.status();
 }
 
-// CUDA_ERROR_NOT_INITIALIZED (also in a child forked after cuInit), CUDA_ERROR_NOT_PERMITTED
-// (inside a host function).
+// CUDA_ERROR_DEINITIALIZED (while the process exits), CUDA_ERROR_NOT_INITIALIZED (also in a child
+// forked after cuInit), CUDA_ERROR_NOT_PERMITTED (inside a host function).
 Status check_entry(Driver** driver);
 // The current context. CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED, or the sticky
 // error.

@@ -61,6 +61,7 @@ constexpr InteropHost kInteropHost = {
 }  // namespace
 
 CUresult cuInit(unsigned int Flags) {
+  if (is_exiting()) return CUDA_ERROR_DEINITIALIZED;
   if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
   const CancellationHeld held;
   try {
@@ -71,6 +72,7 @@ CUresult cuInit(unsigned int Flags) {
 }
 
 CUresult cuDriverGetVersion(int* driverVersion) {
+  if (is_exiting()) return CUDA_ERROR_DEINITIALIZED;
   if (driverVersion == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *driverVersion = kDriverVersion;
   return CUDA_SUCCESS;
@@ -78,6 +80,7 @@ CUresult cuDriverGetVersion(int* driverVersion) {
 
 CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags,
                              CUdriverProcAddressQueryResult* symbolStatus) {
+  if (is_exiting()) return CUDA_ERROR_DEINITIALIZED;
   if (symbol == nullptr || pfn == nullptr || (flags & ~kKnownProcFlags) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
