@@ -67,6 +67,8 @@ struct Context : Object {
   // Limits that never change (context_api.cc), one more than their values; 0: not asked for yet.
   std::array<std::atomic<uint64_t>, CU_LIMIT_MAX> fixed_limits{};
   uint32_t sms = 0;  // that its work may use at most (context_sms.h); 0: any number
+  // By CUDA_LAUNCH_BLOCKING: launches return when all work of the context is done.
+  bool launches_block = false;
   CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
   CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
   unsigned long long unique_id = 0;

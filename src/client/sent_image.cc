@@ -6,6 +6,8 @@
 #include <cstring>
 #include <optional>
 
+#include "base/program_switches.h"
+
 namespace openmps::client {
 namespace {
 
@@ -23,13 +25,15 @@ bool runs_on(const cuda::FatbinEntry& entry, uint32_t capability) {
 }
 
 // What the devices run of a container. Nothing: all of it travels.
-std::optional<std::vector<Bytes>> entries_for(Bytes container, Capabilities capabilities) {
+std::optional<std::vector<Bytes>> entries_for(Bytes container, Capabilities capabilities,
+                                              bool forces_ptx) {
   std::vector<Bytes> kept;
   bool any_runs = false;
   bool any_stays = false;
   const Status read = cuda::for_each_entry(container, [&](const cuda::FatbinEntry& entry) {
-    const bool runs = std::any_of(capabilities.begin(), capabilities.end(),
-                                  [&](uint32_t one) { return runs_on(entry, one); });
+    const bool is_taken = !forces_ptx || entry.header.kind == cuda::kPtxEntry;
+    const bool runs = is_taken && std::any_of(capabilities.begin(), capabilities.end(),
+                                              [&](uint32_t one) { return runs_on(entry, one); });
     any_runs |= runs;
     if (runs || !is_code(entry)) {
       kept.push_back(entry.whole);
@@ -56,7 +60,33 @@ bool runs_on_all(Bytes container, Capabilities capabilities) {
 
 }  // namespace
 
-SentImage::SentImage(const Image& image, Capabilities capabilities) {
+CUresult check_code_of(const Image& image, Capabilities capabilities) {
+  const JitSwitches switches = jit_switches();
+  if (!switches.any()) return CUDA_SUCCESS;
+  const Bytes code(image.data, image.bytes);
+  switch (cuda::kind_of(code.data(), code.size())) {
+    case cuda::ImageKind::kElf: return CUDA_SUCCESS;
+    case cuda::ImageKind::kContainer: break;
+    default: return check_code(switches, false, true);
+  }
+  bool has_machine_code = false;
+  bool has_ptx = false;
+  const auto look = [&](const cuda::FatbinEntry& entry) {
+    const bool runs = std::any_of(capabilities.begin(), capabilities.end(),
+                                  [&](uint32_t one) { return runs_on(entry, one); });
+    has_machine_code |= runs && entry.header.kind == cuda::kElfEntry;
+    has_ptx |= runs && entry.header.kind == cuda::kPtxEntry;
+    return Status();
+  };
+  // What can't be read is the driver's to refuse.
+  if (!cuda::for_each_entry(code, look).ok()) return CUDA_SUCCESS;
+  for (const Bytes input : image.inputs) {
+    if (!cuda::for_each_entry(input, look).ok()) return CUDA_SUCCESS;
+  }
+  return check_code(switches, has_machine_code, has_ptx);
+}
+
+SentImage::SentImage(const Image& image, Capabilities capabilities, bool forces_ptx) {
   const Bytes code(image.data, image.bytes);
   if (cuda::kind_of(code.data(), code.size()) != cuda::ImageKind::kContainer) {
     add(code);
@@ -64,7 +94,7 @@ SentImage::SentImage(const Image& image, Capabilities capabilities) {
     return;
   }
   if (!image.inputs.empty() && !runs_on_all(code, capabilities)) capabilities = {};
-  add_container(code, capabilities);
+  add_container(code, capabilities, forces_ptx && image.inputs.empty());
   for (const Bytes input : image.inputs) {
     bytes_ = Image::padded(bytes_);
     add_container(input, capabilities);
@@ -78,8 +108,9 @@ void SentImage::add(Bytes bytes) {
   bytes_ += bytes.size();
 }
 
-void SentImage::add_container(Bytes container, Capabilities capabilities) {
-  const auto entries = capabilities.empty() ? std::nullopt : entries_for(container, capabilities);
+void SentImage::add_container(Bytes container, Capabilities capabilities, bool forces_ptx) {
+  const auto entries =
+      capabilities.empty() ? std::nullopt : entries_for(container, capabilities, forces_ptx);
   if (!entries) return add(container);
   cuda::ContainerHeader& header = headers_.emplace_back();
   memcpy(&header, container.data(), sizeof(header));

@@ -20,7 +20,10 @@ class SentImage {
   // as what can't be read and what none of them runs does: whatever is wrong with it is the
   // driver's to say. So does a linked program whose linked code one of them doesn't run: the driver
   // links it anew.
-  explicit SentImage(const Image& image, std::span<const uint32_t> capabilities = {});
+  // `forces_ptx`: machine code does not travel where there is PTX that they run
+  // (CUDA_FORCE_PTX_JIT); a linked program's does.
+  explicit SentImage(const Image& image, std::span<const uint32_t> capabilities = {},
+                     bool forces_ptx = false);
   SentImage(const SentImage&) = delete;
   SentImage& operator=(const SentImage&) = delete;
 
@@ -35,11 +38,16 @@ class SentImage {
     cuda::Bytes bytes;
   };
   void add(cuda::Bytes bytes);
-  void add_container(cuda::Bytes container, std::span<const uint32_t> capabilities);
+  void add_container(cuda::Bytes container, std::span<const uint32_t> capabilities,
+                     bool forces_ptx = false);
 
   std::vector<Run> runs_;                      // in their order; between them zeros
   std::deque<cuda::ContainerHeader> headers_;  // of containers without some of their code
   uint64_t bytes_ = 0;
 };
+
+// Whether CUDA_FORCE_PTX_JIT and CUDA_DISABLE_PTX_JIT leave code of the image that one of the
+// devices runs. Errors: those of check_code() (base/program_switches.h).
+[[nodiscard]] CUresult check_code_of(const Image& image, std::span<const uint32_t> capabilities);
 
 }  // namespace openmps::client

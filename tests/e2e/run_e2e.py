@@ -83,7 +83,7 @@ EVERYTHING = [
       for group in ("fills", "copies", "places", "pointers", "managed", "bad")],
     *[["drv_device_calls", group] for group in ("devices", "contexts", "attached", "arrays")],
     ["drv_host_functions"], ["drv_managed_modules"], ["drv_visible"],
-    ["drv_faults"], ["drv_core_dump"], ["drv_exit_calls"],
+    ["drv_faults"], ["drv_core_dump"], ["drv_exit_calls"], ["drv_launch_blocking"], ["drv_environment"],
     *[["drv_thread_ends", group] for group in ("cancelled", "pending", "exits")],
     *[["drv_host_memory", group] for group in ("kinds", "refused", "writers", "stack", "changes", "neighbours",
                                                "direct", "forks")],

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/program_switches.h"
 #include "base/thread_end.h"
 #include "base/unique_fd.h"
 #include "client/check.h"
@@ -76,9 +77,12 @@ CUresult Modules::send_and_load(Module& module, uint32_t device, const SentImage
 // driver's choice. An error is always one of the whole image.
 CUresult Modules::send_and_load(Module& module, uint32_t device, const Image& image,
                                 const JitOptions& options) {
-  if (thins_images_ && options.scalars.empty()) {
-    const SentImage thin(image, devices_.capabilities());
-    if (thin.is_whole()) return send_and_load(module, device, thin, options);
+  const std::vector<uint32_t> capabilities = devices_.capabilities();
+  OPENMPS_CUDA_CHECK(check_code_of(image, capabilities));
+  const bool forces_ptx = jit_switches().forced;
+  if ((thins_images_ && options.scalars.empty()) || forces_ptx) {
+    const SentImage thin(image, capabilities, forces_ptx);
+    if (thin.is_whole() || forces_ptx) return send_and_load(module, device, thin, options);
     if (send_and_load(module, device, thin, options) == CUDA_SUCCESS) return CUDA_SUCCESS;
   }
   return send_and_load(module, device, SentImage(image), options);

@@ -18,6 +18,9 @@ struct Transfer {
   const Copy& copy;
   bool wait;
 
+  [[nodiscard]] bool is_launch() const {
+    return on_device(copy.destination) && on_device(copy.source);
+  }
   CUresult describe(Session&, Work* work) const {
     // What ends before the call returns can't be in a graph; between device memory nothing does.
     const bool between_devices = on_device(copy.destination) && on_device(copy.source);

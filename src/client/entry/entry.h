@@ -3,6 +3,7 @@
 // it finds, and what the description asks of them. On the program's threads.
 #pragma once
 
+#include "base/program_switches.h"
 #include "client/entry/graph_dot.h"
 #include "client/session/context.h"
 #include "client/session/enter.h"

@@ -7,6 +7,7 @@
 #include "api/client_handlers.h"
 #include "client/entry/graph_nodes.h"
 #include "client/session/graph_condition.h"
+#include "client/session/submit.h"
 #include "cuda/versions.h"
 
 namespace openmps::client {
@@ -201,7 +202,7 @@ CUresult cuGraphLaunch(Session& session, CUgraphExec hGraph, Stream& stream) {
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(session.registered.settle());
   OPENMPS_CUDA_CHECK(session.streams.await_room(stream));
-  return session.graph_execs.launch(*exec, stream, session.graphs.lock);
+  return launched(session, stream, session.graph_execs.launch(*exec, stream, session.graphs.lock));
 }
 
 CUresult cuGraphNodeGetEnabled(Session&, GraphExec& exec, CUgraphNode hNode,

@@ -42,6 +42,7 @@ struct Launch {
     *work = kernel_work(function, context, config, parameters);
     return CUDA_SUCCESS;
   }
+  static bool is_launch() { return true; }
   CUresult issue(Session& session, Stream& stream) const;
 };
 

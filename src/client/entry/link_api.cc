@@ -29,6 +29,7 @@ CUresult add_input(Session& session, Link& link, uint32_t type, const Image& ima
                    const std::string& name, const JitOptions& options) {
   const std::lock_guard guard(link.lock);
   if (!link.result.empty()) return CUDA_ERROR_INVALID_VALUE;  // completed
+  OPENMPS_CUDA_CHECK(check_code_of(image, session.devices.capabilities()));
   wire::Id blob = 0;
   OPENMPS_CUDA_CHECK(session.modules.send_image(SentImage(image), &blob));
   wire::ReplyOf<wire::LinkAdd> reply;

@@ -12,6 +12,7 @@ namespace {
 struct Fill : FillWork {
   bool wait = false;
 
+  static bool is_launch() { return true; }
   // Where it writes is looked at when the graph is instantiated: cuDNN captures its work with
   // made-up addresses to learn the size of its grids, and throws the graph away.
   CUresult describe(Session&, Work* work) const {

@@ -136,6 +136,8 @@ HostFunctionScope::HostFunctionScope() {
 
 HostFunctionScope::~HostFunctionScope() { t_inside = false; }
 
+bool in_host_function() { return t_inside; }
+
 CUresult check_host_function(DriverSymbol symbol) {
   if (!t_inside || is_let_through(symbol)) [[likely]] {
     return CUDA_SUCCESS;

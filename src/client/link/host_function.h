@@ -19,6 +19,8 @@ class HostFunctionScope {
   HostFunctionScope& operator=(const HostFunctionScope&) = delete;
 };
 
+[[nodiscard]] bool in_host_function();
+
 // CUDA_ERROR_NOT_PERMITTED: this thread runs a program's function, and the call is not for there.
 [[nodiscard]] CUresult check_host_function(DriverSymbol symbol);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/program_switches.h"
 #include "client/context_sms.h"
 #include "interop/export_tables.h"
 #include "wire/commands/device.h"
@@ -26,6 +27,7 @@ CUresult create_context(Session& session, uint32_t device, uint32_t flags, uint3
                         Context** context) {
   *context = session.contexts.prepare(device, flags);
   if (*context == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  (*context)->launches_block = launches_block();
   (*context)->sms = sms_of_new_context(session.devices, device, sms);
   session.contexts.publish_beside_primary(*context);
   tell_limit(session, **context);
@@ -72,6 +74,7 @@ void retain_primary_locked(Session& session, Context& context) {
   if (context.active.load(std::memory_order_relaxed)) return;
   context.unique_id = session.contexts.new_id();
   context.sms = sms_of_new_context(session.devices, context.device, 0);
+  context.launches_block = launches_block();
   context.active.store(true, std::memory_order_release);
   tell_limit(session, context);
 }

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/program_switches.h"
 #include "softgpu/device/address_space.h"
 #include "softgpu/device/backing.h"
 #include "softgpu/device/connections.h"
@@ -50,6 +51,8 @@ class ExecutionContext final : public DeviceServices {
 
   const uint64_t id;
   const int device;  // ordinal
+  // CUDA_LAUNCH_BLOCKING: launches return when all work of the context is done.
+  const bool launches_block = openmps::launches_block();
 
   // The sticky error of a kernel fault; CUDA_SUCCESS while the context is healthy.
   std::atomic<CUresult> error{CUDA_SUCCESS};

@@ -10,6 +10,19 @@
 
 namespace openmps::softgpu {
 
+namespace {
+
+// A kernel, a fill, a copy between device memory; not what the calling thread is to do.
+bool is_launch(const Work& work) {
+  if (const auto* fill = std::get_if<FillWork>(&work)) return !fill->inline_execution;
+  if (const auto* copy = std::get_if<CopyWork>(&work)) {
+    return copy->from_device && copy->to_device && !copy->inline_execution;
+  }
+  return std::holds_alternative<LaunchWork>(work);
+}
+
+}  // namespace
+
 Status issue(Stream& stream, const Work& work, OperationPtr* issued,
              std::span<const OperationPtr> after) {
   Driver& driver = stream.context->driver();
@@ -20,7 +33,12 @@ Status issue(Stream& stream, const Work& work, OperationPtr* issued,
   OperationPtr operation = make_operation(work, stream.execution, *stream.queue);
   if (issued != nullptr) *issued = operation;
   scheduler.submit(*stream.queue, operation, after);
-  return Status();
+  return is_launch(work) ? launched(stream) : Status();
+}
+
+Status launched(Stream& stream) {
+  if (!stream.execution->launches_block) return Status();
+  return synchronize_context(stream.context->driver().scheduler, *stream.execution);
 }
 
 Status synchronize_stream(Stream& stream) {

@@ -17,6 +17,10 @@ namespace openmps::softgpu {
 Status issue(Stream& stream, const Work& work, OperationPtr* issued = nullptr,
              std::span<const OperationPtr> after = {});
 
+// What the device does by itself was given to the stream: with CUDA_LAUNCH_BLOCKING the call waits
+// for the context's work. Its sticky error.
+Status launched(Stream& stream);
+
 // cuStreamSynchronize: wait for everything in it. The sticky error of the context, if it failed.
 Status synchronize_stream(Stream& stream);
 Status query_stream(Stream& stream);  // CUDA_ERROR_NOT_READY

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/program_switches.h"
 #include "cuda/unpack.h"
 #include "softgpu/ptx/device_calls.h"
 
@@ -54,8 +55,24 @@ bool is_family_specific(const std::string& text, uint32_t capability) {
   return end < text.size() && (text[end] == 'a' || text[end] == 'f') && value != capability;
 }
 
+// The machine code that a GPU would take instead of the PTX counts as if it ran here.
+Status check_switches(Bytes container, uint32_t capability) {
+  const JitSwitches switches = jit_switches();
+  if (!switches.any()) return Status();
+  bool has_machine_code = false;
+  bool has_ptx = false;
+  OPENMPS_RETURN_IF_ERROR(cuda::for_each_entry(container, [&](const FatbinEntry& entry) {
+    has_machine_code |= cuda::may_run(entry.header, cuda::kElfEntry, capability);
+    has_ptx |= cuda::may_run(entry.header, cuda::kPtxEntry, capability);
+    return Status();
+  }));
+  const CUresult left = check_code(switches, has_machine_code, has_ptx);
+  return left == CUDA_SUCCESS ? Status() : Status(left, "the program's switches leave no code");
+}
+
 Result<std::string> from_container(const Result<Bytes>& container, uint32_t capability) {
   if (!container.ok()) return container.status();
+  OPENMPS_RETURN_IF_ERROR(check_switches(*container, capability));
   // A family-specific entry turns up only after decompression: then the next older one is tried.
   for (uint32_t limit = capability;;) {
     const Result<std::optional<FatbinEntry>> best = newest_ptx(*container, limit);
@@ -119,6 +136,11 @@ bool is_runtime_library(Bytes container) {
 
 bool is_ptx(const std::string& text) { return text.find(".version") != std::string::npos; }
 
+Status check_ptx() {
+  const CUresult left = check_code(jit_switches(), false, true);
+  return left == CUDA_SUCCESS ? Status() : Status(left, "PTX is not to be compiled here");
+}
+
 Result<std::vector<std::string>> extract_ptx(const void* image, size_t size, uint32_t capability) {
   if (image == nullptr || size == 0) return Status(CUDA_ERROR_INVALID_IMAGE, "no image");
   switch (cuda::kind_of(image, size)) {
@@ -141,6 +163,7 @@ Result<std::vector<std::string>> extract_ptx(const void* image, size_t size, uin
   if (!is_ptx(text)) {
     return Status(CUDA_ERROR_INVALID_IMAGE, "neither PTX nor a fatbin");
   }
+  OPENMPS_RETURN_IF_ERROR(check_ptx());
   return one_text(std::move(text));
 }
 

@@ -23,6 +23,9 @@ inline constexpr size_t kMaxTextBytes = size_t{256} << 20;
 Result<std::vector<std::string>> extract_ptx(const void* image, size_t size,
                                              uint32_t compute_capability);
 
+// CUDA_ERROR_JIT_COMPILATION_DISABLED: the program's environment says that PTX is not compiled.
+Status check_ptx();
+
 // Text that has a version, which is the first thing that PTX says.
 bool is_ptx(const std::string& text);
 

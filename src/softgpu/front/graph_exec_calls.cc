@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "softgpu/device/graph_launch.h"
+#include "softgpu/device/issue.h"
 #include "softgpu/device/standstill.h"
 #include "softgpu/front/families.h"
 
@@ -89,7 +90,8 @@ CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     std::shared_ptr<GraphExec> exec = caller.driver.graph_execs.find(hGraph);
     if (exec == nullptr) return invalid_value("not an executable graph");
-    return launch_graph(*exec, stream);
+    OPENMPS_RETURN_IF_ERROR(launch_graph(*exec, stream));
+    return launched(stream);
   });
 }
 

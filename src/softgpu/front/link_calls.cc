@@ -37,6 +37,7 @@ Result<Texts> texts_of(Driver& driver, CUjitInputType type, const std::string& n
   const uint32_t capability = driver.config.compute_capability;
   const auto* bytes = static_cast<const char*>(data);
   if (type == CU_JIT_INPUT_PTX) {
+    OPENMPS_RETURN_IF_ERROR(fatbin::check_ptx());
     std::string text(bytes, strnlen(bytes, size));
     if (!fatbin::is_ptx(text)) {
       return Status(CUDA_ERROR_INVALID_IMAGE, "error   : " + name + ": not PTX");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/program_switches.h"
 #include "softgpu/device/memory.h"
 #include "softgpu/device/module.h"
 #include "softgpu/front/families.h"
@@ -93,7 +94,7 @@ Status check_cache_config(CUfunc_cache config) {
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
   return with_driver([&](Driver&) -> Status {
     if (mode == nullptr) return no_result();
-    *mode = CU_MODULE_LAZY_LOADING;
+    *mode = module_loading_mode();
     return Status();
   });
 }

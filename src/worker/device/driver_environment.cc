@@ -3,6 +3,7 @@
 #include "worker/device/driver_environment.h"
 
 #include <cstdlib>
+#include <initializer_list>
 #include <string>
 
 #include "base/environment.h"
@@ -26,6 +27,11 @@ uint32_t choose_connections() {
 
 uint32_t prepare_driver_environment() {
   unset_environment("CUDA_MPS_");
+  // Those of programs (base/program_switches.h): the client library follows them.
+  for (const char* name :
+       {"CUDA_LAUNCH_BLOCKING", "CUDA_FORCE_", "CUDA_DISABLE_", "CUDA_MODULE_"}) {
+    unset_environment(name);
+  }
   const uint32_t connections = choose_connections();
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", std::to_string(connections).c_str(), 1);
   return connections;

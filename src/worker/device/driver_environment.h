@@ -13,10 +13,10 @@ namespace openmps::worker {
 inline constexpr unsigned kMaxConnections = 32;
 
 // Remove every CUDA_MPS_* variable: the driver must not take the worker for a client of NVIDIA's
-// MPS. Set CUDA_DEVICE_MAX_CONNECTIONS to kMaxConnections, or to OPENMPS_DEVICE_MAX_CONNECTIONS
-// where that is a number from 1 to it. What the variable was before doesn't count: job scripts
-// export it for their programs, not for the daemon that they start.
-// Returns how many there are.
+// MPS. Remove what switches launches, compiling and loading for one program. Set
+// CUDA_DEVICE_MAX_CONNECTIONS to kMaxConnections, or to OPENMPS_DEVICE_MAX_CONNECTIONS where that
+// is a number from 1 to it. What the variable was before doesn't count: job scripts export it for
+// their programs, not for the daemon that they start. Returns how many there are.
 uint32_t prepare_driver_environment();
 
 }  // namespace openmps::worker

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -166,6 +167,57 @@ TEST(SentImage, ALinkedProgramThatTheDriverLinksAnewTravelsWhole) {
        {std::vector<uint32_t>{90}, std::vector<uint32_t>{80, 90}}) {
     EXPECT_EQ(sent(SentImage(image, capabilities)), in_line({linked, input}));
   }
+}
+
+// The program's environment, for one test.
+class Switch {
+ public:
+  explicit Switch(const char* name) : name_(name) { setenv(name, "1", 1); }
+  ~Switch() { unsetenv(name_); }
+  Switch(const Switch&) = delete;
+  Switch& operator=(const Switch&) = delete;
+
+ private:
+  const char* name_;
+};
+
+const std::vector<uint32_t> kHopper = {90};
+
+TEST(Switches, WithoutThemAllCodeCounts) {
+  const Contents code = container({{cuda::kElfEntry, 90, "code"}});
+  EXPECT_EQ(check_code_of(image_of(code), kHopper), CUDA_SUCCESS);
+}
+
+TEST(Switches, PtxMayBeForbidden) {
+  const Switch disabled("CUDA_DISABLE_PTX_JIT");
+  const Contents both = container({{cuda::kElfEntry, 90, "code"}, {cuda::kPtxEntry, 90, "ptx"}});
+  const Contents ptx = container({{cuda::kPtxEntry, 80, "ptx"}});
+  const Contents elsewhere =
+      container({{cuda::kElfEntry, 80, "code"}, {cuda::kPtxEntry, 80, "ptx"}});
+  const unsigned char text[] = ".version 8.0";
+  EXPECT_EQ(check_code_of(image_of(both), kHopper), CUDA_SUCCESS);
+  EXPECT_EQ(check_code_of(image_of(ptx), kHopper), CUDA_ERROR_JIT_COMPILATION_DISABLED);
+  EXPECT_EQ(check_code_of(image_of(elsewhere), kHopper), CUDA_ERROR_JIT_COMPILATION_DISABLED);
+  EXPECT_EQ(check_code_of(Image{text, sizeof(text)}, kHopper), CUDA_ERROR_JIT_COMPILATION_DISABLED);
+}
+
+TEST(Switches, MachineCodeMayBeForbidden) {
+  const Switch forced("CUDA_FORCE_PTX_JIT");
+  const Contents both = container({{cuda::kElfEntry, 90, "code"}, {cuda::kPtxEntry, 90, "ptx"}});
+  const Contents code = container({{cuda::kElfEntry, 90, "code"}});
+  EXPECT_EQ(check_code_of(image_of(both), kHopper), CUDA_SUCCESS);
+  EXPECT_EQ(check_code_of(image_of(code), kHopper), CUDA_ERROR_NO_BINARY_FOR_GPU);
+  EXPECT_EQ(sent(SentImage(image_of(both), kHopper, true)),
+            container({{cuda::kPtxEntry, 90, "ptx"}}));
+}
+
+TEST(Switches, BothLeaveNothing) {
+  const Switch forced("CUDA_FORCE_PTX_JIT");
+  const Switch disabled("CUDA_DISABLE_PTX_JIT");
+  const Contents both = container({{cuda::kElfEntry, 90, "code"}, {cuda::kPtxEntry, 90, "ptx"}});
+  const Contents code = container({{cuda::kElfEntry, 90, "code"}});
+  EXPECT_EQ(check_code_of(image_of(both), kHopper), CUDA_ERROR_JIT_COMPILATION_DISABLED);
+  EXPECT_EQ(check_code_of(image_of(code), kHopper), CUDA_ERROR_NO_BINARY_FOR_GPU);
 }
 
 }  // namespace
