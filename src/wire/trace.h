@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "base/kept_fd.h"
 #include "base/unique_fd.h"
 #include "cuda/abi.h"
 #include "cuda/status.h"
@@ -55,7 +56,7 @@ class Trace {
   std::string event_on(const std::string& lane, const Event& event);
   void append(const std::string& text);
 
-  const UniqueFd file_;
+  const KeptFd file_;
   const bool json_;
   const uint64_t min_ns_;
   std::mutex lock_;

@@ -26,7 +26,7 @@ constexpr int kFullRingSpins = 2000;
 
 constinit thread_local uint64_t Channel::t_last_wait_ns = 0;
 
-Channel::Channel(const wire::ChannelView& view, int socket, uint64_t spin_ns,
+Channel::Channel(const wire::ChannelView& view, RememberedFd socket, uint64_t spin_ns,
                  std::unique_ptr<wire::Trace> trace, bool foresees, bool gives_core)
     : view_(view),
       socket_(socket),
@@ -82,7 +82,11 @@ unsigned char* Channel::reserve(const Order&, wire::Opcode opcode, uint32_t payl
 }
 
 void Channel::check_server() {
-  pollfd watched{socket_, 0, 0};  // POLLHUP and POLLERR are always reported
+  if (socket_.valid() && socket_.get() < 0) {
+    debug_line("the program has closed the descriptor of its session");
+    return fail(CUDA_ERROR_MPS_RPC_FAILURE);
+  }
+  pollfd watched{socket_.get(), 0, 0};  // POLLHUP and POLLERR are always reported
   if (poll(&watched, 1, 0) == 1 && (watched.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0) {
     fail(CUDA_ERROR_MPS_RPC_FAILURE);
   }

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/kept_fd.h"
 #include "base/thread_end.h"
 #include "client/link/nap_plan.h"
 #include "cuda/abi.h"
@@ -39,7 +40,7 @@ class Channel {
   // `socket`: the session's connection, watched for the server's death; not owned. `trace`: null,
   // or what is told of each command. `foresees`: waits are taken to be alike.
   // `gives_core`: who waits sleeps while the worker takes nothing (StalledConsumer).
-  Channel(const wire::ChannelView& view, int socket, uint64_t spin_ns,
+  Channel(const wire::ChannelView& view, RememberedFd socket, uint64_t spin_ns,
           std::unique_ptr<wire::Trace> trace = nullptr, bool foresees = true,
           bool gives_core = true);
   Channel(const Channel&) = delete;
@@ -167,7 +168,7 @@ class Channel {
   }
 
   const wire::ChannelView view_;
-  const int socket_;
+  const RememberedFd socket_;
   const uint64_t spin_ns_;
   const uint64_t give_way_ns_ =
       usable_cores() == 1 ? std::min(kGiveWayNs, spin_ns_ / kGiveWayShare) : ~0ull;

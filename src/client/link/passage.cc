@@ -18,8 +18,9 @@ constexpr int kArrivalMs = 10'000;
 
 CUresult Passage::receive(uint32_t ticket, UniqueFd* descriptor) {
   for (;;) {
+    if (socket_.get() < 0) return CUDA_ERROR_MPS_RPC_FAILURE;  // the program has closed it
     Result<Packet> packet =
-        receive_packet(socket_, wire::kMaxMessageBytes, kArrivalMs, Descriptors::kTaken);
+        receive_packet(socket_.get(), wire::kMaxMessageBytes, kArrivalMs, Descriptors::kTaken);
     if (!packet.ok()) return CUDA_ERROR_OPERATING_SYSTEM;
     if (packet->closed) {
       channel_.fail(CUDA_ERROR_MPS_RPC_FAILURE);
@@ -76,7 +77,7 @@ CUresult Passage::send(int descriptor, uint32_t* ticket) {
   wire::PassDescriptor message;
   message.ticket = *ticket = ++last_ticket_;
   const Status sent =
-      send_packet_within(kArrivalMs, socket_, wire::message_bytes(message), {&descriptor, 1});
+      send_packet_within(kArrivalMs, socket_.get(), wire::message_bytes(message), {&descriptor, 1});
   return sent.ok() ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 

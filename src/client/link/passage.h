@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "base/kept_fd.h"
 #include "base/unique_fd.h"
 #include "client/link/channel.h"
 #include "cuda/abi.h"
@@ -16,7 +17,7 @@ namespace openmps::client {
 class Passage {
  public:
   // `socket`: the session's connection; not owned.
-  Passage(Channel& channel, int socket) : channel_(channel), socket_(socket) {}
+  Passage(Channel& channel, RememberedFd socket) : channel_(channel), socket_(socket) {}
 
   // A new descriptor of physical memory. Errors: the driver's, the session's end.
   [[nodiscard]] CUresult export_physical(wire::Id physical, UniqueFd* descriptor);
@@ -37,7 +38,7 @@ class Passage {
   [[nodiscard]] CUresult receive(uint32_t ticket, UniqueFd* descriptor);
 
   Channel& channel_;
-  const int socket_;
+  const RememberedFd socket_;
   std::mutex lock_;
   uint32_t last_ticket_ = 0;
 };

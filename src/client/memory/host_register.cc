@@ -221,7 +221,7 @@ CUresult HostRegistrations::find_file_locked(Part* part, bool write) const {
   const char* why = "";
   UniqueFd file = file_of(region, write, &why);
   if (!file.valid()) return refuse(CUDA_ERROR_NOT_SUPPORTED, why);
-  part->file = std::make_shared<const UniqueFd>(std::move(file));
+  part->file = std::make_shared<const KeptFd>(std::move(file));
   return CUDA_SUCCESS;
 }
 
@@ -257,7 +257,7 @@ CUresult HostRegistrations::make_files(std::vector<Part>& parts) {
     if (make_shared_pages(offset, bytes, &made, &why) != CUDA_SUCCESS) {
       return refuse(CUDA_ERROR_OUT_OF_MEMORY, why);
     }
-    const auto file = std::make_shared<const UniqueFd>(std::move(made));
+    const auto file = std::make_shared<const KeptFd>(std::move(made));
     for (size_t k = i; k < end; ++k) {
       parts[k].file = file;
       parts[k].offset = offset + (parts[k].begin - begin);

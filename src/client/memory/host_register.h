@@ -16,6 +16,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/kept_fd.h"
 #include "base/shared_memory.h"
 #include "base/unique_fd.h"
 #include "client/link/channel.h"
@@ -93,7 +94,7 @@ class HostRegistrations {
   struct FilePages {
     uint64_t begin = 0;
     uint64_t end = 0;
-    std::shared_ptr<const UniqueFd> file;
+    std::shared_ptr<const KeptFd> file;
     MappingKind kind;  // but for the protection, which is the program's to change
     uint64_t offset = 0;
 
@@ -108,7 +109,7 @@ class HostRegistrations {
     uint64_t end = 0;
     uint64_t worker = 0;
     Region region;
-    std::shared_ptr<const UniqueFd> file = nullptr;
+    std::shared_ptr<const KeptFd> file = nullptr;
     uint64_t offset = 0;
     bool is_private = false;  // the file is new: its pages have to take their place
 

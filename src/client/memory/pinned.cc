@@ -52,7 +52,10 @@ CUresult PinnedHeap::register_pages(Guard& guard, uint64_t bytes, uint64_t* base
     return !file_.valid() || fallocate(file_.get(), mode, static_cast<off_t>(*address - file_base_),
                                        static_cast<off_t>(bytes)) == 0;
   };
-  if (!change_pages(0)) result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (!change_pages(0)) {
+    const bool is_lost = file_.get() < 0;  // the program has closed it
+    result = is_lost ? CUDA_ERROR_MPS_RPC_FAILURE : CUDA_ERROR_OUT_OF_MEMORY;
+  }
   if (result == CUDA_SUCCESS) result = channel_.call(wire::HostRegister{*address, bytes});
   if (result != CUDA_SUCCESS) change_pages(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
   guard.lock();

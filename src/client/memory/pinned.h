@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/kept_fd.h"
 #include "base/unique_fd.h"
 #include "client/link/channel.h"
 #include "client/memory/interval_map.h"
@@ -83,7 +84,7 @@ class PinnedHeap {
   Channel& channel_;
   const uint64_t base_;
   const uint64_t end_;
-  const UniqueFd file_;
+  const KeptFd file_;
   const uint64_t file_base_;
   mutable std::mutex lock_;
   RangeAllocator addresses_;  // in chunks

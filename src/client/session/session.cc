@@ -55,7 +55,7 @@ void after_fork_in_parent() {
 void after_fork_in_child() {
   Session* session = t_forking;
   if (session == nullptr) return;
-  close(session->socket.get());
+  UniqueFd(session->socket.get()).reset();
   session->pinned.after_fork_in_child();
   session->registered.after_fork_in_child();
   g_forked.store(true, std::memory_order_relaxed);
@@ -118,9 +118,9 @@ Session::Session(Connection&& made, std::vector<uint32_t> visible)
       keeps_answers(!is_switched_off("no_kept_answers")),
       thins_images(!is_switched_off("no_thin_images")),
       channel(wire::ChannelView(reinterpret_cast<void*>(window_base + wire::kDeviceBytes)),
-              socket.get(), made.spin_ns, open_trace(), !is_switched_off("no_foresight"),
+              socket.remembered(), made.spin_ns, open_trace(), !is_switched_off("no_foresight"),
               !is_switched_off("no_giving_way")),
-      passage(channel, socket.get()),
+      passage(channel, socket.remembered()),
       pinned(channel, window_base + wire::kDeviceBytes + wire::kPinnedOffset,
              window_base + wire::kWindowBytes, std::move(made.host_file),
              window_base + wire::kDeviceBytes) {

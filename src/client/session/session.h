@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/kept_fd.h"
 #include "base/shared_memory.h"
 #include "base/unique_fd.h"
 #include "client/check.h"
@@ -67,7 +68,7 @@ struct Session {
     return memory.settle_after(managed.fetch_after(streams.synchronize(context)));
   }
 
-  UniqueFd socket;
+  KeptFd socket;
   Mapping window;
   const uint64_t window_base;
   uint64_t memory_limit[wire::kMaxDevices];  // by the worker's device; 0: none

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/kept_fd.h"
 #include "base/unique_fd.h"
 #include "cuda/status.h"
 
@@ -19,7 +20,7 @@ namespace openmps::softgpu {
 using ShareKey = std::array<unsigned char, 16>;
 
 struct SharedFile {
-  UniqueFd file;
+  KeptFd file;
   ShareKey key{};
 };
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <mutex>
 
-#include "base/unique_fd.h"
+#include "base/kept_fd.h"
 #include "cuda/status.h"
 #include "softgpu/device/handles.h"
 
@@ -25,7 +25,7 @@ struct PhysicalMemory {
   ~PhysicalMemory();
 
   Driver* driver = nullptr;
-  UniqueFd file;
+  KeptFd file;
   uint64_t bytes = 0;
   CUmemAllocationProp properties{};
   bool counted = false;  // against the device: made here, not imported
