@@ -1180,7 +1180,7 @@ def contexts(box, _):
     trace = box.root / "contexts.txt"
     reports([str(half)], OPENMPS_TRACE=str(trace))
     sent = [line for line in trace.read_text(encoding="utf-8").splitlines()
-            if "ModuleLoad{" in line or ("StreamCreate{" in line and f"sms={half}}}" in line)]
+            if "ModuleLoad{" in line or ("StreamCreate{" in line and f"sms={half}," in line)]
     require("StreamCreate{" in sent[0], f"code before the limit: {sent[:2]}")
     # What the program may have goes before.
     held = {**by_context, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}

@@ -286,9 +286,10 @@ def pid_namespace(box, _):
         wait_until(lambda: box.control("whoami")[0] == 0 or daemon.poll() is not None, SETTLE_LIMIT_S)
         if daemon.poll() is not None:
             raise Skipped("no PID namespace can be made here")
-        children = [box.start(["drv_client_worker", seed, "3", "hold"], stdin=subprocess.PIPE) for seed in "12"]
-        for child in children:
-            ready(child)
+        children = []
+        for seed in "12":  # one after the other, so that the first has the first ID
+            children.append(box.start(["drv_client_worker", seed, "3", "hold"], stdin=subprocess.PIPE))
+            ready(children[-1])
         server = box.control("get_server_list")[1].strip()
         names = box.control(f"get_client_list {server}")[1].split()
         require(len(names) == 2 and all(name.startswith("id:") for name in names), f"clients {names}")

@@ -25,7 +25,7 @@ std::string text_of(const C& command) {
 TEST(DescribeTest, FieldsHaveNamesAndKinds) {
   EXPECT_EQ(text_of(StreamCreate{7, 1, 0, StreamKind::kNonBlocking, -5}),
             "StreamCreate{stream=7, context=1, device=0, kind=kNonBlocking, priority=-5, green=0, "
-            "sms=0}");
+            "sms=0, slot=0}");
   EXPECT_EQ(text_of(ClusterOccupancy{1, ClusterQuery::kMaxActive, {8, 2, 1}, {32, 1, 1}}),
             "ClusterOccupancy{function=1, query=kMaxActive, grid=[8,2,1], block=[32,1,1], "
             "shared_bytes=0, attribute_count=0, sms=0, green=0}");
