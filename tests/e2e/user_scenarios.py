@@ -6,6 +6,7 @@ whom. With two users who are not root, so only root can run it. Called by scenar
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -324,6 +325,14 @@ def pid_namespace(box, _):
 STEERED = ("CUDA_LOG_FILE", "OPENMPS_CALLS_FILE", "OPENMPS_TRACE", "SOFTGPU_TRACE", "SOFTGPU_DEVICE")
 
 
+def with_library_in(folder, program):
+    """A program of tests/e2e/secure_program.cc that finds its library there, wherever it was built."""
+    place = re.compile(rb"/place-of-the-library_+")
+    longest = len(place.search(program).group())
+    require(len(os.fsencode(folder)) <= longest, f"{folder}: longer than {longest} bytes")
+    return place.sub(os.fsencode(folder).ljust(longest, b"\0"), program)
+
+
 def secure_programs(box, _):
     """A program with a set-user-ID bit: no variable of its caller's names a library to load, a file to
     write, a daemon to trust, or makes it talk. The same program without that bit follows each of them."""
@@ -332,19 +341,20 @@ def secure_programs(box, _):
     if os.statvfs(box.root).f_flag & os.ST_NOSUID:
         raise Skipped("set-user-ID bits do not count here")
     os.chmod(box.root, 0o755)
+    box.share_build()
     named = box.root / "named"  # by variables
     env = {name: str(named / name) for name in STEERED}
     env |= {"SOFTGPU_DEVICE": box.device, "OPENMPS_DRIVER": str(named / "driver.so"), "OPENMPS_DEBUG": "1",
             "SOFTGPU_DEBUG": "1", "SOFTGPU_DEVICES": "7", "CUDA_MPS_PIPE_DIRECTORY": str(named)}
 
-    def use(library, mode, extra):
+    def use(library, folder, mode, extra):
         """What it has followed: written, loaded, counted; and what it said of itself."""
         shutil.rmtree(named, ignore_errors=True)
         named.mkdir()
         os.chmod(named, 0o777)
         shutil.copyfile(box.build / "lib/softgpu/libcuda.so.1", named / "driver.so")
         program = box.root / library
-        shutil.copyfile(box.resolve(library), program)
+        program.write_bytes(with_library_in(box.build / folder, Path(box.resolve(library)).read_bytes()))
         os.chmod(program, mode)
         done = subprocess.run([str(program), str(named)], env={**env, **extra, "PATH": os.environ["PATH"]}, text=True,
                               capture_output=True, check=False, timeout=CLIENT_LIMIT_S, **as_user(ANNE))
@@ -355,11 +365,12 @@ def secure_programs(box, _):
         return loaded | written | counted, done.stderr
 
     required = {"OPENMPS_REQUIRED": "1"}
-    for library, extra, steered in (("secure_client_library", {}, {"driver.so", "SOFTGPU_DEVICES", "SOFTGPU_TRACE"}),
-                                    ("secure_client_library", required, {"OPENMPS_CALLS_FILE", "CUDA_LOG_FILE"}),
-                                    ("secure_softgpu_cuda", {}, {"SOFTGPU_DEVICES", "SOFTGPU_TRACE"})):
-        followed, said = use(library, 0o755, extra)
+    client, softgpu = ("secure_client_library", "lib/openmps"), ("secure_softgpu_cuda", "lib/softgpu")
+    for (library, folder), extra, steered in ((client, {}, {"driver.so", "SOFTGPU_DEVICES", "SOFTGPU_TRACE"}),
+                                              (client, required, {"OPENMPS_CALLS_FILE", "CUDA_LOG_FILE"}),
+                                              (softgpu, {}, {"SOFTGPU_DEVICES", "SOFTGPU_TRACE"})):
+        followed, said = use(library, folder, 0o755, extra)
         require(followed == steered and said, f"{library} {extra} of its caller's: {followed}\n{said}")
-        followed, said = use(library, 0o4755, extra)
+        followed, said = use(library, folder, 0o4755, extra)
         require((followed, said) == (set(), ""), f"{library} {extra} of another user's: {followed}\n{said}")
     require(not [name for name in os.listdir("/dev/shm") if box.device in name], "its device is left")
