@@ -68,7 +68,7 @@ struct Job {
   Share shares[kMostCopiers];
   uint32_t count = 0;
   Thread threads[kMaxThreads];
-  char text[kTextBytes];
+  alignas(8) char text[kTextBytes];  // dirent64's alignment
   alignas(64) char stack[kStackBytes];
   alignas(64) char copier_stacks[kMostCopiers][kCopierStackBytes];
 };
