@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Variables of CUDA's that count for the program, whoever runs its work: how code is loaded and
 // compiled. Run by run_e2e.py. usage: drv_environment
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <string>
 #include <string_view>
 
 #include "driver.h"
+#include "in_child.h"
 
 namespace {
 
@@ -36,11 +34,9 @@ void tell(const char* setting) {
   CHECK_CU(cuDevicePrimaryCtxRelease_v2(0));
 }
 
-// In a process of its own; settings are separated by spaces.
-void in_child(const char* settings) {
-  fflush(stdout);
-  const pid_t child = fork();
-  if (child == 0) {
+// `settings`: of variables, separated by spaces.
+void with_settings(const char* settings) {
+  e2e::in_child([settings] {
     std::string rest = settings;
     for (char* one = strtok(rest.data(), " "); one != nullptr; one = strtok(nullptr, " ")) {
       char* value = strchr(one, '=');
@@ -48,11 +44,7 @@ void in_child(const char* settings) {
       setenv(one, value + 1, 1);
     }
     tell(settings);
-    exit(0);
-  }
-  int status = -1;
-  waitpid(child, &status, 0);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) e2e::expect(false, "its process failed");
+  });
 }
 
 }  // namespace
@@ -65,7 +57,7 @@ int main() {
         "CUDA_DISABLE_PTX_JIT=yes", "CUDA_DISABLE_PTX_JIT=0 CUDA_DISABLE_JIT=1",
         "CUDA_FORCE_PTX_JIT=1", "CUDA_FORCE_JIT=1", "CUDA_FORCE_PTX_JIT=1 CUDA_DISABLE_PTX_JIT=1",
         "CUDA_CACHE_DISABLE=1", "CUDA_DEVICE_ORDER=PCI_BUS_ID"}) {
-    in_child(settings);
+    with_settings(settings);
   }
   return e2e::finish();
 }

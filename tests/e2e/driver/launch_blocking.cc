@@ -4,12 +4,12 @@
 // call has returned or, if the call waits, after a while. Run by run_e2e.py. usage:
 // drv_launch_blocking
 #include <pthread.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 
 #include "driver.h"
+#include "in_child.h"
 
 namespace {
 
@@ -116,27 +116,20 @@ void tell_error() {
   quick_exit(0);
 }
 
-// Each in a process of its own, before which nothing of CUDA was called.
-void in_child(const char* value, void (*body)()) {
-  fflush(stdout);
-  const pid_t child = fork();
-  if (child == 0) {
+void with_value(const char* value, void (*body)()) {
+  e2e::in_child([&] {
     setenv("CUDA_LAUNCH_BLOCKING", value, 1);
     body();
-    exit(0);
-  }
-  int status = -1;
-  waitpid(child, &status, 0);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) e2e::expect(false, "its process failed");
+  });
 }
 
 }  // namespace
 
 int main() {
-  in_child("1", tell_kinds);
+  with_value("1", tell_kinds);
   for (const char* value : {"0", "1", "2", "", "true", "01", "-1", " 1", "1x"}) {
-    in_child(value, tell_value);
+    with_value(value, tell_value);
   }
-  in_child("1", tell_error);
+  with_value("1", tell_error);
   return e2e::finish();
 }
