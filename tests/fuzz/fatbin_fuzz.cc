@@ -13,10 +13,10 @@
 
 #include "client/image.h"
 #include "softgpu/fatbin/fatbin.h"
-#include "worker/shared/image_bounds.h"
-#include "worker/shared/image_facts.h"
-#include "worker/shared/image_variables.h"
-#include "worker/shared/prelinked.h"
+#include "worker/images/image_bounds.h"
+#include "worker/images/image_facts.h"
+#include "worker/images/image_variables.h"
+#include "worker/images/prelinked.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace openmps;

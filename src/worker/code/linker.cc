@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "worker/device/driver_check.h"
-#include "worker/shared/image_bounds.h"
+#include "worker/images/image_bounds.h"
 
 namespace openmps::worker {
 namespace {

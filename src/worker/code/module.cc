@@ -14,7 +14,7 @@
 #include "worker/code/jit_options.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/log.h"
-#include "worker/shared/image_memory.h"
+#include "worker/images/image_memory.h"
 
 namespace openmps::worker {
 

@@ -24,10 +24,10 @@
 #include "worker/core/object_table.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
+#include "worker/images/image_facts.h"
+#include "worker/images/image_store.h"
+#include "worker/images/loaded_library.h"
 #include "worker/memory/memory.h"
-#include "worker/shared/image_facts.h"
-#include "worker/shared/image_store.h"
-#include "worker/shared/loaded_library.h"
 #include "worker/streams/retirement.h"
 
 namespace openmps::worker {

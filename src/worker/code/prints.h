@@ -10,7 +10,7 @@
 #include "worker/code/module.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
-#include "worker/shared/kernel_output.h"
+#include "worker/printing/kernel_output.h"
 
 namespace openmps::worker {
 

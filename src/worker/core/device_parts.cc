@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "worker/device/in_context.h"
-#include "worker/shared/exchange.h"
+#include "worker/ipc/exchange.h"
 
 namespace openmps::worker {
 

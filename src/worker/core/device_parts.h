@@ -17,7 +17,7 @@
 #include "wire/handshake.h"
 #include "worker/device/context_gate.h"
 #include "worker/device/devices.h"
-#include "worker/shared/sm_partitions.h"
+#include "worker/partitions/sm_partitions.h"
 
 namespace openmps::worker {
 

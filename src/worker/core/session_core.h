@@ -21,8 +21,8 @@
 #include "worker/device/placement.h"
 #include "worker/device/returns.h"
 #include "worker/device/shown.h"
-#include "worker/shared/exchange.h"
-#include "worker/shared/session_group.h"
+#include "worker/ipc/exchange.h"
+#include "worker/partitions/session_group.h"
 
 namespace openmps::worker {
 

@@ -20,10 +20,10 @@
 #include "wire/commands/device.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
+#include "worker/ipc/exchange.h"
 #include "worker/memory/host_pages.h"
 #include "worker/memory/work_range.h"
-#include "worker/shared/exchange.h"
-#include "worker/shared/session_group.h"
+#include "worker/partitions/session_group.h"
 
 namespace openmps::worker {
 

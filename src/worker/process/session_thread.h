@@ -12,11 +12,11 @@
 #include <thread>
 
 #include "base/unique_fd.h"
+#include "worker/process/server_reports.h"
 #include "worker/process/window.h"
 #include "worker/session/executor.h"
 #include "worker/session/fault_monitor.h"
 #include "worker/session/session_parts.h"
-#include "worker/shared/server_reports.h"
 
 namespace openmps::worker {
 

@@ -9,8 +9,8 @@
 #include "base/shared_memory.h"
 #include "base/unique_fd.h"
 #include "cuda/status.h"
-#include "worker/shared/address_book.h"
-#include "worker/shared/server_reports.h"
+#include "worker/ipc/address_book.h"
+#include "worker/process/server_reports.h"
 
 namespace openmps::worker {
 

@@ -13,8 +13,8 @@
 
 #include "worker/core/session_core.h"
 #include "worker/device/shown.h"
+#include "worker/ipc/exchange.h"
 #include "worker/memory/memory.h"
-#include "worker/shared/exchange.h"
 #include "worker/streams/stream.h"
 
 namespace openmps::worker {

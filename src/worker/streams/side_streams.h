@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "worker/admission/queue_credits.h"
 #include "worker/core/session_core.h"
-#include "worker/shared/connections.h"
 #include "worker/streams/stream.h"
 
 namespace openmps::worker {

@@ -20,7 +20,7 @@
 #include "wire/commands/green.h"
 #include "worker/core/object_table.h"
 #include "worker/core/session_core.h"
-#include "worker/shared/exchange.h"
+#include "worker/ipc/exchange.h"
 #include "worker/streams/green.h"
 #include "worker/streams/submit_window.h"
 

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "worker/admission/fair_share.h"
 #include "worker/core/session_core.h"
-#include "worker/shared/exchange.h"
-#include "worker/shared/shares.h"
+#include "worker/ipc/exchange.h"
 
 namespace openmps::worker {
 

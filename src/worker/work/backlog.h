@@ -59,8 +59,8 @@ class Backlog {
   // It waits for something that has not come, and may not do so on the GPU, or for room in its
   // stream's window. Behind long work nothing is submitted before its end is near: it would hold a
   // hardware queue. Nor is it while too many streams have work behind what runs
-  // (worker/shared/connections.h). Or there is no room for its stream (decision 33), which is asked
-  // for last: what waits needs none. `item`: what is known of it, if it is held.
+  // (worker/admission/queue_credits.h). Or there is no room for its stream (decision 33), which is
+  // asked for last: what waits needs none. `item`: what is known of it, if it is held.
   template <typename What>
   [[nodiscard]] bool stands(const Uses& uses, const What& what, Stream& stream,
                             Item* item = nullptr) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Images on disk: what was stored comes back, and nothing else does.
-#include "worker/shared/disk_store.h"
+#include "worker/images/disk_store.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

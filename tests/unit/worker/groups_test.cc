@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "session_fixture.h"
-#include "worker/shared/session_group.h"
+#include "worker/partitions/session_group.h"
 #include "worker_fixture.h"
 
 namespace openmps::worker {

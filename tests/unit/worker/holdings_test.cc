@@ -15,7 +15,7 @@
 #include "wire/commands/stream.h"
 #include "worker/code/linker.h"
 #include "worker/graphs/driver_graph.h"
-#include "worker/shared/image_facts.h"
+#include "worker/images/image_facts.h"
 
 namespace openmps::worker {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an image says of itself: textures and surfaces, variables and constants.
-#include "worker/shared/image_facts.h"
+#include "worker/images/image_facts.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What programs have used is there when the next worker starts, and costs nobody anything.
-#include "worker/shared/image_memory.h"
+#include "worker/images/image_memory.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

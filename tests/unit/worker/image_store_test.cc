@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Images and libraries that are held once: by whom, for how long, and what happens while they load.
-#include "worker/shared/image_store.h"
+#include "worker/images/image_store.h"
 
 #include <gtest/gtest.h>
 

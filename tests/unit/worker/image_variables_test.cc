@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which variables are a program's own, and code that uses those of another load of it.
-#include "worker/shared/image_variables.h"
+#include "worker/images/image_variables.h"
 
 #include <gtest/gtest.h>
 

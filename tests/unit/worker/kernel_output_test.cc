@@ -4,7 +4,7 @@
 //
 // Standard output is taken over while a KernelOutput captures it: what is to be expected is
 // collected first and compared afterwards, so that a failure can be read.
-#include "worker/shared/kernel_output.h"
+#include "worker/printing/kernel_output.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who goes next, where sessions want the same device.
-#include "worker/shared/policy.h"
+#include "worker/admission/policy.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "session_fixture.h"
-#include "worker/shared/shares.h"
+#include "worker/admission/fair_share.h"
 
 namespace openmps::worker {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See disk_store.h.
-#include "worker/shared/disk_store.h"
+#include "worker/images/disk_store.h"
 
 #include <dirent.h>
 #include <fcntl.h>

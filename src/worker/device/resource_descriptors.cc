@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Descriptors by what they describe. See resource_descriptors.h.
-#include "worker/shared/resource_descriptors.h"
+#include "worker/device/resource_descriptors.h"
 
 #include <vector>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See image_memory.h.
-#include "worker/shared/image_memory.h"
+#include "worker/images/image_memory.h"
 
 #include <pwd.h>
 #include <sys/stat.h>
@@ -22,8 +22,8 @@
 #include "base/text.h"
 #include "worker/device/in_context.h"
 #include "worker/device/log.h"
-#include "worker/shared/image_facts.h"
-#include "worker/shared/loaded_library.h"
+#include "worker/images/image_facts.h"
+#include "worker/images/loaded_library.h"
 
 namespace openmps::worker {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Splitting images and wrapping them again. See prelinked.h.
-#include "worker/shared/prelinked.h"
+#include "worker/images/prelinked.h"
 
 #include <algorithm>
 #include <string>

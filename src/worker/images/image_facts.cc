@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Symbols of images: cubins are ELF files whose symbol and section names are plain text.
-#include "worker/shared/image_facts.h"
+#include "worker/images/image_facts.h"
 
 #include <algorithm>
 #include <cctype>
@@ -13,8 +13,8 @@
 
 #include "cuda/elf.h"
 #include "cuda/unpack.h"
-#include "worker/shared/image_variables.h"
-#include "worker/shared/prelinked.h"
+#include "worker/images/image_variables.h"
+#include "worker/images/prelinked.h"
 
 namespace openmps::worker {
 namespace {

@@ -20,12 +20,12 @@
 #include <vector>
 
 #include "wire/handshake.h"
+#include "worker/admission/fair_share.h"
+#include "worker/admission/policy.h"
 #include "worker/device/context_gate.h"
 #include "worker/device/devices.h"
 #include "worker/device/placement.h"
-#include "worker/shared/policy.h"
-#include "worker/shared/session_group.h"
-#include "worker/shared/shares.h"
+#include "worker/partitions/session_group.h"
 
 namespace openmps::worker {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages to the server. See server_reports.h.
-#include "worker/shared/server_reports.h"
+#include "worker/process/server_reports.h"
 
 #include "base/text.h"
 #include "base/unix_socket.h"

@@ -21,7 +21,7 @@
 #include "wire/output_ring.h"
 #include "worker/device/devices.h"
 #include "worker/device/shown.h"
-#include "worker/shared/process_output.h"
+#include "worker/printing/process_output.h"
 
 namespace openmps::worker {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See shares.h.
-#include "worker/shared/shares.h"
+#include "worker/admission/fair_share.h"
 
 #include <algorithm>
 #include <cmath>

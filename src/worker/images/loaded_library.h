@@ -18,8 +18,8 @@
 #include "wire/commands/code.h"
 #include "worker/device/cold_lane.h"
 #include "worker/device/context_gate.h"
-#include "worker/shared/image_facts.h"
-#include "worker/shared/image_variables.h"
+#include "worker/images/image_facts.h"
+#include "worker/images/image_variables.h"
 
 namespace openmps::worker {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Turns and the attribution of text. See kernel_output.h.
-#include "worker/shared/kernel_output.h"
+#include "worker/printing/kernel_output.h"
 
 #include <algorithm>
 #include <ctime>

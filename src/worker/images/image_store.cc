@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Images and libraries that are held once. See image_store.h.
-#include "worker/shared/image_store.h"
+#include "worker/images/image_store.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/environment.h"
-#include "worker/shared/image_bounds.h"
+#include "worker/images/image_bounds.h"
 
 namespace openmps::worker {
 namespace {

@@ -17,9 +17,9 @@
 
 #include "cuda/status.h"
 #include "wire/layout.h"
-#include "worker/shared/image_facts.h"
-#include "worker/shared/image_variables.h"
-#include "worker/shared/loaded_library.h"
+#include "worker/images/image_facts.h"
+#include "worker/images/image_variables.h"
+#include "worker/images/loaded_library.h"
 
 namespace openmps::worker {
 

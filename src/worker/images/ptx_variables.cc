@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Words of PTX (PTX ISA, "Syntax"). See ptx_variables.h.
-#include "worker/shared/ptx_variables.h"
+#include "worker/images/ptx_variables.h"
 
 #include <algorithm>
 #include <cctype>

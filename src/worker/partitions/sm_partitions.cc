@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See sm_partitions.h.
-#include "worker/shared/sm_partitions.h"
+#include "worker/partitions/sm_partitions.h"
 
 #include <algorithm>
 #include <numeric>
@@ -9,7 +9,7 @@
 #include "worker/device/driver_check.h"
 #include "worker/device/in_context.h"
 #include "worker/device/log.h"
-#include "worker/shared/resource_descriptors.h"
+#include "worker/device/resource_descriptors.h"
 
 namespace openmps::worker {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pipes in place of standard output and error. See process_output.h.
-#include "worker/shared/process_output.h"
+#include "worker/printing/process_output.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Libraries and the lanes of their code. See loaded_library.h.
-#include "worker/shared/loaded_library.h"
+#include "worker/images/loaded_library.h"
 
 #include <algorithm>
 #include <new>
@@ -8,7 +8,7 @@
 
 #include "worker/device/driver_check.h"
 #include "worker/device/in_context.h"
-#include "worker/shared/prelinked.h"
+#include "worker/images/prelinked.h"
 
 namespace openmps::worker {
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "worker/admission/policy.h"
 #include "worker/device/background.h"
-#include "worker/shared/policy.h"
 
 namespace openmps::worker {
 

@@ -17,8 +17,8 @@
 #include "worker/device/cold_lane.h"
 #include "worker/device/context_gate.h"
 #include "worker/device/devices.h"
-#include "worker/shared/disk_store.h"
-#include "worker/shared/image_store.h"
+#include "worker/images/disk_store.h"
+#include "worker/images/image_store.h"
 
 namespace openmps::worker {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names and relocations of variables. See image_variables.h.
-#include "worker/shared/image_variables.h"
+#include "worker/images/image_variables.h"
 
 #include <algorithm>
 #include <cctype>
@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "cuda/unpack.h"
-#include "worker/shared/prelinked.h"
-#include "worker/shared/ptx_variables.h"
+#include "worker/images/prelinked.h"
+#include "worker/images/ptx_variables.h"
 
 namespace openmps::worker {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See policy.h.
-#include "worker/shared/policy.h"
+#include "worker/admission/policy.h"
 
 namespace openmps::worker {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See exchange.h.
-#include "worker/shared/exchange.h"
+#include "worker/ipc/exchange.h"
 
 #include <sys/random.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bounds of images. See image_bounds.h.
-#include "worker/shared/image_bounds.h"
+#include "worker/images/image_bounds.h"
 
 #include <vector>
 
 #include "cuda/elf.h"
-#include "worker/shared/prelinked.h"
+#include "worker/images/prelinked.h"
 
 namespace openmps::worker {
 namespace {
