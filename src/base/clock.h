@@ -15,6 +15,23 @@ inline uint64_t now_ns() {
   return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
 }
 
+// The time as an object is told it: the monotonic clock's or, in a test, a time that the test sets.
+// Whoever decides by time takes a Clock in its constructor and calls no now_ns() of its own.
+class Clock {
+ public:
+  Clock() = default;
+  virtual ~Clock() = default;
+  Clock(const Clock&) = delete;
+  Clock& operator=(const Clock&) = delete;
+  // Nanoseconds since some fixed time; never less than before. Any thread.
+  [[nodiscard]] virtual uint64_t now_ns() const = 0;
+};
+
+class MonotonicClock final : public Clock {
+ public:
+  [[nodiscard]] uint64_t now_ns() const override { return openmps::now_ns(); }
+};
+
 // Tell the core that this is a spin loop.
 inline void cpu_relax() {
 #if defined(__x86_64__)
