@@ -96,6 +96,7 @@ endfunction()
 # openmps_unit_test(name sources... [LIBS libraries...]): the same as one ctest entry.
 function(openmps_unit_test name)
   openmps_test_program(${name} ${ARGN})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/unit)  # manual_clock.h
   add_test(NAME ${name} COMMAND ${name})
   set(limit 60)
   if(OPENMPS_SANITIZE)
