@@ -60,7 +60,7 @@ enum class HeldFor : uint32_t {
   kMemory = 7,        // memory that has been given up has to come back first
   kShare = 8,         // the session has had its part of the device, others come first
   kHostFunction = 9,  // a stream waits for a host function that the program has to run
-  kRoom = 10,         // the driver has no room for its stream before a quiet moment
+  kStreamSlot = 10,   // the driver has no room for its stream before a quiet moment
   kNumber = 11,
   kNothing = 11,
 };

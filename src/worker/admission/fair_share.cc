@@ -9,10 +9,10 @@
 
 namespace openmps::worker {
 
-bool DeviceShares::is_crowded(Rank from) {
+bool FairShares::is_crowded(Rank from) {
   const std::lock_guard lock(mutex_);
   uint64_t busy = 0;
-  for (const Share* share : active_) {
+  for (const FairShare* share : active_) {
     const bool is_long = share->length_ns_.load(std::memory_order_relaxed) >= kLongNs;
     const bool is_below = share->rank_.load(std::memory_order_relaxed) >= from;
     if (is_long && is_below) busy += share->sms_.load(std::memory_order_relaxed);
@@ -20,7 +20,7 @@ bool DeviceShares::is_crowded(Rank from) {
   return busy * 4 >= sms_ * 3;
 }
 
-void Share::begin_work(uint32_t sms) {
+void FairShare::begin_work(uint32_t sms) {
   if (sms_.load(std::memory_order_relaxed) == 0) sms_.store(sms, std::memory_order_relaxed);
   if (++busy_streams_ != 1 || device_.policy_ == nullptr) return;
   const std::lock_guard lock(device_.mutex_);
@@ -28,20 +28,20 @@ void Share::begin_work(uint32_t sms) {
   count_active_locked();
 }
 
-void Share::end_work() {
+void FairShare::end_work() {
   if (--busy_streams_ != 0 || device_.policy_ == nullptr) return;
   const std::lock_guard lock(device_.mutex_);
   std::erase(device_.active_, this);
   count_active_locked();
   device_.left_ns_.store(now_ns(), std::memory_order_relaxed);
   ends_ns_.store(0, std::memory_order_relaxed);
-  for (Share* other : device_.waiting_) {
+  for (FairShare* other : device_.waiting_) {
     other->is_outdated_.store(true, std::memory_order_relaxed);
     if (other != this) other->bell_->ring();
   }
 }
 
-void Share::use(uint64_t ns, uint64_t sms, uint64_t now) {
+void FairShare::use(uint64_t ns, uint64_t sms, uint64_t now) {
   const uint64_t kept = std::min(sms, device_.sms_);
   if (kept == 0) return;
   const uint32_t before = sms_.load(std::memory_order_relaxed);
@@ -50,14 +50,14 @@ void Share::use(uint64_t ns, uint64_t sms, uint64_t now) {
   used_at_ns_.store(now, std::memory_order_relaxed);
 }
 
-uint64_t Share::used_ns(uint64_t now) const {
+uint64_t FairShare::used_ns(uint64_t now) const {
   const uint64_t at = used_at_ns_.load(std::memory_order_relaxed);
   const double halves = now > at ? static_cast<double>(now - at) / kHalfNs : 0;
   const auto used = static_cast<double>(used_ns_.load(std::memory_order_relaxed));
   return static_cast<uint64_t>(used * std::exp2(-halves));
 }
 
-bool Share::must_wait(uint64_t now) {
+bool FairShare::must_wait(uint64_t now) {
   const bool outdated = is_outdated_.load(std::memory_order_relaxed) &&
                         is_outdated_.exchange(false, std::memory_order_relaxed);
   if (now < next_decision_ns_ && !outdated) return grant_.waits;
@@ -69,7 +69,7 @@ bool Share::must_wait(uint64_t now) {
   if (grant_.waits && !waits_) {
     waiting_since_ns_ = now;
     // They look rarely while nobody needs to know.
-    for (const Share* other : device_.active_) {
+    for (const FairShare* other : device_.active_) {
       if (other != this) other->bell_->ring();
     }
   }
@@ -77,10 +77,10 @@ bool Share::must_wait(uint64_t now) {
   return grant_.waits;
 }
 
-Grant Share::decide_locked(uint64_t now) {
+Grant FairShare::decide_locked(uint64_t now) {
   others_.clear();
   uint64_t wanted = sms_.load(std::memory_order_relaxed);
-  for (const Share* other : device_.active_) {
+  for (const FairShare* other : device_.active_) {
     const uint64_t ends_ns = other->ends_ns_.load(std::memory_order_relaxed);
     if (other == this || ends_ns + kOverdueNs < now) continue;
     others_.push_back(other->claim(now));
@@ -91,17 +91,17 @@ Grant Share::decide_locked(uint64_t now) {
   return device_.policy_->decide(claim(now), others_, static_cast<uint32_t>(device_.sms_));
 }
 
-void Share::stop_waiting() {
+void FairShare::stop_waiting() {
   const std::lock_guard lock(device_.mutex_);
   set_waiting_locked(false);
 }
 
-void Share::count_active_locked() {
+void FairShare::count_active_locked() {
   device_.active_count_.store(static_cast<uint32_t>(device_.active_.size()),
                               std::memory_order_relaxed);
 }
 
-void Share::set_waiting_locked(bool waits) {
+void FairShare::set_waiting_locked(bool waits) {
   if (std::exchange(waits_, waits) == waits) return;
   if (waits) {
     device_.waiting_.push_back(this);

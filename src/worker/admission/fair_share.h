@@ -15,10 +15,10 @@
 
 namespace openmps::worker {
 
-class Share;
+class FairShare;
 
 // Of one device, all sessions. Thread-safe.
-class DeviceShares {
+class FairShares {
  public:
   // Sessions of that rank or below fill the device with kernels that others would have to wait for
   // (kLongNs). Any thread.
@@ -34,14 +34,14 @@ class DeviceShares {
   }
 
  private:
-  friend class Share;
+  friend class FairShare;
 
   std::unique_ptr<Policy> policy_;
   uint64_t sms_ = 1;
   std::mutex mutex_;
   // Guarded by mutex_: those with unfinished work, and those that wait.
-  std::vector<Share*> active_;
-  std::vector<Share*> waiting_;
+  std::vector<FairShare*> active_;
+  std::vector<FairShare*> waiting_;
   // How many these are.
   std::atomic<uint32_t> active_count_{0};
   std::atomic<uint32_t> waiting_count_{0};
@@ -49,7 +49,7 @@ class DeviceShares {
 };
 
 // Of one session on one device. Session's thread, but for what the others read.
-class Share {
+class FairShare {
  public:
   // What a session has had counts half after so long: some of the longest kernels that are usual.
   // So nobody has much to make up for, and who asks for little now and then comes first.
@@ -62,12 +62,12 @@ class Share {
   // Work that should have ended so long ago has, and its session has not looked.
   static constexpr uint64_t kOverdueNs = 2'000'000;
 
-  Share(DeviceShares& device, Rank rank, std::shared_ptr<Bell> bell)
+  FairShare(FairShares& device, Rank rank, std::shared_ptr<Bell> bell)
       : device_(device), rank_(rank), bell_(std::move(bell)) {}
   // None of its streams has work.
-  ~Share() { stop_waiting(); }
-  Share(const Share&) = delete;
-  Share& operator=(const Share&) = delete;
+  ~FairShare() { stop_waiting(); }
+  FairShare(const FairShare&) = delete;
+  FairShare& operator=(const FairShare&) = delete;
 
   // It has been given something that is expected to take so long.
   void note_length(uint64_t ns) {
@@ -131,11 +131,11 @@ class Share {
   void set_waiting_locked(bool waits);
   void count_active_locked();
 
-  DeviceShares& device_;
+  FairShares& device_;
   std::atomic<Rank> rank_;
   static constexpr uint64_t kForget = 64;  // items after which a long one counts a third
 
-  friend class DeviceShares;
+  friend class FairShares;
   const std::shared_ptr<Bell> bell_;
   std::atomic<uint32_t> sms_{0};
   std::atomic<uint64_t> length_ns_{0};  // of the longest of late

@@ -4,7 +4,8 @@
 
 namespace openmps::worker {
 
-Grant EqualShares::decide(const Claim& mine, std::span<const Claim> others, uint32_t sms) const {
+Grant FairSharePolicy::decide(const Claim& mine, std::span<const Claim> others,
+                              uint32_t sms) const {
   Grant grant;
   uint64_t wanted = mine.sms;
   bool comes_behind = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who goes next, where sessions want the same device: one replaceable object between what they have
 // to do and what the driver is given of it (decision 25). It decides from what each of them wants
-// and has had, and keeps nothing; DeviceShares (shares.h) keeps the figures and asks. Any thread.
+// and has had, and keeps nothing; FairShares (shares.h) keeps the figures and asks. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Claim {
   Rank rank = Rank::kNormal;
   // That its work keeps busy, on average.
   uint32_t sms = 0;
-  // What it has had of the device of late, in nanoseconds of all SMs together (Share::used_ns).
+  // What it has had of the device of late, in nanoseconds of all SMs together (FairShare::used_ns).
   uint64_t used_ns = 0;
 };
 
@@ -51,7 +51,7 @@ class Policy {
 
 // The default: sessions of a rank that compete have equal parts of the device, and those of a
 // higher rank go first. Nobody waits while there are SMs for all, or for who copies only.
-class EqualShares : public Policy {
+class FairSharePolicy : public Policy {
  public:
   // So far may one be ahead of another: what long kernels take, and times what that one has had,
   // since all of it is estimated. With half as much equal programs were held back by turns, and

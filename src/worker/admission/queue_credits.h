@@ -14,7 +14,7 @@
 namespace openmps::worker {
 
 // Of one device. Thread-safe.
-class Connections {
+class QueueCredits {
  public:
   // Hardware queues for what has no right: fences of legacy streams, threads of clients that are
   // woken, graphs that wait inside.
@@ -78,18 +78,18 @@ class Connections {
 };
 
 // The streams of one session that wait so on one device. Session's thread.
-class OpenWaitRights {
+class WaitCredits {
  public:
   // Natively the eighth stops all other streams of its program (measured, default number of
   // queues): nobody can need more.
   static constexpr uint32_t kMost = 7;
 
-  [[nodiscard]] bool take(Connections& connections) {
+  [[nodiscard]] bool take(QueueCredits& connections) {
     if (taken_ == kMost || !connections.open_wait()) return false;
     ++taken_;
     return true;
   }
-  void give(Connections& connections) {
+  void give(QueueCredits& connections) {
     --taken_;
     connections.close_wait();
   }

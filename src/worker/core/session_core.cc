@@ -90,16 +90,16 @@ std::shared_ptr<StreamSlots> SessionCore::slots(const Placement& place) const {
   return of != nullptr && of->are_counted() ? of : nullptr;
 }
 
-TakenSlots SessionCore::take_slots(const Placement& place, uint32_t count) {
+StreamSlot SessionCore::take_slots(const Placement& place, uint32_t count) {
   const std::shared_ptr<StreamSlots> of = slots(place);
   if (of == nullptr) return nullptr;
-  const TakenSlots taken = of->take(count);
+  const StreamSlot taken = of->take(count);
   make_more_slots(place, of);
   return taken != nullptr ? taken : of->take_anyhow(count);
 }
 
 bool SessionCore::take_free_slots(const Placement& place, uint32_t count, Leaves leaves,
-                                  TakenSlots* taken) {
+                                  StreamSlot* taken) {
   const std::shared_ptr<StreamSlots> of = slots(place);
   if (of == nullptr) return true;
   const auto take = [&] {
@@ -115,7 +115,7 @@ bool SessionCore::take_free_slots(const Placement& place, uint32_t count, Leaves
 }
 
 Status SessionCore::await_slots(const Placement& place, uint32_t count, Leaves leaves,
-                                TakenSlots* taken) {
+                                StreamSlot* taken) {
   const auto found = [&](uint64_t hold_ns) {
     if (take_free_slots(place, count, leaves, taken)) return true;
     const std::shared_ptr<StreamSlots> of = slots(place);
@@ -157,7 +157,7 @@ void SessionCore::make_more_slots(const Placement& place,
 
 void SessionCore::give_back(uint32_t device, CUgraphExec exec, uint64_t nodes,
                             const std::shared_ptr<const void>& part,
-                            const TakenSlots& slots) noexcept {
+                            const StreamSlot& slots) noexcept {
   if (!use(device).ok()) return;  // a lost context takes it along
   const auto destroy = [&driver = driver, exec] { return driver.cuGraphExecDestroy(exec); };
   constexpr GatedCall kCall = GatedCall::kGraphExecDestroy;

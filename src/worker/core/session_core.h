@@ -70,7 +70,7 @@ class SessionCore {
 
   // For so many streams, or branches of executable graphs, in the context of a placement. Beyond
   // what there is the driver waits. All these throw std::bad_alloc.
-  TakenSlots take_slots(const Placement& place, uint32_t count = 1);
+  StreamSlot take_slots(const Placement& place, uint32_t count = 1);
   // The same. False: there are none, or of those who leave a quarter to others, few; but there will
   // be: more are made in a quiet moment.
   enum class Leaves { kNone, kQuarter };
@@ -81,17 +81,17 @@ class SessionCore {
     return has <= kFew ? Leaves::kNone : Leaves::kQuarter;
   }
   [[nodiscard]] bool take_free_slots(const Placement& place, uint32_t count, Leaves leaves,
-                                     TakenSlots* taken);
+                                     StreamSlot* taken);
   // The same, and waits for that moment, as loading code does. Not between the gate's enter() and
   // leave(). CUDA_ERROR_NOT_READY: the session stops; CUDA_ERROR_MPS_SERVER_NOT_READY: such moments
   // are not waited for any more.
-  Status await_slots(const Placement& place, uint32_t count, Leaves leaves, TakenSlots* taken);
+  Status await_slots(const Placement& place, uint32_t count, Leaves leaves, StreamSlot* taken);
 
   // An executable graph whose launches have ended goes in a quiet moment of the device, which is
   // looked for only if graphs of many nodes wait for one (docs/decisions/0013). `part` lives as
   // long, what its kernels run in, and so does `slots`, what it has taken.
   void give_back(uint32_t device, CUgraphExec exec, uint64_t nodes,
-                 const std::shared_ptr<const void>& part, const TakenSlots& slots) noexcept;
+                 const std::shared_ptr<const void>& part, const StreamSlot& slots) noexcept;
   // Some have not gone yet: what their kernels run in comes behind them.
   [[nodiscard]] bool has_leaving() const { return leaving_->load(std::memory_order_acquire) != 0; }
 

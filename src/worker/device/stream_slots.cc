@@ -37,13 +37,13 @@ CUresult make_and_drop(const DriverTable& driver, CUcontext context, uint32_t br
 }  // namespace
 
 // They are counted already. Where there is no memory the shared_ptr calls what gives them back.
-TakenSlots StreamSlots::note_taken(uint32_t count) {
+StreamSlot StreamSlots::note_taken(uint32_t count) {
   return {this, [kept = shared_from_this(), count](const void*) {
             kept->taken_.fetch_sub(count, std::memory_order_relaxed);
           }};
 }
 
-TakenSlots StreamSlots::take(uint32_t count, uint32_t reserve) {
+StreamSlot StreamSlots::take(uint32_t count, uint32_t reserve) {
   uint32_t taken = taken_.load(std::memory_order_relaxed);
   do {
     if (taken + count + reserve > there_.load(std::memory_order_relaxed)) return nullptr;
@@ -51,7 +51,7 @@ TakenSlots StreamSlots::take(uint32_t count, uint32_t reserve) {
   return note_taken(count);
 }
 
-TakenSlots StreamSlots::take_anyhow(uint32_t count) {
+StreamSlot StreamSlots::take_anyhow(uint32_t count) {
   taken_.fetch_add(count, std::memory_order_relaxed);
   return note_taken(count);
 }

@@ -16,7 +16,7 @@
 namespace openmps::worker {
 
 // Some are taken as long as it lives; null: none.
-using TakenSlots = std::shared_ptr<const void>;
+using StreamSlot = std::shared_ptr<const void>;
 
 class StreamSlots : public std::enable_shared_from_this<StreamSlots> {
  public:
@@ -32,11 +32,11 @@ class StreamSlots : public std::enable_shared_from_this<StreamSlots> {
   // Some have been made: they are counted. A driver that can't make any is left to itself.
   [[nodiscard]] bool are_counted() const { return there_.load(std::memory_order_relaxed) != 0; }
   // Null: not so many are left. Throws std::bad_alloc, and then has taken none.
-  [[nodiscard]] TakenSlots take(uint32_t count) { return take(count, 0); }
+  [[nodiscard]] StreamSlot take(uint32_t count) { return take(count, 0); }
   // The same for who can do without: a quarter is left to others.
-  [[nodiscard]] TakenSlots take_spare(uint32_t count) { return take(count, reserve()); }
+  [[nodiscard]] StreamSlot take_spare(uint32_t count) { return take(count, reserve()); }
   // There may be fewer: the driver may wait.
-  [[nodiscard]] TakenSlots take_anyhow(uint32_t count);
+  [[nodiscard]] StreamSlot take_anyhow(uint32_t count);
 
   // take_spare() has none: no more than a quarter are left.
   [[nodiscard]] bool are_short() const {
@@ -65,8 +65,8 @@ class StreamSlots : public std::enable_shared_from_this<StreamSlots> {
     const uint32_t wanted = taken + taken / 2;
     return std::max({kMore, reserve(), wanted > there ? wanted - there : 0});
   }
-  TakenSlots take(uint32_t count, uint32_t reserve);
-  TakenSlots note_taken(uint32_t count);
+  StreamSlot take(uint32_t count, uint32_t reserve);
+  StreamSlot note_taken(uint32_t count);
 
   std::atomic<uint32_t> there_{0};
   std::atomic<uint32_t> taken_{0};

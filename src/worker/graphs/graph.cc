@@ -115,7 +115,7 @@ void GraphExec::follow_changes() {
   if (now == before && !leaves_cold) return;
   std::vector<size_t> moved;
   CUgraphExec made = nullptr;
-  TakenSlots taken = core.take_slots({device}, from->graph->branches);
+  StreamSlot taken = core.take_slots({device}, from->graph->branches);
   Status status = core.use(device);
   if (status.ok()) status = from->graph->move(from->steps, now, &moved);
   if (status.ok()) {
@@ -190,8 +190,8 @@ void GraphExec::count_steps() {
     if (step.kind == wire::GraphNodeKind::kKernel) {
       ++kernels;
       all_sms += step.uses.cost.sms;
-      room = std::max(room, step.uses.cost.room);
-      loses |= step.uses.cost.loses;
+      room = std::max(room, step.uses.cost.sms_needed);
+      loses |= step.uses.cost.needs_all_sms;
       add(UsageCount::kBlocks, step.blocks);
       add(UsageCount::kThreads, step.blocks * step.threads_each);
     }
@@ -500,8 +500,8 @@ Status Graphs::make_launch(GraphExec& exec, Work* work) {
   exec.is_launched = true;
   if (!exec.may_wait) work->uses.cost = submitter_.learnt_cost(&exec.duration);
   work->uses.cost.sms = exec.sms;
-  work->uses.cost.room = exec.room;
-  work->uses.cost.loses = exec.loses;
+  work->uses.cost.sms_needed = exec.room;
+  work->uses.cost.needs_all_sms = exec.loses;
   work->uses.cost.kernels =
       static_cast<uint32_t>(exec.counts[static_cast<size_t>(wire::UsageCount::kGraphKernels)]);
   return Status();

@@ -67,7 +67,7 @@ struct GraphExec : LaunchableGraph, std::enable_shared_from_this<GraphExec> {
   Retirement& retirement;
   CUgraphExec handle = nullptr;             // null: only described so far
   std::unique_ptr<DescribedGraph> graph;    // that it was made from
-  TakenSlots slots;                         // for its branches
+  StreamSlot slots;                         // for its branches
   std::unique_ptr<DescribedGraph> updated;  // that it has been updated from since
   uint64_t flags = 0;                       // it was instantiated with
   uint64_t seen_changes = 0;                // of DeviceParts

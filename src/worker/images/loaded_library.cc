@@ -30,7 +30,8 @@ LoadedLibrary::LoadedLibrary(const DriverTable& driver, ContextGate& gate, ColdL
       gate_(gate),
       cold_(cold) {}
 
-// While the main context is quiet, so is the cold one: every stream covers what its twin does.
+// While the main context is quiet, so is the cold one: every stream covers what its cold stream
+// does.
 LoadedLibrary::~LoadedLibrary() {
   const uint32_t main = loaded_[index(Lane::kMain)].load(std::memory_order_relaxed);
   const uint32_t cold = loaded_[index(Lane::kCold)].load(std::memory_order_relaxed);

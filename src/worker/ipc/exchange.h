@@ -142,10 +142,10 @@ struct Commons {
   std::unique_ptr<ValueWatch> value_watch;  // null: executors look for values themselves
   UsageRows usage;                          // without a table unless main() makes one
   std::unique_ptr<ImageMemory> memory;      // null: nothing is remembered on disk
-  std::array<Connections, wire::kMaxDevices> connections;
+  std::array<QueueCredits, wire::kMaxDevices> connections;
   // Of the main contexts; null: nobody counts them.
   std::array<std::shared_ptr<StreamSlots>, wire::kMaxDevices> slots;
-  std::array<DeviceShares, wire::kMaxDevices> shares;
+  std::array<FairShares, wire::kMaxDevices> shares;
 };
 
 }  // namespace openmps::worker

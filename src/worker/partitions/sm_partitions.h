@@ -235,7 +235,7 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // The member is about to have such work. Who has less than the device for now, and needs more,
   // has all of it when part() is asked next. The thread that asks.
   void note(Member& member, const Demand& demand, uint64_t now);
-  static constexpr uint64_t kLongNs = DeviceShares::kLongNs;
+  static constexpr uint64_t kLongNs = FairShares::kLongNs;
   // Who has the few SMs without a rank has work that takes no longer than this. Even if it takes
   // some times as long there as on all SMs, that is less than to wait for others' blocks.
   static constexpr uint64_t kShortNs = kLongNs / 4;

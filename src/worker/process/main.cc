@@ -225,9 +225,9 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
     commons.value_watch = std::make_unique<ValueWatch>();
     OPENMPS_RETURN_IF_ERROR(commons.value_watch->start());
   }
-  for (Connections& rights : commons.connections) rights.set_queues(connections);
+  for (QueueCredits& rights : commons.connections) rights.set_queues(connections);
   for (uint32_t i = 0; i < devices->count() && commons.performance.policy; ++i) {
-    commons.shares[i].set(std::make_unique<EqualShares>(), devices->at(i).sms);
+    commons.shares[i].set(std::make_unique<FairSharePolicy>(), devices->at(i).sms);
   }
   if (commons.performance.store) commons.images.keep(kKeptImageBytes);
   if (Result<UsageRows> usage = UsageRows::make(*devices, commons.performance.windows);

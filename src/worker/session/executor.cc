@@ -190,7 +190,7 @@ uint64_t Executor::held_pause(uint64_t now) {
     }
   }
   if (backlog.empty()) return longest;
-  if (backlog.awaits_room()) longest = std::min(longest, kRoomLookNs);
+  if (backlog.awaits_stream_slot()) longest = std::min(longest, kRoomLookNs);
   return std::max(std::min(longest, until(backlog.next_look_ns())), least_pause_ns_);
 }
 

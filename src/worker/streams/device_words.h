@@ -90,7 +90,7 @@ class DeviceWords {
   std::vector<uint32_t> free_;  // rows; has room for all
   struct Reader {
     CUstream stream = nullptr;
-    TakenSlots slots;
+    StreamSlot slots;
   };
   std::map<uint32_t, Reader> streams_;  // by device
 };

@@ -74,7 +74,7 @@ class OpenWaits {
   std::unique_ptr<DriverEvent> spare_;  // the next to use
   struct Writer {
     CUstream stream = nullptr;
-    TakenSlots slots;
+    StreamSlot slots;
   };
   std::map<uint32_t, Writer> streams_;  // by device
 };

@@ -33,7 +33,7 @@ bool SideStreams::take_right(uint32_t device) {
   return !counts || (waking.connections->keeps_some() && waking.connections->take(false, false));
 }
 
-Result<SideStreams::Side*> SideStreams::add(uint32_t device, TakenSlots slots) {
+Result<SideStreams::Side*> SideStreams::add(uint32_t device, StreamSlot slots) {
   Side side{device, nullptr, nullptr, std::move(slots)};
   if (Status status = check(core_.driver.cuEventCreate(&side.event, CU_EVENT_DISABLE_TIMING),
                             "cuEventCreate for a side stream");
@@ -59,7 +59,7 @@ Result<SideStreams::Side*> SideStreams::take(uint32_t device) {
     ++owned;
     if (core_.driver.cuStreamQuery(side.stream) == CUDA_SUCCESS) return &side;
   }
-  TakenSlots slots;
+  StreamSlot slots;
   if (owned < kMostOfDevice &&
       core_.take_free_slots({device}, 1, SessionCore::Leaves::kQuarter, &slots)) {
     return add(device, std::move(slots));
@@ -74,7 +74,7 @@ Result<SideStreams::Side*> SideStreams::take(uint32_t device) {
 Result<SideStreams::Side*> SideStreams::take_for_certain(uint32_t device) {
   Result<Side*> taken = take(device);
   if (!taken.ok() || *taken != nullptr) return taken;
-  TakenSlots slots = core_.take_slots({device});
+  StreamSlot slots = core_.take_slots({device});
   if (Status used = core_.use(device); !used.ok()) return used;
   return add(device, std::move(slots));
 }
@@ -96,7 +96,7 @@ Status SideStreams::wake_after(const Stream& stream) {
     const bool is_there = side.ok() && *side != nullptr;
     Status status = is_there ? wake_beside(**side, stream) : side.status();
     if (is_there && status.ok()) return status;
-    if (Connections* const of = wakings_[device].connections) of->give();
+    if (QueueCredits* const of = wakings_[device].connections) of->give();
     OPENMPS_RETURN_IF_ERROR(std::move(status));
   }
   return check(core_.driver.cuLaunchHostFunc(stream.handle, wake_from_stream, &core_.view.header()),

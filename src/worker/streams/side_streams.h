@@ -38,12 +38,12 @@ class SideStreams {
     uint32_t device;
     CUstream stream;
     CUevent event;
-    TakenSlots slots;
+    StreamSlot slots;
   };
   // What a wake from a side stream needs. `connections`: where to give its right back.
   struct Waking {
     wire::ChannelHeader* header = nullptr;
-    Connections* connections = nullptr;  // null: it has none
+    QueueCredits* connections = nullptr;  // null: it has none
   };
   static void wake(void* waking);
   // A hardware queue may be had for it. False: there are few left.
@@ -52,7 +52,7 @@ class SideStreams {
   Result<Side*> take(uint32_t device);
   // The same, if need be after that.
   Result<Side*> take_for_certain(uint32_t device);
-  Result<Side*> add(uint32_t device, TakenSlots slots);
+  Result<Side*> add(uint32_t device, StreamSlot slots);
   Status wake_beside(const Side& side, const Stream& stream);
 
   SessionCore& core_;

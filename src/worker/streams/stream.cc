@@ -103,12 +103,12 @@ CUresult Streams::create(const Placement& place, int32_t priority, CUstream* mad
                                              priority);
 }
 
-SubmitWindow* Streams::window(Stream& stream) {
+StreamBudget* Streams::window(Stream& stream) {
   if (stream.window == nullptr && core_.commons.performance.windows) {
     const uint32_t device = stream.place.device;
     std::atomic<uint64_t>* ends =
         stream.listed != nullptr ? &stream.listed->ends_ns : &stream.ends_ns;
-    stream.window = std::make_unique<SubmitWindow>(
+    stream.window = std::make_unique<StreamBudget>(
         core_, durations, share(device), open_waits_[device], stream.handle, stream.place, ends);
   }
   return stream.window.get();
@@ -126,7 +126,7 @@ void Streams::begin_ahead(Stream& stream) {
 // The GPU waits for few of the session's streams, as many as have a right to (decision 23): of the
 // others one ends what it has, and rests. Without such rights what the GPU waits for may be for
 // this stream to do: then it is left to the driver whether it waits.
-bool Streams::find_room(const Stream& stream, Lane lane, TakenSlots* slots) {
+bool Streams::find_stream_slot(const Stream& stream, Lane lane, StreamSlot* slots) {
   const Placement place = stream.place.in(lane);
   const size_t with_it = started_[static_cast<size_t>(lane)] + 1;
   const auto leaves =
@@ -144,7 +144,7 @@ bool Streams::rest_another(const Stream& asking, Lane lane) {
   if (now < next_rest_look_ns_) return false;
   Stream* found = nullptr;
   for_each([&](Stream& stream) {
-    const bool has_place = lane == Lane::kCold ? stream.twin != nullptr : stream.slots != nullptr;
+    const bool has_place = lane == Lane::kCold ? stream.cold != nullptr : stream.slots != nullptr;
     const bool is_there = stream.listed != nullptr && has_place && &stream != &asking &&
                           stream.place.device == asking.place.device &&
                           stream.place.partition == asking.place.partition;
@@ -172,7 +172,7 @@ Status Streams::rest(Stream& stream) {
     stream.window->move(nullptr, &stream.ends_ns);
   }
   Owned owned{std::exchange(stream.listed, nullptr), std::exchange(stream.listed_cold, nullptr),
-              std::move(stream.twin), std::move(stream.slots)};
+              std::move(stream.cold), std::move(stream.slots)};
   stream.handle = nullptr;
   --stream.context->started;
   note_gone(owned);
@@ -182,14 +182,14 @@ Status Streams::rest(Stream& stream) {
 
 Status Streams::start(Stream& stream) {
   if (stream.handle != nullptr) return Status();
-  if (!has_room(stream)) stream.slots = core_.take_slots(stream.place);
+  if (!has_stream_slot(stream)) stream.slots = core_.take_slots(stream.place);
   stream.driver_priority = core_.driver_priority(stream.place.device, stream.priority);
   OPENMPS_RETURN_IF_ERROR(check(create(stream.place, stream.driver_priority, &stream.handle),
                                 "the creation of a stream"));
   stream.listed = core_.gate.add(stream.handle, stream.place.device, &core_.feeder, owner(stream));
   ++stream.context->started;
   ++started_[static_cast<size_t>(Lane::kMain)];
-  if (SubmitWindow* its = window(stream)) its->move(stream.handle, &stream.listed->ends_ns);
+  if (StreamBudget* its = window(stream)) its->move(stream.handle, &stream.listed->ends_ns);
   return Status();
 }
 
@@ -218,24 +218,24 @@ Status Streams::follow_changes(Stream& stream) {
 void Streams::tell_demand(Stream& stream, const Cost& cost, uint64_t ns) {
   const bool is_next = stream.window != nullptr && !stream.window->is_busy();
   const uint64_t streams = share(stream.place.device).busy_streams() + (is_next ? 1 : 0);
-  const bool is_whole = cost.room == kWholeDevice || stream.green != nullptr;
-  const uint64_t room = std::max<uint64_t>(streams, 1) * cost.room;
+  const bool is_whole = cost.sms_needed == kWholeDevice || stream.green != nullptr;
+  const uint64_t room = std::max<uint64_t>(streams, 1) * cost.sms_needed;
   const auto most = uint64_t{kWholeDevice} - 1;
   const bool is_guess = !durations.has_been_alone(cost);
   const uint64_t most_ns = is_guess ? SmPartitions::kGuessNs : SmPartitions::kShortNs;
   const SmPartitions::Demand demand{
       .room = is_whole ? kWholeDevice : static_cast<uint32_t>(std::min(room, most)),
-      .loses = cost.loses,
+      .loses = cost.needs_all_sms,
       .ns = ns,
       .is_guess = is_guess,
-      .sm_ns = uint64_t{cost.room} * cost.kernels * std::min(ns, most_ns)};
+      .sm_ns = uint64_t{cost.sms_needed} * cost.kernels * std::min(ns, most_ns)};
   core_.commons.partitions->note(*stream.member, demand, now_ns());
 }
 
 // The old one goes when it has ended, with the part that it runs in.
 Status Streams::move(Stream& stream, const Placement& place, int32_t priority) {
   CUstream made = nullptr;
-  TakenSlots slots = core_.take_slots(place);
+  StreamSlot slots = core_.take_slots(place);
   OPENMPS_RETURN_IF_ERROR(check(create(place, priority, &made), "a stream in another part"));
   const bool busy = !finished(*stream.listed);
   if (Status ordered = busy ? come_behind(stream, made) : Status(); !ordered.ok()) {
@@ -251,7 +251,7 @@ Status Streams::move(Stream& stream, const Placement& place, int32_t priority) {
   stream.listed = core_.gate.add(made, place.device, &core_.feeder, owner(stream));
   stream.handle = made;
   stream.driver_priority = priority;
-  if (stream.twin != nullptr) stream.twin->stays = false;
+  if (stream.cold != nullptr) stream.cold->is_current = false;
   if (stream.window != nullptr) stream.window->move(made, &stream.listed->ends_ns);
   if (busy) {
     const bool waits = old.stream.listed->waits.load(std::memory_order_relaxed);
@@ -318,7 +318,7 @@ void Streams::look_after(uint64_t now) {
   uint64_t shortest_ns = ~0ull;
   learns_ = false;
   std::erase_if(looked_after_, [&](Stream* stream) {
-    SubmitWindow& window = *stream->window;
+    StreamBudget& window = *stream->window;
     const uint64_t pause_ns = window.look_after(now);
     learns_ = learns_ || window.is_learning();
     if (window.is_learning()) shortest_ns = std::min(shortest_ns, learn_ns);
@@ -338,10 +338,10 @@ uint64_t Streams::next_look_ns() const {
   return next;
 }
 
-Share& Streams::share(uint32_t device) {
+FairShare& Streams::share(uint32_t device) {
   if (shares_[device] == nullptr) {
     shares_[device] =
-        std::make_unique<Share>(core_.commons.shares[device], core_.rank.load(), core_.bell);
+        std::make_unique<FairShare>(core_.commons.shares[device], core_.rank.load(), core_.bell);
   }
   return *shares_[device];
 }
@@ -356,7 +356,7 @@ void Streams::end_windows(uint64_t now) {
 }
 
 // Mark the end of the stream's work so far in `event`, made at its first use. An event belongs to
-// the context that is current then: at the end of work of the twin that is another.
+// the context that is current then: at the end of work of the cold that is another.
 Status Streams::record(Stream& stream, CUevent* event) {
   if (*event == nullptr) {
     OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
@@ -366,15 +366,15 @@ Status Streams::record(Stream& stream, CUevent* event) {
   return check(core_.driver.cuEventRecord(*event, stream.handle), "cuEventRecord");
 }
 
-// What comes later waits for the event, in the twin, too. A wait that is over before long is as
-// good as work.
+// What comes later waits for the event, in the cold stream, too. A wait that is over before long is
+// as good as work.
 Status Streams::wait(Stream& stream, CUevent event, const Stream* other, const char* what) {
   OPENMPS_RETURN_IF_ERROR(before_open_wait(stream));
-  if (stream.twin != nullptr) stream.twin->stays = false;
+  if (stream.cold != nullptr) stream.cold->is_current = false;
   if (stream.window != nullptr && other != nullptr && ends_soon(*other)) {
     stream.window->note_wait();
   } else {
-    note_wait(stream, stream.twin != nullptr && event == stream.twin->end);
+    note_wait(stream, stream.cold != nullptr && event == stream.cold->end);
   }
   return check(core_.driver.cuStreamWaitEvent(stream.handle, event, 0), what);
 }
@@ -382,55 +382,55 @@ Status Streams::wait(Stream& stream, CUevent event, const Stream* other, const c
 // ---- Twins --------------------------------------------------------------------------------------
 
 // Each event belongs to the context of the stream that records it.
-Status Streams::start_twin(Stream& stream) {
-  auto twin = std::make_unique<Twin>();
+Status Streams::start_cold_stream(Stream& stream) {
+  auto cold = std::make_unique<ColdStream>();
   const DriverTable& driver = core_.driver;
-  CUresult result = driver.cuEventCreate(&twin->hand_over, CU_EVENT_DISABLE_TIMING);
+  CUresult result = driver.cuEventCreate(&cold->hand_over, CU_EVENT_DISABLE_TIMING);
   const Placement place = stream.place.in(Lane::kCold);
   OPENMPS_RETURN_IF_ERROR(core_.use(place));
-  if (result == CUDA_SUCCESS) result = driver.cuEventCreate(&twin->end, CU_EVENT_DISABLE_TIMING);
+  if (result == CUDA_SUCCESS) result = driver.cuEventCreate(&cold->end, CU_EVENT_DISABLE_TIMING);
   const int32_t priority = core_.driver_priority(place.device, stream.priority);
   if (result == CUDA_SUCCESS) {
-    if (!has_room(stream, Lane::kCold)) stream.twin_slots = core_.take_slots(place);
-    twin->slots = std::move(stream.twin_slots);
-    result = create(place, priority, &twin->handle);
+    if (!has_stream_slot(stream, Lane::kCold)) stream.cold_slot = core_.take_slots(place);
+    cold->slots = std::move(stream.cold_slot);
+    result = create(place, priority, &cold->handle);
   }
   if (result == CUDA_SUCCESS) {
-    twin->listed =
-        core_.commons.cold->gate.add(twin->handle, place.device, &core_.cold_feeder, owner(stream));
-    stream.twin = std::move(twin);
+    cold->listed =
+        core_.commons.cold->gate.add(cold->handle, place.device, &core_.cold_feeder, owner(stream));
+    stream.cold = std::move(cold);
     ++started_[static_cast<size_t>(Lane::kCold)];
     return Status();
   }
-  if (twin->end != nullptr) driver.cuEventDestroy_v2(twin->end);
-  if (twin->hand_over != nullptr) driver.cuEventDestroy_v2(twin->hand_over);
+  if (cold->end != nullptr) driver.cuEventDestroy_v2(cold->end);
+  if (cold->hand_over != nullptr) driver.cuEventDestroy_v2(cold->hand_over);
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
   return check(result, "a stream of the cold lane");
 }
 
-Status Streams::begin_twin(Stream& stream) {
-  OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kTwin));
-  if (stream.twin == nullptr) OPENMPS_RETURN_IF_ERROR(start_twin(stream));
-  Twin& twin = *stream.twin;
+Status Streams::enter_cold_stream(Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kColdWork));
+  if (stream.cold == nullptr) OPENMPS_RETURN_IF_ERROR(start_cold_stream(stream));
+  ColdStream& cold = *stream.cold;
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.place.in(Lane::kCold)));
   core_.commons.cold->gate.enter(core_.cold_feeder, stream.place.device);
-  twin.listed->set_busy();
+  cold.listed->set_busy();
   if (stream.listed->waits.load(std::memory_order_relaxed)) {
-    twin.listed->waits.store(true, std::memory_order_relaxed);  // for the stream
+    cold.listed->waits.store(true, std::memory_order_relaxed);  // for the stream
   }
-  if (twin.stays) return Status();
-  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventRecord(twin.hand_over, stream.handle),
+  if (cold.is_current) return Status();
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventRecord(cold.hand_over, stream.handle),
                                 "cuEventRecord for the cold lane"));
-  return check(core_.driver.cuStreamWaitEvent(twin.handle, twin.hand_over, 0),
+  return check(core_.driver.cuStreamWaitEvent(cold.handle, cold.hand_over, 0),
                "cuStreamWaitEvent of the cold lane");
 }
 
-Status Streams::end_twin(Stream& stream) {
-  Twin& twin = *stream.twin;
+Status Streams::leave_cold_stream(Stream& stream) {
+  ColdStream& cold = *stream.cold;
   OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuEventRecord(twin.end, twin.handle), "cuEventRecord of the cold lane"));
-  OPENMPS_RETURN_IF_ERROR(wait(stream, twin.end, nullptr, "cuStreamWaitEvent on the cold lane"));
-  twin.stays = true;
+      check(core_.driver.cuEventRecord(cold.end, cold.handle), "cuEventRecord of the cold lane"));
+  OPENMPS_RETURN_IF_ERROR(wait(stream, cold.end, nullptr, "cuStreamWaitEvent on the cold lane"));
+  cold.is_current = true;
   return Status();
 }
 
@@ -446,7 +446,7 @@ Status Streams::enter(Stream& stream, Entry entry) {
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
   OPENMPS_RETURN_IF_ERROR(start(stream));
   core_.gate.enter(core_.feeder, stream.place.device);
-  const bool works = entry == Entry::kWork || entry == Entry::kTwin;
+  const bool works = entry == Entry::kWork || entry == Entry::kColdWork;
   if (works && stream.seen_changes != core_.parts.changes()) [[unlikely]] {
     OPENMPS_RETURN_IF_ERROR(follow_changes(stream));
   }
@@ -455,7 +455,7 @@ Status Streams::enter(Stream& stream, Entry entry) {
   stream.listed->set_busy();
   if (stream.window != nullptr) stream.window->note_entered();
 
-  if (entry == Entry::kWork && stream.twin != nullptr) stream.twin->stays = false;
+  if (entry == Entry::kWork && stream.cold != nullptr) stream.cold->is_current = false;
   ClientContext& context = *stream.context;
   if (stream.kind == StreamKind::kLegacy) {
     OPENMPS_RETURN_IF_ERROR(legacy_waits(stream));
@@ -628,14 +628,14 @@ void Streams::give_back(Owned& stream) {
   const DriverTable& driver = core_.driver;
   const CUstream handle = stream.listed->handle;
   const uint32_t device = stream.listed->device;
-  if (stream.twin != nullptr) {
-    Twin& twin = *stream.twin;
+  if (stream.cold != nullptr) {
+    ColdStream& cold = *stream.cold;
     // After a fault a context may refuse to become current; releasing is tried all the same.
     static_cast<void>(core_.use({device, Lane::kCold}).ok());
-    core_.commons.cold->gate.remove(twin.listed);
-    driver.cuStreamDestroy_v2(twin.handle);
-    driver.cuEventDestroy_v2(twin.end);
-    driver.cuEventDestroy_v2(twin.hand_over);
+    core_.commons.cold->gate.remove(cold.listed);
+    driver.cuStreamDestroy_v2(cold.handle);
+    driver.cuEventDestroy_v2(cold.end);
+    driver.cuEventDestroy_v2(cold.hand_over);
   }
   if (stream.listed_cold != nullptr) core_.commons.cold->gate.remove(stream.listed_cold);
   static_cast<void>(core_.use(device).ok());
@@ -645,7 +645,7 @@ void Streams::give_back(Owned& stream) {
 
 void Streams::note_gone(const Owned& stream) {
   --started_[static_cast<size_t>(Lane::kMain)];
-  if (stream.twin != nullptr) --started_[static_cast<size_t>(Lane::kCold)];
+  if (stream.cold != nullptr) --started_[static_cast<size_t>(Lane::kCold)];
 }
 
 void Streams::sweep_retired() {
@@ -751,7 +751,7 @@ void Streams::release(std::unique_ptr<Stream> stream) {
   if (stream->looked_after) std::erase(looked_after_, stream.get());
   if (stream->handle != nullptr) {
     --context->started;
-    Owned owned{stream->listed, stream->listed_cold, std::move(stream->twin),
+    Owned owned{stream->listed, stream->listed_cold, std::move(stream->cold),
                 std::move(stream->slots)};
     note_gone(owned);
     if (finished(*stream->listed)) {

@@ -32,14 +32,14 @@ class Chains;  // worker/work/chain.h
 // What a stream submits to the cold lane with. What runs here lies between two events in the
 // stream: it waits for what the stream was given before, and the stream waits for it, at once. So
 // whoever waits for the stream, or looks at it, need not know.
-struct Twin {
+struct ColdStream {
   CUstream handle = nullptr;
   ContextGate::Stream* listed = nullptr;  // with the cold lane's gate
-  CUevent hand_over = nullptr;            // in the stream: the twin waits
-  CUevent end = nullptr;                  // in the twin: the stream waits
-  // The stream has been given nothing behind the twin's last work: what comes need not wait.
-  bool stays = false;
-  TakenSlots slots;
+  CUevent hand_over = nullptr;            // in the stream: the cold stream waits
+  CUevent end = nullptr;                  // in the cold stream: the stream waits
+  // The stream has been given nothing behind the cold stream's last work: what comes need not wait.
+  bool is_current = false;
+  StreamSlot slots;
 };
 
 struct Stream {
@@ -60,16 +60,16 @@ struct Stream {
   CUstream handle = nullptr;              // null until the first use, and while it rests
   ContextGate::Stream* listed = nullptr;  // as long as the driver has it
   // From the first use on, if there are windows: also while the driver has no stream.
-  std::unique_ptr<SubmitWindow> window;
+  std::unique_ptr<StreamBudget> window;
   std::atomic<uint64_t> ends_ns{0};  // that window's, while the driver has no stream
   bool looked_after = false;         // listed in Streams::looked_after_
   size_t held = 0;                   // items of it that are held back (worker/work/backlog.h),
   bool is_full = false;              // so many that the client has been told to wait
   std::shared_ptr<Chains> chains;    // from the first batch on
 
-  TakenSlots slots;                            // for the driver's stream, and while it is there
-  TakenSlots twin_slots;                       // for a twin that is about to be made
-  std::unique_ptr<Twin> twin;                  // from the first work in the cold lane on
+  StreamSlot slots;                            // for the driver's stream, and while it is there
+  StreamSlot cold_slot;                        // for a cold stream that is about to be made
+  std::unique_ptr<ColdStream> cold;            // from the first work in the cold lane on
   ContextGate::Stream* listed_cold = nullptr;  // with the cold lane's gate, once it had such graphs
 
   uint64_t work = 0;         // legacy stream: pieces of work submitted so far
@@ -128,7 +128,7 @@ class Streams {
   // How long work takes, by what is done.
   Durations durations;
   // The session's part of a device.
-  [[nodiscard]] Share& share(uint32_t device);
+  [[nodiscard]] FairShare& share(uint32_t device);
   // Work is about to be submitted to the stream.
   void prepare_work(Stream& stream, const Cost& cost) {
     if (stream.window != nullptr) stream.window->prepare(cost);
@@ -136,7 +136,7 @@ class Streams {
   }
   // The same, for what comes with it at once.
   void note_demand(Stream& stream, const Cost& cost) {
-    if (stream.member == nullptr || cost.room == 0) return;
+    if (stream.member == nullptr || cost.sms_needed == 0) return;
     uint64_t ns = durations.alone(cost);
     if (cost.kernels > 1) ns /= cost.kernels;
     const bool matters =
@@ -162,7 +162,7 @@ class Streams {
   }
   // Its window, which need not wait for the driver's stream; null: there are none. Throws
   // std::bad_alloc.
-  [[nodiscard]] SubmitWindow* window(Stream& stream);
+  [[nodiscard]] StreamBudget* window(Stream& stream);
   // Make the driver's stream before there is anything to give it: streams whose turn comes at one
   // moment would make theirs one after the other, 0.4 ms each. Of a session's first streams, and
   // while there is room for more: what is held back takes no room from others.
@@ -170,17 +170,17 @@ class Streams {
   // The driver has the stream, or makes it without waiting (decision 33): there is room, or another
   // stream of the session has nothing to do and rests. False: more room has been asked for. A
   // session that has many leaves what is short to others.
-  [[nodiscard]] bool has_room(Stream& stream, Lane lane = Lane::kMain) {
+  [[nodiscard]] bool has_stream_slot(Stream& stream, Lane lane = Lane::kMain) {
     const bool is_there = stream.handle != nullptr || stream.slots != nullptr;
-    if (!is_there && !find_room(stream, Lane::kMain, &stream.slots)) return false;
-    if (lane == Lane::kMain || stream.twin != nullptr || stream.twin_slots != nullptr) [[likely]]
+    if (!is_there && !find_stream_slot(stream, Lane::kMain, &stream.slots)) return false;
+    if (lane == Lane::kMain || stream.cold != nullptr || stream.cold_slot != nullptr) [[likely]]
       return true;
-    return find_room(stream, Lane::kCold, &stream.twin_slots);
+    return find_stream_slot(stream, Lane::kCold, &stream.cold_slot);
   }
   // The stream has been given a wait for something else than its own work.
-  void note_wait(Stream& stream, bool for_twin = false) {
+  void note_wait(Stream& stream, bool is_for_cold_stream = false) {
     if (stream.window == nullptr) return;
-    stream.window->add_wait(for_twin);
+    stream.window->add_wait(is_for_cold_stream);
     keep_in_sight(stream);
   }
   // A right that it has, others may need, whatever becomes of what it was for.
@@ -199,10 +199,10 @@ class Streams {
 
   // What is about to be submitted, for the emulation of the legacy stream.
   enum class Entry {
-    kWork,    // anything that runs: orders both ways
-    kTwin,    // the same, in the twin
-    kMarker,  // an event record: waits like work, nobody has to wait for it
-    kFence,   // the program's own waiting: only the legacy stream waits for the others
+    kWork,      // anything that runs: orders both ways
+    kColdWork,  // the same, in the cold stream
+    kMarker,    // an event record: waits like work, nobody has to wait for it
+    kFence,     // the program's own waiting: only the legacy stream waits for the others
   };
   // Make the stream and its device ready for a submission by this thread, with every wait that
   // the submission implies. Call it before each.
@@ -226,9 +226,9 @@ class Streams {
       return f(stream.handle);
     }
     const ContextGate::Leaving leaving(core_.cold_feeder);
-    Status status = begin_twin(stream);
-    if (status.ok()) status = f(stream.twin->handle);
-    if (status.ok()) status = end_twin(stream);
+    Status status = enter_cold_stream(stream);
+    if (status.ok()) status = f(stream.cold->handle);
+    if (status.ok()) status = leave_cold_stream(stream);
     const Status back = core_.use(stream.place);
     return status.ok() ? back : status;
   }
@@ -293,12 +293,12 @@ class Streams {
   Status move(Stream& stream, const Placement& place, int32_t priority);
   Status come_behind(Stream& stream, CUstream next);
   Status start(Stream& stream);
-  bool find_room(const Stream& stream, Lane lane, TakenSlots* slots);
+  bool find_stream_slot(const Stream& stream, Lane lane, StreamSlot* slots);
   bool rest_another(const Stream& asking, Lane lane);
   Status rest(Stream& stream);
-  Status start_twin(Stream& stream);
-  Status begin_twin(Stream& stream);
-  Status end_twin(Stream& stream);
+  Status start_cold_stream(Stream& stream);
+  Status enter_cold_stream(Stream& stream);
+  Status leave_cold_stream(Stream& stream);
   // The legacy stream has to wait for blocking streams,
   [[nodiscard]] static bool owes_join(const Stream& stream) {
     return stream.kind == wire::StreamKind::kLegacy &&
@@ -347,8 +347,8 @@ class Streams {
   struct Owned {
     ContextGate::Stream* listed = nullptr;
     ContextGate::Stream* listed_cold = nullptr;
-    std::unique_ptr<Twin> twin;
-    TakenSlots slots;
+    std::unique_ptr<ColdStream> cold;
+    StreamSlot slots;
   };
   void give_back(Owned& stream);
   void note_gone(const Owned& stream);
@@ -364,8 +364,8 @@ class Streams {
   };
 
   SessionCore& core_;
-  std::array<std::unique_ptr<Share>, wire::kMaxDevices> shares_;  // from their first streams on
-  std::array<OpenWaitRights, wire::kMaxDevices> open_waits_;
+  std::array<std::unique_ptr<FairShare>, wire::kMaxDevices> shares_;  // from their first streams on
+  std::array<WaitCredits, wire::kMaxDevices> open_waits_;
   ObjectTable<Stream> streams_{"stream"};
   std::map<wire::Id, std::unique_ptr<ClientContext>> contexts_;
   // Destroyed by the client while some of their work was held back.

@@ -88,8 +88,8 @@ void Durations::miss(std::span<const uint32_t> numbers) {
 
 // ---- The window ---------------------------------------------------------------------------------
 
-SubmitWindow::SubmitWindow(SessionCore& core, Durations& durations, Share& share,
-                           OpenWaitRights& open_waits, CUstream stream, const Placement& place,
+StreamBudget::StreamBudget(SessionCore& core, Durations& durations, FairShare& share,
+                           WaitCredits& open_waits, CUstream stream, const Placement& place,
                            std::atomic<uint64_t>* ends_ns)
     : core_(core),
       durations_(durations),
@@ -101,7 +101,7 @@ SubmitWindow::SubmitWindow(SessionCore& core, Durations& durations, Share& share
       open_wait_rights_(open_waits),
       ends_ns_(ends_ns) {}
 
-SubmitWindow::~SubmitWindow() {
+StreamBudget::~StreamBudget() {
   reach_all(now_ns());
   forget_refusal();
   disconnect();
@@ -111,7 +111,7 @@ SubmitWindow::~SubmitWindow() {
   for (const CUevent event : spare_) core_.driver.cuEventDestroy_v2(event);
 }
 
-void SubmitWindow::add(const Cost& cost) {
+void StreamBudget::add(const Cost& cost) {
   used_ = true;
   const bool known = durations_.is_known(cost);
   Segment& segment = segment_;
@@ -141,7 +141,7 @@ void SubmitWindow::add(const Cost& cost) {
   show_end();
 }
 
-void SubmitWindow::add_wait(bool for_twin) {
+void StreamBudget::add_wait(bool is_for_cold_stream) {
   used_ = true;
   forget_refusal();
   if (segment_.items == 0) segment_.begin_ns = now_ns();
@@ -150,21 +150,21 @@ void SubmitWindow::add_wait(bool for_twin) {
   ++segment_.waits;
   ++items_;
   ++open_waits_;
-  if (!for_twin) {
+  if (!is_for_cold_stream) {
     ++segment_.outer_waits;
     ++outer_waits_;
   }
   show_end();
 }
 
-void SubmitWindow::add_fence(const std::atomic<uint64_t>& word, uint64_t value) {
+void StreamBudget::add_fence(const std::atomic<uint64_t>& word, uint64_t value) {
   if (segment_.items == 0 || !has_room()) return;
   segment_.word = &word;
   segment_.value = value;
   close();
 }
 
-bool SubmitWindow::has_room() {
+bool StreamBudget::has_room() {
   if (segments_ == nullptr) {
     segments_ = std::make_unique<std::array<Segment, kSegments>>();
     spare_.reserve(kSegments + 1);
@@ -173,7 +173,7 @@ bool SubmitWindow::has_room() {
 }
 
 // A context that can't become current is lost: nothing runs in it any more.
-void SubmitWindow::mark_now() {
+void StreamBudget::mark_now() {
   if (connected_ && connections_->are_wanted() && now_ns() - connected_ns_ > kTurnNs) {
     yields_ = true;
   }
@@ -181,7 +181,7 @@ void SubmitWindow::mark_now() {
 }
 
 // Without room or events the segment stays open, and is marked another time.
-void SubmitWindow::mark() {
+void StreamBudget::mark() {
   if (segment_.items == 0 || !has_room()) return;
   CUevent event = nullptr;
   if (!spare_.empty()) {
@@ -198,13 +198,13 @@ void SubmitWindow::mark() {
   close();
 }
 
-void SubmitWindow::close() {
+void StreamBudget::close() {
   segment_.closed_ns = now_ns();
   at(count_++) = segment_;
   segment_ = Segment();
 }
 
-bool SubmitWindow::is_reached(const Segment& segment) const {
+bool StreamBudget::is_reached(const Segment& segment) const {
   if (segment.event == nullptr) {
     return segment.word->load(std::memory_order_acquire) >= segment.value;
   }
@@ -212,7 +212,7 @@ bool SubmitWindow::is_reached(const Segment& segment) const {
 }
 
 // What becomes of a segment when one that follows at once is reached in the same look.
-void SubmitWindow::append(Segment& to, const Segment& next) {
+void StreamBudget::append(Segment& to, const Segment& next) {
   to.closed_ns = next.closed_ns;
   to.expected_ns += next.expected_ns;
   to.alone_ns += next.alone_ns;
@@ -226,7 +226,7 @@ void SubmitWindow::append(Segment& to, const Segment& next) {
   for (size_t i = 0; i < next.learnt; ++i) name(to, next.numbers[i]);
 }
 
-void SubmitWindow::name(Segment& segment, uint32_t number) {
+void StreamBudget::name(Segment& segment, uint32_t number) {
   const auto end = segment.numbers.begin() + segment.learnt;
   if (std::find(segment.numbers.begin(), end, number) != end) return;
   if (segment.learnt == kMostLearnt) {
@@ -238,7 +238,7 @@ void SubmitWindow::name(Segment& segment, uint32_t number) {
 
 // It began when it was submitted, or when what came before it ended. While it was being submitted
 // the GPU may have had nothing to do.
-void SubmitWindow::reach(const Segment& segment, uint64_t now, bool learns) {
+void StreamBudget::reach(const Segment& segment, uint64_t now, bool learns) {
   const uint64_t latest_begin = std::max(segment.closed_ns, reached_ns_);
   const uint64_t soonest_begin = std::max(segment.begin_ns, before_reached_ns_);
   const std::span numbers(segment.numbers.data(), segment.learnt);
@@ -277,7 +277,7 @@ void SubmitWindow::reach(const Segment& segment, uint64_t now, bool learns) {
 
 // What several marks together say at most is when the stream had something to do: what came before
 // is counted up to reached_ns_. What was expected of work that nobody knew is no guess.
-void SubmitWindow::account(const Segment& segment, const Seen& seen, uint64_t now) {
+void StreamBudget::account(const Segment& segment, const Seen& seen, uint64_t now) {
   const uint64_t least_ns = seen.least_ns;
   const uint64_t begin = std::max(segment.begin_ns, before_reached_ns_);
   const uint64_t most = std::max(least_ns, now > begin ? now - begin : 0);
@@ -303,7 +303,7 @@ void SubmitWindow::account(const Segment& segment, const Seen& seen, uint64_t no
 // ---- Others' turn -------------------------------------------------------------------------------
 
 // Copies are in nobody's way.
-bool SubmitWindow::comes_later(const Cost& cost) {
+bool StreamBudget::comes_later(const Cost& cost) {
   if (cost.sms == 0) return false;
   const uint64_t now = now_ns();
   later_ = share_.must_wait(now);
@@ -311,14 +311,14 @@ bool SubmitWindow::comes_later(const Cost& cost) {
   return later_;
 }
 
-void SubmitWindow::wait_no_more() {
+void StreamBudget::wait_no_more() {
   if (later_) [[unlikely]] {
     later_ = false;
     share_.stop_waiting();
   }
 }
 
-void SubmitWindow::show_share() {
+void StreamBudget::show_share() {
   if (!busy_ || items_ != open_waits_) return;
   busy_ = false;
   share_.end_work();
@@ -327,7 +327,7 @@ void SubmitWindow::show_share() {
 // ---- The right to queue -------------------------------------------------------------------------
 
 // Who has it keeps it while it works, and for a while after: it is taken once, not for each item.
-bool SubmitWindow::connect(const Cost& cost) {
+bool StreamBudget::connect(const Cost& cost) {
   if (connections_ == nullptr) return true;
   const bool known = unknown_ == 0 && durations_.is_known(cost);
   const bool soon = known && expected_ns_ + durations_.of(cost) <= kLongNs;
@@ -340,7 +340,7 @@ bool SubmitWindow::connect(const Cost& cost) {
   return false;
 }
 
-bool SubmitWindow::take_right(bool soon) {
+bool StreamBudget::take_right(bool soon) {
   if (wants_ && wants_soon_ != soon) stop_wanting();
   if (!connections_->take(wants_, soon)) return false;
   connected_ = true;
@@ -349,7 +349,7 @@ bool SubmitWindow::take_right(bool soon) {
   return true;
 }
 
-bool SubmitWindow::want_right(bool soon) {
+bool StreamBudget::want_right(bool soon) {
   if (connected_ || take_right(soon)) return true;
   if (!wants_) {
     wants_ = true;
@@ -360,7 +360,7 @@ bool SubmitWindow::want_right(bool soon) {
 }
 
 // Nobody knows when a wait is over.
-bool SubmitWindow::begin_wait() {
+bool StreamBudget::begin_wait() {
   if (!waits_ && !open_wait_rights_.take(*connections_)) return false;
   waits_ = true;
   if (want_right(false)) return true;
@@ -368,33 +368,33 @@ bool SubmitWindow::begin_wait() {
   return false;
 }
 
-void SubmitWindow::end_wait() {
+void StreamBudget::end_wait() {
   if (!waits_) return;
   waits_ = false;
   open_wait_rights_.give(*connections_);
 }
 
 // All waits of a session that are refused together ask no more often than some.
-uint64_t SubmitWindow::wait_pause_ns(uint64_t now) const {
+uint64_t StreamBudget::wait_pause_ns(uint64_t now) const {
   const uint64_t longest = std::max(kLongestLookNs, open_wait_rights_.refused() * kRefusedLookNs);
   return std::clamp((now - refused_ns_) / kWaitPauseShare, kShortestWaitPauseNs, longest);
 }
 
-void SubmitWindow::disconnect() {
+void StreamBudget::disconnect() {
   end_wait();
   if (!connected_) return;
   connected_ = yields_ = false;
   connections_->give();
 }
 
-void SubmitWindow::stop_wanting() {
+void StreamBudget::stop_wanting() {
   if (!wants_) return;
   wants_ = false;
   connections_->end_waiting(wants_soon_);
 }
 
 // A full one is looked at for what is held back, too: once is enough.
-uint64_t SubmitWindow::look_after(uint64_t now) {
+uint64_t StreamBudget::look_after(uint64_t now) {
   if (unknown_ == 0 && waited_for() == 0 && is_too_soon(now)) return next_look_ns_ - now;
   look(now);
   if (items_ == 0 && !used_) disconnect();
@@ -404,7 +404,7 @@ uint64_t SubmitWindow::look_after(uint64_t now) {
 
 // ---- Looks --------------------------------------------------------------------------------------
 
-void SubmitWindow::look(uint64_t now) {
+void StreamBudget::look(uint64_t now) {
   mark_now();
   sweep(now);
   if (items_ != 0 && share_.is_contested()) share_.expect_end(now + remaining_ns(now));
@@ -412,7 +412,7 @@ void SubmitWindow::look(uint64_t now) {
 
 // What is seen reached at once took so long together at most: one by one each would seem to have
 // taken all of the time since the last look.
-void SubmitWindow::sweep(uint64_t now) {
+void StreamBudget::sweep(uint64_t now) {
   Segment reached;
   while (count_ != 0) {
     Segment& first = at(0);
@@ -441,7 +441,7 @@ void SubmitWindow::sweep(uint64_t now) {
   show_end();
 }
 
-void SubmitWindow::end(uint64_t now) {
+void StreamBudget::end(uint64_t now) {
   reach_all(now);
   disconnect();
   stop_wanting();
@@ -450,7 +450,7 @@ void SubmitWindow::end(uint64_t now) {
   show_end();
 }
 
-void SubmitWindow::reach_all(uint64_t now) {
+void StreamBudget::reach_all(uint64_t now) {
   for (; count_ != 0; --count_) {
     const Segment& first = at(0);
     if (first.event != nullptr) spare_.push_back(first.event);
@@ -464,22 +464,22 @@ void SubmitWindow::reach_all(uint64_t now) {
 }
 
 // Where the gate looks for how long a quiet moment is away.
-void SubmitWindow::show_end() {
+void StreamBudget::show_end() {
   const uint64_t end = items_ == 0 ? 0 : begun_ns() + expected_ns_;
   ends_ns_->store(end, std::memory_order_relaxed);
   share_.expect_end(end);
   show_share();
 }
 
-uint64_t SubmitWindow::begun_ns() { return std::max(first_segment().begin_ns, ended_ns_); }
+uint64_t StreamBudget::begun_ns() { return std::max(first_segment().begin_ns, ended_ns_); }
 
-uint64_t SubmitWindow::ran_ns(uint64_t now) {
+uint64_t StreamBudget::ran_ns(uint64_t now) {
   return items_ != 0 && now > begun_ns() ? now - begun_ns() : 0;
 }
 
 // What is late is taken to be twice as late at last: no more is known of it, and a kernel that
 // takes one part in a hundred longer than usual would seem to take twice as long.
-uint64_t SubmitWindow::remaining_ns(uint64_t now) {
+uint64_t StreamBudget::remaining_ns(uint64_t now) {
   const Segment& first = first_segment();
   const uint64_t ran = ran_ns(now);
   const uint64_t expected = first.expected_ns;
@@ -489,7 +489,7 @@ uint64_t SubmitWindow::remaining_ns(uint64_t now) {
 
 // Once full it is full until half of it has gone: its thread comes each millisecond, not for each
 // item. An item that is longer than the window goes when half of the window is left before it.
-bool SubmitWindow::look_whether_full(const Cost& cost) {
+bool StreamBudget::look_whether_full(const Cost& cost) {
   const uint64_t now = now_ns();
   if (full_ && is_too_soon(now)) return true;
   look(now);
@@ -503,19 +503,19 @@ bool SubmitWindow::look_whether_full(const Cost& cost) {
   return full_;
 }
 
-bool SubmitWindow::look_whether_waiting() {
+bool StreamBudget::look_whether_waiting() {
   const uint64_t now = now_ns();
   look(now);
   look_again_behind(kLongestLookNs, now);
   return outer_waits_ != 0;
 }
 
-void SubmitWindow::look_again_behind(uint64_t rest_ns, uint64_t now) {
+void StreamBudget::look_again_behind(uint64_t rest_ns, uint64_t now) {
   next_look_ns_ = now + std::clamp(rest_ns, kShortestLookNs, longest_pause_ns(now));
 }
 
 // Nobody knows when a wait is over, and others may need the right to it.
-uint64_t SubmitWindow::longest_pause_ns(uint64_t now) {
+uint64_t StreamBudget::longest_pause_ns(uint64_t now) {
   if (items_ == 0 || open_waits_ != 0) return kLongestLookNs;
   const uint64_t ran = ran_ns(now);
   const uint64_t expected = first_segment().expected_ns;

@@ -35,13 +35,13 @@ inline constexpr uint64_t kLongNs = 5'000'000;
 
 // What a piece of work costs: as learnt, or as it can be told.
 struct Cost {
-  uint32_t learnt = 0;   // the number of what is learnt; 0: nothing is
-  uint32_t sms = 0;      // that it keeps busy on average
-  uint32_t room = 0;     // as SmPartitions::Demand says; 0: nobody asks
-  bool loses = false;    // likewise
-  uint64_t ns = 0;       // if nothing is
-  uint32_t times = 1;    // how often what is learnt is done
-  uint32_t kernels = 1;  // one behind the other, of which all of that is
+  uint32_t learnt = 0;         // the number of what is learnt; 0: nothing is
+  uint32_t sms = 0;            // that it keeps busy on average
+  uint32_t sms_needed = 0;     // SMs that have a place for all blocks at once; 0: nobody asks
+  bool needs_all_sms = false;  // without some SMs it takes much longer, or may not end
+  uint64_t ns = 0;             // if nothing is
+  uint32_t times = 1;          // how often what is learnt is done
+  uint32_t kernels = 1;        // one behind the other, of which all of that is
 };
 
 // How long what is done again and again takes. After 65,535 numbers they are given again.
@@ -103,22 +103,22 @@ class Durations {
 };
 
 // Of one stream.
-class SubmitWindow {
+class StreamBudget {
  public:
   // Of a stream of the driver's, there; null: there will be one before anything is added. `ends_ns`
   // shows when, by now_ns(), what it has been given
   // is expected to end; 0: it has nothing.
-  SubmitWindow(SessionCore& core, Durations& durations, Share& share, OpenWaitRights& open_waits,
+  StreamBudget(SessionCore& core, Durations& durations, FairShare& share, WaitCredits& open_waits,
                CUstream stream, const Placement& place, std::atomic<uint64_t>* ends_ns);
-  ~SubmitWindow();
+  ~StreamBudget();
   // It goes on in another stream of the driver's, which comes behind the first.
   void move(CUstream stream, std::atomic<uint64_t>* ends_ns) {
     ends_ns->store(ends_ns_->load(std::memory_order_relaxed), std::memory_order_relaxed);
     stream_ = stream;
     ends_ns_ = ends_ns;
   }
-  SubmitWindow(const SubmitWindow&) = delete;
-  SubmitWindow& operator=(const SubmitWindow&) = delete;
+  StreamBudget(const StreamBudget&) = delete;
+  StreamBudget& operator=(const StreamBudget&) = delete;
 
   // Something of this cost would be too much now, or may not be queued behind what runs. The
   // context of the stream may become current.
@@ -179,9 +179,9 @@ class SubmitWindow {
   void add(const Cost& cost);
   // The stream, at its end, will write this value there.
   void add_fence(const std::atomic<uint64_t>& word, uint64_t value);
-  // It has been given such a wait, whether it may or not. `for_twin`: for what it has in the cold
-  // lane itself.
-  void add_wait(bool for_twin = false);
+  // It has been given such a wait, whether it may or not. `is_for_cold_stream`: for what it has in
+  // the cold lane itself.
+  void add_wait(bool is_for_cold_stream = false);
   // The same with one that is over soon: how long it takes says nothing.
   void note_wait() {
     segment_.is_plain = false;
@@ -318,11 +318,11 @@ class SubmitWindow {
 
   SessionCore& core_;
   Durations& durations_;
-  Share& share_;
+  FairShare& share_;
   CUstream stream_;
   const Placement place_;
-  Connections* const connections_;  // null: it needs none
-  OpenWaitRights& open_wait_rights_;
+  QueueCredits* const connections_;  // null: it needs none
+  WaitCredits& open_wait_rights_;
   std::atomic<uint64_t>* ends_ns_;
   // All that may be unfinished, the open segment included.
   uint64_t expected_ns_ = 0;

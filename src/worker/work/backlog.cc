@@ -189,11 +189,12 @@ wire::HeldFor Backlog::why_held(Item& item) const {
       [&](const auto& what) { return stands_for_now(work.uses, what, item.stream, &item); },
       work.what);
   if (!stands_here) {
-    return streams_.has_room(item.stream, work.uses.lane) ? HeldFor::kNothing : HeldFor::kRoom;
+    return streams_.has_stream_slot(item.stream, work.uses.lane) ? HeldFor::kNothing
+                                                                 : HeldFor::kStreamSlot;
   }
   return std::visit(
       [&]<typename What>(const What&) {
-        const SubmitWindow* window = item.stream.window.get();
+        const StreamBudget* window = item.stream.window.get();
         if (window != nullptr && is_windowed<What>()) {
           if (window->is_later()) return HeldFor::kShare;
           return window->wants_right() || window->has_refused() ? HeldFor::kConnection
@@ -254,8 +255,9 @@ void Backlog::hold(const Work& work, Stream& stream) {
   if (is_first && stream.window != nullptr) {
     next_look_ns_ = std::min(next_look_ns_, stream.window->next_look_ns());
   }
-  const bool needs_twin = work.uses.lane == Lane::kCold && stream.twin == nullptr;
-  awaits_room_ |= is_first && ((stream.handle == nullptr && stream.slots == nullptr) || needs_twin);
+  const bool needs_cold_stream = work.uses.lane == Lane::kCold && stream.cold == nullptr;
+  awaits_stream_slot_ |=
+      is_first && ((stream.handle == nullptr && stream.slots == nullptr) || needs_cold_stream);
   tell_whether_full(stream);
   note_change();
 }
@@ -296,7 +298,7 @@ void Backlog::note_change() {
 
 std::unique_ptr<Backlog::Item> Backlog::take(bool all, uint64_t* from) {
   if (*from == 0) {
-    awaits_room_ = false;
+    awaits_stream_slot_ = false;
     next_look_ns_ = kNoLook;
   }
   auto found = firsts_.lower_bound(*from);
@@ -305,8 +307,8 @@ std::unique_ptr<Backlog::Item> Backlog::take(bool all, uint64_t* from) {
     const wire::HeldFor why = why_held(first);
     if (why == wire::HeldFor::kNothing) break;
     core_.usage.hold(&first.span, why);
-    awaits_room_ |= why == wire::HeldFor::kRoom;
-    const SubmitWindow* window = first.stream.window.get();
+    awaits_stream_slot_ |= why == wire::HeldFor::kStreamSlot;
+    const StreamBudget* window = first.stream.window.get();
     if (window != nullptr) next_look_ns_ = std::min(next_look_ns_, window->next_look_ns());
   }
   if (found == firsts_.end()) return nullptr;

@@ -64,7 +64,7 @@ class Backlog {
   template <typename What>
   [[nodiscard]] bool stands(const Uses& uses, const What& what, Stream& stream,
                             Item* item = nullptr) const {
-    return stands_for_now(uses, what, stream, item) || !streams_.has_room(stream, uses.lane);
+    return stands_for_now(uses, what, stream, item) || !streams_.has_stream_slot(stream, uses.lane);
   }
   [[nodiscard]] bool stands(const Work& work, Stream& stream, Item* item = nullptr) const;
   // As what it enters its stream.
@@ -88,7 +88,7 @@ class Backlog {
   [[nodiscard]] bool awaits_value() const { return value_waits_ != 0; }
   // So does some for room for its stream, perhaps, as far as the last look told. Who makes some, or
   // gives it back, tells nobody.
-  [[nodiscard]] bool awaits_room() const { return awaits_room_; }
+  [[nodiscard]] bool awaits_stream_slot() const { return awaits_stream_slot_; }
   // It comes behind something held, in its stream or in another.
   [[nodiscard]] bool is_behind(const Work& work, const Stream& stream) const {
     return stream.held != 0 || is_behind_others(work, stream, ~0ull);
@@ -200,9 +200,10 @@ class Backlog {
       return stands_at_wait(what, stream, item);
     }
   }
-  // Work of the cold lane, behind which its stream waits for its twin and holds a hardware queue.
-  // Whoever has the only right may be waiting for this very work. Behind a wait of its stream it
-  // would keep that lane busy for as long, and whoever loads code finds neither of the two quiet.
+  // Work of the cold lane, behind which its stream waits for its cold stream and holds a hardware
+  // queue. Whoever has the only right may be waiting for this very work. Behind a wait of its
+  // stream it would keep that lane busy for as long, and whoever loads code finds neither of the
+  // two quiet.
   [[nodiscard]] bool stands_at_stay(Stream& stream) const {
     if (stream.window != nullptr && stream.window->is_waiting()) return true;
     return core_.commons.connections[stream.place.device].keeps_some() &&
@@ -221,7 +222,7 @@ class Backlog {
   // The stream refuses a wait, which is not over.
   template <typename IsOver>
   [[nodiscard]] bool refuses(Stream& stream, IsOver&& is_over, bool soon = false) const {
-    SubmitWindow* window = streams_.window(stream);
+    StreamBudget* window = streams_.window(stream);
     if (window == nullptr) return false;
     const bool refused = window->refuses_wait(is_over, soon);
     streams_.note_right(stream);
@@ -245,7 +246,7 @@ class Backlog {
   std::unordered_map<const ClientContext*, uint32_t> blocking_;
   size_t size_ = 0;
   size_t bytes_ = 0;
-  bool awaits_room_ = false;
+  bool awaits_stream_slot_ = false;
   uint64_t next_look_ns_ = kNoLook;
   size_t value_waits_ = 0;  // items that wait for values
   // Events that held records and waits name: how many do, and how many of them are records.

@@ -77,7 +77,7 @@ size_t Chains::launch(std::span<const ChainedLaunch> launches, CUstream stream, 
     const std::span first = launches.first(length);
     CUresult ready = CUDA_SUCCESS;
     if (chain == nullptr) {
-      TakenSlots slots;
+      StreamSlot slots;
       if (!core_.take_free_slots(place_, 1, SessionCore::Leaves::kQuarter, &slots)) return 0;
       chain = std::make_unique<Chain>(core_, place_, priority_, kept_, std::move(slots));
       ready = chain->make(first);

@@ -41,7 +41,7 @@ class Chain {
   // those of its partition; without one, of the context that is current, which is the
   // device's. `kept` and `slots` live as long.
   Chain(SessionCore& core, const Placement& place, int32_t priority,
-        std::shared_ptr<const void> kept, TakenSlots slots)
+        std::shared_ptr<const void> kept, StreamSlot slots)
       : core_(core),
         driver_(core.driver),
         device_(place.device),
@@ -67,7 +67,7 @@ class Chain {
   const int32_t priority_;
   CUcontext const part_;
   const std::shared_ptr<const void> kept_;
-  const TakenSlots slots_;
+  const StreamSlot slots_;
   CUgraph graph_ = nullptr;
   CUgraphExec exec_ = nullptr;
   std::vector<CUgraphNode> nodes_;

@@ -126,15 +126,16 @@ void WorkMaker::add_demand(const wire::Launch& shape, Function& function, const 
   if (partitions == nullptr || !partitions->asks(device)) return;
   const bool is_plain = shape.attribute_count == 0 && (shape.flags & wire::kLaunchCooperative) == 0;
   if (!is_plain || has_clusters(function, located)) {
-    cost->room = kWholeDevice;
+    cost->sms_needed = kWholeDevice;
     return;
   }
   const auto occupancy = [&](int threads, uint32_t bytes) {
     return occupancy_of(located, threads, bytes);
   };
-  cost->room = function.share.room(shape, device, occupancy);
+  cost->sms_needed = function.share.room(shape, device, occupancy);
   const uint32_t all = core_.devices.at(device).sms;
-  cost->loses = function.share.loses(shape, device, all, all - partitions->few(device), occupancy);
+  cost->needs_all_sms =
+      function.share.loses(shape, device, all, all - partitions->few(device), occupancy);
 }
 
 Status WorkMaker::add_attributes(const wire::Launch& command, const wire::Launch::Tail& tail,

@@ -95,7 +95,7 @@ TEST_F(BacklogTest, WhatThereIsNoRoomForStaysHere) {
   driver_.make_room();
   commons_.slots[0] = std::make_shared<StreamSlots>();
   ASSERT_EQ(commons_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
-  TakenSlots all = commons_.slots[0]->take(4);
+  StreamSlot all = commons_.slots[0]->take(4);
   driver_.hold(2, true);
   launch(2);
   create_stream(3, StreamKind::kNonBlocking);
@@ -106,14 +106,14 @@ TEST_F(BacklogTest, WhatThereIsNoRoomForStaysHere) {
   EXPECT_EQ(calls(), Calls{});
   session_->submitter.advance();
   EXPECT_EQ(calls(), Calls{}) << "stream 2 runs";
-  EXPECT_TRUE(session_->backlog.awaits_room());
+  EXPECT_TRUE(session_->backlog.awaits_stream_slot());
   EXPECT_EQ(session_->core.view.executor().held, 2u);
   launch(1);
   EXPECT_EQ(calls(), Calls{"launch s1 16"}) << "others go on";
   all.reset();
   session_->submitter.advance();
   EXPECT_EQ(calls(), (Calls{"stream 0", "launch s3 16", "stream 0", "launch s4 16"}));
-  EXPECT_FALSE(session_->backlog.awaits_room());
+  EXPECT_FALSE(session_->backlog.awaits_stream_slot());
   driver_.hold(2, false);
 }
 
@@ -121,12 +121,12 @@ TEST_F(BacklogTest, AQuietMomentMakesRoom) {
   driver_.make_room();
   commons_.slots[0] = std::make_shared<StreamSlots>();
   ASSERT_EQ(commons_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
-  const TakenSlots all = commons_.slots[0]->take(4);
+  const StreamSlot all = commons_.slots[0]->take(4);
   create_stream(3, StreamKind::kNonBlocking);
   driver_.hold(2, true);
   launch(2);
   launch(3);
-  EXPECT_TRUE(session_->backlog.awaits_room());
+  EXPECT_TRUE(session_->backlog.awaits_stream_slot());
   driver_.hold(2, false);
   // Or the gate's own thread has begun to look for one.
   while (gate_.has_later() || gate_.collects()) session_->tend();
@@ -491,7 +491,7 @@ TEST_F(BacklogTest, AStreamThatHasNothingToDoMakesRoom) {
   driver_.make_room();
   commons_.slots[0] = std::make_shared<StreamSlots>();
   ASSERT_EQ(commons_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
-  const TakenSlots others = commons_.slots[0]->take(3);
+  const StreamSlot others = commons_.slots[0]->take(3);
   driver_.hold(2, true);
   launch(2);  // so no quiet moment comes
   constexpr wire::Id kFirst = 10, kStreams = 6;
@@ -515,7 +515,7 @@ TEST_F(BacklogTest, WhoRestsIsWaitedForNoMore) {
   driver_.make_room();
   commons_.slots[0] = std::make_shared<StreamSlots>();
   ASSERT_EQ(commons_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
-  const TakenSlots others = commons_.slots[0]->take(3);
+  const StreamSlot others = commons_.slots[0]->take(3);
   map(kBase, kUnit);
   driver_.hold(2, true);
   launch(2);

@@ -144,7 +144,7 @@ TEST_F(ColdLaneTest, BesideWorkItIsLoadedAndRunInTheColdOne) {
   keep_busy();
   EXPECT_EQ(lane_of_load(1, kPlain), "place cold");
   launch(2);
-  // s3 is the twin of s2: it waits for the stream, and the stream for it.
+  // s3 is the cold stream of s2: it waits for the stream, and the stream for it.
   EXPECT_EQ(calls(), (Calls{"stream 0", "event", "event", "stream 0", "record e1 s2", "wait s3 e1",
                             "launch s3 16", "record e2 s3", "wait s2 e2"}));
 }

@@ -19,53 +19,53 @@ using wire::HeldFor;
 using wire::StreamKind;
 
 constexpr uint32_t kSms = 8;
-constexpr uint64_t kLead = EqualShares::kLeadNs;
+constexpr uint64_t kLead = FairSharePolicy::kLeadNs;
 
 // ---- What is decided ----------------------------------------------------------------------------
 
-class EqualSharesTest : public ::testing::Test {
+class FairSharePolicyTest : public ::testing::Test {
  protected:
   [[nodiscard]] Grant decide(const Claim& mine, const std::vector<Claim>& others) const {
     return policy_.decide(mine, others, kSms);
   }
-  EqualShares policy_;
+  FairSharePolicy policy_;
 };
 
-TEST_F(EqualSharesTest, WhoIsAloneHasAll) {
+TEST_F(FairSharePolicyTest, WhoIsAloneHasAll) {
   const Grant grant = decide({.sms = kSms, .used_ns = 100 * kLead}, {});
   EXPECT_FALSE(grant.waits);
   EXPECT_EQ(grant.window_ns, kWindowNs);
 }
 
-TEST_F(EqualSharesTest, WhoHasHadMoreComesLater) {
+TEST_F(FairSharePolicyTest, WhoHasHadMoreComesLater) {
   const Claim little{.sms = kSms, .used_ns = 4};
   EXPECT_TRUE(decide({.sms = kSms, .used_ns = 3 * 4 + kLead + 1}, {little}).waits);
   EXPECT_FALSE(decide({.sms = kSms, .used_ns = 3 * 4 + kLead}, {little}).waits) << "by so little";
   EXPECT_FALSE(decide(little, {{.sms = kSms, .used_ns = 9 * kLead}}).waits);
 }
 
-TEST_F(EqualSharesTest, EstimatesMayBeWrong) {
+TEST_F(FairSharePolicyTest, EstimatesMayBeWrong) {
   const Claim other{.sms = kSms, .used_ns = 2 * kLead};
   EXPECT_FALSE(decide({.sms = kSms, .used_ns = (3 * 2 + 1) * kLead}, {other}).waits);
   EXPECT_TRUE(decide({.sms = kSms, .used_ns = (3 * 2 + 1) * kLead + 1}, {other}).waits);
 }
 
-TEST_F(EqualSharesTest, OneOfManyIsEnough) {
+TEST_F(FairSharePolicyTest, OneOfManyIsEnough) {
   const Claim much{.sms = kSms, .used_ns = 9 * kLead};
   EXPECT_TRUE(decide(much, {much, much, {.sms = 1, .used_ns = 0}}).waits);
 }
 
-TEST_F(EqualSharesTest, NobodyWaitsWhileThereIsRoom) {
+TEST_F(FairSharePolicyTest, NobodyWaitsWhileThereIsRoom) {
   const Claim ahead{.sms = kSms - 2, .used_ns = 9 * kLead};
   EXPECT_FALSE(decide(ahead, {{.sms = 2}}).waits);
   EXPECT_TRUE(decide(ahead, {{.sms = 2}, {.sms = 1}}).waits);
 }
 
-TEST_F(EqualSharesTest, WhoCopiesOnlyIsInNobodysWay) {
+TEST_F(FairSharePolicyTest, WhoCopiesOnlyIsInNobodysWay) {
   EXPECT_FALSE(decide({.sms = kSms + 1, .used_ns = 9 * kLead}, {{.sms = 0}}).waits);
 }
 
-TEST_F(EqualSharesTest, AHigherRankGoesFirstHoweverMuchItHasHad) {
+TEST_F(FairSharePolicyTest, AHigherRankGoesFirstHoweverMuchItHasHad) {
   const Claim latency{.rank = Rank::kLatency, .sms = 2, .used_ns = 9 * kLead};
   const Claim normal{.sms = kSms};
   EXPECT_TRUE(decide(normal, {latency}).waits);
@@ -75,9 +75,9 @@ TEST_F(EqualSharesTest, AHigherRankGoesFirstHoweverMuchItHasHad) {
   EXPECT_FALSE(decide({.sms = kSms, .used_ns = 9 * kLead}, {last}).waits);
 }
 
-TEST_F(EqualSharesTest, BesideAHigherRankWindowsAreShort) {
+TEST_F(FairSharePolicyTest, BesideAHigherRankWindowsAreShort) {
   const Claim last{.rank = Rank::kBestEffort, .sms = 1};
-  EXPECT_EQ(decide(last, {{.sms = 1}}).window_ns, EqualShares::kShortWindowNs);
+  EXPECT_EQ(decide(last, {{.sms = 1}}).window_ns, FairSharePolicy::kShortWindowNs);
   EXPECT_EQ(decide(last, {last}).window_ns, kWindowNs);
   EXPECT_EQ(decide({.sms = 1}, {last}).window_ns, kWindowNs);
 }
@@ -92,7 +92,7 @@ TEST(DriverPriorityTest, RanksHaveTheirs) {
 
 class SharesTest : public ::testing::Test {
  protected:
-  SharesTest() { device_.set(std::make_unique<EqualShares>(), kSms); }
+  SharesTest() { device_.set(std::make_unique<FairSharePolicy>(), kSms); }
   // `mine` has had more than it is to have before the other.
   void get_ahead() {
     mine_.begin_work(kSms);
@@ -103,11 +103,11 @@ class SharesTest : public ::testing::Test {
 
   static constexpr uint64_t kSecond = 1'000'000'000;
   static constexpr uint64_t kNow = 100 * kSecond;
-  DeviceShares device_;
+  FairShares device_;
   std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   std::shared_ptr<Bell> other_bell_ = std::make_shared<Bell>();
-  Share mine_{device_, Rank::kNormal, bell_};
-  Share other_{device_, Rank::kNormal, other_bell_};
+  FairShare mine_{device_, Rank::kNormal, bell_};
+  FairShare other_{device_, Rank::kNormal, other_bell_};
 };
 
 TEST_F(SharesTest, WhoIsAheadWaitsUntilTheOtherIsDone) {
@@ -157,10 +157,11 @@ TEST_F(SharesTest, HalfOfTheSmsCountHalf) {
 TEST_F(SharesTest, SomethingGoesWhateverTheOthersDo) {
   get_ahead();
   EXPECT_TRUE(mine_.must_wait(kNow));
-  other_.expect_end(kNow + 2 * Share::kLongestWaitNs);
-  EXPECT_TRUE(mine_.must_wait(kNow + Share::kLongestWaitNs));
-  EXPECT_FALSE(mine_.must_wait(kNow + Share::kLongestWaitNs + Share::kDecideNs));
-  EXPECT_TRUE(mine_.must_wait(kNow + Share::kLongestWaitNs + 2 * Share::kDecideNs)) << "again";
+  other_.expect_end(kNow + 2 * FairShare::kLongestWaitNs);
+  EXPECT_TRUE(mine_.must_wait(kNow + FairShare::kLongestWaitNs));
+  EXPECT_FALSE(mine_.must_wait(kNow + FairShare::kLongestWaitNs + FairShare::kDecideNs));
+  EXPECT_TRUE(mine_.must_wait(kNow + FairShare::kLongestWaitNs + 2 * FairShare::kDecideNs))
+      << "again";
   mine_.end_work();
   other_.end_work();
 }
@@ -169,10 +170,10 @@ TEST_F(SharesTest, WhatShouldHaveEndedLongAgoHas) {
   mine_.begin_work(kSms);
   mine_.use(4 * kLead, kSms, kNow);
   other_.begin_work(kSms);
-  const uint64_t end = kNow + Share::kLongestWaitNs / 2;
+  const uint64_t end = kNow + FairShare::kLongestWaitNs / 2;
   other_.expect_end(end);
-  EXPECT_TRUE(mine_.must_wait(end + Share::kOverdueNs));
-  EXPECT_FALSE(mine_.must_wait(end + Share::kOverdueNs + Share::kDecideNs));
+  EXPECT_TRUE(mine_.must_wait(end + FairShare::kOverdueNs));
+  EXPECT_FALSE(mine_.must_wait(end + FairShare::kOverdueNs + FairShare::kDecideNs));
   mine_.end_work();
   other_.end_work();
 }
@@ -180,11 +181,11 @@ TEST_F(SharesTest, WhatShouldHaveEndedLongAgoHas) {
 TEST_F(SharesTest, WhatWasLongAgoCountsLess) {
   get_ahead();
   EXPECT_EQ(mine_.used_ns(kNow), 4 * kLead);
-  EXPECT_EQ(mine_.used_ns(kNow + Share::kHalfNs), 2 * kLead);
-  mine_.use(kLead, kSms, kNow + Share::kHalfNs);
-  EXPECT_EQ(mine_.used_ns(kNow + 2 * Share::kHalfNs), 3 * kLead / 2);
-  EXPECT_TRUE(mine_.must_wait(kNow + 2 * Share::kHalfNs));
-  EXPECT_FALSE(mine_.must_wait(kNow + 3 * Share::kHalfNs));
+  EXPECT_EQ(mine_.used_ns(kNow + FairShare::kHalfNs), 2 * kLead);
+  mine_.use(kLead, kSms, kNow + FairShare::kHalfNs);
+  EXPECT_EQ(mine_.used_ns(kNow + 2 * FairShare::kHalfNs), 3 * kLead / 2);
+  EXPECT_TRUE(mine_.must_wait(kNow + 2 * FairShare::kHalfNs));
+  EXPECT_FALSE(mine_.must_wait(kNow + 3 * FairShare::kHalfNs));
   mine_.end_work();
   other_.end_work();
 }
@@ -195,7 +196,7 @@ TEST_F(SharesTest, OnlyCrowdedDevicesMakeTimesUnsure) {
   other_.expect_end(kNow);
   EXPECT_FALSE(mine_.must_wait(kNow));
   EXPECT_EQ(mine_.part_since(0), 1);
-  Share third{device_, Rank::kNormal, bell_};
+  FairShare third{device_, Rank::kNormal, bell_};
   third.begin_work(kSms);
   third.expect_end(kNow + kSecond);
   EXPECT_FALSE(mine_.must_wait(mine_.look_ns()));
@@ -209,21 +210,21 @@ TEST_F(SharesTest, OnlyCrowdedDevicesMakeTimesUnsure) {
 }
 
 TEST_F(SharesTest, WindowsAreShortNoLongerThanOthersAreThere) {
-  Share last{device_, Rank::kBestEffort, bell_};
+  FairShare last{device_, Rank::kBestEffort, bell_};
   last.begin_work(1);
   other_.begin_work(1);
   other_.expect_end(kNow + kSecond);
   EXPECT_FALSE(last.must_wait(kNow)) << "there is room";
-  EXPECT_EQ(last.window_ns(), EqualShares::kShortWindowNs);
+  EXPECT_EQ(last.window_ns(), FairSharePolicy::kShortWindowNs);
   other_.end_work();
   EXPECT_EQ(last.window_ns(), kWindowNs);
   last.end_work();
 }
 
 TEST_F(SharesTest, WithoutAPolicyNobodyWaits) {
-  DeviceShares device;
-  Share one{device, Rank::kBestEffort, bell_};
-  Share two{device, Rank::kLatency, other_bell_};
+  FairShares device;
+  FairShare one{device, Rank::kBestEffort, bell_};
+  FairShare two{device, Rank::kLatency, other_bell_};
   one.begin_work(kSms);
   one.use(1000 * kLead, kSms, kNow);
   two.begin_work(kSms);
@@ -240,8 +241,8 @@ class PolicyTest : public SessionFixture {
   void prepare() override {
     commons_.performance.windows = true;
     commons_.performance.batches = false;
-    commons_.shares[0].set(std::make_unique<EqualShares>(), 1);
-    neighbour_ = std::make_unique<Share>(commons_.shares[0], Rank::kNormal, bell_);
+    commons_.shares[0].set(std::make_unique<FairSharePolicy>(), 1);
+    neighbour_ = std::make_unique<FairShare>(commons_.shares[0], Rank::kNormal, bell_);
   }
   void SetUp() override {
     SessionFixture::SetUp();
@@ -288,7 +289,7 @@ class PolicyTest : public SessionFixture {
   }
 
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
-  std::unique_ptr<Share> neighbour_;
+  std::unique_ptr<FairShare> neighbour_;
   bool neighbour_works_ = false;
 };
 

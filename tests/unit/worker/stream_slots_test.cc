@@ -62,14 +62,14 @@ TEST_F(StreamSlotsTest, TakenAsLongAsTheyAreHeld) {
   EXPECT_EQ(slots_->take(1), nullptr);
   ASSERT_EQ(slots_->grow(table_, context_, 8), CUDA_SUCCESS);
   EXPECT_TRUE(slots_->are_counted());
-  TakenSlots six = slots_->take(6);
+  StreamSlot six = slots_->take(6);
   ASSERT_NE(six, nullptr);
   EXPECT_EQ(slots_->take(3), nullptr);
   EXPECT_EQ(slots_->take_spare(1), nullptr);  // a quarter is left to others
-  TakenSlots two = slots_->take(2);
+  StreamSlot two = slots_->take(2);
   EXPECT_NE(two, nullptr);
   EXPECT_EQ(slots_->take(1), nullptr);
-  const TakenSlots anyhow = slots_->take_anyhow(1);
+  const StreamSlot anyhow = slots_->take_anyhow(1);
   six.reset();
   EXPECT_NE(slots_->take(5), nullptr);
 }
@@ -77,7 +77,7 @@ TEST_F(StreamSlotsTest, TakenAsLongAsTheyAreHeld) {
 // What the driver has free would come first.
 TEST_F(StreamSlotsTest, MadeBesideThoseThatAreFree) {
   ASSERT_EQ(slots_->grow(table_, context_, 8), CUDA_SUCCESS);
-  const TakenSlots some = slots_->take(5);
+  const StreamSlot some = slots_->take(5);
   ASSERT_EQ(slots_->grow(table_, context_, 16), CUDA_SUCCESS);
   EXPECT_EQ(made.graphs, (std::vector<uint32_t>{8, 3 + 16}));
   EXPECT_NE(slots_->take(19), nullptr);
@@ -86,7 +86,7 @@ TEST_F(StreamSlotsTest, MadeBesideThoseThatAreFree) {
 TEST_F(StreamSlotsTest, OneMakesThemForAll) {
   ASSERT_EQ(slots_->grow(table_, context_, 4), CUDA_SUCCESS);
   EXPECT_FALSE(slots_->begin_to_grow());
-  const TakenSlots all = slots_->take(4);
+  const StreamSlot all = slots_->take(4);
   EXPECT_TRUE(slots_->begin_to_grow());
   EXPECT_FALSE(slots_->begin_to_grow());
   slots_->end_growing();
@@ -99,7 +99,7 @@ TEST_F(StreamSlotsTest, OneMakesThemForAll) {
 // Who comes next finds room, however many have come before there was a moment to make some.
 TEST_F(StreamSlotsTest, OnceIsEnoughForACrowd) {
   ASSERT_EQ(slots_->grow(table_, context_, 512), CUDA_SUCCESS);
-  const TakenSlots crowd = slots_->take_anyhow(1000);
+  const StreamSlot crowd = slots_->take_anyhow(1000);
   ASSERT_EQ(slots_->grow(table_, context_), CUDA_SUCCESS);
   EXPECT_FALSE(slots_->are_short());
   EXPECT_NE(slots_->take_spare(100), nullptr);

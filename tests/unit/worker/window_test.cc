@@ -468,9 +468,9 @@ TEST(DurationsTest, CopiesAreLearntByTheMiB) {
 // ---- The right to queue
 // --------------------------------------------------------------------------
 
-class ConnectionTest : public WindowTest {
+class QueueCreditTest : public WindowTest {
  protected:
-  Connections& rights() { return commons_.connections[0]; }
+  QueueCredits& rights() { return commons_.connections[0]; }
   // Others have all of them.
   void SetUp() override {
     WindowTest::SetUp();
@@ -487,10 +487,10 @@ class ConnectionTest : public WindowTest {
   int taken_ = 0;
 };
 
-TEST_F(ConnectionTest, AllAreThere) { EXPECT_EQ(taken_, 28); }
+TEST_F(QueueCreditTest, AllAreThere) { EXPECT_EQ(taken_, 28); }
 
-TEST(ConnectionsTest, OfFewQueuesOneIsGivenOut) {
-  Connections rights;
+TEST(QueueCreditsTest, OfFewQueuesOneIsGivenOut) {
+  QueueCredits rights;
   rights.set_queues(2);
   EXPECT_EQ(rights.most(), 1);
   EXPECT_TRUE(rights.take(false, false));
@@ -499,8 +499,8 @@ TEST(ConnectionsTest, OfFewQueuesOneIsGivenOut) {
 
 // The free ones are left to those who have asked before, but for who needs one briefly to those who
 // do, too.
-TEST(ConnectionsTest, WhoIsLongWaitsForAll) {
-  Connections rights;
+TEST(QueueCreditsTest, WhoIsLongWaitsForAll) {
+  QueueCredits rights;
   rights.set_queues(8);  // of which four may be taken, two of them for long
   rights.begin_to_wait(false);
   EXPECT_TRUE(rights.take(false, true));
@@ -514,7 +514,7 @@ TEST(ConnectionsTest, WhoIsLongWaitsForAll) {
   EXPECT_FALSE(rights.take(false, true));
 }
 
-TEST_F(ConnectionTest, WithoutOneItemsGoOneByOne) {
+TEST_F(QueueCreditTest, WithoutOneItemsGoOneByOne) {
   for (int i = 0; i < 3; ++i) launch(1);
   EXPECT_EQ(count("launch s1"), 1u) << "it needs none";
   EXPECT_EQ(session_->backlog.size(), 2u);
@@ -524,7 +524,7 @@ TEST_F(ConnectionTest, WithoutOneItemsGoOneByOne) {
   EXPECT_EQ(count("launch s1"), 2u);
 }
 
-TEST_F(ConnectionTest, AFenceBehindWorkNeedsOneToo) {
+TEST_F(QueueCreditTest, AFenceBehindWorkNeedsOneToo) {
   launch(1);
   EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
   EXPECT_EQ(count("write"), 0u);
@@ -533,7 +533,7 @@ TEST_F(ConnectionTest, AFenceBehindWorkNeedsOneToo) {
   EXPECT_EQ(count("write s1 5"), 1u);
 }
 
-TEST_F(ConnectionTest, OneThatBecomesFreeIsTaken) {
+TEST_F(QueueCreditTest, OneThatBecomesFreeIsTaken) {
   for (int i = 0; i < 3; ++i) launch(1);
   rights().give();
   --taken_;
@@ -542,14 +542,14 @@ TEST_F(ConnectionTest, OneThatBecomesFreeIsTaken) {
   EXPECT_FALSE(rights().are_wanted());
 }
 
-TEST_F(ConnectionTest, WhoHasWaitedComesFirst) {
+TEST_F(QueueCreditTest, WhoHasWaitedComesFirst) {
   for (int i = 0; i < 2; ++i) launch(1);
   rights().give();
   EXPECT_FALSE(rights().take(false, true));
   EXPECT_TRUE(rights().take(true, true));
 }
 
-TEST_F(ConnectionTest, WorkOfUnknownLengthLeavesSomeToOthers) {
+TEST_F(QueueCreditTest, WorkOfUnknownLengthLeavesSomeToOthers) {
   while (taken_ > rights().most_unsure()) {
     rights().give();
     --taken_;
@@ -559,7 +559,7 @@ TEST_F(ConnectionTest, WorkOfUnknownLengthLeavesSomeToOthers) {
   ++taken_;
 }
 
-TEST_F(ConnectionTest, OneThatIsNotUsedIsGivenBack) {
+TEST_F(QueueCreditTest, OneThatIsNotUsedIsGivenBack) {
   rights().give();
   --taken_;
   for (int i = 0; i < 2; ++i) launch(1);
@@ -572,7 +572,7 @@ TEST_F(ConnectionTest, OneThatIsNotUsedIsGivenBack) {
 }
 
 // Once a millisecond is enough for a right, and far too little to learn from.
-TEST_F(ConnectionTest, WorkOfUnknownLengthIsLookedAtSoonAllTheSame) {
+TEST_F(QueueCreditTest, WorkOfUnknownLengthIsLookedAtSoonAllTheSame) {
   rights().give();
   --taken_;
   for (int i = 0; i < 2; ++i) launch(1);
@@ -584,7 +584,7 @@ TEST_F(ConnectionTest, WorkOfUnknownLengthIsLookedAtSoonAllTheSame) {
 }
 
 // With work without end a stream would keep it for ever.
-TEST_F(ConnectionTest, OneThatOthersWantGoesRound) {
+TEST_F(QueueCreditTest, OneThatOthersWantGoesRound) {
   rights().give();
   --taken_;
   for (int i = 0; i < 2; ++i) launch(1);
@@ -601,7 +601,7 @@ TEST_F(ConnectionTest, OneThatOthersWantGoesRound) {
 }
 
 // A fence holds a hardware queue for as long as what is before it runs, which nobody knew.
-TEST_F(ConnectionTest, WithSomethingBehindItALongKernelKeepsIt) {
+TEST_F(QueueCreditTest, WithSomethingBehindItALongKernelKeepsIt) {
   rights().give();
   --taken_;
   launch(1);
@@ -613,11 +613,11 @@ TEST_F(ConnectionTest, WithSomethingBehindItALongKernelKeepsIt) {
 }
 
 // A kernel of a tenth of a second, by itself, in a stream that has a right.
-class LongKernelTest : public ConnectionTest {
+class LongKernelTest : public QueueCreditTest {
  protected:
   static constexpr uint64_t kLength = 100'000'000;
   void SetUp() override {
-    ConnectionTest::SetUp();
+    QueueCreditTest::SetUp();
     rights().give();
     --taken_;
     for (int i = 0; i < 2; ++i) launch(1);
@@ -675,7 +675,7 @@ TEST_F(LongKernelTest, IsLookedAtRarely) {
   EXPECT_GT(session_->streams.next_look_ns() - now, 2'000'000u) << "twice as long as usual";
 }
 
-TEST_F(ConnectionTest, AStreamThatGoesTakesNoneAlong) {
+TEST_F(QueueCreditTest, AStreamThatGoesTakesNoneAlong) {
   rights().give();
   --taken_;
   driver_.hold(2, true);
@@ -695,17 +695,17 @@ TEST_F(ConnectionTest, AStreamThatGoesTakesNoneAlong) {
 // ---- Waits on the GPU ---------------------------------------------------------------------------
 
 // Stream 1 is to wait for stream 2, which has not come to its event.
-class OpenWaitTest : public ConnectionTest {
+class OpenWaitTest : public QueueCreditTest {
  protected:
   static constexpr uint64_t kWord = kBase;
   static constexpr uint64_t kHostWord = kStaging + 4096;
 
   void prepare() override {
-    ConnectionTest::prepare();
-    commons_.shares[0].set(std::make_unique<EqualShares>(), kFakeSms);
+    QueueCreditTest::prepare();
+    commons_.shares[0].set(std::make_unique<FairSharePolicy>(), kFakeSms);
   }
   void SetUp() override {
-    ConnectionTest::SetUp();
+    QueueCreditTest::SetUp();
     driver_.hold(1, false);
     driver_.hold(2, true);
     EXPECT_TRUE(send(wire::EventRecord{1, 2, wire::kNoFence}).ok());
@@ -716,7 +716,7 @@ class OpenWaitTest : public ConnectionTest {
   void TearDown() override {
     driver_.hold(2, false);
     driver_.words[kWord] = 1;
-    ConnectionTest::TearDown();
+    QueueCreditTest::TearDown();
   }
   // So many may be taken for what nobody knows the end of.
   void free(int count) {
@@ -799,8 +799,8 @@ TEST_F(OpenWaitTest, TheFirstUseOfAStreamCounts) {
 }
 
 TEST_F(OpenWaitTest, ASessionHasAsManyAsAProgramMayHaveByItself) {
-  free(OpenWaitRights::kMost + 2);
-  for (wire::Id stream = 3; stream < 3 + OpenWaitRights::kMost + 2; ++stream) {
+  free(WaitCredits::kMost + 2);
+  for (wire::Id stream = 3; stream < 3 + WaitCredits::kMost + 2; ++stream) {
     create_stream(stream, StreamKind::kNonBlocking);
     wait_for_event(stream);
   }
@@ -1019,8 +1019,8 @@ TEST_F(ImpliedWaitTest, ARightThatIsOfNoUseIsGivenBack) {
   while (waits-- != 0) rights().close_wait();
 }
 
-TEST(ConnectionsTest, HalfOfThemAreForWaits) {
-  Connections rights;
+TEST(QueueCreditsTest, HalfOfThemAreForWaits) {
+  QueueCredits rights;
   for (int32_t i = 0; i < rights.most_unsure(); ++i) EXPECT_TRUE(rights.open_wait());
   EXPECT_FALSE(rights.open_wait());
   rights.close_wait();
@@ -1031,7 +1031,7 @@ TEST_F(OpenWaitTest, AStreamThatOnlyWaitsDoesNotCompete) {
   free(1);
   driver_.hold(2, false);
   session_->streams.end_windows(now_ns());
-  const Share neighbour(commons_.shares[0], Rank::kNormal, session_->core.bell);
+  const FairShare neighbour(commons_.shares[0], Rank::kNormal, session_->core.bell);
   EXPECT_FALSE(neighbour.is_contested());
   wait_for_word(1);
   EXPECT_EQ(count("await s1"), 1u);
@@ -1149,8 +1149,8 @@ TEST_F(OpenWaitTest, ThousandsThatWaitStayHere) {
     create_stream(stream, StreamKind::kNonBlocking);
     wait_for_word(stream);
   }
-  EXPECT_GE(held(), kStreams - OpenWaitRights::kMost);
-  EXPECT_LE(count("await"), OpenWaitRights::kMost);
+  EXPECT_GE(held(), kStreams - WaitCredits::kMost);
+  EXPECT_LE(count("await"), WaitCredits::kMost);
   EXPECT_LE(count("stream 0"), SessionCore::kFew + 2)
       << "streams that wait need none of the driver's";
   session_->backlog.drop();
