@@ -69,7 +69,7 @@ ROOMS = {
         "work": {"device", "core", "memory", "streams", "code"},
         "graphs": {"device", "core", "memory", "streams", "code", "work"},
         "session": {"device", "core", "memory", "streams", "code", "work", "graphs"},
-        "process": {"device", "ipc", "session"},
+        "process": {"device", "ipc", "streams", "session"},
     },
     "softgpu": {
         "": set(),

@@ -123,7 +123,7 @@ bool ChannelPages::give_back_staging() {
   return true;
 }
 
-bool ChannelPages::put_away() {
+bool ChannelPages::release_idle() {
   const bool all = give_back_staging();
   unsigned char* start = view_.start();
   madvise(start, kRegisteredOffset, MADV_DONTNEED);

@@ -45,7 +45,7 @@ class ChannelPages {
   // The session has nothing under way. What it has of the channel in its page tables goes, and its
   // staging arena's registrations do, as far as no other session's work is in the way: false if
   // some are left. The pages themselves are the client's, who may be filling them.
-  bool put_away();
+  bool release_idle();
   // The session ends. A context of device 0 is current.
   void release_all();
 

@@ -152,7 +152,7 @@ Status SessionThread::open() {
   OPENMPS_RETURN_IF_ERROR(check(environment_.driver.cuThreadExchangeStreamCaptureMode(&mode),
                                 "cuThreadExchangeStreamCaptureMode"));
   OPENMPS_RETURN_IF_ERROR(parts_.memory.open_channel());
-  environment_.monitor.add(parts_.watched);
+  environment_.monitor.add(watched_);
   return Status();
 }
 
@@ -164,7 +164,7 @@ void SessionThread::execute() {
   }
   parts_.core.bell->hang(&ring);
   const Status status = guarded([&] {
-    Executor executor(parts_, ring, environment_.spinning, environment_.monitor);
+    Executor executor(parts_, ring, environment_.spinning, watched_);
     return executor.run();
   });
   parts_.core.bell->hang(nullptr);
@@ -178,7 +178,7 @@ void SessionThread::execute() {
 
 void SessionThread::shut() {
   insist([this] { parts_.release(); });
-  environment_.monitor.remove(parts_.watched);
+  environment_.monitor.remove(watched_);
   const std::lock_guard lock(mutex_);
   channel_mapped_ = false;
   window_.reset();

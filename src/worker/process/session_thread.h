@@ -12,10 +12,10 @@
 #include <thread>
 
 #include "base/unique_fd.h"
+#include "worker/process/fault_monitor.h"
 #include "worker/process/server_reports.h"
 #include "worker/process/window.h"
 #include "worker/session/executor.h"
-#include "worker/session/fault_monitor.h"
 #include "worker/session/session_parts.h"
 
 namespace openmps::worker {
@@ -68,6 +68,7 @@ class SessionThread {
   std::shared_ptr<Window> window_;
   UniqueFd host_file_;
   SessionParts parts_;
+  FaultMonitor::Watched watched_{environment_.monitor, parts_.core.view, parts_.fences.ledger()};
   const std::string name_;  // for the log
   std::function<void()> on_end_;
 

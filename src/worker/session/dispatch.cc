@@ -20,8 +20,8 @@ using S = SessionParts;
 using wire::Effect;
 using wire::Object;
 constexpr std::tuple kParts{
-    &S::memory,    &S::physical,  &S::greens,  &S::streams, &S::giving_up,     &S::events,
-    &S::functions, &S::sharing,   &S::modules, &S::prints,  &S::links,         &S::fences,
+    &S::memory,    &S::physical,  &S::greens,  &S::streams, &S::release_commands, &S::events,
+    &S::functions, &S::ipc_commands, &S::modules, &S::prints,  &S::links,         &S::fences,
     &S::arrays,    &S::submitter, &S::graphs,  &S::limits,  &S::device_queries};
 
 // Where the objects of a kind are. A context is what streams say of it.

@@ -58,12 +58,12 @@ std::span<const unsigned char> payload_of(const wire::Record& record) {
 }  // namespace
 
 Executor::Executor(SessionParts& session, wire::RingConsumer& ring, Spinning& spinning,
-                   FaultMonitor& monitor)
+                   FaultListener& faults)
     : session_(session),
       ring_(ring),
       spinning_(spinning),
       rest_ns_(kLongestSleepNs),
-      monitor_(monitor),
+      faults_(faults),
       state_(session.core.view.executor()),
       trace_(session.core.commons.trace.get()),
       actor_{"session " + std::to_string(session.core.info.id),
@@ -140,7 +140,7 @@ void Executor::advance_between(uint64_t now) {
 // Held work that failed when it was submitted.
 void Executor::fail(wire::Opcode opcode, const Status& status) {
   log_error(wire::name_of(opcode) + std::string(", held back until now,"), status);
-  if (is_sticky(status.code())) monitor_.context_lost(status.code(), status.message());
+  if (is_sticky(status.code())) faults_.context_lost(status.code(), status.message());
   report(opcode, status);
 }
 
@@ -166,7 +166,7 @@ void Executor::note_progress() {
   if (session_.submitter.has_progress()) [[unlikely]] {
     const Submitter::Progress progress = session_.submitter.take_progress();
     if (!progress.status.ok()) fail(progress.failed, progress.status);
-    monitor_.notice_work(session_.watched);
+    faults_.fence_promised();
     held_since_ns_ = 0;
   }
 }
@@ -252,9 +252,9 @@ Status Executor::conclude(const wire::Record& record, const Status& status, uint
     return violation(std::string(wire::name_of(record.opcode)) + ": " + status.message());
   }
   if (!status.ok()) log_error(wire::describe(record.opcode, payload_of(record)), status);
-  if (is_sticky(status.code())) monitor_.context_lost(status.code(), status.message());
+  if (is_sticky(status.code())) faults_.context_lost(status.code(), status.message());
   if (promises_fence(record.opcode)) {
-    monitor_.notice_work(session_.watched);
+    faults_.fence_promised();
   }
   answer(record, status);
   return Status();
@@ -312,7 +312,7 @@ void Executor::idle() {
   }
   if (nap(start, holds)) return;
   const bool settled = rest_ns_ != kLongestSleepNs;
-  const uint64_t tended_ns = settled ? rest_ns_ : session_.tend();
+  const uint64_t tended_ns = settled ? rest_ns_ : session_.service();
   const uint64_t tended_until = start + std::min(kLingerNs, tended_ns);
   const uint64_t linger_end = std::min(pauses_.linger_end_ns(paused_since_ns_), tended_until);
   if (linger_end <= start || !spin(spinning_.lingering, now_ns(), linger_end)) {
@@ -351,8 +351,8 @@ void Executor::end_pause(uint64_t now) {
 
 // Nothing has come for rest_ns_.
 uint64_t Executor::next_rest() {
-  if (!session_.settled()) return kLongestSleepNs;
-  return session_.put_away() ? 0 : std::min(2 * rest_ns_, kLongestRestNs);
+  if (!session_.is_idle()) return kLongestSleepNs;
+  return session_.release_idle() ? 0 : std::min(2 * rest_ns_, kLongestRestNs);
 }
 
 // Look for a command from now to `end`, if the budget allows it and there are cores to spare.

@@ -17,7 +17,7 @@
 #include "wire/ring.h"
 #include "wire/trace.h"
 #include "worker/core/reply_writer.h"
-#include "worker/session/fault_monitor.h"
+#include "worker/session/fault_listener.h"
 #include "worker/session/session_parts.h"
 #include "worker/session/spinning.h"
 
@@ -26,7 +26,7 @@ namespace openmps::worker {
 class Executor {
  public:
   Executor(SessionParts& session, wire::RingConsumer& ring, Spinning& spinning,
-           FaultMonitor& monitor);
+           FaultListener& faults);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -74,7 +74,7 @@ class Executor {
   Pauses pauses_;
   uint64_t paused_since_ns_ = 0;  // no command has come since; 0: one has
   uint64_t rest_ns_;  // without a command, before the next look at what is under way; 0: no limit
-  FaultMonitor& monitor_;
+  FaultListener& faults_;
   wire::ExecutorState& state_;
   uint64_t executed_ = 0;
   wire::Trace* const trace_;  // null: nobody asks

@@ -30,7 +30,7 @@ void pause(uint64_t* ns) {
 
 }  // namespace
 
-uint64_t SessionParts::tend() {
+uint64_t SessionParts::service() {
   streams.sweep_retired();
   waits.sweep();
   retirement.sweep();
@@ -48,7 +48,7 @@ uint64_t SessionParts::tend() {
   return longest;
 }
 
-bool SessionParts::settled() {
+bool SessionParts::is_idle() {
   const bool idle = streams.idle();
   if (idle) streams.end_windows(now_ns());
   return idle && backlog.empty() && !streams.looks_after_some() && waits.size() == 0 &&
@@ -79,7 +79,7 @@ void SessionParts::release() {
   batch.clear();
   backlog.drop();
   ContextGate::leave(core.feeder);
-  sharing.release_all();
+  ipc_commands.release_all();
   limits.release_all();
   graphs.release_all();
   events.release_all();

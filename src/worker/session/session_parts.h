@@ -15,10 +15,9 @@
 #include "worker/memory/memory.h"
 #include "worker/memory/physical.h"
 #include "worker/session/device_queries.h"
-#include "worker/session/fault_monitor.h"
-#include "worker/session/giving_up.h"
+#include "worker/session/release_commands.h"
 #include "worker/session/limits.h"
-#include "worker/session/sharing.h"
+#include "worker/session/ipc_commands.h"
 #include "worker/streams/array.h"
 #include "worker/streams/event.h"
 #include "worker/streams/fence.h"
@@ -46,11 +45,11 @@ struct SessionParts {
   void drain();
   // The executor has no command: give back what can go by now. How long it may sleep until it has
   // to look again, if no command comes.
-  uint64_t tend();
+  uint64_t service();
   // No command has come for a while. False: something is under way that has to be looked at.
-  [[nodiscard]] bool settled();
+  [[nodiscard]] bool is_idle();
   // It has settled: hold as little as possible. False: something can't be given back now.
-  bool put_away() { return core.pages.put_away(); }
+  bool release_idle() { return core.pages.release_idle(); }
   // Give everything back that the driver holds for the session; it has drained. To be called again
   // if it finds no memory.
   void release();
@@ -62,16 +61,15 @@ struct SessionParts {
   Streams streams{core};
   Retirement retirement{core, streams};
   DeviceWords words{core};
-  GivingUp giving_up{core, memory, physical, greens, streams, retirement, words};
+  ReleaseCommands release_commands{core, memory, physical, greens, streams, retirement, words};
   Events events{core};
-  Sharing sharing{core, memory, events};
+  IpcCommands ipc_commands{core, memory, events};
   Modules modules{core, memory, retirement};
   Functions functions{core, modules};
   Prints prints{core, modules, stop};
   Links links{core, modules};
   OpenWaits waits{core, memory};
   Fences fences{core, waits};
-  FaultMonitor::Watched watched{core.view, fences.ledger()};
   Arrays arrays{core, memory, retirement};
   WorkMaker work_maker{core, memory, modules, events, arrays};
   Backlog backlog{core, streams, words};

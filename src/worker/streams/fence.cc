@@ -29,7 +29,8 @@ void FenceLedger::promise(uint32_t slot, uint64_t value) {
     }
     used_.store(slot + 1, std::memory_order_seq_cst);
   }
-  // Pairs with FaultMonitor's last look before it forgets the session: it sees this, or we tell it.
+  // Pairs with FaultMonitor::forget_idle(): the monitor sees this store, or fence_promised() finds
+  // that the monitor has dropped the session.
   promised(slot).store(value, std::memory_order_seq_cst);
 }
 

@@ -129,7 +129,7 @@ TEST_F(BacklogTest, AQuietMomentMakesRoom) {
   EXPECT_TRUE(session_->backlog.awaits_stream_slot());
   driver_.hold(2, false);
   // Or the gate's own thread has begun to look for one.
-  while (gate_.has_later() || gate_.collects()) session_->tend();
+  while (gate_.has_later() || gate_.collects()) session_->service();
   session_->submitter.advance();
   EXPECT_EQ(calls().back(), "launch s3 16");
   EXPECT_FALSE(commons_.slots[0]->are_short());
@@ -356,17 +356,17 @@ TEST_F(BacklogTest, WhatIsGivenUpBehindHeldWorkStays) {
   driver_.hold(2, true);
   launch(2);
   EXPECT_TRUE(send(wire::MemoryUnmap{kBase + kUnit, kUnit, 0, 0}).ok());
-  session_->tend();
+  session_->service();
   EXPECT_EQ(session_->core.view.header().unmapped.load(), 0u);
   driver_.hold(1, true);
   come();
-  session_->tend();
+  session_->service();
   EXPECT_EQ(session_->core.view.header().unmapped.load(), 0u) << "it runs";
   driver_.hold(1, false);
-  session_->tend();
+  session_->service();
   EXPECT_EQ(session_->core.view.header().unmapped.load(), 0u) << "so does stream 2";
   driver_.hold(2, false);
-  session_->tend();
+  session_->service();
   EXPECT_EQ(session_->core.view.header().unmapped.load(), 2u);
 }
 
@@ -375,11 +375,11 @@ TEST_F(BacklogTest, AModuleEndsBehindWhatUsesIt) {
   stand(1);
   launch(1);
   EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
-  session_->tend();
+  session_->service();
   EXPECT_EQ(calls(), Calls{});
   EXPECT_EQ(driver_.live().find("libraries 1"), 0u) << driver_.live();
   EXPECT_EQ(come().back(), "launch s1 16");
-  session_->tend();
+  session_->service();
   EXPECT_EQ(driver_.live().find("libraries"), std::string::npos) << driver_.live();
 }
 

@@ -71,7 +71,7 @@ TEST_F(ChannelPagesTest, TheStagingArenaIsGivenBackBesideNobodysWork) {
   EXPECT_TRUE(copy(kStaging, 16).ok());
   EXPECT_TRUE(copy(kStaging + wire::kSmallStagingBytes, 16).ok());
   EXPECT_TRUE(send(wire::Fence{1, 64, 0}).ok());
-  EXPECT_TRUE(session_->settled());
+  EXPECT_TRUE(session_->is_idle());
   EXPECT_TRUE(registrations(4)) << driver_.live();
 
   CUstream neighbour = nullptr;
@@ -81,10 +81,10 @@ TEST_F(ChannelPagesTest, TheStagingArenaIsGivenBackBesideNobodysWork) {
   driver_.hold(2, true);
   driver_.push(reinterpret_cast<uint64_t>(neighbour), [] { return true; });
   listed->set_busy();
-  EXPECT_FALSE(session_->put_away());
+  EXPECT_FALSE(session_->release_idle());
   EXPECT_TRUE(registrations(4)) << driver_.live();
   driver_.hold(2, false);
-  EXPECT_TRUE(session_->put_away());
+  EXPECT_TRUE(session_->release_idle());
   EXPECT_TRUE(registrations(2)) << "fences stay: " << driver_.live();
   EXPECT_STREQ(staging, "of the client");
   EXPECT_TRUE(copy(kStaging, 16).ok());
@@ -97,9 +97,9 @@ TEST_F(ChannelPagesTest, TheStagingArenaIsGivenBackBesideNobodysWork) {
 TEST_F(ChannelPagesTest, ASessionWithWorkHasNotSettled) {
   driver_.hold(1, true);
   EXPECT_TRUE(copy(kStaging, 16).ok());
-  EXPECT_FALSE(session_->settled());
+  EXPECT_FALSE(session_->is_idle());
   driver_.hold(1, false);
-  EXPECT_TRUE(session_->settled());
+  EXPECT_TRUE(session_->is_idle());
 }
 
 }  // namespace

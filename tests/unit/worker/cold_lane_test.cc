@@ -225,16 +225,16 @@ TEST_F(ColdLaneTest, WhatIsColdMovesInTheNextQuietMoment) {
   keep_busy();
   ASSERT_TRUE(load(1, kPlain).ok());
   launch_often(2);
-  EXPECT_NE(session_->tend(), ~0ull) << "it looks again soon";
+  EXPECT_NE(session_->service(), ~0ull) << "it looks again soon";
   driver_.take_calls();
   launch(2);
   EXPECT_EQ(calls().front(), "launch s3 16") << "the work goes on";
   let_go(1);
-  session_->tend();
+  session_->service();
   driver_.take_calls();
   launch(2);
   EXPECT_EQ(calls(), (Calls{"launch s2 16"}));
-  EXPECT_GT(session_->tend(), 1'000'000'000u) << "nothing is to move soon";
+  EXPECT_GT(session_->service(), 1'000'000'000u) << "nothing is to move soon";
 }
 
 // To load it once more costs others a moment, which a program that ends soon does not need.
@@ -242,18 +242,18 @@ TEST_F(ColdLaneTest, WhatIsHardlyUsedMovesLater) {
   keep_busy();
   ASSERT_TRUE(load(1, kPlain).ok());
   launch(2);
-  EXPECT_NE(session_->tend(), ~0ull) << "it looks when that is due";
+  EXPECT_NE(session_->service(), ~0ull) << "it looks when that is due";
   let_go(1);
-  session_->tend();
+  session_->service();
   driver_.take_calls();
   launch(2);
   EXPECT_EQ(calls().back(), "wait s2 e2");
   EXPECT_EQ(session_->modules.tend(now_ns() + 3'000'000'000), 0u);
-  session_->tend();
+  session_->service();
   driver_.take_calls();
   launch(2);
   EXPECT_EQ(calls(), (Calls{"launch s2 16"}));
-  EXPECT_EQ(session_->tend(), ~0ull);
+  EXPECT_EQ(session_->service(), ~0ull);
 }
 
 TEST_F(ColdLaneTest, AttributesHoldInBothLanes) {
@@ -265,7 +265,7 @@ TEST_F(ColdLaneTest, AttributesHoldInBothLanes) {
   launch_often(2);
   driver_.take_calls();
   let_go(1);
-  session_->tend();
+  session_->service();
   const Calls moved = calls();
   EXPECT_EQ(std::count(moved.begin(), moved.end(), "attribute 8=4096"), 1)
       << ::testing::PrintToString(moved);
@@ -289,7 +289,7 @@ TEST_F(ColdLaneTest, AModuleWithVariablesStaysWhereItIs) {
   EXPECT_EQ(lane_of_load(1, kVariable), "place cold");
   launch(2);
   let_go(1);
-  session_->tend();
+  session_->service();
   driver_.take_calls();
   launch(2);
   EXPECT_EQ(calls(), (Calls{"launch s3 16", "record e2 s3", "wait s2 e2"}));
@@ -323,7 +323,7 @@ TEST_F(ColdLaneTest, MachineCodeMovesWithoutItsVariables) {
   session_->modules.modules().find(1)->cold_since_ns = 1;  // it has not
   launch(2);
   let_go(1);
-  session_->tend();
+  session_->service();
   driver_.take_calls();
   launch(2);
   EXPECT_EQ(calls(), (Calls{"launch s2 16"}));
@@ -331,7 +331,7 @@ TEST_F(ColdLaneTest, MachineCodeMovesWithoutItsVariables) {
   EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeColdGlobal) << "they are where they were";
   EXPECT_NE(driver_.live().find("libraries 2"), std::string::npos) << driver_.live();
   EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
-  session_->tend();
+  session_->service();
   EXPECT_EQ(driver_.live().find("libraries"), std::string::npos) << driver_.live();
 }
 
@@ -353,7 +353,7 @@ TEST_F(ColdLaneTest, ConstantsBindOnceTheirAddressIsKnown) {
   EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeColdGlobal);
   launch_often(2, 1);
   let_go(1);
-  session_->tend();
+  session_->service();
   driver_.take_calls();
   launch(2, 1);
   EXPECT_EQ(calls().back(), "launch s2 16") << "it has moved";
@@ -408,7 +408,7 @@ TEST_F(ColdLaneTest, WhatNobodyWritesIsSharedUntilSomebodyAsksForIt) {
       EXPECT_NE(driver_.live().find("libraries 2"), std::string::npos) << driver_.live();
     }
     EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
-    session_->tend();
+    session_->service();
     EXPECT_EQ(driver_.live().find("libraries"), std::string::npos) << driver_.live();
   }
 }
@@ -430,7 +430,7 @@ TEST_F(ColdLaneTest, CodeWithBothMovesWithoutItsVariables) {
   session_->modules.modules().find(1)->cold_since_ns = 1;
   launch(2);
   let_go(1);
-  session_->tend();
+  session_->service();
   driver_.take_calls();
   launch(2);
   EXPECT_EQ(calls(), (Calls{"launch s2 16"})) << "asking for a variable binds nothing";
@@ -523,7 +523,7 @@ TEST_F(ColdLaneTest, WhatItsKernelsRelyOnIsTheMainContexts) {
   EXPECT_EQ(driver_.other_limits[CU_LIMIT_STACK_SIZE], 4096u);
   EXPECT_EQ(driver_.other_limits[kLaunches], 3000u);
   let_go(1);
-  session_->tend();
+  session_->service();
   EXPECT_TRUE(send(wire::LimitRaise{0, CU_LIMIT_STACK_SIZE, 8192}).ok());
   EXPECT_TRUE(send(wire::LimitRaise{0, kLaunches, 5000}).ok());
   EXPECT_EQ(driver_.limits[kLaunches], 5000u);
@@ -588,11 +588,11 @@ TEST_F(ColdLaneTest, ItStaysWhileTheColdLaneWorks) {
   hold(3);
   launch(2);
   EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
-  session_->tend();
+  session_->service();
   Calls seen = calls();
   EXPECT_EQ(std::count(seen.begin(), seen.end(), "unload"), 0);
   let_go(3);
-  session_->tend();
+  session_->service();
   seen = calls();
   EXPECT_EQ(std::count(seen.begin(), seen.end(), "unload"), 1);
 }
@@ -606,11 +606,11 @@ TEST_F(ColdLaneTest, ItStaysWhileAStreamMayUseItsVariables) {
   hold(2);
   EXPECT_TRUE(copy(2).ok());
   EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
-  session_->tend();
+  session_->service();
   Calls seen = calls();
   EXPECT_EQ(std::count(seen.begin(), seen.end(), "unload"), 0);
   let_go(2);
-  session_->tend();
+  session_->service();
   seen = calls();
   EXPECT_EQ(std::count(seen.begin(), seen.end(), "unload"), 1);
 }

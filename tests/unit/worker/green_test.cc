@@ -159,7 +159,7 @@ TEST_F(GreenTest, GoesAfterWhatRunsInIt) {
   EXPECT_EQ(driver_.live(), "events 1 greens 2 libraries 1 registrations 1 streams 1")
       << "its work goes on";
   driver_.hold(1, false);
-  session_->tend();
+  session_->service();
   EXPECT_EQ(driver_.live(), "greens 1 libraries 1 registrations 1");
 }
 
@@ -181,10 +181,10 @@ TEST_F(GreenTest, GoesWhenItsStreamsAreElsewhere) {
   EXPECT_EQ(calls().front(), "stream in g3");
   EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
   EXPECT_TRUE(send(wire::GreenDestroy{1}).ok());
-  session_->tend();
+  session_->service();
   EXPECT_EQ(driver_.live(), "events 2 greens 3 libraries 1 registrations 1 streams 2");
   driver_.hold(3, false);
-  session_->tend();
+  session_->service();
   EXPECT_EQ(driver_.live(), "greens 2 libraries 1 registrations 1");
 }
 
@@ -272,10 +272,10 @@ TEST_F(GreenGraphTest, GoesWithTheLastGraph) {
   EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
   const std::string before = driver_.live();
   EXPECT_TRUE(send(wire::GreenDestroy{1}).ok());
-  session_->tend();
+  session_->service();
   EXPECT_EQ(driver_.live(), before);
   EXPECT_TRUE(send(wire::GraphExecDestroy{1}).ok());
-  session_->tend();
+  session_->service();
   EXPECT_EQ(driver_.live(), "greens 1 libraries 1 registrations 1");
 }
 
@@ -294,7 +294,7 @@ TEST_F(GreenGraphTest, GoesBehindTheGraphsThatRanInIt) {
   EXPECT_NE(driver_.live().find("execs 1"), std::string::npos) << driver_.live();
   calls();
   driver_.hold(1, false);
-  session_->tend();
+  session_->service();
   const Calls made = calls();
   const auto exec = std::ranges::find(made, "destroy exec");
   const auto green = std::ranges::find(made, "destroy green");

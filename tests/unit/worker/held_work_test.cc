@@ -88,12 +88,12 @@ TEST_F(HeldWorkTest, ALaunchKeepsItsParameters) {
 TEST_F(HeldWorkTest, ALaunchKeepsItsCode) {
   auto held = hold_launch("0123456789abcdef");
   EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
-  session_->tend();
+  session_->service();
   EXPECT_EQ(calls(), Calls{}) << "the library is unloaded";
   EXPECT_TRUE(submit(*held).ok());
   EXPECT_EQ(calls(), (Calls{"stream 0", "launch s1 16"}));
   held.reset();
-  session_->tend();
+  session_->service();
   EXPECT_EQ(calls(), (Calls{"unload"}));
 }
 

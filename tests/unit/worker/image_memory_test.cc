@@ -200,12 +200,12 @@ TEST_F(ImageMemoryTest, NobodyIsHeldUp) {
   commons_.memory->begin();
   for (int i = 0; i < 100; ++i) {
     launch_function(1);
-    session_->tend();
+    session_->service();
   }
   EXPECT_EQ(loaded_functions(), 0u) << "work runs";
   driver_.hold(1, false);
   while (gate_.cost(GatedCall::kFunctionLoad).calls == 0 || loaded_functions() == 0) {
-    session_->tend();
+    session_->service();
     std::this_thread::yield();
   }
   commons_.memory->wait();

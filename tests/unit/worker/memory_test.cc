@@ -254,20 +254,20 @@ TEST_F(MemoryTest, SharedMemoryOutlivesItsOwner) {
   const uint64_t there = wire::window_base(kWindow + 1);
   ReplyWriter written;
   const ReplyTo<wire::MemoryOpen> reply(written);
-  EXPECT_EQ(other.sharing.handle(wire::MemoryOpen{key, there, kUnit}, reply).code(),
+  EXPECT_EQ(other.ipc_commands.handle(wire::MemoryOpen{key, there, kUnit}, reply).code(),
             CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_TRUE(is_violation(other.sharing.handle(wire::MemoryOpen{key, kBase, 2 * kUnit}, reply)))
+  EXPECT_TRUE(is_violation(other.ipc_commands.handle(wire::MemoryOpen{key, kBase, 2 * kUnit}, reply)))
       << "only at addresses of its own";
-  ASSERT_TRUE(other.sharing.handle(wire::MemoryOpen{key, there, 2 * kUnit}, reply).ok());
+  ASSERT_TRUE(other.ipc_commands.handle(wire::MemoryOpen{key, there, 2 * kUnit}, reply).ok());
   EXPECT_TRUE(other.memory.contains(there, 2 * kUnit, true));
   EXPECT_EQ(other.memory.granted(0), 2 * kUnit) << "what is held counts";
-  EXPECT_TRUE(is_violation(other.sharing.handle(wire::MemoryWithdraw{key}))) << "it is not its own";
+  EXPECT_TRUE(is_violation(other.ipc_commands.handle(wire::MemoryWithdraw{key}))) << "it is not its own";
 
   EXPECT_TRUE(send(wire::MemoryWithdraw{key}).ok());
   EXPECT_TRUE(send(wire::MemoryUnmap{kBase, 2 * kUnit, 0, 0}).ok());
   EXPECT_EQ(session_->memory.granted(0), 0u);
   EXPECT_TRUE(other.memory.contains(there, 2 * kUnit, true));
-  EXPECT_EQ(other.sharing.handle(wire::MemoryOpen{key, there + 4 * kUnit, 2 * kUnit}, reply).code(),
+  EXPECT_EQ(other.ipc_commands.handle(wire::MemoryOpen{key, there + 4 * kUnit, 2 * kUnit}, reply).code(),
             CUDA_ERROR_INVALID_HANDLE);
   other.release();
 }
@@ -280,7 +280,7 @@ TEST_F(MemoryTest, SharedEventsOutliveTheirOwner) {
   info.id = 2;
   info.window = kWindow + 1;
   SessionParts other(driver_.table(), *devices_, gate_, commons_, info);
-  ASSERT_TRUE(other.sharing.handle(wire::EventOpen{1, 0, key}).ok());
+  ASSERT_TRUE(other.ipc_commands.handle(wire::EventOpen{1, 0, key}).ok());
   EXPECT_TRUE(send(wire::EventDestroy{1}).ok());
   EXPECT_TRUE(send_to(other, wire::EventQuery{1}).ok());
   other.release();

@@ -1048,7 +1048,7 @@ TEST_F(PartitionTest, ExecutableGraphsFollow) {
   EXPECT_EQ(calls(),
             (Calls{"stream in g2", "destroy stream", "read kernel", "refresh kernel in g2",
                    "read kernel", "refresh kernel in g2", "instantiate", "enable 0", "graph s2"}));
-  session_->tend();
+  session_->service();
   EXPECT_EQ(calls(), (Calls{"destroy exec"})) << "the one that was left";
   EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
   EXPECT_EQ(calls(), (Calls{"graph s2"})) << "once";

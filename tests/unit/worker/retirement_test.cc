@@ -49,7 +49,7 @@ TEST_F(RetirementTest, MemoryStaysUntilTheWorkBeforeHasEnded) {
   driver_.hold(2, true);
   launch(2);
   end_work();
-  EXPECT_EQ(session_->tend() == ~0ull, true);
+  EXPECT_EQ(session_->service() == ~0ull, true);
   EXPECT_EQ(driver_.physical_bytes(), 0u);
   EXPECT_EQ(unmapped(), 1u);
   EXPECT_EQ(session_->memory.granted(0), 0u);
@@ -64,12 +64,12 @@ TEST_F(RetirementTest, ReleasesComeInTheOrderOfTheCommands) {
   launch(2);
   unmap(kBase + kUnit, kUnit);
   unmap(kBase + 2 * kUnit, kUnit);
-  EXPECT_LT(session_->tend(), ~0ull) << "there is something to look for";
+  EXPECT_LT(session_->service(), ~0ull) << "there is something to look for";
   driver_.hold(2, false);
-  session_->tend();
+  session_->service();
   EXPECT_EQ(unmapped(), 0u) << "the first waits for stream 1, the others for both";
   end_work();
-  session_->tend();
+  session_->service();
   EXPECT_EQ(unmapped(), 3u);
 }
 
@@ -78,10 +78,10 @@ TEST_F(RetirementTest, AMarkCoversStreamsThatHaveBeenDestroyed) {
   start_work();
   EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
   unmap(kBase, kUnit);
-  session_->tend();
+  session_->service();
   EXPECT_EQ(unmapped(), 0u);
   end_work();
-  session_->tend();
+  session_->service();
   EXPECT_EQ(unmapped(), 1u);
 }
 
@@ -90,11 +90,11 @@ TEST_F(RetirementTest, WithoutEventsEverythingHasToEnd) {
   start_work();
   driver_.fail("event", CUDA_ERROR_OUT_OF_MEMORY);
   unmap(kBase, kUnit);
-  session_->tend();
+  session_->service();
   EXPECT_EQ(unmapped(), 0u);
   driver_.fail("event", CUDA_SUCCESS);
   end_work();
-  session_->tend();
+  session_->service();
   EXPECT_EQ(unmapped(), 1u);
 }
 
@@ -126,7 +126,7 @@ TEST_F(RetirementTest, ARangeCanOnlyBeMappedAsItWas) {
   EXPECT_TRUE(session_->memory.contains(kBase, 2 * kUnit, true));
   // What was taken back is not given back by the command before.
   end_work();
-  session_->tend();
+  session_->service();
   EXPECT_EQ(unmapped(), 2u);
   EXPECT_TRUE(session_->memory.contains(kBase, 2 * kUnit, true));
   EXPECT_EQ(driver_.physical_bytes(), 2 * kUnit);
@@ -208,7 +208,7 @@ TEST_F(RetirementTest, PinnedPagesStayUntilTheWorkBeforeHasEnded) {
   EXPECT_TRUE(is_violation(send(wire::HostRegister{kPinned, 2 * kUnit})));
   EXPECT_TRUE(launches(2));
   end_work();
-  session_->tend();
+  session_->service();
   EXPECT_EQ(session_->core.view.header().unregistered.load(), 1u);
   EXPECT_TRUE(send(wire::HostRegister{kPinned, 2 * kUnit}).ok());
 }
@@ -231,7 +231,7 @@ TEST_F(RetirementTest, ImagesAndArraysStayUntilTheWorkBeforeHasEnded) {
   EXPECT_NE(session_->memory.granted(0), 0u);
   EXPECT_TRUE(launches(2));
   end_work();
-  session_->tend();
+  session_->service();
   EXPECT_EQ(driver_.live().find("arrays"), std::string::npos) << driver_.live();
   EXPECT_EQ(driver_.live().find("textures"), std::string::npos) << driver_.live();
   EXPECT_EQ(session_->memory.granted(0), 0u);
@@ -269,12 +269,12 @@ TEST_F(RetirementTest, WhatWaitsForANeighbourGoesWithoutTheSessionsThread) {
   EXPECT_GE(view.pending_return(1).bytes, 64u * 64 * sizeof(float));
 
   driver_.hold(1, false);
-  while (!session_->core.returns.empty()) session_->tend();
+  while (!session_->core.returns.empty()) session_->service();
   EXPECT_EQ(view.executor().returns, 0u);
   EXPECT_EQ(session_->core.view.header().unregistered.load(), 1u);
   EXPECT_EQ(driver_.live().find("arrays"), std::string::npos) << driver_.live();
   // In the same quiet moment, but behind the others, and nobody is told.
-  while (driver_.live().find("execs") != std::string::npos) session_->tend();
+  while (driver_.live().find("execs") != std::string::npos) session_->service();
   EXPECT_EQ(session_->memory.granted(0), 0u);
   EXPECT_TRUE(send(wire::HostRegister{kPinned, kUnit}).ok());
   gate_.remove(listed);
@@ -299,11 +299,11 @@ TEST_F(RetirementTest, WhatIsGivenUpIsShownUntilItGoes) {
   EXPECT_NE(row.since_ns, 0u);
   EXPECT_EQ(state.return_stream, 2u) << "the last of the mark is looked at first";
   driver_.hold(2, false);
-  session_->tend();
+  session_->service();
   EXPECT_EQ(state.return_stream, 1u);
   EXPECT_EQ(state.returns, 1u);
   end_work();
-  session_->tend();
+  session_->service();
   EXPECT_EQ(state.returns, 0u);
   EXPECT_EQ(row.kind, wire::ReturnKind::kNone);
   EXPECT_EQ(state.return_stream, 0u);
@@ -327,7 +327,7 @@ TEST_F(RetirementTest, MoreThanHasRowsIsCounted) {
   EXPECT_EQ(view.executor().returns, wire::kShownReturns + 1);
   EXPECT_EQ(view.pending_return(wire::kShownReturns - 1).kind, wire::ReturnKind::kImage);
   end_work();
-  session_->tend();
+  session_->service();
   EXPECT_EQ(view.executor().returns, 0u);
   for (uint32_t i = 0; i < wire::kShownReturns; ++i) {
     EXPECT_EQ(view.pending_return(i).kind, wire::ReturnKind::kNone) << i;

@@ -243,18 +243,18 @@ TEST_F(StreamTest, OpenWaitsAreShownUntilTheyHavePassed) {
   EXPECT_NE(before, 0u);
 
   *second = 5;
-  session_->tend();
+  session_->service();
   EXPECT_EQ(state.value_waits, 2u);
   EXPECT_EQ(view.value_wait(1).how, 0u);
   EXPECT_NE(view.value_wait(0).how, 0u);
   EXPECT_GT(state.value_waits_seen_ns, before);
   *first = 9;
-  session_->tend();
+  session_->service();
   EXPECT_EQ(state.value_waits, 1u);
   EXPECT_EQ(view.value_wait(0).how, 0u);
   EXPECT_NE(view.value_wait(2).how, 0u);
   *first = 10;
-  session_->tend();
+  session_->service();
   EXPECT_EQ(state.value_waits, 0u);
   for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(view.value_wait(i).how, 0u) << i;
 }
@@ -270,7 +270,7 @@ TEST_F(StreamTest, MoreOpenWaitsThanHaveRowsAreCounted) {
   EXPECT_EQ(view.executor().value_waits, wire::kShownValueWaits + 1);
   EXPECT_EQ(view.value_wait(wire::kShownValueWaits - 1).value, wire::kShownValueWaits);
   memset(view.staging(), 0xff, 4);
-  session_->tend();
+  session_->service();
   EXPECT_EQ(view.executor().value_waits, 0u);
   EXPECT_TRUE(send(wire::StreamWaitValue{{kStaging, 77, 4, 0}, 1}).ok());
   EXPECT_EQ(view.value_wait(0).value, 77u) << "rows are used again";

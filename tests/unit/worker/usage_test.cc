@@ -63,7 +63,7 @@ class UsageTest : public SessionFixture {
   // What the stream has been given has ended, and somebody looks.
   void settle() {
     look();
-    EXPECT_TRUE(session_->settled());
+    EXPECT_TRUE(session_->is_idle());
   }
 
   wire::UsageTable table_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The watchdog over the shared contexts. See fault_monitor.h.
-#include "worker/session/fault_monitor.h"
+#include "worker/process/fault_monitor.h"
 
 #include <algorithm>
 #include <chrono>
@@ -13,8 +13,8 @@
 namespace openmps::worker {
 namespace {
 
-// How long a fault may go unnoticed by us. The driver takes 145-250 ms to notice one (measured on
-// an H200), so looking more often gains nothing.
+// Between two questions to the driver. The driver takes 145 to 250 ms to notice a fault (measured on
+// an H200), so asking more often gains nothing.
 constexpr std::chrono::milliseconds kPeriod{20};
 
 }  // namespace
@@ -52,7 +52,7 @@ void FaultMonitor::wake_up(Watched& session) {
   bool sleeps = false;
   {
     const std::lock_guard lock(mutex_);
-    // After a fault no fence is ever reached, and there is nothing left to notice.
+    // After a fault no fence is ever reached, and nothing is left to detect.
     if (session.pending_.load(std::memory_order_relaxed) || lost() != CUDA_SUCCESS) return;
     sleeps = pending_.empty();
     pending_.push_back(&session);
@@ -61,9 +61,9 @@ void FaultMonitor::wake_up(Watched& session) {
   if (sleeps) wake_.notify_all();
 }
 
-// Forget the sessions whose fences have all been reached; if that is all, there is nothing to look
-// for. mutex_ is held.
-void FaultMonitor::rest() {
+// Drops the sessions whose fences have all been reached; with none left the thread sleeps. mutex_
+// is held.
+void FaultMonitor::forget_idle() {
   if (lost() != CUDA_SUCCESS) pending_.clear();
   std::erase_if(pending_, [](Watched* session) {
     session->pending_.store(false, std::memory_order_seq_cst);
@@ -84,7 +84,7 @@ void FaultMonitor::run() {
     lock.unlock();
     look();
     lock.lock();
-    rest();
+    forget_idle();
   }
   lock.unlock();
   for (uint32_t i = 0; i < devices_.count(); ++i) {
@@ -94,7 +94,7 @@ void FaultMonitor::run() {
   }
 }
 
-// Any call tells of a lost context; asking an empty stream waits for nothing.
+// Any call reports a lost context; a query of an empty stream waits for nothing.
 void FaultMonitor::look() {
   for (uint32_t i = 0; i < devices_.count(); ++i) {
     CUresult result = driver_.cuCtxSetCurrent(devices_.at(i).context);

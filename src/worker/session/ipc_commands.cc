@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See sharing.h.
-#include "worker/session/sharing.h"
+// See ipc_commands.h.
+#include "worker/session/ipc_commands.h"
 
 #include "worker/device/driver_check.h"
 
@@ -13,7 +13,7 @@ Status no_keys() {
 
 }  // namespace
 
-Status Sharing::handle(const wire::MemoryPublish& command, ReplyTo<wire::MemoryPublish> reply) {
+Status IpcCommands::handle(const wire::MemoryPublish& command, ReplyTo<wire::MemoryPublish> reply) {
   const std::shared_ptr<Holding> holding = memory_.mapped_at(command.address);
   if (holding == nullptr || holding->physical->bytes != command.bytes) {
     return violation("what is to be published is no whole mapping");
@@ -24,12 +24,12 @@ Status Sharing::handle(const wire::MemoryPublish& command, ReplyTo<wire::MemoryP
   return Status();
 }
 
-Status Sharing::handle(const wire::MemoryWithdraw& command) {
+Status IpcCommands::handle(const wire::MemoryWithdraw& command) {
   if (core_.commons.exchange.withdraw(core_.info.id, command.key)) return Status();
   return violation("a command that the session did not publish");
 }
 
-Status Sharing::handle(const wire::MemoryOpen& command, ReplyTo<wire::MemoryOpen> reply) {
+Status IpcCommands::handle(const wire::MemoryOpen& command, ReplyTo<wire::MemoryOpen> reply) {
   std::shared_ptr<Physical> physical = core_.commons.exchange.memory(command.key);
   if (physical == nullptr || physical->bytes != command.bytes) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names no shared memory");
@@ -49,7 +49,7 @@ Status Sharing::handle(const wire::MemoryOpen& command, ReplyTo<wire::MemoryOpen
   return Status();
 }
 
-Status Sharing::handle(const wire::EventPublish&, Event& event, ReplyTo<wire::EventPublish> reply) {
+Status IpcCommands::handle(const wire::EventPublish&, Event& event, ReplyTo<wire::EventPublish> reply) {
   std::shared_ptr<DriverEvent> shared;
   OPENMPS_RETURN_IF_ERROR(events_.share(event, &shared));
   wire::ShareKey key;
@@ -58,7 +58,7 @@ Status Sharing::handle(const wire::EventPublish&, Event& event, ReplyTo<wire::Ev
   return Status();
 }
 
-Status Sharing::handle(const wire::EventOpen& command) {
+Status IpcCommands::handle(const wire::EventOpen& command) {
   std::shared_ptr<DriverEvent> event = core_.commons.exchange.event(command.key);
   if (event == nullptr) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names no shared event");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands by which a session gives up what its streams may still use, and those that count on
-// what has gone: it is given back behind the streams (Retirement), and whoever asks for memory
-// first lets go whatever can go. docs/wire-format.md, "Giving up". Session's thread only.
+// The commands that release what the session's streams may still use, and the commands that need
+// what has been released. A release happens behind the streams' work (Retirement); a command that
+// asks for memory first performs the releases that are due. docs/wire-format.md, "Giving up".
+// Session's thread only.
 #pragma once
 
 #include "wire/commands/device.h"
@@ -17,9 +18,9 @@
 
 namespace openmps::worker {
 
-class GivingUp {
+class ReleaseCommands {
  public:
-  GivingUp(SessionCore& core, SessionMemory& memory, PhysicalObjects& physical,
+  ReleaseCommands(SessionCore& core, SessionMemory& memory, PhysicalObjects& physical,
            GreenContexts& greens, Streams& streams, Retirement& retirement, DeviceWords& words)
       : core_(core),
         memory_(memory),
@@ -29,7 +30,7 @@ class GivingUp {
         retirement_(retirement),
         words_(words) {}
 
-  // What the session has given up and no longer uses is there for it again.
+  // These perform the releases that are due before they allocate or count.
   Status handle(const wire::MemoryMap& command);
   Status handle(const wire::PhysicalCreate& command);
   Status handle(const wire::MemoryInfo& command, ReplyTo<wire::MemoryInfo> reply);

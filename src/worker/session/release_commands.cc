@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See giving_up.h.
-#include "worker/session/giving_up.h"
+// See release_commands.h.
+#include "worker/session/release_commands.h"
 
 #include <memory>
 #include <utility>
@@ -9,25 +9,25 @@
 
 namespace openmps::worker {
 
-Status GivingUp::handle(const wire::MemoryMap& command) {
+Status ReleaseCommands::handle(const wire::MemoryMap& command) {
   retirement_.sweep();
   return memory_.map(command);
 }
 
-Status GivingUp::handle(const wire::PhysicalCreate& command) {
+Status ReleaseCommands::handle(const wire::PhysicalCreate& command) {
   retirement_.sweep();
   return physical_.create(command);
 }
 
-// Memory whose last user has ended is free, also if nobody has looked since.
-Status GivingUp::handle(const wire::MemoryInfo& command, ReplyTo<wire::MemoryInfo> reply) {
+// Memory counts as free from the end of the last work that used it.
+Status ReleaseCommands::handle(const wire::MemoryInfo& command, ReplyTo<wire::MemoryInfo> reply) {
   retirement_.sweep();
   return memory_.info(command.device, reply);
 }
 
-// The client says that the range is idle. Work that still used it would fault, for everybody; so
-// would a copy that has been asked for beside it.
-Status GivingUp::handle(const wire::MemoryUnmap& command) {
+// With kUnmapAtOnce the client says that the range is idle. Work that still used the range would
+// fault and so end all sessions; so would a copy of a device word that is still under way there.
+Status ReleaseCommands::handle(const wire::MemoryUnmap& command) {
   if ((command.flags & wire::kUnmapAtOnce) != 0) {
     words_.settle();
     return memory_.unmap(command.address, command.bytes);
@@ -44,13 +44,13 @@ Status GivingUp::handle(const wire::MemoryUnmap& command) {
   return Status();
 }
 
-// The program may register again what it has just unregistered.
-Status GivingUp::handle(const wire::HostRegister& command) {
+// The program may register again memory whose unregistration is not due yet.
+Status ReleaseCommands::handle(const wire::HostRegister& command) {
   retirement_.sweep();
   return memory_.register_host(command);
 }
 
-Status GivingUp::handle(const wire::HostUnregister& command) {
+Status ReleaseCommands::handle(const wire::HostUnregister& command) {
   uint64_t ticket = 0;
   OPENMPS_RETURN_IF_ERROR(memory_.begin_unregister(command, &ticket));
   const GivenUp memory{wire::ReturnKind::kHostMemory, command.address, command.bytes};
@@ -58,7 +58,7 @@ Status GivingUp::handle(const wire::HostUnregister& command) {
   return Status();
 }
 
-Status GivingUp::handle(const wire::HostReserve& command, ReplyTo<wire::HostReserve> reply) {
+Status ReleaseCommands::handle(const wire::HostReserve& command, ReplyTo<wire::HostReserve> reply) {
   retirement_.sweep();
   uint64_t address = 0;
   OPENMPS_RETURN_IF_ERROR(memory_.reserve_host(command, &address));
@@ -66,7 +66,7 @@ Status GivingUp::handle(const wire::HostReserve& command, ReplyTo<wire::HostRese
   return Status();
 }
 
-Status GivingUp::handle(const wire::GreenDestroy& command) {
+Status ReleaseCommands::handle(const wire::GreenDestroy& command) {
   if (greens_.greens().find(command.green)->streams != 0) {
     return violation("a green context that still has streams");
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory and events that one session shares with others (cuIpc*, exported pool pointers). What is
-// opened is mapped at the opener's own addresses, so neither side's free or death takes anything
-// from the other. Session's thread only.
+// The commands by which sessions exchange memory and events under keys (cuIpc*, exported pool
+// pointers). The session that opens memory maps it at addresses of its own and becomes an owner of
+// it, so it outlives the session that published it. Session's thread only.
 #pragma once
 
 #include "worker/memory/memory.h"
@@ -9,9 +9,9 @@
 
 namespace openmps::worker {
 
-class Sharing {
+class IpcCommands {
  public:
-  Sharing(SessionCore& core, SessionMemory& memory, Events& events)
+  IpcCommands(SessionCore& core, SessionMemory& memory, Events& events)
       : core_(core), memory_(memory), events_(events) {}
 
   // The whole mapping that begins at range.address.
