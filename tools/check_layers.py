@@ -6,7 +6,8 @@ each violation; exit code 1 if there is one.
 Layers: each folder of src/ includes only the layers that MAY_USE gives it, and paths are written
 relative to src/.
 
-Rooms: each folder inside a layer includes only the rooms of that layer that ROOMS gives it.
+Rooms: each folder inside a layer, at any depth, includes only the rooms of that layer that ROOMS
+gives it. "device/graphs" is a room beside "device", not a part of it.
 
 Circles: no file depends on itself by way of others. A .h, .cc and .inc of one name are one file.
 A depends on B if
@@ -78,9 +79,22 @@ ROOMS = {
         "ir": {"", "ptx"},
         "interp": {"", "ptx", "ir"},
         "compile": {"", "fatbin", "ptx", "ir", "interp"},
-        "device": {"", "ptx"},
-        "front": {"", "fatbin", "ptx", "device"},
-        "tools": {"device"},
+        "device/machine": {""},
+        "device": {"", "ptx", "device/machine"},
+        "device/schedule": {"", "device/machine", "device"},
+        "device/contexts": {"", "device/machine", "device", "device/schedule"},
+        "device/memory": {"", "device/machine", "device", "device/schedule", "device/contexts"},
+        "device/work": {"", "device/machine", "device", "device/schedule", "device/contexts",
+                        "device/memory"},
+        "device/graphs": {"", "device", "device/schedule", "device/contexts", "device/work"},
+        "device/issue": {"", "device", "device/schedule", "device/contexts", "device/memory",
+                         "device/work", "device/graphs"},
+        "device/lifetime": {"", "device/machine", "device", "device/schedule", "device/contexts",
+                            "device/memory", "device/work", "device/graphs"},
+        "front": {"", "fatbin", "ptx", "device/machine", "device", "device/schedule",
+                  "device/contexts", "device/memory", "device/work", "device/graphs",
+                  "device/issue", "device/lifetime"},
+        "tools": {"device/machine"},
     },
 }
 # Layers that may include the generated headers, spelled "api/...".

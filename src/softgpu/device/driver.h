@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "cuda/status.h"
-#include "softgpu/device/address_space.h"
-#include "softgpu/device/config.h"
 #include "softgpu/device/handles.h"
-#include "softgpu/device/segment.h"
-#include "softgpu/device/trace.h"
+#include "softgpu/device/machine/address_space.h"
+#include "softgpu/device/machine/config.h"
+#include "softgpu/device/machine/segment.h"
+#include "softgpu/device/machine/trace.h"
 #include "softgpu/device/user_object.h"
 
 namespace openmps::softgpu {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "interop/export_tables.h"
-#include "softgpu/device/capture.h"
-#include "softgpu/device/context_lifetime.h"
+#include "softgpu/device/graphs/capture.h"
+#include "softgpu/device/lifetime/context_lifetime.h"
 #include "softgpu/front/device_facts.h"
 #include "softgpu/front/front.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies and fills in all their spellings. Any thread.
-#include "softgpu/device/copy_issue.h"
-#include "softgpu/device/copy_plan.h"
+#include "softgpu/device/issue/copy_issue.h"
+#include "softgpu/device/work/copy_plan.h"
 #include "softgpu/front/families.h"
 
 namespace openmps::softgpu {

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "cuda/arrays.h"
-#include "softgpu/device/sm.h"
+#include "softgpu/device/machine/sm.h"
 #include "softgpu/front/device_facts.h"
 #include "softgpu/front/front.h"
 

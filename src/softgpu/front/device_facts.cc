@@ -5,8 +5,8 @@
 
 #include <cstring>
 
-#include "softgpu/device/launch.h"
-#include "softgpu/device/sm.h"
+#include "softgpu/device/machine/sm.h"
+#include "softgpu/device/work/launch.h"
 
 namespace openmps::softgpu {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuGetErrorName and cuGetErrorString. Any thread, before cuInit too.
 #include "cuda/error_names.h"
-#include "softgpu/device/start.h"
+#include "softgpu/device/lifetime/start.h"
 #include "softgpu/front/front.h"
 
 CUresult cuGetErrorName(CUresult error, const char** pStr) {

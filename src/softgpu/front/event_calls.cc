@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events. Any thread.
-#include "softgpu/device/capture.h"
-#include "softgpu/device/event.h"
-#include "softgpu/device/event_issue.h"
+#include "softgpu/device/graphs/capture.h"
+#include "softgpu/device/issue/event_issue.h"
+#include "softgpu/device/work/event.h"
 #include "softgpu/front/front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 #include "base/environment.h"
-#include "softgpu/device/start.h"
+#include "softgpu/device/lifetime/start.h"
 
 namespace openmps::softgpu {
 

@@ -11,11 +11,11 @@
 #include "api/prototypes.h"
 #include "base/thread_end.h"
 #include "cuda/status.h"
-#include "softgpu/device/capture.h"
-#include "softgpu/device/context.h"
+#include "softgpu/device/contexts/context.h"
+#include "softgpu/device/contexts/stream.h"
 #include "softgpu/device/driver.h"
-#include "softgpu/device/scheduler.h"
-#include "softgpu/device/stream.h"
+#include "softgpu/device/graphs/capture.h"
+#include "softgpu/device/schedule/scheduler.h"
 
 namespace openmps::softgpu {
 

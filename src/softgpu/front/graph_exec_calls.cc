@@ -3,9 +3,9 @@
 #include <memory>
 #include <optional>
 
-#include "softgpu/device/graph_launch.h"
-#include "softgpu/device/issue.h"
-#include "softgpu/device/standstill.h"
+#include "softgpu/device/issue/graph_launch.h"
+#include "softgpu/device/issue/issue.h"
+#include "softgpu/device/schedule/standstill.h"
 #include "softgpu/front/families.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace

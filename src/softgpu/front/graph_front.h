@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "cuda/versions.h"
-#include "softgpu/device/capture.h"
-#include "softgpu/device/copy_plan.h"
-#include "softgpu/device/event.h"
-#include "softgpu/device/graph.h"
-#include "softgpu/device/graph_exec.h"
-#include "softgpu/device/graph_memory.h"
-#include "softgpu/device/launch.h"
-#include "softgpu/device/module.h"
-#include "softgpu/device/stream.h"
+#include "softgpu/device/contexts/stream.h"
+#include "softgpu/device/graphs/capture.h"
+#include "softgpu/device/graphs/graph.h"
+#include "softgpu/device/graphs/graph_exec.h"
+#include "softgpu/device/memory/graph_memory.h"
+#include "softgpu/device/work/copy_plan.h"
+#include "softgpu/device/work/event.h"
+#include "softgpu/device/work/launch.h"
+#include "softgpu/device/work/module.h"
 #include "softgpu/front/front.h"
 
 namespace openmps::softgpu {

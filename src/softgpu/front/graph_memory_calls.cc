@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the memory of graphs costs a device. Any thread.
-#include "softgpu/device/graph_memory.h"
+#include "softgpu/device/memory/graph_memory.h"
 #include "softgpu/front/graph_front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nodes of graphs and their parameters. Any thread.
-#include "softgpu/device/conditional.h"
-#include "softgpu/device/launch.h"
+#include "softgpu/device/graphs/conditional.h"
+#include "softgpu/device/work/launch.h"
 #include "softgpu/front/families.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace

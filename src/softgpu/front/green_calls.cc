@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "softgpu/device/event.h"
-#include "softgpu/device/event_issue.h"
-#include "softgpu/device/green_context.h"
-#include "softgpu/device/green_lifetime.h"
+#include "softgpu/device/contexts/green_context.h"
+#include "softgpu/device/issue/event_issue.h"
+#include "softgpu/device/lifetime/green_lifetime.h"
+#include "softgpu/device/work/event.h"
 #include "softgpu/front/front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace

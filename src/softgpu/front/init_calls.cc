@@ -5,7 +5,7 @@
 #include "api/proc_address.h"
 #include "api/softgpu_table.h"
 #include "interop/export_tables.h"
-#include "softgpu/device/start.h"
+#include "softgpu/device/lifetime/start.h"
 #include "softgpu/front/device_facts.h"
 #include "softgpu/front/front.h"
 

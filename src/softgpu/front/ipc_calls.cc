@@ -5,9 +5,9 @@
 
 #include <cstring>
 
-#include "softgpu/device/event.h"
-#include "softgpu/device/ipc.h"
-#include "softgpu/device/pool.h"
+#include "softgpu/device/memory/ipc.h"
+#include "softgpu/device/memory/pool.h"
+#include "softgpu/device/work/event.h"
 #include "softgpu/front/front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace

@@ -4,10 +4,10 @@
 #include <cstring>
 
 #include "cuda/devices.h"
-#include "softgpu/device/capture.h"
-#include "softgpu/device/graph_memory.h"
-#include "softgpu/device/memory.h"
-#include "softgpu/device/vmm.h"
+#include "softgpu/device/graphs/capture.h"
+#include "softgpu/device/memory/graph_memory.h"
+#include "softgpu/device/memory/memory.h"
+#include "softgpu/device/memory/vmm.h"
 #include "softgpu/front/families.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace

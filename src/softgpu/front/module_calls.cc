@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/program_switches.h"
-#include "softgpu/device/memory.h"
-#include "softgpu/device/module.h"
+#include "softgpu/device/memory/memory.h"
+#include "softgpu/device/work/module.h"
 #include "softgpu/front/families.h"
 #include "softgpu/front/image_arguments.h"
 

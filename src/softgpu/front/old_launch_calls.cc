@@ -2,7 +2,7 @@
 // The launch interface from before CUDA 4.0 (cuda/old_launch.h). Any thread.
 #include <mutex>
 
-#include "softgpu/device/module.h"
+#include "softgpu/device/work/module.h"
 #include "softgpu/front/front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace

@@ -2,11 +2,11 @@
 // Stream-ordered allocation and memory pools. Any thread.
 #include <cstring>
 
-#include "softgpu/device/graph_memory.h"
-#include "softgpu/device/issue.h"
-#include "softgpu/device/memory.h"
-#include "softgpu/device/pool.h"
-#include "softgpu/device/start.h"
+#include "softgpu/device/issue/issue.h"
+#include "softgpu/device/lifetime/start.h"
+#include "softgpu/device/memory/graph_memory.h"
+#include "softgpu/device/memory/memory.h"
+#include "softgpu/device/memory/pool.h"
 #include "softgpu/front/front.h"
 #include "softgpu/front/graph_front.h"
 

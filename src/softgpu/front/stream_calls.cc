@@ -3,12 +3,12 @@
 #include <cstring>
 
 #include "cuda/launch_attributes.h"
-#include "softgpu/device/capture.h"
-#include "softgpu/device/event.h"
-#include "softgpu/device/event_issue.h"
-#include "softgpu/device/green_context.h"
-#include "softgpu/device/issue.h"
-#include "softgpu/device/launch.h"
+#include "softgpu/device/contexts/green_context.h"
+#include "softgpu/device/graphs/capture.h"
+#include "softgpu/device/issue/event_issue.h"
+#include "softgpu/device/issue/issue.h"
+#include "softgpu/device/work/event.h"
+#include "softgpu/device/work/launch.h"
 #include "softgpu/front/families.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arrays, texture and surface objects. Any thread.
 #include "cuda/arrays.h"
-#include "softgpu/device/array.h"
-#include "softgpu/device/capture.h"
+#include "softgpu/device/graphs/capture.h"
+#include "softgpu/device/memory/array.h"
 #include "softgpu/front/front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Virtual memory management. Any thread; no current context needed, as with the real driver.
-#include "softgpu/device/vmm.h"
+#include "softgpu/device/memory/vmm.h"
 #include "softgpu/front/front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace

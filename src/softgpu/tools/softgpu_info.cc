@@ -3,8 +3,8 @@
 // shared device segments and joins none, so it does not change what it shows.
 #include <cstdio>
 
-#include "softgpu/device/config.h"
-#include "softgpu/device/segment.h"
+#include "softgpu/device/machine/config.h"
+#include "softgpu/device/machine/segment.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interval map and its grace periods, without a device.
-#include "softgpu/device/address_space.h"
+#include "softgpu/device/machine/address_space.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "device_fixture.h"
-#include "softgpu/device/config.h"
+#include "softgpu/device/machine/config.h"
 
 namespace openmps::softgpu::testing {
 namespace {

@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
-#include "softgpu/device/context.h"
+#include "softgpu/device/contexts/context.h"
 #include "softgpu/device/driver.h"
-#include "softgpu/device/scheduler.h"
-#include "softgpu/device/start.h"
+#include "softgpu/device/lifetime/start.h"
+#include "softgpu/device/schedule/scheduler.h"
 
 namespace openmps::softgpu::testing {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shared device segment between processes: accounting, the right to run, sudden death.
-#include "softgpu/device/segment.h"
+#include "softgpu/device/machine/segment.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interval map behind every kernel access and copy, and its grace periods. Threads: any.
+#include "softgpu/device/machine/address_space.h"
+
+namespace openmps::softgpu {
+
+Status AddressSpace::insert(const MappedRange& range) {
+  std::unique_lock lock(mutex_);
+  if (range.end <= range.begin) return Status(CUDA_ERROR_INVALID_VALUE, "the range is empty");
+  auto next = ranges_.lower_bound(range.begin);
+  bool overlaps = next != ranges_.end() && next->first < range.end;
+  if (next != ranges_.begin()) overlaps = overlaps || std::prev(next)->second.end > range.begin;
+  if (overlaps) return Status(CUDA_ERROR_INVALID_VALUE, "the range overlaps a mapped one");
+  ranges_.emplace_hint(next, range.begin, range);
+  return Status();
+}
+
+bool AddressSpace::remove(uint64_t begin, MappedRange* removed) {
+  return remove_if(
+      begin, [](const MappedRange&) { return true; }, removed);
+}
+
+std::map<uint64_t, MappedRange>::const_iterator AddressSpace::containing_locked(
+    uint64_t address) const {
+  auto after = ranges_.upper_bound(address);
+  if (after == ranges_.begin()) return ranges_.end();
+  auto candidate = std::prev(after);
+  return address < candidate->second.end ? candidate : ranges_.end();
+}
+
+bool AddressSpace::find(uint64_t address, AddressRange* range) const {
+  std::shared_lock lock(mutex_);
+  auto found = containing_locked(address);
+  if (found == ranges_.end()) return false;
+  *range = {found->second.begin, found->second.end, found->second.writable};
+  return true;
+}
+
+bool AddressSpace::find_mapped(uint64_t address, MappedRange* range) const {
+  std::shared_lock lock(mutex_);
+  auto found = containing_locked(address);
+  if (found == ranges_.end()) return false;
+  *range = found->second;
+  return true;
+}
+
+bool AddressSpace::intersects(uint64_t begin, uint64_t bytes) const {
+  std::shared_lock lock(mutex_);
+  if (containing_locked(begin) != ranges_.end()) return true;
+  auto next = ranges_.lower_bound(begin);
+  return next != ranges_.end() && next->first - begin < bytes;
+}
+
+AddressSpace::Coverage AddressSpace::coverage(uint64_t begin, uint64_t bytes, bool write) const {
+  std::shared_lock lock(mutex_);
+  return coverage_locked(begin, bytes, write);
+}
+
+AddressSpace::Coverage AddressSpace::coverage_locked(uint64_t begin, uint64_t bytes,
+                                                     bool write) const {
+  auto range = containing_locked(begin);
+  if (range == ranges_.end()) return Coverage::kNone;
+  uint64_t end = 0;
+  if (__builtin_add_overflow(begin, bytes, &end)) return Coverage::kOutside;
+  for (;;) {
+    if (write && !range->second.writable) return Coverage::kOutside;
+    uint64_t range_end = range->second.begin + range->second.bytes;
+    if (end <= range_end) return Coverage::kInside;
+    auto next = std::next(range);
+    if (next == ranges_.end() || next->first != range_end) return Coverage::kOutside;
+    range = next;
+  }
+}
+
+uint32_t AddressSpace::enter() {
+  std::unique_lock lock(phase_mutex_);
+  reopened_.wait(lock, [&] { return !closed_; });
+  ++readers_[phase_];
+  return phase_;
+}
+
+void AddressSpace::exit(uint32_t phase) {
+  const std::lock_guard lock(phase_mutex_);
+  if (--readers_[phase] == 0 && (phase != phase_ || closed_)) drained_.notify_all();
+}
+
+void AddressSpace::wait_for_readers() {
+  const std::lock_guard one_waiter(waiter_mutex_);
+  std::unique_lock lock(phase_mutex_);
+  uint32_t old = phase_;
+  phase_ ^= 1;
+  drained_.wait(lock, [&] { return readers_[old] == 0; });
+}
+
+}  // namespace openmps::softgpu

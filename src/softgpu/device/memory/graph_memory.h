@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of allocation nodes. Its address is fixed when the node is made and stays for the life
+// of the graph; the device is charged for it from the first launch until it is trimmed or gone. API
+// threads.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+
+#include "cuda/status.h"
+#include "softgpu/device/machine/address_space.h"
+#include "softgpu/device/schedule/operation.h"
+
+namespace openmps::softgpu {
+
+class Context;
+class Driver;
+class GraphMemory;
+
+// One allocation node's memory. The node, the executable graph and, between a launch and the free,
+// the program hold it; what is queued when the last of them lets go still finds it.
+struct GraphBlock {
+  GraphBlock(GraphMemory& owner, std::shared_ptr<ExecutionContext> context,
+             const MappedRange& range)
+      : memory(owner),
+        execution(std::move(context)),
+        address(range.begin),
+        bytes(range.end - range.begin),
+        id(range.id) {}
+  ~GraphBlock();
+  GraphBlock(const GraphBlock&) = delete;
+  GraphBlock& operator=(const GraphBlock&) = delete;
+
+  GraphMemory& memory;
+  const std::shared_ptr<ExecutionContext> execution;
+  const uint64_t address;
+  const uint64_t bytes;  // as charged
+  const uint64_t id;     // of its range
+
+  // Guarded by the GraphMemory's mutex.
+  bool charged = false;
+  OperationPtr last_use;
+};
+using GraphBlockPtr = std::shared_ptr<GraphBlock>;
+
+class GraphMemory {
+ public:
+  explicit GraphMemory(Driver* driver) : driver_(driver) {}
+
+  // Errors: CUDA_ERROR_INVALID_VALUE: no bytes. CUDA_ERROR_OUT_OF_MEMORY: of the host.
+  Result<GraphBlockPtr> allocate(Context& context, uint64_t bytes);
+
+  // A launch allocates them. CUDA_ERROR_INVALID_VALUE: one was not freed since the last launch,
+  // which only a graph that `frees_itself` may do, or went with its context.
+  // CUDA_ERROR_OUT_OF_MEMORY: of the device.
+  Status open(std::span<const GraphBlockPtr> blocks, bool frees_itself);
+  // The memory is in use until `operation` has ended.
+  void use(std::span<const GraphBlockPtr> blocks, const OperationPtr& operation);
+  // A free node, or a free of the program's, which takes effect behind `operation`. False:
+  // `address` is no allocation of a graph, or was freed already.
+  bool close(uint64_t address, const OperationPtr& operation);
+  [[nodiscard]] bool is_open(uint64_t address) const;
+  // Whose memory is open there; null: none.
+  [[nodiscard]] std::shared_ptr<ExecutionContext> owner_of_open(uint64_t address) const;
+
+  // Memory that the program has freed and nothing uses is not charged any more.
+  void trim(int device);
+  // Bytes. CUDA_ERROR_INVALID_VALUE: no such attribute.
+  Status attribute(int device, CUgraphMem_attribute attribute, uint64_t* value);
+  // A high-water mark starts again. CUDA_ERROR_INVALID_VALUE: not one of those.
+  Status reset(int device, CUgraphMem_attribute attribute);
+
+ private:
+  friend struct GraphBlock;
+  // What is reserved for graphs is what graphs have mapped: blocks share nothing.
+  struct Footprint {
+    uint64_t current = 0;
+    uint64_t used_high = 0;
+    uint64_t reserved_high = 0;
+  };
+
+  void forget(GraphBlock& block);
+  Status charge_locked(GraphBlock& block);
+  void discharge_locked(GraphBlock& block);
+  void trim_locked(int device);
+
+  Driver* driver_;
+  mutable std::mutex mutex_;
+  std::set<GraphBlock*> blocks_;            // all that live
+  std::map<uint64_t, GraphBlockPtr> open_;  // launched and not freed, by address
+  std::map<int, Footprint> footprints_;     // by device
+};
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Carrying out the copies and fills of streams: by copy engines, and by API threads that wait for
+// them in any case.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "softgpu/device/machine/address_space.h"
+#include "softgpu/device/machine/trace.h"
+#include "softgpu/device/schedule/operation.h"
+
+namespace openmps::softgpu {
+
+// In place. CUDA_ERROR_ILLEGAL_ADDRESS: what it touches is no longer mapped.
+[[nodiscard]] CUresult run_copy_operation(AddressSpace& memory, CopyOperation& copy);
+
+// `lane`: who carried it out. start_ns: now_ns() when it began.
+void trace_copy(Trace& trace, const CopyOperation& copy, const std::string& lane,
+                uint64_t start_ns);
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scheduler: keeps the graph of operations of all contexts of this process, hands what is ready
+// to the engine that carries it out, and records what is done. One mutex, nobody else's, guards all
+// scheduling state (short critical sections; kernels, copies and host functions run without it):
+// here, in operations, and what says so in ExecutionContext and its StreamQueues. API threads
+// submit and wait; workers, copy engines, the host-function thread and the service thread complete.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "softgpu/device/machine/address_space.h"
+#include "softgpu/device/machine/backing.h"
+#include "softgpu/device/machine/config.h"
+#include "softgpu/device/machine/trace.h"
+#include "softgpu/device/schedule/device_executor.h"
+#include "softgpu/device/schedule/execution_context.h"
+#include "softgpu/device/schedule/operation.h"
+
+namespace openmps::softgpu {
+
+class Scheduler;
+
+// The scheduler's hold on everything it guards, while several changes are made as one. Those who
+// have it may look at and change that; given out by Scheduler::together() and to what is called
+// back.
+class Submission {
+ public:
+  // As Scheduler's.
+  void submit(StreamQueue& stream, const OperationPtr& operation,
+              std::span<const OperationPtr> also_after = {});
+  void submit_unordered(const OperationPtr& operation, std::span<const OperationPtr> after);
+  void fail(ExecutionContext& context, CUresult code, const std::string& text);
+
+ private:
+  friend class Scheduler;
+  explicit Submission(Scheduler& scheduler) : scheduler_(scheduler) {}
+  Scheduler& scheduler_;
+};
+
+class Scheduler final : private ExecutorOwner {
+ public:
+  // `stream_items`: see await_room(); 0: no limit. `end_allocation` ends the allocation of a
+  // cuMemFreeAsync, and returns its memory, which the scheduler frees.
+  Scheduler(AddressSpace* memory, Trace* trace, uint32_t stream_items,
+            std::function<Backing(uint64_t)> end_allocation);
+
+  // Devices are added before the first submission and live as long as the process.
+  void add_device(const Config& config, int device, DeviceSegment* segment);
+
+  // Append `operation` to a stream, behind its tail, behind `also_after` and, for the legacy stream
+  // and blocking streams, behind each other as CUDA's default-stream rules say.
+  void submit(StreamQueue& stream, const OperationPtr& operation,
+              std::span<const OperationPtr> also_after = {});
+  // An operation with given predecessors that is in no stream.
+  void submit_unordered(const OperationPtr& operation, std::span<const OperationPtr> after);
+  // `body(Submission&)`, during which nothing else is submitted, starts or ends.
+  template <typename Body>
+  auto together(Body&& body) {
+    const std::lock_guard lock(mutex_);
+    Submission submission(*this);
+    return body(submission);
+  }
+
+  // From here to close() the context may have work.
+  void open(const std::shared_ptr<ExecutionContext>& context);
+  // The legacy one is its context's first.
+  void add_stream(ExecutionContext& context, const std::shared_ptr<StreamQueue>& stream);
+  // It goes when it is idle.
+  void retire_stream(StreamQueue& stream);
+  // What is submitted last; null: nothing.
+  [[nodiscard]] OperationPtr tail(const StreamQueue& stream);
+
+  // Block until done. Costs no processor time.
+  void wait(const OperationPtr& operation);
+  [[nodiscard]] bool is_done(const OperationPtr& operation);  // null counts as done
+  // When it was done, in now_ns() time; none: it is not.
+  [[nodiscard]] std::optional<uint64_t> finished_ns(const OperationPtr& operation);
+  // Carry out a submitted copy with inline_execution on this thread, once its turn has come. Not
+  // carried out if the context has an error by then.
+  void run_inline(const std::shared_ptr<CopyOperation>& copy);
+
+  // Everything submitted so far to any stream of the context is done.
+  void wait_idle(ExecutionContext& context);
+  [[nodiscard]] bool is_idle(ExecutionContext& context);
+  // See standstill.h. Launches pass by await_standstills() first.
+  void begin_standstill(ExecutionContext& context);
+  void end_standstill(ExecutionContext& context);
+  void await_standstills(ExecutionContext& context);
+  // A stream with so many operations that are not done takes no more: who submits to it waits here,
+  // others go on (1,020 on an H200).
+  void await_room(const StreamQueue& stream);
+  // Hold on to `object` until then. Returns at once.
+  void keep_until_idle(const std::shared_ptr<ExecutionContext>& context,
+                       std::shared_ptr<const void> object);
+  // Operations that a stream's next operation would wait for are done.
+  [[nodiscard]] bool is_stream_idle(ExecutionContext& context, StreamQueue& stream);
+  // Let everything submitted finish, waits for memory words excepted: they are given up.
+  void close(ExecutionContext& context);
+  // Of a closed one: its operations refer to it.
+  void forget_streams(ExecutionContext& context);
+
+  // Memory whose range was removed: freed once no reader can hold it. Returns at once.
+  void reclaim_later(const Backing& backing);
+  // Interrupt running kernels at their next safepoint and return when no reader that entered before
+  // this call is left. Not from a worker, a copy engine or with the mutex held.
+  void grace_period();
+  // Run `change` while the device touches no memory: kernels are interrupted, copies are over.
+  template <typename Change>
+  void with_memory_at_rest(Change&& change) {
+    begin_interrupt();
+    memory_->without_readers(change);
+    end_interrupt();
+  }
+
+ private:
+  friend class Submission;
+
+  void submit_locked(StreamQueue& stream, const OperationPtr& operation,
+                     std::span<const OperationPtr> also_after);
+  void submit_unordered_locked(const OperationPtr& operation, std::span<const OperationPtr> after);
+
+  // The error sticks to all contexts of the process, nothing of them runs any more (as on an H200,
+  // where fault domains are processes).
+  void poison_locked(ExecutionContext& context, CUresult code, const std::string& text) override;
+  void end_grid_locked(const std::shared_ptr<KernelOperation>& kernel) override;
+  // Mark done and start what waited for it.
+  void complete_locked(const OperationPtr& operation) override;
+  void reclaim_later_locked(const Backing& backing);
+
+  [[nodiscard]] DeviceExecutor& executor(int device) { return *executors_[device]; }
+  void begin_interrupt();
+  void end_interrupt();
+  void add_edge_locked(const OperationPtr& before, const OperationPtr& after);
+  void release_hold_locked(const OperationPtr& operation);
+  void dispatch_locked(const OperationPtr& operation);
+  void drain_ready_locked();
+  // It starts, or is done: what is behind it in its connection may go on.
+  void leave_connection_locked(Operation& operation);
+  // False: a wait among them is not satisfied yet. In a context that has failed all are done with.
+  bool advance_words_locked(MemoryWordsOperation& words);
+  void finish_marker_locked(MarkerOperation& marker);
+  void retire_streams_locked(ExecutionContext& context);
+  // What has to be done for everything in the context to be done.
+  [[nodiscard]] std::vector<OperationPtr> tails_locked(ExecutionContext& context);
+  // False: the operation was completed instead of becoming ready.
+  [[nodiscard]] bool wait_ready(const OperationPtr& operation);
+
+  void start_thread_locked(const char* name,
+                           std::function<void(std::unique_lock<std::mutex>& lock)> body) override;
+  void start_host_thread_locked();
+  [[noreturn]] void host_thread_main(std::unique_lock<std::mutex>& lock);
+  void run_host_function(std::unique_lock<std::mutex>& lock,
+                         const std::shared_ptr<HostOperation>& operation);
+  void start_service_thread_locked();
+  void service_thread_main(std::unique_lock<std::mutex>& lock);
+
+  std::mutex mutex_;
+  AddressSpace* memory_;
+  Trace* trace_;
+  const uint32_t stream_items_;
+  const std::function<Backing(uint64_t)> end_allocation_;
+  std::vector<std::unique_ptr<DeviceExecutor>> executors_;
+  std::vector<std::shared_ptr<ExecutionContext>> open_;
+  std::condition_variable done_;
+
+  // Operations that became ready while others are being dispatched: a list, not recursion.
+  std::deque<OperationPtr> ready_;
+  bool draining_ = false;
+
+  std::deque<std::shared_ptr<HostOperation>> host_queue_;
+  std::condition_variable host_work_;
+  bool host_thread_started_ = false;
+
+  // Waits for memory words are looked at when this process's device may have changed memory and,
+  // since anybody may store to host memory without telling, again after a growing pause.
+  std::vector<std::shared_ptr<MemoryWordsOperation>> word_waits_;
+  std::vector<Backing> reclaim_;
+  std::condition_variable service_work_;
+  bool service_thread_started_ = false;
+};
+
+// True on the thread that runs cuLaunchHostFunc functions, while one runs: they must not call CUDA.
+bool in_host_function();
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events: what each was last recorded into. event_issue.h records them and waits for them. API
+// threads.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cuda/status.h"
+#include "softgpu/device/schedule/execution_context.h"
+#include "softgpu/device/work/work.h"
+
+namespace openmps::softgpu {
+
+class Context;
+class Driver;
+struct Capture;
+struct SharedEvent;
+struct GraphNode;
+
+struct Event {
+  CUevent handle = nullptr;
+  std::shared_ptr<Context> context;
+  std::shared_ptr<ExecutionContext> execution;
+  unsigned flags = 0;
+
+  std::mutex mutex;
+  OperationPtr record;                  // null: never recorded
+  std::shared_ptr<SharedEvent> shared;  // of CU_EVENT_INTERPROCESS: what all processes see of it
+  // Recorded in a captured stream: what a wait on it depends on. Guarded by Captures.
+  std::shared_ptr<Capture> capture;
+  std::vector<std::shared_ptr<GraphNode>> capture_nodes;
+};
+
+Result<std::shared_ptr<Event>> create_event(const std::shared_ptr<Context>& context,
+                                            unsigned flags);
+// Another process's.
+Result<std::shared_ptr<Event>> adopt_event(const std::shared_ptr<Context>& context,
+                                           std::shared_ptr<SharedEvent> shared);
+// What a record or a wait is; a wait has its edge to the record besides. Events that processes
+// share are counted in memory.
+Work record_work(const Event& event);
+Work wait_work(const Event& event);
+// What the event was last recorded into, null: never.
+OperationPtr last_record(Event& event);
+
+}  // namespace openmps::softgpu

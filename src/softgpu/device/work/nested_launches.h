@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a grid launches (dynamic parallelism): its kernels and copies are operations like any other,
+// and the grid is not done before they are. Workers call from inside the engine; the rest is
+// called under the Scheduler's mutex.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "softgpu/device/schedule/execution_context.h"
+#include "softgpu/device/schedule/operation.h"
+#include "softgpu/device/work/work.h"
+
+namespace openmps::softgpu {
+
+class AddressSpace;
+struct Config;
+struct Module;
+class Scheduler;
+class Submission;
+
+// Of one grid. Streams belong to the block that uses them: the default one, whose number is 0, and
+// those that it makes.
+class GridLaunches final : public NestedLaunches, public Offspring {
+ public:
+  // `stream`: where the grid was launched; `sms`: where it runs, and what it launches.
+  GridLaunches(Scheduler& scheduler, const Config& config, const AddressSpace& memory,
+               const std::shared_ptr<Module>& module, std::shared_ptr<ExecutionContext> execution,
+               const StreamQueue& stream, const SmSet& sms, MakeOperation make);
+
+  uint64_t open(const NestedShape& shape, CUresult* error) override;
+  CUresult launch(uint64_t parameters, uint64_t block, uint64_t stream) override;
+  CUresult copy(uint64_t to, uint64_t from, uint64_t bytes, uint64_t block,
+                uint64_t stream) override;
+  CUresult fill(uint64_t to, uint8_t value, uint64_t bytes, uint64_t block,
+                uint64_t stream) override;
+  uint64_t create_stream() override;
+  CUresult destroy_stream(uint64_t stream) override;
+  uint64_t create_event() override;
+  CUresult destroy_event(uint64_t event) override;
+  CUresult record(uint64_t event, uint64_t block, uint64_t stream) override;
+  CUresult wait(uint64_t block, uint64_t stream, uint64_t event) override;
+  uint64_t error_text(CUresult error, bool name) override;
+  int device() override;
+
+  // Of the grid `self`, whose blocks have all ended.
+  [[nodiscard]] bool finish(Submission& submission, const OperationPtr& self) override;
+
+ private:
+  OperationPtr prepare(const NestedShape& nested, uint64_t parameters, CUresult* error);
+  // `operation` goes to a stream of `block`. CUDA_ERROR_INVALID_HANDLE.
+  CUresult submit(const OperationPtr& operation, uint64_t block, uint64_t stream);
+  // What the stream's next operation waits for; null: no such stream.
+  OperationPtr* tail_locked(uint64_t block, uint64_t stream);
+  void remember_locked(const OperationPtr& operation);
+
+  Scheduler& scheduler_;
+  const Config& config_;
+  const AddressSpace& memory_;
+  const std::weak_ptr<Module> module_;  // lives while the grid runs
+  const std::shared_ptr<ExecutionContext> execution_;
+  StreamQueue stream_;
+  const MakeOperation make_;
+  uint32_t depth_ = 0;  // grids around this one, which wait for it
+
+  std::mutex opened_mutex_;
+  std::unordered_map<uint64_t, NestedShape> opened_;  // by the address of the parameters
+
+  // Guarded by the Scheduler.
+  uint64_t next_handle_;
+  std::unordered_map<uint64_t, OperationPtr> defaults_;  // last of a block's default stream
+  std::unordered_map<uint64_t, OperationPtr> streams_;   // by handle
+  std::unordered_map<uint64_t, OperationPtr> events_;    // by handle: what was recorded
+  std::vector<OperationPtr> running_;                    // that the grid waits for
+  std::deque<OperationPtr> tails_;  // cudaStreamTailLaunch: one by one, at last
+};
+
+}  // namespace openmps::softgpu
