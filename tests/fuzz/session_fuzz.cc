@@ -97,7 +97,7 @@ class Player {
   StrictDriver driver_;
   const Devices devices_;
   ContextGate gate_{driver_.table()};
-  Commons commons_;
+  WorkerParts commons_;
   std::array<std::unique_ptr<SessionParts>, kSessions> sessions_;
   std::array<bool, kSessions> ended_{};
   std::array<uint32_t, kSessions> ids_{};

@@ -74,7 +74,7 @@ Status Modules::handle(const wire::BlobData& command, Blob& blob) {
                      std::to_string(blob.bytes));
   }
   if (!blob.error.ok()) return Status();
-  blob.append(source, command.bytes, core_.commons.images);
+  blob.append(source, command.bytes, images_);
   return Status();
 }
 
@@ -131,7 +131,7 @@ Status Modules::take_image(wire::Id id, std::shared_ptr<const ImageBytes>* image
   }
   if (blob->like != nullptr) blob->differ();
   blob->data.push_back(0);
-  *image = core_.commons.images.intern(std::move(blob->data));
+  *image = images_.intern(std::move(blob->data));
   return Status();
 }
 
@@ -165,11 +165,11 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   module->kind = command.kind;
   module->device = command.device;
   OPENMPS_RETURN_IF_ERROR(take_image(command.blob, &module->image));
-  auto making = std::make_shared<Making>(core_, module->image);
+  auto making = std::make_shared<Making>(core_, images_, module->image);
   OPENMPS_RETURN_IF_ERROR(making->jit.set(command.log_bytes, tail.options));
   std::function<void()> meanwhile;
-  if (core_.commons.performance.parallel_facts) meanwhile = [&making] { making->begin(); };
-  OPENMPS_RETURN_IF_ERROR(core_.commons.images.read_facts(
+  if (parallel_facts_) meanwhile = [&making] { making->begin(); };
+  OPENMPS_RETURN_IF_ERROR(images_.read_facts(
       module->image, core_.devices.at(command.device).capability, meanwhile, &module->facts));
   // Before the driver allocates them.
   const uint64_t bytes = module->facts.binds() ? module->facts.variable_bytes : 0;
@@ -181,7 +181,7 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   making->shareable = tail.options.empty() && !module->facts.binds();
   module->options.assign(tail.options.begin(), tail.options.end());
   module->is_shared = making->shareable;
-  module->is_remembered = making->shareable && core_.commons.memory != nullptr;
+  module->is_remembered = making->shareable && remembered_ != nullptr;
   if (!module->facts.compiles) {
     make(*making);
     return finish_load(command.module, std::move(module), *making, reply);
@@ -250,8 +250,7 @@ Modules::Homes Modules::homes_of(const LoadedLibrary& library, uint32_t device) 
     if (library.is_loaded({device, Lane::kMain})) return Homes::kMain;
     if (library.is_loaded({device, Lane::kCold})) return Homes::kCold;
   }
-  const bool may =
-      core_.commons.cold != nullptr && library.may_run_cold && core_.image_objects == 0;
+  const bool may = core_.cold != nullptr && library.may_run_cold && core_.image_objects == 0;
   if (!may) return Homes::kMain;
   return core_.parts.is_limited(device) ? Homes::kMainFirst : Homes::kEither;
 }
@@ -289,7 +288,7 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
     if (homes != Homes::kCold) {
       const uint64_t main_ns = hold_ns > gate.first_hold_ns() || main_is_near() ? hold_ns : 0;
       if (gate.run_soon(call, device, &core_.feeder, main_ns, &result, in_main)) return true;
-      lonely = core_.commons.cold->want(device) == nullptr;
+      lonely = core_.cold->want(device) == nullptr;
     }
     return lonely || load_cold(call, library, device, hold_ns, &result, load);
   };
@@ -309,8 +308,8 @@ bool Modules::load_cold(GatedCall call, LoadedLibrary& library, uint32_t device,
     *result = status.code();
     return true;
   }
-  const bool loaded = core_.commons.cold->gate.run_soon(call, device, &core_.cold_feeder, hold_ns,
-                                                        result, [&] { return load(cold); });
+  const bool loaded = core_.cold->gate.run_soon(call, device, &core_.cold_feeder, hold_ns, result,
+                                                [&] { return load(cold); });
   if (const Status status = core_.use(device); !status.ok()) {
     *result = status.code();
     return true;
@@ -460,7 +459,7 @@ Status Modules::find(Function& function, const Placement& place, Reach reach, Lo
   }
   if (homes == Homes::kMainFirst && escapes()) homes = Homes::kEither;
   if (homes == Homes::kEither && reach == Reach::kColdLane &&
-      core_.commons.cold->context(device) != nullptr) {
+      core_.cold->context(device) != nullptr) {
     homes = Homes::kCold;
   }
   bool found = homes != Homes::kCold && is_in(Lane::kMain);
@@ -489,7 +488,7 @@ Status Modules::find(Function& function, const Placement& place, Reach reach, Lo
 
 void Modules::remember(Function& function, uint32_t device) {
   function.remembered |= 1u << device;
-  core_.commons.memory->note_used(function.module->image, function.kernel, device);
+  remembered_->note_used(function.module->image, function.kernel, device);
 }
 
 void Modules::release(Module& module) {
@@ -600,8 +599,8 @@ Status Modules::find_own(Module& module, std::shared_ptr<LoadedLibrary>* own) {
   if (module.own == nullptr) {
     const uint64_t bytes = module.facts.variable_bytes;
     OPENMPS_RETURN_IF_ERROR(memory_.charge(module.device, bytes));
-    const Status made = load_library(core_.driver, core_.gate, core_.commons.cold.get(),
-                                     *module.image, module.facts, {}, &module.own);
+    const Status made = load_library(core_.driver, core_.gate, core_.cold, *module.image,
+                                     module.facts, {}, &module.own);
     if (!made.ok()) return memory_.refund(module.device, bytes), made;
     module.charged += bytes;
   }

@@ -25,6 +25,7 @@
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
 #include "worker/images/image_facts.h"
+#include "worker/images/image_memory.h"
 #include "worker/images/image_store.h"
 #include "worker/images/loaded_library.h"
 #include "worker/memory/memory.h"
@@ -106,8 +107,16 @@ class Modules {
   struct Blob;
 
  public:
-  Modules(SessionCore& core, SessionMemory& memory, Retirement& retirement)
-      : core_(core), memory_(memory), retirement_(retirement) {}
+  // `remembered`: null: nothing is remembered on disk. `parallel_facts`: an image is read on
+  // another thread while the driver loads it (decision 34).
+  Modules(SessionCore& core, SessionMemory& memory, Retirement& retirement, ImageStore& images,
+          ImageMemory* remembered, bool parallel_facts)
+      : core_(core),
+        memory_(memory),
+        retirement_(retirement),
+        images_(images),
+        remembered_(remembered),
+        parallel_facts_(parallel_facts) {}
 
   Status handle(const wire::BlobBegin& command);
   // Chunks come in order, out of the staging arena.
@@ -186,9 +195,9 @@ class Modules {
 
   // The making of a library, which may outlive the session.
   struct Making {
-    Making(SessionCore& core, std::shared_ptr<const ImageBytes> image)
-        : cold(core.commons.cold.get()),
-          images(core.commons.images),
+    Making(SessionCore& core, ImageStore& images, std::shared_ptr<const ImageBytes> image)
+        : cold(core.cold),
+          images(images),
           bell(core.bell),
           image(std::move(image)),
           begun(core.driver, core.gate) {}
@@ -257,6 +266,9 @@ class Modules {
   SessionCore& core_;
   SessionMemory& memory_;
   Retirement& retirement_;
+  ImageStore& images_;
+  ImageMemory* const remembered_;
+  const bool parallel_facts_;
   ObjectTable<Blob> blobs_{"blob"};
   ObjectTable<Module> modules_{"module", wire::kMaxModules};
   ObjectTable<Function, std::shared_ptr<Function>> functions_{"function"};

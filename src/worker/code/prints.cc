@@ -20,7 +20,7 @@ void Prints::join() {
   client_.shown = &core_.view.executor();
   client_.usage = &core_.usage;
   client_.ring = wire::OutputProducer(core_.view);
-  core_.commons.output.add(client_);
+  output_.add(client_);
 }
 
 void Prints::prepare(Function& function) {
@@ -34,7 +34,7 @@ void Prints::prepare(Function& function) {
   }
   const bool quiet = function.quiet_launches >= kQuietLaunches;
   if (!quiet) ++function.quiet_launches;
-  core_.commons.output.begin(client_, quiet, stop_);
+  output_.begin(client_, quiet, stop_);
 }
 
 void Prints::before_graph() {
@@ -45,17 +45,17 @@ void Prints::before_graph() {
   if (!modules_.any_prints()) return;
   join();
   const bool quiet = client_.texts.load(std::memory_order_relaxed) == 0;
-  core_.commons.output.begin(client_, quiet, stop_);
+  output_.begin(client_, quiet, stop_);
 }
 
 Status Prints::finish(Status launched, CUstream stream, uint32_t device) {
-  if (launched.ok()) return core_.commons.output.mark(client_, stream, device);
-  core_.commons.output.cancel(client_);
+  if (launched.ok()) return output_.mark(client_, stream, device);
+  output_.cancel(client_);
   return launched;
 }
 
 Status Prints::handle(const wire::OutputFlush&, ReplyTo<wire::OutputFlush> reply) {
-  const bool pending = core_.commons.output.flush(client_);
+  const bool pending = output_.flush(client_);
   reply.put(wire::OutputFlush::Reply{pending ? 1u : 0u});
   return Status();
 }

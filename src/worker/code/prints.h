@@ -16,8 +16,8 @@ namespace openmps::worker {
 
 class Prints {
  public:
-  Prints(SessionCore& core, Modules& modules, const std::atomic<bool>& stop)
-      : core_(core), modules_(modules), stop_(stop) {}
+  Prints(SessionCore& core, KernelOutput& output, Modules& modules, const std::atomic<bool>& stop)
+      : core_(core), output_(output), modules_(modules), stop_(stop) {}
 
   // Around a launch: wait for the turn where the kernel may print, mark its end.
   void before_launch(Function& function) {
@@ -38,7 +38,7 @@ class Prints {
   }
 
   Status handle(const wire::OutputFlush& command, ReplyTo<wire::OutputFlush> reply);
-  void release_all() { core_.commons.output.remove(client_); }
+  void release_all() { output_.remove(client_); }
 
  private:
   void prepare(Function& function);
@@ -46,6 +46,7 @@ class Prints {
   Status finish(Status launched, CUstream stream, uint32_t device);
 
   SessionCore& core_;
+  KernelOutput& output_;
   Modules& modules_;
   const std::atomic<bool>& stop_;
   KernelOutput::Client client_;

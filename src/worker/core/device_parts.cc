@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 #include "worker/device/in_context.h"
-#include "worker/ipc/exchange.h"
 
 namespace openmps::worker {
 
@@ -30,8 +29,7 @@ DeviceParts::Key DeviceParts::key_of(uint32_t device, uint32_t at_most) const {
 // A change that comes while the member joins finds it afterwards.
 Status DeviceParts::get(uint32_t device, uint32_t at_most, Part* part) {
   *part = nullptr;
-  SmPartitions* const partitions = commons_.partitions.get();
-  if (partitions == nullptr) return Status();
+  if (partitions_ == nullptr) return Status();
   const Key key = key_of(device, at_most);
   auto found = members_.find(key);
   if (found == members_.end()) {
@@ -48,16 +46,16 @@ Status DeviceParts::get(uint32_t device, uint32_t at_most, Part* part) {
       member = std::make_unique<Member>(device, terms_of(key), changes_, whole);
     }
     const InContext current(driver_, devices_.at(device).context);
-    OPENMPS_RETURN_IF_ERROR(partitions->join(*member, &feeder_));
+    OPENMPS_RETURN_IF_ERROR(partitions_->join(*member, &feeder_));
     Terms terms;
     {
       const std::lock_guard lock(mutex_);
       found = members_.emplace(key, std::move(member)).first;
       terms = terms_of(key);
     }
-    partitions->set(*found->second, terms);
+    partitions_->set(*found->second, terms);
   }
-  *part = partitions->part(*found->second, now_ns());
+  *part = partitions_->part(*found->second, now_ns());
   return Status();
 }
 
@@ -75,26 +73,30 @@ Status DeviceParts::get_instead(uint32_t device, const std::optional<SmSet>& of,
 
 std::shared_ptr<SmPartitions::Lease> DeviceParts::lease(uint32_t device, uint32_t at_most) {
   const auto found = members_.find(key_of(device, at_most));
-  return found == members_.end() ? nullptr : commons_.partitions->lease(*found->second);
+  return found == members_.end() ? nullptr : partitions_->lease(*found->second);
 }
 
 void DeviceParts::use(SmPartitions::Lease& lease, Rank rank) {
-  commons_.partitions->use(lease, rank, now_ns());
+  partitions_->use(lease, rank, now_ns());
 }
 
 DeviceParts::Member* DeviceParts::member(uint32_t device, uint32_t at_most) const {
-  if (commons_.partitions == nullptr || !commons_.partitions->asks(device)) return nullptr;
+  if (!asks(device)) return nullptr;
   const auto found = members_.find(key_of(device, at_most));
   return found == members_.end() ? nullptr : found->second.get();
 }
 
+void DeviceParts::note(Member& member, const SmPartitions::Demand& demand) {
+  partitions_->note(member, demand, now_ns());
+}
+
 // Where it finds room is no limit: in the cold lane it may have the whole device.
 bool DeviceParts::is_limited(uint32_t device) {
-  if (commons_.partitions != nullptr && commons_.partitions->keeps_some(device)) return true;
+  if (partitions_ != nullptr && partitions_->keeps_some(device)) return true;
   bool is_whole = false;  // all that it has asked for so far
   for (const auto& [key, member] : members_) {
     if (key.first != device) continue;
-    const Part part = commons_.partitions->part(*member, now_ns());
+    const Part part = partitions_->part(*member, now_ns());
     if (part != nullptr && part->is_limit) return true;
     is_whole = true;
   }
@@ -120,13 +122,13 @@ void DeviceParts::set(uint32_t device, const Terms& terms) {
       if (key.first == device) members.emplace_back(member.get(), terms_of(key));
     }
   }
-  for (const auto& [member, its] : members) commons_.partitions->set(*member, its);
+  for (const auto& [member, its] : members) partitions_->set(*member, its);
 }
 
 void DeviceParts::release_all() {
   const std::lock_guard changing(changing_);
   const std::lock_guard lock(mutex_);
-  for (const auto& [key, member] : members_) commons_.partitions->leave(*member);
+  for (const auto& [key, member] : members_) partitions_->leave(*member);
   members_.clear();
 }
 

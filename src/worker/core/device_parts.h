@@ -21,16 +21,14 @@
 
 namespace openmps::worker {
 
-struct Commons;
-
 class DeviceParts {
  public:
   using Part = SmPartitions::Part;
 
-  // All outlive it.
+  // All outlive it. `partitions`: null: the session has all SMs.
   DeviceParts(const DriverTable& driver, const Devices& devices, const ContextGate::Feeder& feeder,
-              Commons& commons)
-      : driver_(driver), devices_(devices), feeder_(feeder), commons_(commons) {}
+              SmPartitions* partitions)
+      : driver_(driver), devices_(devices), feeder_(feeder), partitions_(partitions) {}
   ~DeviceParts() { release_all(); }
   DeviceParts(const DeviceParts&) = delete;
   DeviceParts& operator=(const DeviceParts&) = delete;
@@ -51,9 +49,16 @@ class DeviceParts {
   // they are not.
   [[nodiscard]] std::shared_ptr<SmPartitions::Lease> lease(uint32_t device, uint32_t at_most = 0);
   void use(SmPartitions::Lease& lease, Rank rank);
-  // Of whom SmPartitions::note() is to be told; null: of nobody. From get() on.
+  // Whose demand note() is to be told; null: nobody asks for it. From get() on.
   using Member = SmPartitions::Member;
   [[nodiscard]] Member* member(uint32_t device, uint32_t at_most) const;
+  // As SmPartitions::asks(), looks() and note().
+  [[nodiscard]] bool asks(uint32_t device) const {
+    return partitions_ != nullptr && partitions_->asks(device);
+  }
+  [[nodiscard]] bool looks(uint32_t device) const { return partitions_->looks(device); }
+  [[nodiscard]] uint32_t few(uint32_t device) const { return partitions_->few(device); }
+  void note(Member& member, const SmPartitions::Demand& demand);
   // get() would not wait.
   [[nodiscard]] bool has(uint32_t device, uint32_t at_most = 0) const {
     return members_.contains(key_of(device, at_most));
@@ -82,7 +87,7 @@ class DeviceParts {
   const DriverTable& driver_;
   const Devices& devices_;
   const ContextGate::Feeder& feeder_;
-  Commons& commons_;
+  SmPartitions* const partitions_;
   std::atomic<uint64_t> changes_{1};
   std::mutex changing_;  // one change at a time, and none while members leave
   std::mutex mutex_;     // guards what follows; the session's thread reads members_ without

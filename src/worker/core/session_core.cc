@@ -36,24 +36,27 @@ void wake_client(wire::ChannelHeader& header) {
 }
 
 SessionCore::SessionCore(const DriverTable& driver_table, const Devices& all_devices,
-                         ContextGate& context_gate, Commons& worker_commons,
-                         SessionInfo session_info)
+                         ContextGate& context_gate, ColdLanes* cold_lanes, SmPartitions* partitions,
+                         const PerDevice<std::shared_ptr<StreamSlots>>& main_slots,
+                         const UsageRows& rows, SessionInfo session_info)
     : driver(driver_table),
       devices(all_devices),
       gate(context_gate),
-      commons(worker_commons),
+      cold(cold_lanes),
       info(std::move(session_info)),
-      usage(commons.usage.row(info.window), info.id, info.client_pid) {
+      usage(rows.row(info.window), info.id, info.client_pid),
+      parts(driver, devices, feeder, partitions),
+      main_slots_(main_slots) {
   change(info.limits);
   feeder.usage = cold_feeder.usage = &usage;
   feeder.session = cold_feeder.session = info.id;
   gate.add(feeder);
-  if (commons.cold != nullptr) commons.cold->gate.add(cold_feeder);
+  if (cold != nullptr) cold->gate.add(cold_feeder);
 }
 
 SessionCore::~SessionCore() {
   gate.remove(feeder);
-  if (commons.cold != nullptr) commons.cold->gate.remove(cold_feeder);
+  if (cold != nullptr) cold->gate.remove(cold_feeder);
 }
 
 void SessionCore::change(const SessionLimits& limits) {
@@ -70,8 +73,7 @@ Status SessionCore::check_device(uint32_t device) const {
 }
 
 CUcontext SessionCore::context(const Placement& place) const {
-  return place.lane == Lane::kMain ? devices.at(place.device).context
-                                   : commons.cold->context(place.device);
+  return place.lane == Lane::kMain ? devices.at(place.device).context : cold->context(place.device);
 }
 
 Status SessionCore::use(const Placement& place) {
@@ -82,11 +84,10 @@ Status SessionCore::use(const Placement& place) {
 }
 
 std::shared_ptr<StreamSlots> SessionCore::slots(const Placement& place) const {
-  if (!commons.performance.slots) return nullptr;
-  const std::shared_ptr<StreamSlots>& of = place.partition != nullptr ? place.partition->slots
-                                           : place.lane == Lane::kMain
-                                               ? commons.slots[place.device]
-                                               : commons.cold->slots(place.device);
+  if (main_slots_[place.device] == nullptr) return nullptr;
+  const std::shared_ptr<StreamSlots>& of = place.partition != nullptr  ? place.partition->slots
+                                           : place.lane == Lane::kMain ? main_slots_[place.device]
+                                                                       : cold->slots(place.device);
   return of != nullptr && of->are_counted() ? of : nullptr;
 }
 
@@ -140,7 +141,7 @@ void SessionCore::make_more_slots(const Placement& place,
                                   const std::shared_ptr<StreamSlots>& slots) noexcept {
   // A part of a device may go before a later moment comes.
   if (place.partition != nullptr || !slots->begin_to_grow()) return;
-  ContextGate& its = place.lane == Lane::kCold ? commons.cold->gate : gate;
+  ContextGate& its = place.lane == Lane::kCold ? cold->gate : gate;
   try {
     its.run_later(
         GatedCall::kStreamSlots, place.device,
@@ -166,7 +167,7 @@ void SessionCore::give_back(uint32_t device, CUgraphExec exec, uint64_t nodes,
       CUresult ignored = CUDA_SUCCESS;
       if (gate.run_soon(kCall, device, nullptr, 0, &ignored, destroy)) return;
       const uint64_t weight = kGraphAsNodes + nodes;
-      const StreamSlots* const room = commons.slots[device].get();
+      const StreamSlots* const room = main_slots_[device].get();
       const bool many = leaving_->load(std::memory_order_relaxed) + weight > kMostNodesLeaving ||
                         (room != nullptr && room->are_short());
       gate.run_later(

@@ -16,13 +16,16 @@
 #include "worker/core/channel_pages.h"
 #include "worker/core/device_parts.h"
 #include "worker/device/background.h"
+#include "worker/device/cold_lane.h"
 #include "worker/device/context_gate.h"
 #include "worker/device/devices.h"
 #include "worker/device/placement.h"
 #include "worker/device/returns.h"
 #include "worker/device/shown.h"
-#include "worker/ipc/exchange.h"
+#include "worker/device/stream_slots.h"
+#include "worker/device/usage.h"
 #include "worker/partitions/session_group.h"
+#include "worker/partitions/sm_partitions.h"
 
 namespace openmps::worker {
 
@@ -48,8 +51,11 @@ void wake_client(wire::ChannelHeader& header);
 
 class SessionCore {
  public:
-  SessionCore(const DriverTable& driver, const Devices& devices, ContextGate& gate,
-              Commons& commons, SessionInfo info);
+  // `cold`: null: there is no cold lane. `partitions`: null: the session has all SMs. `slots`: of
+  // the main contexts; null: nobody counts the streams of that device.
+  SessionCore(const DriverTable& driver, const Devices& devices, ContextGate& gate, ColdLanes* cold,
+              SmPartitions* partitions, const PerDevice<std::shared_ptr<StreamSlots>>& slots,
+              const UsageRows& usage, SessionInfo info);
   ~SessionCore();
   SessionCore(const SessionCore&) = delete;
   SessionCore& operator=(const SessionCore&) = delete;
@@ -133,8 +139,8 @@ class SessionCore {
   const Devices& devices;
   ContextGate& gate;
   ContextGate::Feeder feeder;
-  ContextGate::Feeder cold_feeder;  // of the cold lane's gate
-  Commons& commons;
+  ContextGate::Feeder cold_feeder;                              // of the cold lane's gate
+  ColdLanes* const cold;                                        // null: there is none
   const std::shared_ptr<Bell> bell = std::make_shared<Bell>();  // its executor's
   Background background;
   const SessionInfo info;
@@ -146,7 +152,7 @@ class SessionCore {
   ShownValues shown_values{view};
   ShownReturns shown_returns{view};
   Returns returns{driver, gate, feeder, bell, shown_returns};
-  DeviceParts parts{driver, devices, feeder, commons};
+  DeviceParts parts;
   ChannelPages pages{driver, devices, gate, feeder, returns};
   // 0 where a device uses the host's pointers for registered memory, as all current GPUs do.
   uint64_t channel_delta = 0;
@@ -161,6 +167,7 @@ class SessionCore {
   // If few are left.
   void make_more_slots(const Placement& place, const std::shared_ptr<StreamSlots>& slots) noexcept;
 
+  const PerDevice<std::shared_ptr<StreamSlots>>& main_slots_;
   static constexpr uint32_t kNoDevice = ~0u;
   Placement current_{kNoDevice};
   bool worn_ = false;

@@ -3,14 +3,20 @@
 // sessions. Made by main() at the start, then only read, by every thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "api/driver_table.h"
 #include "cuda/sm_steps.h"
 #include "cuda/status.h"
+#include "wire/handshake.h"
 
 namespace openmps::worker {
+
+// One for each device that the worker may have.
+template <typename T>
+using PerDevice = std::array<T, wire::kMaxDevices>;
 
 struct Device {
   CUdevice handle = 0;

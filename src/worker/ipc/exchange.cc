@@ -19,28 +19,6 @@ Key key_of(const wire::ShareKey& key) {
 
 }  // namespace
 
-std::shared_ptr<GroupCharge> Physical::share_of(const SessionGroup* group) {
-  const std::lock_guard lock(mutex_);
-  return share_locked(group);
-}
-
-std::shared_ptr<GroupCharge> Physical::share_locked(const SessionGroup* group) const {
-  for (const std::weak_ptr<GroupCharge>& one : shares_) {
-    std::shared_ptr<GroupCharge> share = one.lock();
-    if (share != nullptr && share->is_of(group)) return share;
-  }
-  return nullptr;
-}
-
-std::shared_ptr<GroupCharge> Physical::share(const SessionGroup* group,
-                                             std::shared_ptr<GroupCharge> taken) {
-  const std::lock_guard lock(mutex_);
-  if (std::shared_ptr<GroupCharge> there = share_locked(group); there != nullptr) return there;
-  std::erase_if(shares_, [](const auto& one) { return one.expired(); });
-  shares_.push_back(taken);
-  return taken;
-}
-
 bool Exchange::add(Offer offer, wire::ShareKey* key) {
   if (getrandom(key->bytes, sizeof(key->bytes), 0) != sizeof(key->bytes)) return false;
   const std::lock_guard lock(mutex_);
@@ -71,7 +49,7 @@ std::shared_ptr<DriverEvent> Exchange::event(const wire::ShareKey& key) {
   return found == offers_.end() ? nullptr : found->second.event;
 }
 
-// The driver's calls of a last holder are made after the mutex.
+// `last` is destroyed after the lock: the driver's calls of a last holder are made without it.
 bool Exchange::withdraw(uint32_t session, const wire::ShareKey& key) {
   Offer last;
   const std::lock_guard lock(mutex_);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cuda/status.h"
-#include "worker/ipc/address_book.h"
+#include "worker/memory/address_book.h"
 
 namespace openmps::worker {
 

@@ -102,13 +102,13 @@ Status SessionMemory::handle(const wire::AddressReserve& command,
                                                 std::to_string(extents_.size()) + " extents");
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(0));
-  AddressBook& book = core_.commons.addresses;
   Status status(CUDA_ERROR_OUT_OF_MEMORY, "all addresses are taken");
   uint64_t below = wire::kAddressEnd;
   const uint64_t bytes = extent_bytes(command.bytes);
   // Something of the driver's or the system's may lie in a range that the book calls free.
   for (int tries = 0; tries < kAddressTries; ++tries) {
-    const auto address = book.claim_highest(bytes, std::max(command.alignment, kExtentUnit), below);
+    const auto address =
+        addresses_.claim_highest(bytes, std::max(command.alignment, kExtentUnit), below);
     if (!address.has_value()) return status;
     status = reserve_at(core_.driver, *address, bytes);
     if (status.ok()) {
@@ -117,7 +117,7 @@ Status SessionMemory::handle(const wire::AddressReserve& command,
       reply.put({*address});
       return Status();
     }
-    book.release(*address);
+    addresses_.release(*address);
     below = *address;
   }
   return status;
@@ -134,7 +134,7 @@ Status SessionMemory::handle(const wire::AddressFree& command) {
   }
   forget_kept(command.address, command.bytes);
   core_.driver.cuMemAddressFree(command.address, extent_bytes(command.bytes));
-  core_.commons.addresses.release(command.address);
+  addresses_.release(command.address);
   extent_bytes_ -= command.bytes;
   extents_.erase(extent);
   return Status();
@@ -166,7 +166,7 @@ bool SessionMemory::is_free(const Ranges& ranges, uint64_t begin, uint64_t end) 
 }
 
 void SessionMemory::forget_kept(uint64_t address, uint64_t bytes) {
-  core_.commons.kept_memory.clear(core_.driver, core_.info.id, address, address + bytes);
+  kept_.clear(core_.driver, core_.info.id, address, address + bytes);
 }
 
 // What is kept gives way: the session's own first, then the others' of its group.
@@ -187,7 +187,7 @@ Status SessionMemory::charge(uint32_t device, uint64_t bytes, SessionGroup* grou
   if (take()) return Status();
   forget_kept(0, ~0ull);
   if (take()) return Status();
-  if (group != nullptr && core_.commons.kept_memory.clear_all(core_.driver, group) && take()) {
+  if (group != nullptr && kept_.clear_all(core_.driver, group) && take()) {
     return Status();
   }
   core_.returns.wait();  // but only for what the session itself needs now
@@ -228,7 +228,7 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
       (flags & wire::kPhysicalCompressible) != 0 ? CU_MEM_ALLOCATION_COMP_GENERIC : 0;
   CUmemGenericAllocationHandle handle = 0;
   CUresult result = core_.driver.cuMemCreate(&handle, bytes, &prop, 0);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY && core_.commons.kept_memory.clear_all(core_.driver)) {
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && give_back_kept()) {
     result = core_.driver.cuMemCreate(&handle, bytes, &prop, 0);
   }
   OPENMPS_RETURN_IF_ERROR(check(result, "cuMemCreate"));
@@ -240,7 +240,7 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
 
 Status SessionMemory::hold(std::shared_ptr<Physical> physical, std::shared_ptr<Holding>* holding) {
   const SessionGroup* const group = core_.info.group.get();
-  std::shared_ptr<GroupCharge> there = physical->share_of(group);
+  std::shared_ptr<GroupCharge> there = physical->charge_of(group);
   if (there != nullptr) {
     OPENMPS_RETURN_IF_ERROR(charge(physical->device, physical->bytes, nullptr));
     Charge counted(granted_[physical->device], physical->bytes, std::move(there));
@@ -364,9 +364,9 @@ void SessionMemory::finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket
     if (leaving.lent) {
       core_.driver.cuMemUnmap(it->first, leaving.end - it->first);
     } else {
-      core_.commons.kept_memory.keep(core_.driver, core_.info.id, it->first,
-                                     {leaving.end - it->first, leaving.device, leaving.peers,
-                                      std::move(leaving.holding), core_.info.group.get()});
+      kept_.keep(core_.driver, core_.info.id, it->first,
+                 {leaving.end - it->first, leaving.device, leaving.peers,
+                  std::move(leaving.holding), core_.info.group.get()});
     }
     it = leaving_.erase(it);
   }
@@ -384,9 +384,8 @@ bool SessionMemory::take_back(const wire::MemoryMap& range) {
     }
     holding = std::move(it->second.holding);
     leaving_.erase(it);
-  } else if (!core_.commons.kept_memory.take(core_.info.id, range.address,
-                                             {range.bytes, range.device, peers, nullptr},
-                                             &holding)) {
+  } else if (!kept_.take(core_.info.id, range.address, {range.bytes, range.device, peers, nullptr},
+                         &holding)) {
     return false;
   }
   ranges_[range.address] = {.end = range.address + range.bytes,
@@ -398,7 +397,7 @@ bool SessionMemory::take_back(const wire::MemoryMap& range) {
 }
 
 uint64_t SessionMemory::give_back_old() {
-  return core_.commons.kept_memory.clear_old(core_.driver, core_.info.id, now_ns());
+  return kept_.clear_old(core_.driver, core_.info.id, now_ns());
 }
 
 void SessionMemory::lend(uint64_t address, uint64_t bytes) {
@@ -639,15 +638,15 @@ Status SessionMemory::reserve_host(const wire::HostReserve& range, uint64_t* add
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "too much of the program's memory is mapped");
   }
   Result<std::shared_ptr<HostPages>> pages =
-      HostPages::reserve_at(core_.commons.addresses, range.wanted, range.bytes);
+      HostPages::reserve_at(addresses_, range.wanted, range.bytes);
   if (!pages.ok()) {
     // What was registered there last may be waiting for a quiet moment.
     core_.returns.wait();
     core_.returns.sweep();
-    pages = HostPages::reserve_at(core_.commons.addresses, range.wanted, range.bytes);
+    pages = HostPages::reserve_at(addresses_, range.wanted, range.bytes);
   }
   if (!pages.ok()) {
-    pages = HostPages::reserve(core_.commons.addresses, range.wanted, range.bytes);
+    pages = HostPages::reserve(addresses_, range.wanted, range.bytes);
   }
   if (!pages.ok()) return pages.status();
   *address = (*pages)->begin();
@@ -684,17 +683,16 @@ Status SessionMemory::info(uint32_t device, ReplyTo<wire::MemoryInfo> reply) {
   size_t total = 0;
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemGetInfo_v2(&free, &total), "cuMemGetInfo"));
   // What is kept gives way to whoever asks.
-  MemoryCache& kept = core_.commons.kept_memory;
-  wire::MemoryInfo::Reply answer{std::min<uint64_t>(free + kept.bytes(device), total), total};
+  wire::MemoryInfo::Reply answer{std::min<uint64_t>(free + kept_.bytes(device), total), total};
   const auto limit_to = [&answer](uint64_t limit, uint64_t used, uint64_t kept_of_it) {
     if (limit == 0) return;
     answer.total = std::min(answer.total, limit);
     answer.free = std::min(answer.free, limit - std::min(limit, used - std::min(used, kept_of_it)));
   };
   limit_to(core_.memory_limit[device].load(std::memory_order_relaxed), granted_[device],
-           kept.bytes(device, core_.info.id));
+           kept_.bytes(device, core_.info.id));
   if (const SessionGroup* const group = core_.info.group.get(); group != nullptr) {
-    limit_to(group->memory_limit(device), group->memory(device), kept.bytes(device, *group));
+    limit_to(group->memory_limit(device), group->memory(device), kept_.bytes(device, *group));
   }
   reply.put(answer);
   return Status();
@@ -780,7 +778,7 @@ void SessionMemory::release_all() {
   host_pages_.clear();
   for (const auto& [begin, end] : extents_) {
     core_.driver.cuMemAddressFree(begin, extent_bytes(end - begin));
-    core_.commons.addresses.release(begin);
+    addresses_.release(begin);
   }
   extents_.clear();
   extent_bytes_ = 0;

@@ -17,11 +17,14 @@
 #include <type_traits>
 #include <utility>
 
+#include "wire/commands/code.h"
 #include "wire/commands/device.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
-#include "worker/ipc/exchange.h"
+#include "worker/memory/address_book.h"
 #include "worker/memory/host_pages.h"
+#include "worker/memory/memory_cache.h"
+#include "worker/memory/physical_memory.h"
 #include "worker/memory/work_range.h"
 #include "worker/partitions/session_group.h"
 
@@ -49,7 +52,7 @@ class Charge {
   }
   // The memory is that of others of the group, too, and counts once.
   void share_with(Physical& physical, const SessionGroup* group) {
-    if (share_ != nullptr) share_ = physical.share(group, std::move(share_));
+    if (share_ != nullptr) share_ = physical.charge(group, std::move(share_));
   }
   [[nodiscard]] uint64_t bytes() const { return bytes_; }
 
@@ -70,7 +73,8 @@ struct Holding {
 
 class SessionMemory {
  public:
-  explicit SessionMemory(SessionCore& core) : core_(core) {}
+  SessionMemory(SessionCore& core, AddressBook& addresses, MemoryCache& kept)
+      : core_(core), addresses_(addresses), kept_(kept) {}
 
   // The session may name the part of the channel that the GPU reads and writes.
   Status open_channel();
@@ -94,6 +98,8 @@ class SessionMemory {
   void finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket);
   // Give back what has been kept for long. When to look again; 0: nothing is kept.
   uint64_t give_back_old();
+  // Memory is short: give back what is kept of all sessions. False: nothing is.
+  bool give_back_kept() { return kept_.clear_all(core_.driver); }
   // Others than this session may reach the memory from now on: it is never used again.
   void lend(uint64_t address, uint64_t bytes);
   // New physical memory within the limit; `flags` as of wire::PhysicalCreate.
@@ -233,6 +239,8 @@ class SessionMemory {
   void release(Ranges::iterator it);
 
   SessionCore& core_;
+  AddressBook& addresses_;
+  MemoryCache& kept_;
   uint64_t removals_ = 0;
   Ranges ranges_;               // disjoint, by start address
   Ranges leaving_;              // between the two steps of unmapping

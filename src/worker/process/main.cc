@@ -132,28 +132,28 @@ Performance choose_performance() {
 }
 
 // OPENMPS_RANK_SMS=N: how many SMs are kept for who wants short answers (docs/decisions/0028); 0:
-// none are.
-void choose_rank_sms(Commons& commons) {
+// none are, as Performance::rank_sms says then. What is returned is SmPartitions'.
+uint32_t choose_rank_sms(Performance* performance) {
   const std::string wish = environment_or("OPENMPS_RANK_SMS", "");
-  if (wish.empty()) return;
+  if (wish.empty()) return 0;
   const auto sms = parse_unsigned(wish, kMostRankSms);
   if (!sms) {
     log("OPENMPS_RANK_SMS=" + printable(wish) + " is not a number from 0 to " +
         std::to_string(kMostRankSms) + ": ignored");
-    return;
+    return 0;
   }
-  commons.rank_sms = static_cast<uint32_t>(*sms);
-  if (*sms == 0) commons.performance.rank_sms = false;
+  if (*sms == 0) performance->rank_sms = false;
+  return static_cast<uint32_t>(*sms);
 }
 
 // Before anything runs: the driver waits for what does.
-void make_slots(const DriverTable& table, const Devices& devices, Commons& commons) {
-  if (!commons.performance.slots) return;
+void make_slots(const DriverTable& table, const Devices& devices, WorkerParts& worker) {
+  if (!worker.performance.slots) return;
   for (uint32_t i = 0; i < devices.count(); ++i) {
     auto slots = std::make_shared<StreamSlots>();
     const CUresult made = slots->grow(table, devices.at(i).context, StreamSlots::kFirst);
     if (made == CUDA_SUCCESS) {
-      commons.slots[i] = std::move(slots);
+      worker.slots[i] = std::move(slots);
     } else {
       log("Device " + std::to_string(i) + ": room for streams can't be made ahead (CUDA error " +
           std::to_string(made) + "), so some will wait for work that is under way");
@@ -165,15 +165,15 @@ const char* name_of(DriverKind kind) { return kind == DriverKind::kNvidia ? "nvi
 
 // What programs have loaded is remembered on disk, unless there is no place for it.
 std::unique_ptr<ImageMemory> open_memory(const DriverTable& table, const Devices& devices,
-                                         ContextGate& gate, Commons& commons, DriverKind kind) {
-  if (!commons.performance.store || !commons.images.shares()) return nullptr;
+                                         ContextGate& gate, WorkerParts& worker, DriverKind kind) {
+  if (!worker.performance.store || !worker.images.shares()) return nullptr;
   std::string why;
   const std::string place = store_place(&why);
   if (place.empty() && why.empty()) return nullptr;
   if (!place.empty()) {
     Result<DiskStore> disk = DiskStore::open(place, store_key(table, devices, name_of(kind)), log);
     if (disk.ok()) {
-      return std::make_unique<ImageMemory>(table, devices, gate, commons.cold.get(), commons.images,
+      return std::make_unique<ImageMemory>(table, devices, gate, worker.cold.get(), worker.images,
                                            std::move(*disk));
     }
     why = place + ": " + disk.status().message();
@@ -217,67 +217,66 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   GateLimits limits;
   limits.loading_waits = loading_waits(driver.value()->kind());
   ContextGate gate(table, limits);
-  Commons commons;
-  commons.performance = choose_performance();
-  choose_rank_sms(commons);
-  make_slots(table, *devices, commons);
-  if (commons.performance.holds_waits && commons.performance.value_watch) {
-    commons.value_watch = std::make_unique<ValueWatch>();
-    OPENMPS_RETURN_IF_ERROR(commons.value_watch->start());
+  WorkerParts worker;
+  worker.performance = choose_performance();
+  const uint32_t rank_sms = choose_rank_sms(&worker.performance);
+  make_slots(table, *devices, worker);
+  if (worker.performance.holds_waits && worker.performance.value_watch) {
+    worker.value_watch = std::make_unique<ValueWatch>();
+    OPENMPS_RETURN_IF_ERROR(worker.value_watch->start());
   }
-  for (QueueCredits& rights : commons.connections) rights.set_queues(connections);
-  for (uint32_t i = 0; i < devices->count() && commons.performance.policy; ++i) {
-    commons.shares[i].set(std::make_unique<FairSharePolicy>(), devices->at(i).sms);
+  for (QueueCredits& rights : worker.credits) rights.set_queues(connections);
+  for (uint32_t i = 0; i < devices->count() && worker.performance.policy; ++i) {
+    worker.shares[i].set(std::make_unique<FairSharePolicy>(), devices->at(i).sms);
   }
-  if (commons.performance.store) commons.images.keep(kKeptImageBytes);
-  if (Result<UsageRows> usage = UsageRows::make(*devices, commons.performance.windows);
-      usage.ok()) {
-    commons.usage = std::move(*usage);
+  if (worker.performance.store) worker.images.keep(kKeptImageBytes);
+  if (Result<UsageRows> usage = UsageRows::make(*devices, worker.performance.windows); usage.ok()) {
+    worker.usage = std::move(*usage);
   } else {
     log("There is no table of what sessions use: " + usage.status().message());
   }
-  commons.trace = trace;
-  commons.partitions = std::make_shared<SmPartitions>(table, *devices, gate, commons.descriptors);
-  for (uint32_t i = 0; i < devices->count() && commons.performance.rank_sms; ++i) {
-    commons.partitions->prepare_for_ranks(i, commons.rank_sms);
+  worker.trace = trace;
+  worker.partitions = std::make_shared<SmPartitions>(table, *devices, gate, worker.descriptors);
+  for (uint32_t i = 0; i < devices->count() && worker.performance.rank_sms; ++i) {
+    worker.partitions->prepare_for_ranks(i, rank_sms);
   }
-  for (uint32_t i = 0; i < devices->count() && commons.performance.few_sms; ++i) {
-    commons.partitions->prepare_few(i);
+  for (uint32_t i = 0; i < devices->count() && worker.performance.few_sms; ++i) {
+    worker.partitions->prepare_few(i);
   }
   if (limits.loading_waits && wants_cold_lane()) {
-    commons.cold = std::make_unique<ColdLanes>(table, *devices, commons.limits);
+    worker.cold = std::make_unique<ColdLanes>(table, *devices, worker.limits);
   }
-  commons.memory = open_memory(table, *devices, gate, commons, driver.value()->kind());
-  const Performance& wish = commons.performance;
+  worker.memory = open_memory(table, *devices, gate, worker, driver.value()->kind());
+  const Performance& wish = worker.performance;
   Spinning spinning(cores, spin_us * 1000ull, {wish.lingers, wish.spares_cores, wish.naps});
   FaultMonitor monitor(table, *devices, [&server](CUresult result, const std::string& reason) {
     server.session_fault(0, result, reason);
   });
-  OPENMPS_RETURN_IF_ERROR(commons.output.capture());
-  monitor.set_last_words([&commons, &table, &devices](CUresult result) {
+  OPENMPS_RETURN_IF_ERROR(worker.output.capture());
+  monitor.set_last_words([&worker, &table, &devices](CUresult result) {
     std::vector<CUcontext> contexts;
     for (uint32_t i = 0; i < devices->count(); ++i) {
       contexts.push_back(devices->at(i).context);
-      const CUcontext cold = commons.cold != nullptr ? commons.cold->context(i) : nullptr;
+      const CUcontext cold = worker.cold != nullptr ? worker.cold->context(i) : nullptr;
       if (cold != nullptr) contexts.push_back(cold);
     }
-    commons.output.context_lost(table, contexts, result);
+    worker.output.context_lost(table, contexts, result);
   });
-  Environment environment{table, *devices, gate, commons, monitor, spinning, server};
+  Environment environment{table, *devices, gate, worker, monitor, spinning, server};
   // Behind the driver's start, which may want more (nvidia-modprobe, sockets), with all its
   // threads; before the first session.
   if (const Status status = confine(Role::kWorker, log_fd); !status.ok()) {
     log("The worker is not confined: " + status.message());
   }
-  server.ready(spin_us, *facts, commons.usage.file());
+  server.ready(spin_us, *facts, worker.usage.file());
   facts->reset();
-  if (commons.memory != nullptr) commons.memory->begin();
+  if (worker.memory != nullptr) worker.memory->begin();
 
   MainLoop loop(environment);
   if (Status status = loop.serve(); !status.ok()) {
     log("The server does not keep to the protocol: " + status.message());
   }
-  if (commons.memory != nullptr) commons.memory->finish();
+  if (worker.memory != nullptr) worker.memory->finish();
   // Nobody is left to serve. An idle driver may clean up behind itself; one with work in flight
   // would wait for it, perhaps for ever, and the end of the process frees everything at once.
   // quick_exit: softgpu leaves its device segment, which does not end with the process.

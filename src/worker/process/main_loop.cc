@@ -38,9 +38,9 @@ Rank rank_of(const wire::Grant& grant) {
 
 MainLoop::MainLoop(Environment& environment)
     : environment_(environment), ended_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  environment_.commons.partitions->connect(
+  environment_.worker.partitions->connect(
       [this] { eventfd_write(ended_event_.get(), 1); },
-      [&shares = environment_.commons.shares](uint32_t device, Rank from) {
+      [&shares = environment_.worker.shares](uint32_t device, Rank from) {
         return shares[device].is_crowded(from);
       });
 }
@@ -68,10 +68,10 @@ Status MainLoop::serve() {
       return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("poll: ") + strerror(errno));
     }
     if (found == 0) wake_closing();
-    ColdLanes* cold = environment_.commons.cold.get();
+    ColdLanes* cold = environment_.worker.cold.get();
     if (cold != nullptr && cold->due_ns() != 0 && now_ns() >= cold->due_ns()) cold->make_ahead();
     if (wait[1].revents != 0) bury();
-    lent_ns_ = environment_.commons.partitions->tend(now_ns());
+    lent_ns_ = environment_.worker.partitions->tend(now_ns());
     if (wait[0].revents == 0) continue;
     Result<Packet> packet =
         receive_packet(environment_.server.fd(), wire::kMaxMessageBytes, -1, Descriptors::kTaken);
@@ -88,7 +88,7 @@ Status MainLoop::serve() {
 // -1: no limit.
 int MainLoop::longest_wait_ms() const {
   const int longest = closing_.empty() ? -1 : kWakeAgainMs;
-  const ColdLanes* cold = environment_.commons.cold.get();
+  const ColdLanes* cold = environment_.worker.cold.get();
   uint64_t due = cold == nullptr ? 0 : cold->due_ns();
   if (lent_ns_ != 0) due = due == 0 ? lent_ns_ : std::min(due, lent_ns_);
   if (due == 0) return longest;
@@ -133,9 +133,9 @@ SessionLimits MainLoop::limits_of(const wire::Grant& grant) const {
   SessionLimits limits;
   limits.rank = rank_of(grant);
   // From the first on of whom somebody said something.
-  const bool keeps = limits.rank != Rank::kNormal && environment_.commons.performance.rank_sms;
+  const bool keeps = limits.rank != Rank::kNormal && environment_.worker.performance.rank_sms;
   for (uint32_t i = 0; i < environment_.devices.count() && keeps; ++i) {
-    environment_.commons.partitions->keep_for_ranks(i);
+    environment_.worker.partitions->keep_for_ranks(i);
   }
   limits.reservation = grant.reservation;
   std::copy(std::begin(grant.memory_limit), std::end(grant.memory_limit),
@@ -172,7 +172,7 @@ Status MainLoop::change_group(const Packet& packet) {
   const auto group = found == groups_.end() ? nullptr : found->second.lock();
   if (group == nullptr) return Status();
   set_limits(*group, message.limits);
-  environment_.commons.partitions->change(*group);
+  environment_.worker.partitions->change(*group);
   return Status();
 }
 
@@ -188,7 +188,7 @@ Status MainLoop::change(const Packet& packet) {
 Status MainLoop::reserve(const Packet& packet) {
   wire::Reserve message;
   OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
-  SmPartitions& partitions = *environment_.commons.partitions;
+  SmPartitions& partitions = *environment_.worker.partitions;
   if (message.sms == 0) {
     partitions.release(message.number);
     return Status();
@@ -230,7 +230,7 @@ Status MainLoop::open(Packet& packet) {
   Status status;
   std::shared_ptr<Window> window;
   try {
-    window = std::make_shared<Window>(message.window, environment_.commons.addresses,
+    window = std::make_shared<Window>(message.window, environment_.worker.addresses,
                                       environment_.server);
     status = start(message, packet, window);
   } catch (const std::bad_alloc&) {
@@ -251,7 +251,7 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
   }
   // The server asked for it before this.
   if (message.grant.reservation != 0 &&
-      !environment_.commons.partitions->keeps(message.grant.reservation)) {
+      !environment_.worker.partitions->keeps(message.grant.reservation)) {
     return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "its SMs can't be kept for it");
   }
   SessionInfo info;
@@ -271,7 +271,7 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
     ended_.push_back(id);
     eventfd_write(ended_event_.get(), 1);
   };
-  if (ColdLanes* cold = environment_.commons.cold.get(); cold != nullptr) {
+  if (ColdLanes* cold = environment_.worker.cold.get(); cold != nullptr) {
     cold->note_session(sessions_.empty(), now_ns());
   }
   auto session = std::make_unique<SessionThread>(environment_, info, std::move(window),

@@ -56,7 +56,7 @@ SessionThread::SessionThread(Environment& environment, SessionInfo info,
     : environment_(environment),
       window_(std::move(window)),
       host_file_(std::move(host_file)),
-      parts_(environment.driver, environment.devices, environment.gate, environment.commons,
+      parts_(environment.driver, environment.devices, environment.gate, environment.worker,
              std::move(info)),
       name_("Session " + std::to_string(parts_.core.info.id) + " (client " +
             std::to_string(parts_.core.info.client_pid) + " " + parts_.core.info.command + ")"),
@@ -102,7 +102,7 @@ void SessionThread::run() {
   const SessionInfo& info = parts_.core.info;
   // For `top -H` and debuggers; ten digits at most, so it fits the kernel's 15 characters.
   pthread_setname_np(pthread_self(), ("sess-" + std::to_string(info.id)).c_str());
-  if (environment_.commons.performance.spares_cores) prefer_short_turns();
+  if (environment_.worker.performance.spares_cores) prefer_short_turns();
   Status status = guarded([this] { return open(); });
   if (!status.ok()) {
     say(name_, " can't open: ", status.message());
@@ -164,7 +164,8 @@ void SessionThread::execute() {
   }
   parts_.core.bell->hang(&ring);
   const Status status = guarded([&] {
-    Executor executor(parts_, ring, environment_.spinning, watched_);
+    Executor executor(parts_, ring, environment_.spinning, watched_,
+                      environment_.worker.trace.get(), environment_.worker.value_watch == nullptr);
     return executor.run();
   });
   parts_.core.bell->hang(nullptr);

@@ -25,7 +25,7 @@ struct Environment {
   const DriverTable& driver;
   const Devices& devices;
   ContextGate& gate;
-  Commons& commons;
+  WorkerParts& worker;
   FaultMonitor& monitor;
   Spinning& spinning;
   ServerReports& server;

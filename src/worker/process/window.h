@@ -9,7 +9,7 @@
 #include "base/shared_memory.h"
 #include "base/unique_fd.h"
 #include "cuda/status.h"
-#include "worker/ipc/address_book.h"
+#include "worker/memory/address_book.h"
 #include "worker/process/server_reports.h"
 
 namespace openmps::worker {

@@ -58,14 +58,15 @@ std::span<const unsigned char> payload_of(const wire::Record& record) {
 }  // namespace
 
 Executor::Executor(SessionParts& session, wire::RingConsumer& ring, Spinning& spinning,
-                   FaultListener& faults)
+                   FaultListener& faults, wire::Trace* trace, bool looks_for_values)
     : session_(session),
       ring_(ring),
       spinning_(spinning),
       rest_ns_(kLongestSleepNs),
+      looks_for_values_(looks_for_values),
       faults_(faults),
       state_(session.core.view.executor()),
-      trace_(session.core.commons.trace.get()),
+      trace_(trace),
       actor_{"session " + std::to_string(session.core.info.id),
              "session " + std::to_string(session.core.info.id) + " "} {
   for (ContextGate::Feeder* feeder : {&session_.core.feeder, &session_.core.cold_feeder}) {
@@ -184,7 +185,7 @@ uint64_t Executor::held_pause(uint64_t now) {
   } else {
     if (held_since_ns_ == 0) held_since_ns_ = now;
     session_.core.shown_values.seen(now);
-    if (session_.core.commons.value_watch == nullptr) {
+    if (looks_for_values_) {
       longest = std::min(longest, std::clamp((now - held_since_ns_) / kHeldPauseShare,
                                              kShortestHeldPauseNs, kLongestHeldPauseNs));
     }

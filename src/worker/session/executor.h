@@ -25,8 +25,9 @@ namespace openmps::worker {
 
 class Executor {
  public:
+  // `trace`: null: nobody asks. `looks_for_values`: nobody else does (device/value_watch.h).
   Executor(SessionParts& session, wire::RingConsumer& ring, Spinning& spinning,
-           FaultListener& faults);
+           FaultListener& faults, wire::Trace* trace, bool looks_for_values);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -74,6 +75,7 @@ class Executor {
   Pauses pauses_;
   uint64_t paused_since_ns_ = 0;  // no command has come since; 0: one has
   uint64_t rest_ns_;  // without a command, before the next look at what is under way; 0: no limit
+  const bool looks_for_values_;
   FaultListener& faults_;
   wire::ExecutorState& state_;
   uint64_t executed_ = 0;

@@ -19,18 +19,18 @@ Status IpcCommands::handle(const wire::MemoryPublish& command, ReplyTo<wire::Mem
     return violation("what is to be published is no whole mapping");
   }
   wire::ShareKey key;
-  if (!core_.commons.exchange.publish(core_.info.id, holding->physical, &key)) return no_keys();
+  if (!exchange_.publish(core_.info.id, holding->physical, &key)) return no_keys();
   reply.put({key});
   return Status();
 }
 
 Status IpcCommands::handle(const wire::MemoryWithdraw& command) {
-  if (core_.commons.exchange.withdraw(core_.info.id, command.key)) return Status();
+  if (exchange_.withdraw(core_.info.id, command.key)) return Status();
   return violation("a command that the session did not publish");
 }
 
 Status IpcCommands::handle(const wire::MemoryOpen& command, ReplyTo<wire::MemoryOpen> reply) {
-  std::shared_ptr<Physical> physical = core_.commons.exchange.memory(command.key);
+  std::shared_ptr<Physical> physical = exchange_.memory(command.key);
   if (physical == nullptr || physical->bytes != command.bytes) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names no shared memory");
   }
@@ -49,17 +49,18 @@ Status IpcCommands::handle(const wire::MemoryOpen& command, ReplyTo<wire::Memory
   return Status();
 }
 
-Status IpcCommands::handle(const wire::EventPublish&, Event& event, ReplyTo<wire::EventPublish> reply) {
+Status IpcCommands::handle(const wire::EventPublish&, Event& event,
+                           ReplyTo<wire::EventPublish> reply) {
   std::shared_ptr<DriverEvent> shared;
   OPENMPS_RETURN_IF_ERROR(events_.share(event, &shared));
   wire::ShareKey key;
-  if (!core_.commons.exchange.publish(core_.info.id, std::move(shared), &key)) return no_keys();
+  if (!exchange_.publish(core_.info.id, std::move(shared), &key)) return no_keys();
   reply.put({key});
   return Status();
 }
 
 Status IpcCommands::handle(const wire::EventOpen& command) {
-  std::shared_ptr<DriverEvent> event = core_.commons.exchange.event(command.key);
+  std::shared_ptr<DriverEvent> event = exchange_.event(command.key);
   if (event == nullptr) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names no shared event");
   }

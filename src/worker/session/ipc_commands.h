@@ -4,6 +4,7 @@
 // it, so it outlives the session that published it. Session's thread only.
 #pragma once
 
+#include "worker/ipc/exchange.h"
 #include "worker/memory/memory.h"
 #include "worker/streams/event.h"
 
@@ -11,8 +12,8 @@ namespace openmps::worker {
 
 class IpcCommands {
  public:
-  IpcCommands(SessionCore& core, SessionMemory& memory, Events& events)
-      : core_(core), memory_(memory), events_(events) {}
+  IpcCommands(SessionCore& core, Exchange& exchange, SessionMemory& memory, Events& events)
+      : core_(core), exchange_(exchange), memory_(memory), events_(events) {}
 
   // The whole mapping that begins at range.address.
   Status handle(const wire::MemoryPublish& command, ReplyTo<wire::MemoryPublish> reply);
@@ -21,10 +22,11 @@ class IpcCommands {
   Status handle(const wire::MemoryOpen& command, ReplyTo<wire::MemoryOpen> reply);
   Status handle(const wire::EventPublish& command, Event& event, ReplyTo<wire::EventPublish> reply);
   Status handle(const wire::EventOpen& command);
-  void release_all() { core_.commons.exchange.withdraw_all(core_.info.id); }
+  void release_all() { exchange_.withdraw_all(core_.info.id); }
 
  private:
   SessionCore& core_;
+  Exchange& exchange_;
   SessionMemory& memory_;
   Events& events_;
 };

@@ -95,13 +95,13 @@ Status Limits::raise_when_quiet(uint32_t device, CUlimit limit, uint64_t value, 
   OPENMPS_RETURN_IF_ERROR(memory_.charge(device, bytes));
   const CUresult result = core_.gate.run_if_quiet(
       GatedCall::kLimit, device, CUDA_ERROR_NOT_PERMITTED, [&]() -> CUresult {
-        const std::lock_guard lock(core_.commons.limits);
+        const std::lock_guard lock(changing_);
         size_t there = 0;  // somebody else may have raised it meanwhile
         const CUresult read = core_.driver.cuCtxGetLimit(&there, limit);
         if (read != CUDA_SUCCESS || there >= value) return read;
         const CUresult set = core_.driver.cuCtxSetLimit(limit, value);
-        if (set != CUDA_SUCCESS || core_.commons.cold == nullptr) return set;
-        return core_.commons.cold->set_limit(device, limit, value);
+        if (set != CUDA_SUCCESS || core_.cold == nullptr) return set;
+        return core_.cold->set_limit(device, limit, value);
       });
   if (result == CUDA_SUCCESS) {
     charged_[device] += bytes;
@@ -121,7 +121,7 @@ Status Limits::raise_memory(uint32_t device, CUlimit limit, uint64_t value, uint
   OPENMPS_RETURN_IF_ERROR(memory_.charge(device, bytes));
   Status status;
   {
-    const std::lock_guard lock(core_.commons.limits);
+    const std::lock_guard lock(changing_);
     uint64_t there = 0;
     status = read(device, limit, &there);
     if (status.ok() && there < value) {

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <mutex>
 
 #include "cuda/status.h"
 #include "wire/commands/device.h"
@@ -18,7 +19,9 @@ namespace openmps::worker {
 
 class Limits {
  public:
-  Limits(SessionCore& core, SessionMemory& memory) : core_(core), memory_(memory) {}
+  // `changing`: held while a limit of a shared context is raised, so that none is lowered.
+  Limits(SessionCore& core, SessionMemory& memory, std::mutex& changing)
+      : core_(core), memory_(memory), changing_(changing) {}
 
   Status handle(const wire::LimitGet& command, ReplyTo<wire::LimitGet> reply);
   // CUDA_ERROR_INVALID_VALUE: more than there can be, or a heap that kernels use already.
@@ -38,6 +41,7 @@ class Limits {
 
   SessionCore& core_;
   SessionMemory& memory_;
+  std::mutex& changing_;
   std::array<uint64_t, wire::kMaxDevices> charged_{};
 };
 

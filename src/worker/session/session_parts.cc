@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <ctime>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "worker/device/log.h"
@@ -28,7 +29,32 @@ void pause(uint64_t* ns) {
   *ns = std::min(2 * *ns, kLongestPauseNs);
 }
 
+// Null: hardware-queue credits are not counted.
+PerDevice<QueueCredits>* credits_of(WorkerParts& worker) {
+  return worker.performance.connections ? &worker.credits : nullptr;
+}
+
 }  // namespace
+
+SessionParts::SessionParts(const DriverTable& driver, const Devices& devices, ContextGate& gate,
+                           WorkerParts& worker, SessionInfo info)
+    : core(driver, devices, gate, worker.cold.get(), worker.partitions.get(), worker.slots,
+           worker.usage, std::move(info)),
+      memory(core, worker.addresses, worker.kept_memory),
+      greens(core, memory, worker.descriptors),
+      streams(core, worker.shares, credits_of(worker), worker.performance.windows,
+              worker.performance.holds_waits),
+      ipc_commands(core, worker.exchange, memory, events),
+      modules(core, memory, retirement, worker.images, worker.memory.get(),
+              worker.performance.parallel_facts),
+      prints(core, worker.output, modules, stop),
+      fences(core, waits, credits_of(worker)),
+      backlog(core, streams, words, worker.value_watch.get(), credits_of(worker)),
+      batch(worker.performance.batches),
+      limits(core, memory, worker.limits) {
+  core.feeder.stop = &stop;
+  core.cold_feeder.stop = &stop;
+}
 
 uint64_t SessionParts::service() {
   streams.sweep_retired();
@@ -40,7 +66,7 @@ uint64_t SessionParts::service() {
   const uint64_t next = memory.give_back_old();
   uint64_t longest = retirement.empty() ? ~0ull : kRetirementLookNs;
   core.gate.tend();
-  if (core.commons.cold != nullptr) core.commons.cold->gate.tend();
+  if (core.cold != nullptr) core.cold->gate.tend();
   if (modules.has_cold_code() && core.gate.has_later()) longest = std::min(longest, kMoveLookNs);
   for (const uint64_t due : {next, moves_ns}) {
     if (due != 0) longest = std::min(longest, due > now ? due - now : 1);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <utility>
 
 #include "worker/code/function.h"
 #include "worker/code/linker.h"
@@ -15,9 +14,10 @@
 #include "worker/memory/memory.h"
 #include "worker/memory/physical.h"
 #include "worker/session/device_queries.h"
-#include "worker/session/release_commands.h"
-#include "worker/session/limits.h"
 #include "worker/session/ipc_commands.h"
+#include "worker/session/limits.h"
+#include "worker/session/release_commands.h"
+#include "worker/session/worker_parts.h"
 #include "worker/streams/array.h"
 #include "worker/streams/event.h"
 #include "worker/streams/fence.h"
@@ -34,11 +34,7 @@ namespace openmps::worker {
 
 struct SessionParts {
   SessionParts(const DriverTable& driver, const Devices& devices, ContextGate& gate,
-               Commons& commons, SessionInfo info)
-      : core(driver, devices, gate, commons, std::move(info)) {
-    core.feeder.stop = &stop;
-    core.cold_feeder.stop = &stop;
-  }
+               WorkerParts& worker, SessionInfo info);
 
   // The client has gone: let its streams pass whatever they wait for, and wait for them. Returns
   // at once after a fault. A kernel that does not end keeps the session, as with MPS.
@@ -54,34 +50,33 @@ struct SessionParts {
   // if it finds no memory.
   void release();
 
+  // Set when the session is to end: a handler that waits gives up.
+  std::atomic<bool> stop{false};
   SessionCore core;
-  SessionMemory memory{core};
+  SessionMemory memory;
   PhysicalObjects physical{core, memory};
-  GreenContexts greens{core, memory};
-  Streams streams{core};
+  GreenContexts greens;
+  Streams streams;
   Retirement retirement{core, streams};
   DeviceWords words{core};
   ReleaseCommands release_commands{core, memory, physical, greens, streams, retirement, words};
   Events events{core};
-  IpcCommands ipc_commands{core, memory, events};
-  Modules modules{core, memory, retirement};
+  IpcCommands ipc_commands;
+  Modules modules;
   Functions functions{core, modules};
-  Prints prints{core, modules, stop};
+  Prints prints;
   Links links{core, modules};
   OpenWaits waits{core, memory};
-  Fences fences{core, waits};
+  Fences fences;
   Arrays arrays{core, memory, retirement};
   WorkMaker work_maker{core, memory, modules, events, arrays};
-  Backlog backlog{core, streams, words};
-  Batch batch{core};
+  Backlog backlog;
+  Batch batch;
   Submitter submitter{core, streams, memory, prints, fences, waits, work_maker, backlog, batch};
   GraphBuilder graph_builder{core, memory, modules, events, fences, work_maker, submitter};
   Graphs graphs{core, memory, modules, graph_builder, submitter, retirement};
-  Limits limits{core, memory};
+  Limits limits;
   DeviceQueries device_queries{core};
-
-  // Set when the session is to end: a handler that waits gives up.
-  std::atomic<bool> stop{false};
 };
 
 }  // namespace openmps::worker

@@ -117,9 +117,7 @@ Status Arrays::handle(const wire::ArrayCreate& command) {
                                                        command.levels);
   };
   CUresult result = core_.gate.run_at_once(GatedCall::kArrayCreate, make);
-  const auto more_memory = [&] {
-    return core_.returns.wait() || core_.commons.kept_memory.clear_all(core_.driver);
-  };
+  const auto more_memory = [&] { return core_.returns.wait() || memory_.give_back_kept(); };
   while (result == CUDA_ERROR_OUT_OF_MEMORY && more_memory()) {
     result = core_.gate.run_at_once(GatedCall::kArrayCreate, make);
   }

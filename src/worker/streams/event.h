@@ -9,7 +9,7 @@
 #include "worker/core/object_table.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
-#include "worker/ipc/exchange.h"
+#include "worker/device/driver_event.h"
 
 namespace openmps::worker {
 

@@ -151,9 +151,7 @@ bool Fences::owes_answer(const void* fences) {
 
 void Fences::set_debt(bool (*owes)(const void*)) {
   core_.gate.set_debt(core_.feeder, owes, this);
-  if (ColdLanes* cold = core_.commons.cold.get()) {
-    cold->gate.set_debt(core_.cold_feeder, owes, this);
-  }
+  if (core_.cold != nullptr) core_.cold->gate.set_debt(core_.cold_feeder, owes, this);
 }
 
 CUDA_HOST_NODE_PARAMS Fences::posting(uint32_t slot) {

@@ -45,7 +45,9 @@ class FenceLedger {
 
 class Fences {
  public:
-  Fences(SessionCore& core, OpenWaits& waits) : core_(core), waits_(waits) {
+  // `connections`: as SideStreams takes them.
+  Fences(SessionCore& core, OpenWaits& waits, PerDevice<QueueCredits>* connections)
+      : core_(core), waits_(waits), side_streams_(core, connections) {
     set_debt(owes_answer);
   }
 
@@ -100,7 +102,7 @@ class Fences {
   static constexpr uint32_t kBits = 64;
   std::array<std::atomic<uint64_t>, wire::kCallbackSlots / kBits> awaited_{};  // a bit for each
   std::unique_ptr<Posting[]> postings_;  // by slot, made at first use
-  SideStreams side_streams_{core_};
+  SideStreams side_streams_;
 };
 
 }  // namespace openmps::worker

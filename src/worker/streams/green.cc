@@ -171,7 +171,7 @@ Status GreenContexts::handle(const wire::ResourceDescribe& command,
     descriptor->sms += resources[i].sm.smCount;
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(descriptor->device));
-  Result<CUdevResourceDesc> made = core_.commons.descriptors.get(core_.driver, resources);
+  Result<CUdevResourceDesc> made = kept_descriptors_.get(core_.driver, resources);
   if (!made.ok()) return made.status();
   descriptor->handle = *made;
   descriptor->resources = resources;

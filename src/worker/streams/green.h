@@ -20,6 +20,7 @@
 #include "worker/core/object_table.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
+#include "worker/device/resource_descriptors.h"
 #include "worker/memory/memory.h"
 
 namespace openmps::worker {
@@ -64,7 +65,8 @@ class GreenContexts {
   struct Descriptor;
 
  public:
-  GreenContexts(SessionCore& core, SessionMemory& memory) : core_(core), memory_(memory) {}
+  GreenContexts(SessionCore& core, SessionMemory& memory, ResourceDescriptors& kept_descriptors)
+      : core_(core), memory_(memory), kept_descriptors_(kept_descriptors) {}
 
   Status handle(const wire::DeviceResource& command, ClientGreen* green,
                 ReplyTo<wire::DeviceResource> reply);
@@ -107,6 +109,7 @@ class GreenContexts {
 
   SessionCore& core_;
   SessionMemory& memory_;
+  ResourceDescriptors& kept_descriptors_;
   std::map<Bytes, Origin> given_;
   std::vector<CUdevResource> split_;  // what the last split made
   ObjectTable<Descriptor> descriptors_{"resource descriptor"};

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "worker/core/session_core.h"
+#include "worker/device/driver_event.h"
 #include "worker/device/shown.h"
-#include "worker/ipc/exchange.h"
 #include "worker/memory/memory.h"
 #include "worker/streams/stream.h"
 

@@ -26,9 +26,9 @@ void SideStreams::wake(void* waking) {
 // Half of the rights are left to work.
 bool SideStreams::take_right(uint32_t device) {
   Waking& waking = wakings_[device];
-  const bool counts = core_.commons.performance.connections;
+  const bool counts = connections_ != nullptr;
   if (waking.header == nullptr) {  // once: later on a thread of the driver may be reading it
-    waking = {&core_.view.header(), counts ? &core_.commons.connections[device] : nullptr};
+    waking = {&core_.view.header(), counts ? &(*connections_)[device] : nullptr};
   }
   return !counts || (waking.connections->keeps_some() && waking.connections->take(false, false));
 }

@@ -22,7 +22,9 @@ namespace openmps::worker {
 
 class SideStreams {
  public:
-  explicit SideStreams(SessionCore& core) : core_(core) {}
+  // `connections`: null: none are counted.
+  SideStreams(SessionCore& core, PerDevice<QueueCredits>* connections)
+      : core_(core), connections_(connections) {}
 
   // Wake the client once `stream`, which has been entered, has come here.
   Status wake_after(const Stream& stream);
@@ -56,6 +58,7 @@ class SideStreams {
   Status wake_beside(const Side& side, const Stream& stream);
 
   SessionCore& core_;
+  PerDevice<QueueCredits>* const connections_;
   std::vector<Side> sides_;
   size_t next_ = 0;
   std::array<Waking, wire::kMaxDevices> wakings_{};  // by device

@@ -104,12 +104,14 @@ CUresult Streams::create(const Placement& place, int32_t priority, CUstream* mad
 }
 
 StreamBudget* Streams::window(Stream& stream) {
-  if (stream.window == nullptr && core_.commons.performance.windows) {
+  if (stream.window == nullptr && windows_) {
     const uint32_t device = stream.place.device;
     std::atomic<uint64_t>* ends =
         stream.listed != nullptr ? &stream.listed->ends_ns : &stream.ends_ns;
-    stream.window = std::make_unique<StreamBudget>(
-        core_, durations, share(device), open_waits_[device], stream.handle, stream.place, ends);
+    stream.window =
+        std::make_unique<StreamBudget>(core_, durations, share(device),
+                                       connections_ != nullptr ? &(*connections_)[device] : nullptr,
+                                       open_waits_[device], stream.handle, stream.place, ends);
   }
   return stream.window.get();
 }
@@ -133,7 +135,7 @@ bool Streams::find_stream_slot(const Stream& stream, Lane lane, StreamSlot* slot
       place.partition != nullptr ? SessionCore::Leaves::kNone : SessionCore::leaves(with_it);
   const auto take = [&] { return core_.take_free_slots(place, 1, leaves, slots); };
   if (take() || (rest_another(stream, lane) && take())) return true;
-  if (core_.commons.performance.holds_waits || !any_waits()) return false;
+  if (holds_waits_ || !any_waits()) return false;
   *slots = core_.take_slots(place);
   return true;
 }
@@ -229,7 +231,7 @@ void Streams::tell_demand(Stream& stream, const Cost& cost, uint64_t ns) {
       .ns = ns,
       .is_guess = is_guess,
       .sm_ns = uint64_t{cost.sms_needed} * cost.kernels * std::min(ns, most_ns)};
-  core_.commons.partitions->note(*stream.member, demand, now_ns());
+  core_.parts.note(*stream.member, demand);
 }
 
 // The old one goes when it has ended, with the part that it runs in.
@@ -341,7 +343,7 @@ uint64_t Streams::next_look_ns() const {
 FairShare& Streams::share(uint32_t device) {
   if (shares_[device] == nullptr) {
     shares_[device] =
-        std::make_unique<FairShare>(core_.commons.shares[device], core_.rank.load(), core_.bell);
+        std::make_unique<FairShare>(device_shares_[device], core_.rank.load(), core_.bell);
   }
   return *shares_[device];
 }
@@ -397,7 +399,7 @@ Status Streams::start_cold_stream(Stream& stream) {
   }
   if (result == CUDA_SUCCESS) {
     cold->listed =
-        core_.commons.cold->gate.add(cold->handle, place.device, &core_.cold_feeder, owner(stream));
+        core_.cold->gate.add(cold->handle, place.device, &core_.cold_feeder, owner(stream));
     stream.cold = std::move(cold);
     ++started_[static_cast<size_t>(Lane::kCold)];
     return Status();
@@ -413,7 +415,7 @@ Status Streams::enter_cold_stream(Stream& stream) {
   if (stream.cold == nullptr) OPENMPS_RETURN_IF_ERROR(start_cold_stream(stream));
   ColdStream& cold = *stream.cold;
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.place.in(Lane::kCold)));
-  core_.commons.cold->gate.enter(core_.cold_feeder, stream.place.device);
+  core_.cold->gate.enter(core_.cold_feeder, stream.place.device);
   cold.listed->set_busy();
   if (stream.listed->waits.load(std::memory_order_relaxed)) {
     cold.listed->waits.store(true, std::memory_order_relaxed);  // for the stream
@@ -437,7 +439,7 @@ Status Streams::leave_cold_stream(Stream& stream) {
 void Streams::note_cold_graph(Stream& stream) {
   if (stream.listed_cold == nullptr) {
     stream.listed_cold =
-        core_.commons.cold->gate.add(stream.handle, stream.place.device, nullptr, owner(stream));
+        core_.cold->gate.add(stream.handle, stream.place.device, nullptr, owner(stream));
   }
   stream.listed_cold->set_busy();
 }
@@ -632,12 +634,12 @@ void Streams::give_back(Owned& stream) {
     ColdStream& cold = *stream.cold;
     // After a fault a context may refuse to become current; releasing is tried all the same.
     static_cast<void>(core_.use({device, Lane::kCold}).ok());
-    core_.commons.cold->gate.remove(cold.listed);
+    core_.cold->gate.remove(cold.listed);
     driver.cuStreamDestroy_v2(cold.handle);
     driver.cuEventDestroy_v2(cold.end);
     driver.cuEventDestroy_v2(cold.hand_over);
   }
-  if (stream.listed_cold != nullptr) core_.commons.cold->gate.remove(stream.listed_cold);
+  if (stream.listed_cold != nullptr) core_.cold->gate.remove(stream.listed_cold);
   static_cast<void>(core_.use(device).ok());
   core_.gate.remove(stream.listed);
   driver.cuStreamDestroy_v2(handle);

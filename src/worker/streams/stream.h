@@ -18,9 +18,11 @@
 
 #include "wire/commands/device.h"
 #include "wire/commands/green.h"
+#include "worker/admission/fair_share.h"
+#include "worker/admission/queue_credits.h"
 #include "worker/core/object_table.h"
 #include "worker/core/session_core.h"
-#include "worker/ipc/exchange.h"
+#include "worker/device/driver_event.h"
 #include "worker/streams/green.h"
 #include "worker/streams/submit_window.h"
 
@@ -101,7 +103,14 @@ struct ClientContext {
 
 class Streams {
  public:
-  explicit Streams(SessionCore& core) : core_(core) {}
+  // `connections`: null: none are counted. `windows`: streams have them.
+  Streams(SessionCore& core, PerDevice<FairShares>& shares, PerDevice<QueueCredits>* connections,
+          bool windows, bool holds_waits)
+      : core_(core),
+        device_shares_(shares),
+        connections_(connections),
+        windows_(windows),
+        holds_waits_(holds_waits) {}
 
   Status handle(const wire::StreamCreate& command, ClientGreen* green);
   // Returns at once, as cuStreamDestroy does: unfinished work completes. What of it is held back
@@ -139,8 +148,7 @@ class Streams {
     if (stream.member == nullptr || cost.sms_needed == 0) return;
     uint64_t ns = durations.alone(cost);
     if (cost.kernels > 1) ns /= cost.kernels;
-    const bool matters =
-        ns >= SmPartitions::kLongNs || core_.commons.partitions->looks(stream.place.device);
+    const bool matters = ns >= SmPartitions::kLongNs || core_.parts.looks(stream.place.device);
     if (matters) [[unlikely]]
       tell_demand(stream, cost, ns);
   }
@@ -189,6 +197,8 @@ class Streams {
   }
   // Some stream may wait for a value that somebody has to write.
   [[nodiscard]] bool any_waits();
+  // Streams wait for values in the worker, as far as it sees them (decision 17).
+  [[nodiscard]] bool holds_waits() const { return holds_waits_; }
   // Something may run of which it is not known how long it takes, or a stream has what others may
   // need: look_after() at that time, which is one by now_ns().
   [[nodiscard]] bool looks_after_some() const { return !looked_after_.empty(); }
@@ -364,6 +374,10 @@ class Streams {
   };
 
   SessionCore& core_;
+  PerDevice<FairShares>& device_shares_;
+  PerDevice<QueueCredits>* const connections_;
+  const bool windows_;
+  const bool holds_waits_;
   std::array<std::unique_ptr<FairShare>, wire::kMaxDevices> shares_;  // from their first streams on
   std::array<WaitCredits, wire::kMaxDevices> open_waits_;
   ObjectTable<Stream> streams_{"stream"};

@@ -89,15 +89,14 @@ void Durations::miss(std::span<const uint32_t> numbers) {
 // ---- The window ---------------------------------------------------------------------------------
 
 StreamBudget::StreamBudget(SessionCore& core, Durations& durations, FairShare& share,
-                           WaitCredits& open_waits, CUstream stream, const Placement& place,
-                           std::atomic<uint64_t>* ends_ns)
+                           QueueCredits* connections, WaitCredits& open_waits, CUstream stream,
+                           const Placement& place, std::atomic<uint64_t>* ends_ns)
     : core_(core),
       durations_(durations),
       share_(share),
       stream_(stream),
       place_(place),
-      connections_(core.commons.performance.connections ? &core.commons.connections[place.device]
-                                                        : nullptr),
+      connections_(connections),
       open_wait_rights_(open_waits),
       ends_ns_(ends_ns) {}
 

@@ -19,8 +19,8 @@
 
 #include "base/clock.h"
 #include "worker/admission/fair_share.h"
+#include "worker/admission/queue_credits.h"
 #include "worker/core/session_core.h"
-#include "worker/ipc/exchange.h"
 
 namespace openmps::worker {
 
@@ -108,8 +108,10 @@ class StreamBudget {
   // Of a stream of the driver's, there; null: there will be one before anything is added. `ends_ns`
   // shows when, by now_ns(), what it has been given
   // is expected to end; 0: it has nothing.
-  StreamBudget(SessionCore& core, Durations& durations, FairShare& share, WaitCredits& open_waits,
-               CUstream stream, const Placement& place, std::atomic<uint64_t>* ends_ns);
+  // `connections`: of its device; null: it needs none.
+  StreamBudget(SessionCore& core, Durations& durations, FairShare& share, QueueCredits* connections,
+               WaitCredits& open_waits, CUstream stream, const Placement& place,
+               std::atomic<uint64_t>* ends_ns);
   ~StreamBudget();
   // It goes on in another stream of the driver's, which comes behind the first.
   void move(CUstream stream, std::atomic<uint64_t>* ends_ns) {

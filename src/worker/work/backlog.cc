@@ -58,7 +58,7 @@ bool Backlog::stands_at_implied_wait(Stream& stream) const {
 
 // Where the worker sees what is waited for it need not be tried on the GPU.
 bool Backlog::stands_at_wait(const ValuesWork& values, Stream& stream, Item* item) const {
-  if (values.waits == 0 || !core_.commons.performance.holds_waits) return false;
+  if (values.waits == 0 || !streams_.holds_waits()) return false;
   bool unseen = false;
   for (const wire::ValueOperation& operation : values.operations) {
     if (operation.kind != wire::ValueKind::kWait) continue;
@@ -91,7 +91,7 @@ bool Backlog::stands_at_wait(const HostCallWork& call, Stream& stream, Item*) co
     return call.part == HostCallWork::Part::kAwait &&
            core_.view.callback(call.slot).done.load(std::memory_order_acquire) != 0;
   };
-  if (!call.answers_soon && core_.commons.performance.holds_waits && !is_over()) return true;
+  if (!call.answers_soon && streams_.holds_waits() && !is_over()) return true;
   return refuses(stream, is_over);
 }
 
@@ -211,12 +211,11 @@ void Backlog::hold(const Work& work, Stream& stream) {
   const uint64_t number = streams_.held.last + 1;
   std::unique_ptr<Item> item(new Item{HeldWork(work), stream, number, {}, {}, 0, {}, {}});
   if (const auto* values = std::get_if<ValuesWork>(&work.what)) {
-    ValueWatch* watch = core_.commons.value_watch.get();
     for (const wire::ValueOperation& operation : values->operations) {
       if (operation.kind != wire::ValueKind::kWait) continue;
       item->shown.emplace_back(core_.shown_values, stream.id, operation.value);
-      if (watch != nullptr && core_.is_host(operation.value.address)) {
-        item->watched.push_back(watch->watch(core_.bell, operation.value));
+      if (watch_ != nullptr && core_.is_host(operation.value.address)) {
+        item->watched.push_back(watch_->watch(core_.bell, operation.value));
       }
     }
   }

@@ -47,8 +47,10 @@ inline constexpr size_t kMostHeldBytes = 256 * wire::kMiB;
 
 class Backlog {
  public:
-  Backlog(SessionCore& core, Streams& streams, DeviceWords& words)
-      : core_(core), streams_(streams), words_(words) {}
+  // `watch`: null: the executor looks for values itself. `connections`: null: none are counted.
+  Backlog(SessionCore& core, Streams& streams, DeviceWords& words, ValueWatch* watch,
+          const PerDevice<QueueCredits>* connections)
+      : core_(core), streams_(streams), words_(words), watch_(watch), connections_(connections) {}
 
   [[nodiscard]] bool empty() const { return size_ == 0; }
   struct Item;
@@ -206,7 +208,7 @@ class Backlog {
   // two quiet.
   [[nodiscard]] bool stands_at_stay(Stream& stream) const {
     if (stream.window != nullptr && stream.window->is_waiting()) return true;
-    return core_.commons.connections[stream.place.device].keeps_some() &&
+    return connections_ != nullptr && (*connections_)[stream.place.device].keeps_some() &&
            refuses(
                stream, [] { return false; }, true);
   }
@@ -240,6 +242,8 @@ class Backlog {
   SessionCore& core_;
   Streams& streams_;
   DeviceWords& words_;
+  ValueWatch* const watch_;
+  const PerDevice<QueueCredits>* const connections_;
   std::unordered_map<const Stream*, Line> lines_;  // none is empty
   std::map<uint64_t, Line*> firsts_;               // the lines by the numbers of their first items
   // How many lines are of blocking streams of a context.

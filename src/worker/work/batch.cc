@@ -11,10 +11,10 @@ namespace openmps::worker {
 // A chain is of the green context that it was made in, and one of the client's may go before it.
 bool Batch::takes(const Uses& uses, const KernelWork& kernel, const Stream& stream,
                   const Durations& durations) const {
-  return core_.commons.performance.batches && uses.lane == Lane::kMain &&
-         kernel.attributes.empty() && kernel.parameters.size() <= kMostChainedBytes &&
-         stream.green == nullptr && !kernel.function->prints && !kernel.function->asserts &&
-         durations.is_known(uses.cost) && durations.of(uses.cost) <= kLongestNs;
+  return batches_ && uses.lane == Lane::kMain && kernel.attributes.empty() &&
+         kernel.parameters.size() <= kMostChainedBytes && stream.green == nullptr &&
+         !kernel.function->prints && !kernel.function->asserts && durations.is_known(uses.cost) &&
+         durations.of(uses.cost) <= kLongestNs;
 }
 
 void Batch::add(const Uses& uses, const KernelWork& kernel, Stream& stream, uint64_t expected_ns) {

@@ -23,7 +23,8 @@ class Batch {
   static constexpr uint64_t kLongestNs = 128'000;
   static constexpr uint64_t kMostNs = kWindowNs / 2;
 
-  explicit Batch(const SessionCore& core) : core_(core) {}
+  // `batches`: kernels are put together.
+  explicit Batch(bool batches) : batches_(batches) {}
 
   // It may be part of a batch.
   [[nodiscard]] bool takes(const Uses& uses, const KernelWork& kernel, const Stream& stream,
@@ -42,7 +43,7 @@ class Batch {
   void clear();
 
  private:
-  const SessionCore& core_;
+  const bool batches_;
   Stream* stream_ = nullptr;
   std::vector<ChainedLaunch> launches_;
   std::vector<Cost> costs_;

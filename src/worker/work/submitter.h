@@ -91,9 +91,7 @@ class Submitter {
   // The command is done.
   void end_waiting() { may_advance_ = false; }
   // The GPU may be waiting, for the session, for any number of values that somebody has to write.
-  [[nodiscard]] bool has_waits() {
-    return !core_.commons.performance.holds_waits && streams_.any_waits();
-  }
+  [[nodiscard]] bool has_waits() { return !streams_.holds_waits() && streams_.any_waits(); }
   // The cost of what is done again and again; `number` is where that keeps it.
   Cost learnt_cost(uint32_t* number) {
     if (*number == 0) *number = streams_.durations.add();

@@ -122,8 +122,7 @@ uint32_t WorkMaker::sms_of(const wire::Launch& shape, Function& function, const 
 void WorkMaker::add_demand(const wire::Launch& shape, Function& function, const Located& located,
                            Cost* cost) {
   const uint32_t device = located.place.device;
-  const SmPartitions* const partitions = core_.commons.partitions.get();
-  if (partitions == nullptr || !partitions->asks(device)) return;
+  if (!core_.parts.asks(device)) return;
   const bool is_plain = shape.attribute_count == 0 && (shape.flags & wire::kLaunchCooperative) == 0;
   if (!is_plain || has_clusters(function, located)) {
     cost->sms_needed = kWholeDevice;
@@ -135,7 +134,7 @@ void WorkMaker::add_demand(const wire::Launch& shape, Function& function, const 
   cost->sms_needed = function.share.room(shape, device, occupancy);
   const uint32_t all = core_.devices.at(device).sms;
   cost->needs_all_sms =
-      function.share.loses(shape, device, all, all - partitions->few(device), occupancy);
+      function.share.loses(shape, device, all, all - core_.parts.few(device), occupancy);
 }
 
 Status WorkMaker::add_attributes(const wire::Launch& command, const wire::Launch::Tail& tail,

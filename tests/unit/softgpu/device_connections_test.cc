@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections: what holds one, who waits when all are held, as seen on an H200. A kernel that may
+// QueueCredits: what holds one, who waits when all are held, as seen on an H200. A kernel that may
 // start is placed by the call that launches it, so the trace says at once who waits.
 #include <algorithm>
 #include <cstdlib>

@@ -188,9 +188,16 @@ TEST_F(BacklogTest, AQuietMomentIsHinderedByWhatTheGpuWaitsFor) {
 }
 
 // Who sleeps is woken by who looks for all.
-TEST_F(BacklogTest, AWordThatComesRingsForItsSession) {
-  commons_.value_watch = std::make_unique<ValueWatch>();
-  ASSERT_TRUE(commons_.value_watch->start().ok());
+class WatchedBacklogTest : public BacklogTest {
+ protected:
+  void prepare() override {
+    BacklogTest::prepare();
+    commons_.value_watch = std::make_unique<ValueWatch>();
+    ASSERT_TRUE(commons_.value_watch->start().ok());
+  }
+};
+
+TEST_F(WatchedBacklogTest, AWordThatComesRingsForItsSession) {
   const auto& bell = session_->core.bell;
   const long holders = bell.use_count();
   bell->answer();

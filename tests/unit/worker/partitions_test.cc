@@ -741,36 +741,6 @@ TEST_F(FewSessionTest, GraphsGoThereWhenTheyAreLaunchedIfTheyCan) {
   }
 }
 
-// While others' work runs there, new code comes by the cold lane, as if it had the whole device.
-TEST_F(FewSessionTest, NewCodeDoesNotWaitForTheMainContext) {
-  launch(1);
-  commons_.cold = std::make_unique<ColdLanes>(driver_.table(), *devices_, commons_.limits);
-  commons_.cold->share();
-  CUstream busy = nullptr;
-  driver_.table().cuStreamCreateWithPriority(&busy, CU_STREAM_NON_BLOCKING, 0);
-  driver_.hold(3, true);
-  driver_.table().cuMemcpyAsync(0, 0, 1, busy);
-  ContextGate::Stream* neighbour = gate_.add(busy, 0);
-  neighbour->set_busy();
-  EXPECT_TRUE(send(wire::BlobBegin{4, 2}).ok());
-  memcpy(session_->core.view.staging(), "new!", 4);
-  EXPECT_TRUE(send(wire::BlobData{2, 4, 0, kStaging}).ok());
-  EXPECT_TRUE(send(wire::ModuleLoad{2, 2, 0, wire::ModuleKind::kModule, 0, 0}).ok());
-  EXPECT_TRUE(send(wire::GetFunction{2, 2, wire::ModuleKind::kModule, 4}, "kern").ok());
-  session_->stop = true;  // what waits ends
-  wire::Launch of_new = launch_of(1);
-  of_new.function = 2;
-  const Status status = send(of_new, std::string(16, '\0'));
-  EXPECT_TRUE(status.ok()) << status.message();
-  session_->stop = false;
-  driver_.hold(3, false);
-  gate_.remove(neighbour);
-  driver_.table().cuStreamDestroy_v2(busy);
-  session_->drain();
-  session_->release();
-  commons_.cold.reset();
-}
-
 class ClusterFewSessionTest : public FewSessionTest {
  protected:
   ClusterFewSessionTest() { driver_.cluster_width = 2; }
@@ -1262,10 +1232,13 @@ TEST_F(PartitionTest, ItsPartIsTheDeviceThatItCanSplit) {
 // The cold lane's context has all SMs.
 class LimitedBesideTest : public PartitionTest {
  protected:
-  void SetUp() override {
-    PartitionTest::SetUp();
+  void prepare() override {
+    PartitionTest::prepare();
     commons_.cold = std::make_unique<ColdLanes>(driver_.table(), *devices_, commons_.limits);
     commons_.cold->share();
+  }
+  void SetUp() override {
+    PartitionTest::SetUp();
     create_stream(2, wire::StreamKind::kNonBlocking);  // its SMs are there
     CUstream busy = nullptr;
     driver_.table().cuStreamCreateWithPriority(&busy, CU_STREAM_NON_BLOCKING, 0);
@@ -1283,8 +1256,6 @@ class LimitedBesideTest : public PartitionTest {
     const CUstream handle = neighbour_->handle;
     gate_.remove(neighbour_);
     driver_.table().cuStreamDestroy_v2(handle);
-    session_->release();
-    commons_.cold.reset();
     PartitionTest::TearDown();
   }
   Status load() { return send(wire::ModuleLoad{1, 1, 0, wire::ModuleKind::kModule, 0, 0}); }

@@ -58,6 +58,17 @@ class SessionFixture : public ::testing::Test {
     ASSERT_TRUE(mapped.ok());
     reserved->leak();
     channel_ = std::move(mapped).value();
+    commons_.partitions =
+        std::make_shared<SmPartitions>(driver_.table(), *devices_, gate_, commons_.descriptors);
+    open_session();
+  }
+  // With what commons_ has by now; a session that is there ends first.
+  void open_session() {
+    if (session_ != nullptr) {
+      session_->drain();
+      session_->release();
+      session_.reset();
+    }
     SessionInfo info;
     info.id = 1;
     info.window = kWindow;
@@ -65,8 +76,6 @@ class SessionFixture : public ::testing::Test {
     info.limits.rank = rank();
     info.limits.sms[0] = sms();
     describe(info);
-    commons_.partitions =
-        std::make_shared<SmPartitions>(driver_.table(), *devices_, gate_, commons_.descriptors);
     session_ = std::make_unique<SessionParts>(driver_.table(), *devices_, gate_, commons_, info);
     session_->core.view = wire::ChannelView(channel_.address());
     ASSERT_TRUE(session_->memory.open_channel().ok());
@@ -168,7 +177,7 @@ class SessionFixture : public ::testing::Test {
 
   FakeDriver driver_;
   ContextGate gate_{driver_.table()};
-  Commons commons_;
+  WorkerParts commons_;
   std::unique_ptr<Devices> devices_;
   Mapping channel_;
   std::unique_ptr<SessionParts> session_;

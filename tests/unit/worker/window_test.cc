@@ -296,7 +296,15 @@ TEST_F(WindowTest, WhoWaitsForAHeldRecordIsHeld) {
 }
 
 // Loading code waits for what is submitted, and that ends by itself.
-TEST_F(WindowTest, LoadingCodeLeavesItHeld) {
+class GpuWaitsTest : public WindowTest {
+ protected:
+  void prepare() override {
+    WindowTest::prepare();
+    commons_.performance.holds_waits = false;
+  }
+};
+
+TEST_F(GpuWaitsTest, LoadingCodeLeavesItHeld) {
   learn(1);
   driver_.hold(1, true);
   for (uint32_t i = 0; i <= kWindowItems; ++i) launch(1);
@@ -305,7 +313,6 @@ TEST_F(WindowTest, LoadingCodeLeavesItHeld) {
   EXPECT_EQ(session_->backlog.size(), 1u);
   EXPECT_FALSE(session_->submitter.may_advance());
   // A stream that waits on the GPU may wait for held work.
-  commons_.performance.holds_waits = false;
   EXPECT_TRUE(send(wire::StreamWaitValue{{kStaging + 4096, 1, 4, 0}, 2}).ok());
   EXPECT_EQ(session_->backlog.size(), 1u);
   EXPECT_FALSE(session_->submitter.may_advance()) << "no command waits";
@@ -470,7 +477,7 @@ TEST(DurationsTest, CopiesAreLearntByTheMiB) {
 
 class QueueCreditTest : public WindowTest {
  protected:
-  QueueCredits& rights() { return commons_.connections[0]; }
+  QueueCredits& rights() { return commons_.credits[0]; }
   // Others have all of them.
   void SetUp() override {
     WindowTest::SetUp();

@@ -99,7 +99,7 @@ class WorkerFixture : public ::testing::Test {
 
   FakeDriver driver_;
   ContextGate gate_{driver_.table()};
-  Commons commons_;
+  WorkerParts commons_;
   Spinning spinning_{1, 1000, SpinningSwitches()};
   std::unique_ptr<TestServer> server_;
   std::unique_ptr<ServerReports> link_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See address_book.h.
-#include "worker/ipc/address_book.h"
+#include "worker/memory/address_book.h"
 
 #include <algorithm>
 #include <iterator>

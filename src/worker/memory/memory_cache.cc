@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device memory that sessions have freed and may ask for again. See memory_cache.h.
-#include "worker/ipc/memory_cache.h"
+#include "worker/memory/memory_cache.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// One physical allocation of the driver (cuMemCreate), which is released with its last holder:
+// several sessions may map it. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "api/driver_table.h"
+#include "worker/partitions/session_group.h"
+
+namespace openmps::worker {
+
+class Physical {
+ public:
+  // `bytes` 0: imported, the driver does not say how large it is.
+  Physical(const DriverTable& driver, CUmemGenericAllocationHandle handle, uint64_t bytes,
+           uint32_t device)
+      : bytes(bytes), device(device), handle(handle), driver_(driver) {}
+  ~Physical() { driver_.cuMemRelease(handle); }
+  Physical(const Physical&) = delete;
+  Physical& operator=(const Physical&) = delete;
+
+  const uint64_t bytes;
+  const uint32_t device;
+  const CUmemGenericAllocationHandle handle;
+
+  // What the allocation counts against a group's limit while a session of the group holds it; null:
+  // none does.
+  [[nodiscard]] std::shared_ptr<GroupCharge> charge_of(const SessionGroup* group);
+  // The allocation counts once in a group: `taken` becomes the charge of all sessions of the group,
+  // unless another has become that meanwhile. Returns the charge of the group.
+  [[nodiscard]] std::shared_ptr<GroupCharge> charge(const SessionGroup* group,
+                                                    std::shared_ptr<GroupCharge> taken);
+
+ private:
+  [[nodiscard]] std::shared_ptr<GroupCharge> charge_locked(const SessionGroup* group) const;
+
+  const DriverTable& driver_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<GroupCharge>> charges_;  // guarded by mutex_; one for each group
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// What makes a worker faster, each of which OPENMPS_PERF can switch off. Each part of a session
+// that a switch concerns is told of it when it is made.
+#pragma once
+
+namespace openmps::worker {
+
+struct Performance {
+  bool holds_waits = true;     // docs/decisions/0017
+  bool windows = true;         // docs/decisions/0018
+  bool batches = true;         // docs/decisions/0020; they need windows
+  bool store = true;           // ImageStore::keep, docs/decisions/0022
+  bool connections = true;     // docs/decisions/0023; they need windows
+  bool value_watch = true;     // docs/decisions/0017
+  bool lingers = true;         // worker/session/spinning.h
+  bool spares_cores = true;    // base/cores.h
+  bool naps = true;            // worker/session/spinning.h; while cores are spared
+  bool policy = true;          // docs/decisions/0025; it needs windows
+  bool rank_sms = true;        // docs/decisions/0028; it needs windows
+  bool few_sms = true;         // docs/decisions/0031; it needs windows
+  bool slots = true;           // docs/decisions/0033
+  bool parallel_facts = true;  // docs/decisions/0034
+};
+
+}  // namespace openmps::worker
