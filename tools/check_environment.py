@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the tables of environment variables in README.md and README.zh-CN.md have each one that
-src/ reads, and none that it doesn't; and that src/ and what api/ generates read the environment by
+"""Checks that the tables of docs/variables.md and docs/variables.zh-CN.md explain each variable that
+src/ reads, and none that it does not; and that src/ and what api/ generates read the environment by
 base/environment.h alone, which knows when not to. Run by `./dev check` and by ctest. Prints each
 difference; exit code 1 if there is one."""
 
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "README.zh-CN.md")
+PAGES = ("docs/variables.md", "docs/variables.zh-CN.md")
 # Names of errors look alike.
 READ = re.compile(r'"((?!CUDA_ERROR_|CUDA_SUCCESS)(?:CUDA|OPENMPS|SOFTGPU)_[A-Z0-9_]*[A-Z0-9])"')
 NAME = re.compile(r"`((?:CUDA|OPENMPS|SOFTGPU)_[A-Z0-9_]*[A-Z0-9])`")
