@@ -375,7 +375,7 @@ def beside_training(box, sizes, workers):
 
 
 def training(box, sizes, found):
-    workers = trainers(box, sizes["trainers"])  # who is not asked waits for its input
+    workers = trainers(box, sizes["trainers"])  # a worker that is not asked waits for input
     found(lenet_one=steps_per_s(workers[:1], "lenet", 1.5))
     for workload in ("transformer", "transformer_graph"):
         found(**{workload: steps_per_s(workers[:1], workload, 1.5)})
@@ -416,7 +416,7 @@ CASES = {
     "shares": shares,
 }
 NEEDS = {**dict.fromkeys(("torch_start", "torch_start_large", "training"), "torch"), "cupy": "cupy"}
-# Natively there is no room for so many contexts, nor under MPS; the goal refers to no MPS.
+# The device has no memory for 1,000 contexts, natively or under MPS; the goal of cupy refers to native.
 LEFT_OUT = {("idle", "native"), ("idle", "mps"), ("cupy", "mps")}
 
 # `shares` describes how programs share rather than what one suffers.

@@ -4,7 +4,7 @@
 SMs that it is given, what it loses to others that have the rest, how soon a limit that changes is in force, and
 what priorities and caps do for a client that wants short answers beside n-body that fills the device. Run by
 `./dev bench limits`: some four minutes on a GPU; without one small sizes run on softgpu, against no goals.
-docs/benchmarks.md describes the cases. Python standard library only."""
+docs/measurements/limits.md describes the cases. Python standard library only."""
 
 import json
 import random
@@ -20,7 +20,7 @@ from sandbox import Failure, wait_until  # noqa: E402
 from scenario_tools import LiveSms  # noqa: E402
 
 PARTS = (80, 50, 25)  # percentages
-LEND_S = 1.5          # what is kept for who wants short answers is lent again after a second
+LEND_S = 1.5          # SMs kept for a latency program are lent again after a second without its work
 FEW, MANY = (5, 40), (60, 100)  # percentages that take turns, so that each change shows
 LIVE_SEED = 7
 FEW_SMS = 4           # few enough, on an H200, for who finds room there to have nothing else
@@ -37,7 +37,7 @@ SIZES = {
 
 
 def request_metrics():
-    """Of requests beside n-body: (p99, n-body's speed meanwhile, its speed afterwards) that are to be had."""
+    """Goals of requests beside n-body: (p99, n-body's speed beside them, its speed after them)."""
     goals = {"latency_small": (0.20, 0.98, None), "latency_medium": (0.20, None, None),
              "few_medium": (0.62, 0.97, None),
              "latency_large": (0.21, 0.89, 0.99), "priority_large": (0.21, 0.89, 0.99)}

@@ -45,7 +45,7 @@ class Bench:
     # By driver; natively, and under MPS, some are others.
     sizes: dict
     # metric: (title, unit, rival that the goal refers to or None, comparison or None, bound). Titles are
-    # filled in from the sizes. A metric's case is what stands in front of its dot.
+    # filled in from the sizes. A metric is named CASE.NAME.
     metrics: dict
     # Each takes its sandbox, the sizes, and a function that takes what it finds.
     cases: dict

@@ -10,7 +10,7 @@ import plot
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 SIDES = ("native", "NVIDIA's MPS", "OpenMPS")
 
-# File, title, unit, {group: one value per side; None: given up or not measured}.
+# File, title, unit, {group: one value per side; None: not measured, or stopped at a time limit}.
 PLOTS = (
     ("many-programs.svg", "Many programs at once on an H200, first start to last end", "s",
      {"8 x n-body 8192": (9.24, 2.46, 1.59),

@@ -27,7 +27,7 @@ def load_tested(folder, functions):
 
 
 def places(function, functions, tested):
-    """Where tests call a symbol or, by another name, what it stands for."""
+    """Where tests call a symbol or, by another name, the function that it is an alias of."""
     names = {function.symbol} | {d.symbol for d in functions if d.base == function.symbol}
     return [where for where, called in tested.items() if names & called]
 

@@ -105,7 +105,7 @@ class Function:
 
 
 class Lines:
-    """Where in a file a table, a key or a parameter stands: tomllib does not say.
+    """The line of a table, a key or a parameter in a file, which tomllib does not report.
 
     `name` matches what is between the brackets of a table; its group is what the table is called.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""client_calls.cc and client_handlers.h: what `enter`, `get` and `returns` of a description stand for."""
+"""client_calls.cc and client_handlers.h: the code that `enter`, `get` and `returns` of a description generate."""
 import dataclasses
 import re
 

@@ -238,9 +238,9 @@ __global__ void step_unless_stopped(const float4* position, float4* velocity, fl
   if (*stopped == 0) nbody::step(position, velocity, moved, n, dt);
 }
 
-// A line on standard input is answered with the steps that have ended, and when the last of them
-// did: who has two answers has a speed that no step which is under way makes wrong. Looks after
-// each `every` steps.
+// A line on standard input is answered with the number of steps that have ended and the time at
+// which the last of them ended. The speed between two answers is exact, since unfinished steps do
+// not count. The program reads its input after each `every` steps.
 int neighbour(int bodies, int ahead, int every) {
   std::vector<float4> start(bodies);
   srand(1);
@@ -264,8 +264,8 @@ int neighbour(int bodies, int ahead, int every) {
   for (cudaEvent_t& event : events) event = new_event();
   const unsigned grid = (bodies + nbody::kBlock - 1) / nbody::kBlock;
 
-  // Turns, each of `every` steps. The driver takes hundreds at once or only as many as it has room
-  // for: who waits for this client waits for the first.
+  // Turns, each of `every` steps. The driver queues hundreds of steps or as many as fit, so an
+  // answer may have to wait for the first turn to end.
   size_t queued = 0, ended = 0;
   double last_end = 0;
   for (;;) {

@@ -197,8 +197,8 @@ def small_disk(folder):
 
 
 def full_log_disk(box, _):
-    """Without room for logs everybody is served, and when there is room again the logs say how much they
-    lack."""
+    """On a full disk all clients are served, and when the disk has space again the logs say how many lines
+    are missing."""
     if os.geteuid() != 0:
         raise Skipped("only root can mount a small disk")
     with small_disk(box.log) as filling:

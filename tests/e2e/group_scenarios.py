@@ -162,7 +162,7 @@ def group_memory(box, _):
 
 
 def group_rules(box, _):
-    """The operator's rules say who is in which group; what a program says of itself comes after them."""
+    """The operator's rules decide the group of a client; OPENMPS_GROUP counts where no rule fits."""
     box.start_daemon(config=GROUPS_CONFIG)
     by_rule = box.start(["drv_client_worker", "1", "3", "hold"], of_group("pod"), stdin=subprocess.PIPE)
     ready(by_rule)

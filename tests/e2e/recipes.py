@@ -47,7 +47,7 @@ for gpu in 0 1; do
   echo quit -t 10 | nvidia-cuda-mps-control || exit 1
 done
 """
-# What tells whether MPS is there, and of which CUDA.
+# How scripts find out whether MPS is installed, and for which CUDA.
 LOOK = """
 set -eu
 nvidia-cuda-mps-control --help | grep -q "^Usage: nvidia-cuda-mps-control "

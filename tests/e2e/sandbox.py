@@ -236,7 +236,7 @@ class Sandbox:
         found = [f"process {p} ({command_of(p)}) is still there" for p in self.processes()]
         found += [f"shared memory /dev/shm/{n} is left" for n in os.listdir("/dev/shm")
                   if self.mark in n]
-        # ThreadSanitizer's run time starts with a file of that name; who is killed then leaves it.
+        # ThreadSanitizer's run time makes a file of that name at its start; a process killed then leaves it.
         found += [f"temporary file {p} is left" for p in self.tmp.rglob("*")
                   if not p.name.startswith("tsan.rodata.")]
         found += [f"sanitizer report {p.name}" for p in self.log.glob("sanitizer.*")]

@@ -13,7 +13,7 @@ from sandbox import Failure, thread_names, wait_until
 CLIENT_LIMIT_S = 120
 # Of a program that has much to compute: as much longer as CMakeLists.txt gives the tests of one program.
 SANITIZED_CLIENT_LIMIT_S = 5 * CLIENT_LIMIT_S
-OTHER_USER = 54321  # who has no process of his own
+OTHER_USER = 54321  # a user without processes
 SETTLE_LIMIT_S = 20
 # What a killed client has queued goes on; interpreting it under ThreadSanitizer takes 20 times as long.
 SANITIZED_SETTLE_LIMIT_S = 60
@@ -65,7 +65,7 @@ def settled(box, server):
 
     def drained():
         # The work of a killed client goes on for a while in the worker, whose thread ends last; then
-        # the server lets go of what it holds for it. A thread that NVIDIA's driver has started has the
+        # the server releases what it holds for the client. A thread that NVIDIA's driver has started has the
         # name of the session's thread that it was called on.
         log = (box.log / "server.log").read_text(errors="replace")
         return (log.count(" opens\n") == log.count(" is closed\n") == log.count(" disconnected\n")
@@ -82,7 +82,7 @@ def tell(child):
 
 
 def kill_workers(box):
-    """Kills them; the server has noticed when this returns: who comes sooner loses its session with its worker."""
+    """Kills the workers, and returns when the server has noticed: a client that connects before that loses its session."""
     killed = box.pids_named("openmps-worker")
     for pid in killed:
         os.kill(pid, signal.SIGKILL)

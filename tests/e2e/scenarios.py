@@ -508,8 +508,8 @@ def until_refused(box, most, what):
 
 
 def few_of(box, limit, most, what):
-    """A daemon that may have few of something: who comes when none is left is refused, and the others
-    do not notice."""
+    """A daemon with a low system limit: a client that connects when the limit is reached is refused, and the
+    other clients do not notice."""
     box.start_daemon(limit)
     children = until_refused(box, most, what)
     require(len(children) >= 2, f"only {len(children)} clients with {what}")
@@ -614,7 +614,7 @@ def memory_limits(box, _):
     finish(child, "the server's limit")
     tell(idle)
     settled(box, server)
-    # What of it goes in a quiet moment goes then.
+    # Deferred releases that wait for quiescence are made then.
     require(not known or wait_until(lambda: box.device_state()[1] <= used, SETTLE_LIMIT_S),
             f"device memory: {used} bytes, then {box.device_state()[1]}")
     box.quit()
@@ -685,9 +685,9 @@ def traced(box, _):
 
 
 def inspected(box, _):
-    """What a program that stands still waits for: for a host function of its own, for a value, and for
-    quiet; who is in its way, and what is given back later."""
-    # Waits for values are the GPU's here: in the worker they are in nobody's way.
+    """`inspect` of a stalled program: it waits for a host function of its own, for a value, and for
+    quiescence; which sessions are in its way, and what is released later."""
+    # The GPU waits for values here: while waits stay in the worker they keep no context busy.
     box.env.update({"SOFTGPU_LOADING_WAITS": "1", "OPENMPS_COLD_LANE": "off",
                     "OPENMPS_PERF": "no_held_waits"})
     box.start_daemon()
@@ -757,7 +757,7 @@ def measured(box, _):
     require(wait_until(lambda: usage()["held"]["value"]["standing"] == 1, SETTLE_LIMIT_S),
             f"no wait for a value: {shown}")
     require(usage()["held"]["value"]["times"] == 1, f"waits: {shown}")
-    # The worker stands still, and is not asked.
+    # A stopped worker is not asked.
     worker = box.pids_named("openmps-worker")[0]
     os.kill(worker, signal.SIGSTOP)
     seen = usage()
@@ -889,7 +889,7 @@ def fresh_beside(box, kind, during, end):
     # Other programs come and go, and one that stays is no hindrance to them.
     finish(box.start(["drv_fresh_order", "40"]), "the random programs")
     finish(box.start(["drv_client_worker", "3"]), "a client beside both")
-    if kind != "kernel":  # of which it is not known that it does not end: limits hold
+    if kind != "kernel":  # a kernel may still end, so a limited client waits for its SMs
         limit = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}
         finish(box.start(["drv_client_worker", "3"], env=limit), "a limited client beside both")
     require(neighbour.poll() is None, "the neighbour has ended")
@@ -978,7 +978,7 @@ def crowd_beside_host(box, clients):
     box.start_daemon()
     neighbour = box.start(["drv_neighbour", "host"], stdin=subprocess.PIPE)
     ready(neighbour)
-    crowd = clients or 90  # a build with sanitizers has room for 96
+    crowd = clients or 90  # a build with sanitizers admits 96 clients
     children = [box.start(["drv_client_worker", str(seed)]) for seed in range(crowd)]
     for child in children:
         finish(child, "one of them")
@@ -989,9 +989,9 @@ def crowd_beside_host(box, clients):
 
 
 def streams_beside_kernel(box, _):
-    """A program with more streams, or executable graphs, than there is room for, beside a kernel that does not
-    end: of its streams those that have nothing to do make room for the others, for a graph it waits, and nobody
-    else does, neither who was there before nor who comes."""
+    """A program with more streams, or executable graphs, than there are stream slots, beside a kernel that does
+    not end: idle streams of the program give up their slots to its other streams, and instantiating a graph
+    waits. No other program waits, whether it was there before or starts later."""
     box.env.update({"SOFTGPU_LOADING_WAITS": "1", "SOFTGPU_STREAM_LOTS": "1"})
     for kind in ((), ("graphs",)):
         box.start_daemon()
@@ -1606,7 +1606,7 @@ def thin_images(box, _):
         return [int(size) for size in sizes]
 
     thin, whole = sent(), sent(OPENMPS_PERF="no_thin_images")
-    # PTX and code for six generations, of which at most two pieces are this device's.
+    # PTX and code for six generations; at most two of the images are for this device.
     require(len(thin) == len(whole) == 1 and 0 < thin[0] < whole[0] / 2, f"{thin} bytes of {whole}")
     box.quit()
 

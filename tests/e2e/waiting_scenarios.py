@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios of run_e2e.py: programs of which far more waits than the device has hardware queues, and more than the
-driver has room for. Whoever is beside them, or comes, is served; they go on when what they wait for comes, and
-leave nothing behind when they are killed (docs/limits.md). Gathered by scenarios.py.
+"""Scenarios of run_e2e.py: programs in which far more streams wait than the device has hardware queues or
+stream slots. Programs beside them, and new ones, are served; the waiting programs continue when what they wait for
+comes, and leave nothing behind when they are killed (docs/limits.md). Gathered by scenarios.py.
 """
 
 import subprocess
@@ -71,7 +71,7 @@ def waiting_launches(box, _):
 
 
 def waiting_crowd(box, _):
-    """Many such programs at once, of which each by itself would find room; one of them is killed."""
+    """Many such programs at once, each of which alone would find enough stream slots; one of them is killed."""
     box.env.update({"SOFTGPU_LOADING_WAITS": "1", "SOFTGPU_STREAM_LOTS": "1"})
     box.start_daemon()
     crowd = [start_waiting(box, ("device_values", "events", "kernel", "values")[i % 4], 250) for i in range(CROWD)]

@@ -129,7 +129,7 @@ def message_seeds():
 
 
 def wire_seeds():
-    """The commands of the sessions as they stand in a ring, behind where its tail stands."""
+    """The commands of the sessions as they lie in a ring, preceded by the ring's tail."""
     for name, data in session_corpus.seeds():
         if name.startswith("broken") or name.endswith("_failures"):
             continue

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzz target of the wire decoder: the input is what a hostile client has left in its ring. First 8
-// bytes: where the tail stands; the rest: the ring from its start. Every record that the consumer
+// bytes: the tail; the rest: the ring from its start. Every record that the consumer
 // gives out is decoded as every command. Built with libFuzzer, or into the unit tests, which run it
 // on the corpus in tests/fuzz/corpus/wire.
 #include <sys/mman.h>

@@ -64,7 +64,7 @@ struct Stage {
   }
   Stage(const Stage&) = delete;
   ~Stage() {
-    for (CUstream stream : {origin, blocking, free}) {  // in case that one still captures
+    for (CUstream stream : {origin, blocking, free}) {  // one of them may still capture
       if (stream != nullptr && status_of(stream) != "none") static_cast<void>(end(stream));
     }
     for (const auto& clean_up : later_) clean_up();

@@ -148,7 +148,7 @@ void attached(const e2e::Session& session) {
 
 // ---- Peers -------------------------------------------------------------------------------------
 
-// Of two devices that are no peers: copies reach everywhere all the same.
+// Copies between two devices that are no peers work, too.
 void copies_without_peers(const e2e::Session& session, CUcontext other) {
   constexpr uint32_t kWords = 1000;
   CUdeviceptr here = 0, there = 0;

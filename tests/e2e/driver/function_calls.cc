@@ -297,8 +297,8 @@ void libraries() {
 
 // ---- Settings ----------------------------------------------------------------------------------
 
-// A function whose occupancy nobody has asked for yet answers as one of which it was asked before
-// its settings changed.
+// The occupancy of a function follows its settings, whether or not it was asked for before they
+// changed.
 void occupancy_follows_settings() {
   CUmodule modules[2];
   CUfunction stores[2];

@@ -76,7 +76,7 @@ struct Fixture {
     CHECK_CU(cuCtxSynchronize());  // streams of green contexts wait for no default one
   }
   // On an H200 cuCtxSynchronize of the primary context does not wait for graphs in streams of green
-  // ones: who asks has waited for the stream.
+  // contexts: the caller of look() has waited for the stream.
   [[nodiscard]] Sms look() const {
     std::vector<uint32_t> sms(blocks);
     CHECK_CU(cuMemcpyDtoH_v2(sms.data(), seen, blocks * sizeof(uint32_t)));
@@ -423,7 +423,7 @@ void cooperative() {
   constexpr unsigned kThreads = 1024;
   int per_sm = 0;
   CHECK_CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, f.where, kThreads, 0));
-  // f.seen has room for more: kBlocksPerSm of each SM.
+  // f.seen holds more than these: kBlocksPerSm for each SM.
   const unsigned most = static_cast<unsigned>(per_sm) * f.share;
   const auto launch = [&](CUstream in, unsigned blocks) {
     return cuLaunchCooperativeKernel(f.where, blocks, 1, 1, kThreads, 1, 1, 0, in, f.arguments);

@@ -606,7 +606,7 @@ void errors_importer(const e2e::Session&, const Peer& peer) {
 
 // ---- The importer's memory limit ----------------------------------------------------------------
 
-constexpr size_t kOwnLimit = 66 * kMiB;  // room for the variables of the session's kernels, too
+constexpr size_t kOwnLimit = 66 * kMiB;  // includes the variables of the session's kernels
 constexpr size_t kOffered = 32 * kMiB;
 
 size_t free_bytes() {

@@ -142,7 +142,7 @@ void stack() {
   e2e::expect(limit_of(CU_LIMIT_STACK_SIZE) == 64 << 10, "64 KiB still");
 }
 
-// What nobody changes is answered alike each time, and a context that comes later says the same.
+// A limit that no call changes has one value, in each query and in contexts that are made later.
 void fixed() {
   const e2e::Session session;
   const auto all = [] {
@@ -167,7 +167,7 @@ void overflow() {
   quick_exit(e2e::finish());  // nothing can be given back
 }
 
-// For scenarios: at least MIB can be had, and nothing of it comes back.
+// For scenarios: at least MIB can be allocated, and none of it is freed.
 void eat(size_t mib) {
   const Kernels kernels;
   const uint32_t got = kernels.eat(1024);

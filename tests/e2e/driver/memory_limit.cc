@@ -341,8 +341,8 @@ void check_odd_sizes() {
   expect_result("more than there are addresses", allocate(size_t{1} << 62, &piece), kNoMemory);
 }
 
-// What a graph has that was destroyed while it runs comes back when it has ended, and who is short
-// of memory waits for that.
+// The memory of a graph that is destroyed while it runs is released when the launch has ended, and
+// an allocation that finds too little memory waits for that.
 void check_in_use() {
   const Path path = graph_node();
   uint64_t graph = 0;

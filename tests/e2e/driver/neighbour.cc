@@ -2,7 +2,7 @@
 // A client that keeps the GPU busy, or seems to, until a line comes on standard input; prints
 // "ready" once it does. `kernel`: a kernel that does not end. `host`: a stream waits for a host
 // function. `value`: a stream waits for a value. `giving`: as `value`, and a texture object has
-// been given up behind it. `queue`: long kernels, many of them ahead. `values`, `device_values`,
+// been destroyed behind it. `queue`: long kernels, many of them ahead. `values`, `device_values`,
 // `calls`, `events`: more streams than a context has hardware queues, each with work behind, wait
 // for a value in host memory, for one in device memory, for host functions, for a stream's event
 // behind a kernel that does not end. `legacy`: the same for the legacy stream, by its implicit

@@ -75,8 +75,8 @@ namespace {
 
 using e2e::expect;
 
-// A call that is tried. The rest runs with memory: `undo` takes back what has succeeded, `before`
-// and `after` stand around each try.
+// A call that is made without memory. All else runs with memory: `undo` reverts a call that has
+// succeeded, `before` and `after` run before and after each attempt.
 struct Case {
   const char* name;
   std::function<CUresult()> call;

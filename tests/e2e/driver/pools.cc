@@ -129,7 +129,7 @@ void numbers(const e2e::Session& session) {
   expect(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) < 300 * kMiB, "freed memory is reused");
   CHECK_CU(cuMemFreeAsync(again, stream));
 
-  // In the order of one stream memory comes back before the GPU has come so far.
+  // Memory freed in a stream can be allocated again in that stream before the GPU reaches the free.
   e2e::Buffer<uint32_t> busy(1);
   std::set<CUdeviceptr> places;
   e2e::launch(session.function("spin"), 1, 32, 0, stream, busy.address, 3000000u);

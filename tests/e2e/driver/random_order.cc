@@ -22,7 +22,7 @@ namespace {
 using namespace e2e::random_order;
 
 constexpr uint32_t kMostSlots = 6;  // streams at a time, besides the legacy one
-// Streams that may stand at the same moment: these, the legacy one and one that was destroyed.
+// Streams that may wait at one moment: these, the legacy stream and one that was destroyed.
 // Three processes have fewer than a context has connections (docs/softgpu.md).
 constexpr uint32_t kConnections = 32;
 constexpr uint32_t kOnDevice = 4;  // the first buffers,
@@ -642,8 +642,8 @@ class Program {
     buffer.touched = {};
     fill(to);
   }
-  // Another stream takes the place of one that may still work. One that stands keeps a connection:
-  // there is one such at most.
+  // Replaces a stream that may still have work. A destroyed stream that waits occupies a hardware
+  // queue, so there is one of these at most.
   void replace_stream() {
     Stream& stream = any_stream();
     const bool stands = rules_.closed(rules_.behind(stream.id)) != 0;

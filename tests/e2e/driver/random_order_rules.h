@@ -103,8 +103,8 @@ class Rules {
   }
   Operation give(uint32_t stream) { return give(stream, begin(stream)); }
 
-  // What the legacy stream, or who waits for that, would come behind without a word is known to
-  // have ended.
+  // All work that the legacy stream, or a stream that waits for it, would implicitly come behind is
+  // known to have ended.
   [[nodiscard]] bool implies_nothing(uint32_t stream) const {
     const auto is_done = [this](uint32_t other) {
       return host_.count[other] >= streams_[other].given;
@@ -151,8 +151,8 @@ class Rules {
     Clock work;   // the same without host functions, and what is behind them
     bool blocking = false;
 
-    // What the legacy stream, or who waits for that, comes behind, and what it may have to wait
-    // for.
+    // The work that the legacy stream, or a stream that waits for it, comes behind or may have to
+    // wait for.
     [[nodiscard]] Clock shown() const {
       Clock shown = work;
       shown.may |= clock.may;

@@ -74,8 +74,8 @@ class Doorman {
   std::thread thread_;
 };
 
-// What all programs use. The kernels have run once: code that comes to the device for the first
-// time may wait for streams that stand.
+// What all programs use. The kernels have run once, because loading code may wait for streams that
+// wait for something.
 struct Ground {
   Session session;
   CUfunction blend = session.function("blend"), spin = session.function("spin"),

@@ -113,7 +113,7 @@ struct Census {
     CHECK_CU(cuStreamDestroy_v2(stream));
   }
 
-  // As many blocks as there is said to be room for; one more is refused.
+  // As many blocks as the occupancy says fit; one more is refused.
   void cooperative() {
     int each = 0;
     CHECK_CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&each, where, kThreads, 0));

@@ -31,8 +31,8 @@ constexpr uint32_t kLongRounds = 20'000;
 
 using Words = std::vector<uint32_t>;
 
-// How many operations of each stream somebody comes behind, by the stream's id and not by its slot:
-// a stream that takes the slot of one that was destroyed doesn't come behind that one's work.
+// How many operations of each stream an operation comes behind, by the stream's id and not by its
+// slot: a stream in the slot of a destroyed stream does not come behind the destroyed one's work.
 using Clock = std::array<uint32_t, kStreamsEver>;
 void merge(Clock& clock, const Clock& other) {
   for (uint32_t i = 0; i < kStreamsEver; i++) clock[i] = std::max(clock[i], other[i]);

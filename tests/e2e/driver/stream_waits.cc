@@ -41,8 +41,8 @@ class Held {
     released_ = false;
     e2e::launch(function_, 1, 1, 0, stream_, address_);
   }
-  // The call is made, and the stream let go when it has come back, or after `patience`. True: the
-  // call waited.
+  // Makes the call, and lets the stream continue when the call has returned, or after `patience`.
+  // True: the call waited.
   bool waits(milliseconds patience, const std::function<void()>& call) {
     std::mutex lock;
     std::condition_variable changed;

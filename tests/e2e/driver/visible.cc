@@ -132,7 +132,7 @@ int main() {
   tell(uuid + "," + uuid, "GPU-UUID,GPU-UUID");
   tell("MIG-" + uuid, "MIG-GPU-UUID");
   tell("MIG-" + uuid + "/0/0", "MIG-GPU-UUID/0/0");
-  // Of several devices one beginning may be the same.
+  // Several devices may have UUIDs with equal beginnings.
   tell(all.count > 1 ? uuid : uuid.substr(0, 5), "GPU-U");
   return e2e::finish();
 }

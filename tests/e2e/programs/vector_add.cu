@@ -5,8 +5,8 @@
 
 #include "e2e.h"
 
-// Gives its memory back behind main(), as a global thrust::device_vector does. The answer depends
-// on who has been destroyed before; the program ends well.
+// Frees its memory after main(), as a global thrust::device_vector does. The result of the call
+// depends on the order of destruction; the program must exit with 0.
 struct Global {
   ~Global() { cudaFree(memory); }
   void* memory = nullptr;
