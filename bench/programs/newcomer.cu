@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program whose code is new to the service: bench/engine.py makes a copy of it in which another
-// number replaces kUnique, in the machine code and in the PTX, so that no store of images by content
-// has it. Prints one line of JSON: milliseconds from main() to the end of its first kernel and of
-// the last of its KERNELS (set when it is compiled), and the bits of the number that they computed
-// with.
+// number replaces kUnique, in the machine code and in the PTX, so that no store of images by
+// content has it. Prints one line of JSON: milliseconds from main() to the end of its first kernel
+// and of the last of its KERNELS (set when it is compiled), and the bits of the number that they
+// computed with.
 #include <cuda_runtime.h>
 
 #include <array>
