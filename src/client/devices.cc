@@ -14,16 +14,18 @@
 namespace openmps::client {
 namespace {
 
-std::unique_ptr<wire::Facts> limited(std::unique_ptr<wire::Facts> facts, double percentage,
-                                     const wire::GroupLimits& group,
+std::unique_ptr<wire::Facts> limited(std::unique_ptr<wire::Facts> facts,
+                                     const wire::ClientLimits& limits,
+                                     const wire::ClientLimits& group,
                                      cuda::SmSteps (&steps)[wire::kMaxDevices]) {
   for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
     wire::DeviceFacts& device = facts->device[i];
     int32_t& sms = device.attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
     steps[i] = {static_cast<uint32_t>(sms), device.sm_step, device.most_sms};
-    const uint32_t own = cuda::sms_of_percentage(steps[i], percentage);
+    const uint32_t own =
+        cuda::sms_of_limits(steps[i], limits.sm_count[i], limits.active_thread_percentage);
     const uint32_t together =
-        cuda::sms_of_limits(steps[i], group.sms[i], group.active_thread_percentage);
+        cuda::sms_of_limits(steps[i], group.sm_count[i], group.active_thread_percentage);
     sms = static_cast<int32_t>(std::min(own, together));
   }
   return facts;
@@ -58,10 +60,9 @@ Result<std::vector<uint32_t>> visible_devices(const wire::Facts& facts,
 }
 
 Devices::Devices(std::unique_ptr<wire::Facts> facts, std::vector<uint32_t> visible,
-                 double active_thread_percentage, const wire::GroupLimits& group,
+                 const wire::ClientLimits& own, const wire::ClientLimits& group,
                  const wire::StaticPartition& partition)
-    : facts_(
-          limited(limited(std::move(facts), active_thread_percentage, group, steps_), partition)),
+    : facts_(limited(limited(std::move(facts), own, group, steps_), partition)),
       visible_(std::move(visible)) {}
 
 std::vector<uint32_t> Devices::capabilities() const {

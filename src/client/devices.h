@@ -22,10 +22,10 @@ namespace openmps::client {
 
 class Devices {
  public:
-  // The program sees as many SMs as `active_thread_percentage` and its group leave of each device;
-  // in a static partition those of it. `visible`: from visible_devices().
+  // The program sees as many SMs of each device as its own limits and its group's leave; in a
+  // static partition those of the partition. `visible`: from visible_devices().
   Devices(std::unique_ptr<wire::Facts> facts, std::vector<uint32_t> visible,
-          double active_thread_percentage, const wire::GroupLimits& group,
+          const wire::ClientLimits& own, const wire::ClientLimits& group,
           const wire::StaticPartition& partition);
 
   [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(visible_.size()); }

@@ -35,6 +35,12 @@ std::string silence_of(const ServerProcess& server) {
                      server.user().uid);
 }
 
+// As NVIDIA's get commands print a limit.
+std::string answer_of(const Settings& settings, wire::Limit limit, std::string_view device = "") {
+  const std::string text = wire::info_of(limit).answer(settings.value(limit, device));
+  return text.empty() ? "" : text + "\n";
+}
+
 std::string not_found(const std::string& server) {
   return "Server " + printable(server) + " not found\n";
 }
@@ -199,17 +205,15 @@ void CommandRunner::run_for_server(const Command& command, ServerProcess& server
                    done({format_client_list(answer.clients)});
                  });
       return;
-    case Verb::kSetPercentage: settings.set_percentage(command.value); [[fallthrough]];
-    case Verb::kGetPercentage: done({settings.percentage_text() + "\n"}); return;
+    case Verb::kSetPercentage:
+      settings.set(wire::Limit::kPercentage, "", command.value);
+      [[fallthrough]];
+    case Verb::kGetPercentage: done({answer_of(settings, wire::Limit::kPercentage)}); return;
     case Verb::kSetMemoryLimit:
-      settings.set_memory_limit(command.device, command.value);
+      settings.set(wire::Limit::kMemory, command.device, command.value);
       done({});
       return;
-    default: {
-      const std::string limit = settings.memory_limit_text(command.device);
-      done({limit.empty() ? "" : limit + "\n"});
-      return;
-    }
+    default: done({answer_of(settings, wire::Limit::kMemory, command.device)}); return;
   }
 }
 
@@ -289,29 +293,26 @@ std::string read_change(const Command& command, const std::vector<Device>& devic
   if (!by_name && !client) return "the client \"" + command.client + "\"";
   if (by_name) fill_field(change.name, command.client);
   const std::string value = "the value \"" + command.value + "\"";
-  if (command.verb == Verb::kSetClientPercentage) {
-    const auto percentage = parse_percentage(command.value);
-    change.setting = wire::Setting::kPercentage;
-    change.percentage = percentage.value_or(0);
-    return percentage ? "" : value;
+  const bool is_reservation = command.verb == Verb::kReserveSms;
+  change.limit = command.verb == Verb::kSetClientPercentage ? wire::Limit::kPercentage
+                 : command.verb == Verb::kSetClientPriority ? wire::Limit::kPriority
+                 : command.verb == Verb::kSetClientSmCount  ? wire::Limit::kSmCount
+                                                            : wire::Limit::kMemory;
+  if (is_reservation || wire::info_of(change.limit).is_per_device) {
+    const auto device = find_device(command.device, devices);
+    if (!device) return "the device \"" + command.device + "\"";
+    change.device = *device;
   }
-  if (command.verb == Verb::kSetClientPriority) {
-    change.setting = wire::Setting::kPriority;
-    change.amount = command.value == "1" ? 1 : 0;
-    return command.value == "0" || command.value == "1" ? "" : value;
+  if (is_reservation) query->query = wire::QueryKind::kReserve;
+  const auto parsed = is_reservation ? wire::info_of(wire::Limit::kSmCount).parse(command.value)
+                                     : wire::info_of(change.limit).parse(command.value);
+  if (is_reservation) {
+    change.sms = static_cast<uint32_t>(parsed.value_or(0));
+  } else {
+    change.value = parsed.value_or(0);
   }
-  const auto device = find_device(command.device, devices);
-  if (!device) return "the device \"" + command.device + "\"";
-  change.device = *device;
-  const bool memory = command.verb == Verb::kSetClientMemoryLimit;
-  const auto amount =
-      memory ? parse_memory_limit(command.value) : parse_unsigned(command.value, UINT32_MAX);
-  change.setting = memory                                    ? wire::Setting::kMemoryLimit
-                   : command.verb == Verb::kSetClientSmCount ? wire::Setting::kSmCount
-                                                             : wire::Setting::kReserve;
-  change.amount = amount.value_or(0);
   change.lends = command.lend ? 1 : 0;
-  return amount ? "" : value;
+  return parsed ? "" : value;
 }
 
 Reply change_reply(const Command& command, CUresult result, uint32_t amount) {
@@ -494,19 +495,19 @@ void CommandRunner::list_partitions(const Command& command, const Done& done) {
 Reply CommandRunner::change_defaults(const Command& command) {
   Settings& defaults = servers_.defaults();
   switch (command.verb) {
-    case Verb::kSetDefaultPercentage: defaults.set_percentage(command.value); [[fallthrough]];
-    case Verb::kGetDefaultPercentage: return {defaults.percentage_text() + "\n"};
+    case Verb::kSetDefaultPercentage:
+      defaults.set(wire::Limit::kPercentage, "", command.value);
+      [[fallthrough]];
+    case Verb::kGetDefaultPercentage: return {answer_of(defaults, wire::Limit::kPercentage)};
     case Verb::kSetDefaultPriority:
-      return {defaults.set_priority(command.value) ? ""
-                                                   : "Invalid priority value - must be 0 or 1!\n"};
-    case Verb::kGetDefaultPriority: return {std::to_string(defaults.priority()) + "\n"};
+      return {defaults.set(wire::Limit::kPriority, "", command.value)
+                  ? ""
+                  : "Invalid priority value - must be 0 or 1!\n"};
+    case Verb::kGetDefaultPriority: return {answer_of(defaults, wire::Limit::kPriority)};
     case Verb::kSetDefaultMemoryLimit:
-      defaults.set_memory_limit(command.device, command.value);
+      defaults.set(wire::Limit::kMemory, command.device, command.value);
       return {};
-    default: {
-      const std::string limit = defaults.memory_limit_text(command.device);
-      return {limit.empty() ? "" : limit + "\n"};
-    }
+    default: return {answer_of(defaults, wire::Limit::kMemory, command.device)};
   }
 }
 

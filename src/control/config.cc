@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration file: a table of keys for each kind of table in it. Whoever adds a kind adds a
-// reader to kTables.
+// The configuration file: a list of keys for each kind of table in it. The keys of limits come from
+// the table of limits (wire/client_limits.h).
 #include "control/config.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <span>
+#include <iterator>
 #include <utility>
 
 #include "base/text.h"
@@ -32,9 +32,6 @@ namespace {
 
 // The longest sensible one, with a line for each of some thousand users, is below 200 KiB.
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
-// More than any GPU has: an H200 has 132.
-constexpr int kMostSms = 1024;
-
 // Reads one document; the first mistake ends it.
 class Reader {
  public:
@@ -42,12 +39,20 @@ class Reader {
       : name_(std::move(name)), find_user_(find_user) {}
 
   Status read(const toml::table& document, Config* config) {
-    config_ = config;
-    static constexpr Key<Reader> kTables[] = {{"defaults", &Reader::read_defaults},
-                                              {"users", &Reader::read_users},
-                                              {"groups", &Reader::read_groups},
-                                              {"partitions", &Reader::read_partitions}};
-    return read_keys<Reader>(document, kTables, *this);
+    return read_keys(
+        document,
+        {{"defaults",
+          [&](const toml::node& value) {
+            return read_limits(value, "[defaults]", &config->defaults);
+          }},
+         {"users", [&](const toml::node& value) { return read_users(value, &config->users); }},
+         {"groups",
+          [&](const toml::node& value) {
+            return read_rules(value, "group", &config->groups, &Reader::read_group);
+          }},
+         {"partitions", [&](const toml::node& value) {
+            return read_rules(value, "partition", &config->partitions, &Reader::read_partition);
+          }}});
   }
 
   // NAME:LINE:COLUMN: text.
@@ -57,178 +62,186 @@ class Reader {
   }
 
  private:
-  // A key, and who takes its value.
-  template <typename Taker>
+  // A key, and what reads its value.
   struct Key {
     std::string_view name;
-    Status (Taker::*take)(const toml::node& value);
+    std::function<Status(const toml::node& value)> read;
   };
 
-  // The keys of one table of limits.
-  class LimitsReader {
-   public:
-    LimitsReader(const Reader& reader, Limits* limits) : reader_(reader), limits_(limits) {}
-
-    Status read(const toml::table& table) {
-      static constexpr Key<LimitsReader> kKeys[] = {
-          {"active_thread_percentage", &LimitsReader::read_percentage},
-          {"client_priority", &LimitsReader::read_priority},
-          {"device_pinned_mem_limit", &LimitsReader::read_memory}};
-      return reader_.read_keys<LimitsReader>(table, kKeys, *this);
-    }
-
-   protected:
-    Status read_percentage(const toml::node& value) {
-      limits_->percentage = value.value<double>();
-      if (limits_->percentage && is_percentage(*limits_->percentage)) return Status();
-      return reader_.expected(value, "a number above 0, up to 100");
-    }
-    Status read_priority(const toml::node& value) {
-      const auto priority = value.value_exact<int64_t>();
-      if (!priority || *priority < 0 || *priority > 1) {
-        return reader_.expected(value, "0 (normal) or 1 (below normal)");
+  Status read_keys(const toml::table& table, const std::vector<Key>& keys) const {
+    for (const auto& [key, value] : table) {
+      const auto found = std::ranges::find(keys, key.str(), &Key::name);
+      if (found == keys.end()) {
+        std::string all;
+        for (const Key& known : keys) all += (all.empty() ? "" : ", ") + std::string(known.name);
+        return error_at(key.source().begin,
+                        "unknown key \"" + printable(key.str()) + "\": expected one of " + all);
       }
-      limits_->priority = static_cast<uint32_t>(*priority);
-      return Status();
+      OPENMPS_RETURN_IF_ERROR(found->read(value));
     }
-    Status read_memory(const toml::node& value) {
-      return read_by_device(
-          value, "a table, like {0 = \"3G\"}", [this](const std::string& device, const auto& size) {
-            const auto text = size.template value_exact<std::string_view>();
-            const auto bytes = text ? parse_memory_limit(*text) : std::nullopt;
-            if (!bytes) {
-              return reader_.expected(size, "a size in M or G, like \"512M\"; \"0G\" is no limit");
-            }
-            limits_->memory[device] = *bytes;
-            return Status();
-          });
+    return Status();
+  }
+
+  // ---- Limits ---------------------------------------------------------------------------------
+
+  Status read_limits(const toml::node& value, const char* table_name, Limits* limits) const {
+    const toml::table* table = value.as_table();
+    if (table == nullptr) return expected(value, std::string("a table, ") + table_name);
+    return read_keys(*table, limit_keys(limits, false));
+  }
+
+  std::vector<Key> limit_keys(Limits* limits, bool is_of_group) const {
+    std::vector<Key> keys;
+    for (const wire::LimitInfo& info : wire::limit_table()) {
+      if (info.is_of_groups && !is_of_group) continue;
+      keys.push_back({info.name, [this, &info, limits](const toml::node& value) {
+                        return info.is_per_device ? read_by_device(value, info, limits)
+                                                  : read_limit(value, info, "", limits);
+                      }});
     }
-    // A table of values by device.
-    template <typename ReadOne>
-    Status read_by_device(const toml::node& value, const char* wanted, ReadOne&& read_one) {
-      const toml::table* devices = value.as_table();
-      if (devices == nullptr) return reader_.expected(value, wanted);
-      for (const auto& [key, one] : *devices) {
-        const std::string device(key.str());
-        if (!names_a_device(device)) {
-          return reader_.error_at(
-              key.source().begin,
-              format_text("\"%s\" is no device: expected a number below %u or a UUID, GPU-...",
-                          printable(device).c_str(), wire::kMaxDevices));
+    return keys;
+  }
+
+  Status read_by_device(const toml::node& value, const wire::LimitInfo& info,
+                        Limits* limits) const {
+    const toml::table* devices = value.as_table();
+    if (devices == nullptr) return expected(value, std::string(info.expected_table));
+    for (const auto& [key, one] : *devices) {
+      const std::string device(key.str());
+      if (!names_a_device(device)) {
+        return error_at(
+            key.source().begin,
+            format_text("\"%s\" is no device: expected a number below %u or a UUID, GPU-...",
+                        printable(device).c_str(), wire::kMaxDevices));
+      }
+      OPENMPS_RETURN_IF_ERROR(read_limit(one, info, device, limits));
+    }
+    return Status();
+  }
+
+  Status read_limit(const toml::node& value, const wire::LimitInfo& info, const std::string& device,
+                    Limits* limits) const {
+    const std::optional<wire::LimitValue> stated = limit_of(value, info);
+    if (!stated || !(*stated >= info.least && *stated <= info.most)) {
+      return expected(value, std::string(info.expected));
+    }
+    (*limits)[{info.limit, device}] = *stated;
+    return Status();
+  }
+
+  static std::optional<wire::LimitValue> limit_of(const toml::node& value,
+                                                  const wire::LimitInfo& info) {
+    switch (info.notation) {
+      case wire::Notation::kNumber: return value.value<double>();
+      case wire::Notation::kInteger:
+        if (const auto number = value.value_exact<int64_t>()) {
+          return static_cast<wire::LimitValue>(*number);
         }
-        OPENMPS_RETURN_IF_ERROR(read_one(device, one));
+        return std::nullopt;
+      case wire::Notation::kSize: return info.parse(text_of(value));
+    }
+    return std::nullopt;
+  }
+
+  // ---- Users, groups, partitions --------------------------------------------------------------
+
+  Status read_users(const toml::node& value, std::map<uid_t, Limits>* users) const {
+    const toml::table* tables = value.as_table();
+    if (tables == nullptr) return expected(value, "tables, [users.NAME]");
+    for (const auto& [key, limits] : *tables) {
+      const std::string name(key.str());
+      const auto uid = user_of(name);
+      if (!uid) {
+        return error_at(key.source().begin, "there is no user \"" + printable(name) + "\"");
       }
-      return Status();
-    }
-
-    const Reader& reader_;
-
-   private:
-    Limits* limits_;
-  };
-
-  // The keys of one of the groups.
-  class GroupReader : LimitsReader {
-   public:
-    GroupReader(const Reader& reader, GroupRule* rule)
-        : LimitsReader(reader, &rule->limits), rule_(rule) {}
-
-    Status read(const toml::table& table) {
-      static constexpr Key<GroupReader> kKeys[] = {
-          {"name", &GroupReader::read_name},
-          {"program", &GroupReader::read_program},
-          {"cgroup", &GroupReader::read_cgroup},
-          {"user", &GroupReader::read_user},
-          {"each", &GroupReader::read_each},
-          {"active_thread_percentage", &GroupReader::read_percentage},
-          {"sm_count", &GroupReader::read_sm_count},
-          {"client_priority", &GroupReader::read_priority},
-          {"device_pinned_mem_limit", &GroupReader::read_memory}};
-      OPENMPS_RETURN_IF_ERROR(reader_.read_keys<GroupReader>(table, kKeys, *this));
-      if (rule_->name.empty()) return reader_.expected(table, "a group with a name");
-      if (rule_->each_cgroup && rule_->cgroup.empty()) {
-        return reader_.expected(*table.get("each"), "a pattern, cgroup = ..., beside it");
+      const auto [entry, is_new] = users->try_emplace(*uid);
+      if (limits.is_table() && !is_new) {
+        return error_at(key.source().begin, format_text("user %u is there twice", *uid));
       }
-      return Status();
+      OPENMPS_RETURN_IF_ERROR(read_limits(limits, "[users.NAME]", &entry->second));
     }
+    return Status();
+  }
 
-   private:
-    Status read_name(const toml::node& value) { return reader_.read_name(value, &rule_->name); }
-    Status read_program(const toml::node& value) {
-      rule_->program = text_of(value);
-      const bool is_file = !rule_->program.empty() && rule_->program.find('/') == std::string::npos;
-      return is_file ? Status() : reader_.expected(value, "the name of a program, without folders");
+  Status read_group(const toml::table& table, GroupRule* rule) const {
+    std::vector<Key> keys = {
+        {"name", [&](const toml::node& value) { return read_name(value, &rule->name); }},
+        {"program",
+         [&](const toml::node& value) {
+           rule->program = text_of(value);
+           const bool is_file =
+               !rule->program.empty() && rule->program.find('/') == std::string::npos;
+           return is_file ? Status() : expected(value, "the name of a program, without folders");
+         }},
+        {"cgroup",
+         [&](const toml::node& value) {
+           rule->cgroup = text_of(value);
+           if (rule->cgroup.starts_with('/')) return Status();
+           return expected(value, "a pattern of paths, like \"/docker/*\"");
+         }},
+        {"user",
+         [&](const toml::node& value) {
+           const std::string name = text_of(value);
+           rule->user = user_of(name);
+           if (rule->user) return Status();
+           return error_at(value.source().begin, "there is no user \"" + printable(name) + "\"");
+         }},
+        {"each", [&](const toml::node& value) {
+           rule->each_cgroup = text_of(value) == "cgroup";
+           return rule->each_cgroup ? Status() : expected(value, "\"cgroup\"");
+         }}};
+    std::ranges::move(limit_keys(&rule->limits, true), std::back_inserter(keys));
+    OPENMPS_RETURN_IF_ERROR(read_keys(table, keys));
+    if (rule->name.empty()) return expected(table, "a group with a name");
+    if (rule->each_cgroup && rule->cgroup.empty()) {
+      return expected(*table.get("each"), "a pattern, cgroup = ..., beside it");
     }
-    Status read_cgroup(const toml::node& value) {
-      rule_->cgroup = text_of(value);
-      if (rule_->cgroup.starts_with('/')) return Status();
-      return reader_.expected(value, "a pattern of paths, like \"/docker/*\"");
-    }
-    Status read_user(const toml::node& value) {
-      const std::string name = text_of(value);
-      rule_->user = reader_.user_of(name);
-      if (rule_->user) return Status();
-      return reader_.error_at(value.source().begin, "there is no user \"" + printable(name) + "\"");
-    }
-    Status read_each(const toml::node& value) {
-      rule_->each_cgroup = text_of(value) == "cgroup";
-      return rule_->each_cgroup ? Status() : reader_.expected(value, "\"cgroup\"");
-    }
-    Status read_sm_count(const toml::node& value) {
-      return read_by_device(
-          value, "a table, like {0 = 32}", [this](const std::string& device, const auto& one) {
-            const auto sms = one.template value_exact<int64_t>();
-            if (!sms || *sms < 1 || *sms > kMostSms) {
-              return reader_.expected(one, format_text("a number of SMs, 1 to %d", kMostSms));
-            }
-            rule_->sms[device] = static_cast<uint32_t>(*sms);
-            return Status();
-          });
-    }
+    return Status();
+  }
 
-    GroupRule* rule_;
-  };
+  Status read_partition(const toml::table& table, PartitionRule* rule) const {
+    OPENMPS_RETURN_IF_ERROR(read_keys(
+        table, {{"name", [&](const toml::node& value) { return read_name(value, &rule->name); }},
+                {"device",
+                 [&](const toml::node& value) {
+                   const auto number = value.value_exact<int64_t>();
+                   rule->device = number ? std::to_string(*number) : text_of(value);
+                   if (names_a_device(rule->device)) return Status();
+                   return expected(value, format_text("a device: a number below %u or a UUID, "
+                                                      "\"GPU-...\"",
+                                                      wire::kMaxDevices));
+                 }},
+                {"chunks", [&](const toml::node& value) {
+                   const auto chunks = value.value_exact<int64_t>();
+                   if (!chunks || *chunks < 1 || *chunks > int64_t{wire::kMaxSmGroups}) {
+                     return expected(
+                         value, format_text("a number of chunks, 1 to %u", wire::kMaxSmGroups));
+                   }
+                   rule->chunks = static_cast<uint32_t>(*chunks);
+                   return Status();
+                 }}}));
+    if (!rule->name.empty() && !rule->device.empty() && rule->chunks != 0) return Status();
+    return expected(table, "a partition with name, device and chunks");
+  }
 
-  // The keys of one of the static partitions.
-  class PartitionReader {
-   public:
-    PartitionReader(const Reader& reader, PartitionRule* rule) : reader_(reader), rule_(rule) {}
-
-    Status read(const toml::table& table) {
-      static constexpr Key<PartitionReader> kKeys[] = {{"name", &PartitionReader::read_name},
-                                                       {"device", &PartitionReader::read_device},
-                                                       {"chunks", &PartitionReader::read_chunks}};
-      OPENMPS_RETURN_IF_ERROR(reader_.read_keys<PartitionReader>(table, kKeys, *this));
-      if (!rule_->name.empty() && !rule_->device.empty() && rule_->chunks != 0) return Status();
-      return reader_.expected(table, "a partition with name, device and chunks");
-    }
-
-   private:
-    Status read_name(const toml::node& value) { return reader_.read_name(value, &rule_->name); }
-    Status read_device(const toml::node& value) {
-      const auto number = value.value_exact<int64_t>();
-      rule_->device = number ? std::to_string(*number) : text_of(value);
-      if (names_a_device(rule_->device)) return Status();
-      return reader_.expected(value, format_text("a device: a number below %u or a UUID, "
-                                                 "\"GPU-...\"",
-                                                 wire::kMaxDevices));
-    }
-    Status read_chunks(const toml::node& value) {
-      const auto chunks = value.value_exact<int64_t>();
-      if (!chunks || *chunks < 1 || *chunks > int64_t{wire::kMaxSmGroups}) {
-        return reader_.expected(value,
-                                format_text("a number of chunks, 1 to %u", wire::kMaxSmGroups));
+  // Tables with a name each, [[KINDs]].
+  template <typename Rule>
+  Status read_rules(const toml::node& value, const std::string& kind, std::vector<Rule>* rules,
+                    Status (Reader::*read)(const toml::table&, Rule*) const) const {
+    const toml::array* tables = value.as_array();
+    if (tables == nullptr) return expected(value, "tables, [[" + kind + "s]]");
+    for (const toml::node& one : *tables) {
+      const toml::table* table = one.as_table();
+      if (table == nullptr) return expected(one, "a table, [[" + kind + "s]]");
+      Rule rule;
+      OPENMPS_RETURN_IF_ERROR((this->*read)(*table, &rule));
+      if (std::ranges::find(*rules, rule.name, &Rule::name) != rules->end()) {
+        return error_at(table->get("name")->source().begin,
+                        kind + " " + rule.name + " is there twice");
       }
-      rule_->chunks = static_cast<uint32_t>(*chunks);
-      return Status();
+      rules->push_back(std::move(rule));
     }
-
-    const Reader& reader_;
-    PartitionRule* rule_;
-  };
-
-  static std::string text_of(const toml::node& value) {
-    return std::string(value.value_exact<std::string_view>().value_or(std::string_view()));
+    return Status();
   }
 
   // Of a group or a partition.
@@ -240,90 +253,22 @@ class Reader {
                                        kMaxGroupWord));
   }
 
-  Status expected(const toml::node& value, const std::string& what) const {
-    return error_at(value.source().begin, "expected " + what);
-  }
-
-  template <typename Taker>
-  Status read_keys(const toml::table& table, std::span<const Key<Taker>> keys, Taker& taker) const {
-    for (const auto& [key, value] : table) {
-      const auto found = std::find_if(keys.begin(), keys.end(), [&name = key](const auto& known) {
-        return known.name == name.str();
-      });
-      if (found == keys.end()) {
-        std::string all;
-        for (const auto& known : keys) all += (all.empty() ? "" : ", ") + std::string(known.name);
-        return error_at(key.source().begin,
-                        "unknown key \"" + printable(key.str()) + "\": expected one of " + all);
-      }
-      OPENMPS_RETURN_IF_ERROR((taker.*found->take)(value));
-    }
-    return Status();
-  }
-
-  Status read_defaults(const toml::node& value) {
-    const toml::table* table = value.as_table();
-    if (table == nullptr) return expected(value, "a table, [defaults]");
-    return LimitsReader(*this, &config_->defaults).read(*table);
-  }
-
-  Status read_users(const toml::node& value) {
-    const toml::table* users = value.as_table();
-    if (users == nullptr) return expected(value, "tables, [users.NAME]");
-    for (const auto& [key, limits] : *users) {
-      const std::string name(key.str());
-      const auto uid = user_of(name);
-      if (!uid) {
-        return error_at(key.source().begin, "there is no user \"" + printable(name) + "\"");
-      }
-      const toml::table* table = limits.as_table();
-      if (table == nullptr) return expected(limits, "a table, [users.NAME]");
-      const auto [entry, is_new] = config_->users.try_emplace(*uid);
-      if (!is_new) {
-        return error_at(key.source().begin, format_text("user %u is there twice", *uid));
-      }
-      OPENMPS_RETURN_IF_ERROR(LimitsReader(*this, &entry->second).read(*table));
-    }
-    return Status();
-  }
-
   // By name or number.
   std::optional<uid_t> user_of(const std::string& name) const {
     const auto number = parse_unsigned(name, UINT32_MAX - 1);  // the last one is no user
     return number ? std::optional<uid_t>(static_cast<uid_t>(*number)) : find_user_(name);
   }
 
-  Status read_groups(const toml::node& value) {
-    return read_rules<GroupReader>(value, "group", &config_->groups);
+  static std::string text_of(const toml::node& value) {
+    return std::string(value.value_exact<std::string_view>().value_or(std::string_view()));
   }
 
-  Status read_partitions(const toml::node& value) {
-    return read_rules<PartitionReader>(value, "partition", &config_->partitions);
-  }
-
-  // Tables with a name each, [[KINDs]].
-  template <typename RuleReader, typename Rule>
-  Status read_rules(const toml::node& value, const std::string& kind, std::vector<Rule>* rules) {
-    const toml::array* tables = value.as_array();
-    if (tables == nullptr) return expected(value, "tables, [[" + kind + "s]]");
-    for (const toml::node& one : *tables) {
-      const toml::table* table = one.as_table();
-      if (table == nullptr) return expected(one, "a table, [[" + kind + "s]]");
-      Rule rule;
-      OPENMPS_RETURN_IF_ERROR(RuleReader(*this, &rule).read(*table));
-      const auto same = [&rule](const Rule& other) { return other.name == rule.name; };
-      if (std::ranges::any_of(*rules, same)) {
-        return error_at(table->get("name")->source().begin,
-                        kind + " " + rule.name + " is there twice");
-      }
-      rules->push_back(std::move(rule));
-    }
-    return Status();
+  Status expected(const toml::node& value, const std::string& what) const {
+    return error_at(value.source().begin, "expected " + what);
   }
 
   const std::string name_;
   const FindUser& find_user_;
-  Config* config_ = nullptr;
 };
 
 // toml++ 3.3.0 is undefined where it looks for white space and finds U+00A1 to U+0499, and nothing

@@ -190,20 +190,20 @@ std::string format_groups(const std::vector<GroupLine>& groups) {
   std::vector<std::array<std::string, 6>> rows = {
       {"SERVER", "MEMBERS", "SMS", "PRIORITY", "MEMORY", "GROUP"}};
   for (const GroupLine& group : groups) {
-    const wire::GroupLimits& limits = group.limits;
+    const wire::ClientLimits& limits = group.limits;
     const bool has_part = limits.active_thread_percentage < 100;
     std::string sms = has_part ? format_text("%g%%", limits.active_thread_percentage) : "";
     std::string memory;
     for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
-      if (limits.sms[i] != 0) {
-        sms += format_text("%s%u: %u", sms.empty() ? "" : ", ", i, limits.sms[i]);
+      if (limits.sm_count[i] != 0) {
+        sms += format_text("%s%u: %u", sms.empty() ? "" : ", ", i, limits.sm_count[i]);
       }
       if (group.memory[i] == 0 && limits.memory_limit[i] == 0) continue;
       memory += format_text("%s%u: %s", memory.empty() ? "" : ", ", i,
                             size_text(group.memory[i]).c_str());
       if (limits.memory_limit[i] != 0) memory += " of " + size_text(limits.memory_limit[i]);
     }
-    const bool has_priority = limits.client_priority != ~0u;
+    const bool has_priority = limits.client_priority != wire::kNoPriority;
     rows.push_back({std::to_string(group.server), std::to_string(group.members),
                     sms.empty() ? "all" : sms,
                     has_priority ? std::to_string(limits.client_priority) : "-",

@@ -37,7 +37,7 @@ struct GroupLine {
   uint32_t id = 0;
   uint32_t server = 0;
   uint32_t members = 0;
-  wire::GroupLimits limits;
+  wire::ClientLimits limits;
   std::array<uint64_t, wire::kMaxDevices> memory{};  // bytes in use by device
 };
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The JSON forms of command output; the only file that includes nlohmann-json.
+#include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "control/format.h"
+#include "wire/client_limits.h"
 #include "wire/command_info.h"
 
 namespace openmps::control {
@@ -97,6 +100,17 @@ nlohmann::ordered_json usage_of(const wire::Usage& usage) {
           {"held", held}};
 }
 
+// The limits of a device, or those that are not per device. null: not stated.
+nlohmann::ordered_json limits_of(const wire::ClientLimits& limits, std::optional<uint32_t> device) {
+  auto all = nlohmann::ordered_json::object();
+  for (const wire::LimitInfo& info : wire::limit_table()) {
+    if (info.is_per_device != device.has_value()) continue;
+    nlohmann::ordered_json& shown = all[std::string(info.json)];
+    wire::visit_limit(limits, info.limit, device.value_or(0), [&](auto value) { shown = value; });
+  }
+  return all;
+}
+
 nlohmann::ordered_json text_or_null(const std::string& text) {
   return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
 }
@@ -127,24 +141,24 @@ std::string format_ps_json(const std::vector<ClientLine>& clients) {
 std::string format_groups_json(const std::vector<GroupLine>& groups) {
   auto list = nlohmann::ordered_json::array();
   for (const GroupLine& group : groups) {
-    const wire::GroupLimits& limits = group.limits;
     auto devices = nlohmann::ordered_json::array();
     for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
-      if (group.memory[i] == 0 && limits.memory_limit[i] == 0 && limits.sms[i] == 0) continue;
-      devices.push_back({{"device", i},
-                         {"sm_count", limits.sms[i]},
-                         {"memory_limit_bytes", limits.memory_limit[i]},
-                         {"memory_bytes", group.memory[i]}});
+      nlohmann::ordered_json limits = limits_of(group.limits, i);
+      const bool has_none =
+          std::ranges::all_of(limits, [](const auto& value) { return value == 0; });
+      if (has_none && group.memory[i] == 0) continue;
+      nlohmann::ordered_json device = {{"device", i}};
+      device.update(limits);
+      device["memory_bytes"] = group.memory[i];
+      devices.push_back(device);
     }
-    nlohmann::ordered_json priority = nullptr;
-    if (limits.client_priority != ~0u) priority = limits.client_priority;
-    list.push_back({{"name", group.name},
-                    {"id", group.id},
-                    {"server", group.server},
-                    {"members", group.members},
-                    {"active_thread_percentage", limits.active_thread_percentage},
-                    {"client_priority", priority},
-                    {"devices", devices}});
+    nlohmann::ordered_json line = {{"name", group.name},
+                                   {"id", group.id},
+                                   {"server", group.server},
+                                   {"members", group.members}};
+    line.update(limits_of(group.limits, std::nullopt));
+    line["devices"] = devices;
+    list.push_back(line);
   }
   return text_of(list);
 }

@@ -109,18 +109,10 @@ const GroupRule* rule_of(const std::vector<GroupRule>& rules, std::string_view g
   return found == rules.end() ? nullptr : &*found;
 }
 
-wire::GroupLimits group_limits(const GroupRule& rule, const std::vector<Device>& devices) {
-  wire::GroupLimits limits;
+wire::ClientLimits group_limits(const GroupRule& rule, const std::vector<Device>& devices) {
   Settings settings;
   (void)settings.change({}, rule.limits);
-  limits.active_thread_percentage = static_cast<float>(settings.percentage());
-  if (rule.limits.priority) limits.client_priority = *rule.limits.priority;
-  const auto memory = settings.memory_limits(devices);
-  std::copy(memory.begin(), memory.end(), std::begin(limits.memory_limit));
-  for (const auto& [device, sms] : rule.sms) {
-    if (const auto ordinal = find_device(device, devices)) limits.sms[*ordinal] = sms;
-  }
-  return limits;
+  return settings.resolved(devices);
 }
 
 std::vector<std::string> changes_of_group(const GroupRule* before, const GroupRule* now) {
@@ -138,17 +130,6 @@ std::vector<std::string> changes_of_group(const GroupRule* before, const GroupRu
   (void)settings.change({}, was.limits);
   for (const std::string& line : settings.change(was.limits, is.limits)) {
     lines.push_back(name + " " + line);
-  }
-  auto both = was.sms;
-  both.insert(is.sms.begin(), is.sms.end());
-  const auto text_of = [](const GroupRule& rule, const std::string& device) {
-    const auto found = rule.sms.find(device);
-    return found == rule.sms.end() ? std::string("none") : std::to_string(found->second);
-  };
-  for (const auto& [device, either] : both) {
-    const std::string from = text_of(was, device);
-    const std::string to = text_of(is, device);
-    if (from != to) lines.push_back(name + " sm_count of " + device + ": " + from + " -> " + to);
   }
   return lines;
 }

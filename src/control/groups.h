@@ -6,7 +6,6 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,8 +29,6 @@ struct GroupRule {
   std::optional<uid_t> user = {};  // nothing: any
   bool each_cgroup = false;        // each cgroup that fits is a group of its own
   Limits limits = {};
-  std::map<std::string, uint32_t> sms =
-      {};  // by device, ordinal or UUID; 0: as the percentage says
 
   [[nodiscard]] bool has_members_by_rule() const {
     return !program.empty() || !cgroup.empty() || user.has_value();
@@ -72,8 +69,8 @@ Membership membership_of(const std::vector<GroupRule>& rules, const Applicant& a
 
 // The rule that a group of that name comes from; null: none.
 const GroupRule* rule_of(const std::vector<GroupRule>& rules, std::string_view group);
-// As servers know them.
-wire::GroupLimits group_limits(const GroupRule& rule, const std::vector<Device>& devices);
+// The limits that a rule states, as servers know them.
+wire::ClientLimits group_limits(const GroupRule& rule, const std::vector<Device>& devices);
 // A line for each difference between what two configurations say of a group; null: nothing.
 std::vector<std::string> changes_of_group(const GroupRule* before, const GroupRule* now);
 

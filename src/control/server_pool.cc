@@ -89,7 +89,7 @@ void ServerPool::tell_groups(const Entry& entry, const std::vector<GroupRule>& r
     if (rule != nullptr) {
       message.limits = group_limits(*rule, entry.devices);
       const bool may_come = !rule->user || *rule->user == entry.process->user().uid;
-      message.stays = may_come && !rule->each_cgroup ? 1 : 0;
+      message.is_permanent = may_come && !rule->each_cgroup ? 1 : 0;
     }
     entry.process->set_group(message);
   }
@@ -359,15 +359,11 @@ void ServerPool::pass_on(Entry* entry, NewClient client) {
     refuse(std::move(client), partition.status().code(), partition.status().message());
     return;
   }
-  Settings& settings = entry->process->settings();
   wire::Admit admit;
   admit.pid = client.pid;
   admit.uid = client.user.uid;
   admit.gid = client.user.gid;
-  admit.default_active_thread_percentage = static_cast<float>(settings.percentage());
-  admit.default_client_priority = settings.priority();
-  const auto limits = settings.memory_limits(entry->devices);
-  std::copy(limits.begin(), limits.end(), std::begin(admit.default_memory_limit));
+  admit.default_limits = entry->process->settings().resolved(entry->devices);
   admit.partition = *partition;
   admit.hello = client.hello;
   fill_field(admit.group, client.group);

@@ -2,21 +2,14 @@
 // The limits in force. See settings.h.
 #include "control/settings.h"
 
-#include <algorithm>
-#include <optional>
-
 #include "base/text.h"
 
 namespace openmps::control {
 namespace {
 
-// As far as nobody says anything.
-constexpr double kUsualPercentage = 100;
-constexpr uint32_t kUsualPriority = 0;
-
-std::optional<uint64_t> stated_for(const Limits& limits, const std::string& device) {
-  const auto found = limits.memory.find(device);
-  return found != limits.memory.end() ? std::optional<uint64_t>(found->second) : std::nullopt;
+std::optional<wire::LimitValue> stated(const Limits& limits, const LimitKey& key) {
+  const auto found = limits.find(key);
+  return found != limits.end() ? std::optional(found->second) : std::nullopt;
 }
 
 }  // namespace
@@ -31,73 +24,49 @@ std::optional<uint32_t> find_device(std::string_view text, const std::vector<Dev
   return std::nullopt;
 }
 
-void Settings::set_percentage(std::string_view text) {
-  percentage_ = parse_percentage(text).value_or(percentage_);
+bool Settings::set(wire::Limit limit, std::string_view device, std::string_view text) {
+  const wire::LimitInfo& info = wire::info_of(limit);
+  const auto value = info.parse(text);
+  if (!value || info.is_per_device == device.empty()) return false;
+  put({limit, std::string(device)}, value);
+  return true;
 }
 
-std::string Settings::percentage_text() const { return format_text("%.1f", percentage_); }
-
-bool Settings::set_priority(std::string_view text) {
-  const auto priority = parse_priority(text);
-  priority_ = priority.value_or(priority_);
-  return priority.has_value();
+void Settings::put(const LimitKey& key, std::optional<wire::LimitValue> value) {
+  std::erase_if(set_, [&](const auto& entry) { return entry.first == key; });
+  const bool is_lifted = !value || (wire::info_of(key.limit).is_per_device && *value == 0);
+  if (!is_lifted) set_.emplace_back(key, *value);
 }
 
-void Settings::set_memory_limit(std::string_view device, std::string_view value) {
-  const std::optional<uint64_t> bytes = parse_memory_limit(value);
-  if (!device.empty() && bytes) set_memory_limit(device, *bytes);
-}
-
-void Settings::set_memory_limit(std::string_view device, uint64_t bytes) {
-  std::erase_if(memory_limits_, [&](const auto& entry) { return entry.first == device; });
-  if (bytes != 0) memory_limits_.emplace_back(device, bytes);
-}
-
-uint64_t Settings::memory_limit(std::string_view device) const {
-  for (const auto& [spelling, bytes] : memory_limits_) {
-    if (spelling == device) return bytes;
+wire::LimitValue Settings::value(wire::Limit limit, std::string_view device) const {
+  for (const auto& [key, value] : set_) {
+    if (key.limit == limit && key.device == device) return value;
   }
-  return 0;
+  return wire::info_of(limit).unset;
 }
 
-std::string Settings::memory_limit_text(std::string_view device) const {
-  const uint64_t bytes = memory_limit(device);
-  if (bytes == 0) return "";
-  const bool gib = bytes >= wire::kGiB;
-  return std::to_string(bytes / (gib ? wire::kGiB : wire::kMiB)) + (gib ? "G" : "M");
-}
-
-std::array<uint64_t, wire::kMaxDevices> Settings::memory_limits(
-    const std::vector<Device>& devices) const {
-  std::array<uint64_t, wire::kMaxDevices> limits{};
-  for (const auto& [spelling, bytes] : memory_limits_) {
-    if (const auto device = find_device(spelling, devices)) limits[*device] = bytes;
+wire::ClientLimits Settings::resolved(const std::vector<Device>& devices) const {
+  wire::ClientLimits limits;
+  for (const wire::LimitInfo& info : wire::limit_table()) {  // counts of SMs after the percentage
+    for (const auto& [key, value] : set_) {
+      if (key.limit != info.limit) continue;
+      const auto device = info.is_per_device ? find_device(key.device, devices) : 0;
+      if (device) (void)wire::set_limit(&limits, key.limit, *device, value);
+    }
   }
   return limits;
 }
 
 std::vector<std::string> Settings::change(const Limits& before, const Limits& now) {
   std::vector<std::string> lines;
-  const auto note = [&lines](const std::string& what, const std::string& from,
-                             const std::string& to) {
-    if (from != to) lines.push_back(what + ": " + from + " -> " + to);
-  };
-  if (before.percentage != now.percentage) {
-    const std::string from = percentage_text();
-    percentage_ = now.percentage.value_or(kUsualPercentage);
-    note("active_thread_percentage", from, percentage_text());
-  }
-  if (before.priority != now.priority) {
-    const std::string from = std::to_string(priority_);
-    priority_ = now.priority.value_or(kUsualPriority);
-    note("client_priority", from, std::to_string(priority_));
-  }
-  const Limits both = overlay(before, now);
-  for (const auto& [device, either] : both.memory) {
-    if (stated_for(before, device) == stated_for(now, device)) continue;
-    const std::string from = memory_text(memory_limit(device));
-    set_memory_limit(device, stated_for(now, device).value_or(0));
-    note("device_pinned_mem_limit of " + device, from, memory_text(memory_limit(device)));
+  for (const auto& [key, either] : overlay(before, now)) {
+    if (stated(before, key) == stated(now, key)) continue;
+    const wire::LimitInfo& info = wire::info_of(key.limit);
+    const std::string from = info.text(value(key.limit, key.device));
+    put(key, stated(now, key));
+    const std::string to = info.text(value(key.limit, key.device));
+    const std::string device = info.is_per_device ? " of " + key.device : "";
+    if (from != to) lines.push_back(std::string(info.name) + device + ": " + from + " -> " + to);
   }
   return lines;
 }

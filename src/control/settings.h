@@ -4,8 +4,6 @@
 // loop.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,7 +12,7 @@
 
 #include "control/device.h"
 #include "control/limits.h"
-#include "wire/handshake.h"
+#include "wire/client_limits.h"
 
 namespace openmps::control {
 
@@ -23,35 +21,23 @@ std::optional<uint32_t> find_device(std::string_view text, const std::vector<Dev
 
 class Settings {
  public:
-  // Percentages above 0 up to 100; anything else changes nothing.
-  void set_percentage(std::string_view text);
-  [[nodiscard]] double percentage() const { return percentage_; }
-  [[nodiscard]] std::string percentage_text() const;  // "12.5"
+  // Sets a limit as a command states it. Of a limit per device, `device` is an ordinal or a UUID,
+  // which is not checked, and 0 lifts the limit. False: `text` is no value of the limit, or there
+  // is no device; nothing has changed.
+  bool set(wire::Limit limit, std::string_view device, std::string_view text);
+  // The value set under that very spelling of the device, else that of a limit which nobody states.
+  [[nodiscard]] wire::LimitValue value(wire::Limit limit, std::string_view device = "") const;
+  // With the devices' UUIDs resolved: where several spellings name a device, the last one set wins.
+  [[nodiscard]] wire::ClientLimits resolved(const std::vector<Device>& devices) const;
 
-  // "0" or "1". False: invalid, nothing changed.
-  [[nodiscard]] bool set_priority(std::string_view text);
-  [[nodiscard]] uint32_t priority() const { return priority_; }
-
-  // `device` as spelled (ordinal or UUID, not checked), `value` an integer with G or M; "0G" lifts
-  // the limit. A malformed value changes nothing.
-  void set_memory_limit(std::string_view device, std::string_view value);
-  // The limit set under that very spelling, "512M" or whole GiB "1G"; empty: none.
-  [[nodiscard]] std::string memory_limit_text(std::string_view device) const;
-  // Bytes by ordinal (0: none), UUIDs resolved, the last one set wins.
-  [[nodiscard]] std::array<uint64_t, wire::kMaxDevices> memory_limits(
-      const std::vector<Device>& devices) const;
-
-  // Whatever is stated in another way than before takes the place of what is set; what is not
-  // stated any more becomes as if it never was. Returns a line for each change: "what: from -> to".
+  // Each limit that `now` states in another way than `before` replaces what is set; one that is not
+  // stated any more is unset. Returns a line for each change: "what: from -> to".
   std::vector<std::string> change(const Limits& before, const Limits& now);
 
  private:
-  [[nodiscard]] uint64_t memory_limit(std::string_view device) const;
-  void set_memory_limit(std::string_view device, uint64_t bytes);
+  void put(const LimitKey& key, std::optional<wire::LimitValue> value);
 
-  double percentage_ = 100;
-  uint32_t priority_ = 0;
-  std::vector<std::pair<std::string, uint64_t>> memory_limits_;  // in the order of setting
+  std::vector<std::pair<LimitKey, wire::LimitValue>> set_;  // in the order of setting
 };
 
 }  // namespace openmps::control

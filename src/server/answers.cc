@@ -14,52 +14,6 @@
 namespace openmps::server {
 namespace {
 
-constexpr uint32_t kLowestPriority = 1;  // CUDA_MPS_CLIENT_PRIORITY: 0 normal, 1 below normal
-
-float granted_percentage(float ours, float wished) {
-  // Also turns away a NaN.
-  return wished > 0 && wished < ours ? wished : ours;
-}
-
-uint64_t granted_memory(uint64_t ours, uint64_t wished) {
-  if (ours == 0) return wished;
-  return wished == 0 ? ours : std::min(ours, wished);
-}
-
-// The least numbers above 0 are 0 as a float. Also turns away a NaN.
-bool is_percentage(double value) {
-  return value > 0 && value <= 100 && static_cast<float>(value) > 0;
-}
-
-// What a command changes of a client or of a group.
-template <typename Limits>
-CUresult change_limits(const wire::Change& change, uint32_t devices, Limits* limits) {
-  const bool of_device =
-      change.setting == wire::Setting::kSmCount || change.setting == wire::Setting::kMemoryLimit;
-  if (of_device && change.device >= std::min(devices, wire::kMaxDevices)) {
-    return CUDA_ERROR_INVALID_DEVICE;
-  }
-  switch (change.setting) {
-    case wire::Setting::kPercentage:
-      if (!is_percentage(change.percentage)) return CUDA_ERROR_INVALID_VALUE;
-      limits->active_thread_percentage = static_cast<float>(change.percentage);
-      std::fill(std::begin(limits->sms), std::end(limits->sms), 0);
-      return CUDA_SUCCESS;
-    case wire::Setting::kSmCount:
-      limits->sms[change.device] =
-          static_cast<uint32_t>(std::min<uint64_t>(change.amount, UINT32_MAX));
-      return CUDA_SUCCESS;
-    case wire::Setting::kMemoryLimit:
-      limits->memory_limit[change.device] = change.amount;
-      return CUDA_SUCCESS;
-    case wire::Setting::kPriority:
-      if (change.amount > kLowestPriority) return CUDA_ERROR_INVALID_VALUE;
-      limits->client_priority = static_cast<uint32_t>(change.amount);
-      return CUDA_SUCCESS;
-    default: return CUDA_ERROR_INVALID_VALUE;
-  }
-}
-
 wire::ClientRow make_row(const Session& session, const Groups& groups,
                          const std::vector<Device>& devices) {
   wire::ClientRow row;
@@ -68,14 +22,14 @@ wire::ClientRow make_row(const Session& session, const Groups& groups,
   row.device = device_of(session.admit, devices);
   row.namespace_inode = session.admit.hello.namespace_inode;
   row.claimed_pid = session.admit.hello.pid;
-  row.active_thread_percentage = session.grant.active_thread_percentage;
+  row.active_thread_percentage = session.grant.limits.active_thread_percentage;
   const auto group = groups.all().find(session.grant.group);
   if (group != groups.all().end()) {
     fill_field(row.group, printable(group->second.name));
     row.active_thread_percentage =
         std::min(row.active_thread_percentage, group->second.limits.active_thread_percentage);
   }
-  row.quality = wire::settled_quality(session.grant.quality, session.grant.client_priority);
+  row.quality = wire::settled_quality(session.grant.quality, session.grant.limits.client_priority);
   row.partition = session.admit.partition;
   row.ending = session.state == SessionState::kEnding ? 1 : 0;
   if (row.device < devices.size()) fill_field(row.device_uuid, devices[row.device].uuid);
@@ -131,31 +85,23 @@ uint32_t device_of(const wire::Admit& admit, const std::vector<Device>& devices)
 
 wire::Grant make_grant(const wire::Admit& admit) {
   wire::Grant grant;
-  grant.client_priority = admit.hello.client_priority <= kLowestPriority
-                              ? admit.hello.client_priority
-                              : admit.default_client_priority;
+  grant.limits = wire::granted_limits(admit.default_limits, admit.hello.limits);
+  if (admit.partition.sms != 0) grant.limits.active_thread_percentage = 100;
   grant.quality = admit.hello.quality;
-  if (admit.partition.sms == 0) {
-    grant.active_thread_percentage = granted_percentage(admit.default_active_thread_percentage,
-                                                        admit.hello.active_thread_percentage);
-  }
-  for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
-    grant.memory_limit[i] =
-        granted_memory(admit.default_memory_limit[i], admit.hello.memory_limit[i]);
-  }
   return grant;
 }
 
-CUresult apply(const wire::Change& change, uint32_t devices, wire::Grant* grant) {
-  const CUresult result = change_limits(change, devices, grant);
-  // Who says this now knows better than the program did at its start.
-  const bool of_priority = change.setting == wire::Setting::kPriority;
-  if (result == CUDA_SUCCESS && of_priority) grant->quality = wire::Quality::kUnset;
-  return result;
+CUresult apply(const wire::Change& change, uint32_t devices, wire::ClientLimits* limits) {
+  const uint32_t device = change.device < devices ? change.device : wire::kMaxDevices;
+  return wire::set_limit(limits, change.limit, device, change.value);
 }
 
-CUresult apply(const wire::Change& change, uint32_t devices, wire::GroupLimits* limits) {
-  return change_limits(change, devices, limits);
+// The operator's priority of a client overrides the quality that the program stated at its start.
+CUresult apply(const wire::Change& change, uint32_t devices, wire::Grant* grant) {
+  const CUresult result = apply(change, devices, &grant->limits);
+  const bool is_priority = change.limit == wire::Limit::kPriority;
+  if (result == CUDA_SUCCESS && is_priority) grant->quality = wire::Quality::kUnset;
+  return result;
 }
 
 wire::OpenSession make_open_session(const Session& session, const Groups& groups) {

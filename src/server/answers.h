@@ -13,15 +13,13 @@
 
 namespace openmps::server {
 
-// What a client gets: the server's defaults for its user, which its own wishes can only lower
-// (percentage, memory; 0 means unlimited) or choose where they are valid (priority). In a static
-// partition percentages count for nothing, as under MPS.
+// What a client gets: wire::granted_limits(). In a static partition percentages count for nothing,
+// as under MPS.
 wire::Grant make_grant(const wire::Admit& admit);
-// What an operator changes of it, of a machine of so many devices. CUDA_ERROR_INVALID_DEVICE;
-// CUDA_ERROR_INVALID_VALUE: no such setting, or not for a grant.
+// An operator's change of the limits of a group, or of a client's grant, on a machine of so many
+// devices. Errors: those of wire::set_limit().
+CUresult apply(const wire::Change& change, uint32_t devices, wire::ClientLimits* limits);
 CUresult apply(const wire::Change& change, uint32_t devices, wire::Grant* grant);
-// The same of what all members of a group have.
-CUresult apply(const wire::Change& change, uint32_t devices, wire::GroupLimits* limits);
 wire::OpenSession make_open_session(const Session& session, const Groups& groups);
 
 // Is that a client that the query means? By the id of its session or by its PID; without either

@@ -47,30 +47,15 @@ bool Groups::is_of(const Group& group, std::string_view rule) {
 
 void Groups::forget_unused(uint32_t number) {
   const Group* group = find(number);
-  if (group == nullptr || group->members != 0 || group->stays) return;
+  if (group == nullptr || group->members != 0 || group->is_permanent) return;
   if (group->limits == group->configured) all_.erase(number);
 }
 
-void configure(const wire::GroupLimits& now, Group* group) {
-  const auto take = [](const auto& next, auto& before, auto& in_force) {
-    if (next == before) return;
-    before = in_force = next;
-  };
-  wire::GroupLimits& before = group->configured;
-  wire::GroupLimits& in_force = group->limits;
-  take(now.active_thread_percentage, before.active_thread_percentage,
-       in_force.active_thread_percentage);
-  take(now.client_priority, before.client_priority, in_force.client_priority);
-  for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
-    take(now.sms[i], before.sms[i], in_force.sms[i]);
-    take(now.memory_limit[i], before.memory_limit[i], in_force.memory_limit[i]);
-  }
-}
-
-// Who says this of all of them knows better than the program.
+// The operator's priority of a group overrides the quality that the program states.
 void give_priority(const Group& group, const wire::Grant& own, wire::Grant* grant) {
-  const bool has_own = group.limits.client_priority == ~0u;
-  grant->client_priority = has_own ? own.client_priority : group.limits.client_priority;
+  const uint32_t priority = group.limits.client_priority;
+  const bool has_own = priority == wire::kNoPriority;
+  grant->limits.client_priority = has_own ? own.limits.client_priority : priority;
   grant->quality = has_own ? own.quality : wire::Quality::kUnset;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The groups of a server: sets of its clients that have limits together (docs/decisions/0029). Who
-// is in which the daemon says with each client. Used by Server on the loop's thread.
+// The groups of a server: sets of its clients that have limits together (docs/decisions/0029). The
+// daemon names the group of each client. Used by Server on the loop's thread.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,25 @@ namespace openmps::server {
 struct Group {
   uint32_t number = 0;
   std::string name;
-  wire::GroupLimits configured;  // by the configuration, as far as the server has been told,
-  wire::GroupLimits limits;      // and as commands have changed them since: what is in force
-  bool stays = false;            // it is there without members, too
+  wire::ClientLimits configured;  // by the configuration, as far as the server has been told
+  wire::ClientLimits limits;      // in force: these, as commands have changed them since
+  bool is_permanent = false;      // the group exists without members, too
   uint32_t members = 0;
 };
 
 class Groups {
  public:
-  // The group of that name, made if there is none. With kMost of them the oldest goes that has no
-  // members; so many clients a server does not have.
+  // The group of that name, made if there is none. Above kMost groups, more than there can be
+  // clients, a new one replaces the oldest without members.
   Group& get(std::string_view name);
   [[nodiscard]] Group* find(uint32_t number);
   [[nodiscard]] Group* find(std::string_view name);
-  // A member has left. Nothing is kept of a group of which nobody says anything.
+  // A member has left: forget_unused() follows.
   void leave(uint32_t number);
-  // All of a rule of the configuration: the group of that name, and those whose name begins with it
-  // and a colon.
+  // Whether the group comes from that rule of the configuration: it has the rule's name, or a name
+  // that begins with it and a colon.
   [[nodiscard]] static bool is_of(const Group& group, std::string_view rule);
-  // Forget one that is not to stay, if nothing of it is left to know.
+  // Forgets the group, unless it is permanent, has members, or a command has changed its limits.
   void forget_unused(uint32_t number);
   // By number.
   [[nodiscard]] const std::map<uint32_t, Group>& all() const { return all_; }
@@ -45,9 +45,7 @@ class Groups {
   uint32_t last_ = 0;
 };
 
-// Whatever the configuration says in another way than before is in force in place of what is.
-void configure(const wire::GroupLimits& now, Group* group);
-// The group's priority, if it has one, is each member's. `own`: what that would have in no group.
+// A group with a priority gives it to each member. `own`: the member's grant without a group.
 void give_priority(const Group& group, const wire::Grant& own, wire::Grant* grant);
 
 }  // namespace openmps::server

@@ -31,7 +31,7 @@ Result<Reservation*> Reservations::add(const wire::Query& query) {
   if (!place.ok()) return place;
   Reservation& made = **place;
   made.wish.device = query.change.device;
-  made.wish.sms = static_cast<uint32_t>(std::min<uint64_t>(query.change.amount, UINT32_MAX));
+  made.wish.sms = query.change.sms;
   made.wish.lends = query.change.lends != 0 ? 1 : 0;
   made.pid = query.session;
   made.session = query.id;

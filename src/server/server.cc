@@ -147,16 +147,14 @@ void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
 }
 
 void Server::on_query(const wire::Query& query) {
-  if (query.query == wire::QueryKind::kTerminate) {
-    terminate(query);
-    return;
+  switch (query.query) {
+    case wire::QueryKind::kTerminate: return terminate(query);
+    case wire::QueryKind::kChange: return change(query);
+    case wire::QueryKind::kReserve: return reserve(query);
+    default:
+      daemon_->send(make_answer(query, workers_.state(), sessions_, groups_, workers_.devices(),
+                                used_partitions()));
   }
-  if (query.query == wire::QueryKind::kChange) {
-    change(query);
-    return;
-  }
-  daemon_->send(make_answer(query, workers_.state(), sessions_, groups_, workers_.devices(),
-                            used_partitions()));
 }
 
 void Server::terminate(const wire::Query& query) {
@@ -222,14 +220,7 @@ void Server::answer(const wire::Query& query, CUresult result, uint32_t amount) 
 }
 
 void Server::change(const wire::Query& query) {
-  if (query.change.setting == wire::Setting::kReserve) {
-    reserve(query);
-    return;
-  }
-  if (query.session == 0 && query.id == 0) {
-    change_group(query);
-    return;
-  }
+  if (query.session == 0 && query.id == 0) return change_group(query);
   const auto devices = static_cast<uint32_t>(workers_.devices().size());
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   for (const auto& [id, session] : sessions_.all()) {
@@ -257,7 +248,7 @@ void Server::change_group(const wire::Query& query) {
   const bool may_come = !name.empty() && name.find(':') == std::string_view::npos;
   if (!may_come && groups_.find(name) == nullptr) return answer(query, CUDA_ERROR_INVALID_VALUE);
   Group& group = groups_.get(name);
-  const wire::GroupLimits before = group.limits;
+  const wire::ClientLimits before = group.limits;
   const auto devices = static_cast<uint32_t>(workers_.devices().size());
   const CUresult result = apply(query.change, devices, &group.limits);
   tell_change(group, before);
@@ -267,16 +258,16 @@ void Server::change_group(const wire::Query& query) {
 
 void Server::set_group(const wire::SetGroup& message) {
   const std::string_view name = field_text(message.group);
-  if (message.stays != 0) groups_.get(name);
+  if (message.is_permanent != 0) groups_.get(name);
   std::vector<uint32_t> numbers;
   for (const auto& [number, group] : groups_.all()) {
     if (Groups::is_of(group, name)) numbers.push_back(number);
   }
   for (const uint32_t number : numbers) {
     Group& group = *groups_.find(number);
-    const wire::GroupLimits before = group.limits;
-    group.stays = message.stays != 0;
-    configure(message.limits, &group);
+    const wire::ClientLimits before = group.limits;
+    group.is_permanent = message.is_permanent != 0;
+    wire::put_changes_in_force(message.limits, &group.configured, &group.limits);
     tell_change(group, before);
     groups_.forget_unused(number);
   }
@@ -286,15 +277,15 @@ void Server::join_group(Session& session) {
   const std::string_view name = field_text(session.admit.group);
   if (name.empty()) return;
   Group& group = groups_.get(name);
-  const wire::GroupLimits before = group.limits;
-  configure(session.admit.group_limits, &group);
+  const wire::ClientLimits before = group.limits;
+  wire::put_changes_in_force(session.admit.group_limits, &group.configured, &group.limits);
   tell_change(group, before);
   ++group.members;
   session.grant.group = group.number;
   give_priority(group, make_grant(session.admit), &session.grant);
 }
 
-void Server::tell_change(const Group& group, const wire::GroupLimits& before) {
+void Server::tell_change(const Group& group, const wire::ClientLimits& before) {
   if (group.limits == before) return;
   log_.write("What group " + printable(group.name) + " may have has been changed");
   wire::ChangeGroup changed;
@@ -317,7 +308,7 @@ void Server::reserve(const wire::Query& query) {
   const auto is_client = [&](const auto& entry) {
     return is_meant(query, *entry.second) && entry.second->state != SessionState::kEnding;
   };
-  if (change.amount == 0) {
+  if (change.sms == 0) {
     if (there != nullptr) release(there->wish.number);
     answer(query, there != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
   } else if (there != nullptr) {
@@ -341,7 +332,7 @@ void Server::on_reserved(const wire::Reserved& reserved) {
   Reservation* reservation = reservations_.find(reserved.number);
   if (reservation == nullptr) return;
   wire::Query asked;
-  asked.query = wire::QueryKind::kChange;
+  asked.query = wire::QueryKind::kReserve;
   asked.ticket = std::exchange(reservation->ticket, 0);
   if (reserved.result == CUDA_SUCCESS) {
     const std::string whose = reservation->is_static  ? "the clients of a static partition"
@@ -715,11 +706,8 @@ void Server::welcome(Session& session) {
   welcome.window_base = wire::window_base(session.window);
   welcome.server_pid = static_cast<uint32_t>(getpid());
   welcome.spin_us = session.worker->spin_us;
-  welcome.active_thread_percentage = granted.active_thread_percentage;
-  welcome.client_priority = granted.client_priority;
+  welcome.limits = granted.limits;
   welcome.partition = session.admit.partition;
-  std::copy(std::begin(granted.memory_limit), std::end(granted.memory_limit),
-            std::begin(welcome.memory_limit));
   const Group* const group = groups_.find(granted.group);
   if (group != nullptr) {
     welcome.in_group = 1;

@@ -75,7 +75,7 @@ class Server final : Workers::Owner {
   void set_group(const wire::SetGroup& message);
   void join_group(Session& session);
   // It had these limits.
-  void tell_change(const Group& group, const wire::GroupLimits& before);
+  void tell_change(const Group& group, const wire::ClientLimits& before);
   void reserve(const wire::Query& query);
   void release(uint32_t number);
   // Reservations have come or gone.

@@ -22,6 +22,7 @@
 
 #include "cuda/abi.h"
 #include "wire/build.h"
+#include "wire/client_limits.h"
 #include "wire/layout.h"
 #include "wire/usage.h"
 
@@ -33,8 +34,6 @@ inline constexpr const char* kDefaultPipeDirectory = "/tmp/nvidia-mps";
 inline constexpr const char* kDefaultLogDirectory = "/var/log/nvidia-mps";
 
 inline constexpr uint32_t kReasonBytes = 256;  // one sentence
-inline constexpr uint32_t kMaxDevices = 16;    // the largest single machines have as many GPUs
-static_assert(kMaxDevices == kUsageDevices);
 // The name of a group with its end: a word, or one, a colon and the path of a cgroup. The longest
 // path that was seen, of Kubernetes in a container, has 301 characters.
 inline constexpr uint32_t kGroupNameBytes = 384;
@@ -104,22 +103,13 @@ inline Quality quality_of(const char* text) {
   return said == "best-effort" ? Quality::kBestEffort : Quality::kUnknown;
 }
 
-// What that makes of a client: its own word, else what its priority is.
+// The quality of a client: what the program says, else what its priority means.
 inline Quality settled_quality(Quality said, uint32_t client_priority) {
   if (said == Quality::kLatency || said == Quality::kNormal || said == Quality::kBestEffort) {
     return said;
   }
-  return client_priority == 0 ? Quality::kNormal : Quality::kBestEffort;
+  return client_priority == kLowestPriority ? Quality::kBestEffort : Quality::kNormal;
 }
-
-// What the members of a group may have together (docs/decisions/0029).
-struct GroupLimits {
-  float active_thread_percentage = 100;
-  uint32_t client_priority = ~0u;           // of each of them; ~0u: what it has without
-  uint32_t sms[kMaxDevices] = {};           // at most; 0: as many as the percentage says
-  uint64_t memory_limit[kMaxDevices] = {};  // bytes; 0: none
-  bool operator==(const GroupLimits&) const = default;
-};
 
 // A static partition: groups of SMs ("chunks") of one device, for the clients that name it and for
 // nobody else. The daemon has them, for all users; servers and workers have those that are in use.
@@ -133,16 +123,14 @@ struct StaticPartition {
 // What a program says of itself. Limits are wishes that may only lower what the server grants.
 struct Hello {
   MessageHeader header{.kind = MessageKind::kHello, .bytes = sizeof(Hello)};
-  uint32_t pid = 0;                    // in the client's namespace, for its own messages only
-  uint32_t client_priority = 0;        // CUDA_MPS_CLIENT_PRIORITY; ~0u: unset
-  float active_thread_percentage = 0;  // 0: unset
+  uint32_t pid = 0;  // in the client's namespace, for its own messages only
   uint32_t namespace_inode = 0;
   Quality quality = Quality::kUnset;
   uint32_t reserved = 0;
   uint64_t build = kBuildHash;
-  uint64_t memory_limit[kMaxDevices] = {};  // bytes; 0: none
-  char visible_devices[256] = {};           // CUDA_VISIBLE_DEVICES, "\x01" in front if it is set
-  char command[256] = {};                   // argv[0] and what fits
+  ClientLimits limits;             // of its environment; a percentage of 0: unset
+  char visible_devices[256] = {};  // CUDA_VISIBLE_DEVICES, "\x01" in front if it is set
+  char command[256] = {};          // argv[0] and what fits
   // OPENMPS_GROUP: longer than the words that name a group, so that one which is cut is none.
   char group[72] = {};
   char sm_partition[96] = {};  // CUDA_MPS_SM_PARTITION: a UUID of 40 characters, "/" and a name
@@ -155,13 +143,11 @@ struct Welcome {
   uint64_t build = kBuildHash;
   uint64_t window_base = 0;
   uint32_t server_pid = 0;
-  uint32_t spin_us = 0;  // how long to spin before sleeping, chosen by the worker for this machine
-  float active_thread_percentage = 100;
-  uint32_t client_priority = 0;
-  uint64_t memory_limit[kMaxDevices] = {};
+  uint32_t spin_us = 0;   // how long to spin before sleeping, chosen by the worker for this machine
+  ClientLimits limits;    // granted to the client alone
   uint32_t in_group = 0;  // 1: with others, which count on the memory that it frees
   uint32_t reserved = 0;
-  GroupLimits group_limits;
+  ClientLimits group_limits;  // of all members of its group together
   StaticPartition partition;  // if it is in one: nothing of the other devices
   char reason[kReasonBytes] = {};
   // Descriptors, in this order, with CUDA_SUCCESS: host file, facts file (device_facts.h).
@@ -178,13 +164,10 @@ struct WorkerReady {
 
 // What a session may have.
 struct Grant {
-  float active_thread_percentage = 100;
-  uint32_t client_priority = 0;  // 0 normal, 1 below normal
+  ClientLimits limits;
   Quality quality = Quality::kUnset;
-  uint32_t reservation = 0;                 // whose SMs it has (Reserve); 0: of none
-  uint32_t sms[kMaxDevices] = {};           // at most; 0: as many as the percentage says
-  uint64_t memory_limit[kMaxDevices] = {};  // bytes; 0: none
-  uint32_t group = 0;  // that it is in from its start to its end, by the server's number; 0: none
+  uint32_t reservation = 0;  // the number of the reservation (Reserve) that it uses; 0: none
+  uint32_t group = 0;        // its group, from its start to its end; 0: none
   uint32_t unused = 0;
 };
 
@@ -195,7 +178,7 @@ struct OpenSession {
   uint32_t client_pid = 0;
   uint32_t reserved = 0;
   Grant grant;
-  GroupLimits group_limits;  // of the group that it is in, as they are now
+  ClientLimits group_limits;  // of its group, as they are now
   char command[256] = {};
   // Descriptor: host file.
 };
@@ -207,12 +190,13 @@ struct ChangeSession {
   Grant grant;
 };
 
-// What the sessions of a group have together from now on, if there are any.
+// The limits of all sessions of a group together (docs/decisions/0029) from now on. A priority is
+// that of each of them.
 struct ChangeGroup {
   MessageHeader header{.kind = MessageKind::kChangeGroup, .bytes = sizeof(ChangeGroup)};
   uint32_t group = 0;
   uint32_t reserved = 0;
-  GroupLimits limits;
+  ClientLimits limits;
 };
 
 // Keep at least so many SMs of a device for the sessions whose grant names the number, which the
@@ -311,11 +295,9 @@ struct Admit {
   uint32_t uid = 0;
   uint32_t gid = 0;
   uint32_t reserved = 0;
-  float default_active_thread_percentage = 100;
-  uint32_t default_client_priority = 0;
-  uint64_t default_memory_limit[kMaxDevices] = {};
+  ClientLimits default_limits;       // of this server's clients
   char group[kGroupNameBytes] = {};  // that it is in; "": none
-  GroupLimits group_limits;          // as the configuration has them
+  ClientLimits group_limits;         // as the configuration states them
   StaticPartition partition;         // that the client has named, of a daemon that has such
   Hello hello;
 };
@@ -325,8 +307,8 @@ struct Admit {
 struct SetGroup {
   MessageHeader header{.kind = MessageKind::kSetGroup, .bytes = sizeof(SetGroup)};
   char group[kGroupNameBytes] = {};
-  GroupLimits limits;
-  uint32_t stays = 0;  // 1: it is there without members, too
+  ClientLimits limits;
+  uint32_t is_permanent = 0;  // 1: the group exists without members, too
   uint32_t reserved = 0;
 };
 
@@ -352,31 +334,24 @@ struct Rejoin {
 // SMs of a group \t SMs of all groups" for each device, for kPartitions with StaticPartition[] that
 // have clients in any state, and for kInspect with SessionReport + WaitRow[waits], or nothing if it
 // has no such session. kTerminate is answered when nothing of the client is left, or what is left
-// is nobody's any more, kChange when the worker has been told.
+// is nobody's any more, kChange when the worker has been told, kReserve when it has answered.
 enum class QueryKind : uint32_t {
   kStatus = 0,
   kClients = 1,
   kDevices = 2,
   kInspect = 3,
   kTerminate = 4,  // ends the sessions of a client: they get CUDA_ERROR_MPS_CLIENT_TERMINATED
-  kChange = 5,     // what a client may have, or a group
+  kChange = 5,     // one limit of a client, or of a group
   kGroups = 6,
   kPartitions = 7,
-};
-enum class Setting : uint32_t {
-  kPercentage = 0,   // `percentage`, above 0 up to 100
-  kSmCount = 1,      // `amount` SMs of `device` at most; 0: as many as the percentage says
-  kMemoryLimit = 2,  // `amount` bytes of `device`; 0: none
-  kPriority = 3,     // `amount`: 0 or 1
-  kReserve = 4,      // `amount` SMs of `device`, for it alone; 0: no longer
+  kReserve = 8,  // SMs of a device for a client or a program alone
 };
 struct Change {
-  Setting setting = Setting::kPercentage;
+  Limit limit = Limit::kPercentage;  // kChange, with its value
   uint32_t device = 0;
-  uint64_t amount = 0;
-  double percentage = 0;
+  LimitValue value = 0;
+  uint32_t sms = 0;    // kReserve; 0: no longer
   uint32_t lends = 0;  // kReserve: others may use them while it has no work
-  uint32_t unused = 0;
   // Without a PID and an id: of the clients' program (kReserve), or of the group.
   char name[kGroupNameBytes] = {};
 };
@@ -384,9 +359,9 @@ struct Query {
   MessageHeader header{.kind = MessageKind::kQuery, .bytes = sizeof(Query)};
   QueryKind query = QueryKind::kStatus;
   uint32_t ticket = 0;   // echoed
-  uint32_t session = 0;  // kInspect: its id, or its client's PID; kTerminate, kChange: the PID;
-                         // kClients, kGroups: see above
-  uint32_t id = 0;       // of these three: of the session that is meant, without a PID
+  uint32_t session = 0;  // kInspect: its id, or its client's PID; kTerminate, kChange, kReserve:
+                         // the PID; kClients, kGroups: see above
+  uint32_t id = 0;  // the session's id, if the query means a client without a PID
   Change change = {};
 };
 enum class ServerState : uint32_t { kInitializing = 0, kActive = 1, kFault = 2 };
@@ -396,7 +371,7 @@ struct ClientRow {
   uint32_t device = 0;
   uint32_t namespace_inode = 0;
   uint32_t ending = 0;  // 1: its program has gone or is cut off, its work has not ended yet
-  float active_thread_percentage = 100;  // granted
+  float active_thread_percentage = 100;  // granted, or its group's if that is less
   Quality quality = Quality::kNormal;    // settled
   uint32_t silent = 0;                   // 1: its worker does not answer: it is stopped, or hangs
   uint32_t claimed_pid = 0;              // what the client says its own is
@@ -411,7 +386,7 @@ struct GroupRow {
   uint32_t number = 0;  // unique within the server
   uint32_t members = 0;
   char name[kGroupNameBytes] = {};
-  GroupLimits limits;
+  ClientLimits limits;
   uint64_t memory[kMaxDevices] = {};  // bytes that its members hold
 };
 struct Answer {
@@ -421,9 +396,9 @@ struct Answer {
   ServerState state = ServerState::kInitializing;
   uint32_t rows = 0;
   uint32_t more = 0;
-  // kTerminate, kChange: CUDA_ERROR_INVALID_VALUE: there is no such client. kChange:
-  // CUDA_ERROR_INVALID_DEVICE; CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: there are not so many SMs
-  // that others could do without; CUDA_ERROR_ALREADY_ACQUIRED: it has some reserved already.
+  // kTerminate, kChange, kReserve: CUDA_ERROR_INVALID_VALUE: there is no such client. kChange,
+  // kReserve: CUDA_ERROR_INVALID_DEVICE. kReserve: CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: the
+  // others would keep too few SMs; CUDA_ERROR_ALREADY_ACQUIRED: it has some reserved already.
   uint32_t result = CUDA_SUCCESS;
   uint32_t amount = 0;  // kReserve: SMs that are kept; kChange of a group: its members
   uint32_t unused = 0;

@@ -25,6 +25,8 @@ inline constexpr uint64_t kKiB = 1024;
 inline constexpr uint64_t kMiB = 1024 * kKiB;
 inline constexpr uint64_t kGiB = 1024 * kMiB;
 
+inline constexpr uint32_t kMaxDevices = 16;  // the largest single machines have as many GPUs
+
 // ---- Address windows ------------------------------------------------------------------------
 // A process has 128 TiB. Measured on an H200: reservations at chosen addresses from
 // 0x1000'0000'0000 up are granted. The first window starts above AddressSanitizer's shadow (which

@@ -20,8 +20,7 @@ namespace openmps::wire {
 
 inline constexpr uint32_t kUsageMagic = 0x55504d4f;  // "OMPU"
 inline constexpr uint32_t kUsageVersion = 4;
-// The largest single machines have as many GPUs; kMaxDevices is the same number.
-inline constexpr uint32_t kUsageDevices = 16;
+inline constexpr uint32_t kUsageDevices = kMaxDevices;
 
 // What is counted as the driver has been given it. Bytes are those of copies, also in graphs.
 enum class UsageCount : uint32_t {

@@ -95,7 +95,6 @@ struct Session {
   Session() {
     wire::Hello hello;
     hello.pid = static_cast<uint32_t>(getpid());
-    hello.client_priority = ~0u;
     strcpy(hello.command, "rogue_client");
     send(socket.get(), wire::message_bytes(hello));
     Result<Packet> packet =

@@ -20,13 +20,14 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
     if (part->find_first_of(" \t\r") != std::string::npos) abort();
   }
   Settings settings;
-  settings.set_percentage(command.value);
-  if (!(settings.percentage() > 0 && settings.percentage() <= 100)) abort();
-  (void)settings.set_priority(command.value);
-  if (settings.priority() > 1) abort();
-  settings.set_memory_limit(command.device, command.value);
-  (void)settings.memory_limit_text(command.device);
-  (void)settings.memory_limits({});
+  for (const openmps::wire::LimitInfo& info : openmps::wire::limit_table()) {
+    const std::string device = info.is_per_device ? command.device : "";
+    (void)settings.set(info.limit, device, command.value);
+    (void)info.answer(settings.value(info.limit, device));
+  }
+  const openmps::wire::ClientLimits limits = settings.resolved({});
+  if (!(limits.active_thread_percentage > 0 && limits.active_thread_percentage <= 100)) abort();
+  if (limits.client_priority > 1 && limits.client_priority != openmps::wire::kNoPriority) abort();
   (void)parse_devices(line);
   StaticPartitions partitions;
   (void)partitions.add(0, {"", "GPU-1", "", 8, 0, 2, 4}, 1);

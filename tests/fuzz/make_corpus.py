@@ -27,8 +27,8 @@ def message(kind, body, version=3):
 
 
 def hello(percentage, limit, devices=b"\x010", name=b"./nbody 4096", quality=1, group=b"", partition=b""):
-    return message(1, struct.pack("<IIfIIIQQ", 4711, 0xffffffff, percentage, 1, quality, 0, 0, limit)
-                   + bytes(120) + devices.ljust(256, b"\0") + name.ljust(256, b"\0") + group.ljust(72, b"\0")
+    return message(1, struct.pack("<IIIIQ", 4711, 1, quality, 0, 0) + client_limits(percentage, memory=limit)
+                   + devices.ljust(256, b"\0") + name.ljust(256, b"\0") + group.ljust(72, b"\0")
                    + partition.ljust(96, b"\0"))
 
 
@@ -36,8 +36,8 @@ def group_name(name):
     return name.ljust(384, b"\0")
 
 
-def group_limits(percentage=100.0, priority=0xffffffff, sms=0, memory=0):
-    return struct.pack("<fI16I16Q", percentage, priority, sms, *[0] * 15, memory, *[0] * 15)
+def client_limits(percentage=100.0, priority=0xffffffff, sms=0, memory=0):
+    return struct.pack("<fI16Q16I", percentage, priority, memory, *[0] * 15, sms, *[0] * 15)
 
 
 def partition(device, sms, groups):
@@ -48,8 +48,8 @@ def answer(query, rows, more=0):
     return struct.pack("<IIIIIIII", query, 7, 1, rows, more, 0, 0, 0)
 
 
-def query(kind, session=0, setting=0, device=0, amount=0, percentage=0.0, lends=0, name=b"", by_id=0):
-    return message(12, struct.pack("<IIIIIIQdII", kind, 7, session, by_id, setting, device, amount, percentage, lends, 0)
+def query(kind, session=0, limit=0, device=0, value=0.0, sms=0, lends=0, name=b"", by_id=0):
+    return message(12, struct.pack("<IIIIIIdII", kind, 7, session, by_id, limit, device, value, sms, lends)
                    + group_name(name))
 
 
@@ -58,33 +58,32 @@ def message_seeds():
     yield "hello_quality", hello(25.0, 0, quality=0xffff)
     yield "hello_partition", hello(0.0, 0, partition=b"GPU-008cbaa3/1")
     yield "hello_uuid", hello(0.0, 0, b"\x01GPU-118cbaa3,0")
-    yield "hello_unterminated", hello(float("nan"), 1 << 63, b"\x01" + b"9" * 255, b"\x1b[2J\n" * 60)
+    yield "hello_unterminated", hello(float("nan"), 1 << 63, b"\x01" + b"9" * 255, (b"\x1b[2J\n" * 60)[:256])
     yield "hello_group", hello(0.0, 0, group=b"train")
-    admit = struct.pack("<IIIIfI", 1, 0, 0, 0, 100.0, 0) + bytes(128)
-    no_group = group_name(b"") + group_limits()
+    admit = struct.pack("<IIII", 1, 0, 0, 0) + client_limits()
+    no_group = group_name(b"") + client_limits()
     yield "admit", message(10, admit + no_group + partition(0, 0, 0) + hello(1.0, 1))
     yield "admit_partition", message(10, admit + no_group + partition(7, 16, 6) + hello(1.0, 1))
-    yield "admit_group", message(10, admit + group_name(b"pods:/a\x1b[2J") + group_limits(25.0, 1, 8, 1 << 30)
+    yield "admit_group", message(10, admit + group_name(b"pods:/a\x1b[2J") + client_limits(25.0, 1, 8, 1 << 30)
                                  + partition(0, 0, 0) + hello(0.0, 0, group=b"x" * 72))
-    yield "set_group", message(32, group_name(b"pods") + group_limits(50.0, 0, 0, 1 << 30) + struct.pack("<II", 1, 0))
+    yield "set_group", message(32, group_name(b"pods") + client_limits(50.0, 0, 0, 1 << 30) + struct.pack("<II", 1, 0))
     yield "query", query(1)
     yield "query_devices", query(2)
     yield "query_inspect", query(3, 1)
     yield "query_terminate", query(4, by_id=3)
     yield "query_partitions", query(7)
     yield "query_unknown", query(9)
-    yield "query_percentage", query(5, 4711, 0, percentage=12.5)
-    yield "query_sms", query(5, 4711, 1, 1, 8)
+    yield "query_percentage", query(5, 4711, 0, value=12.5)
+    yield "query_sms", query(5, 4711, 3, 1, 8)
     yield "query_memory", query(5, 4711, 2, 0, 1 << 30)
-    yield "query_priority", query(5, 4711, 3, amount=1)
-    yield "query_reserve", query(5, 0, 4, 0, 16, lends=1, name=b"./nbody")
+    yield "query_priority", query(5, 4711, 1, value=1)
+    yield "query_reserve", query(8, sms=16, lends=1, name=b"./nbody")
     yield "query_group", query(5, 0, 2, 0, 1 << 30, name=b"train")
     yield "query_groups", query(6)
     yield "shutdown", message(14, struct.pack("<II", 1, 0))
     reason = b"a kernel faulted\n".ljust(256, b"x")
-    limits = bytes(128)
-    yield "welcome", message(2, struct.pack("<IIQQIIfI", 0, 1, 0, 0x1100_0000_0000, 4712, 20, 50.0, 1)
-                              + limits + struct.pack("<II", 1, 0) + group_limits() + partition(0, 16, 6) + bytes(256))
+    yield "welcome", message(2, struct.pack("<IIQQII", 0, 1, 0, 0x1100_0000_0000, 4712, 20) + client_limits(50.0, 1)
+                              + struct.pack("<II", 1, 0) + client_limits() + partition(0, 16, 6) + bytes(256))
     yield "ui_reply", message(4, struct.pack("<IIQ", 1, 0, 0) + b"no such command\n")
     yield "ui_reply_more", message(4, struct.pack("<IIQ", 0, 1, 0) + b"PID ID SERVER\n")
     yield "server_ready", message(11, struct.pack("<IIQ", 100, 4713, 0) + reason)
@@ -92,13 +91,13 @@ def message_seeds():
            + b"./nbody\x1b[2J".ljust(256, b"\0") + group_name(b"train\n") + struct.pack("<IIQ", 1, 1, 5) + bytes(1680))
     yield "answer", message(13, answer(1, 2) + row + row)
     yield "answer_more", message(13, answer(1, 1, 1) + row)
-    row = struct.pack("<II", 1, 3) + group_name(b"pods:/a\x1b[2J") + group_limits(50.0, 1, 8, 1 << 30) + bytes(128)
+    row = struct.pack("<II", 1, 3) + group_name(b"pods:/a\x1b[2J") + client_limits(50.0, 1, 8, 1 << 30) + bytes(128)
     yield "answer_groups", message(13, answer(6, 2) + row + row)
     yield "answer_devices", message(13, answer(2, 0)
                                     + b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA\x1b H200\t132\t4096\t8\t120\n"
                                     + b"0000:00:07.0\tGPU-11\tB\n")
-    yield "answer_partitions", message(13, answer(6, 0) + partition(0, 16, 6) + partition(16, 1, 1 << 63))
-    yield "answer_partitions_cut", message(13, answer(6, 0) + partition(0, 16, 6)[1:])
+    yield "answer_partitions", message(13, answer(7, 0) + partition(0, 16, 6) + partition(16, 1, 1 << 63))
+    yield "answer_partitions_cut", message(13, answer(7, 0) + partition(0, 16, 6)[1:])
     report = struct.pack("<IIIIIIQQIIIIQI", 4711, 1, 1, 806, 2, 0, 96, 12, 21, 1, 1, 3, 1500, 8)
     waits = b"".join(struct.pack("<IIIIQQQQ", kind, 2, 1, 1, 3, 4, 4096, 7) for kind in range(8))
     yield "answer_inspect", message(13, answer(3, 0) + report + struct.pack("<IIIQ", 9, 2, 1, 1000) + waits)
@@ -107,11 +106,11 @@ def message_seeds():
     yield "shutdown_refused", message(15, struct.pack("<II", 3, 0))
     yield "rejoin", message(16, struct.pack("<Q", 0))
     yield "worker_ready", message(20, struct.pack("<IIQ", 0, 20, 0) + reason)
-    grant = struct.pack("<fIII", 50.0, 1, 0, 0) + bytes(64) + limits + struct.pack("<II", 3, 0)
-    yield "open_session", message(21, struct.pack("<IIII", 1, 3, 4711, 0) + grant + group_limits(50.0)
+    grant = client_limits(50.0, 1) + struct.pack("<IIII", 0, 0, 3, 0)
+    yield "open_session", message(21, struct.pack("<IIII", 1, 3, 4711, 0) + grant + client_limits(50.0)
                                   + b"./nbody".ljust(256, b"\0"))
     yield "change_session", message(27, struct.pack("<II", 1, 0) + grant)
-    yield "change_group", message(33, struct.pack("<II", 3, 0) + group_limits(12.5, 1, 8, 1 << 30))
+    yield "change_group", message(33, struct.pack("<II", 3, 0) + client_limits(12.5, 1, 8, 1 << 30))
     yield "reserve", message(28, struct.pack("<IIIIQQ", 1, 0, 8, 1, 0, 0))
     yield "reserved", message(29, struct.pack("<IIII", 1, 0, 8, 0))
     yield "session_ready", message(22, struct.pack("<II", 1, 2) + reason)

@@ -54,9 +54,9 @@ void must_be_printable(std::string_view text) {
 void use(const wire::Hello& hello) {
   server::Session session;
   session.admit.hello = hello;
-  session.admit.default_active_thread_percentage = 50;
-  session.admit.default_memory_limit[0] = 1 << 30;
-  const wire::Grant granted = server::make_grant(session.admit);
+  session.admit.default_limits.active_thread_percentage = 50;
+  session.admit.default_limits.memory_limit[0] = 1 << 30;
+  const wire::ClientLimits granted = server::make_grant(session.admit).limits;
   // A client's wishes only lower what the server grants.
   if (!(granted.active_thread_percentage > 0 && granted.active_thread_percentage <= 50)) abort();
   if (granted.memory_limit[0] == 0 || granted.memory_limit[0] > 1 << 30) abort();
@@ -72,10 +72,10 @@ void use(const wire::Hello& hello) {
 }
 
 // What a daemon says of a group its members are told, as it is.
-void use_group(std::string_view name, const wire::GroupLimits& limits, const wire::Admit& admit) {
+void use_group(std::string_view name, const wire::ClientLimits& limits, const wire::Admit& admit) {
   server::Groups groups;
   server::Group& group = groups.get(name);
-  server::configure(limits, &group);
+  wire::put_changes_in_force(limits, &group.configured, &group.limits);
   wire::Grant grant = server::make_grant(admit);
   server::give_priority(group, server::make_grant(admit), &grant);
   must_be_printable(group.name);
@@ -87,7 +87,7 @@ void use(const wire::Admit& admit) {
   use(admit.hello);
   use_group(field_text(admit.group), admit.group_limits, admit);
   if (admit.partition.sms == 0) return;
-  if (server::make_grant(admit).active_thread_percentage != 100) abort();
+  if (server::make_grant(admit).limits.active_thread_percentage != 100) abort();
   server::Reservations reservations;
   const Result<server::Reservation*> made = reservations.add(admit.partition);
   if (!made.ok() || reservations.find(admit.partition) != *made) abort();
@@ -103,13 +103,14 @@ void use(const wire::SessionFault& fault) { must_be_printable(field_text(fault.r
 void use(const wire::ServerReady& ready) { must_be_printable(field_text(ready.reason)); }
 void use(const wire::OpenSession& open) { must_be_printable(field_text(open.command)); }
 void change(const wire::Query& query) {
-  wire::Grant granted;
+  wire::Grant grant;
+  const wire::ClientLimits& granted = grant.limits;
   const auto devices = static_cast<uint32_t>(some_devices().size());
-  const CUresult result = server::apply(query.change, devices, &granted);
+  const CUresult result = server::apply(query.change, devices, &grant);
   if (!(granted.active_thread_percentage > 0 && granted.active_thread_percentage <= 100)) abort();
-  if (result != CUDA_SUCCESS && granted.client_priority != 0) abort();
-  if (granted.client_priority > 1) abort();
-  if (query.change.setting == wire::Setting::kReserve) {
+  if (result != CUDA_SUCCESS && granted != wire::ClientLimits()) abort();
+  if (granted.client_priority > 1 && granted.client_priority != wire::kNoPriority) abort();
+  if (query.query == wire::QueryKind::kReserve) {
     server::Reservations reservations;
     const Result<server::Reservation*> made = reservations.add(query);
     if (!made.ok() || reservations.find(query) != *made) abort();
@@ -124,7 +125,7 @@ void use(const wire::Query& query) {
       server::apply(query.change, static_cast<uint32_t>(some_devices().size()), &group.limits);
   const float percentage = group.limits.active_thread_percentage;
   if (!(percentage > 0 && percentage <= 100)) abort();
-  if (result != CUDA_SUCCESS && group.limits != wire::GroupLimits()) abort();
+  if (result != CUDA_SUCCESS && group.limits != wire::ClientLimits()) abort();
   const std::vector<std::byte> answer = server::make_answer(
       query, wire::ServerState::kActive, server::SessionTable(), groups, some_devices());
   if (!wire::read_header(answer).ok()) abort();

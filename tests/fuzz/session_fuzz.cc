@@ -111,7 +111,7 @@ void Player::begin(uint32_t index) {
   SessionInfo info;
   info.id = ids_[index] = ++last_id_;
   info.window = kFirstWindow + index;
-  info.limits.memory_limit[0] = kMemoryLimit;
+  info.limits.client.memory_limit[0] = kMemoryLimit;
   driver_.act_for(info.id);
   sessions_[index] =
       std::make_unique<SessionParts>(driver_.table(), devices_, gate_, commons_, info);

@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -39,38 +38,16 @@ void read_command_line(char* target, size_t bytes) {
   }
 }
 
-// CUDA_MPS_PINNED_DEVICE_MEM_LIMIT: "0=1G,1=512M". Entries that make no sense are ignored, as
-// NVIDIA's client does.
-void read_memory_limits(uint64_t (&limits)[wire::kMaxDevices]) {
-  const char* text = environment_variable("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
-  while (text != nullptr && *text != '\0') {
-    char* end = nullptr;
-    const unsigned long device = strtoul(text, &end, 10);
-    if (end == text || *end != '=') return;
-    const char* number = end + 1;
-    uint64_t bytes = strtoull(number, &end, 10);
-    if (end == number) return;
-    if (*end == 'G' || *end == 'g') bytes *= wire::kGiB;
-    if (*end == 'M' || *end == 'm') bytes *= wire::kMiB;
-    if (device < wire::kMaxDevices) limits[device] = bytes;
-    text = strchr(end, ',');
-    if (text != nullptr) ++text;
-  }
-}
-
 wire::Hello make_hello() {
   wire::Hello hello;
   hello.pid = static_cast<uint32_t>(getpid());
-  const char* priority = environment_variable("CUDA_MPS_CLIENT_PRIORITY");
-  hello.client_priority =
-      priority == nullptr ? ~0u : static_cast<uint32_t>(strtoul(priority, nullptr, 10));
   hello.quality = wire::quality_of(environment_variable("OPENMPS_QOS"));
-  hello.active_thread_percentage = percentage_of_program();
+  hello.limits = wire::limits_of_program();
+  hello.limits.active_thread_percentage = percentage_of_program();
   struct stat info {};
   if (stat("/proc/self/ns/pid", &info) == 0) {
     hello.namespace_inode = static_cast<uint32_t>(info.st_ino);
   }
-  read_memory_limits(hello.memory_limit);
   if (const char* visible = environment_variable("CUDA_VISIBLE_DEVICES"); visible != nullptr) {
     hello.visible_devices[0] = '\x01';
     copy_text(hello.visible_devices + 1, sizeof(hello.visible_devices) - 1, visible);
@@ -174,10 +151,9 @@ Result<Connection> connect(const std::string& control_socket) {
   connection.host_file = std::move(fds[0]);
   connection.facts = std::move(*facts);
   connection.window_base = welcome->window_base;
-  connection.active_thread_percentage = welcome->active_thread_percentage;
+  connection.limits = welcome->limits;
   connection.partition = welcome->partition;
   connection.spin_ns = static_cast<uint64_t>(welcome->spin_us) * 1000;
-  memcpy(connection.memory_limit, welcome->memory_limit, sizeof(connection.memory_limit));
   connection.in_group = welcome->in_group != 0;
   connection.group_limits = welcome->group_limits;
   debug_line("session %u of server %u, window at 0x%llx, %u device(s)", welcome->session,

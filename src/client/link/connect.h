@@ -23,10 +23,9 @@ struct Connection {
   std::unique_ptr<wire::Facts> facts;
   uint64_t window_base = 0;
   uint64_t spin_ns = 0;
-  double active_thread_percentage = 100;          // granted
-  uint64_t memory_limit[wire::kMaxDevices] = {};  // granted; by the worker's device, 0: none
+  wire::ClientLimits limits;  // granted; devices are the worker's
   bool in_group = false;
-  wire::GroupLimits group_limits;
+  wire::ClientLimits group_limits;
   wire::StaticPartition partition;  // that it is in, if it has SMs
 };
 

@@ -113,8 +113,8 @@ Session::Session(Connection&& made, std::vector<uint32_t> visible)
     : socket(std::move(made.socket)),
       window(std::move(made.window)),
       window_base(made.window_base),
-      devices(std::move(made.facts), std::move(visible), made.active_thread_percentage,
-              made.group_limits, made.partition),
+      devices(std::move(made.facts), std::move(visible), made.limits, made.group_limits,
+              made.partition),
       keeps_answers(!is_switched_off("no_kept_answers")),
       thins_images(!is_switched_off("no_thin_images")),
       channel(wire::ChannelView(reinterpret_cast<void*>(window_base + wire::kDeviceBytes)),
@@ -126,9 +126,8 @@ Session::Session(Connection&& made, std::vector<uint32_t> visible)
              window_base + wire::kDeviceBytes) {
   // What is left is the worker's to say: these are what the program is told.
   for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
-    const uint64_t own = made.memory_limit[i];
-    const uint64_t group = made.group_limits.memory_limit[i];
-    memory_limit[i] = own == 0 || group == 0 ? std::max(own, group) : std::min(own, group);
+    memory_limit[i] =
+        wire::combined_memory_limit(made.limits.memory_limit[i], made.group_limits.memory_limit[i]);
   }
   if (made.in_group) memory.share();
 }

@@ -60,8 +60,11 @@ SessionCore::~SessionCore() {
 }
 
 void SessionCore::change(const SessionLimits& limits) {
+  {
+    const std::lock_guard lock(limits_mutex_);
+    limits_ = limits.client;
+  }
   for (uint32_t i = 0; i < devices.count(); ++i) {
-    memory_limit[i].store(limits.memory_limit[i], std::memory_order_relaxed);
     parts.set(i, {limits.sms[i], limits.reservation, limits.rank, info.group.get()});
   }
   if (rank.exchange(limits.rank, std::memory_order_relaxed) != limits.rank) parts.touch();

@@ -8,10 +8,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "cuda/status.h"
 #include "wire/channel_view.h"
+#include "wire/client_limits.h"
 #include "wire/handshake.h"
 #include "worker/core/channel_pages.h"
 #include "worker/core/device_parts.h"
@@ -32,9 +34,9 @@ namespace openmps::worker {
 // What a session may have.
 struct SessionLimits {
   Rank rank = Rank::kNormal;
-  std::array<uint64_t, wire::kMaxDevices> memory_limit{};  // bytes per device, 0: none
-  std::array<uint32_t, wire::kMaxDevices> sms{};           // that it may use of each; 0: all
-  uint32_t reservation = 0;                                // whose SMs it has; 0: of none
+  wire::ClientLimits client;                      // as the server granted them
+  std::array<uint32_t, wire::kMaxDevices> sms{};  // of each device, by these limits; 0: all
+  uint32_t reservation = 0;  // the number of the reservation whose SMs it uses; 0: none
 };
 
 struct SessionInfo {
@@ -101,8 +103,12 @@ class SessionCore {
   // Some have not gone yet: what their kernels run in comes behind them.
   [[nodiscard]] bool has_leaving() const { return leaving_->load(std::memory_order_acquire) != 0; }
 
-  // The session may have this from now on. Any thread.
+  // The session's limits from now on, and now. Any thread.
   void change(const SessionLimits& limits);
+  [[nodiscard]] wire::ClientLimits limits() const {
+    const std::lock_guard lock(limits_mutex_);
+    return limits_;
+  }
 
   // The session changes what only a new worker has as it was: the device's heap, limits.
   void wear() {
@@ -146,7 +152,6 @@ class SessionCore {
   const SessionInfo info;
   // As of now (change()).
   std::atomic<Rank> rank{info.limits.rank};
-  std::array<std::atomic<uint64_t>, wire::kMaxDevices> memory_limit{};
   SessionUsage usage;
   wire::ChannelView view;  // set once the host file is mapped
   ShownValues shown_values{view};
@@ -167,6 +172,8 @@ class SessionCore {
   // If few are left.
   void make_more_slots(const Placement& place, const std::shared_ptr<StreamSlots>& slots) noexcept;
 
+  mutable std::mutex limits_mutex_;
+  wire::ClientLimits limits_;
   const PerDevice<std::shared_ptr<StreamSlots>>& main_slots_;
   static constexpr uint32_t kNoDevice = ~0u;
   Placement current_{kNoDevice};

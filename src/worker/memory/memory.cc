@@ -174,7 +174,7 @@ Status SessionMemory::charge(uint32_t device, uint64_t bytes, SessionGroup* grou
   if (bytes > wire::kMaxExtentBytes) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes of device memory");
   }
-  const uint64_t limit = core_.memory_limit[device].load(std::memory_order_relaxed);
+  const uint64_t limit = core_.limits().memory_limit[device];
   const auto fits = [&] {
     const uint64_t granted = granted_[device];
     return limit == 0 || (granted <= limit && bytes <= limit - granted);
@@ -689,7 +689,7 @@ Status SessionMemory::info(uint32_t device, ReplyTo<wire::MemoryInfo> reply) {
     answer.total = std::min(answer.total, limit);
     answer.free = std::min(answer.free, limit - std::min(limit, used - std::min(used, kept_of_it)));
   };
-  limit_to(core_.memory_limit[device].load(std::memory_order_relaxed), granted_[device],
+  limit_to(core_.limits().memory_limit[device], granted_[device],
            kept_.bytes(device, core_.info.id));
   if (const SessionGroup* const group = core_.info.group.get(); group != nullptr) {
     limit_to(group->memory_limit(device), group->memory(device), kept_.bytes(device, *group));

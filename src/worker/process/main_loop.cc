@@ -27,7 +27,7 @@ constexpr int kWakeAgainMs = 1000;
 
 // What the program says itself counts before what it, or the daemon for it, says in MPS's terms.
 Rank rank_of(const wire::Grant& grant) {
-  switch (wire::settled_quality(grant.quality, grant.client_priority)) {
+  switch (wire::settled_quality(grant.quality, grant.limits.client_priority)) {
     case wire::Quality::kLatency: return Rank::kLatency;
     case wire::Quality::kBestEffort: return Rank::kBestEffort;
     default: return Rank::kNormal;
@@ -138,24 +138,25 @@ SessionLimits MainLoop::limits_of(const wire::Grant& grant) const {
     environment_.worker.partitions->keep_for_ranks(i);
   }
   limits.reservation = grant.reservation;
-  std::copy(std::begin(grant.memory_limit), std::end(grant.memory_limit),
-            limits.memory_limit.begin());
+  limits.client = grant.limits;
   for (uint32_t i = 0; i < environment_.devices.count(); ++i) {
     const cuda::SmSteps& steps = environment_.devices.at(i).sm_steps;
-    limits.sms[i] = cuda::sms_of_limits(steps, grant.sms[i], grant.active_thread_percentage);
+    limits.sms[i] =
+        cuda::sms_of_limits(steps, grant.limits.sm_count[i], grant.limits.active_thread_percentage);
   }
   return limits;
 }
 
-void MainLoop::set_limits(SessionGroup& group, const wire::GroupLimits& limits) const {
+void MainLoop::set_limits(SessionGroup& group, const wire::ClientLimits& limits) const {
   for (uint32_t i = 0; i < environment_.devices.count(); ++i) {
     group.set_memory_limit(i, limits.memory_limit[i]);
-    group.set_sms(i, cuda::sms_of_limits(environment_.devices.at(i).sm_steps, limits.sms[i],
+    group.set_sms(i, cuda::sms_of_limits(environment_.devices.at(i).sm_steps, limits.sm_count[i],
                                          limits.active_thread_percentage));
   }
 }
 
-std::shared_ptr<SessionGroup> MainLoop::group_of(uint32_t number, const wire::GroupLimits& limits) {
+std::shared_ptr<SessionGroup> MainLoop::group_of(uint32_t number,
+                                                 const wire::ClientLimits& limits) {
   if (number == 0) return nullptr;
   std::erase_if(groups_, [](const auto& entry) { return entry.second.expired(); });
   std::shared_ptr<SessionGroup> group = groups_[number].lock();

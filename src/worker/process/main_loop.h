@@ -36,8 +36,8 @@ class MainLoop {
   [[nodiscard]] SessionLimits limits_of(const wire::Grant& grant) const;
   // The group of that number; null: 0. One that is new has these limits.
   [[nodiscard]] std::shared_ptr<SessionGroup> group_of(uint32_t number,
-                                                       const wire::GroupLimits& limits);
-  void set_limits(SessionGroup& group, const wire::GroupLimits& limits) const;
+                                                       const wire::ClientLimits& limits);
+  void set_limits(SessionGroup& group, const wire::ClientLimits& limits) const;
   Status change(const Packet& packet);
   Status change_group(const Packet& packet);
   Status reserve(const Packet& packet);

@@ -42,7 +42,7 @@ TEST_F(ClientsTest, AProgramGetsASessionAndTheShellShowsIt) {
   EXPECT_EQ(client.header().session, client.welcome.session);
   EXPECT_EQ(client.header().window_base, client.welcome.window_base);
   EXPECT_EQ(client.welcome.spin_us, 7u);
-  EXPECT_EQ(client.welcome.active_thread_percentage, 100);
+  EXPECT_EQ(client.welcome.limits.active_thread_percentage, 100);
   EXPECT_NE(fcntl(client.files[1].get(), F_GET_SEALS) & F_SEAL_WRITE, 0) << "facts can't change";
 
   const std::string pid = server();
@@ -180,9 +180,9 @@ TEST_F(ClientsTest, SettingsReachTheClientsThatComeLater) {
       "set_default_active_thread_percentage 40\nset_default_client_priority 1\n"
       "set_default_device_pinned_mem_limit GPU-008cbaa3 2G\n");
   const Client first = join();
-  EXPECT_EQ(first.welcome.active_thread_percentage, 40);
-  EXPECT_EQ(first.welcome.client_priority, 1u);
-  EXPECT_EQ(first.welcome.memory_limit[0], 2 * wire::kGiB);
+  EXPECT_EQ(first.welcome.limits.active_thread_percentage, 40);
+  EXPECT_EQ(first.welcome.limits.client_priority, 1u);
+  EXPECT_EQ(first.welcome.limits.memory_limit[0], 2 * wire::kGiB);
   const std::string pid = server();
   EXPECT_EQ(shell("set_active_thread_percentage " + pid + " 33\n").out, "33.0\n");
   EXPECT_EQ(shell("get_active_thread_percentage " + pid + "\n").out, "33.0\n");
@@ -191,9 +191,9 @@ TEST_F(ClientsTest, SettingsReachTheClientsThatComeLater) {
   EXPECT_EQ(shell("get_device_pinned_mem_limit " + pid + " 0\n").out, "3G\n");
   EXPECT_EQ(shell("get_default_active_thread_percentage\n").out, "40.0\n");
   const Client second = join();
-  EXPECT_EQ(second.welcome.active_thread_percentage, 33);
-  EXPECT_EQ(second.welcome.memory_limit[0], 3 * wire::kGiB);
-  EXPECT_EQ(first.welcome.active_thread_percentage, 40);
+  EXPECT_EQ(second.welcome.limits.active_thread_percentage, 33);
+  EXPECT_EQ(second.welcome.limits.memory_limit[0], 3 * wire::kGiB);
+  EXPECT_EQ(first.welcome.limits.active_thread_percentage, 40);
 }
 
 TEST_F(ClientsTest, StartServerBringsOneBeforeAnyClient) {

@@ -14,6 +14,8 @@
 namespace openmps::control {
 namespace {
 
+using wire::Limit;
+
 std::optional<uid_t> find_user(const std::string& name) {
   return name == "alice" ? std::optional<uid_t>(1000) : std::nullopt;
 }
@@ -23,8 +25,7 @@ Result<Config> parse(std::string_view text) { return parse_config(text, "f.toml"
 TEST(Config, AnEmptyOneStatesNothing) {
   const Result<Config> config = parse("");
   ASSERT_TRUE(config.ok());
-  EXPECT_FALSE(config->defaults.percentage || config->defaults.priority);
-  EXPECT_TRUE(config->defaults.memory.empty() && config->users.empty());
+  EXPECT_TRUE(config->defaults.empty() && config->users.empty());
 }
 
 TEST(Config, StatesLimitsOfAllAndOfUsers) {
@@ -39,13 +40,12 @@ active_thread_percentage = 100
 15 = "0G"
 )");
   ASSERT_TRUE(config.ok()) << config.status().message();
-  EXPECT_EQ(config->defaults.percentage, 12.5);
-  EXPECT_EQ(config->defaults.priority, 1u);
-  EXPECT_EQ(config->defaults.memory,
-            (std::map<std::string, uint64_t>{{"0", 2 * wire::kGiB}, {"GPU-aa", 512 * wire::kMiB}}));
-  EXPECT_EQ(config->users.at(1000).percentage, 100);
-  EXPECT_EQ(config->users.at(1000).priority, std::nullopt);
-  EXPECT_EQ(config->users.at(1001).memory, (std::map<std::string, uint64_t>{{"15", 0}}));
+  EXPECT_EQ(config->defaults, (Limits{{{Limit::kPercentage}, 12.5},
+                                      {{Limit::kPriority}, 1},
+                                      {{Limit::kMemory, "0"}, 2 * wire::kGiB},
+                                      {{Limit::kMemory, "GPU-aa"}, 512 * wire::kMiB}}));
+  EXPECT_EQ(config->users.at(1000), (Limits{{{Limit::kPercentage}, 100}}));
+  EXPECT_EQ(config->users.at(1001), (Limits{{{Limit::kMemory, "15"}, 0}}));
   EXPECT_EQ(config->users.size(), 2u);
 }
 
@@ -73,10 +73,10 @@ user = "1001"
   EXPECT_EQ(pods.name, "pods");
   EXPECT_EQ(pods.cgroup, "/kubepods.slice/*/*");
   EXPECT_TRUE(pods.each_cgroup);
-  EXPECT_EQ(pods.limits.percentage, 25);
-  EXPECT_EQ(pods.limits.priority, 1u);
-  EXPECT_EQ(pods.limits.memory, (std::map<std::string, uint64_t>{{"0", 8 * wire::kGiB}}));
-  EXPECT_EQ(pods.sms, (std::map<std::string, uint32_t>{{"1", 16}}));
+  EXPECT_EQ(pods.limits, (Limits{{{Limit::kPercentage}, 25},
+                                 {{Limit::kPriority}, 1},
+                                 {{Limit::kMemory, "0"}, 8 * wire::kGiB},
+                                 {{Limit::kSmCount, "1"}, 16}}));
   EXPECT_EQ(config->groups[1].program, "train.py");
   EXPECT_EQ(config->groups[1].user, 1000u);
   EXPECT_FALSE(config->groups[1].each_cgroup);
@@ -188,6 +188,9 @@ TEST(Config, EveryMistakeIsSaidWithItsPlace) {
       {"[[groups]]\nname = \"a\"\neach = \"cgroup\"", "3:8: expected a pattern"},
       {"[[groups]]\nname = \"a\"\nsm_count = 8", "3:12: expected a table, like {0 = 32}"},
       {"[[groups]]\nname = \"a\"\nsm_count = {0 = 0}", "3:17: expected a number of SMs"},
+      {"[[groups]]\nname = \"a\"\nsm_count = {0 = 1025}",
+       "3:17: expected a number of SMs, 1 to 1024"},
+      {"[defaults]\nsm_count = {0 = 8}", "2:1: unknown key \"sm_count\""},
       {"[[groups]]\nname = \"a\"\nactive_thread_percentage = 0", "3:28: expected a number above"},
       {"[[groups]]\nname = \"a\"\npart = 1", "3:1: unknown key \"part\": expected one of name,"},
       {"[[groups]]\nname = \"a\"\n[[groups]]\nname = \"a\"", "4:8: group a is there twice"},
@@ -261,7 +264,7 @@ TEST_F(ConfigTest, TheEnvironmentGoesBeforeDefaultsAndUsersBeforeBoth) {
   EXPECT_EQ(shell("get_default_active_thread_percentage\nget_default_client_priority\n").out,
             "40.0\n1\n");
   const Client client = join();
-  EXPECT_EQ(client.welcome.active_thread_percentage, 30);
+  EXPECT_EQ(client.welcome.limits.active_thread_percentage, 30);
   EXPECT_EQ(shell(format_text("get_active_thread_percentage %u\n", client.welcome.server_pid)).out,
             "30.0\n");
 }
@@ -270,7 +273,7 @@ TEST_F(ConfigTest, ReloadChangesWhatIsStatedInAnotherWay) {
   write("[defaults]\nactive_thread_percentage = 60\n");
   ASSERT_EQ(start().status, 0);
   const Client first = join();
-  EXPECT_EQ(first.welcome.active_thread_percentage, 60);
+  EXPECT_EQ(first.welcome.limits.active_thread_percentage, 60);
   const std::string server = std::to_string(first.welcome.server_pid);
   EXPECT_EQ(shell("reload\n").out, "Nothing has changed\n");
 
@@ -282,7 +285,7 @@ TEST_F(ConfigTest, ReloadChangesWhatIsStatedInAnotherWay) {
                 " active_thread_percentage: 60.0 -> 50.0\n"
                 "user 64999 client_priority: 0 -> 1\n");
   EXPECT_EQ(shell("get_active_thread_percentage " + server + "\n").out, "50.0\n");
-  EXPECT_EQ(join().welcome.active_thread_percentage, 50) << "of the same server";
+  EXPECT_EQ(join().welcome.limits.active_thread_percentage, 50) << "of the same server";
 
   // One that is wrong changes nothing.
   write("[defaults]\nactive_thread_percentage = 20\nthreads = 3\n");

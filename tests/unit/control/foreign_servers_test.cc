@@ -156,13 +156,13 @@ TEST_F(ForeignServersTest, TheDevicesThatOneTellsCountForItsOwnUserOnly) {
   wait_for(first);
   expect_right_devices();
   const Client before = join();
-  EXPECT_EQ(before.welcome.memory_limit[0], 2 * wire::kGiB);
+  EXPECT_EQ(before.welcome.limits.memory_limit[0], 2 * wire::kGiB);
   // Behind the server that has told of the right ones.
   const FakeServer none(socket_path(), kOther, Manner::kAnswers, "");
   wait_for(none);
   expect_right_devices();
   const Client after = join();
-  EXPECT_EQ(after.welcome.memory_limit[0], 2 * wire::kGiB);
+  EXPECT_EQ(after.welcome.limits.memory_limit[0], 2 * wire::kGiB);
   const Outcome changed =
       shell(format_text("set_client_sm_count %d %s 1\n", static_cast<int>(getpid()), kRight));
   EXPECT_EQ(changed.out, "");

@@ -252,7 +252,7 @@ TEST(Format, Groups) {
   limited.id = 2;
   limited.members = 12;
   limited.limits = {.active_thread_percentage = 12.5, .client_priority = 1};
-  limited.limits.sms[1] = 32;
+  limited.limits.sm_count[1] = 32;
   limited.limits.memory_limit[0] = 8 * wire::kGiB;
   limited.memory[0] = 512 * wire::kMiB + 5;
   limited.memory[2] = 3 * wire::kMiB;

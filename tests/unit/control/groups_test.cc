@@ -8,6 +8,8 @@
 namespace openmps::control {
 namespace {
 
+using wire::Limit;
+
 using Paths = std::vector<std::string>;
 
 // Two containers of a pod.
@@ -118,32 +120,31 @@ TEST_F(MembershipTest, AGroupIsOfTheRuleOfItsName) {
 
 TEST(Groups, LimitsAsServersKnowThem) {
   GroupRule rule{.name = "a"};
-  const wire::GroupLimits none = group_limits(rule, {});
-  EXPECT_EQ(none, wire::GroupLimits());
-  rule.limits = {.percentage = 25, .priority = 0, .memory = {{"GPU-bb", 7}, {"0", 5}}};
-  rule.sms = {{"GPU-bb", 32}, {"GPU-nowhere", 9}};
+  const wire::ClientLimits none = group_limits(rule, {});
+  EXPECT_EQ(none, wire::ClientLimits());
+  rule.limits = {{{Limit::kPercentage}, 25},        {{Limit::kPriority}, 0},
+                 {{Limit::kMemory, "GPU-bb"}, 7},   {{Limit::kMemory, "0"}, 5},
+                 {{Limit::kSmCount, "GPU-bb"}, 32}, {{Limit::kSmCount, "GPU-nowhere"}, 9}};
   const std::vector<Device> devices = {{"", "GPU-aa", ""}, {"", "GPU-bb-1", ""}};
-  const wire::GroupLimits limits = group_limits(rule, devices);
+  const wire::ClientLimits limits = group_limits(rule, devices);
   EXPECT_EQ(limits.active_thread_percentage, 25);
   EXPECT_EQ(limits.client_priority, 0u) << "also where the program says 1";
   EXPECT_EQ(limits.memory_limit[0], 5u);
   EXPECT_EQ(limits.memory_limit[1], 7u);
-  EXPECT_EQ(limits.sms[0], 0u);
-  EXPECT_EQ(limits.sms[1], 32u);
+  EXPECT_EQ(limits.sm_count[0], 0u);
+  EXPECT_EQ(limits.sm_count[1], 32u);
 }
 
 TEST(Groups, DifferencesAreSaid) {
-  const GroupRule before{
-      .name = "a",
-      .program = "x",
-      .limits = {.percentage = 50, .priority = {}, .memory = {{"0", wire::kGiB}}},
-      .sms = {{"0", 8}}};
+  const GroupRule before{.name = "a",
+                         .program = "x",
+                         .limits = {{{Limit::kPercentage}, 50},
+                                    {{Limit::kMemory, "0"}, wire::kGiB},
+                                    {{Limit::kSmCount, "0"}, 8}}};
   GroupRule now = before;
   EXPECT_EQ(changes_of_group(&before, &now), Paths());
   now.program = "y";
-  now.limits.percentage = 20;
-  now.limits.memory.clear();
-  now.sms = {{"1", 4}};
+  now.limits = {{{Limit::kPercentage}, 20}, {{Limit::kSmCount, "1"}, 4}};
   EXPECT_EQ(changes_of_group(&before, &now),
             (Paths{"group a has other members from now on",
                    "group a active_thread_percentage: 50.0 -> 20.0",

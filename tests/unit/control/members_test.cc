@@ -55,14 +55,14 @@ TEST_F(MembersTest, OperatorsRulesGoBeforeTheProgramsWord) {
   EXPECT_EQ(group_of("./fourth"), "none") << "a rule chooses the members of that one";
   EXPECT_NE(log_text("control.log").find("OPENMPS_GROUP names few"), std::string::npos);
   EXPECT_EQ(by_rule.welcome.in_group, 1u);
-  const wire::GroupLimits& limits = by_rule.welcome.group_limits;
+  const wire::ClientLimits& limits = by_rule.welcome.group_limits;
   EXPECT_EQ(limits.active_thread_percentage, 25);
   EXPECT_EQ(limits.memory_limit[0], 2 * wire::kGiB);
-  EXPECT_EQ(limits.sms[1], 4u);
-  EXPECT_EQ(by_rule.welcome.active_thread_percentage, 100) << "its own";
-  EXPECT_EQ(by_rule.welcome.client_priority, 1u);
+  EXPECT_EQ(limits.sm_count[1], 4u);
+  EXPECT_EQ(by_rule.welcome.limits.active_thread_percentage, 100) << "its own";
+  EXPECT_EQ(by_rule.welcome.limits.client_priority, 1u);
   EXPECT_EQ(by_word.welcome.group_limits.memory_limit[0], wire::kGiB);
-  EXPECT_EQ(new_one.welcome.group_limits, wire::GroupLimits());
+  EXPECT_EQ(new_one.welcome.group_limits, wire::ClientLimits());
   EXPECT_EQ(in_none.welcome.in_group, 0u);
 
   const nlohmann::json few = group("few");
@@ -86,9 +86,9 @@ TEST_F(MembersTest, ACommandChangesAGroupAndHoldsForLaterMembers) {
   const Client second = join("./second", "open");
   EXPECT_EQ(second.welcome.group_limits.active_thread_percentage, 30);
   EXPECT_EQ(second.welcome.group_limits.memory_limit[0], 3 * wire::kGiB);
-  EXPECT_EQ(second.welcome.client_priority, 1u);
+  EXPECT_EQ(second.welcome.limits.client_priority, 1u);
   EXPECT_EQ(tell("set_client_sm_count open 0 6").out, "");
-  EXPECT_EQ(join("./third", "open").welcome.group_limits.sms[0], 6u);
+  EXPECT_EQ(join("./third", "open").welcome.group_limits.sm_count[0], 6u);
   EXPECT_EQ(group("open").at("active_thread_percentage"), 30);
   // For those to come, too.
   const Outcome early = tell("set_client_device_pinned_mem_limit later 0 1G");
@@ -166,7 +166,7 @@ TEST_F(MembersTest, AGroupOfWhichNobodySaysAnythingGoesWithItsLastMember) {
   EXPECT_TRUE(eventually([&] { return group("a") == nullptr; }));
   second.reset();
   EXPECT_TRUE(eventually([&] { return group("b").at("members") == 0; }));
-  EXPECT_EQ(join("./third", "b").welcome.client_priority, 1u);
+  EXPECT_EQ(join("./third", "b").welcome.limits.client_priority, 1u);
 }
 
 // The next daemon says what its configuration has, and only that.

@@ -104,7 +104,6 @@ Result<UniqueFd> MpsTest::connect_raw() const {
 wire::Hello MpsTest::hello(const std::string& command) {
   wire::Hello hello;
   hello.pid = static_cast<uint32_t>(getpid());
-  hello.client_priority = ~0u;
   hello.namespace_inode = 4026531836u;
   fill_field(hello.command, command);
   return hello;

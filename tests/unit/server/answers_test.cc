@@ -42,50 +42,52 @@ TEST(Answers, AClientCanOnlyLowerWhatItIsGranted) {
   };
   for (const Grant& grant : grants) {
     Session session;
-    session.admit.default_active_thread_percentage = grant.default_percentage;
-    session.admit.hello.active_thread_percentage = grant.wished_percentage;
-    session.admit.default_memory_limit[3] = grant.default_memory;
-    session.admit.hello.memory_limit[3] = grant.wished_memory;
-    session.admit.default_client_priority = grant.default_priority;
-    session.admit.hello.client_priority = grant.wished_priority;
-    const wire::Grant open = make_grant(session.admit);
+    session.admit.default_limits.active_thread_percentage = grant.default_percentage;
+    session.admit.hello.limits.active_thread_percentage = grant.wished_percentage;
+    session.admit.default_limits.memory_limit[3] = grant.default_memory;
+    session.admit.hello.limits.memory_limit[3] = grant.wished_memory;
+    session.admit.default_limits.client_priority = grant.default_priority;
+    session.admit.hello.limits.client_priority = grant.wished_priority;
+    session.admit.hello.limits.sm_count[3] = 2;
+    const wire::ClientLimits open = make_grant(session.admit).limits;
     EXPECT_EQ(open.active_thread_percentage, grant.granted_percentage);
     EXPECT_EQ(open.memory_limit[3], grant.granted_memory);
     EXPECT_EQ(open.memory_limit[0], 0u);
     EXPECT_EQ(open.client_priority, grant.granted_priority);
+    EXPECT_EQ(open.sm_count[3], 0u) << "a count of SMs, which replaces the percentage";
   }
 }
 
 TEST(Answers, AnOperatorChangesWhatAClientHas) {
   wire::Grant grant;
   grant.quality = wire::Quality::kLatency;
-  wire::Change change;
-  change.percentage = 12.5;
+  wire::Change change{.limit = wire::Limit::kPercentage, .value = 12.5};
   EXPECT_EQ(apply(change, 2, &grant), CUDA_SUCCESS);
-  EXPECT_EQ(grant.active_thread_percentage, 12.5f);
-  change = {.setting = wire::Setting::kSmCount, .device = 1, .amount = 8};
+  EXPECT_EQ(grant.limits.active_thread_percentage, 12.5f);
+  change = {.limit = wire::Limit::kSmCount, .device = 1, .value = 8};
   EXPECT_EQ(apply(change, 2, &grant), CUDA_SUCCESS);
-  EXPECT_EQ(grant.sms[1], 8u);
-  change = {.setting = wire::Setting::kMemoryLimit, .device = 1, .amount = 1 << 20};
+  EXPECT_EQ(grant.limits.sm_count[1], 8u);
+  change = {.limit = wire::Limit::kMemory, .device = 1, .value = 1 << 20};
   EXPECT_EQ(apply(change, 2, &grant), CUDA_SUCCESS);
-  EXPECT_EQ(grant.memory_limit[1], 1u << 20);
-  change = {.setting = wire::Setting::kPriority, .amount = 1};
+  EXPECT_EQ(grant.limits.memory_limit[1], 1u << 20);
+  change = {.limit = wire::Limit::kPriority, .value = 1};
   EXPECT_EQ(apply(change, 2, &grant), CUDA_SUCCESS);
-  EXPECT_EQ(wire::settled_quality(grant.quality, grant.client_priority), wire::Quality::kBestEffort)
+  EXPECT_EQ(wire::settled_quality(grant.quality, grant.limits.client_priority),
+            wire::Quality::kBestEffort)
       << "whatever the program said";
-  change = {.percentage = 100};
+  change = {.value = 100};
   EXPECT_EQ(apply(change, 2, &grant), CUDA_SUCCESS);
-  EXPECT_EQ(grant.sms[1], 0u) << "the last word counts";
+  EXPECT_EQ(grant.limits.sm_count[1], 0u) << "the last word counts";
   const std::vector<std::byte> before = all_of(grant);
   const std::pair<wire::Change, CUresult> wrong[] = {
-      {{.percentage = 0}, CUDA_ERROR_INVALID_VALUE},
-      {{.percentage = NAN}, CUDA_ERROR_INVALID_VALUE},
-      {{.percentage = 100.1}, CUDA_ERROR_INVALID_VALUE},
-      {{.percentage = 1e-60}, CUDA_ERROR_INVALID_VALUE},  // 0 as a float
-      {{.setting = wire::Setting::kSmCount, .device = 2, .amount = 8}, CUDA_ERROR_INVALID_DEVICE},
-      {{.setting = wire::Setting::kMemoryLimit, .device = ~0u}, CUDA_ERROR_INVALID_DEVICE},
-      {{.setting = wire::Setting::kPriority, .amount = 2}, CUDA_ERROR_INVALID_VALUE},
-      {{.setting = static_cast<wire::Setting>(99)}, CUDA_ERROR_INVALID_VALUE},
+      {{.value = 0}, CUDA_ERROR_INVALID_VALUE},
+      {{.value = NAN}, CUDA_ERROR_INVALID_VALUE},
+      {{.value = 100.1}, CUDA_ERROR_INVALID_VALUE},
+      {{.value = 1e-60}, CUDA_ERROR_INVALID_VALUE},  // 0 as a float
+      {{.limit = wire::Limit::kSmCount, .device = 2, .value = 8}, CUDA_ERROR_INVALID_DEVICE},
+      {{.limit = wire::Limit::kMemory, .device = ~0u}, CUDA_ERROR_INVALID_DEVICE},
+      {{.limit = wire::Limit::kPriority, .value = 2}, CUDA_ERROR_INVALID_VALUE},
+      {{.limit = static_cast<wire::Limit>(99)}, CUDA_ERROR_INVALID_VALUE},
   };
   for (const auto& [asked, result] : wrong) EXPECT_EQ(apply(asked, 2, &grant), result);
   EXPECT_EQ(all_of(grant), before) << "and changes nothing";
@@ -106,7 +108,7 @@ TEST(Groups, AreThereAsLongAsThereIsSomethingToKnow) {
   groups.find(second)->limits.client_priority = 1;
   groups.forget_unused(second);
   EXPECT_NE(groups.find("a:/b"), nullptr) << "a command has changed it";
-  groups.get("c").stays = true;
+  groups.get("c").is_permanent = true;
   groups.forget_unused(groups.get("c").number);
   EXPECT_NE(groups.find("c"), nullptr) << "it is described";
   for (size_t i = 0; i < 2 * wire::kMaxWindows; ++i) groups.get(std::to_string(i));
@@ -125,27 +127,30 @@ TEST(Groups, AreThereAsLongAsThereIsSomethingToKnow) {
 
 TEST(Groups, TheConfigurationChangesWhatItSaysInAnotherWay) {
   Group group;
-  wire::GroupLimits said{.active_thread_percentage = 50};
+  const auto configure = [&group](const wire::ClientLimits& next) {
+    wire::put_changes_in_force(next, &group.configured, &group.limits);
+  };
+  wire::ClientLimits said{.active_thread_percentage = 50};
   said.memory_limit[1] = 7;
-  configure(said, &group);
+  configure(said);
   EXPECT_EQ(group.limits, said);
   group.limits.active_thread_percentage = 20;
-  group.limits.sms[0] = 4;
-  configure(said, &group);
+  group.limits.sm_count[0] = 4;
+  configure(said);
   EXPECT_EQ(group.limits.active_thread_percentage, 20) << "what a command has changed stays";
   said.memory_limit[1] = 0;
-  configure(said, &group);
+  configure(said);
   EXPECT_EQ(group.limits.memory_limit[1], 0u);
   EXPECT_EQ(group.limits.active_thread_percentage, 20);
   said.active_thread_percentage = 60;
-  configure(said, &group);
+  configure(said);
   EXPECT_EQ(group.limits.active_thread_percentage, 60);
-  EXPECT_EQ(group.limits.sms[0], 4u);
+  EXPECT_EQ(group.limits.sm_count[0], 4u);
 }
 
 TEST(Groups, APriorityOfAGroupIsThatOfEachMember) {
   wire::Admit admit;
-  admit.hello.client_priority = 1;
+  admit.hello.limits.client_priority = 1;
   admit.hello.quality = wire::Quality::kLatency;
   const wire::Grant own = make_grant(admit);
   wire::Grant grant = own;
@@ -154,11 +159,11 @@ TEST(Groups, APriorityOfAGroupIsThatOfEachMember) {
   EXPECT_EQ(grant.quality, wire::Quality::kLatency) << "the group has none";
   group.limits.client_priority = 0;
   give_priority(group, own, &grant);
-  EXPECT_EQ(grant.client_priority, 0u);
+  EXPECT_EQ(grant.limits.client_priority, 0u);
   EXPECT_EQ(grant.quality, wire::Quality::kUnset) << "whatever the program said";
-  group.limits.client_priority = ~0u;
+  group.limits.client_priority = wire::kNoPriority;
   give_priority(group, own, &grant);
-  EXPECT_EQ(grant.client_priority, 1u);
+  EXPECT_EQ(grant.limits.client_priority, 1u);
   EXPECT_EQ(grant.quality, wire::Quality::kLatency);
 }
 
@@ -171,7 +176,7 @@ TEST(Groups, AreToldWithTheirMembersAndShownInRows) {
   SessionTable table;
   Session& session = *table.create(wire::Admit{}).value();
   session.state = SessionState::kActive;
-  EXPECT_EQ(make_open_session(session, groups).group_limits, wire::GroupLimits());
+  EXPECT_EQ(make_open_session(session, groups).group_limits, wire::ClientLimits());
   session.admit.partition = {.sms = 8, .groups = {2}};
   session.grant.group = group.number;
   EXPECT_EQ(make_open_session(session, groups).grant.group, group.number);
@@ -199,19 +204,18 @@ TEST(Groups, AreToldWithTheirMembersAndShownInRows) {
 }
 
 TEST(Groups, AnOperatorChangesWhatTheyHave) {
-  wire::GroupLimits limits;
-  limits.sms[0] = 4;
-  EXPECT_EQ(apply({.percentage = 12.5}, 2, &limits), CUDA_SUCCESS);
+  wire::ClientLimits limits;
+  limits.sm_count[0] = 4;
+  EXPECT_EQ(apply({.value = 12.5}, 2, &limits), CUDA_SUCCESS);
   EXPECT_EQ(limits.active_thread_percentage, 12.5f);
-  EXPECT_EQ(limits.sms[0], 0u) << "the last word counts";
-  EXPECT_EQ(apply({.setting = wire::Setting::kPriority, .amount = 1}, 2, &limits), CUDA_SUCCESS);
+  EXPECT_EQ(limits.sm_count[0], 0u) << "the last word counts";
+  EXPECT_EQ(apply({.limit = wire::Limit::kPriority, .value = 1}, 2, &limits), CUDA_SUCCESS);
   EXPECT_EQ(limits.client_priority, 1u);
-  const wire::GroupLimits before = limits;
-  EXPECT_EQ(apply({.setting = wire::Setting::kPriority, .amount = ~0ull}, 2, &limits),
+  const wire::ClientLimits before = limits;
+  EXPECT_EQ(apply({.limit = wire::Limit::kPriority, .value = 1e300}, 2, &limits),
             CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(apply({.setting = wire::Setting::kSmCount, .device = 2}, 2, &limits),
+  EXPECT_EQ(apply({.limit = wire::Limit::kSmCount, .device = 2}, 2, &limits),
             CUDA_ERROR_INVALID_DEVICE);
-  EXPECT_EQ(apply({.setting = wire::Setting::kReserve}, 2, &limits), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(limits, before);
 }
 
@@ -219,7 +223,7 @@ TEST(Reservations, AreForASessionWithoutAPid) {
   Reservations all;
   wire::Query query;
   query.id = 3;
-  query.change = {.setting = wire::Setting::kReserve, .amount = 8};
+  query.change = {.sms = 8};
   const uint32_t number = (*all.add(query))->wish.number;
   all.find(number)->ticket = 0;  // the worker has answered
   EXPECT_EQ(all.number_for({0, 3, "./nbody"}), number);
@@ -252,7 +256,7 @@ TEST(Reservations, AreForAProcessOrAProgram) {
   Reservations all;
   wire::Query query;
   query.session = 4711;
-  query.change = {.setting = wire::Setting::kReserve, .device = 1, .amount = 8, .lends = 1};
+  query.change = {.device = 1, .sms = 8, .lends = 1};
   const uint32_t first = (*all.add(query))->wish.number;
   EXPECT_EQ(all.find(first)->wish.sms, 8u);
   EXPECT_EQ(all.find(first)->wish.lends, 1u);
@@ -312,15 +316,16 @@ TEST(Answers, DevicesAreLinesOfSevenFields) {
 
 TEST(Answers, OfAStaticPartition) {
   wire::Admit admit;
-  admit.hello.active_thread_percentage = 10;
-  admit.default_active_thread_percentage = 50;
+  admit.hello.limits.active_thread_percentage = 10;
+  admit.default_limits.active_thread_percentage = 50;
   fill_field(admit.hello.visible_devices,
              "\x01"
              "0");
   EXPECT_EQ(device_of(admit, kDevices), 0u);
   admit.partition = {.device = 1, .sms = 16, .groups = {6, 0}};
   EXPECT_EQ(device_of(admit, kDevices), 1u);
-  EXPECT_EQ(make_grant(admit).active_thread_percentage, 100) << "percentages count for nothing";
+  EXPECT_EQ(make_grant(admit).limits.active_thread_percentage, 100)
+      << "percentages count for nothing";
 
   const std::vector<wire::StaticPartition> used = {admit.partition, {.device = 0, .sms = 2}};
   const std::vector<std::byte> packet =
@@ -338,7 +343,7 @@ TEST(Answers, ClientsAreTheActiveAndTheEndingSessionsWithSafeText) {
   wire::Admit admit;
   admit.pid = 4711;
   admit.hello.namespace_inode = 5;
-  admit.hello.client_priority = 1;
+  admit.hello.limits.client_priority = 1;
   fill_field(admit.hello.visible_devices,
              "\x01"
              "1");

@@ -13,7 +13,7 @@ TEST(Reservations, WhatIsNotAnsweredYetIsNobodys) {
   Reservations reservations;
   wire::Query query;
   query.ticket = 7;
-  query.change.amount = 4;
+  query.change.sms = 4;
   fill_field(query.change.name, std::string("program"));
   const Result<Reservation*> made = reservations.add(query);
   ASSERT_TRUE(made.ok());

@@ -187,8 +187,8 @@ TEST_F(GroupMemoryTest, WhatSeveralMembersHoldCountsOnce) {
 // What the server says of a session puts it into a group.
 class GroupWorkerTest : public WorkerFixture {
  protected:
-  static wire::GroupLimits limits(uint64_t units) {
-    wire::GroupLimits made;
+  static wire::ClientLimits limits(uint64_t units) {
+    wire::ClientLimits made;
     made.memory_limit[0] = units * kUnit;
     return made;
   }

@@ -72,7 +72,7 @@ class SessionFixture : public ::testing::Test {
     SessionInfo info;
     info.id = 1;
     info.window = kWindow;
-    info.limits.memory_limit[0] = limit();
+    info.limits.client.memory_limit[0] = limit();
     info.limits.rank = rank();
     info.limits.sms[0] = sms();
     describe(info);

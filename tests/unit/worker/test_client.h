@@ -112,11 +112,11 @@ class TestServer {
 
   void open(const TestClient& client, uint64_t memory_limit = 0) {
     wire::Grant grant;
-    grant.memory_limit[0] = memory_limit;
+    grant.limits.memory_limit[0] = memory_limit;
     open(client, grant);
   }
   void open(const TestClient& client, const wire::Grant& grant,
-            const wire::GroupLimits& group_limits = {}) {
+            const wire::ClientLimits& group_limits = {}) {
     wire::OpenSession message;
     message.session = client.session();
     message.window = client.window();
@@ -127,7 +127,7 @@ class TestServer {
     const int fds[] = {client.fd()};
     static_cast<void>(send_packet(socket_.get(), wire::message_bytes(message), fds).ok());
   }
-  void change_group(uint32_t group, const wire::GroupLimits& limits) {
+  void change_group(uint32_t group, const wire::ClientLimits& limits) {
     wire::ChangeGroup message;
     message.group = group;
     message.limits = limits;

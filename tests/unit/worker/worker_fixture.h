@@ -53,7 +53,7 @@ class WorkerFixture : public ::testing::Test {
 
   std::unique_ptr<TestClient> connect(uint32_t session = 1, uint32_t window = 10,
                                       const wire::Grant& grant = {},
-                                      const wire::GroupLimits& group_limits = {}) {
+                                      const wire::ClientLimits& group_limits = {}) {
     auto client = std::make_unique<TestClient>(session, window);
     server_->open(*client, grant, group_limits);
     auto ready = server_->expect<wire::SessionReady>();
