@@ -19,7 +19,7 @@ from demo import best_driver  # noqa: E402
 from sandbox import Failure, Sandbox, wait_until  # noqa: E402
 from smoke import LIMIT_S, figures  # noqa: E402
 
-MARKED_FROM = 1.05  # ratios above this are marked: docs/benchmarks.md gives the reason of each
+MARKED_FROM = 1.05  # ratios above this are marked: docs/measurements/calls.md gives the reason of each
 SHARE = {"nvidia": "1", "softgpu": "0.1"}
 
 

@@ -3,7 +3,7 @@
 """Neighbours natively, under NVIDIA's MPS and behind OpenMPS: what a newcomer, a client that wants short
 answers, one that launches much and many at once get beside others, and what the others lose by it. Run by
 `./dev bench engine`: up to nine minutes on a GPU; without one small sizes run on softgpu, against no goals.
-docs/benchmarks.md describes the cases.
+docs/measurements/engine.md describes the cases.
 
 Python standard library only."""
 
@@ -24,11 +24,11 @@ from sandbox import Failure, footprint  # noqa: E402
 from stack import Worker  # noqa: E402
 
 IDLE_S = 3.0
-IDLE_AFTER_S = 8.0   # the last session puts away what it does not need some 7 s after the last is ready (decision 33)
-CALM_S = 1.5         # many programs that start at once make cores short, for a second (decision 24)
+IDLE_AFTER_S = 8.0   # idle sessions have released what they can 7 s after the last client is ready (decision 33)
+CALM_S = 1.5         # after many programs start at once the worker counts cores as short for a second (decision 24)
 UNIQUE = 0x3FA5C3D7  # in newcomer.cu
-MPS_CLIENTS = 47     # and one that is measured beside them
-# Contexts are made natively one after the other and take turns: of many programs some show as much.
+MPS_CLIENTS = 47     # besides the client that is measured
+# Natively contexts are made one after the other and take turns: a few programs show what many would.
 NATIVE_SIZES = {"crowd": 16, "many_limit_s": 6}
 MPS_SIZES = {"crowd": MPS_CLIENTS}
 
@@ -49,7 +49,7 @@ SIZES = {
                 "several": 2, "crowd": 4, "long_ms": 50, "idle": 8, "some": 1, "trainers": 2},
 }
 
-# As Bench has them.
+# As in Bench.metrics.
 METRICS = {
     "alone.first_ms": ("a new program's first kernel, alone", "ms", None, "<=", 11),
     "alone.p50": ("latency alone, p50", "ms", None, None, None),
@@ -119,8 +119,8 @@ METRICS = {
 
 
 def never_seen(box, program, name):
-    """The path of a copy of `program` whose code has a number that no other copy has, and the number."""
-    number = 0x30000000 | secrets.randbits(29)  # any of these is a float with all its bits
+    """The path of a copy of `program` with a unique number in its code, and that number."""
+    number = 0x30000000 | secrets.randbits(29)  # each of these numbers is the bits of a normal float
     code = Path(box.resolve(program)).read_bytes()
     for old, new in ((struct.pack("<I", UNIQUE), struct.pack("<I", number)),
                      (b"0f%08X" % UNIQUE, b"0f%08X" % number)):
@@ -157,7 +157,7 @@ def services(box):
 
 
 def cpu_seconds(pids):
-    """Of their threads until now, by the scheduler's count: ticks of 10 ms are too coarse for who sleeps."""
+    """CPU time of all their threads until now, by the scheduler; ticks of 10 ms are too coarse for sleepers."""
     return sum(int(thread.read_text().split()[0])
                for pid in pids for thread in Path("/proc", str(pid), "task").glob("*/schedstat")) / 1e9
 
@@ -170,8 +170,8 @@ def alone(box, sizes, found):
 
 
 def beside(which, loading=True):
-    """Newcomers, if `loading`, and a client that wants short answers, beside n-body; and its speed
-    meanwhile, of that alone."""
+    """New programs, if `loading`, and a client with requests, beside n-body; and n-body's speed meanwhile,
+    relative to n-body alone."""
     def case(box, sizes, found):
         with Neighbour(box, sizes, sizes[which]) as neighbour:
             def speed_alone():
@@ -192,7 +192,7 @@ def beside(which, loading=True):
 
 
 def several(box, sizes, found):
-    """Clients that want short answers at the same time, beside n-body."""
+    """Several clients with requests at once, beside n-body."""
     command = ["clients", "latency", str(sizes["latency_s"]), str(sizes["fmas"])]
     with Neighbour(box, sizes, sizes["large"]) as neighbour:
         alone, _ = neighbour.speed_during(lambda: time.sleep(sizes["look_s"]))
@@ -214,8 +214,8 @@ def launches(box, sizes, found):
 
 
 def shares(box, sizes, found):
-    """Two that always have something queued, kernels of milliseconds and of a tenth; and requests beside
-    the long ones."""
+    """Two programs that always have kernels queued, of milliseconds and of a tenth of one; and requests
+    beside the long kernels."""
     def rates(*which):
         start = time.time() + 1 + 0.25 * len(which)
         commands = [["clients", "busy", *map(str, sizes[kind]), str(sizes["share_s"]), f"{start:.3f}"]
@@ -256,8 +256,8 @@ def loaders(box, sizes, found):
 
 
 class Strangers:
-    """What those get who have nothing to do with the others: newcomers and a client that wants short
-    answers. Made while they are alone."""
+    """New programs and a client with requests beside other clients, relative to the same programs alone.
+    Constructed while they are alone."""
 
     def __init__(self, box, sizes):
         self.box, self.sizes = box, sizes
@@ -268,7 +268,7 @@ class Strangers:
         return {"first_ms": first_ms, **percentiles(latency(self.box, self.sizes, self.sizes["strangers_s"]))}
 
     def beside(self, *wanted):
-        """What they get now: metrics, and ratios to those alone as METRIC_ratio."""
+        """Metrics now, and their ratios to those alone as METRIC_ratio."""
         now = self.measure()
         now.update({f"{key.removesuffix('_ms')}_ratio": now[key] / self.alone[key] for key in self.alone})
         return {key: now[key] for key in wanted}
@@ -311,7 +311,7 @@ def idle(box, sizes, found):
         launched = figures(box, ["gpu_bench", "launch", str(sizes["bursts"])])
         return first_ms, launched["launch_sync_us"]
 
-    time.sleep(IDLE_AFTER_S)  # beside the crowd, too, the first ones find everything idle for so long
+    time.sleep(IDLE_AFTER_S)  # the first clients beside the crowd, too, start after everything was idle for so long
     alone = one_more()
     with Clients(box, ["gpu_bench", "hold"], sizes["idle"]) as crowd:
         crowd.wait_ready()
@@ -349,14 +349,14 @@ def trainers(box, count):
 
 
 def steps_per_s(workers, workload, seconds):
-    """The mean of those that train at once."""
+    """The mean of the workers that train at once."""
     for worker in workers:
         worker.ask(f"rate {workload} {seconds}")
     return statistics.mean(worker.answer(seconds + ANSWER_LIMIT_S)["steps_per_s"] for worker in workers)
 
 
 def beside_training(box, sizes, workers):
-    """A client that wants short answers, while the workers train and a program starts each second."""
+    """A client with requests, while the workers train and a program starts each second."""
     seconds = sizes["latency_s"] + 2
     for worker in workers:
         worker.ask(f"rate lenet {seconds}")
@@ -419,7 +419,7 @@ NEEDS = {**dict.fromkeys(("torch_start", "torch_start_large", "training"), "torc
 # The device has no memory for 1,000 contexts, natively or under MPS; the goal of cupy refers to native.
 LEFT_OUT = {("idle", "native"), ("idle", "mps"), ("cupy", "mps")}
 
-# `shares` describes how programs share rather than what one suffers.
+# `shares` has no goal: it shows how two programs divide a device.
 BENCH = Bench("engine", __doc__, SIZES, METRICS, CASES, NATIVE_SIZES, MPS_SIZES, NEEDS, LEFT_OUT, {"shares"})
 
 

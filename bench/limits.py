@@ -23,7 +23,7 @@ PARTS = (80, 50, 25)  # percentages
 LEND_S = 1.5          # SMs kept for a latency program are lent again after a second without its work
 FEW, MANY = (5, 40), (60, 100)  # percentages that take turns, so that each change shows
 LIVE_SEED = 7
-FEW_SMS = 4           # few enough, on an H200, for who finds room there to have nothing else
+FEW_SMS = 4           # on an H200 few enough that programs with small kernels run in these alone
 
 SIZES = {
     # `busy`: blocks and multiply-adds a thread, kernels of some 4 ms. An H200's cache has 50 MiB.
@@ -79,7 +79,7 @@ def held_to(percent):
 
 
 def run_together(box, sizes, kind, envs):
-    """What programs of that kind print that begin at one moment, one for each environment."""
+    """Output of programs of that kind that begin at one moment, one for each environment."""
     start = time.time() + 1 + 0.25 * len(envs)  # natively contexts are made one after the other
     times = [str(sizes["busy_s"]), f"{start:.3f}"]
     command = (["clients", "busy", *map(str, sizes["busy"]), *times] if kind == "compute" else
@@ -104,7 +104,7 @@ def halves(box, sizes, found):
 
 
 def noisy(kind):
-    """A quarter of the device beside a program of the same kind that has the rest."""
+    """A program with a quarter of the device beside one of the same kind with three quarters."""
     def case(box, sizes, found):
         alone = run_together(box, sizes, kind, [held_to(25)])[0]["per_s"]
         beside = run_together(box, sizes, kind, [held_to(25), held_to(75)])[0]["per_s"]
@@ -113,8 +113,8 @@ def noisy(kind):
 
 
 def in_force(program, asked_ns, most):
-    """Of the rounds begun since a limit was asked for: (when the last one began that had not what it leaves, or
-    None; when the first one began that had), or None as long as there is none of those."""
+    """Among the rounds begun since a limit was set: (when the last one began that was not on the new SMs, or
+    None; when the first one began that was), or None as long as no round was on the new SMs."""
     late_ns = None
     for begun_ns, sms in list(program.history):
         if begun_ns > asked_ns and most / 2 < sms <= most:
@@ -125,15 +125,15 @@ def in_force(program, asked_ns, most):
 
 
 def live(box, sizes, found):
-    """Limits of running programs change, one program's by percentage, the next one's by number of SMs, now and
-    then a priority with them. Programs check what they compute."""
+    """Changes limits of running programs, one program's by percentage, the next one's by number of SMs, and
+    sometimes a priority as well. The programs check their results."""
     programs = [LiveSms(box) for _ in range(sizes["live"])]
     if not wait_until(lambda: all(program.rounds for program in programs), ANSWER_LIMIT_S):
         raise Failure("a program does not begin")
     device = max(len(program.sms) for program in programs)
     step = json.loads(box.control("device_query --json")[1])[0]["chunk_sms"]
     chance, first_ms, late_ms, broken = random.Random(LIVE_SEED), [], [], 0
-    limits = {}  # program: since when it keeps to how many SMs
+    limits = {}  # program: (since when, how many SMs)
 
     def rounds_beyond(program):
         since, most = limits.get(program, (0, device))
@@ -166,18 +166,18 @@ def live(box, sizes, found):
     found(first=statistics.median(first_ms), late=max(late_ms), broken=broken)
 
 
-# What requests and n-body say of themselves, and what n-body is held to.
+# Environment of the requests, and of n-body.
 MODES = {
     "plain": ({}, {}),
     "priority": ({"CUDA_MPS_CLIENT_PRIORITY": "0"}, {"CUDA_MPS_CLIENT_PRIORITY": "1"}),
     "latency": ({"OPENMPS_QOS": "latency"}, {}),
-    "few": ({"OPENMPS_QOS": "latency"}, {}),  # beside a daemon that keeps FEW_SMS for them
+    "few": ({"OPENMPS_QOS": "latency"}, {}),  # with a daemon that keeps FEW_SMS free for them
     "capped": ({}, held_to(80)),
 }
 
 
 def requests(mode, which):
-    """Requests beside n-body, whose speed meanwhile and afterwards is of that alone and without a limit."""
+    """Requests beside n-body, and n-body's speed meanwhile and afterwards, relative to n-body alone without a limit."""
     mine, its = MODES[mode]
 
     def case(box, sizes, found):
@@ -206,8 +206,8 @@ CASES = {
     "live": live,
     **{f"{mode}_{which}": requests(mode, which) for which in ("small", "medium", "large") for mode in MODES},
 }
-# The driver alone has neither percentages nor priorities between programs, MPS no OPENMPS_QOS, and no limits that
-# change while a program runs.
+# NVIDIA's driver by itself has neither percentages nor priorities between programs. NVIDIA's MPS has no
+# OPENMPS_QOS, and no limits that change while a program runs.
 LEFT_OUT = {("percentages", "native"), ("halves", "native"), ("live", "native"), ("live", "mps"),
             *((f"{mode}_{which}", side) for which in ("small", "medium", "large")
               for mode, side in (("priority", "native"), ("capped", "native"), ("latency", "native"),

@@ -27,12 +27,12 @@ from sandbox import Failure, Sandbox, wait_until  # noqa: E402
 from smoke import SETTLE_S, MpsSandbox, prepare  # noqa: E402
 from stack import show  # noqa: E402
 
-START_LIMIT_S = 40   # 64 contexts, made natively one after the other, take ten
-ANSWER_LIMIT_S = 30  # beyond the time that something is asked to take
-LOOK_S = 0.5         # between two looks for clients that have failed
-SECONDS = 540        # of one round of everything
-LONGEST_RUN_S = 20   # of what comes last
-SHOWN_LINES = 6      # of a failure
+START_LIMIT_S = 40   # natively 64 contexts, made one after the other, take 10 s
+ANSWER_LIMIT_S = 30  # in addition to the time that a program is told to run
+LOOK_S = 0.5         # between two checks for clients that have failed
+SECONDS = 540        # for one round of all cases
+LONGEST_RUN_S = 20   # for each of the cases that come last
+SHOWN_LINES = 6      # lines of a failure that are printed
 DESCRIPTORS = 8192
 
 
@@ -42,23 +42,23 @@ class Bench:
 
     name: str
     doc: str
-    # By driver; natively, and under MPS, some are others.
+    # By driver; native_sizes and mps_sizes replace some of them on those sides.
     sizes: dict
     # metric: (title, unit, rival that the goal refers to or None, comparison or None, bound). Titles are
     # filled in from the sizes. A metric is named CASE.NAME.
     metrics: dict
-    # Each takes its sandbox, the sizes, and a function that takes what it finds.
+    # Each case is called with its sandbox, the sizes, and a function to report metrics to.
     cases: dict
     native_sizes: dict = field(default_factory=dict)
     mps_sizes: dict = field(default_factory=dict)
     needs: dict = field(default_factory=dict)     # case: the Python module without which it is left out
     left_out: set = field(default_factory=set)    # (case, side)
-    last: set = field(default_factory=set)        # cases that come behind the others
-    daemon: dict = field(default_factory=dict)    # case: what OpenMPS's daemon is told, by environment
+    last: set = field(default_factory=set)        # cases that run after the others
+    daemon: dict = field(default_factory=dict)    # case: environment of OpenMPS's daemon
 
 
 class NotWithin(Failure):
-    """Something took longer than it may."""
+    """A time limit has passed."""
 
     def __init__(self, limit_s):
         super().__init__(f"> {limit_s:.0f} s")
@@ -82,8 +82,8 @@ def figures(box, command, limit_s=ANSWER_LIMIT_S, env=None):
 
 
 class Clients:
-    """Copies of one program that share standard input and output. They say "ready", and end when their
-    input does."""
+    """Copies of one program that share standard input and output. They print "ready", and end when their
+    input ends."""
 
     def __init__(self, box, command, count=1, env=None):
         self.name, self.buffer = " ".join(command), b""
@@ -165,7 +165,7 @@ class Clients:
 
 
 def latency(box, sizes, seconds=None, env=None):
-    """Of requests that come one after the other."""
+    """p50 and p99 of requests, one after the other."""
     seconds = seconds or sizes["latency_s"]
     return figures(box, ["clients", "latency", str(seconds), str(sizes["fmas"])],
                    seconds + ANSWER_LIMIT_S, env)
@@ -179,7 +179,7 @@ class Neighbour(Clients):
     """n-body that always has steps queued."""
 
     def __init__(self, box, sizes, bodies, env=None):
-        # Looked at each few milliseconds: each step of 262144 bodies, each 16th of 8192.
+        # Checked every few milliseconds: after each step of 262144 bodies, each 16th of 8192.
         every = max(1, min(16, sizes["large"] // bodies // 2))
         super().__init__(box, ["clients", "nbody", str(bodies), str(sizes["ahead"]), str(every)],
                          env=env)
@@ -255,7 +255,7 @@ class Results:
         self.samples, self.failures = {}, {}
 
     def take(self, case, side, number):
-        """Runs it once; a line of what was found."""
+        """Runs a case once on a side; returns a line about it."""
         of_side = self.samples.setdefault(case, {}).setdefault(side.name, {})
         line = []
 
@@ -311,8 +311,8 @@ class Results:
 
 
 def runs(bench, cases, names):
-    """(case, side) in the order in which they run: last the bare GPU where no goal speaks of it, and the
-    cases that are to come last."""
+    """(case, side) in the order in which they run: last native runs that no goal refers to, and the cases
+    of Bench.last."""
     wanted = {(key.split(".")[0], rival) for key, (_, _, rival, _, _) in bench.metrics.items()}
     return sorted(((case, name) for case in cases for name in names if (case, name) not in bench.left_out),
                   key=lambda run: (run[0] in bench.last, run[1] == "native" and run not in wanted))
@@ -360,7 +360,7 @@ def main(bench):
     json_path = args.json or Path(args.build) / "bench" / f"{bench.name}.json"
     cases = [case for case in chosen_cases(bench, args.only)
              if driver != "softgpu" or case not in bench.needs]
-    if any(bench.needs.get(case) == "torch" for case in cases):  # no side is the first to read its files
+    if any(bench.needs.get(case) == "torch" for case in cases):  # so that no side is the first to read PyTorch's files
         subprocess.run([sys.executable, "-c", "import torch"], check=False)
     seconds = args.seconds if args.seconds is not None else SECONDS if args.rounds == 1 else 0
     late = []

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of what the benches of neighbours make of their findings: goals, cells, and clients that do not come. Run
+"""Tests of bench/neighbours.py: goals, table cells, and clients that do not start. Run
 by ctest; needs no GPU. Python standard library only."""
 
 import sys
@@ -75,7 +75,7 @@ class Goals(unittest.TestCase):
 
 class ChangedLimits(unittest.TestCase):
     def since(self, *history):
-        """A limit of 20 SMs asked for at 100."""
+        """A limit of 20 SMs that was set at time 100."""
         return limits.in_force(types.SimpleNamespace(history=list(history)), 100, 20)
 
     def test_a_round_that_had_begun_is_the_old_limits(self):
@@ -109,7 +109,7 @@ class Programs(unittest.TestCase):
                 crowd.finish()
 
     def test_one_that_fails_before_it_is_ready_is_not_waited_for(self):
-        with self.clients("mkdir one 2>/dev/null && exit 4; cat", 2) as crowd:  # the other one stays
+        with self.clients("mkdir one 2>/dev/null && exit 4; cat", 2) as crowd:  # the other copy runs on
             with self.assertRaisesRegex(Failure, r"exit codes \[4\]"):
                 crowd.wait_ready()
 
@@ -125,7 +125,7 @@ class Programs(unittest.TestCase):
         self.assertEqual(Path(path).read_bytes(),
                          b"code" + other.to_bytes(4, "little") + b"add 0f%08X;" % other)
         self.assertNotEqual(other, number)
-        with self.assertRaises(Failure):  # it is not there a second time
+        with self.assertRaises(Failure):  # the second call finds nothing
             engine.never_seen(self.box, path, "copy-of-copy")
 
 

@@ -22,7 +22,7 @@ from demo import best_driver  # noqa: E402
 from sandbox import Failure, Sandbox, wait_until  # noqa: E402
 
 LIMIT_S = 120
-SETTLE_S = 0.5     # what has just started still prepares itself
+SETTLE_S = 0.5     # daemon and worker finish their preparations
 EXTRA_CLIENTS = 4  # clients beyond the first, for the memory of each
 TOGETHER = 4       # programs that start at the same moment, as in the design's measurements
 SIZES = {
@@ -112,7 +112,7 @@ def prepare(box):
 
 
 def nbody_ms(box, bodies, steps, processes):
-    """The longest time of any of the processes for its steps."""
+    """The longest time that one of the processes takes for its steps."""
     outputs = together(box, ["nbody_bench", str(bodies), str(steps)], processes)
     return max(float(re.search(r"ms=([\d.]+)", out).group(1)) for out in outputs)
 
@@ -145,7 +145,7 @@ def measure(box, sizes, repeats, note):
 
 
 def side(name, build, driver, repeats, begin):
-    """Runs one side in a sandbox of its own; a failure leaves a hole in the table, not an end."""
+    """Runs one side in a sandbox of its own; a failure leaves its cells of the table empty."""
     def note(text):
         print(f"[{time.monotonic() - begin:6.1f} s] {name}: {text}", flush=True)
 

@@ -90,7 +90,7 @@ class Worker:
 
 
 def settled(box):
-    """box.device_state() once it stays the same: what ended a moment ago still gives memory back."""
+    """box.device_state() once it no longer changes: processes that have just ended still release memory."""
     state = box.device_state()
     for _ in range(SETTLE_LOOKS):
         time.sleep(SETTLE_S)
@@ -139,7 +139,7 @@ class Side:
         except (Failure, OSError, ValueError) as failure:
             self.failed[metric] = str(failure)
             if any(worker.child.poll() is not None for worker in chosen):
-                self.workers = []  # who died would not answer again
+                self.workers = []  # a process that died would not answer again
 
     def profile(self, workload):
         """Where a step's time goes on the host, of the first process alone."""

@@ -122,7 +122,7 @@ void launches(cudaStream_t stream, float* device) {
     empty<<<1, 32, 0, stream>>>(device);
     CHECK(cudaStreamSynchronize(stream));
   });
-  // Longer than OpenMPS has the GPU wait for.
+  // Longer than the host functions for which OpenMPS lets the GPU wait.
   const auto works = [](void*) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(300);
     while (std::chrono::steady_clock::now() < end) {

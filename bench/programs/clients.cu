@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The clients of bench/engine.py and bench/limits.py, each subcommand another kind of program.
-// Ordinary CUDA programs, so the same binary measures the driver, NVIDIA's MPS and OpenMPS. Those
-// that are measured print one line of JSON; those that others are measured beside print "ready"
-// once they are what they are to be, and end when standard input ends, with an error if anything of
-// theirs went wrong. Main thread only.
+// Ordinary CUDA programs, so one binary measures the driver, NVIDIA's MPS and OpenMPS. Programs
+// that are measured print one line of JSON; programs that run beside them print "ready" when they
+// have reached their state, and end when standard input ends, with an error if a call of theirs
+// failed. Main thread only.
 // usage: clients latency SECONDS FMAS | throughput SECONDS START |
 //        busy BLOCKS FMAS SECONDS START | sweep MIB SECONDS START | nbody BODIES AHEAD EVERY |
 //        waiting | long MILLISECONDS | pending
@@ -45,7 +45,8 @@ void say_ready() {
 
 enum class Input { kNothing, kLine, kEnd };
 
-// What standard input has: nothing within `wait_ms` (-1: waits for ever), a line, or its end.
+// The next event of standard input: nothing within `wait_ms` (-1: waits for ever), a line, or the
+// end.
 Input look_at_input(int wait_ms) {
   pollfd input{STDIN_FILENO, POLLIN, 0};
   if (poll(&input, 1, wait_ms) == 0) return Input::kNothing;
@@ -211,8 +212,7 @@ __global__ void read_and_write(float4* data, size_t count) {
   }
 }
 
-// Memory that is read and written again and again: what of it is in the cache depends on how much
-// there is.
+// Memory that is read and written repeatedly. Its size decides how much of it is in the cache.
 int sweep(size_t mib, double seconds, double start) {
   constexpr int kThreads = 256, kBlocksPerSm = 8;
   const size_t count = (mib << 20) / sizeof(float4);
@@ -232,7 +232,7 @@ int sweep(size_t mib, double seconds, double start) {
 // --- nbody: a neighbour that always has `ahead` steps queued
 // ----------------------------------------
 
-// What is queued when the neighbour is to end does not run: that could take half a minute.
+// Steps that are queued when the program ends do nothing: they could take half a minute.
 __global__ void step_unless_stopped(const float4* position, float4* velocity, float4* moved, int n,
                                     float dt, const int* stopped) {
   if (*stopped == 0) nbody::step(position, velocity, moved, n, dt);
@@ -300,13 +300,12 @@ int neighbour(int bodies, int ahead, int every) {
   return 0;
 }
 
-// --- clients that wait, hold on, or are stopped
+// --- clients that wait, run long kernels, or are stopped
 // ----------------------------------------------------
 
 __global__ void count(int* counter) { ++*counter; }
 
-// A counter, and `count` is loaded: loading is lazy, and behind a stream that waits it would wait,
-// too.
+// A counter. `count` is loaded here: loading is lazy, and it would wait for a stream that waits.
 int* new_counter() {
   int* counter;
   CHECK(cudaMalloc(&counter, sizeof *counter));
@@ -394,8 +393,8 @@ int long_kernels(int milliseconds) {
   return 0;
 }
 
-// Work behind everything that only this process can bring: a host function, a value, an event
-// behind the host function. Meant to be stopped by a signal.
+// Work that waits for all that only this process can bring: a host function, a value, an event
+// behind the host function. The process is then stopped by a signal.
 int pending() {
   constexpr int kKernels = 50;
   static std::atomic<bool> released{false};

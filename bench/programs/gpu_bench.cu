@@ -49,7 +49,7 @@ int start() {
   return 0;
 }
 
-// Stays with a context and one kernel behind it until standard input ends: memory per client.
+// Keeps a context in which one kernel has run until standard input ends: memory per client.
 int hold() {
   start_to_first_kernel();
   printf("ready\n");
@@ -59,8 +59,8 @@ int hold() {
   return 0;
 }
 
-// Bursts are short, so that no queue between program and GPU fills up: that would measure the
-// kernel.
+// Bursts are short, so that no queue between program and GPU fills up; a full queue would make the
+// kernel's time the result.
 int launch(int bursts) {
   constexpr int kBurst = 200;
   cudaStream_t stream;

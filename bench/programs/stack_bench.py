@@ -16,18 +16,18 @@ import torch  # noqa: E402
 
 import models  # noqa: E402
 
-# Steps between two looks at the clock: each look waits for the device, as a loss that is printed would.
+# Steps between two readings of the clock: each waits for the device, as printing a loss does.
 STEPS_PER_LOOK = 20
 WARM_UP = 20
 LENET_BATCH = 64
 ENCODER_BATCH = 32
-# Large enough that the device has something to do, small enough that the host's part of a step shows.
+# Large enough to keep the device busy, small enough that the host's part of a step matters.
 ENCODER = {"tokens": 1000, "length": 128, "width": 256, "heads": 8, "layers": 4}
 DTYPE = getattr(torch, os.environ.get("STACK_BENCH_DTYPE", "bfloat16"))
 
 
 def ignore(phase):
-    """For steps whose phases nobody times."""
+    """A phase timer that does nothing."""
 
 
 def lenet():
