@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong around the service: a daemon that is killed, directories that are none, what a killed
-daemon left, a full disk, no descriptors, other programs' descriptors in flight, processes that are stopped.
-Each is told in one line, nothing is lost and nothing stays. Called by scenarios.py.
+"""Scenarios of failures around the service: a daemon that is killed, unusable directories, files of a killed
+daemon, a full disk, no descriptors, other programs' descriptors in flight, processes that are stopped. Each
+failure is reported in one line, no data is lost, and nothing is left behind. Called by scenarios.py.
 """
 
 import array
@@ -27,8 +27,8 @@ def listed(box, server):
 
 
 def daemon_killed(box, _):
-    """Under running clients the daemon is killed and started again, twice: they do not notice, the new
-    daemon lists them, gives newcomers to their server, and ends one of them."""
+    """The daemon is killed and started again under running clients, twice: the clients continue, and the new
+    daemon lists them, passes new clients to their server, and terminates one of them."""
     box.start_daemon()
     idle = box.start(["drv_client_worker", "1", "40", "hold"], stdin=subprocess.PIPE)
     busy = box.start(["drv_client_worker", "2", "0"])  # computes and compares until it is ended
@@ -42,7 +42,7 @@ def daemon_killed(box, _):
         require(code == 1 and "CUDA_ERROR_MPS_CONNECTION_FAILED" in out, f"without a daemon: {code}\n{out}")
         require(box.control("ps") == (1, "Cannot find MPS control daemon process\n"), "ps without a daemon")
         box.start_daemon()
-        # In time before it is asked for, and on a machine that is busy at least by and by.
+        # As a rule before the first question; on a busy machine it may take longer.
         require(wait_until(lambda: box.control("get_server_list") == (0, f"{server}\n"), SETTLE_LIMIT_S),
                 f"the servers are {box.control('get_server_list')}")
         require(listed(box, server) == {str(client.pid) for client in clients}, str(listed(box, server)))
@@ -59,7 +59,7 @@ def daemon_killed(box, _):
     tell(idle)
     require(box.pids_named("openmps-worker") == workers, "the worker was replaced")
     settled(box, server)
-    # By force, as a child of its own would be.
+    # Killed, as a server that is a child of the daemon would be.
     last = box.start(["drv_client_worker", "5", "3", "hold"], stdin=subprocess.PIPE)
     ready(last)
     require(box.control(f"shutdown_server {server} -f") == (0, ""), "shutdown_server -f")
@@ -75,14 +75,14 @@ def daemon_killed(box, _):
 
 
 def start(box, env=None, **kwargs):
-    """openmps-control -d: its exit code and what it says on both streams."""
+    """openmps-control -d: its exit code, and its output on both streams."""
     done = subprocess.run([box.resolve("openmps-control"), "-d"], text=True, capture_output=True, check=False,
                           env={**box.service_env(), **(env or {})}, timeout=CLIENT_LIMIT_S, cwd=box.tmp, **kwargs)
     return done.returncode, done.stdout, done.stderr
 
 
 def told(answer, text):
-    """It has failed with one line, which has that in it."""
+    """Requires that it has failed with one line of output, which contains the text."""
     code, out, err = answer
     require(code == 1 and out == "" and err.count("\n") == 1 and err.startswith("openmps-control: ") and text in err,
             f"{text!r} is not all that is said: {answer}")
@@ -93,14 +93,14 @@ def everything_below(folder):
 
 
 def bad_directories(box, _):
-    """A pipe directory that is none, can't be made or written, or is too long for a socket: one line, and
-    nothing is made. A log directory that can't be used: one line, and the logs are beside the sockets."""
+    """A pipe directory that is no directory, cannot be made or written, or is too long for a socket: one line,
+    and nothing is made. An unusable log directory: one line, and the logs are beside the sockets."""
     file = box.tmp / "file"
     file.touch()
     closed = box.tmp / "closed"
     closed.mkdir(mode=0o755 if os.geteuid() == 0 else 0o555)
     somebody = {}
-    if os.geteuid() == 0:  # whom no mode keeps out
+    if os.geteuid() == 0:  # root ignores file modes
         box.share_build()
         somebody = as_user(OTHER_USER)
     long = box.tmp / ("x" * 120)
@@ -122,7 +122,7 @@ def bad_directories(box, _):
                               env={**box.service_env(), **pipe}, timeout=CLIENT_LIMIT_S)
         require((done.returncode, done.stdout, done.stderr) ==
                 (1, "Cannot find MPS control daemon process\n", ""), f"a shell at {path}: {done}")
-    # A missing one is made, with those above it.
+    # A missing directory is made, with its parents.
     box.pipe = box.tmp / "made" / "here"
     box.env["CUDA_MPS_PIPE_DIRECTORY"] = str(box.pipe)
     code, out, err = start(box, {"CUDA_MPS_LOG_DIRECTORY": str(file)})
@@ -142,8 +142,8 @@ def bad_directories(box, _):
 
 
 def left_behind(box, _):
-    """What lies where the daemon's files go: those of one that was killed are replaced, a link is not
-    followed, and what can't be replaced is named."""
+    """Files where the daemon's files go: those of a killed daemon are replaced, a link is not followed, and a
+    file that cannot be replaced is named."""
     precious = box.tmp / "precious"
     precious.write_text("precious")
     names = {"openmps.control", "openmps-control.lock", "openmps-control.pid"}
@@ -164,7 +164,7 @@ def left_behind(box, _):
         require(not os.listdir(box.pipe), f"{what}: {os.listdir(box.pipe)} is left")
 
     serves("what a killed daemon has left")
-    (box.pipe / "openmps-control.pid").write_text(f"{os.getpid()}\n")  # of a process that is no daemon
+    (box.pipe / "openmps-control.pid").write_text(f"{os.getpid()}\n")  # the PID of a process that is no daemon
     (box.pipe / "openmps.control").touch()
     serves("a pid file of somebody else's, a file for a socket")
     for name in ("openmps-control.pid", "openmps.control"):
@@ -185,7 +185,7 @@ def left_behind(box, _):
 
 @contextlib.contextmanager
 def small_disk(folder):
-    """A file system of 64 KiB at that folder."""
+    """Mounts a file system of 64 KiB on that folder."""
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)], check=False,
                           capture_output=True)
     if done.returncode != 0:
@@ -208,7 +208,7 @@ def full_log_disk(box, _):
         with contextlib.suppress(OSError), filling.open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(512))
-        for name in ("control.log", "server.log"):  # to the end of their last page
+        for name in ("control.log", "server.log"):  # filled to the end of the last page
             with contextlib.suppress(OSError), (box.log / name).open("ab", buffering=0) as file:
                 file.write(b"\n" * 8192)
         server = server_of(box)
@@ -228,7 +228,7 @@ def full_log_disk(box, _):
 
 @contextlib.contextmanager
 def memory_cgroup():
-    """A group of processes whose memory is counted: what adds a process, and what says the bytes."""
+    """A cgroup whose memory is counted: a function that adds this process, and one that reads the bytes."""
     first = Path("/sys/fs/cgroup/memory")  # cgroup v1
     count, folder = "memory.usage_in_bytes", first / f"openmps-test-{os.getpid()}"
     if not first.is_dir():
@@ -262,12 +262,12 @@ def memory_is_the_programs(box, _):
 
 
 def without_randomisation():
-    """As `setarch -R`: programs that are equal have the same addresses."""
+    """As `setarch -R`: equal programs have equal addresses."""
     ctypes.CDLL(None).personality(0x0040000)  # ADDR_NO_RANDOMIZE
 
 
 def same_addresses(box, _):
-    """Of two programs with memory at the same addresses each has its own."""
+    """Two programs with memory at equal addresses: each reads its own contents."""
     box.start_daemon()
     first = box.start(["drv_host_memory", "held"], stdin=subprocess.PIPE, preexec_fn=without_randomisation)
     while (line := first.stdout.readline()) != "ready\n":
@@ -284,7 +284,7 @@ def may_open(files):
 
 
 def no_descriptors(box, _):
-    """A program or a daemon that may open few files works, or says in one line what it lacks."""
+    """A program or a daemon with a low limit of open files works, or says in one line what is missing."""
     box.start_daemon()
     refused = served = 0
     for files in range(4, 12):  # 3 are open, one more loads libraries
@@ -302,7 +302,7 @@ def no_descriptors(box, _):
     box.quit()
     require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "processes are left")
 
-    # A daemon with as many as it needs: see few_descriptors.
+    # A daemon with enough of them: see few_descriptors.
     for files in (4, 16, 32, 47):
         told(start(box, **may_open(files)), f"at most {files} files may be open, 48 are needed (ulimit -n)")
         require(not os.listdir(box.pipe) and not box.processes(), f"{files} descriptors: something is left")
@@ -311,11 +311,11 @@ def no_descriptors(box, _):
     box.quit()
 
 
-IN_FLIGHT_FILES = 1024  # that daemon, server and worker may have open, and so may have in flight
+IN_FLIGHT_FILES = 1024  # the limit of open files, and so of descriptors in flight, of daemon, server and worker
 
 
 def fill_flight(say):
-    """As many descriptors in flight as keep the user's other programs from sending one."""
+    """Puts descriptors in flight until the user's other programs can send none."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [1] * 253))]
@@ -330,8 +330,8 @@ def fill_flight(say):
 
 
 def descriptors_in_flight(box, _):
-    """A program of the user's that has to do with none of it has filled the user's quota of descriptors in
-    flight: who computes goes on, newcomers and the next worker come when there is room, nobody dies."""
+    """An unrelated program of the user has filled the user's quota of descriptors in flight: running clients
+    continue, new clients and the next worker wait until the quota has space, and no process dies."""
     if os.geteuid() != 0:
         raise Skipped("only root can be another user, and root has no such quota")
     box.become(OTHER_USER)
@@ -356,8 +356,8 @@ def descriptors_in_flight(box, _):
 
 
 def stopped(box, _):
-    """A worker, then a server, that is stopped: noticed, named, newcomers get another worker or are told; who
-    was there goes on when it does."""
+    """A stopped worker, then a stopped server: each is noticed and named, new clients get another worker or an
+    error, and its own clients continue when it continues."""
     box.start_daemon()
     beside = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE)
     ready(beside)
@@ -368,7 +368,7 @@ def stopped(box, _):
     require(re.search(rf"Worker {worker} has not answered for \d+ ms: it is stopped by a signal\. Its clients wait for it; "
                       "new ones get another\n", said("server.log")), "the worker is not named")
     require(" (worker does not answer)\n" in box.control("ps")[1], f"ps: {box.control('ps')[1]}")
-    # The newcomer's first session, which ends when the worker goes on, is there, too.
+    # The new client's first session, which ends when the worker continues, is listed, too.
     shown = {client["pid"]: client["worker_silent"] for client in json.loads(box.control("ps --json")[1])
              if not client["ending"]}
     require(shown == {beside.pid: True}, f"ps --json: {shown}")

@@ -33,7 +33,7 @@ def group_list(box):
 
 
 def group_sms(box, _):
-    """Programs of a group have one set of SMs, which those outside of it avoid; a change moves all of them,
+    """Programs of a group have one set of SMs, which other programs avoid; a change moves all members,
     holds for later members and outlives the worker; a member's own limit holds inside the set."""
     box.start_daemon(config=GROUPS_CONFIG)
     members = [LiveSms(box, of_group("half")) for _ in range(2)]
@@ -50,7 +50,7 @@ def group_sms(box, _):
     def together():
         return members[0].sms | members[1].sms
 
-    # Of many rounds: each is seen somewhere in the group's set, and all of that set is used.
+    # Over many rounds each program is seen on SMs of the group's set only, and all of the set is used.
     seen = set()
     until = [program.rounds + 20 for program in members]
 
@@ -88,7 +88,7 @@ def group_sms(box, _):
     settled(box, server)
     kill_workers(box)
     require(told() == 2 * step, "the next worker does not know the group")
-    # The file says it in another way than before.
+    # The configuration file has another limit than before.
     box.config().write_text(GROUPS_CONFIG.replace("= 50", f"= 75\nsm_count = {{0 = {3 * step}}}"))
     code, text = box.control("reload")
     require(code == 0 and text == "group half active_thread_percentage: 50.0 -> 75.0\n"
@@ -97,7 +97,7 @@ def group_sms(box, _):
 
 
 class Taker:
-    """A drv_group_memory: takes and gives device memory as it is told."""
+    """A drv_group_memory: allocates and frees device memory by commands."""
 
     def __init__(self, box, group):
         self.child = box.start(["drv_group_memory"], of_group(group), stdin=subprocess.PIPE)
@@ -119,8 +119,8 @@ class Taker:
 
 
 def group_memory(box, _):
-    """Programs of a group have one budget of device memory, exactly, whichever way it is taken; what one
-    gives back, or has at its end, is there for the others at once."""
+    """Programs of a group have one budget of device memory, exactly, by every kind of allocation; memory that
+    one frees, or has at its end, is available to the others at once."""
     box.start_daemon(config=GROUPS_CONFIG)
     first, second = Taker(box, "pod"), Taker(box, "pod")
     outside = Taker(box, "other")
@@ -130,7 +130,7 @@ def group_memory(box, _):
     outside.expect(("take 128", "ok"))
     shown = group_list(box)["pod"]
     require(shown["members"] == 2 and shown["devices"][0]["memory_bytes"] == 64 * MIB, str(shown))
-    # What is freed is the others' when cuMemFree returns, small pieces, too.
+    # Freed memory is available to the others when cuMemFree returns, small allocations included.
     for _ in range(20):
         first.expect(("give", "ok"))
         second.expect(("take 40", "ok"), ("take 2", "out of memory"), ("give", "ok"))
@@ -154,7 +154,7 @@ def group_memory(box, _):
     second.end()
     outside.end()
     settled(box, server_of(box))
-    # On every way to device memory.
+    # By every kind of allocation.
     finish(box.start(["drv_memory_limit", "paths"], of_group("pod")), "one in a group")
     settled(box, server_of(box))
     require(group_list(box)["pod"]["devices"][0]["memory_bytes"] == 0, str(group_list(box)))
@@ -166,8 +166,8 @@ def group_rules(box, _):
     box.start_daemon(config=GROUPS_CONFIG)
     by_rule = box.start(["drv_client_worker", "1", "3", "hold"], of_group("pod"), stdin=subprocess.PIPE)
     ready(by_rule)
-    by_word = Taker(box, "workers")  # whose members the rule chooses
-    alone = Taker(box, "its own")  # no name
+    by_word = Taker(box, "workers")  # a rule chooses the members of this group
+    alone = Taker(box, "its own")  # not a valid name
     named = Taker(box, "named")
 
     def groups():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scripts as administrators, batch systems' prologs and container plugins have them for NVIDIA's MPS, run as
-they stand: with lib/openmps/compat/bin in PATH they start, ask and stop our daemon. Called by scenarios.py."""
+"""Scripts that administrators, batch systems' prologs and container plugins use for NVIDIA's MPS, unchanged:
+with lib/openmps/compat/bin in PATH they start, query and stop OpenMPS's daemon. Called by scenarios.py."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from sandbox import Failure, wait_until
 
 LIMIT_S = 120
 
-# nvidia-smi has a GPU to set; the mode of the simulated one comes from SOFTGPU_COMPUTE_MODE.
+# This nvidia-smi only accepts the call; the mode of the simulated GPU comes from SOFTGPU_COMPUTE_MODE.
 NVIDIA_SMI = '#!/bin/sh\necho "$@" >> "$0.calls"\n'
 
 NODE = """
@@ -31,7 +31,7 @@ done
 echo quit | nvidia-cuda-mps-control
 nvidia-smi -i 0 -c DEFAULT
 """
-# One daemon for each GPU, each with directories of its own.
+# One daemon for each GPU, with directories of its own.
 PROLOG = """
 set -euo pipefail
 for gpu in 0 1; do
@@ -55,7 +55,7 @@ nvidia-cuda-mps-control -v
 nvidia-cuda-mps-server -v
 echo get_server_list | nvidia-cuda-mps-control || echo $?
 """
-# What a plugin does from a program: no newline behind a command, health by the exit status.
+# How a plugin calls from a program: no newline after a command, health by the exit status.
 PLUGIN = """
 set -eu
 printf 'set_default_device_pinned_mem_limit 0 1024M' | nvidia-cuda-mps-control
@@ -69,7 +69,7 @@ def require(condition, text):
         raise Failure(text)
 
 
-# How a program that keeps a daemon of its own makes sure of it.
+# How a program that runs a daemon of its own checks that the daemon runs.
 OWNED = """
 set -eu
 nvidia-cuda-mps-control -d
@@ -82,14 +82,14 @@ echo quit | nvidia-cuda-mps-control
 
 
 def environment(box):
-    """What a script finds: NVIDIA's names, and an nvidia-smi."""
+    """The environment of a script: NVIDIA's names, and an nvidia-smi."""
     tools = box.root / "tools"
     tools.mkdir(exist_ok=True)
     smi = tools / "nvidia-smi"
     smi.write_text(NVIDIA_SMI)
     smi.chmod(0o755)
     env = box.service_env()
-    # Ours have the sanitizer's run time by themselves; a shell may not bear it.
+    # OpenMPS's programs contain the sanitizer's run time; a shell may not run with it preloaded.
     env.pop("LD_PRELOAD", None)
     env["PATH"] = f"{box.build}/lib/openmps/compat/bin:{tools}:{env['PATH']}"
     env["BASE"] = str(box.pipe)
@@ -97,7 +97,7 @@ def environment(box):
 
 
 def script(box, text):
-    """Runs it; its output. A daemon that it starts must not keep it from ending."""
+    """Runs a script and returns its output. A daemon that it starts must not keep it from ending."""
     with open(box.root / "script.txt", "w+", encoding="utf-8") as output:
         done = subprocess.run(["bash", "-c", text], env=environment(box), cwd=box.tmp, stdout=output,
                               stderr=output, stdin=subprocess.DEVNULL, timeout=LIMIT_S, check=False)
@@ -108,7 +108,7 @@ def script(box, text):
 
 
 def called(box, name):
-    """PIDs of the sandbox's processes that go by that name."""
+    """PIDs of the sandbox's processes with that name."""
     def first_word(pid):
         try:
             return Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")[0].decode()
@@ -118,7 +118,7 @@ def called(box, name):
 
 
 def affinities(pid):
-    """Of all threads."""
+    """The sets of processors that the threads of a process may use."""
     found = set()
     for task in Path("/proc", str(pid), "task").iterdir():
         status = (task / "status").read_text()
@@ -134,8 +134,8 @@ def program(box, command, env=None):
 
 
 def node(box, _):
-    """A node whose GPU is in exclusive process mode, and whose daemon is kept to one processor: programs
-    share it, also behind a fault; one that goes past the daemon is turned away."""
+    """A node whose GPU is in exclusive process mode, and whose daemon is bound to one processor: programs share
+    the GPU, after a fault too; a program that does not use the daemon is refused."""
     box.env["SOFTGPU_COMPUTE_MODE"] = "EXCLUSIVE_PROCESS"
     cpu = min(os.sched_getaffinity(0))
     script(box, NODE.format(cpu=cpu))
@@ -143,7 +143,7 @@ def node(box, _):
     require(held.stdout.readline() == "ready\n", "the first program is not served")
     program(box, ["drv_client_worker", "2", "3"])
     names = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "openmps-worker")
-    # A process that is about to become another one has its parent's name.
+    # Between fork and exec a process has its parent's name.
     alone = lambda: all(len(called(box, name)) == 1 for name in names)
     require(wait_until(alone, LIMIT_S), f"{[called(box, name) for name in names]}")
     _, servers, workers = (called(box, name) for name in names)
@@ -167,7 +167,7 @@ def node(box, _):
 
 
 def daemon_per_gpu(box, _):
-    """Two daemons, each with a GPU and directories of its own: programs see the GPU of theirs as number 0."""
+    """Two daemons, each with a GPU and directories of its own: a program sees its daemon's GPU as number 0."""
     box.env["SOFTGPU_DEVICES"] = "2"
     natively = {"LD_LIBRARY_PATH": str(box.build / "lib" / "softgpu")}
     wanted = [program(box, ["drv_limited", "device"], {**natively, "CUDA_VISIBLE_DEVICES": str(gpu)})
@@ -189,7 +189,7 @@ def daemon_per_gpu(box, _):
 
 
 def plugin(box, _):
-    """A plugin that has the daemon in the foreground, as its child."""
+    """A plugin that runs the daemon in the foreground, as its child."""
     lines = script(box, LOOK).splitlines()
     require([line.split(". ")[-1] for line in lines[:2]] == 2 * ["Binary version: 13000"], f"{lines}")
     require(lines[2:] == ["Cannot find MPS control daemon process", "1"], f"{lines}")
@@ -220,7 +220,7 @@ def owned(box, _):
 
 
 def recipes(box, clients):
-    """Each by itself; the next one finds nothing of it."""
+    """Runs each script by itself; the next one finds nothing left of it."""
     for part in (node, daemon_per_gpu, plugin, owned):
         part(box, clients)
         require(wait_until(lambda: not box.processes(), LIMIT_S), f"{part.__name__}: {box.processes()} are left")

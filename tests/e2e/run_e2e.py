@@ -21,7 +21,7 @@ from sandbox import Failure, Sandbox
 from scenario_tools import Skipped
 
 HERE = Path(__file__).resolve().parent
-SKIPPED = 77  # the exit code that ctest is told to report as that
+SKIPPED = 77  # the exit code that ctest reports as skipped
 # Suffixes of builds of one source: they share its expected output.
 VARIANTS = ("_shared", "_sm_80", "_sm_90", "_ptds")
 # NVIDIA's driver crashes on some wrong handles, so these aren't run on it directly. Behind OpenMPS
@@ -30,8 +30,8 @@ NOT_NATIVE = {("drv_bad_input", "destroyed"), ("drv_graph_nodes", "bad"), ("drv_
               ("drv_old_launch", "bad"), ("drv_logs", "bad"), ("drv_graph_calls", "cycles"),
               ("drv_green_contexts", "detached"),
               ("drv_stream_calls", "bad"), ("drv_memory_calls", "bad"),
-              ("drv_thread_ends", "pending")}  # it keeps a lock of a thread that it lets be cancelled
-# What a program compares that others on the device would change: run by itself, when all others have
+              ("drv_thread_ends", "pending")}  # the driver leaves a lock locked when a thread in it is cancelled
+# Programs whose comparisons other programs on the device would disturb: each runs when all others have
 # ended.
 ALONE = {"device_enum": "free memory before and after an allocation",
          "drv_textures": "free memory before and after arrays",
@@ -96,7 +96,7 @@ EVERYTHING = [
 
 
 def scenarios():
-    """The module: only for who runs one. Hundreds of tests run a program and need no more than is above."""
+    """The module of scenarios, imported on demand: hundreds of tests run a program and do not need it."""
     import scenarios as module
     return module
 
@@ -106,7 +106,7 @@ def facts(text):
 
 
 def source_of(command):
-    """The name of a program without those of its builds."""
+    """The name of a program without the suffix of its build."""
     name = command[0]
     for suffix in VARIANTS:
         name = name.removesuffix(suffix)
@@ -120,8 +120,8 @@ def expected_output(command):
 
 
 def with_differences(wanted, command, mode):
-    """The lines as this mode is known to answer: those of differs/NAME.MODE.txt, whose lines are
-    CALL: RESULT, take the place of the GPU's. One that says what the GPU says is a mistake."""
+    """The expected lines in this mode: lines of differs/NAME.MODE.txt, which are CALL: RESULT, replace the
+    GPU's. A line there that equals the GPU's is a mistake."""
     path = HERE / "differs" / f"{source_of(command)}.{mode}.txt"
     if wanted is None or not path.exists():
         return wanted
@@ -136,7 +136,7 @@ def with_differences(wanted, command, mode):
 
 
 def judge(command, mode, code, out, err):
-    """What is wrong with this run of a program, as lines; none if all is right."""
+    """The faults of this run of a program, as lines; none if there is no fault."""
     lines, wanted = facts(out), with_differences(expected_output(command), command, mode)
     problems = [f"exit code {code}"] if code != 0 else []
     if wanted is not None and lines != wanted:
@@ -218,9 +218,9 @@ def run_scenario(build, driver, name):
 
 
 def run_everything(build, modes, driver, timeout, jobs):
-    """Every program in every mode, `jobs` programs at once but for those of ALONE; then, behind OpenMPS,
-    what a GPU may answer in another way than softgpu does. What is printed stands in the order of
-    EVERYTHING, those of ALONE last. Returns how many failed."""
+    """Every program in every mode, `jobs` programs at once except those of ALONE; then, behind OpenMPS, the
+    scenarios whose answers a GPU decides. Prints in the order of EVERYTHING, those of ALONE last. Returns
+    how many failed."""
     def run(command):
         return run_in_modes(build, modes, driver, timeout, command)
 

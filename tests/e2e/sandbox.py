@@ -20,12 +20,12 @@ from pathlib import Path
 # by its clients, and there are none left by then. Generous because tests share two cores.
 QUIT_LIMIT_S = 15
 POLL_S = 0.02
-LOG_LINES = 60  # of each log, shown when a test fails
+LOG_LINES = 60  # lines of each log that are shown when a test fails
 MARK = "OPENMPS_E2E_RUN"
 
 
 class Failure(Exception):
-    """A property that does not hold; the text goes to the user."""
+    """A test has failed; the text is shown to the user."""
 
 
 def wait_until(condition, limit_s):
@@ -39,7 +39,7 @@ def wait_until(condition, limit_s):
 
 
 def as_user(uid):
-    """Arguments for subprocess: run as that user, in no group of root's."""
+    """Arguments for subprocess: run as that user, without root's groups."""
     return {"user": uid, "group": uid, "extra_groups": []}
 
 
@@ -56,14 +56,14 @@ class Sandbox:
         self.root = Path(tempfile.mkdtemp(prefix="omps-", dir="/tmp"))
         self.pipe, self.log, self.tmp = (self.root / n for n in ("pipe", "log", "tmp"))
         for directory in (self.pipe, self.log, self.tmp):
-            directory.mkdir(mode=0o755)  # the daemon takes none that others could write
+            directory.mkdir(mode=0o755)  # the daemon refuses a directory that others can write
         self.device = f"softgpu-e2e-{self.mark}"
         self.env = self._environment(extra_env or {})
         self.children = []
-        self.user = {}  # of programs: arguments for subprocess, see become()
+        self.user = {}  # arguments for subprocess of programs, see become()
 
     def share_build(self):
-        """What is needed of the build is copied to where any user finds it."""
+        """Copies what a sandbox needs of the build to a place that every user can read."""
         copy = self.root / "build"
         for folder in ("bin", "lib", "tests/e2e"):
             shutil.copytree(self.build / folder, copy / folder, symlinks=True)
@@ -72,7 +72,7 @@ class Sandbox:
         self.env = self._environment({})
 
     def become(self, uid):
-        """Everything from now on runs as that user (root only)."""
+        """Runs everything from now on as that user (root only)."""
         self.share_build()
         for directory in (self.pipe, self.log, self.tmp):
             os.chown(directory, uid, uid)
@@ -84,16 +84,16 @@ class Sandbox:
         env.update({MARK: self.mark, "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe),
                     "CUDA_MPS_LOG_DIRECTORY": str(self.log), "TMPDIR": str(self.tmp),
                     "OPENMPS_DRIVER": self.driver,
-                    "OPENMPS_CACHE_DIRECTORY": ""})  # programs find no code of earlier ones
+                    "OPENMPS_CACHE_DIRECTORY": ""})  # no code of earlier programs is stored
         if os.geteuid() != 0:
-            env["OPENMPS_CONFINE"] = "0"  # or only root could see whose processes are left
+            env["OPENMPS_CONFINE"] = "0"  # else only root could see which processes are left
         if "OPENMPS_CALLS_FILE" in os.environ:
             env["OPENMPS_CALLS_FILE"] = os.environ["OPENMPS_CALLS_FILE"]
         if self.driver == "softgpu":
             env["SOFTGPU_DEVICE"] = self.device
         folder = {"softgpu": "softgpu", "openmps": "openmps", "nodaemon": "openmps"}.get(self.mode)
         if folder:
-            # What the machine needs to find its own driver stays behind our folder.
+            # The machine's own library path, which leads to its driver, follows our folder.
             ours = str(self.build / "lib" / folder)
             inherited = os.environ.get("LD_LIBRARY_PATH")
             env["LD_LIBRARY_PATH"] = f"{ours}:{inherited}" if inherited else ours
@@ -104,8 +104,8 @@ class Sandbox:
         return env
 
     def _sanitizer(self):
-        """In a sanitizer build our libcuda.so.1 loads into programs that were built without it, so
-        its run time must be there first. Its reports go to the log directory, see leftovers()."""
+        """In a sanitizer build libcuda.so.1 is loaded into programs that were built without the sanitizer, so
+        the sanitizer's run time is preloaded. Its reports go to the log directory, see leftovers()."""
         cache = self.build / "CMakeCache.txt"
         text = cache.read_text() if cache.exists() else ""
         match = re.search(r"^OPENMPS_SANITIZE:\w+=(.+)$", text, re.M)
@@ -159,7 +159,7 @@ class Sandbox:
         return done.returncode, done.stdout
 
     def service_env(self):
-        """The environment of a program that is no client: the machine's own library path."""
+        """The environment of a program that is no client: without our library path."""
         ours = ("LD_LIBRARY_PATH", "OPENMPS_REQUIRED")
         env = {k: v for k, v in self.env.items() if k not in ours}
         if "LD_LIBRARY_PATH" in os.environ:
@@ -167,12 +167,12 @@ class Sandbox:
         return env
 
     def start_daemon(self, limit=None, config=None, options=()):
-        """`limit`: (a RLIMIT_ of the resource module, how many) for the daemon and what it starts.
-        `config`: the text of its configuration file, which is config() afterwards. `options`: more words."""
+        """`limit`: (a RLIMIT_ of the resource module, its value) for the daemon and its children. `config`: the
+        text of the configuration file, whose path is config(). `options`: more options."""
         def prepare():
             resource.setrlimit(limit[0], (limit[1], limit[1]))
 
-        # The daemon inherits no pipe of ours, else waiting for its output would wait for its end.
+        # The daemon inherits no pipe of this process: reading its output would wait for its end.
         with open(self.root / "daemon.txt", "w+", encoding="utf-8") as output:
             words = ["-d", *options] + ([] if config is None else ["--config", str(self.config())])
             if config is not None:
@@ -207,7 +207,7 @@ class Sandbox:
         return [p for p in self.processes() if command_of(p) == name]
 
     def device_state(self):
-        """(contexts on the device, bytes of its memory in use) right now."""
+        """(contexts on the device, bytes of device memory in use)."""
         if self.driver == "nvidia":
             used = int(query_gpu("--query-gpu=memory.used")[0])
             return len(query_gpu("--query-compute-apps=pid")), used << 20
@@ -215,7 +215,7 @@ class Sandbox:
         return device["context_count"], device["memory_used"]
 
     def device_info(self):
-        """What softgpu-info says of this sandbox's devices."""
+        """The output of softgpu-info for this sandbox's devices."""
         done = subprocess.run([self.resolve("softgpu-info")], env=self.service_env(), text=True,
                               capture_output=True, timeout=QUIT_LIMIT_S, check=False, **self.user)
         if done.returncode != 0:
@@ -225,7 +225,7 @@ class Sandbox:
     # --- the end ------------------------------------------------------------------------------
 
     def quit(self):
-        """Stops the daemon and everything below it."""
+        """Stops daemon, servers and workers."""
         code, out = self.control("quit")
         if code != 0:
             raise Failure(f"quit: exit code {code}: {out}")
@@ -269,7 +269,7 @@ class Sandbox:
 
 
 def query_gpu(what):
-    """The lines that nvidia-smi answers."""
+    """The lines that nvidia-smi prints."""
     done = subprocess.run(["nvidia-smi", what, "--format=csv,noheader,nounits"],
                           capture_output=True, text=True, check=False)
     return [line for line in done.stdout.splitlines() if line.strip()]
@@ -283,7 +283,7 @@ def command_of(pid):
 
 
 def thread_names(pid):
-    """The names of a process's threads; one that ends meanwhile is left out."""
+    """The names of a process's threads, without those that end meanwhile."""
     names = []
     for task in os.listdir(f"/proc/{pid}/task"):
         try:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scenarios are made of: starting clients that say when they are ready, asking the daemon, waiting
-for what has to come. Used by scenarios.py and the modules that it gathers, on run_e2e.py's only thread.
+"""Tools of the scenarios: starting clients that print when they are ready, asking the daemon, waiting for
+conditions. Used by scenarios.py and the modules that it gathers, on run_e2e.py's only thread.
 """
 
 import os
@@ -11,16 +11,16 @@ import threading
 from sandbox import Failure, thread_names, wait_until
 
 CLIENT_LIMIT_S = 120
-# Of a program that has much to compute: as much longer as CMakeLists.txt gives the tests of one program.
+# For a program that computes much: the factor that CMakeLists.txt gives tests of one program.
 SANITIZED_CLIENT_LIMIT_S = 5 * CLIENT_LIMIT_S
 OTHER_USER = 54321  # a user without processes
 SETTLE_LIMIT_S = 20
-# What a killed client has queued goes on; interpreting it under ThreadSanitizer takes 20 times as long.
+# Queued work of a killed client is still executed; under ThreadSanitizer that takes 20 times as long.
 SANITIZED_SETTLE_LIMIT_S = 60
 
 
 class Skipped(Exception):
-    """The scenario can't be run here; the text says why."""
+    """The scenario cannot run here; the text says why."""
 
 
 def require(condition, text):
@@ -57,7 +57,7 @@ def settle_limit(box):
 
 
 def settled(box, server):
-    """Waits until server and worker are done with clients that are gone."""
+    """Waits until server and worker have released the clients that have ended."""
     def nobody():
         return box.control(f"get_client_list {server}")[1].split() == []
 
@@ -82,7 +82,7 @@ def tell(child):
 
 
 def kill_workers(box):
-    """Kills the workers, and returns when the server has noticed: a client that connects before that loses its session."""
+    """Kills the workers, and waits until the server has noticed: clients that connect sooner lose their session."""
     killed = box.pids_named("openmps-worker")
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
@@ -93,14 +93,14 @@ def kill_workers(box):
 
 
 def kill_daemon(box):
-    # By its own word: it has children of its name for a moment (base/disposal.h).
+    # By its pid file: it briefly has children of its name (base/disposal.h).
     os.kill(int((box.pipe / "openmps-control.pid").read_text()), signal.SIGKILL)
     require(wait_until(lambda: not box.pids_named("openmps-control"), SETTLE_LIMIT_S), "the daemon lives")
 
 
 class LiveSms:
-    """A drv_live_sms, and the SMs of its last round; of all its rounds when each began, by
-    time.monotonic_ns(), and how many SMs a launch had at most."""
+    """A drv_live_sms and the SMs of its last round; for each round the time at which it began, by
+    time.monotonic_ns(), and the most SMs that a launch had."""
 
     def __init__(self, box, env=None, arguments=()):
         self.child = box.start(["drv_live_sms", *map(str, arguments)], env, stdin=subprocess.PIPE)

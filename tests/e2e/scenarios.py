@@ -36,7 +36,7 @@ SANITIZED_RSS_SLACK_KIB = 32 * 1024
 
 
 def many_clients(box, clients):
-    """All at once: the main context and the cold lane, every result right, every client in the list."""
+    """Many clients at once, in main and cold context: every result is right, every client is listed."""
     clients = clients or 64
     box.start_daemon()
     children = [box.start(["drv_client_worker", str(seed), "3", "hold"], stdin=subprocess.PIPE)
@@ -58,15 +58,15 @@ def many_clients(box, clients):
 
 
 IDLE_CLIENTS = 300
-SANITIZED_CLIENTS = 60  # of the address windows of ThreadSanitizer's build
+SANITIZED_CLIENTS = 60  # the address windows of ThreadSanitizer's build
 # Resident memory of the worker for each idle client, KiB: decision 19.
 IDLE_RSS_KIB = 1024
-IDLE_LOOK_S = 3  # in which no thread of an idle session may run
+IDLE_LOOK_S = 3  # the time in which no thread of an idle session may run
 IDLE_LOOKS = 5
 
 
 def switches(pid, name):
-    """How often the threads of that name have gone to sleep so far, by thread."""
+    """How often each thread of that name has gone to sleep so far."""
     found = {}
     for status in Path("/proc", str(pid), "task").glob("*/status"):
         text = status.read_text()
@@ -76,8 +76,8 @@ def switches(pid, name):
 
 
 def idle_clients(box, clients):
-    """Hundreds of clients that do nothing: little memory each, no wake-up, all in the list; a new one
-    computes beside them, and then they go on, with right results."""
+    """Hundreds of idle clients: little memory each, no wake-up, all listed; a new client computes beside them,
+    and then they continue, with right results."""
     sanitized = "LD_PRELOAD" in box.env
     clients = clients or (SANITIZED_CLIENTS if sanitized else IDLE_CLIENTS)
     box.start_daemon()
@@ -96,7 +96,7 @@ def idle_clients(box, clients):
     shown = json.loads(box.control("ps --json")[1])
     require(sorted(client["pid"] for client in shown) == pids, f"ps shows {len(shown)} clients")
 
-    for _ in range(IDLE_LOOKS):  # they settle a second after their last command
+    for _ in range(IDLE_LOOKS):  # sessions release what they can a second after their last command
         first = switches(worker, "sess-")
         time.sleep(IDLE_LOOK_S)
         last = switches(worker, "sess-")
@@ -119,15 +119,15 @@ def idle_clients(box, clients):
 
 
 def churn(box, clients):
-    """Clients in a row, four at a time, a tenth killed at random moments: nothing stays behind."""
+    """Clients in a row, four at a time, a tenth killed at random moments: nothing is left behind."""
     clients = clients or 60
     chance = random.Random(20261121)
-    # What the killed had queued may take longer under the sanitizers than it has by default, and the worker would be
-    # replaced.
+    # Under the sanitizers the queued work of killed clients may take longer than OPENMPS_DRAIN_SECONDS, after which
+    # the worker would be replaced.
     box.env["OPENMPS_DRAIN_SECONDS"] = str(settle_limit(box))
     box.start_daemon()
-    # All of these at once: more than ever run together later, also counting killed ones that still
-    # drain, so every pool has had its peak (NVIDIA's driver keeps what its streams once took).
+    # All of these at once: more clients than run together later, including killed ones that still drain, so
+    # every pool has had its peak (NVIDIA's driver keeps the memory of its streams).
     warm_up = 16
 
     def one_wave(wave, doomed):
@@ -166,7 +166,7 @@ def churn(box, clients):
 
     def back():
         now = {name: footprint(pid) for name, pid in watched.items()}
-        # A thread that looked after the first clients may have been about to end.
+        # A thread of the first clients may have been about to end.
         return all(now[n]["fds"] <= before[n]["fds"] and now[n]["threads"] <= before[n]["threads"]
                    and now[n]["rss"] <= before[n]["rss"] + slack for n in watched)
     if not wait_until(back, settle_limit(box)):
@@ -179,7 +179,7 @@ def churn(box, clients):
 
 
 def kill_beside(box, _):
-    """SIGKILL of a client with work in flight: the sibling that computes does not notice."""
+    """SIGKILL of a client with work in flight: a client that computes beside it is not affected."""
     box.env["OPENMPS_DRAIN_SECONDS"] = str(settle_limit(box))  # as in churn()
     box.start_daemon()
     sibling = box.start(["drv_client_worker", "5", "60"])
@@ -195,7 +195,7 @@ def kill_beside(box, _):
 
 
 def kill_waiting(box, _):
-    """SIGKILL of a client with a wait open behind thousands that have passed: its session drains."""
+    """SIGKILL of a client with one open wait after thousands that were satisfied: its session drains."""
     box.start_daemon()
     victim = box.start(["drv_unrelated_waits", "leave"])
     ready(victim)
@@ -210,7 +210,7 @@ ROGUES = ("wrong_version", "short_hello", "no_hello", "garbage_ring", "garbage_c
 
 
 def rogue_clients(box, clients):
-    """Clients that break the protocol in every way: refused or cut off, logged, and felt by nobody."""
+    """Clients that break the protocol in every way: refused or disconnected, logged, without effect on others."""
     box.start_daemon()
     bystander = box.start(["drv_client_worker", "3", "80"])
     ready(bystander)
@@ -231,7 +231,7 @@ def rogue_clients(box, clients):
 
 
 def no_daemon(box, _):
-    """Our client library without a daemon is the driver below, unchanged."""
+    """The client library without a daemon passes every call to the driver below."""
     box.env["LD_LIBRARY_PATH"] = str(box.build / "lib" / "openmps")
     del box.env["OPENMPS_REQUIRED"]
     for command in (["drv_vector_add"], ["drv_globals"]):
@@ -248,7 +248,7 @@ def required(box, _):
 
 
 def control_shell(box, _):
-    """The daemon's answers when it is missing, when it is there twice, and to its list commands."""
+    """The shell's answers when no daemon runs, when one is started twice, and to the list commands."""
     code, out = box.control("get_server_list")
     require((code, out) == (1, "Cannot find MPS control daemon process\n"),
             f"no daemon: {code} {out!r}")
@@ -296,9 +296,9 @@ def capture_vs_alloc(box, _):
 
 
 def kernel_output(box, clients):
-    """Kernels of several clients print at once: each client gets its own lines, all, in order, and no
-    other's. Where the machine stands a kernel may last too long and lose its turn, which the log says:
-    then another's lines may come, too, but not three times in a row."""
+    """Kernels of several clients print at once: each client gets its own lines, all of them, in order, and no
+    others. On a machine that stalls a kernel may run for too long and lose its turn, which the log says;
+    then another client's lines may appear, too, but not three times in a row."""
     clients, rounds = clients or 6, 24
     box.start_daemon()
 
@@ -322,9 +322,9 @@ def kernel_output(box, clients):
 
 
 def endless_printer(box, clients):
-    """Beside a printing kernel that does not end: each client, new to printing or not, gets its own
-    lines, and none waits for that kernel. Loading code that prints would: it has no cold lane, so
-    the driver is one whose loading does not wait."""
+    """Beside a printing kernel that does not end each client, whether it has printed before or not, gets its own
+    lines, and none waits for that kernel. Loading code that prints would wait, since it cannot run in the cold
+    context, so loading does not wait in this driver."""
     clients, rounds = clients or 2, 24
     box.env["SOFTGPU_LOADING_WAITS"] = "0"
     box.start_daemon()
@@ -354,8 +354,8 @@ def assertion_is_told(box):
 
 
 def assert_text(box, _):
-    """What a failed assert() says comes to the client's standard error; nothing to its neighbour,
-    whose kernels have none."""
+    """The message of a failed assert() appears on the client's standard error, and not on that of a neighbour
+    whose kernels have no assert()."""
     box.start_daemon()
     neighbour = box.start(["drv_client_worker", "1", "1", "hold"], stdin=subprocess.PIPE)
     ready(neighbour)
@@ -367,7 +367,7 @@ def assert_text(box, _):
 
 
 def assert_beside_kernel(box, _):
-    """The same for code that comes by the cold lane, beside a kernel that does not end."""
+    """As assert_text, for code in the cold context, beside a kernel that does not end."""
     box.start_daemon()
     neighbour = box.start(["drv_neighbour", "kernel"], stdin=subprocess.PIPE)
     ready(neighbour)
@@ -378,7 +378,7 @@ def assert_beside_kernel(box, _):
 
 
 def fault_beside_idle(box, _):
-    """A fault ends the sessions that are there; newcomers are served beside them, at once."""
+    """A fault ends the sessions of its worker; new clients are served at once, beside them."""
     box.start_daemon()
     idle = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE)
     ready(idle)
@@ -387,7 +387,7 @@ def fault_beside_idle(box, _):
     for seed in (2, 3):
         finish(box.start(["drv_client_worker", str(seed)]), f"newcomer {seed}")
     require(server_of(box) == server, "the server was replaced")
-    # What the first worker held is free.
+    # The first worker's memory is free.
     require(wait_until(lambda: len(box.pids_named("openmps-worker")) == 1, settle_limit(box))
             and box.pids_named("openmps-worker") != workers, "the lost worker is still there")
     require(idle.poll() is None, "the idle client has ended")
@@ -407,8 +407,8 @@ def kill_endless(box):
 
 
 def endless_kernel(box, _):
-    """A kernel that never ends and whose client is gone costs its worker, in a stated time: newcomers
-    get another one, those who are there go on, and the old one ends with them."""
+    """A kernel that never ends and whose client has gone costs its worker after OPENMPS_DRAIN_SECONDS: new clients
+    get another worker, present clients continue, and the old worker ends with them."""
     box.env["OPENMPS_DRAIN_SECONDS"] = "1"
     box.start_daemon()
     other = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE)
@@ -430,13 +430,13 @@ def endless_kernel(box, _):
     require(wait_until(lambda: len(workers()) == 1, settle_limit(box)), "the old worker stays")
     require(workers() != first and server_of(box) == server, "the wrong one has ended")
     require(wait_until(lambda: box.control("ps")[1] == "", SETTLE_LIMIT_S), box.control("ps")[1])
-    # With nobody else there the worker is replaced as soon as the time is over.
+    # Without other clients the worker is replaced as soon as the time is over.
     second = workers()
     kill_endless(box)
     require(wait_until(lambda: len(workers()) == 1 and workers() != second, settle_limit(box)),
             "the second worker stays")
     finish(box.start(["drv_client_worker", "3"]), "a client afterwards")
-    # The main context and the cold lane of the last worker, which is made in the background.
+    # The main context and, made in the background, the cold context of the last worker.
     require(wait_until(lambda: box.device_state()[0] == 2, SETTLE_LIMIT_S),
             f"{box.device_state()[0]} contexts on the device, expected 2")
     box.quit()
@@ -444,8 +444,8 @@ def endless_kernel(box, _):
 
 def terminated(box, _):
     """terminate_client ends a client in the middle of its work, one whose stream waits, and one whose kernel
-    never ends: it says 0 when that is done, the client learns that it has been terminated, and nobody else
-    notices."""
+    never ends: it prints 0 when that is done, the client's calls report that it has been terminated, and no
+    other client is affected."""
     box.env["OPENMPS_DRAIN_SECONDS"] = "1"
     box.start_daemon()
     other = box.start(["drv_client_worker", "1", "200", "hold"], stdin=subprocess.PIPE)
@@ -460,7 +460,7 @@ def terminated(box, _):
     for command in (["drv_client_worker", "2", "0"], ["drv_neighbour", "values"], ["drv_trouble", "endless"]):
         client = box.start(command, stdin=subprocess.PIPE)
         ready(client)
-        if command[1] == "2":  # goes on beside it
+        if command[1] == "2":  # continues beside it
             other.stdin.write("go\n")
             other.stdin.flush()
         require(terminate(client.pid) == (0, "0\n"), f"{command}: it was not terminated")
@@ -472,7 +472,7 @@ def terminated(box, _):
                     f"{command}: exit code {client.returncode}\n{out}{err}")
         else:
             require(client.poll() is None, f"{command}: its process was harmed")
-            if command[1] == "endless":  # its worker is still there, with its kernel and `stays`
+            if command[1] == "endless":  # its worker still runs, with its kernel and `stays`
                 require(terminate(client.pid) == (0, "0\n"), "a second time it was not terminated")
             client.send_signal(signal.SIGKILL)
             client.communicate()
@@ -485,7 +485,7 @@ def terminated(box, _):
 
 
 def endless_quit(box, _):
-    """quit does not wait for a kernel that never ends, whose client is gone."""
+    """quit does not wait for a kernel that never ends and whose client has gone."""
     box.env["OPENMPS_DRAIN_SECONDS"] = "3600"
     box.start_daemon()
     kill_endless(box)
@@ -493,7 +493,7 @@ def endless_quit(box, _):
 
 
 def until_refused(box, most, what):
-    """Starts clients one after the other until one is refused; the others stay. Returns them."""
+    """Starts clients one after the other until one is refused, and returns the others, which run on."""
     children = []
     while len(children) < most:
         child = box.start(["drv_client_worker", str(len(children) + 1), "3", "hold"],
@@ -525,7 +525,7 @@ def few_of(box, limit, most, what):
 
 
 def few_threads(box, _):
-    """No thread or process is left for a session, as for a user with ulimit -u."""
+    """A session gets no thread or process, as for a user with ulimit -u."""
     if os.geteuid() != 0:
         raise Skipped("only root can be a user without processes")
     box.become(OTHER_USER)
@@ -533,13 +533,13 @@ def few_threads(box, _):
 
 
 def few_descriptors(box, _):
-    """No descriptor is left for a session, as with ulimit -n."""
+    """A session gets no descriptor, as with ulimit -n."""
     few_of(box, (resource.RLIMIT_NOFILE, 48), 48, "48 descriptors")
 
 
 def full_heap(box, _):
-    """A heap that a client has left full is there again for the next one, once nobody uses it; while
-    somebody does, clients share it."""
+    """A device heap that a client has left full is empty again for the next client once no client is connected;
+    while one is, clients share the heap."""
     box.start_daemon()
     server = None
     for _round in range(3):
@@ -559,8 +559,8 @@ def full_heap(box, _):
 
 
 def limits_at_start(box, _):
-    """The daemon's environment says what heap and stack its workers begin with; a worker that can't
-    have them says so."""
+    """The daemon's environment sets the heap and stack with which workers begin; a worker that cannot have them
+    reports it."""
     box.env.update({"OPENMPS_MALLOC_HEAP": "128M", "OPENMPS_STACK": "32K"})
     box.start_daemon()
     finish(box.start(["drv_limits", "eat", "64"]), "a client with a heap of 128 MiB")
@@ -578,8 +578,8 @@ def limits_at_start(box, _):
 
 
 def memory_limits(box, _):
-    """A limit of device memory from the daemon, for one server, and of the program's own: the least of
-    them holds, exactly, on every way to memory; nothing of it is lost."""
+    """A limit of device memory from the daemon, one for one server, and the program's own: the lowest applies,
+    exactly, to every kind of allocation, and all of it can be used."""
     box.start_daemon()
 
     def control(line):
@@ -592,8 +592,8 @@ def memory_limits(box, _):
     control("set_default_device_pinned_mem_limit 0 64M")
     limited("the daemon's limit", "")
     server = server_of(box)
-    # The main context and the cold lane, which is made in the background: of a GPU only the processes
-    # are known, and it may come later.
+    # The main context and the cold context, which is made in the background. On a GPU only the processes are
+    # known, and the cold context may be made later.
     known = box.driver == "softgpu"
     require(not known or wait_until(lambda: box.device_state()[0] == 2, SETTLE_LIMIT_S), str(box.device_state()))
     used = box.device_state()[1]
@@ -627,7 +627,7 @@ def events_of(path):
 
 
 def inspect_until(box, child, *parts):
-    """Waits until `inspect` says all that of a client."""
+    """Waits until `inspect` shows all these texts for a client."""
     said = []
 
     def seen():
@@ -637,7 +637,7 @@ def inspect_until(box, child, *parts):
 
 
 def traced(box, _):
-    """The commands of a program as its client and its worker saw them, as lanes and as text."""
+    """The commands of a program as traced by client and worker, as lanes and as text."""
     worker, client, text, long = (os.path.join(box.tmp, name)
                                   for name in ("worker.json", "client.json", "text", "long.json"))
     box.env["OPENMPS_TRACE"] = worker
@@ -671,7 +671,7 @@ def traced(box, _):
     wrong = [line for line in lines if not shape.fullmatch(line)]
     require(lines and not wrong, f"lines of the trace: {wrong[:3]}")
     require(any("Launch{stream=" in line for line in lines), "no launch in the trace")
-    # What was answered, at once and later, as the two sides tell it.
+    # Answers, immediate and later ones, in both traces.
     for name, field in (("GetFunction", "attributes"), ("ModuleLoad", "info_bytes")):
         require(any(f" {name}{{" in line and f" {{{field}=" in line for line in lines),
                 f"the client's {name} has no {field}")
@@ -735,14 +735,14 @@ def inspected(box, _):
     box.quit()
 
 
-# What drv_measured does: 51 launches in the end, 3 of a graph with two kernels and a copy to the host.
+# The work of drv_measured: 51 launches in all, 3 of a graph with two kernels and a copy to the host.
 MEASURED_WORDS = {"to": 700_001, "from": 4_321, "between": 5_000, "filled": 6_000}
 MEASURED_GRAPHS = 3
 
 
 def measured(box, _):
-    """What `openmps ps` says that a program has used is what it did, to the byte, and what it waits for;
-    the worker is not asked."""
+    """`openmps ps` shows what a program has used, to the byte, and what it waits for, without asking the
+    worker."""
     box.start_daemon()
     child = box.start(["drv_measured"], stdin=subprocess.PIPE)
     ready(child)
@@ -778,7 +778,7 @@ def measured(box, _):
     require(wait_until(lambda: usage()["launches"] == 51 and not usage()["held"]["value"]["standing"],
                        SETTLE_LIMIT_S), f"the last launch: {shown}")
     require(usage()["held"]["value"]["ns"] > 0, f"waited: {shown}")
-    # Nothing is under way: after a second the books are closed, and what ran has taken its time.
+    # Without work the session's figures are complete after a second, and include all kernels.
     require(wait_until(lambda: usage()["gpu_ns"] > 0 and usage()["sm_ns"] > 0, SETTLE_LIMIT_S), f"time: {shown}")
     code, out, err = box.run(["openmps", "ps", "--watch", "0.1", "--times", "2"], CLIENT_LIMIT_S)
     lines = out.splitlines()
@@ -791,20 +791,20 @@ def measured(box, _):
 
 
 def remembered(box, _):
-    """What a program has loaded and used is loaded when the next worker starts, before anybody asks, also
-    where something has happened to the files: those are ignored, said once, and removed."""
+    """The next worker loads the code that a program has used at its start, before a client asks for it. Damaged
+    files of the store are ignored, logged once, and removed."""
     store = box.root / "cache" / "openmps"
     store.parent.mkdir()
     box.env["OPENMPS_CACHE_DIRECTORY"] = str(store)
 
     def one_program(recalled, loaded, found):
-        """A worker for one program. What it says that it has loaded, and what the program finds then."""
+        """Runs a program with a worker of its own. Returns the images that the worker loaded and the program found."""
         box.start_daemon()
         box.control(f"start_server -uid {os.geteuid()}")
         if recalled:
             require(wait_until(lambda: f"Remembered code: {recalled} " in box.logs().split("Initializing")[-1],
                                SETTLE_LIMIT_S), f"not remembered: {recalled}")
-        # It has two images: one with variables, and one with the kernel that it runs.
+        # The program has two images: one with variables, and one with the kernel that it runs.
         child = box.start(["drv_neighbour", "kernel"], stdin=subprocess.PIPE)
         ready(child)
         code, out, err = box.run(["openmps", "ps", "--json"], CLIENT_LIMIT_S)
@@ -836,7 +836,7 @@ def remembered(box, _):
 
 
 def confined(box, _):
-    """Daemon, server and worker have given up what docs/security.md says, and serve a program."""
+    """Daemon, server and worker have given up the rights that docs/security.md lists, and serve a program."""
     if "LD_PRELOAD" in box.env or os.geteuid() != 0:
         print("skipped: not in a sanitizer build, and only root can look into them")
         return
@@ -845,7 +845,7 @@ def confined(box, _):
     ready(client)
     for program, no_new_privileges in (("openmps-control", "0"), ("openmps-server", "1"),
                                        ("openmps-worker", "1")):
-        # For microseconds there is a second daemon: a process that closes descriptors (decision 11).
+        # For microseconds there is a second process of the daemon's name, which closes descriptors (decision 11).
         wait_until(lambda name=program: len(box.pids_named(name)) == 1, SETTLE_LIMIT_S)
         pids = box.pids_named(program)
         require(len(pids) == 1, f"{program}: {pids}")
@@ -863,7 +863,7 @@ def confined(box, _):
 
 
 def is_right(program):
-    """The program comes to being ready, and all that it says until then is right."""
+    """Waits until the program is ready, and requires that its output until then is right."""
     said = []
     late = threading.Timer(CLIENT_LIMIT_S, program.kill)
     late.start()
@@ -876,9 +876,9 @@ def is_right(program):
 
 
 def fresh_beside(box, kind, during, end):
-    """Programs that load and run code beside a client that keeps the context from coming to rest, on a
-    driver whose loading waits for that: they come to all their results. When the neighbour has
-    ended, what was loaded beside it goes on. `during`, `end`: what happens to the neighbour then."""
+    """Programs that load and run code beside a client that keeps the context from becoming quiescent, on a driver
+    whose loading waits for quiescence: they come to all their results. When the neighbour has ended, the code
+    that was loaded beside it still runs. `during`, `end`: what happens to the neighbour."""
     box.env["SOFTGPU_LOADING_WAITS"] = "1"
     box.start_daemon()
     neighbour = box.start(["drv_neighbour", kind], stdin=subprocess.PIPE)
@@ -886,7 +886,7 @@ def fresh_beside(box, kind, during, end):
     during(neighbour)
     program = box.start(["drv_fresh_code", "hold"], stdin=subprocess.PIPE)
     is_right(program)
-    # Other programs come and go, and one that stays is no hindrance to them.
+    # Other programs start and end, and one that runs on does not hinder them.
     finish(box.start(["drv_fresh_order", "40"]), "the random programs")
     finish(box.start(["drv_client_worker", "3"]), "a client beside both")
     if kind != "kernel":  # a kernel may still end, so a limited client waits for its SMs
@@ -902,9 +902,9 @@ def fresh_beside(box, kind, during, end):
 
 
 def left_beside_waiting(box, _):
-    """A kernel runs that does not end, and a program waits for the context, since its code prints and
-    so has no cold lane. Clients that come and go beside the two end at once all the same: what they
-    have left is given back later, and costs nobody the worker."""
+    """A kernel runs that does not end, and a program waits for the context, since its code prints and so cannot
+    run in the cold context. Clients that start and end beside the two still end at once: their memory is
+    released later, and no client loses the worker."""
     box.env.update({"SOFTGPU_LOADING_WAITS": "1", "OPENMPS_DRAIN_SECONDS": "1"})
     box.start_daemon()
     neighbour = box.start(["drv_neighbour", "kernel"], stdin=subprocess.PIPE)
@@ -954,8 +954,8 @@ def fresh_beside_value(box, _):
 
 
 def beside_waits(box, kind):
-    """More streams than the context has hardware queues wait, each with work behind: a program that
-    was there before goes on, new ones are served, and all is done in the end."""
+    """More streams than the context has hardware queues wait, each with work behind the wait: a program that was
+    there before continues, new ones are served, and all work is done in the end."""
     box.env.update({"SOFTGPU_LOADING_WAITS": "1", "SOFTGPU_STREAM_LOTS": "1"})
     box.start_daemon()
     program = box.start(["drv_fresh_code", "hold"], stdin=subprocess.PIPE)
@@ -972,8 +972,8 @@ def beside_waits(box, kind):
 
 
 def crowd_beside_host(box, clients):
-    """Programs that start at one moment beside a stream that waits for its host function: all have
-    code to load, more than the context has hardware queues sleep, and none waits for that stream."""
+    """Programs that start at one moment beside a stream that waits for its host function: each has code to load,
+    more of them than the context has hardware queues sleep, and none waits for that stream."""
     box.env["SOFTGPU_STREAM_LOTS"] = "1"
     box.start_daemon()
     neighbour = box.start(["drv_neighbour", "host"], stdin=subprocess.PIPE)
@@ -1042,18 +1042,18 @@ def beside_legacy(box, _):
     beside_waits(box, "legacy")
 
 
-# What OPENMPS_PERF can switch off, each by itself and all of it.
+# The switches of OPENMPS_PERF, each by itself and all together.
 SWITCHES = [{"OPENMPS_PERF": switch} for switch in ("", "no_held_waits", "no_windows", "no_batch",
                                                     "no_held_waits,no_windows",
                                                     "no_connections,no_linger,no_policy,no_sparing,no_value_watch")]
-# One stream at a time may queue work behind work. Only softgpu itself has queues enough then: what
-# waits in these programs is more than five of a GPU's could hold.
+# A device with one queue credit. Only softgpu has enough hardware queues then: these programs have more
+# waiting streams than five queues of a GPU could hold.
 ON_SOFTGPU_ONLY = [{"OPENMPS_DEVICE_MAX_CONNECTIONS": "5", "SOFTGPU_CONNECTIONS": "0"}]
 
 
 def random_order(box, clients):
-    """Random programs of several processes at once behind one worker: whatever is switched off, each
-    comes to its own results. `clients`: programs of each process."""
+    """Random programs of several processes at once behind one worker: with any switch of OPENMPS_PERF, each comes
+    to its own results. `clients`: programs of each process."""
     for number, switch in enumerate(SWITCHES + (ON_SOFTGPU_ONLY if box.driver == "softgpu" else [])):
         daemon_environment = {"OPENMPS_PERF": "", "OPENMPS_DEVICE_MAX_CONNECTIONS": "32",
                               "SOFTGPU_CONNECTIONS": "32", **switch}
@@ -1069,9 +1069,8 @@ def random_order(box, clients):
 
 
 def ranks(box, _):
-    """Programs of each quality at once, by their own word and by MPS's: each computes, on a driver whose
-    destruction of graphs waits for what others do as well, and a word that means nothing is said to mean
-    nothing."""
+    """Programs of each rank at once, by OPENMPS_QOS and by MPS's priority: each computes, also on a driver whose
+    destruction of graphs waits for others' work, and a value without meaning is reported."""
     box.env["SOFTGPU_DESTROYING_WAITS"] = "1"
     box.start_daemon()
     said = [{"OPENMPS_QOS": "latency"}, {"OPENMPS_QOS": "best-effort"}, {"OPENMPS_QOS": "normal"},
@@ -1099,15 +1098,15 @@ def wait_for_line(child, start):
 
 
 def sm_report(line):
-    """(SMs that a drv_sm_share was told, those that it saw) of its line."""
+    """(number of SMs that a drv_sm_share was told, SMs that its kernels ran on), from its line."""
     words = line.split()
     require(words[:2] == ["#", "told"] and words[3] == "seen", f"no report: {line}")
     return int(words[2]), {int(word) for word in words[4:]}
 
 
 def percentages(box, _):
-    """Programs with active thread percentages, by the server's default and by their own word, one after
-    the other and at once: each runs on as many SMs as it is told, and together on as many as there are."""
+    """Programs with active thread percentages, by the server's default and by their own environment, one after the
+    other and at once: each runs on as many SMs as it is told, and together they use all SMs."""
     def report_of(child):
         out = finish(child, "a program with a percentage")
         return sm_report([line for line in out.splitlines() if line.startswith("# told")][-1])
@@ -1126,7 +1125,7 @@ def percentages(box, _):
     for program in (["drv_conditionals", "run"], ["drv_conditionals", "change"], ["drv_graphs"], ["drv_graph_nodes"],
                     ["drv_random_order", "9000", "60"]):
         finish(box.start(program), f"{program} in a half of the device")
-    # The last two are no percentages, or raise it: the default stays.
+    # The last two are no percentage, or a higher one: the default applies.
     for said, share in ((None, 50), ("25", 25), ("1", 1), ("100", 50), ("none", 50)):
         env = {} if said is None else {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": said}
         told, seen = report_of(box.start(["drv_sm_share"], env=env))
@@ -1147,8 +1146,8 @@ def percentages(box, _):
 
 
 def contexts(box, _):
-    """Contexts of one program that have percentages and numbers of SMs of their own: what runs in each is
-    on as many SMs as it is told, beside others and within what the program may have."""
+    """Contexts of one program with percentages and numbers of SMs of their own: the work of each runs on as many
+    SMs as the context is told, beside others and within the program's limit."""
     def reports(wishes, **env):
         out = finish(box.start(["drv_sm_share", "contexts", *wishes], env=env), f"contexts with {wishes}", client_limit(box))
         found = [sm_report(line) for line in out.splitlines() if line.startswith("# told")]
@@ -1169,20 +1168,20 @@ def contexts(box, _):
     by_context = {"CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING": "1"}
     neighbour = box.start(["drv_sm_share", "hold"], stdin=subprocess.PIPE)
     wait_for_line(neighbour, "# told")
-    # Rounded up; more than there are is all.
+    # Rounded up; more than the device has is all SMs.
     require(reports(["-", str(half), str(step + 1), str(device + 1), "1"]) ==
             [device, half, 2 * step, device, step], "execution affinity")
     require(reports(["25%", "-", "50%"]) == [device] * 3, "percentages count for contexts without the program's wish")
     quarter = max(device // 4 // step * step, step)
     require(reports(["25%", "-", "50%", "100%", str(step)], **by_context) ==
             [quarter, device, half, device, step], "percentages by context")
-    # The worker hears of a context's limit before it loads code, which might come where all SMs are.
+    # The worker knows a context's limit before it loads code, which might run in the cold context with all SMs.
     trace = box.root / "contexts.txt"
     reports([str(half)], OPENMPS_TRACE=str(trace))
     sent = [line for line in trace.read_text(encoding="utf-8").splitlines()
             if "ModuleLoad{" in line or ("StreamCreate{" in line and f"sms={half}," in line)]
     require("StreamCreate{" in sent[0], f"code before the limit: {sent[:2]}")
-    # What the program may have goes before.
+    # The program's limit takes precedence.
     held = {**by_context, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}
     used.clear()
     require(reports(["25%", "-", "75%", str(device)], **held) == [quarter, half, half, half],
@@ -1193,8 +1192,8 @@ def contexts(box, _):
 
 
 def limited_from_cold(box, _):
-    """A program whose code, and whose graph, came by the cold lane, which has all SMs, keeps to a limit that is
-    given later as soon as the code can move, without its variables if it has some."""
+    """A program whose code and graph were loaded in the cold context, which has all SMs, keeps to a limit that is
+    set later as soon as the code can move, without its variables if it has some."""
     box.env["SOFTGPU_LOADING_WAITS"] = "1"
     box.start_daemon()
     step = sm_step(box)
@@ -1220,7 +1219,7 @@ def limited_from_cold(box, _):
 
 def green_beside_values(box, _):
     """A program makes a green context of its own beside streams that wait for values. The driver would wait for
-    these, and everybody for the driver; so it goes on without, and in its green context when there is a moment."""
+    these streams, so its work runs without the green context until the context is quiescent."""
     box.env["SOFTGPU_LOADING_WAITS"] = "1"
     box.start_daemon()
     most = json.loads(box.control("device_query --json")[1])[0]["sms"] * 2 // 3  # half, in whole groups
@@ -1241,8 +1240,8 @@ def green_beside_values(box, _):
 
 
 def live_limits(box, _):
-    """What programs may have is changed while they run, at random: results stay right, and each keeps to
-    what it was given last."""
+    """Limits of running programs change at random: results are right, and each program keeps to its last
+    limit."""
     box.start_daemon()
     step = sm_step(box)
     chance = random.Random(7)
@@ -1262,7 +1261,7 @@ def live_limits(box, _):
         for i, program in enumerate(programs):
             box.control(f"set_client_active_thread_percentage {program.pid()} {percentage}")
             most = max(device * percentage // 100, step)
-            least = most / 4 if kinds[i % len(kinds)] else most / 2  # of its own half; fewer blocks
+            least = most / 4 if kinds[i % len(kinds)] else most / 2  # a green context of half the SMs has fewer blocks
             require(wait_until(lambda: least < len(program.sms) <= most, SETTLE_LIMIT_S),
                     f"{len(program.sms)} SMs of {device} at {percentage} %")
     shown = json.loads(box.control("ps --json")[1])
@@ -1279,8 +1278,8 @@ def live_limits(box, _):
 
 
 def live_random(box, clients):
-    """Random programs of several processes come to their results while what each may have is changed, at
-    random as well. `clients`: programs of each process."""
+    """Random programs of several processes come to their results while their limits change at random.
+    `clients`: programs of each process."""
     box.start_daemon()
     device = json.loads(box.control("device_query --json")[1])[0]["sms"]
     chance = random.Random(11)
@@ -1292,8 +1291,8 @@ def live_random(box, clients):
         code, _ = box.control(chance.choice([
             f"set_client_active_thread_percentage {pid} {chance.randint(1, 100)}",
             f"set_client_sm_count {pid} 0 {chance.randint(0, device)}", f"set_client_priority {pid} {chance.randint(0, 1)}"]))
-        changes += code == 0  # not there yet, or not any more
-        time.sleep(0.01)  # a pace, which no result depends on
+        changes += code == 0  # the client has not connected yet, or has ended
+        time.sleep(0.01)  # no result depends on this interval
     for child in children:
         finish(child, "one of them")
     require(changes > 0, "nothing was changed while they ran")
@@ -1302,8 +1301,8 @@ def live_random(box, clients):
 
 
 def live_placed(box, _):
-    """What is placed when it is made, in a program's own green context or for cooperative kernels, keeps to
-    what the program may have by now, and goes back when it may."""
+    """Work that is bound to SMs when it is made, in a program's own green context or as a cooperative kernel, keeps
+    to the program's current limit, and returns to its own SMs when the limit allows."""
     box.start_daemon()
     step = sm_step(box)
     for kind in ("green", "cooperative"):
@@ -1334,8 +1333,8 @@ def live_placed(box, _):
 
 
 def few_sms(box, _):
-    """Who has small kernels beside one who fills the device with long ones has a few SMs to himself, and the
-    other has the rest: with a rank, and on a GPU without one, too (softgpu's kernels are never short)."""
+    """A program with small kernels beside one that fills the device with long kernels has a few SMs to itself, and
+    the other has the rest: with a rank, and on a GPU without one, too (softgpu's kernels are never short)."""
     on_softgpu = box.driver == "softgpu"
     if on_softgpu:
         box.env["SOFTGPU_SMS"] = "132"
@@ -1363,7 +1362,7 @@ def few_sms(box, _):
 
 
 def reserved_sms(box, _):
-    """SMs that are reserved for a program are its own, for as long as that is said or it lives."""
+    """SMs that are reserved for a program run nothing else, until the reservation or the program ends."""
     box.start_daemon()
     owner, other = LiveSms(box), LiveSms(box)
     begun = lambda: owner.rounds > 0 and len(other.sms) > 0
@@ -1394,7 +1393,7 @@ def reserved_sms(box, _):
     require(box.control(f"reserve_sms {owner.pid()} 0 0") == (0, ""), "they stay reserved")
     has_all = lambda program: wait_until(lambda: len(program.sms) == device, SETTLE_LIMIT_S)
     require(has_all(owner) and has_all(other), f"{owner.sms}, {other.sms} of {device}")
-    # By name: for whoever comes. They are free again when nothing of the process is left.
+    # By name: for each program of that name. The SMs are free again when all of the process has been released.
     kept = reserve(owner.pid(), "--lend")
     require(wait_until(are_apart, SETTLE_LIMIT_S), f"{owner.sms} are not its own beside {other.sms}")
     owner.child.send_signal(signal.SIGSTOP)
@@ -1411,7 +1410,7 @@ def reserved_sms(box, _):
 
 
 class PartitionedSms:
-    """A drv_sm_share in a static partition, which holds on to it; what it was told, and where it ran."""
+    """Starts a drv_sm_share in a static partition, which runs on; returns its number of SMs, and the SMs it ran on."""
 
     def __init__(self, box, partition, env=None, **kwargs):
         self.child = box.start(["drv_sm_share", "hold"], stdin=subprocess.PIPE,
@@ -1424,15 +1423,15 @@ class PartitionedSms:
 
 
 def static_partitions(box, _):
-    """Programs in static partitions: each runs on its partition's SMs and no others, whatever else there
-    is, who is in none is refused, and workers come and go beside the partitions."""
+    """Programs in static partitions: each runs on its partition's SMs and no others, a program in no partition is
+    refused, and the partitions outlive workers."""
     as_other = {}
     if os.geteuid() == 0:
         box.share_build()
-        box.env.pop("SOFTGPU_DEVICE", None)  # a simulated device is one user's: each has their own
+        box.env.pop("SOFTGPU_DEVICE", None)  # a simulated device belongs to one user
         as_other = as_user(OTHER_USER)
     box.env["SOFTGPU_DEVICES"] = "2"
-    box.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = "1"  # counts for nothing
+    box.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = "1"  # has no effect
     box.start_daemon(options=["-S"])
 
     def add(device, chunks):
@@ -1485,7 +1484,7 @@ def static_partitions(box, _):
     require(remove(first, small) == (0, f"Partition {small} in use. Terminate all clients before removing.\n"),
             "a partition is removed under its client")
     require(clients_of(small) == [True], "lspart does not know of clients")
-    # The next worker has them where they were, whoever comes first.
+    # In the next worker the partitions have the SMs of before, whichever program starts first.
     kill_workers(box)
     for program in (in_small, in_large, beside):
         program.child.kill()
@@ -1493,7 +1492,7 @@ def static_partitions(box, _):
     large_again, again = PartitionedSms(box, large), PartitionedSms(box, small)
     require(again.sms == in_small.sms and large_again.sms == in_large.sms,
             f"{again.sms}, {large_again.sms} after {in_small.sms}, {in_large.sms}")
-    # And the next daemon knows them, under the programs that run.
+    # The next daemon knows the partitions, with the programs that run in them.
     kill_daemon(box)
     box.start_daemon(options=["-S"])
     known = lambda: clients_of(small) == clients_of(large) == [True]
@@ -1509,7 +1508,7 @@ def static_partitions(box, _):
     for partition in (small, large):
         require(remove(first, partition) == (0, f"Partition {partition} removed\n"), f"{partition} can't be removed")
     refused(small, "there is no such partition")
-    # What was two is one, of a worker that had the two.
+    # Two partitions become one, in a worker that had both.
     all_chunks = add(first, free)
     whole = PartitionedSms(box, all_chunks)
     require(whole.told == len(whole.sms) == free * step, f"{whole.told} {whole.sms} of {free} chunks")
@@ -1539,7 +1538,7 @@ chunks = {}
 
 
 def configured_partitions(box, _):
-    """Partitions of the configuration are there for the first client, by their own names; what `reload` adds
+    """Partitions of the configuration exist for the first client, by their own names; what `reload` adds
     is made at once, and the next daemon knows them."""
     box.start_daemon(options=["-S"], config=CONFIGURED_PARTITION.format("first", 2))
     first = PartitionedSms(box, "first")
@@ -1571,7 +1570,7 @@ def configured_partitions(box, _):
 
 
 def kept_answers(box, _):
-    """What the worker has answered and can't have changed is not asked for again, unless that is switched off."""
+    """The client asks the worker once for answers that cannot change, unless that is switched off."""
     box.start_daemon()
 
     def asked(program, command, **env):
@@ -1583,8 +1582,8 @@ def kept_answers(box, _):
         os.remove(path)
         return count
 
-    # Three shapes of two functions, one of them before its settings change, too, and each once more behind that.
-    # Four limits: in turn, each three times in one context, once in another.
+    # Three shapes of two functions, one of them also before its settings change, and each once more after that.
+    # Four limits in turn, each three times in one context and once in another.
     for program, command, kept, each in ((["drv_function_calls", "settings"], "Occupancy", 9, 12),
                                          (["drv_limits", "fixed"], "LimitGet", 8, 16)):
         counts = asked(program, command), asked(program, command, OPENMPS_PERF="no_kept_answers")
@@ -1593,7 +1592,7 @@ def kept_answers(box, _):
 
 
 def thin_images(box, _):
-    """Of a program with code for many devices that for this one is sent, unless that is switched off."""
+    """A program with code for many devices sends the code for this one, unless that is switched off."""
     box.start_daemon()
 
     def sent(**env):
@@ -1624,7 +1623,7 @@ ALL = {f.__name__: f for f in
         streams_beside_kernel, fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, kept_answers, inspected, measured, remembered, percentages,
         contexts, limited_from_cold, green_beside_values, live_limits, live_placed, live_random, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, secure_programs, pid_namespace, *GROUPS, *FAILURES, *WAITING, watched, on_terminal)}
 
-# Whose answers are the GPU's: run by `./dev gpu-test`, too.
+# Scenarios whose answers a GPU decides: `./dev gpu-test` runs them, too.
 ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "live_placed", "live_random", "few_sms", "limited_from_cold", "green_beside_values", "reserved_sms",
           "waiting_values", "waiting_device_values", "waiting_events", "waiting_kernel", "waiting_legacy",
           "waiting_contexts", "waiting_launches", "waiting_crowd",

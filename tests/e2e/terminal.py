@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A terminal of 24 lines that a program runs on: what is on its screen, and keys for it.
+"""A terminal of 24 lines that a program runs on: the text on its screen, and keys for the program.
 
-It understands what a vt100 of terminfo is sent, and nothing more. Used by scenarios.py. Python standard
+It understands the sequences of terminfo's vt100, and no others. Used by scenarios.py. Python standard
 library only.
 """
 
@@ -28,16 +28,16 @@ class Terminal:
 
     def start(self, box, command, term="vt100"):
         self.child = None
-        self.resize(self.rows, self.columns)  # nothing of who was there before
+        self.resize(self.rows, self.columns)  # an empty screen
         self.child = box.start(command, env={"TERM": term}, stdin=self.slave, stdout=self.slave)
 
     def resize(self, rows, columns):
-        """The screen is empty until the program draws it again, which it learns by a signal."""
+        """Changes the size. The screen is empty until the program, which gets a signal, has drawn it again."""
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.rows, self.columns = rows, columns
         self.cells = [[" "] * columns for _ in range(rows)]
         self.row = self.column = 0
-        self.top, self.bottom = 0, rows - 1  # of what scrolls
+        self.top, self.bottom = 0, rows - 1  # of the scrolling region
         if getattr(self, "child", None):
             self.child.send_signal(signal.SIGWINCH)
 
@@ -54,7 +54,7 @@ class Terminal:
         return "\n".join(self.lines())
 
     def wait_for(self, condition, limit_s):
-        """Until the text of the screen contains it, or makes it true if it is a function."""
+        """Waits until the text of the screen contains `condition`, or, if it is a function, satisfies it."""
         holds = condition if callable(condition) else lambda text: condition in text
         deadline = time.monotonic() + limit_s
         while not holds(self.text()):
@@ -64,7 +64,7 @@ class Terminal:
         return True
 
     def read(self, limit_s):
-        """Takes what the program writes next. False: nothing came."""
+        """Reads the program's next output. False: there was none."""
         if not select.select([self.master], [], [], limit_s)[0]:
             return False
         self.take(self.rest + os.read(self.master, 1 << 16))
@@ -74,7 +74,7 @@ class Terminal:
         os.close(self.master)
         os.close(self.slave)
 
-    # --- what is written ----------------------------------------------------------------------
+    # --- output ----------------------------------------------------------------------
 
     def take(self, data):
         at = 0
@@ -87,7 +87,7 @@ class Terminal:
                 elif match.group(2):
                     self.control(match.group(1).decode(), match.group(2).decode())
             elif data[at] == 0x1b:
-                break  # the rest has not come yet
+                break  # the rest of the sequence has not arrived
             else:
                 self.put(chr(data[at]))
                 at += 1

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nvidia-cuda-mps-control answers, command by command, as watched on an H200 (CUDA 13.0, driver
-580; see docs/interop.md), and a scenario that gives our daemon the same commands and compares to the byte.
+"""The answers of nvidia-cuda-mps-control, command by command, as observed on an H200 (CUDA 13.0, driver
+580; see docs/interop.md), and a scenario that gives OpenMPS's daemon these commands and compares every byte.
 
-{names} stand for what differs from run to run and from machine to machine. Where we answer something
-else on purpose, DIFFERENT has both answers, and docs/differences.md says why. Called by scenarios.py.
+{names} are values that differ from run to run and from machine to machine. Where OpenMPS's answer differs on
+purpose, DIFFERENT has both answers, and docs/differences.md says why. Called by scenarios.py.
 """
 
 import re
@@ -14,7 +14,7 @@ from sandbox import Failure, wait_until
 
 DIFFERENCES = Path(__file__).resolve().parents[2] / "docs" / "differences.md"
 LIMIT_S = 60
-H200 = {"SOFTGPU_SMS": "132", "SOFTGPU_MEMORY": "16G"}  # as many SMs, so that percentages give as many
+H200 = {"SOFTGPU_SMS": "132", "SOFTGPU_MEMORY": "16G"}  # an H200's SMs: percentages give equal numbers
 
 HEADING = f"{'Device Ordinal':16}{'PCI IDs':15}{'UUID':42}{'Name':34}Attributes\n"
 DEVICE = "{device_row}\n"
@@ -62,7 +62,7 @@ NO_SERVER = [
     ("start_server -uid {uid}", ""),
 ]
 
-# Of a daemon that was not started for static partitions.
+# With a daemon that was started without static partitions.
 NOT_YET = [
     ("lspart", 'Unknown command "lspart"\n'),
     ("sm_partition add GPU 2", 'Unknown command "sm_partition"\n'),
@@ -93,19 +93,19 @@ CLIENT = [
     ("ps", ""),
 ]
 
-# What we answer in another way: ours, by (command, NVIDIA's answer). Each has a row in docs/differences.md.
+# OpenMPS's answers that differ, by (command, NVIDIA's answer). Each has a row in docs/differences.md.
 DIFFERENT = {
     ("terminate_client {server} {client}", "0\n"): ["0\n", "Client {client} not found!\n1\n"],
 }
 
-# What the client prints: at its start, and when it has been terminated and its server shut down.
+# The client's output: at its start, and when it has been terminated and its server shut down.
 SEES = "sms 42 mem (3031293616, 150109880320)"
 TERMINATED = ("EXC CUDA_ERROR_MPS_CLIENT_TERMINATED", "ALLOC CUDA_ERROR_MPS_CLIENT_TERMINATED")
 SHUT_DOWN = ("EXC CUDA_ERROR_MPS_RPC_FAILURE", "ALLOC CUDA_ERROR_OUT_OF_MEMORY")
 DIFFERENT_SEES = {SEES: "sms 42 mem ({free}, 3221225472)",
                   SHUT_DOWN[1]: "ALLOC CUDA_ERROR_MPS_RPC_FAILURE"}
 
-# control.log behind `quit -t 2`. A machine that is slow asks less often.
+# control.log after `quit -t 2`. On a slow machine the daemon asks less often.
 QUIT_LOG = r"""quit command issued with timeout of 2
 Try shutting down server {server}, backoff is disabled
 Server {server} has \d+ active worker threads\. Server will not shutdown\.
@@ -122,12 +122,12 @@ Exit with status 0
 
 
 class Conversation:
-    """Commands to the daemon of a sandbox, and what the {names} are there."""
+    """Commands to the daemon of a sandbox, and the values of the {names} there."""
 
     def __init__(self, box):
         self.box = box
         self.names = {}
-        self.given = {}  # how often a command of DIFFERENT was given
+        self.given = {}  # how often each command of DIFFERENT was given
 
     def fill(self, text):
         return re.sub(r"\{(\w+)\}", lambda match: str(self.names[match.group(1)]), text)
@@ -157,7 +157,7 @@ class Conversation:
             device_csv=f"0,{long_pci},{uuid},{name},N/A")
 
     def client(self, first_line):
-        """A client that has said its first line."""
+        """Starts a client, and returns when it has printed its first line."""
         child = self.box.start(["drv_limited"], stdin=subprocess.PIPE)
         said = child.stdout.readline().rstrip("\n")
         wanted = DIFFERENT_SEES[first_line]
@@ -167,7 +167,7 @@ class Conversation:
         return child
 
     def end(self, child, lines):
-        """Lets a client go on: it finds that it has been ended."""
+        """Lets a client continue: its next call reports that it has been terminated."""
         out, err = child.communicate("go\n", LIMIT_S)
         wanted = [DIFFERENT_SEES.get(line, line) for line in lines]
         if child.returncode != 0 or out.splitlines() != wanted:
@@ -179,7 +179,7 @@ def entries(box):
 
 
 def check_page():
-    """Each difference is explained."""
+    """Requires that docs/differences.md explains each difference."""
     page = DIFFERENCES.read_text(encoding="utf-8")
     verbs = {command.split()[0] for command, _ in DIFFERENT}
     for what in sorted(verbs) + ["cuMemGetInfo", "CUDA_ERROR_OUT_OF_MEMORY", "openmps.control"]:
@@ -195,7 +195,7 @@ def start(box, expected):
 
 
 def transcript(box, _):
-    """Every line of a conversation with NVIDIA's daemon, with ours."""
+    """Every line of the conversation with NVIDIA's daemon, with OpenMPS's daemon."""
     check_page()
     box.env.update(H200)
     talk = Conversation(box)
@@ -207,7 +207,7 @@ def transcript(box, _):
         raise Failure(f"the pipe directory has {entries(box)}")
     talk.ask(NO_SERVER[:1])
     talk.learn_device()
-    # That client's server is there now; the conversation begins without one.
+    # That client has started a server; the conversation begins without one.
     talk.ask([(f"shutdown_server {box.control('get_server_list')[1].strip()}", "")])
     talk.ask(NO_SERVER + NOT_YET)
     server = talk.names["server"] = box.control("get_server_list")[1].strip()
@@ -229,7 +229,7 @@ def transcript(box, _):
     if entries(box):
         raise Failure(f"the pipe directory still has {entries(box)}")
     text = re.sub(r"(?m)^\[[^]]*\] ", "", (box.log / "control.log").read_text())
-    text = re.sub(r"(?m)^.*\.\.\. \d+ times\n", "", text)  # of lines before these
+    text = re.sub(r"(?m)^.*\.\.\. \d+ times\n", "", text)  # counted repetitions of lines
     said = text[text.index("quit command issued"):]
     if not re.fullmatch(QUIT_LOG.replace("{server}", server), said):
         raise Failure(f"control.log says\n{said}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several users at once, as docs/security.md has it in one table: who may connect to, see, change and end
-whom. With two users who are not root, so only root can run it. Called by scenarios.py.
+"""Scenarios of several users, by the table in docs/security.md: which user may connect to, see, change and end
+which processes. They use two users besides root, so only root can run them. Called by scenarios.py.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from pathlib import Path
 from sandbox import as_user, wait_until
 from scenario_tools import CLIENT_LIMIT_S, SETTLE_LIMIT_S, Skipped, kill_daemon, ready, require, tell
 
-ROOT, ANNE, BERT = 0, 54321, 54322  # nobody else's numbers
+ROOT, ANNE, BERT = 0, 54321, 54322  # uids that no other user has
 DENIED = "Permission denied: "
 
 PTRACE_ATTACH = 16
@@ -29,7 +29,7 @@ def attach(pid):
 
 
 def reach(pids, say):
-    """What of these processes the caller can reach."""
+    """Prints which of these processes' files the caller can open."""
     for pid in pids:
         for what, attempt in (("descriptors", lambda: os.listdir(f"/proc/{pid}/fd")),
                               ("mappings", lambda: os.listdir(f"/proc/{pid}/map_files")),
@@ -45,7 +45,7 @@ def reach(pids, say):
 
 
 def listen(path, say):
-    """Listens where a daemon would; what is said to it."""
+    """Listens where a daemon would, and prints what it receives."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(path))
         os.chmod(path, 0o666)
@@ -57,8 +57,8 @@ def listen(path, say):
 
 
 class Other:
-    """A child of this process that is another user and does one thing; `lines` is what it says. Not a
-    program: a user need not be able to run this Python."""
+    """A child of this process that runs as another user and does one thing; `lines` is its output. A fork and
+    not a program, since the user may not be able to run this Python."""
 
     def __init__(self, user, act, *arguments):
         reader, writer = os.pipe()
@@ -76,7 +76,7 @@ class Other:
         self.lines = os.fdopen(reader, encoding="utf-8")
 
     def end(self):
-        """Ends it; what it has not yet been asked for."""
+        """Ends the child, and returns its remaining output."""
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         with self.lines:
@@ -84,7 +84,7 @@ class Other:
 
 
 def join(box, user):
-    """A program of that user, in the middle of its life."""
+    """A running program of that user."""
     child = box.start(["drv_client_worker", str(user + 1), "3", "hold"], stdin=subprocess.PIPE, **as_user(user))
     ready(child)
     return child
@@ -106,7 +106,7 @@ def servers_of(box):
 
 
 def check_looking(box, servers, programs):
-    """What changes nothing everybody may ask, and is told the same; of others' sessions no more."""
+    """Commands that change nothing give every user one answer, except about other users' sessions."""
     lines = ["get_server_list", "ps", "get_device_client_list", "device_query",
              "get_default_active_thread_percentage", "get_default_device_pinned_mem_limit 0",
              "get_default_client_priority"]
@@ -125,7 +125,7 @@ def check_looking(box, servers, programs):
 
 
 def check_changing(box, servers, programs):
-    """Who may not is told who may, and nothing has changed."""
+    """A command without permission is refused with a reason, and changes nothing."""
     before = box.control("get_default_active_thread_percentage\nget_default_client_priority\n"
                          "get_default_device_pinned_mem_limit 0")
     for caller, other in ((ANNE, BERT), (BERT, ANNE), (ANNE, ROOT)):
@@ -146,12 +146,12 @@ def check_changing(box, servers, programs):
                         "get_default_device_pinned_mem_limit 0")
     require(after == before, f"the defaults were {before} and are {after}")
     require(servers_of(box) == servers, f"the servers were {servers} and are {servers_of(box)}")
-    # A server that is not there has no owner.
+    # A PID without a server has no owner.
     require(ask(box, ANNE, "shutdown_server 1") == (0, "Server 1 not found\n"), "a server 1 was found")
 
 
 def check_reach(box, servers, programs):
-    """Nothing that holds another user's data can be opened: the memory that they share has no name."""
+    """No file with another user's data can be opened: the shared memory has no name."""
     daemon = box.pids_named("openmps-control")
     workers = box.pids_named("openmps-worker")
     for pid in [*servers.values(), *workers]:
@@ -173,7 +173,7 @@ def terminated(child):
 
 
 def check_ending(box, servers, programs):
-    """Each their own, and root all."""
+    """Each user may end their own clients and servers, root all."""
     require(ask(box, BERT, f"terminate_client {servers[BERT]} {programs[BERT].pid}") == (0, "0\n"),
             "their own client was not terminated")
     terminated(programs[BERT])
@@ -189,7 +189,7 @@ def check_ending(box, servers, programs):
 
 
 def check_planted(box):
-    """A directory, a socket and a daemon that somebody else has put where ours would be."""
+    """A directory, a socket and a daemon that another user has put in the usual place."""
     theirs = box.tmp / "theirs"
     theirs.mkdir()
     os.chown(theirs, BERT, BERT)
@@ -216,7 +216,7 @@ def check_planted(box):
 
 
 def check_private_daemon(box):
-    """A daemon of one user serves nobody else, and nobody else finds it by mistake."""
+    """A daemon of one user serves no other user, and no other user connects to it by mistake."""
     box.pipe = box.root / "pipe of anne"
     box.pipe.mkdir(mode=0o755)
     for directory in (box.pipe, box.log):
@@ -224,11 +224,11 @@ def check_private_daemon(box):
     for log in box.log.iterdir():
         log.unlink()
     box.env["CUDA_MPS_PIPE_DIRECTORY"] = str(box.pipe)
-    box.env["OPENMPS_CONFINE"] = "0"  # or only root could see whose processes are left
+    box.env["OPENMPS_CONFINE"] = "0"  # else only root could see which processes are left
     box.user = as_user(ANNE)
     box.start_daemon()
     tell(join(box, ANNE))
-    daemon = {"OPENMPS_DAEMON_UID": str(ANNE), "OPENMPS_DEBUG": "1"}  # who says so trusts it
+    daemon = {"OPENMPS_DAEMON_UID": str(ANNE), "OPENMPS_DEBUG": "1"}  # OPENMPS_DAEMON_UID makes a client trust it
     for user in (ROOT, BERT):
         child = box.start(["drv_client_worker", "1"], daemon, **as_user(user))
         out, err = child.communicate(timeout=CLIENT_LIMIT_S)
@@ -245,12 +245,12 @@ def check_private_daemon(box):
 
 
 def users(box, _):
-    """Root's daemon serves three users at once, each by a server of their own; then a daemon of one of
-    them, and what somebody plants where a daemon would be."""
+    """Root's daemon serves three users at once, each by a server of their own; then a daemon of one of these
+    users, and files that another user has planted in the usual place."""
     if os.geteuid() != 0:
         raise Skipped("only root can be several users")
     box.share_build()
-    del box.env["SOFTGPU_DEVICE"]  # a simulated device is one user's: each has their own
+    del box.env["SOFTGPU_DEVICE"]  # a simulated device belongs to one user
     box.start_daemon()
     programs = {user: join(box, user) for user in (ROOT, ANNE, BERT)}
     servers = servers_of(box)
@@ -261,7 +261,7 @@ def users(box, _):
     check_changing(box, servers, programs)
     check_reach(box, servers, programs)
     check_planted(box)
-    kill_daemon(box)  # its servers come back to the next one, each as its user's
+    kill_daemon(box)  # the servers register with the next daemon, each as its own user's
     box.start_daemon()
     require(wait_until(lambda: servers_of(box) == servers, SETTLE_LIMIT_S),
             f"the servers were {servers} and are {servers_of(box)}")
@@ -275,8 +275,8 @@ def users(box, _):
 
 
 def pid_namespace(box, _):
-    """A daemon in a PID namespace of its own, whose clients are outside it and have no PID there: they are named by
-    ID, PID 0 is nobody's, and it is said that rules by cgroup do not fit them."""
+    """A daemon in a PID namespace of its own, whose clients are outside it and have no PID there: clients are named
+    by ID, PID 0 is refused, and the output says that rules by cgroup do not fit them."""
     if os.geteuid() != 0:
         raise Skipped("only root can make a PID namespace")
     box.config().write_text('[[groups]]\nname = "all"\ncgroup = "/*"\n')
@@ -321,12 +321,12 @@ def pid_namespace(box, _):
             daemon.wait()
 
 
-# A name for each way in which a variable can steer the libraries; what is read as a number is no name.
+# Variables that name a file or a device: one for each way in which the environment can steer the libraries.
 STEERED = ("CUDA_LOG_FILE", "OPENMPS_CALLS_FILE", "OPENMPS_TRACE", "SOFTGPU_TRACE", "SOFTGPU_DEVICE")
 
 
 def with_library_in(folder, program):
-    """A program of tests/e2e/secure_program.cc that finds its library there, wherever it was built."""
+    """A program of tests/e2e/secure_program.cc, linked to find its library in that folder."""
     place = re.compile(rb"/place-of-the-library_+")
     longest = len(place.search(program).group())
     require(len(os.fsencode(folder)) <= longest, f"{folder}: longer than {longest} bytes")
@@ -334,21 +334,21 @@ def with_library_in(folder, program):
 
 
 def secure_programs(box, _):
-    """A program with a set-user-ID bit: no variable of its caller's names a library to load, a file to
-    write, a daemon to trust, or makes it talk. The same program without that bit follows each of them."""
+    """A program with a set-user-ID bit: no variable of its caller can name a library to load, a file to write or
+    a daemon to trust, or make it print. The program without that bit follows each of these variables."""
     if os.geteuid() != 0:
         raise Skipped("only root can give rights to a program")
     if os.statvfs(box.root).f_flag & os.ST_NOSUID:
         raise Skipped("set-user-ID bits do not count here")
     os.chmod(box.root, 0o755)
     box.share_build()
-    named = box.root / "named"  # by variables
+    named = box.root / "named"  # the folder that the caller's variables name
     env = {name: str(named / name) for name in STEERED}
     env |= {"SOFTGPU_DEVICE": box.device, "OPENMPS_DRIVER": str(named / "driver.so"), "OPENMPS_DEBUG": "1",
             "SOFTGPU_DEBUG": "1", "SOFTGPU_DEVICES": "7", "CUDA_MPS_PIPE_DIRECTORY": str(named)}
 
     def use(library, folder, mode, extra):
-        """What it has followed: written, loaded, counted; and what it said of itself."""
+        """Which variables the program has followed, and its output."""
         shutil.rmtree(named, ignore_errors=True)
         named.mkdir()
         os.chmod(named, 0o777)

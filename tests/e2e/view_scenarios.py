@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios of `openmps top`, `stat` and `advise`: what they show of programs, and what keys do.
+"""Scenarios of `openmps top`, `stat` and `advise`: what they show of programs, and the effects of keys.
 
 Called by scenarios.py, on its only thread.
 """
@@ -13,16 +13,16 @@ from sandbox import wait_until
 from scenario_tools import CLIENT_LIMIT_S, SETTLE_LIMIT_S, ready, require, tell
 from terminal import Terminal
 
-# Of drv_nbody: 2 blocks of 256 threads a step, so that a step is shorter than any look at it. More steps than it
-# will do.
+# Arguments of drv_nbody: 2 blocks of 256 threads a step, so that a step is shorter than any interval, and more steps
+# than it will execute.
 WATCHED_BODIES = 512
-# How long it is looked at for advice: the slower the machine, the fewer kernels end in a time.
+# How long `advise` observes it: the slower the machine, the fewer kernels end in that time.
 ADVISE_S = ["2", "8", "32"]
 WATCHED = ["drv_nbody", str(WATCHED_BODIES), "100000000"]
 
 
 def openmps(box, *words, expect=0):
-    """What `openmps` prints."""
+    """The output of `openmps`."""
     code, out, err = box.run(["openmps", *words], CLIENT_LIMIT_S)
     require(code == expect, f"openmps {' '.join(words)}: exit code {code}\n{out}{err}")
     return out if expect == 0 else out + err
@@ -35,8 +35,8 @@ def one_of(view, pid):
 
 
 def watched(box, _):
-    """`openmps top --once`, `stat` and `advise` tell a busy program from an idle one, and show of both what
-    they do; a filter leaves one of them."""
+    """`openmps top --once`, `stat` and `advise` tell a busy program from an idle one and show the work of both; a
+    filter leaves one of them."""
     require("Cannot find MPS control daemon" in openmps(box, "top", "--once", expect=1), "top without a daemon")
     require("Cannot find MPS control daemon" in openmps(box, "advise", "1", expect=1), "advise without a daemon")
     box.start_daemon()
@@ -54,7 +54,7 @@ def watched(box, _):
         return (clients.keys() == {busy.pid, idle.pid} and clients[busy.pid]["rates"]["sm_share"] > 0
                 and clients[busy.pid]["rates"]["launches_per_s"] > 0 and clients[idle.pid]["state"] == "idle")
     require(wait_until(shows_both, SETTLE_LIMIT_S), f"they are not told apart: {seen}")
-    # One that was not there at the first of two looks has the rates of its own, shorter time.
+    # A program that started during the interval has the rates of its own, shorter time.
     require(wait_until(shows_both, SETTLE_LIMIT_S), f"they are not told apart any more: {seen}")
     works, rests = one_of(seen, busy.pid), one_of(seen, idle.pid)
     require(seen["clients"][0] == works, f"not the busiest first: {seen}")
@@ -68,7 +68,7 @@ def watched(box, _):
     require(device["memory_used_bytes"] == sum(c["rates"]["memory_bytes"] for c in seen["clients"])
             and device["memory_used_bytes"] < device["memory_bytes"], f"its memory: {seen}")
 
-    lines = openmps(box, "top", "--delay", "0.3").splitlines()  # no terminal: once
+    lines = openmps(box, "top", "--delay", "0.3").splitlines()  # without a terminal: one interval as text
     require(len(lines) == 4 and lines[0].startswith("GPU 0  SM time ") and lines[1].split()[0] == "PID"
             and lines[2].split()[0] == str(busy.pid), f"top: {lines}")
     lines = openmps(box, "top", "--once", "--delay", "0.1", "--filter", "client_worker").splitlines()
@@ -96,8 +96,8 @@ def watched(box, _):
 
 
 def on_terminal(box, _):
-    """`openmps top` on a terminal: keys sort, filter, ask before they terminate, and quit; the terminal has
-    another size, is of no known kind, and is as it was at the end, also if top is told to end."""
+    """`openmps top` on a terminal: keys sort, filter, ask before they terminate, and quit; it copes with another
+    size and an unknown terminal, and restores the terminal at its end, also when a signal ends it."""
     box.start_daemon()
     idle = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE)
     ready(idle)

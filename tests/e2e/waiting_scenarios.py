@@ -19,7 +19,7 @@ def start_waiting(box, kind, count):
 
 
 def is_served(box, limit_s):
-    """A new client computes, and one that was there goes on."""
+    """A new client computes, and one that was there before continues."""
     finish(box.start(["drv_client_worker", "3"]), "a new client", limit_s)
 
 
@@ -65,7 +65,7 @@ def waiting_contexts(box, _):
 
 
 def waiting_launches(box, _):
-    """More launches behind a wait than the worker holds of a stream: the thread that gives them waits, the one that
+    """More launches behind a wait than the worker holds for a stream: the thread that launches waits, the thread that
     writes the value does not."""
     many_waiting(box, "launches", 40000)
 
