@@ -271,10 +271,10 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
   CUresult result = CUDA_ERROR_NOT_READY;  // the session stops
   const auto in_main = [&] { return load(Placement{device}); };
   if (const Status status = core_.use(device); !status.ok()) return status.code();
-  if (homes == Homes::kMain) return gate.run(call, device, &core_.feeder, in_main);
+  if (homes == Homes::kMain) return gate.run(call, device, &core_.gate_client, in_main);
   if (homes == Homes::kMainFirst && !escapes()) {
     const uint64_t start = now_ns();
-    if (gate.run_unless_stuck(call, device, &core_.feeder, &result, in_main)) return result;
+    if (gate.run_unless_stuck(call, device, &core_.gate_client, &result, in_main)) return result;
     const uint64_t now = now_ns();
     escapes_until_ns_ = now + std::max(kEscapeShare * (now - start), kMoveLookNs);
   }
@@ -282,20 +282,20 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
   // If the main context is known to be busy for longer, the cold lane is sooner, and nobody is held
   // back.
   const auto main_is_near = [&] { return gate.near_end_ns(device) <= now_ns(); };
-  if (main_is_near()) gate.wait_for_own(device, &core_.feeder, kOwnWorkNs);
+  if (main_is_near()) gate.wait_for_own(device, &core_.gate_client, kOwnWorkNs);
   bool lonely = false;  // there is no cold lane
   const auto loaded = [&](uint64_t hold_ns) {
     if (homes != Homes::kCold) {
       const uint64_t main_ns = hold_ns > gate.first_hold_ns() || main_is_near() ? hold_ns : 0;
-      if (gate.run_soon(call, device, &core_.feeder, main_ns, &result, in_main)) return true;
+      if (gate.run_soon(call, device, &core_.gate_client, main_ns, &result, in_main)) return true;
       lonely = core_.cold->want(device) == nullptr;
     }
     return lonely || load_cold(call, library, device, hold_ns, &result, load);
   };
   for (uint64_t hold_ns = gate.first_hold_ns(); hold_ns != 0 && !loaded(hold_ns);) {
-    hold_ns = gate.rest_after(hold_ns, &core_.feeder, [&] { return loaded(0); });
+    hold_ns = gate.rest_after(hold_ns, &core_.gate_client, [&] { return loaded(0); });
   }
-  if (lonely) return gate.run(call, device, &core_.feeder, in_main);
+  if (lonely) return gate.run(call, device, &core_.gate_client, in_main);
   const bool never = result == CUDA_ERROR_NOT_READY && gate.gave_up();
   return never ? CUDA_ERROR_MPS_SERVER_NOT_READY : result;
 }
@@ -308,8 +308,8 @@ bool Modules::load_cold(GatedCall call, LoadedLibrary& library, uint32_t device,
     *result = status.code();
     return true;
   }
-  const bool loaded = core_.cold->gate.run_soon(call, device, &core_.cold_feeder, hold_ns, result,
-                                                [&] { return load(cold); });
+  const bool loaded = core_.cold->gate.run_soon(call, device, &core_.cold_gate_client, hold_ns,
+                                                result, [&] { return load(cold); });
   if (const Status status = core_.use(device); !status.ok()) {
     *result = status.code();
     return true;
@@ -415,10 +415,11 @@ bool Modules::move_now(Function& function, uint32_t device) {
   if (near_ns > now) next_look_ns_ = std::min(next_look_ns_, near_ns);
   const uint64_t hold_ns = near_ns > now ? 0 : core_.gate.first_hold_ns();
   CUresult moved = CUDA_SUCCESS;
-  return core_.gate.run_soon(GatedCall::kFunctionLoad, device, &core_.feeder, hold_ns, &moved, [&] {
-    function.library->move_to_main(device);
-    return CUDA_SUCCESS;
-  });
+  return core_.gate.run_soon(GatedCall::kFunctionLoad, device, &core_.gate_client, hold_ns, &moved,
+                             [&] {
+                               function.library->move_to_main(device);
+                               return CUDA_SUCCESS;
+                             });
 }
 
 // Once: the count says how often.
@@ -621,16 +622,16 @@ Status Modules::settle(Module& module) {
     bool moved = false;
     const auto move = [&library, device] { return library.move_to_main(device), CUDA_SUCCESS; };
     const auto try_to = [&](uint64_t hold_ns) {
-      return moved = gate.run_soon(GatedCall::kFunctionLoad, device, &core_.feeder, hold_ns,
+      return moved = gate.run_soon(GatedCall::kFunctionLoad, device, &core_.gate_client, hold_ns,
                                    &result, move);
     };
     const uint64_t end = now_ns() + kSettleNs;
     for (uint64_t hold_ns = gate.first_hold_ns();
          hold_ns != 0 && now_ns() < end && !try_to(hold_ns);) {
-      hold_ns = gate.rest_after(hold_ns, &core_.feeder, [&] { return try_to(0); });
+      hold_ns = gate.rest_after(hold_ns, &core_.gate_client, [&] { return try_to(0); });
     }
     if (!moved && library.is_loaded({device, Lane::kMain})) {
-      result = gate.run(GatedCall::kFunctionLoad, device, &core_.feeder, move);
+      result = gate.run(GatedCall::kFunctionLoad, device, &core_.gate_client, move);
     }
     OPENMPS_RETURN_IF_ERROR(check(result, "moving code to the main context"));
   }

@@ -115,8 +115,8 @@ bool ChannelPages::give_back_staging() {
     CUresult result = CUDA_SUCCESS;
     // A moment for each, so that nobody who comes now waits for all.
     const bool quiet =
-        gate_.run_soon(GatedCall::kHostUnregister, ContextGate::kAllDevices, &feeder_, 0, &result,
-                       [&] { return driver_.cuMemHostUnregister(pages); });
+        gate_.run_soon(GatedCall::kHostUnregister, ContextGate::kAllDevices, &gate_client_, 0,
+                       &result, [&] { return driver_.cuMemHostUnregister(pages); });
     if (!quiet) return false;
     registered_.reset(number);
   }

@@ -22,8 +22,12 @@ inline constexpr unsigned kHostRegisterFlags =
 class ChannelPages {
  public:
   ChannelPages(const DriverTable& driver, const Devices& devices, ContextGate& gate,
-               const ContextGate::Feeder& feeder, Returns& returns)
-      : driver_(driver), devices_(devices), gate_(gate), feeder_(feeder), returns_(returns) {}
+               const GateClient& gate_client, Returns& returns)
+      : driver_(driver),
+        devices_(devices),
+        gate_(gate),
+        gate_client_(gate_client),
+        returns_(returns) {}
   ChannelPages(const ChannelPages&) = delete;
   ChannelPages& operator=(const ChannelPages&) = delete;
 
@@ -82,7 +86,7 @@ class ChannelPages {
   const DriverTable& driver_;
   const Devices& devices_;
   ContextGate& gate_;
-  const ContextGate::Feeder& feeder_;
+  const GateClient& gate_client_;
   Returns& returns_;
   wire::ChannelView view_;
   uint64_t begin_ = 0;  // of the part; 0: it is not mapped

@@ -46,7 +46,7 @@ Status DeviceParts::get(uint32_t device, uint32_t at_most, Part* part) {
       member = std::make_unique<Member>(device, terms_of(key), changes_, whole);
     }
     const InContext current(driver_, devices_.at(device).context);
-    OPENMPS_RETURN_IF_ERROR(partitions_->join(*member, &feeder_));
+    OPENMPS_RETURN_IF_ERROR(partitions_->join(*member, &gate_client_));
     Terms terms;
     {
       const std::lock_guard lock(mutex_);

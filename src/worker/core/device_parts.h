@@ -26,9 +26,9 @@ class DeviceParts {
   using Part = SmPartitions::Part;
 
   // All outlive it. `partitions`: null: the session has all SMs.
-  DeviceParts(const DriverTable& driver, const Devices& devices, const ContextGate::Feeder& feeder,
+  DeviceParts(const DriverTable& driver, const Devices& devices, const GateClient& gate_client,
               SmPartitions* partitions)
-      : driver_(driver), devices_(devices), feeder_(feeder), partitions_(partitions) {}
+      : driver_(driver), devices_(devices), gate_client_(gate_client), partitions_(partitions) {}
   ~DeviceParts() { release_all(); }
   DeviceParts(const DeviceParts&) = delete;
   DeviceParts& operator=(const DeviceParts&) = delete;
@@ -86,7 +86,7 @@ class DeviceParts {
 
   const DriverTable& driver_;
   const Devices& devices_;
-  const ContextGate::Feeder& feeder_;
+  const GateClient& gate_client_;
   SmPartitions* const partitions_;
   std::atomic<uint64_t> changes_{1};
   std::mutex changing_;  // one change at a time, and none while members leave

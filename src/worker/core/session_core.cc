@@ -45,18 +45,18 @@ SessionCore::SessionCore(const DriverTable& driver_table, const Devices& all_dev
       cold(cold_lanes),
       info(std::move(session_info)),
       usage(rows.row(info.window), info.id, info.client_pid),
-      parts(driver, devices, feeder, partitions),
+      parts(driver, devices, gate_client, partitions),
       main_slots_(main_slots) {
   change(info.limits);
-  feeder.usage = cold_feeder.usage = &usage;
-  feeder.session = cold_feeder.session = info.id;
-  gate.add(feeder);
-  if (cold != nullptr) cold->gate.add(cold_feeder);
+  gate_client.usage = cold_gate_client.usage = &usage;
+  gate_client.session = cold_gate_client.session = info.id;
+  gate.add(gate_client);
+  if (cold != nullptr) cold->gate.add(cold_gate_client);
 }
 
 SessionCore::~SessionCore() {
-  gate.remove(feeder);
-  if (cold != nullptr) cold->gate.remove(cold_feeder);
+  gate.remove(gate_client);
+  if (cold != nullptr) cold->gate.remove(cold_gate_client);
 }
 
 void SessionCore::change(const SessionLimits& limits) {
@@ -125,7 +125,7 @@ Status SessionCore::await_slots(const Placement& place, uint32_t count, Leaves l
     const std::shared_ptr<StreamSlots> of = slots(place);
     CUresult made = CUDA_ERROR_NOT_READY;
     const bool quiet = gate.run_soon(
-        GatedCall::kStreamSlots, place.device, &feeder, hold_ns, &made,
+        GatedCall::kStreamSlots, place.device, &gate_client, hold_ns, &made,
         [&] { return of->grow(driver, context(place), std::max(count, StreamSlots::kMore)); });
     // Whatever came of it, the driver would not wait now.
     if (quiet) *taken = of->take_anyhow(count);
@@ -133,7 +133,7 @@ Status SessionCore::await_slots(const Placement& place, uint32_t count, Leaves l
   };
   if (found(0)) return Status();
   for (uint64_t hold_ns = gate.first_hold_ns(); hold_ns != 0 && !found(hold_ns);) {
-    hold_ns = gate.rest_after(hold_ns, &feeder, [&] { return found(0); });
+    hold_ns = gate.rest_after(hold_ns, &gate_client, [&] { return found(0); });
   }
   if (*taken != nullptr) return Status();
   return gate.gave_up() ? Status(CUDA_ERROR_MPS_SERVER_NOT_READY, "there is no room for a graph")

@@ -144,8 +144,8 @@ class SessionCore {
   const DriverTable& driver;
   const Devices& devices;
   ContextGate& gate;
-  ContextGate::Feeder feeder;
-  ContextGate::Feeder cold_feeder;                              // of the cold lane's gate
+  GateClient gate_client;
+  GateClient cold_gate_client;                                  // of the cold lane's gate
   ColdLanes* const cold;                                        // null: there is none
   const std::shared_ptr<Bell> bell = std::make_shared<Bell>();  // its executor's
   Background background;
@@ -156,9 +156,9 @@ class SessionCore {
   wire::ChannelView view;  // set once the host file is mapped
   ShownValues shown_values{view};
   ShownReturns shown_returns{view};
-  Returns returns{driver, gate, feeder, bell, shown_returns};
+  Returns returns{driver, gate, gate_client, bell, shown_returns};
   DeviceParts parts;
-  ChannelPages pages{driver, devices, gate, feeder, returns};
+  ChannelPages pages{driver, devices, gate, gate_client, returns};
   // 0 where a device uses the host's pointers for registered memory, as all current GPUs do.
   uint64_t channel_delta = 0;
   // Handles of these belong to the main context. While the session has any, its code runs there;

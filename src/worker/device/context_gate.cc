@@ -63,22 +63,22 @@ ContextGate::~ContextGate() {
 
 // ---- Who submits, and where ---------------------------------------------------------------------
 
-void ContextGate::add(Feeder&) {
+void ContextGate::add(GateClient&) {
   const std::lock_guard lock(mutex_);
-  feeding_.reserve(++feeders_);
+  submitting_.reserve(++clients_);
 }
 
-void ContextGate::remove(Feeder& feeder) {
+void ContextGate::remove(GateClient& client) {
   const std::lock_guard lock(mutex_);
-  --feeders_;
-  std::erase(feeding_, &feeder);
+  --clients_;
+  std::erase(submitting_, &client);
 }
 
-ContextGate::Stream* ContextGate::add(CUstream handle, uint32_t device, const Feeder* feeder,
+ContextGate::Stream* ContextGate::add(CUstream handle, uint32_t device, const GateClient* client,
                                       StreamOwner owner) {
   const std::lock_guard lock(mutex_);
   busy_.reserve(streams_.size() + 1);
-  Stream& added = streams_.emplace_back(*this, handle, device, feeder, owner);
+  Stream& added = streams_.emplace_back(*this, handle, device, client, owner);
   added.self_ = std::prev(streams_.end());
   return &added;
 }
@@ -94,43 +94,43 @@ void ContextGate::list(Stream& stream) {
   if (!stream.listed_.exchange(true, std::memory_order_seq_cst)) busy_.push_back(&stream);
 }
 
-void ContextGate::list(Feeder& feeder) {
+void ContextGate::list(GateClient& client) {
   const std::lock_guard lock(mutex_);
-  if (!feeder.listed_.exchange(true, std::memory_order_seq_cst)) feeding_.push_back(&feeder);
+  if (!client.listed_.exchange(true, std::memory_order_seq_cst)) submitting_.push_back(&client);
 }
 
-void ContextGate::set_debt(Feeder& feeder, bool (*owes)(const void*), const void* context) {
+void ContextGate::set_debt(GateClient& client, bool (*owes)(const void*), const void* context) {
   const std::lock_guard lock(mutex_);
-  feeder.owes_ = owes;
-  feeder.owes_context_ = context;
+  client.owes_ = owes;
+  client.owes_context_ = context;
 }
 
-// The feeder shows itself before it looks whether the gate is closed, and the gate closes before it
-// looks for feeders: one of them sees the other.
-void ContextGate::enter(Feeder& feeder, uint32_t device) {
-  show_at(feeder, device);
+// The client shows itself before it looks whether the gate is closed, and the gate closes before it
+// looks for clients: one of them sees the other.
+void ContextGate::enter(GateClient& client, uint32_t device) {
+  show_at(client, device);
   if (closed_[device].load(std::memory_order_seq_cst) == 0) return;
   const uint64_t now = now_ns();
-  if (now - feeder.asked_ns_.load(std::memory_order_relaxed) > limits_.asker_ns) {
+  if (now - client.asked_ns_.load(std::memory_order_relaxed) > limits_.asker_ns) {
     held_back_[device].store(true, std::memory_order_relaxed);
   }
   Hindrances by;
   by.add(closed_for_[device].load(std::memory_order_relaxed), 0, wire::Hindrance::kQuietMoment);
-  show(&feeder, by);
-  const ShownWait shown(feeder.shown, feeder.usage, wire::ExecutorWait::kHeldBack);
+  show(&client, by);
+  const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kHeldBack);
   // Never longer than one hold, whatever the call inside does.
   const uint64_t until = now + limits_.longest_hold_ns;
   while (closed_[device].load(std::memory_order_relaxed) != 0 && now_ns() < until) {
-    feeder.device_.store(kNowhere, std::memory_order_release);
+    client.device_.store(GateClient::kNowhere, std::memory_order_release);
     pause(kLookNs);
-    show_at(feeder, device);
+    show_at(client, device);
   }
 }
 
 // ---- Quiet --------------------------------------------------------------------------------------
 
-void ContextGate::show(const Feeder* feeder, const Hindrances& by) {
-  if (wire::ExecutorState* state = shown_of(feeder)) by.show(*state);
+void ContextGate::show(const GateClient* client, const Hindrances& by) {
+  if (wire::ExecutorState* state = shown_of(client)) by.show(*state);
 }
 
 void ContextGate::close(uint32_t device, uint32_t session) {
@@ -166,15 +166,15 @@ uint64_t ContextGate::owed(uint32_t device) const {
   return longest;
 }
 
-ContextGate::Look ContextGate::look(uint32_t device, const Feeder* asking) {
+ContextGate::Look ContextGate::look(uint32_t device, const GateClient* asking) {
   Look seen;
   const std::lock_guard lock(mutex_);
   // Taken off its list before the last look: who comes back meanwhile is seen, or lists itself.
-  std::erase_if(feeding_, [](Feeder* feeder) {
-    if (feeder->device_.load(std::memory_order_seq_cst) != kNowhere) return false;
-    feeder->listed_.store(false, std::memory_order_seq_cst);
-    if (feeder->device_.load(std::memory_order_seq_cst) == kNowhere) return true;
-    feeder->listed_.store(true, std::memory_order_seq_cst);
+  std::erase_if(submitting_, [](GateClient* client) {
+    if (client->device_.load(std::memory_order_seq_cst) != GateClient::kNowhere) return false;
+    client->listed_.store(false, std::memory_order_seq_cst);
+    if (client->device_.load(std::memory_order_seq_cst) == GateClient::kNowhere) return true;
+    client->listed_.store(true, std::memory_order_seq_cst);
     return false;
   });
   std::erase_if(busy_, [](Stream* stream) {
@@ -184,11 +184,11 @@ ContextGate::Look ContextGate::look(uint32_t device, const Feeder* asking) {
     stream->listed_.store(true, std::memory_order_seq_cst);
     return false;
   });
-  for (const Feeder* feeder : feeding_) {
-    const uint32_t where = feeder->device_.load(std::memory_order_seq_cst);
-    if (where == kNowhere || !meets(device, where)) continue;
+  for (const GateClient* client : submitting_) {
+    const uint32_t where = client->device_.load(std::memory_order_seq_cst);
+    if (where == GateClient::kNowhere || !meets(device, where)) continue;
     seen.running = true;
-    seen.by.add(feeder->session, 0, wire::Hindrance::kSubmits);
+    seen.by.add(client->session, 0, wire::Hindrance::kSubmits);
   }
   for (Stream* const listed : busy_) {
     Stream& stream = *listed;
@@ -200,14 +200,14 @@ ContextGate::Look ContextGate::look(uint32_t device, const Feeder* asking) {
       stream.outlasted_ns.store(0, std::memory_order_relaxed);
       continue;
     }
-    const Feeder* feeder = stream.feeder;
+    const GateClient* client = stream.client;
     const uint64_t outlasted_ns = stream.outlasted_ns.load(std::memory_order_relaxed);
     const bool outlasted = outlasted_ns != 0;
     wire::Hindrance why = outlasted ? wire::Hindrance::kOutlasts : wire::Hindrance::kRuns;
     if (stream.waits.load(std::memory_order_relaxed)) {
       why = wire::Hindrance::kAwaitsValue;
-    } else if (feeder != nullptr && feeder->owes_ != nullptr &&
-               feeder->owes_(feeder->owes_context_)) {
+    } else if (client != nullptr && client->owes_ != nullptr &&
+               client->owes_(client->owes_context_)) {
       why = wire::Hindrance::kHostFunction;
     }
     if (outlasted) {
@@ -232,10 +232,10 @@ void ContextGate::give_up_on(uint32_t device, bool all) {
   for (Stream* const listed : busy_) {
     Stream& stream = *listed;
     if (!meets(device, stream.device) || !stream.busy.load(std::memory_order_relaxed)) continue;
-    const Feeder* feeder = stream.feeder;
+    const GateClient* client = stream.client;
     const bool stalled =
         stream.waits.load(std::memory_order_relaxed) ||
-        (feeder != nullptr && feeder->owes_ != nullptr && feeder->owes_(feeder->owes_context_));
+        (client != nullptr && client->owes_ != nullptr && client->owes_(client->owes_context_));
     const bool known = stream.outlasted_ns.load(std::memory_order_relaxed) != 0;
     if (!known && (all || stalled) &&
         driver_.cuStreamQuery(stream.handle) == CUDA_ERROR_NOT_READY) {
@@ -245,12 +245,12 @@ void ContextGate::give_up_on(uint32_t device, bool all) {
 }
 
 // Hold new work back, this long at most. Quiet: it still is.
-ContextGate::Found ContextGate::hold(uint32_t device, uint64_t hold_ns, const Feeder* feeder,
+ContextGate::Found ContextGate::hold(uint32_t device, uint64_t hold_ns, const GateClient* client,
                                      uint64_t* closed_ns) {
   const uint64_t start = *closed_ns = now_ns();
-  close(device, feeder == nullptr ? 0 : feeder->session);
+  close(device, client == nullptr ? 0 : client->session);
   for (;;) {
-    const Look seen = look(device, feeder);
+    const Look seen = look(device, client);
     const bool blocked = seen.outlasted && limits_.loading_waits;
     if (!seen.running && !seen.stalled && !blocked) {
       return seen.outlasted ? Found::kQuiet : Found::kComplete;
@@ -268,39 +268,39 @@ ContextGate::Found ContextGate::hold(uint32_t device, uint64_t hold_ns, const Fe
 }
 
 // False: the session stops.
-bool ContextGate::rest(uint64_t ns, const Feeder* feeder) {
+bool ContextGate::rest(uint64_t ns, const GateClient* client) {
   const uint64_t end = now_ns() + ns;
   for (;;) {
-    if (feeder != nullptr && feeder->stop != nullptr &&
-        feeder->stop->load(std::memory_order_acquire)) {
+    if (client != nullptr && client->stop != nullptr &&
+        client->stop->load(std::memory_order_acquire)) {
       return false;
     }
-    go_on(feeder);
+    go_on(client);
     const uint64_t now = now_ns();
     if (now >= end) return true;
     pause(static_cast<long>(std::min(end - now, kRestNs)));
   }
 }
 
-ContextGate::Found ContextGate::seek(uint32_t device, const Search& search, const Feeder* feeder,
-                                     uint64_t* closed_ns) {
-  if (search.brief) return seek_briefly(device, search.hold_ns, feeder, closed_ns);
+ContextGate::Found ContextGate::seek(uint32_t device, const Search& search,
+                                     const GateClient* client, uint64_t* closed_ns) {
+  if (search.brief) return seek_briefly(device, search.hold_ns, client, closed_ns);
   const uint64_t end = now_ns() + limits_.total_ns;
   for (uint64_t ns = search.hold_ns;; ns = std::min(2 * ns, limits_.longest_hold_ns)) {
-    if (!rest(owed(device), feeder)) return Found::kStopped;
+    if (!rest(owed(device), client)) return Found::kStopped;
     // Nobody is held back for what may never end.
     for (;;) {
-      const Look seen = look(device, feeder);
+      const Look seen = look(device, client);
       if (search.yields && seen.stuck) return Found::kGaveUp;
       const bool rests = limits_.loading_waits && seen.outlasted && !gave_up() &&
                          (search.patient || now_ns() < end);
       if (!rests) break;
-      if (!rest(kRestNs, feeder)) return Found::kStopped;
+      if (!rest(kRestNs, client)) return Found::kStopped;
     }
     bool ends = false;
-    if (!await_end(device, ns, feeder, &ends)) return Found::kStopped;
+    if (!await_end(device, ns, client, &ends)) return Found::kStopped;
     if (ends) {
-      const Found found = hold(device, ns, feeder, closed_ns);
+      const Found found = hold(device, ns, client, closed_ns);
       if (found != Found::kGaveUp) return found;
     }
     if (gave_up()) return Found::kGaveUp;
@@ -309,15 +309,16 @@ ContextGate::Found ContextGate::seek(uint32_t device, const Search& search, cons
       if (!search.patient) return Found::kGaveUp;
     }
     // What the queued work waits for may be held back right now: let it through.
-    if (ends && !rest(limits_.open_share * ns, feeder)) return Found::kStopped;
+    if (ends && !rest(limits_.open_share * ns, client)) return Found::kStopped;
   }
 }
 
-bool ContextGate::await_end(uint32_t device, uint64_t hold_ns, const Feeder* feeder, bool* ends) {
+bool ContextGate::await_end(uint32_t device, uint64_t hold_ns, const GateClient* client,
+                            bool* ends) {
   const uint64_t until = now_ns() + limits_.open_share * hold_ns;
   const uint64_t near_ns = std::min(hold_ns, kNearNs);
   while (ends_ns(device) > now_ns() + near_ns) {
-    if (!rest(std::min(kRestNs, near_ns), feeder)) return false;
+    if (!rest(std::min(kRestNs, near_ns), client)) return false;
     if (now_ns() >= until) break;
   }
   *ends = ends_ns(device) <= now_ns() + hold_ns;
@@ -369,9 +370,9 @@ void ContextGate::note_failed_hold(uint32_t device, uint64_t hold_ns) {
 
 // Looking costs nobody anything, so it is always done.
 ContextGate::Found ContextGate::seek_briefly(uint32_t device, uint64_t hold_ns,
-                                             const Feeder* feeder, uint64_t* closed_ns) {
+                                             const GateClient* client, uint64_t* closed_ns) {
   const bool holds = may_hold(device, hold_ns);
-  const Found found = hold(device, holds ? hold_ns : 0, feeder, closed_ns);
+  const Found found = hold(device, holds ? hold_ns : 0, client, closed_ns);
   if (found != Found::kGaveUp) {
     for (uint32_t i = 0; i < pause_ns_.size(); ++i) {
       if (!meets(device, i)) continue;
@@ -384,12 +385,12 @@ ContextGate::Found ContextGate::seek_briefly(uint32_t device, uint64_t hold_ns,
   return found;
 }
 
-void ContextGate::wait_for_own(uint32_t device, const Feeder* feeder, uint64_t ns) {
+void ContextGate::wait_for_own(uint32_t device, const GateClient* client, uint64_t ns) {
   const uint64_t end = now_ns() + ns;
   const auto unfinished = [&] {
     const std::lock_guard lock(mutex_);
     return std::any_of(busy_.begin(), busy_.end(), [&](const Stream* stream) {
-      return stream->feeder == feeder && meets(device, stream->device) &&
+      return stream->client == client && meets(device, stream->device) &&
              stream->busy.load(std::memory_order_relaxed) &&
              driver_.cuStreamQuery(stream->handle) == CUDA_ERROR_NOT_READY;
     });
@@ -406,14 +407,14 @@ ContextGate::Moment* ContextGate::overlapping_locked(uint32_t device) {
   return nullptr;
 }
 
-ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search, const Feeder* feeder,
-                                        bool* stopped) {
-  show(feeder, {});
-  const ShownWait shown(shown_of(feeder), usage_of(feeder), wire::ExecutorWait::kQuietMoment);
+ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search,
+                                        const GateClient* client, bool* stopped) {
+  show(client, {});
+  const ShownWait shown(shown_of(client), usage_of(client), wire::ExecutorWait::kQuietMoment);
   // Somebody else's search takes as long as it takes.
   const bool waits = search.brief && may_hold(device, search.hold_ns);
-  if (feeder != nullptr && (waits || !search.brief)) {
-    feeder->asked_ns_.store(now_ns(), std::memory_order_relaxed);
+  if (client != nullptr && (waits || !search.brief)) {
+    client->asked_ns_.store(now_ns(), std::memory_order_relaxed);
   }
   const uint64_t limit = search.brief ? (waits ? search.hold_ns : 0) : limits_.total_ns;
   const uint64_t end = search.patient ? ~0ull : now_ns() + limit;
@@ -426,7 +427,7 @@ ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search, c
       ++moment->visitors;
       return moment;
     }
-    if (feeder != nullptr && feeder->stop != nullptr && feeder->stop->load()) {
+    if (client != nullptr && client->stop != nullptr && client->stop->load()) {
       *stopped = true;
       return nullptr;
     }
@@ -436,17 +437,17 @@ ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search, c
     }
     Hindrances by;
     by.add(moment->session, 0, wire::Hindrance::kQuietMoment);
-    show(feeder, by);
+    show(client, by);
     moments_changed_.wait_for(lock, std::chrono::nanoseconds(kRestNs));
     lock.unlock();
-    go_on(feeder);
-    if (search.yields && look(device, feeder).stuck) return nullptr;
+    go_on(client);
+    if (search.yields && look(device, client).stuck) return nullptr;
     lock.lock();
   }
-  Moment& made = moments_.emplace_back(Moment{device, feeder == nullptr ? 0 : feeder->session});
+  Moment& made = moments_.emplace_back(Moment{device, client == nullptr ? 0 : client->session});
   lock.unlock();
   uint64_t closed_ns = 0;
-  const Found found = seek(device, search, feeder, &closed_ns);
+  const Found found = seek(device, search, client, &closed_ns);
   lock.lock();
   moments_changed_.notify_all();
   if (found == Found::kQuiet || found == Found::kComplete) {

@@ -12,8 +12,8 @@
 // or in one that a thread of the gate's own looks for. It is never made beside running work:
 // NVIDIA's driver would wait inside.
 //
-// Thread-safe. Sessions submit between enter() and leave() of their Feeder and list the driver's
-// streams that they use.
+// Thread-safe. Sessions submit between enter() and leave() of their GateClient and list the
+// driver's streams that they use.
 #pragma once
 
 #include <algorithm>
@@ -92,41 +92,44 @@ struct StreamOwner {
   uint32_t stream = 0;  // as the session calls it
 };
 
+class ContextGate;
+
+// What one session is submitting right now.
+class GateClient {
+ public:
+  // Ends the waits of its session's calls once it is set; null: nothing does.
+  const std::atomic<bool>* stop = nullptr;
+  // Where the session shows that it waits here, and for whom; null: nowhere.
+  wire::ExecutorState* shown = nullptr;
+  // Where its waits are counted; null: nowhere.
+  SessionUsage* usage = nullptr;
+  // The session's id, for others to show; 0: nobody's.
+  uint32_t session = 0;
+  // What its session does each millisecond or so while a call of it waits here and holds nobody
+  // back: what it waits for may wait for that. Null: nothing.
+  void (*meanwhile)(void* context) noexcept = nullptr;
+  void* meanwhile_context = nullptr;
+
+ private:
+  friend class ContextGate;
+  static constexpr uint32_t kNowhere = ~0u;
+  std::atomic<uint32_t> device_{kNowhere};
+  std::atomic<bool> listed_{false};            // in the gate's list of those that submit
+  mutable std::atomic<uint64_t> asked_ns_{0};  // when its session last asked for a moment
+  // Does the client owe an answer that streams wait for? Guarded by mutex_.
+  bool (*owes_)(const void*) = nullptr;
+  const void* owes_context_ = nullptr;
+};
+
 class ContextGate {
  public:
   static constexpr uint32_t kAllDevices = ~0u;
 
-  // What one session is submitting right now.
-  class Feeder {
-   public:
-    // Ends the waits of its session's calls once it is set; null: nothing does.
-    const std::atomic<bool>* stop = nullptr;
-    // Where the session shows that it waits here, and for whom; null: nowhere.
-    wire::ExecutorState* shown = nullptr;
-    // Where its waits are counted; null: nowhere.
-    SessionUsage* usage = nullptr;
-    // The session's id, for others to show; 0: nobody's.
-    uint32_t session = 0;
-    // What its session does each millisecond or so while a call of it waits here and holds nobody
-    // back: what it waits for may wait for that. Null: nothing.
-    void (*meanwhile)(void* context) noexcept = nullptr;
-    void* meanwhile_context = nullptr;
-
-   private:
-    friend class ContextGate;
-    std::atomic<uint32_t> device_{kNowhere};
-    std::atomic<bool> listed_{false};            // in feeding_
-    mutable std::atomic<uint64_t> asked_ns_{0};  // when its session last asked for a moment
-    // Does the client owe an answer that streams wait for? Guarded by mutex_.
-    bool (*owes_)(const void*) = nullptr;
-    const void* owes_context_ = nullptr;
-  };
-
   // A stream of the driver's.
   struct Stream {
-    Stream(ContextGate& gate, CUstream handle, uint32_t device, const Feeder* feeder,
+    Stream(ContextGate& gate, CUstream handle, uint32_t device, const GateClient* client,
            StreamOwner owner)
-        : handle(handle), device(device), feeder(feeder), owner(owner), gate_(gate) {}
+        : handle(handle), device(device), client(client), owner(owner), gate_(gate) {}
 
     // Its session gives it work, in the gate.
     void set_busy() {
@@ -138,7 +141,7 @@ class ContextGate {
 
     const CUstream handle;
     const uint32_t device;
-    const Feeder* const feeder;  // its session's
+    const GateClient* const client;  // its session's
     const StreamOwner owner;
     std::atomic<bool> busy{false};   // may have unfinished work; written by its session alone
     std::atomic<bool> waits{false};  // may wait for a value that its program writes
@@ -169,40 +172,30 @@ class ContextGate {
   ContextGate(const ContextGate&) = delete;
   ContextGate& operator=(const ContextGate&) = delete;
 
-  void add(Feeder& feeder);
-  void remove(Feeder& feeder);
+  void add(GateClient& client);
+  void remove(GateClient& client);
   // Before work is submitted to `device`: waits while the gate holds new work back there.
-  void enter(Feeder& feeder, uint32_t device);
+  void enter(GateClient& client, uint32_t device);
   // What was submitted since enter() shows in its streams.
-  static void leave(Feeder& feeder) { feeder.device_.store(kNowhere, std::memory_order_release); }
-
-  // leave() at the end of a block.
-  class Leaving {
-   public:
-    explicit Leaving(Feeder& feeder) : feeder_(feeder) {}
-    ~Leaving() { leave(feeder_); }
-    Leaving(const Leaving&) = delete;
-    Leaving& operator=(const Leaving&) = delete;
-
-   private:
-    Feeder& feeder_;
-  };
+  static void leave(GateClient& client) {
+    client.device_.store(GateClient::kNowhere, std::memory_order_release);
+  }
 
   // The stream stays listed until remove(), which does not destroy it.
-  Stream* add(CUstream handle, uint32_t device, const Feeder* feeder = nullptr,
+  Stream* add(CUstream handle, uint32_t device, const GateClient* client = nullptr,
               StreamOwner owner = {});
   void remove(Stream* stream);
-  // How to learn whether the feeder's client owes an answer; null: it never does. Asked by any
+  // How to learn whether the client's client owes an answer; null: it never does. Asked by any
   // thread, not after the next call of this.
-  void set_debt(Feeder& feeder, bool (*owes)(const void*), const void* context);
+  void set_debt(GateClient& client, bool (*owes)(const void*), const void* context);
 
   // `f` makes the driver call, which waits for the work of `device` (or kAllDevices), and returns
-  // its CUresult. That device's context is current; the calling session, whose feeder it is, is not
+  // its CUresult. That device's context is current; the calling session, whose client it is, is not
   // between enter() and leave(). CUDA_ERROR_NOT_READY: its `stop` was set first.
   template <typename F>
-  CUresult run(GatedCall call, uint32_t device, const Feeder* feeder, F&& f) {
+  CUresult run(GatedCall call, uint32_t device, const GateClient* client, F&& f) {
     const uint64_t start = now_ns();
-    const Quiet quiet(*this, device, search_for(call, feeder), feeder);
+    const Quiet quiet(*this, device, search_for(call, client), client);
     const bool may = quiet.complete() || !gave_up() || (is_load(call) && !limits_.loading_waits);
     const CUresult result = quiet.stopped() ? CUDA_ERROR_NOT_READY
                             : may           ? f()
@@ -231,10 +224,10 @@ class ContextGate {
   // has not been called, and the caller does without. First holds are not tried again for a while
   // after one that failed; in between this only looks, as with a `hold_ns` of 0.
   template <typename F>
-  bool run_soon(GatedCall call, uint32_t device, const Feeder* feeder, uint64_t hold_ns,
+  bool run_soon(GatedCall call, uint32_t device, const GateClient* client, uint64_t hold_ns,
                 CUresult* result, F&& f) {
     const uint64_t start = now_ns();
-    const Quiet quiet(*this, device, {.hold_ns = hold_ns, .brief = true}, feeder);
+    const Quiet quiet(*this, device, {.hold_ns = hold_ns, .brief = true}, client);
     if (!quiet.complete()) return false;
     *result = f();
     count(call, now_ns() - start);
@@ -244,13 +237,13 @@ class ContextGate {
   // false, without the call, once a stream that waits for its client has outlasted a hold, or any
   // has for endless_ns; unless the driver does not wait. `*result` as run() returns it.
   template <typename F>
-  bool run_unless_stuck(GatedCall call, uint32_t device, const Feeder* feeder, CUresult* result,
+  bool run_unless_stuck(GatedCall call, uint32_t device, const GateClient* client, CUresult* result,
                         F&& f) {
     const uint64_t start = now_ns();
-    Search search = search_for(call, feeder);
+    Search search = search_for(call, client);
     search.yields = true;
     search.patient = search.patient || !is_load(call);
-    const Quiet quiet(*this, device, search, feeder);
+    const Quiet quiet(*this, device, search, client);
     const bool may = quiet.complete() || !limits_.loading_waits;
     if (!may && !quiet.stopped()) return false;
     *result = quiet.stopped() ? CUDA_ERROR_NOT_READY : f();
@@ -263,16 +256,16 @@ class ContextGate {
   [[nodiscard]] uint64_t near_end_ns(uint32_t device);
   // Until the session's own streams on the device are done, `ns` at most: what a program has just
   // been given to do is no reason to look elsewhere. Holds nobody back.
-  void wait_for_own(uint32_t device, const Feeder* feeder, uint64_t ns);
+  void wait_for_own(uint32_t device, const GateClient* client, uint64_t ns);
   // After a hold that failed: let everybody go on for as long as they are owed, calling `look()`,
   // which is true if it has found another way, and say how long the next hold may be; 0: found,
   // the session stops, or work that does not end is not waited for.
   template <typename Look>
-  uint64_t rest_after(uint64_t hold_ns, const Feeder* feeder, Look&& look) {
-    const ShownWait shown(shown_of(feeder), usage_of(feeder), wire::ExecutorWait::kQuietMoment);
+  uint64_t rest_after(uint64_t hold_ns, const GateClient* client, Look&& look) {
+    const ShownWait shown(shown_of(client), usage_of(client), wire::ExecutorWait::kQuietMoment);
     const uint64_t end = now_ns() + limits_.open_share * hold_ns;
     while (now_ns() < end) {
-      if (gave_up() || !rest(limits_.look_again_ns, feeder) || look()) return 0;
+      if (gave_up() || !rest(limits_.look_again_ns, client) || look()) return 0;
     }
     return std::min(2 * hold_ns, limits_.longest_hold_ns);
   }
@@ -296,13 +289,13 @@ class ContextGate {
   // Until `come()`, for as long as a quiet moment is looked for at most, or the session stops: it
   // waits for memory.
   template <typename Come>
-  void wait_until(Come&& come, const Feeder* feeder) {
-    show(feeder, {});
-    const ShownWait shown(shown_of(feeder), usage_of(feeder), wire::ExecutorWait::kQuietMoment,
+  void wait_until(Come&& come, const GateClient* client) {
+    show(client, {});
+    const ShownWait shown(shown_of(client), usage_of(client), wire::ExecutorWait::kQuietMoment,
                           wire::HeldFor::kMemory);
     const uint64_t end = now_ns() + limits_.total_ns;
-    while (!come() && now_ns() < end && rest(limits_.look_again_ns, feeder)) {
-      look(kAllDevices, feeder);  // only to show who is in the way
+    while (!come() && now_ns() < end && rest(limits_.look_again_ns, client)) {
+      look(kAllDevices, client);  // only to show who is in the way
     }
   }
   // The same for a call that does not wait.
@@ -318,8 +311,6 @@ class ContextGate {
   [[nodiscard]] uint64_t owed(uint32_t device) const;
 
  private:
-  static constexpr uint32_t kNowhere = ~0u;
-
   struct Counter {
     std::atomic<uint64_t> calls{0};
     std::atomic<uint64_t> total_ns{0};
@@ -347,8 +338,8 @@ class ContextGate {
   // A visit to a quiet moment; or the limit is past, or the session stops.
   class Quiet {
    public:
-    Quiet(ContextGate& gate, uint32_t device, const Search& search, const Feeder* feeder)
-        : gate_(gate), moment_(gate.visit(device, search, feeder, &stopped_)) {}
+    Quiet(ContextGate& gate, uint32_t device, const Search& search, const GateClient* client)
+        : gate_(gate), moment_(gate.visit(device, search, client, &stopped_)) {}
     ~Quiet() {
       if (moment_ != nullptr) gate_.end_visit(moment_);
     }
@@ -383,12 +374,12 @@ class ContextGate {
   static bool is_load(GatedCall call) {
     return call == GatedCall::kModuleLoad || call == GatedCall::kFunctionLoad;
   }
-  [[nodiscard]] Search search_for(GatedCall call, const Feeder* feeder) const {
-    const bool patient = is_load(call) && limits_.loading_waits && feeder != nullptr;
+  [[nodiscard]] Search search_for(GatedCall call, const GateClient* client) const {
+    const bool patient = is_load(call) && limits_.loading_waits && client != nullptr;
     return {.hold_ns = limits_.first_hold_ns, .patient = patient};
   }
   void count(GatedCall call, uint64_t ns);
-  Moment* visit(uint32_t device, const Search& search, const Feeder* feeder, bool* stopped);
+  Moment* visit(uint32_t device, const Search& search, const GateClient* client, bool* stopped);
   void end_visit(Moment* moment);
   void run_deferred(uint32_t device) noexcept;
   void try_deferred(uint32_t device);
@@ -396,40 +387,41 @@ class ContextGate {
   void collect();
   bool next_to_collect(uint32_t* device);
   Moment* overlapping_locked(uint32_t device);
-  Found seek(uint32_t device, const Search& search, const Feeder* feeder, uint64_t* closed_ns);
+  Found seek(uint32_t device, const Search& search, const GateClient* client, uint64_t* closed_ns);
   // Until what runs is known to end soon, or for as long as a hold of `hold_ns` that fails would
   // have been paid for. `*ends`: within that it does, as far as is known. False: the session stops.
-  bool await_end(uint32_t device, uint64_t hold_ns, const Feeder* feeder, bool* ends);
+  bool await_end(uint32_t device, uint64_t hold_ns, const GateClient* client, bool* ends);
   bool may_hold(uint32_t device, uint64_t hold_ns);
   // By when what has been submitted should have ended, as far as its sessions know; 0: has.
   uint64_t ends_ns(uint32_t device);
   void note_failed_hold(uint32_t device, uint64_t hold_ns);
-  Found seek_briefly(uint32_t device, uint64_t hold_ns, const Feeder* feeder, uint64_t* closed_ns);
-  Found hold(uint32_t device, uint64_t hold_ns, const Feeder* feeder, uint64_t* closed_ns);
-  bool rest(uint64_t ns, const Feeder* feeder);
-  static void go_on(const Feeder* feeder) {
-    if (feeder != nullptr && feeder->meanwhile != nullptr) {
-      feeder->meanwhile(feeder->meanwhile_context);
+  Found seek_briefly(uint32_t device, uint64_t hold_ns, const GateClient* client,
+                     uint64_t* closed_ns);
+  Found hold(uint32_t device, uint64_t hold_ns, const GateClient* client, uint64_t* closed_ns);
+  bool rest(uint64_t ns, const GateClient* client);
+  static void go_on(const GateClient* client) {
+    if (client != nullptr && client->meanwhile != nullptr) {
+      client->meanwhile(client->meanwhile_context);
     }
   }
-  static wire::ExecutorState* shown_of(const Feeder* feeder) {
-    return feeder == nullptr ? nullptr : feeder->shown;
+  static wire::ExecutorState* shown_of(const GateClient* client) {
+    return client == nullptr ? nullptr : client->shown;
   }
-  static SessionUsage* usage_of(const Feeder* feeder) {
-    return feeder == nullptr ? nullptr : feeder->usage;
+  static SessionUsage* usage_of(const GateClient* client) {
+    return client == nullptr ? nullptr : client->usage;
   }
-  static void show(const Feeder* feeder, const Hindrances& by);
+  static void show(const GateClient* client, const Hindrances& by);
   // For that session, 0: for the worker.
   void close(uint32_t device, uint32_t session);
   void open(uint32_t device, uint64_t closed_ns);
   void list(Stream& stream);
-  void list(Feeder& feeder);
-  void show_at(Feeder& feeder, uint32_t device) {
-    feeder.device_.store(device, std::memory_order_seq_cst);
-    if (!feeder.listed_.load(std::memory_order_seq_cst)) list(feeder);
+  void list(GateClient& client);
+  void show_at(GateClient& client, uint32_t device) {
+    client.device_.store(device, std::memory_order_seq_cst);
+    if (!client.listed_.load(std::memory_order_seq_cst)) list(client);
   }
-  // The session of the feeder waits for what is seen, and shows it.
-  Look look(uint32_t device, const Feeder* feeder);
+  // The session of the client waits for what is seen, and shows it.
+  Look look(uint32_t device, const GateClient* client);
   void give_up_on(uint32_t device, bool all);
 
   const DriverTable& driver_;
@@ -444,11 +436,11 @@ class ContextGate {
   std::array<std::atomic<uint64_t>, wire::kMaxDevices> pause_ns_{};
   std::atomic<bool> gave_up_{false};
   std::mutex mutex_;  // guards the lists
-  size_t feeders_ = 0;
+  size_t clients_ = 0;
   std::list<Stream> streams_;
   // Those that submit, and those that may have work, with such as no longer do: whoever looks for
   // them looks at few. Both have room for all.
-  std::vector<Feeder*> feeding_;
+  std::vector<GateClient*> submitting_;
   std::vector<Stream*> busy_;
   std::mutex moments_mutex_;
   std::condition_variable moments_changed_;
@@ -458,8 +450,20 @@ class ContextGate {
   std::thread collector_thread_;  // guarded by moments_mutex_; joined by the next, or the end
   std::atomic<bool> collecting_{false};  // written under moments_mutex_
   std::atomic<bool> ending_{false};
-  Feeder collector_;  // submits nothing
+  GateClient collector_;  // submits nothing
   std::array<Counter, static_cast<size_t>(GatedCall::kCount)> counters_;
+};
+
+// Leaves the gate at the end of a block in which work may be submitted.
+class SubmitScope {
+ public:
+  explicit SubmitScope(GateClient& client) : client_(client) {}
+  ~SubmitScope() { ContextGate::leave(client_); }
+  SubmitScope(const SubmitScope&) = delete;
+  SubmitScope& operator=(const SubmitScope&) = delete;
+
+ private:
+  GateClient& client_;
 };
 
 }  // namespace openmps::worker

@@ -51,7 +51,7 @@ void Returns::sweep() {
 
 bool Returns::wait() {
   const size_t before = waiting_.size();
-  gate_.wait_until([this] { return sweep(), waiting_.empty(); }, &feeder_);
+  gate_.wait_until([this] { return sweep(), waiting_.empty(); }, &gate_client_);
   return waiting_.size() < before;
 }
 

@@ -20,9 +20,13 @@ namespace openmps::worker {
 
 class Returns {
  public:
-  Returns(const DriverTable& driver, ContextGate& gate, const ContextGate::Feeder& feeder,
+  Returns(const DriverTable& driver, ContextGate& gate, const GateClient& gate_client,
           std::shared_ptr<Bell> bell, ShownReturns& shown)
-      : driver_(driver), gate_(gate), feeder_(feeder), bell_(std::move(bell)), shown_(shown) {}
+      : driver_(driver),
+        gate_(gate),
+        gate_client_(gate_client),
+        bell_(std::move(bell)),
+        shown_(shown) {}
 
   // From now on calls keep this alive until they have been made, beyond the session's end.
   void set_kept(std::shared_ptr<const void> kept) { kept_ = std::move(kept); }
@@ -55,7 +59,7 @@ class Returns {
 
   const DriverTable& driver_;
   ContextGate& gate_;
-  const ContextGate::Feeder& feeder_;
+  const GateClient& gate_client_;
   const std::shared_ptr<Bell> bell_;
   ShownReturns& shown_;
   std::shared_ptr<const void> kept_;

@@ -360,7 +360,7 @@ void SmPartitions::give_back(Made& made) {
 // ---- Members ------------------------------------------------------------------------------------
 
 // The groups count as used from the choice on, so that who comes while a set is made gets others.
-Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
+Status SmPartitions::join(Member& member, const GateClient* client) {
   const uint32_t device = member.device;
   std::unique_ptr<Made> made;
   {
@@ -392,8 +392,8 @@ Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
     status = create(made.get());
     return status.code();
   };
-  if (!gate_.run_unless_stuck(GatedCall::kGreenCreate, device, feeder, &result, make)) {
-    put_off(member, feeder);
+  if (!gate_.run_unless_stuck(GatedCall::kGreenCreate, device, client, &result, make)) {
+    put_off(member, client);
     return Status();
   }
   if (status.ok()) status = check(result, "cuGreenCtxCreate");
@@ -410,8 +410,8 @@ Status SmPartitions::join(Member& member, const ContextGate::Feeder* feeder) {
 }
 
 // The driver would wait for a program, which may wait for this one.
-void SmPartitions::put_off(Member& member, const ContextGate::Feeder* feeder) {
-  log("Session " + std::to_string(feeder == nullptr ? 0 : feeder->session) +
+void SmPartitions::put_off(Member& member, const GateClient* client) {
+  log("Session " + std::to_string(client == nullptr ? 0 : client->session) +
       " runs on all SMs at first, not on those that it is to have: to make the set of them waits " +
       "for work that may not end");
   After after;

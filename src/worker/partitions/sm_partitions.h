@@ -177,7 +177,7 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // the whole device until there is one, which is logged. The device's context is current. Errors:
   // those of cuDevSmResourceSplitByCount, cuDevResourceGenerateDesc and cuGreenCtxCreate;
   // CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: all SMs of that device are others' alone.
-  Status join(Member& member, const ContextGate::Feeder* feeder);
+  Status join(Member& member, const GateClient* client);
   void leave(Member& member);
   // What it has now, for as long as somebody holds it; null: the whole device. That is enough for
   // all work that it has been noted to have of late.
@@ -364,7 +364,7 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   static bool wants(const Member& member, const SmSet& set);
   static void give_locked(Member& member, Part part, After* after);
   void finish(After after);
-  void put_off(Member& member, const ContextGate::Feeder* feeder);
+  void put_off(Member& member, const GateClient* client);
   // Whether it is used now, and by whom; in how long to look again, 0: when woken.
   [[nodiscard]] bool look_at_locked(const Reservation& reservation, uint64_t now, uint64_t* next);
   void make_wanted(const After::Wanted& wanted);

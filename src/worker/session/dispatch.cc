@@ -19,10 +19,11 @@ namespace {
 using S = SessionParts;
 using wire::Effect;
 using wire::Object;
-constexpr std::tuple kParts{
-    &S::memory,    &S::physical,  &S::greens,  &S::streams, &S::release_commands, &S::events,
-    &S::functions, &S::ipc_commands, &S::modules, &S::prints,  &S::links,         &S::fences,
-    &S::arrays,    &S::submitter, &S::graphs,  &S::limits,  &S::device_queries};
+constexpr std::tuple kParts{&S::memory,           &S::physical,  &S::greens,    &S::streams,
+                            &S::release_commands, &S::events,    &S::functions, &S::ipc_commands,
+                            &S::modules,          &S::prints,    &S::links,     &S::fences,
+                            &S::arrays,           &S::submitter, &S::graphs,    &S::limits,
+                            &S::device_queries};
 
 // Where the objects of a kind are. A context is what streams say of it.
 template <Object object>
@@ -238,7 +239,7 @@ constexpr auto kTable = make_table(wire::Commands());
 
 Status dispatch(SessionParts& session, const wire::Record& record, ReplyWriter& reply) {
   // Whatever the command submitted has been submitted when it returns.
-  const ContextGate::Leaving leaving(session.core.feeder);
+  const SubmitScope scope(session.core.gate_client);
   const auto opcode = static_cast<size_t>(record.opcode);
   if (opcode >= kTable.size() || kTable[opcode] == nullptr) {
     return violation("there is no command " + std::to_string(opcode));

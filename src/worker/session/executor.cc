@@ -69,17 +69,17 @@ Executor::Executor(SessionParts& session, wire::RingConsumer& ring, Spinning& sp
       trace_(trace),
       actor_{"session " + std::to_string(session.core.info.id),
              "session " + std::to_string(session.core.info.id) + " "} {
-  for (ContextGate::Feeder* feeder : {&session_.core.feeder, &session_.core.cold_feeder}) {
-    feeder->shown = &state_;
-    feeder->meanwhile = advance_meanwhile;
-    feeder->meanwhile_context = this;
+  for (GateClient* gate_client : {&session_.core.gate_client, &session_.core.cold_gate_client}) {
+    gate_client->shown = &state_;
+    gate_client->meanwhile = advance_meanwhile;
+    gate_client->meanwhile_context = this;
   }
 }
 
 Executor::~Executor() {
-  for (ContextGate::Feeder* feeder : {&session_.core.feeder, &session_.core.cold_feeder}) {
-    feeder->shown = nullptr;
-    feeder->meanwhile = nullptr;
+  for (GateClient* gate_client : {&session_.core.gate_client, &session_.core.cold_gate_client}) {
+    gate_client->shown = nullptr;
+    gate_client->meanwhile = nullptr;
   }
 }
 

@@ -52,8 +52,8 @@ SessionParts::SessionParts(const DriverTable& driver, const Devices& devices, Co
       backlog(core, streams, words, worker.value_watch.get(), credits_of(worker)),
       batch(worker.performance.batches),
       limits(core, memory, worker.limits) {
-  core.feeder.stop = &stop;
-  core.cold_feeder.stop = &stop;
+  core.gate_client.stop = &stop;
+  core.cold_gate_client.stop = &stop;
 }
 
 uint64_t SessionParts::service() {
@@ -104,7 +104,7 @@ void SessionParts::drain() {
 void SessionParts::release() {
   batch.clear();
   backlog.drop();
-  ContextGate::leave(core.feeder);
+  ContextGate::leave(core.gate_client);
   ipc_commands.release_all();
   limits.release_all();
   graphs.release_all();

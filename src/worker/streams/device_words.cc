@@ -83,7 +83,7 @@ Status DeviceWords::ask(uint32_t row, const wire::StreamValue& wait, uint32_t de
   const auto reached_at = [delta = pages_[row / kRowsOfPage].delta](const void* host) {
     return reinterpret_cast<CUdeviceptr>(host) + delta;
   };
-  core_.gate.enter(core_.feeder, device);
+  core_.gate.enter(core_.gate_client, device);
   OPENMPS_RETURN_IF_ERROR(
       check(driver.cuMemcpyAsync(reached_at(&slot.value), core_.device_address(wait.address),
                                  wait.width, stream),

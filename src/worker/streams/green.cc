@@ -196,7 +196,7 @@ Status GreenContexts::handle(const wire::GreenCreate& command, const Descriptor&
   green->resources = descriptor.resources;
   CUresult result = CUDA_SUCCESS;
   const bool made = core_.gate.run_unless_stuck(
-      GatedCall::kGreenCreate, command.device, &core_.feeder, &result, [&] {
+      GatedCall::kGreenCreate, command.device, &core_.gate_client, &result, [&] {
         return make_green(core_.driver, descriptor.handle, core_.devices.at(command.device).handle,
                           command.flags, *green->slots, &green->handle, &green->context);
       });

@@ -188,7 +188,8 @@ Status Streams::start(Stream& stream) {
   stream.driver_priority = core_.driver_priority(stream.place.device, stream.priority);
   OPENMPS_RETURN_IF_ERROR(check(create(stream.place, stream.driver_priority, &stream.handle),
                                 "the creation of a stream"));
-  stream.listed = core_.gate.add(stream.handle, stream.place.device, &core_.feeder, owner(stream));
+  stream.listed =
+      core_.gate.add(stream.handle, stream.place.device, &core_.gate_client, owner(stream));
   ++stream.context->started;
   ++started_[static_cast<size_t>(Lane::kMain)];
   if (StreamBudget* its = window(stream)) its->move(stream.handle, &stream.listed->ends_ns);
@@ -250,7 +251,7 @@ Status Streams::move(Stream& stream, const Placement& place, int32_t priority) {
               in_green(stream),
               stream.part,
               false};
-  stream.listed = core_.gate.add(made, place.device, &core_.feeder, owner(stream));
+  stream.listed = core_.gate.add(made, place.device, &core_.gate_client, owner(stream));
   stream.handle = made;
   stream.driver_priority = priority;
   if (stream.cold != nullptr) stream.cold->is_current = false;
@@ -399,7 +400,7 @@ Status Streams::start_cold_stream(Stream& stream) {
   }
   if (result == CUDA_SUCCESS) {
     cold->listed =
-        core_.cold->gate.add(cold->handle, place.device, &core_.cold_feeder, owner(stream));
+        core_.cold->gate.add(cold->handle, place.device, &core_.cold_gate_client, owner(stream));
     stream.cold = std::move(cold);
     ++started_[static_cast<size_t>(Lane::kCold)];
     return Status();
@@ -415,7 +416,7 @@ Status Streams::enter_cold_stream(Stream& stream) {
   if (stream.cold == nullptr) OPENMPS_RETURN_IF_ERROR(start_cold_stream(stream));
   ColdStream& cold = *stream.cold;
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.place.in(Lane::kCold)));
-  core_.cold->gate.enter(core_.cold_feeder, stream.place.device);
+  core_.cold->gate.enter(core_.cold_gate_client, stream.place.device);
   cold.listed->set_busy();
   if (stream.listed->waits.load(std::memory_order_relaxed)) {
     cold.listed->waits.store(true, std::memory_order_relaxed);  // for the stream
@@ -447,7 +448,7 @@ void Streams::note_cold_graph(Stream& stream) {
 Status Streams::enter(Stream& stream, Entry entry) {
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
   OPENMPS_RETURN_IF_ERROR(start(stream));
-  core_.gate.enter(core_.feeder, stream.place.device);
+  core_.gate.enter(core_.gate_client, stream.place.device);
   const bool works = entry == Entry::kWork || entry == Entry::kColdWork;
   if (works && stream.seen_changes != core_.parts.changes()) [[unlikely]] {
     OPENMPS_RETURN_IF_ERROR(follow_changes(stream));

@@ -235,7 +235,7 @@ class Streams {
       OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kWork));
       return f(stream.handle);
     }
-    const ContextGate::Leaving leaving(core_.cold_feeder);
+    const SubmitScope scope(core_.cold_gate_client);
     Status status = enter_cold_stream(stream);
     if (status.ok()) status = f(stream.cold->handle);
     if (status.ok()) status = leave_cold_stream(stream);

@@ -181,14 +181,14 @@ Status Submitter::judge(const Work& work, const KernelWork& kernel, const Stream
 void Submitter::advance() {
   end_batch();
   if (backlog_.empty()) return;
-  const ContextGate::Leaving leaving(core_.feeder);
+  const SubmitScope scope(core_.gate_client);
   uint64_t from = 0;
   while (auto item = backlog_.take(false, &from)) give_held(std::move(item));
   end_giving();
 }
 
 void Submitter::give_all(std::span<const uint64_t> numbers) {
-  const ContextGate::Leaving leaving(core_.feeder);
+  const SubmitScope scope(core_.gate_client);
   for (uint64_t number : numbers) give_held(backlog_.take(true, &number));
   end_giving();
 }
@@ -242,7 +242,7 @@ void Submitter::submit_batch() {
   };
   const Ending ending{*this};
   may_advance_ = false;
-  const ContextGate::Leaving leaving(core_.feeder);
+  const SubmitScope scope(core_.gate_client);
   Stream& stream = batch_.stream();
   streams_.prepare_work(stream, batch_.costs().front());
   for (const Cost& cost : batch_.costs().subspan(1)) streams_.note_demand(stream, cost);

@@ -164,7 +164,7 @@ TEST_F(BacklogTest, TheGpuWaitsForOneThatIsExpectedSoon) {
 // Others are told that it stands for its client only if it does.
 TEST_F(BacklogTest, AQuietMomentIsHinderedByWhatTheGpuWaitsFor) {
   wire::ExecutorState shown{};
-  ContextGate::Feeder other;
+  GateClient other;
   other.shown = &shown;
   core_gate().add(other);
   const auto hindrance = [&] {

@@ -80,9 +80,9 @@ TEST_F(GateTest, WaitsForBusyStreamsOfItsDeviceOnly) {
 
 TEST_F(GateTest, AFeederGetsThroughBeforeOrAfterTheCall) {
   ContextGate gate(driver_.table(), kPatient);
-  ContextGate::Feeder feeder;
-  gate.add(feeder);
-  gate.enter(feeder, 0);
+  GateClient client;
+  gate.add(client);
+  gate.enter(client, 0);
   std::atomic<bool> calling{false};
   std::thread caller([&] {
     gate.run(GatedCall::kFunctionLoad, 0, [&] {
@@ -91,13 +91,13 @@ TEST_F(GateTest, AFeederGetsThroughBeforeOrAfterTheCall) {
     });
   });
   EXPECT_FALSE(calling) << "in the middle of a submission";
-  ContextGate::leave(feeder);
+  ContextGate::leave(client);
   caller.join();
   EXPECT_TRUE(calling);
-  gate.enter(feeder, 0);  // open again
-  gate.enter(feeder, 1);
-  ContextGate::leave(feeder);
-  gate.remove(feeder);
+  gate.enter(client, 0);  // open again
+  gate.enter(client, 1);
+  ContextGate::leave(client);
+  gate.remove(client);
 }
 
 // A hold that is known to be too short would only cost others time.
@@ -115,13 +115,13 @@ TEST_F(GateTest, NobodyIsHeldBackForWhatIsKnownToRunForLong) {
       return CUDA_SUCCESS;
     });
   });
-  ContextGate::Feeder feeder;
-  gate.add(feeder);
+  GateClient client;
+  gate.add(client);
   // Held back, one of these would not return.
   const uint64_t begin = now_ns();
   while (now_ns() - begin < 50'000'000) {
-    gate.enter(feeder, 0);
-    ContextGate::leave(feeder);
+    gate.enter(client, 0);
+    ContextGate::leave(client);
   }
   EXPECT_EQ(gate.cost(GatedCall::kModuleLoad).calls, 0u);
   EXPECT_FALSE(called);
@@ -129,7 +129,7 @@ TEST_F(GateTest, NobodyIsHeldBackForWhatIsKnownToRunForLong) {
   driver_.hold(1, false);
   caller.join();
   EXPECT_TRUE(called);
-  gate.remove(feeder);
+  gate.remove(client);
   gate.remove(busy);
 }
 
@@ -160,24 +160,24 @@ TEST_F(GateTest, NearItsEndIsWhatIsKnownToEndSoon) {
 
 TEST_F(GateTest, NewWorkIsHeldBackDuringTheCall) {
   ContextGate gate(driver_.table(), kPatient);
-  ContextGate::Feeder feeder;
-  gate.add(feeder);
+  GateClient client;
+  gate.add(client);
   std::atomic<bool> returned{false};
   std::thread other;
   gate.run(GatedCall::kFunctionLoad, ContextGate::kAllDevices, [&] {
     std::atomic<bool> started{false};
     other = std::thread([&] {
       started = true;
-      gate.enter(feeder, 3);
+      gate.enter(client, 3);
       EXPECT_TRUE(returned);
-      ContextGate::leave(feeder);
+      ContextGate::leave(client);
     });
     while (!started) std::this_thread::yield();
     returned = true;
     return CUDA_SUCCESS;
   });
   other.join();
-  gate.remove(feeder);
+  gate.remove(client);
 }
 
 // Work that needs other work to go on is let through between the tries.
@@ -191,20 +191,20 @@ TEST_F(GateTest, LetsWorkThroughBetweenTries) {
     return passed.load();
   });
   listed->set_busy();
-  ContextGate::Feeder feeder;
-  gate.add(feeder);
+  GateClient client;
+  gate.add(client);
   std::thread other([&] {
     while (!looked_at) std::this_thread::yield();
-    gate.enter(feeder, 0);
+    gate.enter(client, 0);
     passed = true;
-    ContextGate::leave(feeder);
+    ContextGate::leave(client);
   });
   gate.run(GatedCall::kModuleUnload, 0, [&] {
     EXPECT_TRUE(passed);
     return CUDA_SUCCESS;
   });
   other.join();
-  gate.remove(feeder);
+  gate.remove(client);
   gate.remove(listed);
 }
 
@@ -269,19 +269,19 @@ TEST_F(GateTest, NobodyWaitsAnyMoreForWorkThatNeverEnds) {
 // once.
 TEST_F(GateTest, WhatItsClientMustActForIsNotHeldBackFor) {
   ContextGate gate(driver_.table(), with_driver_that_does_not_wait(kShort));
-  ContextGate::Feeder feeder;
-  gate.add(feeder);
+  GateClient client;
+  gate.add(client);
   bool owes = true;
   gate.set_debt(
-      feeder, [](const void* answer) { return *static_cast<const bool*>(answer); }, &owes);
-  ContextGate::Stream* host_function = gate.add(stream(), 0, &feeder);
+      client, [](const void* answer) { return *static_cast<const bool*>(answer); }, &owes);
+  ContextGate::Stream* host_function = gate.add(stream(), 0, &client);
   ContextGate::Stream* value = gate.add(stream(), 0);
   give_work(host_function, 1);
   give_work(value, 2);
   value->waits = true;
   int calls = 0;
   for (int i = 0; i < 2; ++i) {
-    gate.run(GatedCall::kModuleLoad, 0, &feeder, [&] { return ++calls, CUDA_SUCCESS; });
+    gate.run(GatedCall::kModuleLoad, 0, &client, [&] { return ++calls, CUDA_SUCCESS; });
     EXPECT_NE(host_function->outlasted_ns.load(), 0u);
     EXPECT_NE(value->outlasted_ns.load(), 0u);
   }
@@ -291,11 +291,11 @@ TEST_F(GateTest, WhatItsClientMustActForIsNotHeldBackFor) {
   value->waits = false;
   driver_.hold(1, false);
   driver_.hold(2, false);
-  gate.run(GatedCall::kModuleLoad, 0, &feeder, [&] { return ++calls, CUDA_SUCCESS; });
+  gate.run(GatedCall::kModuleLoad, 0, &client, [&] { return ++calls, CUDA_SUCCESS; });
   EXPECT_EQ(host_function->outlasted_ns.load(), 0u);
   EXPECT_EQ(value->outlasted_ns.load(), 0u);
-  gate.set_debt(feeder, nullptr, nullptr);
-  gate.remove(feeder);
+  gate.set_debt(client, nullptr, nullptr);
+  gate.remove(client);
   gate.remove(host_function);
   gate.remove(value);
 }
@@ -304,8 +304,8 @@ TEST_F(GateTest, WhatItsClientMustActForIsNotHeldBackFor) {
 // Nobody is held back, either.
 TEST_F(GateTest, ADriverThatWouldWaitForAClientIsNotCalled) {
   ContextGate gate(driver_.table(), kShort);
-  ContextGate::Feeder loader;
-  ContextGate::Feeder neighbour;
+  GateClient loader;
+  GateClient neighbour;
   gate.add(loader);
   gate.add(neighbour);
   ContextGate::Stream* listed = gate.add(stream(), 0);
@@ -337,14 +337,14 @@ TEST_F(GateTest, WhoCanDoWithoutDoesNotWaitForWhatMayNeverEnd) {
   GateLimits limits = kShort;
   limits.total_ns = limits.endless_ns = 5'000'000;
   ContextGate gate(driver_.table(), limits);
-  ContextGate::Feeder feeder;
-  gate.add(feeder);
+  GateClient client;
+  gate.add(client);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   give_work(listed, 1);
   CUresult result = CUDA_ERROR_UNKNOWN;
   int calls = 0;
   const auto run = [&] {
-    return gate.run_unless_stuck(GatedCall::kGreenCreate, 0, &feeder, &result,
+    return gate.run_unless_stuck(GatedCall::kGreenCreate, 0, &client, &result,
                                  [&] { return ++calls, CUDA_SUCCESS; });
   };
   EXPECT_FALSE(run());
@@ -356,7 +356,7 @@ TEST_F(GateTest, WhoCanDoWithoutDoesNotWaitForWhatMayNeverEnd) {
   EXPECT_TRUE(run());
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(result, CUDA_SUCCESS);
-  gate.remove(feeder);
+  gate.remove(client);
   gate.remove(listed);
 }
 
@@ -365,14 +365,14 @@ TEST_F(GateTest, ButForWhatOnlyRunsLong) {
   limits.total_ns = 1'000'000;
   limits.endless_ns = kNeverNs;
   ContextGate gate(driver_.table(), limits);
-  ContextGate::Feeder feeder;
-  gate.add(feeder);
+  GateClient client;
+  gate.add(client);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   give_work(listed, 1);
   std::atomic<bool> called{false};
   std::thread caller([&] {
     CUresult result = CUDA_SUCCESS;
-    EXPECT_TRUE(gate.run_unless_stuck(GatedCall::kGreenCreate, 0, &feeder, &result,
+    EXPECT_TRUE(gate.run_unless_stuck(GatedCall::kGreenCreate, 0, &client, &result,
                                       [&] { return called = true, CUDA_SUCCESS; }));
   });
   while (listed->outlasted_ns == 0) std::this_thread::yield();
@@ -380,17 +380,17 @@ TEST_F(GateTest, ButForWhatOnlyRunsLong) {
   driver_.hold(1, false);
   caller.join();
   EXPECT_TRUE(called);
-  gate.remove(feeder);
+  gate.remove(client);
   gate.remove(listed);
 }
 
 // Another session looks for a moment as well, and can't do without.
 TEST_F(GateTest, NorForAnotherWhoWaitsForIt) {
   ContextGate gate(driver_.table(), kShort);
-  ContextGate::Feeder loader;
-  ContextGate::Feeder feeder;
+  GateClient loader;
+  GateClient client;
   gate.add(loader);
-  gate.add(feeder);
+  gate.add(client);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   give_work(listed, 1);
   listed->waits = true;
@@ -398,12 +398,12 @@ TEST_F(GateTest, NorForAnotherWhoWaitsForIt) {
       [&] { gate.run(GatedCall::kModuleLoad, 0, &loader, [] { return CUDA_SUCCESS; }); });
   while (listed->outlasted_ns == 0) std::this_thread::yield();
   CUresult result = CUDA_SUCCESS;
-  EXPECT_FALSE(gate.run_unless_stuck(GatedCall::kGreenCreate, 0, &feeder, &result,
+  EXPECT_FALSE(gate.run_unless_stuck(GatedCall::kGreenCreate, 0, &client, &result,
                                      [] { return CUDA_SUCCESS; }));
   driver_.hold(1, false);
   caller.join();
   gate.remove(loader);
-  gate.remove(feeder);
+  gate.remove(client);
   gate.remove(listed);
 }
 
@@ -411,22 +411,22 @@ TEST_F(GateTest, NorForAnotherWhoWaitsForIt) {
 TEST_F(GateTest, AWaitEndsWithItsSession) {
   ContextGate gate(driver_.table(), kShort);
   std::atomic<bool> stop{false};
-  ContextGate::Feeder feeder;
-  feeder.stop = &stop;
-  gate.add(feeder);
+  GateClient client;
+  client.stop = &stop;
+  gate.add(client);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   give_work(listed, 1);
   bool called = false;
   std::thread caller([&] {
     EXPECT_EQ(
-        gate.run(GatedCall::kFunctionLoad, 0, &feeder, [&] { return called = true, CUDA_SUCCESS; }),
+        gate.run(GatedCall::kFunctionLoad, 0, &client, [&] { return called = true, CUDA_SUCCESS; }),
         CUDA_ERROR_NOT_READY);
   });
   stop = true;
   caller.join();
   EXPECT_FALSE(called);
   driver_.hold(1, false);
-  gate.remove(feeder);
+  gate.remove(client);
   gate.remove(listed);
 }
 
@@ -532,9 +532,9 @@ class ShownGateTest : public GateTest {
                     const std::vector<Seen>& rows) {
     while (state.wait != wait || seen(state) != rows) std::this_thread::yield();
   }
-  static void be(ContextGate::Feeder& feeder, uint32_t session, wire::ExecutorState& state) {
-    feeder.session = session;
-    feeder.shown = &state;
+  static void be(GateClient& client, uint32_t session, wire::ExecutorState& state) {
+    client.session = session;
+    client.shown = &state;
   }
 
   wire::ExecutorState loads_{};
@@ -543,13 +543,13 @@ class ShownGateTest : public GateTest {
 
 TEST_F(ShownGateTest, WhoPreventsAQuietMomentAndWhy) {
   ContextGate gate(driver_.table(), kPatient);
-  ContextGate::Feeder loader;
-  ContextGate::Feeder owing;
-  ContextGate::Feeder submitting;
+  GateClient loader;
+  GateClient owing;
+  GateClient submitting;
   be(loader, 1, loads_);
   owing.session = 4;
   submitting.session = 5;
-  for (ContextGate::Feeder* feeder : {&loader, &owing, &submitting}) gate.add(*feeder);
+  for (GateClient* client : {&loader, &owing, &submitting}) gate.add(*client);
   bool owes = true;
   gate.set_debt(
       owing, [](const void* answer) { return *static_cast<const bool*>(answer); }, &owes);
@@ -588,7 +588,7 @@ TEST_F(ShownGateTest, WhoPreventsAQuietMomentAndWhy) {
   EXPECT_EQ(loads_.wait, wire::ExecutorWait::kNone);
   gate.set_debt(owing, nullptr, nullptr);
   for (ContextGate::Stream* stream : listed) gate.remove(stream);
-  for (ContextGate::Feeder* feeder : {&loader, &owing, &submitting}) gate.remove(*feeder);
+  for (GateClient* client : {&loader, &owing, &submitting}) gate.remove(*client);
 }
 
 // Neighbours have most of the time; programs that start together do not wait for each other's part.
@@ -598,18 +598,18 @@ TEST_F(ShownGateTest, OnlyWhoAsksForNoMomentsIsOwedTime) {
   limits.most_owed_ns = 0;
   limits.asker_ns = 10'000'000'000;  // less than the machine has run: who never asked did so at 0
   ContextGate gate(driver_.table(), limits);
-  ContextGate::Feeder neighbour;
-  ContextGate::Feeder starts;
+  GateClient neighbour;
+  GateClient starts;
   be(neighbour, 1, other_);
   be(starts, 2, other_);
   gate.add(neighbour);
   gate.add(starts);
-  const auto hold_back = [&](ContextGate::Feeder& feeder) {
+  const auto hold_back = [&](GateClient& client) {
     std::thread held;
     gate.run(GatedCall::kFunctionLoad, 0, [&] {
       held = std::thread([&] {
-        gate.enter(feeder, 0);
-        ContextGate::leave(feeder);
+        gate.enter(client, 0);
+        ContextGate::leave(client);
       });
       while (other_.wait != wire::ExecutorWait::kHeldBack) std::this_thread::yield();
       return CUDA_SUCCESS;
@@ -632,11 +632,11 @@ TEST_F(ShownGateTest, WhoseMomentOthersWaitFor) {
   GateLimits limits = kPatient;
   limits.join_ns = 0;  // no call has a part in another's moment
   ContextGate gate(driver_.table(), limits);
-  ContextGate::Feeder loader;
-  ContextGate::Feeder later;
+  GateClient loader;
+  GateClient later;
   be(loader, 1, loads_);
   be(later, 2, other_);
-  for (ContextGate::Feeder* feeder : {&loader, &later}) gate.add(*feeder);
+  for (GateClient* client : {&loader, &later}) gate.add(*client);
   const std::vector<Seen> held = {{1, 0, wire::Hindrance::kQuietMoment}};
   std::thread second;
   gate.run(GatedCall::kModuleLoad, 0, &loader, [&] {
@@ -661,13 +661,13 @@ TEST_F(ShownGateTest, WhoseMomentOthersWaitFor) {
   });
   worker.join();
   EXPECT_EQ(other_.wait, wire::ExecutorWait::kNone);
-  for (ContextGate::Feeder* feeder : {&loader, &later}) gate.remove(*feeder);
+  for (GateClient* client : {&loader, &later}) gate.remove(*client);
 }
 
 // A call that others make for the session, and the time between two tries.
 TEST_F(ShownGateTest, WaitingOutsideOfAMomentIsShownToo) {
   ContextGate gate(driver_.table(), kShort);
-  ContextGate::Feeder session;
+  GateClient session;
   be(session, 1, loads_);
   gate.add(session);
   ContextGate::Stream* listed = gate.add(stream(), 0, nullptr, {2, 3});

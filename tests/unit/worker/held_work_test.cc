@@ -24,7 +24,7 @@ class HeldWorkTest : public SessionFixture {
   [[nodiscard]] Stream& stream() const { return *session_->streams.streams().find(1); }
   [[nodiscard]] Function& function() const { return *session_->modules.functions().find(1); }
   Status submit(const HeldWork& held) {
-    const ContextGate::Leaving leaving(session_->core.feeder);
+    const SubmitScope scope(session_->core.gate_client);
     return session_->submitter.submit(held.work(), stream());
   }
 

@@ -315,9 +315,9 @@ TEST_F(SessionTest, EndsBesideANeighboursEndlessWorkAndKeepsItsWindow) {
   neighbour->post(wire::Launch{2, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 16, 0}, std::string(16, 'x'));
   EXPECT_EQ(neighbour->call(wire::Ping{}), CUDA_SUCCESS);
   std::atomic<bool> loaded{false};
-  ContextGate::Feeder feeder;
+  GateClient gate_client;
   std::thread loader([&] {
-    gate_.run(GatedCall::kModuleLoad, 0, &feeder, [] { return CUDA_SUCCESS; });
+    gate_.run(GatedCall::kModuleLoad, 0, &gate_client, [] { return CUDA_SUCCESS; });
     loaded = true;
   });
 

@@ -193,12 +193,12 @@ TEST_F(StreamTest, OrderIsMarkedBeforeAWaitForAnEventOfAnotherContext) {
 // What `openmps inspect` is told of a neighbour whose work is held back.
 TEST_F(StreamTest, NeighboursAreToldWhoseMomentItIs) {
   wire::ExecutorState shown{};
-  ContextGate::Feeder neighbour;
+  GateClient neighbour;
   neighbour.shown = &shown;
   gate_.add(neighbour);
   std::atomic<bool> entered{false};
   std::thread held_back;
-  gate_.run(GatedCall::kModuleUnload, 0, &session_->core.feeder, [&] {
+  gate_.run(GatedCall::kModuleUnload, 0, &session_->core.gate_client, [&] {
     held_back = std::thread([&] {
       gate_.enter(neighbour, 0);
       entered = true;

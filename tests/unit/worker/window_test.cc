@@ -332,9 +332,9 @@ TEST_F(WindowTest, HeldWorkGoesOnWhileALoadWaits) {
     uint32_t& word;
     int calls = 0;
   } meanwhile{*session_, driver_, word};
-  ContextGate::Feeder& feeder = session_->core.feeder;
-  feeder.meanwhile_context = &meanwhile;
-  feeder.meanwhile = [](void* context) noexcept {
+  GateClient& gate_client = session_->core.gate_client;
+  gate_client.meanwhile_context = &meanwhile;
+  gate_client.meanwhile = [](void* context) noexcept {
     auto& [session, driver, value, calls] = *static_cast<Meanwhile*>(context);
     ++calls;
     std::atomic_ref(value).store(1);
@@ -353,7 +353,7 @@ TEST_F(WindowTest, HeldWorkGoesOnWhileALoadWaits) {
   EXPECT_TRUE(send(wire::ModuleLoad{2, 2, 0, wire::ModuleKind::kModule, 0, 0}).ok());
   EXPECT_GT(meanwhile.calls, 0);
   EXPECT_TRUE(session_->backlog.empty());
-  feeder.meanwhile = nullptr;
+  gate_client.meanwhile = nullptr;
 }
 
 // Natively it returns at once, and what it was given still runs.
