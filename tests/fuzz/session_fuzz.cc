@@ -97,7 +97,8 @@ class Player {
   StrictDriver driver_;
   const Devices devices_;
   ContextGate gate_{driver_.table()};
-  WorkerParts commons_;
+  const MonotonicClock clock_;
+  WorkerParts commons_{clock_};
   std::array<std::unique_ptr<SessionParts>, kSessions> sessions_;
   std::array<bool, kSessions> ended_{};
   std::array<uint32_t, kSessions> ids_{};

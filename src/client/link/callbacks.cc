@@ -4,7 +4,6 @@
 #include "client/link/callbacks.h"
 
 #include <algorithm>
-#include <ctime>
 #include <utility>
 
 #include "base/clock.h"
@@ -16,9 +15,7 @@
 namespace openmps::client {
 namespace {
 
-constexpr timespec kIdlePause{0, 1'000'000};
-// Below a futex wake and the switch to the thread (about 5 us together) spinning gains nothing.
-constexpr uint64_t kShortestSpinNs = 5'000;
+constexpr uint64_t kNoSlotPauseNs = 1'000'000;
 
 }  // namespace
 
@@ -37,7 +34,7 @@ CUresult Callbacks::acquire_slot(std::unique_lock<std::mutex>& guard, uint32_t* 
     if (used_.empty()) {  // other threads are between taking a slot and enqueuing
       guard.unlock();
       const CancellationHeld held;
-      nanosleep(&kIdlePause, nullptr);
+      pause_for(kNoSlotPauseNs);
       guard.lock();
       continue;
     }
@@ -228,18 +225,15 @@ bool Callbacks::run_posted() {
   return any;
 }
 
-// The thread has nothing to do. It spins while programs come back soon, as the executor does.
+// The thread has nothing to do: it spins while that pays, then sleeps.
 void Callbacks::wait_for_news() {
-  const uint64_t longest = channel_.spin_ns();
-  const uint64_t start = now_ns();
-  const auto none = [this] { return news_.load(std::memory_order_acquire) == seen_; };
-  while (none() && now_ns() - start < idle_spin_ns_) cpu_relax();
-  {
+  AdaptiveWait wait(channel_.clock(), {.spin_until_ns = idle_spins_.spin_ns()});
+  const auto any = [this] { return news_.load(std::memory_order_acquire) != seen_; };
+  if (!wait.spin(any)) {
     std::unique_lock guard(lock_);
-    told_.wait(guard, [&none] { return !none(); });
+    told_.wait(guard, any);
   }
-  const bool soon = now_ns() - start < longest;
-  idle_spin_ns_ = soon ? longest : std::max(idle_spin_ns_ / 2, std::min(kShortestSpinNs, longest));
+  idle_spins_.note(wait.waited_ns());
 }
 
 // The session has ended: CUDA calls stream callbacks with the error. Host functions never run.
@@ -259,7 +253,6 @@ void Callbacks::end(CUresult result) {
 }
 
 void Callbacks::serve() {
-  idle_spin_ns_ = channel_.spin_ns();
   for (;;) {
     seen_ = news_.load(std::memory_order_acquire);
     if (run_posted()) continue;
@@ -279,7 +272,7 @@ void Callbacks::serve() {
           return any_posted() || news_.load(std::memory_order_acquire) != seen_ ||
                  (any_watched_.load(std::memory_order_relaxed) && any_watched_done());
         },
-        kLongestNapNs, &napping_);
+        &napping_);
     if (result != CUDA_SUCCESS) end(result);
   }
 }

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/adaptive_wait.h"
 #include "client/link/fence.h"
 #include "cuda/abi.h"
 
@@ -29,7 +30,8 @@ struct HostCall {
 
 class Callbacks {
  public:
-  Callbacks(Channel& channel, Fences& fences) : channel_(channel), fences_(fences) {}
+  Callbacks(Channel& channel, Fences& fences)
+      : channel_(channel), fences_(fences), idle_spins_(channel.spin_ns()) {}
 
   // Put a host function into the stream, behind what is there.
   // Errors: CUDA_ERROR_OUT_OF_MEMORY (no thread), the session's end.
@@ -52,8 +54,6 @@ class Callbacks {
  private:
   // The rest stays for the host functions of streams.
   static constexpr uint32_t kGraphSlots = wire::kCallbackSlots / 4 * 3;
-  // While functions are on their way, the thread looks at least this often.
-  static constexpr uint64_t kLongestNapNs = 1'000'000;
   // A function that takes longer makes the hop through a waking thread (46 us, decision 24) small.
   static constexpr uint64_t kSoonNs = 100'000;
   // So many in a row that did not: the next is expected not to, either.
@@ -102,10 +102,9 @@ class Callbacks {
   std::atomic<uint32_t> news_{0};
   std::atomic<bool> any_watched_{false};
   std::atomic<bool> napping_{false};
-  // Of the callback thread: the news that it knows, and how long it spins when it has nothing to
-  // do.
+  // Of the callback thread: the news that it knows, and whether it pays to spin for more.
   uint32_t seen_ = 0;
-  uint64_t idle_spin_ns_ = 0;
+  SpinHistory idle_spins_;
 };
 
 }  // namespace openmps::client

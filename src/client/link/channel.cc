@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <bit>
 #include <climits>
-#include <ctime>
 #include <utility>
 
 #include "base/futex.h"
@@ -18,22 +17,26 @@
 namespace openmps::client {
 namespace {
 
-// A full ring means that the worker is megabytes behind: looking again this often costs nothing.
-constexpr timespec kFullRingPause{0, 50'000};
-constexpr int kFullRingSpins = 2000;
+// A nap of a wait for the GPU. Where the driver's own wait would spin throughout, a thread is late
+// by 1/256 of the wait.
+constexpr NapLength kGpuNap{50'000, kNever, 256};
+constexpr uint64_t kGpuSpinNs = 2'000'000;
+// While host functions are on their way, the callback thread looks at least this often.
+constexpr NapLength kWatchNap{50'000, 1'000'000, 256};
+// A full ring means that the worker is megabytes behind, and no free reply slot that hundreds of
+// threads wait for replies: looking again this often costs nothing.
+constexpr NapLength kFullNap{50'000, 50'000};
 
 }  // namespace
 
-constinit thread_local uint64_t Channel::t_last_wait_ns = 0;
-
 Channel::Channel(const wire::ChannelView& view, RememberedFd socket, uint64_t spin_ns,
-                 std::unique_ptr<wire::Trace> trace, bool foresees, bool gives_core)
+                 std::unique_ptr<wire::Trace> trace, bool spares_cores)
     : view_(view),
       socket_(socket),
       spin_ns_(spin_ns),
+      spares_cores_(spares_cores),
+      shortage_(spares_cores),
       trace_(std::move(trace)),
-      foresees_(foresees),
-      gives_core_(gives_core),
       ring_(view) {
   for (auto& word : free_reply_slots_) word.store(~0ull, std::memory_order_relaxed);
 }
@@ -62,23 +65,43 @@ CUresult Channel::take_async_error() {
   return static_cast<CUresult>(code);
 }
 
+WaitPlan Channel::plan(uint64_t spin_ns) const {
+  WaitPlan plan{.spin_until_ns = spin_ns};
+  if (has_one_core_) plan.yield_from_ns = std::min(kYieldFromNs, spin_ns_ / kYieldFromShare);
+  return plan;
+}
+
+WaitPlan Channel::gpu_plan() const {
+  WaitPlan plan = this->plan(spin_ns_);
+  plan.spare_spin_until_ns = kGpuSpinNs;
+  plan.nap_until_ns = kNever;
+  plan.nap = kGpuNap;
+  return plan;
+}
+
+WaitPlan Channel::watch_plan() const {
+  WaitPlan plan = this->plan(spin_ns_);
+  plan.nap_until_ns = kNever;
+  plan.nap = kWatchNap;
+  return plan;
+}
+
 unsigned char* Channel::reserve(const Order&, wire::Opcode opcode, uint32_t payload_bytes,
                                 uint16_t reply_slot) {
-  for (int tries = 0;; ++tries) {
-    if (status() != CUDA_SUCCESS) return nullptr;
-    unsigned char* payload = ring_.reserve(opcode, payload_bytes, reply_slot);
-    if (payload != nullptr) [[likely]] {
-      return payload;
-    }
-    if (tries == 0) ring_.hurry();
-    if (tries < kFullRingSpins) {
-      cpu_relax();
-    } else {
-      const CancellationHeld held;
-      nanosleep(&kFullRingPause, nullptr);
-      check_server();
-    }
+  if (status() != CUDA_SUCCESS) return nullptr;
+  unsigned char* payload = ring_.reserve(opcode, payload_bytes, reply_slot);
+  if (payload != nullptr) [[likely]] {
+    return payload;
   }
+  const CancellationHeld held;
+  ring_.hurry();
+  const AdaptiveWait wait(clock_, {.spin_until_ns = spin_ns_, .nap_until_ns = kNever, .nap = kFullNap});
+  while (payload == nullptr && status() == CUDA_SUCCESS) {
+    wait.pause();
+    if (!wait.spins()) check_server();
+    payload = ring_.reserve(opcode, payload_bytes, reply_slot);
+  }
+  return payload;
 }
 
 void Channel::check_server() {
@@ -94,10 +117,10 @@ void Channel::check_server() {
 
 void Channel::sleep(uint32_t epoch, uint64_t longest_ns) {
   futex_wait(&view_.header().wake_epoch, epoch, longest_ns);
-  const uint64_t now = now_ns();
-  uint64_t last = last_look_ns_.load(std::memory_order_relaxed);
+  const uint64_t now = clock_.now_ns();
+  uint64_t last = last_check_ns_.load(std::memory_order_relaxed);
   if (now - last < kLivenessNs) return;
-  if (last_look_ns_.compare_exchange_strong(last, now, std::memory_order_relaxed)) check_server();
+  if (last_check_ns_.compare_exchange_strong(last, now, std::memory_order_relaxed)) check_server();
 }
 
 uint16_t Channel::acquire_reply_slot() {
@@ -112,22 +135,21 @@ uint16_t Channel::acquire_reply_slot() {
         }
       }
     }
-    // More threads in synchronous calls than slots: one of them will be done soon.
     const CancellationHeld held;
-    nanosleep(&kFullRingPause, nullptr);
+    pause_for(kFullNap.shortest_ns);
   }
 }
 
 void Channel::release_reply_slot(uint16_t slot) {
-  // Once the session has ended a late reply could land in a slot that somebody else uses: no call
-  // succeeds any more then, so nobody looks.
+  // Once the session has ended, a late reply could land in a slot that another call uses. No call
+  // succeeds after that end, so no call reads the reply.
   free_reply_slots_[slot / 64].fetch_or(1ull << (slot % 64), std::memory_order_release);
 }
 
 CUresult Channel::await_reply(uint16_t slot) {
   wire::ReplySlot& answer = view_.reply(slot);
   return wait([&answer] {
-    // Pairs with the worker's release store: result and payload come first.
+    // Pairs with the worker's release store, behind the stores of result and payload.
     return answer.state.load(std::memory_order_acquire) == wire::ReplySlot::kDone;
   });
 }

@@ -4,10 +4,10 @@
 #include "client/link/copy_pool.h"
 
 #include <pthread.h>
-#include <sched.h>
 
 #include <algorithm>
 
+#include "base/cores.h"
 #include "base/thread_end.h"
 #include "base/thread_signals.h"
 
@@ -16,13 +16,6 @@ namespace {
 
 // One helper per this many cores: the rest belongs to the program and the worker.
 constexpr uint32_t kCoresPerHelper = 4;
-
-uint32_t usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return static_cast<uint32_t>(CPU_COUNT(&set));
-}
 
 }  // namespace
 

@@ -108,7 +108,6 @@ Performance choose_performance() {
       {"no_sparing", &Performance::spares_cores},
       {"no_policy", &Performance::policy},
       {"no_rank_sms", &Performance::rank_sms},
-      {"no_naps", &Performance::naps},
       {"no_few_sms", &Performance::few_sms},
       {"no_slots", &Performance::slots},
       {"no_parallel_facts", &Performance::parallel_facts},
@@ -117,7 +116,7 @@ Performance choose_performance() {
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
   for (std::string name; std::getline(names, name, ',');) {
     // For programs: client/session/session.cc.
-    bool known = name == "no_kept_answers" || name == "no_foresight" || name == "no_thin_images";
+    bool known = name == "no_kept_answers" || name == "no_thin_images";
     std::string all;
     for (const auto& [its_name, what] : kSwitches) {
       if (name == its_name) performance.*what = false;
@@ -217,7 +216,8 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   GateLimits limits;
   limits.loading_waits = loading_waits(driver.value()->kind());
   ContextGate gate(table, limits);
-  WorkerParts worker;
+  const MonotonicClock clock;
+  WorkerParts worker(clock);
   worker.performance = choose_performance();
   const uint32_t rank_sms = choose_rank_sms(&worker.performance);
   make_slots(table, *devices, worker);
@@ -248,7 +248,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   }
   worker.memory = open_memory(table, *devices, gate, worker, driver.value()->kind());
   const Performance& wish = worker.performance;
-  Spinning spinning(cores, spin_us * 1000ull, {wish.lingers, wish.spares_cores, wish.naps});
+  SpinLimits spins(cores, spin_us * 1000ull, wish.lingers, wish.spares_cores);
   FaultMonitor monitor(table, *devices, [&server](CUresult result, const std::string& reason) {
     server.session_fault(0, result, reason);
   });
@@ -262,7 +262,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
     }
     worker.output.context_lost(table, contexts, result);
   });
-  Environment environment{table, *devices, gate, worker, monitor, spinning, server};
+  Environment environment{table, *devices, gate, worker, monitor, spins, server};
   // Behind the driver's start, which may want more (nvidia-modprobe, sockets), with all its
   // threads; before the first session.
   if (const Status status = confine(Role::kWorker, log_fd); !status.ok()) {

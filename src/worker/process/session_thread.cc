@@ -12,7 +12,6 @@
 #include <system_error>
 #include <utility>
 
-#include "base/cores.h"
 #include "base/futex.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/log.h"
@@ -102,7 +101,6 @@ void SessionThread::run() {
   const SessionInfo& info = parts_.core.info;
   // For `top -H` and debuggers; ten digits at most, so it fits the kernel's 15 characters.
   pthread_setname_np(pthread_self(), ("sess-" + std::to_string(info.id)).c_str());
-  if (environment_.worker.performance.spares_cores) prefer_short_turns();
   Status status = guarded([this] { return open(); });
   if (!status.ok()) {
     say(name_, " can't open: ", status.message());
@@ -164,8 +162,8 @@ void SessionThread::execute() {
   }
   parts_.core.bell->hang(&ring);
   const Status status = guarded([&] {
-    Executor executor(parts_, ring, environment_.spinning, watched_,
-                      environment_.worker.trace.get(), environment_.worker.value_watch == nullptr);
+    Executor executor(parts_, ring, environment_.spins, watched_, environment_.worker.trace.get(),
+                      environment_.worker.value_watch == nullptr);
     return executor.run();
   });
   parts_.core.bell->hang(nullptr);

@@ -27,7 +27,7 @@ struct Environment {
   ContextGate& gate;
   WorkerParts& worker;
   FaultMonitor& monitor;
-  Spinning& spinning;
+  SpinLimits& spins;
   ServerReports& server;
 };
 

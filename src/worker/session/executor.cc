@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <new>
 #include <span>
 #include <string>
 #include <utility>
 
-#include "base/clock.h"
 #include "wire/command_info.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/log.h"
@@ -23,19 +21,20 @@ namespace {
 // so long and has nothing under way sleeps until somebody wakes it.
 constexpr uint64_t kLongestSleepNs = 1'000'000'000;
 // What can't be given back while others work is tried again after twice as long, up to this.
-constexpr uint64_t kLongestRestNs = 600'000'000'000;
-// Below a futex wake and the switch to the thread (about 5 us together) spinning gains nothing.
-constexpr uint64_t kShortestSpinNs = 5'000;
-constexpr int kLooksPerClock = 32;
+constexpr uint64_t kLongestIdleSleepNs = 600'000'000'000;
 // Between two looks at held work, beside commands: a sixteenth of the time that it has waited, from
 // a few wake-ups of a thread to a look each millisecond (decision 17).
-constexpr uint64_t kHeldPauseShare = 16;
-constexpr uint64_t kShortestHeldPauseNs = 20'000;
-constexpr uint64_t kLongestHeldPauseNs = 1'000'000;
+constexpr NapLength kHeldPause{20'000, 1'000'000, 16};
+// While cores are short the executor naps in a pause of the program, and only a thread that waits
+// for a reply, for the GPU or for ring space wakes it: no launch pays for a wake. Longer naps leave
+// the GPU idle (decision 24: 0.2 ms and 0.5 ms are slower). After so long without a command the
+// executor sleeps until one comes.
+constexpr uint64_t kNapNs = 100'000;
+constexpr uint64_t kNapUntilNs = 2'000'000;
 // Looks at held work take one part in so many of a thread's time and one more, at most.
 constexpr uint64_t kAdvanceShare = 4;
 // Between two looks whether there is room in a backlog that is full.
-constexpr long kRoomPauseNs = 100'000;
+constexpr uint64_t kBacklogFullPauseNs = 100'000;
 // Between two looks whether there is room for streams by now.
 constexpr uint64_t kRoomLookNs = 5'000'000;
 // A client can fail as often as it likes, but not fill the disk.
@@ -57,12 +56,14 @@ std::span<const unsigned char> payload_of(const wire::Record& record) {
 
 }  // namespace
 
-Executor::Executor(SessionParts& session, wire::RingConsumer& ring, Spinning& spinning,
+Executor::Executor(SessionParts& session, wire::RingConsumer& ring, SpinLimits& spins,
                    FaultListener& faults, wire::Trace* trace, bool looks_for_values)
     : session_(session),
       ring_(ring),
-      spinning_(spinning),
-      rest_ns_(kLongestSleepNs),
+      spins_(spins),
+      clock_(session.clock),
+      history_(spins.spin_ns),
+      idle_sleep_ns_(kLongestSleepNs),
       looks_for_values_(looks_for_values),
       faults_(faults),
       state_(session.core.view.executor()),
@@ -84,7 +85,6 @@ Executor::~Executor() {
 }
 
 Status Executor::run() {
-  spin_ns_ = spinning_.brief_ns;
   while (!session_.stop.load(std::memory_order_acquire)) {
     if (session_.core.bell->rung().load(std::memory_order_relaxed)) {
       OPENMPS_RETURN_IF_ERROR(finish_late());
@@ -100,11 +100,12 @@ Status Executor::run() {
       idle();
       continue;
     }
+    end_pause();
     session_.submitter.note_ahead(ring_.ahead(Submitter::kBatchBytes));
     OPENMPS_RETURN_IF_ERROR(execute(record));
     if (ring_.empty()) session_.submitter.end_batch();
     note_progress();
-    if (!session_.backlog.empty()) advance_between(now_ns());
+    if (!session_.backlog.empty()) advance_between(clock_.now_ns());
   }
   return Status();
 }
@@ -116,7 +117,7 @@ void Executor::advance_meanwhile(void* executor) noexcept {
   if (!self.session_.submitter.may_advance()) return;
   const Placement before = self.session_.core.current();
   try {
-    self.advance(now_ns());
+    self.advance(self.clock_.now_ns());
   } catch (const std::bad_alloc&) {
     // It is tried again.
   }
@@ -127,10 +128,9 @@ void Executor::advance_meanwhile(void* executor) noexcept {
 // The session has given as much that waits as there is room for: nothing more is read before some
 // of it has gone.
 void Executor::await_room() {
-  advance(now_ns());
+  advance(clock_.now_ns());
   if (!session_.backlog.is_full()) return;
-  const timespec pause{0, kRoomPauseNs};
-  nanosleep(&pause, nullptr);
+  pause_for(kBacklogFullPauseNs);
 }
 
 // Where thousands of streams wait a look at them takes longer than most commands.
@@ -158,7 +158,7 @@ void Executor::advance(uint64_t now) {
   const bool went = session_.submitter.has_progress();
   note_progress();
   if (!is_look) return;
-  const uint64_t end = went ? now : now_ns();  // what has gone was more than a look
+  const uint64_t end = went ? now : clock_.now_ns();  // what has gone was more than a look
   least_pause_ns_ = kAdvanceShare * (end - now);
   next_advance_ns_ = end + least_pause_ns_;
 }
@@ -169,6 +169,7 @@ void Executor::note_progress() {
     if (!progress.status.ok()) fail(progress.failed, progress.status);
     faults_.fence_promised();
     held_since_ns_ = 0;
+    interrupt_pause();
   }
 }
 
@@ -186,8 +187,7 @@ uint64_t Executor::held_pause(uint64_t now) {
     if (held_since_ns_ == 0) held_since_ns_ = now;
     session_.core.shown_values.seen(now);
     if (looks_for_values_) {
-      longest = std::min(longest, std::clamp((now - held_since_ns_) / kHeldPauseShare,
-                                             kShortestHeldPauseNs, kLongestHeldPauseNs));
+      longest = std::min(longest, kHeldPause.after(now - held_since_ns_));
     }
   }
   if (backlog.empty()) return longest;
@@ -199,10 +199,10 @@ Status Executor::execute(const wire::Record& record) {
   if (record.reply_slot != wire::kNoReply && record.reply_slot >= wire::kReplySlots) {
     return violation("there is no reply slot " + std::to_string(record.reply_slot));
   }
-  rest_ns_ = kLongestSleepNs;
+  idle_sleep_ns_ = kLongestSleepNs;
   reply_.clear();
   state_.opcode.store(static_cast<uint32_t>(record.opcode), std::memory_order_relaxed);
-  const uint64_t begin_ns = trace_ == nullptr ? 0 : now_ns();
+  const uint64_t begin_ns = trace_ == nullptr ? 0 : clock_.now_ns();
   Status status;
   try {
     status = dispatch(session_, record, reply_);
@@ -225,7 +225,8 @@ Status Executor::execute(const wire::Record& record) {
 // In any order: each has a thread of the client that waits for it.
 Status Executor::finish_late() {
   session_.core.bell->answer();
-  rest_ns_ = kLongestSleepNs;
+  idle_sleep_ns_ = kLongestSleepNs;
+  interrupt_pause();
   for (size_t i = 0; i < late_.size();) {
     if (!late_[i].pending->ready()) {
       ++i;
@@ -293,90 +294,80 @@ void Executor::log_error(const std::string& command, const Status& status) {
       (errors_logged_ == kMostErrorsLogged ? " (further errors are not logged)" : ""));
 }
 
-// Nothing is done between finding a command and giving it to the driver that can be done before:
-// somebody waits for it. What is held is looked at first, while the client waits for the GPU.
+// The ring is empty. Called again until a command comes. What can be done without a command is done
+// here, not between finding a command and giving it to the driver, because the client waits then.
 void Executor::idle() {
-  const uint64_t start = now_ns();
-  const bool resumes = paused_since_ns_ != 0;
-  if (!resumes) paused_since_ns_ = start;
-  const bool holds = looks();
-  if (holds) advance(start);
-  const uint64_t longest_spin_ns = spinning_.brief_ns;
-  if (spin_ns_ != 0 && spin(spinning_.brief, holds ? now_ns() : start, start + spin_ns_)) {
-    if (resumes) {
-      end_pause(now_ns());
-    } else if (!ring_.empty()) {
-      paused_since_ns_ = 0;  // no longer than a brief spin
-    }
-    spin_ns_ = longest_spin_ns;
-    return;
+  if (looks()) advance(clock_.now_ns());
+  if (!pause_) {
+    const WaitPlan plan{.spare_spin_until_ns = history_.spin_ns(),
+                        .crowded_nap_until_ns = kNapUntilNs,
+                        .nap = {kNapNs, kNapNs}};
+    pause_.emplace(clock_, plan, &spins_.shortage);
   }
-  if (nap(start, holds)) return;
-  const bool settled = rest_ns_ != kLongestSleepNs;
-  const uint64_t tended_ns = settled ? rest_ns_ : session_.service();
-  const uint64_t tended_until = start + std::min(kLingerNs, tended_ns);
-  const uint64_t linger_end = std::min(pauses_.linger_end_ns(paused_since_ns_), tended_until);
-  if (linger_end <= start || !spin(spinning_.lingering, now_ns(), linger_end)) {
-    const uint64_t begin = now_ns();
-    const uint64_t longest = settled ? rest_ns_ : std::min(held_pause(begin), tended_ns);
-    ring_.sleep(longest, session_.stop, &session_.core.bell->rung());
-    const bool slept = longest != 0 && longest == rest_ns_ && now_ns() - begin >= longest;
-    if (slept && ring_.empty()) rest_ns_ = next_rest();
+  if (spin(spins_.brief)) return;
+  if (const WaitStep step = pause_->next(); step.phase == WaitPhase::kNap) {
+    return nap(step.pause_ns);
   }
-  const uint64_t now = now_ns();
-  end_pause(now);
-  // Spinning pays if the next command comes within the longest spin, found spinning or not.
-  // Who looks at held work comes here each millisecond, and would only burn cores.
-  const bool woken = !holds || !ring_.empty();
-  const bool soon = woken && now - start < longest_spin_ns;
-  const uint64_t least = holds ? 0 : std::min(kShortestSpinNs, longest_spin_ns);
-  spin_ns_ = soon ? longest_spin_ns : std::max(spin_ns_ / 2, least);
+  const bool is_at_rest = idle_sleep_ns_ != kLongestSleepNs;
+  const uint64_t longest_ns =
+      is_at_rest ? idle_sleep_ns_ : std::min(session_.service(), kLongestSleepNs);
+  pause_->spin_until(std::min(history_.long_spin_ns(), pause_->waited_ns() + longest_ns));
+  if (spin(spins_.extended)) return;
+  sleep(is_at_rest ? longest_ns : std::min(longest_ns, held_pause(clock_.now_ns())));
 }
 
-// While cores are short: a sleep that ends by itself, or when the program waits for something. So
-// no launch pays for waking us.
-bool Executor::nap(uint64_t start, bool holds) {
-  if (!spinning_.naps(paused_since_ns_, start)) return false;
-  const uint64_t longest = holds ? std::min(kNapNs, held_pause(now_ns())) : kNapNs;
-  ring_.nap(longest, session_.stop, &session_.core.bell->rung());
-  if (!ring_.empty()) paused_since_ns_ = 0;  // nobody knows how long the program's pause was
-  return true;
+// Looks for a command, and at held work, while the pause may be spun through. False: there is no
+// command yet.
+bool Executor::spin(SpinBudget& budget) {
+  if (!pause_->spins()) return false;
+  const SpinBudget::Permit permit = budget.request();
+  if (!permit) return false;
+  const std::atomic<bool>& rung = session_.core.bell->rung();
+  const auto found = [&] {
+    return !ring_.empty() || session_.stop.load(std::memory_order_relaxed) ||
+           rung.load(std::memory_order_relaxed);
+  };
+  while (pause_->spins()) {
+    if (pause_->look(found)) return true;
+    if (looks()) advance(clock_.now_ns());
+    if (!pause_) return true;  // held work has gone: another pause begins
+  }
+  return false;
 }
 
-// If a command has come.
-void Executor::end_pause(uint64_t now) {
-  if (ring_.empty()) return;
-  const uint64_t pause_ns = now - std::exchange(paused_since_ns_, 0);
-  if (pause_ns > spinning_.brief_ns) pauses_.note(pause_ns);
+// The length of a pause that ends during a nap is unknown, so nothing is learnt from it.
+void Executor::nap(uint64_t longest_ns) {
+  if (looks()) longest_ns = std::min(longest_ns, held_pause(clock_.now_ns()));
+  ring_.nap(longest_ns, session_.stop, &session_.core.bell->rung());
+  if (!ring_.empty()) pause_.reset();
 }
 
-// Nothing has come for rest_ns_.
-uint64_t Executor::next_rest() {
+void Executor::sleep(uint64_t longest_ns) {
+  const uint64_t begin = clock_.now_ns();
+  ring_.sleep(longest_ns, session_.stop, &session_.core.bell->rung());
+  const bool slept = longest_ns != 0 && longest_ns == idle_sleep_ns_ &&
+                     clock_.now_ns() - begin >= longest_ns;
+  if (slept && ring_.empty()) idle_sleep_ns_ = next_idle_sleep();
+}
+
+// A command has come.
+void Executor::end_pause() {
+  if (!pause_) return;
+  history_.note(pause_->waited_ns());
+  pause_.reset();
+}
+
+// The executor has done something without a command.
+void Executor::interrupt_pause() {
+  if (!pause_) return;
+  history_.note_interruption();
+  pause_.reset();
+}
+
+// No command has come for idle_sleep_ns_.
+uint64_t Executor::next_idle_sleep() {
   if (!session_.is_idle()) return kLongestSleepNs;
-  return session_.release_idle() ? 0 : std::min(2 * rest_ns_, kLongestRestNs);
-}
-
-// Look for a command from now to `end`, if the budget allows it and there are cores to spare.
-bool Executor::spin(SpinBudget& budget, uint64_t now, uint64_t end) {
-  if (spinning_.shortage.lasts(now) || !budget.enter()) return false;
-  bool found = false;
-  do {
-    const uint64_t before = now;
-    for (int i = 0; i < kLooksPerClock; ++i) {
-      found = !ring_.empty() || session_.stop.load(std::memory_order_relaxed) ||
-              session_.core.bell->rung().load(std::memory_order_relaxed);
-      if (found) break;
-      cpu_relax();
-    }
-    now = now_ns();
-    if (spinning_.shortage.note_look(before, now)) break;
-    if (!found && looks()) {
-      advance(now);
-      now = now_ns();
-    }
-  } while (!found && now < end);
-  budget.leave();
-  return found;
+  return session_.release_idle() ? 0 : std::min(2 * idle_sleep_ns_, kLongestIdleSleepNs);
 }
 
 }  // namespace openmps::worker

@@ -12,9 +12,8 @@ struct Performance {
   bool store = true;           // ImageStore::keep, docs/decisions/0022
   bool connections = true;     // docs/decisions/0023; they need windows
   bool value_watch = true;     // docs/decisions/0017
-  bool lingers = true;         // worker/session/spinning.h
-  bool spares_cores = true;    // base/cores.h
-  bool naps = true;            // worker/session/spinning.h; while cores are spared
+  bool lingers = true;         // docs/decisions/0024
+  bool spares_cores = true;    // docs/decisions/0024
   bool policy = true;          // docs/decisions/0025; it needs windows
   bool rank_sms = true;        // docs/decisions/0028; it needs windows
   bool few_sms = true;         // docs/decisions/0031; it needs windows

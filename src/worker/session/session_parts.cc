@@ -1,33 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for a session's work, and giving back what it holds. See session_parts.h.
+// See session_parts.h.
 #include "worker/session/session_parts.h"
 
 #include <algorithm>
-#include <ctime>
 #include <string>
 #include <utility>
 
-#include "base/clock.h"
+#include "base/adaptive_wait.h"
 #include "worker/device/log.h"
 
 namespace openmps::worker {
 namespace {
 
-// Pauses between two looks: from about the length of a small kernel to a tick that costs nothing.
-constexpr uint64_t kShortestPauseNs = 20'000;
-constexpr uint64_t kLongestPauseNs = 2'000'000;
-// How late what has been given up may go. While something waits to, a look costs one event query.
+// Between two looks at what a closing session still does: from about the length of a small kernel
+// to a tick that costs nothing.
+constexpr WaitPlan kDrainPlan{.nap_until_ns = kNever, .nap = {20'000, 2'000'000}};
+// Between two looks at pending releases, each of which costs one event query.
 constexpr uint64_t kRetirementLookNs = 1'000'000;
-// How soon code that runs in the cold lane is to move if nothing happens.
+// Between two looks whether code can move from the cold context to the main one.
 constexpr uint64_t kMoveLookNs = 100'000'000;
-// When a session that drains gets a line in the log.
+// A session that drains for longer gets a line in the log.
 constexpr uint64_t kSlowDrainNs = 10'000'000'000;
-
-void pause(uint64_t* ns) {
-  const timespec time{0, static_cast<long>(*ns)};
-  nanosleep(&time, nullptr);
-  *ns = std::min(2 * *ns, kLongestPauseNs);
-}
 
 // Null: hardware-queue credits are not counted.
 PerDevice<QueueCredits>* credits_of(WorkerParts& worker) {
@@ -38,7 +31,8 @@ PerDevice<QueueCredits>* credits_of(WorkerParts& worker) {
 
 SessionParts::SessionParts(const DriverTable& driver, const Devices& devices, ContextGate& gate,
                            WorkerParts& worker, SessionInfo info)
-    : core(driver, devices, gate, worker.cold.get(), worker.partitions.get(), worker.slots,
+    : clock(worker.clock),
+      core(driver, devices, gate, worker.cold.get(), worker.partitions.get(), worker.slots,
            worker.usage, std::move(info)),
       memory(core, worker.addresses, worker.kept_memory),
       greens(core, memory, worker.descriptors),
@@ -61,7 +55,7 @@ uint64_t SessionParts::service() {
   waits.sweep();
   retirement.sweep();
   core.returns.sweep();
-  const uint64_t now = now_ns();
+  const uint64_t now = clock.now_ns();
   const uint64_t moves_ns = modules.tend(now);
   const uint64_t next = memory.give_back_old();
   uint64_t longest = retirement.empty() ? ~0ull : kRetirementLookNs;
@@ -76,31 +70,32 @@ uint64_t SessionParts::service() {
 
 bool SessionParts::is_idle() {
   const bool idle = streams.idle();
-  if (idle) streams.end_windows(now_ns());
+  if (idle) streams.end_windows(clock.now_ns());
   return idle && backlog.empty() && !streams.looks_after_some() && waits.size() == 0 &&
          retirement.empty() && core.returns.empty();
 }
 
 void SessionParts::drain() {
-  const uint64_t start = now_ns();
-  bool told = false;
+  const uint64_t slow_from_ns = clock.now_ns() + kSlowDrainNs;
+  bool is_logged = false;
   batch.clear();
   backlog.drop();
-  uint64_t ns = kShortestPauseNs;
+  AdaptiveWait wait(clock, kDrainPlan);
   while (!streams.idle()) {
-    if (fences.pass_all_waits()) ns = kShortestPauseNs;
-    if (!told && now_ns() - start > kSlowDrainNs) {
-      told = true;
+    if (fences.pass_all_waits()) wait.restart();
+    if (!is_logged && clock.now_ns() > slow_from_ns) {
+      is_logged = true;
       log("Session " + std::to_string(core.info.id) + " (client " +
           std::to_string(core.info.client_pid) + ") still waits for its last work to end");
     }
-    pause(&ns);
+    wait.pause();
   }
-  ns = kShortestPauseNs;
-  while (!fences.passed() || !words.idle()) pause(&ns);
+  wait.restart();
+  while (!fences.passed() || !words.idle()) wait.pause();
 }
 
-// Users before what they use: executable graphs hold functions, streams hold everything.
+// Each part is released before the parts that it uses: executable graphs hold functions, streams hold
+// everything.
 void SessionParts::release() {
   batch.clear();
   backlog.drop();

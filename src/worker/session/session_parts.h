@@ -36,22 +36,25 @@ struct SessionParts {
   SessionParts(const DriverTable& driver, const Devices& devices, ContextGate& gate,
                WorkerParts& worker, SessionInfo info);
 
-  // The client has gone: let its streams pass whatever they wait for, and wait for them. Returns
-  // at once after a fault. A kernel that does not end keeps the session, as with MPS.
+  // The client has gone: satisfies whatever the session's streams wait for, and waits until their
+  // work has ended. Returns at once after a fault. A kernel that does not end keeps the session, as
+  // with MPS.
   void drain();
-  // The executor has no command: give back what can go by now. How long it may sleep until it has
-  // to look again, if no command comes.
+  // The executor has no command: performs the releases that are due. Returns for how long at most
+  // the executor may sleep before the next call.
   uint64_t service();
-  // No command has come for a while. False: something is under way that has to be looked at.
+  // No work is under way, and no release is pending.
   [[nodiscard]] bool is_idle();
-  // It has settled: hold as little as possible. False: something can't be given back now.
+  // The session is idle: releases what an idle session need not hold. False: some of it can't be
+  // released now.
   bool release_idle() { return core.pages.release_idle(); }
-  // Give everything back that the driver holds for the session; it has drained. To be called again
-  // if it finds no memory.
+  // The session has drained: releases everything that the driver holds for it. Safe to call again
+  // after std::bad_alloc.
   void release();
 
   // Set when the session is to end: a handler that waits gives up.
   std::atomic<bool> stop{false};
+  const Clock& clock;
   SessionCore core;
   SessionMemory memory;
   PhysicalObjects physical{core, memory};

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/clock.h"
 #include "wire/trace.h"
 #include "worker/admission/fair_share.h"
 #include "worker/admission/queue_credits.h"
@@ -29,6 +30,9 @@
 namespace openmps::worker {
 
 struct WorkerParts {
+  explicit WorkerParts(const Clock& clock) : clock(clock) {}
+
+  const Clock& clock;
   Performance performance;
   AddressBook addresses;
   Exchange exchange;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether there are cores for all, and threads that ask for short turns.
+// Whether there are cores for all threads.
 #include "base/cores.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <sys/resource.h>
 
 #include <atomic>
 #include <thread>
@@ -18,27 +17,28 @@ constexpr uint64_t kGap = CoreShortage::kTakenNs;
 
 TEST(CoreShortageTest, BeginsWhenSomebodyHadTheCoreTwice) {
   CoreShortage shortage;
-  EXPECT_FALSE(shortage.note_gap(kGap, kGap, kNow)) << "once is nothing";
-  EXPECT_FALSE(shortage.lasts(kNow));
-  EXPECT_TRUE(shortage.note_gap(kGap, kGap, kNow + CoreShortage::kAgainNs));
+  shortage.note_gap(kGap, kGap, kNow);
+  EXPECT_FALSE(shortage.lasts(kNow)) << "once is not enough";
+  shortage.note_gap(kGap, kGap, kNow + CoreShortage::kAgainNs);
   EXPECT_TRUE(shortage.lasts(kNow + CoreShortage::kAgainNs));
 }
 
 TEST(CoreShortageTest, IsNotWhatAHypervisorTakes) {
   CoreShortage shortage;
-  for (int i = 0; i < 3; ++i) EXPECT_FALSE(shortage.note_gap(kGap, kGap / 2 - 1, kNow));
+  for (int i = 0; i < 3; ++i) shortage.note_gap(kGap, kGap / 2 - 1, kNow);
   EXPECT_FALSE(shortage.lasts(kNow));
 }
 
 TEST(CoreShortageTest, IsGuessedWhereTheSystemDoesNotSay) {
   CoreShortage shortage;
-  EXPECT_FALSE(shortage.note_gap(kGap, std::nullopt, kNow));
-  EXPECT_TRUE(shortage.note_gap(kGap, std::nullopt, kNow));
+  for (int i = 0; i < 2; ++i) shortage.note_gap(kGap, std::nullopt, kNow);
+  EXPECT_TRUE(shortage.lasts(kNow));
 }
 
 TEST(CoreShortageTest, LooksInQuickSuccessionAreNoGap) {
   CoreShortage shortage;
-  for (int i = 0; i < 3; ++i) EXPECT_FALSE(shortage.note_look(kNow, kNow + kGap - 1));
+  for (int i = 0; i < 3; ++i) shortage.note_look(kNow, kNow + kGap - 1);
+  EXPECT_FALSE(shortage.lasts(kNow + kGap));
 }
 
 // Two threads on one core, neither of which sleeps: what one has, the other waits for.
@@ -66,7 +66,7 @@ TEST(RunDelayTest, IsTheTimeThatOthersHadTheCore) {
 TEST(CoreShortageTest, NowAndThenIsNone) {
   CoreShortage shortage;
   for (uint64_t now = kNow; now < 2 * kNow; now += CoreShortage::kAgainNs + 1) {
-    EXPECT_FALSE(shortage.note_gap(kGap, kGap, now));
+    shortage.note_gap(kGap, kGap, now);
     EXPECT_FALSE(shortage.lasts(now));
   }
 }
@@ -74,15 +74,14 @@ TEST(CoreShortageTest, NowAndThenIsNone) {
 TEST(CoreShortageTest, EndsByItself) {
   CoreShortage shortage;
   const uint64_t seen = kNow + CoreShortage::kTakenNs;
-  ASSERT_FALSE(shortage.note_gap(kGap, kGap, seen));
-  ASSERT_TRUE(shortage.note_gap(kGap, kGap, seen));
+  for (int i = 0; i < 2; ++i) shortage.note_gap(kGap, kGap, seen);
   EXPECT_TRUE(shortage.lasts(seen + CoreShortage::kLastsNs - 1));
   EXPECT_FALSE(shortage.lasts(seen + CoreShortage::kLastsNs));
 }
 
 TEST(CoreShortageTest, CanBeSwitchedOff) {
   CoreShortage shortage(false);
-  for (int i = 0; i < 3; ++i) EXPECT_FALSE(shortage.note_look(kNow, 2 * kNow));
+  for (int i = 0; i < 3; ++i) shortage.note_gap(kNow, std::nullopt, 2 * kNow);
   EXPECT_FALSE(shortage.lasts(2 * kNow));
 }
 
@@ -98,21 +97,6 @@ TEST(UsableCoresTest, AreThoseThatTheThreadMayRunOn) {
     CPU_SET(first, &one);
     ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
     EXPECT_EQ(usable_cores(), 1u);
-  }).join();
-}
-
-TEST(ShortTurnsTest, LeaveNiceAndOtherPoliciesAlone) {
-  std::thread([] {
-    ASSERT_EQ(setpriority(PRIO_PROCESS, 0, 7), 0);  // this thread's, on Linux
-    prefer_short_turns();
-    EXPECT_EQ(getpriority(PRIO_PROCESS, 0), 7);
-    EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
-  }).join();
-  std::thread([] {
-    const sched_param none{};
-    ASSERT_EQ(sched_setscheduler(0, SCHED_BATCH, &none), 0);
-    prefer_short_turns();
-    EXPECT_EQ(sched_getscheduler(0), SCHED_BATCH);
   }).join();
 }
 

@@ -155,32 +155,6 @@ TEST(StalledConsumer, HasStalledWhenItTakesNothingOfWhatIsThere) {
   EXPECT_FALSE(consumer.note(128, true, kBegin + 3 * kLong)) << "it has taken all there was";
 }
 
-TEST(NapPlan, NapsGetLongerWithTheWait) {
-  const NapPlan plan(0);
-  EXPECT_FALSE(plan.is_about_to_end(0));
-  EXPECT_EQ(plan.nap_ns(kLookUntilNs), kShortestNapNs);
-  EXPECT_EQ(plan.nap_ns(1'000'000'000), 1'000'000'000 / kNapShare);
-}
-
-TEST(NapPlan, AWaitIsTakenToEndAsTheLastOneDid) {
-  constexpr uint64_t kLast = 16'000'000;
-  const NapPlan plan(kLast);
-  EXPECT_EQ(plan.nap_ns(14'990'000), 10'000u) << "it does not sleep until that is over";
-  EXPECT_FALSE(plan.is_about_to_end(14'999'999));
-  EXPECT_TRUE(plan.is_about_to_end(15'000'000));
-  EXPECT_TRUE(plan.is_about_to_end(16'999'999));
-  EXPECT_EQ(plan.looks_until_ns(), 17'000'000u);
-  EXPECT_FALSE(plan.is_about_to_end(17'000'000)) << "it was not";
-  EXPECT_EQ(plan.nap_ns(17'000'000), 17'000'000u / kNapShare);
-}
-
-TEST(NapPlan, LooksForNoLongerThanAtTheStart) {
-  constexpr uint64_t kLast = 10'000'000'000;
-  EXPECT_FALSE(NapPlan(kLast).is_about_to_end(kLast - kLookUntilNs - 1));
-  EXPECT_TRUE(NapPlan(kLast).is_about_to_end(kLast - kLookUntilNs));
-  EXPECT_EQ(NapPlan(kLast).looks_until_ns(), kLast + kLookUntilNs);
-}
-
 TEST(Channel, TheEndOfTheSessionEndsEveryWait) {
   FakeChannel fake;
   CUresult waited = CUDA_SUCCESS;

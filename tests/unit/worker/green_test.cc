@@ -330,7 +330,7 @@ TEST_F(GreenTest, ThereIsALimit) {
 TEST_F(GreenTest, ADriverWithoutThem) {
   DriverTable old = driver_.table();
   old.cuGreenCtxStreamCreate = nullptr;
-  WorkerParts commons;
+  WorkerParts commons(clock_);
   SessionInfo info;
   info.id = 2;
   SessionParts session(old, *devices_, gate_, commons, info);

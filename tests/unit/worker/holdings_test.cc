@@ -250,7 +250,7 @@ TEST_F(HoldingsTest, ResourcesAndTheirDescriptors) {
     memcpy(resource->_internal_padding, &looks, sizeof(looks));
     return CUDA_SUCCESS;
   };
-  WorkerParts commons;
+  WorkerParts commons(clock_);
   SessionInfo info;
   info.id = 2;
   SessionParts other(restless, *devices_, gate_, commons, info);

@@ -177,7 +177,8 @@ class SessionFixture : public ::testing::Test {
 
   FakeDriver driver_;
   ContextGate gate_{driver_.table()};
-  WorkerParts commons_;
+  const MonotonicClock clock_;
+  WorkerParts commons_{clock_};
   std::unique_ptr<Devices> devices_;
   Mapping channel_;
   std::unique_ptr<SessionParts> session_;

@@ -198,7 +198,7 @@ TEST_F(SessionTest, FencesAndSleepers) {
 
 TEST_F(SessionTest, WhileCoresAreShortAThreadNapsBeforeItSleeps) {
   const uint64_t in_an_hour = now_ns() + 3'600'000'000'000;
-  for (int i = 0; i < 2; ++i) spinning_.shortage.note_gap(1, std::nullopt, in_an_hour);
+  for (int i = 0; i < 2; ++i) spins_.shortage.note_gap(1, std::nullopt, in_an_hour);
   const auto client = connect();
   const auto rests = [&client](wire::ConsumerRest how) {
     const std::atomic<uint32_t>& rest = client->view().ring_control().consumer_sleeping;

@@ -36,7 +36,7 @@ class WorkerFixture : public ::testing::Test {
     commons_.partitions =
         std::make_shared<SmPartitions>(driver_.table(), *devices_, gate_, commons_.descriptors);
     environment_ = std::make_unique<Environment>(
-        Environment{driver_.table(), *devices_, gate_, commons_, *monitor_, spinning_, *link_});
+        Environment{driver_.table(), *devices_, gate_, commons_, *monitor_, spins_, *link_});
     worker_ = std::make_unique<MainLoop>(*environment_);
     main_ = std::thread([this] { served_ = worker_->serve(); });
   }
@@ -99,8 +99,9 @@ class WorkerFixture : public ::testing::Test {
 
   FakeDriver driver_;
   ContextGate gate_{driver_.table()};
-  WorkerParts commons_;
-  Spinning spinning_{1, 1000, SpinningSwitches()};
+  const MonotonicClock clock_;
+  WorkerParts commons_{clock_};
+  SpinLimits spins_{1, 1000};
   std::unique_ptr<TestServer> server_;
   std::unique_ptr<ServerReports> link_;
   std::unique_ptr<Devices> devices_;
