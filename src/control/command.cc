@@ -1,137 +1,137 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command language: a table of verbs with the positional words that each takes.
+// See command.h.
 #include "control/command.h"
 
-#include <span>
-#include <vector>
+#include <algorithm>
 
 #include "base/text.h"
 
 namespace openmps::control {
 namespace {
 
-// A positional word lands in this member, in order.
-using Place = std::string Command::*;
-
-struct Form {
-  std::string_view word;
-  Verb verb;
-  std::vector<Place> places;
-};
-
-const std::vector<Form>& forms() {
-  static const std::vector<Form> table = {
-      {"quit", Verb::kQuit, {}},
-      {"start_server", Verb::kStartServer, {}},
-      {"shutdown_server", Verb::kShutdownServer, {&Command::server}},
-      {"get_server_list", Verb::kGetServerList, {}},
-      {"get_server_status", Verb::kGetServerStatus, {&Command::server}},
-      {"get_client_list", Verb::kGetClientList, {&Command::server}},
-      {"get_device_client_list", Verb::kGetDeviceClientList, {&Command::server}},
-      {"ps", Verb::kPs, {}},
-      {"device_query", Verb::kDeviceQuery, {&Command::server}},
-      {"get_default_active_thread_percentage", Verb::kGetDefaultPercentage, {}},
-      {"set_default_active_thread_percentage", Verb::kSetDefaultPercentage, {&Command::value}},
-      {"get_active_thread_percentage", Verb::kGetPercentage, {&Command::server}},
-      {"set_active_thread_percentage", Verb::kSetPercentage, {&Command::server, &Command::value}},
-      {"get_default_device_pinned_mem_limit", Verb::kGetDefaultMemoryLimit, {&Command::device}},
-      {"set_default_device_pinned_mem_limit",
-       Verb::kSetDefaultMemoryLimit,
-       {&Command::device, &Command::value}},
-      {"get_device_pinned_mem_limit", Verb::kGetMemoryLimit, {&Command::server, &Command::device}},
-      {"set_device_pinned_mem_limit",
-       Verb::kSetMemoryLimit,
-       {&Command::server, &Command::device, &Command::value}},
-      {"get_default_client_priority", Verb::kGetDefaultPriority, {}},
-      {"set_default_client_priority", Verb::kSetDefaultPriority, {&Command::value}},
-      {"reload", Verb::kReload, {}},
-      {"inspect", Verb::kInspect, {&Command::client}},
-      {"whoami", Verb::kWhoAmI, {}},
-      {"terminate_client", Verb::kTerminateClient, {&Command::server, &Command::client}},
-      {"set_client_active_thread_percentage",
-       Verb::kSetClientPercentage,
-       {&Command::client, &Command::value}},
-      {"set_client_sm_count",
-       Verb::kSetClientSmCount,
-       {&Command::client, &Command::device, &Command::value}},
-      {"set_client_device_pinned_mem_limit",
-       Verb::kSetClientMemoryLimit,
-       {&Command::client, &Command::device, &Command::value}},
-      {"set_client_priority", Verb::kSetClientPriority, {&Command::client, &Command::value}},
-      {"get_group_list", Verb::kGetGroupList, {}},
-      {"reserve_sms", Verb::kReserveSms, {&Command::client, &Command::device, &Command::value}},
-      {"sm_partition", Verb::kSmPartition, {&Command::action, &Command::device, &Command::value}},
-      {"lspart", Verb::kListPartitions, {}},
-  };
-  return table;
+std::optional<uint32_t> number_of(std::string_view text) {
+  const auto number = parse_unsigned(text, UINT32_MAX);
+  return number ? std::optional(static_cast<uint32_t>(*number)) : std::nullopt;
 }
 
-// Take an option with the words that belong to it from the front. False: not one of this command.
-bool take_option(std::span<const std::string>* words, Command* command) {
-  const std::string& option = words->front();
-  const auto take_number = [&]() -> std::optional<uint32_t> {
-    if (words->size() < 2) return std::nullopt;
-    *words = words->subspan(1);
-    const auto number = parse_unsigned(words->front(), UINT32_MAX);
-    return number ? std::optional<uint32_t>(static_cast<uint32_t>(*number)) : std::nullopt;
-  };
-  if (option == "-uid" && command->verb == Verb::kStartServer) {
-    command->uid = take_number();
-  } else if (option == "-t" && command->verb == Verb::kQuit) {
-    command->timeout_s = take_number();
-  } else if (option == "-p" && command->verb == Verb::kPs && words->size() >= 2) {
-    *words = words->subspan(1);
-    command->server = words->front();
-  } else if (option == "-f" && command->verb == Verb::kShutdownServer) {
-    command->force = true;
-  } else if (option == "--lend" && command->verb == Verb::kReserveSms) {
-    command->lend = true;
-  } else if (option == "--csv" && command->verb == Verb::kDeviceQuery) {
-    command->csv = true;
-  } else if (option == "--json" &&
-             (command->verb == Verb::kPs || command->verb == Verb::kGetServerList ||
-              command->verb == Verb::kInspect || command->verb == Verb::kDeviceQuery ||
-              command->verb == Verb::kGetGroupList || command->verb == Verb::kListPartitions)) {
-    command->json = true;
-  } else {
-    return false;
+// The column where the help of an option or a command begins.
+constexpr size_t kHelpColumn = 27;
+
+// `text` with its marks as fonts of roff, in the font `plain` outside of them.
+std::string roff(std::string_view text, const std::string& plain) {
+  std::string made = plain;
+  bool is_bold = plain == "\\fB";
+  for (const char c : text) {
+    switch (c) {
+      case '`':
+        is_bold = !is_bold;
+        made += is_bold ? "\\fB" : plain;
+        break;
+      case '<': made += "\\fI<"; break;
+      case '>': made += is_bold ? ">\\fB" : ">" + plain; break;
+      case '-': made += is_bold ? "\\-" : "-"; break;
+      case '"': made += "\\(dq"; break;
+      default: made += c;
+    }
   }
-  *words = words->subspan(1);
-  return true;
+  return made;
+}
+
+std::string with_arguments(const CommandInfo& row) {
+  std::string text(row.word);
+  if (!row.arguments.empty()) text += " " + std::string(row.arguments);
+  return text;
 }
 
 }  // namespace
 
-std::vector<std::string_view> command_words() {
-  std::vector<std::string_view> words;
-  for (const Form& form : forms()) words.push_back(form.word);
-  return words;
+const CommandOption kUidOption{"-uid", true, [](Command* command, std::string_view argument) {
+                                 command->uid = number_of(argument);
+                               }};
+const CommandOption kTimeoutOption{"-t", true, [](Command* command, std::string_view argument) {
+                                     command->timeout_s = number_of(argument);
+                                   }};
+const CommandOption kServerOption{
+    "-p", true, [](Command* command, std::string_view argument) { command->server = argument; }};
+const CommandOption kForceOption{"-f", false,
+                                 [](Command* command, std::string_view) { command->force = true; }};
+const CommandOption kLendOption{"--lend", false,
+                                [](Command* command, std::string_view) { command->lend = true; }};
+const CommandOption kCsvOption{"--csv", false,
+                               [](Command* command, std::string_view) { command->csv = true; }};
+const CommandOption kJsonOption{"--json", false,
+                                [](Command* command, std::string_view) { command->json = true; }};
+
+std::vector<const CommandInfo*> all_commands() {
+  std::vector<const CommandInfo*> all;
+  for (const std::span<const CommandInfo> rows :
+       {server_commands(), client_commands(), limit_commands(), partition_commands(),
+        daemon_commands()}) {
+    for (const CommandInfo& row : rows) all.push_back(&row);
+  }
+  return all;
 }
 
 Command parse_command(std::string_view line) {
+  static const std::vector<const CommandInfo*> kAll = all_commands();
   Command command;
-  const std::vector<std::string> all = split_words(line);
-  if (all.empty()) return command;
-  command.word = all.front();
-  const Form* form = nullptr;
-  for (const Form& candidate : forms()) {
-    if (candidate.word == command.word) form = &candidate;
-  }
-  if (form == nullptr) return command;
-  command.verb = form->verb;
-  std::span<const std::string> words(all);
-  words = words.subspan(1);
+  const std::vector<std::string> all_words = split_words(line);
+  std::span<const std::string> words(all_words);
+  const auto take = [&words] {
+    if (words.empty()) return std::string();
+    const std::string& word = words.front();
+    words = words.subspan(1);
+    return word;
+  };
+  command.word = take();
+  const auto info = std::ranges::find(kAll, command.word, &CommandInfo::word);
+  if (info == kAll.end()) return command;
+  command.info = *info;
   size_t place = 0;
   while (!words.empty()) {
-    if (take_option(&words, &command)) continue;
-    if (place < form->places.size()) {
-      command.*form->places[place++] = words.front();
+    const std::string word = take();
+    const auto option =
+        std::ranges::find(command.info->options, word, [](const auto* one) { return one->word; });
+    if (option != command.info->options.end()) {
+      (*option)->set(&command, (*option)->takes_word ? take() : "");
+    } else if (place < command.info->places.size()) {
+      command.*command.info->places[place++] = word;
     } else if (command.unexpected.empty()) {
-      command.unexpected = words.front();
+      command.unexpected = word;
     }
-    words = words.subspan(1);
   }
   return command;
+}
+
+std::string help_of_commands() {
+  const std::string indent(kHelpColumn, ' ');
+  std::string text;
+  for (const CommandInfo* row : all_commands()) {
+    const std::string head = "  " + with_arguments(*row);
+    text += head;
+    std::string_view help = row->help;
+    bool is_beside = head.size() + 2 <= kHelpColumn;
+    while (!help.empty()) {
+      const std::string_view line = help.substr(0, help.find('\n'));
+      help.remove_prefix(std::min(help.size(), line.size() + 1));
+      text += is_beside ? std::string(kHelpColumn - head.size(), ' ') : "\n" + indent;
+      text += line;
+      is_beside = false;
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string manual_of_commands() {
+  std::string text;
+  bool continues = false;
+  for (const CommandInfo* row : all_commands()) {
+    text += (continues ? ".TQ\n" : ".TP\n") + roff(with_arguments(*row), "\\fB") + "\\fR\n";
+    if (!row->manual.empty()) text += roff(row->manual, "\\fR") + "\n";
+    continues = row->manual.empty();
+  }
+  return text;
 }
 
 }  // namespace openmps::control

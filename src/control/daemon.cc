@@ -56,12 +56,10 @@ Daemon::Daemon(EventLoop& loop, const Log& log, PipeDirectory& directory,
       disposal_(loop, Disposal::Peers::kAnybody),
       servers_(loop, log, disposal_, std::move(server_program), std::move(server_log),
                directory.socket_path()),
-      commands_(
-          servers_,
-          [this](std::optional<uint32_t> timeout_s, CommandRunner::Done done) {
-            quit(timeout_s, std::move(done));
-          },
-          [this] { return reload(); }) {}
+      commands_(servers_, {[this](std::optional<uint32_t> timeout_s, Done done) {
+                             quit(timeout_s, std::move(done));
+                           },
+                           [this] { return reload(); }}) {}
 
 // Connections that nobody has accepted go with the listener, and with them what was sent over them.
 Daemon::~Daemon() { disposal_.close(std::move(listener_)); }
@@ -296,7 +294,7 @@ void Daemon::on_signal(int signal) {
   signalled_ = true;
 }
 
-void Daemon::quit(std::optional<uint32_t> timeout_s, CommandRunner::Done done) {
+void Daemon::quit(std::optional<uint32_t> timeout_s, Done done) {
   on_quit_();
   servers_.shut_down(timeout_s, [this, done = std::move(done)] {
     // The shell learns of the end only when nothing is left.

@@ -68,7 +68,7 @@ class Daemon {
   void on_first_packet(uint64_t id, const Packet& packet);
   void answer(uint64_t id, const Reply& reply);
   void drop(uint64_t id);
-  void quit(std::optional<uint32_t> timeout_s, CommandRunner::Done done);
+  void quit(std::optional<uint32_t> timeout_s, Done done);
 
   EventLoop& loop_;
   const Log& log_;

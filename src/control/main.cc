@@ -10,6 +10,7 @@
 #include "base/environment.h"
 #include "base/inherited.h"
 #include "base/text.h"
+#include "control/command.h"
 #include "control/config.h"
 #include "control/daemon_start.h"
 #include "control/shell.h"
@@ -39,50 +40,10 @@ Options:
   -h, --help               Print this message
 
 Commands:
-  quit [-t <seconds>]      Stop servers and daemon; wait for clients, at most so long
-  start_server -uid <uid>  Start a server for a user before its first client comes
-  shutdown_server <server PID> [-f]
-                           Stop a server with its last client, or at once (-f)
-  get_server_list [--json]
-  get_server_status <server PID>
-  get_client_list <server PID>
-  get_device_client_list [<server PID>]
-  ps [-p <server PID>] [--json]
-  device_query [<server PID>] [--csv]
-  inspect <session> [--json]
-                           What a session is at, by its ID or its client's PID
-  get_default_active_thread_percentage
-  set_default_active_thread_percentage <percentage>
-  get_active_thread_percentage <server PID>
-  set_active_thread_percentage <server PID> <percentage>
-  get_default_device_pinned_mem_limit <device>
-  set_default_device_pinned_mem_limit <device> <n>G|<n>M
-  get_device_pinned_mem_limit <server PID> <device>
-  set_device_pinned_mem_limit <server PID> <device> <n>G|<n>M
-  get_default_client_priority
-  set_default_client_priority 0|1
-  set_client_active_thread_percentage <client PID> <percentage>
-                           Of a running client, from now on; so are the next three
-  set_client_sm_count <client PID> <device> <SMs>
-                           At most so many; 0: as many as its percentage says
-  set_client_device_pinned_mem_limit <client PID> <device> <n>G|<n>M
-  set_client_priority <client PID> 0|1
-                           With the name of a group for the PID: of all its members together
-  get_group_list [--json]  Groups of clients, what they may have together and what they have
-  reserve_sms <client PID or program> <device> <SMs> [--lend]
-                           For it alone, until it ends or 0 is said; with --lend, others have them
-                           while it has no work
-  sm_partition add <device UUID> <chunks>
-                           With -S: keep so many chunks of SMs for clients that name the partition
-                           in CUDA_MPS_SM_PARTITION
-  sm_partition rm <device UUID> <partition>
-  lspart [--json]          With -S: partitions, and what is free
-  reload                   Read the daemon's configuration again
-  terminate_client <server PID> <client PID>
-                           End a client's work, however long it would take; prints 0 when it has ended
-  whoami                   As whom the daemon sees you. Clients in a PID namespace that it can't see
-                           have no PID: here and above, id:ID names them, with the ID of ps
+)";
 
+constexpr const char* kHelpOfEnvironment =
+    R"(
 Environment:
   CUDA_MPS_PIPE_DIRECTORY  Directory of the daemon's socket (default /tmp/nvidia-mps)
   CUDA_MPS_LOG_DIRECTORY   Directory of control.log and server.log (default /var/log/nvidia-mps)
@@ -136,6 +97,8 @@ int run(int argc, char** argv) {
       return 0;
     } else if (option == "-h" || option == "--help") {
       printf(kHelp, program.c_str());
+      fputs(help_of_commands().c_str(), stdout);
+      fputs(kHelpOfEnvironment, stdout);
       return 0;
     } else if (option == "-S" || option == "--static-partitioning") {
       options.static_partitions = true;

@@ -48,7 +48,7 @@ int run_shell(const std::string& pipe_directory) {
   std::string line;
   while (std::getline(std::cin, line)) {
     if (!call(socket->get(), line, &exit_status)) break;
-    if (parse_command(line).verb == Verb::kQuit && exit_status == 0) break;
+    if (parse_command(line).word == "quit" && exit_status == 0) break;
   }
   return exit_status;
 }

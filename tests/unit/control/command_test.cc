@@ -6,9 +6,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size);
 
@@ -43,45 +45,48 @@ TEST(ClientName, IsAPidOrAnId) {
 TEST(Command, KnowsEveryVerbAndItsWords) {
   struct Case {
     const char* line;
-    Verb verb;
+    const char* word;  // "": there is no such command
     const char *server, *device, *value;
   };
   const Case cases[] = {
-      {"quit", Verb::kQuit, "", "", ""},
-      {"get_server_list", Verb::kGetServerList, "", "", ""},
-      {"  get_server_status \t 12 ", Verb::kGetServerStatus, "12", "", ""},
-      {"get_client_list 12\r", Verb::kGetClientList, "12", "", ""},
-      {"get_device_client_list", Verb::kGetDeviceClientList, "", "", ""},
-      {"get_device_client_list 7", Verb::kGetDeviceClientList, "7", "", ""},
-      {"ps", Verb::kPs, "", "", ""},
-      {"ps -p 5", Verb::kPs, "5", "", ""},
-      {"device_query 8 --csv", Verb::kDeviceQuery, "8", "", ""},
-      {"set_default_active_thread_percentage 25", Verb::kSetDefaultPercentage, "", "", "25"},
-      {"get_default_active_thread_percentage", Verb::kGetDefaultPercentage, "", "", ""},
-      {"set_active_thread_percentage 4 25", Verb::kSetPercentage, "4", "", "25"},
-      {"get_active_thread_percentage 4", Verb::kGetPercentage, "4", "", ""},
-      {"set_default_device_pinned_mem_limit 0 3G", Verb::kSetDefaultMemoryLimit, "", "0", "3G"},
-      {"get_default_device_pinned_mem_limit GPU-1", Verb::kGetDefaultMemoryLimit, "", "GPU-1", ""},
-      {"set_device_pinned_mem_limit 4 0 3G", Verb::kSetMemoryLimit, "4", "0", "3G"},
-      {"get_device_pinned_mem_limit 4 0", Verb::kGetMemoryLimit, "4", "0", ""},
-      {"set_default_client_priority 1", Verb::kSetDefaultPriority, "", "", "1"},
-      {"get_default_client_priority", Verb::kGetDefaultPriority, "", "", ""},
-      {"inspect 3 --json", Verb::kInspect, "", "", ""},
-      {"whoami", Verb::kWhoAmI, "", "", ""},
-      {"terminate_client 3 4", Verb::kTerminateClient, "3", "", ""},
-      {"reload", Verb::kReload, "", "", ""},
-      {"sm_partition add GPU-1 7", Verb::kSmPartition, "", "GPU-1", "7"},
-      {"sm_partition rm GPU-1 GPU-1/2", Verb::kSmPartition, "", "GPU-1", "GPU-1/2"},
-      {"lspart --json", Verb::kListPartitions, "", "", ""},
-      {"shutdown_server 3", Verb::kShutdownServer, "3", "", ""},
-      {"PS", Verb::kUnknown, "", "", ""},
-      {"psx", Verb::kUnknown, "", "", ""},
-      {"", Verb::kUnknown, "", "", ""},
-      {" \t ", Verb::kUnknown, "", "", ""},
+      {"quit", "quit", "", "", ""},
+      {"get_server_list", "get_server_list", "", "", ""},
+      {"  get_server_status \t 12 ", "get_server_status", "12", "", ""},
+      {"get_client_list 12\r", "get_client_list", "12", "", ""},
+      {"get_device_client_list", "get_device_client_list", "", "", ""},
+      {"get_device_client_list 7", "get_device_client_list", "7", "", ""},
+      {"ps", "ps", "", "", ""},
+      {"ps -p 5", "ps", "5", "", ""},
+      {"device_query 8 --csv", "device_query", "8", "", ""},
+      {"set_default_active_thread_percentage 25", "set_default_active_thread_percentage", "", "",
+       "25"},
+      {"get_default_active_thread_percentage", "get_default_active_thread_percentage", "", "", ""},
+      {"set_active_thread_percentage 4 25", "set_active_thread_percentage", "4", "", "25"},
+      {"get_active_thread_percentage 4", "get_active_thread_percentage", "4", "", ""},
+      {"set_default_device_pinned_mem_limit 0 3G", "set_default_device_pinned_mem_limit", "", "0",
+       "3G"},
+      {"get_default_device_pinned_mem_limit GPU-1", "get_default_device_pinned_mem_limit", "",
+       "GPU-1", ""},
+      {"set_device_pinned_mem_limit 4 0 3G", "set_device_pinned_mem_limit", "4", "0", "3G"},
+      {"get_device_pinned_mem_limit 4 0", "get_device_pinned_mem_limit", "4", "0", ""},
+      {"set_default_client_priority 1", "set_default_client_priority", "", "", "1"},
+      {"get_default_client_priority", "get_default_client_priority", "", "", ""},
+      {"inspect 3 --json", "inspect", "", "", ""},
+      {"whoami", "whoami", "", "", ""},
+      {"terminate_client 3 4", "terminate_client", "3", "", ""},
+      {"reload", "reload", "", "", ""},
+      {"sm_partition add GPU-1 7", "sm_partition", "", "GPU-1", "7"},
+      {"sm_partition rm GPU-1 GPU-1/2", "sm_partition", "", "GPU-1", "GPU-1/2"},
+      {"lspart --json", "lspart", "", "", ""},
+      {"shutdown_server 3", "shutdown_server", "3", "", ""},
+      {"PS", "", "", "", ""},
+      {"psx", "", "", "", ""},
+      {"", "", "", "", ""},
+      {" \t ", "", "", "", ""},
   };
   for (const Case& c : cases) {
     const Command command = parse_command(c.line);
-    EXPECT_EQ(command.verb, c.verb) << c.line;
+    EXPECT_EQ(command.info == nullptr ? "" : command.info->word, c.word) << c.line;
     EXPECT_EQ(command.server, c.server) << c.line;
     EXPECT_EQ(command.device, c.device) << c.line;
     EXPECT_EQ(command.value, c.value) << c.line;
@@ -105,6 +110,32 @@ TEST(Command, ReadsOptions) {
   EXPECT_TRUE(parse_command("get_server_list --json").json);
   EXPECT_EQ(parse_command("quit --json").unexpected, "--json");
   EXPECT_EQ(parse_command("get_server_list 1 2").unexpected, "1");
+}
+
+TEST(Command, EachRowSaysWhatItTakes) {
+  std::set<std::string_view> words;
+  for (const CommandInfo* row : all_commands()) {
+    EXPECT_TRUE(words.insert(row->word).second) << row->word;
+    EXPECT_NE(row->run, nullptr) << row->word;
+    for (const CommandOption* option : row->options) {
+      EXPECT_NE(row->arguments.find(option->word), std::string_view::npos) << row->word;
+    }
+    for (const std::string_view text : {row->arguments, row->manual}) {
+      EXPECT_EQ(std::ranges::count(text, '<'), std::ranges::count(text, '>')) << text;
+      EXPECT_EQ(std::ranges::count(text, '`') % 2, 0) << text;
+    }
+  }
+  EXPECT_FALSE(all_commands().back()->manual.empty()) << "no row behind it has a text for it";
+}
+
+TEST(Command, TheManualShowsTheRowsInTheirFonts) {
+  const std::string manual = manual_of_commands();
+  for (const char* text :
+       {".TP\n\\fBquit [\\-t \\fI<seconds>\\fB]\\fR\n", "with \\fB\\-t\\fR no longer",
+        ".TP\n\\fBget_default_client_priority\\fR\n"
+        ".TQ\n\\fBset_default_client_priority 0|1\\fR\n"}) {
+    EXPECT_NE(manual.find(text), std::string::npos) << text << "\n" << manual;
+  }
 }
 
 TEST(Command, TheCorpusOfTheFuzzTargetRuns) {

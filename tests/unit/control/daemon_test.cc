@@ -319,9 +319,8 @@ TEST_F(DaemonTest, OptionsThatDoNotExistAreErrors) {
   EXPECT_EQ(control({"-d", "quit"}).status, 1);
   EXPECT_EQ(control({"--version"}).status, 0);
   const std::string help = control({"--help"}).out;
-  for (const std::string_view word : control::command_words()) {
-    EXPECT_NE(help.find("\n  " + std::string(word)), std::string::npos) << word;
-  }
+  EXPECT_NE(help.find("\nCommands:\n" + control::help_of_commands() + "\nEnvironment:\n"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands about one running client: what it does, its end.
+#include <unistd.h>
+
+#include "base/text.h"
+#include "control/client_name.h"
+#include "control/command_call.h"
+#include "control/format.h"
+
+namespace openmps::control {
+namespace {
+
+void inspect(const CommandCall& call) {
+  if (is_nobodys_pid(call.command.client)) return call.done({kNobodysPid, 1});
+  const auto wanted = parse_client_name(call.command.client);
+  if (!wanted) {
+    return call.done(
+        {"inspect wants a session: its ID or its client's PID, as ps shows them\n", 1});
+  }
+  std::vector<ServerProcess*> servers = call.servers.all();
+  std::erase_if(servers, [&](const ServerProcess* server) {
+    const bool is_named = wanted->server.empty() || std::to_string(server->pid()) == wanted->server;
+    return !is_named || !is_over(call.caller, server->user(), geteuid());
+  });
+  wire::Query query;
+  query.query = wire::QueryKind::kInspect;
+  query.session = wanted->pid;
+  query.id = wanted->id;
+  call.servers.ask(servers, query, [call](const ServerPool::Answers& answers) {
+    std::string text;
+    for (const auto& [pid, answer] : answers) {
+      if (!answer.inspected) continue;
+      text += call.command.json ? format_inspected_json(*answer.inspected)
+                                : format_inspected(*answer.inspected);
+    }
+    if (!text.empty()) return call.done({text});
+    call.done({silent_ones(call, answers) + "There is no session " +
+                   printable(call.command.client) + "\n",
+               1});
+  });
+}
+
+// The result is text, as with MPS, and the exit code 0 whatever it is.
+void terminate(const CommandCall& call) {
+  const Command& command = call.command;
+  ServerProcess* server = call.servers.find(command.server);
+  if (server == nullptr) {
+    const std::string pid = printable(command.server);
+    return call.done({"Server " + pid + " not found\nServer " + pid + " not found!\n1\n"});
+  }
+  if (is_nobodys_pid(command.client)) return call.done({std::string(kNobodysPid) + "1\n"});
+  const std::string unknown = "Client " + printable(command.client) + " not found!\n1\n";
+  const auto client = parse_client_name(command.client);
+  if (!client || (!client->server.empty() && client->server != command.server)) {
+    return call.done({unknown});
+  }
+  if (server->is_silent()) return call.done({silence_of(*server) + "1\n"});
+  wire::Query query;
+  query.query = wire::QueryKind::kTerminate;
+  query.session = client->pid;
+  query.id = client->id;
+  server->ask(query, [done = call.done, unknown](const ServerAnswer& answer) {
+    // A server that has gone has no clients.
+    done({answer.answered && answer.result != CUDA_SUCCESS ? unknown : "0\n"});
+  });
+}
+
+}  // namespace
+
+std::span<const CommandInfo> client_commands() {
+  static const CommandInfo kRows[] = {
+      {.word = "inspect",
+       .arguments = "<session> [--json]",
+       .places = {&Command::client},
+       .options = {&kJsonOption},
+       .right = Right::kEverybody,  // of the caller's own sessions
+       .run = inspect,
+       .help = "What a session is at, by its ID or its client's PID",
+       .manual =
+           "What a session, named by its ID or its client's PID, is at: commands in its ring, what "
+           "its executor does, which sessions it waits for and why, values that streams wait for "
+           "(address, condition, since when), memory and other things that it has given up and "
+           "when they are given back, fences that the GPU has not reached, host functions that "
+           "streams wait for, threads that wait. The list of values is as old as it says: the "
+           "executor renews it when it has no command. For root, the user of the daemon, and the "
+           "session's own user."},
+      {.word = "terminate_client",
+       .arguments = "<server PID> <client PID>",
+       .places = {&Command::server, &Command::client},
+       .right = Right::kServerOwner,
+       .run = terminate,
+       .help = "End a client's work, however long it would take; prints 0 when it has ended",
+       .manual =
+           "Ends what the client with that PID does with the GPU, without harm to others or to its "
+           "process: from then on its calls fail with `CUDA_ERROR_MPS_CLIENT_TERMINATED`. Prints 0 "
+           "when its running kernels have ended and what it held is free. For a kernel that does "
+           "not end it waits for `OPENMPS_DRAIN_SECONDS`; then a new worker takes the clients that "
+           "come, and the old one ends with those that it has. Users may end their own clients; "
+           "root and the user of the daemon may end all."},
+  };
+  return kRows;
+}
+
+}  // namespace openmps::control

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// See command_call.h.
+#include "control/command_call.h"
+
+#include "base/text.h"
+
+namespace openmps::control {
+
+bool is_over(User caller, User owner, uid_t daemon) {
+  return caller.uid == owner.uid || caller.uid == 0 || caller.uid == daemon;
+}
+
+std::string silence_of(const ServerProcess& server) {
+  return format_text("Server %d of user %u does not answer\n", static_cast<int>(server.pid()),
+                     server.user().uid);
+}
+
+std::string silent_ones(const CommandCall& call, const ServerPool::Answers& answers) {
+  std::string text;
+  for (const auto& [pid, answer] : answers) {
+    const ServerProcess* server = call.servers.find(std::to_string(pid));
+    if (!answer.answered && server != nullptr) text += silence_of(*server);
+  }
+  return text;
+}
+
+std::string not_found(const std::string& server) {
+  return "Server " + printable(server) + " not found\n";
+}
+
+ServerProcess* named_server(const CommandCall& call) {
+  ServerProcess* server = call.servers.find(call.command.server);
+  if (server == nullptr) call.done({not_found(call.command.server)});
+  return server;
+}
+
+std::vector<ClientLine> clients_of(const ServerPool::Answers& answers) {
+  std::vector<ClientLine> clients;
+  for (const auto& [pid, answer] : answers) {
+    clients.insert(clients.end(), answer.clients.begin(), answer.clients.end());
+  }
+  return clients;
+}
+
+Reply usage_of(const Command& command, std::string_view wrong) {
+  return {"Not understood: " + printable(wrong) + "\nUsage: " + command.word + " " +
+              std::string(command.info->arguments) + "\n",
+          1};
+}
+
+}  // namespace openmps::control
