@@ -197,11 +197,11 @@ Status Functions::handle(const wire::ClusterOccupancy& command, Function& functi
   config.attrs = list;
   config.numAttrs = static_cast<unsigned>(plain_end - list);
   // Clusters need SMs that lie together: of a part of the device there may be fewer.
-  DeviceParts::Part share;
+  SmPart of_session;
   const GreenContext* part = green;
   if (green == nullptr || !green->is_there()) {
-    OPENMPS_RETURN_IF_ERROR(core_.parts.get_limit(function.device, command.sms, &share));
-    part = share.get();
+    OPENMPS_RETURN_IF_ERROR(core_.parts.get_limit(function.device, command.sms, &of_session));
+    part = of_session.get();
   }
   int value = 0;
   const auto query = [&](CUfunction handle) {

@@ -20,7 +20,7 @@
 
 #include "wire/codec.h"
 #include "worker/code/jit_options.h"
-#include "worker/code/sm_share.h"
+#include "worker/code/sm_footprint.h"
 #include "worker/core/object_table.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
@@ -64,7 +64,7 @@ struct Function : std::enable_shared_from_this<Function> {
   }
   static constexpr size_t kSizes = 24;  // powers of two; a GPU is full long before the last
   std::array<uint32_t, kSizes> durations{};
-  SmShare share;
+  SmFootprint footprint;
   std::optional<bool> has_clusters;        // each of its launches; none: nobody has asked
   std::array<uint32_t, 3> judged_block{};  // the last that the driver was asked about beforehand
   uint32_t remembered = ~0u;  // by device: it is known to be used there, or nobody wants to know

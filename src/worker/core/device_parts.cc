@@ -11,8 +11,8 @@
 
 namespace openmps::worker {
 
-DeviceParts::Terms DeviceParts::terms_of(const Key& key) const {
-  Terms terms = terms_[key.first];
+SmTerms DeviceParts::terms_of(const Key& key) const {
+  SmTerms terms = terms_[key.first];
   const uint32_t most = key.second;
   terms.sms = terms.sms == 0 || most == 0 ? std::max(terms.sms, most) : std::min(terms.sms, most);
   return terms;
@@ -27,7 +27,7 @@ DeviceParts::Key DeviceParts::key_of(uint32_t device, uint32_t at_most) const {
 }
 
 // A change that comes while the member joins finds it afterwards.
-Status DeviceParts::get(uint32_t device, uint32_t at_most, Part* part) {
+Status DeviceParts::get(uint32_t device, uint32_t at_most, SmPart* part) {
   *part = nullptr;
   if (partitions_ == nullptr) return Status();
   const Key key = key_of(device, at_most);
@@ -36,7 +36,7 @@ Status DeviceParts::get(uint32_t device, uint32_t at_most, Part* part) {
     // A context's part is one of the session's.
     const Member* whole = nullptr;
     if (key.second != 0) {
-      Part of_session;
+      SmPart of_session;
       OPENMPS_RETURN_IF_ERROR(get(device, 0, &of_session));
       whole = members_.at({device, 0}).get();
     }
@@ -47,7 +47,7 @@ Status DeviceParts::get(uint32_t device, uint32_t at_most, Part* part) {
     }
     const InContext current(driver_, devices_.at(device).context);
     OPENMPS_RETURN_IF_ERROR(partitions_->join(*member, &gate_client_));
-    Terms terms;
+    SmTerms terms;
     {
       const std::lock_guard lock(mutex_);
       found = members_.emplace(key, std::move(member)).first;
@@ -59,26 +59,24 @@ Status DeviceParts::get(uint32_t device, uint32_t at_most, Part* part) {
   return Status();
 }
 
-Status DeviceParts::get_limit(uint32_t device, uint32_t at_most, Part* part) {
+Status DeviceParts::get_limit(uint32_t device, uint32_t at_most, SmPart* part) {
   OPENMPS_RETURN_IF_ERROR(get(device, at_most, part));
   if (*part != nullptr && !(*part)->is_limit) *part = nullptr;
   return Status();
 }
 
-Status DeviceParts::get_instead(uint32_t device, const std::optional<SmSet>& of, Part* part) {
+Status DeviceParts::get_instead(uint32_t device, const std::optional<SmSet>& of, SmPart* part) {
   OPENMPS_RETURN_IF_ERROR(get_limit(device, 0, part));
-  if (*part != nullptr && of.has_value() && (*part)->set().includes(*of)) *part = nullptr;
+  if (*part != nullptr && of.has_value() && (*part)->set.includes(*of)) *part = nullptr;
   return Status();
 }
 
-std::shared_ptr<SmPartitions::Lease> DeviceParts::lease(uint32_t device, uint32_t at_most) {
+std::shared_ptr<Lease> DeviceParts::lease(uint32_t device, uint32_t at_most) {
   const auto found = members_.find(key_of(device, at_most));
   return found == members_.end() ? nullptr : partitions_->lease(*found->second);
 }
 
-void DeviceParts::use(SmPartitions::Lease& lease, Rank rank) {
-  partitions_->use(lease, rank, now_ns());
-}
+void DeviceParts::use(Lease& lease, Rank rank) { partitions_->use(lease, rank, now_ns()); }
 
 DeviceParts::Member* DeviceParts::member(uint32_t device, uint32_t at_most) const {
   if (!asks(device)) return nullptr;
@@ -86,7 +84,7 @@ DeviceParts::Member* DeviceParts::member(uint32_t device, uint32_t at_most) cons
   return found == members_.end() ? nullptr : found->second.get();
 }
 
-void DeviceParts::note(Member& member, const SmPartitions::Demand& demand) {
+void DeviceParts::note(Member& member, const Demand& demand) {
   partitions_->note(member, demand, now_ns());
 }
 
@@ -96,7 +94,7 @@ bool DeviceParts::is_limited(uint32_t device) {
   bool is_whole = false;  // all that it has asked for so far
   for (const auto& [key, member] : members_) {
     if (key.first != device) continue;
-    const Part part = partitions_->part(*member, now_ns());
+    const SmPart part = partitions_->part(*member, now_ns());
     if (part != nullptr && part->is_limit) return true;
     is_whole = true;
   }
@@ -105,16 +103,16 @@ bool DeviceParts::is_limited(uint32_t device) {
   const auto is_less = [all = devices_.at(device).sms](uint32_t sms) {
     return sms != 0 && sms < all;
   };
-  const Terms& terms = terms_[device];
+  const SmTerms& terms = terms_[device];
   return terms.reservation != 0 || is_less(terms.sms) ||
          (terms.group != nullptr && is_less(terms.group->sms(device)));
 }
 
 // The session's thread may hold the gate open while it waits for mutex_, and the change may have to
 // wait for the gate.
-void DeviceParts::set(uint32_t device, const Terms& terms) {
+void DeviceParts::set(uint32_t device, const SmTerms& terms) {
   const std::lock_guard changing(changing_);
-  std::vector<std::pair<Member*, Terms>> members;
+  std::vector<std::pair<Member*, SmTerms>> members;
   {
     const std::lock_guard lock(mutex_);
     terms_[device] = terms;

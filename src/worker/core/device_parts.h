@@ -23,8 +23,6 @@ namespace openmps::worker {
 
 class DeviceParts {
  public:
-  using Part = SmPartitions::Part;
-
   // All outlive it. `partitions`: null: the session has all SMs.
   DeviceParts(const DriverTable& driver, const Devices& devices, const GateClient& gate_client,
               SmPartitions* partitions)
@@ -36,19 +34,19 @@ class DeviceParts {
   // What the session has of the device, but at most so many SMs (0: any number), as long as it is
   // held; null: all of it. It is there from the first call on, which may have to wait for a quiet
   // moment: not between the gate's enter() and leave(). Errors: those of SmPartitions::join().
-  Status get(uint32_t device, uint32_t at_most, Part* part);
-  Status get(uint32_t device, Part* part) { return get(device, 0, part); }
+  Status get(uint32_t device, uint32_t at_most, SmPart* part);
+  Status get(uint32_t device, SmPart* part) { return get(device, 0, part); }
   // The same as far as it is a limit, which is what the client is told: who has the few SMs that
   // are kept for ranks has the whole device if need be.
-  Status get_limit(uint32_t device, uint32_t at_most, Part* part);
+  Status get_limit(uint32_t device, uint32_t at_most, SmPart* part);
   // Where work runs that the client has put into a green context of its own, which was made of SMs
   // that it had then (`of`; nothing: of the device's): null, there, as long as these are among what
   // it has; else in what the session has by now. Does not wait behind a get_limit().
-  Status get_instead(uint32_t device, const std::optional<SmSet>& of, Part* part);
+  Status get_instead(uint32_t device, const std::optional<SmSet>& of, SmPart* part);
   // What goes with what get() gave: the SMs are lent to others while the session has no work. Null:
   // they are not.
-  [[nodiscard]] std::shared_ptr<SmPartitions::Lease> lease(uint32_t device, uint32_t at_most = 0);
-  void use(SmPartitions::Lease& lease, Rank rank);
+  [[nodiscard]] std::shared_ptr<Lease> lease(uint32_t device, uint32_t at_most = 0);
+  void use(Lease& lease, Rank rank);
   // Whose demand note() is to be told; null: nobody asks for it. From get() on.
   using Member = SmPartitions::Member;
   [[nodiscard]] Member* member(uint32_t device, uint32_t at_most) const;
@@ -58,7 +56,7 @@ class DeviceParts {
   }
   [[nodiscard]] bool looks(uint32_t device) const { return partitions_->looks(device); }
   [[nodiscard]] uint32_t few(uint32_t device) const { return partitions_->few(device); }
-  void note(Member& member, const SmPartitions::Demand& demand);
+  void note(Member& member, const Demand& demand);
   // get() would not wait.
   [[nodiscard]] bool has(uint32_t device, uint32_t at_most = 0) const {
     return members_.contains(key_of(device, at_most));
@@ -73,8 +71,7 @@ class DeviceParts {
   void touch() { changes_.fetch_add(1, std::memory_order_release); }
 
   // From now on. Any thread.
-  using Terms = SmPartitions::Member::Terms;
-  void set(uint32_t device, const Terms& terms);
+  void set(uint32_t device, const SmTerms& terms);
 
   // No stream of the session is left.
   void release_all();
@@ -82,7 +79,7 @@ class DeviceParts {
  private:
   using Key = std::pair<uint32_t, uint32_t>;  // device, SMs at most in whole steps
   [[nodiscard]] Key key_of(uint32_t device, uint32_t at_most) const;
-  [[nodiscard]] Terms terms_of(const Key& key) const;
+  [[nodiscard]] SmTerms terms_of(const Key& key) const;
 
   const DriverTable& driver_;
   const Devices& devices_;
@@ -91,7 +88,7 @@ class DeviceParts {
   std::atomic<uint64_t> changes_{1};
   std::mutex changing_;  // one change at a time, and none while members leave
   std::mutex mutex_;     // guards what follows; the session's thread reads members_ without
-  std::array<Terms, wire::kMaxDevices> terms_{};
+  std::array<SmTerms, wire::kMaxDevices> terms_{};
   std::map<Key, std::unique_ptr<Member>> members_;
 };
 

@@ -94,7 +94,7 @@ class DriverGraph {
     using Key = std::pair<uint32_t, uint64_t>;
     struct Place {
       std::weak_ptr<ClientGreen> green;  // as of the key
-      DeviceParts::Part part;            // null: all of the device, or the green context
+      SmPart part;            // null: all of the device, or the green context
       bool in_green = false;             // the latter
       bool operator==(const Place& other) const {
         return part == other.part && in_green == other.in_green;

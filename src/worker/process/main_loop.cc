@@ -71,7 +71,7 @@ Status MainLoop::serve() {
     ColdLanes* cold = environment_.worker.cold.get();
     if (cold != nullptr && cold->due_ns() != 0 && now_ns() >= cold->due_ns()) cold->make_ahead();
     if (wait[1].revents != 0) bury();
-    lent_ns_ = environment_.worker.partitions->tend(now_ns());
+    lent_ns_ = environment_.worker.partitions->service(now_ns());
     if (wait[0].revents == 0) continue;
     Result<Packet> packet =
         receive_packet(environment_.server.fd(), wire::kMaxMessageBytes, -1, Descriptors::kTaken);
@@ -196,7 +196,7 @@ Status MainLoop::reserve(const Packet& packet) {
   }
   Result<uint32_t> kept = Status(CUDA_ERROR_INVALID_DEVICE, "there is no such device");
   if (message.device < environment_.devices.count()) {
-    SmPartitions::Wish wish{
+    SmPlan::Reserve wish{
         .device = message.device, .sms = message.sms, .lends = message.lends != 0};
     for (uint32_t i = 0; i < wire::kMaxSmGroups; ++i) {
       wish.groups[i] = (message.groups[i / 64] >> i % 64 & 1) != 0;

@@ -83,7 +83,7 @@ Status GreenContexts::handle(const wire::DeviceResource& command, ClientGreen* g
   const uint32_t device = green != nullptr ? green->device : command.device;
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   // A session that is limited to a part of the device has that to split.
-  DeviceParts::Part part;
+  SmPart part;
   OPENMPS_RETURN_IF_ERROR(core_.parts.get_limit(device, command.sms, &part));
   const GreenContext* of = green;
   if (of == nullptr) of = part.get();
@@ -104,7 +104,7 @@ Status GreenContexts::handle(const wire::DeviceResource& command, ClientGreen* g
   if (green != nullptr) {
     origin.of = green->of;
   } else if (part != nullptr) {
-    origin.of = part->set();
+    origin.of = part->set;
   }
   OPENMPS_RETURN_IF_ERROR(give(origin, resource));
   reply.put({resource});

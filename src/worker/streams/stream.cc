@@ -28,7 +28,7 @@ constexpr uint64_t kWaitedForLookNs = 25'000;
 constexpr uint64_t kRestLookNs = 1'000'000;
 
 // Whose SMs a stream has: of a part, or of the green context that it was made in; null: all.
-const GreenContext* partition_of(const DeviceParts::Part& part, ClientGreen* green) {
+const GreenContext* partition_of(const SmPart& part, ClientGreen* green) {
   if (part != nullptr) return part.get();
   return green != nullptr && green->is_there() ? green : nullptr;
 }
@@ -55,7 +55,7 @@ Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
     return violation("a stream with fence slot " + std::to_string(command.slot));
   }
   const uint64_t changes = core_.parts.changes();
-  DeviceParts::Part part;
+  SmPart part;
   OPENMPS_RETURN_IF_ERROR(find_part(command.device, command.sms, green, &part));
   auto& context = contexts_[command.context];
   if (context == nullptr) {
@@ -88,7 +88,7 @@ Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
 }
 
 Status Streams::find_part(uint32_t device, uint32_t sms, ClientGreen* green,
-                          DeviceParts::Part* part) {
+                          SmPart* part) {
   if (green == nullptr || !green->is_there()) return core_.parts.get(device, sms, part);
   return core_.parts.get_instead(device, green->of, part);
 }
@@ -202,7 +202,7 @@ Status Streams::follow_changes(Stream& stream) {
   stream.seen_changes = core_.parts.changes();
   const uint32_t device = stream.place.device;
   share(device).set_rank(core_.rank.load(std::memory_order_relaxed));
-  DeviceParts::Part part;
+  SmPart part;
   OPENMPS_RETURN_IF_ERROR(find_part(device, stream.sms, stream.green, &part));
   Placement place = stream.place;
   place.partition = partition_of(part, stream.green);
@@ -225,10 +225,10 @@ void Streams::tell_demand(Stream& stream, const Cost& cost, uint64_t ns) {
   const uint64_t room = std::max<uint64_t>(streams, 1) * cost.sms_needed;
   const auto most = uint64_t{kWholeDevice} - 1;
   const bool is_guess = !durations.has_been_alone(cost);
-  const uint64_t most_ns = is_guess ? SmPartitions::kGuessNs : SmPartitions::kShortNs;
-  const SmPartitions::Demand demand{
-      .room = is_whole ? kWholeDevice : static_cast<uint32_t>(std::min(room, most)),
-      .loses = cost.needs_all_sms,
+  const uint64_t most_ns = is_guess ? Demand::kGuessNs : Demand::kShortNs;
+  const Demand demand{
+      .sms_needed = is_whole ? kWholeDevice : static_cast<uint32_t>(std::min(room, most)),
+      .needs_all_sms = cost.needs_all_sms,
       .ns = ns,
       .is_guess = is_guess,
       .sm_ns = uint64_t{cost.sms_needed} * cost.kernels * std::min(ns, most_ns)};

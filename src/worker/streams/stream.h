@@ -50,12 +50,12 @@ struct Stream {
   Placement place;
   ClientGreen* green = nullptr;  // in which the client has made it; null: in none
   // Of the session, in which it is; null: in that green context, or on all of the device.
-  DeviceParts::Part part;
+  SmPart part;
   uint32_t fence_slot = 0;                     // of the client's
   uint32_t sms = 0;                            // that it may use at most; 0: any number
   uint64_t seen_changes = 0;                   // of DeviceParts
   DeviceParts::Member* member = nullptr;       // who has the part; null: nobody asks
-  std::shared_ptr<SmPartitions::Lease> lease;  // of the part; null: it is not lent to others
+  std::shared_ptr<Lease> lease;  // of the part; null: it is not lent to others
   int32_t priority = 0;                        // that the client has asked for,
   int32_t driver_priority = 0;                 // and that it was made with
   ClientContext* context = nullptr;
@@ -148,7 +148,7 @@ class Streams {
     if (stream.member == nullptr || cost.sms_needed == 0) return;
     uint64_t ns = durations.alone(cost);
     if (cost.kernels > 1) ns /= cost.kernels;
-    const bool matters = ns >= SmPartitions::kLongNs || core_.parts.looks(stream.place.device);
+    const bool matters = ns >= Demand::kLongNs || core_.parts.looks(stream.place.device);
     if (matters) [[unlikely]]
       tell_demand(stream, cost, ns);
   }
@@ -295,7 +295,7 @@ class Streams {
   void tell_demand(Stream& stream, const Cost& cost, uint64_t ns);
   [[nodiscard]] StreamOwner owner(const Stream& stream) const { return {core_.info.id, stream.id}; }
   // As DeviceParts::get(), or get_instead() for who is in a green context of the client's.
-  Status find_part(uint32_t device, uint32_t sms, ClientGreen* green, DeviceParts::Part* part);
+  Status find_part(uint32_t device, uint32_t sms, ClientGreen* green, SmPart* part);
   CUresult create(const Placement& place, int32_t priority, CUstream* made);
   // What the session has of the device has changed since the stream was made, or its priority: what
   // comes now goes to another stream of the driver, behind what this one has.
@@ -369,7 +369,7 @@ class Streams {
     Owned stream;
     std::shared_ptr<Chains> chains;  // under way
     ClientGreen* green = nullptr;
-    DeviceParts::Part part;
+    SmPart part;
     bool unmarked = false;
   };
 

@@ -112,7 +112,7 @@ bool WorkMaker::has_clusters(Function& function, const Located& located) {
 uint32_t WorkMaker::sms_of(const wire::Launch& shape, Function& function, const Located& located) {
   const uint32_t device = located.place.device;
   const GreenContext* partition = located.place.partition;
-  return function.share.of(
+  return function.footprint.of(
       shape, device, partition != nullptr ? partition->sms : core_.devices.at(device).sms,
       [&](int threads, uint32_t bytes) { return occupancy_of(located, threads, bytes); });
 }
@@ -131,10 +131,10 @@ void WorkMaker::add_demand(const wire::Launch& shape, Function& function, const 
   const auto occupancy = [&](int threads, uint32_t bytes) {
     return occupancy_of(located, threads, bytes);
   };
-  cost->sms_needed = function.share.room(shape, device, occupancy);
+  cost->sms_needed = function.footprint.sms_needed(shape, device, occupancy);
   const uint32_t all = core_.devices.at(device).sms;
-  cost->needs_all_sms =
-      function.share.loses(shape, device, all, all - core_.parts.few(device), occupancy);
+  cost->needs_all_sms = function.footprint.needs_all_sms(shape, device, all,
+                                                         all - core_.parts.few(device), occupancy);
 }
 
 Status WorkMaker::add_attributes(const wire::Launch& command, const wire::Launch::Tail& tail,

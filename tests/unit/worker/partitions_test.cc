@@ -15,26 +15,15 @@ SmGroups groups(std::initializer_list<size_t> numbers) {
   return made;
 }
 
-TEST(SmGroups, ThoseThatFewestHave) {
-  const SmGroups all = groups({0, 1, 2, 3});
-  EXPECT_EQ(least_used(std::vector<uint32_t>{0, 0, 0, 0}, 2, all), groups({0, 1}));
-  EXPECT_EQ(least_used(std::vector<uint32_t>{1, 1, 0, 0}, 2, all), groups({2, 3}));
-  EXPECT_EQ(least_used(std::vector<uint32_t>{1, 1, 0, 0}, 3, all), groups({0, 2, 3}));
-  EXPECT_EQ(least_used(std::vector<uint32_t>{2, 1, 2, 1}, 2, all), groups({1, 3}));
-  EXPECT_EQ(least_used(std::vector<uint32_t>{0, 0}, 5, all), groups({0, 1}));
-  EXPECT_EQ(least_used(std::vector<uint32_t>{0, 0, 1, 0}, 3, groups({1, 2, 3})), groups({1, 2, 3}));
-  EXPECT_EQ(least_used(std::vector<uint32_t>{0, 0, 0, 0}, 2, all, groups({1, 2})), groups({1, 2}));
-}
-
 class PartitionTest : public SessionFixture {
  protected:
   using Member = SmPartitions::Member;
   [[nodiscard]] uint32_t sms() const override { return 6; }
   // A session with so many SMs at most, until the end of the test.
   Member& join(uint32_t sms, uint32_t reservation = 0) {
-    return join(Member::Terms{.sms = sms, .reservation = reservation});
+    return join(SmTerms{.sms = sms, .reservation = reservation});
   }
-  Member& join(const Member::Terms& terms) {
+  Member& join(const SmTerms& terms) {
     members_.push_back(std::make_unique<Member>(0, terms, changes_));
     const Status status = commons_.partitions->join(*members_.back(), nullptr);
     EXPECT_TRUE(status.ok()) << status.message();
@@ -45,13 +34,13 @@ class PartitionTest : public SessionFixture {
     std::erase_if(members_, [&](const auto& one) { return one.get() == &member; });
   }
   // Whatever work it had: all of that was long ago.
-  SmPartitions::Part part(Member& member) {
+  SmPart part(Member& member) {
     constexpr uint64_t kMuchLater = ~0ull;
     return commons_.partitions->part(member, kMuchLater);
   }
   SmGroups of(Member& member) {
-    const SmPartitions::Part part = this->part(member);
-    return part == nullptr ? SmGroups().set() : part->groups;
+    const SmPart part = this->part(member);
+    return part == nullptr ? SmGroups().set() : part->set.groups;
   }
   void TearDown() override {
     while (!members_.empty()) leave(*members_.back());
@@ -162,19 +151,19 @@ TEST_F(PartitionTest, WhatIsLentIsTakenBackWhileItIsBusy) {
   EXPECT_EQ(of(owner), groups({0}));
   const auto lease = commons_.partitions->lease(owner);
   EXPECT_EQ(commons_.partitions->lease(whole), nullptr);
-  EXPECT_EQ(commons_.partitions->tend(1), 0u) << "there is nothing to look at";
+  EXPECT_EQ(commons_.partitions->service(1), 0u) << "there is nothing to look at";
   int woken = 0;
   commons_.partitions->connect([&woken] { ++woken; }, [](uint32_t, Rank) { return false; });
   commons_.partitions->use(*lease, Rank::kNormal, 5);
   EXPECT_EQ(woken, 1);
-  EXPECT_EQ(commons_.partitions->tend(6), 5 + SmPartitions::kLendNs);
+  EXPECT_EQ(commons_.partitions->service(6), 5 + kRecentNs);
   EXPECT_EQ(of(whole), groups({1, 2, 3, 4, 5, 6, 7}));
   commons_.partitions->use(*lease, Rank::kNormal, 10);
   EXPECT_EQ(woken, 1) << "it is looked after already";
-  const uint64_t end = 10 + SmPartitions::kLendNs;
-  EXPECT_EQ(commons_.partitions->tend(end - 1), end);
+  const uint64_t end = 10 + kRecentNs;
+  EXPECT_EQ(commons_.partitions->service(end - 1), end);
   EXPECT_EQ(of(whole), groups({1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(commons_.partitions->tend(end), 0u);
+  EXPECT_EQ(commons_.partitions->service(end), 0u);
   EXPECT_EQ(of(whole), SmGroups().set());
 }
 
@@ -191,22 +180,22 @@ TEST_F(PartitionTest, LowerRanksKeepOffAFewWhileTheyFillTheDevice) {
   const auto lease = commons_.partitions->lease(quick);
   ASSERT_NE(lease, nullptr);
   commons_.partitions->use(*lease, Rank::kLatency, 5);
-  EXPECT_EQ(commons_.partitions->tend(6), 6 + SmPartitions::kCrowdLookNs);
+  EXPECT_EQ(commons_.partitions->service(6), 6 + kCrowdLookNs);
   EXPECT_EQ(of(normal), SmGroups().set()) << "there is room";
   crowded = true;
-  commons_.partitions->tend(7);
+  commons_.partitions->service(7);
   EXPECT_EQ(asked, Rank::kNormal);
   EXPECT_EQ(of(quick), SmGroups().set()) << "it has them all";
   EXPECT_EQ(of(normal), groups({0, 1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(of(low), groups({0, 1, 2, 3, 4, 5, 6}));
   // Once it has no work any more, it is between the others.
-  const uint64_t later = 7 + SmPartitions::kLendNs;
+  const uint64_t later = 7 + kRecentNs;
   commons_.partitions->use(*lease, Rank::kNormal, later);
-  commons_.partitions->tend(later);
+  commons_.partitions->service(later);
   EXPECT_EQ(asked, Rank::kBestEffort);
   EXPECT_EQ(of(normal), SmGroups().set());
   EXPECT_EQ(of(low), groups({0, 1, 2, 3, 4, 5, 6}));
-  EXPECT_EQ(commons_.partitions->tend(later + SmPartitions::kLendNs), 0u);
+  EXPECT_EQ(commons_.partitions->service(later + kRecentNs), 0u);
   EXPECT_EQ(of(low), SmGroups().set());
 }
 
@@ -224,7 +213,7 @@ class UnevenPartitionTest : public PartitionTest {
     commons_.partitions->connect([] {}, [](uint32_t, Rank) { return true; });
   }
   uint32_t sms_of(Member& member) {
-    const SmPartitions::Part part = this->part(member);
+    const SmPart part = this->part(member);
     return part == nullptr ? driver_.sms : driver_.green_sms[number(part->handle)];
   }
   static uint64_t number(CUgreenCtx green) { return reinterpret_cast<uint64_t>(green); }
@@ -232,7 +221,7 @@ class UnevenPartitionTest : public PartitionTest {
   void work(Member& first) {
     commons_.partitions->set(first, {.rank = Rank::kLatency});
     commons_.partitions->use(*commons_.partitions->lease(first), Rank::kLatency, 5);
-    commons_.partitions->tend(6);
+    commons_.partitions->service(6);
   }
 };
 
@@ -273,146 +262,42 @@ TEST_F(UnevenPartitionTest, SetsForRanksAreThereBeforeTheyAreNeeded) {
   EXPECT_TRUE(driver_.take_calls().empty()) << "a new set would need a quiet moment";
 }
 
-// Two of 66 SMs: the driver splits off whole steps of four, so they are what it leaves.
-class FewPartitionTest : public UnevenPartitionTest {
- protected:
-  FewPartitionTest() { driver_.sms = 66; }
-  void SetUp() override {
-    UnevenPartitionTest::SetUp();
-    commons_.partitions->prepare_for_ranks(0, 1);
-    commons_.partitions->keep_for_ranks(0);
-  }
-  Member& join_first() { return join({.rank = Rank::kLatency}); }
-  // Work that needs so many SMs; what follows from it.
-  void work(Member& member, uint32_t room, uint64_t sm_ns = 0) {
-    now_ += SmPartitions::kCrowdLookNs;
-    commons_.partitions->note(member, {.room = room, .sm_ns = sm_ns}, now_);
-    commons_.partitions->use(*commons_.partitions->lease(member), Rank::kLatency, now_);
-    commons_.partitions->tend(now_);
-  }
-  uint64_t now_ = 1;
-};
-
-TEST_F(FewPartitionTest, WhoFindsRoomThereHasThemAndTheOthersHaveTheRest) {
-  Member &first = join_first(), &other = join(0);
-  EXPECT_EQ(commons_.partitions->few(0), 2u);
-  EXPECT_EQ(sms_of(first), 66u) << "nobody has work yet";
-  work(first, 1);
-  EXPECT_EQ(sms_of(first), 2u);
-  EXPECT_EQ(sms_of(other), 64u);
-  now_ += SmPartitions::kLendNs;
-  commons_.partitions->tend(now_);
-  EXPECT_EQ(sms_of(first), 66u);
-  EXPECT_EQ(sms_of(other), 66u);
-}
-
-TEST_F(FewPartitionTest, WhoNeedsMoreHasTheWholeDeviceAtOnce) {
-  Member& first = join_first();
-  join(0);
-  work(first, 1);
-  ASSERT_EQ(sms_of(first), 2u);
-  const uint64_t changes = changes_;
-  commons_.partitions->note(first, {.room = 2}, ++now_);
-  EXPECT_EQ(sms_of(first), 66u) << "before anybody has tended";
-  EXPECT_GT(changes_, changes);
-  // For as long as it has had such work of late.
-  work(first, 1);
-  EXPECT_EQ(sms_of(first), 66u);
-  now_ += SmPartitions::kLendNs;
-  work(first, 1);
-  EXPECT_EQ(sms_of(first), 2u);
-}
-
-// The few have two SMs, which are weighed each 50 ms: half of that is 50 ms of SMs.
-TEST_F(FewPartitionTest, ThreeHaveTheWholeDeviceUnlessTheirWorkIsLight) {
-  Member &first = join_first(), &second = join_first(), &third = join_first();
-  const auto work_all = [&](uint64_t sm_ns) {
-    for (int round = 0; round < 6; ++round) {
-      for (Member* member : {&first, &second, &third}) work(*member, 1, sm_ns);
-    }
-    return sms_of(first) + sms_of(second) + sms_of(third);
-  };
-  EXPECT_EQ(work_all(100'000), 3 * 2u);
-  EXPECT_EQ(work_all(20'000'000), 3 * 66u);
-  EXPECT_EQ(work_all(100'000), 3 * 66u) << "of late it was not";
-  now_ += SmPartitions::kLendNs;
-  EXPECT_EQ(work_all(100'000), 3 * 2u);
-  EXPECT_EQ(work_all(20'000'000), 3 * 66u);
-  now_ += SmPartitions::kLendNs;
-  work(first, 1, 50'000'000);
-  work(second, 1, 50'000'000);
-  EXPECT_EQ(sms_of(first) + sms_of(second), 4u) << "two find room, whatever they do";
-}
-
-TEST_F(FewPartitionTest, WhoIsLimitedTakesNoPlaceThere) {
-  Member &first = join_first(), &second = join_first();
-  Member& limited = join({.sms = 8, .rank = Rank::kLatency});
-  work(first, 1);
-  work(second, 1);
-  work(limited, 1);
-  EXPECT_EQ(sms_of(limited), 8u);
-  EXPECT_EQ(sms_of(first) + sms_of(second), 4u);
-}
-
-TEST_F(FewPartitionTest, LimitsAndReservationsGoOn) {
-  Member &first = join_first(), &limited = join(64), &small = join(4), &other = join(0);
-  work(first, 1);
-  EXPECT_EQ(part(limited)->sms, 60u) << "off what fills no group, which has the few";
-  EXPECT_EQ(sms_of(small), 4u);
-  EXPECT_EQ(sms_of(other), 64u);
-  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 4}).ok());
-  EXPECT_EQ(sms_of(other), 56u);
-  EXPECT_NE(sms_of(first), 2u) << "it keeps off them, too";
-  commons_.partitions->release(7);
-  EXPECT_EQ(sms_of(first), 2u);
-  EXPECT_EQ(sms_of(other), 64u);
-}
-
-TEST_F(FewPartitionTest, WhoIsKeptOffAndNeedsAllHasThem) {
-  Member &first = join_first(), &other = join(0);
-  work(first, 1);
-  ASSERT_EQ(sms_of(other), 64u);
-  commons_.partitions->note(other, {.room = 66, .loses = true}, now_);
-  EXPECT_EQ(sms_of(other), 64u) << "it takes longer";
-  commons_.partitions->note(other, {.room = kWholeDevice}, now_);
-  EXPECT_EQ(sms_of(other), 66u);
-  work(first, 1);
-  EXPECT_EQ(sms_of(other), 66u) << "of late";
-  EXPECT_EQ(sms_of(first), 2u);
-  now_ += SmPartitions::kLendNs;
-  work(first, 1);
-  EXPECT_EQ(sms_of(other), 64u);
-}
-
-TEST_F(UnevenPartitionTest, SoDoesWhoIsKeptOffGroups) {
+TEST_F(UnevenPartitionTest, WhoIsKeptOffAndNeedsAllHasThem) {
   Member &first = join(0), &other = join(0);
   commons_.partitions->prepare_for_ranks(0);
   commons_.partitions->keep_for_ranks(0);
+  EXPECT_FALSE(commons_.partitions->looks(0));
   work(first);
   ASSERT_EQ(sms_of(other), 12u);
-  EXPECT_TRUE(commons_.partitions->looks(0));
-  commons_.partitions->note(other, {.room = kWholeDevice}, 7);
+  EXPECT_TRUE(commons_.partitions->looks(0)) << "launches are noted while ranks are served";
+  commons_.partitions->note(other, {.sms_needed = 18, .needs_all_sms = true}, 7);
+  EXPECT_EQ(sms_of(other), 12u) << "it takes longer";
+  const uint64_t changes = changes_;
+  commons_.partitions->note(other, {.sms_needed = kWholeDevice}, 7);
+  EXPECT_EQ(sms_of(other), 18u) << "before anybody has looked";
+  EXPECT_GT(changes_, changes);
+  // For as long as it has had such work of late.
+  commons_.partitions->service(8);
   EXPECT_EQ(sms_of(other), 18u);
+  const uint64_t later = 7 + kRecentNs;
+  commons_.partitions->use(*commons_.partitions->lease(first), Rank::kLatency, later);
+  commons_.partitions->service(later);
+  EXPECT_EQ(sms_of(other), 12u);
+  commons_.partitions->service(later + kRecentNs);
+  EXPECT_FALSE(commons_.partitions->looks(0));
 }
 
 // All but what is another's.
-TEST_F(FewPartitionTest, WhoIsKeptOffReservedSmsStaysOffThem) {
-  Member &first = join_first(), &other = join(0);
+TEST_F(UnevenPartitionTest, WhoIsKeptOffReservedSmsStaysOffThem) {
+  Member &first = join(0), &other = join(0);
+  commons_.partitions->prepare_for_ranks(0);
+  commons_.partitions->keep_for_ranks(0);
   ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 4}).ok());
-  work(first, 1);
-  ASSERT_EQ(sms_of(other), 56u);
-  commons_.partitions->note(other, {.room = kWholeDevice}, now_);
-  work(first, 1);
-  EXPECT_EQ(sms_of(other), 62u);
-}
-
-TEST_F(FewPartitionTest, LaunchesAreNotedWhileRanksAreServed) {
-  Member& first = join_first();
-  EXPECT_FALSE(commons_.partitions->looks(0));
-  work(first, 1);
-  EXPECT_TRUE(commons_.partitions->looks(0));
-  commons_.partitions->tend(now_ + SmPartitions::kLendNs);
-  EXPECT_FALSE(commons_.partitions->looks(0));
+  work(first);
+  ASSERT_EQ(sms_of(other), 8u);
+  commons_.partitions->note(other, {.sms_needed = kWholeDevice}, 7);
+  commons_.partitions->service(8);
+  EXPECT_EQ(sms_of(other), 14u);
 }
 
 // Nobody has said anything of ranks: two of 66 SMs are for small work.
@@ -425,18 +310,17 @@ class SmallPartitionTest : public UnevenPartitionTest {
     commons_.partitions->connect([this] { ++woken_; },
                                  [this](uint32_t, Rank) { return is_crowded_; });
   }
-  using Demand = SmPartitions::Demand;
-  static constexpr Demand kSmall{.room = 1, .ns = 10'000};
-  static constexpr Demand kLong{.room = 64, .ns = SmPartitions::kLongNs};
+  static constexpr Demand kSmall{.sms_needed = 1, .ns = 10'000};
+  static constexpr Demand kLong{.sms_needed = 64, .ns = Demand::kLongNs};
   void note(Member& member, const Demand& demand) {
     commons_.partitions->note(member, demand, now_);
   }
   // All have such work; when to look again.
   using Work = std::vector<std::pair<Member*, Demand>>;
   uint64_t work(const Work& work) {
-    now_ += SmPartitions::kCrowdLookNs;
+    now_ += kCrowdLookNs;
     for (const auto& [member, demand] : work) note(*member, demand);
-    return commons_.partitions->tend(now_);
+    return commons_.partitions->service(now_);
   }
   int woken_ = 0;
   bool is_crowded_ = true;
@@ -450,19 +334,19 @@ TEST_F(SmallPartitionTest, SmallWorkHasTheFewBesideLongKernels) {
   EXPECT_FALSE(commons_.partitions->looks(0)) << "small work costs nothing";
   woken_ = 0;
   const uint64_t next = work({{&filler, kLong}, {&small, kSmall}});
-  EXPECT_EQ(next, now_ + SmPartitions::kCrowdLookNs);
+  EXPECT_EQ(next, now_ + kCrowdLookNs);
   EXPECT_EQ(woken_, 1);
   EXPECT_TRUE(commons_.partitions->looks(0));
   EXPECT_EQ(sms_of(small), 2u);
   EXPECT_EQ(sms_of(filler), 64u);
   EXPECT_EQ(sms_of(idle), 66u);
   // The small work ends first.
-  now_ += SmPartitions::kLendNs;
+  now_ += kRecentNs;
   EXPECT_NE(work({{&filler, kLong}}), 0u);
   EXPECT_EQ(sms_of(small) + sms_of(filler), 2 * 66u);
   work({{&filler, kLong}, {&small, kSmall}});
   EXPECT_EQ(sms_of(small), 2u);
-  now_ += SmPartitions::kLendNs;
+  now_ += kRecentNs;
   EXPECT_EQ(work({{&small, kSmall}}), 0u) << "nobody has long kernels";
   EXPECT_EQ(sms_of(small) + sms_of(filler), 2 * 66u);
   EXPECT_FALSE(commons_.partitions->looks(0));
@@ -478,9 +362,9 @@ TEST_F(SmallPartitionTest, WhoComesLaterIsLookedAtAtOnce) {
   work({{&filler, kLong}});
   Member& small = join(0);
   EXPECT_EQ(woken_, 1);
-  EXPECT_NE(commons_.partitions->tend(now_), 0u);
+  EXPECT_NE(commons_.partitions->service(now_), 0u);
   note(small, kSmall);
-  commons_.partitions->tend(now_);
+  commons_.partitions->service(now_);
   EXPECT_EQ(sms_of(small), 2u);
   EXPECT_EQ(sms_of(filler), 64u) << "with its next, however far away that is";
 }
@@ -504,9 +388,9 @@ TEST_F(LargeUnevenPartitionTest, WhereTheSetsCantBeMadeNobodyLooks) {
   commons_.partitions->prepare_few(0);
   driver_.fail("green", CUDA_SUCCESS);
   Member &small = join(0), &filler = join(0);
-  commons_.partitions->note(filler, {.room = 64, .ns = SmPartitions::kLongNs}, 1);
-  commons_.partitions->note(small, {.room = 1}, 1);
-  EXPECT_EQ(commons_.partitions->tend(1), 0u);
+  commons_.partitions->note(filler, {.sms_needed = 64, .ns = Demand::kLongNs}, 1);
+  commons_.partitions->note(small, {.sms_needed = 1}, 1);
+  EXPECT_EQ(commons_.partitions->service(1), 0u);
   EXPECT_EQ(sms_of(small) + sms_of(filler), 2 * 66u);
 }
 
@@ -519,16 +403,17 @@ TEST_F(SmallPartitionTest, WhereThereIsRoomForAllNobodyMoves) {
 
 TEST_F(SmallPartitionTest, LongKernelsThatCantBeKeptOffHaveTheDevice) {
   Member &small = join(0), &filler = join(0);
-  for (const Demand& demand : {Demand{.room = 66, .loses = true, .ns = SmPartitions::kLongNs},
-                               Demand{.room = kWholeDevice, .ns = SmPartitions::kLongNs}}) {
+  for (const Demand& demand :
+       {Demand{.sms_needed = 66, .needs_all_sms = true, .ns = Demand::kLongNs},
+        Demand{.sms_needed = kWholeDevice, .ns = Demand::kLongNs}}) {
     work({{&filler, demand}, {&small, kSmall}});
     EXPECT_EQ(sms_of(small) + sms_of(filler), 2 * 66u);
-    now_ += SmPartitions::kLendNs;
+    now_ += kRecentNs;
   }
   Member& limited = join(32);
   work({{&limited, kLong}, {&filler, kLong}, {&small, kSmall}});
   EXPECT_EQ(sms_of(small) + sms_of(filler), 2 * 66u) << "it may have the few";
-  now_ += SmPartitions::kLendNs;
+  now_ += kRecentNs;
   work({{&limited, kSmall}, {&filler, kLong}, {&small, kSmall}});
   EXPECT_EQ(sms_of(small), 2u);
   EXPECT_EQ(sms_of(limited), 32u);
@@ -537,17 +422,18 @@ TEST_F(SmallPartitionTest, LongKernelsThatCantBeKeptOffHaveTheDevice) {
 TEST_F(SmallPartitionTest, WhoNeedsMoreHasItBeforeItGoes) {
   Member &small = join(0), &filler = join(0);
   const auto meet = [&] {
-    now_ += SmPartitions::kLendNs;
+    now_ += kRecentNs;
     work({{&filler, kLong}, {&small, kSmall}});
     EXPECT_EQ(sms_of(small), 2u);
     EXPECT_EQ(sms_of(filler), 64u);
   };
   meet();
-  note(small, {.room = 2});
+  note(small, {.sms_needed = 2});
   EXPECT_EQ(sms_of(small), 66u);
   work({{&filler, kLong}, {&small, kSmall}});
   EXPECT_EQ(sms_of(filler), 66u) << "nobody is there";
-  for (const Demand& demand : {Demand{.room = 66, .loses = true}, Demand{.room = kWholeDevice}}) {
+  for (const Demand& demand :
+       {Demand{.sms_needed = 66, .needs_all_sms = true}, Demand{.sms_needed = kWholeDevice}}) {
     meet();
     note(filler, demand);
     EXPECT_EQ(sms_of(filler), 66u);
@@ -561,8 +447,8 @@ TEST_F(SmallPartitionTest, WhatIsGivenMeanwhileDoesForWhatHasBeenNoted) {
   Member &small = join(0), &filler = join(0);
   work({{&filler, kLong}, {&small, kSmall}});
   const uint64_t noted = now_;
-  note(filler, {.room = kWholeDevice});
-  now_ += SmPartitions::kLendNs;  // as if tend() had not seen it
+  note(filler, {.sms_needed = kWholeDevice});
+  now_ += kRecentNs;  // as if service() had not seen it
   work({{&filler, kLong}, {&small, kSmall}});
   ASSERT_EQ(sms_of(filler), 64u);
   EXPECT_EQ(commons_.partitions->part(filler, noted), nullptr);
@@ -570,20 +456,20 @@ TEST_F(SmallPartitionTest, WhatIsGivenMeanwhileDoesForWhatHasBeenNoted) {
 
 TEST_F(SmallPartitionTest, SlowWorkStaysOut) {
   Member &small = join(0), &filler = join(0);
-  work({{&filler, kLong}, {&small, {.room = 1, .ns = SmPartitions::kLongNs / 2}}});
+  work({{&filler, kLong}, {&small, {.sms_needed = 1, .ns = Demand::kLongNs / 2}}});
   EXPECT_EQ(sms_of(small) + sms_of(filler), 2 * 66u);
 }
 
 // What waits for others' blocks seems to be slow, and to be long.
 TEST_F(SmallPartitionTest, SmallWorkThatHasOnlyBeenSeenBesideOthersIsTakenToBeShort) {
   Member &small = join(0), &filler = join(0);
-  for (const uint64_t ns : {SmPartitions::kLongNs / 2, 2 * SmPartitions::kLongNs}) {
-    now_ += SmPartitions::kLendNs;
-    work({{&filler, kLong}, {&small, {.room = 1, .ns = ns, .is_guess = true}}});
+  for (const uint64_t ns : {Demand::kLongNs / 2, 2 * Demand::kLongNs}) {
+    now_ += kRecentNs;
+    work({{&filler, kLong}, {&small, {.sms_needed = 1, .ns = ns, .is_guess = true}}});
     EXPECT_EQ(sms_of(small), 2u) << ns;
     EXPECT_EQ(sms_of(filler), 64u);
   }
-  now_ += SmPartitions::kLendNs;
+  now_ += kRecentNs;
   Demand guess = kLong;
   guess.is_guess = true;
   work({{&filler, guess}, {&small, kSmall}});
@@ -628,70 +514,87 @@ TEST_F(SmallPartitionTest, RanksGoFirst) {
   EXPECT_EQ(sms_of(small), 60u);
   EXPECT_EQ(sms_of(filler), 60u);
   EXPECT_EQ(sms_of(first), 66u);
-  now_ += SmPartitions::kLendNs;
+  now_ += kRecentNs;
   work({{&filler, kLong}, {&small, kSmall}});
   EXPECT_EQ(sms_of(small), 2u);
   EXPECT_EQ(sms_of(filler), 64u);
-}
-
-TEST_F(SmallPartitionTest, WhoIsFewForRanksIsForSmallWork) {
-  commons_.partitions->prepare_for_ranks(0, 1);
-  commons_.partitions->prepare_few(0);
-  commons_.partitions->keep_for_ranks(0);
-  Member &small = join(0), &filler = join(0);
-  work({{&filler, kLong}, {&small, kSmall}});
-  EXPECT_EQ(sms_of(small), 2u);
-  EXPECT_EQ(sms_of(filler), 64u);
-}
-
-TEST_F(UnevenPartitionTest, AThirtySecondAtMostIsFew) {
-  commons_.partitions->prepare_for_ranks(0, 1);
-  EXPECT_EQ(commons_.partitions->few(0), 0u) << "the driver splits off 16, and leaves two of 18";
-}
-
-class EvenFewPartitionTest : public PartitionTest {
- protected:
-  EvenFewPartitionTest() { driver_.sms = 64; }
-};
-
-TEST_F(EvenFewPartitionTest, WhereAllSmsAreInGroupsAGroupIsFew) {
-  commons_.partitions->prepare_for_ranks(0, 1);
-  EXPECT_EQ(commons_.partitions->few(0), 2u);
 }
 
 TEST_F(UnevenPartitionTest, MoreThanThereAreLeaveAGroup) {
   commons_.partitions->prepare_for_ranks(0, 1000);
-  EXPECT_EQ(commons_.partitions->few(0), 0u);
   Member &first = join(0), &other = join(0);
   commons_.partitions->keep_for_ranks(0);
   work(first);
   EXPECT_EQ(of(other), groups({0}));
 }
 
-// A session that wants short answers, beside one that fills the device.
-class FewSessionTest : public UnevenPartitionTest {
+TEST_F(UnevenPartitionTest, AThirtySecondAtMostIsFew) {
+  commons_.partitions->prepare_few(0);
+  EXPECT_EQ(commons_.partitions->few(0), 0u) << "the driver splits off 16, and leaves two of 18";
+}
+
+class EvenPartitionTest : public PartitionTest {
  protected:
-  FewSessionTest() { driver_.sms = 66; }
-  [[nodiscard]] Rank rank() const override { return Rank::kLatency; }
+  EvenPartitionTest() { driver_.sms = 64; }
+};
+
+TEST_F(EvenPartitionTest, WhereAllSmsAreInGroupsAGroupIsFew) {
+  commons_.partitions->prepare_few(0);
+  EXPECT_EQ(commons_.partitions->few(0), 2u);
+}
+
+// Nobody has said anything of ranks.
+class SmallSessionTest : public UnevenPartitionTest {
+ protected:
+  SmallSessionTest() { driver_.sms = 66; }
   [[nodiscard]] uint32_t sms() const override { return 0; }
   void SetUp() override {
     UnevenPartitionTest::SetUp();
-    commons_.partitions->prepare_for_ranks(0, 1);
-    commons_.partitions->keep_for_ranks(0);
-    join(0);
+    commons_.partitions->prepare_few(0);
+    neighbour_ = &join(0);
     create_stream(1, wire::StreamKind::kNonBlocking);
     load_module();
-    launch(1);
-    commons_.partitions->tend(now_ns());
+    commons_.partitions->service(now_ns());
+    launch(1);  // while nobody has long kernels
+    note(*neighbour_, {.sms_needed = 64, .ns = Demand::kLongNs});
     calls();
+  }
+  void note(Member& member, const Demand& demand) {
+    commons_.partitions->note(member, demand, now_ns());
+    commons_.partitions->service(now_ns());
+  }
+  Member* neighbour_ = nullptr;
+};
+
+TEST_F(SmallSessionTest, SmallWorkGoesToTheFew) {
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"launch s1 16"})) << "nobody knew that it is small";
+  commons_.partitions->service(now_ns());
+  calls();
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"stream in g2", "destroy stream", "launch s2 16"}));
+  wire::Launch wide = launch_of(1);
+  wide.grid[0] = 6;  // five find room on an SM
+  EXPECT_TRUE(send(wide, std::string(16, '\0')).ok());
+  EXPECT_EQ(calls().back(), "launch s3 16");
+}
+
+// It is in the few SMs.
+class FewSessionTest : public SmallSessionTest {
+ protected:
+  void SetUp() override {
+    SmallSessionTest::SetUp();
+    launch(1);
+    commons_.partitions->service(now_ns());
+    calls();
+    launch(1);
   }
 };
 
 TEST_F(FewSessionTest, WhatFindsRoomGoesThere) {
-  launch(1);
   EXPECT_EQ(calls(), (Calls{"stream in g2", "destroy stream", "launch s2 16"}));
   EXPECT_FALSE(session_->core.parts.is_limited(0)) << "its code may come by the cold lane";
-  DeviceParts::Part part;
+  SmPart part;
   ASSERT_TRUE(session_->core.parts.get_limit(0, 0, &part).ok());
   EXPECT_EQ(part, nullptr) << "and it is told of the whole device";
 }
@@ -702,7 +605,7 @@ TEST_F(FewSessionTest, WhatNeedsMoreGoesToTheWholeDevice) {
   launch(1);
   calls();
   EXPECT_TRUE(send(wide, std::string(16, '\0')).ok());
-  EXPECT_EQ(calls(), (Calls{"stream -5", "destroy stream", "launch s3 16"}));
+  EXPECT_EQ(calls(), (Calls{"stream 0", "destroy stream", "launch s3 16"}));
   launch(1);
   EXPECT_EQ(calls(), (Calls{"launch s3 16"})) << "and what comes soon after it";
 }
@@ -713,7 +616,7 @@ TEST_F(FewSessionTest, WhatMayNotFindRoomInPartsDoes) {
   wire::Launch cooperative = launch_of(1);
   cooperative.flags = wire::kLaunchCooperative;
   EXPECT_TRUE(send(cooperative, std::string(16, '\0')).ok());
-  EXPECT_EQ(calls().front(), "stream -5");
+  EXPECT_EQ(calls().front(), "stream 0");
 }
 
 TEST_F(FewSessionTest, GraphsGoThereWhenTheyAreLaunchedIfTheyCan) {
@@ -747,44 +650,9 @@ class ClusterFewSessionTest : public FewSessionTest {
 };
 
 TEST_F(ClusterFewSessionTest, SoDoClusters) {
-  launch(1);
-  EXPECT_EQ(calls(), (Calls{"launch s1 16"}));
-}
-
-// Nobody has said anything of ranks.
-class SmallSessionTest : public UnevenPartitionTest {
- protected:
-  SmallSessionTest() { driver_.sms = 66; }
-  [[nodiscard]] uint32_t sms() const override { return 0; }
-  void SetUp() override {
-    UnevenPartitionTest::SetUp();
-    commons_.partitions->prepare_few(0);
-    neighbour_ = &join(0);
-    create_stream(1, wire::StreamKind::kNonBlocking);
-    load_module();
-    commons_.partitions->tend(now_ns());
-    launch(1);  // while nobody has long kernels
-    note(*neighbour_, {.room = 64, .ns = SmPartitions::kLongNs});
-    calls();
-  }
-  void note(Member& member, const SmPartitions::Demand& demand) {
-    commons_.partitions->note(member, demand, now_ns());
-    commons_.partitions->tend(now_ns());
-  }
-  Member* neighbour_ = nullptr;
-};
-
-TEST_F(SmallSessionTest, SmallWorkGoesToTheFew) {
-  launch(1);
-  EXPECT_EQ(calls(), (Calls{"launch s1 16"})) << "nobody knew that it is small";
-  commons_.partitions->tend(now_ns());
   calls();
   launch(1);
-  EXPECT_EQ(calls(), (Calls{"stream in g2", "destroy stream", "launch s2 16"}));
-  wire::Launch wide = launch_of(1);
-  wide.grid[0] = 6;  // five find room on an SM
-  EXPECT_TRUE(send(wide, std::string(16, '\0')).ok());
-  EXPECT_EQ(calls().back(), "launch s3 16");
+  EXPECT_EQ(calls(), (Calls{"launch s1 16"}));
 }
 
 // Its kernels count, not how many they are.
@@ -795,11 +663,11 @@ TEST_F(SmallSessionTest, AGraphOfSmallKernelsIsSmall) {
   Durations& durations = session_->streams.durations;
   const uint32_t number = durations.add() + 1;  // the graph's, from its first launch on
   EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
-  constexpr uint64_t kEachNs = SmPartitions::kLongNs / 5;
+  constexpr uint64_t kEachNs = Demand::kLongNs / 5;
   durations.learn({&number, 1}, {Durations::kUnknownNs, kNodes * kEachNs, kNodes * kEachNs});
   ASSERT_EQ(durations.alone({.learnt = number}), kNodes * kEachNs);
   EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
-  commons_.partitions->tend(now_ns());
+  commons_.partitions->service(now_ns());
   calls();
   EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
   const Calls launched = calls();
@@ -820,7 +688,7 @@ TEST_F(SmallStreamsTest, WhatSeveralHaveAtATimeIsTogether) {
   driver_.hold(1, true);
   launch(1);
   launch(2);
-  commons_.partitions->tend(now_ns());
+  commons_.partitions->service(now_ns());
   calls();
   launch(1);
   EXPECT_EQ(calls().back(), "launch s1 16") << "two SMs";
@@ -944,7 +812,7 @@ TEST_F(PartitionTest, NamedGroupsAreThoseAndNothingElse) {
   }
   EXPECT_EQ(keep(2, 12, groups({0, 2, 3, 4, 5, 7})).value(), 12u) << "nothing is left to others";
   EXPECT_EQ(of(join(0, 2)), groups({0, 2, 3, 4, 5, 7}));
-  Member other(0, Member::Terms{}, changes_);
+  Member other(0, SmTerms{}, changes_);
   EXPECT_EQ(partitions.join(other, nullptr).code(), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
   partitions.release(2);
   EXPECT_FALSE(partitions.keeps(2));

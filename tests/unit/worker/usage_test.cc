@@ -6,7 +6,7 @@
 
 #include "session_fixture.h"
 #include "wire/usage_table.h"
-#include "worker/code/sm_share.h"
+#include "worker/code/sm_footprint.h"
 
 namespace openmps::worker {
 namespace {
@@ -260,22 +260,22 @@ TEST_F(UsageTest, ARowPassesFromSessionToSession) {
   EXPECT_EQ(table_.read(kWindow, 2).is_known, 0u);
 }
 
-TEST(SmShareTest, ASmallGridTakesAnSmForEachBlock) {
-  EXPECT_EQ(SmShare::average(1, 132, 16), 1u);
-  EXPECT_EQ(SmShare::average(132, 132, 16), 132u);
-  EXPECT_EQ(SmShare::average(133, 132, 16), 132u) << "more are resident at once";
-  EXPECT_EQ(SmShare::average(264, 132, 1), 132u);
-  EXPECT_EQ(SmShare::average(133, 132, 1), 67u) << "the second wave has one block";
-  EXPECT_EQ(SmShare::average(3ull << 40, 132, 4), 132u);
+TEST(SmFootprintTest, ASmallGridTakesAnSmForEachBlock) {
+  EXPECT_EQ(SmFootprint::average(1, 132, 16), 1u);
+  EXPECT_EQ(SmFootprint::average(132, 132, 16), 132u);
+  EXPECT_EQ(SmFootprint::average(133, 132, 16), 132u) << "more are resident at once";
+  EXPECT_EQ(SmFootprint::average(264, 132, 1), 132u);
+  EXPECT_EQ(SmFootprint::average(133, 132, 1), 67u) << "the second wave has one block";
+  EXPECT_EQ(SmFootprint::average(3ull << 40, 132, 4), 132u);
 }
 
-TEST(SmShareTest, WhatLosesWithoutAFewSms) {
+TEST(SmFootprintTest, WhatLosesWithoutAFewSms) {
   const auto loses = [](uint32_t blocks, int on_each) {
-    SmShare share;
+    SmFootprint share;
     wire::Launch shape{};
     shape.grid[0] = blocks;
     shape.grid[1] = shape.grid[2] = shape.block[0] = shape.block[1] = shape.block[2] = 1;
-    return share.loses(shape, 0, 132, 128, [on_each](int, uint32_t) { return on_each; });
+    return share.needs_all_sms(shape, 0, 132, 128, [on_each](int, uint32_t) { return on_each; });
   };
   EXPECT_FALSE(loses(128, 1));
   EXPECT_TRUE(loses(129, 1)) << "two waves";
@@ -291,16 +291,16 @@ TEST(SmShareTest, WhatLosesWithoutAFewSms) {
 }
 
 // The driver refuses it, later.
-TEST(SmShareTest, BlocksMayHaveNoThreads) {
-  SmShare share;
+TEST(SmFootprintTest, BlocksMayHaveNoThreads) {
+  SmFootprint share;
   const auto occupancy = [](int, uint32_t) { return 0; };
   const wire::Launch shape{1, 1, {200, 1, 1}, {0, 1, 1}, 0, 0, 0, 0};
   EXPECT_EQ(share.of(shape, 0, 100, occupancy), 100u);
-  EXPECT_EQ(share.room(shape, 0, occupancy), 200u);
+  EXPECT_EQ(share.sms_needed(shape, 0, occupancy), 200u);
 }
 
-TEST(SmShareTest, TheDriverIsAskedOnceForAShape) {
-  SmShare share;
+TEST(SmFootprintTest, TheDriverIsAskedOnceForAShape) {
+  SmFootprint share;
   int asked = 0;
   const auto occupancy = [&asked](int threads, uint32_t) { return ++asked, 1024 / threads; };
   wire::Launch shape{1, 1, {200, 1, 1}, {1024, 1, 1}, 0, 0, 0, 0};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// See sm_share.h.
-#include "worker/code/sm_share.h"
+// See sm_footprint.h.
+#include "worker/code/sm_footprint.h"
 
 #include <algorithm>
 
 namespace openmps::worker {
 
-uint32_t SmShare::average(uint64_t blocks, uint32_t sms, uint32_t resident) {
+uint32_t SmFootprint::average(uint64_t blocks, uint32_t sms, uint32_t resident) {
   if (blocks <= sms) return static_cast<uint32_t>(blocks);
   const uint64_t wave = uint64_t{sms} * resident;
   const uint64_t whole = blocks / wave;

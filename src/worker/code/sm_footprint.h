@@ -26,7 +26,7 @@ namespace openmps::worker {
 }
 
 // Of one kernel.
-class SmShare {
+class SmFootprint {
  public:
   // On average while it runs, on a device of so many SMs; `occupancy(threads, shared bytes)` says
   // how many of its blocks an SM has room for, and is asked once for each of a few shapes.
@@ -38,7 +38,7 @@ class SmShare {
   }
   // The fewest that have room for all its blocks at once.
   template <typename Occupancy>
-  uint32_t room(const wire::Launch& shape, uint32_t device, Occupancy&& occupancy) {
+  uint32_t sms_needed(const wire::Launch& shape, uint32_t device, Occupancy&& occupancy) {
     const uint64_t each = resident(shape, device, occupancy);
     const uint64_t blocks = blocks_of(shape);
     const uint64_t sms = blocks <= each ? 1 : (blocks + each - 1) / each;
@@ -48,8 +48,8 @@ class SmShare {
   // blocks are spread evenly; or some of its blocks, which may wait for each other, are not there
   // at once.
   template <typename Occupancy>
-  bool loses(const wire::Launch& shape, uint32_t device, uint32_t all, uint32_t sms,
-             Occupancy&& occupancy) {
+  bool needs_all_sms(const wire::Launch& shape, uint32_t device, uint32_t all, uint32_t sms,
+                     Occupancy&& occupancy) {
     const uint64_t blocks = blocks_of(shape);
     if (blocks <= sms || sms == all) return false;
     const uint64_t on_all = (blocks + all - 1) / all;  // of them each SM has as many

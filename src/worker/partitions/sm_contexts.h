@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The green contexts of this worker, one for each set of SMs that sessions have: makes them, finds
+// them again, and keeps some that nobody uses. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "cuda/status.h"
+#include "worker/device/devices.h"
+#include "worker/device/placement.h"
+#include "worker/partitions/sm_set.h"
+
+namespace openmps::worker {
+
+class ResourceDescriptors;
+
+// A set of SMs as a green context.
+struct SmPartition : GreenContext {
+  SmSet set;
+};
+// Held by whoever uses it, which is no longer than SmContexts.
+using SmPart = std::shared_ptr<const SmPartition>;
+
+class SmContexts {
+ public:
+  SmContexts(const DriverTable& driver, const Devices& devices, ResourceDescriptors& descriptors)
+      : driver_(driver), devices_(devices), descriptors_(descriptors) {}
+  // Nobody uses any.
+  ~SmContexts();
+  SmContexts(const SmContexts&) = delete;
+  SmContexts& operator=(const SmContexts&) = delete;
+
+  // Divide the device into groups of SMs, of its own step; only once. CUDA_ERROR_NOT_SUPPORTED: the
+  // driver doesn't do that; others: those of cuDevSmResourceSplitByCount.
+  Status divide(uint32_t device, std::vector<uint32_t>* group_sms, bool* has_partial_group);
+  // Divide it another way, into `remaining` SMs, which are whole steps, and the few others. False:
+  // the driver doesn't do that. Before any such set is made.
+  bool split_off_few(uint32_t device, uint32_t remaining);
+
+  // The set's green context; null: there is none yet.
+  [[nodiscard]] SmPart find(uint32_t device, const SmSet& set);
+  // Make it, while nothing runs in the device's context: the driver waits for all work there.
+  // Errors: those of cuDevSmResourceSplitByCount, cuDevResourceGenerateDesc and cuGreenCtxCreate.
+  Status make(uint32_t device, const SmSet& set, SmPart* made);
+
+ private:
+  struct Made {
+    SmPartition partition;
+    uint32_t users = 0;
+  };
+  struct OfDevice {
+    std::vector<CUdevResource> groups;        // from one split, as the driver wants them
+    CUdevResource few{}, remaining{};         // from another
+    std::vector<std::unique_ptr<Made>> made;  // guarded by mutex_
+  };
+
+  Status create(SmPartition* partition);
+  Status create_green(const SmPartition& partition, std::span<const CUdevResource> resources,
+                      CUgreenCtx* made);
+  Status trim(const SmPartition& partition, std::vector<CUdevResource>* resources);
+  [[nodiscard]] SmPart find_locked(uint32_t device, const SmSet& set);
+  [[nodiscard]] SmPart hold_locked(Made& made);
+  void release(Made& made);
+
+  const DriverTable& driver_;
+  const Devices& devices_;
+  ResourceDescriptors& descriptors_;
+  std::mutex mutex_;
+  PerDevice<OfDevice> of_;
+};
+
+}  // namespace openmps::worker
