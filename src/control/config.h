@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The configuration file of the daemon (--config): the limits that clients get, of all users and of
 // each, groups of clients with limits together, and static partitions. TOML;
-// docs/man/openmps-control.1 describes it. Read at the start and by `reload`, fuzzed by
+// docs/man/openmps-control.1.in describes it. Read at the start and by `reload`, fuzzed by
 // tests/fuzz/config_fuzz.cc.
 #pragma once
 

@@ -23,11 +23,10 @@ wire::ClientRow make_row(const Session& session, const Groups& groups,
   row.namespace_inode = session.admit.hello.namespace_inode;
   row.claimed_pid = session.admit.hello.pid;
   row.active_thread_percentage = session.grant.limits.active_thread_percentage;
-  const auto group = groups.all().find(session.grant.group);
-  if (group != groups.all().end()) {
-    fill_field(row.group, printable(group->second.name));
+  if (const Group* group = groups.find(session.grant.group); group != nullptr) {
+    fill_field(row.group, printable(group->name));
     row.active_thread_percentage =
-        std::min(row.active_thread_percentage, group->second.limits.active_thread_percentage);
+        std::min(row.active_thread_percentage, group->limits.active_thread_percentage);
   }
   row.quality = wire::settled_quality(session.grant.quality, session.grant.limits.client_priority);
   row.partition = session.admit.partition;
@@ -110,8 +109,8 @@ wire::OpenSession make_open_session(const Session& session, const Groups& groups
   open.window = session.window;
   open.client_pid = session.admit.pid;
   open.grant = session.grant;
-  const auto group = groups.all().find(session.grant.group);
-  if (group != groups.all().end()) open.group_limits = group->second.limits;
+  const Group* group = groups.find(session.grant.group);
+  if (group != nullptr) open.group_limits = group->limits;
   fill_field(open.command, printable(field_text(session.admit.hello.command)));
   return open;
 }

@@ -27,6 +27,11 @@ Group* Groups::find(uint32_t number) {
   return found == all_.end() ? nullptr : &found->second;
 }
 
+const Group* Groups::find(uint32_t number) const {
+  const auto found = all_.find(number);
+  return found == all_.end() ? nullptr : &found->second;
+}
+
 Group* Groups::find(std::string_view name) {
   const auto found =
       std::ranges::find_if(all_, [name](const auto& entry) { return entry.second.name == name; });

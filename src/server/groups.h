@@ -27,6 +27,7 @@ class Groups {
   // clients, a new one replaces the oldest without members.
   Group& get(std::string_view name);
   [[nodiscard]] Group* find(uint32_t number);
+  [[nodiscard]] const Group* find(uint32_t number) const;
   [[nodiscard]] Group* find(std::string_view name);
   // A member has left: forget_unused() follows.
   void leave(uint32_t number);

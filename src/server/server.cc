@@ -83,7 +83,7 @@ void Server::on_daemon_packet(Packet packet) {
       case wire::MessageKind::kSetGroup: {
         wire::SetGroup message;
         status = wire::read_message(packet.data, &message);
-        if (status.ok()) set_group(message);
+        if (status.ok()) grants_.set_group(message);
         break;
       }
       case wire::MessageKind::kShutdown: {
@@ -149,11 +149,13 @@ void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
 void Server::on_query(const wire::Query& query) {
   switch (query.query) {
     case wire::QueryKind::kTerminate: return terminate(query);
-    case wire::QueryKind::kChange: return change(query);
-    case wire::QueryKind::kReserve: return reserve(query);
+    case wire::QueryKind::kChange: return answer(query.query, query.ticket, grants_.change(query));
+    case wire::QueryKind::kReserve:
+      if (const auto outcome = grants_.reserve(query)) answer(query.query, query.ticket, *outcome);
+      return;
     default:
-      daemon_->send(make_answer(query, workers_.state(), sessions_, groups_, workers_.devices(),
-                                used_partitions()));
+      daemon_->send(make_answer(query, workers_.state(), sessions_, grants_.groups(),
+                                workers_.devices(), used_partitions()));
   }
 }
 
@@ -176,7 +178,7 @@ void Server::terminate(const wire::Query& query) {
   for (const uint32_t id : ids) {
     Session* session = sessions_.find(id);
     if (session == nullptr || session->state == SessionState::kEnding) continue;
-    log_.write("Client " + name_of(*session) +
+    log_.write("Client " + session->name() +
                " is terminated: " + printable(field_text(session->admit.hello.command)));
     session->end_with(CUDA_ERROR_MPS_CLIENT_TERMINATED);
     if (session->state == SessionState::kOpening && session->client != nullptr) {
@@ -197,194 +199,20 @@ void Server::note_end(uint32_t id) {
 void Server::answer_terminations(CUresult result) {
   std::erase_if(terminations_, [&](const Termination& termination) {
     if (!termination.sessions.empty()) return false;
-    wire::Answer answer;
-    answer.query = wire::QueryKind::kTerminate;
-    answer.ticket = termination.ticket;
-    answer.state = workers_.state();
-    answer.result = result;
-    if (daemon_ != nullptr) daemon_->send(wire::message_bytes(answer));
+    answer(wire::QueryKind::kTerminate, termination.ticket, {result});
     return true;
   });
 }
 
-// ---- Changes ----------------------------------------------------------------------------------
-
-void Server::answer(const wire::Query& query, CUresult result, uint32_t amount) {
+void Server::answer(wire::QueryKind kind, uint32_t ticket, const Grants::Outcome& outcome) {
+  if (daemon_ == nullptr) return;
   wire::Answer answer;
-  answer.query = query.query;
-  answer.ticket = query.ticket;
+  answer.query = kind;
+  answer.ticket = ticket;
   answer.state = workers_.state();
-  answer.result = result;
-  answer.amount = amount;
-  if (daemon_ != nullptr) daemon_->send(wire::message_bytes(answer));
-}
-
-void Server::change(const wire::Query& query) {
-  if (query.session == 0 && query.id == 0) return change_group(query);
-  const auto devices = static_cast<uint32_t>(workers_.devices().size());
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
-  for (const auto& [id, session] : sessions_.all()) {
-    if (!is_meant(query, *session) || session->state == SessionState::kEnding) continue;
-    result = apply(query.change, devices, &session->grant);
-    if (result != CUDA_SUCCESS) break;
-    tell_grant(*session);
-    log_.write("What client " + name_of(*session) + " may have has been changed");
-  }
-  answer(query, result);
-}
-
-void Server::tell_grant(const Session& session) {
-  wire::ChangeSession changed;
-  changed.session = session.id;
-  changed.grant = session.grant;
-  if (session.worker != nullptr) session.worker->process->send(wire::message_bytes(changed));
-}
-
-// ---- Groups ----
-
-void Server::change_group(const wire::Query& query) {
-  const std::string_view name = field_text(query.change.name);
-  // A cgroup's is there with its first member.
-  const bool may_come = !name.empty() && name.find(':') == std::string_view::npos;
-  if (!may_come && groups_.find(name) == nullptr) return answer(query, CUDA_ERROR_INVALID_VALUE);
-  Group& group = groups_.get(name);
-  const wire::ClientLimits before = group.limits;
-  const auto devices = static_cast<uint32_t>(workers_.devices().size());
-  const CUresult result = apply(query.change, devices, &group.limits);
-  tell_change(group, before);
-  answer(query, result, group.members);
-  groups_.forget_unused(group.number);
-}
-
-void Server::set_group(const wire::SetGroup& message) {
-  const std::string_view name = field_text(message.group);
-  if (message.is_permanent != 0) groups_.get(name);
-  std::vector<uint32_t> numbers;
-  for (const auto& [number, group] : groups_.all()) {
-    if (Groups::is_of(group, name)) numbers.push_back(number);
-  }
-  for (const uint32_t number : numbers) {
-    Group& group = *groups_.find(number);
-    const wire::ClientLimits before = group.limits;
-    group.is_permanent = message.is_permanent != 0;
-    wire::put_changes_in_force(message.limits, &group.configured, &group.limits);
-    tell_change(group, before);
-    groups_.forget_unused(number);
-  }
-}
-
-void Server::join_group(Session& session) {
-  const std::string_view name = field_text(session.admit.group);
-  if (name.empty()) return;
-  Group& group = groups_.get(name);
-  const wire::ClientLimits before = group.limits;
-  wire::put_changes_in_force(session.admit.group_limits, &group.configured, &group.limits);
-  tell_change(group, before);
-  ++group.members;
-  session.grant.group = group.number;
-  give_priority(group, make_grant(session.admit), &session.grant);
-}
-
-void Server::tell_change(const Group& group, const wire::ClientLimits& before) {
-  if (group.limits == before) return;
-  log_.write("What group " + printable(group.name) + " may have has been changed");
-  wire::ChangeGroup changed;
-  changed.group = group.number;
-  changed.limits = group.limits;
-  workers_.tell_all(wire::message_bytes(changed));
-  if (group.limits.client_priority == before.client_priority) return;
-  for (const auto& [id, session] : sessions_.all()) {
-    if (session->grant.group != group.number) continue;
-    give_priority(group, make_grant(session->admit), &session->grant);
-    if (session->state != SessionState::kEnding) tell_grant(*session);
-  }
-}
-
-// ---- Reservations ----
-
-void Server::reserve(const wire::Query& query) {
-  const wire::Change& change = query.change;
-  Reservation* there = reservations_.find(query);
-  const auto is_client = [&](const auto& entry) {
-    return is_meant(query, *entry.second) && entry.second->state != SessionState::kEnding;
-  };
-  if (change.sms == 0) {
-    if (there != nullptr) release(there->wish.number);
-    answer(query, there != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
-  } else if (there != nullptr) {
-    answer(query, CUDA_ERROR_ALREADY_ACQUIRED);
-  } else if ((query.session != 0 || query.id != 0) &&
-             std::ranges::none_of(sessions_.all(), is_client)) {
-    answer(query, CUDA_ERROR_INVALID_VALUE);
-  } else if (change.device >= workers_.devices().size()) {
-    answer(query, CUDA_ERROR_INVALID_DEVICE);
-  } else if (workers_.serving() == nullptr) {
-    answer(query, CUDA_ERROR_MPS_SERVER_NOT_READY);
-  } else if (Result<Reservation*> made = reservations_.add(query); !made.ok()) {
-    answer(query, made.status().code());
-  } else {
-    workers_.serving()->process->send(wire::message_bytes((*made)->wish));
-  }
-}
-
-// Workers that are being replaced keep what they have, without what is reserved from now on.
-void Server::on_reserved(const wire::Reserved& reserved) {
-  Reservation* reservation = reservations_.find(reserved.number);
-  if (reservation == nullptr) return;
-  wire::Query asked;
-  asked.query = wire::QueryKind::kReserve;
-  asked.ticket = std::exchange(reservation->ticket, 0);
-  if (reserved.result == CUDA_SUCCESS) {
-    const std::string whose = reservation->is_static  ? "the clients of a static partition"
-                              : reservation->pid != 0 ? std::to_string(reservation->pid)
-                              : reservation->session != 0
-                                  ? format_text("id:%u", reservation->session)
-                                  : printable(reservation->program);
-    log_.write(format_text("%u SMs of device %u are reserved for %s", reserved.sms,
-                           reservation->wish.device, whose.c_str()));
-    assign_reservations();
-  } else {
-    reservations_.erase(reserved.number);
-  }
-  if (asked.ticket != 0) answer(asked, static_cast<CUresult>(reserved.result), reserved.sms);
-}
-
-void Server::release(uint32_t number) {
-  reservations_.erase(number);
-  wire::Reserve no_longer;
-  no_longer.number = number;
-  workers_.tell_all(wire::message_bytes(no_longer));
-  assign_reservations();
-}
-
-void Server::assign_reservations() {
-  for (const auto& [id, session] : sessions_.all()) {
-    if (session->admit.partition.sms != 0) continue;
-    const uint32_t number = reservations_.number_for(
-        {session->admit.pid, id, field_text(session->admit.hello.command)});
-    if (session->grant.reservation == number) continue;
-    session->grant.reservation = number;
-    if (session->state != SessionState::kEnding) tell_grant(*session);
-  }
-}
-
-Result<uint32_t> Server::use_partition(const wire::StaticPartition& partition) {
-  if (partition.sms == 0) return 0;
-  const Reservation* there = reservations_.find(partition);
-  if (there != nullptr) return there->wish.number;
-  const Result<Reservation*> made = reservations_.add(partition);
-  if (!made.ok()) return made.status();
-  workers_.serving()->process->send(wire::message_bytes((*made)->wish));
-  return (*made)->wish.number;
-}
-
-void Server::leave_partition(uint32_t number) {
-  const Reservation* there = reservations_.find(number);
-  if (there == nullptr || !there->is_static) return;
-  const auto has_it = [number](const auto& entry) {
-    return entry.second->grant.reservation == number;
-  };
-  if (std::ranges::none_of(sessions_.all(), has_it)) release(number);
+  answer.result = outcome.result;
+  answer.amount = outcome.amount;
+  daemon_->send(wire::message_bytes(answer));
 }
 
 std::vector<wire::StaticPartition> Server::used_partitions() const {
@@ -450,9 +278,7 @@ void Server::on_worker_ready(const Worker& worker) {
   log_.write(
       format_text("Server has started (worker %d)", static_cast<int>(worker.process->pid())));
   report_ready(CUDA_SUCCESS, "");
-  for (const Reservation& reservation : reservations_.all()) {
-    worker.process->send(wire::message_bytes(reservation.wish));
-  }
+  grants_.tell_reservations(worker);
   std::deque<Waiting> waiting;
   waiting.swap(waiting_);
   for (Waiting& next : waiting) open_session(std::move(next));
@@ -484,7 +310,9 @@ Status Server::on_worker_message(Worker& worker, wire::MessageKind kind, const P
     case wire::MessageKind::kReserved: {
       wire::Reserved reserved;
       OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &reserved));
-      on_reserved(reserved);
+      if (const auto answered = grants_.on_reserved(reserved)) {
+        answer(wire::QueryKind::kReserve, answered->ticket, answered->outcome);
+      }
       return Status();
     }
     case wire::MessageKind::kPassDescriptor: return on_worker_descriptor(worker, packet);
@@ -556,8 +384,7 @@ Status Server::on_worker_descriptor(Worker& worker, const Packet& packet) {
 void Server::on_session_fault(Worker& worker, const wire::SessionFault& fault) {
   Session* session = session_of(worker, fault.session);
   if (session == nullptr) return;  // it ended while the message was on its way
-  log_.write(format_text("Client %s (%s) is ended with CUDA error %u: %s",
-                         name_of(*session).c_str(),
+  log_.write(format_text("Client %s (%s) is ended with CUDA error %u: %s", session->name().c_str(),
                          printable(field_text(session->admit.hello.command)).c_str(), fault.result,
                          printable(field_text(fault.reason)).c_str()));
   // The client keeps its connection and learns the status from its channel; what it held is freed
@@ -591,7 +418,7 @@ void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
     // Who has come just then has nothing to lose. Not twice: its opening may be what ends workers.
     if (session.state == SessionState::kOpening && session.client != nullptr && !how.empty() &&
         !std::exchange(session.has_lost_worker, true)) {
-      log_.write("Client " + name_of(session) + " waits for the next worker: this one " + how);
+      log_.write("Client " + session.name() + " waits for the next worker: this one " + how);
       open_again(session);
       continue;
     }
@@ -600,7 +427,7 @@ void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
       if (session.state == SessionState::kOpening) {
         refuse(*session.client, CUDA_ERROR_MPS_RPC_FAILURE, "the worker " + how);
       } else {
-        log_.write("Client " + name_of(session) + " has lost its session: the worker " + how);
+        log_.write("Client " + session.name() + " has lost its session: the worker " + how);
       }
     }
     forget_session(id);
@@ -638,10 +465,6 @@ void Server::on_no_worker(const std::string& reason) {
 
 // ---- Sessions ---------------------------------------------------------------------------------
 
-std::string Server::name_of(const Session& session) const {
-  return format_text("{PID: %u, Context ID: %u}", session.admit.pid, session.id);
-}
-
 void Server::open_session(Waiting next) {
   const wire::Admit& admit = next.admit;
   Result<Session*> made = sessions_.create(admit);
@@ -651,10 +474,7 @@ void Server::open_session(Waiting next) {
   }
   Session& session = **made;
   session.has_lost_worker = next.has_lost_worker;
-  session.grant = make_grant(admit);
-  session.grant.reservation =
-      reservations_.number_for({admit.pid, session.id, field_text(admit.hello.command)});
-  join_group(session);
+  grants_.grant(session);
   session.worker = workers_.serving();
   Status status;
   try {
@@ -686,12 +506,8 @@ Status Server::start_session(Session& session, ForeignFd client) {
   if (epoll_ctl(hang_ups_.get(), EPOLL_CTL_ADD, session.client->fd(), &event) != 0) {
     return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("epoll_ctl: ") + strerror(errno));
   }
-  if (session.admit.partition.sms != 0) {
-    const Result<uint32_t> number = use_partition(session.admit.partition);
-    if (!number.ok()) return number.status();
-    session.grant.reservation = *number;
-  }
-  const wire::OpenSession open = make_open_session(session, groups_);
+  OPENMPS_RETURN_IF_ERROR(grants_.use_partition(session));
+  const wire::OpenSession open = make_open_session(session, grants_.groups());
   const int host_file = session.host_file.get();
   sessions_.lend_window(session);
   session.worker->process->send(wire::message_bytes(open), {&host_file, 1});
@@ -708,20 +524,20 @@ void Server::welcome(Session& session) {
   welcome.spin_us = session.worker->spin_us;
   welcome.limits = granted.limits;
   welcome.partition = session.admit.partition;
-  const Group* const group = groups_.find(granted.group);
+  const Group* const group = grants_.groups().find(granted.group);
   if (group != nullptr) {
     welcome.in_group = 1;
     welcome.group_limits = group->limits;
   }
   const int files[] = {session.host_file.get(), session.worker->facts.get()};
   session.state = SessionState::kActive;
-  log_.write("Client " + name_of(session) +
+  log_.write("Client " + session.name() +
              " connected: " + printable(field_text(session.admit.hello.command)));
   if (group != nullptr) {
-    log_.write("Client " + name_of(session) + " is in group " + printable(group->name));
+    log_.write("Client " + session.name() + " is in group " + printable(group->name));
   }
   if (session.admit.hello.quality == wire::Quality::kUnknown) {
-    log_.write("Client " + name_of(session) +
+    log_.write("Client " + session.name() +
                ": OPENMPS_QOS is neither latency, normal nor best-effort: ignored");
   }
   const std::vector<Device>& devices = workers_.devices();
@@ -730,7 +546,7 @@ void Server::welcome(Session& session) {
     log_.write("Device " + devices[device].name + " (uuid " + devices[device].uuid +
                ") is associated");
   }
-  log_.write("Status of client " + name_of(session) + " is ACTIVE");
+  log_.write("Status of client " + session.name() + " is ACTIVE");
   session.client->send(wire::message_bytes(welcome), files);
 }
 
@@ -777,13 +593,13 @@ void Server::on_client_gone(uint32_t id, const std::string& unexpected) {
   Session* session = sessions_.find(id);
   if (session == nullptr || session->client == nullptr) return;
   if (!unexpected.empty()) {
-    log_.write("Client " + name_of(*session) + " is cut off: " + unexpected);
+    log_.write("Client " + session->name() + " is cut off: " + unexpected);
   }
   ignore_hang_up(*session);
   session->client.reset();
   const uint32_t others = sessions_.clients() - (session->state == SessionState::kEnding ? 0 : 1);
   log_.write(format_text("Client %s exiting. Number of active client contexts is %u.",
-                         name_of(*session).c_str(), others));
+                         session->name().c_str(), others));
   end_session(*session, CUDA_ERROR_MPS_RPC_FAILURE);
 }
 
@@ -810,7 +626,7 @@ void Server::on_drain_late(uint32_t id) {
   }
   log_.write(format_text(
       "Client %s (%s) has left work that does not end: after %llu ms its worker %d is replaced",
-      name_of(*session).c_str(), printable(field_text(session->admit.hello.command)).c_str(),
+      session->name().c_str(), printable(field_text(session->admit.hello.command)).c_str(),
       static_cast<unsigned long long>(options_.drain_ms), static_cast<int>(worker.process->pid())));
   workers_.retire_serving();
   note_end(id);
@@ -842,10 +658,9 @@ void Server::erase_session(Session& session) {
   loop_.cancel(session.drain_timer);
   if (session.client != nullptr) ignore_hang_up(session);
   const uint32_t id = session.id;
-  groups_.leave(session.grant.group);
-  const uint32_t reservation = session.grant.reservation;
+  const wire::Grant grant = session.grant;
   sessions_.erase(id);
-  leave_partition(reservation);
+  grants_.on_session_erased(grant);
   note_end(id);
 }
 
@@ -854,12 +669,7 @@ void Server::forget_session(uint32_t id) {
   if (session == nullptr) return;
   const uint32_t pid = session->admit.pid;
   erase_session(*session);
-  for (const uint32_t number : reservations_.numbers_of_session(id)) release(number);
-  const std::vector<uint32_t> reserved = reservations_.numbers_of(pid);
-  const auto is_of_it = [pid](const auto& entry) { return entry.second->admit.pid == pid; };
-  if (!reserved.empty() && std::ranges::none_of(sessions_.all(), is_of_it)) {
-    for (const uint32_t number : reserved) release(number);
-  }
+  grants_.on_client_gone(id, pid);
   log_.write(format_text("Client process %u disconnected", pid));
 }
 

@@ -15,8 +15,7 @@
 #include "base/event_loop.h"
 #include "base/log.h"
 #include "base/packet_peer.h"
-#include "server/groups.h"
-#include "server/reservations.h"
+#include "server/grants.h"
 #include "server/session_table.h"
 #include "server/workers.h"
 
@@ -69,25 +68,9 @@ class Server final : Workers::Owner {
   void terminate(const wire::Query& query);
   void note_end(uint32_t id);
   void answer_terminations(CUresult result);
-  // What a client may have.
-  void change(const wire::Query& query);
-  void change_group(const wire::Query& query);
-  void set_group(const wire::SetGroup& message);
-  void join_group(Session& session);
-  // It had these limits.
-  void tell_change(const Group& group, const wire::ClientLimits& before);
-  void reserve(const wire::Query& query);
-  void release(uint32_t number);
-  // Reservations have come or gone.
-  void assign_reservations();
-  // Of a client's static partition, for which the worker that serves keeps its SMs from its first
-  // client to its last; 0: it is in none.
-  Result<uint32_t> use_partition(const wire::StaticPartition& partition);
-  void leave_partition(uint32_t number);
-  // Those of clients in any state.
+  // Partitions that have clients in any state.
   [[nodiscard]] std::vector<wire::StaticPartition> used_partitions() const;
-  void tell_grant(const Session& session);
-  void answer(const wire::Query& query, CUresult result, uint32_t amount = 0);
+  void answer(wire::QueryKind kind, uint32_t ticket, const Grants::Outcome& outcome);
   void on_shutdown(const wire::Shutdown& shutdown);
   void report_ready(CUresult result, const std::string& reason);
 
@@ -104,7 +87,6 @@ class Server final : Workers::Owner {
   void on_session_closed(Worker& worker, const wire::SessionClosed& closed);
   void on_session_fault(Worker& worker, const wire::SessionFault& fault);
   Status on_worker_descriptor(Worker& worker, const Packet& packet);
-  void on_reserved(const wire::Reserved& reserved);
   void on_context_lost(Worker& worker, const wire::SessionFault& fault);
   // The worker's own session of that number; null: it is not there (any more).
   [[nodiscard]] Session* session_of(const Worker& worker, uint32_t id) const;
@@ -137,8 +119,6 @@ class Server final : Workers::Owner {
   void leave_if_unused();
   void finish(int exit_status);
 
-  [[nodiscard]] std::string name_of(const Session& session) const;
-
   EventLoop& loop_;
   const Log& log_;
   ServerOptions options_;
@@ -154,8 +134,7 @@ class Server final : Workers::Owner {
     std::set<uint32_t> sessions;
   };
   std::vector<Termination> terminations_;
-  Reservations reservations_;
-  Groups groups_;
+  Grants grants_{log_, sessions_, workers_};
   std::deque<Waiting> waiting_;  // until the (new) worker is ready; at most kMaxWindows
   bool leaving_ = false;         // no new clients; the end comes with the last one
   EventLoop::TimerId leave_timer_ = 0;

@@ -9,8 +9,13 @@
 #include <string>
 
 #include "base/futex.h"
+#include "base/text.h"
 
 namespace openmps::server {
+
+std::string Session::name() const {
+  return format_text("{PID: %u, Context ID: %u}", admit.pid, id);
+}
 
 void Session::end_with(CUresult status) const {
   wire::ChannelHeader& shared = header();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/packet_peer.h"
@@ -40,6 +41,8 @@ struct Session {
   [[nodiscard]] wire::ChannelHeader& header() const {
     return wire::ChannelView(header_page.address()).header();
   }
+  // For the log: "{PID: 4711, Context ID: 3}".
+  [[nodiscard]] std::string name() const;
   // Make `status` the session's sticky status unless it already has one, and wake its waiters.
   void end_with(CUresult status) const;
 };
