@@ -160,7 +160,7 @@ class Call:
         lines = []
         of_graphs = any(kind and kind.of_graphs for kind in self.kinds.values())
         if of_graphs and self.function.enter != "stream":
-            lines.append("const std::lock_guard guard(session->graphs.lock);")
+            lines.append("const MutexLock guard(session->graphs.lock);")
         for p in self.function.params:
             kind, argument = self.kinds[p.name], self.names[p.name]
             name = self.objects.get(p.name)
@@ -241,7 +241,7 @@ def client_handlers(functions):
 def client_calls(functions):
     out = [head("Implementations of which the description says how they begin (`enter`), or all that\n"
                 "they do (`get`, `returns`). On the program's threads."),
-           '#include <mutex>\n\n#include "api/client_handlers.h"\n#include "client/entry/entry.h"\n'
+           '#include "api/client_handlers.h"\n#include "base/mutex.h"\n#include "client/entry/entry.h"\n'
            '#include "client/entry/families.h"\n\n'
            '#pragma GCC diagnostic ignored "-Wunused-parameter"\n\n'
            "namespace openmps::client::impl {\n\n"]

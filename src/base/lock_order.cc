@@ -36,6 +36,13 @@ const char* rank_name(LockRank rank) {
   std::abort();
 }
 
+LockRank* find_held(LockRank rank) {
+  LockRank* const end = t_held.ranks.begin() + t_held.count;
+  LockRank* const held = std::find(t_held.ranks.begin(), end, rank);
+  if (held == end) fail("not held:", rank);
+  return held;
+}
+
 }  // namespace
 
 void note_lock(LockRank rank) {
@@ -45,12 +52,12 @@ void note_lock(LockRank rank) {
 }
 
 void note_unlock(LockRank rank) {
-  auto* const end = t_held.ranks.begin() + t_held.count;
-  auto* const held = std::find(t_held.ranks.begin(), end, rank);
-  if (held == end) fail("not held:", rank);
-  std::copy(held + 1, end, held);
+  LockRank* const held = find_held(rank);
+  std::copy(held + 1, t_held.ranks.begin() + t_held.count, held);
   --t_held.count;
 }
+
+void check_held(LockRank rank) { static_cast<void>(find_held(rank)); }
 
 }  // namespace openmps
 

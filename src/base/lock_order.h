@@ -21,6 +21,8 @@ enum class LockRank : uint8_t {
 void note_lock(LockRank rank);
 // The calling thread is about to give back its mutex of this rank.
 void note_unlock(LockRank rank);
+// Ends the program if the calling thread holds no mutex of this rank.
+void check_held(LockRank rank);
 #endif
 
 }  // namespace openmps

@@ -33,7 +33,7 @@
 #define RELEASE_GENERIC(...) OPENMPS_THREAD_SAFETY(release_generic_capability(__VA_ARGS__))
 #define TRY_ACQUIRE(...) OPENMPS_THREAD_SAFETY(try_acquire_capability(__VA_ARGS__))
 #define RETURN_CAPABILITY(mutex) OPENMPS_THREAD_SAFETY(lock_returned(mutex))
-// On a function: the analysis takes the caller's word that the mutex is held from here on.
+// On a function: the analysis takes it that the mutex is held after a call of this function.
 #define ASSERT_CAPABILITY(mutex) OPENMPS_THREAD_SAFETY(assert_capability(mutex))
 // On a function: it does what the analysis can't follow. A comment says why it is right.
 #define NO_THREAD_SAFETY_ANALYSIS OPENMPS_THREAD_SAFETY(no_thread_safety_analysis)
@@ -50,6 +50,7 @@ class RankedLock {
   explicit constexpr RankedLock(LockRank rank) noexcept : rank_(rank) {}
   void note_lock() const { openmps::note_lock(rank_); }
   void note_unlock() const { openmps::note_unlock(rank_); }
+  void check_held() const { openmps::check_held(rank_); }
 
  private:
   LockRank rank_;
@@ -57,6 +58,7 @@ class RankedLock {
   explicit constexpr RankedLock(LockRank) noexcept {}
   void note_lock() const {}
   void note_unlock() const {}
+  void check_held() const {}
 #endif
 };
 
@@ -70,10 +72,19 @@ class CAPABILITY("mutex") Mutex : RankedLock {
     note_lock();
     mutex_.lock();
   }
+  bool try_lock() TRY_ACQUIRE(true) {
+    note_lock();
+    if (mutex_.try_lock()) return true;
+    note_unlock();
+    return false;
+  }
   void unlock() RELEASE() {
     note_unlock();
     mutex_.unlock();
   }
+  // For code that the analysis can't follow, such as a lambda: the thread holds the mutex. A build
+  // that checks the order of locks checks that it holds one of this rank.
+  void assert_held() const ASSERT_CAPABILITY(this) { check_held(); }
 
  private:
   friend class CondVar;
@@ -113,6 +124,8 @@ template <typename Lockable>
 class SCOPED_CAPABILITY BasicLock {
  public:
   explicit BasicLock(Lockable& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  // The caller has taken the mutex.
+  BasicLock(Lockable& mutex, std::adopt_lock_t) REQUIRES(mutex) : mutex_(mutex) {}
   ~BasicLock() RELEASE() {
     if (held_) mutex_.unlock();
   }
@@ -134,6 +147,18 @@ class SCOPED_CAPABILITY BasicLock {
 };
 using MutexLock = BasicLock<Mutex>;
 using WriterLock = BasicLock<SharedMutex>;
+
+// Gives back a Mutex that the caller holds, and takes it again when it goes out of scope.
+class SCOPED_CAPABILITY MutexUnlock {
+ public:
+  explicit MutexUnlock(Mutex& mutex) RELEASE(mutex) : mutex_(mutex) { mutex_.unlock(); }
+  ~MutexUnlock() RELEASE() { mutex_.lock(); }
+  MutexUnlock(const MutexUnlock&) = delete;
+  MutexUnlock& operator=(const MutexUnlock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
 
 // Holds a SharedMutex for reading while it exists.
 class SCOPED_CAPABILITY ReaderLock {

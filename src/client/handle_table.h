@@ -15,10 +15,10 @@
 #include <cassert>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <vector>
 
+#include "base/mutex.h"
 #include "wire/limits.h"
 #include "wire/record.h"
 
@@ -116,13 +116,13 @@ class HandleTable {
   };
 
   [[nodiscard]] Slot* slot_at(uint32_t index) const;
-  Slot* grow_locked();
+  Slot* grow_locked() REQUIRES(lock_);
 
   const HandleKind type_;
   const uint32_t most_;
-  std::mutex lock_;
-  std::vector<uint32_t> free_;     // last in, first out: warm cache lines
-  std::atomic<uint32_t> used_{0};  // indices 1..used_ have existed
+  Mutex lock_{LockRank::kClientHandles};
+  std::vector<uint32_t> free_ GUARDED_BY(lock_);  // last in, first out: warm cache lines
+  std::atomic<uint32_t> used_{0};                 // indices 1..used_ have existed
   std::unique_ptr<Directory> directory_ = std::make_unique<Directory>();
 };
 
@@ -153,7 +153,7 @@ typename HandleTable<T>::Slot* HandleTable<T>::grow_locked() {
 
 template <typename T>
 T* HandleTable<T>::allocate() {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   Slot* slot = nullptr;
   if (!free_.empty()) {
     slot = slot_at(free_.back());
@@ -189,7 +189,7 @@ template <typename T>
 void HandleTable<T>::recycle(T* object) {
   assert((slot_at(object->id)->generation.load(std::memory_order_relaxed) & 1) == 0 &&
          "retire() comes before recycle()");
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   free_.push_back(object->id);
 }
 

@@ -4,8 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace openmps::client {
 
@@ -23,7 +24,7 @@ class KnownOccupancy {
 
   // The answer, or under which settings of the kernel one may be remembered.
   [[nodiscard]] bool find(const Shape& shape, uint64_t* blocks, uint32_t* settings) const {
-    const std::lock_guard lock(lock_);
+    const MutexLock lock(lock_);
     *settings = settings_;
     for (const Answer& answer : answers_) {
       if (answer.shape != shape) continue;
@@ -34,14 +35,14 @@ class KnownOccupancy {
   }
   // The answer to what find() has not known. Another thread may have changed settings meanwhile.
   void remember(const Shape& shape, uint64_t blocks, uint32_t settings) {
-    const std::lock_guard lock(lock_);
+    const MutexLock lock(lock_);
     if (settings != settings_) return;
     if (answers_.size() == kMost) answers_.clear();
     answers_.push_back({shape, blocks});
   }
   // Settings of the kernel have changed, or may have.
   void forget() {
-    const std::lock_guard lock(lock_);
+    const MutexLock lock(lock_);
     ++settings_;
     answers_.clear();
   }
@@ -52,9 +53,9 @@ class KnownOccupancy {
     uint64_t blocks;
   };
 
-  mutable std::mutex lock_;
-  std::vector<Answer> answers_;  // guarded by lock_
-  uint32_t settings_ = 0;        // guarded by lock_: how often they have changed
+  mutable Mutex lock_{LockRank::kClientOccupancy};
+  std::vector<Answer> answers_ GUARDED_BY(lock_);
+  uint32_t settings_ GUARDED_BY(lock_) = 0;  // how often they have changed
 };
 
 }  // namespace openmps::client

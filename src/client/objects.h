@@ -9,12 +9,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "client/handle_table.h"
 #include "client/image.h"
 #include "client/jit_options.h"
@@ -122,12 +122,12 @@ struct Function;
 struct Module : Object {
   Context* context = nullptr;  // of a module; libraries belong to none
   wire::ModuleKind kind = wire::ModuleKind::kModule;
-  std::mutex lock;                  // of what follows
+  Mutex lock{LockRank::kClientModule};
   std::atomic<bool> loaded{false};  // libraries may be sent at first use
-  Image image;                      // until then
-  std::unordered_map<std::string, Function*> functions;
+  Image image GUARDED_BY(lock);     // until then
+  std::unordered_map<std::string, Function*> functions GUARDED_BY(lock);
   // By device (the program's ordinal) and name: a library has its variables on each device.
-  std::map<std::pair<uint32_t, std::string>, wire::GetGlobal::Reply> globals;
+  std::map<std::pair<uint32_t, std::string>, wire::GetGlobal::Reply> globals GUARDED_BY(lock);
 };
 
 // A CUfunction or CUkernel.
@@ -150,9 +150,9 @@ struct Function : Object {
 
 // A CUlinkState. Its result is the program's until the link is destroyed.
 struct Link : Object {
-  std::mutex lock;
-  JitOptions options;
-  std::vector<unsigned char> result;
+  Mutex lock{LockRank::kClientLink};
+  JitOptions options GUARDED_BY(lock);
+  std::vector<unsigned char> result GUARDED_BY(lock);
 };
 
 }  // namespace openmps::client

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <new>
 
+#include "base/mutex.h"
+
 namespace openmps {
 namespace {
 
@@ -28,7 +30,7 @@ ContextStorage::Node* ContextStorage::find(CUcontext context, const void* key) c
 }
 
 CUresult ContextStorage::put(CUcontext context, void* key, void* value, Destructor destructor) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Node* node = find(context, key);
   if (node == nullptr) {
     node = new (std::nothrow) Node;
@@ -49,7 +51,7 @@ CUresult ContextStorage::put(CUcontext context, void* key, void* value, Destruct
 }
 
 CUresult ContextStorage::remove(CUcontext context, void* key) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Node* node = find(context, key);
   if (node == nullptr || node->value.load(std::memory_order_relaxed) == &g_absent) {
     return CUDA_ERROR_INVALID_HANDLE;
@@ -74,7 +76,7 @@ void ContextStorage::destroy_context(CUcontext context) {
       void* value;
       Destructor destructor;
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         value = node->value.exchange(&g_absent, std::memory_order_acq_rel);
         destructor = node->destructor;
       }

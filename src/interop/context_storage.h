@@ -6,8 +6,8 @@
 
 #include <atomic>
 #include <cstddef>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "cuda/abi.h"
 
 namespace openmps {
@@ -52,7 +52,7 @@ class ContextStorage {
   static size_t bucket(CUcontext context, const void* key);
   Node* find(CUcontext context, const void* key) const;
 
-  std::mutex mutex_;  // writers
+  Mutex mutex_{LockRank::kContextStorage};  // writers
   std::atomic<Node*> buckets_[kBuckets] = {};
 };
 

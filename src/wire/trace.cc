@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/environment.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "base/thread_end.h"
 #include "cuda/error_names.h"
@@ -112,7 +113,7 @@ void Trace::driver_call(const char* function, CUresult result, uint64_t begin_ns
 
 void Trace::write(const Actor& actor, const Event& event) {
   if (event.end_ns - event.begin_ns < min_ns_) return;
-  const std::lock_guard lock(lock_);
+  const MutexLock lock(lock_);
   if (json_) {
     std::string text = event_on(actor.name, event);
     if (event.stream != 0) {

@@ -10,12 +10,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "base/kept_fd.h"
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "cuda/abi.h"
 #include "cuda/status.h"
@@ -53,14 +53,14 @@ class Trace {
   struct Event;
   void write(const Actor& actor, const Event& event);
   // One event of the viewers' format, on the lane of this name.
-  std::string event_on(const std::string& lane, const Event& event);
+  std::string event_on(const std::string& lane, const Event& event) REQUIRES(lock_);
   void append(const std::string& text);
 
   const KeptFd file_;
   const bool json_;
   const uint64_t min_ns_;
-  std::mutex lock_;
-  std::map<std::string, uint32_t> lanes_;  // guarded by lock_
+  Mutex lock_{LockRank::kTrace};
+  std::map<std::string, uint32_t> lanes_ GUARDED_BY(lock_);
 };
 
 }  // namespace openmps::wire

@@ -5,8 +5,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "client/context/thread_state.h"
 #include "client/devices.h"
 #include "client/handle_table.h"
@@ -45,7 +45,7 @@ class Contexts : public HandleTable<Context> {
   [[nodiscard]] CUresult look_up(CUcontext handle, Context** context) const;
 
   Context* primary[wire::kMaxDevices] = {};  // by the program's ordinal
-  std::mutex lock;                           // activation, creation and destruction
+  Mutex lock{LockRank::kClientContexts};     // activation, creation and destruction
   // The program has made contexts beside the primary ones: the worker's order of copies ends at a
   // context, so staged copies are then waited for.
   std::atomic<bool> several{false};

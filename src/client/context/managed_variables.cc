@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/mutex.h"
 #include "client/check.h"
 #include "client/debug.h"
 #include "client/versions.h"
@@ -29,7 +30,7 @@ Side here(const std::byte* bytes) {
 CUresult ManagedVariables::give_pages(Variable* variable) {
   const uint64_t end = variable->address + variable->known.size();
   uint64_t page = variable->address / kPageBytes * kPageBytes;
-  const auto is_there = [this](uint64_t address) {
+  const auto is_there = [this](uint64_t address) REQUIRES(lock_) {
     return std::any_of(variables_.begin(), variables_.end(), [address](const Variable& other) {
       return std::any_of(other.pages.begin(), other.pages.end(), [address](const Mapping& pages) {
         const auto begin = reinterpret_cast<uint64_t>(pages.address());
@@ -67,7 +68,7 @@ CUresult ManagedVariables::own_stream(Stream** stream) {
 }
 
 CUresult ManagedVariables::add(const Module* module, uint64_t address, uint64_t bytes) {
-  const std::lock_guard lock(lock_);
+  const MutexLock lock(lock_);
   for (const Variable& variable : variables_) {
     if (variable.address == address) return CUDA_SUCCESS;
   }
@@ -83,21 +84,21 @@ CUresult ManagedVariables::add(const Module* module, uint64_t address, uint64_t 
 
 void ManagedVariables::remove(const Module* module) {
   if (!any()) return;
-  const std::lock_guard lock(lock_);
+  const MutexLock lock(lock_);
   std::erase_if(variables_, [module](const Variable& one) { return one.module == module; });
   any_.store(!variables_.empty(), std::memory_order_relaxed);
 }
 
 bool ManagedVariables::contains(uint64_t address) const {
   if (!any()) return false;
-  const std::lock_guard lock(lock_);
+  const MutexLock lock(lock_);
   return std::any_of(variables_.begin(), variables_.end(), [address](const Variable& variable) {
     return address >= variable.address && address - variable.address < variable.known.size();
   });
 }
 
 CUresult ManagedVariables::send(Stream& stream) {
-  const std::lock_guard lock(lock_);
+  const MutexLock lock(lock_);
   for (Variable& variable : variables_) {
     std::byte* known = variable.known.data();
     for (const auto& [first, end] : changed_runs(variable.here(), known, variable.known.size())) {
@@ -124,7 +125,7 @@ CUresult ManagedVariables::fetch_locked(Stream& stream, Variable& variable) {
 }
 
 CUresult ManagedVariables::fetch() {
-  const std::lock_guard lock(lock_);
+  const MutexLock lock(lock_);
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(own_stream(&stream));
   for (Variable& variable : variables_) {

@@ -10,9 +10,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/shared_memory.h"
 #include "client/context/contexts.h"
 #include "client/context/stream.h"
@@ -58,20 +58,20 @@ class ManagedVariables {
     [[nodiscard]] std::byte* here() const { return reinterpret_cast<std::byte*>(address); }
   };
 
-  CUresult give_pages(Variable* variable);
-  CUresult fetch_locked(Stream& stream, Variable& variable);
-  CUresult own_stream(Stream** stream);
+  CUresult give_pages(Variable* variable) REQUIRES(lock_);
+  CUresult fetch_locked(Stream& stream, Variable& variable) REQUIRES(lock_);
+  CUresult own_stream(Stream** stream) REQUIRES(lock_);
 
   const Contexts& contexts_;
   Streams& streams_;
   Transfers& transfers_;
 
   std::atomic<bool> any_{false};
-  mutable std::mutex lock_;
-  std::vector<Variable> variables_;
-  std::vector<std::byte> fresh_;  // a piece of a variable, as the device has it
+  mutable Mutex lock_{LockRank::kClientManagedVariables};
+  std::vector<Variable> variables_ GUARDED_BY(lock_);
+  std::vector<std::byte> fresh_ GUARDED_BY(lock_);  // a piece of a variable, as the device has it
   // For what is read back: it must not wait for work that the program has not waited for.
-  uint64_t stream_ = 0;
+  uint64_t stream_ GUARDED_BY(lock_) = 0;
 };
 
 }  // namespace openmps::client

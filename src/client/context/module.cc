@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/mutex.h"
 #include "base/program_switches.h"
 #include "base/thread_end.h"
 #include "base/unique_fd.h"
@@ -135,7 +136,10 @@ CUresult Modules::defer_library(Image image, Module** module) {
   Module* made = allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   made->kind = wire::ModuleKind::kLibrary;
-  made->image = std::move(image);
+  {
+    const MutexLock guard(made->lock);
+    made->image = std::move(image);
+  }
   publish(made);
   *module = made;
   return CUDA_SUCCESS;
@@ -143,7 +147,7 @@ CUresult Modules::defer_library(Image image, Module** module) {
 
 CUresult Modules::ensure_loaded(Module& module) {
   if (module.loaded.load(std::memory_order_acquire)) return CUDA_SUCCESS;
-  const std::lock_guard guard(module.lock);
+  const MutexLock guard(module.lock);
   if (module.loaded.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
   OPENMPS_CUDA_CHECK(send_and_load(module, device_of(module), module.image, JitOptions{}));
   module.loaded.store(true, std::memory_order_release);
@@ -187,7 +191,7 @@ CUresult Modules::get_function(Module& module, const char* name, Function** func
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (strlen(name) >= wire::kMaxNameBytes) return CUDA_ERROR_NOT_FOUND;
   OPENMPS_CUDA_CHECK(ensure_loaded(module));
-  const std::lock_guard guard(module.lock);
+  const MutexLock guard(module.lock);
   if (const auto known = module.functions.find(name); known != module.functions.end()) {
     *function = known->second;
     return CUDA_SUCCESS;
@@ -202,7 +206,7 @@ CUresult Modules::get_global(Module& module, Context* current, const char* name,
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (strlen(name) >= wire::kMaxNameBytes) return CUDA_ERROR_NOT_FOUND;
   OPENMPS_CUDA_CHECK(ensure_loaded(module));
-  const std::lock_guard guard(module.lock);
+  const MutexLock guard(module.lock);
   Context* context = module.context != nullptr ? module.context : current;
   const auto key = std::make_pair(context->device, std::string(name));
   if (const auto known = module.globals.find(key); known != module.globals.end()) {
@@ -245,11 +249,14 @@ CUresult Modules::function_names(Module& module, std::vector<std::string>* names
 CUresult Modules::unload(Module* module) {
   if (!retire(module)) return CUDA_ERROR_INVALID_HANDLE;
   std::vector<Function*> retired;
-  for (const auto& [name, function] : module->functions) {
-    if (functions.retire(function)) retired.push_back(function);
-  }
-  for (const auto& [key, global] : module->globals) {
-    memory_.remove_global(global.address);
+  {
+    const MutexLock guard(module->lock);
+    for (const auto& [name, function] : module->functions) {
+      if (functions.retire(function)) retired.push_back(function);
+    }
+    for (const auto& [key, global] : module->globals) {
+      memory_.remove_global(global.address);
+    }
   }
   managed_.remove(module);
   CUresult result = CUDA_SUCCESS;

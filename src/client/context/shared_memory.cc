@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/mutex.h"
 #include "client/check.h"
 
 namespace openmps::client {
@@ -29,9 +30,9 @@ Context* OpenedMemory::context_of(uint32_t wire_device) const {
 CUresult OpenedMemory::open(const ShareHandle& handle, CUdeviceptr* address) {
   if (!is_sound(handle)) return CUDA_ERROR_INVALID_HANDLE;
   if (handle.exporter == window_base_) return CUDA_ERROR_INVALID_CONTEXT;
-  const std::lock_guard one_at_a_time(opening_);
+  const MutexLock one_at_a_time(opening_);
   {
-    const std::lock_guard guard(lock_);
+    const MutexLock guard(lock_);
     for (auto& [known, opened] : opened_) {
       if (memcmp(&opened.key, &handle.key, sizeof(handle.key)) != 0) continue;
       ++opened.opens;
@@ -58,7 +59,7 @@ CUresult OpenedMemory::open(const ShareHandle& handle, CUdeviceptr* address) {
   opened.wire_device = reply.device;
   const uint64_t start = opened.base + handle.offset;
   memory_.add_mapping(context, start, handle.bytes, AllocationKind::kImported, true);
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   opened_[start] = opened;
   *address = start;
   return CUDA_SUCCESS;
@@ -67,7 +68,7 @@ CUresult OpenedMemory::open(const ShareHandle& handle, CUdeviceptr* address) {
 CUresult OpenedMemory::close(CUdeviceptr address) {
   Opened opened;
   {
-    const std::lock_guard guard(lock_);
+    const MutexLock guard(lock_);
     const auto found = opened_.find(address);
     if (found == opened_.end()) return CUDA_ERROR_INVALID_VALUE;
     if (--found->second.opens != 0) return CUDA_SUCCESS;
@@ -83,7 +84,7 @@ CUresult OpenedMemory::close(CUdeviceptr address) {
 }
 
 bool OpenedMemory::contains(CUdeviceptr address) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   return opened_.contains(address);
 }
 

@@ -6,8 +6,8 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "client/context/contexts.h"
 #include "client/context/stream.h"
 #include "client/devices.h"
@@ -61,7 +61,7 @@ class OpenedMemory {
   struct Opened {
     wire::ShareKey key;
     uint64_t base = 0;   // of its mapping
-    uint64_t bytes = 0;  // likewise
+    uint64_t bytes = 0;  // of its mapping
     uint32_t wire_device = 0;
     uint32_t opens = 1;
   };
@@ -73,9 +73,10 @@ class OpenedMemory {
   const Contexts& contexts_;
   Streams& streams_;
   const uint64_t window_base_;
-  std::mutex opening_;                 // held while the worker maps
-  std::mutex lock_;                    // every free looks here: nothing waits under it
-  std::map<uint64_t, Opened> opened_;  // by the address that the program has
+  Mutex opening_{LockRank::kClientSharedOpening};  // held while the worker maps
+  // Taken by every free of the program: nothing waits with it held.
+  Mutex lock_{LockRank::kClientSharedMemory};
+  std::map<uint64_t, Opened> opened_ GUARDED_BY(lock_);  // by the address that the program has
 };
 
 }  // namespace openmps::client

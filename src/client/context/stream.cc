@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "api/default_stream.h"
+#include "base/mutex.h"
 #include "client/check.h"
 #include "client/context/thread_state.h"
 
@@ -78,7 +79,7 @@ CUresult Streams::detach(Stream* stream) {
 
 CUresult Streams::made_once(Context& context, std::atomic<Stream*>& place, wire::StreamKind kind,
                             uint32_t flags, Stream** stream) {
-  const std::lock_guard guard(lock);
+  const MutexLock guard(lock);
   *stream = place.load(std::memory_order_acquire);
   if (*stream != nullptr) return CUDA_SUCCESS;
   OPENMPS_CUDA_CHECK(create(context, kind, flags, 0, stream));

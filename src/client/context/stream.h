@@ -4,8 +4,8 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "client/devices.h"
 #include "client/graphs/capture.h"
 #include "client/handle_table.h"
@@ -28,7 +28,7 @@ class Streams : public HandleTable<Stream> {
         captures_(captures),
         output_(output) {}
 
-  std::mutex lock;  // creation of the contexts' own streams, attributes of all
+  Mutex lock{LockRank::kClientStreams};  // creation of the contexts' own streams, attributes of all
 
   // Errors: CUDA_ERROR_OUT_OF_MEMORY: wire::kFenceSlots streams live.
   [[nodiscard]] CUresult create(Context& context, wire::StreamKind kind, uint32_t flags,

@@ -15,6 +15,7 @@
 #include "api/client_hooks.h"
 #include "api/client_impl.h"
 #include "base/environment.h"
+#include "base/mutex.h"
 #include "base/thread_end.h"
 #include "client/debug.h"
 #include "cuda/error_names.h"
@@ -67,7 +68,7 @@ void CallLog::add(const char* function, const char* name, const char* message) {
   const size_t bytes = std::min(static_cast<size_t>(std::max(length, 0)), room - 1);
   std::array<Callback, kCallbacks> callbacks;
   {
-    const std::lock_guard guard(lock_);
+    const MutexLock guard(lock_);
     memcpy(lines_[end_ % kLines], line, static_cast<size_t>(text - line) + bytes + 1);
     ++end_;
     callbacks = callbacks_;
@@ -85,12 +86,12 @@ void CallLog::add(const char* function, const char* name, const char* message) {
 }
 
 uint32_t CallLog::end() const {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   return end_;
 }
 
 std::string CallLog::lines(uint32_t* from, size_t most, bool* fits) const {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const uint32_t oldest = end_ - std::min(end_, kLines);
   const uint32_t wanted = from == nullptr ? oldest : std::min(*from, end_);
   uint32_t first = end_;
@@ -116,7 +117,7 @@ std::string CallLog::lines(uint32_t* from, size_t most, bool* fits) const {
 }
 
 CUlogsCallbackHandle CallLog::add_callback(CUlogsCallback function, void* data) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   for (Callback& callback : callbacks_) {
     if (callback.number != 0) continue;
     callback = {++callbacks_made_, function, data};
@@ -127,7 +128,7 @@ CUlogsCallbackHandle CallLog::add_callback(CUlogsCallback function, void* data) 
 
 CUresult CallLog::remove_callback(CUlogsCallbackHandle handle) {
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   for (Callback& callback : callbacks_) {
     if (callback.number != reinterpret_cast<uint64_t>(handle)) continue;
     callback = Callback();

@@ -6,9 +6,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "cuda/abi.h"
 
 namespace openmps::client {
@@ -45,11 +45,11 @@ class CallLog {
     void* data = nullptr;
   };
 
-  mutable std::mutex lock_;
-  char lines_[kLines][kLineBytes] = {};
-  uint32_t end_ = 0;
-  uint64_t callbacks_made_ = 0;
-  std::array<Callback, kCallbacks> callbacks_{};
+  mutable Mutex lock_{LockRank::kClientCallLog};
+  char lines_[kLines][kLineBytes] GUARDED_BY(lock_) = {};
+  uint32_t end_ GUARDED_BY(lock_) = 0;
+  uint64_t callbacks_made_ GUARDED_BY(lock_) = 0;
+  std::array<Callback, kCallbacks> callbacks_ GUARDED_BY(lock_){};
 };
 
 }  // namespace openmps::client

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "api/client_handlers.h"
+#include "base/mutex.h"
 #include "client/session/enter.h"
 
 namespace openmps::client {
@@ -32,7 +33,7 @@ CUresult ask(CUstream handle, Session** session, Stream** stream, Capture* captu
 
 // The graph of a capture that failed goes, also one that was the program's (seen on an H200), if it
 // is not a part of another one.
-void drop(Session& session, const Capture& capture) {
+void drop(Session& session, const Capture& capture) REQUIRES(session.graphs.lock) {
   if (capture.graph == nullptr || capture.graph->owner != nullptr) return;
   for (const GraphNode* node : capture.graph->nodes) session.captures.forget(node);
   session.graphs.destroy_locked(capture.graph);
@@ -64,7 +65,7 @@ namespace impl {
 
 CUresult cuStreamBeginCapture_v2(Session& session, Stream& stream, CUstreamCaptureMode mode) {
   OPENMPS_CUDA_CHECK(check_beginning(stream, mode));
-  const std::lock_guard guard(session.graphs.lock);
+  const MutexLock guard(session.graphs.lock);
   Graph* graph = nullptr;
   OPENMPS_CUDA_CHECK(session.graphs.create_locked(&graph));
   open_capture(session, stream, mode, graph, false, {});
@@ -76,7 +77,7 @@ CUresult cuStreamBeginCaptureToGraph(Session& session, Stream& stream, CUgraph h
                                      const CUgraphEdgeData* dependencyData, size_t numDependencies,
                                      CUstreamCaptureMode mode) {
   OPENMPS_CUDA_CHECK(check_beginning(stream, mode));
-  const std::lock_guard guard(session.graphs.lock);
+  const MutexLock guard(session.graphs.lock);
   Graph* graph = session.graphs.find(hGraph);
   if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (session.captures.is_target(graph)) return CUDA_ERROR_ILLEGAL_STATE;
@@ -98,7 +99,7 @@ CUresult cuStreamEndCapture(Session& session, Stream& stream, CUgraph* phGraph) 
     return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
   }
   // From here on the capture ends, in whichever way.
-  const std::lock_guard guard(session.graphs.lock);
+  const MutexLock guard(session.graphs.lock);
   const bool joined = session.captures.all_joined(capture.number);
   session.captures.close(capture.number);
   CUresult result = CUDA_SUCCESS;
@@ -143,7 +144,7 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* capt
   nodes.clear();
   data.clear();
   bool plain = true;
-  const std::lock_guard guard(session->graphs.lock);
+  const MutexLock guard(session->graphs.lock);
   for (const GraphEdge& edge : session->captures.dependencies(capture.number, stream)) {
     nodes.push_back(edge.node->as<CUgraphNode>());
     data.push_back(edge.data);
@@ -169,7 +170,7 @@ CUresult cuStreamUpdateCaptureDependencies_v2(Session& session, Stream& stream,
   if (status == CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_ILLEGAL_STATE;
   if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
   if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  const std::lock_guard guard(session.graphs.lock);
+  const MutexLock guard(session.graphs.lock);
   Captures::Edges edges;
   if (flags == CU_STREAM_ADD_CAPTURE_DEPENDENCIES) {
     edges = session.captures.dependencies(capture.number, &stream);

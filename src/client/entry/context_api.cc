@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "api/client_handlers.h"
+#include "base/mutex.h"
 #include "client/session/context.h"
 #include "client/session/enter.h"
 #include "wire/commands/device.h"
@@ -86,7 +87,7 @@ CUresult synchronize_context(Session& session, Context& context) {
 namespace impl {
 
 CUresult cuDevicePrimaryCtxRetain(Session& session, CUcontext* pctx, uint32_t dev) {
-  const std::lock_guard guard(session.contexts.lock);
+  const MutexLock guard(session.contexts.lock);
   Context* context = session.contexts.primary[dev];
   retain_primary_locked(session, *context);
   *pctx = context->as<CUcontext>();
@@ -94,12 +95,12 @@ CUresult cuDevicePrimaryCtxRetain(Session& session, CUcontext* pctx, uint32_t de
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(Session& session, uint32_t dev) {
-  const std::lock_guard guard(session.contexts.lock);
+  const MutexLock guard(session.contexts.lock);
   return release_primary_locked(session, dev);
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(Session& session, uint32_t dev) {
-  const std::lock_guard guard(session.contexts.lock);
+  const MutexLock guard(session.contexts.lock);
   Context* context = session.contexts.primary[dev];
   // Whoever retained it has his reference still, to give back, but no context: that takes a new
   // one.
@@ -140,7 +141,7 @@ CUresult cuCtxCreate_v4(Session& session, CUcontext* pctx, CUctxCreateParams* ct
 
 CUresult cuCtxDestroy_v2(Session& session, Context& context) {
   if (context.primary || context.green != nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  const std::lock_guard guard(session.contexts.lock);
+  const MutexLock guard(session.contexts.lock);
   if (!session.contexts.retire(&context)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   const CUresult result = destroy_context_objects(session, context);
   // If it is current here it is popped; other threads that have it current get

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <ctime>
-#include <mutex>
 
 #include "api/client_handlers.h"
 #include "base/thread_end.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/client_handlers.h"
+#include "base/mutex.h"
 #include "client/entry/graph_dot.h"
 #include "client/graphs/graph.h"
 #include "client/session/enter.h"
@@ -56,7 +57,7 @@ CUresult change_edge(EdgeChange change, const GraphEdge& from, const GraphEdge& 
 // Adds or removes edges; all of them or none.
 CUresult change_edges(Session& session, const Graph& graph, const CUgraphNode* from,
                       const CUgraphNode* to, const CUgraphEdgeData* data, size_t count,
-                      EdgeChange change) {
+                      EdgeChange change) REQUIRES(session.graphs.lock) {
   std::vector<GraphEdge> sources;
   std::vector<GraphEdge> targets;
   OPENMPS_CUDA_CHECK(session.graphs.find_edges_locked(graph, from, data, count, &sources));
@@ -79,7 +80,7 @@ namespace impl {
 
 CUresult cuGraphCreate(Session& session, CUgraph* phGraph, unsigned int flags) {
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  const std::lock_guard guard(session.graphs.lock);
+  const MutexLock guard(session.graphs.lock);
   Graph* graph = nullptr;
   OPENMPS_CUDA_CHECK(session.graphs.create_locked(&graph));
   *phGraph = graph->as<CUgraph>();
@@ -87,6 +88,7 @@ CUresult cuGraphCreate(Session& session, CUgraph* phGraph, unsigned int flags) {
 }
 
 CUresult cuGraphDestroy(Session& session, Graph& graph) {
+  session.graphs.lock.assert_held();
   if (graph.owner != nullptr) return CUDA_ERROR_INVALID_VALUE;  // goes with its node
   for (const GraphNode* node : graph.nodes) session.captures.forget(node);
   session.captures.forget(&graph);
@@ -95,6 +97,7 @@ CUresult cuGraphDestroy(Session& session, Graph& graph) {
 }
 
 CUresult cuGraphClone(Session& session, CUgraph* phGraphClone, Graph& graph) {
+  session.graphs.lock.assert_held();
   Graph* clone = nullptr;
   OPENMPS_CUDA_CHECK(session.graphs.clone_locked(graph, &clone));
   *phGraphClone = clone->as<CUgraph>();
@@ -160,15 +163,18 @@ CUresult cuGraphNodeGetDependentNodes_v2(Session&, GraphNode& node, CUgraphNode*
 CUresult cuGraphAddDependencies_v2(Session& session, Graph& graph, const CUgraphNode* from,
                                    const CUgraphNode* to, const CUgraphEdgeData* edgeData,
                                    size_t numDependencies) {
+  session.graphs.lock.assert_held();
   return change_edges(session, graph, from, to, edgeData, numDependencies, EdgeChange::kAdd);
 }
 CUresult cuGraphRemoveDependencies_v2(Session& session, Graph& graph, const CUgraphNode* from,
                                       const CUgraphNode* to, const CUgraphEdgeData* edgeData,
                                       size_t numDependencies) {
+  session.graphs.lock.assert_held();
   return change_edges(session, graph, from, to, edgeData, numDependencies, EdgeChange::kRemove);
 }
 
 CUresult cuGraphDestroyNode(Session& session, GraphNode& node) {
+  session.graphs.lock.assert_held();
   if (has_memory(*node.graph)) return CUDA_ERROR_NOT_SUPPORTED;
   session.captures.forget(&node);
   session.graphs.remove_node_locked(&node);

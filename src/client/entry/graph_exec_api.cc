@@ -2,9 +2,9 @@
 // Executable graphs: instantiating, launching, updating, and changing single nodes. Implementations
 // behind the generated entry points, on the program's threads.
 #include <algorithm>
-#include <mutex>
 
 #include "api/client_handlers.h"
+#include "base/mutex.h"
 #include "client/entry/graph_nodes.h"
 #include "client/session/graph_condition.h"
 #include "client/session/submit.h"
@@ -34,7 +34,7 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long lo
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
-  const std::lock_guard guard(session->graphs.lock);
+  const MutexLock guard(session->graphs.lock);
   Graph* graph = session->graphs.find(graph_handle);
   if (graph == nullptr || handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (is_moved(*graph)) return CUDA_ERROR_NOT_SUPPORTED;

@@ -17,7 +17,8 @@ namespace openmps::client {
 namespace {
 
 CUresult read_child(Session& session, CUgraph child, CUgraph parent,
-                    CUgraphChildGraphNodeOwnership ownership, Work* work) {
+                    CUgraphChildGraphNodeOwnership ownership, Work* work)
+    REQUIRES(session.graphs.lock) {
   Graph* original = session.graphs.find(child);
   if (original == nullptr || child == parent) return CUDA_ERROR_INVALID_VALUE;
   if (is_moved(*original)) return CUDA_ERROR_NOT_SUPPORTED;
@@ -198,6 +199,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                                   CUgraph childGraph) {
   return add_read({phGraphNode, hGraph, dependencies, nullptr, numDependencies},
                   CU_GRAPH_NODE_TYPE_GRAPH, [&](Session& session, Context&, Work* work) {
+                    session.graphs.lock.assert_held();
                     return read_child(session, childGraph, hGraph,
                                       CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE, work);
                   });
@@ -233,6 +235,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
   if (nodeParams == nullptr || nodeParams->reserved2 != 0) return CUDA_ERROR_INVALID_VALUE;
   return add_read({phGraphNode, hGraph, dependencies, dependencyData, numDependencies},
                   nodeParams->type, [&](Session& session, Context& context, Work* work) {
+                    session.graphs.lock.assert_held();
                     switch (nodeParams->type) {
                       case CU_GRAPH_NODE_TYPE_GRAPH:
                         return read_child(session, nodeParams->graph.graph, hGraph,

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/mutex.h"
 #include "client/session/enter.h"
 #include "client/session/graph_exec.h"
 #include "client/session/graph_params.h"
@@ -53,9 +54,10 @@ struct Addition {
   size_t count;
 };
 [[nodiscard]] CUresult find_place(const Addition& addition, Session& session, Graph** graph,
-                                  std::vector<GraphEdge>* edges);
+                                  std::vector<GraphEdge>* edges) REQUIRES(session.graphs.lock);
 [[nodiscard]] CUresult place_node(const Addition& addition, Session& session, Graph& graph,
-                                  const std::vector<GraphEdge>& edges, Work work);
+                                  const std::vector<GraphEdge>& edges, Work work)
+    REQUIRES(session.graphs.lock);
 
 // `read(session, context, &work)` makes the work of the new node.
 template <typename Read>
@@ -63,7 +65,7 @@ CUresult add_read(const Addition& addition, CUgraphNodeType type, Read&& read) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter_graph(type, &session, &context));
-  const std::lock_guard guard(session->graphs.lock);
+  const MutexLock guard(session->graphs.lock);
   Graph* graph = nullptr;
   std::vector<GraphEdge> edges;
   OPENMPS_CUDA_CHECK(find_place(addition, *session, &graph, &edges));
@@ -78,7 +80,7 @@ CUresult with_node(CUgraphNode handle, CUgraphNodeType type, Use&& use) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter_graph(type, &session, &context));
-  const std::lock_guard guard(session->graphs.lock);
+  const MutexLock guard(session->graphs.lock);
   GraphNode* node = session->graphs.nodes.find(handle);
   if (node == nullptr || node->type != type) return CUDA_ERROR_INVALID_VALUE;
   return use(*session, *context, *node);
@@ -91,7 +93,7 @@ CUresult change_exec(CUgraphExec handle, CUgraphNode node, Read&& read) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
-  const std::lock_guard guard(session->graphs.lock);
+  const MutexLock guard(session->graphs.lock);
   GraphExec* exec = session->graph_execs.find(handle);
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Work work;

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <string>
 
 #include "api/client_handlers.h"
+#include "base/mutex.h"
 #include "client/entry/entry.h"
 #include "client/session/context.h"
 #include "wire/commands/green.h"
@@ -74,7 +74,7 @@ CUresult cuDevSmResourceSplitByCount(Session& session, CUdevResource* result,
   const bool counts = result == nullptr;
   const bool with_remainder = !counts && remaining != nullptr;
   const uint32_t wanted = counts ? 0 : std::min(*nbGroups, wire::kMaxResourceGroups);
-  const std::lock_guard guard(session.resource_lock);
+  const MutexLock guard(session.resource_lock);
   wire::ResourceSplit::Reply reply{};
   OPENMPS_CUDA_CHECK(
       session.channel.call(wire::ResourceSplit{*input, wanted, useFlags, minCount, counts ? 1u : 0u,
@@ -94,7 +94,7 @@ CUresult cuDevResourceGenerateDesc(Session& session, CUdevResourceDesc* phDesc,
     return CUDA_ERROR_INVALID_VALUE;
   }
   const std::string key(reinterpret_cast<const char*>(resources), nbResources * sizeof(*resources));
-  const std::lock_guard guard(session.resource_lock);
+  const MutexLock guard(session.resource_lock);
   ResourceDescriptor*& known = session.known_descriptors[key];
   if (known == nullptr) {
     ResourceDescriptor* made = session.descriptors.allocate();
@@ -122,7 +122,7 @@ CUresult cuGreenCtxCreate(Session& session, CUgreenCtx* phCtx, CUdevResourceDesc
                           unsigned int flags) {
   const ResourceDescriptor* descriptor = session.descriptors.find(desc);
   if (descriptor == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const std::lock_guard guard(session.contexts.lock);
+  const MutexLock guard(session.contexts.lock);
   GreenContext* green = nullptr;
   OPENMPS_CUDA_CHECK(create_green_locked(session, *descriptor, dev, flags, &green));
   *phCtx = green->as<CUgreenCtx>();
@@ -130,7 +130,7 @@ CUresult cuGreenCtxCreate(Session& session, CUgreenCtx* phCtx, CUdevResourceDesc
 }
 
 CUresult cuGreenCtxDestroy(Session& session, GreenContext& green) {
-  const std::lock_guard guard(session.contexts.lock);
+  const MutexLock guard(session.contexts.lock);
   const uint32_t device = green.view->device;
   const CUresult result = destroy_green_locked(session, &green);
   const CUresult released = release_primary_locked(session, device);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "api/client_handlers.h"
+#include "base/mutex.h"
 #include "client/context/module.h"
 #include "client/session/context.h"
 #include "client/session/enter.h"
@@ -20,14 +21,14 @@ constexpr unsigned char kElfStart = 0x7f;
 
 // The logs are the program's for as long as the link lives: written after each step.
 template <typename Command>
-void copy_logs(const Link& link, const wire::ReplyOf<Command>& reply) {
+void copy_logs(const Link& link, const wire::ReplyOf<Command>& reply) REQUIRES(link.lock) {
   const auto [info, error] = reply.tail();
   copy_jit_logs(link.options, info, error);
 }
 
 CUresult add_input(Session& session, Link& link, uint32_t type, const Image& image,
                    const std::string& name, const JitOptions& options) {
-  const std::lock_guard guard(link.lock);
+  const MutexLock guard(link.lock);
   if (!link.result.empty()) return CUDA_ERROR_INVALID_VALUE;  // completed
   OPENMPS_CUDA_CHECK(check_code_of(image, session.devices.capabilities()));
   wire::Id blob = 0;
@@ -40,7 +41,7 @@ CUresult add_input(Session& session, Link& link, uint32_t type, const Image& ima
   return result;
 }
 
-CUresult read_result(Session& session, Link& link, uint64_t bytes) {
+CUresult read_result(Session& session, Link& link, uint64_t bytes) REQUIRES(link.lock) {
   if (bytes == 0 || bytes > cuda::kMostImageBytes) return CUDA_ERROR_MPS_RPC_FAILURE;
   std::vector<unsigned char> result(bytes);
   for (uint64_t offset = 0; offset < bytes;) {
@@ -77,7 +78,10 @@ CUresult cuLinkCreate_v2(Session& session, Context& context, unsigned int numOpt
     session.links.recycle(made);
     return result;
   }
-  made->options = std::move(jit);
+  {
+    const MutexLock guard(made->lock);
+    made->options = std::move(jit);
+  }
   session.links.publish(made);
   *stateOut = made->as<CUlinkState>();
   return CUDA_SUCCESS;
@@ -122,7 +126,7 @@ CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* pa
 
 CUresult cuLinkComplete(Session& session, Link& link, void** cubinOut, size_t* sizeOut) {
   if (cubinOut == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const std::lock_guard guard(link.lock);
+  const MutexLock guard(link.lock);
   if (link.result.empty()) {
     wire::ReplyOf<wire::LinkComplete> reply;
     const CUresult result = session.channel.call(wire::LinkComplete{link.id}, {}, &reply);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The launch interface from before CUDA 4.0 (cuda/old_launch.h). Implementations behind the
 // generated entry points, on the program's threads.
-#include <mutex>
 
 #include "api/client_impl.h"
+#include "base/mutex.h"
 #include "client/objects.h"
 #include "client/session/session.h"
 
@@ -13,7 +13,7 @@ namespace {
 using cuda::OldLaunch;
 
 // Of all functions' settings: they are changed rarely and briefly.
-constinit std::mutex g_lock;
+constinit Mutex g_lock{LockRank::kClientOldLaunch};
 
 // `use(launch)` with what cuLaunch* will use.
 template <typename Use>
@@ -22,7 +22,7 @@ CUresult with_settings(CUfunction handle, Use&& use) {
   OPENMPS_CUDA_CHECK(enter(&session));
   Function* function = session->modules.functions.find(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  const std::lock_guard guard(g_lock);
+  const MutexLock guard(g_lock);
   if (function->old_launch == nullptr) function->old_launch = std::make_unique<OldLaunch>();
   return use(*function->old_launch);
 }

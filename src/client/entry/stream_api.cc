@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <utility>
 
 #include "api/client_handlers.h"
+#include "base/mutex.h"
 #include "client/context/work_check.h"
 #include "client/entry/families.h"
 #include "client/session/enter.h"
@@ -182,14 +182,14 @@ CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream) {
   OPENMPS_CUDA_CHECK(find_for_query(srcStream, &session, &source));
   OPENMPS_CUDA_CHECK(find_for_query(dstStream, &session, &target));
   if (source->context != target->context) return CUDA_ERROR_INVALID_VALUE;
-  const std::lock_guard guard(session->streams.lock);
+  const MutexLock guard(session->streams.lock);
   target->attributes = source->attributes;
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetAttribute(Session& session, Stream& stream, CUstreamAttrID attr,
                               CUstreamAttrValue* value) {
-  const std::lock_guard guard(session.streams.lock);
+  const MutexLock guard(session.streams.lock);
   return cuda::read_stream_attribute(stream.attributes, stream.priority, attr, value);
 }
 
@@ -199,7 +199,7 @@ CUresult cuStreamSetAttribute(Session& session, Stream& stream, CUstreamAttrID a
     const wire::DeviceFacts& facts = session.device(stream.context->device);
     OPENMPS_CUDA_CHECK(cuda::check_launch_attribute({attr, {}, *param}, attribute_limits(facts)));
   }
-  const std::lock_guard guard(session.streams.lock);
+  const MutexLock guard(session.streams.lock);
   return cuda::write_stream_attribute(&stream.attributes, attr, *param);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutex.h"
 #include "client/check.h"
 #include "client/objects.h"
 
@@ -20,7 +21,7 @@ bool contains(const Captures::Edges& edges, const GraphNode* node) {
 }  // namespace
 
 uint32_t Captures::open(Capture capture, Edges edges) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   Open open;
   static_cast<Capture&>(open) = capture;
   open.number = next_number_++;
@@ -31,7 +32,7 @@ uint32_t Captures::open(Capture capture, Edges edges) {
 }
 
 void Captures::close(uint32_t number) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const Open* open = find_locked(number);
   if (open == nullptr) return;
   for (const auto& [stream, edges] : open->streams) {
@@ -46,13 +47,13 @@ void Captures::leave(Stream& stream) {
   const uint32_t number = stream.capture.load(std::memory_order_relaxed);
   Capture capture;
   if (!find(number, &capture)) return;
-  const std::lock_guard graphs_guard(graphs_.lock);
+  const MutexLock graphs_guard(graphs_.lock);
   if (capture.origin == &stream) {
     close(number);
     if (!capture.into_existing && capture.graph != nullptr) graphs_.destroy_locked(capture.graph);
     return;
   }
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   Open* open = find_locked(number);
   if (open == nullptr) return;
   const auto found = open->streams.find(&stream);
@@ -70,7 +71,7 @@ Captures::Open* Captures::find_locked(uint32_t number) {
 
 bool Captures::find(uint32_t number, Capture* capture) {
   if (number == 0) return false;  // every stream that ends asks
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const Open* open = find_locked(number);
   if (open == nullptr) return false;
   *capture = static_cast<const Capture&>(*open);
@@ -78,31 +79,31 @@ bool Captures::find(uint32_t number, Capture* capture) {
 }
 
 void Captures::invalidate(uint32_t number) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   Open* open = find_locked(number);
   if (open != nullptr) open->invalidated = true;
 }
 
 bool Captures::is_target(const Graph* graph) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   return std::any_of(captures_.begin(), captures_.end(),
                      [graph](const Open& open) { return open.graph == graph; });
 }
 
 Captures::Edges Captures::dependencies(uint32_t number, Stream* stream) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   Open* open = find_locked(number);
   return open == nullptr ? Edges() : open->streams[stream];
 }
 
 void Captures::set_dependencies(uint32_t number, Stream* stream, Edges edges) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   Open* open = find_locked(number);
   if (open != nullptr) open->streams[stream] = std::move(edges);
 }
 
 CUresult Captures::record(uint32_t number, Stream* stream, const Event* event) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   Open* open = find_locked(number);
   if (open == nullptr || open->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   open->events[event] = open->streams[stream];
@@ -110,7 +111,7 @@ CUresult Captures::record(uint32_t number, Stream* stream, const Event* event) {
 }
 
 void Captures::depend(uint32_t number, Stream* stream, const Event* event) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   Open* open = find_locked(number);
   if (open == nullptr) return;
   Edges& edges = open->streams[stream];
@@ -120,7 +121,7 @@ void Captures::depend(uint32_t number, Stream* stream, const Event* event) {
 }
 
 bool Captures::all_joined(uint32_t number) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   Open* open = find_locked(number);
   if (open == nullptr) return true;
   const Edges& origin = open->streams[open->origin];
@@ -135,7 +136,7 @@ bool Captures::all_joined(uint32_t number) {
 
 void Captures::forget(const GraphNode* node) {
   if (!any()) return;
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const auto erase = [node](Edges& edges) {
     std::erase_if(edges, [node](const GraphEdge& edge) { return edge.node == node; });
   };
@@ -148,7 +149,7 @@ void Captures::forget(const GraphNode* node) {
 
 void Captures::forget(const Graph* graph) {
   if (!any()) return;
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   for (Open& open : captures_) {
     if (open.graph != graph) continue;
     open.graph = nullptr;
@@ -158,7 +159,7 @@ void Captures::forget(const Graph* graph) {
 
 CUresult Captures::check_unsafe_call(const void* thread, CUstreamCaptureMode thread_mode) {
   if (!any() || thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   bool forbidden = false;
   for (Open& open : captures_) {
     const bool ours = open.thread == thread && open.mode != CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -173,7 +174,7 @@ CUresult Captures::check_unsafe_call(const void* thread, CUstreamCaptureMode thr
 
 template <typename Concerned>
 bool Captures::concern(Concerned&& concerned, bool spoil) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   bool any = false;
   for (Open& open : captures_) {
     const bool one = std::any_of(open.streams.begin(), open.streams.end(),
@@ -236,7 +237,7 @@ CUresult Captures::wait(Stream& stream, const Event& event) {
     invalidate(joined);
     return CUDA_ERROR_STREAM_CAPTURE_MERGE;
   }
-  const std::lock_guard guard(graphs_.lock);
+  const MutexLock guard(graphs_.lock);
   stream.capture.store(joined, std::memory_order_relaxed);
   depend(joined, &stream, &event);
   return CUDA_SUCCESS;
@@ -244,7 +245,7 @@ CUresult Captures::wait(Stream& stream, const Event& event) {
 
 CUresult Captures::add(Stream& stream, Work work) {
   const uint32_t number = stream.capture.load(std::memory_order_relaxed);
-  const std::lock_guard guard(graphs_.lock);
+  const MutexLock guard(graphs_.lock);
   Capture capture;
   if (!find(number, &capture) || capture.invalidated) {
     return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;

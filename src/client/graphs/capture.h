@@ -8,10 +8,10 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "client/graphs/graph.h"
 #include "cuda/abi.h"
 
@@ -94,7 +94,7 @@ class Captures {
     std::unordered_map<const Event*, Edges> events;
     Edges left;  // what streams that went away had come to
   };
-  Open* find_locked(uint32_t number);
+  Open* find_locked(uint32_t number) REQUIRES(lock_);
   // Some capture has a stream that is concerned; each such one is invalidated, if asked to.
   template <typename Concerned>
   bool concern(Concerned&& concerned, bool spoil);
@@ -103,9 +103,9 @@ class Captures {
   Graphs& graphs_;
 
   std::atomic<uint32_t> open_count_{0};
-  std::mutex lock_;
-  std::vector<Open> captures_;
-  uint32_t next_number_ = 1;
+  Mutex lock_{LockRank::kClientCaptures};
+  std::vector<Open> captures_ GUARDED_BY(lock_);
+  uint32_t next_number_ GUARDED_BY(lock_) = 1;
 };
 
 }  // namespace openmps::client

@@ -7,10 +7,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include "base/mutex.h"
 #include "client/graphs/graph_memory.h"
 #include "client/graphs/user_object.h"
 #include "client/graphs/work.h"
@@ -61,35 +61,37 @@ class Graphs : public HandleTable<Graph> {
   Graphs(Channel& channel, const GraphMemory& memory)
       : HandleTable<Graph>(HandleKind::kGraph), channel_(channel), memory_(memory) {}
 
-  std::mutex lock;  // of all graphs; taken before any other lock of the session
+  Mutex lock{LockRank::kClientGraphs};  // of all graphs
   HandleTable<GraphNode> nodes{HandleKind::kGraphNode};
 
   // Errors: CUDA_ERROR_OUT_OF_MEMORY: wire::kMaxObjects live.
-  [[nodiscard]] CUresult create_locked(Graph** graph);
-  void destroy_locked(Graph* graph);
+  [[nodiscard]] CUresult create_locked(Graph** graph) REQUIRES(lock);
+  void destroy_locked(Graph* graph) REQUIRES(lock);
 
   // A node behind `dependencies`; an edge that is named twice counts once. Errors: as above.
   [[nodiscard]] CUresult add_node_locked(Graph& graph, Work work,
-                                         std::span<const GraphEdge> dependencies, GraphNode** node);
-  void remove_node_locked(GraphNode* node);
+                                         std::span<const GraphEdge> dependencies, GraphNode** node)
+      REQUIRES(lock);
+  void remove_node_locked(GraphNode* node) REQUIRES(lock);
   // The clone holds references of its own to the original's user objects. Errors:
   // CUDA_ERROR_NOT_SUPPORTED: it is_unique().
-  [[nodiscard]] CUresult clone_locked(const Graph& graph, Graph** clone);
+  [[nodiscard]] CUresult clone_locked(const Graph& graph, Graph** clone) REQUIRES(lock);
   // May it become a child of `parent`, as it is? Errors: CUDA_ERROR_INVALID_VALUE: it belongs to a
   // node, or the parent to one of its own; CUDA_ERROR_NOT_SUPPORTED: it has conditional nodes.
   [[nodiscard]] static CUresult check_move_locked(const Graph& graph, const Graph& parent);
 
   // May the graph free it? Errors: CUDA_ERROR_INVALID_VALUE: not what an allocation node gave, or
   // the graph frees it already.
-  [[nodiscard]] CUresult check_free_locked(const Graph& graph, CUdeviceptr address) const;
+  [[nodiscard]] CUresult check_free_locked(const Graph& graph, CUdeviceptr address) const
+      REQUIRES(lock);
   // The nodes behind handles. Errors: CUDA_ERROR_INVALID_VALUE: one is no node, or not of `graph`.
   // `data` may be null: plain edges.
   [[nodiscard]] CUresult find_edges_locked(const Graph& graph, const CUgraphNode* handles,
                                            const CUgraphEdgeData* data, size_t count,
-                                           std::vector<GraphEdge>* edges) const;
+                                           std::vector<GraphEdge>* edges) const REQUIRES(lock);
 
  private:
-  void retire_node(GraphNode* node);
+  void retire_node(GraphNode* node) REQUIRES(lock);
 
   Channel& channel_;
   const GraphMemory& memory_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/mutex.h"
 #include "client/objects.h"
 
 namespace openmps::client {
@@ -18,7 +19,7 @@ CUresult GraphMemory::allocate(Context& context, uint64_t bytes,
   DeviceMemory::Entry entry;
   if (!memory_.find(address, &entry)) return CUDA_ERROR_OUT_OF_MEMORY;
   *block = std::make_shared<GraphBlock>(*this, context.device, entry);
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   blocks_.emplace(address, block->get());
   return CUDA_SUCCESS;
 }
@@ -28,7 +29,7 @@ void GraphMemory::forget(const GraphBlock& block) {
   DeviceMemory::Entry forgotten;
   const bool was_there = memory_.forget(block.entry.base, &forgotten) == CUDA_SUCCESS;
   {
-    const std::lock_guard guard(lock_);
+    const MutexLock guard(lock_);
     blocks_.erase(block.entry.base);
     if (block.launched) footprints_[block.device].current -= block.entry.bytes;
   }
@@ -38,12 +39,12 @@ void GraphMemory::forget(const GraphBlock& block) {
 }
 
 bool GraphMemory::owns(CUdeviceptr address) const {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   return blocks_.contains(address);
 }
 
 void GraphMemory::open(const std::shared_ptr<GraphBlock>& block) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   open_.emplace(block->entry.base, block);
   if (block->launched) return;
   block->launched = true;
@@ -55,7 +56,7 @@ void GraphMemory::open(const std::shared_ptr<GraphBlock>& block) {
 
 bool GraphMemory::close(CUdeviceptr address, FencePoint point) {
   std::shared_ptr<GraphBlock> last;  // goes after the lock
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const auto found = open_.find(address);
   if (found == open_.end()) return false;
   last = std::move(found->second);
@@ -65,19 +66,19 @@ bool GraphMemory::close(CUdeviceptr address, FencePoint point) {
 }
 
 bool GraphMemory::is_open(CUdeviceptr address) const {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   return open_.contains(address);
 }
 
 bool GraphMemory::hides(const DeviceMemory::Entry& entry) const {
   const bool other = !entry.value.async || entry.value.pool != 0;  // saves the lock
   if (other) return false;
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   return blocks_.contains(entry.base) && !open_.contains(entry.base);
 }
 
 void GraphMemory::trim(uint32_t device) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   for (const auto& [address, block] : blocks_) {
     if (block->device != device || !block->launched || open_.contains(address)) continue;
     if (!fences_.reached(FencePoint::from_bits(block->last_use.load()))) continue;
@@ -87,7 +88,7 @@ void GraphMemory::trim(uint32_t device) {
 }
 
 CUresult GraphMemory::attribute(uint32_t device, CUgraphMem_attribute attribute, uint64_t* value) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const Footprint& footprint = footprints_[device];
   switch (attribute) {
     case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
@@ -99,7 +100,7 @@ CUresult GraphMemory::attribute(uint32_t device, CUgraphMem_attribute attribute,
 }
 
 CUresult GraphMemory::reset(uint32_t device, CUgraphMem_attribute attribute) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   Footprint& footprint = footprints_[device];
   switch (attribute) {
     case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH: footprint.used_high = footprint.current; break;

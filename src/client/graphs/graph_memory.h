@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "client/link/fence.h"
 #include "client/memory/memory.h"
 #include "cuda/abi.h"
@@ -75,10 +75,10 @@ class GraphMemory {
 
   DeviceMemory& memory_;
   Fences& fences_;
-  mutable std::mutex lock_;
-  std::map<CUdeviceptr, GraphBlock*> blocks_;  // all that live
-  std::map<CUdeviceptr, std::shared_ptr<GraphBlock>> open_;
-  std::map<uint32_t, Footprint> footprints_;  // by device
+  mutable Mutex lock_{LockRank::kClientGraphMemory};
+  std::map<CUdeviceptr, GraphBlock*> blocks_ GUARDED_BY(lock_);  // all that live
+  std::map<CUdeviceptr, std::shared_ptr<GraphBlock>> open_ GUARDED_BY(lock_);
+  std::map<uint32_t, Footprint> footprints_ GUARDED_BY(lock_);  // by device
 };
 
 }  // namespace openmps::client

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/thread_end.h"
 #include "client/link/copy_pool.h"
 #include "client/link/host_function.h"
@@ -19,7 +20,7 @@ constexpr uint64_t kNoSlotPauseNs = 1'000'000;
 
 }  // namespace
 
-CUresult Callbacks::acquire_slot(std::unique_lock<std::mutex>& guard, uint32_t* slot) {
+CUresult Callbacks::acquire_slot(uint32_t* slot) {
   for (;;) {
     if (!used_.empty() && fences_.reached(used_.front().point)) {
       *slot = used_.front().slot;
@@ -32,16 +33,14 @@ CUresult Callbacks::acquire_slot(std::unique_lock<std::mutex>& guard, uint32_t* 
     }
     if (channel_.status() != CUDA_SUCCESS) return channel_.status();
     if (used_.empty()) {  // other threads are between taking a slot and enqueuing
-      guard.unlock();
+      const MutexUnlock unlocked(lock_);
       const CancellationHeld held;
       pause_for(kNoSlotPauseNs);
-      guard.lock();
       continue;
     }
     const FencePoint oldest = used_.front().point;
-    guard.unlock();
+    const MutexUnlock unlocked(lock_);
     const CUresult result = fences_.wait(oldest);
-    guard.lock();
     if (result != CUDA_SUCCESS) return result;
   }
 }
@@ -63,9 +62,9 @@ CUresult Callbacks::enqueue(Stream& stream, const HostCall& call) {
   uint32_t slot = 0;
   bool soon = false;
   {
-    std::unique_lock guard(lock_);
+    const MutexLock guard(lock_);
     if (!start_locked()) return CUDA_ERROR_OUT_OF_MEMORY;
-    const CUresult result = acquire_slot(guard, &slot);
+    const CUresult result = acquire_slot(&slot);
     if (result != CUDA_SUCCESS) return result;
     wire::CallbackSlot& shared = channel_.view().callback(slot);
     shared.posted.store(0, std::memory_order_relaxed);
@@ -82,15 +81,15 @@ CUresult Callbacks::enqueue(Stream& stream, const HostCall& call) {
     result = channel_.push(order, wire::HostFunction{stream.id, slot, point.value(), point.slot(),
                                                      soon ? wire::kAnswersSoon : 0});
   }
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   used_.push_back({slot, point});
   return result;
 }
 
 CUresult Callbacks::open_slot(const HostCall& call, uint32_t* slot) {
-  std::unique_lock guard(lock_);
+  const MutexLock guard(lock_);
   if (!start_locked() || graph_calls_.size() >= kGraphSlots) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult result = acquire_slot(guard, slot);
+  const CUresult result = acquire_slot(slot);
   if (result != CUDA_SUCCESS) return result;
   wire::CallbackSlot& shared = channel_.view().callback(*slot);
   shared.posted.store(0, std::memory_order_relaxed);
@@ -100,18 +99,18 @@ CUresult Callbacks::open_slot(const HostCall& call, uint32_t* slot) {
 }
 
 void Callbacks::set_call(uint32_t slot, const HostCall& call) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   graph_calls_[slot] = call;
 }
 
 void Callbacks::close_slot(uint32_t slot) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   graph_calls_.erase(slot);
   used_.push_front({slot, FencePoint()});
 }
 
 CUresult Callbacks::watch(FencePoint point, std::shared_ptr<void> kept) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   if (!start_locked()) return CUDA_ERROR_OUT_OF_MEMORY;
   watched_.push_back({point, std::move(kept)});
   tell_locked();
@@ -119,7 +118,7 @@ CUresult Callbacks::watch(FencePoint point, std::shared_ptr<void> kept) {
 }
 
 bool Callbacks::any_watched_done() {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   for (const Watched& watched : watched_) {
     if (fences_.reached(watched.point)) return true;
   }
@@ -132,7 +131,7 @@ void Callbacks::drop_watched(bool all) {
   for (;;) {
     const HostFunctionScope scope;  // destructors of user objects are the program's
     Watched done;
-    const std::lock_guard guard(lock_);
+    const MutexLock guard(lock_);
     const auto found = std::find_if(
         watched_.begin(), watched_.end(),
         [this, all](const Watched& watched) { return all || fences_.reached(watched.point); });
@@ -149,7 +148,7 @@ void* Callbacks::thread_main(void* self) {
   struct Successor {
     Callbacks& of;
     ~Successor() {
-      const std::lock_guard guard(of.lock_);
+      const MutexLock guard(of.lock_);
       of.started_ = false;
       static_cast<void>(of.start_locked());  // else the next function starts it
     }
@@ -168,7 +167,7 @@ bool Callbacks::any_posted() const {
 }
 
 bool Callbacks::take_posted(Pending* posted) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   for (auto pending = pending_.begin(); pending != pending_.end(); ++pending) {
     const wire::CallbackSlot& slot = channel_.view().callback(pending->slot);
     if (slot.posted.load(std::memory_order_acquire) == 0) continue;
@@ -200,7 +199,7 @@ class Callbacks::Answer {
     slot.done.store(1, std::memory_order_release);
     // Whom it wakes may take this thread's core: the function's time is over.
     if (posted_.nudges) callbacks_.channel_.nudge_worker();
-    const std::lock_guard guard(callbacks_.lock_);
+    const MutexLock guard(callbacks_.lock_);
     callbacks_.soon_ = was_soon ? std::min(callbacks_.soon_ + 1, kSure) : 0;
   }
 
@@ -230,8 +229,8 @@ void Callbacks::wait_for_news() {
   AdaptiveWait wait(channel_.clock(), {.spin_until_ns = idle_spins_.spin_ns()});
   const auto any = [this] { return news_.load(std::memory_order_acquire) != seen_; };
   if (!wait.spin(any)) {
-    std::unique_lock guard(lock_);
-    told_.wait(guard, any);
+    const MutexLock guard(lock_);
+    while (!any()) told_.wait(lock_);
   }
   idle_spins_.note(wait.waited_ns());
 }
@@ -241,7 +240,7 @@ void Callbacks::end(CUresult result) {
   drop_watched(true);
   std::vector<Pending> left;
   {
-    const std::lock_guard guard(lock_);
+    const MutexLock guard(lock_);
     left.swap(pending_);
   }
   for (const Pending& pending : left) {
@@ -259,7 +258,7 @@ void Callbacks::serve() {
     drop_watched(false);
     bool none = false;
     {
-      const std::lock_guard guard(lock_);
+      const MutexLock guard(lock_);
       any_watched_.store(!watched_.empty(), std::memory_order_relaxed);
       none = pending_.empty() && watched_.empty();
     }

@@ -7,15 +7,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/adaptive_wait.h"
+#include "base/mutex.h"
 #include "client/link/fence.h"
 #include "cuda/abi.h"
 
@@ -46,7 +45,7 @@ class Callbacks {
   // Before a launch that makes calls: what the program has written is theirs to read. In fact the
   // ring, the worker and the GPU order it; in this process alone it is the lock that run_posted()
   // takes, too.
-  void before_launch() { const std::lock_guard guard(lock_); }
+  void before_launch() { const MutexLock guard(lock_); }
   // Answer the slots of a launch until `point`, whose fence is under way, is reached; then drop
   // `kept`, on the callback thread.
   [[nodiscard]] CUresult watch(FencePoint point, std::shared_ptr<void> kept);
@@ -83,21 +82,23 @@ class Callbacks {
   void drop_watched(bool all);
   void wait_for_news();
   void end(CUresult result);
-  void tell_locked();
-  [[nodiscard]] bool start_locked();
-  [[nodiscard]] CUresult acquire_slot(std::unique_lock<std::mutex>& guard, uint32_t* slot);
+  void tell_locked() REQUIRES(lock_);
+  [[nodiscard]] bool start_locked() REQUIRES(lock_);
+  // Releases the lock while it waits for a slot, and holds it again when it returns.
+  [[nodiscard]] CUresult acquire_slot(uint32_t* slot) REQUIRES(lock_);
 
   Channel& channel_;
   Fences& fences_;
-  std::mutex lock_;
-  std::condition_variable told_;
-  bool started_ = false;
-  std::atomic<uint32_t> next_slot_{0};        // slots from here on were never used
-  std::deque<Used> used_;                     // free again once their point is reached
-  std::vector<Pending> pending_;              // enqueued, not yet run
-  std::map<uint32_t, HostCall> graph_calls_;  // by slot
-  std::vector<Watched> watched_;
-  uint32_t soon_ = 0;  // how many of the last functions took no longer than kSoonNs, in a row
+  Mutex lock_{LockRank::kClientCallbacks};
+  CondVar told_;
+  bool started_ GUARDED_BY(lock_) = false;
+  std::atomic<uint32_t> next_slot_{0};              // slots from here on were never used
+  std::deque<Used> used_ GUARDED_BY(lock_);         // free once their point is reached
+  std::vector<Pending> pending_ GUARDED_BY(lock_);  // enqueued, not yet run
+  std::map<uint32_t, HostCall> graph_calls_ GUARDED_BY(lock_);  // by slot
+  std::vector<Watched> watched_ GUARDED_BY(lock_);
+  // How many of the last functions took no longer than kSoonNs, in a row.
+  uint32_t soon_ GUARDED_BY(lock_) = 0;
   // Grows with everything that is enqueued or watched, under the lock.
   std::atomic<uint32_t> news_{0};
   std::atomic<bool> any_watched_{false};

@@ -95,7 +95,8 @@ unsigned char* Channel::reserve(const Order&, wire::Opcode opcode, uint32_t payl
   }
   const CancellationHeld held;
   ring_.hurry();
-  const AdaptiveWait wait(clock_, {.spin_until_ns = spin_ns_, .nap_until_ns = kNever, .nap = kFullNap});
+  const AdaptiveWait wait(clock_,
+                          {.spin_until_ns = spin_ns_, .nap_until_ns = kNever, .nap = kFullNap});
   while (payload == nullptr && status() == CUDA_SUCCESS) {
     wait.pause();
     if (!wait.spins()) check_server();

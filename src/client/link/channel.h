@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/kept_fd.h"
+#include "base/mutex.h"
 #include "base/thread_end.h"
 #include "client/link/stalled_consumer.h"
 #include "cuda/abi.h"
@@ -43,8 +43,8 @@ inline constexpr uint64_t kAskFromNs = 200'000'000;
 class Channel {
  public:
   // `socket`: the session's connection, watched for the server's death; not owned. `trace`: null,
-  // or gets a line for each command. `spares_cores`: threads that spin stop while cores are short or
-  // the worker takes no commands.
+  // or gets a line for each command. `spares_cores`: threads that spin stop while cores are short
+  // or the worker takes no commands.
   Channel(const wire::ChannelView& view, RememberedFd socket, uint64_t spin_ns,
           std::unique_ptr<wire::Trace> trace = nullptr, bool spares_cores = true);
   Channel(const Channel&) = delete;
@@ -64,7 +64,14 @@ class Channel {
   // ---- Commands ----
   // Holds the order of the client's commands. What must be consistent with that order (a stream's
   // fence counter) is changed only under it.
-  using Order = std::unique_lock<std::mutex>;
+  // Functions that need it take one as proof.
+  class Order {
+   private:
+    friend class Channel;
+    // The analysis doesn't follow a lock into a member.
+    explicit Order(Mutex& lock) NO_THREAD_SAFETY_ANALYSIS : lock_(lock) {}
+    const MutexLock lock_;
+  };
   [[nodiscard]] Order order() { return Order(ring_lock_); }
 
   // One command and its tail, whose counts are filled in. CUDA_ERROR_INVALID_VALUE: the tail is
@@ -105,9 +112,9 @@ class Channel {
   // For what the worker announces, as it does replies: spins, then sleeps until it is woken.
   template <typename Done>
   [[nodiscard]] CUresult wait(Done&& done, uint64_t longest_sleep_ns = kLivenessNs);
-  // For a fence of `stream` (for the trace; 0: it has gone): spins, then naps or asks for a wake and
-  // sleeps. ask(&is_announced) has the worker wake this process once the stream's work has ended, if
-  // it can.
+  // For a fence of `stream` (for the trace; 0: it has gone): spins, then naps or asks for a wake
+  // and sleeps. ask(&is_announced) has the worker wake this process once the stream's work has
+  // ended, if it can.
   template <typename Done, typename Ask>
   [[nodiscard]] CUresult wait_behind(wire::Id stream, Done&& done, Ask&& ask);
   // For what nobody announces, on a thread that may be late by a millisecond: spins, then naps.
@@ -132,9 +139,9 @@ class Channel {
   static constexpr uint64_t kYieldFromShare = 4;  // of the spin
 
   [[nodiscard]] WaitPlan plan(uint64_t spin_ns) const;
-  // While it waits for the GPU a thread spins on as long as cores are not short, as the driver's own
-  // wait does by default, up to where a nap and the timer's slack (50 us each) are about 5 % of the
-  // wait: a pinned copy of 64 MiB took 1.32 ms with naps, 1.22 natively.
+  // While it waits for the GPU a thread spins on as long as cores are not short, as the driver's
+  // own wait does by default, up to where a nap and the timer's slack (50 us each) are about 5 % of
+  // the wait: a pinned copy of 64 MiB took 1.32 ms with naps, 1.22 natively.
   [[nodiscard]] WaitPlan gpu_plan() const;
   [[nodiscard]] WaitPlan watch_plan() const;
   [[nodiscard]] bool naps_for_gpu() const { return spin_ns_ >= kNapFromSpinNs; }
@@ -147,8 +154,8 @@ class Channel {
                    std::atomic<bool>* resting = nullptr);
   void sleep(uint32_t epoch, uint64_t longest_ns);
   void check_server();
-  // Where to write a record's payload, after a wait while the ring is full; nullptr: the session has
-  // ended.
+  // Where to write a record's payload, after a wait while the ring is full; nullptr: the session
+  // has ended.
   unsigned char* reserve(const Order&, wire::Opcode opcode, uint32_t payload_bytes,
                          uint16_t reply_slot);
   template <wire::Command C>
@@ -182,8 +189,8 @@ class Channel {
   const MonotonicClock clock_;
   CoreShortage shortage_;
   const std::unique_ptr<wire::Trace> trace_;  // null: no trace
-  std::atomic<uint64_t> last_check_ns_{0};  // of the session's socket
-  std::mutex ring_lock_;
+  std::atomic<uint64_t> last_check_ns_{0};    // of the session's socket
+  Mutex ring_lock_{LockRank::kClientRing};
   wire::RingProducer ring_;
   std::atomic<uint64_t> free_reply_slots_[wire::kReplySlots / 64];
 };

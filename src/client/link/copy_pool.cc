@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/cores.h"
+#include "base/mutex.h"
 #include "base/thread_end.h"
 #include "base/thread_signals.h"
 
@@ -42,31 +43,32 @@ void* CopyPool::thread_main(void* self) {
 }
 
 void CopyPool::serve() {
-  std::unique_lock guard(lock_);
+  const MutexLock guard(lock_);
   // A helper that starts after a job was posted skips it: the job counts those that took it.
   uint64_t seen = job_;
   for (;;) {
-    wake_.wait(guard, [this, seen] { return job_ != seen; });
+    while (job_ == seen) wake_.wait(lock_);
     seen = job_;
     if (work_ == nullptr) continue;  // over before we woke
     const Work work = work_;
     void* argument = argument_;
     ++running_;
-    guard.unlock();
-    work(argument);
-    guard.lock();
+    {
+      const MutexUnlock unlocked(lock_);
+      work(argument);
+    }
     if (--running_ == 0) finished_.notify_all();
   }
 }
 
 void CopyPool::run(Work work, void* argument) {
-  std::unique_lock user(user_, std::try_to_lock);
-  if (!user.owns_lock()) {
+  if (!user_.try_lock()) {
     work(argument);
     return;
   }
+  const MutexLock user(user_, std::adopt_lock);
   {
-    const std::lock_guard guard(lock_);
+    const MutexLock guard(lock_);
     if (!started_) start_locked();
     work_ = work;
     argument_ = argument;
@@ -76,9 +78,9 @@ void CopyPool::run(Work work, void* argument) {
   work(argument);
   // Nothing is left to take; helpers that did take some finish their piece.
   const CancellationHeld held;
-  std::unique_lock guard(lock_);
+  const MutexLock guard(lock_);
   work_ = nullptr;
-  finished_.wait(guard, [this] { return running_ == 0; });
+  while (running_ != 0) finished_.wait(lock_);
 }
 
 }  // namespace openmps::client

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
+
+#include "base/mutex.h"
 
 namespace openmps::client {
 
@@ -24,19 +24,19 @@ class CopyPool {
 
  private:
   static void* thread_main(void* self);
-  void start_locked();
+  void start_locked() REQUIRES(lock_);
   void serve();
 
-  std::mutex user_;  // one job at a time
-  std::mutex lock_;
-  std::condition_variable wake_;
-  std::condition_variable finished_;
-  bool started_ = false;
-  uint32_t helpers_ = 0;
-  uint64_t job_ = 0;  // number of the current job
-  uint32_t running_ = 0;
-  Work work_ = nullptr;
-  void* argument_ = nullptr;
+  Mutex user_{LockRank::kClientCopyJob};  // one job at a time
+  Mutex lock_{LockRank::kClientCopyPool};
+  CondVar wake_;
+  CondVar finished_;
+  bool started_ GUARDED_BY(lock_) = false;
+  uint32_t helpers_ GUARDED_BY(lock_) = 0;
+  uint64_t job_ GUARDED_BY(lock_) = 0;  // number of the current job
+  uint32_t running_ GUARDED_BY(lock_) = 0;
+  Work work_ GUARDED_BY(lock_) = nullptr;
+  void* argument_ GUARDED_BY(lock_) = nullptr;
 };
 
 // A detached thread; the program's signals come to it only for faults of its own

@@ -3,12 +3,13 @@
 // and its place in the ring agree.
 #include "client/link/fence.h"
 
+#include "base/mutex.h"
 #include "client/objects.h"
 
 namespace openmps::client {
 
 bool Fences::open(Stream* stream) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   for (FencePoint& last : retired_) {
     if (!reached(last)) continue;
     stream->fence_slot = last.slot();
@@ -30,7 +31,7 @@ bool Fences::open(Stream* stream) {
 CUresult Fences::close(const Channel::Order& order, Stream* stream) {
   FencePoint last;
   const CUresult result = cover(order, *stream, &last);
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   owners_[stream->fence_slot].store(nullptr, std::memory_order_release);
   retired_.push_back(FencePoint(stream->fence_slot, last.value()));
   return result;
@@ -88,7 +89,7 @@ bool Fences::seems_idle(const Stream& stream) {
     return true;
   }
   const Channel::Order order = channel_.order();  // owners stay
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   for (uint32_t slot = 0; slot < used_; ++slot) {
     const Stream* other = owners_[slot].load(std::memory_order_acquire);
     if (other != nullptr && other->context == stream.context &&
@@ -170,7 +171,7 @@ CUresult Fences::wait_forced(FencePoint point) {
 CUresult Fences::wait_for_retired() {
   std::vector<FencePoint> points;
   {
-    const std::lock_guard guard(lock_);
+    const MutexLock guard(lock_);
     points = retired_;
   }
   for (const FencePoint point : points) {
@@ -181,7 +182,7 @@ CUresult Fences::wait_for_retired() {
 }
 
 bool Fences::retired_done() {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   return retired_done_locked();
 }
 

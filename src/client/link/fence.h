@@ -6,9 +6,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "client/link/channel.h"
 #include "cuda/abi.h"
 
@@ -94,14 +94,14 @@ class Fences {
   static FencePoint advance(Stream& stream);
   static bool is_last(const Stream& stream, FencePoint point);
   [[nodiscard]] bool visible_reached(const Stream& stream) const;
-  [[nodiscard]] bool retired_done_locked() const;
+  [[nodiscard]] bool retired_done_locked() const REQUIRES(lock_);
 
   Channel& channel_;
   std::atomic<uint64_t> host_functions_{0};  // that have run
-  std::mutex lock_;
-  uint32_t used_ = 0;  // slots 0..used_-1 have been given out
-  std::vector<FencePoint>
-      retired_;  // slots without a stream, free once their last point is reached
+  Mutex lock_{LockRank::kClientFences};
+  uint32_t used_ GUARDED_BY(lock_) = 0;  // slots 0..used_-1 have been given out
+  // Slots without a stream, free once their last point is reached.
+  std::vector<FencePoint> retired_ GUARDED_BY(lock_);
   std::atomic<Stream*> owners_[wire::kFenceSlots] = {};
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writing what kernels print. See kernel_output.h.
 #include "client/link/kernel_output.h"
+#include "base/mutex.h"
 #include "wire/commands/device.h"
 
 #include <cstdio>
@@ -18,7 +19,7 @@ CUresult KernelOutput::collect(CUresult result) {
     // A session that ends now reports so by the next call; the synchronisation itself was good.
     if (asked == CUDA_SUCCESS && reply.pending != 0) expect();
   }
-  const std::lock_guard lock(lock_);
+  const MutexLock lock(lock_);
   if (ring_.empty()) return result;
   const CancellationHeld held;
   wire::OutputKind kind{};

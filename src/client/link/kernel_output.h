@@ -5,8 +5,8 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "client/link/channel.h"
 #include "wire/output_ring.h"
 
@@ -46,8 +46,8 @@ class KernelOutput {
   Channel& channel_;
   std::atomic<bool> any_{false};
   std::atomic<bool> expected_{false};  // some of it may not have been shown
-  std::mutex lock_;
-  wire::OutputConsumer ring_;  // guarded by lock_
+  Mutex lock_{LockRank::kClientKernelOutput};
+  wire::OutputConsumer ring_ GUARDED_BY(lock_);
 };
 
 }  // namespace openmps::client

@@ -2,6 +2,7 @@
 // See passage.h.
 #include "client/link/passage.h"
 
+#include "base/mutex.h"
 #include "base/shared_memory.h"
 #include "base/thread_end.h"
 #include "base/unix_socket.h"
@@ -37,7 +38,7 @@ CUresult Passage::receive(uint32_t ticket, UniqueFd* descriptor) {
 
 CUresult Passage::export_physical(wire::Id physical, UniqueFd* descriptor) {
   const CancellationHeld held;
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const uint32_t ticket = ++last_ticket_;
   const CUresult result = channel_.call(wire::PhysicalExport{physical, ticket});
   return result == CUDA_SUCCESS ? receive(ticket, descriptor) : result;
@@ -46,7 +47,7 @@ CUresult Passage::export_physical(wire::Id physical, UniqueFd* descriptor) {
 CUresult Passage::export_range(uint64_t address, uint64_t bytes, uint32_t flags,
                                UniqueFd* descriptor) {
   const CancellationHeld held;
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const uint32_t ticket = ++last_ticket_;
   const CUresult result = channel_.call(wire::RangeExport{address, bytes, flags, ticket});
   return result == CUDA_SUCCESS ? receive(ticket, descriptor) : result;
@@ -56,7 +57,7 @@ CUresult Passage::import_physical(wire::Id physical, int descriptor,
                                   wire::PhysicalImport::Reply* reply) {
   if (!may_be_memory(descriptor)) return CUDA_ERROR_INVALID_VALUE;
   const CancellationHeld held;
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   uint32_t ticket = 0;
   const CUresult result = send(descriptor, &ticket);
   return result == CUDA_SUCCESS ? channel_.call(wire::PhysicalImport{physical, ticket}, reply)
@@ -65,7 +66,7 @@ CUresult Passage::import_physical(wire::Id physical, int descriptor,
 
 CUresult Passage::map_host(uint64_t address, uint64_t bytes, int file, uint64_t offset,
                            uint32_t flags) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   uint32_t ticket = 0;
   const CUresult result = send(file, &ticket);
   return result == CUDA_SUCCESS

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 
 #include "base/kept_fd.h"
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "client/link/channel.h"
 #include "cuda/abi.h"
@@ -33,14 +33,14 @@ class Passage {
                                   uint32_t flags);
 
  private:
-  // Under the lock. The descriptor is on its way.
-  [[nodiscard]] CUresult send(int descriptor, uint32_t* ticket);
-  [[nodiscard]] CUresult receive(uint32_t ticket, UniqueFd* descriptor);
+  // The descriptor is on its way.
+  [[nodiscard]] CUresult send(int descriptor, uint32_t* ticket) REQUIRES(lock_);
+  [[nodiscard]] CUresult receive(uint32_t ticket, UniqueFd* descriptor) REQUIRES(lock_);
 
   Channel& channel_;
   const RememberedFd socket_;
-  std::mutex lock_;
-  uint32_t last_ticket_ = 0;
+  Mutex lock_{LockRank::kClientPassage};
+  uint32_t last_ticket_ GUARDED_BY(lock_) = 0;
 };
 
 }  // namespace openmps::client

@@ -2,15 +2,15 @@
 // Allocation of staging pieces. Fences for busy pieces are asked for only when pieces run out.
 #include "client/link/staging.h"
 
-#include <chrono>
-
+#include "base/clock.h"
+#include "base/mutex.h"
 #include "base/thread_end.h"
 
 namespace openmps::client {
 namespace {
 
 // All pieces are being filled by other threads: look at the session's state this often meanwhile.
-constexpr std::chrono::milliseconds kHeldPause{10};
+constexpr uint64_t kHeldPauseNs = 10 * kNsPerMs;
 
 }  // namespace
 
@@ -41,22 +41,21 @@ bool Staging::reap_locked(Pool& pool) {
 }
 
 CUresult Staging::acquire(uint64_t bytes, Piece* piece, Block block) {
+  const MutexLock guard(lock_);
   Pool& pool = pools_[bytes <= kSmallPieceBytes ? 0 : 1];
-  std::unique_lock guard(lock_);
   while (pool.free.empty() && !reap_locked(pool)) {
     const CUresult status = channel_.status();
     if (status != CUDA_SUCCESS) return status;
     if (block == Block::kNo) return CUDA_ERROR_NOT_READY;
     const CancellationHeld held;
     if (pool.busy.empty()) {
-      released_.wait_for(guard, kHeldPause);
+      released_.wait_until(lock_, now_ns() + kHeldPauseNs);
       continue;
     }
     const FencePoint oldest = pool.busy.front().point;
-    guard.unlock();
+    const MutexUnlock unlocked(lock_);
     const CUresult result = fences_.wait(oldest);
     if (result != CUDA_SUCCESS) return result;
-    guard.lock();
   }
   piece->number = pool.free.back();
   piece->data = data_of(piece->number);
@@ -65,13 +64,13 @@ CUresult Staging::acquire(uint64_t bytes, Piece* piece, Block block) {
 }
 
 void Staging::release(const Piece& piece) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   pool_of(piece.number).free.push_back(piece.number);
   released_.notify_one();
 }
 
 void Staging::release_after(const Piece& piece, FencePoint point) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   pool_of(piece.number).busy.push_back({piece.number, point});
   released_.notify_one();
 }

@@ -4,11 +4,10 @@
 // Any thread.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "client/link/fence.h"
 #include "cuda/abi.h"
 
@@ -52,15 +51,17 @@ class Staging {
     std::vector<Busy> busy;  // oldest first
   };
 
-  [[nodiscard]] Pool& pool_of(uint32_t number) { return pools_[number < kSmallPieces ? 0 : 1]; }
-  bool reap_locked(Pool& pool);
+  [[nodiscard]] Pool& pool_of(uint32_t number) REQUIRES(lock_) {
+    return pools_[number < kSmallPieces ? 0 : 1];
+  }
+  bool reap_locked(Pool& pool) REQUIRES(lock_);
   [[nodiscard]] unsigned char* data_of(uint32_t number) const;
 
   Fences& fences_;
   Channel& channel_;
-  std::mutex lock_;
-  std::condition_variable released_;
-  Pool pools_[2];  // small, large
+  Mutex lock_{LockRank::kClientStaging};
+  CondVar released_;
+  Pool pools_[2] GUARDED_BY(lock_);  // small, large
 };
 
 }  // namespace openmps::client

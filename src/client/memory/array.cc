@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "base/mutex.h"
 #include "client/objects.h"
 #include "cuda/arrays.h"
 
@@ -23,12 +24,12 @@ wire::ArrayCreate creation_of(const Context& context, const CUDA_ARRAY3D_DESCRIP
 }  // namespace
 
 void ImageObjects::add(wire::ImageKind kind, uint64_t handle, const ImageObject& image) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   images_[{kind, handle}] = image;
 }
 
 bool ImageObjects::find(wire::ImageKind kind, uint64_t handle, ImageObject* image) const {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const auto found = images_.find({kind, handle});
   if (found == images_.end()) return false;
   *image = found->second;
@@ -36,7 +37,7 @@ bool ImageObjects::find(wire::ImageKind kind, uint64_t handle, ImageObject* imag
 }
 
 bool ImageObjects::take(wire::ImageKind kind, uint64_t handle, ImageObject* image) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const auto found = images_.find({kind, handle});
   if (found == images_.end()) return false;
   *image = found->second;
@@ -45,7 +46,7 @@ bool ImageObjects::take(wire::ImageKind kind, uint64_t handle, ImageObject* imag
 }
 
 bool ImageObjects::take_any(const Context* context, ImageObject* image) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   for (auto it = images_.begin(); it != images_.end(); ++it) {
     if (it->second.context != context) continue;
     *image = it->second;

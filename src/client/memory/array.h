@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "client/handle_table.h"
 #include "client/link/channel.h"
 #include "client/memory/memory.h"
@@ -56,8 +56,8 @@ class ImageObjects {
   [[nodiscard]] bool take_any(const Context* context, ImageObject* image);
 
  private:
-  mutable std::mutex lock_;
-  std::map<std::pair<wire::ImageKind, uint64_t>, ImageObject> images_;
+  mutable Mutex lock_{LockRank::kClientImages};
+  std::map<std::pair<wire::ImageKind, uint64_t>, ImageObject> images_ GUARDED_BY(lock_);
   HandleTable<Object> names_{HandleKind::kImage, wire::kMaxImageObjects};
 };
 

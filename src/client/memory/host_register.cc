@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "api/client_hooks.h"
+#include "base/mutex.h"
 #include "base/thread_end.h"
 #include "client/check.h"
 #include "client/debug.h"
@@ -143,7 +144,7 @@ CUresult HostRegistrations::add(Context* context, uint64_t address, uint64_t byt
   const uint64_t end = pages_end(address + bytes);
   if (address + bytes < address || end <= first) return CUDA_ERROR_INVALID_VALUE;
   const CancellationHeld held;
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   RegisteredHost memory{.flags = flags, .context = context};
   if (!ranges_.insert(address, bytes, memory)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   ranges_.erase(address);
@@ -370,9 +371,10 @@ CUresult HostRegistrations::try_ready_locked(const Entry& entry) {
 
 // What is gone nobody uses.
 CUresult HostRegistrations::settle_all() {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   CUresult result = CUDA_SUCCESS;
   ranges_.for_each([&](Entry& entry) {
+    lock_.assert_held();
     if (result != CUDA_SUCCESS || entry.value.state != RegisteredHost::State::kWaiting) return;
     const CUresult one = make_ready_locked(entry);
     if (one != CUDA_ERROR_INVALID_VALUE) result = one;
@@ -400,7 +402,7 @@ void HostRegistrations::make_private_locked(uint64_t begin, uint64_t end) {
       continue;
     }
     it = exchanged_.erase(it);
-    const auto keep = [&](uint64_t left, uint64_t right) {
+    const auto keep = [&](uint64_t left, uint64_t right) REQUIRES(lock_) {
       if (left >= right) return;
       FilePages rest = pages;
       rest.begin = left;
@@ -433,7 +435,7 @@ void HostRegistrations::remove_locked(const Entry& registered) {
 
 CUresult HostRegistrations::remove(uint64_t address) {
   const CancellationHeld held;
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const Entry* entry = ranges_.find(address);
   if (entry == nullptr || entry->base != address) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   remove_locked(*entry);
@@ -442,7 +444,7 @@ CUresult HostRegistrations::remove(uint64_t address) {
 
 void HostRegistrations::remove_all(const Context* context) {
   const CancellationHeld held;
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   std::vector<Entry> entries;
   ranges_.for_each([&](const Entry& entry) {
     if (entry.value.context == context) entries.push_back(entry);
@@ -468,7 +470,7 @@ HostRegistrations::Entry* HostRegistrations::find_ready_locked(uint64_t address)
 
 bool HostRegistrations::find_ready(uint64_t address, uint64_t* device) {
   if (count_.load(std::memory_order_acquire) == 0) return false;
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const Entry* entry = find_ready_locked(address);
   if (entry == nullptr) return false;
   const bool by_program = address - entry->base < entry->bytes;
@@ -478,7 +480,7 @@ bool HostRegistrations::find_ready(uint64_t address, uint64_t* device) {
 
 bool HostRegistrations::contains(uint64_t device, uint64_t bytes, bool written) {
   if (count_.load(std::memory_order_acquire) == 0) return false;
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const Entry* entry = find_ready_locked(device);
   if (entry == nullptr) return false;
   const uint64_t offset = device - entry->value.device;
@@ -488,7 +490,7 @@ bool HostRegistrations::contains(uint64_t device, uint64_t bytes, bool written) 
 
 bool HostRegistrations::find(uint64_t address, Entry* entry) const {
   if (count_.load(std::memory_order_acquire) == 0) return false;
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const Entry* found = ranges_.find(address);
   if (found == nullptr) return false;
   *entry = *found;
@@ -497,7 +499,7 @@ bool HostRegistrations::find(uint64_t address, Entry* entry) const {
 }
 
 bool HostRegistrations::set_sync_memops(uint64_t address, bool on) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   Entry* found = ranges_.find(address);
   if (found == nullptr) return false;
   found->value.sync_memops = on;

@@ -13,10 +13,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/kept_fd.h"
+#include "base/mutex.h"
 #include "base/shared_memory.h"
 #include "base/unique_fd.h"
 #include "client/link/channel.h"
@@ -84,9 +84,9 @@ class HostRegistrations {
 
   // Around fork(): nothing changes meanwhile, and in the child the pages that the parent's GPU
   // writes become private.
-  void before_fork() { lock_.lock(); }
-  void after_fork_in_parent() { lock_.unlock(); }
-  void after_fork_in_child();
+  void before_fork() ACQUIRE(lock_) { lock_.lock(); }
+  void after_fork_in_parent() RELEASE(lock_) { lock_.unlock(); }
+  void after_fork_in_child() RELEASE(lock_);
 
  private:
   using Ranges = IntervalMap<RegisteredHost>;
@@ -123,36 +123,39 @@ class HostRegistrations {
   };
 
   CUresult settle_all();
-  CUresult reserve_locked(uint64_t address, uint64_t bytes, RegisteredHost* memory);
+  CUresult reserve_locked(uint64_t address, uint64_t bytes, RegisteredHost* memory) REQUIRES(lock_);
   [[nodiscard]] CUresult find_parts_locked(const RegisteredHost& memory,
-                                           std::vector<Part>* parts) const;
-  [[nodiscard]] CUresult find_file_locked(Part* part, bool write) const;
+                                           std::vector<Part>* parts) const REQUIRES(lock_);
+  [[nodiscard]] CUresult find_file_locked(Part* part, bool write) const REQUIRES(lock_);
   // Private pages in a row have one file.
   static CUresult make_files(std::vector<Part>& parts);
-  CUresult make_ready_locked(Entry& entry);
-  CUresult try_ready_locked(const Entry& entry);
-  CUresult share_locked(const Entry& entry, const std::vector<Part>& parts);
-  CUresult exchange_locked(const std::vector<Part>& parts);
-  CUresult make_alias_locked(const Entry& entry, const std::vector<Part>& parts);
-  void free_locked(RegisteredHost& memory);
-  void remove_locked(const Entry& entry);
+  CUresult make_ready_locked(Entry& entry) REQUIRES(lock_);
+  CUresult try_ready_locked(const Entry& entry) REQUIRES(lock_);
+  CUresult share_locked(const Entry& entry, const std::vector<Part>& parts) REQUIRES(lock_);
+  CUresult exchange_locked(const std::vector<Part>& parts) REQUIRES(lock_);
+  CUresult make_alias_locked(const Entry& entry, const std::vector<Part>& parts) REQUIRES(lock_);
+  void free_locked(RegisteredHost& memory) REQUIRES(lock_);
+  void remove_locked(const Entry& entry) REQUIRES(lock_);
   // The pages of a range without those at its edges that belong to other registrations, too.
-  [[nodiscard]] Span own_pages_locked(uint64_t address, uint64_t bytes) const;
+  [[nodiscard]] Span own_pages_locked(uint64_t address, uint64_t bytes) const REQUIRES(lock_);
   // [begin, end) is private again where files' pages have taken the place, and still have it.
-  void make_private_locked(uint64_t begin, uint64_t end);
+  void make_private_locked(uint64_t begin, uint64_t end) REQUIRES(lock_);
   // What the address is of, the program's or the GPU's, ready; null: there is nothing.
-  Entry* find_ready_locked(uint64_t address);
+  Entry* find_ready_locked(uint64_t address) REQUIRES(lock_);
 
   Channel& channel_;
   Passage& passage_;
-  mutable std::mutex lock_;
+  mutable Mutex lock_{LockRank::kClientRegisteredHost};
   std::atomic<uint32_t> count_{0};
   std::atomic<uint32_t> waiting_{0};  // not ready
-  Ranges ranges_;                     // by what the program registered
-  IntervalMap<uint64_t> elsewhere_;  // the GPU's addresses of those that have others: the program's
-  uint64_t next_buffer_id_ = 1ull << 41;  // apart from those of device and pinned memory
-  std::map<uint64_t, FilePages> exchanged_;
-  std::map<uint64_t, Mapping> aliases_;  // the pages at the GPU's addresses, by the program's
+  Ranges ranges_ GUARDED_BY(lock_);   // by what the program registered
+  IntervalMap<uint64_t> elsewhere_
+      GUARDED_BY(lock_);  // the GPU's addresses of those that have others: the program's
+  uint64_t next_buffer_id_ GUARDED_BY(lock_) =
+      1ull << 41;  // apart from those of device and pinned memory
+  std::map<uint64_t, FilePages> exchanged_ GUARDED_BY(lock_);
+  std::map<uint64_t, Mapping> aliases_
+      GUARDED_BY(lock_);  // the pages at the GPU's addresses, by the program's
 };
 
 }  // namespace openmps::client

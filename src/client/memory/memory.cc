@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/rounding.h"
 #include "client/objects.h"
 
@@ -30,14 +31,25 @@ DeviceMemory::DeviceMemory(Channel& channel, Fences& fences, uint64_t window_bas
 
 // ---- Addresses ---------------------------------------------------------------------------------
 
-CUresult DeviceMemory::reserve_extent(Guard& guard, uint64_t bytes, uint64_t alignment,
-                                      uint64_t* address) {
-  guard.unlock();
+CUresult DeviceMemory::reserve_extent(uint64_t bytes, uint64_t alignment, uint64_t* address) {
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  Mapping reserved;
+  {
+    const MutexUnlock unlocked(lock_);
+    result = map_extent(bytes, alignment, address, &reserved);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  extents_[*address] = std::move(reserved);
+  extent_count_.fetch_add(1, std::memory_order_release);
+  return CUDA_SUCCESS;
+}
+
+CUresult DeviceMemory::map_extent(uint64_t bytes, uint64_t alignment, uint64_t* address,
+                                  Mapping* reserved) {
   const wire::AddressReserve wanted{bytes, std::max(alignment, wire::kMemoryGranularity)};
   // Something of the program's may lie where the worker finds room: ask for another place, and
   // give those back afterwards.
   std::vector<uint64_t> unusable;
-  Mapping reserved;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   for (int tries = 0; tries < kExtentTries; ++tries) {
     wire::AddressReserve::Reply reply{};
@@ -48,7 +60,7 @@ CUresult DeviceMemory::reserve_extent(Guard& guard, uint64_t bytes, uint64_t ali
     if (mapping.ok()) {
       // What can't be kept from them is without access there, too.
       (void)keep_from_children_and_dumps(mapping->address(), bytes);
-      reserved = std::move(mapping).value();
+      *reserved = std::move(mapping).value();
       break;
     }
     unusable.push_back(reply.address);
@@ -58,14 +70,10 @@ CUresult DeviceMemory::reserve_extent(Guard& guard, uint64_t bytes, uint64_t ali
     const CUresult freed = channel_.push(wire::AddressFree{base, bytes});
     if (result == CUDA_SUCCESS) result = freed;
   }
-  guard.lock();
-  if (result != CUDA_SUCCESS) return result;
-  extents_[*address] = std::move(reserved);
-  extent_count_.fetch_add(1, std::memory_order_release);
-  return CUDA_SUCCESS;
+  return result;
 }
 
-std::optional<uint64_t> DeviceMemory::take_addresses(Guard& guard, uint64_t bytes) {
+std::optional<uint64_t> DeviceMemory::take_addresses(uint64_t bytes) {
   const auto done = [this] {
     return channel_.view().header().unmapped.load(std::memory_order_acquire);
   };
@@ -77,10 +85,10 @@ std::optional<uint64_t> DeviceMemory::take_addresses(Guard& guard, uint64_t byte
   constexpr uint64_t kGap = wire::kMemoryGranularity;
   uint64_t extent = 0;
   uint64_t whole = std::max(bytes + kGap, wire::kExtentBytes);
-  CUresult result = reserve_extent(guard, whole, wire::kMemoryGranularity, &extent);
+  CUresult result = reserve_extent(whole, wire::kMemoryGranularity, &extent);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && whole > bytes + kGap) {
     whole = bytes + kGap;  // where addresses are short
-    result = reserve_extent(guard, whole, wire::kMemoryGranularity, &extent);
+    result = reserve_extent(whole, wire::kMemoryGranularity, &extent);
   }
   if (result != CUDA_SUCCESS) return std::nullopt;
   addresses_.add(extent, whole - kGap);
@@ -89,7 +97,7 @@ std::optional<uint64_t> DeviceMemory::take_addresses(Guard& guard, uint64_t byte
 
 bool DeviceMemory::in_extent(uint64_t address) const {
   if (address < wire::kFirstWindow || address >= wire::kAddressEnd) return false;
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const auto above = extents_.upper_bound(address);
   if (above == extents_.begin()) return false;
   const auto& [base, mapping] = *std::prev(above);
@@ -97,12 +105,12 @@ bool DeviceMemory::in_extent(uint64_t address) const {
 }
 
 CUresult DeviceMemory::reserve(uint64_t bytes, uint64_t alignment, uint64_t* address) {
-  Guard guard(lock_);
+  const MutexLock guard(lock_);
   if (bytes >= kOwnExtentBytes || alignment >= kOwnExtentBytes) {
-    return reserve_extent(guard, bytes, alignment, address);
+    return reserve_extent(bytes, alignment, address);
   }
   const uint64_t spare = alignment > wire::kMemoryGranularity ? alignment : 0;
-  const std::optional<uint64_t> found = take_addresses(guard, bytes + spare);
+  const std::optional<uint64_t> found = take_addresses(bytes + spare);
   if (!found.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
   *address = spare == 0 ? *found : round_up(*found, alignment);
   const uint64_t before = *address - *found;
@@ -112,7 +120,7 @@ CUresult DeviceMemory::reserve(uint64_t bytes, uint64_t alignment, uint64_t* add
 }
 
 void DeviceMemory::unreserve(uint64_t address, uint64_t bytes) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const auto extent = extents_.find(address);
   // Extents that allocations share are larger than anything that is reserved in them.
   if (extent == extents_.end() || extent->second.bytes() != bytes) {
@@ -138,19 +146,20 @@ bool DeviceMemory::take_cached_locked(Arena& arena, uint64_t bytes, uint64_t* ba
 }
 
 // Physical memory at addresses of the worker's and ours.
-CUresult DeviceMemory::map_granules(Guard& guard, uint32_t wire_device, uint64_t bytes,
-                                    uint64_t* base) {
+CUresult DeviceMemory::map_granules(uint32_t wire_device, uint64_t bytes, uint64_t* base) {
   for (;;) {
     ReturnedRanges::Range range;
     const bool again = returned_.take(bytes, wire_device, &range);
     if (!again) {
-      const std::optional<uint64_t> address = take_addresses(guard, bytes);
+      const std::optional<uint64_t> address = take_addresses(bytes);
       if (!address.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
       range.base = *address;
     }
-    guard.unlock();
-    const CUresult result = channel_.call(wire::MemoryMap{range.base, bytes, wire_device});
-    guard.lock();
+    CUresult result = CUDA_SUCCESS;
+    {
+      const MutexUnlock unlocked(lock_);
+      result = channel_.call(wire::MemoryMap{range.base, bytes, wire_device});
+    }
     if (result == CUDA_SUCCESS) {
       *base = range.base;
       return CUDA_SUCCESS;
@@ -164,13 +173,13 @@ CUresult DeviceMemory::map_granules(Guard& guard, uint32_t wire_device, uint64_t
   }
 }
 
-CUresult DeviceMemory::map(Guard& guard, Arena& arena, uint64_t bytes, uint64_t* base) {
+CUresult DeviceMemory::map(Arena& arena, uint64_t bytes, uint64_t* base) {
   for (const bool last_try : {false, true}) {
     if (take_cached_locked(arena, bytes, base)) return CUDA_SUCCESS;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     if (arena.most_bytes == 0 || arena.reserved + bytes <= arena.most_bytes) {
       arena.reserved += bytes;  // others count it, too, while the worker maps
-      result = map_granules(guard, arena.wire_device, bytes, base);
+      result = map_granules(arena.wire_device, bytes, base);
       if (result == CUDA_SUCCESS) {
         arena.reserved_high = std::max(arena.reserved_high, arena.reserved);
         return CUDA_SUCCESS;
@@ -178,7 +187,7 @@ CUresult DeviceMemory::map(Guard& guard, Arena& arena, uint64_t bytes, uint64_t*
       arena.reserved -= bytes;
     }
     if (result != CUDA_ERROR_OUT_OF_MEMORY || last_try) return result;
-    make_room(guard);
+    make_room();
   }
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -207,34 +216,32 @@ void DeviceMemory::for_each_arena_locked(Visit&& visit) {
   for (Arena& arena : pools_) visit(arena);
 }
 
-void DeviceMemory::make_room(Guard& guard) {
+void DeviceMemory::make_room() {
   const uint64_t end = now_ns() + kLongestRoomWaitNs;
   const std::vector<FencePoint> points = deferred_.newest();
-  guard.unlock();
-  const auto wait = [&](auto&& done) {
-    return channel_.wait([&] { return done() || now_ns() > end; }, kUnwokenNs);
-  };
-  for (const FencePoint point : points) {
-    if (fences_.force(point) != CUDA_SUCCESS) break;
-    if (wait([&] { return fences_.reached(point); }) != CUDA_SUCCESS) break;
+  {
+    const MutexUnlock unlocked(lock_);
+    for (const FencePoint point : points) {
+      const auto done = [&] { return fences_.reached(point) || now_ns() > end; };
+      if (fences_.force(point) != CUDA_SUCCESS) break;
+      if (channel_.wait(done, kUnwokenNs) != CUDA_SUCCESS) break;
+    }
   }
-  guard.lock();
-  reap_all(guard);
-  for_each_arena_locked([this](Arena& arena) { evict_locked(arena, 0, 0); });
-  await_returns(guard);
+  reap_all();
+  for_each_arena_locked([this](Arena& arena) REQUIRES(lock_) { evict_locked(arena, 0, 0); });
+  await_returns();
 }
 
-void DeviceMemory::await_returns(Guard& guard) {
+void DeviceMemory::await_returns() {
   const uint64_t end = now_ns() + kLongestRoomWaitNs;
   const uint64_t last = returned_.last_ticket();
-  guard.unlock();
+  const MutexUnlock unlocked(lock_);
   const std::atomic<uint64_t>& unmapped = channel_.view().header().unmapped;
   const auto done = [&] {
     return unmapped.load(std::memory_order_acquire) >= last || now_ns() > end;
   };
   // If the session ends, the next call says so.
   static_cast<void>(channel_.wait(done, kUnwokenNs));
-  guard.lock();
 }
 
 void DeviceMemory::cache_locked(Arena& arena, uint64_t base, uint64_t bytes) {
@@ -247,7 +254,7 @@ void DeviceMemory::cache_locked(Arena& arena, uint64_t base, uint64_t bytes) {
 
 // ---- Allocations -------------------------------------------------------------------------------
 
-CUresult DeviceMemory::allocate(Guard& guard, Context& context, Arena& arena, uint64_t bytes,
+CUresult DeviceMemory::allocate(Context& context, Arena& arena, uint64_t bytes,
                                 Allocation allocation, CUdeviceptr* address) {
   allocation.wire_device = arena.wire_device;
   allocation.device = context.device;
@@ -258,7 +265,7 @@ CUresult DeviceMemory::allocate(Guard& guard, Context& context, Arena& arena, ui
   if (base == 0 && bytes >= kOwnGranuleBytes) {
     allocation.kind = AllocationKind::kOwn;
     allocation.reserved = round_up(bytes, wire::kMemoryGranularity);
-    const CUresult result = map(guard, arena, allocation.reserved, &base);
+    const CUresult result = map(arena, allocation.reserved, &base);
     if (result != CUDA_SUCCESS) return result;
   } else if (base == 0) {
     allocation.kind = AllocationKind::kSlab;
@@ -266,7 +273,7 @@ CUresult DeviceMemory::allocate(Guard& guard, Context& context, Arena& arena, ui
     std::optional<uint64_t> block = arena.slabs.allocate(allocation.reserved);
     if (!block.has_value()) {
       uint64_t slab = 0;
-      const CUresult result = map(guard, arena, wire::kMemoryGranularity, &slab);
+      const CUresult result = map(arena, wire::kMemoryGranularity, &slab);
       if (result != CUDA_SUCCESS) return result;
       arena.slabs.add(slab, wire::kMemoryGranularity);
       block = arena.slabs.allocate(allocation.reserved);
@@ -284,11 +291,11 @@ CUresult DeviceMemory::allocate(Context& context, uint64_t bytes, bool async,
                                 CUdeviceptr* address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (bytes > wire::kMaxExtentBytes) return CUDA_ERROR_OUT_OF_MEMORY;
-  Guard guard(lock_);
+  const MutexLock guard(lock_);
   reap_locked(kReapedPerAllocation);
   CUdeviceptr found = 0;
-  const CUresult result = allocate(guard, context, plain_[context.wire_device], bytes,
-                                   Allocation{.async = async}, &found);
+  const CUresult result =
+      allocate(context, plain_[context.wire_device], bytes, Allocation{.async = async}, &found);
   if (result == CUDA_SUCCESS) *address = found;
   return result;
 }
@@ -296,7 +303,7 @@ CUresult DeviceMemory::allocate(Context& context, uint64_t bytes, bool async,
 CUresult DeviceMemory::allocate_async(Context& context, Arena& arena, uint64_t pool,
                                       const Stream& stream, uint64_t bytes, CUdeviceptr* address) {
   if (bytes > wire::kMaxExtentBytes) return CUDA_ERROR_OUT_OF_MEMORY;
-  Guard guard(lock_);
+  const MutexLock guard(lock_);
   reap_locked(kReapedPerAllocation);
   const uint64_t unit = bytes >= kOwnGranuleBytes ? wire::kMemoryGranularity : kBlockBytes;
   Allocation allocation{.async = true, .pool = pool};
@@ -307,13 +314,13 @@ CUresult DeviceMemory::allocate_async(Context& context, Arena& arena, uint64_t p
     allocation.reserved = freed.value.reserved;
     found = freed.base;
   }
-  const CUresult result = allocate(guard, context, arena, bytes, allocation, &found);
+  const CUresult result = allocate(context, arena, bytes, allocation, &found);
   if (result == CUDA_SUCCESS) *address = found;
   return result;
 }
 
 CUresult DeviceMemory::forget(CUdeviceptr address, Entry* entry) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const Entry* found = allocations_.find(address);
   if (found == nullptr || found->base != address || !is_allocated(*found)) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -352,42 +359,44 @@ void DeviceMemory::release_locked(const Entry& entry) {
 }
 
 void DeviceMemory::release(const Entry& entry) {
-  Guard guard(lock_);
+  const MutexLock guard(lock_);
   release_locked(entry);
-  if (shares_ && !entry.value.async) await_returns(guard);
+  if (shares_ && !entry.value.async) await_returns();
 }
 
 void DeviceMemory::release_after(const Entry& entry, FencePoint point) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   deferred_.add(entry, point);
 }
 
 CUresult DeviceMemory::settle_after(CUresult result) {
   if (!shares_ || result != CUDA_SUCCESS) return result;
-  Guard guard(lock_);
-  reap_all(guard);
+  const MutexLock guard(lock_);
+  reap_all();
   return result;
 }
 
 size_t DeviceMemory::reap_locked(size_t most) {
   return deferred_.reap(
       most, [this](FencePoint point) { return fences_.reached(point); },
-      [this](const Entry& entry) { release_locked(entry); });
+      [this](const Entry& entry) {
+        lock_.assert_held();
+        release_locked(entry);
+      });
 }
 
-void DeviceMemory::reap_all(Guard& guard) {
+void DeviceMemory::reap_all() {
   // Once around all slots without a find.
   size_t left = wire::kFenceSlots;
   while (!deferred_.empty() && left >= DeferredFrees::kSlotsPerReap) {
     left = reap_locked(kReapedPerAllocation) != 0 ? wire::kFenceSlots
                                                   : left - DeferredFrees::kSlotsPerReap;
-    guard.unlock();
-    guard.lock();
+    const MutexUnlock others_may_have_it(lock_);
   }
 }
 
 std::vector<DeviceMemory::Entry> DeviceMemory::forget_all(const Context* context) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   std::vector<Entry> entries;
   allocations_.for_each([&](const Entry& entry) {
     const bool ours = context == nullptr || entry.value.context == context;
@@ -402,7 +411,7 @@ std::vector<DeviceMemory::Entry> DeviceMemory::forget_all(const Context* context
 
 void DeviceMemory::add_mapping(Context* context, uint64_t address, uint64_t bytes,
                                AllocationKind kind, bool writable) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   allocations_.insert(address, bytes,
                       Allocation{.kind = kind,
                                  .wire_device = context->wire_device,
@@ -414,12 +423,12 @@ void DeviceMemory::add_mapping(Context* context, uint64_t address, uint64_t byte
 }
 
 void DeviceMemory::remove_mapping(uint64_t address) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   allocations_.erase(address);
 }
 
 void DeviceMemory::add_global(Context* context, uint32_t device, uint64_t address, uint64_t bytes) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   Allocation allocation{.kind = AllocationKind::kGlobal,
                         .device = device,
                         .context = context,
@@ -429,14 +438,14 @@ void DeviceMemory::add_global(Context* context, uint32_t device, uint64_t addres
 }
 
 void DeviceMemory::remove_global(uint64_t address) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const Entry* entry = allocations_.find(address);
   if (entry == nullptr || entry->base != address) return;
   if (entry->value.kind == AllocationKind::kGlobal) allocations_.erase(address);
 }
 
 bool DeviceMemory::find(uint64_t address, Entry* entry) const {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const Entry* found = allocations_.find(address);
   if (found == nullptr) return false;
   *entry = *found;
@@ -444,7 +453,7 @@ bool DeviceMemory::find(uint64_t address, Entry* entry) const {
 }
 
 bool DeviceMemory::set_sync_memops(uint64_t address, bool on) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   Entry* found = allocations_.find(address);
   if (found == nullptr) return false;
   found->value.sync_memops = on;
@@ -454,13 +463,13 @@ bool DeviceMemory::set_sync_memops(uint64_t address, bool on) {
 
 bool DeviceMemory::has_sync_memops(uint64_t address) const {
   if (!any_sync_memops_.load(std::memory_order_acquire)) return false;
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const Entry* found = allocations_.find(address);
   return found != nullptr && found->value.sync_memops;
 }
 
 bool DeviceMemory::contains(uint64_t address, uint64_t bytes, bool writable) const {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   for (;;) {
     const Entry* found = allocations_.find(address);
     if (found == nullptr || (writable && !found->value.writable)) return false;
@@ -476,7 +485,7 @@ bool DeviceMemory::contains(uint64_t address, uint64_t bytes, bool writable) con
 bool DeviceMemory::contains_pages(uint64_t address, uint64_t bytes, Entry* entry) const {
   if (bytes == 0 || address + bytes < address) return false;
   if (contains(address, bytes)) return find(address, entry);
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const uint64_t end = address + bytes;
   const Entry* last = allocations_.find_below(end - 1);
   if (last == nullptr) return false;
@@ -489,7 +498,7 @@ bool DeviceMemory::contains_pages(uint64_t address, uint64_t bytes, Entry* entry
 }
 
 uint64_t DeviceMemory::cached_bytes(uint32_t wire_device) const {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   uint64_t bytes = plain_[wire_device].cached;
   for (const Arena& arena : pools_) {
     if (arena.wire_device == wire_device) bytes += arena.cached;
@@ -498,14 +507,14 @@ uint64_t DeviceMemory::cached_bytes(uint32_t wire_device) const {
 }
 
 void DeviceMemory::trim() {
-  Guard guard(lock_);
-  reap_all(guard);
-  for_each_arena_locked([this](Arena& arena) { evict_locked(arena, 0, 0); });
+  const MutexLock guard(lock_);
+  reap_all();
+  for_each_arena_locked([this](Arena& arena) REQUIRES(lock_) { evict_locked(arena, 0, 0); });
 }
 
 CUresult DeviceMemory::publish(uint64_t address, bool pooled, Published* published, Entry* entry) {
-  Guard guard(lock_);
-  const auto find = [&]() -> Entry* {
+  const MutexLock guard(lock_);
+  const auto find = [&]() REQUIRES(lock_) -> Entry* {
     Entry* found = allocations_.find(address);
     const bool right = found != nullptr && is_allocated(*found) &&
                        (found->value.pool != 0) == pooled && found->value.async == pooled;
@@ -521,9 +530,11 @@ CUresult DeviceMemory::publish(uint64_t address, bool pooled, Published* publish
     const uint64_t id = found->value.buffer_id;
     const wire::MemoryPublish range{published->base, published->bytes};
     wire::MemoryPublish::Reply shared;
-    guard.unlock();
-    const CUresult result = channel_.call(range, &shared);
-    guard.lock();
+    CUresult result = CUDA_SUCCESS;
+    {
+      const MutexUnlock unlocked(lock_);
+      result = channel_.call(range, &shared);
+    }
     if (result != CUDA_SUCCESS) return result;
     found = find();
     const bool same = found != nullptr && found->value.buffer_id == id;
@@ -542,7 +553,7 @@ CUresult DeviceMemory::publish(uint64_t address, bool pooled, Published* publish
 // ---- Pools -------------------------------------------------------------------------------------
 
 Arena* DeviceMemory::add_arena(uint32_t wire_device, uint64_t most_bytes) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   Arena& arena = pools_.emplace_back();
   arena.wire_device = wire_device;
   arena.most_bytes = most_bytes;
@@ -555,36 +566,36 @@ void DeviceMemory::end_abandoned_locked(Arena& arena) {
 }
 
 void DeviceMemory::abandon(Arena* arena) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   arena->abandoned = true;
   evict_locked(*arena, 0, 0);
   end_abandoned_locked(*arena);
 }
 
 void DeviceMemory::set_keep_bytes(Arena& arena, uint64_t bytes) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   arena.keep_bytes = bytes;
 }
 
 uint64_t DeviceMemory::keep_bytes(const Arena& arena) const {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   return arena.keep_bytes;
 }
 
 ArenaUse DeviceMemory::use_of(const Arena& arena) const {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   return {arena.used, arena.used_high, arena.reserved, arena.reserved_high};
 }
 
 void DeviceMemory::reset_high(Arena& arena, bool used, bool reserved) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   if (used) arena.used_high = arena.used;
   if (reserved) arena.reserved_high = arena.reserved;
 }
 
 void DeviceMemory::trim(Arena& arena, uint64_t keep_mapped_bytes) {
-  Guard guard(lock_);
-  reap_all(guard);
+  const MutexLock guard(lock_);
+  reap_all();
   while (arena.reserved > keep_mapped_bytes && !arena.cache.empty()) {
     // The smallest piece that is enough, else the largest.
     const auto enough = arena.cache.lower_bound(arena.reserved - keep_mapped_bytes);

@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/shared_memory.h"
 #include "client/link/channel.h"
 #include "client/link/fence.h"
@@ -96,8 +96,8 @@ class DeviceMemory {
     const CUresult result = call();
     if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
     {
-      std::unique_lock guard(lock_);
-      make_room(guard);
+      const MutexLock guard(lock_);
+      make_room();
     }
     return call();
   }
@@ -145,55 +145,57 @@ class DeviceMemory {
   void trim();
 
  private:
-  // The lock is held for microseconds. These let it go while they wait for the worker or the GPU,
-  // and hold it again when they return: copies look up their operands under it.
-  using Guard = std::unique_lock<std::mutex>;
-
-  CUresult allocate(Guard& guard, Context& context, Arena& arena, uint64_t bytes,
-                    Allocation allocation, CUdeviceptr* address);
-  CUresult map(Guard& guard, Arena& arena, uint64_t bytes, uint64_t* base);
-  CUresult map_granules(Guard& guard, uint32_t wire_device, uint64_t bytes, uint64_t* base);
+  // The lock is held for microseconds: copies look up their operands under it. These release the
+  // lock while they wait for the worker or the GPU, and hold it again when they return.
+  CUresult allocate(Context& context, Arena& arena, uint64_t bytes, Allocation allocation,
+                    CUdeviceptr* address) REQUIRES(lock_);
+  CUresult map(Arena& arena, uint64_t bytes, uint64_t* base) REQUIRES(lock_);
+  CUresult map_granules(uint32_t wire_device, uint64_t bytes, uint64_t* base) REQUIRES(lock_);
   // A range of the window, or of an extent that allocations share.
-  std::optional<uint64_t> take_addresses(Guard& guard, uint64_t bytes);
-  CUresult reserve_extent(Guard& guard, uint64_t bytes, uint64_t alignment, uint64_t* address);
-  // Everything that is kept, and what is freed but still in use, once it is not.
-  void make_room(Guard& guard);
-  // What has been given back so far has come back, or that takes long.
-  void await_returns(Guard& guard);
-  void reap_all(Guard& guard);
+  std::optional<uint64_t> take_addresses(uint64_t bytes) REQUIRES(lock_);
+  CUresult reserve_extent(uint64_t bytes, uint64_t alignment, uint64_t* address) REQUIRES(lock_);
+  // Unmaps everything that is cached, and what is freed but still in use once that use has ended.
+  void make_room() REQUIRES(lock_);
+  // Waits until the worker has unmapped what was given back so far, or for kLongestRoomWaitNs.
+  void await_returns() REQUIRES(lock_);
+  void reap_all() REQUIRES(lock_);
 
-  bool take_cached_locked(Arena& arena, uint64_t bytes, uint64_t* base);
-  void cache_locked(Arena& arena, uint64_t base, uint64_t bytes);
+  // An extent of the worker's, with its addresses reserved in this process.
+  CUresult map_extent(uint64_t bytes, uint64_t alignment, uint64_t* address, Mapping* reserved);
+  bool take_cached_locked(Arena& arena, uint64_t bytes, uint64_t* base) REQUIRES(lock_);
+  void cache_locked(Arena& arena, uint64_t base, uint64_t bytes) REQUIRES(lock_);
   [[nodiscard]] bool in_extent(uint64_t address) const;
   template <typename Visit>
-  void for_each_arena_locked(Visit&& visit);
+  void for_each_arena_locked(Visit&& visit) REQUIRES(lock_);
   // Only allocations of ours are freed or go with their context.
   static bool is_allocated(const Entry& entry) {
     return entry.value.kind == AllocationKind::kOwn || entry.value.kind == AllocationKind::kSlab;
   }
   // `flags` as of wire::MemoryUnmap.
-  void unmap_locked(Arena& arena, uint64_t base, uint64_t bytes, uint32_t flags);
-  void evict_locked(Arena& arena, uint64_t keep_cached_bytes, uint32_t flags);
-  void forgotten_locked(const Entry& entry);
-  void release_locked(const Entry& entry);
-  size_t reap_locked(size_t most);
-  void end_abandoned_locked(Arena& arena);
+  void unmap_locked(Arena& arena, uint64_t base, uint64_t bytes, uint32_t flags) REQUIRES(lock_);
+  void evict_locked(Arena& arena, uint64_t keep_cached_bytes, uint32_t flags) REQUIRES(lock_);
+  void forgotten_locked(const Entry& entry) REQUIRES(lock_);
+  void release_locked(const Entry& entry) REQUIRES(lock_);
+  size_t reap_locked(size_t most) REQUIRES(lock_);
+  void end_abandoned_locked(Arena& arena) REQUIRES(lock_);
 
   Channel& channel_;
   Fences& fences_;
   const uint64_t base_;
-  mutable std::mutex lock_;
-  RangeAllocator addresses_;  // of the window's device part, in granules
-  IntervalMap<Allocation> allocations_;
-  DeferredFrees deferred_;
-  ReturnedRanges returned_;
-  Arena plain_[wire::kMaxDevices];  // of cuMemAlloc, by the worker's device
-  std::list<Arena> pools_;
-  std::map<uint64_t, Mapping> extents_;  // reserved in this process, without access
+  mutable Mutex lock_{LockRank::kClientDeviceMemory};
+  RangeAllocator addresses_ GUARDED_BY(lock_);  // of the window's device part, in granules
+  IntervalMap<Allocation> allocations_ GUARDED_BY(lock_);
+  DeferredFrees deferred_ GUARDED_BY(lock_);
+  ReturnedRanges returned_ GUARDED_BY(lock_);
+  // Of cuMemAlloc, by the worker's device.
+  Arena plain_[wire::kMaxDevices] GUARDED_BY(lock_);
+  std::list<Arena> pools_ GUARDED_BY(lock_);
+  // Reserved in this process, without access.
+  std::map<uint64_t, Mapping> extents_ GUARDED_BY(lock_);
   std::atomic<uint32_t> extent_count_{0};
   std::atomic<bool> any_sync_memops_{false};  // was ever set
   bool shares_ = false;
-  uint64_t next_buffer_id_ = 1;
+  uint64_t next_buffer_id_ GUARDED_BY(lock_) = 1;
 };
 
 }  // namespace openmps::client

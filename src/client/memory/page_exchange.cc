@@ -17,8 +17,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "base/shared_memory.h"
 #include "base/unique_fd.h"
 
@@ -373,8 +373,8 @@ ExchangeResult run_helper(const PageExchange& exchange) {
 
 ExchangeResult exchange_pages(const PageExchange& exchange) {
   // Two helpers would wait for each other's callers.
-  static std::mutex one;
-  const std::lock_guard guard(one);
+  static Mutex one{LockRank::kClientPageExchange};
+  const MutexLock guard(one);
   ExchangeResult result = run_helper(exchange);
   // Yama's usual setting lets a process be traced by its ancestors only, unless it says otherwise.
   if (result.outcome == Exchanged::kNotAllowed && result.bytes == 0 &&

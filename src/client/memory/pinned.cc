@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/rounding.h"
 #include "base/shared_memory.h"
 #include "base/thread_end.h"
@@ -22,9 +23,9 @@ PinnedHeap::PinnedHeap(Channel& channel, uint64_t base, uint64_t end, UniqueFd f
   addresses_.add(base, (end - base) / kPinnedChunkBytes * kPinnedChunkBytes);
 }
 
-std::optional<uint64_t> PinnedHeap::take_addresses(Guard& guard, uint64_t bytes) {
+std::optional<uint64_t> PinnedHeap::take_addresses(uint64_t bytes) {
   const std::atomic<uint64_t>& done = channel_.view().header().unregistered;
-  const auto take = [&] {
+  const auto take = [&]() REQUIRES(lock_) {
     returned_.collect(done.load(std::memory_order_acquire), 0, addresses_);
     return addresses_.allocate(bytes);
   };
@@ -32,33 +33,26 @@ std::optional<uint64_t> PinnedHeap::take_addresses(Guard& guard, uint64_t bytes)
   const uint64_t last = returned_.last_ticket();
   if (last == 0) return std::nullopt;
   const uint64_t end = now_ns() + kLongestRoomWaitNs;
-  guard.unlock();
-  // If the session ends, the next call says so.
-  static_cast<void>(channel_.wait(
-      [&] { return done.load(std::memory_order_acquire) >= last || now_ns() > end; }, kUnwokenNs));
-  guard.lock();
+  {
+    const MutexUnlock unlocked(lock_);
+    // If the session ends, the next call says so.
+    static_cast<void>(channel_.wait(
+        [&] { return done.load(std::memory_order_acquire) >= last || now_ns() > end; },
+        kUnwokenNs));
+  }
   return take();
 }
 
-CUresult PinnedHeap::register_pages(Guard& guard, uint64_t bytes, uint64_t* base) {
+CUresult PinnedHeap::register_pages(uint64_t bytes, uint64_t* base) {
   const uint64_t range = round_up(bytes, kPinnedChunkBytes);
-  const std::optional<uint64_t> address = take_addresses(guard, range);
+  const std::optional<uint64_t> address = take_addresses(range);
   if (!address.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
-  guard.unlock();
   const CancellationHeld held;
-  // Whoever makes the pages pays for them: this process, in its cgroup, not the worker.
   CUresult result = CUDA_SUCCESS;
-  const auto change_pages = [&](int mode) {
-    return !file_.valid() || fallocate(file_.get(), mode, static_cast<off_t>(*address - file_base_),
-                                       static_cast<off_t>(bytes)) == 0;
-  };
-  if (!change_pages(0)) {
-    const bool is_lost = file_.get() < 0;  // the program has closed it
-    result = is_lost ? CUDA_ERROR_MPS_RPC_FAILURE : CUDA_ERROR_OUT_OF_MEMORY;
+  {
+    const MutexUnlock unlocked(lock_);
+    result = make_pages(*address, bytes);
   }
-  if (result == CUDA_SUCCESS) result = channel_.call(wire::HostRegister{*address, bytes});
-  if (result != CUDA_SUCCESS) change_pages(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
-  guard.lock();
   if (result != CUDA_SUCCESS) {
     addresses_.add(*address, range);
     return result;
@@ -66,6 +60,22 @@ CUresult PinnedHeap::register_pages(Guard& guard, uint64_t bytes, uint64_t* base
   *base = *address;
   put_into_dumps(*address, bytes);
   return CUDA_SUCCESS;
+}
+
+CUresult PinnedHeap::make_pages(uint64_t address, uint64_t bytes) {
+  // Whoever makes the pages pays for them: this process, in its cgroup, not the worker.
+  CUresult result = CUDA_SUCCESS;
+  const auto change_pages = [&](int mode) {
+    return !file_.valid() || fallocate(file_.get(), mode, static_cast<off_t>(address - file_base_),
+                                       static_cast<off_t>(bytes)) == 0;
+  };
+  if (!change_pages(0)) {
+    const bool is_lost = file_.get() < 0;  // the program has closed it
+    result = is_lost ? CUDA_ERROR_MPS_RPC_FAILURE : CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (result == CUDA_SUCCESS) result = channel_.call(wire::HostRegister{address, bytes});
+  if (result != CUDA_SUCCESS) change_pages(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
+  return result;
 }
 
 // The worker gives the pages back to the system once the driver has let go of them.
@@ -79,7 +89,7 @@ void PinnedHeap::unregister_locked(uint64_t base, uint64_t bytes) {
 CUresult PinnedHeap::allocate(Context* context, uint64_t bytes, uint32_t flags, void** address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (bytes > end_ - base_) return CUDA_ERROR_OUT_OF_MEMORY;
-  Guard guard(lock_);
+  const MutexLock guard(lock_);
   PinnedBlock block{.flags = flags,
                     .reserved = round_up(bytes, kPinnedUnit),
                     .context = context,
@@ -91,7 +101,7 @@ CUresult PinnedHeap::allocate(Context* context, uint64_t bytes, uint32_t flags, 
     if (!found.has_value()) {
       const uint64_t registered = std::max(next_chunk_, block.reserved);
       uint64_t chunk = 0;
-      const CUresult result = register_pages(guard, registered, &chunk);
+      const CUresult result = register_pages(registered, &chunk);
       if (result != CUDA_SUCCESS) return result;
       next_chunk_ = std::min(2 * registered, kPinnedChunkBytes);
       small_.add(chunk, registered);
@@ -107,7 +117,7 @@ CUresult PinnedHeap::allocate(Context* context, uint64_t bytes, uint32_t flags, 
       cached_total_ -= cached->first;
       cache_.erase(cached);
     } else {
-      const CUresult result = register_pages(guard, block.reserved, &base);
+      const CUresult result = register_pages(block.reserved, &base);
       if (result != CUDA_SUCCESS) return result;
     }
   }
@@ -132,7 +142,7 @@ void PinnedHeap::release_locked(const Entry& entry) {
 }
 
 CUresult PinnedHeap::release(const void* address) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const uint64_t base = reinterpret_cast<uint64_t>(address);
   const Entry* found = blocks_.find(base);
   if (found == nullptr || found->base != base) return CUDA_ERROR_INVALID_VALUE;
@@ -143,7 +153,7 @@ CUresult PinnedHeap::release(const void* address) {
 }
 
 void PinnedHeap::release_all(const Context* context) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   std::vector<Entry> entries;
   blocks_.for_each([&](const Entry& entry) {
     if (entry.value.context == context) entries.push_back(entry);
@@ -155,7 +165,7 @@ void PinnedHeap::release_all(const Context* context) {
 }
 
 bool PinnedHeap::find(uint64_t address, Entry* entry) const {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const Entry* found = blocks_.find(address);
   if (found == nullptr) return false;
   *entry = *found;
@@ -173,7 +183,7 @@ void PinnedHeap::after_fork_in_child() {
 }
 
 bool PinnedHeap::set_sync_memops(uint64_t address, bool on) {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   Entry* found = blocks_.find(address);
   if (found == nullptr) return false;
   found->value.sync_memops = on;
@@ -181,7 +191,7 @@ bool PinnedHeap::set_sync_memops(uint64_t address, bool on) {
 }
 
 bool PinnedHeap::contains(uint64_t address, uint64_t bytes) const {
-  const std::lock_guard guard(lock_);
+  const MutexLock guard(lock_);
   const Entry* found = blocks_.find(address);
   return found != nullptr && bytes <= found->bytes - (address - found->base);
 }

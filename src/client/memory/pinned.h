@@ -6,11 +6,11 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "base/kept_fd.h"
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "client/link/channel.h"
 #include "client/memory/interval_map.h"
@@ -66,35 +66,39 @@ class PinnedHeap {
 
   // Around fork(). In the child the blocks are there, but for managed ones, as CUDA has it: the
   // host file's pages, private once the child writes them.
-  void before_fork() { lock_.lock(); }
-  void after_fork_in_parent() { lock_.unlock(); }
-  void after_fork_in_child();
+  void before_fork() ACQUIRE(lock_) { lock_.lock(); }
+  void after_fork_in_parent() RELEASE(lock_) { lock_.unlock(); }
+  void after_fork_in_child() RELEASE(lock_);
 
   [[nodiscard]] bool in_heap(uint64_t address) const { return address - base_ < end_ - base_; }
 
  private:
-  // The lock is held for microseconds: copies look up their operands under it. These let it go
-  // while they wait for the worker, and hold it again when they return.
-  using Guard = std::unique_lock<std::mutex>;
-  std::optional<uint64_t> take_addresses(Guard& guard, uint64_t bytes);
-  CUresult register_pages(Guard& guard, uint64_t bytes, uint64_t* base);
-  void unregister_locked(uint64_t base, uint64_t bytes);
-  void release_locked(const Entry& entry);
+  // The lock is held for microseconds: copies look up their operands under it. These release the
+  // lock while they wait for the worker, and hold it again when they return.
+  std::optional<uint64_t> take_addresses(uint64_t bytes) REQUIRES(lock_);
+  CUresult register_pages(uint64_t bytes, uint64_t* base) REQUIRES(lock_);
+  // Pages of the host file there, registered with the driver.
+  CUresult make_pages(uint64_t address, uint64_t bytes);
+  void unregister_locked(uint64_t base, uint64_t bytes) REQUIRES(lock_);
+  void release_locked(const Entry& entry) REQUIRES(lock_);
 
   Channel& channel_;
   const uint64_t base_;
   const uint64_t end_;
   const KeptFd file_;
   const uint64_t file_base_;
-  mutable std::mutex lock_;
-  RangeAllocator addresses_;  // in chunks
-  ReturnedRanges returned_;
-  RangeAllocator small_{kPinnedChunkBytes};  // inside registered chunks, in pages
-  uint64_t next_chunk_ = kFirstPinnedBytes;  // bytes of the next chunk that are registered
-  std::multimap<uint64_t, uint64_t> cache_;  // bytes -> base of free own registrations
-  uint64_t cached_total_ = 0;
-  uint64_t next_buffer_id_ = 1ull << 40;  // apart from those of device memory
-  IntervalMap<PinnedBlock> blocks_;
+  mutable Mutex lock_{LockRank::kClientPinned};
+  RangeAllocator addresses_ GUARDED_BY(lock_);  // in chunks
+  ReturnedRanges returned_ GUARDED_BY(lock_);
+  // Inside registered chunks, in pages.
+  RangeAllocator small_ GUARDED_BY(lock_){kPinnedChunkBytes};
+  // Bytes of the next chunk that are registered.
+  uint64_t next_chunk_ GUARDED_BY(lock_) = kFirstPinnedBytes;
+  // Bytes -> base of free own registrations.
+  std::multimap<uint64_t, uint64_t> cache_ GUARDED_BY(lock_);
+  uint64_t cached_total_ GUARDED_BY(lock_) = 0;
+  uint64_t next_buffer_id_ GUARDED_BY(lock_) = 1ull << 40;  // apart from those of device memory
+  IntervalMap<PinnedBlock> blocks_ GUARDED_BY(lock_);
 };
 
 }  // namespace openmps::client

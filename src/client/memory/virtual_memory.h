@@ -6,8 +6,8 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "client/handle_table.h"
 #include "cuda/abi.h"
 #include "wire/handshake.h"
@@ -54,12 +54,12 @@ class VirtualMemory {
     State* operator->() { return &state_; }
 
    private:
-    const std::lock_guard<std::mutex> guard_;
+    const MutexLock guard_;
     State& state_;
   };
 
  private:
-  std::mutex lock_;
+  Mutex lock_{LockRank::kClientVirtualMemory};
   State state_;
 };
 

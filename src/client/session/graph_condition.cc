@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/client_impl.h"
+#include "base/mutex.h"
 #include "client/session/enter.h"
 
 namespace openmps::client {
@@ -112,7 +113,7 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* pHandle_out, C
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
-  const std::lock_guard guard(session->graphs.lock);
+  const MutexLock guard(session->graphs.lock);
   Graph* graph = session->graphs.find(hGraph);
   if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (ctx != nullptr) OPENMPS_CUDA_CHECK(session->contexts.look_up(ctx, &context));

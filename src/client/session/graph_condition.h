@@ -24,7 +24,8 @@ class Contexts;
 // context with other SMs than the node's, a size that the type does not have;
 // CUDA_ERROR_NOT_SUPPORTED: wire::kMaxConditionalDepth; in a child graph.
 [[nodiscard]] CUresult read_conditional(const Contexts& contexts, Graphs& graphs, Graph& graph,
-                                        CUDA_CONDITIONAL_NODE_PARAMS* parameters, Work* work);
+                                        CUDA_CONDITIONAL_NODE_PARAMS* parameters, Work* work)
+    REQUIRES(graphs.lock);
 
 // The graph belongs to a conditional node, or to something inside of one.
 [[nodiscard]] bool is_in_body(const Graph& graph);

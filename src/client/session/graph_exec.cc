@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/mutex.h"
 #include "client/check.h"
 #include "client/session/graph_plan.h"
 
@@ -255,11 +256,11 @@ CUresult GraphExecs::set_enabled(GraphExec& exec, CUgraphNode node, bool enabled
   return CUDA_SUCCESS;
 }
 
-CUresult GraphExecs::launch(GraphExec& exec, Stream& stream, std::mutex& lock) {
+CUresult GraphExecs::launch(GraphExec& exec, Stream& stream, Mutex& lock) {
   output_.graph_launched();
   if (managed_.any()) OPENMPS_CUDA_CHECK(managed_.send(stream));
   if (exec.attention.load(std::memory_order_acquire)) {
-    const std::lock_guard guard(lock);
+    const MutexLock guard(lock);
     return launch_attended(exec, stream);
   }
   const Channel::Order order = channel_.order();

@@ -7,10 +7,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "client/context/managed_variables.h"
 #include "client/graphs/graph.h"
 #include "client/graphs/graph_memory.h"
@@ -60,7 +60,7 @@ class GraphExecs : public HandleTable<GraphExec> {
   [[nodiscard]] CUresult set_enabled(GraphExec& exec, CUgraphNode node, bool enabled);
 
   // `lock`: Graphs::lock.
-  [[nodiscard]] CUresult launch(GraphExec& exec, Stream& stream, std::mutex& lock);
+  [[nodiscard]] CUresult launch(GraphExec& exec, Stream& stream, Mutex& lock);
 
  private:
   CUresult describe(const GraphExec& exec, const Graph& graph, const GraphPlan& plan);

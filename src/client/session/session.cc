@@ -15,6 +15,7 @@
 
 #include "api/client_hooks.h"
 #include "base/environment.h"
+#include "base/mutex.h"
 #include "base/thread_end.h"
 #include "client/context/thread_state.h"
 #include "client/debug.h"
@@ -26,23 +27,24 @@ namespace {
 
 constinit std::atomic<Session*> g_session{nullptr};
 constinit std::atomic<bool> g_forked{false};  // a child whose parent had a session
-constinit std::mutex g_init_lock;
-constinit bool g_handlers_installed = false;
-// Why cuInit failed, for the log of failed calls; guarded by g_init_lock.
-constinit char g_refusal[wire::kReasonBytes] = {};
+constinit Mutex g_init_lock{LockRank::kClientStart};
+constinit bool g_handlers_installed GUARDED_BY(g_init_lock) = false;
+// Why cuInit failed, for the log of failed calls.
+constinit char g_refusal[wire::kReasonBytes] GUARDED_BY(g_init_lock) = {};
 
 // That this thread, which forks, has locked.
 thread_local Session* t_forking = nullptr;
 
-// Nobody changes what lies where while the process forks.
-void before_fork() {
+// No thread changes what memory is pinned or registered while the process forks: what this locks,
+// after_fork_in_parent() and after_fork_in_child() unlock, which the analysis can't follow.
+void before_fork() NO_THREAD_SAFETY_ANALYSIS {
   t_forking = g_session.load(std::memory_order_acquire);
   if (t_forking == nullptr) return;
   t_forking->registered.before_fork();
   t_forking->pinned.before_fork();
 }
 
-void after_fork_in_parent() {
+void after_fork_in_parent() NO_THREAD_SAFETY_ANALYSIS {
   if (t_forking == nullptr) return;
   t_forking->pinned.after_fork_in_parent();
   t_forking->registered.after_fork_in_parent();
@@ -52,7 +54,7 @@ void after_fork_in_parent() {
 // inherited (MADV_DONTFORK); the socket is closed, not shut down, so the parent does not notice.
 // Registered and pinned memory is the program's own: it is there, as it is now, and private once
 // the child writes it.
-void after_fork_in_child() {
+void after_fork_in_child() NO_THREAD_SAFETY_ANALYSIS {
   Session* session = t_forking;
   if (session == nullptr) return;
   UniqueFd(session->socket.get()).reset();
@@ -98,8 +100,8 @@ std::unique_ptr<wire::Trace> open_trace() {
 // driver.
 void begin_exit() { g_attention.fetch_or(kExiting, std::memory_order_relaxed); }
 
-// Why cuInit fails goes to the log of failed calls. Under g_init_lock.
-CUresult refused(const Status& status) {
+// Why cuInit fails goes to the log of failed calls.
+CUresult refused(const Status& status) REQUIRES(g_init_lock) {
   debug_line("cuInit failed with error %d: %s", static_cast<int>(status.code()),
              status.message().c_str());
   snprintf(g_refusal, sizeof(g_refusal), "%s", status.message().c_str());
@@ -151,7 +153,7 @@ CUresult initialize_session(const std::string& control_socket) {
     return session->channel.status();
   }
   const CancellationHeld held;
-  const std::lock_guard guard(g_init_lock);
+  const MutexLock guard(g_init_lock);
   if (g_session.load(std::memory_order_relaxed) != nullptr) return CUDA_SUCCESS;
   set_memory_aside();
   Result<Connection> connection = connect(control_socket);

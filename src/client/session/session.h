@@ -6,11 +6,11 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/kept_fd.h"
+#include "base/mutex.h"
 #include "base/shared_memory.h"
 #include "base/unique_fd.h"
 #include "client/check.h"
@@ -113,8 +113,10 @@ struct Session {
 
   HandleTable<GreenContext> greens{HandleKind::kGreenContext};
   HandleTable<ResourceDescriptor> descriptors{HandleKind::kResourceDescriptor};
-  std::map<std::string, ResourceDescriptor*> known_descriptors;  // by the bytes of the resources
-  std::mutex resource_lock;  // of the descriptors, and around a split with its reading
+  // Held from a split of an SM resource until its parts have been read.
+  Mutex resource_lock{LockRank::kClientResources};
+  // By the bytes of the resources.
+  std::map<std::string, ResourceDescriptor*> known_descriptors GUARDED_BY(resource_lock);
 };
 
 // ---- The process's one session ------------------------------------------------------------------

@@ -64,6 +64,14 @@ TEST(LockOrder, ReadersCountAsWriters) {
       "out of order: kSoftVmm");
 }
 
+TEST(LockOrder, WhatIsSaidToBeHeldIsChecked) {
+  {
+    const MutexLock lock(g_middle);
+    g_middle.assert_held();
+  }
+  EXPECT_DEATH(g_middle.assert_held(), "not held: kSoftMemory");
+}
+
 TEST(LockOrder, EachThreadHasItsOwn) {
   const MutexLock high(g_high);
   std::thread([] { const MutexLock low(g_low); }).join();

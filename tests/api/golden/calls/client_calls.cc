@@ -3,9 +3,8 @@
 // Implementations of which the description says how they begin (`enter`), or all that
 // they do (`get`, `returns`). On the program's threads.
 
-#include <mutex>
-
 #include "api/client_handlers.h"
+#include "base/mutex.h"
 #include "client/entry/entry.h"
 #include "client/entry/families.h"
 
@@ -44,7 +43,7 @@ CUresult cuEventElapsedTime(float* pMilliseconds, CUevent event, CUevent hEnd) {
 CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode after, CUgraphNode* nodes, size_t* numNodes) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
-  const std::lock_guard guard(session->graphs.lock);
+  const MutexLock guard(session->graphs.lock);
   Graph* graph = session->graphs.find(hGraph);
   if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (numNodes == nullptr) return CUDA_ERROR_INVALID_VALUE;
