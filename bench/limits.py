@@ -23,7 +23,6 @@ PARTS = (80, 50, 25)  # percentages
 LEND_S = 1.5          # SMs kept for a latency program are lent again after a second without its work
 FEW, MANY = (5, 40), (60, 100)  # percentages that take turns, so that each change shows
 LIVE_SEED = 7
-FEW_SMS = 4           # on an H200 few enough that programs with small kernels run in these alone
 
 SIZES = {
     # `busy`: blocks and multiply-adds a thread, kernels of some 4 ms. An H200's cache has 50 MiB.
@@ -39,11 +38,9 @@ SIZES = {
 def request_metrics():
     """Goals of requests beside n-body: (p99, n-body's speed beside them, its speed after them)."""
     goals = {"latency_small": (0.20, 0.98, None), "latency_medium": (0.20, None, None),
-             "few_medium": (0.62, 0.97, None),
              "latency_large": (0.21, 0.89, 0.99), "priority_large": (0.21, 0.89, 0.99)}
     titles = {"plain": "requests beside nbody {{{0}}}", "priority": "  with priority 0 against 1",
-              "latency": "  with OPENMPS_QOS=latency", "few": f"    and OPENMPS_RANK_SMS={FEW_SMS}",
-              "capped": "  nbody held to 80 %"}
+              "latency": "  with OPENMPS_QOS=latency", "capped": "  nbody held to 80 %"}
     found = {}
     for which in ("small", "medium", "large"):
         for mode, title in titles.items():
@@ -171,7 +168,6 @@ MODES = {
     "plain": ({}, {}),
     "priority": ({"CUDA_MPS_CLIENT_PRIORITY": "0"}, {"CUDA_MPS_CLIENT_PRIORITY": "1"}),
     "latency": ({"OPENMPS_QOS": "latency"}, {}),
-    "few": ({"OPENMPS_QOS": "latency"}, {}),  # with a daemon that keeps FEW_SMS free for them
     "capped": ({}, held_to(80)),
 }
 
@@ -211,10 +207,9 @@ CASES = {
 LEFT_OUT = {("percentages", "native"), ("halves", "native"), ("live", "native"), ("live", "mps"),
             *((f"{mode}_{which}", side) for which in ("small", "medium", "large")
               for mode, side in (("priority", "native"), ("capped", "native"), ("latency", "native"),
-                                 ("latency", "mps"), ("few", "native"), ("few", "mps")))}
-DAEMON = {f"few_{which}": {"OPENMPS_RANK_SMS": str(FEW_SMS)} for which in ("small", "medium", "large")}
+                                 ("latency", "mps")))}
 
-BENCH = Bench("limits", __doc__, SIZES, METRICS, CASES, left_out=LEFT_OUT, daemon=DAEMON)
+BENCH = Bench("limits", __doc__, SIZES, METRICS, CASES, left_out=LEFT_OUT)
 
 
 if __name__ == "__main__":

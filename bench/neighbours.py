@@ -54,7 +54,6 @@ class Bench:
     needs: dict = field(default_factory=dict)     # case: the Python module without which it is left out
     left_out: set = field(default_factory=set)    # (case, side)
     last: set = field(default_factory=set)        # cases that run after the others
-    daemon: dict = field(default_factory=dict)    # case: environment of OpenMPS's daemon
 
 
 class NotWithin(Failure):
@@ -216,19 +215,17 @@ class Side:
         if driver == "nvidia":
             self.sizes.update({"native": bench.native_sizes, "mps": bench.mps_sizes}.get(name, {}))
 
-    def sandbox(self, case=None):
+    def sandbox(self):
         if self.name == "mps":
             return MpsSandbox(self.build, "native", self.driver)
         if self.name == "native":
             return Sandbox(self.build, "softgpu" if self.driver == "softgpu" else "native", self.driver)
-        env = dict(self.bench.daemon.get(case, {}))
-        if self.name != "openmps":
-            env["OPENMPS_PERF"] = self.name
+        env = {} if self.name == "openmps" else {"OPENMPS_PERF": self.name}
         return Sandbox(self.build, "openmps", self.driver, env)
 
     def run(self, case, found):
         """The reason why the case ended early, or None."""
-        box = self.sandbox(case)
+        box = self.sandbox()
         try:
             if self.name != "native":
                 box.start_daemon()
