@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a confined process may not do any more. Each case is a child of its own: what is given up is
-// given up for good.
+// What a confined process may not do any more. Each case runs in a child, since a process cannot
+// get its rights back.
 #include "base/confinement.h"
 
 #include <fcntl.h>
@@ -161,8 +161,8 @@ std::string reached(pid_t process) {
   return found;
 }
 
-// Of its own user's processes, and of anybody's if it is root: what it has not started is out of
-// reach, but for what Linux shows to whoever may measure the whole system (CAP_PERFMON).
+// Processes that the confined process has not started are out of its reach, those of its own user
+// and, for root, all others, except for files that Linux shows to processes with CAP_PERFMON.
 TEST_P(ConfinementTest, OtherProcessesAreOutOfReachByProc) {
   if (landlock_version() < 2) GTEST_SKIP() << "this system has no Landlock";
   for (const bool as_root : {false, true}) {

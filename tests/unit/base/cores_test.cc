@@ -41,7 +41,7 @@ TEST(CoreShortageTest, LooksInQuickSuccessionAreNoGap) {
   EXPECT_FALSE(shortage.lasts(kNow + kGap));
 }
 
-// Two threads on one core, neither of which sleeps: what one has, the other waits for.
+// Two threads on one core that never sleep: while one runs, the other waits.
 TEST(RunDelayTest, IsTheTimeThatOthersHadTheCore) {
   std::thread([] {
     cpu_set_t core;

@@ -93,7 +93,7 @@ TEST(Spawn, SaysWhyAProgramCantRun) {
 }
 
 TEST(Spawn, TheChildHasTheNamedDescriptorsOnly) {
-  close_inherited_descriptors();  // whoever started the test may have left some open
+  close_inherited_descriptors();  // the parent of the test may have left some open
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   SpawnOptions options;
@@ -179,7 +179,7 @@ TEST(Heartbeat, WhoDoesNotAnswerIsSilentOnceUntilHeSpeaks) {
   EXPECT_FALSE(heartbeat.is_silent());
 }
 
-// A process that is stopped together with who asks it, or a machine that stands.
+// A process that is stopped together with the process that asks it, or a stalled machine.
 TEST(Heartbeat, TimeInWhichWhoAsksStoodHimselfDoesNotCount) {
   EventLoop loop;
   ASSERT_TRUE(loop.open().ok());

@@ -63,7 +63,7 @@ TEST(Log, LinesThatAFullDiskHasNoRoomForAreCounted) {
   const Log log("Control", UniqueFd(full));
   log.write("one\ntwo");
   log.write("three");
-  ASSERT_EQ(dup2(room.get(), full), full);  // there is room again
+  ASSERT_EQ(dup2(room.get(), full), full);  // the file can grow again
   log.write("four");
   log.write("five");
   char buffer[1024];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions against a fake worker that posts slots and wakes nobody.
+// Host functions against a fake worker that posts slots and wakes no thread.
 #include "client/link/callbacks.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ class CallbacksTest : public ::testing::Test {
   }
   // The slot of the next host function in the ring.
   uint32_t next_slot() { return next<wire::HostFunction>(wire::Opcode::kHostFunction).slot; }
-  // As the GPU does it: nobody is woken.
+  // As the GPU does: no thread is woken.
   void post(uint32_t slot) { fake_->view().callback(slot).posted.store(1); }
   void wait_done(uint32_t slot) {
     while (fake_->view().callback(slot).done.load() == 0) std::this_thread::yield();

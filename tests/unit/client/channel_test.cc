@@ -114,7 +114,7 @@ TEST(Channel, AFullRingWaitsForTheWorker) {
       ASSERT_EQ(fake.channel().push(wire::Fence{1, 0, i}), CUDA_SUCCESS);
     }
   });
-  while (rest.load() != 0) std::this_thread::yield();  // for ever, if nobody wakes the worker
+  while (rest.load() != 0) std::this_thread::yield();  // never ends if the worker is not woken
   fake.start_worker([&](FakeChannel&, const wire::Record& record) {
     EXPECT_EQ(body_of<wire::Fence>(record).value, handled.load());
     handled.fetch_add(1);
@@ -314,7 +314,7 @@ TEST_F(FenceTest, NobodyAsksForAWakeBehindMoreWork) {
   fences_.after_work(fake_.channel().order(), stream_);
   std::thread waiter([&] { EXPECT_EQ(fences_.wait_forced(event), CUDA_SUCCESS); });
   while (fake_.view().header().waiters.load() == 0) std::this_thread::yield();
-  // It has had the time to ask: whoever is slower makes the test weaker, not wrong.
+  // The thread has had the time to ask; a slower thread makes the test weaker, not wrong.
   std::this_thread::sleep_for(std::chrono::nanoseconds(10 * kUnwokenNs));
   write(event);
   waiter.join();
@@ -342,7 +342,7 @@ TEST_F(FenceTest, NobodyAsksBehindADestroyedStream) {
     EXPECT_EQ(fences.close(order, &stream_), CUDA_SUCCESS);
     EXPECT_EQ(fake.channel().push(order, wire::StreamDestroy{stream_.id}), CUDA_SUCCESS);
   }
-  // It has had the time to ask: whoever is slower makes the test weaker, not wrong.
+  // The thread has had the time to ask; a slower thread makes the test weaker, not wrong.
   std::this_thread::sleep_for(std::chrono::nanoseconds(2 * kAskFromNs));
   fake.view().fence(point.slot()).value.store(point.value());
   waiter.join();

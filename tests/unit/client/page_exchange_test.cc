@@ -175,7 +175,7 @@ TEST(PageExchangeTest, OthersGoOn) {
   close(ends[1]);
 }
 
-// Whoever is traced can't be stopped by somebody else.
+// A process that is traced cannot be traced by a second one.
 TEST(PageExchangeTest, NotUnderADebugger) {
   const pid_t child = fork();
   if (child == 0) {

@@ -298,7 +298,7 @@ TEST_F(ClientsTest, StartServerBehindAServerThatLeaves) {
       eventually([&] { return shell("get_server_status " + pid + "\n").out == "ACTIVE\n"; }));
 }
 
-// Run by root only: nobody else can be two users.
+// Run by root only, who can start programs of two users.
 TEST_F(ClientsTest, UsersHaveServersOfTheirOwnAtTheSameTime) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   constexpr uid_t kOther = 65534;
@@ -345,7 +345,8 @@ TEST_F(ClientsTest, UsersHaveServersOfTheirOwnAtTheSameTime) {
   close(ready[1]);
 }
 
-// Run by root only, likewise. The sessions of both have the same ID: each server counts its own.
+// Run by root only, who can start programs of two users. The sessions of both users have equal IDs,
+// since each server counts its own sessions.
 TEST_F(ClientsTest, UsersLookIntoTheirOwnSessionsOnly) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   constexpr uid_t kOther = 65534;

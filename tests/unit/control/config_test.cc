@@ -111,7 +111,7 @@ std::string many(const std::string& text, size_t times = 200'000) {
   return all;
 }
 
-// A stack has room for some ten thousand steps of recursion.
+// The stack suffices for some ten thousand levels of recursion.
 TEST(Config, WhatIsNestedDeeplyIsAMistakeWithItsPlace) {
   const std::pair<std::string, const char*> cases[] = {
       {"\n" + many("a.") + "a = 1", "2:32: a key of more than 16 parts"},

@@ -114,7 +114,7 @@ TEST_F(DaemonTest, ANewDaemonReclaimsWhatAKilledOneLeft) {
   EXPECT_EQ(shell("ps\n").out, "Server not found\n");
 }
 
-// Whoever can open the lock can hold it, and no daemon could be started.
+// A user who can open the lock could hold it, and so keep every daemon from starting.
 TEST_F(DaemonTest, NobodyElseCanOpenTheLock) {
   const std::string lock = pipe_ + "/openmps-control.lock";
   const auto mode = [&lock] {

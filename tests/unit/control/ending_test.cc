@@ -155,8 +155,8 @@ TEST_F(EndingTest, AWornWorkerIsRenewedOnceNobodyUsesIt) {
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
 }
 
-// Whoever comes behind the end of another must not find what that has left, also if the server has
-// not seen the end yet and the work goes on.
+// A client that connects after another has ended never gets the contexts that the other has
+// tainted, even if the server has not seen the end yet and the other's work still runs.
 TEST_F(EndingTest, TheNextClientNeverGetsAWornWorkerThatNobodyUses) {
   environment_ = kNever;
   start_daemon();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong: clients that break the protocol, workers and servers that fail or die. The one
-// who is concerned gets the error that CUDA documents, with a reason; nobody else notices.
+// Failures: clients that break the protocol, workers and servers that fail or die. The affected
+// client gets the error that CUDA documents, with a reason; no other client is affected.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -193,7 +193,7 @@ TEST_F(FailuresTest, AWorkerThatDiesEndsItsSessionsAndIsReplaced) {
 TEST_F(FailuresTest, WhoComesAsTheWorkerDiesGetsTheNextOne) {
   start_daemon();
   const Client one = join("./one");
-  // The worker dies if somebody is there already: the first one, not the second.
+  // This client kills a worker that has another session: the first worker, not the second.
   const Client unlucky = join("kill-worker-of-others-on-open");
   EXPECT_EQ(unlucky.welcome.result, CUDA_SUCCESS) << unlucky.welcome.reason;
   EXPECT_EQ(unlucky.header().status.load(), CUDA_SUCCESS);
@@ -266,7 +266,7 @@ TEST_F(FailuresTest, AfterALostContextNewcomersAreServedBesideItsClients) {
 TEST_F(FailuresTest, AClientWhoseSessionOpensInALostContextGetsTheNextWorker) {
   start_daemon();
   const Client one = join("./one");
-  // The context is lost if somebody is there already: in the first worker, not in the second.
+  // This client loses the context of a worker that has another session: the first, not the second.
   const Client unlucky = join("lose-context-on-open");
   EXPECT_EQ(unlucky.welcome.result, CUDA_SUCCESS) << unlucky.welcome.reason;
   EXPECT_EQ(unlucky.header().status.load(), CUDA_SUCCESS);

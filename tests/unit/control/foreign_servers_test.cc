@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of other users that say to root's daemon that they are their user's server: one that
-// tells of devices which are none, one that does not answer, one that answers what nobody has
-// asked. Only their own user is concerned.
+// Programs of other users that claim to root's daemon to be their user's server: one reports
+// devices that do not exist, one does not answer, one sends answers without a question. Only their
+// own user is affected.
 #include <grp.h>
 #include <poll.h>
 #include <sys/wait.h>

@@ -81,7 +81,7 @@ TEST_F(LimitsTest, TheLengthOfACommand) {
   EXPECT_EQ(longest->text, "0\n");
   EXPECT_EQ(command(wire::kMaxCommandBytes + 1).status().code(), CUDA_ERROR_INVALID_VALUE);
   EXPECT_TRUE(command(wire::kMaxCommandBytes).ok()) << "nothing of it was sent";
-  // A shell that is not ours sends it all the same.
+  // Another shell may send such a message nevertheless.
   const wire::MessageHeader header{.kind = wire::MessageKind::kUiCommand,
                                    .bytes = sizeof(header) + wire::kMaxCommandBytes + 1};
   std::vector<std::byte> packet(header.bytes, std::byte{' '});
@@ -117,10 +117,10 @@ TEST_F(LimitsTest, DescriptorsOnTheirWayToTheWorker) {
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
 }
 
-// As root: nobody else can serve several users.
+// As root, whose daemon can serve several users.
 TEST_F(LimitsTest, UsersAtOnce) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
-  constexpr uid_t kFirstUser = 20'000;  // nobody's
+  constexpr uid_t kFirstUser = 20'000;  // no user has this uid
   // Where any user can run them.
   bin_ = directory_ + "/bin";
   std::filesystem::copy(OPENMPS_FAKE_BIN, bin_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of a daemon and its server: who is in which, what commands and the configuration change of
-// them, and what is shown.
+// Groups of a daemon and its server: their members, changes by commands and by the configuration,
+// and what the shell shows.
 #include <sys/types.h>
 
 #include <csignal>

@@ -18,7 +18,7 @@
 
 namespace openmps {
 
-// Nothing in these tests takes longer, on any machine; only a hang comes near.
+// No step of these tests takes that long on any machine; only a hang would.
 inline constexpr int kWaitMs = 20'000;
 
 struct Outcome {

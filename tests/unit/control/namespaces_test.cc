@@ -53,7 +53,7 @@ class NamespacesTest : public MpsTest {
     const std::string list = shell("get_server_list\n").out;
     return list.substr(0, list.find('\n'));
   }
-  // The status of a client's session: of the two, only one of which is meant, the other's is 0.
+  // The status of a client's session: 0 unless a command was meant for this client.
   static uint32_t status_of(const Client& client) { return client.header().status.load(); }
 
   pid_t keeper_ = 0;

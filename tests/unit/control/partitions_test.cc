@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon of static partitions (-S): what its shell answers, who is let in, and what workers are
-// told. NVIDIA's daemon has the words of the first test.
+// A daemon of static partitions (-S): the answers of the shell, which clients are admitted, and the
+// messages to workers. The answers of the first test are those of NVIDIA's daemon.
 #include <gtest/gtest.h>
 
 #include <csignal>

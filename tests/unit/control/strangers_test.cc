@@ -35,8 +35,8 @@ class StrangersTest : public MpsTest {
     MpsTest::TearDown();
   }
 
-  // A TCP connection with data that nobody reads: the last close() of what is returned waits for
-  // an hour, unless the process ends.
+  // A TCP connection with unread data: the last close() of the returned descriptor waits for an
+  // hour, unless the process ends.
   UniqueFd slow_to_close() {
     const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};

@@ -117,7 +117,7 @@ TEST_F(GraphStructureTest, CopiesHaveTheSameEdgesAmongThemselves) {
   EXPECT_EQ(names(c.dependencies), (Names{1, 0})) << "the originals stay";
 }
 
-// Steps are numbered as visits come; a child graph stands in its node's place.
+// Steps are numbered in the order of visits; a child graph replaces its node.
 TEST_F(GraphStructureTest, FlattensWithChildGraphsInPlace) {
   Node& a = add();
   Node& b = add({{&a, kEarly}});

@@ -229,8 +229,8 @@ int main(int argc, char** argv) {
   }
   wire::WorkerReady ready;
   ready.spin_us = 7;
-  // "exclusive:PATH": its device is one process's, who has PATH. One that has lost its contexts
-  // keeps the device until another has asked for it in vain.
+  // "exclusive:PATH": one process at a time, which creates PATH, can use the device. A worker that
+  // has lost its contexts keeps the device until another worker has failed to get it.
   const std::string device = driver.starts_with("exclusive:") ? driver.substr(10) : "";
   if (!device.empty() && !take_device(device)) {
     ready.result = CUDA_ERROR_DEVICE_UNAVAILABLE;

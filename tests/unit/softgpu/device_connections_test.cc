@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// QueueCredits: what holds one, who waits when all are held, as seen on an H200. A kernel that may
-// start is placed by the call that launches it, so the trace says at once who waits.
+// Connections: what occupies one, and which streams wait when all are occupied, as seen on an H200.
+// A kernel that may start is placed by the call that launches it, so the trace shows at once which
+// wait.
 #include <algorithm>
 #include <cstdlib>
 #include <optional>

@@ -93,7 +93,7 @@ TEST_F(OutputRingTest, WhatDoesNotFitIsCutAndThenDropped) {
   EXPECT_EQ(next(consumer), "1room again");
 }
 
-// Room for a header only is no room.
+// Free space for a header alone is not used.
 TEST_F(OutputRingTest, APieceHasAtLeastOneByte) {
   OutputProducer producer(view_);
   producer.put(OutputKind::kOutput, std::string(kOutputTextBytes - 2 * kHeaderBytes, 'x'));

@@ -24,7 +24,7 @@ class RingTest : public ::testing::Test {
     mapping_ = std::move(mapped).value();
     view_ = ChannelView(mapping_.address());
   }
-  // A record where the producer stands, written by hand.
+  // Writes a record at the producer's position by hand.
   void forge(RecordHeader header, uint64_t tail) {
     memcpy(view_.ring_data(), &header, sizeof(header));
     view_.ring_control().tail.store(tail);
@@ -165,8 +165,8 @@ TEST_F(RingTest, RecordMayNotCrossTheEnd) {
   EXPECT_FALSE(consumer.take(&record).ok());
 }
 
-// A consumer that rests whenever there is nothing for it, and records of which each is published
-// when the one before has been taken: it finds the consumer resting, or about to.
+// A consumer that rests whenever the ring is empty, and records each of which is published when the
+// one before has been consumed, so that the consumer is resting, or about to rest.
 template <typename Rest, typename Publish>
 void take_one_by_one(const ChannelView& view, Rest rest, Publish publish) {
   RingProducer producer(view);
