@@ -25,12 +25,24 @@ class Clock {
   Clock& operator=(const Clock&) = delete;
   // Nanoseconds since some fixed time; never less than before. Any thread.
   [[nodiscard]] virtual uint64_t now_ns() const = 0;
+  // Returns when about that time has passed. Any thread.
+  virtual void sleep(uint64_t ns) const = 0;
 };
 
 class MonotonicClock final : public Clock {
  public:
   [[nodiscard]] uint64_t now_ns() const override { return openmps::now_ns(); }
+  void sleep(uint64_t ns) const override {
+    const timespec time{static_cast<time_t>(ns / 1'000'000'000),
+                        static_cast<long>(ns % 1'000'000'000)};
+    nanosleep(&time, nullptr);
+  }
 };
+
+inline const Clock& monotonic_clock() {
+  static const MonotonicClock clock;
+  return clock;
+}
 
 // Tell the core that this is a spin loop.
 inline void cpu_relax() {

@@ -268,13 +268,14 @@ template <typename F>
 CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t device, Homes homes,
                             bool stays, F&& load) {
   ContextGate& gate = core_.gate;
-  CUresult result = CUDA_ERROR_NOT_READY;  // the session stops
   const auto in_main = [&] { return load(Placement{device}); };
   if (const Status status = core_.use(device); !status.ok()) return status.code();
-  if (homes == Homes::kMain) return gate.run(call, device, &core_.gate_client, in_main);
+  const Request limited{call, device, &core_.gate_client, Patience::kLimited, Otherwise::kCall};
+  if (homes == Homes::kMain) return *gate.run_quiescent(limited, in_main);
   if (homes == Homes::kMainFirst && !escapes()) {
     const uint64_t start = now_ns();
-    if (gate.run_unless_stuck(call, device, &core_.gate_client, &result, in_main)) return result;
+    const Request request{call, device, &core_.gate_client, Patience::kUnlessStuck};
+    if (const auto result = gate.run_quiescent(request, in_main)) return *result;
     const uint64_t now = now_ns();
     escapes_until_ns_ = now + std::max(kEscapeShare * (now - start), kMoveLookNs);
   }
@@ -282,43 +283,42 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
   // If the main context is known to be busy for longer, the cold lane is sooner, and nobody is held
   // back.
   const auto main_is_near = [&] { return gate.near_end_ns(device) <= now_ns(); };
-  if (main_is_near()) gate.wait_for_own(device, &core_.gate_client, kOwnWorkNs);
+  if (main_is_near()) gate.wait_for_own_work(device, &core_.gate_client, kOwnWorkNs);
   bool lonely = false;  // there is no cold lane
+  std::optional<CUresult> result;
   const auto loaded = [&](uint64_t hold_ns) {
     if (homes != Homes::kCold) {
       const uint64_t main_ns = hold_ns > gate.first_hold_ns() || main_is_near() ? hold_ns : 0;
-      if (gate.run_soon(call, device, &core_.gate_client, main_ns, &result, in_main)) return true;
+      const Request request{
+          call, device, &core_.gate_client, Patience::kOneHold, Otherwise::kSkip, main_ns};
+      result = gate.run_quiescent(request, in_main);
+      if (result) return true;
       lonely = core_.cold->want(device) == nullptr;
     }
-    return lonely || load_cold(call, library, device, hold_ns, &result, load);
+    if (!lonely) result = load_cold(call, library, device, hold_ns, load);
+    return lonely || result.has_value();
   };
-  for (uint64_t hold_ns = gate.first_hold_ns(); hold_ns != 0 && !loaded(hold_ns);) {
-    hold_ns = gate.rest_after(hold_ns, &core_.gate_client, [&] { return loaded(0); });
-  }
-  if (lonely) return gate.run(call, device, &core_.gate_client, in_main);
-  const bool never = result == CUDA_ERROR_NOT_READY && gate.gave_up();
-  return never ? CUDA_ERROR_MPS_SERVER_NOT_READY : result;
+  gate.retry(&core_.gate_client, loaded);
+  if (lonely) return *gate.run_quiescent(limited, in_main);
+  if (result) return *result;
+  return gate.gave_up() ? CUDA_ERROR_MPS_SERVER_NOT_READY : CUDA_ERROR_NOT_READY;
 }
 
 template <typename F>
-bool Modules::load_cold(GatedCall call, LoadedLibrary& library, uint32_t device, uint64_t hold_ns,
-                        CUresult* result, F&& load) {
+std::optional<CUresult> Modules::load_cold(GatedCall call, LoadedLibrary& library, uint32_t device,
+                                           uint64_t hold_ns, F&& load) {
   const Placement cold{device, Lane::kCold};
-  if (const Status status = core_.use(cold); !status.ok()) {
-    *result = status.code();
-    return true;
-  }
-  const bool loaded = core_.cold->gate.run_soon(call, device, &core_.cold_gate_client, hold_ns,
-                                                result, [&] { return load(cold); });
-  if (const Status status = core_.use(device); !status.ok()) {
-    *result = status.code();
-    return true;
-  }
-  if (loaded && *result == CUDA_SUCCESS && library.may_move(device)) {
+  if (const Status status = core_.use(cold); !status.ok()) return status.code();
+  const Request request{
+      call, device, &core_.cold_gate_client, Patience::kOneHold, Otherwise::kSkip, hold_ns};
+  const std::optional<CUresult> result =
+      core_.cold->gate.run_quiescent(request, [&] { return load(cold); });
+  if (const Status status = core_.use(device); !status.ok()) return status.code();
+  if (result == CUDA_SUCCESS && library.may_move(device)) {
     has_cold_code_ = true;
     settling_.push_back({library.weak_from_this(), device, now_ns() + kSettledNs});
   }
-  return loaded;
+  return result;
 }
 
 uint64_t Modules::tend(uint64_t now) {
@@ -414,12 +414,13 @@ bool Modules::move_now(Function& function, uint32_t device) {
   const uint64_t near_ns = core_.gate.near_end_ns(device);
   if (near_ns > now) next_look_ns_ = std::min(next_look_ns_, near_ns);
   const uint64_t hold_ns = near_ns > now ? 0 : core_.gate.first_hold_ns();
-  CUresult moved = CUDA_SUCCESS;
-  return core_.gate.run_soon(GatedCall::kFunctionLoad, device, &core_.gate_client, hold_ns, &moved,
-                             [&] {
-                               function.library->move_to_main(device);
-                               return CUDA_SUCCESS;
-                             });
+  const Request request{GatedCall::kFunctionLoad, device,           &core_.gate_client,
+                        Patience::kOneHold,       Otherwise::kSkip, hold_ns};
+  const auto move = [&] {
+    function.library->move_to_main(device);
+    return CUDA_SUCCESS;
+  };
+  return core_.gate.run_quiescent(request, move).has_value();
 }
 
 // Once: the count says how often.
@@ -618,22 +619,19 @@ Status Modules::settle(Module& module) {
     leave_variables(module, device, !module.facts.compiles);
     if (!library.may_move(device)) continue;
     OPENMPS_RETURN_IF_ERROR(core_.use(device));
-    CUresult result = CUDA_SUCCESS;
-    bool moved = false;
+    Request request{GatedCall::kFunctionLoad, device, &core_.gate_client, Patience::kOneHold};
     const auto move = [&library, device] { return library.move_to_main(device), CUDA_SUCCESS; };
     const auto try_to = [&](uint64_t hold_ns) {
-      return moved = gate.run_soon(GatedCall::kFunctionLoad, device, &core_.gate_client, hold_ns,
-                                   &result, move);
+      request.hold_ns = hold_ns;
+      return gate.run_quiescent(request, move).has_value();
     };
-    const uint64_t end = now_ns() + kSettleNs;
-    for (uint64_t hold_ns = gate.first_hold_ns();
-         hold_ns != 0 && now_ns() < end && !try_to(hold_ns);) {
-      hold_ns = gate.rest_after(hold_ns, &core_.gate_client, [&] { return try_to(0); });
-    }
+    const bool moved = gate.retry_until(now_ns() + kSettleNs, &core_.gate_client, try_to);
     if (!moved && library.is_loaded({device, Lane::kMain})) {
-      result = gate.run(GatedCall::kFunctionLoad, device, &core_.gate_client, move);
+      request.patience = Patience::kLimited;
+      request.otherwise = Otherwise::kCall;
+      OPENMPS_RETURN_IF_ERROR(
+          check(*gate.run_quiescent(request, move), "moving code to the main context"));
     }
-    OPENMPS_RETURN_IF_ERROR(check(result, "moving code to the main context"));
   }
   library.pin();
   for (uint32_t device = 0; device < core_.devices.count(); ++device) {

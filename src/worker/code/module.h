@@ -235,10 +235,10 @@ class Modules {
                      bool stays, F&& load);
   // Its code need not come to the main lane right now, whatever the limit.
   [[nodiscard]] bool escapes() const { return now_ns() < escapes_until_ns_; }
-  // The same in the cold lane if that is quiet or soon is. False: it is not.
+  // Load in the cold context if nothing runs there now or after one hold. Nothing: work runs there.
   template <typename F>
-  bool load_cold(GatedCall call, LoadedLibrary& library, uint32_t device, uint64_t hold_ns,
-                 CUresult* result, F&& load);
+  std::optional<CUresult> load_cold(GatedCall call, LoadedLibrary& library, uint32_t device,
+                                    uint64_t hold_ns, F&& load);
   // The lane in which the library is on the device, the main one first; nothing: in none.
   static std::optional<Lane> lane_of(const LoadedLibrary& library, uint32_t device);
   void note_loaded(Module& module, const Placement& place);

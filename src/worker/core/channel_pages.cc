@@ -112,12 +112,12 @@ bool ChannelPages::give_back_staging() {
     if (!registered_.test(number)) continue;
     const Piece idle = piece(number);
     void* pages = reinterpret_cast<void*>(begin_ + idle.begin);
-    CUresult result = CUDA_SUCCESS;
-    // A moment for each, so that nobody who comes now waits for all.
-    const bool quiet =
-        gate_.run_soon(GatedCall::kHostUnregister, ContextGate::kAllDevices, &gate_client_, 0,
-                       &result, [&] { return driver_.cuMemHostUnregister(pages); });
-    if (!quiet) return false;
+    // Quiescence for each, so that work that is submitted now does not wait for all.
+    const Request look{GatedCall::kHostUnregister, ContextGate::kAllDevices, &gate_client_,
+                       Patience::kOneHold};
+    if (!gate_.run_quiescent(look, [&] { return driver_.cuMemHostUnregister(pages); })) {
+      return false;
+    }
     registered_.reset(number);
   }
   return true;

@@ -123,19 +123,20 @@ Status SessionCore::await_slots(const Placement& place, uint32_t count, Leaves l
   const auto found = [&](uint64_t hold_ns) {
     if (take_free_slots(place, count, leaves, taken)) return true;
     const std::shared_ptr<StreamSlots> of = slots(place);
-    CUresult made = CUDA_ERROR_NOT_READY;
-    const bool quiet = gate.run_soon(
-        GatedCall::kStreamSlots, place.device, &gate_client, hold_ns, &made,
-        [&] { return of->grow(driver, context(place), std::max(count, StreamSlots::kMore)); });
-    // Whatever came of it, the driver would not wait now.
-    if (quiet) *taken = of->take_anyhow(count);
-    return quiet;
+    const Request request{GatedCall::kStreamSlots, place.device,     &gate_client,
+                          Patience::kOneHold,      Otherwise::kSkip, hold_ns};
+    const bool quiescent =
+        gate.run_quiescent(request,
+                           [&] {
+                             return of->grow(driver, context(place),
+                                             std::max(count, StreamSlots::kMore));
+                           })
+            .has_value();
+    // Whether or not the slots could be made, the driver would not wait now.
+    if (quiescent) *taken = of->take_anyhow(count);
+    return quiescent;
   };
-  if (found(0)) return Status();
-  for (uint64_t hold_ns = gate.first_hold_ns(); hold_ns != 0 && !found(hold_ns);) {
-    hold_ns = gate.rest_after(hold_ns, &gate_client, [&] { return found(0); });
-  }
-  if (*taken != nullptr) return Status();
+  if (found(0) || gate.retry(&gate_client, found)) return Status();
   return gate.gave_up() ? Status(CUDA_ERROR_MPS_SERVER_NOT_READY, "there is no room for a graph")
                         : Status(CUDA_ERROR_NOT_READY, "the session stops");
 }
@@ -146,14 +147,14 @@ void SessionCore::make_more_slots(const Placement& place,
   if (place.partition != nullptr || !slots->begin_to_grow()) return;
   ContextGate& its = place.lane == Lane::kCold ? cold->gate : gate;
   try {
-    its.run_later(
+    its.defer(
         GatedCall::kStreamSlots, place.device,
         [&driver = driver, slots, in = context(place)] {
           const CUresult made = slots->grow(driver, in);
           slots->end_growing();
           return made;
         },
-        ContextGate::Haste::kSoon);
+        ContextGate::Urgency::kSoon);
   } catch (const std::bad_alloc&) {
     slots->end_growing();  // the next stream asks again
   }
@@ -167,13 +168,12 @@ void SessionCore::give_back(uint32_t device, CUgraphExec exec, uint64_t nodes,
   constexpr GatedCall kCall = GatedCall::kGraphExecDestroy;
   for (;;) {
     try {
-      CUresult ignored = CUDA_SUCCESS;
-      if (gate.run_soon(kCall, device, nullptr, 0, &ignored, destroy)) return;
+      if (gate.run_quiescent({kCall, device, nullptr, Patience::kOneHold}, destroy)) return;
       const uint64_t weight = kGraphAsNodes + nodes;
       const StreamSlots* const room = main_slots_[device].get();
       const bool many = leaving_->load(std::memory_order_relaxed) + weight > kMostNodesLeaving ||
                         (room != nullptr && room->are_short());
-      gate.run_later(
+      gate.defer(
           kCall, device,
           [&driver = driver, destroy, context = context({device}), weight, left = leaving_, part,
            slots] {
@@ -182,7 +182,7 @@ void SessionCore::give_back(uint32_t device, CUgraphExec exec, uint64_t nodes,
             left->fetch_sub(weight, std::memory_order_release);
             return result;
           },
-          many ? ContextGate::Haste::kSoon : ContextGate::Haste::kNone);
+          many ? ContextGate::Urgency::kSoon : ContextGate::Urgency::kNone);
       leaving_->fetch_add(weight, std::memory_order_relaxed);
       return;
     } catch (const std::bad_alloc&) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for a quiet moment, and counting what the gated calls cost. See context_gate.h.
+// Looking for quiescence, and counting what the gated calls cost. See context_gate.h.
 #include "worker/device/context_gate.h"
 
 #include <pthread.h>
@@ -14,21 +14,17 @@
 namespace openmps::worker {
 namespace {
 
-// Between two looks: about a small kernel's length. The calls themselves take 100 us and more.
-constexpr long kLookNs = 10'000;
-// While nobody is held back: what is waited for takes longer anyway.
+// Between two looks while work is held back: about the length of a small kernel. The calls that are
+// waited for take 100 us and more.
+constexpr uint64_t kLookNs = 10'000;
+// Between two looks while nothing is held back: what is waited for takes longer than that.
 constexpr uint64_t kRestNs = 1'000'000;
-// What is known to end within this time is waited for by holding new work back: that of a stream is
-// given the next by then (half a window before, submit_window.h), and others hardly mind. A load in
-// the cold lane, and the program's way there and back, take as long (decision 16).
+// Work that is known to end within this time is waited for by holding new work back: a stream is
+// given the next work by then (stream_budget.h), and other streams lose little. To load in the cold
+// context and to run the program's work there takes as long (decision 16).
 constexpr uint64_t kNearNs = 5'000'000;
-// While nobody waits for what is given back.
+// Between two holds of the collector, while nobody waits for what it gives back.
 constexpr uint64_t kCollectNs = 10'000'000;
-
-void pause(long ns) {
-  const timespec time{ns / 1'000'000'000, ns % 1'000'000'000};
-  nanosleep(&time, nullptr);
-}
 
 bool meets(uint32_t wanted, uint32_t device) {
   return wanted == ContextGate::kAllDevices || wanted == device;
@@ -61,7 +57,8 @@ ContextGate::~ContextGate() {
   if (collector_thread_.joinable()) collector_thread_.join();
 }
 
-// ---- Who submits, and where ---------------------------------------------------------------------
+// ---- Sessions that submit, and where
+// ----------------------------------------------------------------
 
 void ContextGate::add(GateClient&) {
   const std::lock_guard lock(mutex_);
@@ -110,7 +107,7 @@ void ContextGate::set_debt(GateClient& client, bool (*owes)(const void*), const 
 void ContextGate::enter(GateClient& client, uint32_t device) {
   show_at(client, device);
   if (closed_[device].load(std::memory_order_seq_cst) == 0) return;
-  const uint64_t now = now_ns();
+  const uint64_t now = clock_.now_ns();
   if (now - client.asked_ns_.load(std::memory_order_relaxed) > limits_.asker_ns) {
     held_back_[device].store(true, std::memory_order_relaxed);
   }
@@ -120,14 +117,32 @@ void ContextGate::enter(GateClient& client, uint32_t device) {
   const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kHeldBack);
   // Never longer than one hold, whatever the call inside does.
   const uint64_t until = now + limits_.longest_hold_ns;
-  while (closed_[device].load(std::memory_order_relaxed) != 0 && now_ns() < until) {
+  while (closed_[device].load(std::memory_order_relaxed) != 0 && clock_.now_ns() < until) {
     client.device_.store(GateClient::kNowhere, std::memory_order_release);
-    pause(kLookNs);
+    clock_.sleep(kLookNs);
     show_at(client, device);
   }
 }
 
-// ---- Quiet --------------------------------------------------------------------------------------
+// ---- Looking for quiescence ---------------------------------------------------------------------
+
+ContextGate::Search ContextGate::search_for(const Request& request) const {
+  const bool one_hold = request.patience == Patience::kOneHold;
+  const bool yields = request.patience == Patience::kUnlessStuck;
+  const bool waiting_load =
+      is_load(request.call) && limits_.loading_waits && request.client != nullptr;
+  return {.hold_ns = one_hold ? request.hold_ns : limits_.first_hold_ns,
+          .brief = one_hold,
+          .patient = waiting_load || (yields && !is_load(request.call)),
+          .yields = yields};
+}
+
+bool ContextGate::may_call_anyway(const Request& request) const {
+  if (request.otherwise == Otherwise::kCall) {
+    return !gave_up() || (is_load(request.call) && !limits_.loading_waits);
+  }
+  return request.patience == Patience::kUnlessStuck && !limits_.loading_waits;
+}
 
 void ContextGate::show(const GateClient* client, const Hindrances& by) {
   if (wire::ExecutorState* state = shown_of(client)) by.show(*state);
@@ -143,19 +158,19 @@ void ContextGate::close(uint32_t device, uint32_t session) {
 }
 
 void ContextGate::open(uint32_t device, uint64_t closed_ns) {
-  const uint64_t now = now_ns();
+  const uint64_t now = clock_.now_ns();
   for (uint32_t i = 0; i < closed_.size(); ++i) {
     if (!meets(device, i)) continue;
     closed_[i].fetch_sub(1, std::memory_order_release);
     if (!held_back_[i].load(std::memory_order_relaxed)) continue;
     const uint64_t until = std::max(owed_until_ns_[i].load(std::memory_order_relaxed), now);
-    owed_until_ns_[i].store(until + limits_.open_share * (now - closed_ns),
+    owed_until_ns_[i].store(until + limits_.open_ratio * (now - closed_ns),
                             std::memory_order_relaxed);
   }
 }
 
 uint64_t ContextGate::owed(uint32_t device) const {
-  const uint64_t now = now_ns();
+  const uint64_t now = clock_.now_ns();
   uint64_t longest = 0;
   for (uint32_t i = 0; i < owed_until_ns_.size(); ++i) {
     const uint64_t until = owed_until_ns_[i].load(std::memory_order_relaxed);
@@ -169,7 +184,8 @@ uint64_t ContextGate::owed(uint32_t device) const {
 ContextGate::Look ContextGate::look(uint32_t device, const GateClient* asking) {
   Look seen;
   const std::lock_guard lock(mutex_);
-  // Taken off its list before the last look: who comes back meanwhile is seen, or lists itself.
+  // Each is unlisted before the last look at it: one that becomes busy meanwhile is seen by that
+  // look, or lists itself again.
   std::erase_if(submitting_, [](GateClient* client) {
     if (client->device_.load(std::memory_order_seq_cst) != GateClient::kNowhere) return false;
     client->listed_.store(false, std::memory_order_seq_cst);
@@ -200,20 +216,18 @@ ContextGate::Look ContextGate::look(uint32_t device, const GateClient* asking) {
       stream.outlasted_ns.store(0, std::memory_order_relaxed);
       continue;
     }
-    const GateClient* client = stream.client;
     const uint64_t outlasted_ns = stream.outlasted_ns.load(std::memory_order_relaxed);
     const bool outlasted = outlasted_ns != 0;
     wire::Hindrance why = outlasted ? wire::Hindrance::kOutlasts : wire::Hindrance::kRuns;
     if (stream.waits.load(std::memory_order_relaxed)) {
       why = wire::Hindrance::kAwaitsValue;
-    } else if (client != nullptr && client->owes_ != nullptr &&
-               client->owes_(client->owes_context_)) {
+    } else if (owes(stream.client)) {
       why = wire::Hindrance::kHostFunction;
     }
     if (outlasted) {
       seen.outlasted = true;
       seen.stuck |=
-          why != wire::Hindrance::kOutlasts || now_ns() - outlasted_ns >= limits_.endless_ns;
+          why != wire::Hindrance::kOutlasts || clock_.now_ns() - outlasted_ns >= limits_.endless_ns;
     } else if (why != wire::Hindrance::kRuns) {
       seen.stalled = true;
     } else {
@@ -232,68 +246,61 @@ void ContextGate::give_up_on(uint32_t device, bool all) {
   for (Stream* const listed : busy_) {
     Stream& stream = *listed;
     if (!meets(device, stream.device) || !stream.busy.load(std::memory_order_relaxed)) continue;
-    const GateClient* client = stream.client;
-    const bool stalled =
-        stream.waits.load(std::memory_order_relaxed) ||
-        (client != nullptr && client->owes_ != nullptr && client->owes_(client->owes_context_));
+    const bool stalled = stream.waits.load(std::memory_order_relaxed) || owes(stream.client);
     const bool known = stream.outlasted_ns.load(std::memory_order_relaxed) != 0;
     if (!known && (all || stalled) &&
         driver_.cuStreamQuery(stream.handle) == CUDA_ERROR_NOT_READY) {
-      stream.outlasted_ns.store(now_ns(), std::memory_order_relaxed);
+      stream.outlasted_ns.store(clock_.now_ns(), std::memory_order_relaxed);
     }
   }
 }
 
-// Hold new work back, this long at most. Quiet: it still is.
+// Hold new work back, this long at most. With kComplete and kOutlastedOnly it still is held back.
 ContextGate::Found ContextGate::hold(uint32_t device, uint64_t hold_ns, const GateClient* client,
                                      uint64_t* closed_ns) {
-  const uint64_t start = *closed_ns = now_ns();
-  close(device, client == nullptr ? 0 : client->session);
+  const uint64_t start = *closed_ns = clock_.now_ns();
+  close(device, session_of(client));
   for (;;) {
     const Look seen = look(device, client);
     const bool blocked = seen.outlasted && limits_.loading_waits;
     if (!seen.running && !seen.stalled && !blocked) {
-      return seen.outlasted ? Found::kQuiet : Found::kComplete;
+      return seen.outlasted ? Found::kOutlastedOnly : Found::kComplete;
     }
-    const uint64_t held = now_ns() - start;
+    const uint64_t held = clock_.now_ns() - start;
     if (seen.stalled && held >= limits_.first_hold_ns) {
       give_up_on(device, false);
       if (!seen.running && !limits_.loading_waits) continue;
     }
     if (blocked || held >= hold_ns) break;
-    pause(kLookNs);
+    clock_.sleep(kLookNs);
   }
   open(device, start);
   return Found::kGaveUp;
 }
 
-// False: the session stops.
 bool ContextGate::rest(uint64_t ns, const GateClient* client) {
-  const uint64_t end = now_ns() + ns;
+  const uint64_t end = clock_.now_ns() + ns;
   for (;;) {
-    if (client != nullptr && client->stop != nullptr &&
-        client->stop->load(std::memory_order_acquire)) {
-      return false;
-    }
-    go_on(client);
-    const uint64_t now = now_ns();
+    if (stops(client)) return false;
+    run_meanwhile(client);
+    const uint64_t now = clock_.now_ns();
     if (now >= end) return true;
-    pause(static_cast<long>(std::min(end - now, kRestNs)));
+    clock_.sleep(std::min(end - now, kRestNs));
   }
 }
 
 ContextGate::Found ContextGate::seek(uint32_t device, const Search& search,
                                      const GateClient* client, uint64_t* closed_ns) {
   if (search.brief) return seek_briefly(device, search.hold_ns, client, closed_ns);
-  const uint64_t end = now_ns() + limits_.total_ns;
+  const uint64_t end = clock_.now_ns() + limits_.total_ns;
   for (uint64_t ns = search.hold_ns;; ns = std::min(2 * ns, limits_.longest_hold_ns)) {
     if (!rest(owed(device), client)) return Found::kStopped;
-    // Nobody is held back for what may never end.
+    // Nothing is held back for work that may never end.
     for (;;) {
       const Look seen = look(device, client);
       if (search.yields && seen.stuck) return Found::kGaveUp;
       const bool rests = limits_.loading_waits && seen.outlasted && !gave_up() &&
-                         (search.patient || now_ns() < end);
+                         (search.patient || clock_.now_ns() < end);
       if (!rests) break;
       if (!rest(kRestNs, client)) return Found::kStopped;
     }
@@ -304,31 +311,31 @@ ContextGate::Found ContextGate::seek(uint32_t device, const Search& search,
       if (found != Found::kGaveUp) return found;
     }
     if (gave_up()) return Found::kGaveUp;
-    if (now_ns() >= end) {
+    if (clock_.now_ns() >= end) {
       give_up_on(device, true);
       if (!search.patient) return Found::kGaveUp;
     }
-    // What the queued work waits for may be held back right now: let it through.
-    if (ends && !rest(limits_.open_share * ns, client)) return Found::kStopped;
+    // The queued work may wait for work that is held back right now: let that through.
+    if (ends && !rest(limits_.open_ratio * ns, client)) return Found::kStopped;
   }
 }
 
 bool ContextGate::await_end(uint32_t device, uint64_t hold_ns, const GateClient* client,
                             bool* ends) {
-  const uint64_t until = now_ns() + limits_.open_share * hold_ns;
+  const uint64_t until = clock_.now_ns() + limits_.open_ratio * hold_ns;
   const uint64_t near_ns = std::min(hold_ns, kNearNs);
-  while (ends_ns(device) > now_ns() + near_ns) {
+  while (ends_ns(device) > clock_.now_ns() + near_ns) {
     if (!rest(std::min(kRestNs, near_ns), client)) return false;
-    if (now_ns() >= until) break;
+    if (clock_.now_ns() >= until) break;
   }
-  *ends = ends_ns(device) <= now_ns() + hold_ns;
+  *ends = ends_ns(device) <= clock_.now_ns() + hold_ns;
   return true;
 }
 
 bool ContextGate::may_hold(uint32_t device, uint64_t hold_ns) {
   if (hold_ns == 0) return false;
   if (hold_ns > limits_.first_hold_ns) return true;
-  const uint64_t now = now_ns();
+  const uint64_t now = clock_.now_ns();
   for (uint32_t i = 0; i < not_before_ns_.size(); ++i) {
     const bool due = now >= not_before_ns_[i].load(std::memory_order_relaxed);
     if (meets(device, i) && !due) return false;
@@ -346,29 +353,29 @@ uint64_t ContextGate::ends_ns(uint32_t device) {
   return latest;
 }
 
-// What is late is taken to be twice as late at last, as in submit_window.cc: beside work in the
-// cold lane kernels take longer than they are known to. The latest counts: others may have ended,
-// and their sessions not have looked.
+// Work that is late is taken to be twice as late at its end, as in stream_budget.cc: kernels take
+// longer than usual beside work in the cold context. The latest end of all streams counts, for work
+// with an earlier end may be over although its session has not looked yet.
 uint64_t ContextGate::near_end_ns(uint32_t device) {
-  const uint64_t now = now_ns();
+  const uint64_t now = clock_.now_ns();
   const uint64_t known = ends_ns(device);
   const uint64_t ends = known != 0 && known < now ? now + (now - known) : known;
   return ends > kNearNs ? ends - kNearNs : 0;
 }
 
 void ContextGate::note_failed_hold(uint32_t device, uint64_t hold_ns) {
-  const uint64_t now = now_ns();
+  const uint64_t now = clock_.now_ns();
   for (uint32_t i = 0; i < pause_ns_.size(); ++i) {
     if (!meets(device, i)) continue;
     const uint64_t last = pause_ns_[i].load(std::memory_order_relaxed);
     const uint64_t next =
-        std::min(std::max(2 * last, limits_.open_share * hold_ns), limits_.longest_pause_ns);
+        std::min(std::max(2 * last, limits_.open_ratio * hold_ns), limits_.longest_pause_ns);
     pause_ns_[i].store(next, std::memory_order_relaxed);
     not_before_ns_[i].store(now + next, std::memory_order_relaxed);
   }
 }
 
-// Looking costs nobody anything, so it is always done.
+// A look costs other sessions nothing, so one is always taken.
 ContextGate::Found ContextGate::seek_briefly(uint32_t device, uint64_t hold_ns,
                                              const GateClient* client, uint64_t* closed_ns) {
   const bool holds = may_hold(device, hold_ns);
@@ -385,8 +392,8 @@ ContextGate::Found ContextGate::seek_briefly(uint32_t device, uint64_t hold_ns,
   return found;
 }
 
-void ContextGate::wait_for_own(uint32_t device, const GateClient* client, uint64_t ns) {
-  const uint64_t end = now_ns() + ns;
+void ContextGate::wait_for_own_work(uint32_t device, const GateClient* client, uint64_t ns) {
+  const uint64_t end = clock_.now_ns() + ns;
   const auto unfinished = [&] {
     const std::lock_guard lock(mutex_);
     return std::any_of(busy_.begin(), busy_.end(), [&](const Stream* stream) {
@@ -395,157 +402,157 @@ void ContextGate::wait_for_own(uint32_t device, const GateClient* client, uint64
              driver_.cuStreamQuery(stream->handle) == CUDA_ERROR_NOT_READY;
     });
   };
-  while (unfinished() && now_ns() < end) pause(kLookNs);
+  while (unfinished() && clock_.now_ns() < end) clock_.sleep(kLookNs);
 }
 
-// ---- Moments that calls share -------------------------------------------------------------------
+// ---- Quiescence that calls use together ---------------------------------------------------------
 
-ContextGate::Moment* ContextGate::overlapping_locked(uint32_t device) {
-  for (Moment& moment : moments_) {
-    if (meets(device, moment.device) || meets(moment.device, device)) return &moment;
+ContextGate::Quiescence* ContextGate::overlapping_locked(uint32_t device) {
+  for (Quiescence& quiescence : quiescences_) {
+    if (meets(device, quiescence.device) || meets(quiescence.device, device)) return &quiescence;
   }
   return nullptr;
 }
 
-ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search,
-                                        const GateClient* client, bool* stopped) {
+ContextGate::Quiescence* ContextGate::visit(uint32_t device, const Search& search,
+                                            const GateClient* client, bool* stopped) {
   show(client, {});
   const ShownWait shown(shown_of(client), usage_of(client), wire::ExecutorWait::kQuietMoment);
-  // Somebody else's search takes as long as it takes.
+  // A brief caller waits for another call's search only if it could have held work back itself.
   const bool waits = search.brief && may_hold(device, search.hold_ns);
   if (client != nullptr && (waits || !search.brief)) {
-    client->asked_ns_.store(now_ns(), std::memory_order_relaxed);
+    client->asked_ns_.store(clock_.now_ns(), std::memory_order_relaxed);
   }
   const uint64_t limit = search.brief ? (waits ? search.hold_ns : 0) : limits_.total_ns;
-  const uint64_t end = search.patient ? ~0ull : now_ns() + limit;
-  std::unique_lock lock(moments_mutex_);
+  const uint64_t end = search.patient ? ~0ull : clock_.now_ns() + limit;
+  std::unique_lock lock(quiescence_mutex_);
   for (;;) {
-    Moment* moment = overlapping_locked(device);
-    if (moment == nullptr) break;
-    if (moment->quiet && meets(moment->device, device) &&
-        now_ns() - moment->quiet_ns < limits_.join_ns) {
-      ++moment->visitors;
-      return moment;
+    Quiescence* quiescence = overlapping_locked(device);
+    if (quiescence == nullptr) break;
+    if (quiescence->found && meets(quiescence->device, device) &&
+        clock_.now_ns() - quiescence->found_ns < limits_.join_ns) {
+      ++quiescence->visitors;
+      return quiescence;
     }
-    if (client != nullptr && client->stop != nullptr && client->stop->load()) {
+    if (stops(client)) {
       *stopped = true;
       return nullptr;
     }
-    if (now_ns() >= end) {
+    if (clock_.now_ns() >= end) {
       if (waits) note_failed_hold(device, search.hold_ns);
       return nullptr;
     }
     Hindrances by;
-    by.add(moment->session, 0, wire::Hindrance::kQuietMoment);
+    by.add(quiescence->session, 0, wire::Hindrance::kQuietMoment);
     show(client, by);
-    moments_changed_.wait_for(lock, std::chrono::nanoseconds(kRestNs));
+    quiescence_changed_.wait_for(lock, std::chrono::nanoseconds(kRestNs));
     lock.unlock();
-    go_on(client);
+    run_meanwhile(client);
     if (search.yields && look(device, client).stuck) return nullptr;
     lock.lock();
   }
-  Moment& made = moments_.emplace_back(Moment{device, client == nullptr ? 0 : client->session});
+  Quiescence& made = quiescences_.emplace_back(Quiescence{device, session_of(client)});
   lock.unlock();
   uint64_t closed_ns = 0;
   const Found found = seek(device, search, client, &closed_ns);
   lock.lock();
-  moments_changed_.notify_all();
-  if (found == Found::kQuiet || found == Found::kComplete) {
-    made.quiet = true;
+  quiescence_changed_.notify_all();
+  if (found == Found::kOutlastedOnly || found == Found::kComplete) {
+    made.found = true;
     made.complete = found == Found::kComplete;
     made.closed_ns = closed_ns;
-    made.quiet_ns = now_ns();
+    made.found_ns = clock_.now_ns();
     made.visitors = 1;
     return &made;
   }
   *stopped = found == Found::kStopped;
-  moments_.remove_if([&made](const Moment& moment) { return &moment == &made; });
+  quiescences_.remove_if([&made](const Quiescence& quiescence) { return &quiescence == &made; });
   return nullptr;
 }
 
-void ContextGate::end_visit(Moment* moment) {
-  std::unique_lock lock(moments_mutex_);
-  if (--moment->visitors != 0) return;
-  moment->quiet = false;  // nobody joins any more
-  const Moment ended = *moment;
+void ContextGate::end_visit(Quiescence* quiescence) {
+  std::unique_lock lock(quiescence_mutex_);
+  if (--quiescence->visitors != 0) return;
+  quiescence->found = false;  // no further call joins
+  const Quiescence ended = *quiescence;
   lock.unlock();
-  if (ended.complete) run_deferred(ended.device);
+  if (ended.complete) make_deferred(ended.device);
   open(ended.device, ended.closed_ns);
   lock.lock();
-  moments_.remove_if([moment](const Moment& other) { return &other == moment; });
-  moments_changed_.notify_all();
+  quiescences_.remove_if([quiescence](const Quiescence& other) { return &other == quiescence; });
+  quiescence_changed_.notify_all();
 }
 
-// Nothing is unfinished on the device. A call that finds no memory is made in a later moment.
-void ContextGate::run_deferred(uint32_t device) noexcept {
-  std::list<Later> ready;  // moved without a request for memory
+// Nothing is unfinished on the device. A call that finds no memory is deferred again.
+void ContextGate::make_deferred(uint32_t device) noexcept {
+  std::list<Deferred> ready;  // moved without a request for memory
   {
-    const std::lock_guard lock(moments_mutex_);
-    for (auto it = later_.begin(); it != later_.end();) {
-      const auto later = it++;
-      if (meets(device, later->device)) ready.splice(ready.end(), later_, later);
+    const std::lock_guard lock(quiescence_mutex_);
+    for (auto it = deferred_.begin(); it != deferred_.end();) {
+      const auto next = it++;
+      if (meets(device, next->device)) ready.splice(ready.end(), deferred_, next);
     }
-    later_count_.store(later_.size(), std::memory_order_relaxed);
+    deferred_count_.store(deferred_.size(), std::memory_order_relaxed);
   }
   for (auto it = ready.begin(); it != ready.end();) {
-    const uint64_t start = now_ns();
+    const uint64_t start = clock_.now_ns();
     try {
       it->f();
     } catch (const std::bad_alloc&) {
       ++it;
       continue;
     }
-    count(it->call, now_ns() - start);
+    count(it->call, clock_.now_ns() - start);
     it = ready.erase(it);
   }
   if (ready.empty()) return;
-  const std::lock_guard lock(moments_mutex_);
-  later_.splice(later_.end(), ready);
-  later_count_.store(later_.size(), std::memory_order_relaxed);
+  const std::lock_guard lock(quiescence_mutex_);
+  deferred_.splice(deferred_.end(), ready);
+  deferred_count_.store(deferred_.size(), std::memory_order_relaxed);
 }
 
-void ContextGate::run_later(GatedCall call, uint32_t device, std::function<CUresult()> f,
-                            Haste haste) {
+void ContextGate::defer(GatedCall call, uint32_t device, std::function<CUresult()> f,
+                        Urgency urgency) {
   {
-    const std::lock_guard lock(moments_mutex_);
-    later_.push_back({call, device, std::move(f), haste});
-    later_count_.store(later_.size(), std::memory_order_relaxed);
+    const std::lock_guard lock(quiescence_mutex_);
+    deferred_.push_back({call, device, std::move(f), urgency});
+    deferred_count_.store(deferred_.size(), std::memory_order_relaxed);
   }
   try_deferred(device);
-  if (haste == Haste::kNone || !has_later()) return;
-  const std::lock_guard lock(moments_mutex_);
+  if (urgency == Urgency::kNone || !has_deferred()) return;
+  const std::lock_guard lock(quiescence_mutex_);
   start_collector_locked();
 }
 
-// What waits for a quiet moment has it now, unless somebody else is looking for one.
+// Make what is deferred if nothing runs now, unless another call looks for quiescence already.
 void ContextGate::try_deferred(uint32_t device) {
-  Moment* made = nullptr;
+  Quiescence* made = nullptr;
   {
-    const std::lock_guard lock(moments_mutex_);
+    const std::lock_guard lock(quiescence_mutex_);
     if (overlapping_locked(device) != nullptr) return;
-    made = &moments_.emplace_back(Moment{device, 0});
+    made = &quiescences_.emplace_back(Quiescence{device, 0});
   }
-  const uint64_t start = now_ns();
+  const uint64_t start = clock_.now_ns();
   close(device, 0);
   const Look seen = look(device, nullptr);
-  if (!seen.running && !seen.stalled && !seen.outlasted) run_deferred(device);
+  if (!seen.running && !seen.stalled && !seen.outlasted) make_deferred(device);
   open(device, start);
-  const std::lock_guard lock(moments_mutex_);
-  moments_.remove_if([made](const Moment& moment) { return &moment == made; });
-  moments_changed_.notify_all();
+  const std::lock_guard lock(quiescence_mutex_);
+  quiescences_.remove_if([made](const Quiescence& quiescence) { return &quiescence == made; });
+  quiescence_changed_.notify_all();
 }
 
-void ContextGate::tend() {
-  if (!has_later()) return;
+void ContextGate::run_deferred() {
+  if (!has_deferred()) return;
   std::bitset<wire::kMaxDevices> devices;
   bool all = false;
   {
-    const std::lock_guard lock(moments_mutex_);
-    for (const Later& later : later_) {
-      if (later.device == kAllDevices) {
+    const std::lock_guard lock(quiescence_mutex_);
+    for (const Deferred& deferred : deferred_) {
+      if (deferred.device == kAllDevices) {
         all = true;
       } else {
-        devices.set(later.device);
+        devices.set(deferred.device);
       }
     }
   }
@@ -555,12 +562,13 @@ void ContextGate::tend() {
   }
 }
 
-// ---- Moments for what nobody waits for ----------------------------------------------------------
+// ---- Deferred calls -----------------------------------------------------------------------------
 
 void ContextGate::start_collector_locked() noexcept {
   if (collecting_.load(std::memory_order_relaxed)) return;
-  if (collector_thread_.joinable()) collector_thread_.join();  // it has let go of the lock for good
-  // To look at streams it needs a context, as whoever calls run_later() has one.
+  if (collector_thread_.joinable())
+    collector_thread_.join();  // the thread does not take the lock again
+  // To look at streams the thread needs a current context. The caller of defer() has one.
   CUcontext context = nullptr;
   driver_.cuCtxGetCurrent(&context);
   try {
@@ -570,41 +578,42 @@ void ContextGate::start_collector_locked() noexcept {
     });
     collecting_.store(true, std::memory_order_release);
   } catch (const std::exception&) {
-    // No thread, or no memory for one: executors look when they are idle, and the next call tries.
+    // No thread, or no memory for one: executors look when they are idle, and the next defer()
+    // tries to start one.
   }
 }
 
 bool ContextGate::next_to_collect(uint32_t* device) {
-  const std::lock_guard lock(moments_mutex_);
-  for (const Later& later : later_) {
-    if (later.haste != Haste::kSoon) continue;
-    *device = later.device;
+  const std::lock_guard lock(quiescence_mutex_);
+  for (const Deferred& deferred : deferred_) {
+    if (deferred.urgency != Urgency::kSoon) continue;
+    *device = deferred.device;
     return true;
   }
   collecting_.store(false, std::memory_order_release);
   return false;
 }
 
-// Its moments are brief: a load on another device does not wait while it looks at them all.
+// Each of its holds is a search of its own, so that a load on another device does not wait for all.
 void ContextGate::collect() {
   pthread_setname_np(pthread_self(), "collector");
-  uint64_t since = now_ns();
+  uint64_t since = clock_.now_ns();
   uint64_t hold_ns = limits_.first_hold_ns;
   uint32_t device = 0;
   while (next_to_collect(&device)) {
     bool found = false;
     {
-      const Quiet quiet(*this, device, {.hold_ns = hold_ns, .brief = true}, &collector_);
-      found = quiet.complete();
+      const Visit visit(*this, device, {.hold_ns = hold_ns, .brief = true}, &collector_);
+      found = visit.complete();
     }
-    const bool patient = now_ns() - since < limits_.total_ns;
+    const bool patient = clock_.now_ns() - since < limits_.total_ns;
     uint64_t rest_ns = kCollectNs;
     if (found) {
-      since = now_ns();
+      since = clock_.now_ns();
     } else if (!patient) {
       give_up_on(device, true);
     } else {
-      rest_ns = std::max(rest_ns, limits_.open_share * hold_ns);
+      rest_ns = std::max(rest_ns, limits_.open_ratio * hold_ns);
     }
     hold_ns =
         found || !patient ? limits_.first_hold_ns : std::min(2 * hold_ns, limits_.longest_hold_ns);

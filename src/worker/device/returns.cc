@@ -12,15 +12,17 @@ namespace openmps::worker {
 void Returns::add(const GivenUp& given_up, GatedCall what, uint32_t device, CUcontext context,
                   std::function<CUresult()> call, std::function<void()> done, Order order) {
   sweep();
-  CUresult ignored = CUDA_SUCCESS;  // what can't be given back stays until the worker is renewed
-  // The caller has made the context current. To look holds nobody back.
+  // The caller has made the context current. To look holds nobody back. What can't be given back
+  // stays until the worker is renewed.
   const bool at_once = order == Order::kAny && waiting_.empty();
-  if (at_once && gate_.run_soon(what, device, nullptr, 0, &ignored, call)) return done();
+  if (at_once && gate_.run_quiescent({what, device, nullptr, Patience::kOneHold}, call)) {
+    return done();
+  }
   auto made = std::make_shared<Return>();
   made->done = std::move(done);
   waiting_.push_back({made, {shown_, given_up, wire::ReturnWait::kQuietMoment}});
   try {
-    gate_.run_later(
+    gate_.defer(
         what, device,
         [&driver = driver_, bell = bell_, kept = kept_, context, call = std::move(call), made] {
           CUresult result = CUDA_SUCCESS;
@@ -34,7 +36,7 @@ void Returns::add(const GivenUp& given_up, GatedCall what, uint32_t device, CUco
           bell->ring();
           return result;
         },
-        ContextGate::Haste::kSoon);
+        ContextGate::Urgency::kSoon);
   } catch (const std::bad_alloc&) {
     waiting_.pop_back();
     throw;

@@ -300,7 +300,7 @@ uint64_t ImageMemory::load_kernels(State& state, const std::shared_ptr<LoadedLib
       state.changed.notify_all();
       return CUDA_SUCCESS;
     };
-    state.gate.run_later(GatedCall::kFunctionLoad, device, load);
+    state.gate.defer(GatedCall::kFunctionLoad, device, load);
     std::unique_lock lock(state.mutex);
     state.changed.wait(lock, [&] { return arrival->has_come || state.stop; });
     if (!arrival->has_come) break;

@@ -41,15 +41,15 @@ LoadedLibrary::~LoadedLibrary() {
   };
   const uint32_t devices = main != 0 ? main | cold : cold;
   if (devices == 0) {  // nothing to wait for
-    gate_.run_at_once(GatedCall::kLibraryUnload, unload);
+    gate_.run_now(GatedCall::kLibraryUnload, unload);
     return;
   }
   const bool one = (devices & (devices - 1)) == 0;
   ContextGate& gate = main != 0 ? gate_ : cold_->gate;
   try {
-    gate.run_later(GatedCall::kLibraryUnload,
-                   one ? static_cast<uint32_t>(__builtin_ctz(devices)) : ContextGate::kAllDevices,
-                   unload);
+    gate.defer(GatedCall::kLibraryUnload,
+               one ? static_cast<uint32_t>(__builtin_ctz(devices)) : ContextGate::kAllDevices,
+               unload);
   } catch (const std::bad_alloc&) {
     // It stays loaded until the worker is renewed: unloading it now could stop everybody.
   }
@@ -57,12 +57,12 @@ LoadedLibrary::~LoadedLibrary() {
 
 DriverLibrary::~DriverLibrary() {
   if (handle_ == nullptr) return;
-  gate_.run_at_once(GatedCall::kLibraryUnload, [this] { return driver_.cuLibraryUnload(handle_); });
+  gate_.run_now(GatedCall::kLibraryUnload, [this] { return driver_.cuLibraryUnload(handle_); });
 }
 
 Status DriverLibrary::load(cuda::Bytes image, const LoadOptions& options) {
   const DriverImage whole(image.first(image.size() - 1));
-  const CUresult result = gate_.run_at_once(GatedCall::kLibraryLoad, [&] {
+  const CUresult result = gate_.run_now(GatedCall::kLibraryLoad, [&] {
     return driver_.cuLibraryLoadData(&handle_, whole.data(), options.names, options.values,
                                      options.count, nullptr, nullptr, 0);
   });
@@ -140,7 +140,7 @@ void LoadedLibrary::leave_variables(const ImageBytes& image, uint32_t capability
       place_variables({image.data(), image.size() - 1}, capability, kMostPlacedBytes, find);
   if (!code.ok()) return;
   CUlibrary placed = nullptr;
-  const CUresult result = gate_.run_at_once(GatedCall::kLibraryLoad, [&] {
+  const CUresult result = gate_.run_now(GatedCall::kLibraryLoad, [&] {
     return driver_.cuLibraryLoadData(&placed, code->data(), options.names, options.values,
                                      options.count, nullptr, nullptr, 0);
   });
@@ -158,7 +158,7 @@ void LoadedLibrary::plan_move(uint32_t device) {
   const uint32_t bit = 1u << device;
   if ((moves_.fetch_or(bit, std::memory_order_acq_rel) & bit) != 0) return;
   try {
-    gate_.run_later(GatedCall::kFunctionLoad, device, [self = weak_from_this(), device] {
+    gate_.defer(GatedCall::kFunctionLoad, device, [self = weak_from_this(), device] {
       if (const auto library = self.lock()) library->move_to_main(device);
       return CUDA_SUCCESS;
     });

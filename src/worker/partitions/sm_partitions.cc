@@ -3,6 +3,7 @@
 #include "worker/partitions/sm_partitions.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "worker/device/driver_check.h"
@@ -72,16 +73,17 @@ Status SmPartitions::join(Member& member, const GateClient* client) {
   }
   SmPart made;
   Status status;
-  CUresult result = CUDA_SUCCESS;
   const auto make = [&] {
     status = contexts_.make(device, set, &made);
     return status.code();
   };
-  if (!gate_.run_unless_stuck(GatedCall::kGreenCreate, device, client, &result, make)) {
+  const std::optional<CUresult> result =
+      gate_.run_quiescent({GatedCall::kGreenCreate, device, client, Patience::kUnlessStuck}, make);
+  if (!result) {
     put_off(member, client);
     return Status();
   }
-  if (status.ok()) status = check(result, "cuGreenCtxCreate");
+  if (status.ok()) status = check(*result, "cuGreenCtxCreate");
   if (!status.ok()) {
     leave(member);
     return status;
@@ -189,13 +191,13 @@ void SmPartitions::apply_locked(uint32_t device, MissingSets* missing) {
 // Green contexts are made when nothing runs, by whoever finds that.
 void SmPartitions::make_missing(const MissingSets& missing) {
   for (const Missing& one : missing) {
-    gate_.run_later(
+    gate_.defer(
         GatedCall::kGreenCreate, one.device,
         [weak = weak_from_this(), one] {
           if (const auto self = weak.lock(); self != nullptr) self->make(one);
           return CUDA_SUCCESS;
         },
-        ContextGate::Haste::kSoon);
+        ContextGate::Urgency::kSoon);
   }
 }
 

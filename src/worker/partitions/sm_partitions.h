@@ -61,10 +61,10 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   SmPartitions& operator=(const SmPartitions&) = delete;
 
   // The member has its part when this returns; a new green context is made while nothing runs, so
-  // not between the gate's enter() and leave(). Beside work that may never end (run_unless_stuck())
-  // it has the whole device until there is one, which is logged. The device's context is current.
-  // Errors: those of SmContexts; CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: all SMs of that device
-  // are others' alone.
+  // not between the gate's enter() and leave(). Beside work that may never end
+  // (Patience::kUnlessStuck) it has the whole device until there is one, which is logged. The
+  // device's context is current. Errors: those of SmContexts;
+  // CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: all SMs of that device are others' alone.
   Status join(Member& member, const GateClient* client);
   void leave(Member& member);
   // What it has now, for as long as somebody holds it; null: the whole device. That is enough for

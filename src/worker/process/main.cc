@@ -281,7 +281,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   // would wait for it, perhaps for ever, and the end of the process frees everything at once.
   // quick_exit: softgpu leaves its device segment, which does not end with the process.
   if (monitor.lost() != CUDA_SUCCESS) loop.end_all();
-  if (loop.idle() && !Background::busy() && !gate.collects()) exit(0);
+  if (loop.idle() && !Background::busy() && !gate.is_collecting()) exit(0);
   quick_exit(0);
 }
 

@@ -93,16 +93,17 @@ Status Limits::raise_launches(uint32_t device, uint64_t value, uint64_t now) {
 
 Status Limits::raise_when_quiet(uint32_t device, CUlimit limit, uint64_t value, uint64_t bytes) {
   OPENMPS_RETURN_IF_ERROR(memory_.charge(device, bytes));
-  const CUresult result = core_.gate.run_if_quiet(
-      GatedCall::kLimit, device, CUDA_ERROR_NOT_PERMITTED, [&]() -> CUresult {
-        const std::lock_guard lock(changing_);
-        size_t there = 0;  // somebody else may have raised it meanwhile
-        const CUresult read = core_.driver.cuCtxGetLimit(&there, limit);
-        if (read != CUDA_SUCCESS || there >= value) return read;
-        const CUresult set = core_.driver.cuCtxSetLimit(limit, value);
-        if (set != CUDA_SUCCESS || core_.cold == nullptr) return set;
-        return core_.cold->set_limit(device, limit, value);
-      });
+  const auto raise = [&]() -> CUresult {
+    const std::lock_guard lock(changing_);
+    size_t there = 0;  // another session may have raised it meanwhile
+    const CUresult read = core_.driver.cuCtxGetLimit(&there, limit);
+    if (read != CUDA_SUCCESS || there >= value) return read;
+    const CUresult set = core_.driver.cuCtxSetLimit(limit, value);
+    if (set != CUDA_SUCCESS || core_.cold == nullptr) return set;
+    return core_.cold->set_limit(device, limit, value);
+  };
+  const CUresult result = core_.gate.run_quiescent({GatedCall::kLimit, device}, raise)
+                              .value_or(CUDA_ERROR_NOT_PERMITTED);
   if (result == CUDA_SUCCESS) {
     charged_[device] += bytes;
     core_.wear();  // a later client finds less memory

@@ -116,10 +116,10 @@ Status Arrays::handle(const wire::ArrayCreate& command) {
                  : core_.driver.cuMipmappedArrayCreate(&storage->mipmapped, &descriptor,
                                                        command.levels);
   };
-  CUresult result = core_.gate.run_at_once(GatedCall::kArrayCreate, make);
+  CUresult result = core_.gate.run_now(GatedCall::kArrayCreate, make);
   const auto more_memory = [&] { return core_.returns.wait() || memory_.give_back_kept(); };
   while (result == CUDA_ERROR_OUT_OF_MEMORY && more_memory()) {
-    result = core_.gate.run_at_once(GatedCall::kArrayCreate, make);
+    result = core_.gate.run_now(GatedCall::kArrayCreate, make);
   }
   OPENMPS_RETURN_IF_ERROR(check(result, "the creation of an array"));
   if (plain) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -194,30 +195,30 @@ Status GreenContexts::handle(const wire::GreenCreate& command, const Descriptor&
   green->of = descriptor.of;
   green->number = ++last_number_;
   green->resources = descriptor.resources;
-  CUresult result = CUDA_SUCCESS;
-  const bool made = core_.gate.run_unless_stuck(
-      GatedCall::kGreenCreate, command.device, &core_.gate_client, &result, [&] {
+  const std::optional<CUresult> result = core_.gate.run_quiescent(
+      {GatedCall::kGreenCreate, command.device, &core_.gate_client, Patience::kUnlessStuck}, [&] {
         return make_green(core_.driver, descriptor.handle, core_.devices.at(command.device).handle,
                           command.flags, *green->slots, &green->handle, &green->context);
       });
-  if (!made) put_off(*green, descriptor.handle, command.flags);
-  if (result != CUDA_SUCCESS) {
+  if (!result) {
+    put_off(*green, descriptor.handle, command.flags);
+  } else if (*result != CUDA_SUCCESS) {
     memory_.refund(command.device, wire::kGreenContextBytes);
-    return check(result, "cuGreenCtxCreate");
+    return check(*result, "cuGreenCtxCreate");
   }
   ++green_count_;
   return greens_.insert(command.green, std::move(green));
 }
 
 // The driver would wait for what may never end, and everybody for the driver (measured). The next
-// quiet moment is for it.
+// quiescence is for it.
 void GreenContexts::put_off(ClientGreen& green, CUdevResourceDesc descriptor, uint32_t flags) {
   log("Session " + std::to_string(core_.info.id) +
       ": a green context of its own is made later, and what is in it runs on all SMs of the " +
       "session until then: to make it waits for work that may not end");
   green.later_ = std::make_shared<ClientGreen::Made>();
   green.later_->parts = &core_.parts;
-  core_.gate.run_later(
+  core_.gate.defer(
       GatedCall::kGreenCreate, green.device,
       [later = green.later_, &driver = core_.driver, descriptor, flags,
        &device = core_.devices.at(green.device)] {
@@ -234,7 +235,7 @@ void GreenContexts::put_off(ClientGreen& green, CUdevResourceDesc descriptor, ui
         }
         return result;
       },
-      ContextGate::Haste::kSoon);
+      ContextGate::Urgency::kSoon);
 }
 
 bool ClientGreen::arrive() {

@@ -129,7 +129,7 @@ TEST_F(BacklogTest, AQuietMomentMakesRoom) {
   EXPECT_TRUE(session_->backlog.awaits_stream_slot());
   driver_.hold(2, false);
   // Or the gate's own thread has begun to look for one.
-  while (gate_.has_later() || gate_.collects()) session_->service();
+  while (gate_.has_deferred() || gate_.is_collecting()) session_->service();
   session_->submitter.advance();
   EXPECT_EQ(calls().back(), "launch s3 16");
   EXPECT_FALSE(commons_.slots[0]->are_short());
@@ -168,9 +168,8 @@ TEST_F(BacklogTest, AQuietMomentIsHinderedByWhatTheGpuWaitsFor) {
   other.shown = &shown;
   core_gate().add(other);
   const auto hindrance = [&] {
-    CUresult result = CUDA_SUCCESS;
-    EXPECT_FALSE(core_gate().run_soon(GatedCall::kModuleLoad, 0, &other, 0, &result,
-                                      [] { return CUDA_SUCCESS; }));
+    EXPECT_FALSE(core_gate().run_quiescent({GatedCall::kModuleLoad, 0, &other, Patience::kOneHold},
+                                           [] { return CUDA_SUCCESS; }));
     return shown.hindrances[0].why.load();
   };
   driver_.hold(2, true);

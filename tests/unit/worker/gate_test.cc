@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "fake_driver.h"
+#include "manual_clock.h"
 #include "worker/device/context_gate.h"
 
 namespace openmps::worker {
@@ -20,13 +20,13 @@ namespace {
 constexpr uint64_t kNeverNs = 3'600'000'000'000;
 constexpr GateLimits kPatient{.first_hold_ns = kNeverNs,
                               .longest_hold_ns = kNeverNs,
-                              .open_share = 0,
+                              .open_ratio = 0,
                               .total_ns = kNeverNs,
                               .join_ns = kNeverNs};
 // The first hold is short, and there are many.
 constexpr GateLimits kShort{.first_hold_ns = 1'000'000,
                             .longest_hold_ns = 2'000'000,
-                            .open_share = 1,
+                            .open_ratio = 1,
                             .total_ns = kNeverNs,
                             .join_ns = kNeverNs};
 constexpr GateLimits with_driver_that_does_not_wait(GateLimits limits) {
@@ -49,23 +49,32 @@ class GateTest : public ::testing::Test {
     listed->set_busy();
   }
 
+  // Make a call in quiescence or, if there is none within the limit, beside running work.
+  template <typename F>
+  static CUresult run(ContextGate& gate, GatedCall call, uint32_t device, const GateClient* client,
+                      F&& f) {
+    return *gate.run_quiescent({call, device, client, Patience::kLimited, Otherwise::kCall}, f);
+  }
+
   FakeDriver driver_;
+  // Later than any time that a test goes back to.
+  ManualClock clock_{1'000'000'000'000};
 };
 
 TEST_F(GateTest, WaitsForBusyStreamsOfItsDeviceOnly) {
-  ContextGate gate(driver_.table(), kPatient);
+  ContextGate gate(driver_.table(), kPatient, clock_);
   ContextGate::Stream* here = gate.add(stream(), 0);
   ContextGate::Stream* elsewhere = gate.add(stream(), 1);
   give_work(here, 1);
   give_work(elsewhere, 2);
   std::atomic<bool> called{false};
   std::thread caller([&] {
-    EXPECT_EQ(gate.run(GatedCall::kModuleLoad, 0,
-                       [&] {
-                         EXPECT_TRUE(driver_.idle(reinterpret_cast<uint64_t>(here->handle)));
-                         called = true;
-                         return CUDA_ERROR_INVALID_IMAGE;
-                       }),
+    EXPECT_EQ(run(gate, GatedCall::kModuleLoad, 0, nullptr,
+                  [&] {
+                    EXPECT_TRUE(driver_.idle(reinterpret_cast<uint64_t>(here->handle)));
+                    called = true;
+                    return CUDA_ERROR_INVALID_IMAGE;
+                  }),
               CUDA_ERROR_INVALID_IMAGE)
         << "the call's own result";
   });
@@ -78,14 +87,14 @@ TEST_F(GateTest, WaitsForBusyStreamsOfItsDeviceOnly) {
   gate.remove(elsewhere);
 }
 
-TEST_F(GateTest, AFeederGetsThroughBeforeOrAfterTheCall) {
-  ContextGate gate(driver_.table(), kPatient);
+TEST_F(GateTest, ASubmissionComesBeforeOrAfterTheCall) {
+  ContextGate gate(driver_.table(), kPatient, clock_);
   GateClient client;
   gate.add(client);
   gate.enter(client, 0);
   std::atomic<bool> calling{false};
   std::thread caller([&] {
-    gate.run(GatedCall::kFunctionLoad, 0, [&] {
+    run(gate, GatedCall::kFunctionLoad, 0, nullptr, [&] {
       calling = true;
       return CUDA_SUCCESS;
     });
@@ -103,14 +112,14 @@ TEST_F(GateTest, AFeederGetsThroughBeforeOrAfterTheCall) {
 // A hold that is known to be too short would only cost others time.
 TEST_F(GateTest, NobodyIsHeldBackForWhatIsKnownToRunForLong) {
   GateLimits limits = kPatient;
-  limits.open_share = 1;
-  ContextGate gate(driver_.table(), limits);
+  limits.open_ratio = 1;
+  ContextGate gate(driver_.table(), limits, clock_);
   ContextGate::Stream* busy = gate.add(stream(), 0);
   give_work(busy, 1);
   busy->ends_ns = ~0ull;
   std::atomic<bool> called{false};
   std::thread caller([&] {
-    gate.run(GatedCall::kModuleLoad, 0, [&] {
+    run(gate, GatedCall::kModuleLoad, 0, nullptr, [&] {
       called = true;
       return CUDA_SUCCESS;
     });
@@ -118,8 +127,8 @@ TEST_F(GateTest, NobodyIsHeldBackForWhatIsKnownToRunForLong) {
   GateClient client;
   gate.add(client);
   // Held back, one of these would not return.
-  const uint64_t begin = now_ns();
-  while (now_ns() - begin < 50'000'000) {
+  const uint64_t begin = clock_.now_ns();
+  while (clock_.now_ns() - begin < 50'000'000) {
     gate.enter(client, 0);
     ContextGate::leave(client);
   }
@@ -134,24 +143,24 @@ TEST_F(GateTest, NobodyIsHeldBackForWhatIsKnownToRunForLong) {
 }
 
 TEST_F(GateTest, NearItsEndIsWhatIsKnownToEndSoon) {
-  ContextGate gate(driver_.table(), kPatient);
+  ContextGate gate(driver_.table(), kPatient, clock_);
   EXPECT_EQ(gate.near_end_ns(0), 0u);
   ContextGate::Stream* long_one = gate.add(stream(), 0);
   ContextGate::Stream* short_one = gate.add(stream(), 0);
   give_work(long_one, 1);
   give_work(short_one, 2);
-  const uint64_t end = now_ns() + kNeverNs;
+  const uint64_t end = clock_.now_ns() + kNeverNs;
   long_one->ends_ns = end;
-  short_one->ends_ns = now_ns();
+  short_one->ends_ns = clock_.now_ns();
   EXPECT_LT(gate.near_end_ns(0), end);
-  EXPECT_GT(gate.near_end_ns(0), now_ns());
+  EXPECT_GT(gate.near_end_ns(0), clock_.now_ns());
   EXPECT_EQ(gate.near_end_ns(1), 0u);
-  long_one->ends_ns = short_one->ends_ns = now_ns();
-  EXPECT_LT(gate.near_end_ns(0), now_ns());
-  long_one->ends_ns = now_ns() / 2;
-  EXPECT_LT(gate.near_end_ns(0), now_ns()) << "it may have ended";
-  short_one->ends_ns = now_ns() / 2;
-  EXPECT_GT(gate.near_end_ns(0), now_ns()) << "nothing is known of what is that late";
+  long_one->ends_ns = short_one->ends_ns = clock_.now_ns();
+  EXPECT_LT(gate.near_end_ns(0), clock_.now_ns());
+  long_one->ends_ns = clock_.now_ns() / 2;
+  EXPECT_LT(gate.near_end_ns(0), clock_.now_ns()) << "it may have ended";
+  short_one->ends_ns = clock_.now_ns() / 2;
+  EXPECT_GT(gate.near_end_ns(0), clock_.now_ns()) << "nothing is known of what is that late";
   driver_.hold(1, false);
   driver_.hold(2, false);
   gate.remove(long_one);
@@ -159,12 +168,12 @@ TEST_F(GateTest, NearItsEndIsWhatIsKnownToEndSoon) {
 }
 
 TEST_F(GateTest, NewWorkIsHeldBackDuringTheCall) {
-  ContextGate gate(driver_.table(), kPatient);
+  ContextGate gate(driver_.table(), kPatient, clock_);
   GateClient client;
   gate.add(client);
   std::atomic<bool> returned{false};
   std::thread other;
-  gate.run(GatedCall::kFunctionLoad, ContextGate::kAllDevices, [&] {
+  run(gate, GatedCall::kFunctionLoad, ContextGate::kAllDevices, nullptr, [&] {
     std::atomic<bool> started{false};
     other = std::thread([&] {
       started = true;
@@ -182,7 +191,7 @@ TEST_F(GateTest, NewWorkIsHeldBackDuringTheCall) {
 
 // Work that needs other work to go on is let through between the tries.
 TEST_F(GateTest, LetsWorkThroughBetweenTries) {
-  ContextGate gate(driver_.table(), kShort);
+  ContextGate gate(driver_.table(), kShort, clock_);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   std::atomic<bool> looked_at{false};
   std::atomic<bool> passed{false};
@@ -199,7 +208,7 @@ TEST_F(GateTest, LetsWorkThroughBetweenTries) {
     passed = true;
     ContextGate::leave(client);
   });
-  gate.run(GatedCall::kModuleUnload, 0, [&] {
+  run(gate, GatedCall::kModuleUnload, 0, nullptr, [&] {
     EXPECT_TRUE(passed);
     return CUDA_SUCCESS;
   });
@@ -212,11 +221,11 @@ TEST_F(GateTest, LetsWorkThroughBetweenTries) {
 TEST_F(GateTest, GivesUpInTheEnd) {
   GateLimits limits = kShort;
   limits.total_ns = 30'000'000;
-  ContextGate gate(driver_.table(), limits);
+  ContextGate gate(driver_.table(), limits, clock_);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   give_work(listed, 1);
   bool called = false;
-  gate.run(GatedCall::kModuleUnload, 0, [&] {
+  run(gate, GatedCall::kModuleUnload, 0, nullptr, [&] {
     EXPECT_FALSE(driver_.idle(reinterpret_cast<uint64_t>(listed->handle)));
     called = true;
     return CUDA_SUCCESS;
@@ -225,30 +234,29 @@ TEST_F(GateTest, GivesUpInTheEnd) {
   gate.remove(listed);
 }
 
-TEST_F(GateTest, WhatMustNotWaitInTheDriverIsNotCalledWithoutAQuietMoment) {
+TEST_F(GateTest, WhatMustNotWaitInTheDriverIsNotCalledWithoutQuiescence) {
   GateLimits limits = kShort;
   limits.total_ns = 30'000'000;
-  ContextGate gate(driver_.table(), limits);
+  ContextGate gate(driver_.table(), limits, clock_);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   const auto call = [&] {
-    return gate.run_if_quiet(GatedCall::kLimit, 0, CUDA_ERROR_NOT_PERMITTED,
-                             [] { return CUDA_ERROR_INVALID_VALUE; });
+    return gate.run_quiescent({GatedCall::kLimit, 0}, [] { return CUDA_ERROR_INVALID_VALUE; });
   };
   EXPECT_EQ(call(), CUDA_ERROR_INVALID_VALUE) << "the call's own result";
   give_work(listed, 1);
-  EXPECT_EQ(call(), CUDA_ERROR_NOT_PERMITTED);
+  EXPECT_EQ(call(), std::nullopt);
   driver_.hold(1, false);
   EXPECT_EQ(call(), CUDA_ERROR_INVALID_VALUE);
   gate.remove(listed);
 }
 
 TEST_F(GateTest, NobodyWaitsAnyMoreForWorkThatNeverEnds) {
-  ContextGate gate(driver_.table(), kShort);
+  ContextGate gate(driver_.table(), kShort, clock_);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   give_work(listed, 1);
   uint32_t called = 0;
   const auto call = [&](GatedCall what) {
-    return gate.run(what, 0, [&] {
+    return run(gate, what, 0, nullptr, [&] {
       ++called;
       return CUDA_ERROR_INVALID_VALUE;
     });
@@ -268,7 +276,7 @@ TEST_F(GateTest, NobodyWaitsAnyMoreForWorkThatNeverEnds) {
 // A driver whose loading does not wait for that is called after the first hold, and from then on at
 // once.
 TEST_F(GateTest, WhatItsClientMustActForIsNotHeldBackFor) {
-  ContextGate gate(driver_.table(), with_driver_that_does_not_wait(kShort));
+  ContextGate gate(driver_.table(), with_driver_that_does_not_wait(kShort), clock_);
   GateClient client;
   gate.add(client);
   bool owes = true;
@@ -281,7 +289,7 @@ TEST_F(GateTest, WhatItsClientMustActForIsNotHeldBackFor) {
   value->waits = true;
   int calls = 0;
   for (int i = 0; i < 2; ++i) {
-    gate.run(GatedCall::kModuleLoad, 0, &client, [&] { return ++calls, CUDA_SUCCESS; });
+    run(gate, GatedCall::kModuleLoad, 0, &client, [&] { return ++calls, CUDA_SUCCESS; });
     EXPECT_NE(host_function->outlasted_ns.load(), 0u);
     EXPECT_NE(value->outlasted_ns.load(), 0u);
   }
@@ -291,7 +299,7 @@ TEST_F(GateTest, WhatItsClientMustActForIsNotHeldBackFor) {
   value->waits = false;
   driver_.hold(1, false);
   driver_.hold(2, false);
-  gate.run(GatedCall::kModuleLoad, 0, &client, [&] { return ++calls, CUDA_SUCCESS; });
+  run(gate, GatedCall::kModuleLoad, 0, &client, [&] { return ++calls, CUDA_SUCCESS; });
   EXPECT_EQ(host_function->outlasted_ns.load(), 0u);
   EXPECT_EQ(value->outlasted_ns.load(), 0u);
   gate.set_debt(client, nullptr, nullptr);
@@ -303,7 +311,7 @@ TEST_F(GateTest, WhatItsClientMustActForIsNotHeldBackFor) {
 // A driver whose loading waits for it must not be called: it would hold up everybody meanwhile.
 // Nobody is held back, either.
 TEST_F(GateTest, ADriverThatWouldWaitForAClientIsNotCalled) {
-  ContextGate gate(driver_.table(), kShort);
+  ContextGate gate(driver_.table(), kShort, clock_);
   GateClient loader;
   GateClient neighbour;
   gate.add(loader);
@@ -313,7 +321,7 @@ TEST_F(GateTest, ADriverThatWouldWaitForAClientIsNotCalled) {
   listed->waits = true;
   std::atomic<bool> called{false};
   std::thread caller([&] {
-    gate.run(GatedCall::kModuleLoad, 0, &loader, [&] {
+    run(gate, GatedCall::kModuleLoad, 0, &loader, [&] {
       EXPECT_TRUE(driver_.idle(reinterpret_cast<uint64_t>(listed->handle)));
       called = true;
       return CUDA_SUCCESS;
@@ -332,30 +340,29 @@ TEST_F(GateTest, ADriverThatWouldWaitForAClientIsNotCalled) {
   gate.remove(listed);
 }
 
-// Who can do without the call does so beside what may never end, and looks for no moment again.
-TEST_F(GateTest, WhoCanDoWithoutDoesNotWaitForWhatMayNeverEnd) {
+// A caller that can do without the call is told so beside work that may never end, without a
+// search.
+TEST_F(GateTest, ACallThatCanBeSkippedDoesNotWaitForWorkThatMayNeverEnd) {
   GateLimits limits = kShort;
   limits.total_ns = limits.endless_ns = 5'000'000;
-  ContextGate gate(driver_.table(), limits);
+  ContextGate gate(driver_.table(), limits, clock_);
   GateClient client;
   gate.add(client);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   give_work(listed, 1);
-  CUresult result = CUDA_ERROR_UNKNOWN;
   int calls = 0;
   const auto run = [&] {
-    return gate.run_unless_stuck(GatedCall::kGreenCreate, 0, &client, &result,
-                                 [&] { return ++calls, CUDA_SUCCESS; });
+    return gate.run_quiescent({GatedCall::kGreenCreate, 0, &client, Patience::kUnlessStuck},
+                              [&] { return ++calls, CUDA_SUCCESS; });
   };
   EXPECT_FALSE(run());
-  const uint64_t start = now_ns();
+  const uint64_t start = clock_.now_ns();
   EXPECT_FALSE(run());
-  EXPECT_LT(now_ns() - start, limits.total_ns) << "it is known by now";
+  EXPECT_LT(clock_.now_ns() - start, limits.total_ns) << "it is known by now";
   EXPECT_EQ(calls, 0);
   driver_.hold(1, false);
-  EXPECT_TRUE(run());
+  EXPECT_EQ(run(), CUDA_SUCCESS);
   EXPECT_EQ(calls, 1);
-  EXPECT_EQ(result, CUDA_SUCCESS);
   gate.remove(client);
   gate.remove(listed);
 }
@@ -364,16 +371,16 @@ TEST_F(GateTest, ButForWhatOnlyRunsLong) {
   GateLimits limits = kShort;
   limits.total_ns = 1'000'000;
   limits.endless_ns = kNeverNs;
-  ContextGate gate(driver_.table(), limits);
+  ContextGate gate(driver_.table(), limits, clock_);
   GateClient client;
   gate.add(client);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   give_work(listed, 1);
   std::atomic<bool> called{false};
   std::thread caller([&] {
-    CUresult result = CUDA_SUCCESS;
-    EXPECT_TRUE(gate.run_unless_stuck(GatedCall::kGreenCreate, 0, &client, &result,
-                                      [&] { return called = true, CUDA_SUCCESS; }));
+    EXPECT_EQ(gate.run_quiescent({GatedCall::kGreenCreate, 0, &client, Patience::kUnlessStuck},
+                                 [&] { return called = true, CUDA_SUCCESS; }),
+              CUDA_SUCCESS);
   });
   while (listed->outlasted_ns == 0) std::this_thread::yield();
   EXPECT_FALSE(called);
@@ -384,9 +391,9 @@ TEST_F(GateTest, ButForWhatOnlyRunsLong) {
   gate.remove(listed);
 }
 
-// Another session looks for a moment as well, and can't do without.
-TEST_F(GateTest, NorForAnotherWhoWaitsForIt) {
-  ContextGate gate(driver_.table(), kShort);
+// Another session looks for quiescence as well, and can't skip the call.
+TEST_F(GateTest, NorForAnotherSessionThatWaitsForIt) {
+  ContextGate gate(driver_.table(), kShort, clock_);
   GateClient loader;
   GateClient client;
   gate.add(loader);
@@ -395,11 +402,10 @@ TEST_F(GateTest, NorForAnotherWhoWaitsForIt) {
   give_work(listed, 1);
   listed->waits = true;
   std::thread caller(
-      [&] { gate.run(GatedCall::kModuleLoad, 0, &loader, [] { return CUDA_SUCCESS; }); });
+      [&] { run(gate, GatedCall::kModuleLoad, 0, &loader, [] { return CUDA_SUCCESS; }); });
   while (listed->outlasted_ns == 0) std::this_thread::yield();
-  CUresult result = CUDA_SUCCESS;
-  EXPECT_FALSE(gate.run_unless_stuck(GatedCall::kGreenCreate, 0, &client, &result,
-                                     [] { return CUDA_SUCCESS; }));
+  EXPECT_FALSE(gate.run_quiescent({GatedCall::kGreenCreate, 0, &client, Patience::kUnlessStuck},
+                                  [] { return CUDA_SUCCESS; }));
   driver_.hold(1, false);
   caller.join();
   gate.remove(loader);
@@ -409,7 +415,7 @@ TEST_F(GateTest, NorForAnotherWhoWaitsForIt) {
 
 // The client is gone that wanted to load: its session must end.
 TEST_F(GateTest, AWaitEndsWithItsSession) {
-  ContextGate gate(driver_.table(), kShort);
+  ContextGate gate(driver_.table(), kShort, clock_);
   std::atomic<bool> stop{false};
   GateClient client;
   client.stop = &stop;
@@ -418,9 +424,9 @@ TEST_F(GateTest, AWaitEndsWithItsSession) {
   give_work(listed, 1);
   bool called = false;
   std::thread caller([&] {
-    EXPECT_EQ(
-        gate.run(GatedCall::kFunctionLoad, 0, &client, [&] { return called = true, CUDA_SUCCESS; }),
-        CUDA_ERROR_NOT_READY);
+    EXPECT_EQ(run(gate, GatedCall::kFunctionLoad, 0, &client,
+                  [&] { return called = true, CUDA_SUCCESS; }),
+              CUDA_ERROR_NOT_READY);
   });
   stop = true;
   caller.join();
@@ -430,17 +436,17 @@ TEST_F(GateTest, AWaitEndsWithItsSession) {
   gate.remove(listed);
 }
 
-// Ends only if all of them are in one moment.
-TEST_F(GateTest, CallsThatWaitTogetherShareTheMoment) {
+// Ends only if all calls are made in one moment of quiescence.
+TEST_F(GateTest, CallsThatWaitTogetherUseOneQuiescence) {
   constexpr int kCalls = 3;
-  ContextGate gate(driver_.table(), kPatient);
+  ContextGate gate(driver_.table(), kPatient, clock_);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   give_work(listed, 1);
   std::atomic<int> inside{0};
   std::vector<std::thread> callers;
   for (int i = 0; i < kCalls; ++i) {
     callers.emplace_back([&] {
-      gate.run(GatedCall::kModuleLoad, 0, [&] {
+      run(gate, GatedCall::kModuleLoad, 0, nullptr, [&] {
         ++inside;
         while (inside != kCalls) std::this_thread::yield();
         return CUDA_SUCCESS;
@@ -455,17 +461,17 @@ TEST_F(GateTest, CallsThatWaitTogetherShareTheMoment) {
 }
 
 // Unloading has time: nobody waits for it, and it waits for everything.
-TEST_F(GateTest, WhatHasTimeIsDoneInTheNextMoment) {
-  ContextGate gate(driver_.table(), kPatient);
+TEST_F(GateTest, DeferredCallsAreMadeInTheNextQuiescence) {
+  ContextGate gate(driver_.table(), kPatient, clock_);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   ContextGate::Stream* elsewhere = gate.add(stream(), 1);
   std::vector<int> done;
   const auto later = [&](uint32_t device, int number) {
-    gate.run_later(GatedCall::kLibraryUnload, device,
-                   [&done, number] { return done.push_back(number), CUDA_SUCCESS; });
+    gate.defer(GatedCall::kLibraryUnload, device,
+               [&done, number] { return done.push_back(number), CUDA_SUCCESS; });
   };
   later(0, 1);
-  EXPECT_EQ(done, std::vector<int>({1})) << "it is quiet";
+  EXPECT_EQ(done, std::vector<int>({1})) << "nothing runs";
   give_work(listed, 1);
   give_work(elsewhere, 2);
   later(0, 2);
@@ -473,21 +479,21 @@ TEST_F(GateTest, WhatHasTimeIsDoneInTheNextMoment) {
   later(ContextGate::kAllDevices, 4);
   EXPECT_EQ(done, std::vector<int>({1}));
   driver_.hold(1, false);
-  gate.run(GatedCall::kModuleLoad, 0, [] { return CUDA_SUCCESS; });
+  run(gate, GatedCall::kModuleLoad, 0, nullptr, [] { return CUDA_SUCCESS; });
   EXPECT_EQ(done, std::vector<int>({1, 2})) << "that device's only";
   driver_.hold(2, false);
-  gate.run(GatedCall::kModuleLoad, ContextGate::kAllDevices, [] { return CUDA_SUCCESS; });
+  run(gate, GatedCall::kModuleLoad, ContextGate::kAllDevices, nullptr, [] { return CUDA_SUCCESS; });
   EXPECT_EQ(done, std::vector<int>({1, 2, 3, 4}));
   gate.remove(listed);
   gate.remove(elsewhere);
 }
 
-TEST_F(GateTest, ACallThatFindsNoMemoryIsMadeInALaterMoment) {
-  ContextGate gate(driver_.table(), kPatient);
+TEST_F(GateTest, ACallThatFindsNoMemoryIsMadeInALaterQuiescence) {
+  ContextGate gate(driver_.table(), kPatient, clock_);
   int refused = 0;
   int made = 0;
   for (int i = 0; i < 2; ++i) {
-    gate.run_later(GatedCall::kLibraryUnload, 0, [&, first = i == 0]() mutable {
+    gate.defer(GatedCall::kLibraryUnload, 0, [&, first = i == 0]() mutable {
       if (std::exchange(first, false)) {
         ++refused;
         throw std::bad_alloc();
@@ -497,21 +503,22 @@ TEST_F(GateTest, ACallThatFindsNoMemoryIsMadeInALaterMoment) {
     });
   }
   EXPECT_EQ(refused, 1);
-  EXPECT_EQ(made, 2) << "the second call's moment";
-  EXPECT_FALSE(gate.has_later());
+  EXPECT_EQ(made, 2) << "the second call's quiescence";
+  EXPECT_FALSE(gate.has_deferred());
 }
 
-TEST_F(GateTest, ALostContextIsQuiet) {
-  ContextGate gate(driver_.table(), kPatient);
+TEST_F(GateTest, ALostContextIsQuiescent) {
+  ContextGate gate(driver_.table(), kPatient, clock_);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   give_work(listed, 1);
   driver_.poison(CUDA_ERROR_ILLEGAL_ADDRESS);
-  EXPECT_EQ(gate.run(GatedCall::kModuleUnload, 0, [] { return CUDA_ERROR_ILLEGAL_ADDRESS; }),
-            CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(
+      run(gate, GatedCall::kModuleUnload, 0, nullptr, [] { return CUDA_ERROR_ILLEGAL_ADDRESS; }),
+      CUDA_ERROR_ILLEGAL_ADDRESS);
   gate.remove(listed);
 }
 
-// What a session shows of its wait: who is in its way.
+// What a session shows of a wait: whose work it waits for.
 class ShownGateTest : public GateTest {
  protected:
   struct Seen {
@@ -541,8 +548,8 @@ class ShownGateTest : public GateTest {
   wire::ExecutorState other_{};
 };
 
-TEST_F(ShownGateTest, WhoPreventsAQuietMomentAndWhy) {
-  ContextGate gate(driver_.table(), kPatient);
+TEST_F(ShownGateTest, TheStreamsThatPreventQuiescenceAndWhy) {
+  ContextGate gate(driver_.table(), kPatient, clock_);
   GateClient loader;
   GateClient owing;
   GateClient submitting;
@@ -562,11 +569,11 @@ TEST_F(ShownGateTest, WhoPreventsAQuietMomentAndWhy) {
     if (i != 5) give_work(listed[i], i + 1);  // session 7 has nothing to do
   }
   listed[1]->waits = true;
-  listed[4]->outlasted_ns = now_ns();
+  listed[4]->outlasted_ns = clock_.now_ns();
   listed[7]->waits = true;  // beside a stream of the same session that only runs
   gate.enter(submitting, 0);
   std::thread caller(
-      [&] { gate.run(GatedCall::kModuleUnload, 0, &loader, [] { return CUDA_SUCCESS; }); });
+      [&] { run(gate, GatedCall::kModuleUnload, 0, &loader, [] { return CUDA_SUCCESS; }); });
   await(loads_, wire::ExecutorWait::kQuietMoment,
         {{5, 0, wire::Hindrance::kSubmits},
          {1, 9, wire::Hindrance::kRuns},
@@ -592,12 +599,12 @@ TEST_F(ShownGateTest, WhoPreventsAQuietMomentAndWhy) {
 }
 
 // Neighbours have most of the time; programs that start together do not wait for each other's part.
-TEST_F(ShownGateTest, OnlyWhoAsksForNoMomentsIsOwedTime) {
+TEST_F(ShownGateTest, OnlyASessionThatAsksForNoQuiescenceIsOwedTime) {
   GateLimits limits = kPatient;
-  limits.open_share = 1'000'000;  // seconds for microseconds: still owed when the test looks
+  limits.open_ratio = 1'000'000;  // seconds for microseconds: still owed when the test looks
   limits.most_owed_ns = 0;
-  limits.asker_ns = 10'000'000'000;  // less than the machine has run: who never asked did so at 0
-  ContextGate gate(driver_.table(), limits);
+  limits.asker_ns = 10'000'000'000;  // a session that never asked counts as having asked at 0
+  ContextGate gate(driver_.table(), limits, clock_);
   GateClient neighbour;
   GateClient starts;
   be(neighbour, 1, other_);
@@ -606,7 +613,7 @@ TEST_F(ShownGateTest, OnlyWhoAsksForNoMomentsIsOwedTime) {
   gate.add(starts);
   const auto hold_back = [&](GateClient& client) {
     std::thread held;
-    gate.run(GatedCall::kFunctionLoad, 0, [&] {
+    run(gate, GatedCall::kFunctionLoad, 0, nullptr, [&] {
       held = std::thread([&] {
         gate.enter(client, 0);
         ContextGate::leave(client);
@@ -616,10 +623,10 @@ TEST_F(ShownGateTest, OnlyWhoAsksForNoMomentsIsOwedTime) {
     });
     held.join();
   };
-  CUresult result = CUDA_SUCCESS;
   const auto call = [] { return CUDA_SUCCESS; };
-  EXPECT_TRUE(gate.run_soon(GatedCall::kFunctionLoad, 0, &neighbour, 0, &result, call));
-  EXPECT_EQ(gate.run(GatedCall::kFunctionLoad, 0, &starts, call), CUDA_SUCCESS);
+  EXPECT_TRUE(
+      gate.run_quiescent({GatedCall::kFunctionLoad, 0, &neighbour, Patience::kOneHold}, call));
+  EXPECT_EQ(run(gate, GatedCall::kFunctionLoad, 0, &starts, call), CUDA_SUCCESS);
   hold_back(starts);
   EXPECT_EQ(gate.owed(0), 0u);
   hold_back(neighbour);  // it has looked, and held nobody back
@@ -628,10 +635,10 @@ TEST_F(ShownGateTest, OnlyWhoAsksForNoMomentsIsOwedTime) {
   gate.remove(starts);
 }
 
-TEST_F(ShownGateTest, WhoseMomentOthersWaitFor) {
+TEST_F(ShownGateTest, TheSessionWhoseQuiescenceOthersWaitFor) {
   GateLimits limits = kPatient;
-  limits.join_ns = 0;  // no call has a part in another's moment
-  ContextGate gate(driver_.table(), limits);
+  limits.join_ns = 0;  // no call joins the quiescence of another
+  ContextGate gate(driver_.table(), limits, clock_);
   GateClient loader;
   GateClient later;
   be(loader, 1, loads_);
@@ -639,10 +646,10 @@ TEST_F(ShownGateTest, WhoseMomentOthersWaitFor) {
   for (GateClient* client : {&loader, &later}) gate.add(*client);
   const std::vector<Seen> held = {{1, 0, wire::Hindrance::kQuietMoment}};
   std::thread second;
-  gate.run(GatedCall::kModuleLoad, 0, &loader, [&] {
+  run(gate, GatedCall::kModuleLoad, 0, &loader, [&] {
     // While the call is made: another's call, and then another's work.
     second = std::thread([&] {
-      gate.run(GatedCall::kModuleLoad, 0, &later, [] { return CUDA_SUCCESS; });
+      run(gate, GatedCall::kModuleLoad, 0, &later, [] { return CUDA_SUCCESS; });
       EXPECT_EQ(other_.wait, wire::ExecutorWait::kNone);
     });
     await(other_, wire::ExecutorWait::kQuietMoment, held);
@@ -650,7 +657,7 @@ TEST_F(ShownGateTest, WhoseMomentOthersWaitFor) {
   });
   second.join();
   std::thread worker;
-  gate.run(GatedCall::kModuleLoad, 0, &loader, [&] {
+  run(gate, GatedCall::kModuleLoad, 0, &loader, [&] {
     other_.hindrances[0].why = wire::Hindrance::kNone;
     worker = std::thread([&] {
       gate.enter(later, 0);
@@ -665,8 +672,8 @@ TEST_F(ShownGateTest, WhoseMomentOthersWaitFor) {
 }
 
 // A call that others make for the session, and the time between two tries.
-TEST_F(ShownGateTest, WaitingOutsideOfAMomentIsShownToo) {
-  ContextGate gate(driver_.table(), kShort);
+TEST_F(ShownGateTest, AWaitBetweenTwoHoldsIsShownToo) {
+  ContextGate gate(driver_.table(), kShort, clock_);
   GateClient session;
   be(session, 1, loads_);
   gate.add(session);
@@ -686,15 +693,13 @@ TEST_F(ShownGateTest, WaitingOutsideOfAMomentIsShownToo) {
   EXPECT_EQ(looks, 2);
   EXPECT_EQ(loads_.wait, wire::ExecutorWait::kNone);
   bool looked = false;
-  // Two hours, if it did not find another way at once.
-  EXPECT_EQ(gate.rest_after(2 * kNeverNs, &session,
-                            [&] {
-                              looked = true;
-                              EXPECT_EQ(loads_.wait, wire::ExecutorWait::kQuietMoment);
-                              EXPECT_EQ(seen(loads_), neighbour);
-                              return true;
-                            }),
-            0u);
+  EXPECT_TRUE(gate.retry(&session, [&](uint64_t hold_ns) {
+    if (hold_ns != 0) return false;
+    looked = true;
+    EXPECT_EQ(loads_.wait, wire::ExecutorWait::kQuietMoment);
+    EXPECT_EQ(seen(loads_), neighbour);
+    return true;
+  }));
   EXPECT_TRUE(looked);
   driver_.hold(1, false);
   gate.remove(session);

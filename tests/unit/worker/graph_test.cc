@@ -347,12 +347,12 @@ TEST_F(GraphTest, AQuietMomentIsLookedForWhenManyNodesLeave) {
   driver_.hold(1, true);
   launch(1);
   leave();
-  EXPECT_FALSE(gate_.collects());
+  EXPECT_FALSE(gate_.is_collecting());
   leave();
-  EXPECT_TRUE(gate_.collects());
+  EXPECT_TRUE(gate_.is_collecting());
   EXPECT_NE(driver_.live().find("execs 2"), std::string::npos) << driver_.live();
   driver_.hold(1, false);
-  while (gate_.collects()) usleep(1000);
+  while (gate_.is_collecting()) usleep(1000);
   EXPECT_EQ(driver_.live().find("execs"), std::string::npos) << driver_.live();
 }
 

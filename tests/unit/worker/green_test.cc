@@ -400,7 +400,7 @@ class GreenBesideTest : public GreenGraphTest {
   }
   void end_neighbour() {
     driver_.hold(1, false);
-    while (gate_.has_later() || gate_.collects()) gate_.tend();
+    while (gate_.has_deferred() || gate_.is_collecting()) gate_.run_deferred();
   }
   size_t found(const char* call) {
     const Calls made = calls();

@@ -220,7 +220,7 @@ TEST_F(ImageMemoryTest, AnEndIsNotWaitedFor) {
   launch_function(1);
   remember(image_of("code"), {{"ker2", 1}});
   commons_.memory->begin();
-  while (!gate_.has_later()) std::this_thread::yield();
+  while (!gate_.has_deferred()) std::this_thread::yield();
   commons_.memory.reset();  // though no moment has come
   driver_.hold(1, false);
 }

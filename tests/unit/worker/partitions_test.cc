@@ -112,7 +112,7 @@ TEST_F(PartitionTest, WhoComesBesideWhatIsStuckHasItOnceThatEnds) {
   Member& late = join(8);
   EXPECT_EQ(of(late), SmGroups().set());
   driver_.hold(1, false);
-  while (gate_.has_later() || gate_.collects()) gate_.tend();
+  while (gate_.has_deferred() || gate_.is_collecting()) gate_.run_deferred();
   EXPECT_EQ(of(late), groups({0, 1, 2, 3}));
   EXPECT_EQ(changes_, 1u) << "who has it is told";
   gate_.remove(neighbour);

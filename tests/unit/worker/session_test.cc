@@ -317,7 +317,7 @@ TEST_F(SessionTest, EndsBesideANeighboursEndlessWorkAndKeepsItsWindow) {
   std::atomic<bool> loaded{false};
   GateClient gate_client;
   std::thread loader([&] {
-    gate_.run(GatedCall::kModuleLoad, 0, &gate_client, [] { return CUDA_SUCCESS; });
+    gate_.run_quiescent({GatedCall::kModuleLoad, 0, &gate_client}, [] { return CUDA_SUCCESS; });
     loaded = true;
   });
 

@@ -198,7 +198,7 @@ TEST_F(StreamTest, NeighboursAreToldWhoseMomentItIs) {
   gate_.add(neighbour);
   std::atomic<bool> entered{false};
   std::thread held_back;
-  gate_.run(GatedCall::kModuleUnload, 0, &session_->core.gate_client, [&] {
+  gate_.run_quiescent({GatedCall::kModuleUnload, 0, &session_->core.gate_client}, [&] {
     held_back = std::thread([&] {
       gate_.enter(neighbour, 0);
       entered = true;

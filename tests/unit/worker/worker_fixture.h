@@ -45,7 +45,7 @@ class WorkerFixture : public ::testing::Test {
     main_.join();
     EXPECT_TRUE(served_.ok()) << served_.message();
     worker_.reset();
-    while (gate_.collects()) usleep(1000);  // what the last sessions left
+    while (gate_.is_collecting()) usleep(1000);  // what the last sessions left
     monitor_.reset();
     commons_.partitions.reset();
     EXPECT_EQ(driver_.live(), "") << "what the sessions left behind";
