@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What waits for everything queued in a context, and who waits with it (SOFTGPU_LOADING_WAITS), as
-// seen on an H200: docs/decisions/0009-quiet-moments.md.
+// seen on an H200: docs/decisions/0009-quiescence.md.
 #include "device_fixture.h"
 
 #include <algorithm>

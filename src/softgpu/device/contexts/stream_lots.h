@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a context keeps for its streams, and for the branches of the executable graphs that are made
 // in it: made in lots, each of which is a standstill of the context (as measured on an H200,
-// docs/decisions/0033-room-for-streams-is-made-ahead.md), and never given back. API threads.
+// docs/decisions/0033-stream-slots.md), and never given back. API threads.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A moment in which nothing of a context runs or waits: what NVIDIA's driver makes for loading and
 // unloading code and for cuMemFree. Launches into the context wait for its end; those into other
-// contexts do not (measured on an H200, docs/decisions/0009-quiet-moments.md). API threads.
+// contexts do not (measured on an H200, docs/decisions/0009-quiescence.md). API threads.
 #pragma once
 
 #include "softgpu/device/schedule/scheduler.h"
