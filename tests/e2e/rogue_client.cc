@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client that breaks the protocol, one way per run; it speaks to the sockets itself and uses no
-// CUDA. It must be refused or cut off, with a line in the log, and nobody else may notice. Run by
-// scenarios.py. Exit code 0: the other side reacted as it should.
-// usage: rogue_client wrong_version|short_hello|no_hello|garbage_ring|garbage_commands|lying_tail
-// SEED
+// CUDA. It must be refused or disconnected, with a line in the log, and no other client may be
+// affected. Run by scenarios.py. Exit code 0: the other side reacted as it should. usage:
+// rogue_client wrong_version|short_hello|no_hello|garbage_ring|garbage_commands|lying_tail SEED
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -11,7 +11,7 @@
 namespace e2e {
 namespace {
 
-// Who captures, how, and on whose thread with which mode the call is made.
+// Which stream captures in which mode, and on which thread, of which mode, the call is made.
 struct Setting {
   const char* name;
   CUstreamCaptureMode mode;

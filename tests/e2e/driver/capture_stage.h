@@ -11,7 +11,7 @@
 
 namespace e2e {
 
-// CUDA's name of the result without what all names have in common.
+// CUDA's name of the result without the common prefix.
 inline std::string name_of(CUresult result) {
   std::string name = e2e::name(result);
   for (const char* prefix : {"CUDA_ERROR_", "CUDA_"}) {

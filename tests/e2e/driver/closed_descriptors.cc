@@ -22,7 +22,7 @@ void close_all() {
   for (int fd = kFirst; fd < kMost; fd++) close(fd);
 }
 
-// Every number is one of the program's files, or a socket that nobody reads.
+// Every number is one of the program's files, or a socket that is not read.
 void take_all(bool sockets) {
   int ends[2];
   if (sockets) {
@@ -39,7 +39,7 @@ bool are_untouched(bool sockets) {
   for (int fd = kFirst; fd < kMost / 4; fd++) {
     char text[sizeof(kContents)] = {};
     struct stat info {};
-    if (fstat(fd, &info) != 0) return false;  // somebody closed it
+    if (fstat(fd, &info) != 0) return false;  // the library has closed it
     if (sockets) {
       if (recv(fd, text, sizeof(text), MSG_DONTWAIT | MSG_PEEK) >= 0) return false;
       continue;
@@ -51,7 +51,8 @@ bool are_untouched(bool sockets) {
   return true;
 }
 
-// Whatever keeps a descriptor. The first error is that of all that follow, or there is none.
+// Calls of all parts that keep a descriptor. All succeed, or all fail with one error from some call
+// on.
 bool fails_in_one_way(CUfunction empty, CUstream stream, CUdeviceptr memory) {
   CUresult first = CUDA_SUCCESS;
   bool right = true;

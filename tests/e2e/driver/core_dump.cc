@@ -18,8 +18,8 @@ struct Dump {
   bool has_it = false;  // the address that was asked for
 };
 
-// Of shared memory the kernel writes all, whatever of it was ever touched; of private what is
-// there.
+// The kernel dumps shared memory as a whole, also pages that were never touched, and of private
+// memory the pages that exist.
 Dump dump_with(const void* address) {
   Dump dump;
   FILE* maps = fopen("/proc/self/smaps", "re");

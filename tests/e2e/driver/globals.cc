@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Module globals: found by name, with their initial values, written and read by host and kernel;
-// two loads of one module have separate globals; the library API sees the same. Run by run_e2e.py.
-// usage: drv_globals
+// two loads of one module have separate globals; the library API finds them, too. Run by
+// run_e2e.py. usage: drv_globals
 #include "driver.h"
 
 namespace {

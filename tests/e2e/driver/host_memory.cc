@@ -187,7 +187,7 @@ int refused(const e2e::Session&) {
 
 // ---- Who writes beside it -----------------------------------------------------------------------
 
-// Counts in a word of memory that is registered by somebody else meanwhile.
+// Counts in a word of memory that another thread registers meanwhile.
 struct Counter {
   volatile uint64_t* word;
   std::atomic<bool>& stop;
@@ -476,7 +476,8 @@ int forks(const e2e::Session& session) {
   return e2e::finish();
 }
 
-// Holds memory of each kind until a line comes on standard input: for whoever looks who pays.
+// Holds memory of each kind until a line comes on standard input, so that a scenario can see to
+// which cgroup it is charged.
 int held(const e2e::Session& session) {
   const Kernels kernels(session);
   constexpr size_t kBytes = 64 << 20;

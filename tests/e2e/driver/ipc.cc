@@ -88,8 +88,8 @@ void mix(const e2e::Session& session, CUdeviceptr address, size_t words, uint32_
   CHECK_CU(cuCtxSynchronize());
 }
 
-// Before another process looks at what was copied: from pageable memory a copy returns once its
-// source may be used again, and only its own context's later work waits for it.
+// Needed before another process reads copied data: a copy from pageable memory returns once its
+// source may be reused, and only later work of its own context waits for it.
 void publish() { CHECK_CU(cuCtxSynchronize()); }
 
 CUdeviceptr open_memory(const CUipcMemHandle& handle) {
@@ -206,8 +206,8 @@ void killed_importer(const e2e::Session& session, const Peer& peer, pid_t export
   const auto handle = peer.receive<CUipcMemHandle>();
   const CUdeviceptr address = open_memory(handle);
   kill_exporter(exporter);
-  // Its session goes some time after it; once it has, nobody can open the handle any more, and
-  // until then it opens what is open.
+  // The exporter's session ends some time after the process; then the handle cannot be opened any
+  // more, and until then it opens memory that still exists.
   expect(read_words(address, kWords) == pattern(kWords, 6), "its owner is dead, still there");
   for (int round = 0; round < 20; ++round) {
     e2e::Buffer<uint32_t> other(pattern(kWords, 9));

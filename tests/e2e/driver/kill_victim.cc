@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds memory of every kind and keeps a long queue of kernels in flight until somebody kills it:
-// what it leaves behind must be cleaned up. Prints "ready" once the queue is full. Run by
+// Holds memory of every kind and keeps a long queue of kernels in flight until it is killed; the
+// service must release all of it. Prints "ready" once the queue is full. Run by
 // run_e2e.py. usage: drv_kill_victim
 #include <unistd.h>
 

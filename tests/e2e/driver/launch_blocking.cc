@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA_LAUNCH_BLOCKING: what returns only when it is done, and what its values mean. No time is
-// compared: a host function holds the stream until another thread lets it go, which it does once a
-// call has returned or, if the call waits, after a while. Run by run_e2e.py. usage:
-// drv_launch_blocking
+// CUDA_LAUNCH_BLOCKING: which calls return only when their work is done, and what the variable's
+// values mean. No time is compared: a host function holds the stream until another thread lets it
+// continue, which happens once the call has returned or, if the call waits, after a while. Run by
+// run_e2e.py. usage: drv_launch_blocking
 #include <pthread.h>
 #include <unistd.h>
 

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program whose SMs are changed while it runs: round after round of launches, of piled-up
-// launches, and of an executable graph that was made at the start, in streams that were, too. It
-// says where they ran, and checks what they computed. Its code may come by the cold lane and moves
-// when it can. Run by scenarios.py.
-// usage: drv_live_sms [BLOCKS TURNS | variables | compiled | green | cooperative | updates]: until
-// its input ends.
-// "# round N at T most M SMs A B ...": those of a round that began at T ns of CLOCK_MONOTONIC, by
-// number, and how many one launch of it had at most. The launches that look where they are have 16
-// blocks for each SM; if it is said, so many, each of which stays so long, and a round is little
-// else. With variables the code is machine code that has one, which the host writes each round
-// (docs/decisions/0032); with compiled it is PTX. With green its streams are in a green context of
-// its own, of half the SMs that it has at the start. With cooperative the kernel of the graph is,
-// and such launches have a block for each SM of the device. With updates the graph is captured anew
-// each round, with another parameter, and the executable one updated from it.
+// A program whose SMs are changed while it runs. Each round has launches, a batch of launches, and
+// a launch of an executable graph; streams and graph were made at the start. The program prints on
+// which SMs the kernels ran, and checks their results. The code may be loaded in the cold context,
+// and then moves. Run by scenarios.py, until the program's input ends.
+// usage: drv_live_sms [BLOCKS TURNS | variables | compiled | green | cooperative | updates]
+// "# round N at T most M SMs A B ...": the SMs of a round that began at T ns of CLOCK_MONOTONIC,
+// and the most SMs that one launch of the round had. The launches that report SMs have 16 blocks
+// for each SM. BLOCKS TURNS: they have BLOCKS blocks, each of which spins for TURNS turns, and a
+// round has little else. variables: machine code with a variable, which the host writes each round
+// (docs/decisions/0032). compiled: PTX. green: the streams are in a green context of half the SMs
+// that the program has at the start. cooperative: the graph's kernel is cooperative, and such
+// launches have a block for each SM of the device. updates: the graph is captured anew each round,
+// with another parameter, and the executable graph is updated from it.
 #include <poll.h>
 #include <unistd.h>
 

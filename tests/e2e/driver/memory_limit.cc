@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client's memory limit is hard and exact on every way to device memory: what fits is given, one
-// piece more is refused, what is given back is there again for every other way, and at the end all
-// is free. Run by run_e2e.py, behind OpenMPS; what other processes share is in drv_ipc.
+// A client's memory limit is exact for every kind of allocation: allocations that fit succeed, one
+// more is refused, freed memory can be allocated again by every other kind, and at the end all
+// memory is free. Run by run_e2e.py, behind OpenMPS; what other processes share is in drv_ipc.
 // usage: drv_memory_limit paths|hold|heap: hold is paths, then says so and waits
 #include <chrono>
 #include <cstdlib>
@@ -28,8 +28,7 @@ size_t free_bytes() {
   return free;
 }
 
-// A way to device memory: take a piece of this many bytes and give it back. What is taken is a
-// handle or an address.
+// A kind of allocation: allocate so many bytes, and free them by the handle or address.
 struct Path {
   const char* name;
   size_t bytes;
@@ -101,7 +100,7 @@ CUresult create(uint64_t* piece) {
   return result;
 }
 
-// Mapped twice, and its handle given back: it is the same memory.
+// Memory that is mapped twice, and whose handle has been released, counts once.
 Path mapped() {
   constexpr size_t kBytes = 2 * kMiB;
   return {"cuMemCreate, mapped twice", kBytes,
@@ -177,7 +176,7 @@ Path graph_node() {
           [](uint64_t piece) { return cuGraphExecDestroy(handle_of<CUgraphExec>(piece)); }};
 }
 
-// A capture that is refused memory goes on, without it.
+// A capture in which an allocation is refused continues without that node.
 Path captured() {
   return {"a captured cuMemAllocAsync", 2 * kMiB,
           [](uint64_t* piece) {
@@ -274,7 +273,7 @@ void walk(const Path& path, const Path& other) {
   for (const uint64_t taken : pieces) CHECK_CU(path.give(taken));
 }
 
-// What is freed and stays mapped for the program's next allocations.
+// Freed memory that remains mapped for the program's next allocations.
 void leave_kept(const Path& keeping) {
   std::vector<uint64_t> pieces(kLimit / keeping.bytes);
   for (uint64_t& piece : pieces) CHECK_CU(keeping.take(&piece));
@@ -362,7 +361,7 @@ void check_in_use() {
   CHECK_CU(cuMemFree_v2(rest));
 }
 
-// A raised limit of the context counts for whom raised it, until he ends.
+// A raised limit of the context is charged to the client that raised it, until that client ends.
 void check_heap() {
   size_t heap = 0;
   CHECK_CU(cuCtxGetLimit(&heap, CU_LIMIT_MALLOC_HEAP_SIZE));

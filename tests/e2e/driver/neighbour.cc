@@ -5,10 +5,10 @@
 // been destroyed behind it. `queue`: long kernels, many of them ahead. `values`, `device_values`,
 // `calls`, `events`: more streams than a context has hardware queues, each with work behind, wait
 // for a value in host memory, for one in device memory, for host functions, for a stream's event
-// behind a kernel that does not end. `legacy`: the same for the legacy stream, by its implicit
-// order; some are destroyed, and objects come and go beside them. Then what is behind it all is
-// checked. Run by run_e2e.py. usage: drv_neighbour
-// kernel|host|value|giving|queue|values|device_values|calls|events|legacy
+// behind a kernel that does not end. `legacy`: such streams wait for the legacy stream, by its
+// implicit order. Some waiting streams are destroyed, and objects are made and destroyed beside
+// them. In the end the results of the work behind the waits are checked. Run by run_e2e.py. usage:
+// drv_neighbour kernel|host|value|giving|queue|values|device_values|calls|events|legacy
 #include <poll.h>
 #include <unistd.h>
 
@@ -60,7 +60,7 @@ void give_up_texture(CUdeviceptr words, uint32_t count) {
   CHECK_CU(cuTexObjectDestroy(texture));
 }
 
-// What concerns no stream: it comes and goes beside those that wait.
+// Objects that belong to no stream are made and destroyed beside the streams that wait.
 void pass_by(CUfunction mix, CUfunction spin, CUdeviceptr words) {
   CHECK_CU(cuFuncSetAttribute(spin, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 50));
   CUgraph graph = nullptr;

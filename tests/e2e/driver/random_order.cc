@@ -168,7 +168,7 @@ class Program {
     door.choose(random_);
     return &door;
   }
-  // A door that nobody has been told to open.
+  // A door that no thread has been told to open.
   Door* make_gate() {
     if (!rules_.has_gates()) return nullptr;
     Door* door = make_door(false);
@@ -759,7 +759,7 @@ class Program {
     for (const Door& door : doors_) {
       const uint64_t before = door.flags == CU_STREAM_WAIT_VALUE_NOR ? ~0ull : 0;
       const uint64_t kept = door.width == 8 ? 0 : before & ~0xffffffffull;
-      // Another thread has opened it, which nobody but the GPU has waited for.
+      // Another thread has opened it, and only the GPU has waited for that.
       const uint64_t got = door.host != nullptr
                                ? std::atomic_ref(*door.host).load(std::memory_order_acquire)
                                : on_device[(door.address - ground_.device_words) / 8];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which calls wait for work in which streams. One stream is held by a kernel that ends when the
-// host says so; then the call is made. A call that waits must not come back before the host has
-// said so; one that does not wait must come back while the stream is held. Run by run_e2e.py.
+// host says so; then the call is made. A call that waits must not return before the host has said
+// so; a call that does not wait must return while the stream is held. Run by run_e2e.py.
 // usage: drv_stream_waits blocking|thread|legacy|free: the stream that is held
 #include <atomic>
 #include <chrono>
@@ -18,12 +18,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long a stream is held if the call does not come back by itself: long if it should, so that a
-// slow machine does not look like a call that waits; short if it should not.
+// How long a stream is held if the call does not return: long if it should return, so that a slow
+// machine does not look like a call that waits; short if it should wait.
 constexpr milliseconds kReturning(30'000);
 constexpr milliseconds kWaiting(40);
 
-// A stream with work that ends when the host lets it.
+// A stream with work that ends when the host says so.
 class Held {
  public:
   Held(const e2e::Session& session, CUstream stream) : stream_(stream) {
@@ -140,7 +140,7 @@ CUresult until_ready(Query query) {
   }
 }
 
-// Whose work a call waits for, a bit for each stream that may be held.
+// The streams that a call waits for, a bit for each stream that may be held.
 enum Waits : unsigned {
   kNothing = 0,
   kHeldBlocking = 1,

@@ -18,7 +18,7 @@ using e2e::expect;
 
 constexpr size_t kBytes = 64 << 20;  // pageable, more than is staged at once
 
-// What a thread is at when it is cancelled.
+// What a thread does when it is cancelled.
 struct Call {
   e2e::Session& session;
   CUstream stream = nullptr;
@@ -28,7 +28,7 @@ struct Call {
   std::atomic<bool> begun{false};
 };
 
-// Holds its stream until it is let go.
+// Holds its stream until the host says so.
 void hold(void* call) {
   while (!static_cast<Call*>(call)->opened) usleep(1000);
 }

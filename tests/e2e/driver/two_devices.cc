@@ -155,7 +155,7 @@ void kernels(const Side& one, const Side& other) {
   expect(seen == mixed(7, {1}), "a kernel works on the other's memory");
   CHECK_CU(cuCtxDisablePeerAccess(other.context));
 
-  // Managed and pinned memory are everybody's.
+  // Managed and pinned memory can be used by both devices.
   CUdeviceptr managed = 0;
   uint32_t* pinned = nullptr;
   CUdeviceptr mapped = 0;
@@ -179,7 +179,7 @@ void kernels(const Side& one, const Side& other) {
 
 // ---- Order --------------------------------------------------------------------------------------
 
-// One device holds until the host lets it go; the other waits for it by an event.
+// One device is held until the host says so; the other waits for it by an event.
 void order(const Side& one, const Side& other) {
   uint32_t* flag = nullptr;
   CHECK_CU(cuMemHostAlloc(reinterpret_cast<void**>(&flag), sizeof *flag, CU_MEMHOSTALLOC_PORTABLE));

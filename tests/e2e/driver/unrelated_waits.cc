@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream waits for a value that the program writes later. What it does meanwhile in other streams
-// has nothing to do with that wait, and must end before: allocations, frees, textures, mappings,
-// memory that is looked at by nobody. A wait in any of them would never end. "leave": says "ready"
-// with that wait open behind many others, and waits to be killed.
+// A stream waits for a value that the program writes later. Calls that the program makes meanwhile
+// in other streams are unrelated to that wait, and must return: allocations, frees, textures,
+// mappings of unused memory. A call that waited for the stream would never return. `leave`: prints
+// "ready" with that wait open behind many satisfied ones, and waits to be killed.
 // usage: drv_unrelated_waits free|pool|texture|mapping|leave
 #include <unistd.h>
 

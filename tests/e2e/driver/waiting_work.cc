@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client with far more work that waits than a driver would hold, until a line comes on standard
-// input: then it goes on, and is checked. Prints "ready" when all of it has been given. COUNT
+// A client with far more waiting work than a driver would hold, until a line comes on standard
+// input: then the work continues, and its results are checked. Prints "ready" when all of the work
+// has been issued. COUNT
 // streams wait, each with a kernel behind: for a value in host memory (`values`), in device memory
 // (`device_values`), for an event of a stream that waits for such a value (`events`), of a kernel
 // that does not end (`kernel`), for the legacy stream, which waits for one (`legacy`), for a value

@@ -92,7 +92,7 @@ namespace {
 // No call waits for anything. What has not ended by then never does.
 constexpr unsigned kCallLimitS = 60;
 
-// CUDA's name of the result without what all names have in common.
+// CUDA's name of the result without the common prefix.
 std::string name_of(CUresult result) {
   const std::string full = name(result);
   const std::string prefix = "CUDA_ERROR_";
@@ -117,7 +117,7 @@ void make(const WrongCalls& calls, std::atomic<size_t>& next) {
     auto stage = std::make_unique<Stage>(world);
     const CUresult result = calls[next].make(*stage);
     CHECK_CU(cuCtxSetCurrent(world.context));
-    // What the other context was given works on what goes with the stage.
+    // Work of the other context uses memory that is freed with the stage.
     static_cast<void>(cuStreamSynchronize(world.foreign_stream));
     const CUresult later = cuCtxSynchronize();
     printf("%s: %s", text_of(calls[next]).c_str(), name_of(result).c_str());
