@@ -64,7 +64,7 @@ class ColdLaneTest : public SessionFixture {
     SessionFixture::TearDown();
   }
 
-  // Stream 1, s1 for the driver, has a copy that does not end until it is let go.
+  // Stream 1, s1 for the driver, has a copy that does not end until the test says so.
   void keep_busy() {
     map(kMapped, 2 * wire::kMiB);
     create_stream(1, wire::StreamKind::kNonBlocking);
@@ -394,7 +394,8 @@ TEST_F(ColdLaneTest, ConstantsComeToTheMainLaneToBeWritten) {
   EXPECT_EQ(calls().back(), "launch s2 16");
 }
 
-// The library is everybody's: who asks where it lies gets a copy of his own, once.
+// All sessions share the library; a session that asks for the address of its variable gets a copy
+// of its own, once.
 TEST_F(ColdLaneTest, WhatNobodyWritesIsSharedUntilSomebodyAsksForIt) {
   create_stream(2, wire::StreamKind::kNonBlocking);
   for (const auto& [declaration, name] :

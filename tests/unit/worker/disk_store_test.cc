@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images on disk: what was stored comes back, and nothing else does.
+// Images on disk: what was stored is read again, and nothing else is.
 #include "worker/images/disk_store.h"
 
 #include <fcntl.h>
@@ -238,7 +238,7 @@ TEST_F(DiskStoreTest, APlaceThatIsNoneIsRefused) {
   EXPECT_TRUE(fs::is_empty(root_ + "/real/elsewhere"));
 }
 
-// A directory that somebody names may be one that he has in use: all of it stays as it is.
+// A directory that a user names may be in use: its other files are not touched.
 TEST_F(DiskStoreTest, WhatElseIsThereStays) {
   fs::create_directory(outer_);
   ASSERT_EQ(chmod(outer_.c_str(), 0755), 0);

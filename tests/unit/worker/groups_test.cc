@@ -35,7 +35,7 @@ TEST(SessionGroup, TwoThatAskAtOnceNeverPassItsMemory) {
   EXPECT_EQ(group.memory(1), 0u);
 }
 
-// Two members, of which the first has a limit of its own.
+// Two members; the first has a limit of its own.
 class GroupMemoryTest : public SessionFixture {
  protected:
   void describe(SessionInfo& info) const override { info.group = group_; }
@@ -209,7 +209,7 @@ TEST_F(GroupWorkerTest, TheServerSaysWhoIsInWhich) {
   EXPECT_EQ(map(*second, 2), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(map(*third, 4), CUDA_SUCCESS);
   EXPECT_EQ(map(*alone, 9), CUDA_SUCCESS);
-  server_->change_group(7, limits(1));  // of which there is no session
+  server_->change_group(7, limits(1));  // a group without a session
   server_->change_group(5, limits(6));
   EXPECT_TRUE(second->wait([&] { return map(*second, 3) == CUDA_SUCCESS; }));
   EXPECT_EQ(map(*second, 1, 3), CUDA_ERROR_OUT_OF_MEMORY);

@@ -83,7 +83,7 @@ TEST_F(HoldingsTest, VariablesOfModulesAreDeviceMemory) {
   EXPECT_EQ(granted(), 3u * 5 * 16 + 8);
   EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   EXPECT_EQ(granted(), 0u);
-  // What the driver refuses is charged to nobody.
+  // Memory that the driver refuses is not charged.
   EXPECT_FALSE(load_text(1, "bad code .global .b8 some[4];").ok());
   EXPECT_EQ(granted(), 0u);
 }
@@ -138,7 +138,7 @@ TEST_F(HoldingsTest, NodesOfGraphs) {
     return reply<wire::ConditionCreate::Reply>().handle;
   };
   // A node of a graph with handles is held twice, and a conditional one's bodies count as nodes:
-  // these leave room for one.
+  // these leave space for one.
   constexpr uint32_t kEach = wire::kMaxConditionalBodies + 2;
   constexpr uint32_t kRest = wire::kMaxGraphNodes % kEach - 2 - 1;
   std::vector<uint32_t> bodies(wire::kMaxGraphNodes / kEach, wire::kMaxConditionalBodies);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What programs have used is there when the next worker starts, and costs nobody anything.
+// Code that programs have used is loaded when the next worker starts, without holding others' work.
 #include "worker/images/image_memory.h"
 
 #include <sys/stat.h>
@@ -190,7 +190,7 @@ TEST_F(ImageMemoryTest, WhatNoClientCouldHaveSentIsNotLoaded) {
   EXPECT_EQ(loaded_functions(), 0u);
 }
 
-// Loading waits for what runs: that nobody does is what the fixture looks at in the end.
+// Loading waits for running work; the fixture checks in the end that no call had to wait.
 TEST_F(ImageMemoryTest, NobodyIsHeldUp) {
   load(1, "other");
   get(1, 1, "kern");

@@ -150,7 +150,7 @@ TEST_F(ImageStoreTest, EqualImagesThatComeAtOnceAreOne) {
 TEST_F(ImageStoreTest, WhatWasWantedLastStaysLoaded) {
   store_.keep(10);
   const auto use = [this](const std::string& text) {
-    library(store_.intern(bytes_of(text)));  // and nobody holds it any more
+    library(store_.intern(bytes_of(text)));  // and no session holds it any more
   };
   use("one.");
   use("two.");
@@ -293,7 +293,7 @@ TEST_F(ImageFactsAside, SessionsThatWantThemAtOnceReadThemOnce) {
   EXPECT_EQ(second.variable_bytes, 96u);
 }
 
-// Bytes that nobody interned are nobody else's.
+// Bytes that were not interned are not shared.
 TEST_F(ImageStoreTest, AnImageFromElsewhereIsNotShared) {
   const auto image = std::make_shared<const ImageBytes>(bytes_of("code"));
   EXPECT_NE(library(image), library(image));
@@ -313,7 +313,7 @@ TEST_F(ImageStoreTest, LoadsOfOneImageAtOnceAreOne) {
                         [&](auto* out) {
                           loading.set_value();
                           asked.get_future().wait();
-                          // Longer only if it is wrong; if it is right nobody comes.
+                          // Waits that long only if the test passes: then no thread arrives.
                           EXPECT_EQ(second_loads.wait_for(50ms), std::future_status::timeout);
                           return load(out);
                         },

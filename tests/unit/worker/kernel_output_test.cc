@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Turns of kernels that print, and whose text it is, on a driver whose events finish when the test
-// says so and that prints what is in its buffer when somebody synchronises.
+// says so and that prints the text in its buffer when a thread synchronises.
 //
 // Standard output is taken over while a KernelOutput captures it: what is to be expected is
 // collected first and compared afterwards, so that a failure can be read.
@@ -319,7 +319,7 @@ TEST_F(KernelOutputTest, EventsAreUsedAgain) {
   EXPECT_EQ(events, 2u) << "that one, and one to have the driver print";
 }
 
-// Most kernels that could print never do, and may wait for those of other sessions: nobody waits
+// Most kernels that could print never do, and may wait for those of other sessions: no kernel waits
 // for them long. Text is still whose kernel has ended.
 TEST_F(KernelOutputTest, NobodyWaitsLongForASessionThatHasNeverPrinted) {
   const CUevent stuck = launch(*a_);
@@ -337,7 +337,7 @@ TEST_F(KernelOutputTest, NobodyWaitsLongForASessionThatHasNeverPrinted) {
   EXPECT_EQ(late_b, "");
 }
 
-// On a machine that stands for a while the kernel may not have run either: a long look counts as a
+// On a machine that stalls for a while the kernel may not have run either: a long look counts as a
 // short one.
 TEST_F(KernelOutputTest, TimeInWhichNobodyLooksDoesNotCount) {
   const CUevent slow = launch(*a_);
@@ -391,7 +391,7 @@ TEST_F(KernelOutputTest, AKernelThatDoesNotEndIsWaitedForOnce) {
   EXPECT_EQ(last_b, "");
 }
 
-// Two whose kernels end between two looks: nobody's text is lost.
+// Two sessions whose kernels end between two looks: no text is lost.
 TEST_F(KernelOutputTest, TextOfTwoThatEndTogetherReachesBoth) {
   const CUevent of_a = launch(*a_);
   begin(*b_);

@@ -107,7 +107,8 @@ TEST_F(LimitsTest, TheEnvironmentSaysWhatAWorkerBeginsWith) {
   unsetenv("OPENMPS_STACK");
 }
 
-// ---- Which clients leave a worker worn ----------------------------------------------------------
+// ---- Which clients taint a worker
+// ----------------------------------------------------------------
 
 TEST(ImageFacts, WhoRefersToMallocIsSeen) {
   const auto allocates = [](std::string_view image) {

@@ -256,19 +256,22 @@ TEST_F(MemoryTest, SharedMemoryOutlivesItsOwner) {
   const ReplyTo<wire::MemoryOpen> reply(written);
   EXPECT_EQ(other.ipc_commands.handle(wire::MemoryOpen{key, there, kUnit}, reply).code(),
             CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_TRUE(is_violation(other.ipc_commands.handle(wire::MemoryOpen{key, kBase, 2 * kUnit}, reply)))
+  EXPECT_TRUE(
+      is_violation(other.ipc_commands.handle(wire::MemoryOpen{key, kBase, 2 * kUnit}, reply)))
       << "only at addresses of its own";
   ASSERT_TRUE(other.ipc_commands.handle(wire::MemoryOpen{key, there, 2 * kUnit}, reply).ok());
   EXPECT_TRUE(other.memory.contains(there, 2 * kUnit, true));
   EXPECT_EQ(other.memory.granted(0), 2 * kUnit) << "what is held counts";
-  EXPECT_TRUE(is_violation(other.ipc_commands.handle(wire::MemoryWithdraw{key}))) << "it is not its own";
+  EXPECT_TRUE(is_violation(other.ipc_commands.handle(wire::MemoryWithdraw{key})))
+      << "it is not its own";
 
   EXPECT_TRUE(send(wire::MemoryWithdraw{key}).ok());
   EXPECT_TRUE(send(wire::MemoryUnmap{kBase, 2 * kUnit, 0, 0}).ok());
   EXPECT_EQ(session_->memory.granted(0), 0u);
   EXPECT_TRUE(other.memory.contains(there, 2 * kUnit, true));
-  EXPECT_EQ(other.ipc_commands.handle(wire::MemoryOpen{key, there + 4 * kUnit, 2 * kUnit}, reply).code(),
-            CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(
+      other.ipc_commands.handle(wire::MemoryOpen{key, there + 4 * kUnit, 2 * kUnit}, reply).code(),
+      CUDA_ERROR_INVALID_HANDLE);
   other.release();
 }
 
@@ -307,7 +310,7 @@ TEST(AddressBookTest, WindowsFromBelowExtentsFromAbove) {
   }
   EXPECT_GE(count, wire::kMaxWindows - 4u);
   book.release(wire::window_base(1));
-  // Where there is no room beside the windows (ThreadSanitizer), what was left above adds to it.
+  // Without address space beside the windows (ThreadSanitizer) the rest from above is part of it.
   const uint64_t again = book.claim_highest(kWhole, kUnit).value_or(0);
   EXPECT_GE(again, wire::window_base(1));
   EXPECT_LT(again, wire::window_base(2));

@@ -205,7 +205,7 @@ TEST_F(ModuleTest, FunctionComesWithLayoutAndAttributes) {
       << "a module, not a library";
 }
 
-// Each quiet moment holds up everybody, so all functions of a small image share one.
+// Quiescence holds all sessions' work, so all functions of a small image are loaded in one.
 TEST_F(ModuleTest, FunctionsAreLoadedInOnePassage) {
   const auto moments = [this] {
     return gate_.cost(GatedCall::kModuleLoad).calls + gate_.cost(GatedCall::kFunctionLoad).calls;

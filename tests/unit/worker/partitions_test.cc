@@ -555,7 +555,7 @@ class SmallSessionTest : public UnevenPartitionTest {
     create_stream(1, wire::StreamKind::kNonBlocking);
     load_module();
     commons_.partitions->service(now_ns());
-    launch(1);  // while nobody has long kernels
+    launch(1);  // while no session has long kernels
     note(*neighbour_, {.sms_needed = 64, .ns = Demand::kLongNs});
     calls();
   }
@@ -574,7 +574,7 @@ TEST_F(SmallSessionTest, SmallWorkGoesToTheFew) {
   launch(1);
   EXPECT_EQ(calls(), (Calls{"stream in g2", "destroy stream", "launch s2 16"}));
   wire::Launch wide = launch_of(1);
-  wide.grid[0] = 6;  // five find room on an SM
+  wide.grid[0] = 6;  // five fit on an SM
   EXPECT_TRUE(send(wide, std::string(16, '\0')).ok());
   EXPECT_EQ(calls().back(), "launch s3 16");
 }
@@ -601,7 +601,7 @@ TEST_F(FewSessionTest, WhatFindsRoomGoesThere) {
 
 TEST_F(FewSessionTest, WhatNeedsMoreGoesToTheWholeDevice) {
   wire::Launch wide = launch_of(1);
-  wide.grid[0] = 6;  // five find room on an SM
+  wide.grid[0] = 6;  // five fit on an SM
   launch(1);
   calls();
   EXPECT_TRUE(send(wide, std::string(16, '\0')).ok());
@@ -974,7 +974,7 @@ TEST_F(PartitionTest, WhatComesIsBehindAGraphThatHasFollowed) {
   EXPECT_NE(behind, moved.end()) << ::testing::PrintToString(moved);
 }
 
-// The blocks of a cooperative kernel have to be there at once: five find room on an SM.
+// The blocks of a cooperative kernel have to run at once: five fit on an SM.
 TEST_F(PartitionTest, CooperativeKernelsOfGraphsFollowWhereTheyFindRoom) {
   load_module();
   create_stream(1, wire::StreamKind::kNonBlocking);

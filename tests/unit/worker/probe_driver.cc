@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A driver that does not start: cuInit fails with the number of hardware queues that the
-// environment asks for at that moment, so that whoever loads it can say what it found.
+// environment asks for at that moment, so that a program that loads it can report it.
 #include <cstdlib>
 
 #include "cuda/abi.h"

@@ -242,7 +242,7 @@ TEST_F(SessionTest, AHostFunctionsOwnFenceComesBehindIt) {
   close(*client);
 }
 
-// Whoever sleeps meanwhile is told.
+// A thread of the client that sleeps meanwhile is woken.
 TEST_F(SessionTest, AHostFunctionThatTakesItsTimeIsWaitedForHere) {
   const auto client = connect();
   client->post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kBlocking, 0, 0});
