@@ -3,6 +3,7 @@
 #include "control/limits.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "base/environment.h"
 #include "base/text.h"
@@ -44,6 +45,25 @@ Limits limits_of_environment() {
     }
   }
   return limits;
+}
+
+std::string manual_of_limits(bool of_groups) {
+  const auto sentence = [](std::string_view text) {
+    std::string made;
+    for (const char c : text) made += c == '"' ? "\\(dq" : std::string(1, c);
+    made[0] = static_cast<char>(toupper(made[0]));
+    return made;
+  };
+  std::string text;
+  for (const wire::LimitInfo& info : wire::limit_table()) {
+    if (info.is_of_groups != of_groups) continue;
+    text += ".TP\n.B " + std::string(info.name) + "\n";
+    if (info.is_per_device) {
+      text += sentence(info.expected_table) + ", with the ordinal or UUID of each device.\n";
+    }
+    text += sentence(info.expected) + ".\n";
+  }
+  return text;
 }
 
 bool names_a_device(std::string_view text) {

@@ -26,6 +26,10 @@ Limits overlay(Limits below, const Limits& above);
 // From the variables of the table; what is malformed there is ignored, as by NVIDIA's daemon.
 Limits limits_of_environment();
 
+// The keys of the configuration as the manual page describes them, in roff: those for groups only,
+// or all others.
+std::string manual_of_limits(bool of_groups);
+
 // "0" to "15", or the beginning of a UUID. The set commands take anything, as NVIDIA's do.
 bool names_a_device(std::string_view text);
 
