@@ -358,7 +358,7 @@ Status Server::on_session_ready(Worker& worker, const wire::SessionReady& ready)
 }
 
 void Server::on_session_closed(Worker& worker, const wire::SessionClosed& closed) {
-  if (closed.worn != 0) worker.worn = true;
+  if (closed.tainted != 0) worker.is_tainted = true;
   if (session_of(worker, closed.session) == nullptr) return;
   forget_session(closed.session);
   workers_.look_at_windows(worker);
@@ -677,7 +677,7 @@ void Server::after_session() {
   if (workers_.stopping()) return;
   workers_.end_unused();
   leave_if_unused();
-  if (!leaving_) workers_.renew_if_worn();
+  if (!leaving_) workers_.renew_if_tainted();
 }
 
 // Its connection is given away, perhaps to a process that closes it some time later.

@@ -111,10 +111,10 @@ bool SessionTable::has_clients(const Worker& worker) const {
   });
 }
 
-bool SessionTable::wears(const Worker& worker) const {
+bool SessionTable::has_tainting_session(const Worker& worker) const {
   return std::any_of(sessions_.begin(), sessions_.end(), [&worker](const auto& entry) {
     return entry.second->worker == &worker &&
-           entry.second->header().worn.load(std::memory_order_acquire) != 0;
+           entry.second->header().tainted.load(std::memory_order_acquire) != 0;
   });
 }
 

@@ -66,7 +66,7 @@ class SessionTable {
   [[nodiscard]] uint32_t clients() const;
   [[nodiscard]] bool has_clients(const Worker& worker) const;
   // Some session of it, in any state, has left marks on the shared contexts.
-  [[nodiscard]] bool wears(const Worker& worker) const;
+  [[nodiscard]] bool has_tainting_session(const Worker& worker) const;
   // Sessions in any state.
   [[nodiscard]] std::vector<uint32_t> ids_of(const Worker& worker) const;
   [[nodiscard]] const std::map<uint32_t, std::unique_ptr<Session>>& all() const {

@@ -35,7 +35,7 @@ struct Worker {
   wire::UsageTable usage;                // of its sessions; perhaps none
   uint32_t spin_us = 0;
   // A client has left its marks on the shared contexts: the device's heap, limits.
-  bool worn = false;
+  bool is_tainted = false;
   std::unique_ptr<WorkerChild> process;
   std::unique_ptr<Heartbeat> heartbeat;
   [[nodiscard]] bool is_silent() const { return heartbeat != nullptr && heartbeat->is_silent(); }

@@ -189,9 +189,9 @@ void Workers::retire_if_clogged(Worker& worker) {
   retire_serving();
 }
 
-void Workers::renew_if_worn() {
+void Workers::renew_if_tainted() {
   if (serving() == nullptr || sessions_.has_clients(*current_)) return;
-  if (!current_->worn && !sessions_.wears(*current_)) return;
+  if (!current_->is_tainted && !sessions_.has_tainting_session(*current_)) return;
   log_.write(
       format_text("Worker %d is renewed: its clients have left the device's heap or limits "
                   "changed",

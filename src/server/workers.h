@@ -102,7 +102,7 @@ class Workers {
   // Likewise, if the worker is the current one and keeps too many windows for kKeptWindowsMs.
   void look_at_windows(Worker& worker);
   // Likewise, if nobody is connected to the one that serves, and somebody has left marks on it.
-  void renew_if_worn();
+  void renew_if_tainted();
   // End those that stay for clients which have left.
   void end_unused();
   // The worker's contexts are lost. Nothing of it is of use to anybody any more, and its memory is

@@ -235,12 +235,12 @@ struct CloseSession {
   uint32_t result = CUDA_ERROR_MPS_RPC_FAILURE;
 };
 
-// `worn`: the session has left its marks on the shared contexts (the device's heap, limits), which
-// only a new worker is without.
+// `tainted`: the session has left its marks on the shared contexts (the device's heap, limits),
+// which only a new worker is without.
 struct SessionClosed {
   MessageHeader header{.kind = MessageKind::kSessionClosed, .bytes = sizeof(SessionClosed)};
   uint32_t session = 0;
-  uint32_t worn = 0;
+  uint32_t tainted = 0;
 };
 
 // Nothing of the session that opened with this window is left in the worker: once for each
@@ -361,7 +361,7 @@ struct Query {
   uint32_t ticket = 0;   // echoed
   uint32_t session = 0;  // kInspect: its id, or its client's PID; kTerminate, kChange, kReserve:
                          // the PID; kClients, kGroups: see above
-  uint32_t id = 0;  // the session's id, if the query means a client without a PID
+  uint32_t id = 0;       // the session's id, if the query means a client without a PID
   Change change = {};
 };
 enum class ServerState : uint32_t { kInitializing = 0, kActive = 1, kFault = 2 };

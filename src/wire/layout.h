@@ -136,7 +136,7 @@ struct ChannelHeader {
   // 1 once the session has left marks on the shared contexts (wire::SessionClosed). Written by the
   // worker; the server looks when the client has gone. A client that forges it has its worker
   // renewed, at most.
-  std::atomic<uint32_t> worn;
+  std::atomic<uint32_t> tainted;
   // The state of the session, a CUresult: CUDA_SUCCESS until it ends, then sticky. Written by the
   // worker (fault 7xx, violation 806) or the server (worker lost 806, terminated 810); read by the
   // client in every wait and every synchronous call.

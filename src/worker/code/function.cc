@@ -93,7 +93,7 @@ Status Functions::handle(const wire::GetFunction& command, Module& module,
   function->prints = module.facts.prints;
   function->asserts = module.facts.asserts;
   // What its kernels take from the heap and do not give back is the context's until that ends.
-  if (module.facts.allocates) core_.wear();
+  if (module.facts.allocates) core_.taint();
   facts.flags = function->prints ? wire::kFunctionPrints : 0;
   facts.parameter_bytes = function->parameter_bytes;
   reply.put(facts, wire::GetFunction::ReplyTail{layout});

@@ -110,12 +110,13 @@ class SessionCore {
     return limits_;
   }
 
-  // The session changes what only a new worker has as it was: the device's heap, limits.
-  void wear() {
-    worn_ = true;
-    view.header().worn.store(1, std::memory_order_release);
+  // The session changes what it shares with later clients until a new worker starts: the device's
+  // heap, limits.
+  void taint() {
+    is_tainted_ = true;
+    view.header().tainted.store(1, std::memory_order_release);
   }
-  [[nodiscard]] bool worn() const { return worn_; }
+  [[nodiscard]] bool is_tainted() const { return is_tainted_; }
 
   // Of the driver's streams, for one that the program has asked for.
   [[nodiscard]] int32_t driver_priority(uint32_t device, int32_t asked) const {
@@ -177,7 +178,7 @@ class SessionCore {
   const PerDevice<std::shared_ptr<StreamSlots>>& main_slots_;
   static constexpr uint32_t kNoDevice = ~0u;
   Placement current_{kNoDevice};
-  bool worn_ = false;
+  bool is_tainted_ = false;
   // What executable graphs that have not gone yet weigh, in nodes. They may outlive the session.
   const std::shared_ptr<std::atomic<uint64_t>> leaving_ =
       std::make_shared<std::atomic<uint64_t>>(0);

@@ -46,10 +46,10 @@ void ServerReports::session_ready(uint32_t session, const Status& status) {
   send(socket_, message);
 }
 
-void ServerReports::session_closed(uint32_t session, bool worn) {
+void ServerReports::session_closed(uint32_t session, bool tainted) {
   wire::SessionClosed message;
   message.session = session;
-  message.worn = worn ? 1 : 0;
+  message.tainted = tainted ? 1 : 0;
   send(socket_, message);
 }
 

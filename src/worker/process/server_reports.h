@@ -19,8 +19,8 @@ class ServerReports {
   void ready(uint32_t spin_us, const UniqueFd& facts, const UniqueFd& usage);
   void not_ready(const Status& why);
   void session_ready(uint32_t session, const Status& status);
-  // `worn`: see wire::SessionClosed.
-  void session_closed(uint32_t session, bool worn);
+  // `tainted`: see wire::SessionClosed.
+  void session_closed(uint32_t session, bool tainted);
   // Nothing of a session that used it is left; from any thread.
   void window_free(uint32_t window);
   // session 0: the whole context.

@@ -116,7 +116,7 @@ void SessionThread::run() {
   shut();
   say(name_, " is closed");
   on_end_();  // first: once the server has heard of it, the worker knows too
-  environment_.server.session_closed(info.id, parts_.core.worn());
+  environment_.server.session_closed(info.id, parts_.core.is_tainted());
 }
 
 Status SessionThread::map_channel() {

@@ -106,7 +106,7 @@ Status Limits::raise_when_quiet(uint32_t device, CUlimit limit, uint64_t value, 
                               .value_or(CUDA_ERROR_NOT_PERMITTED);
   if (result == CUDA_SUCCESS) {
     charged_[device] += bytes;
-    core_.wear();  // a later client finds less memory
+    core_.taint();  // a later client finds less memory
     return Status();
   }
   memory_.refund(device, bytes);
@@ -140,7 +140,7 @@ Status Limits::raise_memory(uint32_t device, CUlimit limit, uint64_t value, uint
     return status;
   }
   charged_[device] += bytes;
-  core_.wear();  // a later client finds less memory
+  core_.taint();  // a later client finds less memory
   return Status();
 }
 

@@ -144,9 +144,9 @@ TEST_F(EndingTest, AWornWorkerIsRenewedOnceNobodyUsesIt) {
   start_daemon();
   Client other = join("./other");
   const std::vector<pid_t> first = workers();
-  Client wearer = join("wear-late");
-  wearer.socket.reset();
-  EXPECT_TRUE(eventually([&] { return shell("ps\n").out.find("wear") == std::string::npos; }));
+  Client tainter = join("taint-late");
+  tainter.socket.reset();
+  EXPECT_TRUE(eventually([&] { return shell("ps\n").out.find("taint") == std::string::npos; }));
   EXPECT_EQ(join("./third").welcome.result, CUDA_SUCCESS);
   EXPECT_EQ(workers(), first) << "somebody uses it";
   other.socket.reset();
@@ -160,15 +160,15 @@ TEST_F(EndingTest, AWornWorkerIsRenewedOnceNobodyUsesIt) {
 TEST_F(EndingTest, TheNextClientNeverGetsAWornWorkerThatNobodyUses) {
   environment_ = kNever;
   start_daemon();
-  for (const char* wearer : {"wear", "wear-and-never-end"}) {
-    Client first = join(wearer);
+  for (const char* tainter : {"taint", "taint-and-never-end"}) {
+    Client first = join(tainter);
     ASSERT_EQ(first.welcome.result, CUDA_SUCCESS) << first.welcome.reason;
     const std::vector<pid_t> before = workers();
     first.socket.reset();
     Client next = join("./next");
     EXPECT_EQ(next.welcome.result, CUDA_SUCCESS) << next.welcome.reason;
     EXPECT_TRUE(eventually([&] { return workers().size() == 1; }));
-    EXPECT_NE(workers(), before) << wearer;
+    EXPECT_NE(workers(), before) << tainter;
     EXPECT_EQ(next.header().status.load(), CUDA_SUCCESS);
     next.socket.reset();
     EXPECT_TRUE(eventually([&] { return shell("ps\n").out.empty(); }));

@@ -122,8 +122,8 @@ void open_session(const Packet& packet) {
       header.window_base != wire::window_base(open.window)) {
     exit(7);
   }
-  if (command.starts_with("wear")) {
-    wire::ChannelView(page->address()).header().worn.store(1);
+  if (command.starts_with("taint")) {
+    wire::ChannelView(page->address()).header().tainted.store(1);
   }
   sessions[open.session] = {std::move(page).value(), command, open.window};
   if (open.grant.reservation != 0) {
@@ -146,7 +146,7 @@ void close_session(const Packet& packet) {
   const auto found = sessions.find(close.session);
   if (found == sessions.end()) exit(9);  // the server closes what it opened, once
   const std::string command = found->second.command;
-  if (command == "never-ends" || command == "wear-and-never-end") return;
+  if (command == "never-ends" || command == "taint-and-never-end") return;
   if (command == "lose-context-at-close") {
     fault(0, CUDA_ERROR_ILLEGAL_ADDRESS, "kernel hit 0x20");
     return;
@@ -155,7 +155,7 @@ void close_session(const Packet& packet) {
   sessions.erase(found);
   wire::SessionClosed closed;
   closed.session = close.session;
-  closed.worn = command == "wear-late" ? 1 : 0;
+  closed.tainted = command == "taint-late" ? 1 : 0;
   send_or_exit(wire::message_bytes(closed));
   if (command != "keep-window") free_window(window);
 }

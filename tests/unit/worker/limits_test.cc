@@ -24,13 +24,13 @@ class LimitsTest : public SessionFixture {
 
 TEST_F(LimitsTest, ARaisedLimitIsTheContexts) {
   EXPECT_EQ(get(CU_LIMIT_MALLOC_HEAP_SIZE), 8u << 20);
-  EXPECT_FALSE(session_->core.worn());
+  EXPECT_FALSE(session_->core.is_tainted());
   EXPECT_EQ(raise(CU_LIMIT_MALLOC_HEAP_SIZE, 32 << 20), CUDA_SUCCESS);
   EXPECT_EQ(driver_.limits[CU_LIMIT_MALLOC_HEAP_SIZE], 32u << 20);
   EXPECT_EQ(get(CU_LIMIT_MALLOC_HEAP_SIZE), 32u << 20);
   EXPECT_EQ(raise(CU_LIMIT_STACK_SIZE, 4096), CUDA_SUCCESS);
   EXPECT_EQ(get(CU_LIMIT_STACK_SIZE), 4096u);
-  EXPECT_TRUE(session_->core.worn()) << "the next client finds less memory";
+  EXPECT_TRUE(session_->core.is_tainted()) << "the next client finds less memory";
 }
 
 TEST_F(LimitsTest, LaunchesThatWaitAreRaisedAndCounted) {
@@ -40,7 +40,7 @@ TEST_F(LimitsTest, LaunchesThatWaitAreRaisedAndCounted) {
   EXPECT_EQ(raise(CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2050), CUDA_SUCCESS);
   EXPECT_EQ(get(CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT), 2050u);
   EXPECT_EQ(session_->memory.granted(0), 2 * 8u << 10);
-  EXPECT_TRUE(session_->core.worn());
+  EXPECT_TRUE(session_->core.is_tainted());
   EXPECT_EQ(raise(CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, uint64_t{1} << 40),
             CUDA_ERROR_INVALID_VALUE);
 }
@@ -51,7 +51,7 @@ TEST_F(LimitsTest, NobodyLowersWhatOthersRelyOn) {
   EXPECT_EQ(calls(), Calls{});
   EXPECT_EQ(get(CU_LIMIT_STACK_SIZE), 1024u) << "the truth";
   EXPECT_EQ(get(CU_LIMIT_MALLOC_HEAP_SIZE), 8u << 20);
-  EXPECT_FALSE(session_->core.worn());
+  EXPECT_FALSE(session_->core.is_tainted());
 }
 
 TEST_F(LimitsTest, WhatTheDriverRefusesIsRefused) {
@@ -60,7 +60,7 @@ TEST_F(LimitsTest, WhatTheDriverRefusesIsRefused) {
   EXPECT_EQ(raise(CU_LIMIT_STACK_SIZE, 4096), CUDA_ERROR_INVALID_VALUE);
   driver_.fail("limit", CUDA_SUCCESS);
   EXPECT_EQ(session_->memory.granted(0), 0u);
-  EXPECT_FALSE(session_->core.worn());
+  EXPECT_FALSE(session_->core.is_tainted());
   EXPECT_EQ(raise(CU_LIMIT_STACK_SIZE, uint64_t{1} << 40), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(raise(CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 4), CUDA_ERROR_UNSUPPORTED_LIMIT);
   driver_.limits[CU_LIMIT_SHMEM_SIZE] = 1000;

@@ -121,7 +121,7 @@ class NoMemoryTest : public WorkerFixture {
     const bool good = packet.ok() && wire::read_message(packet->data, &closed).ok();
     EXPECT_TRUE(good);
     EXPECT_EQ(closed.session, session);
-    EXPECT_EQ(closed.worn, 0u);
+    EXPECT_EQ(closed.tainted, 0u);
     return good;
   }
 };
