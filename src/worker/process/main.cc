@@ -4,7 +4,7 @@
 //
 //   openmps-worker --server-fd N [--driver auto|nvidia|softgpu|PATH]
 //
-// It ends when that socket does. Wires the components; everything else is in them.
+// It ends when that socket does. This file builds the worker's parts and connects them.
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -58,12 +58,12 @@ bool parse(int argc, char** argv, Options* options) {
   return argc % 2 == 1 && options->server_fd > STDERR_FILENO;
 }
 
-// A second: more would only burn cores.
+// A second. Longer spins would only burn cores.
 constexpr uint32_t kMostSpinUs = 1'000'000;
 
-// Spinning saves the 5 us of a wake-up where there are cores to spare, and costs everybody else
-// where there are not. A small kernel with its launch takes 10 to 50 us.
-// OPENMPS_SPIN_US overrides the choice, 0 for no spinning at all.
+// Spinning saves the 5 us of a wake-up where there are spare cores, and slows all other threads down
+// where there are none. A small kernel with its launch takes 10 to 50 us. OPENMPS_SPIN_US overrides
+// the choice; 0: no thread spins.
 uint32_t choose_spin_us(uint32_t cores) {
   if (const char* wanted = environment_variable("OPENMPS_SPIN_US"); wanted != nullptr) {
     if (const auto us = parse_unsigned(wanted, kMostSpinUs)) return static_cast<uint32_t>(*us);
@@ -74,11 +74,12 @@ uint32_t choose_spin_us(uint32_t cores) {
   return cores >= 4 ? 20 : 5;
 }
 
-// Executors take a descriptor each only while they open, but the driver takes some per allocation
-// that it exports.
+// A session takes a descriptor only while it opens, but the driver takes some for each allocation that
+// it exports.
 constexpr unsigned long kOpenFiles = 1u << 16;
 
-// A driver's loading waits for everything queued in the context, unless softgpu is told otherwise.
+// Whether loading code waits for all work in the context, as NVIDIA's driver does and softgpu by
+// default.
 bool loading_waits(DriverKind kind) {
   return kind != DriverKind::kSoftgpu || environment_or("SOFTGPU_LOADING_WAITS", "1") != "0";
 }
@@ -86,7 +87,7 @@ bool loading_waits(DriverKind kind) {
 // More than any device has.
 constexpr uint64_t kMostRankSms = 1024;
 
-// OPENMPS_COLD_LANE=off saves its memory (docs/decisions/0016).
+// OPENMPS_COLD_LANE=off saves the memory of the cold context (docs/decisions/0016).
 bool wants_cold_lane() {
   const std::string wish = environment_or("OPENMPS_COLD_LANE", "on");
   if (wish != "on" && wish != "off") {
@@ -95,7 +96,7 @@ bool wants_cold_lane() {
   return wish != "off";
 }
 
-// OPENMPS_PERF=NAME,...: what is to be switched off, to see what it is worth.
+// OPENMPS_PERF=NAME,...: mechanisms to switch off, to see what each is worth.
 Performance choose_performance() {
   static constexpr std::pair<std::string_view, bool Performance::*> kSwitches[] = {
       {"no_held_waits", &Performance::holds_waits},
@@ -115,13 +116,13 @@ Performance choose_performance() {
   Performance performance;
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
   for (std::string name; std::getline(names, name, ',');) {
-    // For programs: client/session/session.cc.
+    // Switches for programs: client/session/session.cc.
     bool known = name == "no_kept_answers" || name == "no_thin_images";
     std::string all;
-    for (const auto& [its_name, what] : kSwitches) {
-      if (name == its_name) performance.*what = false;
-      known = known || name == its_name;
-      all += (all.empty() ? "" : ", ") + std::string(its_name);
+    for (const auto& [known_name, member] : kSwitches) {
+      if (name == known_name) performance.*member = false;
+      known = known || name == known_name;
+      all += (all.empty() ? "" : ", ") + std::string(known_name);
     }
     if (known) continue;
     log("OPENMPS_PERF: there is no \"" + printable(name) + "\", only " + all + ": ignored");
@@ -130,8 +131,8 @@ Performance choose_performance() {
   return performance;
 }
 
-// OPENMPS_RANK_SMS=N: how many SMs are kept for who wants short answers (docs/decisions/0028); 0:
-// none are, as Performance::rank_sms says then. What is returned is SmPartitions'.
+// OPENMPS_RANK_SMS=N: how many SMs are kept for sessions of a higher rank (docs/decisions/0028); 0:
+// none, and Performance::rank_sms is cleared. Returns what SmPartitions::prepare_for_ranks() takes.
 uint32_t choose_rank_sms(Performance* performance) {
   const std::string wish = environment_or("OPENMPS_RANK_SMS", "");
   if (wish.empty()) return 0;
@@ -145,7 +146,7 @@ uint32_t choose_rank_sms(Performance* performance) {
   return static_cast<uint32_t>(*sms);
 }
 
-// Before anything runs: the driver waits for what does.
+// Before any work runs, because the driver waits for all work when it makes streams.
 void make_slots(const DriverTable& table, const Devices& devices, WorkerParts& worker) {
   if (!worker.performance.slots) return;
   for (uint32_t i = 0; i < devices.count(); ++i) {
@@ -154,15 +155,15 @@ void make_slots(const DriverTable& table, const Devices& devices, WorkerParts& w
     if (made == CUDA_SUCCESS) {
       worker.slots[i] = std::move(slots);
     } else {
-      log("Device " + std::to_string(i) + ": room for streams can't be made ahead (CUDA error " +
-          std::to_string(made) + "), so some will wait for work that is under way");
+      log("Device " + std::to_string(i) + ": stream slots can't be made ahead (CUDA error " +
+          std::to_string(made) + "), so some streams will wait for work that is under way");
     }
   }
 }
 
 const char* name_of(DriverKind kind) { return kind == DriverKind::kNvidia ? "nvidia" : "softgpu"; }
 
-// What programs have loaded is remembered on disk, unless there is no place for it.
+// The store of loaded code on disk; null if it is switched off or there is no place for it.
 std::unique_ptr<ImageMemory> open_memory(const DriverTable& table, const Devices& devices,
                                          ContextGate& gate, WorkerParts& worker, DriverKind kind) {
   if (!worker.performance.store || !worker.images.shares()) return nullptr;
@@ -181,7 +182,7 @@ std::unique_ptr<ImageMemory> open_memory(const DriverTable& table, const Devices
   return nullptr;
 }
 
-// Null: nobody asks, or it can't be had, which costs nobody his work.
+// Null: no trace is wanted, or its file can't be opened: the worker does without.
 std::shared_ptr<wire::Trace> open_trace() {
   Result<std::unique_ptr<wire::Trace>> trace = wire::Trace::from_environment();
   if (trace.ok()) return std::move(*trace);
@@ -189,7 +190,7 @@ std::shared_ptr<wire::Trace> open_trace() {
   return nullptr;
 }
 
-// The driver with its long calls in the trace.
+// The driver's table, with long calls written to the trace.
 DriverTable traced(const DriverTable& table, const std::shared_ptr<wire::Trace>& trace) {
   if (trace == nullptr) return table;
   return timed_calls(table, [trace](const DriverCall& call) {
@@ -225,7 +226,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
     worker.value_watch = std::make_unique<ValueWatch>();
     OPENMPS_RETURN_IF_ERROR(worker.value_watch->start());
   }
-  for (QueueCredits& rights : worker.credits) rights.set_queues(connections);
+  for (QueueCredits& credits : worker.credits) credits.set_queues(connections);
   for (uint32_t i = 0; i < devices->count() && worker.performance.policy; ++i) {
     worker.shares[i].set(std::make_unique<FairSharePolicy>(), devices->at(i).sms);
   }
@@ -263,7 +264,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
     worker.output.context_lost(table, contexts, result);
   });
   Environment environment{table, *devices, gate, worker, monitor, spins, server};
-  // Behind the driver's start, which may want more (nvidia-modprobe, sockets), with all its
+  // After the driver has started, which needs more rights (nvidia-modprobe, sockets) and makes
   // threads; before the first session.
   if (const Status status = confine(Role::kWorker, log_fd); !status.ok()) {
     log("The worker is not confined: " + status.message());
@@ -277,9 +278,9 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
     log("The server does not keep to the protocol: " + status.message());
   }
   if (worker.memory != nullptr) worker.memory->finish();
-  // Nobody is left to serve. An idle driver may clean up behind itself; one with work in flight
-  // would wait for it, perhaps for ever, and the end of the process frees everything at once.
-  // quick_exit: softgpu leaves its device segment, which does not end with the process.
+  // The server is gone. An idle driver may clean up in exit(). A driver with work in flight would
+  // wait for that work, perhaps for ever; the end of the process frees everything at once, and
+  // quick_exit() makes softgpu leave its device segment, which outlives the process.
   if (monitor.lost() != CUDA_SUCCESS) loop.end_all();
   if (loop.idle() && !Background::busy() && !gate.is_collecting()) exit(0);
   quick_exit(0);
@@ -294,14 +295,14 @@ int run(int argc, char** argv) {
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   prctl(PR_SET_NAME, "openmps-worker");
-  // What is left of a dead server is a closed socket, which is noticed as such.
+  // A write to a dead server fails with EPIPE instead.
   signal(SIGPIPE, SIG_IGN);
   fcntl(options.server_fd, F_SETFD, FD_CLOEXEC);
   // Standard error itself becomes a pipe that this process reads.
   const int log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   report_refused_calls(log_fd);
-  // Before there are threads, the driver's too. Where that has nvidia-modprobe make device files,
-  // and needs its rights for it, confine() does what is left.
+  // Before there are threads, those of the driver included. Where the driver still has to make device
+  // files by nvidia-modprobe, and needs rights for it, confine() does the rest later.
   if (driver_is_set_up()) {
     if (const Status status = keep_to_itself(log_fd); !status.ok()) {
       log("The worker can look into other processes: " + status.message());
@@ -313,7 +314,7 @@ int run(int argc, char** argv) {
   const Status status = serve(options, server, connections, log_fd);
   log("Worker can't start: " + status.message());
   server.not_ready(status);
-  // NVIDIA's driver has nothing to add; softgpu leaves its device segment.
+  // Makes softgpu leave its device segment.
   quick_exit(1);
 }
 

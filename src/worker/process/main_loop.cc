@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main thread of a worker. See main_loop.h.
+// See main_loop.h.
 #include "worker/process/main_loop.h"
 
 #include <poll.h>
@@ -21,11 +21,11 @@
 namespace openmps::worker {
 namespace {
 
-// What a client does to the word that its session sleeps on delays the session's end by this much
-// at most.
+// A closing session is woken this often: the word that its thread sleeps on is in memory that the
+// client can write.
 constexpr int kWakeAgainMs = 1000;
 
-// What the program says itself counts before what it, or the daemon for it, says in MPS's terms.
+// OpenMPS's own quality of service counts before MPS's client priority.
 Rank rank_of(const wire::Grant& grant) {
   switch (wire::settled_quality(grant.quality, grant.limits.client_priority)) {
     case wire::Quality::kLatency: return Rank::kLatency;
@@ -52,7 +52,7 @@ void MainLoop::end_all() {
   while (!sessions_.empty()) {
     pollfd ended{ended_event_.get(), POLLIN, 0};
     poll(&ended, 1, kWakeAgainMs);
-    bury();
+    reap();
     wake_closing();
   }
 }
@@ -70,8 +70,8 @@ Status MainLoop::serve() {
     if (found == 0) wake_closing();
     ColdLanes* cold = environment_.worker.cold.get();
     if (cold != nullptr && cold->due_ns() != 0 && now_ns() >= cold->due_ns()) cold->make_ahead();
-    if (wait[1].revents != 0) bury();
-    lent_ns_ = environment_.worker.partitions->service(now_ns());
+    if (wait[1].revents != 0) reap();
+    partitions_due_ns_ = environment_.worker.partitions->service(now_ns());
     if (wait[0].revents == 0) continue;
     Result<Packet> packet =
         receive_packet(environment_.server.fd(), wire::kMaxMessageBytes, -1, Descriptors::kTaken);
@@ -90,7 +90,7 @@ int MainLoop::longest_wait_ms() const {
   const int longest = closing_.empty() ? -1 : kWakeAgainMs;
   const ColdLanes* cold = environment_.worker.cold.get();
   uint64_t due = cold == nullptr ? 0 : cold->due_ns();
-  if (lent_ns_ != 0) due = due == 0 ? lent_ns_ : std::min(due, lent_ns_);
+  if (partitions_due_ns_ != 0) due = due == 0 ? partitions_due_ns_ : std::min(due, partitions_due_ns_);
   if (due == 0) return longest;
   const uint64_t now = now_ns();
   const int wait = due <= now ? 0 : static_cast<int>((due - now) / kNsPerMs) + 1;
@@ -98,7 +98,7 @@ int MainLoop::longest_wait_ms() const {
 }
 
 bool MainLoop::idle() {
-  bury();
+  reap();
   return sessions_.empty();
 }
 
@@ -132,7 +132,7 @@ Status MainLoop::handle(Packet packet) {
 SessionLimits MainLoop::limits_of(const wire::Grant& grant) const {
   SessionLimits limits;
   limits.rank = rank_of(grant);
-  // From the first on of whom somebody said something.
+  // SMs are kept from the first session on that has a rank.
   const bool keeps = limits.rank != Rank::kNormal && environment_.worker.performance.rank_sms;
   for (uint32_t i = 0; i < environment_.devices.count() && keeps; ++i) {
     environment_.worker.partitions->keep_for_ranks(i);
@@ -177,7 +177,7 @@ Status MainLoop::change_group(const Packet& packet) {
   return Status();
 }
 
-// One that has ended meanwhile has what it had.
+// A session that has ended meanwhile keeps its limits.
 Status MainLoop::change(const Packet& packet) {
   wire::ChangeSession message;
   OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
@@ -207,13 +207,14 @@ Status MainLoop::reserve(const Packet& packet) {
   return Status();
 }
 
-// Of a session that has just ended it goes nowhere.
+// A descriptor for a session that has just ended is closed.
 Status MainLoop::pass_descriptor(Packet& packet) {
   wire::PassDescriptor message;
   OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
   const auto found = sessions_.find(message.session);
   if (found == sessions_.end()) return Status();
-  // Without one the system had none left: the command that waits for it gives up.
+  // A packet without a descriptor: this process had none left, and the command that waits for the
+  // descriptor fails.
   if (!packet.fds.empty()) found->second->put_descriptor(message.ticket, std::move(packet.fds[0]));
   environment_.server.descriptor_taken(message.session);
   return Status();
@@ -222,7 +223,7 @@ Status MainLoop::pass_descriptor(Packet& packet) {
 Status MainLoop::open(Packet& packet) {
   wire::OpenSession message;
   OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
-  bury();  // a session of the same number may be at its end
+  reap();  // a session of this number may just have ended
   if (message.window >= wire::kMaxWindows || sessions_.contains(message.session)) {
     return Status(CUDA_ERROR_MPS_RPC_FAILURE, "OpenSession of session " +
                                                   std::to_string(message.session) + ", window " +
@@ -250,7 +251,7 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
   if (packet.fds.size() != 1) {
     return Status(CUDA_ERROR_OPERATING_SYSTEM, "there is no descriptor left for its host file");
   }
-  // The server asked for it before this.
+  // The server has sent Reserve before OpenSession.
   if (message.grant.reservation != 0 &&
       !environment_.worker.partitions->keeps(message.grant.reservation)) {
     return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "its SMs can't be kept for it");
@@ -263,7 +264,7 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
   info.group = group_of(message.grant.group, message.group_limits);
   info.command = printable(field_text(message.command));
   {
-    // So that an end needs no memory.
+    // So that on_end() allocates nothing.
     const std::lock_guard lock(mutex_);
     ended_.reserve(sessions_.size() + 1);
   }
@@ -280,7 +281,7 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
   return (sessions_[info.id] = std::move(session))->start();
 }
 
-// One that has ended by itself is on its way out already.
+// Does nothing for a session that has ended by itself.
 void MainLoop::close(uint32_t session, CUresult result) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
@@ -292,7 +293,7 @@ void MainLoop::wake_closing() {
   for (const uint32_t id : closing_) sessions_.at(id)->wake();
 }
 
-void MainLoop::bury() {
+void MainLoop::reap() {
   eventfd_t count = 0;
   eventfd_read(ended_event_.get(), &count);
   for (;;) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main thread of a worker: takes the server's messages, makes sessions and buries them.
+// The main thread of a worker: takes the server's messages, makes sessions and reaps them.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +20,21 @@ class MainLoop {
   // Ends all sessions.
   ~MainLoop();
 
-  // Serve until the server has gone (success) or speaks what we don't understand. Sessions are left
-  // as they are: the program ends, and with it everything that they hold.
+  // Serves until the server has gone (success) or violates the protocol (the error). Sessions are
+  // left as they are: the process ends next, and frees everything that they hold.
   Status serve();
-  // End all sessions and wait for them: soon done once the contexts are lost, when nothing drains.
+  // Ends all sessions and waits for their threads, which are quick once the contexts are lost.
   void end_all();
-  // No session is left, also none on its way out.
+  // No session is left, not even one that is closing.
   [[nodiscard]] bool idle();
 
  private:
   Status handle(Packet packet);
-  // What keeps one session from opening is told to the server and costs only that session.
+  // If the session can't open, the server is told and the worker serves on.
   Status open(Packet& packet);
   Status start(const wire::OpenSession& message, Packet& packet, std::shared_ptr<Window> window);
   [[nodiscard]] SessionLimits limits_of(const wire::Grant& grant) const;
-  // The group of that number; null: 0. One that is new has these limits.
+  // The group of that number, made with these limits if it is new; null for number 0.
   [[nodiscard]] std::shared_ptr<SessionGroup> group_of(uint32_t number,
                                                        const wire::ClientLimits& limits);
   void set_limits(SessionGroup& group, const wire::ClientLimits& limits) const;
@@ -45,15 +45,15 @@ class MainLoop {
   void close(uint32_t session, CUresult result);
   void wake_closing();
   [[nodiscard]] int longest_wait_ms() const;
-  void bury();
+  void reap();
 
   Environment& environment_;
-  UniqueFd ended_event_;  // eventfd: some session's thread is at its end
-  uint64_t lent_ns_ = 0;  // when to look at SMs that are lent, by now_ns(); 0: when woken
+  UniqueFd ended_event_;  // eventfd: a session's thread has ended, or partitions are to be serviced
+  uint64_t partitions_due_ns_ = 0;  // when partitions are to be serviced next; 0: when woken
   std::mutex mutex_;
   std::vector<uint32_t> ended_;  // guarded by mutex_
   std::map<uint32_t, std::unique_ptr<SessionThread>> sessions_;
-  std::set<uint32_t> closing_;  // those that have been told to end
+  std::set<uint32_t> closing_;  // sessions that have been told to end
   std::map<uint32_t, std::weak_ptr<SessionGroup>> groups_;
 };
 

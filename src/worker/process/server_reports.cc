@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages to the server. See server_reports.h.
+// See server_reports.h.
 #include "worker/process/server_reports.h"
 
 #include "base/text.h"
@@ -9,12 +9,12 @@
 namespace openmps::worker {
 namespace {
 
-// How long a message waits for the system's room; who waits for it has given up by then (a client
-// for a descriptor: 10 s; the server for a worker that starts: server/workers.h).
+// How long sending waits for socket buffers. By then the receiver has given up (a client waits 10 s
+// for a descriptor; the server's limit for a worker that starts is in server/workers.h).
 constexpr uint64_t kSendMs = 60'000;
 constexpr uint64_t kPassMs = 10'000;
 
-// A message that can't be sent has nobody to go to.
+// Fails only if the server has gone, which the main thread notices.
 template <typename T>
 void send(const UniqueFd& socket, const T& message, std::span<const int> fds = {},
           uint64_t limit_ms = kSendMs) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a session. See session_thread.h.
+// See session_thread.h.
 #include "worker/process/session_thread.h"
 
 #include <pthread.h>
@@ -19,10 +19,10 @@
 namespace openmps::worker {
 namespace {
 
-// A session that could not drain, or give all back, for want of memory tries again so often.
+// Between two tries to drain or release a session while there is no memory for it.
 constexpr useconds_t kTryAgainUs = 10'000;
 
-// The libraries' own exceptions end here: bad_alloc, and system_error of threads.
+// Catches the exceptions of the C++ library: bad_alloc, and system_error of threads.
 template <typename F>
 Status guarded(F&& f) {
   try {
@@ -34,14 +34,14 @@ Status guarded(F&& f) {
   }
 }
 
-// Again and again until there is memory for it: what the session holds may be in use, and the next
-// one gets its window.
+// Calls f until there is memory for it. A session can't end before its work has ended: the next
+// session gets the window.
 template <typename F>
-void insist(F&& f) {
+void repeat_until_memory(F&& f) {
   while (!guarded([&] { return f(), Status(); }).ok()) usleep(kTryAgainUs);
 }
 
-// A line that there is no memory for is not written.
+// Writes nothing if there is no memory for the line.
 template <typename... Parts>
 void say(const Parts&... parts) {
   static_cast<void>(guarded([&] { return log((std::string() + ... + parts)), Status(); }).ok());
@@ -88,7 +88,7 @@ void SessionThread::wake() {
   if (ring_ != nullptr) ring_->wake();
 }
 
-// The first end counts. Its waiters learn it at once.
+// The first status counts. Wakes the client's waiting threads.
 void SessionThread::set_status(CUresult result) {
   wire::ChannelHeader& header = parts_.core.view.header();
   uint32_t none = CUDA_SUCCESS;
@@ -112,10 +112,10 @@ void SessionThread::run() {
   say(name_, " opens");
   environment_.server.session_ready(info.id, status);
   execute();
-  insist([this] { parts_.drain(); });
+  repeat_until_memory([this] { parts_.drain(); });
   shut();
   say(name_, " is closed");
-  on_end_();  // first: once the server has heard of it, the worker knows too
+  on_end_();  // first: the server may open a session of this number at once
   environment_.server.session_closed(info.id, parts_.core.is_tainted());
 }
 
@@ -131,7 +131,7 @@ Status SessionThread::map_channel() {
     return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the host file has another session's header");
   }
   channel_mapped_ = true;
-  if (parts_.stop.load()) set_status(end_result_);  // closed before we came here
+  if (parts_.stop.load()) set_status(end_result_);  // close() came before the mapping
   return Status();
 }
 
@@ -144,8 +144,8 @@ Status SessionThread::open() {
   };
   OPENMPS_RETURN_IF_ERROR(map_channel());
   OPENMPS_RETURN_IF_ERROR(parts_.core.use(0));
-  // The thread's mode: whatever a client captures, calls of ours stay allowed. The mode that its
-  // program asked for is enforced in the client.
+  // While a client captures a stream, all calls of this thread remain allowed. The client enforces
+  // the capture mode that its program asked for.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   OPENMPS_RETURN_IF_ERROR(check(environment_.driver.cuThreadExchangeStreamCaptureMode(&mode),
                                 "cuThreadExchangeStreamCaptureMode"));
@@ -176,7 +176,7 @@ void SessionThread::execute() {
 }
 
 void SessionThread::shut() {
-  insist([this] { parts_.release(); });
+  repeat_until_memory([this] { parts_.release(); });
   environment_.monitor.remove(watched_);
   const std::lock_guard lock(mutex_);
   channel_mapped_ = false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One client's session: its thread, from mapping the channel to giving everything back. Made and
-// destroyed by the main thread (MainLoop); everything between happens on the session's thread,
-// so that opening and closing one session never holds up another. Whatever fails or throws there,
-// for want of memory, threads or descriptors, ends that session alone.
+// One client's session: its thread, from mapping the channel to releasing everything. The main thread
+// (MainLoop) makes and destroys the object; everything between happens on the session's thread, so
+// opening and closing a session never delays another one. Whatever fails or throws on that thread,
+// for lack of memory, threads or descriptors, ends that session alone.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace openmps::worker {
 
-// What all sessions of a worker share; outlives them.
+// Used by all sessions of a worker; outlives them.
 struct Environment {
   const DriverTable& driver;
   const Devices& devices;
@@ -33,25 +33,25 @@ struct Environment {
 
 class SessionThread {
  public:
-  // `on_end` is the thread's last act before SessionClosed.
+  // The thread calls `on_end` right before it sends SessionClosed.
   SessionThread(Environment& environment, SessionInfo info, std::shared_ptr<Window> window,
                 UniqueFd host_file, std::function<void()> on_end);
-  // Joins the thread: end the session first.
+  // Joins the thread, which ends only after close() or by itself.
   ~SessionThread();
   SessionThread(const SessionThread&) = delete;
   SessionThread& operator=(const SessionThread&) = delete;
 
-  // Start the thread, which answers SessionReady. CUDA_ERROR_OPERATING_SYSTEM: there is no thread
-  // left for it, and no answer comes.
+  // Starts the thread, which sends SessionReady. CUDA_ERROR_OPERATING_SYSTEM: the system has no
+  // thread left, and no SessionReady is sent.
   Status start();
-  // End the session; `result` becomes its sticky status. Returns at once. Main thread.
+  // Ends the session; `result` becomes the session's sticky status. Returns at once. Main thread.
   void close(CUresult result);
-  // From now on. Main thread.
+  // The session's limits from now on. Main thread.
   void change(const SessionLimits& limits) { parts_.core.change(limits); }
-  // Its thread may have slept through close(): the word that it sleeps on belongs to the client,
-  // too. To be called again and again until it ends. Main thread.
+  // The thread may have missed the wake of close(): the client can write the word that the thread
+  // sleeps on. To be called periodically until the session has ended. Main thread.
   void wake();
-  // A descriptor that the client sent. Main thread.
+  // Takes a descriptor that the client has sent. Main thread.
   void put_descriptor(uint32_t ticket, UniqueFd descriptor) {
     parts_.physical.inbox.put(ticket, std::move(descriptor));
   }

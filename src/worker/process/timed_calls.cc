@@ -9,8 +9,8 @@
 namespace openmps::worker {
 namespace {
 
-// What is behind the functions below. Never freed: the driver's threads may call host functions
-// while the process ends.
+// Used by the functions below. Never freed: threads of the driver may make calls while the process
+// ends.
 struct Timed {
   DriverTable real;
   std::function<void(const DriverCall&)> observe;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver whose calls are timed: a table of functions that call those of another one and tell an
-// observer what each took. For OPENMPS_TRACE in a worker: that is how it shows what its background
-// threads ask of the driver. One for a process.
+// A driver table whose functions call another table's and tell an observer how long each took. With
+// it OPENMPS_TRACE shows the driver calls of a worker's background threads. One per process.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 namespace openmps::worker {
 
-// A call that has returned, on the thread that made it. Times are now_ns()'s.
+// A call that has returned. Times are of now_ns().
 struct DriverCall {
   DriverSymbol symbol;
   CUresult result;
@@ -19,9 +18,9 @@ struct DriverCall {
   uint64_t end_ns;
 };
 
-// The table of functions that call those of `real` and then `observe`, on the caller's thread. Null
-// members stay null. Both are copied, for as long as the process lives; the second call replaces
-// the first one's.
+// The functions of the table call those of `real`, then `observe` on the calling thread. Null members
+// are null in the result as well. `real` and `observe` are copied and never freed; a second call
+// replaces those of the first.
 DriverTable timed_calls(const DriverTable& real, std::function<void(const DriverCall&)> observe);
 
 }  // namespace openmps::worker

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The address window of a session in this process: its claim, and the mapping of the host part. It
-// goes with its last owner: the session, or what the driver still has of the host part when the
-// session has ended (returns.h). The server uses the number again once it has been told.
+// The address window of a session in this process: the claim to its addresses, and the mapping of its
+// host part. Owned by the session and by releases that are still pending when the session has ended
+// (the driver may have memory of the host part registered). The server gives the window's number to
+// another session once it gets WindowFree.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +17,15 @@ namespace openmps::worker {
 
 class Window {
  public:
-  // Both outlive it. It says WindowFree at its end, whether it was opened or not.
+  // `addresses` and `server` outlive the window. The destructor sends WindowFree in any case.
   Window(uint32_t number, AddressBook& addresses, ServerReports& server)
       : number_(number), addresses_(addresses), server_(server) {}
   ~Window();
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
 
-  // Once. Errors: CUDA_ERROR_OUT_OF_MEMORY: the addresses are somebody else's;
-  // CUDA_ERROR_MPS_RPC_FAILURE: the file does not have its size; those of map_shared_at().
+  // Called once. Errors: CUDA_ERROR_OUT_OF_MEMORY: other sessions' reservations lie in the window;
+  // CUDA_ERROR_MPS_RPC_FAILURE: the file has another size; the errors of map_shared_at().
   Status open(UniqueFd host_file);
   // The host part; null before it is open.
   [[nodiscard]] void* host_part() const { return host_part_.address(); }

@@ -13,7 +13,7 @@
 namespace openmps::worker {
 namespace {
 
-// Of a function that newer drivers have only.
+// `function` is null in drivers that are too old to have it.
 template <typename... Parameters, typename... Arguments>
 Status ask(const char* name, CUresult (*function)(Parameters...), Arguments... arguments) {
   return check(function != nullptr ? function(arguments...) : CUDA_ERROR_NOT_SUPPORTED, name);
@@ -114,7 +114,7 @@ Status DeviceQueries::handle(const wire::RemoteWritesFlush& command) {
              static_cast<CUflushGPUDirectRDMAWritesScope>(command.scope));
 }
 
-// The driver reads as many numbers as the tensor has dimensions.
+// The driver reads one number per dimension from each array of the command, so the rank is checked.
 Status DeviceQueries::handle(const wire::TensorMapEncode& command,
                              ReplyTo<wire::TensorMapEncode> reply) {
   const uint32_t least = command.kind == wire::TensorMapKind::kIm2col ? 2 : 1;

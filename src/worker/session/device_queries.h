@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only the driver knows about the devices, asked for one client: links between devices, widths
-// of textures, descriptors of bulk copies. Errors are the driver's; what it has no function for is
-// CUDA_ERROR_NOT_SUPPORTED. Session's thread only.
+// Questions about the devices that only the driver can answer: links between devices, widths of
+// textures, descriptors of bulk copies. Errors are the driver's; CUDA_ERROR_NOT_SUPPORTED if the
+// driver has no such function. Session's thread only.
 #pragma once
 
 #include "wire/commands/device.h"
@@ -25,7 +25,6 @@ class DeviceQueries {
   Status handle(const wire::TensorMapReplace& command, ReplyTo<wire::TensorMapReplace> reply);
 
  private:
-  // Its context becomes current.
   [[nodiscard]] CUdevice handle_of(uint32_t device) const {
     return core_.devices.at(device).handle;
   }

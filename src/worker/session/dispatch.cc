@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds, when it is compiled, which part of a session handles each command. See dispatch.h.
+// Finds at compile time which part of a session handles each command. See dispatch.h.
 #include "worker/session/dispatch.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ constexpr std::tuple kParts{&S::memory,           &S::physical,  &S::greens,    
                             &S::arrays,           &S::submitter, &S::graphs,    &S::limits,
                             &S::device_queries};
 
-// Where the objects of a kind are. A context is what streams say of it.
+// The objects of a kind. Contexts have no table: streams name them.
 template <Object object>
 const auto& table(const S& session) {
   if constexpr (object == Object::kStream) return session.streams.streams();
@@ -44,7 +44,8 @@ const auto& table(const S& session) {
   if constexpr (object == Object::kImage) return session.arrays.images();
 }
 
-// What a command names is as its description says. Violations.
+// Checks that an id which the command names exists, or is free, as the command's description says.
+// Errors: violations of the protocol.
 template <typename Name, typename C>
 Status check_name(const S& session, const C& command, Name) {
   const wire::Id id = command.*Name::kField;
@@ -72,7 +73,8 @@ Status check_names(const S& session, const C& command) {
   return status;
 }
 
-// What a handler gets of a name: the object that it uses, as a pointer if there may be none.
+// What a handler gets for an id: a reference to the object that it uses, or a pointer if the id is
+// optional.
 template <typename Name, typename C>
 auto named(const S& session, const C& command, Name) {
   constexpr bool kHanded = Name::kEffect == Effect::kUse || Name::kEffect == Effect::kChange ||
@@ -89,8 +91,7 @@ auto named(const S& session, const C& command, Name) {
   }
 }
 
-// What a handler gets: the struct, the objects, the tail if the command has one, the reply if it
-// has one.
+// The arguments of a handler: the struct, the objects, the tail and the reply if the command has them.
 template <typename C>
 auto arguments(const S& session, const C& command, [[maybe_unused]] const wire::TailOf<C>& tail,
                [[maybe_unused]] ReplyWriter& writer) {
@@ -120,7 +121,7 @@ constexpr bool kTakes<Part, std::tuple<A...>> = requires(Part& part, A... a) {
   { part.handle(a...) } -> std::same_as<Status>;
 };
 
-// The part that handles C, by its place in kParts.
+// The index in kParts of the part that handles C.
 template <typename C>
 constexpr size_t part_of() {
   size_t found = 0;
@@ -147,8 +148,8 @@ constexpr wire::Held held_with() {
   return wire::Held::kFirst;
 }
 
-// Chains of launches (worker/work/chain.h) that name functions which may be gone or be other ones
-// afterwards.
+// Drops the chains of launches (worker/work/chain.h) once their work has ended: they name functions
+// that the command destroys or changes.
 void retire_chains(SessionParts& session) {
   std::vector<std::shared_ptr<Chains>> chains = session.streams.take_chains();
   if (chains.empty()) return;
@@ -165,7 +166,7 @@ void retire_chains_of(SessionParts& session, Name) {
   }
 }
 
-// The item of held work is about what a command of kHeld `kOwn` names.
+// The item of held work uses an object that a command of kHeld `kOwn` names.
 template <typename Name, typename C>
 bool concerns(const SessionParts& session, const C& command, const Backlog::Item& item, Name) {
   const wire::Id id = command.*Name::kField;
@@ -238,7 +239,7 @@ constexpr auto kTable = make_table(wire::Commands());
 }  // namespace
 
 Status dispatch(SessionParts& session, const wire::Record& record, ReplyWriter& reply) {
-  // Whatever the command submitted has been submitted when it returns.
+  // All that the command submits is submitted when dispatch() returns.
   const SubmitScope scope(session.core.gate_client);
   const auto opcode = static_cast<size_t>(record.opcode);
   if (opcode >= kTable.size() || kTable[opcode] == nullptr) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a record of the ring to the handler of its command: Status handle(const wire::C&, ...) of
-// one part of the session. Called by the executor, on the session's thread. Every command takes the
-// same steps: decode with checked lengths, call the handler, give back its result; the executor
-// encodes the reply and resets the arena.
+// From a record of the ring to the handler of the record's command: Status handle(const wire::C&, ...)
+// of one part of the session. Called by the executor, on the session's thread. Every command takes
+// the same steps: decode with checked lengths, check the ids, call the handler, return its result.
+// The executor encodes the reply.
 #pragma once
 
 #include "cuda/status.h"
@@ -13,7 +13,7 @@
 namespace openmps::worker {
 
 // The result of the command: success, the program's error, or a violation (driver_check.h).
-// What the handler has to say beyond that is in `reply`.
+// `reply` gets what the handler returns beside the result.
 Status dispatch(SessionParts& session, const wire::Record& record, ReplyWriter& reply);
 
 }  // namespace openmps::worker

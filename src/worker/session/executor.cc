@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor of a session. See executor.h.
+// See executor.h.
 #include "worker/session/executor.h"
 
 #include <algorithm>
@@ -17,13 +17,13 @@
 namespace openmps::worker {
 namespace {
 
-// What is under way is looked at this often, if nothing else wakes the executor. One that has slept
-// so long and has nothing under way sleeps until somebody wakes it.
+// An executor looks at the session's work at least this often. An executor that has slept for so
+// long and finds the session idle sleeps until it is woken.
 constexpr uint64_t kLongestSleepNs = 1'000'000'000;
-// What can't be given back while others work is tried again after twice as long, up to this.
+// A release that other sessions' work prevents is tried again after twice as long, up to this.
 constexpr uint64_t kLongestIdleSleepNs = 600'000'000'000;
-// Between two looks at held work, beside commands: a sixteenth of the time that it has waited, from
-// a few wake-ups of a thread to a look each millisecond (decision 17).
+// Between two looks at values that held work waits for, while no command comes: from a few wake-ups
+// of a thread to a look each millisecond (decision 17).
 constexpr NapLength kHeldPause{20'000, 1'000'000, 16};
 // While cores are short the executor naps in a pause of the program, and only a thread that waits
 // for a reply, for the GPU or for ring space wakes it: no launch pays for a wake. Longer naps leave
@@ -31,16 +31,16 @@ constexpr NapLength kHeldPause{20'000, 1'000'000, 16};
 // executor sleeps until one comes.
 constexpr uint64_t kNapNs = 100'000;
 constexpr uint64_t kNapUntilNs = 2'000'000;
-// Looks at held work take one part in so many of a thread's time and one more, at most.
+// Looks at held work take at most one part in kAdvanceShare + 1 of the thread's time.
 constexpr uint64_t kAdvanceShare = 4;
-// Between two looks whether there is room in a backlog that is full.
+// Between two looks whether a full backlog has space again.
 constexpr uint64_t kBacklogFullPauseNs = 100'000;
-// Between two looks whether there is room for streams by now.
-constexpr uint64_t kRoomLookNs = 5'000'000;
-// A client can fail as often as it likes, but not fill the disk.
+// Between two looks whether a stream slot is free.
+constexpr uint64_t kStreamSlotLookNs = 5'000'000;
+// Of one session, so that a client can't fill the disk with failures.
 constexpr uint32_t kMostErrorsLogged = 16;
 
-// What programs ask to learn, not what went wrong.
+// The result answers a question of the program's and is no failure.
 bool is_answer(CUresult result) {
   return result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_NOT_FOUND;
 }
@@ -90,7 +90,7 @@ Status Executor::run() {
       OPENMPS_RETURN_IF_ERROR(finish_late());
     }
     if (session_.backlog.is_full()) [[unlikely]] {
-      await_room();
+      await_backlog_space();
       continue;
     }
     wire::Record record;
@@ -110,8 +110,8 @@ Status Executor::run() {
   return Status();
 }
 
-// A command waits for a quiet moment. Who is waited for may wait for what is held, be it the
-// session itself. The context that was current is when the call is made.
+// Called while a command waits for quiescence: the work that it waits for may itself wait for held
+// work, of this session as well. The context that was current is current again afterwards.
 void Executor::advance_meanwhile(void* executor) noexcept {
   auto& self = *static_cast<Executor*>(executor);
   if (!self.session_.submitter.may_advance()) return;
@@ -119,33 +119,32 @@ void Executor::advance_meanwhile(void* executor) noexcept {
   try {
     self.advance(self.clock_.now_ns());
   } catch (const std::bad_alloc&) {
-    // It is tried again.
+    // The gate calls again.
   }
   self.session_.submitter.prepare_to_wait();
   static_cast<void>(self.session_.core.use(before).ok());
 }
 
-// The session has given as much that waits as there is room for: nothing more is read before some
-// of it has gone.
-void Executor::await_room() {
+// The backlog is full: no command is taken before some of the held work has been submitted.
+void Executor::await_backlog_space() {
   advance(clock_.now_ns());
   if (!session_.backlog.is_full()) return;
   pause_for(kBacklogFullPauseNs);
 }
 
-// Where thousands of streams wait a look at them takes longer than most commands.
+// A look at thousands of waiting streams takes longer than most commands.
 void Executor::advance_between(uint64_t now) {
   if (now >= next_advance_ns_) advance(now);
 }
 
-// Held work that failed when it was submitted.
+// Held work has failed when it was submitted.
 void Executor::fail(wire::Opcode opcode, const Status& status) {
   log_error(wire::name_of(opcode) + std::string(", held back until now,"), status);
   if (is_sticky(status.code())) faults_.context_lost(status.code(), status.message());
   report(opcode, status);
 }
 
-// Held work that can go goes.
+// Submits the held work that is admitted by now.
 void Executor::advance(uint64_t now) {
   const bool is_look = !session_.backlog.empty();
   try {
@@ -158,7 +157,7 @@ void Executor::advance(uint64_t now) {
   const bool went = session_.submitter.has_progress();
   note_progress();
   if (!is_look) return;
-  const uint64_t end = went ? now : clock_.now_ns();  // what has gone was more than a look
+  const uint64_t end = went ? now : clock_.now_ns();  // a submission is more than a look
   least_pause_ns_ = kAdvanceShare * (end - now);
   next_advance_ns_ = end + least_pause_ns_;
 }
@@ -173,7 +172,8 @@ void Executor::note_progress() {
   }
 }
 
-// How long nobody need look at what is held: the longer it has waited, the less does it matter.
+// For how long the executor need not look at held work: the longer the work has waited, the less a
+// delay matters.
 uint64_t Executor::held_pause(uint64_t now) {
   const Backlog& backlog = session_.backlog;
   uint64_t longest = kLongestSleepNs;
@@ -191,7 +191,7 @@ uint64_t Executor::held_pause(uint64_t now) {
     }
   }
   if (backlog.empty()) return longest;
-  if (backlog.awaits_stream_slot()) longest = std::min(longest, kRoomLookNs);
+  if (backlog.awaits_stream_slot()) longest = std::min(longest, kStreamSlotLookNs);
   return std::max(std::min(longest, until(backlog.next_look_ns())), least_pause_ns_);
 }
 
@@ -222,7 +222,7 @@ Status Executor::execute(const wire::Record& record) {
   return conclude(record, status, begin_ns);
 }
 
-// In any order: each has a thread of the client that waits for it.
+// In any order: a thread of the client waits for each.
 Status Executor::finish_late() {
   session_.core.bell->answer();
   idle_sleep_ns_ = kLongestSleepNs;
@@ -262,7 +262,7 @@ Status Executor::conclude(const wire::Record& record, const Status& status, uint
   return Status();
 }
 
-// An error that nobody waits for: the first is told by a later call.
+// An error of a command without a reply: a later call of the client's returns the first one.
 void Executor::report(wire::Opcode opcode, const Status& status) {
   wire::ChannelHeader& header = session_.core.view.header();
   if (header.async_error.load(std::memory_order_acquire) != 0) return;
@@ -280,7 +280,7 @@ void Executor::answer(const wire::Record& record, const Status& status) {
   slot.result = status.code();
   slot.bytes = static_cast<uint32_t>(reply_.size());
   memcpy(slot.payload, reply_.data(), reply_.size());
-  // Pairs with the client's acquire load: the payload comes first.
+  // Pairs with the client's acquire load, before the loads of result and payload.
   slot.state.store(wire::ReplySlot::kDone, std::memory_order_release);
   wake_client(view.header());
 }
@@ -297,7 +297,7 @@ void Executor::log_error(const std::string& command, const Status& status) {
 // The ring is empty. Called again until a command comes. What can be done without a command is done
 // here, not between finding a command and giving it to the driver, because the client waits then.
 void Executor::idle() {
-  if (looks()) advance(clock_.now_ns());
+  if (has_held_work()) advance(clock_.now_ns());
   if (!pause_) {
     const WaitPlan plan{.spare_spin_until_ns = history_.spin_ns(),
                         .crowded_nap_until_ns = kNapUntilNs,
@@ -329,15 +329,15 @@ bool Executor::spin(SpinBudget& budget) {
   };
   while (pause_->spins()) {
     if (pause_->look(found)) return true;
-    if (looks()) advance(clock_.now_ns());
-    if (!pause_) return true;  // held work has gone: another pause begins
+    if (has_held_work()) advance(clock_.now_ns());
+    if (!pause_) return true;  // held work has been submitted, and another pause begins
   }
   return false;
 }
 
 // The length of a pause that ends during a nap is unknown, so nothing is learnt from it.
 void Executor::nap(uint64_t longest_ns) {
-  if (looks()) longest_ns = std::min(longest_ns, held_pause(clock_.now_ns()));
+  if (has_held_work()) longest_ns = std::min(longest_ns, held_pause(clock_.now_ns()));
   ring_.nap(longest_ns, session_.stop, &session_.core.bell->rung());
   if (!ring_.empty()) pause_.reset();
 }

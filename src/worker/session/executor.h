@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor of a session: takes records from its ring and executes them, in order, on the
-// session's own thread. It makes no driver call that waits for another session's work, except
+// The executor of a session: takes commands from the session's ring and executes them, in order, on
+// the session's own thread. No driver call that it makes waits for another session's work, except
 // through ContextGate.
 //
-// What streams hold back (Backlog) is looked at behind each command, and in pauses while there is
-// none. The journal of live objects would be written behind dispatch(), from commands that
-// succeeded.
+// Work that is not admitted to the driver yet (Backlog) is tried again behind each command, and at
+// intervals while no command comes.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +25,8 @@
 
 namespace openmps::worker {
 
-// How much all executors of a worker may spin. To wake an executor that sleeps takes 46 us on an
-// H200's host, of the 150 us that a small request takes.
+// How much the executors of a worker may spin together. To wake an executor that sleeps takes 46 us
+// on an H200's host, of the 150 us that a small request takes.
 struct SpinLimits {
   // `spins_long`: an executor may spin for milliseconds, if the program's pauses are that short.
   // `spares_cores`: no executor spins while cores are short.
@@ -39,9 +38,9 @@ struct SpinLimits {
 
   static constexpr uint32_t kCoresPerLongSpin = 8;
 
-  const uint64_t spin_ns;  // for so long it pays, whatever the program does
-  SpinBudget brief;
-  SpinBudget extended;
+  const uint64_t spin_ns;  // pays whatever the program does
+  SpinBudget brief;        // of those who spin for up to spin_ns
+  SpinBudget extended;     // of those who spin for milliseconds
   CoreShortage shortage;
 };
 
@@ -54,29 +53,29 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Until session.stop is set: success. A violation of the protocol: the reason.
+  // Returns success once session.stop is set, or why the client violates the protocol.
   Status run();
 
  private:
-  // A command that is answered later.
+  // A command whose result is not there yet: another thread makes it.
   struct Late {
     wire::Record record;
     std::unique_ptr<Pending> pending;
-    std::vector<unsigned char> payload;  // the record's
+    std::vector<unsigned char> payload;  // of the record
     uint64_t begin_ns;
   };
 
   Status execute(const wire::Record& record);
-  // What has begun at `begin_ns`, if it is traced.
+  // `begin_ns`: when the command began, if it is traced.
   Status conclude(const wire::Record& record, const Status& status, uint64_t begin_ns);
   Status finish_late();
-  // There is something to look at besides commands.
-  [[nodiscard]] bool looks() const {
+  // The executor has to look at more than the ring.
+  [[nodiscard]] bool has_held_work() const {
     return !session_.backlog.empty() || session_.streams.looks_after_some();
   }
   void advance(uint64_t now);
   void advance_between(uint64_t now);
-  void await_room();
+  void await_backlog_space();
   static void advance_meanwhile(void* executor) noexcept;
   void note_progress();
   uint64_t held_pause(uint64_t now);
@@ -97,22 +96,22 @@ class Executor {
   SpinLimits& spins_;
   const Clock& clock_;
   SpinHistory history_;                // of the pauses
-  std::optional<AdaptiveWait> pause_;  // while no command comes and nothing held can go
-  // How long it sleeps without a command: kLongestSleepNs until nothing is left to give back, then
-  // longer and longer; 0: until it is woken.
+  std::optional<AdaptiveWait> pause_;  // while no command comes and no held work is admitted
+  // The longest sleep without a command: kLongestSleepNs until the session is idle, then longer and
+  // longer until all that it can release is released; 0: no limit.
   uint64_t idle_sleep_ns_;
   const bool looks_for_values_;
   FaultListener& faults_;
   wire::ExecutorState& state_;
   uint64_t executed_ = 0;
-  wire::Trace* const trace_;  // null: nobody asks
+  wire::Trace* const trace_;  // null: no trace
   const wire::Trace::Actor actor_;
   ReplyWriter reply_;
   std::vector<Late> late_;
   uint32_t errors_logged_ = 0;
-  // 0: no value is waited for here; else when some held work went last.
+  // Since when no held work has been admitted; 0: no held work waits for a value.
   uint64_t held_since_ns_ = 0;
-  // What the last look at held work has cost says when the next one may be.
+  // The cost of the last look at held work determines when the next look may be.
   uint64_t least_pause_ns_ = 0;
   uint64_t next_advance_ns_ = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits of the shared contexts. See limits.h.
+// See limits.h.
 #include "worker/session/limits.h"
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace openmps::worker {
 namespace {
 
-// What a launch that waits holds of the device's memory: its parameters, of which there are 4 KiB
-// at most, and as much again for what describes it. An estimate.
+// Device memory of a pending launch, as an estimate: up to 4 KiB of parameters, and as much again for
+// the launch's description.
 constexpr uint64_t kPendingLaunchBytes = 8 << 10;
 
 int attribute_of(const SessionCore& core, uint32_t device, CUdevice_attribute attribute) {
@@ -27,7 +27,7 @@ Status Limits::read(uint32_t device, CUlimit limit, uint64_t* value) {
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   size_t now = 0;
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuCtxGetLimit(&now, limit), "cuCtxGetLimit"));
-  // Text comes to the client through its channel.
+  // What kernels print reaches the client through the channel, which limits it.
   if (limit == CU_LIMIT_PRINTF_FIFO_SIZE) now = std::min<size_t>(now, wire::kOutputTextBytes);
   *value = now;
   return Status();
@@ -45,7 +45,7 @@ Status Limits::handle(const wire::LimitRaise& command) {
   uint64_t now = 0;
   OPENMPS_RETURN_IF_ERROR(read(command.device, limit, &now));
   switch (limit) {
-    // Hints, which CUDA documents as such: who wants to know what is there asks.
+    // CUDA documents both as hints: cuCtxGetLimit says what is in force.
     case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
     case CU_LIMIT_PERSISTING_L2_CACHE_SIZE: return Status();
     case CU_LIMIT_STACK_SIZE:
@@ -54,7 +54,7 @@ Status Limits::handle(const wire::LimitRaise& command) {
       if (command.value > wire::kOutputTextBytes) {
         return Status(CUDA_ERROR_INVALID_VALUE, "a printf buffer of " +
                                                     std::to_string(command.value) +
-                                                    " bytes: a channel has room for " +
+                                                    " bytes: a channel holds " +
                                                     std::to_string(wire::kOutputTextBytes));
       }
       [[fallthrough]];
@@ -63,12 +63,12 @@ Status Limits::handle(const wire::LimitRaise& command) {
                                   : raise_memory(command.device, limit, command.value, now);
     case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
       return command.value <= now ? Status() : raise_launches(command.device, command.value, now);
-    default: return Status(CUDA_ERROR_NOT_PERMITTED, "a limit that is not a client's to change");
+    default: return Status(CUDA_ERROR_NOT_PERMITTED, "a limit that clients may not change");
   }
 }
 
-// Local memory for every thread that can be resident. The driver waits for the whole context, so
-// this is done when nothing runs there or not at all.
+// Local memory for every thread that can be resident. The driver waits for all work of the context, so
+// the call is made at quiescence or not at all.
 Status Limits::raise_stack(uint32_t device, uint64_t value, uint64_t now) {
   const auto attribute = [&](CUdevice_attribute name) {
     return static_cast<uint64_t>(attribute_of(core_, device, name));
@@ -79,19 +79,19 @@ Status Limits::raise_stack(uint32_t device, uint64_t value, uint64_t now) {
     return Status(CUDA_ERROR_INVALID_VALUE,
                   "a stack of " + std::to_string(value) + " bytes for each thread");
   }
-  return raise_when_quiet(device, CU_LIMIT_STACK_SIZE, value, (value - now) * threads);
+  return raise_at_quiescence(device, CU_LIMIT_STACK_SIZE, value, (value - now) * threads);
 }
 
-// Whether NVIDIA's driver waits for this as for a stack was not measured; softgpu does.
+// softgpu waits for all work of the context as it does for a stack; NVIDIA's driver was not measured.
 Status Limits::raise_launches(uint32_t device, uint64_t value, uint64_t now) {
   if (value > core_.devices.at(device).total_memory / kPendingLaunchBytes) {
-    return Status(CUDA_ERROR_INVALID_VALUE, std::to_string(value) + " launches that wait");
+    return Status(CUDA_ERROR_INVALID_VALUE, std::to_string(value) + " pending launches");
   }
-  return raise_when_quiet(device, CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, value,
+  return raise_at_quiescence(device, CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, value,
                           (value - now) * kPendingLaunchBytes);
 }
 
-Status Limits::raise_when_quiet(uint32_t device, CUlimit limit, uint64_t value, uint64_t bytes) {
+Status Limits::raise_at_quiescence(uint32_t device, CUlimit limit, uint64_t value, uint64_t bytes) {
   OPENMPS_RETURN_IF_ERROR(memory_.charge(device, bytes));
   const auto raise = [&]() -> CUresult {
     const std::lock_guard lock(changing_);
@@ -116,7 +116,8 @@ Status Limits::raise_when_quiet(uint32_t device, CUlimit limit, uint64_t value, 
   return check(result, "cuCtxSetLimit");
 }
 
-// Memory that the driver takes when it is needed; it does not wait (measured on an H200).
+// The driver allocates this memory when it is first used; the call waits for no work (measured on an
+// H200).
 Status Limits::raise_memory(uint32_t device, CUlimit limit, uint64_t value, uint64_t now) {
   const uint64_t bytes = value - now;
   OPENMPS_RETURN_IF_ERROR(memory_.charge(device, bytes));
@@ -127,7 +128,7 @@ Status Limits::raise_memory(uint32_t device, CUlimit limit, uint64_t value, uint
     status = read(device, limit, &there);
     if (status.ok() && there < value) {
       status = check(core_.driver.cuCtxSetLimit(limit, value), "cuCtxSetLimit");
-      // The driver clamps what is more than it can do.
+      // The driver clamps a value that is too large.
       if (status.ok()) status = read(device, limit, &there);
       if (status.ok() && there < value) {
         status = Status(CUDA_ERROR_INVALID_VALUE, "the driver grants " + std::to_string(there) +
@@ -144,7 +145,7 @@ Status Limits::raise_memory(uint32_t device, CUlimit limit, uint64_t value, uint
   return Status();
 }
 
-// The limits stay as they are: the next worker begins anew.
+// The limits remain in force until the worker ends; its successor begins with the defaults.
 void Limits::release_all() {
   for (uint32_t device = 0; device < core_.devices.count(); ++device) {
     memory_.refund(device, charged_[device]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuCtxSetLimit and cuCtxGetLimit of a session. The limits are the shared context's, so they are
-// one for all clients: a client learns what they are and may raise those that kernels need (stack,
-// heap of malloc, printf, launches that wait), never lower them. What can't be had says no
-// (docs/decisions/0012). Session's thread only.
+// cuCtxSetLimit and cuCtxGetLimit of a session. The limits are those of the shared context, so all
+// clients have the same ones: a client may read them and raise those that kernels need (stack, malloc
+// heap, printf buffer, pending launches), but not lower them (docs/decisions/0012). Session's thread
+// only.
 #pragma once
 
 #include <array>
@@ -24,9 +24,9 @@ class Limits {
       : core_(core), memory_(memory), changing_(changing) {}
 
   Status handle(const wire::LimitGet& command, ReplyTo<wire::LimitGet> reply);
-  // CUDA_ERROR_INVALID_VALUE: more than there can be, or a heap that kernels use already.
+  // CUDA_ERROR_INVALID_VALUE: more than the device can have, or a heap that kernels already use.
   // CUDA_ERROR_OUT_OF_MEMORY: more than the client's memory limit leaves. CUDA_ERROR_NOT_PERMITTED:
-  // other clients' work does not end, or it is not a client's to change.
+  // other clients' work does not end, or clients may not change the limit.
   Status handle(const wire::LimitRaise& command);
 
   void release_all();
@@ -35,8 +35,8 @@ class Limits {
   Status read(uint32_t device, CUlimit limit, uint64_t* value);
   Status raise_stack(uint32_t device, uint64_t value, uint64_t now);
   Status raise_launches(uint32_t device, uint64_t value, uint64_t now);
-  // In a quiet moment; `bytes` of the client's memory for as long as it lives.
-  Status raise_when_quiet(uint32_t device, CUlimit limit, uint64_t value, uint64_t bytes);
+  // At quiescence of the context. `bytes` are charged to the client until it ends.
+  Status raise_at_quiescence(uint32_t device, CUlimit limit, uint64_t value, uint64_t bytes);
   Status raise_memory(uint32_t device, CUlimit limit, uint64_t value, uint64_t now);
 
   SessionCore& core_;
