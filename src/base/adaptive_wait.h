@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a thread waits for what another thread, another process or the GPU does. A wait has up to
-// three phases: the thread spins while that is quicker than being woken, naps between two looks, and
-// sleeps until it is woken. The decisions are a function of the time and of whether cores are
+// three phases: the thread spins while that is quicker than being woken, naps between two looks,
+// and sleeps until it is woken. The decisions are a function of the time and of whether cores are
 // short; decision 24 has the measurements.
 #pragma once
 
@@ -31,10 +31,10 @@ struct NapLength {
 
 // When each phase ends, in nanoseconds since the wait began.
 struct WaitPlan {
-  uint64_t spin_until_ns = 0;          // in any case
-  uint64_t spare_spin_until_ns = 0;    // unless cores are short
-  uint64_t nap_until_ns = 0;           // in any case
-  uint64_t crowded_nap_until_ns = 0;   // if cores are short
+  uint64_t spin_until_ns = 0;         // in any case
+  uint64_t spare_spin_until_ns = 0;   // unless cores are short
+  uint64_t nap_until_ns = 0;          // in any case
+  uint64_t crowded_nap_until_ns = 0;  // if cores are short
   NapLength nap = {};
   // While the thread spins, it gives up the core at each look from here on.
   uint64_t yield_from_ns = kNever;

@@ -17,8 +17,8 @@ namespace openmps {
 [[nodiscard]] std::optional<uint64_t> take_run_delay_ns();
 
 // Whether cores are short, as threads learn that spin: another thread has had the core between two
-// looks. Then spinning harms all threads, the spinning ones first: Linux prefers threads that sleep.
-// Any thread.
+// looks. Then spinning harms all threads, the spinning ones first: Linux prefers threads that
+// sleep. Any thread.
 class CoreShortage {
  public:
   // `notices` false: cores are never short.
@@ -37,8 +37,8 @@ class CoreShortage {
   void note_look(uint64_t before_ns, uint64_t now) {
     if (now >= before_ns + kTakenNs) note_gap(now - before_ns, take_run_delay_ns(), now);
   }
-  // `waited_ns`: for how long of the gap the thread waited for a core, if that is known: time that a
-  // hypervisor takes from all threads is no shortage, and sleeping would not help.
+  // `waited_ns`: for how long of the gap the thread waited for a core, if that is known: time that
+  // a hypervisor takes from all threads is no shortage, and sleeping would not help.
   void note_gap(uint64_t gap_ns, std::optional<uint64_t> waited_ns, uint64_t now) {
     if (!notices_ || (waited_ns && *waited_ns < gap_ns / 2)) return;
     const uint64_t last_ns = taken_ns_.exchange(now, std::memory_order_relaxed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contexts of a session by handle, and which of them is current on the calling thread. Any
-// thread. What belongs to a context, and its end, are in context.h.
+// The contexts of a session by handle, and the calling thread's current one. Any thread. What
+// belongs to a context, and how a context ends, is in session/context.h.
 #pragma once
 
 #include <atomic>
@@ -17,21 +17,21 @@ namespace openmps::client {
 
 class Contexts : public HandleTable<Context> {
  public:
-  // With the inactive primary contexts of all devices, whose handles stay.
+  // Makes the primary contexts of all devices, inactive. Their handles never change.
   explicit Contexts(const Devices& devices);
 
-  // How many SMs work of the context has, as far as programs are told.
+  // The number of SMs that programs are told for the context.
   [[nodiscard]] uint32_t sms(const Context& context) const {
     return context.sms != 0 ? context.sms : devices_.sms(context.device);
   }
-  // On how many of them its kernels run.
+  // The number of SMs that kernels of the context run on.
   [[nodiscard]] uint32_t kernel_sms(const Context& context) const {
     return context.green != nullptr ? context.green->sms : sms(context);
   }
-  // Both live, and their kernels run on different SMs.
+  // Both contexts live, and their kernels run on different SMs.
   [[nodiscard]] bool differ(CUcontext one, CUcontext other) const;
 
-  // A context that is not yet published. nullptr: the limit of objects is reached.
+  // A context that programs can't find yet. nullptr: the limit of objects is reached.
   [[nodiscard]] Context* prepare(uint32_t device, uint32_t flags);
   void publish_beside_primary(Context* context);
   [[nodiscard]] unsigned long long new_id() {
@@ -39,15 +39,15 @@ class Contexts : public HandleTable<Context> {
   }
 
   // The calling thread's current context. Errors: CUDA_ERROR_INVALID_CONTEXT (none),
-  // CUDA_ERROR_CONTEXT_IS_DESTROYED (destroyed, or a primary context that nobody retains).
+  // CUDA_ERROR_CONTEXT_IS_DESTROYED (destroyed, or a primary context that is not retained).
   [[nodiscard]] CUresult current(Context** context) const;
   // By handle. Errors: CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED.
   [[nodiscard]] CUresult look_up(CUcontext handle, Context** context) const;
 
   Context* primary[wire::kMaxDevices] = {};  // by the program's ordinal
   Mutex lock{LockRank::kClientContexts};     // activation, creation and destruction
-  // The program has made contexts beside the primary ones: the worker's order of copies ends at a
-  // context, so staged copies are then waited for.
+  // The program has made contexts beside the primary ones. The worker orders copies within a
+  // context only, so staged copies are waited for then.
   std::atomic<bool> several{false};
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The events of a session by handle. What they are used for is in event_api.cc. Any thread.
+// The events of a session by handle. They are recorded and waited for in event_api.cc. Any thread.
 #pragma once
 
 #include "client/handle_table.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which launch attributes travel. See launch_attributes.h.
+// See launch_attributes.h.
 #include "client/context/launch_attributes.h"
 
 #include "client/check.h"
@@ -8,7 +8,7 @@
 namespace openmps::client {
 namespace {
 
-// On the wire an event is its id (worker/launch.cc).
+// The command has the event's id in place of the handle.
 CUresult take_event(const Events& events, CUevent* event, LaunchAttributes* taken) {
   Event* object = events.find(*event);
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;

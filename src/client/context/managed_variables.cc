@@ -16,7 +16,7 @@ namespace openmps::client {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
-// What is read back at once: it stays in a cache while it is compared.
+// Of one copy back: small enough to be in a cache while it is compared.
 constexpr size_t kFetchBytes = 4 << 20;
 
 Side of_device(uint64_t address) { return {.address = address, .place = Place::kDevice}; }
@@ -26,7 +26,7 @@ Side here(const std::byte* bytes) {
 
 }  // namespace
 
-// Variables of one image share pages: the first one brings them.
+// Maps the pages that are not mapped yet: variables of one image may lie in the same page.
 CUresult ManagedVariables::give_pages(Variable* variable) {
   const uint64_t end = variable->address + variable->known.size();
   uint64_t page = variable->address / kPageBytes * kPageBytes;
@@ -58,7 +58,7 @@ CUresult ManagedVariables::give_pages(Variable* variable) {
 CUresult ManagedVariables::own_stream(Stream** stream) {
   *stream = streams_.find(stream_);
   if (*stream != nullptr) return CUDA_SUCCESS;
-  // The runtime asks for variables before it has a context.
+  // The CUDA runtime looks variables up before it makes a context current.
   Context* context = nullptr;
   if (contexts_.current(&context) != CUDA_SUCCESS) context = contexts_.primary[0];
   OPENMPS_CUDA_CHECK(

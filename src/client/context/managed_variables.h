@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// __managed__ variables. The driver places them in the worker's process, at an address of its
-// choice that device code has built in; here the same address is ordinary memory that follows the
-// variable: what the program has written goes to the device before its next work, what the device
-// has written comes back when the program synchronises. So both sides may use a variable in turns,
-// as on GPUs without concurrent managed access (CUDA C++ Programming Guide, "Unified Memory"), not
-// at the same time. Any thread.
+// __managed__ variables. The driver places a variable in the worker's process, at an address that
+// it chooses and that device code contains. In the program's process that address is ordinary
+// memory with a copy of the variable: what the program has written is copied to the device before
+// the program's next work, and what the device has written is copied back when the program
+// synchronises. So host and device may use a variable in turns, as on GPUs without concurrent
+// managed access (CUDA C++ Programming Guide, "Unified Memory"), but not at the same time. Any
+// thread.
 #pragma once
 
 #include <atomic>
@@ -30,21 +31,22 @@ class ManagedVariables {
   // False in nearly every program, at the cost of one load.
   [[nodiscard]] bool any() const { return any_.load(std::memory_order_relaxed); }
 
-  // The variable of a module at this address gets its memory here, with its present contents; does
-  // nothing if it has it. Errors: CUDA_ERROR_OUT_OF_MEMORY: something of this process lies at the
-  // address; those of a copy.
+  // Maps memory for a module's variable at this address and copies the present contents to it; does
+  // nothing for a variable that has its memory. Errors: CUDA_ERROR_OUT_OF_MEMORY: this process uses
+  // the address otherwise; the errors of a copy.
   [[nodiscard]] CUresult add(const Module* module, uint64_t address, uint64_t bytes);
-  // The module goes, and its variables' memory with it.
+  // The module is unloaded: unmaps the memory of its variables.
   void remove(const Module* module);
   [[nodiscard]] bool contains(uint64_t address) const;
 
-  // Before work is given to `stream`: what the program has changed goes ahead of it.
+  // Called before work is given to `stream`: copies what the program has changed, ahead of the
+  // work.
   [[nodiscard]] CUresult send(Stream& stream);
-  // The program has synchronised: what the device has changed becomes visible. Bytes that the
-  // program has changed since the last send() keep their value.
+  // Called when the program has synchronised: copies what the device has changed back. Bytes that
+  // the program has changed since the last send() keep their value.
   [[nodiscard]] CUresult fetch();
-  // What every synchronisation of the program ends with, and every question whether work is done:
-  // fetch(), if the answer is CUDA_SUCCESS. Returns `result`, or why they could not be brought.
+  // Every synchronisation, and every query whether work is done, ends with this: fetch() if
+  // `result` is CUDA_SUCCESS. Returns `result`, or the error of fetch().
   [[nodiscard]] CUresult fetch_after(CUresult result) {
     return result == CUDA_SUCCESS && any() ? fetch() : result;
   }
@@ -53,7 +55,7 @@ class ManagedVariables {
   struct Variable {
     const Module* module;
     uint64_t address;
-    std::vector<std::byte> known;  // what both sides last agreed on
+    std::vector<std::byte> known;  // the contents after the last copy in either direction
     std::vector<Mapping> pages;
     [[nodiscard]] std::byte* here() const { return reinterpret_cast<std::byte*>(address); }
   };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading, symbols and unloading. The wire knows one kind of function and one space of module ids.
+// See module.h. On the wire, modules and libraries have ids of one space, and functions and kernels
+// are one kind of object.
 #include "client/context/module.h"
 
 #include <fcntl.h>
@@ -20,15 +21,15 @@ namespace openmps::client {
 namespace {
 
 constexpr uint64_t kTypeShift = 56;
-// From the handle of a module to that of the same object as a library.
+// From a CUmodule to the CUlibrary of the same object.
 constexpr uint64_t kLibraryDistance =
     (static_cast<uint64_t>(HandleKind::kLibrary) - static_cast<uint64_t>(HandleKind::kModule))
     << kTypeShift;
 
 }  // namespace
 
-// Chunks are answered one by one: a piece is free again when its answer has come, and a round trip
-// is nothing beside copying half a megabyte.
+// Each chunk is a call with a reply, after which the staging piece is free again. A round trip
+// costs little beside copying half a megabyte.
 CUresult Modules::send_blob(const SentImage& image, wire::Id blob) {
   const uint64_t total = image.bytes();
   OPENMPS_CUDA_CHECK(channel_.push(wire::BlobBegin{total, blob}));
@@ -46,7 +47,7 @@ CUresult Modules::send_blob(const SentImage& image, wire::Id blob) {
   return CUDA_SUCCESS;
 }
 
-// The load itself, with the image sent just before. Fills the logs.
+// Loads an image that has been sent. Fills the logs of the options.
 CUresult Modules::load_blob(Module& module, uint32_t device, wire::Id blob,
                             const JitOptions& options) {
   const wire::ModuleLoad command{.module = module.id,
@@ -74,8 +75,8 @@ CUresult Modules::send_and_load(Module& module, uint32_t device, const SentImage
   });
 }
 
-// Without the code that no device here runs, unless options may ask for other code than the
-// driver's choice. An error is always one of the whole image.
+// Leaves out code that no visible device can run, unless the options may select other code than the
+// driver does. If that image does not load, the whole image is loaded, and errors are of that load.
 CUresult Modules::send_and_load(Module& module, uint32_t device, const Image& image,
                                 const JitOptions& options) {
   const std::vector<uint32_t> capabilities = devices_.capabilities();
@@ -110,7 +111,7 @@ CUresult read_image_file(const char* name, std::vector<std::byte>* contents) {
 }
 
 CUresult Modules::send_image(const SentImage& image, wire::Id* blob) {
-  // Of blobs few are under way at a time: an id comes round long after its first blob was loaded.
+  // Few blobs exist at a time: an id is used again long after the blob that had it was loaded.
   *blob = next_blob_.fetch_add(1, std::memory_order_relaxed) % wire::kMaxObjects + 1;
   return send_blob(image, *blob);
 }
@@ -154,11 +155,11 @@ CUresult Modules::ensure_loaded(Module& module) {
   return CUDA_SUCCESS;
 }
 
-// Asks the worker; the caller holds the module's lock.
+// Looks the function up in the worker. The caller holds the module's lock.
 CUresult Modules::request_function(Module& module, const std::string& name, Function** function) {
   Function* made = functions.allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  // A library's kernel is loaded where it will most likely run.
+  // A kernel of a library is loaded on the current context's device, where it will most likely run.
   Context* current = nullptr;
   const bool here = module.context == nullptr && contexts_.current(&current) == CUDA_SUCCESS;
   const wire::GetFunction command{.module = module.id,
@@ -263,7 +264,7 @@ CUresult Modules::unload(Module* module) {
   if (module->loaded.load(std::memory_order_relaxed)) {
     result = channel_.push(wire::ModuleUnload{module->id});
   }
-  // Ids are free once the unload is in the ring, not before.
+  // Ids may be used again only behind the unload command in the ring.
   for (Function* function : retired) functions.recycle(function);
   recycle(module);
   return result;

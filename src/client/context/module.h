@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules and libraries: their images travel to the worker as blobs, their functions and globals
-// are asked for once and remembered with everything that attributes and launches need. Any thread.
+// Modules and libraries. Their images are sent to the worker as blobs. A function is looked up in
+// the worker once, and kept with all facts that attributes and launches need. Any thread.
 #pragma once
 
 #include <atomic>
@@ -45,26 +45,26 @@ class Modules : public HandleTable<Module> {
 
   HandleTable<Function> functions{HandleKind::kFunction};
 
-  // Send an image ahead of the command that uses it; *blob is its name on the wire.
+  // Sends an image ahead of the command that uses it; *blob is the image's id on the wire.
   [[nodiscard]] CUresult send_image(const SentImage& image, wire::Id* blob);
-  // Send an image and load it. On failure nothing exists.
+  // Sends an image and loads it. On failure no module is made.
   [[nodiscard]] CUresult load(Context* context, wire::ModuleKind kind, const Image& image,
                               const JitOptions& options, Module** module);
-  // A library whose image the program keeps readable: sent when something of it is first needed.
+  // A library whose image the program keeps readable: the image is sent when it is first needed.
   [[nodiscard]] CUresult defer_library(Image image, Module** module);
   [[nodiscard]] CUresult ensure_loaded(Module& module);
   [[nodiscard]] CUresult unload(Module* module);
 
-  // By name, cached. Errors: CUDA_ERROR_NOT_FOUND and what loading gives.
+  // By name, cached. Errors: CUDA_ERROR_NOT_FOUND, and those of loading.
   [[nodiscard]] CUresult get_function(Module& module, const char* name, Function** function);
-  // `current`: the context whose device's copy of a library's variable is meant. A managed variable
-  // has its memory in this process when this returns.
+  // `current`: a library's variable has a copy on each device, and this context selects one. A
+  // managed variable has its memory in this process when this returns.
   [[nodiscard]] CUresult get_global(Module& module, Context* current, const char* name,
                                     SymbolKind kind, wire::GetGlobal::Reply* global);
   // The names of all functions, in the driver's order.
   [[nodiscard]] CUresult function_names(Module& module, std::vector<std::string>* names);
 
-  // Libraries are handed out with a tag of their own; the object is shared with their CUmodule.
+  // A CUlibrary and the CUmodule of its library are handles of one Module, with different tags.
   [[nodiscard]] Module* find_library(CUlibrary handle) const;
 
  private:

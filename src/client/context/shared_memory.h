@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory of other processes that this one has opened (cuIpcOpenMemHandle,
-// cuMemPoolImportPointer), and what is in the 64 bytes that travel between the processes. Any
+// Device memory of other processes that this process has opened (cuIpcOpenMemHandle,
+// cuMemPoolImportPointer), and the contents of the 64 bytes that processes exchange for it. Any
 // thread.
 #pragma once
 
@@ -18,12 +18,12 @@
 
 namespace openmps::client {
 
-// What CUipcMemHandle, CUipcEventHandle and CUmemPoolPtrExportData hold. The key is what gives the
-// permission; the worker checks the rest.
+// The contents of CUipcMemHandle, CUipcEventHandle and CUmemPoolPtrExportData. Whoever has the key
+// may open the memory; the worker checks the other fields.
 struct ShareHandle {
   uint32_t magic;
   uint32_t kind;      // ShareKind
-  uint64_t exporter;  // window of the session that made it
+  uint64_t exporter;  // window base of the session that made the handle
   wire::ShareKey key;
   uint64_t physical_bytes;
   uint64_t offset;  // of the allocation in the physical memory
@@ -48,9 +48,9 @@ class OpenedMemory {
         streams_(streams),
         window_base_(window_base) {}
 
-  // Opened again it has the same address, until it is closed as often. Errors:
-  // CUDA_ERROR_INVALID_HANDLE: the handle names nothing; CUDA_ERROR_INVALID_CONTEXT: it is this
-  // process's own; CUDA_ERROR_OUT_OF_MEMORY.
+  // Memory that is opened again has one address, until it is closed as often as it was opened.
+  // Errors: CUDA_ERROR_INVALID_HANDLE: the handle names nothing; CUDA_ERROR_INVALID_CONTEXT: the
+  // memory is this process's own; CUDA_ERROR_OUT_OF_MEMORY.
   [[nodiscard]] CUresult open(const ShareHandle& handle, CUdeviceptr* address);
   // Errors: CUDA_ERROR_INVALID_VALUE: nothing was opened there; the session's end.
   [[nodiscard]] CUresult close(CUdeviceptr address);

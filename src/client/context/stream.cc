@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream life cycle, default streams, synchronisation. See stream.h.
+// See stream.h.
 #include "client/context/stream.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ CUresult Streams::create_for_program(Context& context, unsigned int flags, int p
   if (made == nullptr || (flags & ~static_cast<unsigned int>(CU_STREAM_NON_BLOCKING)) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // Lower numbers are more urgent; out of range is clamped, as CUDA documents.
+  // Lower numbers are more urgent. CUDA documents that values out of range are clamped.
   const wire::DeviceFacts& facts = devices_.facts(context.device);
   priority = std::clamp(priority, std::min(facts.priority_greatest, facts.priority_least),
                         std::max(facts.priority_greatest, facts.priority_least));
@@ -54,8 +54,8 @@ CUresult Streams::create_for_program(Context& context, unsigned int flags, int p
   return CUDA_SUCCESS;
 }
 
-// All that the stream is beside its handle.
-CUresult Streams::take_down(Stream* stream) {
+// Ends everything of the stream but its handle.
+CUresult Streams::close(Stream* stream) {
   captures_.leave(*stream);
   const Channel::Order order = channel_.order();
   OPENMPS_CUDA_CHECK(fences_.close(order, stream));
@@ -65,14 +65,14 @@ CUresult Streams::take_down(Stream* stream) {
 CUresult Streams::destroy(Stream* stream) {
   if (!retire(stream)) return CUDA_ERROR_INVALID_HANDLE;
   CUresult result = CUDA_SUCCESS;
-  if (!stream->detached.load(std::memory_order_acquire)) result = take_down(stream);
+  if (!stream->detached.load(std::memory_order_acquire)) result = close(stream);
   recycle(stream);
   return result;
 }
 
 CUresult Streams::detach(Stream* stream) {
   if (stream->detached.exchange(true)) return CUDA_SUCCESS;
-  const CUresult result = take_down(stream);
+  const CUresult result = close(stream);
   stream->context = stream->context->owner();
   return result;
 }
@@ -108,7 +108,7 @@ CUresult Streams::per_thread(Context& context, Stream** stream) {
   }
   OPENMPS_CUDA_CHECK(create(context, wire::StreamKind::kBlocking, CU_STREAM_DEFAULT, 0, stream));
   (*stream)->per_thread = true;
-  // A reset context leaves stale entries under the same handle.
+  // A primary context that was reset has its old handle, so old entries are removed.
   std::erase_if(thread.streams, [&](const auto& entry) { return entry.first == context.handle; });
   thread.streams.emplace_back(context.handle, (*stream)->handle);
   return CUDA_SUCCESS;

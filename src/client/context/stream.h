@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams: their creation and end, what a CUstream argument means on the calling thread, work for
-// them, and waiting for it. Any thread.
+// Streams: creation and destruction, what a CUstream argument means on the calling thread, commands
+// for a stream's work, and waits for that work. Any thread.
 #pragma once
 
 #include <atomic>
@@ -33,34 +33,35 @@ class Streams : public HandleTable<Stream> {
   // Errors: CUDA_ERROR_OUT_OF_MEMORY: wire::kFenceSlots streams live.
   [[nodiscard]] CUresult create(Context& context, wire::StreamKind kind, uint32_t flags,
                                 int priority, Stream** stream);
-  // The same for cuStreamCreate and its like: flags and priority are the program's.
-  // Errors: CUDA_ERROR_INVALID_VALUE.
+  // For cuStreamCreate and the calls like it: checks the program's flags and priority. Errors: also
+  // CUDA_ERROR_INVALID_VALUE.
   [[nodiscard]] CUresult create_for_program(Context& context, unsigned int flags, int priority,
                                             CUstream* made);
-  // What is queued still runs.
+  // Work that is queued still runs.
   [[nodiscard]] CUresult destroy(Stream* stream);
-  // The same, but the handle stays: its green context is destroyed, and only destroying it is left.
+  // The stream's green context is destroyed: as destroy(), but the handle remains valid for
+  // cuStreamDestroy.
   [[nodiscard]] CUresult detach(Stream* stream);
 
-  // The stream that a handle means: NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are the
-  // context's own, made at first use. Errors: CUDA_ERROR_INVALID_HANDLE,
-  // CUDA_ERROR_CONTEXT_IS_DESTROYED (of its green context).
+  // The stream of a handle: NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are default streams of
+  // the context, made at first use. Errors: CUDA_ERROR_INVALID_HANDLE,
+  // CUDA_ERROR_CONTEXT_IS_DESTROYED (the stream's green context is destroyed).
   [[nodiscard]] CUresult look_up(Context& context, CUstream handle, Stream** stream);
-  // One that the program has made, whatever context it is of.
+  // A stream that the program has made, of any context.
   [[nodiscard]] CUresult look_up_made(CUstream handle, Stream** stream) const;
-  // A stream of the context that the program does not know, kept in `place`.
+  // A stream of the context for this library's own work, kept in `place`.
   [[nodiscard]] CUresult hidden(Context& context, std::atomic<Stream*>& place, Stream** stream);
 
-  // Before work is given to the stream: until the worker does not hold too much of it that waits,
-  // as the driver does natively. Other threads go on. Errors: the session's end.
-  [[nodiscard]] CUresult await_room(const Stream& stream) {
+  // Called before work is given to the stream: blocks while the worker holds too much waiting work
+  // of the stream, as the driver does natively. Errors: the session's end.
+  [[nodiscard]] CUresult await_backlog_space(const Stream& stream) {
     const std::atomic<uint32_t>& is_full = channel_.view().is_full(stream.fence_slot);
     if (is_full.load(std::memory_order_relaxed) == 0) [[likely]] {
       return CUDA_SUCCESS;
     }
     return channel_.wait([&] { return is_full.load(std::memory_order_acquire) == 0; });
   }
-  // One command of work for a stream, counted by its fences.
+  // Pushes one command of work for a stream, which the stream's next fence covers.
   template <wire::Command C>
   [[nodiscard]] CUresult push(Stream& stream, const C& command, const wire::TailOf<C>& tail = {}) {
     const Channel::Order order = channel_.order();
@@ -69,13 +70,14 @@ class Streams : public HandleTable<Stream> {
     return result;
   }
 
-  // ---- Waiting; reports errors of earlier commands ----
-  // Until the point, whose fence is under way in the stream.
+  // ---- Waits; they return errors of earlier commands ----
+  // Until the point is reached, whose fence is pushed.
   [[nodiscard]] CUresult wait(FencePoint point);
-  // Until the stream's work is done, of the legacy stream that of its context's blocking streams as
-  // well. It does not capture.
+  // Until the stream's work has ended; for the legacy stream also the work of its context's
+  // blocking streams. The stream is not capturing.
   [[nodiscard]] CUresult synchronize(Stream& stream);
-  // All work of a context's streams (nullptr: of all contexts), destroyed streams included.
+  // Until all work of a context's streams (nullptr: of all contexts) has ended, that of destroyed
+  // streams included.
   [[nodiscard]] CUresult synchronize(const Context* context);
 
  private:
@@ -83,7 +85,7 @@ class Streams : public HandleTable<Stream> {
   CUresult per_thread(Context& context, Stream** stream);
   CUresult made_once(Context& context, std::atomic<Stream*>& place, wire::StreamKind kind,
                      uint32_t flags, Stream** stream);
-  CUresult take_down(Stream* stream);
+  CUresult close(Stream* stream);
 
   Channel& channel_;
   Fences& fences_;

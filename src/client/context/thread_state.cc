@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thread state behind one thread-local pointer; a pthread key cleans up when a thread ends.
+// See thread_state.h. A pthread key deletes the state when the thread ends.
 #include "client/context/thread_state.h"
 
 #include <pthread.h>

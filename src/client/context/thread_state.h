@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What CUDA keeps per host thread: the stack of current contexts, the capture mode, and the
-// thread's own default streams. Belongs to its thread; made at first use.
+// per-thread default streams. Used by that thread only; made at first use.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,7 @@
 namespace openmps::client {
 
 struct ThreadState {
-  // Handles, not pointers: a context that another thread destroys is recognised. The last is
-  // current.
+  // Handles, because another thread may destroy a context. The last one is current.
   std::vector<uint64_t> contexts;
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   // (context handle, stream handle) of CU_STREAM_PER_THREAD.
@@ -33,7 +32,7 @@ extern constinit thread_local ThreadState* t_thread_state;  // null: the thread 
   return *state;
 }
 
-// What is called with the state of each thread that ends.
+// `hook` is called on each thread that ends.
 void set_thread_end(void (*hook)(const ThreadState&));
 
 }  // namespace openmps::client

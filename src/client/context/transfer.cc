@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copy engine. See transfer.h; the ordering of staged copies is that of the ring.
+// See transfer.h. The ring orders the commands of staged copies.
 #include "client/context/transfer.h"
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 namespace openmps::client {
 namespace {
 
-// From here on several threads copy: below, waking them costs more than it saves.
+// Several threads copy from this size on. Below, waking them costs more than it saves.
 constexpr uint64_t kParallelBytes = 16 * wire::kMiB;
-// Pieces that one thread keeps on their way from the device, so that copying out overlaps them.
+// Pieces that one thread has the device fill while the thread copies out of another one.
 constexpr size_t kReadAhead = 3;
 
-// A copy cut into parts that fit a piece, by number, so that threads can take them in any order.
+// A copy cut into numbered parts that fit a piece; threads take the parts in any order.
 class Plan {
  public:
   explicit Plan(const Copy& copy) : copy_(copy) {
@@ -69,7 +69,7 @@ Side side_of(const Staging::Piece& piece, const Box& box) {
           .slice = bytes_of(box)};
 }
 
-// One staged copy: what its threads share.
+// One staged copy, as used by all threads that take part in it.
 struct Staged {
   Channel& channel;
   Fences& fences;
@@ -118,7 +118,7 @@ void send_parts(void* argument) {
 
 }  // namespace
 
-// One run of bytes that fits a piece, as most copies are.
+// Contiguous bytes that fit one piece, as in most copies.
 CUresult Transfers::send_run(Stream& stream, const Copy& run, uint32_t flags) {
   Staging::Piece piece;
   OPENMPS_CUDA_CHECK(staging_.acquire(run.box.width, &piece));
@@ -146,7 +146,7 @@ CUresult Transfers::send(Stream& stream, const Copy& box, bool order_all) {
     send_parts(&copy);
   }
   OPENMPS_CUDA_CHECK(copy.result.load());
-  // The last part comes behind all others in the stream, so its flag orders the whole copy.
+  // The last part is behind all others in the stream, so the flag of the last part orders the copy.
   return send_part(copy, copy.end, order_all ? wire::kOrderAllStreams : 0);
 }
 
@@ -154,14 +154,14 @@ namespace {
 
 // ---- From the device ----------------------------------------------------------------------------
 
-struct OnItsWay {
+struct Requested {
   Copy part;
   Staging::Piece piece;
   FencePoint point;
 };
 
-// Errors: also CUDA_ERROR_NOT_READY: no piece is free, and the caller has some to give back.
-CUresult request_part(Staged& copy, uint64_t number, Staging::Block block, OnItsWay* request) {
+// Errors: also CUDA_ERROR_NOT_READY with Block::kNo: no piece is free.
+CUresult request_part(Staged& copy, uint64_t number, Staging::Block block, Requested* request) {
   request->part = copy.plan.part(number);
   Copy staged = request->part;
   OPENMPS_CUDA_CHECK(copy.staging.acquire(bytes_of(staged.box), &request->piece, block));
@@ -172,7 +172,7 @@ CUresult request_part(Staged& copy, uint64_t number, Staging::Block block, OnIts
   return copy.fences.cover(order, copy.stream, &request->point);
 }
 
-CUresult receive_part(Staged& copy, const OnItsWay& request) {
+CUresult receive_part(Staged& copy, const Requested& request) {
   const CUresult result = copy.fences.wait_forced(request.point);
   if (result == CUDA_SUCCESS) {
     const Copy& part = request.part;
@@ -185,14 +185,14 @@ CUresult receive_part(Staged& copy, const OnItsWay& request) {
 
 void receive_parts(void* argument) {
   Staged& copy = *static_cast<Staged*>(argument);
-  OnItsWay requests[kReadAhead];
+  Requested requests[kReadAhead];
   size_t first = 0;
   size_t count = 0;
   uint64_t number = 0;
   bool taken = copy.take(&number);
   for (;;) {
-    // Ask for the next ones before waiting for the oldest. Whoever holds pieces never waits for
-    // more: threads that did would wait for each other.
+    // Request the next parts before waiting for the oldest. A thread that holds pieces never blocks
+    // for another one, because threads that did could deadlock.
     while (taken && count < kReadAhead) {
       const auto block = count == 0 ? Staging::Block::kYes : Staging::Block::kNo;
       const CUresult result =
@@ -225,7 +225,8 @@ CUresult Transfers::receive(Stream& stream, const Copy& box) {
   return output_.show(channel_.take_async_error());
 }
 
-// Copies on the host happen on the caller, behind all that a copy in the stream comes behind.
+// Copies between host memory on the calling thread, after the work that a copy in the stream would
+// wait for.
 CUresult Transfers::copy_on_host(Stream& stream, const Copy& copy) {
   FencePoint point;
   {
@@ -250,13 +251,13 @@ CUresult Transfers::copy(Stream& stream, const Copy& copy, bool wait) {
   const bool on_host = !to_device && !from_device;
   if (!is_pageable(copy)) {
     OPENMPS_CUDA_CHECK(push(stream, copy));
-    // Between host memory every copy has ended when the call returns, as CUDA documents.
+    // CUDA documents that a copy between host memory has ended when the call returns.
     return ends || on_host || (wait && !(to_device && from_device)) ? streams_.synchronize(stream)
                                                                     : CUDA_SUCCESS;
   }
   if (on_host) return copy_on_host(stream, copy);
   if (!to_device) return receive(stream, copy);
-  // CUDA waits for the stream before it begins such a copy (its "API synchronization behavior").
+  // CUDA waits for the stream before it begins such a copy ("API synchronization behavior").
   if (wait && !fences_.seems_idle(stream)) OPENMPS_CUDA_CHECK(streams_.synchronize(stream));
   OPENMPS_CUDA_CHECK(send(stream, copy, wait));
   return ends || (wait && contexts_.several.load(std::memory_order_relaxed))

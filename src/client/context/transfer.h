@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copy engine: what every cuMemcpy* call is reduced to. Device and pinned memory are one
-// command; pageable memory travels through staging pieces, gathered and scattered on the calling
-// thread and, for large copies, the copy helpers. Any thread.
+// The copy engine, which executes all cuMemcpy* calls. A copy between device and pinned memory is
+// one command. Pageable memory is copied through staging pieces, on the calling thread and, for
+// large copies, on the copy helpers as well. Any thread.
 #pragma once
 
 #include "client/context/contexts.h"
@@ -29,10 +29,10 @@ class Transfers {
         streams_(streams),
         output_(output) {}
 
-  // A copy that was checked, and copies something, in stream order; the stream does not capture.
-  // `wait`: the call's name has no Async: then it returns when CUDA says so (pageable to device:
-  // once staged; device to device: at once; all others: when done). Between host memory it is done
-  // when this returns, whatever the call's name. Errors: the session's end.
+  // Copies in stream order. The copy is checked and not empty, and the stream is not capturing.
+  // `wait`: the call's name has no Async, so it returns when CUDA documents that it does (pageable
+  // to device: once staged; device to device: at once; all others: when done). A copy between host
+  // memory is done when this returns, for both kinds of calls. Errors: the session's end.
   [[nodiscard]] CUresult copy(Stream& stream, const Copy& copy, bool wait);
 
  private:

@@ -201,7 +201,7 @@ CUresult cuGraphLaunch(Session& session, CUgraphExec hGraph, Stream& stream) {
   GraphExec* exec = session.graph_execs.find(hGraph);
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(session.registered.settle());
-  OPENMPS_CUDA_CHECK(session.streams.await_room(stream));
+  OPENMPS_CUDA_CHECK(session.streams.await_backlog_space(stream));
   return launched(session, stream, session.graph_execs.launch(*exec, stream, session.graphs.lock));
 }
 

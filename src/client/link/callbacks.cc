@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The callback thread. A wake by the GPU would cost the stream 15 to 45 us each time, and a thread
-// of the driver's; a look costs a load (docs/decisions/0014-host-functions-are-polled.md).
+// The callback thread. It polls, because a wake by the GPU would cost the stream 15 to 45 us each
+// time and need a thread of the driver's (docs/decisions/0014-host-functions-are-polled.md).
 #include "client/link/callbacks.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ CUresult Callbacks::acquire_slot(uint32_t* slot) {
       return CUDA_SUCCESS;
     }
     if (channel_.status() != CUDA_SUCCESS) return channel_.status();
-    if (used_.empty()) {  // other threads are between taking a slot and enqueuing
+    if (used_.empty()) {  // other threads have taken slots and not enqueued them yet
       const MutexUnlock unlocked(lock_);
       const CancellationHeld held;
       pause_for(kNoSlotPauseNs);
@@ -52,7 +52,8 @@ bool Callbacks::start_locked() {
 
 void Callbacks::tell_locked() {
   any_watched_.store(!watched_.empty(), std::memory_order_relaxed);
-  // The thread says that it naps, then looks for news once more: it sees these, or we see it nap.
+  // The callback thread sets napping_, then looks for news once more: either it sees this change,
+  // or this thread sees napping_.
   news_.fetch_add(1, std::memory_order_seq_cst);
   told_.notify_one();
   if (napping_.load(std::memory_order_seq_cst)) channel_.wake_all();
@@ -125,8 +126,8 @@ bool Callbacks::any_watched_done() {
   return false;
 }
 
-// What goes may call us back: not under the lock. This thread allocates nothing: nobody could be
-// told of a failure.
+// Destructors of what is dropped may call this library, so they run without the lock. Nothing is
+// allocated, because a failure could not be reported.
 void Callbacks::drop_watched(bool all) {
   for (;;) {
     const HostFunctionScope scope;  // destructors of user objects are the program's
@@ -141,9 +142,8 @@ void Callbacks::drop_watched(bool all) {
   }
 }
 
-// A function of the program's may end the thread that it runs on (pthread_exit(), or
-// pthread_cancel() of itself). Natively no host function runs any more then, in any stream; here
-// another thread takes over.
+// A host function may end the thread that it runs on (pthread_exit(), pthread_cancel() of itself).
+// Natively no host function runs any more then, in any stream; here another thread takes over.
 void* Callbacks::thread_main(void* self) {
   struct Successor {
     Callbacks& of;
@@ -157,7 +157,7 @@ void* Callbacks::thread_main(void* self) {
   successor.of.serve();
 }
 
-// Without the lock, which others want while this thread spins.
+// Does not take the lock, which other threads want while this thread spins.
 bool Callbacks::any_posted() const {
   const uint32_t slots = next_slot_.load(std::memory_order_relaxed);
   for (uint32_t slot = 0; slot < slots; ++slot) {
@@ -175,7 +175,7 @@ bool Callbacks::take_posted(Pending* posted) {
     pending_.erase(pending);
     return true;
   }
-  // The slots of graphs are used again and again.
+  // Each launch of a graph posts the graph's slots again.
   for (const auto& [number, call] : graph_calls_) {
     wire::CallbackSlot& slot = channel_.view().callback(number);
     if (slot.posted.exchange(0, std::memory_order_acquire) == 0) continue;
@@ -193,11 +193,11 @@ class Callbacks::Answer {
   ~Answer() {
     const bool was_soon = now_ns() - begin_ns_ <= kSoonNs;
     callbacks_.fences_.host_function_ran();
-    // Until now the worker sees that a function is to run; then this thread must not see it again.
+    // Cleared before `done` is set: the slot may be posted again at once.
     wire::CallbackSlot& slot = callbacks_.channel_.view().callback(posted_.slot);
     slot.posted.store(0, std::memory_order_relaxed);
     slot.done.store(1, std::memory_order_release);
-    // Whom it wakes may take this thread's core: the function's time is over.
+    // After the function's time is taken: the thread that this wakes may take this core.
     if (posted_.nudges) callbacks_.channel_.nudge_worker();
     const MutexLock guard(callbacks_.lock_);
     callbacks_.soon_ = was_soon ? std::min(callbacks_.soon_ + 1, kSure) : 0;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions and stream callbacks: the GPU posts a slot in shared memory, one thread of the
-// client runs the function and answers, the stream goes on. The functions run on that thread, in
-// the order in which the slots are posted. Nobody wakes the thread when a slot is posted: it looks,
-// without pause for as long as that pays, then ever less often. It sleeps while no function is on
-// its way.
+// Host functions and stream callbacks: the GPU posts a slot in shared memory, the callback thread
+// of the client runs the function and answers, and the stream continues. The functions run on that
+// one thread, in the order in which their slots are posted. Nothing wakes the thread when a slot is
+// posted: it spins, then naps. It sleeps while no function is pending.
 #pragma once
 
 #include <atomic>
@@ -32,30 +31,31 @@ class Callbacks {
   Callbacks(Channel& channel, Fences& fences)
       : channel_(channel), fences_(fences), idle_spins_(channel.spin_ns()) {}
 
-  // Put a host function into the stream, behind what is there.
+  // Enqueues a host function in the stream.
   // Errors: CUDA_ERROR_OUT_OF_MEMORY (no thread), the session's end.
   [[nodiscard]] CUresult enqueue(Stream& stream, const HostCall& call);
 
   // ---- Calls that executable graphs make at every launch, each through a slot of its own ----
-  // Errors: CUDA_ERROR_OUT_OF_MEMORY: no thread, or kGraphSlots are in use.
+  // Errors: CUDA_ERROR_OUT_OF_MEMORY (no thread, or kGraphSlots are in use).
   [[nodiscard]] CUresult open_slot(const HostCall& call, uint32_t* slot);
-  // No launch that uses the slot is under way.
+  // No launch that uses the slot is pending.
   void set_call(uint32_t slot, const HostCall& call);
   void close_slot(uint32_t slot);
-  // Before a launch that makes calls: what the program has written is theirs to read. In fact the
-  // ring, the worker and the GPU order it; in this process alone it is the lock that run_posted()
-  // takes, too.
+  // Before a launch that makes calls: what this thread has stored happens before the calls. In fact
+  // the ring, the worker and the GPU order both; within this process the lock does, which
+  // run_posted() takes as well.
   void before_launch() { const MutexLock guard(lock_); }
-  // Answer the slots of a launch until `point`, whose fence is under way, is reached; then drop
-  // `kept`, on the callback thread.
+  // Answers the slots of a launch until `point`, whose fence is pushed, is reached; then drops
+  // `kept` on the callback thread.
   [[nodiscard]] CUresult watch(FencePoint point, std::shared_ptr<void> kept);
 
  private:
-  // The rest stays for the host functions of streams.
+  // The other slots are for the host functions of streams.
   static constexpr uint32_t kGraphSlots = wire::kCallbackSlots / 4 * 3;
-  // A function that takes longer makes the hop through a waking thread (46 us, decision 24) small.
+  // Beside a function that takes longer, waking the worker's thread costs little (46 us, decision
+  // 24).
   static constexpr uint64_t kSoonNs = 100'000;
-  // So many in a row that did not: the next is expected not to, either.
+  // After so many functions in a row that took no longer, the next one is expected not to either.
   static constexpr uint32_t kSure = 4;
   struct Watched {
     FencePoint point;
@@ -63,7 +63,7 @@ class Callbacks {
   };
   struct Pending {
     uint32_t slot;
-    bool nudges;  // the worker looks whether it has run when it is told to
+    bool nudges;  // the worker is nudged once the function has run
     HostCall call;
   };
   struct Used {
@@ -71,7 +71,7 @@ class Callbacks {
     FencePoint point;
   };
 
-  // What comes after a function that a slot has posted, also if the function ends its thread.
+  // Answers the slot behind the function, also if the function ends its thread.
   class Answer;
   static void* thread_main(void* self);
   [[noreturn]] void serve();
@@ -99,7 +99,7 @@ class Callbacks {
   std::vector<Watched> watched_ GUARDED_BY(lock_);
   // How many of the last functions took no longer than kSoonNs, in a row.
   uint32_t soon_ GUARDED_BY(lock_) = 0;
-  // Grows with everything that is enqueued or watched, under the lock.
+  // Incremented under the lock with each function that is enqueued and each point that is watched.
   std::atomic<uint32_t> news_{0};
   std::atomic<bool> any_watched_{false};
   std::atomic<bool> napping_{false};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The client's end of a session's channel: commands into the ring, synchronous calls through reply
-// slots, and the one waiting primitive that everything which blocks uses. Any thread.
+// slots, and the waits of all calls that block. Any thread.
 #pragma once
 
 #include <algorithm>
@@ -52,19 +52,19 @@ class Channel {
 
   [[nodiscard]] const wire::ChannelView& view() const { return view_; }
 
-  // CUDA_SUCCESS while the session lives, then for ever the reason of its end.
+  // CUDA_SUCCESS while the session lives, then the reason of its end.
   [[nodiscard]] CUresult status() const {
     return static_cast<CUresult>(view_.header().status.load(std::memory_order_acquire));
   }
-  // End the session from this side (the server is gone). Keeps an earlier reason.
+  // Ends the session from this side (the server is gone). The first reason counts.
   void fail(CUresult reason);
-  // The first error of a command that nobody waited for, or CUDA_SUCCESS; reported once.
+  // The first error of a command without a reply, or CUDA_SUCCESS; returned once.
   CUresult take_async_error();
 
   // ---- Commands ----
-  // Holds the order of the client's commands. What must be consistent with that order (a stream's
-  // fence counter) is changed only under it.
-  // Functions that need it take one as proof.
+  // While a thread holds it, no other thread sends commands. What must be consistent with the order
+  // of the commands (a stream's fence counter) is changed only under it. Functions that need it
+  // take one as proof.
   class Order {
    private:
     friend class Channel;
@@ -74,7 +74,7 @@ class Channel {
   };
   [[nodiscard]] Order order() { return Order(ring_lock_); }
 
-  // One command and its tail, whose counts are filled in. CUDA_ERROR_INVALID_VALUE: the tail is
+  // Sends a command and its tail, whose counts are filled in. CUDA_ERROR_INVALID_VALUE: the tail is
   // over its limit. Other errors: the session's end.
   template <wire::Command C>
   [[nodiscard]] CUresult push(const Order& order, C command, const wire::TailOf<C>& tail = {}) {
@@ -84,25 +84,25 @@ class Channel {
   [[nodiscard]] CUresult push(C command, const wire::TailOf<C>& tail = {}) {
     return push(order(), command, tail);
   }
-  // The same with a tail that `write(bytes)` makes in place, as long as the command counts it.
+  // As push(), with a tail that write(bytes) makes in place, as long as the command's counts say.
   template <wire::WithTail C, typename Write>
   [[nodiscard]] CUresult push_written(const Order& order, const C& command, Write&& write) {
     return send_written(order, command, write, wire::kNoReply);
   }
 
   // ---- Synchronous calls ----
-  // Sends the command and waits for what it came to: also for one that has no reply.
+  // Sends a command that has no reply and waits for its result.
   template <wire::Command C>
   [[nodiscard]] CUresult call(C command,
                               const wire::TailOf<C>& tail = {}) requires(!wire::WithReply<C>);
-  // Also a failed command may have a reply; what did not come is zero.
+  // A failed command may have a reply as well; without one *reply is zero.
   template <wire::WithReply C>
   [[nodiscard]] CUresult call(C command, const wire::TailOf<C>& tail, wire::ReplyOf<C>* reply);
   template <wire::WithReply C>
   [[nodiscard]] CUresult call(C command,
                               typename C::Reply* reply) requires(!wire::WithTail<C> &&
                                                                  !wire::WithReplyTail<C>);
-  // With a tail made in place; `ordered(order)` comes behind it, with no command between.
+  // With a tail made in place. ordered(order) is called before another thread can send a command.
   template <wire::WithTail C, typename Write, typename Ordered>
   [[nodiscard]] CUresult call_written(const C& command, Write&& write, Ordered&& ordered);
 
@@ -128,7 +128,7 @@ class Channel {
 
   // Wake every waiter of this process: a condition changed on this side.
   void wake_all();
-  // A word that the worker may wait for has changed. Any thread, without the lock.
+  // A word that the worker may wait for has changed. Without the order.
   void nudge_worker() { ring_.nudge(); }
 
  private:
@@ -162,13 +162,14 @@ class Channel {
   CUresult send(const Order& order, C& command, const wire::TailOf<C>& tail, uint16_t reply_slot);
   template <wire::Command C, typename Write>
   CUresult send_written(const Order& order, const C& command, Write&& write, uint16_t reply_slot);
-  // `send(slot)` with a reply slot, then `read(payload, bytes)` of what came, also with an error.
+  // Calls send(slot) with a reply slot, then read(payload, bytes) with the reply, of a failed
+  // command as well.
   template <wire::Command C, typename Send, typename Read>
   CUresult call_in_slot(const C& command, Send&& send, Read&& read);
   [[nodiscard]] uint16_t acquire_reply_slot();
   void release_reply_slot(uint16_t slot);
   [[nodiscard]] CUresult await_reply(uint16_t slot);
-  // When something begins, if that is traced, and what it has come to.
+  // The time at which a traced call begins, and the trace of its result.
   [[nodiscard]] uint64_t trace_begin() const { return trace_ == nullptr ? 0 : now_ns(); }
   template <wire::Command C>
   void trace_end(const C& command, CUresult result, uint64_t begin_ns,

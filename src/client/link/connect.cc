@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the daemon's socket to a mapped session: Hello, Welcome, address window, facts. Called by
-// cuInit, once, on the calling thread.
+// See connect.h. Called by cuInit, once, on the calling thread.
 #include "client/link/connect.h"
 
 #include <fcntl.h>
@@ -28,7 +27,7 @@ void copy_text(char* target, size_t bytes, const char* text) {
   target[bytes - 1] = '\0';
 }
 
-// argv, with spaces between, as much as fits.
+// The program's arguments, separated by spaces, as far as they fit.
 void read_command_line(char* target, size_t bytes) {
   const UniqueFd file(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return;
@@ -68,7 +67,7 @@ Result<wire::Welcome> receive_welcome(int socket, std::vector<UniqueFd>* fds) {
   if (packet->closed) {
     return Status(CUDA_ERROR_MPS_CONNECTION_FAILED, "the daemon closed the connection");
   }
-  // Another version is told by its header, whatever the rest looks like.
+  // The header is the part of a message that all versions of OpenMPS have in common.
   Status header = wire::read_header(packet->data).status();
   if (!header.ok()) {
     return Status(CUDA_ERROR_MPS_CONNECTION_FAILED,
@@ -116,15 +115,15 @@ Result<Mapping> map_window(const wire::Welcome& welcome, int host_file) {
   Result<Mapping> host =
       map_shared_at(welcome.window_base + wire::kDeviceBytes, host_file, 0, wire::kHostBytes);
   if (!host.ok()) return host.status();
-  host->leak();  // the window's mapping covers it
+  host->leak();  // the mapping of the window covers and unmaps it
   const auto* header =
       reinterpret_cast<const wire::ChannelHeader*>(welcome.window_base + wire::kDeviceBytes);
   if (header->magic != wire::kMagic || header->version != wire::kProtocolVersion ||
       header->window_base != welcome.window_base) {
     return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the session's host file is not ours");
   }
-  // A forked child must not write into its parent's session, nor keep its pinned memory alive.
-  // Pinned memory is put into dumps when it is registered: natively it is in them.
+  // A forked child must not write into the parent's session, nor keep the parent's pinned memory
+  // alive. Core dumps have pinned memory, as natively: it is put into them when it is registered.
   OPENMPS_RETURN_IF_ERROR(keep_from_children_and_dumps(window->address(), wire::kWindowBytes));
   return window;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way to the service: from the daemon's socket to a channel, a window of addresses and the
-// facts of the devices.
+// Connects to the daemon: Hello and Welcome, the session's window of addresses with its channel,
+// and the facts of the devices.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@ namespace openmps::client {
 // What connecting yields, before any object exists.
 struct Connection {
   UniqueFd socket;
-  Mapping window;  // device part without access, host part the host file
+  Mapping window;  // the device part is reserved without access; the host part maps host_file
   UniqueFd host_file;
   std::unique_ptr<wire::Facts> facts;
   uint64_t window_base = 0;
   uint64_t spin_ns = 0;
-  wire::ClientLimits limits;  // granted; devices are the worker's
+  wire::ClientLimits limits;  // as granted; devices are numbered as in the worker
   bool in_group = false;
   wire::ClientLimits group_limits;
-  wire::StaticPartition partition;  // that it is in, if it has SMs
+  wire::StaticPartition partition;  // without SMs: the client is in none
 };
 
-// Errors are the CUresult of cuInit with the reason.
+// Errors: the CUresult of cuInit, with the reason.
 Result<Connection> connect(const std::string& control_socket);
 
 }  // namespace openmps::client

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copy helpers: a counter of jobs under a lock wakes them, a counter of running ones ends a
-// job.
+// See copy_pool.h. A new job number wakes the helpers; the job ends when no helper runs any more.
 #include "client/link/copy_pool.h"
 
 #include <pthread.h>
@@ -15,7 +14,7 @@
 namespace openmps::client {
 namespace {
 
-// One helper per this many cores: the rest belongs to the program and the worker.
+// The program and the worker need the other cores.
 constexpr uint32_t kCoresPerHelper = 4;
 
 }  // namespace
@@ -44,12 +43,12 @@ void* CopyPool::thread_main(void* self) {
 
 void CopyPool::serve() {
   const MutexLock guard(lock_);
-  // A helper that starts after a job was posted skips it: the job counts those that took it.
+  // A helper that starts during a job leaves the job to the others.
   uint64_t seen = job_;
   for (;;) {
     while (job_ == seen) wake_.wait(lock_);
     seen = job_;
-    if (work_ == nullptr) continue;  // over before we woke
+    if (work_ == nullptr) continue;  // the job ended before this helper woke
     const Work work = work_;
     void* argument = argument_;
     ++running_;
@@ -76,7 +75,7 @@ void CopyPool::run(Work work, void* argument) {
   }
   wake_.notify_all();
   work(argument);
-  // Nothing is left to take; helpers that did take some finish their piece.
+  // No piece is left to take. Helpers may still copy the piece that they took last.
   const CancellationHeld held;
   const MutexLock guard(lock_);
   work_ = nullptr;

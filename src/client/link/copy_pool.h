@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helper threads for large pageable copies: one memcpy thread moves 12 GB/s, the GPU takes 55. Made
-// at first use, parked otherwise, never joined: the end of the process ends them.
+// Helper threads for large pageable copies: one memcpy thread moves 12 GB/s, the GPU takes 55. They
+// are made at first use, sleep between copies, and are never joined: they end with the process.
 #pragma once
 
 #include <atomic>
@@ -10,16 +10,17 @@
 
 namespace openmps::client {
 
-// More helpers than this brought little on the machine where the design was measured (8 threads
-// moved 42 GB/s), and a program's other threads want cores too.
+// More helpers gained little where this was measured (8 threads moved 42 GB/s), and the program's
+// own threads need cores as well.
 inline constexpr uint32_t kMaxCopyHelpers = 4;
 
 class CopyPool {
  public:
   using Work = void (*)(void* argument);
 
-  // Runs work(argument) on the caller and on the helpers at once, and returns when all are done.
-  // Without helpers (few cores, busy with another copy) the caller works alone.
+  // Runs work(argument) on the calling thread and on all helpers at once, and returns when all are
+  // done. If there are no helpers (few cores) or another copy has them, the calling thread works
+  // alone.
   void run(Work work, void* argument);
 
  private:
@@ -39,8 +40,8 @@ class CopyPool {
   void* argument_ GUARDED_BY(lock_) = nullptr;
 };
 
-// A detached thread; the program's signals come to it only for faults of its own
-// (base/thread_signals.h). False: the system gave none.
+// Starts a detached thread, which gets signals only for faults of its own (base/thread_signals.h).
+// False: the system has no thread left.
 [[nodiscard]] bool start_helper_thread(void* (*main)(void*), void* argument, const char* name);
 
 }  // namespace openmps::client

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fence slots and points. A stream's counter changes only under the channel's order, so a point
-// and its place in the ring agree.
+// See fence.h. A stream's counter changes only under the channel's order, so points are pushed to
+// the ring in the order of their values.
 #include "client/link/fence.h"
 
 #include "base/mutex.h"
@@ -37,7 +37,7 @@ CUresult Fences::close(const Channel::Order& order, Stream* stream) {
   return result;
 }
 
-// Work of a blocking stream is owed by the legacy stream, too: waiting for that waits for both.
+// A wait for the legacy stream also waits for the work of blocking streams.
 void Fences::note_work(Stream& stream) {
   stream.dirty.store(true, std::memory_order_relaxed);
   if (stream.kind == wire::StreamKind::kBlocking) {
@@ -56,7 +56,7 @@ FencePoint Fences::after_work(const Channel::Order& order, Stream& stream) {
   return point;
 }
 
-// Whatever advances the legacy stream makes the worker wait for the blocking streams there.
+// A fence or event of the legacy stream makes the worker wait for the blocking streams in it.
 FencePoint Fences::advance(Stream& stream) {
   const uint64_t value = stream.sequence.load(std::memory_order_relaxed) + 1;
   stream.sequence.store(value, std::memory_order_relaxed);
@@ -88,7 +88,7 @@ bool Fences::seems_idle(const Stream& stream) {
       !stream.context->unjoined.load(std::memory_order_relaxed)) {
     return true;
   }
-  const Channel::Order order = channel_.order();  // owners stay
+  const Channel::Order order = channel_.order();  // no stream is destroyed meanwhile
   const MutexLock guard(lock_);
   for (uint32_t slot = 0; slot < used_; ++slot) {
     const Stream* other = owners_[slot].load(std::memory_order_acquire);
@@ -123,7 +123,7 @@ CUresult Fences::cover_own(const Channel::Order& order, Stream& stream, FencePoi
   return channel_.push(order, wire::Fence{stream.id, point->slot(), point->value()});
 }
 
-// A wake that is asked for now comes behind all that the stream was given since.
+// WakeAfter wakes once all work of the stream has ended, so it is of use only for the last point.
 bool Fences::is_last(const Stream& stream, FencePoint point) {
   return stream.sequence.load(std::memory_order_relaxed) == point.value() &&
          !stream.dirty.load(std::memory_order_relaxed);
@@ -132,7 +132,7 @@ bool Fences::is_last(const Stream& stream, FencePoint point) {
 CUresult Fences::force(FencePoint point) {
   if (reached(point)) return CUDA_SUCCESS;
   const Channel::Order order = channel_.order();
-  // Under the order an owner stays: its destruction takes the order to retire the slot.
+  // The owner can't be destroyed meanwhile: close() is called under the order.
   Stream* owner = owners_[point.slot()].load(std::memory_order_acquire);
   if (owner == nullptr || owner->sequence.load(std::memory_order_relaxed) >= point.value()) {
     return CUDA_SUCCESS;
@@ -156,7 +156,7 @@ CUresult Fences::wait_forced(FencePoint point) {
     const Stream* waited_for = owner.load(std::memory_order_acquire);
     if (waited_for != nullptr) stream = waited_for->id;
   }
-  // Under the order nobody else's destruction of the stream comes between the look and the command.
+  // Under the order no thread destroys the stream between the look at it and the command.
   const auto ask = [this, &owner, point](bool* asked) {
     const Channel::Order order = channel_.order();
     const Stream* behind = owner.load(std::memory_order_acquire);

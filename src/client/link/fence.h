@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Completion. Every stream owns a fence slot in shared memory to which the GPU writes growing
-// numbers; "has this finished?" is then one comparison, for streams, events, staging pieces and
-// deferred frees alike. Any thread.
+// numbers. Whether work has ended is then one comparison, for streams, events, staging pieces and
+// deferred frees. Any thread.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@ namespace openmps::client {
 
 struct Stream;
 
-// A moment in a stream's work: reached once the slot holds at least the value. Packed into one word
-// so that threads exchange it atomically. Zero is reached since ever.
+// A position in a stream's work, reached once the fence slot holds at least the value. Packed into
+// one word, so threads exchange it atomically. The default one is always reached.
 class FencePoint {
  public:
   FencePoint() = default;
@@ -34,7 +34,7 @@ class FencePoint {
  private:
   static constexpr uint32_t kSlotBits = 12;
   static constexpr uint64_t kSlots = 1u << kSlotBits;
-  static_assert(kSlots == wire::kFenceSlots, "a point names any slot");
+  static_assert(kSlots == wire::kFenceSlots, "a point can name any slot");
   uint64_t bits_ = 0;  // 52 bits of value: 285 years at a million fences per second
 };
 
@@ -42,29 +42,31 @@ class Fences {
  public:
   explicit Fences(Channel& channel) : channel_(channel) {}
 
-  // Give a new stream its slot. False: all slots are taken (wire::kFenceSlots live streams).
+  // Gives a new stream its slot. False: all slots are taken (wire::kFenceSlots live streams).
   [[nodiscard]] bool open(Stream* stream);
-  // The stream is about to be destroyed: fence what it still does, retire its slot until then.
+  // The stream is about to be destroyed: pushes a fence behind its work, and keeps the slot until
+  // that fence is reached.
   [[nodiscard]] CUresult close(const Channel::Order& order, Stream* stream);
 
-  // Work was pushed to the stream: the point that will cover it. No fence is pushed yet; whoever
-  // wants to wait calls force() first.
+  // Work was pushed to the stream: returns the point that will cover the work. No fence is pushed
+  // yet; force() pushes one.
   FencePoint after_work(const Channel::Order& order, Stream& stream);
-  // The same of a copy out of a staging piece.
+  // As after_work(), for a copy out of a staging piece, which the program does not see.
   FencePoint after_staged_copy(const Channel::Order& order, Stream& stream);
-  // A point that covers everything pushed to the stream so far, with its fence under way. Of the
-  // legacy stream that includes the work of its context's blocking streams.
+  // A point that covers all work pushed to the stream so far; its fence is pushed. For the legacy
+  // stream that includes the work of the context's blocking streams.
   [[nodiscard]] CUresult cover(const Channel::Order& order, Stream& stream, FencePoint* point);
-  // The same, and all that work pushed to the stream now would wait for in other streams.
+  // As cover(), and the point also covers what work pushed to the stream now would wait for in
+  // other streams.
   [[nodiscard]] CUresult cover_in_order(const Channel::Order& order, Stream& stream,
                                         FencePoint* point);
-  // cover() without the blocking streams' work, for those who cover them all.
+  // As cover(), without the work of blocking streams, for callers that cover each of them.
   [[nodiscard]] CUresult cover_own(const Channel::Order& order, Stream& stream, FencePoint* point);
-  // The next point of the stream for a command that is itself a fence (an event record).
+  // The next point of the stream, for a command that writes the fence itself (an event record).
   FencePoint take_next(const Channel::Order& order, Stream& stream);
-  // The same for one that is work as well (a host function).
+  // As take_next(), for a command that is work as well (a host function).
   FencePoint take_next_behind_work(const Channel::Order& order, Stream& stream);
-  // Everything that cover() would cover has ended, as far as the program can see.
+  // All work that cover() would cover has ended, apart from copies that the program does not see.
   [[nodiscard]] bool seems_idle(const Stream& stream);
 
   [[nodiscard]] bool reached(FencePoint point) const {
@@ -75,17 +77,17 @@ class Fences {
     static_cast<void>(host_functions_.load(std::memory_order_acquire));
     return true;
   }
-  // A host function of some stream has run, its stream has not been told yet. Points behind it are
-  // reached by way of the worker and the GPU, whose stores are no releases of this process's
-  // memory: this makes what the function did visible to whoever sees such a point reached.
+  // A host function has run, and its stream has not been told yet. The worker and the GPU write the
+  // fences behind it, and their stores release nothing of this process's memory: this call makes
+  // what the function stored visible to each thread that sees such a point reached.
   void host_function_ran() { host_functions_.fetch_add(1, std::memory_order_release); }
-  // See to it that a fence for the point is under way.
+  // Pushes a fence for the point, unless one is pushed already.
   [[nodiscard]] CUresult force(FencePoint point);
-  // force() and block until reached.
+  // force(), then blocks until the point is reached.
   [[nodiscard]] CUresult wait(FencePoint point);
-  // Block until reached; a fence for it is under way. The stream may be destroyed meanwhile.
+  // Blocks until the point is reached; its fence is pushed. The stream may be destroyed meanwhile.
   [[nodiscard]] CUresult wait_forced(FencePoint point);
-  // Everything that destroyed streams still do.
+  // Blocks until the work of all destroyed streams has ended.
   [[nodiscard]] CUresult wait_for_retired();
   [[nodiscard]] bool retired_done();
 
@@ -97,7 +99,7 @@ class Fences {
   [[nodiscard]] bool retired_done_locked() const REQUIRES(lock_);
 
   Channel& channel_;
-  std::atomic<uint64_t> host_functions_{0};  // that have run
+  std::atomic<uint64_t> host_functions_{0};  // how many have run
   Mutex lock_{LockRank::kClientFences};
   uint32_t used_ GUARDED_BY(lock_) = 0;  // slots 0..used_-1 have been given out
   // Slots without a stream, free once their last point is reached.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program's function may call while the client runs it: host functions, stream callbacks,
-// and destructors of user objects. CUDA forbids CUDA there. The driver says so to the calls that an
-// H200 refuses; those that its driver lets through (of streams and events, mostly) go through here,
-// too. On the callback thread.
+// What a program's host functions, stream callbacks and destructors of user objects may call. CUDA
+// forbids all CUDA calls there. OpenMPS refuses those that the driver of an H200 refuses, and
+// executes those that it executes (mostly of streams and events). On the callback thread.
 #pragma once
 
 #include "api/driver_table.h"
@@ -10,7 +9,7 @@
 
 namespace openmps::client {
 
-// While one lives, calls of this thread are refused.
+// Calls of this thread are refused during the lifetime of the object.
 class HostFunctionScope {
  public:
   HostFunctionScope();
@@ -21,7 +20,7 @@ class HostFunctionScope {
 
 [[nodiscard]] bool in_host_function();
 
-// CUDA_ERROR_NOT_PERMITTED: this thread runs a program's function, and the call is not for there.
+// CUDA_ERROR_NOT_PERMITTED: this thread runs a host function, in which the call is refused.
 [[nodiscard]] CUresult check_host_function(DriverSymbol symbol);
 
 }  // namespace openmps::client

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing what kernels print. See kernel_output.h.
+// See kernel_output.h.
 #include "client/link/kernel_output.h"
 #include "base/mutex.h"
 #include "wire/commands/device.h"
@@ -12,11 +12,11 @@
 namespace openmps::client {
 
 CUresult KernelOutput::collect(CUresult result) {
-  // Cleared first: what is launched from now on is expected anew.
+  // Cleared before the call: a kernel that is launched from now on sets it again.
   if (result == CUDA_SUCCESS && expected_.exchange(false, std::memory_order_acq_rel)) {
     wire::OutputFlush::Reply reply{};
     const CUresult asked = channel_.call(wire::OutputFlush{}, &reply);
-    // A session that ends now reports so by the next call; the synchronisation itself was good.
+    // If the session ends now, the next call reports it; this synchronisation has succeeded.
     if (asked == CUDA_SUCCESS && reply.pending != 0) expect();
   }
   const MutexLock lock(lock_);
@@ -25,7 +25,7 @@ CUresult KernelOutput::collect(CUresult result) {
   wire::OutputKind kind{};
   std::string text;
   while (ring_.take(&kind, &text)) {
-    // Through the program's own buffers, so that it stands between its own lines as on a GPU.
+    // Through the program's buffers, so that the lines keep their order with the program's own.
     FILE* stream = kind == wire::OutputKind::kError ? stderr : stdout;
     fwrite(text.data(), 1, text.size(), stream);
     fflush(stream);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this program's kernels print: the worker takes it out of the driver, here it is written to
-// the program's own standard output, where CUDA does so: when the program synchronises. A failed
-// assert() is written to standard error once its error is noticed. Any thread.
+// What this program's kernels print. The worker takes the text out of the driver; the client writes
+// it to the program's standard output when CUDA would: when the program synchronises. The text of a
+// failed assert() goes to standard error once the client notices the error. Any thread.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ class KernelOutput {
  public:
   explicit KernelOutput(Channel& channel) : channel_(channel), ring_(channel.view()) {}
 
-  // A function has been looked up whose image refers to printf: graphs may hold it.
+  // A function has been looked up whose image refers to printf. Graphs may contain the function.
   void found_printing_function() { any_.store(true, std::memory_order_relaxed); }
   // A kernel that may print has been launched.
   void expect() { expected_.store(true, std::memory_order_relaxed); }
@@ -31,8 +31,7 @@ class KernelOutput {
     }
     return collect(result);
   }
-  // The same for a call that is no synchronisation: only the last words of a session that has
-  // ended.
+  // For a call that is no synchronisation: writes only the last text of a session that has ended.
   CUresult show_end(CUresult status) {
     if (status == CUDA_SUCCESS) [[likely]] {
       return status;
@@ -45,7 +44,7 @@ class KernelOutput {
 
   Channel& channel_;
   std::atomic<bool> any_{false};
-  std::atomic<bool> expected_{false};  // some of it may not have been shown
+  std::atomic<bool> expected_{false};  // kernels may have printed what has not been shown
   Mutex lock_{LockRank::kClientKernelOutput};
   wire::OutputConsumer ring_ GUARDED_BY(lock_);
 };

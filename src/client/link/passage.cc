@@ -11,8 +11,8 @@
 namespace openmps::client {
 namespace {
 
-// The descriptor is on its way when the command has its reply; an overloaded server takes its time,
-// and the system may have no room for it at once.
+// The worker has sent the descriptor before the command's reply, but an overloaded server is slow
+// to pass it on, and the socket's buffer may be full.
 constexpr int kArrivalMs = 10'000;
 
 }  // namespace
@@ -30,7 +30,7 @@ CUresult Passage::receive(uint32_t ticket, UniqueFd* descriptor) {
     wire::PassDescriptor message;
     const Status status = wire::read_message(packet->data, &message);
     if (!status.ok() || packet->fds.size() != 1) return CUDA_ERROR_MPS_RPC_FAILURE;
-    if (message.ticket != ticket) continue;  // of a call that gave up
+    if (message.ticket != ticket) continue;  // for a call that timed out
     *descriptor = std::move(packet->fds[0]);
     return CUDA_SUCCESS;
   }

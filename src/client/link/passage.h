@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of descriptors between this process and its session in the worker, over the session's
-// socket and through the server. Rare calls, so one at a time. Any thread.
+// Passes descriptors between this process and its session in the worker, over the session's socket
+// and through the server. Such calls are rare, so only one is made at a time. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ class Passage {
 
   // A new descriptor of physical memory. Errors: the driver's, the session's end.
   [[nodiscard]] CUresult export_physical(wire::Id physical, UniqueFd* descriptor);
-  // A dma-buf of mapped device memory. Errors: the same.
+  // A dma-buf of mapped device memory. Errors: the driver's, the session's end.
   [[nodiscard]] CUresult export_range(uint64_t address, uint64_t bytes, uint32_t flags,
                                       UniqueFd* descriptor);
-  // The physical memory of a descriptor under a new id. Errors: the same;
-  // CUDA_ERROR_INVALID_VALUE: no descriptor.
+  // The physical memory of a descriptor under a new id. Errors: the driver's, the session's end;
+  // CUDA_ERROR_INVALID_VALUE: no descriptor of memory.
   [[nodiscard]] CUresult import_physical(wire::Id physical, int descriptor,
                                          wire::PhysicalImport::Reply* reply);
-  // Pages of a file appear in the worker, at addresses of HostReserve. Errors: the worker's.
+  // Maps pages of a file in the worker, at addresses of HostReserve. Errors: the worker's.
   [[nodiscard]] CUresult map_host(uint64_t address, uint64_t bytes, int file, uint64_t offset,
                                   uint32_t flags);
 

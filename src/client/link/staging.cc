@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocation of staging pieces. Fences for busy pieces are asked for only when pieces run out.
+// See staging.h. Fences for busy pieces are forced only when pieces run out.
 #include "client/link/staging.h"
 
 #include "base/clock.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The staging arena of the channel, cut into pieces that pageable copies and images travel in. A
-// piece is free again once the stream that reads or writes it has come past its fence point.
-// Any thread.
+// The staging arena of the channel, cut into pieces through which pageable copies and images are
+// transferred. A piece is free again once the stream that reads or writes the piece has reached a
+// fence point behind that work. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace openmps::client {
 
-// Two sizes, so that many small asynchronous copies do not use up what large ones stream through.
+// Two sizes, so that many small asynchronous copies do not use up the pieces of large ones.
 // 512 KiB: at 55 GB/s a piece takes 10 us, above the cost of a command, and 28 of them cover the
 // latency of several copying threads.
 inline constexpr uint64_t kSmallPieceBytes = 16 * wire::kKiB;
@@ -34,11 +34,11 @@ class Staging {
   Staging(Channel& channel, Fences& fences);
 
   enum class Block { kYes, kNo };
-  // A piece of at least min(bytes, kLargePieceBytes); blocks while all are in use, or answers
+  // A piece of at least min(bytes, kLargePieceBytes). While all are in use it blocks, or returns
   // CUDA_ERROR_NOT_READY. Other errors: the session's end.
   [[nodiscard]] CUresult acquire(uint64_t bytes, Piece* piece, Block block = Block::kYes);
   void release(const Piece& piece);
-  // Free once `point` is reached.
+  // The piece is free once `point` is reached.
   void release_after(const Piece& piece, FencePoint point);
 
  private:

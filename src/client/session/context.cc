@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creation and destruction of contexts and of what belongs to them.
+// See context.h.
 #include "client/session/context.h"
 
 #include <algorithm>
@@ -14,8 +14,9 @@
 namespace openmps::client {
 namespace {
 
-// The worker learns of the context's limit before it loads code for it, which must not come where
-// all SMs are (docs/decisions/0028). If this fails, who uses the stream is told.
+// Tells the worker the context's number of SMs by making the legacy stream: code of the context
+// must be loaded for these SMs from the start (docs/decisions/0028). If this fails, the first use
+// of the stream returns the error.
 void tell_limit(Session& session, Context& context) {
   Stream* legacy = nullptr;
   if (context.sms != 0) static_cast<void>(session.streams.look_up(context, nullptr, &legacy));

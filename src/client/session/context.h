@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts: all of a client's contexts on a device are views of the one that the worker holds. What
-// makes them different (streams, lifetime of objects) is kept here. Any thread.
+// Creation and destruction of contexts. All contexts of a client on a device are views of the one
+// context that the worker has there; what distinguishes them (streams, lifetime of objects) is kept
+// in the client. Any thread.
 #pragma once
 
 #include "client/session/session.h"
@@ -8,7 +9,7 @@
 
 namespace openmps::client {
 
-// `sms`: by execution affinity (context_sms.h); 0: nothing said. Errors: CUDA_ERROR_OUT_OF_MEMORY.
+// `sms`: by execution affinity (context_sms.h); 0: no affinity. Errors: CUDA_ERROR_OUT_OF_MEMORY.
 [[nodiscard]] CUresult create_context(Session& session, uint32_t device, uint32_t flags,
                                       uint32_t sms, Context** context);
 
@@ -16,17 +17,17 @@ namespace openmps::client {
 // Contexts::lock is held. Errors: CUDA_ERROR_OUT_OF_MEMORY, the driver's.
 [[nodiscard]] CUresult create_green_locked(Session& session, const ResourceDescriptor& descriptor,
                                            uint32_t device, uint32_t flags, GreenContext** green);
-// Waits for its work; its streams can only be destroyed from then on. Contexts::lock is held. The
-// primary context stays retained.
+// Waits for the green context's work; its streams can only be destroyed from then on.
+// Contexts::lock is held. The primary context remains retained.
 [[nodiscard]] CUresult destroy_green_locked(Session& session, GreenContext* green);
-// A reference to a primary context; Contexts::lock is held. One that nobody had, or that was reset,
-// is a new context.
+// Takes a reference to a primary context; Contexts::lock is held. A primary context that was not
+// retained, or was reset, becomes a new context.
 void retain_primary_locked(Session& session, Context& context);
-// Give a reference to the primary context back; Contexts::lock is held.
-// Errors: CUDA_ERROR_INVALID_CONTEXT: nobody retains it.
+// Releases a reference to the primary context; Contexts::lock is held.
+// Errors: CUDA_ERROR_INVALID_CONTEXT: it is not retained.
 [[nodiscard]] CUresult release_primary_locked(Session& session, uint32_t device);
 
-// Wait for the context's work, then destroy everything that was made in it.
+// Waits for the context's work, then destroys everything that was made in the context.
 [[nodiscard]] CUresult destroy_context_objects(Session& session, Context& context);
 
 }  // namespace openmps::client

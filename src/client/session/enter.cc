@@ -20,7 +20,8 @@ CUresult look_up_stream(Session** session, Context** context, CUstream handle, S
   if (result == CUDA_SUCCESS) [[likely]] {
     return (*session)->streams.look_up(**context, handle, stream);
   }
-  // A stream that the program made says which context is meant where the thread has none.
+  // A thread without a current context may use a stream that the program made: its context is
+  // meant.
   if (result != CUDA_ERROR_INVALID_CONTEXT || is_default_stream(handle)) return result;
   OPENMPS_CUDA_CHECK((*session)->streams.look_up_made(handle, stream));
   *context = (*stream)->context;

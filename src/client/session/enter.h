@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What implementations begin with: the session, and the context and stream that a call means. On
-// the program's threads.
+// The first steps of the implementations of CUDA calls: the session, and the context and stream
+// that a call means. On the program's threads.
 #pragma once
 
 #include "client/context/thread_state.h"
@@ -18,15 +18,16 @@ namespace openmps::client {
 // Session, current context and stream in one.
 [[nodiscard]] CUresult look_up_stream(Session** session, Context** context, CUstream handle,
                                       Stream** stream);
-// The same: what stream operations begin with. To name the legacy stream while blocking streams
-// capture is CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, and invalidates their captures.
+// As look_up_stream(), for stream operations: the legacy stream while blocking streams capture is
+// CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, and invalidates their captures.
 [[nodiscard]] CUresult enter(Session** session, Context** context, CUstream handle,
                              Stream** stream);
 
-// For a call that is unsafe during stream capture: also asks the open captures.
+// For calls that CUDA calls unsafe during stream capture: also checks the open captures.
 [[nodiscard]] CUresult check_unsafe(Session& session);
 [[nodiscard]] CUresult enter_unsafe(Session** session, Context** context);
-// The same for a call that needs no context, as freeing does. One that was destroyed is an error.
+// For a call that needs no context, as freeing does. A current context that was destroyed is an
+// error.
 [[nodiscard]] CUresult enter_unsafe(Session** session);
 
 }  // namespace openmps::client

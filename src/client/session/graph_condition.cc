@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conditional nodes. See graph_condition.h.
+// See graph_condition.h.
 #include "client/session/graph_condition.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ bool is_good_size(CUgraphConditionalNodeType type, unsigned int size) {
   }
 }
 
-// What is around the nodes of `graph`: how many nodes of that type.
+// How many nodes of that type `graph` is nested in.
 uint32_t depth_of(const Graph& graph, CUgraphNodeType type) {
   uint32_t depth = 0;
   for (const GraphNode* node = graph.owner; node != nullptr; node = node->graph->owner) {
@@ -42,7 +42,7 @@ const Graph& root_of(const Graph& graph) {
 
 bool is_in_body(const Graph& graph) { return depth_of(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL) != 0; }
 
-// A body's handles are those of the whole graph: it comes to the driver with it.
+// A handle belongs to the outermost graph, with which bodies are instantiated.
 CUresult create_condition_locked(Channel& channel, const Context& context, Graph& graph,
                                  unsigned int initial, unsigned int flags,
                                  CUgraphConditionalHandle* handle) {
@@ -69,7 +69,7 @@ CUresult read_conditional(const Contexts& contexts, Graphs& graphs, Graph& graph
       });
   if (condition == conditions.end()) return CUDA_ERROR_INVALID_VALUE;
   if (contexts.differ(parameters->ctx, condition->context)) return CUDA_ERROR_INVALID_VALUE;
-  // CUDA: a graph with conditional nodes can't be a child.
+  // CUDA documents that a graph with conditional nodes can't be a child graph.
   if (depth_of(graph, CU_GRAPH_NODE_TYPE_GRAPH) != 0 ||
       depth_of(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL) >= wire::kMaxConditionalDepth) {
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -88,7 +88,7 @@ CUresult read_conditional(const Contexts& contexts, Graphs& graphs, Graph& graph
     conditional.handles.push_back(body->as<CUgraph>());
   }
   condition->used = true;
-  parameters->phGraph_out = conditional.handles.data();  // stays where it is when the work moves
+  parameters->phGraph_out = conditional.handles.data();  // valid after the move below
   *work = std::move(conditional);
   return CUDA_SUCCESS;
 }

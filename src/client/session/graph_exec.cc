@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executable graphs. See graph_exec.h.
+// See graph_exec.h.
 #include "client/session/graph_exec.h"
 
 #include <utility>
@@ -40,7 +40,7 @@ CUresult GraphExecs::describe(const GraphExec& exec, const Graph& graph, const G
   return CUDA_SUCCESS;
 }
 
-// What launches that still run use must outlive them.
+// Keeps the resources until the launches that use them have ended.
 void GraphExecs::retire_resources(const GraphExec& exec,
                                   std::shared_ptr<GraphResources> resources) {
   if (!resources->needs_attention() && resources->user_objects.empty()) return;
@@ -49,7 +49,7 @@ void GraphExecs::retire_resources(const GraphExec& exec,
   for (const auto& block : resources->allocations) {
     block->last_use.store(point.bits(), std::memory_order_release);
   }
-  // Memory waits for the point by itself, where those who are short of it see it.
+  // Freed memory waits for the point in DeviceMemory, which can wait for it when memory is short.
   resources->allocations.clear();
   if (fences_.reached(point)) return;
   static_cast<void>(sources_.callbacks.watch(point, std::move(resources)));
@@ -60,20 +60,21 @@ CUresult GraphExecs::set_body(const GraphExec& exec, const GraphExec::Place& pla
   wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;
   Body body;
   OPENMPS_CUDA_CHECK(make_body(sources_, work, &kind, &body));
-  // CUDA, too, keeps arrays apart from addresses.
+  // CUDA does not allow an address in place of an array either.
   if (kind != place.kind) return CUDA_ERROR_INVALID_VALUE;
   if (kind == wire::GraphNodeKind::kEmpty) return CUDA_SUCCESS;
   return channel_.call(wire::GraphSetNode{.exec = exec.id, .node = place.step, .kind = kind},
                        {body});
 }
 
-// The host's half of a pageable copy runs on the callback thread: it changes while nothing runs.
+// The callback thread executes the host's half of a pageable copy, so that half is changed when no
+// launch of the graph runs.
 CUresult GraphExecs::set_pageable_copy(GraphExec& exec, const GraphExec::Place& place,
                                        const CopyWork& copy) {
   GraphHostCall& call = *place.host_call;
   const bool was_from = call.copy.source.place == Place::kPageable;
   if (!is_pageable(copy) || (copy.source.place == Place::kPageable) != was_from) {
-    return CUDA_ERROR_INVALID_VALUE;  // CUDA forbids other kinds of memory, too
+    return CUDA_ERROR_INVALID_VALUE;  // CUDA forbids a change to another kind of memory
   }
   OPENMPS_CUDA_CHECK(fences_.wait(last_launch(exec)));
   GraphHostCall fresh(sources_.callbacks, sources_.pinned);
@@ -88,7 +89,7 @@ CUresult GraphExecs::set_pageable_copy(GraphExec& exec, const GraphExec::Place& 
   return CUDA_SUCCESS;
 }
 
-// Events of the graph that was launched: complete when all of it is.
+// The events that the graph records are complete when the launch is.
 void GraphExecs::mark_events(const GraphResources& resources, FencePoint point) {
   for (const CUevent handle : resources.recorded_events) {
     Event* event = sources_.events.find(handle);
@@ -102,7 +103,7 @@ CUresult GraphExecs::open_allocations(const GraphExec& exec) {
   const GraphResources& resources = *exec.resources;
   const bool frees_itself = (exec.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
   for (const auto& block : resources.allocations) {
-    // CUDA refuses to launch while the last launch's allocations live.
+    // CUDA refuses to launch while allocations of the last launch exist.
     if (!frees_itself && memory_.is_open(block->entry.base)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
@@ -111,7 +112,7 @@ CUresult GraphExecs::open_allocations(const GraphExec& exec) {
   return CUDA_SUCCESS;
 }
 
-// A launch whose end somebody in this process waits for.
+// A launch that needs more of this process than its command.
 CUresult GraphExecs::launch_attended(GraphExec& exec, Stream& stream) {
   const GraphResources& resources = *exec.resources;
   OPENMPS_CUDA_CHECK(open_allocations(exec));
@@ -165,7 +166,7 @@ CUresult GraphExecs::instantiate(Context& context, const Graph& graph, uint64_t 
 CUresult GraphExecs::update(GraphExec& exec, const Graph& graph,
                             CUgraphExecUpdateResultInfo* info) {
   const GraphExec* instance = find(graph.instance);
-  // The memory is another's. The information stays as it was (measured on an H200).
+  // Another executable graph has the memory. *info is not written (measured on an H200).
   if (has_memory(graph) && instance != nullptr && instance != &exec) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -185,7 +186,7 @@ CUresult GraphExecs::update(GraphExec& exec, const Graph& graph,
   if (result != CUDA_SUCCESS) return result;
   std::shared_ptr<GraphResources> old = std::move(exec.resources);
   take_over(exec, plan);
-  // The nodes that programs name stay those of the first graph; their host calls are new.
+  // Programs name nodes of the first graph. Their host calls are replaced.
   std::vector<GraphHostCall*> calls;
   for (const auto& call : exec.resources->host_calls) calls.push_back(call.get());
   size_t next = 0;
@@ -216,7 +217,7 @@ CUresult GraphExecs::set_work(GraphExec& exec, CUgraphNode node, const Work& wor
     return CUDA_ERROR_INVALID_VALUE;
   }
   const GraphExec::Place& place = found->second;
-  // Only fills of one dimension can be changed, as copies (an H200).
+  // An H200's driver changes only fills of one dimension, as with copies.
   const auto* fill = std::get_if<FillWork>(&work);
   if (fill != nullptr && fill->parameters.height > 1) return CUDA_ERROR_INVALID_VALUE;
   if (const auto* host = std::get_if<HostWork>(&work)) {
@@ -232,14 +233,15 @@ CUresult GraphExecs::set_work(GraphExec& exec, CUgraphNode node, const Work& wor
     if (is_pageable(*copy)) return CUDA_ERROR_INVALID_VALUE;
   }
   if (place.step == wire::kNoNode) return CUDA_ERROR_INVALID_VALUE;
-  // A kernel stays in its context (an H200).
+  // An H200's driver does not move a kernel to another context.
   const auto* kernel = std::get_if<KernelWork>(&work);
   if (kernel != nullptr && sources_.contexts.differ(kernel->context, place.context)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   OPENMPS_CUDA_CHECK(set_body(exec, place, work));
   if (const auto* record = std::get_if<RecordWork>(&work)) {
-    // What the worker records now; an old event of this node may stay, it only completes later.
+    // The event that the worker records from now on. The old event of the node may remain in the
+    // list: it only completes later.
     exec.resources->recorded_events.push_back(record->event);
   }
   return CUDA_SUCCESS;
@@ -250,7 +252,7 @@ CUresult GraphExecs::set_enabled(GraphExec& exec, CUgraphNode node, bool enabled
   if (found == exec.places.end()) return CUDA_ERROR_INVALID_VALUE;
   GraphExec::Place& place = found->second;
   if (!can_be_disabled(place)) return CUDA_ERROR_INVALID_VALUE;
-  if (place.host_call != nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // half of it is the host's
+  if (place.host_call != nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // the host does a half of it
   OPENMPS_CUDA_CHECK(channel_.call(wire::GraphEnableNode{exec.id, place.step, enabled ? 1u : 0u}));
   place.enabled = enabled;
   return CUDA_SUCCESS;

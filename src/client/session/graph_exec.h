@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executable graphs: a graph is flattened into steps for the worker, which makes the driver's graph
-// of them. What a step can't do on the GPU, calls of host functions and access to pageable memory,
-// happens on the callback thread, in the order that the graph gives. Any thread.
+// Executable graphs. A graph is flattened into steps, of which the worker makes a graph of the
+// driver. Calls of host functions and accesses to pageable memory are made on the callback thread,
+// in the order that the graph defines. Any thread.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ struct GraphExec : Object {
   std::atomic<uint64_t> last_launch{0};  // bits of a FencePoint
 };
 
-// All with Graphs::lock held, except launch().
+// All methods but launch() are called with Graphs::lock held.
 class GraphExecs : public HandleTable<GraphExec> {
  public:
   GraphExecs(Channel& channel, Fences& fences, GraphMemory& memory, KernelOutput& output,
@@ -47,15 +47,15 @@ class GraphExecs : public HandleTable<GraphExec> {
         managed_(managed),
         sources_(sources) {}
 
-  // `failed`: the node to blame, null if none in particular.
+  // *failed: the node that failed, or null.
   [[nodiscard]] CUresult instantiate(Context& context, const Graph& graph, uint64_t flags,
                                      GraphExec** exec, CUgraphNode* failed);
   [[nodiscard]] CUresult update(GraphExec& exec, const Graph& graph,
                                 CUgraphExecUpdateResultInfo* info);
   [[nodiscard]] CUresult destroy(GraphExec* exec);
 
-  // New parameters for a node. Errors: CUDA_ERROR_INVALID_VALUE: no node of the graph that `exec`
-  // was made from, or of another type; what the driver says.
+  // Sets new parameters of a node. Errors: CUDA_ERROR_INVALID_VALUE: the node is not of the graph
+  // that `exec` was made from, or is of another type; those of the driver.
   [[nodiscard]] CUresult set_work(GraphExec& exec, CUgraphNode node, const Work& work);
   [[nodiscard]] CUresult set_enabled(GraphExec& exec, CUgraphNode node, bool enabled);
 

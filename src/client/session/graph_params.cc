@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of nodes. See graph_params.h.
+// See graph_params.h.
 #include "client/session/graph_params.h"
 
 #include <utility>
@@ -23,8 +23,9 @@ CUresult read_node(Session& session, Context& current, const CUDA_KERNEL_NODE_PA
                                 : reinterpret_cast<CUfunction>(parameters->kern);
   const Function* function = session.modules.functions.find(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  // A kernel of a library runs in the context that is named with it, a function in the current one
-  // if its module is of that one's device (an H200: what is named with it counts for nothing).
+  // A kernel of a library runs in the context that the parameters name. A function runs in the
+  // current context if its module is of that context's device: an H200's driver ignores the named
+  // context.
   if (parameters->func != nullptr) {
     Context* const owner = function->module->context;
     context = owner != nullptr && owner != current.owner() ? owner : &current;
@@ -127,7 +128,7 @@ CUresult read_node(Session& session, Context&, CUDA_MEM_ALLOC_NODE_PARAMS* param
       parameters->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // CUDA: memory of graphs can't be exported.
+  // CUDA documents that memory of graphs can't be exported.
   if (parameters->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
   const CUdevice device = parameters->poolProps.location.id;
   if (!session.valid_device(device)) return CUDA_ERROR_INVALID_VALUE;
@@ -170,7 +171,7 @@ CUresult read_node(Session& session, Context& context, CUgraphNodeParams* parame
   }
 }
 
-// ---- What was checked ---------------------------------------------------------------------------
+// ---- Conversions after the checks ---------------------------------------------------------------
 
 KernelWork kernel_work(const Function& function, const Context& context,
                        const LaunchConfiguration& config, const LaunchParameters& parameters) {
@@ -220,8 +221,8 @@ void write_kernel(const Session& session, KernelWork& work, CUDA_KERNEL_NODE_PAR
     for (const wire::ParameterLayout& parameter : function->parameters) {
       work.pointers.push_back(work.parameters.data() + parameter.offset);
     }
-    // A kernel of a library is named both ways, however the node was made (so does an H200): the
-    // runtime knows its functions by their CUkernel.
+    // As on an H200, a kernel of a library has both handles, however the node was made: the CUDA
+    // runtime knows functions by their CUkernel.
     if (function->module->kind == wire::ModuleKind::kLibrary) {
       parameters->kern = function->as<CUkernel>();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From graphs to steps. See graph_plan.h.
+// See graph_plan.h.
 #include "client/session/graph_plan.h"
 
 #include <algorithm>
@@ -27,7 +27,8 @@ void append_value(Body* body, const T& value) {
   append_bytes(body, &value, 1);
 }
 
-// CUDA's list for the bodies of conditional nodes; of copies those without pageable memory.
+// The kinds of nodes that CUDA allows in bodies of conditional nodes. Copies must not use pageable
+// memory.
 bool may_be_in_body(const GraphNode& node) {
   switch (node.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
@@ -65,7 +66,7 @@ CUresult kernel_body(const GraphSources& sources, const KernelWork& work, Body* 
 
 CUresult copy_body(const GraphSources& sources, CopyWork copy, wire::GraphNodeKind* kind,
                    Body* body) {
-  // Its memory may have been freed since the node was made, and another array be in its place.
+  // An array may have been destroyed since the node was made, and its handle reused.
   const CUDA_MEMCPY3D& named = copy.parameters;
   const auto renew = [&sources](Side* side, CUarray array) {
     if (side->place != Place::kArray) return true;
@@ -93,7 +94,7 @@ CUresult event_body(const GraphSources& sources, CUevent handle, Body* body) {
   return CUDA_SUCCESS;
 }
 
-// Flushes and barriers order what the worker's GPU orders anyhow.
+// Flushes and barriers are left out: all of the GPU's writes are ordered without them.
 void values_body(const WordsWork& work, Body* body) {
   for (const CUstreamBatchMemOpParams& operation : work.operations) {
     append_value(body, wire_value(operation));
@@ -140,7 +141,7 @@ CUresult split_copy(const GraphSources& sources, const CopyWork& copy, GraphHost
   const bool to = copy.destination.place == Place::kPageable;
   if ((from || copy.source.place == Place::kPinned) &&
       (to || copy.destination.place == Place::kPinned)) {
-    direct->box.width = 0;  // host to host: all of it is the host's
+    direct->box.width = 0;  // the host does all of a copy between host memory
     return CUDA_SUCCESS;
   }
   uint64_t bytes = 0;
@@ -167,7 +168,7 @@ CUresult GraphPlan::add(const Graph& graph, const GraphNode** failed) {
 
 uint32_t GraphPlan::append(const GraphNode& node, wire::GraphNodeKind kind, Edges edges,
                            Body body) {
-  // Only a kernel may begin before what it depends on has ended.
+  // Only a kernel may begin before the nodes that it depends on have ended.
   if (kind != wire::GraphNodeKind::kKernel) {
     for (wire::GraphEdge& edge : edges) edge = edge_to(edge.node);
   }
@@ -186,7 +187,8 @@ uint32_t GraphPlan::append(const GraphNode& node, wire::GraphNodeKind kind, Edge
   return static_cast<uint32_t>(steps_.size() - 1);
 }
 
-// A node with more edges than a command holds waits for empty nodes that wait for a part each.
+// A node with more edges than a command holds gets edges from empty nodes, each of which has a part
+// of the edges.
 GraphPlan::Edges GraphPlan::narrow(const GraphNode& node, Edges edges) {
   while (edges.size() > wire::kMaxGraphEdges) {
     Edges joined;
@@ -265,7 +267,7 @@ CUresult GraphPlan::add_node(const GraphNode& node, Edges edges, uint32_t* end,
 
 CUresult GraphPlan::add_child(const GraphNode& node, const Graph& child, Edges edges, uint32_t* end,
                               const GraphNode** failed) {
-  // One node in front and one behind keep the edges from multiplying.
+  // An empty node before the child and one behind it keep the number of edges linear.
   if (edges.size() > 1 && !child.nodes.empty()) {
     edges = {edge_to(append(node, wire::GraphNodeKind::kEmpty, std::move(edges), {}))};
   }

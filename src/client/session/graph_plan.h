@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a graph to what the worker is told of it: child graphs flattened, nodes in an order in which
-// each comes behind all that it depends on, parameters as bodies of wire commands. Called with
+// Converts a graph to the steps that are sent to the worker: child graphs are flattened, each node
+// follows all nodes that it depends on, and parameters are bodies of wire commands. Called with
 // Graphs::lock held.
 #pragma once
 
@@ -26,13 +26,13 @@ namespace openmps::client {
 
 using Body = std::vector<unsigned char>;
 
-// One call on the host at every launch: the program's function, or one half of a pageable copy.
+// A call on the host at every launch: a host function, or the host's half of a pageable copy.
 struct GraphHostCall {
   static constexpr uint32_t kNoSlot = ~0u;
   Callbacks& callbacks;
   PinnedHeap& pinned;
   uint32_t slot = kNoSlot;
-  Copy copy;  // between pageable memory and a pinned block of our own
+  Copy copy;  // between pageable memory and `block`, which is pinned
   void* block = nullptr;
 
   GraphHostCall(Callbacks& slots, PinnedHeap& blocks) : callbacks(slots), pinned(blocks) {}
@@ -44,7 +44,7 @@ struct GraphHostCall {
   GraphHostCall& operator=(const GraphHostCall&) = delete;
 };
 
-// What an executable graph needs in this process while it may run.
+// What an executable graph needs in this process while launches of it may run.
 struct GraphResources {
   std::vector<std::unique_ptr<GraphHostCall>> host_calls;
   std::vector<CUevent> recorded_events;
@@ -52,21 +52,21 @@ struct GraphResources {
   std::vector<CUdeviceptr> frees;
   std::vector<UserObjectReference> user_objects;
 
-  // A launch has more to do here than to send the command.
+  // A launch needs more of this process than its command.
   [[nodiscard]] bool needs_attention() const {
     return !host_calls.empty() || !recorded_events.empty() || !allocations.empty() ||
            !frees.empty();
   }
 };
 
-// Where a node of the graph went.
+// What became of a node of the graph.
 struct GraphPlace {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-  uint32_t step = wire::kNoNode;                           // that carries its parameters
+  uint32_t step = wire::kNoNode;                           // the step with the node's parameters
   wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;  // of that step
   GraphHostCall* host_call = nullptr;                      // of host nodes and pageable copies
   bool enabled = true;
-  CUcontext context = nullptr;  // that a kernel runs in
+  CUcontext context = nullptr;  // of a kernel
 };
 
 [[nodiscard]] inline bool can_be_disabled(const GraphPlace& place) {
@@ -74,7 +74,7 @@ struct GraphPlace {
          place.type == CU_GRAPH_NODE_TYPE_MEMSET;
 }
 
-// What a graph's work is looked up in when it is said to the worker.
+// Where the objects of a graph's work are looked up.
 struct GraphSources {
   const Contexts& contexts;
   const Modules& modules;
@@ -89,9 +89,8 @@ class GraphPlan {
  public:
   struct Step {
     wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;
-    uint32_t parent = 0;  // the number of the body that it is in
-    // Of the context that a kernel runs in: SMs that it may use at most, 0: any number; or the
-    // green context that it is of, 0: none.
+    uint32_t parent = 0;  // the number of the body that the step is in; 0: the graph
+    // Of a kernel's context: how many SMs it may use at most, 0: all; its green context, 0: none.
     uint32_t sms = 0;
     wire::Id green = 0;
     std::vector<wire::GraphEdge> edges;
@@ -101,8 +100,9 @@ class GraphPlan {
 
   explicit GraphPlan(const GraphSources& sources) : sources_(sources) {}
 
-  // `failed`: the node that can't be. Errors: CUDA_ERROR_INVALID_VALUE and
-  // CUDA_ERROR_INVALID_HANDLE: it names what is gone; CUDA_ERROR_OUT_OF_MEMORY.
+  // *failed: the node that can't be added. Errors: CUDA_ERROR_INVALID_VALUE and
+  // CUDA_ERROR_INVALID_HANDLE: the node names an object that is destroyed;
+  // CUDA_ERROR_OUT_OF_MEMORY.
   [[nodiscard]] CUresult add(const Graph& graph, const GraphNode** failed);
 
   [[nodiscard]] const std::vector<Step>& steps() const { return steps_; }
@@ -133,14 +133,14 @@ class GraphPlan {
   uint32_t bodies_ = 0;  // so far
 };
 
-// The body of a step that runs on the GPU. Errors: as of GraphPlan::add().
+// The body of a step that runs on the GPU. Errors: those of GraphPlan::add().
 [[nodiscard]] CUresult make_body(const GraphSources& sources, const Work& work,
                                  wire::GraphNodeKind* kind, Body* body);
-// A pageable copy's two halves: `direct` is the part that the GPU does (its box is empty if there
-// is none), `call` the other.
+// Splits a pageable copy: *direct is the half that the GPU does (an empty box: it does none), *call
+// the half that the host does.
 [[nodiscard]] CUresult split_copy(const GraphSources& sources, const CopyWork& copy,
                                   GraphHostCall* call, CopyWork* direct);
-// Carries out the host's half: a CUhostFn whose argument is the GraphHostCall.
+// Executes the host's half of a copy: a CUhostFn whose argument is the GraphHostCall.
 void run_graph_copy(void* call);
 
 }  // namespace openmps::client

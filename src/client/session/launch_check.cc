@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of launches. See launch_check.h.
+// See launch_check.h.
 #include "client/session/launch_check.h"
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 namespace openmps::client {
 namespace {
 
-// Function::known_block: the driver took two different shapes, so the function requires none.
+// Function::known_block: the driver has accepted two different shapes, so the function requires
+// none.
 constexpr uint64_t kAnyBlock = ~0ull;
 
 // Dimensions of blocks and clusters are far below 2^16.
@@ -24,7 +25,7 @@ uint64_t packed_cluster(const LaunchConfiguration& config) {
   return packed(config.cluster[0], config.cluster[1], config.cluster[2]);
 }
 
-// Dimensions, threads and registers.
+// Checks dimensions, threads and registers.
 CUresult check_dimensions(const wire::DeviceFacts& facts, const Function& function,
                           const LaunchConfiguration& config) {
   const int32_t* limit = facts.attribute;
@@ -33,15 +34,15 @@ CUresult check_dimensions(const wire::DeviceFacts& facts, const Function& functi
     const auto most_grid = static_cast<uint32_t>(limit[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i]);
     const auto most_block = static_cast<uint32_t>(limit[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i]);
     if (config.grid[i] - 1 >= most_grid || config.block[i] - 1 >= most_block) {
-      return CUDA_ERROR_INVALID_VALUE;  // zero wraps to the largest number
+      return CUDA_ERROR_INVALID_VALUE;  // a zero wraps around to the largest number
     }
     threads *= config.block[i];
   }
   if (threads > static_cast<uint64_t>(limit[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK])) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // A block that the device allows but this kernel doesn't: for its registers, or for the launch
-  // bounds that it was compiled with (codes as an H200 gives them).
+  // The device allows the block but this kernel does not, because of its registers or of the launch
+  // bounds that it was compiled with (error codes of an H200).
   if (threads >
       static_cast<uint64_t>(function.attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK])) {
     const uint64_t registers =
@@ -53,7 +54,7 @@ CUresult check_dimensions(const wire::DeviceFacts& facts, const Function& functi
   return CUDA_SUCCESS;
 }
 
-// Dynamic shared memory: as much as the function was allowed on any device.
+// The most dynamic shared memory that the function was allowed on any device.
 uint32_t most_shared(const Function& function) {
   return static_cast<uint32_t>(
       std::max(function.attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES],
@@ -97,12 +98,12 @@ CUresult check_attributes(const wire::DeviceFacts& facts, const LaunchConfigurat
   return CUDA_SUCCESS;
 }
 
-// The blocks of a cooperative launch wait for each other, so all of them have to fit at once; the
-// program learns from the launch itself when they don't.
+// The blocks of a cooperative launch wait for each other, so all of them must fit on the device at
+// once; otherwise the launch itself fails.
 CUresult check_cooperative(Session& session, const Context& context, const Function& function,
                            const LaunchConfiguration& config) {
   const uint32_t threads = config.block[0] * config.block[1] * config.block[2];
-  uint64_t fit = 0;  // an SM
+  uint64_t fit = 0;  // blocks on an SM
   OPENMPS_CUDA_CHECK(
       occupancy(session, function, static_cast<int>(threads), config.shared_bytes, 0, &fit));
   const uint64_t room = fit * session.contexts.kernel_sms(context);

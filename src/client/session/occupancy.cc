@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many blocks of a kernel an SM has room for. See occupancy.h.
+// See occupancy.h.
 #include "client/session/occupancy.h"
 
 #include "client/check.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many blocks of a kernel an SM has room for. The worker's driver says it, once for each shape:
-// libraries ask before each launch (cuBLASLt, PyTorch's LeNet five times a step), and an answer
-// that is waited for may have to wake the session's thread. On the program's threads.
+// How many blocks of a kernel fit an SM. The worker's driver is asked once for each shape, and the
+// answer is kept: libraries ask before each launch (cuBLASLt five times a step of PyTorch's LeNet),
+// and a question may have to wake the session's thread. On the program's threads.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 namespace openmps::client {
 
 // cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags of a block of `threads` (positive) with so
-// many bytes of dynamic shared memory. Errors: the driver's, which are asked for anew each time.
+// many bytes of dynamic shared memory. Errors: the driver's, which are not kept.
 [[nodiscard]] CUresult occupancy(Session& session, const Function& function, int threads,
                                  size_t dynamic_shared_bytes, unsigned int flags, uint64_t* blocks);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reserve and its hooks. See reserve.h.
+// See reserve.h.
 #include "client/session/reserve.h"
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace {
 
 constinit std::atomic<void*> g_for_calls{nullptr};
 constinit std::atomic<void*> g_for_returns{nullptr};
-// The call of this thread gives memory back.
+// The call that this thread executes releases memory.
 constinit thread_local bool t_returns = false;
 
 bool give_up(std::atomic<void*>& piece) {
@@ -27,7 +27,7 @@ bool give_up(std::atomic<void*>& piece) {
   return given != nullptr;
 }
 
-// What the standard library calls when malloc has failed: it tries again if this returns.
+// The new handler: operator new calls it when malloc has failed, and tries again when it returns.
 void out_of_memory() {
   g_attention.fetch_or(kMemoryIsShort, std::memory_order_relaxed);
   if (give_up(g_for_calls)) return;
@@ -37,7 +37,7 @@ void out_of_memory() {
 
 bool set_aside(std::atomic<void*>& piece) {
   if (piece.load(std::memory_order_acquire) != nullptr) return true;
-  // Not by operator new, whose handler would take the other piece for it.
+  // Not by operator new, whose handler would free the other block for it.
   void* made = malloc(kReserveBytes);
   if (made == nullptr) return false;
   void* none = nullptr;
@@ -45,9 +45,9 @@ bool set_aside(std::atomic<void*>& piece) {
   return true;
 }
 
-// Calls that end something, and those that a program makes to say what has gone wrong: they need
-// no memory, or little, and leave more.
-bool gives_back(DriverSymbol symbol) {
+// Calls that destroy or free something, and calls by which a program reports an error. They need
+// little memory or none.
+bool releases_memory(DriverSymbol symbol) {
   switch (symbol) {
     case DriverSymbol::cuArrayDestroy:
     case DriverSymbol::cuCtxDestroy:
@@ -111,7 +111,7 @@ CUresult before_call(DriverSymbol symbol) {
     g_attention.fetch_and(~static_cast<uint32_t>(kMemoryIsShort), std::memory_order_relaxed);
     return CUDA_SUCCESS;
   }
-  t_returns = gives_back(symbol);
+  t_returns = releases_memory(symbol);
   if (t_returns) return CUDA_SUCCESS;
   explain_failure("this process has no memory left");
   call_failed(symbol, CUDA_ERROR_OUT_OF_MEMORY);
@@ -123,11 +123,11 @@ CUresult result_of_exception() noexcept {
     throw;
   } catch (const std::bad_alloc&) {
     return CUDA_ERROR_OUT_OF_MEMORY;
-  } catch (const std::length_error&) {  // a container of more than there are addresses
+  } catch (const std::length_error&) {  // a container larger than the address space
     return CUDA_ERROR_OUT_OF_MEMORY;
   } catch (const std::system_error&) {  // a mutex or a thread
     return CUDA_ERROR_OPERATING_SYSTEM;
-  } catch (...) {  // a function of the program's, called by ours
+  } catch (...) {  // of a function of the program's
     return CUDA_ERROR_UNKNOWN;
   }
 }

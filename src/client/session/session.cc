@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process's session pointer, its making by cuInit, and what fork does to it.
+// See session.h.
 #include "client/session/session.h"
 
 #include <pthread.h>
@@ -32,7 +32,7 @@ constinit bool g_handlers_installed GUARDED_BY(g_init_lock) = false;
 // Why cuInit failed, for the log of failed calls.
 constinit char g_refusal[wire::kReasonBytes] GUARDED_BY(g_init_lock) = {};
 
-// That this thread, which forks, has locked.
+// The session whose locks this thread holds while it forks.
 thread_local Session* t_forking = nullptr;
 
 // No thread changes what memory is pinned or registered while the process forks: what this locks,
@@ -50,10 +50,9 @@ void after_fork_in_parent() NO_THREAD_SAFETY_ANALYSIS {
   t_forking->registered.after_fork_in_parent();
 }
 
-// In the child of a process with a session: CUDA is out of order here. The address window was not
-// inherited (MADV_DONTFORK); the socket is closed, not shut down, so the parent does not notice.
-// Registered and pinned memory is the program's own: it is there, as it is now, and private once
-// the child writes it.
+// In the child of a process with a session, CUDA can't be used. The address window is not inherited
+// (MADV_DONTFORK). The socket is closed and not shut down, so the parent's session lives on.
+// Registered and pinned memory is the program's own: the child has a private copy of it.
 void after_fork_in_child() NO_THREAD_SAFETY_ANALYSIS {
   Session* session = t_forking;
   if (session == nullptr) return;
@@ -64,13 +63,13 @@ void after_fork_in_child() NO_THREAD_SAFETY_ANALYSIS {
   g_session.store(nullptr, std::memory_order_relaxed);
 }
 
-// The default streams of a thread end with it.
+// Destroys the default streams of a thread that ends.
 void thread_ended(const ThreadState& state) {
   Session* session = nullptr;
   if (enter(&session) != CUDA_SUCCESS) return;
   for (const auto& [context, handle] : state.streams) {
     Stream* stream = session->streams.find(handle);
-    // Nobody is left to be told that this process has no memory: then the stream stays.
+    // The ending thread can't be told that the process is out of memory: the stream is left then.
     try {
       if (stream != nullptr) static_cast<void>(session->streams.destroy(stream));
     } catch (const std::bad_alloc&) {
@@ -79,7 +78,7 @@ void thread_ended(const ThreadState& state) {
   }
 }
 
-// By OPENMPS_PERF in the program's environment.
+// OPENMPS_PERF in the program's environment has that name.
 bool is_switched_off(std::string_view name) {
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
   for (std::string one; std::getline(names, one, ',');) {
@@ -95,9 +94,9 @@ std::unique_ptr<wire::Trace> open_trace() {
   return nullptr;
 }
 
-// What the program runs later in exit(), handlers that it registered before cuInit and destructors
-// of what it made before that, gets CUDA_ERROR_DEINITIALIZED from every call, as from NVIDIA's
-// driver.
+// From here on every call returns CUDA_ERROR_DEINITIALIZED, as with NVIDIA's driver: to exit
+// handlers that the program registered before cuInit, and to destructors of objects that are older
+// than that.
 void begin_exit() { g_attention.fetch_or(kExiting, std::memory_order_relaxed); }
 
 // Why cuInit fails goes to the log of failed calls.
@@ -125,7 +124,7 @@ Session::Session(Connection&& made, std::vector<uint32_t> visible)
       pinned(channel, window_base + wire::kDeviceBytes + wire::kPinnedOffset,
              window_base + wire::kWindowBytes, std::move(made.host_file),
              window_base + wire::kDeviceBytes) {
-  // What is left is the worker's to say: these are what the program is told.
+  // The limits that the program is told; the worker enforces them.
   for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
     memory_limit[i] =
         wire::combined_memory_limit(made.limits.memory_limit[i], made.group_limits.memory_limit[i]);
@@ -143,7 +142,7 @@ CUresult enter(Session** session) {
   if (*session == nullptr) [[unlikely]] {
     return CUDA_ERROR_NOT_INITIALIZED;
   }
-  // What a failed assert() said is shown by whoever notices first.
+  // The first call that notices the end of the session writes the text of a failed assert().
   return (*session)->output.show_end((*session)->channel.status());
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connected state of this process: its parts, built in the order in which they use each other.
-// Made by cuInit, never destroyed (the end of the process closes the socket, and the server cleans
-// up), dropped untouched by a forked child. Any thread.
+// This process's session: its parts, built in the order in which they use each other. Made by
+// cuInit and never destroyed: when the process ends, the socket closes and the server cleans up. A
+// forked child does not use the parent's session. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -59,8 +59,8 @@ struct Session {
     return devices.facts(ordinal);
   }
 
-  // Wait for a stream's work, or for all of a context's (nullptr: of all contexts), destroyed
-  // streams included, and bring what the device has changed of managed variables.
+  // Waits for the work of a stream, or of all streams of a context (nullptr: of all contexts), that
+  // of destroyed streams included, and fetches what the device has changed of managed variables.
   [[nodiscard]] CUresult synchronize(Stream& stream) {
     return memory.settle_after(managed.fetch_after(streams.synchronize(stream)));
   }
@@ -73,9 +73,9 @@ struct Session {
   const uint64_t window_base;
   uint64_t memory_limit[wire::kMaxDevices];  // by the worker's device; 0: none
   const Devices devices;
-  // What the worker has answered and can't have changed is not asked for again.
+  // Answers of the worker that can't change are kept.
   const bool keeps_answers;
-  // Of images the code for other devices is not sent.
+  // Images are sent without the code for other devices.
   const bool thins_images;
 
   Channel channel;
@@ -121,13 +121,13 @@ struct Session {
 
 // ---- The process's one session ------------------------------------------------------------------
 
-// CUDA_SUCCESS and the session; CUDA_ERROR_NOT_INITIALIZED before cuInit and in a forked child; the
-// reason once the session has ended. What every implementation begins with.
+// The first step of every CUDA call. CUDA_ERROR_NOT_INITIALIZED before cuInit and in a forked
+// child; the reason once the session has ended.
 [[nodiscard]] CUresult enter(Session** session);
-// The same without the question whether the session still lives: for what is answered locally.
+// As enter(), also once the session has ended: for calls that the client answers by itself.
 [[nodiscard]] CUresult enter_local(Session** session);
 
-// cuInit of the connected mode. Errors: what the server answered; CUDA_ERROR_MPS_CONNECTION_FAILED.
+// cuInit with a daemon. Errors: those of the server; CUDA_ERROR_MPS_CONNECTION_FAILED.
 [[nodiscard]] CUresult initialize_session(const std::string& control_socket);
 
 }  // namespace openmps::client

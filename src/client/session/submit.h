@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a piece of work goes: into its stream or, while the stream captures, into a graph. This is
-// the one place that asks. On the program's threads.
+// Submits work to its stream or, while the stream captures, adds it to the captured graph. No other
+// place checks for a capture. On the program's threads.
 //
-// A kind of work is a type that holds what the program said, checked as far as that is the same
-// wherever it goes. It has
-//   CUresult issue(Session&, Stream&) const              give it to the stream, and
-//   CUresult describe(Session&, Work*) const             say it as a node of a graph, or
-//   CUresult capture(Session&, Stream&, uint32_t) const  what it means to a capture of that number,
-//                                                        or neither: it can't be captured.
-// and, if it is a launch to CUDA_LAUNCH_BLOCKING,
-//   bool is_launch() const                               what the device does by itself: kernels,
+// A kind of work is a type that holds the call's arguments, after the checks that streams and
+// graphs have in common. It has
+//   CUresult issue(Session&, Stream&) const              submits it to the stream, and
+//   CUresult describe(Session&, Work*) const             makes a node's work of it, or
+//   CUresult capture(Session&, Stream&, uint32_t) const  adds it to the capture of that number, or
+//                                                        neither: it can't be captured.
+// and, if CUDA_LAUNCH_BLOCKING applies to it,
+//   bool is_launch() const                               true for work of the device alone:
+//   kernels,
 //                                                        fills, copies between device memory.
 #pragma once
 
@@ -22,7 +23,7 @@
 
 namespace openmps::client {
 
-// Out of the way of what is issued.
+// Not inlined, to keep submit() small.
 template <typename Kind>
 [[nodiscard, gnu::noinline]] CUresult submit_captured(Session& session, Stream& stream,
                                                       const Kind& work, uint32_t capture) {
@@ -39,8 +40,8 @@ template <typename Kind>
   }
 }
 
-// A launch was issued. By CUDA_LAUNCH_BLOCKING the call returns when the context's work is done,
-// with its error; not from a host function, which would wait for itself.
+// Called after a launch. With CUDA_LAUNCH_BLOCKING it waits for the context's work and returns its
+// error, except in a host function, which would wait for itself.
 [[nodiscard]] inline CUresult launched(Session& session, const Stream& stream, CUresult issued) {
   const Context& context = *stream.context;
   if (!context.launches_block || issued != CUDA_SUCCESS) [[likely]] {
@@ -49,13 +50,13 @@ template <typename Kind>
   return in_host_function() ? issued : session.synchronize(&context);
 }
 
-// Errors: what issuing or describing gives; CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: it can't be
-// captured, and the capture is invalidated; those of Captures::add().
+// Errors: those of issue(), describe() and Captures::add(); CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+// the work can't be captured, and the capture is invalidated.
 template <typename Kind>
 [[nodiscard]] CUresult submit(Session& session, Stream& stream, const Kind& work) {
   const uint32_t capture = stream.capture.load(std::memory_order_relaxed);
   if (capture == 0) [[likely]] {
-    OPENMPS_CUDA_CHECK(session.streams.await_room(stream));
+    OPENMPS_CUDA_CHECK(session.streams.await_backlog_space(stream));
     const CUresult issued = work.issue(session, stream);
     if constexpr (requires { work.is_launch(); }) {
       if (work.is_launch()) return launched(session, stream, issued);

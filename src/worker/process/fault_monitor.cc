@@ -13,8 +13,8 @@
 namespace openmps::worker {
 namespace {
 
-// Between two questions to the driver. The driver takes 145 to 250 ms to notice a fault (measured on
-// an H200), so asking more often gains nothing.
+// Between two questions to the driver. The driver takes 145 to 250 ms to notice a fault (measured
+// on an H200), so asking more often gains nothing.
 constexpr std::chrono::milliseconds kPeriod{20};
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The watchdog over the shared contexts, and the one place that decides what a lost context means:
-// every session gets the error as its status, all waiting threads of its client wake, and the server
-// is told. The worker lives on for the clients that are attached to it; new clients get another
-// worker (decision 10).
+// every session gets the error as its status, all waiting threads of its client wake, and the
+// server is told. The worker lives on for the clients that are attached to it; new clients get
+// another worker (decision 10).
 //
 // The GPU writes no fence behind a faulted kernel, and clients wait for fences alone. So while some
 // fence is unreached, a thread asks the driver periodically whether the contexts are intact;

@@ -61,9 +61,9 @@ bool parse(int argc, char** argv, Options* options) {
 // A second. Longer spins would only burn cores.
 constexpr uint32_t kMostSpinUs = 1'000'000;
 
-// Spinning saves the 5 us of a wake-up where there are spare cores, and slows all other threads down
-// where there are none. A small kernel with its launch takes 10 to 50 us. OPENMPS_SPIN_US overrides
-// the choice; 0: no thread spins.
+// Spinning saves the 5 us of a wake-up where there are spare cores, and slows all other threads
+// down where there are none. A small kernel with its launch takes 10 to 50 us. OPENMPS_SPIN_US
+// overrides the choice; 0: no thread spins.
 uint32_t choose_spin_us(uint32_t cores) {
   if (const char* wanted = environment_variable("OPENMPS_SPIN_US"); wanted != nullptr) {
     if (const auto us = parse_unsigned(wanted, kMostSpinUs)) return static_cast<uint32_t>(*us);
@@ -74,8 +74,8 @@ uint32_t choose_spin_us(uint32_t cores) {
   return cores >= 4 ? 20 : 5;
 }
 
-// A session takes a descriptor only while it opens, but the driver takes some for each allocation that
-// it exports.
+// A session takes a descriptor only while it opens, but the driver takes some for each allocation
+// that it exports.
 constexpr unsigned long kOpenFiles = 1u << 16;
 
 // Whether loading code waits for all work in the context, as NVIDIA's driver does and softgpu by
@@ -301,8 +301,8 @@ int run(int argc, char** argv) {
   // Standard error itself becomes a pipe that this process reads.
   const int log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   report_refused_calls(log_fd);
-  // Before there are threads, those of the driver included. Where the driver still has to make device
-  // files by nvidia-modprobe, and needs rights for it, confine() does the rest later.
+  // Before there are threads, those of the driver included. Where the driver still has to make
+  // device files by nvidia-modprobe, and needs rights for it, confine() does the rest later.
   if (driver_is_set_up()) {
     if (const Status status = keep_to_itself(log_fd); !status.ok()) {
       log("The worker can look into other processes: " + status.message());

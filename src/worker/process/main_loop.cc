@@ -90,7 +90,8 @@ int MainLoop::longest_wait_ms() const {
   const int longest = closing_.empty() ? -1 : kWakeAgainMs;
   const ColdLanes* cold = environment_.worker.cold.get();
   uint64_t due = cold == nullptr ? 0 : cold->due_ns();
-  if (partitions_due_ns_ != 0) due = due == 0 ? partitions_due_ns_ : std::min(due, partitions_due_ns_);
+  if (partitions_due_ns_ != 0)
+    due = due == 0 ? partitions_due_ns_ : std::min(due, partitions_due_ns_);
   if (due == 0) return longest;
   const uint64_t now = now_ns();
   const int wait = due <= now ? 0 : static_cast<int>((due - now) / kNsPerMs) + 1;
@@ -196,8 +197,7 @@ Status MainLoop::reserve(const Packet& packet) {
   }
   Result<uint32_t> kept = Status(CUDA_ERROR_INVALID_DEVICE, "there is no such device");
   if (message.device < environment_.devices.count()) {
-    SmPlan::Reserve wish{
-        .device = message.device, .sms = message.sms, .lends = message.lends != 0};
+    SmPlan::Reserve wish{.device = message.device, .sms = message.sms, .lends = message.lends != 0};
     for (uint32_t i = 0; i < wire::kMaxSmGroups; ++i) {
       wish.groups[i] = (message.groups[i / 64] >> i % 64 & 1) != 0;
     }

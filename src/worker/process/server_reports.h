@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the worker tells its server. One packet per message, so any thread may send. The main thread,
-// which reads from this socket, notices when the server has gone.
+// What the worker tells its server. One packet per message, so any thread may send. The main
+// thread, which reads from this socket, notices when the server has gone.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One client's session: its thread, from mapping the channel to releasing everything. The main thread
-// (MainLoop) makes and destroys the object; everything between happens on the session's thread, so
-// opening and closing a session never delays another one. Whatever fails or throws on that thread,
-// for lack of memory, threads or descriptors, ends that session alone.
+// One client's session: its thread, from mapping the channel to releasing everything. The main
+// thread (MainLoop) makes and destroys the object; everything between happens on the session's
+// thread, so opening and closing a session never delays another one. Whatever fails or throws on
+// that thread, for lack of memory, threads or descriptors, ends that session alone.
 #pragma once
 
 #include <atomic>

@@ -18,9 +18,9 @@ struct DriverCall {
   uint64_t end_ns;
 };
 
-// The functions of the table call those of `real`, then `observe` on the calling thread. Null members
-// are null in the result as well. `real` and `observe` are copied and never freed; a second call
-// replaces those of the first.
+// The functions of the table call those of `real`, then `observe` on the calling thread. Null
+// members are null in the result as well. `real` and `observe` are copied and never freed; a second
+// call replaces those of the first.
 DriverTable timed_calls(const DriverTable& real, std::function<void(const DriverCall&)> observe);
 
 }  // namespace openmps::worker

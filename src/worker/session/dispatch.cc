@@ -91,7 +91,8 @@ auto named(const S& session, const C& command, Name) {
   }
 }
 
-// The arguments of a handler: the struct, the objects, the tail and the reply if the command has them.
+// The arguments of a handler: the struct, the objects, the tail and the reply if the command has
+// them.
 template <typename C>
 auto arguments(const S& session, const C& command, [[maybe_unused]] const wire::TailOf<C>& tail,
                [[maybe_unused]] ReplyWriter& writer) {

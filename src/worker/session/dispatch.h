@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a record of the ring to the handler of the record's command: Status handle(const wire::C&, ...)
-// of one part of the session. Called by the executor, on the session's thread. Every command takes
-// the same steps: decode with checked lengths, check the ids, call the handler, return its result.
-// The executor encodes the reply.
+// From a record of the ring to the handler of the record's command: Status handle(const wire::C&,
+// ...) of one part of the session. Called by the executor, on the session's thread. Every command
+// takes the same steps: decode with checked lengths, check the ids, call the handler, return its
+// result. The executor encodes the reply.
 #pragma once
 
 #include "cuda/status.h"

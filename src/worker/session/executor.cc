@@ -345,8 +345,8 @@ void Executor::nap(uint64_t longest_ns) {
 void Executor::sleep(uint64_t longest_ns) {
   const uint64_t begin = clock_.now_ns();
   ring_.sleep(longest_ns, session_.stop, &session_.core.bell->rung());
-  const bool slept = longest_ns != 0 && longest_ns == idle_sleep_ns_ &&
-                     clock_.now_ns() - begin >= longest_ns;
+  const bool slept =
+      longest_ns != 0 && longest_ns == idle_sleep_ns_ && clock_.now_ns() - begin >= longest_ns;
   if (slept && ring_.empty()) idle_sleep_ns_ = next_idle_sleep();
 }
 

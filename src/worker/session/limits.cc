@@ -11,8 +11,8 @@
 namespace openmps::worker {
 namespace {
 
-// Device memory of a pending launch, as an estimate: up to 4 KiB of parameters, and as much again for
-// the launch's description.
+// Device memory of a pending launch, as an estimate: up to 4 KiB of parameters, and as much again
+// for the launch's description.
 constexpr uint64_t kPendingLaunchBytes = 8 << 10;
 
 int attribute_of(const SessionCore& core, uint32_t device, CUdevice_attribute attribute) {
@@ -52,10 +52,9 @@ Status Limits::handle(const wire::LimitRaise& command) {
       return command.value <= now ? Status() : raise_stack(command.device, command.value, now);
     case CU_LIMIT_PRINTF_FIFO_SIZE:
       if (command.value > wire::kOutputTextBytes) {
-        return Status(CUDA_ERROR_INVALID_VALUE, "a printf buffer of " +
-                                                    std::to_string(command.value) +
-                                                    " bytes: a channel holds " +
-                                                    std::to_string(wire::kOutputTextBytes));
+        return Status(CUDA_ERROR_INVALID_VALUE,
+                      "a printf buffer of " + std::to_string(command.value) +
+                          " bytes: a channel holds " + std::to_string(wire::kOutputTextBytes));
       }
       [[fallthrough]];
     case CU_LIMIT_MALLOC_HEAP_SIZE:
@@ -67,8 +66,8 @@ Status Limits::handle(const wire::LimitRaise& command) {
   }
 }
 
-// Local memory for every thread that can be resident. The driver waits for all work of the context, so
-// the call is made at quiescence or not at all.
+// Local memory for every thread that can be resident. The driver waits for all work of the context,
+// so the call is made at quiescence or not at all.
 Status Limits::raise_stack(uint32_t device, uint64_t value, uint64_t now) {
   const auto attribute = [&](CUdevice_attribute name) {
     return static_cast<uint64_t>(attribute_of(core_, device, name));
@@ -82,13 +81,14 @@ Status Limits::raise_stack(uint32_t device, uint64_t value, uint64_t now) {
   return raise_at_quiescence(device, CU_LIMIT_STACK_SIZE, value, (value - now) * threads);
 }
 
-// softgpu waits for all work of the context as it does for a stack; NVIDIA's driver was not measured.
+// softgpu waits for all work of the context as it does for a stack; NVIDIA's driver was not
+// measured.
 Status Limits::raise_launches(uint32_t device, uint64_t value, uint64_t now) {
   if (value > core_.devices.at(device).total_memory / kPendingLaunchBytes) {
     return Status(CUDA_ERROR_INVALID_VALUE, std::to_string(value) + " pending launches");
   }
   return raise_at_quiescence(device, CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, value,
-                          (value - now) * kPendingLaunchBytes);
+                             (value - now) * kPendingLaunchBytes);
 }
 
 Status Limits::raise_at_quiescence(uint32_t device, CUlimit limit, uint64_t value, uint64_t bytes) {
@@ -116,8 +116,8 @@ Status Limits::raise_at_quiescence(uint32_t device, CUlimit limit, uint64_t valu
   return check(result, "cuCtxSetLimit");
 }
 
-// The driver allocates this memory when it is first used; the call waits for no work (measured on an
-// H200).
+// The driver allocates this memory when it is first used; the call waits for no work (measured on
+// an H200).
 Status Limits::raise_memory(uint32_t device, CUlimit limit, uint64_t value, uint64_t now) {
   const uint64_t bytes = value - now;
   OPENMPS_RETURN_IF_ERROR(memory_.charge(device, bytes));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuCtxSetLimit and cuCtxGetLimit of a session. The limits are those of the shared context, so all
-// clients have the same ones: a client may read them and raise those that kernels need (stack, malloc
-// heap, printf buffer, pending launches), but not lower them (docs/decisions/0012). Session's thread
-// only.
+// clients have the same ones: a client may read them and raise those that kernels need (stack,
+// malloc heap, printf buffer, pending launches), but not lower them (docs/decisions/0012).
+// Session's thread only.
 #pragma once
 
 #include <array>

@@ -21,7 +21,8 @@ namespace openmps::worker {
 class ReleaseCommands {
  public:
   ReleaseCommands(SessionCore& core, SessionMemory& memory, PhysicalObjects& physical,
-           GreenContexts& greens, Streams& streams, Retirement& retirement, DeviceWords& words)
+                  GreenContexts& greens, Streams& streams, Retirement& retirement,
+                  DeviceWords& words)
       : core_(core),
         memory_(memory),
         physical_(physical),

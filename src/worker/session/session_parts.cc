@@ -94,8 +94,8 @@ void SessionParts::drain() {
   while (!fences.passed() || !words.idle()) wait.pause();
 }
 
-// Each part is released before the parts that it uses: executable graphs hold functions, streams hold
-// everything.
+// Each part is released before the parts that it uses: executable graphs hold functions, streams
+// hold everything.
 void SessionParts::release() {
   batch.clear();
   backlog.drop();
