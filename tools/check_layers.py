@@ -9,6 +9,10 @@ relative to src/.
 Rooms: each folder inside a layer, at any depth, includes only the rooms of that layer that ROOMS
 gives it. "device/graphs" is a room beside "device", not a part of it.
 
+Reaching through: a file of a room named in NO_REACHING_THROUGH uses what its object was given, and
+not the members of that object's members: core_.cold->gate.enter() is wrong, core_.gate.enter() is
+right. What it needs is passed to its constructor instead.
+
 Circles: no file depends on itself by way of others. A .h, .cc and .inc of one name are one file.
 A depends on B if
   - A includes B, or
@@ -98,10 +102,17 @@ ROOMS = {
         "tools": {"device/machine"},
     },
 }
+# layer -> rooms whose files may not reach through what they were given.
+NO_REACHING_THROUGH = {
+    "worker": {"admission", "partitions", "images", "printing", "core", "memory", "ipc", "streams", "code",
+               "work", "graphs"},
+}
 # Layers that may include the generated headers, spelled "api/...".
 USES_API = {"interop", "wire", "driver", "client", "worker", "softgpu"}
 
 SUFFIXES = (".h", ".cc", ".inc")
+# A chain of at least three names behind a member: a_.b.c.d, a_->b.c->d. A call ends a chain.
+THROUGH = re.compile(r"\b\w+_(?:(?:\.|->)\w+){3,}")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 
@@ -164,6 +175,18 @@ def check_rooms():
             other_layer, other = room_of(Path(target))
             if other_layer == layer and other != room and other not in rooms[room]:
                 yield f"{where}: {layer}/{room} may not include {layer}/{other}: \"{target}\""
+
+
+# Reaching through.
+
+def check_reaching_through():
+    for layer, rooms in NO_REACHING_THROUGH.items():
+        for path in sources(SRC / layer):
+            if room_of(path.relative_to(SRC))[1] not in rooms:
+                continue
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                for chain in THROUGH.findall(line.split("//")[0]):
+                    yield f"{path.relative_to(ROOT)}:{number}: reaches through what it was given: {chain}"
 
 
 # Circles.
@@ -271,8 +294,8 @@ def main():
     parser.add_argument("--objects", type=Path, metavar="BUILD",
                         help="a build tree, for dependencies by symbol")
     build = parser.parse_args().objects
-    found = [*check_layers(), *check_rooms(), *check_circles(build)]
-    print("\n".join(found) if found else "layers: every include follows the tables, no circles")
+    found = [*check_layers(), *check_rooms(), *check_reaching_through(), *check_circles(build)]
+    print("\n".join(found) if found else "layers: every include follows the tables, nothing is reached through, no circles")
     return 1 if found else 0
 
 

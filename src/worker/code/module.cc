@@ -312,7 +312,7 @@ std::optional<CUresult> Modules::load_cold(GatedCall call, LoadedLibrary& librar
   const Request request{
       call, device, &core_.cold_gate_client, Patience::kOneHold, Otherwise::kSkip, hold_ns};
   const std::optional<CUresult> result =
-      core_.cold->gate.run_quiescent(request, [&] { return load(cold); });
+      core_.cold_gate->run_quiescent(request, [&] { return load(cold); });
   if (const Status status = core_.use(device); !status.ok()) return status.code();
   if (result == CUDA_SUCCESS && library.may_move(device)) {
     has_cold_code_ = true;

@@ -43,6 +43,7 @@ SessionCore::SessionCore(const DriverTable& driver_table, const Devices& all_dev
       devices(all_devices),
       gate(context_gate),
       cold(cold_lanes),
+      cold_gate(cold != nullptr ? &cold->gate : nullptr),
       info(std::move(session_info)),
       usage(rows.row(info.window), info.id, info.client_pid),
       parts(driver, devices, gate_client, partitions),
@@ -51,12 +52,12 @@ SessionCore::SessionCore(const DriverTable& driver_table, const Devices& all_dev
   gate_client.usage = cold_gate_client.usage = &usage;
   gate_client.session = cold_gate_client.session = info.id;
   gate.add(gate_client);
-  if (cold != nullptr) cold->gate.add(cold_gate_client);
+  if (cold != nullptr) cold_gate->add(cold_gate_client);
 }
 
 SessionCore::~SessionCore() {
   gate.remove(gate_client);
-  if (cold != nullptr) cold->gate.remove(cold_gate_client);
+  if (cold != nullptr) cold_gate->remove(cold_gate_client);
 }
 
 void SessionCore::change(const SessionLimits& limits) {
@@ -145,7 +146,7 @@ void SessionCore::make_more_slots(const Placement& place,
                                   const std::shared_ptr<StreamSlots>& slots) noexcept {
   // A part of a device may go before a later moment comes.
   if (place.partition != nullptr || !slots->begin_to_grow()) return;
-  ContextGate& its = place.lane == Lane::kCold ? cold->gate : gate;
+  ContextGate& its = place.lane == Lane::kCold ? *cold_gate : gate;
   try {
     its.defer(
         GatedCall::kStreamSlots, place.device,

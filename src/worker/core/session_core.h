@@ -148,6 +148,7 @@ class SessionCore {
   GateClient gate_client;
   GateClient cold_gate_client;                                  // of the cold lane's gate
   ColdLanes* const cold;                                        // null: there is none
+  ContextGate* const cold_gate;                                 // null: there is no cold lane
   const std::shared_ptr<Bell> bell = std::make_shared<Bell>();  // its executor's
   Background background;
   const SessionInfo info;

@@ -201,9 +201,8 @@ Status SessionMemory::charge(uint32_t device, uint64_t bytes, SessionGroup* grou
 }
 
 Result<Charge> SessionMemory::take(uint32_t device, uint64_t bytes) {
-  const std::shared_ptr<SessionGroup>& group = core_.info.group;
   std::shared_ptr<GroupCharge> share;
-  if (group != nullptr) share = std::make_shared<GroupCharge>(group, device);
+  if (group_ != nullptr) share = std::make_shared<GroupCharge>(group_, device);
   OPENMPS_RETURN_IF_ERROR(charge(device, bytes));
   if (share != nullptr) share->add(bytes);
   return Charge(granted_[device], bytes, std::move(share));
@@ -233,13 +232,13 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
   }
   OPENMPS_RETURN_IF_ERROR(check(result, "cuMemCreate"));
   const auto physical = std::make_shared<Physical>(core_.driver, handle, bytes, device_index);
-  charge->share_with(*physical, core_.info.group.get());
+  charge->share_with(*physical, group_.get());
   *holding = std::make_shared<Holding>(physical, std::move(charge).value());
   return Status();
 }
 
 Status SessionMemory::hold(std::shared_ptr<Physical> physical, std::shared_ptr<Holding>* holding) {
-  const SessionGroup* const group = core_.info.group.get();
+  const SessionGroup* const group = group_.get();
   std::shared_ptr<GroupCharge> there = physical->charge_of(group);
   if (there != nullptr) {
     OPENMPS_RETURN_IF_ERROR(charge(physical->device, physical->bytes, nullptr));
@@ -366,7 +365,7 @@ void SessionMemory::finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket
     } else {
       kept_.keep(core_.driver, core_.info.id, it->first,
                  {leaving.end - it->first, leaving.device, leaving.peers,
-                  std::move(leaving.holding), core_.info.group.get()});
+                  std::move(leaving.holding), group_.get()});
     }
     it = leaving_.erase(it);
   }
@@ -691,7 +690,7 @@ Status SessionMemory::info(uint32_t device, ReplyTo<wire::MemoryInfo> reply) {
   };
   limit_to(core_.limits().memory_limit[device], granted_[device],
            kept_.bytes(device, core_.info.id));
-  if (const SessionGroup* const group = core_.info.group.get(); group != nullptr) {
+  if (const SessionGroup* const group = group_.get(); group != nullptr) {
     limit_to(group->memory_limit(device), group->memory(device), kept_.bytes(device, *group));
   }
   reply.put(answer);

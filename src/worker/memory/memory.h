@@ -74,7 +74,7 @@ struct Holding {
 class SessionMemory {
  public:
   SessionMemory(SessionCore& core, AddressBook& addresses, MemoryCache& kept)
-      : core_(core), addresses_(addresses), kept_(kept) {}
+      : core_(core), group_(core.info.group), addresses_(addresses), kept_(kept) {}
 
   // The session may name the part of the channel that the GPU reads and writes.
   Status open_channel();
@@ -138,12 +138,10 @@ class SessionMemory {
   void finish_unregister(const wire::HostUnregister& range, uint64_t ticket);
   // What is allocated elsewhere for the session (arrays) counts, too.
   // CUDA_ERROR_OUT_OF_MEMORY beyond the limits.
-  Status charge(uint32_t device, uint64_t bytes) {
-    return charge(device, bytes, core_.info.group.get());
-  }
+  Status charge(uint32_t device, uint64_t bytes) { return charge(device, bytes, group_.get()); }
   void refund(uint32_t device, uint64_t bytes) {
     granted_[device] -= bytes;
-    if (core_.info.group != nullptr) core_.info.group->give_back_memory(device, bytes);
+    if (group_ != nullptr) group_->give_back_memory(device, bytes);
   }
 
   // cuMemGetInfo as the limits of the client and of its group make it.
@@ -239,6 +237,7 @@ class SessionMemory {
   void release(Ranges::iterator it);
 
   SessionCore& core_;
+  const std::shared_ptr<SessionGroup> group_;
   AddressBook& addresses_;
   MemoryCache& kept_;
   uint64_t removals_ = 0;

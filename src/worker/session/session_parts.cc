@@ -60,7 +60,7 @@ uint64_t SessionParts::service() {
   const uint64_t next = memory.give_back_old();
   uint64_t longest = retirement.empty() ? ~0ull : kRetirementLookNs;
   core.gate.run_deferred();
-  if (core.cold != nullptr) core.cold->gate.run_deferred();
+  if (core.cold != nullptr) core.cold_gate->run_deferred();
   if (modules.has_cold_code() && core.gate.has_deferred()) longest = std::min(longest, kMoveLookNs);
   for (const uint64_t due : {next, moves_ns}) {
     if (due != 0) longest = std::min(longest, due > now ? due - now : 1);

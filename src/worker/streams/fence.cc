@@ -151,7 +151,7 @@ bool Fences::owes_answer(const void* fences) {
 
 void Fences::set_debt(bool (*owes)(const void*)) {
   core_.gate.set_debt(core_.gate_client, owes, this);
-  if (core_.cold != nullptr) core_.cold->gate.set_debt(core_.cold_gate_client, owes, this);
+  if (core_.cold != nullptr) core_.cold_gate->set_debt(core_.cold_gate_client, owes, this);
 }
 
 CUDA_HOST_NODE_PARAMS Fences::posting(uint32_t slot) {

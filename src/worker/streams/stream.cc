@@ -400,7 +400,7 @@ Status Streams::start_cold_stream(Stream& stream) {
   }
   if (result == CUDA_SUCCESS) {
     cold->listed =
-        core_.cold->gate.add(cold->handle, place.device, &core_.cold_gate_client, owner(stream));
+        core_.cold_gate->add(cold->handle, place.device, &core_.cold_gate_client, owner(stream));
     stream.cold = std::move(cold);
     ++started_[static_cast<size_t>(Lane::kCold)];
     return Status();
@@ -416,7 +416,7 @@ Status Streams::enter_cold_stream(Stream& stream) {
   if (stream.cold == nullptr) OPENMPS_RETURN_IF_ERROR(start_cold_stream(stream));
   ColdStream& cold = *stream.cold;
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.place.in(Lane::kCold)));
-  core_.cold->gate.enter(core_.cold_gate_client, stream.place.device);
+  core_.cold_gate->enter(core_.cold_gate_client, stream.place.device);
   cold.listed->set_busy();
   if (stream.listed->waits.load(std::memory_order_relaxed)) {
     cold.listed->waits.store(true, std::memory_order_relaxed);  // for the stream
@@ -440,7 +440,7 @@ Status Streams::leave_cold_stream(Stream& stream) {
 void Streams::note_cold_graph(Stream& stream) {
   if (stream.listed_cold == nullptr) {
     stream.listed_cold =
-        core_.cold->gate.add(stream.handle, stream.place.device, nullptr, owner(stream));
+        core_.cold_gate->add(stream.handle, stream.place.device, nullptr, owner(stream));
   }
   stream.listed_cold->set_busy();
 }
@@ -635,12 +635,12 @@ void Streams::give_back(Owned& stream) {
     ColdStream& cold = *stream.cold;
     // After a fault a context may refuse to become current; releasing is tried all the same.
     static_cast<void>(core_.use({device, Lane::kCold}).ok());
-    core_.cold->gate.remove(cold.listed);
+    core_.cold_gate->remove(cold.listed);
     driver.cuStreamDestroy_v2(cold.handle);
     driver.cuEventDestroy_v2(cold.end);
     driver.cuEventDestroy_v2(cold.hand_over);
   }
-  if (stream.listed_cold != nullptr) core_.cold->gate.remove(stream.listed_cold);
+  if (stream.listed_cold != nullptr) core_.cold_gate->remove(stream.listed_cold);
   static_cast<void>(core_.use(device).ok());
   core_.gate.remove(stream.listed);
   driver.cuStreamDestroy_v2(handle);
