@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Both ends of a channel must come from one build: ids of commands, structures and handle types are
-// made from descriptions that change without a new protocol version. Whoever opens a connection
-// says which build he is of (kBuildHash), and who takes it refuses another one. Any thread.
+// made from descriptions that change without a new protocol version. The side that opens a
+// connection says of which build it is (kBuildHash), and the other side refuses a different build.
+// Any thread.
 #pragma once
 
 #include <cstdint>

@@ -34,8 +34,8 @@ class ChannelView {
     return at<FencePromise>(kPromiseOffset + slot * sizeof(FencePromise));
   }
   // 1 while the worker holds so much of what the stream of a fence slot was given that the client
-  // is to wait before it gives it more; its other streams go on. Stored by the executor with
-  // release, then it wakes the client.
+  // waits before it sends more work for the stream; other streams go on. Stored by the executor
+  // with release, then it wakes the client.
   [[nodiscard]] std::atomic<uint32_t>& is_full(uint32_t slot) const {
     return at<std::atomic<uint32_t>>(kFullOffset + slot * sizeof(std::atomic<uint32_t>));
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a command to the bytes of a record and back: its struct, and the parts of its tail with
-// every count checked. What a command consists of is its own to say (wire/commands/*.h); this is
-// how, for all of them. The executor decodes its private copy of a record. Any thread.
+// every count checked. Each command describes its parts (wire/commands/*.h); the functions here
+// convert all of them. The executor decodes its private copy of a record. Any thread.
 #pragma once
 
 #include <cstdint>

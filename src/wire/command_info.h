@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of each command by its opcode: for logs, traces and tests, which meet commands as
+// A description of each command by its opcode: for logs, traces and tests, which get commands as
 // bytes. The table is generated from the commands' description. Any thread.
 #pragma once
 
@@ -22,10 +22,11 @@ struct FieldInfo {
   uint16_t bytes;  // of one element
   uint16_t count;
   FieldKind kind;
-  Effect effect;                        // on the object that it names
-  bool optional;                        // 0 names no object
-  const char* object;                   // "stream"; null: no object
-  const char* (*enumerator)(uint32_t);  // null: no enumeration, and for what is none of its values
+  Effect effect;       // on the object that it names
+  bool optional;       // 0 names no object
+  const char* object;  // "stream"; null: no object
+  const char* (*enumerator)(
+      uint32_t);  // null: no enumeration; returns null for a number that is no value of it
 };
 
 struct CommandInfo {
@@ -50,7 +51,8 @@ const char* name_of(Opcode opcode);
 // shown; what a payload lacks is "missing".
 using Fields = std::vector<std::pair<const char*, std::string>>;
 Fields fields_of(Opcode opcode, std::span<const unsigned char> payload);
-// The same of its reply. None for an empty payload: a command that failed need not have one.
+// The fields of a command's reply. Nothing for an empty payload: a command that failed may have
+// none.
 Fields reply_fields_of(Opcode opcode, std::span<const unsigned char> payload);
 // The stream that the command belongs to; 0: none.
 Id stream_of(Opcode opcode, std::span<const unsigned char> payload);

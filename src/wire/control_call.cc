@@ -15,8 +15,8 @@
 namespace openmps::wire {
 namespace {
 
-// In a user namespace root's daemon outside has the number of who has none: whoever starts programs
-// there says which that is.
+// In a user namespace the daemon of root outside appears as the overflow user. The environment
+// names that user's number.
 constexpr const char* kTrustedUserVariable = "OPENMPS_DAEMON_UID";
 
 bool is_trusted(uid_t uid) {

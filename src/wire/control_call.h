@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A connection to the control daemon, which the client library, the command shell and `openmps`
-// make, and one command with its answer, which the latter two do. Blocking.
+// make, and a command with its answer, for the shell and `openmps`. Blocking.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,14 @@ struct ControlReply {
 // Path of the daemon's socket in a pipe directory.
 std::string control_socket_path(std::string_view pipe_directory);
 
-// Connect to the daemon at `socket_path`, if it is root's or our own user's: whoever may write into
-// the directory can put a socket there. Nothing has been said to it. Errors:
-// CUDA_ERROR_MPS_CONNECTION_FAILED: nobody listens; CUDA_ERROR_NOT_PERMITTED: somebody else does.
+// Connect to the daemon at `socket_path`, if root or our own user runs it: every user who may write
+// into the directory could put a socket there. Nothing is sent. Errors:
+// CUDA_ERROR_MPS_CONNECTION_FAILED: no process listens; CUDA_ERROR_NOT_PERMITTED: another user's
+// process listens.
 Result<UniqueFd> connect_to_daemon(const std::string& socket_path);
 
-// The two halves of call_control(): send `command`; wait for the whole answer, whose beginning
-// makes the socket readable. Errors: the same.
+// The two halves of call_control(), with its errors: send `command`; wait for the whole answer,
+// whose beginning makes the socket readable.
 Status send_command(int socket, std::string_view command);
 Result<ControlReply> receive_reply(int socket);
 

@@ -2,8 +2,7 @@
 // The messages that are exchanged over sockets, one struct per packet, before and beside the ring:
 //
 //   client -> daemon -> server : Hello   (the daemon passes the connection on, with the credentials
-//                                         that the kernel reports; it is not in the path
-//                                         afterwards)
+//                                         that the kernel reports, and takes no further part)
 //   server -> client           : Welcome (+ host file, facts file) or the reason why not
 //   server <-> worker          : WorkerReady, OpenSession, SessionReady, ChangeSession,
 //   ChangeGroup,
@@ -28,14 +27,14 @@
 
 namespace openmps::wire {
 
-// Name of the daemon's socket in CUDA_MPS_PIPE_DIRECTORY: not one that NVIDIA's client tries.
+// Name of the daemon's socket in CUDA_MPS_PIPE_DIRECTORY. NVIDIA's client tries no such name.
 inline constexpr const char* kControlSocketName = "openmps.control";
 inline constexpr const char* kDefaultPipeDirectory = "/tmp/nvidia-mps";
 inline constexpr const char* kDefaultLogDirectory = "/var/log/nvidia-mps";
 
 inline constexpr uint32_t kReasonBytes = 256;  // one sentence
-// The name of a group with its end: a word, or one, a colon and the path of a cgroup. The longest
-// path that was seen, of Kubernetes in a container, has 301 characters.
+// The name of a group with a terminating zero: a word, or a word, a colon and the path of a cgroup.
+// The longest path that was seen, of Kubernetes in a container, has 301 characters.
 inline constexpr uint32_t kGroupNameBytes = 384;
 inline constexpr uint32_t kMaxSmGroups = 128;  // of a device: more than any GPU has
 // The largest packet of these messages; receive_packet's bound.
@@ -86,7 +85,7 @@ struct UiReply {
   uint64_t build = kBuildHash;  // for `openmps doctor`; commands are text, of any build
 };
 
-// What a client wants to be to the others (OPENMPS_QOS).
+// How a client wants to be scheduled beside others (OPENMPS_QOS).
 enum class Quality : uint32_t {
   kUnset = 0,
   kLatency = 1,     // "latency": goes first
@@ -111,16 +110,16 @@ inline Quality settled_quality(Quality said, uint32_t client_priority) {
   return client_priority == kLowestPriority ? Quality::kBestEffort : Quality::kNormal;
 }
 
-// A static partition: groups of SMs ("chunks") of one device, for the clients that name it and for
-// nobody else. The daemon has them, for all users; servers and workers have those that are in use.
+// A static partition: groups of SMs ("chunks") of one device that only the clients which name the
+// partition use. The daemon has the partitions of all users; servers and workers have those in use.
 struct StaticPartition {
   uint32_t device = 0;
-  uint32_t sms = 0;  // in its groups; 0: there is none
+  uint32_t sms = 0;  // in these groups; 0: no partition
   uint64_t groups[kMaxSmGroups / 64] = {};
   bool operator==(const StaticPartition&) const = default;
 };
 
-// What a program says of itself. Limits are wishes that may only lower what the server grants.
+// What a program states about itself. Its limits may only lower what the server grants.
 struct Hello {
   MessageHeader header{.kind = MessageKind::kHello, .bytes = sizeof(Hello)};
   uint32_t pid = 0;  // in the client's namespace, for its own messages only
@@ -131,38 +130,38 @@ struct Hello {
   ClientLimits limits;             // of its environment; a percentage of 0: unset
   char visible_devices[256] = {};  // CUDA_VISIBLE_DEVICES, "\x01" in front if it is set
   char command[256] = {};          // argv[0] and what fits
-  // OPENMPS_GROUP: longer than the words that name a group, so that one which is cut is none.
+  // OPENMPS_GROUP. Longer than the name of a group may be, so a truncated name is no valid one.
   char group[72] = {};
   char sm_partition[96] = {};  // CUDA_MPS_SM_PARTITION: a UUID of 40 characters, "/" and a name
 };
 
 struct Welcome {
   MessageHeader header{.kind = MessageKind::kWelcome, .bytes = sizeof(Welcome)};
-  uint32_t result = CUDA_SUCCESS;  // else the CUresult of cuInit, and nothing below but the reason
+  uint32_t result = CUDA_SUCCESS;  // else that of cuInit: no other field but the reason counts
   uint32_t session = 0;
   uint64_t build = kBuildHash;
   uint64_t window_base = 0;
   uint32_t server_pid = 0;
   uint32_t spin_us = 0;   // how long to spin before sleeping, chosen by the worker for this machine
   ClientLimits limits;    // granted to the client alone
-  uint32_t in_group = 0;  // 1: with others, which count on the memory that it frees
+  uint32_t in_group = 0;  // 1: other members of its group wait for the memory that it frees
   uint32_t reserved = 0;
-  ClientLimits group_limits;  // of all members of its group together
-  StaticPartition partition;  // if it is in one: nothing of the other devices
+  ClientLimits group_limits;  // of all members of the client's group together
+  StaticPartition partition;  // if it has SMs, the client sees no other device
   char reason[kReasonBytes] = {};
   // Descriptors, in this order, with CUDA_SUCCESS: host file, facts file (device_facts.h).
 };
 
 struct WorkerReady {
   MessageHeader header{.kind = MessageKind::kWorkerReady, .bytes = sizeof(WorkerReady)};
-  uint32_t result = CUDA_SUCCESS;  // why the worker can't work, with the reason
+  uint32_t result = CUDA_SUCCESS;  // an error: the worker can't work, for the reason below
   uint32_t spin_us = 0;
   uint64_t build = kBuildHash;
   char reason[kReasonBytes] = {};
   // Descriptors: facts file, table of usage (usage.h) if there is one.
 };
 
-// What a session may have.
+// What a session is granted.
 struct Grant {
   ClientLimits limits;
   Quality quality = Quality::kUnset;
@@ -182,7 +181,7 @@ struct OpenSession {
   char command[256] = {};
   // Descriptor: host file.
 };
-// From now on; what it has been given is done as it was.
+// The grant from now on. Work that was submitted before is not affected.
 struct ChangeSession {
   MessageHeader header{.kind = MessageKind::kChangeSession, .bytes = sizeof(ChangeSession)};
   uint32_t session = 0;
@@ -199,15 +198,15 @@ struct ChangeGroup {
   ClientLimits limits;
 };
 
-// Keep at least so many SMs of a device for the sessions whose grant names the number, which the
-// server has chosen; 0 SMs: no longer. Answered by Reserved, unless it is 0. `groups`: exactly
-// these, and the sessions have nothing of other devices; none: the worker chooses.
+// Keep at least so many SMs of a device for the sessions whose grant names this number, chosen by
+// the server; 0 SMs: end the reservation. Answered by Reserved unless it ends. `groups`: exactly
+// these groups of SMs, and no use of other devices by the sessions; none: the worker chooses.
 struct Reserve {
   MessageHeader header{.kind = MessageKind::kReserve, .bytes = sizeof(Reserve)};
   uint32_t number = 0;
   uint32_t device = 0;
   uint32_t sms = 0;
-  uint32_t lends = 0;  // 1: others may use them while no session of it has work
+  uint32_t lends = 0;  // 1: others may use the SMs while these sessions have no work
   uint64_t groups[kMaxSmGroups / 64] = {};
 };
 struct Reserved {
@@ -218,7 +217,7 @@ struct Reserved {
   uint32_t reserved = 0;
 };
 
-// A `result` of CUDA_ERROR_MPS_SERVER_NOT_READY: not in this worker, but perhaps in the next.
+// A `result` of CUDA_ERROR_MPS_SERVER_NOT_READY: the next worker may open the session.
 struct SessionReady {
   MessageHeader header{.kind = MessageKind::kSessionReady, .bytes = sizeof(SessionReady)};
   uint32_t session = 0;
@@ -227,25 +226,25 @@ struct SessionReady {
 };
 
 // Drain, free everything, then answer SessionClosed. `result` becomes the session's sticky status.
-// Session 0: none is closed, but no new one comes, because one that should end does not: what would
-// wait for that is not to be tried any more.
+// Session 0 closes none: the worker gets no new sessions, because the work of one that was closed
+// does not end, and refuses what would wait for that work.
 struct CloseSession {
   MessageHeader header{.kind = MessageKind::kCloseSession, .bytes = sizeof(CloseSession)};
   uint32_t session = 0;
   uint32_t result = CUDA_ERROR_MPS_RPC_FAILURE;
 };
 
-// `tainted`: the session has left its marks on the shared contexts (the device's heap, limits),
-// which only a new worker is without.
+// `tainted`: the session has changed the shared contexts (the device's heap, limits); only a new
+// worker has unchanged ones.
 struct SessionClosed {
   MessageHeader header{.kind = MessageKind::kSessionClosed, .bytes = sizeof(SessionClosed)};
   uint32_t session = 0;
   uint32_t tainted = 0;
 };
 
-// Nothing of the session that opened with this window is left in the worker: once for each
-// OpenSession, before or after the session's end is told. What a session gives back may have to
-// wait for other sessions' work (docs/decisions/0013).
+// The worker holds nothing more of the session that was opened with this window: sent once for each
+// OpenSession, before or after SessionClosed. A session's releases may have to wait for the work of
+// other sessions (docs/decisions/0013).
 struct WindowFree {
   MessageHeader header{.kind = MessageKind::kWindowFree, .bytes = sizeof(WindowFree)};
   uint32_t window = 0;
@@ -253,8 +252,8 @@ struct WindowFree {
 };
 
 // The worker ended a session by itself (violation), or the context is lost (fault): the server logs
-// it. After a violation the worker drains and frees at once: SessionClosed follows unasked, and a
-// CloseSession that crosses it is ignored.
+// the reason. After a violation the worker drains and frees at once: SessionClosed follows without
+// a CloseSession, and a CloseSession on its way is ignored.
 struct SessionFault {
   MessageHeader header{.kind = MessageKind::kSessionFault, .bytes = sizeof(SessionFault)};
   uint32_t session = 0;  // 0: the whole context
@@ -262,9 +261,9 @@ struct SessionFault {
   char reason[kReasonBytes] = {};
 };
 
-// A descriptor of device memory between a client and its session in the worker, either way, by way
-// of the server: it stands beside the command with the same ticket. The worker confirms each, so
-// that no client can fill the worker's socket.
+// A descriptor of device memory from a client to its session in the worker or back, through the
+// server. It belongs to the command with this ticket. The worker confirms each, so that no client
+// can fill the worker's socket.
 struct PassDescriptor {
   MessageHeader header{.kind = MessageKind::kPassDescriptor, .bytes = sizeof(PassDescriptor)};
   uint32_t session = 0;  // the client need not fill it in
@@ -276,11 +275,11 @@ struct DescriptorTaken {
   uint32_t session = 0;
   uint32_t reserved = 0;
 };
-// Unconfirmed descriptors of one client. An honest one waits for each.
+// Unconfirmed descriptors of one client, at most. An honest client waits for each confirmation.
 inline constexpr uint32_t kMaxPassing = 4;
 
-// Daemon to server when it has passed on a client, server to worker while it has sessions: is its
-// main thread there? And the answer.
+// The daemon asks a server to which it has passed a client, and a server a worker that has
+// sessions, whether its main thread runs. And the answer.
 struct Probe {
   MessageHeader header{.kind = MessageKind::kProbe, .bytes = sizeof(Probe)};
 };
@@ -288,22 +287,22 @@ struct Alive {
   MessageHeader header{.kind = MessageKind::kAlive, .bytes = sizeof(Alive)};
 };
 
-// Daemon to server: a client, its connection as descriptor.
+// Daemon to server: a client, with its connection as descriptor.
 struct Admit {
   MessageHeader header{.kind = MessageKind::kAdmit, .bytes = sizeof(Admit)};
-  uint32_t pid = 0;  // SO_PEERCRED in the daemon's namespace; 0: it is not to be seen there
+  uint32_t pid = 0;  // SO_PEERCRED in the daemon's namespace; 0: the daemon can't see it
   uint32_t uid = 0;
   uint32_t gid = 0;
   uint32_t reserved = 0;
   ClientLimits default_limits;       // of this server's clients
-  char group[kGroupNameBytes] = {};  // that it is in; "": none
+  char group[kGroupNameBytes] = {};  // the client's; "": none
   ClientLimits group_limits;         // as the configuration states them
-  StaticPartition partition;         // that the client has named, of a daemon that has such
+  StaticPartition partition;         // that the client names, under a daemon with -S
   Hello hello;
 };
 
-// Daemon to server: what the configuration says from now on of the group of that name, or of all
-// whose name begins with it and a colon.
+// Daemon to server: the configuration's limits from now on of the group of that name, and of all
+// groups whose name begins with it and a colon.
 struct SetGroup {
   MessageHeader header{.kind = MessageKind::kSetGroup, .bytes = sizeof(SetGroup)};
   char group[kGroupNameBytes] = {};
@@ -320,9 +319,8 @@ struct ServerReady {
   char reason[kReasonBytes] = {};
 };
 
-// The first packet of a connection that a server makes to the next daemon, when the one that
-// started it has died and clients are there. It is one of that daemon's servers then; one that is
-// not wanted is told to shut down.
+// The first packet of a connection that a server with clients makes to the next daemon, after the
+// daemon that started it has died. The next daemon adopts the server, or tells it to shut down.
 struct Rejoin {
   MessageHeader header{.kind = MessageKind::kRejoin, .bytes = sizeof(Rejoin)};
   uint64_t build = kBuildHash;
@@ -333,8 +331,9 @@ struct Rejoin {
 // number), for kDevices with text: a line "pci bus id \t uuid \t name \t SMs \t bytes of memory \t
 // SMs of a group \t SMs of all groups" for each device, for kPartitions with StaticPartition[] that
 // have clients in any state, and for kInspect with SessionReport + WaitRow[waits], or nothing if it
-// has no such session. kTerminate is answered when nothing of the client is left, or what is left
-// is nobody's any more, kChange when the worker has been told, kReserve when it has answered.
+// has no such session. kTerminate is answered when nothing of the client is left, or its worker is
+// retired with what is left, kChange when the worker has been told, kReserve when the worker has
+// answered.
 enum class QueryKind : uint32_t {
   kStatus = 0,
   kClients = 1,
@@ -370,11 +369,11 @@ struct ClientRow {
   uint32_t id = 0;   // unique within the server
   uint32_t device = 0;
   uint32_t namespace_inode = 0;
-  uint32_t ending = 0;  // 1: its program has gone or is cut off, its work has not ended yet
+  uint32_t ending = 0;  // 1: the program has gone or is cut off, and its work has not ended yet
   float active_thread_percentage = 100;  // granted, or its group's if that is less
   Quality quality = Quality::kNormal;    // settled
-  uint32_t silent = 0;                   // 1: its worker does not answer: it is stopped, or hangs
-  uint32_t claimed_pid = 0;              // what the client says its own is
+  uint32_t silent = 0;                   // 1: its worker is stopped or hangs, and does not answer
+  uint32_t claimed_pid = 0;              // the PID that the client states
   uint32_t reserved = 0;
   char device_uuid[48] = {};  // "GPU-xxxxxxxx-...": the shell cuts it
   char command[256] = {};
@@ -405,28 +404,28 @@ struct Answer {
 };
 inline constexpr uint32_t kMaxClientRows = (kMaxMessageBytes - sizeof(Answer)) / sizeof(ClientRow);
 inline constexpr uint32_t kMaxGroupRows = (kMaxMessageBytes - sizeof(Answer)) / sizeof(GroupRow);
-// What a session's channel says (wire/layout.h), and who waits for what in it.
+// The state of a session as its channel shows it (wire/layout.h), and what waits in it.
 struct SessionReport {
   uint32_t pid = 0;
   uint32_t id = 0;
   uint32_t ending = 0;
   uint32_t status = CUDA_SUCCESS;
   uint32_t async_error = CUDA_SUCCESS;
-  uint32_t sleeping = 0;  // the executor, for want of commands
+  uint32_t sleeping = 0;  // 1: the executor sleeps, without commands
   uint64_t ring_bytes = 0;
   uint64_t executed = 0;  // commands
-  uint32_t opcode = 0;    // in work; 0: none
+  uint32_t opcode = 0;    // being executed; 0: none
   uint32_t later = 0;
   ExecutorWait wait = ExecutorWait::kNone;
   uint32_t waiters = 0;  // threads of the client that sleep
   uint64_t wait_ns = 0;
   uint32_t waits = 0;
-  uint32_t more_waits = 0;  // that the report has no room for
-  // Of the executor's own: its rows may be fewer.
+  uint32_t more_waits = 0;  // that do not fit into the report
+  // The executor's counts, of which there may be fewer rows.
   uint32_t value_waits = 0;
   uint32_t returns = 0;
-  uint64_t value_waits_age_ns = 0;  // since the executor has looked which are open
-  uint32_t held = 0;                // pieces of work that are held back behind a value
+  uint64_t value_waits_age_ns = 0;  // since the executor last looked which are open
+  uint32_t held = 0;                // pieces of work that are held
   uint32_t unused = 0;
 };
 enum class WaitKind : uint32_t {

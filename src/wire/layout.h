@@ -32,11 +32,11 @@ inline constexpr uint32_t kMaxDevices = 16;  // the largest single machines have
 // 0x1000'0000'0000 up are granted. The first window starts above AddressSanitizer's shadow (which
 // ends at 0x1000'7fff'8000); the end leaves 4 TiB below the stack to a program's own mappings, and
 // the hole is where executables and their heaps lie: 104 TiB are ours (docs/decisions/0019).
-// Windows are given out from the bottom. Beside them are extents, from the top: device memory that
-// a window has no room for, and reservations (PyTorch's expandable segments: 9/8 of the device's
-// memory for every stream and pool; docs/decisions/0006).
-// ThreadSanitizer allows a program only its own three ranges: there the windows are small and lie
-// at the bottom of its highest one.
+// Windows are given out from the bottom. Extents are given out from the top: for device memory that
+// does not fit into a window, and for reservations (PyTorch's expandable segments: 9/8 of the
+// device's memory for every stream and pool; docs/decisions/0006). ThreadSanitizer allows a program
+// only three ranges of addresses: in its builds the windows are small and lie at the bottom of the
+// highest range.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr uint64_t kFirstWindow = 0x7e80'0000'0000;
 inline constexpr uint64_t kWindowBytes = 4 * kGiB;
@@ -50,8 +50,8 @@ inline constexpr uint64_t kAddressHoleEnd = kAddressEnd;
 inline constexpr uint64_t kFirstWindow = 0x1100'0000'0000;
 inline constexpr uint64_t kWindowBytes = 72 * kGiB;
 inline constexpr uint64_t kDeviceBytes = 8 * kGiB;  // most programs need no extent
-// What a client whose window is full takes beside it: more than the memory of one GPU today (141
-// GB).
+// The size of an extent, for a client whose window is full: more than the memory of one GPU today
+// (141 GB).
 inline constexpr uint64_t kExtentBytes = 192 * kGiB;
 inline constexpr uint32_t kMaxWindows = 1024;  // clients of a server; they take 72 TiB
 inline constexpr uint64_t kAddressEnd = 0x7c00'0000'0000;
@@ -60,8 +60,8 @@ inline constexpr uint64_t kAddressHoleEnd = 0x5800'0000'0000;
 #endif
 inline constexpr uint64_t kHostBytes = kWindowBytes - kDeviceBytes;
 
-// Of one session: what eight segments on each of 16 devices need, and not so many that one client
-// takes the addresses of all.
+// Extents of one session: as many as eight segments on each of 16 devices need, and few enough
+// that one client cannot use up the addresses of all clients.
 inline constexpr uint64_t kMaxExtentBytes = 16 * 1024 * kGiB;
 inline constexpr uint32_t kMaxExtents = 256;
 
@@ -85,13 +85,13 @@ inline constexpr uint64_t kReplySlotBytes = 4 * kKiB;
 inline constexpr uint32_t kFenceSlots = 4096;    // live streams of a session
 inline constexpr uint64_t kFenceSlotBytes = 64;  // one cache line: the GPU writes, the client spins
 inline constexpr uint32_t kCallbackSlots = 1024;  // host functions between enqueue and completion
-// Shown to who inspects a session, of what may be more: enough to see what it stands at, and all of
-// them together fit a report (kMaxWaitRows).
+// How many rows of each kind `openmps inspect` is shown; a session may have more. All rows together
+// fit a report (kMaxWaitRows).
 inline constexpr uint32_t kShownHindrances = 8;
 inline constexpr uint32_t kShownValueWaits = 128;
 inline constexpr uint32_t kShownReturns = 128;
 inline constexpr uint64_t kStagingBytes = 16 * kMiB;  // pageable copies and blobs in flight
-// Cut into pieces by the client: small ones first, then as many of this size as there is room for.
+// The client cuts the arena into pieces: small ones first, then pieces of this size up to the end.
 inline constexpr uint64_t kSmallStagingBytes = 2 * kMiB;
 inline constexpr uint64_t kStagingPieceBytes = 512 * kKiB;
 
@@ -104,7 +104,7 @@ inline constexpr uint64_t kReplyOffset = 64 * kKiB;
 inline constexpr uint64_t kPromiseOffset = 1280 * kKiB;
 inline constexpr uint64_t kFullOffset = 1344 * kKiB;
 inline constexpr uint64_t kRingOffset = 2 * kMiB;
-// What the GPU reads and writes lies together: the worker registers it as it comes to be used.
+// What the GPU reads and writes is contiguous: the worker registers it piece by piece on first use.
 inline constexpr uint64_t kRegisteredOffset = 4 * kMiB;
 inline constexpr uint64_t kFenceOffset = kRegisteredOffset;
 inline constexpr uint64_t kCallbackOffset = kFenceOffset + kFenceSlots * kFenceSlotBytes;
@@ -133,9 +133,9 @@ struct ChannelHeader {
   uint32_t version;
   uint64_t window_base;
   uint32_t session;
-  // 1 once the session has left marks on the shared contexts (wire::SessionClosed). Written by the
-  // worker; the server looks when the client has gone. A client that forges it has its worker
-  // renewed, at most.
+  // 1 once the session has tainted the worker (wire::SessionClosed). Written by the worker, read by
+  // the server when the client has gone. A client that forges it can only make the server renew the
+  // worker.
   std::atomic<uint32_t> tainted;
   // The state of the session, a CUresult: CUDA_SUCCESS until it ends, then sticky. Written by the
   // worker (fault 7xx, violation 806) or the server (worker lost 806, terminated 810); read by the
@@ -150,16 +150,16 @@ struct ChannelHeader {
   // wait, when `waiters` is not zero.
   alignas(64) std::atomic<uint32_t> wake_epoch;
   std::atomic<uint32_t> waiters;
-  // How many of the session's kMemoryUnmap (but those at once) and kHostUnregister have been
-  // carried out, in the order of the ring: their addresses are free again. Stored with release by
-  // the executor, which never reads them.
+  // How many kMemoryUnmap (except those carried out at once) and kHostUnregister commands of the
+  // session have been carried out, in the order of the ring: their addresses are free again. Stored
+  // with release by the executor, which never reads them.
   alignas(64) std::atomic<uint64_t> unmapped;
   std::atomic<uint64_t> unregistered;
 };
 static_assert(sizeof(ChannelHeader) <= kRingControlOffset);
 
-// Whether the consumer of a ring sleeps, and who wakes it. One that naps comes by itself soon, and
-// is woken only by who waits for what is in the ring (decision 24).
+// Whether the consumer of a ring sleeps, and what wakes it. A consumer that naps looks again by
+// itself soon; only a producer that waits for the result of a command wakes it (decision 24).
 enum class ConsumerRest : uint32_t { kAwake = 0, kAsleep = 1, kNaps = 2 };
 
 // Free-running byte counters, each on its own cache line. tail: stored with release by the
@@ -168,30 +168,31 @@ enum class ConsumerRest : uint32_t { kAwake = 0, kAsleep = 1, kNaps = 2 };
 struct RingControl {
   alignas(64) std::atomic<uint64_t> tail;
   alignas(64) std::atomic<uint64_t> head;
-  // A ConsumerRest, which the consumer sleeps on. The producer publishes, fences (seq_cst), and
-  // only then looks.
+  // A ConsumerRest, the futex on which the consumer sleeps. The producer publishes a record, then
+  // fences (seq_cst), then reads it.
   alignas(64) std::atomic<uint32_t> consumer_sleeping;
-  // How often the producer had other news than records (RingProducer::nudge()).
+  // How often the producer has woken the consumer without a record (RingProducer::nudge()).
   std::atomic<uint32_t> nudges;
 };
 
-// What the executor is at, for `openmps inspect`, which nobody else reads. Its client could write
-// there, too, and would fool who inspects it, nobody else. Relaxed.
+// What the executor is doing, for `openmps inspect` alone. The client can write here, too, and so
+// only mislead the reader of its own report. Relaxed.
 enum class ExecutorWait : uint32_t { kNone = 0, kQuietMoment = 1, kHeldBack = 2, kPrintTurn = 3 };
-// What another session, or its own work, does that the executor waits for; later ones say more.
+// Why another session, or the session's own work, keeps the executor waiting. A later enumerator is
+// the more precise reason.
 enum class Hindrance : uint32_t {
   kNone = 0,
-  kSubmits = 1,       // it is submitting work
+  kSubmits = 1,       // the session is submitting work
   kRuns = 2,          // work of the stream has not ended
-  kOutlasts = 3,      // nor did it while new work was held back for it
+  kOutlasts = 3,      // work of the stream has not ended although new work was held back
   kAwaitsValue = 4,   // the stream may wait for a value that the program writes
   kHostFunction = 5,  // the stream may wait for a host function that the program has to run
-  kQuietMoment = 6,   // it looks for a quiet moment, or has it
-  kPrintTurn = 7,     // its kernels, which may print, have the turn
+  kQuietMoment = 6,   // the session waits for quiescence, or has it
+  kPrintTurn = 7,     // the session's kernels, which may print, have the turn
 };
 struct ShownHindrance {
   std::atomic<uint32_t> session;  // 0: the worker itself
-  std::atomic<uint32_t> stream;   // 0: no certain one
+  std::atomic<uint32_t> stream;   // 0: no single one
   std::atomic<Hindrance> why;     // kNone: this and what follows is not in use
   std::atomic<uint32_t> reserved;
 };
@@ -200,12 +201,14 @@ struct ExecutorState {
   std::atomic<uint32_t> opcode;         // in work; 0: none
   std::atomic<uint32_t> later;          // commands that will be answered when something is done
   std::atomic<ExecutorWait> wait;       // for what other sessions do
-  std::atomic<uint32_t> value_waits;    // open ones, as far as is known; also those without a row
+  std::atomic<uint32_t> value_waits;    // open ones that are known, with and without a row
   std::atomic<uint64_t> wait_since_ns;  // by now_ns()
-  std::atomic<uint64_t> value_waits_seen_ns;  // when it last looked which are open, likewise
-  std::atomic<uint32_t> returns;              // of what has been given up, also without a row
-  std::atomic<uint32_t> return_stream;  // those behind streams wait for this one's work at first
-  std::atomic<uint32_t> held;           // pieces of work that wait, or are behind one that does
+  std::atomic<uint64_t>
+      value_waits_seen_ns;        // when the executor last looked which are open; by now_ns()
+  std::atomic<uint32_t> returns;  // deferred releases, with and without a row
+  std::atomic<uint32_t>
+      return_stream;           // the stream whose work the releases behind streams wait for first
+  std::atomic<uint32_t> held;  // pieces of work that are held
   std::atomic<uint32_t> unused;
   ShownHindrance hindrances[kShownHindrances];  // while `wait` is not kNone
 };
@@ -222,7 +225,7 @@ struct ValueWait {
 };
 static_assert(sizeof(ValueWait) == 32);
 inline constexpr uint32_t kValueCondition = 16;
-// What the session has given up and the driver still has.
+// What the program has released and the driver still has.
 enum class ReturnKind : uint32_t {
   kNone = 0,
   kDeviceMemory = 1,
@@ -233,18 +236,18 @@ enum class ReturnKind : uint32_t {
   kCode = 6,
 };
 enum class ReturnWait : uint32_t {
-  kStreams = 0,      // until the session's work that came before it has ended
+  kStreams = 0,      // until the session's earlier work has ended
   kQuietMoment = 1,  // until no session's work runs
 };
 struct PendingReturn {
   std::atomic<uint64_t> address;   // of memory
-  std::atomic<uint64_t> bytes;     // likewise, of arrays and green contexts
+  std::atomic<uint64_t> bytes;     // of memory, arrays and green contexts
   std::atomic<uint64_t> since_ns;  // by now_ns()
   std::atomic<ReturnKind> kind;    // kNone: not in use
   std::atomic<ReturnWait> wait;
 };
 static_assert(sizeof(PendingReturn) == 32);
-// Likewise: what a fence slot will become.
+// The value that a fence slot will reach. Relaxed, for `openmps inspect` alone.
 struct FencePromise {
   std::atomic<uint64_t> value;
   std::atomic<uint32_t> stream;
@@ -273,7 +276,7 @@ static_assert(sizeof(ReplySlot) == kReplySlotBytes);
 inline constexpr uint64_t kMaxReplyBytes = kReplySlotBytes - 16;
 
 // The GPU writes `value` (cuStreamWriteValue64) when the stream has come that far. Values of a slot
-// only grow, also when a slot passes to another stream, so "value >= wanted" never goes back.
+// only grow, also when a slot passes to another stream, so "value >= wanted" remains true.
 struct FenceSlot {
   std::atomic<uint64_t> value;
   unsigned char padding[kFenceSlotBytes - 8];

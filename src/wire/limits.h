@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much one client may make a worker hold, beside device memory, which its own limit bounds
-// (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT). Far above what honest programs need, and small enough that a
-// full house of clients that use it all up is a matter of memory, not of the worker's life. Where a
-// limit is reached the call returns CUDA_ERROR_OUT_OF_MEMORY. docs/limits.md lists these and all
-// others.
+// How much of each kind one client may make a worker hold, except device memory
+// (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT). Far above what honest programs need, and small enough that
+// the worker survives the largest number of clients with all limits used up. A call beyond a limit
+// returns CUDA_ERROR_OUT_OF_MEMORY. docs/limits.md lists all limits.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@
 
 namespace openmps::wire {
 
-// Live objects of one type in one session, where nothing below says otherwise.
+// Live objects of one type in one session, unless there is a constant for the type below.
 inline constexpr uint32_t kMaxObjects = 1u << 20;
 
 // Streams, also those that were destroyed while they had work: a client has a fence slot for each,
@@ -48,12 +47,12 @@ inline constexpr uint32_t kMaxConditions = 1u << 16;
 inline constexpr uint32_t kMaxConditionalDepth = 32;
 inline constexpr uint32_t kMaxConditionalBodies = 4096;
 
-// Different resources and descriptors that one session can have, and its green contexts at once.
-// CUDA has no call that gives the former two back.
+// Resources, resource descriptors and green contexts of one session. CUDA has no call that releases
+// a resource or a descriptor.
 inline constexpr uint32_t kMaxResources = 1u << 16;
 inline constexpr uint32_t kMaxDescriptors = 4096;
 inline constexpr uint32_t kMaxGreenContexts = 256;
-// What a green context takes of the device's memory; measured on an H200.
+// Device memory that a green context occupies; measured on an H200.
 inline constexpr uint64_t kGreenContextBytes = 5 * kMiB;
 
 }  // namespace openmps::wire

@@ -15,7 +15,7 @@
 
 namespace openmps::wire {
 
-// The header of a packet, if it is one of ours, of this version, and says its true size.
+// The header of a packet whose magic, version and size are right.
 // Errors: CUDA_ERROR_MPS_CONNECTION_FAILED with what is wrong.
 inline Result<MessageHeader> read_header(std::span<const std::byte> data) {
   MessageHeader header{.kind = MessageKind{}, .bytes = 0};

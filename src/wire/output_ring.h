@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client's kernels print, on its way from the worker to the client: a ring of text pieces in
+// Text that a client's kernels print, on the way from the worker to the client: a ring of pieces in
 // the channel (layout.h). One producer (the worker, under its own lock), one consumer (the client,
-// under its own). Neither believes what it reads from the other.
+// under its own). Each side checks what it reads of the other.
 #pragma once
 
 #include <cstdint>

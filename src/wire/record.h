@@ -18,7 +18,7 @@ using Id = uint32_t;
 struct RecordHeader {
   uint32_t bytes;  // of the whole record
   uint16_t opcode;
-  uint16_t reply_slot;  // kNoReply: nobody waits; errors go to ChannelHeader::async_error
+  uint16_t reply_slot;  // kNoReply: no thread waits; errors go to ChannelHeader::async_error
 };
 inline constexpr uint32_t kRecordAlignment = 16;
 inline constexpr uint16_t kNoReply = 0xffff;

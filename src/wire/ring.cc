@@ -72,7 +72,7 @@ void RingProducer::publish() {
 }
 
 void RingProducer::hurry() {
-  // A nap that we don't see began behind publish()'s fence, and its consumer has seen the record.
+  // A nap that this read misses began after publish()'s fence: its consumer has seen the record.
   if (control_->consumer_sleeping.load(std::memory_order_relaxed) == word(ConsumerRest::kNaps) &&
       !drained()) {
     wake_consumer(*control_);

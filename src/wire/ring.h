@@ -31,7 +31,7 @@ class RingProducer {
   unsigned char* reserve(Opcode opcode, uint32_t payload_bytes, uint16_t reply_slot);
   // Make the reserved record visible and wake the consumer if it sleeps, but not if it naps.
   void publish();
-  // Wake the consumer if it naps while there are records: who calls waits for what they bring. Any
+  // Wake the consumer if it naps while there are records: the caller waits for their results. Any
   // thread, without the lock, after the publish() of what it waits for.
   void hurry();
   // Wake the consumer if it sleeps or naps, for what else it is to look at; if it is about to, it
@@ -81,7 +81,7 @@ class RingConsumer {
   // peer does gives a limit.
   void sleep(uint64_t timeout_ns, const std::atomic<bool>& stop,
              const std::atomic<bool>* bell = nullptr);
-  // The same, but the producer wakes the consumer only by hurry().
+  // Sleep like that, but the producer wakes the consumer only by hurry().
   void nap(uint64_t timeout_ns, const std::atomic<bool>& stop,
            const std::atomic<bool>* bell = nullptr);
   // Wake a sleeping consumer from any thread. Set `stop` first: then the wake can't be lost.
@@ -95,7 +95,8 @@ class RingConsumer {
   const unsigned char* data_;
   uint64_t head_ = 0;    // our copy: the shared one is only for the producer
   uint32_t nudges_ = 0;  // what they told has been looked at since
-  // Last seen. Its line is the producer's, whom each look at it costs some hundred cycles.
+  // The last value read. Each read of the shared one costs the producer, which owns the cache line,
+  // some hundred cycles.
   mutable uint64_t tail_ = 0;
   std::unique_ptr<unsigned char[]> copy_;  // pages of it that no record needs are never touched
 };

@@ -77,7 +77,7 @@ Result<std::unique_ptr<Trace>> Trace::from_environment() {
                          std::to_string(kMostMinUs));
   }
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CLOEXEC;
-  // Whoever makes the file begins its array, which the viewers do not need to have an end.
+  // The process that creates the file writes the beginning of the array. The viewers need no end.
   UniqueFd made(open(path, kFlags | O_CREAT | O_EXCL, 0600));
   const bool is_new = made.valid();
   UniqueFd file = is_new ? std::move(made) : UniqueFd(open(path, kFlags));

@@ -32,7 +32,8 @@ class Trace {
   explicit Trace(UniqueFd file, bool json, uint64_t min_ns = 0)
       : file_(std::move(file)), json_(json), min_ns_(min_ns) {}
 
-  // Who executes or sends: "session 3" or "thread 4711", and what its streams' lanes begin with.
+  // The name of what executes or sends, "session 3" or "thread 4711"; names of its streams' lanes
+  // begin with it.
   struct Actor {
     std::string name;
     std::string streams;

@@ -41,7 +41,7 @@ void copy(UsageCells<uint64_t, count>* to, const UsageCells<UsageRow::Cell, coun
 }  // namespace
 
 Result<UsageTable> UsageTable::open(int file) {
-  // Else its writer could cut it off, and reading it would end the reader.
+  // Otherwise the writer could truncate the file, and reading it would kill the reader.
   const int seals = fcntl(file, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     return refusal("it is no sealed file, as a table of usage is");

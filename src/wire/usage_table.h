@@ -14,8 +14,8 @@ namespace openmps::wire {
 class UsageTable {
  public:
   UsageTable() = default;
-  // Of a file that need not stay open. CUDA_ERROR_INVALID_VALUE: it is none, with the reason: not
-  // such a file, of another version, cut off, or one that could be cut off later.
+  // Maps a file, which the caller may close then. CUDA_ERROR_INVALID_VALUE with the reason: it is
+  // no table of usage, of another version, truncated, or could be truncated later.
   static Result<UsageTable> open(int file);
 
   [[nodiscard]] bool valid() const { return mapping_.valid(); }
