@@ -5,9 +5,9 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "softgpu/device/handles.h"
 #include "softgpu/device/machine/address_space.h"
@@ -80,7 +80,7 @@ class Driver : public Parts {
   Trace trace;
   std::vector<Device> devices;
   // Guards the structure of all graphs: they are built rarely and briefly.
-  std::mutex graph_mutex;
+  Mutex graph_mutex{LockRank::kSoftGraphs};
 
   HandleTable<CUcontext, Context, HandleKind::kContext> contexts;
   HandleTable<CUstream, Stream, HandleKind::kStream> streams;

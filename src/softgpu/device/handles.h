@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace openmps::softgpu {
 
@@ -47,7 +47,7 @@ class HandleTable {
  public:
   // Null when the table is full (2^24 live objects).
   Handle add(std::shared_ptr<T> object) {
-    std::unique_lock lock(mutex_);
+    const WriterLock lock(mutex_);
     uint32_t index = 0;
     if (!free_.empty()) {
       index = free_.back();
@@ -62,14 +62,14 @@ class HandleTable {
   }
 
   std::shared_ptr<T> find(Handle handle) const {
-    std::shared_lock lock(mutex_);
+    const ReaderLock lock(mutex_);
     const Slot* slot = slot_of(handle);
     return slot == nullptr ? nullptr : slot->object;
   }
 
   // The object, whose handle is no longer valid; null if it was not.
   std::shared_ptr<T> remove(Handle handle) {
-    std::unique_lock lock(mutex_);
+    const WriterLock lock(mutex_);
     Slot* slot = const_cast<Slot*>(slot_of(handle));
     if (slot == nullptr) return nullptr;
     return retire_locked(slot);
@@ -79,7 +79,7 @@ class HandleTable {
   template <typename Predicate>
   std::vector<std::shared_ptr<T>> remove_if(Predicate&& predicate) {
     std::vector<std::shared_ptr<T>> removed;
-    std::unique_lock lock(mutex_);
+    const WriterLock lock(mutex_);
     for (Slot& slot : slots_) {
       if (slot.object != nullptr && predicate(*slot.object)) {
         removed.push_back(retire_locked(&slot));
@@ -91,7 +91,7 @@ class HandleTable {
   template <typename Predicate>
   std::vector<std::shared_ptr<T>> find_if(Predicate&& predicate) const {
     std::vector<std::shared_ptr<T>> found;
-    std::shared_lock lock(mutex_);
+    const ReaderLock lock(mutex_);
     for (const Slot& slot : slots_) {
       if (slot.object != nullptr && predicate(*slot.object)) found.push_back(slot.object);
     }
@@ -114,7 +114,7 @@ class HandleTable {
     return (Handle)value;  // NOLINT: an integer or an opaque pointer
   }
 
-  const Slot* slot_of(Handle handle) const {
+  const Slot* slot_of(Handle handle) const REQUIRES_SHARED(mutex_) {
     uint64_t value = (uint64_t)handle;  // NOLINT: the same
     if ((value & 0xff) != kLowByte) return nullptr;
     uint32_t index = static_cast<uint32_t>(value & 0xffffffffu) >> 8;
@@ -124,16 +124,16 @@ class HandleTable {
     return &slot;
   }
 
-  std::shared_ptr<T> retire_locked(Slot* slot) {
+  std::shared_ptr<T> retire_locked(Slot* slot) REQUIRES(mutex_) {
     std::shared_ptr<T> object = std::move(slot->object);
     slot->object = nullptr;
     if (++slot->generation != 0) free_.push_back(static_cast<uint32_t>(slot - slots_.data()));
     return object;
   }
 
-  mutable std::shared_mutex mutex_;
-  std::vector<Slot> slots_;
-  std::vector<uint32_t> free_;
+  mutable SharedMutex mutex_{LockRank::kSoftHandles};
+  std::vector<Slot> slots_ GUARDED_BY(mutex_);
+  std::vector<uint32_t> free_ GUARDED_BY(mutex_);
 };
 
 }  // namespace openmps::softgpu

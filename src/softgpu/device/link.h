@@ -1,27 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link in the making: CUlinkState. Plain data; the front works on it, under its lock.
+// A link in progress: CUlinkState. Plain data, which the front works on.
 #pragma once
 
-#include <mutex>
+#include <cstddef>
 #include <string>
 #include <vector>
 
-#include "cuda/abi.h"
+#include "base/mutex.h"
 #include "softgpu/ptx/linker.h"
 
 namespace openmps::softgpu {
 
-struct Link {
-  std::mutex mutex;
-  // The program's log buffers, its own until the link is destroyed.
+// The log buffers that JIT options name (CU_JIT_INFO_LOG_BUFFER and its relatives): the program's.
+struct JitLogs {
   char* info = nullptr;
   size_t info_size = 0;
   void** info_filled = nullptr;
   char* error = nullptr;
   size_t error_size = 0;
   void** error_filled = nullptr;
-  std::vector<ptx::LinkInput> inputs;
-  std::string result;  // with its NUL inside; the program's until the link is destroyed
+};
+
+struct Link {
+  explicit Link(const JitLogs& of_the_program) : logs(of_the_program) {}
+
+  const JitLogs logs;
+  Mutex mutex{LockRank::kSoftLink};
+  std::vector<ptx::LinkInput> inputs GUARDED_BY(mutex);
+  // The linked PTX with a final NUL, which the program reads until it destroys the link.
+  std::string result GUARDED_BY(mutex);
 };
 
 }  // namespace openmps::softgpu

@@ -59,7 +59,7 @@ CUresult cuGraphDestroy(CUgraph hGraph) {
 CUresult cuGraphClone(CUgraph* phGraphClone, CUgraph originalGraph) {
   return with_graph(originalGraph, [&](Driver& driver, Graph& graph) -> Status {
     if (phGraphClone == nullptr) return no_result();
-    const std::lock_guard lock(driver.graph_mutex);
+    const MutexLock lock(driver.graph_mutex);
     if (is_unique_locked(graph)) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "conditional and memory nodes can't be cloned");
     }
@@ -72,14 +72,14 @@ CUresult cuGraphClone(CUgraph* phGraphClone, CUgraph originalGraph) {
 
 CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode* nodes, size_t* numNodes) {
   return with_graph(hGraph, [&](Driver& driver, Graph& graph) {
-    const std::lock_guard lock(driver.graph_mutex);
+    const MutexLock lock(driver.graph_mutex);
     return deliver_nodes(graph.nodes, nodes, numNodes);
   });
 }
 
 CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode* rootNodes, size_t* numRootNodes) {
   return with_graph(hGraph, [&](Driver& driver, Graph& graph) {
-    const std::lock_guard lock(driver.graph_mutex);
+    const MutexLock lock(driver.graph_mutex);
     std::vector<GraphNode*> roots;
     for (const auto& node : graph.nodes) {
       if (node->dependencies.empty()) roots.push_back(node.get());
@@ -92,7 +92,7 @@ CUresult cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode* from, CUgraphNode* to,
                             CUgraphEdgeData* edgeData, size_t* numEdges) {
   return with_graph(hGraph, [&](Driver& driver, Graph& graph) -> Status {
     if (numEdges == nullptr || (from == nullptr) != (to == nullptr)) return no_result();
-    const std::lock_guard lock(driver.graph_mutex);
+    const MutexLock lock(driver.graph_mutex);
     std::vector<GraphEdge> sources;
     std::vector<GraphNode*> targets;
     for (const auto& node : graph.nodes) {
@@ -142,7 +142,7 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode) {
 CUresult cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode* from, const CUgraphNode* to,
                                    const CUgraphEdgeData* edgeData, size_t numDependencies) {
   return with_graph(hGraph, [&](Driver& driver, Graph& graph) -> Status {
-    const std::lock_guard lock(driver.graph_mutex);
+    const MutexLock lock(driver.graph_mutex);
     std::vector<GraphEdge> sources;
     std::vector<GraphEdge> targets;
     OPENMPS_RETURN_IF_ERROR(find_edges(driver, graph, from, edgeData, numDependencies, &sources));
@@ -158,7 +158,7 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode* from,
                                       const CUgraphNode* to, const CUgraphEdgeData* edgeData,
                                       size_t numDependencies) {
   return with_graph(hGraph, [&](Driver& driver, Graph& graph) -> Status {
-    const std::lock_guard lock(driver.graph_mutex);
+    const MutexLock lock(driver.graph_mutex);
     std::vector<GraphEdge> sources;
     std::vector<GraphEdge> targets;
     OPENMPS_RETURN_IF_ERROR(find_edges(driver, graph, from, edgeData, numDependencies, &sources));
@@ -176,7 +176,7 @@ CUresult cuGraphNodeFindInClone(CUgraphNode* phNode, CUgraphNode hOriginalNode,
                                 CUgraph hClonedGraph) {
   return with_graph(hClonedGraph, [&](Driver& driver, Graph& graph) -> Status {
     if (phNode == nullptr) return no_result();
-    const std::lock_guard lock(driver.graph_mutex);
+    const MutexLock lock(driver.graph_mutex);
     for (const auto& node : graph.nodes) {
       if (node->original == nullptr || node->original != hOriginalNode) continue;
       *phNode = node->handle;
@@ -191,7 +191,7 @@ CUresult cuGraphDebugDotPrint(CUgraph hGraph, const char* path, unsigned int) {
     if (path == nullptr) return invalid_value("no path");
     FILE* file = fopen(path, "we");
     if (file == nullptr) return Status(CUDA_ERROR_OPERATING_SYSTEM, "the file can't be written");
-    const std::lock_guard lock(driver.graph_mutex);
+    const MutexLock lock(driver.graph_mutex);
     fprintf(file, "digraph dot {\n");
     write_dot(file, graph, "node");
     fprintf(file, "}\n");

@@ -79,7 +79,7 @@ CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     const std::shared_ptr<GraphExec> exec = caller.driver.graph_execs.find(hGraph);
     if (exec == nullptr) return invalid_value("not an executable graph");
-    const std::lock_guard lock(exec->mutex);
+    const MutexLock lock(exec->mutex);
     exec->uploaded = true;
     return Status();
   });
@@ -144,8 +144,8 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
     if (node == nullptr || node->child == nullptr || fresh == nullptr) {
       return invalid_value("not a child graph node, or not a graph");
     }
-    const std::lock_guard graph_lock(driver.graph_mutex);
-    const std::lock_guard lock(exec.mutex);
+    const MutexLock lock(exec.mutex);
+    const MutexLock graph_lock(driver.graph_mutex);
     const auto& old = node->child->nodes;
     if (old.size() != fresh->nodes.size()) return invalid_value("the graphs differ");
     for (size_t i = 0; i < old.size(); ++i) {
@@ -193,7 +193,7 @@ CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* 
 
 CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {
   return with_exec(hGraphExec, [&](Driver&, GraphExec& exec) -> Status {
-    const std::lock_guard lock(exec.mutex);
+    const MutexLock lock(exec.mutex);
     GraphStep* step = find_step(exec.steps, hNode);
     if (step == nullptr || !can_be_disabled(*step)) {
       return invalid_value("not a node of the executable graph that can be switched off");
@@ -208,7 +208,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
 CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int* isEnabled) {
   return with_exec(hGraphExec, [&](Driver&, GraphExec& exec) -> Status {
     if (isEnabled == nullptr) return no_result();
-    const std::lock_guard lock(exec.mutex);
+    const MutexLock lock(exec.mutex);
     const GraphStep* step = find_step(exec.steps, hNode);
     if (step == nullptr || !can_be_disabled(*step)) {
       return invalid_value("not a node of the executable graph");

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cuda/versions.h"
 #include "softgpu/device/contexts/stream.h"
 #include "softgpu/device/graphs/capture.h"
@@ -38,7 +39,7 @@ template <typename Body>
 CUresult with_node(CUgraphNode handle, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
     std::shared_ptr<GraphNode> node = driver.graph_nodes.find(handle);
-    const std::lock_guard lock(driver.graph_mutex);
+    const MutexLock lock(driver.graph_mutex);
     if (node == nullptr || node->graph == nullptr) return invalid_value("not a graph node");
     return body(driver, *node);
   });
@@ -251,7 +252,7 @@ CUresult add_work(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependenci
   if (!work.ok()) return report(work.status());
   return with_graph(graph, [&](Driver& driver, Graph& object) -> Status {
     if (out == nullptr) return no_result();
-    const std::lock_guard lock(driver.graph_mutex);
+    const MutexLock lock(driver.graph_mutex);
     std::vector<GraphEdge> before;
     OPENMPS_RETURN_IF_ERROR(find_dependencies(driver, object, dependencies, count, &before));
     if constexpr (std::is_same_v<W, GraphFreeWork> || std::is_same_v<W, AllocationWork>) {
@@ -312,7 +313,7 @@ template <typename W>
 CUresult set_exec_work(CUgraphExec exec, CUgraphNode handle, Result<W> work) {
   if (!work.ok()) return report(work.status());
   return with_exec(exec, [&](Driver& driver, GraphExec& object) -> Status {
-    const std::lock_guard lock(object.mutex);
+    const MutexLock lock(object.mutex);
     GraphStep* step = find_step(object.steps, handle);
     if (step == nullptr) return invalid_value("not a node of the executable graph");
     if (!std::holds_alternative<W>(step->work)) return invalid_value("the node is of another type");
@@ -389,7 +390,12 @@ inline CUresult instantiate_graph(CUgraphExec* out, CUgraph graph, uint64_t flag
     if ((flags & ~kKnown) != 0) return invalid_value("unknown flags");
     Result<std::shared_ptr<GraphExec>> made = instantiate(driver, object, flags);
     if (made.ok()) {
-      (*made)->lots = take_stream_lots(*caller.context, branches_of((*made)->steps));
+      GraphExec& exec = **made;
+      const uint32_t branches = [&] {
+        const MutexLock lock(exec.mutex);
+        return branches_of(exec.steps);
+      }();
+      exec.lots = take_stream_lots(*caller.context, branches);
     }
     return deliver_handle(std::move(made), out);
   });

@@ -53,7 +53,7 @@ CUresult add_child(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependenc
   const std::shared_ptr<Graph> parent = driver->graphs.find(graph);
   if (child == nullptr || parent == nullptr || child == parent) return CUDA_ERROR_INVALID_VALUE;
   {
-    const std::lock_guard lock(driver->graph_mutex);
+    const MutexLock lock(driver->graph_mutex);
     const CUresult result = check_child_locked(*child, *parent, moves);
     if (result != CUDA_SUCCESS) return result;
   }
@@ -232,7 +232,7 @@ CUresult add_conditional(CUgraphNode* out, CUgraph graph, const CUgraphNode* dep
                          size_t count, CUDA_CONDITIONAL_NODE_PARAMS* parameters) {
   return with_graph(graph, [&](Driver& driver, Graph& object) -> Status {
     if (out == nullptr) return no_result();
-    const std::lock_guard lock(driver.graph_mutex);
+    const MutexLock lock(driver.graph_mutex);
     std::vector<GraphEdge> before;
     OPENMPS_RETURN_IF_ERROR(find_dependencies(driver, object, dependencies, count, &before));
     Result<std::shared_ptr<GraphNode>> node =

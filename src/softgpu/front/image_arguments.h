@@ -9,18 +9,9 @@
 
 #include "cuda/abi.h"
 #include "cuda/status.h"
+#include "softgpu/device/link.h"
 
 namespace openmps::softgpu {
-
-// The log buffers of a load call, or of a link.
-struct JitLogs {
-  char* info = nullptr;
-  size_t info_size = 0;
-  void** info_filled = nullptr;
-  char* error = nullptr;
-  size_t error_size = 0;
-  void** error_filled = nullptr;
-};
 
 Status read_jit_options(unsigned count, const CUjit_option* options, void** values, JitLogs* logs);
 // The size option also says how much was written.

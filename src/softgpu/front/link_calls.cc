@@ -16,14 +16,15 @@ using namespace openmps::softgpu;  // NOLINT: the same
 
 namespace {
 
+// `body(driver, link)` with the link's mutex held. Clang takes `driver` for the lambda's `link`.
 template <typename Body>
 CUresult with_link(CUlinkState handle, Body&& body) {
-  return with_driver([&](Driver& driver) -> Status {
+  return with_driver([&](Driver& driver) NO_THREAD_SAFETY_ANALYSIS -> Status {
     std::shared_ptr<Link> link = driver.links.find(handle);
     if (link == nullptr) return invalid_handle("not a link");
-    const std::lock_guard lock(link->mutex);
+    const MutexLock lock(link->mutex);
     Status status = body(driver, *link);
-    fill_log(link->error, link->error_size, link->error_filled,
+    fill_log(link->logs.error, link->logs.error_size, link->logs.error_filled,
              status.ok() ? std::string() : status.message());
     return status;
   });
@@ -63,15 +64,8 @@ CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option* options, void** 
     if (stateOut == nullptr) return no_result();
     JitLogs logs;
     OPENMPS_RETURN_IF_ERROR(read_jit_options(numOptions, options, optionValues, &logs));
-    auto link = std::make_shared<Link>();
-    link->info = logs.info;
-    link->info_size = logs.info_size;
-    link->info_filled = logs.info_filled;
-    link->error = logs.error;
-    link->error_size = logs.error_size;
-    link->error_filled = logs.error_filled;
-    fill_log(link->info, link->info_size, link->info_filled, "");
-    *stateOut = caller.driver.links.add(std::move(link));
+    fill_log(logs.info, logs.info_size, logs.info_filled, "");
+    *stateOut = caller.driver.links.add(std::make_shared<Link>(logs));
     return *stateOut == nullptr ? Status(CUDA_ERROR_OUT_OF_MEMORY, "too many links") : Status();
   });
 }
@@ -79,7 +73,7 @@ CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option* options, void** 
 CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, size_t size,
                           const char* name, unsigned int numOptions, CUjit_option* options,
                           void** optionValues) {
-  return with_link(state, [&](Driver& driver, Link& link) -> Status {
+  return with_link(state, [&](Driver& driver, Link& link) REQUIRES(link.mutex) -> Status {
     if (data == nullptr || size == 0 || type < 0 || type >= CU_JIT_NUM_INPUT_TYPES) {
       return invalid_value("an empty input, or one of no known type");
     }
@@ -113,7 +107,7 @@ CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* pa
 }
 
 CUresult cuLinkComplete(CUlinkState state, void** cubinOut, size_t* sizeOut) {
-  return with_link(state, [&](Driver&, Link& link) -> Status {
+  return with_link(state, [&](Driver&, Link& link) REQUIRES(link.mutex) -> Status {
     if (cubinOut == nullptr) return no_result();
     if (link.result.empty()) {
       Result<std::string> linked = ptx::link(link.inputs);

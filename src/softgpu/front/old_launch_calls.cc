@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The launch interface from before CUDA 4.0 (cuda/old_launch.h). Any thread.
-#include <mutex>
 
+#include "base/mutex.h"
 #include "softgpu/device/work/module.h"
 #include "softgpu/front/front.h"
 
@@ -17,7 +17,7 @@ CUresult with_settings(CUfunction handle, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
     std::shared_ptr<Function> function = driver.functions.find(handle);
     if (function == nullptr) return invalid_handle("not a function");
-    const std::lock_guard lock(function->old_launch_mutex);
+    const MutexLock lock(function->old_launch_mutex);
     const CUresult result = body(function->old_launch);
     return result == CUDA_SUCCESS ? Status() : Status(result, "what no launch can have");
   });

@@ -184,7 +184,7 @@ CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx* phCtx) {
 CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue* value) {
   return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
     if (value == nullptr) return no_result();
-    const std::lock_guard guard(stream.attributes_lock);
+    const MutexLock guard(stream.attributes_lock);
     return Status(cuda::read_stream_attribute(stream.attributes, stream.priority, attr, value),
                   "a stream attribute");
   });
@@ -198,7 +198,7 @@ CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
       OPENMPS_RETURN_IF_ERROR(
           Status(cuda::check_launch_attribute({attr, {}, *param}, kAttributeLimits), "a window"));
     }
-    const std::lock_guard guard(stream.attributes_lock);
+    const MutexLock guard(stream.attributes_lock);
     return Status(cuda::write_stream_attribute(&stream.attributes, attr, *param),
                   "a stream attribute");
   });
@@ -210,8 +210,12 @@ CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream) {
     if (!source.ok()) return source.status();
     if ((*source)->context != target.context) return invalid_value("streams of two contexts");
     if (source->get() == &target) return Status();
-    const std::scoped_lock guard((*source)->attributes_lock, target.attributes_lock);
-    target.attributes = (*source)->attributes;
+    const auto attributes = [&] {
+      const MutexLock guard((*source)->attributes_lock);
+      return (*source)->attributes;
+    }();
+    const MutexLock guard(target.attributes_lock);
+    target.attributes = attributes;
     return Status();
   });
 }

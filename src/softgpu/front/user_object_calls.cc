@@ -63,7 +63,7 @@ CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned in
           return invalid_value("not a graph, or unknown flags");
         }
         if (flags != CU_GRAPH_USER_OBJECT_MOVE) found->references += count;
-        const std::lock_guard lock(driver.graph_mutex);
+        const MutexLock lock(driver.graph_mutex);
         holder->user_objects.push_back(std::make_shared<UserObjectHold>(found, count));
         return Status();
       });
@@ -74,7 +74,7 @@ CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned i
       object, count, [&](Driver& driver, const std::shared_ptr<UserObject>& found) -> Status {
         std::shared_ptr<Graph> holder = driver.graphs.find(graph);
         if (holder == nullptr) return invalid_value("not a graph");
-        const std::lock_guard lock(driver.graph_mutex);
+        const MutexLock lock(driver.graph_mutex);
         uint64_t held = 0;
         for (const auto& hold : holder->user_objects) {
           if (hold->object == found) held += hold->count;

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <mutex>
 #include <numeric>
 
+#include "base/mutex.h"
 #include "softgpu/interp/fragments.h"
 #include "softgpu/interp/frames.h"
 
@@ -195,8 +195,8 @@ namespace {
 constexpr size_t kPooledBlocks = 64;
 
 struct Pool {
-  std::mutex mutex;
-  std::vector<std::unique_ptr<Block>> blocks;
+  Mutex mutex{LockRank::kSoftBlockPool};
+  std::vector<std::unique_ptr<Block>> blocks GUARDED_BY(mutex);
 };
 
 Pool& pool() {
@@ -208,7 +208,7 @@ Pool& pool() {
 
 std::unique_ptr<Block> take_block() {
   {
-    const std::lock_guard lock(pool().mutex);
+    const MutexLock lock(pool().mutex);
     if (!pool().blocks.empty()) {
       std::unique_ptr<Block> block = std::move(pool().blocks.back());
       pool().blocks.pop_back();
@@ -220,7 +220,7 @@ std::unique_ptr<Block> take_block() {
 
 void give_back_block(std::unique_ptr<Block> block) {
   recycle(*block);
-  const std::lock_guard lock(pool().mutex);
+  const MutexLock lock(pool().mutex);
   if (pool().blocks.size() < kPooledBlocks) pool().blocks.push_back(std::move(block));
 }
 

@@ -33,24 +33,24 @@ std::shared_ptr<Context> Context::create(Driver& driver, Device& device, Context
 
 std::shared_ptr<ExecutionContext> Context::execution() const {
   if (green_parent != nullptr) return green_parent->execution();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return execution_;
 }
 
 std::shared_ptr<Stream> Context::legacy_stream() const {
   if (green_parent != nullptr) return green_default;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return legacy_stream_;
 }
 
 bool Context::set_peer(const Context& peer, bool enabled) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return enabled ? peers_.insert(peer.id()).second : peers_.erase(peer.id()) != 0;
 }
 
 void Context::set_execution(std::shared_ptr<ExecutionContext> execution,
                             std::shared_ptr<Stream> legacy) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   execution_ = std::move(execution);
   legacy_stream_ = std::move(legacy);
 }

@@ -7,9 +7,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <set>
 
+#include "base/mutex.h"
 #include "cuda/abi.h"
 #include "softgpu/device/contexts/stream_lots.h"
 #include "softgpu/device/machine/segment.h"
@@ -67,10 +67,10 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // For context_lifetime.h.
   struct Lifetime {
-    std::mutex order;      // of activation and deactivation
-    uint64_t storage = 0;  // reserved at activation
-    std::mutex mutex;
-    uint32_t retained = 0;
+    Mutex order{LockRank::kSoftContextOrder};  // of activation and deactivation
+    uint64_t storage GUARDED_BY(order) = 0;    // reserved at activation
+    Mutex mutex{LockRank::kSoftContextRetains};
+    uint32_t retained GUARDED_BY(mutex) = 0;
   };
   Lifetime lifetime;
   // It is active from now on, or with nulls no longer.
@@ -85,10 +85,10 @@ class Context : public std::enable_shared_from_this<Context> {
   const uint64_t id_;
   CUcontext handle_ = nullptr;
 
-  mutable std::mutex mutex_;
-  std::set<uint64_t> peers_;  // ids of contexts
-  std::shared_ptr<ExecutionContext> execution_;
-  std::shared_ptr<Stream> legacy_stream_;
+  mutable Mutex mutex_{LockRank::kSoftContext};
+  std::set<uint64_t> peers_ GUARDED_BY(mutex_);  // ids of contexts
+  std::shared_ptr<ExecutionContext> execution_ GUARDED_BY(mutex_);
+  std::shared_ptr<Stream> legacy_stream_ GUARDED_BY(mutex_);
 };
 
 // The calling thread's stack of current contexts. current() is null if it is empty.

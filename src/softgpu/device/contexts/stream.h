@@ -5,9 +5,9 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "cuda/stream_attributes.h"
 #include "softgpu/device/contexts/green_context.h"
@@ -30,8 +30,8 @@ struct Stream {
   int priority = 0;
   std::shared_ptr<GreenContext> green;
   std::atomic<bool> detached{false};  // its green context was destroyed: good for nothing any more
-  std::mutex attributes_lock;
-  cuda::StreamAttributes attributes;
+  Mutex attributes_lock{LockRank::kSoftStreamAttributes};
+  cuda::StreamAttributes attributes GUARDED_BY(attributes_lock);
   std::shared_ptr<const void> lots;  // of its context, unless it is a default stream
 
   // Set while the stream is captured; the rest of it is guarded by Captures.

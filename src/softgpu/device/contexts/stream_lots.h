@@ -5,7 +5,8 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
+
+#include "base/mutex.h"
 
 namespace openmps::softgpu {
 
@@ -17,25 +18,25 @@ class StreamLots {
 
   // True: some have to be made for it.
   [[nodiscard]] bool take(uint32_t count) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     taken_ += count;
     if (taken_ <= there_) return false;
     there_ += (taken_ - there_ + kLot - 1) / kLot * kLot;
     return true;
   }
   void give(uint32_t count) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     taken_ -= count;
   }
   [[nodiscard]] uint32_t left() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return there_ - taken_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  uint32_t there_ = kFirst;
-  uint32_t taken_ = 0;
+  mutable Mutex mutex_{LockRank::kSoftStreamLots};
+  uint32_t there_ GUARDED_BY(mutex_) = kFirst;
+  uint32_t taken_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace openmps::softgpu

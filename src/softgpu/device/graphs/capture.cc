@@ -49,7 +49,7 @@ Status Captures::begin(const std::shared_ptr<Stream>& stream, CUstreamCaptureMod
   if (stream->queue->legacy) {
     return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the legacy stream can't be captured");
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stream->capture != nullptr) {
     return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is being captured already");
   }
@@ -86,7 +86,7 @@ bool Captures::all_joined_locked(const Capture& capture, const Stream& origin) {
     const auto& end = origin.capture_dependencies;
     return !node->dependents.empty() || std::find(end.begin(), end.end(), node) != end.end();
   };
-  const std::lock_guard graph_lock(driver_->graph_mutex);
+  const MutexLock graph_lock(driver_->graph_mutex);
   if (!std::all_of(capture.left.begin(), capture.left.end(), joined)) return false;
   for (const auto& weak : capture.streams) {
     std::shared_ptr<Stream> stream = weak.lock();
@@ -110,7 +110,7 @@ Status Captures::verdict_locked(const Capture& capture, const Stream& origin) {
 }
 
 Status Captures::end(Stream& stream, CUgraph* graph) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::shared_ptr<Capture> capture = stream.capture;
   if (graph != nullptr) *graph = nullptr;
   if (capture == nullptr) {
@@ -132,7 +132,7 @@ Status Captures::end(Stream& stream, CUgraph* graph) {
 }
 
 void Captures::leave(Stream& stream) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::shared_ptr<Capture> capture = stream.capture;
   if (capture == nullptr) return;
   if (capture->origin == &stream) {
@@ -149,7 +149,7 @@ void Captures::leave(Stream& stream) {
 
 CUstreamCaptureStatus Captures::status(Stream& stream, uint64_t* id, CUgraph* graph,
                                        std::vector<CUgraphNode>* dependencies) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stream.capture == nullptr) return CU_STREAM_CAPTURE_STATUS_NONE;
   *id = stream.capture->id;
   *graph = stream.capture->graph->handle;
@@ -160,7 +160,7 @@ CUstreamCaptureStatus Captures::status(Stream& stream, uint64_t* id, CUgraph* gr
 
 Status Captures::update_dependencies(Stream& stream, std::span<const GraphEdge> edges,
                                      bool replace) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stream.capture == nullptr) {
     return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured");
   }
@@ -173,12 +173,12 @@ Status Captures::update_dependencies(Stream& stream, std::span<const GraphEdge> 
 }
 
 Status Captures::add(Stream& stream, const Work& work) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stream.capture == nullptr) {
     return Status(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture has just ended");
   }
   if (stream.capture->invalidated) return invalidated();
-  const std::lock_guard graph_lock(driver_->graph_mutex);
+  const MutexLock graph_lock(driver_->graph_mutex);
   if (const auto* free = std::get_if<GraphFreeWork>(&work)) {
     OPENMPS_RETURN_IF_ERROR(check_free_locked(*driver_, *stream.capture->graph, free->address));
   }
@@ -191,7 +191,7 @@ Status Captures::add(Stream& stream, const Work& work) {
 }
 
 Status Captures::record(Stream& stream, Event& event) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stream.capture == nullptr) return invalidated();
   if (stream.capture->invalidated) return invalidated();
   event.capture = stream.capture;
@@ -200,7 +200,7 @@ Status Captures::record(Stream& stream, Event& event) {
 }
 
 Status Captures::wait(Stream& stream, Event& event) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::shared_ptr<Capture> capture = event.capture;
   if (stream.capture != nullptr && stream.capture->invalidated) return invalidated();
   if (capture == nullptr) {
@@ -243,25 +243,25 @@ Status Captures::refuse(Stream& stream) {
 }
 
 Status Captures::refuse(Event& event) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (event.capture == nullptr) return Status();
   event.capture->invalidated = true;
   return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the event is of a capture");
 }
 
 bool Captures::has(const Event& event) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return event.capture != nullptr;
 }
 
 void Captures::forget(Event& event) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   event.capture.reset();
   event.capture_nodes.clear();
 }
 
 Status Captures::check_not_captured(Event& event, bool spoil) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (event.capture == nullptr) return Status();
   if (event.capture->ended || event.capture->invalidated) {
     return Status(CUDA_ERROR_INVALID_VALUE, "the event's capture is over");
@@ -271,13 +271,13 @@ Status Captures::check_not_captured(Event& event, bool spoil) {
 }
 
 void Captures::invalidate(Stream& stream) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stream.capture != nullptr) stream.capture->invalidated = true;
 }
 
 void Captures::end_all(const ExecutionContext& execution) {
   if (active_count_ == 0) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto captures = active_;
   for (const auto& capture : captures) {
     if (capture->execution.get() != &execution) continue;
@@ -289,7 +289,7 @@ void Captures::end_all(const ExecutionContext& execution) {
 Status Captures::check_unsafe_call() {
   if (active_count_.load(std::memory_order_relaxed) == 0) return Status();
   if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return Status();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   bool forbidden = false;
   for (const auto& capture : active_) {
     bool mine = capture->thread == std::this_thread::get_id() &&
@@ -307,7 +307,7 @@ Status Captures::check_unsafe_call() {
 
 Status Captures::check_legacy_use(const ExecutionContext& execution, bool asked) {
   if (active_count_.load(std::memory_order_relaxed) == 0) return Status();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   bool forbidden = false;
   for (const auto& capture : active_) {
     if (capture->execution.get() != &execution) continue;
@@ -325,7 +325,7 @@ Status Captures::check_legacy_use(const ExecutionContext& execution, bool asked)
 
 Status Captures::check_context_use(const ExecutionContext& execution) {
   if (active_count_.load(std::memory_order_relaxed) == 0) return Status();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   bool forbidden = false;
   for (const auto& capture : active_) {
     if (capture->execution.get() != &execution) continue;

@@ -5,10 +5,10 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "softgpu/device/graphs/graph.h"
 #include "softgpu/device/work/work.h"
@@ -86,14 +86,14 @@ class Captures {
 
  private:
   // No stream takes part any more.
-  void finish_locked(const std::shared_ptr<Capture>& capture);
-  bool all_joined_locked(const Capture& capture, const Stream& origin);
-  Status verdict_locked(const Capture& capture, const Stream& origin);
+  void finish_locked(const std::shared_ptr<Capture>& capture) REQUIRES(mutex_);
+  bool all_joined_locked(const Capture& capture, const Stream& origin) REQUIRES(mutex_);
+  Status verdict_locked(const Capture& capture, const Stream& origin) REQUIRES(mutex_);
 
   Driver* driver_;
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<Capture>> active_;  // that go on
-  std::atomic<uint32_t> active_count_{0};         // spares everybody else the lock
+  Mutex mutex_{LockRank::kSoftCaptures};
+  std::vector<std::shared_ptr<Capture>> active_ GUARDED_BY(mutex_);  // that go on
+  std::atomic<uint32_t> active_count_{0};  // spares everybody else the lock
 };
 
 // cuThreadExchangeStreamCaptureMode.

@@ -174,7 +174,7 @@ void retire_graph_locked(Driver& driver, Graph& graph) {
 Status destroy_graph(Driver& driver, CUgraph handle) {
   const std::shared_ptr<Graph> graph = driver.graphs.find(handle);
   if (graph == nullptr) return Status(CUDA_ERROR_INVALID_VALUE, "not a graph");
-  const std::lock_guard lock(driver.graph_mutex);
+  const MutexLock lock(driver.graph_mutex);
   if (graph->is_body || graph->moved) {
     return Status(CUDA_ERROR_INVALID_VALUE, "the graph goes with its node");
   }

@@ -57,7 +57,8 @@ void hold_user_objects(const Graph& graph, std::vector<std::shared_ptr<UserObjec
   }
 }
 
-void keep_defaults(const std::vector<std::shared_ptr<Condition>>& conditions, GraphExec* exec) {
+void keep_defaults(const std::vector<std::shared_ptr<Condition>>& conditions, GraphExec* exec)
+    REQUIRES(exec->mutex) {
   exec->conditions.clear();
   for (const auto& condition : conditions) {
     if (condition->assigns) exec->conditions.push_back(condition);
@@ -166,7 +167,8 @@ bool same_context(const Work& one, const Work& other) {
 Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uint64_t flags) {
   auto exec = std::make_shared<GraphExec>();
   exec->flags = flags;
-  const std::lock_guard lock(driver.graph_mutex);
+  const MutexLock lock(exec->mutex);
+  const MutexLock graph_lock(driver.graph_mutex);
   std::vector<std::shared_ptr<Condition>> conditions;
   OPENMPS_RETURN_IF_ERROR(check_conditionals_locked(graph, &conditions));
   if (is_unique_locked(graph) && graph.only_exec.lock() != nullptr) {
@@ -194,7 +196,7 @@ Status update_exec(Driver& driver, GraphExec& exec, const Graph& graph,
   std::vector<GraphStep> steps;
   std::vector<std::shared_ptr<Condition>> conditions;
   {
-    const std::lock_guard lock(driver.graph_mutex);
+    const MutexLock lock(driver.graph_mutex);
     const std::shared_ptr<GraphExec> instance = graph.only_exec.lock();
     if (is_updatable_locked(graph)) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "kernels change nodes of the graph");
@@ -205,7 +207,7 @@ Status update_exec(Driver& driver, GraphExec& exec, const Graph& graph,
     steps = steps_of(graph);
     gather_conditions_locked(graph, &conditions);
   }
-  const std::lock_guard lock(exec.mutex);
+  const MutexLock lock(exec.mutex);
   if (has_device_nodes(exec.steps)) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "kernels change nodes of the executable graph");
   }

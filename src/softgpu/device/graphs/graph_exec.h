@@ -3,9 +3,9 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "softgpu/device/graphs/graph_steps.h"
 #include "softgpu/device/schedule/operation.h"
@@ -29,16 +29,17 @@ struct GraphExec : std::enable_shared_from_this<GraphExec> {
 
   CUgraphExec handle = nullptr;
   uint64_t flags = 0;
-  std::mutex mutex;
-  std::vector<Step> steps;
-  OperationPtr last_launch;                            // launches of one exec never overlap
-  std::vector<std::shared_ptr<Condition>> conditions;  // that get their defaults at a launch
-  std::vector<std::shared_ptr<UserObjectHold>> user_objects;
-  bool uploaded = false;             // since it was made or changed
-  std::shared_ptr<const void> lots;  // for its branches
+  Mutex mutex{LockRank::kSoftGraphExec};
+  std::vector<Step> steps GUARDED_BY(mutex);
+  OperationPtr last_launch GUARDED_BY(mutex);  // launches of one exec never overlap
+  std::vector<std::shared_ptr<Condition>> conditions
+      GUARDED_BY(mutex);  // that get their defaults at a launch
+  std::vector<std::shared_ptr<UserObjectHold>> user_objects GUARDED_BY(mutex);
+  bool uploaded GUARDED_BY(mutex) = false;  // since it was made or changed
+  std::shared_ptr<const void> lots;         // for its branches
   // Guarded by the Scheduler; of graphs with kernels that launch graphs, and those launched.
-  uint32_t runs = 0;
-  bool waits_as_tail = false;
+  uint32_t runs GUARDED_BY(scheduler_mutex) = 0;
+  bool waits_as_tail GUARDED_BY(scheduler_mutex) = false;
 };
 
 Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uint64_t flags);

@@ -35,7 +35,8 @@ class BodyOperation final : public ConditionalOperation {
   }
 
   bool submit_body(Submission& submission,
-                   const std::shared_ptr<ConditionalOperation>& self) override {
+                   const std::shared_ptr<ConditionalOperation>& self) override
+      REQUIRES(scheduler_mutex) {
     if (submitted_ && work_.type != CU_GRAPH_COND_TYPE_WHILE) return false;
     submitted_ = true;
     const std::vector<GraphStep>* steps = choose();
@@ -58,7 +59,7 @@ class BodyOperation final : public ConditionalOperation {
   }
 
   void submit(Submission& submission, const std::vector<GraphStep>& steps,
-              const std::shared_ptr<ConditionalOperation>& self) {
+              const std::shared_ptr<ConditionalOperation>& self) REQUIRES(scheduler_mutex) {
     const std::vector<LateOperation> operations = late_operations(steps, context, stream_, make_);
     std::vector<OperationPtr> all;
     for (const LateOperation& late : operations) all.push_back(late.operation);

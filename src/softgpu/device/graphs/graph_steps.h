@@ -45,7 +45,8 @@ struct LateOperation {
 std::vector<LateOperation> late_operations(const std::vector<GraphStep>& steps,
                                            const std::shared_ptr<ExecutionContext>& execution,
                                            const StreamQueue& stream, MakeOperation make);
-void submit_late(Submission& submission, std::span<const LateOperation> operations);
+void submit_late(Submission& submission, std::span<const LateOperation> operations)
+    REQUIRES(scheduler_mutex);
 
 // A conditional node's operation, which runs a body as often as its condition says.
 OperationPtr make_conditional(const ConditionalWork& work,

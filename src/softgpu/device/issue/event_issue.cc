@@ -27,7 +27,7 @@ bool is_reached(Event& event) {
 
 void set_record(Event& event, OperationPtr record) {
   event.context->driver().captures.forget(event);
-  const std::lock_guard lock(event.mutex);
+  const MutexLock lock(event.mutex);
   event.record = std::move(record);
 }
 
@@ -64,8 +64,9 @@ Result<std::shared_ptr<ExecutionContext>> execution_of(const Context& context) {
   return execution;
 }
 
-// What a primary context's event is about includes its green contexts. In Scheduler::together().
-std::vector<StreamQueue*> queues_locked(const ExecutionContext& execution, uint64_t green) {
+// What a primary context's event is about includes its green contexts.
+std::vector<StreamQueue*> queues_locked(const ExecutionContext& execution, uint64_t green)
+    REQUIRES(scheduler_mutex) {
   std::vector<StreamQueue*> queues;
   if (green == 0) queues.push_back(execution.legacy.get());
   for (const auto& queue : execution.streams) {
@@ -90,7 +91,7 @@ Status record_context_event(Driver& driver, const Context& context, Event& event
   const uint64_t green = green_of(context);
   OPENMPS_RETURN_IF_ERROR(refuse_captures(driver, **execution, green));
   OperationPtr marker = make_operation(record_work(event), *execution, *(*execution)->legacy);
-  driver.scheduler.together([&](Submission& submission) {
+  driver.scheduler.together([&](Submission& submission) REQUIRES(scheduler_mutex) {
     std::vector<OperationPtr> tails;
     for (const StreamQueue* queue : queues_locked(**execution, green)) tails.push_back(queue->tail);
     submission.submit_unordered(marker, tails);
@@ -108,7 +109,7 @@ Status wait_context_event(Driver& driver, const Context& context, Event& event) 
   OPENMPS_RETURN_IF_ERROR(refused);
   OperationPtr record = last_record(event);
   if (record == nullptr && event.shared == nullptr) return Status();
-  driver.scheduler.together([&](Submission& submission) {
+  driver.scheduler.together([&](Submission& submission) REQUIRES(scheduler_mutex) {
     for (StreamQueue* queue : queues_locked(**execution, green)) {
       submission.submit(*queue, make_operation(wait_work(event), *execution, *queue), {&record, 1});
     }

@@ -3,6 +3,7 @@
 #include "softgpu/device/issue/graph_launch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "softgpu/device/contexts/context.h"
 #include "softgpu/device/contexts/stream.h"
@@ -19,8 +20,8 @@
 namespace openmps::softgpu {
 namespace {
 
-bool launches_graphs(const GraphExec& exec) {
-  return std::any_of(exec.steps.begin(), exec.steps.end(), [](const GraphStep& step) {
+bool launches_graphs(const std::vector<GraphStep>& steps) {
+  return std::any_of(steps.begin(), steps.end(), [](const GraphStep& step) {
     const auto* launch = std::get_if<LaunchWork>(&step.work);
     return launch != nullptr && launch->function->info->launches_graphs;
   });
@@ -48,8 +49,10 @@ Status find_others(const std::vector<GraphStep>& steps, const ExecutionContext& 
   return Status();
 }
 
-void note_visit_locked(ExecutionContext& context, const OperationPtr& end) {
-  std::erase_if(context.visits, [](const OperationPtr& visit) { return visit->done; });
+void note_visit_locked(ExecutionContext& context, const OperationPtr& end)
+    REQUIRES(scheduler_mutex) {
+  std::erase_if(context.visits,
+                [](const OperationPtr& visit) REQUIRES(scheduler_mutex) { return visit->done; });
   context.visits.push_back(end);
 }
 
@@ -58,7 +61,7 @@ struct MemoryNodes {
   std::vector<uint64_t> frees;
 };
 
-// Bodies of conditional nodes have none (check_conditionals_locked).
+// The bodies of conditional nodes allocate and free nothing (check_conditionals_locked).
 MemoryNodes memory_nodes(const std::vector<GraphStep>& steps) {
   MemoryNodes nodes;
   for (const GraphStep& step : steps) {
@@ -72,90 +75,113 @@ MemoryNodes memory_nodes(const std::vector<GraphStep>& steps) {
   return nodes;
 }
 
-}  // namespace
+// One launch of an executable graph: an operation for each step, between two markers.
+struct LaunchOperations {
+  std::vector<OperationPtr> steps;
+  std::vector<OperationPtr> waited;  // by step: the record of an event that the step waits for
+  std::shared_ptr<MarkerOperation> begin;
+  std::shared_ptr<MarkerOperation> end;
+  // Null unless kernels of the graph launch graphs.
+  std::shared_ptr<GraphRun> run;
+  std::shared_ptr<MarkerOperation> run_end;
+};
 
-Status launch_graph(GraphExec& exec, Stream& stream) {
+// Records of events count from now on; waits are for what was recorded before.
+void make_steps(const std::vector<GraphStep>& steps, Stream& stream, LaunchOperations* launch) {
+  for (const GraphStep& step : steps) {
+    launch->steps.push_back(make_operation(work_at_launch(step), stream.execution, *stream.queue));
+    const auto* wait = std::get_if<WaitWork>(&step.work);
+    launch->waited.push_back(wait == nullptr ? nullptr : last_record(*wait->event));
+  }
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (const auto* record = std::get_if<RecordWork>(&steps[i].work)) {
+      set_record(*record->event, launch->steps[i]);
+    }
+  }
+}
+
+void make_run(Driver& driver, const std::shared_ptr<GraphExec>& exec, const Stream& stream,
+              LaunchOperations* launch) {
+  auto around = std::make_shared<GraphRun>(driver, stream.execution, *stream.queue);
+  launch->run = std::make_shared<GraphRun>(around, exec);
+  launch->end->graph_run = std::move(around);
+  for (const OperationPtr& operation : launch->steps) {
+    if (operation->kind == OperationKind::kKernel) {
+      launch->run->adopt(static_cast<KernelOperation&>(*operation));
+    }
+  }
+  launch->run_end = std::make_shared<MarkerOperation>(stream.execution);
+  launch->run_end->graph_run = launch->run;
+}
+
+void submit_locked(Submission& submission, const LaunchOperations& launch,
+                   const std::vector<GraphStep>& steps, StreamQueue& queue,
+                   const OperationPtr& last_launch) REQUIRES(scheduler_mutex) {
+  submission.submit(queue, launch.begin, {&last_launch, 1});
+  for (size_t i = 0; i < steps.size(); ++i) {
+    std::vector<OperationPtr> after;
+    for (uint32_t index : steps[i].after) after.push_back(launch.steps[index]);
+    if (after.empty()) after.push_back(launch.begin);
+    if (launch.waited[i] != nullptr) after.push_back(launch.waited[i]);
+    const OperationPtr& operation = launch.steps[i];
+    operation->stream_id = queue.id;
+    // Branches of a graph run side by side: each step goes to a hardware queue of its own.
+    if (operation->kind == OperationKind::kKernel) {
+      static_cast<KernelOperation&>(*operation).queue = operation->context->take_queue_locked();
+    }
+    submission.submit_unordered(operation, after);
+  }
+  if (launch.run == nullptr) {
+    submission.submit(queue, launch.end, launch.steps);
+    return;
+  }
+  launch.run->begin_locked();
+  submission.submit_unordered(launch.run_end, launch.steps);
+  const OperationPtr run_end = launch.run_end;
+  submission.submit(queue, launch.end, {&run_end, 1});
+}
+
+Status launch_locked(GraphExec& exec, const std::vector<GraphStep>& steps, Stream& stream)
+    REQUIRES(exec.mutex) {
   Driver& driver = stream.context->driver();
-  Scheduler& scheduler = driver.scheduler;
-  scheduler.await_standstills(*stream.execution);
-  scheduler.await_room(*stream.queue);
-  const std::lock_guard exec_lock(exec.mutex);
   std::vector<std::shared_ptr<ExecutionContext>> others;
-  OPENMPS_RETURN_IF_ERROR(find_others(exec.steps, *stream.execution, &others));
-  for (const GraphExec::Step& step : exec.steps) {
+  OPENMPS_RETURN_IF_ERROR(find_others(steps, *stream.execution, &others));
+  for (const GraphStep& step : steps) {
     if (const auto* words = std::get_if<WordsWork>(&step.work)) {
       OPENMPS_RETURN_IF_ERROR(check_words(driver.address_space, *words));
     }
   }
-  const MemoryNodes memory = memory_nodes(exec.steps);
-  GraphMemory& graph_memory = driver.graph_memory;
+  const MemoryNodes memory = memory_nodes(steps);
   const bool frees_itself = (exec.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
-  OPENMPS_RETURN_IF_ERROR(graph_memory.open(memory.allocations, frees_itself));
+  OPENMPS_RETURN_IF_ERROR(driver.graph_memory.open(memory.allocations, frees_itself));
 
-  std::vector<OperationPtr> operations;
-  for (const GraphExec::Step& step : exec.steps) {
-    operations.push_back(make_operation(work_at_launch(step), stream.execution, *stream.queue));
-  }
-  // Records of events count from now on; waits are for what was recorded before.
-  std::vector<OperationPtr> waited(exec.steps.size());
-  for (size_t i = 0; i < exec.steps.size(); ++i) {
-    if (const auto* wait = std::get_if<WaitWork>(&exec.steps[i].work)) {
-      waited[i] = last_record(*wait->event);
-    }
-  }
-  for (size_t i = 0; i < exec.steps.size(); ++i) {
-    if (const auto* record = std::get_if<RecordWork>(&exec.steps[i].work)) {
-      set_record(*record->event, operations[i]);
-    }
-  }
-  auto begin = std::make_shared<MarkerOperation>(stream.execution);
-  begin->assigned = exec.conditions;
-  auto end = std::make_shared<MarkerOperation>(stream.execution);
-  end->unconnected = true;
-  std::shared_ptr<MarkerOperation> graph_end;  // of one whose kernels launch graphs
-  std::shared_ptr<GraphRun> run;
-  if (launches_graphs(exec)) {
-    auto around = std::make_shared<GraphRun>(driver, stream.execution, *stream.queue);
-    run = std::make_shared<GraphRun>(around, exec.shared_from_this());
-    end->graph_run = std::move(around);
-    for (const OperationPtr& operation : operations) {
-      if (operation->kind == OperationKind::kKernel) {
-        run->adopt(static_cast<KernelOperation&>(*operation));
-      }
-    }
-    graph_end = std::make_shared<MarkerOperation>(stream.execution);
-    graph_end->graph_run = run;
-  }
+  LaunchOperations launch;
+  make_steps(steps, stream, &launch);
+  launch.begin = std::make_shared<MarkerOperation>(stream.execution);
+  launch.begin->assigned = exec.conditions;
+  launch.end = std::make_shared<MarkerOperation>(stream.execution);
+  launch.end->unconnected = true;
+  if (launches_graphs(steps)) make_run(driver, exec.shared_from_this(), stream, &launch);
   exec.uploaded = true;
+  driver.graph_memory.use(memory.allocations, launch.end);
+  for (const uint64_t address : memory.frees) driver.graph_memory.close(address, launch.end);
 
-  graph_memory.use(memory.allocations, end);
-  for (const uint64_t address : memory.frees) graph_memory.close(address, end);
-
-  scheduler.together([&](Submission& submission) {
-    for (const auto& other : others) note_visit_locked(*other, end);
-    submission.submit(*stream.queue, begin, {&exec.last_launch, 1});
-    for (size_t i = 0; i < operations.size(); ++i) {
-      std::vector<OperationPtr> after;
-      for (uint32_t index : exec.steps[i].after) after.push_back(operations[index]);
-      if (after.empty()) after.push_back(begin);
-      if (waited[i] != nullptr) after.push_back(waited[i]);
-      operations[i]->stream_id = stream.queue->id;
-      // Branches of a graph run side by side: each step goes to a hardware queue of its own.
-      if (operations[i]->kind == OperationKind::kKernel) {
-        static_cast<KernelOperation&>(*operations[i]).queue =
-            operations[i]->context->take_queue_locked();
-      }
-      submission.submit_unordered(operations[i], after);
-    }
-    if (run != nullptr) {
-      run->begin_locked();
-      submission.submit_unordered(graph_end, operations);
-      operations = {graph_end};
-    }
-    submission.submit(*stream.queue, end, operations);
+  const OperationPtr last_launch = std::exchange(exec.last_launch, launch.end);
+  driver.scheduler.together([&](Submission& submission) REQUIRES(scheduler_mutex) {
+    for (const auto& other : others) note_visit_locked(*other, launch.end);
+    submit_locked(submission, launch, steps, *stream.queue, last_launch);
   });
-  exec.last_launch = end;
   return Status();
+}
+
+}  // namespace
+
+Status launch_graph(GraphExec& exec, Stream& stream) {
+  Scheduler& scheduler = stream.context->driver().scheduler;
+  scheduler.await_standstills(*stream.execution);
+  scheduler.await_room(*stream.queue);
+  const MutexLock lock(exec.mutex);
+  return launch_locked(exec, exec.steps, stream);
 }
 
 }  // namespace openmps::softgpu

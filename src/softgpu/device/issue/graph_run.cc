@@ -18,7 +18,7 @@ constexpr uint64_t kTail = uint64_t{1} << 56;
 constexpr uint64_t kFireAndForget = uint64_t{2} << 56;
 constexpr uint64_t kSibling = uint64_t{3} << 56;
 
-bool is_done(const OperationPtr& operation) { return operation->done; }
+bool is_done(const OperationPtr& operation) REQUIRES(scheduler_mutex) { return operation->done; }
 
 }  // namespace
 
@@ -49,7 +49,7 @@ uint64_t GraphRun::current_graph() {
 Result<GraphRun::Launched> GraphRun::prepare(const std::shared_ptr<GraphExec>& exec, bool tail) {
   Launched launched;
   launched.run = std::make_shared<GraphRun>(tail ? parent_ : shared_from_this(), exec);
-  const std::lock_guard lock(exec->mutex);
+  const MutexLock lock(exec->mutex);
   if (!exec->for_device() || !exec->uploaded) {
     return Status(CUDA_ERROR_INVALID_VALUE, "not a graph that the device may launch");
   }
@@ -76,7 +76,7 @@ CUresult GraphRun::launch_graph(uint64_t graph, uint64_t how) {
   GraphRun& around = how == kSibling ? *parent_ : *this;
   Result<Launched> launched = around.prepare(exec, how == kTail);
   if (!launched.ok()) return launched.status().code();
-  return driver_.scheduler.together([&](Submission& submission) {
+  return driver_.scheduler.together([&](Submission& submission) REQUIRES(scheduler_mutex) {
     if (exec->waits_as_tail || (how != kTail && exec->runs > 0)) return CUDA_ERROR_INVALID_VALUE;
     if (how == kTail) {
       exec->waits_as_tail = true;

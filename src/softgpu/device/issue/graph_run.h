@@ -37,9 +37,10 @@ class GraphRun final : public GraphLaunches,
   // The kernel launches graphs in this environment.
   void adopt(KernelOperation& kernel);
   // The host launches it. In Scheduler::together().
-  void begin_locked();
+  void begin_locked() REQUIRES(scheduler_mutex);
   // Of `end`, behind everything in it.
-  [[nodiscard]] bool finish(Submission& submission, const OperationPtr& end) override;
+  [[nodiscard]] bool finish(Submission& submission, const OperationPtr& end) override
+      REQUIRES(scheduler_mutex);
 
  private:
   struct Launched {
@@ -48,8 +49,8 @@ class GraphRun final : public GraphLaunches,
     std::shared_ptr<MarkerOperation> end;
   };
   Result<Launched> prepare(const std::shared_ptr<GraphExec>& exec, bool tail);
-  static void submit(Submission& submission, Launched& launched);
-  void take_tails_locked(std::deque<Launched>& tails);
+  static void submit(Submission& submission, Launched& launched) REQUIRES(scheduler_mutex);
+  void take_tails_locked(std::deque<Launched>& tails) REQUIRES(scheduler_mutex);
 
   Driver& driver_;
   const std::shared_ptr<ExecutionContext> execution_;

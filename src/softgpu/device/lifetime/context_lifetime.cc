@@ -47,7 +47,7 @@ void forget_objects(Driver& driver, const std::shared_ptr<ExecutionContext>& exe
 }  // namespace
 
 Status activate(Context& context) {
-  const std::lock_guard order(context.lifetime.order);
+  const MutexLock order(context.lifetime.order);
   if (context.execution() != nullptr) return Status();
   Driver& driver = context.driver();
   Scheduler& scheduler = driver.scheduler;
@@ -71,7 +71,7 @@ Status activate(Context& context) {
 }
 
 void deactivate(Context& context) {
-  const std::lock_guard order(context.lifetime.order);
+  const MutexLock order(context.lifetime.order);
   std::shared_ptr<ExecutionContext> execution = context.execution();
   if (execution == nullptr) return;
   Driver& driver = context.driver();
@@ -92,14 +92,14 @@ void deactivate(Context& context) {
 
 Status retain_primary(Context& primary) {
   OPENMPS_RETURN_IF_ERROR(activate(primary));
-  const std::lock_guard lock(primary.lifetime.mutex);
+  const MutexLock lock(primary.lifetime.mutex);
   ++primary.lifetime.retained;
   return Status();
 }
 
 Status release_primary(Context& primary) {
   {
-    const std::lock_guard lock(primary.lifetime.mutex);
+    const MutexLock lock(primary.lifetime.mutex);
     if (primary.lifetime.retained == 0) {
       return Status(CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained");
     }

@@ -5,7 +5,7 @@
 namespace openmps::softgpu {
 
 Status AddressSpace::insert(const MappedRange& range) {
-  std::unique_lock lock(mutex_);
+  const WriterLock lock(mutex_);
   if (range.end <= range.begin) return Status(CUDA_ERROR_INVALID_VALUE, "the range is empty");
   auto next = ranges_.lower_bound(range.begin);
   bool overlaps = next != ranges_.end() && next->first < range.end;
@@ -29,7 +29,7 @@ std::map<uint64_t, MappedRange>::const_iterator AddressSpace::containing_locked(
 }
 
 bool AddressSpace::find(uint64_t address, AddressRange* range) const {
-  std::shared_lock lock(mutex_);
+  const ReaderLock lock(mutex_);
   auto found = containing_locked(address);
   if (found == ranges_.end()) return false;
   *range = {found->second.begin, found->second.end, found->second.writable};
@@ -37,7 +37,7 @@ bool AddressSpace::find(uint64_t address, AddressRange* range) const {
 }
 
 bool AddressSpace::find_mapped(uint64_t address, MappedRange* range) const {
-  std::shared_lock lock(mutex_);
+  const ReaderLock lock(mutex_);
   auto found = containing_locked(address);
   if (found == ranges_.end()) return false;
   *range = found->second;
@@ -45,14 +45,14 @@ bool AddressSpace::find_mapped(uint64_t address, MappedRange* range) const {
 }
 
 bool AddressSpace::intersects(uint64_t begin, uint64_t bytes) const {
-  std::shared_lock lock(mutex_);
+  const ReaderLock lock(mutex_);
   if (containing_locked(begin) != ranges_.end()) return true;
   auto next = ranges_.lower_bound(begin);
   return next != ranges_.end() && next->first - begin < bytes;
 }
 
 AddressSpace::Coverage AddressSpace::coverage(uint64_t begin, uint64_t bytes, bool write) const {
-  std::shared_lock lock(mutex_);
+  const ReaderLock lock(mutex_);
   return coverage_locked(begin, bytes, write);
 }
 
@@ -73,23 +73,23 @@ AddressSpace::Coverage AddressSpace::coverage_locked(uint64_t begin, uint64_t by
 }
 
 uint32_t AddressSpace::enter() {
-  std::unique_lock lock(phase_mutex_);
-  reopened_.wait(lock, [&] { return !closed_; });
+  const MutexLock lock(phase_mutex_);
+  while (closed_) reopened_.wait(phase_mutex_);
   ++readers_[phase_];
   return phase_;
 }
 
 void AddressSpace::exit(uint32_t phase) {
-  const std::lock_guard lock(phase_mutex_);
+  const MutexLock lock(phase_mutex_);
   if (--readers_[phase] == 0 && (phase != phase_ || closed_)) drained_.notify_all();
 }
 
 void AddressSpace::wait_for_readers() {
-  const std::lock_guard one_waiter(waiter_mutex_);
-  std::unique_lock lock(phase_mutex_);
+  const MutexLock one_waiter(waiter_mutex_);
+  const MutexLock lock(phase_mutex_);
   uint32_t old = phase_;
   phase_ ^= 1;
-  drained_.wait(lock, [&] { return readers_[old] == 0; });
+  while (readers_[old] != 0) drained_.wait(phase_mutex_);
 }
 
 }  // namespace openmps::softgpu

@@ -5,12 +5,10 @@
 // given back only after every reader that might still hold the range has come back.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <map>
-#include <mutex>
-#include <shared_mutex>
 
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "softgpu/engine.h"
 
@@ -58,7 +56,7 @@ class AddressSpace final : public MemoryMap {
   // As remove(), if `expected(range)` holds.
   template <typename Predicate>
   bool remove_if(uint64_t begin, Predicate&& expected, MappedRange* removed) {
-    std::unique_lock lock(mutex_);
+    const WriterLock lock(mutex_);
     auto found = ranges_.find(begin);
     if (found == ranges_.end() || !expected(found->second)) return false;
     *removed = found->second;
@@ -68,7 +66,7 @@ class AddressSpace final : public MemoryMap {
   // `change(range)`, of the range that the address lies in; false if there is none.
   template <typename Change>
   bool change(uint64_t address, Change&& change) {
-    std::unique_lock lock(mutex_);
+    const WriterLock lock(mutex_);
     const auto found = containing_locked(address);
     if (found == ranges_.end()) return false;
     change(ranges_.find(found->first)->second);
@@ -90,7 +88,7 @@ class AddressSpace final : public MemoryMap {
   // covered. For short accesses.
   template <typename Access>
   bool with_range(uint64_t begin, uint64_t bytes, bool write, Access&& access) const {
-    std::shared_lock lock(mutex_);
+    const ReaderLock lock(mutex_);
     if (coverage_locked(begin, bytes, write) != Coverage::kInside) return false;
     access();
     return true;
@@ -98,7 +96,7 @@ class AddressSpace final : public MemoryMap {
 
   template <typename Visitor>
   void for_each(Visitor&& visitor) const {
-    std::shared_lock lock(mutex_);
+    const ReaderLock lock(mutex_);
     for (const auto& [begin, range] : ranges_) visitor(range);
   }
 
@@ -110,37 +108,39 @@ class AddressSpace final : public MemoryMap {
   // Run `change()` while no reader is inside and none enters.
   template <typename Change>
   void without_readers(Change&& change) {
-    const std::lock_guard one_waiter(waiter_mutex_);
+    const MutexLock one_waiter(waiter_mutex_);
     {
-      std::unique_lock lock(phase_mutex_);
+      const MutexLock lock(phase_mutex_);
       closed_ = true;
-      drained_.wait(lock, [&] { return readers_[0] == 0 && readers_[1] == 0; });
+      while (readers_[0] != 0 || readers_[1] != 0) drained_.wait(phase_mutex_);
     }
     {
-      std::unique_lock lock(mutex_);
+      const WriterLock lock(mutex_);
       change();
     }
-    const std::lock_guard lock(phase_mutex_);
+    const MutexLock lock(phase_mutex_);
     closed_ = false;
     reopened_.notify_all();
   }
 
  private:
-  Coverage coverage_locked(uint64_t begin, uint64_t bytes, bool write) const;
+  Coverage coverage_locked(uint64_t begin, uint64_t bytes, bool write) const
+      REQUIRES_SHARED(mutex_);
   // The range that contains `address`, or end().
-  std::map<uint64_t, MappedRange>::const_iterator containing_locked(uint64_t address) const;
+  std::map<uint64_t, MappedRange>::const_iterator containing_locked(uint64_t address) const
+      REQUIRES_SHARED(mutex_);
 
-  mutable std::shared_mutex mutex_;
-  std::map<uint64_t, MappedRange> ranges_;
+  mutable SharedMutex mutex_{LockRank::kSoftAddressSpace};
+  std::map<uint64_t, MappedRange> ranges_ GUARDED_BY(mutex_);
 
   // Two generations of readers; a waiter turns the page and waits for the old one to empty.
-  std::mutex waiter_mutex_;
-  std::mutex phase_mutex_;
-  std::condition_variable drained_;
-  std::condition_variable reopened_;
-  bool closed_ = false;  // nobody may enter
-  uint32_t phase_ = 0;
-  uint64_t readers_[2] = {0, 0};
+  Mutex waiter_mutex_{LockRank::kSoftAddressSpaceWaiter};
+  Mutex phase_mutex_{LockRank::kSoftAddressSpacePhase};
+  CondVar drained_;
+  CondVar reopened_;
+  bool closed_ GUARDED_BY(phase_mutex_) = false;  // nobody may enter
+  uint32_t phase_ GUARDED_BY(phase_mutex_) = 0;
+  uint64_t readers_[2] GUARDED_BY(phase_mutex_) = {0, 0};
 };
 
 }  // namespace openmps::softgpu

@@ -33,28 +33,29 @@ Result<GraphBlockPtr> GraphMemory::allocate(Context& context, uint64_t bytes) {
   MappedRange range;
   driver_->address_space.find_mapped(*address, &range);
   auto block = std::make_shared<GraphBlock>(*this, context.execution(), range);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   blocks_.insert(block.get());
   return block;
 }
 
 void GraphMemory::forget(GraphBlock& block) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     blocks_.erase(&block);
     if (block.charged) footprints_[block.execution->device].current -= block.bytes;
   }
   auto end = std::make_shared<MarkerOperation>(block.execution);
   end->freed_address = block.address;
-  driver_->scheduler.together([&](Submission& submission) {
+  driver_->scheduler.together([&](Submission& submission) REQUIRES(scheduler_mutex) {
     if (block.execution->closing) return;  // the context frees what is left in it
     submission.submit_unordered(end, {&block.last_use, 1});
   });
 }
 
 Status GraphMemory::open(std::span<const GraphBlockPtr> blocks, bool frees_itself) {
-  const std::lock_guard lock(mutex_);
-  const auto is_open = [this](const GraphBlockPtr& b) { return open_.contains(b->address); };
+  const MutexLock lock(mutex_);
+  const auto is_open = [this](const GraphBlockPtr& b)
+                           REQUIRES(mutex_) { return open_.contains(b->address); };
   if (!frees_itself && std::any_of(blocks.begin(), blocks.end(), is_open)) {
     return Status(CUDA_ERROR_INVALID_VALUE, "what the last launch allocated was not freed");
   }
@@ -64,13 +65,13 @@ Status GraphMemory::open(std::span<const GraphBlockPtr> blocks, bool frees_itsel
 }
 
 void GraphMemory::use(std::span<const GraphBlockPtr> blocks, const OperationPtr& operation) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const GraphBlockPtr& block : blocks) block->last_use = operation;
 }
 
 bool GraphMemory::close(uint64_t address, const OperationPtr& operation) {
   GraphBlockPtr last;  // goes after the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = open_.find(address);
   if (found == open_.end()) return false;
   last = std::move(found->second);
@@ -80,12 +81,12 @@ bool GraphMemory::close(uint64_t address, const OperationPtr& operation) {
 }
 
 bool GraphMemory::is_open(uint64_t address) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return open_.contains(address);
 }
 
 std::shared_ptr<ExecutionContext> GraphMemory::owner_of_open(uint64_t address) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = open_.find(address);
   return found == open_.end() ? nullptr : found->second->execution;
 }
@@ -120,7 +121,7 @@ void GraphMemory::discharge_locked(GraphBlock& block) {
 }
 
 void GraphMemory::trim(int device) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   trim_locked(device);
 }
 
@@ -133,7 +134,7 @@ void GraphMemory::trim_locked(int device) {
 }
 
 Status GraphMemory::attribute(int device, CUgraphMem_attribute attribute, uint64_t* value) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Footprint& footprint = footprints_[device];
   switch (attribute) {
     case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
@@ -145,7 +146,7 @@ Status GraphMemory::attribute(int device, CUgraphMem_attribute attribute, uint64
 }
 
 Status GraphMemory::reset(int device, CUgraphMem_attribute attribute) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Footprint& footprint = footprints_[device];
   if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) {
     footprint.used_high = footprint.current;

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <span>
 
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "softgpu/device/machine/address_space.h"
 #include "softgpu/device/schedule/operation.h"
@@ -84,15 +84,15 @@ class GraphMemory {
   };
 
   void forget(GraphBlock& block);
-  Status charge_locked(GraphBlock& block);
-  void discharge_locked(GraphBlock& block);
-  void trim_locked(int device);
+  Status charge_locked(GraphBlock& block) REQUIRES(mutex_);
+  void discharge_locked(GraphBlock& block) REQUIRES(mutex_);
+  void trim_locked(int device) REQUIRES(mutex_);
 
   Driver* driver_;
-  mutable std::mutex mutex_;
-  std::set<GraphBlock*> blocks_;            // all that live
-  std::map<uint64_t, GraphBlockPtr> open_;  // launched and not freed, by address
-  std::map<int, Footprint> footprints_;     // by device
+  mutable Mutex mutex_{LockRank::kSoftGraphMemory};
+  std::set<GraphBlock*> blocks_ GUARDED_BY(mutex_);            // all that live
+  std::map<uint64_t, GraphBlockPtr> open_ GUARDED_BY(mutex_);  // launched and not freed, by address
+  std::map<int, Footprint> footprints_ GUARDED_BY(mutex_);     // by device
 };
 
 }  // namespace openmps::softgpu

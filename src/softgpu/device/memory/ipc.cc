@@ -85,7 +85,7 @@ Result<uint64_t> Ipc::map_file(Context& context, const Ticket& ticket, const Uni
 Result<uint64_t> Ipc::open_memory(Context& context, const Ticket& ticket) {
   Result<UniqueFd> file = open_file(ticket, TicketKind::kMemory, ticket.bytes);
   if (!file.ok()) return file.status();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Opened& opened = opened_[ticket.key];
   MappedRange range;
   // It is gone when its context was destroyed in the meantime.
@@ -105,7 +105,7 @@ Result<uint64_t> Ipc::open_memory(Context& context, const Ticket& ticket) {
 }
 
 Status Ipc::close_memory(uint64_t address) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = std::find_if(opened_.begin(), opened_.end(), [&](const auto& entry) {
     return entry.second.address == address;
   });

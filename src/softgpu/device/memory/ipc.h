@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "softgpu/device/machine/shared_file.h"
 
@@ -89,8 +89,8 @@ class Ipc {
   Result<std::shared_ptr<SharedEvent>> map_event(int descriptor);
 
   Driver* driver_;
-  std::mutex mutex_;
-  std::map<ShareKey, Opened> opened_;
+  Mutex mutex_{LockRank::kSoftIpc};
+  std::map<ShareKey, Opened> opened_ GUARDED_BY(mutex_);
 };
 
 }  // namespace openmps::softgpu

@@ -82,7 +82,7 @@ Status Memory::insert_range(const Device& device, Context* owner, const Backing&
   range.charged = kind != RangeKind::kGraph;
   range.sync_memops = kind == RangeKind::kManaged;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     backings_.emplace(backing.address, backing);
   }
   return driver_->address_space.insert(range);
@@ -119,7 +119,7 @@ Result<uint64_t> Memory::allocate(Device& device, Context* owner, uint64_t bytes
 }
 
 Backing Memory::take_backing(uint64_t address) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = backings_.find(address);
   if (found == backings_.end()) return {};
   Backing backing = found->second;
@@ -187,12 +187,12 @@ Backing Memory::end_allocation(uint64_t address) {
 }
 
 std::shared_ptr<const SharedFile> Memory::share(uint64_t address) {
-  const auto find = [&]() -> Backing* {
+  const auto find = [&]() REQUIRES(mutex_) -> Backing* {
     const auto found = backings_.find(address);
     return found == backings_.end() ? nullptr : &found->second;
   };
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const Backing* backing = find();
     if (backing == nullptr || backing->file != nullptr) {
       return backing == nullptr ? nullptr : backing->file;
@@ -200,7 +200,7 @@ std::shared_ptr<const SharedFile> Memory::share(uint64_t address) {
   }
   std::shared_ptr<const SharedFile> file;
   driver_->scheduler.with_memory_at_rest([&] {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Backing* backing = find();
     if (backing != nullptr && (backing->file != nullptr || share_backing(backing))) {
       file = backing->file;

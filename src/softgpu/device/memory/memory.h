@@ -5,9 +5,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "softgpu/device/machine/address_space.h"
 #include "softgpu/device/machine/backing.h"
@@ -80,8 +80,8 @@ class Memory {
   Backing take_backing(uint64_t address);
 
   Driver* driver_;
-  std::mutex mutex_;
-  std::unordered_map<uint64_t, Backing> backings_;  // ours to free, by address
+  Mutex mutex_{LockRank::kSoftMemory};
+  std::unordered_map<uint64_t, Backing> backings_ GUARDED_BY(mutex_);  // ours to free, by address
 };
 
 }  // namespace openmps::softgpu

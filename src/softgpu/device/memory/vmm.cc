@@ -68,13 +68,13 @@ Result<uint64_t> VirtualMemory::reserve(uint64_t bytes, uint64_t alignment, uint
       munmap(as_pointer(address + bytes), begin + padded - address - bytes);
     }
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   reservations_.emplace(address, bytes);
   return address;
 }
 
 Status VirtualMemory::free_reservation(uint64_t address, uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = reservations_.find(address);
   if (found == reservations_.end() || found->second != bytes) {
     return invalid_value("the range is not a reservation");
@@ -89,7 +89,7 @@ Status VirtualMemory::free_reservation(uint64_t address, uint64_t bytes) {
 }
 
 bool VirtualMemory::reservation_of(uint64_t address, uint64_t* begin, uint64_t* bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto after = reservations_.upper_bound(address);
   if (after == reservations_.begin()) return false;
   auto found = std::prev(after);
@@ -140,13 +140,13 @@ Result<CUmemGenericAllocationHandle> VirtualMemory::create(uint64_t bytes,
   }
   // A peer that shrank the file would take every process that maps it down with SIGBUS.
   fcntl(memory->file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return publish_locked(memory);
 }
 
 Status VirtualMemory::release(CUmemGenericAllocationHandle handle) {
   std::shared_ptr<PhysicalMemory> last;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::shared_ptr<PhysicalMemory> memory = objects_.find(handle);
   if (memory == nullptr) return invalid_value("not a handle of physical memory");
   if (--memory->handles == 0) last = objects_.remove(handle);
@@ -181,12 +181,12 @@ Result<CUmemGenericAllocationHandle> VirtualMemory::import_descriptor(int descri
   memory->properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   memory->file.reset(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
   if (!memory->file.valid()) return Status(CUDA_ERROR_OPERATING_SYSTEM, strerror(errno));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return publish_locked(memory);
 }
 
 Result<CUmemGenericAllocationHandle> VirtualMemory::retain_mapped(uint64_t address) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto after = mappings_.upper_bound(address);
   if (after == mappings_.begin()) return invalid_value("nothing is mapped there");
   auto found = std::prev(after);
@@ -217,7 +217,7 @@ Status VirtualMemory::map(uint64_t address, uint64_t bytes, uint64_t offset,
   if (offset != 0 || bytes != memory->bytes) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "a part of physical memory can't be mapped");
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto after = reservations_.upper_bound(address);
   if (after == reservations_.begin()) return invalid_value("the address is not reserved");
   auto reservation = std::prev(after);
@@ -260,7 +260,7 @@ bool VirtualMemory::whole_or_none_locked(uint64_t address, uint64_t bytes,
   --reservation;
   const uint64_t into = address - reservation->first;
   if (into >= reservation->second || bytes > reservation->second - into) return false;
-  const auto cut = [this](uint64_t at) {
+  const auto cut = [this](uint64_t at) REQUIRES(mutex_) {
     const auto next = mappings_.lower_bound(at);
     if (next == mappings_.begin()) return false;
     const auto before = std::prev(next);
@@ -273,7 +273,7 @@ bool VirtualMemory::whole_or_none_locked(uint64_t address, uint64_t bytes,
 
 Status VirtualMemory::unmap(uint64_t address, uint64_t bytes) {
   std::vector<std::shared_ptr<PhysicalMemory>> unmapped;  // given back without the mutex
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Mappings::iterator first;
   Mappings::iterator last;
   // Whole mappings may have gaps here, even be none (so does an H200).
@@ -298,7 +298,7 @@ Status VirtualMemory::unmap(uint64_t address, uint64_t bytes) {
 }
 
 Status VirtualMemory::set_access(uint64_t address, uint64_t bytes, CUmemAccess_flags access) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Mappings::iterator first;
   Mappings::iterator last;
   if (!whole_mappings_locked(address, bytes, &first, &last)) {
@@ -337,7 +337,7 @@ Status VirtualMemory::set_access(uint64_t address, uint64_t bytes, CUmemAccess_f
 }
 
 Result<CUmemAccess_flags> VirtualMemory::access(uint64_t address) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto after = mappings_.upper_bound(address);
   if (after == mappings_.begin()) return invalid_value("nothing is mapped there");
   auto found = std::prev(after);

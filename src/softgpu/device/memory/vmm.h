@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 
 #include "base/kept_fd.h"
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "softgpu/device/handles.h"
 
@@ -75,16 +75,17 @@ class VirtualMemory {
 
   // The mappings that make up [address, address + bytes) exactly; false if they do not.
   bool whole_mappings_locked(uint64_t address, uint64_t bytes, Mappings::iterator* first,
-                             Mappings::iterator* last);
+                             Mappings::iterator* last) REQUIRES(mutex_);
   // The mappings, or none, within a part of a reservation; false if it cuts one.
   bool whole_or_none_locked(uint64_t address, uint64_t bytes, Mappings::iterator* first,
-                            Mappings::iterator* last);
-  CUmemGenericAllocationHandle publish_locked(const std::shared_ptr<PhysicalMemory>& memory);
+                            Mappings::iterator* last) REQUIRES(mutex_);
+  CUmemGenericAllocationHandle publish_locked(const std::shared_ptr<PhysicalMemory>& memory)
+      REQUIRES(mutex_);
 
   Driver* driver_;
-  std::mutex mutex_;
-  std::map<uint64_t, uint64_t> reservations_;  // begin -> bytes
-  Mappings mappings_;
+  Mutex mutex_{LockRank::kSoftVmm};
+  std::map<uint64_t, uint64_t> reservations_ GUARDED_BY(mutex_);  // begin -> bytes
+  Mappings mappings_ GUARDED_BY(mutex_);
   HandleTable<CUmemGenericAllocationHandle, PhysicalMemory, HandleKind::kPhysicalMemory> objects_;
 };
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "softgpu/device/schedule/operation.h"
+#include "softgpu/device/schedule/scheduler_mutex.h"
 
 namespace openmps::softgpu {
 
@@ -20,11 +21,11 @@ class Connections {
 
   // A stream's next item: to the connection where its last one still is; if that has started, to a
   // free one; if there is none, to each in turn.
-  void add(const OperationPtr& item, StreamItems& stream);
+  void add(const OperationPtr& item, StreamItems& stream) REQUIRES(scheduler_mutex);
   // Nothing is ahead of it.
-  [[nodiscard]] bool is_first(const Operation& item) const;
+  [[nodiscard]] bool is_first(const Operation& item) const REQUIRES(scheduler_mutex);
   // It leaves. Returns what is first now; null: nothing, or the item was in no connection.
-  OperationPtr remove(Operation& item);
+  OperationPtr remove(Operation& item) REQUIRES(scheduler_mutex);
 
  private:
   [[nodiscard]] uint32_t choose();

@@ -149,7 +149,7 @@ bool DeviceExecutor::take_room_locked(ResidentBlock& block, const SmSet& allowed
 
 void DeviceExecutor::give_room_locked(const ResidentBlock& block) {
   const SmDemand& demand = block.kernel->demand;
-  const auto give = [&](uint32_t index) {
+  const auto give = [&](uint32_t index) REQUIRES(scheduler_mutex) {
     SmState& sm = block.kernel->context->residency.sms[index];
     sm.used.threads -= demand.threads;
     sm.used.registers -= demand.registers;
@@ -264,9 +264,11 @@ void DeviceExecutor::start_workers_locked() {
   if (workers_started_) return;
   workers_started_ = true;
   for (uint32_t i = 0; i < config_.workers; ++i) {
-    owner_.start_thread_locked("softgpu-sm", [this, i](auto& lock) { worker_main(i, lock); });
+    owner_.start_thread_locked("softgpu-sm",
+                               [this, i]() REQUIRES(scheduler_mutex) { worker_main(i); });
   }
-  owner_.start_thread_locked("softgpu-arbiter", [this](auto& lock) { arbiter_main(lock); });
+  owner_.start_thread_locked("softgpu-arbiter",
+                             [this]() REQUIRES(scheduler_mutex) { arbiter_main(); });
 }
 
 int DeviceExecutor::take_sm_locked(uint32_t* cursor) {
@@ -282,7 +284,7 @@ int DeviceExecutor::take_sm_locked(uint32_t* cursor) {
   return -1;
 }
 
-void DeviceExecutor::worker_main(uint32_t index, std::unique_lock<std::mutex>& lock) {
+void DeviceExecutor::worker_main(uint32_t index) {
   // Workers start their round at different SMs.
   uint32_t cursor = index * config_.sm_count / config_.workers;
   for (;;) {
@@ -290,7 +292,7 @@ void DeviceExecutor::worker_main(uint32_t index, std::unique_lock<std::mutex>& l
     if (chosen < 0) {
       leave_device_if_idle_locked();
       ++idle_workers_;
-      work_.wait(lock);
+      work_.wait(scheduler_mutex);
       --idle_workers_;
       continue;
     }
@@ -300,7 +302,7 @@ void DeviceExecutor::worker_main(uint32_t index, std::unique_lock<std::mutex>& l
     sm.runnable.pop_front();
     sm.owned = true;
     ++running_;
-    lock.unlock();
+    scheduler_mutex.unlock();
 
     if (block.run == nullptr) {
       block.run = start(*block.kernel, block.index, block.sm, block.more_sms);
@@ -312,7 +314,7 @@ void DeviceExecutor::worker_main(uint32_t index, std::unique_lock<std::mutex>& l
     if (state == BlockState::kFaulted) fault = block.run->fault();
     if (state != BlockState::kRunnable) block.run.reset();
 
-    lock.lock();
+    scheduler_mutex.lock();
     sm.owned = false;
     if (--running_ == 0) quiet_.notify_all();
     if (state == BlockState::kFaulted) {
@@ -370,15 +372,18 @@ void DeviceExecutor::end_interrupt_locked() {
 
 bool DeviceExecutor::several_wait_locked() const {
   return std::count_if(tenants_.begin(), tenants_.end(),
-                       [](const auto& tenant) { return tenant->residency.blocks > 0; }) > 1;
+                       [](const auto& tenant)
+                           REQUIRES(scheduler_mutex) { return tenant->residency.blocks > 0; }) > 1;
 }
 
 void DeviceExecutor::next_turn_locked() {
   auto at = std::find_if(tenants_.begin(), tenants_.end(),
-                         [&](const auto& tenant) { return tenant.get() == turn_; });
+                         [&](const auto& tenant)
+                             REQUIRES(scheduler_mutex) { return tenant.get() == turn_; });
   if (at != tenants_.end()) std::rotate(tenants_.begin(), at + 1, tenants_.end());
   auto next = std::find_if(tenants_.begin(), tenants_.end(),
-                           [](const auto& tenant) { return tenant->residency.blocks > 0; });
+                           [](const auto& tenant)
+                               REQUIRES(scheduler_mutex) { return tenant->residency.blocks > 0; });
   turn_ = next == tenants_.end() ? nullptr : next->get();
   turn_ns_ = now_ns();
   if (turn_ != nullptr && tenants_.size() > 1 && trace_.enabled()) {
@@ -389,15 +394,15 @@ void DeviceExecutor::next_turn_locked() {
 
 void DeviceExecutor::settle_turns_locked() {
   if (turn_ == nullptr || turn_->residency.blocks == 0) next_turn_locked();
-  std::erase_if(tenants_, [](const auto& tenant) {
+  std::erase_if(tenants_, [](const auto& tenant) REQUIRES(scheduler_mutex) {
     return tenant->residency.blocks == 0 && !tenant->residency.has_candidates();
   });
 }
 
-void DeviceExecutor::stop_blocks_locked(std::unique_lock<std::mutex>& lock) {
+void DeviceExecutor::stop_blocks_locked() {
   preempting_ = true;
   stop_.store(true, std::memory_order_relaxed);
-  quiet_.wait(lock, [&] { return running_ == 0; });
+  while (running_ != 0) quiet_.wait(scheduler_mutex);
   preempting_ = false;
   if (interrupts_ == 0) stop_.store(false, std::memory_order_relaxed);
 }
@@ -436,7 +441,7 @@ void DeviceExecutor::preempt_locked() {
   segment_->release();
 }
 
-void DeviceExecutor::arbiter_main(std::unique_lock<std::mutex>& lock) {
+void DeviceExecutor::arbiter_main() {
   std::atomic<uint32_t>* doorbell = segment_->doorbell();
   for (;;) {
     uint32_t seen = doorbell->load(std::memory_order_acquire);
@@ -454,7 +459,7 @@ void DeviceExecutor::arbiter_main(std::unique_lock<std::mutex>& lock) {
       uint64_t end = (contended ? segment_->acquired_ns() : turn_ns_) + config_.timeslice_ns;
       uint64_t now = now_ns();
       if (now >= end) {
-        stop_blocks_locked(lock);
+        stop_blocks_locked();
         // A process that gets its next slice goes on with its next context.
         next_turn_locked();
         if (contended) preempt_locked();
@@ -463,10 +468,10 @@ void DeviceExecutor::arbiter_main(std::unique_lock<std::mutex>& lock) {
       }
       pause_ns = end - now;
     }
-    lock.unlock();
+    scheduler_mutex.unlock();
     futex_wait(doorbell, seen, pause_ns);
     if (pause_ns == kDeathCheckNs) segment_->reclaim_dead();
-    lock.lock();
+    scheduler_mutex.lock();
   }
 }
 
@@ -477,24 +482,24 @@ void DeviceExecutor::enqueue_copy_locked(const std::shared_ptr<CopyOperation>& c
   CopyEngine& engine = copy_engines_[index];
   if (!engine.started) {
     engine.started = true;
-    owner_.start_thread_locked("softgpu-copy",
-                               [this, index](auto& lock) { copy_engine_main(index, lock); });
+    owner_.start_thread_locked(
+        "softgpu-copy", [this, index]() REQUIRES(scheduler_mutex) { copy_engine_main(index); });
   }
   engine.queue.push_back(copy);
   engine.work.notify_one();
 }
 
-void DeviceExecutor::copy_engine_main(uint32_t index, std::unique_lock<std::mutex>& lock) {
+void DeviceExecutor::copy_engine_main(uint32_t index) {
   CopyEngine& engine = copy_engines_[index];
   for (;;) {
-    engine.work.wait(lock, [&] { return !engine.queue.empty(); });
+    while (engine.queue.empty()) engine.work.wait(scheduler_mutex);
     std::shared_ptr<CopyOperation> copy = std::move(engine.queue.front());
     engine.queue.pop_front();
     if (copy->context->error.load(std::memory_order_relaxed) == CUDA_SUCCESS) {
       uint64_t start = now_ns();
-      lock.unlock();
+      scheduler_mutex.unlock();
       CUresult result = run_copy_operation(memory_, *copy);
-      lock.lock();
+      scheduler_mutex.lock();
       if (result != CUDA_SUCCESS) {
         owner_.poison_locked(*copy->context, result,
                              "copy touches memory that is no longer mapped");

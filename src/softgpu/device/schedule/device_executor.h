@@ -7,15 +7,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "softgpu/device/machine/address_space.h"
 #include "softgpu/device/machine/config.h"
 #include "softgpu/device/machine/segment.h"
@@ -23,6 +22,7 @@
 #include "softgpu/device/machine/trace.h"
 #include "softgpu/device/schedule/execution_context.h"
 #include "softgpu/device/schedule/operation.h"
+#include "softgpu/device/schedule/scheduler_mutex.h"
 
 namespace openmps::softgpu {
 
@@ -34,14 +34,16 @@ class ExecutorOwner {
     AddressSpace& memory;
     Trace& trace;
   };
-  // A thread, for the rest of the process, that begins with the mutex held: `lock`.
-  virtual void start_thread_locked(
-      const char* name, std::function<void(std::unique_lock<std::mutex>& lock)> body) = 0;
+  // A thread, for the rest of the process, that runs `body` with the mutex held.
+  virtual void start_thread_locked(const char* name, std::function<void()> body)
+      REQUIRES(scheduler_mutex) = 0;
   // The blocks of a grid have ended: it is done when all that they launched is.
-  virtual void end_grid_locked(const std::shared_ptr<KernelOperation>& kernel) = 0;
-  virtual void complete_locked(const OperationPtr& operation) = 0;
+  virtual void end_grid_locked(const std::shared_ptr<KernelOperation>& kernel)
+      REQUIRES(scheduler_mutex) = 0;
+  virtual void complete_locked(const OperationPtr& operation) REQUIRES(scheduler_mutex) = 0;
   // A kernel or copy of the context failed.
-  virtual void poison_locked(ExecutionContext& context, CUresult code, const std::string& text) = 0;
+  virtual void poison_locked(ExecutionContext& context, CUresult code, const std::string& text)
+      REQUIRES(scheduler_mutex) = 0;
 
  protected:
   ~ExecutorOwner() = default;
@@ -53,73 +55,78 @@ class DeviceExecutor {
                  const ExecutorOwner::Borrowed& borrowed);
 
   // A kernel is numbered when it is submitted, ...
-  void accept_locked(const std::shared_ptr<KernelOperation>& kernel);
+  void accept_locked(const std::shared_ptr<KernelOperation>& kernel) REQUIRES(scheduler_mutex);
   // ... enters its hardware queue once its predecessors are done, is a candidate at its head, ...
-  void ready_locked(const std::shared_ptr<KernelOperation>& kernel);
+  void ready_locked(const std::shared_ptr<KernelOperation>& kernel) REQUIRES(scheduler_mutex);
   // ... and gets its blocks placed while they fit: highest priority level first, first come first
   // served within it. A kernel that does not fit keeps its SMs from everything behind it; what is
   // left when all its blocks are placed goes to the next.
-  void place_locked();
+  void place_locked() REQUIRES(scheduler_mutex);
   // End a kernel whose context failed before it was placed.
-  void abandon_locked(const std::shared_ptr<KernelOperation>& kernel);
+  void abandon_locked(const std::shared_ptr<KernelOperation>& kernel) REQUIRES(scheduler_mutex);
   // Drop every block of a context that has failed.
-  void drop_context_locked(ExecutionContext& context);
+  void drop_context_locked(ExecutionContext& context) REQUIRES(scheduler_mutex);
 
-  void enqueue_copy_locked(const std::shared_ptr<CopyOperation>& copy);
+  void enqueue_copy_locked(const std::shared_ptr<CopyOperation>& copy) REQUIRES(scheduler_mutex);
 
   // Between these no block runs: see Scheduler::grace_period.
-  void begin_interrupt_locked();
-  void end_interrupt_locked();
+  void begin_interrupt_locked() REQUIRES(scheduler_mutex);
+  void end_interrupt_locked() REQUIRES(scheduler_mutex);
 
  private:
   static constexpr uint32_t kCopyEngines = 2;  // one per direction, as on a GPU
 
   struct CopyEngine {
-    std::deque<std::shared_ptr<CopyOperation>> queue;
-    std::condition_variable work;
-    bool started = false;
+    std::deque<std::shared_ptr<CopyOperation>> queue GUARDED_BY(scheduler_mutex);
+    CondVar work;
+    bool started GUARDED_BY(scheduler_mutex) = false;
   };
 
-  [[nodiscard]] bool fits_locked(const SmState& sm, const SmDemand& demand) const;
+  [[nodiscard]] bool fits_locked(const SmState& sm, const SmDemand& demand) const
+      REQUIRES(scheduler_mutex);
   // The least loaded SM of `allowed` that has room; -1: none.
   [[nodiscard]] int choose_sm_locked(const std::vector<SmState>& sms, const SmSet& allowed,
-                                     const SmDemand& demand) const;
-  [[nodiscard]] bool all_fit_locked(const KernelOperation& kernel, const SmSet& allowed) const;
+                                     const SmDemand& demand) const REQUIRES(scheduler_mutex);
+  [[nodiscard]] bool all_fit_locked(const KernelOperation& kernel, const SmSet& allowed) const
+      REQUIRES(scheduler_mutex);
   // Room for the blocks of one cluster; false: there is too little, nothing is taken.
-  bool take_room_locked(ResidentBlock& block, const SmSet& allowed);
-  void give_room_locked(const ResidentBlock& block);
+  bool take_room_locked(ResidentBlock& block, const SmSet& allowed) REQUIRES(scheduler_mutex);
+  void give_room_locked(const ResidentBlock& block) REQUIRES(scheduler_mutex);
   // True: all its blocks are placed now.
-  bool place_kernel_locked(const std::shared_ptr<KernelOperation>& kernel, const SmSet& allowed);
-  void add_candidate_locked(const std::shared_ptr<KernelOperation>& kernel);
+  bool place_kernel_locked(const std::shared_ptr<KernelOperation>& kernel, const SmSet& allowed)
+      REQUIRES(scheduler_mutex);
+  void add_candidate_locked(const std::shared_ptr<KernelOperation>& kernel)
+      REQUIRES(scheduler_mutex);
   // One pass over a context's candidates; true: a hardware queue has a new head that may rank
   // higher.
-  bool place_round_locked(Residency& residency);
+  bool place_round_locked(Residency& residency) REQUIRES(scheduler_mutex);
   // True: the kernel behind it became a candidate.
-  bool leave_queue_locked(KernelOperation& kernel);
-  void release_block_locked(const ResidentBlock& block);
-  void finish_kernel_locked(const std::shared_ptr<KernelOperation>& kernel);
-  void settle_locked(ResidentBlock block, BlockState state);
-  int take_sm_locked(uint32_t* cursor);
-  void trace_block_locked(const char* what, const ResidentBlock& block);
+  bool leave_queue_locked(KernelOperation& kernel) REQUIRES(scheduler_mutex);
+  void release_block_locked(const ResidentBlock& block) REQUIRES(scheduler_mutex);
+  void finish_kernel_locked(const std::shared_ptr<KernelOperation>& kernel)
+      REQUIRES(scheduler_mutex);
+  void settle_locked(ResidentBlock block, BlockState state) REQUIRES(scheduler_mutex);
+  int take_sm_locked(uint32_t* cursor) REQUIRES(scheduler_mutex);
+  void trace_block_locked(const char* what, const ResidentBlock& block) REQUIRES(scheduler_mutex);
 
-  void start_workers_locked();
+  void start_workers_locked() REQUIRES(scheduler_mutex);
   // Threads.
-  void worker_main(uint32_t index, std::unique_lock<std::mutex>& lock);
-  void copy_engine_main(uint32_t index, std::unique_lock<std::mutex>& lock);
+  void worker_main(uint32_t index) REQUIRES(scheduler_mutex);
+  void copy_engine_main(uint32_t index) REQUIRES(scheduler_mutex);
 
   // Contexts of this process take turns: one at a time has blocks running.
-  void next_turn_locked();
+  void next_turn_locked() REQUIRES(scheduler_mutex);
   // Forget contexts that have nothing here; who has nothing to run loses its turn.
-  void settle_turns_locked();
-  [[nodiscard]] bool several_wait_locked() const;
+  void settle_turns_locked() REQUIRES(scheduler_mutex);
+  [[nodiscard]] bool several_wait_locked() const REQUIRES(scheduler_mutex);
   // Every running block comes back. Releases the mutex meanwhile.
-  void stop_blocks_locked(std::unique_lock<std::mutex>& lock);
+  void stop_blocks_locked() REQUIRES(scheduler_mutex);
 
   // The right to run kernels (segment.h).
-  void arbiter_main(std::unique_lock<std::mutex>& lock);
-  void want_device_locked();
-  void leave_device_if_idle_locked();
-  void preempt_locked();
+  void arbiter_main() REQUIRES(scheduler_mutex);
+  void want_device_locked() REQUIRES(scheduler_mutex);
+  void leave_device_if_idle_locked() REQUIRES(scheduler_mutex);
+  void preempt_locked() REQUIRES(scheduler_mutex);
 
   const Config config_;
   const int device_;
@@ -129,21 +136,25 @@ class DeviceExecutor {
   AddressSpace& memory_;
   Trace& trace_;
 
-  std::vector<std::shared_ptr<ExecutionContext>> tenants_;  // with candidates or blocks
-  ExecutionContext* turn_ = nullptr;  // the tenant whose blocks may run; null: none has any
-  uint64_t turn_ns_ = 0;              // when its turn began
-  uint64_t resident_ = 0;  // blocks (clusters) of all tenants on SMs: runnable or running
-  uint32_t running_ = 0;   // blocks (clusters) that a worker runs at this moment
-  uint64_t next_launch_ = 1;
+  std::vector<std::shared_ptr<ExecutionContext>> tenants_
+      GUARDED_BY(scheduler_mutex);  // with candidates or blocks
+  ExecutionContext* turn_ GUARDED_BY(scheduler_mutex) =
+      nullptr;  // the tenant whose blocks may run; null: none has any
+  uint64_t turn_ns_ GUARDED_BY(scheduler_mutex) = 0;  // when its turn began
+  uint64_t resident_ GUARDED_BY(scheduler_mutex) =
+      0;  // blocks (clusters) of all tenants on SMs: runnable or running
+  uint32_t running_ GUARDED_BY(scheduler_mutex) =
+      0;  // blocks (clusters) that a worker runs at this moment
+  uint64_t next_launch_ GUARDED_BY(scheduler_mutex) = 1;
 
-  bool workers_started_ = false;
-  uint32_t idle_workers_ = 0;
-  std::condition_variable work_;
-  std::condition_variable quiet_;  // running_ became 0
+  bool workers_started_ GUARDED_BY(scheduler_mutex) = false;
+  uint32_t idle_workers_ GUARDED_BY(scheduler_mutex) = 0;
+  CondVar work_;
+  CondVar quiet_;  // running_ became 0
 
-  bool have_device_ = false;
-  bool preempting_ = false;
-  uint32_t interrupts_ = 0;
+  bool have_device_ GUARDED_BY(scheduler_mutex) = false;
+  bool preempting_ GUARDED_BY(scheduler_mutex) = false;
+  uint32_t interrupts_ GUARDED_BY(scheduler_mutex) = 0;
   std::atomic<bool> stop_{false};  // what BlockRun::run polls: preempting_ or interrupts_
 
   CopyEngine copy_engines_[kCopyEngines];

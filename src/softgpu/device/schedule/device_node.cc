@@ -8,13 +8,13 @@
 namespace openmps::softgpu {
 
 void DeviceNode::set(Launch launch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   live_ = true;
   launch_ = std::move(launch);
 }
 
 CUresult DeviceNode::update(const NodeUpdate& update) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!live_) return CUDA_ERROR_INVALID_VALUE;
   switch (update.field) {
     case NodeUpdate::Field::kEnabled: launch_.enabled = update.enabled; return CUDA_SUCCESS;
@@ -41,7 +41,7 @@ CUresult DeviceNode::update(const NodeUpdate& update) {
 }
 
 bool DeviceNode::begin(KernelOperation& kernel) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::copy(launch_.grid.begin(), launch_.grid.end(), kernel.launch.grid);
   kernel.launch.parameters = launch_.parameters;
   kernel.cluster_count =

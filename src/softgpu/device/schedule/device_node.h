@@ -7,9 +7,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "softgpu/device/schedule/operation.h"
 #include "softgpu/engine.h"
 
@@ -34,9 +34,9 @@ class DeviceNode {
   [[nodiscard]] bool begin(KernelOperation& kernel) const;
 
  private:
-  mutable std::mutex mutex_;
-  bool live_ = false;  // an executable graph has it
-  Launch launch_;
+  mutable Mutex mutex_{LockRank::kSoftDeviceNode};
+  bool live_ GUARDED_BY(mutex_) = false;  // an executable graph has it
+  Launch launch_ GUARDED_BY(mutex_);
 };
 
 }  // namespace openmps::softgpu

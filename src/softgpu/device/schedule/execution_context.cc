@@ -38,13 +38,13 @@ ExecutionContext::~ExecutionContext() {
 }
 
 void ExecutionContext::print(std::string_view text) {
-  const std::lock_guard lock(services_mutex_);
+  const MutexLock lock(services_mutex_);
   // The FIFO of a GPU wraps around and loses output; ours keeps the first part.
   if (output_.size() + text.size() <= printf_limit.load()) output_.append(text);
 }
 
 void ExecutionContext::print_failure(std::string_view text) {
-  const std::lock_guard lock(services_mutex_);
+  const MutexLock lock(services_mutex_);
   if (failures_.size() + text.size() <= printf_limit.load()) failures_.append(text);
 }
 
@@ -52,7 +52,7 @@ void ExecutionContext::flush_output() {
   std::string text;
   std::string failures;
   {
-    const std::lock_guard lock(services_mutex_);
+    const MutexLock lock(services_mutex_);
     text.swap(output_);
     failures.swap(failures_);
   }
@@ -64,7 +64,7 @@ void ExecutionContext::flush_output() {
 }
 
 uint64_t ExecutionContext::allocate_device_heap(uint64_t bytes) {
-  const std::lock_guard lock(services_mutex_);
+  const MutexLock lock(services_mutex_);
   heap_in_use_.store(true, std::memory_order_release);
   uint64_t limit = heap_limit.load();
   if (bytes == 0 || bytes > limit) return 0;
@@ -88,7 +88,7 @@ uint64_t ExecutionContext::allocate_device_heap(uint64_t bytes) {
 }
 
 void ExecutionContext::free_device_heap(uint64_t address) {
-  const std::lock_guard lock(services_mutex_);
+  const MutexLock lock(services_mutex_);
   auto found = heap_.find(address);
   if (found == heap_.end()) return;  // a wild free in a kernel: ignored, as it can't be reported
   MappedRange range;
@@ -136,14 +136,14 @@ std::shared_ptr<T> find_retired(const std::unordered_map<uint64_t, std::weak_ptr
 
 void ExecutionContext::retire_texture(uint64_t handle,
                                       const std::shared_ptr<TextureObject>& object) {
-  const std::lock_guard lock(services_mutex_);
+  const MutexLock lock(services_mutex_);
   forget_expired(&retired_textures_);
   retired_textures_[handle] = object;
 }
 
 void ExecutionContext::retire_surface(uint64_t handle,
                                       const std::shared_ptr<SurfaceObject>& object) {
-  const std::lock_guard lock(services_mutex_);
+  const MutexLock lock(services_mutex_);
   forget_expired(&retired_surfaces_);
   retired_surfaces_[handle] = object;
 }
@@ -152,7 +152,7 @@ void ExecutionContext::retire_surface(uint64_t handle,
 std::shared_ptr<const Texture> ExecutionContext::texture(uint64_t handle) {
   std::shared_ptr<TextureObject> object = driver_.texture_objects.find(handle);
   if (object == nullptr) {
-    const std::lock_guard lock(services_mutex_);
+    const MutexLock lock(services_mutex_);
     object = find_retired(retired_textures_, handle);
   }
   if (object == nullptr || object->execution.get() != this) return nullptr;
@@ -162,7 +162,7 @@ std::shared_ptr<const Texture> ExecutionContext::texture(uint64_t handle) {
 std::shared_ptr<const Image> ExecutionContext::surface(uint64_t handle) {
   std::shared_ptr<SurfaceObject> object = driver_.surface_objects.find(handle);
   if (object == nullptr) {
-    const std::lock_guard lock(services_mutex_);
+    const MutexLock lock(services_mutex_);
     object = find_retired(retired_surfaces_, handle);
   }
   if (object == nullptr || object->execution.get() != this) return nullptr;

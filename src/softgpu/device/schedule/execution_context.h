@@ -8,11 +8,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/program_switches.h"
 #include "softgpu/device/machine/address_space.h"
 #include "softgpu/device/machine/backing.h"
@@ -20,6 +20,7 @@
 #include "softgpu/device/schedule/operation.h"
 #include "softgpu/device/schedule/parameter_buffers.h"
 #include "softgpu/device/schedule/residency.h"
+#include "softgpu/device/schedule/scheduler_mutex.h"
 
 namespace openmps::softgpu {
 
@@ -38,9 +39,10 @@ struct StreamQueue {
   uint32_t queue = 0;    // hardware queue
   SmSet sms;             // where its kernels may run
   uint64_t green = 0;    // id of its green context
-  OperationPtr tail;     // guarded by the Scheduler; null or done: idle
+  OperationPtr tail GUARDED_BY(scheduler_mutex);  // null or done: idle
   std::shared_ptr<StreamItems> items = std::make_shared<StreamItems>();
-  bool retired = false;  // destroyed; kept in its context's list until it is idle
+  bool retired GUARDED_BY(scheduler_mutex) =
+      false;  // destroyed; kept in its context's list until it is idle
 };
 
 class ExecutionContext final : public DeviceServices {
@@ -61,21 +63,22 @@ class ExecutionContext final : public DeviceServices {
   // mutex.
   std::atomic<uint32_t> standstills{0};
 
-  // Guarded by the Scheduler.
-  bool closing = false;
-  uint64_t outstanding = 0;  // operations submitted and not done
-  std::shared_ptr<StreamQueue> legacy;
-  std::vector<std::shared_ptr<StreamQueue>> streams;  // the legacy one not included
-  std::vector<std::deque<std::shared_ptr<KernelOperation>>> hardware_queues;
-  Connections connections;
-  uint32_t next_queue = 0;
-  uint32_t take_queue_locked() {
+  bool closing GUARDED_BY(scheduler_mutex) = false;
+  uint64_t outstanding GUARDED_BY(scheduler_mutex) = 0;  // operations submitted and not done
+  std::shared_ptr<StreamQueue> legacy;                   // set before the context is active
+  std::vector<std::shared_ptr<StreamQueue>> streams
+      GUARDED_BY(scheduler_mutex);  // the legacy one not included
+  std::vector<std::deque<std::shared_ptr<KernelOperation>>> hardware_queues
+      GUARDED_BY(scheduler_mutex);
+  Connections connections GUARDED_BY(scheduler_mutex);
+  uint32_t next_queue GUARDED_BY(scheduler_mutex) = 0;
+  uint32_t take_queue_locked() REQUIRES(scheduler_mutex) {
     return next_queue++ % static_cast<uint32_t>(hardware_queues.size());
   }
-  Residency residency;
+  Residency residency GUARDED_BY(scheduler_mutex);
   // Ends of graphs that were launched in streams of other contexts and run kernels of this one.
-  std::vector<OperationPtr> visits;
-  std::string fault_text;
+  std::vector<OperationPtr> visits GUARDED_BY(scheduler_mutex);
+  std::string fault_text;  // written once, before `error`
 
   // Limits of cuCtxSetLimit that kernels feel.
   std::atomic<uint64_t> stack_limit{kDefaultStackBytes};
@@ -108,15 +111,17 @@ class ExecutionContext final : public DeviceServices {
   const Driver& driver_;
   AddressSpace& memory_;
   const std::function<void(const Backing&)> reclaim_;
-  std::mutex services_mutex_;
-  std::string output_;
-  std::string failures_;
+  Mutex services_mutex_{LockRank::kSoftServices};
+  std::string output_ GUARDED_BY(services_mutex_);
+  std::string failures_ GUARDED_BY(services_mutex_);
   std::atomic<bool> heap_in_use_{false};
-  uint64_t heap_used_ = 0;
-  std::unordered_map<uint64_t, uint64_t> heap_;  // address -> bytes
+  uint64_t heap_used_ GUARDED_BY(services_mutex_) = 0;
+  std::unordered_map<uint64_t, uint64_t> heap_ GUARDED_BY(services_mutex_);  // address -> bytes
   // By their former handles; the scheduler keeps them.
-  std::unordered_map<uint64_t, std::weak_ptr<TextureObject>> retired_textures_;
-  std::unordered_map<uint64_t, std::weak_ptr<SurfaceObject>> retired_surfaces_;
+  std::unordered_map<uint64_t, std::weak_ptr<TextureObject>> retired_textures_
+      GUARDED_BY(services_mutex_);
+  std::unordered_map<uint64_t, std::weak_ptr<SurfaceObject>> retired_surfaces_
+      GUARDED_BY(services_mutex_);
 };
 
 }  // namespace openmps::softgpu

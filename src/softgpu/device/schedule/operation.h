@@ -16,6 +16,7 @@
 #include "cuda/abi.h"
 #include "softgpu/device/machine/sm.h"
 #include "softgpu/device/schedule/copy.h"
+#include "softgpu/device/schedule/scheduler_mutex.h"
 #include "softgpu/engine.h"
 
 namespace openmps::softgpu {
@@ -32,11 +33,11 @@ enum class OperationKind : uint8_t {
   kConditional,  // a node of a graph that runs others
 };
 
-// Of a stream; guarded by the Scheduler.
+// Of a stream.
 struct StreamItems {
-  uint32_t outstanding = 0;  // operations that are not done
-  uint32_t unstarted = 0;    // of those, in a connection
-  uint32_t connection = 0;   // which (connections.h)
+  uint32_t outstanding GUARDED_BY(scheduler_mutex) = 0;  // operations that are not done
+  uint32_t unstarted GUARDED_BY(scheduler_mutex) = 0;    // of those, in a connection
+  uint32_t connection GUARDED_BY(scheduler_mutex) = 0;   // which (connections.h)
 };
 
 struct Operation {
@@ -48,19 +49,23 @@ struct Operation {
   const std::shared_ptr<ExecutionContext> context;
   uint64_t stream_id = 0;  // for the trace
 
-  // Guarded by the Scheduler from submission on.
-  uint32_t unsatisfied = 1;  // edges from unfinished operations, plus one until it is submitted
-  uint32_t waiters = 0;      // API threads that wait for it
+  // Set before submission.
   bool inline_execution = false;  // the submitting thread carries it out once it is ready
-  bool ready = false;
-  bool done = false;
-  uint64_t finished_ns = 0;
-  bool unconnected = false;  // in no connection: the end of a graph's launch, like its nodes, and
-                             // an event without timing
-  bool stalled = false;      // what it waited for is done, but others are ahead in its connection
-  int32_t connection = -1;   // -1: none, or it has started
-  std::shared_ptr<StreamItems> items;  // of its stream; null: in none
-  std::vector<std::shared_ptr<Operation>> successors;
+  bool unconnected = false;       // enters no connection: nodes of a graph, the end of the graph's
+                                  // launch, and an event without timing
+
+  // Edges from unfinished operations, plus one until it is submitted.
+  uint32_t unsatisfied GUARDED_BY(scheduler_mutex) = 1;
+  uint32_t waiters GUARDED_BY(scheduler_mutex) = 0;  // API threads that wait for it
+  bool ready GUARDED_BY(scheduler_mutex) = false;
+  bool done GUARDED_BY(scheduler_mutex) = false;
+  uint64_t finished_ns GUARDED_BY(scheduler_mutex) = 0;
+  // What it waited for is done, but other operations are ahead in its connection.
+  bool stalled GUARDED_BY(scheduler_mutex) = false;
+  int32_t connection GUARDED_BY(scheduler_mutex) = -1;  // -1: none, or it has started
+  // Of its stream; null: the operation is in no stream.
+  std::shared_ptr<StreamItems> items GUARDED_BY(scheduler_mutex);
+  std::vector<std::shared_ptr<Operation>> successors GUARDED_BY(scheduler_mutex);
 };
 using OperationPtr = std::shared_ptr<Operation>;
 
@@ -72,7 +77,8 @@ class Offspring {
   virtual ~Offspring() = default;
   // `self`, whose it is, has ended by itself, or what was submitted by an earlier call has. True:
   // nothing is left; else it is called again. By the scheduler.
-  [[nodiscard]] virtual bool finish(Submission& submission, const OperationPtr& self) = 0;
+  [[nodiscard]] virtual bool finish(Submission& submission, const OperationPtr& self)
+      REQUIRES(scheduler_mutex) = 0;
 };
 
 struct KernelOperation final : Operation {
@@ -97,10 +103,10 @@ struct KernelOperation final : Operation {
   uint32_t cluster_blocks = 1;
   uint64_t cluster_count = 0;  // without clusters: blocks
 
-  // Guarded by the Scheduler.
-  uint64_t placed = 0;    // clusters whose blocks were given to SMs
-  uint64_t resident = 0;  // of those, not finished
-  uint64_t started_ns = 0;
+  // Clusters whose blocks were given to SMs, and those among them that have not finished.
+  uint64_t placed GUARDED_BY(scheduler_mutex) = 0;
+  uint64_t resident GUARDED_BY(scheduler_mutex) = 0;
+  uint64_t started_ns GUARDED_BY(scheduler_mutex) = 0;
 };
 
 struct CopyOperation final : Operation {
@@ -140,8 +146,8 @@ struct MemoryWordsOperation final : Operation {
       : Operation(OperationKind::kMemoryWords, std::move(where)) {}
 
   std::vector<WordAction> actions;
-  std::shared_ptr<const void> kept;  // where the words are, if nothing else keeps them
-  size_t next = 0;                   // guarded by the Scheduler
+  std::shared_ptr<const void> kept;             // where the words are, if nothing else keeps them
+  size_t next GUARDED_BY(scheduler_mutex) = 0;  // the first action that is not carried out
 };
 
 // What cuGraphConditionalHandleCreate makes: a number that kernels set and conditional nodes read.
@@ -160,7 +166,8 @@ struct ConditionalOperation : Operation {
       : Operation(OperationKind::kConditional, std::move(where)) {}
   // Submit the body that the condition names; false: nothing is to run any more. `self` is this.
   virtual bool submit_body(Submission& submission,
-                           const std::shared_ptr<ConditionalOperation>& self) = 0;
+                           const std::shared_ptr<ConditionalOperation>& self)
+      REQUIRES(scheduler_mutex) = 0;
 };
 
 // What happens at a point of a stream without a thread's help: event records, frees.

@@ -29,7 +29,7 @@ ParameterBuffers::~ParameterBuffers() {
 }
 
 uint64_t ParameterBuffers::take(uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return take_locked(bytes);
 }
 
@@ -57,12 +57,12 @@ uint64_t ParameterBuffers::take_locked(uint64_t bytes) {
 }
 
 void ParameterBuffers::give_back(uint64_t address, uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   free_[size_of(bytes)].push_back(address);
 }
 
 uint64_t ParameterBuffers::text(const char* text) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto known = texts_.find(text);
   if (known != texts_.end()) return known->second;
   const size_t bytes = strlen(text) + 1;

@@ -6,10 +6,11 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace openmps::softgpu {
 
@@ -29,14 +30,14 @@ class ParameterBuffers {
   uint64_t text(const char* text);
 
  private:
-  uint64_t take_locked(uint64_t bytes);
+  uint64_t take_locked(uint64_t bytes) REQUIRES(mutex_);
 
   AddressSpace* const memory_;
   const int device_;
-  std::mutex mutex_;
-  std::vector<uint64_t> chunks_;                          // addresses of what was allocated
-  std::map<uint64_t, std::vector<uint64_t>> free_;        // by size, a power of two
-  std::unordered_map<std::string_view, uint64_t> texts_;  // of literals
+  Mutex mutex_{LockRank::kSoftParameterBuffers};
+  std::vector<uint64_t> chunks_ GUARDED_BY(mutex_);  // addresses of what was allocated
+  std::map<uint64_t, std::vector<uint64_t>> free_ GUARDED_BY(mutex_);  // by size, a power of two
+  std::unordered_map<std::string_view, uint64_t> texts_ GUARDED_BY(mutex_);  // of literals
 };
 
 }  // namespace openmps::softgpu

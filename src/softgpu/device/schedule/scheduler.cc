@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
-#include <chrono>
 #include <utility>
 
 #include "base/clock.h"
@@ -18,8 +17,8 @@ namespace {
 
 // Pauses between looks at a memory word that a stream waits for: short at first, since the other
 // side often is about to write it, long later, so that a forgotten wait costs nothing.
-constexpr std::chrono::microseconds kFirstWordPause{20};
-constexpr std::chrono::microseconds kLastWordPause{1000};
+constexpr uint64_t kFirstWordPauseNs = 20'000;
+constexpr uint64_t kLastWordPauseNs = 1'000'000;
 
 thread_local bool host_function_running = false;
 
@@ -94,7 +93,7 @@ void Scheduler::release_hold_locked(const OperationPtr& operation) {
 
 void Scheduler::submit(StreamQueue& stream, const OperationPtr& operation,
                        std::span<const OperationPtr> also_after) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   submit_locked(stream, operation, also_after);
 }
 
@@ -140,17 +139,17 @@ void Submission::fail(ExecutionContext& context, CUresult code, const std::strin
 
 void Scheduler::submit_unordered(const OperationPtr& operation,
                                  std::span<const OperationPtr> after) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   submit_unordered_locked(operation, after);
 }
 
 void Scheduler::open(const std::shared_ptr<ExecutionContext>& context) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   open_.push_back(context);
 }
 
 void Scheduler::add_stream(ExecutionContext& context, const std::shared_ptr<StreamQueue>& stream) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   if (stream->legacy) {
     context.legacy = stream;
     return;
@@ -161,19 +160,20 @@ void Scheduler::add_stream(ExecutionContext& context, const std::shared_ptr<Stre
 }
 
 void Scheduler::retire_stream(StreamQueue& stream) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   stream.retired = true;
 }
 
 OperationPtr Scheduler::tail(const StreamQueue& stream) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   return stream.tail;
 }
 
 void Scheduler::retire_streams_locked(ExecutionContext& context) {
-  std::erase_if(context.streams, [](const std::shared_ptr<StreamQueue>& stream) {
-    return stream->retired && (stream->tail == nullptr || stream->tail->done);
-  });
+  std::erase_if(context.streams,
+                [](const std::shared_ptr<StreamQueue>& stream) REQUIRES(scheduler_mutex) {
+                  return stream->retired && (stream->tail == nullptr || stream->tail->done);
+                });
 }
 
 // ---- Dispatch and completion ------------------------------------------------------------------
@@ -341,28 +341,28 @@ void Scheduler::poison_locked(ExecutionContext& context, CUresult code, const st
 
 void Scheduler::wait(const OperationPtr& operation) {
   if (operation == nullptr) return;
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   ++operation->waiters;
-  done_.wait(lock, [&] { return operation->done; });
+  while (!operation->done) done_.wait(scheduler_mutex);
   --operation->waiters;
 }
 
 bool Scheduler::is_done(const OperationPtr& operation) {
   if (operation == nullptr) return true;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   return operation->done;
 }
 
 std::optional<uint64_t> Scheduler::finished_ns(const OperationPtr& operation) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   return operation->done ? std::optional(operation->finished_ns) : std::nullopt;
 }
 
 bool Scheduler::wait_ready(const OperationPtr& operation) {
   assert(operation->inline_execution && "only such an operation waits for its submitter");
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   ++operation->waiters;
-  done_.wait(lock, [&] { return operation->ready || operation->done; });
+  while (!operation->ready && !operation->done) done_.wait(scheduler_mutex);
   --operation->waiters;
   return !operation->done;
 }
@@ -371,7 +371,7 @@ void Scheduler::run_inline(const std::shared_ptr<CopyOperation>& copy) {
   if (!wait_ready(copy)) return;
   uint64_t start = now_ns();
   CUresult result = run_copy_operation(*memory_, *copy);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   if (result != CUDA_SUCCESS) {
     poison_locked(*copy->context, result, "copy touches memory that is no longer mapped");
   }
@@ -390,7 +390,7 @@ std::vector<OperationPtr> Scheduler::tails_locked(ExecutionContext& context) {
 void Scheduler::wait_idle(ExecutionContext& context) {
   std::vector<OperationPtr> tails;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(scheduler_mutex);
     tails = tails_locked(context);
   }
   for (const OperationPtr& tail : tails) wait(tail);
@@ -398,53 +398,56 @@ void Scheduler::wait_idle(ExecutionContext& context) {
 
 void Scheduler::begin_standstill(ExecutionContext& context) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(scheduler_mutex);
     context.standstills.fetch_add(1);
   }
   wait_idle(context);
 }
 
 void Scheduler::end_standstill(ExecutionContext& context) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   if (context.standstills.fetch_sub(1) == 1) done_.notify_all();
 }
 
 void Scheduler::await_room(const StreamQueue& stream) {
   if (stream_items_ == 0) return;
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return stream.items->outstanding < stream_items_; });
+  const MutexLock lock(scheduler_mutex);
+  while (stream.items->outstanding >= stream_items_) done_.wait(scheduler_mutex);
 }
 
 void Scheduler::await_standstills(ExecutionContext& context) {
   if (context.standstills.load() == 0) return;
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return context.standstills.load() == 0; });
+  const MutexLock lock(scheduler_mutex);
+  while (context.standstills.load() != 0) done_.wait(scheduler_mutex);
 }
 
 void Scheduler::keep_until_idle(const std::shared_ptr<ExecutionContext>& context,
                                 std::shared_ptr<const void> object) {
   auto marker = std::make_shared<MarkerOperation>(context);
   marker->kept = std::move(object);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   submit_unordered_locked(marker, tails_locked(*context));
 }
 
 bool Scheduler::is_idle(ExecutionContext& context) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   return context.outstanding == 0;
 }
 
 bool Scheduler::is_stream_idle(ExecutionContext& context, StreamQueue& stream) {
-  const std::lock_guard lock(mutex_);
-  auto idle = [](const OperationPtr& tail) { return tail == nullptr || tail->done; };
+  const MutexLock lock(scheduler_mutex);
+  auto idle = [](const OperationPtr& tail)
+                  REQUIRES(scheduler_mutex) { return tail == nullptr || tail->done; };
   if (!idle(stream.tail)) return false;
   if (!stream.legacy) return true;
   return std::all_of(context.streams.begin(), context.streams.end(),
-                     [&](const auto& other) { return !other->blocking || idle(other->tail); });
+                     [&](const auto& other) REQUIRES(scheduler_mutex) {
+                       return !other->blocking || idle(other->tail);
+                     });
 }
 
 void Scheduler::close(ExecutionContext& context) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   context.closing = true;
   auto waits = std::move(word_waits_);
   word_waits_.clear();
@@ -455,24 +458,23 @@ void Scheduler::close(ExecutionContext& context) {
       complete_locked(wait);
     }
   }
-  done_.wait(lock, [&] { return context.outstanding == 0; });
+  while (context.outstanding != 0) done_.wait(scheduler_mutex);
   std::erase_if(open_, [&](const auto& one) { return one.get() == &context; });
 }
 
 // The last operation of each stream refers to the context, which refers to the streams.
 void Scheduler::forget_streams(ExecutionContext& context) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   context.legacy->tail.reset();
   for (const auto& stream : context.streams) stream->tail.reset();
   context.visits.clear();
   context.streams.clear();
 }
 
-void Scheduler::start_thread_locked(const char* name,
-                                    std::function<void(std::unique_lock<std::mutex>&)> body) {
-  start_helper_thread(name, [this, body = std::move(body)] {
-    std::unique_lock lock(mutex_);
-    body(lock);
+void Scheduler::start_thread_locked(const char* name, std::function<void()> body) {
+  start_helper_thread(name, [body = std::move(body)] {
+    const MutexLock lock(scheduler_mutex);
+    body();
   });
 }
 
@@ -481,25 +483,23 @@ void Scheduler::start_thread_locked(const char* name,
 void Scheduler::start_host_thread_locked() {
   if (host_thread_started_) return;
   host_thread_started_ = true;
-  start_thread_locked("softgpu-host", [this](auto& lock) { host_thread_main(lock); });
+  start_thread_locked("softgpu-host", [this]() REQUIRES(scheduler_mutex) { host_thread_main(); });
 }
 
 // Without the lock, which is held again when it is over, also if the function ends its thread.
-void Scheduler::run_host_function(std::unique_lock<std::mutex>& lock,
-                                  const std::shared_ptr<HostOperation>& operation) {
+void Scheduler::run_host_function(const std::shared_ptr<HostOperation>& operation) {
   struct End {
     Scheduler& scheduler;
-    std::unique_lock<std::mutex>& lock;
     const std::shared_ptr<HostOperation>& operation;
-    ~End() {
+    ~End() ACQUIRE(scheduler_mutex) {
       host_function_running = false;
-      lock.lock();
+      scheduler_mutex.lock();
       scheduler.complete_locked(operation);
     }
   };
   const CUresult error = operation->context->error.load();
-  lock.unlock();
-  const End end{*this, lock, operation};
+  scheduler_mutex.unlock();
+  const End end{*this, operation};
   host_function_running = true;
   if (operation->callback != nullptr) {
     operation->callback(operation->stream, error, operation->user_data);
@@ -508,22 +508,22 @@ void Scheduler::run_host_function(std::unique_lock<std::mutex>& lock,
   }
 }
 
-void Scheduler::host_thread_main(std::unique_lock<std::mutex>& lock) {
+void Scheduler::host_thread_main() {
   // Only a function of the program's ends the thread: another one takes over. On a GPU none does,
   // and no host function runs any more.
   struct Successor {
     Scheduler& scheduler;
-    ~Successor() {
+    ~Successor() REQUIRES(scheduler_mutex) {
       scheduler.host_thread_started_ = false;
       scheduler.start_host_thread_locked();
     }
   };
   const Successor successor{*this};
   for (;;) {
-    host_work_.wait(lock, [&] { return !host_queue_.empty(); });
+    while (host_queue_.empty()) host_work_.wait(scheduler_mutex);
     const std::shared_ptr<HostOperation> operation = std::move(host_queue_.front());
     host_queue_.pop_front();
-    run_host_function(lock, operation);
+    run_host_function(operation);
   }
 }
 
@@ -532,24 +532,25 @@ void Scheduler::host_thread_main(std::unique_lock<std::mutex>& lock) {
 void Scheduler::start_service_thread_locked() {
   if (service_thread_started_) return;
   service_thread_started_ = true;
-  start_thread_locked("softgpu-service", [this](auto& lock) { service_thread_main(lock); });
+  start_thread_locked("softgpu-service",
+                      [this]() REQUIRES(scheduler_mutex) { service_thread_main(); });
 }
 
-void Scheduler::service_thread_main(std::unique_lock<std::mutex>& lock) {
-  std::chrono::microseconds pause = kFirstWordPause;
+void Scheduler::service_thread_main() {
+  uint64_t pause_ns = kFirstWordPauseNs;
   for (;;) {
     if (!reclaim_.empty()) {
       std::vector<Backing> batch = std::move(reclaim_);
       reclaim_.clear();
-      lock.unlock();
+      scheduler_mutex.unlock();
       grace_period();
       for (const Backing& backing : batch) free_backing(backing);
-      lock.lock();
+      scheduler_mutex.lock();
       continue;
     }
     if (word_waits_.empty()) {
-      pause = kFirstWordPause;
-      service_work_.wait(lock);
+      pause_ns = kFirstWordPauseNs;
+      service_work_.wait(scheduler_mutex);
       continue;
     }
     auto waits = std::move(word_waits_);
@@ -564,13 +565,13 @@ void Scheduler::service_thread_main(std::unique_lock<std::mutex>& lock) {
         word_waits_.push_back(std::move(wait));
       }
     }
-    pause = progress ? kFirstWordPause : std::min(pause * 2, kLastWordPause);
-    if (!word_waits_.empty()) service_work_.wait_for(lock, pause);
+    pause_ns = progress ? kFirstWordPauseNs : std::min(pause_ns * 2, kLastWordPauseNs);
+    if (!word_waits_.empty()) service_work_.wait_until(scheduler_mutex, now_ns() + pause_ns);
   }
 }
 
 void Scheduler::reclaim_later(const Backing& backing) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   reclaim_later_locked(backing);
 }
 
@@ -581,12 +582,12 @@ void Scheduler::reclaim_later_locked(const Backing& backing) {
 }
 
 void Scheduler::begin_interrupt() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   for (const auto& executor : executors_) executor->begin_interrupt_locked();
 }
 
 void Scheduler::end_interrupt() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(scheduler_mutex);
   for (const auto& executor : executors_) executor->end_interrupt_locked();
 }
 

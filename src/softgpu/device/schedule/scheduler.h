@@ -6,17 +6,16 @@
 // submit and wait; workers, copy engines, the host-function thread and the service thread complete.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "softgpu/device/machine/address_space.h"
 #include "softgpu/device/machine/backing.h"
 #include "softgpu/device/machine/config.h"
@@ -24,6 +23,7 @@
 #include "softgpu/device/schedule/device_executor.h"
 #include "softgpu/device/schedule/execution_context.h"
 #include "softgpu/device/schedule/operation.h"
+#include "softgpu/device/schedule/scheduler_mutex.h"
 
 namespace openmps::softgpu {
 
@@ -36,9 +36,11 @@ class Submission {
  public:
   // As Scheduler's.
   void submit(StreamQueue& stream, const OperationPtr& operation,
-              std::span<const OperationPtr> also_after = {});
-  void submit_unordered(const OperationPtr& operation, std::span<const OperationPtr> after);
-  void fail(ExecutionContext& context, CUresult code, const std::string& text);
+              std::span<const OperationPtr> also_after = {}) REQUIRES(scheduler_mutex);
+  void submit_unordered(const OperationPtr& operation, std::span<const OperationPtr> after)
+      REQUIRES(scheduler_mutex);
+  void fail(ExecutionContext& context, CUresult code, const std::string& text)
+      REQUIRES(scheduler_mutex);
 
  private:
   friend class Scheduler;
@@ -65,7 +67,7 @@ class Scheduler final : private ExecutorOwner {
   // `body(Submission&)`, during which nothing else is submitted, starts or ends.
   template <typename Body>
   auto together(Body&& body) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(scheduler_mutex);
     Submission submission(*this);
     return body(submission);
   }
@@ -125,67 +127,70 @@ class Scheduler final : private ExecutorOwner {
   friend class Submission;
 
   void submit_locked(StreamQueue& stream, const OperationPtr& operation,
-                     std::span<const OperationPtr> also_after);
-  void submit_unordered_locked(const OperationPtr& operation, std::span<const OperationPtr> after);
+                     std::span<const OperationPtr> also_after) REQUIRES(scheduler_mutex);
+  void submit_unordered_locked(const OperationPtr& operation, std::span<const OperationPtr> after)
+      REQUIRES(scheduler_mutex);
 
   // The error sticks to all contexts of the process, nothing of them runs any more (as on an H200,
   // where fault domains are processes).
-  void poison_locked(ExecutionContext& context, CUresult code, const std::string& text) override;
-  void end_grid_locked(const std::shared_ptr<KernelOperation>& kernel) override;
+  void poison_locked(ExecutionContext& context, CUresult code, const std::string& text)
+      REQUIRES(scheduler_mutex) override;
+  void end_grid_locked(const std::shared_ptr<KernelOperation>& kernel)
+      REQUIRES(scheduler_mutex) override;
   // Mark done and start what waited for it.
-  void complete_locked(const OperationPtr& operation) override;
-  void reclaim_later_locked(const Backing& backing);
+  void complete_locked(const OperationPtr& operation) REQUIRES(scheduler_mutex) override;
+  void reclaim_later_locked(const Backing& backing) REQUIRES(scheduler_mutex);
 
   [[nodiscard]] DeviceExecutor& executor(int device) { return *executors_[device]; }
   void begin_interrupt();
   void end_interrupt();
-  void add_edge_locked(const OperationPtr& before, const OperationPtr& after);
-  void release_hold_locked(const OperationPtr& operation);
-  void dispatch_locked(const OperationPtr& operation);
-  void drain_ready_locked();
+  void add_edge_locked(const OperationPtr& before, const OperationPtr& after)
+      REQUIRES(scheduler_mutex);
+  void release_hold_locked(const OperationPtr& operation) REQUIRES(scheduler_mutex);
+  void dispatch_locked(const OperationPtr& operation) REQUIRES(scheduler_mutex);
+  void drain_ready_locked() REQUIRES(scheduler_mutex);
   // It starts, or is done: what is behind it in its connection may go on.
-  void leave_connection_locked(Operation& operation);
+  void leave_connection_locked(Operation& operation) REQUIRES(scheduler_mutex);
   // False: a wait among them is not satisfied yet. In a context that has failed all are done with.
-  bool advance_words_locked(MemoryWordsOperation& words);
-  void finish_marker_locked(MarkerOperation& marker);
-  void retire_streams_locked(ExecutionContext& context);
+  bool advance_words_locked(MemoryWordsOperation& words) REQUIRES(scheduler_mutex);
+  void finish_marker_locked(MarkerOperation& marker) REQUIRES(scheduler_mutex);
+  void retire_streams_locked(ExecutionContext& context) REQUIRES(scheduler_mutex);
   // What has to be done for everything in the context to be done.
-  [[nodiscard]] std::vector<OperationPtr> tails_locked(ExecutionContext& context);
+  [[nodiscard]] std::vector<OperationPtr> tails_locked(ExecutionContext& context)
+      REQUIRES(scheduler_mutex);
   // False: the operation was completed instead of becoming ready.
   [[nodiscard]] bool wait_ready(const OperationPtr& operation);
 
-  void start_thread_locked(const char* name,
-                           std::function<void(std::unique_lock<std::mutex>& lock)> body) override;
-  void start_host_thread_locked();
-  [[noreturn]] void host_thread_main(std::unique_lock<std::mutex>& lock);
-  void run_host_function(std::unique_lock<std::mutex>& lock,
-                         const std::shared_ptr<HostOperation>& operation);
-  void start_service_thread_locked();
-  void service_thread_main(std::unique_lock<std::mutex>& lock);
+  void start_thread_locked(const char* name, std::function<void()> body)
+      REQUIRES(scheduler_mutex) override;
+  void start_host_thread_locked() REQUIRES(scheduler_mutex);
+  [[noreturn]] void host_thread_main() REQUIRES(scheduler_mutex);
+  void run_host_function(const std::shared_ptr<HostOperation>& operation) REQUIRES(scheduler_mutex);
+  void start_service_thread_locked() REQUIRES(scheduler_mutex);
+  void service_thread_main() REQUIRES(scheduler_mutex);
 
-  std::mutex mutex_;
   AddressSpace* memory_;
   Trace* trace_;
   const uint32_t stream_items_;
   const std::function<Backing(uint64_t)> end_allocation_;
   std::vector<std::unique_ptr<DeviceExecutor>> executors_;
-  std::vector<std::shared_ptr<ExecutionContext>> open_;
-  std::condition_variable done_;
+  std::vector<std::shared_ptr<ExecutionContext>> open_ GUARDED_BY(scheduler_mutex);
+  CondVar done_;
 
   // Operations that became ready while others are being dispatched: a list, not recursion.
-  std::deque<OperationPtr> ready_;
-  bool draining_ = false;
+  std::deque<OperationPtr> ready_ GUARDED_BY(scheduler_mutex);
+  bool draining_ GUARDED_BY(scheduler_mutex) = false;
 
-  std::deque<std::shared_ptr<HostOperation>> host_queue_;
-  std::condition_variable host_work_;
-  bool host_thread_started_ = false;
+  std::deque<std::shared_ptr<HostOperation>> host_queue_ GUARDED_BY(scheduler_mutex);
+  CondVar host_work_;
+  bool host_thread_started_ GUARDED_BY(scheduler_mutex) = false;
 
   // Waits for memory words are looked at when this process's device may have changed memory and,
   // since anybody may store to host memory without telling, again after a growing pause.
-  std::vector<std::shared_ptr<MemoryWordsOperation>> word_waits_;
-  std::vector<Backing> reclaim_;
-  std::condition_variable service_work_;
-  bool service_thread_started_ = false;
+  std::vector<std::shared_ptr<MemoryWordsOperation>> word_waits_ GUARDED_BY(scheduler_mutex);
+  std::vector<Backing> reclaim_ GUARDED_BY(scheduler_mutex);
+  CondVar service_work_;
+  bool service_thread_started_ GUARDED_BY(scheduler_mutex) = false;
 };
 
 // True on the thread that runs cuLaunchHostFunc functions, while one runs: they must not call CUDA.

@@ -9,7 +9,7 @@
 namespace openmps::softgpu {
 
 OperationPtr last_record(Event& event) {
-  const std::lock_guard lock(event.mutex);
+  const MutexLock lock(event.mutex);
   return event.record;
 }
 

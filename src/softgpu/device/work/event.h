@@ -4,9 +4,9 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "softgpu/device/schedule/execution_context.h"
 #include "softgpu/device/work/work.h"
@@ -25,9 +25,9 @@ struct Event {
   std::shared_ptr<ExecutionContext> execution;
   unsigned flags = 0;
 
-  std::mutex mutex;
-  OperationPtr record;                  // null: never recorded
-  std::shared_ptr<SharedEvent> shared;  // of CU_EVENT_INTERPROCESS: what all processes see of it
+  Mutex mutex{LockRank::kSoftEvent};
+  OperationPtr record GUARDED_BY(mutex);  // null: never recorded
+  std::shared_ptr<SharedEvent> shared;    // of CU_EVENT_INTERPROCESS: what all processes see of it
   // Recorded in a captured stream: what a wait on it depends on. Guarded by Captures.
   std::shared_ptr<Capture> capture;
   std::vector<std::shared_ptr<GraphNode>> capture_nodes;

@@ -66,7 +66,7 @@ Module::~Module() {
 }
 
 Result<std::shared_ptr<Function>> Module::function(uint32_t index) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::shared_ptr<Function>& function = functions_[index];
   if (function != nullptr) return function;
   auto made = std::make_shared<Function>();
@@ -110,7 +110,7 @@ Status Module::global(const std::string& name, uint64_t* address, uint64_t* byte
 void Module::forget_functions() {
   std::map<uint32_t, std::shared_ptr<Function>> functions;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     functions.swap(functions_);
   }
   for (const auto& [index, function] : functions) {
@@ -238,7 +238,7 @@ Status unload_library(Driver& driver, CUlibrary handle) {
   for (const auto& kernel : library->kernels) driver.kernels.remove(kernel->handle);
   std::map<uint64_t, std::shared_ptr<Module>> instances;
   {
-    const std::lock_guard lock(library->mutex);
+    const MutexLock lock(library->mutex);
     instances.swap(library->instances);
   }
   for (const auto& [id, module] : instances) {
@@ -257,7 +257,7 @@ Result<std::shared_ptr<Module>> Library::instance(const std::shared_ptr<Context>
   if (std::shared_ptr<Module> made = find_instance(execution->id)) return made;
   // Not with the mutex held: other contexts go on.
   const LoadingPause pause(context->driver(), *execution);
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   auto found = instances.find(execution->id);
   if (found != instances.end()) return found->second;
   // Instances belong to the context that owns the memory, not to a green view of it.
@@ -270,7 +270,7 @@ Result<std::shared_ptr<Module>> Library::instance(const std::shared_ptr<Context>
 }
 
 std::shared_ptr<Module> Library::find_instance(uint64_t execution_id) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   auto found = instances.find(execution_id);
   return found == instances.end() ? nullptr : found->second;
 }
@@ -280,7 +280,7 @@ Library::~Library() {
 }
 
 Status Library::managed(const std::string& name, uint64_t* address, uint64_t* bytes) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   const std::vector<GlobalInfo>& globals = program->globals();
   auto global = std::find_if(globals.begin(), globals.end(),
                              [&](const GlobalInfo& other) { return other.name == name; });
@@ -318,7 +318,7 @@ void Library::initialise_global(uint32_t index, uint64_t address) const {
 
 void Library::drop_instance(uint64_t execution_id) {
   std::shared_ptr<Module> dropped;
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   auto found = instances.find(execution_id);
   if (found == instances.end()) return;
   dropped = std::move(found->second);
@@ -416,7 +416,7 @@ Status set_kernel_attribute(const Config& config, Kernel& kernel, CUfunction_att
       set_function_attribute(config, *kernel.info, kernel.settings, attribute, value));
   const std::shared_ptr<Library> library = kernel.library.lock();
   if (library == nullptr) return Status();
-  const std::lock_guard lock(library->mutex);
+  const MutexLock lock(library->mutex);
   for (const auto& [id, module] : library->instances) {
     Result<std::shared_ptr<Function>> function = module->function(kernel.index);
     if (!function.ok()) return function.status();

@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cuda/old_launch.h"
 #include "cuda/status.h"
 #include "softgpu/device/schedule/execution_context.h"
@@ -43,8 +43,8 @@ struct Function {
   const KernelInfo* info = nullptr;  // lives in the module's program
   std::atomic<bool> loaded{false};   // its code is in the context
   FunctionSettings settings;
-  std::mutex old_launch_mutex;
-  cuda::OldLaunch old_launch;  // what the next cuLaunchGrid takes
+  Mutex old_launch_mutex{LockRank::kSoftOldLaunch};
+  cuda::OldLaunch old_launch GUARDED_BY(old_launch_mutex);  // what the next cuLaunchGrid takes
 };
 
 struct Module : std::enable_shared_from_this<Module> {
@@ -66,8 +66,8 @@ struct Module : std::enable_shared_from_this<Module> {
   void forget_functions();
 
  private:
-  std::mutex mutex_;
-  std::map<uint32_t, std::shared_ptr<Function>> functions_;
+  Mutex mutex_{LockRank::kSoftModule};
+  std::map<uint32_t, std::shared_ptr<Function>> functions_ GUARDED_BY(mutex_);
 };
 
 // A kernel of a library: CUkernel.
@@ -95,9 +95,11 @@ struct Library : std::enable_shared_from_this<Library> {
   // cuLibraryGetManaged: one variable for all contexts, initialised at once; no context needed.
   Status managed(const std::string& name, uint64_t* address, uint64_t* bytes);
 
-  std::mutex mutex;
-  std::map<uint32_t, uint64_t> managed_globals;  // index of the program's global -> address
-  std::map<uint64_t, std::shared_ptr<Module>> instances;  // by id of the ExecutionContext
+  Mutex mutex{LockRank::kSoftLibrary};
+  std::map<uint32_t, uint64_t> managed_globals
+      GUARDED_BY(mutex);  // index of the program's global -> address
+  std::map<uint64_t, std::shared_ptr<Module>> instances
+      GUARDED_BY(mutex);  // by id of the ExecutionContext
 
  private:
   [[nodiscard]] std::shared_ptr<Module> find_instance(uint64_t execution_id);

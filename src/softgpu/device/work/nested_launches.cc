@@ -46,7 +46,9 @@ constexpr RuntimeError kRuntimeErrors[] = {
     {CUDA_ERROR_NOT_SUPPORTED, "cudaErrorNotSupported"},
 };
 
-bool is_done(const OperationPtr& operation) { return operation == nullptr || operation->done; }
+bool is_done(const OperationPtr& operation) REQUIRES(scheduler_mutex) {
+  return operation == nullptr || operation->done;
+}
 
 }  // namespace
 
@@ -77,7 +79,7 @@ uint64_t GridLaunches::open(const NestedShape& shape, CUresult* error) {
   const uint32_t bytes = module->linked->program().kernels()[shape.kernel].parameter_bytes;
   const uint64_t address = execution_->parameters.take(bytes);
   if (address == 0) return 0;
-  const std::lock_guard lock(opened_mutex_);
+  const MutexLock lock(opened_mutex_);
   opened_[address] = shape;
   return address;
 }
@@ -85,7 +87,7 @@ uint64_t GridLaunches::open(const NestedShape& shape, CUresult* error) {
 CUresult GridLaunches::launch(uint64_t parameters, uint64_t block, uint64_t stream) {
   NestedShape nested;
   {
-    const std::lock_guard lock(opened_mutex_);
+    const MutexLock lock(opened_mutex_);
     const auto found = opened_.find(parameters);
     if (found == opened_.end()) return CUDA_ERROR_INVALID_VALUE;
     nested = found->second;
@@ -157,7 +159,7 @@ CUresult GridLaunches::fill(uint64_t to, uint8_t value, uint64_t bytes, uint64_t
 // ---- Streams and events -----------------------------------------------------------------------
 
 uint64_t GridLaunches::create_stream() {
-  return scheduler_.together([this](Submission&) {
+  return scheduler_.together([this](Submission&) REQUIRES(scheduler_mutex) {
     streams_.emplace(next_handle_, nullptr);
     return next_handle_++;
   });
@@ -165,26 +167,26 @@ uint64_t GridLaunches::create_stream() {
 
 // Its work goes on; the grid waits for that in any case.
 CUresult GridLaunches::destroy_stream(uint64_t stream) {
-  return scheduler_.together([&](Submission&) {
+  return scheduler_.together([&](Submission&) REQUIRES(scheduler_mutex) {
     return streams_.erase(stream) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
   });
 }
 
 uint64_t GridLaunches::create_event() {
-  return scheduler_.together([this](Submission&) {
+  return scheduler_.together([this](Submission&) REQUIRES(scheduler_mutex) {
     events_.emplace(next_handle_, nullptr);
     return next_handle_++;
   });
 }
 
 CUresult GridLaunches::destroy_event(uint64_t event) {
-  return scheduler_.together([&](Submission&) {
+  return scheduler_.together([&](Submission&) REQUIRES(scheduler_mutex) {
     return events_.erase(event) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
   });
 }
 
 CUresult GridLaunches::record(uint64_t event, uint64_t block, uint64_t stream) {
-  return scheduler_.together([&](Submission&) {
+  return scheduler_.together([&](Submission&) REQUIRES(scheduler_mutex) {
     const auto found = events_.find(event);
     const OperationPtr* tail = tail_locked(block, stream);
     if (found == events_.end() || tail == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -195,7 +197,7 @@ CUresult GridLaunches::record(uint64_t event, uint64_t block, uint64_t stream) {
 
 CUresult GridLaunches::wait(uint64_t block, uint64_t stream, uint64_t event) {
   auto join = std::make_shared<MarkerOperation>(execution_);
-  return scheduler_.together([&](Submission& submission) {
+  return scheduler_.together([&](Submission& submission) REQUIRES(scheduler_mutex) {
     const auto found = events_.find(event);
     OperationPtr* tail = tail_locked(block, stream);
     if (found == events_.end() || tail == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -215,7 +217,7 @@ OperationPtr* GridLaunches::tail_locked(uint64_t block, uint64_t stream) {
 // ---- Order ------------------------------------------------------------------------------------
 
 CUresult GridLaunches::submit(const OperationPtr& operation, uint64_t block, uint64_t stream) {
-  return scheduler_.together([&](Submission& submission) {
+  return scheduler_.together([&](Submission& submission) REQUIRES(scheduler_mutex) {
     operation->stream_id = stream_.id;
     if (operation->kind == OperationKind::kKernel) {
       static_cast<KernelOperation&>(*operation).queue = execution_->take_queue_locked();

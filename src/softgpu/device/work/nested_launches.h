@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "softgpu/device/schedule/execution_context.h"
 #include "softgpu/device/schedule/operation.h"
 #include "softgpu/device/work/work.h"
@@ -48,15 +48,16 @@ class GridLaunches final : public NestedLaunches, public Offspring {
   int device() override;
 
   // Of the grid `self`, whose blocks have all ended.
-  [[nodiscard]] bool finish(Submission& submission, const OperationPtr& self) override;
+  [[nodiscard]] bool finish(Submission& submission, const OperationPtr& self) override
+      REQUIRES(scheduler_mutex);
 
  private:
   OperationPtr prepare(const NestedShape& nested, uint64_t parameters, CUresult* error);
   // `operation` goes to a stream of `block`. CUDA_ERROR_INVALID_HANDLE.
   CUresult submit(const OperationPtr& operation, uint64_t block, uint64_t stream);
   // What the stream's next operation waits for; null: no such stream.
-  OperationPtr* tail_locked(uint64_t block, uint64_t stream);
-  void remember_locked(const OperationPtr& operation);
+  OperationPtr* tail_locked(uint64_t block, uint64_t stream) REQUIRES(scheduler_mutex);
+  void remember_locked(const OperationPtr& operation) REQUIRES(scheduler_mutex);
 
   Scheduler& scheduler_;
   const Config& config_;
@@ -67,16 +68,20 @@ class GridLaunches final : public NestedLaunches, public Offspring {
   const MakeOperation make_;
   uint32_t depth_ = 0;  // grids around this one, which wait for it
 
-  std::mutex opened_mutex_;
-  std::unordered_map<uint64_t, NestedShape> opened_;  // by the address of the parameters
+  Mutex opened_mutex_{LockRank::kSoftNestedLaunches};
+  std::unordered_map<uint64_t, NestedShape> opened_
+      GUARDED_BY(opened_mutex_);  // by the address of the parameters
 
   // Guarded by the Scheduler.
-  uint64_t next_handle_;
-  std::unordered_map<uint64_t, OperationPtr> defaults_;  // last of a block's default stream
-  std::unordered_map<uint64_t, OperationPtr> streams_;   // by handle
-  std::unordered_map<uint64_t, OperationPtr> events_;    // by handle: what was recorded
-  std::vector<OperationPtr> running_;                    // that the grid waits for
-  std::deque<OperationPtr> tails_;  // cudaStreamTailLaunch: one by one, at last
+  uint64_t next_handle_ GUARDED_BY(scheduler_mutex);
+  std::unordered_map<uint64_t, OperationPtr> defaults_
+      GUARDED_BY(scheduler_mutex);  // last of a block's default stream
+  std::unordered_map<uint64_t, OperationPtr> streams_ GUARDED_BY(scheduler_mutex);  // by handle
+  std::unordered_map<uint64_t, OperationPtr> events_
+      GUARDED_BY(scheduler_mutex);                                 // by handle: what was recorded
+  std::vector<OperationPtr> running_ GUARDED_BY(scheduler_mutex);  // that the grid waits for
+  std::deque<OperationPtr> tails_
+      GUARDED_BY(scheduler_mutex);  // cudaStreamTailLaunch: one by one, at last
 };
 
 }  // namespace openmps::softgpu
