@@ -52,7 +52,7 @@ wire::GroupRow make_row(const Group& group, const SessionTable& sessions) {
   return row;
 }
 
-// Those above the last one that was told.
+// The rows of entries above `last`, the last one that the daemon has.
 template <typename Row, typename Entries, typename Make>
 std::string rows_above(uint32_t last, const Entries& entries, uint32_t most, wire::Answer* answer,
                        Make&& make) {

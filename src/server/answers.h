@@ -22,11 +22,11 @@ CUresult apply(const wire::Change& change, uint32_t devices, wire::ClientLimits*
 CUresult apply(const wire::Change& change, uint32_t devices, wire::Grant* grant);
 wire::OpenSession make_open_session(const Session& session, const Groups& groups);
 
-// Is that a client that the query means? By the id of its session or by its PID; without either
-// none is meant: all clients have PID 0 that the daemon can't see.
+// Whether the query names the session's client: by the session's id or by the client's PID. PID 0
+// names none: all clients that the daemon can't see have it.
 bool is_meant(const wire::Query& query, const Session& session);
 
-// The device that the client uses first: its partition's, or the first that it sees.
+// The device that the client uses first: that of its partition, or the first one it sees.
 uint32_t device_of(const wire::Admit& admit, const std::vector<Device>& devices);
 
 // The whole packet that answers a query of the daemon. `used`: partitions that have clients.

@@ -15,7 +15,7 @@
 namespace openmps::server {
 
 Result<std::vector<Device>> read_devices(int facts_file) {
-  // Fails where a writable mapping is left, or if the worker has sealed it already.
+  // Fails if there is a writable mapping, or the worker has sealed the file already.
   (void)fcntl(facts_file, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW);
   const auto facts = std::make_unique<wire::Facts>();
   const ssize_t got = pread(facts_file, facts.get(), sizeof(*facts), 0);

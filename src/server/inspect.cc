@@ -20,8 +20,8 @@ namespace {
 using wire::WaitKind;
 using wire::WaitRow;
 
-// All of a channel that says who waits. Copied by reading: looking at a page of a mapping would
-// make it exist.
+// The parts of a channel that show what waits. Copied by read(): an access to a page of a mapping
+// would allocate the page.
 std::vector<unsigned char> copy_of(int host_file) {
   std::vector<unsigned char> bytes(wire::kStagingOffset);
   size_t done = 0;
@@ -34,7 +34,7 @@ std::vector<unsigned char> copy_of(int host_file) {
   return bytes;
 }
 
-// The commands in the ring, as far as it makes sense.
+// The commands in the ring, up to the first record that is not valid.
 void add_queued(const wire::ChannelView& view, std::vector<WaitRow>* rows) {
   std::map<uint16_t, uint64_t> counts;
   uint64_t head = view.ring_control().head.load(std::memory_order_relaxed);
@@ -45,7 +45,7 @@ void add_queued(const wire::ChannelView& view, std::vector<WaitRow>* rows) {
     if (at + sizeof(record) > wire::kRingBytes) break;
     memcpy(&record, view.ring_data() + at, sizeof(record));
     if (record.bytes < wire::kRecordAlignment || record.bytes > tail - head) break;
-    if (record.opcode != 0) ++counts[record.opcode];  // 0 fills the ring up
+    if (record.opcode != 0) ++counts[record.opcode];  // 0: padding
     head += record.bytes;
   }
   for (const auto& [opcode, count] : counts) {
@@ -58,7 +58,7 @@ uint64_t age_of(uint64_t since_ns) {
   return now > since_ns ? now - since_ns : 0;
 }
 
-// Who is in the executor's way.
+// The sessions that keep the executor waiting.
 void add_hindrances(const wire::ChannelView& view, const SessionTable& sessions,
                     std::vector<WaitRow>* rows) {
   for (const wire::ShownHindrance& shown : view.executor().hindrances) {
@@ -74,8 +74,8 @@ void add_hindrances(const wire::ChannelView& view, const SessionTable& sessions,
   }
 }
 
-// The values that streams wait for, each stream's in their order: it stands at those that were
-// given to it first.
+// The values that streams wait for, those of each stream in order: the stream is at the first
+// one.
 void add_values(const wire::ChannelView& view, std::vector<WaitRow>* rows) {
   std::vector<WaitRow> values;
   for (uint32_t i = 0; i < wire::kShownValueWaits; ++i) {
@@ -100,7 +100,7 @@ void add_values(const wire::ChannelView& view, std::vector<WaitRow>* rows) {
   rows->insert(rows->end(), values.begin(), values.end());
 }
 
-// What has been given up, the oldest first.
+// The deferred releases, the oldest first.
 void add_returns(const wire::ChannelView& view, std::vector<WaitRow>* rows) {
   const size_t before = rows->size();
   for (uint32_t i = 0; i < wire::kShownReturns; ++i) {

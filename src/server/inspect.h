@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the channel of a session says of it, for `openmps inspect`: what is queued, what the
-// executor is at and who is in its way, who waits for what, what is given back later. Only looks;
-// nothing of it is believed. Server's thread.
+// The state of a session as its channel shows it, for `openmps inspect`: what is queued, what the
+// executor does and which sessions keep it waiting, what threads and streams wait for, which
+// releases are deferred. Reads only, and trusts nothing that it reads. Server's thread.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace openmps::server {
 
 // A SessionReport with its WaitRows (wire/handshake.h), as bytes.
-// `sessions`: those that may be in its way.
+// `sessions`: those that may keep the executor waiting.
 std::string inspect(const Session& session, const SessionTable& sessions);
 
 }  // namespace openmps::server

@@ -22,11 +22,11 @@
 namespace openmps::server {
 namespace {
 
-// Two descriptors per session and some, for a full house of wire::kMaxWindows; the workers inherit
-// the limit and need one per memory object of their clients.
+// Two descriptors per session of wire::kMaxWindows, and some more; workers inherit the limit and
+// need one per memory object of their clients.
 constexpr unsigned long kWantedOpenFiles = 65536;
 
-// Of OPENMPS_DRAIN_SECONDS: more than an hour would be for ever to those who wait for the GPU.
+// The largest OPENMPS_DRAIN_SECONDS.
 constexpr uint64_t kMostDrainSeconds = 3600;
 
 uint64_t drain_ms(const Log& log) {
@@ -45,8 +45,8 @@ int fail(const std::string& reason) {
   return 1;
 }
 
-// Once. Before the first client is served: at the start, or, where the first worker has the kernel
-// driver set up, when that is done.
+// Called once before the first client is served: at the start, or after the first worker has set up
+// the kernel driver.
 class Confined {
  public:
   explicit Confined(const Log& log) : log_(log) {}

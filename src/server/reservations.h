@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SMs that operators have reserved for clients: for a process, for all of a program, or as a static
-// partition for those that name it (docs/decisions/0028, 0030). What is told to a worker is told to
-// the next one, too. Used by Server on the loop's thread.
+// SMs that operators have reserved: for a process, for all clients of a program, or as a static
+// partition for the clients that name it (docs/decisions/0028, 0030). Each worker is told all of
+// them. Used by Grants on the loop's thread.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ namespace openmps::server {
 
 struct Reservation {
   wire::Reserve wish;      // as the workers are told
-  uint32_t pid = 0;        // of the client; 0: by
-  uint32_t session = 0;    // its session, if it has no PID here; 0: by
+  uint32_t pid = 0;        // of the client; 0: by session
+  uint32_t session = 0;    // of the client, if the daemon can't see its PID; 0: by program
   std::string program;     // the file name of argv[0]
-  uint32_t ticket = 0;     // of the query that waits for the answer; 0: it has been given
-  bool is_static = false;  // of no process or program: those have it that the daemon says
+  uint32_t ticket = 0;     // of the query that waits for the worker's answer; 0: answered
+  bool is_static = false;  // a static partition: for the clients that the daemon assigns
 
-  // A client, for which one may be.
+  // What identifies a client.
   struct Client {
     uint32_t pid = 0;
     uint32_t session = 0;
@@ -32,19 +32,20 @@ struct Reservation {
 
 class Reservations {
  public:
-  // With a number of its own. At most kMost: CUDA_ERROR_OUT_OF_MEMORY.
+  // Adds a reservation with a new number. CUDA_ERROR_OUT_OF_MEMORY: there are kMost.
   Result<Reservation*> add(const wire::Query& query);
-  // Of a partition, for its first client. The same errors.
+  // Adds a static partition, for its first client. CUDA_ERROR_OUT_OF_MEMORY: there are kMost.
   Result<Reservation*> add(const wire::StaticPartition& partition);
   [[nodiscard]] Reservation* find(uint32_t number);
   [[nodiscard]] Reservation* find(const wire::StaticPartition& partition);
-  // For whom the query is, on its device.
+  // The reservation of the client or program that the query names, on the query's device.
   [[nodiscard]] Reservation* find(const wire::Query& query);
   void erase(uint32_t number);
-  // Those of that process, or session, which has gone.
+  // The reservations of a process, or of a session, that has gone.
   [[nodiscard]] std::vector<uint32_t> numbers_of(uint32_t pid) const;
   [[nodiscard]] std::vector<uint32_t> numbers_of_session(uint32_t session) const;
-  // Whose SMs a client has; 0: of none. What a worker has not answered yet is nobody's.
+  // The number of the reservation that a client uses; 0: none. A reservation is not used before the
+  // worker has answered.
   [[nodiscard]] uint32_t number_for(const Reservation::Client& client) const;
   [[nodiscard]] const std::vector<Reservation>& all() const { return all_; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// openmps-server's dealings with daemon and clients, and with what its workers say of sessions.
+// openmps-server: messages of daemon and clients, and of workers about sessions.
 #include "server/server.h"
 
 #include <sys/epoll.h>
@@ -18,7 +18,7 @@
 namespace openmps::server {
 namespace {
 
-// Nothing that a client may send over its connection after Hello is longer: PassDescriptor.
+// Longer than PassDescriptor, the only message that a client may send after Hello.
 constexpr size_t kMaxClientPacketBytes = 4096;
 
 }  // namespace
@@ -66,7 +66,7 @@ void Server::on_daemon_packet(Packet packet) {
         status = wire::read_message(packet.data, &admit);
         if (!status.ok()) break;
         if (packet.fds.size() != 1) {
-          // The system had no descriptor left to receive it with, and has closed it.
+          // The system had no descriptor left to receive the connection with, and has closed it.
           status = Status(CUDA_ERROR_MPS_CONNECTION_FAILED, "a client without its connection");
           break;
         }
@@ -100,7 +100,7 @@ void Server::on_daemon_packet(Packet packet) {
 
 void Server::on_daemon_gone() {
   daemon_.reset();
-  terminations_.clear();  // who asked has gone, and another daemon would take them for its own
+  terminations_.clear();  // a next daemon would take the answers for its own
   log_.write("The control daemon has gone: the server ends with its last client");
   const bool may_rejoin = !leaving_ && !options_.control_socket.empty();
   leaving_ = true;
@@ -108,7 +108,7 @@ void Server::on_daemon_gone() {
   if (may_rejoin) look_for_daemon();
 }
 
-// Another daemon of the same user at the same place is as good as the first one.
+// The server accepts another daemon of this user at this socket.
 void Server::look_for_daemon() {
   if (workers_.stopping() || sessions_.clients() + waiting_.size() == 0) return;
   Result<UniqueFd> socket = connect_to(options_.control_socket, Waits::kNo);
@@ -126,7 +126,7 @@ void Server::look_for_daemon() {
 
 void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
   log_.write(format_text("Received new client request for {PID: %u}", admit.pid));
-  // Who comes behind another program's end must not find what that has left.
+  // A client that comes after the end of another program must not see what that one has left.
   notice_hang_ups();
   const Result<PeerCredentials> who = peer_credentials(client.get());
   if (!who.ok() || who->uid != geteuid()) {
@@ -138,7 +138,7 @@ void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
     open_session(Waiting{admit, std::move(client)});
   } else if (waiting_.size() < wire::kMaxWindows) {
     waiting_.push_back(Waiting{admit, std::move(client)});
-    // None could be started for the last one who asked.
+    // No worker could be started for the last client.
     workers_.start();
   } else {
     refuse(std::move(client), CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
@@ -165,7 +165,7 @@ void Server::terminate(const wire::Query& query) {
   for (const auto& [id, session] : sessions_.all()) {
     if (!is_meant(query, *session)) continue;
     is_there = true;
-    // One that has not ended in its time is left to its worker.
+    // A session that has not ended in time is left to its retired worker.
     const bool is_left = session->state == SessionState::kEnding && session->drain_timer == 0;
     if (!is_left) wanted.sessions.insert(id);
   }
@@ -190,7 +190,7 @@ void Server::terminate(const wire::Query& query) {
   }
 }
 
-// The session has ended, or its worker is left to its work, which does not end.
+// The session has ended, or is left to its retired worker because its work does not end.
 void Server::note_end(uint32_t id) {
   for (Termination& termination : terminations_) termination.sessions.erase(id);
   answer_terminations(CUDA_SUCCESS);
@@ -338,7 +338,7 @@ Status Server::on_session_ready(Worker& worker, const wire::SessionReady& ready)
     return Status(CUDA_ERROR_INVALID_VALUE, format_text("no session %u is to open", ready.session));
   }
   if (ready.result == CUDA_ERROR_MPS_SERVER_NOT_READY) {
-    // Its contexts are lost: the message that says so is on its way.
+    // The worker's contexts are lost: the message about that follows.
     open_again(*session);
     return Status();
   }
@@ -352,7 +352,7 @@ Status Server::on_session_ready(Worker& worker, const wire::SessionReady& ready)
     return Status();
   }
   workers_.on_served();
-  // A client that left while its session opened: CloseSession is on its way.
+  // Otherwise the client has left while its session opened, and CloseSession has been sent.
   if (session->state == SessionState::kOpening) welcome(*session);
   return Status();
 }
@@ -365,14 +365,14 @@ void Server::on_session_closed(Worker& worker, const wire::SessionClosed& closed
   after_session();
 }
 
-// A client that has left does not need it any more.
+// A client that has left needs no descriptor.
 Status Server::on_worker_descriptor(Worker& worker, const Packet& packet) {
   wire::PassDescriptor message;
   OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
   Session* session = session_of(worker, message.session);
   if (session == nullptr || session->client == nullptr) return Status();
   if (packet.fds.size() != 1) {
-    // The system had none left to receive it with.
+    // The system had no descriptor left to receive it with.
     on_client_gone(message.session, "a descriptor for it was lost");
     return Status();
   }
@@ -387,8 +387,8 @@ void Server::on_session_fault(Worker& worker, const wire::SessionFault& fault) {
   log_.write(format_text("Client %s (%s) is ended with CUDA error %u: %s", session->name().c_str(),
                          printable(field_text(session->admit.hello.command)).c_str(), fault.result,
                          printable(field_text(fault.reason)).c_str()));
-  // The client keeps its connection and learns the status from its channel; what it held is freed
-  // now, not when it gets round to leaving.
+  // The client keeps its connection and learns the status from its channel; the worker frees what
+  // the session held now, not when the client leaves.
   session->end_with(static_cast<CUresult>(fault.result));
   end_session(*session, static_cast<CUresult>(fault.result));
 }
@@ -411,11 +411,12 @@ void Server::on_context_lost(Worker& worker, const wire::SessionFault& fault) {
   after_session();
 }
 
-// Rebuilding the sessions in another worker instead has its place here and nowhere else.
+// The place to rebuild the sessions in another worker, once there is a way to.
 void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
   for (const uint32_t id : sessions_.ids_of(worker)) {
     Session& session = *sessions_.find(id);
-    // Who has come just then has nothing to lose. Not twice: its opening may be what ends workers.
+    // A session that was being opened has nothing to lose, so its client waits for the next worker.
+    // Not twice: opening it may be what ends workers.
     if (session.state == SessionState::kOpening && session.client != nullptr && !how.empty() &&
         !std::exchange(session.has_lost_worker, true)) {
       log_.write("Client " + session.name() + " waits for the next worker: this one " + how);
@@ -440,7 +441,7 @@ void Server::on_worker_silent(const Worker& worker) {
     if (session == nullptr || session->state != SessionState::kOpening) continue;
     std::optional<Waiting> next = take_client(*session);
     if (next) waiting_.push_back(std::move(*next));
-    // Should it go on, it opens the session, and closes it.
+    // If the worker continues, it opens the session and closes it.
     end_session(*session, CUDA_ERROR_MPS_RPC_FAILURE);
   }
   if (!waiting_.empty()) workers_.start();
@@ -458,7 +459,7 @@ void Server::on_no_worker(const std::string& reason) {
     refuse(std::move(waiting_.front().client), CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
     waiting_.pop_front();
   }
-  if (sessions_.clients() != 0) return;  // those of older workers go on
+  if (sessions_.clients() != 0) return;  // clients of older workers continue
   report_ready(CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
   finish(1);
 }
@@ -560,7 +561,7 @@ void Server::refuse(PacketPeer& client, CUresult result, const std::string& reas
 }
 
 void Server::refuse(ForeignFd client, CUresult result, const std::string& reason) {
-  // Its buffer is empty, so nothing can be left to send when the connection closes behind this.
+  // The socket's buffer is empty, so nothing is left to send when the connection closes after this.
   PacketPeer peer(loop_, client.take(), {.disposal = &disposal_}, {});
   refuse(peer, result, reason);
 }
@@ -572,7 +573,8 @@ void Server::on_client_packet(uint32_t id, Packet packet) {
   if (session == nullptr) return;
   wire::PassDescriptor message;
   const Status status = wire::read_message(packet.data, &message);
-  // The client library has looked at it; a worker's threads could not give a socket away.
+  // The client library sends memory only; anything else is refused here, because the worker must
+  // not have to close a socket.
   if (!status.ok() || descriptors.size() != 1 || !may_be_memory(descriptors[0].get()) ||
       session->state == SessionState::kOpening) {
     on_client_gone(id, "it sent a message that none expects");
@@ -680,7 +682,7 @@ void Server::after_session() {
   if (!leaving_) workers_.renew_if_tainted();
 }
 
-// Its connection is given away, perhaps to a process that closes it some time later.
+// The connection is passed to another process, which may close it later.
 void Server::ignore_hang_up(const Session& session) {
   epoll_ctl(hang_ups_.get(), EPOLL_CTL_DEL, session.client->fd(), nullptr);
 }

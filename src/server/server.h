@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // openmps-server: admits the clients of one user and owns their sessions, which run in its workers.
-// It holds no CUDA, so no GPU fault reaches it, and it is not on the data path. Made by main(),
-// runs on one EventLoop; every peer (daemon, workers, clients) is a PacketPeer.
+// The server does not use CUDA, so no GPU fault reaches it, and it is not on the data path. Made by
+// main(), runs on one EventLoop; every peer (daemon, workers, clients) is a PacketPeer.
 #pragma once
 
 #include <deque>
@@ -25,8 +25,8 @@ namespace openmps::server {
 // take milliseconds; the driver's own watchdogs, where there are any, take 2 to 10 s.
 inline constexpr uint64_t kDrainMs = 10'000;
 
-// Who tells a server to leave wants it gone, and nobody waits for what clients that have gone have
-// left queued: time for an orderly end of what ends by itself.
+// How long a server that has been told to end, and has no clients, waits for the remaining work of
+// clients that have gone.
 inline constexpr uint64_t kLeaveMs = 2'000;
 
 // How often a server that has lost its daemon looks for the next one.
@@ -34,9 +34,9 @@ inline constexpr uint64_t kRejoinMs = 50;
 
 struct ServerOptions {
   WorkerOptions worker;
-  std::string control_socket = {};                // of the daemon; "": there will be no other
+  std::string control_socket = {};                // of the daemon; "": there is no next daemon
   uint64_t drain_ms = kDrainMs;                   // OPENMPS_DRAIN_SECONDS
-  std::function<void()> on_worker_ready = [] {};  // each, before it serves anybody
+  std::function<void()> on_worker_ready = [] {};  // called for each, before it serves
 };
 
 class Server final : Workers::Owner {
@@ -64,7 +64,7 @@ class Server final : Workers::Owner {
   void look_for_daemon();
   void on_admit(const wire::Admit& admit, ForeignFd client);
   void on_query(const wire::Query& query);
-  // Ends a client's sessions, whatever they do; answers when they have ended.
+  // Ends a client's sessions, whatever they execute; answers when they have ended.
   void terminate(const wire::Query& query);
   void note_end(uint32_t id);
   void answer_terminations(CUresult result);
@@ -82,13 +82,13 @@ class Server final : Workers::Owner {
   void on_worker_silent(const Worker& worker) override;
   void on_worker_gone() override;
   void on_no_worker(const std::string& reason) override;
-  // What they say of sessions.
+  // Messages of workers about sessions.
   Status on_session_ready(Worker& worker, const wire::SessionReady& ready);
   void on_session_closed(Worker& worker, const wire::SessionClosed& closed);
   void on_session_fault(Worker& worker, const wire::SessionFault& fault);
   Status on_worker_descriptor(Worker& worker, const Packet& packet);
   void on_context_lost(Worker& worker, const wire::SessionFault& fault);
-  // The worker's own session of that number; null: it is not there (any more).
+  // The worker's session of that number; null: it has none, or it has ended.
   [[nodiscard]] Session* session_of(const Worker& worker, uint32_t id) const;
 
   // Sessions.
@@ -103,17 +103,16 @@ class Server final : Workers::Owner {
   // The client has gone or is cut off: the worker drains the session, for options_.drain_ms.
   void end_session(Session& session, CUresult result);
   void on_drain_late(uint32_t id);
-  // The session's client, which has not had its Welcome, as one that waits for a worker; none: it
-  // has gone.
+  // Makes the session's client, which has had no Welcome, one that waits for a worker. Nothing: the
+  // client has gone.
   std::optional<Waiting> take_client(Session& session);
-  // The session did not come about in its worker: its client gets one in another.
+  // The worker could not open the session: the client gets a session in another worker.
   void open_again(Session& session);
   void erase_session(Session& session);
   void forget_session(uint32_t id);
-  // What is due when a session has ended: the end of its worker or of the server, or a fresh
-  // worker.
+  // A session has ended: end its worker or the server, or renew the worker, if that is due.
   void after_session();
-  // Clients whose end nobody has read yet. Takes as long as there are such.
+  // Handles clients that have closed their connection and whose end the loop has not read yet.
   void notice_hang_ups();
   void ignore_hang_up(const Session& session);
   void leave_if_unused();
@@ -122,11 +121,11 @@ class Server final : Workers::Owner {
   EventLoop& loop_;
   const Log& log_;
   ServerOptions options_;
-  Disposal disposal_;  // of what clients have had in their hands
+  Disposal disposal_;  // of descriptors that came from clients
   std::unique_ptr<PacketPeer> daemon_;
   uid_t daemon_user_ = 0;
   SessionTable sessions_;
-  UniqueFd hang_ups_;  // epoll: the clients' connections, by session, for nothing but their end
+  UniqueFd hang_ups_;  // epoll on the clients' connections, by session, for their end only
   Workers workers_{loop_, log_, disposal_, sessions_, options_.worker, *this};
   // A query that is answered once these sessions have ended.
   struct Termination {
@@ -136,7 +135,7 @@ class Server final : Workers::Owner {
   std::vector<Termination> terminations_;
   Grants grants_{log_, sessions_, workers_};
   std::deque<Waiting> waiting_;  // until the (new) worker is ready; at most kMaxWindows
-  bool leaving_ = false;         // no new clients; the end comes with the last one
+  bool leaving_ = false;         // no new clients; the server ends with the last client
   EventLoop::TimerId leave_timer_ = 0;
   int exit_status_ = 0;
 };

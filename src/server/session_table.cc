@@ -49,7 +49,7 @@ Result<Session*> SessionTable::create(const wire::Admit& admit) {
                                     wire::kRingControlOffset, MapAccess::kReadWrite);
   if (!page.ok()) return page.status();
   session->header_page = std::move(page).value();
-  // What closes strangers' descriptors is a child of the server: it would copy each of these.
+  // The process that closes clients' descriptors is a child of the server; it needs no copy.
   madvise(session->header_page.address(), session->header_page.bytes(), MADV_DONTFORK);
   // The file is new, so everything else in it is zero.
   wire::ChannelHeader& header = session->header();

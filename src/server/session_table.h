@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sessions of one server: who has which address window, and what the server holds for it (host
-// file, header page, the client's connection). Used by Server and Workers on the loop's
-// thread; decides nothing.
+// The sessions of one server: their address windows, and what the server holds for each (host file,
+// header page, the client's connection). Used by Server and Workers on the loop's thread; decides
+// nothing.
 #pragma once
 
 #include <array>
@@ -29,10 +29,10 @@ struct Session {
   uint32_t window = 0;
   SessionState state = SessionState::kOpening;
   bool has_lost_worker = false;        // another worker died while it opened this client's session
-  Worker* worker = nullptr;            // which has it
+  Worker* worker = nullptr;            // that has the session
   EventLoop::TimerId drain_timer = 0;  // while it ends
-  wire::Admit admit;                   // who it is and what it asked for
-  wire::Grant grant;                   // what it has
+  wire::Admit admit;                   // the client's identity and wishes
+  wire::Grant grant;                   // what the session is granted now
   UniqueFd host_file;
   Mapping header_page;
   std::unique_ptr<PacketPeer> client;  // null once it is gone
@@ -54,18 +54,18 @@ class SessionTable {
   Result<Session*> create(const wire::Admit& admit);
   [[nodiscard]] Session* find(uint32_t id) const;
   void erase(uint32_t id);
-  // The session's worker uses the window from now on: until it says otherwise, or is gone.
+  // The session's worker uses the window from now on, until it sends WindowFree or is gone.
   void lend_window(const Session& session);
-  // False: the worker does not have it.
+  // False: the worker does not have the window.
   [[nodiscard]] bool return_window(uint32_t window, const Worker& worker);
   void return_windows(const Worker& worker);
-  // Windows that the worker has of sessions that have ended.
+  // How many windows of ended sessions the worker still has.
   [[nodiscard]] uint32_t kept_windows(const Worker& worker) const;
   [[nodiscard]] bool empty() const { return sessions_.empty(); }
-  // Sessions that live: their client is there, or waits for its Welcome.
+  // Sessions whose client is connected, or waits for its Welcome.
   [[nodiscard]] uint32_t clients() const;
   [[nodiscard]] bool has_clients(const Worker& worker) const;
-  // Some session of it, in any state, has left marks on the shared contexts.
+  // Whether a session of the worker, in any state, has tainted it.
   [[nodiscard]] bool has_tainting_session(const Worker& worker) const;
   // Sessions in any state.
   [[nodiscard]] std::vector<uint32_t> ids_of(const Worker& worker) const;

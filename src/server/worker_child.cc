@@ -55,20 +55,20 @@ void WorkerChild::stop() {
   if (how_it_ended_.empty()) {
     stop_timer_ = loop_.call_after(kWorkerStopMs, [this] { kill_now(); });
   } else {
-    // Not from here: the caller does not expect to lose this object under its feet.
+    // Called later: on_gone may destroy this object, which the caller still uses.
     stop_timer_ = loop_.call_after(0, [this] { finish_if_gone(); });
   }
 }
 
 void WorkerChild::kill_now() {
-  // Until it is reaped the PID is ours.
+  // The PID is not reused before the process is reaped.
   if (how_it_ended_.empty()) kill(pid_, SIGKILL);
 }
 
 void WorkerChild::on_connection_closed() {
   peer_.reset();
-  // It is on its way out, and its driver may take a moment to give its contexts back; one that is
-  // not is of no use without its server.
+  // The worker has closed its connection and ends, and its driver may take a moment to release the
+  // contexts. A worker that does not end is of no use without its server.
   if (how_it_ended_.empty() && stop_timer_ == 0) {
     stop_timer_ = loop_.call_after(kWorkerStopMs, [this] { kill_now(); });
   }
@@ -76,7 +76,7 @@ void WorkerChild::on_connection_closed() {
 }
 
 void WorkerChild::finish_if_gone() {
-  // The connection ends only after everything that was sent has been read.
+  // All that the worker has sent is read before the connection ends.
   if (peer_ != nullptr || how_it_ended_.empty()) return;
   const auto on_gone = callbacks_.on_gone;
   on_gone(how_it_ended_);

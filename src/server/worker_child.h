@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One openmps-worker as its server sees it: start, messages, end. Used by Server on the loop's
-// thread. A worker is disposable: whatever is wrong with it ends in on_gone, exactly once.
+// thread. Every failure of a worker ends in on_gone, exactly once.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace openmps::server {
 
-// What may wait to be sent to a worker: of each session its opening, its end, changes, and what its
-// client passes to it. A stopped worker does not read, and the system may have no room for
-// descriptors.
+// How many messages may wait to be sent to a worker: for each session its opening, its end,
+// changes, and the descriptors of its client. A stopped worker does not read, and the system may
+// take no more descriptors.
 inline constexpr size_t kMaxQueuedForWorker = 2 * (wire::kMaxPassing + 4) * wire::kMaxWindows;
 
-// How long a worker that has been asked to stop may take to give its contexts back.
+// How long a worker that has been asked to stop may take to release its contexts.
 inline constexpr uint64_t kWorkerStopMs = 5000;
 
 class WorkerChild {
@@ -26,7 +26,7 @@ class WorkerChild {
     // The process has ended and everything it sent has been delivered. `how` is for the log. The
     // owner may destroy the WorkerChild in it.
     std::function<void(std::string how)> on_gone;
-    // What is sent to it waits, since the system has no room for it. For the log.
+    // Messages to the worker wait, because the system takes no more. For the log.
     std::function<void(std::string why)> on_delayed;
   };
 
@@ -40,7 +40,7 @@ class WorkerChild {
   // Errors: CUDA_ERROR_OPERATING_SYSTEM with the reason.
   Status start(const std::string& program, const std::string& driver);
   void send(std::span<const std::byte> message, std::span<const int> fds = {});
-  // Everything sent has left.
+  // No message waits to be sent.
   [[nodiscard]] bool drained() const { return peer_ == nullptr || peer_->drained(); }
   // Ask it to end by closing its connection; SIGKILL if it takes longer than kWorkerStopMs.
   void stop();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker in the books of its server: the process, what it has said of itself, and where it is in
-// its life. Held by Workers, on the loop's thread; decides nothing.
+// A worker as its server knows it: the process, what the process has reported, and its state. Held
+// by Workers, on the loop's thread; decides nothing.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,27 @@
 
 namespace openmps::server {
 
-// A worker goes through these in order, and may skip any.
+// A worker goes through these states in order, and may skip any.
 enum class WorkerState {
-  kStarting,  // current: newcomers wait for it
-  kServing,   // current: newcomers get their sessions here
-  kRetiring,  // there for the clients that it has
+  kStarting,  // current: new clients wait for it
+  kServing,   // current: new clients get their sessions here
+  kRetiring,  // serves the clients that it has, and no new ones
   kEnding,    // has been told to end; has no sessions any more
 };
 
 struct Worker {
   WorkerState state = WorkerState::kStarting;
-  uint64_t ready_ms = 0;  // that it has to become ready
+  uint64_t ready_ms = 0;  // time that it has to become ready
   EventLoop::TimerId ready_timer = 0;
-  EventLoop::TimerId clogged_timer = 0;  // not 0: it keeps many windows, and somebody will look
+  EventLoop::TimerId clogged_timer = 0;  // not 0: it holds many windows, and will be checked
   std::string error;                     // why it can't work
-  bool may_start_again = false;          // with that error, too: it did not say so itself
-  bool is_beside_one_that_ends = false;  // since its start
-  bool was_too_early = false;            // that one had the device, in exclusive process mode
+  bool may_start_again = false;          // although there is an error: it did not state it itself
+  bool is_beside_one_that_ends = false;  // an ending worker existed at its start
+  bool was_too_early = false;            // which had the device, in exclusive process mode
   UniqueFd facts;                        // of its devices, for clients
   wire::UsageTable usage;                // of its sessions; perhaps none
   uint32_t spin_us = 0;
-  // A client has left its marks on the shared contexts: the device's heap, limits.
+  // A client has changed the shared contexts (the device's heap, limits): wire::SessionClosed.
   bool is_tainted = false;
   std::unique_ptr<WorkerChild> process;
   std::unique_ptr<Heartbeat> heartbeat;

@@ -56,7 +56,7 @@ std::unique_ptr<Heartbeat> Workers::make_heartbeat(Worker& worker) {
   return std::make_unique<Heartbeat>(
       loop_, options_.ping_ms, options_.silent_ms,
       Heartbeat::Callbacks{[&worker] {
-                             // Behind what waits to be sent it would say nothing of the worker.
+                             // A ping behind messages that wait to be sent would not reach it.
                              if (!worker.process->drained()) return false;
                              worker.process->send(wire::message_bytes(wire::Probe{}));
                              return true;
@@ -142,7 +142,7 @@ void Workers::replace() {
 }
 
 void Workers::give_up(const std::string& reason) {
-  attempts_ = 0;  // the next newcomer has it tried again
+  attempts_ = 0;  // the next client makes the server try again
   owner_.on_no_worker(reason);
 }
 
@@ -221,8 +221,8 @@ void Workers::end(Worker& worker) {
   if (worker.state == WorkerState::kEnding) return;
   worker.state = WorkerState::kEnding;
   owner_.on_sessions_lost(worker, "");
-  if (worker.is_silent()) worker.process->kill_now();  // it would not hear
-  worker.process->stop();                              // on_gone() is the end of it
+  if (worker.is_silent()) worker.process->kill_now();  // it would not read the request
+  worker.process->stop();                              // on_gone() follows
 }
 
 void Workers::stop() {
@@ -278,8 +278,8 @@ Status Workers::on_ready(Worker& worker, Packet& packet) {
     log_.write(format_text("The worker can't start (CUDA error %u): %s",
                            same.ok() ? ready.result : static_cast<uint32_t>(same.code()),
                            worker.error.c_str()));
-    // In exclusive process mode a device is one process's. One that ends has left it in a moment;
-    // one that stays for its clients may do so for ever: then newcomers are told.
+    // In exclusive process mode one process has the device. An ending worker releases it soon; a
+    // retiring worker may keep it for ever, and then new clients are told so.
     if (same.ok() && ready.result == CUDA_ERROR_DEVICE_UNAVAILABLE &&
         (worker.is_beside_one_that_ends || one_ends())) {
       log_.write("The next worker starts when the one that ends has left the device");
@@ -289,7 +289,7 @@ Status Workers::on_ready(Worker& worker, Packet& packet) {
     return Status();
   }
   if (packet.fds.empty()) {
-    // The system had none left to receive them with, for the moment.
+    // The system had no descriptor left to receive the files with, for the moment.
     worker.error = "the server has no descriptor left for the worker's device facts (ulimit -n)";
     worker.may_start_again = true;
     log_.write(format_text("Worker %d: ", static_cast<int>(worker.process->pid())) + worker.error);

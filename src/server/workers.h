@@ -17,23 +17,23 @@
 
 namespace openmps::server {
 
-// A worker that is not ready in time or ends before it was, without a reason that it states itself,
-// is followed by another, so many in all; then the server gives up with the reason.
+// How many workers are started in a row of which none becomes ready in time and none states why it
+// can't work. Then the server gives up with the reason.
 inline constexpr int kWorkerStartAttempts = 3;
 
-// A worker that is neither ready nor gone after this hangs, or is stopped: the next one takes its
-// place, with twice the time. Without the persistence daemon a machine of eight GPUs takes tens of
+// A worker that is neither ready nor gone after this hangs, or is stopped: the next worker replaces
+// it and has twice the time. Without the persistence daemon a machine of eight GPUs takes tens of
 // seconds to initialise; a client waits for 120 s.
 inline constexpr uint64_t kWorkerReadyMs = 60'000;
 
-// So many windows, of up to 18 MiB of pinned memory each, may a worker keep of clients that have
-// ended before newcomers get another: beside a kernel that does not end it can't give them back.
+// How many windows of clients that have ended, of up to 18 MiB of pinned memory each, a worker may
+// hold before new clients get another worker: while a kernel does not end it can't release them.
 inline constexpr uint32_t kMaxKeptWindows = 32;
-// For so long: many clients that end at once leave more than that for some milliseconds.
+// How long it may hold more: many clients that end together leave more for some milliseconds.
 inline constexpr uint64_t kKeptWindowsMs = 1000;
 
-// Workers beside the current one that stay for clients of theirs. Each holds a context per GPU and
-// a kernel that does not end, so the oldest goes, with its clients, before there are more.
+// Workers beside the current one that serve their remaining clients. Each holds a context per GPU
+// and a kernel that does not end, so the oldest is ended, with its clients, before there are more.
 inline constexpr size_t kMaxRetiringWorkers = 3;
 
 struct WorkerOptions {
@@ -44,26 +44,28 @@ struct WorkerOptions {
   uint64_t silent_ms = kSilentMs;
 };
 
-// At most one worker is current: starting, or open to newcomers.
+// At most one worker is current: it starts, or takes new clients.
 class Workers {
  public:
-  // Who has the sessions.
+  // Owns the sessions (Server).
   class Owner {
    public:
-    // Somebody waits for a worker, or may still come.
+    // Whether a client waits for a worker, or may still come.
     [[nodiscard]] virtual bool wants_worker() const = 0;
-    // The current one serves from now on.
+    // The current worker serves from now on.
     virtual void on_worker_ready(const Worker& worker) = 0;
-    // A message about its sessions. An error: it breaks the protocol, and is replaced.
+    // A message about the worker's sessions. On an error, which means that the worker breaks the
+    // protocol, it is replaced.
     virtual Status on_worker_message(Worker& worker, wire::MessageKind kind,
                                      const Packet& packet) = 0;
-    // Its sessions are lost with it. `how` it has gone; empty: the server ends it.
+    // The worker's sessions are lost. `how` says how it has ended; empty: the server ends it.
     virtual void on_sessions_lost(const Worker& worker, const std::string& how) = 0;
-    // The one that serves does not answer: who waits for it to open a session gets another's.
+    // The worker that serves does not answer: clients whose session it has not opened yet get a
+    // session in another worker.
     virtual void on_worker_silent(const Worker& worker) = 0;
-    // One has gone; if it was the current one, the next is on its way.
+    // A worker has ended; if it was the current one, the next one starts.
     virtual void on_worker_gone() = 0;
-    // None can be started.
+    // No worker can be started.
     virtual void on_no_worker(const std::string& reason) = 0;
 
    protected:
@@ -80,33 +82,34 @@ class Workers {
         options_(options),
         owner_(owner) {}
 
-  // Start one, unless there is a current one or the next one starts after a pause.
+  // Start a worker, unless there is a current one or one will start after a pause.
   void start();
-  // The one that is open to newcomers, or null.
+  // The worker that takes new clients, or null.
   [[nodiscard]] Worker* serving() const {
     return current_ != nullptr && current_->state == WorkerState::kServing ? current_ : nullptr;
   }
-  // Of the last worker that was ready.
+  // As the last worker that was ready reported them.
   [[nodiscard]] const std::vector<Device>& devices() const { return devices_; }
   [[nodiscard]] wire::ServerState state() const { return state_; }
 
-  // It has got something to do: it is to answer from now on.
+  // The worker has been sent something to do: it has to answer from now on.
   static void note_session(Worker& worker) { worker.heartbeat->beat(); }
-  // Whatever they are at.
+  // Send to all workers, in any state.
   void tell_all(std::span<const std::byte> message) const;
   // A worker has opened a session.
   void on_served() { restart_backoff_.worker_served(); }
-  // Newcomers go to the next worker, which starts now; the one that serves (there must be one) ends
-  // with its last living client, at once if it has none.
+  // New clients go to the next worker, which starts now. The one that serves (there must be one)
+  // ends with its last living client, at once if it has none.
   void retire_serving();
-  // Likewise, if the worker is the current one and keeps too many windows for kKeptWindowsMs.
+  // retire_serving(), if the worker is the current one and holds too many windows for
+  // kKeptWindowsMs.
   void look_at_windows(Worker& worker);
-  // Likewise, if nobody is connected to the one that serves, and somebody has left marks on it.
+  // retire_serving(), if the worker that serves is tainted and has no client.
   void renew_if_tainted();
-  // End those that stay for clients which have left.
+  // End the retiring workers whose clients have left.
   void end_unused();
-  // The worker's contexts are lost. Nothing of it is of use to anybody any more, and its memory is
-  // to newcomers: it ends now, whether its clients go on with their error or not.
+  // The worker's contexts are lost. It ends now, even if its clients have not read their error yet:
+  // new clients need its memory.
   void discard(Worker& worker);
 
   // End all, then stop the loop.
@@ -124,9 +127,9 @@ class Workers {
   Status on_ready(Worker& worker, Packet& packet);
   static Status read_usage(Worker& worker, const Packet& packet);
   [[nodiscard]] bool one_ends() const;
-  // End it now. Clients that it still has get CUDA_ERROR_MPS_RPC_FAILURE.
+  // End the worker now. Its remaining clients get CUDA_ERROR_MPS_RPC_FAILURE.
   void end(Worker& worker);
-  // No worker is current: start the next, after a pause if they die one after the other.
+  // No worker is current: start the next one, after a pause if several have died in a row.
   void replace();
   void give_up(const std::string& reason);
 
@@ -137,11 +140,11 @@ class Workers {
   const WorkerOptions& options_;
   Owner& owner_;
   std::vector<std::unique_ptr<Worker>> workers_;  // by age
-  Worker* current_ = nullptr;   // null: none, the next one starts after a pause or with a newcomer
-  bool start_pending_ = false;  // that pause
-  bool awaits_device_ = false;  // which one that ends has: the next one starts behind it
+  Worker* current_ = nullptr;   // null: the next one starts after a pause or with a new client
+  bool start_pending_ = false;  // the pause before the next start
+  bool awaits_device_ = false;  // an ending worker has the device: the next one starts after it
   bool stopping_ = false;
-  int attempts_ = 0;  // since the last one that was ready
+  int attempts_ = 0;  // starts since the last worker that was ready
   RestartBackoff restart_backoff_;
   std::vector<Device> devices_;
   wire::ServerState state_ = wire::ServerState::kInitializing;
