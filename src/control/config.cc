@@ -18,19 +18,19 @@
 #include "base/unique_fd.h"
 #include "wire/handshake.h"
 
-// Tables and arrays inside one another, and the parts of a key: nothing that we take is deeper than
-// five (users.NAME.device_pinned_mem_limit.0). What the parser makes of them ends by recursion,
-// which must not use up the stack.
+// The nesting of tables and arrays, and the parts of a key, at most. A valid file needs no more
+// than five (users.NAME.device_pinned_mem_limit.0). The parser destroys what it has parsed by
+// recursion, which must not use up the stack.
 #define OPENMPS_CONFIG_DEPTH 16
 #define TOML_MAX_NESTED_VALUES OPENMPS_CONFIG_DEPTH
 #define TOML_EXCEPTIONS 0
-#define TOML_HEADER_ONLY 1  // or the daemon would need its library
+#define TOML_HEADER_ONLY 1  // the daemon shall not need its library
 #include <toml++/toml.h>
 
 namespace openmps::control {
 namespace {
 
-// The longest sensible one, with a line for each of some thousand users, is below 200 KiB.
+// A long file, with a line for each of some thousand users, has less than 200 KiB.
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 // Reads one document; the first mistake ends it.
 class Reader {
@@ -244,7 +244,7 @@ class Reader {
     return Status();
   }
 
-  // Of a group or a partition.
+  // The name of a group or a partition.
   Status read_name(const toml::node& value, std::string* name) const {
     *name = text_of(value);
     if (names_a_group(*name)) return Status();
@@ -253,9 +253,9 @@ class Reader {
                                        kMaxGroupWord));
   }
 
-  // By name or number.
+  // A user, by name or number.
   std::optional<uid_t> user_of(const std::string& name) const {
-    const auto number = parse_unsigned(name, UINT32_MAX - 1);  // the last one is no user
+    const auto number = parse_unsigned(name, UINT32_MAX - 1);  // the largest number is no user
     return number ? std::optional<uid_t>(static_cast<uid_t>(*number)) : find_user_(name);
   }
 
@@ -271,8 +271,8 @@ class Reader {
   const FindUser& find_user_;
 };
 
-// toml++ 3.3.0 is undefined where it looks for white space and finds U+00A1 to U+0499, and nothing
-// that we take has such a character. So the parser gets ASCII: comments may have any other bytes.
+// toml++ 3.3.0 has undefined behaviour where it looks for white space and finds U+00A1 to U+0499.
+// No valid file has such a character outside of comments, so the parser gets ASCII only.
 Status without_foreign_comments(std::string_view text, const Reader& reader, std::string* ascii) {
   toml::source_position at{1, 1};
   bool in_comment = false;
@@ -289,8 +289,8 @@ Status without_foreign_comments(std::string_view text, const Reader& reader, std
   return Status();
 }
 
-// The place behind the string that begins at `at`; one that does not end where it has to is a
-// mistake there, behind which nothing is parsed.
+// The position after the string that begins at `at`. The parser reports a string without an end,
+// and parses nothing after it.
 size_t end_of_string(std::string_view text, size_t at) {
   const char quote = text[at];
   const std::string fence(3, quote);
@@ -302,7 +302,7 @@ size_t end_of_string(std::string_view text, size_t at) {
       return at + 1;
     } else if (has_lines && text.substr(at, fence.size()) == fence) {
       at += fence.size();
-      // One or two quotation marks before the fence are the string's.
+      // One or two quotation marks before the closing ones belong to the string.
       for (int more = 0; more < 2 && at < text.size() && text[at] == quote; ++more) ++at;
       return at;
     }
@@ -313,12 +313,12 @@ size_t end_of_string(std::string_view text, size_t at) {
 toml::source_position position_of(std::string_view text, size_t at) {
   const std::string_view before = text.substr(0, at);
   const auto lines = std::count(before.begin(), before.end(), '\n');
-  const size_t line_start = before.rfind('\n') + 1;  // 0 behind npos
+  const size_t line_start = before.rfind('\n') + 1;  // 0 if there is no newline
   return {static_cast<toml::source_index>(lines + 1),
           static_cast<toml::source_index>(at - line_start + 1)};
 }
 
-// The parser bounds values inside one another, and not how many parts a key has.
+// The parser bounds the nesting of values, but not the number of parts of a key.
 Status check_keys(std::string_view text, const Reader& reader) {
   size_t dots = 0;
   for (size_t at = 0; at < text.size();) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration file of the daemon (--config): the limits that clients get, of all users and of
-// each, groups of clients with limits together, and static partitions. TOML;
+// The configuration file of the daemon (--config): the limits of all users' clients and of each
+// user's, groups of clients with limits together, and static partitions. TOML;
 // docs/man/openmps-control.1.in describes it. Read at the start and by `reload`, fuzzed by
 // tests/fuzz/config_fuzz.cc.
 #pragma once
@@ -24,22 +24,22 @@ namespace openmps::control {
 struct Config {
   Limits defaults;
   std::map<uid_t, Limits> users;
-  std::vector<GroupRule> groups;          // in their order; no two have the same name
-  std::vector<PartitionRule> partitions;  // the same
+  std::vector<GroupRule> groups;          // in the file's order; names are unique
+  std::vector<PartitionRule> partitions;  // in the file's order; names are unique
 };
 
 // The number of a user of that name, if there is one.
 using FindUser = std::function<std::optional<uid_t>(const std::string& name)>;
 
-// What `text` says. CUDA_ERROR_INVALID_VALUE: the message is NAME:LINE:COLUMN and what was expected
-// there.
+// The configuration that `text` states. CUDA_ERROR_INVALID_VALUE: the message is NAME:LINE:COLUMN
+// and what was expected there.
 Result<Config> parse_config(std::string_view text, const std::string& name,
                             const FindUser& find_user);
 
-// The same of a file and the system's users. CUDA_ERROR_FILE_NOT_FOUND: it can't be read.
+// parse_config() of a file, with the system's users. CUDA_ERROR_FILE_NOT_FOUND: it can't be read.
 Result<Config> read_config(const std::string& path);
 
-// CUDA_ERROR_INVALID_VALUE: it describes partitions, and the daemon has none.
+// CUDA_ERROR_INVALID_VALUE: the configuration describes partitions, and the daemon has no -S.
 Status check_mode(const Config& config, bool has_static_partitions);
 
 }  // namespace openmps::control

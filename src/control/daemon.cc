@@ -24,9 +24,10 @@ constexpr size_t kMaxIncomingBytes =
     std::max(sizeof(wire::Hello), sizeof(wire::MessageHeader) + wire::kMaxCommandBytes);
 // Text in one part of an answer.
 constexpr size_t kReplyPartBytes = 32 * 1024;
-// Of an answer in the log: a thousand clients, asked for each second, would fill the disk.
+// How much of an answer the log gets: a list of a thousand clients every second would fill the
+// disk.
 constexpr size_t kMostLoggedBytes = 4096;
-// The system has no descriptors or memory left: look again after this.
+// How long the daemon waits if the system has no descriptors or memory left for a connection.
 constexpr uint64_t kAcceptPauseMs = 100;
 
 std::string for_log(const std::string& text) {
@@ -37,7 +38,7 @@ std::string for_log(const std::string& text) {
   return text.substr(0, end) + format_text("(%zu more lines)", lines);
 }
 
-// Of a packet that may be of another version: the header's place never changes.
+// The header of a packet of any version: its layout never changes.
 bool is_of_kind(const std::vector<std::byte>& data, wire::MessageKind kind) {
   wire::MessageHeader header{.kind = wire::MessageKind{}, .bytes = 0};
   if (data.size() < sizeof(header)) return false;
@@ -61,7 +62,7 @@ Daemon::Daemon(EventLoop& loop, const Log& log, PipeDirectory& directory,
                            },
                            [this] { return reload(); }}) {}
 
-// Connections that nobody has accepted go with the listener, and with them what was sent over them.
+// Connections that were not accepted end with the listener, and so do descriptors sent over them.
 Daemon::~Daemon() { disposal_.close(std::move(listener_)); }
 
 Status Daemon::start(UniqueFd listener) {
@@ -230,7 +231,7 @@ void Daemon::on_command(uint64_t id, Connection& connection, const Packet& packe
 
 void Daemon::answer(uint64_t id, const Reply& reply) {
   const auto found = connections_.find(id);
-  if (found == connections_.end()) return;  // the shell did not wait
+  if (found == connections_.end()) return;  // the shell has gone
   Connection& connection = found->second;
   std::string_view rest = reply.text;
   do {

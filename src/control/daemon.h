@@ -18,18 +18,18 @@
 
 namespace openmps::control {
 
-// Connections that the daemon itself holds: shells, and programs that have not said Hello. At the
-// limit the one that has been idle longest goes, so nobody can fill the house by sitting still.
+// Connections that the daemon itself holds: shells, and programs that have not sent Hello. At the
+// limit the daemon closes the one that has been idle longest, so idle peers can't block others.
 inline constexpr size_t kMaxConnections = 512;
-// A peer that connects says what it wants at once.
+// How long a peer may take for its first packet, which honest peers send at once.
 inline constexpr uint64_t kFirstPacketMs = 10'000;
-// The servers of a daemon that was killed come back within this time (server::kRejoinMs,
-// forty times): programs and shells wait for it, so that nobody is given a second server.
+// How long servers of a killed daemon have to connect to the next one (they try every
+// server::kRejoinMs). Programs and shells wait meanwhile, so that no user gets a second server.
 inline constexpr uint64_t kRejoinGraceMs = 2000;
 
 class Daemon {
  public:
-  // A peer that has said nothing `first_packet_ms` after it connected is dropped.
+  // A peer that sends no packet in the first `first_packet_ms` is dropped.
   Daemon(EventLoop& loop, const Log& log, PipeDirectory& directory, std::string server_program,
          UniqueFd server_log, uint64_t first_packet_ms = kFirstPacketMs);
   ~Daemon();
@@ -40,9 +40,9 @@ class Daemon {
   void on_server_ready(std::function<void()> call) { servers_.on_server_ready(std::move(call)); }
   // The limits that `config` states, read from `path`, which reload() reads again.
   void configure(const std::string& path, Config config);
-  // As the command reload, and SIGHUP. A file that is wrong changes nothing.
+  // For the command reload and SIGHUP. A wrong file changes nothing.
   Reply reload();
-  // -S.
+  // For -S.
   void use_static_partitions();
   // Start a server for the daemon's own user at once (-q).
   void prepare_devices();
@@ -55,10 +55,11 @@ class Daemon {
     std::unique_ptr<PacketPeer> peer;
     PeerCredentials who;
     bool is_shell = false;
-    bool busy = false;      // a command is being carried out
+    bool busy = false;      // one of its commands is being carried out
     uint64_t last_use = 0;  // now_ns()
     EventLoop::TimerId first_packet_timer = 0;
-    std::optional<Packet> waiting;  // what came before the servers were back
+    std::optional<Packet>
+        waiting;  // its first packet, while servers of the last daemon may come back
   };
   void accept_one();
   void make_room();
@@ -74,7 +75,7 @@ class Daemon {
   const Log& log_;
   PipeDirectory& directory_;
   const uint64_t first_packet_ms_;
-  Disposal disposal_;  // of whatever strangers have had in their hands
+  Disposal disposal_;  // of descriptors that came from any user
   UniqueFd listener_;
   ServerPool servers_;
   CommandRunner commands_;

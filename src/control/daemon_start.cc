@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting the control daemon: directory and lock in the starter, the rest in the process that
-// stays, which reports over a pipe when it accepts connections.
+// Starting the control daemon: the starter makes the directory and takes the lock; the daemon
+// process does the rest and reports over a pipe when it accepts connections.
 #include "control/daemon_start.h"
 
 #include <fcntl.h>
@@ -31,8 +31,8 @@ namespace openmps::control {
 namespace {
 
 constexpr unsigned long kWantedOpenFiles = 65536;  // servers and workers inherit it
-// The daemon's own are about 16, and what a server is started with lies above 32
-// (base/subprocess.cc): with fewer it would listen and could answer nobody.
+// The daemon itself uses about 16 descriptors, and those for a new server have numbers above 32
+// (base/subprocess.cc). With fewer the daemon could listen and not answer.
 constexpr unsigned long kLeastOpenFiles = 48;
 constexpr char kStarted = 'R';  // what the background process reports: all well
 
@@ -44,7 +44,8 @@ int fail(const std::string& reason) {
   return 1;
 }
 
-// In the log directory, or, where that can't be written, in the pipe directory, and say so.
+// Opens the logs in the log directory, or in the pipe directory if the first can't be written, with
+// a message.
 Status open_logs(const std::string& wanted, const std::string& fallback, LogFiles* logs) {
   const Status opened = logs->open(wanted);
   if (opened.ok()) return Status();
@@ -61,7 +62,7 @@ void announce(const Log& log, const PipeDirectory& directory) {
   log.write("OpenMPS control " OPENMPS_VERSION ", CUDA MPS Control binary version: 13000");
 }
 
-// What the starter hands on to the process that stays.
+// What the starter passes to the daemon process.
 struct Start {
   Config config;
   ServiceManager manager;
@@ -69,7 +70,7 @@ struct Start {
   LogFiles logs;
 };
 
-// The daemon itself, in the process that stays. `report` tells the starter: "" for all well.
+// Runs the daemon, in its process. `report` tells the starter the outcome: "" for success.
 int run(const DaemonOptions& options, Start start,
         const std::function<void(const std::string&)>& report) {
   ServiceManager& manager = start.manager;
@@ -135,7 +136,7 @@ int run(const DaemonOptions& options, Start start,
 void detach_from_terminal() {
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
   for (int standard = 0; standard <= 2; ++standard) dup2(null.get(), standard);
-  // No file system is kept from being unmounted.
+  // Leave the current directory, so that its file system can be unmounted.
   if (chdir("/") != 0) return;
 }
 
@@ -183,7 +184,7 @@ int start_daemon(DaemonOptions options) {
   close_inherited_descriptors(start.manager.has_socket() ? 4 : 3);
   if (!passed.ok()) return fail(passed.message());
   if (!options.config.empty()) {
-    // Read again when the daemon has left this directory.
+    // An absolute path, because reload reads the file after the daemon has left this directory.
     std::error_code error;
     options.config = std::filesystem::absolute(options.config, error).string();
     if (error) return fail("the configuration is below the current directory: " + error.message());
@@ -198,7 +199,7 @@ int start_daemon(DaemonOptions options) {
     return fail(format_text("at most %lu files may be open, %lu are needed (ulimit -n)", open,
                             kLeastOpenFiles));
   }
-  // A session's window of addresses, and the file that client and worker share of it.
+  // A session reserves a window of addresses and has a file of that size.
   const Needs needs{.file_bytes = wire::kHostBytes, .address_bytes = wire::kWindowBytes};
   if (const Status raised = raise_limits(needs); !raised.ok()) return fail(raised.message());
   umask(022);

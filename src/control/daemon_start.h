@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting the control daemon: everything that can go wrong is said on the starter's standard error
-// and shows in its exit status. Called by main().
+// Starting the control daemon: each failure has a message on the starter's standard error and an
+// exit status. Called by main().
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct DaemonOptions {
   bool foreground = false;
   bool ready_devices = false;      // -q: start a server at once
   bool static_partitions = false;  // -S: each client has to name a partition of SMs
-  bool nvidia_names = false;       // servers, too, go by the names of NVIDIA's programs
+  bool nvidia_names = false;       // servers have the name of NVIDIA's server
 };
 
 // In the background: returns when the socket accepts (0) or the start has failed (1). In the

@@ -15,12 +15,12 @@ struct Device {
   std::string name;
   uint32_t sms = 0;
   uint64_t memory_bytes = 0;
-  uint32_t chunk_sms = 0;  // a chunk: the least that a part of it has; 0: it makes no parts
+  uint32_t chunk_sms = 0;  // SMs of a chunk, the unit of partitions; 0: no partitions
   uint32_t chunks = 0;
 };
 
-// The text of an Answer to kDevices: at most wire::kMaxDevices lines of seven fields; what is
-// malformed is left out.
+// Parses the text of an Answer to kDevices: at most wire::kMaxDevices lines of seven fields;
+// malformed lines are skipped.
 std::vector<Device> parse_devices(std::string_view text);
 
 }  // namespace openmps::control

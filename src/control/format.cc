@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables and lists of NVIDIA's daemon, to the byte. Column widths are read off a transcript of
-// driver 580.
+// Tables and lists as NVIDIA's daemon prints them, byte by byte. Column widths are those of a
+// transcript of driver 580.
 #include "control/format.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace openmps::control {
 namespace {
 
-// NVIDIA's daemon has no word for it.
+// NVIDIA's daemon shows no such mark.
 const char* mark_of(const ClientLine& client) {
   if (client.silent) return " (worker does not answer)";
   return client.ending ? " (ending)" : "";
@@ -48,7 +48,7 @@ std::string device_row(bool csv, const std::string& ordinal, const std::string& 
   return line;
 }
 
-// Bytes, as in the limits that commands take.
+// Bytes in the notation of limits.
 std::string size_text(uint64_t bytes) {
   if (bytes % wire::kGiB == 0) return std::to_string(bytes / wire::kGiB) + "G";
   return format_text("%.*fM", bytes % wire::kMiB == 0 ? 0 : 1,
@@ -79,7 +79,7 @@ const char* reason_of(wire::ExecutorWait wait) {
   }
 }
 
-// Who is in the way, and how.
+// A session that keeps the executor waiting, and why.
 std::string hindrance_text(const wire::SessionReport& report, const wire::WaitRow& wait) {
   std::string who = "the worker";
   if (wait.number == report.id) {
@@ -131,7 +131,7 @@ std::string value_text(const wire::WaitRow& wait) {
       static_cast<unsigned long long>(wait.address), until.c_str(), seconds(wait.age_ns));
 }
 
-// What has been given up, and when it goes.
+// A deferred release, and what it waits for.
 std::string return_text(const wire::WaitRow& wait) {
   const auto bytes = static_cast<unsigned long long>(wait.have);
   const auto address = static_cast<unsigned long long>(wait.address);
@@ -173,7 +173,7 @@ std::string format_ps(const std::vector<ClientLine>& clients) {
   if (clients.empty()) return "";
   std::string text = ps_row("PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND");
   for (const ClientLine& client : clients) {
-    // The program without its arguments.
+    // The command without arguments.
     std::string program = client.command.substr(0, client.command.find(' ')) + mark_of(client);
     if (client.pid == 0) program += format_text(" (PID %u by its own word)", client.claimed_pid);
     text += ps_row(client_name(client.pid, client.id), std::to_string(client.id),
@@ -184,7 +184,7 @@ std::string format_ps(const std::vector<ClientLine>& clients) {
   return all_have ? text : text + kNoPidNote;
 }
 
-// Columns as wide as what is in them: names of cgroups are long, and come last.
+// Each column is as wide as its longest entry. Names of cgroups are long, so groups come last.
 std::string format_groups(const std::vector<GroupLine>& groups) {
   if (groups.empty()) return "";
   std::vector<std::array<std::string, 6>> rows = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the commands print: the tables and lists of NVIDIA's daemon to the byte, and JSON for
-// scripts. Pure functions, called by CommandRunner.
+// The output of commands: tables and lists as NVIDIA's daemon prints them, byte by byte, and JSON
+// for scripts. Pure functions, called by the handlers of commands.
 #pragma once
 
 #include <array>
@@ -21,15 +21,15 @@ struct ClientLine {
   uint32_t namespace_inode = 0;
   std::string device_uuid;
   std::string command;
-  bool ending = false;  // the program has gone, its work has not ended yet
+  bool ending = false;  // the program has gone, and its work has not ended yet
   wire::Usage usage{};
   double active_thread_percentage = 100;
   wire::Quality quality = wire::Quality::kNormal;
   std::string group = {};            // "": none
   wire::StaticPartition place = {};  // no SMs: in no static partition
-  std::string partition = {};        // its name
+  std::string partition = {};        // the name of the partition
   bool silent = false;               // its worker does not answer
-  uint32_t claimed_pid = 0;          // its own word
+  uint32_t claimed_pid = 0;          // the PID that the client states
 };
 
 struct GroupLine {
@@ -41,7 +41,7 @@ struct GroupLine {
   std::array<uint64_t, wire::kMaxDevices> memory{};  // bytes in use by device
 };
 
-// What a session is at (wire/handshake.h).
+// The state of a session (wire/handshake.h).
 struct Inspected {
   wire::SessionReport report;
   std::vector<wire::WaitRow> waits;
@@ -71,21 +71,21 @@ struct DevicePartitions {
 // Names of clients as commands take them, PIDs as a rule, one per line. Clients that end are
 // marked, here and in the other lists.
 std::string format_client_list(const std::vector<ClientLine>& clients);
-// Empty for no clients. Of those without a PID it says what that means.
+// Empty for no clients. Ends with a note if a client has no PID.
 std::string format_ps(const std::vector<ClientLine>& clients);
 std::string format_ps_json(const std::vector<ClientLine>& clients);
-// Of each group a line: its members, what it may have and what it has.
+// A line for each group: its members, limits and use.
 std::string format_groups(const std::vector<GroupLine>& groups);
 std::string format_groups_json(const std::vector<GroupLine>& groups);
 std::string format_server_list_json(const std::vector<ServerLine>& servers);
 std::string format_device_clients(const std::vector<Device>& devices,
                                   const std::vector<ClientLine>& clients);
-// What is queued, what the executor is at, who waits for what.
+// The queued commands, what the executor does, and what waits for what.
 std::string format_inspected(const Inspected& inspected);
 std::string format_inspected_json(const Inspected& inspected);
 // One block of device_query: `title`, the heading and the rows.
 std::string format_devices(const std::string& title, const std::vector<Device>& devices, bool csv);
-// lspart: a row for each device, then those of its partitions.
+// lspart: a row for each device, then a row for each of its partitions.
 std::string format_partitions(const std::vector<DevicePartitions>& devices);
 std::string format_partitions_json(const std::vector<DevicePartitions>& devices);
 std::string format_devices_json(const std::vector<Device>& devices);

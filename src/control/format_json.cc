@@ -12,12 +12,12 @@
 namespace openmps::control {
 namespace {
 
-// A peer's command line need not be UTF-8: what is not is replaced.
+// A client's command line may not be UTF-8: invalid bytes are replaced.
 std::string text_of(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-// The enumerators of wire/layout.h and of CUDA's conditions, by number.
+// Names of the enumerators of wire/layout.h and of CUDA's wait conditions, by number.
 constexpr const char* kExecutorWaits[] = {"", "quiet moment", "held back", "print turn"};
 constexpr const char* kHindrances[] = {"",      "submits",       "runs",         "outlasts",
                                        "value", "host function", "quiet moment", "print turn"};
@@ -31,7 +31,7 @@ constexpr const char* kHeld[] = {"value",      "event",         "streams",    "w
                                  "share",      "host function", "room"};
 static_assert(std::size(kHeld) == wire::kHeldReasons);
 
-// "" for what a peer made up.
+// "" for a number without a name, which only a broken peer sends.
 template <size_t count>
 const char* word(const char* const (&words)[count], uint32_t number) {
   return number < count ? words[number] : "";
@@ -39,7 +39,7 @@ const char* word(const char* const (&words)[count], uint32_t number) {
 
 constexpr const char* kQualities[] = {"", "latency", "normal", "best-effort"};
 
-// What it has had of each device that it has used.
+// A client's use of each device that it has used.
 nlohmann::ordered_json devices_of(const wire::Usage& usage) {
   using wire::DeviceUse;
   auto list = nlohmann::ordered_json::array();
@@ -56,7 +56,7 @@ nlohmann::ordered_json devices_of(const wire::Usage& usage) {
   return list;
 }
 
-// null: nothing is known.
+// null: there are no figures.
 nlohmann::ordered_json usage_of(const wire::Usage& usage) {
   using wire::DeviceUse;
   using wire::UsageCount;

@@ -53,8 +53,8 @@ std::optional<std::vector<std::string>> read_cgroups(uint32_t pid) {
 
 namespace {
 
-// The group of that rule that the applicant is in; nothing: none. A note says what keeps it out
-// that would fit.
+// The group that the rule puts the applicant into; nothing: the rule does not fit. The note says
+// why if only the cgroup is the obstacle.
 std::optional<std::string> group_by(const GroupRule& rule, const Applicant& applicant,
                                     const std::optional<std::vector<std::string>>& cgroups,
                                     std::string* note) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which group a client is in: the rules of the configuration, and the client's own word
-// (docs/decisions/0029). Pure functions, but for reading /proc; used by the daemon as it admits.
+// The group of a client: by the rules of the configuration, else by OPENMPS_GROUP of the program
+// (docs/decisions/0029). Pure functions, except those that read /proc; used when the daemon admits
+// a client.
 #pragma once
 
 #include <sys/types.h>
@@ -17,11 +18,11 @@
 
 namespace openmps::control {
 
-// Of the word that names a group.
+// Bytes of the word that names a group.
 inline constexpr size_t kMaxGroupWord = 63;
 
-// A [[groups]] table. Who fits all that it states is in the group; one that states none of it is of
-// those who name it.
+// A [[groups]] table. Clients that fit all of its conditions are members; without a condition, the
+// clients that name the group are.
 struct GroupRule {
   std::string name;
   std::string program = {};        // file name of argv[0]; "": any
@@ -43,27 +44,28 @@ struct GroupRule {
 // number for a PID.
 bool names_a_group(std::string_view word);
 
-// The cgroup that a pattern means, of a process in `path`: the highest one that fits, that or one
-// above it, so that nobody gets out of a group by making cgroups below. "*" goes beyond a "/".
-// Nothing: none fits.
+// The cgroup that a pattern matches for a process in the cgroup `path`: the highest one among
+// `path` and its parents, so that a program can't leave a group by making a cgroup below. "*" also
+// matches
+// "/". Nothing: none matches.
 std::optional<std::string> matching_cgroup(const std::string& pattern, std::string_view path);
 
 // The paths in the text of /proc/PID/cgroup, of each hierarchy.
 std::vector<std::string> cgroup_paths(std::string_view text);
-// Of that process; nothing: it can't be read.
+// The cgroups of a process; nothing: they can't be read.
 std::optional<std::vector<std::string>> read_cgroups(uint32_t pid);
 
 struct Applicant {
   uid_t user = 0;
-  std::string_view command;  // its command line
-  std::string_view word;     // OPENMPS_GROUP; "": it says nothing
+  std::string_view command;  // the client's command line
+  std::string_view word;     // OPENMPS_GROUP; "": not set
 };
 struct Membership {
   std::string group;  // "": in none
-  std::string note;   // for the log, if something keeps it out; else ""
+  std::string note;   // for the log: why it is in none; else ""
 };
-// By the first rule that fits, else by its own word. Nobody names himself into a group whose
-// members a rule chooses. `cgroups`: as read_cgroups() has them.
+// By the first rule that fits, else by the applicant's word, which may not name a group whose
+// members a rule chooses. `cgroups`: from read_cgroups().
 Membership membership_of(const std::vector<GroupRule>& rules, const Applicant& applicant,
                          const std::optional<std::vector<std::string>>& cgroups);
 
@@ -71,7 +73,7 @@ Membership membership_of(const std::vector<GroupRule>& rules, const Applicant& a
 const GroupRule* rule_of(const std::vector<GroupRule>& rules, std::string_view group);
 // The limits that a rule states, as servers know them.
 wire::ClientLimits group_limits(const GroupRule& rule, const std::vector<Device>& devices);
-// A line for each difference between what two configurations say of a group; null: nothing.
+// A line for each difference between two configurations of a group; null: the group has no table.
 std::vector<std::string> changes_of_group(const GroupRule* before, const GroupRule* now);
 
 }  // namespace openmps::control

@@ -69,7 +69,7 @@ Status LogFiles::watch(EventLoop& loop) {
   notices_.reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (!notices_.valid()) return failed("inotify_init1");
   for (const File& file : files_) {
-    // By the open file: the name may lead elsewhere by now.
+    // The open file, because the name may refer to another one by now.
     const std::string path = "/proc/self/fd/" + std::to_string(file.fd.get());
     if (inotify_add_watch(notices_.get(), path.c_str(), IN_MODIFY) < 0) {
       return failed("watching " + file.name);
@@ -80,7 +80,7 @@ Status LogFiles::watch(EventLoop& loop) {
 }
 
 void LogFiles::on_written() {
-  // Which of the two it was the sizes say.
+  // The sizes tell which of the two logs has grown.
   alignas(inotify_event) char notices[4096];
   while (read(notices_.get(), notices, sizeof(notices)) > 0) {
   }
@@ -93,14 +93,14 @@ void LogFiles::on_written() {
 void LogFiles::rotate(const File& file) const {
   const UniqueFd full(
       openat(directory_.get(), file.name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  // Somebody else has rotated it away: then what it held is kept there.
+  // Another program has rotated the log, and keeps what it held.
   if (full.valid() && same_file(full.get(), file.fd.get())) {
     shift(file.name);
     const UniqueFd kept(openat(directory_.get(), numbered(file.name, 1).c_str(),
                                O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kLogMode));
     if (kept.valid()) copy(full.get(), kept.get());
   }
-  // Whatever became of the copy: a log must not fill the disk. Its writers append.
+  // Also if the copy failed: a log must not fill the disk. Its writers append.
   (void)ftruncate(file.fd.get(), 0);
 }
 

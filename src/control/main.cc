@@ -50,7 +50,7 @@ Environment:
   OPENMPS_DRIVER           auto, nvidia, softgpu or the path of a driver library
 )";
 
-// As it was called: NVIDIA's name for it is a link (cmake/OpenmpsCompat.cmake).
+// The name by which the program was called: NVIDIA's name is a link (cmake/OpenmpsCompat.cmake).
 std::string program_name(const char* path) {
   const std::string_view text = path != nullptr ? path : "";
   const std::string_view name = text.substr(text.rfind('/') + 1);
@@ -82,7 +82,7 @@ int run(int argc, char** argv) {
     if (option == "-d" || option == "--daemon") {
       start = true;
     } else if (option == "-f" || option == "--foreground" || option == "--forground") {
-      // The second spelling is how NVIDIA's program has it.
+      // NVIDIA's program has the second spelling.
       start = options.foreground = true;
     } else if (option == "--config" || option == "--check-config") {
       if (++at == argc) return usage_error(program, std::string(option) + " needs a file");

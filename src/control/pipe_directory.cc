@@ -25,23 +25,23 @@ namespace openmps::control {
 namespace {
 
 constexpr size_t kMaxSocketPath = sizeof(sockaddr_un{}.sun_path) - 1;
-// Several users' programs connect; who they are is asked of the kernel.
+// Programs of all users may connect; the kernel reports the user of each.
 constexpr mode_t kSocketMode = 0666;
 constexpr mode_t kFileMode = 0644;
-// Whoever can open a file can lock it, and would keep the next daemon out.
+// Only the owner may open the lock file: a process that can open a file can lock it.
 constexpr mode_t kLockMode = 0600;
-// Of what is kept for the next daemon: a line of some 110 bytes for each of 128 partitions of 16
-// devices are 220 KiB.
+// The longest text for the next daemon: a line of some 110 bytes for each of 128 partitions of 16
+// devices makes 220 KiB.
 constexpr size_t kMaxKeptBytes = size_t{256} << 10;
 constexpr mode_t kWritableByOthers = S_IWGRP | S_IWOTH;
-// 2 s in all for a lock that is held while nobody listens: by a daemon that starts or ends, or by
-// what is left of one.
+// Waits 2 s in all for a lock that is held while no process listens: by a daemon that starts or
+// ends, or by a child that a killed daemon has left.
 constexpr int kLockTries = 200;
 constexpr timespec kLockPause{0, 10'000'000};
 constexpr const char* kLockName = "openmps-control.lock";
 constexpr const char* kPidName = "openmps-control.pid";
 constexpr const char* kNvidiaPidName = "nvidia-cuda-mps-control.pid";
-// How the system shortens that program's name.
+// The program's name as the system truncates it.
 constexpr std::string_view kNvidiaProcessName = "nvidia-cuda-mps";
 
 Status system_error(const std::string& what) {
@@ -52,7 +52,7 @@ Status system_error(const std::string& what) {
 
 std::string PipeDirectory::socket_path() const { return wire::control_socket_path(path_); }
 
-// Owner and mode decide, with an access control list, too: its mask stands in the group's place.
+// Owner and mode decide, also with an access control list, whose mask appears as the group's bits.
 Status PipeDirectory::open_directory() {
   struct stat info {};
   if (lstat(path_.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) {
@@ -104,20 +104,20 @@ Status PipeDirectory::take(const std::string& path, bool somebody_listens) {
   for (int patience = kLockTries;;) {
     lock_.reset(
         openat(directory_.get(), kLockName, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kLockMode));
-    // An older version's had another mode.
+    // The lock file of an older version had another mode.
     if (!lock_.valid() || fchmod(lock_.get(), kLockMode) != 0) {
       return system_error("opening " + path_ + "/" + kLockName);
     }
     if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return system_error("locking " + path_ + "/" + kLockName);
-      // A daemon that was killed leaves its lock to a child that is about to end (base/disposal.h).
+      // After a daemon was killed, a child of it holds the lock until it ends (base/disposal.h).
       if (--patience > 0 && (somebody_listens || !connect_to(socket_path()).ok())) {
         nanosleep(&kLockPause, nullptr);
         continue;
       }
       return Status(CUDA_ERROR_ALREADY_ACQUIRED, "another daemon serves " + path_);
     }
-    // A daemon that was just leaving may have removed the file between our open and our lock.
+    // A daemon that ended just now may have removed the file between our open and our lock.
     struct stat held {};
     struct stat there {};
     if (fstat(lock_.get(), &held) == 0 &&
@@ -134,13 +134,14 @@ void PipeDirectory::read_kept() {
   kept_.resize(kMaxKeptBytes);
   const ssize_t got = pread(lock_.get(), kept_.data(), kept_.size(), 0);
   kept_.resize(got > 0 ? static_cast<size_t>(got) : 0);
-  // A kill between keep()'s two steps.
+  // Left if a daemon was killed between the two steps of keep().
   if (const size_t end = kept_.find('\0'); end != std::string::npos) kept_.resize(end);
-  // Of one that does not go on with it, the next one knows nothing.
+  // A daemon that does not continue from the text must not leave it to the next one.
   (void)ftruncate(lock_.get(), 0);
 }
 
-// At once, but for a rest of what was there before, from which the '\0' divides it.
+// One write, so a kill leaves the old text or the new one. A '\0' separates the new text from a
+// longer old one.
 Status PipeDirectory::keep(const std::string& text) {
   const size_t bytes = text.size() + 1;
   if (pwrite(lock_.get(), text.c_str(), bytes, 0) != static_cast<ssize_t>(bytes) ||
@@ -150,7 +151,7 @@ Status PipeDirectory::keep(const std::string& text) {
   return Status();
 }
 
-// It is a second name of the pid file's, so it never says anything else.
+// A hard link to the pid file, so both have the same content.
 bool PipeDirectory::has_our_nvidia_pid() const {
   struct stat ours {};
   struct stat there {};
@@ -173,7 +174,7 @@ bool PipeDirectory::is_nvidias() const {
 }
 
 Status PipeDirectory::write_pid_file() {
-  if (has_our_nvidia_pid()) remove(kNvidiaPidName);  // a killed daemon's
+  if (has_our_nvidia_pid()) remove(kNvidiaPidName);  // left by a killed daemon
   remove(kPidName);
   const UniqueFd pid_file(openat(directory_.get(), kPidName,
                                  O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode));
@@ -191,12 +192,13 @@ Status PipeDirectory::write_pid_file() {
 }
 
 Result<UniqueFd> PipeDirectory::open_socket() {
-  // The pid file first: whoever can connect finds it.
+  // The pid file first: a program that can connect finds it.
   OPENMPS_RETURN_IF_ERROR(write_pid_file());
   made_socket_ = true;
   remove(wire::kControlSocketName);
   Result<UniqueFd> socket = listen_at(socket_path(), kSocketMode);
-  // A socket is bound by its path, and who owns a directory above may have put another one there.
+  // A socket is bound by its path, and the owner of a parent directory may have replaced the
+  // directory.
   struct stat there {};
   if (socket.ok() &&
       fstatat(directory_.get(), wire::kControlSocketName, &there, AT_SYMLINK_NOFOLLOW) != 0) {

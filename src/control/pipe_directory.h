@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pipe directory of one daemon: who may write into it (root and the daemon's user), who owns it
-// (a lock that dies with its holder), what lies in it (socket, pid files, lock), and leaving
-// nothing behind. Used by the daemon's start and end.
+// The pipe directory of one daemon: its access rights (root and the daemon's user may write), the
+// lock that makes this daemon the only one (released by the kernel at the daemon's death), its
+// socket and pid files, and their removal. Used by the daemon's start and end.
 #pragma once
 
 #include <string>
@@ -15,28 +15,28 @@ class PipeDirectory {
  public:
   // Make the directory if it is missing (0755) and take its lock. Errors:
   // CUDA_ERROR_ALREADY_ACQUIRED: another daemon holds it; CUDA_ERROR_MPS_CONNECTION_FAILED: the
-  // path is too long for a socket; CUDA_ERROR_NOT_PERMITTED: another user, root aside, could write
-  // into it, or it is a link, whose target could become another; CUDA_ERROR_OPERATING_SYSTEM.
-  // `somebody_listens`: a service manager does, so that says nothing of another daemon.
+  // path is too long for a socket; CUDA_ERROR_NOT_PERMITTED: a user other than root could write
+  // into the directory, or it is a symbolic link, whose target could change;
+  // CUDA_ERROR_OPERATING_SYSTEM. `somebody_listens`: a service manager listens on the socket, so a
+  // listener does not mean that there is a daemon.
   Status take(const std::string& path, bool somebody_listens = false);
-  // Scripts that were written for NVIDIA's daemon make sure of theirs by its pid file: from
-  // open_socket() or use_socket() on there is one by that name, too. One of NVIDIA's own daemon
-  // that lives stays as it is.
+  // Scripts that were written for NVIDIA's daemon look for its pid file: open_socket() and
+  // use_socket() make one of that name, too, unless NVIDIA's own daemon runs and has one.
   void use_nvidia_names() { nvidia_names_ = true; }
-  // Write the pid file and listen: what a killed daemon left is replaced, under the lock. Call in
-  // the process that stays.
+  // Write the pid file and listen, replacing under the lock what a killed daemon has left. Call it
+  // in the daemon process.
   Result<UniqueFd> open_socket();
-  // The same with a socket of a service manager, who made it and removes it: it must listen at
-  // socket_path(), or CUDA_ERROR_INVALID_VALUE.
+  // Write the pid file and use a service manager's socket, which the manager removes.
+  // CUDA_ERROR_INVALID_VALUE: it does not listen at socket_path().
   Result<UniqueFd> use_socket(UniqueFd socket);
-  // Remove all that this daemon made but the directory. The lock goes last.
+  // Remove all files that this daemon made, the lock last. The directory remains.
   void remove_entries();
 
-  // A daemon that served it did not come to an orderly end: servers of its may live.
+  // Whether the last daemon here was killed: its servers may still run.
   [[nodiscard]] bool was_abandoned() const { return was_abandoned_; }
-  // What that daemon has last given to keep(); empty: nothing.
+  // The text that the killed daemon passed to keep() last; empty: none.
   [[nodiscard]] const std::string& kept() const { return kept_; }
-  // For the next daemon, if this one is killed: in the lock, which it holds open.
+  // Stores a text for the next daemon in the lock file, in case this one is killed.
   // CUDA_ERROR_OPERATING_SYSTEM.
   Status keep(const std::string& text);
 
@@ -53,7 +53,7 @@ class PipeDirectory {
   void remove(const char* name) const;
 
   std::string path_;
-  UniqueFd directory_;  // what is in it is reached from here, whatever becomes of the path
+  UniqueFd directory_;  // files are opened relative to it, since the path may change
   UniqueFd lock_;
   bool nvidia_names_ = false;
   bool made_socket_ = false;

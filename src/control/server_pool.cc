@@ -16,7 +16,7 @@ void refuse_client(int connection, CUresult result, const std::string& reason) {
   wire::Welcome no;
   no.result = result;
   fill_field(no.reason, reason);
-  (void)send_packet(connection, wire::message_bytes(no)).ok();  // it may have left
+  (void)send_packet(connection, wire::message_bytes(no)).ok();  // the client may have gone
 }
 
 Limits ServerPool::limits_of(const Config& config, uid_t uid) const {
@@ -39,7 +39,7 @@ std::vector<std::string> ServerPool::configure(Config config) {
     change(entry.process->settings(), format_text("user %u", uid), limits_of(config_, uid),
            limits_of(config, uid));
   }
-  // Users without a server: only what is said of them alone.
+  // Users without a server: only changes of their own limits.
   Config both = config_;
   both.users.insert(config.users.begin(), config.users.end());
   for (const auto& [uid, either] : both.users) {
@@ -80,7 +80,7 @@ std::vector<std::string> ServerPool::configure_groups(const std::vector<GroupRul
   return lines;
 }
 
-// One that nobody describes any more has no limits of the configuration's.
+// A group without a rule has no configured limits any more.
 void ServerPool::tell_groups(const Entry& entry, const std::vector<GroupRule>& rules) const {
   for (const GroupRule& either : rules) {
     const GroupRule* rule = rule_of(config_.groups, either.name);
@@ -268,12 +268,12 @@ Status ServerPool::start(User user, Entry* entry) {
 void ServerPool::on_ready(uid_t uid, CUresult result, const std::string& reason) {
   Entry& entry = entries_.at(uid);
   if (result != CUDA_SUCCESS) {
-    // It ends next; on_gone() passes this on.
+    // The server ends now, and on_gone() reports the failure.
     entry.failure = result;
     entry.failure_reason = reason;
     return;
   }
-  if (entry.ready) return;  // its worker was replaced
+  if (entry.ready) return;  // only its worker was replaced
   // Memory limits may name a device by its UUID, so the devices are learnt before the first client.
   ask_for_devices(uid);
 }
@@ -293,7 +293,7 @@ void ServerPool::on_devices(uid_t uid, const ServerAnswer& answer) {
     begin_to_serve(uid);
     return;
   }
-  // It has come back to a daemon that does not know yet where its clients' partitions lie.
+  // The partitions of its clients are on devices that this daemon does not know yet.
   const pid_t pid = entry.process->pid();
   with_devices([this, uid, pid](const std::vector<Device>&, const std::string&) {
     const auto found = entries_.find(uid);
@@ -348,7 +348,7 @@ Result<wire::StaticPartition> ServerPool::partition_of(const NewClient& client) 
 }
 
 void ServerPool::pass_on(Entry* entry, NewClient client) {
-  // Its partition may have been removed while it waited.
+  // The client's partition may have been removed while the client waited.
   Result<wire::StaticPartition> partition = partition_of(client);
   if (partition.ok() && partition->device == wire::kMaxDevices) {
     partition = Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
@@ -380,7 +380,7 @@ void ServerPool::on_gone(uid_t uid, const std::string& how) {
   const User user = entry.process->user();
   log_.write(format_text("Server %d %s", static_cast<int>(entry.process->pid()), how.c_str()));
   const bool was_ready = entry.ready;
-  // Somebody may have asked for one while it left.
+  // A client or a command may have asked for a server while this one ended.
   const bool wanted = entry.leaving ? !entry.pending.empty() || !entry.starts.empty() : !was_ready;
   const auto ends = std::exchange(entry.ends, {});
   const auto starts = std::exchange(entry.starts, {});

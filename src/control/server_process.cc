@@ -25,7 +25,7 @@ namespace {
 constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr int kServerControlFd = 3;  // the number under which the server finds its daemon
 
-// Whose process that is, by its real user; a confined one's files in /proc are root's.
+// The real user of a process, from /proc/PID/status: files in /proc of a confined one are root's.
 std::optional<uid_t> user_of(pid_t pid) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
   for (std::string word; status >> word;) {
@@ -35,8 +35,8 @@ std::optional<uid_t> user_of(pid_t pid) {
   return std::nullopt;
 }
 
-// Of one part of an answer. Ids grow, so the parts come to an end; what a server can have at once
-// bounds what is kept of them, whatever comes and goes meanwhile.
+// Adds one part of an answer. Ids only grow, so there is a last part; the number of rows is bounded
+// by what a server can have at once.
 template <typename Line>
 Status take_rows(std::vector<Line>* all, std::vector<Line>& part, bool* more) {
   for (Line& line : part) {
@@ -181,7 +181,7 @@ Status ServerProcess::adopt(pid_t pid, ForeignFd* connection) {
     how_it_ended_ = "has ended";
     finish_if_gone();
   }));
-  // The number is still that process's if it lives after we have looked.
+  // The pidfd refers to that process if it still lives after the check.
   const std::optional<uid_t> uid = user_of(pid);
   OPENMPS_RETURN_IF_ERROR(signal_process(process_.get(), 0));
   if (uid != user_.uid) {
@@ -208,7 +208,7 @@ Status ServerProcess::admit(const wire::Admit& admit, int client) {
                   format_text("server %d of user %u does not answer: it is %s",
                               static_cast<int>(pid_), user_.uid, describe_state(pid_).c_str()));
   }
-  if (peer_ == nullptr) return Status();  // it has gone: its end is told next
+  if (peer_ == nullptr) return Status();  // it has gone, and on_gone() follows
   if (peer_->queued() >= wire::kMaxWindows) {
     return Status(CUDA_ERROR_MPS_SERVER_NOT_READY,
                   format_text("server %d of user %u can't be told of more clients now",
@@ -221,7 +221,7 @@ Status ServerProcess::admit(const wire::Admit& admit, int client) {
 }
 
 bool ServerProcess::probe() {
-  // Behind what waits to be sent it would say nothing of the server.
+  // A probe behind messages that wait to be sent would not reach the server.
   if (peer_ == nullptr || !peer_->drained()) return false;
   peer_->send(wire::message_bytes(wire::Probe{}));
   return true;
@@ -295,7 +295,7 @@ void ServerProcess::on_packet(const Packet& packet) {
   has_to_answer_ = false;
   heartbeat_.heard();
   if (handle_packet(packet).ok()) return;
-  // A server that breaks the protocol can't be worked with; its end is reported as any other.
+  // A server that breaks the protocol is killed; its end is reported like any other.
   if (how_it_ended_.empty()) kill_now();
 }
 
@@ -305,7 +305,7 @@ Status ServerProcess::handle_packet(const Packet& packet) {
   if (header->kind == wire::MessageKind::kServerReady) {
     wire::ServerReady ready;
     OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &ready));
-    // Its program was replaced under this daemon: it will not understand the clients passed on.
+    // The program was replaced while this daemon ran: it could not read the clients passed on.
     const Status same = wire::check_build(ready.build, "server", "daemon");
     if (!same.ok()) {
       callbacks_.on_ready(same.code(), same.message() + ": restart the daemon");
@@ -378,13 +378,13 @@ void ServerProcess::finish_question(uint32_t ticket, ServerAnswer answer) {
 
 void ServerProcess::on_connection_closed() {
   peer_.reset();
-  // It is on its way out; one that is not is of no use without its daemon.
+  // The server has closed its connection and ends. One that does not end is of no use.
   kill_after(kExitMs);
   finish_if_gone();
 }
 
 void ServerProcess::finish_if_gone() {
-  // The connection ends only after everything that was sent has been read.
+  // All that the server has sent is read before the connection ends.
   if (peer_ != nullptr || how_it_ended_.empty()) return;
   while (!questions_.empty()) finish_question(questions_.begin()->first, ServerAnswer{});
   const auto on_gone = callbacks_.on_gone;

@@ -69,9 +69,9 @@ void ServerShutdown::force_all() {
   backoff_ = false;
   deadline_timer_ = 0;
   loop_.cancel(retry_timer_);
-  // Asked once more; the refusal of one that still has clients is what forces it.
+  // Ask once more. A server that refuses, because it has clients, is forced then.
   try_all();
-  // One that does not even answer is forced all the same.
+  // A server that does not answer is forced, too.
   deadline_timer_ = loop_.call_after(kAnswerMs, [this] {
     for (ServerProcess* server : servers_()) server->force_shutdown();
   });

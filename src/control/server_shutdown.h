@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// quit: how the pool's servers are brought to an end. A server that was asked leaves by itself with
-// its last client, so the repeated asking only shows in the log what is waited for. Used by
-// ServerPool on the loop.
+// quit: the end of the pool's servers. A server that was asked ends by itself with its last client;
+// asking again only shows in the log what the daemon waits for. Used by ServerPool on the loop.
 #pragma once
 
 #include <functional>
@@ -16,7 +15,7 @@ namespace openmps::control {
 
 class ServerShutdown {
  public:
-  // `servers`: those that are there.
+  // `servers`: those that exist.
   ServerShutdown(EventLoop& loop, const Log& log,
                  std::function<std::vector<ServerProcess*>()> servers)
       : loop_(loop), log_(log), servers_(std::move(servers)) {}

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kFirstPassedFd = 3;  // SD_LISTEN_FDS_START
 
-// The variable's value, which no program that we start gets.
+// The value of a variable, which is removed so that programs started here do not get it.
 std::string take_variable(const char* name) {
   std::string value = environment_or(name, "");
   unsetenv(name);
@@ -59,7 +59,7 @@ Status ServiceManager::read_environment() {
 
 void ServiceManager::notify(std::string_view state) const {
   sockaddr_un address{};
-  // "@name" is one in the abstract namespace, without a file.
+  // "@name" is a socket in the abstract namespace, without a file.
   if (address_.size() < 2 || address_.size() > sizeof(address.sun_path)) return;
   if (address_.front() != '/' && address_.front() != '@') return;
   address.sun_family = AF_UNIX;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a service manager and the daemon say to each other, as systemd has it (sd_listen_fds(3),
-// sd_notify(3)): the listening socket comes from it, it learns when the daemon serves, that it is
-// well, and when it ends. A few variables and datagrams: libsystemd would be one more library for
-// every machine. Without a service manager it does nothing. Used by the daemon's start, then on the
-// loop.
+// The protocol between a service manager and the daemon, as systemd defines it (sd_listen_fds(3),
+// sd_notify(3)): the manager passes the listening socket, and learns when the daemon serves, that
+// it runs, and when it ends. A few variables and datagrams, so libsystemd is not needed. Without a
+// service manager nothing happens. Used by the daemon's start, then on the loop.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +17,18 @@ namespace openmps::control {
 
 class ServiceManager {
  public:
-  // Reads LISTEN_PID, LISTEN_FDS, NOTIFY_SOCKET, WATCHDOG_PID and WATCHDOG_USEC and takes them out
-  // of the environment: servers and workers are not what is meant. Call it before anything opens a
-  // descriptor. Errors: CUDA_ERROR_INVALID_VALUE: it has passed other than one socket.
+  // Reads LISTEN_PID, LISTEN_FDS, NOTIFY_SOCKET, WATCHDOG_PID and WATCHDOG_USEC and removes them
+  // from the environment, which servers and workers inherit. Call it before anything opens a
+  // descriptor. CUDA_ERROR_INVALID_VALUE: the manager has not passed exactly one socket.
   Status read_environment();
 
-  // The socket that it has passed, if any. Once.
+  // The socket that the manager has passed, if any. Call it once.
   UniqueFd take_socket() { return std::move(socket_); }
   [[nodiscard]] bool has_socket() const { return socket_.valid(); }
 
-  // "READY=1", "STOPPING=1"; nobody waits for it, and it may be lost.
+  // Sends "READY=1" or "STOPPING=1", without a confirmation; the datagram may be lost.
   void notify(std::string_view state) const;
-  // From now on, twice in the time that it gives: the loop still turns.
+  // From now on tells the manager, twice in each WATCHDOG_USEC, that the loop runs.
   void keep_watchdog(EventLoop& loop) const;
 
  private:

@@ -25,7 +25,8 @@ class Settings {
   // which is not checked, and 0 lifts the limit. False: `text` is no value of the limit, or there
   // is no device; nothing has changed.
   bool set(wire::Limit limit, std::string_view device, std::string_view text);
-  // The value set under that very spelling of the device, else that of a limit which nobody states.
+  // The value set for exactly this spelling of the device, else the limit's value where none is
+  // set.
   [[nodiscard]] wire::LimitValue value(wire::Limit limit, std::string_view device = "") const;
   // With the devices' UUIDs resolved: where several spellings name a device, the last one set wins.
   [[nodiscard]] wire::ClientLimits resolved(const std::vector<Device>& devices) const;

@@ -18,7 +18,7 @@ Result<UniqueFd> connect_to_daemon(const std::string& pipe_directory) {
   if (socket.status().code() == CUDA_ERROR_NOT_PERMITTED) {
     fprintf(stderr, "openmps-control: %s\n", socket.status().message().c_str());
   } else {
-    // To the letter what NVIDIA's shell says, where it says it.
+    // The text and the stream are those of NVIDIA's shell.
     printf("Cannot find MPS control daemon process\n");
   }
   return socket;

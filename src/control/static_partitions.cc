@@ -14,7 +14,7 @@ namespace openmps::control {
 namespace {
 
 using Groups = std::bitset<wire::kMaxSmGroups>;
-constexpr uint32_t kBits = 64;  // of a word of wire::StaticPartition::groups
+constexpr uint32_t kBits = 64;  // in a word of wire::StaticPartition::groups
 
 Groups groups_of(const wire::StaticPartition& place) {
   Groups groups;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The static SM partitions of a daemon (option -S): which chunks of which device are whose, for all
-// users (docs/decisions/0030). They last until they are removed or the daemon ends, and are kept by
-// the workers that have clients in them. Used by ServerPool and CommandRunner on the loop.
+// The static SM partitions of a daemon (option -S): the chunks of each device that a partition has,
+// for all users (docs/decisions/0030). A partition lasts until it is removed or the daemon ends;
+// the workers with clients in it reserve its SMs. Used by ServerPool and the handlers of commands
+// on the loop.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +18,13 @@
 
 namespace openmps::control {
 
-// The one device whose UUID begins so; none, or more than one: nothing.
+// The only device whose UUID begins so; nothing: there is none, or more than one.
 std::optional<uint32_t> find_by_uuid(std::string_view beginning,
                                      const std::vector<Device>& devices);
 
 // A partition of the configuration.
 struct PartitionRule {
-  std::string name;    // as of a group: not digits alone, which are the ids of `sm_partition add`
+  std::string name;    // like a group's: not digits alone, the ids of `sm_partition add`
   std::string device;  // a number, or the beginning of a UUID
   uint32_t chunks = 0;
 };
@@ -32,45 +33,46 @@ class StaticPartitions {
  public:
   struct Partition {
     std::string uuid;  // of its device
-    std::string id;    // of the configuration, or a number that this daemon never uses again
+    std::string id;    // a name of the configuration, or a number, used once only
     uint32_t chunks = 0;
     wire::StaticPartition place;
     bool is_leaving = false;  // being removed: no client is let in
 
-    // What CUDA_MPS_SM_PARTITION says.
+    // The value of CUDA_MPS_SM_PARTITION for the partition.
     [[nodiscard]] std::string name() const { return uuid + "/" + id; }
   };
 
-  // The chunks of lowest number that are free; without an id it gets the next number.
-  // CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: there are not so many, or no number at all.
+  // Adds a partition of the free chunks with the lowest numbers; without an id it gets the next
+  // number. CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: too few chunks are free, or `chunks` is 0.
   Result<const Partition*> add(uint32_t ordinal, const Device& device, uint32_t chunks,
                                const std::string& id = "");
-  // What the configuration says now. Those of its partitions that are not there yet are made when
-  // the devices are known; what is there is never changed by this. Returns a line for each that
-  // is to be made, and for each that stays what it is against the configuration's word.
+  // The partitions of the configuration. New ones are made when the devices are known; existing
+  // ones are never changed. Returns a line for each that will be made, and for each existing one
+  // that the configuration describes in another way.
   std::vector<std::string> describe(const std::vector<PartitionRule>& rules);
-  // By its id or its name, whose UUID may be cut. Null: there is none.
+  // By id or by name, in which the UUID may be cut. Null: there is none.
   [[nodiscard]] Partition* find(std::string_view text);
-  // Which one a client is in. Null: none, as its place has no SMs.
+  // The partition of a client's place. Null: the place has no SMs.
   [[nodiscard]] const Partition* find(const wire::StaticPartition& place) const;
   void remove(const Partition* partition);
-  // For a client that says so: a whole name, or the configuration's alone. One that is still to be
-  // made is nowhere, as after restore(). CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION with the reason.
+  // The partition that a client names: by a whole name, or by a name of the configuration alone.
+  // One that is not made yet has the device wire::kMaxDevices.
+  // CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION with the reason.
   [[nodiscard]] Result<wire::StaticPartition> named(std::string_view text);
   [[nodiscard]] const std::list<Partition>& all() const { return all_; }
 
-  // All of them as text, with which the next daemon goes on if this one is killed. What is
-  // malformed in it is left out.
+  // All partitions as text, from which a next daemon restores them if this one is killed. restore()
+  // skips malformed lines.
   [[nodiscard]] std::string text() const;
   void restore(const std::string& text);
-  // Which devices there are: what has been restored is nowhere (wire::kMaxDevices) before this, and
-  // stays there if its device is none of them. Then makes what has been described. Returns a line
-  // for each that was made, and for each that can't be, which is forgotten.
+  // Finds the devices of restored partitions, which have wire::kMaxDevices before this and also
+  // after it if their device is missing. Then makes the described partitions. Returns a line for
+  // each that was made, and for each that can't be made, which is forgotten.
   std::vector<std::string> place(const std::vector<Device>& devices);
 
  private:
   std::list<Partition> all_;
-  std::vector<PartitionRule> described_;  // and not made yet
+  std::vector<PartitionRule> described_;  // those that are not made yet
   uint64_t last_ = 0;
 };
 
