@@ -71,7 +71,7 @@ ROOMS = {
         "ipc": {"device", "memory"},
         "streams": {"device", "admission", "core", "memory"},
         "code": {"device", "images", "printing", "core", "memory", "streams"},
-        "work": {"device", "core", "memory", "streams", "code"},
+        "work": {"device", "admission", "core", "memory", "streams", "code"},
         "graphs": {"device", "core", "memory", "streams", "code", "work"},
         "session": {"device", "admission", "partitions", "images", "printing", "core", "memory", "ipc",
                     "streams", "code", "work", "graphs"},

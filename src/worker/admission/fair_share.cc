@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// See shares.h.
+// See fair_share.h.
 #include "worker/admission/fair_share.h"
 
 #include <algorithm>
 #include <cmath>
-
-#include "base/clock.h"
 
 namespace openmps::worker {
 
@@ -28,12 +26,12 @@ void FairShare::begin_work(uint32_t sms) {
   count_active_locked();
 }
 
-void FairShare::end_work() {
+void FairShare::end_work(uint64_t now) {
   if (--busy_streams_ != 0 || device_.policy_ == nullptr) return;
   const std::lock_guard lock(device_.mutex_);
   std::erase(device_.active_, this);
   count_active_locked();
-  device_.left_ns_.store(now_ns(), std::memory_order_relaxed);
+  device_.left_ns_.store(now, std::memory_order_relaxed);
   ends_ns_.store(0, std::memory_order_relaxed);
   for (FairShare* other : device_.waiting_) {
     other->is_outdated_.store(true, std::memory_order_relaxed);

@@ -81,7 +81,7 @@ class FairShare {
   // One of its streams has been given something that keeps so many SMs busy, and had nothing of the
   // kind; or has nothing left. Throws std::bad_alloc.
   void begin_work(uint32_t sms);
-  void end_work();
+  void end_work(uint64_t now);
   // What it has been given should have ended by then, by now_ns().
   void expect_end(uint64_t ns) {
     if (ns > ends_ns_.load(std::memory_order_relaxed)) {

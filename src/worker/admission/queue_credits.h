@@ -1,106 +1,139 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may queue work behind work that runs. A context has 32 hardware queues at most: a stream
-// whose next item can't start holds one, and while all are held every other stream stands,
-// whatever its priority (measured on an H200, decision 23). A lone running kernel holds none, nor
-// does a graph. So at most 28 streams of a device's shared context queue anything behind their
-// running work, or waits on the GPU for something else; the others are given one item at a time,
-// and the right goes round.
+// Credits for the hardware queues of a context. A context has at most 32 of them, and a stream
+// whose next item can't start occupies one: while all are occupied no other stream makes progress,
+// whatever its priority (measured on an H200, decision 23). A lone running kernel occupies none,
+// nor does a graph. So a stream needs a credit to queue work behind work that runs, or to wait on
+// the GPU for anything else; a stream without one is given one item at a time. Every credit is an
+// object that gives itself back.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 namespace openmps::worker {
+
+struct CountDown {
+  void operator()(std::atomic<int32_t>* counter) const {
+    counter->fetch_sub(1, std::memory_order_relaxed);
+  }
+};
+// One that a counter has counted; the counter forgets it when this object goes. Empty: none.
+using CountToken = std::unique_ptr<std::atomic<int32_t>, CountDown>;
+
+// For how long a credit is needed, as far as is known.
+enum class CreditTerm : uint8_t {
+  kShort,    // it comes back within kLongNs (durations.h)
+  kUnknown,  // nobody knows when, or later than that
+};
+
+struct QueueCredit : CountToken {
+  using CountToken::CountToken;
+};
+// A stream has asked for a credit in vain: it comes before those that have not asked yet.
+struct QueueCreditClaim : CountToken {
+  QueueCreditClaim() = default;
+  QueueCreditClaim(std::atomic<int32_t>* counter, CreditTerm term)
+      : CountToken(counter), term(term) {}
+  CreditTerm term = CreditTerm::kUnknown;
+};
 
 // Of one device. Thread-safe.
 class QueueCredits {
  public:
-  // Hardware queues for what has no right: fences of legacy streams, threads of clients that are
-  // woken, graphs that wait inside.
+  // Hardware queues for what takes no credit: fences of legacy streams, wakes of a client's
+  // threads, graphs that wait inside.
   static constexpr int32_t kSpare = 4;
 
-  // So many hardware queues has the context. Before anybody takes a right.
-  void set_queues(uint32_t queues) {
-    most_ = std::max(1, static_cast<int32_t>(queues) - kSpare);
-    free_ = most_;
-  }
+  // The context has so many hardware queues. Before anybody takes a credit.
+  void set_queues(uint32_t queues) { most_ = std::max(1, static_cast<int32_t>(queues) - kSpare); }
   [[nodiscard]] int32_t most() const { return most_; }
-  // Only so many are for work of which it is not known that what is before it ends soon: the others
-  // are for what goes quickly.
-  [[nodiscard]] int32_t most_unsure() const { return most_ - most_ / 2; }
-  // There are such others: rights that always come back before long. A device of one right has
-  // none.
-  [[nodiscard]] bool keeps_some() const { return most_unsure() < most_; }
+  // At most so many credits have an unknown term: the others are for work that ends soon.
+  [[nodiscard]] int32_t most_unknown() const { return most_ - most_ / 2; }
+  // Some credits are kept for short terms. Of a device with one credit none is.
+  [[nodiscard]] bool keeps_some() const { return most_unknown() < most_; }
 
-  // Take the right for a stream, which gives it back. `has_waited`: it has said so before; others
-  // leave the free ones to those. `soon`: it is known that it comes back before long; who does not
-  // know that waits for all.
-  [[nodiscard]] bool take(bool has_waited, bool soon) {
-    const int32_t others = soon ? waiting_soon_.load(std::memory_order_relaxed) : waiting();
-    const int32_t left = (has_waited ? 0 : others) + (soon ? 0 : most_ / 2);
-    int32_t free = free_.load(std::memory_order_relaxed);
-    while (free > left) {
-      if (free_.compare_exchange_weak(free, free - 1, std::memory_order_relaxed)) return true;
-    }
-    return false;
+  // Empty: none is free for that term. A stream without a claim leaves the free ones to the streams
+  // that have claims: for a short term to those of a short term.
+  [[nodiscard]] QueueCredit try_take(bool has_claim, CreditTerm term) {
+    const bool is_short = term == CreditTerm::kShort;
+    const int32_t claims =
+        is_short ? claims_of(term).load(std::memory_order_relaxed) : all_claims();
+    const int32_t kept = (has_claim ? 0 : claims) + (is_short ? 0 : most_ / 2);
+    return QueueCredit(count_below(taken_, most_ - kept));
   }
-  void give() { free_.fetch_add(1, std::memory_order_relaxed); }
-
-  // Of the streams with a right so many may wait at a time for something else than their own work,
-  // which nobody knows the end of. Who gets none is let wait in the worker.
-  [[nodiscard]] bool open_wait() {
-    int32_t open = open_waits_.load(std::memory_order_relaxed);
-    while (open < most_unsure()) {
-      if (open_waits_.compare_exchange_weak(open, open + 1, std::memory_order_relaxed)) return true;
-    }
-    return false;
+  // The credit whose holder has called release(): from now on it is this object.
+  [[nodiscard]] QueueCredit adopt() { return QueueCredit(&taken_); }
+  [[nodiscard]] QueueCreditClaim claim(CreditTerm term) {
+    claims_of(term).fetch_add(1, std::memory_order_relaxed);
+    return {&claims_of(term), term};
   }
-  void close_wait() { open_waits_.fetch_sub(1, std::memory_order_relaxed); }
-
-  void begin_to_wait(bool soon) { waiting_for(soon).fetch_add(1, std::memory_order_relaxed); }
-  void end_waiting(bool soon) { waiting_for(soon).fetch_sub(1, std::memory_order_relaxed); }
-  // Who has the right should give it back before long.
-  [[nodiscard]] bool are_wanted() const { return waiting() > 0; }
+  // Some stream has a claim: a stream that has a credit should give it back before long.
+  [[nodiscard]] bool are_wanted() const { return all_claims() > 0; }
 
  private:
-  std::atomic<int32_t>& waiting_for(bool soon) { return soon ? waiting_soon_ : waiting_long_; }
-  [[nodiscard]] int32_t waiting() const {
-    return waiting_soon_.load(std::memory_order_relaxed) +
-           waiting_long_.load(std::memory_order_relaxed);
+  friend class WaitCredits;
+
+  // The counter, if it has counted one more without getting beyond `most`; else null.
+  static std::atomic<int32_t>* count_below(std::atomic<int32_t>& counter, int32_t most) {
+    int32_t count = counter.load(std::memory_order_relaxed);
+    while (count < most) {
+      if (counter.compare_exchange_weak(count, count + 1, std::memory_order_relaxed)) {
+        return &counter;
+      }
+    }
+    return nullptr;
+  }
+  std::atomic<int32_t>& claims_of(CreditTerm term) {
+    return term == CreditTerm::kShort ? short_claims_ : unknown_claims_;
+  }
+  [[nodiscard]] int32_t all_claims() const {
+    return short_claims_.load(std::memory_order_relaxed) +
+           unknown_claims_.load(std::memory_order_relaxed);
   }
 
   int32_t most_ = 28;
-  std::atomic<int32_t> free_{most_};
-  std::atomic<int32_t> waiting_soon_{0};
-  std::atomic<int32_t> waiting_long_{0};
-  std::atomic<int32_t> open_waits_{0};
+  std::atomic<int32_t> taken_{0};
+  std::atomic<int32_t> short_claims_{0};
+  std::atomic<int32_t> unknown_claims_{0};
+  std::atomic<int32_t> waits_{0};  // WaitCredits of all sessions
 };
 
-// The streams of one session that wait so on one device. Session's thread.
+// A stream may wait on the GPU for something else than its own work. Nobody knows the end of such a
+// wait, so few streams of a device and of a session may do so at a time.
+struct WaitCredit {
+  CountToken of_device;
+  CountToken of_session;
+  explicit operator bool() const { return of_device != nullptr; }
+};
+
+// Of one session on one device. Session's thread.
 class WaitCredits {
  public:
-  // Natively the eighth stops all other streams of its program (measured, default number of
-  // queues): nobody can need more.
-  static constexpr uint32_t kMost = 7;
+  // On NVIDIA's driver with the default number of queues the eighth waiting stream of a program
+  // stops all its other streams: no program relies on more than seven.
+  static constexpr int32_t kMost = 7;
 
-  [[nodiscard]] bool take(QueueCredits& connections) {
-    if (taken_ == kMost || !connections.open_wait()) return false;
-    ++taken_;
-    return true;
+  // Empty: the session has kMost, or streams of the device have QueueCredits::most_unknown().
+  [[nodiscard]] WaitCredit try_take(QueueCredits& device) {
+    WaitCredit credit;
+    credit.of_session.reset(QueueCredits::count_below(taken_, kMost));
+    if (credit.of_session == nullptr) return {};
+    credit.of_device.reset(QueueCredits::count_below(device.waits_, device.most_unknown()));
+    return credit.of_device != nullptr ? std::move(credit) : WaitCredit();
   }
-  void give(QueueCredits& connections) {
-    --taken_;
-    connections.close_wait();
+  // A stream of the session is refused a wait, and looks from time to time whether it is over.
+  [[nodiscard]] CountToken count_refused() {
+    refused_.fetch_add(1, std::memory_order_relaxed);
+    return CountToken(&refused_);
   }
-  // The streams that are refused one, and ask from time to time what they wait for.
-  void begin_refusal() { ++refused_; }
-  void end_refusal() { --refused_; }
-  [[nodiscard]] uint32_t refused() const { return refused_; }
+  [[nodiscard]] uint64_t refused() const { return static_cast<uint64_t>(refused_); }
 
  private:
-  uint32_t taken_ = 0;
-  uint32_t refused_ = 0;
+  std::atomic<int32_t> taken_{0};
+  std::atomic<int32_t> refused_{0};
 };
 
 }  // namespace openmps::worker

@@ -14,7 +14,7 @@ namespace {
 // Of the registers that hold addresses.
 constexpr std::string_view kRegister = "%openmps_variable_";
 
-Status not_supported(const std::string& why) { return Status(CUDA_ERROR_NOT_SUPPORTED, why); }
+Status unsupported(const std::string& why) { return Status(CUDA_ERROR_NOT_SUPPORTED, why); }
 
 bool is_letter(char c) {
   return isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$';
@@ -75,10 +75,10 @@ class Placing {
       : ptx_(ptx), addresses_(addresses), words_(words_of(ptx)) {}
 
   Result<std::string> run() {
-    if (ptx_.find(kRegister) != std::string_view::npos) return not_supported("it has been placed");
-    if (!is_of_64_bits()) return not_supported("addresses that are not of 64 bits");
+    if (ptx_.find(kRegister) != std::string_view::npos) return unsupported("it has been placed");
+    if (!is_of_64_bits()) return unsupported("addresses that are not of 64 bits");
     for (at_ = 0; at_ < words_.size(); ++at_) OPENMPS_RETURN_IF_ERROR(look());
-    if (depth_ != 0) return not_supported("PTX that ends inside braces");
+    if (depth_ != 0) return unsupported("PTX that ends inside braces");
     return edited();
   }
 
@@ -108,7 +108,7 @@ class Placing {
     if (word == "{") {
       if (depth_++ == 0) begin_braces();
     } else if (word == "}") {
-      if (depth_-- == 0) return not_supported("PTX with a brace too many");
+      if (depth_-- == 0) return unsupported("PTX with a brace too many");
       if (depth_ == 0) end_braces();
     } else if (word == ";" && depth_ == 0) {
       statement_ = {};
@@ -153,7 +153,7 @@ class Placing {
   // Outside of functions a name may stand where it is declared, and among the values of others.
   Status declare(std::string_view name) const {
     const bool is_variable = statement_.has_global && !statement_.has_function;
-    return is_variable ? Status() : not_supported(std::string(name) + " outside of functions");
+    return is_variable ? Status() : unsupported(std::string(name) + " outside of functions");
   }
 
   // Of "+ 8", "+ -8" and "- 8" behind the word: what is added, and the word behind it.
@@ -200,7 +200,7 @@ class Placing {
       edits_.push_back({word.begin, word.end, name});
       return Status();
     }
-    return not_supported("how " + variable->first + " is used");
+    return unsupported("how " + variable->first + " is used");
   }
   // From the word on: "mov .u64 REGISTER ,".
   [[nodiscard]] bool is_move(size_t i) const {

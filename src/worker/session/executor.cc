@@ -35,8 +35,6 @@ constexpr uint64_t kNapUntilNs = 2'000'000;
 constexpr uint64_t kAdvanceShare = 4;
 // Between two looks whether a full backlog has space again.
 constexpr uint64_t kBacklogFullPauseNs = 100'000;
-// Between two looks whether a stream slot is free.
-constexpr uint64_t kStreamSlotLookNs = 5'000'000;
 // Of one session, so that a client can't fill the disk with failures.
 constexpr uint32_t kMostErrorsLogged = 16;
 
@@ -191,7 +189,6 @@ uint64_t Executor::held_pause(uint64_t now) {
     }
   }
   if (backlog.empty()) return longest;
-  if (backlog.awaits_stream_slot()) longest = std::min(longest, kStreamSlotLookNs);
   return std::max(std::min(longest, until(backlog.next_look_ns())), least_pause_ns_);
 }
 

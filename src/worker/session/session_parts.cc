@@ -36,14 +36,14 @@ SessionParts::SessionParts(const DriverTable& driver, const Devices& devices, Co
            worker.usage, std::move(info)),
       memory(core, worker.addresses, worker.kept_memory),
       greens(core, memory, worker.descriptors),
-      streams(core, worker.shares, credits_of(worker), worker.performance.windows,
+      streams(core, worker.clock, worker.shares, credits_of(worker), worker.performance.windows,
               worker.performance.holds_waits),
       ipc_commands(core, worker.exchange, memory, events),
       modules(core, memory, retirement, worker.images, worker.memory.get(),
               worker.performance.parallel_facts),
       prints(core, worker.output, modules, stop),
       fences(core, waits, credits_of(worker)),
-      backlog(core, streams, words, worker.value_watch.get(), credits_of(worker)),
+      backlog(core, streams, admission, worker.value_watch.get()),
       batch(worker.performance.batches),
       limits(core, memory, worker.limits) {
   core.gate_client.stop = &stop;
@@ -70,7 +70,7 @@ uint64_t SessionParts::service() {
 
 bool SessionParts::is_idle() {
   const bool idle = streams.idle();
-  if (idle) streams.end_windows(clock.now_ns());
+  if (idle) streams.end_budgets(clock.now_ns());
   return idle && backlog.empty() && !streams.looks_after_some() && waits.size() == 0 &&
          retirement.empty() && core.returns.empty();
 }

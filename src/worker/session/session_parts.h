@@ -28,6 +28,7 @@
 #include "worker/work/backlog.h"
 #include "worker/work/batch.h"
 #include "worker/work/submitter.h"
+#include "worker/work/work_admission.h"
 #include "worker/work/work_maker.h"
 
 namespace openmps::worker {
@@ -73,9 +74,11 @@ struct SessionParts {
   Fences fences;
   Arrays arrays{core, memory, retirement};
   WorkMaker work_maker{core, memory, modules, events, arrays};
+  WorkAdmission admission{core, streams, words};
   Backlog backlog;
   Batch batch;
-  Submitter submitter{core, streams, memory, prints, fences, waits, work_maker, backlog, batch};
+  Submitter submitter{core,  streams,    memory,    prints,  fences,
+                      waits, work_maker, admission, backlog, batch};
   GraphBuilder graph_builder{core, memory, modules, events, fences, work_maker, submitter};
   Graphs graphs{core, memory, modules, graph_builder, submitter, retirement};
   Limits limits;

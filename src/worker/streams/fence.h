@@ -45,9 +45,9 @@ class FenceLedger {
 
 class Fences {
  public:
-  // `connections`: as SideStreams takes them.
-  Fences(SessionCore& core, OpenWaits& waits, PerDevice<QueueCredits>* connections)
-      : core_(core), waits_(waits), side_streams_(core, connections) {
+  // `credits`: as SideStreams takes them.
+  Fences(SessionCore& core, OpenWaits& waits, PerDevice<QueueCredits>* credits)
+      : core_(core), waits_(waits), side_streams_(core, credits) {
     set_debt(owes_answer);
   }
 

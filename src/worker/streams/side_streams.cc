@@ -18,19 +18,21 @@ void wake_from_stream(void* header) { wake_client(*static_cast<wire::ChannelHead
 }  // namespace
 
 void SideStreams::wake(void* waking) {
-  const auto& [header, connections] = *static_cast<const Waking*>(waking);
+  const auto& [header, credits] = *static_cast<const Waking*>(waking);
   wake_client(*header);
-  if (connections != nullptr) connections->give();
+  if (credits != nullptr) static_cast<void>(credits->adopt());
 }
 
-// Half of the rights are left to work.
-bool SideStreams::take_right(uint32_t device) {
+// Half of the credits are left to work. Without credits a wake needs none.
+std::optional<QueueCredit> SideStreams::take_credit(uint32_t device) {
   Waking& waking = wakings_[device];
-  const bool counts = connections_ != nullptr;
   if (waking.header == nullptr) {  // once: later on a thread of the driver may be reading it
-    waking = {&core_.view.header(), counts ? &(*connections_)[device] : nullptr};
+    waking = {&core_.view.header(), credits_ != nullptr ? &(*credits_)[device] : nullptr};
   }
-  return !counts || (waking.connections->keeps_some() && waking.connections->take(false, false));
+  if (waking.credits == nullptr) return QueueCredit();
+  if (!waking.credits->keeps_some()) return std::nullopt;
+  QueueCredit credit = waking.credits->try_take(false, CreditTerm::kUnknown);
+  return credit != nullptr ? std::optional(std::move(credit)) : std::nullopt;
 }
 
 Result<SideStreams::Side*> SideStreams::add(uint32_t device, StreamSlot slots) {
@@ -91,13 +93,14 @@ Status SideStreams::wake_beside(const Side& side, const Stream& stream) {
 
 Status SideStreams::wake_after(const Stream& stream) {
   const uint32_t device = stream.place.device;
-  if (take_right(device)) {
+  if (std::optional<QueueCredit> credit = take_credit(device)) {
     const Result<Side*> side = take(device);
-    const bool is_there = side.ok() && *side != nullptr;
-    Status status = is_there ? wake_beside(**side, stream) : side.status();
-    if (is_there && status.ok()) return status;
-    if (QueueCredits* const of = wakings_[device].connections) of->give();
-    OPENMPS_RETURN_IF_ERROR(std::move(status));
+    OPENMPS_RETURN_IF_ERROR(side.status());
+    if (*side != nullptr) {
+      Status status = wake_beside(**side, stream);
+      if (status.ok()) static_cast<void>(credit->release());  // wake() adopts it
+      return status;
+    }
   }
   return check(core_.driver.cuLaunchHostFunc(stream.handle, wake_from_stream, &core_.view.header()),
                "cuLaunchHostFunc of a wake in its stream");

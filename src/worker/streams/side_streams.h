@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "worker/admission/queue_credits.h"
@@ -22,9 +23,9 @@ namespace openmps::worker {
 
 class SideStreams {
  public:
-  // `connections`: null: none are counted.
-  SideStreams(SessionCore& core, PerDevice<QueueCredits>* connections)
-      : core_(core), connections_(connections) {}
+  // `credits`: null: hardware queues are not counted.
+  SideStreams(SessionCore& core, PerDevice<QueueCredits>* credits)
+      : core_(core), credits_(credits) {}
 
   // Wake the client once `stream`, which has been entered, has come here.
   Status wake_after(const Stream& stream);
@@ -42,14 +43,14 @@ class SideStreams {
     CUevent event;
     StreamSlot slots;
   };
-  // What a wake from a side stream needs. `connections`: where to give its right back.
+  // What a wake from a side stream needs.
   struct Waking {
     wire::ChannelHeader* header = nullptr;
-    QueueCredits* connections = nullptr;  // null: it has none
+    QueueCredits* credits = nullptr;  // of its device, to give its credit back; null: it has none
   };
   static void wake(void* waking);
-  // A hardware queue may be had for it. False: there are few left.
-  bool take_right(uint32_t device);
+  // A wake by a side stream occupies a hardware queue. Empty: few are left.
+  [[nodiscard]] std::optional<QueueCredit> take_credit(uint32_t device);
   // One to be given something. Null: there is none, and room for one would have to be waited for.
   Result<Side*> take(uint32_t device);
   // The same, if need be after that.
@@ -58,7 +59,7 @@ class SideStreams {
   Status wake_beside(const Side& side, const Stream& stream);
 
   SessionCore& core_;
-  PerDevice<QueueCredits>* const connections_;
+  PerDevice<QueueCredits>* const credits_;
   std::vector<Side> sides_;
   size_t next_ = 0;
   std::array<Waking, wire::kMaxDevices> wakings_{};  // by device

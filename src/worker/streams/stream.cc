@@ -23,6 +23,8 @@ constexpr uint64_t kConnectedLookNs = 1'000'000;
 // The same while another session waits until they are done, times those that compete: the fewer,
 // the likelier does the GPU stand still meanwhile.
 constexpr uint64_t kWaitedForLookNs = 25'000;
+// Between two looks for free slots: whoever makes some or gives some back tells nobody.
+constexpr uint64_t kSlotLookNs = 5'000'000;
 // Between two looks for a stream that has nothing to do, where there was none: each asks the driver
 // about all that may be busy.
 constexpr uint64_t kRestLookNs = 1'000'000;
@@ -103,46 +105,59 @@ CUresult Streams::create(const Placement& place, int32_t priority, CUstream* mad
                                              priority);
 }
 
-StreamBudget* Streams::window(Stream& stream) {
-  if (stream.window == nullptr && windows_) {
+StreamBudget* Streams::budget(Stream& stream) {
+  if (stream.budget == nullptr && has_budgets_) {
     const uint32_t device = stream.place.device;
     std::atomic<uint64_t>* ends =
         stream.listed != nullptr ? &stream.listed->ends_ns : &stream.ends_ns;
-    stream.window =
-        std::make_unique<StreamBudget>(core_, durations, share(device),
-                                       connections_ != nullptr ? &(*connections_)[device] : nullptr,
-                                       open_waits_[device], stream.handle, stream.place, ends);
+    const ProgressTools tools{core_.driver,
+                              clock_,
+                              core_.usage,
+                              durations,
+                              share(device),
+                              device,
+                              core_.devices.at(device).sms};
+    stream.budget = std::make_unique<StreamBudget>(
+        tools, credits_ != nullptr ? &(*credits_)[device] : nullptr, wait_credits_[device],
+        [this, &stream] { return core_.use(stream.place).ok(); }, stream.handle, ends);
   }
-  return stream.window.get();
+  return stream.budget.get();
 }
 
 void Streams::begin_ahead(Stream& stream) {
   const size_t has = started_[static_cast<size_t>(Lane::kMain)];
   if (stream.handle != nullptr || has >= SessionCore::kFew) return;
-  const bool room =
+  const bool has_slot =
       stream.slots != nullptr ||
       core_.take_free_slots(stream.place, 1, SessionCore::Leaves::kQuarter, &stream.slots);
-  if (room && core_.use(stream.place).ok()) static_cast<void>(start(stream).ok());
+  if (has_slot && core_.use(stream.place).ok()) static_cast<void>(start(stream).ok());
 }
 
-// The GPU waits for few of the session's streams, as many as have a right to (decision 23): of the
-// others one ends what it has, and rests. Without such rights what the GPU waits for may be for
-// this stream to do: then it is left to the driver whether it waits.
-bool Streams::find_stream_slot(const Stream& stream, Lane lane, StreamSlot* slots) {
+void Streams::admit_slots(Stream& stream, Lane lane, Verdict& verdict) {
+  const bool found = (has_slot(stream) || find_slot(stream, Lane::kMain, &verdict.admitted.slot)) &&
+                     (lane == Lane::kMain || has_cold_slot(stream) ||
+                      find_slot(stream, Lane::kCold, &verdict.admitted.cold_slot));
+  if (!found) verdict.refuse(wire::HeldFor::kStreamSlot, clock_.now_ns() + kSlotLookNs);
+}
+
+// Streams that wait on the GPU are few, as many as have wait credits (decision 23): of the others
+// one ends its work, and gives its slot back. Where streams wait without such credits their waits
+// may be for this stream to end: then the driver decides whether it waits for a slot.
+bool Streams::find_slot(const Stream& stream, Lane lane, StreamSlot* slot) {
   const Placement place = stream.place.in(lane);
   const size_t with_it = started_[static_cast<size_t>(lane)] + 1;
   const auto leaves =
       place.partition != nullptr ? SessionCore::Leaves::kNone : SessionCore::leaves(with_it);
-  const auto take = [&] { return core_.take_free_slots(place, 1, leaves, slots); };
+  const auto take = [&] { return core_.take_free_slots(place, 1, leaves, slot); };
   if (take() || (rest_another(stream, lane) && take())) return true;
   if (holds_waits_ || !any_waits()) return false;
-  *slots = core_.take_slots(place);
+  *slot = core_.take_slots(place);
   return true;
 }
 
 // One that nothing is held of, if there is one.
 bool Streams::rest_another(const Stream& asking, Lane lane) {
-  const uint64_t now = now_ns();
+  const uint64_t now = clock_.now_ns();
   if (now < next_rest_look_ns_) return false;
   Stream* found = nullptr;
   for_each([&](Stream& stream) {
@@ -169,9 +184,9 @@ Status Streams::rest(Stream& stream) {
   }
   if (std::exchange(stream.dirty, false)) std::erase(stream.context->dirty, &stream);
   if (std::exchange(stream.unmarked, false)) std::erase(unmarked_, &stream);
-  if (stream.window != nullptr) {
-    stream.window->end(now_ns());
-    stream.window->move(nullptr, &stream.ends_ns);
+  if (stream.budget != nullptr) {
+    stream.budget->end(clock_.now_ns());
+    stream.budget->move(nullptr, &stream.ends_ns);
   }
   Owned owned{std::exchange(stream.listed, nullptr), std::exchange(stream.listed_cold, nullptr),
               std::move(stream.cold), std::move(stream.slots)};
@@ -184,7 +199,9 @@ Status Streams::rest(Stream& stream) {
 
 Status Streams::start(Stream& stream) {
   if (stream.handle != nullptr) return Status();
-  if (!has_stream_slot(stream)) stream.slots = core_.take_slots(stream.place);
+  if (!has_slot(stream) && !find_slot(stream, Lane::kMain, &stream.slots)) {
+    stream.slots = core_.take_slots(stream.place);
+  }
   stream.driver_priority = core_.driver_priority(stream.place.device, stream.priority);
   OPENMPS_RETURN_IF_ERROR(check(create(stream.place, stream.driver_priority, &stream.handle),
                                 "the creation of a stream"));
@@ -192,7 +209,7 @@ Status Streams::start(Stream& stream) {
       core_.gate.add(stream.handle, stream.place.device, &core_.gate_client, owner(stream));
   ++stream.context->started;
   ++started_[static_cast<size_t>(Lane::kMain)];
-  if (StreamBudget* its = window(stream)) its->move(stream.handle, &stream.listed->ends_ns);
+  if (budget(stream) != nullptr) stream.budget->move(stream.handle, &stream.listed->ends_ns);
   return Status();
 }
 
@@ -219,7 +236,7 @@ Status Streams::follow_changes(Stream& stream) {
 // What other streams of the session have at the same time needs room, too. In a green context of
 // the program's own it can't be elsewhere.
 void Streams::tell_demand(Stream& stream, const Cost& cost, uint64_t ns) {
-  const bool is_next = stream.window != nullptr && !stream.window->is_busy();
+  const bool is_next = stream.budget != nullptr && !stream.budget->is_busy();
   const uint64_t streams = share(stream.place.device).busy_streams() + (is_next ? 1 : 0);
   const bool is_whole = cost.sms_needed == kWholeDevice || stream.green != nullptr;
   const uint64_t room = std::max<uint64_t>(streams, 1) * cost.sms_needed;
@@ -255,7 +272,7 @@ Status Streams::move(Stream& stream, const Placement& place, int32_t priority) {
   stream.handle = made;
   stream.driver_priority = priority;
   if (stream.cold != nullptr) stream.cold->is_current = false;
-  if (stream.window != nullptr) stream.window->move(made, &stream.listed->ends_ns);
+  if (stream.budget != nullptr) stream.budget->move(made, &stream.listed->ends_ns);
   if (busy) {
     const bool waits = old.stream.listed->waits.load(std::memory_order_relaxed);
     stream.listed->waits.store(waits, std::memory_order_relaxed);
@@ -303,11 +320,11 @@ std::vector<std::shared_ptr<Chains>> Streams::take_chains() {
 
 // Also for one that has been looked after, if that was rarely and now something is to be learnt.
 void Streams::begin_to_look_after(Stream& stream) {
-  const uint64_t now = now_ns();
+  const uint64_t now = clock_.now_ns();
   if (looked_after_.empty()) next_look_ns_ = ~0ull;
   next_look_ns_ = std::min(next_look_ns_, now + kConnectedLookNs);
   if (!std::exchange(stream.looked_after, true)) looked_after_.push_back(&stream);
-  if (!stream.window->is_learning()) return;
+  if (!stream.budget->is_learning()) return;
   learns_ = true;
   learning_since_ns_ = now;
   next_look_ns_ = std::min(next_look_ns_, now + kShortestLearnNs);
@@ -321,12 +338,12 @@ void Streams::look_after(uint64_t now) {
   uint64_t shortest_ns = ~0ull;
   learns_ = false;
   std::erase_if(looked_after_, [&](Stream* stream) {
-    StreamBudget& window = *stream->window;
-    const uint64_t pause_ns = window.look_after(now);
-    learns_ = learns_ || window.is_learning();
-    if (window.is_learning()) shortest_ns = std::min(shortest_ns, learn_ns);
-    if (window.is_connected()) shortest_ns = std::min(shortest_ns, pause_ns);
-    stream->looked_after = window.needs_looks();
+    StreamBudget& budget = *stream->budget;
+    const uint64_t pause_ns = budget.look_after(now);
+    learns_ = learns_ || budget.is_learning();
+    if (budget.is_learning()) shortest_ns = std::min(shortest_ns, learn_ns);
+    if (budget.is_contending()) shortest_ns = std::min(shortest_ns, pause_ns);
+    stream->looked_after = budget.needs_looks();
     return !stream->looked_after;
   });
   if (!looked_after_.empty()) next_look_ns_ = now + shortest_ns;
@@ -335,7 +352,7 @@ void Streams::look_after(uint64_t now) {
 uint64_t Streams::next_look_ns() const {
   uint64_t next = next_look_ns_;
   for (const Stream* stream : looked_after_) {
-    const uint64_t competing = stream->window->waited_for();
+    const uint64_t competing = stream->budget->waited_for();
     if (competing != 0) next = std::min(next, last_look_ns_ + competing * kWaitedForLookNs);
   }
   return next;
@@ -349,9 +366,9 @@ FairShare& Streams::share(uint32_t device) {
   return *shares_[device];
 }
 
-void Streams::end_windows(uint64_t now) {
+void Streams::end_budgets(uint64_t now) {
   for_each([now](Stream& stream) {
-    if (stream.window != nullptr) stream.window->end(now);
+    if (stream.budget != nullptr) stream.budget->end(now);
     stream.looked_after = false;
   });
   looked_after_.clear();
@@ -374,8 +391,8 @@ Status Streams::record(Stream& stream, CUevent* event) {
 Status Streams::wait(Stream& stream, CUevent event, const Stream* other, const char* what) {
   OPENMPS_RETURN_IF_ERROR(before_open_wait(stream));
   if (stream.cold != nullptr) stream.cold->is_current = false;
-  if (stream.window != nullptr && other != nullptr && ends_soon(*other)) {
-    stream.window->note_wait();
+  if (stream.budget != nullptr && other != nullptr && ends_soon(*other)) {
+    stream.budget->add_short_wait();
   } else {
     note_wait(stream, stream.cold != nullptr && event == stream.cold->end);
   }
@@ -394,7 +411,9 @@ Status Streams::start_cold_stream(Stream& stream) {
   if (result == CUDA_SUCCESS) result = driver.cuEventCreate(&cold->end, CU_EVENT_DISABLE_TIMING);
   const int32_t priority = core_.driver_priority(place.device, stream.priority);
   if (result == CUDA_SUCCESS) {
-    if (!has_stream_slot(stream, Lane::kCold)) stream.cold_slot = core_.take_slots(place);
+    if (!has_cold_slot(stream) && !find_slot(stream, Lane::kCold, &stream.cold_slot)) {
+      stream.cold_slot = core_.take_slots(place);
+    }
     cold->slots = std::move(stream.cold_slot);
     result = create(place, priority, &cold->handle);
   }
@@ -456,7 +475,7 @@ Status Streams::enter(Stream& stream, Entry entry) {
   if (works && stream.lease != nullptr) [[unlikely]]
     core_.parts.use(*stream.lease, core_.rank.load(std::memory_order_relaxed));
   stream.listed->set_busy();
-  if (stream.window != nullptr) stream.window->note_entered();
+  if (stream.budget != nullptr) stream.budget->note_entered();
 
   if (entry == Entry::kWork && stream.cold != nullptr) stream.cold->is_current = false;
   ClientContext& context = *stream.context;
@@ -576,7 +595,7 @@ Status Streams::wait_for_order(Stream& stream) {
 // ---- Implied waits ------------------------------------------------------------------------------
 
 bool Streams::ends_soon(const Stream& stream) {
-  return stream.window != nullptr && stream.window->ends_soon();
+  return stream.budget != nullptr && stream.budget->ends_soon();
 }
 
 bool Streams::ends_implied_wait_soon(const Stream& stream) {

@@ -14,17 +14,20 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "wire/commands/device.h"
 #include "wire/commands/green.h"
 #include "worker/admission/fair_share.h"
 #include "worker/admission/queue_credits.h"
+#include "worker/admission/stream_budget.h"
+#include "worker/admission/verdict.h"
 #include "worker/core/object_table.h"
 #include "worker/core/session_core.h"
 #include "worker/device/driver_event.h"
 #include "worker/streams/green.h"
-#include "worker/streams/submit_window.h"
 
 namespace openmps::worker {
 
@@ -61,9 +64,9 @@ struct Stream {
   ClientContext* context = nullptr;
   CUstream handle = nullptr;              // null until the first use, and while it rests
   ContextGate::Stream* listed = nullptr;  // as long as the driver has it
-  // From the first use on, if there are windows: also while the driver has no stream.
-  std::unique_ptr<StreamBudget> window;
-  std::atomic<uint64_t> ends_ns{0};  // that window's, while the driver has no stream
+  // From the first use on, also while the driver has no stream. Null: none, or nothing is limited.
+  std::unique_ptr<StreamBudget> budget;
+  std::atomic<uint64_t> ends_ns{0};  // the budget's, while the driver has no stream
   bool looked_after = false;         // listed in Streams::looked_after_
   size_t held = 0;                   // items of it that are held back (worker/work/backlog.h),
   bool is_full = false;              // so many that the client has been told to wait
@@ -103,13 +106,15 @@ struct ClientContext {
 
 class Streams {
  public:
-  // `connections`: null: none are counted. `windows`: streams have them.
-  Streams(SessionCore& core, PerDevice<FairShares>& shares, PerDevice<QueueCredits>* connections,
-          bool windows, bool holds_waits)
+  // `credits`: null: hardware queues are not counted. `has_budgets`: what the driver has of a
+  // stream is limited.
+  Streams(SessionCore& core, const Clock& clock, PerDevice<FairShares>& shares,
+          PerDevice<QueueCredits>* credits, bool has_budgets, bool holds_waits)
       : core_(core),
+        clock_(clock),
         device_shares_(shares),
-        connections_(connections),
-        windows_(windows),
+        credits_(credits),
+        has_budgets_(has_budgets),
         holds_waits_(holds_waits) {}
 
   Status handle(const wire::StreamCreate& command, ClientGreen* green);
@@ -140,7 +145,7 @@ class Streams {
   [[nodiscard]] FairShare& share(uint32_t device);
   // Work is about to be submitted to the stream.
   void prepare_work(Stream& stream, const Cost& cost) {
-    if (stream.window != nullptr) stream.window->prepare(cost);
+    if (stream.budget != nullptr) stream.budget->prepare(cost);
     note_demand(stream, cost);
   }
   // The same, for what comes with it at once.
@@ -154,46 +159,49 @@ class Streams {
   }
   // It has been.
   void note_work(Stream& stream, const Cost& cost) {
-    if (stream.window == nullptr) return;
-    stream.window->add(cost);
+    if (stream.budget == nullptr) return;
+    stream.budget->add(cost);
     keep_in_sight(stream);
   }
   // It holds no hardware queue while nothing comes behind it.
   static void note_lone(Stream& stream) {
-    if (stream.window != nullptr) stream.window->note_lone();
+    if (stream.budget != nullptr) stream.budget->note_lone();
   }
   // The stream will write that fence at its end.
   void note_fence(Stream& stream, const std::atomic<uint64_t>& word, uint64_t value) {
-    if (stream.window == nullptr) return;
-    stream.window->add_fence(word, value);
+    if (stream.budget == nullptr) return;
+    stream.budget->add_fence(word, value);
     keep_in_sight(stream);
   }
-  // Its window, which need not wait for the driver's stream; null: there are none. Throws
+  // The stream's budget, made now if there is none; null: nothing is limited. Throws
   // std::bad_alloc.
-  [[nodiscard]] StreamBudget* window(Stream& stream);
-  // Make the driver's stream before there is anything to give it: streams whose turn comes at one
-  // moment would make theirs one after the other, 0.4 ms each. Of a session's first streams, and
-  // while there is room for more: what is held back takes no room from others.
-  void begin_ahead(Stream& stream);
-  // The driver has the stream, or makes it without waiting (decision 33): there is room, or another
-  // stream of the session has nothing to do and rests. False: more room has been asked for. A
-  // session that has many leaves what is short to others.
-  [[nodiscard]] bool has_stream_slot(Stream& stream, Lane lane = Lane::kMain) {
-    const bool is_there = stream.handle != nullptr || stream.slots != nullptr;
-    if (!is_there && !find_stream_slot(stream, Lane::kMain, &stream.slots)) return false;
-    if (lane == Lane::kMain || stream.cold != nullptr || stream.cold_slot != nullptr) [[likely]]
-      return true;
-    return find_stream_slot(stream, Lane::kCold, &stream.cold_slot);
+  [[nodiscard]] StreamBudget* budget(Stream& stream);
+  // Work that has taken these is about to be submitted to the stream.
+  void keep(Stream& stream, Admitted&& taken) {
+    if (taken.queue_credit != nullptr || taken.wait_credit) {
+      stream.budget->keep(std::move(taken.queue_credit), std::move(taken.wait_credit));
+      keep_in_sight(stream);  // others may need the credit, whatever becomes of the work
+    }
+    if (taken.slot != nullptr) stream.slots = std::move(taken.slot);
+    if (taken.cold_slot != nullptr) stream.cold_slot = std::move(taken.cold_slot);
   }
+  // Make the driver's stream before there is anything to give it: streams whose turn comes at one
+  // moment would make theirs one after the other, 0.4 ms each. Only the first streams of a session,
+  // and while there are slots for more: work that is held back takes none that others need.
+  void begin_ahead(Stream& stream);
+  // The driver has the streams for work of that lane, or slots for them are there.
+  [[nodiscard]] static bool has_stream_slot(const Stream& stream, Lane lane) {
+    return has_slot(stream) && (lane == Lane::kMain || has_cold_slot(stream));
+  }
+  // Adds the slots that are missing, free ones or those of another stream of the session that is
+  // done, or refuses: more have been asked for (decision 33). A session that has many streams
+  // leaves some of the last free slots to others.
+  void admit_slots(Stream& stream, Lane lane, Verdict& verdict);
   // The stream has been given a wait for something else than its own work.
   void note_wait(Stream& stream, bool is_for_cold_stream = false) {
-    if (stream.window == nullptr) return;
-    stream.window->add_wait(is_for_cold_stream);
+    if (stream.budget == nullptr) return;
+    stream.budget->add_wait(is_for_cold_stream);
     keep_in_sight(stream);
-  }
-  // A right that it has, others may need, whatever becomes of what it was for.
-  void note_right(Stream& stream) {
-    if (stream.window != nullptr && stream.window->has_right()) keep_in_sight(stream);
   }
   // Some stream may wait for a value that somebody has to write.
   [[nodiscard]] bool any_waits();
@@ -204,8 +212,8 @@ class Streams {
   [[nodiscard]] bool looks_after_some() const { return !looked_after_.empty(); }
   [[nodiscard]] uint64_t next_look_ns() const;
   void look_after(uint64_t now);
-  // Nothing of the session is unfinished: what its windows still have counts as done.
-  void end_windows(uint64_t now);
+  // Nothing of the session is unfinished: the work that its budgets count has ended.
+  void end_budgets(uint64_t now);
 
   // What is about to be submitted, for the emulation of the legacy stream.
   enum class Entry {
@@ -286,8 +294,8 @@ class Streams {
 
  private:
   void keep_in_sight(Stream& stream) {
-    const bool soon = stream.window->is_learning() && !learns_;
-    if (!soon && (stream.looked_after || !stream.window->needs_looks())) [[likely]]
+    const bool soon = stream.budget->is_learning() && !learns_;
+    if (!soon && (stream.looked_after || !stream.budget->needs_looks())) [[likely]]
       return;
     begin_to_look_after(stream);
   }
@@ -303,7 +311,13 @@ class Streams {
   Status move(Stream& stream, const Placement& place, int32_t priority);
   Status come_behind(Stream& stream, CUstream next);
   Status start(Stream& stream);
-  bool find_stream_slot(const Stream& stream, Lane lane, StreamSlot* slots);
+  [[nodiscard]] static bool has_slot(const Stream& stream) {
+    return stream.handle != nullptr || stream.slots != nullptr;
+  }
+  [[nodiscard]] static bool has_cold_slot(const Stream& stream) {
+    return stream.cold != nullptr || stream.cold_slot != nullptr;
+  }
+  bool find_slot(const Stream& stream, Lane lane, StreamSlot* slot);
   bool rest_another(const Stream& asking, Lane lane);
   Status rest(Stream& stream);
   Status start_cold_stream(Stream& stream);
@@ -374,12 +388,13 @@ class Streams {
   };
 
   SessionCore& core_;
+  const Clock& clock_;
   PerDevice<FairShares>& device_shares_;
-  PerDevice<QueueCredits>* const connections_;
-  const bool windows_;
+  PerDevice<QueueCredits>* const credits_;
+  const bool has_budgets_;
   const bool holds_waits_;
   std::array<std::unique_ptr<FairShare>, wire::kMaxDevices> shares_;  // from their first streams on
-  std::array<WaitCredits, wire::kMaxDevices> open_waits_;
+  std::array<WaitCredits, wire::kMaxDevices> wait_credits_;
   ObjectTable<Stream> streams_{"stream"};
   std::map<wire::Id, std::unique_ptr<ClientContext>> contexts_;
   // Destroyed by the client while some of their work was held back.
@@ -388,7 +403,7 @@ class Streams {
   std::array<size_t, kLanes> started_{};  // streams that the driver has, without those destroyed
   uint64_t next_rest_look_ns_ = 0;        // whether one has nothing to do
   std::vector<Stream*> unmarked_;         // those that have work since the last mark
-  std::vector<Stream*> looked_after_;     // those whose windows need looks
+  std::vector<Stream*> looked_after_;     // those whose budgets need looks
   bool learns_ = false;                   // some of them do not know how long their work takes
   uint64_t learning_since_ns_ = 0;
   uint64_t next_look_ns_ = 0;

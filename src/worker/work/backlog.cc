@@ -22,11 +22,6 @@ bool orders_all(const Work& work) {
   return (copy != nullptr && copy->orders_all) || (box != nullptr && box->orders_all);
 }
 
-bool awaits_answer(const Work& work) {
-  const auto* call = std::get_if<HostCallWork>(&work.what);
-  return call != nullptr && call->part != HostCallWork::Part::kAsk && !call->answers_soon;
-}
-
 bool awaits_values(const Work& work) {
   const auto* values = std::get_if<ValuesWork>(&work.what);
   return values != nullptr && values->waits != 0;
@@ -50,55 +45,6 @@ bool is_fence(const Work& work) {
 }
 
 }  // namespace
-
-bool Backlog::stands_at_implied_wait(Stream& stream) const {
-  const auto is_over = [&] { return streams_.is_implied_wait_over(stream); };
-  return refuses(stream, is_over, Streams::ends_implied_wait_soon(stream));
-}
-
-// Where the worker sees what is waited for it need not be tried on the GPU.
-bool Backlog::stands_at_wait(const ValuesWork& values, Stream& stream, Item* item) const {
-  if (values.waits == 0 || !streams_.holds_waits()) return false;
-  bool unseen = false;
-  for (const wire::ValueOperation& operation : values.operations) {
-    if (operation.kind != wire::ValueKind::kWait) continue;
-    if (!core_.is_host(operation.value.address)) {
-      unseen = true;
-    } else if (!is_there(operation.value)) {
-      return true;
-    }
-  }
-  return unseen && refuses(stream, [&] { return item != nullptr && have_come(values, *item); });
-}
-
-bool Backlog::have_come(const ValuesWork& values, Item& item) const {
-  for (; item.looked_at < values.operations.size(); ++item.looked_at) {
-    const wire::ValueOperation& operation = values.operations[item.looked_at];
-    const wire::StreamValue& wait = operation.value;
-    if (operation.kind != wire::ValueKind::kWait || core_.is_host(wait.address)) continue;
-    if (!item.read) item.read.emplace(words_.row(wait, item.stream.place.device));
-    if (!item.read->has_come()) return false;
-    item.read.reset();
-  }
-  item.looked_at = 0;  // if it does not go now, they are looked at once more
-  return true;
-}
-
-// The client says when it has answered what is not expected soon (wire::RingProducer::nudge()).
-bool Backlog::stands_at_wait(const HostCallWork& call, Stream& stream, Item*) const {
-  if (call.part == HostCallWork::Part::kAsk) return false;
-  const auto is_over = [&] {
-    return call.part == HostCallWork::Part::kAwait &&
-           core_.view.callback(call.slot).done.load(std::memory_order_acquire) != 0;
-  };
-  if (!call.answers_soon && streams_.holds_waits() && !is_over()) return true;
-  return refuses(stream, is_over);
-}
-
-bool Backlog::stands_at_wait(const WaitWork& wait, Stream& stream, Item*) const {
-  return refuses(stream,
-                 [&] { return core_.driver.cuEventQuery(wait.event) != CUDA_ERROR_NOT_READY; });
-}
 
 // CUDA: the legacy stream and the blocking streams of its context come behind each other.
 bool Backlog::is_behind_legacy(const Work& work, const Stream& stream, uint64_t number) const {
@@ -172,44 +118,25 @@ void Backlog::Needs::add(const Item& item) {
   if (stream.kind == wire::StreamKind::kBlocking && !is_fence(work)) legacy.insert(stream.context);
 }
 
-bool Backlog::stands(const Work& work, Stream& stream, Item* item) const {
-  return std::visit([&](const auto& what) { return stands(work.uses, what, stream, item); },
-                    work.what);
-}
-
-wire::HeldFor Backlog::why_held(Item& item) const {
-  using wire::HeldFor;
+Verdict Backlog::ask(Item& item) {
   const Work& work = item.work.work();
   if (is_behind_others(work, item.stream, item.number)) {
     const bool awaits_event =
         std::holds_alternative<WaitWork>(work.what) && records(event_of(work));
-    return awaits_event ? HeldFor::kEvent : HeldFor::kStreams;
-  }
-  const bool stands_here = std::visit(
-      [&](const auto& what) { return stands_for_now(work.uses, what, item.stream, &item); },
-      work.what);
-  if (!stands_here) {
-    return streams_.has_stream_slot(item.stream, work.uses.lane) ? HeldFor::kNothing
-                                                                 : HeldFor::kStreamSlot;
+    Verdict verdict;
+    verdict.refuse(awaits_event ? wire::HeldFor::kEvent : wire::HeldFor::kStreams);
+    return verdict;
   }
   return std::visit(
-      [&]<typename What>(const What&) {
-        const StreamBudget* window = item.stream.window.get();
-        if (window != nullptr && is_windowed<What>()) {
-          if (window->is_later()) return HeldFor::kShare;
-          return window->wants_right() || window->has_refused() ? HeldFor::kConnection
-                                                                : HeldFor::kWindow;
-        }
-        if (window != nullptr && window->was_full()) return HeldFor::kConnection;
-        if (std::same_as<What, ValuesWork>) return HeldFor::kValue;
-        return awaits_answer(work) ? HeldFor::kHostFunction : HeldFor::kConnection;
+      [&](const auto& what) {
+        return admission_.try_admit(work.uses, what, item.stream, &item.seen);
       },
       work.what);
 }
 
-void Backlog::hold(const Work& work, Stream& stream) {
+void Backlog::hold(const Work& work, Stream& stream, const Refused& refused) {
   const uint64_t number = streams_.held.last + 1;
-  std::unique_ptr<Item> item(new Item{HeldWork(work), stream, number, {}, {}, 0, {}, {}});
+  std::unique_ptr<Item> item(new Item{HeldWork(work), stream, number, {}, {}, {}, {}, {}});
   if (const auto* values = std::get_if<ValuesWork>(&work.what)) {
     for (const wire::ValueOperation& operation : values->operations) {
       if (operation.kind != wire::ValueKind::kWait) continue;
@@ -251,12 +178,7 @@ void Backlog::hold(const Work& work, Stream& stream) {
   ++stream.held;
   if (awaits_values(work)) ++value_waits_;
   streams_.held.last = number;
-  if (is_first && stream.window != nullptr) {
-    next_look_ns_ = std::min(next_look_ns_, stream.window->next_look_ns());
-  }
-  const bool needs_cold_stream = work.uses.lane == Lane::kCold && stream.cold == nullptr;
-  awaits_stream_slot_ |=
-      is_first && ((stream.handle == nullptr && stream.slots == nullptr) || needs_cold_stream);
+  next_look_ns_ = std::min(next_look_ns_, refused.look_again_ns);
   tell_whether_full(stream);
   note_change();
 }
@@ -295,23 +217,23 @@ void Backlog::note_change() {
   core_.view.executor().held.store(static_cast<uint32_t>(size_), std::memory_order_relaxed);
 }
 
-std::unique_ptr<Backlog::Item> Backlog::take(bool all, uint64_t* from) {
-  if (*from == 0) {
-    awaits_stream_slot_ = false;
-    next_look_ns_ = kNoLook;
-  }
-  auto found = firsts_.lower_bound(*from);
-  for (; found != firsts_.end() && !all; ++found) {
+std::unique_ptr<Backlog::Item> Backlog::take_admitted(uint64_t* from) {
+  if (*from == 0) next_look_ns_ = kNever;
+  for (auto found = firsts_.lower_bound(*from); found != firsts_.end(); ++found) {
     Item& first = *found->second->front();
-    const wire::HeldFor why = why_held(first);
-    if (why == wire::HeldFor::kNothing) break;
-    core_.usage.hold(&first.span, why);
-    awaits_stream_slot_ |= why == wire::HeldFor::kStreamSlot;
-    const StreamBudget* window = first.stream.window.get();
-    if (window != nullptr) next_look_ns_ = std::min(next_look_ns_, window->next_look_ns());
+    Verdict verdict = ask(first);
+    if (verdict.is_admitted()) {
+      first.admitted = std::move(verdict.admitted);
+      *from = found->first + 1;
+      return take(found);
+    }
+    core_.usage.hold(&first.span, verdict.refused().why);
+    next_look_ns_ = std::min(next_look_ns_, verdict.refused().look_again_ns);
   }
-  if (found == firsts_.end()) return nullptr;
-  *from = found->first + 1;
+  return nullptr;
+}
+
+std::unique_ptr<Backlog::Item> Backlog::take(Firsts::iterator found) {
   Line& line = *found->second;
   std::unique_ptr<Item> item = std::move(line.front());
   end_span(*item);

@@ -109,7 +109,8 @@ void Submitter::leave_record(Event& event) {
   }
 }
 
-Status Submitter::put_behind(const Work& work, Stream& stream) {
+Status Submitter::put_behind(const Work& work, Stream& stream,
+                             const std::optional<Refused>& refused) {
   const bool is_behind = backlog_.is_behind(work, stream);
   const bool hides_events = names_hidden_events(work);
   const bool record = std::holds_alternative<RecordWork>(work.what);
@@ -117,43 +118,48 @@ Status Submitter::put_behind(const Work& work, Stream& stream) {
     if (!is_behind && !(hides_events && backlog_.names_events())) return submit_now(work, stream);
     return put_at_once(work, stream);
   }
-  if (!is_behind && !backlog_.stands(work, stream)) return submit_now(work, stream);
-  return hold(work, stream);
+  if (is_behind) return hold(work, stream, {});
+  if (refused) return hold(work, stream, *refused);
+  Verdict verdict = std::visit(
+      [&](const auto& what) { return admission_.try_admit(work.uses, what, stream); }, work.what);
+  if (!verdict.is_admitted()) return hold(work, stream, verdict.refused());
+  streams_.keep(stream, std::move(verdict.admitted));
+  return submit_now(work, stream);
 }
 
 // What others see, or the driver alone can order, does not stay here: it goes behind what it has to
 // come behind, and the rest of what is held stays.
 Status Submitter::put_at_once(const Work& work, Stream& stream) {
-  backlog_.hold(work, stream);
+  backlog_.hold(work, stream, {});
   const uint64_t number = streams_.held.last;
   flush_for([number](const Backlog::Item& item) { return item.number == number; });
   return Status();
 }
 
 // What of it does not wait goes first: it may be what others wait for.
-Status Submitter::hold(const Work& work, Stream& stream) {
+Status Submitter::hold(const Work& work, Stream& stream, const Refused& refused) {
   using Part = HostCallWork::Part;
   Work part{work.uses, {}};
   if (const auto* call = std::get_if<HostCallWork>(&work.what);
       call != nullptr && call->part == Part::kWhole) {
     part.what = HostCallWork{Part::kAsk, call->slot, call->answers_soon, {}};
-    OPENMPS_RETURN_IF_ERROR(put_behind(part, stream));
+    OPENMPS_RETURN_IF_ERROR(put_behind(part, stream, std::nullopt));
     part.what = HostCallWork{Part::kAwait, call->slot, call->answers_soon, call->fence};
-    return put_behind(part, stream);
+    return put_behind(part, stream, std::nullopt);
   }
   if (const auto* values = std::get_if<ValuesWork>(&work.what)) {
     if (const size_t first = values->waits_behind(); first != 0) {
       part.what = values->first(first);
-      OPENMPS_RETURN_IF_ERROR(put_behind(part, stream));
+      OPENMPS_RETURN_IF_ERROR(put_behind(part, stream, std::nullopt));
       part.what = values->behind(first);
-      return put_behind(part, stream);
+      return put_behind(part, stream, std::nullopt);
     }
   }
   if (const auto* kernel = std::get_if<KernelWork>(&work.what)) {
     OPENMPS_RETURN_IF_ERROR(judge(work, *kernel, stream));
   }
   streams_.begin_ahead(stream);
-  backlog_.hold(work, stream);
+  backlog_.hold(work, stream, refused);
   return Status();
 }
 
@@ -183,18 +189,19 @@ void Submitter::advance() {
   if (backlog_.empty()) return;
   const SubmitScope scope(core_.gate_client);
   uint64_t from = 0;
-  while (auto item = backlog_.take(false, &from)) give_held(std::move(item));
+  while (auto item = backlog_.take_admitted(&from)) give_held(std::move(item));
   end_giving();
 }
 
 void Submitter::give_all(std::span<const uint64_t> numbers) {
   const SubmitScope scope(core_.gate_client);
-  for (uint64_t number : numbers) give_held(backlog_.take(true, &number));
+  for (const uint64_t number : numbers) give_held(backlog_.take(number));
   end_giving();
 }
 
 void Submitter::give_held(std::unique_ptr<Backlog::Item> item) {
   progress_.any = true;
+  streams_.keep(item->stream, std::move(item->admitted));
   const Work& work = item->work.work();
   const auto* kernel = std::get_if<KernelWork>(&work.what);
   if (!batch_.empty() && (kernel == nullptr || !batch_.is_of(item->stream))) submit_batch();
@@ -289,15 +296,12 @@ Status Submitter::launch_rest(std::span<const ChainedLaunch> launches, Stream& s
 // ---- The driver ---------------------------------------------------------------------------------
 
 Status Submitter::submit(const Work& work, Stream& stream) {
-  return backlog_.empty() && !backlog_.stands(work, stream) ? submit_now(work, stream)
-                                                            : put_behind(work, stream);
+  return std::visit([&](const auto& what) { return put(work.uses, what, stream); }, work.what);
 }
 
 Status Submitter::submit_now(const Work& work, Stream& stream) {
-  return std::visit(
-      Overloaded{[](const std::monostate&) { return Status(); },
-                 [&](const auto& what) { return submit_now(work.uses, what, stream); }},
-      work.what);
+  return std::visit([&](const auto& what) { return submit_now(work.uses, what, stream); },
+                    work.what);
 }
 
 Status Submitter::give(const Uses& uses, const KernelWork& kernel, Stream& stream) {
@@ -445,7 +449,7 @@ Status Submitter::give(const Uses&, const HostCallWork& call, Stream& stream) {
 }
 
 Status Submitter::give(const Uses&, const FenceWork& fence, Stream& stream) {
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Backlog::entry_of(fence)));
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, entry_of(fence)));
   return fences_.write(fence.fence, stream);
 }
 

@@ -6,6 +6,7 @@
 
 #include <concepts>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "worker/streams/stream.h"
 #include "worker/work/backlog.h"
 #include "worker/work/batch.h"
+#include "worker/work/work_admission.h"
 #include "worker/work/work_maker.h"
 
 namespace openmps::worker {
@@ -28,7 +30,8 @@ namespace openmps::worker {
 class Submitter {
  public:
   Submitter(SessionCore& core, Streams& streams, SessionMemory& memory, Prints& prints,
-            Fences& fences, OpenWaits& waits, WorkMaker& maker, Backlog& backlog, Batch& batch)
+            Fences& fences, OpenWaits& waits, WorkMaker& maker, WorkAdmission& admission,
+            Backlog& backlog, Batch& batch)
       : core_(core),
         streams_(streams),
         memory_(memory),
@@ -36,6 +39,7 @@ class Submitter {
         fences_(fences),
         waits_(waits),
         maker_(maker),
+        admission_(admission),
         backlog_(backlog),
         batch_(batch) {}
 
@@ -138,31 +142,39 @@ class Submitter {
     OPENMPS_RETURN_IF_ERROR(maker_.make(made, &uses, &what));
     return put(uses, what, stream);
   }
-  // At once, as what it is: a Work is for what is held back.
+  // Admitted work is submitted without becoming a Work, which is for work that is held back.
   template <typename What>
   Status put(const Uses& uses, const What& what, Stream& stream) {
-    if (backlog_.empty() && !backlog_.stands(uses, what, stream)) [[likely]] {
-      if constexpr (std::same_as<What, KernelWork>) {
-        if (ahead_ >= kBatchBytes && collect(uses, what, stream)) return Status();
+    std::optional<Refused> refused;
+    if (backlog_.empty()) [[likely]] {
+      Verdict verdict = admission_.try_admit(uses, what, stream);
+      if (verdict.is_admitted()) [[likely]] {
+        streams_.keep(stream, std::move(verdict.admitted));
+        if constexpr (std::same_as<What, KernelWork>) {
+          if (ahead_ >= kBatchBytes && collect(uses, what, stream)) return Status();
+        }
+        end_batch();
+        return submit_now(uses, what, stream);
       }
-      end_batch();
-      return submit_now(uses, what, stream);
+      refused = verdict.refused();
     }
     end_batch();
-    return put_behind({uses, what}, stream);
+    return put_behind({uses, what}, stream, refused);
   }
-  Status put_behind(const Work& work, Stream& stream);
-  Status hold(const Work& work, Stream& stream);
+  // Behind held work, if it has to come behind that. `refused`: admission has been asked.
+  Status put_behind(const Work& work, Stream& stream, const std::optional<Refused>& refused);
+  Status hold(const Work& work, Stream& stream, const Refused& refused);
   Status judge(const Work& work, const KernelWork& kernel, const Stream& stream);
   template <typename What>
   Status submit_now(const Uses& uses, const What& what, Stream& stream) {
     may_advance_ = false;
-    if constexpr (Backlog::is_windowed<What>()) streams_.prepare_work(stream, uses.cost);
+    if constexpr (takes_time<What>()) streams_.prepare_work(stream, uses.cost);
     Status status = give(uses, what, stream);
     if (status.ok()) [[likely]]
       note(uses, what, stream);
     return status;
   }
+  Status submit_now(const Uses&, const std::monostate&, Stream&) { return Status(); }
   Status submit_now(const Work& work, Stream& stream);
   // What has been submitted, for the stream's window.
   template <typename What>
@@ -207,6 +219,7 @@ class Submitter {
   Fences& fences_;
   OpenWaits& waits_;
   WorkMaker& maker_;
+  WorkAdmission& admission_;
   Backlog& backlog_;
   Batch& batch_;
   std::vector<std::unique_ptr<Backlog::Item>> collected_;  // held work that the batch is made of

@@ -18,10 +18,10 @@
 #include "api/driver_table.h"
 #include "wire/commands/stream.h"
 #include "wire/usage.h"
+#include "worker/admission/durations.h"
 #include "worker/device/placement.h"
 #include "worker/memory/work_range.h"
 #include "worker/streams/fence.h"
-#include "worker/streams/submit_window.h"
 
 namespace openmps::worker {
 

@@ -185,7 +185,9 @@ void fill_streams(DriverTable& t) {
   t.cuStreamQuery = [](CUstream s) {
     if (CUresult error = FakeDriver::current().poisoned()) return error;
     if (!FakeDriver::current().exists("streams", number(s))) return CUDA_ERROR_INVALID_HANDLE;
-    return FakeDriver::current().idle(number(s)) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    if (FakeDriver::current().idle(number(s))) return CUDA_SUCCESS;
+    if (const auto f = std::exchange(FakeDriver::current().after_query, nullptr)) f();
+    return CUDA_ERROR_NOT_READY;
   };
   t.cuEventCreate = [](CUevent* e, unsigned) { return create("event", "events", e); };
   t.cuEventDestroy_v2 = [](CUevent e) { return destroy("destroy event", "events", e); };

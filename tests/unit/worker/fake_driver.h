@@ -60,7 +60,8 @@ class FakeDriver {
                                {CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20},
                                {CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048},
                                {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64}};
-  // Called once, when an event has been asked for and was not reached, before that is answered.
+  // Called once, when an event or a stream has been asked for and was not reached, before that is
+  // answered.
   std::function<void()> after_query;
   // Words in device memory, by address: what copies, waits and writes find there. Of other memory
   // nothing is copied. Not while streams run on another thread.

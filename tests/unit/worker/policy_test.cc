@@ -4,11 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
-#include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "session_fixture.h"
 #include "worker/admission/fair_share.h"
 
@@ -117,19 +116,19 @@ TEST_F(SharesTest, WhoIsAheadWaitsUntilTheOtherIsDone) {
   EXPECT_TRUE(other_bell_->rung()) << "it is to look whether it is done";
   EXPECT_EQ(other_.waited_for(), 2u);
   EXPECT_FALSE(other_.must_wait(kNow));
-  other_.end_work();
+  other_.end_work(kNow);
   EXPECT_TRUE(bell_->rung());
   EXPECT_FALSE(mine_.must_wait(kNow)) << "before the next decision is due";
   EXPECT_EQ(mine_.waited_for(), 0u);
-  mine_.end_work();
+  mine_.end_work(kNow);
 }
 
 TEST_F(SharesTest, ItWaitsAlsoWithNothingUnderWay) {
   get_ahead();
-  mine_.end_work();
+  mine_.end_work(kNow);
   EXPECT_TRUE(mine_.is_contested());
   EXPECT_TRUE(mine_.must_wait(kNow));
-  other_.end_work();
+  other_.end_work(kNow);
   EXPECT_TRUE(bell_->rung());
   EXPECT_FALSE(mine_.is_contested());
 }
@@ -140,8 +139,8 @@ TEST_F(SharesTest, ItWaitsUntilTheOtherHasHadAsMuch) {
   other_.use(4 * kLead, kSms, kNow);
   EXPECT_TRUE(mine_.must_wait(mine_.look_ns() - 1)) << "as decided";
   EXPECT_FALSE(mine_.must_wait(mine_.look_ns()));
-  mine_.end_work();
-  other_.end_work();
+  mine_.end_work(kNow);
+  other_.end_work(kNow);
 }
 
 TEST_F(SharesTest, HalfOfTheSmsCountHalf) {
@@ -150,8 +149,8 @@ TEST_F(SharesTest, HalfOfTheSmsCountHalf) {
   EXPECT_TRUE(mine_.must_wait(kNow));
   other_.use(kLead, kSms / 2, kNow);
   EXPECT_FALSE(mine_.must_wait(mine_.look_ns()));
-  mine_.end_work();
-  other_.end_work();
+  mine_.end_work(kNow);
+  other_.end_work(kNow);
 }
 
 TEST_F(SharesTest, SomethingGoesWhateverTheOthersDo) {
@@ -162,8 +161,8 @@ TEST_F(SharesTest, SomethingGoesWhateverTheOthersDo) {
   EXPECT_FALSE(mine_.must_wait(kNow + FairShare::kLongestWaitNs + FairShare::kDecideNs));
   EXPECT_TRUE(mine_.must_wait(kNow + FairShare::kLongestWaitNs + 2 * FairShare::kDecideNs))
       << "again";
-  mine_.end_work();
-  other_.end_work();
+  mine_.end_work(kNow);
+  other_.end_work(kNow);
 }
 
 TEST_F(SharesTest, WhatShouldHaveEndedLongAgoHas) {
@@ -174,8 +173,8 @@ TEST_F(SharesTest, WhatShouldHaveEndedLongAgoHas) {
   other_.expect_end(end);
   EXPECT_TRUE(mine_.must_wait(end + FairShare::kOverdueNs));
   EXPECT_FALSE(mine_.must_wait(end + FairShare::kOverdueNs + FairShare::kDecideNs));
-  mine_.end_work();
-  other_.end_work();
+  mine_.end_work(kNow);
+  other_.end_work(kNow);
 }
 
 TEST_F(SharesTest, WhatWasLongAgoCountsLess) {
@@ -186,8 +185,8 @@ TEST_F(SharesTest, WhatWasLongAgoCountsLess) {
   EXPECT_EQ(mine_.used_ns(kNow + 2 * FairShare::kHalfNs), 3 * kLead / 2);
   EXPECT_TRUE(mine_.must_wait(kNow + 2 * FairShare::kHalfNs));
   EXPECT_FALSE(mine_.must_wait(kNow + 3 * FairShare::kHalfNs));
-  mine_.end_work();
-  other_.end_work();
+  mine_.end_work(kNow);
+  other_.end_work(kNow);
 }
 
 TEST_F(SharesTest, OnlyCrowdedDevicesMakeTimesUnsure) {
@@ -200,13 +199,12 @@ TEST_F(SharesTest, OnlyCrowdedDevicesMakeTimesUnsure) {
   third.begin_work(kSms);
   third.expect_end(kNow + kSecond);
   EXPECT_FALSE(mine_.must_wait(mine_.look_ns()));
-  EXPECT_EQ(mine_.part_since(now_ns()), kSms / (kSms + 4.0));
-  const uint64_t before = now_ns();
-  third.end_work();
-  other_.end_work();
-  EXPECT_LT(mine_.part_since(before), 1) << "in between";
-  EXPECT_EQ(mine_.part_since(now_ns()), 1);
-  mine_.end_work();
+  EXPECT_EQ(mine_.part_since(kNow), kSms / (kSms + 4.0));
+  third.end_work(kNow);
+  other_.end_work(kNow + 1);
+  EXPECT_LT(mine_.part_since(kNow), 1) << "in between";
+  EXPECT_EQ(mine_.part_since(kNow + 1), 1);
+  mine_.end_work(kNow);
 }
 
 TEST_F(SharesTest, WindowsAreShortNoLongerThanOthersAreThere) {
@@ -216,9 +214,9 @@ TEST_F(SharesTest, WindowsAreShortNoLongerThanOthersAreThere) {
   other_.expect_end(kNow + kSecond);
   EXPECT_FALSE(last.must_wait(kNow)) << "there is room";
   EXPECT_EQ(last.window_ns(), FairSharePolicy::kShortWindowNs);
-  other_.end_work();
+  other_.end_work(kNow);
   EXPECT_EQ(last.window_ns(), kWindowNs);
-  last.end_work();
+  last.end_work(kNow);
 }
 
 TEST_F(SharesTest, WithoutAPolicyNobodyWaits) {
@@ -229,8 +227,8 @@ TEST_F(SharesTest, WithoutAPolicyNobodyWaits) {
   one.use(1000 * kLead, kSms, kNow);
   two.begin_work(kSms);
   EXPECT_FALSE(one.is_contested());
-  one.end_work();
-  two.end_work();
+  one.end_work(kNow);
+  two.end_work(kNow);
 }
 
 // ---- What comes of it ---------------------------------------------------------------------------
@@ -251,24 +249,25 @@ class PolicyTest : public SessionFixture {
     calls();
   }
   void TearDown() override {
-    if (neighbour_works_) neighbour_->end_work();
+    if (neighbour_works_) neighbour_->end_work(now());
     SessionFixture::TearDown();
   }
   void begin_neighbour() {
     neighbour_works_ = true;
     neighbour_->begin_work(1);
-    neighbour_->expect_end(now_ns() + 60'000'000'000);
+    neighbour_->expect_end(now() + 60'000'000'000);
   }
   // The session has had more than it is to have before the neighbour, who has work.
   void get_ahead() {
     launch(1);
-    session_->streams.share(0).use(100 * kLead, 1, now_ns());
+    session_->streams.share(0).use(100 * kLead, 1, now());
     begin_neighbour();
   }
   void end_neighbour() {
     neighbour_works_ = false;
-    neighbour_->end_work();
+    neighbour_->end_work(now());
   }
+  [[nodiscard]] uint64_t now() const { return clock_.now_ns(); }
   size_t launched() {
     const Calls made = calls();
     return static_cast<size_t>(std::count_if(made.begin(), made.end(), [](const auto& call) {
@@ -277,8 +276,8 @@ class PolicyTest : public SessionFixture {
   }
   // When that is due.
   void look() {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    session_->streams.look_after(now_ns());
+    clock_.advance(2'000'000);
+    session_->streams.look_after(now());
   }
   void advance() {
     look();
@@ -349,7 +348,7 @@ TEST_F(PolicyTest, WhoIsDoneIsNoLongerInTheWay) {
 class CrowdedTest : public PolicyTest {
  protected:
   static constexpr uint64_t kTakesNs = 1'000'000;
-  static constexpr std::chrono::milliseconds kWaits{4};
+  static constexpr uint64_t kWaitsNs = 4'000'000;
 
   void SetUp() override {
     PolicyTest::SetUp();
@@ -363,7 +362,7 @@ class CrowdedTest : public PolicyTest {
     driver_.hold(1, true);
     launch(1);
     look();  // the mark
-    std::this_thread::sleep_for(kWaits);
+    clock_.advance(kWaitsNs);
     look();
   }
   uint32_t number_ = 0;
@@ -377,22 +376,22 @@ TEST_F(CrowdedTest, WhatItWaitsForSmsIsNotTakenForItsOwnTime) {
   EXPECT_LE(durations.of({.learnt = number_}), kTakesNs + kTakesNs / 2) << "it may have got longer";
   EXPECT_EQ(durations.alone({.learnt = number_}), kTakesNs);
   // Of the first launch as well, which took no time that has been seen.
-  EXPECT_LE(session_->streams.share(0).used_ns(now_ns()), kTakesNs + kTakesNs / 10);
-  EXPECT_GE(session_->streams.share(0).used_ns(now_ns()), kTakesNs - kTakesNs / 10);
+  EXPECT_LE(session_->streams.share(0).used_ns(now()), kTakesNs + kTakesNs / 10);
+  EXPECT_GE(session_->streams.share(0).used_ns(now()), kTakesNs - kTakesNs / 10);
 }
 
 TEST_F(CrowdedTest, WhoIsWaitedForLooksSooner) {
   const uint64_t rarely = session_->streams.next_look_ns();
-  neighbour_->use(100 * kLead, 1, now_ns());
-  EXPECT_TRUE(neighbour_->must_wait(now_ns()));
+  neighbour_->use(100 * kLead, 1, now());
+  EXPECT_TRUE(neighbour_->must_wait(now()));
   EXPECT_TRUE(session_->core.bell->rung());
   EXPECT_LT(session_->streams.next_look_ns(), rarely);
   driver_.hold(1, false);
 }
 
 TEST_F(CrowdedTest, WhoWaitsForItKnowsThatItHasNotEnded) {
-  neighbour_->use(100 * kLead, 1, now_ns());
-  EXPECT_TRUE(neighbour_->must_wait(now_ns())) << "it should have ended long ago, but has not";
+  neighbour_->use(100 * kLead, 1, now());
+  EXPECT_TRUE(neighbour_->must_wait(now())) << "it should have ended long ago, but has not";
   driver_.hold(1, false);
 }
 
@@ -429,7 +428,7 @@ TEST_F(LatencyTest, ItsStreamsHaveTheHighestPriority) {
 
 TEST_F(LatencyTest, ItGoesHoweverMuchItHasHad) {
   launch(1);
-  session_->streams.share(0).use(1000 * kLead, 1, now_ns());
+  session_->streams.share(0).use(1000 * kLead, 1, now());
   begin_neighbour();
   launch(1);
   EXPECT_EQ(launched(), 2u);

@@ -13,6 +13,7 @@
 
 #include "base/shared_memory.h"
 #include "fake_driver.h"
+#include "manual_clock.h"
 #include "wire/codec.h"
 #include "worker/device/driver_check.h"
 #include "worker/session/dispatch.h"
@@ -178,7 +179,7 @@ class SessionFixture : public ::testing::Test {
 
   FakeDriver driver_;
   ContextGate gate_{driver_.table()};
-  const MonotonicClock clock_;
+  ManualClock clock_;
   WorkerParts commons_{clock_};
   std::unique_ptr<Devices> devices_;
   Mapping channel_;

@@ -57,15 +57,18 @@ class UsageTest : public SessionFixture {
   }
   // The executor looks what has ended, at its time.
   void look() {
-    while (now_ns() < session_->streams.next_look_ns()) std::this_thread::yield();
-    session_->streams.look_after(now_ns());
+    const uint64_t next = session_->streams.next_look_ns();
+    clock_.advance(next > now() + kStepNs ? next - now() : kStepNs);
+    session_->streams.look_after(now());
   }
+  [[nodiscard]] uint64_t now() const { return clock_.now_ns(); }
   // What the stream has been given has ended, and somebody looks.
   void settle() {
     look();
     EXPECT_TRUE(session_->is_idle());
   }
 
+  static constexpr uint64_t kStepNs = 50'000;
   wire::UsageTable table_;
 };
 
@@ -153,18 +156,18 @@ TEST_F(UsageTest, WaitsOfTheExecutorCountOnce) {
 
 // How long it took is known from when it was seen to run, and to have ended.
 TEST_F(UsageTest, TimeIsBetweenWhatWasSeen) {
-  const uint64_t begin = now_ns();
+  const uint64_t begin = now();
   launch(1);
   driver_.hold(1, true);
   launch(1);  // a mark comes between the two
-  const uint64_t submitted = now_ns();
+  const uint64_t submitted = now();
   look();
   look();
-  const uint64_t before = now_ns();
+  const uint64_t before = now();
   look();
   driver_.hold(1, false);
   settle();
-  const uint64_t end = now_ns();
+  const uint64_t end = now();
   const wire::Usage seen = usage();
   EXPECT_GT(seen.use(DeviceUse::kNs), 0u);
   EXPECT_LE(seen.use(DeviceUse::kLeastNs), seen.use(DeviceUse::kNs));
@@ -177,17 +180,17 @@ TEST_F(UsageTest, TimeIsBetweenWhatWasSeen) {
 
 // What was submitted while other work ran has no time of its own before that had ended.
 TEST_F(UsageTest, NoTimeCountsTwice) {
-  const uint64_t begin = now_ns();
+  const uint64_t begin = now();
   launch(1);
   EXPECT_TRUE(send(wire::Fence{1, 0, 1}).ok());
   driver_.hold(1, true);
   launch(1);
   // Only to make what would count twice larger than what the calls take.
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  clock_.advance(5'000'000);
   look();
   driver_.hold(1, false);
   settle();
-  EXPECT_LE(usage().use(DeviceUse::kMostNs), now_ns() - begin);
+  EXPECT_LE(usage().use(DeviceUse::kMostNs), now() - begin);
 }
 
 // Its kernels' length, what lies between two of them, and how much of the device they keep busy.
@@ -206,14 +209,14 @@ TEST_F(UsageTest, LengthsGapsAndPartsAreCounted) {
   EXPECT_TRUE(send(wire::Fence{1, 0, 1}).ok());
   settle();
   EXPECT_EQ(sum(usage().gap_ns), 0u) << "there was one";
-  const uint64_t ended = now_ns() + Durations::kUnknownNs;  // which it is taken to have run for
+  const uint64_t ended = now() + Durations::kUnknownNs;  // which it is taken to have run for
   const uint32_t number = session_->modules.functions().find(1)->duration(3);
   for (int i = 0; i < 2; ++i) {
     session_->streams.durations.learn({&number, 1}, {Durations::kUnknownNs, 3'000, 3'000});
   }
   // Nothing else says how long the device has had nothing to do.
-  std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  const uint64_t before = now_ns();
+  clock_.advance(2'000'000);
+  const uint64_t before = now();
   EXPECT_TRUE(send(shape, parameters).ok());
   EXPECT_EQ(usage().lengths[wire::time_bin(session_->streams.durations.of({.learnt = number}))],
             1u);
@@ -240,6 +243,7 @@ TEST_F(UsageTest, StreamsThatGoLeaveTheirTime) {
   launch(2);
   EXPECT_TRUE(send(wire::Fence{2, 1, 1}).ok());
   EXPECT_EQ(usage().use(DeviceUse::kNs), 0u);
+  clock_.advance(kStepNs);
   EXPECT_TRUE(send(wire::StreamDestroy{2}).ok());
   EXPECT_GT(usage().use(DeviceUse::kNs), 0u);
 }

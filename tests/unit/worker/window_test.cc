@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver gets only so much of a stream's work at a time, in the program's order.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <iterator>
+#include <vector>
 
 #include "session_fixture.h"
 
@@ -36,7 +38,7 @@ class WindowTest : public SessionFixture {
     launch(stream);
     EXPECT_TRUE(send(wire::Fence{stream, stream, 1}).ok());
     // Once to see the end, once more to see that nothing has come since.
-    for (int i = 0; i < 2; ++i) session_->streams.look_after(session_->streams.next_look_ns());
+    for (int i = 0; i < 2; ++i) look();
     EXPECT_FALSE(session_->streams.looks_after_some());
     const uint32_t number = session_->modules.functions().find(1)->duration(1);
     session_->streams.durations.learn({&number, 1}, {1'000'000'000, 0, 0});
@@ -50,15 +52,28 @@ class WindowTest : public SessionFixture {
     driver_.hold(stream, true);
     launch(stream);
   }
+  // When the next look at what runs is due.
+  void look(int times = 1) {
+    for (; times != 0; --times) {
+      const uint64_t next = session_->streams.next_look_ns();
+      if (next > now()) clock_.advance(next - now());
+      session_->streams.look_after(now());
+    }
+  }
   void advance() {
-    session_->streams.look_after(session_->streams.next_look_ns());
+    if (session_->streams.looks_after_some()) look();
     session_->submitter.advance();
+  }
+  [[nodiscard]] uint64_t now() const { return clock_.now_ns(); }
+  // So many streams' first items are held back for that reason, as the last look said.
+  uint64_t standing(wire::HeldFor why) {
+    return session_->core.usage.row().standing[static_cast<size_t>(why)];
   }
   // Looks until nothing is held: a full window is not looked at for a while.
   void settle() {
     for (int i = 0; i < 2000 && !session_->backlog.empty(); ++i) {
       advance();
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      clock_.advance(50'000);
     }
     EXPECT_TRUE(session_->backlog.empty());
   }
@@ -222,12 +237,12 @@ TEST_F(WindowTest, AnEndThatIsSeenLateIsDatedBack) {
   launch(1);
   EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
   launch(1);
-  const uint64_t now = now_ns();
+  const uint64_t begin = now();
   session_->core.view.fence(0).value = 5;  // the first one's end
   Stream& stream = *session_->streams.streams().find(1);
-  stream.window->look(now + 2 * kLength - 1);
+  stream.budget->look(begin + 2 * kLength - 1);
   EXPECT_GT(stream.listed->ends_ns, kLength);
-  EXPECT_LE(stream.listed->ends_ns, now + 2 * kLength);
+  EXPECT_LE(stream.listed->ends_ns, begin + 2 * kLength);
   driver_.hold(1, false);
   settle();
 }
@@ -269,11 +284,14 @@ TEST_F(WindowTest, WhatIsHeldHasATimeToBeLookedAtAgain) {
   driver_.after_query = [&] {
     asked = true;
     driver_.hold(1, false);
-    std::this_thread::sleep_for(std::chrono::nanoseconds(kLongNs));
+    clock_.advance(kLongNs);
   };
-  while (!asked) session_->submitter.advance();
+  while (!asked) {
+    clock_.advance(10'000);
+    session_->submitter.advance();
+  }
   EXPECT_EQ(session_->backlog.size(), 1u);
-  EXPECT_LE(session_->backlog.next_look_ns(), now_ns());
+  EXPECT_LE(session_->backlog.next_look_ns(), now());
   settle();
 }
 
@@ -415,6 +433,7 @@ TEST_F(WindowTest, AProgramIsToldThatItsStreamIsFull) {
   launch(2);
   EXPECT_EQ(calls(), Calls{"launch s2 16"});
   while (is_full.load() != 0) {
+    clock_.advance(1'000'000);
     driver_.hold(1, false);
     driver_.hold(1, true);
     session_->submitter.advance();
@@ -477,55 +496,93 @@ TEST(DurationsTest, CopiesAreLearntByTheMiB) {
 
 class QueueCreditTest : public WindowTest {
  protected:
-  QueueCredits& rights() { return commons_.credits[0]; }
+  QueueCredits& credits() { return commons_.credits[0]; }
+  // Takes one more, as a stream does that has a claim and gives its credit back soon.
+  bool take_one() {
+    QueueCredit credit = credits().try_take(true, CreditTerm::kShort);
+    if (credit == nullptr) return false;
+    taken_.push_back(std::move(credit));
+    return true;
+  }
+  bool can_take(bool has_claim, CreditTerm term) {
+    return credits().try_take(has_claim, term) != nullptr;
+  }
+  void give_one() { taken_.pop_back(); }
   // Others have all of them.
   void SetUp() override {
     WindowTest::SetUp();
     learn(1);
     learn(2);
-    while (rights().take(true, true)) ++taken_;
+    while (take_one()) {
+    }
     driver_.hold(1, true);
   }
   void TearDown() override {
-    while (taken_-- != 0) rights().give();
+    taken_.clear();
     driver_.hold(1, false);
     WindowTest::TearDown();
   }
-  int taken_ = 0;
+  std::vector<QueueCredit> taken_;
 };
 
-TEST_F(QueueCreditTest, AllAreThere) { EXPECT_EQ(taken_, 28); }
+TEST_F(QueueCreditTest, AllAreThere) { EXPECT_EQ(taken_.size(), 28u); }
 
 TEST(QueueCreditsTest, OfFewQueuesOneIsGivenOut) {
-  QueueCredits rights;
-  rights.set_queues(2);
-  EXPECT_EQ(rights.most(), 1);
-  EXPECT_TRUE(rights.take(false, false));
-  EXPECT_FALSE(rights.take(true, true));
+  QueueCredits credits;
+  credits.set_queues(2);
+  EXPECT_EQ(credits.most(), 1);
+  const QueueCredit only = credits.try_take(false, CreditTerm::kUnknown);
+  EXPECT_NE(only, nullptr);
+  EXPECT_EQ(credits.try_take(true, CreditTerm::kShort), nullptr);
 }
 
-// The free ones are left to those who have asked before, but for who needs one briefly to those who
-// do, too.
-TEST(QueueCreditsTest, WhoIsLongWaitsForAll) {
-  QueueCredits rights;
-  rights.set_queues(8);  // of which four may be taken, two of them for long
-  rights.begin_to_wait(false);
-  EXPECT_TRUE(rights.take(false, true));
-  EXPECT_TRUE(rights.take(true, false));
-  rights.give();
-  rights.end_waiting(false);
-  rights.begin_to_wait(true);
-  EXPECT_FALSE(rights.take(false, false)) << "one would be left of three, but somebody waits";
-  EXPECT_TRUE(rights.take(false, true));
-  EXPECT_TRUE(rights.take(true, true));
-  EXPECT_FALSE(rights.take(false, true));
+TEST(QueueCreditsTest, ACreditGivesItselfBack) {
+  QueueCredits credits;
+  credits.set_queues(5);
+  {
+    QueueCredit first = credits.try_take(false, CreditTerm::kUnknown);
+    const QueueCredit only = std::move(first);
+    EXPECT_EQ(credits.try_take(true, CreditTerm::kShort), nullptr);
+  }
+  QueueCredit again = credits.try_take(false, CreditTerm::kUnknown);
+  ASSERT_NE(again, nullptr);
+  static_cast<void>(again.release());  // a callback adopts it
+  EXPECT_EQ(credits.try_take(true, CreditTerm::kShort), nullptr);
+  static_cast<void>(credits.adopt());
+  EXPECT_NE(credits.try_take(true, CreditTerm::kShort), nullptr);
+}
+
+// The free ones are left to streams with claims; for a short term to those of a short term.
+TEST(QueueCreditsTest, AnUnknownTermWaitsForAllClaims) {
+  QueueCredits credits;
+  credits.set_queues(8);  // of which four may be taken, two of them for an unknown term
+  std::vector<QueueCredit> taken;
+  const auto take = [&](bool has_claim, CreditTerm term) {
+    QueueCredit credit = credits.try_take(has_claim, term);
+    const bool is_there = credit != nullptr;
+    if (is_there) taken.push_back(std::move(credit));
+    return is_there;
+  };
+  QueueCreditClaim claim = credits.claim(CreditTerm::kUnknown);
+  EXPECT_TRUE(take(false, CreditTerm::kShort));
+  EXPECT_TRUE(take(true, CreditTerm::kUnknown));
+  taken.pop_back();
+  claim = credits.claim(CreditTerm::kShort);
+  EXPECT_FALSE(take(false, CreditTerm::kUnknown))
+      << "one would be left of three, but one is claimed";
+  EXPECT_TRUE(take(false, CreditTerm::kShort));
+  EXPECT_TRUE(take(true, CreditTerm::kShort));
+  EXPECT_FALSE(take(false, CreditTerm::kShort));
+  claim = {};
+  EXPECT_FALSE(credits.are_wanted());
+  EXPECT_TRUE(take(false, CreditTerm::kShort));
 }
 
 TEST_F(QueueCreditTest, WithoutOneItemsGoOneByOne) {
   for (int i = 0; i < 3; ++i) launch(1);
   EXPECT_EQ(count("launch s1"), 1u) << "it needs none";
   EXPECT_EQ(session_->backlog.size(), 2u);
-  EXPECT_TRUE(rights().are_wanted());
+  EXPECT_TRUE(credits().are_wanted());
   driver_.hold(1, false);
   settle();
   EXPECT_EQ(count("launch s1"), 2u);
@@ -542,46 +599,40 @@ TEST_F(QueueCreditTest, AFenceBehindWorkNeedsOneToo) {
 
 TEST_F(QueueCreditTest, OneThatBecomesFreeIsTaken) {
   for (int i = 0; i < 3; ++i) launch(1);
-  rights().give();
-  --taken_;
+  give_one();
   settle();
   EXPECT_EQ(count("launch s1"), 3u);
-  EXPECT_FALSE(rights().are_wanted());
+  EXPECT_FALSE(credits().are_wanted());
 }
 
 TEST_F(QueueCreditTest, WhoHasWaitedComesFirst) {
   for (int i = 0; i < 2; ++i) launch(1);
-  rights().give();
-  EXPECT_FALSE(rights().take(false, true));
-  EXPECT_TRUE(rights().take(true, true));
+  give_one();
+  EXPECT_FALSE(can_take(false, CreditTerm::kShort));
+  EXPECT_TRUE(can_take(true, CreditTerm::kShort));
 }
 
 TEST_F(QueueCreditTest, WorkOfUnknownLengthLeavesSomeToOthers) {
-  while (taken_ > rights().most_unsure()) {
-    rights().give();
-    --taken_;
+  while (taken_.size() > static_cast<size_t>(credits().most_unknown())) {
+    give_one();
   }
-  EXPECT_FALSE(rights().take(false, false));
-  EXPECT_TRUE(rights().take(false, true));
-  ++taken_;
+  EXPECT_FALSE(can_take(false, CreditTerm::kUnknown));
+  EXPECT_TRUE(can_take(false, CreditTerm::kShort));
 }
 
 TEST_F(QueueCreditTest, OneThatIsNotUsedIsGivenBack) {
-  rights().give();
-  --taken_;
+  give_one();
   for (int i = 0; i < 2; ++i) launch(1);
-  EXPECT_FALSE(rights().take(true, true)) << "it was taken";
+  EXPECT_FALSE(can_take(true, CreditTerm::kShort)) << "it was taken";
   driver_.hold(1, false);
-  for (int i = 0; i < 3; ++i) session_->streams.look_after(session_->streams.next_look_ns());
+  look(3);
   EXPECT_FALSE(session_->streams.looks_after_some());
-  EXPECT_TRUE(rights().take(true, true));
-  ++taken_;
+  EXPECT_TRUE(can_take(true, CreditTerm::kShort));
 }
 
 // Once a millisecond is enough for a right, and far too little to learn from.
 TEST_F(QueueCreditTest, WorkOfUnknownLengthIsLookedAtSoonAllTheSame) {
-  rights().give();
-  --taken_;
+  give_one();
   for (int i = 0; i < 2; ++i) launch(1);
   ASSERT_TRUE(session_->streams.looks_after_some());
   const uint64_t before = session_->streams.next_look_ns();
@@ -592,31 +643,28 @@ TEST_F(QueueCreditTest, WorkOfUnknownLengthIsLookedAtSoonAllTheSame) {
 
 // With work without end a stream would keep it for ever.
 TEST_F(QueueCreditTest, OneThatOthersWantGoesRound) {
-  rights().give();
-  --taken_;
+  give_one();
   for (int i = 0; i < 2; ++i) launch(1);
-  rights().begin_to_wait(true);
-  std::this_thread::sleep_for(std::chrono::milliseconds(6));  // longer than a turn
+  QueueCreditClaim claim = credits().claim(CreditTerm::kShort);
+  clock_.advance(6'000'000);  // longer than a turn
   for (uint32_t i = 0; i < kWindowItems / 4; ++i) launch(1);
   EXPECT_FALSE(session_->backlog.empty()) << "it takes no more until all has ended";
   driver_.hold(1, false);
   advance();
-  EXPECT_TRUE(rights().take(true, true));
-  ++taken_;
-  rights().end_waiting(true);
+  EXPECT_TRUE(can_take(true, CreditTerm::kShort));
+  claim = {};
   settle();
 }
 
 // A fence holds a hardware queue for as long as what is before it runs, which nobody knew.
 TEST_F(QueueCreditTest, WithSomethingBehindItALongKernelKeepsIt) {
-  rights().give();
-  --taken_;
+  give_one();
   launch(1);
   EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
   EXPECT_EQ(count("write s1 5"), 1u);
-  std::this_thread::sleep_for(std::chrono::nanoseconds(2 * kLongNs));
-  session_->streams.look_after(now_ns());
-  EXPECT_TRUE(session_->streams.streams().find(1)->window->has_right());
+  clock_.advance(2 * kLongNs);
+  session_->streams.look_after(now());
+  EXPECT_TRUE(session_->streams.streams().find(1)->budget->has_credit());
 }
 
 // A kernel of a tenth of a second, by itself, in a stream that has a right.
@@ -625,15 +673,14 @@ class LongKernelTest : public QueueCreditTest {
   static constexpr uint64_t kLength = 100'000'000;
   void SetUp() override {
     QueueCreditTest::SetUp();
-    rights().give();
-    --taken_;
+    give_one();
     for (int i = 0; i < 2; ++i) launch(1);
     driver_.hold(1, false);
     look();
     driver_.hold(1, true);
     make_long();
     launch(1);
-    ASSERT_TRUE(has_right(1));
+    ASSERT_TRUE(has_credit(1));
   }
   // By now the kernel is known to take so long.
   void make_long() {
@@ -641,24 +688,23 @@ class LongKernelTest : public QueueCreditTest {
     Durations& durations = session_->streams.durations;
     durations.learn({&number, 1}, {durations.of({.learnt = number}), kLength, kLength});
   }
-  void look() { session_->streams.look_after(session_->streams.next_look_ns()); }
-  bool has_right(wire::Id stream) {
-    return session_->streams.streams().find(stream)->window->has_right();
+  bool has_credit(wire::Id stream) {
+    return session_->streams.streams().find(stream)->budget->has_credit();
   }
 };
 
 TEST_F(LongKernelTest, HoldsNoHardwareQueueByItselfAndGivesTheRightBack) {
   look();
-  EXPECT_FALSE(has_right(1));
+  EXPECT_FALSE(has_credit(1));
 }
 
 TEST_F(LongKernelTest, ThatIsLateIsTakenToBeTwiceAsLateAtLast) {
   const Stream& stream = *session_->streams.streams().find(1);
   const uint64_t end = stream.listed->ends_ns;
-  stream.window->look(end + kLongNs);
-  EXPECT_TRUE(has_right(1)) << "it should be over soon";
-  stream.window->look(end + kLongNs + 1);
-  EXPECT_FALSE(has_right(1));
+  stream.budget->look(end + kLongNs);
+  EXPECT_TRUE(has_credit(1)) << "it should be over soon";
+  stream.budget->look(end + kLongNs + 1);
+  EXPECT_FALSE(has_credit(1));
 }
 
 // Stream 2 has a short one, and the next would have the right for as long as it runs.
@@ -671,32 +717,30 @@ TEST_F(LongKernelTest, LeavesTheLastRightsToWhatGoesQuickly) {
   make_long();
   launch(2);
   EXPECT_EQ(session_->backlog.size(), 1u);
-  EXPECT_FALSE(has_right(2));
+  EXPECT_FALSE(has_credit(2));
   driver_.hold(2, false);
 }
 
 TEST_F(LongKernelTest, IsLookedAtRarely) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  const uint64_t now = now_ns();
-  session_->streams.look_after(now);
-  EXPECT_GT(session_->streams.next_look_ns() - now, 2'000'000u) << "twice as long as usual";
+  clock_.advance(20'000'000);
+  const uint64_t begin = now();
+  session_->streams.look_after(begin);
+  EXPECT_GT(session_->streams.next_look_ns() - begin, 2'000'000u) << "twice as long as usual";
 }
 
 TEST_F(QueueCreditTest, AStreamThatGoesTakesNoneAlong) {
-  rights().give();
-  --taken_;
+  give_one();
   driver_.hold(2, true);
   for (int i = 0; i < 2; ++i) launch(1);
   for (int i = 0; i < 2; ++i) launch(2);
-  EXPECT_TRUE(rights().are_wanted());
+  EXPECT_TRUE(credits().are_wanted());
   driver_.hold(1, false);
   driver_.hold(2, false);
   EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
   EXPECT_TRUE(send(wire::StreamDestroy{2}).ok());
   settle();
-  EXPECT_FALSE(rights().are_wanted());
-  EXPECT_TRUE(rights().take(false, true));
-  ++taken_;
+  EXPECT_FALSE(credits().are_wanted());
+  EXPECT_TRUE(can_take(false, CreditTerm::kShort));
 }
 
 // ---- Waits on the GPU ---------------------------------------------------------------------------
@@ -727,32 +771,32 @@ class OpenWaitTest : public QueueCreditTest {
   }
   // So many may be taken for what nobody knows the end of.
   void free(int count) {
-    for (count += rights().most() - rights().most_unsure(); count != 0; --count, --taken_) {
-      rights().give();
-    }
+    for (count += credits().most() - credits().most_unknown(); count != 0; --count) give_one();
   }
   // All that are left.
   int take_all() {
     int taken = 0;
-    for (; rights().take(true, true); ++taken, ++taken_) {
-    }
+    while (take_one()) ++taken;
     return taken;
-  }
-  void look(int times) {
-    for (int i = 0; i < times; ++i) session_->streams.look_after(session_->streams.next_look_ns());
   }
   void wait_for_event(wire::Id stream) { EXPECT_TRUE(send(wire::StreamWaitEvent{stream, 1}).ok()); }
   void wait_for_word(wire::Id stream) {
     EXPECT_TRUE(send(wire::StreamWaitValue{{kWord, 1, 4, CU_STREAM_WAIT_VALUE_EQ}, stream}).ok());
   }
   size_t held() { return session_->backlog.size(); }
-  // So many streams may still wait on the GPU, whichever program's they are.
-  int free_waits() {
-    int taken = 0;
-    while (rights().open_wait()) ++taken;
-    for (int i = 0; i < taken; ++i) rights().close_wait();
-    return taken;
+  // All that other sessions' streams may still take to wait on the GPU.
+  std::vector<WaitCredit> take_waits() {
+    std::vector<WaitCredit> taken;
+    for (;;) {
+      WaitCredit credit = others_[taken.size() / WaitCredits::kMost].try_take(credits());
+      if (!credit) return taken;
+      taken.push_back(std::move(credit));
+    }
   }
+  // So many streams may still wait on the GPU, whichever program's they are.
+  int free_waits() { return static_cast<int>(take_waits().size()); }
+
+  std::array<WaitCredits, 3> others_;  // of so many sessions
 };
 
 TEST_F(OpenWaitTest, OneForAnEventTakesARightUntilItIsOver) {
@@ -760,17 +804,17 @@ TEST_F(OpenWaitTest, OneForAnEventTakesARightUntilItIsOver) {
   wait_for_event(1);
   EXPECT_EQ(count("wait s1"), 1u);
   look(3);
-  EXPECT_FALSE(rights().take(true, false)) << "it has the only one";
+  EXPECT_FALSE(can_take(true, CreditTerm::kUnknown)) << "it has the only one";
   driver_.hold(2, false);
   look(4);
-  EXPECT_EQ(take_all(), rights().most() - rights().most_unsure() + 1);
+  EXPECT_EQ(take_all(), credits().most() - credits().most_unknown() + 1);
 }
 
 TEST_F(OpenWaitTest, WithoutARightOneForAnEventStaysHere) {
   wait_for_event(1);
   launch(1);
   EXPECT_EQ(held(), 2u);
-  EXPECT_TRUE(rights().are_wanted()) << "others give theirs back in time";
+  EXPECT_TRUE(credits().are_wanted()) << "others give theirs back in time";
   EXPECT_EQ(count("wait s1"), 0u);
   EXPECT_NE(session_->backlog.next_look_ns(), ~0ull);
   driver_.hold(2, false);
@@ -788,7 +832,7 @@ TEST_F(OpenWaitTest, ARightThatBecomesFreeLetsItGo) {
   session_->submitter.advance();
   EXPECT_EQ(held(), 0u);
   EXPECT_EQ(count("wait s1"), 1u);
-  EXPECT_FALSE(rights().are_wanted());
+  EXPECT_FALSE(credits().are_wanted());
 }
 
 TEST_F(OpenWaitTest, OneForWhatHasBeenReachedNeedsNone) {
@@ -816,7 +860,7 @@ TEST_F(OpenWaitTest, ASessionHasAsManyAsAProgramMayHaveByItself) {
   settle();
   look(4);
   take_all();
-  EXPECT_EQ(taken_, rights().most()) << "all were given back";
+  EXPECT_EQ(taken_.size(), static_cast<size_t>(credits().most())) << "all were given back";
 }
 
 TEST_F(OpenWaitTest, ARightIsKeptAsLongAsItIsUsed) {
@@ -824,10 +868,9 @@ TEST_F(OpenWaitTest, ARightIsKeptAsLongAsItIsUsed) {
   driver_.hold(2, false);
   wait_for_event(1);
   look(1);
-  EXPECT_FALSE(rights().take(true, false));
+  EXPECT_FALSE(can_take(true, CreditTerm::kUnknown));
   look(1);
-  EXPECT_TRUE(rights().take(true, false));
-  ++taken_;
+  EXPECT_TRUE(can_take(true, CreditTerm::kUnknown));
 }
 
 TEST_F(OpenWaitTest, HowLongItLastsSaysNothingAboutWork) {
@@ -837,7 +880,7 @@ TEST_F(OpenWaitTest, HowLongItLastsSaysNothingAboutWork) {
   wait_for_event(1);
   launch(1);
   look(1);
-  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  clock_.advance(2'000'000);
   look(1);
   driver_.hold(2, false);
   look(1);
@@ -855,8 +898,8 @@ TEST_F(OpenWaitTest, AStreamThatHasWaitedIsNoLongerCounted) {
   driver_.hold(1, true);
   for (int i = 0; i < 2; ++i) launch(1);
   look(1);
-  EXPECT_FALSE(rights().take(true, false)) << "it keeps its right";
-  EXPECT_EQ(free_waits(), rights().most_unsure());
+  EXPECT_FALSE(can_take(true, CreditTerm::kUnknown)) << "it keeps its right";
+  EXPECT_EQ(free_waits(), credits().most_unknown());
 }
 
 // Streams 3 and 4 are a legacy and a blocking one of the same context, which come behind each
@@ -887,7 +930,7 @@ TEST_F(ImpliedWaitTest, WithoutARightABlockingStreamWaitsHereForTheLegacyStream)
   launch(3);
   launch(4);
   EXPECT_EQ(held(), 1u);
-  EXPECT_TRUE(rights().are_wanted());
+  EXPECT_TRUE(credits().are_wanted());
   EXPECT_EQ(count("wait s4"), 0u);
   EXPECT_NE(session_->backlog.next_look_ns(), ~0ull);
   driver_.hold(3, false);
@@ -906,19 +949,17 @@ TEST_F(ImpliedWaitTest, WithoutARightTheLegacyStreamWaitsHereForBlockingOnes) {
 }
 
 TEST_F(ImpliedWaitTest, OneThatIsOverSoonNeedsTheRightToQueueAlone) {
-  rights().give();
-  --taken_;
+  give_one();
   launch(3);
   launch(4);
   EXPECT_EQ(held(), 0u);
   EXPECT_EQ(count("wait s4"), 1u);
   EXPECT_EQ(take_all(), 0) << "and has it";
-  EXPECT_EQ(free_waits(), rights().most_unsure());
+  EXPECT_EQ(free_waits(), credits().most_unknown());
 }
 
 TEST_F(ImpliedWaitTest, OneOfWhichNobodyKnowsTheEndIsAnOpenWait) {
-  rights().give();
-  --taken_;
+  give_one();
   forget_durations();
   launch(3);
   launch(4);
@@ -928,7 +969,7 @@ TEST_F(ImpliedWaitTest, OneOfWhichNobodyKnowsTheEndIsAnOpenWait) {
   EXPECT_EQ(held(), 0u);
   EXPECT_EQ(count("wait s4"), 1u);
   look(2);
-  EXPECT_EQ(free_waits(), rights().most_unsure() - 1) << "until it is over";
+  EXPECT_EQ(free_waits(), credits().most_unknown() - 1) << "until it is over";
 }
 
 // Stream 2 waits for nobody by itself, and is not in anybody's way.
@@ -945,8 +986,7 @@ TEST_F(ImpliedWaitTest, AnOrderedCopyIsWaitedForHereAsWell) {
 }
 
 TEST_F(ImpliedWaitTest, TheEndOfADestroyedStreamCounts) {
-  rights().give();
-  --taken_;
+  give_one();
   launch(4);
   EXPECT_TRUE(send(wire::StreamDestroy{4}).ok());
   launch(3);
@@ -959,12 +999,13 @@ TEST_F(ImpliedWaitTest, TheEndOfADestroyedStreamCounts) {
 TEST_F(ImpliedWaitTest, ARefusalIsForgottenWhenItGoes) {
   launch(3);
   launch(4);
-  EXPECT_TRUE(session_->streams.streams().find(4)->window->has_refused());
-  rights().give();
-  --taken_;
+  EXPECT_EQ(held(), 1u);
+  session_->submitter.advance();
+  EXPECT_EQ(standing(wire::HeldFor::kConnection), 1u);
+  give_one();
   session_->submitter.advance();
   EXPECT_EQ(held(), 0u);
-  EXPECT_FALSE(session_->streams.streams().find(4)->window->has_refused());
+  EXPECT_EQ(standing(wire::HeldFor::kConnection), 0u);
 }
 
 // What blocking streams are given behind a fence of the legacy stream may wait for whoever waits
@@ -1004,40 +1045,54 @@ TEST_F(ImpliedWaitTest, OneBesideOneForAnEventIsSeenToBeOverAsWell) {
   EXPECT_EQ(count("wait s4"), 2u);
 }
 
-// Who has got the right to queue and may not wait is looked at, and loses it.
-TEST_F(ImpliedWaitTest, ARightThatIsOfNoUseIsGivenBack) {
+// Work that may queue and may not wait gives the credit to queue back.
+TEST_F(ImpliedWaitTest, ARefusedWaitTakesNoCredit) {
   launch(4);
   free(1);
   launch(3);
-  ASSERT_EQ(held(), 0u) << "it has the right";
+  ASSERT_EQ(held(), 0u) << "it has the credit";
   forget_durations();
   launch(3);
   launch(4);
   ASSERT_EQ(held(), 1u);
-  for (; taken_ > 1; --taken_) rights().give();
-  int waits = 0;
-  while (rights().open_wait()) ++waits;
+  while (taken_.size() > 1) give_one();
+  const std::vector<WaitCredit> waits = take_waits();
   session_->submitter.advance();
   ASSERT_EQ(held(), 1u);
-  EXPECT_TRUE(session_->streams.streams().find(4)->window->has_right());
-  driver_.hold(4, false);
-  look(3);
-  EXPECT_FALSE(session_->streams.streams().find(4)->window->has_right());
-  while (waits-- != 0) rights().close_wait();
+  EXPECT_FALSE(session_->streams.streams().find(4)->budget->has_credit());
+  EXPECT_FALSE(credits().are_wanted());
+  for (const uint32_t stream : {3, 4}) driver_.hold(stream, false);
+  settle();
 }
 
 TEST(QueueCreditsTest, HalfOfThemAreForWaits) {
-  QueueCredits rights;
-  for (int32_t i = 0; i < rights.most_unsure(); ++i) EXPECT_TRUE(rights.open_wait());
-  EXPECT_FALSE(rights.open_wait());
-  rights.close_wait();
-  EXPECT_TRUE(rights.open_wait());
+  QueueCredits credits;
+  std::array<WaitCredits, 3> sessions;
+  std::vector<WaitCredit> taken;
+  for (int32_t i = 0; i < credits.most_unknown(); ++i) {
+    taken.push_back(sessions[static_cast<size_t>(i / WaitCredits::kMost)].try_take(credits));
+    EXPECT_TRUE(taken.back());
+  }
+  EXPECT_FALSE(sessions[2].try_take(credits));
+  taken.pop_back();
+  EXPECT_TRUE(sessions[2].try_take(credits));
+}
+
+TEST(QueueCreditsTest, ASessionThatIsRefusedByTheDeviceKeepsNothing) {
+  QueueCredits credits;
+  credits.set_queues(5);  // one, for waits as well
+  WaitCredits session;
+  const WaitCredit only = session.try_take(credits);
+  EXPECT_TRUE(only);
+  for (int i = 0; i < 2 * WaitCredits::kMost; ++i) EXPECT_FALSE(session.try_take(credits));
+  QueueCredits other_device;
+  EXPECT_TRUE(session.try_take(other_device));
 }
 
 TEST_F(OpenWaitTest, AStreamThatOnlyWaitsDoesNotCompete) {
   free(1);
   driver_.hold(2, false);
-  session_->streams.end_windows(now_ns());
+  session_->streams.end_budgets(now());
   const FairShare neighbour(commons_.shares[0], Rank::kNormal, session_->core.bell);
   EXPECT_FALSE(neighbour.is_contested());
   wait_for_word(1);
@@ -1104,7 +1159,7 @@ TEST_F(OpenWaitTest, AValueInDeviceMemoryIsReadUntilItComes) {
   wait_for_word(1);
   EXPECT_EQ(held(), 1u);
   for (int i = 0; i < 5; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    clock_.advance(1'000'000);
     session_->submitter.advance();
   }
   EXPECT_EQ(held(), 1u);
@@ -1116,7 +1171,7 @@ TEST_F(OpenWaitTest, AValueInDeviceMemoryIsReadUntilItComes) {
   driver_.words[kWord] = 0;
   wait_for_word(1);
   for (int i = 0; i < 3; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    clock_.advance(1'000'000);
     session_->submitter.advance();
   }
   EXPECT_EQ(held(), 1u);
@@ -1127,7 +1182,7 @@ TEST_F(OpenWaitTest, AValueInDeviceMemoryIsReadOnceAtATime) {
   wait_for_word(1);
   for (int i = 0; i < 5; ++i) {
     session_->submitter.advance();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    clock_.advance(1'000'000);
   }
   EXPECT_EQ(count("copy s3 4"), 1u);
   driver_.hold(3, false);
@@ -1138,14 +1193,18 @@ TEST_F(OpenWaitTest, MemoryThatIsReadIsUnmappedBehindThat) {
   wait_for_word(1);
   driver_.hold(3, true);  // the stream that reads
   session_->submitter.advance();
-  while (session_->words.idle()) session_->submitter.advance();
-  std::thread later([this] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  while (session_->words.idle()) {
+    clock_.advance(10'000);
+    session_->submitter.advance();
+  }
+  bool asked = false;
+  driver_.after_query = [&] {
+    asked = true;
     driver_.hold(3, false);
-  });
+  };
   EXPECT_TRUE(send(wire::MemoryUnmap{kBase, wire::kMemoryGranularity, 0, wire::kUnmapAtOnce}).ok());
+  EXPECT_TRUE(asked);
   EXPECT_TRUE(session_->words.idle());
-  later.join();
   session_->backlog.drop();
 }
 
