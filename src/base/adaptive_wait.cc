@@ -3,7 +3,6 @@
 #include "base/adaptive_wait.h"
 
 #include <cassert>
-#include <ctime>
 
 namespace openmps {
 
@@ -25,7 +24,7 @@ void AdaptiveWait::pause() const {
   if (step.phase == WaitPhase::kSpin) {
     cpu_relax();
   } else {
-    pause_for(step.pause_ns);
+    clock_.sleep(step.pause_ns);
   }
 }
 
@@ -36,12 +35,6 @@ void SpinHistory::note(uint64_t waited_ns) {
   }
   spin_ns_ = std::max(spin_ns_ / 2, std::min(kShortestNs, longest_ns_));
   in_time_ = waited_ns <= kLongSpinNs ? in_time_ + 1 : 0;
-}
-
-void pause_for(uint64_t ns) {
-  const timespec time{static_cast<time_t>(ns / 1'000'000'000),
-                      static_cast<long>(ns % 1'000'000'000)};
-  nanosleep(&time, nullptr);
 }
 
 }  // namespace openmps

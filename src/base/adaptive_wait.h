@@ -163,7 +163,4 @@ class SpinBudget {
   std::atomic<uint32_t> spinning_{0};
 };
 
-// A plain pause of the calling thread.
-void pause_for(uint64_t ns);
-
 }  // namespace openmps

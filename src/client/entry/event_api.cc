@@ -3,9 +3,9 @@
 // record, so queries and waits are local. Implementations behind the generated entry points.
 
 #include <algorithm>
-#include <ctime>
 
 #include "api/client_handlers.h"
+#include "base/adaptive_wait.h"
 #include "base/thread_end.h"
 #include "client/session/context.h"
 #include "client/session/enter.h"
@@ -54,18 +54,17 @@ CUresult query_shared(Session& session, const Event& event) {
   return session.channel.call(wire::EventQuery{event.id});
 }
 
-// Pauses between two looks at another process's event: about as long as a small kernel, up to what
-// a wait that is long anyway does not feel.
-constexpr long kShortestPauseNs = 10'000;
-constexpr long kLongestPauseNs = 200'000;
+// Between two looks at another process's event: from about the length of a small kernel to what
+// adds little to a long wait.
+constexpr WaitPlan kSharedEventPlan{.nap_until_ns = kNever, .nap = {10'000, 200'000}};
 
 CUresult wait_shared(Session& session, const Event& event) {
   const CancellationHeld held;
-  for (long pause = kShortestPauseNs;; pause = std::min(2 * pause, kLongestPauseNs)) {
+  const AdaptiveWait wait(session.clock, kSharedEventPlan);
+  for (;;) {
     const CUresult result = query_shared(session, event);
     if (result != CUDA_ERROR_NOT_READY) return result;
-    const timespec time{0, pause};
-    nanosleep(&time, nullptr);
+    wait.pause();
   }
 }
 

@@ -35,7 +35,7 @@ CUresult Callbacks::acquire_slot(uint32_t* slot) {
     if (used_.empty()) {  // other threads have taken slots and not enqueued them yet
       const MutexUnlock unlocked(lock_);
       const CancellationHeld held;
-      pause_for(kNoSlotPauseNs);
+      channel_.clock().sleep(kNoSlotPauseNs);
       continue;
     }
     const FencePoint oldest = used_.front().point;

@@ -30,11 +30,12 @@ constexpr NapLength kFullNap{50'000, 50'000};
 }  // namespace
 
 Channel::Channel(const wire::ChannelView& view, RememberedFd socket, uint64_t spin_ns,
-                 std::unique_ptr<wire::Trace> trace, bool spares_cores)
+                 const Clock& clock, std::unique_ptr<wire::Trace> trace, bool spares_cores)
     : view_(view),
       socket_(socket),
       spin_ns_(spin_ns),
       spares_cores_(spares_cores),
+      clock_(clock),
       shortage_(spares_cores),
       trace_(std::move(trace)),
       ring_(view) {
@@ -137,7 +138,7 @@ uint16_t Channel::acquire_reply_slot() {
       }
     }
     const CancellationHeld held;
-    pause_for(kFullNap.shortest_ns);
+    clock_.sleep(kFullNap.shortest_ns);
   }
 }
 

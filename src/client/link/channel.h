@@ -45,7 +45,7 @@ class Channel {
   // `socket`: the session's connection, watched for the server's death; not owned. `trace`: null,
   // or gets a line for each command. `spares_cores`: threads that spin stop while cores are short
   // or the worker takes no commands.
-  Channel(const wire::ChannelView& view, RememberedFd socket, uint64_t spin_ns,
+  Channel(const wire::ChannelView& view, RememberedFd socket, uint64_t spin_ns, const Clock& clock,
           std::unique_ptr<wire::Trace> trace = nullptr, bool spares_cores = true);
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -187,7 +187,7 @@ class Channel {
   const uint64_t spin_ns_;
   const bool has_one_core_ = usable_cores() == 1;
   const bool spares_cores_;
-  const MonotonicClock clock_;
+  const Clock& clock_;
   CoreShortage shortage_;
   const std::unique_ptr<wire::Trace> trace_;  // null: no trace
   std::atomic<uint64_t> last_check_ns_{0};    // of the session's socket

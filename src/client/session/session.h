@@ -78,6 +78,7 @@ struct Session {
   // Images are sent without the code for other devices.
   const bool thins_images;
 
+  const MonotonicClock clock;
   Channel channel;
   Fences fences{channel};
   Staging staging{channel, fences};

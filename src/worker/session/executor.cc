@@ -127,7 +127,7 @@ void Executor::advance_meanwhile(void* executor) noexcept {
 void Executor::await_backlog_space() {
   advance(clock_.now_ns());
   if (!session_.backlog.is_full()) return;
-  pause_for(kBacklogFullPauseNs);
+  clock_.sleep(kBacklogFullPauseNs);
 }
 
 // A look at thousands of waiting streams takes longer than most commands.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "client/link/fence.h"
@@ -304,49 +305,95 @@ TEST_F(FenceTest, ASleepingWaiterAsksToBeWoken) {
   EXPECT_TRUE(asked.load());
 }
 
-// An event in the middle of what a stream was given: the wake would come with the stream's end.
-TEST_F(FenceTest, NobodyAsksForAWakeBehindMoreWork) {
-  std::atomic<bool> asked{false};
-  fake_.start_worker([&](FakeChannel&, const wire::Record& record) {
-    if (record.opcode == wire::Opcode::kWakeAfter) asked = true;
-  });
-  const FencePoint event = fences_.take_next(fake_.channel().order(), stream_);
-  fences_.after_work(fake_.channel().order(), stream_);
-  std::thread waiter([&] { EXPECT_EQ(fences_.wait_forced(event), CUDA_SUCCESS); });
-  while (fake_.view().header().waiters.load() == 0) std::this_thread::yield();
-  // The thread has had the time to ask; a slower thread makes the test weaker, not wrong.
-  std::this_thread::sleep_for(std::chrono::nanoseconds(10 * kUnwokenNs));
-  write(event);
-  waiter.join();
-  EXPECT_FALSE(asked.load());
+// A time that the test sets. It knows when a waiting thread has acted on it.
+class WatchedClock final : public Clock {
+ public:
+  [[nodiscard]] uint64_t now_ns() const override {
+    reads_.fetch_add(1);
+    return now_.load();
+  }
+  void sleep(uint64_t) const override { std::this_thread::yield(); }
+  void advance(uint64_t ns) { now_.fetch_add(ns); }
+  // Returns when the one thread that uses the clock has read this time in more than a whole round
+  // of a wait.
+  void await_round() const {
+    const uint64_t enough = reads_.load() + 16;
+    while (reads_.load() < enough) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<uint64_t> now_{1'000'000'000};
+  mutable std::atomic<uint64_t> reads_{0};
+};
+
+class LongWaitTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    stream_.id = 9;
+    stream_.context = &context_;
+    ASSERT_TRUE(fences_.open(&stream_));
+  }
+  // Until it naps.
+  void start(FencePoint point) {
+    waiter_ = std::thread([this, point] { EXPECT_EQ(fences_.wait_forced(point), CUDA_SUCCESS); });
+    while (fake_.view().header().waiters.load() == 0) pass(1'000'000);
+  }
+  void pass(uint64_t ns) {
+    clock_.advance(ns);
+    clock_.await_round();
+  }
+  // How often the worker has been asked for a wake, once the wait has ended.
+  uint32_t end(FencePoint point) {
+    fake_.view().fence(point.slot()).value.store(point.value());
+    waiter_.join();
+    uint32_t asked = 0;
+    wire::Record record;
+    while (fake_.take(&record)) asked += record.opcode == wire::Opcode::kWakeAfter ? 1 : 0;
+    return asked;
+  }
+
+  WatchedClock clock_;
+  FakeChannel fake_{kNapFromSpinNs, nullptr, &clock_};
+  Fences fences_{fake_.channel()};
+  Context context_;
+  Stream stream_;
+  std::thread waiter_;
+};
+
+TEST_F(LongWaitTest, AsksForAWakeOnceAfterAWhile) {
+  const FencePoint point = fences_.after_work(fake_.channel().order(), stream_);
+  ASSERT_EQ(fences_.force(point), CUDA_SUCCESS);
+  start(point);
+  for (int i = 0; i < 3; ++i) pass(kAskFromNs);
+  EXPECT_EQ(end(point), 1u);
 }
 
-// A thread waits for a stream's work, and asks to be woken after a while. Another one has destroyed
-// the stream by then: the worker is not asked for one that it does not know any more.
-TEST_F(FenceTest, NobodyAsksBehindADestroyedStream) {
-  FakeChannel fake(kNapFromSpinNs);  // naps, and asks after kAskFromNs
-  Fences fences(fake.channel());
-  ASSERT_TRUE(fences.open(&stream_));
-  std::atomic<bool> destroyed{false};
-  std::atomic<uint32_t> late{0};
-  fake.start_worker([&](FakeChannel&, const wire::Record& record) {
-    if (record.opcode == wire::Opcode::kStreamDestroy) destroyed = true;
-    if (record.opcode == wire::Opcode::kWakeAfter && destroyed) ++late;
-  });
-  const FencePoint point = fences.after_work(fake.channel().order(), stream_);
-  EXPECT_EQ(fences.force(point), CUDA_SUCCESS);
-  std::thread waiter([&] { EXPECT_EQ(fences.wait_forced(point), CUDA_SUCCESS); });
-  while (fake.view().header().waiters.load() == 0) std::this_thread::yield();
-  {
-    const Channel::Order order = fake.channel().order();
-    EXPECT_EQ(fences.close(order, &stream_), CUDA_SUCCESS);
-    EXPECT_EQ(fake.channel().push(order, wire::StreamDestroy{stream_.id}), CUDA_SUCCESS);
-  }
-  // The thread has had the time to ask; a slower thread makes the test weaker, not wrong.
-  std::this_thread::sleep_for(std::chrono::nanoseconds(2 * kAskFromNs));
-  fake.view().fence(point.slot()).value.store(point.value());
-  waiter.join();
-  EXPECT_EQ(late.load(), 0u);
+TEST_F(LongWaitTest, NapsWithoutAWakeBeforeThat) {
+  const FencePoint point = fences_.after_work(fake_.channel().order(), stream_);
+  ASSERT_EQ(fences_.force(point), CUDA_SUCCESS);
+  start(point);
+  clock_.await_round();
+  EXPECT_EQ(end(point), 0u);
+}
+
+// An event in the middle of what a stream was given: the wake would come with the stream's end.
+TEST_F(LongWaitTest, DoesNotAskForAWakeBehindMoreWork) {
+  const FencePoint event = fences_.take_next(fake_.channel().order(), stream_);
+  fences_.after_work(fake_.channel().order(), stream_);
+  start(event);
+  for (int i = 0; i < 3; ++i) pass(kAskFromNs);
+  EXPECT_EQ(end(event), 0u);
+}
+
+// While a thread waits for a stream's work, another thread destroys the stream: the worker does not
+// know the stream any more, and is not asked for a wake behind it.
+TEST_F(LongWaitTest, DoesNotAskForAWakeBehindADestroyedStream) {
+  const FencePoint point = fences_.after_work(fake_.channel().order(), stream_);
+  ASSERT_EQ(fences_.force(point), CUDA_SUCCESS);
+  start(point);
+  ASSERT_EQ(fences_.close(fake_.channel().order(), &stream_), CUDA_SUCCESS);
+  for (int i = 0; i < 3; ++i) pass(kAskFromNs);
+  EXPECT_EQ(end(point), 0u);
 }
 
 // ---- Staging -----------------------------------------------------------------------------------

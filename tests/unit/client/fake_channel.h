@@ -20,12 +20,15 @@ namespace openmps::client {
 
 class FakeChannel {
  public:
-  explicit FakeChannel(uint64_t spin_ns = 10'000, std::unique_ptr<wire::Trace> trace = nullptr) {
+  // `clock`: null: the real time.
+  explicit FakeChannel(uint64_t spin_ns = 10'000, std::unique_ptr<wire::Trace> trace = nullptr,
+                       const Clock* clock = nullptr) {
     memory_ = mmap(nullptr, wire::kChannelBytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets_);
     view_ = wire::ChannelView(memory_);
-    channel_ = std::make_unique<Channel>(view_, sockets_[0], spin_ns, std::move(trace));
+    channel_ = std::make_unique<Channel>(view_, sockets_[0], spin_ns,
+                                         clock != nullptr ? *clock : real_time_, std::move(trace));
     consumer_ = std::make_unique<wire::RingConsumer>(view_);
   }
   ~FakeChannel() {
@@ -81,6 +84,7 @@ class FakeChannel {
     if (worker_.joinable()) worker_.join();
   }
 
+  const MonotonicClock real_time_;
   void* memory_ = nullptr;
   int sockets_[2] = {-1, -1};
   wire::ChannelView view_;
