@@ -16,21 +16,22 @@
 namespace openmps::cli {
 namespace {
 
-// Fewer kernels, or less time, are no sample.
+// Less than these many kernels, or this time, is too little to judge.
 constexpr uint64_t kFewestKernels = 20;
 constexpr double kShortestS = 0.5;
-// Two programs that use less than this of the device each fit beside one another with some room.
+// Two programs that each use less than this part of the device fit side by side.
 constexpr double kMuch = 0.6;
-// What is left above is taken by the pauses between one's own kernels.
+// Above this the pauses between the program's own kernels take the rest.
 constexpr double kNearlyAll = 0.85;
-// Of the kernels, or of their time: those that a limit is made for.
+// The part of the kernels, or of their time, that a limit has to suffice for.
 constexpr double kMost = 0.9;
-// Contexts of their own take turns on a device of some milliseconds: gaps shorter than that are
-// lost to everybody else.
+// Without OpenMPS, contexts take turns of some milliseconds on a device: other programs can't use
+// gaps that are shorter.
 constexpr uint64_t kTimeSliceNs = 2'000'000;
-// Work that takes so much longer than alone has neighbours in its way; learnt times differ by less.
+// Work that takes this much longer than alone is slowed down by neighbours; learnt times differ by
+// less.
 constexpr double kSlower = 1.1;
-// A kernel of that length makes neighbours wait that need an answer in milliseconds.
+// A kernel of this length delays neighbours that need an answer in milliseconds.
 constexpr uint64_t kLongNs = 5'000'000;
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
@@ -45,7 +46,7 @@ std::array<uint64_t, n> each_since(const std::array<uint64_t, n>& now,
   return difference;
 }
 
-// The first bin up to which that part of all lies; the number of bins: there is nothing.
+// The first bin up to which that part of the sum lies; the number of bins if the sum is 0.
 template <size_t n>
 size_t bin_of(const std::array<uint64_t, n>& bins, double part) {
   const double all = std::accumulate(bins.begin(), bins.end(), 0.0);
@@ -57,7 +58,7 @@ size_t bin_of(const std::array<uint64_t, n>& bins, double part) {
   return n;
 }
 
-// The time that those in that bin are shorter than.
+// The upper end of a bin of times.
 uint64_t end_ns(size_t bin) { return bin < wire::kTimeBins ? wire::time_bin_ns(bin + 1) : 0; }
 
 Use::OnDevice most_used(const Use& use) {
@@ -68,7 +69,7 @@ Use::OnDevice most_used(const Use& use) {
   return most;
 }
 
-// Of the time in which work stood for one of these reasons, at most 1.
+// The part of the time in which work was held for one of these reasons, at most 1.
 double held_share(const Use& now, const Use& before, std::initializer_list<std::string_view> why,
                   double seconds) {
   uint64_t ns = 0;
@@ -101,7 +102,7 @@ Verdict verdict_of(const Figures& f) {
 }
 
 void explain_room(const Figures& f, Verdict verdict, Advice* advice) {
-  std::string text = "It has " + percent(f.sm_share) + " of the device's SM-time";
+  std::string text = "It has " + percent(f.sm_time_share) + " of the device's SM-time";
   if (f.clients > 1) text += ", and would have " + percent(f.wanted) + " without neighbours";
   switch (verdict) {
     case Verdict::kHelps:
@@ -172,7 +173,7 @@ void explain_lengths(const Figures& f, Advice* advice) {
   advice->why.push_back(std::move(text));
 }
 
-// Which of the three, and why.
+// Chooses one of the three percentages, and says why.
 void recommend(const Figures& f, Advice* advice) {
   auto& why = advice->why;
   const auto parts = std::max(f.clients, 2u);
@@ -248,12 +249,12 @@ Figures figures_of(const Client* before, const Client& now, const std::vector<De
   const double sm_s = passed_s(main.sm_ns, past.sm_ns);
   const double alone_s = passed_s(main.alone_ns, past.alone_ns);
   f.kernel_share = std::min(1.0, ratio(gpu_s, f.seconds));
-  f.sm_share = std::min(1.0, ratio(sm_s, f.seconds * f.device.sms));
+  f.sm_time_share = std::min(1.0, ratio(sm_s, f.seconds * f.device.sms));
   f.fill = std::min(1.0, ratio(sm_s, gpu_s * f.device.sms));
   if (alone_s > 0) {
     f.slowdown = std::max(1.0, passed_s(main.compared_ns, past.compared_ns) / alone_s);
   }
-  // Work that stands since the device is not to have it yet is there: that is no pause.
+  // While work is held because of the device, the program has work: that is no pause.
   const double others_first = held_share(use, then, {"share"}, f.seconds);
   const double ahead = held_share(
       use, then, {"share", "window", "connection", "quiet moment", "print turn", "memory"},
@@ -278,7 +279,7 @@ void add_others(const Snapshot& before, const Snapshot& now, Figures* f) {
   }
   const double seconds = count(since(now.at_ns, before.at_ns)) / 1e9;
   f->others_share = std::min(1.0, ratio(sm_s, seconds * f->device.sms));
-  if (f->clients == 1) f->wanted = f->sm_share;
+  if (f->clients == 1) f->wanted = f->sm_time_share;
 }
 
 Advice advise(const Figures& f) {
@@ -348,7 +349,7 @@ std::string format_advice_json(const Figures& f, const Advice& advice) {
                                          {"nine_tenths_shorter_ns", f.most_shorter_ns},
                                          {"kernel_share", f.kernel_share},
                                          {"idle_share", f.idle_share},
-                                         {"sm_share", f.sm_share},
+                                         {"sm_share", f.sm_time_share},
                                          {"wanted_sm_share", f.wanted},
                                          {"fill", f.fill},
                                          {"nine_tenths_fill", f.most_fill},
@@ -381,7 +382,7 @@ int run_advise(const AdviseOptions& options) {
   const Client* client = find_name(*now, options.name);
   if (client == nullptr) return failure(nobody);
   Figures figures = figures_of(find_again(before.clients, *client), *client, now->devices);
-  // Since a program began, the others have done what is of other times.
+  // Over the whole life of the program the counters of others are of other times.
   add_others(options.for_s != 0 ? before : *now, *now, &figures);
   const Advice advice = openmps::cli::advise(figures);
   const std::string text =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `openmps doctor`: looks at what a program would meet, in the order in which it would.
+// `openmps doctor`: checks what a program would use, in the order in which it would.
 #include "cli/doctor.h"
 
 #include <sys/stat.h>
@@ -149,7 +149,7 @@ std::string describe_device(const std::string& line) {
   return field[kOrdinal] + ": " + field[kName] + ", PCI " + field[kPci] + ", " + field[kUuid];
 }
 
-// What a program of this installation would be told.
+// The answer that a program of this installation would get.
 bool check_build(int socket, Findings* findings) {
   Result<wire::ControlReply> reply = wire::call_control(socket, "get_server_list");
   if (!reply.ok()) {
@@ -182,7 +182,7 @@ void check_server(int socket, Findings* findings) {
     std::replace(pids.begin(), pids.end(), '\n', ' ');
     findings->good("running servers: " + pids);
   }
-  // Starts a server if none runs, which is what a program would do.
+  // Starts a server if none runs, as a program would.
   const std::string devices = ask(socket, "device_query --csv", &status);
   if (status != 0) {
     findings->problem(devices);
@@ -191,7 +191,7 @@ void check_server(int socket, Findings* findings) {
   size_t start = 0;
   for (int line = 0; start < devices.size(); ++line) {
     const size_t end = std::min(devices.find('\n', start), devices.size());
-    // Below a title and the names of the columns.
+    // Below a title and the heading.
     if (line >= 2) {
       findings->good("device " + describe_device(devices.substr(start, end - start)));
     }

@@ -4,7 +4,7 @@
 
 namespace openmps::cli {
 
-// Prints a line per finding. Exit status: 0, or 1 if something stands in the way.
+// Prints a line per finding. Exit status: 0, or 1 if there is an obstacle.
 int run_doctor();
 
 }  // namespace openmps::cli

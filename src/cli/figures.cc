@@ -38,7 +38,7 @@ std::string time_text(uint64_t ns) {
 std::string percent(double part) { return format_text("%.0f%%", 100 * part); }
 
 std::string fit(std::string_view text, size_t width, bool right_aligned) {
-  // Bytes that go on with a character begin with the bits 10.
+  // Continuation bytes of UTF-8 begin with the bits 10.
   const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };
   const auto characters = static_cast<size_t>(std::ranges::count_if(text, begins));
   if (characters < width) {

@@ -14,22 +14,22 @@ std::string short_count(double n);
 std::string memory_text(uint64_t bytes);
 // "350 ns", "1.5 us", "350.0 ms", "1.50 s", "3.20 h".
 std::string time_text(uint64_t ns);
-// Of a part of 1: "7%".
+// A part of 1 as "7%".
 std::string percent(double part);
 
 // Cut, or filled with spaces, to so many characters of UTF-8.
 std::string fit(std::string_view text, size_t width, bool right_aligned = false);
-// What a counter has grown by; 0 if it has fallen, because it is another client's now.
+// How much a counter has grown; 0 if it has fallen, because it belongs to another client now.
 uint64_t since(uint64_t now, uint64_t before);
 double seconds(uint64_t ns);
 
 // The program without its arguments.
 std::string program_of(std::string_view command);
-// The name of a group, of a cgroup's only the last part of its path. "-": there is none.
+// The name of a group; for a group made from a cgroup only the last part of the path. "-": none.
 std::string group_text(std::string_view group);
 
-// Between two looks: shorter ones say little of work that is learnt in milliseconds; none is longer
-// than an hour.
+// The pause between two snapshots: in shorter ones the counters, which follow work by milliseconds,
+// say little.
 inline constexpr double kShortestPauseS = 0.1;
 inline constexpr double kLongestPauseS = 3600;
 inline constexpr double kUsualPauseS = 1;

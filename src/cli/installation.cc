@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the parts of this installation are.
+// The paths of this installation.
 #include "cli/installation.h"
 
 #include <dlfcn.h>

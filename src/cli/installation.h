@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the parts of this installation are, relative to the running program: build tree and install
-// tree have the same shape. Called by the subcommands of `openmps`.
+// The paths of this installation, relative to the running program: build tree and install tree have
+// one layout. Called by the subcommands of `openmps`.
 #pragma once
 
 #include <string>
@@ -24,16 +24,16 @@ Result<Installation> find_installation();
 // CUDA_MPS_PIPE_DIRECTORY or its default.
 std::string pipe_directory();
 
-// The libcuda.so.1 that LD_LIBRARY_PATH of this environment yields first; empty: none, the system's
-// own search decides.
+// The first libcuda.so.1 in LD_LIBRARY_PATH of this environment; empty: none, so the dynamic linker
+// searches its default paths.
 std::string library_on_path();
 
-// Why no program here can load that library, in the dynamic linker's words; empty: it can. A
-// program is told nothing of it by CUDA's runtime, which takes a libcuda.so.1 that can't be loaded
-// for one that is too old (error 35).
+// Why programs here can't load that library, in the dynamic linker's words; empty: they can. CUDA's
+// runtime does not report this: it takes a libcuda.so.1 that can't be loaded for one that is too
+// old (error 35).
 std::string why_not_loadable(const std::string& library);
 
-// NVIDIA's driver library in the places where distributions put it; empty: none.
+// NVIDIA's driver library in the directories that distributions use; empty: none.
 std::string nvidia_library();
 
 }  // namespace openmps::cli

@@ -24,7 +24,7 @@ namespace {
 int exec_control(std::vector<const char*> words) {
   openmps::Result<openmps::cli::Installation> installation = openmps::cli::find_installation();
   if (installation.ok()) {
-    // The command shell knows how; it prints the errors too.
+    // The command shell carries it out and prints errors.
     words.insert(words.begin(), "openmps-control");
     words.push_back(nullptr);
     execv(installation->control_program.c_str(), const_cast<char* const*>(words.data()));
@@ -33,8 +33,9 @@ int exec_control(std::vector<const char*> words) {
   return 1;
 }
 
-// Take the words after the first "--" off the command line: they are the program's, whatever they
-// look like. Without one, the program begins at the first word that is not an option of ours.
+// Removes the words after the first "--" from the command line: they are the program and its
+// arguments, even if they look like options. Without "--" the program begins at the first word that
+// is not an option of ours.
 std::vector<std::string> take_program(int* argc, char** argv) {
   std::vector<std::string> program;
   for (int i = 1; i < *argc; ++i) {

@@ -11,17 +11,17 @@
 namespace openmps::cli {
 
 struct PsOptions {
-  bool json = false;    // the daemon's answer as it is
+  bool json = false;    // print the daemon's answer unchanged
   double every_s = 0;   // 0: once
-  uint32_t times = 0;   // with every_s: after so many it is enough; 0: never
-  bool clears = false;  // the screen, between two
+  uint32_t times = 0;   // with every_s: how often in all; 0: without end
+  bool clears = false;  // the screen before each but the first
 };
 
 // Lines of text. Shares and rates are since `before`, for clients that are in it, else since each
 // session began.
 std::string format_ps_table(const std::vector<Client>& clients, const std::vector<Client>& before);
 
-// Exit status: 0, or 1 if there is no answer, which it has said.
+// Exit status: 0, or 1 with a message if there is no answer.
 int run_ps(const PsOptions& options);
 
 }  // namespace openmps::cli

@@ -12,7 +12,7 @@ namespace openmps::cli {
 namespace {
 
 constexpr double kNs = 1e-9;
-// A share below this is what is left of work before.
+// A smaller share is a remainder of earlier work.
 constexpr double kSomeShare = 0.001;
 
 uint64_t held_ns(const Use& use, const std::string& why) {
@@ -26,11 +26,11 @@ State state_of(const Rates& rates) {
     return State::kActive;
   }
   if (!rates.held.now) return State::kIdle;
-  // Ahead of the device: a kernel of it runs, and is longer than the time between.
+  // The program is ahead of the device: a kernel of it runs that is longer than the interval.
   return rates.held.why == "window" ? State::kActive : State::kWaiting;
 }
 
-// SM-time of the device that it kept busy, in seconds, if nobody else wanted the same SMs.
+// SM-time of the device in seconds that the client would have had without competition for SMs.
 double sm_seconds(const Use::OnDevice& now, const Use& before) {
   return seconds(since(now.sm_ns, on_device(before, now.ordinal).sm_ns));
 }
@@ -47,7 +47,7 @@ const Use& use_of(const Client* client) {
   return client != nullptr && client->use ? *client->use : kNothing;
 }
 
-// Of a client that is not new both looks say when they were, each for itself.
+// Both snapshots have their own time of a client that is not new.
 double seconds_of(const Use& use, const Use& before, const View& view) {
   return before.age_ns == 0 ? view.seconds
                             : std::max(seconds(since(use.age_ns, before.age_ns)), kNs);
@@ -58,7 +58,7 @@ void add_to_devices(const Use& use, const Use& before, View* view) {
   for (const Use::OnDevice& now : use.devices) {
     DeviceRates* line = find(view, now.ordinal);
     if (line == nullptr) continue;
-    line->sm_share += sm_seconds(now, before) / passed / std::max(line->device.sms, 1u);
+    line->sm_time_share += sm_seconds(now, before) / passed / std::max(line->device.sms, 1u);
     line->kernel_share +=
         seconds(since(now.gpu_ns, on_device(before, now.ordinal).gpu_ns)) / passed;
     line->memory_bytes += now.memory_bytes;
@@ -66,16 +66,16 @@ void add_to_devices(const Use& use, const Use& before, View* view) {
   }
 }
 
-// Where clients together wanted more SM-time than the device has, each had its part of it.
+// If the clients together wanted more SM-time than the device has, each had a part in proportion.
 void add_sms(const Use& use, const Use& before, View* view, Rates* rates) {
   double of_sms = 0;
   for (const Use::OnDevice& now : use.devices) {
     const DeviceRates* line = find(view, now.ordinal);
     if (line == nullptr) continue;
     of_sms += line->device.sms;
-    rates->sms += sm_seconds(now, before) / rates->seconds / std::max(line->sm_share, 1.0);
+    rates->sms += sm_seconds(now, before) / rates->seconds / std::max(line->sm_time_share, 1.0);
   }
-  rates->sm_share = of_sms == 0 ? 0 : rates->sms / of_sms;
+  rates->sm_time_share = of_sms == 0 ? 0 : rates->sms / of_sms;
 }
 
 Rates rates_of(const Client& client, const Use& then, View* view) {
@@ -102,7 +102,7 @@ Rates rates_of(const Client& client, const Use& then, View* view) {
   return rates;
 }
 
-// Of what is compared first, then of the PID.
+// Orders by the compared values, then by PID.
 int compare_by(Column column, const Rates& a, const Rates& b) {
   const auto order = [](const auto& x, const auto& y) { return x < y ? -1 : (y < x ? 1 : 0); };
   switch (column) {
@@ -113,7 +113,8 @@ int compare_by(Column column, const Rates& a, const Rates& b) {
     case Column::kGroup: return order(a.client.group, b.client.group);
     case Column::kState: return order(a.state, b.state);
     case Column::kSms:
-      return order(std::pair(a.sm_share, a.kernel_share), std::pair(b.sm_share, b.kernel_share));
+      return order(std::pair(a.sm_time_share, a.kernel_share),
+                   std::pair(b.sm_time_share, b.kernel_share));
     case Column::kKernels: return order(a.kernel_share, b.kernel_share);
     case Column::kMemory: return order(a.memory_bytes, b.memory_bytes);
     case Column::kLaunches: return order(a.launches, b.launches);
@@ -168,7 +169,8 @@ View compare(const Snapshot& before, const Snapshot& now) {
   for (const Client& client : now.clients) {
     view.clients.push_back(rates_of(client, past(client), &view));
   }
-  for (DeviceRates& device : view.devices) device.sm_share = std::min(device.sm_share, 1.0);
+  for (DeviceRates& device : view.devices)
+    device.sm_time_share = std::min(device.sm_time_share, 1.0);
   return view;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What clients and devices did between two looks (snapshot.h), in which order they are shown, and
-// which of them. Pure functions, for `openmps top` and `stat`.
+// The rates of clients and devices between two snapshots (snapshot.h), and their order and
+// selection on the screen. Pure functions, for `openmps top` and `stat`.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,32 @@
 
 namespace openmps::cli {
 
-// What held a client's work back.
+// Why a client's work was held.
 struct Held {
-  std::string why;  // empty: nothing did
+  std::string why;  // empty: no work was held
   uint64_t ns = 0;
-  bool now = false;  // still does
+  bool now = false;  // work is held for it now
 };
-// What does now, else what did for longest since `before`.
+// The reason for which work is held now, else the one for which it was held longest since `before`.
 Held most_held(const Use& use, const Use& before);
-// "value now, 4.0 ms"; "-": nothing did.
+// "value now, 4.0 ms"; "-": no work was held.
 std::string held_text(const Held& held);
 
 enum class State { kIdle, kActive, kWaiting, kEnding };
 const char* name_of(State state);
 
-// Of one client. Shares are parts of 1.
+// The rates of one client. Shares are parts of 1.
 struct Rates {
   Client client;
   State state = State::kIdle;
-  double seconds = 0;  // that these are of
-  bool timed = false;  // else the next three are not known
-  // Of the SM-time of the devices that it uses: what it had of it.
-  double sm_share = 0;
-  double sms = 0;           // the same in SMs
-  double kernel_share = 0;  // of the time, in which something of it ran or could have; streams that
-                            // work at once count each
-  double launches = 0;      // a second, also copies and bytes
+  double seconds = 0;  // length of the interval
+  bool timed = false;  // false: the next three are not known
+  // Its part of the SM-time of the devices that it uses.
+  double sm_time_share = 0;
+  double sms = 0;           // that part as a number of SMs
+  double kernel_share = 0;  // of the time: work of it ran or could have run; streams that
+                            // work at the same time add up
+  double launches = 0;      // per second, like copies and bytes
   double copies = 0;
   double to_device = 0;
   double from_device = 0;
@@ -48,10 +48,10 @@ struct Rates {
 
 struct DeviceRates {
   Device device;
-  double sm_share = 0;      // of its SM-time that was used, all clients together, at most 1
-  double kernel_share = 0;  // the sum of its clients': above 1, kernels have overlapped
+  double sm_time_share = 0;  // the used part of its SM-time, at most 1
+  double kernel_share = 0;   // the sum over its clients; above 1 if kernels overlapped
   uint64_t memory_bytes = 0;
-  uint32_t clients = 0;  // that have used it, or hold memory of it
+  uint32_t clients = 0;  // that have used it or hold memory of it
 };
 
 struct View {
@@ -60,7 +60,7 @@ struct View {
   std::vector<Rates> clients;
 };
 
-// A client that is not in `before` has come since: what it did is of its whole life.
+// A client that is not in `before` has come since: its rates are over its whole life.
 View compare(const Snapshot& before, const Snapshot& now);
 
 enum class Column {
@@ -79,7 +79,7 @@ enum class Column {
   kCommand,
 };
 inline constexpr size_t kColumns = 13;
-// As in the heading, in lower case: "sm%". Nothing: there is no such column.
+// The column of a heading in lower case, "sm%". Nothing: there is none.
 const char* heading_of(Column column);
 std::optional<Column> column_of(std::string_view name);
 
@@ -87,14 +87,14 @@ struct Order {
   Column by = Column::kSms;
   bool ascending = false;
 };
-// Those that are equal by PID.
+// Equal ones are ordered by PID.
 void sort_clients(std::vector<Rates>* clients, const Order& order);
-// Numbers are shown from large to small, words and PIDs the other way.
+// Whether the column is ascending by default: words and PIDs are, numbers are not.
 bool ascends_by_nature(Column column);
 
-// Its PID is `text`, or its command or its group contains it; all, if it is empty.
+// Whether the PID is `text`, or command or group contain it; true for "".
 bool matches(const Client& client, std::string_view text);
-// Only such clients, in that order; devices show what all have done.
+// Only clients that match, in that order; devices show the use of all clients.
 View select(View view, const Order& order, std::string_view text);
 
 }  // namespace openmps::cli

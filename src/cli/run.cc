@@ -19,7 +19,7 @@
 namespace openmps::cli {
 namespace {
 
-// "" if one does; why not, if not.
+// "" if a daemon answers; else why not.
 std::string why_no_daemon() {
   const std::string directory = pipe_directory();
   const Result<UniqueFd> daemon = wire::connect_to_daemon(wire::control_socket_path(directory));
@@ -28,7 +28,7 @@ std::string why_no_daemon() {
                                                             : "no daemon serves " + directory;
 }
 
-// False: it could not be started; it has said why itself.
+// False: the daemon could not be started, and has printed why.
 bool start_daemon(const Installation& installation) {
   SpawnOptions options;
   options.program = installation.control_program;
@@ -40,9 +40,9 @@ bool start_daemon(const Installation& installation) {
     return false;
   }
   int status = 0;
-  // Where SIGCHLD is ignored, as the program is to find it, only the end is waited for.
+  // With SIGCHLD ignored, which the program has to inherit, there is no status, only the end.
   const bool is_told = waitpid(pid.value(), &status, 0) == pid.value();
-  // Another `openmps run --start` may have been first.
+  // Another `openmps run --start` may have started one first.
   return (is_told && WIFEXITED(status) && WEXITSTATUS(status) == 0) || why_no_daemon().empty();
 }
 

@@ -9,12 +9,12 @@ namespace openmps::cli {
 
 struct RunOptions {
   std::vector<std::string> command;  // program and arguments
-  bool required = false;             // an error, instead of running without OpenMPS
+  bool required = false;             // fail instead of running without OpenMPS
   bool start = false;                // start a daemon if none runs
 };
 
-// Replaces this process by the program. Returns only on failure, with the exit status: 1, or as a
-// shell has it 127 for a program that is not there and 126 for one that can't run.
+// Replaces this process by the program. Returns only on failure, with the exit status: 1, or like a
+// shell 127 for a program that does not exist and 126 for one that can't run.
 int run_program(const RunOptions& options);
 
 }  // namespace openmps::cli

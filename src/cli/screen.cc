@@ -14,7 +14,8 @@
 namespace openmps::cli {
 namespace {
 
-// Escape alone is a key here: how long ncurses waits for the rest of another one, in milliseconds.
+// Escape is a key here, and also begins the codes of other keys: how many milliseconds ncurses
+// waits for the rest of such a code.
 constexpr int kEscapeMs = 25;
 constexpr int kEscape = 27;
 constexpr int kDelete = 127;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A terminal that is taken over for a while, by ncurses: lines go on it, keys come from it. It is
-// as it was when this is destroyed. One at a time, on one thread.
+// The terminal, taken over by ncurses: prints lines and reads keys. The destructor restores the
+// terminal. One object at a time, on one thread.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,8 @@ namespace openmps::cli {
 
 class Screen {
  public:
-  // Standard input and output are a terminal. CUDA_ERROR_NOT_SUPPORTED: nothing is known of its
-  // kind (TERM), with the reason.
+  // Standard input and output have to be a terminal. CUDA_ERROR_NOT_SUPPORTED with the reason: its
+  // kind (TERM) is unknown.
   static Result<Screen> take();
   Screen(Screen&& other) noexcept;
   Screen& operator=(Screen&&) = delete;
@@ -25,8 +25,8 @@ class Screen {
   [[nodiscard]] size_t width() const;
   [[nodiscard]] size_t height() const;
   void draw(const std::vector<Line>& lines);
-  // The next key that has been pressed, if there is one. What means nothing here is left out, a new
-  // size of the terminal too: width() and height() are that then.
+  // The next key that has been pressed, if any. Keys without a meaning are skipped, and so is a
+  // change of the terminal's size, which width() and height() return then.
   std::optional<Key> key();
 
  private:

@@ -20,7 +20,7 @@ void read(const nlohmann::json& from, const char* name, Number* to) {
   *to = from.at(name).get<Number>();
 }
 
-// As many as there are bins: others mean another thing.
+// Reads an array with exactly one element per bin; another length means other bins.
 template <size_t count>
 void read_bins(const nlohmann::json& from, const char* name, std::array<uint64_t, count>* to) {
   const nlohmann::json& list = from.at(name);
@@ -179,7 +179,7 @@ void report_no_daemon(const Status& status) {
   if (status.code() == CUDA_ERROR_NOT_PERMITTED) {
     fprintf(stderr, "openmps: %s\n", status.message().c_str());
   } else {
-    // As the command shell has it.
+    // The text of the command shell.
     printf("Cannot find MPS control daemon process\n");
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the daemon says of its devices and clients at one moment, as values: the counters of
-// docs/decisions/0021. Read by `openmps ps`, `top`, `stat` and `advise`.
+// The daemon's devices and clients at one moment, with the counters of docs/decisions/0021, as
+// values. Read by `openmps ps`, `top`, `stat` and `advise`.
 #pragma once
 
 #include <array>
@@ -28,26 +28,26 @@ struct Device {
 struct Use {
   uint64_t age_ns = 0;
   std::optional<uint64_t> gpu_ns;  // nothing: times are not measured
-  uint64_t sm_ns = 0;              // times the SMs that it kept busy
+  uint64_t sm_ns = 0;              // GPU time times the SMs that were busy
   uint64_t launches = 0;           // of kernels, also in graphs
   uint64_t copies = 0;
   uint64_t to_device = 0;  // bytes
   uint64_t from_device = 0;
-  uint64_t blocks = 0;  // of these kernels
+  uint64_t blocks = 0;  // of the kernels' grids
   uint64_t threads = 0;
-  std::array<uint64_t, wire::kTimeBins> lengths{};  // wire::UsageRow says of what these three are
+  std::array<uint64_t, wire::kTimeBins> lengths{};  // wire::UsageRow explains these three
   std::array<uint64_t, wire::kTimeBins> gap_ns{};
   std::array<uint64_t, wire::kPartBins> part_ns{};
   struct OnDevice {
     uint32_t ordinal = 0;
     uint64_t gpu_ns = 0;
     uint64_t sm_ns = 0;
-    uint64_t compared_ns = 0;  // of work of which is known how long it takes alone,
-    uint64_t alone_ns = 0;     // and that
+    uint64_t compared_ns = 0;  // of work whose length alone is known,
+    uint64_t alone_ns = 0;     // and its length alone
     uint64_t memory_bytes = 0;
   };
   std::vector<OnDevice> devices;  // that it has used
-  // What held its work back, by reason.
+  // Why its work was held, by reason.
   struct Held {
     std::string why;
     uint64_t ns = 0;
@@ -56,15 +56,15 @@ struct Use {
   std::vector<Held> held;
 };
 
-// What it has used of one device: zeros if it has not used it.
+// Its use of one device: zeros if it has not used the device.
 Use::OnDevice on_device(const Use& use, uint32_t ordinal);
 
 struct Client {
   uint64_t pid = 0;          // 0: the daemon can't see it
-  uint64_t claimed_pid = 0;  // its own word
+  uint64_t claimed_pid = 0;  // the PID that the client states
   uint64_t id = 0;
   uint64_t server = 0;
-  std::string device;  // the first that it sees, its UUID
+  std::string device;  // the UUID of the first one that the client sees
   std::string command;
   bool ending = false;
   bool silent = false;  // its worker does not answer
@@ -75,7 +75,7 @@ struct Client {
   std::optional<Use> use;    // nothing: it is not known
 };
 
-// As commands take it: its PID, or "id:3" for one that has none here.
+// The name that commands take: the PID, or "id:3" for a client without a PID here.
 std::string name_of(const Client& client);
 
 struct Snapshot {
@@ -84,16 +84,16 @@ struct Snapshot {
   std::vector<Client> clients;
 };
 
-// Of the answers to `ps --json` and `device_query --json`. CUDA_ERROR_INVALID_VALUE: it is another
-// daemon's, with the reason.
+// Reads the answers to `ps --json` and `device_query --json`. CUDA_ERROR_INVALID_VALUE with the
+// reason: a daemon of another version sent them.
 Result<std::vector<Client>> read_clients(std::string_view json);
 Result<std::vector<Device>> read_devices(std::string_view json);
 
-// Of the answer to `get_server_list --json`, with the same error: a line for each server that does
-// not answer the daemon, whose clients are in no list.
+// Reads the answer to `get_server_list --json`, with the errors of the former: a line for each
+// server that does not answer the daemon, whose clients are in no list.
 Result<std::string> silent_servers(std::string_view json);
 
-// The same session; null: it is not in the list.
+// The entry of the client's session in another list; null: it is not there.
 const Client* find_again(const std::vector<Client>& clients, const Client& client);
 
 // A connection to the daemon of the pipe directory. Blocking.
@@ -101,10 +101,10 @@ class DaemonLink {
  public:
   // Errors: those of wire::connect_to_daemon.
   static Result<DaemonLink> connect();
-  // The text of its answer. Errors: those of wire::call_control.
+  // The text of the daemon's answer. Errors: those of wire::call_control.
   Result<std::string> ask(std::string_view command);
-  // The devices are asked for once: a daemon's stay as they are. Without clients nobody asks for
-  // them, since the answer would take a server, and there are none.
+  // The devices are asked for once, because they do not change; and only if there are clients,
+  // because the answer needs a server.
   Result<Snapshot> look();
 
  private:
@@ -112,7 +112,7 @@ class DaemonLink {
   std::vector<Device> devices_;
 };
 
-// Says on standard output or error why there is no connection, as the command shell does.
+// Prints why there is no connection, in the words of the command shell.
 void report_no_daemon(const Status& status);
 
 }  // namespace openmps::cli

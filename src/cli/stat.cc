@@ -22,7 +22,7 @@ Json json_of(const DeviceRates& rates) {
           {"name", device.name},
           {"sms", device.sms},
           {"memory_bytes", device.memory_bytes},
-          {"sm_share", rates.sm_share},
+          {"sm_share", rates.sm_time_share},
           {"kernel_share", rates.kernel_share},
           {"memory_used_bytes", rates.memory_bytes},
           {"clients", rates.clients}};
@@ -54,7 +54,7 @@ Json json_of(const Rates& rates) {
             {"now", rates.held.now}};
   }
   json["rates"] = {{"seconds", rates.seconds},
-                   {"sm_share", timed(rates.sm_share)},
+                   {"sm_share", timed(rates.sm_time_share)},
                    {"sms", timed(rates.sms)},
                    {"kernel_share", timed(rates.kernel_share)},
                    {"launches_per_s", rates.launches},
@@ -111,7 +111,7 @@ int run_stat(const StatOptions& options) {
       const std::string text =
           options.json ? format_stat_json(view, unix_seconds()) : format_stat_text(view);
       fwrite(text.data(), 1, text.size(), stdout);
-      if (fflush(stdout) != 0) return 1;  // nobody reads on
+      if (fflush(stdout) != 0) return 1;  // the reader has gone
     }
     before = std::move(now);
   }

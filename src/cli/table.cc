@@ -16,7 +16,7 @@ struct Shape {
   Column column;
   size_t width;
   bool is_number;
-  int rank;  // those with the highest go first
+  int rank;  // the column with the highest rank is dropped first
 };
 constexpr std::array<Shape, kColumns> kShapes = {{{Column::kPid, 8, true, 0},
                                                   {Column::kPercentage, 5, true, 9},
@@ -43,7 +43,7 @@ std::string cell(const Rates& rates, Column column) {
     case Column::kQuality: return client.quality;
     case Column::kGroup: return group_text(client.group);
     case Column::kState: return name_of(rates.state);
-    case Column::kSms: return rates.timed ? percent(rates.sm_share) : "-";
+    case Column::kSms: return rates.timed ? percent(rates.sm_time_share) : "-";
     case Column::kKernels: return rates.timed ? percent(rates.kernel_share) : "-";
     case Column::kMemory: return known ? memory_text(rates.memory_bytes) : "-";
     case Column::kLaunches: return known ? short_count(rates.launches) : "-";
@@ -55,7 +55,7 @@ std::string cell(const Rates& rates, Column column) {
   return "";
 }
 
-// Without spaces behind it.
+// Without trailing spaces.
 std::string closed(std::string line, size_t width) {
   line = fit(line, std::min(width, line.size()));
   line.erase(line.find_last_not_of(' ') + 1);
@@ -70,8 +70,8 @@ std::vector<std::string> device_lines(const View& view, size_t width) {
     const Device& device = rates.device;
     std::string line = format_text(
         "GPU %u  SM time %4s (%.1f of %u SMs)  kernels %4s  memory %s of %s  %u program%s  %s",
-        device.ordinal, percent(rates.sm_share).c_str(), rates.sm_share * device.sms, device.sms,
-        percent(rates.kernel_share).c_str(), memory_text(rates.memory_bytes).c_str(),
+        device.ordinal, percent(rates.sm_time_share).c_str(), rates.sm_time_share * device.sms,
+        device.sms, percent(rates.kernel_share).c_str(), memory_text(rates.memory_bytes).c_str(),
         memory_text(device.memory_bytes).c_str(), rates.clients, rates.clients == 1 ? "" : "s",
         device.name.c_str());
     lines.push_back(closed(std::move(line), width));

@@ -10,13 +10,13 @@
 
 namespace openmps::cli {
 
-// Of text that goes nowhere in particular: everything has room.
+// The width of text that is not for a terminal: all columns fit.
 inline constexpr size_t kAnyWidth = 10'000;
 
-// A line for each device: how much of its SM-time was used, how long kernels ran, its memory.
+// A line for each device: the used part of its SM-time, the time that kernels ran, its memory.
 std::vector<std::string> device_lines(const View& view, size_t width);
 
-// Which columns a width has room for: the least important go first.
+// The columns that fit a width: the least important ones are dropped first.
 class Table {
  public:
   explicit Table(size_t width);

@@ -23,22 +23,22 @@
 namespace openmps::cli {
 namespace {
 
-// From the first look to the second: nobody wants to wait for an hour to see anything.
+// The pause between the first two snapshots, which is short whatever the option says.
 constexpr uint64_t kFirstLookNs = 300'000'000;
 
-// A signal asks the program to end: the terminal is to be given back first. It may come just before
-// poll(), which therefore looks at a descriptor.
+// A signal asks the program to end, after it has restored the terminal. The signal may come just
+// before poll(), which therefore also waits for a descriptor.
 int ending = -1;
 void ask_to_end(int) {
   const uint64_t one = 1;
   static_cast<void>(!write(ending, &one, sizeof(one)));
 }
 
-// A terminate_client that is under way, on a connection of its own: it may take seconds, in which
-// the screen lives on.
+// A terminate_client that has no answer yet, on its own connection: it may take seconds, in which
+// the screen is still updated.
 class Termination {
  public:
-  // What went wrong; empty: it is under way.
+  // The error; empty: the command has been sent.
   std::string begin(const TopModel::Victim& victim) {
     victim_ = victim;
     Result<UniqueFd> socket = wire::connect_to_daemon(wire::control_socket_path(pipe_directory()));
@@ -51,15 +51,15 @@ class Termination {
     socket_ = std::move(socket).value();
     return "";
   }
-  // -1: none is under way.
+  // -1: no command has been sent.
   [[nodiscard]] int socket() const { return socket_.valid() ? socket_.get() : -1; }
-  // Its socket can be read: what came of it.
+  // The socket can be read: the outcome.
   std::string finish() {
     const std::string who = victim_.name + " " + victim_.program;
     Result<wire::ControlReply> reply = wire::receive_reply(socket_.get());
     socket_.reset();
     if (!reply.ok()) return who + ": " + reply.status().message();
-    // As the command shell has it: 0, or a sentence.
+    // The text of the command shell: 0, or a sentence.
     if (reply->text == "0\n") return who + " has been terminated";
     return who + ": " + reply->text.substr(0, reply->text.find('\n'));
   }
@@ -88,7 +88,7 @@ class Top {
   }
 
  private:
-  // Rates are since the last look.
+  // Rates are since the last snapshot.
   void look() {
     next_look_ns_ = now_ns() + delay_ns_;
     if (!daemon_) {
@@ -108,21 +108,21 @@ class Top {
     if (is_first) next_look_ns_ = std::min(next_look_ns_, now_ns() + kFirstLookNs);
   }
 
-  // Until there is something to do. False: that is to end.
+  // Waits for something to do. False: to end.
   bool wait() {
     const uint64_t now = now_ns();
     const uint64_t left_ms = next_look_ns_ > now ? (next_look_ns_ - now + 999'999) / 1'000'000 : 0;
     pollfd files[3] = {
         {STDIN_FILENO, POLLIN, 0}, {termination_.socket(), POLLIN, 0}, {ending, POLLIN, 0}};
-    // Interrupted by a new size of the terminal: it is drawn again.
+    // Interrupted by a change of the terminal's size: draw again.
     if (poll(files, 3, static_cast<int>(left_ms)) <= 0) return true;
     if (files[1].revents != 0) model_.note(termination_.finish());
-    // Else nobody is there any more.
+    // Otherwise the terminal has gone.
     const bool has_terminal = (files[0].revents & (POLLHUP | POLLERR | POLLNVAL)) == 0;
     return has_terminal && files[2].revents == 0;
   }
 
-  // False: that was the last one.
+  // False: this was the last snapshot.
   bool take_keys() {
     while (const std::optional<Key> key = screen_.key()) {
       switch (model_.on_key(*key)) {
@@ -149,7 +149,7 @@ class Top {
   TopModel model_;
 };
 
-// A second one ends the program at once, whatever it waits for.
+// A second signal ends the program at once.
 void catch_signals() {
   ending = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   struct sigaction action {};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `openmps top`: what devices and clients do, on a terminal until a key ends it, or once as text.
+// `openmps top`: the use of devices and clients, on a terminal until a key ends it, or once as
+// text.
 #pragma once
 
 #include <string>
@@ -10,12 +11,12 @@ namespace openmps::cli {
 
 struct TopOptions {
   double delay_s = 1;
-  bool once = false;  // so it is where there is no terminal
+  bool once = false;  // as text; also if there is no terminal
   Order order;
   std::string filter;
 };
 
-// Exit status: 0, or 1 if there is no answer or no terminal that is known, which it has said.
+// Exit status: 0, or 1 with a message if there is no answer or the terminal is unknown.
 int run_top(const TopOptions& options);
 
 }  // namespace openmps::cli

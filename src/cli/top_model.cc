@@ -12,7 +12,7 @@
 namespace openmps::cli {
 namespace {
 
-constexpr size_t kPage = 10;  // clients that a page key moves by
+constexpr size_t kPage = 10;  // how many clients a page key moves
 constexpr size_t kLongestFilter = 64;
 constexpr std::string_view kNobody = "No program uses OpenMPS";
 
@@ -24,7 +24,7 @@ void TopModel::show(View view) {
   select_again();
 }
 
-// After the list or its order has changed.
+// Call it after the list or its order has changed.
 void TopModel::select_again() {
   const Rates* before = selected_ < shown_.clients.size() ? &shown_.clients[selected_] : nullptr;
   View next = select(all_, order_, filter_);
@@ -139,7 +139,8 @@ Line TopModel::last_line() const {
   return {std::string(kHelp), Style::kPlain};
 }
 
-// The last line stays; of the rest the list, around what is selected, gives way last.
+// The last line is always shown. If lines are short, the part of the list around the selected
+// client is the last to be dropped.
 std::vector<Line> TopModel::draw(size_t width, size_t height) const {
   std::vector<Line> lines;
   if (height == 0 || width == 0) return lines;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `openmps top` without its terminal: what keys do, and what is on the screen. Used by top.cc.
+// `openmps top` without the terminal: the effect of keys, and the lines of the screen. Used by
+// top.cc.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +30,16 @@ class TopModel {
   TopModel(double delay_s, const Order& order, std::string filter)
       : delay_s_(delay_s), order_(order), filter_(std::move(filter)) {}
 
-  // What has been seen last; the client that is selected stays so.
+  // Sets the latest rates. The selected client remains selected.
   void show(View view);
-  // Instead of it: nobody answers.
+  // Sets a message in place of rates: the daemon does not answer.
   void show_problem(std::string problem) { problem_ = std::move(problem); }
-  // A line that stays until the next key.
+  // Shows a line until the next key.
   void note(std::string text) { note_ = std::move(text); }
 
   enum class Action { kNone, kQuit, kTerminate };
   Action on_key(Key key);
-  // Whom kTerminate is about.
+  // The client that kTerminate ends.
   struct Victim {
     uint64_t server = 0;
     std::string name;  // name_of()
@@ -46,7 +47,7 @@ class TopModel {
   };
   [[nodiscard]] const Victim& victim() const { return victim_; }
 
-  // As many lines as there are, of that width at most.
+  // The lines of a screen of that width and height, at most.
   [[nodiscard]] std::vector<Line> draw(size_t width, size_t height) const;
 
   static constexpr std::string_view kHelp =
@@ -67,11 +68,11 @@ class TopModel {
   const double delay_s_;
   Order order_;
   std::string filter_;
-  std::string typed_;  // of a filter that is not in force yet
+  std::string typed_;  // a filter that is being typed
   Mode mode_ = Mode::kList;
   View all_;
   View shown_;
-  size_t selected_ = 0;  // of the clients that are shown
+  size_t selected_ = 0;  // among the clients that are shown
   Victim victim_;
   std::string problem_;
   std::string note_;

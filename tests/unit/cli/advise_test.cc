@@ -51,7 +51,7 @@ TEST_F(AdviseTest, FiguresAreOfTheTimeBetween) {
   EXPECT_DOUBLE_EQ(f.blocks, 25);
   EXPECT_DOUBLE_EQ(f.threads, 256);
   EXPECT_DOUBLE_EQ(f.kernel_share, 0.4);
-  EXPECT_DOUBLE_EQ(f.sm_share, 0.1);
+  EXPECT_DOUBLE_EQ(f.sm_time_share, 0.1);
   EXPECT_DOUBLE_EQ(f.fill, 0.25);
   EXPECT_DOUBLE_EQ(f.most_fill, 0.25) << "two eighths";
   EXPECT_EQ(f.half_shorter_ns, 131'072u);

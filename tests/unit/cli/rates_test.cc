@@ -49,7 +49,7 @@ TEST_F(RatesTest, AreOfTheTimeBetween) {
   ASSERT_EQ(seen.clients.size(), 2u);
   const Rates& busy = seen.clients[0];
   EXPECT_DOUBLE_EQ(busy.seconds, 2);
-  EXPECT_DOUBLE_EQ(busy.sm_share, 0.2);
+  EXPECT_DOUBLE_EQ(busy.sm_time_share, 0.2);
   EXPECT_DOUBLE_EQ(busy.sms, 20);
   EXPECT_DOUBLE_EQ(busy.kernel_share, 0.5);
   EXPECT_DOUBLE_EQ(busy.launches, 1500);
@@ -58,7 +58,7 @@ TEST_F(RatesTest, AreOfTheTimeBetween) {
   EXPECT_EQ(busy.state, State::kActive);
   EXPECT_EQ(busy.held.why, "") << "what was before";
   EXPECT_EQ(seen.clients[1].state, State::kIdle);
-  EXPECT_EQ(seen.clients[1].sm_share, 0);
+  EXPECT_EQ(seen.clients[1].sm_time_share, 0);
 }
 
 TEST_F(RatesTest, DevicesHaveTheSumOfTheirClients) {
@@ -66,7 +66,7 @@ TEST_F(RatesTest, DevicesHaveTheSumOfTheirClients) {
   const View seen = view();
   ASSERT_EQ(seen.devices.size(), 1u);
   const DeviceRates& device = seen.devices[0];
-  EXPECT_DOUBLE_EQ(device.sm_share, 0.3);
+  EXPECT_DOUBLE_EQ(device.sm_time_share, 0.3);
   EXPECT_DOUBLE_EQ(device.kernel_share, 1.5) << "they have overlapped";
   EXPECT_EQ(device.memory_bytes, (1u << 30) + (1u << 20));
   EXPECT_EQ(device.clients, 2u);
@@ -75,9 +75,9 @@ TEST_F(RatesTest, DevicesHaveTheSumOfTheirClients) {
 TEST_F(RatesTest, NobodyHasWhatOthersHave) {
   run(&idle_, 2 * kSecond, 100);
   const View seen = view();
-  EXPECT_DOUBLE_EQ(seen.devices[0].sm_share, 1) << "a device has no more than it has";
-  EXPECT_DOUBLE_EQ(seen.clients[0].sm_share + seen.clients[1].sm_share, 1);
-  EXPECT_DOUBLE_EQ(seen.clients[0].sm_share * 5, seen.clients[1].sm_share);
+  EXPECT_DOUBLE_EQ(seen.devices[0].sm_time_share, 1) << "a device has no more than it has";
+  EXPECT_DOUBLE_EQ(seen.clients[0].sm_time_share + seen.clients[1].sm_time_share, 1);
+  EXPECT_DOUBLE_EQ(seen.clients[0].sm_time_share * 5, seen.clients[1].sm_time_share);
   EXPECT_DOUBLE_EQ(seen.clients[1].kernel_share, 1) << "it could have run";
 }
 
