@@ -11,7 +11,7 @@ namespace openmps::control {
 namespace {
 
 void inspect(const CommandCall& call) {
-  if (is_nobodys_pid(call.command.client)) return call.done({kNobodysPid, 1});
+  if (is_hidden_pid(call.command.client)) return call.done({kHiddenPidNote, 1});
   const auto wanted = parse_client_name(call.command.client);
   if (!wanted) {
     return call.done(
@@ -20,7 +20,7 @@ void inspect(const CommandCall& call) {
   std::vector<ServerProcess*> servers = call.servers.all();
   std::erase_if(servers, [&](const ServerProcess* server) {
     const bool is_named = wanted->server.empty() || std::to_string(server->pid()) == wanted->server;
-    return !is_named || !is_over(call.caller, server->user(), geteuid());
+    return !is_named || !may_control(call.caller, server->user(), geteuid());
   });
   wire::Query query;
   query.query = wire::QueryKind::kInspect;
@@ -34,7 +34,7 @@ void inspect(const CommandCall& call) {
                                 : format_inspected(*answer.inspected);
     }
     if (!text.empty()) return call.done({text});
-    call.done({silent_ones(call, answers) + "There is no session " +
+    call.done({silent_servers(call, answers) + "There is no session " +
                    printable(call.command.client) + "\n",
                1});
   });
@@ -48,7 +48,7 @@ void terminate(const CommandCall& call) {
     const std::string pid = printable(command.server);
     return call.done({"Server " + pid + " not found\nServer " + pid + " not found!\n1\n"});
   }
-  if (is_nobodys_pid(command.client)) return call.done({std::string(kNobodysPid) + "1\n"});
+  if (is_hidden_pid(command.client)) return call.done({std::string(kHiddenPidNote) + "1\n"});
   const std::string unknown = "Client " + printable(command.client) + " not found!\n1\n";
   const auto client = parse_client_name(command.client);
   if (!client || (!client->server.empty() && client->server != command.server)) {

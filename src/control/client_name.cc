@@ -31,7 +31,7 @@ std::string client_name(uint32_t pid, uint32_t id) {
   return pid != 0 ? std::to_string(pid) : std::string(kByIdStart) + std::to_string(id);
 }
 
-bool is_nobodys_pid(std::string_view text) {
+bool is_hidden_pid(std::string_view text) {
   return parse_unsigned(text, UINT32_MAX) == uint64_t{0};
 }
 

@@ -25,10 +25,10 @@ std::optional<ClientName> parse_client_name(std::string_view text);
 // The name of a client that commands take.
 std::string client_name(uint32_t pid, uint32_t id);
 // Whether the text is 0, the PID of all clients that the daemon can't see.
-bool is_nobodys_pid(std::string_view text);
+bool is_hidden_pid(std::string_view text);
 
 // A line that tells the user how to name clients without a PID.
-inline constexpr const char* kNobodysPid =
+inline constexpr const char* kHiddenPidNote =
     "0 is no client's PID: clients that have none here are named by their ID, as ps shows it, like "
     "id:3\n";
 // A line that explains to the user the clients without a PID in a list.

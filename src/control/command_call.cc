@@ -6,7 +6,7 @@
 
 namespace openmps::control {
 
-bool is_over(User caller, User owner, uid_t daemon) {
+bool may_control(User caller, User owner, uid_t daemon) {
   return caller.uid == owner.uid || caller.uid == 0 || caller.uid == daemon;
 }
 
@@ -15,7 +15,7 @@ std::string silence_of(const ServerProcess& server) {
                      server.user().uid);
 }
 
-std::string silent_ones(const CommandCall& call, const ServerPool::Answers& answers) {
+std::string silent_servers(const CommandCall& call, const ServerPool::Answers& answers) {
   std::string text;
   for (const auto& [pid, answer] : answers) {
     const ServerProcess* server = call.servers.find(std::to_string(pid));

@@ -39,12 +39,12 @@ struct CommandCall {
 
 // Whether `caller` may look into what is `owner`'s, and end it: that user may, root, and the user
 // who runs the daemon.
-bool is_over(User caller, User owner, uid_t daemon);
+bool may_control(User caller, User owner, uid_t daemon);
 
 // "Server 17 does not answer".
 std::string silence_of(const ServerProcess& server);
 // A line for each of the servers asked that is there and did not answer.
-std::string silent_ones(const CommandCall& call, const ServerPool::Answers& answers);
+std::string silent_servers(const CommandCall& call, const ServerPool::Answers& answers);
 std::string not_found(const std::string& server);
 // The server that the command names. Null: there is none, and the call is done.
 ServerProcess* named_server(const CommandCall& call);

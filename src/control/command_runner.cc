@@ -11,12 +11,12 @@ namespace openmps::control {
 std::string CommandRunner::reason_against(const Command& command, User caller) const {
   const User daemon{geteuid(), getegid()};
   const Right right = command.info->right;
-  if (right == Right::kEverybody || is_over(caller, daemon, daemon.uid)) return "";
+  if (right == Right::kEverybody || may_control(caller, daemon, daemon.uid)) return "";
   if (right == Right::kSelf && command.uid.value_or(caller.uid) == caller.uid) return "";
   std::string whose;
   if (right == Right::kServerOwner) {
     const ServerProcess* server = servers_.find(command.server);
-    if (server == nullptr || is_over(caller, server->user(), daemon.uid)) return "";
+    if (server == nullptr || may_control(caller, server->user(), daemon.uid)) return "";
     whose = format_text(" for user %u, whose server that is,", server->user().uid);
   }
   return format_text("Permission denied: %s is%s for root and for user %u, who runs the daemon\n",

@@ -103,7 +103,7 @@ void ask_for_change(const CommandCall& call, const wire::Query& query, bool is_o
                      }
                      Reply reply = make_reply(result, amount);
                      const bool is_done = result == CUDA_SUCCESS && !is_of_all;
-                     if (!is_done) reply.text = silent_ones(call, answers) + reply.text;
+                     if (!is_done) reply.text = silent_servers(call, answers) + reply.text;
                      call.done(reply);
                    });
 }
@@ -138,7 +138,7 @@ void change_limit(const CommandCall& call, wire::Limit limit) {
          "the configuration\n",
          1});
   }
-  if (is_nobodys_pid(command.client)) return call.done({kNobodysPid, 1});
+  if (is_hidden_pid(command.client)) return call.done({kHiddenPidNote, 1});
   call.servers.with_devices(
       [call, limit, is_group](const std::vector<Device>& devices, const std::string&) {
         const wire::LimitInfo& info = wire::info_of(limit);
@@ -174,7 +174,7 @@ void reserve_sms(const CommandCall& call) {
   if (call.servers.partitions() != nullptr) {
     return call.done({"With static partitions (-S) SMs are kept by sm_partition\n", 1});
   }
-  if (is_nobodys_pid(call.command.client)) return call.done({kNobodysPid, 1});
+  if (is_hidden_pid(call.command.client)) return call.done({kHiddenPidNote, 1});
   call.servers.with_devices([call](const std::vector<Device>& devices, const std::string&) {
     wire::Query query;
     query.query = wire::QueryKind::kReserve;
@@ -208,7 +208,7 @@ void list_groups(const CommandCall& call) {
           groups.insert(groups.end(), answer.groups.begin(), answer.groups.end());
         }
         call.done({call.command.json ? format_groups_json(groups)
-                                     : format_groups(groups) + silent_ones(call, answers)});
+                                     : format_groups(groups) + silent_servers(call, answers)});
       });
 }
 

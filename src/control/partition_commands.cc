@@ -51,7 +51,7 @@ void remove_partition(const CommandCall& call) {
           if (!is_lost && !has_it) continue;
           partition->is_leaving = false;
           return call.done(
-              {is_lost ? silent_ones(call, answers)
+              {is_lost ? silent_servers(call, answers)
                        : "Partition " + name + " in use. Terminate all clients before removing.\n",
                is_lost ? 1 : 0});
         }
@@ -88,7 +88,7 @@ void list_partitions(const CommandCall& call) {
             }
           }
           call.done({call.command.json ? format_partitions_json(lines)
-                                       : format_partitions(lines) + silent_ones(call, answers)});
+                                       : format_partitions(lines) + silent_servers(call, answers)});
         });
   });
 }

@@ -98,7 +98,7 @@ void list_device_clients(const CommandCall& call) {
         call.servers.ask(still_there, wire::QueryKind::kClients,
                          [call, devices](const ServerPool::Answers& answers) {
                            call.done({format_device_clients(devices, clients_of(answers)) +
-                                      silent_ones(call, answers)});
+                                      silent_servers(call, answers)});
                          });
       });
 }
@@ -124,7 +124,7 @@ void show_client_table(const CommandCall& call) {
       }
     }
     call.done({call.command.json ? format_ps_json(clients)
-                                 : format_ps(clients) + silent_ones(call, answers)});
+                                 : format_ps(clients) + silent_servers(call, answers)});
   });
 }
 

@@ -26,13 +26,13 @@ struct Worker {
   WorkerState state = WorkerState::kStarting;
   uint64_t ready_ms = 0;  // time that it has to become ready
   EventLoop::TimerId ready_timer = 0;
-  EventLoop::TimerId clogged_timer = 0;  // not 0: it holds many windows, and will be checked
-  std::string error;                     // why it can't work
-  bool may_start_again = false;          // although there is an error: it did not state it itself
-  bool is_beside_one_that_ends = false;  // an ending worker existed at its start
-  bool was_too_early = false;            // which had the device, in exclusive process mode
-  UniqueFd facts;                        // of its devices, for clients
-  wire::UsageTable usage;                // of its sessions; perhaps none
+  EventLoop::TimerId clogged_timer = 0;    // not 0: it holds many windows, and will be checked
+  std::string error;                       // why it can't work
+  bool may_start_again = false;            // although there is an error: it did not state it itself
+  bool was_started_beside_ending = false;  // an ending worker existed at its start
+  bool was_too_early = false;  // the ending worker had the device, in exclusive process mode
+  UniqueFd facts;              // of its devices, for clients
+  wire::UsageTable usage;      // of its sessions; perhaps none
   uint32_t spin_us = 0;
   // A client has changed the shared contexts (the device's heap, limits): wire::SessionClosed.
   bool is_tainted = false;

@@ -16,10 +16,10 @@ namespace openmps::server {
 void Workers::start() {
   if (stopping_ || start_pending_ || awaits_device_ || current_ != nullptr) return;
   ++attempts_;
-  const bool beside = one_ends();
+  const bool beside = has_ending_worker();
   current_ = workers_.emplace_back(std::make_unique<Worker>()).get();
   Worker& worker = *current_;
-  worker.is_beside_one_that_ends = beside;
+  worker.was_started_beside_ending = beside;
   worker.process = std::make_unique<WorkerChild>(
       loop_, disposal_,
       WorkerChild::Callbacks{[this, &worker](Packet packet) { on_packet(worker, packet); },
@@ -107,7 +107,7 @@ void Workers::on_gone(Worker& worker, const std::string& how) {
   if (was_current) {
     if (was_ready) state_ = wire::ServerState::kFault;
     if (was_too_early) {
-      awaits_device_ = one_ends();
+      awaits_device_ = has_ending_worker();
       start();
     } else if (may_start_again && attempts_ < kWorkerStartAttempts) {
       replace();
@@ -120,7 +120,7 @@ void Workers::on_gone(Worker& worker, const std::string& how) {
   owner_.on_worker_gone();
 }
 
-bool Workers::one_ends() const {
+bool Workers::has_ending_worker() const {
   return std::any_of(workers_.begin(), workers_.end(),
                      [](const auto& held) { return held->state == WorkerState::kEnding; });
 }
@@ -281,7 +281,7 @@ Status Workers::on_ready(Worker& worker, Packet& packet) {
     // In exclusive process mode one process has the device. An ending worker releases it soon; a
     // retiring worker may keep it for ever, and then new clients are told so.
     if (same.ok() && ready.result == CUDA_ERROR_DEVICE_UNAVAILABLE &&
-        (worker.is_beside_one_that_ends || one_ends())) {
+        (worker.was_started_beside_ending || has_ending_worker())) {
       log_.write("The next worker starts when the one that ends has left the device");
       worker.was_too_early = true;
     }

@@ -126,7 +126,7 @@ class Workers {
   Status handle_packet(Worker& worker, Packet& packet);
   Status on_ready(Worker& worker, Packet& packet);
   static Status read_usage(Worker& worker, const Packet& packet);
-  [[nodiscard]] bool one_ends() const;
+  [[nodiscard]] bool has_ending_worker() const;
   // End the worker now. Its remaining clients get CUDA_ERROR_MPS_RPC_FAILURE.
   void end(Worker& worker);
   // No worker is current: start the next one, after a pause if several have died in a row.

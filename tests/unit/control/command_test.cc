@@ -37,9 +37,9 @@ TEST(ClientName, IsAPidOrAnId) {
   }
   EXPECT_EQ(client_name(4711, 3), "4711");
   EXPECT_EQ(client_name(0, 3), "id:3");
-  EXPECT_TRUE(is_nobodys_pid("0"));
-  EXPECT_TRUE(is_nobodys_pid("00"));
-  EXPECT_FALSE(is_nobodys_pid("id:0"));
+  EXPECT_TRUE(is_hidden_pid("0"));
+  EXPECT_TRUE(is_hidden_pid("00"));
+  EXPECT_FALSE(is_hidden_pid("id:0"));
 }
 
 TEST(Command, KnowsEveryVerbAndItsWords) {
@@ -155,14 +155,14 @@ TEST(Command, WhoMayLookIntoWhoseSessions) {
   constexpr User kA{1000, 1000};
   constexpr User kB{1001, 1000};  // of A's group
   for (const uid_t daemon : {kRoot.uid, kA.uid}) {
-    EXPECT_TRUE(is_over(kA, kA, daemon));
-    EXPECT_TRUE(is_over(kRoot, kA, daemon));
-    EXPECT_TRUE(is_over(kB, kB, daemon));
-    EXPECT_FALSE(is_over(kB, kA, daemon));
-    EXPECT_FALSE(is_over(kA, kRoot, kRoot.uid));
+    EXPECT_TRUE(may_control(kA, kA, daemon));
+    EXPECT_TRUE(may_control(kRoot, kA, daemon));
+    EXPECT_TRUE(may_control(kB, kB, daemon));
+    EXPECT_FALSE(may_control(kB, kA, daemon));
+    EXPECT_FALSE(may_control(kA, kRoot, kRoot.uid));
   }
-  EXPECT_FALSE(is_over(kA, kB, kRoot.uid));
-  EXPECT_TRUE(is_over(kA, kB, kA.uid)) << "who runs the daemon";
+  EXPECT_FALSE(may_control(kA, kB, kRoot.uid));
+  EXPECT_TRUE(may_control(kA, kB, kA.uid)) << "who runs the daemon";
 }
 
 }  // namespace
