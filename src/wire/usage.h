@@ -51,12 +51,12 @@ enum class HeldFor : uint32_t {
   kValue = 0,         // the stream waits for a value in memory
   kEvent = 1,         // the stream waits for an event that is recorded behind held work
   kStreams = 2,       // another stream of the program comes first, by the legacy stream's order
-  kWindow = 3,        // the stream's budget is used up: the driver has enough of its work
-  kConnection = 4,    // there is no hardware-queue credit for a stream that would wait in the GPU
+  kStreamBudget = 3,  // the stream's budget is used up: the driver has enough of its work
+  kQueueCredit = 4,   // there is no hardware-queue credit for a stream that would wait in the GPU
   kQuietMoment = 5,   // this or another session's command waits for quiescence of the context
   kPrintTurn = 6,     // a kernel that may print waits for its turn
   kMemory = 7,        // released memory has to come back from the driver first
-  kShare = 8,         // the session has had its fair share of the device: others come first
+  kFairShare = 8,     // the session has had its fair share of the device: others come first
   kHostFunction = 9,  // the stream waits for a host function that the program has to run
   kStreamSlot = 10,   // there is no stream slot: the driver makes more only in quiescence
   kNumber = 11,

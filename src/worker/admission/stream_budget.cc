@@ -70,7 +70,7 @@ void StreamBudget::admit_share(const Cost& cost, Verdict& verdict) {
   waits_for_share_ = share_.must_wait(now);
   if (!waits_for_share_) return;
   next_look_ns_ = std::max(share_.look_ns(), now + kShortestLookNs);
-  verdict.refuse(HeldFor::kShare, next_look_ns_);
+  verdict.refuse(HeldFor::kFairShare, next_look_ns_);
 }
 
 // ---- Credits for hardware queues ----------------------------------------------------------------
@@ -88,7 +88,7 @@ void StreamBudget::admit_queued(const Cost& cost, Verdict& verdict) {
     if (progress_.is_empty() || (take_or_claim_credit(term, verdict) && !yields_)) return;
     look_again_in(progress_.remaining_ns(now), now);
   }
-  verdict.refuse(HeldFor::kConnection, next_look_ns_);
+  verdict.refuse(HeldFor::kQueueCredit, next_look_ns_);
 }
 
 bool StreamBudget::try_take_credit(CreditTerm term, Verdict& verdict) {
@@ -151,12 +151,13 @@ void StreamBudget::admit_cold(Verdict& verdict) {
     const uint64_t now = clock_.now_ns();
     look(now);
     look_again_in(kLongestLookNs, now);
-    if (progress_.total().outer_waits != 0) return verdict.refuse(HeldFor::kWindow, next_look_ns_);
+    if (progress_.total().outer_waits != 0)
+      return verdict.refuse(HeldFor::kStreamBudget, next_look_ns_);
   }
   if (credits_ == nullptr || !credits_->keeps_some()) return;
   const auto never = [] { return false; };
   admit_wait({.waits = Condition::Waits::kOnGpu,
-              .why = HeldFor::kConnection,
+              .why = HeldFor::kQueueCredit,
               .term = CreditTerm::kShort,
               .has_come = never},
              verdict);

@@ -42,7 +42,7 @@ class StreamBudget {
     const bool fits = total.items < kWindowItems && total.unknown < kWindowUnknown && !full_ &&
                       total.expected_ns + durations_.of(cost) <= share_.window_ns();
     if (!fits && total.items != 0 && is_window_full(cost)) [[unlikely]]
-      return verdict.refuse(wire::HeldFor::kWindow, next_look_ns_);
+      return verdict.refuse(wire::HeldFor::kStreamBudget, next_look_ns_);
     if (!may_queue()) [[unlikely]]
       admit_queued(cost, verdict);
     if (share_.is_contested() && verdict.is_admitted()) admit_share(cost, verdict);
@@ -51,7 +51,7 @@ class StreamBudget {
   // A fence, a record, or a wait, which take no time: behind long work they are refused, too.
   void admit_marker(Verdict& verdict) {
     if (progress_.total().expected_ns > kLongNs && is_window_full({})) [[unlikely]]
-      return verdict.refuse(wire::HeldFor::kConnection, next_look_ns_);
+      return verdict.refuse(wire::HeldFor::kQueueCredit, next_look_ns_);
     if (!may_queue()) [[unlikely]]
       admit_queued({}, verdict);
     if (verdict.is_admitted()) next_look_ns_ = kNever;

@@ -43,13 +43,13 @@ void WorkAdmission::add_conditions(const HostCallWork& call, HasCome is_host_rea
     request.add(in_worker(HeldFor::kHostFunction, is_host_ready));
   } else {
     request.add(
-        on_gpu(call.answers_soon ? HeldFor::kConnection : HeldFor::kHostFunction, has_come));
+        on_gpu(call.answers_soon ? HeldFor::kQueueCredit : HeldFor::kHostFunction, has_come));
   }
 }
 
 void WorkAdmission::add_conditions(const WaitWork&, HasCome, HasCome has_come,
                                    AdmissionRequest& request) const {
-  request.add(on_gpu(HeldFor::kConnection, has_come));
+  request.add(on_gpu(HeldFor::kQueueCredit, has_come));
 }
 
 bool WorkAdmission::is_host_ready(const ValuesWork& values) const {

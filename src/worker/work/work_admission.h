@@ -71,7 +71,7 @@ class WorkAdmission {
     }
     if (Streams::implies_wait(stream, entry_of(what))) [[unlikely]] {
       request.add({.waits = Condition::Waits::kOnGpu,
-                   .why = wire::HeldFor::kConnection,
+                   .why = wire::HeldFor::kQueueCredit,
                    .term = Streams::ends_implied_wait_soon(stream) ? CreditTerm::kShort
                                                                    : CreditTerm::kUnknown,
                    .has_come = is_implied_wait_over});

@@ -297,14 +297,14 @@ TEST_F(PolicyTest, WhoHasHadItsPartIsHeldBackUntilOthersAreDone) {
   EXPECT_EQ(launched(), 1u);
   launch(1);
   EXPECT_EQ(launched(), 0u);
-  EXPECT_EQ(standing(HeldFor::kShare), 0u) << "seen with the first look";
+  EXPECT_EQ(standing(HeldFor::kFairShare), 0u) << "seen with the first look";
   advance();
-  EXPECT_EQ(standing(HeldFor::kShare), 1u);
+  EXPECT_EQ(standing(HeldFor::kFairShare), 1u);
   EXPECT_EQ(launched(), 0u);
   end_neighbour();
   advance();
   EXPECT_EQ(launched(), 1u);
-  EXPECT_EQ(standing(HeldFor::kShare), 0u);
+  EXPECT_EQ(standing(HeldFor::kFairShare), 0u);
   EXPECT_TRUE(session_->backlog.empty());
 }
 

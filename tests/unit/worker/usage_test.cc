@@ -134,10 +134,10 @@ TEST_F(UsageTest, WhatHoldsWorkBackIsTold) {
   driver_.hold(1, true);
   for (uint32_t i = 0; i < 3 * kWindowUnknown; ++i) launch(1);
   session_->submitter.advance();
-  EXPECT_EQ(standing(HeldFor::kWindow), 1u) << "one stream, however much of it";
+  EXPECT_EQ(standing(HeldFor::kStreamBudget), 1u) << "one stream, however much of it";
   driver_.hold(1, false);
   session_->drain();
-  EXPECT_EQ(standing(HeldFor::kWindow), 0u) << "what is dropped is not held";
+  EXPECT_EQ(standing(HeldFor::kStreamBudget), 0u) << "what is dropped is not held";
 }
 
 TEST_F(UsageTest, WaitsOfTheExecutorCountOnce) {

@@ -1001,11 +1001,11 @@ TEST_F(ImpliedWaitTest, ARefusalIsForgottenWhenItGoes) {
   launch(4);
   EXPECT_EQ(held(), 1u);
   session_->submitter.advance();
-  EXPECT_EQ(standing(wire::HeldFor::kConnection), 1u);
+  EXPECT_EQ(standing(wire::HeldFor::kQueueCredit), 1u);
   give_one();
   session_->submitter.advance();
   EXPECT_EQ(held(), 0u);
-  EXPECT_EQ(standing(wire::HeldFor::kConnection), 0u);
+  EXPECT_EQ(standing(wire::HeldFor::kQueueCredit), 0u);
 }
 
 // What blocking streams are given behind a fence of the legacy stream may wait for whoever waits
