@@ -137,7 +137,7 @@ Held most_held(const Use& use, const Use& before) {
   Held most;
   for (const Use::Held& held : use.held) {
     const uint64_t ns = since(held.ns, held_ns(before, held.why));
-    const bool now = held.standing != 0;
+    const bool now = held.held_now != 0;
     if (ns == 0 && !now) continue;
     if (most.why.empty() || std::pair(now, ns) > std::pair(most.now, most.ns)) {
       most = {held.why, ns, now};

@@ -51,7 +51,7 @@ struct Use {
   struct Held {
     std::string why;
     uint64_t ns = 0;
-    uint64_t standing = 0;
+    uint64_t held_now = 0;
   };
   std::vector<Held> held;
 };

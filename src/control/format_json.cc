@@ -69,7 +69,7 @@ nlohmann::ordered_json usage_of(const wire::Usage& usage) {
   auto held = nlohmann::ordered_json::object();
   for (size_t i = 0; i < wire::kHeldReasons; ++i) {
     held[kHeld[i]] = {
-        {"times", usage.held_times[i]}, {"ns", usage.held_ns[i]}, {"standing", usage.standing[i]}};
+        {"times", usage.held_times[i]}, {"ns", usage.held_ns[i]}, {"standing", usage.held_now[i]}};
   }
   return {{"age_ns", usage.age_ns},
           {"gpu_ns", time(DeviceUse::kNs)},

@@ -109,7 +109,7 @@ struct alignas(64) UsageRow {
   UsageCells<Cell, kUsageCounts> counts;
   UsageCells<Cell, kHeldReasons> held_times;  // how often
   UsageCells<Cell, kHeldReasons> held_ns;     // streams that were held and the executor, added up
-  UsageCells<Cell, kHeldReasons> standing;    // how many streams are held now
+  UsageCells<Cell, kHeldReasons> held_now;    // how many streams are held now
   UsageCells<Cell, kTimeBins> lengths;        // kernels and graph launches by their learnt length
   UsageCells<Cell, kTimeBins> gap_ns;         // time between kernels of the session
   UsageCells<Cell, kPartBins> part_ns;        // kNs, by the part of the SMs
@@ -142,7 +142,7 @@ struct Usage {
   UsageCells<uint64_t, kUsageCounts> counts{};
   UsageCells<uint64_t, kHeldReasons> held_times{};
   UsageCells<uint64_t, kHeldReasons> held_ns{};
-  UsageCells<uint64_t, kHeldReasons> standing{};
+  UsageCells<uint64_t, kHeldReasons> held_now{};
   UsageCells<uint64_t, kTimeBins> lengths{};
   UsageCells<uint64_t, kTimeBins> gap_ns{};
   UsageCells<uint64_t, kPartBins> part_ns{};

@@ -77,7 +77,7 @@ Usage UsageTable::read(uint32_t row, uint32_t session) const {
   copy(&usage.counts, from.counts);
   copy(&usage.held_times, from.held_times);
   copy(&usage.held_ns, from.held_ns);
-  copy(&usage.standing, from.standing);
+  copy(&usage.held_now, from.held_now);
   copy(&usage.lengths, from.lengths);
   copy(&usage.gap_ns, from.gap_ns);
   copy(&usage.part_ns, from.part_ns);

@@ -50,7 +50,7 @@ SessionUsage::SessionUsage(wire::UsageRow* row, uint32_t session, uint32_t pid)
   clear(row_.counts);
   clear(row_.held_times);
   clear(row_.held_ns);
-  clear(row_.standing);
+  clear(row_.held_now);
   clear(row_.lengths);
   clear(row_.gap_ns);
   clear(row_.part_ns);
@@ -71,9 +71,9 @@ void SessionUsage::hold(HeldSpan* span, wire::HeldFor why) {
   }
   span->since_ns = now;
   if (span->why == why) return;
-  if (span->why != wire::HeldFor::kNothing) add(row_.standing[index(span->why)], ~0ull);
+  if (span->why != wire::HeldFor::kNothing) add(row_.held_now[index(span->why)], ~0ull);
   if (why != wire::HeldFor::kNothing) {
-    add(row_.standing[index(why)], 1);
+    add(row_.held_now[index(why)], 1);
     add(row_.held_times[index(why)], 1);
   }
   span->why = why;

@@ -83,7 +83,7 @@ TEST(Ps, RatesSinceTheLastLook) {
   use.sm_ns += 4'000'000'000;
   use.launches += 50'000;
   use.from_device += 10;
-  use.held[0].standing = 0;
+  use.held[0].held_now = 0;
   use.held[1].ns += 500'000'000;
   EXPECT_EQ(words_of(format_ps_table(now, *before), 1),
             (Words{"4711", "3", "17", "GPU-008cbaa3", "3.50", "s", "50%", "2.0", "25.0k/s", "0B/s",

@@ -101,13 +101,13 @@ TEST_F(RatesTest, AreNeverNegative) {
 }
 
 TEST_F(RatesTest, StatesAreTold) {
-  idle_.use->held[1].standing = 1;
+  idle_.use->held[1].held_now = 1;
   EXPECT_EQ(view().clients[1].state, State::kWaiting);
   EXPECT_EQ(held_text(view().clients[1].held), "value now, 0 ns");
-  idle_.use->held[0].standing = 1;
+  idle_.use->held[0].held_now = 1;
   idle_.use->held[0].ns += kSecond;
   EXPECT_EQ(view().clients[1].state, State::kActive) << "it has more than can run";
-  idle_.use->held[0].standing = 0;
+  idle_.use->held[0].held_now = 0;
   run(&idle_, kSecond, 1);
   EXPECT_EQ(view().clients[1].state, State::kActive) << "another stream of it";
   idle_.ending = true;
@@ -118,7 +118,7 @@ TEST_F(RatesTest, WhatHeldLongestIsTold) {
   busy_.use->held[0].ns += 1'000'000;
   busy_.use->held[1].ns += 2'000'000;
   EXPECT_EQ(held_text(view().clients[0].held), "value 2.0 ms");
-  busy_.use->held[0].standing = 2;
+  busy_.use->held[0].held_now = 2;
   EXPECT_EQ(held_text(view().clients[0].held), "window now, 1.0 ms");
 }
 

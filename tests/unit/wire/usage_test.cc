@@ -47,7 +47,7 @@ TEST_F(UsageTest, ItsFiguresAreRead) {
   ASSERT_TRUE(table.ok()) << table.status().message();
   row_->counts[static_cast<size_t>(UsageCount::kFilled)] = 5;
   row_->held_ns[static_cast<size_t>(HeldFor::kMemory)] = 6;
-  row_->standing[static_cast<size_t>(HeldFor::kValue)] = 2;
+  row_->held_now[static_cast<size_t>(HeldFor::kValue)] = 2;
   for (const uint32_t device : {0u, kUsageDevices - 1}) {
     auto& uses = row_->devices[device];
     uses[static_cast<size_t>(DeviceUse::kNs)] = 100;
@@ -62,7 +62,7 @@ TEST_F(UsageTest, ItsFiguresAreRead) {
   EXPECT_EQ(usage.count(UsageCount::kFilled), 5u);
   EXPECT_EQ(usage.count(UsageCount::kLaunches), 0u);
   EXPECT_EQ(usage.held_ns[static_cast<size_t>(HeldFor::kMemory)], 6u);
-  EXPECT_EQ(usage.standing[static_cast<size_t>(HeldFor::kValue)], 2u);
+  EXPECT_EQ(usage.held_now[static_cast<size_t>(HeldFor::kValue)], 2u);
   EXPECT_EQ(usage.use(DeviceUse::kNs), 200u) << "of all devices";
   EXPECT_EQ(usage.use(DeviceUse::kSmNs), 2000u);
   EXPECT_EQ(usage.use(kUsageDevices - 1, DeviceUse::kSmNs), 1000u);

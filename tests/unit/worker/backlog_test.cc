@@ -38,7 +38,7 @@ class BacklogTest : public SessionFixture {
   bool awaits_stream_slot() {
     session_->submitter.advance();
     const auto row = static_cast<size_t>(wire::HeldFor::kStreamSlot);
-    return session_->core.usage.row().standing[row] != 0;
+    return session_->core.usage.row().held_now[row] != 0;
   }
   void stand(wire::Id stream) { EXPECT_TRUE(wait_for(stream, kWord, 1).ok()); }
   void put(uint64_t address, uint32_t value) {
@@ -152,7 +152,7 @@ TEST_F(BacklogTest, SoDoesWhatIsBehindAHostFunctionThatTakesItsTime) {
   EXPECT_TRUE(session_->streams.idle());
   session_->submitter.advance();
   EXPECT_EQ(session_->core.view.executor().held, 4u);
-  EXPECT_EQ(session_->core.usage.row().standing[static_cast<size_t>(wire::HeldFor::kHostFunction)],
+  EXPECT_EQ(session_->core.usage.row().held_now[static_cast<size_t>(wire::HeldFor::kHostFunction)],
             1u);
   slot.done = 1;
   session_->submitter.advance();

@@ -284,7 +284,7 @@ class PolicyTest : public SessionFixture {
     session_->submitter.advance();
   }
   uint64_t standing(HeldFor why) {
-    return session_->core.usage.row().standing[static_cast<size_t>(why)];
+    return session_->core.usage.row().held_now[static_cast<size_t>(why)];
   }
 
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();

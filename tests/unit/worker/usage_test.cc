@@ -40,7 +40,7 @@ class UsageTest : public SessionFixture {
   }
   wire::Usage usage() { return table_.read(kWindow, 1); }
   uint64_t count(UsageCount what) { return usage().count(what); }
-  uint64_t standing(HeldFor why) { return usage().standing[static_cast<size_t>(why)]; }
+  uint64_t standing(HeldFor why) { return usage().held_now[static_cast<size_t>(why)]; }
   uint64_t times(HeldFor why) { return usage().held_times[static_cast<size_t>(why)]; }
   void copy(uint64_t to, uint64_t from, uint64_t bytes) {
     const Status status = send(

@@ -67,7 +67,7 @@ class WindowTest : public SessionFixture {
   [[nodiscard]] uint64_t now() const { return clock_.now_ns(); }
   // So many streams' first items are held back for that reason, as the last look said.
   uint64_t standing(wire::HeldFor why) {
-    return session_->core.usage.row().standing[static_cast<size_t>(why)];
+    return session_->core.usage.row().held_now[static_cast<size_t>(why)];
   }
   // Looks until nothing is held: a full window is not looked at for a while.
   void settle() {
