@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits of clients as somebody states them: the daemon's environment, its configuration file.
+// Limits of clients as they are stated in the environment of the daemon and in its configuration.
 // wire/client_limits.h has the table of all limits. Pure functions.
 #pragma once
 
@@ -17,7 +17,7 @@ struct LimitKey {
   auto operator<=>(const LimitKey&) const = default;
 };
 
-// A limit that is not stated is left to whoever else states it.
+// A limit that is not in the map is not stated.
 using Limits = std::map<LimitKey, wire::LimitValue>;
 
 // What `above` states, and the rest of `below`.

@@ -43,7 +43,7 @@ struct LimitInfo {
   std::string_view json;  // key in the output of commands
   bool is_per_device;     // one value for each device, of which 0 is no limit; else one value
   bool is_of_groups;      // the configuration states it for groups only
-  LimitValue unset;       // the value where nobody states one
+  LimitValue unset;       // the value of a limit that is not stated
 
   // As commands and the daemon's environment write it; nothing: `text` is none.
   std::optional<LimitValue> (*parse)(std::string_view text);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is advised follows from what has been seen.
+// The advice that follows from a program's counters.
 #include "cli/advise.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace openmps::cli {
 namespace {
 
-// Ten seconds of a program, from two looks at it.
+// Ten seconds of a program, between two snapshots.
 class AdviseTest : public ::testing::Test {
  protected:
   AdviseTest() {
@@ -20,7 +20,7 @@ class AdviseTest : public ::testing::Test {
     now_.use->blocks = 250'000;
     now_.use->threads = 64'000'000;
   }
-  // Its kernels, of that length, keep so many SMs busy for so long; between them are such pauses.
+  // Kernels of that length keep so many SMs busy for so long, with pauses of that length between.
   void works(uint64_t ns, uint64_t sms, uint64_t length_ns, uint64_t pause_ns) {
     run(&now_, ns, sms);
     now_.use->part_ns[wire::part_bin(static_cast<double>(sms), 100)] += ns;
@@ -28,7 +28,7 @@ class AdviseTest : public ::testing::Test {
     now_.use->gap_ns[wire::time_bin(pause_ns)] += 10 * kSecond - ns;
   }
   Figures figures() { return figures_of(&before_, now_, {some_device()}); }
-  // All sentences, one behind the other.
+  // All sentences, joined.
   static std::string why(const Advice& advice) {
     std::string text;
     for (const std::string& sentence : advice.why) text += sentence + " ";
@@ -133,7 +133,7 @@ TEST_F(AdviseTest, WhatNeighboursCostIsSaid) {
   EXPECT_SAYS(openmps::cli::advise(f), "Its work took 2.0 times what it takes alone, beside 1");
 }
 
-// Held back for others, and longer behind them: with the device to itself it would do more.
+// Work that is held for others and slowed down by them: alone the program would use more.
 TEST_F(AdviseTest, WhatNeighboursTakeIsNoPause) {
   works(4 * kSecond, 100, 100'000, 500'000);
   EXPECT_DOUBLE_EQ(figures().idle_share, 0.6);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of the client library where nothing of it is called: it can be loaded.
+// Replaces the client library in tests that only load it.
 extern "C" {
 extern const char openmps_fake_library;
 const char openmps_fake_library = 0;

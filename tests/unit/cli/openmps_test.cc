@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `openmps` as a program: what it passes to the programs that it runs, and what it says.
+// `openmps` as a program: the environment of the programs that it runs, and its output.
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -55,7 +55,7 @@ TEST_F(OpenmpsTest, RunLeavesTheProgramItsOptions) {
             0u);
 }
 
-// CUDA's runtime says no more than error 35 then.
+// CUDA's runtime reports only error 35 in this case.
 TEST_F(OpenmpsTest, WhyTheClientLibraryCantBeLoadedIsSaid) {
   const std::filesystem::path broken = directory_ + "/broken";
   std::filesystem::create_directories(broken / "lib/openmps");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of `openmps ps`, and what it is made of.
+// The table of `openmps ps`, and the snapshot behind it.
 #include "cli/ps.h"
 
 #include <gtest/gtest.h>

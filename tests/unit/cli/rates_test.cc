@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two looks make of devices and clients, in which order and which of them.
+// The rates between two snapshots, and order and selection of clients.
 #include "cli/rates.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ std::vector<uint64_t> pids_of(const View& view) {
 }
 using Pids = std::vector<uint64_t>;
 
-// Two seconds in which one client keeps 40 SMs of 100 busy half of the time, another nothing.
+// Two seconds in which one client keeps 40 of 100 SMs busy half of the time, and another none.
 class RatesTest : public ::testing::Test {
  protected:
   RatesTest() {
@@ -147,7 +147,7 @@ TEST_F(RatesTest, EveryColumnSorts) {
     const bool ascending = ascends_by_nature(column);
     const Pids usual = pids_of(select(view(), {column, ascending}, ""));
     const Pids other = pids_of(select(view(), {column, !ascending}, ""));
-    // Nothing held either back.
+    // No work of either was held.
     const bool equal = column == Column::kHeld;
     EXPECT_EQ(other, (equal ? usual : Pids{usual[1], usual[0]})) << heading_of(column);
   }

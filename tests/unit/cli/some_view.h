@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients and devices of one's own making, for the tests of what is shown of them.
+// Clients and devices for tests of their presentation.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ inline constexpr uint64_t kSecond = 1'000'000'000;
 
 inline Device some_device() { return {0, "GPU-1", "NVIDIA H200", 100, 1ull << 34}; }
 
-// Of device 0, that has done nothing yet.
+// A client of device 0 without any use.
 inline Client some_client(uint64_t pid, const std::string& command) {
   Client client;
   client.pid = pid;
@@ -30,7 +30,7 @@ inline Client some_client(uint64_t pid, const std::string& command) {
   return client;
 }
 
-// It has kept so many SMs busy for so long, in time that has passed besides.
+// Adds use of so many SMs for so long. The client's age does not change.
 inline void run(Client* client, uint64_t ns, uint64_t sms) {
   client->use->gpu_ns = *client->use->gpu_ns + ns;
   client->use->sm_ns += ns * sms;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What keys do to the screen of `openmps top`, without one.
+// The effect of keys on the lines of `openmps top`, without a terminal.
 #include "cli/top_model.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ class TopModelTest : public ::testing::Test {
     }
     look();
   }
-  // In a second each keeps as many SMs busy as its PID says.
+  // Each client keeps as many SMs busy as its PID.
   void look() {
     const Snapshot before = some_snapshot(at_ns_, clients_);
     at_ns_ += kSecond;

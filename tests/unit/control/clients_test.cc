@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that come and go: a session for each, what the shell shows of them, what they leave.
+// Programs that connect and end: each has a session, the shell shows it, and nothing is left after.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -129,7 +129,7 @@ TEST_F(ClientsTest, KilledClientsLeaveNoDescriptors) {
   size_t server_files = 0;
   size_t worker_files = 0;
   size_t daemon_files = 0;
-  // A process that is about to become another one is counted as what it comes from.
+  // Between fork() and exec() a child counts as its parent's program.
   ASSERT_TRUE(eventually([&] {
     server_files = open_files("openmps-server");
     worker_files = open_files("openmps-worker");
@@ -210,7 +210,7 @@ TEST_F(ClientsTest, QuitWaitsForClients) {
   start_daemon();
   Client client = join();
   std::thread leave([&] {
-    // Only when the daemon has said that it waits.
+    // Not before the daemon has logged that it waits.
     EXPECT_TRUE(eventually([&] {
       return log_text("control.log").find("1 active worker threads") != std::string::npos;
     }));
@@ -233,7 +233,7 @@ TEST_F(ClientsTest, QuitWithATimeoutForces) {
   EXPECT_EQ(shell("quit -t 1\n").status, 0);
   EXPECT_EQ(client.header().status.load(), CUDA_ERROR_MPS_RPC_FAILURE);
   EXPECT_TRUE(client.wait_closed());
-  // The daemon answers the shell first; its last line comes with its end.
+  // The daemon answers the shell first and writes its last line when it ends.
   ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
   const std::string log = log_text("control.log");
   for (const std::string& line :
@@ -287,7 +287,7 @@ TEST_F(ClientsTest, ShutdownServerByForceEndsItsClients) {
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS) << "the next client has another";
 }
 
-// The server that told the devices is leaving, and must not be taken for the one that is asked for.
+// The server that reported the devices is ending, and is not the server that start_server wants.
 TEST_F(ClientsTest, StartServerBehindAServerThatLeaves) {
   start_daemon();
   const std::string start = format_text("start_server -uid %u\n", geteuid());
@@ -298,11 +298,11 @@ TEST_F(ClientsTest, StartServerBehindAServerThatLeaves) {
       eventually([&] { return shell("get_server_status " + pid + "\n").out == "ACTIVE\n"; }));
 }
 
-// Run by root only, who can start programs of two users.
+// For root only, who can start programs of two users.
 TEST_F(ClientsTest, UsersHaveServersOfTheirOwnAtTheSameTime) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   constexpr uid_t kOther = 65534;
-  // Where any user can run them.
+  // A directory from which any user can run the programs.
   bin_ = directory_ + "/bin";
   std::filesystem::copy(OPENMPS_FAKE_BIN, bin_);
   start_daemon();
@@ -314,7 +314,7 @@ TEST_F(ClientsTest, UsersHaveServersOfTheirOwnAtTheSameTime) {
   if (child == 0) {
     if (setgid(kOther) != 0 || setuid(kOther) != 0) _exit(1);
     const Client theirs = join("./theirs");
-    // Not theirs to command.
+    // Commands that they may not give.
     const Outcome quit = control({"quit"});
     const bool right = theirs.welcome.result == CUDA_SUCCESS && quit.status == 1 &&
                        quit.out.find("Permission denied") != std::string::npos;
@@ -345,7 +345,7 @@ TEST_F(ClientsTest, UsersHaveServersOfTheirOwnAtTheSameTime) {
   close(ready[1]);
 }
 
-// Run by root only, who can start programs of two users. The sessions of both users have equal IDs,
+// For root only, who can start programs of two users. The sessions of both users have equal IDs,
 // since each server counts its own sessions.
 TEST_F(ClientsTest, UsersLookIntoTheirOwnSessionsOnly) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
@@ -361,7 +361,7 @@ TEST_F(ClientsTest, UsersLookIntoTheirOwnSessionsOnly) {
   int go_on[2];
   ASSERT_EQ(pipe2(said, O_CLOEXEC), 0);
   ASSERT_EQ(pipe2(go_on, O_CLOEXEC), 0);
-  // What that user is told of our session, of its own, and of the ID that both have.
+  // The other user inspects our session, its own, and the ID that both have.
   const auto look_as = [&](uid_t uid, bool with_session) {
     const pid_t child = fork();
     if (child != 0) return child;

@@ -149,7 +149,7 @@ TEST(Command, TheCorpusOfTheFuzzTargetRuns) {
   EXPECT_GE(files, 5u);
 }
 
-// Of several users' sessions; tests with several users need root (clients_test.cc).
+// The rule alone; tests with several users need root (clients_test.cc).
 TEST(Command, WhoMayLookIntoWhoseSessions) {
   constexpr User kRoot{0, 0};
   constexpr User kA{1000, 1000};

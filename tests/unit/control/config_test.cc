@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration file: what it may say, and where it says what it may not. And a daemon that has
-// one, from its start through reload.
+// The configuration file: what it may state, the messages about mistakes, and a daemon that has a
+// file, from its start through reload.
 #include "control/config.h"
 
 #include <gtest/gtest.h>
@@ -121,7 +121,7 @@ TEST(Config, WhatIsNestedDeeplyIsAMistakeWithItsPlace) {
       {many("\"a\".") + "a = 1", "1:64: a key of more than 16 parts"},
       {many("'='.") + "a = 1", "1:64: a key of more than 16 parts"},
       {"x = {a = 1, " + many("a.") + "a = 1}", "1:44: a key of more than 16 parts"},
-      // What only looks as if it went on as a string, or as a comment.
+      // Strings and comments that end earlier than they seem to.
       {"x = {a = \"\"\"\n\"\"\"\"\", " + many("a.") + "a = 1}",
        "2:39: a key of more than 16 parts"},
       {"x = {a = '''\n\\''', " + many("a.") + "a = 1}", "2:38: a key of more than 16 parts"},
@@ -287,7 +287,7 @@ TEST_F(ConfigTest, ReloadChangesWhatIsStatedInAnotherWay) {
   EXPECT_EQ(shell("get_active_thread_percentage " + server + "\n").out, "50.0\n");
   EXPECT_EQ(join().welcome.limits.active_thread_percentage, 50) << "of the same server";
 
-  // One that is wrong changes nothing.
+  // A wrong file changes nothing.
   write("[defaults]\nactive_thread_percentage = 20\nthreads = 3\n");
   const Outcome wrong = shell("reload\n");
   EXPECT_TRUE(wrong.out.starts_with(path() + ":3:1: unknown key \"threads\": expected one of "));
@@ -295,7 +295,7 @@ TEST_F(ConfigTest, ReloadChangesWhatIsStatedInAnotherWay) {
   EXPECT_EQ(wrong.status, 1);
   EXPECT_EQ(shell("get_default_active_thread_percentage\n").out, "50.0\n");
 
-  // As a service manager has it.
+  // A service manager sends SIGHUP.
   write("");
   ASSERT_EQ(kill(daemon_pid(), SIGHUP), 0);
   EXPECT_TRUE(

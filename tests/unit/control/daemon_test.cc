@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon as a program: start, second start, what a killed one leaves, quit, and the texts of
-// the shell.
+// The daemon as a program: start, second start, start after a kill, quit, and the texts of the
+// shell.
 #include <fcntl.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
@@ -48,7 +48,7 @@ TEST_F(DaemonTest, TheDirectoryIsForSeveralUsers) {
   EXPECT_EQ(at.st_mode & 0777, 0666u);
 }
 
-// One line that says why, and nothing is made.
+// Prints one line with the reason, and makes no file.
 TEST_F(DaemonTest, ADirectoryThatOthersCouldWriteIsRefused) {
   std::filesystem::create_directory(pipe_);
   const auto refused_for = [&](const std::string& why) {
@@ -83,7 +83,7 @@ TEST_F(DaemonTest, ADirectoryThatOthersCouldWriteIsRefused) {
   }
 }
 
-// Nobody meets it with another mode: it is made with its own, not changed behind.
+// The socket is created with its mode; it never exists with another one.
 TEST_F(DaemonTest, TheSocketHasItsModeFromItsFirstMoment) {
   std::filesystem::create_directory(pipe_);
   const UniqueFd notices(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
@@ -161,7 +161,7 @@ TEST_F(CompatTest, ThePidFileHasNvidiasNameTooAsLongAsTheDaemonLives) {
   EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(pid_file())));
   EXPECT_EQ(shell("quit\n").status, 0);
   EXPECT_EQ(pipe_entries(), std::vector<std::string>{});
-  // What a killed one has left says nothing of the next one, whatever its name.
+  // Files that a killed daemon has left do not count, whatever the name of the next one.
   start_daemon();
   kill_daemon();
   EXPECT_NE(pid_text(), "") << "the test needs a stale one";
@@ -174,7 +174,7 @@ TEST_F(CompatTest, ThePidFileHasNvidiasNameTooAsLongAsTheDaemonLives) {
 }
 
 TEST_F(CompatTest, APidFileOfNvidiasDaemonStaysAsLongAsThatLives) {
-  // A process by its name.
+  // Finds a process by its name.
   std::filesystem::copy_file("/bin/sleep", directory_ + "/" + kName);
   const pid_t other = fork();
   if (other == 0) {
@@ -283,7 +283,7 @@ TEST_F(DaemonTest, TheShellTakesLinesAsTheyCome) {
       << "several commands over one connection";
 }
 
-// device_query needs a server to know the devices; one comes, answers and leaves.
+// device_query needs a server to know the devices: one starts, answers and ends.
 TEST_F(DaemonTest, DeviceQueryAsTheTranscript) {
   start_daemon();
   EXPECT_EQ(shell("device_query\n").out,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients that have gone and whose work does not end: who sees what until their worker is replaced,
-// and what becomes of the others. And workers that are renewed because of what clients left behind.
+// Clients that have gone and whose work does not end: what the lists show until their worker is
+// replaced, and what other clients notice. And tainted workers, which are renewed.
 #include <algorithm>
 
 #include "base/text.h"
@@ -41,7 +41,7 @@ TEST_F(EndingTest, AClientWhoseWorkDoesNotEndIsShownAsEnding) {
             "[0] 00:00.0, NVIDIA H200\n" + me + ".1\n" + me + ".2 (ending)\n");
   const std::string json = shell("ps --json\n").out;
   EXPECT_LT(json.find("\"ending\": false"), json.find("\"ending\": true")) << json;
-  // It counts as gone.
+  // The client counts as gone.
   EXPECT_NE(log_text("server.log").find("Number of active client contexts is 1."),
             std::string::npos);
 }
@@ -98,8 +98,7 @@ TEST_F(EndingTest, LivingClientsKeepTheOldWorkerUntilTheyLeave) {
       eventually([&] { return shell("ps\n").out.find("never-ends") == std::string::npos; }));
 }
 
-// What ended clients leave can't be given back beside work that does not end. That is pinned
-// memory.
+// Pinned memory of ended clients can't be released while other work does not end.
 TEST_F(EndingTest, AWorkerThatKeepsTooManyWindowsIsReplaced) {
   environment_ = kNever;
   start_daemon();

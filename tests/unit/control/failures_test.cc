@@ -33,7 +33,7 @@ TEST_F(FailuresTest, TheNextWorkerWaitsForADeviceInExclusiveProcessMode) {
   driver_ = "exclusive:" + directory_ + "/device";
   start_daemon();
   const Client culprit = join("lose-context");
-  // Who comes before that may still have a session in the worker that is lost.
+  // A client that comes before that may still get a session in the lost worker.
   ASSERT_TRUE(eventually([&] {
     return log_text("server.log").find("handling a fatal GPU error") != std::string::npos;
   }));
@@ -83,7 +83,7 @@ TEST_F(FailuresTest, AnotherProtocolVersionIsToldSo) {
       << stranger.welcome.reason;
   EXPECT_NE(log_text("control.log").find("different builds of OpenMPS"), std::string::npos);
 
-  // The same for a Hello of another size.
+  // A Hello of another size.
   wire::Hello longer = hello("./longer");
   std::vector<std::byte> bytes(sizeof(longer) + 8);
   longer.header.bytes = static_cast<uint32_t>(bytes.size());
@@ -108,7 +108,7 @@ TEST_F(FailuresTest, GarbageIsCutOffAndTheDaemonLives) {
   const wire::MessageHeader lying{.kind = wire::MessageKind::kUiCommand, .bytes = 4000};
   packets.emplace_back(sizeof(lying));
   memcpy(packets.back().data(), &lying, sizeof(lying));
-  // Messages of others: not for the daemon to take from anybody.
+  // Messages that only servers and workers get.
   for (const wire::MessageKind kind :
        {wire::MessageKind::kAdmit, wire::MessageKind::kServerReady, wire::MessageKind::kAnswer,
         wire::MessageKind::kShutdown, wire::MessageKind{12345}}) {
@@ -249,12 +249,12 @@ TEST_F(FailuresTest, AfterALostContextNewcomersAreServedBesideItsClients) {
     EXPECT_TRUE(
         eventually([&] { return client->header().status.load() == CUDA_ERROR_ILLEGAL_ADDRESS; }));
   }
-  // Both are still there, and stay.
+  // Both workers still run, and go on.
   const Client next = join("./next");
   EXPECT_EQ(next.welcome.result, CUDA_SUCCESS) << next.welcome.reason;
   EXPECT_EQ(status(), "ACTIVE\n");
   EXPECT_EQ(next.header().status.load(), CUDA_SUCCESS);
-  // What the lost context held is there for the newcomers.
+  // New clients can use the memory of the lost context.
   EXPECT_TRUE(eventually([&] { return processes("openmps-worker").size() == 1; }));
   EXPECT_NE(processes("openmps-worker"), first);
   EXPECT_EQ(one.header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS) << "the first error stays";
@@ -342,7 +342,8 @@ TEST_F(FailuresTest, AServerWithoutADaemonEndsWithItsLastClient) {
   start_daemon();  // what the first one left is the next one's to remove
 }
 
-// What says that it is a server, and is of another build, a second one, or none of that user's.
+// Connections that claim to be a server: of another build, a second one of the user, or of another
+// user.
 TEST_F(FailuresTest, WhoIsNoServerOfOursIsNotTakenBack) {
   start_daemon();
   const auto rejoin = [&](uint64_t build) {

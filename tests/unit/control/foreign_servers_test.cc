@@ -26,7 +26,7 @@ constexpr const char* kWrongDevice =
 
 enum class Manner { kAnswers, kIsMute, kFloods };
 
-// Such a program, in a child: it tells of `devices`, and treats all other questions in its manner.
+// Such a program, in a child: it reports `devices`, and treats all other questions in its manner.
 class FakeServer {
  public:
   FakeServer(const std::string& socket_path, uid_t user, Manner manner, std::string devices)
@@ -50,17 +50,17 @@ class FakeServer {
   FakeServer& operator=(const FakeServer&) = delete;
 
   [[nodiscard]] pid_t pid() const { return pid_; }
-  // It answers all that it has been asked, and from now on.
+  // From now on it answers all questions, also those that it has been asked before.
   void speak() const {
     EXPECT_TRUE(send_packet(test_.get(), std::as_bytes(std::span("s", 1))).ok());
   }
-  // How many questions it was asked since the last time.
+  // How many questions it was asked since the last call.
   [[nodiscard]] int questions() const {
     int count = 0;
     while (receive_packet(test_.get(), 1, 0).ok()) ++count;
     return count;
   }
-  // By which signal it has ended, killed by this at the latest.
+  // The signal by which it has ended; this call kills it if it still runs.
   [[nodiscard]] int end() {
     kill(pid_, SIGTERM);
     return ended();
@@ -157,7 +157,7 @@ TEST_F(ForeignServersTest, TheDevicesThatOneTellsCountForItsOwnUserOnly) {
   expect_right_devices();
   const Client before = join();
   EXPECT_EQ(before.welcome.limits.memory_limit[0], 2 * wire::kGiB);
-  // Behind the server that has told of the right ones.
+  // Connects after the server that has reported the right devices.
   const FakeServer none(socket_path(), kOther, Manner::kAnswers, "");
   wait_for(none);
   expect_right_devices();

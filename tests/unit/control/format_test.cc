@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables, to the byte as NVIDIA's daemon of driver 580 printed them; and device lists from
+// The tables, byte by byte as NVIDIA's daemon of driver 580 printed them; and device lists of
 // servers, which are not trusted.
 #include "control/format.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which group a client is in.
+// The group of a client, by rules and by its own word.
 #include "control/groups.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ using wire::Limit;
 
 using Paths = std::vector<std::string>;
 
-// Two containers of a pod.
+// The cgroups of two containers of a pod.
 constexpr const char* kPod =
     "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice";
 const std::string kFirst = std::string(kPod) + "/cri-containerd-aa.scope";

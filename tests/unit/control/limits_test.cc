@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a daemon and a server hold of clients and strangers (docs/limits.md): the last that fits is
-// served, the next is told why not, and what is given back is free again.
+// Limits of what a daemon and a server hold for peers (docs/limits.md): the last peer that fits is
+// served, the next one is refused with a reason, and what is released can be used again.
 #include <sys/epoll.h>
 #include <algorithm>
 #include <csignal>
@@ -19,7 +19,7 @@ namespace {
 
 class LimitsTest : public MpsTest {
  protected:
-  // A program that has said Hello and waits for its Welcome.
+  // A program that has sent Hello and waits for its Welcome.
   UniqueFd ask(const std::string& command) {
     Result<UniqueFd> socket = connect_raw();
     EXPECT_TRUE(socket.ok()) << socket.status().message();
@@ -117,11 +117,11 @@ TEST_F(LimitsTest, DescriptorsOnTheirWayToTheWorker) {
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
 }
 
-// As root, whose daemon can serve several users.
+// For root only, whose daemon can serve several users.
 TEST_F(LimitsTest, UsersAtOnce) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   constexpr uid_t kFirstUser = 20'000;  // no user has this uid
-  // Where any user can run them.
+  // A directory from which any user can run the programs.
   bin_ = directory_ + "/bin";
   std::filesystem::copy(OPENMPS_FAKE_BIN, bin_);
   start_daemon();
@@ -139,7 +139,7 @@ TEST_F(LimitsTest, UsersAtOnce) {
   EXPECT_TRUE(eventually([&] { return join().welcome.result == CUDA_SUCCESS; }));
 }
 
-// The daemon's own, in this process: a program of it would keep its peers waiting for 10 s.
+// A Daemon in this process, with a shorter time than the 10 s of the program.
 TEST_F(LimitsTest, SilenceAfterConnecting) {
   control::PipeDirectory directory;
   ASSERT_TRUE(directory.take(pipe_).ok());
@@ -152,7 +152,7 @@ TEST_F(LimitsTest, SilenceAfterConnecting) {
   ASSERT_TRUE(daemon.start(std::move(listener).value()).ok());
   Result<UniqueFd> silent = connect_raw();
   ASSERT_TRUE(silent.ok());
-  // A shell has said what it wants, and may then be silent for as long as it likes.
+  // After its first command a shell may be silent for any time.
   Result<UniqueFd> shell = connect_raw();
   ASSERT_TRUE(shell.ok());
   const wire::MessageHeader empty{.kind = wire::MessageKind::kUiCommand,

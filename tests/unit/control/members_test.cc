@@ -30,7 +30,7 @@ class MembersTest : public MpsTest {
     }
     return nullptr;
   }
-  // By ps.
+  // As ps shows it.
   std::string group_of(const std::string& command) {
     for (const auto& one : nlohmann::json::parse(shell("ps --json\n").out)) {
       if (one.at("command") == command) {
@@ -90,7 +90,7 @@ TEST_F(MembersTest, ACommandChangesAGroupAndHoldsForLaterMembers) {
   EXPECT_EQ(tell("set_client_sm_count open 0 6").out, "");
   EXPECT_EQ(join("./third", "open").welcome.group_limits.sm_count[0], 6u);
   EXPECT_EQ(group("open").at("active_thread_percentage"), 30);
-  // For those to come, too.
+  // A limit also holds for clients that join later.
   const Outcome early = tell("set_client_device_pinned_mem_limit later 0 1G");
   EXPECT_EQ(early.status, 0);
   EXPECT_NE(early.out.find("no members yet"), std::string::npos) << early.out;
@@ -169,7 +169,7 @@ TEST_F(MembersTest, AGroupOfWhichNobodySaysAnythingGoesWithItsLastMember) {
   EXPECT_EQ(join("./third", "b").welcome.limits.client_priority, 1u);
 }
 
-// The next daemon says what its configuration has, and only that.
+// The next daemon sends servers the groups of its configuration, and no others.
 TEST_F(MembersTest, GroupsOutliveTheDaemon) {
   start("[[groups]]\nname = \"few\"\nprogram = \"program\"\nactive_thread_percentage = 50\n");
   const Client client = join("./program");

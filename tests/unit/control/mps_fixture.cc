@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon of its own for every test.
+// See mps_fixture.h.
 #include "mps_fixture.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 namespace openmps {
 namespace {
 
-// What can be read of it: a process may end while its files in /proc are read.
+// The part of a file that can be read: a process may end while its files in /proc are read.
 std::string read_file(const std::string& path) {
   const std::ifstream in(path, std::ios::binary);
   std::ostringstream out;
@@ -75,7 +75,7 @@ Outcome MpsTest::shell(const std::string& input) {
 
 Outcome MpsTest::control(const std::vector<std::string>& arguments) {
   std::string line = "CUDA_MPS_PIPE_DIRECTORY='" + pipe_ + "' CUDA_MPS_LOG_DIRECTORY='" + log_ +
-                     // Only root can see whose a confined process is.
+                     // Only root can see the environment of a confined process.
                      (geteuid() != 0 ? "' OPENMPS_CONFINE='0" : "") + "' OPENMPS_DRIVER='" +
                      driver_ + "' " + environment_ + " timeout 40 " + bin_ + "/" + program_;
   for (const std::string& argument : arguments) line += " " + argument;
@@ -147,7 +147,7 @@ std::vector<pid_t> MpsTest::processes(const std::string& program) const {
     const std::string name = entry.path().filename();
     const auto pid = parse_unsigned(name, INT32_MAX);
     if (!pid) continue;
-    // Of a process that has ended but is not reaped the environment is empty.
+    // A zombie's environment is empty.
     const std::string environment = read_file("/proc/" + name + "/environ");
     if ((environment + '\0').find(mark + '\0') == std::string::npos) continue;
     const std::string command = read_file("/proc/" + name + "/cmdline");

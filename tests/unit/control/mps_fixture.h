@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon of its own for every test, in its own directory, with real servers and fake workers; and
-// clients that speak the handshake. At the end nothing may be left: no process, no file in the pipe
-// directory.
+// A fixture with a daemon in a directory of the test, with real servers and fake workers, and
+// clients that speak the handshake. It checks at the end that no process and no file in the pipe
+// directory is left.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace openmps {
 
-// No step of these tests takes that long on any machine; only a hang would.
+// A limit that only a hang exceeds.
 inline constexpr int kWaitMs = 20'000;
 
 struct Outcome {
@@ -46,14 +46,14 @@ class MpsTest : public ::testing::Test {
   void SetUp() override;
   void TearDown() override;
 
-  // openmps-control with this as the command on standard input, or with these arguments.
+  // Runs openmps-control with commands on standard input, or with arguments.
   Outcome shell(const std::string& input);
   Outcome control(const std::vector<std::string>& arguments);
   void start_daemon(const std::string& option = "");
 
   Result<UniqueFd> connect_raw() const;
   static wire::Hello hello(const std::string& command);
-  // Connect, say Hello, wait for the Welcome (of whatever result).
+  // Connects, sends Hello and waits for the Welcome, which may be a refusal.
   Client join(const std::string& command = "./program", const std::string& group = "");
   static Client finish_join(UniqueFd socket);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon in a PID namespace of its own, whose clients are outside: the kernel tells it PID 0 of
-// each. They are named by their IDs.
+// A daemon in a PID namespace, with clients outside of it: the kernel reports PID 0 for each of
+// them, and commands name them by ID.
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ class NamespacesTest : public MpsTest {
       EXPECT_EQ(waitpid(keeper_, nullptr, 0), keeper_);
     }
   }
-  // In a child: the daemon is the first process of a namespace, and ends with it.
+  // In a child: the daemon is the first process of the namespace, and ends with it.
   [[noreturn]] void keep_daemon() const {
     if (unshare(CLONE_NEWPID) != 0) _exit(1);
     setenv("CUDA_MPS_PIPE_DIRECTORY", pipe_.c_str(), 1);

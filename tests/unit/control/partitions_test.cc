@@ -29,7 +29,7 @@ class StaticTest : public MpsTest {
   }
   std::string say(const std::string& command) { return shell(command + "\n").out; }
   static std::string name(int id) { return std::string(kUuid) + "/" + std::to_string(id); }
-  // In the server's log, so often, after a while.
+  // Waits until the server's log has the line so often.
   bool is_logged(const std::string& text, int times = 1) {
     return eventually([&] {
       const std::string log = log_text("server.log");
@@ -175,7 +175,7 @@ TEST_F(StaticTest, ADaemonThatIsKilledLeavesThemToTheNext) {
   EXPECT_NE(say("sm_partition rm GPU-008c 1").find("in use"), std::string::npos);
   EXPECT_EQ(say("sm_partition add GPU-008c 1"), "Partition " + name(4) + " created\n")
       << "no id is given twice";
-  // An end in order is the end of them, and so is a daemon that does not go on with them.
+  // Partitions end with a daemon that ends in order, and with a next daemon without -S.
   ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
   ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
   start_daemon();

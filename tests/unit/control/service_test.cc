@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon under a service manager, which the test is: it passes the socket, and is told when the
-// daemon serves, that it is well, and when it ends.
+// The daemon under a service manager, which the test plays: it passes the socket, and learns when
+// the daemon serves, that it runs, and when it ends.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -35,7 +35,7 @@ class ServiceTest : public MpsTest {
     ASSERT_EQ(bind(notices_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   }
 
-  // `openmps-control -f` as a service, which gets `passed` as its socket.
+  // Runs `openmps-control -f` as a service with the socket `passed`.
   pid_t start_service(int passed) {
     const pid_t child = fork();
     if (child != 0) return child;
@@ -44,7 +44,7 @@ class ServiceTest : public MpsTest {
     setenv("LISTEN_PID", std::to_string(getpid()).c_str(), 1);
     setenv("LISTEN_FDS", "1", 1);
     setenv("NOTIFY_SOCKET", (directory_ + "/notices").c_str(), 1);
-    // Not so often that notices fill their socket, which holds ten, before the test reads them.
+    // The socket of notices holds ten; at this interval the test reads them in time.
     setenv("WATCHDOG_USEC", "1000000", 1);
     setenv("CUDA_MPS_PIPE_DIRECTORY", pipe_.c_str(), 1);
     setenv("CUDA_MPS_LOG_DIRECTORY", log_.c_str(), 1);
@@ -62,7 +62,7 @@ class ServiceTest : public MpsTest {
     return {text, static_cast<size_t>(std::max<ssize_t>(bytes, 0))};
   }
 
-  // What is left of what the daemon has said.
+  // Notices of the daemon that were not read yet.
   void drain() const {
     char text[256];
     while (recv(notices_.get(), text, sizeof(text), MSG_DONTWAIT) > 0) {
@@ -89,7 +89,7 @@ TEST_F(ServiceTest, TheSocketOfAServiceManagerIsUsedAndLeft) {
   const std::string path = wire::control_socket_path(pipe_);
   Result<UniqueFd> listener = listen_at(path, 0666);
   ASSERT_TRUE(listener.ok()) << listener.status().message();
-  // Somebody has come before there is a daemon.
+  // A client connects before there is a daemon.
   Result<UniqueFd> first = connect_raw();
   ASSERT_TRUE(first.ok());
   UniqueFd early = std::move(first).value();
@@ -105,7 +105,7 @@ TEST_F(ServiceTest, TheSocketOfAServiceManagerIsUsedAndLeft) {
       const Client client = finish_join(std::exchange(early, UniqueFd()));
       EXPECT_EQ(client.welcome.result, CUDA_SUCCESS) << client.welcome.reason;
     }
-    // What is the daemon's is not its servers'.
+    // Servers do not inherit the daemon's variables.
     EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
     for (const char* program : {"openmps-server", "openmps-worker"}) {
       for (const pid_t pid : processes(program)) {

@@ -11,7 +11,7 @@ namespace {
 
 using wire::Limit;
 
-// As the get commands print it.
+// The text that get commands print.
 std::string answer(const Settings& settings, Limit limit, const char* device = "") {
   return wire::info_of(limit).answer(settings.value(limit, device));
 }
@@ -106,7 +106,7 @@ TEST(Settings, WhatIsStatedInAnotherWayChanges) {
                    "device_pinned_mem_limit of 0: none -> 2G",
                    "device_pinned_mem_limit of 1: none -> 1M"}));
   EXPECT_EQ(settings.change(first, first), Lines{});
-  // A command comes in between: what stays as stated leaves it alone.
+  // A limit that a command has set is unchanged while the statement is unchanged.
   settings.set(Limit::kPercentage, "", "70");
   settings.set(Limit::kMemory, "0", "4G");
   const Limits second{{{Limit::kPercentage}, 30}, {{Limit::kMemory, "0"}, 3 * wire::kGiB}};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon whose starter leaves it signals that are ignored or blocked, limits, closed streams, a
-// directory that is not there any more: it serves and ends as any other, or says at once what it
-// can't do without.
+// A daemon that inherits ignored or blocked signals, limits, closed streams or a removed directory:
+// it serves and ends like any other, or fails at once with the reason.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -22,8 +21,8 @@ namespace {
 
 class StarterTest : public MpsTest {
  protected:
-  // `openmps-control -d` from a process that `prepare` has made what it is. Exit status and what is
-  // said on standard error.
+  // Runs `openmps-control -d` from a process after `prepare`. The exit status and the text on
+  // standard error.
   Outcome start_from(const std::function<void()>& prepare) {
     const std::string said = directory_ + "/said";
     const pid_t child = fork();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which chunks are whose, and what a client that names a partition gets.
+// The chunks of partitions, and the partition of a client that names one.
 #include "control/static_partitions.h"
 
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ TEST(StaticPartitions, TheConfigurationsAreMadeOnceTheDevicesAreKnown) {
   }
   EXPECT_EQ(partitions.place(kDevices), Lines()) << "each only once";
 
-  // What is there stays; the next daemon knows that it is the configuration's.
+  // The partition is unchanged; the next daemon knows that the configuration described it.
   StaticPartitions next;
   next.restore(partitions.text());
   EXPECT_EQ((*next.add(1, kDevices[1], 1))->id, "1");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What strangers do to a daemon and a server that serve others: they pass descriptors whose last
-// close takes an hour, where none are expected and where they are. Everybody else is served
-// meanwhile, and nothing is kept.
+// Hostile peers that pass descriptors whose last close() takes an hour, to a daemon and a server,
+// where descriptors are expected and where they are not. Other clients are served meanwhile, and no
+// descriptor is kept.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -79,7 +79,7 @@ class StrangersTest : public MpsTest {
     EXPECT_EQ(kill(reader, SIGCONT), 0);
   }
 
-  // More than send_packet() does.
+  // With more descriptors than send_packet() takes.
   static bool send_with(int socket, std::span<const std::byte> data, const std::vector<int>& fds) {
     iovec part{const_cast<std::byte*>(data.data()), data.size()};
     std::vector<char> control(CMSG_SPACE(sizeof(int) * fds.size()));
@@ -96,7 +96,7 @@ class StrangersTest : public MpsTest {
     return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(data.size());
   }
 
-  // As another user, if we may be one.
+  // As another user, if this process may change its user.
   UniqueFd connect_as_stranger() const {
     const bool root = geteuid() == 0;
     EXPECT_TRUE(!root || seteuid(kStranger) == 0);
@@ -157,13 +157,13 @@ TEST_F(StrangersTest, DescriptorsWithAFirstPacketStopNobody) {
     }
   }
   expect_served();
-  // A server has come; of the strangers nothing is left.
+  // A server has started, and no descriptor of the hostile peers is left.
   EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_pid()) <= open_before_ + 2; }));
   EXPECT_TRUE(eventually([&] { return processes("openmps-control").size() == 1; }));
 }
 
 TEST_F(StrangersTest, DescriptorsThatWereNeverReadStopNobody) {
-  // Behind a first packet that ends the connection, and behind a shell's command.
+  // After a first packet that ends the connection, and after a shell's command.
   UniqueFd first = connect_as_stranger();
   ASSERT_EQ(kill(daemon_pid(), SIGSTOP), 0);
   ASSERT_TRUE(send_packet(first.get(), bytes_of_text("garbage")).ok());
@@ -175,7 +175,7 @@ TEST_F(StrangersTest, DescriptorsThatWereNeverReadStopNobody) {
   ASSERT_TRUE(send_packet(shell.get(), wire::message_bytes(empty)).ok());
   send_slow(daemon_pid(), shell.get(), wire::message_bytes(empty));
   shell.reset();
-  // And on connections that are more than the daemon keeps.
+  // On more connections than the daemon keeps.
   std::vector<UniqueFd> idle;
   for (int i = 0; i < 530; ++i) {
     idle.push_back(connect_as_stranger());
@@ -185,7 +185,7 @@ TEST_F(StrangersTest, DescriptorsThatWereNeverReadStopNobody) {
 }
 
 TEST_F(StrangersTest, ARefusedProgramsDescriptorsStopNobody) {
-  // A daemon that is root's has a server for every user: then these are that server's.
+  // Root's daemon has a server for every user, and these connections go to that server.
   for (int i = 0; i < 3; ++i) {
     UniqueFd socket = connect_as_stranger();
     const wire::Hello good = hello("./stranger");
@@ -202,8 +202,8 @@ TEST_F(StrangersTest, AClientsDescriptorsStopNoOtherClient) {
   const auto server = static_cast<pid_t>(good.welcome.server_pid);
   wire::PassDescriptor message;
   message.ticket = 1;
-  // No memory is a socket; more than one are not asked for; garbage is no message; unread to its
-  // end.
+  // A socket in place of memory; two descriptors; a packet that is no message; a connection that
+  // ends with unread packets.
   for (const size_t count : {1, 2, 200}) {
     Client bad = join("./bad");
     send_slow(server, bad.socket.get(), wire::message_bytes(message), count);
@@ -227,7 +227,7 @@ TEST_F(StrangersTest, AFloodOfConnectionsIsCounted) {
   constexpr int kFlood = 5000;
   for (int i = 0; i < kFlood; ++i) connect_as_stranger();
   expect_served();
-  // Every other line brings the counts that are due.
+  // Any other line is written after the counts of repeated lines.
   EXPECT_TRUE(eventually([&] {
     shell("ps\n");
     const std::regex count("Accepting connection\\.\\.\\. \\.\\.\\. (\\d+) times");
@@ -243,7 +243,7 @@ TEST_F(StrangersTest, AFloodOfConnectionsIsCounted) {
 
 class LogFilesTest : public MpsTest {
  protected:
-  // A full log, its last line `line`.
+  // Fills a log; its last line is `line`.
   void fill(const std::string& name, const std::string& line) {
     std::filesystem::create_directories(log_);
     std::ofstream(log_ + "/" + name) << line;
@@ -275,7 +275,7 @@ TEST_F(LogFilesTest, FullLogsRotateAndTheOldestGoes) {
   EXPECT_FALSE(std::filesystem::exists(log_ + "/control.log.4"));
 }
 
-// Servers and workers write into server.log by themselves.
+// Servers and workers write into server.log themselves.
 TEST_F(LogFilesTest, ALogThatAServerHasFilledRotates) {
   start_daemon();
   const Client client = join("./first");

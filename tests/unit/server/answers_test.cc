@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session is granted, which device a client shows up on, and the packets of answers.
+// The grant of a session, the device of a client, and the packets of answers.
 #include "server/answers.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 namespace openmps::server {
 namespace {
 
-// Its padding included: it is sent as it lies.
+// With padding, which is sent, too.
 std::vector<std::byte> all_of(const wire::Grant& grant) {
   const auto* bytes = reinterpret_cast<const std::byte*>(&grant);
   return {bytes, bytes + sizeof(grant)};
@@ -435,7 +435,7 @@ TEST(Answers, MoreClientsThanAPacketHoldsComeInParts) {
       memcpy(&row, packet.data() + sizeof(head) + i * sizeof(row), sizeof(row));
       ASSERT_GT(row.id, last);
       last = row.id;
-      // One that comes now is in a later part, one that goes is in none.
+      // A client that comes now is in a later part, a client that goes is in none.
       if (found++ == 0) table.erase(all);  // in none of the later parts
     }
     more = head.more != 0;

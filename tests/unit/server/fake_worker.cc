@@ -52,7 +52,7 @@ UniqueFd make_facts() {
   facts->device[0].attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] = 132;
   facts->device[0].sm_step = 8;
   facts->device[0].most_sms = 120;
-  // Not sealed: that is left to the server, as far as a careless worker goes.
+  // Not sealed: the server has to do that.
   UniqueFd file(memfd_create("fake-facts", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (pwrite(file.get(), facts.get(), sizeof(*facts), 0) != sizeof(*facts)) exit(4);
   return file;
@@ -86,7 +86,7 @@ void free_window(uint32_t window) {
   send_or_exit(wire::message_bytes(message));
 }
 
-// Of all that ask about the same path.
+// True for the first caller with a path, of all processes.
 bool is_first(const std::string& path) {
   const int file = open(path.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file >= 0) close(file);
@@ -98,7 +98,7 @@ void open_session(const Packet& packet) {
   if (!wire::read_message(packet.data, &open).ok() || packet.fds.empty()) exit(5);
   const std::string command(field_text(open.command));
   if (command == "kill-worker-on-open") raise(SIGKILL);
-  // "stop-once:PATH": the first worker that is to open such a session is stopped there.
+  // "stop-once:PATH": the first worker that opens such a session is stopped then.
   if (command.starts_with("stop-once:") && is_first(command.substr(10))) raise(SIGSTOP);
   if (command == "kill-worker-of-others-on-open" && !sessions.empty()) raise(SIGKILL);
   if (command == "lose-context-on-open" && !sessions.empty()) {
@@ -160,7 +160,7 @@ void close_session(const Packet& packet) {
   if (command != "keep-window") free_window(window);
 }
 
-// What a worker keeps for whom, as the server's log has it.
+// Writes a reservation to the server's log.
 void keep(const Packet& packet) {
   wire::Reserve reserve;
   if (!wire::read_message(packet.data, &reserve).ok()) exit(14);
@@ -191,7 +191,7 @@ int serve() {
     } else if (header->kind == wire::MessageKind::kCloseSession) {
       close_session(*packet);
     } else if (header->kind == wire::MessageKind::kProbe) {
-      // A server that has closed its end in the meantime is no reason to go sooner.
+      // The worker does not end earlier if the server closes the connection meanwhile.
       (void)send_packet(server, wire::message_bytes(wire::Alive{})).ok();
     } else if (header->kind == wire::MessageKind::kReserve) {
       keep(*packet);
@@ -219,11 +219,11 @@ int main(int argc, char** argv) {
   if (driver == "hang") {
     while (true) pause();
   }
-  // "hang-once:PATH": the first of them hangs.
+  // "hang-once:PATH": the first worker hangs.
   if (driver.starts_with("hang-once:") && is_first(driver.substr(10))) {
     while (true) pause();
   }
-  // "await:PATH": not ready before there is such a file.
+  // "await:PATH": the worker is not ready before the file exists.
   if (driver.starts_with("await:")) {
     while (access(driver.c_str() + strlen("await:"), F_OK) != 0) usleep(1000);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a report says of a channel, also of one that a hostile client has written into.
+// Reports of a channel, also of one that a hostile client has written into.
 #include "server/inspect.h"
 
 #include <gtest/gtest.h>
@@ -118,7 +118,7 @@ TEST_F(InspectTest, WhoIsInTheWay) {
   EXPECT_EQ(rows_[0].want, 4712u);
   EXPECT_EQ(rows_[1].number, 999u);
   EXPECT_EQ(rows_[1].want, 0u);
-  // A client that has written there.
+  // The client has written into the executor's fields.
   for (uint32_t i = 0; i < wire::kShownHindrances; ++i) shown[i].why = wire::Hindrance{77};
   EXPECT_EQ(look().waits, wire::kShownHindrances);
 }
@@ -191,7 +191,7 @@ TEST_F(InspectTest, WhatMakesNoSenseIsNotFollowed) {
     view_.ring_control().tail = tail;
     EXPECT_EQ(look().waits, 0u) << tail;
   }
-  // Records of no length, and one that would begin at the ring's last bytes.
+  // Records without a length, and one that would begin at the ring's last bytes.
   memset(view_.ring_data(), 0, wire::kRingBytes);
   view_.ring_control().tail = 4096;
   EXPECT_EQ(look().waits, 0u);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose SMs a client has: of what operators have reserved, and of static partitions.
+// The reservation of a client: by process, by program, or as a static partition.
 #include "server/reservations.h"
 
 #include <gtest/gtest.h>

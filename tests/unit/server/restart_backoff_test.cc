@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a lost worker is replaced, on a clock of the test's own.
+// The pause before a lost worker is replaced, with the test's own times.
 #include "server/restart_backoff.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;
 
-// The pause behind a worker that was ready for this long.
+// The pause after a worker that was ready for this long.
 uint64_t pause_after(RestartBackoff& backoff, uint64_t ready_for_ns) {
   const uint64_t start = 7 * kSecond;
   backoff.worker_ready(start);
@@ -29,7 +29,7 @@ TEST(RestartBackoff, TheFirstLossIsReplacedAtOnceThenPausesDoubleUpToALimit) {
 TEST(RestartBackoff, AWorkerThatIsNeverReadyCountsToo) {
   RestartBackoff backoff;
   EXPECT_EQ(backoff.worker_ended(kSecond), 0u);
-  // Not the age of a worker that was ready long ago.
+  // The age of an earlier worker does not count.
   EXPECT_EQ(backoff.worker_ended(1000 * kSecond), kFirstPauseMs);
   EXPECT_EQ(pause_after(backoff, kSecond), 2 * kFirstPauseMs);
   EXPECT_EQ(backoff.worker_ended(5000 * kSecond), 4 * kFirstPauseMs);

@@ -70,7 +70,7 @@ TEST(SessionTable, AWindowIsFreeWhenSessionAndWorkerAreDoneWithIt) {
   EXPECT_TRUE(table.return_window(window, worker));
   EXPECT_FALSE(table.return_window(window, worker)) << "twice";
   EXPECT_EQ(open().second, window);
-  // The other way round, and all at once.
+  // The windows in the opposite order, and all at once.
   EXPECT_TRUE(table.return_window(next, worker));
   EXPECT_NE(open().second, next) << "its session is there";
   table.erase(second);

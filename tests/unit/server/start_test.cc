@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The start of a server's worker, with the test as the daemon: what it is told of a worker that
-// hangs, fails or is not there, and that the server ends then.
+// The start of a server's worker, with the test as the daemon: the reports about a worker that
+// hangs, fails or does not exist, and the server's end after that.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
@@ -49,7 +49,7 @@ TEST(ServerStart, AWorkerThatHangsIsGivenUpWithAReason) {
   EXPECT_NE(field_text(start.told.reason).find("did not become ready"), std::string_view::npos);
 }
 
-// A server with the test as its daemon, its log, and a place for its workers' mark.
+// A server with the test as its daemon, the server's log, and a path for a file of its workers.
 class ServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -161,7 +161,7 @@ TEST(ServerStart, AWorkerThatIsNotThereIsNamed) {
             std::string_view::npos);
 }
 
-// Nobody uses it, and it dies again and again: the pauses between its starts grow.
+// A worker without clients dies repeatedly: the pauses between starts grow.
 TEST(ServerStart, AWorkerThatDiesIdleIsReplacedWithGrowingPauses) {
   constexpr int kStarts = 4;  // at once, at once, after the first pause, after the second
   EventLoop loop;
@@ -171,7 +171,7 @@ TEST(ServerStart, AWorkerThatDiesIdleIsReplacedWithGrowingPauses) {
   ASSERT_TRUE(sockets.ok() && loop.open().ok());
   Server server(loop, log,
                 {.worker = {.program = OPENMPS_FAKE_WORKER, .driver = "crash-when-ready"}});
-  // The daemon leaves when it has been told of the last start.
+  // The daemon closes its connection after the report about the last start.
   UniqueFd daemon = std::move(sockets->second);
   int starts = 0;
   ASSERT_TRUE(loop.watch(daemon.get(), EPOLLIN,
@@ -199,7 +199,7 @@ TEST(ServerStart, AWorkerThatDiesIdleIsReplacedWithGrowingPauses) {
   EXPECT_EQ(text.find("The next worker starts in 100 ms", first + 1), std::string::npos) << text;
 }
 
-// The daemon passes on whom the kernel names; the server asks the kernel again.
+// The daemon passes on clients by the user that the kernel reports; the server checks again.
 TEST(ServerStart, AClientOfAnotherUserIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   EventLoop loop;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose daemon is trusted: root's and one's own. Another user's hears nothing.
+// The daemons of root and of the own user are trusted. Another user's daemon gets no byte.
 #include "wire/control_call.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr uid_t kSomebody = 65534;
 constexpr uid_t kSomebodyElse = 65533;
 
-// This thread as another user, until it ends.
+// Changes the user of this thread until its end.
 class As {
  public:
   explicit As(uid_t uid) { EXPECT_EQ(seteuid(uid), 0); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoding: a record must have exactly the size that its struct and counts say.
+// Decoding: a record must have exactly the size that follows from its struct and counts.
 #include "wire/codec.h"
 #include "wire/commands/code.h"
 #include "wire/commands/device.h"
@@ -64,7 +64,7 @@ TEST(DecodeTest, CountsHaveLimits) {
   EXPECT_FALSE(decode_as(GraphSetNode{.body_bytes = 0xffff'ffffu}, 64).ok());
 }
 
-// What the client sends is what the worker decodes, parts one behind the other.
+// The worker decodes what the client sends, with the parts in order.
 TEST(DecodeTest, TailsComeBackAsTheyWereSent) {
   const JitOption options[] = {{3, 7}, {4, 8}};
   const LinkAdd::Tail sent{options, "part.ptx"};
@@ -86,7 +86,7 @@ TEST(DecodeTest, TailsComeBackAsTheyWereSent) {
   EXPECT_FALSE(set_counts(LinkAdd::Tail{options, long_name}, &command));
 }
 
-// The peer's counts are believed only where they fit what came.
+// Counts of the peer are used only if they fit the size of the record.
 TEST(DecodeTest, RepliesThatLieAreNone) {
   GetFunction::Reply head{};
   head.parameter_count = 2;

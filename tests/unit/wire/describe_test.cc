@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands as logs and traces show them, and what is known of each.
+// The text of commands in logs and traces, and the description of each command.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -53,7 +53,7 @@ std::string reply_text_of(const typename C::Reply& reply,
 TEST(DescribeTest, RepliesHaveNamesAndKindsToo) {
   EXPECT_EQ(reply_text_of<GetGlobal>({0x1000, 64, 1}), "{address=0x1000, bytes=64, managed=1}");
   EXPECT_EQ(reply_text_of<FunctionGetAttribute>({-1}), "{value=-1}");
-  // One that is cut off, none at all, and a command that has none.
+  // A truncated tail, a missing one, and a command without a tail.
   EXPECT_EQ(reply_text_of<GetGlobal>({0x1000, 64, 1}, 16),
             "{address=0x1000, bytes=64, managed=missing}");
   EXPECT_EQ(reply_fields_of(Opcode::kGetGlobal, {}), Fields());

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring of printed text: order, wrap-around, fullness, and what either side may find there when
-// the other one lies.
+// The ring of printed text: order, wrap-around, fullness, and wrong counters of the other side.
 #include "wire/output_ring.h"
 
 #include <gtest/gtest.h>
@@ -64,7 +63,7 @@ TEST_F(OutputRingTest, ARingWithoutAChannelTakesNothing) {
   EXPECT_TRUE(OutputConsumer(view_).empty());
 }
 
-// Many times around, with sizes that put headers and texts across the end.
+// Many rounds, with sizes that put headers and texts across the end.
 TEST_F(OutputRingTest, TextsSurviveTheWrap) {
   OutputProducer producer(view_);
   OutputConsumer consumer(view_);

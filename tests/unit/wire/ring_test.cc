@@ -43,7 +43,7 @@ class RingTest : public ::testing::Test {
 TEST_F(RingTest, RecordsComeInOrderAcrossTheEnd) {
   RingProducer producer(view_);
   RingConsumer consumer(view_);
-  // Sizes that do not divide the ring: every way of meeting its end comes up in several rounds.
+  // Sizes that do not divide the ring, so that records meet its end in every way.
   uint32_t sent = 0;
   uint32_t received = 0;
   while (received < 20'000) {
@@ -229,7 +229,7 @@ TEST_F(RingTest, ANapEndsWhenSomebodyWaits) {
       });
 }
 
-// However the two meet: each comes with a word that the consumer looks at before it sleeps.
+// Both the record and the nudge write a word that the consumer reads before it sleeps.
 TEST_F(RingTest, ANudgeCanNotBeLost) {
   constexpr int kNudges = 2000;
   const std::atomic<bool> stop{false};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a trace says of commands and waits, for people and for viewers.
+// A trace of commands and waits, as text and for viewers.
 #include "wire/trace.h"
 #include "wire/commands/device.h"
 #include "wire/commands/stream.h"
@@ -55,7 +55,7 @@ class TraceTest : public ::testing::Test {
   static std::span<const unsigned char> bytes_of(const T& value) {
     return {reinterpret_cast<const unsigned char*>(&value), sizeof(T)};
   }
-  // What is written, numbers that differ from run to run as N.
+  // The text of the trace, with N for numbers that differ from run to run.
   [[nodiscard]] std::string text() const {
     std::stringstream all;
     all << std::ifstream(path_).rdbuf();
@@ -128,7 +128,7 @@ TEST_F(TraceTest, WhatIsAnswered) {
   EXPECT_EQ(text(),
             "N PID session 3: MemoryInfo{device=2} = CUDA_SUCCESS {free=5, total=7} (N us)\n"
             "N PID session 3: MemoryInfo{device=2} = CUDA_ERROR_DEINITIALIZED (N us)\n");
-  // By itself, since a reply may have a field of the command's name.
+  // Apart, because a reply may have a field with the name of a field of the command.
   const auto events = open("trace.json");
   answered(*events, MemoryInfo{2}, {5, 7});
   EXPECT_NE(text().find(R"("args":{"device":"2","reply":{"free":"5","total":"7"},)"

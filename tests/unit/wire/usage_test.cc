@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of usage are believed only if they are such, and rows only while they are the session's.
+// A file is read only if it is a table of usage, and a row only while it is the session's.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
