@@ -20,6 +20,11 @@ constexpr LimitValue kUnbounded = std::numeric_limits<LimitValue>::infinity();
 
 // ---- Percentage -------------------------------------------------------------------------------
 
+// Servers store a float, in which the smallest doubles are 0. False for a NaN.
+bool is_percentage(double value) {
+  return value > 0 && value <= 100 && static_cast<float>(value) > 0;
+}
+
 std::optional<LimitValue> parse_percentage(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -177,10 +182,6 @@ T nearest(LimitValue value) {
 }
 
 }  // namespace
-
-bool is_percentage(double value) {
-  return value > 0 && value <= 100 && static_cast<float>(value) > 0;
-}
 
 std::span<const LimitInfo> limit_table() { return kTable; }
 

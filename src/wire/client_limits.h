@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits of a client, or of all members of a group together: one structure that every message
-// from the program's hello to the worker's grant carries, and a table that describes each limit:
-// how it is called, where it may be stated, how it is read and shown. A new limit is a field and a
-// row here, what the functions below do with it, and the code that enforces it. Any thread.
+// The limits of a client, or of all members of a group together: one structure, which all messages
+// from Hello to Grant carry, and a table with a row for each limit: its names, where it may be
+// stated, how its values are read and shown. A new limit needs a field and an enumerator here, a
+// row of the table, its lines in the functions below, and the code that enforces it. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -39,35 +39,35 @@ enum class Notation { kNumber, kInteger, kSize };
 struct LimitInfo {
   Limit limit;
   std::string_view name;  // key of the configuration, and part of the names of commands
-  const char* variable;   // in the environment of the daemon and of programs; null: none
+  const char* variable;   // name in the environment of the daemon and of programs; null: none
   std::string_view json;  // key in the output of commands
-  bool is_per_device;     // one value for each device, of which 0 is no limit; else one value
+  bool is_per_device;     // there is a value for each device, and 0 lifts the limit
   bool is_of_groups;      // the configuration states it for groups only
   LimitValue unset;       // the value of a limit that is not stated
 
-  // As commands and the daemon's environment write it; nothing: `text` is none.
+  // Reads a value of a command or of the daemon's environment. Nothing: `text` is no value.
   std::optional<LimitValue> (*parse)(std::string_view text);
-  std::string (*text)(LimitValue value);    // for the log
-  std::string (*answer)(LimitValue value);  // of NVIDIA's get commands; "": they print nothing
-  // Reads what a program's environment says as NVIDIA's client does, which ignores nonsense.
+  std::string (*text)(LimitValue value);    // as the log shows it
+  std::string (*answer)(LimitValue value);  // as NVIDIA's get command prints it; "": nothing
+  // Reads the variable of a program as NVIDIA's client does, which ignores what it can't read.
   void (*read_variable)(const char* text, ClientLimits* limits);
 
   Notation notation;
-  LimitValue least, most;           // that the configuration may state
-  std::string_view expected;        // what it has to be, for the message about anything else
-  std::string_view expected_table;  // of a limit per device
+  LimitValue least, most;           // bounds of the values in the configuration
+  std::string_view expected;        // a description of these values, for messages and the manual
+  std::string_view expected_table;  // a description of the table of a limit per device
 };
 
-// Every limit, in the order in which they are told.
+// All limits, in the order in which changes are listed.
 std::span<const LimitInfo> limit_table();
 const LimitInfo& info_of(Limit limit);
 
-// Sets one limit, of one device if it is per device: a smaller or larger value than there can be
-// becomes the nearest. A percentage replaces the counts of SMs that were set before.
+// Sets one limit, of one device if it is per device. An amount that does not fit the field becomes
+// the nearest that fits. A percentage replaces the counts of SMs that were set before.
 // CUDA_ERROR_INVALID_DEVICE, CUDA_ERROR_INVALID_VALUE: `limits` is unchanged.
 CUresult set_limit(ClientLimits* limits, Limit limit, uint32_t device, LimitValue value);
-// Calls `visit` with the value of one limit, in the type of its field; not at all without a
-// priority.
+// Calls `visit` with the value of one limit, in the type of its field. Does nothing for a priority
+// that is not stated.
 template <typename Visit>
 void visit_limit(const ClientLimits& limits, Limit limit, uint32_t device, Visit&& visit) {
   switch (limit) {
@@ -80,21 +80,17 @@ void visit_limit(const ClientLimits& limits, Limit limit, uint32_t device, Visit
   }
 }
 
-// From the environment of this process, a program's.
+// The limits in the environment of this process, a program.
 ClientLimits limits_of_program();
 
-// What a client gets. The program's wishes, which are not to be trusted, may lower the percentage
-// and the memory of the server's limits, and choose a priority.
+// The limits that a client gets. A program, which is not trusted, may lower the server's percentage
+// and memory, and choose a priority.
 ClientLimits granted_limits(const ClientLimits& server, const ClientLimits& program);
 
-// The memory that both limits leave on a device; 0: no limit.
+// The smaller one of two limits of memory; 0: no limit.
 uint64_t combined_memory_limit(uint64_t one, uint64_t other);
 
-// Each limit that `next` states in another way than `before` is put in force; `before` becomes
-// `next`.
+// Puts in force each limit in which `next` differs from `before`, which becomes `next`.
 void put_changes_in_force(const ClientLimits& next, ClientLimits* before, ClientLimits* in_force);
-
-// Above 0, up to 100, and above 0 as a float, too.
-bool is_percentage(double value);
 
 }  // namespace openmps::wire
