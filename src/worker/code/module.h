@@ -234,7 +234,7 @@ class Modules {
   CUresult load_code(GatedCall call, LoadedLibrary& library, uint32_t device, Homes homes,
                      bool stays, F&& load);
   // Its code need not come to the main lane right now, whatever the limit.
-  [[nodiscard]] bool escapes() const { return now_ns() < escapes_until_ns_; }
+  [[nodiscard]] bool escapes() const { return core_.clock.now_ns() < escapes_until_ns_; }
   // Load in the cold context if nothing runs there now or after one hold. Nothing: work runs there.
   template <typename F>
   std::optional<CUresult> load_cold(GatedCall call, LoadedLibrary& library, uint32_t device,

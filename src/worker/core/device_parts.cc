@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "worker/device/in_context.h"
 
 namespace openmps::worker {
@@ -55,7 +54,7 @@ Status DeviceParts::get(uint32_t device, uint32_t at_most, SmPart* part) {
     }
     partitions_->set(*found->second, terms);
   }
-  *part = partitions_->part(*found->second, now_ns());
+  *part = partitions_->part(*found->second, clock_.now_ns());
   return Status();
 }
 
@@ -76,7 +75,7 @@ std::shared_ptr<Lease> DeviceParts::lease(uint32_t device, uint32_t at_most) {
   return found == members_.end() ? nullptr : partitions_->lease(*found->second);
 }
 
-void DeviceParts::use(Lease& lease, Rank rank) { partitions_->use(lease, rank, now_ns()); }
+void DeviceParts::use(Lease& lease, Rank rank) { partitions_->use(lease, rank, clock_.now_ns()); }
 
 DeviceParts::Member* DeviceParts::member(uint32_t device, uint32_t at_most) const {
   if (!asks(device)) return nullptr;
@@ -85,7 +84,7 @@ DeviceParts::Member* DeviceParts::member(uint32_t device, uint32_t at_most) cons
 }
 
 void DeviceParts::note(Member& member, const Demand& demand) {
-  partitions_->note(member, demand, now_ns());
+  partitions_->note(member, demand, clock_.now_ns());
 }
 
 // Where it finds room is no limit: in the cold lane it may have the whole device.
@@ -94,7 +93,7 @@ bool DeviceParts::is_limited(uint32_t device) {
   bool is_whole = false;  // all that it has asked for so far
   for (const auto& [key, member] : members_) {
     if (key.first != device) continue;
-    const SmPart part = partitions_->part(*member, now_ns());
+    const SmPart part = partitions_->part(*member, clock_.now_ns());
     if (part != nullptr && part->is_limit) return true;
     is_whole = true;
   }

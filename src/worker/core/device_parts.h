@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "cuda/status.h"
 #include "wire/handshake.h"
 #include "worker/device/context_gate.h"
@@ -24,9 +25,13 @@ namespace openmps::worker {
 class DeviceParts {
  public:
   // All outlive it. `partitions`: null: the session has all SMs.
-  DeviceParts(const DriverTable& driver, const Devices& devices, const GateClient& gate_client,
-              SmPartitions* partitions)
-      : driver_(driver), devices_(devices), gate_client_(gate_client), partitions_(partitions) {}
+  DeviceParts(const Clock& clock, const DriverTable& driver, const Devices& devices,
+              const GateClient& gate_client, SmPartitions* partitions)
+      : clock_(clock),
+        driver_(driver),
+        devices_(devices),
+        gate_client_(gate_client),
+        partitions_(partitions) {}
   ~DeviceParts() { release_all(); }
   DeviceParts(const DeviceParts&) = delete;
   DeviceParts& operator=(const DeviceParts&) = delete;
@@ -81,6 +86,7 @@ class DeviceParts {
   [[nodiscard]] Key key_of(uint32_t device, uint32_t at_most) const;
   [[nodiscard]] SmTerms terms_of(const Key& key) const;
 
+  const Clock& clock_;
   const DriverTable& driver_;
   const Devices& devices_;
   const GateClient& gate_client_;

@@ -35,18 +35,20 @@ void wake_client(wire::ChannelHeader& header) {
   futex_wake(&header.wake_epoch, INT_MAX);
 }
 
-SessionCore::SessionCore(const DriverTable& driver_table, const Devices& all_devices,
-                         ContextGate& context_gate, ColdLanes* cold_lanes, SmPartitions* partitions,
+SessionCore::SessionCore(const Clock& worker_clock, const DriverTable& driver_table,
+                         const Devices& all_devices, ContextGate& context_gate,
+                         ColdLanes* cold_lanes, SmPartitions* partitions,
                          const PerDevice<std::shared_ptr<StreamSlots>>& main_slots,
                          const UsageRows& rows, SessionInfo session_info)
-    : driver(driver_table),
+    : clock(worker_clock),
+      driver(driver_table),
       devices(all_devices),
       gate(context_gate),
       cold(cold_lanes),
       cold_gate(cold != nullptr ? &cold->gate : nullptr),
       info(std::move(session_info)),
       usage(rows.row(info.window), info.id, info.client_pid),
-      parts(driver, devices, gate_client, partitions),
+      parts(clock, driver, devices, gate_client, partitions),
       main_slots_(main_slots) {
   change(info.limits);
   gate_client.usage = cold_gate_client.usage = &usage;

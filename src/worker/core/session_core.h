@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/clock.h"
 #include "cuda/status.h"
 #include "wire/channel_view.h"
 #include "wire/client_limits.h"
@@ -55,9 +56,10 @@ class SessionCore {
  public:
   // `cold`: null: there is no cold lane. `partitions`: null: the session has all SMs. `slots`: of
   // the main contexts; null: nobody counts the streams of that device.
-  SessionCore(const DriverTable& driver, const Devices& devices, ContextGate& gate, ColdLanes* cold,
-              SmPartitions* partitions, const PerDevice<std::shared_ptr<StreamSlots>>& slots,
-              const UsageRows& usage, SessionInfo info);
+  SessionCore(const Clock& clock, const DriverTable& driver, const Devices& devices,
+              ContextGate& gate, ColdLanes* cold, SmPartitions* partitions,
+              const PerDevice<std::shared_ptr<StreamSlots>>& slots, const UsageRows& usage,
+              SessionInfo info);
   ~SessionCore();
   SessionCore(const SessionCore&) = delete;
   SessionCore& operator=(const SessionCore&) = delete;
@@ -142,6 +144,7 @@ class SessionCore {
   // The same for any address that a command names: only channel addresses may differ.
   [[nodiscard]] CUdeviceptr device_address(uint64_t address) const;
 
+  const Clock& clock;
   const DriverTable& driver;
   const Devices& devices;
   ContextGate& gate;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The variables of a PTX text, and the same text with variables that lie elsewhere. Input is
-// untrusted. Any thread.
+// The variables of a PTX text, and the text with its variables at other addresses: code that was
+// loaded in the cold context moves without copying its variables (docs/decisions/0032). Programs'
+// variables are to lie in the window's memory in this way, so that they outlive a worker whose
+// context a kernel's fault has lost. Input is untrusted. Any thread.
 #pragma once
 
 #include <cstdint>

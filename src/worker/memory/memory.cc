@@ -365,7 +365,8 @@ void SessionMemory::finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket
     } else {
       kept_.keep(core_.driver, core_.info.id, it->first,
                  {leaving.end - it->first, leaving.device, leaving.peers,
-                  std::move(leaving.holding), group_.get()});
+                  std::move(leaving.holding), group_.get()},
+                 core_.clock.now_ns());
     }
     it = leaving_.erase(it);
   }
@@ -396,7 +397,7 @@ bool SessionMemory::take_back(const wire::MemoryMap& range) {
 }
 
 uint64_t SessionMemory::give_back_old() {
-  return kept_.clear_old(core_.driver, core_.info.id, now_ns());
+  return kept_.clear_old(core_.driver, core_.info.id, core_.clock.now_ns());
 }
 
 void SessionMemory::lend(uint64_t address, uint64_t bytes) {

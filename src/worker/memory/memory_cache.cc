@@ -6,8 +6,6 @@
 #include <iterator>
 #include <utility>
 
-#include "base/clock.h"
-
 namespace openmps::worker {
 
 MemoryCache::ByAddress::iterator MemoryCache::remove(Part& part, ByAddress::iterator kept) {
@@ -24,12 +22,12 @@ MemoryCache::ByAddress::iterator MemoryCache::unmap(const DriverTable& driver, P
 }
 
 void MemoryCache::keep(const DriverTable& driver, uint32_t session, uint64_t address,
-                       Mapping mapping) {
+                       Mapping mapping, uint64_t now) {
   const std::lock_guard lock(mutex_);
   Part& part = parts_[session];
   part.bytes += mapping.bytes;
   bytes_[mapping.device].fetch_add(mapping.bytes);
-  part.kept[address] = {now_ns(), std::move(mapping)};
+  part.kept[address] = {now, std::move(mapping)};
   while (part.bytes > kMostKeptBytes) {
     unmap(driver, part,
           std::min_element(part.kept.begin(), part.kept.end(), [](const auto& a, const auto& b) {

@@ -40,7 +40,8 @@ class MemoryCache {
 
   // Keep a mapping that `session` has freed and that nothing uses any more. What is too much is
   // unmapped, the oldest first.
-  void keep(const DriverTable& driver, uint32_t session, uint64_t address, Mapping mapping);
+  void keep(const DriverTable& driver, uint32_t session, uint64_t address, Mapping mapping,
+            uint64_t now);
   // The session's mapping at exactly this range, with access for exactly these devices. False:
   // there is none.
   bool take(uint32_t session, uint64_t address, const Mapping& wanted,

@@ -59,7 +59,7 @@ Executor::Executor(SessionParts& session, wire::RingConsumer& ring, SpinLimits& 
     : session_(session),
       ring_(ring),
       spins_(spins),
-      clock_(session.clock),
+      clock_(session.core.clock),
       history_(spins.spin_ns),
       idle_sleep_ns_(kLongestSleepNs),
       looks_for_values_(looks_for_values),

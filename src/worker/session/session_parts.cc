@@ -31,9 +31,8 @@ PerDevice<QueueCredits>* credits_of(WorkerParts& worker) {
 
 SessionParts::SessionParts(const DriverTable& driver, const Devices& devices, ContextGate& gate,
                            WorkerParts& worker, SessionInfo info)
-    : clock(worker.clock),
-      core(driver, devices, gate, worker.cold.get(), worker.partitions.get(), worker.slots,
-           worker.usage, std::move(info)),
+    : core(worker.clock, driver, devices, gate, worker.cold.get(), worker.partitions.get(),
+           worker.slots, worker.usage, std::move(info)),
       memory(core, worker.addresses, worker.kept_memory),
       greens(core, memory, worker.descriptors),
       streams(core, worker.clock, worker.shares, credits_of(worker), worker.performance.windows,
@@ -55,7 +54,7 @@ uint64_t SessionParts::service() {
   waits.sweep();
   retirement.sweep();
   core.returns.sweep();
-  const uint64_t now = clock.now_ns();
+  const uint64_t now = core.clock.now_ns();
   const uint64_t moves_ns = modules.tend(now);
   const uint64_t next = memory.give_back_old();
   uint64_t longest = retirement.empty() ? ~0ull : kRetirementLookNs;
@@ -70,20 +69,20 @@ uint64_t SessionParts::service() {
 
 bool SessionParts::is_idle() {
   const bool idle = streams.idle();
-  if (idle) streams.end_budgets(clock.now_ns());
+  if (idle) streams.end_budgets(core.clock.now_ns());
   return idle && backlog.empty() && !streams.looks_after_some() && waits.size() == 0 &&
          retirement.empty() && core.returns.empty();
 }
 
 void SessionParts::drain() {
-  const uint64_t slow_from_ns = clock.now_ns() + kSlowDrainNs;
+  const uint64_t slow_from_ns = core.clock.now_ns() + kSlowDrainNs;
   bool is_logged = false;
   batch.clear();
   backlog.drop();
-  AdaptiveWait wait(clock, kDrainPlan);
+  AdaptiveWait wait(core.clock, kDrainPlan);
   while (!streams.idle()) {
     if (fences.pass_all_waits()) wait.restart();
-    if (!is_logged && clock.now_ns() > slow_from_ns) {
+    if (!is_logged && core.clock.now_ns() > slow_from_ns) {
       is_logged = true;
       log("Session " + std::to_string(core.info.id) + " (client " +
           std::to_string(core.info.client_pid) + ") still waits for its last work to end");

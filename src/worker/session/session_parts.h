@@ -55,7 +55,6 @@ struct SessionParts {
 
   // Set when the session is to end: a handler that waits gives up.
   std::atomic<bool> stop{false};
-  const Clock& clock;
   SessionCore core;
   SessionMemory memory;
   PhysicalObjects physical{core, memory};
