@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions about functions. See function.h.
+// See function.h.
 #include "worker/code/function.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace openmps::worker {
 namespace {
 
-// Those attributes of a launch that are numbers: no handle, no address.
+// The attributes of a launch that are numbers: no handle, no address.
 bool is_plain(CUlaunchAttributeID id) {
   switch (id) {
     case CU_LAUNCH_ATTRIBUTE_IGNORE:
@@ -28,7 +28,8 @@ bool is_plain(CUlaunchAttributeID id) {
   }
 }
 
-// A function of a module belongs to its device; a kernel of a library has attributes on each.
+// A function of a module belongs to its device; a kernel of a library has attributes on each
+// device.
 uint32_t device_of(const Function& function, uint32_t wanted) {
   return function.is_kernel ? wanted : function.device;
 }
@@ -45,8 +46,8 @@ Status Functions::ask(Function& function, uint32_t device, const char* call, F&&
   return check(result, call);
 }
 
-// The parameters, in order, until the driver says that there is none of that index. A driver
-// without this call (before CUDA 12.4) gives an empty layout: the client then parses the image.
+// The parameters, in order, up to the first index for which the driver has none. A driver without
+// this call (before CUDA 12.4) gives an empty layout: the client then parses the image.
 void Functions::describe(Function& function, CUfunction handle, wire::GetFunction::Reply* facts,
                          std::vector<wire::ParameterLayout>* layout) {
   const DriverTable& driver = core_.driver;
@@ -92,7 +93,7 @@ Status Functions::handle(const wire::GetFunction& command, Module& module,
   if (module.is_remembered) function->remembered = 0;
   function->prints = module.facts.prints;
   function->asserts = module.facts.asserts;
-  // What its kernels take from the heap and do not give back is the context's until that ends.
+  // Heap memory that the kernels do not free is taken until the context ends.
   if (module.facts.allocates) core_.taint();
   facts.flags = function->prints ? wire::kFunctionPrints : 0;
   facts.parameter_bytes = function->parameter_bytes;
@@ -132,7 +133,7 @@ Status Functions::handle(const wire::FunctionSetAttribute& command, Function& fu
       case wire::FunctionSetting::kCacheConfiguration:
         return library.set_cache(function.kernel, device, static_cast<CUfunc_cache>(command.value));
       case wire::FunctionSetting::kBankSize:
-        // Kernels of libraries have no such call, and no GPU since Kepler heeds it.
+        // Kernels of libraries have no such call, and GPUs since Kepler ignore the setting.
         if (function.is_kernel) return CUDA_SUCCESS;
         return library.set_banks(function.kernel, device,
                                  static_cast<CUsharedconfig>(command.value));
@@ -183,7 +184,7 @@ Status Functions::handle(const wire::ClusterOccupancy& command, Function& functi
                          ReplyTo<wire::ClusterOccupancy> reply) {
   CUlaunchAttribute list[wire::kMaxLaunchAttributes];
   std::copy(tail.attributes.begin(), tail.attributes.end(), list);
-  // The others, which name objects, change nothing about occupancy.
+  // The other attributes name objects and do not affect occupancy.
   const auto plain_end = std::remove_if(list, list + command.attribute_count,
                                         [](const auto& entry) { return !is_plain(entry.id); });
   CUlaunchConfig config{};
@@ -196,7 +197,7 @@ Status Functions::handle(const wire::ClusterOccupancy& command, Function& functi
   config.sharedMemBytes = command.shared_bytes;
   config.attrs = list;
   config.numAttrs = static_cast<unsigned>(plain_end - list);
-  // Clusters need SMs that lie together: of a part of the device there may be fewer.
+  // Clusters need SMs that lie together: in a set of SMs fewer clusters may fit.
   SmPart of_session;
   const GreenContext* part = green;
   if (green == nullptr || !green->is_there()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of modules and kernels of libraries: names, look-up with layout and attributes,
-// attributes, occupancy. They belong to Modules (module.h). Session's thread only.
+// The functions of modules and kernels of libraries: look-up by name with layout and attributes,
+// changes of attributes, occupancy. The objects belong to Modules (module.h). Session's thread
+// only.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ class Functions {
 
   Status handle(const wire::GetFunction& command, Module& module,
                 const wire::GetFunction::Tail& tail, ReplyTo<wire::GetFunction> reply);
-  // Whole names, from a number on, as many as the reply holds.
+  // As many whole names as the reply holds, from a number on.
   Status handle(const wire::ModuleFunctions& command, Module& module,
                 ReplyTo<wire::ModuleFunctions> reply);
   Status handle(const wire::FunctionSetAttribute& command, Function& function);
@@ -33,7 +34,7 @@ class Functions {
                 const wire::ClusterOccupancy::Tail& tail, ReplyTo<wire::ClusterOccupancy> reply);
 
  private:
-  // f(CUfunction) where work of the device would find it, in that context.
+  // Call f(CUfunction) with the function that the device's work uses, in its context.
   template <typename F>
   Status ask(Function& function, uint32_t device, const char* call, F&& f);
   void describe(Function& function, CUfunction handle, wire::GetFunction::Reply* facts,

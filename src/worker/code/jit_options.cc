@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JIT options and logs. See jit_options.h.
+// See jit_options.h.
 #include "worker/code/jit_options.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace openmps::worker {
 namespace {
 
-// Values, not addresses of the program's memory.
+// The options whose value is a number, not an address of the program's memory.
 bool is_scalar(uint32_t option) {
   switch (option) {
     case CU_JIT_MAX_REGISTERS:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The JIT options of one load or link as the driver wants them: the scalars that the program chose,
-// and log buffers of ours, whose text goes back with the reply. Session's thread only.
+// and log buffers of the worker, whose text is sent with the reply. Session's thread only.
 #pragma once
 
 #include <span>
@@ -16,13 +16,13 @@ namespace openmps::worker {
 class JitOptions {
  public:
   // Options that name memory of the program are a violation: the client translates or refuses them.
-  // `log_bytes`: wanted of each log, cut to what a reply holds; 0: none.
+  // `log_bytes`: the size wanted of each log, at most what a reply holds; 0: no log.
   Status set(uint32_t log_bytes, std::span<const wire::JitOption> options);
 
   [[nodiscard]] unsigned count() const { return static_cast<unsigned>(names_.size()); }
   [[nodiscard]] CUjit_option* names() { return names_.data(); }
   [[nodiscard]] void** values() { return values_.data(); }
-  // The text of both logs, cut to what a reply holds, as the tail of what is replied.
+  // The text of both logs as the tail of a reply, cut to what that holds.
   template <typename Tail>
   [[nodiscard]] Tail logs() const {
     // Errors matter more than information, so they are cut last.
@@ -31,7 +31,7 @@ class JitOptions {
   }
 
  private:
-  // Room for both in a reply, whichever.
+  // The most that both logs take in a reply.
   static constexpr uint32_t kMaxLogBytes = ReplyTo<wire::LinkComplete>::room();
 
   void add(CUjit_option name, void* value);

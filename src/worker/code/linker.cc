@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linking for a session. See linker.h.
+// See linker.h.
 #include "worker/code/linker.h"
 
 #include <cstring>
@@ -12,8 +12,8 @@
 namespace openmps::worker {
 namespace {
 
-// Objects and libraries of the host's format the driver reads as files with an ELF image inside,
-// whose bounds nobody has checked; NVVM is not taken any more.
+// The driver reads objects and libraries of the host's format as files with an ELF image inside,
+// whose bounds are not checked; it does not take NVVM any more.
 bool is_known(uint32_t type) {
   return type == CU_JIT_INPUT_CUBIN || type == CU_JIT_INPUT_PTX || type == CU_JIT_INPUT_FATBINARY ||
          type == CU_JIT_INPUT_OBJECT || type == CU_JIT_INPUT_LIBRARY;
@@ -56,7 +56,7 @@ Status Links::handle(const wire::LinkAdd& command, Link& link, const wire::LinkA
       link.state, static_cast<CUjitInputType>(command.type), image.data(), counted, name.c_str(),
       options.count(), options.names(), options.values());
   reply.put({}, link.options.logs<wire::LinkAdd::ReplyTail>());
-  // The driver keeps a copy, whether or not it likes what it has been given.
+  // The driver keeps a copy, also of an input that it refuses.
   link.input_bytes += bytes;
   modules_.hold_image(bytes);
   return check(result, "cuLinkAddData");

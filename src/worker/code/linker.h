@@ -14,7 +14,8 @@
 
 namespace openmps::worker {
 
-// Of one session at once: a program links one after the other, and each holds its inputs.
+// The most links of one session at a time, since each holds its inputs; a program links one at a
+// time.
 inline constexpr uint32_t kMaxLinks = 64;
 
 class Links {
@@ -24,7 +25,7 @@ class Links {
   Links(SessionCore& core, Modules& modules) : core_(core), modules_(modules) {}
 
   Status handle(const wire::LinkCreate& command, const wire::LinkCreate::Tail& tail);
-  // Replies the logs so far, also when it fails; so does completing.
+  // Replies the logs so far, also after an error; so does completing the link.
   Status handle(const wire::LinkAdd& command, Link& link, const wire::LinkAdd::Tail& tail,
                 ReplyTo<wire::LinkAdd> reply);
   Status handle(const wire::LinkComplete& command, Link& link, ReplyTo<wire::LinkComplete> reply);
@@ -37,10 +38,10 @@ class Links {
   struct Link {
     CUlinkState state = nullptr;
     uint32_t device = 0;
-    JitOptions options;  // the driver writes its logs for as long as the link lives
-    const unsigned char* result = nullptr;  // the driver's
+    JitOptions options;  // the driver writes the logs for as long as the link exists
+    const unsigned char* result = nullptr;  // the driver's memory
     size_t result_bytes = 0;
-    uint64_t input_bytes = 0;  // that the driver holds
+    uint64_t input_bytes = 0;  // bytes that the driver holds
   };
 
   SessionCore& core_;

@@ -22,22 +22,23 @@ using wire::ModuleKind;
 
 namespace {
 
-// How soon a launch looks again whether code that runs in the cold lane can move. A look asks all
-// streams that may be busy.
+// How soon a launch looks again whether code in the cold lane can move. A look asks the driver
+// about all streams that may be busy.
 constexpr uint64_t kMoveLookNs = 50'000'000;
-// Who is limited and has waited for the main lane in vain does not insist on it for this many times
-// as long: a fifth of a program's time at most, as a hold is of its neighbours' (GateLimits).
+// After a session with a limit has waited in vain for the main lane, its code may be loaded in the
+// cold lane for this many times as long: so it waits a fifth of the time at most, as other sessions
+// do for holds (GateLimits).
 constexpr uint64_t kEscapeShare = 4;
-// When it has been there for so long, it moves, however seldom it is used; code with variables,
-// which is copied for that, no sooner.
+// Code that has been in the cold lane for so long moves, however seldom it is launched; code with
+// variables, which is copied for that, moves no sooner.
 constexpr uint64_t kSettledNs = 2'000'000'000;
-// Code whose constants somebody wants to write stays where it is from then on. For so long, which
-// is three holds, it waits to come to the main context first: beside kernels of 46 ms, say.
+// Code whose constants a program wants to write does not move any more after that. Before, it waits
+// for so long, three holds, to move to the main lane: beside kernels of 46 ms, for example.
 constexpr uint64_t kSettleNs = 400'000'000;
-// What a program has just given its streams (a fill, a copy) is waited for this long before its
-// code goes to the cold lane; natively loading waits for all of it.
+// Work that the program has just submitted (a fill, a copy) is waited for this long before its code
+// is loaded in the cold lane; natively loading waits for all of it.
 constexpr uint64_t kOwnWorkNs = 5'000'000;
-// Of a kernel's name in the log: mangled ones have thousands of characters.
+// The most characters of a kernel's name in the log: mangled names have thousands.
 constexpr size_t kMostShown = 200;
 
 }  // namespace
@@ -78,8 +79,8 @@ Status Modules::handle(const wire::BlobData& command, Blob& blob) {
   return Status();
 }
 
-// What one program has loaded the next one sends, too: as long as it is equal byte by byte it is
-// compared, not kept.
+// Programs often send images that are loaded already: while an image equals a loaded one byte by
+// byte it is compared and not stored.
 void Modules::Blob::append(const unsigned char* chunk, uint64_t count, const ImageStore& images) {
   if (arrived() == 0) like = images.candidate(bytes + 1, {chunk, count});
   if (like != nullptr) {
@@ -89,7 +90,7 @@ void Modules::Blob::append(const unsigned char* chunk, uint64_t count, const Ima
     }
     differ();
   }
-  if (data.empty()) data.reserve(bytes + 1);  // and the NUL: it is not moved while it grows
+  if (data.empty()) data.reserve(bytes + 1);  // and the NUL: so that it is not moved while it grows
   data.insert(data.end(), chunk, chunk + count);
 }
 
@@ -99,7 +100,7 @@ void Modules::Blob::differ() {
   like.reset();
 }
 
-// A blob counts until it is taken: whoever keeps the bytes counts them anew.
+// A blob's bytes count until it is taken; whoever keeps them counts them again.
 Status Modules::end_blob(wire::Id id, std::unique_ptr<Blob>* ended) {
   std::unique_ptr<Blob> blob = blobs_.take(id);
   if (!blob->error.ok()) return blob->error;
@@ -171,13 +172,13 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   if (parallel_facts_) meanwhile = [&making] { making->begin(); };
   OPENMPS_RETURN_IF_ERROR(images_.read_facts(
       module->image, core_.devices.at(command.device).capability, meanwhile, &module->facts));
-  // Before the driver allocates them.
+  // Counted before the driver allocates them.
   const uint64_t bytes = module->facts.binds() ? module->facts.variable_bytes : 0;
   OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, bytes));
   module->charged = bytes;
   image_bytes_ += module->image->size() - 1;
   making->facts = module->facts;
-  // Options change the code, and variables are a session's own.
+  // Options change the code, and variables belong to one session.
   making->shareable = tail.options.empty() && !module->facts.binds();
   module->options.assign(tail.options.begin(), tail.options.end());
   module->is_shared = making->shareable;
@@ -225,7 +226,7 @@ Status Modules::finish_load(wire::Id id, std::unique_ptr<Module> module, Making&
     core_.usage.count(making.made ? wire::UsageCount::kImagesMade : wire::UsageCount::kImagesFound);
   }
   if (status.ok()) status = core_.use(module->device);
-  // Code that is there has been found to be right.
+  // Loaded code is known to be valid for the device.
   if (status.ok() && module->kind == ModuleKind::kModule &&
       !lane_of(*module->library, module->device)) {
     const Homes homes = homes_of(*module->library, module->device);
@@ -262,8 +263,8 @@ std::optional<Lane> Modules::lane_of(const LoadedLibrary& library, uint32_t devi
   return std::nullopt;
 }
 
-// Loading waits for the work of the context that it is done in, the cold one's, too: it is done in
-// the first of the two that is quiet.
+// Loading waits for all work of the context in which it is done: it is done in that of the two
+// contexts where nothing runs first.
 template <typename F>
 CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t device, Homes homes,
                             bool stays, F&& load) {
@@ -280,8 +281,8 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
     escapes_until_ns_ = now + std::max(kEscapeShare * (now - start), kMoveLookNs);
   }
   if (stays) return CUDA_SUCCESS;
-  // If the main context is known to be busy for longer, the cold lane is sooner, and nobody is held
-  // back.
+  // If the main context is known to be busy for longer, the cold lane is sooner, and no work is
+  // held back.
   const auto main_is_near = [&] { return gate.near_end_ns(device) <= core_.clock.now_ns(); };
   if (main_is_near()) gate.wait_for_own_work(device, &core_.gate_client, kOwnWorkNs);
   bool lonely = false;  // there is no cold lane
@@ -321,7 +322,7 @@ std::optional<CUresult> Modules::load_cold(GatedCall call, LoadedLibrary& librar
   return result;
 }
 
-uint64_t Modules::tend(uint64_t now) {
+uint64_t Modules::plan_moves(uint64_t now) {
   while (!settling_.empty() && settling_.front().due_ns <= now) {
     const Settling& code = settling_.front();
     if (const auto library = code.library.lock()) library->plan_move(code.device);
@@ -356,7 +357,7 @@ void Modules::note_home(Module& module) {
 void Modules::leave_variables(const Module& module, uint32_t device, bool at_once) {
   LoadedLibrary& library = *module.library;
   if (!library.may_leave_variables(device) || !module.in_cold_home) return;
-  // What has to be compiled takes its time, so that is done if there is no other way.
+  // Compiling takes long, so it is done only if there is no other way.
   if (!at_once &&
       (module.facts.compiles || core_.clock.now_ns() < module.cold_since_ns + kSettledNs))
     return;
@@ -364,7 +365,7 @@ void Modules::leave_variables(const Module& module, uint32_t device, bool at_onc
   if (!jit.set(0, module.options).ok() || !core_.use({device, Lane::kCold}).ok()) return;
   library.leave_variables(*module.image, core_.devices.at(device).capability,
                           {jit.count(), jit.names(), jit.values()}, device);
-  static_cast<void>(core_.use(device).ok());  // as the caller had it
+  static_cast<void>(core_.use(device).ok());  // the device's main context, which was current before
   if (!library.may_move(device)) return;
   has_cold_code_ = true;
   library.plan_move(device);
@@ -389,7 +390,7 @@ CUresult Modules::load_functions(Module& module, const Placement& place) {
   for (CUkernel kernel : kernels) {
     CUfunction function = nullptr;
     const CUresult result = library.load(kernel, place, &function);
-    // Who asks for that function is told; nobody else is.
+    // Only the caller that asks for that function gets the error.
     if (result != CUDA_SUCCESS) return is_sticky(result) ? result : CUDA_SUCCESS;
   }
   library.note_loaded(place, true);
@@ -406,13 +407,14 @@ CUresult Modules::load_function(Function& function, const Placement& place, Loca
   return CUDA_SUCCESS;
 }
 
-// What runs in the cold lane comes to the main one if that is quiet, or at times soon is: a program
-// that is never idle would not get there by looking. Failed holds are ever rarer (GateLimits).
+// Code in the cold lane moves if the main context is quiescent, or at times brings that about: a
+// program that is never idle would not move otherwise. Holds that fail are made ever more rarely
+// (GateLimits).
 bool Modules::move_now(Function& function, uint32_t device) {
   const uint64_t now = core_.clock.now_ns();
   if (now < next_look_ns_ || !core_.use(device).ok()) return false;
   next_look_ns_ = now + kMoveLookNs;
-  // Beside one long kernel after the other the time is when one of them is about to end.
+  // If long kernels follow each other, the moment is near the end of one of them.
   const uint64_t near_ns = core_.gate.near_end_ns(device);
   if (near_ns > now) next_look_ns_ = std::min(next_look_ns_, near_ns);
   const uint64_t hold_ns = near_ns > now ? 0 : core_.gate.first_hold_ns();
@@ -425,7 +427,7 @@ bool Modules::move_now(Function& function, uint32_t device) {
   return core_.gate.run_quiescent(request, move).has_value();
 }
 
-// Once: the count says how often.
+// Logged once for each session; beyond_limit counts the launches.
 void Modules::tell_of_escape(const Function& function) {
   core_.usage.count(wire::UsageCount::kBeyondLimit);
   if (std::exchange(told_of_escape_, true)) return;
@@ -474,7 +476,7 @@ Status Modules::find(Function& function, const Placement& place, Reach reach, Lo
     found = moved || is_in(Lane::kCold);
   }
   if (!found) {
-    // What is in the cold lane stays so unless it is loaded in the main one.
+    // Code in the cold lane is not in the main lane unless it is loaded there.
     const auto load = [&](const Placement& at) { return load_function(function, at, located); };
     OPENMPS_RETURN_IF_ERROR(
         check(load_code(GatedCall::kFunctionLoad, library, device, homes, is_cold, load),
@@ -501,9 +503,8 @@ void Modules::release(Module& module) {
   image_bytes_ -= module.image->size() - 1;
   memory_.refund(module.device, module.charged);
   if (module.in_cold_home) --core_.cold_homes;
-  // The library is unloaded, if nobody else holds it, once the context that its code is in is
-  // quiet. That may be while work is held back which uses its variables, and the cold one can be
-  // while streams still use some there.
+  // The library is unloaded, if no other session holds it, at the next quiescence of the context
+  // that its code is in. Held work may use its variables then, and cold streams may still use them.
   if (!module.in_cold_home && !retirement_.has_held()) {
     module.own.reset();
     return module.library.reset();
@@ -572,7 +573,8 @@ Status Modules::handle(const wire::GetGlobal& command, Module& module,
     result = look();
     OPENMPS_RETURN_IF_ERROR(core_.use(device));
   } else {
-    // The first look at a symbol of a lazily loaded image loads it, also if there is none.
+    // The first look-up of a symbol in a lazily loaded image loads the image, also if the symbol
+    // does not exist.
     const auto load = [&](const Placement& home) {
       lane = home.lane;
       const CUresult looked = look();
@@ -588,7 +590,7 @@ Status Modules::handle(const wire::GetGlobal& command, Module& module,
     memory_.add_global(address, bytes, lane);
     module.globals.push_back(address);
   }
-  // A module's variables are all asked for alike. Where the driver doesn't know, it is none.
+  // The variables of a module are either all managed or none, as far as the driver knows.
   int managed = 0;
   static_cast<void>(
       core_.driver.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address));
@@ -612,7 +614,8 @@ Status Modules::find_own(Module& module, std::shared_ptr<LoadedLibrary>* own) {
   return Status();
 }
 
-// Into the main lane if that is quiet within a few holds, and in any case if a part of it is there.
+// Move the code to the main lane if that is quiescent within a few holds, and always if a part of
+// it is there.
 Status Modules::settle(Module& module) {
   LoadedLibrary& library = *module.library;
   ContextGate& gate = core_.gate;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The modules and libraries of a session, their functions and globals, and the images on their way
-// into one. To the driver a module is a library, too, used in one context: making a library
-// compiles its PTX and waits for nothing, so that happens in the background; getting its code to a
-// device synchronises the shared context, so that goes through the gate. Session's thread only.
+// The modules and libraries of a session, their functions and globals, and the images that are sent
+// for them. A module is a library to the driver, too, used in one context: making a library
+// compiles its PTX and waits for nothing, so that happens in the background; loading its code on a
+// device waits for all work of the shared context, so that goes through the gate. Session's thread
+// only.
 #pragma once
 
 #include <algorithm>
@@ -33,49 +34,51 @@
 
 namespace openmps::worker {
 
-// All functions of a library with no more of them and no larger image, without code for other
-// devices (decision 34), are loaded with the first: what a program brings itself. CUDA's own
-// libraries have thousands, of which it uses few.
+// All functions of a library that has no more functions and no larger image than this, and no code
+// for other devices (decision 34), are loaded with the first function: what a program brings
+// itself. CUDA's own libraries have thousands of functions, of which a program uses few.
 inline constexpr unsigned kMostLoadedTogether = 64;
 inline constexpr uint64_t kMostBytesLoadedTogether = wire::kMiB;
 
-// What runs in the cold lane is loaded once more to move, in a moment that others wait for: it does
-// when it has been launched so often. 16 of CuPy's test programs at once, which launch most kernels
-// once and end, took 3.5 to 4.1 s without moves, 4.9 to 5.6 when all moved as soon as it could (an
-// H200).
+// Code that runs in the cold lane moves, which loads it once more while others wait, after so many
+// launches. 16 of CuPy's test programs at once, which launch most kernels once and end, took 3.5 to
+// 4.1 s without moves and 4.9 to 5.6 s when all code moved as soon as it could (an H200).
 inline constexpr uint32_t kUsesToMove = 16;
 
 struct Module;
 
-// Work that is held back keeps it, and with it the code, beyond its module.
+// Held work keeps a function, and with it the code, after the client has unloaded the module.
 struct Function : std::enable_shared_from_this<Function> {
   CUkernel kernel = nullptr;
-  bool is_kernel = false;        // the client has it as a kernel of a library
-  uint32_t device = 0;           // that it was asked for on
-  uint32_t parameter_bytes = 0;  // end of the last parameter
-  // Of its image; a kernel that prints runs in turns (prints.h).
+  bool is_kernel = false;        // the client has a handle of it as a kernel of a library
+  uint32_t device = 0;           // on which the client looked it up
+  uint32_t parameter_bytes = 0;  // the end of the last parameter
+  // As the image says. A kernel that prints waits for its session's turn (prints.h).
   bool prints = false;
   bool asserts = false;
   uint32_t quiet_launches = 0;
   uint64_t texts_seen = 0;
-  // Durations::add() for each size of grid: what a kernel does depends on it.
+  // The number in Durations of this kernel with grids of about that size, on which its work
+  // depends.
   [[nodiscard]] uint32_t& duration(uint64_t blocks) {
     return durations[std::min<size_t>(std::bit_width(blocks | 1), kSizes) - 1];
   }
   static constexpr size_t kSizes = 24;  // powers of two; a GPU is full long before the last
   std::array<uint32_t, kSizes> durations{};
   SmFootprint footprint;
-  std::optional<bool> has_clusters;        // each of its launches; none: nobody has asked
-  std::array<uint32_t, 3> judged_block{};  // the last that the driver was asked about beforehand
-  uint32_t remembered = ~0u;  // by device: it is known to be used there, or nobody wants to know
+  std::optional<bool> has_clusters;  // of each launch; nothing: not asked of the driver yet
+  std::array<uint32_t, 3>
+      judged_block{};         // the last block shape that the driver has judged before a launch
+  uint32_t remembered = ~0u;  // by device: its use there has been noted, or need not be
   Module* module = nullptr;   // while the client has it
   std::shared_ptr<LoadedLibrary> library;
-  std::vector<CUfunction> main;  // by device: in the main lane; null: not known to be there
-  // The same, asked of its library: it may have moved.
+  std::vector<CUfunction> main;  // by device: its handle in the main lane; null: not known
+  // The handle in the main lane, also if the library has moved there meanwhile; null: it is not
+  // there.
   [[nodiscard]] CUfunction find_in_main(uint32_t on) const;
 };
 
-// Where work with a function goes.
+// The handle and the placement of a launch.
 struct Located {
   CUfunction handle = nullptr;
   Placement place;
@@ -84,31 +87,31 @@ struct Located {
 struct Module {
   wire::ModuleKind kind = wire::ModuleKind::kModule;
   uint32_t device = 0;
-  CUmodule module = nullptr;               // of the library, where it was loaded for this session
+  CUmodule module = nullptr;               // of the library, if that was loaded for this session
   std::shared_ptr<LoadedLibrary> library;  // perhaps shared with other sessions
-  // The same for the variables and constants of a shared one, which nobody writes
-  // (image_variables.h): whoever wants to know where they are gets some of his own. Null: nobody
-  // has asked.
+  // A library of the session's own that has the variables and constants of a shared library at
+  // addresses of its own, for a program that has asked for an address (image_variables.h). Null: it
+  // has not.
   std::shared_ptr<LoadedLibrary> own;
-  // Kept while the module lives: what another worker would load it from.
+  // Kept while the module lives, so that another worker can load it.
   std::shared_ptr<const ImageBytes> image;
   ImageFacts facts;
   std::vector<wire::Id> functions;
   std::vector<uint64_t> globals;         // start addresses
-  uint64_t charged = 0;                  // of the device's memory, for its variables
-  std::vector<wire::JitOption> options;  // of the compiler's
-  bool is_shared = false;                // its library, as far as others want it
-  bool is_remembered = false;            // what is used of it
-  bool in_cold_home = false;   // it has come to the cold lane of some device with what is its own,
-  uint64_t cold_since_ns = 0;  // by now_ns()
+  uint64_t charged = 0;                  // bytes of the device's memory, for its variables
+  std::vector<wire::JitOption> options;  // of the JIT compiler
+  bool is_shared = false;                // other sessions may use its library
+  bool is_remembered = false;            // its use is noted in the store on disk
+  bool in_cold_home = false;   // its code and own variables are in the cold lane of some device,
+  uint64_t cold_since_ns = 0;  // since that time
 };
 
 class Modules {
   struct Blob;
 
  public:
-  // `remembered`: null: nothing is remembered on disk. `parallel_facts`: an image is read on
-  // another thread while the driver loads it (decision 34).
+  // `remembered`: null: nothing is stored on disk. `parallel_facts`: another thread reads an image
+  // while the driver loads it (decision 34).
   Modules(SessionCore& core, SessionMemory& memory, Retirement& retirement, ImageStore& images,
           ImageMemory* remembered, bool parallel_facts)
       : core_(core),
@@ -119,16 +122,15 @@ class Modules {
         parallel_facts_(parallel_facts) {}
 
   Status handle(const wire::BlobBegin& command);
-  // Chunks come in order, out of the staging arena.
+  // Chunks come in order, from the staging arena.
   Status handle(const wire::BlobData& command, Blob& blob);
-  // A whole image, now the caller's, who counts it for as long as somebody holds it.
+  // Give a whole image to the caller, who counts its bytes from then on (hold_image()).
   Status take_blob(wire::Id id, ImageBytes* image);
-  // The same, with a NUL behind it, as the store holds it.
+  // Give a whole image, with a NUL behind it, as the store holds it.
   Status take_image(wire::Id id, std::shared_ptr<const ImageBytes>* image);
   void hold_image(uint64_t bytes) { image_bytes_ += bytes; }
   void drop_image(uint64_t bytes) { image_bytes_ -= bytes; }
-  // Replies the JIT logs, also when loading fails. What has to be compiled is
-  // answered later.
+  // Replies the JIT logs, also after an error. An image that has to be compiled is answered later.
   Status handle(const wire::ModuleLoad& command, const wire::ModuleLoad::Tail& tail,
                 ReplyTo<wire::ModuleLoad> reply);
   void unload(wire::Id id);
@@ -136,24 +138,22 @@ class Modules {
                 ReplyTo<wire::GetGlobal> reply);
   Status handle(const wire::ModuleSymbols& command, Module& module,
                 ReplyTo<wire::ModuleSymbols> reply);
-  // The device that a symbol of the module is wanted on, whose context becomes
-  // current.
+  // Make the context of the device current on which a symbol of the module is wanted.
   Status enter(const Module& module, wire::ModuleKind kind, uint32_t wanted, uint32_t* device);
-  // A function of its module.
+  // Add a function to its module.
   Status add(wire::Id id, std::shared_ptr<Function> function);
   CUresult list_kernels(const Module& module, std::vector<CUkernel>* kernels);
 
-  // Some function of the session may print, or assert.
+  // Some function of the session may print; may assert.
   [[nodiscard]] bool any_prints() const { return any_prints_; }
   [[nodiscard]] bool any_asserts() const { return any_asserts_; }
   [[nodiscard]] const auto& blobs() const { return blobs_; }
   [[nodiscard]] const auto& modules() const { return modules_; }
   [[nodiscard]] const auto& functions() const { return functions_; }
-  // Before work with `function` is made for `device`: its code is there, loaded in a quiet moment
-  // or in the cold lane, and not inside a launch. `reach`: work that belongs in one lane goes to
-  // the other one only if the code can't come there; that of a partition that limits belongs in the
-  // main one, and leaves it only beside what may never end (decision 32). The session is not
-  // between the gate's enter() and leave().
+  // Make sure that the code of `function` is loaded before work with it is made for `place`, at a
+  // quiescence of the main context or in the cold lane. `reach`: the lanes in which the work may
+  // run; kMainFirst: in the main lane, since a set of SMs limits the session, unless work there may
+  // never end (decision 32). Not between the gate's enter() and leave().
   enum class Reach { kAnyLane, kMainLane, kMainFirst, kColdLane };
   Status locate(Function& function, const Placement& place, Reach reach, Located* located) {
     if (is_at_hand(function, place) && reach != Reach::kColdLane) [[likely]] {
@@ -162,18 +162,18 @@ class Modules {
     }
     return find(function, place, reach, located);
   }
-  // The main context has its code.
+  // The main context has the function's code.
   [[nodiscard]] static bool is_at_hand(const Function& function, const Placement& place) {
     return place.device < function.main.size() && function.main[place.device] != nullptr;
   }
-  // It is launched there.
+  // The function is launched on the device: note that in the store on disk.
   void note_launch(Function& function, uint32_t device) {
     if ((function.remembered >> device & 1) == 0) [[unlikely]]
       remember(function, device);
   }
-  // Plan the moves that are due, by now_ns(). When the next one is; 0: there is none.
-  uint64_t tend(uint64_t now);
-  // Some code runs in the cold lane and is to move.
+  // Plan the moves that are due. The time of the next one; 0: there is none.
+  uint64_t plan_moves(uint64_t now);
+  // Some code runs in the cold lane and can move.
   [[nodiscard]] bool has_cold_code() const { return has_cold_code_; }
 
   void release_all();
@@ -182,18 +182,18 @@ class Modules {
   struct Blob {
     uint64_t bytes = 0;
     std::vector<unsigned char> data;
-    // An image that is there; what has come so far is as it begins, and `data` is empty.
+    // A loaded image that begins with what has arrived so far; then `data` is empty.
     std::shared_ptr<const ImageBytes> like;
     uint64_t alike = 0;
-    Status error;  // reported by the load that uses it
+    Status error;  // for the load that takes the blob
 
     [[nodiscard]] uint64_t arrived() const { return like != nullptr ? alike : data.size(); }
     void append(const unsigned char* chunk, uint64_t count, const ImageStore& images);
-    // What has come so far becomes the blob's own; `like` is null then.
+    // Copy what has arrived into `data`; `like` is null then.
     void differ();
   };
 
-  // The making of a library, which may outlive the session.
+  // The making of a library, which may go on after the session's end.
   struct Making {
     Making(SessionCore& core, ImageStore& images, std::shared_ptr<const ImageBytes> image)
         : cold(core.cold),
@@ -201,7 +201,7 @@ class Modules {
           bell(core.bell),
           image(std::move(image)),
           begun(core.driver, core.gate) {}
-    // The driver's part, the first time: its result.
+    // Have the driver load the library, at the first call; the result.
     const Status& begin();
 
     ColdLanes* const cold;
@@ -213,7 +213,7 @@ class Modules {
     std::optional<Status> result;  // of begin()
     ImageFacts facts;
     bool shareable = false;
-    bool made = false;  // nobody else had
+    bool made = false;  // no library of that image existed
     Status status;
     std::shared_ptr<LoadedLibrary> library;
     std::atomic<bool> done{false};
@@ -223,36 +223,38 @@ class Modules {
   static void make(Making& making);
   Status finish_load(wire::Id id, std::unique_ptr<Module> module, Making& making,
                      ReplyTo<wire::ModuleLoad> reply);
-  // Where code may be loaded that is not in the main lane. That of who is limited belongs there,
-  // but does not wait there for a program, which may wait for it.
+  // The lanes into which code may be loaded. Code of a session that a set of SMs limits belongs to
+  // the main lane (kMainFirst), but does not wait there for work that may never end.
   enum class Homes { kMain, kCold, kEither, kMainFirst };
   [[nodiscard]] Homes homes_of(const LoadedLibrary& library, uint32_t device) const;
-  // load(Placement) in that context, in a quiet moment of it: of the main one, or where there is a
-  // choice and that has no such moment soon, of the cold one. `stays`: it is in the cold one, and
-  // instead of being loaded there it stays.
+  // Call load(Placement) at a quiescence of the lane's context: of the main context, or where there
+  // is a choice and no quiescence comes soon, of the cold one. `stays`: the code is in the cold
+  // lane already and need not be loaded there.
   template <typename F>
   CUresult load_code(GatedCall call, LoadedLibrary& library, uint32_t device, Homes homes,
                      bool stays, F&& load);
-  // Its code need not come to the main lane right now, whatever the limit.
+  // The session's code need not go to the main lane for now, whatever its limit.
   [[nodiscard]] bool escapes() const { return core_.clock.now_ns() < escapes_until_ns_; }
-  // Load in the cold context if nothing runs there now or after one hold. Nothing: work runs there.
+  // Load in the cold context if nothing runs there, now or after one hold. Nothing: work runs
+  // there.
   template <typename F>
   std::optional<CUresult> load_cold(GatedCall call, LoadedLibrary& library, uint32_t device,
                                     uint64_t hold_ns, F&& load);
-  // The lane in which the library is on the device, the main one first; nothing: in none.
+  // The lane in which the library is loaded on the device, the main lane first; nothing: in none.
   static std::optional<Lane> lane_of(const LoadedLibrary& library, uint32_t device);
   void note_loaded(Module& module, const Placement& place);
   void note_home(Module& module);
   void note_cold_use(LoadedLibrary& library, uint32_t device);
-  // The module's code, which is in the cold lane with its variables, can move from now on if it is
-  // there for long, or `at_once`, and if it can move without them.
+  // Let the module's code, which is in the cold lane with its variables, move without them from now
+  // on, if that is possible: if it has been there for long, or `at_once`.
   void leave_variables(const Module& module, uint32_t device, bool at_once);
-  // The library whose variables the program may know.
+  // Find the library whose variables' addresses the program may know.
   Status find_own(Module& module, std::shared_ptr<LoadedLibrary>* own);
-  // Somebody gets to know where its constants are: they are in one lane of each device.
+  // The program asks for a constant's address: from now on the constants are in one lane of each
+  // device.
   Status settle(Module& module);
-  // In the current context, which is that: the module of the library, and all functions of a small
-  // library, so that the next of them needs no moment of its own.
+  // In the placement's context, which is current: get the module of the library, and all functions
+  // of a small library, so that these need no quiescence of their own.
   CUresult place(Module& module, const Placement& place);
   CUresult load_functions(Module& module, const Placement& place);
   Status find(Function& function, const Placement& place, Reach reach, Located* located);
@@ -272,14 +274,14 @@ class Modules {
   ObjectTable<Blob> blobs_{"blob"};
   ObjectTable<Module> modules_{"module", wire::kMaxModules};
   ObjectTable<Function, std::shared_ptr<Function>> functions_{"function"};
-  uint64_t announced_bytes_ = 0;  // of blobs
-  uint64_t image_bytes_ = 0;      // of blobs, links and modules
+  uint64_t announced_bytes_ = 0;  // bytes of blobs
+  uint64_t image_bytes_ = 0;      // bytes of blobs, links and modules
   bool any_prints_ = false;
   bool any_asserts_ = false;
   bool has_cold_code_ = false;
   bool told_of_escape_ = false;
-  uint64_t escapes_until_ns_ = 0;  // by now_ns()
-  // Code that has come to the cold lane, and when it moves, if it has not before.
+  uint64_t escapes_until_ns_ = 0;  // escapes() until then
+  // Code that has been loaded in the cold lane, and when it moves if it has not moved before.
   struct Settling {
     std::weak_ptr<LoadedLibrary> library;
     uint32_t device;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session's part in KernelOutput. See prints.h.
+// See prints.h.
 #include "worker/code/prints.h"
 
 namespace openmps::worker {
 namespace {
 
-// After this many launches without a word in between a kernel that could print is launched beside
-// those of others: printing is mostly for errors that do not happen. What it prints later is still
-// attributed, exactly if nobody else's kernels that may print run at that moment.
+// After this many launches without any text a kernel that could print is launched without a turn,
+// beside those of other sessions: most kernels print only if an error occurs. What it prints later
+// is still attributed, exactly unless other sessions' kernels that may print run at that moment.
 constexpr uint32_t kQuietLaunches = 16;
 
 }  // namespace

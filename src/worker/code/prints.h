@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session's part in KernelOutput: which launches may print or assert, and the client's question
+// A session's side of KernelOutput: which launches may print or assert, and the client's request
 // for what was printed. Session's thread only.
 #pragma once
 
@@ -19,18 +19,19 @@ class Prints {
   Prints(SessionCore& core, KernelOutput& output, Modules& modules, const std::atomic<bool>& stop)
       : core_(core), output_(output), modules_(modules), stop_(stop) {}
 
-  // Around a launch: wait for the turn where the kernel may print, mark its end.
+  // Around a launch: wait for the session's turn if the kernel may print, and mark the kernel's
+  // end.
   void before_launch(Function& function) {
     if (!function.prints && !function.asserts) [[likely]] {
       return;
     }
     prepare(function);
   }
-  // `launched`: how it went, which is returned unless marking fails.
+  // `launched`: the result of the launch, which is returned unless marking fails.
   Status after_launch(const Function& function, Status launched, CUstream stream, uint32_t device) {
     return function.prints ? finish(std::move(launched), stream, device) : launched;
   }
-  // The same for a graph, which may hold any kernel of the session.
+  // Around the launch of a graph, which may hold any kernel of the session.
   void before_graph();
   [[nodiscard]] bool marks_graphs() const { return modules_.any_prints(); }
   Status after_graph(Status launched, CUstream stream, uint32_t device) {

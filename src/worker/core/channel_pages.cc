@@ -23,7 +23,8 @@ constexpr uint64_t kStaging = kStagingOffset - kRegisteredOffset;
 
 }  // namespace
 
-// Between the last host function and the staging arena is nothing; it belongs to the former.
+// The gap between the last host function and the staging arena counts as part of the host
+// functions.
 ChannelPages::Piece ChannelPages::piece(uint32_t number) {
   constexpr uint64_t kPage = wire::kHostPageBytes;
   constexpr Piece kFirst[] = {{kFences, kFences + kPage},
@@ -81,7 +82,7 @@ Status ChannelPages::open(const wire::ChannelView& view, uint64_t* delta) {
                                 "cuMemHostGetDevicePointer of the channel"));
   *delta = 0;
   if (device == begin_) return Status();
-  // Each registration would have a distance of its own.
+  // Separate registrations would each have a different delta.
   driver_.cuMemHostUnregister(host);
   registered_.reset();
   OPENMPS_RETURN_IF_ERROR(add(0, kBytes));
@@ -112,7 +113,7 @@ bool ChannelPages::give_back_staging() {
     if (!registered_.test(number)) continue;
     const Piece idle = piece(number);
     void* pages = reinterpret_cast<void*>(begin_ + idle.begin);
-    // Quiescence for each, so that work that is submitted now does not wait for all.
+    // One quiescence for each piece, so that work submitted now does not wait for all pieces.
     const Request look{GatedCall::kHostUnregister, ContextGate::kAllDevices, &gate_client_,
                        Patience::kOneHold};
     if (!gate_.run_quiescent(look, [&] { return driver_.cuMemHostUnregister(pages); })) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a session's channel that the GPU reads and writes, registered with the driver piece
-// by piece as the session comes to use it: pages that are registered stay in memory, and most
-// sessions use few of them. Session's thread only.
+// Registers the part of a session's channel that the GPU reads and writes with the driver, piece by
+// piece when the session first uses one: registered pages are pinned, and most sessions use few of
+// them. Session's thread only.
 #pragma once
 
 #include <bitset>
@@ -31,11 +31,11 @@ class ChannelPages {
   ChannelPages(const ChannelPages&) = delete;
   ChannelPages& operator=(const ChannelPages&) = delete;
 
-  // What every session needs: the first fences. `delta`: from the host's addresses of the part to
-  // the devices'.
+  // Register what every session needs, the first fences. `delta`: what is added to a host address
+  // of the channel to get the device address.
   Status open(const wire::ChannelView& view, uint64_t* delta);
-  // Before the driver is told an address of the range: whatever of it is in the registered part of
-  // the channel is registered. Errors: the driver's.
+  // Register what of the range is in the channel. Before the driver is told an address of the
+  // range. Errors: the driver's.
   Status use(uint64_t address, uint64_t bytes) {
     const uint64_t offset = address - begin_;
     if (offset >= kBytes) [[likely]] {
@@ -46,18 +46,19 @@ class ChannelPages {
   Status use(const void* host, uint64_t bytes) {
     return use(reinterpret_cast<uint64_t>(host), bytes);
   }
-  // The session has nothing under way. What it has of the channel in its page tables goes, and its
-  // staging arena's registrations do, as far as no other session's work is in the way: false if
-  // some are left. The pages themselves are the client's, who may be filling them.
+  // While the session has no unfinished work: unmap the worker's pages of the channel, and end the
+  // registrations of the staging arena as far as no other session's work delays that. False: some
+  // are left. The pages themselves belong to the client, which may be filling them.
   bool release_idle();
-  // The session ends. A context of device 0 is current.
+  // End all registrations; the session ends. A context of device 0 is current.
   void release_all();
 
  private:
   static constexpr uint64_t kBytes = wire::kRegisteredEnd - wire::kRegisteredOffset;
-  // Pieces, in the order of their addresses. A registration costs its call and its pages: the first
-  // few fences and host functions are apart from all others, and so are the first pieces of the
-  // staging arena, as clients cut it; a client that uses more copies much and gets more at a time.
+  // Pieces, in the order of their addresses. A registration costs a driver call and pinned pages,
+  // so the first few fences, the first few host functions and the first pieces of the staging arena
+  // are pieces of their own. A client that uses more of the arena copies much: later pieces are
+  // larger.
   struct Piece {
     uint64_t begin;
     uint64_t end;
@@ -89,8 +90,8 @@ class ChannelPages {
   const GateClient& gate_client_;
   Returns& returns_;
   wire::ChannelView view_;
-  uint64_t begin_ = 0;  // of the part; 0: it is not mapped
-  bool whole_ = false;  // one registration: a device has addresses of its own for it
+  uint64_t begin_ = 0;  // address of the registered part; 0: the channel is not mapped
+  bool whole_ = false;  // all of it is one registration, since device addresses differ
   std::bitset<kPieces> registered_;
 };
 

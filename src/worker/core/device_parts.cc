@@ -17,7 +17,7 @@ SmTerms DeviceParts::terms_of(const Key& key) const {
   return terms;
 }
 
-// So many keys as a device has steps.
+// There are as many keys as a device has steps of SMs.
 DeviceParts::Key DeviceParts::key_of(uint32_t device, uint32_t at_most) const {
   const Device& on = devices_.at(device);
   if (at_most == 0) return {device, 0};
@@ -25,14 +25,14 @@ DeviceParts::Key DeviceParts::key_of(uint32_t device, uint32_t at_most) const {
   return {device, sms < on.sms ? sms : 0};
 }
 
-// A change that comes while the member joins finds it afterwards.
+// A change that comes while the member joins is applied afterwards.
 Status DeviceParts::get(uint32_t device, uint32_t at_most, SmPart* part) {
   *part = nullptr;
   if (partitions_ == nullptr) return Status();
   const Key key = key_of(device, at_most);
   auto found = members_.find(key);
   if (found == members_.end()) {
-    // A context's part is one of the session's.
+    // A context's set is a part of the session's.
     const Member* whole = nullptr;
     if (key.second != 0) {
       SmPart of_session;
@@ -87,10 +87,10 @@ void DeviceParts::note(Member& member, const Demand& demand) {
   partitions_->note(member, demand, clock_.now_ns());
 }
 
-// Where it finds room is no limit: in the cold lane it may have the whole device.
+// The few SMs of small work are no limit: in the cold lane the session has the whole device.
 bool DeviceParts::is_limited(uint32_t device) {
   if (partitions_ != nullptr && partitions_->keeps_some(device)) return true;
-  bool is_whole = false;  // all that it has asked for so far
+  bool is_whole = false;  // in all contexts that get() was called for
   for (const auto& [key, member] : members_) {
     if (key.first != device) continue;
     const SmPart part = partitions_->part(*member, clock_.now_ns());
@@ -107,8 +107,8 @@ bool DeviceParts::is_limited(uint32_t device) {
          (terms.group != nullptr && is_less(terms.group->sms(device)));
 }
 
-// The session's thread may hold the gate open while it waits for mutex_, and the change may have to
-// wait for the gate.
+// Calls SmPartitions without mutex_: the session's thread may hold the gate open while it waits for
+// mutex_, and the change may have to wait for the gate.
 void DeviceParts::set(uint32_t device, const SmTerms& terms) {
   const std::lock_guard changing(changing_);
   std::vector<std::pair<Member*, SmTerms>> members;

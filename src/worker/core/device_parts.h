@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the devices that a session has: sets of SMs on which its kernels run, whoever
-// launches them and how, or all (docs/decisions/0026). They may change at any time (0028).
-// Session's thread, but for what says otherwise.
+// The sets of SMs on which a session's kernels run, by device (docs/decisions/0026); they may
+// change at any time (0028). Session's thread, except where a comment says otherwise.
 #pragma once
 
 #include <array>
@@ -36,23 +35,23 @@ class DeviceParts {
   DeviceParts(const DeviceParts&) = delete;
   DeviceParts& operator=(const DeviceParts&) = delete;
 
-  // What the session has of the device, but at most so many SMs (0: any number), as long as it is
-  // held; null: all of it. It is there from the first call on, which may have to wait for a quiet
-  // moment: not between the gate's enter() and leave(). Errors: those of SmPartitions::join().
+  // The session's set of the device's SMs, or `at_most` of these (0: all), which lives as long as
+  // it is held; null: the whole device. The first call for a device may wait for a quiescence, so
+  // not between the gate's enter() and leave(). Errors: those of SmPartitions::join().
   Status get(uint32_t device, uint32_t at_most, SmPart* part);
   Status get(uint32_t device, SmPart* part) { return get(device, 0, part); }
-  // The same as far as it is a limit, which is what the client is told: who has the few SMs that
-  // are kept for ranks has the whole device if need be.
+  // The set as far as it is a limit, which is what the client is told: a session whose small work
+  // has a few SMs to itself has the whole device when it needs that.
   Status get_limit(uint32_t device, uint32_t at_most, SmPart* part);
-  // Where work runs that the client has put into a green context of its own, which was made of SMs
-  // that it had then (`of`; nothing: of the device's): null, there, as long as these are among what
-  // it has; else in what the session has by now. Does not wait behind a get_limit().
+  // Where work runs that the client has put into a green context of its own. `of`: the SMs of which
+  // that was made; nothing: of the device's. Null: in the green context, since the session still
+  // has these SMs; else in the set that the session has now. Does not wait after a get_limit().
   Status get_instead(uint32_t device, const std::optional<SmSet>& of, SmPart* part);
-  // What goes with what get() gave: the SMs are lent to others while the session has no work. Null:
-  // they are not.
+  // The lease of the set that get() gave, whose SMs others have while the session has no work;
+  // null: the SMs are not lent.
   [[nodiscard]] std::shared_ptr<Lease> lease(uint32_t device, uint32_t at_most = 0);
   void use(Lease& lease, Rank rank);
-  // Whose demand note() is to be told; null: nobody asks for it. From get() on.
+  // The member whose demand note() takes; null: the demand does not matter. After get().
   using Member = SmPartitions::Member;
   [[nodiscard]] Member* member(uint32_t device, uint32_t at_most) const;
   // As SmPartitions::asks(), looks() and note().
@@ -62,20 +61,20 @@ class DeviceParts {
   [[nodiscard]] bool looks(uint32_t device) const { return partitions_->looks(device); }
   [[nodiscard]] uint32_t few(uint32_t device) const { return partitions_->few(device); }
   void note(Member& member, const Demand& demand);
-  // get() would not wait.
+  // get() does not wait.
   [[nodiscard]] bool has(uint32_t device, uint32_t at_most = 0) const {
     return members_.contains(key_of(device, at_most));
   }
-  // The session, or what it has asked for so far, has less than the device, from its start on or by
-  // now, or SMs of it are reserved for anybody.
+  // The session has less than the device, or one of its contexts that get() was called for has, or
+  // some SMs of the device are reserved.
   [[nodiscard]] bool is_limited(uint32_t device);
 
-  // Grows with each change of what some get() says, or of what goes with it (see touch()).
+  // Grows with each change of what get() or lease() returns, and with touch().
   [[nodiscard]] uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
-  // Something else that streams are made with has changed. Any thread.
+  // Something else that streams are made with has changed: their priority. Any thread.
   void touch() { changes_.fetch_add(1, std::memory_order_release); }
 
-  // From now on. Any thread.
+  // What the session may have from now on. Any thread.
   void set(uint32_t device, const SmTerms& terms);
 
   // No stream of the session is left.

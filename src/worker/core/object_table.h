@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The live objects of one type of a session, by the id that the client minted. Used by the
-// session's thread only.
+// The live objects of one type of a session, by the id that the client chose. Session's thread
+// only.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace openmps::worker {
 
-// `Pointer`: std::shared_ptr<T> for objects that may be kept beyond their end.
+// `Pointer`: std::shared_ptr<T> for objects that work may keep after the client has ended them.
 template <typename T, typename Pointer = std::unique_ptr<T>>
 class ObjectTable {
  public:
@@ -23,11 +23,11 @@ class ObjectTable {
   explicit ObjectTable(const char* type, uint32_t most = wire::kMaxObjects)
       : type_(type), most_(most) {}
 
-  // The object, nullptr if there is none of this id.
+  // The object of that id; nullptr: there is none.
   [[nodiscard]] T* find(wire::Id id) const {
     return id - 1 < objects_.size() ? objects_[id - 1].get() : nullptr;
   }
-  // The same for a command that must name one: a violation otherwise.
+  // Find the object that a command names. A violation: there is none.
   Status get(wire::Id id, T** object) const {
     *object = find(id);
     return check(id);
@@ -36,7 +36,7 @@ class ObjectTable {
     if (find(id) != nullptr) return Status();
     return violation(std::string("there is no ") + type_ + " " + std::to_string(id));
   }
-  // Violations: an id that is none, too large or in use.
+  // Violations: the id is 0, too large or in use.
   Status insert(wire::Id id, Pointer object) {
     OPENMPS_RETURN_IF_ERROR(check_free(id));
     if (id > objects_.size()) objects_.resize(id);
@@ -48,20 +48,20 @@ class ObjectTable {
     if (id != 0 && id <= most_ && find(id) == nullptr) return Status();
     return violation(std::string("the id ") + std::to_string(id) + " can't name a new " + type_);
   }
-  // The object, now the caller's; nullptr if there is none.
+  // Give the object to the caller; nullptr: there is none.
   Pointer take(wire::Id id) {
     if (find(id) == nullptr) return nullptr;
     --live_;
     return std::move(objects_[id - 1]);
   }
-  // The object ends. A violation: there is none.
+  // Destroy the object. A violation: there is none.
   Status end(wire::Id id) {
     T* object = nullptr;
     OPENMPS_RETURN_IF_ERROR(get(id, &object));
     take(id).reset();
     return Status();
   }
-  // Some object, now the caller's; nullptr if there is none left. Needs no memory.
+  // Give any object to the caller; nullptr: none is left. Needs no memory.
   Pointer take_any() {
     Pointer last;
     while (last == nullptr && !objects_.empty()) {
@@ -71,14 +71,14 @@ class ObjectTable {
     if (last != nullptr) --live_;
     return last;
   }
-  // f(T&) for each.
+  // Call f(T&) for each object.
   template <typename F>
   void for_each(F&& f) const {
     for (const auto& object : objects_) {
       if (object != nullptr) f(*object);
     }
   }
-  // f(id, T&) for each.
+  // Call f(id, T&) for each object.
   template <typename F>
   void for_each_id(F&& f) const {
     for (size_t i = 0; i < objects_.size(); ++i) {

@@ -15,8 +15,8 @@ namespace openmps::worker {
 
 class ReplyWriter;
 
-// The rest of a command that goes on in the background: its answer comes later, and commands behind
-// it are executed meanwhile. Session's thread.
+// A command whose answer comes later, from the background; commands behind it are executed
+// meanwhile. Session's thread.
 class Pending {
  public:
   Pending() = default;
@@ -24,15 +24,15 @@ class Pending {
   Pending(const Pending&) = delete;
   Pending& operator=(const Pending&) = delete;
 
-  // The session's bell rings when this becomes true.
+  // The answer can be given. The session's bell rings when this becomes true.
   [[nodiscard]] virtual bool ready() const = 0;
-  // Once it is ready: like a command's handler.
+  // Answer as a command's handler does. Once ready() is true.
   virtual Status finish(ReplyWriter& reply) = 0;
 };
 
 class ReplyWriter {
  public:
-  // What does not fit any more is cut; handlers keep to room() where that matters.
+  // Bytes beyond room() are cut off; a handler for which that matters asks room() first.
   void append(const void* data, size_t bytes) {
     const size_t fits = bytes < room() ? bytes : room();
     if (fits == 0) return;  // memcpy takes no null pointer, not even for nothing
@@ -44,7 +44,7 @@ class ReplyWriter {
   [[nodiscard]] size_t size() const { return size_; }
   void clear() { size_ = 0; }
 
-  // The command is not done: `pending` answers it.
+  // `pending` answers the command once it is ready.
   void answer_later(std::unique_ptr<Pending> pending) { pending_ = std::move(pending); }
   [[nodiscard]] std::unique_ptr<Pending> take_pending() { return std::move(pending_); }
 
@@ -63,7 +63,7 @@ class ReplyTo {
   void put(const typename C::Reply& reply) const requires(!wire::WithReplyTail<C>) {
     writer_->append(&reply, sizeof(reply));
   }
-  // With the counts of the tail, which fits room().
+  // With a tail that fits room(); its counts are written into the reply.
   void put(typename C::Reply reply,
            const wire::ReplyTailOf<C>& tail) const requires wire::WithReplyTail<C> {
     static_cast<void>(wire::set_counts(tail, &reply));
@@ -73,7 +73,7 @@ class ReplyTo {
       writer_->append(span.data(), span.size() * wire::element_bytes(part.span));
     });
   }
-  // For the tail.
+  // Bytes left for a tail.
   static constexpr size_t room() { return wire::kMaxReplyBytes - sizeof(typename C::Reply); }
   void answer_later(std::unique_ptr<Pending> pending) const requires wire::AnsweredLater<C> {
     writer_->answer_later(std::move(pending));

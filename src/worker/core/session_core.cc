@@ -14,21 +14,21 @@
 namespace openmps::worker {
 namespace {
 
-// Nodes of a session's executable graphs that wait for a quiet moment without anybody looking for
-// one; a graph counts as some more than it has. Measured on an H100: a graph of one node takes 110
-// KiB of the device, each node of larger ones 5 KiB of the host and 2 of the device, so all are
-// some 50 MiB of either at most. Looking for each 64 graphs of 20 kernels cost who makes many of
-// them 43 % of its speed beside long kernels.
+// The most nodes of a session's executable graphs that wait for a quiescence without one being
+// brought about; a graph counts as some more nodes than it has. Measured on an H100: a graph of one
+// node takes 110 KiB of the device, each node of larger graphs 5 KiB of the host and 2 KiB of the
+// device, so all take some 50 MiB of either at most. Bringing about a quiescence for each 64 graphs
+// of 20 kernels cost a program that makes many graphs 43 % of its speed beside long kernels.
 constexpr uint64_t kMostNodesLeaving = 8192;
 constexpr uint64_t kGraphAsNodes = 16;
-// Who finds no memory looks again this often.
+// The pause between two tries of a caller that finds no memory.
 constexpr long kMemoryLookNs = 1'000'000;
 
 }  // namespace
 
 void wake_client(wire::ChannelHeader& header) {
-  // Pairs with the client, which counts itself in `waiters` before it looks at its condition: one
-  // of us sees the other.
+  // Pairs with the client, which counts itself in `waiters` before it tests its condition: either
+  // the client sees the change or this thread sees the waiter.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (header.waiters.load(std::memory_order_relaxed) == 0) return;
   header.wake_epoch.fetch_add(1, std::memory_order_release);
@@ -115,7 +115,7 @@ bool SessionCore::take_free_slots(const Placement& place, uint32_t count, Leaves
   *taken = take();
   make_more_slots(place, of);
   if (*taken == nullptr) *taken = take();
-  // Nobody makes more for a part of a device.
+  // No more slots are made for a set of SMs.
   const bool anyhow = place.partition != nullptr && leaves == Leaves::kNone;
   if (*taken == nullptr && anyhow) *taken = of->take_anyhow(count);
   return *taken != nullptr;
@@ -146,7 +146,7 @@ Status SessionCore::await_slots(const Placement& place, uint32_t count, Leaves l
 
 void SessionCore::make_more_slots(const Placement& place,
                                   const std::shared_ptr<StreamSlots>& slots) noexcept {
-  // A part of a device may go before a later moment comes.
+  // The green context of a set of SMs may be destroyed before the next quiescence.
   if (place.partition != nullptr || !slots->begin_to_grow()) return;
   ContextGate& its = place.lane == Lane::kCold ? *cold_gate : gate;
   try {
@@ -159,14 +159,14 @@ void SessionCore::make_more_slots(const Placement& place,
         },
         ContextGate::Urgency::kSoon);
   } catch (const std::bad_alloc&) {
-    slots->end_growing();  // the next stream asks again
+    slots->end_growing();  // the next stream tries again
   }
 }
 
 void SessionCore::give_back(uint32_t device, CUgraphExec exec, uint64_t nodes,
                             const std::shared_ptr<const void>& part,
                             const StreamSlot& slots) noexcept {
-  if (!use(device).ok()) return;  // a lost context takes it along
+  if (!use(device).ok()) return;  // a lost context has destroyed its graphs
   const auto destroy = [&driver = driver, exec] { return driver.cuGraphExecDestroy(exec); };
   constexpr GatedCall kCall = GatedCall::kGraphExecDestroy;
   for (;;) {

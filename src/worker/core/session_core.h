@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every part of a session needs: the driver, the devices, the mapped channel, who the client
-// is. The parts (streams, memory, ...) borrow it; it lives as long as the session and
-// is used by the session's own thread.
+// What every part of a session needs: the driver, the devices, the mapped channel, and which client
+// it serves. The parts (streams, memory, ...) borrow it. Session's thread, except where a comment
+// says otherwise.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@
 
 namespace openmps::worker {
 
-// What a session may have.
+// The limits of a session.
 struct SessionLimits {
   Rank rank = Rank::kNormal;
   wire::ClientLimits client;                      // as the server granted them
@@ -44,12 +44,12 @@ struct SessionInfo {
   uint32_t id = 0;
   uint32_t window = 0;
   uint32_t client_pid = 0;
-  SessionLimits limits;                 // at its start
-  std::shared_ptr<SessionGroup> group;  // that it is in; null: none
+  SessionLimits limits;                 // at the session's start
+  std::shared_ptr<SessionGroup> group;  // null: the session is in no group
   std::string command;
 };
 
-// Bump the session's wake word and wake the client's threads, if any waits. Any thread.
+// Increment the session's wake word and wake the client's threads that wait on it. Any thread.
 void wake_client(wire::ChannelHeader& header);
 
 class SessionCore {
@@ -68,41 +68,42 @@ class SessionCore {
   [[nodiscard]] uint64_t device_end() const { return window_base() + wire::kDeviceBytes; }
   [[nodiscard]] uint64_t window_end() const { return window_base() + wire::kWindowBytes; }
 
-  // A device index of the client is one of ours: a violation otherwise.
+  // A violation: there is no device of that index.
   [[nodiscard]] Status check_device(uint32_t device) const;
-  // The context of a placement: the cold lane's exists where something has been placed there.
+  // The context of a placement. That of the cold lane exists once something has been placed there.
   [[nodiscard]] CUcontext context(const Placement& place) const;
-  // Make it current on this thread, if it isn't.
+  // Make the placement's context current on this thread, unless it is.
   Status use(const Placement& place);
   Status use(uint32_t device) { return use(Placement{device}); }
-  // Whose is current on this thread.
+  // The placement whose context is current on this thread.
   [[nodiscard]] const Placement& current() const { return current_; }
 
-  // For so many streams, or branches of executable graphs, in the context of a placement. Beyond
-  // what there is the driver waits. All these throw std::bad_alloc.
+  // Take stream slots for so many streams, or branches of executable graphs, in the placement's
+  // context, also if there are fewer: then the driver waits for all work of the context when it
+  // makes the streams. All functions that take slots throw std::bad_alloc.
   StreamSlot take_slots(const Placement& place, uint32_t count = 1);
-  // The same. False: there are none, or of those who leave a quarter to others, few; but there will
-  // be: more are made in a quiet moment.
+  // How many of the slots a session leaves to others: a session with few streams, or executable
+  // graphs, takes the last ones. Few are as many streams as PyTorch makes for each priority.
   enum class Leaves { kNone, kQuarter };
-  // What a session leaves that has so many streams, or executable graphs. Those of one with few
-  // find room as long as there is some; few are as many streams as PyTorch makes for each priority.
   static constexpr size_t kFew = 32;
   static constexpr Leaves leaves(size_t has) {
     return has <= kFew ? Leaves::kNone : Leaves::kQuarter;
   }
+  // Take slots only if there are so many beyond those that are left to others. False: there are
+  // not; more are made at the next quiescence.
   [[nodiscard]] bool take_free_slots(const Placement& place, uint32_t count, Leaves leaves,
                                      StreamSlot* taken);
-  // The same, and waits for that moment, as loading code does. Not between the gate's enter() and
-  // leave(). CUDA_ERROR_NOT_READY: the session stops; CUDA_ERROR_MPS_SERVER_NOT_READY: such moments
-  // are not waited for any more.
+  // Take slots, and wait for the quiescence in which more are made if need be. Not between the
+  // gate's enter() and leave(). CUDA_ERROR_NOT_READY: the session stops;
+  // CUDA_ERROR_MPS_SERVER_NOT_READY: the gate has given up.
   Status await_slots(const Placement& place, uint32_t count, Leaves leaves, StreamSlot* taken);
 
-  // An executable graph whose launches have ended goes in a quiet moment of the device, which is
-  // looked for only if graphs of many nodes wait for one (docs/decisions/0013). `part` lives as
-  // long, what its kernels run in, and so does `slots`, what it has taken.
+  // Destroy an executable graph whose launches have ended at the device's next quiescence, which is
+  // brought about only if graphs of many nodes wait for it (docs/decisions/0013). Keeps `part`, the
+  // green context of its kernels, and `slots` until then.
   void give_back(uint32_t device, CUgraphExec exec, uint64_t nodes,
                  const std::shared_ptr<const void>& part, const StreamSlot& slots) noexcept;
-  // Some have not gone yet: what their kernels run in comes behind them.
+  // Some executable graphs are not destroyed yet; green contexts of their kernels have to wait.
   [[nodiscard]] bool has_leaving() const { return leaving_->load(std::memory_order_acquire) != 0; }
 
   // The session's limits from now on, and now. Any thread.
@@ -120,28 +121,28 @@ class SessionCore {
   }
   [[nodiscard]] bool is_tainted() const { return is_tainted_; }
 
-  // Of the driver's streams, for one that the program has asked for.
+  // The priority of a driver's stream for that which the program has asked for.
   [[nodiscard]] int32_t driver_priority(uint32_t device, int32_t asked) const {
     const Device& on = devices.at(device);
     return worker::driver_priority(rank.load(std::memory_order_relaxed), asked, on.least_priority,
                                    on.greatest_priority);
   }
 
-  // The bytes of the staging arena that a command names; null: they are not all inside.
+  // Bytes of the staging arena that a command names; null: not all of them are in the arena.
   [[nodiscard]] unsigned char* staged(uint64_t address, uint64_t bytes) const {
     const uint64_t offset = address - (device_end() + wire::kStagingOffset);
     const bool inside = bytes <= wire::kStagingBytes && offset <= wire::kStagingBytes - bytes;
     return inside ? view.staging() + offset : nullptr;
   }
-  // An address of the host part of the window.
+  // The address is in the host part of the session's window.
   [[nodiscard]] bool is_host(uint64_t address) const {
     return address >= device_end() && address < window_end();
   }
-  // The address by which the GPU reaches a host address of the registered part of the channel.
+  // The device address of a host address in the registered part of the channel.
   [[nodiscard]] CUdeviceptr device_address(const void* host) const {
     return reinterpret_cast<CUdeviceptr>(host) + channel_delta;
   }
-  // The same for any address that a command names: only channel addresses may differ.
+  // The device address of any address that a command names: only those of the channel may differ.
   [[nodiscard]] CUdeviceptr device_address(uint64_t address) const;
 
   const Clock& clock;
@@ -155,7 +156,7 @@ class SessionCore {
   const std::shared_ptr<Bell> bell = std::make_shared<Bell>();  // its executor's
   Background background;
   const SessionInfo info;
-  // As of now (change()).
+  // As the last change() said.
   std::atomic<Rank> rank{info.limits.rank};
   SessionUsage usage;
   wire::ChannelView view;  // set once the host file is mapped
@@ -166,15 +167,16 @@ class SessionCore {
   ChannelPages pages{driver, devices, gate, gate_client, returns};
   // 0 where a device uses the host's pointers for registered memory, as all current GPUs do.
   uint64_t channel_delta = 0;
-  // Handles of these belong to the main context. While the session has any, its code runs there;
-  // while it has modules that can't, it gets none.
+  // Texture and surface objects of the session, whose handles belong to the main context: while
+  // there are any, the session's code runs there. Modules that can't leave the cold context: while
+  // there are any, the session gets no such objects.
   uint32_t image_objects = 0;
   uint32_t cold_homes = 0;
 
  private:
-  // Null: nobody counts them.
+  // Null: slots are not counted there.
   [[nodiscard]] std::shared_ptr<StreamSlots> slots(const Placement& place) const;
-  // If few are left.
+  // Have more made at the next quiescence if few are left.
   void make_more_slots(const Placement& place, const std::shared_ptr<StreamSlots>& slots) noexcept;
 
   mutable std::mutex limits_mutex_;
@@ -183,7 +185,8 @@ class SessionCore {
   static constexpr uint32_t kNoDevice = ~0u;
   Placement current_{kNoDevice};
   bool is_tainted_ = false;
-  // What executable graphs that have not gone yet weigh, in nodes. They may outlive the session.
+  // The weight, in nodes, of executable graphs that are not destroyed yet. They may outlive the
+  // session.
   const std::shared_ptr<std::atomic<uint64_t>> leaving_ =
       std::make_shared<std::atomic<uint64_t>>(0);
 };

@@ -24,25 +24,25 @@ namespace {
 constexpr uint32_t kMagic = 0x49504d4f;  // "OMPI"
 constexpr uint32_t kVersion = 1;
 constexpr const char* kEndings[] = {"", ".image", ".kernels"};  // by Kind
-// Of "KEY-HASH", each digit a small hexadecimal one.
+// Of a name "KEY-HASH": digits are small hexadecimal ones.
 constexpr size_t kKeyDigits = 16;
 constexpr size_t kHashDigits = 32;
-// The Cache Directory Tagging Specification's, by which backups know one.
+// The signature of the Cache Directory Tagging Specification, by which backups know a cache.
 constexpr const char* kTag = "CACHEDIR.TAG";
 constexpr const char* kTagText =
     "Signature: 8a477f597d28d172789f06886806bc55\n"
     "# Code that programs use, kept by OpenMPS. All of it may be removed at any time.\n";
 
-// In front of each file. Of this machine's byte order: the directory is one user's on one machine,
-// or on several alike.
+// The header of each file, in this machine's byte order: the directory belongs to one user on one
+// machine, or on several of one kind.
 struct Header {
   uint32_t magic = kMagic;
   uint32_t version = kVersion;
   uint32_t kind = 0;
   uint32_t reserved = 0;
   uint64_t key = 0;
-  ContentHash image;  // of the image, whatever the file has
-  ContentHash check;  // of what follows
+  ContentHash image;  // of the image's bytes, in both kinds of file
+  ContentHash check;  // of the bytes behind the header
   uint64_t bytes = 0;
 };
 static_assert(sizeof(Header) == 64);
@@ -56,7 +56,7 @@ bool are_all(std::string_view text, std::string_view digits) {
   return !text.empty() && text.find_first_not_of(digits) == std::string_view::npos;
 }
 
-// Of a file with a key and a hash: those. "": it is none.
+// The "KEY-HASH" of a file's name; "": the name is of another form.
 std::string_view stem_of(std::string_view name) {
   const std::string_view stem = name.substr(0, name.find('.'));
   const std::string_view ending = name.substr(stem.size());
@@ -68,7 +68,7 @@ std::string_view stem_of(std::string_view name) {
   return is_one ? stem : "";
 }
 
-// One that is being written: ".PID-NUMBER.new".
+// The name of a file that is being written: ".PID-NUMBER.new".
 std::string new_name(int pid, uint32_t number) { return format_text(".%d-%u.new", pid, number); }
 
 bool is_new_name(const std::string& name) {
@@ -81,7 +81,7 @@ Status system_error(const std::string& what) {
   return Status(CUDA_ERROR_OPERATING_SYSTEM, what + ": " + strerror(errno));
 }
 
-// Of this user, and nobody else may write there.
+// The file belongs to this user, and no other user may write to it.
 Status check_owner(const struct stat& info) {
   if (info.st_uid != geteuid()) {
     return Status(CUDA_ERROR_NOT_PERMITTED, format_text("it is user %u's", info.st_uid));
@@ -145,8 +145,8 @@ bool unpack(cuda::Bytes bytes, UsedKernels* kernels) {
 
 }  // namespace
 
-// Each step is one to one, so two inputs of a length that differ in one word never have the same
-// hash: what a disk does to a file is noticed.
+// Each step is a bijection, so two inputs of one length that differ in one word never have the same
+// hash: damage of a single word on disk is always noticed.
 ContentHash hash_of(cuda::Bytes bytes) {
   using Wide = unsigned __int128;
   constexpr Wide kOdd = (Wide{0x9e3779b97f4a7c15} << 64) | 0xd1342543de82ef95;
@@ -171,7 +171,7 @@ ContentHash hash_of(cuda::Bytes bytes) {
 
 namespace {
 
-// A directory of this user's, made if it is not there. `at`: where a relative path begins.
+// A directory of this user, made if there is none. `at`: where a relative path begins.
 Result<UniqueFd> open_directory(int at, const char* path, struct stat* info) {
   if (mkdirat(at, path, S_IRWXU) != 0 && errno != EEXIST) return system_error("it can't be made");
   UniqueFd directory(openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -183,7 +183,7 @@ Result<UniqueFd> open_directory(int at, const char* path, struct stat* info) {
   return directory;
 }
 
-// What is in it but "." and "..".
+// Its entries except "." and "..".
 bool is_empty(int directory) {
   const int again = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(again < 0 ? nullptr : fdopendir(again),
@@ -194,7 +194,8 @@ bool is_empty(int directory) {
   return entries == 2;
 }
 
-// The folder is a store, or is empty and becomes one. It may be another worker that makes it.
+// Whether the folder is a store, or is empty and becomes one. Another worker may be making it at
+// this moment.
 Status make_sure_of_tag(int folder) {
   struct stat info {};
   const auto has_tag = [&] {
@@ -261,7 +262,7 @@ bool DiskStore::parse(const std::string& name, ContentHash* hash, Kind* kind) co
 
 std::vector<DiskStore::File> DiskStore::files() {
   std::vector<File> found;
-  // A stream of entries has a position, and closes its descriptor.
+  // A stream of entries has a position of its own, and closes its descriptor.
   const int again = openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(again < 0 ? nullptr : fdopendir(again),
                                                    closedir);
@@ -310,7 +311,7 @@ Status DiskStore::ignore(const std::string& name, const std::string& why, bool r
 Status DiskStore::read_file(const ContentHash& hash, Kind kind, uint64_t most,
                             std::vector<unsigned char>* bytes) {
   const std::string name = name_of(hash, kind);
-  // What is no file must not keep us.
+  // Non-blocking: a path that is no regular file must not block the worker.
   const UniqueFd file(
       openat(directory_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file.valid()) {
@@ -386,8 +387,8 @@ void DiskStore::remove_abandoned() {
   }
 }
 
-// The image that was used longest ago goes first, with its list. Files of other keys are of drivers
-// and devices that have been here.
+// Removes the images that were used longest ago, with their lists. Files of other keys are of other
+// drivers and devices of this machine.
 void DiskStore::make_room(uint64_t bytes) {
   struct Stored {
     uint64_t bytes = 0;

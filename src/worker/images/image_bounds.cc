@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds of images. See image_bounds.h.
+// See image_bounds.h.
 #include "worker/images/image_bounds.h"
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace {
 using cuda::Bytes;
 using cuda::ImageKind;
 
-// And of the machine code in an entry, where that is not compressed.
+// The same check for the machine code in an entry, where that is not compressed.
 Status check_entry(const cuda::FatbinEntry& entry) {
   // PTX without a place for options makes NVIDIA's driver (580) read beyond the entry and crash;
   // nvcc writes 64 there.

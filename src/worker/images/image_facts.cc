@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Symbols of images: cubins are ELF files whose symbol and section names are plain text.
+// See image_facts.h: cubins are ELF files whose symbol and section names are plain text.
 #include "worker/images/image_facts.h"
 
 #include <algorithm>
@@ -26,8 +26,8 @@ bool contains(Bytes bytes, std::string_view text) {
   return memmem(bytes.data(), bytes.size(), text.data(), text.size()) != nullptr;
 }
 
-// Where a directive of PTX stands, from `at` on. What follows other letters is a modifier of an
-// instruction: "ld.global", "cp.async.ca.shared.global".
+// The position of a directive of PTX, from `at` on. After other letters the word is a modifier of
+// an instruction: "ld.global", "cp.async.ca.shared.global".
 size_t find_directive(std::string_view ptx, std::string_view name, size_t at) {
   const auto is_letter = [&ptx](size_t i) {
     return i < ptx.size() &&
@@ -43,7 +43,7 @@ bool declares(std::string_view ptx, std::string_view space) {
   return find_directive(ptx, space, 0) != std::string_view::npos;
 }
 
-// The name alone: there are others that it is a part of.
+// The name as a whole word: it may be a part of other names.
 bool calls_malloc(Bytes ptx) {
   constexpr std::string_view kName = "malloc";
   const auto is_name = [](unsigned char c) { return isalnum(c) != 0 || c == '_' || c == '$'; };
@@ -67,7 +67,7 @@ uint64_t variable_bytes_of_elf(const Sections& sections) {
   return total;
 }
 
-// A bit of their symbols says so (seen with nvcc 13; it is in no header).
+// A bit of the symbol says so (seen with nvcc 13; it is in no header).
 bool has_managed_symbols(const std::vector<cuda::ElfSymbol>& symbols) {
   constexpr unsigned char kManaged = 0x4;
   return std::any_of(symbols.begin(), symbols.end(), [](const cuda::ElfSymbol& symbol) {
@@ -76,8 +76,8 @@ bool has_managed_symbols(const std::vector<cuda::ElfSymbol>& symbols) {
   });
 }
 
-// One declaration of PTX behind its `.global`: " .align 1 .b8 big[536870912];". Its size, 0 if it
-// is none.
+// The size of the variable that the text behind a `.global` of PTX declares: " .align 1 .b8
+// big[536870912];". 0: it is no declaration.
 uint64_t bytes_of_declaration(std::string_view text) {
   const size_t end = std::min(text.find_first_of(";={"), text.size());
   uint64_t bytes = 0;
@@ -87,14 +87,14 @@ uint64_t bytes_of_declaration(std::string_view text) {
       const std::string_view word = text.substr(at + 1);
       if (word.starts_with("v2")) vector = 2;
       if (word.starts_with("v4")) vector = 4;
-      // .b8, .u16, .s32, .f64, .b128, ...: the kind, then the bits.
+      // .b8, .u16, .s32, .f64, .b128, ...: a kind, then the bits.
       if (word.size() > 1 && std::string_view("busf").find(word[0]) != std::string_view::npos) {
         const uint64_t bits = strtoull(std::string(word.substr(1, 3)).c_str(), nullptr, 10);
         if (bits != 0) bytes = bits / 8;
       }
     } else if (text[at] == '[') {
       uint64_t length = strtoull(std::string(text.substr(at + 1, 20)).c_str(), nullptr, 0);
-      if (text.substr(at + 1).starts_with("]")) {  // that of the values behind it
+      if (text.substr(at + 1).starts_with("]")) {  // the number of values behind it
         const std::string_view values = text.substr(end, text.find('}', end) - end);
         length = 1 + static_cast<uint64_t>(std::count(values.begin(), values.end(), ','));
       }
@@ -104,7 +104,7 @@ uint64_t bytes_of_declaration(std::string_view text) {
   return __builtin_mul_overflow(bytes, vector, &bytes) ? ~0ull : bytes;
 }
 
-// What a declaration declares: the last word in front of its size, its value or its end.
+// The name that a declaration declares: the last word before its size, its value or its end.
 std::string_view name_of_declaration(std::string_view text) {
   text = text.substr(0, text.find_first_of("[=;"));
   const size_t end = text.find_last_not_of(" \t\r\n");
@@ -122,7 +122,7 @@ void read_variables(std::string_view ptx, ImageFacts* facts) {
     const std::string_view rest = ptx.substr(at + kSpace.size());
     const bool is_initialised = rest.substr(0, rest.find(';')).find('=') != std::string_view::npos;
     facts->has_variables |= !is_nobodys(name_of_declaration(rest), is_initialised);
-    // What is defined elsewhere has no memory here.
+    // A variable that is defined elsewhere has no memory here.
     const size_t line = ptx.find_last_of(";}\n", at);
     const size_t begin = line == std::string_view::npos ? 0 : line + 1;
     if (ptx.substr(begin, at - begin).find(".extern") != std::string_view::npos) continue;
@@ -151,7 +151,7 @@ bool names_image_instruction(Bytes ptx) {
                      [&](std::string_view name) { return contains(ptx, name); });
 }
 
-// What is found in either by its name.
+// What names in code tell, in PTX as in machine code.
 ImageFacts named_facts(Bytes code) {
   ImageFacts facts;
   facts.prints = contains(code, "vprintf");
@@ -159,7 +159,7 @@ ImageFacts named_facts(Bytes code) {
   return facts;
 }
 
-// Of the constants that an image has, those that have names.
+// The names of the constants that an image has.
 void read_constants(const std::vector<cuda::ElfSymbol>& symbols, const Sections& sections,
                     ImageFacts* facts) {
   bool any = false;
@@ -173,8 +173,8 @@ void read_constants(const std::vector<cuda::ElfSymbol>& symbols, const Sections&
   if (facts->has_nobodys) facts->has_constants = false;
 }
 
-// Functions that the driver has are symbols of the code that calls them. To look for the names in
-// all of it took half as long as to unpack it (the images of cuBLASLt and cuDNN).
+// Functions of the driver are symbols of the code that calls them. To search all of the code for
+// the names took half as long as to unpack it (the images of cuBLASLt and cuDNN).
 ImageFacts called_facts(const std::vector<cuda::ElfSymbol>& symbols) {
   ImageFacts facts;
   facts.prints = facts.asserts = facts.allocates = false;
@@ -186,7 +186,7 @@ ImageFacts called_facts(const std::vector<cuda::ElfSymbol>& symbols) {
   return facts;
 }
 
-// Code without symbols may call and have whatever its bytes name.
+// Code without symbols is taken to call and to have everything that its bytes name.
 ImageFacts facts_without_symbols(Bytes code) {
   ImageFacts facts = named_facts(code);
   facts.allocates = contains(code, {"\0malloc\0", 8});
@@ -262,7 +262,7 @@ void merge(const ImageFacts& from, ImageFacts* to) {
   to->is_managed |= from.is_managed;
   to->uses_images |= from.uses_images;
   to->compiles |= from.compiles;
-  // The driver takes one of them.
+  // The driver takes one of several.
   to->variable_bytes = std::max(to->variable_bytes, from.variable_bytes);
 }
 
@@ -279,7 +279,7 @@ std::optional<ImageFacts> facts_of_kind(Bytes container, uint16_t kind, uint32_t
     found = true;
     return Status();
   });
-  if (!read.ok()) return ImageFacts{};  // one can't be read: it may do everything
+  if (!read.ok()) return ImageFacts{};  // one can't be read: it may do anything
   if (!found) return std::nullopt;
   return facts;
 }
@@ -288,7 +288,7 @@ std::optional<ImageFacts> facts_of_kind(Bytes container, uint16_t kind, uint32_t
 std::optional<ImageFacts> facts_of_container(Bytes container, uint32_t capability) {
   auto facts = facts_of_kind(container, cuda::kElfEntry, capability);
   if (!facts) return facts_of_kind(container, cuda::kPtxEntry, capability);
-  // The PTX that stands beside the machine code was compiled from the same source.
+  // PTX beside machine code was compiled from the same source.
   if (facts->binds()) {
     const auto source = facts_of_kind(container, cuda::kPtxEntry, capability);
     facts->uses_images = source && source->uses_images;
@@ -305,7 +305,7 @@ ImageFacts read_image_facts(Bytes image, uint32_t capability) {
   if (!containers.ok()) return {};
   if (const auto facts = facts_of_container(containers->front(), capability)) return *facts;
   if (containers->size() == 1) return {};
-  // The linked code does not run: the driver links all of its inputs.
+  // The linked code can't be used: the driver links all of its inputs.
   ImageFacts facts = kNothing;
   for (size_t i = 1; i < containers->size(); ++i) {
     merge(facts_of_container((*containers)[i], capability).value_or(ImageFacts{}), &facts);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the worker must know of an image's code, read from its symbols: does it print, assert,
-// allocate, have variables? When the image does not say, the answer is yes. Called when an
-// image is loaded; any thread.
+// What the worker must know of an image's code, read from its symbols: whether it prints, asserts,
+// allocates, has variables. Where the image does not say, the answer is yes. Called when an image
+// is loaded; any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +14,33 @@ struct ImageFacts {
   bool prints = true;     // refers to the device's printf
   bool asserts = true;    // refers to the device's assert
   bool allocates = true;  // refers to the device's malloc
-  // In device memory, which programs may write; what nobody writes does not count
-  // (image_variables.h).
+  // It has variables in device memory, which programs may write, other than those that no program
+  // writes (image_variables.h).
   bool has_variables = true;
-  // In constant memory, which only its host program writes; constants that nobody writes do not
-  // count.
+  // It has variables in constant memory, which only the host program writes, other than those that
+  // no program writes.
   bool has_constants = true;
-  bool has_nobodys = false;    // it has some that do not count (of variables: variable_bytes)
-  bool has_references = true;  // to textures and surfaces, of its module
+  bool has_nobodys =
+      false;  // it has variables that no program writes (in device memory: see variable_bytes)
+  bool has_references = true;  // to textures and surfaces of its module
   bool is_managed = true;      // some variables are managed
-  // Reads or writes textures or surfaces, whose objects are a context's own, as far as its PTX
-  // says. Machine code alone does not: then false, and array.cc refuses what would go wrong.
+  // It reads or writes textures or surfaces, whose objects belong to one context, as far as its PTX
+  // says. Machine code does not say: then false, and array.cc refuses what would go wrong.
   bool uses_images = false;
-  bool compiles = true;         // PTX, no machine code for the device
+  bool compiles = true;         // it is PTX without machine code for the device
   uint64_t variable_bytes = 0;  // in device memory, as far as the image says
 
-  // Each program needs its own.
+  // Each program needs a library of its own.
   [[nodiscard]] bool binds() const { return has_variables || has_constants || has_references; }
 };
 
-// `image` has passed check_image_bounds. `capability`: 10 * major + minor of the device; of a
-// fatbin only the machine code for that device counts, or without any its PTX; of several, which
-// are linked, the first, or all others if it has no code for the device.
+// `image` has passed check_image_bounds. `capability`: 10 * major + minor of the device. Of a
+// fatbin the machine code for that device counts, or its PTX if there is none; of several
+// containers, which are linked, the first, or all others if that has no code for the device.
 ImageFacts read_image_facts(cuda::Bytes image, uint32_t capability);
 
-// How many bytes of machine code that looks into, unpacked, as far as their headers say. 0: none,
-// so the driver compiles, or nothing that can be read.
+// How many bytes of machine code read_image_facts() reads, unpacked, as far as the headers say. 0:
+// none, so the driver compiles, or no code can be read.
 uint64_t machine_code_bytes(cuda::Bytes image, uint32_t capability);
 
 }  // namespace openmps::worker

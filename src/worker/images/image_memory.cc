@@ -28,7 +28,7 @@
 namespace openmps::worker {
 namespace {
 
-// What a program can make us keep until it is written.
+// The most uses of kernels that are held until they are written.
 constexpr size_t kMostPendingUses = 1u << 16;
 constexpr uint64_t kBytesPerMiB = wire::kMiB;
 
@@ -70,7 +70,7 @@ std::string store_place(std::string* why) {
     *why = "OPENMPS_CACHE_DIRECTORY=" + printable(chosen) + " is no path from the root";
     return "";
   }
-  // The environment may be that of a daemon of root's.
+  // The environment may be that of a daemon that root has started.
   std::string cache = environment_or("XDG_CACHE_HOME", "");
   if (!is_own_directory(cache)) cache = cache_of(environment_or("HOME", ""));
   if (cache.empty()) {
@@ -82,7 +82,7 @@ std::string store_place(std::string* why) {
   return "";
 }
 
-// Kept by jobs that may outlive the memory.
+// State that jobs keep which may outlive the ImageMemory.
 struct ImageMemory::State : std::enable_shared_from_this<State> {
   State(const DriverTable& driver, const Devices& devices, ContextGate& gate, ColdLanes* cold,
         ImageStore& images, DiskStore disk)
@@ -93,7 +93,7 @@ struct ImageMemory::State : std::enable_shared_from_this<State> {
         images(images),
         disk(std::move(disk)) {}
 
-  // A kernel that a program uses.
+  // A program's use of a kernel.
   struct Use {
     std::shared_ptr<const ImageBytes> image;
     std::string kernel;
@@ -105,7 +105,7 @@ struct ImageMemory::State : std::enable_shared_from_this<State> {
     ContentHash hash;
     UsedKernels kernels;
     bool is_stored = false;
-    bool is_refused = false;  // it is too large
+    bool is_refused = false;  // it is too large for the store
   };
 
   Known& know(const std::shared_ptr<const ImageBytes>& image);
@@ -119,20 +119,20 @@ struct ImageMemory::State : std::enable_shared_from_this<State> {
   std::mutex files;
   DiskStore disk;                            // guarded by files
   std::map<const ImageBytes*, Known> known;  // guarded by files
-  bool is_broken = false;                    // guarded by files: it has been said
+  bool is_broken = false;                    // guarded by files: the log says so already
 
   std::mutex mutex;
   std::condition_variable changed;
   bool stop = false;      // guarded by mutex
   uint32_t jobs = 0;      // guarded by mutex
   bool recalls = false;   // guarded by mutex
-  bool writes = false;    // guarded by mutex: somebody will write
-  std::vector<Use> uses;  // guarded by mutex: not written yet
+  bool writes = false;    // guarded by mutex: a job is going to write
+  std::vector<Use> uses;  // guarded by mutex: to be written
 };
 
 namespace {
 
-// Counts as long as it runs.
+// Counts a job while it runs.
 template <typename State, typename F>
 void run_job(Background& background, const std::shared_ptr<State>& state, F&& f) {
   {
@@ -143,7 +143,7 @@ void run_job(Background& background, const std::shared_ptr<State>& state, F&& f)
     try {
       f(*state);
     } catch (const std::bad_alloc&) {
-      // Nothing is remembered, then.
+      // Nothing is stored, then.
     }
     const std::lock_guard lock(state->mutex);
     --state->jobs;
@@ -171,7 +171,7 @@ void ImageMemory::wait() {
 
 // ---- Recalling ----------------------------------------------------------------------------------
 
-// Whatever is thrown.
+// Notes that recalling has ended, also by an exception.
 struct ImageMemory::Ending {
   ~Ending() {
     const std::lock_guard lock(state.mutex);
@@ -228,11 +228,11 @@ void ImageMemory::recall(State& state, const DiskStore::Entry& entry, uint64_t* 
   }
   for (const auto& [name, on] : used) devices |= on;
   devices &= (1u << state.devices.count()) - 1;
-  // As a client's image, which ends with a NUL of ours.
+  // With a NUL behind it, as a client's image.
   if (devices == 0 || bytes.empty() || bytes.back() != 0) return;
   const auto first = static_cast<uint32_t>(std::countr_zero(devices));
   const std::shared_ptr<const ImageBytes> image = state.images.intern(std::move(bytes));
-  ImageFacts facts;  // read once: who brings the image does not have to
+  ImageFacts facts;  // read once, so that the client that sends the image need not have it read
   const uint32_t capability = state.devices.at(first).capability;
   if (!state.images.read_facts(image, capability, nullptr, &facts).ok() || facts.binds()) return;
   std::shared_ptr<LoadedLibrary> library;
@@ -254,13 +254,13 @@ void ImageMemory::recall(State& state, const DiskStore::Entry& entry, uint64_t* 
 
 namespace {
 
-// Kernels that come to the main context in quiet moments, some in each.
+// Kernels that are loaded into the main context at quiescences, some in each.
 struct Arrival {
-  std::weak_ptr<LoadedLibrary> library;  // may go before its moment comes
+  std::weak_ptr<LoadedLibrary> library;  // may be destroyed before its quiescence
   std::vector<std::string> names;
   size_t next = 0;
   uint64_t loaded = 0;
-  bool has_come = false;  // guarded by the state's mutex
+  bool has_come = false;  // guarded by the state's mutex: the quiescence has come
 };
 
 }  // namespace
@@ -324,7 +324,7 @@ void ImageMemory::note_used(const std::shared_ptr<const ImageBytes>& image, CUke
     if (std::exchange(state_->writes, true)) return;
   }
   run_job(writing_, state_, [caller = std::this_thread::get_id()](State& state) {
-    // Without a thread to be had it is the program's way: the next use tries again.
+    // Without a thread the use is dropped: the next one tries again.
     if (caller != std::this_thread::get_id()) return write_soon(state);
     const std::lock_guard lock(state.mutex);
     state.writes = false;
@@ -352,7 +352,7 @@ void ImageMemory::finish() {
   write(*state_);
 }
 
-// What others have stored of it counts, too.
+// What other workers have stored of the image counts, too.
 ImageMemory::State::Known& ImageMemory::State::know(
     const std::shared_ptr<const ImageBytes>& image) {
   Known& found = known[image.get()];
@@ -371,7 +371,7 @@ void ImageMemory::write(State& state) {
     uses.swap(state.uses);
   }
   std::erase_if(state.known, [](const auto& entry) { return entry.second.image.expired(); });
-  std::map<State::Known*, bool> used;  // has more kernels than before
+  std::map<State::Known*, bool> used;  // the image has more kernels than before
   for (const State::Use& use : uses) {
     State::Known& known = state.know(use.image);
     uint32_t& devices = known.kernels[use.kernel];

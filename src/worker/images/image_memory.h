@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What programs have loaded before is there before they come (decision 22): a worker that starts
-// loads the images that a store on disk remembers, and the kernels of them that were used, into the
-// main context; what programs use of it is remembered in turn. Both on threads of its own, in
-// nobody's way. One per worker; any thread.
+// Loads what programs have loaded before they ask for it (decision 22): a worker that starts loads
+// the images of a store on disk, and their kernels that were used, into the main context, and
+// stores in turn what programs use. On threads of its own; delays no session. One per worker; any
+// thread.
 #pragma once
 
 #include <condition_variable>
@@ -22,36 +22,36 @@
 
 namespace openmps::worker {
 
-// What programs use while they start is written together.
+// How long uses are gathered before they are written: what programs use while they start.
 inline constexpr uint64_t kRememberAfterNs = 2'000'000'000;
-// Kernels are loaded for so long in one quiet moment: what else needs one waits no longer for it.
+// How long kernels are loaded in one quiescence: other callers wait no longer for theirs.
 inline constexpr uint64_t kRecallMomentNs = 2'000'000;
 
-// What a store's entries are good for: this driver and these devices, in this order.
+// The key of a store's entries: this driver and these devices, in this order.
 [[nodiscard]] std::string store_key(const DriverTable& driver, const Devices& devices,
                                     const std::string& kind);
-// The directory of this user's store: OPENMPS_CACHE_DIRECTORY, or "openmps" in XDG_CACHE_HOME or
-// in .cache of the home directory, as far as these are this user's own; made if need be. "": there
-// is to be none, and `why` says what is in the way, if something is.
+// The directory of this user's store: OPENMPS_CACHE_DIRECTORY, or "openmps" in XDG_CACHE_HOME or in
+// .cache of the home directory, as far as these belong to this user; made if need be. "": no store
+// is wanted or possible; `why`: the reason if it is not possible.
 [[nodiscard]] std::string store_place(std::string* why);
 
 class ImageMemory {
  public:
-  // All outlive it, but for `cold`, which may be null.
+  // All outlive it, except `cold`, which may be null.
   ImageMemory(const DriverTable& driver, const Devices& devices, ContextGate& gate, ColdLanes* cold,
               ImageStore& images, DiskStore disk);
   ~ImageMemory();
   ImageMemory(const ImageMemory&) = delete;
   ImageMemory& operator=(const ImageMemory&) = delete;
 
-  // Load what is remembered, in the background.
+  // Load what is stored, in the background.
   void begin();
-  // A program uses the kernel, on a device. Once for each that it has is enough. Cheap.
+  // A program uses the kernel on a device. Once for each device is enough. Cheap.
   void note_used(const std::shared_ptr<const ImageBytes>& image, CUkernel kernel, uint32_t device);
-  // Write what has not been written, now: the worker ends.
+  // Write what has not been written yet: the worker ends.
   void finish();
 
-  // For tests: until what begin() has begun is done.
+  // For tests: wait until the jobs of begin() are done.
   void wait();
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images and libraries that are held once. See image_store.h.
+// See image_store.h.
 #include "worker/images/image_store.h"
 
 #include <algorithm>
@@ -26,13 +26,13 @@ uint64_t quick_hash(cuda::Bytes bytes) {
   return std::hash<std::string_view>()(text);
 }
 
-// Of the first bytes of an image of that size.
+// The key of an image's first bytes and size.
 uint64_t quick_hash_of_begin(uint64_t bytes, cuda::Bytes begin) {
   const uint64_t parts[] = {bytes, quick_hash(begin)};
   return quick_hash({reinterpret_cast<const unsigned char*>(parts), sizeof(parts)});
 }
 
-// How many of them count.
+// How many of the first bytes count.
 size_t begin_bytes(uint64_t bytes) {
   return std::min<uint64_t>(ImageStore::kBeginBytes, bytes == 0 ? 0 : bytes - 1);
 }
@@ -71,7 +71,8 @@ ImageStore::Held* ImageStore::find_locked(const std::shared_ptr<const ImageBytes
   return held == tables_->images.end() ? nullptr : &held->second;
 }
 
-// The hash finds, the comparison decides. What others insert meanwhile is compared, too.
+// The hash finds candidates, the comparison decides. Images that are inserted meanwhile are
+// compared, too.
 std::shared_ptr<const ImageBytes> ImageStore::intern(ImageBytes image) {
   if (!shares_) return std::make_shared<const ImageBytes>(std::move(image));
   const uint64_t content = quick_hash(image);
@@ -119,7 +120,7 @@ std::shared_ptr<const ImageBytes> ImageStore::candidate(uint64_t bytes, cuda::By
   return std::ranges::equal(begin.first(counts), std::span(*known).first(counts)) ? known : nullptr;
 }
 
-// ---- What is known of an image ------------------------------------------------------------------
+// ---- Facts of an image --------------------------------------------------------------------------
 
 bool ImageStore::find_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
                             ImageFacts* facts, std::shared_ptr<std::mutex>* loading) {
@@ -155,7 +156,7 @@ Status ImageStore::read_facts(const std::shared_ptr<const ImageBytes>& image, ui
       machine_code_bytes(code, capability) >= kReadAsideBytes) {
     try {
       aside = std::async(std::launch::async, read_image_facts, code, capability);
-    } catch (const std::system_error&) {  // no thread to be had
+    } catch (const std::system_error&) {  // there is no thread
     }
   }
   if (aside.valid()) meanwhile();
@@ -176,9 +177,9 @@ Status ImageStore::library(const std::shared_ptr<const ImageBytes>& image, const
       loading = held->loading;
     }
   }
-  if (loading == nullptr) return load(library);  // not from intern()
+  if (loading == nullptr) return load(library);  // the image is not from intern()
   if (*library != nullptr) return note_wanted(image, *library, how), Status();
-  // The load itself without the store's lock: it may wait for the whole context.
+  // The load itself is made without the store's lock: it may wait for the whole context.
   const std::lock_guard one_at_a_time(*loading);
   {
     const std::lock_guard lock(tables_->mutex);
@@ -194,7 +195,7 @@ Status ImageStore::library(const std::shared_ptr<const ImageBytes>& image, const
   return Status();
 }
 
-// What goes goes without the lock: its last holder unloads it.
+// Libraries that are dropped are destroyed without the lock: the last holder unloads them.
 void ImageStore::note_wanted(const std::shared_ptr<const ImageBytes>& image,
                              const std::shared_ptr<LoadedLibrary>& library, Wanted how) {
   std::list<Kept> gone;

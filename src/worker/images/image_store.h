@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What clients load alike is held once: the bytes of images, and libraries without variables, whose
-// kernels nobody can tell apart. A client always sends all of its image and gets what is there only
-// if it is equal byte by byte, so nobody learns of or uses an image that he does not have. One per
-// worker; any thread.
+// Holds once what several clients load alike: the bytes of images, and libraries without variables,
+// whose kernels behave the same for every session. A client always sends its whole image and gets
+// the held one only if it is equal byte by byte, so no client learns of or uses an image that it
+// does not have. One per worker; any thread.
 #pragma once
 
 #include <atomic>
@@ -23,53 +23,54 @@
 
 namespace openmps::worker {
 
-// Of a worker, of images that nobody uses: what a training stack loads, a few times over.
+// The most bytes of unused images that a worker keeps: what a training stack loads, a few times
+// over.
 inline constexpr uint64_t kKeptImageBytes = 512 * wire::kMiB;
 
 class ImageStore {
  public:
-  // The environment's OPENMPS_SHARE_MODULES=0 switches sharing off (docs/compatibility.md).
+  // OPENMPS_SHARE_MODULES=0 in the environment switches sharing off (docs/compatibility.md).
   ImageStore();
 
-  // The same bytes, held once.
+  // The held image of these bytes.
   std::shared_ptr<const ImageBytes> intern(ImageBytes image);
-  // An image of that size which begins alike, the last of them: perhaps it is the one that is to
-  // come. `begin` has its first kBeginBytes at least, or all but its last byte. Null: there is
-  // none.
+  // The last held image of that size which begins with `begin`, as a guess of the image that is
+  // arriving. `begin` has the first kBeginBytes at least, or all but the image's last byte. Null:
+  // there is none.
   static constexpr size_t kBeginBytes = 4096;
   [[nodiscard]] std::shared_ptr<const ImageBytes> candidate(uint64_t bytes,
                                                             cuda::Bytes begin) const;
-  // Of an image with a NUL behind it, for a device of that capability: read once, and of sessions
-  // that want them at once by one. If that takes a while, the library is still to be made and the
-  // driver has nothing to compile for it, another thread reads, and `meanwhile`, if there is one,
-  // runs in this: loading takes the driver as long. Errors: those of check_image_bounds(), before
-  // anything else.
+  // The facts of an image with a NUL behind it, for a device of that capability: read once, also if
+  // several sessions want them at once. If that takes a while, the library is not made yet and the
+  // driver has nothing to compile for it, another thread reads, and `meanwhile`, if it is not
+  // empty, runs in this one: loading takes the driver as long. Errors: those of
+  // check_image_bounds(), before anything else.
   Status read_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
                     const std::function<void()>& meanwhile, ImageFacts* facts);
 
-  // The library that was made of these bytes and still lives, or what `load` makes. Loads of one
-  // image by several sessions at once are one. Who may be wanted only is kept if there is room
-  // beside what has been.
+  // The library that was made of these bytes and still exists, or that `load` makes. Loads of one
+  // image by several sessions at once are one. Keeps the library loaded for later as far as keep()
+  // allows.
   using Load = std::function<Status(std::shared_ptr<LoadedLibrary>*)>;
   enum class Wanted { kNow, kPerhaps };
   Status library(const std::shared_ptr<const ImageBytes>& image, const Load& load,
                  std::shared_ptr<LoadedLibrary>* library, Wanted wanted = Wanted::kNow);
 
   [[nodiscard]] bool shares() const { return shares_; }
-  // How often the bytes of an image that is there have been compared with others.
+  // How often the bytes of a held image have been compared with others.
   [[nodiscard]] uint64_t comparisons() const {
     return comparisons_.load(std::memory_order_relaxed);
   }
 
-  // So many bytes of images stay loaded when nobody uses them any more, those that were wanted
-  // last: a program that starts again loads nothing, and waits for nobody. 0: none do, from now on.
+  // Keep so many bytes of images loaded that no session uses any more, those that were wanted last:
+  // a program that starts again loads nothing and waits for no other. 0: none from now on.
   void keep(uint64_t bytes);
 
  private:
-  // Less code is read in some 0.2 ms (an H100's host): not worth a thread.
+  // Less code is read in some 0.2 ms (an H100's host), which is not worth a thread.
   static constexpr uint64_t kReadAsideBytes = wire::kMiB / 4;
 
-  // What is known of an image that intern() has given, for as long as somebody holds it.
+  // An image that intern() has given, while it is held.
   struct Held {
     std::weak_ptr<const ImageBytes> image;
     uint64_t content = 0;  // hash of the bytes,
@@ -79,7 +80,7 @@ class ImageStore {
     std::map<uint32_t, ImageFacts> facts;  // by capability
   };
   // Each look-up is O(1). The mutex is held for the tables alone: bytes are hashed and compared
-  // outside. The last holder of an image takes it out of the tables, so nobody lets go of an image
+  // without it. The last holder of an image takes it out of the tables, so no image is destroyed
   // under the mutex.
   struct Tables {
     void insert_locked(const std::shared_ptr<const ImageBytes>& image, uint64_t content);
@@ -87,8 +88,8 @@ class ImageStore {
 
     std::mutex mutex;
     std::unordered_map<const ImageBytes*, Held> images;               // guarded by mutex
-    std::unordered_multimap<uint64_t, const ImageBytes*> by_content;  // likewise
-    std::unordered_map<uint64_t, const ImageBytes*> last_by_begin;    // likewise
+    std::unordered_multimap<uint64_t, const ImageBytes*> by_content;  // guarded by mutex
+    std::unordered_map<uint64_t, const ImageBytes*> last_by_begin;    // guarded by mutex
   };
   struct Kept {
     std::shared_ptr<const ImageBytes> image;
@@ -96,21 +97,24 @@ class ImageStore {
   };
   void note_wanted(const std::shared_ptr<const ImageBytes>& image,
                    const std::shared_ptr<LoadedLibrary>& library, Wanted wanted);
-  // The entry of an image that intern() has given, else null. The tables' mutex is held.
+  // The entry of an image that intern() has given; null: it has not. The tables' mutex is held.
   Held* find_locked(const std::shared_ptr<const ImageBytes>& image);
-  // True: `facts` are known. False: whoever reads them holds `*loading` meanwhile, if there is one.
+  // True: `facts` are known. False: the caller reads them, and holds `*loading` meanwhile, if it is
+  // not null.
   bool find_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
                   ImageFacts* facts, std::shared_ptr<std::mutex>* loading);
   bool is_made(const std::shared_ptr<const ImageBytes>& image);
 
   const bool shares_;
-  const std::shared_ptr<Tables> tables_ = std::make_shared<Tables>();  // images may outlive us
+  const std::shared_ptr<Tables> tables_ =
+      std::make_shared<Tables>();  // images may outlive the store
   mutable std::atomic<uint64_t> comparisons_{0};
   std::mutex mutex_;
   uint64_t most_kept_bytes_ = 0;  // guarded by mutex_
   std::list<Kept> kept_;          // last wanted first; guarded by mutex_
   uint64_t kept_bytes_ = 0;       // of their images; guarded by mutex_
-  std::unordered_map<const LoadedLibrary*, std::list<Kept>::iterator> kept_by_;  // likewise
+  std::unordered_map<const LoadedLibrary*, std::list<Kept>::iterator>
+      kept_by_;  // guarded by mutex_
 };
 
 }  // namespace openmps::worker

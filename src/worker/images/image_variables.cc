@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names and relocations of variables. See image_variables.h.
+// See image_variables.h.
 #include "worker/images/image_variables.h"
 
 #include <algorithm>
@@ -21,14 +21,15 @@ using cuda::ElfSection;
 using cuda::ElfSymbol;
 using Sections = std::vector<ElfSection>;
 
-// Relocations of cubins, as nvcc 13.0 writes them; they are in no header. None; a 64-bit address;
+// Relocations of cubins, as nvcc 13.0 writes them; they are in no header: none; a 64-bit address;
 // its low and its high half in an instruction of 16 bytes, at kImmediateOffset.
 constexpr uint32_t kNoRelocation = 0;
 constexpr uint32_t kAbsolute64 = 2;
 constexpr uint32_t kLow32 = 0x38;
 constexpr uint32_t kHigh32 = 0x39;
 constexpr uint64_t kImmediateOffset = 4;
-// Whole-program code reads its variables' addresses from a table, other code has them inside.
+// Whole-program code reads its variables' addresses from a table; other code has them in
+// instructions.
 constexpr std::string_view kAddressTable = ".nv.constant4";
 constexpr std::string_view kCode = ".text.";
 constexpr std::string_view kVariables = ".nv.global";
@@ -36,11 +37,11 @@ constexpr std::string_view kConstants = ".nv.constant3";
 // Compiling 0.12 MB takes 0.3 s (an H200's host, decision 9).
 constexpr uint64_t kMostPtxBytes = 1 << 20;
 
-// How the names of literals and tables begin: nvcc's, the runtime's, those of cuRAND's headers.
+// Prefixes of the names of literals and tables: nvcc's, the runtime's, those of cuRAND's headers.
 constexpr std::string_view kTables[] = {
     "$str", "__unnamed_", "__cudart_", "precalc_xorwow_", "mrg32k3aM", "__cr_lgamma_table"};
-// Scopes, and members of classes in them, whose static data is constant by its declaration, as they
-// stand in mangled names. CUDA 13.0; CuPy 13 and 14 (cupy/_core/include/cupy).
+// Scopes whose static data, and that of classes in them, is constant by its declaration, as they
+// appear in mangled names. CUDA 13.0; CuPy 13 and 14 (cupy/_core/include/cupy).
 struct Nobodys {
   std::string_view scope;
   std::string_view member;
@@ -61,8 +62,8 @@ constexpr Nobodys kNobodys[] = {{"4cuda3std", ""},
 
 Status not_supported(const std::string& why) { return Status(CUDA_ERROR_NOT_SUPPORTED, why); }
 
-// The part of a mangled name behind "_ZN", without the anonymous namespace that nvcc puts around
-// what a file keeps to itself: "_ZN32_INTERNAL_d6b1abfc_4_a_cu_unused4cuda3std...".
+// The part of a mangled name behind "_ZN", without the anonymous namespace that nvcc adds around
+// internal names of a file: "_ZN32_INTERNAL_d6b1abfc_4_a_cu_unused4cuda3std...".
 std::string_view outermost_namespace(std::string_view name) {
   if (!name.starts_with("_ZN")) return {};
   name.remove_prefix(3);
@@ -82,7 +83,7 @@ struct Code {
   bool is_ptx = false;
 };
 
-// Of the entries of that kind that may run, the driver takes the newest.
+// Of the entries of one kind that a device may use, the driver takes the newest.
 Result<std::optional<cuda::FatbinEntry>> newest_entry(Bytes container, uint16_t kind,
                                                       uint32_t capability) {
   std::optional<cuda::FatbinEntry> newest;
@@ -121,17 +122,17 @@ Result<Code> code_of(Bytes image, uint32_t capability, uint64_t most) {
   return not_supported("no code for the device, or too much");
 }
 
-// A relocation, with or without an addend of its own.
+// A relocation, with or without an explicit addend.
 struct Relocation {
-  uint64_t at;  // of r_info, in the image
+  uint64_t at;  // offset of r_info in the image
   uint64_t offset;
   uint32_t symbol;
   uint32_t type;
-  bool has_addend;  // otherwise it stands where the address goes
+  bool has_addend;  // else the addend is where the address goes
   int64_t addend;
 };
 
-// f(Relocation) for each of the section, until one fails.
+// Call f(Relocation) for each of the section, until one fails.
 template <typename F>
 Status for_each_relocation(const ElfSection& section, F&& f) {
   const bool has_addend = section.header.sh_type == SHT_RELA;
@@ -150,7 +151,7 @@ Status for_each_relocation(const ElfSection& section, F&& f) {
   return Status();
 }
 
-// Put an address where a relocation would. False: it would in a way that is not known.
+// Write an address as the relocation says. False: its type is not known.
 bool apply(const Relocation& entry, const ElfSection& target, CUdeviceptr address,
            ImageBytes* cubin) {
   const bool is_whole = target.name == kAddressTable && entry.type == kAbsolute64;
@@ -239,7 +240,8 @@ Result<ImageBytes> place_in_cubin(const ImageBytes& code, const FindVariable& fi
     const uint32_t info = section.header.sh_info;
     if ((type != SHT_RELA && type != SHT_REL) || info >= sections->size()) continue;
     const ElfSection& target = (*sections)[info];
-    // What describes the code for debuggers, and how the variables that nobody uses begin.
+    // Relocations of debug information, and of the initial values of variables that no code uses,
+    // are skipped.
     if (target.name.starts_with(".debug") || target.name.starts_with(".nv_debug") ||
         target.name.starts_with(kVariables)) {
       continue;

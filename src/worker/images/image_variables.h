@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The variables of an image: which of them can differ from program to program, and code that uses
-// those of another load of the same image. Any thread.
+// the variables of another load of the image. Any thread.
 #pragma once
 
 #include <functional>
@@ -14,32 +14,33 @@ namespace openmps::worker {
 
 using ImageBytes = std::vector<unsigned char>;
 
-// A constant that nvcc, NVIDIA's C++ libraries or CuPy's headers put beside a program's own
-// variables, by its name: string literals, tables of mathematical functions, objects without state,
-// numbers of a class template. Nobody writes it, so one copy is as good as another.
+// By its name, a constant that nvcc, NVIDIA's C++ libraries or CuPy's headers add to a program's
+// own variables: string literals, tables of mathematical functions, objects without state, numbers
+// of a class template. No program writes it, so one copy serves all.
 bool is_nobodys(std::string_view name, bool is_initialised);
-// The same of what is in constant memory, which no device code writes: what a function has for
-// itself no host code can name, either (CUTLASS has two in most of cuBLASLt's images).
+// A variable in constant memory that no program writes: device code can't write constant memory,
+// and host code can't name what is local to a function (CUTLASS has two in most of cuBLASLt's
+// images).
 bool is_nobodys_constant(std::string_view name);
 
-// In device memory, not nobody's. `sections`: those of its image.
+// A variable in device memory that a program may write. `sections`: those of its image.
 bool is_variable(const cuda::ElfSymbol& symbol, const std::vector<cuda::ElfSection>& sections);
-// In constant memory, whosever.
+// A variable in constant memory, whether or not a program may write it.
 bool is_in_constants(const cuda::ElfSymbol& symbol, const std::vector<cuda::ElfSection>& sections);
 
-// Whether the code that `image` has for a device of that capability declares a constant of this
-// name; true where that can't be read. `image` has passed check_image_bounds.
+// The code that `image` has for a device of that capability declares a constant of this name; true
+// where the code can't be read. `image` has passed check_image_bounds.
 bool declares_constant(cuda::Bytes image, uint32_t capability, std::string_view name);
 
-// Where a variable is, by its name in the table of symbols.
+// Finds a variable's address by its name in the table of symbols.
 using FindVariable = std::function<Result<CUdeviceptr>(const std::string& name)>;
 
 // The code that `image` has for a device of that capability, a cubin or, without any machine code,
-// PTX, with a NUL behind it, whose variables are where `find` says: what is loaded from it uses
-// those, and has some of its own that nobody uses. `image` has passed check_image_bounds. Errors:
-// CUDA_ERROR_NOT_SUPPORTED with the reason, where there is no code or more than one piece that
-// would do, more than `most` bytes of it, or an address is named in a way that is not known
-// (decision 32); those of `find`.
+// PTX with a NUL behind it, with its variables at the addresses that `find` gives: code loaded from
+// it uses those, and has some of its own that are not used. `image` has passed check_image_bounds.
+// Errors: CUDA_ERROR_NOT_SUPPORTED with the reason, where there is no code, more than one suitable
+// piece, more than `most` bytes of it, or an address that is named in an unknown way (decision 32);
+// those of `find`.
 Result<ImageBytes> place_variables(cuda::Bytes image, uint32_t capability, uint64_t most,
                                    const FindVariable& find);
 

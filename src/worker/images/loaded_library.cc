@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries and the lanes of their code. See loaded_library.h.
+// See loaded_library.h.
 #include "worker/images/loaded_library.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace openmps::worker {
 
 namespace {
 
-// Larger code stays where it comes first: it is copied, and loaded once more. What programs bring
+// Larger code does not move: moving copies it and loads it once more. What programs bring
 // themselves is smaller.
 constexpr uint64_t kMostPlacedBytes = 16 * wire::kMiB;
 
@@ -30,8 +30,7 @@ LoadedLibrary::LoadedLibrary(const DriverTable& driver, ContextGate& gate, ColdL
       gate_(gate),
       cold_(cold) {}
 
-// While the main context is quiet, so is the cold one: every stream covers what its cold stream
-// does.
+// While the main context is quiescent, so is the cold one: every stream waits for its cold stream.
 LoadedLibrary::~LoadedLibrary() {
   const uint32_t main = loaded_[index(Lane::kMain)].load(std::memory_order_relaxed);
   const uint32_t cold = loaded_[index(Lane::kCold)].load(std::memory_order_relaxed);
@@ -40,7 +39,7 @@ LoadedLibrary::~LoadedLibrary() {
     return driver.cuLibraryUnload(handle);
   };
   const uint32_t devices = main != 0 ? main | cold : cold;
-  if (devices == 0) {  // nothing to wait for
+  if (devices == 0) {  // loaded on no device: nothing to wait for
     gate_.run_now(GatedCall::kLibraryUnload, unload);
     return;
   }
@@ -51,7 +50,7 @@ LoadedLibrary::~LoadedLibrary() {
                one ? static_cast<uint32_t>(__builtin_ctz(devices)) : ContextGate::kAllDevices,
                unload);
   } catch (const std::bad_alloc&) {
-    // It stays loaded until the worker is renewed: unloading it now could stop everybody.
+    // It remains loaded until a new worker starts: unloading it now could block every session.
   }
 }
 
@@ -85,7 +84,7 @@ Status load_library(const DriverTable& driver, ContextGate& gate, ColdLanes* col
   return Status();
 }
 
-// ---- Places -------------------------------------------------------------------------------------
+// ---- Where the code is --------------------------------------------------------------------------
 
 CUfunction LoadedLibrary::function(CUkernel kernel, const Placement& place) {
   const std::lock_guard lock(mutex_);
@@ -103,7 +102,8 @@ CUresult LoadedLibrary::load(CUkernel kernel, const Placement& place, CUfunction
   const std::lock_guard lock(mutex_);
   Placed& placed = placed_[{kernel, place.device}];
   CUfunction& known = placed.functions[index(place.lane)];
-  // Set before anybody finds it: each lane has what was set before and gets what is set later.
+  // Set before other threads find it: each lane has the attributes set before and gets those set
+  // later.
   if (known == nullptr) result = apply_locked(placed, loaded);
   if (result != CUDA_SUCCESS) return result;
   *function = known = loaded;
@@ -163,7 +163,7 @@ void LoadedLibrary::plan_move(uint32_t device) {
       return CUDA_SUCCESS;
     });
   } catch (const std::bad_alloc&) {
-    moves_.fetch_and(~bit, std::memory_order_acq_rel);  // the next use plans it again
+    moves_.fetch_and(~bit, std::memory_order_acq_rel);  // the next use plans the move again
   }
 }
 
@@ -184,7 +184,7 @@ void LoadedLibrary::move_to_main(uint32_t device) {
   bool whole = is_whole({device, Lane::kCold});
   for (CUkernel kernel : kernels) {
     CUfunction function = nullptr;
-    // What can't be loaded here stays where it runs.
+    // Code that can't be loaded here remains where it runs.
     whole &= load(kernel, main, &function) == CUDA_SUCCESS;
   }
   note_loaded(main, whole);
@@ -194,11 +194,11 @@ void LoadedLibrary::move_to_main(uint32_t device) {
 
 template <typename F>
 CUresult LoadedLibrary::in_each_lane(const Placed& placed, uint32_t device, F&& f) const {
-  CUresult result = CUDA_ERROR_INVALID_HANDLE;  // it is loaded nowhere
+  CUresult result = CUDA_ERROR_INVALID_HANDLE;  // it is not loaded
   for (const Lane lane : {Lane::kMain, Lane::kCold}) {
     CUfunction function = placed.functions[index(lane)];
     if (function == nullptr) continue;
-    if (cold_ == nullptr) return f(function);  // its context is the caller's
+    if (cold_ == nullptr) return f(function);  // the caller's context is current
     const InContext current(driver_, cold_->context({device, lane}));
     result = f(function);
     if (result != CUDA_SUCCESS) return result;
@@ -235,7 +235,7 @@ CUresult LoadedLibrary::set_attribute(CUkernel kernel, uint32_t device,
   const auto known = placed.attributes.find(attribute);
   const int most = known == placed.attributes.end() ? value : std::max(known->second, value);
   const CUresult result = in_each_lane(placed, device, [&](CUfunction function) {
-    // As asked for first: the driver may have an objection.
+    // The call that was asked for first: the driver may refuse it.
     const CUresult set = driver_.cuFuncSetAttribute(function, attribute, value);
     if (set != CUDA_SUCCESS || most == value) return set;
     return driver_.cuFuncSetAttribute(function, attribute, most);

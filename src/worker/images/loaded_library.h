@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library of the driver: where its code is, by device and lane, and what its kernels' attributes
-// are there. Perhaps shared by several sessions (image_store.h); any thread.
+// A library of the driver: where its code is loaded, by device and lane, and its kernels'
+// attributes there. Several sessions may use it (image_store.h); any thread.
 #pragma once
 
 #include <array>
@@ -30,10 +30,10 @@ struct LoadOptions {
   void** values = nullptr;
 };
 
-// Unloaded after its last holder, in a quiet moment of where its code is.
+// Unloaded after its last holder, at a quiescence of the contexts that have its code.
 class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
  public:
-  // `cold` null: there is the main lane only.
+  // `cold` null: there is only the main lane.
   LoadedLibrary(const DriverTable& driver, ContextGate& gate, ColdLanes* cold, CUlibrary handle,
                 const ImageFacts& facts);
   ~LoadedLibrary();
@@ -41,15 +41,15 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   LoadedLibrary& operator=(const LoadedLibrary&) = delete;
 
   const CUlibrary handle;
-  // Its code may be in one lane of a device only, that which it came to first: variables, and
-  // references to textures, stay there, and so do constants that somebody may write.
+  // Its code may be in one lane of a device only, in which it was loaded first, since variables,
+  // references to textures, and constants that a program may write are there.
   [[nodiscard]] bool has_one_home() const {
     return own_.references || own_.variables || is_pinned();
   }
-  // Uses nothing that belongs to the main context: what is printed, asserted or allocated there.
+  // It uses nothing that belongs to the main context: it does not print, assert or allocate.
   const bool may_run_cold;
 
-  // Its code came to a device: variables are there, and, if `whole`, every function.
+  // Its code has been loaded there: its variables, and, if `whole`, every function.
   void note_loaded(const Placement& place, bool whole) {
     loaded_[index(place.lane)].fetch_or(1u << place.device, std::memory_order_relaxed);
     if (whole) whole_[index(place.lane)].fetch_or(1u << place.device, std::memory_order_relaxed);
@@ -59,21 +59,21 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
 
   // A kernel's function there; null: it is not known to be loaded.
   [[nodiscard]] CUfunction function(CUkernel kernel, const Placement& place);
-  // Load it, with the attributes that it has elsewhere. That context is current, and quiet if it is
-  // the main one.
+  // Load a function, with the attributes that it has elsewhere. The context is current, and
+  // quiescent if it is the main one.
   CUresult load(CUkernel kernel, const Placement& place, CUfunction* function);
   // Its variables are in the cold lane of the device, whose context is current. If its code can use
-  // them from the main one, too, it can move there from now on, without them (decision 32). Takes
-  // as long as to copy it, or to compile it. `image`, `options`: what it was loaded from and with;
-  // `capability` as in image_facts.h.
+  // them from the main lane, too, it can move there from now on, without them (decision 32). Takes
+  // as long as copying the code, or compiling it. `image`, `options`: what it was loaded from and
+  // with; `capability` as in image_facts.h.
   void leave_variables(const ImageBytes& image, uint32_t capability, const LoadOptions& options,
                        uint32_t device);
-  // That has not been tried.
+  // leave_variables() has not been tried on the device.
   [[nodiscard]] bool may_leave_variables(uint32_t device) const {
     return own_.variables && !own_.references && !is_pinned() &&
            (tried_to_leave_.load(std::memory_order_relaxed) >> device & 1) == 0;
   }
-  // What is in the cold lane may move to the main one.
+  // Code in the cold lane may move to the main one.
   [[nodiscard]] bool may_move(uint32_t device) {
     return !own_.references && !is_pinned() && (!own_.variables || has_left_variables(device));
   }
@@ -82,23 +82,24 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
     const std::lock_guard lock(mutex_);
     return placed_libraries_.contains(device);
   }
-  // It is launched, or asked about, in the cold lane. How often it has been.
+  // Count a launch or a query in the cold lane; how many there have been.
   uint32_t note_cold_use() { return cold_uses_.fetch_add(1, std::memory_order_relaxed) + 1; }
   [[nodiscard]] uint32_t cold_uses() const { return cold_uses_.load(std::memory_order_relaxed); }
-  // In a later quiet moment: move_to_main(). The library may go before.
+  // Call move_to_main() at a later quiescence. The library may be destroyed before.
   void plan_move(uint32_t device);
-  // Load in the main context, which is quiet, what is in the cold one, if it may move. It runs
+  // Load the code of the cold lane in the main context, which is quiescent, if it may move. It runs
   // there from then on.
   void move_to_main(uint32_t device);
-  // Somebody gets to know the address of a constant, if it has some: it has one home from now on.
+  // The address of a constant is going to be known, if there are any: its code is in one lane of
+  // each device from now on.
   [[nodiscard]] bool may_be_pinned() const {
     return own_.constants && !pinned_.load(std::memory_order_acquire);
   }
   void pin();
-  // Beside variables: which of the two a name is, the image has to say.
+  // A name may be that of a variable or of a constant; the image says which.
   [[nodiscard]] bool has_both() const { return own_.constants && own_.variables; }
-  // That has the constants where the code is: one that has left its variables has others than
-  // `handle`.
+  // The driver's library that has the constants where the code is: for code that has left its
+  // variables not `handle`.
   [[nodiscard]] CUlibrary library_of_constants(uint32_t device) {
     const std::lock_guard lock(mutex_);
     const auto placed = placed_libraries_.find(device);
@@ -106,18 +107,18 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
                                                                                   : placed->second;
   }
 
-  // The attributes of a kernel before anybody changed them: what each session is told. The first
-  // caller says them.
+  // The attributes of a kernel before any session changed them, which each session is told. Set by
+  // the first caller.
   void pristine(CUkernel kernel, int32_t (&attributes)[wire::kFunctionAttributes]);
-  // In every lane, now and later. An attribute only grows while several sessions use it: what one
-  // was allowed stays allowed, and each client enforces its own value.
+  // Set an attribute in every lane, now and later. An attribute only grows while several sessions
+  // use the library: what one was allowed remains allowed, and each client enforces its own value.
   CUresult set_attribute(CUkernel kernel, uint32_t device, CUfunction_attribute attribute,
                          int value);
   CUresult set_cache(CUkernel kernel, uint32_t device, CUfunc_cache config);
   CUresult set_banks(CUkernel kernel, uint32_t device, CUsharedconfig config);
 
  private:
-  // What of it is its program's own.
+  // Variables and constants that belong to one program.
   struct Own {
     bool constants;
     bool variables;
@@ -142,11 +143,11 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
     return (bits[index(place.lane)].load(std::memory_order_relaxed) >> place.device & 1) != 0;
   }
 
-  // f(CUfunction) in each lane that has it, until one fails. mutex_ is held.
+  // Call f(CUfunction) in each lane that has the kernel, until one fails. mutex_ is held.
   template <typename F>
   CUresult in_each_lane(const Placed& placed, uint32_t device, F&& f) const;
   CUresult apply_locked(const Placed& placed, CUfunction function) const;
-  // What the kernel is called in that lane.
+  // The kernel's handle in that lane.
   CUresult kernel_in(const Placement& place, CUkernel kernel, CUkernel* there);
 
   const Own own_;
@@ -161,14 +162,14 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   std::atomic<uint32_t> cold_uses_{0};
   std::mutex moving_;  // held while code moves, and while it is pinned; before mutex_
   std::mutex mutex_;
-  // By device: the same code, whose variables are this library's in the cold lane. Guarded by
+  // By device: a copy of the code whose variables are this library's in the cold lane. Guarded by
   // mutex_.
   std::map<uint32_t, CUlibrary> placed_libraries_;
   std::map<Key, Placed> placed_;                       // guarded by mutex_
   std::unordered_map<CUkernel, Attributes> pristine_;  // guarded by mutex_
 };
 
-// What the driver makes of an image, before it is known what the code does. Unloaded again unless
+// What the driver makes of an image, before the facts of the code are known. Unloaded again unless
 // it is taken.
 class DriverLibrary {
  public:
@@ -177,10 +178,10 @@ class DriverLibrary {
   DriverLibrary(const DriverLibrary&) = delete;
   DriverLibrary& operator=(const DriverLibrary&) = delete;
 
-  // Once, of an image as clients send it, with a NUL behind it: compiles what has to be compiled,
-  // waits for no work, needs no context and holds nobody up. Errors: the driver's.
+  // Once, of an image with a NUL behind it: compiles if need be, waits for no work, needs no
+  // context and blocks no session. Errors: the driver's.
   Status load(cuda::Bytes image, const LoadOptions& options);
-  // It has been loaded, and is the library's from now on.
+  // It has been loaded; the LoadedLibrary owns it from now on.
   std::shared_ptr<LoadedLibrary> take(ColdLanes* cold, const ImageFacts& facts);
 
  private:

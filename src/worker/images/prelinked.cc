@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Splitting images and wrapping them again. See prelinked.h.
+// See prelinked.h.
 #include "worker/images/prelinked.h"
 
 #include <algorithm>

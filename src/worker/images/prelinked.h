@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Images of several fatbin containers: programs that nvcc -rdc=true links. The first container is
-// the linked code, the others are what it was linked from, one of each object file; the driver
-// compiles and links those anew where the linked code does not run. Any thread.
+// the linked code; the others are its inputs, one of each object file, which the driver compiles
+// and links again where the linked code can't be used. Any thread.
 #pragma once
 
 #include <vector>
@@ -10,12 +10,12 @@
 
 namespace openmps::worker {
 
-// The containers of an image as it travels (wire::kContainerAlignment), or the image itself if it
-// does not begin with one. Errors: CUDA_ERROR_INVALID_IMAGE with the reason: more bytes than there
-// are, something else behind a container, too many.
+// The containers of an image as it is sent (wire::kContainerAlignment), or the image itself if it
+// does not begin with one. Errors: CUDA_ERROR_INVALID_IMAGE with the reason: a length beyond the
+// end, other bytes behind a container, too many containers.
 Result<std::vector<cuda::Bytes>> split_image(cuda::Bytes image);
 
-// What the driver takes for an image: the image itself, or a wrapper with pointers to its
+// What the driver takes as an image: the image itself, or a wrapper with pointers to its
 // containers. Lives as long as the call that loads it: the driver copies.
 class DriverImage {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of PTX (PTX ISA, "Syntax"). See ptx_variables.h.
+// See ptx_variables.h; words as in the PTX ISA, "Syntax".
 #include "worker/images/ptx_variables.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace openmps::worker {
 namespace {
 
-// Of the registers that hold addresses.
+// Prefix of the registers that are added to hold addresses.
 constexpr std::string_view kRegister = "%openmps_variable_";
 
 Status unsupported(const std::string& why) { return Status(CUDA_ERROR_NOT_SUPPORTED, why); }
@@ -28,7 +28,7 @@ struct Word {
 };
 using Words = std::vector<Word>;
 
-// Where what begins at `at` and is no word ends: blanks, comments, strings. `at` itself: it is one.
+// The end of the blanks, the comment or the string that begins at `at`; `at`: a word begins there.
 size_t skip(std::string_view text, size_t at) {
   const auto behind = [&text](size_t found, size_t bytes) {
     return found == std::string_view::npos ? text.size() : found + bytes;
@@ -92,7 +92,7 @@ class Placing {
   [[nodiscard]] std::string_view text_of(const Word& word) const {
     return ptx_.substr(word.begin, word.end - word.begin);
   }
-  // "" beyond the last.
+  // "" beyond the last word.
   [[nodiscard]] std::string_view text(size_t i) const {
     return i < words_.size() ? text_of(words_[i]) : std::string_view();
   }
@@ -129,9 +129,9 @@ class Placing {
     body_ = words_[at_].end;
     used_.clear();
   }
-  // The addresses that the function uses come first.
+  // The addresses that the function uses are loaded first.
   void end_braces() {
-    if (!in_function_) return;  // a list of values: its statement goes on
+    if (!in_function_) return;  // a list of values: the statement goes on
     std::string begin;
     for (const size_t number : used_) {
       const auto address = std::next(addresses_.begin(), static_cast<ptrdiff_t>(number))->second;
@@ -150,13 +150,13 @@ class Placing {
     return std::string(kRegister) + std::to_string(number);
   }
 
-  // Outside of functions a name may stand where it is declared, and among the values of others.
+  // Outside of functions a name may appear where it is declared, and among initial values.
   Status declare(std::string_view name) const {
     const bool is_variable = statement_.has_global && !statement_.has_function;
     return is_variable ? Status() : unsupported(std::string(name) + " outside of functions");
   }
 
-  // Of "+ 8", "+ -8" and "- 8" behind the word: what is added, and the word behind it.
+  // "+ 8", "+ -8" and "- 8" behind the word: the offset, and the word behind it.
   [[nodiscard]] std::string offset_behind(size_t i, size_t* behind) const {
     *behind = i + 1;
     std::string sign;
@@ -226,15 +226,15 @@ class Placing {
   const Words words_;
   size_t at_ = 0;
   size_t depth_ = 0;
-  // Of that outside of functions, as far as it has been read.
+  // Of the text outside of functions, as far as it has been read.
   struct Statement {
     bool has_global = false;
     bool has_function = false;
   };
   Statement statement_;
   bool in_function_ = false;  // inside of braces
-  size_t body_ = 0;           // of the text, behind its first brace
-  std::set<size_t> used_;     // of the variables, by number
+  size_t body_ = 0;           // position behind its first brace
+  std::set<size_t> used_;     // numbers of the variables
   std::vector<Edit> edits_;
 };
 
@@ -247,7 +247,7 @@ std::vector<PtxVariable> variables_of_ptx(std::string_view ptx) {
   };
   std::vector<PtxVariable> variables;
   for (size_t i = 0; i < words.size(); ++i) {
-    // A modifier of an instruction follows its name at once.
+    // The modifier of an instruction follows the name directly.
     const bool is_modifier =
         i > 0 && words[i - 1].end == words[i].begin &&
         (words[i - 1].kind == Word::Kind::kName || words[i - 1].kind == Word::Kind::kDirective) &&

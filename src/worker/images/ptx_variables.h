@@ -23,10 +23,10 @@ struct PtxVariable {
 };
 std::vector<PtxVariable> variables_of_ptx(std::string_view ptx);
 
-// The text whose functions find each of these variables at its address. It goes on to declare some
-// of its own, which nobody uses. Errors: CUDA_ERROR_NOT_SUPPORTED with the reason, where one is
-// named other than as an address of memory, in a 64-bit move, or to be made a generic address; or
-// as something else's name, too.
+// The text with each of these variables at its address. It still declares some variables, which are
+// not used. Errors: CUDA_ERROR_NOT_SUPPORTED with the reason, where a variable is named other than
+// as an address of memory, in a 64-bit move, or to be made a generic address; or its name is
+// another object's, too.
 using PtxAddresses = std::map<std::string, uint64_t, std::less<>>;
 Result<std::string> place_in_ptx(std::string_view ptx, const PtxAddresses& addresses);
 

@@ -28,7 +28,7 @@ std::optional<uint64_t> AddressBook::claim_highest(uint64_t bytes, uint64_t alig
   uint64_t end = std::min(below, wire::kAddressEnd);
   auto next = taken_.lower_bound(end);
   for (;;) {
-    // Between the end of what lies below and `end`.
+    // The free range between the end of the taken range below and `end`.
     const uint64_t begin = next == taken_.begin()
                                ? wire::kFirstWindow
                                : std::max(wire::kFirstWindow, std::prev(next)->second);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which addresses the sessions of this worker use: windows, which the server chooses from the
-// bottom, and extents, which are chosen here from the top. One per worker, any thread.
+// The addresses that sessions of this worker use: their windows, which the server chooses from the
+// bottom of the address range, and their extents, which are chosen here from the top. One per
+// worker, any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,10 @@ class AddressBook {
  public:
   AddressBook();
 
-  // Take exactly [begin, begin + bytes). False if part of it is taken.
+  // Take exactly [begin, begin + bytes). False: part of it is taken.
   [[nodiscard]] bool claim(uint64_t begin, uint64_t bytes);
-  // The highest free range below `below` of whole granules. `alignment` is a power of two. Nothing
-  // if there is none.
+  // Take the highest free range of whole granules below `below`. `alignment` is a power of two.
+  // Nothing: there is none.
   [[nodiscard]] std::optional<uint64_t> claim_highest(uint64_t bytes, uint64_t alignment,
                                                       uint64_t below = wire::kAddressEnd);
   void release(uint64_t begin);

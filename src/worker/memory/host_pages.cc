@@ -18,12 +18,11 @@
 namespace openmps::worker {
 namespace {
 
-constexpr uint64_t kHugePage =
-    2 * wire::kMiB;  // of x86-64: what a huge page's address is a multiple of
-// Ranges that are looked at: something of the driver's may lie where the book knows of nothing.
+constexpr uint64_t kHugePage = 2 * wire::kMiB;  // a huge page's alignment on x86-64
+// The most ranges that are tried: memory of the driver may lie where the book has no entry.
 constexpr int kTries = 8;
 
-// Of the book's, or in part.
+// Part of the range is in the book's addresses.
 bool is_of_book(uint64_t begin, uint64_t end) {
   const bool low = begin < wire::kAddressHole && end > wire::kFirstWindow;
   const bool high = begin < wire::kAddressEnd && end > wire::kAddressHoleEnd;
@@ -77,13 +76,13 @@ bool HostPages::is_read_only(uint64_t begin, uint64_t end) const {
 Status HostPages::map(uint64_t address, uint64_t bytes, int file, uint64_t offset, bool read_only) {
   struct stat info {};
   struct statfs system {};
-  // A page of a file system that a program serves may never come, and the driver would wait for it
-  // with its lock held.
+  // A file system that a user's process serves may never deliver a page, and the driver would wait
+  // for the page with its lock held.
   if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || fstatfs(file, &system) != 0 ||
       system.f_type == FUSE_SUPER_MAGIC) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "host memory of no file that this process maps");
   }
-  // mmap() would round up, and take what lies behind.
+  // mmap() would round the length up and map the page behind the file's end.
   if (system.f_type == HUGETLBFS_MAGIC &&
       (address | bytes | offset) % static_cast<uint64_t>(system.f_bsize) != 0) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "huge pages can be registered as a whole only");

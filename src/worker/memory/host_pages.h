@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages of a program's own memory that this process maps as well, so that the driver can register
-// them: a range of addresses, the program's own where they are free here, and the files that the
-// program has sent for it. It goes with its last owner: the session, or what the driver still has
-// of it. Session's thread, but for the end.
+// them: a range of addresses, the program's where those are free here, and the files that the
+// program has sent for the range. Unmapped with the last owner: the session or a registration of
+// the driver. Session's thread, except the destructor.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace openmps::worker {
 
 class HostPages {
  public:
-  // Exactly [address, address + bytes). CUDA_ERROR_OUT_OF_MEMORY: something is there, or the range
-  // is one of those that windows and extents are given from.
+  // Reserve exactly [address, address + bytes). CUDA_ERROR_OUT_OF_MEMORY: part of the range is in
+  // use, or windows and extents are taken from it.
   static Result<std::shared_ptr<HostPages>> reserve_at(AddressBook& book, uint64_t address,
                                                        uint64_t bytes);
-  // Addresses that are free in every client, at the same place within kHugePage as `alike`.
+  // Reserve addresses that are free in every client, with the offset of `alike` within kHugePage.
   static Result<std::shared_ptr<HostPages>> reserve(AddressBook& book, uint64_t alike,
                                                     uint64_t bytes);
   HostPages(AddressBook* book, uint64_t claim, uint64_t begin, uint64_t bytes)
@@ -31,10 +31,10 @@ class HostPages {
 
   [[nodiscard]] uint64_t begin() const { return begin_; }
   [[nodiscard]] uint64_t end() const { return end_; }
-  // Some of [begin, end) that lies here is mapped for reading only.
+  // Some pages of [begin, end) are mapped for reading only.
   [[nodiscard]] bool is_read_only(uint64_t begin, uint64_t end) const;
-  // Pages of a file, in whole pages of its own. CUDA_ERROR_INVALID_VALUE: no regular file, one of
-  // a user's own file system, or it has no such pages.
+  // Map whole pages of a file. CUDA_ERROR_INVALID_VALUE: it is no regular file, it is on a file
+  // system that a user's process serves, or it has no such pages.
   Status map(uint64_t address, uint64_t bytes, int file, uint64_t offset, bool read_only);
 
  private:
@@ -42,7 +42,7 @@ class HostPages {
     uint64_t begin;
     uint64_t end;
   };
-  AddressBook* const book_;  // that has the claim; null: it has none
+  AddressBook* const book_;  // in which claim_ is taken; null: there is no claim
   const uint64_t claim_;
   const uint64_t begin_;
   const uint64_t end_;

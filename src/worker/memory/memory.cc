@@ -15,22 +15,21 @@
 namespace openmps::worker {
 namespace {
 
-// Ranges that are looked at before a reservation fails: the book knows of all sessions, so each
-// failure is something foreign.
+// The most ranges that are tried before a reservation fails: the book knows the ranges of all
+// sessions, so each failure is due to other memory of the driver or the system.
 constexpr int kAddressTries = 8;
 
 // Where an extent may begin and end. NVIDIA's driver moves a large reservation up to a multiple of
 // 32 MiB (157 GiB on an H200, driver 580), and fills what it leaves up to the next one with memory
-// of its own, which outlives the reservation; this is a multiple of that with room for larger
-// pages.
+// of its own, which outlives the reservation. This is a multiple of that, for larger pages.
 constexpr uint64_t kExtentUnit = uint64_t{1} << 30;
 
-// Where NVIDIA's driver has a hole that a reservation fits in, it gives that, whatever address it
-// is asked for: so many are held until it has none left. One is as long as an extent was (112 GB of
-// JAX's, on an H200).
+// NVIDIA's driver returns a hole in its reserved addresses that a reservation fits in, whatever
+// address it is asked for: so many holes are held until none is left. A hole is as long as an
+// extent was (112 GB of JAX's, on an H200).
 constexpr int kHoleTries = 256;
 
-// What is reserved for an extent of so many bytes, kMaxExtentBytes at most.
+// Bytes that are reserved for an extent of so many, kMaxExtentBytes at most.
 uint64_t extent_bytes(uint64_t bytes) {
   return (bytes + kExtentUnit - 1) / kExtentUnit * kExtentUnit;
 }
@@ -79,7 +78,8 @@ Status SessionMemory::open_channel() {
 
 // ---- Addresses ---------------------------------------------------------------------------------
 
-// The whole device part at once, at the first grant: a client that never allocates pays nothing.
+// Reserve the whole device part at the first allocation: a client that never allocates pays
+// nothing.
 Status SessionMemory::reserve_window() {
   if (window_reserved_) return Status();
   OPENMPS_RETURN_IF_ERROR(reserve_at(core_.driver, core_.window_base(), wire::kDeviceBytes));
@@ -105,7 +105,7 @@ Status SessionMemory::handle(const wire::AddressReserve& command,
   Status status(CUDA_ERROR_OUT_OF_MEMORY, "all addresses are taken");
   uint64_t below = wire::kAddressEnd;
   const uint64_t bytes = extent_bytes(command.bytes);
-  // Something of the driver's or the system's may lie in a range that the book calls free.
+  // Memory of the driver or the system may lie in a range that is free in the book.
   for (int tries = 0; tries < kAddressTries; ++tries) {
     const auto address =
         addresses_.claim_highest(bytes, std::max(command.alignment, kExtentUnit), below);
@@ -169,7 +169,7 @@ void SessionMemory::forget_kept(uint64_t address, uint64_t bytes) {
   kept_.clear(core_.driver, core_.info.id, address, address + bytes);
 }
 
-// What is kept gives way: the session's own first, then the others' of its group.
+// Kept memory is released if need be: the session's own first, then that of its group.
 Status SessionMemory::charge(uint32_t device, uint64_t bytes, SessionGroup* group) {
   if (bytes > wire::kMaxExtentBytes) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes of device memory");
@@ -190,7 +190,7 @@ Status SessionMemory::charge(uint32_t device, uint64_t bytes, SessionGroup* grou
   if (group != nullptr && kept_.clear_all(core_.driver, group) && take()) {
     return Status();
   }
-  core_.returns.wait();  // but only for what the session itself needs now
+  core_.returns.wait();
   if (take()) return Status();
   const bool own = group == nullptr || !fits();
   return Status(CUDA_ERROR_OUT_OF_MEMORY,
@@ -248,7 +248,7 @@ Status SessionMemory::hold(std::shared_ptr<Physical> physical, std::shared_ptr<H
   }
   Result<Charge> charge = take(physical->device, physical->bytes);
   if (!charge.ok()) return charge.status();
-  // How large imported memory is the driver does not say: it counts as far as it is mapped.
+  // The driver does not say how large imported memory is: the mapped bytes count.
   if (physical->bytes != 0) charge->share_with(*physical, group);
   *holding = std::make_shared<Holding>(std::move(physical), std::move(charge).value());
   return Status();
@@ -312,8 +312,8 @@ Status SessionMemory::map(const wire::MemoryMap& range) {
   OPENMPS_RETURN_IF_ERROR(core_.use(range.device));
   OPENMPS_RETURN_IF_ERROR(reserve_window());
   std::shared_ptr<Holding> holding;
-  // cuMemAlloc gives memory that other devices may reach; of physical memory it has to be asked
-  // for.
+  // Copies of other devices may reach memory of cuMemAlloc; a program's own mappings need access
+  // for that.
   const uint32_t flags = core_.devices.at(range.device).rdma_memory ? wire::kPhysicalRdma : 0;
   OPENMPS_RETURN_IF_ERROR(create(range.device, range.bytes, flags, &holding));
   OPENMPS_RETURN_IF_ERROR(map_held(std::move(holding), range.address, range.bytes, 0));
@@ -328,8 +328,7 @@ Status SessionMemory::map(const wire::MemoryMap& range) {
   return status;
 }
 
-// ---- Giving up
-// -----------------------------------------------------------------------------------
+// ---- Unmapping ----------------------------------------------------------------------------------
 
 bool SessionMemory::is_own(const Range& range) {
   return !range.lent && range.holding->physical->bytes != 0 && range.holding.use_count() == 1 &&
@@ -356,7 +355,7 @@ void SessionMemory::finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket
   const uint64_t end = range.address + range.bytes;
   for (auto it = leaving_.lower_bound(range.address); it != leaving_.end() && it->first < end;) {
     Range& leaving = it->second;
-    if (leaving.ticket != ticket) {  // it was taken back meanwhile, and given up again
+    if (leaving.ticket != ticket) {  // taken back meanwhile, and unmapped again
       ++it;
       continue;
     }
@@ -406,8 +405,7 @@ void SessionMemory::lend(uint64_t address, uint64_t bytes) {
   for (; it != ranges_.end() && it->first < address + bytes; ++it) it->second.lent = true;
 }
 
-// ---- Access
-// --------------------------------------------------------------------------------------
+// ---- Access -------------------------------------------------------------------------------------
 
 Status SessionMemory::handle(const wire::MemoryAccess& command) {
   ++removals_;
@@ -425,7 +423,7 @@ Status SessionMemory::handle(const wire::MemoryAccess& command) {
       core_.driver.cuMemSetAccess(command.address, command.bytes, &desc, 1), "cuMemSetAccess"));
   const uint64_t end = command.address + command.bytes;
   for (auto it = ranges_.find(command.address); it != ranges_.end() && it->first < end; ++it) {
-    // Whoever may use it: a copy is not tied to a device.
+    // A copy may use any device, so all have access.
     const bool own = it->second.device == command.device;
     it->second.access = own ? access : std::max(it->second.access, access);
   }
@@ -454,8 +452,8 @@ Status SessionMemory::find_mapped(uint64_t address, uint64_t bytes, uint32_t* de
   return Status();
 }
 
-// Measured between two H200s: 2.3 ms for the first copy of 64 MiB, then 386 GB/s; what CUDA does
-// without peer access has 38 GB/s.
+// Measured between two H200s: 2.3 ms for the first copy of 64 MiB, then 386 GB/s; CUDA's copies
+// without peer access reach 38 GB/s.
 void SessionMemory::open_to_copies(const WorkRange& range, uint32_t device) {
   if (core_.devices.count() == 1) return;
   const uint64_t end = range.address + range.bytes;
@@ -492,7 +490,7 @@ Status SessionMemory::handle(const wire::PeerAccess& command) {
   return Status();
 }
 
-// `done` once the driver has let go of the pages.
+// Calls `done` once the driver has released the pages.
 void SessionMemory::unregister(uint64_t address, const Range& range, std::function<void()> done) {
   static_cast<void>(core_.use(0).ok());
   const uint64_t bytes = range.end - address;
@@ -502,7 +500,7 @@ void SessionMemory::unregister(uint64_t address, const Range& range, std::functi
       [&driver = core_.driver, address, bytes, pages = range.pages]() mutable {
         void* start = reinterpret_cast<void*>(address);
         const CUresult result = driver.cuMemHostUnregister(start);
-        // Nobody has promised what comes back in pages of the pinned heap.
+        // The contents of the pinned heap's pages need not be kept.
         if (pages.empty()) madvise(start, bytes, MADV_REMOVE);
         pages.clear();
         return result;
@@ -520,7 +518,7 @@ void SessionMemory::release(Ranges::iterator it) {
     case Kind::kGlobal: break;
   }
   ++removals_;
-  ranges_.erase(it);  // and with it the memory, if nothing else holds it
+  ranges_.erase(it);  // releases the memory, unless another holds it
 }
 
 Status SessionMemory::check_whole(uint64_t address, uint64_t bytes) const {
@@ -535,7 +533,7 @@ Status SessionMemory::check_whole(uint64_t address, uint64_t bytes) const {
 }
 
 Status SessionMemory::unmap(uint64_t address, uint64_t bytes) {
-  // Look first, so that a violation leaves everything as it was.
+  // Check everything first, so that a violation changes nothing.
   OPENMPS_RETURN_IF_ERROR(check_whole(address, bytes));
   const uint64_t end = address + bytes;
   for (uint64_t at = address; at < end;) {
@@ -622,7 +620,7 @@ void SessionMemory::finish_unregister(const wire::HostUnregister& range, uint64_
   leaving_[range.address] = {.end = leaving.end, .kind = Kind::kRegistered};
   unregister(range.address, leaving, [this, address = range.address, ticket] {
     leaving_.erase(address);
-    // Addresses of the pinned heap are the client's to use again.
+    // The client may use addresses of the pinned heap again.
     if (ticket == 0) return;
     core_.view.header().unregistered.store(ticket, std::memory_order_release);
     wake_client(core_.view.header());
@@ -640,7 +638,7 @@ Status SessionMemory::reserve_host(const wire::HostReserve& range, uint64_t* add
   Result<std::shared_ptr<HostPages>> pages =
       HostPages::reserve_at(addresses_, range.wanted, range.bytes);
   if (!pages.ok()) {
-    // What was registered there last may be waiting for a quiet moment.
+    // The last registration there may still wait for a quiescence to end.
     core_.returns.wait();
     core_.returns.sweep();
     pages = HostPages::reserve_at(addresses_, range.wanted, range.bytes);
@@ -682,7 +680,7 @@ Status SessionMemory::info(uint32_t device, ReplyTo<wire::MemoryInfo> reply) {
   size_t free = 0;
   size_t total = 0;
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemGetInfo_v2(&free, &total), "cuMemGetInfo"));
-  // What is kept gives way to whoever asks.
+  // Kept memory counts as free: it is released when memory is short.
   wire::MemoryInfo::Reply answer{std::min<uint64_t>(free + kept_.bytes(device), total), total};
   const auto limit_to = [&answer](uint64_t limit, uint64_t used, uint64_t kept_of_it) {
     if (limit == 0) return;
@@ -727,7 +725,7 @@ bool SessionMemory::owns(uint64_t address, uint64_t bytes, bool writable) const 
       writable ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
   auto it = ranges_.upper_bound(address);
   if (it == ranges_.begin()) return false;
-  // Neighbouring grants may be named as one.
+  // A command may name adjacent mappings as one range.
   for (--it; it != ranges_.end() && it->first <= address; ++it) {
     if (it->second.access < least && it->second.end > address) return false;
     if (it->second.end >= end) return true;
@@ -771,7 +769,7 @@ void SessionMemory::release_all() {
   forget_kept(0, ~0ull);
   while (!ranges_.empty()) {
     const auto it = ranges_.begin();
-    // After a fault a context may refuse to become current; releasing is tried all the same.
+    // After a fault a context may refuse to become current; the release is tried nevertheless.
     static_cast<void>(core_.use(it->second.device).ok());
     release(it);
   }

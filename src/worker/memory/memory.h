@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of a session: physical device memory mapped into its window and its extents, host
-// memory registered with the driver, and the globals of its modules. What a session holds counts
-// against the client's limit, and what is accessible is what commands may name. Session's thread
-// only.
+// The memory of a session: physical device memory mapped into the session's window and extents,
+// host memory registered with the driver, and the globals of its modules. Memory that a session
+// holds counts against the client's limit; commands may name the memory that the session can
+// access. Session's thread only.
 //
 // Physical memory is created so that it can be exported: the server will keep a descriptor of every
-// object, which is what lets memory outlive a faulted worker.
+// object, so that memory outlives a worker that has been lost to a kernel's fault.
 #pragma once
 
 #include <array>
@@ -30,12 +30,12 @@
 
 namespace openmps::worker {
 
-// Device memory that counts against what a session may have, and its group, until this goes. What
-// another session finds kept and gives back goes on its thread.
+// Device memory that counts against the limits of a session and of its group until this is
+// destroyed, perhaps on another session's thread that gives back memory kept for this one.
 class Charge {
  public:
-  // These count already. `granted`: of the session on that device. `share`: null: it is in no
-  // group.
+  // `bytes` have been counted. `granted`: the session's on that device. `share`: what counts
+  // against the group; null: the session is in none.
   Charge(std::atomic<uint64_t>& granted, uint64_t bytes, std::shared_ptr<GroupCharge> share)
       : granted_(granted), bytes_(bytes), share_(std::move(share)) {}
   ~Charge() { granted_ -= bytes_; }
@@ -45,12 +45,12 @@ class Charge {
         share_(std::move(other.share_)) {}
   Charge& operator=(Charge&&) = delete;
 
-  // Of the same session and device.
+  // Take over a charge of the same session and device.
   void add(Charge&& more) {
     bytes_ += std::exchange(more.bytes_, 0);
     if (share_ != nullptr && more.share_ != nullptr) share_->add(*more.share_);
   }
-  // The memory is that of others of the group, too, and counts once.
+  // Other sessions of the group have the memory, too: it counts once against the group.
   void share_with(Physical& physical, const SessionGroup* group) {
     if (share_ != nullptr) share_ = physical.charge(group, std::move(share_));
   }
@@ -62,13 +62,13 @@ class Charge {
   std::shared_ptr<GroupCharge> share_;
 };
 
-// A session's share in physical memory, counted once for as long as a mapping or a handle needs it.
+// A session's hold on physical memory, counted once for as long as a mapping or a handle needs it.
 struct Holding {
   Holding(std::shared_ptr<Physical> memory, Charge counted)
       : physical(std::move(memory)), charge(std::move(counted)) {}
 
   const std::shared_ptr<Physical> physical;
-  Charge charge;  // of memory of unknown size: as far as it has been mapped; session's thread
+  Charge charge;  // of memory of unknown size: the bytes mapped so far; session's thread
 };
 
 class SessionMemory {
@@ -76,7 +76,7 @@ class SessionMemory {
   SessionMemory(SessionCore& core, AddressBook& addresses, MemoryCache& kept)
       : core_(core), group_(core.info.group), addresses_(addresses), kept_(kept) {}
 
-  // The session may name the part of the channel that the GPU reads and writes.
+  // Commands may name the part of the channel that the GPU reads and writes from now on.
   Status open_channel();
 
   // ---- Addresses ----
@@ -84,87 +84,88 @@ class SessionMemory {
   Status handle(const wire::AddressFree& command);
 
   // ---- Device memory ----
-  // Physical memory appears in the window. CUDA_ERROR_OUT_OF_MEMORY beyond the limit of the client
-  // or of its group, as CUDA_MPS_PINNED_DEVICE_MEM_LIMIT behaves. CUDA_ERROR_NOT_READY: the range
-  // is being unmapped, and is not to be had as it was.
+  // Map new physical memory in the window. CUDA_ERROR_OUT_OF_MEMORY: beyond the limit of the client
+  // or of its group, as with CUDA_MPS_PINNED_DEVICE_MEM_LIMIT. CUDA_ERROR_NOT_READY: the range is
+  // being unmapped, and its former mapping can't be taken back.
   Status map(const wire::MemoryMap& range);
-  // Whole mappings only, at once: whether something still uses them is the program's affair.
+  // Unmap whole mappings at once, also if work still uses them: that is the program's error.
   Status unmap(uint64_t address, uint64_t bytes);
-  // The same in two steps. From the first on nobody may name the memory; the second comes when
-  // nothing of the session that was under way then still runs, and gives it back or keeps it for
-  // the next map() of the range (wire::kUnmapKeep). Between the two the range can only be mapped as
-  // it was.
+  // Unmap in two steps. From the first step on commands may not name the memory. The second step
+  // follows when all work of the session that was unfinished then has ended; it releases the memory
+  // or keeps it for the next map() of the range (wire::kUnmapKeep). Between the two steps map()
+  // only takes back the former mapping.
   Status begin_unmap(const wire::MemoryUnmap& range, uint64_t* ticket);
   void finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket);
-  // Give back what has been kept for long. When to look again; 0: nothing is kept.
+  // Release memory that has been kept for long. When to call this again; 0: none is kept.
   uint64_t give_back_old();
-  // Memory is short: give back what is kept of all sessions. False: nothing is.
+  // Memory is short: release what is kept of all sessions. False: none was.
   bool give_back_kept() { return kept_.clear_all(core_.driver); }
-  // Others than this session may reach the memory from now on: it is never used again.
+  // Other sessions may reach the memory from now on, so it is never kept for this one.
   void lend(uint64_t address, uint64_t bytes);
-  // New physical memory within the limit; `flags` as of wire::PhysicalCreate.
+  // Create physical memory within the limit; `flags`: as of wire::PhysicalCreate.
   Status create(uint32_t device, uint64_t bytes, uint32_t flags, std::shared_ptr<Holding>* holding);
-  // A share in memory that is there already. CUDA_ERROR_OUT_OF_MEMORY beyond the limit.
+  // Hold memory that exists already. CUDA_ERROR_OUT_OF_MEMORY: beyond the limit.
   Status hold(std::shared_ptr<Physical> physical, std::shared_ptr<Holding>* holding);
-  // A part of what is held appears at free addresses; nobody can use it yet.
+  // Map a part of held memory at free addresses, without access for any device yet.
   Status map_held(std::shared_ptr<Holding> holding, uint64_t address, uint64_t bytes,
                   uint64_t offset);
   Status handle(const wire::MemoryAccess& command);
-  // The mapping that begins there; null: none.
+  // The memory whose mapping begins at that address; null: none.
   [[nodiscard]] std::shared_ptr<Holding> mapped_at(uint64_t address) const;
   // Device memory is mapped at every byte of the range, all on one device, whether or not the
   // session has access. CUDA_ERROR_INVALID_VALUE: it is not.
   [[nodiscard]] Status find_mapped(uint64_t address, uint64_t bytes, uint32_t* device) const;
-  // Copies of `device` are to reach the range: CUDA's do, peers or not, but for mappings of the
-  // program's own. Where the hardware can't, the driver refuses the copy.
+  // Give `device` access to the range for its copies: CUDA's copies reach memory of other devices
+  // without peer access, except the program's own mappings. Where the hardware can't, the driver
+  // refuses the copy.
   void open_to_copies(const WorkRange& range, uint32_t device);
-  // What is on `peer` becomes accessible from `device`, or stops being so.
+  // Give `device` access to the memory on `peer`, or end it.
   Status handle(const wire::PeerAccess& command);
 
   // ---- Host memory ----
-  // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: pages of the program's that the driver has not let
-  // go of since they were unregistered.
+  // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: the driver has not released some of the program's
+  // pages since they were unregistered.
   Status register_host(const wire::HostRegister& command);
-  // The addresses at which the program has its pages, or others. CUDA_ERROR_OUT_OF_MEMORY: there
-  // are none.
+  // Reserve the addresses of the program's pages, or others. CUDA_ERROR_OUT_OF_MEMORY: none is
+  // free.
   Status reserve_host(const wire::HostReserve& range, uint64_t* address);
-  // Violations; then a file's pages appear there.
+  // Map a file's pages there; the check returns violations.
   [[nodiscard]] Status check_host_map(const wire::HostMap& command) const;
   Status map_host(const wire::HostMap& command, int file);
   Status handle(const wire::HostFree& command);
-  // In two steps, as unmapping: from the first on nobody may name the memory, at the second the
-  // driver lets go of its pages and they go back to the system.
+  // Unregister in two steps, as unmapping: from the first on commands may not name the memory; in
+  // the second the driver releases the pages, which go back to the system.
   Status begin_unregister(const wire::HostUnregister& range, uint64_t* ticket);
   void finish_unregister(const wire::HostUnregister& range, uint64_t ticket);
-  // What is allocated elsewhere for the session (arrays) counts, too.
-  // CUDA_ERROR_OUT_OF_MEMORY beyond the limits.
+  // Count memory that is allocated elsewhere for the session (arrays). CUDA_ERROR_OUT_OF_MEMORY:
+  // beyond the limits.
   Status charge(uint32_t device, uint64_t bytes) { return charge(device, bytes, group_.get()); }
   void refund(uint32_t device, uint64_t bytes) {
     granted_[device] -= bytes;
     if (group_ != nullptr) group_->give_back_memory(device, bytes);
   }
 
-  // cuMemGetInfo as the limits of the client and of its group make it.
+  // cuMemGetInfo within the limits of the client and of its group.
   Status info(uint32_t device, ReplyTo<wire::MemoryInfo> reply);
 
-  // A module's global may be named by copies while the module is loaded.
+  // Commands may name a module's global while the module is loaded.
   void add_global(uint64_t address, uint64_t bytes, Lane lane);
   void remove_global(uint64_t address);
-  // Whose streams may fill that address and work on its values: those of the lane of its global;
-  // for all other memory any.
+  // The lane whose streams may fill that address or wait for its value: the lane of the global
+  // there; streams of any lane may for all other memory.
   [[nodiscard]] Lane lane_of(uint64_t address) const;
-  // Grows whenever something stops being accessible: what was checked before may be gone.
+  // Grows whenever memory stops being accessible, so earlier checks may not hold any more.
   [[nodiscard]] uint64_t removals() const { return removals_; }
 
   // Every byte of [address, address + bytes) belongs to the session and can be read; `writable`:
-  // and written. What of it is in the channel is there for the driver from now on.
+  // and written. Registers what of the range is in the channel (ChannelPages).
   [[nodiscard]] bool contains(uint64_t address, uint64_t bytes, bool writable = false) const;
-  // The same as contains() as a Status, for the operand of a command. `role`: "source".
+  // contains() for the operand of a command. `role`: "source", for the violation's text.
   [[nodiscard]] Status check_operand(const WorkRange& range, const char* role) const;
-  // All ranges that the command touches by addresses of its own.
+  // Check all ranges that the command names by address.
   template <typename Command>
   [[nodiscard]] Status check_operands(const Command& command) const {
-    // Chunks of images are copied by this process.
+    // This process copies chunks of images, not the driver.
     constexpr bool kHere =
         std::is_same_v<Command, wire::BlobData> || std::is_same_v<Command, wire::LinkRead>;
     return visit_ranges(command,
@@ -173,16 +174,15 @@ class SessionMemory {
                           return kHere ? check_owned(range, role) : check_operand(range, role);
                         });
   }
-  // The word can be written from now on, though the program only ever reads it: the client has gone
-  // and what waits for the word is let pass.
+  // Make a word writable that the program has mapped for reading only: its client has ended, and
+  // the worker writes the word to release the streams that wait for it.
   void allow_writes(uint64_t address);
 
-  // The driver can write there, also if nobody may name it any more.
+  // The driver can write there, even if commands may not name the memory any more.
   [[nodiscard]] bool may_write(uint64_t address, uint64_t bytes) const;
 
-  // Give everything back; the session's work has drained, and what was given up has been released.
-  // Errors are not reported: after a fault the driver refuses, and there is nothing left to do
-  // about it.
+  // Release everything, once the session's work has ended and deferred releases have been made.
+  // Errors are not reported: after a fault the driver refuses.
   void release_all();
 
   [[nodiscard]] uint64_t granted(uint32_t device) const { return granted_[device]; }
@@ -195,11 +195,11 @@ class SessionMemory {
     uint32_t device = 0;
     CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     std::shared_ptr<Holding> holding = nullptr;
-    bool lent = false;         // other processes have it, or may
-    bool for_copies = false;   // of every device, as what cuMemAlloc gives
+    bool lent = false;         // other sessions have the memory, or may
+    bool for_copies = false;   // of any device, as with memory of cuMemAlloc
     uint32_t copiers = 0;      // devices that have access for their copies
-    uint32_t peers = 0;        // of its device, when it was given up
-    uint64_t ticket = 0;       // of the command that gave it up
+    uint32_t peers = 0;        // of the device, when unmapping began
+    uint64_t ticket = 0;       // of the command that began to unmap it
     Lane lane = Lane::kMain;   // of a global
     HostPagesList pages = {};  // of the program, registered
   };
@@ -209,17 +209,17 @@ class SessionMemory {
   [[nodiscard]] Status check_owned(const WorkRange& range, const char* role) const;
   Status reserve_window();
   Status check_device_range(uint64_t address, uint64_t bytes) const;
-  // `group`: of the group, if it counts there, too.
+  // `group`: against which it counts, too; null: none.
   Status charge(uint32_t device, uint64_t bytes, SessionGroup* group);
   Result<Charge> take(uint32_t device, uint64_t bytes);
-  // Nobody but this mapping has the memory, and it is as map() made it.
+  // Only this mapping has the memory, as map() made it.
   [[nodiscard]] static bool is_own(const Range& range);
-  // The range as it was when it was given up. False: it is not to be had.
+  // Take back the mapping that is being unmapped or is kept. False: there is none of that range.
   bool take_back(const wire::MemoryMap& range);
   void forget_kept(uint64_t address, uint64_t bytes);
-  // CUDA_ERROR_OUT_OF_MEMORY: wire::kMaxMappings.
+  // CUDA_ERROR_OUT_OF_MEMORY: there are wire::kMaxMappings.
   Status check_count() const;
-  // Access for the device of its own and for those that are its peers.
+  // Give access to the memory's device and to its peers.
   Status open_access(uint64_t address, const Range& range);
   // [address, address + bytes) consists of whole mappings of device memory.
   Status check_whole(uint64_t address, uint64_t bytes) const;
@@ -227,7 +227,7 @@ class SessionMemory {
   [[nodiscard]] bool is_free(uint64_t begin, uint64_t end) const {
     return is_free(ranges_, begin, end);
   }
-  // The program's own pages at every byte of the range; empty: somewhere there are none.
+  // The program's pages that cover the range; empty: not every byte is covered.
   [[nodiscard]] HostPagesList host_pages(uint64_t address, uint64_t bytes) const;
   [[nodiscard]] bool is_pinned_heap(uint64_t address) const {
     return address >= core_.device_end() + wire::kPinnedOffset && address < core_.window_end();
@@ -243,15 +243,16 @@ class SessionMemory {
   uint64_t removals_ = 0;
   Ranges ranges_;               // disjoint, by start address
   Ranges leaving_;              // between the two steps of unmapping
-  uint64_t unmap_tickets_ = 0;  // given
+  uint64_t unmap_tickets_ = 0;  // the last that was given
   uint64_t unregister_tickets_ = 0;
   std::map<uint64_t, uint64_t> extents_;  // begin -> end
   uint64_t extent_bytes_ = 0;
   std::map<uint64_t, std::shared_ptr<HostPages>> host_pages_;  // by first address
   uint32_t cold_globals_ = 0;
-  // By device. Nobody else writes them, and whoever looks at the session's usage sees them.
+  // By device. Only the session writes these; the table of usage shows them.
   wire::UsageCells<wire::UsageRow::Cell, wire::kMaxDevices>& granted_ = core_.usage.memory();
-  std::array<uint32_t, wire::kMaxDevices> peers_{};  // of memory on a device: who else uses it
+  std::array<uint32_t, wire::kMaxDevices>
+      peers_{};  // by device: other devices with access to its memory
   bool window_reserved_ = false;
 };
 

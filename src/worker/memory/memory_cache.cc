@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory that sessions have freed and may ask for again. See memory_cache.h.
+// See memory_cache.h.
 #include "worker/memory/memory_cache.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ MemoryCache::ByAddress::iterator MemoryCache::remove(Part& part, ByAddress::iter
   return part.kept.erase(kept);
 }
 
-// The memory goes with its last holder.
+// The physical memory is released with its last holder.
 MemoryCache::ByAddress::iterator MemoryCache::unmap(const DriverTable& driver, Part& part,
                                                     ByAddress::iterator kept) {
   driver.cuMemUnmap(kept->first, kept->second.mapping.bytes);
@@ -84,7 +84,7 @@ uint64_t MemoryCache::clear_old(const DriverTable& driver, uint32_t session, uin
   return next;
 }
 
-// A session stays in its group, so all of its mappings are of one.
+// A session never changes its group, so all its mappings count against one.
 bool MemoryCache::is_of(const Part& part, const SessionGroup* group) {
   return !part.kept.empty() && part.kept.begin()->second.mapping.group == group;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory that sessions have freed and may ask for again: it stays mapped where it was, with
-// its contents, for its own session and nobody else. It counts as free everywhere: whoever finds
-// memory short gives it back first, whichever session it is of. One per worker; thread-safe.
+// Keeps device memory that sessions have freed mapped at its addresses, with its contents, for the
+// session that freed it. Kept memory counts as free: a session that finds memory short has all of
+// it released first. One per worker; thread-safe.
 //
 // Mapping 256 MiB anew costs about as much as all the rest of a program's cuMemAlloc and cuMemFree
 // (docs/decisions/0013-nothing-waits-in-an-executor.md).
@@ -22,10 +22,9 @@ namespace openmps::worker {
 struct Holding;
 class SessionGroup;
 
-// Kept of one session at most. More would hide memory from programs that are not ours.
+// The most that is kept of one session. More would hide memory from programs outside OpenMPS.
 inline constexpr uint64_t kMostKeptBytes = wire::kGiB;
-// For so long: a program that allocates in a loop comes back within it, one that is done with its
-// memory has it on its conscience no longer.
+// How long memory is kept: a program that allocates in a loop needs it again within that time.
 inline constexpr uint64_t kKeptNs = 1'000'000'000;
 
 class MemoryCache {
@@ -33,28 +32,28 @@ class MemoryCache {
   struct Mapping {
     uint64_t bytes = 0;
     uint32_t device = 0;
-    uint32_t peers = 0;  // devices beside its own that have access
+    uint32_t peers = 0;  // other devices with access
     std::shared_ptr<Holding> holding;
     const SessionGroup* group = nullptr;  // against which it counts; null: none
   };
 
-  // Keep a mapping that `session` has freed and that nothing uses any more. What is too much is
-  // unmapped, the oldest first.
+  // Keep a mapping that `session` has freed and that no work uses any more. Mappings beyond
+  // kMostKeptBytes are unmapped, the oldest first.
   void keep(const DriverTable& driver, uint32_t session, uint64_t address, Mapping mapping,
             uint64_t now);
-  // The session's mapping at exactly this range, with access for exactly these devices. False:
+  // Take the session's mapping of exactly this range, with access for exactly these devices. False:
   // there is none.
   bool take(uint32_t session, uint64_t address, const Mapping& wanted,
             std::shared_ptr<Holding>* holding);
-  // Unmap what the session has in this range.
+  // Unmap the session's kept memory in this range.
   void clear(const DriverTable& driver, uint32_t session, uint64_t begin, uint64_t end);
-  // Unmap what the session has not asked for within kKeptNs. When to look again; 0: nothing is
+  // Unmap memory that the session has not taken within kKeptNs. When to call this again; 0: none is
   // left.
   uint64_t clear_old(const DriverTable& driver, uint32_t session, uint64_t now);
-  // Memory is short: unmap all, or all that counts against `group`. False: there was nothing.
+  // Memory is short: unmap all, or all that counts against `group`. False: there was none.
   bool clear_all(const DriverTable& driver, const SessionGroup* group = nullptr);
 
-  // Bytes on a device, of all sessions, of one, or of those of a group.
+  // Bytes kept on a device, of all sessions, of one, or of a group.
   [[nodiscard]] uint64_t bytes(uint32_t device) const {
     return bytes_[device].load(std::memory_order_relaxed);
   }

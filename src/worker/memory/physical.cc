@@ -9,13 +9,12 @@
 namespace openmps::worker {
 namespace {
 
-// A descriptor is sent before its command, so it is here or very near. An overloaded machine takes
-// its time.
+// The longest wait for a descriptor, which is sent before its command: for an overloaded machine.
 constexpr std::chrono::seconds kArrivalLimit{10};
 
 }  // namespace
 
-// A client that sends more than it takes loses the oldest.
+// Of a client that sends more descriptors than wire::kMaxPassing the oldest is closed.
 void DescriptorInbox::put(uint32_t ticket, UniqueFd descriptor) {
   const std::lock_guard lock(mutex_);
   if (descriptors_.size() >= wire::kMaxPassing) descriptors_.pop_front();
@@ -102,7 +101,7 @@ Status PhysicalObjects::handle(const wire::PhysicalImport& command,
                 &handle, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor.get())),
                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
             "cuMemImportFromShareableHandle"));
-  // Which device it is on, of those that clients see; the driver does not say how large it is.
+  // Find the device that the memory is on; the driver does not say how large the memory is.
   CUmemAllocationProp prop{};
   Status status = check(core_.driver.cuMemGetAllocationPropertiesFromHandle(&prop, handle),
                         "cuMemGetAllocationPropertiesFromHandle");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Physical memory that a program creates and maps by itself (cuMemCreate), and the way of device
-// memory between processes as a descriptor. The driver's descriptors are handed out as they are:
-// the memory lives as long as any process holds one, whatever becomes of the session that exported
-// it. Session's thread only, but for the inbox.
+// Physical memory that a program creates and maps by itself (cuMemCreate), and its export to other
+// processes as a descriptor. The driver's descriptors are passed on unchanged: the memory lives as
+// long as any process holds one, even after the session that exported it. Session's thread only,
+// except the inbox.
 #pragma once
 
 #include <condition_variable>
@@ -18,12 +18,13 @@
 
 namespace openmps::worker {
 
-// Descriptors that a client has sent, until the command of the same ticket takes them. The main
-// thread puts, the session's thread takes.
+// Descriptors that a client has sent, until the command with a descriptor's ticket takes it. The
+// main thread puts, the session's thread takes.
 class DescriptorInbox {
  public:
   void put(uint32_t ticket, UniqueFd descriptor);
-  // Waits, for the descriptor and the command come by different ways. Invalid: it did not come.
+  // Waits, since descriptor and command come by different ways. Invalid: the descriptor did not
+  // come.
   [[nodiscard]] UniqueFd take(uint32_t ticket);
 
  private:
@@ -39,22 +40,22 @@ class PhysicalObjects {
   PhysicalObjects(SessionCore& core, SessionMemory& memory) : core_(core), memory_(memory) {}
 
   Status create(const wire::PhysicalCreate& command);
-  // What is mapped stays.
+  // Mappings of the memory are kept.
   Status handle(const wire::PhysicalRelease& command);
   Status handle(const wire::PhysicalMap& command, Object& object);
-  // The descriptor goes to the client before the reply.
+  // Sends the descriptor to the client before the reply.
   Status handle(const wire::PhysicalExport& command, Object& object);
-  // Likewise of a range of mapped device memory, as a dma-buf that other devices' drivers take.
-  // CUDA_ERROR_INVALID_VALUE: it is not mapped; what the driver says.
+  // Sends a range of mapped device memory as a dma-buf, which other devices' drivers can import.
+  // CUDA_ERROR_INVALID_VALUE: it is not mapped; others: the driver's.
   Status handle(const wire::RangeExport& command);
   Status handle(const wire::PhysicalImport& command, ReplyTo<wire::PhysicalImport> reply);
-  // A file of the program's own memory.
+  // Map a file of the program's own memory.
   Status handle(const wire::HostMap& command);
   [[nodiscard]] const auto& objects() const { return objects_; }
   void release_all() { objects_.clear(); }
 
   DescriptorInbox inbox;
-  // Send a descriptor to the client. Empty: this session has no way to (tests).
+  // Sends a descriptor to the client. Empty: the session can't (tests).
   std::function<void(uint32_t ticket, int descriptor)> send;
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that a piece of work uses by its address, as its command's description says. The
-// session's memory is asked for it (SessionMemory): what a stream is given beyond that is a
-// violation (the client has asked before), what a graph's node uses is the program's error (memory
-// may go after the client asked). Any thread.
+// The memory ranges that a piece of work names, as the description of its command says. Ranges of
+// work for a stream that are not the session's (SessionMemory) are a violation, since the client
+// has checked them; those of a graph's node are the program's error, since memory may be freed
+// after the client has checked it. Any thread.
 #pragma once
 
 #include <array>
@@ -16,11 +16,11 @@ namespace openmps::worker {
 
 struct WorkRange {
   uint64_t address = 0;
-  uint64_t bytes = 0;  // 0: nothing is used
+  uint64_t bytes = 0;  // 0: none
   bool writable = false;
 };
 
-// What a copy or a fill touches by addresses of its own: what it writes, then what it reads.
+// The ranges of a copy or a fill: the one that it writes, then the one that it reads.
 template <typename Command>
 void set_ranges(const Command& command, std::array<WorkRange, 2>* ranges) {
   WorkRange* next = ranges->data();
@@ -33,7 +33,7 @@ void set_ranges(const Command& command, std::array<WorkRange, 2>* ranges) {
   static_cast<void>(visit_ranges(command, add).ok());
 }
 
-// A wait only reads. That the session can be drained is another matter: see
+// A wait only reads, though the worker may have to write the word to end the wait: see
 // SessionMemory::allow_writes().
 [[nodiscard]] inline WorkRange range_of(const wire::ValueOperation& operation) {
   if (operation.kind == wire::ValueKind::kBarrier) return {};

@@ -13,25 +13,25 @@
 namespace openmps::worker {
 namespace {
 
-// A session keeps the turn for about this long while others wait, so that not every launch of two
-// busy sessions is a change: a change costs the wait for the kernels in flight.
+// How long a session keeps the turn while others wait, so that the turn does not change with every
+// launch of two busy sessions: a change waits for the kernels in flight.
 constexpr uint64_t kTurnNs = 2'000'000;
 // A session whose kernels have not ended loses the turn to one that has waited this long, if both
-// are known to print: some debugging sessions' kernels never end. Their text may get mixed up from
-// then on, so it is longer than most kernels take.
+// are known to print: some debugging sessions' kernels never end. The text of the two may be mixed
+// up from then on, so this is longer than most kernels take.
 constexpr uint64_t kLongestWaitNs = 1'000'000'000;
-// The same where one of the two has never printed: most kernels that could print never do (NCCL's
-// wait for kernels of other processes), so this must not hurt.
+// The bound where one of the two sessions has never printed: most kernels that could print never do
+// (NCCL's wait for kernels of other processes), so the wait must be short.
 constexpr uint64_t kSuspectWaitNs = 20'000'000;
-constexpr timespec kPause{0, 20'000};  // about a small kernel
-// Of the time between two looks this much counts at most. More is time in which this thread did not
-// run: then the kernel, or the thread that was to start it, may not have run either.
+constexpr timespec kPause{0, 20'000};  // the time of a small kernel
+// The most that the time between two looks counts. More is time in which this thread did not run:
+// then the kernel, or the thread that was to start it, may not have run either.
 constexpr uint64_t kLongestLookNs = 1'000'000;
 
-// What the driver says of a failed assert(): "FILE:LINE: FUNCTION: block: [...], thread: [...]
+// The driver's text for a failed assert(): "FILE:LINE: FUNCTION: block: [...], thread: [...]
 // Assertion `...` failed."
 constexpr std::string_view kAssertion = "Assertion `";
-// Only what is near the end can be about the fault that is being looked at.
+// Only text near the end can be about the fault that is examined.
 constexpr size_t kMostFailures = 64u << 10;
 
 }  // namespace
@@ -62,10 +62,10 @@ void KernelOutput::remove(Client& client) {
   }
 }
 
-// ---- Whose text ---------------------------------------------------------------------------------
+// ---- Attribution of text ------------------------------------------------------------------------
 
-// Find out which kernels have finished, have the driver print what was written, and give it to
-// whose it is. Whose kernels have all finished gives the turn back. mutex_ is held.
+// Find out which kernels have finished, have the driver print what was written, and give the text
+// to its sessions. A session whose kernels have all finished gives the turn back. mutex_ is held.
 void KernelOutput::collect() {
   for (Client* client : clients_) {
     client->running = client->launching;
@@ -93,8 +93,8 @@ void KernelOutput::collect() {
   }
 }
 
-// mutex_ is held. The first kind of session that there is; several only where turns were lost, or
-// kernels run beside others that had long been silent.
+// The sessions that the text belongs to, by the first criterion that any session meets; they are
+// several only after a lost turn, or where kernels run without a turn. mutex_ is held.
 void KernelOutput::distribute(const std::string& text) {
   using Is = bool (*)(const Client&);
   constexpr Is kKinds[] = {
@@ -118,7 +118,7 @@ void KernelOutput::distribute(const std::string& text) {
   }
 }
 
-// Have the driver print what the client's kernels have written so far, running or not.
+// Have the driver print what the client's kernels have written so far, also unfinished ones.
 void KernelOutput::drain(const Client& client) {
   for (const Client::Mark& mark : client.marks) {
     const CUevent event = drains_[mark.device];
@@ -137,7 +137,7 @@ KernelOutput::Client* KernelOutput::other_holder(const Client& client) {
   return nullptr;
 }
 
-// For whose turn it waits: that of the session that has it, or is to have it before.
+// Shows the session that `client` waits for: the one that has the turn, or the first in line.
 void KernelOutput::show_wait(const Client& client, const Client* holder) {
   if (client.shown == nullptr) return;
   Hindrances by;
@@ -145,7 +145,7 @@ void KernelOutput::show_wait(const Client& client, const Client* holder) {
   by.show(*client.shown);
 }
 
-// What it has printed so far is still its own.
+// Text that has been printed so far belongs to the session that loses the turn.
 void KernelOutput::lose_turn(Client& client, const Client& to) {
   drain(client);
   collect();
@@ -175,7 +175,7 @@ void KernelOutput::begin(Client& client, bool quiet, const std::atomic<bool>& st
     const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kPrintTurn,
                           wire::HeldFor::kPrintTurn);
     const Client* waited_for = nullptr;
-    uint64_t waited_ns = 0;  // for that one, as the first to have the turn
+    uint64_t waited_ns = 0;  // for that session, as the first in line
     for (uint64_t last = start;;) {
       collect();
       Client* holder = other_holder(client);
@@ -200,7 +200,7 @@ void KernelOutput::begin(Client& client, bool quiet, const std::atomic<bool>& st
       lock.lock();
     }
     std::erase(waiting_, &client);
-    client.holds = false;  // a turn begins anew
+    client.holds = false;  // a new turn begins
   }
   if (!client.launches_quiet && !client.holds) {
     client.holds = true;
@@ -209,7 +209,8 @@ void KernelOutput::begin(Client& client, bool quiet, const std::atomic<bool>& st
   client.launching = true;
 }
 
-// In a stream of its own, so it is reached at once whatever runs. The context is current.
+// The event is in a stream of its own, so it is reached at once whatever runs. The context is
+// current.
 Status KernelOutput::make_drain(const DriverTable& driver, CUevent* event) {
   CUstream stream = nullptr;
   OPENMPS_RETURN_IF_ERROR(
@@ -255,7 +256,7 @@ Status KernelOutput::mark(Client& client, CUstream stream, uint32_t device) {
     client.marks.push_back(made);
     chosen = &client.marks.back();
   }
-  // Behind a kernel of its stream that nobody waits for nobody waits for it either.
+  // A kernel behind a late one of its stream is late, too.
   if (!chosen->open) chosen->late = false;
   chosen->quiet = client.launches_quiet && (!chosen->open || chosen->quiet);
   chosen->stream = stream;
@@ -276,7 +277,7 @@ bool KernelOutput::flush(Client& client) {
 void KernelOutput::context_lost(const DriverTable& driver, std::span<const CUcontext> contexts,
                                 CUresult result) {
   const std::lock_guard lock(mutex_);
-  // A lost context has nothing left to wait for: this returns at once, with the last words.
+  // A lost context has no work to wait for: this returns at once, with the last text.
   for (const CUcontext context : contexts) {
     size_t free = 0;
     size_t total = 0;

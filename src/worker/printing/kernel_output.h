@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose text is it? The driver prints what kernels of all sessions print to the one standard output
-// of this process, when somebody synchronises. So kernels whose image refers to printf run in
-// turns: a session holds the turn while such kernels of it are unfinished, and before the turn goes
-// on what they printed is taken out of the driver and given to its client. Kernels that do not end
-// within a bound lose the turn, not their text: text belongs to whose kernels have just ended, then
-// to who has the turn (decision 7). A failed assert() ends the context and names nobody: it goes to
-// every session that has launched kernels with asserts. One per worker; any thread.
+// Attributes text that kernels print to sessions. The driver prints the text of all sessions'
+// kernels to the one standard output of this process, when any thread synchronises. So kernels
+// whose image refers to printf run in turns: a session holds the turn while such kernels of it are
+// unfinished, and before the turn passes on, the text that they printed is taken from the driver
+// and given to the session's client. A session whose kernels do not end within a bound loses the
+// turn, not the text: text belongs to sessions whose kernels have just ended, then to the session
+// that has the turn (decision 7). A failed assert() ends the context and names no kernel: its text
+// goes to every session that has launched kernels with asserts. One per worker; any thread.
 #pragma once
 
 #include <array>
@@ -27,16 +28,15 @@ namespace openmps::worker {
 
 class KernelOutput {
  public:
-  // A session. Its members belong to KernelOutput, except where said.
+  // A session. Its members belong to KernelOutput, except where a comment says otherwise.
   struct Client {
     const DriverTable* driver = nullptr;
     const Devices* devices = nullptr;
     uint32_t session = 0;
-    wire::ExecutorState* shown =
-        nullptr;                    // where it shows that it waits for the turn; null: nowhere
-    SessionUsage* usage = nullptr;  // where such waits are counted; null: nowhere
+    wire::ExecutorState* shown = nullptr;  // where its wait for the turn is shown; null: nowhere
+    SessionUsage* usage = nullptr;  // where its waits for the turn are counted; null: nowhere
     wire::OutputProducer ring;
-    std::atomic<bool> asserts{false};  // has launched kernels with asserts; set by its own thread
+    std::atomic<bool> asserts{false};  // it has launched kernels with asserts; set by its thread
     std::atomic<uint64_t> texts{0};    // pieces of text that it has printed
     // The last printing kernel of a stream.
     struct Mark {
@@ -44,40 +44,40 @@ class KernelOutput {
       uint32_t device;
       CUevent event;
       bool open = false;   // not known to have finished
-      bool late = false;   // its session has lost the turn: nobody waits for it
-      bool quiet = false;  // launched beside others'
+      bool late = false;   // its session has lost the turn while it ran: it is not waited for
+      bool quiet = false;  // launched without the turn
     };
     std::vector<Mark> marks;
     bool registered = false;
-    bool holds = false;      // the turn; one session at a time
-    bool has_lost = false;   // the turn, once or more
-    bool launching = false;  // between begin() and mark() or cancel(): its marks don't tell all
-    bool launches_quiet = false;  // what that launch is
-    uint64_t since_ns = 0;        // when it took the turn
-    // Of the collection under way.
+    bool holds = false;     // the turn; one session at a time
+    bool has_lost = false;  // the turn, once or more often
+    bool launching =
+        false;  // between begin() and mark() or cancel(): marks do not cover all its kernels
+    bool launches_quiet = false;  // that launch is without the turn
+    uint64_t since_ns = 0;        // when it got the turn
+    // Of the collection in progress.
     bool running = false;
-    bool finished = false;        // a kernel that had waited for the turn
-    bool finished_quiet = false;  // one that had not
+    bool finished = false;        // a kernel that had the turn has finished
+    bool finished_quiet = false;  // one without the turn has
   };
 
-  // Standard output and error are taken over from now on. Without this (unit tests) nothing is
-  // printed to anybody.
+  // Take over standard output and standard error. Without this (unit tests) no text is collected.
   Status capture() { return process_.capture(); }
 
-  // The session begins to print: with its first kernel that may.
+  // Add a session, before its first kernel that may print.
   void add(Client& client);
-  // Its work has finished. Gives the events back.
+  // Remove a session whose work has ended. Releases the events.
   void remove(Client& client);
 
   // Before the launch of a kernel that may print: wait for the turn. `quiet`: it has run often
-  // enough without a word to be launched beside others'. Gives up when `stop` is set.
+  // enough without text to be launched without the turn. Gives up when `stop` is set.
   void begin(Client& client, bool quiet, const std::atomic<bool>& stop);
-  // Behind that launch, or when it has failed.
+  // After that launch; cancel(): it has failed.
   void cancel(Client& client);
   Status mark(Client& client, CUstream stream, uint32_t device);
-  // Give the client what its kernels have printed so far; true: some still run.
+  // Give the client the text that its kernels have printed so far. True: some still run.
   bool flush(Client& client);
-  // These contexts are lost with this error; clients have not been told yet.
+  // The contexts are lost with this error, before clients are told.
   void context_lost(const DriverTable& driver, std::span<const CUcontext> contexts,
                     CUresult result);
 
@@ -95,7 +95,7 @@ class KernelOutput {
   std::mutex mutex_;
   std::vector<Client*> clients_;       // guarded by mutex_
   std::deque<const Client*> waiting_;  // for the turn, in order; guarded by mutex_
-  std::string failures_;               // on standard error; guarded by mutex_
+  std::string failures_;               // text on standard error; guarded by mutex_
   // By device: an event that has been reached. Synchronising with it returns at once and has the
   // driver print, running kernels' text included. Guarded by mutex_.
   std::array<CUevent, wire::kMaxDevices> drains_{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pipes in place of standard output and error. See process_output.h.
+// See process_output.h.
 #include "worker/printing/process_output.h"
 
 #include <fcntl.h>
@@ -12,17 +12,18 @@
 #include <cstdio>
 #include <cstring>
 
-// Sanitizers report a process's death there, too late for a pipe that it reads itself.
+// Sanitizers report a process's death on standard error, too late for a pipe that the process reads
+// itself.
 extern "C" __attribute__((weak)) void __sanitizer_set_report_fd(void* fd);
 
 namespace openmps::worker {
 namespace {
 
-// The default printf FIFO: what the driver writes in one go. Pipes may be that large by default.
+// The default printf FIFO, which the driver writes in one go. Pipes may be that large by default.
 constexpr int kPipeBytes = 1 << 20;
-// Nobody takes what is printed without a client that asks: the first part is kept.
+// The most text that is kept for clients that do not ask for it: the first part.
 constexpr size_t kMostText = 4u << 20;
-// Of standard error only what is near the end can be about the fault that is being looked at.
+// The most of standard error that is kept: only the end can be about the fault that is examined.
 constexpr size_t kMostErrorText = 64u << 10;
 
 Status failed(const char* call) {
@@ -56,7 +57,7 @@ Status ProcessOutput::redirect(int descriptor, Stream* stream) {
   if (!stream->former.valid() || pipe2(ends, O_CLOEXEC) != 0) return failed("pipe");
   stream->reading = UniqueFd(ends[0]);
   const UniqueFd writing(ends[1]);
-  // Only our end: a writer that finds the pipe full waits for the thread.
+  // Only the reading end is non-blocking: a writer that finds the pipe full waits for the thread.
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
   fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);
   return dup2(ends[1], descriptor) == descriptor ? Status() : failed("dup2");
@@ -75,7 +76,7 @@ Status ProcessOutput::capture() {
   return Status();
 }
 
-// mutex_ is held. False: there is nothing more now.
+// False: there is nothing more now. mutex_ is held.
 bool ProcessOutput::read_some(Stream& stream, bool forward) {
   char buffer[16 * 1024];
   const ssize_t got = read(stream.reading.get(), buffer, sizeof(buffer));
@@ -111,7 +112,7 @@ void ProcessOutput::run() {
 }
 
 ProcessOutput::Text ProcessOutput::take() {
-  // The driver writes through the C library's buffers, or past them.
+  // The driver writes through the C library's buffers or directly.
   fflush(stdout);
   fflush(stderr);
   Text text;

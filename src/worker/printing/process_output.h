@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Standard output and standard error of this process, turned into pipes: the driver writes there
-// what kernels print. A thread empties the pipes, so that the driver never waits. What comes on
-// standard error goes on to where it led before (the log). One per worker; any thread.
+// Standard output and standard error of this process as pipes: the driver writes text that kernels
+// print to them. A thread empties the pipes, so that the driver never waits. Text on standard error
+// is passed on to where it went before (the log). One per worker; any thread.
 #pragma once
 
 #include <mutex>
@@ -16,15 +16,15 @@ namespace openmps::worker {
 class ProcessOutput {
  public:
   ProcessOutput() = default;
-  // Leaves the descriptors as they were.
+  // Restores the descriptors.
   ~ProcessOutput();
   ProcessOutput(const ProcessOutput&) = delete;
   ProcessOutput& operator=(const ProcessOutput&) = delete;
 
-  // From now on. The log must have begun: it keeps a descriptor of its own.
+  // Begin. The log has been opened before: it keeps a descriptor of its own.
   Status capture();
 
-  // Everything that has been written by calls that have returned, since the last take.
+  // Everything that calls which have returned have written since the last take.
   struct Text {
     std::string output;
     std::string error;
@@ -34,8 +34,8 @@ class ProcessOutput {
  private:
   // One of the two descriptors.
   struct Stream {
-    UniqueFd former;   // where it led
-    UniqueFd reading;  // end of the pipe
+    UniqueFd former;   // the file it was before
+    UniqueFd reading;  // the reading end of the pipe
     std::string text;
   };
   Status redirect(int descriptor, Stream* stream);

@@ -55,7 +55,7 @@ uint64_t SessionParts::service() {
   retirement.sweep();
   core.returns.sweep();
   const uint64_t now = core.clock.now_ns();
-  const uint64_t moves_ns = modules.tend(now);
+  const uint64_t moves_ns = modules.plan_moves(now);
   const uint64_t next = memory.give_back_old();
   uint64_t longest = retirement.empty() ? ~0ull : kRetirementLookNs;
   core.gate.run_deferred();

@@ -248,7 +248,7 @@ TEST_F(ColdLaneTest, WhatIsHardlyUsedMovesLater) {
   driver_.take_calls();
   launch(2);
   EXPECT_EQ(calls().back(), "wait s2 e2");
-  EXPECT_EQ(session_->modules.tend(now_ns() + 3'000'000'000), 0u);
+  EXPECT_EQ(session_->modules.plan_moves(now_ns() + 3'000'000'000), 0u);
   session_->service();
   driver_.take_calls();
   launch(2);
