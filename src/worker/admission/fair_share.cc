@@ -63,10 +63,10 @@ bool FairShare::must_wait(uint64_t now) {
   grant_ = decide_locked(now);
   const uint64_t quarter = std::max<uint64_t>(1, device_.active_.size() / 4);
   next_decision_ns_ = now + quarter * kDecideNs;
-  if (grant_.waits && waits_ && now - waiting_since_ns_ > kLongestWaitNs) grant_.waits = false;
+  if (waits_ && now - waiting_since_ns_ > grant_.longest_wait_ns) grant_.waits = false;
   if (grant_.waits && !waits_) {
     waiting_since_ns_ = now;
-    // They look rarely while nobody needs to know.
+    // The others look rarely while nobody needs to know when their work ends.
     for (const FairShare* other : device_.active_) {
       if (other != this) other->bell_->ring();
     }

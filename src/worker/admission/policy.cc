@@ -2,7 +2,24 @@
 // See policy.h.
 #include "worker/admission/policy.h"
 
+#include "worker/admission/verdict.h"
+
 namespace openmps::worker {
+namespace {
+
+template <typename T>
+std::unique_ptr<Policy> make() {
+  return std::make_unique<T>();
+}
+
+struct NamedPolicy {
+  std::string_view name;
+  std::unique_ptr<Policy> (*make)();
+};
+constexpr NamedPolicy kPolicies[] = {{"fair", make<FairSharePolicy>},
+                                     {"strict", make<StrictPriorityPolicy>}};
+
+}  // namespace
 
 Grant FairSharePolicy::decide(const Claim& mine, std::span<const Claim> others,
                               uint32_t sms) const {
@@ -18,6 +35,29 @@ Grant FairSharePolicy::decide(const Claim& mine, std::span<const Claim> others,
   }
   grant.waits = comes_behind && wanted > sms;
   return grant;
+}
+
+Grant StrictPriorityPolicy::decide(const Claim& mine, std::span<const Claim> others,
+                                   uint32_t) const {
+  Grant grant;
+  grant.longest_wait_ns = kNever;
+  for (const Claim& other : others) grant.waits |= other.sms != 0 && other.rank < mine.rank;
+  return grant;
+}
+
+std::unique_ptr<Policy> make_policy(std::string_view name) {
+  for (const NamedPolicy& policy : kPolicies) {
+    if (policy.name == name) return policy.make();
+  }
+  return nullptr;
+}
+
+std::string policy_names() {
+  std::string names;
+  for (const NamedPolicy& policy : kPolicies) {
+    names += (names.empty() ? "" : ", ") + std::string(policy.name);
+  }
+  return names;
 }
 
 int32_t driver_priority(Rank rank, int32_t asked, int32_t least, int32_t greatest) {

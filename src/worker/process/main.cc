@@ -146,6 +146,15 @@ uint32_t choose_rank_sms(Performance* performance) {
   return static_cast<uint32_t>(*sms);
 }
 
+// OPENMPS_POLICY=NAME: which session's work goes first (worker/admission/policy.h).
+std::unique_ptr<Policy> choose_policy() {
+  const std::string wish = environment_or("OPENMPS_POLICY", kDefaultPolicy);
+  if (auto policy = make_policy(wish)) return policy;
+  log("OPENMPS_POLICY: there is no \"" + printable(wish) + "\", only " + policy_names() +
+      ": ignored");
+  return make_policy(kDefaultPolicy);
+}
+
 // Before any work runs, because the driver waits for all work when it makes streams.
 void make_slots(const DriverTable& table, const Devices& devices, WorkerParts& worker) {
   if (!worker.performance.slots) return;
@@ -228,7 +237,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   }
   for (QueueCredits& credits : worker.credits) credits.set_queues(connections);
   for (uint32_t i = 0; i < devices->count() && worker.performance.policy; ++i) {
-    worker.shares[i].set(std::make_unique<FairSharePolicy>(), devices->at(i).sms);
+    worker.shares[i].set(choose_policy(), devices->at(i).sms);
   }
   if (worker.performance.store) worker.images.keep(kKeptImageBytes);
   if (Result<UsageRows> usage = UsageRows::make(*devices, worker.performance.windows); usage.ok()) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The streams of a session. Each is a non-blocking stream of the shared context, made at its first
-// use, so that sessions never wait for each other; what CUDA's legacy default stream promises is
-// emulated with events, inside one (session, client context). Session's thread only.
+// use, so that sessions never wait for each other. What CUDA promises of the legacy default stream
+// is done with events, within one context of the client. Session's thread only.
 //
-// Legacy semantics: work on the legacy stream waits for all earlier work of the context's blocking
-// streams, and their later work waits for it. Counters tell who has work that the other side has
-// not waited for yet, and events are recorded only then: a program that uses one stream, whichever,
-// pays a comparison per command.
+// Work of the legacy stream waits for all earlier work of the context's blocking streams, and their
+// later work waits for it. Counters tell whether the other side has work that has not been waited
+// for, and events are recorded only then: a program that uses one stream pays a comparison per
+// command.
 #pragma once
 
 #include <array>
@@ -34,9 +34,9 @@ namespace openmps::worker {
 struct ClientContext;
 class Chains;  // worker/work/chain.h
 
-// What a stream submits to the cold lane with. What runs here lies between two events in the
-// stream: it waits for what the stream was given before, and the stream waits for it, at once. So
-// whoever waits for the stream, or looks at it, need not know.
+// A stream's counterpart in the cold context (decision 16). Work in it lies between two events of
+// the stream: it waits for the stream's earlier work, and the stream waits for it. So whoever waits
+// for the stream, or looks at it, need not know of it.
 struct ColdStream {
   CUstream handle = nullptr;
   ContextGate::Stream* listed = nullptr;  // with the cold lane's gate
@@ -54,13 +54,13 @@ struct Stream {
   ClientGreen* green = nullptr;  // in which the client has made it; null: in none
   // Of the session, in which it is; null: in that green context, or on all of the device.
   SmPart part;
-  uint32_t fence_slot = 0;                     // of the client's
-  uint32_t sms = 0;                            // that it may use at most; 0: any number
-  uint64_t seen_changes = 0;                   // of DeviceParts
-  DeviceParts::Member* member = nullptr;       // who has the part; null: nobody asks
-  std::shared_ptr<Lease> lease;  // of the part; null: it is not lent to others
-  int32_t priority = 0;                        // that the client has asked for,
-  int32_t driver_priority = 0;                 // and that it was made with
+  uint32_t fence_slot = 0;                // of the client's
+  uint32_t sms = 0;                       // at most so many of them; 0: any number
+  uint64_t seen_changes = 0;              // of DeviceParts
+  DeviceParts::Member* member = nullptr;  // who has the part; null: nobody asks
+  std::shared_ptr<Lease> lease;           // of the part; null: it is not lent to others
+  int32_t priority = 0;                   // that the client has asked for,
+  int32_t driver_priority = 0;            // and that it was made with
   ClientContext* context = nullptr;
   CUstream handle = nullptr;              // null until the first use, and while it rests
   ContextGate::Stream* listed = nullptr;  // as long as the driver has it
@@ -68,7 +68,7 @@ struct Stream {
   std::unique_ptr<StreamBudget> budget;
   std::atomic<uint64_t> ends_ns{0};  // the budget's, while the driver has no stream
   bool looked_after = false;         // listed in Streams::looked_after_
-  size_t held = 0;                   // items of it that are held back (worker/work/backlog.h),
+  size_t held = 0;                   // its items in the Backlog,
   bool is_full = false;              // so many that the client has been told to wait
   std::shared_ptr<Chains> chains;    // from the first batch on
 
@@ -91,7 +91,7 @@ struct Stream {
 struct ClientContext {
   uint32_t device = 0;
   uint32_t streams = 0;  // that name it
-  uint32_t started = 0;  // of them, those that the driver has
+  uint32_t started = 0;  // streams of these that the driver has
   Stream* legacy = nullptr;
   // Blocking streams with work that the legacy stream has not waited for, and the ends of such work
   // whose streams have been destroyed.
@@ -118,10 +118,10 @@ class Streams {
         holds_waits_(holds_waits) {}
 
   Status handle(const wire::StreamCreate& command, ClientGreen* green);
-  // Returns at once, as cuStreamDestroy does: unfinished work completes. What of it is held back
-  // stays so, and the stream with it.
+  // Returns at once, as cuStreamDestroy does: unfinished work completes. Held work of the stream
+  // goes when it can, and the stream with it.
   Status handle(const wire::StreamDestroy& command);
-  // Destroyed streams of which nothing is held back any more go.
+  // Destroyed streams without held work are given back.
   Status end_destroyed() { return destroyed_.empty() ? Status() : end_submitted(); }
   [[nodiscard]] const auto& streams() const { return streams_; }
   // The stream is of that context of the client.
@@ -130,25 +130,24 @@ class Streams {
     return found != contexts_.end() && found->second.get() == stream.context;
   }
 
-  // What the streams have been given and the driver has not (worker/work/backlog.h), by numbers
-  // that grow as the program gives it.
+  // The work in the Backlog, numbered in the order in which the program gave it.
   struct Held {
     static constexpr uint64_t kNone = ~0ull;
-    uint64_t last = 0;        // number of the last that was held
-    uint64_t oldest = kNone;  // that still is
+    uint64_t last = 0;        // the last number given
+    uint64_t oldest = kNone;  // the number of the oldest that is still held
   };
   Held held;
 
   // How long work takes, by what is done.
   Durations durations;
-  // The session's part of a device.
+  // The session's fair share of a device.
   [[nodiscard]] FairShare& share(uint32_t device);
   // Work is about to be submitted to the stream.
   void prepare_work(Stream& stream, const Cost& cost) {
     if (stream.budget != nullptr) stream.budget->prepare(cost);
     note_demand(stream, cost);
   }
-  // The same, for what comes with it at once.
+  // Work that is submitted together with other work.
   void note_demand(Stream& stream, const Cost& cost) {
     if (stream.member == nullptr || cost.sms_needed == 0) return;
     uint64_t ns = durations.alone(cost);
@@ -157,13 +156,13 @@ class Streams {
     if (matters) [[unlikely]]
       tell_demand(stream, cost, ns);
   }
-  // It has been.
+  // Such work has been submitted.
   void note_work(Stream& stream, const Cost& cost) {
     if (stream.budget == nullptr) return;
     stream.budget->add(cost);
     keep_in_sight(stream);
   }
-  // It holds no hardware queue while nothing comes behind it.
+  // That work occupies no hardware queue while nothing comes behind it.
   static void note_lone(Stream& stream) {
     if (stream.budget != nullptr) stream.budget->note_lone();
   }
@@ -207,8 +206,8 @@ class Streams {
   [[nodiscard]] bool any_waits();
   // Streams wait for values in the worker, as far as it sees them (decision 17).
   [[nodiscard]] bool holds_waits() const { return holds_waits_; }
-  // Something may run of which it is not known how long it takes, or a stream has what others may
-  // need: look_after() at that time, which is one by now_ns().
+  // Work of unknown duration may run, or a stream has a credit that others may need: look_after()
+  // is due at next_look_ns(), by the clock.
   [[nodiscard]] bool looks_after_some() const { return !looked_after_.empty(); }
   [[nodiscard]] uint64_t next_look_ns() const;
   void look_after(uint64_t now);
@@ -225,16 +224,16 @@ class Streams {
   // Make the stream and its device ready for a submission by this thread, with every wait that
   // the submission implies. Call it before each.
   Status enter(Stream& stream, Entry entry);
-  // It implies one, for another stream: such a wait is like any other (decision 23). That of a
-  // fence of the legacy stream is not: meanwhile the other streams may be given what it need not
-  // wait for.
+  // The submission implies a wait for another stream, which takes a credit like any wait (decision
+  // 23). The wait of a legacy stream's fence does not: while that were held back, the other streams
+  // might be given work that the fence need not wait for.
   [[nodiscard]] static bool implies_wait(const Stream& stream, Entry entry) {
     return entry != Entry::kFence &&
            (owes_join(stream) || owes_order(stream) || owes_legacy(stream));
   }
-  // What it waits for is known to end before long.
+  // The work that an implied wait is for is known to end before long.
   [[nodiscard]] static bool ends_implied_wait_soon(const Stream& stream);
-  // Nothing is left to wait for.
+  // An implied wait has nothing left to wait for.
   [[nodiscard]] bool is_implied_wait_over(Stream& stream);
   // Enter for work and submit it: f(CUstream) in the context of that lane, whose stream it is.
   template <typename F>
@@ -254,14 +253,14 @@ class Streams {
   void note_cold_graph(Stream& stream);
   // All later work of the context waits for what `stream` has been given so far.
   Status order_all_behind(Stream& stream);
-  // The same as a command. It may be given while nothing else is under way in the stream.
+  // order_all_behind() as a command, which may come while nothing is under way in the stream.
   Status handle(const wire::ContextFollow& command, Stream& stream);
   // Later work of a stream waits for all that the streams of a context have been given so far.
   Status handle(const wire::ContextJoin& command, Stream& stream);
   // The order event must not come to lie behind a wait whose end may depend on later work.
   Status before_open_wait(Stream& stream);
 
-  // The end of the work that no mark has covered yet. Empty: there is none that is unfinished.
+  // The end of the work that no earlier mark covers. Empty: no such work is unfinished.
   struct Mark {
     struct End {
       std::unique_ptr<DriverEvent> event;
@@ -272,15 +271,15 @@ class Streams {
 
     [[nodiscard]] bool empty() const { return events.empty() && !unmarked; }
   };
-  // Nothing is noted of the streams: one may have been entered.
+  // Changes nothing of the streams: one may have been entered.
   [[nodiscard]] Mark mark();
 
   // True if nothing of the session is unfinished, in streams that exist or have been destroyed.
   // After a fault everything counts as finished.
   bool idle();
-  // The same, but nothing is noted or given back: also of a stream that has been entered.
+  // As idle(), but nothing is noted or given back: also while a stream has been entered.
   bool seem_idle();
-  // Those of all streams. They may be under way: the driver would wait for them.
+  // The chains of all streams. They may be under way: the driver would wait for them.
   [[nodiscard]] std::vector<std::shared_ptr<Chains>> take_chains();
   // Give back the streams that the client has destroyed and that have finished since.
   void sweep_retired();
@@ -288,7 +287,7 @@ class Streams {
   // still do, fences too; once it is reached they can be dropped.
   void end_green(const ClientGreen& green);
   void drop_green(const ClientGreen& green);
-  // They have drained.
+  // The streams of the context have drained.
   Status handle(const wire::ContextReset& command);
   void release_all();
 
@@ -305,8 +304,8 @@ class Streams {
   // As DeviceParts::get(), or get_instead() for who is in a green context of the client's.
   Status find_part(uint32_t device, uint32_t sms, ClientGreen* green, SmPart* part);
   CUresult create(const Placement& place, int32_t priority, CUstream* made);
-  // What the session has of the device has changed since the stream was made, or its priority: what
-  // comes now goes to another stream of the driver, behind what this one has.
+  // The session's SMs or priority have changed since the stream was made: later work goes to
+  // another stream of the driver, behind the work of this one.
   Status follow_changes(Stream& stream);
   Status move(Stream& stream, const Placement& place, int32_t priority);
   Status come_behind(Stream& stream, CUstream next);
@@ -362,12 +361,12 @@ class Streams {
   void release(std::unique_ptr<Stream> stream);
   void forget_context(ClientContext* context);
   void forget_parted(ClientContext* context);
-  // Looks at a stream that may be busy, and notes that it is not: not of one that has been entered
+  // Asks the driver, and notes that the stream is not busy. Not of a stream that has been entered
   // and not been given its work yet.
   bool finished(ContextGate::Stream& stream);
-  // The same, but nothing is noted.
+  // Asks the driver, and notes nothing.
   bool seems_finished(const ContextGate::Stream& stream);
-  // A driver's stream and what it has in the cold lane.
+  // A driver's stream and its cold stream.
   struct Owned {
     ContextGate::Stream* listed = nullptr;
     ContextGate::Stream* listed_cold = nullptr;
@@ -393,7 +392,7 @@ class Streams {
   PerDevice<QueueCredits>* const credits_;
   const bool has_budgets_;
   const bool holds_waits_;
-  std::array<std::unique_ptr<FairShare>, wire::kMaxDevices> shares_;  // from their first streams on
+  std::array<std::unique_ptr<FairShare>, wire::kMaxDevices> shares_;  // from the first use on
   std::array<WaitCredits, wire::kMaxDevices> wait_credits_;
   ObjectTable<Stream> streams_{"stream"};
   std::map<wire::Id, std::unique_ptr<ClientContext>> contexts_;
@@ -401,10 +400,10 @@ class Streams {
   std::vector<std::unique_ptr<Stream>> destroyed_;
   std::vector<Retired> retired_;
   std::array<size_t, kLanes> started_{};  // streams that the driver has, without those destroyed
-  uint64_t next_rest_look_ns_ = 0;        // whether one has nothing to do
+  uint64_t next_rest_look_ns_ = 0;        // when to look again for a stream without work
   std::vector<Stream*> unmarked_;         // those that have work since the last mark
   std::vector<Stream*> looked_after_;     // those whose budgets need looks
-  bool learns_ = false;                   // some of them do not know how long their work takes
+  bool learns_ = false;                   // some of these have work of unknown duration
   uint64_t learning_since_ns_ = 0;
   uint64_t next_look_ns_ = 0;
   uint64_t last_look_ns_ = 0;

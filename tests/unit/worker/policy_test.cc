@@ -10,6 +10,7 @@
 
 #include "session_fixture.h"
 #include "worker/admission/fair_share.h"
+#include "worker/admission/verdict.h"
 
 namespace openmps::worker {
 namespace {
@@ -79,6 +80,37 @@ TEST_F(FairSharePolicyTest, BesideAHigherRankWindowsAreShort) {
   EXPECT_EQ(decide(last, {{.sms = 1}}).window_ns, FairSharePolicy::kShortWindowNs);
   EXPECT_EQ(decide(last, {last}).window_ns, kWindowNs);
   EXPECT_EQ(decide({.sms = 1}, {last}).window_ns, kWindowNs);
+}
+
+// ---- Strict priority ----------------------------------------------------------------------------
+
+TEST(StrictPriorityPolicyTest, AHigherRankGoesFirstWhateverThereIsAndForHoweverLong) {
+  const StrictPriorityPolicy policy;
+  const Claim latency[] = {{.rank = Rank::kLatency, .sms = 1, .used_ns = 100 * kLead}};
+  const Grant grant = policy.decide({.rank = Rank::kNormal, .sms = 1}, latency, kSms);
+  EXPECT_TRUE(grant.waits) << "there are SMs for both";
+  EXPECT_EQ(grant.longest_wait_ns, kNever);
+}
+
+TEST(StrictPriorityPolicyTest, OneRankDoesNotWait) {
+  const StrictPriorityPolicy policy;
+  const Claim ahead{.sms = kSms, .used_ns = 100 * kLead};
+  const Claim others[] = {{.sms = kSms}, {.rank = Rank::kBestEffort, .sms = kSms}};
+  EXPECT_FALSE(policy.decide(ahead, others, kSms).waits);
+}
+
+TEST(StrictPriorityPolicyTest, CopiesOfAHigherRankHoldNobodyBack) {
+  const StrictPriorityPolicy policy;
+  const Claim copies[] = {{.rank = Rank::kLatency, .sms = 0}};
+  EXPECT_FALSE(policy.decide({.sms = kSms}, copies, kSms).waits);
+}
+
+TEST(PolicyNamesTest, EachNameMakesAPolicy) {
+  EXPECT_NE(dynamic_cast<FairSharePolicy*>(make_policy("fair").get()), nullptr);
+  EXPECT_NE(dynamic_cast<StrictPriorityPolicy*>(make_policy("strict").get()), nullptr);
+  EXPECT_NE(make_policy(kDefaultPolicy), nullptr);
+  EXPECT_EQ(make_policy("lottery"), nullptr);
+  EXPECT_EQ(policy_names(), "fair, strict");
 }
 
 TEST(DriverPriorityTest, RanksHaveTheirs) {
@@ -156,10 +188,10 @@ TEST_F(SharesTest, HalfOfTheSmsCountHalf) {
 TEST_F(SharesTest, SomethingGoesWhateverTheOthersDo) {
   get_ahead();
   EXPECT_TRUE(mine_.must_wait(kNow));
-  other_.expect_end(kNow + 2 * FairShare::kLongestWaitNs);
-  EXPECT_TRUE(mine_.must_wait(kNow + FairShare::kLongestWaitNs));
-  EXPECT_FALSE(mine_.must_wait(kNow + FairShare::kLongestWaitNs + FairShare::kDecideNs));
-  EXPECT_TRUE(mine_.must_wait(kNow + FairShare::kLongestWaitNs + 2 * FairShare::kDecideNs))
+  other_.expect_end(kNow + 2 * Grant().longest_wait_ns);
+  EXPECT_TRUE(mine_.must_wait(kNow + Grant().longest_wait_ns));
+  EXPECT_FALSE(mine_.must_wait(kNow + Grant().longest_wait_ns + FairShare::kDecideNs));
+  EXPECT_TRUE(mine_.must_wait(kNow + Grant().longest_wait_ns + 2 * FairShare::kDecideNs))
       << "again";
   mine_.end_work(kNow);
   other_.end_work(kNow);
@@ -169,7 +201,7 @@ TEST_F(SharesTest, WhatShouldHaveEndedLongAgoHas) {
   mine_.begin_work(kSms);
   mine_.use(4 * kLead, kSms, kNow);
   other_.begin_work(kSms);
-  const uint64_t end = kNow + FairShare::kLongestWaitNs / 2;
+  const uint64_t end = kNow + Grant().longest_wait_ns / 2;
   other_.expect_end(end);
   EXPECT_TRUE(mine_.must_wait(end + FairShare::kOverdueNs));
   EXPECT_FALSE(mine_.must_wait(end + FairShare::kOverdueNs + FairShare::kDecideNs));
@@ -342,6 +374,28 @@ TEST_F(PolicyTest, WhoIsDoneIsNoLongerInTheWay) {
   EXPECT_TRUE(session_->streams.looks_after_some());
   for (int i = 0; i < 2; ++i) look();
   EXPECT_FALSE(neighbour_->is_contested());
+}
+
+// The neighbour is of a higher rank, and the policy is strict.
+class StrictTest : public PolicyTest {
+ protected:
+  void prepare() override {
+    PolicyTest::prepare();
+    commons_.shares[0].set(std::make_unique<StrictPriorityPolicy>(), 8);
+    neighbour_->set_rank(Rank::kLatency);
+  }
+};
+
+TEST_F(StrictTest, ALowerRankRunsOnlyWhenTheHigherIsDone) {
+  begin_neighbour();
+  launch(1);
+  EXPECT_EQ(launched(), 0u) << "though there are SMs for both, and it has had nothing yet";
+  for (int i = 0; i < 100; ++i) advance();  // longer than fair shares let anybody wait
+  EXPECT_EQ(launched(), 0u);
+  EXPECT_EQ(standing(HeldFor::kShare), 1u);
+  end_neighbour();
+  advance();
+  EXPECT_EQ(launched(), 1u);
 }
 
 // Its kernel takes a millisecond, and waits for four more for an SM that the neighbour has.
