@@ -21,13 +21,13 @@ constexpr uint64_t kTileRows = 8;
 constexpr uint64_t kPieceBytes = 64 * 1024;
 constexpr uint64_t kLargestTexel = 16;
 
-// Formats that are not known count as the largest.
+// Unknown formats count as the largest.
 uint64_t texel_bytes(uint32_t format, uint64_t channels) {
   const auto channel = cuda::channel_of(static_cast<CUarray_format>(format));
   return channel ? channel->bytes * channels : kLargestTexel;
 }
 
-// At least a piece; ~0: larger than arrays can be.
+// At least one piece; ~0: larger than arrays can be.
 uint64_t estimated_bytes(const wire::ArrayCreate& c) {
   // Far beyond every extent that a driver accepts, and small enough to multiply.
   constexpr uint64_t kMost = 1ull << 20;
@@ -53,21 +53,21 @@ class Arrays::Storage {
     try {
       destroy();
     } catch (const std::bad_alloc&) {
-      // It stays until the worker is renewed: destroying it now could stop everybody.
+      // The array is kept until the worker is replaced: destroying it now could stop all sessions.
       memory_.refund(device_, bytes_);
     }
   }
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  // Before the last holder goes: may find no memory, and be called again.
+  // Before the last holder goes. May find no memory; it is called again then.
   void destroy() {
     if (bytes_ == 0) return;
     const auto refund = [&memory = memory_, device = device_, bytes = bytes_] {
       memory.refund(device, bytes);
     };
     if (array == nullptr && mipmapped == nullptr) {
-      refund();  // it was never made
+      refund();  // the array was never made
     } else {
       // After a fault a context may refuse to become current; releasing is tried all the same.
       static_cast<void>(core_.use(device_).ok());
@@ -84,7 +84,7 @@ class Arrays::Storage {
 
   [[nodiscard]] GivenUp given_up() const { return {wire::ReturnKind::kArray, 0, bytes_}; }
 
-  CUarray array = nullptr;  // one of the two
+  CUarray array = nullptr;  // this or `mipmapped`
   CUmipmappedArray mipmapped = nullptr;
 
  private:
@@ -95,10 +95,10 @@ class Arrays::Storage {
 };
 
 Status Arrays::handle(const wire::ArrayCreate& command) {
-  retirement_.sweep();  // what the session has given up and no longer uses is there for it again
+  retirement_.sweep();  // memory that the session has given up and no longer uses is free again
   const bool plain = command.array != 0;
   if (plain == (command.mipmapped != 0)) return violation("an array of both kinds, or of none");
-  // Memory that is mapped later would have to be the session's own.
+  // Sparse arrays: memory that is mapped later would have to be the session's own.
   constexpr uint32_t kMappedLater = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
   if ((command.flags & kMappedLater) != 0) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "an array without memory of its own");
@@ -179,7 +179,7 @@ Status Arrays::handle(const wire::MipmappedDestroy& command) {
   return Status();
 }
 
-// An object that shows the array may keep it for longer.
+// An object that refers to the array may keep it for longer.
 void Arrays::retire(std::shared_ptr<Storage> storage) {
   const GivenUp given_up = storage->given_up();
   retirement_.add(given_up, [kept = std::move(storage)]() mutable {
@@ -223,10 +223,10 @@ Status Arrays::read_resource(const wire::ImageCreate& command, const Array* arra
       return Status();
     }
     case CU_RESOURCE_TYPE_PITCH2D: {
-      // The driver is to refuse texels without channels, but not to be trusted with it.
+      // The driver should refuse texels without channels, but is not relied on for that.
       const uint64_t texel = std::max<uint64_t>(texel_bytes(command.format, command.channels), 1);
       const uint64_t row = cuda::bytes_of_row(command.width, texel);
-      // An H200 takes a pitch of less than a row: whatever it reads then is to be inside.
+      // An H200 accepts a pitch that is less than a row: all that it reads must be inside.
       OPENMPS_RETURN_IF_ERROR(memory_.check_operand(
           {command.address,
            cuda::span_of_box(row, command.height, 1, std::max(command.pitch, row), 0)},
@@ -246,7 +246,7 @@ Status Arrays::read_resource(const wire::ImageCreate& command, const Array* arra
 
 Status Arrays::handle(const wire::ImageCreate& command, const Array* array,
                       const Mipmapped* mipmapped, ReplyTo<wire::ImageCreate> reply) {
-  // It would read zeros there (measured on an H200).
+  // The GPU would read zeros from such memory (measured on an H200).
   if (core_.cold_homes != 0) {
     return Status(CUDA_ERROR_NOT_SUPPORTED,
                   "a texture or surface object beside a module with variables in the cold lane");
@@ -291,7 +291,7 @@ Status Arrays::handle(const wire::ImageDestroy& command) {
   return Status();
 }
 
-// Objects before the arrays that they show.
+// Objects before the arrays that they refer to.
 void Arrays::release_all() {
   while (const std::unique_ptr<Image> image = images_.take_any()) release(*image);
   arrays_.for_each([](const Array& array) { array.storage->destroy(); });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays, texture objects and surface objects of a session. Arrays count against its limit of
-// device memory; an array lives until the last object that shows it has gone, so that a kernel
-// never reads memory that has become somebody else's. Session's thread only.
+// Arrays, texture objects and surface objects of a session. Arrays count against the session's
+// limit of device memory. An array exists until the last object that refers to it has gone, so that
+// no kernel reads memory that has been given to another session. Session's thread only.
 #pragma once
 
 #include <cstdint>
@@ -28,17 +28,17 @@ class Arrays {
   Status handle(const wire::ArrayCreate& command);
   Status handle(const wire::ArrayPart& command, const Array* whole, const Mipmapped* mipmapped,
                 ReplyTo<wire::ArrayPart> reply);
-  // Kernels in flight may still look at what goes: the driver's object is given back once they have
+  // Kernels in flight may still read the array: the driver's object is given back when they have
   // ended.
   Status handle(const wire::ArrayDestroy& command);
   Status handle(const wire::MipmappedDestroy& command);
 
-  // The driver's array, and what keeps it. A violation: there is none.
+  // The driver's array, and the object that owns it. A violation: there is none.
   Status find(wire::Id id, CUarray* handle, std::shared_ptr<const void>* kept) const;
 
   Status handle(const wire::ImageCreate& command, const Array* array, const Mipmapped* mipmapped,
                 ReplyTo<wire::ImageCreate> reply);
-  // Likewise.
+  // The driver's object is given back when kernels in flight have ended.
   Status handle(const wire::ImageDestroy& command);
 
   [[nodiscard]] const auto& arrays() const { return arrays_; }
@@ -47,7 +47,7 @@ class Arrays {
   void release_all();
 
  private:
-  // What the driver allocated: shared by the array, its parts and the objects that show it.
+  // The driver's allocation, shared by the array, its parts and the objects that refer to it.
   class Storage;
   struct Array {
     CUarray handle = nullptr;

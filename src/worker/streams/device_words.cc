@@ -18,7 +18,7 @@ constexpr long kSettlePauseNs = 20'000;
 
 }  // namespace
 
-// The context of a device is current. False: there is no memory for it, or there are enough.
+// The context of a device is current. False: there is no memory, or there are kRows rows.
 bool DeviceWords::add_page() {
   const auto first = static_cast<uint32_t>(pages_.size()) * kRowsOfPage;
   if (first == kRows) return false;
@@ -42,7 +42,7 @@ bool DeviceWords::add_page() {
   return true;
 }
 
-// What was left before its copy had come is still written to.
+// A row that was given back before its copy had come is still written to, and not reused.
 DeviceWords::Row DeviceWords::row(const wire::StreamValue& wait, uint32_t device) {
   const auto found = std::find_if(free_.rbegin(), free_.rend(),
                                   [this](uint32_t row) { return !is_under_way(slot(row)); });

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words in device memory that held waits name. The worker can't see them, so the GPU copies them to
-// where it can, in a stream of their own, whenever somebody looks. What comes is as old as the
-// copy: it decides when a wait is submitted, never what is right, since the GPU compares once more
-// (decision 17). Session's thread only.
+// Words in device memory that held waits name. The worker can't read them, so the GPU copies them
+// to host memory, in streams made for that, whenever admission looks. A copy may be outdated: it
+// decides when a wait is submitted, and the GPU compares once more (decision 17). Session's thread
+// only.
 #pragma once
 
 #include <atomic>
@@ -20,14 +20,14 @@ namespace openmps::worker {
 
 class DeviceWords {
  public:
-  // Of a session at once: a row for the first item of each stream.
+  // At most so many words of a session: one for the first item of each stream.
   static constexpr uint32_t kRows = wire::kMaxStreams;
 
   explicit DeviceWords(SessionCore& core) : core_(core) {}
   DeviceWords(const DeviceWords&) = delete;
   DeviceWords& operator=(const DeviceWords&) = delete;
 
-  // A word is read for as long as this lives.
+  // A word that is read for as long as this object exists.
   class Row {
    public:
     Row(Row&& other) noexcept
@@ -40,30 +40,30 @@ class DeviceWords {
     ~Row() {
       if (words_ != nullptr) words_->free_.push_back(row_);
     }
-    // The word was as the wait wants it when it was read last. If not, it is read again.
+    // The wait was satisfied by the word as it was read last. If not, the word is read again.
     [[nodiscard]] bool has_come();
 
    private:
     friend class DeviceWords;
     Row(DeviceWords* words, const wire::StreamValue& wait, uint32_t device, uint32_t row)
         : words_(words), wait_(wait), device_(device), row_(row) {}
-    DeviceWords* words_;  // null: there is no room for it, nothing comes
+    DeviceWords* words_;  // null: no memory for it, the word is never read
     wire::StreamValue wait_;
     uint32_t device_;
     uint32_t row_;
     bool asked_ = false;
   };
-  // Of that device, which is read from there. Throws std::bad_alloc.
+  // The word is in memory of that device, or read by that device. Throws std::bad_alloc.
   [[nodiscard]] Row row(const wire::StreamValue& wait, uint32_t device);
 
-  // No copy is under way: what they read may go. After a fault none is.
+  // No copy is under way: the memory that copies read may go. After a fault none is.
   [[nodiscard]] bool idle() const;
-  // Wait until it is so: some microseconds, or as long as the copies of others before them.
+  // Wait until idle(): some microseconds, or as long as copies of other sessions before these.
   void settle() const;
   void release_all();
 
  private:
-  // One copy: the value, and behind it the number of the copy.
+  // What a copy writes: the value, and behind it the number of the copy.
   struct Slot {
     uint64_t value;
     std::atomic<uint32_t> came;
@@ -71,7 +71,7 @@ class DeviceWords {
   };
   struct Page {
     std::shared_ptr<Mapping> mapping;  // of slots; registered with the driver
-    uint64_t delta = 0;                // from there to where the GPU reaches it
+    uint64_t delta = 0;                // from its address to the GPU's address of it
   };
   static constexpr uint32_t kRowsOfPage = wire::kHostPageBytes / sizeof(Slot);
   static_assert(kRows % kRowsOfPage == 0);
@@ -87,7 +87,7 @@ class DeviceWords {
 
   SessionCore& core_;
   std::vector<Page> pages_;     // as many as have been needed at once
-  std::vector<uint32_t> free_;  // rows; has room for all
+  std::vector<uint32_t> free_;  // rows; its capacity is enough for all
   struct Reader {
     CUstream stream = nullptr;
     StreamSlot slots;

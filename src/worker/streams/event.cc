@@ -11,7 +11,7 @@ namespace openmps::worker {
 
 Status Events::handle(const wire::EventCreate& command) {
   auto event = std::make_unique<Event>();
-  // How a program waits for the event is the client's affair, and so is sharing it.
+  // Blocking waits and sharing between processes are done by the client.
   event->flags = command.flags & CU_EVENT_DISABLE_TIMING;
   event->device = command.device;
   return events_.insert(command.event, std::move(event));

@@ -30,7 +30,7 @@ class Events {
                 ReplyTo<wire::EventElapsed> reply);
   // cuEventQuery of an event that other sessions record, too.
   Status handle(const wire::EventQuery& command, Event& event);
-  // The driver's event, for whoever keeps it; and an event of this one that is another session's.
+  // The driver's event, to be shared with other sessions; and an event that another session shares.
   Status share(Event& event, std::shared_ptr<DriverEvent>* shared);
   Status adopt(wire::Id id, uint32_t flags, std::shared_ptr<DriverEvent> event);
   [[nodiscard]] const auto& events() const { return events_; }

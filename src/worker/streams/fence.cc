@@ -92,8 +92,8 @@ Status Fences::await(uint32_t slot, const FenceValue& fence, const Stream& strea
   return call(slot, false, &fence, stream);
 }
 
-// In one call: the way there and back is shorter by a quarter than with three (decision 14).
-// Without `to` nobody waits.
+// One call instead of three shortens the way to the client and back by a quarter (decision 14).
+// Without `to` the stream does not wait.
 Status Fences::call(uint32_t slot_number, bool asks, const FenceValue* to, const Stream& stream) {
   wire::CallbackSlot& slot = core_.view.callback(slot_number);
   OPENMPS_RETURN_IF_ERROR(core_.pages.use(&slot, sizeof(slot)));

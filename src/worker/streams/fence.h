@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a session's streams speak to the client's threads: fences that the GPU writes, wakes for
-// those who sleep, host functions that run in the client. Session's thread, except where said.
+// How a session's streams reach the client's threads: fences that the GPU writes, wakes of sleeping
+// threads, host functions that run in the client. Session's thread, except where said.
 #pragma once
 
 #include <array>
@@ -27,11 +27,11 @@ struct FenceValue {
 class FenceLedger {
  public:
   void promise(uint32_t slot, uint64_t value);
-  // Some fence has not been reached.
+  // The GPU has not written some promised value.
   [[nodiscard]] bool pending(const wire::ChannelView& view) const;
 
  private:
-  // Most sessions have a few streams: there is what the slots in use need.
+  // Most sessions have few streams: memory is allocated for the slots in use.
   static constexpr uint32_t kChunk = 128;
   static_assert(wire::kFenceSlots % kChunk == 0);
   using Chunk = std::array<std::atomic<uint64_t>, kChunk>;
@@ -51,29 +51,28 @@ class Fences {
     set_debt(owes_answer);
   }
 
-  // What came before it has been given to the driver: nothing more is asked.
+  // Earlier commands have been executed: nothing else is to be done.
   Status handle(const wire::Ping&) { return Status(); }
 
-  // What a stream, which has been entered, does once it has come here: write a fence, wake the
-  // client's threads, have the client's callback thread call a function, wait for that and write a
-  // fence.
+  // Submitted to a stream that has been entered: write a fence; wake the client's threads; have the
+  // client's callback thread call a function, wait for that and write a fence.
   Status write(const FenceValue& fence, const Stream& stream);
   Status wake_after(const Stream& stream) { return side_streams_.wake_after(stream); }
-  // Or records an event of another device.
+  // Record an event of another device.
   Status record_after(const Stream& stream, const DriverEvent& event) {
     return side_streams_.record_after(stream, event);
   }
   Status call(uint32_t slot, const FenceValue& fence, const Stream& stream);
-  // The same in two parts. The second may be left until the client has run the function.
+  // The two parts of call(). The second may come after the client has run the function.
   Status ask(uint32_t slot, const Stream& stream);
   Status await(uint32_t slot, const FenceValue& fence, const Stream& stream);
-  // What posts that slot from a graph, which then waits for it by itself.
+  // The node that posts that slot from a graph, whose next node waits for the answer.
   [[nodiscard]] CUDA_HOST_NODE_PARAMS posting(uint32_t slot);
   // The client has gone: let every stream pass that waits for it. Called again and again while the
   // session drains, because each wait that passes may uncover the next. True: one has passed.
   bool pass_all_waits();
-  // What pass_all_waits() wrote has arrived and no wake is under way: the memory that they name may
-  // go.
+  // The writes of pass_all_waits() have ended and no wake is under way: the memory that they name
+  // may go.
   [[nodiscard]] bool passed() { return side_streams_.idle() && waits_.passed(); }
   void release_all();
 
@@ -88,7 +87,7 @@ class Fences {
   // The watchdog and who inspects the session hear of it.
   Status promise(const FenceValue& fence);
   Status call(uint32_t slot, bool asks, const FenceValue* fence, const Stream& stream);
-  // `awaited`: the GPU waits for its answer. Otherwise only the worker does (decision 14).
+  // `awaited`: the GPU waits for the answer. Otherwise only the worker does (decision 14).
   void note_used(uint32_t slot, bool awaited);
   void set_debt(bool (*owes)(const void*));
   // A host function has been posted that the client has not run, and streams wait for that. Any

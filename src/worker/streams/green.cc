@@ -53,7 +53,7 @@ Status GreenContexts::known(const CUdevResource& resource, Origin* origin) const
 
 namespace {
 
-// As the driver would say it of a green context that it has not made yet.
+// The resource as the driver would describe it, of a green context that is not made yet.
 Status resource_of(const ClientGreen& green, CUdevResourceType type, CUdevResource* resource) {
   if (type != CU_DEV_RESOURCE_TYPE_SM || green.resources.size() != 1) {
     return Status(CUDA_ERROR_NOT_READY, "the green context is not there yet");
@@ -68,7 +68,7 @@ CUresult make_green(const DriverTable& driver, CUdevResourceDesc descriptor, CUd
   if (made != CUDA_SUCCESS) return made;
   const CUresult viewed = driver.cuCtxFromGreenCtx(context, *handle);
   if (viewed == CUDA_SUCCESS) {
-    // Without, streams are made as the driver does it.
+    // Without slots the driver makes what streams need by itself.
     static_cast<void>(slots.grow(driver, *context, StreamSlots::kFirstOfPart));
   } else {
     driver.cuGreenCtxDestroy(std::exchange(*handle, nullptr));
@@ -83,7 +83,7 @@ Status GreenContexts::handle(const wire::DeviceResource& command, ClientGreen* g
   OPENMPS_RETURN_IF_ERROR(check_supported());
   const uint32_t device = green != nullptr ? green->device : command.device;
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
-  // A session that is limited to a part of the device has that to split.
+  // A session that is limited to some SMs of the device may split these.
   SmPart part;
   OPENMPS_RETURN_IF_ERROR(core_.parts.get_limit(device, command.sms, &part));
   const GreenContext* of = green;
@@ -167,7 +167,7 @@ Status GreenContexts::handle(const wire::ResourceDescribe& command,
       return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "resources of several devices");
     }
     descriptor->device = origin.device;
-    // Of several sets: of more than any of them.
+    // Resources of several sets belong to more than any one of these.
     descriptor->of = i == 0 || descriptor->of == origin.of ? origin.of : std::nullopt;
     descriptor->sms += resources[i].sm.smCount;
   }
@@ -210,8 +210,8 @@ Status GreenContexts::handle(const wire::GreenCreate& command, const Descriptor&
   return greens_.insert(command.green, std::move(green));
 }
 
-// The driver would wait for what may never end, and everybody for the driver (measured). The next
-// quiescence is for it.
+// The driver would wait for work that may never end, and all sessions for the driver (measured). So
+// it is made in the next quiescence.
 void GreenContexts::put_off(ClientGreen& green, CUdevResourceDesc descriptor, uint32_t flags) {
   log("Session " + std::to_string(core_.info.id) +
       ": a green context of its own is made later, and what is in it runs on all SMs of the " +
@@ -278,7 +278,7 @@ ClientGreen::~ClientGreen() {
   try {
     owner.give_back(*this);
   } catch (const std::bad_alloc&) {
-    // It stays until the worker is renewed.
+    // The green context is kept until the worker is replaced.
   }
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The green contexts of a session, and the resources of devices that they are made of. Each is a
-// green context of the driver on the shared primary context; what makes it one is the streams that
-// are made in it (stream.h). Session's thread only.
+// green context of the driver on the shared primary context; the client's streams are made in it
+// (stream.h). Session's thread only.
 //
-// A CUdevResource comes back from the client as bytes that the driver would believe. So only values
-// that the session was given are taken, and those of a green context only while it lives.
+// A CUdevResource comes back from the client as bytes that the driver would trust. So only values
+// that the session was given are accepted, and those of a green context only while it exists.
 #pragma once
 
 #include <array>
@@ -27,38 +27,39 @@ namespace openmps::worker {
 
 class GreenContexts;
 
-// Goes back to the driver with its last holder: graphs keep those that their kernels run in.
+// Destroyed with its last holder: graphs keep the green contexts that their kernels run in.
 struct ClientGreen : GreenContext, std::enable_shared_from_this<ClientGreen> {
   explicit ClientGreen(GreenContexts& of) : owner(of) {}
   ~ClientGreen();
   ClientGreen(const ClientGreen&) = delete;
   ClientGreen& operator=(const ClientGreen&) = delete;
 
-  // The driver has it. Until then what is in it runs in what the session has;
-  // DeviceParts::changes() grows when that ends.
+  // The driver has made it. Until then its streams run on the session's SMs; DeviceParts::changes()
+  // grows when it has been made.
   [[nodiscard]] bool is_there() { return handle != nullptr || arrive(); }
 
   GreenContexts& owner;
-  uint64_t number = 0;  // that no other of the session has or had
-  // What the session had when these SMs were split off; nothing: the device. When it has less, what
-  // is in this green context runs elsewhere (DeviceParts::get_instead()).
+  uint64_t number = 0;  // unique among all green contexts of the session, also past ones
+  // The session's SMs when these were split off; nothing: all of the device. While the session has
+  // fewer, streams of this green context run elsewhere (DeviceParts::get_instead()).
   std::optional<SmSet> of;
-  uint32_t streams = 0;                  // that name it
-  std::vector<CUdevResource> resources;  // that it is of
+  uint32_t streams = 0;                  // made in it
+  std::vector<CUdevResource> resources;  // that it is made of
 
  private:
   friend class GreenContexts;
-  // The driver's, made by any thread.
+  // The driver's green context, which any thread may make.
   struct Made {
-    std::mutex mutex;              // guards what follows
-    DeviceParts* parts = nullptr;  // of the session, to be told; null: nobody wants it any more
+    std::mutex mutex;  // guards the other members
+    DeviceParts* parts =
+        nullptr;  // of the session, to be told; null: the green context is not wanted any more
     CUgreenCtx handle = nullptr;
     CUcontext context = nullptr;
     std::shared_ptr<StreamSlots> slots = std::make_shared<StreamSlots>();
   };
   bool arrive();
 
-  std::shared_ptr<Made> later_;  // put off; null: it is not
+  std::shared_ptr<Made> later_;  // while it is to be made later; null: it is not
 };
 
 class GreenContexts {
@@ -74,8 +75,8 @@ class GreenContexts {
   Status handle(const wire::ResourceRead& command, ReplyTo<wire::ResourceRead> reply);
   Status handle(const wire::ResourceDescribe& command, const wire::ResourceDescribe::Tail& tail);
   Status handle(const wire::GreenCreate& command, const Descriptor& descriptor);
-  // The client can name it no more, nor its resources. Nothing may run in it any more when the last
-  // holder lets it go.
+  // The client can name neither it nor its resources any more. No work may run in it when the last
+  // holder lets go of it.
   std::shared_ptr<ClientGreen> take(wire::Id id);
   [[nodiscard]] const auto& greens() const { return greens_; }
   [[nodiscard]] const auto& descriptors() const { return descriptors_; }
@@ -84,7 +85,7 @@ class GreenContexts {
  private:
   friend struct ClientGreen;
   using Bytes = std::array<unsigned char, sizeof(CUdevResource)>;
-  // Where a resource is from.
+  // The owner of a resource.
   struct Origin {
     uint32_t device = 0;
     wire::Id green = 0;            // 0: the device itself
@@ -98,10 +99,11 @@ class GreenContexts {
     std::vector<CUdevResource> resources;
   };
 
-  // The driver has all that this needs (CUDA 12.5): CUDA_ERROR_NOT_SUPPORTED.
+  // CUDA_ERROR_NOT_SUPPORTED: the driver is older than CUDA 12.5.
   Status check_supported() const;
   Status give(const Origin& origin, const CUdevResource& resource);
-  // Of a value of the client's. CUDA_ERROR_INVALID_RESOURCE_TYPE or _CONFIGURATION.
+  // Finds the origin of a value of the client's. CUDA_ERROR_INVALID_RESOURCE_TYPE or
+  // _CONFIGURATION.
   Status known(const CUdevResource& resource, Origin* origin) const;
   void put_off(ClientGreen& green, CUdevResourceDesc descriptor, uint32_t flags);
   void refund(uint32_t device);
@@ -111,7 +113,7 @@ class GreenContexts {
   SessionMemory& memory_;
   ResourceDescriptors& kept_descriptors_;
   std::map<Bytes, Origin> given_;
-  std::vector<CUdevResource> split_;  // what the last split made
+  std::vector<CUdevResource> split_;  // results of the last split
   ObjectTable<Descriptor> descriptors_{"resource descriptor"};
   uint32_t descriptor_count_ = 0;
   ObjectTable<ClientGreen, std::shared_ptr<ClientGreen>> greens_{"green context"};

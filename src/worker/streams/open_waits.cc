@@ -13,7 +13,7 @@
 namespace openmps::worker {
 namespace {
 
-// What satisfies a wait for `wait.value` under its condition.
+// A value that satisfies the wait.
 uint64_t passing_value(const wire::StreamValue& wait) {
   switch (wait.flags & CU_STREAM_WAIT_VALUE_NOR) {
     case CU_STREAM_WAIT_VALUE_AND: return ~0ull;
@@ -24,7 +24,7 @@ uint64_t passing_value(const wire::StreamValue& wait) {
 
 }  // namespace
 
-// A program that polls waits for the same again and again.
+// A program that polls waits for one value again and again.
 bool OpenWaits::is_same(const Open& open, std::span<const wire::StreamValue> values) {
   return std::equal(open.values.begin(), open.values.end(), values.begin(), values.end(),
                     [](const Value& known, const wire::StreamValue& b) {
@@ -75,7 +75,7 @@ Status OpenWaits::prepare(const Stream& stream, size_t count) {
   const auto line = lines_.find(stream.handle);
   if (line != lines_.end()) forget_passed(line->second);
   if (count > kMostOpenWaits - std::min(size_, kMostOpenWaits)) {
-    // Streams that are no longer used have passed theirs, too.
+    // Streams that are no longer used have passed their waits, too.
     forget_all_passed();
     if (count > kMostOpenWaits - std::min(size_, kMostOpenWaits)) {
       return Status(CUDA_ERROR_OUT_OF_MEMORY,
@@ -117,8 +117,8 @@ CUstream OpenWaits::stream_on(uint32_t device) {
 }
 
 void OpenWaits::write(const wire::StreamValue& wait, uint32_t device) {
-  // It may have been for reading only. What the program has unmapped under its own wait is not ours
-  // to write to.
+  // The memory may have been read-only. Memory that the program has unmapped under its own wait is
+  // not written to.
   memory_.allow_writes(wait.address);
   if (!memory_.may_write(wait.address, wait.width) || !core_.use(device).ok()) return;
   const CUstream stream = stream_on(device);
@@ -136,8 +136,8 @@ bool OpenWaits::pass() {
   const bool any = forget_all_passed();
   std::vector<Line*> standing;
   for (auto& [stream, line] : lines_) standing.push_back(&line);
-  // Two streams may stand at the same word and need different values: the last one written stays
-  // for a while, and another one is the last in the next round.
+  // Two streams may wait for different values of one word: the value that is written last remains
+  // until the next round, in which another is the last.
   ++rounds_;
   for (size_t i = 0; i < standing.size(); ++i) {
     Open& open = standing[(i + rounds_) % standing.size()]->front();

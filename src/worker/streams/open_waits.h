@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The values that a session's streams wait for (cuStreamWaitValue, alone or in a graph), for as
-// long as they wait: when the client has gone, nobody else will write them. Each is marked by an
-// event behind it, so a stream's waits are forgotten as it passes them, whatever the other streams
-// do, and the first that is left is the one that it stands at. Session's thread only.
+// long as they wait: when the client has gone, only the worker can write them. An event behind each
+// wait tells when the stream has passed it; the first that is left is the one that the stream waits
+// for now. Session's thread only.
 #pragma once
 
 #include <deque>
@@ -19,8 +19,8 @@
 
 namespace openmps::worker {
 
-// Remembered at once, of a session. NVIDIA's driver lets a stream hold some 1,020 items; what this
-// refuses are thousands of open waits in each of dozens of streams.
+// At most so many waits of a session are open. NVIDIA's driver takes some 1,020 items of a stream,
+// so only dozens of streams with thousands of open waits each are refused.
 inline constexpr size_t kMostOpenWaits = 1u << 16;
 
 class OpenWaits {
@@ -30,22 +30,22 @@ class OpenWaits {
   // Before waits are submitted to the stream, which has been entered. CUDA_ERROR_OUT_OF_MEMORY:
   // kMostOpenWaits, or the driver has no event.
   Status prepare(const Stream& stream, size_t count);
-  // Forget those that have passed, which are no longer shown.
+  // Forget the waits that have passed: they are shown no longer.
   void sweep();
-  // They have been submitted, as the stream's last work.
+  // These waits have been submitted, as the stream's last work.
   Status add(const Stream& stream, std::span<const wire::StreamValue> values);
 
-  // The client has gone: write what the streams stand at, from streams of our own, wherever it
-  // lies. Called again and again, because each wait that passes may uncover the next, and because
-  // work in between may change the value. True: a stream has passed one since the last call.
+  // The client has gone: write the values that the streams wait for now, from streams made for
+  // that. Called again and again: behind a wait that passes there may be another, and work in
+  // between may change the value. True: a stream has passed a wait since the last call.
   bool pass();
-  // What pass() wrote has arrived: the memory may go.
+  // The writes of pass() have ended: the memory may go.
   [[nodiscard]] bool passed();
   [[nodiscard]] size_t size() const { return size_; }
   void release_all();
 
  private:
-  // What one command waits for; the event comes when it has passed.
+  // The waits of one command, and an event behind them.
   struct Value {
     wire::StreamValue wait;
     ShownValues::Row shown;
@@ -58,7 +58,7 @@ class OpenWaits {
   using Line = std::deque<Open>;  // of one driver's stream, oldest first
 
   static bool is_same(const Open& open, std::span<const wire::StreamValue> values);
-  // The first of the line is not open any more.
+  // The first wait of the line has passed.
   void forget_first(Line& line);
   bool forget_passed(Line& line);
   bool forget_all_passed();
@@ -67,7 +67,7 @@ class OpenWaits {
 
   SessionCore& core_;
   SessionMemory& memory_;
-  // A stream's handle may name another one later: what the first left has passed by then.
+  // A stream's handle may be reused: the first stream's waits have passed by then.
   std::map<CUstream, Line> lines_;
   size_t size_ = 0;                     // values in all lines
   size_t rounds_ = 0;                   // of pass()

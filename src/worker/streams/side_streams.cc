@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of our own beside the client's. See side_streams.h.
+// See side_streams.h.
 #include "worker/streams/side_streams.h"
 
 #include <utility>
@@ -9,8 +9,8 @@
 namespace openmps::worker {
 namespace {
 
-// What waits for different streams of one device without holding each other up, threads of a client
-// that sleep, say; more share. Each costs a stream: 0.55 MiB of an H200's memory.
+// So many waits, such as sleeping threads of a client, do not delay each other; further ones share
+// a side stream. Each costs a stream: 0.55 MiB of an H200's memory.
 constexpr size_t kMostOfDevice = 8;
 
 void wake_from_stream(void* header) { wake_client(*static_cast<wire::ChannelHeader*>(header)); }
@@ -53,7 +53,7 @@ Result<SideStreams::Side*> SideStreams::add(uint32_t device, StreamSlot slots) {
   return &sides_.back();
 }
 
-// That has nothing to do, else a new one, else any.
+// A side stream without work, else a new one, else any.
 Result<SideStreams::Side*> SideStreams::take(uint32_t device) {
   size_t owned = 0;
   for (Side& side : sides_) {
@@ -106,7 +106,8 @@ Status SideStreams::wake_after(const Stream& stream) {
                "cuLaunchHostFunc of a wake in its stream");
 }
 
-// The event that marks the place is one of the stream's device, what waits for it of the other's.
+// The event that marks the point is of the stream's device, the stream that waits for it of the
+// other device.
 Status SideStreams::record_after(const Stream& stream, const DriverEvent& event) {
   const DriverTable& driver = core_.driver;
   Result<Side*> here = take_for_certain(stream.place.device);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of our own for what a client's stream can't do itself once it has come to some point.
-// They wait for it by an event. Session's thread.
+// Streams beside the client's, for what a client's stream can't do itself. They wait by an event
+// until the client's stream has come to some point. Session's thread.
 //
 // Wakes for the client's sleeping threads: in the client's stream the host function that wakes
 // would hold up the work behind it until a thread of the driver has run, 15-45 us (decision 1). A
-// wake that waits here holds a hardware queue of its own: where these are short it goes there all
-// the same (decision 23).
+// wake that waits here occupies a hardware queue: where these are short the wake goes into the
+// client's stream all the same (decision 23).
 // Records of an event of another device: the driver takes them in streams of that device alone, but
 // an event of another process is one of the device that was current when it was opened.
 #pragma once
@@ -27,10 +27,10 @@ class SideStreams {
   SideStreams(SessionCore& core, PerDevice<QueueCredits>* credits)
       : core_(core), credits_(credits) {}
 
-  // Wake the client once `stream`, which has been entered, has come here.
+  // Wake the client when the earlier work of `stream`, which has been entered, has ended.
   Status wake_after(const Stream& stream);
-  // Record `event`, which may be of another device, once `stream`, which has been entered, has come
-  // here.
+  // Record `event`, which may be of another device, when the earlier work of `stream`, which has
+  // been entered, has ended.
   Status record_after(const Stream& stream, const DriverEvent& event);
   // No wake is under way: the header that they write to may go. After a fault none is.
   [[nodiscard]] bool idle();
@@ -51,9 +51,9 @@ class SideStreams {
   static void wake(void* waking);
   // A wake by a side stream occupies a hardware queue. Empty: few are left.
   [[nodiscard]] std::optional<QueueCredit> take_credit(uint32_t device);
-  // One to be given something. Null: there is none, and room for one would have to be waited for.
+  // A side stream. Null: there is none, and no stream slot is free.
   Result<Side*> take(uint32_t device);
-  // The same, if need be after that.
+  // A side stream; the driver may wait to make it.
   Result<Side*> take_for_certain(uint32_t device);
   Result<Side*> add(uint32_t device, StreamSlot slots);
   Status wake_beside(const Side& side, const Stream& stream);

@@ -14,22 +14,22 @@ using wire::StreamKind;
 
 namespace {
 
-// Between two looks at work of which it is not known how long it takes: of the time that it has
-// taken so far, a few small kernels at least.
+// The pause between two looks at work of unknown duration: a quarter of the time that it has taken
+// so far, a few small kernels at least.
 constexpr uint64_t kLearnShare = 4;
 constexpr uint64_t kShortestLearnNs = 10'000;
-// Until the first look at a stream that has a right which others may need: so long nobody minds.
+// Before the first look at a stream whose credit others may need: no program notices that.
 constexpr uint64_t kConnectedLookNs = 1'000'000;
-// The same while another session waits until they are done, times those that compete: the fewer,
-// the likelier does the GPU stand still meanwhile.
+// While another session waits for the work to end, for each session that competes: the fewer
+// compete, the likelier the GPU is idle meanwhile.
 constexpr uint64_t kWaitedForLookNs = 25'000;
 // Between two looks for free slots: whoever makes some or gives some back tells nobody.
 constexpr uint64_t kSlotLookNs = 5'000'000;
-// Between two looks for a stream that has nothing to do, where there was none: each asks the driver
-// about all that may be busy.
+// Between two looks for a stream without work, where there was none: each look asks the driver
+// about all streams that may be busy.
 constexpr uint64_t kRestLookNs = 1'000'000;
 
-// Whose SMs a stream has: of a part, or of the green context that it was made in; null: all.
+// The set of SMs that a stream runs on: the session's, or the green context's; null: all.
 const GreenContext* partition_of(const SmPart& part, ClientGreen* green) {
   if (part != nullptr) return part.get();
   return green != nullptr && green->is_there() ? green : nullptr;
@@ -89,8 +89,7 @@ Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
   return streams_.insert(command.stream, std::move(stream));
 }
 
-Status Streams::find_part(uint32_t device, uint32_t sms, ClientGreen* green,
-                          SmPart* part) {
+Status Streams::find_part(uint32_t device, uint32_t sms, ClientGreen* green, SmPart* part) {
   if (green == nullptr || !green->is_there()) return core_.parts.get(device, sms, part);
   return core_.parts.get_instead(device, green->of, part);
 }
@@ -155,7 +154,7 @@ bool Streams::find_slot(const Stream& stream, Lane lane, StreamSlot* slot) {
   return true;
 }
 
-// One that nothing is held of, if there is one.
+// A stream without held work, if there is one.
 bool Streams::rest_another(const Stream& asking, Lane lane) {
   const uint64_t now = clock_.now_ns();
   if (now < next_rest_look_ns_) return false;
@@ -173,8 +172,8 @@ bool Streams::rest_another(const Stream& asking, Lane lane) {
   return false;
 }
 
-// All that it was given has ended, so nobody has to wait for it any more: the driver's stream goes.
-// It gets another one with its next work.
+// All work of the stream has ended, so nothing has to wait for it any more: the driver's stream
+// goes. The stream gets another one with its next work.
 Status Streams::rest(Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
   OPENMPS_RETURN_IF_ERROR(before_open_wait(stream));
@@ -233,8 +232,8 @@ Status Streams::follow_changes(Stream& stream) {
   return Status();
 }
 
-// What other streams of the session have at the same time needs room, too. In a green context of
-// the program's own it can't be elsewhere.
+// Work of the session's other streams needs SMs at the same time. Work in a green context of the
+// program's own can't run elsewhere.
 void Streams::tell_demand(Stream& stream, const Cost& cost, uint64_t ns) {
   const bool is_next = stream.budget != nullptr && !stream.budget->is_busy();
   const uint64_t streams = share(stream.place.device).busy_streams() + (is_next ? 1 : 0);
@@ -252,7 +251,7 @@ void Streams::tell_demand(Stream& stream, const Cost& cost, uint64_t ns) {
   core_.parts.note(*stream.member, demand);
 }
 
-// The old one goes when it has ended, with the part that it runs in.
+// The old stream goes when its work has ended, with the set of SMs that it runs on.
 Status Streams::move(Stream& stream, const Placement& place, int32_t priority) {
   CUstream made = nullptr;
   StreamSlot slots = core_.take_slots(place);
@@ -285,7 +284,7 @@ Status Streams::move(Stream& stream, const Placement& place, int32_t priority) {
   return Status();
 }
 
-// What `next` is given comes behind what the stream has.
+// Later work of `next` waits for the stream's work.
 Status Streams::come_behind(Stream& stream, CUstream next) {
   CUevent end = nullptr;
   OPENMPS_RETURN_IF_ERROR(
@@ -318,7 +317,7 @@ std::vector<std::shared_ptr<Chains>> Streams::take_chains() {
   return taken;
 }
 
-// Also for one that has been looked after, if that was rarely and now something is to be learnt.
+// Also called for a stream in the list, when it has first work of unknown duration.
 void Streams::begin_to_look_after(Stream& stream) {
   const uint64_t now = clock_.now_ns();
   if (looked_after_.empty()) next_look_ns_ = ~0ull;
@@ -330,7 +329,7 @@ void Streams::begin_to_look_after(Stream& stream) {
   next_look_ns_ = std::min(next_look_ns_, now + kShortestLearnNs);
 }
 
-// A duration is known to a quarter then, and the looks cost little.
+// With such pauses a duration is learnt to within a quarter, and the looks cost little.
 void Streams::look_after(uint64_t now) {
   if (looked_after_.empty() || now < next_look_ns()) return;
   last_look_ns_ = now;
@@ -375,8 +374,8 @@ void Streams::end_budgets(uint64_t now) {
   learns_ = false;
 }
 
-// Mark the end of the stream's work so far in `event`, made at its first use. An event belongs to
-// the context that is current then: at the end of work of the cold that is another.
+// Record `event`, made at its first use, at the end of the stream's work so far. An event belongs
+// to the context that is current when it is made, which may be the cold one here.
 Status Streams::record(Stream& stream, CUevent* event) {
   if (*event == nullptr) {
     OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
@@ -386,8 +385,8 @@ Status Streams::record(Stream& stream, CUevent* event) {
   return check(core_.driver.cuEventRecord(*event, stream.handle), "cuEventRecord");
 }
 
-// What comes later waits for the event, in the cold stream, too. A wait that is over before long is
-// as good as work.
+// Later work of the stream, also in its cold stream, waits for the event. A wait that is known to
+// end soon counts as work.
 Status Streams::wait(Stream& stream, CUevent event, const Stream* other, const char* what) {
   OPENMPS_RETURN_IF_ERROR(before_open_wait(stream));
   if (stream.cold != nullptr) stream.cold->is_current = false;
@@ -399,7 +398,7 @@ Status Streams::wait(Stream& stream, CUevent event, const Stream* other, const c
   return check(core_.driver.cuStreamWaitEvent(stream.handle, event, 0), what);
 }
 
-// ---- Twins --------------------------------------------------------------------------------------
+// ---- Cold streams -------------------------------------------------------------------------------
 
 // Each event belongs to the context of the stream that records it.
 Status Streams::start_cold_stream(Stream& stream) {
@@ -543,7 +542,7 @@ Status Streams::order_all_behind(Stream& stream) {
   stream.order_seen = context.order;
   context.order_source = &stream;
   context.order_recorded = false;
-  // While no other stream is in use there is nobody to tell; a later one finds order_source.
+  // While no other stream is in use no event is needed; a later stream finds order_source.
   if (context.started == 1) return Status();
   context.order_recorded = true;
   return record(stream, &context.order_event);
@@ -609,7 +608,8 @@ bool Streams::ends_implied_wait_soon(const Stream& stream) {
   return !owes_legacy(stream) || ends_soon(*context.legacy);
 }
 
-// The streams that it waits for are given nothing more meanwhile that it need not wait for.
+// While work is held for an implied wait, the streams that it waits for get nothing more that it
+// need not wait for.
 bool Streams::is_implied_wait_over(Stream& stream) {
   const ClientContext& context = *stream.context;
   const auto is_done = [this](const Stream* other) {
@@ -627,8 +627,8 @@ bool Streams::is_implied_wait_over(Stream& stream) {
     return false;
   }
   if (!owes_legacy(stream)) return true;
-  // Behind its work it may have a fence, which waits for blocking streams: for those that have
-  // waited for that work, so there is a mark between.
+  // A fence behind the legacy stream's work waits for blocking streams, which may have waited for
+  // that work: then `join` marks its end.
   const Stream& legacy = *context.legacy;
   return legacy.join_work == legacy.work ? is_reached(legacy.join) : is_done(&legacy);
 }
@@ -753,7 +753,7 @@ Status Streams::part(Stream& stream) {
   return Status();
 }
 
-// Take the stream out of its context, without losing an order that others still rely on.
+// Take the stream out of its context. An order that other streams rely on is kept.
 Status Streams::detach(Stream& stream) {
   ClientContext& context = *stream.context;
   Status status;
@@ -826,7 +826,7 @@ Status Streams::handle(const wire::ContextReset& command) {
   streams_.for_each_id([&](wire::Id id, Stream& stream) {
     if (stream.context == wanted) ids.push_back(id);
   });
-  // What they still owe each other goes with them.
+  // Waits between these streams go with them.
   for (const wire::Id id : ids) static_cast<void>(end(streams_.take(id)).ok());
   const auto left = contexts_.find(command.context);
   if (left != contexts_.end()) forget_parted(left->second.get());

@@ -9,7 +9,7 @@
 namespace openmps::worker {
 namespace {
 
-// The event that a record or a wait names, as its owner holds it; null: it names none.
+// The event that a record or a wait names; null: the work is neither.
 const void* event_of(const Work& work) {
   const bool names_one =
       std::holds_alternative<RecordWork>(work.what) || std::holds_alternative<WaitWork>(work.what);
@@ -37,8 +37,8 @@ bool names_hidden_events(const Work& work) {
 
 namespace {
 
-// The program waits for the stream: nobody comes behind it, and it comes behind the others only in
-// the legacy stream (Streams::Entry::kFence).
+// The program's own wait for a stream: no work comes behind it, and it comes behind other streams
+// only in the legacy stream (Streams::Entry::kFence).
 bool is_fence(const Work& work) {
   const auto* fence = std::get_if<FenceWork>(&work.what);
   return (fence != nullptr && !fence->in_order) || std::holds_alternative<WakeWork>(work.what);
@@ -151,7 +151,7 @@ void Backlog::hold(const Work& work, Stream& stream, const Refused& refused) {
   const bool is_first = stream.held == 0;
   const bool blocks = is_first && stream.kind == wire::StreamKind::kBlocking;
   const size_t bytes = item->work.bytes() + sizeof(Item);
-  // What needs memory comes first: there may be none.
+  // Allocations come first: they may fail.
   const auto line = lines_.try_emplace(&stream).first;
   try {
     if (is_first) firsts_.emplace(number, &line->second);
@@ -183,7 +183,7 @@ void Backlog::hold(const Work& work, Stream& stream, const Refused& refused) {
   note_change();
 }
 
-// The program waits before it gives the stream more, and what is of others goes on.
+// The thread that gives the stream more waits; other streams go on.
 void Backlog::tell_whether_full(Stream& stream) {
   const size_t most = bytes_ >= kMostHeldBytes / 4 ? kDriverItems : kMostHeldItems;
   const bool is_full = stream.held >= (stream.is_full ? most / 2 : most);

@@ -30,13 +30,12 @@
 
 namespace openmps::worker {
 
-// Of one stream: who gives it more waits until half of that has gone (wire::ChannelView::is_full).
-// NVIDIA's driver lets whoever gives a stream more than some 1,020 items wait.
+// Of one stream: a thread that gives it more waits until half of that has gone
+// (wire::ChannelView::is_full), as it waits in NVIDIA's driver behind some 1,020 items.
 inline constexpr size_t kMostHeldItems = 1u << 14;
 inline constexpr size_t kDriverItems = 1020;
-// Of a session: nothing more is read from its ring meanwhile. While there is a quarter of it
-// streams have no more than the driver would hold, so this comes to be only where 60 streams wait
-// that are full for the driver, too, which has 32 hardware queues for them.
+// Of a session: its ring is not read meanwhile. From a quarter of this on a stream is full with
+// kDriverItems, so it takes 60 full streams to get here, and the driver has 32 hardware queues.
 inline constexpr size_t kMostHeldBytes = 256 * wire::kMiB;
 
 // The driver records or waits for events in it that the backlog does not see.
@@ -56,7 +55,7 @@ class Backlog {
 
   // Some held work waits for a value.
   [[nodiscard]] bool awaits_value() const { return value_waits_ != 0; }
-  // It comes behind something held, in its stream or in another.
+  // The work comes behind held work of its stream or of another.
   [[nodiscard]] bool is_behind(const Work& work, const Stream& stream) const {
     return stream.held != 0 || is_behind_others(work, stream, ~0ull);
   }
@@ -87,7 +86,7 @@ class Backlog {
     HeldWork work;
     Stream& stream;
     const uint64_t number;
-    std::vector<ShownValues::Row> shown;  // what it waits for
+    std::vector<ShownValues::Row> shown;  // the values that it waits for
     std::vector<ValueWatch::Row> watched;
     WordsSeen seen;
     HeldSpan span;      // while it is the first of its stream
@@ -99,8 +98,8 @@ class Backlog {
   std::unique_ptr<Item> take_admitted(uint64_t* from);
   // The item of that number, the first of its stream, whatever admission says.
   std::unique_ptr<Item> take(uint64_t number) { return take(firsts_.find(number)); }
-  // The numbers of what is held that `wanted` picks and of all that this comes behind, ascending:
-  // taken in turn they are in their order. Throws std::bad_alloc.
+  // The numbers of the items that `wanted` picks and of all that these come behind, ascending.
+  // Throws std::bad_alloc.
   template <typename Wanted>
   [[nodiscard]] std::vector<uint64_t> with_all_before(Wanted&& wanted) const {
     std::vector<const Item*> items;
@@ -126,20 +125,20 @@ class Backlog {
   void drop();
 
  private:
-  // What some held work comes behind, of all that was held before it.
+  // What some items come behind, of all that was held before these.
   struct Needs {
     [[nodiscard]] bool include(const Item& earlier) const;
     void add(const Item& item);
 
     std::set<const void*> things;  // streams, contexts that order all, events, executable graphs
-    std::set<const ClientContext*> legacy;    // whose legacy streams'
-    std::set<const ClientContext*> blocking;  // and blocking streams' work
+    std::set<const ClientContext*> legacy;    // work of these contexts' legacy streams,
+    std::set<const ClientContext*> blocking;  // and of these contexts' blocking streams
     bool any_event = false;                   // every record and every wait
   };
   using Line = std::deque<std::unique_ptr<Item>>;
   using Firsts = std::map<uint64_t, Line*>;
 
-  // Behind what is held of other streams and was given before it.
+  // The work comes behind held work of other streams that was given before it.
   [[nodiscard]] bool is_behind_others(const Work& work, const Stream& stream,
                                       uint64_t number) const;
   [[nodiscard]] bool is_behind_legacy(const Work& work, const Stream& stream,
@@ -159,21 +158,21 @@ class Backlog {
   ValueWatch* const watch_;
   std::unordered_map<const Stream*, Line> lines_;  // none is empty
   Firsts firsts_;                                  // the lines by the numbers of their first items
-  // How many lines are of blocking streams of a context.
+  // The number of lines of blocking streams, by context.
   std::unordered_map<const ClientContext*, uint32_t> blocking_;
   size_t size_ = 0;
   size_t bytes_ = 0;
   uint64_t next_look_ns_ = kNever;
   size_t value_waits_ = 0;  // items that wait for values
-  // Events that held records and waits name: how many do, and how many of them are records.
+  // The events that items name: the number of these items, and of records among them.
   struct Named {
     uint32_t items = 0;
     uint32_t records = 0;
   };
   std::unordered_map<const void*, Named> named_;
-  // Held launches of executable graphs, with their numbers: each comes behind those before it.
+  // Held launches of executable graphs, with their numbers: launches of a graph keep their order.
   std::set<std::pair<const LaunchableGraph*, uint64_t>> launches_;
-  // Held copies that all later work of their context comes behind, by number.
+  // Held copies that all later work of a context comes behind, by number.
   std::set<std::pair<const ClientContext*, uint64_t>> orderers_;
 };
 

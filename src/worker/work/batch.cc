@@ -8,7 +8,7 @@
 
 namespace openmps::worker {
 
-// A chain is of the green context that it was made in, and one of the client's may go before it.
+// A chain belongs to the green context that it is made in, and the client may destroy that.
 bool Batch::takes(const Uses& uses, const KernelWork& kernel, const Stream& stream,
                   const Durations& durations) const {
   return batches_ && uses.lane == Lane::kMain && kernel.attributes.empty() &&

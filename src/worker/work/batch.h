@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of one stream that have been taken from the program and not been given to the driver
-// yet, because more of them are at hand: they go together (worker/work/chain.h). Whatever else
-// is to be submitted comes behind them. Session's thread only.
+// Launches of one stream that are to be submitted together, because more of them are at hand
+// (worker/work/chain.h). They are submitted before any other work. Session's thread only.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +18,14 @@ namespace openmps::worker {
 class Batch {
  public:
   static constexpr size_t kMost = Chains::kLengths.front();
-  // Of longer kernels the driver's part is small, and windows want marks between them.
+  // For longer kernels the driver's part of the time is small, and budgets need marks between them.
   static constexpr uint64_t kLongestNs = 128'000;
   static constexpr uint64_t kMostNs = kWindowNs / 2;
 
-  // `batches`: kernels are put together.
+  // `batches`: false: no launch is taken.
   explicit Batch(bool batches) : batches_(batches) {}
 
-  // It may be part of a batch.
+  // The launch may be part of a batch.
   [[nodiscard]] bool takes(const Uses& uses, const KernelWork& kernel, const Stream& stream,
                            const Durations& durations) const;
   [[nodiscard]] bool empty() const { return launches_.empty(); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches that have piled up go to the driver as one graph: a chain of kernel nodes, made once and
-// set for each use (decision 20). The driver takes half as long for a kernel of a chain as for a
-// launch, and a chain holds no hardware queue. Session's thread only.
+// A batch of launches goes to the driver as one graph: a chain of kernel nodes, made once and set
+// for each use (decision 20). The driver takes half as long for a kernel of a chain as for a
+// launch, and a chain occupies no hardware queue. Session's thread only.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace openmps::worker {
 
-// Longer parameters are few, and a chain keeps what each of its nodes was set to.
+// Longer parameters are rare, and a chain keeps those of each node.
 inline constexpr uint32_t kMostChainedBytes = 256;
 
 // A launch without attributes, in the main lane.
@@ -26,7 +26,7 @@ struct ChainedLaunch {
   CUfunction function = nullptr;
   wire::Launch shape{};
   std::array<unsigned char, kMostChainedBytes> bytes;
-  std::shared_ptr<const void> code;  // of the function: stays while a node names it
+  std::shared_ptr<const void> code;  // of the function: kept while a node names it
 
   [[nodiscard]] std::span<const unsigned char> parameters() const {
     return std::span(bytes).first(shape.parameter_bytes);
@@ -34,12 +34,12 @@ struct ChainedLaunch {
   [[nodiscard]] bool same_as(const ChainedLaunch& other) const;
 };
 
-// An executable graph of so many kernels, one behind the other.
+// An executable graph of kernels, one behind the other.
 class Chain {
  public:
-  // `priority`: of its kernels, which do not have that of the stream, as they do not have its SMs:
-  // those of its partition; without one, of the context that is current, which is the
-  // device's. `kept` and `slots` live as long.
+  // `priority`: of the kernels, which in a graph do not get the stream's. Nor do they get the
+  // stream's SMs, but those of the context that the graph is made in: the placement's partition, or
+  // the device. `kept` and `slots` exist as long as the chain.
   Chain(SessionCore& core, const Placement& place, int32_t priority,
         std::shared_ptr<const void> kept, StreamSlot slots)
       : core_(core),
@@ -53,10 +53,10 @@ class Chain {
   Chain(const Chain&) = delete;
   Chain& operator=(const Chain&) = delete;
 
-  // The context of the functions is current. What the driver says; after an error the chain is of
-  // no use.
+  // The context of the functions is current. Returns the driver's result; after an error the chain
+  // can't be used.
   CUresult make(std::span<const ChainedLaunch> launches);
-  // As many as it was made with. Launches under way stay as they are.
+  // As many launches as the chain was made with. Launches under way are not changed.
   CUresult set(std::span<const ChainedLaunch> launches);
   CUresult launch(CUstream stream) { return driver_.cuGraphLaunch(exec_, stream); }
 
@@ -74,18 +74,18 @@ class Chain {
   std::vector<ChainedLaunch> set_;  // what each node does
 };
 
-// Those of a stream: of each length two, which take turns, so that one is set while the other runs.
+// The chains of a stream: two of each length, so that one can be set while the other runs.
 class Chains {
  public:
-  // A chain is made for so many launches, and no fewer.
+  // The numbers of launches for which there are chains.
   static constexpr std::array<size_t, 3> kLengths{32, 16, 8};
 
-  // `priority`: the driver's, of the stream; `kept`: what it runs in lives as long.
+  // `priority`: the driver's, of the stream. `kept`: the SMs that the stream runs on.
   Chains(SessionCore& core, const Placement& place, int32_t priority,
          std::shared_ptr<const void> kept)
       : core_(core), place_(place), priority_(priority), kept_(std::move(kept)) {}
-  // Give the stream the first launches of these, as many as a chain has. Their number; 0: there are
-  // too few for one, or the driver refuses it, or would wait: nothing has been submitted.
+  // Submit the first launches, as many as a chain has. Returns their number; 0: they are too few
+  // for a chain, or the driver refuses it or would wait: nothing has been submitted.
   size_t launch(std::span<const ChainedLaunch> launches, CUstream stream, CUresult* result);
 
  private:

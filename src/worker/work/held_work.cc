@@ -9,7 +9,7 @@
 
 namespace openmps::worker {
 
-// The parts move to bytes of our own, one behind the other: those that need alignment first.
+// Copies the parts, one behind the other, the ones that need alignment first.
 template <typename... T>
 void HeldWork::own(std::span<const T>&... parts) {
   const size_t bytes = (parts.size_bytes() + ...);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that is not submitted yet: it has for itself all that it points to, and keeps the code and
-// the objects that it uses. Session's thread only.
+// Work that is held back: a copy of all that it points to, and shares of the code and the objects
+// that it uses. Session's thread only.
 #pragma once
 
 #include <array>
@@ -14,17 +14,17 @@ namespace openmps::worker {
 
 class HeldWork {
  public:
-  // `work` is as its maker left it. Throws std::bad_alloc.
+  // `work` is as WorkMaker has made it. Throws std::bad_alloc.
   explicit HeldWork(const Work& work);
   HeldWork(const HeldWork&) = delete;
   HeldWork& operator=(const HeldWork&) = delete;
 
   [[nodiscard]] const Work& work() const { return work_; }
-  // What it takes beside itself.
+  // Bytes allocated outside of this object.
   [[nodiscard]] size_t bytes() const { return outside_bytes_; }
 
  private:
-  // The parameters of most kernels are shorter.
+  // More than the parameters of most kernels.
   static constexpr size_t kBytesInside = 512;
 
   template <typename... T>
@@ -33,7 +33,7 @@ class HeldWork {
   Work work_;
   std::shared_ptr<const Function> function_;
   alignas(std::max_align_t) std::array<unsigned char, kBytesInside> inside_;
-  std::unique_ptr<unsigned char[]> outside_;  // if it is more
+  std::unique_ptr<unsigned char[]> outside_;  // for more than that
   size_t outside_bytes_ = 0;
 };
 

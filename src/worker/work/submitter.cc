@@ -86,7 +86,7 @@ wire::Opcode opcode_of(const Work& work) {
                     work.what);
 }
 
-// Others look at the event, too: another session, or an executable graph.
+// Another session or an executable graph uses the event, too.
 bool is_shared(const Work& record, const Backlog& backlog) {
   const auto& event = record.uses.objects[0];
   constexpr long kOwn = 3;  // the event's, the work's, and that of who made it
@@ -95,8 +95,8 @@ bool is_shared(const Work& record, const Backlog& backlog) {
 
 }  // namespace
 
-// What waits in the backlog waits for the event as it was recorded before: a record to come gets a
-// driver's event of its own. One that others share can't be replaced.
+// Held work waits for the event as it was recorded before: a later record gets a new event of the
+// driver. An event that others use can't be replaced.
 void Submitter::leave_record(Event& event) {
   if (event.driver_event == nullptr || !backlog_.names(event.driver_event.get())) return;
   constexpr long kOwn = 1;
@@ -127,8 +127,8 @@ Status Submitter::put_behind(const Work& work, Stream& stream,
   return submit_now(work, stream);
 }
 
-// What others see, or the driver alone can order, does not stay here: it goes behind what it has to
-// come behind, and the rest of what is held stays.
+// Work that others see, or that only the driver can order, is not held: it is submitted with the
+// held work that it comes behind.
 Status Submitter::put_at_once(const Work& work, Stream& stream) {
   backlog_.hold(work, stream, {});
   const uint64_t number = streams_.held.last;
@@ -136,7 +136,7 @@ Status Submitter::put_at_once(const Work& work, Stream& stream) {
   return Status();
 }
 
-// What of it does not wait goes first: it may be what others wait for.
+// The part of the work that does not wait goes first: other work may wait for it.
 Status Submitter::hold(const Work& work, Stream& stream, const Refused& refused) {
   using Part = HostCallWork::Part;
   Work part{work.uses, {}};
@@ -163,8 +163,8 @@ Status Submitter::hold(const Work& work, Stream& stream, const Refused& refused)
   return Status();
 }
 
-// Whoever asks with a launch what only the driver can say of it (decision 15) is answered although
-// the launch stays here: as a node of a graph it is refused for the same reasons.
+// A launch that asks for the driver's verdict (decision 15) gets it although the launch is held:
+// the driver refuses a graph's kernel node for the reasons for which it refuses the launch.
 Status Submitter::judge(const Work& work, const KernelWork& kernel, const Stream& stream) {
   const wire::Launch& shape = *kernel.shape;
   if (std::ranges::equal(shape.block, kernel.function->judged_block)) return Status();
@@ -221,7 +221,7 @@ void Submitter::end_giving() {
   }
 }
 
-// The first is told.
+// The first failure is reported.
 void Submitter::note_failure(wire::Opcode failed, Status status) {
   progress_.any = true;
   if (!progress_.status.ok()) return;
@@ -239,7 +239,7 @@ bool Submitter::collect(const Uses& uses, const KernelWork& kernel, Stream& stre
 }
 
 void Submitter::submit_batch() {
-  // Whatever is thrown: nothing is launched twice.
+  // An exception must not lead to a second launch.
   struct Ending {
     ~Ending() {
       submitter.batch_.clear();
@@ -278,7 +278,7 @@ void Submitter::submit_batch() {
   for (const Cost& cost : batch_.costs()) streams_.note_work(stream, cost);
 }
 
-// One by one: each may be refused, and the next be taken.
+// One by one: the driver may refuse one and take the next.
 Status Submitter::launch_rest(std::span<const ChainedLaunch> launches, Stream& stream) {
   Status first;
   for (const ChainedLaunch& one : launches) {

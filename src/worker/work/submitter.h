@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands that give a stream something to do: what is made of them (WorkMaker) is submitted to
-// the driver at once, with others of its kind (Batch), or held back (Backlog). Session's thread
-// only.
+// The commands that give a stream work: the work that WorkMaker makes of them is submitted to the
+// driver at once, in a batch (Batch), or held back (Backlog). Session's thread only.
 #pragma once
 
 #include <concepts>
@@ -86,9 +85,8 @@ class Submitter {
     end_batch();
     may_advance_ = true;
   }
-  // What is held, and can go, goes while a command waits. Work that has come as far as its
-  // submission, and then has to wait for something, is not overtaken.
-  // What does not wait for the program ends by itself, and need not become more.
+  // Held work that is admitted goes while a command waits, unless that command has begun to submit
+  // work. Only where work waits for the program: other work under way ends by itself.
   [[nodiscard]] bool may_advance() {
     return may_advance_ && !backlog_.empty() && (backlog_.awaits_value() || streams_.any_waits());
   }
@@ -96,19 +94,19 @@ class Submitter {
   void end_waiting() { may_advance_ = false; }
   // The GPU may be waiting, for the session, for any number of values that somebody has to write.
   [[nodiscard]] bool has_waits() { return !streams_.holds_waits() && streams_.any_waits(); }
-  // The cost of what is done again and again; `number` is where that keeps it.
+  // The cost of work whose duration is learnt; `number` is its number in Durations, 0 at first.
   Cost learnt_cost(uint32_t* number) {
     if (*number == 0) *number = streams_.durations.add();
     return {.learnt = *number};
   }
 
-  // So much is at hand when batches begin: some thirty launches. Fewer go sooner one by one, since
-  // the GPU works on the first of them while the last are submitted.
+  // Batches begin when so many bytes of commands are at hand, some thirty launches. Fewer are
+  // faster one by one: the GPU works on the first of them while the last are submitted.
   static constexpr uint64_t kBatchBytes = 4096;
   // So many bytes of commands are at hand behind the next one.
   void note_ahead(uint64_t bytes) { ahead_ = bytes; }
-  // Before anything else is done, or when no more commands are at hand: launches that wait for
-  // more of their kind are submitted.
+  // Submit the launches of an unfinished batch: before anything else is done, or when no more
+  // commands are at hand.
   void end_batch() {
     if (!batch_.empty()) submit_batch();
   }
@@ -118,8 +116,8 @@ class Submitter {
   void flush() {
     flush_for([](const Backlog::Item&) { return true; });
   }
-  // The same of what `wanted(item)` picks, behind all that it comes behind, and of nothing else:
-  // whatever waits goes to the GPU with it, with a right or without.
+  // Submit the held work that `wanted(item)` picks and all that it comes behind, and nothing else.
+  // Admission is not asked: waits go to the GPU with or without credits.
   template <typename Wanted>
   void flush_for(Wanted&& wanted) {
     end_batch();
@@ -128,8 +126,8 @@ class Submitter {
   // What became of held work since the last call.
   struct Progress {
     bool any = false;       // some was submitted
-    wire::Opcode failed{};  // the first that failed,
-    Status status;          // and why
+    wire::Opcode failed{};  // the first command that failed,
+    Status status;          // and its error
   };
   [[nodiscard]] bool has_progress() const { return progress_.any; }
   [[nodiscard]] Progress take_progress() { return std::exchange(progress_, {}); }
@@ -176,7 +174,7 @@ class Submitter {
   }
   Status submit_now(const Uses&, const std::monostate&, Stream&) { return Status(); }
   Status submit_now(const Work& work, Stream& stream);
-  // What has been submitted, for the stream's window.
+  // The work has been submitted: for the stream's budget and the session's counters.
   template <typename What>
   void note(const Uses& uses, const What& what, Stream& stream);
   template <typename What>
@@ -228,7 +226,7 @@ class Submitter {
   Progress progress_;
 };
 
-// What it is counted as.
+// The counters of the session.
 template <typename What>
 void Submitter::count(const Uses& uses, const What& what) {
   using wire::UsageCount;
@@ -249,7 +247,7 @@ void Submitter::count(const Uses& uses, const What& what) {
   }
 }
 
-// It waits for nothing else, and nothing was submitted behind it.
+// The work waits for nothing else, and nothing was submitted behind it.
 template <typename What>
 bool Submitter::is_lone(const Uses& uses, const What& what) const {
   if constexpr (std::same_as<What, KernelWork>) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stream is given, or a node of a graph does, as one value: checked, its handles looked up,
-// in the driver's own terms. WorkMaker makes it of a decoded command, once; then it is submitted to
+// A piece of work for a stream, or for a node of a graph, as a value: checked, its handles looked
+// up, in the driver's terms. WorkMaker makes it of a decoded command, once. Then it is submitted to
 // a stream (Submitter), becomes a node (GraphBuilder), or is held back (HeldWork). Session's thread
 // only.
 //
-// It refers to what it was made of: to the bytes of the command, which the executor keeps until the
-// next, and to the maker's buffer. Only held work has all of it for itself. Memory is not kept
-// alive: whatever gives it back comes behind the work that uses it (Retirement).
+// A value refers to the bytes of its command, which the executor keeps until the next command, and
+// to the maker's buffers. HeldWork copies these. Device memory is not kept: it is given back behind
+// the work that uses it (Retirement).
 #pragma once
 
 #include <array>
@@ -27,18 +27,18 @@ namespace openmps::worker {
 
 struct Function;
 
-// What a launch of an executable graph does, by wire::UsageCount.
+// The work in a launch of an executable graph, by wire::UsageCount.
 using GraphCounts = std::array<uint64_t, wire::kUsageCounts>;
 
-// What of the session it uses, whatever it does.
+// What a piece of work of any kind uses of the session.
 struct Uses {
-  Lane lane = Lane::kMain;  // whose context it belongs to
-  Cost cost;                // of the GPU's time
-  // What it is counted as besides, in bytes; kNumber: nothing.
+  Lane lane = Lane::kMain;  // the context that runs it
+  Cost cost;                // the GPU time that it takes
+  // The counter of moved_bytes; kNumber: none.
   wire::UsageCount moves = wire::UsageCount::kNumber;
   uint64_t moved_bytes = 0;
   std::array<WorkRange, 2> ranges{};
-  // Arrays, events, executable graphs: they live as long as this.
+  // Arrays, events, executable graphs: kept as long as the work.
   std::array<std::shared_ptr<const void>, 2> objects;
 };
 
@@ -46,8 +46,8 @@ struct KernelWork {
   Function* function = nullptr;
   CUfunction handle = nullptr;  // in that lane
   const wire::Launch* shape = nullptr;
-  // As the driver takes them. The last `recorded_behind` name events that a launch in the cold lane
-  // can't record: that is done behind it.
+  // As the driver takes them. The last `recorded_behind` name events that a launch in the cold
+  // context can't record: these are recorded behind it.
   std::span<const CUlaunchAttribute> attributes;
   size_t recorded_behind = 0;
   std::span<const unsigned char> parameters;
@@ -68,11 +68,11 @@ struct FillWork {
 struct ValuesWork {
   std::span<const wire::ValueOperation> operations;  // as the client names them
   std::span<const CUstreamBatchMemOpParams> batch;   // as the GPU does
-  size_t waits = 0;                                  // of them
+  size_t waits = 0;                                  // operations that wait
 
-  // The number of operations before a wait that comes behind something else; 0: there is none.
+  // The number of operations before the first wait that comes behind a write; 0: there is none.
   [[nodiscard]] size_t waits_behind() const;
-  // So many of them, and the others.
+  // The first `count` operations, and the others.
   [[nodiscard]] ValuesWork first(size_t count) const { return part(0, count); }
   [[nodiscard]] ValuesWork behind(size_t count) const {
     return part(count, operations.size() - count);
@@ -83,12 +83,12 @@ struct ValuesWork {
 };
 // A function that the client runs.
 struct HostCallWork {
-  // All of it, or what asks the client to run it and what waits for that, one behind the other.
+  // The whole call, or one of its parts: asking the client to run the function, awaiting that.
   enum class Part { kWhole, kAsk, kAwait };
   Part part = Part::kWhole;
   uint32_t slot = 0;          // of the callback slots
   bool answers_soon = false;  // wire::kAnswersSoon
-  FenceValue fence;           // behind it, if it has a slot
+  FenceValue fence;           // written behind it, if there is a slot
 };
 struct FenceWork {
   FenceValue fence;
@@ -96,35 +96,35 @@ struct FenceWork {
 };
 struct RecordWork {
   CUevent event = nullptr;
-  FenceValue fence;  // behind it, if it has a slot
+  FenceValue fence;  // written behind it, if there is a slot
 };
 struct WaitWork {
   CUevent event = nullptr;
 };
 // Wake the client's threads.
 struct WakeWork {};
-// An executable graph. What the driver has of it may be another one by the time it is launched.
+// An executable graph. The driver's graph of it may be replaced before it is launched.
 class LaunchableGraph {
  public:
   LaunchableGraph() = default;
   virtual ~LaunchableGraph() = default;
   LaunchableGraph(const LaunchableGraph&) = delete;
   LaunchableGraph& operator=(const LaunchableGraph&) = delete;
-  // The driver's, whose kernels run in what the session has of the device now. The stream that it
-  // is for has been entered.
+  // The driver's graph, whose kernels run on the session's current SMs. The stream that it is for
+  // has been entered.
   virtual CUgraphExec current() = 0;
-  // That one, behind its last launch. What the driver says.
+  // Launch current() behind its last launch. Returns the driver's result.
   virtual Status launch(CUstream stream) = 0;
 };
 struct GraphWork {
   LaunchableGraph* exec = nullptr;
-  const GraphCounts* counts = nullptr;       // of a launch; as long as the objects
-  bool is_cold = false;                      // with nodes of the cold lane
-  bool may_wait = false;                     // for the client, in some node
+  const GraphCounts* counts = nullptr;       // of a launch; valid as long as Uses::objects
+  bool is_cold = false;                      // some nodes run in the cold context
+  bool may_wait = false;                     // some node waits for the client
   bool names_events = false;                 // records events or waits for them
   std::span<const wire::StreamValue> waits;  // the values that nodes wait for
 };
-// Get an executable graph to the device.
+// Upload an executable graph to the device.
 struct UploadWork {
   LaunchableGraph* exec = nullptr;
 };
@@ -136,16 +136,16 @@ struct Work {
       what;
 };
 
-// Calls whichever of several lambdas takes what a Work is.
+// Several lambdas as one visitor of a Work.
 template <typename... F>
 struct Overloaded : F... {
   using F::operator()...;
 };
-// As the standard has it by itself; clang has it since 17.
+// Implicit in C++20; clang needs it before version 17.
 template <typename... F>
 Overloaded(F...) -> Overloaded<F...>;
 
-// An operation on a value as the driver takes it; `address` as the GPU knows it.
+// An operation on a value as the driver takes it. `address` is the GPU's.
 [[nodiscard]] CUstreamBatchMemOpParams operation_of(wire::ValueKind kind,
                                                     const wire::StreamValue& value,
                                                     CUdeviceptr address);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checking and translating what streams and graphs are given. See work_maker.h.
+// See work_maker.h.
 #include "worker/work/work_maker.h"
 
 #include <algorithm>
@@ -11,13 +11,13 @@
 namespace openmps::worker {
 namespace {
 
-// What a transfer takes, roughly, on current GPUs (reference measurements on an H200): by itself,
-// and by its bytes.
+// The time that a transfer takes, roughly, on current GPUs (measured on an H200): its start, and
+// each byte.
 constexpr uint64_t kTransferNs = 3'000;
 constexpr uint64_t kBusBytesPerNs = 50;
 constexpr uint64_t kMemoryBytesPerNs = 1'500;
-// From here on how long a copy over the bus takes is learnt, by the MiB. A shorter one may take a
-// good part of its time for itself, and nobody waits long behind it.
+// From this size on the duration of a copy over the bus is learnt, by the MiB. The start is a good
+// part of a shorter copy, and no work waits long behind that.
 constexpr uint64_t kLearntCopyBytes = 16 * wire::kMiB;
 
 // Where a client puts the id of an event whose handle the driver wants.
@@ -87,7 +87,7 @@ Status WorkMaker::make(const wire::Launch& command, const wire::Launch::Tail& ta
   return add_attributes(command, tail, located.place.device, uses, kernel);
 }
 
-// What the driver does not say is one block for each SM.
+// If the driver does not say, one block for each SM.
 int WorkMaker::occupancy_of(const Located& located, int threads, uint32_t shared_bytes) {
   int blocks = 0;
   if (!core_.use(located.place).ok()) return blocks;
@@ -96,7 +96,7 @@ int WorkMaker::occupancy_of(const Located& located, int threads, uint32_t shared
   return asked == CUDA_SUCCESS ? blocks : 0;
 }
 
-// What the driver does not say has.
+// If the driver does not say, true.
 bool WorkMaker::has_clusters(Function& function, const Located& located) {
   if (!function.has_clusters.has_value()) {
     int width = 0;
@@ -117,8 +117,8 @@ uint32_t WorkMaker::sms_of(const wire::Launch& shape, Function& function, const 
       [&](int threads, uint32_t bytes) { return occupancy_of(located, threads, bytes); });
 }
 
-// What is launched in any other than the plain way, and clusters, have the whole device: they may
-// not go at all where there are few SMs.
+// Launches with attributes, and clusters, need the whole device: with few SMs they may not start at
+// all.
 void WorkMaker::add_demand(const wire::Launch& shape, Function& function, const Located& located,
                            Cost* cost) {
   const uint32_t device = located.place.device;
@@ -163,7 +163,8 @@ Status WorkMaker::add_attributes(const wire::Launch& command, const wire::Launch
   return Status();
 }
 
-// Handles are ids here, addresses must be the session's, and what would reach past it is refused.
+// Handles of attributes are ids here, addresses must be the session's, and attributes that reach
+// beyond the session are refused.
 Status WorkMaker::translate(CUlaunchAttribute* attribute, uint32_t device, Uses* uses) {
   CUlaunchAttributeValue& value = attribute->value;
   switch (attribute->id) {
@@ -318,7 +319,7 @@ Status WorkMaker::make(std::span<const wire::ValueOperation> operations, Uses* u
     if (operation.kind == wire::ValueKind::kWait) ++values->waits;
     if (memory_.lane_of(operation.value.address) == Lane::kCold) uses->lane = Lane::kCold;
   }
-  // Nobody could let it pass once the client has gone.
+  // When the client has gone, no write could satisfy such a wait.
   if (uses->lane == Lane::kMain || values->waits == 0) return Status();
   return Status(CUDA_ERROR_NOT_SUPPORTED, "a wait for a module's variable in the cold lane");
 }

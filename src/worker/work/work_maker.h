@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From commands to work: every number, id and handle of a piece of stream work is checked and
-// looked up here, for streams and for nodes of graphs alike. Memory that it names by address is
-// left to the caller (work_range.h). Session's thread only.
+// looked up here, for streams and for nodes of graphs. The caller checks memory that is named by
+// address (work_range.h). Session's thread only.
 #pragma once
 
 #include <array>
@@ -24,34 +24,34 @@ class WorkMaker {
             Arrays& arrays)
       : core_(core), memory_(memory), modules_(modules), events_(events), arrays_(arrays) {}
 
-  // What is wrong with grid, block or shared memory is the driver's to say. The session is not
-  // between the gate's enter() and leave().
+  // Grid, block and shared memory are checked by the driver. The session is not between the gate's
+  // enter() and leave().
   Status make(const wire::Launch& command, const wire::Launch::Tail& tail, Function& function,
               const Placement& place, Modules::Reach reach, Uses* uses, KernelWork* kernel);
   Status make(const wire::Memcpy& command, Uses* uses, CopyWork* copy);
   Status make(const wire::Memcpy3D& command, Uses* uses, BoxWork* copy);
-  // Whether a box fits its array is the driver's to judge.
+  // The driver checks whether a box fits its array.
   Status make(const wire::ArrayCopy& command, Uses* uses, BoxWork* copy);
   Status make(const wire::Memset& command, Uses* uses, FillWork* fill);
   // At most wire::kMaxBatch of them.
   Status make(std::span<const wire::ValueOperation> operations, Uses* uses, ValuesWork* values);
   Status make(const wire::HostFunction& command, Uses* uses, HostCallWork* call);
   Status make(const wire::Fence& command, Uses* uses, FenceWork* fence);
-  // Its fence is set.
+  // The fence of `record` is set already.
   Status make(Event& event, Uses* uses, RecordWork* record);
   Status make(Event& event, Uses* uses, WaitWork* wait);
 
  private:
   // Bytes that are copied or written, over the host's bus or not.
   static Cost cost_of(uint64_t bytes, bool over_bus);
-  // A copy between these addresses, 0: an array's.
+  // Uses of a copy between these addresses. 0: an array.
   void set_copy(uint64_t from, uint64_t to, uint64_t bytes, Uses* uses) const;
   uint32_t sms_of(const wire::Launch& shape, Function& function, const Located& located);
   void add_demand(const wire::Launch& shape, Function& function, const Located& located,
                   Cost* cost);
-  // Each of its launches is one of clusters.
+  // Every launch of the function is one of clusters.
   bool has_clusters(Function& function, const Located& located);
-  // Blocks that an SM has room for; 0: the driver does not say.
+  // Blocks that fit on an SM at once; 0: the driver does not say.
   int occupancy_of(const Located& located, int threads, uint32_t shared_bytes);
   Status translate(CUlaunchAttribute* attribute, uint32_t device, Uses* uses);
   Status translate(CUevent* event, Uses* uses);
@@ -63,7 +63,7 @@ class WorkMaker {
   Modules& modules_;
   Events& events_;
   Arrays& arrays_;
-  // What the work that was made last refers to.
+  // The work that was made last refers to these.
   std::array<CUlaunchAttribute, wire::kMaxLaunchAttributes + 1> attributes_;
   std::array<CUstreamBatchMemOpParams, wire::kMaxBatch> batch_;
 };
