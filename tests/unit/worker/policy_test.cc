@@ -392,7 +392,7 @@ TEST_F(StrictTest, ALowerRankRunsOnlyWhenTheHigherIsDone) {
   EXPECT_EQ(launched(), 0u) << "though there are SMs for both, and it has had nothing yet";
   for (int i = 0; i < 100; ++i) advance();  // longer than fair shares let anybody wait
   EXPECT_EQ(launched(), 0u);
-  EXPECT_EQ(standing(HeldFor::kShare), 1u);
+  EXPECT_EQ(standing(HeldFor::kFairShare), 1u);
   end_neighbour();
   advance();
   EXPECT_EQ(launched(), 1u);
