@@ -39,7 +39,7 @@ void FaultMonitor::add(Watched& session) {
   const std::lock_guard lock(mutex_);
   sessions_.insert(&session);
   // The contexts may have been lost while this session opened.
-  if (lost() != CUDA_SUCCESS) end(session.view_, lost());
+  if (lost() != CUDA_SUCCESS) end_session(session.view_, lost());
 }
 
 void FaultMonitor::remove(Watched& session) {
@@ -108,7 +108,7 @@ void FaultMonitor::look() {
   }
 }
 
-void FaultMonitor::end(const wire::ChannelView& view, CUresult result) {
+void end_session(const wire::ChannelView& view, CUresult result) {
   wire::ChannelHeader& header = view.header();
   uint32_t none = CUDA_SUCCESS;
   header.status.compare_exchange_strong(none, result);
@@ -123,7 +123,7 @@ void FaultMonitor::context_lost(CUresult result, const std::string& reason) {
   if (last_words_) last_words_(result);
   {
     const std::lock_guard lock(mutex_);
-    for (const Watched* session : sessions_) end(session->view_, result);
+    for (const Watched* session : sessions_) end_session(session->view_, result);
   }
   report_(result, reason);
 }

@@ -24,6 +24,10 @@
 
 namespace openmps::worker {
 
+// `result` becomes the session's sticky status, unless the session has one, and all waiting threads
+// of its client wake. Any thread.
+void end_session(const wire::ChannelView& view, CUresult result);
+
 class FaultMonitor {
  public:
   // Tells the server. Called once, on the thread that noticed the loss.
@@ -79,7 +83,6 @@ class FaultMonitor {
   void look();
   void forget_idle();
   void wake_up(Watched& session);
-  void end(const wire::ChannelView& view, CUresult result);
 
   const DriverTable& driver_;
   const Devices& devices_;

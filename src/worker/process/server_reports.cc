@@ -22,73 +22,54 @@ void send(const UniqueFd& socket, const T& message, std::span<const int> fds = {
       send_packet_within(limit_ms, socket.get(), wire::message_bytes(message), fds).ok());
 }
 
+template <typename T>
+T with_reason(T message, std::string_view reason) {
+  fill_field(message.reason, reason);
+  return message;
+}
+
 }  // namespace
 
 void ServerReports::ready(uint32_t spin_us, const UniqueFd& facts, const UniqueFd& usage) {
-  wire::WorkerReady message;
-  message.spin_us = spin_us;
   const int fds[] = {facts.get(), usage.get()};
-  send(socket_, message, std::span(fds).first(usage.valid() ? 2 : 1));
+  send(socket_, wire::WorkerReady{.spin_us = spin_us}, std::span(fds).first(usage.valid() ? 2 : 1));
 }
 
 void ServerReports::not_ready(const Status& why) {
-  wire::WorkerReady message;
-  message.result = why.code();
-  fill_field(message.reason, why.message());
-  send(socket_, message);
+  send(socket_, with_reason(wire::WorkerReady{.result = why.code()}, why.message()));
 }
 
 void ServerReports::session_ready(uint32_t session, const Status& status) {
-  wire::SessionReady message;
-  message.session = session;
-  message.result = status.code();
-  fill_field(message.reason, status.message());
-  send(socket_, message);
+  const wire::SessionReady message{.session = session, .result = status.code()};
+  send(socket_, with_reason(message, status.message()));
 }
 
 void ServerReports::session_closed(uint32_t session, bool tainted) {
-  wire::SessionClosed message;
-  message.session = session;
-  message.tainted = tainted ? 1 : 0;
-  send(socket_, message);
+  send(socket_, wire::SessionClosed{.session = session, .tainted = tainted ? 1u : 0u});
 }
 
 void ServerReports::window_free(uint32_t window) {
-  wire::WindowFree message;
-  message.window = window;
-  send(socket_, message);
+  send(socket_, wire::WindowFree{.window = window});
 }
 
 void ServerReports::session_fault(uint32_t session, CUresult result, std::string_view reason) {
-  wire::SessionFault message;
-  message.session = session;
-  message.result = result;
-  fill_field(message.reason, reason);
-  send(socket_, message);
+  const wire::SessionFault message{.session = session, .result = result};
+  send(socket_, with_reason(message, reason));
 }
 
 void ServerReports::pass_descriptor(uint32_t session, uint32_t ticket, int descriptor) {
-  wire::PassDescriptor message;
-  message.session = session;
-  message.ticket = ticket;
   const int fds[] = {descriptor};
-  send(socket_, message, fds, kPassMs);
+  send(socket_, wire::PassDescriptor{.session = session, .ticket = ticket}, fds, kPassMs);
 }
 
 void ServerReports::reserved(uint32_t number, CUresult result, uint32_t sms) {
-  wire::Reserved message;
-  message.number = number;
-  message.result = result;
-  message.sms = sms;
-  send(socket_, message);
+  send(socket_, wire::Reserved{.number = number, .result = result, .sms = sms});
 }
 
 void ServerReports::answer_probe() { send(socket_, wire::Alive{}); }
 
 void ServerReports::descriptor_taken(uint32_t session) {
-  wire::DescriptorTaken message;
-  message.session = session;
-  send(socket_, message);
+  send(socket_, wire::DescriptorTaken{.session = session});
 }
 
 }  // namespace openmps::worker

@@ -5,14 +5,12 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include <climits>
 #include <exception>
 #include <new>
 #include <string>
 #include <system_error>
 #include <utility>
 
-#include "base/futex.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/log.h"
 
@@ -78,7 +76,7 @@ Status SessionThread::start() {
 void SessionThread::close(CUresult result) {
   const std::lock_guard lock(mutex_);
   end_result_ = result;
-  if (channel_mapped_) set_status(result);
+  if (channel_mapped_) end_session(parts_.core.view, result);
   parts_.stop.store(true, std::memory_order_release);
   if (ring_ != nullptr) ring_->wake();
 }
@@ -86,15 +84,6 @@ void SessionThread::close(CUresult result) {
 void SessionThread::wake() {
   const std::lock_guard lock(mutex_);
   if (ring_ != nullptr) ring_->wake();
-}
-
-// The first status counts. Wakes the client's waiting threads.
-void SessionThread::set_status(CUresult result) {
-  wire::ChannelHeader& header = parts_.core.view.header();
-  uint32_t none = CUDA_SUCCESS;
-  header.status.compare_exchange_strong(none, result);
-  header.wake_epoch.fetch_add(1);
-  futex_wake(&header.wake_epoch, INT_MAX);
 }
 
 void SessionThread::run() {
@@ -131,7 +120,8 @@ Status SessionThread::map_channel() {
     return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the host file has another session's header");
   }
   channel_mapped_ = true;
-  if (parts_.stop.load()) set_status(end_result_);  // close() came before the mapping
+  if (parts_.stop.load())
+    end_session(parts_.core.view, end_result_);  // close() came before the mapping
   return Status();
 }
 
@@ -170,7 +160,7 @@ void SessionThread::execute() {
   const std::lock_guard lock(mutex_);
   ring_ = nullptr;
   if (status.ok()) return;
-  set_status(status.code());
+  end_session(parts_.core.view, status.code());
   say(name_, is_violation(status) ? " breaks the protocol: " : " is ended: ", status.message());
   environment_.server.session_fault(parts_.core.info.id, status.code(), status.message());
 }

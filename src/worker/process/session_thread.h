@@ -62,7 +62,6 @@ class SessionThread {
   Status map_channel();
   void execute();
   void shut();
-  void set_status(CUresult result);
 
   Environment& environment_;
   std::shared_ptr<Window> window_;

@@ -87,8 +87,10 @@ Status Executor::run() {
     if (session_.core.bell->rung().load(std::memory_order_relaxed)) {
       OPENMPS_RETURN_IF_ERROR(finish_late());
     }
+    // No command is taken while the backlog is full.
     if (session_.backlog.is_full()) [[unlikely]] {
-      await_backlog_space();
+      advance(clock_.now_ns());
+      if (session_.backlog.is_full()) clock_.sleep(kBacklogFullPauseNs);
       continue;
     }
     wire::Record record;
@@ -103,7 +105,9 @@ Status Executor::run() {
     OPENMPS_RETURN_IF_ERROR(execute(record));
     if (ring_.empty()) session_.submitter.end_batch();
     note_progress();
-    if (!session_.backlog.empty()) advance_between(clock_.now_ns());
+    if (session_.backlog.empty()) continue;
+    // A look at thousands of waiting streams takes longer than most commands.
+    if (const uint64_t now = clock_.now_ns(); now >= next_advance_ns_) advance(now);
   }
   return Status();
 }
@@ -121,18 +125,6 @@ void Executor::advance_meanwhile(void* executor) noexcept {
   }
   self.session_.submitter.prepare_to_wait();
   static_cast<void>(self.session_.core.use(before).ok());
-}
-
-// The backlog is full: no command is taken before some of the held work has been submitted.
-void Executor::await_backlog_space() {
-  advance(clock_.now_ns());
-  if (!session_.backlog.is_full()) return;
-  clock_.sleep(kBacklogFullPauseNs);
-}
-
-// A look at thousands of waiting streams takes longer than most commands.
-void Executor::advance_between(uint64_t now) {
-  if (now >= next_advance_ns_) advance(now);
 }
 
 // Held work has failed when it was submitted.
@@ -344,7 +336,13 @@ void Executor::sleep(uint64_t longest_ns) {
   ring_.sleep(longest_ns, session_.stop, &session_.core.bell->rung());
   const bool slept =
       longest_ns != 0 && longest_ns == idle_sleep_ns_ && clock_.now_ns() - begin >= longest_ns;
-  if (slept && ring_.empty()) idle_sleep_ns_ = next_idle_sleep();
+  if (!slept || !ring_.empty()) return;
+  if (!session_.is_idle()) {
+    idle_sleep_ns_ = kLongestSleepNs;
+  } else {
+    idle_sleep_ns_ =
+        session_.release_idle() ? 0 : std::min(2 * idle_sleep_ns_, kLongestIdleSleepNs);
+  }
 }
 
 // A command has come.
@@ -359,12 +357,6 @@ void Executor::interrupt_pause() {
   if (!pause_) return;
   history_.note_interruption();
   pause_.reset();
-}
-
-// No command has come for idle_sleep_ns_.
-uint64_t Executor::next_idle_sleep() {
-  if (!session_.is_idle()) return kLongestSleepNs;
-  return session_.release_idle() ? 0 : std::min(2 * idle_sleep_ns_, kLongestIdleSleepNs);
 }
 
 }  // namespace openmps::worker

@@ -74,8 +74,6 @@ class Executor {
     return !session_.backlog.empty() || session_.streams.looks_after_some();
   }
   void advance(uint64_t now);
-  void advance_between(uint64_t now);
-  void await_backlog_space();
   static void advance_meanwhile(void* executor) noexcept;
   void note_progress();
   uint64_t held_pause(uint64_t now);
@@ -89,7 +87,6 @@ class Executor {
   void sleep(uint64_t longest_ns);
   void end_pause();
   void interrupt_pause();
-  uint64_t next_idle_sleep();
 
   SessionParts& session_;
   wire::RingConsumer& ring_;
