@@ -117,7 +117,7 @@ void SmPlan::assign(SmWish& wish) {
   count(wish.device, wish.assignment, true);
 }
 
-// Where its own members are does not keep a group away from there: they are answered afterwards.
+// The members' own assignments do not count as used meanwhile: they are answered afterwards.
 void SmPlan::assign(uint32_t device, const SessionGroup& group, GroupWish& together) {
   SmWish wish{.device = device,
               .terms = {.sms = group.sms(device), .rank = Rank::kLatency},
@@ -161,8 +161,8 @@ void SmPlan::remove(SmWish& wish) {
   }
 }
 
-// One group at least is left to the others, unless the groups are named: who names them knows that
-// there are no others.
+// One group at least is left to the others, unless the groups are named, which an operator does who
+// divides the whole device.
 Result<uint32_t> SmPlan::reserve(uint32_t number, const Reserve& wanted) {
   const auto& [device, sms, lends, named] = wanted;
   if (number == 0 || number >= kRanksNumber || reservations_.contains(number)) {

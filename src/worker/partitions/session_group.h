@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sessions of a group may have together, beside what each may have (docs/decisions/0029),
-// and what of it they have. It lives as long as one of them, or memory of theirs. Any thread.
+// The limits that the sessions of a group have together, beside those of each session
+// (docs/decisions/0029), and how much of them is taken. Lives as long as a session of the group or
+// memory that counts against it. Any thread.
 #pragma once
 
 #include <array>
@@ -15,7 +16,7 @@ namespace openmps::worker {
 
 class SessionGroup {
  public:
-  // Device memory, in bytes; 0: any. What is there already stays, also if it is more.
+  // Device memory, in bytes; 0: no limit. Memory beyond a new limit is kept.
   void set_memory_limit(uint32_t device, uint64_t bytes) {
     of_[device].limit.store(bytes, std::memory_order_relaxed);
   }
@@ -25,7 +26,8 @@ class SessionGroup {
   [[nodiscard]] uint64_t memory(uint32_t device) const {
     return of_[device].memory.load(std::memory_order_relaxed);
   }
-  // False: the limit leaves less, and nothing has happened. Two that ask at once never pass it.
+  // False: the limit leaves less, and nothing is taken. Calls at the same time never exceed the
+  // limit.
   [[nodiscard]] bool take_memory(uint32_t device, uint64_t bytes) {
     std::atomic<uint64_t>& memory = of_[device].memory;
     uint64_t used = memory.load(std::memory_order_relaxed);
@@ -39,7 +41,8 @@ class SessionGroup {
     of_[device].memory.fetch_sub(bytes, std::memory_order_relaxed);
   }
 
-  // Of one set of SMs that all have, at most; 0: any number. In force when SmPartitions is told.
+  // The most SMs of the one set that all sessions have; 0: no limit. In force after
+  // SmPartitions::change().
   void set_sms(uint32_t device, uint32_t sms) {
     of_[device].sms.store(sms, std::memory_order_relaxed);
   }
@@ -56,7 +59,7 @@ class SessionGroup {
   std::array<OfDevice, wire::kMaxDevices> of_;
 };
 
-// Device memory that counts against a group, given back when the last holder goes.
+// Device memory that counts against a group until the last holder is destroyed.
 class GroupCharge {
  public:
   GroupCharge(std::shared_ptr<SessionGroup> group, uint32_t device)
@@ -66,7 +69,7 @@ class GroupCharge {
   GroupCharge& operator=(const GroupCharge&) = delete;
 
   [[nodiscard]] bool is_of(const SessionGroup* group) const { return group_.get() == group; }
-  // As long as one session has it.
+  // While only one session holds the charge.
   void add(uint64_t taken) { bytes_ += taken; }
   void add(GroupCharge& more) { bytes_ += std::exchange(more.bytes_, 0); }
 

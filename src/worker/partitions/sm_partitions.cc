@@ -41,7 +41,7 @@ Status SmPartitions::divide_locked(uint32_t device) {
 
 // ---- Members ------------------------------------------------------------------------------------
 
-// The SMs count as used before the green context is there, so that whoever comes meanwhile gets
+// The SMs count as used before the green context exists, so that sessions which come meanwhile get
 // others.
 Status SmPartitions::join(Member& member, const GateClient* client) {
   const uint32_t device = member.device;
@@ -56,7 +56,7 @@ Status SmPartitions::join(Member& member, const GateClient* client) {
     OfDevice& of = of_[device];
     of.members.push_back(&member);
     of.is_shared = of.members.size() > 1;
-    // Another's next long kernel may be far away.
+    // The next launch of another session, which would start the watch, may be far away.
     if (of.is_shared) watch(device);
     plan_.add(member.wish_);
     const SmAssignment& assignment = member.wish_.assignment;
@@ -121,7 +121,7 @@ void SmPartitions::leave_locked(Member& member) {
   member.part_ = nullptr;
 }
 
-// What service() has given since the last note() it may have chosen before that.
+// service() may have looked at the demand before the last note() and have changed the set after it.
 SmPart SmPartitions::part(Member& member, uint64_t now) {
   const std::lock_guard lock(mutex_);
   if (needs_more(member, now)) lift_restriction_locked(member);
@@ -188,7 +188,7 @@ void SmPartitions::apply_locked(uint32_t device, MissingSets* missing) {
   }
 }
 
-// Green contexts are made when nothing runs, by whoever finds that.
+// Green contexts are made at the next quiescence of their device.
 void SmPartitions::make_missing(const MissingSets& missing) {
   for (const Missing& one : missing) {
     gate_.defer(
@@ -201,7 +201,7 @@ void SmPartitions::make_missing(const MissingSets& missing) {
   }
 }
 
-// Unless nobody is to have it any more.
+// Makes nothing if no member is to have the set any more.
 void SmPartitions::make(const Missing& missing) {
   const std::vector<Member*>& members = of_[missing.device].members;
   const auto lacks_it = [&](const Member* member) { return lacks_set(*member, missing.set); };
@@ -263,7 +263,7 @@ bool SmPartitions::keeps_some(uint32_t device) {
   });
 }
 
-// What fills no group is the best of all: nobody else misses it much.
+// From the last group on: SMs that fill no group are of the least use to others.
 void SmPartitions::prepare_for_ranks(uint32_t device, uint32_t sms) {
   OfDevice& of = of_[device];
   SmSet others;
@@ -336,8 +336,8 @@ std::shared_ptr<Lease> SmPartitions::lease(const Member& member) {
 
 // ---- What work needs ----------------------------------------------------------------------------
 
-// What has to be planned for others, or made, is left to service(): the caller may be between the
-// gate's enter() and leave().
+// Leaves the other members, and green contexts that are missing, to service(): the caller may be
+// between the gate's enter() and leave().
 void SmPartitions::note(Member& member, const Demand& demand, uint64_t now) {
   const uint32_t device = member.device;
   member.demand_.note(demand, few(device), now);

@@ -67,15 +67,15 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: all SMs of that device are others' alone.
   Status join(Member& member, const GateClient* client);
   void leave(Member& member);
-  // What it has now, for as long as somebody holds it; null: the whole device. That is enough for
-  // all work that it has been noted to have of late.
+  // The member's set now, which exists as long as it is held; null: the whole device. It is enough
+  // for all recent work of the member that note() was told of.
   [[nodiscard]] SmPart part(Member& member, uint64_t now);
-  // Of SMs that are kept for it, or for its rank, if others have them while it has no work; null:
-  // there are none.
+  // The lease of SMs that are kept for the member, or for its rank, and that others have while it
+  // has no work; null: there are none.
   [[nodiscard]] std::shared_ptr<Lease> lease(const Member& member);
-  // From now on; in force when `changes` says so.
+  // What the member may have from now on; in force when `changes` grows.
   void set(Member& member, const SmTerms& terms);
-  // The SMs that a group may have are others now.
+  // The number of SMs that the group may have has changed.
   void change(const SessionGroup& group);
 
   // As SmPlan::reserve().
@@ -83,8 +83,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   void release(uint32_t number);
   // There is a reservation of that number.
   [[nodiscard]] bool keeps(uint32_t number);
-  // There is an operator's reservation on that device: who has no part in it has less than the
-  // device.
+  // An operator has reserved SMs of the device, so sessions that are not members have less than
+  // all.
   [[nodiscard]] bool keeps_some(uint32_t device);
 
   // So many SMs of the device are for ranks, at least (0: a sixteenth), in whole groups, once
@@ -111,8 +111,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     return of.is_watched.load(std::memory_order_relaxed) ||
            (of_ranks != nullptr && of_ranks->is_in_use());
   }
-  // The member is about to have such work. Whoever has less than the device for now, and needs
-  // more, has all of it when part() is called next. The thread that calls that.
+  // The member is about to submit such work. If it has less than the device for now, and the work
+  // needs more, the next part() returns the whole device. The thread that calls part().
   void note(Member& member, const Demand& demand, uint64_t now);
   // A session of that rank, for which SMs are kept, has work.
   void use(Lease& lease, Rank rank, uint64_t now) {
