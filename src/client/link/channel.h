@@ -132,20 +132,6 @@ class Channel {
   void nudge_worker() { ring_.nudge(); }
 
  private:
-  // A program on one core gives up the core while it spins: it may wait for a thread of its own.
-  // Not at once: what takes no longer (a reply, a launch, a small copy) is seen at once, and with a
-  // system call between two looks a reply took twice as long, a synchronisation 2 to 3 % longer.
-  static constexpr uint64_t kYieldFromNs = 10'000;
-  static constexpr uint64_t kYieldFromShare = 4;  // of the spin
-
-  [[nodiscard]] WaitPlan plan(uint64_t spin_ns) const;
-  // While it waits for the GPU a thread spins on as long as cores are not short, as the driver's
-  // own wait does by default, up to where a nap and the timer's slack (50 us each) are about 5 % of
-  // the wait: a pinned copy of 64 MiB took 1.32 ms with naps, 1.22 natively.
-  [[nodiscard]] WaitPlan gpu_plan() const;
-  [[nodiscard]] WaitPlan watch_plan() const;
-  [[nodiscard]] bool naps_for_gpu() const { return spin_ns_ >= kNapFromSpinNs; }
-
   // The one loop of all waits. prepare(wait, &pause_ns) does what else is to be done before each
   // sleep and says how long that may be. *resting, if there is one, is true while the thread may
   // sleep.
@@ -185,7 +171,9 @@ class Channel {
   const wire::ChannelView view_;
   const RememberedFd socket_;
   const uint64_t spin_ns_;
-  const bool has_one_core_ = usable_cores() == 1;
+  const WaitPlan reply_plan_;
+  const WaitPlan gpu_plan_;
+  const WaitPlan watch_plan_;
   const bool spares_cores_;
   const Clock& clock_;
   CoreShortage shortage_;
@@ -288,7 +276,7 @@ CUresult Channel::wait(Done&& done, uint64_t longest_sleep_ns) {
   if (done()) return CUDA_SUCCESS;
   const CancellationHeld held;
   ring_.hurry();
-  return wait_by(plan(spin_ns_), done, [longest_sleep_ns](const AdaptiveWait&, uint64_t* pause_ns) {
+  return wait_by(reply_plan_, done, [longest_sleep_ns](const AdaptiveWait&, uint64_t* pause_ns) {
     *pause_ns = longest_sleep_ns;
     return CUDA_SUCCESS;
   });
@@ -300,16 +288,17 @@ CUresult Channel::wait_behind(wire::Id stream, Done&& done, Ask&& ask) {
   const CancellationHeld held;
   ring_.hurry();
   const uint64_t begin_ns = trace_begin();
+  const bool naps = gpu_plan_.nap_until_ns != 0;
   bool has_asked = false;
   bool is_announced = false;
   const auto prepare = [&](const AdaptiveWait& wait, uint64_t* pause_ns) {
-    const bool is_due = !has_asked && (!naps_for_gpu() || wait.waited_ns() >= kAskFromNs);
+    const bool is_due = !has_asked && (!naps || wait.waited_ns() >= kAskFromNs);
     has_asked |= is_due;
     const CUresult sent = is_due ? ask(&is_announced) : CUDA_SUCCESS;
     *pause_ns = std::min(wait.next().pause_ns, is_announced ? kLivenessNs : kUnwokenNs);
     return sent;
   };
-  const CUresult result = wait_by(naps_for_gpu() ? gpu_plan() : plan(spin_ns_), done, prepare);
+  const CUresult result = wait_by(gpu_plan_, done, prepare);
   if (trace_ != nullptr) trace_->wait(wire::Trace::this_thread(), stream, result, begin_ns);
   return result;
 }
@@ -321,7 +310,7 @@ CUresult Channel::watch(Done&& done, std::atomic<bool>* napping) {
     *pause_ns = wait.next().pause_ns;
     return CUDA_SUCCESS;
   };
-  return wait_by(watch_plan(), done, prepare, napping);
+  return wait_by(watch_plan_, done, prepare, napping);
 }
 
 template <typename Done, typename Prepare>

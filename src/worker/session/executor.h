@@ -39,8 +39,8 @@ struct SpinLimits {
   static constexpr uint32_t kCoresPerLongSpin = 8;
 
   const uint64_t spin_ns;  // pays whatever the program does
-  SpinBudget brief;        // of those who spin for up to spin_ns
-  SpinBudget extended;     // of those who spin for milliseconds
+  SpinBudget brief;        // of executors that spin for up to spin_ns
+  SpinBudget extended;     // of executors that spin for milliseconds
   CoreShortage shortage;
 };
 

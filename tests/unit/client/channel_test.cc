@@ -333,11 +333,17 @@ class LongWaitTest : public ::testing::Test {
     stream_.context = &context_;
     ASSERT_TRUE(fences_.open(&stream_));
   }
+  // Until it spins.
+  void start_spinning(FencePoint point) {
+    waiter_ = std::thread([this, point] { EXPECT_EQ(fences_.wait_forced(point), CUDA_SUCCESS); });
+    clock_.await_round();
+  }
   // Until it naps.
   void start(FencePoint point) {
-    waiter_ = std::thread([this, point] { EXPECT_EQ(fences_.wait_forced(point), CUDA_SUCCESS); });
-    while (fake_.view().header().waiters.load() == 0) pass(1'000'000);
+    start_spinning(point);
+    while (!naps()) pass(1'000'000);
   }
+  [[nodiscard]] bool naps() { return fake_.view().header().waiters.load() != 0; }
   void pass(uint64_t ns) {
     clock_.advance(ns);
     clock_.await_round();
@@ -373,6 +379,26 @@ TEST_F(LongWaitTest, NapsWithoutAWakeBeforeThat) {
   ASSERT_EQ(fences_.force(point), CUDA_SUCCESS);
   start(point);
   clock_.await_round();
+  EXPECT_EQ(end(point), 0u);
+}
+
+TEST_F(LongWaitTest, NapsAtOnceIfTheWorkerTakesNoCommands) {
+  const FencePoint point = fences_.after_work(fake_.channel().order(), stream_);
+  ASSERT_EQ(fences_.force(point), CUDA_SUCCESS);
+  start_spinning(point);
+  pass(kNapFromSpinNs + StalledConsumer::kStalledNs);
+  EXPECT_TRUE(naps());
+  EXPECT_EQ(end(point), 0u);
+}
+
+TEST_F(LongWaitTest, SpinsOnIfTheWorkerHasTakenAllCommands) {
+  const FencePoint point = fences_.after_work(fake_.channel().order(), stream_);
+  ASSERT_EQ(fences_.force(point), CUDA_SUCCESS);
+  wire::Record record;
+  ASSERT_TRUE(fake_.take(&record));
+  start_spinning(point);
+  pass(kNapFromSpinNs + StalledConsumer::kStalledNs);
+  EXPECT_FALSE(naps());
   EXPECT_EQ(end(point), 0u);
 }
 
