@@ -10,7 +10,7 @@
 
 namespace openmps::worker {
 
-void Bell::hang(wire::RingConsumer* ring) {
+void Bell::attach(wire::RingConsumer* ring) {
   const std::lock_guard lock(mutex_);
   ring_ = ring;
 }

@@ -19,7 +19,7 @@ namespace openmps::worker {
 class Bell {
  public:
   // The executor sleeps on this ring from now on; null: on none.
-  void hang(wire::RingConsumer* ring);
+  void attach(wire::RingConsumer* ring);
   void ring();
   // Rung since the last answer.
   [[nodiscard]] const std::atomic<bool>& rung() const { return rung_; }

@@ -29,6 +29,7 @@ class MainLoop {
   [[nodiscard]] bool idle();
 
  private:
+  [[nodiscard]] uint64_t now_ns() const { return environment_.worker.clock.now_ns(); }
   Status handle(Packet packet);
   // If the session can't open, the server is told and the worker serves on.
   Status open(Packet& packet);

@@ -150,13 +150,13 @@ void SessionThread::execute() {
     const std::lock_guard lock(mutex_);
     ring_ = &ring;
   }
-  parts_.core.bell->hang(&ring);
+  parts_.core.bell->attach(&ring);
   const Status status = guarded([&] {
     Executor executor(parts_, ring, environment_.spins, watched_, environment_.worker.trace.get(),
                       environment_.worker.value_watch == nullptr);
     return executor.run();
   });
-  parts_.core.bell->hang(nullptr);
+  parts_.core.bell->attach(nullptr);
   const std::lock_guard lock(mutex_);
   ring_ = nullptr;
   if (status.ok()) return;
