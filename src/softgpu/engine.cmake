@@ -65,6 +65,7 @@ openmps_library(openmps_softgpu_engine
   ir/lower_alu.cc
   ir/lower_async.cc
   ir/lower_cluster.cc
+  ir/lower_collective.cc
   ir/lower_control.cc
   ir/lower_convert.cc
   ir/lower_memory.cc

@@ -106,7 +106,7 @@ class NestedLaunches {
   virtual int device() = 0;  // ordinal
 };
 
-// The same for kernels of graphs, which launch graphs. Thread-safe.
+// The graph launches of a kernel that is in a graph. Thread-safe.
 class GraphLaunches {
  public:
   virtual ~GraphLaunches() = default;
@@ -130,7 +130,7 @@ struct KernelInfo {
   uint32_t static_shared_bytes = 0;
   uint32_t local_bytes = 0;  // per thread
   // Per thread, for the occupancy model: our own count, at most what the kernel's directives let
-  // ptxas use, so that every block that they allow finds room.
+  // ptxas use, so that every block that they allow can be resident.
   uint32_t registers = 0;
   uint32_t max_threads = 1024;               // .maxntid, else the architecture's limit
   uint32_t required_block[3] = {0, 0, 0};    // .reqntid, zeros: none
@@ -248,8 +248,9 @@ class BlockRun {
 // steady state.
 std::unique_ptr<BlockRun> start_block(const Launch& launch, const uint32_t block_index[3],
                                       uint64_t shuffle_seed);
-// The same for the blocks of a cluster (launch.cluster), which run in turn. `cluster_index` is what
-// %clusterid shows; sms[i] is %smid of the block of rank i, and that of run() counts for nothing.
+// Starts the blocks of a cluster (launch.cluster), which run in turn. `cluster_index` is what
+// %clusterid shows; sms[i] is %smid of the block of rank i, and the one that run() is given is
+// ignored.
 std::unique_ptr<BlockRun> start_cluster(const Launch& launch, const uint32_t cluster_index[3],
                                         const std::vector<uint32_t>& sms, uint64_t shuffle_seed);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The 128 bytes of a tensor map as softgpu writes them: what the bulk copies of a tensor's boxes
 // read. Made by the front (cuTensorMapEncode*), read by the engine from a kernel's memory, where a
-// program may have overwritten them. GPUs have a format of their own that nobody documents.
+// program may have overwritten them. GPUs have a format of their own, which is not documented.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace openmps::softgpu {
 
 inline constexpr uint32_t kMaxTensorRank = 5;
 inline constexpr uint32_t kMaxBoxDimension = 256;      // elements, by CUDA's documentation
-inline constexpr uint32_t kMaxElementStride = 8;       // likewise
-inline constexpr uint32_t kMaxPixelsPerColumn = 1024;  // likewise
+inline constexpr uint32_t kMaxElementStride = 8;       // by CUDA's documentation
+inline constexpr uint32_t kMaxPixelsPerColumn = 1024;  // by CUDA's documentation
 inline constexpr uint32_t kTensorMapMagic = 0x70614d54;
 
 enum class TensorElement : uint8_t {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel's texture or surface handle stands for: the second part of the contract between
+// The object behind a kernel's texture or surface handle: the second part of the contract between
 // engine and device model (engine.h). Made by the device model, immutable, read by the engine.
 #pragma once
 

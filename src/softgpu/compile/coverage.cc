@@ -31,7 +31,7 @@ std::string coverage_markdown() {
          std::to_string(mnemonics) + " mnemonics, " + std::to_string(rules) +
          " forms, lowered to " + std::to_string(kIrOpCount) +
          " IR ops.\n\n"
-         "Groups of modifiers stand in order; `\\|` separates alternatives, a final `?` makes a "
+         "Groups of modifiers are in order; `\\|` separates alternatives, a final `?` makes a "
          "group\n"
          "optional, `$name` is a class of types. Operands: D register written, S value read, P "
          "predicate\n"

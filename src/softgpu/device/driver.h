@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The root of the device model, one per process (start.h): the devices, the address space and what
-// handles stand for. The parts that work on these borrow it, and are reached from it. Any thread.
+// The root of the device model, one per process (start.h): the devices, the address space and the
+// objects behind handles. The parts that work on these borrow the driver and are reached from it.
+// Any thread.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <vector>
 
-#include "base/mutex.h"
 #include "cuda/status.h"
 #include "softgpu/device/handles.h"
 #include "softgpu/device/machine/address_space.h"
@@ -53,7 +53,7 @@ struct Device {
   std::shared_ptr<Context> primary;  // exists always, is active between retain and release
 };
 
-// What works on the driver's state; made beside it.
+// The parts that work on the driver's state; start.cc makes them beside it.
 struct Parts {
   Scheduler& scheduler;
   Memory& memory;
@@ -79,8 +79,6 @@ class Driver : public Parts {
   AddressSpace address_space;
   Trace trace;
   std::vector<Device> devices;
-  // Guards the structure of all graphs: they are built rarely and briefly.
-  Mutex graph_mutex{LockRank::kSoftGraphs};
 
   HandleTable<CUcontext, Context, HandleKind::kContext> contexts;
   HandleTable<CUstream, Stream, HandleKind::kStream> streams;
@@ -94,7 +92,7 @@ class Driver : public Parts {
   HandleTable<CUgraphNode, GraphNode, HandleKind::kGraphNode> graph_nodes;
   HandleTable<CUgraphExec, GraphExec, HandleKind::kGraphExec> graph_execs;
   HandleTable<CUgraphConditionalHandle, Condition, HandleKind::kCondition> conditions;
-  // Gone with the last graph, executable graph and launch that has it.
+  // A node ends with the last graph, executable graph and launch that has it.
   HandleTable<CUgraphDeviceNode, std::weak_ptr<DeviceNode>, HandleKind::kDeviceNode> device_nodes;
   HandleTable<CUmemoryPool, MemoryPool, HandleKind::kMemoryPool> memory_pools;
   HandleTable<CUgreenCtx, GreenContext, HandleKind::kGreenContext> green_contexts;

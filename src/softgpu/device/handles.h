@@ -12,8 +12,9 @@
 
 namespace openmps::softgpu {
 
-// One value per kind of object, below 32: eight times it is the low byte of its handles, which so
-// are aligned as addresses are, and above the special stream handles 1, 2.
+// One value per kind of object, below 32: eight times the value is the low byte of
+// the handles, which makes them aligned like addresses and larger than the special stream handles 1
+// and 2.
 enum class HandleKind : uint8_t {
   kContext = 1,
   kStream,
@@ -67,7 +68,7 @@ class HandleTable {
     return slot == nullptr ? nullptr : slot->object;
   }
 
-  // The object, whose handle is no longer valid; null if it was not.
+  // The object; its handle is no longer valid. Null: the handle was not valid.
   std::shared_ptr<T> remove(Handle handle) {
     const WriterLock lock(mutex_);
     Slot* slot = const_cast<Slot*>(slot_of(handle));
@@ -115,7 +116,7 @@ class HandleTable {
   }
 
   const Slot* slot_of(Handle handle) const REQUIRES_SHARED(mutex_) {
-    uint64_t value = (uint64_t)handle;  // NOLINT: the same
+    uint64_t value = (uint64_t)handle;  // NOLINT: an integer or an opaque pointer
     if ((value & 0xff) != kLowByte) return nullptr;
     uint32_t index = static_cast<uint32_t>(value & 0xffffffffu) >> 8;
     if (index >= slots_.size()) return nullptr;

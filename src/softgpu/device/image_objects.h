@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the handles of CUDA arrays, textures and surfaces stand for. Made by array.h; what kernels
-// see of them (softgpu/texture.h) is immutable. Any thread.
+// The objects behind the handles of CUDA arrays, textures and surfaces. Made by array.h; what
+// kernels see of them (softgpu/texture.h) is immutable. Any thread.
 #pragma once
 
 #include <memory>

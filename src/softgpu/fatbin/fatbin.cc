@@ -98,7 +98,7 @@ Texts one_text(Result<std::string> text) {
 }
 
 // A prelinked wrapper has what the device linker made, and a list of what it made it of. The former
-// is machine code, unless somebody put PTX beside it.
+// is machine code, unless the program was built with PTX beside it.
 Texts from_wrapper(const cuda::FatbinWrapper& wrapper, uint32_t capability) {
   Result<std::string> whole =
       wrapper.data != nullptr

@@ -12,7 +12,7 @@
 
 namespace openmps::softgpu::fatbin {
 
-// Text of one module after decompression: nvcc's largest libraries stay below a tenth of this.
+// Text of one module after decompression: nvcc's largest libraries are below a tenth of this.
 inline constexpr size_t kMaxTextBytes = size_t{256} << 20;
 
 // The newest PTX whose target a device of `compute_capability` runs; of a program linked from

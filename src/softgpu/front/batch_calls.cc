@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies in batches, as the single copies that they stand for. Any thread.
+// Copies in batches, carried out as single copies. Any thread.
 #include "cuda/copies.h"
 #include "softgpu/front/front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
-using namespace openmps::softgpu;  // NOLINT: the same
+using namespace openmps::softgpu;  // NOLINT: entry points live outside the namespace
 
 namespace {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What many functions are variants of, as their descriptions call it (`returns` in api/*.toml). The
-// client has the same of its own, by the same names (client/entry/families.h). Any thread.
+// client has functions of its own with these names (client/entry/families.h). Any thread.
 #pragma once
 
 #include <type_traits>

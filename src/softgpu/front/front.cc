@@ -37,7 +37,7 @@ Status enter(const std::shared_ptr<Context>& context, Caller* caller) {
     return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the current context was destroyed");
   }
   Status status = sticky_error(*caller->execution);
-  // Whoever notices a fault first shows what the kernel said of it.
+  // The first call that notices a fault shows what the kernel printed about it.
   if (!status.ok()) caller->execution->flush_output();
   return status;
 }

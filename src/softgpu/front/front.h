@@ -26,7 +26,7 @@ struct Caller {
   std::shared_ptr<Context> context;
   std::shared_ptr<ExecutionContext> execution;
 
-  // What a stream argument stands for; NULL as the entry point's variant says.
+  // The stream that an argument names; the variant of the entry point says what NULL means.
   // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the legacy stream while blocking streams are captured.
   Result<std::shared_ptr<Stream>> stream(CUstream handle, bool asked = false) const {
     Result<std::shared_ptr<Stream>> found =
@@ -61,8 +61,8 @@ Status check_entry(Driver** driver);
 // The current context. CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED, or the sticky
 // error.
 Status enter_context(Caller* caller);
-// The same for a call on a stream: where the thread has no context, one that the program made says
-// which is meant, as on an H200. Also CUDA_ERROR_INVALID_HANDLE.
+// Runs the body of a call on a stream. On a thread without a current context, a stream that the
+// program made names the context, as on an H200. Also CUDA_ERROR_INVALID_HANDLE.
 Status enter_context(Caller* caller, CUstream stream);
 // The context of a handle argument, or the current one for null.
 Result<std::shared_ptr<Context>> context_or_current(Driver& driver, CUcontext handle);

@@ -8,7 +8,7 @@
 #include "softgpu/front/graph_front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
-using namespace openmps::softgpu;  // NOLINT: the same
+using namespace openmps::softgpu;  // NOLINT: entry points live outside the namespace
 
 namespace {
 
@@ -59,7 +59,7 @@ CUresult cuGraphDestroy(CUgraph hGraph) {
 CUresult cuGraphClone(CUgraph* phGraphClone, CUgraph originalGraph) {
   return with_graph(originalGraph, [&](Driver& driver, Graph& graph) -> Status {
     if (phGraphClone == nullptr) return no_result();
-    const MutexLock lock(driver.graph_mutex);
+    const MutexLock lock(graph_mutex);
     if (is_unique_locked(graph)) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "conditional and memory nodes can't be cloned");
     }
@@ -71,15 +71,15 @@ CUresult cuGraphClone(CUgraph* phGraphClone, CUgraph originalGraph) {
 }
 
 CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode* nodes, size_t* numNodes) {
-  return with_graph(hGraph, [&](Driver& driver, Graph& graph) {
-    const MutexLock lock(driver.graph_mutex);
+  return with_graph(hGraph, [&](Driver&, Graph& graph) {
+    const MutexLock lock(graph_mutex);
     return deliver_nodes(graph.nodes, nodes, numNodes);
   });
 }
 
 CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode* rootNodes, size_t* numRootNodes) {
-  return with_graph(hGraph, [&](Driver& driver, Graph& graph) {
-    const MutexLock lock(driver.graph_mutex);
+  return with_graph(hGraph, [&](Driver&, Graph& graph) {
+    const MutexLock lock(graph_mutex);
     std::vector<GraphNode*> roots;
     for (const auto& node : graph.nodes) {
       if (node->dependencies.empty()) roots.push_back(node.get());
@@ -90,18 +90,18 @@ CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode* rootNodes, size_t* num
 
 CUresult cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode* from, CUgraphNode* to,
                             CUgraphEdgeData* edgeData, size_t* numEdges) {
-  return with_graph(hGraph, [&](Driver& driver, Graph& graph) -> Status {
+  return with_graph(hGraph, [&](Driver&, Graph& graph) -> Status {
     if (numEdges == nullptr || (from == nullptr) != (to == nullptr)) return no_result();
-    const MutexLock lock(driver.graph_mutex);
+    const MutexLock lock(graph_mutex);
     std::vector<GraphEdge> sources;
     std::vector<GraphNode*> targets;
     for (const auto& node : graph.nodes) {
       sources.insert(sources.end(), node->dependencies.begin(), node->dependencies.end());
       targets.resize(sources.size(), node.get());
     }
-    size_t room = *numEdges;
+    size_t capacity = *numEdges;
     OPENMPS_RETURN_IF_ERROR(deliver_edges(sources, from, edgeData, numEdges));
-    return from == nullptr ? Status() : deliver_nodes(targets, to, &room);
+    return from == nullptr ? Status() : deliver_nodes(targets, to, &capacity);
   });
 }
 
@@ -128,7 +128,7 @@ CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode* depende
 }
 
 CUresult cuGraphDestroyNode(CUgraphNode hNode) {
-  return with_node(hNode, [&](Driver& driver, GraphNode& node) -> Status {
+  return with_node(hNode, [&](Driver& driver, GraphNode& node) REQUIRES(graph_mutex) -> Status {
     if (has_memory_locked(*node.graph)) return memory_stays();
     const auto* launch = std::get_if<LaunchWork>(&node.work);
     if (launch != nullptr && launch->device_node != nullptr) {
@@ -142,7 +142,7 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode) {
 CUresult cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode* from, const CUgraphNode* to,
                                    const CUgraphEdgeData* edgeData, size_t numDependencies) {
   return with_graph(hGraph, [&](Driver& driver, Graph& graph) -> Status {
-    const MutexLock lock(driver.graph_mutex);
+    const MutexLock lock(graph_mutex);
     std::vector<GraphEdge> sources;
     std::vector<GraphEdge> targets;
     OPENMPS_RETURN_IF_ERROR(find_edges(driver, graph, from, edgeData, numDependencies, &sources));
@@ -158,7 +158,7 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode* from,
                                       const CUgraphNode* to, const CUgraphEdgeData* edgeData,
                                       size_t numDependencies) {
   return with_graph(hGraph, [&](Driver& driver, Graph& graph) -> Status {
-    const MutexLock lock(driver.graph_mutex);
+    const MutexLock lock(graph_mutex);
     std::vector<GraphEdge> sources;
     std::vector<GraphEdge> targets;
     OPENMPS_RETURN_IF_ERROR(find_edges(driver, graph, from, edgeData, numDependencies, &sources));
@@ -174,9 +174,9 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode* from,
 
 CUresult cuGraphNodeFindInClone(CUgraphNode* phNode, CUgraphNode hOriginalNode,
                                 CUgraph hClonedGraph) {
-  return with_graph(hClonedGraph, [&](Driver& driver, Graph& graph) -> Status {
+  return with_graph(hClonedGraph, [&](Driver&, Graph& graph) -> Status {
     if (phNode == nullptr) return no_result();
-    const MutexLock lock(driver.graph_mutex);
+    const MutexLock lock(graph_mutex);
     for (const auto& node : graph.nodes) {
       if (node->original == nullptr || node->original != hOriginalNode) continue;
       *phNode = node->handle;
@@ -187,11 +187,11 @@ CUresult cuGraphNodeFindInClone(CUgraphNode* phNode, CUgraphNode hOriginalNode,
 }
 
 CUresult cuGraphDebugDotPrint(CUgraph hGraph, const char* path, unsigned int) {
-  return with_graph(hGraph, [&](Driver& driver, Graph& graph) -> Status {
+  return with_graph(hGraph, [&](Driver&, Graph& graph) -> Status {
     if (path == nullptr) return invalid_value("no path");
     FILE* file = fopen(path, "we");
     if (file == nullptr) return Status(CUDA_ERROR_OPERATING_SYSTEM, "the file can't be written");
-    const MutexLock lock(driver.graph_mutex);
+    const MutexLock lock(graph_mutex);
     fprintf(file, "digraph dot {\n");
     write_dot(file, graph, "node");
     fprintf(file, "}\n");

@@ -5,11 +5,11 @@
 
 #include "softgpu/device/issue/graph_launch.h"
 #include "softgpu/device/issue/issue.h"
-#include "softgpu/device/schedule/standstill.h"
+#include "softgpu/device/schedule/quiescence.h"
 #include "softgpu/front/families.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
-using namespace openmps::softgpu;  // NOLINT: the same
+using namespace openmps::softgpu;  // NOLINT: entry points live outside the namespace
 
 namespace {
 
@@ -62,11 +62,11 @@ CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t* flags) {
 CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
   return with_driver([&](Driver& driver) -> Status {
     OPENMPS_RETURN_IF_ERROR(driver.captures.check_unsafe_call());
-    std::optional<Standstill> standstill;
+    std::optional<Quiescence> quiescence;
     const std::shared_ptr<Context> context = context_stack::current();
     const auto execution = context != nullptr ? context->execution() : nullptr;
     if (driver.config.destroying_waits && execution != nullptr) {
-      standstill.emplace(driver.scheduler, *execution);
+      quiescence.emplace(driver.scheduler, *execution);
     }
     return driver.graph_execs.remove(hGraphExec) == nullptr
                ? invalid_value("not an executable graph")
@@ -145,7 +145,7 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
       return invalid_value("not a child graph node, or not a graph");
     }
     const MutexLock lock(exec.mutex);
-    const MutexLock graph_lock(driver.graph_mutex);
+    const MutexLock graph_lock(graph_mutex);
     const auto& old = node->child->nodes;
     if (old.size() != fresh->nodes.size()) return invalid_value("the graphs differ");
     for (size_t i = 0; i < old.size(); ++i) {
@@ -175,7 +175,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     std::shared_ptr<Graph> graph = driver.graphs.find(hGraph);
     if (graph == nullptr || graph->moved) return invalid_value("not a graph of its own");
     CUgraphExecUpdateResultInfo info{};
-    Status status = update_exec(driver, exec, *graph, &info);
+    Status status = update_exec(exec, *graph, &info);
     if (resultInfo != nullptr) *resultInfo = info;
     return status;
   });

@@ -34,12 +34,12 @@ CUresult with_graph(CUgraph handle, Body&& body) {
   });
 }
 
-// body(Driver&, GraphNode&) with driver.graph_mutex held.
+// body(Driver&, GraphNode&) with graph_mutex held.
 template <typename Body>
 CUresult with_node(CUgraphNode handle, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
     std::shared_ptr<GraphNode> node = driver.graph_nodes.find(handle);
-    const MutexLock lock(driver.graph_mutex);
+    const MutexLock lock(graph_mutex);
     if (node == nullptr || node->graph == nullptr) return invalid_value("not a graph node");
     return body(driver, *node);
   });
@@ -78,7 +78,7 @@ inline Status find_edges(Driver& driver, const Graph& graph, const CUgraphNode* 
   return Status();
 }
 
-// The same for a node to be made, which depends on no other one twice.
+// Edges to a node that is about to be made, which depends on no other node twice.
 inline Status find_dependencies(Driver& driver, const Graph& graph, const CUgraphNode* handles,
                                 size_t count, std::vector<GraphEdge>* edges) {
   OPENMPS_RETURN_IF_ERROR(find_edges(driver, graph, handles, nullptr, count, edges));
@@ -89,7 +89,7 @@ inline Status find_dependencies(Driver& driver, const Graph& graph, const CUgrap
   return Status();
 }
 
-// CUDA's way to return a list: count only, or as many as there is room for.
+// CUDA's way to return a list: its length only, or as many elements as the caller's array holds.
 template <typename List>
 Status deliver_nodes(const List& nodes, CUgraphNode* out, size_t* count) {
   if (count == nullptr) return no_result();
@@ -97,13 +97,13 @@ Status deliver_nodes(const List& nodes, CUgraphNode* out, size_t* count) {
     *count = nodes.size();
     return Status();
   }
-  size_t room = *count;
-  for (size_t i = 0; i < room; ++i) out[i] = i < nodes.size() ? nodes[i]->handle : nullptr;
-  *count = std::min(room, nodes.size());
+  size_t capacity = *count;
+  for (size_t i = 0; i < capacity; ++i) out[i] = i < nodes.size() ? nodes[i]->handle : nullptr;
+  *count = std::min(capacity, nodes.size());
   return Status();
 }
 
-// The same of edges, named by their nodes on one side.
+// Returns edges in that way, as the nodes at one end of each.
 inline Status deliver_edges(const std::vector<GraphEdge>& edges, CUgraphNode* out,
                             CUgraphEdgeData* data, size_t* count) {
   if (count == nullptr) return no_result();
@@ -122,7 +122,7 @@ inline Status deliver_edges(const std::vector<GraphEdge>& edges, CUgraphNode* ou
 
 // ---- Node parameters to work ------------------------------------------------------------------
 
-// A null context stands for the current one.
+// A null context means the current one.
 inline Result<std::shared_ptr<Context>> node_context(Driver& driver, CUcontext handle) {
   Result<std::shared_ptr<Context>> context = context_or_current(driver, handle);
   if (context.ok() && (*context)->execution() == nullptr) {
@@ -252,7 +252,7 @@ CUresult add_work(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependenci
   if (!work.ok()) return report(work.status());
   return with_graph(graph, [&](Driver& driver, Graph& object) -> Status {
     if (out == nullptr) return no_result();
-    const MutexLock lock(driver.graph_mutex);
+    const MutexLock lock(graph_mutex);
     std::vector<GraphEdge> before;
     OPENMPS_RETURN_IF_ERROR(find_dependencies(driver, object, dependencies, count, &before));
     if constexpr (std::is_same_v<W, GraphFreeWork> || std::is_same_v<W, AllocationWork>) {

@@ -5,7 +5,7 @@
 #include "softgpu/front/families.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
-using namespace openmps::softgpu;  // NOLINT: the same
+using namespace openmps::softgpu;  // NOLINT: entry points live outside the namespace
 
 namespace {
 
@@ -33,7 +33,8 @@ CUstreamBatchMemOpParams words_parameters(const WordAction& action) {
 }
 
 // May it become a child of `parent`, as a clone or as it is?
-CUresult check_child_locked(const Graph& child, const Graph& parent, bool moves) {
+CUresult check_child_locked(const Graph& child, const Graph& parent, bool moves)
+    REQUIRES(graph_mutex) {
   if (child.moved) return CUDA_ERROR_NOT_SUPPORTED;
   if (!moves) return is_unique_locked(child) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
   if (child.is_body || contains_locked(child, parent)) return CUDA_ERROR_INVALID_VALUE;
@@ -53,15 +54,16 @@ CUresult add_child(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependenc
   const std::shared_ptr<Graph> parent = driver->graphs.find(graph);
   if (child == nullptr || parent == nullptr || child == parent) return CUDA_ERROR_INVALID_VALUE;
   {
-    const MutexLock lock(driver->graph_mutex);
+    const MutexLock lock(graph_mutex);
     const CUresult result = check_child_locked(*child, *parent, moves);
     if (result != CUDA_SUCCESS) return result;
   }
-  return add_work(out, graph, dependencies, count, prepare_nothing(), [&](GraphNode& node) {
-    node.type = CU_GRAPH_NODE_TYPE_GRAPH;
-    node.child = moves ? child : clone_graph_locked(*driver, *child);
-    child->moved |= moves;
-  });
+  return add_work(out, graph, dependencies, count, prepare_nothing(),
+                  [&](GraphNode& node) REQUIRES(graph_mutex) {
+                    node.type = CU_GRAPH_NODE_TYPE_GRAPH;
+                    node.child = moves ? child : clone_graph_locked(*driver, *child);
+                    child->moved |= moves;
+                  });
 }
 
 }  // namespace
@@ -232,7 +234,7 @@ CUresult add_conditional(CUgraphNode* out, CUgraph graph, const CUgraphNode* dep
                          size_t count, CUDA_CONDITIONAL_NODE_PARAMS* parameters) {
   return with_graph(graph, [&](Driver& driver, Graph& object) -> Status {
     if (out == nullptr) return no_result();
-    const MutexLock lock(driver.graph_mutex);
+    const MutexLock lock(graph_mutex);
     std::vector<GraphEdge> before;
     OPENMPS_RETURN_IF_ERROR(find_dependencies(driver, object, dependencies, count, &before));
     Result<std::shared_ptr<GraphNode>> node =
@@ -328,7 +330,7 @@ CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAM
     nodeParams->func = work->function->handle;
     const CUcontext view = work->place.view;
     nodeParams->ctx = view != nullptr ? view : work->function->module->context->owner().handle();
-    // A kernel of a library is named both ways, however the node was made (so does an H200).
+    // A kernel of a library is named both ways, however the node was made, as on an H200.
     if (const std::shared_ptr<Library> library = work->function->module->library.lock()) {
       nodeParams->kern = library->kernels[work->function->index]->handle;
     }

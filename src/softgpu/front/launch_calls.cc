@@ -14,15 +14,15 @@
 #include "softgpu/front/families.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
-using namespace openmps::softgpu;  // NOLINT: the same
+using namespace openmps::softgpu;  // NOLINT: entry points live outside the namespace
 
 namespace {
 
 // What the attributes of cuLaunchKernelEx ask for.
 struct LaunchOptions {
   bool cooperative = false;
-  cuda::Dimensions cluster{};            // as in LaunchShape
-  cuda::Dimensions preferred_cluster{};  // likewise
+  cuda::Dimensions cluster{};            // blocks; zeros: not given
+  cuda::Dimensions preferred_cluster{};  // blocks; zeros: not given
   bool has_priority = false;
   int priority = 0;
   // Recorded when the kernel has ended: later than a GPU may, which is always correct.
@@ -269,8 +269,8 @@ CUresult cuOccupancyMaxActiveClusters(int* numClusters, CUfunction func,
   });
 }
 
-// The largest power of two of which the stream's multiprocessors hold one; what the launch asks for
-// counts for nothing here.
+// The largest power of two of blocks that fit the stream's multiprocessors at once. The cluster
+// size in the launch's own attributes does not matter here.
 CUresult cuOccupancyMaxPotentialClusterSize(int* clusterSize, CUfunction func,
                                             const CUlaunchConfig* config) {
   if (clusterSize == nullptr || func == nullptr || config == nullptr) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuLink*: PTX inputs, alone, in fatbins or in objects and libraries of the host, become one PTX
-// module (ptx/linker.h), which stands for the cubin that a GPU's linker makes. Any thread.
+// module (ptx/linker.h), which is returned where a GPU's linker returns a cubin. Any thread.
 #include <algorithm>
 #include <cstring>
 
@@ -12,7 +12,7 @@
 #include "softgpu/ptx/parser.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
-using namespace openmps::softgpu;  // NOLINT: the same
+using namespace openmps::softgpu;  // NOLINT: entry points live outside the namespace
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include "softgpu/front/families.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
-using namespace openmps::softgpu;  // NOLINT: the same
+using namespace openmps::softgpu;  // NOLINT: entry points live outside the namespace
 
 namespace {
 
@@ -64,7 +64,7 @@ Status store(void* data, T value) {
   return Status();
 }
 
-// The context that owns a range; a mapping belongs to whoever asks.
+// The context that owns a range; a mapping belongs to the context that asks.
 CUcontext owner_of(Driver& driver, const MappedRange& range) {
   auto found = driver.contexts.find_if([&](const Context& c) { return &c == range.owner; });
   if (!found.empty()) return found.front()->handle();
@@ -340,7 +340,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
   });
 }
 
-// Managed memory is always where everybody reaches it: hints have nothing to do.
+// All processors always reach managed memory directly: hints have nothing to do.
 
 CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
                         CUmemLocation location) {

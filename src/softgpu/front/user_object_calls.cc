@@ -6,7 +6,7 @@
 #include "softgpu/front/graph_front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
-using namespace openmps::softgpu;  // NOLINT: the same
+using namespace openmps::softgpu;  // NOLINT: entry points live outside the namespace
 
 namespace {
 
@@ -63,7 +63,7 @@ CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned in
           return invalid_value("not a graph, or unknown flags");
         }
         if (flags != CU_GRAPH_USER_OBJECT_MOVE) found->references += count;
-        const MutexLock lock(driver.graph_mutex);
+        const MutexLock lock(graph_mutex);
         holder->user_objects.push_back(std::make_shared<UserObjectHold>(found, count));
         return Status();
       });
@@ -74,7 +74,7 @@ CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned i
       object, count, [&](Driver& driver, const std::shared_ptr<UserObject>& found) -> Status {
         std::shared_ptr<Graph> holder = driver.graphs.find(graph);
         if (holder == nullptr) return invalid_value("not a graph");
-        const MutexLock lock(driver.graph_mutex);
+        const MutexLock lock(graph_mutex);
         uint64_t held = 0;
         for (const auto& hold : holder->user_objects) {
           if (hold->object == found) held += hold->count;

@@ -104,7 +104,7 @@ HANDLER(store_ordered) {
   return op + 1;
 }
 
-// Replace *p by f(*p), atomically; the old value comes back.
+// Replaces *p by f(*p) atomically and returns the old value.
 template <class T, class F>
 T update(std::byte* p, F f) {
   auto* at = reinterpret_cast<T*>(p);
@@ -155,7 +155,7 @@ u32 float_op(AtomicOp kind, u32 a, u32 b, bool flush) {
                                           : canonical(x + y));
 }
 
-// A NaN in global memory, or one that comes there, stays as it is.
+// A NaN in global memory, or one that is written there, keeps its bits.
 u64 double_sum(u64 old, u64 with, bool global) {
   const f64 x = double_of(old), y = double_of(with);
   const f64 sum = last_nan(x + y, x);

@@ -21,7 +21,7 @@ uint32_t* lanes_at(std::byte* regs, int32_t offset) {
   return reinterpret_cast<uint32_t*>(regs + offset);
 }
 
-// Of a barrier that somebody has arrived at.
+// The state of a barrier that threads have arrived at.
 bool is_complete(const Block& block, const Barrier& barrier) {
   if (barrier.expected == 0) return barrier.arrived >= block.live_threads;
   uint32_t arrived = barrier.arrived;

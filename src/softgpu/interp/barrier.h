@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who no longer comes to the barriers of a block and its cluster. Run by the interpreter, on its
-// thread.
+// Warps and lanes that no longer arrive at the barriers of a block and its cluster. Run by the
+// interpreter, on its thread.
 #pragma once
 
 #include "softgpu/interp/block.h"

@@ -26,13 +26,13 @@ inline constexpr uint32_t kBarriers = 16;  // of a block, by the architecture
 inline constexpr uint32_t kGroupWarps = 4;
 inline constexpr uint32_t kGroups = 8;  // of the largest block
 
-// Back edges before a fragment lets others run: few in loops that may wait for somebody (each
+// Back edges before a fragment lets others run: few in loops that may wait for other threads (each
 // counts kWaitWeight), many in others, where giving up convergence only costs time.
 inline constexpr uint32_t kSpinLimit = 1 << 17;
 inline constexpr uint32_t kWaitWeight = 1 << 11;
 
-// Shared memory that the system reserves of each block, of which cooperative groups use a part: as
-// an H200 has it, but behind the kernel's own instead of before it.
+// Shared memory that the system reserves in each block, partly for cooperative groups: as much as
+// on an H200, but behind the kernel's own instead of before it.
 inline constexpr uint32_t kReservedSharedCap = 1024;
 inline constexpr uint32_t kReservedSharedBytes = 288;
 
@@ -159,7 +159,7 @@ struct Block {
   std::vector<uint32_t> schedule;  // of warps, if shuffled
   std::mt19937_64 random;
   Barrier barriers[kBarriers + kGroups];  // those with a name, then those of groups
-  uint32_t busy_barriers = 0;             // a bit for each that somebody has arrived at
+  uint32_t busy_barriers = 0;             // a bit for each that threads have arrived at
   AlignedBytes shared_memory;
   RangeCache ranges = {};
   NamedObject<Texture> last_texture;  // for one run(), like `ranges`

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block from start to end, and the pool that makes the next block cheap. For those who run it;
-// one thread at a time per block.
+// A block from start to end, and the pool that makes the next block cheap. One thread at a time
+// runs a block.
 #pragma once
 
 #include <memory>

@@ -13,7 +13,7 @@ namespace openmps::softgpu {
 // The barrier that the blocks of a cluster meet at.
 // `lanes` arrive; those that had done so before this phase ended count once.
 void arrive_at_cluster_barrier(WarpState* warp, uint32_t lanes);
-// `lanes` have exited: nobody waits for them, and what they brought to the barrier is gone.
+// `lanes` have exited: no thread waits for them, and their arrivals at the barrier are undone.
 void leave_cluster_barrier(WarpState* warp, uint32_t lanes);
 
 // `bytes` at a .shared::cluster address (warp.h), which are `warp`'s own block's or a neighbour's;

@@ -52,7 +52,7 @@ class ClusterRun final : public BlockRun {
           return state;
         }
         used += block.retired - before;
-        // Who finished without an instruction that counts may still have let others go.
+        // A block that finished without a counted instruction may still have released a barrier.
         progress |= block.retired != before || state == BlockState::kFinished;
         open |= state == BlockState::kRunnable;
         if (stop && stop->load(std::memory_order_relaxed)) return state_now();

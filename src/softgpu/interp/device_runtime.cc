@@ -137,7 +137,7 @@ bool load(const Call& call, uint64_t from, void* to, uint64_t bytes) {
   return false;
 }
 
-// False: a fault. `error`: the first one stays.
+// False: a fault. `error`: an earlier error is kept.
 bool update_node(const Call& call, const UpdateEntry& entry, CUresult* error) {
   if (*error != CUDA_SUCCESS) return true;
   NodeUpdate update;

@@ -67,7 +67,7 @@ void release_parked(WarpState* warp) {
 const Op* switch_fragment(WarpState* warp) {
   using State = Fragment::State;
   warp->active = 0;
-  // Almost always at a barrier: one fragment of all lanes, nobody waits at a join.
+  // Almost always at a barrier: one fragment of all lanes, no lane waits at a join.
   if (warp->fragments.size() == 1 && !warp->fragments[0].record &&
       warp->fragments[0].state == State::kBarrier) {
     return nullptr;

@@ -3,7 +3,7 @@
 // on its thread.
 //
 // Lanes that part open a Record and meet again at the branch's immediate post-dominator (a `join`
-// op). Lanes that wait there are let go early when somebody might be waiting for them: at a back
+// op). Lanes that wait there are let go early when other lanes might be waiting for them: at a back
 // edge that went round often, at a barrier, at a *.sync that names them. So independent thread
 // scheduling holds: no fragment can keep another from running for ever.
 #pragma once
@@ -18,8 +18,8 @@ inline void update_mask(Warp* warp) {
 const Op* switch_fragment(WarpState* warp);  // nullptr: nothing can run now
 void release_parked(WarpState* warp);        // lanes that wait at joins go on alone
 Record* open_record(WarpState* warp, const Op* meet);
-// `lanes` will not come to the records from `record` up to but without `until`: who waits only for
-// them goes on.
+// `lanes` will not reach the records from `record` up to but without `until`: lanes that wait only
+// for them go on.
 void leave_record(WarpState* warp, Record* record, Record* until, uint32_t lanes);
 // Give up the processor in favour of other fragments and warps; continue at `pc` later.
 const Op* give_way(WarpState* warp, const Op* pc);

@@ -18,8 +18,8 @@ constexpr uint32_t kMostColumns = 256;  // of B
 constexpr uint32_t kMostDepth = 256;    // k, of bits
 constexpr uint32_t kMostFloatDepth = matrix::kMostTerms;
 
-// A matrix in shared memory, as the 64-bit descriptor of the PTX ISA has it: rows of 16 bytes,
-// eight of which are a core matrix.
+// A matrix in shared memory, as the 64-bit descriptor of the PTX ISA has it: rows of 16 bytes;
+// eight rows are a core matrix.
 class SharedMatrix {
  public:
   SharedMatrix(uint64_t descriptor, uint32_t element_bits, bool transposed)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handlers of plain loads and stores. Compiled once per instruction set, like lanes.cc and under
-// the same rule: no header with inline functions. An access of the whole warp is recognised as
+// Handlers of plain loads and stores. Compiled once per instruction set, like lanes.cc, so no
+// header with inline functions may be included. An access of the whole warp is recognised as
 // uniform, contiguous or scattered by one pass over the addresses; a bounds check covers all lanes
 // at once.
 //
@@ -320,7 +320,7 @@ INLINE bool store_vectors([[maybe_unused]] const M* from, [[maybe_unused]] const
   A first[kVectors];
   for (u32 v = 0; v < kVectors; ++v) first[v] = addresses[v * kVectorLanes] + offset;
   if (!good(extent_of(first), kRowBytes)) return false;
-  for (u32 v = 0; v < kVectors; ++v) {  // of rows that overlap the last one stays, as of lanes
+  for (u32 v = 0; v < kVectors; ++v) {  // of rows that overlap, as of lanes, the last one wins
     std::byte* to = (std::byte*)(base + first[v]);
     for (u64 at = 0; at < kRowBytes; at += sizeof(Words)) {
       store_words(to + at, load_words((const std::byte*)(from + v * kVectorLanes) + at));
@@ -627,7 +627,7 @@ INLINE const Op* load_shared_fma(const Op* op, Warp* warp, std::byte* regs, u32 
       }
       more = op[2].aux;
     }
-    // A NaN stays to the end: only then are the sums looked at again.
+    // A NaN survives to the end of the sums, so it is enough to check for one there.
     if (__builtin_expect(has_nan(sum), 0)) return settle_sums(op, warp, regs, mask, first);
     SOFTGPU_NEXT(op);
   }

@@ -2,7 +2,7 @@
 // Texture fetching as the CUDA programming guide describes it: addressing modes, nearest point and
 // linear filtering with weights of 8 fractional bits, and the formats of texels. Used by the
 // handlers of texture.cc, on the interpreter's thread. Works on the lanes of a warp at once, in
-// loops over all of them: what a lane that is switched off gets is nothing that anybody reads.
+// loops over all of them: nothing reads what a lane that is switched off gets.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class Sampler {
   Sampler(Warp* warp, const Texture& texture) : warp_(warp), texture_(texture) {}
 
   // Of `lanes`, into theirs of `texels`; what the others get means nothing. Channels that the
-  // format lacks stay as they are.
+  // format lacks are not written.
   void sample(const TexturePoints& points, uint32_t lanes, Texels* texels);
   // Channel `component` of the four texels that linear filtering would use, in the order of tld4:
   // counter-clockwise from the lower left (lower: larger y).

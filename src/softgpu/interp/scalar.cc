@@ -92,7 +92,7 @@ void splat_value(std::byte* lanes, const std::byte* from) {
   for (uint32_t i = 0; i < kWarpSize; ++i) reinterpret_cast<T*>(lanes)[i] = value;
 }
 
-// The same value in all lanes: every parameter that is not indexed.
+// Parameters that are not indexed: all lanes get one value.
 void splat(std::byte* lanes, uint32_t lane_bytes, const std::byte* from, uint32_t bytes,
            bool is_signed) {
   alignas(16) std::byte first[16];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handlers of shfl. Compiled once per instruction set, like lanes.cc and under the same rule:
-// no header with inline functions. Run by the interpreter, on its thread.
+// The handlers of shfl. Compiled once per instruction set, like lanes.cc, so no header with inline
+// functions may be included. Run by the interpreter, on its thread.
 #include "softgpu/interp/warp.h"
 #include "softgpu/ir/memory_codes.h"
 

@@ -183,7 +183,7 @@ class BoxCopy {
     if (is_valid(map_, code_) && !(code_.reduces && narrow)) return true;
     return refuse("no tensor map for this copy", address);
   }
-  // Where an H200 takes a copy; a store has to stay clear of negative indices besides.
+  // The coordinates that an H200 accepts for a copy; a store may have no negative index besides.
   bool begins_well(const BoxWalk& walk, int32_t innermost) {
     if (innermost * int64_t{tensor_element_bytes(map_.element)} % kRowAlignment != 0) {
       return refuse("a box that begins at element " + std::to_string(innermost) +
@@ -259,7 +259,7 @@ class BoxCopy {
     return memory_for(warp_, op_, lane_, row.address, row.inside,
                       tensor_element_bytes(map_.element), write);
   }
-  // A swizzle stays within its lines, so whole ones must be there.
+  // A swizzle permutes within its lines, so whole lines must be there.
   std::byte* shared(uint64_t address) {
     const uint64_t line = kChunkBytes << map_.swizzle_bits;
     const uint64_t bytes =

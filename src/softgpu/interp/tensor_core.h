@@ -35,7 +35,7 @@ struct Tile {
   const uint32_t* a = nullptr;  // rows x depth
   const uint32_t* b = nullptr;  // depth x columns
   const uint32_t* c = nullptr;  // rows x columns
-  uint32_t* d = nullptr;        // likewise
+  uint32_t* d = nullptr;        // rows x columns
   bool by_group = false;        // wgmma, which adds products of FP8 in a way of its own
 };
 void multiply(const Tile& tile);

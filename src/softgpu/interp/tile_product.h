@@ -8,7 +8,7 @@
 
 namespace openmps::softgpu {
 
-// Columns stand in groups of so many; what is missing in the last is 0.
+// Columns are padded with zeros to a multiple of this.
 inline constexpr uint32_t kTileColumns = 16;
 // The largest tile: with 16 products a sum fits, see multiply_tile().
 inline constexpr uint32_t kTileRows = 32, kTileDepth = 16, kTileMostColumns = 256;
@@ -40,7 +40,7 @@ struct DoubleProduct {
   const double* a;                // rows x depth
   const double* b;                // depth x columns
   const double* c;                // rows x columns
-  double* d;                      // likewise
+  double* d;                      // rows x columns
 };
 inline constexpr uint32_t kDoubleColumns = 8;
 
@@ -55,7 +55,7 @@ struct IntegerProduct {
   const int32_t* a;  // rows x depth
   const int32_t* b;  // depth x columns
   const int32_t* c;  // rows x columns
-  int32_t* d;        // likewise
+  int32_t* d;        // rows x columns
 };
 
 using MultiplyIntegers = void (*)(const IntegerProduct& product);

@@ -21,7 +21,7 @@ struct CachedRange {
   uint64_t end;
   uint64_t writable_end;  // end, or 0 if it may not be written
 };
-// Address ranges found last: one per slot of memory ops (each mostly stays in one buffer), and all
+// Address ranges found last: one per slot of memory ops (each mostly accesses one buffer), and all
 // of them, [0] the latest.
 inline constexpr uint32_t kRangeSlots = 8;
 inline constexpr uint32_t kCachedRanges = 8;
@@ -110,7 +110,7 @@ const Op* fault_shared(Warp* warp, const Op* op, uint64_t bytes);
 const Op* fault_local(Warp* warp, const Op* op, uint64_t bytes);
 const Op* fault_misaligned(Warp* warp, const Op* op, const uint64_t* addresses, uint64_t bytes);
 
-// How the lanes that came to a *.sync instruction stand to each other. A group is the lanes that
+// The groups among the lanes that have arrived at a *.sync instruction. A group is the lanes that
 // name each other in their masks; lanes of several groups may run one instruction together.
 enum class Gathered { kWait, kOneGroup, kSeveralGroups };
 // Not all named lanes are here, or the lanes' masks differ: bring those together that wait for each

@@ -45,98 +45,141 @@ void lay_out_constants(DraftFunction& function) {
   code.frame_bytes = at;
 }
 
-// Live intervals in text order, then a scan that reuses slots of one size.
-void allocate_registers(DraftFunction& function, const Flow& flow, bool reuse) {
-  Code& code = *function.code;
-  const size_t count = function.values.size();
-  constexpr uint32_t kNever = UINT32_MAX;
-  struct Interval {
-    uint32_t begin = kNever, end = 0;
-    void cover(uint32_t at) {
-      begin = std::min(begin, at);
-      end = std::max(end, at);
-    }
-  };
-  std::vector<Interval> intervals(count);
-  std::vector<int32_t> first_block(count, -1), dense(count, -1), list;
-  std::vector<int32_t> crossing;
-  auto allocatable = [&](int32_t v) { return function.values[v].kind == Value::Kind::kRegister; };
-  // Values that live within one block need no dataflow.
-  std::vector<bool> defined(count, false);
-  auto crosses = [&](int32_t v) {
-    if (dense[v] >= 0) return;
-    dense[v] = static_cast<int32_t>(crossing.size());
-    crossing.push_back(v);
-  };
-  for (size_t b = 0; b < flow.blocks.size(); ++b) {
-    for (uint32_t i = flow.blocks[b].begin; i < flow.blocks[b].end; ++i) {
-      uses_of(function.drafts[i], &list);
-      for (int32_t v : list) {
-        if (allocatable(v) && (first_block[v] != static_cast<int32_t>(b))) crosses(v);
-      }
-      results_of(function.drafts[i], &list);
-      for (int32_t v : list) {
-        if (!allocatable(v)) continue;
-        if (first_block[v] < 0) {
-          first_block[v] = static_cast<int32_t>(b);
-        } else if (first_block[v] != static_cast<int32_t>(b)) {
-          crosses(v);
+bool is_register(const DraftFunction& function, int32_t value) {
+  return function.values[value].kind == Value::Kind::kRegister;
+}
+
+// Which registers are live where basic blocks begin and end, by backward dataflow. Registers that
+// live within one block, as most do, are in no set.
+class Liveness {
+ public:
+  Liveness(const DraftFunction& function, const Flow& flow) : function_(function), flow_(flow) {
+    find_crossing();
+    words_ = (crossing_.size() + 63) / 64;
+    for (Sets* sets : {&in_, &used_, &killed_}) sets->resize(flow.blocks.size() * words_);
+    out_.resize(words_);
+    for (size_t b = 0; b < flow.blocks.size(); ++b) scan(b);
+    solve();
+  }
+
+  // visit(value) for each register that is live at the begin of block b, or at the end.
+  template <typename Visitor>
+  void at_begin(size_t b, Visitor&& visit) const {
+    for_each(in_.data() + b * words_, visit);
+  }
+  template <typename Visitor>
+  void at_end(size_t b, Visitor&& visit) {
+    join_successors(b);
+    for_each(out_.data(), visit);
+  }
+
+ private:
+  using Sets = std::vector<uint64_t>;  // a bit for each crossing register, block by block
+
+  // Registers that several blocks mention.
+  void find_crossing() {
+    std::vector<int32_t> first_block(function_.values.size(), -1), list;
+    index_.assign(function_.values.size(), -1);
+    const auto crosses = [&](int32_t v) {
+      if (index_[v] >= 0) return;
+      index_[v] = static_cast<int32_t>(crossing_.size());
+      crossing_.push_back(v);
+    };
+    for (size_t b = 0; b < flow_.blocks.size(); ++b) {
+      const auto block = static_cast<int32_t>(b);
+      for (uint32_t i = flow_.blocks[b].begin; i < flow_.blocks[b].end; ++i) {
+        uses_of(function_.drafts[i], &list);
+        for (int32_t v : list) {
+          if (is_register(function_, v) && first_block[v] != block) crosses(v);
+        }
+        results_of(function_.drafts[i], &list);
+        for (int32_t v : list) {
+          if (!is_register(function_, v)) continue;
+          if (first_block[v] < 0) first_block[v] = block;
+          if (first_block[v] != block) crosses(v);
         }
       }
     }
   }
-  const size_t words = (crossing.size() + 63) / 64;
-  std::vector<uint64_t> in(flow.blocks.size() * words), used(in.size()), killed(in.size());
-  auto bit = [&](std::vector<uint64_t>& set, size_t b, int32_t id) -> uint64_t& {
-    return set[b * words + static_cast<size_t>(id) / 64];
-  };
-  for (size_t b = 0; b < flow.blocks.size(); ++b) {
-    for (uint32_t i = flow.blocks[b].begin; i < flow.blocks[b].end; ++i) {
-      uses_of(function.drafts[i], &list);
+
+  // What block b reads before it writes it, and what it writes.
+  void scan(size_t b) {
+    std::vector<int32_t> list;
+    const auto word = [&](Sets& sets, int32_t id) -> uint64_t& {
+      return sets[b * words_ + static_cast<size_t>(id) / 64];
+    };
+    for (uint32_t i = flow_.blocks[b].begin; i < flow_.blocks[b].end; ++i) {
+      uses_of(function_.drafts[i], &list);
       for (int32_t v : list) {
-        const int32_t id = dense[v];
-        if (id >= 0 && !(bit(killed, b, id) >> (id % 64) & 1)) {
-          bit(used, b, id) |= uint64_t{1} << (id % 64);
+        const int32_t id = index_[v];
+        if (id >= 0 && !(word(killed_, id) >> (id % 64) & 1)) {
+          word(used_, id) |= uint64_t{1} << (id % 64);
         }
       }
-      results_of(function.drafts[i], &list);
+      results_of(function_.drafts[i], &list);
       for (int32_t v : list) {
-        if (int32_t id = dense[v]; id >= 0) bit(killed, b, id) |= uint64_t{1} << (id % 64);
+        if (int32_t id = index_[v]; id >= 0) word(killed_, id) |= uint64_t{1} << (id % 64);
       }
     }
   }
-  std::vector<uint64_t> out(words);
-  auto live_out = [&](size_t b) {
-    std::fill(out.begin(), out.end(), 0);
-    for (int32_t s : flow.blocks[b].successors) {
-      for (size_t w = 0; w < words; ++w) out[w] |= in[static_cast<size_t>(s) * words + w];
-    }
-  };
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (size_t b = flow.blocks.size(); b-- > 0;) {
-      live_out(b);
-      for (size_t w = 0; w < words; ++w) {
-        const uint64_t now = used[b * words + w] | (out[w] & ~killed[b * words + w]);
-        if (now != in[b * words + w]) {
-          in[b * words + w] = now;
-          changed = true;
+
+  void solve() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (size_t b = flow_.blocks.size(); b-- > 0;) {
+        join_successors(b);
+        for (size_t w = 0; w < words_; ++w) {
+          const size_t at = b * words_ + w;
+          const uint64_t now = used_[at] | (out_[w] & ~killed_[at]);
+          changed |= now != in_[at];
+          in_[at] = now;
         }
       }
     }
   }
-  for (size_t b = 0; b < flow.blocks.size(); ++b) {
-    live_out(b);
-    for (size_t w = 0; w < words; ++w) {
-      for (uint64_t left = in [b * words + w]; left; left &= left - 1) {
-        intervals[crossing[w * 64 + static_cast<size_t>(__builtin_ctzll(left))]].cover(
-            2 * flow.blocks[b].begin);
-      }
-      for (uint64_t left = out[w]; left; left &= left - 1) {
-        intervals[crossing[w * 64 + static_cast<size_t>(__builtin_ctzll(left))]].cover(
-            2 * flow.blocks[b].end);
+
+  void join_successors(size_t b) {
+    std::fill(out_.begin(), out_.end(), 0);
+    for (int32_t s : flow_.blocks[b].successors) {
+      for (size_t w = 0; w < words_; ++w) out_[w] |= in_[static_cast<size_t>(s) * words_ + w];
+    }
+  }
+
+  template <typename Visitor>
+  void for_each(const uint64_t* set, Visitor&& visit) const {
+    for (size_t w = 0; w < words_; ++w) {
+      for (uint64_t left = set[w]; left != 0; left &= left - 1) {
+        visit(crossing_[w * 64 + static_cast<size_t>(__builtin_ctzll(left))]);
       }
     }
+  }
+
+  const DraftFunction& function_;
+  const Flow& flow_;
+  std::vector<int32_t> crossing_;
+  std::vector<int32_t> index_;  // by value, in crossing_; -1: not there
+  size_t words_ = 0;            // of a set
+  Sets in_, used_, killed_;
+  Sets out_;  // of one block
+};
+
+// From the first to the last place, in text order, at which a register is live.
+struct Interval {
+  static constexpr uint32_t kNever = UINT32_MAX;
+  uint32_t begin = kNever, end = 0;
+  void cover(uint32_t at) {
+    begin = std::min(begin, at);
+    end = std::max(end, at);
+  }
+};
+
+std::vector<Interval> find_intervals(const DraftFunction& function, const Flow& flow) {
+  Liveness live(function, flow);
+  std::vector<Interval> intervals(function.values.size());
+  std::vector<int32_t> list;
+  for (size_t b = 0; b < flow.blocks.size(); ++b) {
+    live.at_begin(b, [&](int32_t v) { intervals[v].cover(2 * flow.blocks[b].begin); });
+    live.at_end(b, [&](int32_t v) { intervals[v].cover(2 * flow.blocks[b].end); });
     for (uint32_t i = flow.blocks[b].begin; i < flow.blocks[b].end; ++i) {
       // Handlers of their own may write results before they have read everything.
       const bool careful =
@@ -147,9 +190,16 @@ void allocate_registers(DraftFunction& function, const Flow& flow, bool reuse) {
       for (int32_t v : list) intervals[v].cover(2 * i + 1);
     }
   }
+  return intervals;
+}
+
+// A scan over the intervals that reuses slots of one size.
+void allocate_registers(DraftFunction& function, const Flow& flow, bool reuse) {
+  Code& code = *function.code;
+  const std::vector<Interval> intervals = find_intervals(function, flow);
   std::vector<int32_t> order;
-  for (size_t v = 0; v < count; ++v) {
-    if (allocatable(static_cast<int32_t>(v)) && intervals[v].begin != kNever) {
+  for (size_t v = 0; v < intervals.size(); ++v) {
+    if (is_register(function, static_cast<int32_t>(v)) && intervals[v].begin != Interval::kNever) {
       order.push_back(static_cast<int32_t>(v));
     }
   }

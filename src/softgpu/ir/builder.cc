@@ -114,9 +114,9 @@ bool Builder::emit_named(const std::string& name, int32_t d, int32_t a, int32_t 
   return true;
 }
 
-// The function that `function` stands for (".alias").
+// The function that `function` is an alias of (".alias").
 int32_t Builder::without_alias(int32_t function) const {
-  // An alias of an alias of ... is legal; a circle of them is nobody's function.
+  // An alias of an alias of ... is legal; a circle of aliases names no function.
   for (int depth = 0; depth < 8 && !module_.functions[function].alias_of.empty(); ++depth) {
     for (size_t i = 0; i < module_.functions.size(); ++i) {
       if (module_.functions[i].name == module_.functions[function].alias_of) {

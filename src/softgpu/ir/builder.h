@@ -87,7 +87,7 @@ class Builder {
   bool lower_is_space(const Instruction& instruction);
   void is_constant(int32_t address, int32_t predicate);
 
-  // Memory and collectives (lower_memory.cc).
+  // Memory (lower_memory.cc).
   struct Address {
     int32_t base = -1;
     uint64_t offset = 0;
@@ -98,8 +98,18 @@ class Builder {
   bool lower_store(const Instruction& instruction);
   bool lower_atomic(const Instruction& instruction);
   int32_t generic_address(const Operand& operand, ptx::Space space);
-  uint32_t members_code(int32_t members) const;
-  bool lower_collective(const Instruction& instruction);
+
+  // Warps and blocks (lower_collective.cc).
+  void set_members(Draft& draft, int32_t members);
+  void add_predicate(Draft& draft, const Operand& operand);
+  int32_t predicate_result(const Operand& operand);
+  bool lower_shuffle(const Instruction& instruction);
+  bool lower_vote(const Instruction& instruction);
+  bool lower_match(const Instruction& instruction);
+  bool lower_redux(const Instruction& instruction);
+  bool lower_active_mask(const Instruction& instruction);
+  bool lower_elect(const Instruction& instruction);
+  bool lower_warp_barrier(const Instruction& instruction);
   bool lower_barrier(const Instruction& instruction);
 
   // Asynchronous copies and mbarriers (lower_async.cc).

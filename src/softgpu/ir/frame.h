@@ -19,8 +19,8 @@ inline constexpr uint64_t kParamWindow = uint64_t{3} << kWindowShift;
 inline constexpr uint64_t kFunctionWindow = uint64_t{4} << kWindowShift;
 inline constexpr uint64_t kWindowMask = (uint64_t{1} << kWindowShift) - 1;
 
-// A .shared::cluster address, in the shared window or by itself: the offset, and above it who is
-// meant: 0 the block that uses the address, else the block of that rank plus one.
+// A .shared::cluster address, in the shared window or by itself: the offset, and above it the
+// block: 0 the one that uses the address, else the rank plus one.
 inline constexpr uint64_t kSharedRankShift = 24;
 inline constexpr uint64_t kSharedOffsetMask = (uint64_t{1} << kSharedRankShift) - 1;
 

@@ -136,7 +136,7 @@ void Fuser::fold_products() {
 }
 
 // Loads of shared words whose addresses are one register plus constants: see ld_shared_keep. A run
-// ends where the register changes or where another op than arithmetic, a load or a store stands.
+// ends where the register changes or at an op other than arithmetic, a load or a store.
 void Fuser::join_shared_loads() {
   struct Run {
     int32_t address = -1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops that are cheaper together, found after the basic blocks and before registers are allocated.
-// Every PTX instruction stays accounted, and whatever can fault stays an op with a line of its own.
+// Every PTX instruction is still counted, and whatever can fault keeps an op with a line of its
+// own.
 #pragma once
 
 #include "softgpu/ir/draft.h"

@@ -14,7 +14,7 @@ bool Builder::lower_cluster_barrier(const Instruction& in) {
   return true;
 }
 
-// mapa: the same offset, of another block.
+// mapa: the address with this offset in another block.
 bool Builder::lower_map_shared(const Instruction& in) {
   const bool wide = in.type(0) == Type::kU64;
   const uint32_t bytes = wide ? 8 : 4;

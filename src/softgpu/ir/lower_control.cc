@@ -124,13 +124,13 @@ bool Builder::lower_instruction(const Instruction& in) {
     case Lowering::kClusterBarrier: return lower_cluster_barrier(in);
     case Lowering::kMapShared: return lower_map_shared(in);
     case Lowering::kRankOf: return lower_rank_of(in);
-    case Lowering::kWarpBarrier:
-    case Lowering::kShuffle:
-    case Lowering::kVote:
-    case Lowering::kMatch:
-    case Lowering::kRedux:
-    case Lowering::kActiveMask:
-    case Lowering::kElect: return lower_collective(in);
+    case Lowering::kWarpBarrier: return lower_warp_barrier(in);
+    case Lowering::kShuffle: return lower_shuffle(in);
+    case Lowering::kVote: return lower_vote(in);
+    case Lowering::kMatch: return lower_match(in);
+    case Lowering::kRedux: return lower_redux(in);
+    case Lowering::kActiveMask: return lower_active_mask(in);
+    case Lowering::kElect: return lower_elect(in);
     case Lowering::kFence: emit(IrOp::k_fence); return true;
     case Lowering::kHint: return true;
     case Lowering::kBranch: emit(IrOp::k_bra).label = in.operands[0].index; return true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lowering of wgmma, the matrix instructions of four warps together. Part of Builder. A product is
 // computed when it is issued, by each warp for its own 16 rows; fence and wait_group bring the four
-// warps together, so that nobody goes on while another has still to read shared memory.
+// warps together, so that no warp goes on while another has still to read shared memory.
 #include "softgpu/ir/builder.h"
 #include "softgpu/ir/matrix_types.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lowering of loads, stores, atomics and of what threads do together. Part of Builder.
+// Lowering of loads, stores and atomics. Part of Builder.
 #include <algorithm>
 #include <utility>
 
@@ -235,7 +235,7 @@ bool Builder::lower_atomic(const Instruction& in) {
   const uint32_t bytes = ptx::type_bytes(type);
   const Lane lane = memory_lane(type);
   const int32_t value = read(in.operands[first], lane);
-  // Behind the values stands the mbarrier, or the policy of the cache.
+  // The mbarrier, or the policy of the cache, follows the values.
   const size_t more = in.has("async") || in.has("L2::cache_hint") ? 1 : 0;
   const size_t values = in.operands.size() - first - more;
   if (values != (op == AtomicOp::kCompare ? 2 : 1)) return unusable("wrong number of operands");
@@ -246,150 +246,6 @@ bool Builder::lower_atomic(const Instruction& in) {
   draft.aux = atomic_code(op, atomic_type_of(type), space == Space::kShared, has_result);
   draft.waits = true;
   if (has_result) store_result(in.operands[0], d);
-  return true;
-}
-
-uint32_t Builder::members_code(int32_t members) const {
-  if (members < 0) return 0;
-  const bool same = values_[static_cast<size_t>(members)].kind == Value::Kind::kConstant;
-  return kHasMembers | (same ? kSameMembers : 0);
-}
-
-bool Builder::lower_collective(const Instruction& in) {
-  using L = ptx::Lowering;
-  const int32_t all = constant(kFullMask, 4);
-  // Where the predicate (if any) and the number results go.
-  auto predicate_result = [this](const Operand& operand) {
-    return operand.kind == Operand::Kind::kRegister ? register_value(operand.index) : temporary(0);
-  };
-  switch (in.rule->lowering) {
-    case L::kShuffle: {
-      const IrOp op = in.has("up")     ? IrOp::k_shuffle_up
-                      : in.has("down") ? IrOp::k_shuffle_down
-                      : in.has("bfly") ? IrOp::k_shuffle_butterfly
-                                       : IrOp::k_shuffle_index;
-      const int32_t a = read(in.operands[1], Lane::u32), b = read(in.operands[2], Lane::u32);
-      const int32_t c = read(in.operands[3], Lane::u32);
-      const int32_t members = in.operands.size() > 4 ? read(in.operands[4], Lane::u32) : -1;
-      const int32_t d = result(in.operands[0], 4);
-      Draft& draft = emit(op, d, a, b, c);
-      draft.e = members;
-      draft.aux = members_code(members);
-      if (in.operands[0].pair >= 0) {
-        draft.extra_results.push_back(register_value(in.operands[0].pair));
-        draft.aux |= kHasPredicate;
-      }
-      store_result(in.operands[0], d);
-      return true;
-    }
-    case L::kVote: {
-      const int32_t p = read_predicate(in.operands[1]);
-      const int32_t members = in.operands.size() > 2 ? read(in.operands[2], Lane::u32) : -1;
-      const bool ballot = in.has("ballot");
-      const int32_t d = ballot ? result(in.operands[0], 4) : predicate_result(in.operands[0]);
-      Draft& draft = emit(ballot          ? IrOp::k_vote_ballot
-                          : in.has("all") ? IrOp::k_vote_all
-                          : in.has("any") ? IrOp::k_vote_any
-                                          : IrOp::k_vote_uni,
-                          d, p);
-      draft.e = members;
-      draft.aux = members_code(members);
-      if (ballot) store_result(in.operands[0], d);
-      return true;
-    }
-    case L::kMatch: {
-      const bool wide = in.type(0) == Type::kB64, any = in.has("any");
-      const int32_t a = read(in.operands[1], wide ? Lane::u64 : Lane::u32);
-      const int32_t members = read(in.operands[2], Lane::u32);
-      const int32_t d = result(in.operands[0], 4);
-      Draft& draft = emit(any ? (wide ? IrOp::k_match_any_b64 : IrOp::k_match_any_b32)
-                              : (wide ? IrOp::k_match_all_b64 : IrOp::k_match_all_b32),
-                          d, a);
-      draft.e = members;
-      draft.aux = members_code(members);
-      if (in.operands[0].pair >= 0) {
-        draft.extra_results.push_back(register_value(in.operands[0].pair));
-        draft.aux |= kHasPredicate;
-      }
-      store_result(in.operands[0], d);
-      return true;
-    }
-    case L::kRedux: {
-      const bool is_signed = in.type(0) == Type::kS32;
-      const ReduxOp op = in.has("add")   ? ReduxOp::kAdd
-                         : in.has("min") ? (is_signed ? ReduxOp::kMinS : ReduxOp::kMinU)
-                         : in.has("max") ? (is_signed ? ReduxOp::kMaxS : ReduxOp::kMaxU)
-                         : in.has("and") ? ReduxOp::kAnd
-                         : in.has("or")  ? ReduxOp::kOr
-                                         : ReduxOp::kXor;
-      const int32_t a = read(in.operands[1], Lane::u32), members = read(in.operands[2], Lane::u32);
-      const int32_t d = result(in.operands[0], 4);
-      Draft& draft = emit(IrOp::k_redux, d, a);
-      draft.e = members;
-      draft.aux = members_code(members) | static_cast<uint32_t>(op);
-      store_result(in.operands[0], d);
-      return true;
-    }
-    case L::kActiveMask: {
-      const int32_t d = result(in.operands[0], 4);
-      emit(IrOp::k_activemask, d);
-      store_result(in.operands[0], d);
-      return true;
-    }
-    case L::kElect: {
-      const int32_t members = read(in.operands[1], Lane::u32);
-      const int32_t d = result(in.operands[0], 4);
-      Draft& draft = emit(IrOp::k_elect, d);
-      draft.e = members;
-      draft.aux = members_code(members);
-      if (in.operands[0].pair >= 0) {
-        draft.extra_results.push_back(register_value(in.operands[0].pair));
-        draft.aux |= kHasPredicate;
-      }
-      store_result(in.operands[0], d);
-      return true;
-    }
-    default: {  // bar.warp.sync
-      Draft& draft = emit(IrOp::k_warp_barrier);
-      draft.e = in.operands.empty() ? all : read(in.operands[0], Lane::u32);
-      draft.aux = members_code(draft.e);
-      return true;
-    }
-  }
-}
-
-bool Builder::lower_barrier(const Instruction& in) {
-  const bool red = in.has("red");
-  const size_t first = red ? 1 : 0;
-  const int32_t id = read(in.operands[first], Lane::u32);
-  int32_t count = -1, p = -1;
-  if (red) {
-    // "d, a, p" or "d, a, count, p".
-    p = read_predicate(in.operands.back());
-    if (in.operands.size() > 3) count = read(in.operands[2], Lane::u32);
-  } else if (in.operands.size() > 1) {
-    count = read(in.operands[1], Lane::u32);
-  }
-  if (in.has("arrive")) {
-    if (count < 0) return unusable("barrier.arrive without a count");
-    emit(IrOp::k_barrier_arrive, -1, id, count).aux = 0x100;
-    return true;
-  }
-  if (!red) {
-    emit(IrOp::k_barrier_sync, -1, id, count).aux = count >= 0 ? 0x100 : 0;
-    return true;
-  }
-  const BarrierRed kind = in.has("popc")  ? BarrierRed::kPopc
-                          : in.has("and") ? BarrierRed::kAnd
-                                          : BarrierRed::kOr;
-  const bool popc = kind == BarrierRed::kPopc;
-  const int32_t d = popc ? result(in.operands[0], 4)
-                    : in.operands[0].kind == Operand::Kind::kRegister
-                        ? register_value(in.operands[0].index)
-                        : temporary(0);
-  emit(IrOp::k_barrier_red, d, id, count, p).aux =
-      (count >= 0 ? 0x100u : 0) | static_cast<uint32_t>(kind);
-  if (popc) store_result(in.operands[0], d);
   return true;
 }
 

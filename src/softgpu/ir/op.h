@@ -13,7 +13,7 @@ struct Warp;
 
 // Runs `op` for the lanes of the running fragment and returns what to run next, or nullptr when the
 // warp gives up the processor. `regs` is the frame of registers; `mask` has the lanes that may be
-// written: the active ones and those that nobody can look at any more (dead or not in the frame).
+// written: the active ones and those that nothing can read any more (dead or not in the frame).
 using Handler = const Op* (*)(const Op* op, Warp* warp, std::byte* regs, uint32_t mask);
 
 // d, a, b, c, e: byte offsets into the frame. A register's 32 lanes are contiguous; a predicate is

@@ -65,7 +65,7 @@ enum class Space : uint8_t {
 
 enum class SpecialRegister : uint8_t {
   kNone,
-  // The same in every lane and for the whole life of a block.
+  // One value in every lane and for the whole life of a block.
   kNtidX,
   kNtidY,
   kNtidZ,

@@ -8,7 +8,7 @@
 namespace openmps::softgpu::ptx {
 namespace {
 
-// As nvcc 13 declares them; whoever writes PTX by other means may call them by their names in the
+// As nvcc 13 declares them; PTX from other sources may call them by their names in the
 // API, which the library has too. Those for per-thread default streams end in _ptsz: the block's
 // default stream, which serves them too, only keeps more in order.
 constexpr std::string_view kPrefixes[] = {"__cudaCDP2", "cuda"};

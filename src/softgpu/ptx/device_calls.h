@@ -49,7 +49,7 @@ constexpr bool updates_node(DeviceCall call) { return call >= DeviceCall::kNodeP
 // All of them have one result. Null: none of them.
 const DeviceFunction* find_device_function(std::string_view name);
 
-// The text is the library that nvcc links, of which nothing is needed.
+// The text is the device runtime library that nvcc links; nothing of it is needed.
 bool is_device_runtime(const std::string& text);
 
 }  // namespace openmps::softgpu::ptx

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The opcode table itself and its matcher. See opcode_table.h. Rules of one mnemonic stand
-// together; the first that matches is taken.
+// The opcode table itself and its matcher. See opcode_table.h. Rules of one mnemonic are
+// adjacent; the first that matches is taken.
 #include "softgpu/ptx/opcode_table.h"
 
 #include <array>

@@ -15,7 +15,7 @@ namespace openmps::softgpu::ptx {
 // How an instruction becomes IR: the function of ir/lower_*.cc that takes it.
 enum class Lowering : uint8_t {
   kAlu,      // operands map one to one onto the IR op named by `ir`
-  kFloat,    // the same, plus rounding mode, .ftz and .sat
+  kFloat,    // as kAlu, plus rounding mode, .ftz and .sat
   kCompare,  // setp
   kSet,      // set: a comparison that writes a number
   kSelect,
@@ -89,7 +89,7 @@ RuleRange rules_of(std::string_view mnemonic);  // empty: unknown mnemonic
 RuleRange all_rules();
 
 // Distribute the dot-separated parts of an opcode over the groups of `rule`. False: does not match.
-// `any_order`: a group takes the first part that it allows, wherever it stands. ptxas reads most
+// `any_order`: a group takes the first part that it allows, at any position. ptxas reads most
 // instructions so, and NVIDIA's headers have some (`lg2.approx.f32.ftz` in curand_poisson.h).
 bool match(const Rule& rule, const std::vector<std::string_view>& parts, bool any_order,
            Instruction* out);

@@ -287,7 +287,7 @@ bool BodyParser::instruction(std::string_view mnemonic, uint32_t line, int32_t g
   }
   if (!made.rule) {
     if (token_.is(',')) return expect(';');  // no operands begin like this: a slip, not an opcode
-    // Refused when a kernel that needs it is used, not now: images carry code nobody runs.
+    // Refused when a kernel that needs it is used, not now: images contain code that never runs.
     if (!skip_to_semicolon()) return false;
     function_->body.push_back(std::move(statement));
     return true;

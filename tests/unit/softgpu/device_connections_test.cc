@@ -47,7 +47,8 @@ class ConnectionsTest : public DeviceTest {
     }
     return found;
   }
-  // Streams that come into some state until others stop. How many it took; none: nobody stopped.
+  // Streams that come into some state until others stop. Returns how many it took; none: no stream
+  // stopped.
   template <typename Hold>
   std::optional<int> streams_until_others_stop(Hold&& hold) {
     for (int streams = 1; streams <= 2 * kConnections; ++streams) {

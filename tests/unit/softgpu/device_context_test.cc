@@ -53,7 +53,7 @@ TEST_F(ContextTest, PrimaryContextIsCountedAndStable) {
   EXPECT_CU(cuDevicePrimaryCtxRelease_v2(0));
   EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
   ASSERT_CU(cuDevicePrimaryCtxRetain(&second, 0));
-  EXPECT_EQ(first, second);  // the same handle lives again
+  EXPECT_EQ(first, second);  // the handle is valid again
   EXPECT_CU(cuCtxSynchronize());
   EXPECT_CU(cuDevicePrimaryCtxReset_v2(0));
   EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);

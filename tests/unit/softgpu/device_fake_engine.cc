@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stand-in for the PTX engine (engine.h) whose kernels do one known thing. Memory goes through
-// the same MemoryMap, so unmapped addresses fault as they do in the real one.
+// the MemoryMap of the model, so unmapped addresses fault as they do in the real one.
 #include "device_fake_engine.h"
 
 #include <algorithm>

@@ -8,7 +8,7 @@ namespace openmps::softgpu::testing {
 
 // The image that the fake engine compiles. Its kernels all take FakeParameters:
 //   "run"        carries out the action
-//   "wide"       the same, with 64 KiB of static shared memory: three blocks fill an SM
+//   "wide"       carries it out, with 64 KiB of static shared memory: three blocks fill an SM
 //   "unusable"   can't be run
 // and it has a variable "counter" of 4 bytes.
 inline constexpr char kFakeImage[] = "fake image";

@@ -109,14 +109,6 @@ uint32_t* DeviceTest::words(size_t count) {
   return reinterpret_cast<uint32_t*>(address);
 }
 
-bool DeviceTest::eventually(const uint32_t* word, uint32_t value) {
-  for (int i = 0; i < 10000; ++i) {
-    if (load(word) >= value) return true;
-    usleep(1000);
-  }
-  return false;
-}
-
 std::vector<TraceEvent> DeviceTest::trace() const {
   std::ifstream file(trace_path());
   file.seekg(static_cast<std::streamoff>(trace_begin_));

@@ -46,8 +46,6 @@ class DeviceTest : public ::testing::Test {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
   }
   static uint32_t load(const uint32_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
-  // Block until a kernel has made the word at least `value`; false after ten seconds.
-  static bool eventually(const uint32_t* word, uint32_t value);
 
   // The trace since the test began.
   std::vector<TraceEvent> trace() const;

@@ -34,7 +34,7 @@ class GraphTest : public DeviceTest {
   void* pointers_[3] = {};
 };
 
-// A node that has been cooperative stays so with new parameters, which are refused if its blocks
+// A cooperative node is still cooperative with new parameters, which are refused if its blocks
 // can't all be resident; in graphs and in executable ones.
 TEST_F(GraphTest, NewParametersKeepCooperativeNodes) {
   uint32_t* word = words(1);
@@ -157,7 +157,7 @@ TEST_F(GreenGraphTest, CooperativeNodesFitTheirGreenContext) {
   const CUgraphNode other = add(view_);
   EXPECT_EQ(cuGraphKernelNodeCopyAttributes(other, node), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
   EXPECT_CU(cuGraphExecDestroy(exec));
-  // The primary context has room.
+  // The primary context can hold the blocks.
   EXPECT_CU(cuCtxSetCurrent(primary_));
   EXPECT_CU(cuGraphKernelNodeSetParams_v2(node, &too_many));
 }

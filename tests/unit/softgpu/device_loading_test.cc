@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What waits for everything queued in a context, and who waits with it (SOFTGPU_LOADING_WAITS), as
+// What waits for everything queued in a context, and what waits with it (SOFTGPU_LOADING_WAITS), as
 // seen on an H200: docs/decisions/0009-quiescence.md.
 #include "device_fixture.h"
 

@@ -4,12 +4,16 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <functional>
+#include <new>
 #include <string>
 
 #include "base/futex.h"
@@ -69,7 +73,7 @@ class SegmentTest : public ::testing::Test {
   std::string name_;
 };
 
-// Who owns the file could change what this process believes of its own memory.
+// The owner of the file could change what this process believes about its own memory.
 TEST_F(SegmentTest, AnotherUsersFileIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can make another user's file";
   const std::string path = "/dev/shm/" + name_;
@@ -174,7 +178,13 @@ TEST_F(SegmentTest, AFileThatOnlyTheDeadUsedStartsAfresh) {
 
 TEST_F(SegmentTest, SurvivesKillsAtRandomMoments) {
   auto segment = attach();
-  for (int round = 0; round < 30; ++round) {
+  // How often the child has been through its loop, in memory that both processes map.
+  void* const page =
+      mmap(nullptr, getpagesize(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  auto& loops = *new (page) std::atomic<uint32_t>(0);
+  for (uint32_t round = 0; round < 30; ++round) {
+    loops = 0;
     pid_t child = fork();
     if (child == 0) {
       auto theirs = attach();
@@ -183,14 +193,16 @@ TEST_F(SegmentTest, SurvivesKillsAtRandomMoments) {
         (void)theirs->try_acquire();
         theirs->release();
         theirs->return_memory(1000);
+        ++loops;
       }
     }
-    usleep(2000 + 137 * static_cast<useconds_t>(round));
+    while (loops < 100 * (round + 1)) sched_yield();
     kill_and_reap(child);
     EXPECT_EQ(free_memory(*segment), kMemory);
     EXPECT_TRUE(segment->try_acquire());
     segment->release();
   }
+  munmap(page, getpagesize());
 }
 
 TEST_F(SegmentTest, AnUnusedDeviceIsNotFound) {

@@ -170,19 +170,19 @@ TEST_F(VmmTest, CompressibleMemoryIsGrantedAsAsked) {
 }
 
 TEST_F(VmmTest, UnmapFromUnderARunningKernelFaultsIt) {
-  uint32_t* word = words(1);
   CUdeviceptr base = 0;
   ASSERT_CU(cuMemAddressReserve(&base, kUnit, 0, 0, 0));
   auto handle = create(kUnit);
   ASSERT_CU(cuMemMap(base, kUnit, 0, handle, 0));
   ASSERT_CU(access(base, kUnit, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
   EXPECT_CU(cuMemsetD32_v2(base, 0, 1));
-  EXPECT_CU(cuCtxSynchronize());  // which the stream would not wait for
+  EXPECT_CU(cuCtxSynchronize());  // the stream would not wait for the fill
   CUstream s = stream();
-  launch(s, FakeAction::kAdd, address_of(word), 1);
+  CUevent before = event();
+  ASSERT_CU(cuEventRecord(before, s));
   launch(s, FakeAction::kWait, base, 1);
-  ASSERT_TRUE(eventually(word, 1));
-  EXPECT_CU(cuMemUnmap(base, kUnit));  // returns, although the kernel would run for ever
+  EXPECT_CU(cuEventSynchronize(before));  // the kernel is next, or runs
+  EXPECT_CU(cuMemUnmap(base, kUnit));     // returns, although the kernel would run for ever
   EXPECT_EQ(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_CU(cuMemRelease(handle));
   EXPECT_CU(cuMemAddressFree(base, kUnit));

@@ -11,7 +11,7 @@
 namespace openmps::softgpu::test {
 namespace {
 
-// Each thread stores %r of 64. `in` has 1,024 words. %b is an mbarrier that nobody has made yet,
+// Each thread stores %r of 64. `in` has 1,024 words. %b is an mbarrier that is not initialised yet,
 // %m what `box` (1,024 bytes) is at. %next is the rank of the next block.
 std::string kernel(const std::string& body) {
   return ".version 8.6\n.target sm_90\n.address_size 64\n"
@@ -113,7 +113,7 @@ TEST_F(Async, PhasesOfABarrier) {
   check(alone(two + "mbarrier.arrive.noComplete.release.cta.shared::cta.b64 %token, [%b], 1;" +
               test_token() + arrive + test_token()),
         of_first(1));
-  // Who drops out of it is not waited for in later phases.
+  // Later phases do not wait for threads that have dropped out.
   check(alone(two + "mbarrier.arrive_drop.shared.b64 %token, [%b];" + arrive + test_token() +
               arrive + test_token()),
         of_first(11));
@@ -175,7 +175,7 @@ TEST_F(Async, ThreadsOfOtherBlocksArrive) {
             "mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%there], 4;" +
             load,
         expected, 4, 4);
-  // The same by stores that complete there.
+  // Stores that complete at the mbarrier.
   const std::string announce =
       barrier_of("1") +
       "@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%b], 256;"

@@ -194,8 +194,8 @@ TEST_F(Clusters, TheBarrierWaitsForAllThatLive) {
       [](uint32_t block, uint32_t thread) {
         return block % 4 == 1 && thread >= 40 ? 7 : (block + 1) % 4;
       });
-  // One that arrived and left does not stand for one that has not come: the first block's threads
-  // leave after their arrival, the others see all stores.
+  // A thread that arrived and left does not count for one that has not arrived: the first block's
+  // threads leave after their arrival, the others see all stores.
   check(
       "mad.lo.u32 %r, %rank, 1000, %t; shl.b32 %there, %t, 2; add.u32 %s, %s, %there;"
       "st.shared.u32 [%s], %r; setp.eq.u32 %p, %rank, 0; barrier.cluster.arrive.release;"

@@ -42,7 +42,7 @@ TEST(Directives, TheTargetIsTheModules) {
   }
 }
 
-// The blocks that directives allow find room on a multiprocessor of 64 K registers.
+// The blocks that directives allow fit on a multiprocessor of 64 K registers.
 TEST(Directives, RegistersAreBoundAsPtxasBoundsThem) {
   const struct {
     const char* directives;

@@ -117,7 +117,8 @@ TEST_F(Fusion, RunsOfSharedLoads) {
     preset += "mov.u32 %r" + std::to_string(10 + i) + ", " + std::to_string(kGuard) + ";\n";
   }
   const std::string before = kPrologue + fill_shared() + preset;
-  // All lanes; every second load guarded; a branch around all; addresses of 64 bits, likewise.
+  // All lanes; every second load guarded; a branch around all; and all of that with addresses of 64
+  // bits.
   const std::string text = kHeader + (".visible .entry all" + before) + body("") + results() +
                            "ret;\n}\n.visible .entry guarded" + before + body("@%p0 ") + results() +
                            "ret;\n}\n.visible .entry branch" + before + "@!%p0 bra over;\n" +
@@ -271,7 +272,7 @@ TEST_P(InnerProducts, AreThoseOfSteps) {
   EXPECT_GT(faults, kRounds / 10);
 }
 
-// index * size + base with signed and unsigned indices, and products that must stay because
+// index * size + base with signed and unsigned indices, and products that must be kept because
 // something else reads them, because the index changes before the sum, or in a loop.
 TEST_F(Fusion, AddressesOfElements) {
   std::string text = std::string(kHeader) + ".visible .entry elements" + kPrologue +

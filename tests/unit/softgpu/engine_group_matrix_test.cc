@@ -112,7 +112,7 @@ std::string instruction(const Product& p) {
 }
 
 // Shared memory becomes `image`; the registers of D and A come from memory, those of D go back.
-// `after` stands behind the wait.
+// `after` comes behind the wait.
 std::string kernel(const std::string& product, uint32_t registers, const std::string& after) {
   std::string text =
       ".version 8.0\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 sh[];\n"

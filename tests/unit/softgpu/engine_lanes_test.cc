@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kLanes = 32;
 constexpr uint32_t kBytes = 1024;  // of each of two allocations, and of shared memory
-constexpr uint32_t kGap = 512;     // before, between and behind: mapped for nobody
+constexpr uint32_t kGap = 512;     // before, between and behind: not mapped
 constexpr int kOffsets[] = {0, 4, 60, -8, 3};
 constexpr int kRounds = 3000;
 
@@ -263,7 +263,7 @@ TEST_F(Lanes, Shuffles) {
     const uint32_t mode = random(4), lanes = random_mask() | 1u << random(kLanes);
     SCOPED_TRACE(std::string(modes[mode]) + ", round " + std::to_string(round));
     for (uint32_t& word : data) word = static_cast<uint32_t>(engine_());
-    if (random(2)) {  // what programs do: the same distance and width for all
+    if (random(2)) {  // as programs do: one distance and width for all
       const uint32_t clamp = mode == 0 ? 0 : 31, width = 1u << random(6);
       for (uint32_t i = 0; i < kLanes; ++i) {
         data[kLanes + i] = data[kLanes];

@@ -162,7 +162,7 @@ TEST(Tiles, LoadAndStore) {
         }
       }
     }
-    // What is stored the same way is as it was.
+    // Storing with the layout of the load gives the original.
     EXPECT_EQ(std::vector<uint16_t>(out.begin() + 256, out.end()), rows);
   }
 }

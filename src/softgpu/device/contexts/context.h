@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts: primary ones, which exist for ever and are active between retain and release, and
-// created ones. A context owns streams, events, modules and memory; all go with it
+// Contexts: primary ones, which always exist and are active between retain and release, and created
+// ones. A context owns streams, events, modules and memory, which are destroyed with it
 // (context_lifetime.h). API threads.
 #pragma once
 
@@ -31,15 +31,15 @@ struct ContextLimits {
 
 class Context : public std::enable_shared_from_this<Context> {
  public:
-  // With a handle, not active. Null: out of handles.
+  // A context with a handle that is not active yet. Null: no handle is left.
   static std::shared_ptr<Context> create(Driver& driver, Device& device, ContextKind kind,
                                          unsigned flags);
 
   // The device's side; null while it is not active.
   [[nodiscard]] std::shared_ptr<ExecutionContext> execution() const;
   [[nodiscard]] std::shared_ptr<Stream> legacy_stream() const;
-  // Access to the memory of another device's context, which kernels have in any case. False: it is
-  // as wanted already.
+  // Access to the memory of another device's context, which kernels have in any case. False: the
+  // access is already as wanted.
   bool set_peer(const Context& peer, bool enabled);
 
   [[nodiscard]] Driver& driver() const { return driver_; }
@@ -54,7 +54,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<CUsharedconfig> shared_config{CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE};
   unsigned api_version = 13000;
   ContextLimits limits;
-  // A green context has its own.
+  // A green context has lots of its own.
   const std::shared_ptr<StreamLots> stream_lots = std::make_shared<StreamLots>();
 
   // The view of a green context: same execution as its primary, its own handle, default streams and
@@ -62,7 +62,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::weak_ptr<GreenContext> green;
   std::shared_ptr<Context> green_parent;
   std::shared_ptr<Stream> green_default;
-  // Of a view, the primary context.
+  // The primary context if this is the view of a green one, else this.
   [[nodiscard]] const Context& owner() const { return green_parent ? *green_parent : *this; }
 
   // For context_lifetime.h.
@@ -73,7 +73,7 @@ class Context : public std::enable_shared_from_this<Context> {
     uint32_t retained GUARDED_BY(mutex) = 0;
   };
   Lifetime lifetime;
-  // It is active from now on, or with nulls no longer.
+  // Makes the context active, or with nulls inactive.
   void set_execution(std::shared_ptr<ExecutionContext> execution, std::shared_ptr<Stream> legacy);
 
  private:
@@ -101,7 +101,7 @@ std::shared_ptr<Context> pop();
 void set(std::shared_ptr<Context> context);
 }  // namespace context_stack
 
-// The execution of the live context at that address; null if it has gone.
+// The execution of the live context at that address; null if that context was destroyed.
 std::shared_ptr<ExecutionContext> find_execution(Driver& driver, const Context* context);
 
 }  // namespace openmps::softgpu

@@ -13,7 +13,7 @@ namespace openmps::softgpu {
 
 class Context;
 
-// What a CUdevResource of SMs stands for, and a CUdevResourceDesc collects.
+// The SMs of a CUdevResource, which a CUdevResourceDesc collects.
 struct ResourceDescriptor {
   int device = 0;
   SmSet sms;

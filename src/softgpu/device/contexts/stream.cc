@@ -8,8 +8,8 @@
 #include "softgpu/device/contexts/context.h"
 #include "softgpu/device/contexts/thread_value.h"
 #include "softgpu/device/driver.h"
+#include "softgpu/device/schedule/quiescence.h"
 #include "softgpu/device/schedule/scheduler.h"
-#include "softgpu/device/schedule/standstill.h"
 
 namespace openmps::softgpu {
 namespace {
@@ -40,7 +40,7 @@ std::shared_ptr<const void> take_stream_lots(const Context& context, uint32_t co
   const std::shared_ptr<StreamLots> lots = context.stream_lots;
   const std::shared_ptr<ExecutionContext> execution = context.execution();
   if (lots->take(count) && execution != nullptr && context.driver().config.stream_lots) {
-    const Standstill standstill(context.driver().scheduler, *execution);
+    const Quiescence quiescence(context.driver().scheduler, *execution);
   }
   return {lots.get(), [lots, count](const void*) { lots->give(count); }};
 }

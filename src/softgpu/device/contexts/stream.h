@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams: their making, what a handle stands for, waiting for a context. What goes into them is in
-// issue.h. API threads.
+// Streams: how they are made and found by handle, and waiting for a context. issue.h puts work into
+// them. API threads.
 #pragma once
 
 #include <atomic>
@@ -29,12 +29,12 @@ struct Stream {
   unsigned flags = 0;
   int priority = 0;
   std::shared_ptr<GreenContext> green;
-  std::atomic<bool> detached{false};  // its green context was destroyed: good for nothing any more
+  std::atomic<bool> detached{false};  // its green context was destroyed: calls on it fail
   Mutex attributes_lock{LockRank::kSoftStreamAttributes};
   cuda::StreamAttributes attributes GUARDED_BY(attributes_lock);
-  std::shared_ptr<const void> lots;  // of its context, unless it is a default stream
+  std::shared_ptr<const void> lots;  // of its context (stream_lots.h); null in a default stream
 
-  // Set while the stream is captured; the rest of it is guarded by Captures.
+  // True while the stream is captured. The two members below are guarded by the mutex of Captures.
   std::atomic<bool> capturing{false};
   std::shared_ptr<Capture> capture;
   std::vector<std::shared_ptr<GraphNode>> capture_dependencies;
@@ -50,12 +50,12 @@ SmSet all_sms(const Config& config);
 Placement placement_of(const Stream& stream);
 Placement placement_of(const Context& context);
 
-// So many of the context's stream lots (stream_lots.h) are taken as long as it lives. Returns when
-// they are there.
+// Takes memory for `count` streams from the context's lots (stream_lots.h) as long as the result
+// lives. Returns when the memory is there.
 std::shared_ptr<const void> take_stream_lots(const Context& context, uint32_t count);
 
 // A stream without a handle (default streams). Priority is clamped to the legal range. In the view
-// of a green context it has that one's SMs, and no barriers with any default stream.
+// of a green context the stream has the green context's SMs and no barrier with a default stream.
 std::shared_ptr<Stream> make_stream(const std::shared_ptr<Context>& context,
                                     const std::shared_ptr<ExecutionContext>& execution,
                                     unsigned flags, int priority);
@@ -77,7 +77,7 @@ inline bool is_default_stream(CUstream handle) {
 Result<std::shared_ptr<Stream>> resolve_stream(const std::shared_ptr<Context>& context,
                                                CUstream handle, bool per_thread_default);
 
-// Waits for everything in the context. Its sticky error, if it failed.
+// Waits for everything in the context. Returns the sticky error, if the context has one.
 Status synchronize_context(Scheduler& scheduler, ExecutionContext& execution);
 
 // The sticky error as a Status.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a context keeps for its streams, and for the branches of the executable graphs that are made
-// in it: made in lots, each of which is a standstill of the context (as measured on an H200,
-// docs/decisions/0033-stream-slots.md), and never given back. API threads.
+// The memory that a context keeps for streams, and for branches of the executable graphs made in
+// the context. The driver makes it in lots of many streams, each of which takes quiescence of the
+// context (measured on an H200, docs/decisions/0033-stream-slots.md), and never gives it back. API
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +13,11 @@ namespace openmps::softgpu {
 
 class StreamLots {
  public:
-  // Of a context, and those made at once.
+  // Streams that a new context has memory for, and those that a lot adds.
   static constexpr uint32_t kFirst = 34;
   static constexpr uint32_t kLot = 43;
 
-  // True: some have to be made for it.
+  // True: a lot has to be made, which the caller waits for.
   [[nodiscard]] bool take(uint32_t count) {
     const MutexLock lock(mutex_);
     taken_ += count;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each thread has of its own of type T. A plain thread-local object of the main thread is
+// A value of type T for each thread. A plain thread-local object of the main thread is
 // destroyed before static objects are, whose destructors may call CUDA (a global
-// thrust::device_vector frees its memory then): this one stays until the process has ended. That of
-// another thread ends with it.
+// thrust::device_vector frees its memory then): this one lives until the process has ended. The
+// value of another thread ends with the thread.
 #pragma once
 
 #include <unistd.h>

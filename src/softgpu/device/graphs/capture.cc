@@ -86,7 +86,7 @@ bool Captures::all_joined_locked(const Capture& capture, const Stream& origin) {
     const auto& end = origin.capture_dependencies;
     return !node->dependents.empty() || std::find(end.begin(), end.end(), node) != end.end();
   };
-  const MutexLock graph_lock(driver_->graph_mutex);
+  const MutexLock graph_lock(graph_mutex);
   if (!std::all_of(capture.left.begin(), capture.left.end(), joined)) return false;
   for (const auto& weak : capture.streams) {
     std::shared_ptr<Stream> stream = weak.lock();
@@ -178,7 +178,7 @@ Status Captures::add(Stream& stream, const Work& work) {
     return Status(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture has just ended");
   }
   if (stream.capture->invalidated) return invalidated();
-  const MutexLock graph_lock(driver_->graph_mutex);
+  const MutexLock graph_lock(graph_mutex);
   if (const auto* free = std::get_if<GraphFreeWork>(&work)) {
     OPENMPS_RETURN_IF_ERROR(check_free_locked(*driver_, *stream.capture->graph, free->address));
   }

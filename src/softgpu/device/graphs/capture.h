@@ -35,8 +35,7 @@ struct Capture {
   std::vector<std::shared_ptr<GraphNode>> left;  // what streams that were destroyed had come to
 };
 
-// All that go on. Its mutex guards Capture, Stream::capture* and Event::capture*, and is taken
-// before Driver::graph_mutex.
+// All captures in progress. The mutex guards Capture, Stream::capture* and Event::capture* too.
 class Captures {
  public:
   explicit Captures(Driver* driver) : driver_(driver) {}
@@ -64,7 +63,7 @@ class Captures {
   // A call that can't be captured: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the capture is
   // invalid.
   Status refuse(Stream& stream);
-  // The same for an event that was last recorded in a captured stream.
+  // Refuses a call on an event that was last recorded in a captured stream.
   Status refuse(Event& event);
 
   // The event was last recorded in a captured stream; it no longer counts as that.
@@ -93,7 +92,8 @@ class Captures {
   Driver* driver_;
   Mutex mutex_{LockRank::kSoftCaptures};
   std::vector<std::shared_ptr<Capture>> active_ GUARDED_BY(mutex_);  // that go on
-  std::atomic<uint32_t> active_count_{0};  // spares everybody else the lock
+  std::atomic<uint32_t> active_count_{
+      0};  // lets calls skip the lock when no capture is in progress
 };
 
 // cuThreadExchangeStreamCaptureMode.

@@ -84,7 +84,7 @@ Result<CUgraphConditionalHandle> create_condition(Driver& driver, Graph& graph,
   condition->assigns = flags != 0;
   const CUgraphConditionalHandle handle = driver.conditions.add(condition);
   if (handle == 0) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many conditional handles");
-  const MutexLock lock(driver.graph_mutex);
+  const MutexLock lock(graph_mutex);
   graph.conditions.push_back(std::move(condition));
   graph.condition_handles.push_back(handle);
   return handle;

@@ -54,18 +54,18 @@ void remove_node_locked(Driver& driver, GraphNode& node) {
 std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph) {
   auto copy = std::make_shared<Graph>();
   copy->user_objects = graph.user_objects;
-  std::unordered_map<const GraphNode*, GraphNode*> twins;
+  std::unordered_map<const GraphNode*, GraphNode*> copies;
   for (const auto& node : graph.nodes) {
-    std::shared_ptr<GraphNode> twin = add_node_locked(driver, *copy, node->work, {});
-    twin->type = node->type;
-    twin->enabled = node->enabled;
-    twin->child = node->child == nullptr ? nullptr : clone_graph_locked(driver, *node->child);
-    twin->copy_parameters = node->copy_parameters;
-    twin->attributes = node->attributes;
-    twin->original = node->handle;
-    twins[node.get()] = twin.get();
+    std::shared_ptr<GraphNode> copied = add_node_locked(driver, *copy, node->work, {});
+    copied->type = node->type;
+    copied->enabled = node->enabled;
+    copied->child = node->child == nullptr ? nullptr : clone_graph_locked(driver, *node->child);
+    copied->copy_parameters = node->copy_parameters;
+    copied->attributes = node->attributes;
+    copied->original = node->handle;
+    copies[node.get()] = copied.get();
   }
-  copy_links(graph.nodes, twins);
+  copy_links(graph.nodes, copies);
   return copy;
 }
 
@@ -78,11 +78,13 @@ Result<std::shared_ptr<Graph>> create_graph(Driver& driver) {
 
 namespace {
 
-bool has_type_locked(const Graph& graph, std::span<const CUgraphNodeType> types) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [types](const auto& node) {
-    return std::find(types.begin(), types.end(), node->type) != types.end() ||
-           (node->child != nullptr && has_type_locked(*node->child, types));
-  });
+bool has_type_locked(const Graph& graph, std::span<const CUgraphNodeType> types)
+    REQUIRES(graph_mutex) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                     [types](const auto& node) REQUIRES(graph_mutex) {
+                       return std::find(types.begin(), types.end(), node->type) != types.end() ||
+                              (node->child != nullptr && has_type_locked(*node->child, types));
+                     });
 }
 
 }  // namespace
@@ -94,13 +96,15 @@ bool has_memory_locked(const Graph& graph) {
 }
 
 bool is_updatable_locked(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
-    const auto* launch = std::get_if<LaunchWork>(&node->work);
-    return (launch != nullptr && launch->device_node != nullptr) ||
-           (node->child != nullptr && is_updatable_locked(*node->child)) ||
-           std::any_of(node->bodies.begin(), node->bodies.end(),
-                       [](const auto& body) { return is_updatable_locked(*body); });
-  });
+  return std::any_of(
+      graph.nodes.begin(), graph.nodes.end(), [](const auto& node) REQUIRES(graph_mutex) {
+        const auto* launch = std::get_if<LaunchWork>(&node->work);
+        return (launch != nullptr && launch->device_node != nullptr) ||
+               (node->child != nullptr && is_updatable_locked(*node->child)) ||
+               std::any_of(node->bodies.begin(), node->bodies.end(),
+                           [](const auto& body)
+                               REQUIRES(graph_mutex) { return is_updatable_locked(*body); });
+      });
 }
 
 Status make_updatable(Driver& driver, LaunchWork& work, CUlaunchAttributeValue* value) {
@@ -152,10 +156,11 @@ Status check_free_locked(Driver& driver, const Graph& graph, uint64_t address) {
 }
 
 bool contains_locked(const Graph& graph, const Graph& other) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&other](const auto& node) {
-    return node->child != nullptr &&
-           (node->child.get() == &other || contains_locked(*node->child, other));
-  });
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                     [&other](const auto& node) REQUIRES(graph_mutex) {
+                       return node->child != nullptr &&
+                              (node->child.get() == &other || contains_locked(*node->child, other));
+                     });
 }
 
 void retire_graph_locked(Driver& driver, Graph& graph) {
@@ -174,7 +179,7 @@ void retire_graph_locked(Driver& driver, Graph& graph) {
 Status destroy_graph(Driver& driver, CUgraph handle) {
   const std::shared_ptr<Graph> graph = driver.graphs.find(handle);
   if (graph == nullptr) return Status(CUDA_ERROR_INVALID_VALUE, "not a graph");
-  const MutexLock lock(driver.graph_mutex);
+  const MutexLock lock(graph_mutex);
   if (graph->is_body || graph->moved) {
     return Status(CUDA_ERROR_INVALID_VALUE, "the graph goes with its node");
   }

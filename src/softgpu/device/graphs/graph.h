@@ -9,6 +9,7 @@
 
 #include "cuda/graph_structure.h"
 #include "cuda/status.h"
+#include "softgpu/device/graph_mutex.h"
 #include "softgpu/device/schedule/operation.h"
 #include "softgpu/device/user_object.h"
 #include "softgpu/device/work/work.h"
@@ -51,30 +52,34 @@ struct Graph {
   std::weak_ptr<GraphExec> only_exec;  // of a graph that is_unique_locked()
 };
 
-// All *_locked: Driver::graph_mutex held.
 std::shared_ptr<GraphNode> add_node_locked(Driver& driver, Graph& graph, Work work,
-                                           std::span<const GraphEdge> dependencies);
+                                           std::span<const GraphEdge> dependencies)
+    REQUIRES(graph_mutex);
 // CUDA_ERROR_INVALID_VALUE: of different graphs, it exists, or would close a cycle.
-Status add_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data);
+Status add_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data)
+    REQUIRES(graph_mutex);
 // CUDA_ERROR_INVALID_VALUE: there is none with these data.
-Status remove_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data);
-void remove_node_locked(Driver& driver, GraphNode& node);
-std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph);
-// The graph itself, a child or a body allocates or frees: its nodes and edges stay (CUDA's rule).
-[[nodiscard]] bool has_memory_locked(const Graph& graph);
-// Kernels change nodes of it, or of a child or a body: it keeps them (CUDA's rule).
-[[nodiscard]] bool is_updatable_locked(const Graph& graph);
-[[nodiscard]] bool has_conditional_locked(const Graph& graph);
-// It has memory, conditional nodes, or is updatable: it can't be cloned, and has one executable
-// graph at most.
-[[nodiscard]] bool is_unique_locked(const Graph& graph);
+Status remove_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data)
+    REQUIRES(graph_mutex);
+void remove_node_locked(Driver& driver, GraphNode& node) REQUIRES(graph_mutex);
+std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph) REQUIRES(graph_mutex);
+// The graph, a child or a body allocates or frees: its nodes and edges can't be removed (CUDA's
+// rule).
+[[nodiscard]] bool has_memory_locked(const Graph& graph) REQUIRES(graph_mutex);
+// Kernels change nodes of the graph, of a child or of a body, which can't be removed (CUDA's rule).
+[[nodiscard]] bool is_updatable_locked(const Graph& graph) REQUIRES(graph_mutex);
+[[nodiscard]] bool has_conditional_locked(const Graph& graph) REQUIRES(graph_mutex);
+// The graph has memory or conditional nodes, or is updatable: it can't be cloned, and has at most
+// one executable graph.
+[[nodiscard]] bool is_unique_locked(const Graph& graph) REQUIRES(graph_mutex);
 // May the graph free it? CUDA_ERROR_INVALID_VALUE: not what an allocation node gave, or the graph
 // frees it already.
-Status check_free_locked(Driver& driver, const Graph& graph, uint64_t address);
+Status check_free_locked(Driver& driver, const Graph& graph, uint64_t address)
+    REQUIRES(graph_mutex);
 // `other` is a child of the graph, at any depth.
-[[nodiscard]] bool contains_locked(const Graph& graph, const Graph& other);
+[[nodiscard]] bool contains_locked(const Graph& graph, const Graph& other) REQUIRES(graph_mutex);
 // The handles of a graph, its bodies and what was moved into it are no longer valid.
-void retire_graph_locked(Driver& driver, Graph& graph);
+void retire_graph_locked(Driver& driver, Graph& graph) REQUIRES(graph_mutex);
 // Kernels may change the node that a launch is or becomes. Its handle for them goes into `value`,
 // where CUDA says that it is returned. CUDA_ERROR_INVALID_VALUE: neither 0 nor 1, or 0 for a node
 // that is changed already.

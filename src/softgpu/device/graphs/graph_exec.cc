@@ -121,20 +121,21 @@ bool is_for_device(CUgraphNodeType type) {
          type == CU_GRAPH_NODE_TYPE_MEMCPY || type == CU_GRAPH_NODE_TYPE_GRAPH;
 }
 
-bool runs_on_device_locked(const GraphNode& node) {
+bool runs_on_device_locked(const GraphNode& node) REQUIRES(graph_mutex) {
   switch (node.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
     case CU_GRAPH_NODE_TYPE_MEMSET: return true;
     case CU_GRAPH_NODE_TYPE_MEMCPY: return copies_on_device(std::get<CopyWork>(node.work));
     case CU_GRAPH_NODE_TYPE_GRAPH:
       return std::all_of(node.child->nodes.begin(), node.child->nodes.end(),
-                         [](const auto& inner) { return runs_on_device_locked(*inner); });
+                         [](const auto& inner)
+                             REQUIRES(graph_mutex) { return runs_on_device_locked(*inner); });
     default: return false;
   }
 }
 
 // CUDA's rules for graphs that kernels may launch.
-Status check_for_device_locked(const Graph& graph, uint64_t flags) {
+Status check_for_device_locked(const Graph& graph, uint64_t flags) REQUIRES(graph_mutex) {
   constexpr uint64_t kExcluded = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
                                  CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
   if ((flags & kExcluded) != 0) {
@@ -168,7 +169,7 @@ Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uin
   auto exec = std::make_shared<GraphExec>();
   exec->flags = flags;
   const MutexLock lock(exec->mutex);
-  const MutexLock graph_lock(driver.graph_mutex);
+  const MutexLock graph_lock(graph_mutex);
   std::vector<std::shared_ptr<Condition>> conditions;
   OPENMPS_RETURN_IF_ERROR(check_conditionals_locked(graph, &conditions));
   if (is_unique_locked(graph) && graph.only_exec.lock() != nullptr) {
@@ -191,12 +192,11 @@ Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uin
   return exec;
 }
 
-Status update_exec(Driver& driver, GraphExec& exec, const Graph& graph,
-                   CUgraphExecUpdateResultInfo* info) {
+Status update_exec(GraphExec& exec, const Graph& graph, CUgraphExecUpdateResultInfo* info) {
   std::vector<GraphStep> steps;
   std::vector<std::shared_ptr<Condition>> conditions;
   {
-    const MutexLock lock(driver.graph_mutex);
+    const MutexLock lock(graph_mutex);
     const std::shared_ptr<GraphExec> instance = graph.only_exec.lock();
     if (is_updatable_locked(graph)) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "kernels change nodes of the graph");

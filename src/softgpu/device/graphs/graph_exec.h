@@ -37,7 +37,7 @@ struct GraphExec : std::enable_shared_from_this<GraphExec> {
   std::vector<std::shared_ptr<UserObjectHold>> user_objects GUARDED_BY(mutex);
   bool uploaded GUARDED_BY(mutex) = false;  // since it was made or changed
   std::shared_ptr<const void> lots;         // for its branches
-  // Guarded by the Scheduler; of graphs with kernels that launch graphs, and those launched.
+  // For graphs that kernels launch: runs in progress, and whether one waits as a tail launch.
   uint32_t runs GUARDED_BY(scheduler_mutex) = 0;
   bool waits_as_tail GUARDED_BY(scheduler_mutex) = false;
 };
@@ -47,7 +47,6 @@ Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uin
 [[nodiscard]] bool same_context(const Work& one, const Work& other);
 // cuGraphExecUpdate: same topology, new parameters. `info`: what differs. As measured on an H200,
 // CUDA_ERROR_NOT_SUPPORTED leaves it as it was: the graph's memory is another executable graph's.
-Status update_exec(Driver& driver, GraphExec& exec, const Graph& graph,
-                   CUgraphExecUpdateResultInfo* info);
+Status update_exec(GraphExec& exec, const Graph& graph, CUgraphExecUpdateResultInfo* info);
 
 }  // namespace openmps::softgpu

@@ -21,7 +21,7 @@ struct GraphStep {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   Work work;
   bool enabled = true;
-  std::vector<uint32_t> after;  // indices of earlier steps of the same list
+  std::vector<uint32_t> after;  // indices of earlier steps of this list
 };
 
 // What a launch has to do for it. One that kernels may switch on is there in any case.

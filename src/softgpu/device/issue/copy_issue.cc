@@ -76,7 +76,7 @@ Status issue_fill(Stream& stream, const FillShape& shape, bool synchronous) {
   if (facts.variable_of != nullptr && facts.variable_of != &stream.context->owner()) {
     return Status(CUDA_ERROR_INVALID_VALUE, "a variable of a module of another context");
   }
-  // As with copies between device memory.
+  // A fill of device memory returns at once, as a copy between device memory does.
   if (facts.device && !facts.sync_memops && !has_sync_memops(stream)) synchronous = false;
   FillWork work;
   work.shape = shape;

@@ -36,7 +36,7 @@ class GraphRun final : public GraphLaunches,
 
   // The kernel launches graphs in this environment.
   void adopt(KernelOperation& kernel);
-  // The host launches it. In Scheduler::together().
+  // The host launches the graph.
   void begin_locked() REQUIRES(scheduler_mutex);
   // Of `end`, behind everything in it.
   [[nodiscard]] bool finish(Submission& submission, const OperationPtr& end) override
@@ -57,11 +57,11 @@ class GraphRun final : public GraphLaunches,
   StreamQueue stream_;
   const std::shared_ptr<GraphRun> parent_;
   const std::shared_ptr<GraphExec> exec_;  // null: a stream's
-  std::weak_ptr<GraphRun> tail_of_;        // who runs it as its tail; that lives until then
+  std::weak_ptr<GraphRun> tail_of_;        // the environment whose tail launch this is
 
-  // Guarded by the Scheduler.
-  std::vector<OperationPtr> running_;  // ends of environments inside of it
-  std::deque<Launched> tails_;
+  // Ends of the environments inside of this one.
+  std::vector<OperationPtr> running_ GUARDED_BY(scheduler_mutex);
+  std::deque<Launched> tails_ GUARDED_BY(scheduler_mutex);
 };
 
 }  // namespace openmps::softgpu

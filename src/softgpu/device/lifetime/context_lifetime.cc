@@ -109,7 +109,7 @@ Status release_primary(Context& primary) {
   return Status();
 }
 
-// Whoever retained it has his reference still, to give back, but no context: that takes a new one.
+// References that were retained are still to be released, but name no active context any more.
 void reset_primary(Context& primary) {
   primary.flags = CU_CTX_SCHED_AUTO;
   deactivate(primary);

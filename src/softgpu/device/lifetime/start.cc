@@ -104,7 +104,7 @@ std::atomic<bool> exiting{false};
 
 void begin_exit() { exiting.store(true, std::memory_order_relaxed); }
 
-// What is called on the way out finds no device any more.
+// The process exits without destructors: the calls that follow find no device.
 void leave_quickly() {
   begin_exit();
   stop_driver();

@@ -2,7 +2,7 @@
 // What is mapped: the ordered map of every range that kernels and copies may touch, for the whole
 // process (unified addressing: device addresses are host addresses). API threads insert and remove;
 // workers, copy engines and API threads read. Removal has a grace period, so that memory is
-// given back only after every reader that might still hold the range has come back.
+// given back only after every reader that might still use the range has left.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ struct MappedRange {
   bool writable = true;
   bool charged =
       true;  // the device counts it, if it counts that kind: memory of graphs comes later
-  // Of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged; a managed variable has what the last
-  // of them would get.
+  // Flags of cuMemHostAlloc, cuMemHostRegister or cuMemAllocManaged; a managed variable has those
+  // that cuMemAllocManaged would get.
   unsigned flags = 0;
   uint64_t id = 0;           // CU_POINTER_ATTRIBUTE_BUFFER_ID
   int device = 0;            // ordinal
@@ -53,7 +53,7 @@ class AddressSpace final : public MemoryMap {
   Status insert(const MappedRange& range);
   // The range that begins at `begin`; false if none does.
   bool remove(uint64_t begin, MappedRange* removed);
-  // As remove(), if `expected(range)` holds.
+  // Removes the range that begins at `begin` if `expected(range)` holds.
   template <typename Predicate>
   bool remove_if(uint64_t begin, Predicate&& expected, MappedRange* removed) {
     const WriterLock lock(mutex_);
@@ -84,7 +84,7 @@ class AddressSpace final : public MemoryMap {
   // ordinary memory of the program, or nothing).
   Coverage coverage(uint64_t begin, uint64_t bytes, bool write) const;
 
-  // Run `access()` while no range can be removed; false, without running it, if the range is not
+  // Runs `access()` while no range can be removed; false, without running it, if the range is not
   // covered. For short accesses.
   template <typename Access>
   bool with_range(uint64_t begin, uint64_t bytes, bool write, Access&& access) const {
@@ -133,12 +133,12 @@ class AddressSpace final : public MemoryMap {
   mutable SharedMutex mutex_{LockRank::kSoftAddressSpace};
   std::map<uint64_t, MappedRange> ranges_ GUARDED_BY(mutex_);
 
-  // Two generations of readers; a waiter turns the page and waits for the old one to empty.
+  // Two generations of readers: a waiter starts a new one and waits until the old one is empty.
   Mutex waiter_mutex_{LockRank::kSoftAddressSpaceWaiter};
   Mutex phase_mutex_{LockRank::kSoftAddressSpacePhase};
   CondVar drained_;
   CondVar reopened_;
-  bool closed_ GUARDED_BY(phase_mutex_) = false;  // nobody may enter
+  bool closed_ GUARDED_BY(phase_mutex_) = false;  // readers may not enter
   uint32_t phase_ GUARDED_BY(phase_mutex_) = 0;
   uint64_t readers_[2] GUARDED_BY(phase_mutex_) = {0, 0};
 };

@@ -61,7 +61,7 @@ void free_backing(const Backing& backing) {
     munmap(at, backing.bytes);
     return;
   }
-  // The C allocator gets back what it gave: pages that nobody else sees.
+  // The C allocator gets back private pages, as it gave them.
   if (backing.file != nullptr &&
       mmap(at, round_to_pages(backing.bytes), PROT_READ | PROT_WRITE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {

@@ -20,8 +20,9 @@ struct Backing {
 // At least `bytes`, aligned to kDeviceAlignment; address 0 if the machine has none left.
 // `own_pages`: nothing else is in its pages, so that they can be shared.
 Backing allocate_backing(uint64_t bytes, bool own_pages = false);
-// Move the pages into a file that other processes can map; address and contents stay. Nobody may
-// touch the memory meanwhile. False: the machine has no memory or no descriptors left.
+// Move the pages into a file that other processes can map; address and contents do not change.
+// No thread may touch the memory meanwhile. False: the machine has no memory or no descriptors
+// left.
 bool share_backing(Backing* backing);
 void free_backing(const Backing& backing);
 

@@ -30,13 +30,13 @@ struct Config {
   uint32_t workers = 0;                // threads that run blocks: min(cores, sm_count)
   uint64_t seed = 0;                   // SOFTGPU_SEED; not 0: one worker, seeded warp order
   std::string segment;                 // SOFTGPU_DEVICE: name of the shared device segment
-  std::string trace_path;              // SOFTGPU_TRACE; %p stands for the process id
+  std::string trace_path;              // SOFTGPU_TRACE; %p becomes the process id
 };
 
 // CUDA_ERROR_INVALID_VALUE names the variable that does not make sense.
 Result<Config> read_config();
 
-// Tells the devices of all simulated machines apart, and is the same on every start.
+// The identity of a device: unique among all simulated machines, and equal on every start.
 CUuuid device_uuid(const Config& config, uint32_t ordinal);
 
 // What CUDA_VISIBLE_DEVICES leaves: ordinals of the machine, in the program's order.

@@ -119,7 +119,7 @@ void stop_waiting_locked(SegmentLayout* layout, ProcessSlot& slot) {
   layout->waiters.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// Round robin after `from`: everybody in line gets a slice before anybody gets a second one.
+// Round robin after `from`: each process in line gets a slice before any gets a second one.
 void pass_on_locked(SegmentLayout* layout, int32_t from) {
   layout->owner = kNobody;
   if (layout->waiters.load(std::memory_order_relaxed) == 0) return;
@@ -205,7 +205,7 @@ class LockedFile {
 
 // The file behind `path`, exclusively flocked: joining, leaving and inspecting exclude each other.
 // A file that was unlinked between open and flock is the one of users that have left: try again.
-// One of another user's is refused: whoever can write it could write this process's memory.
+// A file of another user is refused: that user could change what this process reads in it.
 Result<LockedFile> open_locked(const std::string& path, int flags) {
   for (;;) {
     UniqueFd fd(open(path.c_str(), flags | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -254,8 +254,8 @@ Result<std::unique_ptr<DeviceSegment>> DeviceSegment::attach(const std::string& 
   SegmentLayout* layout = map_layout(file->get());
   if (layout == nullptr) return system_error("cannot map " + path);
 
-  // Nobody alive: whatever the last user left, a held mutex included, starts from nothing.
-  // Processes are looked up without the mutex here: the flock keeps everybody from joining.
+  // No process is alive: the segment starts from nothing, whatever the last one left, a held mutex
+  // included. Processes are looked up without the mutex here: the flock keeps others from joining.
   bool in_use = false;
   if (layout->magic == kMagic) {
     for (const ProcessSlot& slot : layout->processes) {
@@ -298,7 +298,8 @@ void DeviceSegment::detach() {
     free_slot_locked(layout_, slot_);
     if (file.ok() && reclaim_dead_locked(layout_) == 0) unlink(path_.c_str());
   }
-  // The mapping stays: a worker thread may be about to look at it while the process exits.
+  // The segment is not unmapped: a worker thread may be about to look at it while the process
+  // exits.
 }
 
 Result<SegmentReport> DeviceSegment::inspect(const std::string& name) {

@@ -34,7 +34,7 @@ struct SegmentReport {
   };
   uint64_t memory_total = 0;
   uint64_t memory_used = 0;
-  int32_t running_pid = 0;  // who may run kernels now; 0: nobody
+  int32_t running_pid = 0;  // the process that may run kernels now; 0: none
   std::vector<Process> processes;
   std::vector<Context> contexts;
 };
@@ -72,14 +72,14 @@ class DeviceSegment {
   bool try_acquire();
   // Give it to the next process in line, if this process has it.
   void release();
-  // Somebody waits in line. Lock-free: a hint.
+  // Another process waits in line. Lock-free: a hint.
   [[nodiscard]] bool contended() const;
   // When this process last received the right, in now_ns() time.
   [[nodiscard]] uint64_t acquired_ns() const { return acquired_ns_; }
   // Take back what dead processes hold, the right to run included.
   void reclaim_dead();
 
-  // Futex word that rings when the right was passed to this process, when somebody joined the line
+  // Futex word that rings when the right was passed to this process, when a process joined the line
   // behind it, and when ring() is called.
   [[nodiscard]] std::atomic<uint32_t>* doorbell();
   void ring();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files without a name that other processes open by a ticket: what is behind cuIpc* handles and
 // exported pools. The owner's descriptor is found under /proc; a key of 128 random bits in the
-// file's description tells that it is the one that was meant, and who does not have the key can't
-// guess it. Any thread.
+// file's description identifies the file, and a process without the key can't guess it. Any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -24,8 +23,8 @@ struct SharedFile {
   ShareKey key{};
 };
 
-// Of whole pages, at least `bytes`, zeroed; it can't shrink under those who map it. Null: the
-// machine has no memory or no descriptors left.
+// Of whole pages, at least `bytes`, zeroed; it can't shrink under the processes that map it. Null:
+// the machine has no memory or no descriptors left.
 std::shared_ptr<const SharedFile> make_shared_file(uint64_t bytes);
 
 // The file that process `owner` has as `descriptor`, if it is at least `bytes` long and has that

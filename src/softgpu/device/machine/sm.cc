@@ -32,7 +32,7 @@ SmDemand block_demand(const SmLimits& limits, uint32_t threads, uint32_t registe
   uint64_t shared = round_up(shared_bytes + limits.reserved_shared_per_block, kSharedUnit);
   SmDemand demand;
   demand.threads = warps * kWarpSize;
-  // Saturated: anything beyond the SM only needs to stay beyond it.
+  // Saturated: a demand beyond the SM need not be exact.
   demand.registers = static_cast<uint32_t>(std::min<uint64_t>(per_warp * warps, UINT32_MAX));
   demand.shared_bytes = static_cast<uint32_t>(std::min<uint64_t>(shared, UINT32_MAX));
   return demand;

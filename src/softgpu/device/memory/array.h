@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA arrays, and the texture and surface objects that show them to kernels. An array here is
-// pitched device memory; its layout is nobody's business but ours, as on a GPU. API threads.
+// pitched device memory; programs do not see its layout, as on a GPU. API threads.
 #pragma once
 
 #include <memory>

@@ -13,7 +13,7 @@ namespace openmps::softgpu {
 
 namespace {
 
-// Whoever ends the range returns what it is charged for. False: it went with its context.
+// Ending the range returns the charge. False: the range was freed with its context.
 bool mark(AddressSpace& address_space, const GraphBlock& block, bool charged) {
   bool found = false;
   address_space.change(block.address, [&](MappedRange& range) {
@@ -70,7 +70,7 @@ void GraphMemory::use(std::span<const GraphBlockPtr> blocks, const OperationPtr&
 }
 
 bool GraphMemory::close(uint64_t address, const OperationPtr& operation) {
-  GraphBlockPtr last;  // goes after the lock
+  GraphBlockPtr last;  // destroyed after the lock is released
   const MutexLock lock(mutex_);
   const auto found = open_.find(address);
   if (found == open_.end()) return false;

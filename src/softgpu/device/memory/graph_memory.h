@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of allocation nodes. Its address is fixed when the node is made and stays for the life
-// of the graph; the device is charged for it from the first launch until it is trimmed or gone. API
-// threads.
+// The memory of allocation nodes. An address is fixed when the node is made, for the life of the
+// graph; the device is charged for the memory from the first launch until it is trimmed or freed.
+// API threads.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ class Driver;
 class GraphMemory;
 
 // One allocation node's memory. The node, the executable graph and, between a launch and the free,
-// the program hold it; what is queued when the last of them lets go still finds it.
+// the program hold it. Operations that are queued when the last of them releases it can still use
+// it.
 struct GraphBlock {
   GraphBlock(GraphMemory& owner, std::shared_ptr<ExecutionContext> context,
              const MappedRange& range)
@@ -60,11 +61,11 @@ class GraphMemory {
   Status open(std::span<const GraphBlockPtr> blocks, bool frees_itself);
   // The memory is in use until `operation` has ended.
   void use(std::span<const GraphBlockPtr> blocks, const OperationPtr& operation);
-  // A free node, or a free of the program's, which takes effect behind `operation`. False:
+  // A free node, or a free by the program, which takes effect behind `operation`. False:
   // `address` is no allocation of a graph, or was freed already.
   bool close(uint64_t address, const OperationPtr& operation);
   [[nodiscard]] bool is_open(uint64_t address) const;
-  // Whose memory is open there; null: none.
+  // The context of the open allocation at `address`; null: there is none.
   [[nodiscard]] std::shared_ptr<ExecutionContext> owner_of_open(uint64_t address) const;
 
   // Memory that the program has freed and nothing uses is not charged any more.
@@ -76,7 +77,7 @@ class GraphMemory {
 
  private:
   friend struct GraphBlock;
-  // What is reserved for graphs is what graphs have mapped: blocks share nothing.
+  // Reserved memory equals used memory: blocks of several nodes never overlap here.
   struct Footprint {
     uint64_t current = 0;
     uint64_t used_high = 0;

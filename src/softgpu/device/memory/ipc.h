@@ -37,8 +37,8 @@ static_assert(sizeof(Ticket) == sizeof(CUipcMemHandle));
 static_assert(sizeof(Ticket) == sizeof(CUipcEventHandle));
 static_assert(sizeof(Ticket) == sizeof(CUmemPoolPtrExportData));
 
-// An event that processes share: how often it has been recorded, and how far these records have
-// come. It is reached when both are equal. One page that every process maps.
+// An interprocess event: how often it was recorded, and how many of these records were reached. The
+// event is reached when both are equal. One page, which every process maps.
 struct SharedEvent {
   struct Counters {
     std::atomic<uint64_t> recorded;
@@ -55,12 +55,12 @@ class Ipc {
  public:
   explicit Ipc(Driver* driver) : driver_(driver) {}
 
-  // Any address in the allocation will do; the ticket is that of the whole, and always the same.
+  // `address` may be any in the allocation. An allocation has one ticket, for all of it.
   // CUDA_ERROR_INVALID_VALUE: not memory of cuMemAlloc; CUDA_ERROR_OUT_OF_MEMORY.
   Result<Ticket> export_memory(uint64_t address);
-  // Opened again it has the same address, until it is closed as often. CUDA_ERROR_INVALID_HANDLE:
-  // the ticket names nothing; CUDA_ERROR_INVALID_CONTEXT: it is this process's own;
-  // CUDA_ERROR_OUT_OF_MEMORY.
+  // Memory that is opened again keeps its address, until it is closed as often.
+  // CUDA_ERROR_INVALID_HANDLE: the ticket names nothing; CUDA_ERROR_INVALID_CONTEXT: it is this
+  // process's own; CUDA_ERROR_OUT_OF_MEMORY.
   Result<uint64_t> open_memory(Context& context, const Ticket& ticket);
   // Waits for everything queued in the context that opened it. CUDA_ERROR_INVALID_VALUE: nothing
   // was opened there.

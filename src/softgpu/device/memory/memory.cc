@@ -13,8 +13,8 @@
 #include "base/shared_memory.h"
 #include "softgpu/device/contexts/context.h"
 #include "softgpu/device/driver.h"
+#include "softgpu/device/schedule/quiescence.h"
 #include "softgpu/device/schedule/scheduler.h"
-#include "softgpu/device/schedule/standstill.h"
 
 namespace openmps::softgpu {
 namespace {
@@ -147,10 +147,10 @@ Status Memory::free_device(uint64_t address) {
       !is_device_kind(range)) {
     return invalid_address(address, "a device allocation");
   }
-  std::optional<Standstill> standstill;
+  std::optional<Quiescence> quiescence;
   const std::shared_ptr<ExecutionContext> execution = find_execution(*driver_, range.owner);
-  if (execution != nullptr) standstill.emplace(driver_->scheduler, *execution);
-  // Somebody else may have freed it while this thread waited.
+  if (execution != nullptr) quiescence.emplace(driver_->scheduler, *execution);
+  // Another thread may have freed the range while this thread waited.
   if (!driver_->address_space.remove_if(address, is_device_kind, &range)) {
     return invalid_address(address, "a device allocation");
   }

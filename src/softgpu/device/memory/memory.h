@@ -23,14 +23,13 @@ class Memory {
  public:
   explicit Memory(Driver* driver) : driver_(driver) {}
 
-  // Device or managed memory, counted against the device; an allocation node's is not, see
-  // graph_memory.h. CUDA_ERROR_INVALID_VALUE for no bytes,
-  // CUDA_ERROR_OUT_OF_MEMORY.
+  // Device or managed memory, which the device is charged for; graph_memory.h charges for memory of
+  // allocation nodes. CUDA_ERROR_INVALID_VALUE for no bytes, CUDA_ERROR_OUT_OF_MEMORY.
   Result<uint64_t> allocate_device(Context& context, uint64_t bytes, RangeKind kind,
                                    unsigned flags);
   // A managed variable of a library, which belongs to no context. Ends by free_global().
   Result<uint64_t> allocate_library_global(Device& device, uint64_t bytes);
-  // cuMemFree: makes a standstill of the owning context, as the driver does.
+  // cuMemFree: makes the owning context quiescent, as the driver does.
   // CUDA_ERROR_INVALID_VALUE unless `address` is the begin of a device or managed allocation.
   Status free_device(uint64_t address);
   // The allocation begins at `address`: cuMemFreeAsync checks before it queues the free.
@@ -56,7 +55,7 @@ class Memory {
   // Waits for everything queued in the context that opened it.
   Status release_shared(uint64_t address);
 
-  // Pinned host memory of our own. flags: CU_MEMHOSTALLOC_*.
+  // Pinned host memory that softgpu allocates. flags: CU_MEMHOSTALLOC_*.
   Result<uint64_t> allocate_host(Context& context, uint64_t bytes, unsigned flags);
   Status free_host(uint64_t address);
 
@@ -81,7 +80,8 @@ class Memory {
 
   Driver* driver_;
   Mutex mutex_{LockRank::kSoftMemory};
-  std::unordered_map<uint64_t, Backing> backings_ GUARDED_BY(mutex_);  // ours to free, by address
+  std::unordered_map<uint64_t, Backing> backings_
+      GUARDED_BY(mutex_);  // memory that is freed here, by address
 };
 
 }  // namespace openmps::softgpu

@@ -276,7 +276,7 @@ Status VirtualMemory::unmap(uint64_t address, uint64_t bytes) {
   const MutexLock lock(mutex_);
   Mappings::iterator first;
   Mappings::iterator last;
-  // Whole mappings may have gaps here, even be none (so does an H200).
+  // There may be gaps between the mappings, or no mapping at all, as on an H200.
   if (!whole_mappings_locked(address, bytes, &first, &last) &&
       !whole_or_none_locked(address, bytes, &first, &last)) {
     return invalid_value("the range does not consist of whole mappings");

@@ -48,7 +48,7 @@ class VirtualMemory {
   Status release(CUmemGenericAllocationHandle handle);
   // A new descriptor of the object's file, close-on-exec, owned by the caller.
   Result<int> export_descriptor(CUmemGenericAllocationHandle handle);
-  // The descriptor stays the caller's.
+  // The caller keeps the descriptor.
   Result<CUmemGenericAllocationHandle> import_descriptor(int descriptor);
   // The handle of what is mapped at `address`, with one more reference.
   Result<CUmemGenericAllocationHandle> retain_mapped(uint64_t address);

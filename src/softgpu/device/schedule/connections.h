@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connections of a context: the few ways on which what its streams ask for comes to the device.
-// An item stays in its connection until it starts, and whatever is behind it there waits, also if
-// it is another stream's. A running kernel is in none, nor is an event without timing. Guarded by
-// the Scheduler.
+// The connections of a context (CUDA_DEVICE_MAX_CONNECTIONS): the few queues in which operations of
+// streams come to the device. An operation is in its connection until it starts, and whatever is
+// behind it there waits, also if it is of another stream. A running kernel is in no connection, nor
+// is an event without timing.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,16 @@ namespace openmps::softgpu {
 
 class Connections {
  public:
-  // 0: nothing is ever behind another stream's item.
+  // 0: an operation is never behind one of another stream.
   explicit Connections(uint32_t count) : queues_(count) {}
 
-  // A stream's next item: to the connection where its last one still is; if that has started, to a
-  // free one; if there is none, to each in turn.
+  // Queues a stream's next operation: in the connection where its last one still waits; if that has
+  // started, in a free connection; if none is free, in each in turn.
   void add(const OperationPtr& item, StreamItems& stream) REQUIRES(scheduler_mutex);
-  // Nothing is ahead of it.
+  // Nothing is ahead of the operation.
   [[nodiscard]] bool is_first(const Operation& item) const REQUIRES(scheduler_mutex);
-  // It leaves. Returns what is first now; null: nothing, or the item was in no connection.
+  // Takes the operation out. Returns the one that is first now; null: none, or `item` was in no
+  // connection.
   OperationPtr remove(Operation& item) REQUIRES(scheduler_mutex);
 
  private:

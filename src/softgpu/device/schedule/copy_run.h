@@ -12,10 +12,11 @@
 
 namespace openmps::softgpu {
 
-// In place. CUDA_ERROR_ILLEGAL_ADDRESS: what it touches is no longer mapped.
+// Carries the copy out on this thread. CUDA_ERROR_ILLEGAL_ADDRESS: memory that it touches is no
+// longer mapped.
 [[nodiscard]] CUresult run_copy_operation(AddressSpace& memory, CopyOperation& copy);
 
-// `lane`: who carried it out. start_ns: now_ns() when it began.
+// `lane`: the engine or thread that carried the copy out. start_ns: now_ns() when it began.
 void trace_copy(Trace& trace, const CopyOperation& copy, const std::string& lane,
                 uint64_t start_ns);
 

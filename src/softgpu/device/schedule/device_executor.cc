@@ -15,11 +15,11 @@ namespace {
 // a block that spins can't starve the one it waits for, and switching costs nothing.
 constexpr uint64_t kBlockBudget = 32 * 1024;
 
-// How long a process waits in line before it looks whether the one ahead of it has died. Deaths are
-// the only thing this finds: a hand-over rings.
+// How long a process waits in line before it looks whether the one ahead of it has died. Only a
+// death needs the look: a hand-over rings the doorbell.
 constexpr uint64_t kDeathCheckNs = 20'000'000;
 
-// Of a cluster in the grid of clusters; without clusters, of a block.
+// The place of a cluster in the grid of clusters; without clusters, of a block in the grid.
 void cluster_coordinates(const Launch& launch, uint64_t index, uint32_t out[3]) {
   const uint64_t width = launch.grid[0] / launch.cluster[0];
   const uint64_t plane = width * (launch.grid[1] / launch.cluster[1]);
@@ -109,28 +109,28 @@ int DeviceExecutor::choose_sm_locked(const std::vector<SmState>& sms, const SmSe
 
 bool DeviceExecutor::all_fit_locked(const KernelOperation& kernel, const SmSet& allowed) const {
   const std::vector<SmState>& sms = kernel.context->residency.sms;
-  uint64_t room = 0;
+  uint64_t fitting = 0;
   for (uint32_t i = 0; i < sms.size(); ++i) {
     if (!allowed[i]) continue;
     SmState copy;
     copy.used = sms[i].used;
     copy.blocks = sms[i].blocks;
-    for (; fits_locked(copy, kernel.demand); ++room, ++copy.blocks) {
+    for (; fits_locked(copy, kernel.demand); ++fitting, ++copy.blocks) {
       copy.used.threads += kernel.demand.threads;
       copy.used.registers += kernel.demand.registers;
       copy.used.shared_bytes += kernel.demand.shared_bytes;
     }
   }
-  return room >= kernel.cluster_count * kernel.cluster_blocks;
+  return fitting >= kernel.cluster_count * kernel.cluster_blocks;
 }
 
-bool DeviceExecutor::take_room_locked(ResidentBlock& block, const SmSet& allowed) {
+bool DeviceExecutor::reserve_locked(ResidentBlock& block, const SmSet& allowed) {
   std::vector<SmState>& sms = block.kernel->context->residency.sms;
   const SmDemand& demand = block.kernel->demand;
   for (uint32_t rank = 0; rank < block.kernel->cluster_blocks; ++rank) {
     const int chosen = choose_sm_locked(sms, allowed, demand);
     if (chosen < 0) {
-      if (rank > 0) give_room_locked(block);
+      if (rank > 0) unreserve_locked(block);
       return false;
     }
     SmState& sm = sms[chosen];
@@ -147,7 +147,7 @@ bool DeviceExecutor::take_room_locked(ResidentBlock& block, const SmSet& allowed
   return true;
 }
 
-void DeviceExecutor::give_room_locked(const ResidentBlock& block) {
+void DeviceExecutor::unreserve_locked(const ResidentBlock& block) {
   const SmDemand& demand = block.kernel->demand;
   const auto give = [&](uint32_t index) REQUIRES(scheduler_mutex) {
     SmState& sm = block.kernel->context->residency.sms[index];
@@ -168,7 +168,7 @@ bool DeviceExecutor::place_kernel_locked(const std::shared_ptr<KernelOperation>&
     ResidentBlock block;
     block.kernel = kernel;
     block.index = kernel->placed;
-    if (!take_room_locked(block, allowed)) return false;
+    if (!reserve_locked(block, allowed)) return false;
     if (kernel->placed == 0) kernel->started_ns = now_ns();
     trace_block_locked("place", block);
     residency.sms[block.sm].runnable.push_back(std::move(block));
@@ -211,7 +211,7 @@ bool DeviceExecutor::place_round_locked(Residency& residency) {
 }
 
 void DeviceExecutor::release_block_locked(const ResidentBlock& block) {
-  give_room_locked(block);
+  unreserve_locked(block);
   --block.kernel->context->residency.blocks;
   --resident_;
 }
@@ -368,7 +368,7 @@ void DeviceExecutor::end_interrupt_locked() {
   work_.notify_all();
 }
 
-// ---- Sharing the device among contexts --------------------------------------------------------
+// ---- Turns of the contexts of this process ----------------------------------------------------
 
 bool DeviceExecutor::several_wait_locked() const {
   return std::count_if(tenants_.begin(), tenants_.end(),
@@ -407,7 +407,7 @@ void DeviceExecutor::stop_blocks_locked() {
   if (interrupts_ == 0) stop_.store(false, std::memory_order_relaxed);
 }
 
-// ---- Sharing the device with other processes --------------------------------------------------
+// ---- Time slices of processes -----------------------------------------------------------------
 
 void DeviceExecutor::want_device_locked() {
   if (!have_device_ && !preempting_ && segment_->try_acquire()) {
@@ -454,7 +454,7 @@ void DeviceExecutor::arbiter_main() {
       if (segment_->try_acquire()) continue;
       pause_ns = kDeathCheckNs;
     } else if (!have_device_) {
-      segment_->release();  // a turn that came after the work was gone
+      segment_->release();  // the right came after the last block had ended
     } else if (const bool contended = segment_->contended(); contended || several_wait_locked()) {
       uint64_t end = (contended ? segment_->acquired_ns() : turn_ns_) + config_.timeslice_ns;
       uint64_t now = now_ns();

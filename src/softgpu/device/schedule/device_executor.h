@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One device's engines: the block scheduler over N simulated multiprocessors, the worker threads
 // that run resident blocks, the copy engines, and the arbiter that shares the device among contexts
-// and with other processes. A part of the Scheduler, whose mutex guards everything *_locked: it is
-// held by whoever calls, and by the threads that the scheduler starts for an executor, which may
-// release it for a while. They start with the first kernel or asynchronous copy.
+// and with other processes. A part of the Scheduler: callers hold scheduler_mutex, and so do the
+// threads that the scheduler starts for an executor, which release it while they run blocks, copy
+// or wait. They start with the first kernel or asynchronous copy.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@
 
 namespace openmps::softgpu {
 
-// The scheduler, as its executors see it. All with its mutex held.
+// The scheduler, as its executors see it.
 class ExecutorOwner {
  public:
   struct Borrowed {
@@ -41,7 +41,7 @@ class ExecutorOwner {
   virtual void end_grid_locked(const std::shared_ptr<KernelOperation>& kernel)
       REQUIRES(scheduler_mutex) = 0;
   virtual void complete_locked(const OperationPtr& operation) REQUIRES(scheduler_mutex) = 0;
-  // A kernel or copy of the context failed.
+  // A kernel or a copy of the context failed.
   virtual void poison_locked(ExecutionContext& context, CUresult code, const std::string& text)
       REQUIRES(scheduler_mutex) = 0;
 
@@ -84,14 +84,14 @@ class DeviceExecutor {
 
   [[nodiscard]] bool fits_locked(const SmState& sm, const SmDemand& demand) const
       REQUIRES(scheduler_mutex);
-  // The least loaded SM of `allowed` that has room; -1: none.
+  // The least loaded SM of `allowed` that the block fits; -1: none.
   [[nodiscard]] int choose_sm_locked(const std::vector<SmState>& sms, const SmSet& allowed,
                                      const SmDemand& demand) const REQUIRES(scheduler_mutex);
   [[nodiscard]] bool all_fit_locked(const KernelOperation& kernel, const SmSet& allowed) const
       REQUIRES(scheduler_mutex);
-  // Room for the blocks of one cluster; false: there is too little, nothing is taken.
-  bool take_room_locked(ResidentBlock& block, const SmSet& allowed) REQUIRES(scheduler_mutex);
-  void give_room_locked(const ResidentBlock& block) REQUIRES(scheduler_mutex);
+  // Reserves resources for the blocks of one cluster. False: they do not fit; nothing is reserved.
+  bool reserve_locked(ResidentBlock& block, const SmSet& allowed) REQUIRES(scheduler_mutex);
+  void unreserve_locked(const ResidentBlock& block) REQUIRES(scheduler_mutex);
   // True: all its blocks are placed now.
   bool place_kernel_locked(const std::shared_ptr<KernelOperation>& kernel, const SmSet& allowed)
       REQUIRES(scheduler_mutex);
@@ -116,10 +116,10 @@ class DeviceExecutor {
 
   // Contexts of this process take turns: one at a time has blocks running.
   void next_turn_locked() REQUIRES(scheduler_mutex);
-  // Forget contexts that have nothing here; who has nothing to run loses its turn.
+  // Forgets contexts without candidates and blocks; a context without blocks loses its turn.
   void settle_turns_locked() REQUIRES(scheduler_mutex);
   [[nodiscard]] bool several_wait_locked() const REQUIRES(scheduler_mutex);
-  // Every running block comes back. Releases the mutex meanwhile.
+  // Returns when no block runs. Releases the mutex meanwhile.
   void stop_blocks_locked() REQUIRES(scheduler_mutex);
 
   // The right to run kernels (segment.h).

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernel nodes of graphs that kernels change (cudaGraphKernelNode*): what the next launch of such a
-// node runs. The host says it when it instantiates or changes the executable graph, kernels
-// afterwards, and their changes stay. Any thread.
+// node runs. The host sets it when it instantiates or changes the executable graph; kernels
+// change it afterwards, also for later launches. Any thread.
 #pragma once
 
 #include <array>
@@ -24,13 +24,13 @@ class DeviceNode {
     std::array<uint32_t, 3> cluster{};  // blocks
     std::vector<std::byte> parameters;
   };
-  // Of an executable graph, by the host.
+  // The host instantiates or changes an executable graph.
   void set(Launch launch);
-  // By a kernel. CUDA_ERROR_INVALID_VALUE: nothing is instantiated from the node, or what is asked
-  // for is not of its parameters, no grid for its clusters, or one for a cooperative kernel, whose
-  // blocks would have to find room. Then nothing has changed.
+  // A kernel changes the node. CUDA_ERROR_INVALID_VALUE, and no change: nothing is instantiated
+  // from the node; the change lies outside of its parameters; the grid does not consist of whole
+  // clusters; or the kernel is cooperative, whose grid must be resident at once.
   [[nodiscard]] CUresult update(const NodeUpdate& update);
-  // A launch of the node begins: it gets what it is to run. False: it is switched off.
+  // A launch of the node begins and gets grid and parameters. False: the node is disabled.
   [[nodiscard]] bool begin(KernelOperation& kernel) const;
 
  private:

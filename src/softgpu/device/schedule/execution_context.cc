@@ -95,7 +95,7 @@ void ExecutionContext::free_device_heap(uint64_t address) {
   memory_.remove(address, &range);
   heap_used_ -= found->second;
   heap_.erase(found);
-  // The caller runs inside a kernel, which counts as a reader: give it back behind its back.
+  // The caller runs inside a kernel, which is a reader of the range: the memory is freed later.
   reclaim_(Backing{address, range.bytes, false, nullptr});
 }
 

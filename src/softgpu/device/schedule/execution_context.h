@@ -59,9 +59,8 @@ class ExecutionContext final : public DeviceServices {
   // The sticky error of a kernel fault; CUDA_SUCCESS while the context is healthy.
   std::atomic<CUresult> error{CUDA_SUCCESS};
 
-  // Calls that wait for a standstill of the context or enjoy it; changes under the Scheduler's
-  // mutex.
-  std::atomic<uint32_t> standstills{0};
+  // Calls that wait for quiescence of the context or have it; changes under scheduler_mutex.
+  std::atomic<uint32_t> quiescences{0};
 
   bool closing GUARDED_BY(scheduler_mutex) = false;
   uint64_t outstanding GUARDED_BY(scheduler_mutex) = 0;  // operations submitted and not done
@@ -76,16 +75,16 @@ class ExecutionContext final : public DeviceServices {
     return next_queue++ % static_cast<uint32_t>(hardware_queues.size());
   }
   Residency residency GUARDED_BY(scheduler_mutex);
-  // Ends of graphs that were launched in streams of other contexts and run kernels of this one.
+  // Ends of graph launches in streams of other contexts that run kernels of this context.
   std::vector<OperationPtr> visits GUARDED_BY(scheduler_mutex);
   std::string fault_text;  // written once, before `error`
 
-  // Limits of cuCtxSetLimit that kernels feel.
+  // Limits of cuCtxSetLimit that change what kernels can do.
   std::atomic<uint64_t> stack_limit{kDefaultStackBytes};
   std::atomic<uint64_t> heap_limit{8ull << 20};
   std::atomic<uint64_t> printf_limit{1ull << 20};
   ParameterBuffers parameters;  // of kernels that kernels launch
-  // A kernel has asked for memory of the heap: its size is final.
+  // A kernel has asked for memory of the heap, whose size is final from then on.
   [[nodiscard]] bool heap_in_use() const { return heap_in_use_.load(std::memory_order_acquire); }
 
   // Write what kernels printed to stdout, and why asserts failed to stderr: called where CUDA does
@@ -117,7 +116,7 @@ class ExecutionContext final : public DeviceServices {
   std::atomic<bool> heap_in_use_{false};
   uint64_t heap_used_ GUARDED_BY(services_mutex_) = 0;
   std::unordered_map<uint64_t, uint64_t> heap_ GUARDED_BY(services_mutex_);  // address -> bytes
-  // By their former handles; the scheduler keeps them.
+  // Destroyed objects by their former handles. Operations that are not done keep them alive.
   std::unordered_map<uint64_t, std::weak_ptr<TextureObject>> retired_textures_
       GUARDED_BY(services_mutex_);
   std::unordered_map<uint64_t, std::weak_ptr<SurfaceObject>> retired_surfaces_

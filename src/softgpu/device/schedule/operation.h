@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The unit of work: everything a stream or a graph asks of the device is an Operation in one
 // directed acyclic graph. Stream order, event waits, the legacy stream's barriers and graph edges
-// are all the same thing, an edge from an operation to one that must wait for it. Made by API
+// are all edges from an operation to one that must wait for it. Made by API
 // threads, carried out by workers, copy engines and the host-function thread.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cuda/abi.h"
+#include "softgpu/device/graph_mutex.h"
 #include "softgpu/device/machine/sm.h"
 #include "softgpu/device/schedule/copy.h"
 #include "softgpu/device/schedule/scheduler_mutex.h"
@@ -71,12 +72,12 @@ using OperationPtr = std::shared_ptr<Operation>;
 
 class DeviceNode;
 
-// What an operation has set going, which ends before the operation counts as done.
+// Work that an operation has started and that ends before the operation counts as done.
 class Offspring {
  public:
   virtual ~Offspring() = default;
-  // `self`, whose it is, has ended by itself, or what was submitted by an earlier call has. True:
-  // nothing is left; else it is called again. By the scheduler.
+  // Called by the scheduler when the operation `self` has ended by itself, and again when what the
+  // last call submitted has ended. True: nothing is left.
   [[nodiscard]] virtual bool finish(Submission& submission, const OperationPtr& self)
       REQUIRES(scheduler_mutex) = 0;
 };
@@ -156,8 +157,8 @@ struct Condition {
   CUcontext view = nullptr;                     // of the green context of its bodies; null: none
   std::atomic<uint32_t> value{0};
   uint32_t initial = 0;
-  bool assigns = false;  // `initial` at each launch of the graph
-  bool used = false;     // by a node; guarded by Driver::graph_mutex
+  bool assigns = false;                       // `initial` at each launch of the graph
+  bool used GUARDED_BY(graph_mutex) = false;  // by a node
 };
 
 // A node that decides, when its turn has come and again after each body, what is to run.

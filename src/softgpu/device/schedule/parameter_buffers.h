@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a context that kernels are lent while they launch kernels: places for parameters, and
-// texts of errors. Nothing is unmapped before the context goes, since that would interrupt every
-// kernel. Called by workers from inside the engine.
+// Memory of a context for kernels that launch kernels: buffers for parameters, and texts of errors.
+// Nothing is unmapped before the context is destroyed, since that would interrupt every kernel.
+// Called by workers from inside the engine.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class ParameterBuffers {
   // At least `bytes`, aligned for every type. 0: the host has no memory.
   uint64_t take(uint64_t bytes);
   void give_back(uint64_t address, uint64_t bytes);
-  // Where kernels can read `text`, with a NUL behind it: the same place each time. 0: no memory.
+  // Where kernels can read `text`, with a NUL behind it: one address for each text. 0: no memory.
   uint64_t text(const char* text);
 
  private:

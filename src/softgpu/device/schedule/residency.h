@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one context has on its device: kernels that wait for room, and blocks on multiprocessors.
+// What one context has on its device: kernels that wait for multiprocessors, and blocks on them.
 // Contexts do not share a multiprocessor but take turns, so each has all of them to itself here.
-// Part of ExecutionContext, used by its device's DeviceExecutor; guarded by the Scheduler.
+// Part of ExecutionContext, used by its device's DeviceExecutor; guarded by scheduler_mutex.
 #pragma once
 
 #include <array>

@@ -47,7 +47,7 @@ bool access_word(const WordAction& action) {
     return true;
   }
   if (action.kind == WordAction::Kind::kWrite) {
-    // Release: whoever reads the word with acquire sees everything the stream did before.
+    // Release: a reader that loads the word with acquire sees all earlier work of the stream.
     std::atomic_ref<Word>(*word).store(static_cast<Word>(action.value), std::memory_order_release);
     return true;
   }
@@ -321,7 +321,8 @@ bool Scheduler::advance_words_locked(MemoryWordsOperation& words) {
 
 void Scheduler::poison_locked(ExecutionContext& context, CUresult code, const std::string& text) {
   if (context.error.load(std::memory_order_relaxed) != CUDA_SUCCESS) return;
-  // Once, and before the code: who reads the code without the mutex may read the text, too.
+  // The text is written once and before the code, so a thread that has read the code without the
+  // mutex may read the text.
   for (const auto& one : open_) {
     if (one->error.load(std::memory_order_relaxed) != CUDA_SUCCESS) continue;
     one->fault_text = text;
@@ -396,29 +397,29 @@ void Scheduler::wait_idle(ExecutionContext& context) {
   for (const OperationPtr& tail : tails) wait(tail);
 }
 
-void Scheduler::begin_standstill(ExecutionContext& context) {
+void Scheduler::begin_quiescence(ExecutionContext& context) {
   {
     const MutexLock lock(scheduler_mutex);
-    context.standstills.fetch_add(1);
+    context.quiescences.fetch_add(1);
   }
   wait_idle(context);
 }
 
-void Scheduler::end_standstill(ExecutionContext& context) {
+void Scheduler::end_quiescence(ExecutionContext& context) {
   const MutexLock lock(scheduler_mutex);
-  if (context.standstills.fetch_sub(1) == 1) done_.notify_all();
+  if (context.quiescences.fetch_sub(1) == 1) done_.notify_all();
 }
 
-void Scheduler::await_room(const StreamQueue& stream) {
+void Scheduler::await_stream_slot(const StreamQueue& stream) {
   if (stream_items_ == 0) return;
   const MutexLock lock(scheduler_mutex);
   while (stream.items->outstanding >= stream_items_) done_.wait(scheduler_mutex);
 }
 
-void Scheduler::await_standstills(ExecutionContext& context) {
-  if (context.standstills.load() == 0) return;
+void Scheduler::await_launches_allowed(ExecutionContext& context) {
+  if (context.quiescences.load() == 0) return;
   const MutexLock lock(scheduler_mutex);
-  while (context.standstills.load() != 0) done_.wait(scheduler_mutex);
+  while (context.quiescences.load() != 0) done_.wait(scheduler_mutex);
 }
 
 void Scheduler::keep_until_idle(const std::shared_ptr<ExecutionContext>& context,
@@ -486,7 +487,8 @@ void Scheduler::start_host_thread_locked() {
   start_thread_locked("softgpu-host", [this]() REQUIRES(scheduler_mutex) { host_thread_main(); });
 }
 
-// Without the lock, which is held again when it is over, also if the function ends its thread.
+// Runs the function without the mutex, which is held again afterwards, also if the function ends
+// its thread.
 void Scheduler::run_host_function(const std::shared_ptr<HostOperation>& operation) {
   struct End {
     Scheduler& scheduler;
@@ -509,8 +511,8 @@ void Scheduler::run_host_function(const std::shared_ptr<HostOperation>& operatio
 }
 
 void Scheduler::host_thread_main() {
-  // Only a function of the program's ends the thread: another one takes over. On a GPU none does,
-  // and no host function runs any more.
+  // Only a host function can end this thread (pthread_exit). Another thread takes over then; with
+  // NVIDIA's driver no host function runs any more.
   struct Successor {
     Scheduler& scheduler;
     ~Successor() REQUIRES(scheduler_mutex) {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scheduler: keeps the graph of operations of all contexts of this process, hands what is ready
-// to the engine that carries it out, and records what is done. One mutex, nobody else's, guards all
-// scheduling state (short critical sections; kernels, copies and host functions run without it):
-// here, in operations, and what says so in ExecutionContext and its StreamQueues. API threads
-// submit and wait; workers, copy engines, the host-function thread and the service thread complete.
+// to the engine that carries it out, and records what is done. scheduler_mutex guards all of its
+// state, here and in operations, contexts and their queues. API threads submit and wait; workers,
+// copy engines, the host-function thread and the service thread complete.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +28,11 @@ namespace openmps::softgpu {
 
 class Scheduler;
 
-// The scheduler's hold on everything it guards, while several changes are made as one. Those who
-// have it may look at and change that; given out by Scheduler::together() and to what is called
-// back.
+// The right to submit while scheduler_mutex is held, so that several changes are made as one.
+// Scheduler::together() gives it out, and callbacks of the scheduler get it.
 class Submission {
  public:
-  // As Scheduler's.
+  // See the functions of Scheduler with these names; fail() is Scheduler::poison_locked().
   void submit(StreamQueue& stream, const OperationPtr& operation,
               std::span<const OperationPtr> also_after = {}) REQUIRES(scheduler_mutex);
   void submit_unordered(const OperationPtr& operation, std::span<const OperationPtr> after)
@@ -50,7 +48,7 @@ class Submission {
 
 class Scheduler final : private ExecutorOwner {
  public:
-  // `stream_items`: see await_room(); 0: no limit. `end_allocation` ends the allocation of a
+  // `stream_items`: see await_stream_slot(); 0: no limit. `end_allocation` ends the allocation of a
   // cuMemFreeAsync, and returns its memory, which the scheduler frees.
   Scheduler(AddressSpace* memory, Trace* trace, uint32_t stream_items,
             std::function<Backing(uint64_t)> end_allocation);
@@ -74,11 +72,11 @@ class Scheduler final : private ExecutorOwner {
 
   // From here to close() the context may have work.
   void open(const std::shared_ptr<ExecutionContext>& context);
-  // The legacy one is its context's first.
+  // The legacy stream is the context's first.
   void add_stream(ExecutionContext& context, const std::shared_ptr<StreamQueue>& stream);
-  // It goes when it is idle.
+  // The stream is destroyed: its queue is forgotten once it is idle.
   void retire_stream(StreamQueue& stream);
-  // What is submitted last; null: nothing.
+  // The operation that was submitted last; null: none.
   [[nodiscard]] OperationPtr tail(const StreamQueue& stream);
 
   // Block until done. Costs no processor time.
@@ -93,21 +91,21 @@ class Scheduler final : private ExecutorOwner {
   // Everything submitted so far to any stream of the context is done.
   void wait_idle(ExecutionContext& context);
   [[nodiscard]] bool is_idle(ExecutionContext& context);
-  // See standstill.h. Launches pass by await_standstills() first.
-  void begin_standstill(ExecutionContext& context);
-  void end_standstill(ExecutionContext& context);
-  void await_standstills(ExecutionContext& context);
-  // A stream with so many operations that are not done takes no more: who submits to it waits here,
-  // others go on (1,020 on an H200).
-  void await_room(const StreamQueue& stream);
-  // Hold on to `object` until then. Returns at once.
+  // See quiescence.h. Launches call await_launches_allowed() first.
+  void begin_quiescence(ExecutionContext& context);
+  void end_quiescence(ExecutionContext& context);
+  void await_launches_allowed(ExecutionContext& context);
+  // Returns when fewer than `stream_items` operations of the stream are not done (1,020 on an
+  // H200). Threads that submit to other streams go on.
+  void await_stream_slot(const StreamQueue& stream);
+  // Keeps `object` alive until everything submitted so far in the context is done. Returns at once.
   void keep_until_idle(const std::shared_ptr<ExecutionContext>& context,
                        std::shared_ptr<const void> object);
   // Operations that a stream's next operation would wait for are done.
   [[nodiscard]] bool is_stream_idle(ExecutionContext& context, StreamQueue& stream);
   // Let everything submitted finish, waits for memory words excepted: they are given up.
   void close(ExecutionContext& context);
-  // Of a closed one: its operations refer to it.
+  // Drops the last operations of a closed context's streams, which refer to the context.
   void forget_streams(ExecutionContext& context);
 
   // Memory whose range was removed: freed once no reader can hold it. Returns at once.
@@ -149,13 +147,13 @@ class Scheduler final : private ExecutorOwner {
   void release_hold_locked(const OperationPtr& operation) REQUIRES(scheduler_mutex);
   void dispatch_locked(const OperationPtr& operation) REQUIRES(scheduler_mutex);
   void drain_ready_locked() REQUIRES(scheduler_mutex);
-  // It starts, or is done: what is behind it in its connection may go on.
+  // The operation starts, or is done: the next one in its connection may go on.
   void leave_connection_locked(Operation& operation) REQUIRES(scheduler_mutex);
-  // False: a wait among them is not satisfied yet. In a context that has failed all are done with.
+  // False: a wait among the actions is not satisfied yet. A context that has failed waits for none.
   bool advance_words_locked(MemoryWordsOperation& words) REQUIRES(scheduler_mutex);
   void finish_marker_locked(MarkerOperation& marker) REQUIRES(scheduler_mutex);
   void retire_streams_locked(ExecutionContext& context) REQUIRES(scheduler_mutex);
-  // What has to be done for everything in the context to be done.
+  // The operations after which everything in the context is done.
   [[nodiscard]] std::vector<OperationPtr> tails_locked(ExecutionContext& context)
       REQUIRES(scheduler_mutex);
   // False: the operation was completed instead of becoming ready.
@@ -186,7 +184,7 @@ class Scheduler final : private ExecutorOwner {
   bool host_thread_started_ GUARDED_BY(scheduler_mutex) = false;
 
   // Waits for memory words are looked at when this process's device may have changed memory and,
-  // since anybody may store to host memory without telling, again after a growing pause.
+  // since the program may store to host memory at any time, again after a growing pause.
   std::vector<std::shared_ptr<MemoryWordsOperation>> word_waits_ GUARDED_BY(scheduler_mutex);
   std::vector<Backing> reclaim_ GUARDED_BY(scheduler_mutex);
   CondVar service_work_;

@@ -18,7 +18,7 @@ enum class CopySide { kHost, kDevice, kUnified };
 
 // What it is.
 struct SideFacts {
-  bool mapped = false;    // in the address space: must stay so until the copy runs
+  bool mapped = false;    // in the address space: must still be mapped when the copy runs
   bool pageable = false;  // ordinary memory of the program
   bool device = false;
   bool sync_memops = false;

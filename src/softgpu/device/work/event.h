@@ -27,19 +27,19 @@ struct Event {
 
   Mutex mutex{LockRank::kSoftEvent};
   OperationPtr record GUARDED_BY(mutex);  // null: never recorded
-  std::shared_ptr<SharedEvent> shared;    // of CU_EVENT_INTERPROCESS: what all processes see of it
-  // Recorded in a captured stream: what a wait on it depends on. Guarded by Captures.
+  std::shared_ptr<SharedEvent> shared;    // of CU_EVENT_INTERPROCESS: its counters
+  // Recorded in a captured stream: what a wait on it depends on. Guarded by the mutex of Captures.
   std::shared_ptr<Capture> capture;
   std::vector<std::shared_ptr<GraphNode>> capture_nodes;
 };
 
 Result<std::shared_ptr<Event>> create_event(const std::shared_ptr<Context>& context,
                                             unsigned flags);
-// Another process's.
+// An event of another process.
 Result<std::shared_ptr<Event>> adopt_event(const std::shared_ptr<Context>& context,
                                            std::shared_ptr<SharedEvent> shared);
-// What a record or a wait is; a wait has its edge to the record besides. Events that processes
-// share are counted in memory.
+// The work of a record and of a wait. A wait has an edge to the record besides. Interprocess events
+// are counted in memory that the processes share.
 Work record_work(const Event& event);
 Work wait_work(const Event& event);
 // What the event was last recorded into, null: never.

@@ -118,12 +118,13 @@ Result<LaunchWork> make_launch(const Config& config, std::shared_ptr<Function> f
 Status check_cooperative(const Config& config, const LaunchWork& work) {
   if (!work.cooperative) return Status();
   const SmLimits limits = sm_limits(config.compute_capability);
-  const uint64_t room =
+  const uint64_t resident =
       uint64_t{blocks_per_sm(limits, demand_of(limits, work))} * work.place.sms.count();
   const uint64_t blocks = uint64_t{work.grid[0]} * work.grid[1] * work.grid[2];
-  if (blocks <= room) return Status();
-  return Status(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
-                std::to_string(blocks) + " blocks, " + std::to_string(room) + " can be resident");
+  if (blocks <= resident) return Status();
+  return Status(
+      CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+      std::to_string(blocks) + " blocks, " + std::to_string(resident) + " can be resident");
 }
 
 Status check_cooperative_node(const Config& config, const LaunchWork& work) {

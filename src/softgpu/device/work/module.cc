@@ -11,8 +11,8 @@
 #include "softgpu/device/contexts/context.h"
 #include "softgpu/device/driver.h"
 #include "softgpu/device/memory/memory.h"
+#include "softgpu/device/schedule/quiescence.h"
 #include "softgpu/device/schedule/scheduler.h"
-#include "softgpu/device/schedule/standstill.h"
 
 namespace openmps::softgpu {
 namespace {
@@ -33,15 +33,15 @@ uint32_t default_dynamic_shared(const KernelInfo& info) {
   return kDefaultSharedPerBlock - std::min(kDefaultSharedPerBlock, info.static_shared_bytes);
 }
 
-// What loading does to the context: a standstill, unless SOFTGPU_LOADING_WAITS says no.
+// What loading does to the context: quiescence, unless SOFTGPU_LOADING_WAITS says no.
 class LoadingPause {
  public:
   LoadingPause(Driver& driver, ExecutionContext& execution) {
-    if (driver.config.loading_waits) standstill_.emplace(driver.scheduler, execution);
+    if (driver.config.loading_waits) quiescence_.emplace(driver.scheduler, execution);
   }
 
  private:
-  std::optional<Standstill> standstill_;
+  std::optional<Quiescence> quiescence_;
 };
 
 // Module globals are device memory. A .const variable is not writable by kernels, but by copies:
@@ -56,7 +56,7 @@ Result<uint64_t> place_global(Context& context, const GlobalInfo& global) {
 }  // namespace
 
 Module::~Module() {
-  // The ranges of a context that was torn down are gone already.
+  // Tearing a context down has removed the ranges already.
   if (context->execution() != execution) return;
   for (size_t i = 0; i < global_addresses.size(); ++i) {
     if (global_addresses[i] != 0 && !shared_globals[i]) {
@@ -242,7 +242,7 @@ Status unload_library(Driver& driver, CUlibrary handle) {
     instances.swap(library->instances);
   }
   for (const auto& [id, module] : instances) {
-    const Standstill standstill(driver.scheduler, *module->execution);
+    const Quiescence quiescence(driver.scheduler, *module->execution);
     driver.modules.remove(module->handle);
     module->forget_functions();
   }

@@ -121,7 +121,7 @@ Result<std::shared_ptr<Library>> load_library(Driver& driver,
 Status unload_library(Driver& driver, CUlibrary handle);
 
 // Lazy loading: the code of a library's function comes into a context with its first use, which
-// makes a standstill of the context unless SOFTGPU_LOADING_WAITS is 0. What cuModuleLoadData loads
+// makes the context quiescent unless SOFTGPU_LOADING_WAITS is 0. What cuModuleLoadData loads
 // is there at once: on an H200 it can be launched first while a stream waits.
 void load_function(Function& function);
 
@@ -131,7 +131,7 @@ Result<std::shared_ptr<Function>> find_function(const std::shared_ptr<Context>& 
                                                 CUfunction handle);
 Result<std::shared_ptr<Function>> resolve_function(const std::shared_ptr<Context>& context,
                                                    CUfunction handle);
-// The same for a CUkernel only: loaded.
+// The loaded function for a CUkernel.
 Result<std::shared_ptr<Function>> load_kernel(const std::shared_ptr<Context>& context,
                                               const std::shared_ptr<Kernel>& kernel);
 

@@ -18,7 +18,7 @@ namespace {
 // cudaStreamTailLaunch and cudaStreamFireAndForget.
 constexpr uint64_t kTailLaunch = 3;
 constexpr uint64_t kFireAndForget = 4;
-// Handles of streams and events: no number that stands for something else.
+// Handles of streams and events: numbers with no other meaning.
 constexpr uint64_t kFirstHandle = uint64_t{1} << 32;
 
 // CUDA's limit for grids that wait for each other.
@@ -165,7 +165,7 @@ uint64_t GridLaunches::create_stream() {
   });
 }
 
-// Its work goes on; the grid waits for that in any case.
+// The stream's work goes on; the grid waits for it.
 CUresult GridLaunches::destroy_stream(uint64_t stream) {
   return scheduler_.together([&](Submission&) REQUIRES(scheduler_mutex) {
     return streams_.erase(stream) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
