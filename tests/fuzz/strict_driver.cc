@@ -570,7 +570,7 @@ void fill_devices(DriverTable& t) {
 
 StrictDriver::StrictDriver() : table_(fake_.table()) {
   g_driver = this;
-  fake_.insist_on_live_handles();
+  fake_.require_live_handles();
   fill_devices(table_);
   fill_work(table_);
   fill_memory(table_);

@@ -284,7 +284,7 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
   // If the main context is known to be busy for longer, the cold lane is sooner, and no work is
   // held back.
   const auto main_is_near = [&] { return gate.near_end_ns(device) <= core_.clock.now_ns(); };
-  if (main_is_near()) gate.wait_for_own_work(device, &core_.gate_client, kOwnWorkNs);
+  if (main_is_near()) gate.wait_for_own_work(device, core_.gate_client, kOwnWorkNs);
   bool lonely = false;  // there is no cold lane
   std::optional<CUresult> result;
   const auto loaded = [&](uint64_t hold_ns) {
@@ -299,7 +299,7 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
     if (!lonely) result = load_cold(call, library, device, hold_ns, load);
     return lonely || result.has_value();
   };
-  gate.retry(&core_.gate_client, loaded);
+  gate.retry(core_.gate_client, loaded);
   if (lonely) return *gate.run_quiescent(limited, in_main);
   if (result) return *result;
   return gate.gave_up() ? CUDA_ERROR_MPS_SERVER_NOT_READY : CUDA_ERROR_NOT_READY;
@@ -505,15 +505,16 @@ void Modules::release(Module& module) {
   if (module.in_cold_home) --core_.cold_homes;
   // The library is unloaded, if no other session holds it, at the next quiescence of the context
   // that its code is in. Held work may use its variables then, and cold streams may still use them.
-  if (!module.in_cold_home && !retirement_.has_held()) {
+  if (!module.in_cold_home && !core_.releases.is_behind_held()) {
     module.own.reset();
     return module.library.reset();
   }
-  retirement_.add({wire::ReturnKind::kCode},
-                  [library = std::move(module.library), own = std::move(module.own)]() mutable {
-                    own.reset();
-                    library.reset();
-                  });
+  core_.releases.add_behind_work(
+      {wire::ReturnKind::kCode},
+      [library = std::move(module.library), own = std::move(module.own)]() mutable {
+        own.reset();
+        library.reset();
+      });
 }
 
 void Modules::unload(wire::Id id) {
@@ -631,7 +632,7 @@ Status Modules::settle(Module& module) {
       return gate.run_quiescent(request, move).has_value();
     };
     const bool moved =
-        gate.retry_until(core_.clock.now_ns() + kSettleNs, &core_.gate_client, try_to);
+        gate.retry_until(core_.clock.now_ns() + kSettleNs, core_.gate_client, try_to);
     if (!moved && library.is_loaded({device, Lane::kMain})) {
       request.patience = Patience::kLimited;
       request.otherwise = Otherwise::kCall;

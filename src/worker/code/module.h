@@ -30,7 +30,6 @@
 #include "worker/images/image_store.h"
 #include "worker/images/loaded_library.h"
 #include "worker/memory/memory.h"
-#include "worker/streams/retirement.h"
 
 namespace openmps::worker {
 
@@ -112,11 +111,10 @@ class Modules {
  public:
   // `remembered`: null: nothing is stored on disk. `parallel_facts`: another thread reads an image
   // while the driver loads it (decision 34).
-  Modules(SessionCore& core, SessionMemory& memory, Retirement& retirement, ImageStore& images,
-          ImageMemory* remembered, bool parallel_facts)
+  Modules(SessionCore& core, SessionMemory& memory, ImageStore& images, ImageMemory* remembered,
+          bool parallel_facts)
       : core_(core),
         memory_(memory),
-        retirement_(retirement),
         images_(images),
         remembered_(remembered),
         parallel_facts_(parallel_facts) {}
@@ -267,7 +265,6 @@ class Modules {
 
   SessionCore& core_;
   SessionMemory& memory_;
-  Retirement& retirement_;
   ImageStore& images_;
   ImageMemory* const remembered_;
   const bool parallel_facts_;

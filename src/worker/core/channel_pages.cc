@@ -135,13 +135,12 @@ bool ChannelPages::release_idle() {
 void ChannelPages::release_all() {
   const auto give_back = [this](uint64_t begin, uint64_t end) {
     const uint64_t address = begin_ + begin;
-    returns_.add(
-        {wire::ReturnKind::kHostMemory, address, end - begin}, GatedCall::kHostUnregister,
-        ContextGate::kAllDevices, context(),
-        [&driver = driver_, address] {
-          return driver.cuMemHostUnregister(reinterpret_cast<void*>(address));
-        },
-        [] {});
+    releases_.add_quiescent({wire::ReturnKind::kHostMemory, address, end - begin},
+                            {GatedCall::kHostUnregister, ContextGate::kAllDevices, context(),
+                             [&driver = driver_, address] {
+                               return driver.cuMemHostUnregister(reinterpret_cast<void*>(address));
+                             }},
+                            [] {});
   };
   if (whole_) give_back(0, kBytes);
   whole_ = false;

@@ -11,8 +11,8 @@
 #include "cuda/status.h"
 #include "wire/channel_view.h"
 #include "worker/device/context_gate.h"
+#include "worker/device/deferred_releases.h"
 #include "worker/device/devices.h"
-#include "worker/device/returns.h"
 
 namespace openmps::worker {
 
@@ -22,12 +22,12 @@ inline constexpr unsigned kHostRegisterFlags =
 class ChannelPages {
  public:
   ChannelPages(const DriverTable& driver, const Devices& devices, ContextGate& gate,
-               const GateClient& gate_client, Returns& returns)
+               const GateClient& gate_client, DeferredReleases& releases)
       : driver_(driver),
         devices_(devices),
         gate_(gate),
         gate_client_(gate_client),
-        returns_(returns) {}
+        releases_(releases) {}
   ChannelPages(const ChannelPages&) = delete;
   ChannelPages& operator=(const ChannelPages&) = delete;
 
@@ -88,7 +88,7 @@ class ChannelPages {
   const Devices& devices_;
   ContextGate& gate_;
   const GateClient& gate_client_;
-  Returns& returns_;
+  DeferredReleases& releases_;
   wire::ChannelView view_;
   uint64_t begin_ = 0;  // address of the registered part; 0: the channel is not mapped
   bool whole_ = false;  // all of it is one registration, since device addresses differ

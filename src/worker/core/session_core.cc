@@ -3,26 +3,17 @@
 #include "worker/core/session_core.h"
 
 #include <climits>
-#include <ctime>
 #include <new>
 #include <utility>
 
 #include "base/futex.h"
 #include "worker/device/driver_check.h"
-#include "worker/device/in_context.h"
 
 namespace openmps::worker {
 namespace {
 
-// The most nodes of a session's executable graphs that wait for a quiescence without one being
-// brought about; a graph counts as some more nodes than it has. Measured on an H100: a graph of one
-// node takes 110 KiB of the device, each node of larger graphs 5 KiB of the host and 2 KiB of the
-// device, so all take some 50 MiB of either at most. Bringing about a quiescence for each 64 graphs
-// of 20 kernels cost a program that makes many graphs 43 % of its speed beside long kernels.
-constexpr uint64_t kMostNodesLeaving = 8192;
-constexpr uint64_t kGraphAsNodes = 16;
 // The pause between two tries of a caller that finds no memory.
-constexpr long kMemoryLookNs = 1'000'000;
+constexpr uint64_t kMemoryLookNs = 1'000'000;
 
 }  // namespace
 
@@ -126,20 +117,21 @@ Status SessionCore::await_slots(const Placement& place, uint32_t count, Leaves l
   const auto found = [&](uint64_t hold_ns) {
     if (take_free_slots(place, count, leaves, taken)) return true;
     const std::shared_ptr<StreamSlots> of = slots(place);
-    const Request request{GatedCall::kStreamSlots, place.device,     &gate_client,
-                          Patience::kOneHold,      Otherwise::kSkip, hold_ns};
-    const bool quiescent =
-        gate.run_quiescent(request,
-                           [&] {
-                             return of->grow(driver, context(place),
-                                             std::max(count, StreamSlots::kMore));
-                           })
-            .has_value();
+    const auto grow = [&] {
+      return of->grow(driver, context(place), std::max(count, StreamSlots::kMore));
+    };
+    const bool quiescent = gate.run_quiescent({.call = GatedCall::kStreamSlots,
+                                               .device = place.device,
+                                               .client = &gate_client,
+                                               .patience = Patience::kOneHold,
+                                               .hold_ns = hold_ns},
+                                              grow)
+                               .has_value();
     // Whether or not the slots could be made, the driver would not wait now.
     if (quiescent) *taken = of->take_anyhow(count);
     return quiescent;
   };
-  if (found(0) || gate.retry(&gate_client, found)) return Status();
+  if (found(0) || gate.retry(gate_client, found)) return Status();
   return gate.gave_up() ? Status(CUDA_ERROR_MPS_SERVER_NOT_READY, "there is no room for a graph")
                         : Status(CUDA_ERROR_NOT_READY, "the session stops");
 }
@@ -163,34 +155,20 @@ void SessionCore::make_more_slots(const Placement& place,
   }
 }
 
-void SessionCore::give_back(uint32_t device, CUgraphExec exec, uint64_t nodes,
-                            const std::shared_ptr<const void>& part,
-                            const StreamSlot& slots) noexcept {
+void SessionCore::release_graph(uint32_t device, CUgraphExec exec, uint64_t nodes,
+                                const std::shared_ptr<const void>& part,
+                                const StreamSlot& slots) noexcept {
   if (!use(device).ok()) return;  // a lost context has destroyed its graphs
-  const auto destroy = [&driver = driver, exec] { return driver.cuGraphExecDestroy(exec); };
-  constexpr GatedCall kCall = GatedCall::kGraphExecDestroy;
+  const StreamSlots* const counted = main_slots_[device].get();
+  const bool is_urgent = counted != nullptr && counted->are_short();
   for (;;) {
     try {
-      if (gate.run_quiescent({kCall, device, nullptr, Patience::kOneHold}, destroy)) return;
-      const uint64_t weight = kGraphAsNodes + nodes;
-      const StreamSlots* const room = main_slots_[device].get();
-      const bool many = leaving_->load(std::memory_order_relaxed) + weight > kMostNodesLeaving ||
-                        (room != nullptr && room->are_short());
-      gate.defer(
-          kCall, device,
-          [&driver = driver, destroy, context = context({device}), weight, left = leaving_, part,
-           slots] {
-            const InContext current(driver, context);
-            const CUresult result = destroy();
-            left->fetch_sub(weight, std::memory_order_release);
-            return result;
-          },
-          many ? ContextGate::Urgency::kSoon : ContextGate::Urgency::kNone);
-      leaving_->fetch_add(weight, std::memory_order_relaxed);
-      return;
+      return releases.add_graph(
+          {GatedCall::kGraphExecDestroy, device, context({device}),
+           [&driver = driver, exec, part, slots] { return driver.cuGraphExecDestroy(exec); }},
+          nodes, is_urgent);
     } catch (const std::bad_alloc&) {
-      const timespec pause{0, kMemoryLookNs};
-      nanosleep(&pause, nullptr);
+      clock.sleep(kMemoryLookNs);
     }
   }
 }

@@ -21,9 +21,9 @@
 #include "worker/device/background.h"
 #include "worker/device/cold_lane.h"
 #include "worker/device/context_gate.h"
+#include "worker/device/deferred_releases.h"
 #include "worker/device/devices.h"
 #include "worker/device/placement.h"
-#include "worker/device/returns.h"
 #include "worker/device/shown.h"
 #include "worker/device/stream_slots.h"
 #include "worker/device/usage.h"
@@ -98,13 +98,10 @@ class SessionCore {
   // CUDA_ERROR_MPS_SERVER_NOT_READY: the gate has given up.
   Status await_slots(const Placement& place, uint32_t count, Leaves leaves, StreamSlot* taken);
 
-  // Destroy an executable graph whose launches have ended at the device's next quiescence, which is
-  // brought about only if graphs of many nodes wait for it (docs/decisions/0013). Keeps `part`, the
-  // green context of its kernels, and `slots` until then.
-  void give_back(uint32_t device, CUgraphExec exec, uint64_t nodes,
-                 const std::shared_ptr<const void>& part, const StreamSlot& slots) noexcept;
-  // Some executable graphs are not destroyed yet; green contexts of their kernels have to wait.
-  [[nodiscard]] bool has_leaving() const { return leaving_->load(std::memory_order_acquire) != 0; }
+  // Release an executable graph whose launches have ended (DeferredReleases::add_graph()). Keeps
+  // `part`, the green context of its kernels, and `slots` until then.
+  void release_graph(uint32_t device, CUgraphExec exec, uint64_t nodes,
+                     const std::shared_ptr<const void>& part, const StreamSlot& slots) noexcept;
 
   // The session's limits from now on, and now. Any thread.
   void change(const SessionLimits& limits);
@@ -162,9 +159,9 @@ class SessionCore {
   wire::ChannelView view;  // set once the host file is mapped
   ShownValues shown_values{view};
   ShownReturns shown_returns{view};
-  Returns returns{driver, gate, gate_client, bell, shown_returns};
+  DeferredReleases releases{driver, gate, gate_client, bell, shown_returns};
   DeviceParts parts;
-  ChannelPages pages{driver, devices, gate, gate_client, returns};
+  ChannelPages pages{driver, devices, gate, gate_client, releases};
   // 0 where a device uses the host's pointers for registered memory, as all current GPUs do.
   uint64_t channel_delta = 0;
   // Texture and surface objects of the session, whose handles belong to the main context: while
@@ -185,10 +182,6 @@ class SessionCore {
   static constexpr uint32_t kNoDevice = ~0u;
   Placement current_{kNoDevice};
   bool is_tainted_ = false;
-  // The weight, in nodes, of executable graphs that are not destroyed yet. They may outlive the
-  // session.
-  const std::shared_ptr<std::atomic<uint64_t>> leaving_ =
-      std::make_shared<std::atomic<uint64_t>>(0);
 };
 
 }  // namespace openmps::worker

@@ -16,7 +16,7 @@ void Bell::attach(wire::RingConsumer* ring) {
 }
 
 void Bell::ring() {
-  // Before the wake, which then can't be lost (wire/ring.h).
+  // Stored before the wake, so that the executor sees the bell or is woken (wire/ring.h).
   rung_.store(true, std::memory_order_seq_cst);
   const std::lock_guard lock(mutex_);
   if (ring_ != nullptr) ring_->wake();
@@ -36,7 +36,7 @@ void Background::work(const std::shared_ptr<State>& state) {
     state->jobs.pop_front();
     lock.unlock();
     job();
-    job = nullptr;  // what it keeps alive goes without the lock
+    job = nullptr;  // what the job kept alive is released without the lock
     lock.lock();
   }
   state->has_thread = false;

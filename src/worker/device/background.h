@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that takes long and needs no part of its session, such as compiling: off the executor, so
-// that the session's other threads go on. Jobs of one session run one after the other, on a thread
-// that exists while there are some; the session may end meanwhile. Session's thread, but for the
-// jobs.
+// Jobs that take long and use no part of a session, such as compiling, on a thread of their own, so
+// that the session's executor serves other commands meanwhile. Jobs of one session run one after
+// the other; their thread exists while there are jobs, and the session may end before. Session's
+// thread, but for the jobs.
 #pragma once
 
 #include <atomic>
@@ -18,10 +18,10 @@ namespace openmps::worker {
 // Wakes a session's executor from any thread.
 class Bell {
  public:
-  // The executor sleeps on this ring from now on; null: on none.
+  // From now on the executor sleeps on this ring; null: it does not sleep.
   void attach(wire::RingConsumer* ring);
   void ring();
-  // Rung since the last answer.
+  // The bell has been rung since the last answer().
   [[nodiscard]] const std::atomic<bool>& rung() const { return rung_; }
   void answer() { rung_.store(false, std::memory_order_seq_cst); }
 
@@ -34,15 +34,15 @@ class Bell {
 class Background {
  public:
   Background() : state_(std::make_shared<State>()) {}
-  // Jobs that have not begun are dropped; one under way goes on alone.
+  // Jobs that have not begun are dropped; one that runs goes on without this object.
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  // `job` keeps what it uses alive. Without a thread to be had it runs at once.
+  // `job` keeps alive what it uses. If no thread can be started, the job runs at once.
   void run(std::function<void()> job);
 
-  // Some session's job is under way in this process.
+  // A job of some session runs in this process.
   [[nodiscard]] static bool busy() { return threads_.load() != 0; }
 
  private:

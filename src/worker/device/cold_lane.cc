@@ -12,7 +12,7 @@
 
 namespace openmps::worker {
 
-// Kept by a making that outlives the lanes.
+// Kept alive by the background job, which may outlive the ColdLanes.
 struct ColdLanes::State {
   enum class Phase { kNone, kMaking, kDone };
 
@@ -36,8 +36,9 @@ ColdLanes::ColdLanes(const DriverTable& driver, const Devices& devices, std::mut
 
 ColdLanes::~ColdLanes() = default;
 
-// Of the main context's limits, what kernels rely on that run here: what prints or allocates does
-// not. A raised one is set in both contexts while `limits` is held.
+// Limits of the main context that kernels in the cold context rely on. Kernels that print or
+// allocate don't run here. A limit is raised in both contexts while the mutex of the limits is
+// held.
 constexpr CUlimit kCopiedLimits[] = {CU_LIMIT_STACK_SIZE,
                                      CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT};
 
@@ -59,7 +60,7 @@ void ColdLanes::make(State& state, uint32_t device) {
       if (result == CUDA_SUCCESS) result = driver.cuCtxGetLimit(&there, limit);
       if (result == CUDA_SUCCESS && there != wanted) result = driver.cuCtxSetLimit(limit, wanted);
     }
-    // Without, streams are made as the driver does it.
+    // Without stream slots the driver makes its own, as streams come.
     static_cast<void>(state.slots[device]->grow(driver, made, StreamSlots::kFirstOfPart));
     if (result == CUDA_SUCCESS) state.contexts[device].store(made, std::memory_order_release);
   }
@@ -112,7 +113,7 @@ const std::shared_ptr<StreamSlots>& ColdLanes::slots(uint32_t device) const {
 
 CUresult ColdLanes::set_limit(uint32_t device, CUlimit limit, size_t value) const {
   CUcontext made = context(device);
-  if (made == nullptr) return CUDA_SUCCESS;  // whoever makes it reads the limit
+  if (made == nullptr) return CUDA_SUCCESS;  // the job that makes the context reads the limit
   const InContext current(driver_, made);
   return driver_.cuCtxSetLimit(limit, value);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cold lane: a second context per device, for code that the main context does not have yet.
-// Loading code waits inside the driver for all work of the context that it is loaded in, so code
-// that is needed while others' work goes on is loaded and run there, at once, and moves to the main
-// context in a later quiet moment (docs/decisions/0016). Sessions submit to it through the twins of
-// their streams (stream.h). One per worker. Any thread; sessions are noted, and what is made ahead
-// is made, by the one that opens them.
+// The cold context: a second context per device, for code that the main context does not have yet.
+// Loading code waits in the driver for all work of the context that the code is loaded in. So code
+// that is needed while other sessions' work runs is loaded and run in the cold context, at once,
+// and moves to the main context in a later quiescence (docs/decisions/0016). Sessions submit to it
+// through the cold streams of their streams (stream.h). One object per worker. Any thread;
+// note_session() and make_ahead() are the main thread's.
 #pragma once
 
 #include <atomic>
@@ -28,37 +28,37 @@ class ColdLanes {
   ColdLanes(const ColdLanes&) = delete;
   ColdLanes& operator=(const ColdLanes&) = delete;
 
-  // The first program of a worker has so long to start before the contexts are made, unless another
-  // comes: its calls would wait for that (0.65 s on an H200, decision 23).
+  // The contexts are made this long after the first session of a worker, or with the second one:
+  // the calls of a program that starts would wait for that (0.65 s on an H200, decision 23).
   static constexpr uint64_t kAloneNs = 1'000'000'000;
 
   // A session is opened, `alone` or beside others.
   void note_session(bool alone, uint64_t now);
-  // When make_ahead() is due, by now_ns(); 0: it is not.
+  // When make_ahead() is due, by now_ns(); 0: never.
   [[nodiscard]] uint64_t due_ns() const { return due_ns_; }
-  // Make the contexts of all devices, in the background: beside work, and memory that sessions have
-  // registered, it takes five times as long (0.76 s for 0.14 on an H200).
+  // Make the contexts of all devices, in the background. Later, beside running work and registered
+  // memory, that takes five times as long (0.76 s instead of 0.14 on an H200).
   void make_ahead();
-  // There are several sessions from now on. A program that is alone waits for itself only, as
-  // natively.
+  // From now on there are several sessions. A program that is alone waits for its own work only, as
+  // natively, and needs no cold context.
   void share() { shared_.store(true, std::memory_order_release); }
-  // The context, for somebody who is about to load code: waits while it is made. Null: a session
-  // is alone, or the context can't be had, which is said in the log once.
+  // The context, for a session that is about to load code: waits while the context is made. Null:
+  // the session is alone, or the context can't be made, which the log says once.
   CUcontext want(uint32_t device);
-  // The same if it has been made.
+  // The context if it has been made, else null.
   [[nodiscard]] CUcontext context(uint32_t device) const;
   [[nodiscard]] CUcontext context(const Placement& place) const {
     return place.lane == Lane::kCold ? context(place.device) : devices_.at(place.device).context;
   }
 
-  // What streams of that context need.
+  // The stream slots of that context.
   [[nodiscard]] const std::shared_ptr<StreamSlots>& slots(uint32_t device) const;
 
-  // A limit that kernels rely on has been raised in the main context, in a quiet moment; its limits
-  // are held.
+  // Raise a limit that has been raised in the main context, in quiescence. The caller holds the
+  // mutex of the limits.
   CUresult set_limit(uint32_t device, CUlimit limit, size_t value) const;
 
-  // Quiet moments of the cold contexts: unloading waits for all work there.
+  // The gate of the cold contexts: unloading waits for all work there.
   ContextGate gate;
 
  private:
@@ -69,7 +69,7 @@ class ColdLanes {
   const DriverTable& driver_;
   const Devices& devices_;
   std::atomic<bool> shared_{false};
-  bool served_ = false;  // some session has been opened
+  bool served_ = false;  // a session has been opened
   uint64_t due_ns_ = 0;
   std::shared_ptr<State> state_;
   Background background_;

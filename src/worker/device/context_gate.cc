@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looking for quiescence, and counting what the gated calls cost. See context_gate.h.
+// See context_gate.h.
 #include "worker/device/context_gate.h"
 
 #include <pthread.h>
@@ -31,26 +31,6 @@ bool meets(uint32_t wanted, uint32_t device) {
 }
 
 }  // namespace
-
-const char* name_of(GatedCall call) {
-  switch (call) {
-    case GatedCall::kModuleLoad: return "module load";
-    case GatedCall::kLibraryLoad: return "library load";
-    case GatedCall::kFunctionLoad: return "function load";
-    case GatedCall::kModuleUnload: return "module unload";
-    case GatedCall::kLibraryUnload: return "library unload";
-    case GatedCall::kHostUnregister: return "host unregister";
-    case GatedCall::kArrayCreate: return "array creation";
-    case GatedCall::kArrayDestroy: return "array destruction";
-    case GatedCall::kGreenCreate: return "green context creation";
-    case GatedCall::kGreenDestroy: return "green context destruction";
-    case GatedCall::kGraphExecDestroy: return "destruction of an executable graph";
-    case GatedCall::kLimit: return "limit";
-    case GatedCall::kStreamSlots: return "room for streams";
-    case GatedCall::kCount: break;
-  }
-  return "";
-}
 
 ContextGate::~ContextGate() {
   ending_.store(true, std::memory_order_release);
@@ -106,18 +86,19 @@ void ContextGate::set_debt(GateClient& client, bool (*owes)(const void*), const 
 // looks for clients: one of them sees the other.
 void ContextGate::enter(GateClient& client, uint32_t device) {
   show_at(client, device);
-  if (closed_[device].load(std::memory_order_seq_cst) == 0) return;
+  Door& door = doors_[device];
+  if (door.closed.load(std::memory_order_seq_cst) == 0) return;
   const uint64_t now = clock_.now_ns();
   if (now - client.asked_ns_.load(std::memory_order_relaxed) > limits_.asker_ns) {
-    held_back_[device].store(true, std::memory_order_relaxed);
+    door.has_held.store(true, std::memory_order_relaxed);
   }
   Hindrances by;
-  by.add(closed_for_[device].load(std::memory_order_relaxed), 0, wire::Hindrance::kQuietMoment);
-  show(&client, by);
+  by.add(door.closed_for.load(std::memory_order_relaxed), 0, wire::Hindrance::kQuietMoment);
+  show(client, by);
   const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kHeldBack);
   // Never longer than one hold, whatever the call inside does.
   const uint64_t until = now + limits_.longest_hold_ns;
-  while (closed_[device].load(std::memory_order_relaxed) != 0 && clock_.now_ns() < until) {
+  while (door.closed.load(std::memory_order_relaxed) != 0 && clock_.now_ns() < until) {
     client.device_.store(GateClient::kNowhere, std::memory_order_release);
     clock_.sleep(kLookNs);
     show_at(client, device);
@@ -144,44 +125,36 @@ bool ContextGate::may_call_anyway(const Request& request) const {
   return request.patience == Patience::kUnlessStuck && !limits_.loading_waits;
 }
 
-void ContextGate::show(const GateClient* client, const Hindrances& by) {
-  if (wire::ExecutorState* state = shown_of(client)) by.show(*state);
-}
-
 void ContextGate::close(uint32_t device, uint32_t session) {
-  for (uint32_t i = 0; i < closed_.size(); ++i) {
-    if (!meets(device, i)) continue;
-    closed_for_[i].store(session, std::memory_order_relaxed);
-    held_back_[i].store(false, std::memory_order_relaxed);
-    closed_[i].fetch_add(1, std::memory_order_seq_cst);
-  }
+  for_each_door(device, [session](Door& door) {
+    door.closed_for.store(session, std::memory_order_relaxed);
+    door.has_held.store(false, std::memory_order_relaxed);
+    door.closed.fetch_add(1, std::memory_order_seq_cst);
+  });
 }
 
 void ContextGate::open(uint32_t device, uint64_t closed_ns) {
   const uint64_t now = clock_.now_ns();
-  for (uint32_t i = 0; i < closed_.size(); ++i) {
-    if (!meets(device, i)) continue;
-    closed_[i].fetch_sub(1, std::memory_order_release);
-    if (!held_back_[i].load(std::memory_order_relaxed)) continue;
-    const uint64_t until = std::max(owed_until_ns_[i].load(std::memory_order_relaxed), now);
-    owed_until_ns_[i].store(until + limits_.open_ratio * (now - closed_ns),
-                            std::memory_order_relaxed);
-  }
+  for_each_door(device, [&](Door& door) {
+    door.closed.fetch_sub(1, std::memory_order_release);
+    if (!door.has_held.load(std::memory_order_relaxed)) return;
+    const uint64_t until = std::max(door.owed_until_ns.load(std::memory_order_relaxed), now);
+    door.owed_until_ns.store(until + limits_.open_ratio * (now - closed_ns),
+                             std::memory_order_relaxed);
+  });
 }
 
-uint64_t ContextGate::owed(uint32_t device) const {
-  const uint64_t now = clock_.now_ns();
+uint64_t ContextGate::owed(uint32_t device) {
+  const uint64_t tolerated = clock_.now_ns() + limits_.most_owed_ns;
   uint64_t longest = 0;
-  for (uint32_t i = 0; i < owed_until_ns_.size(); ++i) {
-    const uint64_t until = owed_until_ns_[i].load(std::memory_order_relaxed);
-    if (meets(device, i) && until > now + limits_.most_owed_ns) {
-      longest = std::max(longest, until - now - limits_.most_owed_ns);
-    }
-  }
+  for_each_door(device, [&](const Door& door) {
+    const uint64_t until = door.owed_until_ns.load(std::memory_order_relaxed);
+    if (until > tolerated) longest = std::max(longest, until - tolerated);
+  });
   return longest;
 }
 
-ContextGate::Look ContextGate::look(uint32_t device, const GateClient* asking) {
+ContextGate::Look ContextGate::look(uint32_t device, const GateClient& asking) {
   Look seen;
   const std::lock_guard lock(mutex_);
   // Each is unlisted before the last look at it: one that becomes busy meanwhile is seen by that
@@ -256,10 +229,10 @@ void ContextGate::give_up_on(uint32_t device, bool all) {
 }
 
 // Hold new work back, this long at most. With kComplete and kOutlastedOnly it still is held back.
-ContextGate::Found ContextGate::hold(uint32_t device, uint64_t hold_ns, const GateClient* client,
+ContextGate::Found ContextGate::hold(uint32_t device, uint64_t hold_ns, const GateClient& client,
                                      uint64_t* closed_ns) {
   const uint64_t start = *closed_ns = clock_.now_ns();
-  close(device, session_of(client));
+  close(device, client.session);
   for (;;) {
     const Look seen = look(device, client);
     const bool blocked = seen.outlasted && limits_.loading_waits;
@@ -278,7 +251,7 @@ ContextGate::Found ContextGate::hold(uint32_t device, uint64_t hold_ns, const Ga
   return Found::kGaveUp;
 }
 
-bool ContextGate::rest(uint64_t ns, const GateClient* client) {
+bool ContextGate::rest(uint64_t ns, const GateClient& client) {
   const uint64_t end = clock_.now_ns() + ns;
   for (;;) {
     if (stops(client)) return false;
@@ -290,7 +263,7 @@ bool ContextGate::rest(uint64_t ns, const GateClient* client) {
 }
 
 ContextGate::Found ContextGate::seek(uint32_t device, const Search& search,
-                                     const GateClient* client, uint64_t* closed_ns) {
+                                     const GateClient& client, uint64_t* closed_ns) {
   if (search.brief) return seek_briefly(device, search.hold_ns, client, closed_ns);
   const uint64_t end = clock_.now_ns() + limits_.total_ns;
   for (uint64_t ns = search.hold_ns;; ns = std::min(2 * ns, limits_.longest_hold_ns)) {
@@ -320,7 +293,7 @@ ContextGate::Found ContextGate::seek(uint32_t device, const Search& search,
   }
 }
 
-bool ContextGate::await_end(uint32_t device, uint64_t hold_ns, const GateClient* client,
+bool ContextGate::await_end(uint32_t device, uint64_t hold_ns, const GateClient& client,
                             bool* ends) {
   const uint64_t until = clock_.now_ns() + limits_.open_ratio * hold_ns;
   const uint64_t near_ns = std::min(hold_ns, kNearNs);
@@ -336,11 +309,11 @@ bool ContextGate::may_hold(uint32_t device, uint64_t hold_ns) {
   if (hold_ns == 0) return false;
   if (hold_ns > limits_.first_hold_ns) return true;
   const uint64_t now = clock_.now_ns();
-  for (uint32_t i = 0; i < not_before_ns_.size(); ++i) {
-    const bool due = now >= not_before_ns_[i].load(std::memory_order_relaxed);
-    if (meets(device, i) && !due) return false;
-  }
-  return owed(device) == 0 && ends_ns(device) <= now + hold_ns;
+  bool due = true;
+  for_each_door(device, [&](const Door& door) {
+    due = due && now >= door.not_before_ns.load(std::memory_order_relaxed);
+  });
+  return due && owed(device) == 0 && ends_ns(device) <= now + hold_ns;
 }
 
 uint64_t ContextGate::ends_ns(uint32_t device) {
@@ -365,39 +338,37 @@ uint64_t ContextGate::near_end_ns(uint32_t device) {
 
 void ContextGate::note_failed_hold(uint32_t device, uint64_t hold_ns) {
   const uint64_t now = clock_.now_ns();
-  for (uint32_t i = 0; i < pause_ns_.size(); ++i) {
-    if (!meets(device, i)) continue;
-    const uint64_t last = pause_ns_[i].load(std::memory_order_relaxed);
-    const uint64_t next =
-        std::min(std::max(2 * last, limits_.open_ratio * hold_ns), limits_.longest_pause_ns);
-    pause_ns_[i].store(next, std::memory_order_relaxed);
-    not_before_ns_[i].store(now + next, std::memory_order_relaxed);
-  }
+  for_each_door(device, [&](Door& door) {
+    const uint64_t pause_ns = std::min(
+        std::max(2 * door.pause_ns.load(std::memory_order_relaxed), limits_.open_ratio * hold_ns),
+        limits_.longest_pause_ns);
+    door.pause_ns.store(pause_ns, std::memory_order_relaxed);
+    door.not_before_ns.store(now + pause_ns, std::memory_order_relaxed);
+  });
 }
 
 // A look costs other sessions nothing, so one is always taken.
 ContextGate::Found ContextGate::seek_briefly(uint32_t device, uint64_t hold_ns,
-                                             const GateClient* client, uint64_t* closed_ns) {
+                                             const GateClient& client, uint64_t* closed_ns) {
   const bool holds = may_hold(device, hold_ns);
   const Found found = hold(device, holds ? hold_ns : 0, client, closed_ns);
   if (found != Found::kGaveUp) {
-    for (uint32_t i = 0; i < pause_ns_.size(); ++i) {
-      if (!meets(device, i)) continue;
-      pause_ns_[i].store(0, std::memory_order_relaxed);
-      not_before_ns_[i].store(0, std::memory_order_relaxed);
-    }
+    for_each_door(device, [](Door& door) {
+      door.pause_ns.store(0, std::memory_order_relaxed);
+      door.not_before_ns.store(0, std::memory_order_relaxed);
+    });
   } else if (holds) {
     note_failed_hold(device, hold_ns);
   }
   return found;
 }
 
-void ContextGate::wait_for_own_work(uint32_t device, const GateClient* client, uint64_t ns) {
+void ContextGate::wait_for_own_work(uint32_t device, const GateClient& client, uint64_t ns) {
   const uint64_t end = clock_.now_ns() + ns;
   const auto unfinished = [&] {
     const std::lock_guard lock(mutex_);
     return std::any_of(busy_.begin(), busy_.end(), [&](const Stream* stream) {
-      return stream->client == client && meets(device, stream->device) &&
+      return stream->client == &client && meets(device, stream->device) &&
              stream->busy.load(std::memory_order_relaxed) &&
              driver_.cuStreamQuery(stream->handle) == CUDA_ERROR_NOT_READY;
     });
@@ -415,14 +386,12 @@ ContextGate::Quiescence* ContextGate::overlapping_locked(uint32_t device) {
 }
 
 ContextGate::Quiescence* ContextGate::visit(uint32_t device, const Search& search,
-                                            const GateClient* client, bool* stopped) {
+                                            const GateClient& client, bool* stopped) {
   show(client, {});
-  const ShownWait shown(shown_of(client), usage_of(client), wire::ExecutorWait::kQuietMoment);
+  const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kQuietMoment);
   // A brief caller waits for another call's search only if it could have held work back itself.
   const bool waits = search.brief && may_hold(device, search.hold_ns);
-  if (client != nullptr && (waits || !search.brief)) {
-    client->asked_ns_.store(clock_.now_ns(), std::memory_order_relaxed);
-  }
+  if (waits || !search.brief) client.asked_ns_.store(clock_.now_ns(), std::memory_order_relaxed);
   const uint64_t limit = search.brief ? (waits ? search.hold_ns : 0) : limits_.total_ns;
   const uint64_t end = search.patient ? ~0ull : clock_.now_ns() + limit;
   std::unique_lock lock(quiescence_mutex_);
@@ -451,7 +420,7 @@ ContextGate::Quiescence* ContextGate::visit(uint32_t device, const Search& searc
     if (search.yields && look(device, client).stuck) return nullptr;
     lock.lock();
   }
-  Quiescence& made = quiescences_.emplace_back(Quiescence{device, session_of(client)});
+  Quiescence& made = quiescences_.emplace_back(Quiescence{device, client.session});
   lock.unlock();
   uint64_t closed_ns = 0;
   const Found found = seek(device, search, client, &closed_ns);
@@ -495,14 +464,13 @@ void ContextGate::make_deferred(uint32_t device) noexcept {
     deferred_count_.store(deferred_.size(), std::memory_order_relaxed);
   }
   for (auto it = ready.begin(); it != ready.end();) {
-    const uint64_t start = clock_.now_ns();
     try {
       it->f();
     } catch (const std::bad_alloc&) {
       ++it;
       continue;
     }
-    count(it->call, clock_.now_ns() - start);
+    count(it->call);
     it = ready.erase(it);
   }
   if (ready.empty()) return;
@@ -525,16 +493,20 @@ void ContextGate::defer(GatedCall call, uint32_t device, std::function<CUresult(
 }
 
 // Make what is deferred if nothing runs now, unless another call looks for quiescence already.
-void ContextGate::try_deferred(uint32_t device) {
+void ContextGate::try_deferred(uint32_t device) noexcept {
   Quiescence* made = nullptr;
   {
     const std::lock_guard lock(quiescence_mutex_);
     if (overlapping_locked(device) != nullptr) return;
-    made = &quiescences_.emplace_back(Quiescence{device, 0});
+    try {
+      made = &quiescences_.emplace_back(Quiescence{device, 0});
+    } catch (const std::bad_alloc&) {
+      return;  // the calls are made later
+    }
   }
   const uint64_t start = clock_.now_ns();
   close(device, 0);
-  const Look seen = look(device, nullptr);
+  const Look seen = look(device, worker_);
   if (!seen.running && !seen.stalled && !seen.outlasted) make_deferred(device);
   open(device, start);
   const std::lock_guard lock(quiescence_mutex_);
@@ -603,7 +575,7 @@ void ContextGate::collect() {
   while (next_to_collect(&device)) {
     bool found = false;
     {
-      const Visit visit(*this, device, {.hold_ns = hold_ns, .brief = true}, &collector_);
+      const Visit visit(*this, device, {.hold_ns = hold_ns, .brief = true}, worker_);
       found = visit.complete();
     }
     const bool patient = clock_.now_ns() - since < limits_.total_ns;
@@ -617,27 +589,8 @@ void ContextGate::collect() {
     }
     hold_ns =
         found || !patient ? limits_.first_hold_ns : std::min(2 * hold_ns, limits_.longest_hold_ns);
-    if (!rest(rest_ns, &collector_)) return;
+    if (!rest(rest_ns, worker_)) return;
   }
-}
-
-// ---- Cost ---------------------------------------------------------------------------------------
-
-void ContextGate::count(GatedCall call, uint64_t ns) {
-  Counter& counter = counters_[static_cast<size_t>(call)];
-  counter.calls.fetch_add(1, std::memory_order_relaxed);
-  counter.total_ns.fetch_add(ns, std::memory_order_relaxed);
-  uint64_t longest = counter.longest_ns.load(std::memory_order_relaxed);
-  while (longest < ns &&
-         !counter.longest_ns.compare_exchange_weak(longest, ns, std::memory_order_relaxed)) {
-  }
-}
-
-ContextGate::Cost ContextGate::cost(GatedCall call) const {
-  const Counter& counter = counters_[static_cast<size_t>(call)];
-  return {counter.calls.load(std::memory_order_relaxed),
-          counter.total_ns.load(std::memory_order_relaxed),
-          counter.longest_ns.load(std::memory_order_relaxed)};
 }
 
 }  // namespace openmps::worker

@@ -55,7 +55,6 @@ enum class GatedCall : uint32_t {
   kStreamSlots,  // stream_slots.h
   kCount,
 };
-const char* name_of(GatedCall call);
 
 // How long the gate looks for quiescence, and how much it takes from sessions that submit work.
 struct GateLimits {
@@ -192,16 +191,10 @@ class ContextGate {
     std::list<Stream>::iterator self_;
   };
 
-  struct Cost {
-    uint64_t calls = 0;
-    uint64_t total_ns = 0;
-    uint64_t longest_ns = 0;
-  };
-
   explicit ContextGate(const DriverTable& driver, GateLimits limits = {},
                        const Clock& clock = monotonic_clock())
       : driver_(driver), limits_(limits), clock_(clock) {
-    collector_.stop = &ending_;
+    worker_.stop = &ending_;
   }
   // Deferred calls that have not been made are dropped.
   ~ContextGate();
@@ -231,10 +224,8 @@ class ContextGate {
   // Make a call that does not wait for other work. The gate only counts it.
   template <typename F>
   CUresult run_now(GatedCall call, F&& f) {
-    const uint64_t start = clock_.now_ns();
-    const CUresult result = f();
-    count(call, clock_.now_ns() - start);
-    return result;
+    count(call);
+    return f();
   }
   // Make a call in quiescence of the request's device: `f` makes it and returns the CUresult. The
   // device's context is current, and the session is not between enter() and leave(). Nothing: the
@@ -242,35 +233,29 @@ class ContextGate {
   // call counts as skipped then.
   template <typename F>
   std::optional<CUresult> run_quiescent(const Request& request, F&& f) {
-    const uint64_t start = clock_.now_ns();
-    const Visit visit(*this, request.device, search_for(request), request.client);
-    std::optional<CUresult> result;
-    if (visit.stopped() && request.patience != Patience::kOneHold) {
-      result = CUDA_ERROR_NOT_READY;
-    } else if (visit.complete() || may_call_anyway(request)) {
-      result = f();
-    } else if (request.otherwise == Otherwise::kCall) {
-      result = CUDA_ERROR_MPS_SERVER_NOT_READY;
+    const Visit visit(*this, request.device, search_for(request), client_of(request.client));
+    if (visit.stopped() && request.patience != Patience::kOneHold) return CUDA_ERROR_NOT_READY;
+    if (visit.complete() || may_call_anyway(request)) {
+      count(request.call);
+      return f();
     }
-    if (result || request.patience == Patience::kLimited) {
-      count(request.call, clock_.now_ns() - start);
-    }
-    return result;
+    if (request.otherwise == Otherwise::kCall) return CUDA_ERROR_MPS_SERVER_NOT_READY;
+    return std::nullopt;
   }
   // Call `attempt(hold_ns)`, which tries to find quiescence with one hold of that length, until it
   // returns true. Between two holds work is let through for as long as it is owed, with attempts
   // whose hold is 0. False: the session stops, or the gate has given up.
   template <typename Attempt>
-  bool retry(const GateClient* client, Attempt&& attempt) {
+  bool retry(const GateClient& client, Attempt&& attempt) {
     return retry_until(~0ull, client, attempt);
   }
-  // The same until that time, of the clock.
+  // retry() until that time of the clock.
   template <typename Attempt>
-  bool retry_until(uint64_t end_ns, const GateClient* client, Attempt&& attempt) {
+  bool retry_until(uint64_t end_ns, const GateClient& client, Attempt&& attempt) {
     for (uint64_t hold_ns = limits_.first_hold_ns; clock_.now_ns() < end_ns;
          hold_ns = std::min(2 * hold_ns, limits_.longest_hold_ns)) {
       if (attempt(hold_ns)) return true;
-      const ShownWait shown(shown_of(client), usage_of(client), wire::ExecutorWait::kQuietMoment);
+      const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kQuietMoment);
       const uint64_t open_until = clock_.now_ns() + limits_.open_ratio * hold_ns;
       while (clock_.now_ns() < open_until) {
         if (gave_up() || !rest(limits_.look_again_ns, client)) return false;
@@ -309,9 +294,9 @@ class ContextGate {
   // Wait until `come()`, at most GateLimits::total_ns or until the session stops: the session needs
   // memory that deferred calls give back.
   template <typename Come>
-  void wait_until(Come&& come, const GateClient* client) {
+  void wait_until(Come&& come, const GateClient& client) {
     show(client, {});
-    const ShownWait shown(shown_of(client), usage_of(client), wire::ExecutorWait::kQuietMoment,
+    const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kQuietMoment,
                           wire::HeldFor::kMemory);
     const uint64_t end = clock_.now_ns() + limits_.total_ns;
     while (!come() && clock_.now_ns() < end && rest(limits_.look_again_ns, client)) {
@@ -320,23 +305,30 @@ class ContextGate {
   }
   // Wait until the session's own streams on the device are done, `ns` at most. Holds nothing back.
   // Work that the program has just submitted is no reason to load code in the cold context.
-  void wait_for_own_work(uint32_t device, const GateClient* client, uint64_t ns);
+  void wait_for_own_work(uint32_t device, const GateClient& client, uint64_t ns);
   // From this time on, of the clock, the work that runs now is so near its end, as far as is known,
   // that holding work back costs less than to do without the call. 0: the work has ended, or
   // nothing is known of its end.
   [[nodiscard]] uint64_t near_end_ns(uint32_t device);
   [[nodiscard]] uint64_t first_hold_ns() const { return limits_.first_hold_ns; }
   // How long it is, in ns, until new work may be held back again.
-  [[nodiscard]] uint64_t owed(uint32_t device) const;
-  [[nodiscard]] Cost cost(GatedCall call) const;
+  [[nodiscard]] uint64_t owed(uint32_t device);
+  // How many calls of this kind have been made.
+  [[nodiscard]] uint64_t calls(GatedCall call) const {
+    return calls_[static_cast<size_t>(call)].load(std::memory_order_relaxed);
+  }
 
  private:
-  struct Counter {
-    std::atomic<uint64_t> calls{0};
-    std::atomic<uint64_t> total_ns{0};
-    std::atomic<uint64_t> longest_ns{0};
+  // What holds work back on a device.
+  struct Door {
+    std::atomic<uint32_t> closed{0};         // by so many calls
+    std::atomic<uint32_t> closed_for{0};     // the session of the last one; 0: the worker
+    std::atomic<bool> has_held{false};       // a session has been held back since it was closed
+    std::atomic<uint64_t> owed_until_ns{0};  // work is let through, for having been held back
+    // When Patience::kOneHold may hold work back again, and the length of the pause until then.
+    std::atomic<uint64_t> not_before_ns{0};
+    std::atomic<uint64_t> pause_ns{0};
   };
-
   // A moment of quiescence that several calls can use, or the search for one.
   struct Quiescence {
     uint32_t device;
@@ -358,7 +350,7 @@ class ContextGate {
   // A call's use of a moment of quiescence, which ends with this object if there is one.
   class Visit {
    public:
-    Visit(ContextGate& gate, uint32_t device, const Search& search, const GateClient* client)
+    Visit(ContextGate& gate, uint32_t device, const Search& search, const GateClient& client)
         : gate_(gate), quiescence_(gate.visit(device, search, client, &stopped_)) {}
     ~Visit() {
       if (quiescence_ != nullptr) gate_.end_visit(quiescence_);
@@ -400,53 +392,55 @@ class ContextGate {
   static bool is_load(GatedCall call) {
     return call == GatedCall::kModuleLoad || call == GatedCall::kFunctionLoad;
   }
+  // Calls of no session are the worker's own.
+  [[nodiscard]] const GateClient& client_of(const GateClient* client) const {
+    return client != nullptr ? *client : worker_;
+  }
   [[nodiscard]] Search search_for(const Request& request) const;
   [[nodiscard]] bool may_call_anyway(const Request& request) const;
-  void count(GatedCall call, uint64_t ns);
-  Quiescence* visit(uint32_t device, const Search& search, const GateClient* client, bool* stopped);
+  void count(GatedCall call) {
+    calls_[static_cast<size_t>(call)].fetch_add(1, std::memory_order_relaxed);
+  }
+  Quiescence* visit(uint32_t device, const Search& search, const GateClient& client, bool* stopped);
   void end_visit(Quiescence* quiescence);
   void make_deferred(uint32_t device) noexcept;
-  void try_deferred(uint32_t device);
+  void try_deferred(uint32_t device) noexcept;
   void start_collector_locked() noexcept;
   void collect();
   bool next_to_collect(uint32_t* device);
   Quiescence* overlapping_locked(uint32_t device);
-  Found seek(uint32_t device, const Search& search, const GateClient* client, uint64_t* closed_ns);
+  Found seek(uint32_t device, const Search& search, const GateClient& client, uint64_t* closed_ns);
   // Wait until what runs is known to end soon, at most for the time that a failed hold of `hold_ns`
   // would have to be paid for. `*ends`: what runs ends within such a hold, as far as is known.
   // False: the session stops.
-  bool await_end(uint32_t device, uint64_t hold_ns, const GateClient* client, bool* ends);
+  bool await_end(uint32_t device, uint64_t hold_ns, const GateClient& client, bool* ends);
+  template <typename F>
+  void for_each_door(uint32_t device, F&& f) {
+    for (uint32_t i = 0; i < doors_.size(); ++i) {
+      if (device == kAllDevices || device == i) f(doors_[i]);
+    }
+  }
   bool may_hold(uint32_t device, uint64_t hold_ns);
   // When the work that has been submitted should have ended, as far as sessions know; 0: it has.
   uint64_t ends_ns(uint32_t device);
   void note_failed_hold(uint32_t device, uint64_t hold_ns);
-  Found seek_briefly(uint32_t device, uint64_t hold_ns, const GateClient* client,
+  Found seek_briefly(uint32_t device, uint64_t hold_ns, const GateClient& client,
                      uint64_t* closed_ns);
-  Found hold(uint32_t device, uint64_t hold_ns, const GateClient* client, uint64_t* closed_ns);
+  Found hold(uint32_t device, uint64_t hold_ns, const GateClient& client, uint64_t* closed_ns);
   // Let `ns` pass without holding work back. False: the session stops.
-  bool rest(uint64_t ns, const GateClient* client);
-  static bool stops(const GateClient* client) {
-    return client != nullptr && client->stop != nullptr &&
-           client->stop->load(std::memory_order_acquire);
+  bool rest(uint64_t ns, const GateClient& client);
+  static bool stops(const GateClient& client) {
+    return client.stop != nullptr && client.stop->load(std::memory_order_acquire);
   }
   static bool owes(const GateClient* client) {
     return client != nullptr && client->owes_ != nullptr && client->owes_(client->owes_context_);
   }
-  static void run_meanwhile(const GateClient* client) {
-    if (client != nullptr && client->meanwhile != nullptr) {
-      client->meanwhile(client->meanwhile_context);
-    }
+  static void run_meanwhile(const GateClient& client) {
+    if (client.meanwhile != nullptr) client.meanwhile(client.meanwhile_context);
   }
-  static wire::ExecutorState* shown_of(const GateClient* client) {
-    return client == nullptr ? nullptr : client->shown;
+  static void show(const GateClient& client, const Hindrances& by) {
+    if (client.shown != nullptr) by.show(*client.shown);
   }
-  static SessionUsage* usage_of(const GateClient* client) {
-    return client == nullptr ? nullptr : client->usage;
-  }
-  static uint32_t session_of(const GateClient* client) {
-    return client == nullptr ? 0 : client->session;
-  }
-  static void show(const GateClient* client, const Hindrances& by);
   // Hold new work back on a device for a call of that session; 0: of the worker itself.
   void close(uint32_t device, uint32_t session);
   void open(uint32_t device, uint64_t closed_ns);
@@ -457,21 +451,13 @@ class ContextGate {
     if (!client.listed_.load(std::memory_order_seq_cst)) list(client);
   }
   // The client's session waits for what is seen, and shows that.
-  Look look(uint32_t device, const GateClient* client);
+  Look look(uint32_t device, const GateClient& client);
   void give_up_on(uint32_t device, bool all);
 
   const DriverTable& driver_;
   const GateLimits limits_;
   const Clock& clock_;
-  std::array<std::atomic<uint32_t>, wire::kMaxDevices> closed_{};      // by how many calls
-  std::array<std::atomic<uint32_t>, wire::kMaxDevices> closed_for_{};  // the last call's session
-  // Some session has been held back since the device was closed.
-  std::array<std::atomic<bool>, wire::kMaxDevices> held_back_{};
-  // Until when work is let through, in return for having been held back.
-  std::array<std::atomic<uint64_t>, wire::kMaxDevices> owed_until_ns_{};
-  // When Patience::kOneHold may hold work back again, and the length of the pause until then.
-  std::array<std::atomic<uint64_t>, wire::kMaxDevices> not_before_ns_{};
-  std::array<std::atomic<uint64_t>, wire::kMaxDevices> pause_ns_{};
+  std::array<Door, wire::kMaxDevices> doors_;
   std::atomic<bool> gave_up_{false};
   std::mutex mutex_;  // guards the lists of clients and streams
   size_t clients_ = 0;
@@ -488,8 +474,8 @@ class ContextGate {
   std::thread collector_thread_;  // under quiescence_mutex_; joined by the next one, or at the end
   std::atomic<bool> collecting_{false};  // written under quiescence_mutex_
   std::atomic<bool> ending_{false};
-  GateClient collector_;  // submits nothing
-  std::array<Counter, static_cast<size_t>(GatedCall::kCount)> counters_;
+  GateClient worker_;  // submits nothing
+  std::array<std::atomic<uint64_t>, static_cast<size_t>(GatedCall::kCount)> calls_{};
 };
 
 // Leaves the gate at the end of a block in which work may be submitted.

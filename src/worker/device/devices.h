@@ -14,7 +14,7 @@
 
 namespace openmps::worker {
 
-// One for each device that the worker may have.
+// An array with an entry for each device that the worker may have.
 template <typename T>
 using PerDevice = std::array<T, wire::kMaxDevices>;
 

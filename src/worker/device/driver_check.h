@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a driver call or a check came to, as a Status. Everything in the worker uses these; any
-// thread.
+// The result of a driver call or a check as a Status, for the whole worker. Any thread.
 #pragma once
 
 #include <string>
@@ -14,13 +13,13 @@ inline Status check(CUresult result, const std::string& call) {
   if (result == CUDA_SUCCESS) return Status();
   return Status(result, call + " returned " + std::to_string(result));
 }
-// The same without a string on the path of success, which launches and copies take.
+// Makes no string on success, for launches and copies.
 inline Status check(CUresult result, const char* call) {
   return result == CUDA_SUCCESS ? Status() : check(result, std::string(call));
 }
 
-// The peer broke the protocol: ends its session. No driver returns this code to a worker, which
-// has no MPS variables in its environment.
+// The peer broke the protocol, which ends its session. No driver returns this code to a worker,
+// which has no MPS variables in its environment.
 inline Status violation(std::string reason) {
   return Status(CUDA_ERROR_MPS_RPC_FAILURE, std::move(reason));
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where on a device something runs or lies: by this streams, code and contexts are told apart. Any
-// thread.
+// Where on a device work runs and code lies: in which context, on which SMs. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +10,28 @@
 
 namespace openmps::worker {
 
-// In which context of a device: the shared one, or the one for code that is not there yet
+// A context of a device: the main one, or the cold one for code that the main one does not have yet
 // (cold_lane.h).
 enum class Lane : uint32_t { kMain = 0, kCold };
 inline constexpr uint32_t kLanes = 2;
 
-// A set of SMs of a device: a green context of the shared context, which the client has made, or
-// what the session has of the device.
+// A set of SMs of a device as a green context of the main context. The client has made it, or the
+// session is limited to it.
 struct GreenContext {
   uint32_t device = 0;
   CUgreenCtx handle = nullptr;
-  CUcontext context = nullptr;  // as which it is current
+  CUcontext context = nullptr;  // the CUcontext of `handle`
   uint32_t sms = 0;
-  bool is_limit = true;  // what is in it may not have other SMs, as in the cold lane
+  bool is_limit = true;  // work in it may not run on other SMs, so not in the cold context
   std::shared_ptr<StreamSlots> slots = std::make_shared<StreamSlots>();
 };
 
 struct Placement {
   uint32_t device = 0;
   Lane lane = Lane::kMain;
-  const GreenContext* partition = nullptr;  // whose SMs, in the main lane; null: all
+  const GreenContext* partition = nullptr;  // in the main context; null: all SMs
 
-  // The same in that lane; the cold one knows no partitions.
+  // The placement in the other context. The cold context has no partitions.
   [[nodiscard]] Placement in(Lane other) const {
     return other == lane ? *this : Placement{device, other, nullptr};
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session shows of itself in its channel, for `openmps inspect` (wire/layout.h): what its
-// executor waits for and who is in its way, and rows for what else it waits to be done with. The
-// server reads it whenever somebody asks, whatever the session is stuck in. Session's thread only.
+// What a session shows in its channel for `openmps inspect` (wire/layout.h): what the executor
+// waits for and which sessions it waits for, the values that streams wait for, and what has been
+// given up and not yet given back. The server reads this at any time, whatever the session is stuck
+// in. Session's thread only.
 #pragma once
 
 #include <array>
@@ -16,11 +17,11 @@
 
 namespace openmps::worker {
 
-// Who keeps an executor from going on. Of each session what says most: work that runs will end by
-// itself, a wait for what the program does may not.
+// The sessions that an executor waits for. Each has one row, with the reason that says most: work
+// that runs ends by itself, a wait for an act of the program may not end.
 class Hindrances {
  public:
-  // `session` 0: the worker's own work. `stream` 0: no certain one.
+  // `session` 0: the worker itself. `stream` 0: no particular one.
   void add(uint32_t session, uint32_t stream, wire::Hindrance why) {
     for (uint32_t i = 0; i < count_; ++i) {
       if (rows_[i].session != session) continue;
@@ -49,7 +50,8 @@ class Hindrances {
   uint32_t count_ = 0;
 };
 
-// The executor waits for as long as this lives, which is shown, and counted. Null: nobody's.
+// Shows and counts a wait of the executor, from construction to destruction. Null: nothing is
+// shown, or counted.
 class ShownWait {
  public:
   ShownWait(wire::ExecutorState* state, SessionUsage* usage, wire::ExecutorWait wait,
@@ -72,7 +74,7 @@ class ShownWait {
   SessionUsage* const usage_;
 };
 
-// Which rows of a table are in use. What finds none free is counted, not shown.
+// Which rows of a table are in use. An entry that finds no free row is counted and not shown.
 template <uint32_t kRows>
 class RowSet {
  public:
@@ -93,7 +95,29 @@ class RowSet {
   std::array<uint64_t, kRows / 64> words_{};
 };
 
-// The rows of the values that streams wait for, here or at the driver.
+// One row of a table, shown while this exists.
+template <typename Table>
+class ShownRow {
+ public:
+  template <typename... What>
+  ShownRow(Table& table, const What&... what) : table_(&table), row_(table.take(what...)) {}
+  ShownRow(ShownRow&& other) noexcept
+      : table_(std::exchange(other.table_, nullptr)), row_(other.row_) {}
+  ShownRow& operator=(ShownRow&& other) noexcept {
+    std::swap(table_, other.table_);
+    std::swap(row_, other.row_);
+    return *this;
+  }
+  ~ShownRow() {
+    if (table_ != nullptr) table_->give_back(row_);
+  }
+
+ private:
+  Table* table_;
+  uint32_t row_;
+};
+
+// The rows of the values that streams wait for, in the worker or in the driver.
 class ShownValues {
  public:
   // `view`: set before the first is shown.
@@ -101,31 +125,14 @@ class ShownValues {
   ShownValues(const ShownValues&) = delete;
   ShownValues& operator=(const ShownValues&) = delete;
 
-  // One row, for as long as this lives.
-  class Row {
-   public:
-    Row(ShownValues& table, uint32_t stream, const wire::StreamValue& wait)
-        : table_(&table), row_(table.take(stream, wait)) {}
-    Row(Row&& other) noexcept : table_(std::exchange(other.table_, nullptr)), row_(other.row_) {}
-    Row& operator=(Row&& other) noexcept {
-      std::swap(table_, other.table_);
-      std::swap(row_, other.row_);
-      return *this;
-    }
-    ~Row() {
-      if (table_ != nullptr) table_->give_back(row_);
-    }
-
-   private:
-    ShownValues* table_;
-    uint32_t row_;
-  };
-  // Somebody has just looked which are open.
+  using Row = ShownRow<ShownValues>;
+  // The waits have just been looked at.
   void seen(uint64_t now) {
     view_.executor().value_waits_seen_ns.store(now, std::memory_order_relaxed);
   }
 
  private:
+  friend Row;
   uint32_t take(uint32_t stream, const wire::StreamValue& wait) {
     const uint64_t now = now_ns();
     if (count_ == 0) seen(now);
@@ -153,7 +160,7 @@ class ShownValues {
   uint32_t count_ = 0;
 };
 
-// What is given back later.
+// What the session has given up and the driver is told of later.
 struct GivenUp {
   wire::ReturnKind kind = wire::ReturnKind::kNone;
   uint64_t address = 0;
@@ -168,31 +175,14 @@ class ShownReturns {
   ShownReturns(const ShownReturns&) = delete;
   ShownReturns& operator=(const ShownReturns&) = delete;
 
-  // One row, for as long as this lives.
-  class Row {
-   public:
-    Row(ShownReturns& table, const GivenUp& what, wire::ReturnWait wait)
-        : table_(&table), row_(table.take(what, wait)) {}
-    Row(Row&& other) noexcept : table_(std::exchange(other.table_, nullptr)), row_(other.row_) {}
-    Row& operator=(Row&& other) noexcept {
-      std::swap(table_, other.table_);
-      std::swap(row_, other.row_);
-      return *this;
-    }
-    ~Row() {
-      if (table_ != nullptr) table_->give_back(row_);
-    }
-
-   private:
-    ShownReturns* table_;
-    uint32_t row_;
-  };
-  // The stream whose work the first of them waits for; 0: no certain one.
+  using Row = ShownRow<ShownReturns>;
+  // The stream whose work the first release waits for; 0: no particular one.
   void show_stream(uint32_t stream) {
     view_.executor().return_stream.store(stream, std::memory_order_relaxed);
   }
 
  private:
+  friend Row;
   uint32_t take(const GivenUp& what, wire::ReturnWait wait) {
     view_.executor().returns.store(++count_, std::memory_order_relaxed);
     const uint32_t row = rows_.take();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making them by a graph. See stream_slots.h.
+// Making stream slots by a graph. See stream_slots.h.
 #include "worker/device/stream_slots.h"
 
 #include "worker/device/in_context.h"
@@ -7,8 +7,8 @@
 namespace openmps::worker {
 namespace {
 
-// An executable graph of so many nodes side by side, made and given back: the driver has what it
-// needed from then on. Fills need no code, and of all nodes that do they take the least memory.
+// Make an executable graph of so many parallel nodes and destroy it: the driver keeps the slots of
+// its branches. Of the nodes that need no code, fills take the least memory.
 CUresult make_and_drop(const DriverTable& driver, CUcontext context, uint32_t branches) {
   if (driver.cuGraphAddMemsetNode == nullptr || driver.cuMemAlloc_v2 == nullptr) {
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -36,7 +36,8 @@ CUresult make_and_drop(const DriverTable& driver, CUcontext context, uint32_t br
 
 }  // namespace
 
-// They are counted already. Where there is no memory the shared_ptr calls what gives them back.
+// The slots are counted as taken already. If there is no memory, the constructor of shared_ptr
+// calls the deleter, which gives them back.
 StreamSlot StreamSlots::note_taken(uint32_t count) {
   return {this, [kept = shared_from_this(), count](const void*) {
             kept->taken_.fetch_sub(count, std::memory_order_relaxed);
@@ -61,7 +62,7 @@ bool StreamSlots::begin_to_grow() {
   return !grows_.exchange(true, std::memory_order_acquire);
 }
 
-// As many as the driver has free are made with them, or it would only hand those out.
+// The graph has as many branches more as the driver has free slots: for those it would make none.
 CUresult StreamSlots::grow(const DriverTable& driver, CUcontext context, uint32_t more) {
   const InContext current(driver, context);
   const uint32_t there = there_.load(std::memory_order_relaxed);

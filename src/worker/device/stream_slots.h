@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NVIDIA's driver keeps for each stream of a context and for each branch of each executable
-// graph. It makes some 43 of these at a time, and to make them it waits, inside, for all work of
-// the context, while whoever submits there waits with it (decision 33). What is given back it
-// keeps. So many are made ahead, when a context is made, and more in quiet moments. Where none is
-// left the driver makes some. Of one context. Any thread.
+// Stream slots of one context: what NVIDIA's driver keeps for each stream and for each branch of
+// each executable graph. The driver makes some 43 slots at a time. To make them it waits for all
+// work of the context, and every session that submits work there waits with it (decision 33). It
+// keeps slots that are given back. So slots are made ahead, when a context is made, and more in
+// quiescence; where none is left the driver makes some. Any thread.
 #pragma once
 
 #include <algorithm>
@@ -15,41 +15,44 @@
 
 namespace openmps::worker {
 
-// Some are taken as long as it lives; null: none.
+// Slots that are taken until the last copy of this is gone; null: none.
 using StreamSlot = std::shared_ptr<const void>;
 
 class StreamSlots : public std::enable_shared_from_this<StreamSlots> {
  public:
-  // Made ahead for a shared context, and for the cold lane and a part of a device. On an H200 512
-  // take 55 MiB and 7 ms; the memory of a stream itself (0.55 MiB) comes with the stream.
+  // Slots that are made ahead: of a shared context; of a cold context or a green context. On an
+  // H200 512 slots take 55 MiB and 7 ms. The memory of a stream itself (0.55 MiB) comes with the
+  // stream.
   static constexpr uint32_t kFirst = 512;
   static constexpr uint32_t kFirstOfPart = 128;
-  // Made at once, when few are left: so many, or a quarter of what is there, or what is missing for
-  // half as many as are taken to be left: of a crowd that has come meanwhile the next ones find
-  // room.
+  // When few slots are left, so many are made in one step; more if a quarter of all slots is more,
+  // or if more are needed to leave half as many free as are taken, for many sessions that come at
+  // once.
   static constexpr uint32_t kMore = 128;
 
-  // Some have been made: they are counted. A driver that can't make any is left to itself.
+  // Slots have been made, so slots are counted. With a driver that can't make any they are not.
   [[nodiscard]] bool are_counted() const { return there_.load(std::memory_order_relaxed) != 0; }
-  // Null: not so many are left. Throws std::bad_alloc, and then has taken none.
+  // Null: fewer are left. Throws std::bad_alloc, and then has taken none.
   [[nodiscard]] StreamSlot take(uint32_t count) { return take(count, 0); }
-  // The same for who can do without: a quarter is left to others.
+  // Take slots of which the caller can do without; a quarter of all slots is left to other
+  // sessions.
   [[nodiscard]] StreamSlot take_spare(uint32_t count) { return take(count, reserve()); }
-  // There may be fewer: the driver may wait.
+  // Take slots even if fewer are left, so that the driver may wait to make them.
   [[nodiscard]] StreamSlot take_anyhow(uint32_t count);
 
-  // take_spare() has none: no more than a quarter are left.
+  // At most a quarter of the slots is left, so take_spare() has none.
   [[nodiscard]] bool are_short() const {
     return taken_.load(std::memory_order_relaxed) + reserve() >=
            there_.load(std::memory_order_relaxed);
   }
-  // The same, and nobody makes more: the caller does, until end_growing().
+  // Slots are short and no other thread makes more. The caller makes more, until end_growing().
   [[nodiscard]] bool begin_to_grow();
   void end_growing() { grows_.store(false, std::memory_order_release); }
-  // Make so many more. The driver waits for all work of `context`, whose they are: a quiet moment's
-  // call. It is current meanwhile. What the driver says; after an error there are no more.
+  // Make so many more slots of `context`, which is current meanwhile. The driver waits for all work
+  // of the context, so the call is made in quiescence. Returns what the driver says; after an error
+  // there are no more slots than before.
   CUresult grow(const DriverTable& driver, CUcontext context, uint32_t more);
-  // The same, as many as are due when few are left.
+  // Make as many as are due when few are left.
   CUresult grow(const DriverTable& driver, CUcontext context) {
     return grow(driver, context, more());
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session uses and waits for, counted where it happens (wire/usage.h): a store to memory
-// each, without locks or calls. Session's thread, but for making and ending it (main thread, while
-// the session has no thread).
+// Counters of what a session uses and waits for (wire/usage.h). Each count is a store to memory,
+// without locks or calls. Session's thread; the main thread makes and destroys the counters while
+// the session has no thread.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace openmps::worker {
 class UsageRows {
  public:
   UsageRows() = default;
-  // Errors: those of create_shared_file and map_shared. `is_timed`: there are windows.
+  // Errors: those of create_shared_file and map_shared. `is_timed`: streams have budgets.
   static Result<UsageRows> make(const Devices& devices, bool is_timed);
   // Null: there is no table.
   [[nodiscard]] wire::UsageRow* row(uint32_t window) const;
@@ -31,7 +31,7 @@ class UsageRows {
   Mapping mapping_;
 };
 
-// Of something that is held back: why, and since when that is counted.
+// Why work is held back, and since when that reason is counted.
 struct HeldSpan {
   wire::HeldFor why = wire::HeldFor::kNothing;
   uint64_t since_ns = 0;
@@ -39,23 +39,23 @@ struct HeldSpan {
 
 class SessionUsage {
  public:
-  // `row` null: nobody reads it.
+  // `row` null: nothing reads the counters.
   SessionUsage(wire::UsageRow* row, uint32_t session, uint32_t pid);
-  // The row may be another session's already.
+  // By now the row may be another session's.
   ~SessionUsage();
   SessionUsage(const SessionUsage&) = delete;
   SessionUsage& operator=(const SessionUsage&) = delete;
 
   void count(wire::UsageCount what, uint64_t n = 1) { add(row_.counts[index(what)], n); }
 
-  // Kernels of that many blocks have been launched, all of that shape.
+  // Kernels with `blocks` blocks together have been launched, each block of that many threads.
   void count_blocks(uint64_t blocks, uint64_t threads_each) {
     count(wire::UsageCount::kBlocks, blocks);
     count(wire::UsageCount::kThreads, blocks * threads_each);
   }
 
-  // A kernel or graph is expected to run from then until then, by now_ns(). `is_known`: so long
-  // have others of its kind taken.
+  // A kernel or graph is expected to run between these times, by now_ns(). `is_known`: the length
+  // is that of earlier launches of it.
   void will_run(uint64_t from_ns, uint64_t until_ns, bool is_known) {
     if (from_ns > busy_until_ns_) {
       const uint64_t gap = from_ns - busy_until_ns_;
@@ -65,14 +65,14 @@ class SessionUsage {
     if (is_known) add(row_.lengths[wire::time_bin(until_ns - from_ns)], 1);
   }
 
-  // Work on a device took that long.
+  // How long work on a device took.
   struct Ran {
     uint64_t ns = 0;
     uint64_t least_ns = 0;
     uint64_t most_ns = 0;
-    uint64_t there_ns = 0;  // the same with what it waited for SMs
-    uint64_t alone_ns = 0;  // what the same takes with the device to itself; 0: not known
-    double sms = 0;         // that it kept busy, on average
+    uint64_t there_ns = 0;  // `ns` and the time in which the work waited for SMs
+    uint64_t alone_ns = 0;  // how long the work takes alone on the device; 0: not known
+    double sms = 0;         // that the work kept busy, on average
     uint32_t of_sms = 0;
   };
   void ran(uint32_t device, const Ran& ran) {
@@ -92,10 +92,12 @@ class SessionUsage {
   // What the session holds of each device's memory, in bytes. Any thread.
   wire::UsageCells<wire::UsageRow::Cell, wire::kUsageDevices>& memory() { return row_.memory; }
 
-  // What the span is of is held back for that reason, as has just been seen; kNothing: no longer.
+  // The work of the span has just been seen to be held back for that reason; kNothing: not any
+  // more.
   void hold(HeldSpan* span, wire::HeldFor why);
 
-  // The executor itself stands still between these two. Within another such wait it counts as that.
+  // The executor waits between these two calls. A wait within another wait counts for the outer
+  // one.
   void begin_wait(wire::HeldFor why) {
     if (waits_++ == 0) hold(&wait_, why);
   }
@@ -110,7 +112,7 @@ class SessionUsage {
   static constexpr size_t index(Name name) {
     return static_cast<size_t>(name);
   }
-  // Nobody else writes it.
+  // Only this session writes the cell.
   static void add(wire::UsageRow::Cell& cell, uint64_t n) {
     cell.store(cell.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
   }
@@ -120,7 +122,7 @@ class SessionUsage {
   const uint32_t session_;
   uint32_t waits_ = 0;
   HeldSpan wait_;
-  uint64_t busy_until_ns_ = 0;  // all its kernels should have ended then
+  uint64_t busy_until_ns_ = 0;  // when all kernels should have ended
 };
 
 }  // namespace openmps::worker

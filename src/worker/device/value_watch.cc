@@ -15,13 +15,13 @@
 namespace openmps::worker {
 namespace {
 
-// Between two looks: a sixteenth of the time that the youngest has waited, from a few wake-ups of a
-// thread to a look each millisecond (decision 17).
+// The pause between two looks is a sixteenth of the time that the youngest word has been watched,
+// between the time of a few wake-ups of a thread and a millisecond (decision 17).
 constexpr uint64_t kPauseShare = 16;
 constexpr uint64_t kShortestPauseNs = 20'000;
 constexpr uint64_t kLongestPauseNs = 1'000'000;
-// Whoever was rung for and has not taken its work, since that is behind other work, is rung for
-// again after this.
+// A session that was rung for and has not submitted its work, because other work is before it, is
+// rung for again after this time.
 constexpr uint64_t kRingAgainNs = 1'000'000;
 
 }  // namespace
@@ -86,8 +86,8 @@ void ValueWatch::forget(Words::iterator word) {
   one.splice(one.end(), words_, word);
 }
 
-// The youngest is the last. What comes while the thread pauses is looked at when it comes back: its
-// own session looks meanwhile, for as long as it spins.
+// The youngest word is the last. A word that is added while the thread pauses is first looked at
+// after the pause; its session looks meanwhile, as long as it spins.
 uint64_t ValueWatch::look(uint64_t now) {
   for (Word& word : words_) {
     if (now < word.next_ring_ns || !is_there(word.wait)) continue;

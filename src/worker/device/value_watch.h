@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread that looks at the words in host memory that streams of all sessions wait for, and
-// rings for the session whose word has come. So a session that waits costs nobody a thread that
-// wakes each millisecond (decision 25). What it sees decides when an executor looks, nothing else.
+// One thread looks at the words in host memory that streams of all sessions wait for, and rings the
+// bell of the session whose value has come. So no session needs a thread that wakes each
+// millisecond (decision 25). The thread decides when an executor looks, and nothing else.
 #pragma once
 
 #include <condition_variable>
@@ -18,8 +18,8 @@
 
 namespace openmps::worker {
 
-// The word is as the wait wants it, compared as the GPU does (CUstreamWaitValue_flags). The address
-// can be read; the peer and the GPU write it.
+// The word has the value that the wait is for, compared as the GPU does (CUstreamWaitValue_flags).
+// The address can be read; the peer and the GPU write it.
 [[nodiscard]] bool is_there(const wire::StreamValue& wait);
 
 class ValueWatch {
@@ -37,10 +37,10 @@ class ValueWatch {
   ValueWatch(const ValueWatch&) = delete;
   ValueWatch& operator=(const ValueWatch&) = delete;
 
-  // Without a thread to be had: the error. Then nothing is to be watched.
+  // Error: no thread can be started, and watch() must not be called.
   Status start();
 
-  // A word is looked at for as long as this lives.
+  // A word is looked at while its Row exists.
   class Row {
    public:
     Row() = default;
@@ -66,14 +66,14 @@ class ValueWatch {
  private:
   void forget(Words::iterator word);
   void run();
-  // Rings for what has come. How long the next look has time.
+  // Ring for the values that have come. Returns the time until the next look, in ns.
   uint64_t look(uint64_t now);
 
   std::mutex mutex_;
-  std::condition_variable news_;  // a word, or the end
+  std::condition_variable news_;  // a word was added, or the thread is to end
   Words words_;                   // guarded by mutex_
-  bool ends_ = false;             // likewise
-  bool rests_ = false;            // likewise: the thread waits for news
+  bool ends_ = false;             // guarded by mutex_
+  bool rests_ = false;            // guarded by mutex_: the thread waits for news_
   std::thread thread_;
 };
 

@@ -27,8 +27,8 @@ Status DriverGraph::create() {
   return check(core_.driver.cuGraphCreate(&parts[0].handle, 0), "cuGraphCreate");
 }
 
-// To the few SMs that ranks keep it moves when it is launched, if it can: what can't move would
-// have to stay there.
+// A graph is not described for the few SMs that ranks keep: it moves there when it is launched, if
+// it can. A graph that can't move would have to stay there.
 Status DriverGraph::reach(const KernelHome& home) {
   const Way::Key key = key_of(home);
   if (way_->places.contains(key)) return Status();
@@ -39,7 +39,7 @@ Status DriverGraph::reach(const KernelHome& home) {
   return Status();
 }
 
-// A green context that is not there yet has what the session has.
+// A green context that has not been made yet runs its work on the SMs of the session.
 Status DriverGraph::find(const Way::Key& key, bool limits_only, Way::Place* place) const {
   DeviceParts& parts = core_.parts;
   const auto& [sms, number] = key;
@@ -70,8 +70,7 @@ bool DriverGraph::is_beyond_limit() const {
   });
 }
 
-// How many clusters find room the driver says of the current context only, so of those it is not
-// known.
+// Kernels with clusters are not asked about: the driver answers for the current context only.
 bool DriverGraph::have_room(std::span<const GraphStep> steps, const Way& way) const {
   return std::ranges::all_of(steps, [&](const GraphStep& step) {
     const GreenContext* const part = part_in(way, step.home);
@@ -100,7 +99,7 @@ Status DriverGraph::add_condition(const wire::ConditionCreate& command, KernelHo
   }
   OPENMPS_RETURN_IF_ERROR(reach(home));
   OPENMPS_RETURN_IF_ERROR(core_.use(device_));
-  // Handle, node and kernels of the bodies have to be of one context (measured).
+  // The handle, the node and the kernels of the bodies have to be of one context (measured).
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuGraphConditionalHandleCreate(
                                     made, handle(), context(home), command.initial, command.flags),
                                 "cuGraphConditionalHandleCreate"));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's graphs of a session, and what is known of each of their nodes. Session's thread
-// only.
+// The driver graphs of a session, and what is known of each of their nodes. Session's thread only.
 #pragma once
 
 #include <cstdint>
@@ -19,52 +18,52 @@
 
 namespace openmps::worker {
 
-// On which SMs kernels run, wherever their graph is launched.
+// On which SMs the kernels of a node run, in whatever stream the graph is launched.
 struct KernelHome {
   KernelHome() = default;
   KernelHome(uint32_t most_sms, ClientGreen* in)
       : sms(most_sms), green(in == nullptr ? nullptr : in->shared_from_this()) {}
 
-  uint32_t sms = 0;  // of the session's part, so many at most; 0: any number
-  // Of a green context of the client's instead, which lives as long as it is named, as long as that
-  // is within what the session has (DeviceParts::get_instead()); null: of none.
+  uint32_t sms = 0;  // of the session's SMs, at most so many; 0: any number
+  // The client's green context that the kernels run in, as long as the session may use all SMs of
+  // it (DeviceParts::get_instead()). Kept alive. Null: none.
   std::shared_ptr<ClientGreen> green;
 };
 
-// One node of the description: what the driver made of it, and what of the session it uses.
+// One node of the description: the driver's nodes for it, and what of the session it uses.
 struct GraphStep {
   wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;
   uint32_t parent = 0;
-  CUgraphNode first = nullptr;  // waits for others
-  CUgraphNode last = nullptr;   // others wait for it; the same but for a host call
+  CUgraphNode first = nullptr;  // that waits for others
+  CUgraphNode last = nullptr;   // that others wait for; `first`, but for a host call
   Uses uses;
   wire::Id function = 0;
-  std::weak_ptr<Function> code;  // of a kernel of the graph's device, while the client has it
+  std::weak_ptr<Function> code;  // of a kernel of the graph's device, while the client holds it
   uint64_t blocks = 0;           // of a kernel
   uint64_t threads_each = 0;
   KernelHome home;              // of a kernel
   bool lost = false;            // its function has been unloaded
-  bool is_cooperative = false;  // a kernel whose blocks have to find room together
-  bool has_clusters = false;    // by an attribute
-  bool has_priority = false;    // of its own
+  bool is_cooperative = false;  // a kernel whose blocks have to run at once
+  bool has_clusters = false;    // set by an attribute
+  bool has_priority = false;    // set for the node
   bool is_enabled = true;       // in the executable graph
-  bool is_continued = false;    // one of those that wait for it is counted in its branch
+  bool is_continued = false;    // a node that waits for this one counts to this one's branch
   std::vector<wire::ValueOperation> values;
   wire::GraphConditional conditional{};
-  std::vector<wire::GraphEdge> edges;  // in a graph that keeps its nodes
+  std::vector<wire::GraphEdge> edges;  // if DriverGraph::keeps()
 
-  // Of a kernel in the cold lane whose code has come to the main one since: its handle there.
+  // The main context's handle of a kernel in the cold context whose code has been moved; else null.
   [[nodiscard]] CUfunction in_main(uint32_t device) const;
-  // The same node in another graph of the same shape.
+  // Name the driver's nodes of `other`, which is this node in another graph of equal shape.
   void name_as(const GraphStep& other) {
     first = other.first;
     last = other.last;
   }
 };
 
-// A driver graph, and the bodies of its conditional nodes. One that conditional handles were made
-// on serves every description of the client's graph: it keeps what it was first told, later ones
-// only change parameters (CUDA: a handle is of one graph and of one node).
+// A driver graph, and the bodies of its conditional nodes. A graph with conditional handles serves
+// every description of the client's graph, since in CUDA a handle belongs to one graph and one
+// node: such a graph keeps its nodes, and later descriptions only change parameters.
 class DriverGraph {
  public:
   // What the driver graphs of a session hold together.
@@ -79,29 +78,29 @@ class DriverGraph {
   struct Part {
     CUgraph handle = nullptr;
     uint32_t depth = 0;
-    KernelHome home;  // of a body: its condition's
+    KernelHome home;  // of a body: the condition's
   };
   struct Condition {
     CUgraphConditionalHandle handle = 0;
-    KernelHome home;  // of its node and all that the bodies have
+    KernelHome home;  // of the node and of all nodes in the bodies
     bool used = false;
   };
 
-  // How its kernels run, wherever it is launched.
+  // How the kernels run, in whatever stream the graph is launched.
   struct Way {
-    // By the SMs that a kernel may use at most and the number of the green context that it is of
-    // (0: of none).
+    // The SMs that a kernel may use at most, and the number of the client's green context (0:
+    // none).
     using Key = std::pair<uint32_t, uint64_t>;
     struct Place {
-      std::weak_ptr<ClientGreen> green;  // as of the key
-      SmPart part;            // null: all of the device, or the green context
-      bool in_green = false;             // the latter
+      std::weak_ptr<ClientGreen> green;  // that the key names
+      SmPart part;                       // null: the whole device, or the green context
+      bool in_green = false;             // the kernels run in the green context
       bool operator==(const Place& other) const {
         return part == other.part && in_green == other.in_green;
       }
     };
     std::map<Key, Place> places;
-    int32_t priority = 0;  // the driver's, of those that have none of their own
+    int32_t priority = 0;  // the driver's, of kernels that have none set
     bool operator==(const Way&) const = default;
   };
 
@@ -110,7 +109,7 @@ class DriverGraph {
         core_(core),
         totals_(totals),
         way_(std::make_shared<Way>(Way{{}, core.driver_priority(device, 0)})) {}
-  // What an executable graph is updated from has to be of its contexts.
+  // A graph for the update of an executable graph: it has to be of the contexts of that one.
   DriverGraph(SessionCore& core, const DriverGraph& like, Totals& totals)
       : device_(like.device_),
         core_(core),
@@ -124,37 +123,37 @@ class DriverGraph {
   // CUDA_ERROR_OUT_OF_MEMORY beyond wire::kMaxConditions of the session; otherwise as of reach().
   Status add_condition(const wire::ConditionCreate& command, KernelHome home,
                        CUgraphConditionalHandle* handle);
-  // Kernels of that home are to come, and have their part when this returns. Errors: those of
-  // DeviceParts::get(), which may have to wait for a quiet moment.
+  // Get the SMs for kernels of that home before they are added. Errors: those of
+  // DeviceParts::get(), which may wait for quiescence.
   Status reach(const KernelHome& home);
   // reach() would not wait.
   [[nodiscard]] bool reaches(const KernelHome& home) const {
     return home.green != nullptr || core_.parts.has(device_, home.sms);
   }
-  // How they would run by now, as far as it is a limit, or in the best place for them. Errors as of
-  // reach(), but it does not wait.
+  // How the kernels would run by now: within the session's limits, or (`limits_only` not set) in
+  // the best place for them. Errors: those of reach(). Does not wait.
   Status look_again(bool limits_only, Way* way) const;
-  // Some would be on other SMs than now if they kept to what their program is limited to.
+  // Some kernels run on SMs that the session is not limited to.
   [[nodiscard]] bool is_beyond_limit() const;
-  // All blocks of the cooperative kernels among these steps, which are its own, find room together.
+  // All blocks of each cooperative kernel among these steps of the graph can run at once.
   [[nodiscard]] bool have_room(std::span<const GraphStep> steps, const Way& way) const;
-  // Count nodes or bodies that the graph keeps. Errors as of Totals::add_nodes().
+  // Count nodes or bodies that the graph keeps. Errors: those of Totals::add_nodes().
   Status count(uint32_t nodes);
 
-  // The kernels among these steps, which are its own, run another way, and those that can in the
-  // main lane; what was instantiated before stays. What the driver says; after an error some do.
-  // `moved`: each that leaves the cold lane.
+  // Change how the kernels among these steps of the graph run, and move kernels to the main context
+  // whose code is there. Executable graphs that exist do not change. Errors: the driver's, after
+  // which some kernels have changed. `moved`: the steps that have left the cold context.
   Status move(std::span<const GraphStep> steps, Way way, std::vector<size_t>* moved);
 
   [[nodiscard]] uint32_t device() const { return device_; }
   [[nodiscard]] const Way& way() const { return *way_; }
-  // As long as it lives, so does what its kernels run in now, but for green contexts of the client.
+  // Keeps alive the SM sets that the kernels run in now, but not green contexts of the client.
   [[nodiscard]] std::shared_ptr<const void> kept_way() const { return way_; }
-  // After reach(): whose SMs they use; null: all.
+  // After reach(): the SMs of kernels of that home; null: all.
   [[nodiscard]] const GreenContext* part(const KernelHome& home) const {
     return part_in(*way_, home);
   }
-  // The context that they are of.
+  // The context of kernels of that home.
   [[nodiscard]] CUcontext context(const KernelHome& home) const {
     const GreenContext* of = part(home);
     return of != nullptr ? of->context : core_.context({device_});
@@ -164,12 +163,12 @@ class DriverGraph {
 
   std::vector<Part> parts{{}};  // the graph itself, then the bodies in the order of their nodes
   std::vector<Condition> conditions;
-  std::vector<GraphStep> steps;  // if it keeps them: all nodes that it has
-  bool broken = false;           // a node was made half
-  uint32_t branches = 0;         // the chains that its nodes make up: what it takes of StreamSlots
+  std::vector<GraphStep> steps;  // all nodes, if keeps()
+  bool broken = false;           // a node was only partly made
+  uint32_t branches = 0;         // chains of nodes; each takes a stream slot
 
  private:
-  // Where its kernels run by now. Of a green context that is gone there are none.
+  // Where kernels of that key run by now. A green context that is gone has no kernels.
   Status find(const Way::Key& key, bool limits_only, Way::Place* place) const;
   static Way::Key key_of(const KernelHome& home) {
     return {home.sms, home.green != nullptr ? home.green->number : 0};

@@ -12,7 +12,7 @@
 namespace openmps::worker {
 namespace {
 
-// Between two looks at where the code of an executable graph is: each asks for every kernel.
+// Between two looks at where the code of an executable graph is. A look asks for every kernel.
 constexpr uint64_t kCodeLookNs = 20'000'000;
 constexpr uint64_t kStaysCold = ~0ull;  // when to look again: never
 
@@ -32,18 +32,18 @@ DescribedGraph::~DescribedGraph() {
 GraphExec::~GraphExec() {
   if (ended != nullptr) core.driver.cuEventDestroy_v2(ended);
   if (handle == nullptr) return;
-  core.give_back(graph->graph->device(), handle, graph->steps.size(), graph->graph->kept_way(),
-                 slots);
+  core.release_graph(graph->graph->device(), handle, graph->steps.size(), graph->graph->kept_way(),
+                     slots);
 }
 
 CUgraphExec GraphExec::current() {
   const bool may_move =
       ended != nullptr || seen_changes != core.parts.changes() || (is_cold && may_leave_cold());
   if (may_move) [[unlikely]] {
-    // What it is about to be updated from is described for the SMs that it has.
+    // The graph is about to be updated from a description for the SMs that it has now.
     if (described != nullptr) return handle;
     marks_end = may_run_unmarked();
-    if (marks_end) return handle;  // it follows with its next launch
+    if (marks_end) return handle;  // the next launch follows the changes
     follow_changes();
     counts[static_cast<size_t>(wire::UsageCount::kBeyondLimit)] = is_beyond_limit() ? 1 : 0;
   }
@@ -51,7 +51,7 @@ CUgraphExec GraphExec::current() {
 }
 
 bool GraphExec::may_run_unmarked() {
-  return has_run && ended == nullptr && !retirement.has_ended_all();
+  return has_run && ended == nullptr && !core.releases.has_ended_all();
 }
 
 Status GraphExec::launch(CUstream stream) {
@@ -60,7 +60,8 @@ Status GraphExec::launch(CUstream stream) {
   if (ended != nullptr) {
     OPENMPS_RETURN_IF_ERROR(
         check(driver.cuStreamWaitEvent(stream, ended, 0), "cuStreamWaitEvent on a graph"));
-    driver.cuEventDestroy_v2(std::exchange(ended, nullptr));  // what waits for it goes on waiting
+    driver.cuEventDestroy_v2(
+        std::exchange(ended, nullptr));  // the streams that wait for the event still do
   }
   OPENMPS_RETURN_IF_ERROR(check(driver.cuGraphLaunch(exec, stream), "cuGraphLaunch"));
   has_run = true;
@@ -130,7 +131,7 @@ void GraphExec::follow_changes() {
   if (!status.ok()) {
     log("An executable graph stays on the SMs that it was made for: " + status.message());
     if (made != nullptr) {
-      core.give_back(device, made, from->steps.size(), from->graph->kept_way(), taken);
+      core.release_graph(device, made, from->steps.size(), from->graph->kept_way(), taken);
     }
     if (leaves_cold) next_look_ns = kStaysCold;
     static_cast<void>(from->graph->move(from->steps, before, &moved).ok());
@@ -150,11 +151,11 @@ void GraphExec::follow_changes() {
   const CUgraphExec left = std::exchange(handle, made);
   const uint64_t nodes = graph->steps.size();
   std::swap(slots, taken);
-  // Its launches are under way.
-  retirement.add({wire::ReturnKind::kCode},
-                 [this_core = &core, device, left, nodes, old, kept, taken] {
-                   this_core->give_back(device, left, nodes, kept, taken);
-                 });
+  // Launches of the old handle may still run.
+  core.releases.add_behind_work({wire::ReturnKind::kCode},
+                                [this_core = &core, device, left, nodes, old, kept, taken] {
+                                  this_core->release_graph(device, left, nodes, kept, taken);
+                                });
 }
 
 void GraphExec::note_steps() {
@@ -173,7 +174,7 @@ void GraphExec::note_steps() {
   }
 }
 
-// Bodies of conditional nodes run as often as the device finds, which nobody is told.
+// Nodes in bodies of conditional nodes are not counted: only the device knows how often they run.
 void GraphExec::count_steps() {
   using wire::UsageCount;
   const auto add = [this](UsageCount what, uint64_t n) { counts[static_cast<size_t>(what)] += n; };
@@ -181,8 +182,8 @@ void GraphExec::count_steps() {
   counts = {};
   add(UsageCount::kBeyondLimit, beyond);
   add(UsageCount::kGraphs, 1);
-  room = 0;
-  loses = false;
+  sms_needed = 0;
+  needs_all_sms = false;
   uint64_t all_sms = 0;
   uint64_t kernels = 0;
   for (const GraphStep& step : graph->steps) {
@@ -190,8 +191,8 @@ void GraphExec::count_steps() {
     if (step.kind == wire::GraphNodeKind::kKernel) {
       ++kernels;
       all_sms += step.uses.cost.sms;
-      room = std::max(room, step.uses.cost.sms_needed);
-      loses |= step.uses.cost.needs_all_sms;
+      sms_needed = std::max(sms_needed, step.uses.cost.sms_needed);
+      needs_all_sms |= step.uses.cost.needs_all_sms;
       add(UsageCount::kBlocks, step.blocks);
       add(UsageCount::kThreads, step.blocks * step.threads_each);
     }
@@ -249,8 +250,7 @@ Status Graphs::handle(const wire::GraphForget& command) { return kept_.end(comma
 
 Status Graphs::handle(const wire::GraphBegin& command, const std::shared_ptr<DriverGraph>* kept) {
   if (execs_.find(command.exec) == nullptr) {
-    OPENMPS_RETURN_IF_ERROR(
-        execs_.insert(command.exec, std::make_shared<GraphExec>(core_, retirement_)));
+    OPENMPS_RETURN_IF_ERROR(execs_.insert(command.exec, std::make_shared<GraphExec>(core_)));
   }
   GraphExec& exec = *execs_.find(command.exec);
   exec.described.reset();
@@ -356,7 +356,7 @@ Status Graphs::handle(const wire::GraphInstantiate& command, GraphExec& exec,
     const auto leaves = SessionCore::leaves(execs_.live());
     const uint32_t branches = graph.graph->branches;
     if (!core_.take_free_slots(place, branches, leaves, &exec.slots)) {
-      // What of the session waits on the GPU may be waiting for what comes behind this.
+      // Work of the session that waits on the GPU may be waiting for later commands.
       if (submitter_.has_waits()) {
         exec.slots = core_.take_slots(place, branches);
       } else {
@@ -457,8 +457,8 @@ Status Graphs::handle(const wire::GraphEnableNode& command, GraphExec& exec) {
   return Status();
 }
 
-// Memory may have been freed and modules unloaded since the nodes were made: running them would
-// fault, for everybody.
+// Memory may have been freed and modules unloaded since the nodes were made: to run them would be a
+// fault, which ends all sessions.
 Status Graphs::check_uses(GraphExec& exec) {
   const uint64_t now = memory_.removals();
   if (exec.checked == now) return Status();
@@ -467,8 +467,8 @@ Status Graphs::check_uses(GraphExec& exec) {
   return Status();
 }
 
-// No limit holds in the cold lane: what of the graph is there comes to the main one first, as for a
-// launch of its own.
+// No limit on SMs holds in the cold context: nodes there move to the main one first, as single
+// launches do.
 Status Graphs::leave_cold_lane(GraphExec& exec) {
   const uint32_t device = exec.graph->graph->device();
   if (!exec.is_cold || exec.next_look_ns == kStaysCold || !core_.parts.is_limited(device)) {
@@ -500,8 +500,8 @@ Status Graphs::make_launch(GraphExec& exec, Work* work) {
   exec.is_launched = true;
   if (!exec.may_wait) work->uses.cost = submitter_.learnt_cost(&exec.duration);
   work->uses.cost.sms = exec.sms;
-  work->uses.cost.sms_needed = exec.room;
-  work->uses.cost.needs_all_sms = exec.loses;
+  work->uses.cost.sms_needed = exec.sms_needed;
+  work->uses.cost.needs_all_sms = exec.needs_all_sms;
   work->uses.cost.kernels =
       static_cast<uint32_t>(exec.counts[static_cast<size_t>(wire::UsageCount::kGraphKernels)]);
   return Status();
@@ -520,12 +520,12 @@ Status Graphs::handle(const wire::GraphUpload&, GraphExec& exec, Stream& stream)
   return submitter_.submit(work, stream);
 }
 
-// Its launches may be under way, and nothing is to wait in an executor (decision 13).
+// Launches of the graph may still run, and no executor waits for them (decision 13).
 Status Graphs::handle(const wire::GraphExecDestroy& command) {
   std::shared_ptr<GraphExec> exec = execs_.take(command.exec);
   if (exec->is_launched) {
-    retirement_.add({wire::ReturnKind::kCode},
-                    [exec = std::move(exec)]() mutable { exec.reset(); });
+    core_.releases.add_behind_work({wire::ReturnKind::kCode},
+                                   [exec = std::move(exec)]() mutable { exec.reset(); });
   }
   return Status();
 }

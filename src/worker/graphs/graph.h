@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executable graphs of a session. Graphs themselves, and capture, are the client's: it
-// describes what is to be instantiated. Session's thread only.
+// The executable graphs of a session. Graphs and capture are the client's, which describes the
+// graph that is to be instantiated. Session's thread only.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace openmps::worker {
 
-// A driver graph and what its nodes use as they were described. The graph lives as long as what was
-// instantiated from it: changes of nodes name its nodes.
+// A driver graph and what its nodes use, as the client described them. The driver graph lives as
+// long as the executable graph that was instantiated from it: changes of nodes name its nodes.
 struct DescribedGraph {
   DescribedGraph(std::shared_ptr<DriverGraph> of, DriverGraph::Totals& totals)
       : totals(totals), graph(std::move(of)) {}
@@ -29,77 +29,72 @@ struct DescribedGraph {
 
   DriverGraph::Totals& totals;
   std::vector<GraphStep> steps;
-  Status error;  // of its first node that failed; reported by what uses the description
+  Status error;  // of the first node that failed; reported by the command that uses this
   uint32_t failed_node = wire::kNoNode;
-  uint64_t bytes = 0;                        // that its nodes were described with
-  const std::shared_ptr<DriverGraph> graph;  // goes before what its nodes use
+  uint64_t bytes = 0;                        // of the commands that described the nodes
+  const std::shared_ptr<DriverGraph> graph;  // destroyed before what its nodes use
 };
 
-// Launches of it that are held back keep it.
+// Launches that are held back keep the executable graph alive.
 struct GraphExec : LaunchableGraph, std::enable_shared_from_this<GraphExec> {
-  GraphExec(SessionCore& session, Retirement& behind) : core(session), retirement(behind) {}
+  explicit GraphExec(SessionCore& session) : core(session) {}
   ~GraphExec() override;
-  // What is known of its nodes has changed.
+  // The steps have changed: read from them what launches need to know.
   void note_steps();
   void count_steps();
-  // Made anew where the session's part of the device is another one by now, or code has left the
-  // cold lane; what can't be stays where it is.
+  // The driver's handle. The graph is instantiated anew first if the session's SMs have changed, or
+  // if code has come from the cold context to the main one, where that is possible.
   CUgraphExec current() override;
   Status launch(CUstream stream) override;
-  // Launches of one executable graph come one behind the other, in whatever streams (CUDA). The
-  // driver sees to that as long as it is one of the driver's, so before it becomes another the end
-  // of its last launch is marked, which the next one waits for.
+  // Launches of one executable graph run one after the other, in whatever streams (CUDA). The
+  // driver orders the launches of one handle. So before the handle is replaced an event marks the
+  // end of the last launch, and the next launch waits for that event.
   [[nodiscard]] bool may_run_unmarked();
   void follow_changes();
-  // A conditional handle is of the context that it was made in, so it can't follow.
+  // Say once in the log that the graph has conditional nodes: their handles belong to the context
+  // that they were made in, so the graph can't follow the session to other SMs.
   void tell_that_it_stays();
-  // It was made for other SMs than those that its program is limited to, and could not follow.
+  // The graph was made for other SMs than those that the session is limited to by now.
   [[nodiscard]] bool is_beyond_limit() const;
-  // Some node can leave the cold lane. Looks at times only.
+  // Some node can leave the cold context. Looks only once every kCodeLookNs.
   bool may_leave_cold();
-  // That the driver can make it of as it is now, null: none.
+  // The description from which the driver can instantiate the graph as it is now; null: none.
   [[nodiscard]] DescribedGraph* source() const {
     if (graph->graph->keeps()) return nullptr;
     return updated != nullptr ? updated.get() : graph.get();
   }
 
   SessionCore& core;
-  Retirement& retirement;
-  CUgraphExec handle = nullptr;             // null: only described so far
-  std::unique_ptr<DescribedGraph> graph;    // that it was made from
-  StreamSlot slots;                         // for its branches
-  std::unique_ptr<DescribedGraph> updated;  // that it has been updated from since
-  uint64_t flags = 0;                       // it was instantiated with
+  CUgraphExec handle = nullptr;             // null: not instantiated yet
+  std::unique_ptr<DescribedGraph> graph;    // from which the graph was instantiated
+  StreamSlot slots;                         // for the branches
+  std::unique_ptr<DescribedGraph> updated;  // from which it was updated last
+  uint64_t flags = 0;                       // of the instantiation
   uint64_t seen_changes = 0;                // of DeviceParts
   bool has_told_that_it_stays = false;
   bool has_run = false;                       // the driver has launched it
-  bool marks_end = false;                     // of its next launch
-  CUevent ended = nullptr;                    // the end of its last launch; null: not marked
-  std::unique_ptr<DescribedGraph> described;  // under way
-  bool is_cold = false;                       // some node names the cold lane's context
-  uint64_t next_look_ns = 0;                  // for what has left it; ~0: it stays
+  bool marks_end = false;                     // the next launch records `ended`
+  CUevent ended = nullptr;                    // the end of the last launch; null: no event marks it
+  std::unique_ptr<DescribedGraph> described;  // received, not used yet
+  bool is_cold = false;                       // some node is in the cold context
+  uint64_t next_look_ns = 0;                  // for may_leave_cold(); ~0: never
   bool may_wait = false;                      // some node waits for the client
   bool names_events = false;                  // some node records an event or waits for one
-  bool is_launched = false;                   // perhaps still under way
+  bool is_launched = false;                   // and may still run
   std::vector<wire::StreamValue> waits;       // the values that nodes wait for
-  uint32_t duration = 0;     // its number among the session's Durations; 0: none yet
-  uint32_t sms = 0;          // that its kernels keep busy, on average over the kernels
-  uint32_t room = 0;         // that have room for all blocks of each; 0: nobody asks
-  bool loses = false;        // one of them does so, as Cost says
-  GraphCounts counts{};      // of a launch
-  uint64_t checked = ~0ull;  // what its nodes use was there at this state of the session
+  uint32_t duration = 0;       // the index among the session's Durations; 0: none yet
+  uint32_t sms = 0;            // that the kernels keep busy, on average
+  uint32_t sms_needed = 0;     // on which all blocks of each kernel run at once; 0: not asked for
+  bool needs_all_sms = false;  // of some kernel (Cost)
+  GraphCounts counts{};        // of one launch
+  uint64_t checked = ~0ull;    // what the nodes use existed at this state of the session
 };
 
 class Graphs {
  public:
   Graphs(SessionCore& core, SessionMemory& memory, Modules& modules, GraphBuilder& builder,
-         Submitter& submitter, Retirement& retirement)
-      : core_(core),
-        memory_(memory),
-        modules_(modules),
-        builder_(builder),
-        submitter_(submitter),
-        retirement_(retirement) {}
+         Submitter& submitter)
+      : core_(core), memory_(memory), modules_(modules), builder_(builder), submitter_(submitter) {}
 
   // Replies ConditionReply.
   Status handle(const wire::ConditionCreate& command, ClientGreen* green,
@@ -122,7 +117,7 @@ class Graphs {
   Status handle(const wire::GraphUpload& command, GraphExec& exec, Stream& stream);
   Status handle(const wire::GraphExecDestroy& command);
 
-  // Graphs with its functions can't be launched any more.
+  // Graphs that use functions of the module can't be launched any more.
   Status handle(const wire::ModuleUnload& command);
 
   [[nodiscard]] const auto& execs() const { return execs_; }
@@ -146,7 +141,6 @@ class Graphs {
   Modules& modules_;
   GraphBuilder& builder_;
   Submitter& submitter_;
-  Retirement& retirement_;
   DriverGraph::Totals totals_;
   ObjectTable<GraphExec, std::shared_ptr<GraphExec>> execs_{"executable graph",
                                                             wire::kMaxGraphExecs};

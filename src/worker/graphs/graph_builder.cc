@@ -50,7 +50,7 @@ bool is_plain(const wire::GraphEdge& edge) {
 
 // ---- Bodies -------------------------------------------------------------------------------------
 
-// With the padding that a record of the ring has.
+// With the padding of a record in the ring.
 wire::Record GraphBuilder::record_of(wire::Variable body) {
   const uint32_t bytes = wire::record_bytes(body.size()) - sizeof(wire::RecordHeader);
   body_.assign(bytes / sizeof(uint64_t), 0);
@@ -190,7 +190,7 @@ Status GraphBuilder::put(NodePlace place, const DriverGraph& graph, const GraphS
     for (const WorkRange& range : work.uses.ranges) memory_.open_to_copies(range, graph.device());
   }
   place.context = graph.context(step.home);
-  // All that a conditional node's body has is of the node's context (measured).
+  // All nodes in the body of a conditional node are of the context of that node (measured).
   if (step.parent != 0) place.copies = graph.context(graph.parts[step.parent].home);
   place.priority = graph.way().priority;
   return put_node(core_, fences_, graph.device(), place, work);
@@ -214,7 +214,7 @@ Status GraphBuilder::make_conditional(DriverGraph& graph, std::span<const CUgrap
   const auto condition =
       std::find_if(graph.conditions.begin(), graph.conditions.end(),
                    [&](const DriverGraph::Condition& c) { return c.handle == wanted.handle; });
-  // The driver's handles mean nothing to whom they were not given.
+  // Handles of the driver mean nothing to a client that they were not given to.
   if (condition == graph.conditions.end() || condition->used) {
     return violation("a conditional node with a handle that is not its graph's");
   }
@@ -285,7 +285,7 @@ Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node, Kernel
   Work work;
   Modules::Reach reach = Modules::Reach::kAnyLane;
   if (steps->size() < like.size()) reach = reach_of(like[steps->size()].uses.lane);
-  if (graph.keeps()) reach = Modules::Reach::kMainLane;  // for every description
+  if (graph.keeps()) reach = Modules::Reach::kMainLane;  // the graph serves every description
   OPENMPS_RETURN_IF_ERROR(read(graph, node.kind, tail.body, reach, &step, &work));
   OPENMPS_RETURN_IF_ERROR(core_.use(graph.device()));
   if (steps->size() < graph.steps.size()) {

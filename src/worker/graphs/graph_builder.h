@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the client's description of a graph's nodes to nodes of a driver graph: every id, count and
-// address is checked here. Session's thread only.
+// Makes nodes of a driver graph from the client's description, and checks every id, count and
+// address of it. Session's thread only.
 #pragma once
 
 #include <cstdint>
@@ -34,23 +34,23 @@ class GraphBuilder {
 
   // Add a node to `graph` behind earlier `steps`. What breaks the protocol is a violation; an
   // operand that is not the session's is CUDA_ERROR_INVALID_VALUE: the program may have freed it
-  // since it made the node. If the graph has that node already, it gets its parameters;
-  // CUDA_ERROR_NOT_SUPPORTED: it has another one in that place. `like`: the steps that an
-  // executable graph has, whose nodes keep their lanes where they can.
+  // since it made the node. A node that the graph has already gets the new parameters;
+  // CUDA_ERROR_NOT_SUPPORTED: the graph has another node in that place. `like`: the steps of the
+  // executable graph that is to be updated; its nodes keep their contexts where they can.
   Status add(DriverGraph& graph, const wire::GraphNode& node, KernelHome home,
              const wire::GraphNode::Tail& tail, std::span<const GraphStep> like,
              std::vector<GraphStep>* steps);
-  // Change the node in `exec`, which was made of `graph`, and in the graph that is to replace it
-  // some day, where it is `kept` (null: nowhere). The step keeps its kind.
+  // Change the node in `exec`, which was made from `graph`, and in the graph from which `exec` can
+  // be made anew, as node `kept` (null: in none). The step keeps its kind.
   Status change(CUgraphExec exec, DriverGraph& graph, const CUgraphNode* kept,
                 wire::GraphNodeKind kind, wire::Variable body, GraphStep* step);
-  // Everything that a launch of these steps touches is there. Values in memory are looked at when
-  // they are launched, not before, as CUDA does.
+  // Everything that a launch of these steps touches exists. Addresses of values are checked at the
+  // launch, not before, as CUDA does.
   enum class Moment { kDescription, kLaunch };
   [[nodiscard]] Status check(std::span<const GraphStep> steps, Moment moment) const;
 
  private:
-  // A body: what it does, and what of the session it uses.
+  // Read the body of a node: what the node does, and what of the session it uses.
   Status read(DriverGraph& graph, wire::GraphNodeKind kind, wire::Variable body,
               Modules::Reach reach, GraphStep* step, Work* work);
   Status read_kernel(DriverGraph& graph, wire::Variable body, Modules::Reach reach, GraphStep* step,
@@ -60,7 +60,7 @@ class GraphBuilder {
   Status read_event(wire::GraphNodeKind kind, wire::Variable body, Work* work);
   Status read_values(wire::Variable body, GraphStep* step, Work* work);
   static Status read_conditional(wire::Variable body, GraphStep* step);
-  // The body, at an aligned address, until the next.
+  // The body at an aligned address, valid until the next call.
   wire::Record record_of(wire::Variable body);
 
   using Edges = std::vector<wire::GraphEdge>;

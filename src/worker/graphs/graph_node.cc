@@ -29,8 +29,8 @@ class NodeWriter {
   }
 
   CUresult put(const KernelWork& kernel) {
-    // It runs on the SMs of the context that is current now, wherever the graph is launched
-    // (measured; the context in the parameters counts for nothing).
+    // The kernel runs on the SMs of the context that is current now, in whatever stream the graph
+    // is launched (measured; the context in the parameters has no effect).
     const InContext in_part(driver_, uses_.lane == Lane::kMain ? place_.context : nullptr);
     PackedParameters packed(kernel.parameters);
     std::vector<void*> single = single_parameters(kernel);
@@ -120,8 +120,8 @@ class NodeWriter {
                 driver_.cuGraphExecEventWaitNodeSetEvent, wait.event);
   }
 
-  // One node posts the slot, the other waits for the answer, and takes it back at once: the next
-  // run must not find it.
+  // One node posts the slot, the other waits for the answer and clears it at once, so that the next
+  // run does not find this answer.
   CUresult put(const HostCallWork& host) {
     if (place_.exec != nullptr) return CUDA_ERROR_INVALID_VALUE;
     wire::CallbackSlot& slot = core_.view.callback(host.slot);
@@ -144,14 +144,14 @@ class NodeWriter {
     return driver_.cuGraphAddBatchMemOpNode(place_.last, place_.graph, place_.first, 1, &batch);
   }
 
-  // What is no node of a client's graph.
+  // Work that is never a node of a client's graph.
   template <typename Other>
   CUresult put(const Other&) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
 
  private:
-  // The three calls take a node's parameters alike; setting those of a graph needs no context.
+  // The three calls take equal parameters; those for a graph take no context.
   template <typename Add, typename Set, typename Change, typename Parameters, typename... Context>
   CUresult call(Add add, Set set, Change change, Parameters parameters, Context... context) {
     if (place_.exec != nullptr) return change(place_.exec, *place_.first, parameters, context...);

@@ -12,20 +12,20 @@
 
 namespace openmps::worker {
 
-// A node that is to be made, or is there and gets new parameters.
+// The place of a node that is to be made, or that gets new parameters.
 struct NodePlace {
-  CUgraph graph = nullptr;  // a new one, behind these
+  CUgraph graph = nullptr;  // for a new node, behind `before`
   std::span<const CUgraphNode> before{};
-  CUgraphExec exec = nullptr;  // in that executable graph; null: in its graph
+  CUgraphExec exec = nullptr;  // for a node of that executable graph; null: of the graph
   CUgraphNode* first = nullptr;
-  CUgraphNode* last = nullptr;  // the same but for a host call
-  CUcontext context = nullptr;  // in which kernels of the main lane run,
-  CUcontext copies = nullptr;   // and what copies and fills belong to
-  int32_t priority = 0;         // of kernels that say none
+  CUgraphNode* last = nullptr;  // equal to *first, but for a host call
+  CUcontext context = nullptr;  // of kernels in the main context,
+  CUcontext copies = nullptr;   // and of copies and fills
+  int32_t priority = 0;         // of kernels that have none set
 };
 
-// Nothing to do is an empty node. CUDA_ERROR_INVALID_VALUE: what can't be changed in an executable
-// graph; what the driver says.
+// Work that does nothing becomes an empty node. CUDA_ERROR_INVALID_VALUE: the parameters can't be
+// changed in an executable graph. Other errors are the driver's.
 Status put_node(SessionCore& core, Fences& fences, uint32_t device, const NodePlace& place,
                 const Work& work);
 

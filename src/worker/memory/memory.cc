@@ -190,7 +190,7 @@ Status SessionMemory::charge(uint32_t device, uint64_t bytes, SessionGroup* grou
   if (group != nullptr && kept_.clear_all(core_.driver, group) && take()) {
     return Status();
   }
-  core_.returns.wait();
+  core_.releases.wait();
   if (take()) return Status();
   const bool own = group == nullptr || !fits();
   return Status(CUDA_ERROR_OUT_OF_MEMORY,
@@ -494,17 +494,17 @@ Status SessionMemory::handle(const wire::PeerAccess& command) {
 void SessionMemory::unregister(uint64_t address, const Range& range, std::function<void()> done) {
   static_cast<void>(core_.use(0).ok());
   const uint64_t bytes = range.end - address;
-  core_.returns.add(
-      {wire::ReturnKind::kHostMemory, address, bytes}, GatedCall::kHostUnregister,
-      ContextGate::kAllDevices, core_.context({0}),
-      [&driver = core_.driver, address, bytes, pages = range.pages]() mutable {
-        void* start = reinterpret_cast<void*>(address);
-        const CUresult result = driver.cuMemHostUnregister(start);
-        // The contents of the pinned heap's pages need not be kept.
-        if (pages.empty()) madvise(start, bytes, MADV_REMOVE);
-        pages.clear();
-        return result;
-      },
+  core_.releases.add_quiescent(
+      {wire::ReturnKind::kHostMemory, address, bytes},
+      {GatedCall::kHostUnregister, ContextGate::kAllDevices, core_.context({0}),
+       [&driver = core_.driver, address, bytes, pages = range.pages]() mutable {
+         void* start = reinterpret_cast<void*>(address);
+         const CUresult result = driver.cuMemHostUnregister(start);
+         // The contents of the pinned heap's pages need not be kept.
+         if (pages.empty()) madvise(start, bytes, MADV_REMOVE);
+         pages.clear();
+         return result;
+       }},
       std::move(done));
 }
 
@@ -576,8 +576,8 @@ Status SessionMemory::register_host(const wire::HostRegister& command) {
   Range range{.end = end, .kind = Kind::kRegistered};
   OPENMPS_RETURN_IF_ERROR(check_host_range(command.address, command.bytes, &range.pages));
   if (!range.pages.empty() && !is_free(leaving_, command.address, end)) {
-    core_.returns.wait();
-    core_.returns.sweep();
+    core_.releases.wait();
+    core_.releases.sweep();
     if (!is_free(leaving_, command.address, end)) {
       return Status(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "the driver still has the pages");
     }
@@ -639,8 +639,8 @@ Status SessionMemory::reserve_host(const wire::HostReserve& range, uint64_t* add
       HostPages::reserve_at(addresses_, range.wanted, range.bytes);
   if (!pages.ok()) {
     // The last registration there may still wait for a quiescence to end.
-    core_.returns.wait();
-    core_.returns.sweep();
+    core_.releases.wait();
+    core_.releases.sweep();
     pages = HostPages::reserve_at(addresses_, range.wanted, range.bytes);
   }
   if (!pages.ok()) {

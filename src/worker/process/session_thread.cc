@@ -111,7 +111,7 @@ void SessionThread::run() {
 Status SessionThread::map_channel() {
   const SessionCore& core = parts_.core;
   OPENMPS_RETURN_IF_ERROR(window_->open(std::move(host_file_)));
-  parts_.core.returns.set_kept(window_);
+  parts_.core.releases.set_kept(window_);
   const std::lock_guard lock(mutex_);
   parts_.core.view = wire::ChannelView(window_->host_part());
   const wire::ChannelHeader& header = parts_.core.view.header();

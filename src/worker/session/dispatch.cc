@@ -154,8 +154,8 @@ constexpr wire::Held held_with() {
 void retire_chains(SessionParts& session) {
   std::vector<std::shared_ptr<Chains>> chains = session.streams.take_chains();
   if (chains.empty()) return;
-  session.retirement.add({wire::ReturnKind::kCode},
-                         [chains = std::move(chains)]() mutable { chains.clear(); });
+  session.core.releases.add_behind_work({wire::ReturnKind::kCode},
+                                        [chains = std::move(chains)]() mutable { chains.clear(); });
 }
 template <typename Name>
 void retire_chains_of(SessionParts& session, Name) {

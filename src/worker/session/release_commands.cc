@@ -10,18 +10,18 @@
 namespace openmps::worker {
 
 Status ReleaseCommands::handle(const wire::MemoryMap& command) {
-  retirement_.sweep();
+  core_.releases.sweep();
   return memory_.map(command);
 }
 
 Status ReleaseCommands::handle(const wire::PhysicalCreate& command) {
-  retirement_.sweep();
+  core_.releases.sweep();
   return physical_.create(command);
 }
 
 // Memory counts as free from the end of the last work that used it.
 Status ReleaseCommands::handle(const wire::MemoryInfo& command, ReplyTo<wire::MemoryInfo> reply) {
-  retirement_.sweep();
+  core_.releases.sweep();
   return memory_.info(command.device, reply);
 }
 
@@ -35,7 +35,7 @@ Status ReleaseCommands::handle(const wire::MemoryUnmap& command) {
   uint64_t ticket = 0;
   OPENMPS_RETURN_IF_ERROR(memory_.begin_unmap(command, &ticket));
   const GivenUp memory{wire::ReturnKind::kDeviceMemory, command.address, command.bytes};
-  retirement_.add(memory, [this, command, ticket] {
+  core_.releases.add_behind_work(memory, [this, command, ticket] {
     words_.settle();
     memory_.finish_unmap(command, ticket);
     core_.view.header().unmapped.store(ticket, std::memory_order_release);
@@ -46,7 +46,7 @@ Status ReleaseCommands::handle(const wire::MemoryUnmap& command) {
 
 // The program may register again memory whose unregistration is not due yet.
 Status ReleaseCommands::handle(const wire::HostRegister& command) {
-  retirement_.sweep();
+  core_.releases.sweep();
   return memory_.register_host(command);
 }
 
@@ -54,12 +54,13 @@ Status ReleaseCommands::handle(const wire::HostUnregister& command) {
   uint64_t ticket = 0;
   OPENMPS_RETURN_IF_ERROR(memory_.begin_unregister(command, &ticket));
   const GivenUp memory{wire::ReturnKind::kHostMemory, command.address, command.bytes};
-  retirement_.add(memory, [this, command, ticket] { memory_.finish_unregister(command, ticket); });
+  core_.releases.add_behind_work(
+      memory, [this, command, ticket] { memory_.finish_unregister(command, ticket); });
   return Status();
 }
 
 Status ReleaseCommands::handle(const wire::HostReserve& command, ReplyTo<wire::HostReserve> reply) {
-  retirement_.sweep();
+  core_.releases.sweep();
   uint64_t address = 0;
   OPENMPS_RETURN_IF_ERROR(memory_.reserve_host(command, &address));
   reply.put({address});
@@ -73,7 +74,8 @@ Status ReleaseCommands::handle(const wire::GreenDestroy& command) {
   std::shared_ptr<ClientGreen> green = greens_.take(command.green);
   streams_.end_green(*green);
   const GivenUp given_up{wire::ReturnKind::kGreenContext, 0, wire::kGreenContextBytes};
-  retirement_.add(given_up, [this, green = std::move(green)] { streams_.drop_green(*green); });
+  core_.releases.add_behind_work(given_up,
+                                 [this, green = std::move(green)] { streams_.drop_green(*green); });
   return Status();
 }
 

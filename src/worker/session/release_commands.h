@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands that release what the session's streams may still use, and the commands that need
-// what has been released. A release happens behind the streams' work (Retirement); a command that
-// asks for memory first performs the releases that are due. docs/wire-format.md, "Giving up".
+// what has been released. A release happens behind the streams' work (DeferredReleases); a command
+// that asks for memory first performs the releases that are due. docs/wire-format.md, "Giving up".
 // Session's thread only.
 #pragma once
 
@@ -13,7 +13,6 @@
 #include "worker/memory/physical.h"
 #include "worker/streams/device_words.h"
 #include "worker/streams/green.h"
-#include "worker/streams/retirement.h"
 #include "worker/streams/stream.h"
 
 namespace openmps::worker {
@@ -21,14 +20,12 @@ namespace openmps::worker {
 class ReleaseCommands {
  public:
   ReleaseCommands(SessionCore& core, SessionMemory& memory, PhysicalObjects& physical,
-                  GreenContexts& greens, Streams& streams, Retirement& retirement,
-                  DeviceWords& words)
+                  GreenContexts& greens, Streams& streams, DeviceWords& words)
       : core_(core),
         memory_(memory),
         physical_(physical),
         greens_(greens),
         streams_(streams),
-        retirement_(retirement),
         words_(words) {}
 
   // These perform the releases that are due before they allocate or count.
@@ -48,7 +45,6 @@ class ReleaseCommands {
   PhysicalObjects& physical_;
   GreenContexts& greens_;
   Streams& streams_;
-  Retirement& retirement_;
   DeviceWords& words_;
 };
 

@@ -16,7 +16,7 @@ namespace {
 // to a tick that costs nothing.
 constexpr WaitPlan kDrainPlan{.nap_until_ns = kNever, .nap = {20'000, 2'000'000}};
 // Between two looks at pending releases, each of which costs one event query.
-constexpr uint64_t kRetirementLookNs = 1'000'000;
+constexpr uint64_t kReleaseLookNs = 1'000'000;
 // Between two looks whether code can move from the cold context to the main one.
 constexpr uint64_t kMoveLookNs = 100'000'000;
 // A session that drains for longer gets a line in the log.
@@ -38,8 +38,7 @@ SessionParts::SessionParts(const DriverTable& driver, const Devices& devices, Co
       streams(core, worker.clock, worker.shares, credits_of(worker), worker.performance.windows,
               worker.performance.holds_waits),
       ipc_commands(core, worker.exchange, memory, events),
-      modules(core, memory, retirement, worker.images, worker.memory.get(),
-              worker.performance.parallel_facts),
+      modules(core, memory, worker.images, worker.memory.get(), worker.performance.parallel_facts),
       prints(core, worker.output, modules, stop),
       fences(core, waits, credits_of(worker)),
       backlog(core, streams, admission, worker.value_watch.get()),
@@ -52,12 +51,11 @@ SessionParts::SessionParts(const DriverTable& driver, const Devices& devices, Co
 uint64_t SessionParts::service() {
   streams.sweep_retired();
   waits.sweep();
-  retirement.sweep();
-  core.returns.sweep();
+  core.releases.sweep();
   const uint64_t now = core.clock.now_ns();
   const uint64_t moves_ns = modules.plan_moves(now);
   const uint64_t next = memory.give_back_old();
-  uint64_t longest = retirement.empty() ? ~0ull : kRetirementLookNs;
+  uint64_t longest = core.releases.waits_for_work() ? kReleaseLookNs : ~0ull;
   core.gate.run_deferred();
   if (core.cold != nullptr) core.cold_gate->run_deferred();
   if (modules.has_cold_code() && core.gate.has_deferred()) longest = std::min(longest, kMoveLookNs);
@@ -71,7 +69,7 @@ bool SessionParts::is_idle() {
   const bool idle = streams.idle();
   if (idle) streams.end_budgets(core.clock.now_ns());
   return idle && backlog.empty() && !streams.looks_after_some() && waits.size() == 0 &&
-         retirement.empty() && core.returns.empty();
+         core.releases.empty();
 }
 
 void SessionParts::drain() {
@@ -106,7 +104,7 @@ void SessionParts::release() {
   fences.release_all();
   words.release_all();
   streams.release_all();
-  retirement.release_all();
+  core.releases.release_all();
   greens.release_all();
   core.parts.release_all();
   prints.release_all();
@@ -115,7 +113,7 @@ void SessionParts::release() {
   arrays.release_all();
   physical.release_all();
   memory.release_all();
-  core.returns.end();
+  core.releases.end();
 }
 
 }  // namespace openmps::worker

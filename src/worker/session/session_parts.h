@@ -23,7 +23,6 @@
 #include "worker/streams/fence.h"
 #include "worker/streams/green.h"
 #include "worker/streams/open_waits.h"
-#include "worker/streams/retirement.h"
 #include "worker/streams/stream.h"
 #include "worker/work/backlog.h"
 #include "worker/work/batch.h"
@@ -60,9 +59,8 @@ struct SessionParts {
   PhysicalObjects physical{core, memory};
   GreenContexts greens;
   Streams streams;
-  Retirement retirement{core, streams};
   DeviceWords words{core};
-  ReleaseCommands release_commands{core, memory, physical, greens, streams, retirement, words};
+  ReleaseCommands release_commands{core, memory, physical, greens, streams, words};
   Events events{core};
   IpcCommands ipc_commands;
   Modules modules;
@@ -71,7 +69,7 @@ struct SessionParts {
   Links links{core, modules};
   OpenWaits waits{core, memory};
   Fences fences;
-  Arrays arrays{core, memory, retirement};
+  Arrays arrays{core, memory};
   WorkMaker work_maker{core, memory, modules, events, arrays};
   WorkAdmission admission{core, streams, words};
   Backlog backlog;
@@ -79,7 +77,7 @@ struct SessionParts {
   Submitter submitter{core,  streams,    memory,    prints,  fences,
                       waits, work_maker, admission, backlog, batch};
   GraphBuilder graph_builder{core, memory, modules, events, fences, work_maker, submitter};
-  Graphs graphs{core, memory, modules, graph_builder, submitter, retirement};
+  Graphs graphs{core, memory, modules, graph_builder, submitter};
   Limits limits;
   DeviceQueries device_queries{core};
 };

@@ -71,13 +71,14 @@ class Arrays::Storage {
     } else {
       // After a fault a context may refuse to become current; releasing is tried all the same.
       static_cast<void>(core_.use(device_).ok());
-      core_.returns.add(
-          given_up(), GatedCall::kArrayDestroy, device_, core_.context({device_}),
-          [&driver = core_.driver, array = array, mipmapped = mipmapped] {
-            return mipmapped != nullptr ? driver.cuMipmappedArrayDestroy(mipmapped)
-                                        : driver.cuArrayDestroy(array);
-          },
-          refund);
+      core_.releases.add_quiescent(given_up(),
+                                   {GatedCall::kArrayDestroy, device_, core_.context({device_}),
+                                    [&driver = core_.driver, array = array, mipmapped = mipmapped] {
+                                      return mipmapped != nullptr
+                                                 ? driver.cuMipmappedArrayDestroy(mipmapped)
+                                                 : driver.cuArrayDestroy(array);
+                                    }},
+                                   refund);
     }
     bytes_ = 0;
   }
@@ -95,7 +96,7 @@ class Arrays::Storage {
 };
 
 Status Arrays::handle(const wire::ArrayCreate& command) {
-  retirement_.sweep();  // memory that the session has given up and no longer uses is free again
+  core_.releases.sweep();  // memory that the session has given up and no longer uses is free again
   const bool plain = command.array != 0;
   if (plain == (command.mipmapped != 0)) return violation("an array of both kinds, or of none");
   // Sparse arrays: memory that is mapped later would have to be the session's own.
@@ -117,7 +118,7 @@ Status Arrays::handle(const wire::ArrayCreate& command) {
                                                        command.levels);
   };
   CUresult result = core_.gate.run_now(GatedCall::kArrayCreate, make);
-  const auto more_memory = [&] { return core_.returns.wait() || memory_.give_back_kept(); };
+  const auto more_memory = [&] { return core_.releases.wait() || memory_.give_back_kept(); };
   while (result == CUDA_ERROR_OUT_OF_MEMORY && more_memory()) {
     result = core_.gate.run_now(GatedCall::kArrayCreate, make);
   }
@@ -182,7 +183,7 @@ Status Arrays::handle(const wire::MipmappedDestroy& command) {
 // An object that refers to the array may keep it for longer.
 void Arrays::retire(std::shared_ptr<Storage> storage) {
   const GivenUp given_up = storage->given_up();
-  retirement_.add(given_up, [kept = std::move(storage)]() mutable {
+  core_.releases.add_behind_work(given_up, [kept = std::move(storage)]() mutable {
     if (kept.use_count() == 1) kept->destroy();
     kept.reset();
   });
@@ -287,7 +288,7 @@ void Arrays::release(const Image& image) {
 Status Arrays::handle(const wire::ImageDestroy& command) {
   const std::shared_ptr<Image> image = images_.take(command.image);
   --core_.image_objects;
-  retirement_.add({wire::ReturnKind::kImage}, [this, image] { release(*image); });
+  core_.releases.add_behind_work({wire::ReturnKind::kImage}, [this, image] { release(*image); });
   return Status();
 }
 

@@ -12,7 +12,6 @@
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
 #include "worker/memory/memory.h"
-#include "worker/streams/retirement.h"
 
 namespace openmps::worker {
 
@@ -21,8 +20,7 @@ class Arrays {
   struct Mipmapped;
 
  public:
-  Arrays(SessionCore& core, SessionMemory& memory, Retirement& retirement)
-      : core_(core), memory_(memory), retirement_(retirement) {}
+  Arrays(SessionCore& core, SessionMemory& memory) : core_(core), memory_(memory) {}
 
   // CUDA_ERROR_OUT_OF_MEMORY beyond the client's limit; what the driver says of the description.
   Status handle(const wire::ArrayCreate& command);
@@ -76,7 +74,6 @@ class Arrays {
 
   SessionCore& core_;
   SessionMemory& memory_;
-  Retirement& retirement_;
   ObjectTable<Array> arrays_{"array"};
   ObjectTable<Mipmapped> mipmapped_{"mipmapped array"};
   ObjectTable<Image> images_{"texture or surface object", wire::kMaxImageObjects};

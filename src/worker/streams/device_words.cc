@@ -118,12 +118,12 @@ void DeviceWords::release_all() {
   streams_.clear();
   for (const Page& page : std::exchange(pages_, {})) {
     const auto address = reinterpret_cast<uint64_t>(page.mapping->address());
-    core_.returns.add(
-        {wire::ReturnKind::kHostMemory, address, page.mapping->bytes()}, GatedCall::kHostUnregister,
-        ContextGate::kAllDevices, core_.context(Placement{}),
-        [&driver = core_.driver, mapping = page.mapping] {
-          return driver.cuMemHostUnregister(mapping->address());
-        },
+    core_.releases.add_quiescent(
+        {wire::ReturnKind::kHostMemory, address, page.mapping->bytes()},
+        {GatedCall::kHostUnregister, ContextGate::kAllDevices, core_.context(Placement{}),
+         [&driver = core_.driver, mapping = page.mapping] {
+           return driver.cuMemHostUnregister(mapping->address());
+         }},
         [] {});
   }
   free_.clear();

@@ -256,14 +256,15 @@ void GreenContexts::refund(uint32_t device) {
 void GreenContexts::give_back(const GreenContext& green) {
   --green_count_;
   static_cast<void>(core_.use(green.device).ok());
-  core_.returns.add(
-      {wire::ReturnKind::kGreenContext, 0, wire::kGreenContextBytes}, GatedCall::kGreenDestroy,
-      green.device, core_.context({green.device}),
-      [&driver = core_.driver, handle = green.handle] { return driver.cuGreenCtxDestroy(handle); },
+  core_.releases.add_quiescent(
+      {wire::ReturnKind::kGreenContext, 0, wire::kGreenContextBytes},
+      {GatedCall::kGreenDestroy, green.device, core_.context({green.device}),
+       [&driver = core_.driver, handle = green.handle] {
+         return driver.cuGreenCtxDestroy(handle);
+       }},
       [&memory = memory_, device = green.device] {
         memory.refund(device, wire::kGreenContextBytes);
-      },
-      core_.has_leaving() ? Returns::Order::kBehind : Returns::Order::kAny);
+      });
 }
 
 ClientGreen::~ClientGreen() {

@@ -692,7 +692,7 @@ void Streams::drop_green(const ClientGreen& green) {
   });
 }
 
-void Streams::mark(const ContextGate::Stream& stream, Mark* mark) {
+void Streams::mark(const ContextGate::Stream& stream, WorkMark* mark) {
   if (seems_finished(stream)) return;
   CUevent event = nullptr;
   if (core_.driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
@@ -704,8 +704,8 @@ void Streams::mark(const ContextGate::Stream& stream, Mark* mark) {
   mark->unmarked = true;
 }
 
-Streams::Mark Streams::mark() {
-  Mark made;
+WorkMark Streams::mark() {
+  WorkMark made;
   for (Stream* stream : unmarked_) {
     stream->unmarked = false;
     mark(*stream->listed, &made);
@@ -715,6 +715,12 @@ Streams::Mark Streams::mark() {
     if (std::exchange(retired.unmarked, false)) mark(*retired.stream.listed, &made);
   }
   return made;
+}
+
+// A context that can't become current is lost.
+bool Streams::has_passed(const DriverEvent& end) {
+  return !core_.use(end.device).ok() ||
+         core_.driver.cuEventQuery(end.handle) != CUDA_ERROR_NOT_READY;
 }
 
 bool Streams::idle() {

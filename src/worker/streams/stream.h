@@ -104,7 +104,7 @@ struct ClientContext {
   CUevent order_event = nullptr;
 };
 
-class Streams {
+class Streams final : public SessionWork {
  public:
   // `credits`: null: hardware queues are not counted. `has_budgets`: what the driver has of a
   // stream is limited.
@@ -115,7 +115,9 @@ class Streams {
         device_shares_(shares),
         credits_(credits),
         has_budgets_(has_budgets),
-        holds_waits_(holds_waits) {}
+        holds_waits_(holds_waits) {
+    core_.releases.set_work(*this);
+  }
 
   Status handle(const wire::StreamCreate& command, ClientGreen* green);
   // Returns at once, as cuStreamDestroy does: unfinished work completes. Held work of the stream
@@ -129,14 +131,6 @@ class Streams {
     const auto found = contexts_.find(context);
     return found != contexts_.end() && found->second.get() == stream.context;
   }
-
-  // The work in the Backlog, numbered in the order in which the program gave it.
-  struct Held {
-    static constexpr uint64_t kNone = ~0ull;
-    uint64_t last = 0;        // the last number given
-    uint64_t oldest = kNone;  // the number of the oldest that is still held
-  };
-  Held held;
 
   // How long work takes, by what is done.
   Durations durations;
@@ -260,25 +254,12 @@ class Streams {
   // The order event must not come to lie behind a wait whose end may depend on later work.
   Status before_open_wait(Stream& stream);
 
-  // The end of the work that no earlier mark covers. Empty: no such work is unfinished.
-  struct Mark {
-    struct End {
-      std::unique_ptr<DriverEvent> event;
-      wire::Id stream;  // which may have been destroyed
-    };
-    std::vector<End> events;
-    bool unmarked = false;  // the driver gave no event: reached once nothing is unfinished
-
-    [[nodiscard]] bool empty() const { return events.empty() && !unmarked; }
-  };
-  // Changes nothing of the streams: one may have been entered.
-  [[nodiscard]] Mark mark();
-
-  // True if nothing of the session is unfinished, in streams that exist or have been destroyed.
-  // After a fault everything counts as finished.
-  bool idle();
-  // As idle(), but nothing is noted or given back: also while a stream has been entered.
-  bool seem_idle();
+  // SessionWork. idle() counts streams that exist or have been destroyed. After a fault everything
+  // counts as finished.
+  WorkMark mark() override;
+  bool has_passed(const DriverEvent& end) override;
+  bool idle() override;
+  bool seem_idle() override;
   // The chains of all streams. They may be under way: the driver would wait for them.
   [[nodiscard]] std::vector<std::shared_ptr<Chains>> take_chains();
   // Give back the streams that the client has destroyed and that have finished since.
@@ -375,7 +356,7 @@ class Streams {
   };
   void give_back(Owned& stream);
   void note_gone(const Owned& stream);
-  void mark(const ContextGate::Stream& stream, Mark* mark);
+  void mark(const ContextGate::Stream& stream, WorkMark* mark);
 
   // A driver's stream that the client has destroyed, not finished yet.
   struct Retired {

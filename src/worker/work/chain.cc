@@ -31,7 +31,7 @@ bool ChainedLaunch::same_as(const ChainedLaunch& other) const {
 }
 
 Chain::~Chain() {
-  if (exec_ != nullptr) core_.give_back(device_, exec_, nodes_.size(), kept_, slots_);
+  if (exec_ != nullptr) core_.release_graph(device_, exec_, nodes_.size(), kept_, slots_);
   if (graph_ != nullptr) driver_.cuGraphDestroy(graph_);
 }
 

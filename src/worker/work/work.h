@@ -6,7 +6,7 @@
 //
 // A value refers to the bytes of its command, which the executor keeps until the next command, and
 // to the maker's buffers. HeldWork copies these. Device memory is not kept: it is given back behind
-// the work that uses it (Retirement).
+// the work that uses it (DeferredReleases).
 #pragma once
 
 #include <array>

@@ -175,7 +175,7 @@ TEST_F(BatchTest, ChainsOfAContextThatIsResetOutliveTheirLaunches) {
   EXPECT_TRUE(send(wire::ContextReset{1, 0}).ok());
   EXPECT_NE(driver_.live().find("execs 1"), std::string::npos);
   driver_.hold(1, false);
-  session_->retirement.sweep();
+  session_->core.releases.sweep();
   EXPECT_EQ(driver_.live().find("execs"), std::string::npos);
 }
 

@@ -946,7 +946,7 @@ uint64_t FakeDriver::make(const char* kind) {
 bool FakeDriver::drop(const char* kind, uint64_t handle_of) {
   const std::lock_guard lock(mutex_);
   std::set<uint64_t>& objects = live_[kind];
-  if (insists_ && !objects.contains(handle_of)) abort();
+  if (requires_live_ && !objects.contains(handle_of)) abort();
   if (objects.empty()) return false;
   if (handle_of == 0) return objects.erase(objects.begin()), true;
   return objects.erase(handle_of) == 1;
@@ -954,7 +954,7 @@ bool FakeDriver::drop(const char* kind, uint64_t handle_of) {
 
 bool FakeDriver::exists(const char* kind, uint64_t handle_of) {
   const bool live = is_live(kind, handle_of);
-  if (insists_ && !live) abort();
+  if (requires_live_ && !live) abort();
   return live;
 }
 

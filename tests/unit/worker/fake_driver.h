@@ -49,7 +49,7 @@ class FakeDriver {
   // Of the calls that can fail, the one after `more` others fails, whichever that is.
   void fail_after(uint32_t more, CUresult result);
   // From now on the process ends when a call names a handle that is not alive.
-  void insist_on_live_handles() { insists_ = true; }
+  void require_live_handles() { requires_live_ = true; }
   // Nothing of the stream runs while it is held. By number: s1 is the first made.
   void hold(uint32_t stream, bool held);
   // Every call that touches the context fails from now on, and nothing queued runs any more.
@@ -139,7 +139,7 @@ class FakeDriver {
   std::map<std::string, CUresult> failures_;
   uint32_t calls_to_failure_ = 0;  // 0: none is to fail
   CUresult coming_failure_ = CUDA_SUCCESS;
-  bool insists_ = false;
+  bool requires_live_ = false;
   std::map<uint64_t, Queue> queues_;
   std::map<std::pair<std::string, uint64_t>, uint64_t> contexts_;  // of objects
   std::set<std::pair<uint64_t, uint64_t>> loaded_;                 // context and code

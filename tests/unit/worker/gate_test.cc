@@ -82,7 +82,7 @@ TEST_F(GateTest, WaitsForBusyStreamsOfItsDeviceOnly) {
   driver_.hold(1, false);
   caller.join();
   EXPECT_TRUE(called);
-  EXPECT_EQ(gate.cost(GatedCall::kModuleLoad).calls, 1u);
+  EXPECT_EQ(gate.calls(GatedCall::kModuleLoad), 1u);
   gate.remove(here);
   gate.remove(elsewhere);
 }
@@ -132,7 +132,7 @@ TEST_F(GateTest, NobodyIsHeldBackForWhatIsKnownToRunForLong) {
     gate.enter(client, 0);
     ContextGate::leave(client);
   }
-  EXPECT_EQ(gate.cost(GatedCall::kModuleLoad).calls, 0u);
+  EXPECT_EQ(gate.calls(GatedCall::kModuleLoad), 0u);
   EXPECT_FALSE(called);
   busy->ends_ns = 0;
   driver_.hold(1, false);
@@ -456,7 +456,7 @@ TEST_F(GateTest, CallsThatWaitTogetherUseOneQuiescence) {
   EXPECT_EQ(inside, 0);
   driver_.hold(1, false);
   for (std::thread& caller : callers) caller.join();
-  EXPECT_EQ(gate.cost(GatedCall::kModuleLoad).calls, static_cast<uint64_t>(kCalls));
+  EXPECT_EQ(gate.calls(GatedCall::kModuleLoad), static_cast<uint64_t>(kCalls));
   gate.remove(listed);
 }
 
@@ -689,11 +689,11 @@ TEST_F(ShownGateTest, AWaitBetweenTwoHoldsIsShownToo) {
         }
         return ++looks == 2;
       },
-      &session);
+      session);
   EXPECT_EQ(looks, 2);
   EXPECT_EQ(loads_.wait, wire::ExecutorWait::kNone);
   bool looked = false;
-  EXPECT_TRUE(gate.retry(&session, [&](uint64_t hold_ns) {
+  EXPECT_TRUE(gate.retry(session, [&](uint64_t hold_ns) {
     if (hold_ns != 0) return false;
     looked = true;
     EXPECT_EQ(loads_.wait, wire::ExecutorWait::kQuietMoment);

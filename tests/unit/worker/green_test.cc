@@ -442,7 +442,7 @@ TEST_F(GreenBesideTest, OneThatIsGoneIsNotMade) {
   make_greens();
   EXPECT_TRUE(send(wire::GreenDestroy{1}).ok());
   EXPECT_TRUE(send(wire::GreenDestroy{2}).ok());
-  session_->retirement.sweep();
+  session_->core.releases.sweep();
   end_neighbour();
   EXPECT_EQ(driver_.live().find("greens"), std::string::npos) << driver_.live();
   EXPECT_TRUE(send(wire::GreenCreate{3, 1, 0, 1}).ok());

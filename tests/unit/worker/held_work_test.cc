@@ -161,7 +161,7 @@ TEST_F(HeldWorkTest, AnArrayOutlivesTheCopy) {
   EXPECT_EQ(calls(), Calls{});
   EXPECT_TRUE(submit(*held).ok());
   held.reset();
-  session_->core.returns.wait();
+  session_->core.releases.wait();
   const Calls made = calls();
   ASSERT_EQ(made.size(), 3u);
   EXPECT_EQ(made.back(), "destroy array");

@@ -140,16 +140,16 @@ TEST_F(ImageMemoryTest, ANewWorkerHasItBeforeAnybodyAsks) {
                                                   commons_.images, disk());
   open_session();
   create_stream(1, wire::StreamKind::kNonBlocking);
-  const uint64_t before = gate_.cost(GatedCall::kLibraryLoad).calls;
+  const uint64_t before = gate_.calls(GatedCall::kLibraryLoad);
   calls();
   commons_.memory->begin();
   commons_.memory->wait();
-  EXPECT_EQ(gate_.cost(GatedCall::kLibraryLoad).calls, before + 1) << "the other one is there";
+  EXPECT_EQ(gate_.calls(GatedCall::kLibraryLoad), before + 1) << "the other one is there";
   EXPECT_EQ(loaded_functions(), 2u);
   load(2, "code");
   get(2, 2, "ker2");
   launch_function(2);
-  EXPECT_EQ(gate_.cost(GatedCall::kLibraryLoad).calls, before + 1);
+  EXPECT_EQ(gate_.calls(GatedCall::kLibraryLoad), before + 1);
   EXPECT_EQ(loaded_functions(), 0u) << "the program loads nothing";
   EXPECT_EQ(count(UsageCount::kImagesFound), 1u);
   EXPECT_EQ(count(UsageCount::kImagesMade), 0u);
@@ -166,9 +166,9 @@ TEST_F(ImageMemoryTest, WhatIsRememberedIsNotMadeOnceMore) {
   remember(image_of(code), {{"kern", 1}});
   commons_.memory->begin();
   commons_.memory->wait();
-  const uint64_t before = gate_.cost(GatedCall::kLibraryLoad).calls;
+  const uint64_t before = gate_.calls(GatedCall::kLibraryLoad);
   load(1, code);
-  EXPECT_EQ(gate_.cost(GatedCall::kLibraryLoad).calls, before);
+  EXPECT_EQ(gate_.calls(GatedCall::kLibraryLoad), before);
   EXPECT_EQ(count(UsageCount::kImagesFound), 1u);
 }
 
@@ -183,10 +183,10 @@ TEST_F(ImageMemoryTest, WhatNoClientCouldHaveSentIsNotLoaded) {
   std::string text(reinterpret_cast<const char*>(lying), sizeof(lying));
   remember(image_of(text), {{"kern", 1}});
   remember(image_of("missing"), {{"missing", 1}});
-  const uint64_t before = gate_.cost(GatedCall::kLibraryLoad).calls;
+  const uint64_t before = gate_.calls(GatedCall::kLibraryLoad);
   commons_.memory->begin();
   commons_.memory->wait();
-  EXPECT_EQ(gate_.cost(GatedCall::kLibraryLoad).calls, before + 1) << "the last, in vain";
+  EXPECT_EQ(gate_.calls(GatedCall::kLibraryLoad), before + 1) << "the last, in vain";
   EXPECT_EQ(loaded_functions(), 0u);
 }
 
@@ -206,7 +206,7 @@ TEST_F(ImageMemoryTest, NobodyIsHeldUp) {
   }
   EXPECT_EQ(loaded_functions(), 0u) << "work runs";
   driver_.hold(1, false);
-  while (gate_.cost(GatedCall::kFunctionLoad).calls == 0 || loaded_functions() == 0) {
+  while (gate_.calls(GatedCall::kFunctionLoad) == 0 || loaded_functions() == 0) {
     session_->service();
     std::this_thread::yield();
   }

@@ -437,7 +437,7 @@ class SharedLibraries : public SessionFixture {
         wire::ModuleLoad{id, id, 0, kind, 0, options},
         options == 0 ? "" : std::string(reinterpret_cast<const char*>(&option), sizeof(option)));
   }
-  uint64_t loaded() { return gate_.cost(GatedCall::kLibraryLoad).calls; }
+  uint64_t loaded() { return gate_.calls(GatedCall::kLibraryLoad); }
 };
 
 TEST_F(SharedLibraries, TheSameImageIsOneLibraryUntilItsLastUnload) {

@@ -30,7 +30,7 @@ TEST_F(ModuleTest, ImageTravelsInChunks) {
       << "the blob is consumed";
   EXPECT_TRUE(send(wire::ModuleSymbols{1}).ok());
   EXPECT_EQ(reply<wire::ModuleSymbols::Reply>().functions, 4u);
-  EXPECT_EQ(gate_.cost(GatedCall::kLibraryLoad).calls, 1u);
+  EXPECT_EQ(gate_.calls(GatedCall::kLibraryLoad), 1u);
 }
 
 // Compared with what another program has loaded, as long as it is the same.
@@ -208,7 +208,7 @@ TEST_F(ModuleTest, FunctionComesWithLayoutAndAttributes) {
 // Quiescence holds all sessions' work, so all functions of a small image are loaded in one.
 TEST_F(ModuleTest, FunctionsAreLoadedInOnePassage) {
   const auto moments = [this] {
-    return gate_.cost(GatedCall::kModuleLoad).calls + gate_.cost(GatedCall::kFunctionLoad).calls;
+    return gate_.calls(GatedCall::kModuleLoad) + gate_.calls(GatedCall::kFunctionLoad);
   };
   send_image(1, "code");
   EXPECT_TRUE(send(wire::ModuleLoad{1, 1, 0, wire::ModuleKind::kModule, 0, 0}).ok());
@@ -241,9 +241,9 @@ TEST_F(ModuleTest, FunctionsOfALargeImageAreLoadedOneByOne) {
     const std::string name = "ker" + std::to_string(id);
     EXPECT_TRUE(send(wire::GetFunction{2, id, wire::ModuleKind::kLibrary, 4}, name).ok());
   }
-  EXPECT_EQ(gate_.cost(GatedCall::kFunctionLoad).calls, 3u);
+  EXPECT_EQ(gate_.calls(GatedCall::kFunctionLoad), 3u);
   EXPECT_TRUE(send(wire::GetFunction{2, 4, wire::ModuleKind::kLibrary, 4}, "ker2").ok());
-  EXPECT_EQ(gate_.cost(GatedCall::kFunctionLoad).calls, 3u) << "it is there";
+  EXPECT_EQ(gate_.calls(GatedCall::kFunctionLoad), 3u) << "it is there";
 }
 
 TEST_F(ModuleTest, FunctionsAndGlobalsGoWithTheirModule) {
@@ -258,7 +258,7 @@ TEST_F(ModuleTest, FunctionsAndGlobalsGoWithTheirModule) {
   EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   EXPECT_TRUE(is_violation(send(copy)));
   EXPECT_TRUE(is_violation(send(launch_of(1), std::string(16, '\0'))));
-  EXPECT_EQ(gate_.cost(GatedCall::kLibraryUnload).calls, 1u);
+  EXPECT_EQ(gate_.calls(GatedCall::kLibraryUnload), 1u);
   load_module();  // the ids are free again
 }
 

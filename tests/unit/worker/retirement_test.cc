@@ -269,7 +269,7 @@ TEST_F(RetirementTest, WhatWaitsForANeighbourGoesWithoutTheSessionsThread) {
   EXPECT_GE(view.pending_return(1).bytes, 64u * 64 * sizeof(float));
 
   driver_.hold(1, false);
-  while (!session_->core.returns.empty()) session_->service();
+  while (!session_->core.releases.empty()) session_->service();
   EXPECT_EQ(view.executor().returns, 0u);
   EXPECT_EQ(session_->core.view.header().unregistered.load(), 1u);
   EXPECT_EQ(driver_.live().find("arrays"), std::string::npos) << driver_.live();
