@@ -10,6 +10,7 @@
 #include <mutex>
 #include <shared_mutex>
 
+#include "base/clock.h"
 #include "base/lock_order.h"
 
 #if defined(__clang__)
@@ -191,6 +192,10 @@ class CondVar {
     const bool in_time = condition_.wait_until(lock, deadline) == std::cv_status::no_timeout;
     lock.release();
     return in_time;
+  }
+  // For at most so long. False: all of that time is over.
+  bool wait_for(Mutex& mutex, uint64_t ns) REQUIRES(mutex) {
+    return wait_until(mutex, now_ns() + ns);
   }
   void notify_one() { condition_.notify_one(); }
   void notify_all() { condition_.notify_all(); }

@@ -49,7 +49,7 @@ CUresult Staging::acquire(uint64_t bytes, Piece* piece, Block block) {
     if (block == Block::kNo) return CUDA_ERROR_NOT_READY;
     const CancellationHeld held;
     if (pool.busy.empty()) {
-      released_.wait_until(lock_, now_ns() + kHeldPauseNs);
+      released_.wait_for(lock_, kHeldPauseNs);
       continue;
     }
     const FencePoint oldest = pool.busy.front().point;

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/mutex.h"
+
 namespace openmps::worker {
 
 bool FairShares::is_crowded(Rank from) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   uint64_t busy = 0;
   for (const FairShare* share : active_) {
     const bool is_long = share->length_ns_.load(std::memory_order_relaxed) >= kLongNs;
@@ -21,14 +23,14 @@ bool FairShares::is_crowded(Rank from) {
 void FairShare::begin_work(uint32_t sms) {
   if (sms_.load(std::memory_order_relaxed) == 0) sms_.store(sms, std::memory_order_relaxed);
   if (++busy_streams_ != 1 || device_.policy_ == nullptr) return;
-  const std::lock_guard lock(device_.mutex_);
+  const MutexLock lock(device_.mutex_);
   device_.active_.push_back(this);
   count_active_locked();
 }
 
 void FairShare::end_work(uint64_t now) {
   if (--busy_streams_ != 0 || device_.policy_ == nullptr) return;
-  const std::lock_guard lock(device_.mutex_);
+  const MutexLock lock(device_.mutex_);
   std::erase(device_.active_, this);
   count_active_locked();
   device_.left_ns_.store(now, std::memory_order_relaxed);
@@ -59,7 +61,7 @@ bool FairShare::must_wait(uint64_t now) {
   const bool outdated = is_outdated_.load(std::memory_order_relaxed) &&
                         is_outdated_.exchange(false, std::memory_order_relaxed);
   if (now < next_decision_ns_ && !outdated) return grant_.waits;
-  const std::lock_guard lock(device_.mutex_);
+  const MutexLock lock(device_.mutex_);
   grant_ = decide_locked(now);
   const uint64_t quarter = std::max<uint64_t>(1, device_.active_.size() / 4);
   next_decision_ns_ = now + quarter * kDecideNs;
@@ -90,7 +92,7 @@ Grant FairShare::decide_locked(uint64_t now) {
 }
 
 void FairShare::stop_waiting() {
-  const std::lock_guard lock(device_.mutex_);
+  const MutexLock lock(device_.mutex_);
   set_waiting_locked(false);
 }
 

@@ -6,10 +6,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "worker/admission/policy.h"
 #include "worker/device/background.h"
 
@@ -37,10 +37,10 @@ class FairShares {
 
   std::unique_ptr<Policy> policy_;
   uint64_t sms_ = 1;
-  std::mutex mutex_;
-  // Guarded by mutex_: the sessions with unfinished work, and those that wait for others.
-  std::vector<FairShare*> active_;
-  std::vector<FairShare*> waiting_;
+  Mutex mutex_{LockRank::kFairShares};
+  // The sessions with unfinished work, and those that wait for others.
+  std::vector<FairShare*> active_ GUARDED_BY(mutex_);
+  std::vector<FairShare*> waiting_ GUARDED_BY(mutex_);
   // The sizes of these.
   std::atomic<uint32_t> active_count_{0};
   std::atomic<uint32_t> waiting_count_{0};
@@ -128,9 +128,9 @@ class FairShare {
     return {rank_.load(std::memory_order_relaxed), sms_.load(std::memory_order_relaxed),
             used_ns(now)};
   }
-  [[nodiscard]] Grant decide_locked(uint64_t now);
-  void set_waiting_locked(bool waits);
-  void count_active_locked();
+  [[nodiscard]] Grant decide_locked(uint64_t now) REQUIRES(device_.mutex_);
+  void set_waiting_locked(bool waits) REQUIRES(device_.mutex_);
+  void count_active_locked() REQUIRES(device_.mutex_);
 
   FairShares& device_;
   std::atomic<Rank> rank_;

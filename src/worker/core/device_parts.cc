@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "worker/device/in_context.h"
 
 namespace openmps::worker {
@@ -41,14 +42,14 @@ Status DeviceParts::get(uint32_t device, uint32_t at_most, SmPart* part) {
     }
     std::unique_ptr<Member> member;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       member = std::make_unique<Member>(device, terms_of(key), changes_, whole);
     }
     const InContext current(driver_, devices_.at(device).context);
     OPENMPS_RETURN_IF_ERROR(partitions_->join(*member, &gate_client_));
     SmTerms terms;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       found = members_.emplace(key, std::move(member)).first;
       terms = terms_of(key);
     }
@@ -98,7 +99,7 @@ bool DeviceParts::is_limited(uint32_t device) {
     is_whole = true;
   }
   if (is_whole) return false;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto is_less = [all = devices_.at(device).sms](uint32_t sms) {
     return sms != 0 && sms < all;
   };
@@ -110,10 +111,10 @@ bool DeviceParts::is_limited(uint32_t device) {
 // Calls SmPartitions without mutex_: the session's thread may hold the gate open while it waits for
 // mutex_, and the change may have to wait for the gate.
 void DeviceParts::set(uint32_t device, const SmTerms& terms) {
-  const std::lock_guard changing(changing_);
+  const MutexLock changing(changing_);
   std::vector<std::pair<Member*, SmTerms>> members;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     terms_[device] = terms;
     for (const auto& [key, member] : members_) {
       if (key.first == device) members.emplace_back(member.get(), terms_of(key));
@@ -123,8 +124,8 @@ void DeviceParts::set(uint32_t device, const SmTerms& terms) {
 }
 
 void DeviceParts::release_all() {
-  const std::lock_guard changing(changing_);
-  const std::lock_guard lock(mutex_);
+  const MutexLock changing(changing_);
+  const MutexLock lock(mutex_);
   for (const auto& [key, member] : members_) partitions_->leave(*member);
   members_.clear();
 }

@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "wire/handshake.h"
 #include "worker/device/context_gate.h"
@@ -91,8 +91,11 @@ class DeviceParts {
   const GateClient& gate_client_;
   SmPartitions* const partitions_;
   std::atomic<uint64_t> changes_{1};
-  std::mutex changing_;  // one change at a time, and none while members leave
-  std::mutex mutex_;     // guards what follows; the session's thread reads members_ without
+  // One change at a time, and none while members leave.
+  Mutex changing_{LockRank::kDevicePartsChange};
+  // Guards what follows, except that the session's thread, which alone changes members_, reads them
+  // without.
+  Mutex mutex_{LockRank::kDeviceParts};
   std::array<SmTerms, wire::kMaxDevices> terms_{};
   std::map<Key, std::unique_ptr<Member>> members_;
 };

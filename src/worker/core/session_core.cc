@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/futex.h"
+#include "base/mutex.h"
 #include "worker/device/driver_check.h"
 
 namespace openmps::worker {
@@ -55,7 +56,7 @@ SessionCore::~SessionCore() {
 
 void SessionCore::change(const SessionLimits& limits) {
   {
-    const std::lock_guard lock(limits_mutex_);
+    const MutexLock lock(limits_mutex_);
     limits_ = limits.client;
   }
   for (uint32_t i = 0; i < devices.count(); ++i) {

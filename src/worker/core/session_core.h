@@ -8,10 +8,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "wire/channel_view.h"
 #include "wire/client_limits.h"
@@ -106,7 +106,7 @@ class SessionCore {
   // The session's limits from now on, and now. Any thread.
   void change(const SessionLimits& limits);
   [[nodiscard]] wire::ClientLimits limits() const {
-    const std::lock_guard lock(limits_mutex_);
+    const MutexLock lock(limits_mutex_);
     return limits_;
   }
 
@@ -176,7 +176,7 @@ class SessionCore {
   // Have more made at the next quiescence if few are left.
   void make_more_slots(const Placement& place, const std::shared_ptr<StreamSlots>& slots) noexcept;
 
-  mutable std::mutex limits_mutex_;
+  mutable Mutex limits_mutex_{LockRank::kSessionLimits};
   wire::ClientLimits limits_;
   const PerDevice<std::shared_ptr<StreamSlots>>& main_slots_;
   static constexpr uint32_t kNoDevice = ~0u;

@@ -8,43 +8,44 @@
 #include <thread>
 #include <utility>
 
+#include "base/mutex.h"
+
 namespace openmps::worker {
 
 void Bell::attach(wire::RingConsumer* ring) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ring_ = ring;
 }
 
 void Bell::ring() {
   // Stored before the wake, so that the executor sees the bell or is woken (wire/ring.h).
   rung_.store(true, std::memory_order_seq_cst);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (ring_ != nullptr) ring_->wake();
 }
 
 std::atomic<int> Background::threads_{0};
 
 Background::~Background() {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->jobs.clear();
 }
 
 void Background::work(const std::shared_ptr<State>& state) {
-  std::unique_lock lock(state->mutex);
+  const MutexLock lock(state->mutex);
   while (!state->jobs.empty()) {
     std::function<void()> job = std::move(state->jobs.front());
     state->jobs.pop_front();
-    lock.unlock();
+    const MutexUnlock unlocked(state->mutex);
     job();
     job = nullptr;  // what the job kept alive is released without the lock
-    lock.lock();
   }
   state->has_thread = false;
 }
 
 void Background::run(std::function<void()> job) {
   {
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     state_->jobs.push_back(std::move(job));
     if (std::exchange(state_->has_thread, true)) return;
   }

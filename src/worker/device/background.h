@@ -9,8 +9,8 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "wire/ring.h"
 
 namespace openmps::worker {
@@ -27,8 +27,8 @@ class Bell {
 
  private:
   std::atomic<bool> rung_{false};
-  std::mutex mutex_;
-  wire::RingConsumer* ring_ = nullptr;  // guarded by mutex_
+  Mutex mutex_{LockRank::kBell};
+  wire::RingConsumer* ring_ GUARDED_BY(mutex_) = nullptr;
 };
 
 class Background {
@@ -47,9 +47,9 @@ class Background {
 
  private:
   struct State {
-    std::mutex mutex;
-    std::deque<std::function<void()>> jobs;  // guarded by mutex
-    bool has_thread = false;                 // guarded by mutex
+    Mutex mutex{LockRank::kBackground};
+    std::deque<std::function<void()>> jobs GUARDED_BY(mutex);
+    bool has_thread GUARDED_BY(mutex) = false;
   };
   static void work(const std::shared_ptr<State>& state);
 

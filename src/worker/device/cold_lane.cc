@@ -3,10 +3,10 @@
 #include "worker/device/cold_lane.h"
 
 #include <array>
-#include <condition_variable>
 #include <string>
 #include <utility>
 
+#include "base/mutex.h"
 #include "worker/device/in_context.h"
 #include "worker/device/log.h"
 
@@ -18,19 +18,16 @@ struct ColdLanes::State {
 
   const DriverTable& driver;
   const Devices& devices;
-  std::mutex& limits;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::array<Phase, wire::kMaxDevices> phases{};  // guarded by mutex
+  Mutex& limits;
+  Mutex mutex{LockRank::kColdLanes};
+  CondVar changed{};
+  std::array<Phase, wire::kMaxDevices> phases GUARDED_BY(mutex){};
   std::array<std::atomic<CUcontext>, wire::kMaxDevices> contexts{};
   std::array<std::shared_ptr<StreamSlots>, wire::kMaxDevices> slots{};
 };
 
-ColdLanes::ColdLanes(const DriverTable& driver, const Devices& devices, std::mutex& limits)
-    : gate(driver),
-      driver_(driver),
-      devices_(devices),
-      state_(new State{driver, devices, limits, {}, {}, {}, {}, {}}) {
+ColdLanes::ColdLanes(const DriverTable& driver, const Devices& devices, Mutex& limits)
+    : gate(driver), driver_(driver), devices_(devices), state_(new State{driver, devices, limits}) {
   for (auto& slots : state_->slots) slots = std::make_shared<StreamSlots>();
 }
 
@@ -49,7 +46,7 @@ void ColdLanes::make(State& state, uint32_t device) {
   if (result == CUDA_SUCCESS) {
     CUcontext popped = nullptr;
     driver.cuCtxPopCurrent_v2(&popped);  // creation has made it current
-    const std::lock_guard lock(state.limits);
+    const MutexLock lock(state.limits);
     for (const CUlimit limit : kCopiedLimits) {
       size_t wanted = 0, there = 0;
       {
@@ -69,14 +66,14 @@ void ColdLanes::make(State& state, uint32_t device) {
     log("Device " + std::to_string(device) + " has no cold lane (CUDA error " +
         std::to_string(result) + "): loading code waits for work that is under way");
   }
-  const std::lock_guard lock(state.mutex);
+  const MutexLock lock(state.mutex);
   state.phases[device] = State::Phase::kDone;
   state.changed.notify_all();
 }
 
 void ColdLanes::begin_making(uint32_t device) {
   {
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     if (state_->phases[device] != State::Phase::kNone) return;
     state_->phases[device] = State::Phase::kMaking;
   }
@@ -98,8 +95,8 @@ void ColdLanes::make_ahead() {
 CUcontext ColdLanes::want(uint32_t device) {
   if (!shared_.load(std::memory_order_acquire)) return nullptr;
   begin_making(device);
-  std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [&] { return state_->phases[device] == State::Phase::kDone; });
+  const MutexLock lock(state_->mutex);
+  while (state_->phases[device] != State::Phase::kDone) state_->changed.wait(state_->mutex);
   return context(device);
 }
 

@@ -10,9 +10,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
 #include "api/driver_table.h"
+#include "base/mutex.h"
 #include "worker/device/background.h"
 #include "worker/device/context_gate.h"
 #include "worker/device/devices.h"
@@ -23,7 +23,7 @@ namespace openmps::worker {
 class ColdLanes {
  public:
   // `limits` is held while the limits of a main context are read or changed.
-  ColdLanes(const DriverTable& driver, const Devices& devices, std::mutex& limits);
+  ColdLanes(const DriverTable& driver, const Devices& devices, Mutex& limits);
   ~ColdLanes();
   ColdLanes(const ColdLanes&) = delete;
   ColdLanes& operator=(const ColdLanes&) = delete;

@@ -6,10 +6,11 @@
 
 #include <algorithm>
 #include <bitset>
-#include <chrono>
 #include <ctime>
 #include <exception>
 #include <new>
+
+#include "base/mutex.h"
 
 namespace openmps::worker {
 namespace {
@@ -41,19 +42,19 @@ ContextGate::~ContextGate() {
 // ----------------------------------------------------------------
 
 void ContextGate::add(GateClient&) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   submitting_.reserve(++clients_);
 }
 
 void ContextGate::remove(GateClient& client) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   --clients_;
   std::erase(submitting_, &client);
 }
 
 ContextGate::Stream* ContextGate::add(CUstream handle, uint32_t device, const GateClient* client,
                                       StreamOwner owner) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   busy_.reserve(streams_.size() + 1);
   Stream& added = streams_.emplace_back(*this, handle, device, client, owner);
   added.self_ = std::prev(streams_.end());
@@ -61,23 +62,23 @@ ContextGate::Stream* ContextGate::add(CUstream handle, uint32_t device, const Ga
 }
 
 void ContextGate::remove(Stream* stream) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stream->listed_.load(std::memory_order_relaxed)) std::erase(busy_, stream);
   streams_.erase(stream->self_);
 }
 
 void ContextGate::list(Stream& stream) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!stream.listed_.exchange(true, std::memory_order_seq_cst)) busy_.push_back(&stream);
 }
 
 void ContextGate::list(GateClient& client) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!client.listed_.exchange(true, std::memory_order_seq_cst)) submitting_.push_back(&client);
 }
 
 void ContextGate::set_debt(GateClient& client, bool (*owes)(const void*), const void* context) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   client.owes_ = owes;
   client.owes_context_ = context;
 }
@@ -156,7 +157,7 @@ uint64_t ContextGate::owed(uint32_t device) {
 
 ContextGate::Look ContextGate::look(uint32_t device, const GateClient& asking) {
   Look seen;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Each is unlisted before the last look at it: one that becomes busy meanwhile is seen by that
   // look, or lists itself again.
   std::erase_if(submitting_, [](GateClient* client) {
@@ -215,7 +216,7 @@ ContextGate::Look ContextGate::look(uint32_t device, const GateClient& asking) {
 // What is unfinished now is not held back for any more, until it has ended: all of it, or what
 // waits for its client.
 void ContextGate::give_up_on(uint32_t device, bool all) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Stream* const listed : busy_) {
     Stream& stream = *listed;
     if (!meets(device, stream.device) || !stream.busy.load(std::memory_order_relaxed)) continue;
@@ -317,7 +318,7 @@ bool ContextGate::may_hold(uint32_t device, uint64_t hold_ns) {
 }
 
 uint64_t ContextGate::ends_ns(uint32_t device) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   uint64_t latest = 0;
   for (const Stream* stream : busy_) {
     if (!meets(device, stream->device) || !stream->busy.load(std::memory_order_relaxed)) continue;
@@ -366,7 +367,7 @@ ContextGate::Found ContextGate::seek_briefly(uint32_t device, uint64_t hold_ns,
 void ContextGate::wait_for_own_work(uint32_t device, const GateClient& client, uint64_t ns) {
   const uint64_t end = clock_.now_ns() + ns;
   const auto unfinished = [&] {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::any_of(busy_.begin(), busy_.end(), [&](const Stream* stream) {
       return stream->client == &client && meets(device, stream->device) &&
              stream->busy.load(std::memory_order_relaxed) &&
@@ -394,7 +395,7 @@ ContextGate::Quiescence* ContextGate::visit(uint32_t device, const Search& searc
   if (waits || !search.brief) client.asked_ns_.store(clock_.now_ns(), std::memory_order_relaxed);
   const uint64_t limit = search.brief ? (waits ? search.hold_ns : 0) : limits_.total_ns;
   const uint64_t end = search.patient ? ~0ull : clock_.now_ns() + limit;
-  std::unique_lock lock(quiescence_mutex_);
+  MutexLock lock(quiescence_mutex_);
   for (;;) {
     Quiescence* quiescence = overlapping_locked(device);
     if (quiescence == nullptr) break;
@@ -414,7 +415,7 @@ ContextGate::Quiescence* ContextGate::visit(uint32_t device, const Search& searc
     Hindrances by;
     by.add(quiescence->session, 0, wire::Hindrance::kQuietMoment);
     show(client, by);
-    quiescence_changed_.wait_for(lock, std::chrono::nanoseconds(kRestNs));
+    quiescence_changed_.wait_for(quiescence_mutex_, kRestNs);
     lock.unlock();
     run_meanwhile(client);
     if (search.yields && look(device, client).stuck) return nullptr;
@@ -440,7 +441,7 @@ ContextGate::Quiescence* ContextGate::visit(uint32_t device, const Search& searc
 }
 
 void ContextGate::end_visit(Quiescence* quiescence) {
-  std::unique_lock lock(quiescence_mutex_);
+  MutexLock lock(quiescence_mutex_);
   if (--quiescence->visitors != 0) return;
   quiescence->found = false;  // no further call joins
   const Quiescence ended = *quiescence;
@@ -456,7 +457,7 @@ void ContextGate::end_visit(Quiescence* quiescence) {
 void ContextGate::make_deferred(uint32_t device) noexcept {
   std::list<Deferred> ready;  // moved without a request for memory
   {
-    const std::lock_guard lock(quiescence_mutex_);
+    const MutexLock lock(quiescence_mutex_);
     for (auto it = deferred_.begin(); it != deferred_.end();) {
       const auto next = it++;
       if (meets(device, next->device)) ready.splice(ready.end(), deferred_, next);
@@ -474,7 +475,7 @@ void ContextGate::make_deferred(uint32_t device) noexcept {
     it = ready.erase(it);
   }
   if (ready.empty()) return;
-  const std::lock_guard lock(quiescence_mutex_);
+  const MutexLock lock(quiescence_mutex_);
   deferred_.splice(deferred_.end(), ready);
   deferred_count_.store(deferred_.size(), std::memory_order_relaxed);
 }
@@ -482,13 +483,13 @@ void ContextGate::make_deferred(uint32_t device) noexcept {
 void ContextGate::defer(GatedCall call, uint32_t device, std::function<CUresult()> f,
                         Urgency urgency) {
   {
-    const std::lock_guard lock(quiescence_mutex_);
+    const MutexLock lock(quiescence_mutex_);
     deferred_.push_back({call, device, std::move(f), urgency});
     deferred_count_.store(deferred_.size(), std::memory_order_relaxed);
   }
   try_deferred(device);
   if (urgency == Urgency::kNone || !has_deferred()) return;
-  const std::lock_guard lock(quiescence_mutex_);
+  const MutexLock lock(quiescence_mutex_);
   start_collector_locked();
 }
 
@@ -496,7 +497,7 @@ void ContextGate::defer(GatedCall call, uint32_t device, std::function<CUresult(
 void ContextGate::try_deferred(uint32_t device) noexcept {
   Quiescence* made = nullptr;
   {
-    const std::lock_guard lock(quiescence_mutex_);
+    const MutexLock lock(quiescence_mutex_);
     if (overlapping_locked(device) != nullptr) return;
     try {
       made = &quiescences_.emplace_back(Quiescence{device, 0});
@@ -509,7 +510,7 @@ void ContextGate::try_deferred(uint32_t device) noexcept {
   const Look seen = look(device, worker_);
   if (!seen.running && !seen.stalled && !seen.outlasted) make_deferred(device);
   open(device, start);
-  const std::lock_guard lock(quiescence_mutex_);
+  const MutexLock lock(quiescence_mutex_);
   quiescences_.remove_if([made](const Quiescence& quiescence) { return &quiescence == made; });
   quiescence_changed_.notify_all();
 }
@@ -519,7 +520,7 @@ void ContextGate::run_deferred() {
   std::bitset<wire::kMaxDevices> devices;
   bool all = false;
   {
-    const std::lock_guard lock(quiescence_mutex_);
+    const MutexLock lock(quiescence_mutex_);
     for (const Deferred& deferred : deferred_) {
       if (deferred.device == kAllDevices) {
         all = true;
@@ -556,7 +557,7 @@ void ContextGate::start_collector_locked() noexcept {
 }
 
 bool ContextGate::next_to_collect(uint32_t* device) {
-  const std::lock_guard lock(quiescence_mutex_);
+  const MutexLock lock(quiescence_mutex_);
   for (const Deferred& deferred : deferred_) {
     if (deferred.urgency != Urgency::kSoon) continue;
     *device = deferred.device;

@@ -20,12 +20,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -33,6 +31,7 @@
 
 #include "api/driver_table.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "cuda/abi.h"
 #include "wire/handshake.h"
 #include "worker/device/shown.h"
@@ -405,10 +404,10 @@ class ContextGate {
   void end_visit(Quiescence* quiescence);
   void make_deferred(uint32_t device) noexcept;
   void try_deferred(uint32_t device) noexcept;
-  void start_collector_locked() noexcept;
+  void start_collector_locked() noexcept REQUIRES(quiescence_mutex_);
   void collect();
   bool next_to_collect(uint32_t* device);
-  Quiescence* overlapping_locked(uint32_t device);
+  Quiescence* overlapping_locked(uint32_t device) REQUIRES(quiescence_mutex_);
   Found seek(uint32_t device, const Search& search, const GateClient& client, uint64_t* closed_ns);
   // Wait until what runs is known to end soon, at most for the time that a failed hold of `hold_ns`
   // would have to be paid for. `*ends`: what runs ends within such a hold, as far as is known.
@@ -459,19 +458,21 @@ class ContextGate {
   const Clock& clock_;
   std::array<Door, wire::kMaxDevices> doors_;
   std::atomic<bool> gave_up_{false};
-  std::mutex mutex_;  // guards the lists of clients and streams
-  size_t clients_ = 0;
-  std::list<Stream> streams_;
+  Mutex mutex_{LockRank::kGateClients};
+  size_t clients_ GUARDED_BY(mutex_) = 0;
+  std::list<Stream> streams_ GUARDED_BY(mutex_);
   // Clients that submit, and streams that may have work. A look drops those that no longer do, so
   // each look visits few. Both vectors have capacity for all.
-  std::vector<GateClient*> submitting_;
-  std::vector<Stream*> busy_;
-  std::mutex quiescence_mutex_;
-  std::condition_variable quiescence_changed_;
-  std::list<Quiescence> quiescences_;  // of devices that do not overlap; under quiescence_mutex_
-  std::list<Deferred> deferred_;       // guarded by quiescence_mutex_
+  std::vector<GateClient*> submitting_ GUARDED_BY(mutex_);
+  std::vector<Stream*> busy_ GUARDED_BY(mutex_);
+  Mutex quiescence_mutex_{LockRank::kQuiescence};
+  CondVar quiescence_changed_;
+  // Of devices that do not overlap.
+  std::list<Quiescence> quiescences_ GUARDED_BY(quiescence_mutex_);
+  std::list<Deferred> deferred_ GUARDED_BY(quiescence_mutex_);
   std::atomic<size_t> deferred_count_{0};
-  std::thread collector_thread_;  // under quiescence_mutex_; joined by the next one, or at the end
+  // Joined when the next one starts, or at the end.
+  std::thread collector_thread_ GUARDED_BY(quiescence_mutex_);
   std::atomic<bool> collecting_{false};  // written under quiescence_mutex_
   std::atomic<bool> ending_{false};
   GateClient worker_;  // submits nothing

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "base/mutex.h"
 #include "worker/device/driver_check.h"
 
 namespace openmps::worker {
@@ -11,7 +12,7 @@ namespace openmps::worker {
 Result<CUdevResourceDesc> ResourceDescriptors::get(const DriverTable& driver,
                                                    std::span<const CUdevResource> resources) {
   const std::string key(reinterpret_cast<const char*>(resources.data()), resources.size_bytes());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto found = made_.find(key); found != made_.end()) return found->second;
   std::vector<CUdevResource> copy(resources.begin(), resources.end());
   CUdevResourceDesc descriptor = nullptr;

@@ -4,11 +4,11 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <span>
 #include <string>
 
 #include "api/driver_table.h"
+#include "base/mutex.h"
 #include "cuda/status.h"
 
 namespace openmps::worker {
@@ -20,8 +20,9 @@ class ResourceDescriptors {
                                 std::span<const CUdevResource> resources);
 
  private:
-  std::mutex mutex_;
-  std::map<std::string, CUdevResourceDesc> made_;  // by the bytes of the resources
+  Mutex mutex_{LockRank::kResourceDescriptors};
+  std::map<std::string, CUdevResourceDesc> made_
+      GUARDED_BY(mutex_);  // by the bytes of the resources
 };
 
 }  // namespace openmps::worker

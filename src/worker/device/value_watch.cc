@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <system_error>
 #include <type_traits>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 
 namespace openmps::worker {
 namespace {
@@ -58,7 +58,7 @@ Status ValueWatch::start() {
 ValueWatch::~ValueWatch() {
   if (!thread_.joinable()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ends_ = true;
   }
   news_.notify_one();
@@ -72,7 +72,7 @@ ValueWatch::Row ValueWatch::watch(std::shared_ptr<Bell> bell, const wire::Stream
   const auto word = one.begin();
   bool rests = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     words_.splice(words_.end(), one);
     rests = rests_;
   }
@@ -82,7 +82,7 @@ ValueWatch::Row ValueWatch::watch(std::shared_ptr<Bell> bell, const wire::Stream
 
 void ValueWatch::forget(Words::iterator word) {
   Words one;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   one.splice(one.end(), words_, word);
 }
 
@@ -99,17 +99,18 @@ uint64_t ValueWatch::look(uint64_t now) {
 }
 
 void ValueWatch::run() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!ends_) {
     if (words_.empty()) {
       rests_ = true;
-      news_.wait(lock, [this] { return ends_ || !words_.empty(); });
+      while (!ends_ && words_.empty()) news_.wait(mutex_);
       rests_ = false;
       continue;
     }
     const uint64_t now = now_ns();
-    const uint64_t pause_ns = look(std::max(now, words_.back().since_ns));
-    news_.wait_for(lock, std::chrono::nanoseconds(pause_ns), [this] { return ends_; });
+    const uint64_t next_ns = now + look(std::max(now, words_.back().since_ns));
+    while (!ends_ && news_.wait_until(mutex_, next_ns)) {
+    }
   }
 }
 

@@ -4,14 +4,13 @@
 // millisecond (decision 25). The thread decides when an executor looks, and nothing else.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <utility>
 
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "wire/commands/stream.h"
 #include "worker/device/background.h"
@@ -67,13 +66,13 @@ class ValueWatch {
   void forget(Words::iterator word);
   void run();
   // Ring for the values that have come. Returns the time until the next look, in ns.
-  uint64_t look(uint64_t now);
+  uint64_t look(uint64_t now) REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::condition_variable news_;  // a word was added, or the thread is to end
-  Words words_;                   // guarded by mutex_
-  bool ends_ = false;             // guarded by mutex_
-  bool rests_ = false;            // guarded by mutex_: the thread waits for news_
+  Mutex mutex_{LockRank::kValueWatch};
+  CondVar news_;  // a word was added, or the thread is to end
+  Words words_ GUARDED_BY(mutex_);
+  bool ends_ GUARDED_BY(mutex_) = false;
+  bool rests_ GUARDED_BY(mutex_) = false;  // the thread waits for news_
   std::thread thread_;
 };
 

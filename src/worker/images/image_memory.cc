@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/environment.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "worker/device/in_context.h"
 #include "worker/device/log.h"
@@ -108,7 +109,7 @@ struct ImageMemory::State : std::enable_shared_from_this<State> {
     bool is_refused = false;  // it is too large for the store
   };
 
-  Known& know(const std::shared_ptr<const ImageBytes>& image);
+  Known& know(const std::shared_ptr<const ImageBytes>& image) REQUIRES(files);
 
   const DriverTable& driver;
   const Devices& devices;
@@ -116,18 +117,18 @@ struct ImageMemory::State : std::enable_shared_from_this<State> {
   ColdLanes* const cold;
   ImageStore& images;
 
-  std::mutex files;
-  DiskStore disk;                            // guarded by files
-  std::map<const ImageBytes*, Known> known;  // guarded by files
-  bool is_broken = false;                    // guarded by files: the log says so already
+  Mutex files{LockRank::kImageFiles};
+  DiskStore disk GUARDED_BY(files);
+  std::map<const ImageBytes*, Known> known GUARDED_BY(files);
+  bool is_broken GUARDED_BY(files) = false;  // the log says so already
 
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool stop = false;      // guarded by mutex
-  uint32_t jobs = 0;      // guarded by mutex
-  bool recalls = false;   // guarded by mutex
-  bool writes = false;    // guarded by mutex: a job is going to write
-  std::vector<Use> uses;  // guarded by mutex: to be written
+  Mutex mutex{LockRank::kImageMemory};
+  CondVar changed;
+  bool stop GUARDED_BY(mutex) = false;
+  uint32_t jobs GUARDED_BY(mutex) = 0;
+  bool recalls GUARDED_BY(mutex) = false;
+  bool writes GUARDED_BY(mutex) = false;    // a job is going to write
+  std::vector<Use> uses GUARDED_BY(mutex);  // to be written
 };
 
 namespace {
@@ -136,7 +137,7 @@ namespace {
 template <typename State, typename F>
 void run_job(Background& background, const std::shared_ptr<State>& state, F&& f) {
   {
-    const std::lock_guard lock(state->mutex);
+    const MutexLock lock(state->mutex);
     ++state->jobs;
   }
   background.run([state, f = std::forward<F>(f)] {
@@ -145,7 +146,7 @@ void run_job(Background& background, const std::shared_ptr<State>& state, F&& f)
     } catch (const std::bad_alloc&) {
       // Nothing is stored, then.
     }
-    const std::lock_guard lock(state->mutex);
+    const MutexLock lock(state->mutex);
     --state->jobs;
     state->changed.notify_all();
   });
@@ -158,15 +159,15 @@ ImageMemory::ImageMemory(const DriverTable& driver, const Devices& devices, Cont
     : state_(std::make_shared<State>(driver, devices, gate, cold, images, std::move(disk))) {}
 
 ImageMemory::~ImageMemory() {
-  std::unique_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->stop = true;
   state_->changed.notify_all();
-  state_->changed.wait(lock, [this] { return state_->jobs == 0; });
+  while (state_->jobs != 0) state_->changed.wait(state_->mutex);
 }
 
 void ImageMemory::wait() {
-  std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [this] { return !state_->recalls; });
+  const MutexLock lock(state_->mutex);
+  while (state_->recalls) state_->changed.wait(state_->mutex);
 }
 
 // ---- Recalling ----------------------------------------------------------------------------------
@@ -174,7 +175,7 @@ void ImageMemory::wait() {
 // Notes that recalling has ended, also by an exception.
 struct ImageMemory::Ending {
   ~Ending() {
-    const std::lock_guard lock(state.mutex);
+    const MutexLock lock(state.mutex);
     state.recalls = false;
     state.changed.notify_all();
   }
@@ -183,7 +184,7 @@ struct ImageMemory::Ending {
 
 void ImageMemory::begin() {
   {
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     state_->recalls = true;
   }
   run_job(recalling_, state_, [](State& state) {
@@ -195,7 +196,7 @@ void ImageMemory::begin() {
 void ImageMemory::recall(State& state) {
   std::vector<DiskStore::Entry> entries;
   {
-    const std::lock_guard lock(state.files);
+    const MutexLock lock(state.files);
     entries = state.disk.entries();
   }
   uint64_t bytes = 0;
@@ -203,7 +204,7 @@ void ImageMemory::recall(State& state) {
   uint64_t kernels = 0;
   for (const DiskStore::Entry& entry : entries) {
     {
-      const std::lock_guard lock(state.mutex);
+      const MutexLock lock(state.mutex);
       if (state.stop) return;
     }
     if (bytes + entry.bytes > kKeptImageBytes) continue;
@@ -223,7 +224,7 @@ void ImageMemory::recall(State& state, const DiskStore::Entry& entry, uint64_t* 
   UsedKernels used;
   uint32_t devices = 0;
   {
-    const std::lock_guard lock(state.files);
+    const MutexLock lock(state.files);
     if (!state.disk.read(entry.hash, &bytes, &used).ok()) return;
   }
   for (const auto& [name, on] : used) devices |= on;
@@ -241,7 +242,7 @@ void ImageMemory::recall(State& state, const DiskStore::Entry& entry, uint64_t* 
   };
   if (!state.images.library(image, load, &library, ImageStore::Wanted::kPerhaps).ok()) return;
   {
-    const std::lock_guard lock(state.files);
+    const MutexLock lock(state.files);
     State::Known& known = state.known[image.get()];
     known = {image, entry.hash, used, true, false};
   }
@@ -295,14 +296,14 @@ uint64_t ImageMemory::load_kernels(State& state, const std::shared_ptr<LoadedLib
       } else {
         arrival->next = arrival->names.size();
       }
-      const std::lock_guard lock(state.mutex);
+      const MutexLock lock(state.mutex);
       arrival->has_come = true;
       state.changed.notify_all();
       return CUDA_SUCCESS;
     };
     state.gate.defer(GatedCall::kFunctionLoad, device, load);
-    std::unique_lock lock(state.mutex);
-    state.changed.wait(lock, [&] { return arrival->has_come || state.stop; });
+    const MutexLock lock(state.mutex);
+    while (!arrival->has_come && !state.stop) state.changed.wait(state.mutex);
     if (!arrival->has_come) break;
   }
   return arrival->loaded;
@@ -318,7 +319,7 @@ void ImageMemory::note_used(const std::shared_ptr<const ImageBytes>& image, CUke
     return;
   }
   {
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     if (state_->uses.size() >= kMostPendingUses) return;
     state_->uses.push_back({image, name, device});
     if (std::exchange(state_->writes, true)) return;
@@ -326,26 +327,26 @@ void ImageMemory::note_used(const std::shared_ptr<const ImageBytes>& image, CUke
   run_job(writing_, state_, [caller = std::this_thread::get_id()](State& state) {
     // Without a thread the use is dropped: the next one tries again.
     if (caller != std::this_thread::get_id()) return write_soon(state);
-    const std::lock_guard lock(state.mutex);
+    const MutexLock lock(state.mutex);
     state.writes = false;
   });
 }
 
 void ImageMemory::write_soon(State& state) {
-  std::unique_lock lock(state.mutex);
-  const auto ends = [&state] { return state.stop; };
+  const MutexLock lock(state.mutex);
   do {
-    state.changed.wait_for(lock, std::chrono::nanoseconds(kRememberAfterNs), ends);
-    lock.unlock();
+    const uint64_t due_ns = now_ns() + kRememberAfterNs;
+    while (!state.stop && state.changed.wait_until(state.mutex, due_ns)) {
+    }
+    const MutexUnlock unlocked(state.mutex);
     write(state);
-    lock.lock();
   } while (!state.uses.empty() && !state.stop);
   state.writes = false;
 }
 
 void ImageMemory::finish() {
   {
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     state_->stop = true;
     state_->changed.notify_all();
   }
@@ -364,10 +365,10 @@ ImageMemory::State::Known& ImageMemory::State::know(
 }
 
 void ImageMemory::write(State& state) {
-  const std::lock_guard files(state.files);
+  const MutexLock files(state.files);
   std::vector<State::Use> uses;
   {
-    const std::lock_guard lock(state.mutex);
+    const MutexLock lock(state.mutex);
     uses.swap(state.uses);
   }
   std::erase_if(state.known, [](const auto& entry) { return entry.second.image.expired(); });

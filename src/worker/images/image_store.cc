@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/environment.h"
+#include "base/mutex.h"
 #include "worker/images/image_bounds.h"
 
 namespace openmps::worker {
@@ -55,7 +56,7 @@ void ImageStore::Tables::insert_locked(const std::shared_ptr<const ImageBytes>& 
 }
 
 void ImageStore::Tables::forget(const ImageBytes* image) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   const auto held = images.find(image);
   if (held == images.end()) return;
   const auto [first, last] = by_content.equal_range(held->second.content);
@@ -84,7 +85,7 @@ std::shared_ptr<const ImageBytes> ImageStore::intern(ImageBytes image) {
   std::vector<std::shared_ptr<const ImageBytes>> alike;
   for (size_t compared = 0;;) {
     {
-      const std::lock_guard lock(tables_->mutex);
+      const MutexLock lock(tables_->mutex);
       const auto [first, last] = tables_->by_content.equal_range(content);
       for (auto it = first; it != last; ++it) {
         auto known = tables_->images.at(it->second).image.lock();
@@ -109,7 +110,7 @@ std::shared_ptr<const ImageBytes> ImageStore::candidate(uint64_t bytes, cuda::By
   const uint64_t hash = quick_hash_of_begin(bytes, begin.first(counts));
   std::shared_ptr<const ImageBytes> known;
   {
-    const std::lock_guard lock(tables_->mutex);
+    const MutexLock lock(tables_->mutex);
     const auto last = tables_->last_by_begin.find(hash);
     if (last != tables_->last_by_begin.end()) {
       known = tables_->images.at(last->second).image.lock();
@@ -123,8 +124,8 @@ std::shared_ptr<const ImageBytes> ImageStore::candidate(uint64_t bytes, cuda::By
 // ---- Facts of an image --------------------------------------------------------------------------
 
 bool ImageStore::find_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
-                            ImageFacts* facts, std::shared_ptr<std::mutex>* loading) {
-  const std::lock_guard lock(tables_->mutex);
+                            ImageFacts* facts, std::shared_ptr<Mutex>* loading) {
+  const MutexLock lock(tables_->mutex);
   Held* held = find_locked(image);
   if (held == nullptr) return false;
   *loading = held->loading;
@@ -135,20 +136,19 @@ bool ImageStore::find_facts(const std::shared_ptr<const ImageBytes>& image, uint
 }
 
 bool ImageStore::is_made(const std::shared_ptr<const ImageBytes>& image) {
-  const std::lock_guard lock(tables_->mutex);
+  const MutexLock lock(tables_->mutex);
   const Held* held = find_locked(image);
   return held != nullptr && !held->library.expired();
 }
 
 Status ImageStore::read_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
                               const std::function<void()>& meanwhile, ImageFacts* facts) {
-  std::shared_ptr<std::mutex> loading;
+  std::shared_ptr<Mutex> loading;
   if (find_facts(image, capability, facts, &loading)) return Status();
-  std::unique_lock<std::mutex> one_at_a_time;
-  if (loading != nullptr) {
-    one_at_a_time = std::unique_lock(*loading);
-    if (find_facts(image, capability, facts, &loading)) return Status();
-  }
+  // An image that is not from intern() has no other holders.
+  if (loading == nullptr) loading = std::make_shared<Mutex>(LockRank::kImageLoading);
+  const MutexLock one_at_a_time(*loading);
+  if (find_facts(image, capability, facts, &loading)) return Status();
   const cuda::Bytes code(image->data(), image->size() - 1);
   OPENMPS_RETURN_IF_ERROR(check_image_bounds(code));
   std::future<ImageFacts> aside;
@@ -161,7 +161,7 @@ Status ImageStore::read_facts(const std::shared_ptr<const ImageBytes>& image, ui
   }
   if (aside.valid()) meanwhile();
   *facts = aside.valid() ? aside.get() : read_image_facts(code, capability);
-  const std::lock_guard lock(tables_->mutex);
+  const MutexLock lock(tables_->mutex);
   if (Held* held = find_locked(image)) held->facts[capability] = *facts;
   return Status();
 }
@@ -169,9 +169,9 @@ Status ImageStore::read_facts(const std::shared_ptr<const ImageBytes>& image, ui
 Status ImageStore::library(const std::shared_ptr<const ImageBytes>& image, const Load& load,
                            std::shared_ptr<LoadedLibrary>* library, Wanted how) {
   if (!shares_) return load(library);
-  std::shared_ptr<std::mutex> loading;
+  std::shared_ptr<Mutex> loading;
   {
-    const std::lock_guard lock(tables_->mutex);
+    const MutexLock lock(tables_->mutex);
     if (const Held* held = find_locked(image)) {
       *library = held->library.lock();
       loading = held->loading;
@@ -180,15 +180,15 @@ Status ImageStore::library(const std::shared_ptr<const ImageBytes>& image, const
   if (loading == nullptr) return load(library);  // the image is not from intern()
   if (*library != nullptr) return note_wanted(image, *library, how), Status();
   // The load itself is made without the store's lock: it may wait for the whole context.
-  const std::lock_guard one_at_a_time(*loading);
+  const MutexLock one_at_a_time(*loading);
   {
-    const std::lock_guard lock(tables_->mutex);
+    const MutexLock lock(tables_->mutex);
     if (Held* held = find_locked(image)) *library = held->library.lock();
     if (*library != nullptr) return Status();
   }
   OPENMPS_RETURN_IF_ERROR(load(library));
   {
-    const std::lock_guard lock(tables_->mutex);
+    const MutexLock lock(tables_->mutex);
     if (Held* held = find_locked(image)) held->library = *library;
   }
   note_wanted(image, *library, how);
@@ -201,7 +201,7 @@ void ImageStore::note_wanted(const std::shared_ptr<const ImageBytes>& image,
   std::list<Kept> gone;
   std::list<Kept> wanted;
   wanted.push_back({image, library});
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto known = kept_by_.find(library.get()); known != kept_by_.end()) {
     if (how == Wanted::kNow) kept_.splice(kept_.begin(), kept_, known->second);
     return;
@@ -219,7 +219,7 @@ void ImageStore::note_wanted(const std::shared_ptr<const ImageBytes>& image,
 
 void ImageStore::keep(uint64_t bytes) {
   std::list<Kept> gone;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   most_kept_bytes_ = bytes;
   if (bytes != 0) return;
   gone.swap(kept_);

@@ -11,10 +11,10 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "wire/layout.h"
 #include "worker/images/image_facts.h"
@@ -75,7 +75,7 @@ class ImageStore {
     std::weak_ptr<const ImageBytes> image;
     uint64_t content = 0;  // hash of the bytes,
     uint64_t begin = 0;    // and of the size and the first bytes
-    std::shared_ptr<std::mutex> loading = std::make_shared<std::mutex>();
+    std::shared_ptr<Mutex> loading = std::make_shared<Mutex>(LockRank::kImageLoading);
     std::weak_ptr<LoadedLibrary> library;
     std::map<uint32_t, ImageFacts> facts;  // by capability
   };
@@ -83,13 +83,14 @@ class ImageStore {
   // without it. The last holder of an image takes it out of the tables, so no image is destroyed
   // under the mutex.
   struct Tables {
-    void insert_locked(const std::shared_ptr<const ImageBytes>& image, uint64_t content);
+    void insert_locked(const std::shared_ptr<const ImageBytes>& image, uint64_t content)
+        REQUIRES(mutex);
     void forget(const ImageBytes* image);
 
-    std::mutex mutex;
-    std::unordered_map<const ImageBytes*, Held> images;               // guarded by mutex
-    std::unordered_multimap<uint64_t, const ImageBytes*> by_content;  // guarded by mutex
-    std::unordered_map<uint64_t, const ImageBytes*> last_by_begin;    // guarded by mutex
+    Mutex mutex{LockRank::kImageTables};
+    std::unordered_map<const ImageBytes*, Held> images GUARDED_BY(mutex);
+    std::unordered_multimap<uint64_t, const ImageBytes*> by_content GUARDED_BY(mutex);
+    std::unordered_map<uint64_t, const ImageBytes*> last_by_begin GUARDED_BY(mutex);
   };
   struct Kept {
     std::shared_ptr<const ImageBytes> image;
@@ -97,24 +98,23 @@ class ImageStore {
   };
   void note_wanted(const std::shared_ptr<const ImageBytes>& image,
                    const std::shared_ptr<LoadedLibrary>& library, Wanted wanted);
-  // The entry of an image that intern() has given; null: it has not. The tables' mutex is held.
-  Held* find_locked(const std::shared_ptr<const ImageBytes>& image);
+  // The entry of an image that intern() has given; null: it has not.
+  Held* find_locked(const std::shared_ptr<const ImageBytes>& image) REQUIRES(tables_->mutex);
   // True: `facts` are known. False: the caller reads them, and holds `*loading` meanwhile, if it is
   // not null.
   bool find_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
-                  ImageFacts* facts, std::shared_ptr<std::mutex>* loading);
+                  ImageFacts* facts, std::shared_ptr<Mutex>* loading);
   bool is_made(const std::shared_ptr<const ImageBytes>& image);
 
   const bool shares_;
   const std::shared_ptr<Tables> tables_ =
       std::make_shared<Tables>();  // images may outlive the store
   mutable std::atomic<uint64_t> comparisons_{0};
-  std::mutex mutex_;
-  uint64_t most_kept_bytes_ = 0;  // guarded by mutex_
-  std::list<Kept> kept_;          // last wanted first; guarded by mutex_
-  uint64_t kept_bytes_ = 0;       // of their images; guarded by mutex_
-  std::unordered_map<const LoadedLibrary*, std::list<Kept>::iterator>
-      kept_by_;  // guarded by mutex_
+  Mutex mutex_{LockRank::kImageStore};
+  uint64_t most_kept_bytes_ GUARDED_BY(mutex_) = 0;
+  std::list<Kept> kept_ GUARDED_BY(mutex_);     // last wanted first
+  uint64_t kept_bytes_ GUARDED_BY(mutex_) = 0;  // of their images
+  std::unordered_map<const LoadedLibrary*, std::list<Kept>::iterator> kept_by_ GUARDED_BY(mutex_);
 };
 
 }  // namespace openmps::worker

@@ -6,6 +6,7 @@
 #include <new>
 #include <vector>
 
+#include "base/mutex.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/in_context.h"
 #include "worker/images/prelinked.h"
@@ -87,7 +88,7 @@ Status load_library(const DriverTable& driver, ContextGate& gate, ColdLanes* col
 // ---- Where the code is --------------------------------------------------------------------------
 
 CUfunction LoadedLibrary::function(CUkernel kernel, const Placement& place) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = placed_.find({kernel, place.device});
   return found == placed_.end() ? nullptr : found->second.functions[index(place.lane)];
 }
@@ -99,7 +100,7 @@ CUresult LoadedLibrary::load(CUkernel kernel, const Placement& place, CUfunction
   if (result == CUDA_SUCCESS) result = driver_.cuKernelGetFunction(&loaded, there);
   if (result == CUDA_SUCCESS && driver_.cuFuncLoad != nullptr) result = driver_.cuFuncLoad(loaded);
   if (result != CUDA_SUCCESS) return result;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Placed& placed = placed_[{kernel, place.device}];
   CUfunction& known = placed.functions[index(place.lane)];
   // Set before other threads find it: each lane has the attributes set before and gets those set
@@ -115,7 +116,7 @@ CUresult LoadedLibrary::kernel_in(const Placement& place, CUkernel kernel, CUker
   if (place.lane != Lane::kMain) return CUDA_SUCCESS;
   CUlibrary library = nullptr;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto placed = placed_libraries_.find(place.device);
     if (placed == placed_libraries_.end()) return CUDA_SUCCESS;
     library = placed->second;
@@ -145,12 +146,12 @@ void LoadedLibrary::leave_variables(const ImageBytes& image, uint32_t capability
                                      options.count, nullptr, nullptr, 0);
   });
   if (result != CUDA_SUCCESS) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   placed_libraries_[device] = placed;
 }
 
 void LoadedLibrary::pin() {
-  const std::lock_guard lock(moving_);
+  const MutexLock lock(moving_);
   pinned_.store(true, std::memory_order_release);
 }
 
@@ -169,11 +170,11 @@ void LoadedLibrary::plan_move(uint32_t device) {
 
 void LoadedLibrary::move_to_main(uint32_t device) {
   moves_.fetch_and(~(1u << device), std::memory_order_acq_rel);
-  const std::lock_guard one_at_a_time(moving_);
+  const MutexLock one_at_a_time(moving_);
   if (!may_move(device)) return;
   std::vector<CUkernel> kernels;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [key, placed] : placed_) {
       const bool moves = key.second == device && placed.functions[index(Lane::kMain)] == nullptr;
       if (moves) kernels.push_back(key.first);
@@ -223,14 +224,14 @@ CUresult LoadedLibrary::apply_locked(const Placed& placed, CUfunction function) 
 void LoadedLibrary::pristine(CUkernel kernel, int32_t (&attributes)[wire::kFunctionAttributes]) {
   Attributes seen;
   std::copy(std::begin(attributes), std::end(attributes), seen.begin());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Attributes& first = pristine_.try_emplace(kernel, seen).first->second;
   std::copy(first.begin(), first.end(), attributes);
 }
 
 CUresult LoadedLibrary::set_attribute(CUkernel kernel, uint32_t device,
                                       CUfunction_attribute attribute, int value) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Placed& placed = placed_[{kernel, device}];
   const auto known = placed.attributes.find(attribute);
   const int most = known == placed.attributes.end() ? value : std::max(known->second, value);
@@ -245,7 +246,7 @@ CUresult LoadedLibrary::set_attribute(CUkernel kernel, uint32_t device,
 }
 
 CUresult LoadedLibrary::set_cache(CUkernel kernel, uint32_t device, CUfunc_cache config) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Placed& placed = placed_[{kernel, device}];
   const CUresult result = in_each_lane(placed, device, [&](CUfunction function) {
     return driver_.cuFuncSetCacheConfig(function, config);
@@ -255,7 +256,7 @@ CUresult LoadedLibrary::set_cache(CUkernel kernel, uint32_t device, CUfunc_cache
 }
 
 CUresult LoadedLibrary::set_banks(CUkernel kernel, uint32_t device, CUsharedconfig config) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Placed& placed = placed_[{kernel, device}];
   const CUresult result = in_each_lane(placed, device, [&](CUfunction function) {
     return driver_.cuFuncSetSharedMemConfig(function, config);

@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
 
 #include "api/driver_table.h"
+#include "base/mutex.h"
 #include "cuda/fatbin.h"
 #include "cuda/status.h"
 #include "wire/commands/code.h"
@@ -79,7 +79,7 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   }
   // Its code moves without its variables, which are in the cold lane.
   [[nodiscard]] bool has_left_variables(uint32_t device) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return placed_libraries_.contains(device);
   }
   // Count a launch or a query in the cold lane; how many there have been.
@@ -101,7 +101,7 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   // The driver's library that has the constants where the code is: for code that has left its
   // variables not `handle`.
   [[nodiscard]] CUlibrary library_of_constants(uint32_t device) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto placed = placed_libraries_.find(device);
     return placed == placed_libraries_.end() || !is_loaded({device, Lane::kMain}) ? handle
                                                                                   : placed->second;
@@ -160,13 +160,12 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   std::atomic<uint32_t> moves_{0};           // planned, by device
   std::atomic<uint32_t> tried_to_leave_{0};  // by device
   std::atomic<uint32_t> cold_uses_{0};
-  std::mutex moving_;  // held while code moves, and while it is pinned; before mutex_
-  std::mutex mutex_;
-  // By device: a copy of the code whose variables are this library's in the cold lane. Guarded by
-  // mutex_.
-  std::map<uint32_t, CUlibrary> placed_libraries_;
-  std::map<Key, Placed> placed_;                       // guarded by mutex_
-  std::unordered_map<CUkernel, Attributes> pristine_;  // guarded by mutex_
+  Mutex moving_{LockRank::kLibraryMoves};  // held while code moves, and while it is pinned
+  Mutex mutex_{LockRank::kLibrary};
+  // By device: a copy of the code whose variables are this library's in the cold lane.
+  std::map<uint32_t, CUlibrary> placed_libraries_ GUARDED_BY(mutex_);
+  std::map<Key, Placed> placed_ GUARDED_BY(mutex_);
+  std::unordered_map<CUkernel, Attributes> pristine_ GUARDED_BY(mutex_);
 };
 
 // What the driver makes of an image, before the facts of the code are known. Unloaded again unless

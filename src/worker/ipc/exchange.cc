@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/mutex.h"
+
 namespace openmps::worker {
 namespace {
 
@@ -21,7 +23,7 @@ Key key_of(const wire::ShareKey& key) {
 
 bool Exchange::add(Offer offer, wire::ShareKey* key) {
   if (getrandom(key->bytes, sizeof(key->bytes), 0) != sizeof(key->bytes)) return false;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   uint32_t& count = counts_[offer.session];
   if (count >= kMaxOffers) return false;
   ++count;
@@ -38,13 +40,13 @@ bool Exchange::publish(uint32_t session, std::shared_ptr<DriverEvent> event, wir
 }
 
 std::shared_ptr<Physical> Exchange::memory(const wire::ShareKey& key) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = offers_.find(key_of<Key>(key));
   return found == offers_.end() ? nullptr : found->second.memory;
 }
 
 std::shared_ptr<DriverEvent> Exchange::event(const wire::ShareKey& key) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = offers_.find(key_of<Key>(key));
   return found == offers_.end() ? nullptr : found->second.event;
 }
@@ -52,7 +54,7 @@ std::shared_ptr<DriverEvent> Exchange::event(const wire::ShareKey& key) {
 // `last` is destroyed after the lock: the driver's calls of a last holder are made without it.
 bool Exchange::withdraw(uint32_t session, const wire::ShareKey& key) {
   Offer last;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = offers_.find(key_of<Key>(key));
   if (found == offers_.end() || found->second.session != session) return false;
   --counts_[session];
@@ -63,7 +65,7 @@ bool Exchange::withdraw(uint32_t session, const wire::ShareKey& key) {
 
 void Exchange::withdraw_all(uint32_t session) {
   decltype(offers_) last;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto it = offers_.begin(); it != offers_.end();) {
     const auto offer = it++;
     if (offer->second.session == session) last.insert(offers_.extract(offer));  // no memory needed

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "wire/commands/memory.h"
 #include "worker/device/driver_event.h"
 #include "worker/memory/physical_memory.h"
@@ -43,9 +43,9 @@ class Exchange {
   };
   bool add(Offer offer, wire::ShareKey* key);
 
-  std::mutex mutex_;
-  std::map<Key, Offer> offers_;
-  std::map<uint32_t, uint32_t> counts_;  // of offers, by session
+  Mutex mutex_{LockRank::kExchange};
+  std::map<Key, Offer> offers_ GUARDED_BY(mutex_);
+  std::map<uint32_t, uint32_t> counts_ GUARDED_BY(mutex_);  // of offers, by session
 };
 
 }  // namespace openmps::worker

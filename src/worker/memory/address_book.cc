@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/mutex.h"
+
 namespace openmps::worker {
 
 AddressBook::AddressBook() {
@@ -14,7 +16,7 @@ AddressBook::AddressBook() {
 }
 
 bool AddressBook::claim(uint64_t begin, uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto next = taken_.lower_bound(begin);
   if (next != taken_.end() && next->first < begin + bytes) return false;
   if (next != taken_.begin() && std::prev(next)->second > begin) return false;
@@ -24,7 +26,7 @@ bool AddressBook::claim(uint64_t begin, uint64_t bytes) {
 
 std::optional<uint64_t> AddressBook::claim_highest(uint64_t bytes, uint64_t alignment,
                                                    uint64_t below) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   uint64_t end = std::min(below, wire::kAddressEnd);
   auto next = taken_.lower_bound(end);
   for (;;) {
@@ -46,7 +48,7 @@ std::optional<uint64_t> AddressBook::claim_highest(uint64_t bytes, uint64_t alig
 }
 
 void AddressBook::release(uint64_t begin) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   taken_.erase(begin);
 }
 

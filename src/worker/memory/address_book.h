@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 
+#include "base/mutex.h"
 #include "wire/layout.h"
 
 namespace openmps::worker {
@@ -26,8 +26,8 @@ class AddressBook {
   void release(uint64_t begin);
 
  private:
-  std::mutex mutex_;
-  std::map<uint64_t, uint64_t> taken_;  // begin -> end, disjoint
+  Mutex mutex_{LockRank::kAddressBook};
+  std::map<uint64_t, uint64_t> taken_ GUARDED_BY(mutex_);  // begin -> end, disjoint
 };
 
 }  // namespace openmps::worker

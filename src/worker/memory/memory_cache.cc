@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include "base/mutex.h"
+
 namespace openmps::worker {
 
 MemoryCache::ByAddress::iterator MemoryCache::remove(Part& part, ByAddress::iterator kept) {
@@ -23,7 +25,7 @@ MemoryCache::ByAddress::iterator MemoryCache::unmap(const DriverTable& driver, P
 
 void MemoryCache::keep(const DriverTable& driver, uint32_t session, uint64_t address,
                        Mapping mapping, uint64_t now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Part& part = parts_[session];
   part.bytes += mapping.bytes;
   bytes_[mapping.device].fetch_add(mapping.bytes);
@@ -38,7 +40,7 @@ void MemoryCache::keep(const DriverTable& driver, uint32_t session, uint64_t add
 
 bool MemoryCache::take(uint32_t session, uint64_t address, const Mapping& wanted,
                        std::shared_ptr<Holding>* holding) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Part& part = parts_[session];
   const auto found = part.kept.find(address);
   if (found == part.kept.end()) return false;
@@ -52,7 +54,7 @@ bool MemoryCache::take(uint32_t session, uint64_t address, const Mapping& wanted
 }
 
 void MemoryCache::clear(const DriverTable& driver, uint32_t session, uint64_t begin, uint64_t end) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = parts_.find(session);
   if (found == parts_.end()) return;
   Part& part = found->second;
@@ -66,7 +68,7 @@ void MemoryCache::clear(const DriverTable& driver, uint32_t session, uint64_t be
 }
 
 uint64_t MemoryCache::clear_old(const DriverTable& driver, uint32_t session, uint64_t now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = parts_.find(session);
   if (found == parts_.end()) return 0;
   Part& part = found->second;
@@ -90,7 +92,7 @@ bool MemoryCache::is_of(const Part& part, const SessionGroup* group) {
 }
 
 bool MemoryCache::clear_all(const DriverTable& driver, const SessionGroup* group) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   bool any = false;
   for (auto& [session, part] : parts_) {
     if (group != nullptr && !is_of(part, group)) continue;
@@ -112,13 +114,13 @@ uint64_t MemoryCache::bytes_of(const Part& part, uint32_t device) {
 }
 
 uint64_t MemoryCache::bytes(uint32_t device, uint32_t session) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = parts_.find(session);
   return found == parts_.end() ? 0 : bytes_of(found->second, device);
 }
 
 uint64_t MemoryCache::bytes(uint32_t device, const SessionGroup& group) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   uint64_t bytes = 0;
   for (const auto& [session, part] : parts_) {
     if (is_of(part, &group)) bytes += bytes_of(part, device);

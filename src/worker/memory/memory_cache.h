@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 
 #include "api/driver_table.h"
+#include "base/mutex.h"
 #include "wire/handshake.h"
 
 namespace openmps::worker {
@@ -72,11 +72,12 @@ class MemoryCache {
   };
   [[nodiscard]] static uint64_t bytes_of(const Part& part, uint32_t device);
   [[nodiscard]] static bool is_of(const Part& part, const SessionGroup* group);
-  ByAddress::iterator remove(Part& part, ByAddress::iterator kept);
-  ByAddress::iterator unmap(const DriverTable& driver, Part& part, ByAddress::iterator kept);
+  ByAddress::iterator remove(Part& part, ByAddress::iterator kept) REQUIRES(mutex_);
+  ByAddress::iterator unmap(const DriverTable& driver, Part& part, ByAddress::iterator kept)
+      REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::map<uint32_t, Part> parts_;  // by session
+  Mutex mutex_{LockRank::kMemoryCache};
+  std::map<uint32_t, Part> parts_ GUARDED_BY(mutex_);  // by session
   std::array<std::atomic<uint64_t>, wire::kMaxDevices> bytes_{};
 };
 

@@ -2,40 +2,39 @@
 // See physical.h.
 #include "worker/memory/physical.h"
 
-#include <chrono>
-
+#include "base/clock.h"
+#include "base/mutex.h"
 #include "worker/device/driver_check.h"
 
 namespace openmps::worker {
 namespace {
 
 // The longest wait for a descriptor, which is sent before its command: for an overloaded machine.
-constexpr std::chrono::seconds kArrivalLimit{10};
+constexpr uint64_t kArrivalLimitNs = 10'000 * kNsPerMs;
 
 }  // namespace
 
 // Of a client that sends more descriptors than wire::kMaxPassing the oldest is closed.
 void DescriptorInbox::put(uint32_t ticket, UniqueFd descriptor) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (descriptors_.size() >= wire::kMaxPassing) descriptors_.pop_front();
   descriptors_.emplace_back(ticket, std::move(descriptor));
   arrived_.notify_all();
 }
 
 UniqueFd DescriptorInbox::take(uint32_t ticket) {
-  std::unique_lock lock(mutex_);
-  UniqueFd found;
-  const auto look = [&] {
-    for (auto it = descriptors_.begin(); it != descriptors_.end(); ++it) {
-      if (it->first != ticket) continue;
-      found = std::move(it->second);
-      descriptors_.erase(it);
-      return true;
+  const uint64_t limit_ns = now_ns() + kArrivalLimitNs;
+  const MutexLock lock(mutex_);
+  for (bool in_time = true;; in_time = arrived_.wait_until(mutex_, limit_ns)) {
+    const auto found = std::ranges::find(descriptors_, ticket,
+                                         [](const auto& descriptor) { return descriptor.first; });
+    if (found != descriptors_.end()) {
+      UniqueFd descriptor = std::move(found->second);
+      descriptors_.erase(found);
+      return descriptor;
     }
-    return false;
-  };
-  arrived_.wait_for(lock, kArrivalLimit, look);
-  return found;
+    if (!in_time) return UniqueFd();
+  }
 }
 
 Status PhysicalObjects::create(const wire::PhysicalCreate& command) {

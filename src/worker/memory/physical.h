@@ -5,13 +5,12 @@
 // except the inbox.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "worker/core/object_table.h"
 #include "worker/memory/memory.h"
@@ -28,9 +27,9 @@ class DescriptorInbox {
   [[nodiscard]] UniqueFd take(uint32_t ticket);
 
  private:
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::deque<std::pair<uint32_t, UniqueFd>> descriptors_;
+  Mutex mutex_{LockRank::kDescriptorInbox};
+  CondVar arrived_;
+  std::deque<std::pair<uint32_t, UniqueFd>> descriptors_ GUARDED_BY(mutex_);
 };
 
 class PhysicalObjects {

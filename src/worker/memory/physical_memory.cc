@@ -2,10 +2,12 @@
 // See physical_memory.h.
 #include "worker/memory/physical_memory.h"
 
+#include "base/mutex.h"
+
 namespace openmps::worker {
 
 std::shared_ptr<GroupCharge> Physical::charge_of(const SessionGroup* group) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return charge_locked(group);
 }
 
@@ -19,7 +21,7 @@ std::shared_ptr<GroupCharge> Physical::charge_locked(const SessionGroup* group) 
 
 std::shared_ptr<GroupCharge> Physical::charge(const SessionGroup* group,
                                               std::shared_ptr<GroupCharge> taken) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (std::shared_ptr<GroupCharge> there = charge_locked(group); there != nullptr) return there;
   std::erase_if(charges_, [](const auto& one) { return one.expired(); });
   charges_.push_back(taken);

@@ -5,10 +5,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "api/driver_table.h"
+#include "base/mutex.h"
 #include "worker/partitions/session_group.h"
 
 namespace openmps::worker {
@@ -36,11 +36,12 @@ class Physical {
                                                     std::shared_ptr<GroupCharge> taken);
 
  private:
-  [[nodiscard]] std::shared_ptr<GroupCharge> charge_locked(const SessionGroup* group) const;
+  [[nodiscard]] std::shared_ptr<GroupCharge> charge_locked(const SessionGroup* group) const
+      REQUIRES(mutex_);
 
   const DriverTable& driver_;
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<GroupCharge>> charges_;  // guarded by mutex_; one for each group
+  Mutex mutex_{LockRank::kGroupCharges};
+  std::vector<std::weak_ptr<GroupCharge>> charges_ GUARDED_BY(mutex_);  // one for each group
 };
 
 }  // namespace openmps::worker

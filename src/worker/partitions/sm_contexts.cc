@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutex.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/in_context.h"
 #include "worker/device/resource_descriptors.h"
@@ -138,7 +139,7 @@ Status SmContexts::make(uint32_t device, const SmSet& set, SmPart* made) {
   partition.is_limit = set.kind == SmSet::Kind::kGroups;
   partition.set = set;
   OPENMPS_RETURN_IF_ERROR(create(&partition));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   *made = find_locked(device, set);
   if (*made != nullptr) {
     driver_.cuGreenCtxDestroy(partition.handle);
@@ -149,7 +150,7 @@ Status SmContexts::make(uint32_t device, const SmSet& set, SmPart* made) {
 }
 
 SmPart SmContexts::find(uint32_t device, const SmSet& set) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return find_locked(device, set);
 }
 
@@ -175,7 +176,7 @@ SmPart SmContexts::hold_locked(Made& made) {
 }
 
 void SmContexts::release(Made& made) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   OfDevice& of = of_[made.partition.device];
   if (--made.users != 0) return;
   const auto is_unused = [](const std::unique_ptr<Made>& one) { return one->users == 0; };

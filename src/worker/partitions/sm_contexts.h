@@ -5,10 +5,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "worker/device/devices.h"
 #include "worker/device/placement.h"
@@ -62,14 +62,14 @@ class SmContexts {
   Status create_green(const SmPartition& partition, std::span<const CUdevResource> resources,
                       CUgreenCtx* made);
   Status trim(const SmPartition& partition, std::vector<CUdevResource>* resources);
-  [[nodiscard]] SmPart find_locked(uint32_t device, const SmSet& set);
-  [[nodiscard]] SmPart hold_locked(Made& made);
+  [[nodiscard]] SmPart find_locked(uint32_t device, const SmSet& set) REQUIRES(mutex_);
+  [[nodiscard]] SmPart hold_locked(Made& made) REQUIRES(mutex_);
   void release(Made& made);
 
   const DriverTable& driver_;
   const Devices& devices_;
   ResourceDescriptors& descriptors_;
-  std::mutex mutex_;
+  Mutex mutex_{LockRank::kSmContexts};
   PerDevice<OfDevice> of_;
 };
 

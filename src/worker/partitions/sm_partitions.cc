@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/mutex.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/log.h"
 
@@ -47,7 +48,7 @@ Status SmPartitions::join(Member& member, const GateClient* client) {
   const uint32_t device = member.device;
   SmSet set;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const SmTerms& terms = member.wish_.terms;
     const bool is_part = terms.group != nullptr && terms.group->sms(device) != 0;
     if (terms.sms != 0 || is_part || !plan_.reservations().empty()) {
@@ -89,7 +90,7 @@ Status SmPartitions::join(Member& member, const GateClient* client) {
     return status;
   }
   // Meanwhile it may have been given another, or all.
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (member.part_ == nullptr && !member.wish_.assignment.is_whole_device) member.part_ = made;
   return Status();
 }
@@ -101,7 +102,7 @@ void SmPartitions::put_off(Member& member, const GateClient* client) {
       "for work that may not end");
   MissingSets missing;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const SmSet& set = member.wish_.assignment.set;
     if (lacks_set(member, set)) missing.push_back({member.device, set});
   }
@@ -109,7 +110,7 @@ void SmPartitions::put_off(Member& member, const GateClient* client) {
 }
 
 void SmPartitions::leave(Member& member) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   leave_locked(member);
 }
 
@@ -123,7 +124,7 @@ void SmPartitions::leave_locked(Member& member) {
 
 // service() may have looked at the demand before the last note() and have changed the set after it.
 SmPart SmPartitions::part(Member& member, uint64_t now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (needs_more(member, now)) lift_restriction_locked(member);
   return member.part_;
 }
@@ -131,7 +132,7 @@ SmPart SmPartitions::part(Member& member, uint64_t now) {
 void SmPartitions::set(Member& member, const SmTerms& terms) {
   MissingSets missing;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     SmTerms& current = member.wish_.terms;
     if (current == terms || !divide_locked(member.device).ok()) return;
     const bool same_lease = current.reservation == terms.reservation && current.rank == terms.rank;
@@ -145,7 +146,7 @@ void SmPartitions::set(Member& member, const SmTerms& terms) {
 void SmPartitions::change(const SessionGroup& group) {
   MissingSets missing;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (uint32_t device = 0; device < devices_.count(); ++device) {
       const bool is_here = plan_.has_group(device, group);
       if (is_here && divide_locked(device).ok()) apply_locked(device, &missing);
@@ -206,7 +207,7 @@ void SmPartitions::make(const Missing& missing) {
   const std::vector<Member*>& members = of_[missing.device].members;
   const auto lacks_it = [&](const Member* member) { return lacks_set(*member, missing.set); };
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::ranges::none_of(members, lacks_it)) return;
   }
   SmPart made;
@@ -215,7 +216,7 @@ void SmPartitions::make(const Missing& missing) {
         status.message());
     return;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Member* member : members) {
     if (lacks_it(member)) give_locked(*member, made);
   }
@@ -227,7 +228,7 @@ Result<uint32_t> SmPartitions::reserve(uint32_t number, const SmPlan::Reserve& w
   MissingSets missing;
   uint32_t reserved = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     OPENMPS_RETURN_IF_ERROR(divide_locked(wanted.device));
     const Result<uint32_t> kept = plan_.reserve(number, wanted);
     if (!kept.ok()) return kept.status();
@@ -241,7 +242,7 @@ Result<uint32_t> SmPartitions::reserve(uint32_t number, const SmPlan::Reserve& w
 void SmPartitions::release(uint32_t number) {
   MissingSets missing;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = plan_.reservations().find(number);
     if (found == plan_.reservations().end()) return;
     const uint32_t device = found->second.device;
@@ -252,12 +253,12 @@ void SmPartitions::release(uint32_t number) {
 }
 
 bool SmPartitions::keeps(uint32_t number) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return plan_.reservations().contains(number);
 }
 
 bool SmPartitions::keeps_some(uint32_t device) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::ranges::any_of(plan_.reservations(), [device](const auto& entry) {
     return !entry.second.is_for_ranks && entry.second.device == device;
   });
@@ -268,7 +269,7 @@ void SmPartitions::prepare_for_ranks(uint32_t device, uint32_t sms) {
   OfDevice& of = of_[device];
   SmSet others;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!divide_locked(device).ok()) return;
     const SmLayout& layout = plan_.layout(device);
     const uint32_t wanted = std::min(sms != 0 ? sms : layout.sms / kShareForRanks, layout.sms);
@@ -284,7 +285,7 @@ void SmPartitions::prepare_for_ranks(uint32_t device, uint32_t sms) {
 void SmPartitions::keep_for_ranks(uint32_t device) {
   MissingSets missing;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     OfDevice& of = of_[device];
     if (of.lease_of_ranks != nullptr || of.for_ranks.none()) return;
     of.lease_of_ranks = plan_.reserve_for_ranks(device, of.for_ranks);
@@ -296,11 +297,9 @@ void SmPartitions::keep_for_ranks(uint32_t device) {
 
 // As many as may be: the driver splits off whole steps, and leaves the few.
 void SmPartitions::prepare_few(uint32_t device) {
+  const MutexLock lock(mutex_);
+  if (!divide_locked(device).ok()) return;
   SmLayout& layout = plan_.layout(device);
-  {
-    const std::lock_guard lock(mutex_);
-    if (!divide_locked(device).ok()) return;
-  }
   const uint32_t least = layout.sms - layout.sms / kShareOfFew;
   const uint32_t remaining = (least + layout.step - 1) / layout.step * layout.step;
   if (remaining >= layout.sms || !contexts_.split_off_few(device, remaining)) return;
@@ -324,7 +323,7 @@ bool SmPartitions::prepare(uint32_t device, std::span<const SmSet> sets) {
 }
 
 std::shared_ptr<Lease> SmPartitions::lease(const Member& member) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const SmTerms& terms = member.wish_.terms;
   if (const SmReservation* own = plan_.reservation_of(member.device, terms); own != nullptr) {
     return own->lease;
@@ -346,7 +345,7 @@ void SmPartitions::note(Member& member, const Demand& demand, uint64_t now) {
   if (!needs_more(member, now)) [[likely]]
     return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     lift_restriction_locked(member);
   }
   wake_();
@@ -433,8 +432,9 @@ uint64_t SmPartitions::service(uint64_t now) {
     if (ns != 0 && (next == 0 || ns < next)) next = ns;
   };
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto apply = [&](uint32_t device, bool changed) {
+      mutex_.assert_held();
       changed |= std::exchange(of_[device].is_stale, false);
       if (changed) apply_locked(device, &missing);
     };

@@ -11,11 +11,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "wire/handshake.h"
 #include "worker/device/context_gate.h"
 #include "worker/device/devices.h"
@@ -98,8 +98,10 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // Small work has a few SMs to itself, a thirty-second of the device at most, while others fill it
   // with long kernels (docs/decisions/0031). Before there are sessions.
   void prepare_few(uint32_t device);
-  // How many SMs these are.
-  [[nodiscard]] uint32_t few(uint32_t device) const { return plan_.layout(device).few_sms; }
+  // How many SMs these are. No lock: the number is final before there are sessions.
+  [[nodiscard]] uint32_t few(uint32_t device) const NO_THREAD_SAFETY_ANALYSIS {
+    return plan_.layout(device).few_sms;
+  }
   // note() is to be told what work needs.
   [[nodiscard]] bool asks(uint32_t device) const {
     return few(device) != 0 || of_[device].for_ranks.any();
@@ -148,27 +150,28 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   };
   using MissingSets = std::vector<Missing>;
 
-  Status divide_locked(uint32_t device);
-  void leave_locked(Member& member);
+  Status divide_locked(uint32_t device) REQUIRES(mutex_);
+  void leave_locked(Member& member) REQUIRES(mutex_);
   void watch(uint32_t device);
   static bool needs_more(const Member& member, uint64_t now);
-  void lift_restriction_locked(Member& member);
+  void lift_restriction_locked(Member& member) REQUIRES(mutex_);
   static bool lacks_set(const Member& member, const SmSet& set);
   static void give_locked(Member& member, SmPart part);
   // All members get what the plan says by now, as far as the green contexts are there.
-  void apply_locked(uint32_t device, MissingSets* missing);
+  void apply_locked(uint32_t device, MissingSets* missing) REQUIRES(mutex_);
   void make_missing(const MissingSets& missing);
   void make(const Missing& missing);
   bool prepare(uint32_t device, std::span<const SmSet> sets);
   void put_off(Member& member, const GateClient* client);
-  bool review_reservation_locked(SmReservation& reservation, uint64_t now, uint64_t* next);
-  bool review_small_work_locked(uint32_t device, uint64_t now);
+  bool review_reservation_locked(SmReservation& reservation, uint64_t now, uint64_t* next)
+      REQUIRES(mutex_);
+  bool review_small_work_locked(uint32_t device, uint64_t now) REQUIRES(mutex_);
 
   const Devices& devices_;
   ContextGate& gate_;
   SmContexts contexts_;
-  std::mutex mutex_;
-  SmPlan plan_;  // guarded by mutex_, except few() before there are sessions
+  Mutex mutex_{LockRank::kSmPartitions};
+  SmPlan plan_ GUARDED_BY(mutex_);
   PerDevice<OfDevice> of_;
   std::function<void()> wake_ = [] {};
   Crowded crowded_ = [](uint32_t, Rank) { return false; };

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/log.h"
 
@@ -37,13 +38,13 @@ constexpr size_t kMostFailures = 64u << 10;
 }  // namespace
 
 void KernelOutput::add(Client& client) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   client.registered = true;
   clients_.push_back(&client);
 }
 
 void KernelOutput::remove(Client& client) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!client.registered) return;
   collect();
   for (const Client::Mark& mark : client.marks) {
@@ -166,7 +167,7 @@ uint64_t KernelOutput::longest_wait_ns(const Client& holder, const Client& next)
 }
 
 void KernelOutput::begin(Client& client, bool quiet, const std::atomic<bool>& stop) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const uint64_t start = now_ns();
   const bool keeps = client.holds && (waiting_.empty() || start - client.since_ns < kTurnNs);
   client.launches_quiet = quiet && !client.holds;
@@ -195,9 +196,8 @@ void KernelOutput::begin(Client& client, bool quiet, const std::atomic<bool>& st
         client.launches_quiet = true;
         break;
       }
-      lock.unlock();
+      const MutexUnlock unlocked(mutex_);
       nanosleep(&kPause, nullptr);
-      lock.lock();
     }
     std::erase(waiting_, &client);
     client.holds = false;  // a new turn begins
@@ -229,12 +229,12 @@ Status KernelOutput::make_drain(const DriverTable& driver, CUevent* event) {
 }
 
 void KernelOutput::cancel(Client& client) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   client.launching = false;
 }
 
 Status KernelOutput::mark(Client& client, CUstream stream, uint32_t device) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   client.launching = false;
   if (drains_[device] == nullptr) {
     OPENMPS_RETURN_IF_ERROR(make_drain(*client.driver, &drains_[device]));
@@ -267,7 +267,7 @@ Status KernelOutput::mark(Client& client, CUstream stream, uint32_t device) {
 }
 
 bool KernelOutput::flush(Client& client) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!client.registered) return false;
   drain(client);
   collect();
@@ -276,7 +276,7 @@ bool KernelOutput::flush(Client& client) {
 
 void KernelOutput::context_lost(const DriverTable& driver, std::span<const CUcontext> contexts,
                                 CUresult result) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // A lost context has no work to wait for: this returns at once, with the last text.
   for (const CUcontext context : contexts) {
     size_t free = 0;

@@ -13,11 +13,11 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "wire/handshake.h"
 #include "wire/output_ring.h"
 #include "worker/device/devices.h"
@@ -82,23 +82,23 @@ class KernelOutput {
                     CUresult result);
 
  private:
-  void collect();
-  void distribute(const std::string& text);
+  void collect() REQUIRES(mutex_);
+  void distribute(const std::string& text) REQUIRES(mutex_);
   static Status make_drain(const DriverTable& driver, CUevent* event);
-  void drain(const Client& client);
-  void lose_turn(Client& client, const Client& to);
+  void drain(const Client& client) REQUIRES(mutex_);
+  void lose_turn(Client& client, const Client& to) REQUIRES(mutex_);
   static uint64_t longest_wait_ns(const Client& holder, const Client& next);
-  Client* other_holder(const Client& client);
-  void show_wait(const Client& client, const Client* holder);
+  Client* other_holder(const Client& client) REQUIRES(mutex_);
+  void show_wait(const Client& client, const Client* holder) REQUIRES(mutex_);
 
   ProcessOutput process_;
-  std::mutex mutex_;
-  std::vector<Client*> clients_;       // guarded by mutex_
-  std::deque<const Client*> waiting_;  // for the turn, in order; guarded by mutex_
-  std::string failures_;               // text on standard error; guarded by mutex_
+  Mutex mutex_{LockRank::kKernelOutput};
+  std::vector<Client*> clients_ GUARDED_BY(mutex_);
+  std::deque<const Client*> waiting_ GUARDED_BY(mutex_);  // for the turn, in order
+  std::string failures_ GUARDED_BY(mutex_);               // text on standard error
   // By device: an event that has been reached. Synchronising with it returns at once and has the
-  // driver print, running kernels' text included. Guarded by mutex_.
-  std::array<CUevent, wire::kMaxDevices> drains_{};
+  // driver print, running kernels' text included.
+  std::array<CUevent, wire::kMaxDevices> drains_ GUARDED_BY(mutex_){};
 };
 
 }  // namespace openmps::worker

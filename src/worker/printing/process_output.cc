@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/mutex.h"
+
 // Sanitizers report a process's death on standard error, too late for a pipe that the process reads
 // itself.
 extern "C" __attribute__((weak)) void __sanitizer_set_report_fd(void* fd);
@@ -64,6 +66,7 @@ Status ProcessOutput::redirect(int descriptor, Stream* stream) {
 }
 
 Status ProcessOutput::capture() {
+  const MutexLock lock(mutex_);
   stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
   if (!stop_.valid()) return failed("eventfd");
   fflush(stdout);
@@ -97,12 +100,15 @@ bool ProcessOutput::read_some(Stream& stream, bool forward) {
 
 void ProcessOutput::run() {
   pthread_setname_np(pthread_self(), "output");
-  pollfd wait[] = {{output_.reading.get(), POLLIN, 0},
-                   {error_.reading.get(), POLLIN, 0},
-                   {stop_.get(), POLLIN, 0}};
+  pollfd wait[] = {{-1, POLLIN, 0}, {-1, POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+  {
+    const MutexLock lock(mutex_);
+    wait[0].fd = output_.reading.get();
+    wait[1].fd = error_.reading.get();
+  }
   for (;;) {
     if (poll(wait, 3, -1) < 0 && errno != EINTR) return;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     while (read_some(error_, true)) {
     }
     while (read_some(output_, false)) {
@@ -116,7 +122,7 @@ ProcessOutput::Text ProcessOutput::take() {
   fflush(stdout);
   fflush(stderr);
   Text text;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!thread_.joinable()) return text;
   while (read_some(error_, true)) {
   }

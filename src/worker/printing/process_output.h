@@ -4,10 +4,10 @@
 // is passed on to where it went before (the log). One per worker; any thread.
 #pragma once
 
-#include <mutex>
 #include <string>
 #include <thread>
 
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "cuda/status.h"
 
@@ -39,12 +39,12 @@ class ProcessOutput {
     std::string text;
   };
   Status redirect(int descriptor, Stream* stream);
-  bool read_some(Stream& stream, bool forward);
+  bool read_some(Stream& stream, bool forward) REQUIRES(mutex_);
   void run();
 
-  std::mutex mutex_;
-  Stream output_;  // guarded by mutex_
-  Stream error_;   // guarded by mutex_
+  Mutex mutex_{LockRank::kProcessOutput};
+  Stream output_ GUARDED_BY(mutex_);
+  Stream error_ GUARDED_BY(mutex_);
   UniqueFd stop_;  // eventfd
   std::thread thread_;
 };

@@ -3,10 +3,11 @@
 #include "worker/process/fault_monitor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <climits>
 
+#include "base/clock.h"
 #include "base/futex.h"
+#include "base/mutex.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/log.h"
 
@@ -15,7 +16,7 @@ namespace {
 
 // Between two questions to the driver. The driver takes 145 to 250 ms to notice a fault (measured
 // on an H200), so asking more often gains nothing.
-constexpr std::chrono::milliseconds kPeriod{20};
+constexpr uint64_t kPeriodNs = 20 * kNsPerMs;
 
 }  // namespace
 
@@ -28,7 +29,7 @@ FaultMonitor::FaultMonitor(const DriverTable& driver, const Devices& devices, Re
 
 FaultMonitor::~FaultMonitor() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   wake_.notify_all();
@@ -36,14 +37,14 @@ FaultMonitor::~FaultMonitor() {
 }
 
 void FaultMonitor::add(Watched& session) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   sessions_.insert(&session);
   // The contexts may have been lost while this session opened.
   if (lost() != CUDA_SUCCESS) end_session(session.view_, lost());
 }
 
 void FaultMonitor::remove(Watched& session) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   sessions_.erase(&session);
   std::erase(pending_, &session);
 }
@@ -51,7 +52,7 @@ void FaultMonitor::remove(Watched& session) {
 void FaultMonitor::wake_up(Watched& session) {
   bool sleeps = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // After a fault no fence is ever reached, and nothing is left to detect.
     if (session.pending_.load(std::memory_order_relaxed) || lost() != CUDA_SUCCESS) return;
     sleeps = pending_.empty();
@@ -61,9 +62,8 @@ void FaultMonitor::wake_up(Watched& session) {
   if (sleeps) wake_.notify_all();
 }
 
-// Drops the sessions whose fences have all been reached; with none left the thread sleeps. mutex_
-// is held.
-void FaultMonitor::forget_idle() {
+// Drops the sessions whose fences have all been reached; with none left the thread sleeps.
+void FaultMonitor::forget_idle_locked() {
   if (lost() != CUDA_SUCCESS) pending_.clear();
   std::erase_if(pending_, [](Watched* session) {
     session->pending_.store(false, std::memory_order_seq_cst);
@@ -74,17 +74,20 @@ void FaultMonitor::forget_idle() {
 }
 
 void FaultMonitor::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stop_) {
     if (pending_.empty()) {
-      wake_.wait(lock, [this] { return stop_ || !pending_.empty(); });
+      wake_.wait(mutex_);
       continue;
     }
-    if (wake_.wait_for(lock, kPeriod, [this] { return stop_; })) break;
+    const uint64_t next_look_ns = now_ns() + kPeriodNs;
+    while (!stop_ && wake_.wait_until(mutex_, next_look_ns)) {
+    }
+    if (stop_) break;
     lock.unlock();
     look();
     lock.lock();
-    forget_idle();
+    forget_idle_locked();
   }
   lock.unlock();
   for (uint32_t i = 0; i < devices_.count(); ++i) {
@@ -122,7 +125,7 @@ void FaultMonitor::context_lost(CUresult result, const std::string& reason) {
   log("The shared context is lost with CUDA error " + std::to_string(result) + ": " + reason);
   if (last_words_) last_words_(result);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const Watched* session : sessions_) end_session(session->view_, result);
   }
   report_(result, reason);

@@ -10,14 +10,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "worker/device/devices.h"
 #include "worker/session/fault_listener.h"
 #include "worker/streams/fence.h"
@@ -81,7 +80,7 @@ class FaultMonitor {
  private:
   void run();
   void look();
-  void forget_idle();
+  void forget_idle_locked() REQUIRES(mutex_);
   void wake_up(Watched& session);
 
   const DriverTable& driver_;
@@ -91,11 +90,11 @@ class FaultMonitor {
   std::vector<CUstream> probes_;  // one per device, used by the watchdog's thread only
   std::atomic<CUresult> lost_{CUDA_SUCCESS};
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::set<Watched*> sessions_;    // guarded by mutex_
-  std::vector<Watched*> pending_;  // guarded by mutex_: sessions that may have an unreached fence
-  bool stop_ = false;              // guarded by mutex_
+  Mutex mutex_{LockRank::kFaultMonitor};
+  CondVar wake_;
+  std::set<Watched*> sessions_ GUARDED_BY(mutex_);
+  std::vector<Watched*> pending_ GUARDED_BY(mutex_);  // sessions that may have an unreached fence
+  bool stop_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

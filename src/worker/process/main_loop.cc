@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "wire/message.h"
 #include "worker/device/log.h"
@@ -265,11 +266,11 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
   info.command = printable(field_text(message.command));
   {
     // So that on_end() allocates nothing.
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ended_.reserve(sessions_.size() + 1);
   }
   const auto on_end = [this, id = info.id] {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ended_.push_back(id);
     eventfd_write(ended_event_.get(), 1);
   };
@@ -299,7 +300,7 @@ void MainLoop::reap() {
   for (;;) {
     uint32_t id = 0;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (ended_.empty()) return;
       id = ended_.back();
       ended_.pop_back();

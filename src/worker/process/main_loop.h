@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/unix_socket.h"
 #include "worker/process/session_thread.h"
 
@@ -51,8 +51,8 @@ class MainLoop {
   Environment& environment_;
   UniqueFd ended_event_;  // eventfd: a session's thread has ended, or partitions are to be serviced
   uint64_t partitions_due_ns_ = 0;  // when partitions are to be serviced next; 0: when woken
-  std::mutex mutex_;
-  std::vector<uint32_t> ended_;  // guarded by mutex_
+  Mutex mutex_{LockRank::kEndedSessions};
+  std::vector<uint32_t> ended_ GUARDED_BY(mutex_);
   std::map<uint32_t, std::unique_ptr<SessionThread>> sessions_;
   std::set<uint32_t> closing_;  // sessions that have been told to end
   std::map<uint32_t, std::weak_ptr<SessionGroup>> groups_;

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/mutex.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/log.h"
 
@@ -74,7 +75,7 @@ Status SessionThread::start() {
 }
 
 void SessionThread::close(CUresult result) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   end_result_ = result;
   if (channel_mapped_) end_session(parts_.core.view, result);
   parts_.stop.store(true, std::memory_order_release);
@@ -82,7 +83,7 @@ void SessionThread::close(CUresult result) {
 }
 
 void SessionThread::wake() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (ring_ != nullptr) ring_->wake();
 }
 
@@ -112,7 +113,7 @@ Status SessionThread::map_channel() {
   const SessionCore& core = parts_.core;
   OPENMPS_RETURN_IF_ERROR(window_->open(std::move(host_file_)));
   parts_.core.releases.set_kept(window_);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   parts_.core.view = wire::ChannelView(window_->host_part());
   const wire::ChannelHeader& header = parts_.core.view.header();
   if (header.magic != wire::kMagic || header.version != wire::kProtocolVersion ||
@@ -147,7 +148,7 @@ Status SessionThread::open() {
 void SessionThread::execute() {
   wire::RingConsumer ring(parts_.core.view);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ring_ = &ring;
   }
   parts_.core.bell->attach(&ring);
@@ -157,7 +158,7 @@ void SessionThread::execute() {
     return executor.run();
   });
   parts_.core.bell->attach(nullptr);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ring_ = nullptr;
   if (status.ok()) return;
   end_session(parts_.core.view, status.code());
@@ -168,7 +169,7 @@ void SessionThread::execute() {
 void SessionThread::shut() {
   repeat_until_memory([this] { parts_.release(); });
   environment_.monitor.remove(watched_);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   channel_mapped_ = false;
   window_.reset();
 }

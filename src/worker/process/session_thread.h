@@ -8,9 +8,9 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "worker/process/fault_monitor.h"
 #include "worker/process/server_reports.h"
@@ -71,10 +71,10 @@ class SessionThread {
   const std::string name_;  // for the log
   std::function<void()> on_end_;
 
-  std::mutex mutex_;
-  wire::RingConsumer* ring_ = nullptr;  // guarded by mutex_; while the executor runs
-  bool channel_mapped_ = false;         // guarded by mutex_
-  CUresult end_result_ = CUDA_SUCCESS;  // guarded by mutex_; what close() was called with
+  Mutex mutex_{LockRank::kSessionThread};
+  wire::RingConsumer* ring_ GUARDED_BY(mutex_) = nullptr;  // while the executor runs
+  bool channel_mapped_ GUARDED_BY(mutex_) = false;
+  CUresult end_result_ GUARDED_BY(mutex_) = CUDA_SUCCESS;  // what close() was called with
 
   std::thread thread_;
 };

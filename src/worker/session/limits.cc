@@ -3,9 +3,9 @@
 #include "worker/session/limits.h"
 
 #include <algorithm>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "worker/device/driver_check.h"
 
 namespace openmps::worker {
@@ -94,7 +94,7 @@ Status Limits::raise_launches(uint32_t device, uint64_t value, uint64_t now) {
 Status Limits::raise_at_quiescence(uint32_t device, CUlimit limit, uint64_t value, uint64_t bytes) {
   OPENMPS_RETURN_IF_ERROR(memory_.charge(device, bytes));
   const auto raise = [&]() -> CUresult {
-    const std::lock_guard lock(changing_);
+    const MutexLock lock(changing_);
     size_t there = 0;  // another session may have raised it meanwhile
     const CUresult read = core_.driver.cuCtxGetLimit(&there, limit);
     if (read != CUDA_SUCCESS || there >= value) return read;
@@ -123,7 +123,7 @@ Status Limits::raise_memory(uint32_t device, CUlimit limit, uint64_t value, uint
   OPENMPS_RETURN_IF_ERROR(memory_.charge(device, bytes));
   Status status;
   {
-    const std::lock_guard lock(changing_);
+    const MutexLock lock(changing_);
     uint64_t there = 0;
     status = read(device, limit, &there);
     if (status.ok() && there < value) {

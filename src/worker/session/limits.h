@@ -7,8 +7,8 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "wire/commands/device.h"
 #include "worker/core/reply_writer.h"
@@ -20,7 +20,7 @@ namespace openmps::worker {
 class Limits {
  public:
   // `changing`: held while a limit of a shared context is raised, so that none is lowered.
-  Limits(SessionCore& core, SessionMemory& memory, std::mutex& changing)
+  Limits(SessionCore& core, SessionMemory& memory, Mutex& changing)
       : core_(core), memory_(memory), changing_(changing) {}
 
   Status handle(const wire::LimitGet& command, ReplyTo<wire::LimitGet> reply);
@@ -41,7 +41,7 @@ class Limits {
 
   SessionCore& core_;
   SessionMemory& memory_;
-  std::mutex& changing_;
+  Mutex& changing_;
   std::array<uint64_t, wire::kMaxDevices> charged_{};
 };
 

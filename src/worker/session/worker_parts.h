@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "wire/trace.h"
 #include "worker/admission/fair_share.h"
 #include "worker/admission/queue_credits.h"
@@ -40,8 +40,9 @@ struct WorkerParts {
   KernelOutput output;
   ResourceDescriptors descriptors;
   MemoryCache kept_memory;
-  UsageRows usage;    // without a table unless main() makes one
-  std::mutex limits;  // held while a limit of a shared context is raised, so that none is lowered
+  UsageRows usage;                        // without a table unless main() makes one
+  Mutex limits{LockRank::kSharedLimits};  // held while a limit of a shared context is raised, so
+                                          // that none is lowered
   PerDevice<QueueCredits> credits;
   PerDevice<FairShares> shares;
   // Of the main contexts; null: nobody counts the streams of that device.

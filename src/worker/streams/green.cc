@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "base/mutex.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/in_context.h"
 #include "worker/device/log.h"
@@ -216,13 +217,12 @@ void GreenContexts::put_off(ClientGreen& green, CUdevResourceDesc descriptor, ui
   log("Session " + std::to_string(core_.info.id) +
       ": a green context of its own is made later, and what is in it runs on all SMs of the " +
       "session until then: to make it waits for work that may not end");
-  green.later_ = std::make_shared<ClientGreen::Made>();
-  green.later_->parts = &core_.parts;
+  green.later_ = std::make_shared<ClientGreen::Made>(core_.parts);
   core_.gate.defer(
       GatedCall::kGreenCreate, green.device,
       [later = green.later_, &driver = core_.driver, descriptor, flags,
        &device = core_.devices.at(green.device)] {
-        const std::lock_guard lock(later->mutex);
+        const MutexLock lock(later->mutex);
         if (later->parts == nullptr) return CUDA_SUCCESS;
         const InContext current(driver, device.context);
         const CUresult result = make_green(driver, descriptor, device.handle, flags, *later->slots,
@@ -240,7 +240,7 @@ void GreenContexts::put_off(ClientGreen& green, CUdevResourceDesc descriptor, ui
 
 bool ClientGreen::arrive() {
   if (later_ == nullptr) return false;
-  const std::lock_guard lock(later_->mutex);
+  const MutexLock lock(later_->mutex);
   if (later_->handle == nullptr) return false;
   handle = std::exchange(later_->handle, nullptr);
   context = later_->context;
@@ -270,7 +270,7 @@ void GreenContexts::give_back(const GreenContext& green) {
 ClientGreen::~ClientGreen() {
   if (later_ != nullptr) {
     {
-      const std::lock_guard lock(later_->mutex);
+      const MutexLock lock(later_->mutex);
       later_->parts = nullptr;
     }
     if (!is_there()) owner.refund(device);

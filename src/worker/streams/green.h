@@ -11,10 +11,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/mutex.h"
 #include "wire/codec.h"
 #include "wire/commands/green.h"
 #include "worker/core/object_table.h"
@@ -50,11 +50,12 @@ struct ClientGreen : GreenContext, std::enable_shared_from_this<ClientGreen> {
   friend class GreenContexts;
   // The driver's green context, which any thread may make.
   struct Made {
-    std::mutex mutex;  // guards the other members
-    DeviceParts* parts =
-        nullptr;  // of the session, to be told; null: the green context is not wanted any more
-    CUgreenCtx handle = nullptr;
-    CUcontext context = nullptr;
+    explicit Made(DeviceParts& of_session) : parts(&of_session) {}
+    Mutex mutex{LockRank::kGreenContext};
+    // Of the session, to be told; null: the green context is not wanted any more.
+    DeviceParts* parts GUARDED_BY(mutex);
+    CUgreenCtx handle GUARDED_BY(mutex) = nullptr;
+    CUcontext context GUARDED_BY(mutex) = nullptr;
     std::shared_ptr<StreamSlots> slots = std::make_shared<StreamSlots>();
   };
   bool arrive();

@@ -14,10 +14,10 @@
 namespace openmps {
 namespace {
 
-// Three neighbours of base/lock_order.def.
-Mutex g_low(LockRank::kSoftVmm);
-Mutex g_middle(LockRank::kSoftMemory);
-Mutex g_high(LockRank::kSoftDeviceNode);
+// The first lock of base/lock_order.def and the last two.
+Mutex g_low(LockRank::kClientStart);
+Mutex g_middle(LockRank::kContextStorage);
+Mutex g_high(LockRank::kTrace);
 
 TEST(LockOrder, RanksMayRise) {
   const MutexLock low(g_low);
@@ -31,17 +31,17 @@ TEST(LockOrder, ALowerRankEndsTheProgram) {
         const MutexLock high(g_high);
         const MutexLock low(g_low);
       },
-      "out of order: kSoftVmm.*\n.*held: kSoftDeviceNode");
+      "out of order: kClientStart.*\n.*held: kTrace");
 }
 
 TEST(LockOrder, TwoOfOneRankEndTheProgram) {
   EXPECT_DEATH(
       {
-        Mutex other(LockRank::kSoftMemory);
+        Mutex other(LockRank::kContextStorage);
         const MutexLock first(g_middle);
         const MutexLock second(other);
       },
-      "out of order: kSoftMemory");
+      "out of order: kContextStorage");
 }
 
 TEST(LockOrder, ALockThatIsGivenBackEarlyNoLongerCounts) {
@@ -50,18 +50,18 @@ TEST(LockOrder, ALockThatIsGivenBackEarlyNoLongerCounts) {
   low.unlock();
   high.unlock();
   const MutexLock middle(g_middle);
-  EXPECT_DEATH(low.lock(), "out of order: kSoftVmm.*\n.*held: kSoftMemory");
+  EXPECT_DEATH(low.lock(), "out of order: kClientStart.*\n.*held: kContextStorage");
 }
 
 TEST(LockOrder, ReadersCountAsWriters) {
-  SharedMutex shared(LockRank::kSoftMemory);
+  SharedMutex shared(LockRank::kContextStorage);
   { const ReaderLock reader(shared); }
   EXPECT_DEATH(
       {
         const ReaderLock reader(shared);
         const MutexLock low(g_low);
       },
-      "out of order: kSoftVmm");
+      "out of order: kClientStart");
 }
 
 TEST(LockOrder, WhatIsSaidToBeHeldIsChecked) {
@@ -69,7 +69,7 @@ TEST(LockOrder, WhatIsSaidToBeHeldIsChecked) {
     const MutexLock lock(g_middle);
     g_middle.assert_held();
   }
-  EXPECT_DEATH(g_middle.assert_held(), "not held: kSoftMemory");
+  EXPECT_DEATH(g_middle.assert_held(), "not held: kContextStorage");
 }
 
 TEST(LockOrder, EachThreadHasItsOwn) {
