@@ -2,6 +2,9 @@
 // Attributes of launches. See launch_attributes.h.
 #include "cuda/launch_attributes.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace openmps::cuda {
 namespace {
 
@@ -11,12 +14,72 @@ constexpr Dimensions kNone{};
 
 CUresult valid_if(bool holds) { return holds ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 
-// What hits get is a hint, whatever it is.
-CUresult check_window(const CUaccessPolicyWindow& window, const LaunchAttributeLimits& limits) {
-  return valid_if(window.num_bytes <= static_cast<size_t>(limits.window_bytes) &&
-                  window.hitRatio >= 0 && window.hitRatio <= 1 &&
-                  window.missProp != CU_ACCESS_PROPERTY_PERSISTING);
+using Value = CUlaunchAttributeValue;
+using Limits = LaunchAttributeLimits;
+
+bool is_any(const Value&, const Limits&) { return true; }
+
+// The property of hits is a hint: any value is valid.
+bool is_window(const Value& value, const Limits& limits) {
+  const CUaccessPolicyWindow& window = value.accessPolicyWindow;
+  return window.num_bytes <= static_cast<size_t>(limits.window_bytes) && window.hitRatio >= 0 &&
+         window.hitRatio <= 1 && window.missProp != CU_ACCESS_PROPERTY_PERSISTING;
 }
+
+bool is_scheduling_policy(const Value& value, const Limits&) {
+  return static_cast<uint32_t>(value.clusterSchedulingPolicyPreference) <=
+         CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING;
+}
+
+bool is_sync_domain(const Value& value, const Limits&) {
+  return value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT ||
+         value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
+}
+
+bool is_sync_domain_map(const Value& value, const Limits& limits) {
+  return value.memSyncDomainMap.default_ < limits.sync_domains &&
+         value.memSyncDomainMap.remote < limits.sync_domains;
+}
+
+bool is_programmatic_event(const Value& value, const Limits&) {
+  return value.programmaticEvent.flags == 0;
+}
+
+bool is_completion_event(const Value& value, const Limits&) {
+  return value.launchCompletionEvent.flags == 0;
+}
+
+bool is_carveout(const Value& value, const Limits&) { return value.sharedMemCarveout <= 100; }
+
+struct Attribute {
+  CUlaunchAttributeID id;
+  LaunchAttributeFacts facts;
+  bool (*is_valid)(const Value& value, const Limits& limits);
+};
+
+constexpr LaunchAttributeFacts kPlain{.is_plain = true, .of_nodes = false};
+constexpr LaunchAttributeFacts kPlainOfNodes{.is_plain = true, .of_nodes = true};
+constexpr LaunchAttributeFacts kOfNodes{.is_plain = false, .of_nodes = true};
+constexpr LaunchAttributeFacts kOfLaunches{.is_plain = false, .of_nodes = false};
+
+// All attributes of launches. Those of streams only are missing.
+constexpr Attribute kAttributes[] = {
+    {CU_LAUNCH_ATTRIBUTE_IGNORE, kPlain, is_any},
+    {CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW, kOfNodes, is_window},
+    {CU_LAUNCH_ATTRIBUTE_COOPERATIVE, kPlainOfNodes, is_any},
+    {CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, kPlainOfNodes, is_any},
+    {CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, kPlainOfNodes, is_scheduling_policy},
+    {CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, kPlain, is_any},
+    {CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT, kOfLaunches, is_programmatic_event},
+    {CU_LAUNCH_ATTRIBUTE_PRIORITY, kPlainOfNodes, is_any},
+    {CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, kOfNodes, is_sync_domain_map},
+    {CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, kOfNodes, is_sync_domain},
+    {CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION, kPlainOfNodes, is_any},
+    {CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT, kOfLaunches, is_completion_event},
+    {CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, kOfLaunches, is_any},
+    {CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, kPlainOfNodes, is_carveout},
+    {CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING, kOfLaunches, is_any},
+};
 
 bool divides(const Dimensions& parts, const Dimensions& whole) {
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -27,37 +90,15 @@ bool divides(const Dimensions& parts, const Dimensions& whole) {
 
 }  // namespace
 
+const LaunchAttributeFacts* find_launch_attribute(CUlaunchAttributeID id) {
+  const auto found = std::ranges::find(kAttributes, id, &Attribute::id);
+  return found == std::end(kAttributes) ? nullptr : &found->facts;
+}
+
 CUresult check_launch_attribute(const CUlaunchAttribute& attribute,
                                 const LaunchAttributeLimits& limits) {
-  const CUlaunchAttributeValue& value = attribute.value;
-  switch (attribute.id) {
-    case CU_LAUNCH_ATTRIBUTE_IGNORE:
-    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
-    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-    case CU_LAUNCH_ATTRIBUTE_PRIORITY:  // a hint, whatever it is
-    case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
-    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-      return check_window(value.accessPolicyWindow, limits);
-    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-      return valid_if(static_cast<uint32_t>(value.clusterSchedulingPolicyPreference) <=
-                      CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING);
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-      return valid_if(value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT ||
-                      value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE);
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-      return valid_if(value.memSyncDomainMap.default_ < limits.sync_domains &&
-                      value.memSyncDomainMap.remote < limits.sync_domains);
-    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-      return valid_if(value.programmaticEvent.flags == 0);
-    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
-      return valid_if(value.launchCompletionEvent.flags == 0);
-    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-      return valid_if(value.sharedMemCarveout <= 100);  // per cent
-    default: return CUDA_ERROR_INVALID_VALUE;           // of streams only, or unknown
-  }
+  const auto found = std::ranges::find(kAttributes, attribute.id, &Attribute::id);
+  return valid_if(found != std::end(kAttributes) && found->is_valid(attribute.value, limits));
 }
 
 CUresult check_clusters(const ClusterRequest& request, uint64_t* size) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch may ask for in its attributes, as an H200's driver takes them: values, and clusters
-// of blocks. The client checks with this at the launch, softgpu in its own; any thread.
+// The attributes of launches and their valid values, as an H200's driver accepts them: one table,
+// which client, worker and softgpu read. Any thread.
 #pragma once
 
 #include <array>
@@ -18,8 +18,16 @@ struct LaunchAttributeLimits {
   int sync_domains = 1;  // CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT
 };
 
-// Its value alone: handles and what belongs together are the caller's. Errors:
-// CUDA_ERROR_INVALID_VALUE, also for what is no attribute of launches.
+// What is true of an attribute of launches whatever its value.
+struct LaunchAttributeFacts {
+  bool is_plain;  // the driver answers occupancy queries with it: no handle, no address
+  bool of_nodes;  // CUDA documents it for kernel nodes of graphs
+};
+// Null: no attribute of launches.
+[[nodiscard]] const LaunchAttributeFacts* find_launch_attribute(CUlaunchAttributeID id);
+
+// Checks the attribute's value alone, not what its handles name, nor other attributes. Errors:
+// CUDA_ERROR_INVALID_VALUE, also for an attribute that launches don't have.
 [[nodiscard]] CUresult check_launch_attribute(const CUlaunchAttribute& attribute,
                                               const LaunchAttributeLimits& limits);
 

@@ -38,14 +38,6 @@ CUresult take_attributes(const Events& events, const CUlaunchConfig* config,
       case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
         if (attribute.value.cooperative != 0) taken->flags |= wire::kLaunchCooperative;
         continue;
-      case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-      case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-      case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-      case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
-      case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-      case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-      case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: break;
       case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
         taken->cluster = dimensions(attribute.value.clusterDim);
         break;
@@ -63,6 +55,7 @@ CUresult take_attributes(const Events& events, const CUlaunchConfig* config,
         debug_line("launch attribute %d is not supported", static_cast<int>(attribute.id));
         return CUDA_ERROR_NOT_SUPPORTED;
       default:
+        if (cuda::find_launch_attribute(attribute.id) != nullptr) break;
         debug_line("launch attribute %d is not known", static_cast<int>(attribute.id));
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -11,6 +11,7 @@
 #include "api/client_handlers.h"
 #include "client/entry/graph_nodes.h"
 #include "client/session/graph_condition.h"
+#include "cuda/launch_attributes.h"
 #include "cuda/versions.h"
 
 namespace openmps::client {
@@ -44,20 +45,9 @@ CUlaunchAttribute* find_attribute(KernelWork& kernel, CUlaunchAttributeID id) {
   return found == kernel.attributes.end() ? nullptr : &*found;
 }
 
-// The attributes that CUDA documents for kernel nodes.
 bool is_node_attribute(CUlaunchAttributeID id) {
-  switch (id) {
-    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
-    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: return true;
-    default: return false;
-  }
+  const cuda::LaunchAttributeFacts* const facts = cuda::find_launch_attribute(id);
+  return facts != nullptr && facts->of_nodes;
 }
 
 }  // namespace

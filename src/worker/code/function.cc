@@ -7,25 +7,16 @@
 #include <memory>
 #include <string>
 
+#include "cuda/launch_attributes.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/in_context.h"
 
 namespace openmps::worker {
 namespace {
 
-// The attributes of a launch that are numbers: no handle, no address.
 bool is_plain(CUlaunchAttributeID id) {
-  switch (id) {
-    case CU_LAUNCH_ATTRIBUTE_IGNORE:
-    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
-    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: return true;
-    default: return false;
-  }
+  const cuda::LaunchAttributeFacts* const facts = cuda::find_launch_attribute(id);
+  return facts != nullptr && facts->is_plain;
 }
 
 // A function of a module belongs to its device; a kernel of a library has attributes on each
