@@ -16,7 +16,7 @@ inline uint64_t now_ns() {
 }
 
 // The time as an object is told it: the monotonic clock's or, in a test, a time that the test sets.
-// Whoever decides by time takes a Clock in its constructor and calls no now_ns() of its own.
+// A class that decides by time takes a Clock in its constructor and does not call now_ns().
 class Clock {
  public:
   Clock() = default;

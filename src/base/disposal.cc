@@ -75,7 +75,7 @@ Disposal::~Disposal() {
     }
     gathered_.clear();
   }
-  // Who waits for our end finds nothing of ours.
+  // A peer that reads until our end finds it.
   for (const pid_t pid : closers_) wait_for(pid);
 }
 

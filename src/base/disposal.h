@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closing descriptors that a stranger may have filled. The last close of a file can wait for as
-// long as its maker likes (a TCP socket that lingers, a file of a slow file system), and a socket's
-// last close is the last close of every file that lies unread in it. So daemon and server give such
-// descriptors away: a child process that holds the last reference ends, and the kernel closes them
-// behind it. An ending process does not linger, and one that is held up holds up nobody. Of one
-// user's own clients a connection in which nothing lies unread is closed here: a fork of a server
-// takes the longer the more clients it has.
+// Closing descriptors that another process may have filled. The last close of a file can block for
+// as long as the file's maker likes (SO_LINGER, a file of a slow file system), and the last close
+// of a socket is the last close of every file that lies unread in it. So daemon and server fork a
+// child that holds the last reference and exits: the kernel closes the descriptors of the child,
+// where a close that blocks blocks no other process. If all peers are one user's, a connection in
+// which nothing lies unread is closed here, as a fork of a server takes longer with more clients.
 // Used on the loop's thread; docs/decisions/0011.
 #pragma once
 
@@ -19,16 +18,17 @@ namespace openmps {
 // Descriptors are gathered for this long: a fork takes 0.3 ms, a flood of connections costs one per
 // gathering.
 inline constexpr uint64_t kGatherMs = 2;
-// Children that are held up at once. Only a file that can't be interrupted holds one up; at the
+// Children whose exit blocks at once. Only a close that can't be interrupted blocks one; at the
 // limit descriptors wait here.
 inline constexpr int kMostClosers = 32;
-// The system gave no process: again after this.
+// Pause after a fork that failed.
 inline constexpr uint64_t kCloserRetryMs = 500;
 
 class Disposal {
  public:
-  // Whose connections are hung up. Anybody's go to a child in any case: before Linux 6.10 whoever
-  // closes a local socket closes the descriptors as well that others have sent in a circle.
+  // Whose connections are closed. Those of any user go to a child in any case: before Linux 6.10
+  // the process that closes a local socket also closes descriptors that others have sent in a
+  // cycle.
   enum class Peers { kAnybody, kOneUser };
 
   Disposal(EventLoop& loop, Peers peers) : loop_(loop), peers_(peers) {}
@@ -36,9 +36,11 @@ class Disposal {
   Disposal(const Disposal&) = delete;
   Disposal& operator=(const Disposal&) = delete;
 
-  // Close it, here or elsewhere, without waiting. Whoever shares the file keeps it.
+  // Close the descriptor, here or in a child, without blocking. Other references keep the file
+  // open.
   void close(UniqueFd fd);
-  // The same for our end of a connection: its peer sees the end at once, whoever shares it.
+  // Shut down and close our end of a connection: the peer sees the end at once, even if another
+  // process holds a reference.
   void hang_up(UniqueFd fd);
 
  private:
@@ -52,7 +54,7 @@ class Disposal {
   std::vector<pid_t> closers_;  // that have not ended
 };
 
-// The owner of one such descriptor.
+// The owner of a descriptor that is closed by Disposal.
 class ForeignFd {
  public:
   ForeignFd() = default;
@@ -72,7 +74,7 @@ class ForeignFd {
   void reset() {
     if (fd_.valid()) disposal_->close(std::move(fd_));
   }
-  // For a connection: see Disposal.
+  // For a connection: see Disposal::hang_up().
   void hang_up() {
     if (fd_.valid()) disposal_->hang_up(std::move(fd_));
   }

@@ -30,8 +30,8 @@ class EventLoop {
   Status open();
 
   // Call `handler` when `fd` shows one of `events` (level-triggered; EPOLLHUP and EPOLLERR always).
-  // The caller keeps the descriptor and forgets it before closing it. An event of the same round
-  // that a handler has made stale is dropped.
+  // The caller owns the descriptor and calls forget() before it closes it. An event of the same
+  // round that a handler has made stale is dropped.
   Status watch(int fd, uint32_t events, DescriptorHandler handler);
   void change_events(int fd, uint32_t events);
   void forget(int fd);

@@ -12,7 +12,7 @@ namespace openmps {
 
 // Between two questions, as long as there is a reason to ask: an idle machine asks none.
 inline constexpr uint64_t kPingMs = 2'000;
-// Who has said nothing for so long after a question is stopped, or hangs. Servers answer from
+// A peer that has not answered a question for so long is stopped or stuck. Servers answer from
 // memory. A worker's main thread waits for no client and for no work on the GPU; what takes it
 // longest is to make a context (0.4 s on an H200).
 inline constexpr uint64_t kSilentMs = 10'000;

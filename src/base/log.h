@@ -32,7 +32,7 @@ class Log {
   // characters become '?', so no peer can forge an entry. What can't be written, as on a full disk,
   // is lost: the service goes on, and the next line that can be says how many were lost, and why.
   void write(std::string_view text) const;
-  // The same for a line whose text a peer may choose: lines of one `kind` are counted as one.
+  // A line whose text a peer may choose: all lines of one `kind` count as one.
   void write(std::string_view kind, std::string_view text) const;
 
  private:

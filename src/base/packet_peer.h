@@ -18,7 +18,7 @@
 namespace openmps {
 
 // Packets that may wait for a peer that does not read. A server that is asked to admit its full
-// house at once stays well below; a peer that far behind is not coming back.
+// house at once is well below; a peer that is so far behind reads no more.
 inline constexpr size_t kMaxQueuedPackets = 2048;
 
 class PacketPeer {
@@ -28,8 +28,8 @@ class PacketPeer {
     // Once: the peer has gone, sent too much, or does not read. `reason` is for the log. The owner
     // may destroy the PacketPeer in it.
     std::function<void(std::string reason)> on_closed;
-    // The system has had no room for a packet for some time (kNoRoomNow), so it and those behind it
-    // wait. For the log; may be empty.
+    // The kernel has had no buffer for a packet for some time (kNoRoomNow), so it and those behind
+    // it wait. For the log; may be empty.
     std::function<void(std::string reason)> on_delayed = {};
   };
 
@@ -82,7 +82,7 @@ class PacketPeer {
   bool reading_paused_ = false;
   bool failed_ = false;
   EventLoop::TimerId failure_ = 0;
-  EventLoop::TimerId retry_ = 0;  // not 0: the system has no room, so nothing is sent until then
+  EventLoop::TimerId retry_ = 0;  // not 0: the kernel has no buffer, so nothing is sent until then
   bool receives_later_ = false;   // nor received
   uint64_t pause_ms_ = 0;         // the last one, since something was sent
 };

@@ -18,7 +18,7 @@ void RepeatFilter::write_count(Kind& kind, const Out& out) {
   kind.left_out = 0;
 }
 
-void RepeatFilter::make_room(const Out& out) {
+void RepeatFilter::forget_oldest(const Out& out) {
   if (kinds_.size() < kRepeatKinds) return;
   const auto oldest = std::min_element(
       kinds_.begin(), kinds_.end(),
@@ -38,7 +38,7 @@ void RepeatFilter::pass(std::string_view kind, std::string_view text, uint64_t n
   }
   auto found = kinds_.find(kind);
   if (found == kinds_.end()) {
-    make_room(out);
+    forget_oldest(out);
     found = kinds_.try_emplace(std::string(kind)).first;
     found->second.counted_ns = now_ns;
   }

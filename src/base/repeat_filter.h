@@ -41,7 +41,7 @@ class RepeatFilter {
   };
   static void grow(Kind& kind, uint64_t now_ns);
   static void write_count(Kind& kind, const Out& out);
-  void make_room(const Out& out);
+  void forget_oldest(const Out& out);
 
   std::map<std::string, Kind, std::less<>> kinds_;
 };

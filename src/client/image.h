@@ -34,7 +34,7 @@ struct Image {
 // an ELF file, PTX text with its NUL. Errors: CUDA_ERROR_INVALID_IMAGE, with the reason.
 Result<Image> find_image(const void* image);
 
-// The same for a file's contents, which must hold the whole image.
+// The image in a file's contents, which must hold all of it.
 Result<Image> find_image(std::span<const std::byte> file);
 
 }  // namespace openmps::client

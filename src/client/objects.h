@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind the handles that a program holds: plain data in the session's tables. The
+// The objects behind the handles that a program holds: plain data in the session's tables. The
 // operations on them live in the file of their kind (context.h, stream.h, event.cc, module.h, ...).
 #pragma once
 
@@ -32,7 +32,8 @@ struct GreenContext;
 struct Stream;
 
 struct Context : Object {
-  // Who owns what is made while this is current: of a green context's, the primary context.
+  // The owner of objects that are made while this context is current: for a green context's it is
+  // the primary context.
   [[nodiscard]] Context* owner() { return parent != nullptr ? parent : this; }
   [[nodiscard]] bool includes(const Context* other) const {
     return other == this || other->parent == this;

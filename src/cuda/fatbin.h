@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The images that programs hand to cuModuleLoadData, as far as all who read them agree: wrappers,
+// The images that programs hand to cuModuleLoadData, as far as all readers of them agree: wrappers,
 // containers and their entries, as nvcc 13.0 writes them. The client asks how long an image is, the
 // worker whether it keeps to its bytes and what its code refers to, softgpu for its PTX. Input is
 // untrusted: every length is checked before it is believed. Errors: CUDA_ERROR_INVALID_IMAGE with

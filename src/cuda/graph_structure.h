@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pure structure of CUDA graphs: edges, cycles, order, copies, flattening. What nodes do, who
-// owns them and what capture allows is said by those who keep graphs. The caller holds the lock
+// The pure structure of CUDA graphs: edges, cycles, order, copies, flattening. What nodes do, what
+// owns them and what capture allows is up to the owners of graphs. The caller holds the lock
 // that guards the graph.
 #pragma once
 
@@ -48,13 +48,13 @@ void erase_link(std::vector<GraphLink<Node>>& links, const Node* node) {
   std::erase_if(links, [node](const GraphLink<Node>& link) { return link.node == node; });
 }
 
-// For one more. The capacity doubles, as with push_back().
+// Reserves capacity for one more element. The capacity doubles, as with push_back().
 template <typename T>
-void make_room(std::vector<T>& list) {
+void reserve_one(std::vector<T>& list) {
   if (list.size() == list.capacity()) list.reserve(std::max<size_t>(8, 2 * list.size()));
 }
 
-// There is a way from one to the other; to itself there is.
+// There is a path from one node to the other. A node has a path to itself.
 template <typename Node>
 bool reaches(const Node& from, const Node& to) {
   std::vector<const Node*> open{&from};
@@ -78,7 +78,7 @@ std::vector<GraphLink<Node>> prepare_links(std::span<const GraphLink<Node>> depe
   for (const GraphLink<Node>& link : dependencies) {
     if (find_link(links, link.node) == links.end()) links.push_back(link);
   }
-  for (const GraphLink<Node>& link : links) make_room(link.node->dependents);
+  for (const GraphLink<Node>& link : links) reserve_one(link.node->dependents);
   return links;
 }
 
@@ -96,8 +96,8 @@ template <typename Node>
 LinkResult link(Node& from, Node& to, const CUgraphEdgeData& data) {
   if (find_link(to.dependencies, &from) != to.dependencies.end()) return LinkResult::kExists;
   if (reaches(to, from)) return LinkResult::kClosesCycle;
-  make_room(to.dependencies);
-  make_room(from.dependents);
+  reserve_one(to.dependencies);
+  reserve_one(from.dependents);
   to.dependencies.push_back({&from, data});
   from.dependents.push_back({&to, data});
   return LinkResult::kDone;
@@ -149,17 +149,17 @@ auto topological_order(const Nodes& nodes) {
 
 // The copies of `nodes`, which have no neighbours yet, get those that the nodes have.
 template <typename Nodes, typename Node>
-void copy_links(const Nodes& nodes, const std::unordered_map<const Node*, Node*>& twins) {
-  const auto translate = [&twins](const std::vector<GraphLink<Node>>& links) {
+void copy_links(const Nodes& nodes, const std::unordered_map<const Node*, Node*>& copy_of) {
+  const auto translate = [&copy_of](const std::vector<GraphLink<Node>>& links) {
     std::vector<GraphLink<Node>> copies;
     copies.reserve(links.size());
-    for (const GraphLink<Node>& link : links) copies.push_back({twins.at(link.node), link.data});
+    for (const GraphLink<Node>& link : links) copies.push_back({copy_of.at(link.node), link.data});
     return copies;
   };
   for (const auto& node : nodes) {
-    Node& twin = *twins.at(&*node);
-    twin.dependencies = translate(node->dependencies);
-    twin.dependents = translate(node->dependents);
+    Node& copy = *copy_of.at(&*node);
+    copy.dependencies = translate(node->dependencies);
+    copy.dependents = translate(node->dependents);
   }
 }
 

@@ -41,7 +41,7 @@ struct ClusterRequest {
   bool non_portable = false;  // the function may have clusters that not all devices can run
 };
 
-// *size: blocks in a cluster, 1 without. Whether the device has room for them is not asked.
+// *size: blocks in a cluster, 1 without. The device's limit is not checked.
 // Errors: CUDA_ERROR_INVALID_CLUSTER_SIZE.
 [[nodiscard]] CUresult check_clusters(const ClusterRequest& request, uint64_t* size);
 

@@ -25,7 +25,7 @@ enum class DriverProbe {
   kPassive,
 };
 
-// A loaded driver library. It stays loaded for the life of the process: drivers have threads and
+// A loaded driver library. It is never unloaded: drivers have threads and
 // exit handlers.
 class Driver {
  public:
@@ -55,7 +55,7 @@ inline constexpr const char* kLibraryKindSymbol = "openmps_library_kind";
 // before, or NVIDIA's driver becomes a client of NVIDIA's MPS.
 Result<std::unique_ptr<Driver>> load_driver(std::string_view choice, DriverProbe probe);
 
-// The same with given search paths, for tests.
+// Searches the given paths instead, for tests.
 Result<std::unique_ptr<Driver>> load_driver(std::string_view choice, DriverProbe probe,
                                             const DriverSearch& search);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that NVIDIA's libraries hang on contexts: the "context local storage" export table. A
+// Values that NVIDIA's libraries attach to contexts: the "context local storage" export table. A
 // get is on the path of every call of the CUDA runtime, so reads take no lock; puts are rare (once
 // per context and library). Any thread.
 #pragma once
@@ -36,8 +36,8 @@ class ContextStorage {
   void destroy_context(CUcontext context);
 
  private:
-  // A pair of context and key once seen keeps its node for ever: readers may stand on it. That is
-  // bounded by the handles that contexts ever had, and handles are reused.
+  // A pair of context and key once seen keeps its node for ever: readers may hold a pointer to it.
+  // That is bounded by the handles that contexts ever had, and handles are reused.
   struct Node {
     Node* next = nullptr;
     CUcontext context = nullptr;

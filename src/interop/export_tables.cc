@@ -24,7 +24,7 @@ constinit ContextStorage g_storage;
 
 const InteropHost& host() { return *g_host.load(std::memory_order_acquire); }
 
-// ---- Slots that nobody has described -----------------------------------------------------------
+// ---- Slots without a description    -----------------------------------------------------------
 
 CUresult undescribed() {
   if (host().unknown_slot != nullptr) host().unknown_slot();

@@ -35,7 +35,7 @@ struct InteropHost {
   // As cuStreamGetId, of the current context where the handle is a default stream's.
   CUresult (*stream_id)(CUstream stream, unsigned long long* id);
 
-  // For the debug log; null if nobody listens. Tables that were asked for in vain, and slots of
+  // For the debug log; null: there is no log. Tables that were asked for in vain, and slots of
   // known tables that nobody has described yet.
   void (*unknown_table)(const CUuuid& id);
   void (*unknown_slot)();

@@ -68,7 +68,7 @@ CUresult Modules::load_blob(Module& module, uint32_t device, wire::Id blob,
 
 CUresult Modules::send_and_load(Module& module, uint32_t device, const SentImage& image,
                                 const JitOptions& options) {
-  return memory_.with_room([&]() -> CUresult {
+  return memory_.retry_after_reclaim([&]() -> CUresult {
     wire::Id blob = 0;
     OPENMPS_CUDA_CHECK(send_image(image, &blob));
     return load_blob(module, device, blob, options);

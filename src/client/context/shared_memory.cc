@@ -43,7 +43,7 @@ CUresult OpenedMemory::open(const ShareHandle& handle, CUdeviceptr* address) {
   Opened opened{.key = handle.key, .bytes = handle.physical_bytes};
   OPENMPS_CUDA_CHECK(memory_.reserve(opened.bytes, wire::kMemoryGranularity, &opened.base));
   wire::MemoryOpen::Reply reply{};
-  CUresult result = memory_.with_room([&] {
+  CUresult result = memory_.retry_after_reclaim([&] {
     return channel_.call(wire::MemoryOpen{handle.key, opened.base, opened.bytes}, &reply);
   });
   Context* context = context_of(reply.device);

@@ -19,7 +19,8 @@ CUstreamCaptureStatus find_capture(Session& session, const Stream& stream, Captu
                               : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-// Asking about the legacy stream while blocking streams capture is an error that hurts nobody.
+// Asking about the legacy stream while blocking streams capture is an error that invalidates no
+// capture.
 CUresult ask(CUstream handle, Session** session, Stream** stream, Capture* capture,
              CUstreamCaptureStatus* status) {
   Context* context = nullptr;

@@ -102,7 +102,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(Session& session, uint32_t dev) {
 CUresult cuDevicePrimaryCtxReset_v2(Session& session, uint32_t dev) {
   const MutexLock guard(session.contexts.lock);
   Context* context = session.contexts.primary[dev];
-  // Whoever retained it has his reference still, to give back, but no context: that takes a new
+  // A caller of retain still has a reference to release, but no context: that takes a new
   // one.
   context->flags.store(CU_CTX_SCHED_AUTO, std::memory_order_relaxed);
   if (!context->active.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
@@ -274,7 +274,7 @@ CUresult cuCtxSetLimit(Session& session, Context& context, CUlimit limit, size_t
     if (value > now) OPENMPS_CUDA_CHECK(synchronize_context(session, context));
   }
   const wire::LimitRaise command{context.wire_device, static_cast<uint32_t>(limit), value};
-  return session.memory.with_room([&] { return session.channel.call(command); });
+  return session.memory.retry_after_reclaim([&] { return session.channel.call(command); });
 }
 
 // All memory of the peer's device becomes accessible: the worker has one context on each.

@@ -39,7 +39,8 @@ struct Transfer {
   }
 };
 
-// Addresses say all about a copy between contexts; one that is named has to be there all the same.
+// The addresses describe a copy between contexts completely; contexts that the call names must
+// exist.
 CUresult check_contexts(const Session& session, CUcontext to, CUcontext from) {
   for (CUcontext named : {to, from}) {
     Context* context = nullptr;

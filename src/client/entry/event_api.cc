@@ -47,7 +47,7 @@ FencePoint recorded_point(const Event& event) {
 }
 
 // The worker has handed everything so far to the driver.
-CUresult settle(Session& session) { return session.channel.call(wire::Ping{}); }
+CUresult await_commands(Session& session) { return session.channel.call(wire::Ping{}); }
 
 // An event that several processes record is the driver's to judge.
 CUresult query_shared(Session& session, const Event& event) {
@@ -79,7 +79,7 @@ CUresult record_event(Session& session, Event& event, Stream& stream) {
         order, wire::EventRecord{event.id, stream.id, point.slot(), 0, point.value()}));
   }
   // Another process may wait for it as soon as this call has returned.
-  return event.shared ? settle(session) : CUDA_SUCCESS;
+  return event.shared ? await_commands(session) : CUDA_SUCCESS;
 }
 
 struct Record {

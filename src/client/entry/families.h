@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What many functions are variants of, as their descriptions call it (`returns` in api/*.toml).
-// softgpu has the same of its own, by the same names (softgpu/front/families.h). On the program's
+// softgpu has its own functions of these names (softgpu/front/families.h). On the program's
 // threads.
 #pragma once
 

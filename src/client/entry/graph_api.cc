@@ -17,7 +17,8 @@
 namespace openmps::client {
 namespace {
 
-// CUDA's way to return a list: the count only, or as many as there is room for, the rest null.
+// CUDA's way to return a list: the count only, or as many as the caller's array takes, the rest
+// null.
 template <typename Items, typename Out, typename Get>
 void deliver(const Items& items, Out* out, size_t room, Get&& get) {
   for (size_t i = 0; out != nullptr && i < room; ++i) {

@@ -50,7 +50,7 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long lo
   return CUDA_SUCCESS;
 }
 
-// The child's nodes are those of the graph that the node was made of, in the same order.
+// The child graph has the nodes, in their order, of the graph that the node was made from.
 CUresult change_child(Session& session, GraphExec& exec, const Graph& inner, const Graph& fresh) {
   if (inner.nodes.size() != fresh.nodes.size()) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < inner.nodes.size(); ++i) {
@@ -200,7 +200,7 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 CUresult cuGraphLaunch(Session& session, CUgraphExec hGraph, Stream& stream) {
   GraphExec* exec = session.graph_execs.find(hGraph);
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(session.registered.settle());
+  OPENMPS_CUDA_CHECK(session.registered.make_all_ready());
   OPENMPS_CUDA_CHECK(session.streams.await_backlog_space(stream));
   return launched(session, stream, session.graph_execs.launch(*exec, stream, session.graphs.lock));
 }

@@ -87,7 +87,7 @@ CUresult cuDevSmResourceSplitByCount(Session& session, CUdevResource* result,
   return with_remainder ? read_split(session, reply.groups, 1, remaining) : CUDA_SUCCESS;
 }
 
-// Equal resources get the same descriptor: nothing ever destroys one.
+// Equal resources get one descriptor: CUDA has no call that destroys a descriptor.
 CUresult cuDevResourceGenerateDesc(Session& session, CUdevResourceDesc* phDesc,
                                    CUdevResource* resources, unsigned int nbResources) {
   if (resources == nullptr || nbResources == 0 || nbResources > wire::kMaxDescribed) {

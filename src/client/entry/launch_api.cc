@@ -47,7 +47,7 @@ struct Launch {
 };
 
 CUresult Launch::issue(Session& session, Stream& stream) const {
-  OPENMPS_CUDA_CHECK(session.registered.settle());
+  OPENMPS_CUDA_CHECK(session.registered.make_all_ready());
   if (session.managed.any()) OPENMPS_CUDA_CHECK(session.managed.send(stream));
   const wire::Launch command = launch_command(function, config, parameters.bytes, stream.id);
   const auto write = [this](unsigned char* tail) {

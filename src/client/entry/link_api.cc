@@ -16,7 +16,7 @@
 namespace openmps::client {
 namespace {
 
-// A cubin that is called PTX is linked all the same (measured on an H100).
+// NVIDIA's driver also links a cubin that the caller declares as PTX (measured on an H100).
 constexpr unsigned char kElfStart = 0x7f;
 
 // The logs are the program's for as long as the link lives: written after each step.

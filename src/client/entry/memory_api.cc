@@ -22,7 +22,7 @@ CUresult free_host(Session& session, void* start) {
   return session.pinned.release(start);
 }
 
-// Memory that CUDA gave can be registered by nobody.
+// Memory that CUDA allocated can't be registered.
 bool is_of_cuda(const Session& session, uint64_t address) {
   return session.pinned.in_heap(address) || session.memory.contains(address, 1);
 }

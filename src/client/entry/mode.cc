@@ -66,7 +66,7 @@ void decide() {
   debug_line("no daemon at %s (%s): calls go to %s", path.c_str(),
              daemon.status().message().c_str(), (*driver)->path().c_str());
   install_pass_through_entries((*driver)->table());
-  // The driver's library stays for the life of the process; so does what names it.
+  // The driver's library is never unloaded, so the string with the path is never freed.
   (void)driver.value().release();
 }
 

@@ -19,7 +19,7 @@ struct Known {
   Context* context = nullptr;  // none: of a pool, or mapped by the program
   uint32_t device = 0;
   uint64_t buffer_id = 0;
-  uint64_t device_address = 0;  // 0: nobody has access
+  uint64_t device_address = 0;  // 0: no device has access
   bool managed = false;
   bool sync_memops = false;
   bool ipc = false;   // cuIpcGetMemHandle takes it
@@ -29,7 +29,7 @@ struct Known {
   unsigned int access = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
 };
 
-// Memory that the program maps; also where nobody has access.
+// Memory that the program maps, also where no device has access.
 bool find_mapping(Session& session, uint64_t address, Known* known) {
   VirtualMemory::Locked memory(session.virtual_memory);
   const VirtualMapping* mapping = memory->mapping_of(address, &known->base);

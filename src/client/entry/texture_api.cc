@@ -100,7 +100,7 @@ CUresult destroy(ImageKind kind, uint64_t handle) {
   ImageObject image;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
   // Does not wait for kernels that look at it (seen on an H200); the worker keeps it for them.
-  if (!session->arrays.images.take(kind, handle, &image)) return CUDA_SUCCESS;  // so does an H200
+  if (!session->arrays.images.take(kind, handle, &image)) return CUDA_SUCCESS;  // as on an H200
   return session->arrays.destroy(image);
 }
 

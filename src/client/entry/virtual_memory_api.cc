@@ -105,7 +105,8 @@ CUresult cuMemCreate(Session& session, CUmemGenericAllocationHandle* handle, siz
                           (prop->allocFlags.gpuDirectRDMACapable != 0 ? wire::kPhysicalRdma : 0) |
                           (prop->allocFlags.compressionType != 0 ? wire::kPhysicalCompressible : 0);
   const wire::PhysicalCreate command{memory->id, session.devices[memory->device], size, wanted, 0};
-  const CUresult result = session.memory.with_room([&] { return session.channel.call(command); });
+  const CUresult result =
+      session.memory.retry_after_reclaim([&] { return session.channel.call(command); });
   if (result != CUDA_SUCCESS) {
     session.physical.recycle(memory);
     return result;
@@ -234,8 +235,8 @@ CUresult cuMemMap(Session& session, CUdeviceptr ptr, size_t size, size_t offset,
     return CUDA_ERROR_INVALID_VALUE;
   }
   const wire::PhysicalMap command{ptr, size, offset, physical.id};
-  OPENMPS_CUDA_CHECK(
-      session.memory.with_room([&] { return session.channel.call(command); }));  // if imported
+  OPENMPS_CUDA_CHECK(session.memory.retry_after_reclaim(
+      [&] { return session.channel.call(command); }));  // if imported
   ++physical.mappings;
   memory->mappings[ptr] = VirtualMapping{.bytes = size, .memory = &physical};
   return CUDA_SUCCESS;

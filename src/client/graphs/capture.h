@@ -45,7 +45,7 @@ class Captures {
   // Forgets a capture; the streams that took part are set free.
   void close(uint32_t number);
   // A stream goes away. CUDA leaves destroying a capturing stream undefined; here its capture just
-  // ends. What one that is not the origin did must be joined all the same.
+  // ends. Work of a stream that is not the origin must still be joined.
   void leave(Stream& stream);
   [[nodiscard]] bool find(uint32_t number, Capture* capture);
   void invalidate(uint32_t number);
@@ -76,7 +76,7 @@ class Captures {
   // A call that can't be captured: of a capturing stream CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and
   // its capture is invalidated.
   [[nodiscard]] CUresult refuse(const Stream& stream);
-  // The same if any stream of the context captures.
+  // A call that can't be captured, about a whole context: refused if any stream of it captures.
   [[nodiscard]] CUresult refuse(const Context& context);
   // The work becomes a node behind what the stream has come to. Errors:
   // CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUDA_ERROR_OUT_OF_MEMORY.

@@ -51,7 +51,7 @@ CUresult Graphs::add_node_locked(Graph& graph, Work work, std::span<const GraphE
                                  GraphNode** node) {
   // All memory first: a node is in the graph with all its edges, or not at all.
   std::vector<GraphEdge> edges = prepare_links(dependencies);
-  make_room(graph.nodes);
+  reserve_one(graph.nodes);
   GraphNode* made = nodes.allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   attach_new(*made, std::move(edges));
@@ -84,9 +84,9 @@ CUresult Graphs::clone_locked(const Graph& graph, Graph** clone) {
   CUresult result = create_locked(clone);
   if (result != CUDA_SUCCESS) return result;
   (*clone)->user_objects = graph.user_objects;
-  std::unordered_map<const GraphNode*, GraphNode*> twins;
+  std::unordered_map<const GraphNode*, GraphNode*> copy_of;
   for (const GraphNode* node : graph.nodes) {
-    GraphNode* twin = nullptr;
+    GraphNode* copy = nullptr;
     Work work = node->work;
     auto* child = std::get_if<ChildWork>(&work);
     if (child != nullptr) {
@@ -95,17 +95,17 @@ CUresult Graphs::clone_locked(const Graph& graph, Graph** clone) {
     }
     if (result == CUDA_SUCCESS) {
       Graph* inner = child == nullptr ? nullptr : child->graph;
-      result = add_node_locked(**clone, std::move(work), {}, &twin);
-      if (inner != nullptr && result == CUDA_SUCCESS) inner->owner = twin;
+      result = add_node_locked(**clone, std::move(work), {}, &copy);
+      if (inner != nullptr && result == CUDA_SUCCESS) inner->owner = copy;
     }
     if (result != CUDA_SUCCESS) {
       destroy_locked(*clone);
       return result;
     }
-    twin->original = node->handle;
-    twins[node] = twin;
+    copy->original = node->handle;
+    copy_of[node] = copy;
   }
-  copy_links(graph.nodes, twins);
+  copy_links(graph.nodes, copy_of);
   return CUDA_SUCCESS;
 }
 

@@ -48,8 +48,8 @@ struct Graph : Object {
 
 // The graph or a child of it allocates or frees: its nodes and edges stay (CUDA's rule).
 [[nodiscard]] bool has_memory(const Graph& graph);
-// The same, or there is a conditional node: CUDA does not clone it, and it has one executable graph
-// at most.
+// has_memory(), or there is a conditional node: CUDA does not clone it, and it has one executable
+// graph at most.
 [[nodiscard]] bool is_unique(const Graph& graph);
 
 // It is the program's own, moved into a node by CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE.

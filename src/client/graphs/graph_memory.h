@@ -44,10 +44,10 @@ class GraphMemory {
                                   std::shared_ptr<GraphBlock>* block);
   // `address` is that of an allocation node that lives.
   [[nodiscard]] bool owns(CUdeviceptr address) const;
-  // A launch allocates the block: it stays until it is freed.
+  // A launch allocates the block, which lives until it is freed.
   void open(const std::shared_ptr<GraphBlock>& block);
-  // A free node, or a free of the program's; who used it has ended at `point`. False: `address` is
-  // no such allocation, or is free.
+  // A free node, or a free of the program's; all uses of the block have ended at `point`. False:
+  // `address` is no such allocation, or is free.
   bool close(CUdeviceptr address, FencePoint point);
   [[nodiscard]] bool is_open(CUdeviceptr address) const;
   // To the program its memory is there from a launch to the free, no sooner and no longer (measured

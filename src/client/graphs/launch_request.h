@@ -25,7 +25,7 @@ struct LaunchShape {
 struct LaunchConfiguration : LaunchShape {
   std::span<const CUlaunchAttribute> attributes{};
   cuda::Dimensions cluster{};            // zeros: not said
-  cuda::Dimensions preferred_cluster{};  // likewise
+  cuda::Dimensions preferred_cluster{};  // zeros: none
   std::span<Event* const> events{};      // that the launch records
 };
 

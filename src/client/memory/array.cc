@@ -77,7 +77,7 @@ CUresult Arrays::create(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descrip
   if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   wire::ArrayCreate request = creation_of(context, descriptor);
   request.array = array->id;
-  const CUresult result = memory_.with_room([&] { return channel_.call(request); });
+  const CUresult result = memory_.retry_after_reclaim([&] { return channel_.call(request); });
   if (result != CUDA_SUCCESS) {
     recycle(array);
     return result;
@@ -97,7 +97,7 @@ CUresult Arrays::create(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descrip
   wire::ArrayCreate request = creation_of(context, descriptor);
   request.mipmapped = array->id;
   request.levels = levels;
-  const CUresult result = memory_.with_room([&] { return channel_.call(request); });
+  const CUresult result = memory_.retry_after_reclaim([&] { return channel_.call(request); });
   if (result != CUDA_SUCCESS) {
     mipmapped.recycle(array);
     return result;

@@ -74,7 +74,7 @@ class Arrays : public HandleTable<Array> {
                                 Array** array);
   [[nodiscard]] CUresult create(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor,
                                 uint32_t levels, MipmappedArray** array);
-  // The level or plane of `whole` that is asked for; the same handle each time.
+  // The level or plane of `whole` that is asked for; repeated calls give one handle.
   // CUDA_ERROR_INVALID_VALUE: there is none.
   [[nodiscard]] CUresult get_part(Context& context, const Object& whole, wire::ArrayPart request,
                                   Array** array);

@@ -369,8 +369,8 @@ CUresult HostRegistrations::try_ready_locked(const Entry& entry) {
   return result;
 }
 
-// What is gone nobody uses.
-CUresult HostRegistrations::settle_all() {
+// A registration whose pages have been unmapped is skipped: the program can't use it.
+CUresult HostRegistrations::make_waiting_ready() {
   const MutexLock guard(lock_);
   CUresult result = CUDA_SUCCESS;
   ranges_.for_each([&](Entry& entry) {
@@ -398,7 +398,7 @@ void HostRegistrations::make_private_locked(uint64_t begin, uint64_t end) {
     const char* why = "";
     if (!put_private_pages(from, to, pages.kind, pages.offset + (from - pages.begin), &why)) {
       debug_line("cuMemHostUnregister: %s", why);
-      ++it;  // they stay shared: nobody else has them, and a forked child gets its own
+      ++it;  // the pages remain shared: only this process has them, and a forked child gets copies
       continue;
     }
     it = exchanged_.erase(it);

@@ -66,8 +66,8 @@ class HostRegistrations {
 
   // Work that may use any registered memory is about to be given to the GPU. Errors: those of
   // add(); the work would fault.
-  [[nodiscard]] CUresult settle() {
-    return waiting_.load(std::memory_order_acquire) == 0 ? CUDA_SUCCESS : settle_all();
+  [[nodiscard]] CUresult make_all_ready() {
+    return waiting_.load(std::memory_order_acquire) == 0 ? CUDA_SUCCESS : make_waiting_ready();
   }
   // The GPU's address of memory that is registered, ready to be copied from and to; also if it is
   // named by the GPU's address. False: it is not registered, or the GPU can't have it.
@@ -114,7 +114,7 @@ class HostRegistrations {
     bool is_private = false;  // the file is new: its pages have to take their place
 
     [[nodiscard]] uint64_t kind_offset() const { return region.offset + (begin - region.begin); }
-    // The pages behind it, of the same kind.
+    // `next` begins where this ends, and is backed in one way with it.
     [[nodiscard]] bool goes_on_in(const Part& next) const;
   };
   struct Span {
@@ -122,7 +122,7 @@ class HostRegistrations {
     uint64_t end;
   };
 
-  CUresult settle_all();
+  CUresult make_waiting_ready();
   CUresult reserve_locked(uint64_t address, uint64_t bytes, RegisteredHost* memory) REQUIRES(lock_);
   [[nodiscard]] CUresult find_parts_locked(const RegisteredHost& memory,
                                            std::vector<Part>* parts) const REQUIRES(lock_);

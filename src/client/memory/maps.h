@@ -34,7 +34,7 @@ struct MappedRegion {
 // touches thread-local data: it is also called where other threads stand still.
 bool parse_maps_line(const char* line, size_t length, MappedRegion* region);
 
-// The same with a path of its own. The kernel adds " (deleted)" to that of a file without a name.
+// With the path. The kernel adds " (deleted)" to that of a file without a name.
 struct Region : MappedRegion {
   std::string name;
 };

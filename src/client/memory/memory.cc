@@ -47,7 +47,7 @@ CUresult DeviceMemory::reserve_extent(uint64_t bytes, uint64_t alignment, uint64
 CUresult DeviceMemory::map_extent(uint64_t bytes, uint64_t alignment, uint64_t* address,
                                   Mapping* reserved) {
   const wire::AddressReserve wanted{bytes, std::max(alignment, wire::kMemoryGranularity)};
-  // Something of the program's may lie where the worker finds room: ask for another place, and
+  // A mapping of the program may lie at the address that the worker chose: ask for another, and
   // give those back afterwards.
   std::vector<uint64_t> unusable;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -135,7 +135,7 @@ void DeviceMemory::unreserve(uint64_t address, uint64_t bytes) {
 
 // ---- Granules ----------------------------------------------------------------------------------
 
-// A larger piece would count against the client's limit with what nobody asked for.
+// An exact match only: a larger piece would count in full against the client's limit.
 bool DeviceMemory::take_cached_locked(Arena& arena, uint64_t bytes, uint64_t* base) {
   const auto found = arena.cache.find(bytes);
   if (found == arena.cache.end()) return false;
@@ -187,7 +187,7 @@ CUresult DeviceMemory::map(Arena& arena, uint64_t bytes, uint64_t* base) {
       arena.reserved -= bytes;
     }
     if (result != CUDA_ERROR_OUT_OF_MEMORY || last_try) return result;
-    make_room();
+    reclaim();
   }
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -216,8 +216,8 @@ void DeviceMemory::for_each_arena_locked(Visit&& visit) {
   for (Arena& arena : pools_) visit(arena);
 }
 
-void DeviceMemory::make_room() {
-  const uint64_t end = now_ns() + kLongestRoomWaitNs;
+void DeviceMemory::reclaim() {
+  const uint64_t end = now_ns() + kLongestReclaimWaitNs;
   const std::vector<FencePoint> points = deferred_.newest();
   {
     const MutexUnlock unlocked(lock_);
@@ -233,7 +233,7 @@ void DeviceMemory::make_room() {
 }
 
 void DeviceMemory::await_returns() {
-  const uint64_t end = now_ns() + kLongestRoomWaitNs;
+  const uint64_t end = now_ns() + kLongestReclaimWaitNs;
   const uint64_t last = returned_.last_ticket();
   const MutexUnlock unlocked(lock_);
   const std::atomic<uint64_t>& unmapped = channel_.view().header().unmapped;
@@ -247,7 +247,7 @@ void DeviceMemory::await_returns() {
 void DeviceMemory::cache_locked(Arena& arena, uint64_t base, uint64_t bytes) {
   arena.cache.emplace(bytes, base);
   arena.cached += bytes;
-  const uint64_t least = shares_ ? 0 : kGranuleCacheBytes;
+  const uint64_t least = in_group_ ? 0 : kGranuleCacheBytes;
   evict_locked(arena, arena.abandoned ? 0 : std::max(least, arena.keep_bytes),
                arena.abandoned ? 0 : wire::kUnmapKeep);
 }
@@ -331,7 +331,7 @@ CUresult DeviceMemory::forget(CUdeviceptr address, Entry* entry) {
   return CUDA_SUCCESS;
 }
 
-// The program counts it as free from now on, and nobody opens it any more.
+// The program counts the memory as free from now on, and other processes can't open it any more.
 void DeviceMemory::forgotten_locked(const Entry& entry) {
   entry.value.arena->used -= entry.value.reserved;
   if (!entry.value.key.has_value()) return;
@@ -343,7 +343,8 @@ void DeviceMemory::release_locked(const Entry& entry) {
   Arena& arena = *allocation.arena;
   if (allocation.kind == AllocationKind::kOwn) {
     if (allocation.key.has_value()) {
-      // Who has opened it keeps it; nothing of ours may come there again.
+      // Processes that have opened it keep it, so this session maps nothing at these addresses
+      // again.
       unmap_locked(arena, entry.base, allocation.reserved, 0);
     } else {
       cache_locked(arena, entry.base, allocation.reserved);
@@ -361,7 +362,7 @@ void DeviceMemory::release_locked(const Entry& entry) {
 void DeviceMemory::release(const Entry& entry) {
   const MutexLock guard(lock_);
   release_locked(entry);
-  if (shares_ && !entry.value.async) await_returns();
+  if (in_group_ && !entry.value.async) await_returns();
 }
 
 void DeviceMemory::release_after(const Entry& entry, FencePoint point) {
@@ -369,8 +370,8 @@ void DeviceMemory::release_after(const Entry& entry, FencePoint point) {
   deferred_.add(entry, point);
 }
 
-CUresult DeviceMemory::settle_after(CUresult result) {
-  if (!shares_ || result != CUDA_SUCCESS) return result;
+CUresult DeviceMemory::reclaim_after(CUresult result) {
+  if (!in_group_ || result != CUDA_SUCCESS) return result;
   const MutexLock guard(lock_);
   reap_all();
   return result;

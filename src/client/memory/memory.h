@@ -34,7 +34,7 @@ inline constexpr uint64_t kGranuleCacheBytes = 32 * wire::kMiB;
 inline constexpr size_t kRangesApart = 64;
 // Frees whose point has been reached and that one allocation carries out: a few microseconds.
 inline constexpr size_t kReapedPerAllocation = 16;
-// Reservations from this size have an extent of their own, so that the window stays for
+// Reservations from this size on have an extent of their own, which leaves the window to
 // allocations.
 inline constexpr uint64_t kOwnExtentBytes = wire::kExtentBytes / 192;
 
@@ -51,12 +51,13 @@ class DeviceMemory {
   using Entry = AllocationEntry;
 
   DeviceMemory(Channel& channel, Fences& fences, uint64_t window_base);
-  // Others count on what is freed: what cuMemFree frees is theirs when it returns, and only pools
-  // keep what they are told to. Before anything is allocated.
-  void share() { shares_ = true; }
-  // The program has synchronised, with that result: of who shares, what was freed before is given
-  // back, too.
-  CUresult settle_after(CUresult result);
+  // The session is in a group, whose members may allocate what this one frees: cuMemFree returns
+  // when the memory is free for them, and only pools keep memory. Called before the first
+  // allocation.
+  void join_group() { in_group_ = true; }
+  // The program has synchronised, with that result: in a group, memory that was freed before goes
+  // back to the worker. Returns `result`.
+  CUresult reclaim_after(CUresult result);
 
   // Errors: CUDA_ERROR_OUT_OF_MEMORY (device, limit or window is full), the session's end.
   // `async`: not for cuMemAlloc, so other processes can't be given it (cuIpcGetMemHandle).
@@ -66,13 +67,13 @@ class DeviceMemory {
   // back although the GPU has not come so far. `pool`: its handle.
   [[nodiscard]] CUresult allocate_async(Context& context, Arena& arena, uint64_t pool,
                                         const Stream& stream, uint64_t bytes, CUdeviceptr* address);
-  // Take an allocation off the map, so that nobody frees it twice. Its memory stays until
+  // Remove an allocation from the map, so that it can't be freed twice. Its memory is kept until
   // release(). Errors: CUDA_ERROR_INVALID_VALUE: `address` is not the start of a live allocation.
   [[nodiscard]] CUresult forget(CUdeviceptr address, Entry* entry);
-  // Give the memory of a forgotten allocation back; nothing may use it any more.
+  // Return the memory of a forgotten allocation; no work may use it any more.
   void release(const Entry& entry);
-  // The same once `point` is reached, which is the end of its use. The stream of the point's slot
-  // may have it again before.
+  // Return the memory once `point` is reached, behind which no work uses it. The stream of the
+  // point's slot may be given it again before.
   void release_after(const Entry& entry, FencePoint point);
   // Everything that belongs to a context, or (nullptr) to anyone.
   std::vector<Entry> forget_all(const Context* context);
@@ -92,19 +93,19 @@ class DeviceMemory {
   // Makes a call that needs device memory, and again with all that is kept given back if there was
   // none.
   template <typename Call>
-  [[nodiscard]] CUresult with_room(Call&& call) {
+  [[nodiscard]] CUresult retry_after_reclaim(Call&& call) {
     const CUresult result = call();
     if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
     {
       const MutexLock guard(lock_);
-      make_room();
+      reclaim();
     }
     return call();
   }
 
   // ---- Pools ----
   Arena* add_arena(uint32_t wire_device, uint64_t most_bytes);
-  // Its live allocations stay.
+  // Its live allocations remain valid.
   void abandon(Arena* arena);
   void set_keep_bytes(Arena& arena, uint64_t bytes);
   [[nodiscard]] uint64_t keep_bytes(const Arena& arena) const;
@@ -155,8 +156,8 @@ class DeviceMemory {
   std::optional<uint64_t> take_addresses(uint64_t bytes) REQUIRES(lock_);
   CUresult reserve_extent(uint64_t bytes, uint64_t alignment, uint64_t* address) REQUIRES(lock_);
   // Unmaps everything that is cached, and what is freed but still in use once that use has ended.
-  void make_room() REQUIRES(lock_);
-  // Waits until the worker has unmapped what was given back so far, or for kLongestRoomWaitNs.
+  void reclaim() REQUIRES(lock_);
+  // Waits until the worker has unmapped what was given back so far, or for kLongestReclaimWaitNs.
   void await_returns() REQUIRES(lock_);
   void reap_all() REQUIRES(lock_);
 
@@ -194,7 +195,7 @@ class DeviceMemory {
   std::map<uint64_t, Mapping> extents_ GUARDED_BY(lock_);
   std::atomic<uint32_t> extent_count_{0};
   std::atomic<bool> any_sync_memops_{false};  // was ever set
-  bool shares_ = false;
+  bool in_group_ = false;
   uint64_t next_buffer_id_ GUARDED_BY(lock_) = 1;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind a CUmemoryPool: an arena of device memory of its own, so that its numbers are
+// The object behind a CUmemoryPool: an arena of device memory of its own, so that its numbers are
 // exact and it can be trimmed and limited by itself. Any thread.
 #pragma once
 

@@ -278,7 +278,7 @@ void copy_pages(Job& job, uint64_t from, uint64_t to, uint64_t bytes) {
     const uint64_t begin = i * each;
     const uint64_t end = i + 1 == copiers ? bytes : begin + each;
     job.shares[i] = {from + begin, to + begin, end - begin};
-    // The last one is the helper's own, and so is what nobody can be started for.
+    // The last piece is the helper's own, and so is a piece for which no thread can be started.
     if (i + 1 < copiers) {
       ids[i] = clone(copy_share, job.copier_stacks[i] + kCopierStackBytes,
                      CLONE_VM | CLONE_FILES | CLONE_FS, &job.shares[i]);

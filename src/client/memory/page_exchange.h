@@ -4,7 +4,7 @@
 // that a debugger has can't be stopped, and nothing is exchanged then. Any thread, one at a time;
 // the caller's own stack may lie in the range.
 //
-// Who stops them is a helper: a process that shares this one's memory and descriptors, has a stack
+// A helper stops them: a process that shares this one's memory and descriptors, has a stack
 // of its own, and traces the threads for that moment (ptrace: no signal handler, no SIGCHLD). The
 // caller sleeps in the system call that made the helper. Large ranges are exchanged piece by piece,
 // and between two pieces everybody runs (docs/decisions/0037).

@@ -32,7 +32,7 @@ std::optional<uint64_t> PinnedHeap::take_addresses(uint64_t bytes) {
   if (const std::optional<uint64_t> found = take()) return found;
   const uint64_t last = returned_.last_ticket();
   if (last == 0) return std::nullopt;
-  const uint64_t end = now_ns() + kLongestRoomWaitNs;
+  const uint64_t end = now_ns() + kLongestReclaimWaitNs;
   {
     const MutexUnlock unlocked(lock_);
     // If the session ends, the next call says so.
@@ -63,7 +63,8 @@ CUresult PinnedHeap::register_pages(uint64_t bytes, uint64_t* base) {
 }
 
 CUresult PinnedHeap::make_pages(uint64_t address, uint64_t bytes) {
-  // Whoever makes the pages pays for them: this process, in its cgroup, not the worker.
+  // The kernel charges pages to the cgroup of the process that makes them: this one, not the
+  // worker.
   CUresult result = CUDA_SUCCESS;
   const auto change_pages = [&](int mode) {
     return !file_.valid() || fallocate(file_.get(), mode, static_cast<off_t>(address - file_base_),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The heap of pinned host memory: the part of the host file behind the channel, mapped at the same
 // address in the program and the worker and registered with the driver in chunks. Registrations are
-// kept and reused: the driver takes one back in a quiet moment of the whole GPU only. Any thread.
+// kept and reused: the driver unregisters only while nothing runs on the GPU. Any thread.
 #pragma once
 
 #include <cstdint>

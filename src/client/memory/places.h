@@ -28,8 +28,8 @@ class Places {
 
   // What a call says of a pointer: device, host, or neither.
   enum class Named { kDevice, kHost, kAny };
-  // A device pointer that lies in no live allocation stays kDevice: check() refuses it. Registered
-  // memory is pinned memory, under the GPU's address for it.
+  // A device pointer outside of all live allocations is kDevice, too: check() refuses it.
+  // Registered memory is pinned memory, under the GPU's address for it.
   [[nodiscard]] Side side_of(Named named, uint64_t address) const;
   // The copy that a CUDA_MEMCPY3D names. Errors: CUDA_ERROR_INVALID_VALUE,
   // CUDA_ERROR_INVALID_HANDLE.

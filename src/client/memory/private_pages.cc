@@ -52,7 +52,7 @@ std::vector<Mapped> still_mapped(uint64_t begin, uint64_t end, const MappingKind
   return std::move(search.found);
 }
 
-// Pages of a file, or private ones, at the same place within a huge page as `alike`.
+// Pages of a file, or private ones, whose offset within a huge page is that of `alike`.
 Mapping make_fresh(uint64_t alike, uint64_t bytes, int file, uint64_t offset) {
   void* memory = mmap(nullptr, bytes + kHugePageBytes, PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -86,7 +86,7 @@ ExchangeResult exchange(const Mapped& mapped, Mapping fresh) {
   return result;
 }
 
-// The system gives huge pages of files to who asks for them.
+// The kernel backs a file with huge pages only if it is asked to.
 bool huge_pages_for_the_asking() {
   const UniqueFd file(
       open("/sys/kernel/mm/transparent_hugepage/shmem_enabled", O_RDONLY | O_CLOEXEC));

@@ -23,7 +23,8 @@ ExchangeResult put_shared_pages(uint64_t begin, uint64_t end, const MappingKind&
                                 uint64_t kind_offset, int file, uint64_t offset);
 
 // `kind` and `offset`: what [begin, end) was mapped as, but for the protection.
-// Private pages with the same contents. False: some stay shared, and `why`, a constant text.
+// Replaces the pages by private ones with their contents. False: some are still shared, and `why`,
+// a constant text, is set.
 bool put_private_pages(uint64_t begin, uint64_t end, const MappingKind& kind, uint64_t offset,
                        const char** why);
 // In a forked child, of a process that goes on writing: the file's pages, until this process

@@ -15,7 +15,7 @@ namespace openmps::client {
 
 // While memory or addresses are short a caller waits this long at most for what is freed but in
 // use: what frees it may wait for what this thread does next.
-inline constexpr uint64_t kLongestRoomWaitNs = 1'000'000'000;
+inline constexpr uint64_t kLongestReclaimWaitNs = 1'000'000'000;
 
 class ReturnedRanges {
  public:
@@ -47,7 +47,7 @@ class ReturnedRanges {
 
   uint64_t tickets_ = 0;
   std::map<uint64_t, Range> ranges_;  // by ticket
-  BySize by_size_;                    // (device, bytes) -> ticket, of those that can come back
+  BySize by_size_;  // (device, bytes) -> ticket, of those that the worker may map again
 };
 
 }  // namespace openmps::client

@@ -14,9 +14,9 @@
 
 namespace openmps::client {
 
-// What a CUmemGenericAllocationHandle stands for.
+// The object behind a CUmemGenericAllocationHandle.
 struct PhysicalMemory : Object {
-  uint64_t bytes = 0;   // 0: imported, nobody says how large it is
+  uint64_t bytes = 0;   // 0: imported, of unknown size
   uint32_t device = 0;  // the program's ordinal
   CUmemAllocationProp properties{};
   // Guarded by VirtualMemory.

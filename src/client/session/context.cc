@@ -95,7 +95,8 @@ CUresult create_green_locked(Session& session, const ResourceDescriptor& descrip
   GreenContext* made = session.greens.allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const wire::GreenCreate command{made->id, descriptor.id, session.devices[device], flags};
-  CUresult result = session.memory.with_room([&] { return session.channel.call(command); });
+  CUresult result =
+      session.memory.retry_after_reclaim([&] { return session.channel.call(command); });
   Context* view = nullptr;
   if (result == CUDA_SUCCESS) {
     view = session.contexts.prepare(device, session.contexts.primary[device]->flags.load());

@@ -130,7 +130,7 @@ Session::Session(Connection&& made, std::vector<uint32_t> visible)
     memory_limit[i] =
         wire::combined_memory_limit(made.limits.memory_limit[i], made.group_limits.memory_limit[i]);
   }
-  if (made.in_group) memory.share();
+  if (made.in_group) memory.join_group();
 }
 
 CUresult enter_local(Session** session) {

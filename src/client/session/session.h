@@ -62,10 +62,10 @@ struct Session {
   // Waits for the work of a stream, or of all streams of a context (nullptr: of all contexts), that
   // of destroyed streams included, and fetches what the device has changed of managed variables.
   [[nodiscard]] CUresult synchronize(Stream& stream) {
-    return memory.settle_after(managed.fetch_after(streams.synchronize(stream)));
+    return memory.reclaim_after(managed.fetch_after(streams.synchronize(stream)));
   }
   [[nodiscard]] CUresult synchronize(const Context* context) {
-    return memory.settle_after(managed.fetch_after(streams.synchronize(context)));
+    return memory.reclaim_after(managed.fetch_after(streams.synchronize(context)));
   }
 
   KeptFd socket;
