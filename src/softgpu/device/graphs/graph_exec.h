@@ -32,8 +32,8 @@ struct GraphExec : std::enable_shared_from_this<GraphExec> {
   Mutex mutex{LockRank::kSoftGraphExec};
   std::vector<Step> steps GUARDED_BY(mutex);
   OperationPtr last_launch GUARDED_BY(mutex);  // launches of one exec never overlap
-  std::vector<std::shared_ptr<Condition>> conditions
-      GUARDED_BY(mutex);  // that get their defaults at a launch
+  // Conditions that get their defaults at a launch.
+  std::vector<std::shared_ptr<Condition>> conditions GUARDED_BY(mutex);
   std::vector<std::shared_ptr<UserObjectHold>> user_objects GUARDED_BY(mutex);
   bool uploaded GUARDED_BY(mutex) = false;  // since it was made or changed
   std::shared_ptr<const void> lots;         // for its branches

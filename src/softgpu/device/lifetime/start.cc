@@ -83,6 +83,7 @@ std::atomic<bool> forked{false};
 // The parent's driver in a forked child: out of use, but never destroyed, since its locks may be
 // held and its threads are not there.
 std::atomic<Driver*> abandoned_driver{nullptr};
+// Not of base/mutex.h: a forked child makes it anew.
 pthread_mutex_t initialise_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 // Runs in the child: its threads, its locks' owners and its turn in the segment are the parent's.

@@ -48,7 +48,7 @@ struct ContextSlot {
 
 // All fields but the doorbells and `waiters` are guarded by `mutex`. Plain scalars without
 // invariants between them that matter half-done, so the death of a holder needs no repair beyond
-// recounting `waiters`.
+// recounting `waiters`. The mutex is shared by processes and robust, which base/mutex.h is not.
 struct SegmentLayout {
   uint64_t magic;
   uint64_t memory_total;

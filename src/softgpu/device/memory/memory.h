@@ -80,8 +80,8 @@ class Memory {
 
   Driver* driver_;
   Mutex mutex_{LockRank::kSoftMemory};
-  std::unordered_map<uint64_t, Backing> backings_
-      GUARDED_BY(mutex_);  // memory that is freed here, by address
+  // Memory that is freed here, by address.
+  std::unordered_map<uint64_t, Backing> backings_ GUARDED_BY(mutex_);
 };
 
 }  // namespace openmps::softgpu

@@ -136,15 +136,15 @@ class DeviceExecutor {
   AddressSpace& memory_;
   Trace& trace_;
 
-  std::vector<std::shared_ptr<ExecutionContext>> tenants_
-      GUARDED_BY(scheduler_mutex);  // with candidates or blocks
-  ExecutionContext* turn_ GUARDED_BY(scheduler_mutex) =
-      nullptr;  // the tenant whose blocks may run; null: none has any
+  // Contexts with candidates or blocks.
+  std::vector<std::shared_ptr<ExecutionContext>> tenants_ GUARDED_BY(scheduler_mutex);
+  // The tenant whose blocks may run; null: none has any.
+  ExecutionContext* turn_ GUARDED_BY(scheduler_mutex) = nullptr;
   uint64_t turn_ns_ GUARDED_BY(scheduler_mutex) = 0;  // when its turn began
-  uint64_t resident_ GUARDED_BY(scheduler_mutex) =
-      0;  // blocks (clusters) of all tenants on SMs: runnable or running
-  uint32_t running_ GUARDED_BY(scheduler_mutex) =
-      0;  // blocks (clusters) that a worker runs at this moment
+  // Blocks (clusters) of all tenants on SMs: runnable or running.
+  uint64_t resident_ GUARDED_BY(scheduler_mutex) = 0;
+  // Blocks (clusters) that a worker runs at this moment.
+  uint32_t running_ GUARDED_BY(scheduler_mutex) = 0;
   uint64_t next_launch_ GUARDED_BY(scheduler_mutex) = 1;
 
   bool workers_started_ GUARDED_BY(scheduler_mutex) = false;

@@ -41,8 +41,8 @@ struct StreamQueue {
   uint64_t green = 0;    // id of its green context
   OperationPtr tail GUARDED_BY(scheduler_mutex);  // null or done: idle
   std::shared_ptr<StreamItems> items = std::make_shared<StreamItems>();
-  bool retired GUARDED_BY(scheduler_mutex) =
-      false;  // destroyed; kept in its context's list until it is idle
+  // The stream was destroyed; it is kept in the list of its context until it is idle.
+  bool retired GUARDED_BY(scheduler_mutex) = false;
 };
 
 class ExecutionContext final : public DeviceServices {
@@ -65,8 +65,8 @@ class ExecutionContext final : public DeviceServices {
   bool closing GUARDED_BY(scheduler_mutex) = false;
   uint64_t outstanding GUARDED_BY(scheduler_mutex) = 0;  // operations submitted and not done
   std::shared_ptr<StreamQueue> legacy;                   // set before the context is active
-  std::vector<std::shared_ptr<StreamQueue>> streams
-      GUARDED_BY(scheduler_mutex);  // the legacy one not included
+  // Without the legacy stream.
+  std::vector<std::shared_ptr<StreamQueue>> streams GUARDED_BY(scheduler_mutex);
   std::vector<std::deque<std::shared_ptr<KernelOperation>>> hardware_queues
       GUARDED_BY(scheduler_mutex);
   Connections connections GUARDED_BY(scheduler_mutex);

@@ -96,10 +96,10 @@ struct Library : std::enable_shared_from_this<Library> {
   Status managed(const std::string& name, uint64_t* address, uint64_t* bytes);
 
   Mutex mutex{LockRank::kSoftLibrary};
-  std::map<uint32_t, uint64_t> managed_globals
-      GUARDED_BY(mutex);  // index of the program's global -> address
-  std::map<uint64_t, std::shared_ptr<Module>> instances
-      GUARDED_BY(mutex);  // by id of the ExecutionContext
+  // Addresses by index of the program's globals.
+  std::map<uint32_t, uint64_t> managed_globals GUARDED_BY(mutex);
+  // By id of the ExecutionContext.
+  std::map<uint64_t, std::shared_ptr<Module>> instances GUARDED_BY(mutex);
 
  private:
   [[nodiscard]] std::shared_ptr<Module> find_instance(uint64_t execution_id);

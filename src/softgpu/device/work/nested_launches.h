@@ -74,14 +74,14 @@ class GridLaunches final : public NestedLaunches, public Offspring {
 
   // Guarded by the Scheduler.
   uint64_t next_handle_ GUARDED_BY(scheduler_mutex);
-  std::unordered_map<uint64_t, OperationPtr> defaults_
-      GUARDED_BY(scheduler_mutex);  // last of a block's default stream
+  // By block: the last operation of its default stream.
+  std::unordered_map<uint64_t, OperationPtr> defaults_ GUARDED_BY(scheduler_mutex);
   std::unordered_map<uint64_t, OperationPtr> streams_ GUARDED_BY(scheduler_mutex);  // by handle
-  std::unordered_map<uint64_t, OperationPtr> events_
-      GUARDED_BY(scheduler_mutex);                                 // by handle: what was recorded
+  // By handle: the operation that was recorded.
+  std::unordered_map<uint64_t, OperationPtr> events_ GUARDED_BY(scheduler_mutex);
   std::vector<OperationPtr> running_ GUARDED_BY(scheduler_mutex);  // that the grid waits for
-  std::deque<OperationPtr> tails_
-      GUARDED_BY(scheduler_mutex);  // cudaStreamTailLaunch: one by one, at last
+  // Launches into cudaStreamTailLaunch: one by one, at last.
+  std::deque<OperationPtr> tails_ GUARDED_BY(scheduler_mutex);
 };
 
 }  // namespace openmps::softgpu
