@@ -121,8 +121,9 @@ Status SessionThread::map_channel() {
     return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the host file has another session's header");
   }
   channel_mapped_ = true;
-  if (parts_.stop.load())
-    end_session(parts_.core.view, end_result_);  // close() came before the mapping
+  if (parts_.stop.load()) {  // close() came before the mapping
+    end_session(parts_.core.view, end_result_);
+  }
   return Status();
 }
 
