@@ -91,8 +91,9 @@ int MainLoop::longest_wait_ms() const {
   const int longest = closing_.empty() ? -1 : kWakeAgainMs;
   const ColdLanes* cold = environment_.worker.cold.get();
   uint64_t due = cold == nullptr ? 0 : cold->due_ns();
-  if (partitions_due_ns_ != 0)
+  if (partitions_due_ns_ != 0) {
     due = due == 0 ? partitions_due_ns_ : std::min(due, partitions_due_ns_);
+  }
   if (due == 0) return longest;
   const uint64_t now = now_ns();
   const int wait = due <= now ? 0 : static_cast<int>((due - now) / kNsPerMs) + 1;

@@ -86,7 +86,7 @@ class SessionFixture : public ::testing::Test {
     if (session_ == nullptr) return;
     session_->drain();
     session_->release();
-    commons_.partitions.reset();  // keeps some that nobody uses
+    commons_.partitions.reset();                              // keeps unused green contexts
     while (gate_.is_collecting()) std::this_thread::yield();  // deferred calls are made
     EXPECT_EQ(driver_.live(), "") << "what the session left behind";
     EXPECT_EQ(driver_.waited, 0u) << "a call waited for work of its context";
