@@ -539,8 +539,8 @@ void ContextGate::run_deferred() {
 
 void ContextGate::start_collector_locked() noexcept {
   if (collecting_.load(std::memory_order_relaxed)) return;
-  if (collector_thread_.joinable())
-    collector_thread_.join();  // the thread does not take the lock again
+  // The thread does not take the lock again.
+  if (collector_thread_.joinable()) collector_thread_.join();
   // To look at streams the thread needs a current context. The caller of defer() has one.
   CUcontext context = nullptr;
   driver_.cuCtxGetCurrent(&context);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The address window of a session in this process: the claim to its addresses, and the mapping of
-// its host part. Owned by the session and by DeferredReleases that are still pending when the session
-// has ended (the driver may have memory of the host part registered). The server gives the window's
-// number to another session once it gets WindowFree.
+// its host part. Owned by the session and by DeferredReleases that are still pending when the
+// session has ended (the driver may have memory of the host part registered). The server gives the
+// window's number to another session once it gets WindowFree.
 #pragma once
 
 #include <cstdint>
