@@ -169,8 +169,9 @@ View compare(const Snapshot& before, const Snapshot& now) {
   for (const Client& client : now.clients) {
     view.clients.push_back(rates_of(client, past(client), &view));
   }
-  for (DeviceRates& device : view.devices)
+  for (DeviceRates& device : view.devices) {
     device.sm_time_share = std::min(device.sm_time_share, 1.0);
+  }
   return view;
 }
 

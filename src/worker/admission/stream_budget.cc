@@ -151,8 +151,9 @@ void StreamBudget::admit_cold(Verdict& verdict) {
     const uint64_t now = clock_.now_ns();
     look(now);
     look_again_in(kLongestLookNs, now);
-    if (progress_.total().outer_waits != 0)
+    if (progress_.total().outer_waits != 0) {
       return verdict.refuse(HeldFor::kStreamBudget, next_look_ns_);
+    }
   }
   if (credits_ == nullptr || !credits_->keeps_some()) return;
   const auto never = [] { return false; };

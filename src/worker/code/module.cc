@@ -359,8 +359,9 @@ void Modules::leave_variables(const Module& module, uint32_t device, bool at_onc
   if (!library.may_leave_variables(device) || !module.in_cold_home) return;
   // Compiling takes long, so it is done only if there is no other way.
   if (!at_once &&
-      (module.facts.compiles || core_.clock.now_ns() < module.cold_since_ns + kSettledNs))
+      (module.facts.compiles || core_.clock.now_ns() < module.cold_since_ns + kSettledNs)) {
     return;
+  }
   JitOptions jit;
   if (!jit.set(0, module.options).ok() || !core_.use({device, Lane::kCold}).ok()) return;
   library.leave_variables(*module.image, core_.devices.at(device).capability,
