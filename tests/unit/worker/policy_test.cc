@@ -387,6 +387,8 @@ class StrictTest : public PolicyTest {
 };
 
 TEST_F(StrictTest, ALowerRankRunsOnlyWhenTheHigherIsDone) {
+  launch(1);
+  EXPECT_EQ(launched(), 1u) << "the first use of a stream makes it";
   begin_neighbour();
   launch(1);
   EXPECT_EQ(launched(), 0u) << "though there are SMs for both, and it has had nothing yet";
