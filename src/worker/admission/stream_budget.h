@@ -119,7 +119,8 @@ class StreamBudget {
   [[nodiscard]] bool needs_looks() const { return is_learning() || is_contending(); }
 
  private:
-  // A look before that time would tell nothing new. Forgotten when something could be submitted.
+  // Before next_look_ns_ a look would tell nothing new. That time is forgotten when work is
+  // admitted.
   [[nodiscard]] bool is_too_soon(uint64_t now) const {
     return next_look_ns_ != kNever && now < next_look_ns_;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The answer to whether a piece of work may go to the driver now: what it takes, or why it is held
-// back and when to ask again. What `openmps ps` shows and how long the executor sleeps follow from
-// this answer.
+// back and when to ask again. `openmps ps` shows the reason, and the executor sleeps until that
+// time.
 #pragma once
 
 #include <cstdint>

@@ -157,7 +157,7 @@ TEST_F(WindowTest, TimesAreLearntByTheSizeOfTheGrid) {
   EXPECT_EQ(function.duration(~0ull), function.duration(1ull << 40));
 }
 
-// Nobody looks after its stream: it has no right that others may need.
+// Credits are not counted, so no stream is looked at for the sake of its credit.
 class UnconnectedTest : public WindowTest {
  protected:
   void prepare() override {
@@ -491,8 +491,7 @@ TEST(DurationsTest, CopiesAreLearntByTheMiB) {
   EXPECT_EQ(durations.of({.learnt = Durations::kMiBFromDevice}), Durations::kBusNsPerMiB);
 }
 
-// ---- The right to queue
-// --------------------------------------------------------------------------
+// ---- Credits for hardware queues ----------------------------------------------------------------
 
 class QueueCreditTest : public WindowTest {
  protected:
@@ -630,7 +629,7 @@ TEST_F(QueueCreditTest, OneThatIsNotUsedIsGivenBack) {
   EXPECT_TRUE(can_take(true, CreditTerm::kShort));
 }
 
-// Once a millisecond is enough for a right, and far too little to learn from.
+// A look each millisecond is enough for a credit, and far too rare to learn a duration.
 TEST_F(QueueCreditTest, WorkOfUnknownLengthIsLookedAtSoonAllTheSame) {
   give_one();
   for (int i = 0; i < 2; ++i) launch(1);
@@ -667,7 +666,7 @@ TEST_F(QueueCreditTest, WithSomethingBehindItALongKernelKeepsIt) {
   EXPECT_TRUE(session_->streams.streams().find(1)->budget->has_credit());
 }
 
-// A kernel of a tenth of a second, by itself, in a stream that has a right.
+// A kernel of a tenth of a second, by itself, in a stream that has a credit.
 class LongKernelTest : public QueueCreditTest {
  protected:
   static constexpr uint64_t kLength = 100'000'000;
@@ -707,9 +706,9 @@ TEST_F(LongKernelTest, ThatIsLateIsTakenToBeTwiceAsLateAtLast) {
   EXPECT_FALSE(has_credit(1));
 }
 
-// Stream 2 has a short one, and the next would have the right for as long as it runs.
+// Stream 2 has a short kernel, and its next one would keep the credit for as long as it runs.
 TEST_F(LongKernelTest, LeavesTheLastRightsToWhatGoesQuickly) {
-  look();  // the right of stream 1 is free
+  look();  // stream 1 gives its credit back
   driver_.hold(2, true);
   const uint32_t number = session_->modules.functions().find(1)->duration(1);
   session_->streams.durations.learn({&number, 1}, {kLength, 0, 0});
@@ -887,7 +886,7 @@ TEST_F(OpenWaitTest, HowLongItLastsSaysNothingAboutWork) {
   EXPECT_EQ(session_->streams.durations.of(cost), known);
 }
 
-// It has the right to queue, and works on.
+// The stream keeps its queue credit, and works on.
 TEST_F(OpenWaitTest, AStreamThatHasWaitedIsNoLongerCounted) {
   free(1);
   for (int i = 0; i < 2; ++i) {
