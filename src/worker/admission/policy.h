@@ -35,7 +35,7 @@ struct Claim {
 struct Grant {
   uint64_t window_ns = kWindowNs;
   bool waits = false;  // none of its work for SMs is submitted: others come first
-  // A session that waits for longer submits something all the same: what the others run may need
+  // A session that waits for longer submits something nevertheless: work of the others may need
   // it.
   uint64_t longest_wait_ns = 50'000'000;
 };

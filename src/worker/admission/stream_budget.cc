@@ -115,7 +115,7 @@ bool StreamBudget::take_wait_credit(Verdict& verdict) {
   return true;
 }
 
-// A wait that gets no credit goes all the same once it is over; `has_come` costs a call or two.
+// A wait without a credit is submitted when it is over. Asking has_come() costs a call or two.
 void StreamBudget::admit_wait(const Condition& condition, Verdict& verdict) {
   const bool has_credit =
       credits_ == nullptr ||
@@ -129,7 +129,7 @@ void StreamBudget::admit_wait(const Condition& condition, Verdict& verdict) {
     asked_ns_ = 0;
   }
   if (now >= asked_ns_ + wait_pause_ns(now)) {
-    // The item may have another condition, which is looked at in the same moment.
+    // The work may have another condition: that one is asked at once, too.
     asked_ns_ = 0;
     if (condition.has_come()) return;
     asked_ns_ = now;

@@ -84,7 +84,7 @@ class Fences {
     wire::CallbackSlot* slot;
   };
   static void post(void* posting);
-  // The watchdog and who inspects the session hear of it.
+  // Told to the watchdog, and shown by `openmps inspect`.
   Status promise(const FenceValue& fence);
   Status call(uint32_t slot, bool asks, const FenceValue* fence, const Stream& stream);
   // `awaited`: the GPU waits for the answer. Otherwise only the worker does (decision 14).

@@ -57,7 +57,7 @@ struct Stream {
   uint32_t fence_slot = 0;                // of the client's
   uint32_t sms = 0;                       // at most so many of them; 0: any number
   uint64_t seen_changes = 0;              // of DeviceParts
-  DeviceParts::Member* member = nullptr;  // who has the part; null: nobody asks
+  DeviceParts::Member* member = nullptr;  // the session's share of SMs; null: nobody asks
   std::shared_ptr<Lease> lease;           // of the part; null: it is not lent to others
   int32_t priority = 0;                   // that the client has asked for,
   int32_t driver_priority = 0;            // and that it was made with
@@ -211,7 +211,7 @@ class Streams final : public SessionWork {
   // What is about to be submitted, for the emulation of the legacy stream.
   enum class Entry {
     kWork,      // anything that runs: orders both ways
-    kColdWork,  // the same, in the cold stream
+    kColdWork,  // work that runs in the cold stream
     kMarker,    // an event record: waits like work, nobody has to wait for it
     kFence,     // the program's own waiting: only the legacy stream waits for the others
   };
@@ -282,7 +282,7 @@ class Streams final : public SessionWork {
   void begin_to_look_after(Stream& stream);
   void tell_demand(Stream& stream, const Cost& cost, uint64_t ns);
   [[nodiscard]] StreamOwner owner(const Stream& stream) const { return {core_.info.id, stream.id}; }
-  // As DeviceParts::get(), or get_instead() for who is in a green context of the client's.
+  // DeviceParts::get(), or get_instead() for a stream in a green context of the client's.
   Status find_part(uint32_t device, uint32_t sms, ClientGreen* green, SmPart* part);
   CUresult create(const Placement& place, int32_t priority, CUstream* made);
   // The session's SMs or priority have changed since the stream was made: later work goes to

@@ -67,7 +67,7 @@ Status Submitter::handle(const wire::StreamWaitEvent&, Stream& stream, Event& ev
 
 namespace {
 
-// As the error of which command it is reported.
+// The command whose error a failure of the work is reported as.
 wire::Opcode opcode_of(const Work& work) {
   using wire::Opcode;
   return std::visit(Overloaded{[](const KernelWork&) { return Opcode::kLaunch; },
@@ -89,7 +89,7 @@ wire::Opcode opcode_of(const Work& work) {
 // Another session or an executable graph uses the event, too.
 bool is_shared(const Work& record, const Backlog& backlog) {
   const auto& event = record.uses.objects[0];
-  constexpr long kOwn = 3;  // the event's, the work's, and that of who made it
+  constexpr long kOwn = 3;  // references: the event's, the work's, and WorkMaker's
   return event.use_count() > kOwn + static_cast<long>(backlog.times_named(event.get()));
 }
 
