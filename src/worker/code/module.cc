@@ -274,16 +274,16 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
   const Request limited{call, device, &core_.gate_client, Patience::kLimited, Otherwise::kCall};
   if (homes == Homes::kMain) return *gate.run_quiescent(limited, in_main);
   if (homes == Homes::kMainFirst && !escapes()) {
-    const uint64_t start = core_.clock.now_ns();
+    const uint64_t start = core_.gate.now_ns();
     const Request request{call, device, &core_.gate_client, Patience::kUnlessStuck};
     if (const auto result = gate.run_quiescent(request, in_main)) return *result;
-    const uint64_t now = core_.clock.now_ns();
+    const uint64_t now = core_.gate.now_ns();
     escapes_until_ns_ = now + std::max(kEscapeShare * (now - start), kMoveLookNs);
   }
   if (stays) return CUDA_SUCCESS;
   // If the main context is known to be busy for longer, the cold lane is sooner, and no work is
   // held back.
-  const auto main_is_near = [&] { return gate.near_end_ns(device) <= core_.clock.now_ns(); };
+  const auto main_is_near = [&] { return gate.near_end_ns(device) <= core_.gate.now_ns(); };
   if (main_is_near()) gate.wait_for_own_work(device, core_.gate_client, kOwnWorkNs);
   bool lonely = false;  // there is no cold lane
   std::optional<CUresult> result;
@@ -317,7 +317,7 @@ std::optional<CUresult> Modules::load_cold(GatedCall call, LoadedLibrary& librar
   if (const Status status = core_.use(device); !status.ok()) return status.code();
   if (result == CUDA_SUCCESS && library.may_move(device)) {
     has_cold_code_ = true;
-    settling_.push_back({library.weak_from_this(), device, core_.clock.now_ns() + kSettledNs});
+    settling_.push_back({library.weak_from_this(), device, core_.gate.now_ns() + kSettledNs});
   }
   return result;
 }
@@ -350,7 +350,7 @@ void Modules::note_loaded(Module& module, const Placement& place) {
 void Modules::note_home(Module& module) {
   if (module.in_cold_home) return;
   module.in_cold_home = true;
-  module.cold_since_ns = core_.clock.now_ns();
+  module.cold_since_ns = core_.gate.now_ns();
   ++core_.cold_homes;
 }
 
@@ -359,7 +359,7 @@ void Modules::leave_variables(const Module& module, uint32_t device, bool at_onc
   if (!library.may_leave_variables(device) || !module.in_cold_home) return;
   // Compiling takes long, so it is done only if there is no other way.
   if (!at_once &&
-      (module.facts.compiles || core_.clock.now_ns() < module.cold_since_ns + kSettledNs)) {
+      (module.facts.compiles || core_.gate.now_ns() < module.cold_since_ns + kSettledNs)) {
     return;
   }
   JitOptions jit;
@@ -412,7 +412,7 @@ CUresult Modules::load_function(Function& function, const Placement& place, Loca
 // program that is never idle would not move otherwise. Holds that fail are made ever more rarely
 // (GateLimits).
 bool Modules::move_now(Function& function, uint32_t device) {
-  const uint64_t now = core_.clock.now_ns();
+  const uint64_t now = core_.gate.now_ns();
   if (now < next_look_ns_ || !core_.use(device).ok()) return false;
   next_look_ns_ = now + kMoveLookNs;
   // If long kernels follow each other, the moment is near the end of one of them.
@@ -632,8 +632,7 @@ Status Modules::settle(Module& module) {
       request.hold_ns = hold_ns;
       return gate.run_quiescent(request, move).has_value();
     };
-    const bool moved =
-        gate.retry_until(core_.clock.now_ns() + kSettleNs, core_.gate_client, try_to);
+    const bool moved = gate.retry_until(core_.gate.now_ns() + kSettleNs, core_.gate_client, try_to);
     if (!moved && library.is_loaded({device, Lane::kMain})) {
       request.patience = Patience::kLimited;
       request.otherwise = Otherwise::kCall;

@@ -232,7 +232,7 @@ class Modules {
   CUresult load_code(GatedCall call, LoadedLibrary& library, uint32_t device, Homes homes,
                      bool stays, F&& load);
   // The session's code need not go to the main lane for now, whatever its limit.
-  [[nodiscard]] bool escapes() const { return core_.clock.now_ns() < escapes_until_ns_; }
+  [[nodiscard]] bool escapes() const { return core_.gate.now_ns() < escapes_until_ns_; }
   // Load in the cold context if nothing runs there, now or after one hold. Nothing: work runs
   // there.
   template <typename F>

@@ -200,6 +200,9 @@ class ContextGate {
   ContextGate(const ContextGate&) = delete;
   ContextGate& operator=(const ContextGate&) = delete;
 
+  // By the clock of all the times that the gate is told, or tells.
+  [[nodiscard]] uint64_t now_ns() const { return clock_.now_ns(); }
+
   // ---- Sessions and their streams ----
 
   void add(GateClient& client);

@@ -554,14 +554,14 @@ class SmallSessionTest : public UnevenPartitionTest {
     neighbour_ = &join(0);
     create_stream(1, wire::StreamKind::kNonBlocking);
     load_module();
-    commons_.partitions->service(now_ns());
+    commons_.partitions->service(clock_.now_ns());
     launch(1);  // while no session has long kernels
     note(*neighbour_, {.sms_needed = 64, .ns = Demand::kLongNs});
     calls();
   }
   void note(Member& member, const Demand& demand) {
-    commons_.partitions->note(member, demand, now_ns());
-    commons_.partitions->service(now_ns());
+    commons_.partitions->note(member, demand, clock_.now_ns());
+    commons_.partitions->service(clock_.now_ns());
   }
   Member* neighbour_ = nullptr;
 };
@@ -569,7 +569,7 @@ class SmallSessionTest : public UnevenPartitionTest {
 TEST_F(SmallSessionTest, SmallWorkGoesToTheFew) {
   launch(1);
   EXPECT_EQ(calls(), (Calls{"launch s1 16"})) << "nobody knew that it is small";
-  commons_.partitions->service(now_ns());
+  commons_.partitions->service(clock_.now_ns());
   calls();
   launch(1);
   EXPECT_EQ(calls(), (Calls{"stream in g2", "destroy stream", "launch s2 16"}));
@@ -585,7 +585,7 @@ class FewSessionTest : public SmallSessionTest {
   void SetUp() override {
     SmallSessionTest::SetUp();
     launch(1);
-    commons_.partitions->service(now_ns());
+    commons_.partitions->service(clock_.now_ns());
     calls();
     launch(1);
   }
@@ -667,7 +667,7 @@ TEST_F(SmallSessionTest, AGraphOfSmallKernelsIsSmall) {
   durations.learn({&number, 1}, {Durations::kUnknownNs, kNodes * kEachNs, kNodes * kEachNs});
   ASSERT_EQ(durations.alone({.learnt = number}), kNodes * kEachNs);
   EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
-  commons_.partitions->service(now_ns());
+  commons_.partitions->service(clock_.now_ns());
   calls();
   EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
   const Calls launched = calls();
@@ -688,7 +688,7 @@ TEST_F(SmallStreamsTest, WhatSeveralHaveAtATimeIsTogether) {
   driver_.hold(1, true);
   launch(1);
   launch(2);
-  commons_.partitions->service(now_ns());
+  commons_.partitions->service(clock_.now_ns());
   calls();
   launch(1);
   EXPECT_EQ(calls().back(), "launch s1 16") << "two SMs";

@@ -366,7 +366,7 @@ TEST_F(KeptMemoryTest, IsSoMuchAtMostAndTheOldestGoes) {
 TEST_F(KeptMemoryTest, IsKeptSoLongAtMost) {
   MemoryCache& cache = commons_.kept_memory;
   map(kBase, kUnit);
-  const uint64_t before = now_ns();
+  const uint64_t before = clock_.now_ns();
   unmap(kBase, kUnit, wire::kUnmapKeep);
   const uint64_t end = cache.clear_old(driver_.table(), 1, before);
   EXPECT_GE(end, before + kKeptNs);
