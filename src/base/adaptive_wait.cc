@@ -20,7 +20,7 @@ WaitStep AdaptiveWait::next() const {
 
 void AdaptiveWait::pause() const {
   const WaitStep step = next();
-  assert(step.phase != WaitPhase::kSleep && "nobody would end it");
+  assert(step.phase != WaitPhase::kSleep && "no wake would end the sleep");
   if (step.phase == WaitPhase::kSpin) {
     cpu_relax();
   } else {

@@ -78,7 +78,7 @@ class AdaptiveWait {
 
   void restart() { begin_ns_ = clock_.now_ns(); }
 
-  // A step of a wait that nobody ends by a wake: the caller looks between two steps. The plan naps
+  // A step of a wait that no wake ends: the caller looks between two steps. The plan naps
   // until kNever.
   void pause() const;
 

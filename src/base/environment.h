@@ -5,8 +5,8 @@
 //
 // A process that has more rights than who started it (AT_SECURE: a setuid or setgid bit, file
 // capabilities, a transition of a security module) got its environment from that one. In it every
-// variable counts as unset: an environment may name libraries to load, files to write, and who is
-// trusted.
+// variable counts as unset: an environment may name libraries to load, files to write, and users to
+// trust.
 #pragma once
 
 #include <cstdlib>

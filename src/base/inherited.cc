@@ -16,7 +16,7 @@ namespace openmps {
 namespace {
 
 constexpr rlim_t kStackBytes = rlim_t{8} << 20;  // as systems have it
-// An eighth of that, which nobody sets by accident: a driver that compiles on such a thread would
+// An eighth of that, which is not set by accident: a driver that compiles on such a thread would
 // find out in the midst of its work.
 constexpr rlim_t kLeastStackBytes = rlim_t{1} << 20;
 

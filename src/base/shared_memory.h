@@ -38,8 +38,8 @@ class Mapping {
   uint64_t bytes_ = 0;
 };
 
-// The same for a file that others only read: `mapping` is the only one through which it is written,
-// and nobody will make another (on Linux 5.1 and newer).
+// Creates a file that other processes only read: `mapping` is the only writable mapping, and on
+// Linux 5.1 and newer no other can be made.
 Result<UniqueFd> create_shown_file(const char* name, uint64_t bytes, Mapping* mapping);
 
 // Device memory that programs pass on is a file of the driver, a device or anonymous. False: a
@@ -50,8 +50,7 @@ enum class MapAccess { kReadOnly, kReadWrite };
 
 // Map [offset, offset + bytes) of a file anywhere.
 Result<Mapping> map_shared(int fd, uint64_t offset, uint64_t bytes, MapAccess access);
-// The same at exactly `address`, over a range that the caller has reserved (replaces what is
-// there).
+// Maps at exactly `address`, over a range that the caller has reserved (replaces what is there).
 Result<Mapping> map_shared_at(uint64_t address, int fd, uint64_t offset, uint64_t bytes);
 // The range, of whole pages, is not inherited by children that fork() makes, and not written to
 // core dumps: reading a sparse file to the end would give each of its holes a page. Errors:

@@ -32,8 +32,8 @@ struct PeerCredentials {
 // unlinks a stale file first, under its own lock, and has no other thread that makes files.
 Result<UniqueFd> listen_at(const std::string& path, mode_t mode);
 // Connect. Where more wait to be accepted than the listener allows, this waits, too, or does not:
-// the socket is non-blocking then. Errors: CUDA_ERROR_MPS_CONNECTION_FAILED with the reason (nobody
-// listens, no such file...).
+// the socket is non-blocking then. Errors: CUDA_ERROR_MPS_CONNECTION_FAILED with the reason (no
+// listener, no such file...).
 enum class Waits { kYes, kNo };
 Result<UniqueFd> connect_to(const std::string& path, Waits waits = Waits::kYes);
 Result<std::pair<UniqueFd, UniqueFd>> make_socket_pair();
@@ -51,8 +51,8 @@ inline constexpr uint64_t kLongestRetryMs = 500;
 // Send one packet; never raises SIGPIPE. Errors: CUDA_ERROR_MPS_RPC_FAILURE (peer gone),
 // kNoRoomNow, and on a non-blocking socket CUDA_ERROR_NOT_READY (its buffer is full now).
 Status send_packet(int fd, std::span<const std::byte> data, std::span<const int> fds = {});
-// The same on a blocking socket, again and again for at most `limit_ms` while there is no room.
-// Sleeps in between.
+// Sends on a blocking socket, again for at most `limit_ms` while the kernel has no buffer. Sleeps
+// in between.
 Status send_packet_within(uint64_t limit_ms, int fd, std::span<const std::byte> data,
                           std::span<const int> fds = {});
 

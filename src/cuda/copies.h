@@ -53,7 +53,7 @@ struct LinearSide {
   return {CU_MEMORYTYPE_UNIFIED, address};
 }
 
-// The same as a side of a box, and a row of an array from `offset` bytes on.
+// Sides of a box: host memory, device memory, and a row of an array from `offset` bytes on.
 [[nodiscard]] CopySide host_side(const void* host);
 [[nodiscard]] CopySide device_side(CUdeviceptr device);
 [[nodiscard]] CopySide row_side(CUarray array, size_t offset);

@@ -30,7 +30,7 @@ struct ElfSection {
   std::string_view name;  // its first kMostNameBytes; empty: it lies outside of the image
   Bytes contents;         // empty: so do they, or it has none
 };
-// So that the lengths of names which no NUL ends stay bounded.
+// A bound for names without a terminating NUL.
 inline constexpr size_t kMostNameBytes = 256;
 
 // Errors: no ELF file, or its table of sections leaves the image or has no section for names.

@@ -15,7 +15,7 @@ struct StreamAttributes {
   CUlaunchMemSyncDomain domain = CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT;
 };
 
-// `priority` is the stream's, which is an attribute, too.
+// `priority` is the stream's: CUDA has it as an attribute as well.
 // Errors: CUDA_ERROR_INVALID_VALUE: not an attribute of streams; `value` is untouched.
 [[nodiscard]] CUresult read_stream_attribute(const StreamAttributes& attributes, int priority,
                                              CUstreamAttrID which, CUstreamAttrValue* value);

@@ -36,7 +36,7 @@ struct InteropHost {
   CUresult (*stream_id)(CUstream stream, unsigned long long* id);
 
   // For the debug log; null: there is no log. Tables that were asked for in vain, and slots of
-  // known tables that nobody has described yet.
+  // known tables that have no description yet.
   void (*unknown_table)(const CUuuid& id);
   void (*unknown_slot)();
 };

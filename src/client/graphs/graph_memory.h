@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory of allocation nodes. CUDA fixes an allocation's address when the node is made; here
-// its memory exists from then on until nobody can use it any more: the graph and its executable
+// its memory exists from then on until it can't be used any more: the graph and its executable
 // graph are gone, and the program has freed what the last launch allocated. What CUDA tells of such
 // memory begins with the first launch. Any thread.
 #pragma once

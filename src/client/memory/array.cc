@@ -158,7 +158,7 @@ void Arrays::destroy_of(const Context& context) {
   while (images.take_any(&context, &image)) {
     if (destroy(image) != CUDA_SUCCESS) return;
   }
-  // Not while visiting: destroying an array retires its parts, too.
+  // Collected first: destroying an array also retires its parts, which changes the table.
   std::vector<Array*> arrays;
   for_each([&](Array& array) {
     if (array.context == &context && array.whole == 0) arrays.push_back(&array);

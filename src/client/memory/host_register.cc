@@ -311,7 +311,7 @@ CUresult HostRegistrations::exchange_locked(const std::vector<Part>& parts) {
   return CUDA_SUCCESS;
 }
 
-// This process reaches the pages by the GPU's addresses, too.
+// Maps the pages in this process also at the GPU's addresses.
 CUresult HostRegistrations::make_alias_locked(const Entry& entry, const std::vector<Part>& parts) {
   const RegisteredHost& memory = entry.value;
   if (memory.device == entry.base) return CUDA_SUCCESS;

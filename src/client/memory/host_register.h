@@ -46,7 +46,8 @@ struct RegisteredHost {
   // Not before the GPU needs the pages; or not at all: the program has unmapped them since.
   enum class State { kWaiting, kReady, kGone };
   State state = State::kWaiting;
-  // All of its pages. Only its first and its last one may be another registration's, too.
+  // All pages of the range. Only the first and the last one may belong to other registrations as
+  // well.
   std::vector<std::shared_ptr<WorkerPages>> pages = {};
 };
 
@@ -57,8 +58,9 @@ class HostRegistrations {
   HostRegistrations(Channel& channel, Passage& passage) : channel_(channel), passage_(passage) {}
 
   // Errors: CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED; CUDA_ERROR_INVALID_VALUE: not all of it is
-  // memory, or it can't be written and nobody said so; CUDA_ERROR_NOT_SUPPORTED: there is no safe
-  // way to these pages, and the log says why; CUDA_ERROR_OUT_OF_MEMORY; the driver's.
+  // memory, or it can't be written and is not registered as read-only; CUDA_ERROR_NOT_SUPPORTED:
+  // there is no safe way to these pages, and the log says why; CUDA_ERROR_OUT_OF_MEMORY; the
+  // driver's.
   [[nodiscard]] CUresult add(Context* context, uint64_t address, uint64_t bytes, uint32_t flags);
   // The caller has waited for the GPU. Errors: CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED.
   [[nodiscard]] CUresult remove(uint64_t address);
@@ -136,7 +138,7 @@ class HostRegistrations {
   CUresult make_alias_locked(const Entry& entry, const std::vector<Part>& parts) REQUIRES(lock_);
   void free_locked(RegisteredHost& memory) REQUIRES(lock_);
   void remove_locked(const Entry& entry) REQUIRES(lock_);
-  // The pages of a range without those at its edges that belong to other registrations, too.
+  // The pages of a range without those at the edges that also belong to other registrations.
   [[nodiscard]] Span own_pages_locked(uint64_t address, uint64_t bytes) const REQUIRES(lock_);
   // [begin, end) is private again where files' pages have taken the place, and still have it.
   void make_private_locked(uint64_t begin, uint64_t end) REQUIRES(lock_);

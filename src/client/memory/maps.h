@@ -34,7 +34,7 @@ struct MappedRegion {
 // touches thread-local data: it is also called where other threads stand still.
 bool parse_maps_line(const char* line, size_t length, MappedRegion* region);
 
-// With the path. The kernel adds " (deleted)" to that of a file without a name.
+// A region and the path of its file. The kernel adds " (deleted)" to the path of an unlinked file.
 struct Region : MappedRegion {
   std::string name;
 };

@@ -58,7 +58,7 @@ CUresult DeviceMemory::map_extent(uint64_t bytes, uint64_t alignment, uint64_t* 
     *address = reply.address;
     Result<Mapping> mapping = reserve_addresses(reply.address, bytes);
     if (mapping.ok()) {
-      // What can't be kept from them is without access there, too.
+      // If that fails, children and dumps have the range without access, as this process does.
       (void)keep_from_children_and_dumps(mapping->address(), bytes);
       *reserved = std::move(mapping).value();
       break;
