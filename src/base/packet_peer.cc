@@ -54,7 +54,7 @@ void PacketPeer::receive_one() {
       receive_packet(fd_.get(), options_.max_packet_bytes, 0, options_.descriptors);
   if (!packet.ok()) {
     if (packet.status().code() == CUDA_ERROR_TIMEOUT) return;
-    if (packet.status().code() == kNoRoomNow) {
+    if (packet.status().code() == kNoBufferNow) {
       receives_later_ = true;
       pause_for_room(packet.status());
       return;
@@ -76,7 +76,7 @@ void PacketPeer::send(std::span<const std::byte> data, std::span<const int> fds)
   if (queue_.empty()) {
     const Status sent = send_packet(fd_.get(), data, fds);
     if (sent.ok()) return;
-    if (sent.code() == kNoRoomNow) {
+    if (sent.code() == kNoBufferNow) {
       pause_for_room(sent);
     } else if (sent.code() != CUDA_ERROR_NOT_READY) {
       fail(sent.message());
@@ -104,7 +104,7 @@ void PacketPeer::flush() {
     for (const UniqueFd& fd : next.fds) fds.push_back(fd.get());
     const Status sent = send_packet(fd_.get(), next.data, fds);
     if (sent.code() == CUDA_ERROR_NOT_READY) break;
-    if (sent.code() == kNoRoomNow) {
+    if (sent.code() == kNoBufferNow) {
       pause_for_room(sent);
       return;
     }

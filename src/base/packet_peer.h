@@ -28,8 +28,8 @@ class PacketPeer {
     // Once: the peer has gone, sent too much, or does not read. `reason` is for the log. The owner
     // may destroy the PacketPeer in it.
     std::function<void(std::string reason)> on_closed;
-    // The kernel has had no buffer for a packet for some time (kNoRoomNow), so it and those behind
-    // it wait. For the log; may be empty.
+    // The kernel has had no buffer for a packet for some time (kNoBufferNow), so it and those
+    // behind it wait. For the log; may be empty.
     std::function<void(std::string reason)> on_delayed = {};
   };
 

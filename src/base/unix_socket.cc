@@ -66,7 +66,7 @@ Status receive_message(int fd, int flags, msghdr* message, Packet* packet) {
   } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
   if (got < 0) {
     const bool is_there = is_passing(errno) || errno == EAGAIN;
-    return Status(is_there ? kNoRoomNow : CUDA_ERROR_MPS_RPC_FAILURE,
+    return Status(is_there ? kNoBufferNow : CUDA_ERROR_MPS_RPC_FAILURE,
                   std::string("receiving: ") + strerror(errno));
   }
   packet->closed = got == 0;
@@ -147,7 +147,7 @@ Status send_packet(int fd, std::span<const std::byte> data, std::span<const int>
   if (sent < 0) {
     // EAGAIN comes only on a non-blocking socket: the peer has not read yet, it is not gone.
     CUresult code = errno == EAGAIN ? CUDA_ERROR_NOT_READY : CUDA_ERROR_MPS_RPC_FAILURE;
-    if (is_passing(errno)) code = kNoRoomNow;
+    if (is_passing(errno)) code = kNoBufferNow;
     return Status(code, std::string("sending a message: ") + strerror(errno));
   }
   return Status();
@@ -158,7 +158,7 @@ Status send_packet_within(uint64_t limit_ms, int fd, std::span<const std::byte> 
   const uint64_t end_ns = now_ns() + limit_ms * kNsPerMs;
   for (uint64_t pause_ms = kFirstRetryMs;; pause_ms = std::min(2 * pause_ms, kLongestRetryMs)) {
     Status sent = send_packet(fd, data, fds);
-    if (sent.code() != kNoRoomNow || now_ns() >= end_ns) return sent;
+    if (sent.code() != kNoBufferNow || now_ns() >= end_ns) return sent;
     std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
   }
 }

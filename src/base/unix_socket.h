@@ -44,12 +44,12 @@ Result<PeerCredentials> peer_credentials(int fd);
 // many descriptors in flight (the kernel counts a user's, whoever sends them: ETOOMANYREFS), no
 // memory for a packet. A connection that says so is as good as before: the same call is made again
 // after a pause, which doubles from the first to the longest of these.
-inline constexpr CUresult kNoRoomNow = CUDA_ERROR_SYSTEM_NOT_READY;
+inline constexpr CUresult kNoBufferNow = CUDA_ERROR_SYSTEM_NOT_READY;
 inline constexpr uint64_t kFirstRetryMs = 10;
 inline constexpr uint64_t kLongestRetryMs = 500;
 
 // Send one packet; never raises SIGPIPE. Errors: CUDA_ERROR_MPS_RPC_FAILURE (peer gone),
-// kNoRoomNow, and on a non-blocking socket CUDA_ERROR_NOT_READY (its buffer is full now).
+// kNoBufferNow, and on a non-blocking socket CUDA_ERROR_NOT_READY (its buffer is full now).
 Status send_packet(int fd, std::span<const std::byte> data, std::span<const int> fds = {});
 // Sends on a blocking socket, again for at most `limit_ms` while the kernel has no buffer. Sleeps
 // in between.
@@ -68,7 +68,7 @@ enum class Descriptors { kRefused, kTaken };
 // receives from a socket. A packet that is too long or carries descriptors that are refused stays
 // where it is, unread: to take it would be to close them here, which can take as long as the peer
 // likes. The socket is good for nothing then but to be disposed of. Errors:
-// CUDA_ERROR_MPS_RPC_FAILURE, CUDA_ERROR_TIMEOUT, kNoRoomNow.
+// CUDA_ERROR_MPS_RPC_FAILURE, CUDA_ERROR_TIMEOUT, kNoBufferNow.
 Result<Packet> receive_packet(int fd, size_t max_bytes, int timeout_ms = -1,
                               Descriptors descriptors = Descriptors::kRefused);
 

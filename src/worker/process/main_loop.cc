@@ -76,7 +76,7 @@ Status MainLoop::serve() {
     if (wait[0].revents == 0) continue;
     Result<Packet> packet =
         receive_packet(environment_.server.fd(), wire::kMaxMessageBytes, -1, Descriptors::kTaken);
-    if (packet.status().code() == kNoRoomNow) {
+    if (packet.status().code() == kNoBufferNow) {
       std::this_thread::sleep_for(std::chrono::milliseconds(kFirstRetryMs));
       continue;
     }

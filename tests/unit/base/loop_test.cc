@@ -212,7 +212,7 @@ class InFlight {
     const int fds[] = {STDIN_FILENO, STDIN_FILENO, STDIN_FILENO, STDIN_FILENO};
     for (;;) {
       const Status sent = send_packet(held_.first.get(), bytes("x"), fds);
-      if (!sent.ok()) return sent.code() == kNoRoomNow;
+      if (!sent.ok()) return sent.code() == kNoBufferNow;
     }
   }
   void land() {
@@ -344,7 +344,7 @@ TEST(UnixSocket, WhatTheSystemHasNoRoomForIsSentWhenItHas) {
     const auto send = [&](uint64_t limit_ms) {
       return send_packet_within(limit_ms, sockets->first.get(), bytes("x"), {&fd, 1}).code();
     };
-    if (!others.fill() || send(0) != kNoRoomNow || send(20) != kNoRoomNow) _exit(2);
+    if (!others.fill() || send(0) != kNoBufferNow || send(20) != kNoBufferNow) _exit(2);
     std::thread frees([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       others.land();
