@@ -45,7 +45,7 @@ class Contexts : public HandleTable<Context> {
   [[nodiscard]] CUresult look_up(CUcontext handle, Context** context) const;
 
   Context* primary[wire::kMaxDevices] = {};  // by the program's ordinal
-  Mutex lock{LockRank::kClientContexts};     // activation, creation and destruction
+  Mutex lock{LockRank::kClientContexts};     // held by activation, creation and destruction
   // The program has made contexts beside the primary ones. The worker orders copies within a
   // context only, so staged copies are waited for then.
   std::atomic<bool> several{false};

@@ -71,7 +71,7 @@ class ManagedVariables {
   std::atomic<bool> any_{false};
   mutable Mutex lock_{LockRank::kClientManagedVariables};
   std::vector<Variable> variables_ GUARDED_BY(lock_);
-  std::vector<std::byte> fresh_ GUARDED_BY(lock_);  // a piece of a variable, as the device has it
+  std::vector<std::byte> fresh_ GUARDED_BY(lock_);  // a part of a variable, as the device has it
   // For what is read back: it must not wait for work that the program has not waited for.
   uint64_t stream_ GUARDED_BY(lock_) = 0;
 };

@@ -60,8 +60,8 @@ class OpenedMemory {
  private:
   struct Opened {
     wire::ShareKey key;
-    uint64_t base = 0;   // of its mapping
-    uint64_t bytes = 0;  // of its mapping
+    uint64_t base = 0;   // of the mapping
+    uint64_t bytes = 0;  // of the mapping
     uint32_t wire_device = 0;
     uint32_t opens = 1;
   };

@@ -28,7 +28,8 @@ class Streams : public HandleTable<Stream> {
         captures_(captures),
         output_(output) {}
 
-  Mutex lock{LockRank::kClientStreams};  // creation of the contexts' own streams, attributes of all
+  // Held by creation of the default streams, and for attributes of all streams.
+  Mutex lock{LockRank::kClientStreams};
 
   // Errors: CUDA_ERROR_OUT_OF_MEMORY: wire::kFenceSlots streams live.
   [[nodiscard]] CUresult create(Context& context, wire::StreamKind kind, uint32_t flags,

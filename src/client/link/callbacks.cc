@@ -150,7 +150,7 @@ void* Callbacks::thread_main(void* self) {
     ~Successor() {
       const MutexLock guard(of.lock_);
       of.started_ = false;
-      static_cast<void>(of.start_locked());  // else the next function starts it
+      static_cast<void>(of.start_locked());  // if this fails, the next function starts the thread
     }
   };
   const Successor successor{*static_cast<Callbacks*>(self)};

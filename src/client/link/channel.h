@@ -126,7 +126,7 @@ class Channel {
   [[nodiscard]] uint64_t spin_ns() const { return spin_ns_; }
   [[nodiscard]] const Clock& clock() const { return clock_; }
 
-  // Wake every waiter of this process: a condition changed on this side.
+  // Wakes all waiting threads of this process: a condition has changed on this side.
   void wake_all();
   // A word that the worker may wait for has changed. Without the order.
   void nudge_worker() { ring_.nudge(); }

@@ -101,7 +101,7 @@ class Fences {
   Channel& channel_;
   std::atomic<uint64_t> host_functions_{0};  // how many have run
   Mutex lock_{LockRank::kClientFences};
-  uint32_t used_ GUARDED_BY(lock_) = 0;  // slots 0..used_-1 have been given out
+  uint32_t used_ GUARDED_BY(lock_) = 0;  // slots from here on were never used
   // Slots without a stream, free once their last point is reached.
   std::vector<FencePoint> retired_ GUARDED_BY(lock_);
   std::atomic<Stream*> owners_[wire::kFenceSlots] = {};

@@ -33,7 +33,6 @@ class Passage {
                                   uint32_t flags);
 
  private:
-  // The descriptor is on its way.
   [[nodiscard]] CUresult send(int descriptor, uint32_t* ticket) REQUIRES(lock_);
   [[nodiscard]] CUresult receive(uint32_t ticket, UniqueFd* descriptor) REQUIRES(lock_);
 

@@ -9,7 +9,7 @@
 namespace openmps::client {
 namespace {
 
-// All pieces are being filled by other threads: look at the session's state this often meanwhile.
+// Between two looks at the session's status while other threads fill all pieces.
 constexpr uint64_t kHeldPauseNs = 10 * kNsPerMs;
 
 }  // namespace

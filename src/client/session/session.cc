@@ -29,14 +29,15 @@ constinit std::atomic<Session*> g_session{nullptr};
 constinit std::atomic<bool> g_forked{false};  // a child whose parent had a session
 constinit Mutex g_init_lock{LockRank::kClientStart};
 constinit bool g_handlers_installed GUARDED_BY(g_init_lock) = false;
-// Why cuInit failed, for the log of failed calls.
+// The reason why cuInit failed, for the log of failed calls.
 constinit char g_refusal[wire::kReasonBytes] GUARDED_BY(g_init_lock) = {};
 
 // The session whose locks this thread holds while it forks.
 thread_local Session* t_forking = nullptr;
 
-// No thread changes what memory is pinned or registered while the process forks: what this locks,
-// after_fork_in_parent() and after_fork_in_child() unlock, which the analysis can't follow.
+// No thread changes the pinned and registered memory while the process forks. The locks that are
+// taken here are released by after_fork_in_parent() and after_fork_in_child(), which the analysis
+// can't follow.
 void before_fork() NO_THREAD_SAFETY_ANALYSIS {
   t_forking = g_session.load(std::memory_order_acquire);
   if (t_forking == nullptr) return;
