@@ -100,7 +100,7 @@ void Modules::Blob::differ() {
   like.reset();
 }
 
-// A blob's bytes count until it is taken; whoever keeps them counts them again.
+// A blob's bytes count until it is taken; the caller counts them again if it keeps them.
 Status Modules::end_blob(wire::Id id, std::unique_ptr<Blob>* ended) {
   std::unique_ptr<Blob> blob = blobs_.take(id);
   if (!blob->error.ok()) return blob->error;

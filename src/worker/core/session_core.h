@@ -55,7 +55,7 @@ void wake_client(wire::ChannelHeader& header);
 class SessionCore {
  public:
   // `cold`: null: there is no cold lane. `partitions`: null: the session has all SMs. `slots`: of
-  // the main contexts; null: nobody counts the streams of that device.
+  // the main contexts; null: stream slots of that device are not counted.
   SessionCore(const Clock& clock, const DriverTable& driver, const Devices& devices,
               ContextGate& gate, ColdLanes* cold, SmPartitions* partitions,
               const PerDevice<std::shared_ptr<StreamSlots>>& slots, const UsageRows& usage,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Physical memory and events that sessions of this worker share with each other, found by random
-// keys. Whoever has a key from the owner may open what the key names; what has been opened outlives
+// keys. A session that has a key from the owner may open the object; an opened object outlives
 // the session that made it. One per worker, any thread.
 #pragma once
 

@@ -21,9 +21,9 @@ namespace openmps::worker {
 // Demand::sms_needed of work that has to have the whole device.
 inline constexpr uint32_t kWholeDevice = ~0u;
 
-// Work counts as recent for so long, and reserved SMs count as used for so long: to give SMs back
-// costs a session the moving of its streams, and whoever wants the SMs again at once would have to
-// wait for the others' kernels.
+// Work counts as recent, and reserved SMs as used, for so long: giving SMs to others makes sessions
+// move their streams, and a session that wants the SMs back at once would have to wait for the
+// others' kernels.
 inline constexpr uint64_t kRecentNs = 1'000'000'000;
 // The time between two looks at whether sessions fill the device.
 inline constexpr uint64_t kCrowdLookNs = 10'000'000;
@@ -89,7 +89,7 @@ class Lease {
   [[nodiscard]] bool is_in_use() const { return in_use_.load(std::memory_order_relaxed); }
 
   struct Review {
-    std::optional<Rank> excludes_from;  // the ranks from there on keep off the SMs; none: nobody
+    std::optional<Rank> excludes_from;  // the ranks from there on keep off the SMs; none: no rank
     uint64_t next_ns = 0;               // when the next review is due; 0: when use() says so
   };
   // One caller at a time. Those for whom the SMs are reserved have them while they have work.
@@ -114,8 +114,8 @@ class SmallWorkReview {
     bool has_limit = false;                    // it stays on its SMs, whatever its work needs
     SmSet::Kind place = SmSet::Kind::kGroups;  // the answer; kGroups: anywhere
   };
-  // Say of each session of the device where its work goes. `may_divide`: nobody has SMs of the
-  // device reserved; `is_crowded`: all sessions together fill it with long kernels. False: none of
+  // Say of each session of the device where its work goes. `may_divide`: no SMs of the
+  // device are reserved; `is_crowded`: all sessions together fill it with long kernels. False: none of
   // them has long kernels, so nothing has to be looked at until one has.
   bool review(std::span<Session> sessions, bool may_divide, bool is_crowded, uint32_t few_sms,
               uint64_t now);

@@ -70,7 +70,7 @@ struct SmReservation {
   SmGroups groups;
   bool is_for_ranks = false;  // no session has these SMs alone, but lower ranks keep off them
   bool is_static = false;     // its members have no SMs of other devices
-  // Ranks from there on keep off the SMs now; none: nobody does.
+  // Ranks from there on keep off the SMs now; none: no session does.
   std::optional<Rank> excludes_from = Rank::kLatency;
   std::shared_ptr<Lease> lease = nullptr;  // null: the SMs are not lent to others
 
@@ -96,8 +96,8 @@ class SmPlan {
   // Answer that wish again.
   void assign(SmWish& wish);
   // Answer all wishes for the device again: those of groups first, then those of sessions in the
-  // order in which they were added. Each keeps SMs that it has as far as that costs nobody
-  // anything.
+  // order in which they were added. Each keeps its SMs as far as no group gets busier by
+  // that.
   void assign_all(uint32_t device);
   [[nodiscard]] std::span<SmWish* const> wishes(uint32_t device) const {
     return of_[device].wishes;

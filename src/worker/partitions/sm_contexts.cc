@@ -13,8 +13,8 @@
 namespace openmps::worker {
 namespace {
 
-// Green contexts of a device that nobody uses: each holds 5 MiB of an H200's memory, and to make
-// one takes a moment in which nothing of the device runs.
+// The most unused green contexts of a device that are kept: each holds 5 MiB of an H200's memory,
+// and to make one takes a moment in which nothing of the device runs.
 constexpr size_t kMostUnused = 8;
 
 }  // namespace

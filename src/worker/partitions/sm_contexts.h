@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The green contexts of this worker, one for each set of SMs that sessions have: makes them, finds
-// them again, and keeps some that nobody uses. Any thread.
+// them again, and keeps some that are not used. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ class ResourceDescriptors;
 struct SmPartition : GreenContext {
   SmSet set;
 };
-// Held by whoever uses it, which is no longer than SmContexts.
+// Held while it is used, which is no longer than SmContexts exists.
 using SmPart = std::shared_ptr<const SmPartition>;
 
 class SmContexts {
  public:
   SmContexts(const DriverTable& driver, const Devices& devices, ResourceDescriptors& descriptors)
       : driver_(driver), devices_(devices), descriptors_(descriptors) {}
-  // Nobody uses any.
+  // No SmPart is held any more.
   ~SmContexts();
   SmContexts(const SmContexts&) = delete;
   SmContexts& operator=(const SmContexts&) = delete;

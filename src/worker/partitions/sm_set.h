@@ -61,7 +61,7 @@ struct SmLayout {
 
 // `count` groups of `allowed`, or all of these if there are fewer: those with the fewest users,
 // among equals those of `preferred`, then those of the lowest numbers, so that equal wishes get
-// equal sets where that costs nobody anything. `users`: how many each group has.
+// equal sets where no set gets busier by that. `users`: how many each group has.
 [[nodiscard]] SmGroups least_used(std::span<const uint32_t> users, size_t count,
                                   const SmGroups& allowed, const SmGroups& preferred = {});
 
