@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands that release what the session's streams may still use, and the commands that need
 // what has been released. A release happens behind the streams' work (DeferredReleases); a command
-// that asks for memory first performs the releases that are due. docs/wire-format.md, "Giving up".
-// Session's thread only.
+// that asks for memory first performs the releases that are due. docs/wire-format.md, "Deferred
+// releases". Session's thread only.
 #pragma once
 
 #include "wire/commands/device.h"
