@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "cuda/status.h"
@@ -99,9 +98,6 @@ class SmPlan {
   // order in which they were added. Each keeps its SMs as far as no group gets busier by
   // that.
   void assign_all(uint32_t device);
-  [[nodiscard]] std::span<SmWish* const> wishes(uint32_t device) const {
-    return of_[device].wishes;
-  }
   [[nodiscard]] bool has_group(uint32_t device, const SessionGroup& group) const {
     return of_[device].groups.contains(&group);
   }
@@ -122,9 +118,6 @@ class SmPlan {
   // Keep groups for ranks; assign_all() answers the wishes with that.
   const Lease* reserve_for_ranks(uint32_t device, const SmGroups& groups);
   [[nodiscard]] std::map<uint32_t, SmReservation>& reservations() { return reservations_; }
-  [[nodiscard]] const std::map<uint32_t, SmReservation>& reservations() const {
-    return reservations_;
-  }
   // The reservation whose member a session with those terms is on the device; null: of none.
   [[nodiscard]] const SmReservation* reservation_of(uint32_t device, const SmTerms& terms) const;
 
