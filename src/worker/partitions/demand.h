@@ -115,8 +115,8 @@ class SmallWorkReview {
     SmSet::Kind place = SmSet::Kind::kGroups;  // the answer; kGroups: anywhere
   };
   // Say of each session of the device where its work goes. `may_divide`: no SMs of the
-  // device are reserved; `is_crowded`: all sessions together fill it with long kernels. False: none of
-  // them has long kernels, so nothing has to be looked at until one has.
+  // device are reserved; `is_crowded`: all sessions together fill it with long kernels. False: none
+  // of them has long kernels, so nothing has to be looked at until one has.
   bool review(std::span<Session> sessions, bool may_divide, bool is_crowded, uint32_t few_sms,
               uint64_t now);
 
