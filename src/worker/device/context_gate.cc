@@ -115,7 +115,7 @@ ContextGate::Search ContextGate::search_for(const Request& request) const {
       is_load(request.call) && limits_.loading_waits && request.client != nullptr;
   return {.hold_ns = one_hold ? request.hold_ns : limits_.first_hold_ns,
           .brief = one_hold,
-          .patient = waiting_load || (yields && !is_load(request.call)),
+          .patient = !one_hold && (waiting_load || (yields && !is_load(request.call))),
           .yields = yields};
 }
 

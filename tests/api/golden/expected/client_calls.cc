@@ -3,9 +3,8 @@
 // Implementations of which the description says how they begin (`enter`), or all that
 // they do (`get`, `returns`). On the program's threads.
 
-#include <mutex>
-
 #include "api/client_handlers.h"
+#include "base/mutex.h"
 #include "client/entry/entry.h"
 #include "client/entry/families.h"
 
