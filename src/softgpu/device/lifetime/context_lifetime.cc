@@ -34,10 +34,10 @@ void forget_objects(Driver& driver, const std::shared_ptr<ExecutionContext>& exe
   driver.streams.remove_if(of_this);
   driver.events.remove_if(of_this);
   for (const auto& module : driver.modules.remove_if(of_this)) module->forget_functions();
-  driver.libraries.find_if([&](Library& library) {
-    library.drop_instance(execution->id);
-    return false;
-  });
+  // Not inside find_if(), which holds the table: a library and the end of a module take locks.
+  for (const auto& library : driver.libraries.find_if([](const Library&) { return true; })) {
+    library->drop_instance(execution->id);
+  }
   driver.texture_objects.remove_if(of_this);
   driver.surface_objects.remove_if(of_this);
   driver.arrays.remove_if(of_this);
