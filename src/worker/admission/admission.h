@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether the next piece of work of a stream may go to the driver now: the one place that decides.
-// Asked once per look; whoever asks submits the work with what the verdict gives, or holds it back.
+// The caller submits the work with the tokens in the verdict, or holds it until the verdict's time.
 //
-// The reasons to hold work, in the order in which they are asked:
-//   conditions that the worker sees by itself         condition.h
-//   window, hardware-queue credit, fair share         stream_budget.h, policy.h
-//   the stream waits, and its cold stream would too   stream_budget.h
-//   conditions that the GPU may wait for, credits     condition.h, stream_budget.h
-//   slots for the driver's streams                    AdmissionRequest::admit_slots
+// The reasons to hold work, in the order in which they are checked:
+//   a condition that the worker polls has not come       condition.h
+//   stream budget (window), queue credit, fair share     stream_budget.h, policy.h
+//   work for the cold stream, while its stream waits     stream_budget.h
+//   no credit for a condition that the GPU may wait for  condition.h, stream_budget.h
+//   no stream slot                                       AdmissionRequest::admit_slots
 #pragma once
 
 #include <array>
@@ -21,22 +21,22 @@
 
 namespace openmps::worker {
 
-// What a piece of work is, as far as admission is concerned. Lives as long as the question.
+// What admission has to know of a piece of work. Lives until try_admit() returns.
 struct AdmissionRequest {
   enum class Kind {
     kWork,      // takes the GPU's time
     kMarker,    // takes none: a fence, a record, a wait
-    kUnlimited  // the budget says nothing of it
+    kUnlimited  // the stream's budget does not limit it
   };
   Kind kind = Kind::kMarker;
-  bool is_cold = false;            // work of the stream's cold stream
-  StreamBudget* budget = nullptr;  // of the stream; null: nothing is limited
-  const Cost* cost = nullptr;      // of kWork
-  // What the work waits for, in the order in which it is looked at.
+  bool is_cold = false;            // the work goes to the stream's cold stream
+  StreamBudget* budget = nullptr;  // of the stream; null: no budget, credit or fair share applies
+  const Cost* cost = nullptr;      // of the work, if it is kWork
+  // What the work waits for, in the order in which it is checked.
   static constexpr size_t kMostConditions = 3;
   std::array<Condition, kMostConditions> conditions;
   size_t condition_count = 0;
-  // Takes the slots that the driver's streams for it need, or refuses; empty: they are there.
+  // Adds the stream slots that the work lacks to the verdict, or refuses; empty: it lacks none.
   FunctionRef<void(Verdict&)> admit_slots;
 
   [[nodiscard]] std::span<const Condition> all_conditions() const {

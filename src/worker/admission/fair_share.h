@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each session has had of a device and wants of it: the figures that the policy (policy.h)
-// decides by, and its last decision. A session without competitors pays a comparison per item.
+// How much each session has used a device of late and how many SMs it wants: the input of the
+// policy (policy.h), and its last decision. Without competitors this costs a comparison per item.
 #pragma once
 
 #include <atomic>
@@ -17,16 +17,16 @@ namespace openmps::worker {
 
 class FairShare;
 
-// Of one device, all sessions. Thread-safe.
+// The shares of all sessions on one device. Thread-safe.
 class FairShares {
  public:
-  // Sessions of that rank or below fill the device with long kernels (kLongNs). Any thread.
+  // Sessions of rank `from` or lower ranks fill most of the device with long kernels (kLongNs).
   [[nodiscard]] bool is_crowded(Rank from);
-  // A kernel of this duration or more is long: a whole request of another session takes as much, so
-  // it is worth keeping such kernels off some SMs.
+  // Kernels of this duration or more are long: a whole request to another program takes as much, so
+  // it is worth keeping long kernels off some SMs.
   static constexpr uint64_t kLongNs = 200'000;
 
-  // Before any session has work. Without a policy no session waits.
+  // To be called before any session has work. Without a policy no session waits.
   void set(std::unique_ptr<Policy> policy, uint32_t sms) {
     policy_ = std::move(policy);
     sms_ = sms;
@@ -41,51 +41,51 @@ class FairShares {
   // The sessions with unfinished work, and those that wait for others.
   std::vector<FairShare*> active_ GUARDED_BY(mutex_);
   std::vector<FairShare*> waiting_ GUARDED_BY(mutex_);
-  // The sizes of these.
+  // The sizes of active_ and waiting_, for reading without the lock.
   std::atomic<uint32_t> active_count_{0};
   std::atomic<uint32_t> waiting_count_{0};
-  std::atomic<uint64_t> left_ns_{0};  // when the work of a session last ended, by the clock
+  std::atomic<uint64_t> left_ns_{0};  // when a session last ran out of work, by the clock
 };
 
-// Of one session on one device. The session's thread; other sessions' threads read the atomics.
+// One session's share of one device. Session's thread only; other threads read the atomics.
 class FairShare {
  public:
-  // After this time what a session has had counts half: about the longest usual kernel. So no
-  // session has much to catch up on, and one that asks for little now and then comes first.
+  // The half-life of past use in used_ns(): about the time of the longest usual kernels. So no
+  // session has much to catch up on, and one that has little work now and then comes first.
   static constexpr uint64_t kHalfNs = 100'000'000;
-  // The time between two decisions, for each four competing sessions: a few small kernels.
+  // The time between two decisions, the time of a few small kernels; longer from 8 sessions on.
   static constexpr uint64_t kDecideNs = 100'000;
-  // Work of another session that should have ended this long ago has ended, and that session has
-  // not looked.
+  // A session whose work is overdue by this time is taken to have none left: its thread has not
+  // looked yet.
   static constexpr uint64_t kOverdueNs = 2'000'000;
 
   FairShare(FairShares& device, Rank rank, std::shared_ptr<Bell> bell)
       : device_(device), rank_(rank), bell_(std::move(bell)) {}
-  // None of the session's streams has work.
+  // To be destroyed when none of the session's streams has work.
   ~FairShare() { stop_waiting(); }
   FairShare(const FairShare&) = delete;
   FairShare& operator=(const FairShare&) = delete;
 
-  // The session has been given work of that expected duration.
+  // The session has submitted work of that expected duration.
   void note_length(uint64_t ns) {
     const uint64_t known = length_ns_.load(std::memory_order_relaxed);
     const uint64_t next = ns >= known ? ns : known - (known - ns) / kForget;
     if (next != known) length_ns_.store(next, std::memory_order_relaxed);
   }
-  // In force from the next decision on.
+  // Takes effect with the next decision.
   void set_rank(Rank rank) { rank_.store(rank, std::memory_order_relaxed); }
 
-  // A stream has its first work that keeps SMs busy, so many; or all such work of it has ended.
-  // Throws std::bad_alloc.
+  // A stream without work that keeps SMs busy now has some, on `sms` SMs (throws std::bad_alloc);
+  // all such work of a stream has ended.
   void begin_work(uint32_t sms);
   void end_work(uint64_t now);
-  // The session's work should have ended by then.
+  // The session's work is expected to end by the time `ns`.
   void expect_end(uint64_t ns) {
     if (ns > ends_ns_.load(std::memory_order_relaxed)) {
       ends_ns_.store(ns, std::memory_order_relaxed);
     }
   }
-  // Work that kept so many SMs busy has taken so long, until now.
+  // Work that kept `sms` SMs busy has ended after `ns`.
   void use(uint64_t ns, uint64_t sms, uint64_t now);
 
   // The number of streams with work that keeps SMs busy.
@@ -95,34 +95,34 @@ class FairShare {
     const uint32_t own = busy_streams_ != 0 ? 1 : 0;
     return device_.active_count_.load(std::memory_order_relaxed) > own;
   }
-  // Another session waits, and should learn soon when this one's work has ended: the number of
-  // sessions with unfinished work, else 0.
+  // If a session waits for its share: the number of sessions with unfinished work, which look often
+  // then, so that it soon learns when theirs has ended. Else 0.
   [[nodiscard]] uint32_t waited_for() const {
     if (device_.waiting_count_.load(std::memory_order_relaxed) == 0) return 0;
     return device_.active_count_.load(std::memory_order_relaxed);
   }
-  // The part (at most 1) of the SMs wanted by all sessions that the device has, as of the last
-  // decision, if others have competed since that time; else 1. Below 1 the time that work takes
-  // says less about the work.
+  // The device's SMs divided by the SMs that all sessions want (at most 1), at the last decision; 1
+  // if no other session has had work since `since_ns`. Below 1 the time that work takes may include
+  // time in which it waited for SMs.
   [[nodiscard]] double part_since(uint64_t since_ns) const {
     const bool still =
         is_contested() || device_.left_ns_.load(std::memory_order_relaxed) > since_ns;
     return still ? part_ : 1;
   }
-  // What the session has had of the device of late, in nanoseconds of all SMs together (kHalfNs).
+  // The session's use of late, as the time for which it would have filled all SMs (kHalfNs).
   [[nodiscard]] uint64_t used_ns(uint64_t now) const;
-  // How much of a stream's work the driver may have.
+  // The time in the window of each of the session's streams (kWindowNs in policy.h).
   [[nodiscard]] uint64_t window_ns() const { return is_contested() ? grant_.window_ns : kWindowNs; }
-  // Whether the session comes behind others now: the decision in force, or a new one if it is due.
-  // A session that must wait is listed as waiting until it need not or stop_waiting() is called; it
-  // asks again at look_ns(). Throws std::bad_alloc.
+  // Whether work for SMs must be held now, by the decision in force or a new one if that is due.
+  // The session then counts as waiting until must_wait() is false or stop_waiting() is called. To
+  // be called again at look_ns(). Throws std::bad_alloc.
   [[nodiscard]] bool must_wait(uint64_t now);
   [[nodiscard]] uint64_t look_ns() const { return next_decision_ns_; }
   void stop_waiting();
 
  private:
   friend class FairShares;
-  static constexpr uint64_t kForget = 64;  // after so many items a long one counts a third
+  static constexpr uint64_t kForget = 64;  // length_ns_ decays to a third in so many items
 
   [[nodiscard]] Claim claim(uint64_t now) const {
     return {rank_.load(std::memory_order_relaxed), sms_.load(std::memory_order_relaxed),
@@ -136,8 +136,8 @@ class FairShare {
   std::atomic<Rank> rank_;
   const std::shared_ptr<Bell> bell_;
   std::atomic<uint32_t> sms_{0};
-  std::atomic<uint64_t> length_ns_{0};  // of the longest work of late
-  // Used nanoseconds as of a time. A thread that reads one of them before the other changes is
+  std::atomic<uint64_t> length_ns_{0};  // the longest duration of late
+  // used_ns() at the time used_at_ns_. A thread that reads one of the two between their changes is
   // wrong by one piece of work.
   std::atomic<uint64_t> used_ns_{0};
   std::atomic<uint64_t> used_at_ns_{0};
@@ -150,7 +150,7 @@ class FairShare {
   uint64_t waiting_since_ns_ = 0;
   uint64_t next_decision_ns_ = 0;
   Grant grant_;
-  std::vector<Claim> others_;  // of the last decision
+  std::vector<Claim> others_;  // the other sessions' claims at the last decision
 };
 
 }  // namespace openmps::worker

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which session's work goes first where several want one device: a replaceable function of what
-// each of them wants and has had (decision 25). It keeps nothing; FairShares (fair_share.h) keeps
-// the figures and asks. Any thread.
+// Which session's work is submitted first if several want one device: a replaceable function of the
+// SMs that each wants and its use of late (decision 25). A policy has no state; FairShares
+// (fair_share.h) has the figures and calls it. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,31 @@
 
 namespace openmps::worker {
 
-// How much of a stream's work the driver may have beyond what runs, if no other session is in the
-// way: the time that passes before the context can be quiescent, and long enough for a thread to
-// come and give more (a wake-up is late by 0.1 ms as a rule).
+// The expected time of the work that the driver may have of a stream beyond what runs, if no other
+// session competes. It is short, since the context cannot be quiescent before, and long enough for
+// a thread to wake (0.1 ms late as a rule) and submit more.
 inline constexpr uint64_t kWindowNs = 2'000'000;
 
-// Of a session among the others. A lower value goes first.
+// A session's rank. Work of a lower value goes first.
 enum class Rank : uint32_t {
   kLatency = 0,     // OPENMPS_QOS=latency
   kNormal = 1,      // MPS's priority 0
   kBestEffort = 2,  // MPS's priority 1, "below normal"
 };
 
-// What a session wants of a device.
+// What a policy knows of a session on a device. A queue credit's claim is something else.
 struct Claim {
   Rank rank = Rank::kNormal;
   uint32_t sms = 0;      // SMs that its work keeps busy on average; 0: it copies only
   uint64_t used_ns = 0;  // FairShare::used_ns()
 };
 
-// How a session may go on until the policy is asked again.
+// The policy's decision on a session, in force until the next one.
 struct Grant {
   uint64_t window_ns = kWindowNs;
-  bool waits = false;  // none of its work for SMs is submitted: others come first
-  // A session that waits for longer submits something nevertheless: work of the others may need
-  // it.
+  bool waits = false;  // its work that needs SMs is held: others come first
+  // A session that has waited longer may submit work nevertheless: other sessions' work may depend
+  // on it.
   uint64_t longest_wait_ns = 50'000'000;
 };
 
@@ -47,29 +47,29 @@ class Policy {
   Policy(const Policy&) = delete;
   Policy& operator=(const Policy&) = delete;
 
-  // `others`: the other sessions with unfinished work on the device, which has so many SMs.
+  // `others`: the other sessions with unfinished work on the device. `sms`: SMs of the device.
   [[nodiscard]] virtual Grant decide(const Claim& mine, std::span<const Claim> others,
                                      uint32_t sms) const = 0;
 };
 
-// The default: competing sessions of a rank get equal parts of the device, and those of a higher
-// rank go first. No session waits while the device has SMs for all, and none that copies only.
+// The default: sessions of a rank that compete get equal parts of the device, and those of a higher
+// rank go first. No session waits while the device has enough SMs for all, or if it copies only.
 class FairSharePolicy : public Policy {
  public:
-  // A session may be ahead of another by this, about the time of long kernels, and by so many times
-  // what the other has had, since all figures are estimates. With half of it equal programs were
-  // held back by turns, and eight of them took up to 18 % longer (decision 25).
+  // A session waits for another if its use is more than kLeadTimes times the other's plus kLeadNs,
+  // about the time of long kernels: so much, since these figures are estimates. With half of that,
+  // equal programs were held in turn, and eight of them took up to 18 % longer (decision 25).
   static constexpr uint64_t kLeadNs = 10'000'000;
   static constexpr uint64_t kLeadTimes = 3;
-  // The window beside work of a higher rank, which comes behind what is in it.
+  // The window while a higher rank has work, which runs after what is in the window already.
   static constexpr uint64_t kShortWindowNs = 500'000;
 
   [[nodiscard]] Grant decide(const Claim& mine, std::span<const Claim> others,
                              uint32_t sms) const override;
 };
 
-// Work of a session runs only while no session of a higher rank wants SMs, for however long that
-// is. Sessions of one rank do not wait for each other.
+// Work of a session is submitted only while no session of a higher rank wants SMs, without a limit
+// of time. Sessions of one rank do not wait for each other.
 class StrictPriorityPolicy : public Policy {
  public:
   [[nodiscard]] Grant decide(const Claim& mine, std::span<const Claim> others,

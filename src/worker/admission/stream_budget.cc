@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a stream's work the driver may have. See stream_budget.h.
+// How much unfinished work of a stream the driver may have. See stream_budget.h.
 #include "worker/admission/stream_budget.h"
 
 #include <algorithm>
@@ -9,22 +9,22 @@ namespace {
 
 using wire::HeldFor;
 
-// Between two looks at a full window: from the cost of a look, with some work between, to a delay
-// that no program notices.
+// Bounds of the time between two looks at a full window: a few times the cost of a look, and a
+// delay that no program notices.
 constexpr uint64_t kShortestLookNs = 10'000;
 constexpr uint64_t kLongestLookNs = 1'000'000;
-// Work that has run for long is looked at less often: its end is seen late by so small a part of
-// its time. While it is not longer than such work was before, after a greater part of that time or
-// half of what is left.
+// The time between two looks grows with the time that the work has run, so that its end is seen
+// late by a small part of that time: a 32nd; or, while it has run for less than its known duration,
+// an eighth, or half of what is left of that duration if this is less.
 constexpr uint64_t kLookShare = 32;
 constexpr uint64_t kExpectedLookShare = 8;
-// Between two looks whether a refused wait is over: a sixteenth of the time that it has been
-// refused, from a few wake-ups of a thread to a look each millisecond (decision 17).
+// The pause between two calls of a refused wait's has_come(): a sixteenth of the time since its
+// first refusal, but at least the time of a few thread wake-ups and at most 1 ms (decision 17).
 constexpr uint64_t kWaitPauseShare = 16;
 constexpr uint64_t kShortestWaitPauseNs = 20'000;
-// And at least so much for each refused wait of the session: some ten times the cost of a look.
+// The longest pause may exceed 1 ms, by this time for each refused wait: ten times a call's cost.
 constexpr uint64_t kRefusedLookNs = 50'000;
-// How long a stream keeps its credit while others want one: some windows full.
+// How long a stream may keep its credit while others want one: a few times kWindowNs.
 constexpr uint64_t kTurnNs = 5'000'000;
 
 }  // namespace
@@ -43,8 +43,9 @@ StreamBudget::~StreamBudget() { leave_share_queue(); }
 
 // ---- Time and items -----------------------------------------------------------------------------
 
-// A full window is full until half of it is free: its thread comes each millisecond, not for each
-// item. An item that is longer than the window goes when half of the window is left before it.
+// A window that was full counts as full until half of it is free, so that the session's thread
+// wakes each millisecond, not for each item. An item longer than the window is admitted when the
+// work before it takes no longer than half a window.
 bool StreamBudget::is_window_full(const Cost& cost) {
   const uint64_t now = clock_.now_ns();
   if (full_ && is_too_soon(now)) return true;
@@ -56,14 +57,14 @@ bool StreamBudget::is_window_full(const Cost& cost) {
   const bool is_long = remaining > half && (full_ || remaining + durations_.of(cost) > window);
   full_ =
       is_long || total.unknown >= kWindowUnknown || total.items >= kWindowItems / (full_ ? 2 : 1);
-  if (is_long) claim_.reset();  // the stream could do nothing with a credit
+  if (is_long) claim_.reset();  // with a credit the stream still could not submit
   look_again_in(remaining > half ? remaining - half : 0, now);
   return full_;
 }
 
 // ---- The fair share -----------------------------------------------------------------------------
 
-// Copies are in nobody's way.
+// Work that needs no SMs, as a copy, does not wait for a fair share.
 void StreamBudget::admit_share(const Cost& cost, Verdict& verdict) {
   if (cost.sms == 0) return;
   const uint64_t now = clock_.now_ns();
@@ -75,8 +76,8 @@ void StreamBudget::admit_share(const Cost& cost, Verdict& verdict) {
 
 // ---- Credits for hardware queues ----------------------------------------------------------------
 
-// A stream keeps its credit while it works, and for a while after: it takes one once, not for each
-// item.
+// A stream keeps its credit while it has unfinished work, and for a while after that, so that it
+// does not take one for each item.
 void StreamBudget::admit_queued(const Cost& cost, Verdict& verdict) {
   const bool is_known = !is_learning() && durations_.is_known(cost);
   const bool ends_soon = is_known && progress_.total().expected_ns + durations_.of(cost) <= kLongNs;
@@ -106,7 +107,7 @@ bool StreamBudget::take_or_claim_credit(CreditTerm term, Verdict& verdict) {
   return false;
 }
 
-// Nobody knows when a wait is over.
+// The end of the wait is unknown, so the queue credit is asked for an unknown term.
 bool StreamBudget::take_wait_credit(Verdict& verdict) {
   if (wait_credit_ || verdict.admitted.wait_credit) return true;
   WaitCredit credit = wait_credits_.try_take(*credits_);
@@ -115,7 +116,7 @@ bool StreamBudget::take_wait_credit(Verdict& verdict) {
   return true;
 }
 
-// A wait without a credit is submitted when it is over. Asking has_come() costs a call or two.
+// A wait that gets no credit is held until has_come(), which makes one or two calls of the driver.
 void StreamBudget::admit_wait(const Condition& condition, Verdict& verdict) {
   const bool has_credit =
       credits_ == nullptr ||
@@ -129,7 +130,7 @@ void StreamBudget::admit_wait(const Condition& condition, Verdict& verdict) {
     asked_ns_ = 0;
   }
   if (now >= asked_ns_ + wait_pause_ns(now)) {
-    // The work may have another condition: that one is asked at once, too.
+    // If this condition has come, the work's next condition is checked without a pause.
     asked_ns_ = 0;
     if (condition.has_come()) return;
     asked_ns_ = now;
@@ -137,15 +138,15 @@ void StreamBudget::admit_wait(const Condition& condition, Verdict& verdict) {
   verdict.refuse(condition.why, asked_ns_ + wait_pause_ns(now));
 }
 
-// The refused waits of a session together are looked at no more often than some.
+// The longest pause grows with the number of refused waits, so that all of them cost little time.
 uint64_t StreamBudget::wait_pause_ns(uint64_t now) const {
   const uint64_t longest = std::max(kLongestLookNs, wait_credits_.refused() * kRefusedLookNs);
   return std::clamp((now - refused_ns_) / kWaitPauseShare, kShortestWaitPauseNs, longest);
 }
 
-// Behind the work the stream waits for its cold stream, and occupies a hardware queue although it
-// may have been empty. Of a device with one credit that is left out: the stream that has the credit
-// may be waiting for this very work.
+// The stream will wait for the work of its cold stream, so it will occupy a hardware queue even if
+// it has no work of its own: that takes a credit. On a device with only one credit it takes none:
+// the stream that has the credit may be waiting for this very work.
 void StreamBudget::admit_cold(Verdict& verdict) {
   if (progress_.total().outer_waits != 0) {
     const uint64_t now = clock_.now_ns();
@@ -199,13 +200,13 @@ void StreamBudget::look(uint64_t now) {
     return;
   }
   const uint64_t remaining = progress_.remaining_ns(now);
-  // A lone kernel needs no credit. Until the next look others would wait for it in vain.
+  // Lone work occupies no hardware queue: others need not wait for its credit until the next look.
   if (credit_ != nullptr && progress_.is_lone() && remaining > kLongNs) give_back_credits();
   if (share_.is_contested()) share_.expect_end(now + remaining);
 }
 
 uint64_t StreamBudget::look_after(uint64_t now) {
-  // A full window is also looked at for what is held back: once is enough.
+  // Work held by a full window has its own next look: one before that is not needed.
   if (!is_learning() && waited_for() == 0 && is_too_soon(now)) return next_look_ns_ - now;
   look(now);
   if (progress_.is_empty() && !used_) give_back_credits();
@@ -225,7 +226,7 @@ void StreamBudget::look_again_in(uint64_t ns, uint64_t now) {
   next_look_ns_ = now + std::clamp(ns, kShortestLookNs, longest_pause_ns(now));
 }
 
-// Nobody knows when a wait is over, and others may need the stream's credit.
+// A stream with a wait is looked at each millisecond: its end is unknown, its credit may be wanted.
 uint64_t StreamBudget::longest_pause_ns(uint64_t now) const {
   const WorkTotal& total = progress_.total();
   if (total.items == 0 || total.waits != 0) return kLongestLookNs;

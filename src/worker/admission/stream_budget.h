@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of one stream's work the driver may have: so many items, so much time of the GPU (decision
-// 18), and what its credits for hardware queues (decision 23) and its session's fair share
-// (decision 25) allow. Work beyond that stays in the Backlog, so that the shared context drains in
-// milliseconds, whatever its clients have queued. Session's thread only.
+// How much unfinished work of one stream the driver may have: a number of items and an estimated
+// time on the GPU (the window, decision 18), if the stream's queue credits (decision 23) and its
+// session's fair share (decision 25) allow it. Other work stays in the Backlog, so that the shared
+// context drains in milliseconds whatever its clients have queued. Session's thread only.
 #pragma once
 
 #include <atomic>
@@ -19,14 +19,14 @@
 
 namespace openmps::worker {
 
-// NVIDIA's driver blocks the thread that gives a stream more than 1,020.
+// The most items. NVIDIA's driver blocks a thread that submits to a stream with 1,020 unfinished.
 inline constexpr uint32_t kWindowItems = 512;
-// Items of unknown duration: the GPU has something to do between two looks.
+// The most items of unknown duration: enough to keep the GPU busy from one look to the next.
 inline constexpr uint32_t kWindowUnknown = 4;
 
 class StreamBudget {
  public:
-  // `credits`: of the device; null: hardware queues are not counted. The others: StreamProgress.
+  // `credits`: the device's; null: queue credits are not used. Others: see StreamProgress.
   StreamBudget(const ProgressTools& tools, QueueCredits* credits, WaitCredits& wait_credits,
                std::function<bool()> make_current, CUstream stream, std::atomic<uint64_t>* ends_ns);
   ~StreamBudget();
@@ -34,9 +34,9 @@ class StreamBudget {
   StreamBudget& operator=(const StreamBudget&) = delete;
   void move(CUstream stream, std::atomic<uint64_t>* ends_ns) { progress_.move(stream, ends_ns); }
 
-  // Each of these asks for the next item of the stream, and adds a credit to the verdict or
-  // refuses. The context of the stream may become current. Work of that cost: window, credit, fair
-  // share.
+  // Each admit function says whether the stream's next item may be submitted: it adds a credit to
+  // the verdict if one is needed, or refuses. It may make the stream's context current.
+  // admit_work() checks window, queue credit and fair share for work of that cost.
   void admit_work(const Cost& cost, Verdict& verdict) {
     const WorkTotal& total = progress_.total();
     const bool fits = total.items < kWindowItems && total.unknown < kWindowUnknown && !full_ &&
@@ -48,7 +48,7 @@ class StreamBudget {
     if (share_.is_contested() && verdict.is_admitted()) admit_share(cost, verdict);
     if (verdict.is_admitted()) next_look_ns_ = kNever;
   }
-  // A fence, a record, or a wait, which take no time: behind long work they are refused, too.
+  // A marker takes no time, but behind long work it would occupy a hardware queue: it is refused.
   void admit_marker(Verdict& verdict) {
     if (progress_.total().expected_ns > kLongNs && is_window_full({})) [[unlikely]]
       return verdict.refuse(wire::HeldFor::kQueueCredit, next_look_ns_);
@@ -56,19 +56,19 @@ class StreamBudget {
       admit_queued({}, verdict);
     if (verdict.is_admitted()) next_look_ns_ = kNever;
   }
-  // A wait for something that has perhaps not come.
+  // A wait on the GPU for a condition that may not have come yet.
   void admit_wait(const Condition& condition, Verdict& verdict);
-  // Work of the stream's cold stream: while the stream itself waits, that would keep the cold
-  // context busy for as long, and code would find neither context idle to be loaded.
+  // Work for the cold stream, which is ordered behind the stream: while the stream waits, this work
+  // would keep the cold context busy as well, and code could be loaded in neither context.
   void admit_cold(Verdict& verdict);
 
-  // The verdict's work is about to be submitted.
+  // The admitted work is about to be submitted: the stream keeps the credits of its verdict.
   void keep(QueueCredit&& credit, WaitCredit&& wait_credit);
-  // Work of that cost is about to be submitted: a mark comes behind the work before, if one is due.
+  // Work of that cost is about to be submitted: puts a mark behind the earlier work if one is due.
   void prepare(const Cost& cost) {
     if (progress_.is_mark_due(cost)) mark();
   }
-  // These have been submitted (StreamProgress).
+  // An item has been submitted, or is about to be (see StreamProgress).
   void add(const Cost& cost) {
     used_ = true;
     progress_.add(cost);
@@ -89,29 +89,29 @@ class StreamBudget {
   void note_entered() { progress_.note_entered(); }
   void note_lone() { progress_.note_lone(); }
 
-  // See what has ended.
+  // Checks which submitted work has ended.
   void look(uint64_t now);
-  // See what has ended; a credit that was not used since the last time goes. Returns after how long
-  // to look again, if needs_looks().
+  // As look(); also gives back credits that were not used since the last look_after(). Returns the
+  // time until the next look, which is needed if needs_looks().
   uint64_t look_after(uint64_t now);
   // All work is known to have ended.
   void end(uint64_t now);
 
-  // Work of unknown duration may run: a look is due soon.
+  // The driver has work of unknown duration: frequent looks are needed to learn how long it takes.
   [[nodiscard]] bool is_learning() const { return progress_.total().unknown != 0; }
-  // Some of the work keeps SMs busy.
+  // Some of the unfinished work keeps SMs busy.
   [[nodiscard]] bool is_busy() const { return progress_.is_busy(); }
   [[nodiscard]] bool has_credit() const { return credit_ != nullptr; }
-  // All work is known to end before long.
+  // All unfinished work is expected to end within kLongNs.
   [[nodiscard]] bool ends_soon() const {
     const WorkTotal& total = progress_.total();
     return total.unknown == 0 && total.waits == 0 && total.expected_ns <= kLongNs;
   }
-  // Another session waits until this stream's work has ended: how many sessions compete, else 0.
+  // If a session waits for its fair share while this stream has work: FairShare::waited_for().
   [[nodiscard]] uint32_t waited_for() const {
     return progress_.is_empty() ? 0 : share_.waited_for();
   }
-  // The stream has a credit that others may need, or a claim, or others want the device.
+  // Other streams may need this one's credit, it has a claim itself, or other sessions have work.
   [[nodiscard]] bool is_contending() const {
     return credit_ != nullptr || claim_ != nullptr ||
            (!progress_.is_empty() && share_.is_contested());
@@ -119,13 +119,12 @@ class StreamBudget {
   [[nodiscard]] bool needs_looks() const { return is_learning() || is_contending(); }
 
  private:
-  // Before next_look_ns_ a look would tell nothing new. That time is forgotten when work is
-  // admitted.
+  // A look before next_look_ns_ shows nothing new. Admitting work sets next_look_ns_ to kNever.
   [[nodiscard]] bool is_too_soon(uint64_t now) const {
     return next_look_ns_ != kNever && now < next_look_ns_;
   }
   bool is_window_full(const Cost& cost);
-  // There is nothing to be queued behind, or the stream has a credit.
+  // The next item needs no new credit: nothing is before it, or the stream has a credit.
   [[nodiscard]] bool may_queue() const {
     return progress_.is_empty() || (credit_ != nullptr && !yields_) || credits_ == nullptr;
   }
@@ -152,16 +151,16 @@ class StreamBudget {
   WaitCredits& wait_credits_;
   StreamProgress progress_;
 
-  bool full_ = false;    // until half of the window is free
-  bool used_ = false;    // work has come since the last look_after()
-  bool yields_ = false;  // the credit goes back when all work has ended, and no more work comes
+  bool full_ = false;    // the window was full, and less than half of it is free
+  bool used_ = false;    // work was submitted since the last look_after()
+  bool yields_ = false;  // no work is submitted until all has ended and the credit is given back
   bool waits_for_share_ = false;
   uint64_t next_look_ns_ = kNever;
   QueueCredit credit_;
   uint64_t credit_since_ns_ = 0;
   QueueCreditClaim claim_;
   WaitCredit wait_credit_;
-  // A wait is refused: since when, and when it was last looked whether it is over; 0: not yet.
+  // While a wait is refused: since when, and when has_come() was last called (0: not yet).
   CountToken refusal_;
   uint64_t refused_ns_ = 0;
   uint64_t asked_ns_ = 0;
