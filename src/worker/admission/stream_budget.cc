@@ -151,8 +151,8 @@ void StreamBudget::admit_cold(Verdict& verdict) {
   if (progress_.total().outer_waits != 0) {
     const uint64_t now = clock_.now_ns();
     look(now);
-    look_again_in(kLongestLookNs, now);
     if (progress_.total().outer_waits != 0) {
+      look_again_in(kLongestLookNs, now);
       return verdict.refuse(HeldFor::kStreamBudget, next_look_ns_);
     }
   }
