@@ -9,7 +9,7 @@
 
 namespace openmps::worker {
 
-// Work that takes longer is long: a hardware queue that it occupies is missed by others.
+// Work that takes longer is long: it would keep a hardware queue from others for too much time.
 inline constexpr uint64_t kLongNs = 5'000'000;
 
 // What a piece of work costs.

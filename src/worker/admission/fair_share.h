@@ -20,7 +20,7 @@ class FairShare;
 // The shares of all sessions on one device. Thread-safe.
 class FairShares {
  public:
-  // Sessions of rank `from` or lower ranks fill most of the device with long kernels (kLongNs).
+  // Sessions of rank `from` or lower ranks keep 3/4 of the SMs busy with long kernels (kLongNs).
   [[nodiscard]] bool is_crowded(Rank from);
   // Kernels of this duration or more are long: a whole request to another program takes as much, so
   // it is worth keeping long kernels off some SMs.

@@ -94,7 +94,7 @@ class StreamBudget {
   // As look(); also gives back credits that were not used since the last look_after(). Returns the
   // time until the next look, which is needed if needs_looks().
   uint64_t look_after(uint64_t now);
-  // All work is known to have ended.
+  // To be called when all work is known to have ended.
   void end(uint64_t now);
 
   // The driver has work of unknown duration: frequent looks are needed to learn how long it takes.
@@ -107,7 +107,7 @@ class StreamBudget {
     const WorkTotal& total = progress_.total();
     return total.unknown == 0 && total.waits == 0 && total.expected_ns <= kLongNs;
   }
-  // If a session waits for its fair share while this stream has work: FairShare::waited_for().
+  // If a session waits for its share while this stream has work: how many sessions have; else 0.
   [[nodiscard]] uint32_t waited_for() const {
     return progress_.is_empty() ? 0 : share_.waited_for();
   }

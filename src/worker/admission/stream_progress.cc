@@ -8,8 +8,8 @@
 namespace openmps::worker {
 namespace {
 
-// While the device has not SMs for all sessions, work is taken to have got longer by one part of so
-// many at most: it may have waited for SMs.
+// While sessions want more SMs than the device has, the lower bound of a duration is at most a
+// fourth above what was expected: some of the time the work may have waited for SMs.
 constexpr uint64_t kCrowdedShare = 4;
 
 }  // namespace
@@ -42,7 +42,7 @@ void StreamProgress::Segment::add_number(uint32_t number) {
   }
 }
 
-// `next` follows at once, and both are seen reached in one look.
+// `next` is the segment behind this one; both were seen reached in one look.
 void StreamProgress::Segment::append(const Segment& next) {
   total += next.total;
   closed_ns = next.closed_ns;
@@ -57,7 +57,7 @@ StreamProgress::StreamProgress(const ProgressTools& tools, std::function<bool()>
                                CUstream stream, std::atomic<uint64_t>* ends_ns)
     : tools_(tools), make_current_(std::move(make_current)), stream_(stream), ends_ns_(ends_ns) {}
 
-// The place of `ends_ns_` may have gone before.
+// `*ends_ns_` may no longer exist, so it is not written.
 StreamProgress::~StreamProgress() {
   reach_all(tools_.clock.now_ns());
   if (busy_) tools_.share.end_work(tools_.clock.now_ns());
@@ -124,7 +124,7 @@ bool StreamProgress::has_free_segment() {
   return count_ < kSegments;
 }
 
-// Without a free segment, an event or the context the items get their mark another time.
+// Without a free segment, an event or the context no mark is put; the next call tries again.
 void StreamProgress::mark() {
   const DriverTable& driver = tools_.driver;
   if (open_.total.items == 0 || !make_current_() || !has_free_segment()) return;
@@ -161,8 +161,8 @@ void StreamProgress::drop_first() {
   --count_;
 }
 
-// Segments that are seen reached in one look took at most the time since the look before together:
-// one by one each would seem to have taken all of it.
+// Segments that are seen reached in one look are taken as one: the time since the look before
+// bounds their sum, and each by itself would seem to have taken all of it.
 void StreamProgress::look(uint64_t now) {
   mark();
   Segment reached;
@@ -207,8 +207,8 @@ void StreamProgress::show_end() {
 
 // ---- What is learnt -----------------------------------------------------------------------------
 
-// The segment began when it was submitted, or when what came before it ended. While it was being
-// submitted the GPU may have had nothing to do.
+// The segment began when it was submitted, or when the work before it ended. While it was being
+// submitted the GPU may have been idle, so the lower bound starts when all of it was submitted.
 void StreamProgress::reach(const Segment& segment, uint64_t now, bool learns) {
   const WorkTotal& total = segment.total;
   const uint64_t latest_begin = std::max(segment.closed_ns, reached_ns_);
@@ -236,16 +236,16 @@ void StreamProgress::reach(const Segment& segment, uint64_t now, bool learns) {
   total_ -= total;
   before_reached_ns_ = std::max(segment.unreached_ns, soonest_begin);
   reached_ns_ = now;
-  // The end is seen late: most likely it came when it was expected. After longer work the next
-  // would come sooner in this way, and requests of other sessions seemed to wait for that (decision
-  // 18).
+  // The end is seen late: most likely it came when it was expected. Work longer than kWindowNs is
+  // taken to have ended now: else the next item would be submitted sooner, and requests of other
+  // sessions seemed to wait for that (decision 18).
   const uint64_t expected_end = std::max(segment.begin_ns, ended_ns_) + total.expected_ns;
   const bool dates_back = total.unknown == 0 && segment.is_plain && total.expected_ns <= kWindowNs;
   ended_ns_ = dates_back ? std::min(std::max(expected_end, segment.unreached_ns), now) : now;
 }
 
-// What several marks together say at most is when the stream had something to do: the time before
-// is counted up to reached_ns_. The expected duration of work that nobody knew is no guess.
+// `most_ns` counts from reached_ns_ only, since earlier segments have counted the time before. Work
+// of unknown duration is taken to have taken the mean of its bounds if they exclude the default.
 void StreamProgress::account(const Segment& segment, const Seen& seen, uint64_t now) {
   const WorkTotal& total = segment.total;
   const uint64_t begin = std::max(segment.begin_ns, before_reached_ns_);

@@ -85,7 +85,7 @@ class StreamProgress {
   void mark();
   // Puts a mark as mark() does, and checks which marks the GPU has reached.
   void look(uint64_t now);
-  // All work is known to have ended.
+  // To be called when all work is known to have ended.
   void end(uint64_t now);
 
   // All work that may be unfinished.
@@ -113,7 +113,7 @@ class StreamProgress {
     uint64_t unreached_ns = 0;  // when its mark was last seen unreached
     uint64_t alone_ns = 0;      // its expected duration if it had the device to itself
     uint64_t sm_ns = 0;         // the sum of each item's expected duration times its SMs
-    bool is_plain = true;       // durations can be learnt from it: no item waits
+    bool is_plain = true;       // durations can be learnt from it: no waits, few kinds of work
     bool is_compared = true;    // all its work has been seen with all the SMs it wanted
     uint8_t learnt = 0;         // how many entries of `numbers` are used
     std::array<uint32_t, kMostLearnt> numbers{};  // kinds of its work, in Durations

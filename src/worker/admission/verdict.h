@@ -12,7 +12,7 @@
 
 namespace openmps::worker {
 
-// No time, by the clock.
+// A time that never comes, by the clock.
 inline constexpr uint64_t kNever = ~0ull;
 
 // What the work takes. The stream keeps these when the work is submitted (Streams::keep()); else
@@ -26,7 +26,7 @@ struct Admitted {
 
 struct Refused {
   wire::HeldFor why = wire::HeldFor::kNothing;
-  // When to ask again, by the clock. kNever: somebody says when that may help.
+  // When to ask again, by the clock. kNever: the executor is woken when that may help.
   uint64_t look_again_ns = kNever;
 };
 
