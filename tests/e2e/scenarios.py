@@ -1250,7 +1250,7 @@ def live_limits(box, _):
     programs = [LiveSms(box, arguments=kinds[i % len(kinds)]) for i in range(count)]
     started = lambda: all(program.rounds for program in programs)
     require(wait_until(started, SETTLE_LIMIT_S), "a program does not begin")
-    device = max(len(program.sms) for program in programs)
+    device = json.loads(box.control("device_query --json")[1])[0]["sms"]
     for _ in range(int(os.environ.get("OPENMPS_LIVE_CHANGES", "60"))):
         pid = chance.choice(programs).pid()
         command = chance.choice([f"set_client_active_thread_percentage {pid} {chance.randint(1, 100)}",
