@@ -98,7 +98,7 @@ class Player {
   const Devices devices_;
   ContextGate gate_{driver_.table()};
   const MonotonicClock clock_;
-  WorkerParts commons_{clock_};
+  WorkerParts worker_parts_{clock_};
   std::array<std::unique_ptr<SessionParts>, kSessions> sessions_;
   std::array<bool, kSessions> ended_{};
   std::array<uint32_t, kSessions> ids_{};
@@ -115,7 +115,7 @@ void Player::begin(uint32_t index) {
   info.limits.client.memory_limit[0] = kMemoryLimit;
   driver_.act_for(info.id);
   sessions_[index] =
-      std::make_unique<SessionParts>(driver_.table(), devices_, gate_, commons_, info);
+      std::make_unique<SessionParts>(driver_.table(), devices_, gate_, worker_parts_, info);
   SessionParts& session = *sessions_[index];
   session.core.view = wire::ChannelView(host_part(index));
   // What is exported comes back, for an import to find.

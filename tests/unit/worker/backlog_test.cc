@@ -99,9 +99,9 @@ TEST_F(BacklogTest, ItsStreamIsMadeMeanwhile) {
 // Room is made in a quiet moment, or given back. Until then nobody waits in the driver.
 TEST_F(BacklogTest, WhatThereIsNoRoomForStaysHere) {
   driver_.make_room();
-  commons_.slots[0] = std::make_shared<StreamSlots>();
-  ASSERT_EQ(commons_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
-  StreamSlot all = commons_.slots[0]->take(4);
+  worker_parts_.slots[0] = std::make_shared<StreamSlots>();
+  ASSERT_EQ(worker_parts_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
+  StreamSlot all = worker_parts_.slots[0]->take(4);
   driver_.hold(2, true);
   launch(2);
   create_stream(3, StreamKind::kNonBlocking);
@@ -125,9 +125,9 @@ TEST_F(BacklogTest, WhatThereIsNoRoomForStaysHere) {
 
 TEST_F(BacklogTest, AQuietMomentMakesRoom) {
   driver_.make_room();
-  commons_.slots[0] = std::make_shared<StreamSlots>();
-  ASSERT_EQ(commons_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
-  const StreamSlot all = commons_.slots[0]->take(4);
+  worker_parts_.slots[0] = std::make_shared<StreamSlots>();
+  ASSERT_EQ(worker_parts_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
+  const StreamSlot all = worker_parts_.slots[0]->take(4);
   create_stream(3, StreamKind::kNonBlocking);
   driver_.hold(2, true);
   launch(2);
@@ -138,7 +138,7 @@ TEST_F(BacklogTest, AQuietMomentMakesRoom) {
   while (gate_.has_deferred() || gate_.is_collecting()) session_->service();
   session_->submitter.advance();
   EXPECT_EQ(calls().back(), "launch s3 16");
-  EXPECT_FALSE(commons_.slots[0]->are_short());
+  EXPECT_FALSE(worker_parts_.slots[0]->are_short());
 }
 
 TEST_F(BacklogTest, SoDoesWhatIsBehindAHostFunctionThatTakesItsTime) {
@@ -197,8 +197,8 @@ class WatchedBacklogTest : public BacklogTest {
  protected:
   void prepare() override {
     BacklogTest::prepare();
-    commons_.value_watch = std::make_unique<ValueWatch>();
-    ASSERT_TRUE(commons_.value_watch->start().ok());
+    worker_parts_.value_watch = std::make_unique<ValueWatch>();
+    ASSERT_TRUE(worker_parts_.value_watch->start().ok());
   }
 };
 
@@ -501,9 +501,9 @@ TEST_F(BacklogTest, ItIsBoundedInBytes) {
 // others wait for.
 TEST_F(BacklogTest, AStreamThatHasNothingToDoMakesRoom) {
   driver_.make_room();
-  commons_.slots[0] = std::make_shared<StreamSlots>();
-  ASSERT_EQ(commons_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
-  const StreamSlot others = commons_.slots[0]->take(3);
+  worker_parts_.slots[0] = std::make_shared<StreamSlots>();
+  ASSERT_EQ(worker_parts_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
+  const StreamSlot others = worker_parts_.slots[0]->take(3);
   driver_.hold(2, true);
   launch(2);  // so no quiet moment comes
   constexpr wire::Id kFirst = 10, kStreams = 6;
@@ -525,9 +525,9 @@ TEST_F(BacklogTest, AStreamThatHasNothingToDoMakesRoom) {
 // What a stream that rests was given counts as done for those who come behind it.
 TEST_F(BacklogTest, WhoRestsIsWaitedForNoMore) {
   driver_.make_room();
-  commons_.slots[0] = std::make_shared<StreamSlots>();
-  ASSERT_EQ(commons_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
-  const StreamSlot others = commons_.slots[0]->take(3);
+  worker_parts_.slots[0] = std::make_shared<StreamSlots>();
+  ASSERT_EQ(worker_parts_.slots[0]->grow(driver_.table(), nullptr, 4), CUDA_SUCCESS);
+  const StreamSlot others = worker_parts_.slots[0]->take(3);
   map(kBase, kUnit);
   driver_.hold(2, true);
   launch(2);

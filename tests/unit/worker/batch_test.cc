@@ -14,7 +14,7 @@ class BatchTest : public SessionFixture {
  protected:
   static constexpr uint64_t kMuch = 1 << 16;  // of commands at hand
 
-  void prepare() override { commons_.performance.windows = true; }
+  void prepare() override { worker_parts_.performance.windows = true; }
   void SetUp() override {
     SessionFixture::SetUp();
     load_module();

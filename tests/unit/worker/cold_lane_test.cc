@@ -50,8 +50,9 @@ class LogFile {
 class ColdLaneTest : public SessionFixture {
  protected:
   void prepare() override {
-    commons_.cold = std::make_unique<ColdLanes>(driver_.table(), *devices_, commons_.limits);
-    commons_.cold->share();
+    worker_parts_.cold =
+        std::make_unique<ColdLanes>(driver_.table(), *devices_, worker_parts_.limits);
+    worker_parts_.cold->share();
   }
   void TearDown() override {
     session_->stop = false;
@@ -544,19 +545,20 @@ TEST_F(NoColdLaneTest, LoadingWaits) {
 class LoneSessionTest : public ColdLaneTest {
  protected:
   void prepare() override {
-    commons_.cold = std::make_unique<ColdLanes>(driver_.table(), *devices_, commons_.limits);
+    worker_parts_.cold =
+        std::make_unique<ColdLanes>(driver_.table(), *devices_, worker_parts_.limits);
   }
 };
 TEST_F(LoneSessionTest, WaitsForItselfAsNatively) {
   keep_busy();
   expect_wait(1, kPlain);
-  commons_.cold->share();
+  worker_parts_.cold->share();
   EXPECT_EQ(lane_of_load(2, kPlain), "place cold");
 }
 
 TEST_F(LoneSessionTest, HasItMadeAfterASecondOrForASecondOne) {
   constexpr uint64_t kNow = 5'000'000'000;
-  ColdLanes& lanes = *commons_.cold;
+  ColdLanes& lanes = *worker_parts_.cold;
   EXPECT_EQ(lanes.due_ns(), 0u) << "nobody has come yet";
   lanes.note_session(true, kNow);
   EXPECT_EQ(lanes.due_ns(), kNow + ColdLanes::kAloneNs);

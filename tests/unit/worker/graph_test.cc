@@ -241,7 +241,7 @@ TEST_F(GraphArrayTest, ArraysThatAreNotThereAreViolations) {
   SessionInfo info;
   info.id = 2;
   info.window = kWindow + 1;
-  SessionParts other(driver_.table(), *devices_, gate_, commons_, info);
+  SessionParts other(driver_.table(), *devices_, gate_, worker_parts_, info);
   wire::ArrayCreate array{7, 0, 64, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 0};
   EXPECT_TRUE(other.arrays.handle(array).ok());
   begin();

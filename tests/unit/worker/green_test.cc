@@ -330,10 +330,10 @@ TEST_F(GreenTest, ThereIsALimit) {
 TEST_F(GreenTest, ADriverWithoutThem) {
   DriverTable old = driver_.table();
   old.cuGreenCtxStreamCreate = nullptr;
-  WorkerParts commons(clock_);
+  WorkerParts worker_parts(clock_);
   SessionInfo info;
   info.id = 2;
-  SessionParts session(old, *devices_, gate_, commons, info);
+  SessionParts session(old, *devices_, gate_, worker_parts, info);
   EXPECT_EQ(send_to(session, wire::DeviceResource{0, 0, CU_DEV_RESOURCE_TYPE_SM}).code(),
             CUDA_ERROR_NOT_SUPPORTED);
 }

@@ -46,7 +46,7 @@ class GroupMemoryTest : public SessionFixture {
     info.id = 2;
     info.window = kWindow + 1;
     describe(info);
-    other_ = std::make_unique<SessionParts>(driver_.table(), *devices_, gate_, commons_,
+    other_ = std::make_unique<SessionParts>(driver_.table(), *devices_, gate_, worker_parts_,
                                             std::move(info));
   }
   void TearDown() override {
@@ -122,7 +122,7 @@ TEST_F(GroupMemoryTest, WhatOthersOutsideKeepStays) {
   SessionInfo info;
   info.id = 3;
   info.window = kWindow + 2;
-  SessionParts stranger(driver_.table(), *devices_, gate_, commons_, info);
+  SessionParts stranger(driver_.table(), *devices_, gate_, worker_parts_, info);
   const uint64_t there = wire::window_base(kWindow + 2);
   EXPECT_TRUE(send_to(stranger, wire::MemoryMap{there, kUnit, 0}).ok());
   const wire::MemoryUnmap freed{there, kUnit, 0, wire::kUnmapKeep};
@@ -130,7 +130,7 @@ TEST_F(GroupMemoryTest, WhatOthersOutsideKeepStays) {
   EXPECT_TRUE(stranger.memory.begin_unmap(freed, &ticket).ok());
   stranger.memory.finish_unmap(freed, ticket);
   EXPECT_EQ(map_own(9), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(commons_.kept_memory.bytes(0), kUnit);
+  EXPECT_EQ(worker_parts_.kept_memory.bytes(0), kUnit);
   stranger.release();
 }
 

@@ -231,10 +231,10 @@ TEST_F(HoldingsTest, OffersToOtherProcesses) {
   const wire::MemoryPublish memory{kBase, wire::kMemoryGranularity};
   EXPECT_EQ(send(memory).code(), CUDA_ERROR_OUT_OF_MEMORY);
   wire::ShareKey key;
-  std::shared_ptr<DriverEvent> event = commons_.exchange.event(last);
+  std::shared_ptr<DriverEvent> event = worker_parts_.exchange.event(last);
   ASSERT_NE(event, nullptr);
-  EXPECT_TRUE(commons_.exchange.publish(2, std::move(event), &key)) << "others have their own";
-  commons_.exchange.withdraw_all(2);
+  EXPECT_TRUE(worker_parts_.exchange.publish(2, std::move(event), &key)) << "others have their own";
+  worker_parts_.exchange.withdraw_all(2);
   EXPECT_TRUE(send(wire::MemoryWithdraw{last}).ok());
   EXPECT_TRUE(send(memory).ok());
 }
@@ -250,10 +250,10 @@ TEST_F(HoldingsTest, ResourcesAndTheirDescriptors) {
     memcpy(resource->_internal_padding, &looks, sizeof(looks));
     return CUDA_SUCCESS;
   };
-  WorkerParts commons(clock_);
+  WorkerParts worker_parts(clock_);
   SessionInfo info;
   info.id = 2;
-  SessionParts other(restless, *devices_, gate_, commons, info);
+  SessionParts other(restless, *devices_, gate_, worker_parts, info);
   const auto look = [&] {
     return send_to(other, wire::DeviceResource{0, 0, CU_DEV_RESOURCE_TYPE_SM});
   };

@@ -24,19 +24,19 @@ class ImageMemoryTest : public SessionFixture {
     char pattern[] = "/tmp/openmps-memory-XXXXXX";
     ASSERT_NE(mkdtemp(pattern), nullptr);
     root_ = pattern;
-    commons_.images.keep(wire::kMiB);
-    commons_.memory = std::make_unique<ImageMemory>(driver_.table(), *devices_, gate_, nullptr,
-                                                    commons_.images, disk());
+    worker_parts_.images.keep(wire::kMiB);
+    worker_parts_.memory = std::make_unique<ImageMemory>(driver_.table(), *devices_, gate_, nullptr,
+                                                         worker_parts_.images, disk());
   }
   void SetUp() override {
     SessionFixture::SetUp();
     create_stream(1, wire::StreamKind::kNonBlocking);
   }
   void TearDown() override {
-    commons_.memory.reset();
+    worker_parts_.memory.reset();
     session_->drain();
     session_->release();
-    commons_.images.keep(0);
+    worker_parts_.images.keep(0);
     SessionFixture::TearDown();
     fs::remove_all(root_);
   }
@@ -102,17 +102,17 @@ TEST_F(ImageMemoryTest, WhatIsLaunchedIsRemembered) {
   get(1, 1, "ker1");
   get(1, 3, "ker3");
   EXPECT_EQ(count(UsageCount::kImagesMade), 1u);
-  commons_.memory->finish();
+  worker_parts_.memory->finish();
   EXPECT_TRUE(disk().entries().empty()) << "nothing has been used";
   for (int i = 0; i < 3; ++i) launch_function(3);
-  commons_.memory->finish();
+  worker_parts_.memory->finish();
   ASSERT_EQ(disk().entries().size(), 1u);
   const UsedKernels kernels = remembered("code");
   ASSERT_EQ(kernels.size(), 1u) << "one of four has been launched";
   EXPECT_EQ(kernels.begin()->second, 1u);
   EXPECT_EQ(session_->modules.functions().find(3)->remembered, 1u) << "it is told once";
   launch_function(1);
-  commons_.memory->finish();
+  worker_parts_.memory->finish();
   EXPECT_EQ(remembered("code").size(), 2u);
 }
 
@@ -124,7 +124,7 @@ TEST_F(ImageMemoryTest, WhatIsASessionsOwnIsNot) {
   load(2, "code", std::string(reinterpret_cast<const char*>(&option), sizeof(option)));
   get(2, 2, "kern");
   launch_function(2);
-  commons_.memory->finish();
+  worker_parts_.memory->finish();
   EXPECT_TRUE(disk().entries().empty());
 }
 
@@ -132,18 +132,18 @@ TEST_F(ImageMemoryTest, ANewWorkerHasItBeforeAnybodyAsks) {
   load(1, "other");
   get(1, 1, "ker2");
   launch_function(1);
-  commons_.memory->finish();
+  worker_parts_.memory->finish();
   UsedKernels kernels = remembered("other");
   kernels["d"] = 1;
   remember(image_of("code"), kernels);
-  commons_.memory = std::make_unique<ImageMemory>(driver_.table(), *devices_, gate_, nullptr,
-                                                  commons_.images, disk());
+  worker_parts_.memory = std::make_unique<ImageMemory>(driver_.table(), *devices_, gate_, nullptr,
+                                                       worker_parts_.images, disk());
   open_session();
   create_stream(1, wire::StreamKind::kNonBlocking);
   const uint64_t before = gate_.calls(GatedCall::kLibraryLoad);
   calls();
-  commons_.memory->begin();
-  commons_.memory->wait();
+  worker_parts_.memory->begin();
+  worker_parts_.memory->wait();
   EXPECT_EQ(gate_.calls(GatedCall::kLibraryLoad), before + 1) << "the other one is there";
   EXPECT_EQ(loaded_functions(), 2u);
   load(2, "code");
@@ -155,7 +155,7 @@ TEST_F(ImageMemoryTest, ANewWorkerHasItBeforeAnybodyAsks) {
   EXPECT_EQ(count(UsageCount::kImagesMade), 0u);
   get(2, 3, "ker3");
   launch_function(3);
-  commons_.memory->finish();
+  worker_parts_.memory->finish();
   EXPECT_EQ(remembered("code").size(), 3u) << "beside what was known, and not used now";
 }
 
@@ -164,8 +164,8 @@ TEST_F(ImageMemoryTest, WhatIsRememberedIsNotMadeOnceMore) {
   const std::string code =
       TestCubin().without_variables().image() + std::string(wire::kMiB / 4, ' ');
   remember(image_of(code), {{"kern", 1}});
-  commons_.memory->begin();
-  commons_.memory->wait();
+  worker_parts_.memory->begin();
+  worker_parts_.memory->wait();
   const uint64_t before = gate_.calls(GatedCall::kLibraryLoad);
   load(1, code);
   EXPECT_EQ(gate_.calls(GatedCall::kLibraryLoad), before);
@@ -184,8 +184,8 @@ TEST_F(ImageMemoryTest, WhatNoClientCouldHaveSentIsNotLoaded) {
   remember(image_of(text), {{"kern", 1}});
   remember(image_of("missing"), {{"missing", 1}});
   const uint64_t before = gate_.calls(GatedCall::kLibraryLoad);
-  commons_.memory->begin();
-  commons_.memory->wait();
+  worker_parts_.memory->begin();
+  worker_parts_.memory->wait();
   EXPECT_EQ(gate_.calls(GatedCall::kLibraryLoad), before + 1) << "the last, in vain";
   EXPECT_EQ(loaded_functions(), 0u);
 }
@@ -199,7 +199,7 @@ TEST_F(ImageMemoryTest, NobodyIsHeldUp) {
   launch_function(1);
   remember(image_of("code"), {{"ker2", 1}, {"ker3", 1}});
   calls();
-  commons_.memory->begin();
+  worker_parts_.memory->begin();
   for (int i = 0; i < 100; ++i) {
     launch_function(1);
     session_->service();
@@ -210,7 +210,7 @@ TEST_F(ImageMemoryTest, NobodyIsHeldUp) {
     session_->service();
     std::this_thread::yield();
   }
-  commons_.memory->wait();
+  worker_parts_.memory->wait();
 }
 
 TEST_F(ImageMemoryTest, AnEndIsNotWaitedFor) {
@@ -219,9 +219,9 @@ TEST_F(ImageMemoryTest, AnEndIsNotWaitedFor) {
   driver_.hold(1, true);
   launch_function(1);
   remember(image_of("code"), {{"ker2", 1}});
-  commons_.memory->begin();
+  worker_parts_.memory->begin();
   while (!gate_.has_deferred()) std::this_thread::yield();
-  commons_.memory.reset();  // though no moment has come
+  worker_parts_.memory.reset();  // though no moment has come
   driver_.hold(1, false);
 }
 

@@ -502,7 +502,7 @@ TEST_F(SharedLibraries, VariablesBeyondTheLimitAreNotLoaded) {
   EXPECT_EQ(load(1, code).code(), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(loaded(), 1u);
   EXPECT_EQ(driver_.live(), "registrations 1");
-  commons_.performance.parallel_facts = false;
+  worker_parts_.performance.parallel_facts = false;
   open_session();
   code.back() = 'x';  // or its facts are known
   EXPECT_EQ(load(2, code).code(), CUDA_ERROR_OUT_OF_MEMORY);

@@ -556,7 +556,7 @@ TEST_F(PrintingSessionTest, ShowsThatItWaitsForItsTurn) {
   table.cuEventQuery = Watched::query;
   CUstream stream = nullptr;
   ASSERT_EQ(table.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
-  KernelOutput& output = commons_.output;
+  KernelOutput& output = worker_parts_.output;
   KernelOutput::Client other;
   other.driver = &table;
   other.devices = devices_.get();

@@ -165,7 +165,7 @@ TEST_F(MemoryTest, ExtentsLieBesideTheWindow) {
   EXPECT_TRUE(send(wire::AddressReserve{kBytes, 4 * kUnit}).ok());
   const uint64_t extent = reply<wire::AddressReserve::Reply>().address;
   EXPECT_EQ(extent % (4 * kUnit), 0u);
-  EXPECT_FALSE(commons_.addresses.claim(extent, kUnit)) << "nobody else gets it";
+  EXPECT_FALSE(worker_parts_.addresses.claim(extent, kUnit)) << "nobody else gets it";
   map(extent + 79 * kUnit, kUnit);
   EXPECT_TRUE(session_->memory.contains(extent + 79 * kUnit, kUnit));
   EXPECT_TRUE(is_violation(send(wire::MemoryMap{extent + 79 * kUnit, 2 * kUnit, 0})));
@@ -173,8 +173,8 @@ TEST_F(MemoryTest, ExtentsLieBesideTheWindow) {
   EXPECT_TRUE(send(wire::MemoryUnmap{extent + 79 * kUnit, kUnit, 0, 0}).ok());
   EXPECT_TRUE(is_violation(send(wire::AddressFree{extent, kUnit})));
   EXPECT_TRUE(send(wire::AddressFree{extent, kBytes}).ok());
-  EXPECT_TRUE(commons_.addresses.claim(extent, kUnit));
-  commons_.addresses.release(extent);
+  EXPECT_TRUE(worker_parts_.addresses.claim(extent, kUnit));
+  worker_parts_.addresses.release(extent);
   for (const wire::AddressReserve& bad :
        {wire::AddressReserve{0, kUnit}, wire::AddressReserve{kUnit + 1, kUnit},
         wire::AddressReserve{kUnit, 0}, wire::AddressReserve{kUnit, 3 * kUnit}}) {
@@ -250,7 +250,7 @@ TEST_F(MemoryTest, SharedMemoryOutlivesItsOwner) {
   SessionInfo info;
   info.id = 2;
   info.window = kWindow + 1;
-  SessionParts other(driver_.table(), *devices_, gate_, commons_, info);
+  SessionParts other(driver_.table(), *devices_, gate_, worker_parts_, info);
   const uint64_t there = wire::window_base(kWindow + 1);
   ReplyWriter written;
   const ReplyTo<wire::MemoryOpen> reply(written);
@@ -282,7 +282,7 @@ TEST_F(MemoryTest, SharedEventsOutliveTheirOwner) {
   SessionInfo info;
   info.id = 2;
   info.window = kWindow + 1;
-  SessionParts other(driver_.table(), *devices_, gate_, commons_, info);
+  SessionParts other(driver_.table(), *devices_, gate_, worker_parts_, info);
   ASSERT_TRUE(other.ipc_commands.handle(wire::EventOpen{1, 0, key}).ok());
   EXPECT_TRUE(send(wire::EventDestroy{1}).ok());
   EXPECT_TRUE(send_to(other, wire::EventQuery{1}).ok());

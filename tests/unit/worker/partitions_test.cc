@@ -25,18 +25,18 @@ class PartitionTest : public SessionFixture {
   }
   Member& join(const SmTerms& terms) {
     members_.push_back(std::make_unique<Member>(0, terms, changes_));
-    const Status status = commons_.partitions->join(*members_.back(), nullptr);
+    const Status status = worker_parts_.partitions->join(*members_.back(), nullptr);
     EXPECT_TRUE(status.ok()) << status.message();
     return *members_.back();
   }
   void leave(Member& member) {
-    commons_.partitions->leave(member);
+    worker_parts_.partitions->leave(member);
     std::erase_if(members_, [&](const auto& one) { return one.get() == &member; });
   }
   // Whatever work it had: all of that was long ago.
   SmPart part(Member& member) {
     constexpr uint64_t kMuchLater = ~0ull;
-    return commons_.partitions->part(member, kMuchLater);
+    return worker_parts_.partitions->part(member, kMuchLater);
   }
   SmGroups of(Member& member) {
     const SmPart part = this->part(member);
@@ -82,22 +82,22 @@ TEST_F(PartitionTest, SomeAreKeptForWhoComesNext) {
 TEST_F(PartitionTest, WhatFailsIsHadByNobody) {
   driver_.fail("green", CUDA_ERROR_OUT_OF_MEMORY);
   Member late(0, {.sms = 6}, changes_);
-  EXPECT_EQ(commons_.partitions->join(late, nullptr).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(worker_parts_.partitions->join(late, nullptr).code(), CUDA_ERROR_OUT_OF_MEMORY);
   driver_.fail("green", CUDA_SUCCESS);
   EXPECT_EQ(of(join(6)), groups({0, 1, 2}));
 }
 
 TEST_F(PartitionTest, AChangeIsToldAndInForceOnceTheSetIsThere) {
   Member &first = join(8), &second = join(0);
-  commons_.partitions->set(first, {.sms = 4});
+  worker_parts_.partitions->set(first, {.sms = 4});
   EXPECT_EQ(of(first), groups({0, 1})) << "of those that it had";
   EXPECT_EQ(changes_, 1u);
-  commons_.partitions->set(second, {.sms = 4});
+  worker_parts_.partitions->set(second, {.sms = 4});
   EXPECT_EQ(of(second), groups({2, 3}));
-  commons_.partitions->set(first, {.sms = 0});
+  worker_parts_.partitions->set(first, {.sms = 0});
   EXPECT_EQ(of(first), SmGroups().set());
   EXPECT_EQ(changes_, 3u);
-  commons_.partitions->set(first, {.sms = 0});
+  worker_parts_.partitions->set(first, {.sms = 0});
   EXPECT_EQ(changes_, 3u) << "nothing has changed";
 }
 
@@ -122,17 +122,17 @@ TEST_F(PartitionTest, WhoComesBesideWhatIsStuckHasItOnceThatEnds) {
 TEST_F(PartitionTest, WhoCantHaveItKeepsWhatHeHas) {
   Member& first = join(8);
   driver_.fail("green", CUDA_ERROR_OUT_OF_MEMORY);
-  commons_.partitions->set(first, {.sms = 4});
+  worker_parts_.partitions->set(first, {.sms = 4});
   EXPECT_EQ(of(first), groups({0, 1, 2, 3}));
   EXPECT_EQ(changes_, 0u);
   driver_.fail("green", CUDA_SUCCESS);
-  commons_.partitions->set(first, {.sms = 6});
+  worker_parts_.partitions->set(first, {.sms = 6});
   EXPECT_EQ(of(first), groups({0, 1, 2}));
 }
 
 TEST_F(PartitionTest, OthersKeepOffWhatIsReserved) {
   Member &whole = join(0), &half = join(8);
-  const Result<uint32_t> reserved = commons_.partitions->reserve(7, {.device = 0, .sms = 3});
+  const Result<uint32_t> reserved = worker_parts_.partitions->reserve(7, {.device = 0, .sms = 3});
   ASSERT_TRUE(reserved.ok()) << reserved.status().message();
   EXPECT_EQ(*reserved, 4u) << "whole groups";
   EXPECT_EQ(of(whole), groups({0, 1, 2, 3, 6, 7})) << "of 4 and 5, which fewest had";
@@ -140,62 +140,63 @@ TEST_F(PartitionTest, OthersKeepOffWhatIsReserved) {
   EXPECT_EQ(of(join(0, 7)), groups({4, 5}));
   EXPECT_EQ(of(join(2, 7)), groups({4})) << "a limit inside of it";
   EXPECT_EQ(of(join(0)), groups({0, 1, 2, 3, 6, 7})) << "who comes later, too";
-  commons_.partitions->release(7);
+  worker_parts_.partitions->release(7);
   EXPECT_EQ(of(whole), SmGroups().set());
 }
 
 TEST_F(PartitionTest, WhatIsLentIsTakenBackWhileItIsBusy) {
   Member &whole = join(0), &owner = join(0, 7);
-  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 2, .lends = true}).ok());
+  ASSERT_TRUE(worker_parts_.partitions->reserve(7, {.device = 0, .sms = 2, .lends = true}).ok());
   EXPECT_EQ(of(whole), SmGroups().set());
   EXPECT_EQ(of(owner), groups({0}));
-  const auto lease = commons_.partitions->lease(owner);
-  EXPECT_EQ(commons_.partitions->lease(whole), nullptr);
-  EXPECT_EQ(commons_.partitions->service(1), 0u) << "there is nothing to look at";
+  const auto lease = worker_parts_.partitions->lease(owner);
+  EXPECT_EQ(worker_parts_.partitions->lease(whole), nullptr);
+  EXPECT_EQ(worker_parts_.partitions->service(1), 0u) << "there is nothing to look at";
   int woken = 0;
-  commons_.partitions->connect([&woken] { ++woken; }, [](uint32_t, Rank) { return false; });
-  commons_.partitions->use(*lease, Rank::kNormal, 5);
+  worker_parts_.partitions->connect([&woken] { ++woken; }, [](uint32_t, Rank) { return false; });
+  worker_parts_.partitions->use(*lease, Rank::kNormal, 5);
   EXPECT_EQ(woken, 1);
-  EXPECT_EQ(commons_.partitions->service(6), 5 + kRecentNs);
+  EXPECT_EQ(worker_parts_.partitions->service(6), 5 + kRecentNs);
   EXPECT_EQ(of(whole), groups({1, 2, 3, 4, 5, 6, 7}));
-  commons_.partitions->use(*lease, Rank::kNormal, 10);
+  worker_parts_.partitions->use(*lease, Rank::kNormal, 10);
   EXPECT_EQ(woken, 1) << "it is looked after already";
   const uint64_t end = 10 + kRecentNs;
-  EXPECT_EQ(commons_.partitions->service(end - 1), end);
+  EXPECT_EQ(worker_parts_.partitions->service(end - 1), end);
   EXPECT_EQ(of(whole), groups({1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(commons_.partitions->service(end), 0u);
+  EXPECT_EQ(worker_parts_.partitions->service(end), 0u);
   EXPECT_EQ(of(whole), SmGroups().set());
 }
 
 TEST_F(PartitionTest, LowerRanksKeepOffAFewWhileTheyFillTheDevice) {
   bool crowded = false;
   Rank asked = Rank::kLatency;
-  commons_.partitions->connect([] {}, [&](uint32_t, Rank from) { return asked = from, crowded; });
+  worker_parts_.partitions->connect([] {},
+                                    [&](uint32_t, Rank from) { return asked = from, crowded; });
   Member &quick = join(0), &normal = join(0), &low = join(0);
-  commons_.partitions->set(quick, {.rank = Rank::kLatency});
-  commons_.partitions->set(low, {.rank = Rank::kBestEffort});
-  commons_.partitions->prepare_for_ranks(0);
-  commons_.partitions->keep_for_ranks(0);
-  EXPECT_EQ(commons_.partitions->lease(low), nullptr) << "nobody is below";
-  const auto lease = commons_.partitions->lease(quick);
+  worker_parts_.partitions->set(quick, {.rank = Rank::kLatency});
+  worker_parts_.partitions->set(low, {.rank = Rank::kBestEffort});
+  worker_parts_.partitions->prepare_for_ranks(0);
+  worker_parts_.partitions->keep_for_ranks(0);
+  EXPECT_EQ(worker_parts_.partitions->lease(low), nullptr) << "nobody is below";
+  const auto lease = worker_parts_.partitions->lease(quick);
   ASSERT_NE(lease, nullptr);
-  commons_.partitions->use(*lease, Rank::kLatency, 5);
-  EXPECT_EQ(commons_.partitions->service(6), 6 + kCrowdLookNs);
+  worker_parts_.partitions->use(*lease, Rank::kLatency, 5);
+  EXPECT_EQ(worker_parts_.partitions->service(6), 6 + kCrowdLookNs);
   EXPECT_EQ(of(normal), SmGroups().set()) << "there is room";
   crowded = true;
-  commons_.partitions->service(7);
+  worker_parts_.partitions->service(7);
   EXPECT_EQ(asked, Rank::kNormal);
   EXPECT_EQ(of(quick), SmGroups().set()) << "it has them all";
   EXPECT_EQ(of(normal), groups({0, 1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(of(low), groups({0, 1, 2, 3, 4, 5, 6}));
   // Once it has no work any more, it is between the others.
   const uint64_t later = 7 + kRecentNs;
-  commons_.partitions->use(*lease, Rank::kNormal, later);
-  commons_.partitions->service(later);
+  worker_parts_.partitions->use(*lease, Rank::kNormal, later);
+  worker_parts_.partitions->service(later);
   EXPECT_EQ(asked, Rank::kBestEffort);
   EXPECT_EQ(of(normal), SmGroups().set());
   EXPECT_EQ(of(low), groups({0, 1, 2, 3, 4, 5, 6}));
-  EXPECT_EQ(commons_.partitions->service(later + kRecentNs), 0u);
+  EXPECT_EQ(worker_parts_.partitions->service(later + kRecentNs), 0u);
   EXPECT_EQ(of(low), SmGroups().set());
 }
 
@@ -210,7 +211,7 @@ class UnevenPartitionTest : public PartitionTest {
   [[nodiscard]] uint32_t sms() const override { return 4; }
   void SetUp() override {
     PartitionTest::SetUp();
-    commons_.partitions->connect([] {}, [](uint32_t, Rank) { return true; });
+    worker_parts_.partitions->connect([] {}, [](uint32_t, Rank) { return true; });
   }
   uint32_t sms_of(Member& member) {
     const SmPart part = this->part(member);
@@ -219,9 +220,9 @@ class UnevenPartitionTest : public PartitionTest {
   static uint64_t number(CUgreenCtx green) { return reinterpret_cast<uint64_t>(green); }
   // Somebody of the first rank has work.
   void work(Member& first) {
-    commons_.partitions->set(first, {.rank = Rank::kLatency});
-    commons_.partitions->use(*commons_.partitions->lease(first), Rank::kLatency, 5);
-    commons_.partitions->service(6);
+    worker_parts_.partitions->set(first, {.rank = Rank::kLatency});
+    worker_parts_.partitions->use(*worker_parts_.partitions->lease(first), Rank::kLatency, 5);
+    worker_parts_.partitions->service(6);
   }
 };
 
@@ -233,8 +234,8 @@ TEST_F(UnevenPartitionTest, WhatIsLeftIsJoinedToGroupsInSteps) {
 
 TEST_F(UnevenPartitionTest, WhatFillsNoGroupIsKeptForRanks) {
   Member &first = join(0), &other = join(0);
-  commons_.partitions->prepare_for_ranks(0);
-  commons_.partitions->keep_for_ranks(0);
+  worker_parts_.partitions->prepare_for_ranks(0);
+  worker_parts_.partitions->keep_for_ranks(0);
   work(first);
   EXPECT_EQ(sms_of(first), 18u);
   EXPECT_EQ(sms_of(other), 12u);
@@ -243,8 +244,8 @@ TEST_F(UnevenPartitionTest, WhatFillsNoGroupIsKeptForRanks) {
 
 TEST_F(UnevenPartitionTest, SoManyAreKeptForRanksAsAreWanted) {
   Member &first = join(0), &other = join(0);
-  commons_.partitions->prepare_for_ranks(0, 7);
-  commons_.partitions->keep_for_ranks(0);
+  worker_parts_.partitions->prepare_for_ranks(0, 7);
+  worker_parts_.partitions->keep_for_ranks(0);
   work(first);
   EXPECT_EQ(sms_of(first), 18u);
   EXPECT_EQ(of(other), groups({0, 1})) << "what fills no group is six";
@@ -252,10 +253,10 @@ TEST_F(UnevenPartitionTest, SoManyAreKeptForRanksAsAreWanted) {
 }
 
 TEST_F(UnevenPartitionTest, SetsForRanksAreThereBeforeTheyAreNeeded) {
-  commons_.partitions->prepare_for_ranks(0);
+  worker_parts_.partitions->prepare_for_ranks(0);
   EXPECT_NE(driver_.live().find("greens 1"), std::string::npos) << driver_.live();
   Member &first = join(0), &other = join(0);
-  commons_.partitions->keep_for_ranks(0);
+  worker_parts_.partitions->keep_for_ranks(0);
   driver_.take_calls();
   work(first);
   EXPECT_EQ(sms_of(other), 12u);
@@ -264,39 +265,39 @@ TEST_F(UnevenPartitionTest, SetsForRanksAreThereBeforeTheyAreNeeded) {
 
 TEST_F(UnevenPartitionTest, WhoIsKeptOffAndNeedsAllHasThem) {
   Member &first = join(0), &other = join(0);
-  commons_.partitions->prepare_for_ranks(0);
-  commons_.partitions->keep_for_ranks(0);
-  EXPECT_FALSE(commons_.partitions->looks(0));
+  worker_parts_.partitions->prepare_for_ranks(0);
+  worker_parts_.partitions->keep_for_ranks(0);
+  EXPECT_FALSE(worker_parts_.partitions->looks(0));
   work(first);
   ASSERT_EQ(sms_of(other), 12u);
-  EXPECT_TRUE(commons_.partitions->looks(0)) << "launches are noted while ranks are served";
-  commons_.partitions->note(other, {.sms_needed = 18, .needs_all_sms = true}, 7);
+  EXPECT_TRUE(worker_parts_.partitions->looks(0)) << "launches are noted while ranks are served";
+  worker_parts_.partitions->note(other, {.sms_needed = 18, .needs_all_sms = true}, 7);
   EXPECT_EQ(sms_of(other), 12u) << "it takes longer";
   const uint64_t changes = changes_;
-  commons_.partitions->note(other, {.sms_needed = kWholeDevice}, 7);
+  worker_parts_.partitions->note(other, {.sms_needed = kWholeDevice}, 7);
   EXPECT_EQ(sms_of(other), 18u) << "before anybody has looked";
   EXPECT_GT(changes_, changes);
   // For as long as it has had such work of late.
-  commons_.partitions->service(8);
+  worker_parts_.partitions->service(8);
   EXPECT_EQ(sms_of(other), 18u);
   const uint64_t later = 7 + kRecentNs;
-  commons_.partitions->use(*commons_.partitions->lease(first), Rank::kLatency, later);
-  commons_.partitions->service(later);
+  worker_parts_.partitions->use(*worker_parts_.partitions->lease(first), Rank::kLatency, later);
+  worker_parts_.partitions->service(later);
   EXPECT_EQ(sms_of(other), 12u);
-  commons_.partitions->service(later + kRecentNs);
-  EXPECT_FALSE(commons_.partitions->looks(0));
+  worker_parts_.partitions->service(later + kRecentNs);
+  EXPECT_FALSE(worker_parts_.partitions->looks(0));
 }
 
 // All but what is another's.
 TEST_F(UnevenPartitionTest, WhoIsKeptOffReservedSmsStaysOffThem) {
   Member &first = join(0), &other = join(0);
-  commons_.partitions->prepare_for_ranks(0);
-  commons_.partitions->keep_for_ranks(0);
-  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 4}).ok());
+  worker_parts_.partitions->prepare_for_ranks(0);
+  worker_parts_.partitions->keep_for_ranks(0);
+  ASSERT_TRUE(worker_parts_.partitions->reserve(7, {.device = 0, .sms = 4}).ok());
   work(first);
   ASSERT_EQ(sms_of(other), 8u);
-  commons_.partitions->note(other, {.sms_needed = kWholeDevice}, 7);
-  commons_.partitions->service(8);
+  worker_parts_.partitions->note(other, {.sms_needed = kWholeDevice}, 7);
+  worker_parts_.partitions->service(8);
   EXPECT_EQ(sms_of(other), 14u);
 }
 
@@ -306,21 +307,21 @@ class SmallPartitionTest : public UnevenPartitionTest {
   SmallPartitionTest() { driver_.sms = 66; }
   void SetUp() override {
     UnevenPartitionTest::SetUp();
-    commons_.partitions->prepare_few(0);
-    commons_.partitions->connect([this] { ++woken_; },
-                                 [this](uint32_t, Rank) { return is_crowded_; });
+    worker_parts_.partitions->prepare_few(0);
+    worker_parts_.partitions->connect([this] { ++woken_; },
+                                      [this](uint32_t, Rank) { return is_crowded_; });
   }
   static constexpr Demand kSmall{.sms_needed = 1, .ns = 10'000};
   static constexpr Demand kLong{.sms_needed = 64, .ns = Demand::kLongNs};
   void note(Member& member, const Demand& demand) {
-    commons_.partitions->note(member, demand, now_);
+    worker_parts_.partitions->note(member, demand, now_);
   }
   // All have such work; when to look again.
   using Work = std::vector<std::pair<Member*, Demand>>;
   uint64_t work(const Work& work) {
     now_ += kCrowdLookNs;
     for (const auto& [member, demand] : work) note(*member, demand);
-    return commons_.partitions->service(now_);
+    return worker_parts_.partitions->service(now_);
   }
   int woken_ = 0;
   bool is_crowded_ = true;
@@ -329,14 +330,14 @@ class SmallPartitionTest : public UnevenPartitionTest {
 
 TEST_F(SmallPartitionTest, SmallWorkHasTheFewBesideLongKernels) {
   Member &small = join(0), &filler = join(0), &idle = join(0);
-  EXPECT_EQ(commons_.partitions->few(0), 2u);
+  EXPECT_EQ(worker_parts_.partitions->few(0), 2u);
   EXPECT_EQ(work({{&small, kSmall}}), 0u);
-  EXPECT_FALSE(commons_.partitions->looks(0)) << "small work costs nothing";
+  EXPECT_FALSE(worker_parts_.partitions->looks(0)) << "small work costs nothing";
   woken_ = 0;
   const uint64_t next = work({{&filler, kLong}, {&small, kSmall}});
   EXPECT_EQ(next, now_ + kCrowdLookNs);
   EXPECT_EQ(woken_, 1);
-  EXPECT_TRUE(commons_.partitions->looks(0));
+  EXPECT_TRUE(worker_parts_.partitions->looks(0));
   EXPECT_EQ(sms_of(small), 2u);
   EXPECT_EQ(sms_of(filler), 64u);
   EXPECT_EQ(sms_of(idle), 66u);
@@ -349,7 +350,7 @@ TEST_F(SmallPartitionTest, SmallWorkHasTheFewBesideLongKernels) {
   now_ += kRecentNs;
   EXPECT_EQ(work({{&small, kSmall}}), 0u) << "nobody has long kernels";
   EXPECT_EQ(sms_of(small) + sms_of(filler), 2 * 66u);
-  EXPECT_FALSE(commons_.partitions->looks(0));
+  EXPECT_FALSE(worker_parts_.partitions->looks(0));
 }
 
 TEST_F(SmallPartitionTest, NobodyLooksAtWhoIsAlone) {
@@ -362,9 +363,9 @@ TEST_F(SmallPartitionTest, WhoComesLaterIsLookedAtAtOnce) {
   work({{&filler, kLong}});
   Member& small = join(0);
   EXPECT_EQ(woken_, 1);
-  EXPECT_NE(commons_.partitions->service(now_), 0u);
+  EXPECT_NE(worker_parts_.partitions->service(now_), 0u);
   note(small, kSmall);
-  commons_.partitions->service(now_);
+  worker_parts_.partitions->service(now_);
   EXPECT_EQ(sms_of(small), 2u);
   EXPECT_EQ(sms_of(filler), 64u) << "with its next, however far away that is";
 }
@@ -385,12 +386,12 @@ class LargeUnevenPartitionTest : public UnevenPartitionTest {
 
 TEST_F(LargeUnevenPartitionTest, WhereTheSetsCantBeMadeNobodyLooks) {
   driver_.fail("green", CUDA_ERROR_OUT_OF_MEMORY);
-  commons_.partitions->prepare_few(0);
+  worker_parts_.partitions->prepare_few(0);
   driver_.fail("green", CUDA_SUCCESS);
   Member &small = join(0), &filler = join(0);
-  commons_.partitions->note(filler, {.sms_needed = 64, .ns = Demand::kLongNs}, 1);
-  commons_.partitions->note(small, {.sms_needed = 1}, 1);
-  EXPECT_EQ(commons_.partitions->service(1), 0u);
+  worker_parts_.partitions->note(filler, {.sms_needed = 64, .ns = Demand::kLongNs}, 1);
+  worker_parts_.partitions->note(small, {.sms_needed = 1}, 1);
+  EXPECT_EQ(worker_parts_.partitions->service(1), 0u);
   EXPECT_EQ(sms_of(small) + sms_of(filler), 2 * 66u);
 }
 
@@ -451,7 +452,7 @@ TEST_F(SmallPartitionTest, WhatIsGivenMeanwhileDoesForWhatHasBeenNoted) {
   now_ += kRecentNs;  // as if service() had not seen it
   work({{&filler, kLong}, {&small, kSmall}});
   ASSERT_EQ(sms_of(filler), 64u);
-  EXPECT_EQ(commons_.partitions->part(filler, noted), nullptr);
+  EXPECT_EQ(worker_parts_.partitions->part(filler, noted), nullptr);
 }
 
 TEST_F(SmallPartitionTest, SlowWorkStaysOut) {
@@ -494,22 +495,22 @@ TEST_F(SmallPartitionTest, ThreeHaveTheFewWhileTheirWorkIsLight) {
 
 TEST_F(SmallPartitionTest, ReservationsGoFirst) {
   Member &small = join(0), &filler = join(0);
-  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 4}).ok());
+  ASSERT_TRUE(worker_parts_.partitions->reserve(7, {.device = 0, .sms = 4}).ok());
   work({{&filler, kLong}, {&small, kSmall}});
   EXPECT_EQ(sms_of(small), 62u);
   EXPECT_EQ(sms_of(filler), 62u);
-  commons_.partitions->release(7);
+  worker_parts_.partitions->release(7);
   work({{&filler, kLong}, {&small, kSmall}});
   EXPECT_EQ(sms_of(small), 2u);
 }
 
 TEST_F(SmallPartitionTest, RanksGoFirst) {
   Member &small = join(0), &filler = join(0), &first = join({.rank = Rank::kLatency});
-  commons_.partitions->prepare_for_ranks(0);
-  commons_.partitions->keep_for_ranks(0);
+  worker_parts_.partitions->prepare_for_ranks(0);
+  worker_parts_.partitions->keep_for_ranks(0);
   work({{&filler, kLong}, {&small, kSmall}});
   EXPECT_EQ(sms_of(small), 2u) << "it has no work";
-  commons_.partitions->use(*commons_.partitions->lease(first), Rank::kLatency, now_);
+  worker_parts_.partitions->use(*worker_parts_.partitions->lease(first), Rank::kLatency, now_);
   work({{&filler, kLong}, {&small, kSmall}, {&first, kSmall}});
   EXPECT_EQ(sms_of(small), 60u);
   EXPECT_EQ(sms_of(filler), 60u);
@@ -521,16 +522,17 @@ TEST_F(SmallPartitionTest, RanksGoFirst) {
 }
 
 TEST_F(UnevenPartitionTest, MoreThanThereAreLeaveAGroup) {
-  commons_.partitions->prepare_for_ranks(0, 1000);
+  worker_parts_.partitions->prepare_for_ranks(0, 1000);
   Member &first = join(0), &other = join(0);
-  commons_.partitions->keep_for_ranks(0);
+  worker_parts_.partitions->keep_for_ranks(0);
   work(first);
   EXPECT_EQ(of(other), groups({0}));
 }
 
 TEST_F(UnevenPartitionTest, AThirtySecondAtMostIsFew) {
-  commons_.partitions->prepare_few(0);
-  EXPECT_EQ(commons_.partitions->few(0), 0u) << "the driver splits off 16, and leaves two of 18";
+  worker_parts_.partitions->prepare_few(0);
+  EXPECT_EQ(worker_parts_.partitions->few(0), 0u)
+      << "the driver splits off 16, and leaves two of 18";
 }
 
 class EvenPartitionTest : public PartitionTest {
@@ -539,8 +541,8 @@ class EvenPartitionTest : public PartitionTest {
 };
 
 TEST_F(EvenPartitionTest, WhereAllSmsAreInGroupsAGroupIsFew) {
-  commons_.partitions->prepare_few(0);
-  EXPECT_EQ(commons_.partitions->few(0), 2u);
+  worker_parts_.partitions->prepare_few(0);
+  EXPECT_EQ(worker_parts_.partitions->few(0), 2u);
 }
 
 // Nobody has said anything of ranks.
@@ -550,18 +552,18 @@ class SmallSessionTest : public UnevenPartitionTest {
   [[nodiscard]] uint32_t sms() const override { return 0; }
   void SetUp() override {
     UnevenPartitionTest::SetUp();
-    commons_.partitions->prepare_few(0);
+    worker_parts_.partitions->prepare_few(0);
     neighbour_ = &join(0);
     create_stream(1, wire::StreamKind::kNonBlocking);
     load_module();
-    commons_.partitions->service(clock_.now_ns());
+    worker_parts_.partitions->service(clock_.now_ns());
     launch(1);  // while no session has long kernels
     note(*neighbour_, {.sms_needed = 64, .ns = Demand::kLongNs});
     calls();
   }
   void note(Member& member, const Demand& demand) {
-    commons_.partitions->note(member, demand, clock_.now_ns());
-    commons_.partitions->service(clock_.now_ns());
+    worker_parts_.partitions->note(member, demand, clock_.now_ns());
+    worker_parts_.partitions->service(clock_.now_ns());
   }
   Member* neighbour_ = nullptr;
 };
@@ -569,7 +571,7 @@ class SmallSessionTest : public UnevenPartitionTest {
 TEST_F(SmallSessionTest, SmallWorkGoesToTheFew) {
   launch(1);
   EXPECT_EQ(calls(), (Calls{"launch s1 16"})) << "nobody knew that it is small";
-  commons_.partitions->service(clock_.now_ns());
+  worker_parts_.partitions->service(clock_.now_ns());
   calls();
   launch(1);
   EXPECT_EQ(calls(), (Calls{"stream in g2", "destroy stream", "launch s2 16"}));
@@ -585,7 +587,7 @@ class FewSessionTest : public SmallSessionTest {
   void SetUp() override {
     SmallSessionTest::SetUp();
     launch(1);
-    commons_.partitions->service(clock_.now_ns());
+    worker_parts_.partitions->service(clock_.now_ns());
     calls();
     launch(1);
   }
@@ -667,7 +669,7 @@ TEST_F(SmallSessionTest, AGraphOfSmallKernelsIsSmall) {
   durations.learn({&number, 1}, {Durations::kUnknownNs, kNodes * kEachNs, kNodes * kEachNs});
   ASSERT_EQ(durations.alone({.learnt = number}), kNodes * kEachNs);
   EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
-  commons_.partitions->service(clock_.now_ns());
+  worker_parts_.partitions->service(clock_.now_ns());
   calls();
   EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
   const Calls launched = calls();
@@ -678,8 +680,8 @@ TEST_F(SmallSessionTest, AGraphOfSmallKernelsIsSmall) {
 class SmallStreamsTest : public SmallSessionTest {
  protected:
   SmallStreamsTest() {
-    commons_.performance.windows = true;
-    commons_.performance.batches = false;
+    worker_parts_.performance.windows = true;
+    worker_parts_.performance.batches = false;
   }
 };
 
@@ -688,7 +690,7 @@ TEST_F(SmallStreamsTest, WhatSeveralHaveAtATimeIsTogether) {
   driver_.hold(1, true);
   launch(1);
   launch(2);
-  commons_.partitions->service(clock_.now_ns());
+  worker_parts_.partitions->service(clock_.now_ns());
   calls();
   launch(1);
   EXPECT_EQ(calls().back(), "launch s1 16") << "two SMs";
@@ -703,7 +705,7 @@ class PartitionOfGroupTest : public PartitionTest {
   }
   void set(SessionGroup& group, uint32_t sms) {
     group.set_sms(0, sms);
-    commons_.partitions->change(group);
+    worker_parts_.partitions->change(group);
   }
   void SetUp() override {
     PartitionTest::SetUp();
@@ -754,7 +756,7 @@ TEST_F(PartitionOfGroupTest, ItStaysWhereItIs) {
   Member &first = join_group(eight_), &inside = join_group(eight_, 4), &other = join_group(other_);
   const SmGroups mine = of(first), within = of(inside), theirs = of(other);
   for (const uint32_t sms : {6, 0, 2}) {
-    commons_.partitions->set(join(0), {.sms = sms});
+    worker_parts_.partitions->set(join(0), {.sms = sms});
     EXPECT_EQ(of(first), mine);
     EXPECT_EQ(of(inside), within);
     EXPECT_EQ(of(other), theirs);
@@ -774,29 +776,29 @@ TEST_F(PartitionOfGroupTest, ItEndsWithTheLastMember) {
 
 TEST_F(PartitionOfGroupTest, ItKeepsOffWhatIsReserved) {
   Member &first = join_group(eight_), &second = join_group(eight_);
-  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 10}).ok());
+  ASSERT_TRUE(worker_parts_.partitions->reserve(7, {.device = 0, .sms = 10}).ok());
   EXPECT_EQ(of(first).count(), 3u) << "all that is left";
   EXPECT_EQ(of(first), of(second));
   Member& owner = join_group(eight_, 0, 7);
   EXPECT_EQ(of(owner) & of(first), SmGroups()) << "its own reservation goes before its group";
   EXPECT_EQ(of(owner).count(), 5u);
-  commons_.partitions->release(7);
+  worker_parts_.partitions->release(7);
   EXPECT_EQ(of(first).count(), 4u);
 }
 
 TEST_F(PartitionTest, OneGroupIsLeftToTheOthers) {
-  EXPECT_EQ(commons_.partitions->reserve(7, {.device = 0, .sms = 16}).status().code(),
+  EXPECT_EQ(worker_parts_.partitions->reserve(7, {.device = 0, .sms = 16}).status().code(),
             CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
-  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 10}).ok());
-  EXPECT_EQ(commons_.partitions->reserve(8, {.device = 0, .sms = 6}).status().code(),
+  ASSERT_TRUE(worker_parts_.partitions->reserve(7, {.device = 0, .sms = 10}).ok());
+  EXPECT_EQ(worker_parts_.partitions->reserve(8, {.device = 0, .sms = 6}).status().code(),
             CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
-  EXPECT_EQ(commons_.partitions->reserve(7, {.device = 0, .sms = 2}).status().code(),
+  EXPECT_EQ(worker_parts_.partitions->reserve(7, {.device = 0, .sms = 2}).status().code(),
             CUDA_ERROR_INVALID_VALUE);
-  EXPECT_TRUE(commons_.partitions->reserve(8, {.device = 0, .sms = 4}).ok());
+  EXPECT_TRUE(worker_parts_.partitions->reserve(8, {.device = 0, .sms = 4}).ok());
 }
 
 TEST_F(PartitionTest, NamedGroupsAreThoseAndNothingElse) {
-  SmPartitions& partitions = *commons_.partitions;
+  SmPartitions& partitions = *worker_parts_.partitions;
   const auto keep = [&](uint32_t number, uint32_t sms, const SmGroups& named) {
     return partitions.reserve(number, {.device = 0, .sms = sms, .groups = named});
   };
@@ -1102,8 +1104,9 @@ class LimitedBesideTest : public PartitionTest {
  protected:
   void prepare() override {
     PartitionTest::prepare();
-    commons_.cold = std::make_unique<ColdLanes>(driver_.table(), *devices_, commons_.limits);
-    commons_.cold->share();
+    worker_parts_.cold =
+        std::make_unique<ColdLanes>(driver_.table(), *devices_, worker_parts_.limits);
+    worker_parts_.cold->share();
   }
   void SetUp() override {
     PartitionTest::SetUp();
@@ -1171,16 +1174,18 @@ class WholePartitionTest : public SessionFixture {
 TEST_F(WholePartitionTest, WhoHasReservedSmsIsLimitedFromTheStart) {
   DeviceParts& parts = session_->core.parts;
   EXPECT_FALSE(parts.is_limited(0));
-  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 2, .groups = groups({1})}).ok());
+  ASSERT_TRUE(
+      worker_parts_.partitions->reserve(7, {.device = 0, .sms = 2, .groups = groups({1})}).ok());
   parts.set(0, {.sms = 0, .reservation = 7});
   EXPECT_TRUE(parts.is_limited(0)) << "before its first stream";
 }
 
 TEST_F(WholePartitionTest, WhoKeepsOffReservedSmsIsLimitedFromTheStart) {
   DeviceParts& parts = session_->core.parts;
-  ASSERT_TRUE(commons_.partitions->reserve(7, {.device = 0, .sms = 2, .groups = groups({1})}).ok());
+  ASSERT_TRUE(
+      worker_parts_.partitions->reserve(7, {.device = 0, .sms = 2, .groups = groups({1})}).ok());
   EXPECT_TRUE(parts.is_limited(0)) << "before its first stream";
-  commons_.partitions->release(7);
+  worker_parts_.partitions->release(7);
   EXPECT_FALSE(parts.is_limited(0));
 }
 

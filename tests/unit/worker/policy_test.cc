@@ -269,10 +269,10 @@ TEST_F(SharesTest, WithoutAPolicyNobodyWaits) {
 class PolicyTest : public SessionFixture {
  protected:
   void prepare() override {
-    commons_.performance.windows = true;
-    commons_.performance.batches = false;
-    commons_.shares[0].set(std::make_unique<FairSharePolicy>(), 1);
-    neighbour_ = std::make_unique<FairShare>(commons_.shares[0], Rank::kNormal, bell_);
+    worker_parts_.performance.windows = true;
+    worker_parts_.performance.batches = false;
+    worker_parts_.shares[0].set(std::make_unique<FairSharePolicy>(), 1);
+    neighbour_ = std::make_unique<FairShare>(worker_parts_.shares[0], Rank::kNormal, bell_);
   }
   void SetUp() override {
     SessionFixture::SetUp();
@@ -381,7 +381,7 @@ class StrictTest : public PolicyTest {
  protected:
   void prepare() override {
     PolicyTest::prepare();
-    commons_.shares[0].set(std::make_unique<StrictPriorityPolicy>(), 8);
+    worker_parts_.shares[0].set(std::make_unique<StrictPriorityPolicy>(), 8);
     neighbour_->set_rank(Rank::kLatency);
   }
 };
@@ -509,7 +509,7 @@ class LatencyBatchTest : public LatencyTest {
  protected:
   void prepare() override {
     LatencyTest::prepare();
-    commons_.performance.batches = true;
+    worker_parts_.performance.batches = true;
   }
 };
 

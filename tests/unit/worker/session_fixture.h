@@ -34,7 +34,7 @@ class SessionFixture : public ::testing::Test {
   static constexpr uint64_t kLimit = 64 * wire::kMiB;  // of device memory
 
   // Without windows: their marks are calls that most tests do not speak of.
-  SessionFixture() { commons_.performance.windows = false; }
+  SessionFixture() { worker_parts_.performance.windows = false; }
   // Of device memory; 0: none.
   [[nodiscard]] virtual uint64_t limit() const { return kLimit; }
   // Among the sessions.
@@ -59,11 +59,11 @@ class SessionFixture : public ::testing::Test {
     ASSERT_TRUE(mapped.ok());
     reserved->leak();
     channel_ = std::move(mapped).value();
-    commons_.partitions =
-        std::make_shared<SmPartitions>(driver_.table(), *devices_, gate_, commons_.descriptors);
+    worker_parts_.partitions = std::make_shared<SmPartitions>(driver_.table(), *devices_, gate_,
+                                                              worker_parts_.descriptors);
     open_session();
   }
-  // With what commons_ has by now; a session that is there ends first.
+  // With what worker_parts_ has by now; a session that is there ends first.
   void open_session() {
     if (session_ != nullptr) {
       session_->drain();
@@ -77,7 +77,8 @@ class SessionFixture : public ::testing::Test {
     info.limits.rank = rank();
     info.limits.sms[0] = sms();
     describe(info);
-    session_ = std::make_unique<SessionParts>(driver_.table(), *devices_, gate_, commons_, info);
+    session_ =
+        std::make_unique<SessionParts>(driver_.table(), *devices_, gate_, worker_parts_, info);
     session_->core.view = wire::ChannelView(channel_.address());
     ASSERT_TRUE(session_->memory.open_channel().ok());
     driver_.take_calls();
@@ -86,7 +87,7 @@ class SessionFixture : public ::testing::Test {
     if (session_ == nullptr) return;
     session_->drain();
     session_->release();
-    commons_.partitions.reset();                              // keeps unused green contexts
+    worker_parts_.partitions.reset();                         // keeps unused green contexts
     while (gate_.is_collecting()) std::this_thread::yield();  // deferred calls are made
     EXPECT_EQ(driver_.live(), "") << "what the session left behind";
     EXPECT_EQ(driver_.waited, 0u) << "a call waited for work of its context";
@@ -179,7 +180,7 @@ class SessionFixture : public ::testing::Test {
   FakeDriver driver_;
   ContextGate gate_{driver_.table()};
   ManualClock clock_;
-  WorkerParts commons_{clock_};
+  WorkerParts worker_parts_{clock_};
   std::unique_ptr<Devices> devices_;
   Mapping channel_;
   std::unique_ptr<SessionParts> session_;

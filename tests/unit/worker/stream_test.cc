@@ -215,7 +215,7 @@ TEST_F(StreamTest, NeighboursAreToldWhoseMomentItIs) {
 
 // What `openmps inspect` is told of them.
 TEST_F(StreamTest, OpenWaitsAreShownUntilTheyHavePassed) {
-  commons_.performance.holds_waits = false;
+  worker_parts_.performance.holds_waits = false;
   open_session();
   const wire::ChannelView& view = session_->core.view;
   const wire::ExecutorState& state = view.executor();
@@ -261,7 +261,7 @@ TEST_F(StreamTest, OpenWaitsAreShownUntilTheyHavePassed) {
 }
 
 TEST_F(StreamTest, MoreOpenWaitsThanHaveRowsAreCounted) {
-  commons_.performance.holds_waits = false;
+  worker_parts_.performance.holds_waits = false;
   open_session();
   const wire::ChannelView& view = session_->core.view;
   create_stream(1, StreamKind::kNonBlocking);

@@ -22,11 +22,11 @@ class UsageTest : public SessionFixture {
   static constexpr uint64_t kHostData = kStaging + 8192;
 
   void prepare() override {
-    commons_.performance.windows = true;
+    worker_parts_.performance.windows = true;
     Result<UsageRows> rows = UsageRows::make(*devices_, true);
     ASSERT_TRUE(rows.ok()) << rows.status().message();
-    commons_.usage = std::move(rows).value();
-    Result<wire::UsageTable> table = wire::UsageTable::open(commons_.usage.file().get());
+    worker_parts_.usage = std::move(rows).value();
+    Result<wire::UsageTable> table = wire::UsageTable::open(worker_parts_.usage.file().get());
     ASSERT_TRUE(table.ok()) << table.status().message();
     table_ = std::move(table).value();
   }
@@ -254,7 +254,7 @@ TEST_F(UsageTest, ARowPassesFromSessionToSession) {
   info.id = 2;
   info.window = kWindow;
   {
-    const SessionParts next(driver_.table(), *devices_, gate_, commons_, info);
+    const SessionParts next(driver_.table(), *devices_, gate_, worker_parts_, info);
     EXPECT_EQ(usage().is_known, 0u) << "it is not the first one's any more";
     const wire::Usage fresh = table_.read(kWindow, 2);
     EXPECT_EQ(fresh.is_known, 1u);

@@ -16,8 +16,8 @@ using wire::StreamKind;
 class WindowTest : public SessionFixture {
  protected:
   void prepare() override {
-    commons_.performance.windows = true;
-    commons_.performance.batches = false;
+    worker_parts_.performance.windows = true;
+    worker_parts_.performance.batches = false;
   }
   void SetUp() override {
     SessionFixture::SetUp();
@@ -162,7 +162,7 @@ class UnconnectedTest : public WindowTest {
  protected:
   void prepare() override {
     WindowTest::prepare();
-    commons_.performance.connections = false;
+    worker_parts_.performance.connections = false;
   }
 };
 
@@ -318,7 +318,7 @@ class GpuWaitsTest : public WindowTest {
  protected:
   void prepare() override {
     WindowTest::prepare();
-    commons_.performance.holds_waits = false;
+    worker_parts_.performance.holds_waits = false;
   }
 };
 
@@ -495,7 +495,7 @@ TEST(DurationsTest, CopiesAreLearntByTheMiB) {
 
 class QueueCreditTest : public WindowTest {
  protected:
-  QueueCredits& credits() { return commons_.credits[0]; }
+  QueueCredits& credits() { return worker_parts_.credits[0]; }
   // Takes one more, as a stream does that has a claim and gives its credit back soon.
   bool take_one() {
     QueueCredit credit = credits().try_take(true, CreditTerm::kShort);
@@ -752,7 +752,7 @@ class OpenWaitTest : public QueueCreditTest {
 
   void prepare() override {
     QueueCreditTest::prepare();
-    commons_.shares[0].set(std::make_unique<FairSharePolicy>(), kFakeSms);
+    worker_parts_.shares[0].set(std::make_unique<FairSharePolicy>(), kFakeSms);
   }
   void SetUp() override {
     QueueCreditTest::SetUp();
@@ -1092,7 +1092,7 @@ TEST_F(OpenWaitTest, AStreamThatOnlyWaitsDoesNotCompete) {
   free(1);
   driver_.hold(2, false);
   session_->streams.end_budgets(now());
-  const FairShare neighbour(commons_.shares[0], Rank::kNormal, session_->core.bell);
+  const FairShare neighbour(worker_parts_.shares[0], Rank::kNormal, session_->core.bell);
   EXPECT_FALSE(neighbour.is_contested());
   wait_for_word(1);
   EXPECT_EQ(count("await s1"), 1u);

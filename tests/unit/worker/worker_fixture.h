@@ -33,10 +33,10 @@ class WorkerFixture : public ::testing::Test {
                                               [this](CUresult result, const std::string& reason) {
                                                 link_->session_fault(0, result, reason);
                                               });
-    commons_.partitions =
-        std::make_shared<SmPartitions>(driver_.table(), *devices_, gate_, commons_.descriptors);
+    worker_parts_.partitions = std::make_shared<SmPartitions>(driver_.table(), *devices_, gate_,
+                                                              worker_parts_.descriptors);
     environment_ = std::make_unique<Environment>(
-        Environment{driver_.table(), *devices_, gate_, commons_, *monitor_, spins_, *link_});
+        Environment{driver_.table(), *devices_, gate_, worker_parts_, *monitor_, spins_, *link_});
     worker_ = std::make_unique<MainLoop>(*environment_);
     main_ = std::thread([this] { served_ = worker_->serve(); });
   }
@@ -47,7 +47,7 @@ class WorkerFixture : public ::testing::Test {
     worker_.reset();
     while (gate_.is_collecting()) usleep(1000);  // what the last sessions left
     monitor_.reset();
-    commons_.partitions.reset();
+    worker_parts_.partitions.reset();
     EXPECT_EQ(driver_.live(), "") << "what the sessions left behind";
   }
 
@@ -100,7 +100,7 @@ class WorkerFixture : public ::testing::Test {
   FakeDriver driver_;
   ContextGate gate_{driver_.table()};
   const MonotonicClock clock_;
-  WorkerParts commons_{clock_};
+  WorkerParts worker_parts_{clock_};
   SpinLimits spins_{1, 1000};
   std::unique_ptr<TestServer> server_;
   std::unique_ptr<ServerReports> link_;

@@ -185,15 +185,18 @@ Result<CUmemGenericAllocationHandle> VirtualMemory::import_descriptor(int descri
   return publish_locked(memory);
 }
 
+VirtualMemory::MappedObject* VirtualMemory::find_mapped_locked(uint64_t address) {
+  const auto after = mappings_.upper_bound(address);
+  if (after == mappings_.begin()) return nullptr;
+  const auto found = std::prev(after);
+  return address - found->first < found->second.bytes ? &found->second : nullptr;
+}
+
 Result<CUmemGenericAllocationHandle> VirtualMemory::retain_mapped(uint64_t address) {
   const MutexLock lock(mutex_);
-  auto after = mappings_.upper_bound(address);
-  if (after == mappings_.begin()) return invalid_value("nothing is mapped there");
-  auto found = std::prev(after);
-  if (address - found->first >= found->second.bytes) {
-    return invalid_value("nothing is mapped there");
-  }
-  const std::shared_ptr<PhysicalMemory>& memory = found->second.memory;
+  const MappedObject* const found = find_mapped_locked(address);
+  if (found == nullptr) return invalid_value("nothing is mapped there");
+  const std::shared_ptr<PhysicalMemory>& memory = found->memory;
   if (memory->handles == 0) return publish_locked(memory);
   ++memory->handles;
   return memory->handle;
@@ -338,13 +341,9 @@ Status VirtualMemory::set_access(uint64_t address, uint64_t bytes, CUmemAccess_f
 
 Result<CUmemAccess_flags> VirtualMemory::access(uint64_t address) {
   const MutexLock lock(mutex_);
-  auto after = mappings_.upper_bound(address);
-  if (after == mappings_.begin()) return invalid_value("nothing is mapped there");
-  auto found = std::prev(after);
-  if (address - found->first >= found->second.bytes) {
-    return invalid_value("nothing is mapped there");
-  }
-  return found->second.access;
+  const MappedObject* const found = find_mapped_locked(address);
+  if (found == nullptr) return invalid_value("nothing is mapped there");
+  return found->access;
 }
 
 }  // namespace openmps::softgpu

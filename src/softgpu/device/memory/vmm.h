@@ -73,6 +73,8 @@ class VirtualMemory {
 
   using Mappings = std::map<uint64_t, MappedObject>;
 
+  // The mapping around an address; null if there is none.
+  MappedObject* find_mapped_locked(uint64_t address) REQUIRES(mutex_);
   // The mappings that make up [address, address + bytes) exactly; false if they do not.
   bool whole_mappings_locked(uint64_t address, uint64_t bytes, Mappings::iterator* first,
                              Mappings::iterator* last) REQUIRES(mutex_);

@@ -8,7 +8,7 @@ namespace {
 
 using wire::StreamKind;
 
-class RetirementTest : public SessionFixture {
+class SessionReleasesTest : public SessionFixture {
  protected:
   void SetUp() override {
     SessionFixture::SetUp();
@@ -36,7 +36,7 @@ class RetirementTest : public SessionFixture {
   }
 };
 
-TEST_F(RetirementTest, MemoryStaysUntilTheWorkBeforeHasEnded) {
+TEST_F(SessionReleasesTest, MemoryStaysUntilTheWorkBeforeHasEnded) {
   map(kBase, kUnit);
   start_work();
   unmap(kBase, kUnit);
@@ -56,7 +56,7 @@ TEST_F(RetirementTest, MemoryStaysUntilTheWorkBeforeHasEnded) {
   driver_.hold(2, false);
 }
 
-TEST_F(RetirementTest, ReleasesComeInTheOrderOfTheCommands) {
+TEST_F(SessionReleasesTest, ReleasesComeInTheOrderOfTheCommands) {
   for (uint64_t i = 0; i < 3; ++i) map(kBase + i * kUnit, kUnit);
   start_work();
   unmap(kBase, kUnit);
@@ -73,7 +73,7 @@ TEST_F(RetirementTest, ReleasesComeInTheOrderOfTheCommands) {
   EXPECT_EQ(unmapped(), 3u);
 }
 
-TEST_F(RetirementTest, AMarkCoversStreamsThatHaveBeenDestroyed) {
+TEST_F(SessionReleasesTest, AMarkCoversStreamsThatHaveBeenDestroyed) {
   map(kBase, kUnit);
   start_work();
   EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
@@ -85,7 +85,7 @@ TEST_F(RetirementTest, AMarkCoversStreamsThatHaveBeenDestroyed) {
   EXPECT_EQ(unmapped(), 1u);
 }
 
-TEST_F(RetirementTest, WithoutEventsEverythingHasToEnd) {
+TEST_F(SessionReleasesTest, WithoutEventsEverythingHasToEnd) {
   map(kBase, kUnit);
   start_work();
   driver_.fail("event", CUDA_ERROR_OUT_OF_MEMORY);
@@ -98,7 +98,7 @@ TEST_F(RetirementTest, WithoutEventsEverythingHasToEnd) {
   EXPECT_EQ(unmapped(), 1u);
 }
 
-TEST_F(RetirementTest, AProgramsOwnMappingsGoAtOnce) {
+TEST_F(SessionReleasesTest, AProgramsOwnMappingsGoAtOnce) {
   map(kBase, kUnit);
   start_work();
   unmap(kBase, kUnit, wire::kUnmapAtOnce);
@@ -108,7 +108,7 @@ TEST_F(RetirementTest, AProgramsOwnMappingsGoAtOnce) {
   end_work();
 }
 
-TEST_F(RetirementTest, ARangeCanOnlyBeMappedAsItWas) {
+TEST_F(SessionReleasesTest, ARangeCanOnlyBeMappedAsItWas) {
   map(kBase, 2 * kUnit);
   map(kBase + 2 * kUnit, kUnit);
   start_work();
@@ -132,7 +132,7 @@ TEST_F(RetirementTest, ARangeCanOnlyBeMappedAsItWas) {
   EXPECT_EQ(driver_.physical_bytes(), 2 * kUnit);
 }
 
-TEST_F(RetirementTest, FreedMemoryIsKeptForItsSession) {
+TEST_F(SessionReleasesTest, FreedMemoryIsKeptForItsSession) {
   map(kBase, kUnit);
   calls();
   for (int i = 0; i < 3; ++i) {
@@ -148,7 +148,7 @@ TEST_F(RetirementTest, FreedMemoryIsKeptForItsSession) {
   EXPECT_EQ(driver_.physical_bytes(), 2 * kUnit);
 }
 
-TEST_F(RetirementTest, WhatIsKeptCountsAsFreeAndGivesWay) {
+TEST_F(SessionReleasesTest, WhatIsKeptCountsAsFreeAndGivesWay) {
   map(kBase, kLimit);
   unmap(kBase, kLimit, wire::kUnmapKeep);
   EXPECT_EQ(driver_.physical_bytes(), kLimit);
@@ -158,7 +158,7 @@ TEST_F(RetirementTest, WhatIsKeptCountsAsFreeAndGivesWay) {
   EXPECT_EQ(driver_.physical_bytes(), kUnit);
 }
 
-TEST_F(RetirementTest, WhoAsksForFreeMemoryHearsOfWhatHasEnded) {
+TEST_F(SessionReleasesTest, WhoAsksForFreeMemoryHearsOfWhatHasEnded) {
   map(kBase, kLimit);
   start_work();
   unmap(kBase, kLimit);
@@ -171,13 +171,13 @@ TEST_F(RetirementTest, WhoAsksForFreeMemoryHearsOfWhatHasEnded) {
   EXPECT_EQ(free_bytes(), kLimit) << "nobody has looked in between";
 }
 
-TEST_F(RetirementTest, OneSessionsKeptMemoryGivesWayToAnother) {
+TEST_F(SessionReleasesTest, OneSessionsKeptMemoryGivesWayToAnother) {
   map(kBase, kUnit);
   unmap(kBase, kUnit, wire::kUnmapKeep);
   SessionInfo info;
   info.id = 2;
   info.window = kWindow + 1;
-  SessionParts other(driver_.table(), *devices_, gate_, commons_, info);
+  SessionParts other(driver_.table(), *devices_, gate_, worker_parts_, info);
   // The driver has no memory until the kept is back.
   driver_.limit_physical(2 * kUnit);
   ASSERT_TRUE(other.memory.map({wire::window_base(kWindow + 1), 2 * kUnit, 0}).ok());
@@ -188,7 +188,7 @@ TEST_F(RetirementTest, OneSessionsKeptMemoryGivesWayToAnother) {
   other.release();
 }
 
-TEST_F(RetirementTest, WhatOthersMayReachIsNeverKept) {
+TEST_F(SessionReleasesTest, WhatOthersMayReachIsNeverKept) {
   map(kBase, kUnit);
   EXPECT_TRUE(send(wire::MemoryPublish{kBase, kUnit}).ok());
   unmap(kBase, kUnit, wire::kUnmapKeep);
@@ -199,7 +199,7 @@ TEST_F(RetirementTest, WhatOthersMayReachIsNeverKept) {
   EXPECT_EQ(session_->memory.granted(0), 0u);
 }
 
-TEST_F(RetirementTest, PinnedPagesStayUntilTheWorkBeforeHasEnded) {
+TEST_F(SessionReleasesTest, PinnedPagesStayUntilTheWorkBeforeHasEnded) {
   EXPECT_TRUE(send(wire::HostRegister{kPinned, 2 * kUnit}).ok());
   start_work();
   EXPECT_TRUE(send(wire::HostUnregister{kPinned, 2 * kUnit}).ok());
@@ -213,7 +213,7 @@ TEST_F(RetirementTest, PinnedPagesStayUntilTheWorkBeforeHasEnded) {
   EXPECT_TRUE(send(wire::HostRegister{kPinned, 2 * kUnit}).ok());
 }
 
-TEST_F(RetirementTest, ImagesAndArraysStayUntilTheWorkBeforeHasEnded) {
+TEST_F(SessionReleasesTest, ImagesAndArraysStayUntilTheWorkBeforeHasEnded) {
   const wire::ArrayCreate shape{1, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0};
   EXPECT_TRUE(send(shape).ok());
   wire::ImageCreate image{};
@@ -238,7 +238,7 @@ TEST_F(RetirementTest, ImagesAndArraysStayUntilTheWorkBeforeHasEnded) {
 }
 
 // The driver's calls wait for everybody's work; the session's executor does not.
-TEST_F(RetirementTest, WhatWaitsForANeighbourGoesWithoutTheSessionsThread) {
+TEST_F(SessionReleasesTest, WhatWaitsForANeighbourGoesWithoutTheSessionsThread) {
   EXPECT_TRUE(send(wire::HostRegister{kPinned, kUnit}).ok());
   EXPECT_TRUE(send(wire::ArrayCreate{1, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0}).ok());
   CUstream neighbour = nullptr;
@@ -282,7 +282,7 @@ TEST_F(RetirementTest, WhatWaitsForANeighbourGoesWithoutTheSessionsThread) {
 }
 
 // What `openmps inspect` is told of what has not been given back.
-TEST_F(RetirementTest, WhatIsGivenUpIsShownUntilItGoes) {
+TEST_F(SessionReleasesTest, WhatIsGivenUpIsShownUntilItGoes) {
   const wire::ChannelView& view = session_->core.view;
   const wire::ExecutorState& state = view.executor();
   map(kBase, kUnit);
@@ -309,7 +309,7 @@ TEST_F(RetirementTest, WhatIsGivenUpIsShownUntilItGoes) {
   EXPECT_EQ(state.return_stream, 0u);
 }
 
-TEST_F(RetirementTest, MoreThanHasRowsIsCounted) {
+TEST_F(SessionReleasesTest, MoreThanHasRowsIsCounted) {
   const wire::ChannelView& view = session_->core.view;
   EXPECT_TRUE(send(wire::ArrayCreate{1, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0}).ok());
   wire::ImageCreate image{};
@@ -335,7 +335,7 @@ TEST_F(RetirementTest, MoreThanHasRowsIsCounted) {
   EXPECT_TRUE(send(wire::ArrayDestroy{1}).ok());
 }
 
-TEST_F(RetirementTest, AResetContextsStreamsFinishByThemselves) {
+TEST_F(SessionReleasesTest, AResetContextsStreamsFinishByThemselves) {
   start_work();
   EXPECT_TRUE(send(wire::ContextReset{1, 0}).ok());
   EXPECT_FALSE(session_->streams.idle());
@@ -345,7 +345,7 @@ TEST_F(RetirementTest, AResetContextsStreamsFinishByThemselves) {
   EXPECT_TRUE(session_->streams.idle());
 }
 
-class KeptMemoryTest : public RetirementTest {
+class KeptMemoryTest : public SessionReleasesTest {
  protected:
   [[nodiscard]] uint64_t limit() const override { return 0; }
 };
@@ -354,9 +354,9 @@ TEST_F(KeptMemoryTest, IsSoMuchAtMostAndTheOldestGoes) {
   constexpr uint64_t kHalf = kMostKeptBytes / 2;
   for (uint64_t i = 0; i < 3; ++i) map(kBase + i * kHalf, i < 2 ? kHalf : kUnit);
   for (uint64_t i = 0; i < 2; ++i) unmap(kBase + i * kHalf, kHalf, wire::kUnmapKeep);
-  EXPECT_EQ(commons_.kept_memory.bytes(0, 1), kMostKeptBytes);
+  EXPECT_EQ(worker_parts_.kept_memory.bytes(0, 1), kMostKeptBytes);
   unmap(kBase + 2 * kHalf, kUnit, wire::kUnmapKeep);
-  EXPECT_EQ(commons_.kept_memory.bytes(0, 1), kHalf + kUnit);
+  EXPECT_EQ(worker_parts_.kept_memory.bytes(0, 1), kHalf + kUnit);
   EXPECT_EQ(driver_.physical_bytes(), kHalf + kUnit);
   calls();
   map(kBase + kHalf, kHalf);
@@ -364,7 +364,7 @@ TEST_F(KeptMemoryTest, IsSoMuchAtMostAndTheOldestGoes) {
 }
 
 TEST_F(KeptMemoryTest, IsKeptSoLongAtMost) {
-  MemoryCache& cache = commons_.kept_memory;
+  MemoryCache& cache = worker_parts_.kept_memory;
   map(kBase, kUnit);
   const uint64_t before = clock_.now_ns();
   unmap(kBase, kUnit, wire::kUnmapKeep);
@@ -378,9 +378,9 @@ TEST_F(KeptMemoryTest, IsKeptSoLongAtMost) {
 
 // ---- Waits for values --------------------------------------------------------------------------
 
-class OpenWaitsTest : public RetirementTest {
+class OpenWaitsTest : public SessionReleasesTest {
  protected:
-  void prepare() override { commons_.performance.holds_waits = false; }
+  void prepare() override { worker_parts_.performance.holds_waits = false; }
   Status wait(wire::Id stream, uint64_t address, uint32_t value) {
     return send(wire::StreamWaitValue{{address, value, 4, CU_STREAM_WAIT_VALUE_EQ}, stream});
   }
