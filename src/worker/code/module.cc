@@ -632,7 +632,7 @@ Status Modules::settle(Module& module) {
       request.hold_ns = hold_ns;
       return gate.run_quiescent(request, move).has_value();
     };
-    const bool moved = gate.retry_until(core_.gate.now_ns() + kSettleNs, core_.gate_client, try_to);
+    const bool moved = gate.retry(core_.gate_client, try_to, core_.gate.now_ns() + kSettleNs);
     if (!moved && library.is_loaded({device, Lane::kMain})) {
       request.patience = Patience::kLimited;
       request.otherwise = Otherwise::kCall;

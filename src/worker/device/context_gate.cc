@@ -5,7 +5,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <bitset>
 #include <ctime>
 #include <exception>
 #include <new>
@@ -18,8 +17,6 @@ namespace {
 // Between two looks while work is held back: about the length of a small kernel. The calls that are
 // waited for take 100 us and more.
 constexpr uint64_t kLookNs = 10'000;
-// Between two looks while nothing is held back: what is waited for takes longer than that.
-constexpr uint64_t kRestNs = 1'000'000;
 // Work that is known to end within this time is waited for by holding new work back: a stream is
 // given the next work by then (stream_budget.h), and other streams lose little. To load in the cold
 // context and to run the program's work there takes as long (decision 16).
@@ -33,13 +30,7 @@ bool meets(uint32_t wanted, uint32_t device) {
 
 }  // namespace
 
-ContextGate::~ContextGate() {
-  ending_.store(true, std::memory_order_release);
-  if (collector_thread_.joinable()) collector_thread_.join();
-}
-
-// ---- Sessions that submit, and where
-// ----------------------------------------------------------------
+// ---- Sessions that submit, and where ------------------------------------------------------------
 
 void ContextGate::add(GateClient&) {
   const MutexLock lock(mutex_);
@@ -77,10 +68,9 @@ void ContextGate::list(GateClient& client) {
   if (!client.listed_.exchange(true, std::memory_order_seq_cst)) submitting_.push_back(&client);
 }
 
-void ContextGate::set_debt(GateClient& client, bool (*owes)(const void*), const void* context) {
+void ContextGate::set_debt(GateClient& client, std::function<bool()> owes) {
   const MutexLock lock(mutex_);
-  client.owes_ = owes;
-  client.owes_context_ = context;
+  client.owes_ = std::move(owes);
 }
 
 // The client shows itself before it looks whether the gate is closed, and the gate closes before it
@@ -108,15 +98,10 @@ void ContextGate::enter(GateClient& client, uint32_t device) {
 
 // ---- Looking for quiescence ---------------------------------------------------------------------
 
-ContextGate::Search ContextGate::search_for(const Request& request) const {
-  const bool one_hold = request.patience == Patience::kOneHold;
-  const bool yields = request.patience == Patience::kUnlessStuck;
-  const bool waiting_load =
-      is_load(request.call) && limits_.loading_waits && request.client != nullptr;
-  return {.hold_ns = one_hold ? request.hold_ns : limits_.first_hold_ns,
-          .brief = one_hold,
-          .patient = !one_hold && (waiting_load || (yields && !is_load(request.call))),
-          .yields = yields};
+bool ContextGate::is_patient(const Request& request) const {
+  if (request.patience == Patience::kOneHold) return false;
+  if (is_load(request.call)) return limits_.loading_waits && request.client != nullptr;
+  return request.patience == Patience::kUnlessStuck;
 }
 
 bool ContextGate::may_call_anyway(const Request& request) const {
@@ -160,20 +145,20 @@ ContextGate::Look ContextGate::look(uint32_t device, const GateClient& asking) {
   const MutexLock lock(mutex_);
   // Each is unlisted before the last look at it: one that becomes busy meanwhile is seen by that
   // look, or lists itself again.
-  std::erase_if(submitting_, [](GateClient* client) {
-    if (client->device_.load(std::memory_order_seq_cst) != GateClient::kNowhere) return false;
-    client->listed_.store(false, std::memory_order_seq_cst);
-    if (client->device_.load(std::memory_order_seq_cst) == GateClient::kNowhere) return true;
-    client->listed_.store(true, std::memory_order_seq_cst);
-    return false;
+  const auto unlist_idle = [](auto& all, auto is_busy) {
+    std::erase_if(all, [is_busy](auto* one) {
+      if (is_busy(*one)) return false;
+      one->listed_.store(false, std::memory_order_seq_cst);
+      if (!is_busy(*one)) return true;
+      one->listed_.store(true, std::memory_order_seq_cst);
+      return false;
+    });
+  };
+  unlist_idle(submitting_, [](const GateClient& client) {
+    return client.device_.load(std::memory_order_seq_cst) != GateClient::kNowhere;
   });
-  std::erase_if(busy_, [](Stream* stream) {
-    if (stream->busy.load(std::memory_order_seq_cst)) return false;
-    stream->listed_.store(false, std::memory_order_seq_cst);
-    if (!stream->busy.load(std::memory_order_seq_cst)) return true;
-    stream->listed_.store(true, std::memory_order_seq_cst);
-    return false;
-  });
+  unlist_idle(busy_,
+              [](const Stream& stream) { return stream.busy.load(std::memory_order_seq_cst); });
   for (const GateClient* client : submitting_) {
     const uint32_t where = client->device_.load(std::memory_order_seq_cst);
     if (where == GateClient::kNowhere || !meets(device, where)) continue;
@@ -230,17 +215,17 @@ void ContextGate::give_up_on(uint32_t device, bool all) {
 }
 
 // Hold new work back, this long at most. With kComplete and kOutlastedOnly it still is held back.
-ContextGate::Found ContextGate::hold(uint32_t device, uint64_t hold_ns, const GateClient& client,
-                                     uint64_t* closed_ns) {
-  const uint64_t start = *closed_ns = clock_.now_ns();
-  close(device, client.session);
+ContextGate::Found ContextGate::hold(uint64_t hold_ns, const GateClient& client, Quiescence& made) {
+  const uint32_t device = made.device;
+  made.closed_ns = clock_.now_ns();
+  close(device, made.session);
   for (;;) {
     const Look seen = look(device, client);
     const bool blocked = seen.outlasted && limits_.loading_waits;
     if (!seen.running && !seen.stalled && !blocked) {
       return seen.outlasted ? Found::kOutlastedOnly : Found::kComplete;
     }
-    const uint64_t held = clock_.now_ns() - start;
+    const uint64_t held = clock_.now_ns() - made.closed_ns;
     if (seen.stalled && held >= limits_.first_hold_ns) {
       give_up_on(device, false);
       if (!seen.running && !limits_.loading_waits) continue;
@@ -248,8 +233,8 @@ ContextGate::Found ContextGate::hold(uint32_t device, uint64_t hold_ns, const Ga
     if (blocked || held >= hold_ns) break;
     clock_.sleep(kLookNs);
   }
-  open(device, start);
-  return Found::kGaveUp;
+  open(device, made.closed_ns);
+  return Found::kNothing;
 }
 
 bool ContextGate::rest(uint64_t ns, const GateClient& client) {
@@ -263,47 +248,46 @@ bool ContextGate::rest(uint64_t ns, const GateClient& client) {
   }
 }
 
-ContextGate::Found ContextGate::seek(uint32_t device, const Search& search,
-                                     const GateClient& client, uint64_t* closed_ns) {
-  if (search.brief) return seek_briefly(device, search.hold_ns, client, closed_ns);
+ContextGate::Found ContextGate::seek(const Request& request, Quiescence& made) {
+  const uint32_t device = request.device;
+  const GateClient& client = client_of(request);
+  if (request.patience == Patience::kOneHold) return seek_briefly(request, made);
+  const bool patient = is_patient(request);
   const uint64_t end = clock_.now_ns() + limits_.total_ns;
-  for (uint64_t ns = search.hold_ns;; ns = std::min(2 * ns, limits_.longest_hold_ns)) {
-    if (!rest(owed(device), client)) return Found::kStopped;
+  for (uint64_t ns = limits_.first_hold_ns;; ns = longer(ns)) {
+    if (!rest(owed(device), client)) return Found::kNothing;
     // Nothing is held back for work that may never end.
     for (;;) {
       const Look seen = look(device, client);
-      if (search.yields && seen.stuck) return Found::kGaveUp;
+      if (request.patience == Patience::kUnlessStuck && seen.stuck) return Found::kNothing;
       const bool rests = limits_.loading_waits && seen.outlasted && !gave_up() &&
-                         (search.patient || clock_.now_ns() < end);
+                         (patient || clock_.now_ns() < end);
       if (!rests) break;
-      if (!rest(kRestNs, client)) return Found::kStopped;
+      if (!rest(kRestNs, client)) return Found::kNothing;
     }
-    bool ends = false;
-    if (!await_end(device, ns, client, &ends)) return Found::kStopped;
+    const bool ends = await_end(device, ns, client);
     if (ends) {
-      const Found found = hold(device, ns, client, closed_ns);
-      if (found != Found::kGaveUp) return found;
+      const Found found = hold(ns, client, made);
+      if (found != Found::kNothing) return found;
     }
-    if (gave_up()) return Found::kGaveUp;
+    if (gave_up()) return Found::kNothing;
     if (clock_.now_ns() >= end) {
       give_up_on(device, true);
-      if (!search.patient) return Found::kGaveUp;
+      if (!patient) return Found::kNothing;
     }
     // The queued work may wait for work that is held back right now: let that through.
-    if (ends && !rest(limits_.open_ratio * ns, client)) return Found::kStopped;
+    if (ends && !rest(limits_.open_ratio * ns, client)) return Found::kNothing;
   }
 }
 
-bool ContextGate::await_end(uint32_t device, uint64_t hold_ns, const GateClient& client,
-                            bool* ends) {
+bool ContextGate::await_end(uint32_t device, uint64_t hold_ns, const GateClient& client) {
   const uint64_t until = clock_.now_ns() + limits_.open_ratio * hold_ns;
   const uint64_t near_ns = std::min(hold_ns, kNearNs);
   while (ends_ns(device) > clock_.now_ns() + near_ns) {
     if (!rest(std::min(kRestNs, near_ns), client)) return false;
     if (clock_.now_ns() >= until) break;
   }
-  *ends = ends_ns(device) <= clock_.now_ns() + hold_ns;
-  return true;
+  return ends_ns(device) <= clock_.now_ns() + hold_ns;
 }
 
 bool ContextGate::may_hold(uint32_t device, uint64_t hold_ns) {
@@ -349,17 +333,17 @@ void ContextGate::note_failed_hold(uint32_t device, uint64_t hold_ns) {
 }
 
 // A look costs other sessions nothing, so one is always taken.
-ContextGate::Found ContextGate::seek_briefly(uint32_t device, uint64_t hold_ns,
-                                             const GateClient& client, uint64_t* closed_ns) {
-  const bool holds = may_hold(device, hold_ns);
-  const Found found = hold(device, holds ? hold_ns : 0, client, closed_ns);
-  if (found != Found::kGaveUp) {
+ContextGate::Found ContextGate::seek_briefly(const Request& request, Quiescence& made) {
+  const uint32_t device = request.device;
+  const bool holds = may_hold(device, request.hold_ns);
+  const Found found = hold(holds ? request.hold_ns : 0, client_of(request), made);
+  if (found != Found::kNothing) {
     for_each_door(device, [](Door& door) {
       door.pause_ns.store(0, std::memory_order_relaxed);
       door.not_before_ns.store(0, std::memory_order_relaxed);
     });
   } else if (holds) {
-    note_failed_hold(device, hold_ns);
+    note_failed_hold(device, request.hold_ns);
   }
   return found;
 }
@@ -386,15 +370,22 @@ ContextGate::Quiescence* ContextGate::overlapping_locked(uint32_t device) {
   return nullptr;
 }
 
-ContextGate::Quiescence* ContextGate::visit(uint32_t device, const Search& search,
-                                            const GateClient& client, bool* stopped) {
+void ContextGate::end_locked(const Quiescence* quiescence) {
+  quiescences_.remove_if([quiescence](const Quiescence& other) { return &other == quiescence; });
+  quiescence_changed_.notify_all();
+}
+
+ContextGate::Quiescence* ContextGate::visit(const Request& request) {
+  const uint32_t device = request.device;
+  const GateClient& client = client_of(request);
   show(client, {});
   const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kQuietMoment);
   // A brief caller waits for another call's search only if it could have held work back itself.
-  const bool waits = search.brief && may_hold(device, search.hold_ns);
-  if (waits || !search.brief) client.asked_ns_.store(clock_.now_ns(), std::memory_order_relaxed);
-  const uint64_t limit = search.brief ? (waits ? search.hold_ns : 0) : limits_.total_ns;
-  const uint64_t end = search.patient ? ~0ull : clock_.now_ns() + limit;
+  const bool is_brief = request.patience == Patience::kOneHold;
+  const bool waits = !is_brief || may_hold(device, request.hold_ns);
+  if (waits) client.asked_ns_.store(clock_.now_ns(), std::memory_order_relaxed);
+  const uint64_t limit = is_brief ? request.hold_ns : limits_.total_ns;
+  const uint64_t end = is_patient(request) ? ~0ull : clock_.now_ns() + (waits ? limit : 0);
   MutexLock lock(quiescence_mutex_);
   for (;;) {
     Quiescence* quiescence = overlapping_locked(device);
@@ -404,12 +395,9 @@ ContextGate::Quiescence* ContextGate::visit(uint32_t device, const Search& searc
       ++quiescence->visitors;
       return quiescence;
     }
-    if (stops(client)) {
-      *stopped = true;
-      return nullptr;
-    }
+    if (stops(client)) return nullptr;
     if (clock_.now_ns() >= end) {
-      if (waits) note_failed_hold(device, search.hold_ns);
+      if (is_brief && waits) note_failed_hold(device, request.hold_ns);
       return nullptr;
     }
     Hindrances by;
@@ -418,26 +406,23 @@ ContextGate::Quiescence* ContextGate::visit(uint32_t device, const Search& searc
     quiescence_changed_.wait_for(quiescence_mutex_, kRestNs);
     lock.unlock();
     run_meanwhile(client);
-    if (search.yields && look(device, client).stuck) return nullptr;
+    if (request.patience == Patience::kUnlessStuck && look(device, client).stuck) return nullptr;
     lock.lock();
   }
   Quiescence& made = quiescences_.emplace_back(Quiescence{device, client.session});
   lock.unlock();
-  uint64_t closed_ns = 0;
-  const Found found = seek(device, search, client, &closed_ns);
+  const Found found = seek(request, made);
   lock.lock();
-  quiescence_changed_.notify_all();
-  if (found == Found::kOutlastedOnly || found == Found::kComplete) {
-    made.found = true;
-    made.complete = found == Found::kComplete;
-    made.closed_ns = closed_ns;
-    made.found_ns = clock_.now_ns();
-    made.visitors = 1;
-    return &made;
+  if (found == Found::kNothing) {
+    end_locked(&made);
+    return nullptr;
   }
-  *stopped = found == Found::kStopped;
-  quiescences_.remove_if([&made](const Quiescence& quiescence) { return &quiescence == &made; });
-  return nullptr;
+  made.visitors = 1;
+  made.found = true;
+  made.complete = found == Found::kComplete;
+  made.found_ns = clock_.now_ns();
+  quiescence_changed_.notify_all();
+  return &made;
 }
 
 void ContextGate::end_visit(Quiescence* quiescence) {
@@ -449,8 +434,7 @@ void ContextGate::end_visit(Quiescence* quiescence) {
   if (ended.complete) make_deferred(ended.device);
   open(ended.device, ended.closed_ns);
   lock.lock();
-  quiescences_.remove_if([quiescence](const Quiescence& other) { return &other == quiescence; });
-  quiescence_changed_.notify_all();
+  end_locked(quiescence);
 }
 
 // Nothing is unfinished on the device. A call that finds no memory is deferred again.
@@ -462,22 +446,18 @@ void ContextGate::make_deferred(uint32_t device) noexcept {
       const auto next = it++;
       if (meets(device, next->device)) ready.splice(ready.end(), deferred_, next);
     }
-    deferred_count_.store(deferred_.size(), std::memory_order_relaxed);
   }
   for (auto it = ready.begin(); it != ready.end();) {
     try {
       it->f();
+      count(it->call);
+      it = ready.erase(it);
     } catch (const std::bad_alloc&) {
       ++it;
-      continue;
     }
-    count(it->call);
-    it = ready.erase(it);
   }
-  if (ready.empty()) return;
   const MutexLock lock(quiescence_mutex_);
   deferred_.splice(deferred_.end(), ready);
-  deferred_count_.store(deferred_.size(), std::memory_order_relaxed);
 }
 
 void ContextGate::defer(GatedCall call, uint32_t device, std::function<CUresult()> f,
@@ -485,67 +465,49 @@ void ContextGate::defer(GatedCall call, uint32_t device, std::function<CUresult(
   {
     const MutexLock lock(quiescence_mutex_);
     deferred_.push_back({call, device, std::move(f), urgency});
-    deferred_count_.store(deferred_.size(), std::memory_order_relaxed);
   }
-  try_deferred(device);
+  try_deferred(device, 0);
   if (urgency == Urgency::kNone || !has_deferred()) return;
   const MutexLock lock(quiescence_mutex_);
   start_collector_locked();
 }
 
-// Make what is deferred if nothing runs now, unless another call looks for quiescence already.
-void ContextGate::try_deferred(uint32_t device) noexcept {
-  Quiescence* made = nullptr;
-  {
-    const MutexLock lock(quiescence_mutex_);
-    if (overlapping_locked(device) != nullptr) return;
-    try {
-      made = &quiescences_.emplace_back(Quiescence{device, 0});
-    } catch (const std::bad_alloc&) {
-      return;  // the calls are made later
-    }
+// Whoever has found quiescence makes the calls at its end (end_visit()).
+bool ContextGate::try_deferred(uint32_t device, uint64_t hold_ns) noexcept {
+  try {
+    const Request any{.call = GatedCall::kCount,
+                      .device = device,
+                      .patience = Patience::kOneHold,
+                      .hold_ns = hold_ns};
+    return Visit(*this, any).complete();
+  } catch (const std::bad_alloc&) {
+    return false;  // the calls are made later
   }
-  const uint64_t start = clock_.now_ns();
-  close(device, 0);
-  const Look seen = look(device, worker_);
-  if (!seen.running && !seen.stalled && !seen.outlasted) make_deferred(device);
-  open(device, start);
-  const MutexLock lock(quiescence_mutex_);
-  quiescences_.remove_if([made](const Quiescence& quiescence) { return &quiescence == made; });
-  quiescence_changed_.notify_all();
 }
 
 void ContextGate::run_deferred() {
-  if (!has_deferred()) return;
-  std::bitset<wire::kMaxDevices> devices;
-  bool all = false;
-  {
-    const MutexLock lock(quiescence_mutex_);
-    for (const Deferred& deferred : deferred_) {
-      if (deferred.device == kAllDevices) {
-        all = true;
-      } else {
-        devices.set(deferred.device);
-      }
+  const auto try_if_any = [this](uint32_t device) {
+    {
+      const MutexLock lock(quiescence_mutex_);
+      if (std::ranges::find(deferred_, device, &Deferred::device) == deferred_.end()) return;
     }
-  }
-  if (all) try_deferred(kAllDevices);
-  for (uint32_t device = 0; device < devices.size(); ++device) {
-    if (devices.test(device)) try_deferred(device);
-  }
+    try_deferred(device, 0);
+  };
+  if (!has_deferred()) return;
+  try_if_any(kAllDevices);
+  for (uint32_t device = 0; device < wire::kMaxDevices; ++device) try_if_any(device);
 }
 
 // ---- Deferred calls -----------------------------------------------------------------------------
 
 void ContextGate::start_collector_locked() noexcept {
   if (collecting_.load(std::memory_order_relaxed)) return;
-  // The thread does not take the lock again.
-  if (collector_thread_.joinable()) collector_thread_.join();
   // To look at streams the thread needs a current context. The caller of defer() has one.
   CUcontext context = nullptr;
   driver_.cuCtxGetCurrent(&context);
   try {
-    collector_thread_ = std::thread([this, context] {
+    // The one before does not take the lock again.
+    collector_thread_ = std::jthread([this, context] {
       driver_.cuCtxSetCurrent(context);
       collect();
     });
@@ -574,23 +536,14 @@ void ContextGate::collect() {
   uint64_t hold_ns = limits_.first_hold_ns;
   uint32_t device = 0;
   while (next_to_collect(&device)) {
-    bool found = false;
-    {
-      const Visit visit(*this, device, {.hold_ns = hold_ns, .brief = true}, worker_);
-      found = visit.complete();
-    }
-    const bool patient = clock_.now_ns() - since < limits_.total_ns;
-    uint64_t rest_ns = kCollectNs;
-    if (found) {
-      since = clock_.now_ns();
-    } else if (!patient) {
-      give_up_on(device, true);
-    } else {
-      rest_ns = std::max(rest_ns, limits_.open_ratio * hold_ns);
-    }
-    hold_ns =
-        found || !patient ? limits_.first_hold_ns : std::min(2 * hold_ns, limits_.longest_hold_ns);
-    if (!rest(rest_ns, worker_)) return;
+    const bool found = try_deferred(device, hold_ns);
+    if (found) since = clock_.now_ns();
+    const bool is_patient = clock_.now_ns() - since < limits_.total_ns;
+    if (!is_patient) give_up_on(device, true);
+    const bool fails = !found && is_patient;
+    const uint64_t rest_ns = fails ? limits_.open_ratio * hold_ns : 0;
+    hold_ns = fails ? longer(hold_ns) : limits_.first_hold_ns;
+    if (!rest(std::max(rest_ns, kCollectNs), worker_)) return;
   }
 }
 

@@ -83,9 +83,6 @@ struct GateLimits {
   // nothing back: first_hold_ns * open_ratio, twice as long after each further failure, at most
   // this.
   uint64_t longest_pause_ns = 5'000'000'000;
-  // A caller that can use quiescence of either of two contexts looks at both this often. A look
-  // costs a query per busy stream.
-  uint64_t look_again_ns = 1'000'000;
   // The driver's loading of code waits for everything queued and holds up all launches meanwhile
   // (NVIDIA's does, and softgpu's unless it is told otherwise).
   bool loading_waits = true;
@@ -123,8 +120,7 @@ class GateClient {
   std::atomic<bool> listed_{false};            // in ContextGate::submitting_
   mutable std::atomic<uint64_t> asked_ns_{0};  // when the session last asked for quiescence
   // Whether the client owes an answer that streams wait for. Guarded by ContextGate::mutex_.
-  bool (*owes_)(const void*) = nullptr;
-  const void* owes_context_ = nullptr;
+  std::function<bool()> owes_;
 };
 
 // How long a call waits for quiescence.
@@ -196,7 +192,7 @@ class ContextGate {
     worker_.stop = &ending_;
   }
   // Deferred calls that have not been made are dropped.
-  ~ContextGate();
+  ~ContextGate() { ending_.store(true, std::memory_order_release); }
   ContextGate(const ContextGate&) = delete;
   ContextGate& operator=(const ContextGate&) = delete;
 
@@ -217,9 +213,9 @@ class ContextGate {
   Stream* add(CUstream handle, uint32_t device, const GateClient* client = nullptr,
               StreamOwner owner = {});
   void remove(Stream* stream);
-  // How to learn whether the session's client owes an answer; null: it never does. Any thread asks,
-  // until the next call of set_debt().
-  void set_debt(GateClient& client, bool (*owes)(const void*), const void* context);
+  // How to learn whether the session's client owes an answer; empty: it never does. Any thread
+  // asks, until the next call of set_debt().
+  void set_debt(GateClient& client, std::function<bool()> owes);
 
   // ---- Calls ----
 
@@ -235,8 +231,10 @@ class ContextGate {
   // call counts as skipped then.
   template <typename F>
   std::optional<CUresult> run_quiescent(const Request& request, F&& f) {
-    const Visit visit(*this, request.device, search_for(request), client_of(request.client));
-    if (visit.stopped() && request.patience != Patience::kOneHold) return CUDA_ERROR_NOT_READY;
+    const Visit visit(*this, request);
+    if (!visit.found() && stops(client_of(request)) && request.patience != Patience::kOneHold) {
+      return CUDA_ERROR_NOT_READY;
+    }
     if (visit.complete() || may_call_anyway(request)) {
       count(request.call);
       return f();
@@ -246,21 +244,17 @@ class ContextGate {
   }
   // Call `attempt(hold_ns)`, which tries to find quiescence with one hold of that length, until it
   // returns true. Between two holds work is let through for as long as it is owed, with attempts
-  // whose hold is 0. False: the session stops, or the gate has given up.
+  // whose hold is 0. False: the session stops, the gate has given up, or `end_ns` has come, by the
+  // clock.
   template <typename Attempt>
-  bool retry(const GateClient& client, Attempt&& attempt) {
-    return retry_until(~0ull, client, attempt);
-  }
-  // retry() until that time of the clock.
-  template <typename Attempt>
-  bool retry_until(uint64_t end_ns, const GateClient& client, Attempt&& attempt) {
+  bool retry(const GateClient& client, Attempt&& attempt, uint64_t end_ns = ~0ull) {
     for (uint64_t hold_ns = limits_.first_hold_ns; clock_.now_ns() < end_ns;
-         hold_ns = std::min(2 * hold_ns, limits_.longest_hold_ns)) {
+         hold_ns = longer(hold_ns)) {
       if (attempt(hold_ns)) return true;
       const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kQuietMoment);
       const uint64_t open_until = clock_.now_ns() + limits_.open_ratio * hold_ns;
       while (clock_.now_ns() < open_until) {
-        if (gave_up() || !rest(limits_.look_again_ns, client)) return false;
+        if (gave_up() || !rest(kRestNs, client)) return false;
         if (attempt(0)) return true;
       }
     }
@@ -278,8 +272,9 @@ class ContextGate {
   // again later. Deferred calls for one device are made in the order of defer().
   void defer(GatedCall call, uint32_t device, std::function<CUresult()> f,
              Urgency urgency = Urgency::kNone);
-  [[nodiscard]] bool has_deferred() const {
-    return deferred_count_.load(std::memory_order_relaxed) != 0;
+  [[nodiscard]] bool has_deferred() {
+    const MutexLock lock(quiescence_mutex_);
+    return !deferred_.empty();
   }
   // Make the deferred calls of devices on which nothing runs now. Holds nothing back.
   void run_deferred();
@@ -301,7 +296,7 @@ class ContextGate {
     const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kQuietMoment,
                           wire::HeldFor::kMemory);
     const uint64_t end = clock_.now_ns() + limits_.total_ns;
-    while (!come() && clock_.now_ns() < end && rest(limits_.look_again_ns, client)) {
+    while (!come() && clock_.now_ns() < end && rest(kRestNs, client)) {
       look(kAllDevices, client);  // only to show which sessions are waited for
     }
   }
@@ -321,6 +316,10 @@ class ContextGate {
   }
 
  private:
+  // Between two looks while nothing is held back. What is waited for takes longer than that, and a
+  // look costs a query per busy stream.
+  static constexpr uint64_t kRestNs = 1'000'000;
+
   // What holds work back on a device.
   struct Door {
     std::atomic<uint32_t> closed{0};         // by so many calls
@@ -342,32 +341,23 @@ class ContextGate {
     uint64_t found_ns = 0;
   };
 
-  // How quiescence is looked for.
-  struct Search {
-    uint64_t hold_ns = 0;
-    bool brief = false;    // one hold of that length at most
-    bool patient = false;  // until the session stops; else for GateLimits::total_ns
-    bool yields = false;   // not beside work that is stuck
-  };
   // A call's use of a moment of quiescence, which ends with this object if there is one.
   class Visit {
    public:
-    Visit(ContextGate& gate, uint32_t device, const Search& search, const GateClient& client)
-        : gate_(gate), quiescence_(gate.visit(device, search, client, &stopped_)) {}
+    Visit(ContextGate& gate, const Request& request)
+        : gate_(gate), quiescence_(gate.visit(request)) {}
     ~Visit() {
       if (quiescence_ != nullptr) gate_.end_visit(quiescence_);
     }
     Visit(const Visit&) = delete;
     Visit& operator=(const Visit&) = delete;
-    // The session stops.
-    [[nodiscard]] bool stopped() const { return stopped_; }
+    [[nodiscard]] bool found() const { return quiescence_ != nullptr; }
     // Nothing at all is unfinished.
-    [[nodiscard]] bool complete() const { return quiescence_ != nullptr && quiescence_->complete; }
+    [[nodiscard]] bool complete() const { return found() && quiescence_->complete; }
 
    private:
     ContextGate& gate_;
-    bool stopped_ = false;
-    Quiescence* quiescence_;
+    Quiescence* const quiescence_;
   };
 
   // What is unfinished.
@@ -381,8 +371,7 @@ class ContextGate {
   enum class Found {
     kComplete,       // nothing is unfinished
     kOutlastedOnly,  // only work that has outlasted a hold, which the driver's loading ignores
-    kGaveUp,
-    kStopped,
+    kNothing,        // the session stops, or the search was given up
   };
   struct Deferred {
     GatedCall call;
@@ -395,47 +384,54 @@ class ContextGate {
     return call == GatedCall::kModuleLoad || call == GatedCall::kFunctionLoad;
   }
   // Calls of no session are the worker's own.
-  [[nodiscard]] const GateClient& client_of(const GateClient* client) const {
-    return client != nullptr ? *client : worker_;
+  [[nodiscard]] const GateClient& client_of(const Request& request) const {
+    return request.client != nullptr ? *request.client : worker_;
   }
-  [[nodiscard]] Search search_for(const Request& request) const;
+  // The call is waited for until the session stops; else for GateLimits::total_ns.
+  [[nodiscard]] bool is_patient(const Request& request) const;
   [[nodiscard]] bool may_call_anyway(const Request& request) const;
   void count(GatedCall call) {
     calls_[static_cast<size_t>(call)].fetch_add(1, std::memory_order_relaxed);
   }
-  Quiescence* visit(uint32_t device, const Search& search, const GateClient& client, bool* stopped);
+  Quiescence* visit(const Request& request);
   void end_visit(Quiescence* quiescence);
+  void end_locked(const Quiescence* quiescence) REQUIRES(quiescence_mutex_);
   void make_deferred(uint32_t device) noexcept;
-  void try_deferred(uint32_t device) noexcept;
+  // Make the deferred calls if quiescence is found with one hold of that length; 0: if nothing runs
+  // now. False: it was not found.
+  bool try_deferred(uint32_t device, uint64_t hold_ns) noexcept;
   void start_collector_locked() noexcept REQUIRES(quiescence_mutex_);
   void collect();
   bool next_to_collect(uint32_t* device);
   Quiescence* overlapping_locked(uint32_t device) REQUIRES(quiescence_mutex_);
-  Found seek(uint32_t device, const Search& search, const GateClient& client, uint64_t* closed_ns);
+  // With kComplete and kOutlastedOnly work is held back from made.closed_ns on.
+  Found seek(const Request& request, Quiescence& made);
   // Wait until what runs is known to end soon, at most for the time that a failed hold of `hold_ns`
-  // would have to be paid for. `*ends`: what runs ends within such a hold, as far as is known.
-  // False: the session stops.
-  bool await_end(uint32_t device, uint64_t hold_ns, const GateClient& client, bool* ends);
+  // would have to be paid for. True: what runs ends within such a hold, as far as is known.
+  bool await_end(uint32_t device, uint64_t hold_ns, const GateClient& client);
   template <typename F>
   void for_each_door(uint32_t device, F&& f) {
     for (uint32_t i = 0; i < doors_.size(); ++i) {
       if (device == kAllDevices || device == i) f(doors_[i]);
     }
   }
+  // The next hold after one that was too short.
+  [[nodiscard]] uint64_t longer(uint64_t hold_ns) const {
+    return std::min(2 * hold_ns, limits_.longest_hold_ns);
+  }
   bool may_hold(uint32_t device, uint64_t hold_ns);
   // When the work that has been submitted should have ended, as far as sessions know; 0: it has.
   uint64_t ends_ns(uint32_t device);
   void note_failed_hold(uint32_t device, uint64_t hold_ns);
-  Found seek_briefly(uint32_t device, uint64_t hold_ns, const GateClient& client,
-                     uint64_t* closed_ns);
-  Found hold(uint32_t device, uint64_t hold_ns, const GateClient& client, uint64_t* closed_ns);
+  Found seek_briefly(const Request& request, Quiescence& made);
+  Found hold(uint64_t hold_ns, const GateClient& client, Quiescence& made);
   // Let `ns` pass without holding work back. False: the session stops.
   bool rest(uint64_t ns, const GateClient& client);
   static bool stops(const GateClient& client) {
     return client.stop != nullptr && client.stop->load(std::memory_order_acquire);
   }
   static bool owes(const GateClient* client) {
-    return client != nullptr && client->owes_ != nullptr && client->owes_(client->owes_context_);
+    return client != nullptr && client->owes_ && client->owes_();
   }
   static void run_meanwhile(const GateClient& client) {
     if (client.meanwhile != nullptr) client.meanwhile(client.meanwhile_context);
@@ -473,13 +469,12 @@ class ContextGate {
   // Of devices that do not overlap.
   std::list<Quiescence> quiescences_ GUARDED_BY(quiescence_mutex_);
   std::list<Deferred> deferred_ GUARDED_BY(quiescence_mutex_);
-  std::atomic<size_t> deferred_count_{0};
-  // Joined when the next one starts, or at the end.
-  std::thread collector_thread_ GUARDED_BY(quiescence_mutex_);
   std::atomic<bool> collecting_{false};  // written under quiescence_mutex_
   std::atomic<bool> ending_{false};
   GateClient worker_;  // submits nothing
   std::array<std::atomic<uint64_t>, static_cast<size_t>(GatedCall::kCount)> calls_{};
+  // Joined when the next one starts, or at the end.
+  std::jthread collector_thread_ GUARDED_BY(quiescence_mutex_);
 };
 
 // Leaves the gate at the end of a block in which work may be submitted.

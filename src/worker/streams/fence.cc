@@ -70,34 +70,15 @@ Status Fences::write(const FenceValue& to, const Stream& stream) {
 }
 
 void Fences::note_used(uint32_t slot, bool awaited) {
-  const uint64_t bit = 1ull << slot % kBits;
-  std::atomic<uint64_t>& bits = awaited_[slot / kBits];
-  if (awaited) {
-    bits.fetch_or(bit, std::memory_order_relaxed);
-  } else {
-    bits.fetch_and(~bit, std::memory_order_relaxed);
-  }
+  awaited_[slot].store(awaited, std::memory_order_relaxed);
   if (slot >= callbacks_used_) callbacks_used_ = slot + 1;
 }
 
-Status Fences::call(uint32_t slot, const FenceValue& fence, const Stream& stream) {
-  return call(slot, true, &fence, stream);
-}
-
-Status Fences::ask(uint32_t slot, const Stream& stream) {
-  return call(slot, true, nullptr, stream);
-}
-
-Status Fences::await(uint32_t slot, const FenceValue& fence, const Stream& stream) {
-  return call(slot, false, &fence, stream);
-}
-
 // One call instead of three shortens the way to the client and back by a quarter (decision 14).
-// Without `to` the stream does not wait.
-Status Fences::call(uint32_t slot_number, bool asks, const FenceValue* to, const Stream& stream) {
+Status Fences::call(uint32_t slot_number, bool asks, const FenceValue* then, const Stream& stream) {
   wire::CallbackSlot& slot = core_.view.callback(slot_number);
   OPENMPS_RETURN_IF_ERROR(core_.pages.use(&slot, sizeof(slot)));
-  note_used(slot_number, to != nullptr);
+  note_used(slot_number, then != nullptr);
   std::array<CUstreamBatchMemOpParams, 3> all{};
   unsigned count = 0;
   if (asks) {
@@ -106,9 +87,9 @@ Status Fences::call(uint32_t slot_number, bool asks, const FenceValue* to, const
     ask.address = core_.device_address(&slot.posted);
     ask.value = 1;
   }
-  const bool has_fence = to != nullptr && to->slot != wire::kNoFence;
+  const bool has_fence = then != nullptr && then->slot != wire::kNoFence;
   const bool together = has_fence && core_.devices.at(stream.place.device).writes_64_bit_values;
-  if (to != nullptr) {
+  if (then != nullptr) {
     auto& wait = all[count++].waitValue;
     wait.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
     wait.address = core_.device_address(&slot.done);
@@ -116,16 +97,16 @@ Status Fences::call(uint32_t slot_number, bool asks, const FenceValue* to, const
     wait.flags = CU_STREAM_WAIT_VALUE_EQ;
   }
   if (together) {
-    OPENMPS_RETURN_IF_ERROR(promise(*to));
+    OPENMPS_RETURN_IF_ERROR(promise(*then));
     auto& fence = all[count++].writeValue;
     fence.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
-    fence.address = core_.device_address(&core_.view.fence(to->slot));
-    fence.value64 = to->value;
+    fence.address = core_.device_address(&core_.view.fence(then->slot));
+    fence.value64 = then->value;
   }
   OPENMPS_RETURN_IF_ERROR(
       check(core_.driver.cuStreamBatchMemOp_v2(stream.handle, count, all.data(), 0),
             "cuStreamBatchMemOp of a host function"));
-  return has_fence && !together ? write(*to, stream) : Status();
+  return has_fence && !together ? write(*then, stream) : Status();
 }
 
 // On a thread of the driver.
@@ -135,13 +116,12 @@ void Fences::post(void* data) {
   wake_client(*posting.header);
 }
 
-bool Fences::owes_answer(const void* fences) {
-  const auto& self = *static_cast<const Fences*>(fences);
-  const uint32_t used = self.callbacks_used_.load(std::memory_order_acquire);
+bool Fences::owes_answer() const {
+  const uint32_t used = callbacks_used_.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < used; ++i) {
-    const wire::CallbackSlot& slot = self.core_.view.callback(i);
-    const uint64_t awaited = self.awaited_[i / kBits].load(std::memory_order_relaxed);
-    if ((awaited >> i % kBits & 1) != 0 && slot.posted.load(std::memory_order_relaxed) != 0 &&
+    const wire::CallbackSlot& slot = core_.view.callback(i);
+    if (awaited_[i].load(std::memory_order_relaxed) &&
+        slot.posted.load(std::memory_order_relaxed) != 0 &&
         slot.done.load(std::memory_order_relaxed) == 0) {
       return true;
     }
@@ -149,9 +129,9 @@ bool Fences::owes_answer(const void* fences) {
   return false;
 }
 
-void Fences::set_debt(bool (*owes)(const void*)) {
-  core_.gate.set_debt(core_.gate_client, owes, this);
-  if (core_.cold != nullptr) core_.cold_gate->set_debt(core_.cold_gate_client, owes, this);
+void Fences::set_debt(const std::function<bool()>& owes) {
+  core_.gate.set_debt(core_.gate_client, owes);
+  if (core_.cold != nullptr) core_.cold_gate->set_debt(core_.cold_gate_client, owes);
 }
 
 CUDA_HOST_NODE_PARAMS Fences::posting(uint32_t slot) {

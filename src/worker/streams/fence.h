@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "wire/commands/device.h"
@@ -48,24 +49,22 @@ class Fences {
   // `credits`: as SideStreams takes them.
   Fences(SessionCore& core, OpenWaits& waits, PerDevice<QueueCredits>* credits)
       : core_(core), waits_(waits), side_streams_(core, credits) {
-    set_debt(owes_answer);
+    set_debt([this] { return owes_answer(); });
   }
 
   // Earlier commands have been executed: nothing else is to be done.
   Status handle(const wire::Ping&) { return Status(); }
 
-  // Submitted to a stream that has been entered: write a fence; wake the client's threads; have the
-  // client's callback thread call a function, wait for that and write a fence.
+  // Submitted to a stream that has been entered: write a fence; wake the client's threads.
   Status write(const FenceValue& fence, const Stream& stream);
   Status wake_after(const Stream& stream) { return side_streams_.wake_after(stream); }
   // Record an event of another device.
   Status record_after(const Stream& stream, const DriverEvent& event) {
     return side_streams_.record_after(stream, event);
   }
-  Status call(uint32_t slot, const FenceValue& fence, const Stream& stream);
-  // The two parts of call(). The second may come after the client has run the function.
-  Status ask(uint32_t slot, const Stream& stream);
-  Status await(uint32_t slot, const FenceValue& fence, const Stream& stream);
+  // As well: have the client's callback thread call a function, if `asks`; wait for that and write
+  // a fence, unless `then` is null. The second may come after the client has run the function.
+  Status call(uint32_t slot, bool asks, const FenceValue* then, const Stream& stream);
   // The node that posts that slot from a graph, whose next node waits for the answer.
   [[nodiscard]] CUDA_HOST_NODE_PARAMS posting(uint32_t slot);
   // The client has gone: let every stream pass that waits for it. Called again and again while the
@@ -86,20 +85,18 @@ class Fences {
   static void post(void* posting);
   // Told to the watchdog, and shown by `openmps inspect`.
   Status promise(const FenceValue& fence);
-  Status call(uint32_t slot, bool asks, const FenceValue* fence, const Stream& stream);
   // `awaited`: the GPU waits for the answer. Otherwise only the worker does (decision 14).
   void note_used(uint32_t slot, bool awaited);
-  void set_debt(bool (*owes)(const void*));
+  void set_debt(const std::function<bool()>& owes);
   // A host function has been posted that the client has not run, and streams wait for that. Any
   // thread.
-  static bool owes_answer(const void* fences);
+  [[nodiscard]] bool owes_answer() const;
 
   SessionCore& core_;
   OpenWaits& waits_;
   FenceLedger ledger_;
   std::atomic<uint32_t> callbacks_used_{0};  // slots from 0
-  static constexpr uint32_t kBits = 64;
-  std::array<std::atomic<uint64_t>, wire::kCallbackSlots / kBits> awaited_{};  // a bit for each
+  std::array<std::atomic<bool>, wire::kCallbackSlots> awaited_{};
   std::unique_ptr<Posting[]> postings_;  // by slot, made at first use
   SideStreams side_streams_;
 };

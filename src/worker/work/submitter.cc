@@ -442,10 +442,9 @@ Status Submitter::operate(std::span<const CUstreamBatchMemOpParams> batch, CUstr
 Status Submitter::give(const Uses&, const HostCallWork& call, Stream& stream) {
   using Part = HostCallWork::Part;
   OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
-  if (call.part == Part::kAsk) return fences_.ask(call.slot, stream);
-  OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(stream));
-  return call.part == Part::kWhole ? fences_.call(call.slot, call.fence, stream)
-                                   : fences_.await(call.slot, call.fence, stream);
+  const bool waits = call.part != Part::kAsk;
+  if (waits) OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(stream));
+  return fences_.call(call.slot, call.part != Part::kAwait, waits ? &call.fence : nullptr, stream);
 }
 
 Status Submitter::give(const Uses&, const FenceWork& fence, Stream& stream) {

@@ -280,8 +280,7 @@ TEST_F(GateTest, WhatItsClientMustActForIsNotHeldBackFor) {
   GateClient client;
   gate.add(client);
   bool owes = true;
-  gate.set_debt(
-      client, [](const void* answer) { return *static_cast<const bool*>(answer); }, &owes);
+  gate.set_debt(client, [&owes] { return owes; });
   ContextGate::Stream* host_function = gate.add(stream(), 0, &client);
   ContextGate::Stream* value = gate.add(stream(), 0);
   give_work(host_function, 1);
@@ -302,7 +301,7 @@ TEST_F(GateTest, WhatItsClientMustActForIsNotHeldBackFor) {
   run(gate, GatedCall::kModuleLoad, 0, &client, [&] { return ++calls, CUDA_SUCCESS; });
   EXPECT_EQ(host_function->outlasted_ns.load(), 0u);
   EXPECT_EQ(value->outlasted_ns.load(), 0u);
-  gate.set_debt(client, nullptr, nullptr);
+  gate.set_debt(client, nullptr);
   gate.remove(client);
   gate.remove(host_function);
   gate.remove(value);
@@ -558,8 +557,7 @@ TEST_F(ShownGateTest, TheStreamsThatPreventQuiescenceAndWhy) {
   submitting.session = 5;
   for (GateClient* client : {&loader, &owing, &submitting}) gate.add(*client);
   bool owes = true;
-  gate.set_debt(
-      owing, [](const void* answer) { return *static_cast<const bool*>(answer); }, &owes);
+  gate.set_debt(owing, [&owes] { return owes; });
   std::vector<ContextGate::Stream*> listed = {
       gate.add(stream(), 0, &loader, {1, 9}), gate.add(stream(), 0, nullptr, {2, 7}),
       gate.add(stream(), 0, nullptr, {3, 6}), gate.add(stream(), 0, &owing, {4, 5}),
@@ -593,7 +591,7 @@ TEST_F(ShownGateTest, TheStreamsThatPreventQuiescenceAndWhy) {
   for (const uint32_t number : {1u, 3u, 5u, 7u}) driver_.hold(number, false);
   caller.join();
   EXPECT_EQ(loads_.wait, wire::ExecutorWait::kNone);
-  gate.set_debt(owing, nullptr, nullptr);
+  gate.set_debt(owing, nullptr);
   for (ContextGate::Stream* stream : listed) gate.remove(stream);
   for (GateClient* client : {&loader, &owing, &submitting}) gate.remove(*client);
 }
