@@ -4,6 +4,9 @@
 // executes those that it executes (mostly of streams and events). On the callback thread.
 #pragma once
 
+#include <span>
+#include <string_view>
+
 #include "api/driver_table.h"
 #include "cuda/abi.h"
 
@@ -19,6 +22,9 @@ class HostFunctionScope {
 };
 
 [[nodiscard]] bool in_host_function();
+
+// A name stands for the symbol's per-thread variant, too.
+[[nodiscard]] bool is_any_of(DriverSymbol symbol, std::span<const std::string_view> names);
 
 // CUDA_ERROR_NOT_PERMITTED: this thread runs a host function, in which the call is refused.
 [[nodiscard]] CUresult check_host_function(DriverSymbol symbol);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <new>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 
 #include "api/client_hooks.h"
@@ -47,48 +48,42 @@ bool set_aside(std::atomic<void*>& piece) {
 
 // Calls that destroy or free something, and calls by which a program reports an error. They need
 // little memory or none.
-bool releases_memory(DriverSymbol symbol) {
-  switch (symbol) {
-    case DriverSymbol::cuArrayDestroy:
-    case DriverSymbol::cuCtxDestroy:
-    case DriverSymbol::cuCtxDestroy_v2:
-    case DriverSymbol::cuCtxDetach:
-    case DriverSymbol::cuDevicePrimaryCtxRelease:
-    case DriverSymbol::cuDevicePrimaryCtxRelease_v2:
-    case DriverSymbol::cuDevicePrimaryCtxReset:
-    case DriverSymbol::cuDevicePrimaryCtxReset_v2:
-    case DriverSymbol::cuEventDestroy:
-    case DriverSymbol::cuEventDestroy_v2:
-    case DriverSymbol::cuGetErrorName:
-    case DriverSymbol::cuGetErrorString:
-    case DriverSymbol::cuGraphDestroy:
-    case DriverSymbol::cuGraphDestroyNode:
-    case DriverSymbol::cuGraphExecDestroy:
-    case DriverSymbol::cuGraphReleaseUserObject:
-    case DriverSymbol::cuGreenCtxDestroy:
-    case DriverSymbol::cuIpcCloseMemHandle:
-    case DriverSymbol::cuLibraryUnload:
-    case DriverSymbol::cuLinkDestroy:
-    case DriverSymbol::cuMemAddressFree:
-    case DriverSymbol::cuMemFree:
-    case DriverSymbol::cuMemFree_v2:
-    case DriverSymbol::cuMemFreeAsync:
-    case DriverSymbol::cuMemFreeAsync_ptsz:
-    case DriverSymbol::cuMemFreeHost:
-    case DriverSymbol::cuMemHostUnregister:
-    case DriverSymbol::cuMemPoolDestroy:
-    case DriverSymbol::cuMemRelease:
-    case DriverSymbol::cuMemUnmap:
-    case DriverSymbol::cuMipmappedArrayDestroy:
-    case DriverSymbol::cuModuleUnload:
-    case DriverSymbol::cuStreamDestroy:
-    case DriverSymbol::cuStreamDestroy_v2:
-    case DriverSymbol::cuSurfObjectDestroy:
-    case DriverSymbol::cuTexObjectDestroy:
-    case DriverSymbol::cuUserObjectRelease: return true;
-    default: return false;
-  }
-}
+constexpr std::string_view kReleasing[] = {"cuArrayDestroy",
+                                           "cuCtxDestroy",
+                                           "cuCtxDestroy_v2",
+                                           "cuCtxDetach",
+                                           "cuDevicePrimaryCtxRelease",
+                                           "cuDevicePrimaryCtxRelease_v2",
+                                           "cuDevicePrimaryCtxReset",
+                                           "cuDevicePrimaryCtxReset_v2",
+                                           "cuEventDestroy",
+                                           "cuEventDestroy_v2",
+                                           "cuGetErrorName",
+                                           "cuGetErrorString",
+                                           "cuGraphDestroy",
+                                           "cuGraphDestroyNode",
+                                           "cuGraphExecDestroy",
+                                           "cuGraphReleaseUserObject",
+                                           "cuGreenCtxDestroy",
+                                           "cuIpcCloseMemHandle",
+                                           "cuLibraryUnload",
+                                           "cuLinkDestroy",
+                                           "cuMemAddressFree",
+                                           "cuMemFree",
+                                           "cuMemFree_v2",
+                                           "cuMemFreeAsync",
+                                           "cuMemFreeHost",
+                                           "cuMemHostUnregister",
+                                           "cuMemPoolDestroy",
+                                           "cuMemRelease",
+                                           "cuMemUnmap",
+                                           "cuMipmappedArrayDestroy",
+                                           "cuModuleUnload",
+                                           "cuStreamDestroy",
+                                           "cuStreamDestroy_v2",
+                                           "cuSurfObjectDestroy",
+                                           "cuTexObjectDestroy",
+                                           "cuUserObjectRelease"};
 
 }  // namespace
 
@@ -111,7 +106,7 @@ CUresult before_call(DriverSymbol symbol) {
     g_attention.fetch_and(~static_cast<uint32_t>(kMemoryIsShort), std::memory_order_relaxed);
     return CUDA_SUCCESS;
   }
-  t_returns = releases_memory(symbol);
+  t_returns = is_any_of(symbol, kReleasing);
   if (t_returns) return CUDA_SUCCESS;
   explain_failure("this process has no memory left");
   call_failed(symbol, CUDA_ERROR_OUT_OF_MEMORY);
