@@ -69,76 +69,51 @@ Named named(CUmemorytype type) {
   }
 }
 
+}  // namespace
+
 CUresult copy_linear(const cuda::LinearSide& to, const cuda::LinearSide& from, size_t bytes,
-                     CUstream handle, bool wait) {
+                     StreamOrder order) {
   Session* session = nullptr;
   Context* context = nullptr;
   Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
+  OPENMPS_CUDA_CHECK(enter(&session, &context, order.stream, &stream));
   const Copy copy{session->places.side_of(named(to.type), to.address),
                   session->places.side_of(named(from.type), from.address),
                   {.width = bytes}};
-  return transfer(*session, *stream, copy, wait);
+  return transfer(*session, *stream, copy, order.waits);
 }
 
-CUresult copy_box(const CUDA_MEMCPY3D* named, CUstream handle, bool wait) {
+CUresult copy_row(const cuda::CopySide& to, const cuda::CopySide& from, size_t bytes,
+                  StreamOrder order) {
+  const CUDA_MEMCPY3D row = cuda::copy_between(to, from, {.width = bytes});
+  return copy_box(&row, order);
+}
+
+CUresult copy_box(const CUDA_MEMCPY3D* named, StreamOrder order) {
   Session* session = nullptr;
   Context* context = nullptr;
   Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
+  OPENMPS_CUDA_CHECK(enter(&session, &context, order.stream, &stream));
   if (named == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Copy copy;
   OPENMPS_CUDA_CHECK(session->places.read(*context, *named, &copy));
-  return transfer(*session, *stream, copy, wait);
+  return transfer(*session, *stream, copy, order.waits);
 }
 
-CUresult copy_box(const CUDA_MEMCPY2D* copy, CUstream stream, bool wait) {
+CUresult copy_box(const CUDA_MEMCPY2D* copy, StreamOrder order) {
   const CUDA_MEMCPY3D* none = nullptr;
-  if (copy == nullptr) return copy_box(none, stream, wait);
+  if (copy == nullptr) return copy_box(none, order);
   const CUDA_MEMCPY3D wide = cuda::widen(*copy);
-  return copy_box(&wide, stream, wait);
+  return copy_box(&wide, order);
 }
 
-CUresult copy_box(const CUDA_MEMCPY3D_PEER* peer, CUstream stream, bool wait) {
+CUresult copy_box(const CUDA_MEMCPY3D_PEER* peer, StreamOrder order) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
   if (peer == nullptr) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(check_contexts(*session, peer->dstContext, peer->srcContext));
   const CUDA_MEMCPY3D copy = cuda::without_contexts(*peer);
-  return copy_box(&copy, stream, wait);
-}
-
-}  // namespace
-
-CUresult copy_linear(const cuda::LinearSide& to, const cuda::LinearSide& from, size_t bytes) {
-  return copy_linear(to, from, bytes, nullptr, true);
-}
-CUresult copy_linear(const cuda::LinearSide& to, const cuda::LinearSide& from, size_t bytes,
-                     CUstream stream) {
-  return copy_linear(to, from, bytes, stream, false);
-}
-
-CUresult copy_row(const cuda::CopySide& to, const cuda::CopySide& from, size_t bytes) {
-  const CUDA_MEMCPY3D row = cuda::copy_between(to, from, {.width = bytes});
-  return copy_box(&row, nullptr, true);
-}
-CUresult copy_row(const cuda::CopySide& to, const cuda::CopySide& from, size_t bytes,
-                  CUstream stream) {
-  const CUDA_MEMCPY3D row = cuda::copy_between(to, from, {.width = bytes});
-  return copy_box(&row, stream, false);
-}
-
-CUresult copy_box(const CUDA_MEMCPY2D* copy) { return copy_box(copy, nullptr, true); }
-CUresult copy_box(const CUDA_MEMCPY2D* copy, CUstream stream) {
-  return copy_box(copy, stream, false);
-}
-CUresult copy_box(const CUDA_MEMCPY3D* copy) { return copy_box(copy, nullptr, true); }
-CUresult copy_box(const CUDA_MEMCPY3D* copy, CUstream stream) {
-  return copy_box(copy, stream, false);
-}
-CUresult copy_box(const CUDA_MEMCPY3D_PEER* copy) { return copy_box(copy, nullptr, true); }
-CUresult copy_box(const CUDA_MEMCPY3D_PEER* copy, CUstream stream) {
-  return copy_box(copy, stream, false);
+  return copy_box(&copy, order);
 }
 
 namespace impl {

@@ -12,24 +12,25 @@
 
 namespace openmps::client {
 
-// Copies and fills, in stream order or, without a stream, in that of the default stream: then they
-// wait for as much as CUDA's synchronous calls do. Of a box, `copy` may be NULL, which is
-// CUDA_ERROR_INVALID_VALUE.
+// In the order of which stream a copy or a fill is made. Without a stream it is the default one,
+// and the call waits for as much as CUDA's synchronous calls do.
+struct StreamOrder {
+  StreamOrder() = default;
+  StreamOrder(CUstream named) : stream(named), waits(false) {}  // NOLINT: the call's own argument
+
+  CUstream stream = nullptr;
+  bool waits = true;
+};
+
+// Of a box, `copy` may be NULL, which is CUDA_ERROR_INVALID_VALUE.
 [[nodiscard]] CUresult copy_linear(const cuda::LinearSide& to, const cuda::LinearSide& from,
-                                   size_t bytes);
-[[nodiscard]] CUresult copy_linear(const cuda::LinearSide& to, const cuda::LinearSide& from,
-                                   size_t bytes, CUstream stream);
-[[nodiscard]] CUresult copy_row(const cuda::CopySide& to, const cuda::CopySide& from, size_t bytes);
+                                   size_t bytes, StreamOrder order = {});
 [[nodiscard]] CUresult copy_row(const cuda::CopySide& to, const cuda::CopySide& from, size_t bytes,
-                                CUstream stream);
-[[nodiscard]] CUresult copy_box(const CUDA_MEMCPY2D* copy);
-[[nodiscard]] CUresult copy_box(const CUDA_MEMCPY2D* copy, CUstream stream);
-[[nodiscard]] CUresult copy_box(const CUDA_MEMCPY3D* copy);
-[[nodiscard]] CUresult copy_box(const CUDA_MEMCPY3D* copy, CUstream stream);
-[[nodiscard]] CUresult copy_box(const CUDA_MEMCPY3D_PEER* copy);
-[[nodiscard]] CUresult copy_box(const CUDA_MEMCPY3D_PEER* copy, CUstream stream);
-[[nodiscard]] CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what);
-[[nodiscard]] CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what, CUstream stream);
+                                StreamOrder order = {});
+[[nodiscard]] CUresult copy_box(const CUDA_MEMCPY2D* copy, StreamOrder order = {});
+[[nodiscard]] CUresult copy_box(const CUDA_MEMCPY3D* copy, StreamOrder order = {});
+[[nodiscard]] CUresult copy_box(const CUDA_MEMCPY3D_PEER* copy, StreamOrder order = {});
+[[nodiscard]] CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what, StreamOrder order = {});
 
 // Managed memory, with a device or CU_DEVICE_CPU for a place.
 [[nodiscard]] CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice,

@@ -31,20 +31,15 @@ struct Fill : FillWork {
   }
 };
 
-CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what, CUstream handle, bool wait) {
+}  // namespace
+
+CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what, StreamOrder order) {
   Session* session = nullptr;
   Context* context = nullptr;
   Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
+  OPENMPS_CUDA_CHECK(enter(&session, &context, order.stream, &stream));
   if (what.width == 0 || what.height == 0) return CUDA_SUCCESS;
-  return submit(*session, *stream, Fill{{what}, wait});
-}
-
-}  // namespace
-
-CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what) { return fill(what, nullptr, true); }
-CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what, CUstream stream) {
-  return fill(what, stream, false);
+  return submit(*session, *stream, Fill{{what}, order.waits});
 }
 
 }  // namespace openmps::client
