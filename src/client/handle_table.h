@@ -16,9 +16,11 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <type_traits>
 #include <vector>
 
 #include "base/mutex.h"
+#include "cuda/abi.h"
 #include "wire/limits.h"
 #include "wire/record.h"
 
@@ -75,8 +77,14 @@ class HandleTable {
   HandleTable(const HandleTable&) = delete;
   HandleTable& operator=(const HandleTable&) = delete;
 
-  // A fresh object with its id and handle, not yet visible to find(). nullptr: the limit of live
-  // objects is reached.
+  // An object that find() sees once fill(object) has succeeded; *made is the object or, of that
+  // type, its handle. Errors: CUDA_ERROR_OUT_OF_MEMORY: the limit of live objects is reached; those
+  // of fill().
+  template <typename Made, typename Fill>
+  [[nodiscard]] CUresult make(Made* made, Fill&& fill);
+
+  // The same in steps. A fresh object with its id and handle, not yet visible to find(). nullptr:
+  // the limit of live objects is reached.
   T* allocate();
   // Make a filled-in object visible.
   void publish(T* object);
@@ -169,6 +177,24 @@ T* HandleTable<T>::allocate() {
   const uint32_t generation = slot->generation.load(std::memory_order_relaxed) + 1;
   slot->object.handle = make_handle(type_, generation, slot->object.id);
   return &slot->object;
+}
+
+template <typename T>
+template <typename Made, typename Fill>
+CUresult HandleTable<T>::make(Made* made, Fill&& fill) {
+  T* object = allocate();
+  if (object == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (const CUresult result = fill(*object); result != CUDA_SUCCESS) {
+    recycle(object);
+    return result;
+  }
+  publish(object);
+  if constexpr (std::is_same_v<Made, T*>) {
+    *made = object;
+  } else {
+    *made = object->template as<Made>();
+  }
+  return CUDA_SUCCESS;
 }
 
 template <typename T>

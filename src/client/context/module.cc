@@ -118,32 +118,21 @@ CUresult Modules::send_image(const SentImage& image, wire::Id* blob) {
 
 CUresult Modules::load(Context* context, wire::ModuleKind kind, const Image& image,
                        const JitOptions& options, Module** module) {
-  Module* made = allocate();
-  if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  made->context = context != nullptr ? context->owner() : nullptr;
-  made->kind = kind;
-  const CUresult result = send_and_load(*made, device_of(*made), image, options);
-  if (result != CUDA_SUCCESS) {
-    recycle(made);
-    return result;
-  }
-  made->loaded.store(true, std::memory_order_relaxed);
-  publish(made);
-  *module = made;
-  return CUDA_SUCCESS;
+  return make(module, [&](Module& made) {
+    made.context = context != nullptr ? context->owner() : nullptr;
+    made.kind = kind;
+    made.loaded.store(true, std::memory_order_relaxed);
+    return send_and_load(made, device_of(made), image, options);
+  });
 }
 
 CUresult Modules::defer_library(Image image, Module** module) {
-  Module* made = allocate();
-  if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  made->kind = wire::ModuleKind::kLibrary;
-  {
-    const MutexLock guard(made->lock);
-    made->image = std::move(image);
-  }
-  publish(made);
-  *module = made;
-  return CUDA_SUCCESS;
+  return make(module, [&](Module& made) {
+    made.kind = wire::ModuleKind::kLibrary;
+    const MutexLock guard(made.lock);
+    made.image = std::move(image);
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult Modules::ensure_loaded(Module& module) {
@@ -157,35 +146,26 @@ CUresult Modules::ensure_loaded(Module& module) {
 
 // Looks the function up in the worker. The caller holds the module's lock.
 CUresult Modules::request_function(Module& module, const std::string& name, Function** function) {
-  Function* made = functions.allocate();
-  if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   // A kernel of a library is loaded on the current context's device, where it will most likely run.
   Context* current = nullptr;
   const bool here = module.context == nullptr && contexts_.current(&current) == CUDA_SUCCESS;
-  const wire::GetFunction command{.module = module.id,
-                                  .function = made->id,
-                                  .kind = module.kind,
-                                  .device = here ? current->wire_device : device_of(module)};
-  wire::ReplyOf<wire::GetFunction> reply;
-  const CUresult result = channel_.call(command, {name}, &reply);
-  if (result != CUDA_SUCCESS) {
-    functions.recycle(made);
-    return result;
-  }
-  made->module = &module;
-  made->old_launch.reset();
-  made->known_block.store(0, std::memory_order_relaxed);
-  made->known_cluster.store(0, std::memory_order_relaxed);
-  made->name = name;
-  memcpy(made->attributes, reply->attributes, sizeof(made->attributes));
-  made->prints = (reply->flags & wire::kFunctionPrints) != 0;
-  if (made->prints) output_.found_printing_function();
-  made->parameter_bytes = reply->parameter_bytes;
-  const auto layout = reply.tail().parameters;
-  made->parameters.assign(layout.begin(), layout.end());
-  functions.publish(made);
-  *function = made;
-  return CUDA_SUCCESS;
+  return functions.make(function, [&](Function& made) {
+    const wire::GetFunction command{.module = module.id,
+                                    .function = made.id,
+                                    .kind = module.kind,
+                                    .device = here ? current->wire_device : device_of(module)};
+    wire::ReplyOf<wire::GetFunction> reply;
+    OPENMPS_CUDA_CHECK(channel_.call(command, {name}, &reply));
+    made.module = &module;
+    made.name = name;
+    memcpy(made.attributes, reply->attributes, sizeof(made.attributes));
+    made.prints = (reply->flags & wire::kFunctionPrints) != 0;
+    if (made.prints) output_.found_printing_function();
+    made.parameter_bytes = reply->parameter_bytes;
+    const auto layout = reply.tail().parameters;
+    made.parameters.assign(layout.begin(), layout.end());
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult Modules::get_function(Module& module, const char* name, Function** function) {

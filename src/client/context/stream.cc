@@ -14,26 +14,17 @@ namespace openmps::client {
 
 CUresult Streams::create(Context& context, wire::StreamKind kind, uint32_t flags, int priority,
                          Stream** stream) {
-  Stream* made = allocate();
-  if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  made->context = &context;
-  made->kind = kind;
-  made->flags = flags;
-  made->priority = priority;
-  made->unique_id = next_id_.fetch_add(1, std::memory_order_relaxed);
-  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (fences_.open(made)) {
-    result =
-        channel_.push(wire::StreamCreate{made->id, context.id, context.wire_device, kind, priority,
-                                         context.green_id(), context.sms, made->fence_slot});
-  }
-  if (result != CUDA_SUCCESS) {
-    recycle(made);
-    return result;
-  }
-  publish(made);
-  *stream = made;
-  return CUDA_SUCCESS;
+  return make(stream, [&](Stream& made) {
+    made.context = &context;
+    made.kind = kind;
+    made.flags = flags;
+    made.priority = priority;
+    made.unique_id = next_id_.fetch_add(1, std::memory_order_relaxed);
+    if (!fences_.open(&made)) return CUDA_ERROR_OUT_OF_MEMORY;
+    return channel_.push(wire::StreamCreate{made.id, context.id, context.wire_device, kind,
+                                            priority, context.green_id(), context.sms,
+                                            made.fence_slot});
+  });
 }
 
 CUresult Streams::create_for_program(Context& context, unsigned int flags, int priority,

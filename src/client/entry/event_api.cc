@@ -122,20 +122,12 @@ CUresult cuEventCreate(Session& session, Context& context, CUevent* phEvent, uns
   if ((Flags & ~kKnown) != 0 || (interprocess && (Flags & CU_EVENT_DISABLE_TIMING) == 0)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  Event* event = session.events.allocate();
-  if (event == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  event->context = context.owner();
-  event->flags = Flags;
-  event->shared = interprocess;
-  const CUresult result =
-      session.channel.push(wire::EventCreate{event->id, Flags, context.wire_device});
-  if (result != CUDA_SUCCESS) {
-    session.events.recycle(event);
-    return result;
-  }
-  session.events.publish(event);
-  *phEvent = event->as<CUevent>();
-  return CUDA_SUCCESS;
+  return session.events.make(phEvent, [&](Event& event) {
+    event.context = context.owner();
+    event.flags = Flags;
+    event.shared = interprocess;
+    return session.channel.push(wire::EventCreate{event.id, Flags, context.wire_device});
+  });
 }
 
 CUresult cuEventRecordWithFlags(Session& session, Event& event, Stream& stream,

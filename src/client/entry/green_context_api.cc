@@ -97,20 +97,14 @@ CUresult cuDevResourceGenerateDesc(Session& session, CUdevResourceDesc* phDesc,
   const MutexLock guard(session.resource_lock);
   ResourceDescriptor*& known = session.known_descriptors[key];
   if (known == nullptr) {
-    ResourceDescriptor* made = session.descriptors.allocate();
-    CUresult failure = CUDA_ERROR_OUT_OF_MEMORY;
-    if (made != nullptr) {
-      failure = session.channel.call(wire::ResourceDescribe{made->id}, {{resources, nbResources}});
-    }
-    if (failure != CUDA_SUCCESS) {
-      if (made != nullptr) session.descriptors.recycle(made);
+    const CUresult result = session.descriptors.make(&known, [&](ResourceDescriptor& made) {
+      for (unsigned int i = 0; i < nbResources; ++i) made.sms += resources[i].sm.smCount;
+      return session.channel.call(wire::ResourceDescribe{made.id}, {{resources, nbResources}});
+    });
+    if (result != CUDA_SUCCESS) {
       session.known_descriptors.erase(key);
-      return failure;
+      return result;
     }
-    made->sms = 0;
-    for (unsigned int i = 0; i < nbResources; ++i) made->sms += resources[i].sm.smCount;
-    session.descriptors.publish(made);
-    known = made;
   }
   *phDesc = known->as<CUdevResourceDesc>();
   return CUDA_SUCCESS;

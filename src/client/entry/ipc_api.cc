@@ -64,19 +64,12 @@ CUresult cuIpcOpenEventHandle(Session& session, Context& context, CUevent* phEve
   const ShareHandle share = read_handle(handle);
   if (!is_kind(share, ShareKind::kEvent)) return CUDA_ERROR_INVALID_HANDLE;
   if (share.exporter == session.window_base) return CUDA_ERROR_INVALID_CONTEXT;
-  Event* event = session.events.allocate();
-  if (event == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  event->context = context.owner();
-  event->flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
-  event->shared = true;
-  const CUresult result = session.channel.call(wire::EventOpen{event->id, event->flags, share.key});
-  if (result != CUDA_SUCCESS) {
-    session.events.recycle(event);
-    return result;
-  }
-  session.events.publish(event);
-  *phEvent = event->as<CUevent>();
-  return CUDA_SUCCESS;
+  return session.events.make(phEvent, [&](Event& event) {
+    event.context = context.owner();
+    event.flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
+    event.shared = true;
+    return session.channel.call(wire::EventOpen{event.id, event.flags, share.key});
+  });
 }
 
 }  // namespace impl

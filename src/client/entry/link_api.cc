@@ -67,24 +67,15 @@ CUresult cuLinkCreate_v2(Session& session, Context& context, unsigned int numOpt
                          CUjit_option* options, void** optionValues, CUlinkState* stateOut) {
   JitOptions jit;
   OPENMPS_CUDA_CHECK(parse_jit_options(numOptions, options, optionValues, &jit));
-  Link* made = session.links.allocate();
-  if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult result =
-      session.channel.call(wire::LinkCreate{.link = made->id,
-                                            .device = context.wire_device,
-                                            .log_bytes = std::max(jit.info_bytes, jit.error_bytes)},
-                           {jit.scalars});
-  if (result != CUDA_SUCCESS) {
-    session.links.recycle(made);
-    return result;
-  }
-  {
-    const MutexLock guard(made->lock);
-    made->options = std::move(jit);
-  }
-  session.links.publish(made);
-  *stateOut = made->as<CUlinkState>();
-  return CUDA_SUCCESS;
+  return session.links.make(stateOut, [&](Link& link) {
+    const wire::LinkCreate command{.link = link.id,
+                                   .device = context.wire_device,
+                                   .log_bytes = std::max(jit.info_bytes, jit.error_bytes)};
+    OPENMPS_CUDA_CHECK(session.channel.call(command, {jit.scalars}));
+    const MutexLock guard(link.lock);
+    link.options = std::move(jit);
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuLinkAddData_v2(Session& session, Link& link, CUjitInputType type, void* data,

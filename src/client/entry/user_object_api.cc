@@ -16,14 +16,12 @@ CUresult cuUserObjectCreate(Session& session, CUuserObject* object_out, void* pt
   if (destroy == nullptr || initialRefcount == 0 || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  UserObject* object = session.user_objects.allocate();
-  if (object == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  object->data = ptr;
-  object->destroy = destroy;
-  object->references.store(initialRefcount, std::memory_order_relaxed);
-  session.user_objects.publish(object);
-  *object_out = object->as<CUuserObject>();
-  return CUDA_SUCCESS;
+  return session.user_objects.make(object_out, [&](UserObject& object) {
+    object.data = ptr;
+    object.destroy = destroy;
+    object.references.store(initialRefcount, std::memory_order_relaxed);
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuUserObjectRetain(Session&, UserObject& object, unsigned int count) {

@@ -3,6 +3,7 @@
 // generated entry points, on the program's threads.
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "api/client_handlers.h"
@@ -96,23 +97,18 @@ CUresult cuMemCreate(Session& session, CUmemGenericAllocationHandle* handle, siz
                      const CUmemAllocationProp* prop, unsigned long long flags) {
   if (flags != 0 || !whole_granules(size)) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(check_properties(session, *prop));
-  PhysicalMemory* memory = session.physical.allocate();
-  if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  memory->bytes = size;
-  memory->device = static_cast<uint32_t>(prop->location.id);
-  memory->properties = *prop;
+  PhysicalMemory* made = nullptr;
   const uint32_t wanted = (prop->requestedHandleTypes != 0 ? wire::kPhysicalExportable : 0) |
                           (prop->allocFlags.gpuDirectRDMACapable != 0 ? wire::kPhysicalRdma : 0) |
                           (prop->allocFlags.compressionType != 0 ? wire::kPhysicalCompressible : 0);
-  const wire::PhysicalCreate command{memory->id, session.devices[memory->device], size, wanted, 0};
-  const CUresult result =
-      session.memory.retry_after_reclaim([&] { return session.channel.call(command); });
-  if (result != CUDA_SUCCESS) {
-    session.physical.recycle(memory);
-    return result;
-  }
-  session.physical.publish(memory);
-  *handle = memory->handle;
+  OPENMPS_CUDA_CHECK(session.physical.make(&made, [&](PhysicalMemory& memory) {
+    memory.bytes = size;
+    memory.device = static_cast<uint32_t>(prop->location.id);
+    memory.properties = *prop;
+    const wire::PhysicalCreate command{memory.id, session.devices[memory.device], size, wanted, 0};
+    return session.memory.retry_after_reclaim([&] { return session.channel.call(command); });
+  }));
+  *handle = made->handle;
   return CUDA_SUCCESS;
 }
 
@@ -192,27 +188,22 @@ CUresult cuMemImportFromShareableHandle(Session& session, CUmemGenericAllocation
   // The descriptor itself, not its address, travels in the pointer.
   const int descriptor = static_cast<int>(reinterpret_cast<intptr_t>(osHandle));
   if (fcntl(descriptor, F_GETFD) < 0) return CUDA_ERROR_UNKNOWN;  // as an H200 has it
-  PhysicalMemory* memory = session.physical.allocate();
-  if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  wire::PhysicalImport::Reply reply{};
-  CUresult result = session.passage.import_physical(memory->id, descriptor, &reply);
-  while (result == CUDA_SUCCESS && memory->device < session.device_count() &&
-         session.devices[memory->device] != reply.device) {
-    ++memory->device;
-  }
-  if (result == CUDA_SUCCESS && memory->device == session.device_count()) {
-    static_cast<void>(session.channel.push(wire::PhysicalRelease{memory->id}));
-    result = CUDA_ERROR_INVALID_DEVICE;
-  }
-  if (result != CUDA_SUCCESS) {
-    session.physical.recycle(memory);
-    return result;
-  }
-  memory->properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  memory->properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  memory->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, static_cast<int>(memory->device)};
-  session.physical.publish(memory);
-  *handle = memory->handle;
+  PhysicalMemory* made = nullptr;
+  OPENMPS_CUDA_CHECK(session.physical.make(&made, [&](PhysicalMemory& memory) {
+    wire::PhysicalImport::Reply reply{};
+    OPENMPS_CUDA_CHECK(session.passage.import_physical(memory.id, descriptor, &reply));
+    const auto device = std::find(session.devices.begin(), session.devices.end(), reply.device);
+    if (device == session.devices.end()) {
+      static_cast<void>(session.channel.push(wire::PhysicalRelease{memory.id}));
+      return CUDA_ERROR_INVALID_DEVICE;
+    }
+    memory.device = static_cast<uint32_t>(device - session.devices.begin());
+    memory.properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    memory.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    memory.properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, static_cast<int>(memory.device)};
+    return CUDA_SUCCESS;
+  }));
+  *handle = made->handle;
   return CUDA_SUCCESS;
 }
 

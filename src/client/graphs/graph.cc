@@ -27,10 +27,7 @@ void Graphs::retire_node(GraphNode* node) {
 }
 
 CUresult Graphs::create_locked(Graph** graph) {
-  *graph = allocate();
-  if (*graph == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  publish(*graph);
-  return CUDA_SUCCESS;
+  return make(graph, [](Graph&) { return CUDA_SUCCESS; });
 }
 
 void Graphs::destroy_locked(Graph* graph) {

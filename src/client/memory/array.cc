@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "client/check.h"
 #include "client/objects.h"
 #include "cuda/arrays.h"
 
@@ -73,40 +74,26 @@ void Arrays::forget_parts(uint64_t whole) {
 }
 
 CUresult Arrays::create(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor, Array** made) {
-  Array* array = allocate();
-  if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  wire::ArrayCreate request = creation_of(context, descriptor);
-  request.array = array->id;
-  const CUresult result = memory_.retry_after_reclaim([&] { return channel_.call(request); });
-  if (result != CUDA_SUCCESS) {
-    recycle(array);
-    return result;
-  }
-  array->context = context.owner();
-  array->descriptor = descriptor;
-  array->texel_bytes = cuda::texel_bytes(descriptor.Format, descriptor.NumChannels);
-  publish(array);
-  *made = array;
-  return CUDA_SUCCESS;
+  return make(made, [&](Array& array) {
+    array.context = context.owner();
+    array.descriptor = descriptor;
+    array.texel_bytes = cuda::texel_bytes(descriptor.Format, descriptor.NumChannels);
+    wire::ArrayCreate request = creation_of(context, descriptor);
+    request.array = array.id;
+    return memory_.retry_after_reclaim([&] { return channel_.call(request); });
+  });
 }
 
 CUresult Arrays::create(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor,
                         uint32_t levels, MipmappedArray** made) {
-  MipmappedArray* array = mipmapped.allocate();
-  if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  wire::ArrayCreate request = creation_of(context, descriptor);
-  request.mipmapped = array->id;
-  request.levels = levels;
-  const CUresult result = memory_.retry_after_reclaim([&] { return channel_.call(request); });
-  if (result != CUDA_SUCCESS) {
-    mipmapped.recycle(array);
-    return result;
-  }
-  array->context = context.owner();
-  array->descriptor = descriptor;
-  mipmapped.publish(array);
-  *made = array;
-  return CUDA_SUCCESS;
+  return mipmapped.make(made, [&](MipmappedArray& array) {
+    array.context = context.owner();
+    array.descriptor = descriptor;
+    wire::ArrayCreate request = creation_of(context, descriptor);
+    request.mipmapped = array.id;
+    request.levels = levels;
+    return memory_.retry_after_reclaim([&] { return channel_.call(request); });
+  });
 }
 
 CUresult Arrays::get_part(Context& context, const Object& whole, wire::ArrayPart request,
@@ -116,25 +103,19 @@ CUresult Arrays::get_part(Context& context, const Object& whole, wire::ArrayPart
     if (array.whole == whole.handle && array.part == request.index) *made = &array;
   });
   if (*made != nullptr) return CUDA_SUCCESS;
-  Array* array = allocate();
-  if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  wire::ArrayPart::Reply reply{};
-  request.array = array->id;
-  const CUresult result = channel_.call(request, &reply);
-  if (result != CUDA_SUCCESS) {
-    recycle(array);
-    return result;
-  }
-  array->context = context.owner();
-  array->descriptor = {reply.width,    reply.height,
-                       reply.depth,    static_cast<CUarray_format>(reply.format),
-                       reply.channels, reply.flags};
-  array->texel_bytes = cuda::texel_bytes(array->descriptor.Format, reply.channels);
-  array->whole = whole.handle;
-  array->part = request.index;
-  publish(array);
-  *made = array;
-  return CUDA_SUCCESS;
+  return make(made, [&](Array& array) {
+    wire::ArrayPart::Reply reply{};
+    request.array = array.id;
+    OPENMPS_CUDA_CHECK(channel_.call(request, &reply));
+    array.context = context.owner();
+    array.descriptor = {reply.width,    reply.height,
+                        reply.depth,    static_cast<CUarray_format>(reply.format),
+                        reply.channels, reply.flags};
+    array.texel_bytes = cuda::texel_bytes(array.descriptor.Format, reply.channels);
+    array.whole = whole.handle;
+    array.part = request.index;
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult Arrays::destroy(Array* array) {

@@ -92,34 +92,25 @@ CUresult release_primary_locked(Session& session, uint32_t device) {
 
 CUresult create_green_locked(Session& session, const ResourceDescriptor& descriptor,
                              uint32_t device, uint32_t flags, GreenContext** green) {
-  GreenContext* made = session.greens.allocate();
-  if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  const wire::GreenCreate command{made->id, descriptor.id, session.devices[device], flags};
-  CUresult result =
-      session.memory.retry_after_reclaim([&] { return session.channel.call(command); });
-  Context* view = nullptr;
-  if (result == CUDA_SUCCESS) {
-    view = session.contexts.prepare(device, session.contexts.primary[device]->flags.load());
+  return session.greens.make(green, [&](GreenContext& made) {
+    const wire::GreenCreate command{made.id, descriptor.id, session.devices[device], flags};
+    OPENMPS_CUDA_CHECK(
+        session.memory.retry_after_reclaim([&] { return session.channel.call(command); }));
+    Context* primary = session.contexts.primary[device];
+    Context* view = session.contexts.prepare(device, primary->flags.load());
     if (view == nullptr) {
-      result = CUDA_ERROR_OUT_OF_MEMORY;
-      static_cast<void>(session.channel.call(wire::GreenDestroy{made->id}));
+      static_cast<void>(session.channel.call(wire::GreenDestroy{made.id}));
+      return CUDA_ERROR_OUT_OF_MEMORY;
     }
-  }
-  if (result != CUDA_SUCCESS) {
-    session.greens.recycle(made);
-    return result;
-  }
-  Context* primary = session.contexts.primary[device];
-  retain_primary_locked(session, *primary);
-  view->parent = primary;
-  view->green = made;
-  made->view = view;
-  made->sms = descriptor.sms;
-  made->unique_id = session.contexts.new_id();
-  session.contexts.publish_beside_primary(view);
-  session.greens.publish(made);
-  *green = made;
-  return CUDA_SUCCESS;
+    retain_primary_locked(session, *primary);
+    view->parent = primary;
+    view->green = &made;
+    made.view = view;
+    made.sms = descriptor.sms;
+    made.unique_id = session.contexts.new_id();
+    session.contexts.publish_beside_primary(view);
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult destroy_green_locked(Session& session, GreenContext* green) {

@@ -142,25 +142,22 @@ CUresult GraphExecs::instantiate(Context& context, const Graph& graph, uint64_t 
   const CUresult planned = plan.add(graph, &bad);
   if (bad != nullptr) *failed = bad->as<CUgraphNode>();
   OPENMPS_CUDA_CHECK(planned);
-  GraphExec* exec = allocate();
-  if (exec == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  exec->context = context.owner();
-  exec->flags = flags;
-  wire::GraphInstantiate::Reply reply{wire::kNoNode, 0};
-  CUresult result = describe(*exec, graph, plan);
-  if (result == CUDA_SUCCESS) {
-    result = channel_.call(wire::GraphInstantiate{flags, exec->id}, &reply);
-  }
-  if (result != CUDA_SUCCESS) {
-    *failed = node_of(plan, reply.failed_node);
-    recycle(exec);
-    return result;
-  }
-  exec->places = std::move(plan.places());
-  take_over(*exec, plan);
-  publish(exec);
-  *made = exec;
-  return CUDA_SUCCESS;
+  return make(made, [&](GraphExec& exec) {
+    exec.context = context.owner();
+    exec.flags = flags;
+    wire::GraphInstantiate::Reply reply{wire::kNoNode, 0};
+    CUresult result = describe(exec, graph, plan);
+    if (result == CUDA_SUCCESS) {
+      result = channel_.call(wire::GraphInstantiate{flags, exec.id}, &reply);
+    }
+    if (result != CUDA_SUCCESS) {
+      *failed = node_of(plan, reply.failed_node);
+      return result;
+    }
+    exec.places = std::move(plan.places());
+    take_over(exec, plan);
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult GraphExecs::update(GraphExec& exec, const Graph& graph,
