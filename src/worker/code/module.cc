@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -168,10 +167,8 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   OPENMPS_RETURN_IF_ERROR(take_image(command.blob, &module->image));
   auto making = std::make_shared<Making>(core_, images_, module->image);
   OPENMPS_RETURN_IF_ERROR(making->jit.set(command.log_bytes, tail.options));
-  std::function<void()> meanwhile;
-  if (parallel_facts_) meanwhile = [&making] { making->begin(); };
   OPENMPS_RETURN_IF_ERROR(images_.read_facts(
-      module->image, core_.devices.at(command.device).capability, meanwhile, &module->facts));
+      module->image, core_.devices.at(command.device).capability, &module->facts));
   // Counted before the driver allocates them.
   const uint64_t bytes = module->facts.binds() ? module->facts.variable_bytes : 0;
   OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, bytes));
@@ -201,18 +198,13 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   return Status();
 }
 
-const Status& Modules::Making::begin() {
-  if (!result) result = begun.load(*image, {jit.count(), jit.names(), jit.values()});
-  return *result;
-}
-
 // Any thread.
 void Modules::make(Making& making) {
   const auto load = [&making](std::shared_ptr<LoadedLibrary>* made) {
     making.made = true;
-    OPENMPS_RETURN_IF_ERROR(making.begin());
-    *made = making.begun.take(making.cold, making.facts);
-    return Status();
+    JitOptions& jit = making.jit;
+    return load_library(making.driver, making.gate, making.cold, *making.image, making.facts,
+                        {jit.count(), jit.names(), jit.values()}, made);
   };
   making.status = making.shareable ? making.images.library(making.image, load, &making.library)
                                    : load(&making.library);

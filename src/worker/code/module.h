@@ -109,15 +109,9 @@ class Modules {
   struct Blob;
 
  public:
-  // `remembered`: null: nothing is stored on disk. `parallel_facts`: another thread reads an image
-  // while the driver loads it (decision 34).
-  Modules(SessionCore& core, SessionMemory& memory, ImageStore& images, ImageMemory* remembered,
-          bool parallel_facts)
-      : core_(core),
-        memory_(memory),
-        images_(images),
-        remembered_(remembered),
-        parallel_facts_(parallel_facts) {}
+  // `remembered`: null: nothing is stored on disk.
+  Modules(SessionCore& core, SessionMemory& memory, ImageStore& images, ImageMemory* remembered)
+      : core_(core), memory_(memory), images_(images), remembered_(remembered) {}
 
   Status handle(const wire::BlobBegin& command);
   // Chunks come in order, from the staging arena.
@@ -194,21 +188,20 @@ class Modules {
   // The making of a library, which may go on after the session's end.
   struct Making {
     Making(SessionCore& core, ImageStore& images, std::shared_ptr<const ImageBytes> image)
-        : cold(core.cold),
+        : driver(core.driver),
+          gate(core.gate),
+          cold(core.cold),
           images(images),
           bell(core.bell),
-          image(std::move(image)),
-          begun(core.driver, core.gate) {}
-    // Have the driver load the library, at the first call; the result.
-    const Status& begin();
+          image(std::move(image)) {}
 
+    const DriverTable& driver;
+    ContextGate& gate;
     ColdLanes* const cold;
     ImageStore& images;
     const std::shared_ptr<Bell> bell;
     const std::shared_ptr<const ImageBytes> image;
     JitOptions jit;
-    DriverLibrary begun;
-    std::optional<Status> result;  // of begin()
     ImageFacts facts;
     bool shareable = false;
     bool made = false;  // no library of that image existed
@@ -267,7 +260,6 @@ class Modules {
   SessionMemory& memory_;
   ImageStore& images_;
   ImageMemory* const remembered_;
-  const bool parallel_facts_;
   ObjectTable<Blob> blobs_{"blob"};
   ObjectTable<Module> modules_{"module", wire::kMaxModules};
   ObjectTable<Function, std::shared_ptr<Function>> functions_{"function"};

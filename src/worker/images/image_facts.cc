@@ -313,21 +313,4 @@ ImageFacts read_image_facts(Bytes image, uint32_t capability) {
   return facts;
 }
 
-uint64_t machine_code_bytes(Bytes image, uint32_t capability) {
-  const cuda::ImageKind kind = cuda::kind_of(image.data(), image.size());
-  if (kind == cuda::ImageKind::kElf) return image.size();
-  if (kind != cuda::ImageKind::kContainer) return 0;
-  const Result<std::vector<Bytes>> containers = split_image(image);
-  if (!containers.ok()) return 0;
-  uint64_t bytes = 0;
-  const Status read =
-      cuda::for_each_entry(containers->front(), [&](const cuda::FatbinEntry& entry) {
-        if (!cuda::may_run(entry.header, cuda::kElfEntry, capability)) return Status();
-        const uint64_t unpacked = std::min(entry.header.unpacked_bytes, cuda::kMostUnpackedBytes);
-        bytes += std::max<uint64_t>(entry.payload.size(), unpacked);
-        return Status();
-      });
-  return read.ok() ? bytes : 0;
-}
-
 }  // namespace openmps::worker

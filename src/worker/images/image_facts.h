@@ -39,8 +39,4 @@ struct ImageFacts {
 // containers, which are linked, the first, or all others if that has no code for the device.
 ImageFacts read_image_facts(cuda::Bytes image, uint32_t capability);
 
-// How many bytes of machine code read_image_facts() reads, unpacked, as far as the headers say. 0:
-// none, so the driver compiles, or no code can be read.
-uint64_t machine_code_bytes(cuda::Bytes image, uint32_t capability);
-
 }  // namespace openmps::worker

@@ -235,7 +235,7 @@ void ImageMemory::recall(State& state, const DiskStore::Entry& entry, uint64_t* 
   const std::shared_ptr<const ImageBytes> image = state.images.intern(std::move(bytes));
   ImageFacts facts;  // read once, so that the client that sends the image need not have it read
   const uint32_t capability = state.devices.at(first).capability;
-  if (!state.images.read_facts(image, capability, nullptr, &facts).ok() || facts.binds()) return;
+  if (!state.images.read_facts(image, capability, &facts).ok() || facts.binds()) return;
   std::shared_ptr<LoadedLibrary> library;
   const auto load = [&](std::shared_ptr<LoadedLibrary>* made) {
     return load_library(state.driver, state.gate, state.cold, *image, facts, {}, made);

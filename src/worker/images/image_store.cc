@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <future>
 #include <span>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "base/environment.h"
@@ -135,14 +133,8 @@ bool ImageStore::find_facts(const std::shared_ptr<const ImageBytes>& image, uint
   return true;
 }
 
-bool ImageStore::is_made(const std::shared_ptr<const ImageBytes>& image) {
-  const MutexLock lock(tables_->mutex);
-  const Held* held = find_locked(image);
-  return held != nullptr && !held->library.expired();
-}
-
 Status ImageStore::read_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
-                              const std::function<void()>& meanwhile, ImageFacts* facts) {
+                              ImageFacts* facts) {
   std::shared_ptr<Mutex> loading;
   if (find_facts(image, capability, facts, &loading)) return Status();
   // An image that is not from intern() has no other holders.
@@ -151,16 +143,7 @@ Status ImageStore::read_facts(const std::shared_ptr<const ImageBytes>& image, ui
   if (find_facts(image, capability, facts, &loading)) return Status();
   const cuda::Bytes code(image->data(), image->size() - 1);
   OPENMPS_RETURN_IF_ERROR(check_image_bounds(code));
-  std::future<ImageFacts> aside;
-  if (meanwhile != nullptr && !is_made(image) &&
-      machine_code_bytes(code, capability) >= kReadAsideBytes) {
-    try {
-      aside = std::async(std::launch::async, read_image_facts, code, capability);
-    } catch (const std::system_error&) {  // there is no thread
-    }
-  }
-  if (aside.valid()) meanwhile();
-  *facts = aside.valid() ? aside.get() : read_image_facts(code, capability);
+  *facts = read_image_facts(code, capability);
   const MutexLock lock(tables_->mutex);
   if (Held* held = find_locked(image)) held->facts[capability] = *facts;
   return Status();

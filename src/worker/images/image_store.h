@@ -41,12 +41,10 @@ class ImageStore {
   [[nodiscard]] std::shared_ptr<const ImageBytes> candidate(uint64_t bytes,
                                                             cuda::Bytes begin) const;
   // The facts of an image with a NUL behind it, for a device of that capability: read once, also if
-  // several sessions want them at once. If that takes a while, the library is not made yet and the
-  // driver has nothing to compile for it, another thread reads, and `meanwhile`, if it is not
-  // empty, runs in this one: loading takes the driver as long. Errors: those of
-  // check_image_bounds(), before anything else.
+  // several sessions want them at once. Errors: those of check_image_bounds(), before anything
+  // else.
   Status read_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
-                    const std::function<void()>& meanwhile, ImageFacts* facts);
+                    ImageFacts* facts);
 
   // The library that was made of these bytes and still exists, or that `load` makes. Loads of one
   // image by several sessions at once are one. Keeps the library loaded for later as far as keep()
@@ -67,9 +65,6 @@ class ImageStore {
   void keep(uint64_t bytes);
 
  private:
-  // Less code is read in some 0.2 ms (an H100's host), which is not worth a thread.
-  static constexpr uint64_t kReadAsideBytes = wire::kMiB / 4;
-
   // An image that intern() has given, while it is held.
   struct Held {
     std::weak_ptr<const ImageBytes> image;
@@ -104,7 +99,6 @@ class ImageStore {
   // not null.
   bool find_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
                   ImageFacts* facts, std::shared_ptr<Mutex>* loading);
-  bool is_made(const std::shared_ptr<const ImageBytes>& image);
 
   const bool shares_;
   const std::shared_ptr<Tables> tables_ =

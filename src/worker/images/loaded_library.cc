@@ -55,33 +55,17 @@ LoadedLibrary::~LoadedLibrary() {
   }
 }
 
-DriverLibrary::~DriverLibrary() {
-  if (handle_ == nullptr) return;
-  gate_.run_now(GatedCall::kLibraryUnload, [this] { return driver_.cuLibraryUnload(handle_); });
-}
-
-Status DriverLibrary::load(cuda::Bytes image, const LoadOptions& options) {
-  const DriverImage whole(image.first(image.size() - 1));
-  const CUresult result = gate_.run_now(GatedCall::kLibraryLoad, [&] {
-    return driver_.cuLibraryLoadData(&handle_, whole.data(), options.names, options.values,
-                                     options.count, nullptr, nullptr, 0);
-  });
-  if (result != CUDA_SUCCESS) handle_ = nullptr;
-  return check(result, "cuLibraryLoadData");
-}
-
-std::shared_ptr<LoadedLibrary> DriverLibrary::take(ColdLanes* cold, const ImageFacts& facts) {
-  auto library = std::make_shared<LoadedLibrary>(driver_, gate_, cold, handle_, facts);
-  handle_ = nullptr;
-  return library;
-}
-
 Status load_library(const DriverTable& driver, ContextGate& gate, ColdLanes* cold,
                     cuda::Bytes image, const ImageFacts& facts, const LoadOptions& options,
                     std::shared_ptr<LoadedLibrary>* made) {
-  DriverLibrary library(driver, gate);
-  OPENMPS_RETURN_IF_ERROR(library.load(image, options));
-  *made = library.take(cold, facts);
+  const DriverImage whole(image.first(image.size() - 1));
+  CUlibrary handle = nullptr;
+  const CUresult result = gate.run_now(GatedCall::kLibraryLoad, [&] {
+    return driver.cuLibraryLoadData(&handle, whole.data(), options.names, options.values,
+                                    options.count, nullptr, nullptr, 0);
+  });
+  OPENMPS_RETURN_IF_ERROR(check(result, "cuLibraryLoadData"));
+  *made = std::make_shared<LoadedLibrary>(driver, gate, cold, handle, facts);
   return Status();
 }
 

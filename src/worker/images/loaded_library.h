@@ -168,28 +168,8 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   std::unordered_map<CUkernel, Attributes> pristine_ GUARDED_BY(mutex_);
 };
 
-// What the driver makes of an image, before the facts of the code are known. Unloaded again unless
-// it is taken.
-class DriverLibrary {
- public:
-  DriverLibrary(const DriverTable& driver, ContextGate& gate) : driver_(driver), gate_(gate) {}
-  ~DriverLibrary();
-  DriverLibrary(const DriverLibrary&) = delete;
-  DriverLibrary& operator=(const DriverLibrary&) = delete;
-
-  // Once, of an image with a NUL behind it: compiles if need be, waits for no work, needs no
-  // context and blocks no session. Errors: the driver's.
-  Status load(cuda::Bytes image, const LoadOptions& options);
-  // It has been loaded; the LoadedLibrary owns it from now on.
-  std::shared_ptr<LoadedLibrary> take(ColdLanes* cold, const ImageFacts& facts);
-
- private:
-  const DriverTable& driver_;
-  ContextGate& gate_;
-  CUlibrary handle_ = nullptr;
-};
-
-// Both steps, where the facts are known.
+// Have the driver make a library of an image with a NUL behind it: compiles if need be, waits for
+// no work, needs no context and blocks no session. Errors: the driver's.
 Status load_library(const DriverTable& driver, ContextGate& gate, ColdLanes* cold,
                     cuda::Bytes image, const ImageFacts& facts, const LoadOptions& options,
                     std::shared_ptr<LoadedLibrary>* made);

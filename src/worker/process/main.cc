@@ -99,19 +99,12 @@ bool wants_cold_lane() {
 // OPENMPS_PERF=NAME,...: mechanisms to switch off, to see what each is worth.
 Performance choose_performance() {
   static constexpr std::pair<std::string_view, bool Performance::*> kSwitches[] = {
-      {"no_held_waits", &Performance::holds_waits},
-      {"no_windows", &Performance::windows},
-      {"no_batch", &Performance::batches},
-      {"no_store", &Performance::store},
-      {"no_linger", &Performance::lingers},
-      {"no_connections", &Performance::connections},
-      {"no_value_watch", &Performance::value_watch},
-      {"no_sparing", &Performance::spares_cores},
-      {"no_policy", &Performance::policy},
-      {"no_rank_sms", &Performance::rank_sms},
-      {"no_few_sms", &Performance::few_sms},
-      {"no_slots", &Performance::slots},
-      {"no_parallel_facts", &Performance::parallel_facts},
+      {"no_held_waits", &Performance::holds_waits},  {"no_windows", &Performance::windows},
+      {"no_batch", &Performance::batches},           {"no_store", &Performance::store},
+      {"no_linger", &Performance::lingers},          {"no_connections", &Performance::connections},
+      {"no_value_watch", &Performance::value_watch}, {"no_sparing", &Performance::spares_cores},
+      {"no_policy", &Performance::policy},           {"no_rank_sms", &Performance::rank_sms},
+      {"no_few_sms", &Performance::few_sms},         {"no_slots", &Performance::slots},
   };
   Performance performance;
   std::istringstream names(environment_or("OPENMPS_PERF", ""));

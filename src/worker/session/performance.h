@@ -6,19 +6,18 @@
 namespace openmps::worker {
 
 struct Performance {
-  bool holds_waits = true;     // docs/decisions/0017
-  bool windows = true;         // docs/decisions/0018
-  bool batches = true;         // docs/decisions/0020; they need windows
-  bool store = true;           // ImageStore::keep, docs/decisions/0022
-  bool connections = true;     // docs/decisions/0023; they need windows
-  bool value_watch = true;     // docs/decisions/0017
-  bool lingers = true;         // docs/decisions/0024
-  bool spares_cores = true;    // docs/decisions/0024
-  bool policy = true;          // docs/decisions/0025; it needs windows
-  bool rank_sms = true;        // docs/decisions/0028; it needs windows
-  bool few_sms = true;         // docs/decisions/0031; it needs windows
-  bool slots = true;           // docs/decisions/0033
-  bool parallel_facts = true;  // docs/decisions/0034
+  bool holds_waits = true;   // docs/decisions/0017
+  bool windows = true;       // docs/decisions/0018
+  bool batches = true;       // docs/decisions/0020; they need windows
+  bool store = true;         // ImageStore::keep, docs/decisions/0022
+  bool connections = true;   // docs/decisions/0023; they need windows
+  bool value_watch = true;   // docs/decisions/0017
+  bool lingers = true;       // docs/decisions/0024
+  bool spares_cores = true;  // docs/decisions/0024
+  bool policy = true;        // docs/decisions/0025; it needs windows
+  bool rank_sms = true;      // docs/decisions/0028; it needs windows
+  bool few_sms = true;       // docs/decisions/0031; it needs windows
+  bool slots = true;         // docs/decisions/0033
 };
 
 }  // namespace openmps::worker

@@ -38,7 +38,7 @@ SessionParts::SessionParts(const DriverTable& driver, const Devices& devices, Co
       streams(core, worker.clock, worker.shares, credits_of(worker), worker.performance.windows,
               worker.performance.holds_waits),
       ipc_commands(core, worker.exchange, memory, events),
-      modules(core, memory, worker.images, worker.memory.get(), worker.performance.parallel_facts),
+      modules(core, memory, worker.images, worker.memory.get()),
       prints(core, worker.output, modules, stop),
       fences(core, waits, credits_of(worker)),
       backlog(core, streams, admission, worker.value_watch.get()),

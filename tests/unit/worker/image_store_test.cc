@@ -22,9 +22,6 @@ ImageBytes bytes_of(const std::string& text) { return ImageBytes(text.begin(), t
 
 constexpr uint32_t kDevice90 = 90;
 
-// So long that another thread reads what it says.
-std::string long_text(std::string text) { return text.append(wire::kMiB / 4, ' '); }
-
 class ImageStoreTest : public ::testing::Test {
  protected:
   // A library of the fake driver, made of any image.
@@ -218,79 +215,23 @@ TEST_F(ImageStoreTest, AFailedLoadIsToldAndNotRemembered) {
   EXPECT_EQ(loads_.load(), 2);
 }
 
-// Whether the caller does something else while the facts of an image are read, which has a NUL
-// behind it.
-class ImageFactsAside : public ImageStoreTest {
- protected:
-  bool is_aside(const std::shared_ptr<const ImageBytes>& image, ImageFacts* facts) {
-    bool aside = false;
-    const auto meanwhile = [&aside, caller = std::this_thread::get_id()] {
-      aside = true;
-      EXPECT_EQ(std::this_thread::get_id(), caller);
-    };
-    const Status status = store_.read_facts(image, kDevice90, meanwhile, facts);
-    EXPECT_TRUE(status.ok()) << status.message();
-    return aside;
-  }
-  bool is_aside(const std::string& image) {
+TEST_F(ImageStoreTest, FactsOfAnImageAreKept) {
+  const std::string code = TestCubin().without_variables().image();
+  const auto held = store_.intern(bytes_of(code + '\0'));
+  const auto own = std::make_shared<const ImageBytes>(bytes_of(code + '\0'));
+  for (const auto& image : {held, held, own}) {
     ImageFacts facts;
-    return is_aside(store_.intern(bytes_of(image + '\0')), &facts);
+    EXPECT_TRUE(store_.read_facts(image, kDevice90, &facts).ok());
+    EXPECT_FALSE(facts.binds() || facts.compiles || facts.prints);
   }
-};
+}
 
-TEST_F(ImageFactsAside, TheyAreReadOnce) {
-  const std::string code = long_text(TestCubin().without_variables().image());
-  const auto image = store_.intern(bytes_of(code + '\0'));
+TEST_F(ImageStoreTest, WhatLeavesTheImageHasNoFacts) {
+  const std::string code = TestCubin().image();
   ImageFacts facts;
-  EXPECT_TRUE(is_aside(image, &facts));
-  EXPECT_FALSE(facts.binds() || facts.compiles || facts.prints);
-  EXPECT_FALSE(is_aside(image, &facts)) << "they are known";
-  ImageFacts alone;
-  EXPECT_TRUE(
-      store_.read_facts(store_.intern(bytes_of(code + " \0")), kDevice90, nullptr, &alone).ok());
-  EXPECT_FALSE(alone.binds() || alone.compiles || alone.prints);
-}
-
-TEST_F(ImageFactsAside, NotOfLittleCodeNorOfWhatTheDriverCompiles) {
-  EXPECT_FALSE(is_aside(TestCubin().image()));
-  EXPECT_FALSE(is_aside(long_text(".version 8.0\n.target sm_80\n")));
-}
-
-TEST_F(ImageFactsAside, NotOfALibraryThatIsThere) {
-  const auto image = store_.intern(bytes_of(long_text(TestCubin().image()) + '\0'));
-  const auto made = library(image);
-  ImageFacts facts;
-  EXPECT_FALSE(is_aside(image, &facts));
-  EXPECT_EQ(facts.variable_bytes, 96u);
-}
-
-TEST_F(ImageFactsAside, WhatLeavesTheImageIsNotGivenToTheDriver) {
-  const std::string code = long_text(TestCubin().image());
-  const auto image =
-      store_.intern(bytes_of(code.substr(0, 200) + std::string(wire::kMiB / 4, 'x')));
-  ImageFacts facts;
-  bool loads = false;
-  EXPECT_EQ(store_
-                .read_facts(
-                    image, kDevice90, [&] { loads = true; }, &facts)
-                .code(),
-            CUDA_ERROR_INVALID_IMAGE);
-  EXPECT_FALSE(loads);
-}
-
-// The first does not go on before the second has asked, and had time to read itself.
-TEST_F(ImageFactsAside, SessionsThatWantThemAtOnceReadThemOnce) {
-  const auto image = store_.intern(bytes_of(long_text(TestCubin().image()) + '\0'));
-  ImageFacts first, second;
-  std::future<bool> other;
-  const auto meanwhile = [&] {
-    other = std::async(std::launch::async, [&] { return is_aside(image, &second); });
-    EXPECT_EQ(other.wait_for(50ms), std::future_status::timeout);
-  };
-  EXPECT_TRUE(store_.read_facts(image, kDevice90, meanwhile, &first).ok());
-  EXPECT_FALSE(other.get());
-  EXPECT_EQ(first.variable_bytes, 96u);
-  EXPECT_EQ(second.variable_bytes, 96u);
+  EXPECT_EQ(
+      store_.read_facts(store_.intern(bytes_of(code.substr(0, 200))), kDevice90, &facts).code(),
+      CUDA_ERROR_INVALID_IMAGE);
 }
 
 // Bytes that were not interned are not shared.
@@ -463,15 +404,14 @@ TEST_F(SharedLibraries, OptionsVariablesAndModulesAreASessionsOwn) {
   EXPECT_EQ(driver_.live(), "libraries 4 registrations 1");
 }
 
-// The driver has it before it is known what the code does.
-TEST_F(SharedLibraries, WhatIsReadAsideIsLoadedOnceAllTheSame) {
-  const std::string shared = long_text(TestCubin().without_variables().image());
+TEST_F(SharedLibraries, MachineCodeWithoutVariablesIsShared) {
+  const std::string shared = TestCubin().without_variables().image();
   ASSERT_TRUE(load(1, shared).ok());
   ASSERT_TRUE(load(2, shared).ok());
   EXPECT_EQ(loaded(), 1u);
   TestCubin cubin;
   cubin.add("x", TestCubin::kGlobal);
-  const std::string own = long_text(cubin.image());
+  const std::string own = cubin.image();
   ASSERT_TRUE(load(3, own).ok());
   ASSERT_TRUE(load(4, own).ok());
   EXPECT_EQ(loaded(), 3u);
@@ -480,8 +420,8 @@ TEST_F(SharedLibraries, WhatIsReadAsideIsLoadedOnceAllTheSame) {
   EXPECT_EQ(driver_.live(), "registrations 1");
 }
 
-TEST_F(SharedLibraries, WhatTheDriverRefusesMeanwhileIsAskedForOnce) {
-  const std::string code = long_text(TestCubin().without_variables().image());
+TEST_F(SharedLibraries, WhatTheDriverRefusesIsAskedForOnce) {
+  const std::string code = TestCubin().without_variables().image();
   driver_.fail("load", CUDA_ERROR_NO_BINARY_FOR_GPU);
   EXPECT_EQ(load(1, code).code(), CUDA_ERROR_NO_BINARY_FOR_GPU);
   EXPECT_EQ(loaded(), 1u);
@@ -490,23 +430,17 @@ TEST_F(SharedLibraries, WhatTheDriverRefusesMeanwhileIsAskedForOnce) {
   EXPECT_EQ(driver_.live(), "libraries 1 registrations 1");
 }
 
-// What the driver has made goes again.
 TEST_F(SharedLibraries, VariablesBeyondTheLimitAreNotLoaded) {
   TestCubin cubin;
   cubin.add("x", TestCubin::kGlobal);
-  std::string code = long_text(cubin.image());
+  std::string code = cubin.image();
   const uint64_t bytes = limit() + 1;
   memcpy(code.data() + sizeof(Elf64_Ehdr) + TestCubin::kGlobal * sizeof(Elf64_Shdr) +
              offsetof(Elf64_Shdr, sh_size),
          &bytes, sizeof(bytes));
   EXPECT_EQ(load(1, code).code(), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(loaded(), 1u);
+  EXPECT_EQ(loaded(), 0u);
   EXPECT_EQ(driver_.live(), "registrations 1");
-  worker_parts_.performance.parallel_facts = false;
-  open_session();
-  code.back() = 'x';  // or its facts are known
-  EXPECT_EQ(load(2, code).code(), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(loaded(), 1u) << "read first";
 }
 
 }  // namespace
