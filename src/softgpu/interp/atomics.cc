@@ -10,6 +10,7 @@
 #include <emmintrin.h>
 #endif
 
+#include "softgpu/interp/address.h"
 #include "softgpu/interp/block.h"
 #include "softgpu/ir/memory_codes.h"
 
@@ -303,24 +304,27 @@ void each_element(std::byte* at, const std::byte* with, u64 bytes, F f) {
   }
 }
 
-// a: shared address, b: global address, c: bytes to read (else all); aux: size. The
-// copy is done at once, so commit and wait have nothing left to do.
+// a: shared address, b: global address, c: bytes to read (else all); aux: size. What is not read is
+// zero, and an address of which nothing is read may be any. The copy is done at once, so commit and
+// wait have nothing left to do.
 HANDLER(copy_async) {
   const u32 bytes = op->aux;
   u64 from[kWarpSize], to[kWarpSize];
   std::memcpy(from, regs + op->b, sizeof from);
   generic_addresses(regs, op->a, true, 0, to);
-  for (u64& address : to) address -= op->imm;  // which resolve() adds: it is the other side's
-  if (!resolve(warp, op, to, bytes, true)) return nullptr;
-  std::byte* targets[kWarpSize];
-  std::memcpy(targets, warp->pointers, sizeof targets);
-  if (!resolve(warp, op, from, bytes, false)) return nullptr;
   for (u32 left = warp->active; left; left &= left - 1) {
     const auto lane = static_cast<u32>(__builtin_ctz(left));
     u32 real = bytes;
     if (op->c) real = min_of(bytes, reinterpret_cast<const u32*>(regs + op->c)[lane]);
-    std::memcpy(targets[lane], warp->pointers[lane], real);
-    std::memset(targets[lane] + real, 0, bytes - real);
+    std::byte* target = memory_for(warp, op, lane, to[lane], bytes, bytes, true);
+    if (!target) return nullptr;
+    if (real > 0) {
+      const std::byte* source =
+          memory_for(warp, op, lane, from[lane] + op->imm, real, bytes, false);
+      if (!source) return nullptr;
+      std::memcpy(target, source, real);
+    }
+    std::memset(target + real, 0, bytes - real);
   }
   return op + 1;
 }

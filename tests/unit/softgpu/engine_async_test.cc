@@ -219,6 +219,13 @@ TEST_F(Async, CopiesOfThreads) {
         [this](uint32_t, uint32_t thread) { return in[thread] & 0xffff; });
   check(here + load("setp.gt.u32 %q, %t, 9; cp.async.ca.shared.global [%s], [%in], 4, %q;"),
         [this](uint32_t, uint32_t thread) { return thread > 9 ? 0 : in[thread]; });
+  // An address of which nothing is read may be any.
+  const std::string nowhere = "setp.gt.u32 %q, %t, 9; @%q mov.u64 %in, 0x1000;";
+  check(here + nowhere + load("cp.async.ca.shared.global [%s], [%in], 4, %q;"),
+        [this](uint32_t, uint32_t thread) { return thread > 9 ? 0 : in[thread]; });
+  check(here + nowhere +
+            load("selp.b32 %bytes, 0, 3, %q; cp.async.ca.shared.global [%s], [%in], 4, %bytes;"),
+        [this](uint32_t, uint32_t thread) { return thread > 9 ? 0 : in[thread] & 0xffffff; });
   check(barrier_of("64") + here +
             "cp.async.ca.shared.global [%s], [%in], 4; cp.async.mbarrier.arrive.noinc.shared.b64 "
             "[%b];" +
@@ -229,6 +236,28 @@ TEST_F(Async, CopiesOfThreads) {
             "mbarrier.arrive.shared.b64 _, [%b];" +
             kWait + "ld.shared.u32 %r, [%s];",
         word);
+}
+
+// The last words of an allocation, as the tail of a matrix is copied.
+TEST_F(Async, CopiesReadNothingBehindTheirSize) {
+  Device device;
+  const std::string copy =
+      "shl.b32 %m, %t, 4; mov.u32 %b, box; add.u32 %m, %m, %b;"
+      "cp.async.cg.shared.global [%m], [%in + 16], 16, %bytes; cp.async.wait_all;"
+      "ld.shared.u32 %r, [%m + 4]; ld.shared.u32 %s, [%m]; add.u32 %r, %r, %s;";
+  for (const bool fits : {true, false}) {
+    ASSERT_TRUE(device.load(kernel((fits ? "mov.u32 %bytes, 4;" : "mov.u32 %bytes, 5;") + copy)))
+        << device.error.log;
+    std::vector<uint32_t> out(64), words = {1, 2, 3, 4, 5};
+    const Outcome outcome =
+        device.run("k", {1}, {64}, Parameters().add(device.buffer(out)).add(device.buffer(words)));
+    if (!fits) {
+      EXPECT_EQ(outcome.fault.code, CUDA_ERROR_ILLEGAL_ADDRESS);
+      continue;
+    }
+    ASSERT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
+    EXPECT_EQ(out, std::vector<uint32_t>(64, 5));
+  }
 }
 
 TEST_F(Async, BulkCopies) {
