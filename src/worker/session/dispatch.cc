@@ -181,7 +181,7 @@ bool concerns(const SessionParts& session, const C& command, const Backlog::Item
   } else if constexpr (Name::kObject == Object::kEvent) {
     const Event* event = session.events.events().find(id);
     return event != nullptr && event->driver_event != nullptr &&
-           Backlog::names(item, event->driver_event.get());
+           item.names(event->driver_event.get());
   } else if constexpr (Name::kObject == Object::kExec) {
     const auto* graph = std::get_if<GraphWork>(&work.what);
     return graph != nullptr && graph->exec == session.graphs.execs().find(id);

@@ -69,6 +69,8 @@ struct Stream {
   std::atomic<uint64_t> ends_ns{0};  // the budget's, while the driver has no stream
   bool looked_after = false;         // listed in Streams::looked_after_
   size_t held = 0;                   // its items in the Backlog,
+  uint64_t first_held = 0;           // the numbers of the first
+  uint64_t last_held = 0;            // and the last of them, if there are some
   bool is_full = false;              // so many that the client has been told to wait
   std::shared_ptr<Chains> chains;    // from the first batch on
 
@@ -90,8 +92,9 @@ struct Stream {
 // A context of the client: the scope of the legacy stream and of ordered copies.
 struct ClientContext {
   uint32_t device = 0;
-  uint32_t streams = 0;  // that name it
-  uint32_t started = 0;  // streams of these that the driver has
+  uint32_t streams = 0;        // that name it
+  uint32_t started = 0;        // streams of these that the driver has
+  uint32_t blocking_held = 0;  // blocking streams of these with items in the Backlog
   Stream* legacy = nullptr;
   // Blocking streams with work that the legacy stream has not waited for, and the ends of such work
   // whose streams have been destroyed.

@@ -27,6 +27,27 @@ bool awaits_values(const Work& work) {
   return values != nullptr && values->waits != 0;
 }
 
+// The program's own wait for a stream: no work comes behind it, and it comes behind other streams
+// only in the legacy stream (Streams::Entry::kFence).
+bool is_fence(const Work& work) {
+  const auto* fence = std::get_if<FenceWork>(&work.what);
+  return (fence != nullptr && !fence->in_order) || std::holds_alternative<WakeWork>(work.what);
+}
+
+// What later work of other streams comes behind this work by: the context whose streams it orders,
+// its executable graph, whose launches keep their order, the event that it records. Null: nothing.
+const void* lead_of(const Work& work, const Stream& stream) {
+  if (orders_all(work)) return stream.context;
+  if (const auto* graph = std::get_if<GraphWork>(&work.what)) return graph->exec;
+  return std::holds_alternative<RecordWork>(work.what) ? event_of(work) : nullptr;
+}
+// The lead that the work comes behind, beside its context: its executable graph, the event that it
+// waits for. Null: none.
+const void* followed_by(const Work& work) {
+  if (const auto* graph = std::get_if<GraphWork>(&work.what)) return graph->exec;
+  return std::holds_alternative<WaitWork>(work.what) ? event_of(work) : nullptr;
+}
+
 }  // namespace
 
 bool names_hidden_events(const Work& work) {
@@ -35,35 +56,29 @@ bool names_hidden_events(const Work& work) {
   return std::holds_alternative<KernelWork>(work.what) && work.uses.objects[0] != nullptr;
 }
 
-namespace {
-
-// The program's own wait for a stream: no work comes behind it, and it comes behind other streams
-// only in the legacy stream (Streams::Entry::kFence).
-bool is_fence(const Work& work) {
-  const auto* fence = std::get_if<FenceWork>(&work.what);
-  return (fence != nullptr && !fence->in_order) || std::holds_alternative<WakeWork>(work.what);
-}
-
-}  // namespace
-
 // CUDA: the legacy stream and the blocking streams of its context come behind each other.
 bool Backlog::is_behind_legacy(const Work& work, const Stream& stream, uint64_t number) const {
   const Stream* const legacy = stream.context->legacy;
   if (legacy == nullptr || legacy->held == 0 || is_fence(work)) return false;
-  const Line& line = lines_.at(legacy);
-  const auto first =
-      std::ranges::find_if(line, [](const auto& item) { return !is_fence(item->work.work()); });
-  return first != line.end() && (*first)->number < number;
+  for (const Item* item = &items_.at(legacy->first_held); item != nullptr; item = item->next) {
+    if (!is_fence(item->work.work())) return item->number < number;
+  }
+  return false;
 }
 
 bool Backlog::is_behind_blocking(const Stream& legacy, uint64_t number) const {
-  if (!blocking_.contains(legacy.context)) return false;
-  for (const auto& [first, line] : firsts_) {
+  if (legacy.context->blocking_held == 0) return false;
+  for (const auto& [first, item] : firsts_) {
     if (first >= number) return false;
-    const Stream& other = line->front()->stream;
+    const Stream& other = item->stream;
     if (other.kind == wire::StreamKind::kBlocking && other.context == legacy.context) return true;
   }
   return false;
+}
+
+bool Backlog::has_lead(const void* lead, uint64_t number) const {
+  const auto first = leads_.lower_bound({lead, 0});
+  return first != leads_.end() && first->first == lead && first->second < number;
 }
 
 bool Backlog::is_behind_others(const Work& work, const Stream& stream, uint64_t number) const {
@@ -71,35 +86,17 @@ bool Backlog::is_behind_others(const Work& work, const Stream& stream, uint64_t 
   if (stream.kind == wire::StreamKind::kBlocking && is_behind_legacy(work, stream, number)) {
     return true;
   }
-  const auto orderer = orderers_.lower_bound({stream.context, 0});
-  if (orderer != orderers_.end() && orderer->first == stream.context && orderer->second < number) {
-    return true;
-  }
-  if (const auto* graph = std::get_if<GraphWork>(&work.what)) {
-    const auto first = launches_.lower_bound({graph->exec, 0});
-    return first != launches_.end() && first->first == graph->exec && first->second < number;
-  }
-  return std::holds_alternative<WaitWork>(work.what) && records(event_of(work));
+  return has_lead(stream.context, number) || has_lead(followed_by(work), number);
 }
 
-bool Backlog::names(const Item& item, const void* event) {
-  return event_of(item.work.work()) == event;
-}
+bool Backlog::Item::names(const void* event) const { return event_of(work.work()) == event; }
 
 bool Backlog::Needs::include(const Item& earlier) const {
   const Work& work = earlier.work.work();
   const Stream& stream = earlier.stream;
-  const auto is_needed = [this](const void* thing) { return things.contains(thing); };
-  if (is_needed(&stream) || (orders_all(work) && is_needed(stream.context))) return true;
-  const void* event = event_of(work);
-  if (event != nullptr &&
-      (any_event || (std::holds_alternative<RecordWork>(work.what) && is_needed(event)))) {
-    return true;
-  }
-  if (const auto* graph = std::get_if<GraphWork>(&work.what);
-      graph != nullptr && is_needed(graph->exec)) {
-    return true;
-  }
+  const void* const lead = lead_of(work, stream);
+  if (things.contains(&stream) || (lead != nullptr && things.contains(lead))) return true;
+  if (any_event && event_of(work) != nullptr) return true;
   if (stream.kind == wire::StreamKind::kLegacy) {
     return !is_fence(work) && legacy.contains(stream.context);
   }
@@ -109,10 +106,7 @@ bool Backlog::Needs::include(const Item& earlier) const {
 void Backlog::Needs::add(const Item& item) {
   const Work& work = item.work.work();
   const Stream& stream = item.stream;
-  things.insert(&stream);
-  things.insert(stream.context);
-  if (std::holds_alternative<WaitWork>(work.what)) things.insert(event_of(work));
-  if (const auto* graph = std::get_if<GraphWork>(&work.what)) things.insert(graph->exec);
+  things.insert({&stream, stream.context, followed_by(work)});
   any_event |= names_hidden_events(work);
   if (stream.kind == wire::StreamKind::kLegacy) blocking.insert(stream.context);
   if (stream.kind == wire::StreamKind::kBlocking && !is_fence(work)) legacy.insert(stream.context);
@@ -122,7 +116,7 @@ Verdict Backlog::ask(Item& item) {
   const Work& work = item.work.work();
   if (is_behind_others(work, item.stream, item.number)) {
     const bool awaits_event =
-        std::holds_alternative<WaitWork>(work.what) && records(event_of(work));
+        std::holds_alternative<WaitWork>(work.what) && has_lead(event_of(work), item.number);
     Verdict verdict;
     verdict.refuse(awaits_event ? wire::HeldFor::kEvent : wire::HeldFor::kStreams);
     return verdict;
@@ -136,46 +130,40 @@ Verdict Backlog::ask(Item& item) {
 
 void Backlog::hold(const Work& work, Stream& stream, const Refused& refused) {
   const uint64_t number = streams_.held.last + 1;
-  std::unique_ptr<Item> item(new Item{HeldWork(work), stream, number, {}, {}, {}, {}, {}});
-  if (const auto* values = std::get_if<ValuesWork>(&work.what)) {
-    for (const wire::ValueOperation& operation : values->operations) {
-      if (operation.kind != wire::ValueKind::kWait) continue;
-      item->shown.emplace_back(core_.shown_values, stream.id, operation.value);
-      if (watch_ != nullptr && core_.is_host(operation.value.address)) {
-        item->watched.push_back(watch_->watch(core_.bell, operation.value));
+  const void* const event = event_of(work);
+  const void* const lead = lead_of(work, stream);
+  const bool is_first = stream.held == 0;
+  // Allocations come first: they may fail.
+  Item& item = items_.try_emplace(items_.end(), number, work, stream, number)->second;
+  try {
+    if (const auto* values = std::get_if<ValuesWork>(&work.what)) {
+      for (const wire::ValueOperation& operation : values->operations) {
+        if (operation.kind != wire::ValueKind::kWait) continue;
+        item.shown.emplace_back(core_.shown_values, stream.id, operation.value);
+        if (watch_ != nullptr && core_.is_host(operation.value.address)) {
+          item.watched.push_back(watch_->watch(core_.bell, operation.value));
+        }
       }
     }
-  }
-  const void* event = event_of(work);
-  const auto* graph = std::get_if<GraphWork>(&work.what);
-  const bool is_first = stream.held == 0;
-  const bool blocks = is_first && stream.kind == wire::StreamKind::kBlocking;
-  const size_t bytes = item->work.bytes() + sizeof(Item);
-  // Allocations come first: they may fail.
-  const auto line = lines_.try_emplace(&stream).first;
-  try {
-    if (is_first) firsts_.emplace(number, &line->second);
-    if (blocks) blocking_.try_emplace(stream.context);
+    if (is_first) firsts_.emplace(number, &item);
+    if (lead != nullptr) leads_.emplace(lead, number);
     if (event != nullptr) named_.try_emplace(event);
-    if (orders_all(work)) orderers_.emplace(stream.context, number);
-    if (graph != nullptr) launches_.emplace(graph->exec, number);
-    line->second.push_back(std::move(item));
   } catch (...) {
-    orderers_.erase({stream.context, number});
-    if (graph != nullptr) launches_.erase({graph->exec, number});
     firsts_.erase(number);
-    if (is_first) lines_.erase(line);
+    leads_.erase({lead, number});
+    items_.erase(number);
     throw;
   }
-  if (blocks) ++blocking_[stream.context];
-  if (event != nullptr) {
-    Named& named = named_[event];
-    ++named.items;
-    if (std::holds_alternative<RecordWork>(work.what)) ++named.records;
+  if (event != nullptr) ++named_[event];
+  if (is_first) {
+    stream.first_held = number;
+    if (stream.kind == wire::StreamKind::kBlocking) ++stream.context->blocking_held;
+  } else {
+    items_.at(stream.last_held).next = &item;
   }
-  ++size_;
-  bytes_ += bytes;
+  stream.last_held = number;
   ++stream.held;
+  bytes_ += item.work.bytes() + sizeof(Item);
   if (awaits_values(work)) ++value_waits_;
   streams_.held.last = number;
   next_look_ns_ = std::min(next_look_ns_, refused.look_again_ns);
@@ -199,78 +187,65 @@ void Backlog::end_span(Item& item) {
   }
 }
 
-void Backlog::forget(const Item& item) {
-  const Work& work = item.work.work();
-  if (orders_all(work)) orderers_.erase({item.stream.context, item.number});
-  if (const auto* graph = std::get_if<GraphWork>(&work.what)) {
-    launches_.erase({graph->exec, item.number});
-  }
-  if (awaits_values(work)) --value_waits_;
-  const auto named = named_.find(event_of(work));
-  if (named == named_.end() || event_of(work) == nullptr) return;
-  if (std::holds_alternative<RecordWork>(work.what)) --named->second.records;
-  if (--named->second.items == 0) named_.erase(named);
-}
-
 void Backlog::note_change() {
   streams_.held.oldest = firsts_.empty() ? Streams::Held::kNone : firsts_.begin()->first;
-  core_.view.executor().held.store(static_cast<uint32_t>(size_), std::memory_order_relaxed);
+  core_.view.executor().held.store(static_cast<uint32_t>(size()), std::memory_order_relaxed);
 }
 
-std::unique_ptr<Backlog::Item> Backlog::take_admitted(uint64_t* from) {
+Backlog::Taken Backlog::take_admitted(uint64_t* from) {
   if (*from == 0) next_look_ns_ = kNever;
   for (auto found = firsts_.lower_bound(*from); found != firsts_.end(); ++found) {
-    Item& first = *found->second->front();
+    Item& first = *found->second;
     Verdict verdict = ask(first);
     if (verdict.is_admitted()) {
       first.admitted = std::move(verdict.admitted);
-      *from = found->first + 1;
-      return take(found);
+      *from = first.number + 1;
+      return take(first.number);
     }
     core_.usage.hold(&first.span, verdict.refused().why);
     next_look_ns_ = std::min(next_look_ns_, verdict.refused().look_again_ns);
   }
-  return nullptr;
+  return {};
 }
 
-std::unique_ptr<Backlog::Item> Backlog::take(Firsts::iterator found) {
-  Line& line = *found->second;
-  std::unique_ptr<Item> item = std::move(line.front());
-  end_span(*item);
-  line.pop_front();
-  auto node = firsts_.extract(found);
-  Stream& stream = item->stream;
-  if (!line.empty()) {
-    node.key() = line.front()->number;
-    firsts_.insert(std::move(node));
-  } else {
-    lines_.erase(&stream);
-    const auto blocking = blocking_.find(stream.context);
-    const bool blocks = stream.kind == wire::StreamKind::kBlocking;
-    if (blocks && --blocking->second == 0) blocking_.erase(blocking);
+// Needs no memory.
+Backlog::Taken Backlog::take(uint64_t number) {
+  Taken taken = items_.extract(number);
+  Item& item = taken.mapped();
+  const Work& work = item.work.work();
+  Stream& stream = item.stream;
+  auto first = firsts_.extract(number);
+  if (item.next != nullptr) {
+    stream.first_held = first.key() = item.next->number;
+    first.mapped() = item.next;
+    firsts_.insert(std::move(first));
+  } else if (stream.kind == wire::StreamKind::kBlocking) {
+    --stream.context->blocking_held;
   }
-  --size_;
-  bytes_ -= item->work.bytes() + sizeof(Item);
   --stream.held;
+  bytes_ -= item.work.bytes() + sizeof(Item);
+  if (awaits_values(work)) --value_waits_;
+  leads_.erase({lead_of(work, stream), number});
+  const auto named = named_.find(event_of(work));
+  if (named != named_.end() && --named->second == 0) named_.erase(named);
+  end_span(item);
   tell_whether_full(stream);
-  forget(*item);
   note_change();
-  return item;
+  return taken;
 }
 
 void Backlog::drop() {
   if (empty()) return;
-  for (const auto& [stream, line] : lines_) {
-    end_span(*line.front());
-    line.front()->stream.held = 0;
+  for (const auto& [number, first] : firsts_) {
+    end_span(*first);
+    first->stream.held = 0;
+    first->stream.context->blocking_held = 0;
   }
-  lines_.clear();
   firsts_.clear();
-  blocking_.clear();
+  items_.clear();
+  leads_.clear();
   named_.clear();
-  orderers_.clear();
-  launches_.clear();
-  size_ = bytes_ = value_waits_ = 0;
+  bytes_ = value_waits_ = 0;
   note_change();
 }
 

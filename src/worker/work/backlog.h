@@ -11,10 +11,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <map>
-#include <memory>
+#include <ranges>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -47,11 +45,9 @@ class Backlog {
   Backlog(SessionCore& core, Streams& streams, WorkAdmission& admission, ValueWatch* watch)
       : core_(core), streams_(streams), admission_(admission), watch_(watch) {}
 
-  [[nodiscard]] bool empty() const { return size_ == 0; }
-  struct Item;
-
+  [[nodiscard]] bool empty() const { return items_.empty(); }
   [[nodiscard]] bool is_full() const { return bytes_ >= kMostHeldBytes; }
-  [[nodiscard]] size_t size() const { return size_; }
+  [[nodiscard]] size_t size() const { return items_.size(); }
 
   // Some held work waits for a value.
   [[nodiscard]] bool awaits_value() const { return value_waits_ != 0; }
@@ -59,61 +55,51 @@ class Backlog {
   [[nodiscard]] bool is_behind(const Work& work, const Stream& stream) const {
     return stream.held != 0 || is_behind_others(work, stream, ~0ull);
   }
-  // The item records the event, or waits for it.
-  [[nodiscard]] static bool names(const Item& item, const void* event);
-  // Held work records the event, or waits for it as it was recorded before.
-  [[nodiscard]] bool names(const void* event) const {
-    const auto named = named_.find(event);
-    return named != named_.end() && named->second.items != 0;
-  }
-  // Held work records the event.
-  [[nodiscard]] bool records(const void* event) const {
-    const auto named = named_.find(event);
-    return named != named_.end() && named->second.records != 0;
+  // How many items record the event, or wait for it as it was recorded before.
+  [[nodiscard]] uint32_t named(const void* event) const {
+    const auto found = named_.find(event);
+    return found == named_.end() ? 0 : found->second;
   }
   // Held work names some event.
   [[nodiscard]] bool names_events() const { return !named_.empty(); }
-  // How many items name the event.
-  [[nodiscard]] uint32_t times_named(const void* event) const {
-    const auto named = named_.find(event);
-    return named == named_.end() ? 0 : named->second.items;
-  }
 
   // Throws std::bad_alloc. `refused`: by which admission, as the next of its stream; nothing if it
   // comes behind held work.
   void hold(const Work& work, Stream& stream, const Refused& refused);
   struct Item {
+    Item(const Work& work, Stream& stream, uint64_t number)
+        : work(work), stream(stream), number(number) {}
+    // The item records the event, or waits for it.
+    [[nodiscard]] bool names(const void* event) const;
+
     HeldWork work;
     Stream& stream;
     const uint64_t number;
+    Item* next = nullptr;                 // of its stream
     std::vector<ShownValues::Row> shown;  // the values that it waits for
     std::vector<ValueWatch::Row> watched;
     WordsSeen seen;
     HeldSpan span;      // while it is the first of its stream
     Admitted admitted;  // what it has taken, once it may go
   };
-  // The first item from number `*from` on that is admitted; null: there is none. `*from` is behind
+  using Items = std::map<uint64_t, Item>;  // by number
+  using Taken = Items::node_type;
+  // The first item from number `*from` on that is admitted; empty: there is none. `*from` is behind
   // the item then: no item waits for a later one, so whoever calls this from 0 on until it returns
-  // null has asked for everything.
-  std::unique_ptr<Item> take_admitted(uint64_t* from);
+  // nothing has asked for everything.
+  Taken take_admitted(uint64_t* from);
   // The item of that number, the first of its stream, whatever admission says.
-  std::unique_ptr<Item> take(uint64_t number) { return take(firsts_.find(number)); }
+  Taken take(uint64_t number);
   // The numbers of the items that `wanted` picks and of all that these come behind, ascending.
   // Throws std::bad_alloc.
   template <typename Wanted>
   [[nodiscard]] std::vector<uint64_t> with_all_before(Wanted&& wanted) const {
-    std::vector<const Item*> items;
-    for (const auto& [stream, line] : lines_) {
-      for (const auto& item : line) items.push_back(item.get());
-    }
-    if (!std::ranges::any_of(items, [&](const Item* item) { return wanted(*item); })) return {};
-    std::ranges::sort(items, std::greater(), &Item::number);
     Needs needs;
     std::vector<uint64_t> numbers;
-    for (const Item* item : items) {
-      if (!wanted(*item) && !needs.include(*item)) continue;
-      needs.add(*item);
-      numbers.push_back(item->number);
+    for (const auto& [number, item] : items_ | std::views::reverse) {
+      if (!wanted(item) && !needs.include(item)) continue;
+      needs.add(item);
+      numbers.push_back(number);
     }
     std::ranges::reverse(numbers);
     return numbers;
@@ -135,8 +121,6 @@ class Backlog {
     std::set<const ClientContext*> blocking;  // and of these contexts' blocking streams
     bool any_event = false;                   // every record and every wait
   };
-  using Line = std::deque<std::unique_ptr<Item>>;
-  using Firsts = std::map<uint64_t, Line*>;
 
   // The work comes behind held work of other streams that was given before it.
   [[nodiscard]] bool is_behind_others(const Work& work, const Stream& stream,
@@ -144,11 +128,11 @@ class Backlog {
   [[nodiscard]] bool is_behind_legacy(const Work& work, const Stream& stream,
                                       uint64_t number) const;
   [[nodiscard]] bool is_behind_blocking(const Stream& legacy, uint64_t number) const;
+  // Held work before that number is what later work comes behind (lead_of() in backlog.cc).
+  [[nodiscard]] bool has_lead(const void* lead, uint64_t number) const;
   // What admission says of the first of a stream.
   [[nodiscard]] Verdict ask(Item& item);
-  std::unique_ptr<Item> take(Firsts::iterator found);
   void end_span(Item& item);
-  void forget(const Item& item);
   void note_change();
   void tell_whether_full(Stream& stream);
 
@@ -156,24 +140,14 @@ class Backlog {
   Streams& streams_;
   WorkAdmission& admission_;
   ValueWatch* const watch_;
-  std::unordered_map<const Stream*, Line> lines_;  // none is empty
-  Firsts firsts_;                                  // the lines by the numbers of their first items
-  // The number of lines of blocking streams, by context.
-  std::unordered_map<const ClientContext*, uint32_t> blocking_;
-  size_t size_ = 0;
+  Items items_;
+  std::map<uint64_t, Item*> firsts_;  // of each stream that has items, by number
+  // What later work comes behind (lead_of()), with the items' numbers.
+  std::set<std::pair<const void*, uint64_t>> leads_;
+  std::unordered_map<const void*, uint32_t> named_;  // how many items name the event
   size_t bytes_ = 0;
   uint64_t next_look_ns_ = kNever;
   size_t value_waits_ = 0;  // items that wait for values
-  // The events that items name: the number of these items, and of records among them.
-  struct Named {
-    uint32_t items = 0;
-    uint32_t records = 0;
-  };
-  std::unordered_map<const void*, Named> named_;
-  // Held launches of executable graphs, with their numbers: launches of a graph keep their order.
-  std::set<std::pair<const LaunchableGraph*, uint64_t>> launches_;
-  // Held copies that all later work of a context comes behind, by number.
-  std::set<std::pair<const ClientContext*, uint64_t>> orderers_;
 };
 
 }  // namespace openmps::worker

@@ -90,7 +90,7 @@ wire::Opcode opcode_of(const Work& work) {
 bool is_shared(const Work& record, const Backlog& backlog) {
   const auto& event = record.uses.objects[0];
   constexpr long kOwn = 3;  // references: the event's, the work's, and WorkMaker's
-  return event.use_count() > kOwn + static_cast<long>(backlog.times_named(event.get()));
+  return event.use_count() > kOwn + static_cast<long>(backlog.named(event.get()));
 }
 
 }  // namespace
@@ -98,14 +98,14 @@ bool is_shared(const Work& record, const Backlog& backlog) {
 // Held work waits for the event as it was recorded before: a later record gets a new event of the
 // driver. An event that others use can't be replaced.
 void Submitter::leave_record(Event& event) {
-  if (event.driver_event == nullptr || !backlog_.names(event.driver_event.get())) return;
+  const void* const named = event.driver_event.get();
+  const auto held = static_cast<long>(backlog_.named(named));
+  if (held == 0) return;
   constexpr long kOwn = 1;
-  const auto held = static_cast<long>(backlog_.times_named(event.driver_event.get()));
   if (event.driver_event.use_count() == kOwn + held) {
     event.driver_event.reset();
   } else {
-    const void* named = event.driver_event.get();
-    flush_for([named](const Backlog::Item& item) { return Backlog::names(item, named); });
+    flush_for([named](const Backlog::Item& item) { return item.names(named); });
   }
 }
 
@@ -189,7 +189,7 @@ void Submitter::advance() {
   if (backlog_.empty()) return;
   const SubmitScope scope(core_.gate_client);
   uint64_t from = 0;
-  while (auto item = backlog_.take_admitted(&from)) give_held(std::move(item));
+  while (Backlog::Taken taken = backlog_.take_admitted(&from)) give_held(std::move(taken));
   end_giving();
 }
 
@@ -199,18 +199,19 @@ void Submitter::give_all(std::span<const uint64_t> numbers) {
   end_giving();
 }
 
-void Submitter::give_held(std::unique_ptr<Backlog::Item> item) {
+void Submitter::give_held(Backlog::Taken taken) {
   progress_.any = true;
-  streams_.keep(item->stream, std::move(item->admitted));
-  const Work& work = item->work.work();
+  Backlog::Item& item = taken.mapped();
+  streams_.keep(item.stream, std::move(item.admitted));
+  const Work& work = item.work.work();
   const auto* kernel = std::get_if<KernelWork>(&work.what);
-  if (!batch_.empty() && (kernel == nullptr || !batch_.is_of(item->stream))) submit_batch();
-  if (kernel != nullptr && collect(work.uses, *kernel, item->stream)) {
-    if (!batch_.empty()) collected_.push_back(std::move(item));
+  if (!batch_.empty() && (kernel == nullptr || !batch_.is_of(item.stream))) submit_batch();
+  if (kernel != nullptr && collect(work.uses, *kernel, item.stream)) {
+    if (!batch_.empty()) collected_.push_back(std::move(taken));
     return;
   }
   end_batch();
-  Status status = submit_now(work, item->stream);
+  Status status = submit_now(work, item.stream);
   if (!status.ok()) note_failure(opcode_of(work), std::move(status));
 }
 

@@ -189,7 +189,7 @@ class Submitter {
   void leave_record(Event& event);
   Status put_at_once(const Work& work, Stream& stream);
   void give_all(std::span<const uint64_t> numbers);
-  void give_held(std::unique_ptr<Backlog::Item> item);
+  void give_held(Backlog::Taken taken);
   void end_giving();
 
   Status give(const Uses& uses, const KernelWork& kernel, Stream& stream);
@@ -220,7 +220,7 @@ class Submitter {
   WorkAdmission& admission_;
   Backlog& backlog_;
   Batch& batch_;
-  std::vector<std::unique_ptr<Backlog::Item>> collected_;  // held work that the batch is made of
+  std::vector<Backlog::Taken> collected_;  // held work that the batch is made of
   uint64_t ahead_ = 0;
   bool may_advance_ = false;
   Progress progress_;
