@@ -45,7 +45,8 @@ MAY_USE = {
     "server": {"cuda", "base", "wire"},
     "control": {"cuda", "base", "wire"},
     "cli": {"cuda", "base", "wire"},
-    "softgpu": {"cuda", "base", "interop"},
+    "nvml": {"cuda", "base"},
+    "softgpu": {"cuda", "base", "interop", "nvml"},
     "oldlibc": set(),
 }
 # layer -> room -> rooms of that layer that it may include besides itself. "" has the files that are
@@ -99,6 +100,7 @@ ROOMS = {
         "front": {"", "fatbin", "ptx", "device/machine", "device", "device/schedule",
                   "device/contexts", "device/memory", "device/work", "device/graphs",
                   "device/issue", "device/lifetime"},
+        "nvml": {"device/machine"},
         "tools": {"device/machine"},
     },
 }

@@ -21,7 +21,7 @@ copy() {  # copy TARGET_FOLDER FILES: executables and libraries only, without sy
 }
 copy bin bin/*
 copy lib/openmps lib/openmps/libcuda.so.1
-copy lib/softgpu lib/softgpu/libcuda.so.1
+copy lib/softgpu lib/softgpu/libcuda.so.1 lib/softgpu/libnvidia-ml.so.1
 cp -a lib/openmps/compat "$folder/lib/openmps"  # links
 copy tests/e2e tests/e2e/*
 copy tests/gpu tests/gpu/*

@@ -170,6 +170,6 @@ bool device_attribute(const Driver& driver, const Device& device, CUdevice_attri
   return true;
 }
 
-PciAddress device_pci_address(const Device& device) { return {0, device.machine_ordinal + 1, 0}; }
+PciAddress device_pci_address(const Device& device) { return pci_address(device.machine_ordinal); }
 
 }  // namespace openmps::softgpu

@@ -102,6 +102,44 @@ TEST_F(SegmentTest, AnExclusiveDeviceIsOneProcesss) {
   segment->detach();
 }
 
+TEST_F(SegmentTest, FaultsOfAllProcessesAreRead) {
+  FaultReader early(name_);
+  EXPECT_FALSE(early.next()) << "the device is not in use";
+  auto segment = attach();
+  segment->note_fault(13);
+  FaultReader late(name_);
+  pid_t child = hostage([&] {
+    auto theirs = attach();
+    theirs->note_fault(31);
+    (void)theirs.release();
+  });
+  EXPECT_EQ(early.next(), 13u);
+  EXPECT_EQ(early.next(), 31u);
+  EXPECT_FALSE(early.next());
+  EXPECT_EQ(late.next(), 31u) << "what came before the reader is not told";
+  EXPECT_FALSE(late.next());
+  kill_and_reap(child);
+  segment->note_fault(43);
+  segment->detach();
+  EXPECT_EQ(early.next(), 43u) << "the file has been removed";
+  EXPECT_FALSE(early.next());
+  segment = attach();
+  segment->note_fault(31);
+  EXPECT_EQ(early.next(), 31u) << "a new file";
+  EXPECT_EQ(late.next(), 43u);
+  EXPECT_EQ(late.next(), 31u);
+  segment->detach();
+}
+
+TEST_F(SegmentTest, AReaderThatIsLateHasTheLastFaults) {
+  auto segment = attach();
+  FaultReader reader(name_);
+  for (uint32_t i = 0; i < 100; ++i) segment->note_fault(i);
+  for (uint32_t i = 100 - 64; i < 100; ++i) EXPECT_EQ(reader.next(), i);
+  EXPECT_FALSE(reader.next());
+  segment->detach();
+}
+
 TEST_F(SegmentTest, AppearsAndVanishes) {
   EXPECT_FALSE(exists());
   auto segment = attach();

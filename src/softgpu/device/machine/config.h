@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/devices.h"
 #include "cuda/status.h"
 
 namespace openmps::softgpu {
@@ -35,6 +36,10 @@ struct Config {
 
 // CUDA_ERROR_INVALID_VALUE names the variable that does not make sense.
 Result<Config> read_config();
+
+inline constexpr char kDeviceName[] = "OpenMPS softgpu";
+
+inline cuda::PciAddress pci_address(uint32_t ordinal) { return {0, ordinal + 1, 0}; }
 
 // The identity of a device: unique among all simulated machines, and equal on every start.
 CUuuid device_uuid(const Config& config, uint32_t ordinal);

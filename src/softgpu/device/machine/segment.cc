@@ -24,9 +24,10 @@
 namespace openmps::softgpu {
 namespace {
 
-constexpr uint64_t kMagic = 0x5546504754465301;  // layout version in the low byte
+constexpr uint64_t kMagic = 0x5546504754465302;  // layout version in the low byte
 constexpr int32_t kMaxProcesses = 1024;  // ten times the clients that the acceptance tests start
 constexpr int32_t kMaxContexts = 4096;
+constexpr uint64_t kKeptFaults = 64;  // a reader looks every few milliseconds
 constexpr int32_t kNobody = -1;
 
 struct ProcessSlot {
@@ -46,7 +47,8 @@ struct ContextSlot {
 
 }  // namespace
 
-// All fields but the doorbells and `waiters` are guarded by `mutex`. Plain scalars without
+// All fields but the doorbells, `waiters` and the faults are guarded by `mutex`; faults are written
+// under it and read without. Plain scalars without
 // invariants between them that matter half-done, so the death of a holder needs no repair beyond
 // recounting `waiters`. The mutex is shared by processes and robust, which base/mutex.h is not.
 struct SegmentLayout {
@@ -55,6 +57,8 @@ struct SegmentLayout {
   pthread_mutex_t mutex;
   int32_t owner;
   std::atomic<uint32_t> waiters;
+  std::atomic<uint64_t> faults;             // so many have been noted
+  std::atomic<uint32_t> xids[kKeptFaults];  // fault n is in xids[n % kKeptFaults]
   ProcessSlot processes[kMaxProcesses];
   ContextSlot contexts[kMaxContexts];
 };
@@ -424,8 +428,62 @@ void DeviceSegment::reclaim_dead() {
   reclaim_dead_locked(layout_);
 }
 
+void DeviceSegment::note_fault(uint32_t xid) {
+  if (!attached_) return;
+  SegmentLock lock(layout_);
+  const uint64_t number = layout_->faults.load(std::memory_order_relaxed);
+  layout_->xids[number % kKeptFaults].store(xid, std::memory_order_relaxed);
+  layout_->faults.store(number + 1, std::memory_order_release);
+}
+
 std::atomic<uint32_t>* DeviceSegment::doorbell() { return &layout_->processes[slot_].doorbell; }
 
 void DeviceSegment::ring() { ring_slot(layout_->processes[slot_]); }
+
+FaultReader::FaultReader(const std::string& segment_name) : path_(segment_path(segment_name)) {
+  follow();
+  if (layout_ != nullptr) read_ = layout_->faults.load(std::memory_order_acquire);
+}
+
+FaultReader::~FaultReader() { unmap(); }
+
+void FaultReader::unmap() {
+  if (layout_ == nullptr) return;
+  munmap(const_cast<SegmentLayout*>(layout_), sizeof *layout_);
+  layout_ = nullptr;
+  read_ = 0;
+}
+
+void FaultReader::follow() {
+  struct stat facts {};
+  const bool exists = stat(path_.c_str(), &facts) == 0;
+  if (layout_ != nullptr && exists && facts.st_ino == inode_) return;
+  if (!exists) return;  // what was noted before the file was removed can still be read
+  const Result<LockedFile> file = open_locked(path_, 0);
+  if (!file.ok() || fstat(file->get(), &facts) != 0) return;
+  const SegmentLayout* layout = map_layout(file->get());
+  if (layout == nullptr || layout->magic != kMagic) {
+    if (layout != nullptr) munmap(const_cast<SegmentLayout*>(layout), sizeof *layout);
+    return;
+  }
+  unmap();
+  layout_ = layout;
+  inode_ = facts.st_ino;
+}
+
+std::optional<uint32_t> FaultReader::next() {
+  for (int look = 0; look < 2; ++look) {
+    if (layout_ != nullptr) {
+      const uint64_t noted = layout_->faults.load(std::memory_order_acquire);
+      if (noted < read_) read_ = 0;  // the device was started anew in the same file
+      if (noted > read_ + kKeptFaults) read_ = noted - kKeptFaults;
+      if (noted > read_) {
+        return layout_->xids[read_++ % kKeptFaults].load(std::memory_order_relaxed);
+      }
+    }
+    follow();  // first all of the old file
+  }
+  return std::nullopt;
+}
 
 }  // namespace openmps::softgpu

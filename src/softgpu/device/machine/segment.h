@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,9 @@ class DeviceSegment {
   [[nodiscard]] uint64_t acquired_ns() const { return acquired_ns_; }
   // Take back what dead processes hold, the right to run included.
   void reclaim_dead();
+  // A context of this process has failed. `xid`: the number of the kind of fault in NVIDIA's list
+  // of Xid errors. FaultReader tells other processes.
+  void note_fault(uint32_t xid);
 
   // Futex word that rings when the right was passed to this process, when a process joined the line
   // behind it, and when ring() is called.
@@ -92,6 +96,30 @@ class DeviceSegment {
   int32_t slot_ = -1;
   std::atomic<bool> attached_{false};
   std::atomic<uint64_t> acquired_ns_{0};
+};
+
+// Reads the faults of all processes on a device, from the time of its construction on. The device
+// need not be in use. One thread.
+class FaultReader {
+ public:
+  explicit FaultReader(const std::string& segment_name);
+  FaultReader(const FaultReader&) = delete;
+  FaultReader& operator=(const FaultReader&) = delete;
+  ~FaultReader();
+
+  // The Xid of the oldest fault that has not been returned, if there is one. Of more than 64 faults
+  // between two calls the oldest are lost.
+  std::optional<uint32_t> next();
+
+ private:
+  // Follows the file of that name: the last process that leaves a device removes it.
+  void follow();
+  void unmap();
+
+  const std::string path_;
+  const SegmentLayout* layout_ = nullptr;
+  uint64_t inode_ = 0;
+  uint64_t read_ = 0;  // faults of this file that were returned or came before
 };
 
 }  // namespace openmps::softgpu

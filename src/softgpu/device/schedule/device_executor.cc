@@ -38,6 +38,19 @@ std::unique_ptr<BlockRun> start(const KernelOperation& kernel, uint64_t index, u
   return start_cluster(kernel.launch, coordinates, sms, kernel.seed);
 }
 
+// The Xid that NVIDIA's driver 580 was seen to report for such a fault on an H200.
+uint32_t xid_of(CUresult code) {
+  constexpr uint32_t kSmException = 13;
+  constexpr uint32_t kPageFault = 31;
+  constexpr uint32_t kStoppedProcessing = 43;
+  switch (code) {
+    case CUDA_ERROR_ILLEGAL_ADDRESS: return kPageFault;
+    case CUDA_ERROR_LAUNCH_FAILED:  // a trap, or the stack has overflowed
+    case CUDA_ERROR_ASSERT: return kStoppedProcessing;
+    default: return kSmException;
+  }
+}
+
 }  // namespace
 
 DeviceExecutor::DeviceExecutor(const Config& config, int device, DeviceSegment* segment,
@@ -230,6 +243,8 @@ void DeviceExecutor::finish_kernel_locked(const std::shared_ptr<KernelOperation>
   }
   owner_.end_grid_locked(kernel);
 }
+
+void DeviceExecutor::note_fault(CUresult code) { segment_->note_fault(xid_of(code)); }
 
 void DeviceExecutor::drop_context_locked(ExecutionContext& context) {
   std::vector<std::shared_ptr<KernelOperation>> finished;

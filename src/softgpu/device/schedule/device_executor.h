@@ -64,6 +64,8 @@ class DeviceExecutor {
   void place_locked() REQUIRES(scheduler_mutex);
   // End a kernel whose context failed before it was placed.
   void abandon_locked(const std::shared_ptr<KernelOperation>& kernel) REQUIRES(scheduler_mutex);
+  // A context of this process has failed on this device: readers of its Xid events are told.
+  void note_fault(CUresult code);
   // Drop every block of a context that has failed.
   void drop_context_locked(ExecutionContext& context) REQUIRES(scheduler_mutex);
 

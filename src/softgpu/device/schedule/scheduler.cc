@@ -331,6 +331,7 @@ void Scheduler::poison_locked(ExecutionContext& context, CUresult code, const st
   trace_->event('i', "fault", text, "context", now_ns(), now_ns(),
                 "\"context\":" + std::to_string(context.id) +
                     ",\"code\":" + std::to_string(static_cast<int>(code)));
+  executor(context.device).note_fault(code);
   const auto ended = open_;
   for (const auto& one : ended) executor(one->device).drop_context_locked(*one);
   const auto waits = std::move(word_waits_);
