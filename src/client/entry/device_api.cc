@@ -15,26 +15,6 @@
 namespace openmps::client {
 namespace {
 
-// The worker's numbers of two devices.
-CUresult enter_devices(CUdevice device, CUdevice peer, Session** session, uint32_t* wire_device,
-                       uint32_t* wire_peer) {
-  OPENMPS_CUDA_CHECK(enter(session));
-  if (!(*session)->valid_device(device) || !(*session)->valid_device(peer)) {
-    return CUDA_ERROR_INVALID_DEVICE;
-  }
-  *wire_device = (*session)->devices[static_cast<uint32_t>(device)];
-  *wire_peer = (*session)->devices[static_cast<uint32_t>(peer)];
-  return CUDA_SUCCESS;
-}
-
-// One number about two devices.
-template <typename Command>
-CUresult ask(Command command, CUdevice device, CUdevice peer, typename Command::Reply* reply) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_devices(device, peer, &session, &command.device, &command.peer));
-  return session->channel.call(command, reply);
-}
-
 // `peer` null: between the device and the host.
 CUresult atomic_capabilities(unsigned int* capabilities, const CUatomicOperation* operations,
                              unsigned int count, CUdevice device, const CUdevice* peer) {
@@ -43,10 +23,13 @@ CUresult atomic_capabilities(unsigned int* capabilities, const CUatomicOperation
     return CUDA_ERROR_INVALID_VALUE;
   }
   Session* session = nullptr;
-  wire::AtomicCapabilities command;
-  OPENMPS_CUDA_CHECK(enter_devices(device, peer != nullptr ? *peer : device, &session,
-                                   &command.device, &command.peer));
-  if (peer == nullptr) command.peer = wire::kNoPeer;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  if (!session->valid_device(device) || (peer != nullptr && !session->valid_device(*peer))) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  const wire::AtomicCapabilities command{
+      .device = session->devices[static_cast<uint32_t>(device)],
+      .peer = peer != nullptr ? session->devices[static_cast<uint32_t>(*peer)] : wire::kNoPeer};
   static_assert(sizeof(*operations) == sizeof(uint32_t));
   wire::ReplyOf<wire::AtomicCapabilities> reply;
   OPENMPS_CUDA_CHECK(session->channel.call(
@@ -150,32 +133,34 @@ CUresult cuDeviceGetPCIBusId(Session& session, char* pciBusId, int len, uint32_t
 
 // ---- What only the driver knows -----------------------------------------------------------------
 
-CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
-  if (canAccessPeer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuDeviceCanAccessPeer(Session& session, int* canAccessPeer, uint32_t dev,
+                               uint32_t peerDev) {
   wire::PeerAccessible::Reply reply;
-  OPENMPS_CUDA_CHECK(ask(wire::PeerAccessible{}, dev, peerDev, &reply));
+  OPENMPS_CUDA_CHECK(session.channel.call(
+      wire::PeerAccessible{session.devices[dev], session.devices[peerDev]}, &reply));
   *canAccessPeer = reply.accessible;
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
-                                 CUdevice dstDevice) {
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuDeviceGetP2PAttribute(Session& session, int* value, CUdevice_P2PAttribute attrib,
+                                 uint32_t srcDevice, uint32_t dstDevice) {
   wire::PeerAttribute::Reply reply;
-  const wire::PeerAttribute command{.attribute = static_cast<uint32_t>(attrib)};
-  OPENMPS_CUDA_CHECK(ask(command, srcDevice, dstDevice, &reply));
+  const wire::PeerAttribute command{.device = session.devices[srcDevice],
+                                    .peer = session.devices[dstDevice],
+                                    .attribute = static_cast<uint32_t>(attrib)};
+  OPENMPS_CUDA_CHECK(session.channel.call(command, &reply));
   *value = reply.value;
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t* maxWidthInElements, CUarray_format format,
-                                            unsigned int numChannels, CUdevice dev) {
-  if (maxWidthInElements == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Session* session = nullptr;
-  wire::TextureWidth command{.format = static_cast<uint32_t>(format), .channels = numChannels};
-  OPENMPS_CUDA_CHECK(enter_devices(dev, dev, &session, &command.device, &command.device));
+CUresult cuDeviceGetTexture1DLinearMaxWidth(Session& session, size_t* maxWidthInElements,
+                                            CUarray_format format, unsigned int numChannels,
+                                            uint32_t dev) {
   wire::TextureWidth::Reply reply;
-  OPENMPS_CUDA_CHECK(session->channel.call(command, &reply));
+  const wire::TextureWidth command{.device = session.devices[dev],
+                                   .format = static_cast<uint32_t>(format),
+                                   .channels = numChannels};
+  OPENMPS_CUDA_CHECK(session.channel.call(command, &reply));
   *maxWidthInElements = reply.width;
   return CUDA_SUCCESS;
 }

@@ -17,12 +17,6 @@
 namespace openmps::client {
 namespace {
 
-CUresult find_event(CUevent handle, Session** session, Event** event) {
-  OPENMPS_CUDA_CHECK(enter(session));
-  *event = (*session)->events.find(handle);
-  return *event != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
 // An event that was last recorded in a capture has no completion.
 CUresult check_not_captured(Session& session, const Event& event) {
   const uint32_t number = event.capture.load(std::memory_order_acquire);
@@ -149,14 +143,11 @@ CUresult cuEventQuery(Session& session, Event& event) {
   return session.managed.fetch_after(session.channel.take_async_error());
 }
 
-CUresult cuEventSynchronize(CUevent hEvent) {
-  Session* session = nullptr;
-  Event* event = nullptr;
-  OPENMPS_CUDA_CHECK(find_event(hEvent, &session, &event));
-  OPENMPS_CUDA_CHECK(check_completion(*session, *event));
-  if (event->shared) OPENMPS_CUDA_CHECK(wait_shared(*session, *event));
-  OPENMPS_CUDA_CHECK(session->output.show_end(session->fences.wait(recorded_point(*event))));
-  return session->managed.fetch_after(session->output.show(session->channel.take_async_error()));
+CUresult cuEventSynchronize(Session& session, Event& event) {
+  OPENMPS_CUDA_CHECK(check_completion(session, event));
+  if (event.shared) OPENMPS_CUDA_CHECK(wait_shared(session, event));
+  OPENMPS_CUDA_CHECK(session.output.show_end(session.fences.wait(recorded_point(event))));
+  return session.managed.fetch_after(session.output.show(session.channel.take_async_error()));
 }
 
 CUresult cuEventElapsedTime_v2(Session& session, float* pMilliseconds, Event& start, Event& end) {

@@ -13,8 +13,6 @@
 namespace openmps::client {
 namespace {
 
-CUresult device_count(int* count) { return impl::cuDeviceGetCount(count); }
-
 CUresult device(int ordinal, InteropDevice* device) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter_local(&session));
@@ -35,24 +33,6 @@ CUresult primary_context(CUcontext* context, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-CUresult current_context(CUcontext* context) { return impl::cuCtxGetCurrent(context); }
-
-CUresult load_image(CUmodule* module, const void* image) {
-  return impl::cuModuleLoadData(module, image);
-}
-
-CUresult function_count(unsigned int* count, CUmodule module) {
-  return impl::cuModuleGetFunctionCount(count, module);
-}
-
-CUresult functions(CUfunction* functions, unsigned int count, CUmodule module) {
-  return impl::cuModuleEnumerateFunctions(functions, count, module);
-}
-
-CUresult stream_id(CUstream stream, unsigned long long* id) {
-  return impl::cuStreamGetId(stream, id);
-}
-
 void unknown_table(const CUuuid& id) {
   char text[2 * sizeof(id.bytes) + 1] = {};
   for (size_t i = 0; i < sizeof(id.bytes); ++i) {
@@ -67,15 +47,15 @@ void unknown_slot() { debug_line("a slot of an export table that is not known wa
 
 constexpr InteropHost kHost = {
     .driver_version = CUDA_VERSION,
-    .device_count = device_count,
+    .device_count = impl::cuDeviceGetCount,
     .device = device,
     .primary_context = primary_context,
-    .current_context = current_context,
-    .load_wrapper = load_image,
-    .load_fatbin = load_image,
-    .function_count = function_count,
-    .functions = functions,
-    .stream_id = stream_id,
+    .current_context = impl::cuCtxGetCurrent,
+    .load_wrapper = impl::cuModuleLoadData,
+    .load_fatbin = impl::cuModuleLoadData,
+    .function_count = impl::cuModuleGetFunctionCount,
+    .functions = impl::cuModuleEnumerateFunctions,
+    .stream_id = impl::cuStreamGetId,
     .unknown_table = unknown_table,
     .unknown_slot = unknown_slot,
 };

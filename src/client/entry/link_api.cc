@@ -103,16 +103,12 @@ CUresult cuLinkAddData_v2(Session& session, Link& link, CUjitInputType type, voi
                    jit);
 }
 
-CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* path,
+CUresult cuLinkAddFile_v2(Session& session, Link& link, CUjitInputType type, const char* path,
                           unsigned int numOptions, CUjit_option* options, void** optionValues) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  if (session->links.find(state) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::vector<std::byte> contents;
   OPENMPS_CUDA_CHECK(read_image_file(path, &contents));
-  return impl::cuLinkAddData_v2(state, type, contents.data(), contents.size(), path, numOptions,
-                                options, optionValues);
+  return impl::cuLinkAddData_v2(session, link, type, contents.data(), contents.size(), path,
+                                numOptions, options, optionValues);
 }
 
 CUresult cuLinkComplete(Session& session, Link& link, void** cubinOut, size_t* sizeOut) {

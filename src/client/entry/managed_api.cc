@@ -31,25 +31,19 @@ CUresult check_location(const Session& session, const CUmemLocation& location) {
   }
 }
 
-CUresult check_batch(CUdeviceptr* dptrs, size_t* sizes, size_t count, unsigned long long flags,
-                     CUstream handle) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
+CUresult check_batch(const Session& session, CUdeviceptr* dptrs, size_t* sizes, size_t count,
+                     unsigned long long flags) {
   if (dptrs == nullptr || sizes == nullptr || count == 0 || flags != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   for (size_t i = 0; i < count; ++i) {
-    OPENMPS_CUDA_CHECK(check_managed(*session, dptrs[i], sizes[i]));
+    OPENMPS_CUDA_CHECK(check_managed(session, dptrs[i], sizes[i]));
   }
   return CUDA_SUCCESS;
 }
 
-CUresult check_prefetches(const CUmemLocation* locations, const size_t* indices, size_t count,
-                          size_t ranges) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
+CUresult check_prefetches(const Session& session, const CUmemLocation* locations,
+                          const size_t* indices, size_t count, size_t ranges) {
   if (locations == nullptr || indices == nullptr || count == 0 || count > ranges ||
       indices[0] != 0) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -58,7 +52,7 @@ CUresult check_prefetches(const CUmemLocation* locations, const size_t* indices,
     if (indices[i] >= ranges || (i != 0 && indices[i] <= indices[i - 1])) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    OPENMPS_CUDA_CHECK(check_location(*session, locations[i]));
+    OPENMPS_CUDA_CHECK(check_location(session, locations[i]));
   }
   return CUDA_SUCCESS;
 }
@@ -128,18 +122,17 @@ CUresult cuMemPrefetchAsync_v2(Session& session, CUdeviceptr devPtr, size_t coun
   return check_location(session, location);
 }
 
-CUresult cuMemPrefetchBatchAsync(CUdeviceptr* dptrs, size_t* sizes, size_t count,
+CUresult cuMemPrefetchBatchAsync(Session& session, CUdeviceptr* dptrs, size_t* sizes, size_t count,
                                  CUmemLocation* prefetchLocs, size_t* prefetchLocIdxs,
-                                 size_t numPrefetchLocs, unsigned long long flags,
-                                 CUstream hStream) {
-  OPENMPS_CUDA_CHECK(check_batch(dptrs, sizes, count, flags, hStream));
-  return check_prefetches(prefetchLocs, prefetchLocIdxs, numPrefetchLocs, count);
+                                 size_t numPrefetchLocs, unsigned long long flags, Stream&) {
+  OPENMPS_CUDA_CHECK(check_batch(session, dptrs, sizes, count, flags));
+  return check_prefetches(session, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, count);
 }
 
 // What is discarded may read as anything, also as what it was.
-CUresult cuMemDiscardBatchAsync(CUdeviceptr* dptrs, size_t* sizes, size_t count,
-                                unsigned long long flags, CUstream hStream) {
-  return check_batch(dptrs, sizes, count, flags, hStream);
+CUresult cuMemDiscardBatchAsync(Session& session, CUdeviceptr* dptrs, size_t* sizes, size_t count,
+                                unsigned long long flags, Stream&) {
+  return check_batch(session, dptrs, sizes, count, flags);
 }
 
 CUresult cuMemRangeGetAttribute(Session& session, void* data, size_t dataSize,

@@ -54,12 +54,9 @@ CUresult cuMemGetInfo_v2(Session& session, Context& context, size_t* free, size_
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
-                            unsigned int ElementSizeBytes) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  if (dptr == nullptr || pPitch == nullptr || WidthInBytes == 0 || Height == 0 ||
+CUresult cuMemAllocPitch_v2(Session&, Context&, CUdeviceptr* dptr, size_t* pPitch,
+                            size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes) {
+  if (WidthInBytes == 0 || Height == 0 ||
       (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -70,7 +67,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
   }
   pitch = pitch / kPitchBytes * kPitchBytes;
   if (__builtin_mul_overflow(pitch, Height, &bytes)) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(cuMemAlloc_v2(dptr, bytes));
+  OPENMPS_CUDA_CHECK(impl::cuMemAlloc_v2(dptr, bytes));
   *pPitch = pitch;
   return CUDA_SUCCESS;
 }
@@ -158,19 +155,17 @@ CUresult cuMemHostGetFlags(Session& session, Context&, unsigned int* pFlags, voi
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
+CUresult cuMemHostRegister_v2(Session& session, Context& context, void* p, size_t bytesize,
+                              unsigned int Flags) {
   constexpr unsigned int kKnown = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                                   CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
   if (p == nullptr || bytesize == 0 || (Flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   const auto address = reinterpret_cast<uint64_t>(p);
-  if (is_of_cuda(*session, address) || session->pinned.in_heap(address + bytesize - 1)) {
+  if (is_of_cuda(session, address) || session.pinned.in_heap(address + bytesize - 1)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if ((Flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  return session->registered.add(context->owner(), address, bytesize, Flags);
+  return session.registered.add(context.owner(), address, bytesize, Flags);
 }
 
 CUresult cuMemHostUnregister(Session& session, void* p) {

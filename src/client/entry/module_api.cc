@@ -35,13 +35,11 @@ CUresult image_of_file(const char* name, std::vector<std::byte>* contents, Image
   return CUDA_SUCCESS;
 }
 
-CUresult load(CUmodule* handle, const Image& image, const JitOptions& options) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
+CUresult load(Session& session, Context& context, const Image& image, const JitOptions& options,
+              CUmodule* handle) {
   Module* module = nullptr;
   OPENMPS_CUDA_CHECK(
-      session->modules.load(context, wire::ModuleKind::kModule, image, options, &module));
+      session.modules.load(&context, wire::ModuleKind::kModule, image, options, &module));
   *handle = module->as<CUmodule>();
   return CUDA_SUCCESS;
 }
@@ -100,17 +98,13 @@ CUresult symbol_count(Session& session, Module& module, unsigned int* functions)
 
 namespace impl {
 
-CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
-                            CUjit_option* options, void** optionValues) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuModuleLoadDataEx(Session& session, Context& context, CUmodule* module, const void* image,
+                            unsigned int numOptions, CUjit_option* options, void** optionValues) {
   JitOptions jit;
   OPENMPS_CUDA_CHECK(parse_jit_options(numOptions, options, optionValues, &jit));
   Image found;
   OPENMPS_CUDA_CHECK(image_of(image, &found));
-  return load(module, found, jit);
+  return load(session, context, found, jit, module);
 }
 
 CUresult cuModuleLoad(CUmodule* module, const char* fname) {
@@ -121,7 +115,7 @@ CUresult cuModuleLoad(CUmodule* module, const char* fname) {
   std::vector<std::byte> contents;
   Image image;
   OPENMPS_CUDA_CHECK(image_of_file(fname, &contents, &image));
-  return load(module, image, JitOptions{});
+  return load(*session, *context, image, JitOptions{}, module);
 }
 
 CUresult cuModuleUnload(Session& session, Module& module) {

@@ -12,29 +12,19 @@
 namespace openmps::client {
 namespace {
 
-CUresult find_function(CUfunction handle, Session** session, Function** function) {
-  OPENMPS_CUDA_CHECK(enter(session));
-  *function = (*session)->modules.functions.find(handle);
-  return *function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
 // On the SMs of the stream of the configuration, which may be a green context's.
-CUresult cluster_occupancy(CUfunction handle, const CUlaunchConfig* config,
+CUresult cluster_occupancy(Session& session, const Function& function, const CUlaunchConfig* config,
                            wire::ClusterQuery query, int* value) {
-  if (handle == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Session* session = nullptr;
-  Function* function = nullptr;
-  OPENMPS_CUDA_CHECK(find_function(handle, &session, &function));
   LaunchAttributes attributes;
-  OPENMPS_CUDA_CHECK(take_attributes(session->events, config, &attributes));
+  OPENMPS_CUDA_CHECK(take_attributes(session.events, config, &attributes));
   Context* context = nullptr;
-  if (session->contexts.current(&context) != CUDA_SUCCESS) context = nullptr;
+  if (session.contexts.current(&context) != CUDA_SUCCESS) context = nullptr;
   if (Stream* stream = nullptr; context != nullptr && config->hStream != nullptr) {
-    OPENMPS_CUDA_CHECK(session->streams.look_up(*context, config->hStream, &stream));
+    OPENMPS_CUDA_CHECK(session.streams.look_up(*context, config->hStream, &stream));
     context = stream->context;
   }
   const wire::ClusterOccupancy command{
-      .function = function->id,
+      .function = function.id,
       .query = query,
       .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
       .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
@@ -42,7 +32,7 @@ CUresult cluster_occupancy(CUfunction handle, const CUlaunchConfig* config,
       .sms = context != nullptr ? context->sms : 0,
       .green = context != nullptr ? context->green_id() : 0};
   wire::ReplyOf<wire::ClusterOccupancy> reply;
-  OPENMPS_CUDA_CHECK(session->channel.call(command, {{attributes.list, attributes.count}}, &reply));
+  OPENMPS_CUDA_CHECK(session.channel.call(command, {{attributes.list, attributes.count}}, &reply));
   *value = static_cast<int>(reply->value);
   return CUDA_SUCCESS;
 }
@@ -95,29 +85,26 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(Session& session, Context& co
   return CUDA_SUCCESS;
 }
 
-CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunction func,
-                                                 int numBlocks, int blockSize) {
-  if (dynamicSmemSize == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Session* session = nullptr;
-  Function* function = nullptr;
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(Session& session, size_t* dynamicSmemSize,
+                                                 Function& function, int numBlocks, int blockSize) {
   Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(find_function(func, &session, &function));
-  OPENMPS_CUDA_CHECK(session->contexts.current(&context));
+  OPENMPS_CUDA_CHECK(session.contexts.current(&context));
   wire::SharedMemoryRoom::Reply reply;
-  OPENMPS_CUDA_CHECK(session->channel.call(
-      wire::SharedMemoryRoom{function->id, numBlocks, blockSize, context->wire_device}, &reply));
+  OPENMPS_CUDA_CHECK(session.channel.call(
+      wire::SharedMemoryRoom{function.id, numBlocks, blockSize, context->wire_device}, &reply));
   *dynamicSmemSize = reply.bytes;
   return CUDA_SUCCESS;
 }
 
-CUresult cuOccupancyMaxActiveClusters(int* numClusters, CUfunction func,
+CUresult cuOccupancyMaxActiveClusters(Session& session, int* numClusters, Function& function,
                                       const CUlaunchConfig* config) {
-  return cluster_occupancy(func, config, wire::ClusterQuery::kMaxActive, numClusters);
+  return cluster_occupancy(session, function, config, wire::ClusterQuery::kMaxActive, numClusters);
 }
 
-CUresult cuOccupancyMaxPotentialClusterSize(int* clusterSize, CUfunction func,
+CUresult cuOccupancyMaxPotentialClusterSize(Session& session, int* clusterSize, Function& function,
                                             const CUlaunchConfig* config) {
-  return cluster_occupancy(func, config, wire::ClusterQuery::kMaxPotentialSize, clusterSize);
+  return cluster_occupancy(session, function, config, wire::ClusterQuery::kMaxPotentialSize,
+                           clusterSize);
 }
 
 }  // namespace impl

@@ -43,19 +43,6 @@ uint64_t key_of(MemoryPool& pool) {
   return pool.key.compare_exchange_strong(key, made) ? made : key;
 }
 
-CUresult find_pool(CUmemoryPool handle, Session** session, MemoryPool** pool) {
-  OPENMPS_CUDA_CHECK(enter(session));
-  OPENMPS_CUDA_CHECK(check_unsafe(**session));
-  *pool = (*session)->pools.find(handle);
-  return *pool != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-// A pool whose memory is this process's: what an imported one can't do.
-CUresult find_own_pool(CUmemoryPool handle, Session** session, MemoryPool** pool) {
-  OPENMPS_CUDA_CHECK(find_pool(handle, session, pool));
-  return (*pool)->arena != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
 // ---- Allocations and frees in stream order ------------------------------------------------------
 
 struct Allocation {
@@ -259,21 +246,15 @@ CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
   return allocate(dptr, bytesize, nullptr, hStream);
 }
 
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+CUresult cuMemAllocFromPoolAsync(Session&, CUdeviceptr* dptr, size_t bytesize, MemoryPool& pool,
                                  CUstream hStream) {
-  Session* session = nullptr;
-  MemoryPool* object = nullptr;
-  OPENMPS_CUDA_CHECK(find_own_pool(pool, &session, &object));
-  return allocate(dptr, bytesize, object, hStream);
+  if (pool.arena == nullptr) return CUDA_ERROR_INVALID_VALUE;  // imported: another process has it
+  return allocate(dptr, bytesize, &pool, hStream);
 }
 
-CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+CUresult cuMemFreeAsync(Session& session, CUdeviceptr dptr, Stream& stream) {
   if (dptr == 0) return CUDA_SUCCESS;
-  return submit(*session, *stream, Free{{dptr}});
+  return submit(session, stream, Free{{dptr}});
 }
 
 // ---- Attributes -------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuTexObject* and cuSurfObject*: implementations behind the generated entry points, on the
 // program's threads. What the program gets is the driver's own value, because kernels use it.
+#include <optional>
+
 #include "api/client_handlers.h"
 #include "client/memory/array.h"
 #include "client/session/enter.h"
@@ -70,7 +72,7 @@ CUresult read_resource(Session& session, const CUDA_RESOURCE_DESC& resource,
 }
 
 CUresult create(Session& session, Context& context, ImageKind kind, ImageObject image,
-                uint64_t* handle) {
+                unsigned long long* handle) {
   wire::ImageCreate request{};
   OPENMPS_CUDA_CHECK(read_resource(session, image.resource, &request));
   image.name = session.arrays.images.new_name();
@@ -80,8 +82,8 @@ CUresult create(Session& session, Context& context, ImageKind kind, ImageObject 
   request.kind = kind;
   request.device = context.wire_device;
   request.description = image.description;
-  request.has_view = image.has_view ? 1 : 0;
-  request.view = image.view;
+  request.has_view = image.view.has_value() ? 1 : 0;
+  request.view = image.view.value_or(CUDA_RESOURCE_VIEW_DESC{});
   wire::ImageCreate::Reply reply{};
   const CUresult result = session.channel.call(request, &reply);
   if (result != CUDA_SUCCESS) {
@@ -93,23 +95,21 @@ CUresult create(Session& session, Context& context, ImageKind kind, ImageObject 
   return CUDA_SUCCESS;
 }
 
-// Waits for the GPU: the driver may give the value of a destroyed object to another client.
-CUresult destroy(ImageKind kind, uint64_t handle) {
-  Session* session = nullptr;
-  Context* context = nullptr;
+// Does not wait for kernels that look at it (seen on an H200); the worker keeps it for them.
+CUresult destroy(Session& session, ImageKind kind, uint64_t handle) {
   ImageObject image;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  // Does not wait for kernels that look at it (seen on an H200); the worker keeps it for them.
-  if (!session->arrays.images.take(kind, handle, &image)) return CUDA_SUCCESS;  // as on an H200
-  return session->arrays.destroy(image);
+  if (!session.arrays.images.take(kind, handle, &image)) return CUDA_SUCCESS;  // as on an H200
+  return session.arrays.destroy(image);
 }
 
-CUresult find(ImageKind kind, uint64_t handle, const void* result, ImageObject* image) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  const bool found = result != nullptr && session->arrays.images.find(kind, handle, image);
-  return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+// What it was made of.
+template <typename Value>
+CUresult read(const Session& session, ImageKind kind, uint64_t handle, Value ImageObject::*part,
+              Value* value) {
+  ImageObject image;
+  if (!session.arrays.images.find(kind, handle, &image)) return CUDA_ERROR_INVALID_VALUE;
+  *value = image.*part;
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -122,38 +122,31 @@ CUresult cuTexObjectCreate(Session& session, Context& context, CUtexObject* pTex
   ImageObject image;
   image.resource = *pResDesc;
   image.description = *pTexDesc;
-  image.has_view = pResViewDesc != nullptr;
-  if (image.has_view) image.view = *pResViewDesc;
-  uint64_t handle = 0;
-  OPENMPS_CUDA_CHECK(create(session, context, ImageKind::kTexture, image, &handle));
-  *pTexObject = handle;
-  return CUDA_SUCCESS;
+  if (pResViewDesc != nullptr) image.view = *pResViewDesc;
+  return create(session, context, ImageKind::kTexture, image, pTexObject);
 }
 
-CUresult cuTexObjectDestroy(CUtexObject texObject) {
-  return destroy(ImageKind::kTexture, texObject);
+CUresult cuTexObjectDestroy(Session& session, Context&, CUtexObject texObject) {
+  return destroy(session, ImageKind::kTexture, texObject);
 }
 
-CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC* pResDesc, CUtexObject texObject) {
-  ImageObject image;
-  OPENMPS_CUDA_CHECK(find(ImageKind::kTexture, texObject, pResDesc, &image));
-  *pResDesc = image.resource;
-  return CUDA_SUCCESS;
+CUresult cuTexObjectGetResourceDesc(Session& session, Context&, CUDA_RESOURCE_DESC* pResDesc,
+                                    CUtexObject texObject) {
+  return read(session, ImageKind::kTexture, texObject, &ImageObject::resource, pResDesc);
 }
 
-CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC* pTexDesc, CUtexObject texObject) {
-  ImageObject image;
-  OPENMPS_CUDA_CHECK(find(ImageKind::kTexture, texObject, pTexDesc, &image));
-  *pTexDesc = image.description;
-  return CUDA_SUCCESS;
+CUresult cuTexObjectGetTextureDesc(Session& session, Context&, CUDA_TEXTURE_DESC* pTexDesc,
+                                   CUtexObject texObject) {
+  return read(session, ImageKind::kTexture, texObject, &ImageObject::description, pTexDesc);
 }
 
-CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC* pResViewDesc,
+CUresult cuTexObjectGetResourceViewDesc(Session& session, Context&,
+                                        CUDA_RESOURCE_VIEW_DESC* pResViewDesc,
                                         CUtexObject texObject) {
-  ImageObject image;
-  OPENMPS_CUDA_CHECK(find(ImageKind::kTexture, texObject, pResViewDesc, &image));
-  if (!image.has_view) return CUDA_ERROR_INVALID_VALUE;
-  *pResViewDesc = image.view;
+  std::optional<CUDA_RESOURCE_VIEW_DESC> view;
+  OPENMPS_CUDA_CHECK(read(session, ImageKind::kTexture, texObject, &ImageObject::view, &view));
+  if (!view.has_value()) return CUDA_ERROR_INVALID_VALUE;
+  *pResViewDesc = *view;
   return CUDA_SUCCESS;
 }
 
@@ -162,21 +155,16 @@ CUresult cuSurfObjectCreate(Session& session, Context& context, CUsurfObject* pS
   if (pResDesc->resType != CU_RESOURCE_TYPE_ARRAY) return CUDA_ERROR_INVALID_VALUE;
   ImageObject image;
   image.resource = *pResDesc;
-  uint64_t handle = 0;
-  OPENMPS_CUDA_CHECK(create(session, context, ImageKind::kSurface, image, &handle));
-  *pSurfObject = handle;
-  return CUDA_SUCCESS;
+  return create(session, context, ImageKind::kSurface, image, pSurfObject);
 }
 
-CUresult cuSurfObjectDestroy(CUsurfObject surfObject) {
-  return destroy(ImageKind::kSurface, surfObject);
+CUresult cuSurfObjectDestroy(Session& session, Context&, CUsurfObject surfObject) {
+  return destroy(session, ImageKind::kSurface, surfObject);
 }
 
-CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC* pResDesc, CUsurfObject surfObject) {
-  ImageObject image;
-  OPENMPS_CUDA_CHECK(find(ImageKind::kSurface, surfObject, pResDesc, &image));
-  *pResDesc = image.resource;
-  return CUDA_SUCCESS;
+CUresult cuSurfObjectGetResourceDesc(Session& session, Context&, CUDA_RESOURCE_DESC* pResDesc,
+                                     CUsurfObject surfObject) {
+  return read(session, ImageKind::kSurface, surfObject, &ImageObject::resource, pResDesc);
 }
 
 }  // namespace impl

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "base/mutex.h"
@@ -39,8 +40,7 @@ struct ImageObject {
   Context* context = nullptr;
   CUDA_RESOURCE_DESC resource{};
   CUDA_TEXTURE_DESC description{};
-  CUDA_RESOURCE_VIEW_DESC view{};
-  bool has_view = false;
+  std::optional<CUDA_RESOURCE_VIEW_DESC> view;
 };
 
 // By the driver's handle, which is what the program and its kernels hold.

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "base/mutex.h"
 #include "client/session/enter.h"
 
@@ -41,23 +41,6 @@ const Graph& root_of(const Graph& graph) {
 }
 
 bool is_in_body(const Graph& graph) { return depth_of(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL) != 0; }
-
-// A handle belongs to the outermost graph, with which bodies are instantiated.
-CUresult create_condition_locked(Channel& channel, const Context& context, Graph& graph,
-                                 unsigned int initial, unsigned int flags,
-                                 CUgraphConditionalHandle* handle) {
-  if (handle == nullptr || (flags & ~CU_GRAPH_COND_ASSIGN_DEFAULT) != 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  Graph& root = root_of(graph);
-  wire::ConditionCreate::Reply reply{};
-  OPENMPS_CUDA_CHECK(channel.call(wire::ConditionCreate{root.id, context.wire_device, initial,
-                                                        flags, context.sms, context.green_id()},
-                                  &reply));
-  root.conditions.push_back({reply.handle, context.as<CUcontext>(), false});
-  *handle = reply.handle;
-  return CUDA_SUCCESS;
-}
 
 CUresult read_conditional(const Contexts& contexts, Graphs& graphs, Graph& graph,
                           CUDA_CONDITIONAL_NODE_PARAMS* parameters, Work* work) {
@@ -107,18 +90,25 @@ CUresult check_conditionals(const Graph& graph, CUgraphInstantiateResult* reason
 
 namespace impl {
 
-CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* pHandle_out, CUgraph hGraph,
+// A handle belongs to the outermost graph, with which bodies are instantiated.
+CUresult cuGraphConditionalHandleCreate(Session& session, Context& current,
+                                        CUgraphConditionalHandle* pHandle_out, Graph& graph,
                                         CUcontext ctx, unsigned int defaultLaunchValue,
                                         unsigned int flags) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  const MutexLock guard(session->graphs.lock);
-  Graph* graph = session->graphs.find(hGraph);
-  if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (ctx != nullptr) OPENMPS_CUDA_CHECK(session->contexts.look_up(ctx, &context));
-  return create_condition_locked(session->channel, *context, *graph, defaultLaunchValue, flags,
-                                 pHandle_out);
+  Context* context = &current;
+  if (ctx != nullptr) OPENMPS_CUDA_CHECK(session.contexts.look_up(ctx, &context));
+  if (pHandle_out == nullptr || (flags & ~CU_GRAPH_COND_ASSIGN_DEFAULT) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Graph& root = root_of(graph);
+  wire::ConditionCreate::Reply reply{};
+  OPENMPS_CUDA_CHECK(
+      session.channel.call(wire::ConditionCreate{root.id, context->wire_device, defaultLaunchValue,
+                                                 flags, context->sms, context->green_id()},
+                           &reply));
+  root.conditions.push_back({reply.handle, context->as<CUcontext>(), false});
+  *pHandle_out = reply.handle;
+  return CUDA_SUCCESS;
 }
 
 }  // namespace impl

@@ -9,15 +9,7 @@
 
 namespace openmps::client {
 
-struct Context;
 class Contexts;
-
-// Makes a handle for a node of `graph` or of a graph inside of it. Errors:
-// CUDA_ERROR_INVALID_VALUE; CUDA_ERROR_OUT_OF_MEMORY (wire::kMaxConditions); those of the driver.
-[[nodiscard]] CUresult create_condition_locked(Channel& channel, const Context& context,
-                                               Graph& graph, unsigned int initial,
-                                               unsigned int flags,
-                                               CUgraphConditionalHandle* handle);
 
 // Makes the work of a node of `graph`, with empty bodies; parameters->phGraph_out is set. Errors:
 // CUDA_ERROR_INVALID_VALUE: the handle is not of the graph, has a node already or is of a context
