@@ -5,12 +5,12 @@
 // makes in a given directory, which may hold other files of the user:
 //
 //   CACHEDIR.TAG       marks the folder as a cache, which backups leave out
-//   KEY-HASH.image     header, the bytes of the image
-//   KEY-HASH.kernels   header, for each kernel: devices (a bit each), length, name
-//   .PID-NUMBER.new    a file that is being written
+//   KEY-HASH.image     the bytes of the image
+//   KEY-HASH.kernels   a line for each kernel: devices (a bit each, hexadecimal), name
+//   PID-TIME.new       a file that is being written
 //
 // Files of other names are ignored. KEY stands for driver and devices, HASH for the bytes. A file
-// gets its name when it is complete. The time of an image's last change is that of its last use.
+// gets its name when it is complete. The time of a file's last change is that of its last use.
 #pragma once
 
 #include <cstdint>
@@ -36,17 +36,10 @@ inline constexpr uint64_t kMostStoredImageBytes = 256 * wire::kMiB;
 // Names of some thousand kernels; names of C++ functions are long.
 inline constexpr uint64_t kMostKernelListBytes = 4 * wire::kMiB;
 inline constexpr size_t kMostStoredImages = 4096;
-// A worker whose file has been in writing for longer has ended.
-inline constexpr uint64_t kAbandonedFileS = 3600;
 
 // The hash by which an image is found. Not secret, and no protection against a user who constructs
 // two images of one hash: bytes are compared where that matters (ImageStore).
-struct ContentHash {
-  uint64_t low = 0;
-  uint64_t high = 0;
-  auto operator<=>(const ContentHash&) const = default;
-};
-[[nodiscard]] ContentHash hash_of(cuda::Bytes bytes);
+[[nodiscard]] uint64_t hash_of(cuda::Bytes bytes);
 
 // Names of kernels, with the devices on which they were used, a bit each.
 using UsedKernels = std::map<std::string, uint32_t>;
@@ -64,30 +57,29 @@ class DiskStore {
 
   // The images of this key, the last used first, with the sizes of their files.
   struct Entry {
-    ContentHash hash;
+    uint64_t hash = 0;
     uint64_t bytes = 0;
   };
-  [[nodiscard]] std::vector<Entry> entries();
+  [[nodiscard]] std::vector<Entry> entries() const;
 
-  // Read an entry. CUDA_ERROR_NOT_FOUND: there is none. A file that is incomplete or damaged is
-  // ignored, with a line in the log, and removed; another user's is ignored.
-  Status read(const ContentHash& hash, std::vector<unsigned char>* image, UsedKernels* kernels);
+  // Read an entry. CUDA_ERROR_NOT_FOUND: there is none. A file whose bytes are not those of its
+  // name is ignored, with a line in the log, and removed; another user's is ignored.
+  Status read(uint64_t hash, std::vector<unsigned char>* image, UsedKernels* kernels);
 
-  // Write an entry. The oldest images are removed if the store is full. After an error nothing is
-  // written any more.
-  Status write_image(const ContentHash& hash, cuda::Bytes image);
-  Status write_kernels(const ContentHash& hash, const UsedKernels& kernels);
-  [[nodiscard]] bool has_image(const ContentHash& hash);
+  // Write an entry. What was used longest ago is removed if the store is full. After an error, of
+  // which the log has a line, nothing is written any more.
+  Status write_image(uint64_t hash, cuda::Bytes image);
+  Status write_kernels(uint64_t hash, const UsedKernels& kernels);
+  [[nodiscard]] bool has_image(uint64_t hash) const;
   // Errors as read().
-  Status read_kernels(const ContentHash& hash, UsedKernels* kernels);
+  Status read_kernels(uint64_t hash, UsedKernels* kernels);
   // The image is used now.
-  void touch(const ContentHash& hash);
+  void touch(uint64_t hash) const;
 
  private:
-  enum class Kind : uint32_t { kImage = 1, kKernels = 2 };
   struct File {
     std::string name;
-    uint64_t bytes = 0;
+    Entry entry;
     int64_t used_ns = 0;  // by the system's clock
   };
   DiskStore(UniqueFd directory, uint64_t key, Say say, uint64_t most_bytes)
@@ -96,22 +88,19 @@ class DiskStore {
         say_(std::move(say)),
         most_bytes_(most_bytes) {}
 
-  [[nodiscard]] std::string name_of(const ContentHash& hash, Kind kind) const;
-  bool parse(const std::string& name, ContentHash* hash, Kind* kind) const;
-  // The files of this store, of any key; none of other names or users.
-  std::vector<File> files();
-  void remove_abandoned();
-  Status read_file(const ContentHash& hash, Kind kind, uint64_t most,
-                   std::vector<unsigned char>* bytes);
+  [[nodiscard]] std::string image_name(uint64_t hash) const;
+  [[nodiscard]] std::string list_name(uint64_t hash) const;
+  // The files of the store, of any key, the last used first; none of other names or users.
+  [[nodiscard]] std::vector<File> files() const;
+  Status read_file(const std::string& name, uint64_t most, std::vector<unsigned char>* bytes);
   Status ignore(const std::string& name, const std::string& why, bool removes);
-  Status write_file(const ContentHash& hash, Kind kind, cuda::Bytes bytes);
+  Status write_file(const std::string& name, cuda::Bytes bytes);
   void make_room(uint64_t bytes);
 
   UniqueFd directory_;
   uint64_t key_;
   Say say_;
   uint64_t most_bytes_;
-  uint32_t written_ = 0;
   Status broken_;
 };
 

@@ -2,6 +2,7 @@
 // See image_memory.h.
 #include "worker/images/image_memory.h"
 
+#include <pthread.h>
 #include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,12 +10,11 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <map>
 #include <new>
-#include <thread>
+#include <system_error>
 #include <utility>
 
 #include "base/clock.h"
@@ -31,7 +31,6 @@ namespace {
 
 // The most uses of kernels that are held until they are written.
 constexpr size_t kMostPendingUses = 1u << 16;
-constexpr uint64_t kBytesPerMiB = wire::kMiB;
 
 bool is_own_directory(const std::string& path) {
   struct stat info {};
@@ -103,10 +102,10 @@ struct ImageMemory::State : std::enable_shared_from_this<State> {
   // An image that has been stored, or is to be.
   struct Known {
     std::weak_ptr<const ImageBytes> image;
-    ContentHash hash;
+    uint64_t hash = 0;
     UsedKernels kernels;
     bool is_stored = false;
-    bool is_refused = false;  // it is too large for the store
+    bool is_refused = false;  // it can't be written, or is too large
   };
 
   Known& know(const std::shared_ptr<const ImageBytes>& image) REQUIRES(files);
@@ -120,49 +119,31 @@ struct ImageMemory::State : std::enable_shared_from_this<State> {
   Mutex files{LockRank::kImageFiles};
   DiskStore disk GUARDED_BY(files);
   std::map<const ImageBytes*, Known> known GUARDED_BY(files);
-  bool is_broken GUARDED_BY(files) = false;  // the log says so already
 
   Mutex mutex{LockRank::kImageMemory};
   CondVar changed;
   bool stop GUARDED_BY(mutex) = false;
-  uint32_t jobs GUARDED_BY(mutex) = 0;
   bool recalls GUARDED_BY(mutex) = false;
-  bool writes GUARDED_BY(mutex) = false;    // a job is going to write
   std::vector<Use> uses GUARDED_BY(mutex);  // to be written
 };
-
-namespace {
-
-// Counts a job while it runs.
-template <typename State, typename F>
-void run_job(Background& background, const std::shared_ptr<State>& state, F&& f) {
-  {
-    const MutexLock lock(state->mutex);
-    ++state->jobs;
-  }
-  background.run([state, f = std::forward<F>(f)] {
-    try {
-      f(*state);
-    } catch (const std::bad_alloc&) {
-      // Nothing is stored, then.
-    }
-    const MutexLock lock(state->mutex);
-    --state->jobs;
-    state->changed.notify_all();
-  });
-}
-
-}  // namespace
 
 ImageMemory::ImageMemory(const DriverTable& driver, const Devices& devices, ContextGate& gate,
                          ColdLanes* cold, ImageStore& images, DiskStore disk)
     : state_(std::make_shared<State>(driver, devices, gate, cold, images, std::move(disk))) {}
 
 ImageMemory::~ImageMemory() {
+  stop();
   const MutexLock lock(state_->mutex);
-  state_->stop = true;
-  state_->changed.notify_all();
-  while (state_->jobs != 0) state_->changed.wait(state_->mutex);
+  while (state_->recalls) state_->changed.wait(state_->mutex);
+}
+
+void ImageMemory::stop() {
+  {
+    const MutexLock lock(state_->mutex);
+    state_->stop = true;
+    state_->changed.notify_all();
+  }
+  if (writing_.joinable()) writing_.join();
 }
 
 void ImageMemory::wait() {
@@ -172,25 +153,27 @@ void ImageMemory::wait() {
 
 // ---- Recalling ----------------------------------------------------------------------------------
 
-// Notes that recalling has ended, also by an exception.
-struct ImageMemory::Ending {
-  ~Ending() {
-    const MutexLock lock(state.mutex);
-    state.recalls = false;
-    state.changed.notify_all();
-  }
-  State& state;
-};
-
 void ImageMemory::begin() {
   {
     const MutexLock lock(state_->mutex);
     state_->recalls = true;
   }
-  run_job(recalling_, state_, [](State& state) {
-    const Ending ending{state};
-    recall(state);
+  recalling_.run([state = state_] {
+    try {
+      recall(*state);
+    } catch (const std::bad_alloc&) {
+      // The rest is not loaded, then.
+    }
+    const MutexLock lock(state->mutex);
+    state->recalls = false;
+    state->changed.notify_all();
   });
+  try {
+    writing_ = std::thread([&state = *state_] { write_at_times(state); });
+    pthread_setname_np(writing_.native_handle(), "remembering");
+  } catch (const std::system_error&) {
+    // Without a thread all is written at the end.
+  }
 }
 
 void ImageMemory::recall(State& state) {
@@ -215,7 +198,7 @@ void ImageMemory::recall(State& state) {
   if (entries.empty()) return;
   log(format_text("Remembered code: %llu images with %llu kernels are loaded (%llu MiB)",
                   static_cast<unsigned long long>(images), static_cast<unsigned long long>(kernels),
-                  static_cast<unsigned long long>((bytes + kBytesPerMiB - 1) / kBytesPerMiB)));
+                  static_cast<unsigned long long>((bytes + wire::kMiB - 1) / wire::kMiB)));
 }
 
 void ImageMemory::recall(State& state, const DiskStore::Entry& entry, uint64_t* images,
@@ -318,38 +301,33 @@ void ImageMemory::note_used(const std::shared_ptr<const ImageBytes>& image, CUke
       state_->driver.cuKernelGetName(&name, kernel) != CUDA_SUCCESS || name == nullptr) {
     return;
   }
-  {
-    const MutexLock lock(state_->mutex);
-    if (state_->uses.size() >= kMostPendingUses) return;
-    state_->uses.push_back({image, name, device});
-    if (std::exchange(state_->writes, true)) return;
-  }
-  run_job(writing_, state_, [caller = std::this_thread::get_id()](State& state) {
-    // Without a thread the use is dropped: the next one tries again.
-    if (caller != std::this_thread::get_id()) return write_soon(state);
-    const MutexLock lock(state.mutex);
-    state.writes = false;
-  });
+  const MutexLock lock(state_->mutex);
+  if (state_->uses.size() >= kMostPendingUses) return;
+  state_->uses.push_back({image, name, device});
+  if (state_->uses.size() == 1) state_->changed.notify_all();
 }
 
-void ImageMemory::write_soon(State& state) {
-  const MutexLock lock(state.mutex);
-  do {
-    const uint64_t due_ns = now_ns() + kRememberAfterNs;
-    while (!state.stop && state.changed.wait_until(state.mutex, due_ns)) {
+void ImageMemory::write_at_times(State& state) {
+  try {
+    const MutexLock lock(state.mutex);
+    while (!state.stop) {
+      if (state.uses.empty()) {
+        state.changed.wait(state.mutex);
+        continue;
+      }
+      const uint64_t due_ns = now_ns() + kRememberAfterNs;
+      while (!state.stop && state.changed.wait_until(state.mutex, due_ns)) {
+      }
+      const MutexUnlock unlocked(state.mutex);
+      write(state);
     }
-    const MutexUnlock unlocked(state.mutex);
-    write(state);
-  } while (!state.uses.empty() && !state.stop);
-  state.writes = false;
+  } catch (const std::bad_alloc&) {
+    // Nothing is stored any more, then.
+  }
 }
 
 void ImageMemory::finish() {
-  {
-    const MutexLock lock(state_->mutex);
-    state_->stop = true;
-    state_->changed.notify_all();
-  }
+  stop();
   write(*state_);
 }
 
@@ -383,17 +361,10 @@ void ImageMemory::write(State& state) {
   for (const auto& [known, has_more] : used) {
     const std::shared_ptr<const ImageBytes> image = known->image.lock();
     if (known->is_refused || image == nullptr) continue;
-    Status status;
-    if (!known->is_stored) status = state.disk.write_image(known->hash, *image);
-    if (status.ok()) {
-      known->is_stored = true;
-      if (has_more) status = state.disk.write_kernels(known->hash, known->kernels);
-    }
     state.disk.touch(known->hash);
-    if (status.ok()) continue;
-    known->is_refused = true;
-    if (status.code() == CUDA_ERROR_OUT_OF_MEMORY || std::exchange(state.is_broken, true)) continue;
-    log("Code is not remembered: " + status.message());
+    if (!known->is_stored) known->is_stored = state.disk.write_image(known->hash, *image).ok();
+    known->is_refused = !known->is_stored ||
+                        (has_more && !state.disk.write_kernels(known->hash, known->kernels).ok());
   }
 }
 

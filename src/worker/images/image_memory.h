@@ -5,12 +5,10 @@
 // thread.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <vector>
+#include <thread>
 
 #include "api/driver_table.h"
 #include "worker/device/background.h"
@@ -44,30 +42,30 @@ class ImageMemory {
   ImageMemory(const ImageMemory&) = delete;
   ImageMemory& operator=(const ImageMemory&) = delete;
 
-  // Load what is stored, in the background.
+  // Load what is stored, in the background, and write what programs use from time to time. Once.
   void begin();
   // A program uses the kernel on a device. Once for each device is enough. Cheap.
   void note_used(const std::shared_ptr<const ImageBytes>& image, CUkernel kernel, uint32_t device);
   // Write what has not been written yet: the worker ends.
   void finish();
 
-  // For tests: wait until the jobs of begin() are done.
+  // For tests: wait until what is stored has been loaded.
   void wait();
 
  private:
   struct State;
-  struct Ending;
   static void recall(State& state);
   static void recall(State& state, const DiskStore::Entry& entry, uint64_t* images,
                      uint64_t* kernels);
   static uint64_t load_kernels(State& state, const std::shared_ptr<LoadedLibrary>& library,
                                const UsedKernels& kernels, uint32_t device);
-  static void write_soon(State& state);
+  void stop();
+  static void write_at_times(State& state);
   static void write(State& state);
 
   const std::shared_ptr<State> state_;
   Background recalling_;
-  Background writing_;
+  std::thread writing_;
 };
 
 }  // namespace openmps::worker

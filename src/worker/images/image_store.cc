@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
-#include <string_view>
 #include <utility>
 
 #include "base/environment.h"
 #include "base/mutex.h"
+#include "worker/images/disk_store.h"
 #include "worker/images/image_bounds.h"
 
 namespace openmps::worker {
@@ -20,15 +20,10 @@ bool wants_sharing() {
   return wish == nullptr || strcmp(wish, "0") != 0;
 }
 
-uint64_t quick_hash(cuda::Bytes bytes) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  return std::hash<std::string_view>()(text);
-}
-
 // The key of an image's first bytes and size.
-uint64_t quick_hash_of_begin(uint64_t bytes, cuda::Bytes begin) {
-  const uint64_t parts[] = {bytes, quick_hash(begin)};
-  return quick_hash({reinterpret_cast<const unsigned char*>(parts), sizeof(parts)});
+uint64_t begin_hash(uint64_t bytes, cuda::Bytes begin) {
+  const uint64_t parts[] = {bytes, hash_of(begin)};
+  return hash_of({reinterpret_cast<const unsigned char*>(parts), sizeof(parts)});
 }
 
 // How many of the first bytes count.
@@ -48,7 +43,7 @@ void ImageStore::Tables::insert_locked(const std::shared_ptr<const ImageBytes>& 
   Held& held = images[image.get()];
   held.image = image;
   held.content = content;
-  held.begin = quick_hash_of_begin(image->size(), begin);
+  held.begin = begin_hash(image->size(), begin);
   by_content.emplace(held.content, image.get());
   last_by_begin[held.begin] = image.get();
 }
@@ -74,7 +69,7 @@ ImageStore::Held* ImageStore::find_locked(const std::shared_ptr<const ImageBytes
 // compared, too.
 std::shared_ptr<const ImageBytes> ImageStore::intern(ImageBytes image) {
   if (!shares_) return std::make_shared<const ImageBytes>(std::move(image));
-  const uint64_t content = quick_hash(image);
+  const uint64_t content = hash_of(image);
   const std::shared_ptr<const ImageBytes> made(new ImageBytes(std::move(image)),
                                                [tables = tables_](const ImageBytes* last) {
                                                  tables->forget(last);
@@ -105,7 +100,7 @@ std::shared_ptr<const ImageBytes> ImageStore::intern(ImageBytes image) {
 std::shared_ptr<const ImageBytes> ImageStore::candidate(uint64_t bytes, cuda::Bytes begin) const {
   const size_t counts = begin_bytes(bytes);
   if (!shares_ || begin.size() < counts || begin.size() >= bytes) return nullptr;
-  const uint64_t hash = quick_hash_of_begin(bytes, begin.first(counts));
+  const uint64_t hash = begin_hash(bytes, begin.first(counts));
   std::shared_ptr<const ImageBytes> known;
   {
     const MutexLock lock(tables_->mutex);

@@ -48,15 +48,15 @@ class DiskStoreTest : public ::testing::Test {
   DiskStore::Say say() {
     return [this](const std::string& line) { said_ += line + "\n"; };
   }
-  static ContentHash put(DiskStore& store, const Bytes& image,
-                         const UsedKernels& kernels = {{"mix", 1}}) {
-    const ContentHash hash = hash_of(image);
+  static uint64_t put(DiskStore& store, const Bytes& image,
+                      const UsedKernels& kernels = {{"mix", 1}}) {
+    const uint64_t hash = hash_of(image);
     EXPECT_TRUE(store.write_image(hash, image).ok());
     EXPECT_TRUE(store.write_kernels(hash, kernels).ok());
     return hash;
   }
   // What reading it gives; said_ is what is said of it.
-  CUresult read(DiskStore& store, const ContentHash& hash) {
+  CUresult read(DiskStore& store, uint64_t hash) {
     Bytes image;
     UsedKernels kernels;
     said_.clear();
@@ -85,7 +85,7 @@ class DiskStoreTest : public ::testing::Test {
 TEST_F(DiskStoreTest, WhatWasStoredComesBack) {
   const Bytes image = image_of(100'001, 3);
   const UsedKernels used{{"mix", 1}, {"_Z4spinPjj", 5}};
-  ContentHash hash;
+  uint64_t hash = 0;
   {
     DiskStore store = open();
     hash = put(store, image, used);
@@ -113,21 +113,12 @@ TEST_F(DiskStoreTest, WhatWasStoredComesBack) {
 
 TEST_F(DiskStoreTest, AnotherDriverFindsNothing) {
   DiskStore store = open("driver 1");
-  const ContentHash hash = put(store, image_of(100, 1));
+  const uint64_t hash = put(store, image_of(100, 1));
   DiskStore other = open("driver 2");
   EXPECT_TRUE(other.entries().empty());
   EXPECT_EQ(read(other, hash), CUDA_ERROR_NOT_FOUND);
   EXPECT_EQ(said_, "") << "that is nothing to speak of";
   EXPECT_EQ(read(store, hash), CUDA_SUCCESS);
-  // Nor if a file has got the other's name.
-  const std::string ours = path(".image");
-  fs::rename(ours, root_ + "/ours");
-  fs::remove(path(".kernels"));
-  put(other, image_of(100, 1));
-  const std::string theirs = path(".image");
-  fs::rename(root_ + "/ours", theirs);
-  EXPECT_EQ(read(other, hash), CUDA_ERROR_NOT_FOUND);
-  EXPECT_NE(said_.find("not what its name says"), std::string::npos) << said_;
 }
 
 TEST_F(DiskStoreTest, WhatIsNotWholeIsIgnoredOnceAndRemoved) {
@@ -139,36 +130,31 @@ TEST_F(DiskStoreTest, WhatIsNotWholeIsIgnoredOnceAndRemoved) {
   };
   static const Damage kDamages[] = {
       {"cut off", ".image", [](const std::string& file) { fs::resize_file(file, 500); },
-       "should have"},
-      {"cut in the header", ".image", [](const std::string& file) { fs::resize_file(file, 20); },
-       "it is cut off"},
-      {"empty", ".kernels", [](const std::string& file) { fs::resize_file(file, 0); },
-       "it is cut off"},
+       "it has changed"},
+      {"empty", ".image", [](const std::string& file) { fs::resize_file(file, 0); },
+       "it has changed"},
+      {"too long", ".image",
+       [](const std::string& file) { fs::resize_file(file, kMostStoredImageBytes + 1); },
+       "it is too large"},
       {"a bit of the image", ".image",
        [](const std::string& file) {
          std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
          stream.seekp(700).put('\x55');
        },
        "it has changed"},
-      {"a bit of the list", ".kernels",
+      {"what devices the list says", ".kernels",
        [](const std::string& file) {
          std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
-         stream.seekp(73).put('\x55');
+         stream.seekp(0).put('\x55');
        },
-       "it has changed"},
-      {"the version", ".image",
-       [](const std::string& file) {
-         std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
-         stream.seekp(4).put('\x77');
-       },
-       "not what its name says"},
-      {"more at the end", ".kernels",
-       [](const std::string& file) { std::ofstream(file, std::ios::app) << "more"; },
-       "should have"},
+       "makes no sense"},
+      {"a list that is too long", ".kernels",
+       [](const std::string& file) { fs::resize_file(file, kMostKernelListBytes + 1); },
+       "it is too large"},
   };
   for (const Damage& damage : kDamages) {
     DiskStore store = open();
-    const ContentHash hash = put(store, image_of(1000, 9));
+    const uint64_t hash = put(store, image_of(1000, 9));
     damage.f(path(damage.ending));
     EXPECT_EQ(read(store, hash), CUDA_ERROR_NOT_FOUND) << damage.what;
     EXPECT_NE(said_.find("is ignored and removed: "), std::string::npos) << said_;
@@ -184,15 +170,15 @@ TEST_F(DiskStoreTest, WhatIsNotWholeIsIgnoredOnceAndRemoved) {
 TEST_F(DiskStoreTest, AnImageUnderAnothersNameIsNotThatOne) {
   DiskStore store = open();
   const Bytes other = image_of(1000, 9);
-  const ContentHash hash = put(store, image_of(1000, 8));
+  const uint64_t hash = put(store, image_of(1000, 8));
   EXPECT_TRUE(store.write_image(hash, other).ok());
   EXPECT_EQ(read(store, hash), CUDA_ERROR_NOT_FOUND);
-  EXPECT_NE(said_.find("other bytes than its name says"), std::string::npos) << said_;
+  EXPECT_NE(said_.find("it has changed"), std::string::npos) << said_;
 }
 
 TEST_F(DiskStoreTest, WhatIsNoFileIsLeftAlone) {
   DiskStore store = open();
-  const ContentHash hash = put(store, image_of(1000, 9));
+  const uint64_t hash = put(store, image_of(1000, 9));
   const std::string image = path(".image");
   fs::rename(image, root_ + "/elsewhere");
   fs::create_symlink(root_ + "/elsewhere", image);
@@ -207,16 +193,12 @@ TEST_F(DiskStoreTest, WhatIsNoFileIsLeftAlone) {
 
 TEST_F(DiskStoreTest, OthersFilesAreNotBelieved) {
   DiskStore store = open();
-  const ContentHash hash = put(store, image_of(1000, 9));
-  ASSERT_EQ(chmod(path(".image").c_str(), 0666), 0);
-  EXPECT_EQ(read(store, hash), CUDA_ERROR_NOT_FOUND);
-  EXPECT_NE(said_.find("removed: others may write there"), std::string::npos) << said_;
+  const uint64_t hash = put(store, image_of(1000, 9));
   if (geteuid() != 0) GTEST_SKIP() << "only root can give files to others";
   constexpr uid_t kNobody = 65534;
-  put(store, image_of(1000, 9));
   ASSERT_EQ(chown(path(".image").c_str(), kNobody, kNobody), 0);
   EXPECT_EQ(read(store, hash), CUDA_ERROR_NOT_FOUND);
-  EXPECT_NE(said_.find("is ignored: it is user 65534's"), std::string::npos) << said_;
+  EXPECT_NE(said_.find("is ignored: it is no file of this user"), std::string::npos) << said_;
   EXPECT_EQ(lines(), 1u);
   EXPECT_NE(path(".image"), "") << "it is not ours to remove";
   ASSERT_EQ(chown(place_.c_str(), kNobody, kNobody), 0);
@@ -246,13 +228,13 @@ TEST_F(DiskStoreTest, WhatElseIsThereStays) {
     struct stat info {};
     return stat(outer_.c_str(), &info) == 0 && (info.st_mode & 07777) == 0755 &&
            fs::file_size(folder + "/data.h5") == 2ull << 30 &&
-           fs::file_size(folder + "/0123456789abcdef-0123456789abcdef.image") == 7 &&
+           fs::file_size(folder + "/0123456789abcdef-0123456789abcde.image") == 7 &&
            fs::file_size(folder + "/.x-1.new") == 7;
   };
   const auto fill = [](const std::string& folder) {
     std::ofstream(folder + "/data.h5") << "data";
     fs::resize_file(folder + "/data.h5", 2ull << 30);
-    for (const char* name : {"/0123456789abcdef-0123456789abcdef.image", "/.x-1.new"}) {
+    for (const char* name : {"/0123456789abcdef-0123456789abcde.image", "/.x-1.new"}) {
       std::ofstream(folder + name) << "foreign";
     }
     for (const auto& file : fs::directory_iterator(folder)) age(file.path(), 100'000);
@@ -266,40 +248,35 @@ TEST_F(DiskStoreTest, WhatElseIsThereStays) {
   EXPECT_TRUE(is_as_it_was(place_));
 }
 
-TEST_F(DiskStoreTest, AFolderOfThatNameThatIsNoStoreIsLeftAlone) {
+TEST_F(DiskStoreTest, AFolderThatOthersMayEnterIsRefused) {
   fs::create_directories(place_);
-  ASSERT_EQ(chmod(place_.c_str(), 0700), 0);
-  std::ofstream(place_ + "/main.cc") << "int main() {}";
-  EXPECT_EQ(why_not(outer_),
-            "openmps-code in it: it has files, and no CACHEDIR.TAG: it is no store");
-  EXPECT_FALSE(fs::exists(place_ + "/CACHEDIR.TAG"));
-  fs::remove(place_ + "/main.cc");
   ASSERT_EQ(chmod(place_.c_str(), 0750), 0);
   EXPECT_EQ(why_not(outer_), "openmps-code in it: others may enter it");
   struct stat info {};
   ASSERT_EQ(stat(place_.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0750u);
+  EXPECT_FALSE(fs::exists(place_ + "/CACHEDIR.TAG"));
   ASSERT_EQ(chmod(place_.c_str(), 0700), 0);
-  EXPECT_EQ(why_not(outer_), "") << "an empty one becomes a store";
+  EXPECT_EQ(why_not(outer_), "");
   EXPECT_TRUE(fs::exists(place_ + "/CACHEDIR.TAG"));
-  EXPECT_EQ(why_not(outer_), "") << "and is one";
+  EXPECT_EQ(why_not(outer_), "") << "nor if it is there already";
 }
 
 TEST_F(DiskStoreTest, WhatWasUsedLongestAgoGoesFirst) {
   const Bytes images[] = {image_of(1000, 1), image_of(1000, 2), image_of(1000, 3)};
-  // Room for three images with their headers and lists, and no more.
-  DiskStore store = open("driver", 3 * (1000 + 64 + 64 + 11));
-  const ContentHash old = put(store, images[0]);
+  // Room for three images with their lists, and no more.
+  DiskStore store = open("driver", 3 * (1000 + 6));
+  const uint64_t old = put(store, images[0]);
   age(path(".image"), 100);
   age(path(".kernels"), 100);
-  DiskStore past = open("another driver", 3 * (1000 + 64 + 64 + 11));
+  DiskStore past = open("another driver", 3 * (1000 + 6));
   put(past, images[1]);
   for (const auto& file : fs::directory_iterator(place_)) age(file.path(), 50);
-  const ContentHash touched = put(store, images[2]);
+  const uint64_t touched = put(store, images[2]);
   for (const auto& file : fs::directory_iterator(place_)) age(file.path(), 200);
   store.touch(old);
   EXPECT_EQ(store.entries().front().hash, old) << "the last used first";
-  const ContentHash fourth = put(store, image_of(1000, 4));
+  const uint64_t fourth = put(store, image_of(1000, 4));
   EXPECT_EQ(read(store, old), CUDA_SUCCESS);
   EXPECT_EQ(read(store, fourth), CUDA_SUCCESS);
   const size_t left = store.entries().size() + past.entries().size();
@@ -315,26 +292,31 @@ TEST_F(DiskStoreTest, WhatWasUsedLongestAgoGoesFirst) {
   for (const auto& file : fs::directory_iterator(place_)) {
     if (file.path().filename() != "CACHEDIR.TAG") bytes += file.file_size();
   }
-  EXPECT_LE(bytes, 3u * (1000 + 64 + 64 + 11));
+  EXPECT_LE(bytes, 3u * (1000 + 6));
   const Bytes large = image_of(4000, 1);
   EXPECT_EQ(store.write_image(hash_of(large), large).code(), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(read(store, old), CUDA_SUCCESS) << "nothing made room in vain";
 }
 
-TEST_F(DiskStoreTest, FilesOfWhoDiedWritingGo) {
-  DiskStore store = open();
-  std::ofstream(place_ + "/.17-1.new") << "half";
-  std::ofstream(place_ + "/.18-1.new") << "under way";
-  age(place_ + "/.17-1.new", kAbandonedFileS + 10);
-  put(store, image_of(10, 1));
-  EXPECT_FALSE(fs::exists(place_ + "/.17-1.new"));
-  EXPECT_TRUE(fs::exists(place_ + "/.18-1.new"));
-  EXPECT_EQ(path("-2.new"), "") << "nothing of ours is left";
+TEST_F(DiskStoreTest, FilesOfWhoDiedWritingGoLikeOthers) {
+  DiskStore store = open("driver", 2000);
+  const std::string dead = place_ + "/0000000000000011-0000000000000001.new";
+  const std::string live = place_ + "/0000000000000012-0000000000000001.new";
+  for (const std::string& file : {dead, live}) {
+    std::ofstream(file) << "half";
+    fs::resize_file(file, 700);
+  }
+  age(dead, 100);
+  put(store, image_of(1000, 1));
+  EXPECT_FALSE(fs::exists(dead));
+  EXPECT_TRUE(fs::exists(live)) << "under way";
+  fs::remove(live);
+  EXPECT_EQ(path(".new"), "") << "nothing of ours is left";
 }
 
 TEST(ContentHashTest, EachWordCounts) {
   Bytes bytes = image_of(100, 1);
-  const ContentHash first = hash_of(bytes);
+  const uint64_t first = hash_of(bytes);
   EXPECT_EQ(hash_of(bytes), first);
   for (size_t i = 0; i < bytes.size(); ++i) {
     for (const int bit : {1, 128}) {
