@@ -18,7 +18,7 @@
 namespace openmps::server {
 namespace {
 
-// With padding, which is sent, too.
+// All bytes of a grant, its padding included, since that is sent, too.
 std::vector<std::byte> all_of(const wire::Grant& grant) {
   const auto* bytes = reinterpret_cast<const std::byte*>(&grant);
   return {bytes, bytes + sizeof(grant)};
@@ -54,7 +54,8 @@ TEST(Answers, AClientCanOnlyLowerWhatItIsGranted) {
     EXPECT_EQ(open.memory_limit[3], grant.granted_memory);
     EXPECT_EQ(open.memory_limit[0], 0u);
     EXPECT_EQ(open.client_priority, grant.granted_priority);
-    EXPECT_EQ(open.sm_count[3], 0u) << "a count of SMs, which replaces the percentage";
+    EXPECT_EQ(open.sm_count[3], 0u)
+        << "a client can't ask for a count of SMs: it would replace the percentage";
   }
 }
 
@@ -74,10 +75,10 @@ TEST(Answers, AnOperatorChangesWhatAClientHas) {
   EXPECT_EQ(apply(change, 2, &grant), CUDA_SUCCESS);
   EXPECT_EQ(wire::settled_quality(grant.quality, grant.limits.client_priority),
             wire::Quality::kBestEffort)
-      << "whatever the program said";
+      << "the operator's priority replaces the quality that the program asked for";
   change = {.value = 100};
   EXPECT_EQ(apply(change, 2, &grant), CUDA_SUCCESS);
-  EXPECT_EQ(grant.limits.sm_count[1], 0u) << "the last word counts";
+  EXPECT_EQ(grant.limits.sm_count[1], 0u) << "a later percentage replaces the count of SMs";
   const std::vector<std::byte> before = all_of(grant);
   const std::pair<wire::Change, CUresult> wrong[] = {
       {{.value = 0}, CUDA_ERROR_INVALID_VALUE},
@@ -90,10 +91,10 @@ TEST(Answers, AnOperatorChangesWhatAClientHas) {
       {{.limit = static_cast<wire::Limit>(99)}, CUDA_ERROR_INVALID_VALUE},
   };
   for (const auto& [asked, result] : wrong) EXPECT_EQ(apply(asked, 2, &grant), result);
-  EXPECT_EQ(all_of(grant), before) << "and changes nothing";
+  EXPECT_EQ(all_of(grant), before) << "a refused change leaves the grant as it was";
 }
 
-TEST(Groups, AreThereAsLongAsThereIsSomethingToKnow) {
+TEST(Groups, AreKeptWhileTheyHaveMembersOrLimits) {
   Groups groups;
   const uint32_t first = groups.get("a").number;
   EXPECT_EQ(groups.get("a").number, first);
@@ -107,13 +108,13 @@ TEST(Groups, AreThereAsLongAsThereIsSomethingToKnow) {
   EXPECT_EQ(groups.find(first), nullptr);
   groups.find(second)->limits.client_priority = 1;
   groups.forget_unused(second);
-  EXPECT_NE(groups.find("a:/b"), nullptr) << "a command has changed it";
+  EXPECT_NE(groups.find("a:/b"), nullptr) << "a group whose limits a command has changed is kept";
   groups.get("c").is_permanent = true;
   groups.forget_unused(groups.get("c").number);
-  EXPECT_NE(groups.find("c"), nullptr) << "it is described";
+  EXPECT_NE(groups.find("c"), nullptr) << "a group that the configuration describes is kept";
   for (size_t i = 0; i < 2 * wire::kMaxWindows; ++i) groups.get(std::to_string(i));
   EXPECT_EQ(groups.all().size(), 2 * wire::kMaxWindows);
-  EXPECT_EQ(groups.find("a:/b"), nullptr) << "the oldest without members";
+  EXPECT_EQ(groups.find("a:/b"), nullptr) << "a full table drops the oldest group without members";
   const auto is_of = [](const char* name, const char* rule) {
     Group group;
     group.name = name;
@@ -125,7 +126,7 @@ TEST(Groups, AreThereAsLongAsThereIsSomethingToKnow) {
   EXPECT_FALSE(is_of("a", "a:/b"));
 }
 
-TEST(Groups, TheConfigurationChangesWhatItSaysInAnotherWay) {
+TEST(Groups, AReloadSetsOnlyTheLimitsThatDifferFromTheLastConfiguration) {
   Group group;
   const auto configure = [&group](const wire::ClientLimits& next) {
     wire::put_changes_in_force(next, &group.configured, &group.limits);
@@ -137,7 +138,8 @@ TEST(Groups, TheConfigurationChangesWhatItSaysInAnotherWay) {
   group.limits.active_thread_percentage = 20;
   group.limits.sm_count[0] = 4;
   configure(said);
-  EXPECT_EQ(group.limits.active_thread_percentage, 20) << "what a command has changed stays";
+  EXPECT_EQ(group.limits.active_thread_percentage, 20)
+      << "an unchanged configuration does not overwrite a limit that a command has set";
   said.memory_limit[1] = 0;
   configure(said);
   EXPECT_EQ(group.limits.memory_limit[1], 0u);
@@ -156,18 +158,19 @@ TEST(Groups, APriorityOfAGroupIsThatOfEachMember) {
   wire::Grant grant = own;
   Group group;
   give_priority(group, own, &grant);
-  EXPECT_EQ(grant.quality, wire::Quality::kLatency) << "the group has none";
+  EXPECT_EQ(grant.quality, wire::Quality::kLatency) << "a group without a priority changes nothing";
   group.limits.client_priority = 0;
   give_priority(group, own, &grant);
   EXPECT_EQ(grant.limits.client_priority, 0u);
-  EXPECT_EQ(grant.quality, wire::Quality::kUnset) << "whatever the program said";
+  EXPECT_EQ(grant.quality, wire::Quality::kUnset)
+      << "the group's priority replaces the quality that the program asked for";
   group.limits.client_priority = wire::kNoPriority;
   give_priority(group, own, &grant);
   EXPECT_EQ(grant.limits.client_priority, 1u);
   EXPECT_EQ(grant.quality, wire::Quality::kLatency);
 }
 
-TEST(Groups, AreToldWithTheirMembersAndShownInRows) {
+TEST(Groups, AreSentWithTheSessionsOfTheirMembersAndShownInRows) {
   Groups groups;
   Group& group = groups.get("pods:/a");
   group.members = 1;
@@ -193,22 +196,23 @@ TEST(Groups, AreToldWithTheirMembersAndShownInRows) {
   wire::ClientRow client;
   ASSERT_EQ(rows(wire::QueryKind::kClients, 0, &client), 1u);
   EXPECT_EQ(field_text(client.group), "pods:/a");
-  EXPECT_EQ(client.active_thread_percentage, 25) << "what is left to it";
+  EXPECT_EQ(client.active_thread_percentage, 25) << "the group's limit is lower than the client's";
   EXPECT_EQ(client.partition, session.admit.partition);
   wire::GroupRow row;
   ASSERT_EQ(rows(wire::QueryKind::kGroups, 0, &row), 1u);
   EXPECT_EQ(field_text(row.name), "pods:/a");
   EXPECT_EQ(row.members, 1u);
   EXPECT_EQ(row.limits, group.limits);
-  EXPECT_EQ(rows(wire::QueryKind::kGroups, group.number, &row), 0u) << "above the last one";
+  EXPECT_EQ(rows(wire::QueryKind::kGroups, group.number, &row), 0u)
+      << "no group has a number above the last one's";
 }
 
-TEST(Groups, AnOperatorChangesWhatTheyHave) {
+TEST(Groups, AnOperatorChangesTheirLimits) {
   wire::ClientLimits limits;
   limits.sm_count[0] = 4;
   EXPECT_EQ(apply({.value = 12.5}, 2, &limits), CUDA_SUCCESS);
   EXPECT_EQ(limits.active_thread_percentage, 12.5f);
-  EXPECT_EQ(limits.sm_count[0], 0u) << "the last word counts";
+  EXPECT_EQ(limits.sm_count[0], 0u) << "a later percentage replaces the count of SMs";
   EXPECT_EQ(apply({.limit = wire::Limit::kPriority, .value = 1}, 2, &limits), CUDA_SUCCESS);
   EXPECT_EQ(limits.client_priority, 1u);
   const wire::ClientLimits before = limits;
@@ -236,11 +240,11 @@ TEST(Reservations, AreForASessionWithoutAPid) {
   EXPECT_EQ(all.find(query), nullptr);
 }
 
-TEST(Answers, AQueryMeansAClientByItsPidOrItsId) {
+TEST(Answers, AQueryNamesAClientByItsPidOrItsId) {
   Session session;
   session.id = 3;
   wire::Query query;
-  EXPECT_FALSE(is_meant(query, session)) << "PID 0 is nobody's";
+  EXPECT_FALSE(is_meant(query, session)) << "PID 0 names no client";
   query.id = 3;
   EXPECT_TRUE(is_meant(query, session));
   query.id = 4;
@@ -249,7 +253,7 @@ TEST(Answers, AQueryMeansAClientByItsPidOrItsId) {
   session.admit.pid = query.session = 4711;
   EXPECT_TRUE(is_meant(query, session));
   query.session = 3;
-  EXPECT_FALSE(is_meant(query, session)) << "its ID is no PID";
+  EXPECT_FALSE(is_meant(query, session)) << "a PID in a query is not compared with IDs";
 }
 
 TEST(Reservations, AreForAProcessOrAProgram) {
@@ -264,7 +268,7 @@ TEST(Reservations, AreForAProcessOrAProgram) {
   EXPECT_EQ(all.number_for({4712, 1, "./nbody 8"}), 0u);
   EXPECT_EQ(all.find(query)->wish.number, first);
   query.change.device = 0;
-  EXPECT_EQ(all.find(query), nullptr) << "of another device";
+  EXPECT_EQ(all.find(query), nullptr) << "the reservation is for another device";
   query.session = 0;
   fill_field(query.change.name, "nbody");
   const uint32_t second = (*all.add(query))->wish.number;
@@ -314,7 +318,7 @@ TEST(Answers, DevicesAreLinesOfSevenFields) {
             "0000:02:00.0\tGPU-bbbbbbbb-0000-0000-0000-000000000000\tRight\t132\t1\t8\t120\n");
 }
 
-TEST(Answers, OfAStaticPartition) {
+TEST(Answers, AClientOfAStaticPartitionHasItsDeviceAndNoPercentage) {
   wire::Admit admit;
   admit.hello.limits.active_thread_percentage = 10;
   admit.default_limits.active_thread_percentage = 50;
@@ -325,7 +329,7 @@ TEST(Answers, OfAStaticPartition) {
   admit.partition = {.device = 1, .sms = 16, .groups = {6, 0}};
   EXPECT_EQ(device_of(admit, kDevices), 1u);
   EXPECT_EQ(make_grant(admit).limits.active_thread_percentage, 100)
-      << "percentages count for nothing";
+      << "percentages do not apply to clients of a static partition";
 
   const std::vector<wire::StaticPartition> used = {admit.partition, {.device = 0, .sms = 2}};
   const std::vector<std::byte> packet =
@@ -338,7 +342,7 @@ TEST(Answers, OfAStaticPartition) {
   EXPECT_EQ(read[1], used[1]);
 }
 
-TEST(Answers, ClientsAreTheActiveAndTheEndingSessionsWithSafeText) {
+TEST(Answers, ListActiveAndEndingSessionsWithPrintableText) {
   SessionTable table;
   wire::Admit admit;
   admit.pid = 4711;
@@ -372,12 +376,12 @@ TEST(Answers, ClientsAreTheActiveAndTheEndingSessionsWithSafeText) {
   EXPECT_EQ(row.id, active.id);
   EXPECT_EQ(row.device, 1u);
   EXPECT_EQ(row.namespace_inode, 5u);
-  EXPECT_EQ(row.quality, wire::Quality::kBestEffort) << "of its priority";
+  EXPECT_EQ(row.quality, wire::Quality::kBestEffort) << "the quality follows from the priority";
   EXPECT_EQ(field_text(row.device_uuid), kDevices[1].uuid);
   EXPECT_EQ(field_text(row.command), "./evil?[2026] forged");
 }
 
-TEST(Answers, ClientsHaveTheirRowOfTheirWorkersTable) {
+TEST(Answers, ShowAClientsRowOfItsWorkersUsageTable) {
   SessionTable table;
   Session& session = *table.create(wire::Admit{}).value();
   session.state = SessionState::kActive;
@@ -391,7 +395,7 @@ TEST(Answers, ClientsHaveTheirRowOfTheirWorkersTable) {
     memcpy(&row, packet.data() + sizeof(wire::Answer), sizeof(row));
     return row;
   };
-  EXPECT_EQ(row().usage.is_known, 0u) << "it has no table";
+  EXPECT_EQ(row().usage.is_known, 0u) << "the worker has no usage table";
   Mapping mapping;
   const Result<UniqueFd> file = create_shown_file("usage", wire::kUsageBytes, &mapping);
   ASSERT_TRUE(file.ok());
@@ -411,7 +415,7 @@ TEST(Answers, ClientsHaveTheirRowOfTheirWorkersTable) {
   worker.usage = wire::UsageTable::open(file->get()).value();
   EXPECT_EQ(row().usage.count(wire::UsageCount::kLaunches), 77u);
   rows[session.window].session = session.id + 1;
-  EXPECT_EQ(row().usage.is_known, 0u) << "another session has the row";
+  EXPECT_EQ(row().usage.is_known, 0u) << "the row belongs to another session";
 }
 
 TEST(Answers, MoreClientsThanAPacketHoldsComeInParts) {
@@ -435,13 +439,14 @@ TEST(Answers, MoreClientsThanAPacketHoldsComeInParts) {
       memcpy(&row, packet.data() + sizeof(head) + i * sizeof(row), sizeof(row));
       ASSERT_GT(row.id, last);
       last = row.id;
-      // A client that comes now is in a later part, a client that goes is in none.
-      if (found++ == 0) table.erase(all);  // in none of the later parts
+      // A session that ends between two packets is in none of the later ones.
+      if (found++ == 0) table.erase(all);
     }
     more = head.more != 0;
     ASSERT_TRUE(!more || head.rows == wire::kMaxClientRows);
   }
-  EXPECT_EQ(found, all - 2) << "but the one that opens, and the one that went";
+  EXPECT_EQ(found, all - 2)
+      << "all but the session that is still opening and the one that has ended";
 }
 
 }  // namespace

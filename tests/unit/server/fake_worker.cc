@@ -27,7 +27,7 @@ namespace {
 int server = -1;
 struct Session {
   Mapping page;
-  std::string command;  // of its client
+  std::string command;  // the client's command line
   uint32_t window = 0;
 };
 std::map<uint32_t, Session> sessions;
@@ -73,7 +73,7 @@ void fault(uint32_t session, CUresult result, const char* reason) {
 }
 
 bool take_device(const std::string& path) {
-  // Held by this process until it ends.
+  // The lock on the file stands for the device. This process holds it until it ends.
   const int file = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0) return true;
   close(open((path + ".wanted").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
@@ -86,7 +86,7 @@ void free_window(uint32_t window) {
   send_or_exit(wire::message_bytes(message));
 }
 
-// True for the first caller with a path, of all processes.
+// True for the first caller with a path, among the callers in all processes.
 bool is_first(const std::string& path) {
   const int file = open(path.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file >= 0) close(file);
@@ -98,7 +98,7 @@ void open_session(const Packet& packet) {
   if (!wire::read_message(packet.data, &open).ok() || packet.fds.empty()) exit(5);
   const std::string command(field_text(open.command));
   if (command == "kill-worker-on-open") raise(SIGKILL);
-  // "stop-once:PATH": the first worker that opens such a session is stopped then.
+  // "stop-once:PATH": the first worker that opens such a session is stopped by a signal.
   if (command.starts_with("stop-once:") && is_first(command.substr(10))) raise(SIGSTOP);
   if (command == "kill-worker-of-others-on-open" && !sessions.empty()) raise(SIGKILL);
   if (command == "lose-context-on-open" && !sessions.empty()) {
@@ -144,7 +144,7 @@ void close_session(const Packet& packet) {
     return;
   }
   const auto found = sessions.find(close.session);
-  if (found == sessions.end()) exit(9);  // the server closes what it opened, once
+  if (found == sessions.end()) exit(9);  // the server closes each session once
   const std::string command = found->second.command;
   if (command == "never-ends" || command == "taint-and-never-end") return;
   if (command == "lose-context-at-close") {
@@ -191,14 +191,15 @@ int serve() {
     } else if (header->kind == wire::MessageKind::kCloseSession) {
       close_session(*packet);
     } else if (header->kind == wire::MessageKind::kProbe) {
-      // The worker does not end earlier if the server closes the connection meanwhile.
+      // If the server has closed the connection, the next receive_packet() says so: ignored here.
       (void)send_packet(server, wire::message_bytes(wire::Alive{})).ok();
     } else if (header->kind == wire::MessageKind::kReserve) {
       keep(*packet);
     } else if (header->kind == wire::MessageKind::kPassDescriptor) {
       wire::PassDescriptor passed;
       if (!wire::read_message(packet->data, &passed).ok() || packet->fds.size() != 1) return 13;
-      fprintf(stderr, "fake worker: ticket %u\n", passed.ticket);  // and that is all
+      // Logged, and never answered with DescriptorTaken.
+      fprintf(stderr, "fake worker: ticket %u\n", passed.ticket);
     } else {
       return 12;
     }
@@ -229,8 +230,9 @@ int main(int argc, char** argv) {
   }
   wire::WorkerReady ready;
   ready.spin_us = 7;
-  // "exclusive:PATH": one process at a time, which creates PATH, can use the device. A worker that
-  // has lost its contexts keeps the device until another worker has failed to get it.
+  // "exclusive:PATH": a device in exclusive mode. One process at a time, which locks PATH, can use
+  // it. A worker that has lost its contexts keeps the device until another worker has failed to get
+  // it.
   const std::string device = driver.starts_with("exclusive:") ? driver.substr(10) : "";
   if (!device.empty() && !take_device(device)) {
     ready.result = CUDA_ERROR_DEVICE_UNAVAILABLE;

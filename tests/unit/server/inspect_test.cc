@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports of a channel, also of one that a hostile client has written into.
+// The report of `openmps inspect` from a session's channel, also when a hostile client has written
+// into the channel.
 #include "server/inspect.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +48,7 @@ class InspectTest : public ::testing::Test {
   std::vector<wire::WaitRow> rows_;
 };
 
-TEST_F(InspectTest, NobodyWaits) {
+TEST_F(InspectTest, AnIdleSession) {
   const wire::SessionReport report = look();
   EXPECT_EQ(report.pid, 4711u);
   EXPECT_EQ(report.id, session_->id);
@@ -96,7 +97,7 @@ TEST_F(InspectTest, QueueExecutorAndWaits) {
   EXPECT_EQ(rows_[4].want, 4u);
 }
 
-TEST_F(InspectTest, WhoIsInTheWay) {
+TEST_F(InspectTest, SessionsThatTheExecutorWaitsFor) {
   wire::Admit admit;
   admit.pid = 4712;
   Session* other = *table_.create(admit);
@@ -104,10 +105,10 @@ TEST_F(InspectTest, WhoIsInTheWay) {
   shown[0].session = other->id;
   shown[0].stream = 7;
   shown[0].why = wire::Hindrance::kAwaitsValue;
-  shown[1].session = 999;  // it has gone since
+  shown[1].session = 999;  // has ended since
   shown[1].why = wire::Hindrance::kRuns;
-  shown[3].why = wire::Hindrance::kRuns;  // of earlier
-  EXPECT_EQ(look().waits, 0u) << "the executor waits for nobody";
+  shown[3].why = wire::Hindrance::kRuns;  // left over from an earlier, longer list
+  EXPECT_EQ(look().waits, 0u) << "the executor does not wait for other sessions";
   view_.executor().wait = wire::ExecutorWait::kHeldBack;
   EXPECT_EQ(look().waits, 2u);
   ASSERT_EQ(rows_.size(), 2u);
@@ -123,7 +124,7 @@ TEST_F(InspectTest, WhoIsInTheWay) {
   EXPECT_EQ(look().waits, wire::kShownHindrances);
 }
 
-TEST_F(InspectTest, OpenValueWaitsByStreamInTheirOrder) {
+TEST_F(InspectTest, OpenValueWaitsAreGroupedByStreamOldestFirst) {
   const auto wait = [this](uint32_t row, uint32_t stream, uint64_t value, uint64_t since_ns) {
     wire::ValueWait& shown = view_.value_wait(row);
     shown.address = 0x1000;
@@ -137,7 +138,7 @@ TEST_F(InspectTest, OpenValueWaitsByStreamInTheirOrder) {
   wait(1, 2, 11, now - 2000);
   wait(2, 2, 12, now - 3000);
   wait(3, 2, 13, now - 3000);  // of the same batch
-  wait(127, 5, 14, ~0ull);     // a client's
+  wait(127, 5, 14, ~0ull);     // a time in the future, as a client may write it
   view_.executor().value_waits = 6;
   view_.executor().value_waits_seen_ns = now - 500;
   const wire::SessionReport report = look();
@@ -157,7 +158,7 @@ TEST_F(InspectTest, OpenValueWaitsByStreamInTheirOrder) {
   EXPECT_EQ(rows_[4].age_ns, 0u);
 }
 
-TEST_F(InspectTest, WhatIsGivenBackLaterTheOldestFirst) {
+TEST_F(InspectTest, DeferredReleasesAreListedOldestFirst) {
   const uint64_t now = now_ns();
   const auto give_up = [&](uint32_t row, wire::ReturnKind kind, wire::ReturnWait wait,
                            uint64_t age_ns) {
@@ -182,10 +183,10 @@ TEST_F(InspectTest, WhatIsGivenBackLaterTheOldestFirst) {
   EXPECT_EQ(rows_[0].address, 0x2005u);
   EXPECT_GE(rows_[0].age_ns, 2000u);
   EXPECT_EQ(rows_[1].number, static_cast<uint32_t>(wire::ReturnKind::kArray));
-  EXPECT_EQ(rows_[1].stream, 0u) << "a quiet moment is no stream's";
+  EXPECT_EQ(rows_[1].stream, 0u) << "quiescence belongs to a context, not to a stream";
 }
 
-TEST_F(InspectTest, WhatMakesNoSenseIsNotFollowed) {
+TEST_F(InspectTest, AnInvalidRingIsNotRead) {
   memset(view_.ring_data(), 0xff, wire::kRingBytes);
   for (const uint64_t tail : {16ull, 4096ull, ~0ull}) {
     view_.ring_control().tail = tail;
@@ -200,7 +201,7 @@ TEST_F(InspectTest, WhatMakesNoSenseIsNotFollowed) {
   EXPECT_EQ(look().waits, 0u);
 }
 
-TEST_F(InspectTest, ManyWaitsAreCounted) {
+TEST_F(InspectTest, WaitsBeyondTheLimitOfRowsAreCounted) {
   for (uint32_t i = 0; i < wire::kFenceSlots; ++i) view_.promise(i).value = 1;
   const wire::SessionReport report = look();
   EXPECT_EQ(report.waits, wire::kMaxWaitRows);

@@ -9,7 +9,7 @@
 namespace openmps::server {
 namespace {
 
-TEST(Reservations, WhatIsNotAnsweredYetIsNobodys) {
+TEST(Reservations, HaveNoMembersUntilTheWorkerHasAnswered) {
   Reservations reservations;
   wire::Query query;
   query.ticket = 7;
@@ -18,13 +18,13 @@ TEST(Reservations, WhatIsNotAnsweredYetIsNobodys) {
   const Result<Reservation*> made = reservations.add(query);
   ASSERT_TRUE(made.ok());
   EXPECT_EQ(reservations.number_for({1, 1, "./program"}), 0u)
-      << "a worker that refuses it would refuse the client";
+      << "a worker that refuses the reservation would refuse the client, too";
   (*made)->ticket = 0;
   EXPECT_EQ(reservations.number_for({1, 1, "./program"}), (*made)->wish.number);
   EXPECT_EQ(reservations.number_for({1, 1, "./another"}), 0u);
 }
 
-TEST(Reservations, APartitionIsOfNoProgram) {
+TEST(Reservations, AStaticPartitionBelongsToNoProgram) {
   Reservations reservations;
   const wire::StaticPartition partition{.device = 1, .sms = 8, .groups = {0b11, 0}};
   const Result<Reservation*> made = reservations.add(partition);

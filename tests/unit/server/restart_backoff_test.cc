@@ -45,7 +45,7 @@ TEST(RestartBackoff, AnOpenedSessionStartsTheCountAnew) {
   EXPECT_EQ(pause_after(backoff, kSecond), kFirstPauseMs);
 }
 
-TEST(RestartBackoff, SoDoesALongLife) {
+TEST(RestartBackoff, AWorkerThatWasReadyForLongStartsTheCountAnew) {
   RestartBackoff backoff;
   EXPECT_EQ(pause_after(backoff, kSecond), 0u);
   EXPECT_EQ(pause_after(backoff, kSteadyNs - 1), kFirstPauseMs);

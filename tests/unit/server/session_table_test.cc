@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows and identities of sessions.
+// Address windows and IDs of sessions.
 #include "server/session_table.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST(SessionTable, FillsTheHeaderOfTheHostFile) {
   EXPECT_EQ(header.status.load(), CUDA_SUCCESS);
 }
 
-TEST(SessionTable, GivesEveryWindowOnceAndThenRefuses) {
+TEST(SessionTable, GivesEachWindowToOneSessionAndRefusesFurtherOnes) {
   SessionTable table;
   std::set<uint32_t> windows;
   std::set<uint32_t> ids;
@@ -47,7 +47,7 @@ TEST(SessionTable, GivesEveryWindowOnceAndThenRefuses) {
   Result<Session*> again = table.create(wire::Admit{});
   ASSERT_TRUE(again.ok());
   EXPECT_EQ((*again)->window, freed);
-  EXPECT_FALSE(ids.contains((*again)->id)) << "an identity must not come back";
+  EXPECT_FALSE(ids.contains((*again)->id)) << "an ID must not be used twice";
 }
 
 TEST(SessionTable, AWindowIsFreeWhenSessionAndWorkerAreDoneWithIt) {
@@ -64,15 +64,15 @@ TEST(SessionTable, AWindowIsFreeWhenSessionAndWorkerAreDoneWithIt) {
   table.erase(first);
   EXPECT_EQ(table.kept_windows(worker), 1u);
   const auto [second, next] = open();
-  EXPECT_NE(next, window) << "the worker still has it";
+  EXPECT_NE(next, window) << "the worker still uses the window";
   EXPECT_FALSE(table.return_window(window, other));
   EXPECT_FALSE(table.return_window(wire::kMaxWindows, worker));
   EXPECT_TRUE(table.return_window(window, worker));
-  EXPECT_FALSE(table.return_window(window, worker)) << "twice";
+  EXPECT_FALSE(table.return_window(window, worker)) << "it was returned before";
   EXPECT_EQ(open().second, window);
-  // The windows in the opposite order, and all at once.
+  // The worker returns the window before the session ends, and then all windows at once.
   EXPECT_TRUE(table.return_window(next, worker));
-  EXPECT_NE(open().second, next) << "its session is there";
+  EXPECT_NE(open().second, next) << "the window's session has not ended";
   table.erase(second);
   EXPECT_EQ(open().second, next);
   for (const uint32_t id : table.ids_of(worker)) table.erase(id);
@@ -82,7 +82,7 @@ TEST(SessionTable, AWindowIsFreeWhenSessionAndWorkerAreDoneWithIt) {
   EXPECT_EQ(open().second, window);
 }
 
-TEST(SessionTable, TheFirstStatusStaysAndWaitersAreToldOfAny) {
+TEST(SessionTable, TheFirstStatusIsKeptAndEachStatusWakesWaiters) {
   SessionTable table;
   Session& session = *table.create(wire::Admit{}).value();
   session.end_with(CUDA_ERROR_ILLEGAL_ADDRESS);

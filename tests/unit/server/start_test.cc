@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The start of a server's worker, with the test as the daemon: the reports about a worker that
-// hangs, fails or does not exist, and the server's end after that.
+// How a server starts its worker, with the test in the role of the daemon: the reports about a
+// worker that hangs, fails or does not exist, and the end of the server after that.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
@@ -41,7 +41,7 @@ Start start_with(ServerOptions options) {
   return start;
 }
 
-TEST(ServerStart, AWorkerThatHangsIsGivenUpWithAReason) {
+TEST(ServerStart, FailsWithAReasonIfTheWorkerHangs) {
   const Start start =
       start_with({.worker = {.program = OPENMPS_FAKE_WORKER, .driver = "hang", .ready_ms = 100}});
   EXPECT_EQ(start.exit_status, 1);
@@ -49,7 +49,7 @@ TEST(ServerStart, AWorkerThatHangsIsGivenUpWithAReason) {
   EXPECT_NE(field_text(start.told.reason).find("did not become ready"), std::string_view::npos);
 }
 
-// A server with the test as its daemon, the server's log, and a path for a file of its workers.
+// A server, its log, and a folder for files of its workers. The test has the role of the daemon.
 class ServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -58,7 +58,8 @@ class ServerTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  void start(WorkerOptions worker) {  // but its program
+  // `worker` without a program: the program is the fake worker.
+  void start(WorkerOptions worker) {
     worker.program = OPENMPS_FAKE_WORKER;
     Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
     ASSERT_TRUE(sockets.ok());
@@ -66,7 +67,7 @@ class ServerTest : public ::testing::Test {
     ASSERT_TRUE(server_->start(std::move(sockets->first)).ok());
     daemon_ = std::move(sockets->second);
   }
-  // A client's end of its connection.
+  // Admits a client. The result is the client's end of its connection.
   UniqueFd admit(const std::string& command) {
     Result<std::pair<UniqueFd, UniqueFd>> client = make_socket_pair();
     EXPECT_TRUE(client.ok());
@@ -108,11 +109,11 @@ class ServerTest : public ::testing::Test {
   Log log_{"Server", UniqueFd(fcntl(written_.get(), F_DUPFD_CLOEXEC, 0))};
   std::unique_ptr<Server> server_;
   UniqueFd daemon_;
-  // The loop runs once: to the end of the server, which comes when daemon and clients have left.
+  // The loop runs until the server ends, which it does when daemon and clients have disconnected.
   std::function<void()> stop_loop_ = [this] { daemon_.reset(); };
 };
 
-TEST_F(ServerTest, AWorkerThatHangsAtItsStartIsFollowedByAnother) {
+TEST_F(ServerTest, AWorkerThatHangsAtItsStartIsReplaced) {
   start({.program = "", .driver = "hang-once:" + folder_ + "/hung", .ready_ms = 200});
   UniqueFd client = admit("./p");
   stop_loop_ = [&] {
@@ -125,7 +126,7 @@ TEST_F(ServerTest, AWorkerThatHangsAtItsStartIsFollowedByAnother) {
       << logged();
 }
 
-TEST_F(ServerTest, WhoWaitsForAStoppedWorkerGetsAnother) {
+TEST_F(ServerTest, AClientThatWaitsForAStoppedWorkerGetsAnotherWorker) {
   start({.program = "", .driver = "fake", .ping_ms = 20, .silent_ms = 200});
   UniqueFd client = admit("stop-once:" + folder_ + "/stopped");
   stop_loop_ = [&] {
@@ -142,19 +143,19 @@ TEST_F(ServerTest, WhoWaitsForAStoppedWorkerGetsAnother) {
       << log;
 }
 
-TEST(ServerStart, AWorkerThatCrashesIsGivenUpWithItsEnd) {
+TEST(ServerStart, FailsWithTheSignalThatKilledTheWorker) {
   const Start start = start_with({.worker = {.program = OPENMPS_FAKE_WORKER, .driver = "crash"}});
   EXPECT_EQ(start.exit_status, 1);
   EXPECT_EQ(field_text(start.told.reason), "the worker was killed by signal 9 (Killed)");
 }
 
-TEST(ServerStart, AWorkerThatSaysWhyIsQuoted) {
+TEST(ServerStart, FailsWithTheReasonThatTheWorkerReports) {
   const Start start = start_with({.worker = {.program = OPENMPS_FAKE_WORKER, .driver = "none"}});
   EXPECT_EQ(start.exit_status, 1);
   EXPECT_EQ(field_text(start.told.reason), "no CUDA device");
 }
 
-TEST(ServerStart, AWorkerThatIsNotThereIsNamed) {
+TEST(ServerStart, FailsWithTheNameOfAMissingProgram) {
   const Start start = start_with({.worker = {.program = "/nonexistent/openmps-worker"}});
   EXPECT_EQ(start.exit_status, 1);
   EXPECT_NE(field_text(start.told.reason).find("/nonexistent/openmps-worker"),
@@ -163,7 +164,7 @@ TEST(ServerStart, AWorkerThatIsNotThereIsNamed) {
 
 // A worker without clients dies repeatedly: the pauses between starts grow.
 TEST(ServerStart, AWorkerThatDiesIdleIsReplacedWithGrowingPauses) {
-  constexpr int kStarts = 4;  // at once, at once, after the first pause, after the second
+  constexpr int kStarts = 4;  // two without a pause, one after 100 ms, one after 200 ms
   EventLoop loop;
   const UniqueFd written(memfd_create("log", MFD_CLOEXEC));
   const Log log("Server", UniqueFd(fcntl(written.get(), F_DUPFD_CLOEXEC, 0)));
@@ -199,9 +200,10 @@ TEST(ServerStart, AWorkerThatDiesIdleIsReplacedWithGrowingPauses) {
   EXPECT_EQ(text.find("The next worker starts in 100 ms", first + 1), std::string::npos) << text;
 }
 
-// The daemon passes on clients by the user that the kernel reports; the server checks again.
+// The daemon passes each client to the server of the user that the kernel reports for its
+// connection. The server checks the user again.
 TEST(ServerStart, AClientOfAnotherUserIsRefused) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   EventLoop loop;
   const Log log("Server", UniqueFd());
   Result<std::pair<UniqueFd, UniqueFd>> daemon = make_socket_pair();
@@ -211,7 +213,7 @@ TEST(ServerStart, AClientOfAnotherUserIsRefused) {
   ASSERT_TRUE(daemon.ok() && client.ok() && loop.open().ok());
   Server server(loop, log, {.worker = {.program = OPENMPS_FAKE_WORKER, .driver = "fake"}});
   ASSERT_TRUE(server.start(std::move(daemon->first)).ok());
-  wire::Admit admit;  // as a daemon that was deceived says it
+  wire::Admit admit;  // from a daemon that takes the client for one of the server's user
   const int connection = client->second.get();
   ASSERT_TRUE(send_packet(daemon->second.get(), wire::message_bytes(admit), {&connection, 1}).ok());
   wire::Welcome welcome;
