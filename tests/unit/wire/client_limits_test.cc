@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits of clients: what holds for each row of the table, and what programs state themselves.
+// The limits of clients: properties of every row of the table, and the limits that a program's
+// environment asks for.
 #include "wire/client_limits.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ LimitValue some_value(const LimitInfo& info) {
 
 class EachLimit : public testing::TestWithParam<LimitInfo> {};
 
-TEST_P(EachLimit, IsSetReadAndTakenOver) {
+TEST_P(EachLimit, IsSetReadAndPutInForce) {
   const LimitInfo& info = GetParam();
   const uint32_t device = info.is_per_device ? 3 : 0;
   const LimitValue value = some_value(info);
@@ -43,7 +44,7 @@ TEST_P(EachLimit, IsSetReadAndTakenOver) {
   }
 }
 
-TEST_P(EachLimit, IsReadAsItIsShown) {
+TEST_P(EachLimit, ParsesItsOwnText) {
   const LimitInfo& info = GetParam();
   const LimitValue value = some_value(info);
   EXPECT_EQ(info.parse(info.text(value)), value) << info.text(value);
@@ -59,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(ClientLimits, EachLimit,
                          testing::ValuesIn(limit_table().begin(), limit_table().end()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(ClientLimits, AValueOutOfRangeIsRefusedOrBecomesTheNearest) {
+TEST(ClientLimits, AValueOutOfRangeIsRefusedOrClamped) {
   ClientLimits limits;
   for (const LimitValue value : {0.0, 100.1, 1e-60, static_cast<double>(NAN)}) {
     EXPECT_EQ(set_limit(&limits, Limit::kPercentage, 0, value), CUDA_ERROR_INVALID_VALUE) << value;
@@ -73,7 +74,7 @@ TEST(ClientLimits, AValueOutOfRangeIsRefusedOrBecomesTheNearest) {
   EXPECT_EQ(limits.sm_count[0], 0u);
 }
 
-TEST(ClientLimits, AProgramStatesThemAsNvidiasClientReadsThem) {
+TEST(ClientLimits, EnvironmentVariablesAreReadAsByNvidiasClient) {
   setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "30", 1);
   setenv("CUDA_MPS_CLIENT_PRIORITY", "1", 1);
   setenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=1G,2=512m,3=7,99=1G,GPU-1=1G,4=1G", 1);
@@ -87,7 +88,7 @@ TEST(ClientLimits, AProgramStatesThemAsNvidiasClientReadsThem) {
   EXPECT_EQ(stated.memory_limit[1], 0u);
   EXPECT_EQ(stated.memory_limit[2], 512 * kMiB);
   EXPECT_EQ(stated.memory_limit[3], 7u);
-  EXPECT_EQ(stated.memory_limit[4], 0u) << "nothing behind what is not understood";
+  EXPECT_EQ(stated.memory_limit[4], 0u) << "reading ends at the first entry that is not understood";
   EXPECT_EQ(limits_of_program(), ClientLimits()) << "no variable is set";
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemons of root and of the own user are trusted. Another user's daemon gets no byte.
+// A program trusts the daemons of root and of its own user. It sends nothing to another user's
+// daemon.
 #include "wire/control_call.h"
 
 #include <gtest/gtest.h>
@@ -15,10 +16,10 @@
 namespace openmps::wire {
 namespace {
 
-constexpr uid_t kSomebody = 65534;
-constexpr uid_t kSomebodyElse = 65533;
+constexpr uid_t kUser = 65534;
+constexpr uid_t kOtherUser = 65533;
 
-// Changes the user of this thread until its end.
+// Changes the effective user until the end of its scope.
 class As {
  public:
   explicit As(uid_t uid) { EXPECT_EQ(seteuid(uid), 0); }
@@ -28,7 +29,7 @@ class As {
 class TrustTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (geteuid() != 0) GTEST_SKIP() << "only root can be several users";
+    if (geteuid() != 0) GTEST_SKIP() << "only root can change its user";
     char pattern[] = "/tmp/openmps-test-XXXXXX";
     ASSERT_NE(mkdtemp(pattern), nullptr);
     directory_ = pattern;
@@ -55,17 +56,17 @@ class TrustTest : public ::testing::Test {
   UniqueFd listener_;
 };
 
-TEST_F(TrustTest, RootsDaemonServesEverybody) {
+TEST_F(TrustTest, RootsDaemonIsTrustedByEveryUser) {
   listen_as(0);
-  for (const uid_t uid : {uid_t{0}, kSomebody, kSomebodyElse}) {
+  for (const uid_t uid : {uid_t{0}, kUser, kOtherUser}) {
     EXPECT_TRUE(connect_as(uid).ok()) << uid;
   }
 }
 
-TEST_F(TrustTest, AUsersDaemonIsTheirsAlone) {
-  listen_as(kSomebody);
-  EXPECT_TRUE(connect_as(kSomebody).ok());
-  for (const uid_t uid : {uid_t{0}, kSomebodyElse}) {
+TEST_F(TrustTest, AUsersDaemonIsTrustedByThatUserOnly) {
+  listen_as(kUser);
+  EXPECT_TRUE(connect_as(kUser).ok());
+  for (const uid_t uid : {uid_t{0}, kOtherUser}) {
     const Result<UniqueFd> refused = connect_as(uid);
     ASSERT_FALSE(refused.ok()) << uid;
     EXPECT_EQ(refused.status().code(), CUDA_ERROR_NOT_PERMITTED);
@@ -74,12 +75,12 @@ TEST_F(TrustTest, AUsersDaemonIsTheirsAlone) {
   }
 }
 
-TEST_F(TrustTest, AnotherUserIsTrustedByName) {
-  listen_as(kSomebody);
+TEST_F(TrustTest, AUserNamedInTheEnvironmentIsTrusted) {
+  listen_as(kUser);
   ASSERT_EQ(setenv("OPENMPS_DAEMON_UID", "65534", 1), 0);
-  EXPECT_TRUE(connect_as(kSomebodyElse).ok());
+  EXPECT_TRUE(connect_as(kOtherUser).ok());
   ASSERT_EQ(setenv("OPENMPS_DAEMON_UID", "65535", 1), 0);
-  EXPECT_FALSE(connect_as(kSomebodyElse).ok());
+  EXPECT_FALSE(connect_as(kOtherUser).ok());
   ASSERT_EQ(unsetenv("OPENMPS_DAEMON_UID"), 0);
 }
 

@@ -29,7 +29,7 @@ Status decode_as(const T& body, uint64_t payload_bytes, TailOf<T>* variable = nu
   return status;
 }
 
-// The payload of a record for `bytes`.
+// The size of the payload, with padding, of a record of `bytes`.
 uint64_t padded(uint64_t bytes) { return record_bytes(bytes) - sizeof(RecordHeader); }
 
 TEST(DecodeTest, StructAlone) {
@@ -65,7 +65,7 @@ TEST(DecodeTest, CountsHaveLimits) {
 }
 
 // The worker decodes what the client sends, with the parts in order.
-TEST(DecodeTest, TailsComeBackAsTheyWereSent) {
+TEST(DecodeTest, TailsAreDecodedAsTheyWereSent) {
   const JitOption options[] = {{3, 7}, {4, 8}};
   const LinkAdd::Tail sent{options, "part.ptx"};
   LinkAdd command{.link = 1, .blob = 2};
@@ -86,8 +86,8 @@ TEST(DecodeTest, TailsComeBackAsTheyWereSent) {
   EXPECT_FALSE(set_counts(LinkAdd::Tail{options, long_name}, &command));
 }
 
-// Counts of the peer are used only if they fit the size of the record.
-TEST(DecodeTest, RepliesThatLieAreNone) {
+// The counts in a reply are used only if they fit the size of the record.
+TEST(DecodeTest, RepliesWithWrongCountsAreRefused) {
   GetFunction::Reply head{};
   head.parameter_count = 2;
   unsigned char payload[sizeof(head) + 2 * sizeof(ParameterLayout)] = {};
@@ -101,7 +101,7 @@ TEST(DecodeTest, RepliesThatLieAreNone) {
   EXPECT_FALSE(reply.read(payload, sizeof(head) - 1));
   EXPECT_FALSE(reply.read(payload, 0));
   ReplyOf<MemoryInfo> fixed;
-  EXPECT_FALSE(fixed.read(payload, sizeof(MemoryInfo::Reply) + 1)) << "too much";
+  EXPECT_FALSE(fixed.read(payload, sizeof(MemoryInfo::Reply) + 1)) << "one byte too many";
 }
 
 }  // namespace

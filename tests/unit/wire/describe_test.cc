@@ -35,7 +35,7 @@ TEST(DescribeTest, FieldsHaveNamesAndKinds) {
   EXPECT_EQ(text_of(Ping{}), "Ping{}");
 }
 
-TEST(DescribeTest, NoKeyIsShownAndNothingBeyondThePayload) {
+TEST(DescribeTest, KeysAreHiddenAndMissingFieldsAreNamed) {
   EXPECT_EQ(text_of(MemoryWithdraw{{{1, 2, 3}}}), "MemoryWithdraw{key.bytes=16 bytes}");
   EXPECT_EQ(describe(Opcode::kEventElapsed, {}), "EventElapsed{start=missing, end=missing}");
   EXPECT_EQ(describe(static_cast<Opcode>(999), {}), "command 999");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring of printed text: order, wrap-around, fullness, and wrong counters of the other side.
+// The ring of text that kernels print: order, wrap-around, a full ring, and wrong counters written
+// by the other side.
 #include "wire/output_ring.h"
 
 #include <gtest/gtest.h>
@@ -52,12 +53,12 @@ TEST_F(OutputRingTest, PiecesComeInOrderWithTheirKinds) {
   EXPECT_FALSE(consumer.empty());
   EXPECT_EQ(next(consumer), "1one\n");
   EXPECT_EQ(next(consumer), std::string("2t\0wo", 5));
-  EXPECT_EQ(next(consumer), "1three") << "an empty text is no piece";
+  EXPECT_EQ(next(consumer), "1three") << "an empty text is not sent";
   EXPECT_EQ(next(consumer), "");
   EXPECT_TRUE(consumer.empty());
 }
 
-TEST_F(OutputRingTest, ARingWithoutAChannelTakesNothing) {
+TEST_F(OutputRingTest, AProducerWithoutAChannelDropsText) {
   OutputProducer producer;
   producer.put(OutputKind::kOutput, "lost");  // must not crash
   EXPECT_TRUE(OutputConsumer(view_).empty());
@@ -82,7 +83,7 @@ TEST_F(OutputRingTest, WhatDoesNotFitIsCutAndThenDropped) {
   OutputConsumer consumer(view_);
   const std::string half(kOutputTextBytes / 2, 'h');
   producer.put(OutputKind::kOutput, half);
-  producer.put(OutputKind::kOutput, half);  // the headers are in the way
+  producer.put(OutputKind::kOutput, half);  // cut, because the headers take space, too
   producer.put(OutputKind::kOutput, "no room");
   EXPECT_EQ(view_.output_control().tail.load(), kOutputTextBytes);
   EXPECT_EQ(next(consumer), "1" + half);
@@ -100,7 +101,7 @@ TEST_F(OutputRingTest, APieceHasAtLeastOneByte) {
   EXPECT_EQ(view_.output_control().tail.load(), kOutputTextBytes - kHeaderBytes);
 }
 
-TEST_F(OutputRingTest, TheProducerDoesNotBelieveTheConsumersHead) {
+TEST_F(OutputRingTest, TheProducerChecksTheConsumersHead) {
   OutputProducer producer(view_);
   for (const uint64_t head : {uint64_t{1}, uint64_t{1} << 63, kOutputTextBytes}) {
     view_.output_control().head.store(head);
@@ -112,7 +113,7 @@ TEST_F(OutputRingTest, TheProducerDoesNotBelieveTheConsumersHead) {
   EXPECT_EQ(view_.output_control().tail.load(), kHeaderBytes + 4);
 }
 
-TEST_F(OutputRingTest, TheConsumerThrowsNonsenseAwayAndGoesOn) {
+TEST_F(OutputRingTest, TheConsumerDiscardsInvalidPieces) {
   struct Nonsense {
     uint32_t kind;
     uint32_t bytes;
@@ -121,9 +122,9 @@ TEST_F(OutputRingTest, TheConsumerThrowsNonsenseAwayAndGoesOn) {
   const Nonsense cases[] = {
       {1, 4, 4},                     // not even a header
       {1, 0, 12},                    // an empty piece
-      {1, 5, 12},                    // longer than what is there
+      {1, 5, 12},                    // longer than the text that was published
       {1, ~0u, kOutputTextBytes},    // longer than the ring
-      {0, 4, 12},                    // a kind that is none
+      {0, 4, 12},                    // an undefined kind
       {3, 4, 12},                    //
       {1, 4, kOutputTextBytes + 1},  // more than the ring holds
       {1, 4, ~uint64_t{0}},          //
@@ -134,13 +135,13 @@ TEST_F(OutputRingTest, TheConsumerThrowsNonsenseAwayAndGoesOn) {
     OutputConsumer consumer(view_);
     EXPECT_FALSE(consumer.empty());
     EXPECT_EQ(next(consumer), "") << nonsense.kind << " " << nonsense.bytes << " " << nonsense.tail;
-    EXPECT_TRUE(consumer.empty()) << "or it would be asked for ever";
+    EXPECT_TRUE(consumer.empty()) << "else the consumer would read the invalid piece for ever";
     EXPECT_EQ(view_.output_control().head.load(), nonsense.tail);
   }
   forge(2, 4, 12);
   view_.output_control().head.store(0);
   OutputConsumer consumer(view_);
-  EXPECT_EQ(next(consumer).size(), 5u) << "the same forgery with true numbers is a piece";
+  EXPECT_EQ(next(consumer).size(), 5u) << "a piece with valid numbers is accepted";
 }
 
 }  // namespace

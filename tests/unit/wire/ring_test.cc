@@ -75,7 +75,7 @@ TEST_F(RingTest, RecordsComeInOrderAcrossTheEnd) {
   }
 }
 
-TEST_F(RingTest, WhatHasBeenSeenIsTakenWithoutALook) {
+TEST_F(RingTest, RecordsThatWereSeenAreTakenWithoutReadingTheTail) {
   RingProducer producer(view_);
   RingConsumer consumer(view_);
   constexpr uint32_t kPayload = 56;
@@ -90,7 +90,7 @@ TEST_F(RingTest, WhatHasBeenSeenIsTakenWithoutALook) {
   Record record;
   ASSERT_TRUE(consumer.take(&record).value());
   publish();
-  EXPECT_EQ(consumer.ahead(bytes), bytes) << "enough: no look";
+  EXPECT_EQ(consumer.ahead(bytes), bytes) << "enough is known: the tail is not read again";
   EXPECT_EQ(consumer.ahead(bytes + 1), 2 * bytes);
   const uint64_t tail = view_.ring_control().tail.exchange(0);
   EXPECT_FALSE(consumer.empty());
@@ -114,7 +114,7 @@ TEST_F(RingTest, LargestRecordFits) {
   }
 }
 
-TEST_F(RingTest, RecordIsThePeersNoLonger) {
+TEST_F(RingTest, ATakenRecordIsACopy) {
   RingProducer producer(view_);
   RingConsumer consumer(view_);
   unsigned char* payload = producer.reserve(Opcode::kPing, 8, kNoReply);
@@ -129,17 +129,17 @@ TEST_F(RingTest, RecordIsThePeersNoLonger) {
 TEST_F(RingTest, ForgedRecordsAreRefused) {
   const auto opcode = static_cast<uint16_t>(Opcode::kPing);
   forge({0, opcode, kNoReply}, 64);
-  EXPECT_TRUE(refused()) << "no bytes: would never end";
+  EXPECT_TRUE(refused()) << "a record without bytes: the consumer would never advance";
   forge({8, opcode, kNoReply}, 64);
   EXPECT_TRUE(refused()) << "less than the alignment";
   forge({24, opcode, kNoReply}, 64);
   EXPECT_TRUE(refused()) << "not aligned";
   forge({128, opcode, kNoReply}, 64);
-  EXPECT_TRUE(refused()) << "more than was published";
+  EXPECT_TRUE(refused()) << "a record longer than what was published";
   forge({kMaxRecordBytes + 16, opcode, kNoReply}, kRingBytes);
   EXPECT_TRUE(refused()) << "larger than any record";
   forge({64, opcode, kNoReply}, kRingBytes + 16);
-  EXPECT_TRUE(refused()) << "more published than there is";
+  EXPECT_TRUE(refused()) << "more published than the ring holds";
   forge({64, opcode, kNoReply}, ~0ull);
   EXPECT_TRUE(refused()) << "a tail before the head";
   forge({kRingBytes, static_cast<uint16_t>(Opcode::kPadding), kNoReply}, kRingBytes);
@@ -165,8 +165,8 @@ TEST_F(RingTest, RecordMayNotCrossTheEnd) {
   EXPECT_FALSE(consumer.take(&record).ok());
 }
 
-// A consumer that rests whenever the ring is empty, and records each of which is published when the
-// one before has been consumed, so that the consumer is resting, or about to rest.
+// The consumer calls `rest` whenever the ring is empty. Each record is published after the one
+// before has been consumed, so the consumer is resting or about to rest.
 template <typename Rest, typename Publish>
 void take_one_by_one(const ChannelView& view, Rest rest, Publish publish) {
   RingProducer producer(view);
@@ -199,13 +199,13 @@ TEST_F(RingTest, SleeperIsWokenByARecord) {
       [](RingProducer& producer) { producer.publish(); });
 }
 
-TEST_F(RingTest, OnlyWhoWaitsWakesOneThatNaps) {
+TEST_F(RingTest, HurryWakesANappingConsumerAndPublishDoesNot) {
   RingProducer producer(view_);
   std::atomic<uint32_t>& rest = view_.ring_control().consumer_sleeping;
   const auto is = [&rest](ConsumerRest how) { return rest.load() == static_cast<uint32_t>(how); };
   rest.store(static_cast<uint32_t>(ConsumerRest::kNaps));
   producer.hurry();
-  EXPECT_TRUE(is(ConsumerRest::kNaps)) << "there is nothing to come for";
+  EXPECT_TRUE(is(ConsumerRest::kNaps)) << "the ring is empty";
   ASSERT_NE(producer.reserve(Opcode::kPing, 8, kNoReply), nullptr);
   producer.publish();
   EXPECT_TRUE(is(ConsumerRest::kNaps));
@@ -213,16 +213,17 @@ TEST_F(RingTest, OnlyWhoWaitsWakesOneThatNaps) {
   EXPECT_TRUE(is(ConsumerRest::kAwake));
   rest.store(static_cast<uint32_t>(ConsumerRest::kAsleep));
   producer.hurry();
-  EXPECT_TRUE(is(ConsumerRest::kAsleep)) << "the next record wakes it";
+  EXPECT_TRUE(is(ConsumerRest::kAsleep)) << "hurry() ends naps only; a record ends the sleep";
   ASSERT_NE(producer.reserve(Opcode::kPing, 8, kNoReply), nullptr);
   producer.publish();
   EXPECT_TRUE(is(ConsumerRest::kAwake));
 }
 
-TEST_F(RingTest, ANapEndsWhenSomebodyWaits) {
+TEST_F(RingTest, ANapEndsWhenTheProducerWaits) {
   const std::atomic<bool> stop{false};
   take_one_by_one(
-      view_, [&](RingConsumer& consumer) { consumer.nap(0, stop); },  // for ever, if it is lost
+      // No time limit: a lost wake-up hangs the test.
+      view_, [&](RingConsumer& consumer) { consumer.nap(0, stop); },
       [](RingProducer& producer) {
         producer.publish();
         producer.hurry();
@@ -239,7 +240,7 @@ TEST_F(RingTest, ANudgeCanNotBeLost) {
   std::thread thread([&] {
     while (seen < kNudges) {
       seen = told.load();
-      consumer.sleep(0, stop);  // for ever, if it is lost
+      consumer.sleep(0, stop);  // no time limit: a lost nudge hangs the test
     }
   });
   RingProducer producer(view_);
@@ -248,7 +249,7 @@ TEST_F(RingTest, ANudgeCanNotBeLost) {
     producer.nudge();
     while (seen < i) std::this_thread::yield();
   }
-  producer.nudge();  // it may sleep once more
+  producer.nudge();  // the consumer may sleep once more
   thread.join();
   EXPECT_EQ(view_.ring_control().nudges.load(), kNudges + 1u);
 }
@@ -262,11 +263,11 @@ TEST_F(RingTest, StopCanNotBeLost) {
     });
     stop.store(true);
     consumer.wake();
-    thread.join();  // or never
+    thread.join();  // hangs if the wake-up is lost
   }
 }
 
-TEST_F(RingTest, SleepEndsInTimeWhateverThePeerDoes) {
+TEST_F(RingTest, SleepAndNapEndAtTheirTimeLimits) {
   RingConsumer consumer(view_);
   const std::atomic<bool> stop{false};
   const uint64_t start = now_ns();

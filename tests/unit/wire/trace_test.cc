@@ -67,17 +67,17 @@ class TraceTest : public ::testing::Test {
   std::string path_;
 };
 
-TEST_F(TraceTest, NobodyAsks) {
+TEST_F(TraceTest, IsOffWithoutTheVariable) {
   unsetenv("OPENMPS_TRACE");
   EXPECT_EQ(*Trace::from_environment(), nullptr);
   setenv("OPENMPS_TRACE", "", 1);
   EXPECT_EQ(*Trace::from_environment(), nullptr);
 }
 
-TEST_F(TraceTest, CallsOfTheDriverThatTookLong) {
+TEST_F(TraceTest, DriverCallsOfATenthOfAMillisecondAndMore) {
   const std::unique_ptr<Trace> trace = open("text");
   trace->driver_call("cuLaunchKernel", CUDA_SUCCESS, 1'000'000, 1'099'999);
-  EXPECT_EQ(text(), "") << "a call that waited for nothing";
+  EXPECT_EQ(text(), "") << "a call of less than 0.1 ms is not written";
   trace->driver_call("cuLaunchKernel", CUDA_ERROR_NOT_READY, 1'000'000, 1'100'000);
   EXPECT_TRUE(std::regex_match(
       text(), std::regex("N PID driver, \\S+ \\S+: cuLaunchKernel\\{\\} = CUDA_ERROR_NOT_READY "
@@ -85,7 +85,7 @@ TEST_F(TraceTest, CallsOfTheDriverThatTookLong) {
       << text();
 }
 
-TEST_F(TraceTest, OnlyWhatTookSoLong) {
+TEST_F(TraceTest, AMinimumTimeHidesShorterCallsAndCommands) {
   setenv("OPENMPS_TRACE_MIN_US", "200", 1);
   const std::unique_ptr<Trace> trace = open("text");
   trace->driver_call("cuLaunchKernel", CUDA_SUCCESS, 1'000'000, 1'199'000);
@@ -95,7 +95,7 @@ TEST_F(TraceTest, OnlyWhatTookSoLong) {
   EXPECT_NE(text(), "");
 }
 
-TEST_F(TraceTest, ATimeThatIsNone) {
+TEST_F(TraceTest, AnInvalidMinimumTimeIsRefused) {
   setenv("OPENMPS_TRACE", (folder_ + "/text").c_str(), 1);
   setenv("OPENMPS_TRACE_MIN_US", "0.2", 1);
   const Result<std::unique_ptr<Trace>> trace = Trace::from_environment();
@@ -103,7 +103,7 @@ TEST_F(TraceTest, ATimeThatIsNone) {
   EXPECT_NE(trace.status().message().find("'0.2'"), std::string::npos) << trace.status().message();
 }
 
-TEST_F(TraceTest, AFileThatCanNotBeOpened) {
+TEST_F(TraceTest, AFileThatCanNotBeOpenedIsRefused) {
   setenv("OPENMPS_TRACE", (folder_ + "/none/file").c_str(), 1);
   const Result<std::unique_ptr<Trace>> trace = Trace::from_environment();
   ASSERT_FALSE(trace.ok());
@@ -121,14 +121,15 @@ TEST_F(TraceTest, ALinePerCommand) {
             "N PID session 3: wait{stream=5} = CUDA_SUCCESS (N us)\n");
 }
 
-TEST_F(TraceTest, WhatIsAnswered) {
+TEST_F(TraceTest, RepliesAreWrittenWithTheirCommands) {
   const auto lines = open("text");
   answered(*lines, MemoryInfo{2}, {5, 7});
   command(*lines, MemoryInfo{2}, CUDA_ERROR_DEINITIALIZED);
   EXPECT_EQ(text(),
             "N PID session 3: MemoryInfo{device=2} = CUDA_SUCCESS {free=5, total=7} (N us)\n"
             "N PID session 3: MemoryInfo{device=2} = CUDA_ERROR_DEINITIALIZED (N us)\n");
-  // Apart, because a reply may have a field with the name of a field of the command.
+  // The reply is an object of its own, since it may have a field with the name of a field of the
+  // command.
   const auto events = open("trace.json");
   answered(*events, MemoryInfo{2}, {5, 7});
   EXPECT_NE(text().find(R"("args":{"device":"2","reply":{"free":"5","total":"7"},)"
@@ -166,7 +167,7 @@ TEST_F(TraceTest, SeveralProcessesShareAFile) {
   command(*two, Ping{});
   const std::string all = text();
   EXPECT_EQ(all.find('['), 0u);
-  EXPECT_EQ(all.find('[', 1), std::string::npos) << "one array";
+  EXPECT_EQ(all.find('[', 1), std::string::npos) << "the file holds one array";
   EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), 5);
 }
 

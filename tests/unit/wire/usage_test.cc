@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file is read only if it is a table of usage, and a row only while it is the session's.
+// The usage table of a worker as its reader sees it: a file is read only if it is a valid table, a
+// row only while it belongs to the session.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -29,7 +30,7 @@ class UsageTest : public ::testing::Test {
            kRow;
     row_->session = kSession;
   }
-  // Why it is refused; "" if it is not.
+  // Why opening the file fails; "" if it succeeds.
   static std::string refusal(int file) {
     const Result<UsageTable> table = UsageTable::open(file);
     EXPECT_TRUE(table.ok() || table.status().code() == CUDA_ERROR_INVALID_VALUE);
@@ -42,7 +43,7 @@ class UsageTest : public ::testing::Test {
   UsageRow* row_ = nullptr;
 };
 
-TEST_F(UsageTest, ItsFiguresAreRead) {
+TEST_F(UsageTest, CountersAreRead) {
   Result<UsageTable> table = UsageTable::open(file_.get());
   ASSERT_TRUE(table.ok()) << table.status().message();
   row_->counts[static_cast<size_t>(UsageCount::kFilled)] = 5;
@@ -63,14 +64,14 @@ TEST_F(UsageTest, ItsFiguresAreRead) {
   EXPECT_EQ(usage.count(UsageCount::kLaunches), 0u);
   EXPECT_EQ(usage.held_ns[static_cast<size_t>(HeldFor::kMemory)], 6u);
   EXPECT_EQ(usage.held_now[static_cast<size_t>(HeldFor::kValue)], 2u);
-  EXPECT_EQ(usage.use(DeviceUse::kNs), 200u) << "of all devices";
+  EXPECT_EQ(usage.use(DeviceUse::kNs), 200u) << "the sum over all devices";
   EXPECT_EQ(usage.use(DeviceUse::kSmNs), 2000u);
   EXPECT_EQ(usage.use(kUsageDevices - 1, DeviceUse::kSmNs), 1000u);
   EXPECT_EQ(usage.use(1, DeviceUse::kSmNs), 0u);
   EXPECT_EQ(usage.memory[kUsageDevices - 1], 4096u + kUsageDevices - 1);
 }
 
-TEST_F(UsageTest, AGuessStaysWithinWhatWasSeen) {
+TEST_F(UsageTest, AnEstimateIsClampedToItsMeasuredBounds) {
   Result<UsageTable> table = UsageTable::open(file_.get());
   ASSERT_TRUE(table.ok());
   auto& uses = row_->devices[0];
@@ -81,7 +82,7 @@ TEST_F(UsageTest, AGuessStaysWithinWhatWasSeen) {
   EXPECT_EQ(table->read(kRow, kSession).use(DeviceUse::kNs), 700u);
 }
 
-TEST(UsageBins, EveryTimeAndPartHasOne) {
+TEST(UsageBins, EveryTimeAndShareHasABin) {
   EXPECT_EQ(time_bin(0), 0u);
   EXPECT_EQ(time_bin(511), 0u);
   EXPECT_EQ(time_bin(512), 1u);
@@ -95,7 +96,7 @@ TEST(UsageBins, EveryTimeAndPartHasOne) {
   EXPECT_EQ(part_bin(17, 132), 1u);
   EXPECT_EQ(part_bin(132, 132), kPartBins - 1);
   EXPECT_EQ(part_bin(133, 132), kPartBins - 1);
-  EXPECT_EQ(part_bin(1, 0), 0u) << "of no device";
+  EXPECT_EQ(part_bin(1, 0), 0u) << "a device without SMs";
 }
 
 TEST_F(UsageTest, ARowIsReadForItsSessionOnly) {
@@ -105,11 +106,11 @@ TEST_F(UsageTest, ARowIsReadForItsSessionOnly) {
   EXPECT_EQ(table->read(kRow + 1, kSession).is_known, 0u);
   EXPECT_EQ(table->read(kMaxWindows, kSession).is_known, 0u);
   row_->session = 0;
-  EXPECT_EQ(table->read(kRow, 0).is_known, 0u) << "it is nobody's";
-  EXPECT_EQ(UsageTable().read(kRow, kSession).is_known, 0u) << "there is no table";
+  EXPECT_EQ(table->read(kRow, 0).is_known, 0u) << "a free row is not read";
+  EXPECT_EQ(UsageTable().read(kRow, kSession).is_known, 0u) << "no table is open";
 }
 
-TEST_F(UsageTest, WhatIsNoTableIsRefusedWithTheReason) {
+TEST_F(UsageTest, AnInvalidTableIsRefusedWithTheReason) {
   EXPECT_EQ(refusal(file_.get()), "");
   header_->rows = kMaxWindows + 1;
   EXPECT_NE(refusal(file_.get()).find("rows of "), std::string::npos);
@@ -130,7 +131,7 @@ TEST_F(UsageTest, WhatIsNoTableIsRefusedWithTheReason) {
   const UniqueFd loose(memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(loose.get(), static_cast<off_t>(kUsageBytes)), 0);
   EXPECT_NE(refusal(loose.get()).find("no sealed file"), std::string::npos)
-      << "its writer could cut it off under its reader";
+      << "the writer could truncate an unsealed file while it is read";
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const UniqueFd in(ends[0]);
@@ -139,10 +140,10 @@ TEST_F(UsageTest, WhatIsNoTableIsRefusedWithTheReason) {
   EXPECT_NE(refusal(-1), "");
 }
 
-TEST_F(UsageTest, ItsReaderCanNotWrite) {
+TEST_F(UsageTest, TheReaderCanNotWrite) {
   EXPECT_FALSE(map_shared(file_.get(), 0, kUsageBytes, MapAccess::kReadWrite).ok());
   EXPECT_NE(pwrite(file_.get(), "x", 1, 0), 1);
-  EXPECT_EQ(row_->session, kSession) << "its writer can";
+  EXPECT_EQ(row_->session, kSession) << "only the worker, which made the file, can write";
   row_->session = 3;
   EXPECT_EQ(UsageTable::open(file_.get())->read(kRow, 3).is_known, 1u);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fuzz target of the decoder on its corpus and on inputs grown from it, as a unit test.
+// Runs the decoder's fuzz target on its corpus and on mutated inputs of the corpus, as a unit test.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -33,7 +33,7 @@ TEST(WireCorpusTest, EveryInputIsSurvived) {
   }
 }
 
-// A fixed seed: the same inputs on every run.
+// The seed is fixed, so every run has the same inputs.
 TEST(WireCorpusTest, MutatedInputsAreSurvived) {
   std::vector<Input> corpus = read_corpus();
   std::mt19937 random(20'261'121);
