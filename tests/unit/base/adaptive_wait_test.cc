@@ -43,7 +43,7 @@ TEST_F(AdaptiveWaitTest, SpinsThenNapsThenSleeps) {
   expect(WaitPhase::kSleep, kNever);
 }
 
-TEST_F(AdaptiveWaitTest, WhileCoresAreShortSpinsLessAndNapsLonger) {
+TEST_F(AdaptiveWaitTest, SpinsLessAndNapsLongerWhileCoresAreShort) {
   make_cores_short();
   expect(WaitPhase::kSpin, 0);
   clock_.advance(100);
@@ -69,11 +69,11 @@ TEST_F(AdaptiveWaitTest, ASpinCanBeExtended) {
   expect(WaitPhase::kSleep, kNever);
 }
 
-TEST_F(AdaptiveWaitTest, ItLooksUntilItFinds) {
+TEST_F(AdaptiveWaitTest, ALookRepeatsTheCheckUntilItSucceedsOrTimeIsUp) {
   int looks = 0;
   EXPECT_TRUE(wait_.look([&] { return ++looks == 3; }));
   EXPECT_EQ(looks, 3);
-  EXPECT_FALSE(wait_.look([] { return false; })) << "a look ends";
+  EXPECT_FALSE(wait_.look([] { return false; })) << "a look whose check never succeeds ends";
 }
 
 TEST(SpinHistoryTest, SpinsLessAndLessWhileWaitsAreLong) {
@@ -82,12 +82,12 @@ TEST(SpinHistoryTest, SpinsLessAndLessWhileWaitsAreLong) {
   history.note(40'000);
   EXPECT_EQ(history.spin_ns(), 20'000u);
   for (int i = 0; i < 9; ++i) history.note(40'000);
-  EXPECT_EQ(history.spin_ns(), 5'000u) << "as long as a wake takes";
+  EXPECT_EQ(history.spin_ns(), 5'000u) << "never below the time that a wake-up takes";
   history.note(39'999);
   EXPECT_EQ(history.spin_ns(), 40'000u);
 }
 
-TEST(SpinHistoryTest, AfterManyInterruptionsItDoesNotSpin) {
+TEST(SpinHistoryTest, DoesNotSpinAfterManyInterruptions) {
   SpinHistory history(40'000);
   for (int i = 0; i < 40; ++i) history.note_interruption();
   EXPECT_EQ(history.spin_ns(), 0u);
@@ -95,7 +95,7 @@ TEST(SpinHistoryTest, AfterManyInterruptionsItDoesNotSpin) {
   EXPECT_EQ(history.spin_ns(), 40'000u);
 }
 
-TEST(SpinHistoryTest, WhoMayNotSpinNeverDoes) {
+TEST(SpinHistoryTest, NeverSpinsWithALimitOfZero) {
   SpinHistory history(0);
   EXPECT_EQ(history.spin_ns(), 0u);
   history.note(1);
@@ -114,13 +114,13 @@ TEST(SpinHistoryTest, SpinsForLongAfterSomeWaitsOfMilliseconds) {
   EXPECT_EQ(history.long_spin_ns(), 0u);
 }
 
-TEST(SpinBudgetTest, LimitsHowManySpin) {
+TEST(SpinBudgetTest, LimitsHowManyThreadsSpin) {
   SpinBudget budget(1);
   {
     const SpinBudget::Permit first = budget.request();
     EXPECT_TRUE(first);
     EXPECT_FALSE(budget.request());
-    EXPECT_FALSE(budget.request()) << "a refusal takes nothing";
+    EXPECT_FALSE(budget.request()) << "a refused request does not change the budget";
   }
   EXPECT_TRUE(budget.request());
   SpinBudget none(0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a confined process may not do any more. Each case runs in a child, since a process cannot
-// get its rights back.
+// What a confined process must not do. Each case runs in a child process, since confinement can't
+// be undone.
 #include "base/confinement.h"
 
 #include <fcntl.h>
@@ -33,16 +33,17 @@
 namespace openmps {
 namespace {
 
-constexpr uid_t kSomebody = 65534;
+constexpr uid_t kUser = 65534;  // any user but root
 
 bool refused(long result) { return result == -1 && errno == EPERM; }
 
-// Whether `body` holds in a child that is confined as `role`. `log` is what it has written.
+// Whether `body` is true in a child process that is confined as `role`. `log` gets the text that
+// the child has logged.
 bool holds_in_child(Role role, const std::function<bool()>& body, std::string* log = nullptr) {
   const UniqueFd file(memfd_create("log", MFD_CLOEXEC));
   const pid_t child = fork();
   if (child == 0) {
-    setenv("OPENMPS_CONFINE", "1", 1);  // in a sanitizer build, too
+    setenv("OPENMPS_CONFINE", "1", 1);  // sanitizer builds do not confine by default
     _exit(confine(role, file.get()).ok() && body() ? 0 : 1);
   }
   int status = -1;
@@ -78,9 +79,10 @@ TEST_P(ConfinementTest, TheMachineAndOtherProcessesAreOutOfReach) {
   }));
 }
 
-TEST_P(ConfinementTest, UsersAreTheDaemonsAndProgramsAreNotTheWorkers) {
+TEST_P(ConfinementTest, OnlyTheDaemonChangesUsersAndTheWorkerStartsNoPrograms) {
   const Role role = GetParam();
-  // Not setuid(), which asks each thread to do it: a sanitizer's have no such right either.
+  // The system call, because setuid() makes every thread call it, also those of a sanitizer, which
+  // may not either.
   EXPECT_EQ(holds_in_child(role, [] { return refused(syscall(SYS_setuid, getuid())); }),
             role != Role::kDaemon);
   const bool starts_programs = !holds_in_child(role, [] {
@@ -107,7 +109,7 @@ TEST_P(ConfinementTest, OnlyTheDaemonHasANetwork) {
   }));
 }
 
-// A new user namespace has all rights in itself.
+// A process has all capabilities in a user namespace that it has made.
 TEST_P(ConfinementTest, NoCallMakesANamespace) {
   for (const unsigned flag : {CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWIPC,
                               CLONE_NEWUTS, CLONE_NEWCGROUP}) {
@@ -139,12 +141,12 @@ TEST_P(ConfinementTest, NoCallMakesANamespace) {
     if (child == 0) _exit(3);
     int status = 0;
     return ran && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 3;
-  })) << "threads and processes are made as before";
+  })) << "threads and processes can still be made";
 }
 
 long landlock_version() { return syscall(444 /* landlock_create_ruleset */, nullptr, 0, 1); }
 
-// What of a process can be reached by its entries in /proc.
+// The entries of a process in /proc that can be opened.
 std::string reached(pid_t process) {
   const std::string proc = "/proc/" + std::to_string(process);
   std::string found;
@@ -161,18 +163,18 @@ std::string reached(pid_t process) {
   return found;
 }
 
-// Processes that the confined process has not started are out of its reach, those of its own user
-// and, for root, all others, except for files that Linux shows to processes with CAP_PERFMON.
-TEST_P(ConfinementTest, OtherProcessesAreOutOfReachByProc) {
+// A confined process can't reach processes that it has not started by their entries in /proc, not
+// even as root, except for the files that Linux shows to processes with CAP_PERFMON.
+TEST_P(ConfinementTest, OtherProcessesCanNotBeReachedByProc) {
   if (landlock_version() < 2) GTEST_SKIP() << "this system has no Landlock";
   for (const bool as_root : {false, true}) {
     if (as_root && geteuid() != 0) continue;
     const pid_t child = fork();
     if (child == 0) {
       if (!as_root && geteuid() == 0) {
-        if (setgid(kSomebody) != 0 || setuid(kSomebody) != 0) _exit(1);
+        if (setgid(kUser) != 0 || setuid(kUser) != 0) _exit(1);
       }
-      prctl(PR_SET_DUMPABLE, 1);  // which a change of the user takes away
+      prctl(PR_SET_DUMPABLE, 1);  // setuid() has cleared it
       const pid_t other = fork();
       if (other == 0) {
         for (;;) pause();
@@ -191,11 +193,11 @@ TEST_P(ConfinementTest, OtherProcessesAreOutOfReachByProc) {
     }
     int status = -1;
     ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(WEXITSTATUS(status), 0) << (as_root ? "root" : "somebody");
+    EXPECT_EQ(WEXITSTATUS(status), 0) << (as_root ? "root" : "another user");
   }
 }
 
-// In a domain of Landlock's files are renamed as before, and no device files are made.
+// With Landlock, a confined process still renames files across folders, and makes no device files.
 TEST_P(ConfinementTest, FilesAreMadeAndMoved) {
   char pattern[] = "/tmp/openmps-confined-XXXXXX";
   ASSERT_NE(mkdtemp(pattern), nullptr);
@@ -237,7 +239,7 @@ TEST_P(ConfinementTest, ARefusedCallIsNamedOnceInTheLog) {
   EXPECT_EQ(refusals, 2u) << log;
 }
 
-TEST_P(ConfinementTest, ThreadsThatWereThereBeforeAreConfinedToo) {
+TEST_P(ConfinementTest, ThreadsThatExistAlreadyAreConfinedToo) {
   const UniqueFd file(memfd_create("log", MFD_CLOEXEC));
   const pid_t child = fork();
   if (child == 0) {
@@ -258,22 +260,23 @@ TEST_P(ConfinementTest, ThreadsThatWereThereBeforeAreConfinedToo) {
   EXPECT_EQ(status, 0);
 }
 
-TEST_P(ConfinementTest, NoRightsAreGainedAndNobodyLooksIn) {
+TEST_P(ConfinementTest, NoPrivilegesAreGainedAndTheProcessIsNotDumpable) {
   const Role role = GetParam();
   EXPECT_TRUE(holds_in_child(role, [] { return prctl(PR_GET_DUMPABLE) == 0; }));
-  const bool gains = role == Role::kDaemon && geteuid() == 0;  // it starts servers of other users
+  // Root's daemon may, since it starts servers of other users.
+  const bool gains = role == Role::kDaemon && geteuid() == 0;
   EXPECT_TRUE(holds_in_child(
       role, [&] { return (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1) == !gains; }));
 }
 
-// The case that all of it is for: a program of the same user.
+// What confinement is for: another program of the same user can't read the process's memory.
 TEST_P(ConfinementTest, AnotherProcessOfTheUserCanNotReadItsMemory) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   for (const bool confined : {false, true}) {
     const pid_t target = fork();
     if (target == 0) {
-      if (setgid(kSomebody) != 0 || setuid(kSomebody) != 0) _exit(2);
-      // A change of user gives it up already; a started program has it.
+      if (setgid(kUser) != 0 || setuid(kUser) != 0) _exit(2);
+      // A program is dumpable when it starts; setuid() has cleared that here.
       prctl(PR_SET_DUMPABLE, 1);
       setenv("OPENMPS_CONFINE", confined ? "1" : "0", 1);
       if (!confine(GetParam(), STDERR_FILENO).ok()) _exit(3);
@@ -285,7 +288,7 @@ TEST_P(ConfinementTest, AnotherProcessOfTheUserCanNotReadItsMemory) {
     ASSERT_TRUE(WIFSTOPPED(status));
     const pid_t other = fork();
     if (other == 0) {
-      if (setgid(kSomebody) != 0 || setuid(kSomebody) != 0) _exit(2);
+      if (setgid(kUser) != 0 || setuid(kUser) != 0) _exit(2);
       const std::string memory = "/proc/" + std::to_string(target) + "/environ";
       _exit(open(memory.c_str(), O_RDONLY) >= 0 ? 1 : 0);
     }
@@ -296,7 +299,7 @@ TEST_P(ConfinementTest, AnotherProcessOfTheUserCanNotReadItsMemory) {
   }
 }
 
-TEST(Confinement, ADebuggersProcessIsLeftAsItIs) {
+TEST(Confinement, CanBeSwitchedOffForDebuggers) {
   const pid_t child = fork();
   if (child == 0) {
     setenv("OPENMPS_CONFINE", "0", 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether there are cores for all threads.
+// How a process notices that there are fewer cores than threads that want to run.
 #include "base/cores.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ constexpr uint64_t kNow = 5'000'000'000;
 
 constexpr uint64_t kGap = CoreShortage::kTakenNs;
 
-TEST(CoreShortageTest, BeginsWhenSomebodyHadTheCoreTwice) {
+TEST(CoreShortageTest, BeginsWhenAnotherThreadHadTheCoreTwice) {
   CoreShortage shortage;
   shortage.note_gap(kGap, kGap, kNow);
   EXPECT_FALSE(shortage.lasts(kNow)) << "once is not enough";
@@ -23,32 +23,32 @@ TEST(CoreShortageTest, BeginsWhenSomebodyHadTheCoreTwice) {
   EXPECT_TRUE(shortage.lasts(kNow + CoreShortage::kAgainNs));
 }
 
-TEST(CoreShortageTest, IsNotWhatAHypervisorTakes) {
+TEST(CoreShortageTest, IgnoresTimeTakenByAHypervisor) {
   CoreShortage shortage;
   for (int i = 0; i < 3; ++i) shortage.note_gap(kGap, kGap / 2 - 1, kNow);
   EXPECT_FALSE(shortage.lasts(kNow));
 }
 
-TEST(CoreShortageTest, IsGuessedWhereTheSystemDoesNotSay) {
+TEST(CoreShortageTest, IsAssumedIfTheSystemDoesNotReportRunDelay) {
   CoreShortage shortage;
   for (int i = 0; i < 2; ++i) shortage.note_gap(kGap, std::nullopt, kNow);
   EXPECT_TRUE(shortage.lasts(kNow));
 }
 
-TEST(CoreShortageTest, LooksInQuickSuccessionAreNoGap) {
+TEST(CoreShortageTest, IgnoresLooksInQuickSuccession) {
   CoreShortage shortage;
   for (int i = 0; i < 3; ++i) shortage.note_look(kNow, kNow + kGap - 1);
   EXPECT_FALSE(shortage.lasts(kNow + kGap));
 }
 
-// Two threads on one core that never sleep: while one runs, the other waits.
-TEST(RunDelayTest, IsTheTimeThatOthersHadTheCore) {
+// Two threads that never sleep share one core: while one runs, the other waits.
+TEST(RunDelayTest, IsTheTimeThatOtherThreadsHadTheCore) {
   std::thread([] {
     cpu_set_t core;
     CPU_ZERO(&core);
     CPU_SET(sched_getcpu(), &core);
-    ASSERT_EQ(sched_setaffinity(0, sizeof core, &core), 0);  // for the other one, too
-    if (!take_run_delay_ns()) GTEST_SKIP() << "there is no schedstat";
+    ASSERT_EQ(sched_setaffinity(0, sizeof core, &core), 0);  // the other thread inherits it
+    if (!take_run_delay_ns()) GTEST_SKIP() << "this system has no schedstat";
     std::atomic<bool> begun{false}, over{false};
     std::thread other([&] {
       begun = true;
@@ -63,7 +63,7 @@ TEST(RunDelayTest, IsTheTimeThatOthersHadTheCore) {
   }).join();
 }
 
-TEST(CoreShortageTest, NowAndThenIsNone) {
+TEST(CoreShortageTest, IgnoresRareGaps) {
   CoreShortage shortage;
   for (uint64_t now = kNow; now < 2 * kNow; now += CoreShortage::kAgainNs + 1) {
     shortage.note_gap(kGap, kGap, now);
@@ -85,7 +85,7 @@ TEST(CoreShortageTest, CanBeSwitchedOff) {
   EXPECT_FALSE(shortage.lasts(2 * kNow));
 }
 
-TEST(UsableCoresTest, AreThoseThatTheThreadMayRunOn) {
+TEST(UsableCoresTest, CountsTheCoresThatTheThreadMayRunOn) {
   std::thread([] {
     cpu_set_t all;
     ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Disposal closes itself, and what it leaves to a process.
+// Which descriptors Disposal closes itself, and which it leaves to a child process because their
+// last close() may block.
 #include "base/disposal.h"
 
 #include <fcntl.h>
@@ -22,12 +23,12 @@ class DisposalTest : public ::testing::Test {
     theirs_.reset(ends[1]);
   }
 
-  // Whether our end is still open right after it was hung up.
+  // Whether our end is still open right after hang_up(): a child process closes it later.
   bool waits(Disposal::Peers peers) {
     const int number = ours_.get();
     Disposal disposal(loop_, peers);
     disposal.hang_up(std::move(ours_));
-    EXPECT_EQ(send(theirs_.get(), "", 0, MSG_NOSIGNAL), -1) << "nothing may come any more";
+    EXPECT_EQ(send(theirs_.get(), "", 0, MSG_NOSIGNAL), -1) << "the peer can't send any more";
     return fcntl(number, F_GETFD) >= 0;
   }
 
@@ -39,11 +40,11 @@ class DisposalTest : public ::testing::Test {
   UniqueFd ours_, theirs_;
 };
 
-TEST_F(DisposalTest, AnEmptyConnectionOfOneUsersIsClosedAtOnce) {
+TEST_F(DisposalTest, ClosesAnEmptyConnectionOfOneUserAtOnce) {
   EXPECT_FALSE(waits(Disposal::Peers::kOneUser));
 }
 
-TEST_F(DisposalTest, ItIsWhenThePeerHasGone) {
+TEST_F(DisposalTest, ClosesAConnectionAtOnceIfThePeerHasClosedIts) {
   theirs_.reset();
   const int number = ours_.get();
   Disposal disposal(loop_, Disposal::Peers::kOneUser);
@@ -51,21 +52,23 @@ TEST_F(DisposalTest, ItIsWhenThePeerHasGone) {
   EXPECT_LT(fcntl(number, F_GETFD), 0);
 }
 
-TEST_F(DisposalTest, AnybodysIsNot) { EXPECT_TRUE(waits(Disposal::Peers::kAnybody)); }
+TEST_F(DisposalTest, LeavesConnectionsOfAnyUserToAProcess) {
+  EXPECT_TRUE(waits(Disposal::Peers::kAnybody));
+}
 
-TEST_F(DisposalTest, WhatLiesUnreadGoesToAProcess) {
+TEST_F(DisposalTest, LeavesAConnectionWithUnreadDataToAProcess) {
   they_send("unread");
   EXPECT_TRUE(waits(Disposal::Peers::kOneUser));
 }
 
-TEST_F(DisposalTest, SoDoDescriptorsBehindAnEmptyPacket) {
+TEST_F(DisposalTest, LeavesDescriptorsBehindAnEmptyPacketToAProcess) {
   ASSERT_EQ(send(theirs_.get(), "", 0, 0), 0);
   const int fd = theirs_.get();
   they_send("x", std::span(&fd, 1));
   EXPECT_TRUE(waits(Disposal::Peers::kOneUser));
 }
 
-TEST_F(DisposalTest, SoDoesAFileThatIsNoConnection) {
+TEST_F(DisposalTest, LeavesAFileThatIsNotASocketToAProcess) {
   UniqueFd file(open("/dev/null", O_RDONLY | O_CLOEXEC));
   const int number = file.get();
   Disposal disposal(loop_, Disposal::Peers::kOneUser);

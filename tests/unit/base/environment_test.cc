@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables as a program sees them, and as one does that has more rights than who started it.
+// Environment variables as an ordinary program reads them, and as a set-user-ID program does, which
+// ignores those of its caller.
 #include "base/environment.h"
 
 #include <gtest/gtest.h>
@@ -17,11 +18,12 @@ namespace openmps {
 namespace {
 
 constexpr const char* kName = "OPENMPS_ENVIRONMENT_TEST";
-// Nobody else's numbers.
+// Numbers that no user of the system has.
 constexpr uid_t kOwner = 54321;
 constexpr uid_t kCaller = 54322;
 
-// What a copy of print_environment says of kName, which its caller has set; `mode` are its file's.
+// What a copy of print_environment, a file with the permissions `mode`, prints for kName, which its
+// caller has set.
 std::string told(mode_t mode) {
   std::string folder = std::filesystem::temp_directory_path() / "environment-XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) return "no folder";
@@ -51,17 +53,17 @@ std::string told(mode_t mode) {
   return {said.data(), static_cast<size_t>(std::max<ssize_t>(got, 0))};
 }
 
-TEST(Environment, AProgramWithMoreRightsThanItsCallerHasNone) {
+TEST(Environment, ASetUserIdProgramReadsNoVariables) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give rights to a program";
   struct statvfs place {};
   ASSERT_EQ(statvfs(std::filesystem::temp_directory_path().c_str(), &place), 0);
-  if ((place.f_flag & ST_NOSUID) != 0) GTEST_SKIP() << "set-user-ID bits do not count here";
+  if ((place.f_flag & ST_NOSUID) != 0) GTEST_SKIP() << "this file system ignores set-user-ID bits";
   EXPECT_EQ(told(0755), "set set set\n");
   EXPECT_EQ(told(04755), "unset default unset\n");
   EXPECT_EQ(told(02755), "unset default unset\n");
 }
 
-TEST(Environment, AnEmptyVariableIsSetAndHasTheDefault) {
+TEST(Environment, AnEmptyVariableIsSetAndHasTheDefaultValue) {
   unsetenv(kName);
   EXPECT_EQ(environment_variable(kName), nullptr);
   EXPECT_EQ(environment_or(kName, "default"), "default");
@@ -74,7 +76,7 @@ TEST(Environment, AnEmptyVariableIsSetAndHasTheDefault) {
   EXPECT_EQ(environment_at_start(kName), "");
 }
 
-TEST(Environment, NamesThatBeginSoAreUnset) {
+TEST(Environment, AllVariablesWithAPrefixAreUnset) {
   setenv("OPENMPS_UNSET_A", "1", 1);
   setenv("OPENMPS_UNSET_B", "", 1);
   setenv("OPENMPS_UNSE", "stays", 1);

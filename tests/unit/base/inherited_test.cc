@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process has from its starter. Each test in a child, which is left as it was made.
+// What a process inherits from its parent: signals, timers, streams, limits. Each test changes them
+// in a child process, so that the test's own process keeps its own.
 #include "base/inherited.h"
 
 #include <fcntl.h>
@@ -45,7 +46,7 @@ TEST(Inherited, SignalsAreAsInAFreshProcess) {
   }));
 }
 
-TEST(Inherited, NoTimerRunsOn) {
+TEST(Inherited, TimersAreStopped) {
   EXPECT_TRUE(holds_in_child([] {
     const itimerval hour{{0, 0}, {3600, 0}};
     for (const auto timer : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF}) {
@@ -60,7 +61,7 @@ TEST(Inherited, NoTimerRunsOn) {
   }));
 }
 
-TEST(Inherited, ClosedStreamsLeadNowhere) {
+TEST(Inherited, ClosedStandardStreamsBecomeDevNull) {
   const auto is_null = [](int fd) {
     struct stat here {};
     struct stat null {};
@@ -79,7 +80,7 @@ TEST(Inherited, ClosedStreamsLeadNowhere) {
   }
 }
 
-TEST(Inherited, LimitsAreRaisedAndWhatIsTooLittleIsNamed) {
+TEST(Inherited, LimitsAreRaisedAndHardLimitsThatAreTooLowAreNamed) {
   const auto limited = [](__rlimit_resource what, rlim_t soft, rlim_t hard) {
     const rlimit limit{soft, hard};
     return setrlimit(what, &limit) == 0;

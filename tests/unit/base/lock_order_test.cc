@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread that takes locks out of their order is ended, with the names of the locks. This program
-// alone is compiled with OPENMPS_CHECK_LOCK_ORDER in every preset, so it links nothing of ours that
-// has a Mutex.
+// A thread that takes locks out of order aborts the process with the names of the locks. This test
+// is compiled with OPENMPS_CHECK_LOCK_ORDER in every preset, unlike the libraries of OpenMPS, so it
+// links none that has a Mutex.
 #include "base/lock_order.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(LockOrder, TwoOfOneRankEndTheProgram) {
       "out of order: kContextStorage");
 }
 
-TEST(LockOrder, ALockThatIsGivenBackEarlyNoLongerCounts) {
+TEST(LockOrder, ALockThatIsReleasedEarlyNoLongerCounts) {
   MutexLock low(g_low);
   MutexLock high(g_high);
   low.unlock();
@@ -53,7 +53,7 @@ TEST(LockOrder, ALockThatIsGivenBackEarlyNoLongerCounts) {
   EXPECT_DEATH(low.lock(), "out of order: kClientStart.*\n.*held: kContextStorage");
 }
 
-TEST(LockOrder, ReadersCountAsWriters) {
+TEST(LockOrder, ReaderLocksCountAsWriterLocks) {
   SharedMutex shared(LockRank::kContextStorage);
   { const ReaderLock reader(shared); }
   EXPECT_DEATH(
@@ -64,7 +64,7 @@ TEST(LockOrder, ReadersCountAsWriters) {
       "out of order: kClientStart");
 }
 
-TEST(LockOrder, WhatIsSaidToBeHeldIsChecked) {
+TEST(LockOrder, AssertHeldChecksThatTheLockIsHeld) {
   {
     const MutexLock lock(g_middle);
     g_middle.assert_held();
@@ -72,7 +72,7 @@ TEST(LockOrder, WhatIsSaidToBeHeldIsChecked) {
   EXPECT_DEATH(g_middle.assert_held(), "not held: kContextStorage");
 }
 
-TEST(LockOrder, EachThreadHasItsOwn) {
+TEST(LockOrder, EachThreadHasItsOwnOrder) {
   const MutexLock high(g_high);
   std::thread([] { const MutexLock low(g_low); }).join();
 }
@@ -91,12 +91,13 @@ TEST(CondVar, AWaitHoldsTheMutexAgainWhenItReturns) {
   other.join();
 }
 
-TEST(CondVar, AWaitEndsWithItsTime) {
+TEST(CondVar, AWaitEndsAtItsTimeLimit) {
   CondVar changed;
   const MutexLock lock(g_low);
   while (changed.wait_until(g_low, now_ns())) {
   }
-  const MutexLock high(g_high);  // the wait has left g_low, which is lower, the one that is held
+  // Allowed, since g_low, of a lower rank, is the only lock that is held after the wait.
+  const MutexLock high(g_high);
 }
 
 }  // namespace

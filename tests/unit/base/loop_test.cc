@@ -41,7 +41,7 @@ TEST(EventLoop, TimersComeInOrderAndCanBeCancelled) {
   EXPECT_EQ(order, "abc");
 }
 
-TEST(EventLoop, AnEventThatAHandlerMadeStaleIsDropped) {
+TEST(EventLoop, AnEventOfAForgottenDescriptorIsDropped) {
   EventLoop loop;
   ASSERT_TRUE(loop.open().ok());
   int first[2], second[2];
@@ -50,7 +50,7 @@ TEST(EventLoop, AnEventThatAHandlerMadeStaleIsDropped) {
   int calls = 0;
   const auto handler = [&](uint32_t) {
     ++calls;
-    loop.forget(first[0]);  // whichever comes first forgets both
+    loop.forget(first[0]);  // the first handler that runs forgets both descriptors
     loop.forget(second[0]);
     loop.call_after(0, [&] { loop.stop(); });
   };
@@ -80,7 +80,7 @@ TEST(EventLoop, ChildrenAreReapedWithTheirStatus) {
                   .ok());
   ASSERT_TRUE(loop.run().ok());
   EXPECT_EQ(how, "exited with status 7");
-  EXPECT_NE(kill(*pid, 0), 0) << "reaped";
+  EXPECT_NE(kill(*pid, 0), 0) << "the child has been reaped";
 }
 
 TEST(Spawn, SaysWhyAProgramCantRun) {
@@ -98,7 +98,7 @@ TEST(Spawn, TheChildHasTheNamedDescriptorsOnly) {
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   SpawnOptions options;
   options.program = "/bin/sh";
-  // Its own listing opens one more, which is the highest.
+  // `ls` opens one more descriptor for its listing; the expected text has it as 3.
   options.arguments = {"-c", "ls /proc/self/fd | tr '\\n' ' ' >&7"};
   options.fds = {{ends[1], 7}};
   ASSERT_TRUE(spawn(options).ok());
@@ -113,8 +113,8 @@ TEST(Spawn, TheChildHasTheNamedDescriptorsOnly) {
   EXPECT_EQ(text, "0 1 2 3 7 ");
 }
 
-TEST(PacketPeer, WhatDoesNotFitNowGoesOutLaterInOrderWithItsDescriptors) {
-  constexpr int kPackets = 1000;  // more than a socket buffer takes
+TEST(PacketPeer, PacketsBeyondTheSocketBufferAreSentLaterInOrderWithTheirDescriptors) {
+  constexpr int kPackets = 1000;  // more than a socket buffer holds
   EventLoop loop;
   ASSERT_TRUE(loop.open().ok());
   Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
@@ -155,7 +155,7 @@ TEST(PacketPeer, WhatDoesNotFitNowGoesOutLaterInOrderWithItsDescriptors) {
 constexpr uint64_t kAskMs = 50;
 constexpr uint64_t kLateMs = 300;
 
-TEST(Heartbeat, WhoDoesNotAnswerIsSilentOnceUntilHeSpeaks) {
+TEST(Heartbeat, APeerThatDoesNotAnswerIsReportedOnceUntilItAnswers) {
   EventLoop loop;
   ASSERT_TRUE(loop.open().ok());
   int asked = 0;
@@ -170,8 +170,8 @@ TEST(Heartbeat, WhoDoesNotAnswerIsSilentOnceUntilHeSpeaks) {
                        [&](uint64_t) { ++back; }});
   heartbeat.beat();
   ASSERT_TRUE(loop.run().ok());
-  EXPECT_EQ(asked, 1) << "one question is open";
-  EXPECT_EQ(silent, 1) << "it is said once";
+  EXPECT_EQ(asked, 1) << "no second question while one is unanswered";
+  EXPECT_EQ(silent, 1) << "silence is reported once";
   EXPECT_TRUE(heartbeat.is_silent());
   heartbeat.heard();
   heartbeat.heard();
@@ -179,8 +179,8 @@ TEST(Heartbeat, WhoDoesNotAnswerIsSilentOnceUntilHeSpeaks) {
   EXPECT_FALSE(heartbeat.is_silent());
 }
 
-// A process that is stopped together with the process that asks it, or a stalled machine.
-TEST(Heartbeat, TimeInWhichWhoAsksStoodHimselfDoesNotCount) {
+// This happens when both processes are stopped together, or the machine stalls.
+TEST(Heartbeat, TimeInWhichTheAskingProcessWasStoppedDoesNotCount) {
   EventLoop loop;
   ASSERT_TRUE(loop.open().ok());
   int silent = 0;
@@ -190,7 +190,7 @@ TEST(Heartbeat, TimeInWhichWhoAsksStoodHimselfDoesNotCount) {
   heartbeat.beat();
   loop.call_after(1, [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(3 * kLateMs));
-    // The answer comes behind the look whether it has.
+    // The answer arrives after the heartbeat's timer has checked for it.
     loop.call_after(1, [&] {
       heartbeat.heard();
       loop.stop();
@@ -200,11 +200,11 @@ TEST(Heartbeat, TimeInWhichWhoAsksStoodHimselfDoesNotCount) {
   EXPECT_EQ(silent, 0);
 }
 
-// Descriptors that have been sent and not received: the kernel counts them for the user, against
-// RLIMIT_NOFILE of who sends the next one.
+// Descriptors that have been sent and not received. The kernel counts them per user, and compares
+// the count with RLIMIT_NOFILE of the process that sends the next one.
 class InFlight {
  public:
-  // Until no more may be.
+  // Sends descriptors until the kernel refuses more.
   bool fill() {
     Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
     if (!sockets.ok()) return false;
@@ -215,7 +215,7 @@ class InFlight {
       if (!sent.ok()) return sent.code() == kNoBufferNow;
     }
   }
-  void land() {
+  void release() {
     held_.first.reset();
     held_.second.reset();
   }
@@ -224,15 +224,15 @@ class InFlight {
   std::pair<UniqueFd, UniqueFd> held_;
 };
 
-// This process is a user's with few descriptors.
+// Makes this process one of a user without privileges and with few descriptors.
 bool become_limited() {
   const rlimit few{32, 32};
   if (setrlimit(RLIMIT_NOFILE, &few) != 0) return false;
   return geteuid() != 0 || (setgid(54321) == 0 && setuid(54321) == 0);
 }
 
-// 0, or which step has failed.
-int sends_when_there_is_room() {
+// 0, or the number of the step that has failed.
+int sends_once_descriptors_are_received() {
   if (!become_limited()) return 1;
   EventLoop loop;
   Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
@@ -261,18 +261,19 @@ int sends_when_there_is_room() {
            .ok()) {
     return 5;
   }
-  // Long enough for the pauses to have grown to what they are at most, and to be told of it.
-  loop.call_after(4 * kLongestRetryMs, [&] { others.land(); });
+  // Late enough for the pauses between retries to have reached their maximum, and for the delay to
+  // have been reported.
+  loop.call_after(4 * kLongestRetryMs, [&] { others.release(); });
   if (!loop.run().ok()) return 6;
   if (got != "112130" || !closed.empty()) return 7;
   if (delays != 1) return 8;
-  // A loop that spins takes all the time that it gets.
+  // A loop that spins instead of sleeping uses much CPU time.
   timespec used{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
   return used.tv_sec == 0 && used.tv_nsec < 500'000'000 ? 0 : 9;
 }
 
-// A peer that has not read for so long that its socket takes no more.
+// A peer that has not read for so long that its socket's buffer is full.
 class LatePeerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -301,7 +302,7 @@ class LatePeerTest : public ::testing::Test {
   std::string closed_;
 };
 
-TEST_F(LatePeerTest, GetsAllThatTheQueueHolds) {
+TEST_F(LatePeerTest, GetsAllPacketsOfAFullQueue) {
   send(kMaxQueuedPackets);
   std::thread consumer([&] {
     for (size_t i = 0; i < in_socket_ + kMaxQueuedPackets; ++i) {
@@ -315,26 +316,26 @@ TEST_F(LatePeerTest, GetsAllThatTheQueueHolds) {
   EXPECT_NE(closed_, "the peer does not read its messages");
 }
 
-TEST_F(LatePeerTest, IsGivenUpBeyondThat) {
+TEST_F(LatePeerTest, IsDisconnectedWhenTheQueueOverflows) {
   send(kMaxQueuedPackets + 1);
   ASSERT_TRUE(loop_.run().ok());
   EXPECT_EQ(closed_, "the peer does not read its messages");
 }
 
-// A user has as many descriptors in flight as the system lets him, by a process that has nothing to
-// do with this one: what is to be sent waits for that, and the loop sleeps meanwhile. In a child,
-// since root has no such limit.
-TEST(PacketPeer, WhatTheSystemHasNoRoomForGoesOutWhenItHas) {
+// Unrelated processes of the user have so many descriptors in flight that the kernel refuses more:
+// packets with descriptors wait until it accepts them, and the loop sleeps meanwhile. In a child
+// process of another user, since root has no such limit.
+TEST(PacketPeer, PacketsWaitWhileTooManyDescriptorsAreInFlight) {
   const pid_t child = fork();
-  if (child == 0) _exit(sends_when_there_is_room());
+  if (child == 0) _exit(sends_once_descriptors_are_received());
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-// The same of one who may sleep.
-TEST(UnixSocket, WhatTheSystemHasNoRoomForIsSentWhenItHas) {
+// As above, for a sender without an event loop, which may sleep.
+TEST(UnixSocket, ASendWithATimeLimitWaitsWhileTooManyDescriptorsAreInFlight) {
   const pid_t child = fork();
   if (child == 0) {
     if (!become_limited()) _exit(1);
@@ -347,7 +348,7 @@ TEST(UnixSocket, WhatTheSystemHasNoRoomForIsSentWhenItHas) {
     if (!others.fill() || send(0) != kNoBufferNow || send(20) != kNoBufferNow) _exit(2);
     std::thread frees([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      others.land();
+      others.release();
     });
     const CUresult sent = send(60'000);
     frees.join();
@@ -359,7 +360,7 @@ TEST(UnixSocket, WhatTheSystemHasNoRoomForIsSentWhenItHas) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(PacketPeer, APacketMayBeSoLong) {
+TEST(PacketPeer, APacketBeyondTheLimitClosesTheConnection) {
   EventLoop loop;
   ASSERT_TRUE(loop.open().ok());
   Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
@@ -381,7 +382,7 @@ TEST(PacketPeer, APacketMayBeSoLong) {
   EXPECT_NE(closed.find("4096"), std::string::npos) << closed;
 }
 
-TEST(PacketPeer, EverythingThatAPeerSaidBeforeItLeftArrives) {
+TEST(PacketPeer, PacketsSentBeforeThePeerClosedArrive) {
   EventLoop loop;
   ASSERT_TRUE(loop.open().ok());
   Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();

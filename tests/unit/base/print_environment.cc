@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints what base/environment.h says of the variable that is named. A copy of it gets a
-// set-user-ID bit in environment_test.cc.
+// Prints what the functions of base/environment.h return for the variable that its argument names.
+// environment_test.cc runs copies of this program with and without a set-user-ID bit.
 #include <cstdio>
 
 #include "base/environment.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a flood of lines leaves of itself in a log.
+// How repeated lines of a log are counted instead of written.
 #include "base/repeat_filter.h"
 
 #include <gtest/gtest.h>
@@ -28,14 +28,14 @@ TEST_F(RepeatFilterTest, KindsDifferByMoreThanNumbers) {
   EXPECT_NE(kind_of_line("1 2"), kind_of_line("12"));
 }
 
-TEST_F(RepeatFilterTest, WhatIsNoFloodIsWrittenWhole) {
+TEST_F(RepeatFilterTest, FewOrSlowLinesAreAllWritten) {
   for (uint32_t i = 0; i < kRepeatBurst; ++i) pass("line " + std::to_string(i), 0);
   EXPECT_EQ(take().size(), kRepeatBurst);
   for (uint64_t i = 1; i < 1000; ++i) pass("line " + std::to_string(i), i * kRepeatIntervalNs);
   EXPECT_EQ(take().size(), 999u);
 }
 
-TEST_F(RepeatFilterTest, TheRestIsCountedByKind) {
+TEST_F(RepeatFilterTest, LinesBeyondABurstAreCountedByKind) {
   for (uint32_t i = 0; i < kRepeatBurst + 100; ++i) pass("line " + std::to_string(i), 0);
   take();
   pass("another", 0);
@@ -43,7 +43,7 @@ TEST_F(RepeatFilterTest, TheRestIsCountedByKind) {
   pass("another", kRepeatIntervalNs);
   EXPECT_EQ(take(), (std::vector<std::string>{"line 163 ... 100 times", "another"}));
   pass("another", 2 * kRepeatIntervalNs);
-  EXPECT_EQ(take(), std::vector<std::string>{"another"}) << "counted once";
+  EXPECT_EQ(take(), std::vector<std::string>{"another"}) << "a count is written once";
   pass("line 164", 3 * kRepeatIntervalNs);
   EXPECT_EQ(take(), std::vector<std::string>{"line 164"}) << "the flood is over";
 }
@@ -54,7 +54,7 @@ TEST_F(RepeatFilterTest, AFloodWritesALineASecond) {
   EXPECT_NEAR(static_cast<double>(take().size()), kRepeatBurst + 100, 2);
 }
 
-TEST_F(RepeatFilterTest, NothingThatWasCountedIsLost) {
+TEST_F(RepeatFilterTest, NoCountIsLost) {
   for (size_t kind = 0; kind < 3 * kRepeatKinds; ++kind) {
     const std::string name(kind + 1, 'k');
     for (uint32_t i = 0; i < kRepeatBurst + 2; ++i) filter_.pass(name, name, kind, out_);

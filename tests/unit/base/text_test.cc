@@ -44,7 +44,7 @@ TEST(Text, FieldsAreCutAndTerminated) {
   fill_field(field, "");
   EXPECT_STREQ(field, "");
   const char full[3] = {'x', 'y', 'z'};
-  EXPECT_EQ(field_text(full), "xyz") << "a peer need not terminate";
+  EXPECT_EQ(field_text(full), "xyz") << "a field from a peer may lack the terminating NUL";
 }
 
 TEST(Text, WordsAreSplitAtBlanks) {
@@ -56,7 +56,7 @@ TEST(Text, ControlCharactersOfPeersAreReplaced) {
   EXPECT_EQ(printable("a\nb\x1b[2J\x7f\xc3\xa4"), "a?b?[2J?\xc3\xa4");
 }
 
-TEST(Log, LinesThatAFullDiskHasNoRoomForAreCounted) {
+TEST(Log, LinesThatAreLostOnAFullDiskAreCounted) {
   const UniqueFd room(memfd_create("log", MFD_CLOEXEC));
   const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
   ASSERT_GE(full, 0);
