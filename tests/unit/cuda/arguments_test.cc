@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structures and texts of calls: versions, values of streams, old launches, devices.
+// Arguments of driver calls: versions of structures, stream memory operations, the launch calls
+// before cuLaunchKernel, devices.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -12,7 +13,7 @@
 namespace openmps::cuda {
 namespace {
 
-TEST(Versions, TheEarlierOneIsAPrefix) {
+TEST(Versions, AnEarlierVersionIsAPrefixOfALaterOne) {
   CUDA_KERNEL_NODE_PARAMS_v1 narrow{};
   narrow.func = reinterpret_cast<CUfunction>(0x11);
   narrow.sharedMemBytes = 64;
@@ -52,7 +53,7 @@ TEST(StreamValues, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read_stream_value(other).kind, Kind::kUnknown);
 }
 
-TEST(OldLaunch, KeepsWhatALaunchUses) {
+TEST(OldLaunch, KeepsTheSettingsForTheNextLaunch) {
   OldLaunch launch;
   EXPECT_EQ(launch.set_block(8, 4, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(launch.set_block(8, 4, 2), CUDA_SUCCESS);
@@ -76,7 +77,7 @@ TEST(OldLaunch, KeepsWhatALaunchUses) {
     return CUDA_SUCCESS;
   };
   EXPECT_EQ(launch.launch(nullptr, 3, 5, nullptr, call), CUDA_ERROR_NOT_READY)
-      << "without a size there are no parameters";
+      << "no parameters are passed before cuParamSetSize";
   EXPECT_EQ(launch.set_parameter(4, &value, sizeof(value)), CUDA_SUCCESS);
   EXPECT_EQ(launch.set_size(8), CUDA_SUCCESS);
   EXPECT_EQ(launch.launch(nullptr, 3, 5, nullptr, call), CUDA_SUCCESS);
@@ -97,8 +98,8 @@ TEST(Devices, PropertiesAreAttributes) {
   EXPECT_EQ(properties.textureAlign, 1000 + CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
 }
 
-// As wide as the attribute, and no wider.
-TEST(Devices, UnknownPointersClearTheirAttributes) {
+// The words behind a narrow attribute are not written.
+TEST(Devices, AttributesOfUnknownPointersAreCleared) {
   uint32_t words[2] = {7, 7};
   clear_pointer_attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, words);
   EXPECT_EQ(words[0], 0u);

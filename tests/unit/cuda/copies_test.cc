@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Boxes and copies: numbers that do not fit are seen, every way to name a copy says the same,
-// texels have the sizes that CUDA documents.
+// Boxes and copies: overflows are noticed, the structures of all copy calls convert to the same
+// copy, texels have the sizes that CUDA documents.
 #include "cuda/copies.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace openmps::cuda {
 namespace {
 
-TEST(Box, SpansFromTheFirstToBehindTheLastByte) {
+TEST(Box, SpansFromItsFirstByteToItsLast) {
   EXPECT_EQ(span_of_box(10, 1, 1, 0, 0), 10u);
   EXPECT_EQ(span_of_box(10, 3, 1, 16, 0), 42u);
   EXPECT_EQ(span_of_box(10, 3, 2, 16, 64), 106u);
@@ -22,7 +22,7 @@ TEST(Box, SpansFromTheFirstToBehindTheLastByte) {
   }
 }
 
-TEST(Box, WhatDoesNotFitIsTooMuch) {
+TEST(Box, OverflowsAreReported) {
   constexpr uint64_t kHalf = 1ull << 63;
   EXPECT_EQ(span_of_box(1, 3, 1, kHalf, 0), kTooManyBytes) << "rows";
   EXPECT_EQ(span_of_box(1, 1, 3, 0, kHalf), kTooManyBytes) << "slices";
@@ -33,7 +33,7 @@ TEST(Box, WhatDoesNotFitIsTooMuch) {
   EXPECT_EQ(bytes_of_row(kHalf / 2, 2), kHalf);
 }
 
-TEST(Copies, ASideIsReadAsItWasWritten) {
+TEST(Copies, SidesSurviveTheConversionToAStructure) {
   int host = 0;
   auto* const array = reinterpret_cast<CUarray>(0x77);
   const CopySide from{.type = CU_MEMORYTYPE_HOST,
@@ -70,8 +70,8 @@ TEST(Copies, NoPitchMeansNoGaps) {
   EXPECT_EQ(wide.rows_of({16, 7, 2}), 32u);
 }
 
-// What the other structures say, field by field, as CUDA_MEMCPY3D.
-TEST(Copies, OtherNamesSayTheSame) {
+// CUDA_MEMCPY2D and CUDA_MEMCPY3D_PEER, field by field, as CUDA_MEMCPY3D.
+TEST(Copies, OtherStructuresConvert) {
   CUDA_MEMCPY2D flat{};
   flat.srcXInBytes = 1;
   flat.srcY = 2;
@@ -100,7 +100,7 @@ TEST(Copies, OtherNamesSayTheSame) {
   wanted.Height = 7;
   wanted.Depth = 1;
   const auto equal = [&wanted](const CUDA_MEMCPY3D& copy) {
-    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): all of it is to be the same.
+    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): all bytes have to be equal.
     return memcmp(&copy, &wanted, sizeof(copy)) == 0;
   };
   EXPECT_TRUE(equal(widen(flat)));
@@ -150,7 +150,7 @@ TEST(Arrays, TexelsHaveTheSizeOfTheirChannels) {
   EXPECT_FALSE(channel_of(CU_AD_FORMAT_UNORM_INT8X1).has_value());
 }
 
-TEST(Arrays, FlatDescriptionsBecomeWideOnesAndBack) {
+TEST(Arrays, DescriptorsConvertTo3DAndBack) {
   const CUDA_ARRAY_DESCRIPTOR flat{64, 32, CU_AD_FORMAT_FLOAT, 2};
   const CUDA_ARRAY3D_DESCRIPTOR wide = widen(flat);
   EXPECT_EQ(wide.Depth, 0u);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Containers, entries and ELF files: what is whole is read as written, what leaves its bytes is an
-// error with a reason. The copies are of the exact size, so that sanitizers see a read beyond it.
+// Fatbin containers, their entries and ELF files: valid ones are read, and one whose lengths or
+// offsets lead beyond its bytes is an error with a reason. The buffers have the exact size, so that
+// sanitizers notice a read beyond the end.
 #include "cuda/fatbin.h"
 
 #include <gtest/gtest.h>
@@ -64,10 +65,10 @@ std::string walk(const Image& image) {
   return seen + end.message();
 }
 
-TEST(Fatbin, KindsAreToldByTheirFirstBytes) {
+TEST(Fatbin, KindsAreRecognisedByTheirFirstBytes) {
   const Image whole = container({});
   EXPECT_EQ(kind_of(whole.data(), whole.size()), ImageKind::kContainer);
-  EXPECT_EQ(kind_of(whole.data(), 3), ImageKind::kOther) << "no byte behind the third is read";
+  EXPECT_EQ(kind_of(whole.data(), 3), ImageKind::kOther) << "three bytes are too few";
   EXPECT_EQ(kind_of("\x7f"
                     "ELF"),
             ImageKind::kElf);
@@ -86,7 +87,7 @@ TEST(Fatbin, EntriesComeInOrder) {
       << "zeros behind the last entry are padding";
 }
 
-TEST(Fatbin, WhatLeavesItsBytesIsRefused) {
+TEST(Fatbin, LengthsBeyondTheContainerAreRefused) {
   const Image whole = container({entry(kPtxEntry, 75, "text")});
   for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
     const Image cut(whole.begin(), whole.begin() + static_cast<long>(bytes));
@@ -102,7 +103,7 @@ TEST(Fatbin, WhatLeavesItsBytesIsRefused) {
   EXPECT_NE(walk(container({Image(8, 'x')})).find("inside an entry's header"), std::string::npos);
 }
 
-TEST(Fatbin, AVisitEndsTheWalk) {
+TEST(Fatbin, AnErrorOfTheVisitorEndsTheWalk) {
   const Image image = container({entry(kPtxEntry, 75, "a"), entry(kPtxEntry, 75, "b")});
   int visits = 0;
   const Status end = for_each_entry(image, [&visits](const FatbinEntry&) {
@@ -132,7 +133,7 @@ TEST(Fatbin, InputsOfAPrelinkedProgram) {
   EXPECT_EQ(inputs_of(wrapper).status().code(), CUDA_ERROR_INVALID_IMAGE);
 }
 
-// One LZ4 sequence of literals alone; a zstd frame of one raw block.
+// The packed texts are one LZ4 sequence of literals alone, and a zstd frame of one raw block.
 TEST(Fatbin, EntriesAreUnpacked) {
   const auto text_of = [](const Image& image) {
     std::string text;
@@ -200,12 +201,13 @@ TEST(Elf, ACubinEndsWhereItsLastTableEnds) {
   EXPECT_FALSE(cubin_bytes(header).ok());
 }
 
-TEST(Elf, TablesAndSectionsLieInside) {
+TEST(Elf, TablesAndSectionsBeyondTheFileAreRefused) {
   EXPECT_TRUE(check_elf(cubin(SHT_PROGBITS, 0, 184)).ok());
   EXPECT_FALSE(check_elf(cubin(SHT_PROGBITS, 1, 184)).ok());
   EXPECT_FALSE(check_elf(cubin(SHT_PROGBITS, ~uint64_t{0}, 2)).ok());
-  EXPECT_TRUE(check_elf(cubin(SHT_NOBITS, 1, 1 << 20)).ok()) << "no bytes in the file";
-  EXPECT_TRUE(check_elf(cubin(0x7000'0007, 1, 1 << 20)).ok()) << "the same of -rdc=true";
+  EXPECT_TRUE(check_elf(cubin(SHT_NOBITS, 1, 1 << 20)).ok()) << "it has no bytes in the file";
+  EXPECT_TRUE(check_elf(cubin(0x7000'0007, 1, 1 << 20)).ok())
+      << "nvcc -rdc=true makes this type, which has no bytes in the file either";
   const Image whole = cubin(SHT_NULL, 0, 0);
   for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
     const Image cut(whole.begin(), whole.begin() + static_cast<long>(bytes));
@@ -247,11 +249,11 @@ TEST(Elf, SectionsHaveNamesAndContents) {
   EXPECT_EQ(std::string((*read)[1].contents.begin(), (*read)[1].contents.end()), "zer");
   EXPECT_EQ((*read)[2].name, "zeros");
   EXPECT_EQ((*read)[2].header.sh_size, uint64_t{1} << 20);
-  EXPECT_TRUE((*read)[2].contents.empty()) << "no bytes in the file";
-  EXPECT_EQ((*read)[3].name, "") << "outside";
-  EXPECT_TRUE((*read)[3].contents.empty()) << "one byte too many";
+  EXPECT_TRUE((*read)[2].contents.empty()) << "it has no bytes in the file";
+  EXPECT_EQ((*read)[3].name, "") << "the offset of its name is outside of the section of names";
+  EXPECT_TRUE((*read)[3].contents.empty()) << "its contents end a byte beyond the file";
   header.e_shstrndx = 4;
-  EXPECT_FALSE(read_named_sections(image_of()).ok()) << "no section of names";
+  EXPECT_FALSE(read_named_sections(image_of()).ok()) << "there is no section of names";
 }
 
 }  // namespace

@@ -43,12 +43,12 @@ class GraphStructureTest : public ::testing::Test {
 
 using Names = std::vector<int>;
 
-TEST_F(GraphStructureTest, ADependencyNamedTwiceCountsOnce) {
+TEST_F(GraphStructureTest, ADuplicateDependencyIsOneEdge) {
   Node& first = add();
   Node& second = add({{&first, kEarly}, {&first, {}}});
   EXPECT_EQ(names(second.dependencies), Names{0});
   EXPECT_EQ(names(first.dependents), Names{1});
-  EXPECT_FALSE(is_plain(second.dependencies[0].data)) << "the first counts";
+  EXPECT_FALSE(is_plain(second.dependencies[0].data)) << "the data of the first duplicate are kept";
   EXPECT_FALSE(is_plain(first.dependents[0].data));
 }
 
@@ -59,7 +59,7 @@ TEST_F(GraphStructureTest, EdgesThatExistOrCloseACycleAreRefused) {
   EXPECT_EQ(link(a, b, kEarly), LinkResult::kExists);
   EXPECT_EQ(link(c, a, {}), LinkResult::kClosesCycle);
   EXPECT_EQ(link(a, a, {}), LinkResult::kClosesCycle);
-  EXPECT_EQ(names(a.dependencies), Names{}) << "a refusal changes nothing";
+  EXPECT_EQ(names(a.dependencies), Names{}) << "a refused edge changes nothing";
   EXPECT_EQ(names(c.dependents), Names{});
   EXPECT_EQ(link(a, c, kEarly), LinkResult::kDone);
   EXPECT_EQ(names(c.dependencies), (Names{1, 0}));
@@ -69,17 +69,17 @@ TEST_F(GraphStructureTest, EdgesThatExistOrCloseACycleAreRefused) {
 TEST_F(GraphStructureTest, AnEdgeIsRemovedByNodesAndData) {
   Node& a = add();
   Node& b = add({{&a, kEarly}});
-  EXPECT_FALSE(unlink(a, b, {})) << "its data are others";
+  EXPECT_FALSE(unlink(a, b, {})) << "the edge has other data";
   EXPECT_FALSE(unlink(b, a, kEarly));
   set_data(a, b, {});
   EXPECT_TRUE(is_plain(a.dependents[0].data));
   EXPECT_TRUE(unlink(a, b, {}));
   EXPECT_FALSE(unlink(a, b, {}));
   EXPECT_EQ(names(a.dependents), Names{});
-  EXPECT_EQ(link(b, a, {}), LinkResult::kDone) << "the way back is free";
+  EXPECT_EQ(link(b, a, {}), LinkResult::kDone) << "the reverse edge closes no cycle any more";
 }
 
-TEST_F(GraphStructureTest, ADetachedNodeIsNobodysNeighbour) {
+TEST_F(GraphStructureTest, ADetachedNodeHasNoEdges) {
   Node& a = add();
   Node& b = add({{&a, {}}});
   Node& c = add({{&a, {}}, {&b, {}}});
@@ -88,7 +88,7 @@ TEST_F(GraphStructureTest, ADetachedNodeIsNobodysNeighbour) {
   EXPECT_EQ(names(c.dependencies), Names{0});
 }
 
-TEST_F(GraphStructureTest, TheOrderIsOfCreationBehindWhatANodeWaitsFor) {
+TEST_F(GraphStructureTest, NodesAreOrderedByDependenciesThenByCreation) {
   Node& a = add();
   Node& b = add();
   Node& c = add();
@@ -114,7 +114,7 @@ TEST_F(GraphStructureTest, CopiesHaveTheSameEdgesAmongThemselves) {
   EXPECT_EQ(names(copies[2].dependencies), (Names{11, 10}));
   EXPECT_EQ(names(copies[0].dependents), (Names{11, 12}));
   EXPECT_FALSE(is_plain(copies[1].dependencies[0].data));
-  EXPECT_EQ(names(c.dependencies), (Names{1, 0})) << "the originals stay";
+  EXPECT_EQ(names(c.dependencies), (Names{1, 0})) << "the original nodes are unchanged";
 }
 
 // Steps are numbered in the order of visits; a child graph replaces its node.

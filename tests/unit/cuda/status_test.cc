@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Status says, and what a copy of it does.
+// Code and message of a Status, of its copies, and of a Result.
 #include "cuda/status.h"
 
 #include <gtest/gtest.h>
@@ -9,14 +9,14 @@
 namespace openmps {
 namespace {
 
-TEST(StatusTest, SuccessSaysNothing) {
+TEST(StatusTest, SuccessHasNoMessage) {
   const Status success;
   EXPECT_TRUE(success.ok());
   EXPECT_EQ(success.code(), CUDA_SUCCESS);
   EXPECT_EQ(success.message(), "");
 }
 
-TEST(StatusTest, CopiesSayTheSame) {
+TEST(StatusTest, CopiesHaveTheSameCodeAndMessage) {
   Status error(CUDA_ERROR_INVALID_VALUE, "a grid of 0 blocks in a launch");
   const Status copy = error;
   EXPECT_FALSE(copy.ok());
@@ -30,7 +30,7 @@ TEST(StatusTest, CopiesSayTheSame) {
   EXPECT_EQ(copy.message(), "a grid of 0 blocks in a launch");
 }
 
-TEST(StatusTest, ResultsHaveTheirs) {
+TEST(StatusTest, AResultWithoutAValueHasItsStatus) {
   const Result<int> none(Status(CUDA_ERROR_NOT_FOUND, "no such thing"));
   EXPECT_FALSE(none.ok());
   EXPECT_EQ(none.status().code(), CUDA_ERROR_NOT_FOUND);
