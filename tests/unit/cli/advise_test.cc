@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The advice that follows from a program's counters.
+// `openmps advise`: the figures and the advice that follow from a program's counters.
 #include "cli/advise.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace openmps::cli {
 namespace {
 
-// Ten seconds of a program, between two snapshots.
+// Two snapshots of a program, ten seconds apart.
 class AdviseTest : public ::testing::Test {
  protected:
   AdviseTest() {
@@ -20,7 +20,8 @@ class AdviseTest : public ::testing::Test {
     now_.use->blocks = 250'000;
     now_.use->threads = 64'000'000;
   }
-  // Kernels of that length keep so many SMs busy for so long, with pauses of that length between.
+  // The program keeps `sms` SMs busy for `ns`, by kernels of `length_ns`, with pauses of
+  // `pause_ns`.
   void works(uint64_t ns, uint64_t sms, uint64_t length_ns, uint64_t pause_ns) {
     run(&now_, ns, sms);
     now_.use->part_ns[wire::part_bin(static_cast<double>(sms), 100)] += ns;
@@ -42,7 +43,7 @@ class AdviseTest : public ::testing::Test {
 #define EXPECT_SAYS(advice, words) \
   EXPECT_NE(why(advice).find(words), std::string::npos) << why(advice)
 
-TEST_F(AdviseTest, FiguresAreOfTheTimeBetween) {
+TEST_F(AdviseTest, FiguresCoverTheTimeBetweenTheSnapshots) {
   before_.use->lengths[20] = now_.use->lengths[20] = 1'000'000;
   works(4 * kSecond, 25, 100'000, 500'000);
   const Figures f = figures();
@@ -53,15 +54,16 @@ TEST_F(AdviseTest, FiguresAreOfTheTimeBetween) {
   EXPECT_DOUBLE_EQ(f.kernel_share, 0.4);
   EXPECT_DOUBLE_EQ(f.sm_time_share, 0.1);
   EXPECT_DOUBLE_EQ(f.fill, 0.25);
-  EXPECT_DOUBLE_EQ(f.most_fill, 0.25) << "two eighths";
+  EXPECT_DOUBLE_EQ(f.most_fill, 0.25) << "the upper bound of the bin: two eighths";
   EXPECT_EQ(f.half_shorter_ns, 131'072u);
   EXPECT_EQ(f.gap_shorter_ns, 524'288u);
   EXPECT_DOUBLE_EQ(f.slowdown, 1);
   EXPECT_EQ(f.device.name, "NVIDIA H200");
-  EXPECT_EQ(figures_of(nullptr, now_, {some_device()}).seconds, 20) << "since it began";
+  EXPECT_EQ(figures_of(nullptr, now_, {some_device()}).seconds, 20)
+      << "without an earlier snapshot, since the program's start";
 }
 
-TEST_F(AdviseTest, SmallGridsWithPausesShareByLoad) {
+TEST_F(AdviseTest, SmallGridsWithPausesAreLimitedByTheirLoad) {
   works(4 * kSecond, 25, 100'000, 500'000);
   const Advice advice = openmps::cli::advise(figures());
   EXPECT_EQ(advice.verdict, Verdict::kHelps);
@@ -78,7 +80,7 @@ TEST_F(AdviseTest, SmallGridsWithPausesShareByLoad) {
   EXPECT_SAYS(advice, "Limited to 25%, by its load");
 }
 
-TEST_F(AdviseTest, LargeGridsThatPauseShareOnesPauses) {
+TEST_F(AdviseTest, LargeGridsWithPausesAreLimitedByTwiceAnEqualPart) {
   works(3 * kSecond, 100, 20'000'000, 50'000'000);
   Figures f = figures();
   f.clients = 4;
@@ -93,7 +95,7 @@ TEST_F(AdviseTest, LargeGridsThatPauseShareOnesPauses) {
   EXPECT_SAYS(advice, "100/(0.5 n) = 50% (of 4 programs)");
 }
 
-TEST_F(AdviseTest, AFullDeviceIsNotBetterShared) {
+TEST_F(AdviseTest, SharingAFullDeviceDoesNotHelp) {
   works(98 * kSecond / 10, 98, 1'000'000, 1'000);
   const Advice advice = openmps::cli::advise(figures());
   EXPECT_EQ(advice.verdict, Verdict::kDoesNotHelp);
@@ -103,14 +105,14 @@ TEST_F(AdviseTest, AFullDeviceIsNotBetterShared) {
   EXPECT_EQ(why(advice).find("nothing to run"), std::string::npos) << why(advice);
 }
 
-TEST_F(AdviseTest, BetweenTheTwoItHelpsALittle) {
+TEST_F(AdviseTest, SharingABusyDeviceHelpsALittle) {
   works(8 * kSecond, 90, 1'000'000, 1'000'000);
   const Advice advice = openmps::cli::advise(figures());
   EXPECT_EQ(advice.verdict, Verdict::kHelpsLittle);
   EXPECT_SAYS(advice, "It has 72% of the device's SM-time: a second such program");
 }
 
-TEST_F(AdviseTest, WhatNeighboursCostIsSaid) {
+TEST_F(AdviseTest, TheSlowdownByNeighboursIsStated) {
   works(4 * kSecond, 25, 100'000, 500'000);
   Client neighbour = some_client(30, "nbody");
   Client far = some_client(31, "elsewhere");
@@ -133,8 +135,9 @@ TEST_F(AdviseTest, WhatNeighboursCostIsSaid) {
   EXPECT_SAYS(openmps::cli::advise(f), "Its work took 2.0 times what it takes alone, beside 1");
 }
 
-// Work that is held for others and slowed down by them: alone the program would use more.
-TEST_F(AdviseTest, WhatNeighboursTakeIsNoPause) {
+// The program's work is held for the sake of others and slowed down by them, so alone the program
+// would use more of the device.
+TEST_F(AdviseTest, TimeLostToNeighboursIsNotCountedAsPauses) {
   works(4 * kSecond, 100, 100'000, 500'000);
   EXPECT_DOUBLE_EQ(figures().idle_share, 0.6);
   EXPECT_DOUBLE_EQ(figures().wanted, 0.4);
@@ -148,7 +151,7 @@ TEST_F(AdviseTest, WhatNeighboursTakeIsNoPause) {
   EXPECT_SAYS(openmps::cli::advise(f),
               "It has 40% of the device's SM-time, and would have 67% without neighbours");
   now_.use->held[0].ns = 20 * kSecond;
-  EXPECT_EQ(figures().idle_share, 0) << "it was ahead all the time";
+  EXPECT_EQ(figures().idle_share, 0) << "the program had held work all the time";
   EXPECT_EQ(figures().wanted, 1);
   now_.use->devices[0].alone_ns = 0;
   f = figures();
@@ -156,16 +159,16 @@ TEST_F(AdviseTest, WhatNeighboursTakeIsNoPause) {
   EXPECT_SAYS(openmps::cli::advise(f), "what they cost is not known: beside 1 other program");
 }
 
-TEST_F(AdviseTest, ALimitHidesWhatIsBeyondIt) {
+TEST_F(AdviseTest, AProgramAtItsLimitIsToldSo) {
   now_.active_thread_percentage = 25;
   works(9 * kSecond, 25, 100'000, 1'000);
   EXPECT_SAYS(openmps::cli::advise(figures()), "It is limited to 25% now, so what it would do");
   now_.active_thread_percentage = 50;
   EXPECT_EQ(why(openmps::cli::advise(figures())).find("is limited to"), std::string::npos)
-      << "it does not use what it may";
+      << "the program stays below its limit";
 }
 
-TEST_F(AdviseTest, TooLittleIsNoGround) {
+TEST_F(AdviseTest, TooFewKernelsGiveNoAdvice) {
   now_.use->launches = 3;
   works(kSecond, 25, 100'000, 1'000);
   Advice advice = openmps::cli::advise(figures());

@@ -36,17 +36,17 @@ class OpenmpsTest : public MpsTest {
   }
 };
 
-TEST_F(OpenmpsTest, RunPutsTheClientLibraryInFront) {
+TEST_F(OpenmpsTest, RunPutsTheClientLibraryFirst) {
   start_daemon();
   const char* echo = "run -- sh -c 'echo $LD_LIBRARY_PATH $OPENMPS_REQUIRED; exit 5'";
   Outcome outcome = openmps(echo, "LD_LIBRARY_PATH=");
   EXPECT_EQ(outcome.out, libraries() + "\n");
-  EXPECT_EQ(outcome.status, 5) << "the program's own";
+  EXPECT_EQ(outcome.status, 5) << "the program's own exit status";
   EXPECT_EQ(openmps(echo, "LD_LIBRARY_PATH=/a:/b").out, libraries() + ":/a:/b\n");
   EXPECT_EQ(openmps("run --required sh -c 'echo $OPENMPS_REQUIRED'").out, "1\n");
 }
 
-TEST_F(OpenmpsTest, RunLeavesTheProgramItsOptions) {
+TEST_F(OpenmpsTest, RunPassesOptionsBehindTheProgramOn) {
   start_daemon();
   EXPECT_EQ(openmps("run echo --json -n 5").out, "--json -n 5\n");
   EXPECT_EQ(openmps("run -- echo --required -- x").out, "--required -- x\n");
@@ -55,8 +55,9 @@ TEST_F(OpenmpsTest, RunLeavesTheProgramItsOptions) {
             0u);
 }
 
-// CUDA's runtime reports only error 35 in this case.
-TEST_F(OpenmpsTest, WhyTheClientLibraryCantBeLoadedIsSaid) {
+// The reason has to come from `openmps`, since CUDA's runtime reports only error 35 (insufficient
+// driver) if libcuda.so.1 can't be loaded.
+TEST_F(OpenmpsTest, RunAndDoctorSayWhyTheClientLibraryCantBeLoaded) {
   const std::filesystem::path broken = directory_ + "/broken";
   std::filesystem::create_directories(broken / "lib/openmps");
   std::filesystem::copy(bin_, broken / "bin", std::filesystem::copy_options::recursive);
@@ -90,7 +91,7 @@ TEST_F(OpenmpsTest, RunStartsADaemonIfAsked) {
   EXPECT_EQ(openmps("run --start -- echo again").out, "again\n");
 }
 
-TEST_F(OpenmpsTest, ProgramsThatAreNotThereAreErrors) {
+TEST_F(OpenmpsTest, MissingProgramsAndUnknownCommandsAreErrors) {
   start_daemon();
   EXPECT_EQ(openmps("run -- /nonexistent/program").status, 127);
   EXPECT_EQ(openmps("run -- /tmp").status, 126);
@@ -100,7 +101,7 @@ TEST_F(OpenmpsTest, ProgramsThatAreNotThereAreErrors) {
   EXPECT_EQ(openmps("--version").out.rfind("openmps ", 0), 0u);
 }
 
-TEST_F(OpenmpsTest, PsListsWhoIsThere) {
+TEST_F(OpenmpsTest, PsListsClients) {
   EXPECT_EQ(openmps("ps").out, "Cannot find MPS control daemon process\n");
   EXPECT_EQ(openmps("ps").status, 1);
   start_daemon();
@@ -112,12 +113,13 @@ TEST_F(OpenmpsTest, PsListsWhoIsThere) {
   const size_t first = twice.find("./nbody");
   EXPECT_NE(first, std::string::npos) << twice;
   EXPECT_NE(twice.find("./nbody", first + 1), std::string::npos) << twice;
-  EXPECT_EQ(twice.find('\x1b'), std::string::npos) << "no terminal is cleared";
+  EXPECT_EQ(twice.find('\x1b'), std::string::npos)
+      << "no escape sequences, since standard output is no terminal";
   EXPECT_NE(openmps("ps --watch 0.01").status, 0);
   EXPECT_NE(openmps("ps --watch fast").status, 0);
 }
 
-TEST_F(OpenmpsTest, TopStatAndAdviseSayWhatIsNotKnown) {
+TEST_F(OpenmpsTest, TopStatAndAdviseWithoutCounters) {
   for (const char* command : {"top", "top --once", "stat", "stat --json", "advise 1"}) {
     EXPECT_EQ(openmps(command).out, "Cannot find MPS control daemon process\n") << command;
     EXPECT_EQ(openmps(command).status, 1) << command;
@@ -128,11 +130,12 @@ TEST_F(OpenmpsTest, TopStatAndAdviseSayWhatIsNotKnown) {
   const std::string text = openmps("top --delay 0.1").out;
   EXPECT_NE(text.find("NVIDIA H200\n"), std::string::npos) << text;
   EXPECT_NE(text.find("./nbody 4096\n"), std::string::npos) << text;
-  EXPECT_EQ(text.find('\x1b'), std::string::npos) << "it is no terminal";
+  EXPECT_EQ(text.find('\x1b'), std::string::npos)
+      << "no escape sequences, since standard output is no terminal";
   EXPECT_EQ(openmps("top --delay 0.1 --filter other").out.find("./nbody"), std::string::npos);
   const std::string json = openmps("stat --json --interval 0.1 --count 2").out;
   EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 2) << json;
-  EXPECT_NE(json.find("\"rates\":null"), std::string::npos) << "its worker counts nothing";
+  EXPECT_NE(json.find("\"rates\":null"), std::string::npos) << "the fake worker counts nothing";
   const Outcome advice = openmps("advise 1");
   EXPECT_EQ(advice.status, 1);
   EXPECT_EQ(advice.out,
@@ -143,7 +146,7 @@ TEST_F(OpenmpsTest, TopStatAndAdviseSayWhatIsNotKnown) {
   }
 }
 
-TEST_F(OpenmpsTest, DoctorNamesWhatStandsInTheWay) {
+TEST_F(OpenmpsTest, DoctorNamesProblems) {
   Outcome outcome = openmps("doctor");
   EXPECT_EQ(outcome.status, 1);
   EXPECT_NE(outcome.out.find("PROBLEM  no daemon: the directory " + pipe_), std::string::npos)
@@ -192,7 +195,7 @@ TEST_F(OpenmpsTest, DoctorNamesAWorkerOfAnotherBuild) {
       << outcome.out;
 }
 
-TEST_F(OpenmpsTest, DoctorPassesOnWhyAWorkerCantWork) {
+TEST_F(OpenmpsTest, DoctorPassesOnTheWorkersReason) {
   driver_ = "none";
   start_daemon();
   const Outcome outcome = openmps("doctor");

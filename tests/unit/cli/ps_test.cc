@@ -73,7 +73,7 @@ TEST(Ps, TotalsSinceEachSessionBegan) {
   EXPECT_FALSE(silent_servers("[{}]").ok());
 }
 
-TEST(Ps, RatesSinceTheLastLook) {
+TEST(Ps, RatesSinceTheLastSnapshot) {
   const auto before = read_clients(kAnswer);
   ASSERT_TRUE(before.ok());
   std::vector<Client> now = *before;
@@ -89,12 +89,13 @@ TEST(Ps, RatesSinceTheLastLook) {
             (Words{"4711", "3", "17", "GPU-008cbaa3", "3.50", "s", "50%", "2.0", "25.0k/s", "0B/s",
                    "5B/s", "window", "500.0", "ms", "pods:b", "python3", "(ending)"}));
   now[0].id = 9;
-  EXPECT_EQ(words_of(format_ps_table(now, *before), 1)[7], "17.0") << "another session's past";
+  EXPECT_EQ(words_of(format_ps_table(now, *before), 1)[7], "17.0")
+      << "a snapshot of another session is not compared";
   use.gpu_ns.reset();
   EXPECT_EQ(words_of(format_ps_table(now, {}), 1)[4], "-");
 }
 
-TEST(Ps, WhatTheDaemonSaysIsRead) {
+TEST(Ps, TheDaemonsAnswersAreRead) {
   const auto clients = read_clients(kAnswer);
   ASSERT_TRUE(clients.ok()) << clients.status().message();
   const Client& client = (*clients)[0];
@@ -103,7 +104,7 @@ TEST(Ps, WhatTheDaemonSaysIsRead) {
   EXPECT_EQ(client.group, "pods:/a/b");
   EXPECT_EQ((*clients)[1].group, "");
   ASSERT_TRUE(client.use);
-  EXPECT_EQ(client.use->launches, 1500u) << "in graphs, too";
+  EXPECT_EQ(client.use->launches, 1500u) << "kernels in graphs are counted, too";
   EXPECT_EQ(client.use->threads, 96000u);
   EXPECT_EQ(client.use->lengths[2], 7u);
   EXPECT_EQ(client.use->gap_ns[5], 9u);
@@ -121,7 +122,7 @@ TEST(Ps, WhatTheDaemonSaysIsRead) {
   EXPECT_EQ((*devices)[0].name, "H200");
 }
 
-TEST(Ps, AnAnswerOfAnotherKindIsAnError) {
+TEST(Ps, AnAnswerInAnotherFormatIsAnError) {
   std::string other_bins = kAnswer;
   other_bins.replace(other_bins.find("[0,0,0,0,0,0,0,8]"), 17, "[0,0,0,0,0,0,8]");
   for (const char* answer :

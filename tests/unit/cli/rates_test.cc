@@ -21,7 +21,8 @@ std::vector<uint64_t> pids_of(const View& view) {
 }
 using Pids = std::vector<uint64_t>;
 
-// Two seconds in which one client keeps 40 of 100 SMs busy half of the time, and another none.
+// Two snapshots, two seconds apart: one client keeps 40 of 100 SMs busy half of the time, and
+// another is idle.
 class RatesTest : public ::testing::Test {
  protected:
   RatesTest() {
@@ -44,7 +45,7 @@ class RatesTest : public ::testing::Test {
   Snapshot before_;
 };
 
-TEST_F(RatesTest, AreOfTheTimeBetween) {
+TEST_F(RatesTest, CoverTheTimeBetweenTheSnapshots) {
   const View seen = view();
   ASSERT_EQ(seen.clients.size(), 2u);
   const Rates& busy = seen.clients[0];
@@ -56,7 +57,7 @@ TEST_F(RatesTest, AreOfTheTimeBetween) {
   EXPECT_DOUBLE_EQ(busy.copies, 5);
   EXPECT_DOUBLE_EQ(busy.to_device, 4e6);
   EXPECT_EQ(busy.state, State::kActive);
-  EXPECT_EQ(busy.held.why, "") << "what was before";
+  EXPECT_EQ(busy.held.why, "") << "work was held before the first snapshot only";
   EXPECT_EQ(seen.clients[1].state, State::kIdle);
   EXPECT_EQ(seen.clients[1].sm_time_share, 0);
 }
@@ -67,28 +68,29 @@ TEST_F(RatesTest, DevicesHaveTheSumOfTheirClients) {
   ASSERT_EQ(seen.devices.size(), 1u);
   const DeviceRates& device = seen.devices[0];
   EXPECT_DOUBLE_EQ(device.sm_time_share, 0.3);
-  EXPECT_DOUBLE_EQ(device.kernel_share, 1.5) << "they have overlapped";
+  EXPECT_DOUBLE_EQ(device.kernel_share, 1.5) << "the kernels of the two clients have overlapped";
   EXPECT_EQ(device.memory_bytes, (1u << 30) + (1u << 20));
   EXPECT_EQ(device.clients, 2u);
 }
 
-TEST_F(RatesTest, NobodyHasWhatOthersHave) {
+TEST_F(RatesTest, SmTimeOfClientsIsScaledToWhatTheDeviceHas) {
   run(&idle_, 2 * kSecond, 100);
   const View seen = view();
-  EXPECT_DOUBLE_EQ(seen.devices[0].sm_time_share, 1) << "a device has no more than it has";
+  EXPECT_DOUBLE_EQ(seen.devices[0].sm_time_share, 1) << "at most all SMs are busy";
   EXPECT_DOUBLE_EQ(seen.clients[0].sm_time_share + seen.clients[1].sm_time_share, 1);
   EXPECT_DOUBLE_EQ(seen.clients[0].sm_time_share * 5, seen.clients[1].sm_time_share);
-  EXPECT_DOUBLE_EQ(seen.clients[1].kernel_share, 1) << "it could have run";
+  EXPECT_DOUBLE_EQ(seen.clients[1].kernel_share, 1) << "the share of kernels is not scaled";
 }
 
-TEST_F(RatesTest, ANewcomersAreOfItsLife) {
+TEST_F(RatesTest, ANewClientsRatesCoverItsAge) {
   before_.clients.clear();
   busy_.use->age_ns = kSecond;
   const View seen = view();
   EXPECT_DOUBLE_EQ(seen.clients[0].seconds, 1);
   EXPECT_DOUBLE_EQ(seen.clients[0].launches, 3500);
   EXPECT_DOUBLE_EQ(seen.clients[0].kernel_share, 1);
-  EXPECT_DOUBLE_EQ(seen.devices[0].kernel_share, 0.5) << "in the time between";
+  EXPECT_DOUBLE_EQ(seen.devices[0].kernel_share, 0.5)
+      << "the device's rates cover the time between the snapshots";
 }
 
 TEST_F(RatesTest, AreNeverNegative) {
@@ -100,21 +102,21 @@ TEST_F(RatesTest, AreNeverNegative) {
   EXPECT_EQ(seen.clients[0].kernel_share, 0);
 }
 
-TEST_F(RatesTest, StatesAreTold) {
+TEST_F(RatesTest, StatesOfClients) {
   idle_.use->held[1].held_now = 1;
   EXPECT_EQ(view().clients[1].state, State::kWaiting);
   EXPECT_EQ(held_text(view().clients[1].held), "value now, 0 ns");
   idle_.use->held[0].held_now = 1;
   idle_.use->held[0].ns += kSecond;
-  EXPECT_EQ(view().clients[1].state, State::kActive) << "it has more than can run";
+  EXPECT_EQ(view().clients[1].state, State::kActive) << "work beyond the stream budget is held";
   idle_.use->held[0].held_now = 0;
   run(&idle_, kSecond, 1);
-  EXPECT_EQ(view().clients[1].state, State::kActive) << "another stream of it";
+  EXPECT_EQ(view().clients[1].state, State::kActive) << "another of its streams has run work";
   idle_.ending = true;
   EXPECT_EQ(view().clients[1].state, State::kEnding);
 }
 
-TEST_F(RatesTest, WhatHeldLongestIsTold) {
+TEST_F(RatesTest, TheReasonThatHeldWorkLongestIsShown) {
   busy_.use->held[0].ns += 1'000'000;
   busy_.use->held[1].ns += 2'000'000;
   EXPECT_EQ(held_text(view().clients[0].held), "value 2.0 ms");
@@ -122,7 +124,7 @@ TEST_F(RatesTest, WhatHeldLongestIsTold) {
   EXPECT_EQ(held_text(view().clients[0].held), "window now, 1.0 ms");
 }
 
-TEST_F(RatesTest, WhatIsNotMeasuredIsNotShown) {
+TEST_F(RatesTest, UnknownFiguresAreNotShown) {
   busy_.use->gpu_ns.reset();
   idle_.use.reset();
   const View seen = view();
@@ -147,11 +149,11 @@ TEST_F(RatesTest, EveryColumnSorts) {
     const bool ascending = ascends_by_nature(column);
     const Pids usual = pids_of(select(view(), {column, ascending}, ""));
     const Pids other = pids_of(select(view(), {column, !ascending}, ""));
-    // No work of either was held.
+    // No client had held work, so both are equal in this column.
     const bool equal = column == Column::kHeld;
     EXPECT_EQ(other, (equal ? usual : Pids{usual[1], usual[0]})) << heading_of(column);
   }
-  EXPECT_EQ(pids_of(select(view(), {}, "")), (Pids{20, 10})) << "by SM time";
+  EXPECT_EQ(pids_of(select(view(), {}, "")), (Pids{20, 10})) << "SM time is the default order";
   EXPECT_EQ(pids_of(select(view(), {Column::kMemory, false}, "")), (Pids{10, 20}));
   EXPECT_EQ(pids_of(select(view(), {Column::kPid, true}, "")), (Pids{10, 20}));
   EXPECT_EQ(pids_of(select(view(), {Column::kCommand, true}, "")), (Pids{10, 20}));
@@ -159,12 +161,12 @@ TEST_F(RatesTest, EveryColumnSorts) {
   EXPECT_FALSE(column_of("SM"));
 }
 
-TEST_F(RatesTest, FiltersLeaveTheDevicesAsTheyAre) {
+TEST_F(RatesTest, AFilterDoesNotChangeTheDevices) {
   EXPECT_EQ(pids_of(select(view(), {}, "train")), (Pids{20}));
   EXPECT_EQ(pids_of(select(view(), {}, "10")), (Pids{10}));
   idle_.group = "pods:/a";
   EXPECT_EQ(pids_of(select(view(), {}, "pods")), (Pids{10}));
-  EXPECT_EQ(pids_of(select(view(), {}, "1")), Pids{}) << "a PID as a whole";
+  EXPECT_EQ(pids_of(select(view(), {}, "1")), Pids{}) << "a part of a PID does not match";
   const View seen = select(view(), {}, "nobody");
   EXPECT_TRUE(seen.clients.empty());
   EXPECT_EQ(seen.devices[0].clients, 2u);
@@ -202,7 +204,7 @@ TEST(Figures, AreShort) {
   EXPECT_EQ(time_text(7200 * kSecond), "2.00 h");
   EXPECT_EQ(fit("abc", 5), "abc  ");
   EXPECT_EQ(fit("abc", 5, true), "  abc");
-  EXPECT_EQ(fit("\xc3\xa4\xc3\xb6\xc3\xbc", 2), "\xc3\xa4\xc3\xb6") << "by characters";
+  EXPECT_EQ(fit("\xc3\xa4\xc3\xb6\xc3\xbc", 2), "\xc3\xa4\xc3\xb6") << "cut by characters";
   EXPECT_EQ(fit("", 0), "");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients and devices for tests of their presentation.
+// Example clients, devices and snapshots for tests of `openmps ps`, `top`, `stat` and `advise`.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ inline Client some_client(uint64_t pid, const std::string& command) {
   return client;
 }
 
-// Adds use of so many SMs for so long. The client's age does not change.
+// Adds the use of `sms` SMs for `ns`. The client's age does not change.
 inline void run(Client* client, uint64_t ns, uint64_t sms) {
   client->use->gpu_ns = *client->use->gpu_ns + ns;
   client->use->sm_ns += ns * sms;

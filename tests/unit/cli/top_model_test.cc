@@ -67,7 +67,7 @@ TEST_F(TopModelTest, ShowsTheBusiestFirst) {
 
 TEST_F(TopModelTest, KeysSort) {
   type("r");
-  EXPECT_EQ(list(), "1 2 3 4 *5") << "the selected one stays so";
+  EXPECT_EQ(list(), "1 2 3 4 *5") << "the same client stays selected";
   type("<<<<<");
   EXPECT_EQ(lines()[0].text, "openmps top, each 1.0 s, 5 programs, by pid from below");
   EXPECT_EQ(list(), "1 2 3 4 *5");
@@ -78,7 +78,7 @@ TEST_F(TopModelTest, KeysSort) {
   EXPECT_EQ(list(), "*5 4 3 2 1");
 }
 
-TEST_F(TopModelTest, WhatIsSelectedIsAClientNotALine) {
+TEST_F(TopModelTest, TheSelectionFollowsTheClient) {
   model_.on_key({Kind::kDown});
   EXPECT_EQ(list(), "5 *4 3 2 1");
   const Snapshot before = some_snapshot(0, clients_);
@@ -95,26 +95,27 @@ TEST_F(TopModelTest, WhatIsSelectedIsAClientNotALine) {
   EXPECT_EQ(list(), "*5 3 2 1");
 }
 
-TEST_F(TopModelTest, AFilterIsTypedAndTakenBack) {
+TEST_F(TopModelTest, AFilterIsTypedAndRemoved) {
   type("/prog3");
   EXPECT_EQ(last(), "PID or part of the command: prog3_");
-  EXPECT_EQ(list(), "*5 4 3 2 1") << "not yet in force";
+  EXPECT_EQ(list(), "*5 4 3 2 1") << "the filter is in force after Enter";
   model_.on_key({Kind::kEnter});
   EXPECT_EQ(list(), "*3");
   EXPECT_NE(lines()[0].text.find("5 programs, by sm%, 1 with \"prog3\""), std::string::npos);
-  EXPECT_NE(lines()[1].text.find("(15.0 of"), std::string::npos) << "devices show all";
+  EXPECT_NE(lines()[1].text.find("(15.0 of"), std::string::npos)
+      << "the device's line counts all clients";
   type("/");
   for (int i = 0; i < 20; ++i) model_.on_key({Kind::kBackspace});
   model_.on_key({Kind::kEscape});
-  EXPECT_EQ(list(), "*3") << "given up";
+  EXPECT_EQ(list(), "*3") << "Escape keeps the filter that is in force";
   type("/");
   for (int i = 0; i < 20; ++i) model_.on_key({Kind::kBackspace});
   model_.on_key({Kind::kEnter});
   EXPECT_EQ(list(), "5 4 *3 2 1");
-  EXPECT_EQ(type("/q"), Action::kNone) << "a letter of the filter";
+  EXPECT_EQ(type("/q"), Action::kNone) << "q is a letter of the filter here";
 }
 
-TEST_F(TopModelTest, TerminatingIsAskedFor) {
+TEST_F(TopModelTest, TerminatingNeedsAConfirmation) {
   model_.on_key({Kind::kDown});
   EXPECT_EQ(type("t"), Action::kNone);
   EXPECT_EQ(last(), "Terminate 4 prog4? y: yes, any other key: no");
@@ -133,20 +134,20 @@ TEST_F(TopModelTest, TerminatingIsAskedFor) {
   EXPECT_EQ(last(), TopModel::kHelp);
   EXPECT_EQ(type("y"), Action::kNone);
   model_.show({});
-  EXPECT_EQ(type("ty"), Action::kNone) << "there is nobody";
+  EXPECT_EQ(type("ty"), Action::kNone) << "no client is left";
 }
 
-TEST_F(TopModelTest, NobodyAndNothing) {
+TEST_F(TopModelTest, NoDaemonAndNoClients) {
   model_.show_problem("The daemon has gone");
   EXPECT_EQ(lines()[1].text, "The daemon has gone");
-  EXPECT_EQ(list(), "*5 4 3 2 1") << "as it was last seen";
+  EXPECT_EQ(list(), "*5 4 3 2 1") << "the last snapshot is still shown";
   model_.show({});
   EXPECT_EQ(lines()[1].text, "No program uses OpenMPS");
   EXPECT_EQ(model_.on_key({Kind::kDown}), Action::kNone);
   EXPECT_EQ(type("q"), Action::kQuit);
 }
 
-TEST_F(TopModelTest, AnyTerminalIsLargeEnough) {
+TEST_F(TopModelTest, FitsAnySizeOfTerminal) {
   for (const std::string keys : {"", "/", "t"}) {
     type(keys);
     for (size_t height = 0; height < 12; ++height) {
@@ -158,9 +159,9 @@ TEST_F(TopModelTest, AnyTerminalIsLargeEnough) {
     }
     model_.on_key({Kind::kEscape});
   }
-  EXPECT_EQ(list(4), "*5 4 3") << "of what is above nothing is left";
+  EXPECT_EQ(list(4), "*5 4 3") << "in a low terminal the lines above the list are left out";
   for (int i = 0; i < 3; ++i) model_.on_key({Kind::kDown});
-  EXPECT_EQ(list(4), "*2 1") << "the next page";
+  EXPECT_EQ(list(4), "*2 1") << "the list scrolls by pages";
 }
 
 }  // namespace
