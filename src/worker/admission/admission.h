@@ -11,8 +11,6 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
-#include <span>
 
 #include "worker/admission/condition.h"
 #include "worker/admission/durations.h"
@@ -32,35 +30,32 @@ struct AdmissionRequest {
   bool is_cold = false;            // the work goes to the stream's cold stream
   StreamBudget* budget = nullptr;  // of the stream; null: no budget, credit or fair share applies
   const Cost* cost = nullptr;      // of the work, if it is kWork
-  // What the work waits for, in the order in which it is checked.
-  static constexpr size_t kMostConditions = 3;
-  std::array<Condition, kMostConditions> conditions;
-  size_t condition_count = 0;
+  // What the work waits for that the worker sees, and is told of when it comes: the work waits here
+  // until then.
+  Condition in_worker;
+  // What the GPU may wait for, in the order in which it is checked. That takes a credit; without
+  // one the work waits here. The second is the wait that the order of streams implies.
+  std::array<Condition, 2> on_gpu;
   // Adds the stream slots that the work lacks to the verdict, or refuses; empty: it lacks none.
   FunctionRef<void(Verdict&)> admit_slots;
 
-  [[nodiscard]] std::span<const Condition> all_conditions() const {
-    return std::span(conditions).first(condition_count);
+  [[nodiscard]] bool has_condition() const {
+    return in_worker.has_come || on_gpu[0].has_come || on_gpu[1].has_come;
   }
-  void add(const Condition& condition) { conditions[condition_count++] = condition; }
 };
 
 [[nodiscard]] inline Verdict try_admit(const AdmissionRequest& request) {
   Verdict verdict;
-  for (const Condition& condition : request.all_conditions()) {
-    const bool is_seen_here = condition.waits == Condition::Waits::kInWorker;
-    if (is_seen_here && !condition.has_come()) {
-      verdict.refuse(condition.why);
-      return verdict;
-    }
+  if (request.in_worker.has_come && !request.in_worker.has_come()) {
+    verdict.refuse(request.in_worker.why);
+    return verdict;
   }
   if (StreamBudget* const budget = request.budget; budget != nullptr) {
     if (request.kind == AdmissionRequest::Kind::kWork) budget->admit_work(*request.cost, verdict);
     if (request.kind == AdmissionRequest::Kind::kMarker) budget->admit_marker(verdict);
     if (request.is_cold && verdict.is_admitted()) budget->admit_cold(verdict);
-    for (const Condition& condition : request.all_conditions()) {
-      const bool waits_on_gpu = condition.waits == Condition::Waits::kOnGpu;
-      if (waits_on_gpu && verdict.is_admitted()) budget->admit_wait(condition, verdict);
+    for (const Condition& condition : request.on_gpu) {
+      if (condition.has_come && verdict.is_admitted()) budget->admit_wait(condition, verdict);
     }
   }
   if (request.admit_slots && verdict.is_admitted()) request.admit_slots(verdict);

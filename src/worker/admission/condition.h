@@ -12,15 +12,11 @@
 namespace openmps::worker {
 
 struct Condition {
-  enum class Waits {
-    kInWorker,  // the worker sees it and is told when it comes: the work waits here until then
-    kOnGpu,     // the GPU may wait for it, which takes a credit; without one the work waits here
-  };
-  Waits waits = Waits::kInWorker;
   wire::HeldFor why = wire::HeldFor::kNothing;  // what is shown while the work waits here
-  // kShort: it is known to come soon, and needs no more than work behind work. Else a wait credit.
+  FunctionRef<bool()> has_come;                 // empty: nothing is waited for
+  // If the GPU may wait for it. kShort: it is known to come soon, and needs no more than work
+  // behind work. Else a wait credit.
   CreditTerm term = CreditTerm::kUnknown;
-  FunctionRef<bool()> has_come;
 };
 
 }  // namespace openmps::worker

@@ -38,20 +38,22 @@ class Durations {
   // std::bad_alloc.
   [[nodiscard]] uint32_t add();
   [[nodiscard]] bool is_known(const Cost& cost) const {
-    return cost.learnt == 0 || ns_[cost.learnt] != 0;
+    return cost.learnt == 0 || kinds_[cost.learnt].ns != 0;
   }
   [[nodiscard]] uint64_t of(const Cost& cost) const {
     if (cost.learnt == 0) return cost.ns;
-    const uint64_t ns = ns_[cost.learnt];
+    const uint64_t ns = kinds_[cost.learnt].ns;
     return (ns != 0 ? ns : kUnknownNs) * cost.times;
   }
   // Its duration if it had the device to itself: at most this, as far as has been seen.
   [[nodiscard]] uint64_t alone(const Cost& cost) const {
-    const uint64_t ns = alone_ns_[cost.learnt];
+    const uint64_t ns = kinds_[cost.learnt].alone_ns;
     return ns != 0 ? ns * cost.times : of(cost);
   }
   // Work of this kind has been seen that had all SMs it wanted.
-  [[nodiscard]] bool has_been_alone(const Cost& cost) const { return been_alone_[cost.learnt]; }
+  [[nodiscard]] bool has_been_alone(const Cost& cost) const {
+    return kinds_[cost.learnt].been_alone;
+  }
 
   // The time that some work was expected to take, and two bounds of the time that it took.
   struct Observed {
@@ -71,16 +73,18 @@ class Durations {
   static constexpr uint32_t kMost = 1u << 16;
   static constexpr uint32_t kFirstGiven = kMiBFromDevice + 1;
   static constexpr uint8_t kTries = 8;
-  // False: nothing could be learnt. A number of which nothing is known counts as `unknown_ns`; 0:
-  // it is left out.
-  static bool adapt(std::vector<uint32_t>& known, std::span<const uint32_t> numbers,
-                    const Observed& seen, uint64_t unknown_ns);
+  struct Kind {
+    uint32_t ns = 0;        // 0: not known
+    uint32_t alone_ns = 0;  // 0: not known
+    uint8_t tries = 0;
+    bool been_alone = false;
+  };
+  // Learn one duration of these numbers. False: nothing could be learnt. A number of which nothing
+  // is known counts as `unknown_ns`; 0: it is left out.
+  bool adapt(uint32_t Kind::*known, std::span<const uint32_t> numbers, const Observed& seen,
+             uint64_t unknown_ns);
 
-  // By number; 0: not known.
-  std::vector<uint32_t> ns_ = {0, kBusNsPerMiB, kBusNsPerMiB};
-  std::vector<uint32_t> alone_ns_ = std::vector<uint32_t>(kFirstGiven);
-  std::vector<uint8_t> tries_ = std::vector<uint8_t>(kFirstGiven);
-  std::vector<bool> been_alone_ = std::vector<bool>(kFirstGiven);
+  std::vector<Kind> kinds_ = {{}, {.ns = kBusNsPerMiB}, {.ns = kBusNsPerMiB}};  // by number
   uint32_t next_ = kFirstGiven;  // the next number to be given again
 };
 

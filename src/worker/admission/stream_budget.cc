@@ -158,11 +158,7 @@ void StreamBudget::admit_cold(Verdict& verdict) {
   }
   if (credits_ == nullptr || !credits_->keeps_some()) return;
   const auto never = [] { return false; };
-  admit_wait({.waits = Condition::Waits::kOnGpu,
-              .why = HeldFor::kQueueCredit,
-              .term = CreditTerm::kShort,
-              .has_come = never},
-             verdict);
+  admit_wait({HeldFor::kQueueCredit, never, CreditTerm::kShort}, verdict);
 }
 
 void StreamBudget::keep(QueueCredit&& credit, WaitCredit&& wait_credit) {

@@ -45,16 +45,16 @@ uint64_t estimated_bytes(const wire::ArrayCreate& c) {
 
 }  // namespace
 
-class Arrays::Storage {
+class Arrays::Storage : public std::enable_shared_from_this<Arrays::Storage> {
  public:
   Storage(SessionCore& core, SessionMemory& memory, uint32_t device, uint64_t bytes)
-      : core_(core), memory_(memory), device_(device), bytes_(bytes) {}
+      : device(device), core_(core), memory_(memory), bytes_(bytes) {}
   ~Storage() {
     try {
       destroy();
     } catch (const std::bad_alloc&) {
       // The array is kept until the worker is replaced: destroying it now could stop all sessions.
-      memory_.refund(device_, bytes_);
+      memory_.refund(device, bytes_);
     }
   }
   Storage(const Storage&) = delete;
@@ -63,16 +63,16 @@ class Arrays::Storage {
   // Before the last holder goes. May find no memory; it is called again then.
   void destroy() {
     if (bytes_ == 0) return;
-    const auto refund = [&memory = memory_, device = device_, bytes = bytes_] {
+    const auto refund = [&memory = memory_, device = device, bytes = bytes_] {
       memory.refund(device, bytes);
     };
     if (array == nullptr && mipmapped == nullptr) {
       refund();  // the array was never made
     } else {
       // After a fault a context may refuse to become current; releasing is tried all the same.
-      static_cast<void>(core_.use(device_).ok());
+      static_cast<void>(core_.use(device).ok());
       core_.releases.add_quiescent(given_up(),
-                                   {GatedCall::kArrayDestroy, device_, core_.context({device_}),
+                                   {GatedCall::kArrayDestroy, device, core_.context({device}),
                                     [&driver = core_.driver, array = array, mipmapped = mipmapped] {
                                       return mipmapped != nullptr
                                                  ? driver.cuMipmappedArrayDestroy(mipmapped)
@@ -85,13 +85,13 @@ class Arrays::Storage {
 
   [[nodiscard]] GivenUp given_up() const { return {wire::ReturnKind::kArray, 0, bytes_}; }
 
+  const uint32_t device;
   CUarray array = nullptr;  // this or `mipmapped`
   CUmipmappedArray mipmapped = nullptr;
 
  private:
   SessionCore& core_;
   SessionMemory& memory_;
-  const uint32_t device_;
   uint64_t bytes_;  // 0: given back
 };
 
@@ -123,30 +123,24 @@ Status Arrays::handle(const wire::ArrayCreate& command) {
     result = core_.gate.run_now(GatedCall::kArrayCreate, make);
   }
   OPENMPS_RETURN_IF_ERROR(check(result, "the creation of an array"));
-  if (plain) {
-    auto array = std::make_unique<Array>();
-    *array = {storage->array, command.device, storage, false};
-    return arrays_.insert(command.array, std::move(array));
-  }
-  auto array = std::make_unique<Mipmapped>();
-  *array = {storage->mipmapped, command.device, storage};
-  return mipmapped_.insert(command.mipmapped, std::move(array));
+  if (!plain) return mipmapped_.insert(command.mipmapped, std::move(storage));
+  return arrays_.insert(command.array,
+                        std::make_unique<Array>(Array{storage->array, storage, false}));
 }
 
-Status Arrays::handle(const wire::ArrayPart& command, const Array* whole,
-                      const Mipmapped* mipmapped, ReplyTo<wire::ArrayPart> reply) {
+Status Arrays::handle(const wire::ArrayPart& command, const Array* whole, Storage* mipmapped,
+                      ReplyTo<wire::ArrayPart> reply) {
   if ((whole == nullptr) == (mipmapped == nullptr)) {
     return violation("a part of two arrays, or none");
   }
   auto made = std::make_unique<Array>();
   made->is_part = true;
-  made->device = whole != nullptr ? whole->device : mipmapped->device;
-  made->storage = whole != nullptr ? whole->storage : mipmapped->storage;
-  OPENMPS_RETURN_IF_ERROR(core_.use(made->device));
+  made->storage = whole != nullptr ? whole->storage : mipmapped->shared_from_this();
+  OPENMPS_RETURN_IF_ERROR(core_.use(made->storage->device));
   const CUresult result =
-      whole != nullptr
-          ? core_.driver.cuArrayGetPlane(&made->handle, whole->handle, command.index)
-          : core_.driver.cuMipmappedArrayGetLevel(&made->handle, mipmapped->handle, command.index);
+      whole != nullptr ? core_.driver.cuArrayGetPlane(&made->handle, whole->handle, command.index)
+                       : core_.driver.cuMipmappedArrayGetLevel(&made->handle, mipmapped->mipmapped,
+                                                               command.index);
   OPENMPS_RETURN_IF_ERROR(check(result, "the part of an array"));
   CUDA_ARRAY3D_DESCRIPTOR shape{};
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuArray3DGetDescriptor_v2(&shape, made->handle),
@@ -174,9 +168,9 @@ Status Arrays::handle(const wire::ArrayDestroy& command) {
 }
 
 Status Arrays::handle(const wire::MipmappedDestroy& command) {
-  const std::unique_ptr<Mipmapped> array = mipmapped_.take(command.array);
-  drop_parts(array->storage);
-  retire(std::move(array->storage));
+  std::shared_ptr<Storage> storage = mipmapped_.take(command.array);
+  drop_parts(storage);
+  retire(std::move(storage));
   return Status();
 }
 
@@ -200,7 +194,7 @@ Status Arrays::find(wire::Id id, CUarray* handle, std::shared_ptr<const void>* k
 // ---- Texture and surface objects ----------------------------------------------------------------
 
 Status Arrays::read_resource(const wire::ImageCreate& command, const Array* array,
-                             const Mipmapped* mipmapped, CUDA_RESOURCE_DESC* resource,
+                             Storage* mipmapped, CUDA_RESOURCE_DESC* resource,
                              std::shared_ptr<Storage>* storage) const {
   resource->resType = static_cast<CUresourcetype>(command.type);
   switch (resource->resType) {
@@ -211,8 +205,8 @@ Status Arrays::read_resource(const wire::ImageCreate& command, const Array* arra
       return Status();
     case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
       if (mipmapped == nullptr) return violation("a resource without its mipmapped array");
-      resource->res.mipmap.hMipmappedArray = mipmapped->handle;
-      *storage = mipmapped->storage;
+      resource->res.mipmap.hMipmappedArray = mipmapped->mipmapped;
+      *storage = mipmapped->shared_from_this();
       return Status();
     case CU_RESOURCE_TYPE_LINEAR: {
       OPENMPS_RETURN_IF_ERROR(memory_.check_operand({command.address, command.bytes}, "texture"));
@@ -245,8 +239,8 @@ Status Arrays::read_resource(const wire::ImageCreate& command, const Array* arra
   }
 }
 
-Status Arrays::handle(const wire::ImageCreate& command, const Array* array,
-                      const Mipmapped* mipmapped, ReplyTo<wire::ImageCreate> reply) {
+Status Arrays::handle(const wire::ImageCreate& command, const Array* array, Storage* mipmapped,
+                      ReplyTo<wire::ImageCreate> reply) {
   // The GPU would read zeros from such memory (measured on an H200).
   if (core_.cold_homes != 0) {
     return Status(CUDA_ERROR_NOT_SUPPORTED,
@@ -297,7 +291,7 @@ void Arrays::release_all() {
   while (const std::unique_ptr<Image> image = images_.take_any()) release(*image);
   arrays_.for_each([](const Array& array) { array.storage->destroy(); });
   arrays_.clear();
-  mipmapped_.for_each([](const Mipmapped& array) { array.storage->destroy(); });
+  mipmapped_.for_each([](Storage& storage) { storage.destroy(); });
   mipmapped_.clear();
 }
 

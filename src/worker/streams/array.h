@@ -16,15 +16,16 @@
 namespace openmps::worker {
 
 class Arrays {
+  // The driver's allocation, shared by the array, its parts and the objects that refer to it.
+  class Storage;
   struct Array;
-  struct Mipmapped;
 
  public:
   Arrays(SessionCore& core, SessionMemory& memory) : core_(core), memory_(memory) {}
 
   // CUDA_ERROR_OUT_OF_MEMORY beyond the client's limit; what the driver says of the description.
   Status handle(const wire::ArrayCreate& command);
-  Status handle(const wire::ArrayPart& command, const Array* whole, const Mipmapped* mipmapped,
+  Status handle(const wire::ArrayPart& command, const Array* whole, Storage* mipmapped,
                 ReplyTo<wire::ArrayPart> reply);
   // Kernels in flight may still read the array: the driver's object is given back when they have
   // ended.
@@ -34,7 +35,7 @@ class Arrays {
   // The driver's array, and the object that owns it. A violation: there is none.
   Status find(wire::Id id, CUarray* handle, std::shared_ptr<const void>* kept) const;
 
-  Status handle(const wire::ImageCreate& command, const Array* array, const Mipmapped* mipmapped,
+  Status handle(const wire::ImageCreate& command, const Array* array, Storage* mipmapped,
                 ReplyTo<wire::ImageCreate> reply);
   // The driver's object is given back when kernels in flight have ended.
   Status handle(const wire::ImageDestroy& command);
@@ -45,18 +46,10 @@ class Arrays {
   void release_all();
 
  private:
-  // The driver's allocation, shared by the array, its parts and the objects that refer to it.
-  class Storage;
   struct Array {
     CUarray handle = nullptr;
-    uint32_t device = 0;
     std::shared_ptr<Storage> storage;
     bool is_part = false;
-  };
-  struct Mipmapped {
-    CUmipmappedArray handle = nullptr;
-    uint32_t device = 0;
-    std::shared_ptr<Storage> storage;
   };
   struct Image {
     wire::ImageKind kind = wire::ImageKind::kTexture;
@@ -65,9 +58,8 @@ class Arrays {
     std::shared_ptr<Storage> storage;  // null: linear memory
   };
 
-  Status read_resource(const wire::ImageCreate& command, const Array* array,
-                       const Mipmapped* mipmapped, CUDA_RESOURCE_DESC* resource,
-                       std::shared_ptr<Storage>* storage) const;
+  Status read_resource(const wire::ImageCreate& command, const Array* array, Storage* mipmapped,
+                       CUDA_RESOURCE_DESC* resource, std::shared_ptr<Storage>* storage) const;
   void drop_parts(const std::shared_ptr<Storage>& storage);
   void retire(std::shared_ptr<Storage> storage);
   void release(const Image& image);
@@ -75,7 +67,7 @@ class Arrays {
   SessionCore& core_;
   SessionMemory& memory_;
   ObjectTable<Array> arrays_{"array"};
-  ObjectTable<Mipmapped> mipmapped_{"mipmapped array"};
+  ObjectTable<Storage, std::shared_ptr<Storage>> mipmapped_{"mipmapped array"};
   ObjectTable<Image> images_{"texture or surface object", wire::kMaxImageObjects};
 };
 

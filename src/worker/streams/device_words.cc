@@ -68,16 +68,11 @@ bool DeviceWords::Row::has_come() {
 }
 
 Status DeviceWords::ask(uint32_t row, const wire::StreamValue& wait, uint32_t device) {
-  OPENMPS_RETURN_IF_ERROR(core_.use(device));
   const DriverTable& driver = core_.driver;
-  auto& [stream, slots] = streams_[device];
+  CUstream stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(readers_.take(device, SessionCore::Leaves::kNone, &stream));
   if (stream == nullptr) {
-    if (!core_.take_free_slots({device}, 1, SessionCore::Leaves::kNone, &slots)) {
-      return Status(CUDA_ERROR_NOT_READY, "there is no room for a stream that reads values");
-    }
-    OPENMPS_RETURN_IF_ERROR(
-        check(driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0),
-              "a stream that reads values"));
+    return Status(CUDA_ERROR_NOT_READY, "there is no room for a stream that reads values");
   }
   Slot& slot = this->slot(row);
   const auto reached_at = [delta = pages_[row / kRowsOfPage].delta](const void* host) {
@@ -94,28 +89,13 @@ Status DeviceWords::ask(uint32_t row, const wire::StreamValue& wait, uint32_t de
                "a mark behind a copy of a value");
 }
 
-bool DeviceWords::idle() const {
-  for (const auto& [device, reader] : streams_) {
-    const CUstream stream = reader.stream;
-    if (stream != nullptr && core_.use(device).ok() &&
-        core_.driver.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
-      return false;
-    }
-  }
-  return true;
-}
-
 void DeviceWords::settle() const {
   const timespec pause{0, kSettlePauseNs};
   while (!idle()) nanosleep(&pause, nullptr);
 }
 
 void DeviceWords::release_all() {
-  for (const auto& [device, reader] : streams_) {
-    static_cast<void>(core_.use(device).ok());
-    if (reader.stream != nullptr) core_.driver.cuStreamDestroy_v2(reader.stream);
-  }
-  streams_.clear();
+  readers_.release_all();
   for (const Page& page : std::exchange(pages_, {})) {
     const auto address = reinterpret_cast<uint64_t>(page.mapping->address());
     core_.releases.add_quiescent(

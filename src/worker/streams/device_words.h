@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "base/shared_memory.h"
 #include "wire/commands/stream.h"
 #include "worker/core/session_core.h"
+#include "worker/streams/side_streams.h"
 
 namespace openmps::worker {
 
@@ -57,7 +57,7 @@ class DeviceWords {
   [[nodiscard]] Row row(const wire::StreamValue& wait, uint32_t device);
 
   // No copy is under way: the memory that copies read may go. After a fault none is.
-  [[nodiscard]] bool idle() const;
+  [[nodiscard]] bool idle() const { return readers_.idle(); }
   // Wait until idle(): some microseconds, or as long as copies of other sessions before these.
   void settle() const;
   void release_all();
@@ -88,11 +88,7 @@ class DeviceWords {
   SessionCore& core_;
   std::vector<Page> pages_;     // as many as have been needed at once
   std::vector<uint32_t> free_;  // rows; its capacity is enough for all
-  struct Reader {
-    CUstream stream = nullptr;
-    StreamSlot slots;
-  };
-  std::map<uint32_t, Reader> streams_;  // by device
+  SideStreams readers_{core_, 1};
 };
 
 }  // namespace openmps::worker

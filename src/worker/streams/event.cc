@@ -25,9 +25,9 @@ Status Events::handle(const wire::EventDestroy& command) {
 Status Events::make(Event& event) {
   if (event.driver_event != nullptr) return Status();
   OPENMPS_RETURN_IF_ERROR(core_.use(event.device));
-  CUevent handle = nullptr;
-  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventCreate(&handle, event.flags), "cuEventCreate"));
-  event.driver_event = std::make_shared<DriverEvent>(core_.driver, handle, event.device);
+  std::unique_ptr<DriverEvent> made;
+  OPENMPS_RETURN_IF_ERROR(DriverEvent::make(core_.driver, event.device, &made, event.flags));
+  event.driver_event = std::move(made);
   return Status();
 }
 

@@ -20,24 +20,23 @@ void write_host_fence(void* data) {
   fence->slot->value.store(fence->value, std::memory_order_release);
 }
 
+void wake_from_stream(void* header) { wake_client(*static_cast<wire::ChannelHeader*>(header)); }
+
 }  // namespace
 
 void FenceLedger::promise(uint32_t slot, uint64_t value) {
   if (slot >= used_.load(std::memory_order_relaxed)) {
-    for (uint32_t chunk = 0; chunk <= slot / kChunk; ++chunk) {
-      if (chunks_[chunk] == nullptr) chunks_[chunk] = std::make_unique<Chunk>();
-    }
     used_.store(slot + 1, std::memory_order_seq_cst);
   }
   // Pairs with FaultMonitor::forget_idle(): the monitor sees this store, or fence_promised() finds
   // that the monitor has dropped the session.
-  promised(slot).store(value, std::memory_order_seq_cst);
+  promised_[slot].store(value, std::memory_order_seq_cst);
 }
 
 bool FenceLedger::pending(const wire::ChannelView& view) const {
   const uint32_t used = used_.load(std::memory_order_seq_cst);
   for (uint32_t slot = 0; slot < used; ++slot) {
-    const uint64_t value = promised(slot).load(std::memory_order_seq_cst);
+    const uint64_t value = promised_[slot].load(std::memory_order_seq_cst);
     if (view.fence(slot).value.load(std::memory_order_relaxed) < value) return true;
   }
   return false;
@@ -68,6 +67,70 @@ Status Fences::write(const FenceValue& to, const Stream& stream) {
   static_cast<void>(data.release());  // write_host_fence owns it
   return Status();
 }
+
+// ---- Side streams -------------------------------------------------------------------------------
+
+void Fences::wake(void* waking) {
+  const auto& [header, credits] = *static_cast<const Waking*>(waking);
+  wake_client(*header);
+  if (credits != nullptr) static_cast<void>(credits->adopt());
+}
+
+// Half of the credits are left to work. Without credits a wake needs none.
+std::optional<QueueCredit> Fences::take_credit(uint32_t device) {
+  Waking& waking = wakings_[device];
+  if (waking.header == nullptr) {  // once: later on a thread of the driver may be reading it
+    waking = {&core_.view.header(), credits_ != nullptr ? &(*credits_)[device] : nullptr};
+  }
+  if (waking.credits == nullptr) return QueueCredit();
+  if (!waking.credits->keeps_some()) return std::nullopt;
+  QueueCredit credit = waking.credits->try_take(false, CreditTerm::kUnknown);
+  return credit != nullptr ? std::optional(std::move(credit)) : std::nullopt;
+}
+
+Status Fences::come_behind(CUstream side, const Stream& stream) {
+  std::unique_ptr<DriverEvent>& end = ends_[stream.place.device];
+  if (end == nullptr) {
+    OPENMPS_RETURN_IF_ERROR(DriverEvent::make(core_.driver, stream.place.device, &end));
+  }
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventRecord(end->handle, stream.handle),
+                                "cuEventRecord for a side stream"));
+  return check(core_.driver.cuStreamWaitEvent(side, end->handle, 0),
+               "cuStreamWaitEvent of a side stream");
+}
+
+Status Fences::wake_after(const Stream& stream) {
+  const uint32_t device = stream.place.device;
+  if (std::optional<QueueCredit> credit = take_credit(device)) {
+    CUstream side = nullptr;
+    OPENMPS_RETURN_IF_ERROR(sides_.take(device, SessionCore::Leaves::kQuarter, &side));
+    if (side != nullptr) {
+      OPENMPS_RETURN_IF_ERROR(come_behind(side, stream));
+      OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuLaunchHostFunc(side, wake, &wakings_[device]),
+                                    "cuLaunchHostFunc of a wake"));
+      static_cast<void>(credit->release());  // wake() adopts it
+      return Status();
+    }
+  }
+  return check(core_.driver.cuLaunchHostFunc(stream.handle, wake_from_stream, &core_.view.header()),
+               "cuLaunchHostFunc of a wake in its stream");
+}
+
+Status Fences::record_after(const Stream& stream, const DriverEvent& event) {
+  if (event.device == stream.place.device) {
+    return check(core_.driver.cuEventRecord(event.handle, stream.handle), "cuEventRecord");
+  }
+  CUstream there = nullptr;
+  Status status = sides_.take_for_certain(event.device, &there);
+  const Status back = core_.use(stream.place);
+  OPENMPS_RETURN_IF_ERROR(status);
+  OPENMPS_RETURN_IF_ERROR(back);
+  OPENMPS_RETURN_IF_ERROR(come_behind(there, stream));
+  return check(core_.driver.cuEventRecord(event.handle, there),
+               "cuEventRecord of an event of another device");
+}
+
+// ---- Host functions -----------------------------------------------------------------------------
 
 void Fences::note_used(uint32_t slot, bool awaited) {
   awaited_[slot].store(awaited, std::memory_order_relaxed);
@@ -150,7 +213,8 @@ bool Fences::pass_all_waits() {
 
 void Fences::release_all() {
   set_debt(nullptr);
-  side_streams_.release_all();
+  sides_.release_all();
+  for (std::unique_ptr<DriverEvent>& end : ends_) end.reset();
   waits_.release_all();
 }
 

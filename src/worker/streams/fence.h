@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a session's streams reach the client's threads: fences that the GPU writes, wakes of sleeping
 // threads, host functions that run in the client. Session's thread, except where said.
+//
+// Some of this is done in side streams, which wait by an event until the client's stream has come
+// to some point. Wakes: in the client's stream the host function that wakes would hold up the work
+// behind it until a thread of the driver has run, 15-45 us (decision 1). A wake that waits in a
+// side stream occupies a hardware queue: where these are short the wake goes into the client's
+// stream all the same (decision 23). Records of an event of another device: the driver takes them
+// in streams of that device alone, but an event of another process is one of the device that was
+// current when it was opened.
 #pragma once
 
 #include <array>
@@ -8,8 +16,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "wire/commands/device.h"
+#include "worker/admission/queue_credits.h"
 #include "worker/core/session_core.h"
 #include "worker/streams/open_waits.h"
 #include "worker/streams/side_streams.h"
@@ -32,23 +42,16 @@ class FenceLedger {
   [[nodiscard]] bool pending(const wire::ChannelView& view) const;
 
  private:
-  // Most sessions have few streams: memory is allocated for the slots in use.
-  static constexpr uint32_t kChunk = 128;
-  static_assert(wire::kFenceSlots % kChunk == 0);
-  using Chunk = std::array<std::atomic<uint64_t>, kChunk>;
-  [[nodiscard]] std::atomic<uint64_t>& promised(uint32_t slot) const {
-    return (*chunks_[slot / kChunk])[slot % kChunk];
-  }
-
-  std::array<std::unique_ptr<Chunk>, wire::kFenceSlots / kChunk> chunks_;
-  std::atomic<uint32_t> used_{0};  // slots from 0, whose chunks are there
+  std::unique_ptr<std::atomic<uint64_t>[]> promised_ =
+      std::make_unique<std::atomic<uint64_t>[]>(wire::kFenceSlots);
+  std::atomic<uint32_t> used_{0};  // slots from 0
 };
 
 class Fences {
  public:
-  // `credits`: as SideStreams takes them.
+  // `credits`: null: hardware queues are not counted.
   Fences(SessionCore& core, OpenWaits& waits, PerDevice<QueueCredits>* credits)
-      : core_(core), waits_(waits), side_streams_(core, credits) {
+      : core_(core), waits_(waits), credits_(credits) {
     set_debt([this] { return owes_answer(); });
   }
 
@@ -57,11 +60,9 @@ class Fences {
 
   // Submitted to a stream that has been entered: write a fence; wake the client's threads.
   Status write(const FenceValue& fence, const Stream& stream);
-  Status wake_after(const Stream& stream) { return side_streams_.wake_after(stream); }
-  // Record an event of another device.
-  Status record_after(const Stream& stream, const DriverEvent& event) {
-    return side_streams_.record_after(stream, event);
-  }
+  Status wake_after(const Stream& stream);
+  // Record an event that may be of another device.
+  Status record_after(const Stream& stream, const DriverEvent& event);
   // As well: have the client's callback thread call a function, if `asks`; wait for that and write
   // a fence, unless `then` is null. The second may come after the client has run the function.
   Status call(uint32_t slot, bool asks, const FenceValue* then, const Stream& stream);
@@ -72,7 +73,7 @@ class Fences {
   bool pass_all_waits();
   // The writes of pass_all_waits() have ended and no wake is under way: the memory that they name
   // may go.
-  [[nodiscard]] bool passed() { return side_streams_.idle() && waits_.passed(); }
+  [[nodiscard]] bool passed() { return sides_.idle() && waits_.passed(); }
   void release_all();
 
   [[nodiscard]] const FenceLedger& ledger() const { return ledger_; }
@@ -83,6 +84,16 @@ class Fences {
     wire::CallbackSlot* slot;
   };
   static void post(void* posting);
+  // What a wake from a side stream needs, and the event that it waits for.
+  struct Waking {
+    wire::ChannelHeader* header = nullptr;
+    QueueCredits* credits = nullptr;  // of its device, to give its credit back; null: it has none
+  };
+  static void wake(void* waking);
+  // A wake by a side stream occupies a hardware queue. Empty: few are left.
+  [[nodiscard]] std::optional<QueueCredit> take_credit(uint32_t device);
+  // `side` waits for the earlier work of the stream, whose context is current.
+  Status come_behind(CUstream side, const Stream& stream);
   // Told to the watchdog, and shown by `openmps inspect`.
   Status promise(const FenceValue& fence);
   // `awaited`: the GPU waits for the answer. Otherwise only the worker does (decision 14).
@@ -98,7 +109,12 @@ class Fences {
   std::atomic<uint32_t> callbacks_used_{0};  // slots from 0
   std::array<std::atomic<bool>, wire::kCallbackSlots> awaited_{};
   std::unique_ptr<Posting[]> postings_;  // by slot, made at first use
-  SideStreams side_streams_;
+  PerDevice<QueueCredits>* const credits_;
+  // So many waits, such as sleeping threads of a client, do not delay each other; further ones
+  // share a stream.
+  SideStreams sides_{core_, 8};
+  std::array<Waking, wire::kMaxDevices> wakings_{};                   // by device
+  std::array<std::unique_ptr<DriverEvent>, wire::kMaxDevices> ends_;  // that side streams wait for
 };
 
 }  // namespace openmps::worker

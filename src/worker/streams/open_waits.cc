@@ -84,11 +84,7 @@ Status OpenWaits::prepare(const Stream& stream, size_t count) {
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
   if (spare_ != nullptr && spare_->device == stream.place.device) return Status();
-  CUevent event = nullptr;
-  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING),
-                                "cuEventCreate behind a wait"));
-  spare_ = std::make_unique<DriverEvent>(core_.driver, event, stream.place.device);
-  return Status();
+  return DriverEvent::make(core_.driver, stream.place.device, &spare_);
 }
 
 Status OpenWaits::add(const Stream& stream, std::span<const wire::StreamValue> values) {
@@ -106,23 +102,13 @@ Status OpenWaits::add(const Stream& stream, std::span<const wire::StreamValue> v
                "cuEventRecord behind a wait");
 }
 
-CUstream OpenWaits::stream_on(uint32_t device) {
-  auto& [stream, slots] = streams_[device];
-  if (stream == nullptr) {
-    slots = core_.take_slots({device});
-    if (!core_.use(device).ok()) return nullptr;
-    core_.driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0);
-  }
-  return stream;
-}
-
 void OpenWaits::write(const wire::StreamValue& wait, uint32_t device) {
   // The memory may have been read-only. Memory that the program has unmapped under its own wait is
   // not written to.
   memory_.allow_writes(wait.address);
-  if (!memory_.may_write(wait.address, wait.width) || !core_.use(device).ok()) return;
-  const CUstream stream = stream_on(device);
-  if (stream == nullptr) return;
+  if (!memory_.may_write(wait.address, wait.width)) return;
+  CUstream stream = nullptr;
+  if (!writers_.take_for_certain(device, &stream).ok()) return;
   const CUdeviceptr address = core_.device_address(wait.address);
   const uint64_t value = passing_value(wait);
   if (wait.width == 8) {
@@ -146,26 +132,11 @@ bool OpenWaits::pass() {
   return any;
 }
 
-bool OpenWaits::passed() {
-  for (const auto& [device, writer] : streams_) {
-    const CUstream stream = writer.stream;
-    if (stream != nullptr && core_.use(device).ok() &&
-        core_.driver.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
-      return false;
-    }
-  }
-  return true;
-}
-
 void OpenWaits::release_all() {
   lines_.clear();
   spare_.reset();
   size_ = 0;
-  for (const auto& [device, writer] : streams_) {
-    static_cast<void>(core_.use(device).ok());
-    if (writer.stream != nullptr) core_.driver.cuStreamDestroy_v2(writer.stream);
-  }
-  streams_.clear();
+  writers_.release_all();
 }
 
 }  // namespace openmps::worker

@@ -15,6 +15,7 @@
 #include "worker/device/driver_event.h"
 #include "worker/device/shown.h"
 #include "worker/memory/memory.h"
+#include "worker/streams/side_streams.h"
 #include "worker/streams/stream.h"
 
 namespace openmps::worker {
@@ -40,7 +41,7 @@ class OpenWaits {
   // between may change the value. True: a stream has passed a wait since the last call.
   bool pass();
   // The writes of pass() have ended: the memory may go.
-  [[nodiscard]] bool passed();
+  [[nodiscard]] bool passed() const { return writers_.idle(); }
   [[nodiscard]] size_t size() const { return size_; }
   void release_all();
 
@@ -63,7 +64,6 @@ class OpenWaits {
   bool forget_passed(Line& line);
   bool forget_all_passed();
   void write(const wire::StreamValue& wait, uint32_t device);
-  CUstream stream_on(uint32_t device);
 
   SessionCore& core_;
   SessionMemory& memory_;
@@ -72,11 +72,7 @@ class OpenWaits {
   size_t size_ = 0;                     // values in all lines
   size_t rounds_ = 0;                   // of pass()
   std::unique_ptr<DriverEvent> spare_;  // the next to use
-  struct Writer {
-    CUstream stream = nullptr;
-    StreamSlot slots;
-  };
-  std::map<uint32_t, Writer> streams_;  // by device
+  SideStreams writers_{core_, 1};
 };
 
 }  // namespace openmps::worker

@@ -187,12 +187,10 @@ Status Streams::rest(Stream& stream) {
     stream.budget->end(clock_.now_ns());
     stream.budget->move(nullptr, &stream.ends_ns);
   }
-  Owned owned{std::exchange(stream.listed, nullptr), std::exchange(stream.listed_cold, nullptr),
-              std::move(stream.cold), std::move(stream.slots)};
-  stream.handle = nullptr;
+  DriverStream rests = std::exchange(static_cast<DriverStream&>(stream), {});
   --stream.context->started;
-  note_gone(owned);
-  give_back(owned);
+  note_gone(rests);
+  give_back(rests);
   return Status();
 }
 
@@ -261,7 +259,7 @@ Status Streams::move(Stream& stream, const Placement& place, int32_t priority) {
     core_.driver.cuStreamDestroy_v2(made);
     return ordered;
   }
-  Retired old{{stream.listed, std::exchange(stream.listed_cold, nullptr), nullptr,
+  Retired old{{stream.handle, stream.listed, nullptr, std::exchange(stream.listed_cold, nullptr),
                std::exchange(stream.slots, std::move(slots))},
               std::exchange(stream.chains, nullptr),
               in_green(stream),
@@ -286,15 +284,11 @@ Status Streams::move(Stream& stream, const Placement& place, int32_t priority) {
 
 // Later work of `next` waits for the stream's work.
 Status Streams::come_behind(Stream& stream, CUstream next) {
-  CUevent end = nullptr;
+  std::unique_ptr<DriverEvent> end;  // whatever waits for it goes on waiting when it is destroyed
+  OPENMPS_RETURN_IF_ERROR(DriverEvent::make(core_.driver, stream.place.device, &end));
   OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuEventCreate(&end, CU_EVENT_DISABLE_TIMING), "cuEventCreate"));
-  Status status = check(core_.driver.cuEventRecord(end, stream.handle), "cuEventRecord");
-  if (status.ok()) {
-    status = check(core_.driver.cuStreamWaitEvent(next, end, 0), "cuStreamWaitEvent");
-  }
-  core_.driver.cuEventDestroy_v2(end);  // what waits for it goes on waiting
-  return status;
+      check(core_.driver.cuEventRecord(end->handle, stream.handle), "cuEventRecord"));
+  return check(core_.driver.cuStreamWaitEvent(next, end->handle, 0), "cuStreamWaitEvent");
 }
 
 bool Streams::any_waits() {
@@ -376,26 +370,29 @@ void Streams::end_budgets(uint64_t now) {
 
 // Record `event`, made at its first use, at the end of the stream's work so far. An event belongs
 // to the context that is current when it is made, which may be the cold one here.
-Status Streams::record(Stream& stream, CUevent* event) {
+Status Streams::record(Stream& stream, std::unique_ptr<DriverEvent>* event) {
   if (*event == nullptr) {
     OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
-    OPENMPS_RETURN_IF_ERROR(
-        check(core_.driver.cuEventCreate(event, CU_EVENT_DISABLE_TIMING), "cuEventCreate"));
+    OPENMPS_RETURN_IF_ERROR(DriverEvent::make(core_.driver, stream.place.device, event));
   }
-  return check(core_.driver.cuEventRecord(*event, stream.handle), "cuEventRecord");
+  return check(core_.driver.cuEventRecord((*event)->handle, stream.handle), "cuEventRecord");
 }
 
 // Later work of the stream, also in its cold stream, waits for the event. A wait that is known to
 // end soon counts as work.
-Status Streams::wait(Stream& stream, CUevent event, const Stream* other, const char* what) {
+Status Streams::wait(Stream& stream, const DriverEvent& event, const Stream* other,
+                     const char* what) {
   OPENMPS_RETURN_IF_ERROR(before_open_wait(stream));
+  const bool is_for_cold = stream.cold != nullptr && &event == stream.cold->end.get();
   if (stream.cold != nullptr) stream.cold->is_current = false;
-  if (stream.budget != nullptr && other != nullptr && ends_soon(*other)) {
-    stream.budget->add_short_wait();
-  } else {
-    note_wait(stream, stream.cold != nullptr && event == stream.cold->end);
-  }
-  return check(core_.driver.cuStreamWaitEvent(stream.handle, event, 0), what);
+  note(stream, [&](StreamBudget& budget) {
+    if (other != nullptr && ends_soon(*other)) {
+      budget.add_short_wait();
+    } else {
+      budget.add_wait(is_for_cold);
+    }
+  });
+  return check(core_.driver.cuStreamWaitEvent(stream.handle, event.handle, 0), what);
 }
 
 // ---- Cold streams -------------------------------------------------------------------------------
@@ -403,30 +400,22 @@ Status Streams::wait(Stream& stream, CUevent event, const Stream* other, const c
 // Each event belongs to the context of the stream that records it.
 Status Streams::start_cold_stream(Stream& stream) {
   auto cold = std::make_unique<ColdStream>();
-  const DriverTable& driver = core_.driver;
-  CUresult result = driver.cuEventCreate(&cold->hand_over, CU_EVENT_DISABLE_TIMING);
   const Placement place = stream.place.in(Lane::kCold);
+  OPENMPS_RETURN_IF_ERROR(DriverEvent::make(core_.driver, place.device, &cold->hand_over));
   OPENMPS_RETURN_IF_ERROR(core_.use(place));
-  if (result == CUDA_SUCCESS) result = driver.cuEventCreate(&cold->end, CU_EVENT_DISABLE_TIMING);
+  OPENMPS_RETURN_IF_ERROR(DriverEvent::make(core_.driver, place.device, &cold->end));
+  if (!has_cold_slot(stream) && !find_slot(stream, Lane::kCold, &stream.cold_slot)) {
+    stream.cold_slot = core_.take_slots(place);
+  }
+  cold->slots = std::move(stream.cold_slot);
   const int32_t priority = core_.driver_priority(place.device, stream.priority);
-  if (result == CUDA_SUCCESS) {
-    if (!has_cold_slot(stream) && !find_slot(stream, Lane::kCold, &stream.cold_slot)) {
-      stream.cold_slot = core_.take_slots(place);
-    }
-    cold->slots = std::move(stream.cold_slot);
-    result = create(place, priority, &cold->handle);
-  }
-  if (result == CUDA_SUCCESS) {
-    cold->listed =
-        core_.cold_gate->add(cold->handle, place.device, &core_.cold_gate_client, owner(stream));
-    stream.cold = std::move(cold);
-    ++started_[static_cast<size_t>(Lane::kCold)];
-    return Status();
-  }
-  if (cold->end != nullptr) driver.cuEventDestroy_v2(cold->end);
-  if (cold->hand_over != nullptr) driver.cuEventDestroy_v2(cold->hand_over);
-  OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
-  return check(result, "a stream of the cold lane");
+  OPENMPS_RETURN_IF_ERROR(
+      check(create(place, priority, &cold->handle), "a stream of the cold lane"));
+  cold->listed =
+      core_.cold_gate->add(cold->handle, place.device, &core_.cold_gate_client, owner(stream));
+  stream.cold = std::move(cold);
+  ++started_[static_cast<size_t>(Lane::kCold)];
+  return Status();
 }
 
 Status Streams::enter_cold_stream(Stream& stream) {
@@ -440,17 +429,17 @@ Status Streams::enter_cold_stream(Stream& stream) {
     cold.listed->waits.store(true, std::memory_order_relaxed);  // for the stream
   }
   if (cold.is_current) return Status();
-  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventRecord(cold.hand_over, stream.handle),
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventRecord(cold.hand_over->handle, stream.handle),
                                 "cuEventRecord for the cold lane"));
-  return check(core_.driver.cuStreamWaitEvent(cold.handle, cold.hand_over, 0),
+  return check(core_.driver.cuStreamWaitEvent(cold.handle, cold.hand_over->handle, 0),
                "cuStreamWaitEvent of the cold lane");
 }
 
 Status Streams::leave_cold_stream(Stream& stream) {
   ColdStream& cold = *stream.cold;
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuEventRecord(cold.end, cold.handle), "cuEventRecord of the cold lane"));
-  OPENMPS_RETURN_IF_ERROR(wait(stream, cold.end, nullptr, "cuStreamWaitEvent on the cold lane"));
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventRecord(cold.end->handle, cold.handle),
+                                "cuEventRecord of the cold lane"));
+  OPENMPS_RETURN_IF_ERROR(wait(stream, *cold.end, nullptr, "cuStreamWaitEvent on the cold lane"));
   cold.is_current = true;
   return Status();
 }
@@ -508,16 +497,15 @@ Status Streams::legacy_waits(Stream& legacy) {
     Stream& other = *dirty.back();
     OPENMPS_RETURN_IF_ERROR(record(other, &other.join));
     OPENMPS_RETURN_IF_ERROR(
-        wait(legacy, other.join, &other, "cuStreamWaitEvent of the legacy stream"));
+        wait(legacy, *other.join, &other, "cuStreamWaitEvent of the legacy stream"));
     other.dirty = false;
     dirty.pop_back();
     legacy.joined = true;
   }
-  std::vector<CUevent>& parted = legacy.context->parted;
+  std::vector<std::unique_ptr<DriverEvent>>& parted = legacy.context->parted;
   while (!parted.empty()) {
     OPENMPS_RETURN_IF_ERROR(
-        wait(legacy, parted.back(), nullptr, "cuStreamWaitEvent of the legacy stream"));
-    core_.driver.cuEventDestroy_v2(parted.back());
+        wait(legacy, *parted.back(), nullptr, "cuStreamWaitEvent of the legacy stream"));
     parted.pop_back();
     legacy.joined = true;
   }
@@ -531,7 +519,7 @@ Status Streams::wait_for_legacy(Stream& stream) {
     legacy.join_work = legacy.work;
   }
   OPENMPS_RETURN_IF_ERROR(
-      wait(stream, legacy.join, &legacy, "cuStreamWaitEvent on the legacy stream"));
+      wait(stream, *legacy.join, &legacy, "cuStreamWaitEvent on the legacy stream"));
   stream.legacy_seen = legacy.work;
   return Status();
 }
@@ -566,7 +554,7 @@ Status Streams::handle(const wire::ContextJoin& command, Stream& stream) {
     if (other.context != found->second.get() || &other == &stream || !busy || !status.ok()) return;
     status = record(other, &other.join);
     if (!status.ok()) return;
-    status = wait(stream, other.join, &other, "cuStreamWaitEvent of a joining stream");
+    status = wait(stream, *other.join, &other, "cuStreamWaitEvent of a joining stream");
   });
   return status;
 }
@@ -588,7 +576,7 @@ Status Streams::wait_for_order(Stream& stream) {
     context.order_recorded = true;
     OPENMPS_RETURN_IF_ERROR(record(*source, &context.order_event));
   }
-  return wait(stream, context.order_event, source, "cuStreamWaitEvent on an ordered copy");
+  return wait(stream, *context.order_event, source, "cuStreamWaitEvent on an ordered copy");
 }
 
 // ---- Implied waits ------------------------------------------------------------------------------
@@ -615,8 +603,8 @@ bool Streams::is_implied_wait_over(Stream& stream) {
   const auto is_done = [this](const Stream* other) {
     return other->listed == nullptr || finished(*other->listed);
   };
-  const auto is_reached = [this](CUevent event) {
-    return core_.driver.cuEventQuery(event) != CUDA_ERROR_NOT_READY;
+  const auto is_reached = [this](const std::unique_ptr<DriverEvent>& event) {
+    return core_.driver.cuEventQuery(event->handle) != CUDA_ERROR_NOT_READY;
   };
   if (owes_join(stream) && !(std::ranges::all_of(context.dirty, is_done) &&
                              std::ranges::all_of(context.parted, is_reached))) {
@@ -646,9 +634,8 @@ bool Streams::finished(ContextGate::Stream& stream) {
   return true;
 }
 
-void Streams::give_back(Owned& stream) {
+void Streams::give_back(DriverStream& stream) {
   const DriverTable& driver = core_.driver;
-  const CUstream handle = stream.listed->handle;
   const uint32_t device = stream.listed->device;
   if (stream.cold != nullptr) {
     ColdStream& cold = *stream.cold;
@@ -656,16 +643,14 @@ void Streams::give_back(Owned& stream) {
     static_cast<void>(core_.use({device, Lane::kCold}).ok());
     core_.cold_gate->remove(cold.listed);
     driver.cuStreamDestroy_v2(cold.handle);
-    driver.cuEventDestroy_v2(cold.end);
-    driver.cuEventDestroy_v2(cold.hand_over);
   }
   if (stream.listed_cold != nullptr) core_.cold_gate->remove(stream.listed_cold);
   static_cast<void>(core_.use(device).ok());
   core_.gate.remove(stream.listed);
-  driver.cuStreamDestroy_v2(handle);
+  driver.cuStreamDestroy_v2(stream.handle);
 }
 
-void Streams::note_gone(const Owned& stream) {
+void Streams::note_gone(const DriverStream& stream) {
   --started_[static_cast<size_t>(Lane::kMain)];
   if (stream.cold != nullptr) --started_[static_cast<size_t>(Lane::kCold)];
 }
@@ -694,14 +679,13 @@ void Streams::drop_green(const ClientGreen& green) {
 
 void Streams::mark(const ContextGate::Stream& stream, WorkMark* mark) {
   if (seems_finished(stream)) return;
-  CUevent event = nullptr;
-  if (core_.driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
-    mark->events.push_back(
-        {std::make_unique<DriverEvent>(core_.driver, event, stream.device), stream.owner.stream});
-    if (core_.driver.cuEventRecord(event, stream.handle) == CUDA_SUCCESS) return;
-    mark->events.pop_back();
+  std::unique_ptr<DriverEvent> end;
+  if (DriverEvent::make(core_.driver, stream.device, &end).ok() &&
+      core_.driver.cuEventRecord(end->handle, stream.handle) == CUDA_SUCCESS) {
+    mark->events.push_back({std::move(end), stream.owner.stream});
+  } else {
+    mark->unmarked = true;
   }
-  mark->unmarked = true;
 }
 
 WorkMark Streams::mark() {
@@ -749,13 +733,11 @@ Status Streams::part(Stream& stream) {
   ClientContext& context = *stream.context;
   std::erase(context.dirty, &stream);
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
-  std::erase_if(context.parted, [this](CUevent end) {
-    if (core_.driver.cuEventQuery(end) == CUDA_ERROR_NOT_READY) return false;
-    core_.driver.cuEventDestroy_v2(end);
-    return true;
+  std::erase_if(context.parted, [this](const std::unique_ptr<DriverEvent>& end) {
+    return core_.driver.cuEventQuery(end->handle) != CUDA_ERROR_NOT_READY;
   });
   OPENMPS_RETURN_IF_ERROR(record(stream, &stream.join));
-  context.parted.push_back(std::exchange(stream.join, nullptr));
+  context.parted.push_back(std::move(stream.join));
   return Status();
 }
 
@@ -774,18 +756,15 @@ Status Streams::detach(Stream& stream) {
 
 void Streams::release(std::unique_ptr<Stream> stream) {
   ClientContext* context = stream->context;
-  if (stream->join != nullptr) core_.driver.cuEventDestroy_v2(stream->join);
   if (stream->unmarked) std::erase(unmarked_, stream.get());
   if (stream->looked_after) std::erase(looked_after_, stream.get());
   if (stream->handle != nullptr) {
     --context->started;
-    Owned owned{stream->listed, stream->listed_cold, std::move(stream->cold),
-                std::move(stream->slots)};
-    note_gone(owned);
+    note_gone(*stream);
     if (finished(*stream->listed)) {
-      give_back(owned);
+      give_back(*stream);
     } else {
-      retired_.push_back({std::move(owned), std::move(stream->chains), in_green(*stream),
+      retired_.push_back({std::move(*stream), std::move(stream->chains), in_green(*stream),
                           std::move(stream->part), stream->unmarked});
     }
   }
@@ -796,7 +775,6 @@ void Streams::release(std::unique_ptr<Stream> stream) {
 
 void Streams::forget_context(ClientContext* context) {
   if (context->streams != 0 || !context->parted.empty()) return;
-  if (context->order_event != nullptr) core_.driver.cuEventDestroy_v2(context->order_event);
   std::erase_if(contexts_, [context](const auto& entry) { return entry.second.get() == context; });
 }
 
@@ -840,8 +818,6 @@ Status Streams::handle(const wire::ContextReset& command) {
 }
 
 void Streams::forget_parted(ClientContext* context) {
-  static_cast<void>(core_.use(context->device).ok());
-  for (const CUevent end : context->parted) core_.driver.cuEventDestroy_v2(end);
   context->parted.clear();
   forget_context(context);
 }

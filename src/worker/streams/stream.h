@@ -39,15 +39,25 @@ class Chains;  // worker/work/chain.h
 // for the stream, or looks at it, need not know of it.
 struct ColdStream {
   CUstream handle = nullptr;
-  ContextGate::Stream* listed = nullptr;  // with the cold lane's gate
-  CUevent hand_over = nullptr;            // in the stream: the cold stream waits
-  CUevent end = nullptr;                  // in the cold stream: the stream waits
+  ContextGate::Stream* listed = nullptr;   // with the cold lane's gate
+  std::unique_ptr<DriverEvent> hand_over;  // in the stream: the cold stream waits
+  std::unique_ptr<DriverEvent> end;        // in the cold stream: the stream waits
   // The stream has been given nothing behind the cold stream's last work: what comes need not wait.
   bool is_current = false;
   StreamSlot slots;
 };
 
-struct Stream {
+// A stream of the driver and its cold stream.
+struct DriverStream {
+  CUstream handle = nullptr;
+  ContextGate::Stream* listed = nullptr;       // as long as the driver has it
+  std::unique_ptr<ColdStream> cold;            // from the first work in the cold lane on
+  ContextGate::Stream* listed_cold = nullptr;  // with the cold lane's gate, once it had such graphs
+  StreamSlot slots;                            // for the driver's stream, and while it is there
+};
+
+// The driver has none until the first use, and while it rests.
+struct Stream : DriverStream {
   wire::Id id = 0;
   wire::StreamKind kind = wire::StreamKind::kBlocking;
   Placement place;
@@ -62,8 +72,6 @@ struct Stream {
   int32_t priority = 0;                   // that the client has asked for,
   int32_t driver_priority = 0;            // and that it was made with
   ClientContext* context = nullptr;
-  CUstream handle = nullptr;              // null until the first use, and while it rests
-  ContextGate::Stream* listed = nullptr;  // as long as the driver has it
   // From the first use on, also while the driver has no stream. Null: none, or nothing is limited.
   std::unique_ptr<StreamBudget> budget;
   std::atomic<uint64_t> ends_ns{0};  // the budget's, while the driver has no stream
@@ -74,10 +82,7 @@ struct Stream {
   bool is_full = false;              // so many that the client has been told to wait
   std::shared_ptr<Chains> chains;    // from the first batch on
 
-  StreamSlot slots;                            // for the driver's stream, and while it is there
-  StreamSlot cold_slot;                        // for a cold stream that is about to be made
-  std::unique_ptr<ColdStream> cold;            // from the first work in the cold lane on
-  ContextGate::Stream* listed_cold = nullptr;  // with the cold lane's gate, once it had such graphs
+  StreamSlot cold_slot;  // for a cold stream that is about to be made
 
   uint64_t work = 0;         // legacy stream: pieces of work submitted so far
   bool joined = false;       // legacy stream: has waited for others since that
@@ -85,8 +90,8 @@ struct Stream {
   bool dirty = false;        // blocking stream: listed in its context's `dirty`
   uint64_t order_seen = 0;   // the context's order that it has waited for
   bool unmarked = false;     // has work that no mark covers
-  CUevent join = nullptr;    // marks the end of its work for the other side
-  uint64_t join_work = 0;    // legacy stream: the value of `work` that `join` marks
+  std::unique_ptr<DriverEvent> join;  // marks the end of its work for the other side
+  uint64_t join_work = 0;             // legacy stream: the value of `work` that `join` marks
 };
 
 // A context of the client: the scope of the legacy stream and of ordered copies.
@@ -99,12 +104,12 @@ struct ClientContext {
   // Blocking streams with work that the legacy stream has not waited for, and the ends of such work
   // whose streams have been destroyed.
   std::vector<Stream*> dirty;
-  std::vector<CUevent> parted;
+  std::vector<std::unique_ptr<DriverEvent>> parted;
   // The last copy that everything later waits for (kOrderAllStreams).
   uint64_t order = 0;
   Stream* order_source = nullptr;
   bool order_recorded = false;
-  CUevent order_event = nullptr;
+  std::unique_ptr<DriverEvent> order_event;
 };
 
 class Streams final : public SessionWork {
@@ -153,20 +158,11 @@ class Streams final : public SessionWork {
     if (matters) [[unlikely]]
       tell_demand(stream, cost, ns);
   }
-  // Such work has been submitted.
-  void note_work(Stream& stream, const Cost& cost) {
+  // Something has been submitted: `add(StreamBudget&)` tells the stream's budget, if it has one.
+  template <typename F>
+  void note(Stream& stream, F&& add) {
     if (stream.budget == nullptr) return;
-    stream.budget->add(cost);
-    keep_in_sight(stream);
-  }
-  // That work occupies no hardware queue while nothing comes behind it.
-  static void note_lone(Stream& stream) {
-    if (stream.budget != nullptr) stream.budget->note_lone();
-  }
-  // The stream will write that fence at its end.
-  void note_fence(Stream& stream, const std::atomic<uint64_t>& word, uint64_t value) {
-    if (stream.budget == nullptr) return;
-    stream.budget->add_fence(word, value);
+    add(*stream.budget);
     keep_in_sight(stream);
   }
   // The stream's budget, made now if there is none; null: nothing is limited. Throws
@@ -193,12 +189,6 @@ class Streams final : public SessionWork {
   // done, or refuses: more have been asked for (decision 33). A session that has many streams
   // leaves some of the last free slots to others.
   void admit_slots(Stream& stream, Lane lane, Verdict& verdict);
-  // The stream has been given a wait for something else than its own work.
-  void note_wait(Stream& stream, bool is_for_cold_stream = false) {
-    if (stream.budget == nullptr) return;
-    stream.budget->add_wait(is_for_cold_stream);
-    keep_in_sight(stream);
-  }
   // Some stream may wait for a value that somebody has to write.
   [[nodiscard]] bool any_waits();
   // Streams wait for values in the worker, as far as it sees them (decision 17).
@@ -327,9 +317,9 @@ class Streams final : public SessionWork {
   }
 
   [[nodiscard]] static bool ends_soon(const Stream& stream);
-  Status record(Stream& stream, CUevent* event);
+  Status record(Stream& stream, std::unique_ptr<DriverEvent>* event);
   // For the end of what `other` has been given, null: for something else.
-  Status wait(Stream& stream, CUevent event, const Stream* other, const char* what);
+  Status wait(Stream& stream, const DriverEvent& event, const Stream* other, const char* what);
   Status wait_for_order(Stream& stream);
   Status legacy_waits(Stream& legacy);
   Status wait_for_legacy(Stream& stream);
@@ -350,20 +340,13 @@ class Streams final : public SessionWork {
   bool finished(ContextGate::Stream& stream);
   // Asks the driver, and notes nothing.
   bool seems_finished(const ContextGate::Stream& stream);
-  // A driver's stream and its cold stream.
-  struct Owned {
-    ContextGate::Stream* listed = nullptr;
-    ContextGate::Stream* listed_cold = nullptr;
-    std::unique_ptr<ColdStream> cold;
-    StreamSlot slots;
-  };
-  void give_back(Owned& stream);
-  void note_gone(const Owned& stream);
+  void give_back(DriverStream& stream);
+  void note_gone(const DriverStream& stream);
   void mark(const ContextGate::Stream& stream, WorkMark* mark);
 
   // A driver's stream that the client has destroyed, not finished yet.
   struct Retired {
-    Owned stream;
+    DriverStream stream;
     std::shared_ptr<Chains> chains;  // under way
     ClientGreen* green = nullptr;
     SmPart part;

@@ -276,7 +276,9 @@ void Submitter::submit_batch() {
   }
   if (status.ok()) status = launch_rest(left, stream);
   if (!status.ok()) note_failure(wire::Opcode::kLaunch, std::move(status));
-  for (const Cost& cost : batch_.costs()) streams_.note_work(stream, cost);
+  streams_.note(stream, [this](StreamBudget& budget) {
+    for (const Cost& cost : batch_.costs()) budget.add(cost);
+  });
 }
 
 // One by one: the driver may refuse one and take the next.
@@ -456,10 +458,7 @@ Status Submitter::give(const Uses&, const FenceWork& fence, Stream& stream) {
 Status Submitter::give(const Uses& uses, const RecordWork& record, Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kMarker));
   const auto& event = *static_cast<const DriverEvent*>(uses.objects[0].get());
-  OPENMPS_RETURN_IF_ERROR(
-      event.device == stream.place.device
-          ? check(core_.driver.cuEventRecord(record.event, stream.handle), "cuEventRecord")
-          : fences_.record_after(stream, event));
+  OPENMPS_RETURN_IF_ERROR(fences_.record_after(stream, event));
   return record.fence.slot == wire::kNoFence ? Status() : fences_.write(record.fence, stream);
 }
 

@@ -262,27 +262,26 @@ bool Submitter::is_lone(const Uses& uses, const What& what) const {
 template <typename What>
 void Submitter::note(const Uses& uses, const What& what, Stream& stream) {
   count(uses, what);
-  const auto fenced = [&](const FenceValue& fence) {
-    if (fence.slot == wire::kNoFence) return;
-    streams_.note_fence(stream, core_.view.fence(fence.slot).value, fence.value);
-  };
-  Overloaded{[&](const FenceWork& fence) { fenced(fence.fence); },
-             [&](const RecordWork& record) { fenced(record.fence); },
-             [](const WakeWork&) {},
-             [](const UploadWork&) {},
-             [&](const ValuesWork& values) {
-               if (values.waits != 0) streams_.note_wait(stream);
-             },
-             [&](const HostCallWork& call) {
-               if (call.part == HostCallWork::Part::kAsk) return;
-               streams_.note_wait(stream);
-               fenced(call.fence);
-             },
-             [&](const WaitWork&) { streams_.note_wait(stream); },
-             [&](const auto&) {
-               streams_.note_work(stream, uses.cost);
-               if (is_lone(uses, what)) Streams::note_lone(stream);
-             }}(what);
+  streams_.note(stream, [&](StreamBudget& budget) {
+    const auto fenced = [&](const FenceValue& fence) {
+      if (fence.slot == wire::kNoFence) return;
+      budget.add_fence(core_.view.fence(fence.slot).value, fence.value);
+    };
+    if constexpr (takes_time<What>()) {
+      budget.add(uses.cost);
+      if (is_lone(uses, what)) budget.note_lone();
+    } else if constexpr (std::same_as<What, FenceWork> || std::same_as<What, RecordWork>) {
+      fenced(what.fence);
+    } else if constexpr (std::same_as<What, ValuesWork>) {
+      if (what.waits != 0) budget.add_wait(false);
+    } else if constexpr (std::same_as<What, WaitWork>) {
+      budget.add_wait(false);
+    } else if constexpr (std::same_as<What, HostCallWork>) {
+      if (what.part == HostCallWork::Part::kAsk) return;
+      budget.add_wait(false);
+      fenced(what.fence);
+    }
+  });
 }
 
 }  // namespace openmps::worker

@@ -53,30 +53,53 @@ class WorkAdmission {
   template <typename What>
   [[nodiscard]] Verdict try_admit(const Uses& uses, const What& what, Stream& stream,
                                   WordsSeen* seen = nullptr) {
-    const auto has_come = [&] { return this->has_come(what, stream, seen); };
-    const auto is_host_ready = [&] { return this->is_host_ready(what); };
+    using wire::HeldFor;
+    const auto has_come = [&]() -> bool {
+      if constexpr (std::same_as<What, ValuesWork>)
+        return have_device_words_come(what, stream, seen);
+      if constexpr (std::same_as<What, HostCallWork>) return is_answered(what);
+      if constexpr (std::same_as<What, WaitWork>) return is_reached(what);
+      return true;
+    };
+    const auto are_host_words_there = [&]() -> bool {
+      if constexpr (std::same_as<What, ValuesWork>) return this->are_host_words_there(what);
+      return true;
+    };
     const auto is_implied_wait_over = [&] { return streams_.is_implied_wait_over(stream); };
     const auto admit_slots = [&](Verdict& verdict) {
       streams_.admit_slots(stream, uses.lane, verdict);
     };
     AdmissionRequest request;
+    Condition& on_gpu = request.on_gpu[0];
     if constexpr (takes_time<What>()) {
       request.kind = AdmissionRequest::Kind::kWork;
       request.cost = &uses.cost;
       request.is_cold = uses.lane == Lane::kCold;
     } else if constexpr (std::same_as<What, UploadWork>) {
       request.kind = AdmissionRequest::Kind::kUnlimited;
-    } else {
-      add_conditions(what, is_host_ready, has_come, request);
+    } else if constexpr (std::same_as<What, ValuesWork>) {
+      // Words in host memory are seen here, and need not be tried on the GPU.
+      if (what.waits != 0 && streams_.holds_waits()) {
+        request.in_worker = {HeldFor::kValue, are_host_words_there};
+        if (awaits_device_words(what)) on_gpu = {HeldFor::kValue, has_come};
+      }
+    } else if constexpr (std::same_as<What, HostCallWork>) {
+      const bool waits = what.part != HostCallWork::Part::kAsk;
+      if (waits && what.answers_soon) on_gpu = {HeldFor::kQueueCredit, has_come};
+      if (waits && !what.answers_soon) {
+        // The client says when it has answered (wire::RingProducer::nudge()).
+        Condition& there = streams_.holds_waits() ? request.in_worker : on_gpu;
+        there = {HeldFor::kHostFunction, has_come};
+      }
+    } else if constexpr (std::same_as<What, WaitWork>) {
+      on_gpu = {HeldFor::kQueueCredit, has_come};
     }
     if (Streams::implies_wait(stream, entry_of(what))) [[unlikely]] {
-      request.add({.waits = Condition::Waits::kOnGpu,
-                   .why = wire::HeldFor::kQueueCredit,
-                   .term = Streams::ends_implied_wait_soon(stream) ? CreditTerm::kShort
-                                                                   : CreditTerm::kUnknown,
-                   .has_come = is_implied_wait_over});
+      request.on_gpu[1] = {
+          HeldFor::kQueueCredit, is_implied_wait_over,
+          Streams::ends_implied_wait_soon(stream) ? CreditTerm::kShort : CreditTerm::kUnknown};
     }
-    const bool is_limited = request.is_cold || request.condition_count != 0;
+    const bool is_limited = request.is_cold || request.has_condition();
     request.budget = is_limited ? streams_.budget(stream) : stream.budget.get();
     if (!Streams::has_stream_slot(stream, uses.lane)) [[unlikely]]
       request.admit_slots = admit_slots;
@@ -84,36 +107,12 @@ class WorkAdmission {
   }
 
  private:
-  using HasCome = FunctionRef<bool()>;
-
-  // What the worker need not ask the GPU for is there.
-  template <typename What>
-  [[nodiscard]] bool is_host_ready(const What&) const {
-    return true;
-  }
-  [[nodiscard]] bool is_host_ready(const ValuesWork& values) const;
-  [[nodiscard]] bool is_host_ready(const HostCallWork& call) const;
-  // What the GPU may wait for has come.
-  template <typename What>
-  [[nodiscard]] bool has_come(const What&, Stream&, WordsSeen*) {
-    return false;
-  }
-  [[nodiscard]] bool has_come(const ValuesWork& values, Stream& stream, WordsSeen* seen);
-  [[nodiscard]] bool has_come(const HostCallWork& call, Stream&, WordsSeen*) {
-    return is_host_ready(call);
-  }
-  [[nodiscard]] bool has_come(const WaitWork& wait, Stream&, WordsSeen*) {
-    return core_.driver.cuEventQuery(wait.event) != CUDA_ERROR_NOT_READY;
-  }
-
-  template <typename What>
-  void add_conditions(const What&, HasCome, HasCome, AdmissionRequest&) const {}
-  void add_conditions(const ValuesWork& values, HasCome is_host_ready, HasCome has_come,
-                      AdmissionRequest& request) const;
-  void add_conditions(const HostCallWork& call, HasCome is_host_ready, HasCome has_come,
-                      AdmissionRequest& request) const;
-  void add_conditions(const WaitWork& wait, HasCome is_host_ready, HasCome has_come,
-                      AdmissionRequest& request) const;
+  [[nodiscard]] bool are_host_words_there(const ValuesWork& values) const;
+  [[nodiscard]] bool awaits_device_words(const ValuesWork& values) const;
+  [[nodiscard]] bool have_device_words_come(const ValuesWork& values, const Stream& stream,
+                                            WordsSeen* seen);
+  [[nodiscard]] bool is_answered(const HostCallWork& call) const;
+  [[nodiscard]] bool is_reached(const WaitWork& wait) const;
 
   const SessionCore& core_;
   Streams& streams_;

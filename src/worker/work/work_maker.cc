@@ -167,14 +167,18 @@ Status WorkMaker::add_attributes(const wire::Launch& command, const wire::Launch
 // beyond the session are refused.
 Status WorkMaker::translate(CUlaunchAttribute* attribute, uint32_t device, Uses* uses) {
   CUlaunchAttributeValue& value = attribute->value;
+  const auto use_named = [&](CUevent* event) {
+    Event* named = nullptr;
+    OPENMPS_RETURN_IF_ERROR(events_.events().get(id_of(*event), &named));
+    return use(*named, uses, event);
+  };
   switch (attribute->id) {
     case CU_LAUNCH_ATTRIBUTE_PRIORITY:
       value.priority = core_.driver_priority(device, value.priority);
       return Status();
-    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-      return translate(&value.programmaticEvent.event, uses);
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT: return use_named(&value.programmaticEvent.event);
     case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
-      return translate(&value.launchCompletionEvent.event, uses);
+      return use_named(&value.launchCompletionEvent.event);
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
       return memory_.check_operand({reinterpret_cast<uint64_t>(value.accessPolicyWindow.base_ptr),
                                     value.accessPolicyWindow.num_bytes},
@@ -185,12 +189,10 @@ Status WorkMaker::translate(CUlaunchAttribute* attribute, uint32_t device, Uses*
   }
 }
 
-Status WorkMaker::translate(CUevent* event, Uses* uses) {
-  Event* named = nullptr;
-  OPENMPS_RETURN_IF_ERROR(events_.events().get(id_of(*event), &named));
+Status WorkMaker::use(Event& event, Uses* uses, CUevent* handle) {
   std::shared_ptr<DriverEvent> shared;
-  OPENMPS_RETURN_IF_ERROR(events_.share(*named, &shared));
-  *event = shared->handle;
+  OPENMPS_RETURN_IF_ERROR(events_.share(event, &shared));
+  *handle = shared->handle;
   for (std::shared_ptr<const void>& object : uses->objects) {
     if (object != nullptr) continue;
     object = std::move(shared);
@@ -342,19 +344,11 @@ Status WorkMaker::make(const wire::Fence& command, Uses*, FenceWork* fence) {
 
 Status WorkMaker::make(Event& event, Uses* uses, RecordWork* record) {
   if (record->fence.slot != wire::kNoFence) OPENMPS_RETURN_IF_ERROR(check_fence(record->fence));
-  std::shared_ptr<DriverEvent> shared;
-  OPENMPS_RETURN_IF_ERROR(events_.share(event, &shared));
-  record->event = shared->handle;
-  uses->objects[0] = std::move(shared);
-  return Status();
+  return use(event, uses, &record->event);
 }
 
 Status WorkMaker::make(Event& event, Uses* uses, WaitWork* wait) {
-  std::shared_ptr<DriverEvent> shared;
-  OPENMPS_RETURN_IF_ERROR(events_.share(event, &shared));
-  wait->event = shared->handle;
-  uses->objects[0] = std::move(shared);
-  return Status();
+  return use(event, uses, &wait->event);
 }
 
 }  // namespace openmps::worker

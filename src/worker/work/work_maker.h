@@ -54,7 +54,8 @@ class WorkMaker {
   // Blocks that fit on an SM at once; 0: the driver does not say.
   int occupancy_of(const Located& located, int threads, uint32_t shared_bytes);
   Status translate(CUlaunchAttribute* attribute, uint32_t device, Uses* uses);
-  Status translate(CUevent* event, Uses* uses);
+  // The driver's event, which the work keeps.
+  Status use(Event& event, Uses* uses, CUevent* handle);
   Status add_attributes(const wire::Launch& command, const wire::Launch::Tail& tail,
                         uint32_t device, Uses* uses, KernelWork* kernel);
 
