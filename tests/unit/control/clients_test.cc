@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that connect and end: each has a session, the shell shows it, and nothing is left after.
+// Programs that connect and end: each gets a session, the shell shows it, and nothing is left
+// behind when it has ended.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -43,7 +44,8 @@ TEST_F(ClientsTest, AProgramGetsASessionAndTheShellShowsIt) {
   EXPECT_EQ(client.header().window_base, client.welcome.window_base);
   EXPECT_EQ(client.welcome.spin_us, 7u);
   EXPECT_EQ(client.welcome.limits.active_thread_percentage, 100);
-  EXPECT_NE(fcntl(client.files[1].get(), F_GET_SEALS) & F_SEAL_WRITE, 0) << "facts can't change";
+  EXPECT_NE(fcntl(client.files[1].get(), F_GET_SEALS) & F_SEAL_WRITE, 0)
+      << "the file of device facts is sealed against writes";
 
   const std::string pid = server();
   EXPECT_EQ(std::to_string(client.welcome.server_pid), pid);
@@ -66,11 +68,11 @@ TEST_F(ClientsTest, AProgramGetsASessionAndTheShellShowsIt) {
   EXPECT_NE(shell("get_server_list --json\n").out.find("\"state\": \"ACTIVE\""), std::string::npos);
 }
 
-TEST_F(ClientsTest, AClientThatLeavesIsForgotten) {
+TEST_F(ClientsTest, AClientThatEndsIsRemovedFromTheLists) {
   start_daemon();
   { const Client client = join(); }
   EXPECT_TRUE(eventually([&] { return shell("ps\n").out.empty(); }));
-  EXPECT_NE(server(), "") << "an idle server stays";
+  EXPECT_NE(server(), "") << "a server without clients keeps running";
   const std::string log = log_text("server.log");
   for (const char* line :
        {"Received new client request", "connected", "is ACTIVE",
@@ -83,7 +85,7 @@ TEST_F(ClientsTest, AClientThatLeavesIsForgotten) {
 TEST_F(ClientsTest, SixtyClientsAtOnceHaveWindowsOfTheirOwn) {
   start_daemon();
   std::vector<UniqueFd> sockets;
-  for (int i = 0; i < 60; ++i) {  // all ask before the server is there
+  for (int i = 0; i < 60; ++i) {  // all send Hello before the server has started
     Result<UniqueFd> socket = connect_raw();
     ASSERT_TRUE(socket.ok());
     ASSERT_TRUE(send_packet(socket->get(), wire::message_bytes(hello("./p"))).ok());
@@ -103,8 +105,8 @@ TEST_F(ClientsTest, SixtyClientsAtOnceHaveWindowsOfTheirOwn) {
   EXPECT_TRUE(eventually([&] { return shell("ps\n").out.empty(); }));
 }
 
-TEST_F(ClientsTest, AFullHouseRefusesTheNext) {
-  raise_open_files_limit(4 * wire::kMaxWindows);  // three for each client that this process plays
+TEST_F(ClientsTest, ClientsBeyondTheLimitAreRefused) {
+  raise_open_files_limit(4 * wire::kMaxWindows);  // this process holds three for each client
   start_daemon();
   std::vector<Client> clients;
   for (uint32_t i = 0; i < wire::kMaxWindows; ++i) {
@@ -117,7 +119,7 @@ TEST_F(ClientsTest, AFullHouseRefusesTheNext) {
   const std::string table = shell("ps\n").out;
   EXPECT_EQ(static_cast<uint32_t>(std::count(table.begin(), table.end(), '\n')),
             wire::kMaxWindows + 1)
-      << "the longest table is whole";
+      << "ps lists all clients";
   clients.pop_back();
   EXPECT_TRUE(eventually([&] { return join().welcome.result == CUDA_SUCCESS; }));
 }
@@ -129,7 +131,8 @@ TEST_F(ClientsTest, KilledClientsLeaveNoDescriptors) {
   size_t server_files = 0;
   size_t worker_files = 0;
   size_t daemon_files = 0;
-  // Between fork() and exec() a child counts as its parent's program.
+  // Between fork() and exec(), processes() counts a child as an instance of its parent's program,
+  // and open_files() returns 0.
   ASSERT_TRUE(eventually([&] {
     server_files = open_files("openmps-server");
     worker_files = open_files("openmps-worker");
@@ -163,7 +166,7 @@ TEST_F(ClientsTest, KilledClientsLeaveNoDescriptors) {
     close(ready[1]);
   }
   EXPECT_TRUE(eventually([&] {
-    // The first count may have seen a descriptor that was about to close.
+    // Fewer descriptors than at first are possible: one may have been about to close then.
     return open_files("openmps-server") <= server_files &&
            open_files("openmps-worker") <= worker_files &&
            open_files("openmps-control") <= daemon_files;
@@ -174,7 +177,7 @@ TEST_F(ClientsTest, KilledClientsLeaveNoDescriptors) {
   EXPECT_EQ(next.welcome.result, CUDA_SUCCESS);
 }
 
-TEST_F(ClientsTest, SettingsReachTheClientsThatComeLater) {
+TEST_F(ClientsTest, SettingsApplyToLaterClients) {
   start_daemon();
   shell(
       "set_default_active_thread_percentage 40\nset_default_client_priority 1\n"
@@ -196,7 +199,7 @@ TEST_F(ClientsTest, SettingsReachTheClientsThatComeLater) {
   EXPECT_EQ(first.welcome.limits.active_thread_percentage, 40);
 }
 
-TEST_F(ClientsTest, StartServerBringsOneBeforeAnyClient) {
+TEST_F(ClientsTest, StartServerStartsAServerWithoutClients) {
   start_daemon();
   EXPECT_EQ(shell(format_text("start_server -uid %u\n", geteuid())).out, "");
   const std::string pid = server();
@@ -210,11 +213,12 @@ TEST_F(ClientsTest, QuitWaitsForClients) {
   start_daemon();
   Client client = join();
   std::thread leave([&] {
-    // Not before the daemon has logged that it waits.
+    // The client disconnects only after the daemon has logged that it waits.
     EXPECT_TRUE(eventually([&] {
       return log_text("control.log").find("1 active worker threads") != std::string::npos;
     }));
-    EXPECT_EQ(join().welcome.result, CUDA_ERROR_MPS_SERVER_NOT_READY) << "none is let in";
+    EXPECT_EQ(join().welcome.result, CUDA_ERROR_MPS_SERVER_NOT_READY)
+        << "no client is admitted after quit";
     EXPECT_EQ(client.header().status.load(), CUDA_SUCCESS);
     client.socket.reset();
   });
@@ -226,7 +230,7 @@ TEST_F(ClientsTest, QuitWaitsForClients) {
   EXPECT_TRUE(processes("openmps-worker").empty());
 }
 
-TEST_F(ClientsTest, QuitWithATimeoutForces) {
+TEST_F(ClientsTest, QuitWithATimeoutEndsClients) {
   start_daemon();
   const Client client = join();
   const std::string pid = server();
@@ -249,7 +253,7 @@ TEST_F(ClientsTest, QuitWithATimeoutForces) {
   }
 }
 
-TEST_F(ClientsTest, ShutdownServerLetsClientsFinishAndNewcomersWait) {
+TEST_F(ClientsTest, ShutdownServerLetsClientsFinishAndNewClientsWait) {
   start_daemon();
   EXPECT_EQ(shell("shutdown_server 7\n").out, "Server 7 not found\n");
   Client client = join();
@@ -264,7 +268,7 @@ TEST_F(ClientsTest, ShutdownServerLetsClientsFinishAndNewcomersWait) {
     EXPECT_TRUE(eventually([&] {
       return log_text("control.log").find("push client to pending list") <
              log_text("control.log").rfind("push client to pending list");
-    })) << "the newcomer waits";
+    })) << "the new client waits";
     EXPECT_EQ(client.header().status.load(), CUDA_SUCCESS);
     client.socket.reset();
     const Client next = finish_join(std::move(socket).value());
@@ -283,12 +287,12 @@ TEST_F(ClientsTest, ShutdownServerByForceEndsItsClients) {
   const std::string first = server();
   EXPECT_EQ(shell("shutdown_server " + first + " -f\n").out, "");
   EXPECT_EQ(client.header().status.load(), CUDA_ERROR_MPS_RPC_FAILURE);
-  EXPECT_EQ(shell("get_server_list\n").out, "") << "it is gone when the command returns";
-  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS) << "the next client has another";
+  EXPECT_EQ(shell("get_server_list\n").out, "") << "the server has ended when the command returns";
+  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS) << "the next client gets another server";
 }
 
-// The server that reported the devices is ending, and is not the server that start_server wants.
-TEST_F(ClientsTest, StartServerBehindAServerThatLeaves) {
+// The server that device_query has started is ending, so start_server has to start another one.
+TEST_F(ClientsTest, StartServerWhileAnotherServerEnds) {
   start_daemon();
   const std::string start = format_text("start_server -uid %u\n", geteuid());
   EXPECT_EQ(shell("device_query\n" + start).status, 0);
@@ -298,7 +302,7 @@ TEST_F(ClientsTest, StartServerBehindAServerThatLeaves) {
       eventually([&] { return shell("get_server_status " + pid + "\n").out == "ACTIVE\n"; }));
 }
 
-// For root only, who can start programs of two users.
+// Needs root, which can start programs of two users.
 TEST_F(ClientsTest, UsersHaveServersOfTheirOwnAtTheSameTime) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   constexpr uid_t kOther = 65534;
@@ -314,7 +318,7 @@ TEST_F(ClientsTest, UsersHaveServersOfTheirOwnAtTheSameTime) {
   if (child == 0) {
     if (setgid(kOther) != 0 || setuid(kOther) != 0) _exit(1);
     const Client theirs = join("./theirs");
-    // Commands that they may not give.
+    // This user must not give commands that change root's daemon.
     const Outcome quit = control({"quit"});
     const bool right = theirs.welcome.result == CUDA_SUCCESS && quit.status == 1 &&
                        quit.out.find("Permission denied") != std::string::npos;
@@ -345,9 +349,9 @@ TEST_F(ClientsTest, UsersHaveServersOfTheirOwnAtTheSameTime) {
   close(ready[1]);
 }
 
-// For root only, who can start programs of two users. The sessions of both users have equal IDs,
-// since each server counts its own sessions.
-TEST_F(ClientsTest, UsersLookIntoTheirOwnSessionsOnly) {
+// Needs root, which can start programs of two users. The sessions of both users have equal IDs,
+// since each server numbers its own sessions.
+TEST_F(ClientsTest, UsersInspectTheirOwnSessionsOnly) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   constexpr uid_t kOther = 65534;
   constexpr uid_t kThird = 65533;  // has no session
@@ -361,11 +365,12 @@ TEST_F(ClientsTest, UsersLookIntoTheirOwnSessionsOnly) {
   int go_on[2];
   ASSERT_EQ(pipe2(said, O_CLOEXEC), 0);
   ASSERT_EQ(pipe2(go_on, O_CLOEXEC), 0);
-  // The other user inspects our session, its own, and the ID that both have.
+  // A child process of user `uid` inspects our session by its PID, its own by its PID, and session
+  // ID 1, which both sessions have. It writes the outcomes as one line.
   const auto look_as = [&](uid_t uid, bool with_session) {
     const pid_t child = fork();
     if (child != 0) return child;
-    close(go_on[1]);  // the parent's end is the last
+    close(go_on[1]);  // so that the child's read() ends when the parent closes its end
     if (setgid(uid) != 0 || setuid(uid) != 0) _exit(1);
     Client theirs;
     if (with_session) theirs = join("./theirs");
@@ -374,7 +379,7 @@ TEST_F(ClientsTest, UsersLookIntoTheirOwnSessionsOnly) {
       const Outcome looked = control({"inspect", session});
       all +=
           std::to_string(looked.status) + " " + looked.out.substr(0, looked.out.find('\n')) + "; ";
-      // One report at most.
+      // At most one report is expected.
       if (looked.out.find("Session", 1) != std::string::npos) all += "and more; ";
     }
     all += "\n";
@@ -395,7 +400,7 @@ TEST_F(ClientsTest, UsersLookIntoTheirOwnSessionsOnly) {
   const pid_t third = look_as(kThird, false);
   EXPECT_EQ(told(), "1 There is no session " + our_pid + "; 1 There is no session " +
                         std::to_string(third) + "; 1 There is no session 1; ");
-  // Root sees all.
+  // Root inspects all sessions.
   for (const std::string& pid : {our_pid, their_pid}) {
     EXPECT_EQ(shell("inspect " + pid + "\n").out.find("Session 1 of process " + pid + "\n"), 0u);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command language, and the fuzz target's corpus as a test.
+// The language of the shell's commands, and the fuzz target's corpus as a test.
 #include "control/command.h"
 #include "control/client_name.h"
 #include "control/command_runner.h"
@@ -42,7 +42,7 @@ TEST(ClientName, IsAPidOrAnId) {
   EXPECT_FALSE(is_hidden_pid("id:0"));
 }
 
-TEST(Command, KnowsEveryVerbAndItsWords) {
+TEST(Command, ParsesEachCommandAndItsArguments) {
   struct Case {
     const char* line;
     const char* word;  // "": there is no such command
@@ -112,7 +112,7 @@ TEST(Command, ReadsOptions) {
   EXPECT_EQ(parse_command("get_server_list 1 2").unexpected, "1");
 }
 
-TEST(Command, EachRowSaysWhatItTakes) {
+TEST(Command, EachRowDescribesItsOptions) {
   std::set<std::string_view> words;
   for (const CommandInfo* row : all_commands()) {
     EXPECT_TRUE(words.insert(row->word).second) << row->word;
@@ -125,10 +125,11 @@ TEST(Command, EachRowSaysWhatItTakes) {
       EXPECT_EQ(std::ranges::count(text, '`') % 2, 0) << text;
     }
   }
-  EXPECT_FALSE(all_commands().back()->manual.empty()) << "no row behind it has a text for it";
+  EXPECT_FALSE(all_commands().back()->manual.empty())
+      << "a row without a text shares the next row's, and the last row has no next one";
 }
 
-TEST(Command, TheManualShowsTheRowsInTheirFonts) {
+TEST(Command, TheManualMarksOptionsAndPlaceholdersByFonts) {
   const std::string manual = manual_of_commands();
   for (const char* text :
        {".TP\n\\fBquit [\\-t \\fI<seconds>\\fB]\\fR\n", "with \\fB\\-t\\fR no longer",
@@ -149,11 +150,12 @@ TEST(Command, TheCorpusOfTheFuzzTargetRuns) {
   EXPECT_GE(files, 5u);
 }
 
-// The rule alone; tests with several users need root (clients_test.cc).
-TEST(Command, WhoMayLookIntoWhoseSessions) {
+// The rule as a function; clients_test.cc tests it with processes of several users, which needs
+// root.
+TEST(Command, UsersControlTheirOwnSessionsAndTheDaemonsUserAll) {
   constexpr User kRoot{0, 0};
   constexpr User kA{1000, 1000};
-  constexpr User kB{1001, 1000};  // of A's group
+  constexpr User kB{1001, 1000};  // has A's group ID, which does not matter
   for (const uid_t daemon : {kRoot.uid, kA.uid}) {
     EXPECT_TRUE(may_control(kA, kA, daemon));
     EXPECT_TRUE(may_control(kRoot, kA, daemon));
@@ -162,7 +164,7 @@ TEST(Command, WhoMayLookIntoWhoseSessions) {
     EXPECT_FALSE(may_control(kA, kRoot, kRoot.uid));
   }
   EXPECT_FALSE(may_control(kA, kB, kRoot.uid));
-  EXPECT_TRUE(may_control(kA, kB, kA.uid)) << "who runs the daemon";
+  EXPECT_TRUE(may_control(kA, kB, kA.uid)) << "the daemon's user controls all sessions";
 }
 
 }  // namespace

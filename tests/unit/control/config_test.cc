@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration file: what it may state, the messages about mistakes, and a daemon that has a
-// file, from its start through reload.
+// The configuration file: its keys, the messages about mistakes, and a daemon with a file, at its
+// start and at reload.
 #include "control/config.h"
 
 #include <gtest/gtest.h>
@@ -22,13 +22,13 @@ std::optional<uid_t> find_user(const std::string& name) {
 
 Result<Config> parse(std::string_view text) { return parse_config(text, "f.toml", find_user); }
 
-TEST(Config, AnEmptyOneStatesNothing) {
+TEST(Config, AnEmptyFileSetsNothing) {
   const Result<Config> config = parse("");
   ASSERT_TRUE(config.ok());
   EXPECT_TRUE(config->defaults.empty() && config->users.empty());
 }
 
-TEST(Config, StatesLimitsOfAllAndOfUsers) {
+TEST(Config, SetsDefaultLimitsAndLimitsOfUsers) {
   const Result<Config> config = parse(R"(
 [defaults]
 active_thread_percentage = 12.5
@@ -111,8 +111,8 @@ std::string many(const std::string& text, size_t times = 200'000) {
   return all;
 }
 
-// The stack suffices for some ten thousand levels of recursion.
-TEST(Config, WhatIsNestedDeeplyIsAMistakeWithItsPlace) {
+// The parser is recursive, and the stack suffices for about ten thousand levels.
+TEST(Config, DeepNestingIsAMistakeWithItsPlace) {
   const std::pair<std::string, const char*> cases[] = {
       {"\n" + many("a.") + "a = 1", "2:32: a key of more than 16 parts"},
       {"[" + many("a.") + "a]", "1:33: a key of more than 16 parts"},
@@ -121,7 +121,7 @@ TEST(Config, WhatIsNestedDeeplyIsAMistakeWithItsPlace) {
       {many("\"a\".") + "a = 1", "1:64: a key of more than 16 parts"},
       {many("'='.") + "a = 1", "1:64: a key of more than 16 parts"},
       {"x = {a = 1, " + many("a.") + "a = 1}", "1:44: a key of more than 16 parts"},
-      // Strings and comments that end earlier than they seem to.
+      // Strings that end earlier than they seem to, and a # that begins no comment.
       {"x = {a = \"\"\"\n\"\"\"\"\", " + many("a.") + "a = 1}",
        "2:39: a key of more than 16 parts"},
       {"x = {a = '''\n\\''', " + many("a.") + "a = 1}", "2:38: a key of more than 16 parts"},
@@ -146,7 +146,7 @@ TEST(Config, WhatIsNestedDeeplyIsAMistakeWithItsPlace) {
   }
 }
 
-TEST(Config, EveryMistakeIsSaidWithItsPlace) {
+TEST(Config, EveryMistakeIsReportedWithItsPlace) {
   const std::pair<std::string, const char*> cases[] = {
       {"defaults", "1:9: "},
       {"x = 1", "1:1: unknown key \"x\": expected one of defaults, users, groups, partitions"},
@@ -214,22 +214,22 @@ TEST(Config, EveryMistakeIsSaidWithItsPlace) {
     const Result<Config> config = parse(text);
     EXPECT_EQ(config.status().code(), CUDA_ERROR_INVALID_VALUE) << text;
     EXPECT_NE(config.status().message().find(wanted), std::string::npos)
-        << text << "\nsays " << config.status().message() << "\nnot " << wanted;
+        << text << "\ngives " << config.status().message() << "\nexpected " << wanted;
     EXPECT_TRUE(config.status().message().starts_with("f.toml:")) << config.status().message();
     EXPECT_EQ(config.status().message(), printable(config.status().message()));
   }
 }
 
-TEST(Config, TheExampleIsRight) {
+TEST(Config, TheExampleIsValid) {
   const Result<Config> config = read_config(OPENMPS_EXAMPLE_CONFIG);
   EXPECT_TRUE(config.ok()) << config.status().message();
 }
 
-TEST(Config, AFileThatCantBeReadIsSaid) {
+TEST(Config, AFileThatCantBeReadIsAnError) {
   EXPECT_EQ(read_config("/nowhere.toml").status().message(),
             "/nowhere.toml: No such file or directory");
   EXPECT_EQ(read_config("/tmp").status().message(), "/tmp: not a file");
-  EXPECT_NE(read_config("/dev/zero").status().message(), "") << "and it does not take for ever";
+  EXPECT_NE(read_config("/dev/zero").status().message(), "") << "a file without an end is refused";
 }
 
 class ConfigTest : public MpsTest {
@@ -240,7 +240,7 @@ class ConfigTest : public MpsTest {
   Outcome start() { return control({"-d", "--config", path()}); }
 };
 
-TEST_F(ConfigTest, CheckConfigSaysWhatIsWrong) {
+TEST_F(ConfigTest, CheckConfigReportsMistakes) {
   write("[defaults]\nclient_priority = 0\n");
   EXPECT_EQ(control({"--check-config", path()}).out, "");
   EXPECT_EQ(control({"--check-config", path()}).status, 0);
@@ -249,14 +249,14 @@ TEST_F(ConfigTest, CheckConfigSaysWhatIsWrong) {
       "openmps-control: " + path() + ":2:19: expected 0 (normal) or 1 (below normal)\n";
   EXPECT_EQ(control({"--check-config", path()}).out, wrong);
   EXPECT_EQ(control({"--check-config", path()}).status, 1);
-  EXPECT_EQ(start().out, wrong) << "and no daemon starts";
+  EXPECT_EQ(start().out, wrong) << "no daemon starts with a wrong file";
   EXPECT_EQ(start().status, 1);
   EXPECT_FALSE(std::ifstream(pipe_ + "/openmps-control.pid").good());
   EXPECT_EQ(control({"--config", path(), "ps"}).status, 1);
   EXPECT_EQ(control({"-d", "--config"}).status, 1);
 }
 
-TEST_F(ConfigTest, TheEnvironmentGoesBeforeDefaultsAndUsersBeforeBoth) {
+TEST_F(ConfigTest, TheEnvironmentOverridesDefaultsAndUsersOverrideBoth) {
   environment_ = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=40";
   write("[defaults]\nactive_thread_percentage = 60\nclient_priority = 1\n[users." + user() +
         "]\nactive_thread_percentage = 30\n");
@@ -269,7 +269,7 @@ TEST_F(ConfigTest, TheEnvironmentGoesBeforeDefaultsAndUsersBeforeBoth) {
             "30.0\n");
 }
 
-TEST_F(ConfigTest, ReloadChangesWhatIsStatedInAnotherWay) {
+TEST_F(ConfigTest, ReloadChangesTheLimitsThatDifferFromTheOldFile) {
   write("[defaults]\nactive_thread_percentage = 60\n");
   ASSERT_EQ(start().status, 0);
   const Client first = join();
@@ -285,9 +285,10 @@ TEST_F(ConfigTest, ReloadChangesWhatIsStatedInAnotherWay) {
                 " active_thread_percentage: 60.0 -> 50.0\n"
                 "user 64999 client_priority: 0 -> 1\n");
   EXPECT_EQ(shell("get_active_thread_percentage " + server + "\n").out, "50.0\n");
-  EXPECT_EQ(join().welcome.limits.active_thread_percentage, 50) << "of the same server";
+  EXPECT_EQ(join().welcome.limits.active_thread_percentage, 50)
+      << "the running server has got the new limit";
 
-  // A wrong file changes nothing.
+  // A file with a mistake changes nothing.
   write("[defaults]\nactive_thread_percentage = 20\nthreads = 3\n");
   const Outcome wrong = shell("reload\n");
   EXPECT_TRUE(wrong.out.starts_with(path() + ":3:1: unknown key \"threads\": expected one of "));
@@ -295,7 +296,7 @@ TEST_F(ConfigTest, ReloadChangesWhatIsStatedInAnotherWay) {
   EXPECT_EQ(wrong.status, 1);
   EXPECT_EQ(shell("get_default_active_thread_percentage\n").out, "50.0\n");
 
-  // A service manager sends SIGHUP.
+  // SIGHUP reloads, too: service managers send it.
   write("");
   ASSERT_EQ(kill(daemon_pid(), SIGHUP), 0);
   EXPECT_TRUE(
@@ -304,7 +305,7 @@ TEST_F(ConfigTest, ReloadChangesWhatIsStatedInAnotherWay) {
             std::string::npos);
 }
 
-TEST_F(ConfigTest, PartitionsAreForADaemonThatHasThem) {
+TEST_F(ConfigTest, PartitionsNeedADaemonWithStaticPartitions) {
   const std::string partition = "[[partitions]]\nname = \"small\"\ndevice = 0\nchunks = 1\n";
   const std::string wrong = path() + ": [[partitions]] are for a daemon with -S\n";
   write(partition);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon as a program: start, second start, start after a kill, quit, and the texts of the
-// shell.
+// The daemon as a program: its start, a second start, a start after SIGKILL, quit, and the texts of
+// the shell.
 #include <fcntl.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
@@ -48,7 +48,7 @@ TEST_F(DaemonTest, TheDirectoryIsForSeveralUsers) {
   EXPECT_EQ(at.st_mode & 0777, 0666u);
 }
 
-// Prints one line with the reason, and makes no file.
+// The daemon prints one line with the reason, and makes no file.
 TEST_F(DaemonTest, ADirectoryThatOthersCouldWriteIsRefused) {
   std::filesystem::create_directory(pipe_);
   const auto refused_for = [&](const std::string& why) {
@@ -83,8 +83,8 @@ TEST_F(DaemonTest, ADirectoryThatOthersCouldWriteIsRefused) {
   }
 }
 
-// The socket is created with its mode; it never exists with another one.
-TEST_F(DaemonTest, TheSocketHasItsModeFromItsFirstMoment) {
+// A chmod() after the creation would leave a moment with other permissions.
+TEST_F(DaemonTest, TheSocketIsCreatedWithItsFinalPermissions) {
   std::filesystem::create_directory(pipe_);
   const UniqueFd notices(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   ASSERT_GE(inotify_add_watch(notices.get(), pipe_.c_str(), IN_CREATE | IN_ATTRIB), 0);
@@ -102,7 +102,7 @@ TEST_F(DaemonTest, TheSocketHasItsModeFromItsFirstMoment) {
   EXPECT_EQ(seen, "made ");
 }
 
-TEST_F(DaemonTest, ANewDaemonReclaimsWhatAKilledOneLeft) {
+TEST_F(DaemonTest, ANewDaemonReplacesTheFilesOfAKilledOne) {
   start_daemon();
   const pid_t first = daemon_pid();
   ASSERT_EQ(kill(first, SIGKILL), 0);
@@ -114,8 +114,8 @@ TEST_F(DaemonTest, ANewDaemonReclaimsWhatAKilledOneLeft) {
   EXPECT_EQ(shell("ps\n").out, "Server not found\n");
 }
 
-// A user who can open the lock could hold it, and so keep every daemon from starting.
-TEST_F(DaemonTest, NobodyElseCanOpenTheLock) {
+// A user who can open the lock file could lock it, and so keep every daemon from starting.
+TEST_F(DaemonTest, OtherUsersCanNotOpenTheLockFile) {
   const std::string lock = pipe_ + "/openmps-control.lock";
   const auto mode = [&lock] {
     struct stat at {};
@@ -125,12 +125,12 @@ TEST_F(DaemonTest, NobodyElseCanOpenTheLock) {
   EXPECT_EQ(mode(), 0600u);
   ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
   ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
-  ASSERT_EQ(chmod(lock.c_str(), 0644), 0);  // as an older version's
+  ASSERT_EQ(chmod(lock.c_str(), 0644), 0);  // as an older version has left it
   start_daemon();
   EXPECT_EQ(mode(), 0600u);
 }
 
-// The daemon by NVIDIA's name.
+// The daemon started by the name of NVIDIA's program.
 class CompatTest : public MpsTest {
  protected:
   static constexpr const char* kName = "nvidia-cuda-mps-control";
@@ -155,16 +155,16 @@ class CompatTest : public MpsTest {
   }
 };
 
-TEST_F(CompatTest, ThePidFileHasNvidiasNameTooAsLongAsTheDaemonLives) {
+TEST_F(CompatTest, APidFileWithNvidiasNameExistsWhileTheDaemonRuns) {
   start_daemon();
   EXPECT_EQ(pid_text(), std::to_string(daemon_pid()) + "\n");
   EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(pid_file())));
   EXPECT_EQ(shell("quit\n").status, 0);
   EXPECT_EQ(pipe_entries(), std::vector<std::string>{});
-  // Files that a killed daemon has left do not count, whatever the name of the next one.
+  // The next daemon replaces or removes the file of a killed one, whatever the next one's name.
   start_daemon();
   kill_daemon();
-  EXPECT_NE(pid_text(), "") << "the test needs a stale one";
+  EXPECT_NE(pid_text(), "") << "the test needs a stale PID file";
   start_daemon();
   EXPECT_EQ(pid_text(), std::to_string(daemon_pid()) + "\n");
   kill_daemon();
@@ -173,8 +173,8 @@ TEST_F(CompatTest, ThePidFileHasNvidiasNameTooAsLongAsTheDaemonLives) {
   EXPECT_FALSE(std::filesystem::exists(pid_file()));
 }
 
-TEST_F(CompatTest, APidFileOfNvidiasDaemonStaysAsLongAsThatLives) {
-  // Finds a process by its name.
+TEST_F(CompatTest, APidFileOfNvidiasDaemonIsKeptWhileThatRuns) {
+  // A process with the name of NVIDIA's daemon, by which ours recognises it.
   std::filesystem::copy_file("/bin/sleep", directory_ + "/" + kName);
   const pid_t other = fork();
   if (other == 0) {
@@ -199,19 +199,19 @@ TEST_F(CompatTest, APidFileOfNvidiasDaemonStaysAsLongAsThatLives) {
   EXPECT_EQ(pid_text(), std::to_string(daemon_pid()) + "\n");
 }
 
-TEST_F(DaemonTest, QuitLeavesNothing) {
+TEST_F(DaemonTest, QuitLeavesNoFiles) {
   start_daemon();
   const Outcome quit = shell("quit\n");
   EXPECT_EQ(quit.out, "");
   EXPECT_EQ(quit.status, 0);
-  EXPECT_EQ(pipe_entries(), std::vector<std::string>{}) << "already when quit returns";
+  EXPECT_EQ(pipe_entries(), std::vector<std::string>{}) << "no files are left when quit returns";
   start_daemon();
-  EXPECT_EQ(control({"quit"}).status, 0) << "as an argument too";
+  EXPECT_EQ(control({"quit"}).status, 0) << "a command may be an argument, too";
   EXPECT_EQ(pipe_entries(), std::vector<std::string>{});
   EXPECT_NE(log_text("control.log").find("Exit with status 0"), std::string::npos);
 }
 
-TEST_F(DaemonTest, SignalsQuit) {
+TEST_F(DaemonTest, TerminationSignalsEndTheDaemon) {
   for (const int signal : {SIGTERM, SIGINT}) {
     start_daemon();
     ASSERT_EQ(kill(daemon_pid(), signal), 0);
@@ -220,7 +220,7 @@ TEST_F(DaemonTest, SignalsQuit) {
   }
 }
 
-TEST_F(DaemonTest, ATooLongPathIsSaidBeforeAnythingIsMade) {
+TEST_F(DaemonTest, APathThatIsTooLongIsRefusedBeforeFilesAreMade) {
   pipe_ = directory_ + "/" + std::string(90, 'x');
   const Outcome outcome = control({"-d"});
   EXPECT_EQ(outcome.status, 1);
@@ -237,7 +237,7 @@ TEST_F(DaemonTest, APipeDirectoryThatCantBeMadeIsAnError) {
   std::filesystem::remove(pipe_);
 }
 
-TEST_F(DaemonTest, LogsFallBackToThePipeDirectoryAndSaySo) {
+TEST_F(DaemonTest, LogsFallBackToThePipeDirectoryWithAWarning) {
   std::ofstream(log_) << "a file";
   const Outcome outcome = control({"-d"});
   EXPECT_EQ(outcome.status, 0);
@@ -247,9 +247,9 @@ TEST_F(DaemonTest, LogsFallBackToThePipeDirectoryAndSaySo) {
   EXPECT_TRUE(std::filesystem::remove(pipe_ + "/server.log"));
 }
 
-TEST_F(DaemonTest, TheDaemonHoldsNothingOfItsStarter) {
+TEST_F(DaemonTest, TheDaemonClosesInheritedDescriptors) {
   const UniqueFd inherited(open((directory_ + "/held").c_str(), O_CREAT | O_RDWR, 0600));
-  ASSERT_TRUE(inherited.valid());  // on purpose not close-on-exec
+  ASSERT_TRUE(inherited.valid());  // deliberately not close-on-exec
   start_daemon();
   std::error_code error;
   const std::string fds = "/proc/" + std::to_string(daemon_pid()) + "/fd";
@@ -274,8 +274,8 @@ TEST_F(DaemonTest, InTheForegroundItRunsUntilQuit) {
   EXPECT_EQ(status, 0);
 }
 
-// What NVIDIA's daemon answers to each command: tests/e2e/transcript.py.
-TEST_F(DaemonTest, TheShellTakesLinesAsTheyCome) {
+// tests/e2e/transcript.py compares the answer to each command with that of NVIDIA's daemon.
+TEST_F(DaemonTest, TheShellReadsOneOrSeveralLines) {
   start_daemon();
   EXPECT_EQ(shell("get_server_status 7").out, "Server 7 not found\n") << "no newline needed";
   EXPECT_EQ(shell("nonsense\nget_default_client_priority\n").out,
@@ -283,8 +283,8 @@ TEST_F(DaemonTest, TheShellTakesLinesAsTheyCome) {
       << "several commands over one connection";
 }
 
-// device_query needs a server to know the devices: one starts, answers and ends.
-TEST_F(DaemonTest, DeviceQueryAsTheTranscript) {
+// Only servers know the devices, so the daemon starts one, which ends after it has answered.
+TEST_F(DaemonTest, DeviceQueryPrintsTheTableOfNvidiasDaemon) {
   start_daemon();
   EXPECT_EQ(shell("device_query\n").out,
             "Default\n"
@@ -313,9 +313,9 @@ TEST_F(DaemonTest, EveryCommandAndAnswerIsLogged) {
   }
 }
 
-TEST_F(DaemonTest, OptionsThatDoNotExistAreErrors) {
+TEST_F(DaemonTest, WrongOptionsAreErrors) {
   EXPECT_EQ(control({"--nonsense"}).status, 1);
-  EXPECT_EQ(control({"-S"}).status, 1) << "it is the daemon's";
+  EXPECT_EQ(control({"-S"}).status, 1) << "-S needs -d or -f";
   EXPECT_EQ(control({"-d", "quit"}).status, 1);
   EXPECT_EQ(control({"--version"}).status, 0);
   const std::string help = control({"--help"}).out;

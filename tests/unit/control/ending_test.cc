@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients that have gone and whose work does not end: what the lists show until their worker is
-// replaced, and what other clients notice. And tainted workers, which are renewed.
+// Clients that have ended while their work has not: what the lists show until their worker is
+// replaced, and what other clients notice. Also the replacement of tainted workers.
 #include <algorithm>
 
 #include "base/text.h"
@@ -10,7 +10,7 @@ namespace openmps {
 namespace {
 
 constexpr const char* kSoon = "OPENMPS_DRAIN_SECONDS=1";
-constexpr const char* kNever = "OPENMPS_DRAIN_SECONDS=3600";  // as seen by a test
+constexpr const char* kNever = "OPENMPS_DRAIN_SECONDS=3600";  // later than the end of a test
 
 class EndingTest : public MpsTest {
  protected:
@@ -41,7 +41,7 @@ TEST_F(EndingTest, AClientWhoseWorkDoesNotEndIsShownAsEnding) {
             "[0] 00:00.0, NVIDIA H200\n" + me + ".1\n" + me + ".2 (ending)\n");
   const std::string json = shell("ps --json\n").out;
   EXPECT_LT(json.find("\"ending\": false"), json.find("\"ending\": true")) << json;
-  // The client counts as gone.
+  // The client is not counted as active any more.
   EXPECT_NE(log_text("server.log").find("Number of active client contexts is 1."),
             std::string::npos);
 }
@@ -52,7 +52,7 @@ TEST_F(EndingTest, QuitDoesNotWaitForWorkThatDoesNotEnd) {
   Client stuck = join("never-ends");
   ASSERT_EQ(stuck.welcome.result, CUDA_SUCCESS);
   stuck.socket.reset();
-  EXPECT_EQ(shell("quit\n").status, 0) << "124: it took 40 s and more";
+  EXPECT_EQ(shell("quit\n").status, 0) << "124: quit took more than 40 s";
   EXPECT_TRUE(workers().empty());
 }
 
@@ -64,14 +64,14 @@ TEST_F(EndingTest, AWorkerWithOnlyEndedSessionsIsReplacedInTime) {
   const std::vector<pid_t> first = workers();
   stuck.socket.reset();
   ASSERT_TRUE(replaced(first));
-  EXPECT_TRUE(eventually([&] { return workers().size() == 1; })) << "the old one has ended";
+  EXPECT_TRUE(eventually([&] { return workers().size() == 1; })) << "the old worker ends";
   EXPECT_TRUE(eventually([&] { return shell("ps\n").out.empty(); }));
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
   EXPECT_NE(log_text("server.log").find("(never-ends) has left work that does not end"),
             std::string::npos);
 }
 
-TEST_F(EndingTest, LivingClientsKeepTheOldWorkerUntilTheyLeave) {
+TEST_F(EndingTest, OtherClientsKeepTheOldWorkerUntilTheyEnd) {
   environment_ = kSoon;
   start_daemon();
   Client living = join("./living");
@@ -139,7 +139,7 @@ TEST_F(EndingTest, TheOldestOfTooManyWorkersEndsWithItsClients) {
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
 }
 
-TEST_F(EndingTest, AWornWorkerIsRenewedOnceNobodyUsesIt) {
+TEST_F(EndingTest, ATaintedWorkerIsReplacedOnceItHasNoClients) {
   start_daemon();
   Client other = join("./other");
   const std::vector<pid_t> first = workers();
@@ -147,7 +147,7 @@ TEST_F(EndingTest, AWornWorkerIsRenewedOnceNobodyUsesIt) {
   tainter.socket.reset();
   EXPECT_TRUE(eventually([&] { return shell("ps\n").out.find("taint") == std::string::npos; }));
   EXPECT_EQ(join("./third").welcome.result, CUDA_SUCCESS);
-  EXPECT_EQ(workers(), first) << "somebody uses it";
+  EXPECT_EQ(workers(), first) << "the worker still has clients";
   other.socket.reset();
   ASSERT_TRUE(replaced(first));
   EXPECT_TRUE(eventually([&] { return workers().size() == 1; }));
@@ -155,8 +155,8 @@ TEST_F(EndingTest, AWornWorkerIsRenewedOnceNobodyUsesIt) {
 }
 
 // A client that connects after another has ended never gets the contexts that the other has
-// tainted, even if the server has not seen the end yet and the other's work still runs.
-TEST_F(EndingTest, TheNextClientNeverGetsAWornWorkerThatNobodyUses) {
+// tainted, even if the server has not noticed that end yet and the other's work still runs.
+TEST_F(EndingTest, TheNextClientNeverGetsATaintedWorkerWithoutClients) {
   environment_ = kNever;
   start_daemon();
   for (const char* tainter : {"taint", "taint-and-never-end"}) {
@@ -174,7 +174,7 @@ TEST_F(EndingTest, TheNextClientNeverGetsAWornWorkerThatNobodyUses) {
   }
 }
 
-TEST_F(EndingTest, AClientThatLeavesNothingBehindCostsNoWorker) {
+TEST_F(EndingTest, AWorkerThatIsNotTaintedIsKept) {
   start_daemon();
   { const Client client = join(); }
   EXPECT_TRUE(eventually([&] { return shell("ps\n").out.empty(); }));

@@ -33,17 +33,17 @@ TEST_F(FailuresTest, TheNextWorkerWaitsForADeviceInExclusiveProcessMode) {
   driver_ = "exclusive:" + directory_ + "/device";
   start_daemon();
   const Client culprit = join("lose-context");
-  // A client that comes before that may still get a session in the lost worker.
+  // Before that, a client may still get a session in the worker whose context is lost.
   ASSERT_TRUE(eventually([&] {
     return log_text("server.log").find("handling a fatal GPU error") != std::string::npos;
   }));
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
   EXPECT_NE(log_text("server.log").find("starts when the one that ends has left"),
             std::string::npos)
-      << "the test needs one that does";
+      << "the test needs a worker that is not started before the old one has ended";
 }
 
-TEST_F(FailuresTest, TheServersStateIsThatOfItsWorker) {
+TEST_F(FailuresTest, TheServersStateFollowsItsWorkers) {
   const std::string there = directory_ + "/there";
   driver_ = "await:" + there;
   start_daemon();
@@ -58,7 +58,7 @@ TEST_F(FailuresTest, TheServersStateIsThatOfItsWorker) {
   EXPECT_TRUE(eventually([&] { return status() == "ACTIVE\n"; }));
 }
 
-TEST_F(FailuresTest, AnotherProtocolVersionIsToldSo) {
+TEST_F(FailuresTest, AClientOfAnotherProtocolVersionGetsTheReason) {
   start_daemon();
   const Client good = join("./good");
   wire::Hello old = hello("./old");
@@ -71,7 +71,7 @@ TEST_F(FailuresTest, AnotherProtocolVersionIsToldSo) {
   EXPECT_NE(strstr(refused.welcome.reason, "protocol version 99 instead of 3"), nullptr)
       << refused.welcome.reason;
 
-  // A client of the same version, but made from other descriptions.
+  // A client of the same protocol version, but built from other descriptions of the commands.
   wire::Hello other = hello("./other");
   ++other.build;
   socket = connect_raw();
@@ -97,7 +97,7 @@ TEST_F(FailuresTest, AnotherProtocolVersionIsToldSo) {
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
 }
 
-TEST_F(FailuresTest, GarbageIsCutOffAndTheDaemonLives) {
+TEST_F(FailuresTest, ConnectionsThatSendGarbageAreClosed) {
   start_daemon();
   const Client good = join("./good");
   std::vector<std::vector<std::byte>> packets;
@@ -129,7 +129,7 @@ TEST_F(FailuresTest, GarbageIsCutOffAndTheDaemonLives) {
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
 }
 
-TEST_F(FailuresTest, AShellThatTurnsToGarbageIsCutOff) {
+TEST_F(FailuresTest, AShellThatSendsGarbageIsDisconnected) {
   start_daemon();
   Result<UniqueFd> socket = connect_raw();
   ASSERT_TRUE(socket.ok());
@@ -145,7 +145,7 @@ TEST_F(FailuresTest, AShellThatTurnsToGarbageIsCutOff) {
   EXPECT_EQ(shell("get_server_list\n").status, 0);
 }
 
-TEST_F(FailuresTest, AClientThatSpeaksAfterItsWelcomeIsCutOff) {
+TEST_F(FailuresTest, AClientThatSendsGarbageAfterItsWelcomeIsDisconnected) {
   start_daemon();
   const Client good = join("./good");
   const Client bad = join("./bad");
@@ -159,7 +159,7 @@ TEST_F(FailuresTest, AClientThatSpeaksAfterItsWelcomeIsCutOff) {
 TEST_F(FailuresTest, IdleConnectionsDoNotKeepProgramsOut) {
   start_daemon();
   std::vector<UniqueFd> idle;
-  for (int i = 0; i < 700; ++i) {  // more than the daemon keeps
+  for (int i = 0; i < 700; ++i) {  // more idle connections than the daemon keeps
     Result<UniqueFd> socket = connect_raw();
     ASSERT_TRUE(socket.ok()) << i;
     idle.push_back(std::move(socket).value());
@@ -183,14 +183,14 @@ TEST_F(FailuresTest, AWorkerThatDiesEndsItsSessionsAndIsReplaced) {
   EXPECT_GT(one.header().wake_epoch.load(), 0u) << "waiters are woken";
   const Client next = join("./next");
   EXPECT_EQ(next.welcome.result, CUDA_SUCCESS) << next.welcome.reason;
-  EXPECT_EQ(next.welcome.server_pid, one.welcome.server_pid) << "the server has survived";
+  EXPECT_EQ(next.welcome.server_pid, one.welcome.server_pid) << "the server survives";
   EXPECT_NE(processes("openmps-worker"), first);
   EXPECT_EQ(status(), "ACTIVE\n");
   EXPECT_NE(log_text("server.log").find("killed by signal 9"), std::string::npos);
   EXPECT_NE(log_text("server.log").find("has lost its session"), std::string::npos);
 }
 
-TEST_F(FailuresTest, WhoComesAsTheWorkerDiesGetsTheNextOne) {
+TEST_F(FailuresTest, AClientWhoseWorkerDiesWhileTheSessionOpensGetsTheNextOne) {
   start_daemon();
   const Client one = join("./one");
   // This client kills a worker that has another session: the first worker, not the second.
@@ -202,7 +202,7 @@ TEST_F(FailuresTest, WhoComesAsTheWorkerDiesGetsTheNextOne) {
   EXPECT_NE(log_text("server.log").find("waits for the next worker"), std::string::npos);
 }
 
-TEST_F(FailuresTest, TheWorkerThatDiesAgainWhileItOpensASessionIsSaid) {
+TEST_F(FailuresTest, AClientWhoseSessionKillsTwoWorkersGetsTheReason) {
   start_daemon();
   const Client client = join("kill-worker-on-open");
   EXPECT_EQ(client.welcome.result, CUDA_ERROR_MPS_RPC_FAILURE);
@@ -210,7 +210,7 @@ TEST_F(FailuresTest, TheWorkerThatDiesAgainWhileItOpensASessionIsSaid) {
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
 }
 
-TEST_F(FailuresTest, AWorkerThatTalksNonsenseIsReplaced) {
+TEST_F(FailuresTest, AWorkerThatSendsGarbageIsReplaced) {
   start_daemon();
   const Client one = join("./one");
   const Client client = join("garbage-from-worker");
@@ -225,7 +225,7 @@ TEST_F(FailuresTest, ASessionThatTheWorkerRefusesGetsTheReason) {
   EXPECT_EQ(refused.welcome.result, CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_STREQ(refused.welcome.reason, "no memory for a session");
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
-  EXPECT_EQ(shell("quit\n").status, 0) << "nothing of it is left to wait for";
+  EXPECT_EQ(shell("quit\n").status, 0) << "quit must not wait for the refused session";
 }
 
 TEST_F(FailuresTest, AViolationEndsThatSessionOnly) {
@@ -240,7 +240,7 @@ TEST_F(FailuresTest, AViolationEndsThatSessionOnly) {
             std::string::npos);
 }
 
-TEST_F(FailuresTest, AfterALostContextNewcomersAreServedBesideItsClients) {
+TEST_F(FailuresTest, AfterALostContextNewClientsGetAnotherWorkerAtOnce) {
   start_daemon();
   const Client one = join("./one");
   const std::vector<pid_t> first = processes("openmps-worker");
@@ -249,15 +249,15 @@ TEST_F(FailuresTest, AfterALostContextNewcomersAreServedBesideItsClients) {
     EXPECT_TRUE(
         eventually([&] { return client->header().status.load() == CUDA_ERROR_ILLEGAL_ADDRESS; }));
   }
-  // Both workers still run, and go on.
+  // The next client is served while the lost worker still runs.
   const Client next = join("./next");
   EXPECT_EQ(next.welcome.result, CUDA_SUCCESS) << next.welcome.reason;
   EXPECT_EQ(status(), "ACTIVE\n");
   EXPECT_EQ(next.header().status.load(), CUDA_SUCCESS);
-  // New clients can use the memory of the lost context.
+  // The lost worker ends, which frees the memory of its context.
   EXPECT_TRUE(eventually([&] { return processes("openmps-worker").size() == 1; }));
   EXPECT_NE(processes("openmps-worker"), first);
-  EXPECT_EQ(one.header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS) << "the first error stays";
+  EXPECT_EQ(one.header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS) << "the first error is kept";
   const std::string log = log_text("server.log");
   EXPECT_NE(log.find("kernel hit 0x10"), std::string::npos);
   EXPECT_NE(log.find("The following clients have a sticky error set:"), std::string::npos);
@@ -273,7 +273,7 @@ TEST_F(FailuresTest, AClientWhoseSessionOpensInALostContextGetsTheNextWorker) {
   EXPECT_EQ(one.header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
-TEST_F(FailuresTest, AContextLostBehindItsLastClientIsReplacedOnce) {
+TEST_F(FailuresTest, AContextLostWhileItsLastClientEndsIsReplacedOnce) {
   start_daemon();
   const Client culprit = join("lose-context-at-close");
   ASSERT_EQ(culprit.welcome.result, CUDA_SUCCESS);
@@ -284,7 +284,7 @@ TEST_F(FailuresTest, AContextLostBehindItsLastClientIsReplacedOnce) {
   EXPECT_EQ(occurrences(log_text("server.log"), "Server has started"), 2u);
 }
 
-TEST_F(FailuresTest, AWorkerWithoutADeviceIsTheReasonThatClientsGet) {
+TEST_F(FailuresTest, ClientsOfAWorkerWithoutADeviceGetTheReason) {
   driver_ = "none";
   start_daemon();
   const Client client = join();
@@ -293,10 +293,10 @@ TEST_F(FailuresTest, AWorkerWithoutADeviceIsTheReasonThatClientsGet) {
   EXPECT_EQ(shell("device_query\n").out, "The devices are not known: no CUDA device\n");
   EXPECT_TRUE(eventually([&] { return shell("get_server_list\n").out.empty(); }));
   EXPECT_EQ(occurrences(log_text("control.log"), "Starting new server"), 2u)
-      << "a stated reason is not tried again";
+      << "a start that fails with a stated reason is not repeated";
 }
 
-TEST_F(FailuresTest, AWorkerThatCrashesAtStartIsTriedAndThenGivenUp) {
+TEST_F(FailuresTest, ClientsOfAWorkerThatCrashesAtStartGetTheReason) {
   driver_ = "crash";
   start_daemon();
   const Client client = join();
@@ -304,7 +304,7 @@ TEST_F(FailuresTest, AWorkerThatCrashesAtStartIsTriedAndThenGivenUp) {
   EXPECT_NE(strstr(client.welcome.reason, "signal 9"), nullptr) << client.welcome.reason;
 }
 
-TEST_F(FailuresTest, AServerThatIsKilledTakesItsWorkerAndTheNextClientGetsAnother) {
+TEST_F(FailuresTest, TheWorkerOfAKilledServerEndsAndTheNextClientGetsAnotherServer) {
   start_daemon();
   const Client one = join();
   const std::vector<pid_t> workers = processes("openmps-worker");
@@ -326,7 +326,7 @@ TEST_F(FailuresTest, ADaemonThatIsKilledDoesNotDisturbAClient) {
   start_daemon();
   const Client two = join();
   EXPECT_EQ(two.welcome.result, CUDA_SUCCESS);
-  EXPECT_EQ(two.welcome.server_pid, one.welcome.server_pid) << "the next daemon has its server";
+  EXPECT_EQ(two.welcome.server_pid, one.welcome.server_pid) << "the server rejoins";
   EXPECT_EQ(one.header().status.load(), CUDA_SUCCESS);
   EXPECT_EQ(processes("openmps-server").size(), 1u);
 }
@@ -339,12 +339,12 @@ TEST_F(FailuresTest, AServerWithoutADaemonEndsWithItsLastClient) {
   EXPECT_FALSE(processes("openmps-server").empty());
   one.socket.reset();
   EXPECT_TRUE(eventually([&] { return processes("openmps-server").empty(); }));
-  start_daemon();  // what the first one left is the next one's to remove
+  start_daemon();  // removes the files that the killed daemon has left
 }
 
-// Connections that claim to be a server: of another build, a second one of the user, or of another
+// Connections that claim to be a server that rejoins: one of another build, and a second one of a
 // user.
-TEST_F(FailuresTest, WhoIsNoServerOfOursIsNotTakenBack) {
+TEST_F(FailuresTest, ServersOfAnotherBuildAndSecondServersCanNotRejoin) {
   start_daemon();
   const auto rejoin = [&](uint64_t build) {
     Result<UniqueFd> socket = connect_raw();

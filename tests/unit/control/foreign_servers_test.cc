@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of other users that claim to root's daemon to be their user's server: one reports
-// devices that do not exist, one does not answer, one sends answers without a question. Only their
-// own user is affected.
+// Fake servers: programs of other users that claim towards root's daemon to be their user's server.
+// One reports devices that do not exist, one does not answer, one sends answers that were not asked
+// for. Each affects its own user only.
 #include <grp.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -18,15 +18,16 @@
 namespace openmps {
 namespace {
 
-constexpr uid_t kStranger = 65534;  // nobody
-constexpr uid_t kOther = 54321;     // nobody else's number
+constexpr uid_t kStranger = 65534;  // the user "nobody"
+constexpr uid_t kOther = 54321;     // an ID that no user has
 constexpr const char* kRight = "GPU-008cbaa3";
 constexpr const char* kWrongDevice =
     "0000:66:00.0\tGPU-66666666-dead-dead-dead-666666666666\tFake\t1\t1000000000000\t1\t1\n";
 
 enum class Manner { kAnswers, kIsMute, kFloods };
 
-// Such a program, in a child: it reports `devices`, and treats all other questions in its manner.
+// A fake server in a child process: it reports `devices`, and treats all other questions as
+// `manner` says.
 class FakeServer {
  public:
   FakeServer(const std::string& socket_path, uid_t user, Manner manner, std::string devices)
@@ -50,17 +51,17 @@ class FakeServer {
   FakeServer& operator=(const FakeServer&) = delete;
 
   [[nodiscard]] pid_t pid() const { return pid_; }
-  // From now on it answers all questions, also those that it has been asked before.
+  // Makes the fake server answer all questions, also those that it has not answered so far.
   void speak() const {
     EXPECT_TRUE(send_packet(test_.get(), std::as_bytes(std::span("s", 1))).ok());
   }
-  // How many questions it was asked since the last call.
+  // How many questions the daemon has asked since the last call.
   [[nodiscard]] int questions() const {
     int count = 0;
     while (receive_packet(test_.get(), 1, 0).ok()) ++count;
     return count;
   }
-  // The signal by which it has ended; this call kills it if it still runs.
+  // Kills the fake server if it still runs. The result is the signal by which it has ended.
   [[nodiscard]] int end() {
     kill(pid_, SIGTERM);
     return ended();
@@ -119,7 +120,7 @@ class FakeServer {
   }
 
   pid_t pid_ = 0;
-  UniqueFd test_;  // to the other one of child and test
+  UniqueFd test_;  // connects the test and the child process
   UniqueFd daemon_;
   Manner manner_;
   std::string devices_;
@@ -149,7 +150,7 @@ class ForeignServersTest : public MpsTest {
   }
 };
 
-TEST_F(ForeignServersTest, TheDevicesThatOneTellsCountForItsOwnUserOnly) {
+TEST_F(ForeignServersTest, ReportedDevicesCountForTheServersOwnUserOnly) {
   start_daemon();
   shell(format_text("set_default_device_pinned_mem_limit %s 2G\n", kRight));
   const FakeServer first(socket_path(), kStranger, Manner::kAnswers, kWrongDevice);
@@ -157,7 +158,7 @@ TEST_F(ForeignServersTest, TheDevicesThatOneTellsCountForItsOwnUserOnly) {
   expect_right_devices();
   const Client before = join();
   EXPECT_EQ(before.welcome.limits.memory_limit[0], 2 * wire::kGiB);
-  // Connects after the server that has reported the right devices.
+  // A server that reports no devices, and connects after the one with the right devices.
   const FakeServer none(socket_path(), kOther, Manner::kAnswers, "");
   wait_for(none);
   expect_right_devices();
@@ -168,7 +169,7 @@ TEST_F(ForeignServersTest, TheDevicesThatOneTellsCountForItsOwnUserOnly) {
   EXPECT_EQ(changed.out, "");
 }
 
-TEST_F(ForeignServersTest, PartitionsLieOnTheDevicesThatOursTells) {
+TEST_F(ForeignServersTest, PartitionsUseTheDevicesThatRootsServerReports) {
   start_daemon("-S");
   const FakeServer liar(socket_path(), kStranger, Manner::kAnswers, kWrongDevice);
   EXPECT_NE(shell(format_text("sm_partition add %s 1\n", kRight)).out.find(" created"),
@@ -176,7 +177,7 @@ TEST_F(ForeignServersTest, PartitionsLieOnTheDevicesThatOursTells) {
   EXPECT_EQ(shell("lspart\n").out.find("GPU-6666"), std::string::npos);
 }
 
-TEST_F(ForeignServersTest, AMuteOneIsNotWaitedForUntilItAnswers) {
+TEST_F(ForeignServersTest, TheDaemonDoesNotWaitForAServerThatDoesNotAnswer) {
   start_daemon();
   const Client client = join("./program");
   const FakeServer mute(socket_path(), kStranger, Manner::kIsMute, kWrongDevice);
@@ -204,7 +205,7 @@ TEST_F(ForeignServersTest, AMuteOneIsNotWaitedForUntilItAnswers) {
   EXPECT_EQ(shell("get_client_list " + pid + "\n").out, "");
 }
 
-TEST_F(ForeignServersTest, OneThatAnswersWhatNobodyAskedIsCutOff) {
+TEST_F(ForeignServersTest, AServerThatFloodsTheDaemonWithAnswersIsKilled) {
   start_daemon();
   FakeServer flood(socket_path(), kStranger, Manner::kFloods, kWrongDevice);
   EXPECT_EQ(flood.ended(), SIGKILL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables, byte by byte as NVIDIA's daemon of driver 580 printed them; and device lists of
-// servers, which are not trusted.
+// The tables, byte by byte as NVIDIA's daemon of driver 580 prints them, and the check of device
+// lists from servers, which are not trusted.
 #include "control/format.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ TEST(Format, Ps) {
       "\n");
 }
 
-TEST(Format, ClientsThatEndAreMarked) {
+TEST(Format, EndingClientsAreMarked) {
   ClientLine ending = kPython;
   ending.ending = true;
   EXPECT_EQ(format_client_list({kPython, ending}), "1338\n1338 (ending)\n");
@@ -39,7 +39,7 @@ TEST(Format, ClientsThatEndAreMarked) {
   EXPECT_NE(format_ps_json({silent}).find("\"worker_silent\": true"), std::string::npos);
 }
 
-TEST(Format, ClientsWithoutAPidAreCalledByTheirIds) {
+TEST(Format, ClientsWithoutAPidAreNamedByTheirIds) {
   ClientLine outside = kPython;
   outside.pid = 0;
   outside.claimed_pid = 4711;
@@ -190,7 +190,7 @@ TEST(Format, InspectedHindrancesValuesAndReturns) {
   }
 }
 
-TEST(Format, InspectedOfAServerThatKnowsNoBetter) {
+TEST(Format, InspectedWithUnknownNumbersFromAServer) {
   Inspected inspected;
   inspected.report.opcode = 9999;
   inspected.report.wait = static_cast<wire::ExecutorWait>(77);
@@ -224,7 +224,7 @@ TEST(Format, DeviceClients) {
             "[0] 00:00.0, NVIDIA H200\n1338.1\n");
 }
 
-TEST(Format, JsonKeepsArgumentsAndReplacesWhatIsNotText) {
+TEST(Format, JsonKeepsArgumentsAndReplacesInvalidUtf8) {
   ClientLine odd = kPython;
   odd.command = "a \"b\" \xff";
   EXPECT_EQ(format_ps_json({odd}),
@@ -292,15 +292,15 @@ TEST(Format, UsageInJson) {
   EXPECT_EQ(
       usage["devices"].dump(),
       R"([{"alone_ns":45,"compared_ns":0,"device":3,"gpu_ns":0,"memory_bytes":4096,"sm_ns":0}])")
-      << "those that it has used";
+      << "only devices that the client has used are listed";
   EXPECT_NE(json.find("\"memory\": {\n          \"times\": 7"), std::string::npos);
   busy.usage.is_timed = 0;
   json = format_ps_json({busy});
-  EXPECT_NE(json.find("\"gpu_ns_most\": null"), std::string::npos) << "it is not measured";
+  EXPECT_NE(json.find("\"gpu_ns_most\": null"), std::string::npos) << "the time is not measured";
 }
 
-// The spacing of the table in NVIDIA's documentation.
-TEST(Format, PartitionsAreTheTableOfMps) {
+// The spacing is that of the table in NVIDIA's documentation.
+TEST(Format, PartitionsAreTheTableOfNvidiasDaemon) {
   const std::vector<DevicePartitions> devices = {
       {"GPU-74d43ed3-0000-0000-0000-000000000000", 8, 10, {{"1", 7, true}, {"12", 1, false}}},
       {"GPU-bbbbbbbb-0000-0000-0000-000000000000", 0, 0, {}}};
@@ -328,7 +328,7 @@ TEST(Format, DevicesInJson) {
             R"("pci":"0000:00:06.0","sms":132,"uuid":"GPU-1"}])");
 }
 
-TEST(Format, DeviceListsOfServersAreCheckedAndMadeSafe) {
+TEST(Format, DeviceListsOfServersAreCheckedAndMadePrintable) {
   const std::vector<Device> devices = parse_devices(
       "p\tu\tname \x1b[2J\t132\t4096\t8\t120\nno fields\na\tb\tc\nx\ty\tz\t1\t2\t0\t0\n"
       "x\ty\tz\t-1\t2\t0\t0\nx\ty\tz\t1\t2\t3\tmany");
@@ -338,7 +338,7 @@ TEST(Format, DeviceListsOfServersAreCheckedAndMadeSafe) {
   EXPECT_EQ(devices[0].memory_bytes, 4096u);
   EXPECT_EQ(devices[0].chunk_sms, 8u);
   EXPECT_EQ(devices[0].chunks, 15u);
-  EXPECT_EQ(devices[1].chunks, 0u) << "it makes no parts";
+  EXPECT_EQ(devices[1].chunks, 0u) << "the device has no SM partitions";
   EXPECT_EQ(devices[1].name, "z");
   std::string many;
   for (int i = 0; i < 100; ++i) many += "p\tu\tn\t1\t2\t1\t1\n";

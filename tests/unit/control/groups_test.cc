@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The group of a client, by rules and by its own word.
+// The group of a client: by the operator's rules, or as the client's OPENMPS_GROUP says.
 #include "control/groups.h"
 
 #include <gtest/gtest.h>
@@ -29,19 +29,19 @@ TEST(Groups, Names) {
   EXPECT_FALSE(names_a_group(std::string(kMaxGroupWord + 1, 'a')));
 }
 
-TEST(Groups, APatternMeansTheHighestCgroupThatFits) {
+TEST(Groups, APatternMatchesTheHighestCgroup) {
   const std::string each_pod = "/kubepods.slice/*-pod*.slice";
   EXPECT_EQ(matching_cgroup(each_pod, kFirst), kPod);
   EXPECT_EQ(matching_cgroup(each_pod, kPod), kPod);
   EXPECT_EQ(matching_cgroup(each_pod, "/kubepods.slice/kubepods-pod2.slice/a.scope"),
             "/kubepods.slice/kubepods-pod2.slice")
-      << "whose pods are not below that of a class";
+      << "a pod of a node without the level of a quality-of-service class";
   EXPECT_EQ(matching_cgroup(each_pod + "/*", kFirst), kFirst);
   EXPECT_EQ(matching_cgroup(each_pod + "/*", kFirst + "/made/by/itself"), kFirst)
-      << "nobody leaves by making one below";
+      << "a process can't leave its group by making a cgroup below its own";
   EXPECT_EQ(matching_cgroup(each_pod + "/*", kPod), std::nullopt);
   EXPECT_EQ(matching_cgroup("/*", "/a/b"), "/a");
-  EXPECT_EQ(matching_cgroup("/*/c", "/a/b/c/d"), "/a/b/c") << "a star goes beyond a slash";
+  EXPECT_EQ(matching_cgroup("/*/c", "/a/b/c/d"), "/a/b/c") << "a star matches slashes, too";
   EXPECT_EQ(matching_cgroup("/", "/"), "/");
   EXPECT_EQ(matching_cgroup("/docker/[0-9a-f]*", "/docker/0af"), "/docker/0af");
   EXPECT_EQ(matching_cgroup("/docker/*", ""), std::nullopt);
@@ -55,7 +55,7 @@ TEST(Groups, PathsOfEachHierarchy) {
   const auto own = read_cgroups(static_cast<uint32_t>(getpid()));
   ASSERT_TRUE(own.has_value());
   EXPECT_EQ(own->front().front(), '/');
-  EXPECT_EQ(read_cgroups(0), std::nullopt) << "of another PID namespace";
+  EXPECT_EQ(read_cgroups(0), std::nullopt) << "PID 0 is a process of another PID namespace";
 }
 
 class MembershipTest : public ::testing::Test {
@@ -75,7 +75,7 @@ class MembershipTest : public ::testing::Test {
   std::vector<GroupRule> rules_;
 };
 
-TEST_F(MembershipTest, TheFirstRuleThatFits) {
+TEST_F(MembershipTest, TheFirstMatchingRuleDecides) {
   EXPECT_EQ(of(1000, "/opt/train --fast", "").group, "trainers");
   EXPECT_EQ(of(1000, "/opt/trainer", "").group, "alice");
   EXPECT_EQ(of(1001, "train", "").group, "");
@@ -85,14 +85,14 @@ TEST_F(MembershipTest, TheFirstRuleThatFits) {
   EXPECT_EQ(of(1000, "train", "").note, "");
 }
 
-TEST_F(MembershipTest, TheClientsWordComesLast) {
+TEST_F(MembershipTest, RulesOverrideTheClientsChoice) {
   EXPECT_EQ(of(1001, "x", "open").group, "open");
-  EXPECT_EQ(of(1001, "x", "new").group, "new") << "nobody has described it";
-  EXPECT_EQ(of(1000, "x", "open").group, "alice") << "the operator's rule goes before";
+  EXPECT_EQ(of(1001, "x", "new").group, "new") << "a client may name a new group";
+  EXPECT_EQ(of(1000, "x", "open").group, "alice") << "the operator's rule comes first";
   EXPECT_EQ(of(1001, "x", "open", Paths{kFirst}).group, std::string("pods:") + kPod);
   for (const char* word : {"alice", "pods", "docker"}) {
     const Membership refused = of(1001, "x", word);
-    EXPECT_EQ(refused.group, "") << "a rule chooses its members";
+    EXPECT_EQ(refused.group, "") << "clients can't choose a group whose rule chooses its members";
     EXPECT_NE(refused.note.find(word), std::string::npos);
   }
   for (const char* word : {"pods:/kubepods.slice/a", "1000", "a b"}) {
@@ -101,7 +101,7 @@ TEST_F(MembershipTest, TheClientsWordComesLast) {
   }
 }
 
-TEST_F(MembershipTest, ACgroupThatCantBeReadFitsNoRule) {
+TEST_F(MembershipTest, ACgroupThatCantBeReadMatchesNoRule) {
   const Membership unread = of(1001, "x", "open", std::nullopt);
   EXPECT_EQ(unread.group, "open");
   EXPECT_NE(unread.note.find("can't be read"), std::string::npos) << unread.note;
@@ -112,13 +112,13 @@ TEST_F(MembershipTest, ACgroupThatCantBeReadFitsNoRule) {
   EXPECT_NE(longer.note.find("too long"), std::string::npos) << longer.note;
 }
 
-TEST_F(MembershipTest, AGroupIsOfTheRuleOfItsName) {
+TEST_F(MembershipTest, TheRuleOfAGroupIsFoundByItsName) {
   EXPECT_EQ(rule_of(rules_, "pods:/a/b")->name, "pods");
   EXPECT_EQ(rule_of(rules_, "docker")->name, "docker");
   EXPECT_EQ(rule_of(rules_, "pod"), nullptr);
 }
 
-TEST(Groups, LimitsAsServersKnowThem) {
+TEST(Groups, LimitsAreResolvedToDeviceNumbers) {
   GroupRule rule{.name = "a"};
   const wire::ClientLimits none = group_limits(rule, {});
   EXPECT_EQ(none, wire::ClientLimits());
@@ -128,14 +128,14 @@ TEST(Groups, LimitsAsServersKnowThem) {
   const std::vector<Device> devices = {{"", "GPU-aa", ""}, {"", "GPU-bb-1", ""}};
   const wire::ClientLimits limits = group_limits(rule, devices);
   EXPECT_EQ(limits.active_thread_percentage, 25);
-  EXPECT_EQ(limits.client_priority, 0u) << "also where the program says 1";
+  EXPECT_EQ(limits.client_priority, 0u) << "a priority of 0 is a limit, too, and not \"none\"";
   EXPECT_EQ(limits.memory_limit[0], 5u);
   EXPECT_EQ(limits.memory_limit[1], 7u);
   EXPECT_EQ(limits.sm_count[0], 0u);
   EXPECT_EQ(limits.sm_count[1], 32u);
 }
 
-TEST(Groups, DifferencesAreSaid) {
+TEST(Groups, ChangesAreListed) {
   const GroupRule before{.name = "a",
                          .program = "x",
                          .limits = {{{Limit::kPercentage}, 50},

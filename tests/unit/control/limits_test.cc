@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits of what a daemon and a server hold for peers (docs/limits.md): the last peer that fits is
-// served, the next one is refused with a reason, and what is released can be used again.
+// Limits of what a daemon and a server hold for peers (docs/limits.md): a peer within the limit is
+// served, one beyond it is refused with a reason, and what is released can be used again.
 #include <sys/epoll.h>
 #include <algorithm>
 #include <csignal>
@@ -55,7 +55,7 @@ TEST_F(LimitsTest, ClientsThatWaitForAServer) {
   }
 }
 
-TEST_F(LimitsTest, ConnectionsThatSayNothing) {
+TEST_F(LimitsTest, SilentConnections) {
   start_daemon();
   std::vector<UniqueFd> silent;
   while (silent.size() < control::kMaxConnections) {
@@ -64,7 +64,8 @@ TEST_F(LimitsTest, ConnectionsThatSayNothing) {
     silent.push_back(std::move(socket).value());
   }
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
-  EXPECT_TRUE(closes(std::move(silent.front()))) << "it has been silent longest";
+  EXPECT_TRUE(closes(std::move(silent.front())))
+      << "the connection that has been silent longest is closed";
   for (size_t i = 1; i < silent.size(); ++i) EXPECT_TRUE(is_open(silent[i])) << i;
 }
 
@@ -80,8 +81,9 @@ TEST_F(LimitsTest, TheLengthOfACommand) {
   ASSERT_TRUE(longest.ok()) << longest.status().message();
   EXPECT_EQ(longest->text, "0\n");
   EXPECT_EQ(command(wire::kMaxCommandBytes + 1).status().code(), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_TRUE(command(wire::kMaxCommandBytes).ok()) << "nothing of it was sent";
-  // Another shell may send such a message nevertheless.
+  EXPECT_TRUE(command(wire::kMaxCommandBytes).ok())
+      << "nothing of a refused command is sent, so the connection is still good";
+  // A peer that is not our shell may send a message that is too long.
   const wire::MessageHeader header{.kind = wire::MessageKind::kUiCommand,
                                    .bytes = sizeof(header) + wire::kMaxCommandBytes + 1};
   std::vector<std::byte> packet(header.bytes, std::byte{' '});
@@ -94,7 +96,7 @@ TEST_F(LimitsTest, TheLengthOfACommand) {
 TEST_F(LimitsTest, DescriptorsOnTheirWayToTheWorker) {
   start_daemon();
   const Client other = join("./other");
-  const Client client = join("./passes");  // the worker takes none of them
+  const Client client = join("./passes");  // the fake worker takes no descriptors
   Result<UniqueFd> memory = create_shared_file("passed", 4096);
   ASSERT_TRUE(memory.ok());
   const auto pass = [&](uint32_t ticket) {
@@ -117,7 +119,7 @@ TEST_F(LimitsTest, DescriptorsOnTheirWayToTheWorker) {
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
 }
 
-// For root only, whose daemon can serve several users.
+// Needs root, since only root's daemon serves several users.
 TEST_F(LimitsTest, UsersAtOnce) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   constexpr uid_t kFirstUser = 20'000;  // no user has this uid
@@ -139,7 +141,7 @@ TEST_F(LimitsTest, UsersAtOnce) {
   EXPECT_TRUE(eventually([&] { return join().welcome.result == CUDA_SUCCESS; }));
 }
 
-// A Daemon in this process, with a shorter time than the 10 s of the program.
+// The daemon runs in this process, with a time limit of 20 ms instead of the program's 10 s.
 TEST_F(LimitsTest, SilenceAfterConnecting) {
   control::PipeDirectory directory;
   ASSERT_TRUE(directory.take(pipe_).ok());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of a daemon and its server: their members, changes by commands and by the configuration,
-// and what the shell shows.
+// Groups in a daemon and its servers: their members, changes of their limits by commands and by the
+// configuration, and what the shell shows.
 #include <sys/types.h>
 
 #include <csignal>
@@ -30,7 +30,7 @@ class MembersTest : public MpsTest {
     }
     return nullptr;
   }
-  // As ps shows it.
+  // The group of a client as ps shows it.
   std::string group_of(const std::string& command) {
     for (const auto& one : nlohmann::json::parse(shell("ps --json\n").out)) {
       if (one.at("command") == command) {
@@ -42,7 +42,7 @@ class MembersTest : public MpsTest {
   Outcome tell(const std::string& command) { return shell(command + "\n"); }
 };
 
-TEST_F(MembersTest, OperatorsRulesGoBeforeTheProgramsWord) {
+TEST_F(MembersTest, TheOperatorsRulesOverrideTheProgramsChoice) {
   start(
       "[[groups]]\nname = \"few\"\nprogram = \"program\"\nactive_thread_percentage = 25\n"
       "client_priority = 1\ndevice_pinned_mem_limit = {0 = \"2G\"}\nsm_count = {1 = 4}\n"
@@ -52,14 +52,16 @@ TEST_F(MembersTest, OperatorsRulesGoBeforeTheProgramsWord) {
   EXPECT_EQ(group_of("./program"), "few");
   EXPECT_EQ(group_of("./other"), "open");
   EXPECT_EQ(group_of("./third"), "mine");
-  EXPECT_EQ(group_of("./fourth"), "none") << "a rule chooses the members of that one";
+  EXPECT_EQ(group_of("./fourth"), "none")
+      << "a client can't choose a group whose rule chooses its members";
   EXPECT_NE(log_text("control.log").find("OPENMPS_GROUP names few"), std::string::npos);
   EXPECT_EQ(by_rule.welcome.in_group, 1u);
   const wire::ClientLimits& limits = by_rule.welcome.group_limits;
   EXPECT_EQ(limits.active_thread_percentage, 25);
   EXPECT_EQ(limits.memory_limit[0], 2 * wire::kGiB);
   EXPECT_EQ(limits.sm_count[1], 4u);
-  EXPECT_EQ(by_rule.welcome.limits.active_thread_percentage, 100) << "its own";
+  EXPECT_EQ(by_rule.welcome.limits.active_thread_percentage, 100)
+      << "the client's own limit is unchanged";
   EXPECT_EQ(by_rule.welcome.limits.client_priority, 1u);
   EXPECT_EQ(by_word.welcome.group_limits.memory_limit[0], wire::kGiB);
   EXPECT_EQ(new_one.welcome.group_limits, wire::ClientLimits());
@@ -77,7 +79,7 @@ TEST_F(MembersTest, OperatorsRulesGoBeforeTheProgramsWord) {
   EXPECT_NE(shell("get_group_list\n").out.find(" few\n"), std::string::npos);
 }
 
-TEST_F(MembersTest, ACommandChangesAGroupAndHoldsForLaterMembers) {
+TEST_F(MembersTest, ACommandChangesAGroupAlsoForLaterMembers) {
   start("[[groups]]\nname = \"open\"\nactive_thread_percentage = 50\n");
   const Client first = join("./first", "open");
   EXPECT_EQ(tell("set_client_active_thread_percentage open 30").out, "");
@@ -90,7 +92,7 @@ TEST_F(MembersTest, ACommandChangesAGroupAndHoldsForLaterMembers) {
   EXPECT_EQ(tell("set_client_sm_count open 0 6").out, "");
   EXPECT_EQ(join("./third", "open").welcome.group_limits.sm_count[0], 6u);
   EXPECT_EQ(group("open").at("active_thread_percentage"), 30);
-  // A limit also holds for clients that join later.
+  // A limit may be set before a group has members.
   const Outcome early = tell("set_client_device_pinned_mem_limit later 0 1G");
   EXPECT_EQ(early.status, 0);
   EXPECT_NE(early.out.find("no members yet"), std::string::npos) << early.out;
@@ -116,7 +118,7 @@ TEST_F(MembersTest, ReloadChangesRunningGroups) {
       "[[groups]]\nname = \"rest\"\n");
   const Client client = join("./program");
   EXPECT_EQ(tell("set_client_priority few 1").out, "");
-  EXPECT_EQ(group("rest").at("members"), 0) << "it is there without members";
+  EXPECT_EQ(group("rest").at("members"), 0) << "a described group is listed without members, too";
   configure(
       "[[groups]]\nname = \"few\"\nprogram = \"program\"\nactive_thread_percentage = 20\n"
       "device_pinned_mem_limit = {0 = \"1G\"}\n[[groups]]\nname = \"new\"\n");
@@ -126,13 +128,14 @@ TEST_F(MembersTest, ReloadChangesRunningGroups) {
             "group new is there from now on\ngroup rest is not described any more\n");
   EXPECT_EQ(group("few").at("active_thread_percentage"), 20);
   EXPECT_EQ(group("few").at("devices").at(0).at("memory_limit_bytes"), wire::kGiB);
-  EXPECT_EQ(group("few").at("client_priority"), 1) << "the file has said nothing of it";
+  EXPECT_EQ(group("few").at("client_priority"), 1)
+      << "a limit that the file does not mention is kept";
   EXPECT_EQ(group("rest"), nullptr);
   EXPECT_EQ(group("new").at("members"), 0);
   configure("");
   EXPECT_NE(shell("reload\n").out.find("group few is not described any more"), std::string::npos);
   EXPECT_EQ(group("few").at("active_thread_percentage"), 100);
-  EXPECT_EQ(group("few").at("members"), 1) << "who is in it stays in it";
+  EXPECT_EQ(group("few").at("members"), 1) << "members remain members";
   EXPECT_EQ(join("./program").welcome.in_group, 0u);
 }
 
@@ -153,12 +156,12 @@ TEST_F(MembersTest, EachCgroupIsAGroupOfItsOwn) {
               2 * wire::kGiB);
   }
   EXPECT_TRUE(eventually([&] { return group_of("./program") == "not there"; }));
-  EXPECT_EQ(group("c"), nullptr) << "it has no members as such";
+  EXPECT_EQ(group("c"), nullptr) << "only the groups of its cgroups are listed";
 }
 
-TEST_F(MembersTest, AGroupOfWhichNobodySaysAnythingGoesWithItsLastMember) {
+TEST_F(MembersTest, AGroupWithoutLimitsEndsWithItsLastMember) {
   start_daemon();
-  EXPECT_EQ(tell("set_client_priority soon 1").status, 1) << "there is no server";
+  EXPECT_EQ(tell("set_client_priority soon 1").status, 1) << "no server is running";
   std::optional<Client> first = join("./first", "a"), second = join("./second", "b");
   EXPECT_EQ(tell("set_client_priority b 1").out, "");
   EXPECT_EQ(groups().size(), 2u);
@@ -169,7 +172,7 @@ TEST_F(MembersTest, AGroupOfWhichNobodySaysAnythingGoesWithItsLastMember) {
   EXPECT_EQ(join("./third", "b").welcome.limits.client_priority, 1u);
 }
 
-// The next daemon sends servers the groups of its configuration, and no others.
+// The next daemon sends the server the groups of its configuration; the server keeps the others.
 TEST_F(MembersTest, GroupsOutliveTheDaemon) {
   start("[[groups]]\nname = \"few\"\nprogram = \"program\"\nactive_thread_percentage = 50\n");
   const Client client = join("./program");

@@ -22,7 +22,8 @@
 namespace openmps {
 namespace {
 
-// The part of a file that can be read: a process may end while its files in /proc are read.
+// The contents of a file, as far as they can be read: a process may end while its files in /proc
+// are read.
 std::string read_file(const std::string& path) {
   const std::ifstream in(path, std::ios::binary);
   std::ostringstream out;
@@ -61,7 +62,7 @@ void MpsTest::TearDown() {
   EXPECT_TRUE(eventually([&] {
     return processes("openmps-control").empty() && processes("openmps-server").empty() &&
            processes("openmps-worker").empty();
-  })) << "processes are left";
+  })) << "daemon, server or worker still run";
   EXPECT_EQ(pipe_entries(), std::vector<std::string>{});
   if (HasFailure()) printf("%s%s", log_text("control.log").c_str(), log_text("server.log").c_str());
   std::filesystem::remove_all(directory_);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fixture with a daemon in a directory of the test, with real servers and fake workers, and
-// clients that speak the handshake. It checks at the end that no process and no file in the pipe
-// directory is left.
+// A fixture with a daemon in a directory of the test, real servers, fake workers, and clients that
+// do the handshake. At its end it checks that no process and no file in the pipe directory is left.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,7 +37,7 @@ struct Client {
   [[nodiscard]] bool wait_closed() const;
 };
 
-// Until `condition` holds, asked every few milliseconds; false after kWaitMs.
+// Waits until `condition` is true, which it checks every few milliseconds. False after kWaitMs.
 bool eventually(const std::function<bool()>& condition);
 
 class MpsTest : public ::testing::Test {
@@ -63,13 +62,13 @@ class MpsTest : public ::testing::Test {
   std::string log_text(const std::string& name) const;
   std::vector<std::string> pipe_entries() const;
 
-  std::string directory_;  // of the test
+  std::string directory_;  // for all files of the test
   std::string pipe_;
   std::string log_;
   std::string driver_ = "fake";
-  std::string environment_;  // of the daemon, beside the rest: "NAME=value ..."
+  std::string environment_;  // further variables of the daemon: "NAME=value ..."
   std::string bin_ = OPENMPS_FAKE_BIN;
-  std::string program_ = "openmps-control";  // by which name in bin_
+  std::string program_ = "openmps-control";  // the daemon's name in bin_
 };
 
 }  // namespace openmps

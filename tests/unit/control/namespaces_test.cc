@@ -30,7 +30,7 @@ class NamespacesTest : public MpsTest {
       EXPECT_EQ(waitpid(keeper_, nullptr, 0), keeper_);
     }
   }
-  // In a child: the daemon is the first process of the namespace, and ends with it.
+  // Runs in a child process. The daemon is the first process of the namespace.
   [[noreturn]] void keep_daemon() const {
     if (unshare(CLONE_NEWPID) != 0) _exit(1);
     setenv("CUDA_MPS_PIPE_DIRECTORY", pipe_.c_str(), 1);
@@ -84,12 +84,13 @@ TEST_F(NamespacesTest, ClientsAreNamedByTheirIds) {
   EXPECT_NE(changed.find("\"active_thread_percentage\": 25.0"), std::string::npos) << changed;
   EXPECT_NE(changed.find("\"active_thread_percentage\": 100.0"), std::string::npos) << changed;
   EXPECT_EQ(shell("reserve_sms " + names[0] + "@" + server() + " 0 4\n").out.find("4 SMs"), 0u);
-  EXPECT_EQ(shell("reserve_sms " + names[1] + " 0 0\n").status, 1) << "it has none";
+  EXPECT_EQ(shell("reserve_sms " + names[1] + " 0 0\n").status, 1)
+      << "the client has no reservation to end";
   EXPECT_EQ(shell("inspect " + names[1] + "\n").out.find("Session " + names[1].substr(3) + " of"),
             0u);
 }
 
-TEST_F(NamespacesTest, NobodyIsMeantByPidZero) {
+TEST_F(NamespacesTest, PidZeroNamesNoClient) {
   const Client one = join("./one");
   const Client two = join("./two");
   ASSERT_EQ(two.welcome.result, CUDA_SUCCESS) << two.welcome.reason;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon of static partitions (-S): the answers of the shell, which clients are admitted, and the
-// messages to workers. The answers of the first test are those of NVIDIA's daemon.
+// A daemon with static partitions (-S): the answers of the shell, which clients are admitted, and
+// the messages to workers. The answers in the first test are those of NVIDIA's daemon.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -29,7 +29,7 @@ class StaticTest : public MpsTest {
   }
   std::string say(const std::string& command) { return shell(command + "\n").out; }
   static std::string name(int id) { return std::string(kUuid) + "/" + std::to_string(id); }
-  // Waits until the server's log has the line so often.
+  // Waits until `text` is in the server's log `times` times.
   bool is_logged(const std::string& text, int times = 1) {
     return eventually([&] {
       const std::string log = log_text("server.log");
@@ -42,7 +42,7 @@ class StaticTest : public MpsTest {
   }
 };
 
-TEST_F(StaticTest, TheWordsOfMps) {
+TEST_F(StaticTest, AnswersAreThoseOfNvidiasDaemon) {
   start_daemon("-S");
   EXPECT_EQ(say("sm_partition add GPU-008c 7"), "Partition " + name(1) + " created\n");
   EXPECT_EQ(say("sm_partition add " + std::string(kUuid) + " 9"),
@@ -73,16 +73,16 @@ TEST_F(StaticTest, TheWordsOfMps) {
   }
 }
 
-TEST_F(StaticTest, WithoutTheOptionThereAreNone) {
+TEST_F(StaticTest, WithoutTheOptionThereAreNoPartitions) {
   start_daemon();
   EXPECT_EQ(say("lspart"), "Unknown command \"lspart\"\n");
   EXPECT_EQ(say("sm_partition add GPU 2"), "Unknown command \"sm_partition\"\n");
   const Client client = enter(name(1));
-  EXPECT_EQ(client.welcome.result, CUDA_SUCCESS) << "the variable counts for nothing";
+  EXPECT_EQ(client.welcome.result, CUDA_SUCCESS) << "CUDA_MPS_SM_PARTITION is ignored without -S";
   EXPECT_EQ(client.welcome.partition.sms, 0u);
 }
 
-TEST_F(StaticTest, AClientHasToNameOneThatIsThere) {
+TEST_F(StaticTest, AClientHasToNameAPartitionThatExists) {
   start_daemon("-S");
   const Client none = enter("");
   EXPECT_EQ(none.welcome.result, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
@@ -102,14 +102,14 @@ TEST_F(StaticTest, AClientHasToNameOneThatIsThere) {
             "With static partitions (-S) SMs are kept by sm_partition\n");
 }
 
-TEST_F(StaticTest, WhoWaitsForAServerIsLookedAtAgain) {
+TEST_F(StaticTest, ThePartitionOfAWaitingClientIsCheckedAgainWhenTheServerIsReady) {
   const std::string go = directory_ + "/go";
   driver_ = "await:" + go;
   std::ofstream(go).close();
   start_daemon("-S");
   EXPECT_EQ(say("sm_partition add GPU-008c 2"), "Partition " + name(1) + " created\n");
   EXPECT_TRUE(eventually([&] { return processes("openmps-server").empty(); }))
-      << "it has told the devices";
+      << "the server that has reported the devices ends";
   std::filesystem::remove(go);
   Result<UniqueFd> waiting = connect_raw();
   ASSERT_TRUE(waiting.ok());
@@ -127,7 +127,7 @@ TEST_F(StaticTest, WhoWaitsForAServerIsLookedAtAgain) {
             std::string::npos);
 }
 
-TEST_F(StaticTest, WhatHasClientsStays) {
+TEST_F(StaticTest, APartitionWithClientsCanNotBeRemoved) {
   start_daemon("-S");
   say("sm_partition add GPU-008c 2");
   const std::string in_use =
@@ -136,28 +136,29 @@ TEST_F(StaticTest, WhatHasClientsStays) {
     const Client first = enter(name(1)), second = enter(name(1));
     EXPECT_EQ(say("sm_partition rm GPU-008c 1"), in_use);
     EXPECT_NE(say("lspart").find("16    Yes\n"), std::string::npos);
-    EXPECT_EQ(enter(name(1)).welcome.result, CUDA_SUCCESS) << "it is as it was";
+    EXPECT_EQ(enter(name(1)).welcome.result, CUDA_SUCCESS) << "the partition is unchanged";
   }
-  EXPECT_TRUE(is_logged("fake worker: 0 SMs in groups 0 for 1")) << "with the last client";
+  EXPECT_TRUE(is_logged("fake worker: 0 SMs in groups 0 for 1"))
+      << "the worker's reservation ends with the last client";
   EXPECT_TRUE(is_logged("fake worker: 16 SMs in groups 3 for 1"));
   { const Client ending = enter(name(1), "never-ends"); }
   EXPECT_TRUE(is_logged("Number of active client contexts is 0.", 2));
-  EXPECT_EQ(say("sm_partition rm GPU-008c 1"), in_use) << "its work goes on";
+  EXPECT_EQ(say("sm_partition rm GPU-008c 1"), in_use) << "work of an ended client still runs";
 }
 
-TEST_F(StaticTest, TheNextWorkerKeepsWhatIsInUse) {
+TEST_F(StaticTest, TheNextWorkerGetsThePartitionsInUse) {
   environment_ = "OPENMPS_DRAIN_SECONDS=1";
   start_daemon("-S");
   say("sm_partition add GPU-008c 2");
   const Client stays = enter(name(1), "./stays");
   { const Client ending = enter(name(1), "never-ends"); }
-  EXPECT_TRUE(is_logged("16 SMs in groups 3 for 1", 2)) << "of the one, and of the next";
+  EXPECT_TRUE(is_logged("16 SMs in groups 3 for 1", 2)) << "the first worker and the next log it";
   const Client next = enter(name(1), "./next");
   EXPECT_EQ(next.welcome.result, CUDA_SUCCESS) << next.welcome.reason;
   EXPECT_TRUE(is_logged("fake worker: ./next in 1"));
 }
 
-TEST_F(StaticTest, ADaemonThatIsKilledLeavesThemToTheNext) {
+TEST_F(StaticTest, PartitionsOutliveAKilledDaemon) {
   start_daemon("-S");
   say("sm_partition add GPU-008c 2");
   say("sm_partition add GPU-008c 3");
@@ -174,8 +175,8 @@ TEST_F(StaticTest, ADaemonThatIsKilledLeavesThemToTheNext) {
   EXPECT_EQ(beside.welcome.server_pid, first.welcome.server_pid);
   EXPECT_NE(say("sm_partition rm GPU-008c 1").find("in use"), std::string::npos);
   EXPECT_EQ(say("sm_partition add GPU-008c 1"), "Partition " + name(4) + " created\n")
-      << "no id is given twice";
-  // Partitions end with a daemon that ends in order, and with a next daemon without -S.
+      << "no ID is used twice";
+  // A next daemon without -S forgets the partitions.
   ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
   ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
   start_daemon();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon under a service manager, which the test plays: it passes the socket, and learns when
-// the daemon serves, that it runs, and when it ends.
+// The daemon under a service manager. The test has that role: it passes the socket, and gets the
+// daemon's notices when the daemon is ready, at intervals while it runs, and when it ends.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -44,7 +44,7 @@ class ServiceTest : public MpsTest {
     setenv("LISTEN_PID", std::to_string(getpid()).c_str(), 1);
     setenv("LISTEN_FDS", "1", 1);
     setenv("NOTIFY_SOCKET", (directory_ + "/notices").c_str(), 1);
-    // The socket of notices holds ten; at this interval the test reads them in time.
+    // The socket holds ten notices. With this interval the test reads them before it is full.
     setenv("WATCHDOG_USEC", "1000000", 1);
     setenv("CUDA_MPS_PIPE_DIRECTORY", pipe_.c_str(), 1);
     setenv("CUDA_MPS_LOG_DIRECTORY", log_.c_str(), 1);
@@ -62,7 +62,7 @@ class ServiceTest : public MpsTest {
     return {text, static_cast<size_t>(std::max<ssize_t>(bytes, 0))};
   }
 
-  // Notices of the daemon that were not read yet.
+  // Reads all notices that have arrived.
   void drain() const {
     char text[256];
     while (recv(notices_.get(), text, sizeof(text), MSG_DONTWAIT) > 0) {
@@ -85,21 +85,21 @@ class ServiceTest : public MpsTest {
   UniqueFd notices_;
 };
 
-TEST_F(ServiceTest, TheSocketOfAServiceManagerIsUsedAndLeft) {
+TEST_F(ServiceTest, TheSocketOfAServiceManagerIsUsedAndNotRemoved) {
   const std::string path = wire::control_socket_path(pipe_);
   Result<UniqueFd> listener = listen_at(path, 0666);
   ASSERT_TRUE(listener.ok()) << listener.status().message();
-  // A client connects before there is a daemon.
+  // A client connects before the daemon starts.
   Result<UniqueFd> first = connect_raw();
   ASSERT_TRUE(first.ok());
   UniqueFd early = std::move(first).value();
   ASSERT_TRUE(send_packet(early.get(), wire::message_bytes(hello("./early"))).ok());
 
-  for (int round = 0; round < 2; ++round) {  // the second daemon finds the same socket
+  for (int round = 0; round < 2; ++round) {  // the second daemon gets the same socket
     const pid_t daemon = start_service(listener->get());
     EXPECT_EQ(next_notice(), "READY=1");
     EXPECT_EQ(next_notice(), "WATCHDOG=1");
-    EXPECT_EQ(next_notice(), "WATCHDOG=1") << "and again";
+    EXPECT_EQ(next_notice(), "WATCHDOG=1") << "the notice is repeated";
     EXPECT_EQ(daemon_pid(), daemon);
     if (round == 0) {
       const Client client = finish_join(std::exchange(early, UniqueFd()));
@@ -122,7 +122,7 @@ TEST_F(ServiceTest, TheSocketOfAServiceManagerIsUsedAndLeft) {
     while (last == "WATCHDOG=1") last = next_notice();
     EXPECT_EQ(last, "STOPPING=1");
     EXPECT_EQ(pipe_entries(), std::vector<std::string>{wire::kControlSocketName})
-        << "the service manager's";
+        << "only the service manager's socket is left";
     drain();
   }
   std::filesystem::remove(path);
@@ -139,7 +139,7 @@ TEST_F(ServiceTest, AnotherSocketIsRefused) {
   }
 }
 
-TEST_F(ServiceTest, SocketsMeantForAnotherProcessAreNot) {
+TEST_F(ServiceTest, SocketsMeantForAnotherProcessAreNotUsed) {
   environment_ = "LISTEN_PID=1 LISTEN_FDS=1 NOTIFY_SOCKET=" + directory_ + "/nobody";
   start_daemon();
   EXPECT_EQ(shell("get_server_list\n").status, 0);

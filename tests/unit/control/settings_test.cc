@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// set_* and get_*: the rules that a transcript of NVIDIA's daemon shows.
+// The settings behind set_* and get_*, by the rules that a transcript of NVIDIA's daemon shows.
 #include "control/settings.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 using wire::Limit;
 
-// The text that get commands print.
+// The text that a get command prints.
 std::string answer(const Settings& settings, Limit limit, const char* device = "") {
   return wire::info_of(limit).answer(settings.value(limit, device));
 }
@@ -27,7 +27,7 @@ TEST(Settings, PercentagesOutsideTheRangeChangeNothing) {
     settings.set(Limit::kPercentage, "", text);
     EXPECT_EQ(answer(settings, Limit::kPercentage), shown) << text;
   }
-  EXPECT_DOUBLE_EQ(settings.value(Limit::kPercentage), 99.97) << "rounded only where it is shown";
+  EXPECT_DOUBLE_EQ(settings.value(Limit::kPercentage), 99.97) << "only the shown text is rounded";
 }
 
 TEST(Settings, PrioritiesAreZeroAndOne) {
@@ -60,7 +60,7 @@ TEST(Settings, MemoryLimitsAreShownInWholeUnits) {
   EXPECT_EQ(answer(settings, Limit::kMemory, "GPU-1"), "");
 }
 
-TEST(Settings, TheLastSpellingOfADeviceWins) {
+TEST(Settings, TheLastLimitOfADeviceCountsByNumberOrUuid) {
   const std::vector<Device> devices = {{"", "GPU-aa11", "a"}, {"", "GPU-bb22", "b"}};
   Settings settings;
   settings.set(Limit::kMemory, "1", "1G");
@@ -74,7 +74,7 @@ TEST(Settings, TheLastSpellingOfADeviceWins) {
   EXPECT_EQ(settings.resolved({}).memory_limit[1], 3 * wire::kGiB);
 }
 
-TEST(Settings, TheEnvironmentGivesTheStartValues) {
+TEST(Settings, InitialValuesComeFromTheEnvironment) {
   setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "30", 1);
   setenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=1G,1=512MB,,=,2,3=x,GPU-1=2G", 1);
   setenv("CUDA_MPS_CLIENT_PRIORITY", "1", 1);
@@ -95,7 +95,7 @@ TEST(Settings, TheEnvironmentGivesTheStartValues) {
 
 using Lines = std::vector<std::string>;
 
-TEST(Settings, WhatIsStatedInAnotherWayChanges) {
+TEST(Settings, AReloadChangesTheLimitsThatDifferFromTheOldConfiguration) {
   Settings settings;
   const Limits first{{{Limit::kPercentage}, 30},
                      {{Limit::kPriority}, 1},
@@ -106,7 +106,7 @@ TEST(Settings, WhatIsStatedInAnotherWayChanges) {
                    "device_pinned_mem_limit of 0: none -> 2G",
                    "device_pinned_mem_limit of 1: none -> 1M"}));
   EXPECT_EQ(settings.change(first, first), Lines{});
-  // A limit that a command has set is unchanged while the statement is unchanged.
+  // A limit that a command has set is kept while the configuration says the same about it.
   settings.set(Limit::kPercentage, "", "70");
   settings.set(Limit::kMemory, "0", "4G");
   const Limits second{{{Limit::kPercentage}, 30}, {{Limit::kMemory, "0"}, 3 * wire::kGiB}};
@@ -118,7 +118,7 @@ TEST(Settings, WhatIsStatedInAnotherWayChanges) {
                                                 "device_pinned_mem_limit of 0: 3G -> none"}));
 }
 
-TEST(Settings, WhoIsAboveHasTheLastWord) {
+TEST(Settings, AnOverlayReplacesTheLimitsBelowIt) {
   const Limits below{{{Limit::kPercentage}, 50},
                      {{Limit::kPriority}, 1},
                      {{Limit::kMemory, "0"}, 1},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon that inherits ignored or blocked signals, limits, closed streams or a removed directory:
-// it serves and ends like any other, or fails at once with the reason.
+// A daemon that inherits ignored or blocked signals, limits, closed standard streams or a removed
+// current directory serves and ends like any other, or fails at once with the reason.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -21,8 +21,8 @@ namespace {
 
 class StarterTest : public MpsTest {
  protected:
-  // Runs `openmps-control -d` from a process after `prepare`. The exit status and the text on
-  // standard error.
+  // Runs `openmps-control -d` in a child process that has called `prepare`. The result is the exit
+  // status and the text on standard error.
   Outcome start_from(const std::function<void()>& prepare) {
     const std::string said = directory_ + "/said";
     const pid_t child = fork();
@@ -48,16 +48,16 @@ class StarterTest : public MpsTest {
     const rlimit limit{soft, hard};
     if (setrlimit(what, &limit) != 0) _exit(126);
   }
-  void expect_a_whole_life() {
+  void expect_service_and_end() {
     EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
-    EXPECT_EQ(shell("quit\n").status, 0) << "124: it took 40 s and more";
+    EXPECT_EQ(shell("quit\n").status, 0) << "124: quit took more than 40 s";
     EXPECT_TRUE(eventually([&] {
       return processes("openmps-control").empty() && processes("openmps-server").empty();
     }));
   }
 };
 
-TEST_F(StarterTest, SignalsThatItIgnoresOrBlocks) {
+TEST_F(StarterTest, IgnoredAndBlockedSignals) {
   const Outcome started = start_from([] {
     sigset_t all;
     sigfillset(&all);
@@ -65,10 +65,10 @@ TEST_F(StarterTest, SignalsThatItIgnoresOrBlocks) {
     for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) ::signal(signal, SIG_IGN);
   });
   ASSERT_EQ(started.status, 0) << started.out;
-  expect_a_whole_life();
+  expect_service_and_end();
 }
 
-TEST_F(StarterTest, StreamsThatItHasClosed) {
+TEST_F(StarterTest, ClosedStandardStreams) {
   const Outcome started = start_from([] {
     for (int fd = 0; fd <= 2; ++fd) close(fd);
   });
@@ -79,8 +79,8 @@ TEST_F(StarterTest, StreamsThatItHasClosed) {
     EXPECT_EQ(std::filesystem::read_symlink(path, error), "/dev/null") << fd;
   }
   EXPECT_EQ(control({"-d"}).out, "An instance of this daemon is already running\n")
-      << "the lock is still held";
-  expect_a_whole_life();
+      << "the daemon still holds its lock";
+  expect_service_and_end();
 }
 
 TEST_F(StarterTest, LimitsThatCanBeRaised) {
@@ -93,13 +93,13 @@ TEST_F(StarterTest, LimitsThatCanBeRaised) {
     umask(0777);
   });
   ASSERT_EQ(started.status, 0) << started.out;
-  expect_a_whole_life();
+  expect_service_and_end();
 }
 
 TEST_F(StarterTest, LimitsThatAreTooLowAreNamed) {
   const std::pair<__rlimit_resource, std::string> cases[] = {
     {RLIMIT_FSIZE, "files may have at most 536870912 bytes (ulimit -f), "},
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which need more themselves
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers need more
     {RLIMIT_AS, "the address space may have at most 536870912 bytes (ulimit -v), "},
 #endif
   };
@@ -107,11 +107,11 @@ TEST_F(StarterTest, LimitsThatAreTooLowAreNamed) {
     const Outcome refused = start_from([what = what] { limit(what, 1 << 29, 1 << 29); });
     EXPECT_EQ(refused.status, 1) << text;
     EXPECT_TRUE(refused.out.starts_with("openmps-control: " + text)) << refused.out;
-    EXPECT_FALSE(std::filesystem::exists(pipe_)) << "nothing is made";
+    EXPECT_FALSE(std::filesystem::exists(pipe_)) << "the daemon makes no files";
   }
 }
 
-TEST_F(StarterTest, ADirectoryThatIsNotThereAnyMore) {
+TEST_F(StarterTest, ACurrentDirectoryThatWasRemoved) {
   const auto leave = [this] {
     const std::string gone = directory_ + "/gone";
     if (mkdir(gone.c_str(), 0700) != 0 || chdir(gone.c_str()) != 0 || rmdir(gone.c_str()) != 0) {
@@ -127,7 +127,7 @@ TEST_F(StarterTest, ADirectoryThatIsNotThereAnyMore) {
             std::string::npos)
       << refused.out;
   ASSERT_EQ(start_from(leave).status, 0);
-  expect_a_whole_life();
+  expect_service_and_end();
 }
 
 }  // namespace

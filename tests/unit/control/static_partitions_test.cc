@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chunks of partitions, and the partition of a client that names one.
+// Static partitions: which chunks of a device each has, and which one a client means by a name.
 #include "control/static_partitions.h"
 
 #include <gtest/gtest.h>
@@ -15,10 +15,10 @@ const std::vector<Device> kDevices = {
     {"", "GPU-cccc0000-0000", "old", 8, 0, 0, 0},
 };
 
-TEST(StaticPartitions, ADeviceByTheBeginningOfItsUuid) {
+TEST(StaticPartitions, ADeviceIsFoundByTheBeginningOfItsUuid) {
   EXPECT_EQ(find_by_uuid("GPU-aaaa", kDevices), 0u);
   EXPECT_EQ(find_by_uuid("GPU-aabb0000-0000", kDevices), 1u);
-  EXPECT_EQ(find_by_uuid("GPU-aa", kDevices), std::nullopt) << "of two";
+  EXPECT_EQ(find_by_uuid("GPU-aa", kDevices), std::nullopt) << "two devices match";
   EXPECT_EQ(find_by_uuid("GPU-d", kDevices), std::nullopt);
   EXPECT_EQ(find_by_uuid("", {kDevices[0]}), std::nullopt);
 }
@@ -31,7 +31,7 @@ TEST(StaticPartitions, EachHasChunksOfItsOwn) {
   EXPECT_EQ((*add(0, 2))->name(), "GPU-aaaa0000-0000/1");
   EXPECT_EQ((*add(0, 3))->place, (wire::StaticPartition{0, 24, {0b11100, 0}}));
   EXPECT_EQ((*add(1, 15))->place, (wire::StaticPartition{1, 120, {0x7fff, 0}}))
-      << "another device is another matter";
+      << "chunks of different devices are independent";
   for (const auto& [device, chunks] :
        {std::pair(1u, 1u), std::pair(0u, 11u), std::pair(0u, UINT32_MAX), std::pair(0u, 0u),
         std::pair(2u, 1u)}) {
@@ -42,16 +42,17 @@ TEST(StaticPartitions, EachHasChunksOfItsOwn) {
   const auto next = add(0, 12);
   ASSERT_TRUE(next.ok());
   EXPECT_EQ((*next)->place, (wire::StaticPartition{0, 96, {0x7fff & ~0b11100, 0}}))
-      << "around what the other has";
-  EXPECT_EQ((*next)->id, "4") << "an id is one partition's for ever";
+      << "the free chunks on both sides of the other partition's";
+  EXPECT_EQ((*next)->id, "4") << "an ID is not used again";
 }
 
-TEST(StaticPartitions, AClientHasToNameOne) {
+TEST(StaticPartitions, AClientHasToNameAPartition) {
   StaticPartitions partitions;
   const StaticPartitions::Partition& made = **partitions.add(1, kDevices[1], 4);
   EXPECT_EQ(partitions.named("GPU-aabb0000-0000/1").value(), made.place);
   EXPECT_EQ(partitions.named("GPU-aabb/1").value(), made.place);
-  EXPECT_EQ(std::as_const(partitions).find(made.place), &made) << "the one that a client is in";
+  EXPECT_EQ(std::as_const(partitions).find(made.place), &made)
+      << "the partition of a client is found by its place";
   EXPECT_EQ(partitions.find(wire::StaticPartition()), nullptr);
   for (const char* text :
        {"", "1", "GPU-aaaa/1", "GPU-aabb/2", "GPU-aabb/", "GPU-aabb/1/", "/", "/1"}) {
@@ -63,7 +64,7 @@ TEST(StaticPartitions, AClientHasToNameOne) {
   EXPECT_FALSE(partitions.named("GPU-aabb/1").ok());
 }
 
-TEST(StaticPartitions, TheConfigurationsAreMadeOnceTheDevicesAreKnown) {
+TEST(StaticPartitions, DescribedPartitionsAreMadeOnceTheDevicesAreKnown) {
   StaticPartitions partitions;
   using Lines = std::vector<std::string>;
   EXPECT_EQ(partitions
@@ -77,7 +78,7 @@ TEST(StaticPartitions, TheConfigurationsAreMadeOnceTheDevicesAreKnown) {
             6u);
   for (const char* text : {"inference", "GPU-aabb/inference"}) {
     ASSERT_TRUE(partitions.named(text).ok()) << text;
-    EXPECT_EQ(partitions.named(text)->device, wire::kMaxDevices) << "as far as anybody knows";
+    EXPECT_EQ(partitions.named(text)->device, wire::kMaxDevices) << "the device is not known yet";
   }
   EXPECT_FALSE(partitions.named("other").ok());
   EXPECT_EQ(partitions.place(kDevices), (Lines{"partition GPU-aabb0000-0000/inference created",
@@ -91,9 +92,9 @@ TEST(StaticPartitions, TheConfigurationsAreMadeOnceTheDevicesAreKnown) {
   for (const char* text : {"GPU-aaaa/inference", "late", "nowhere", "/", "inference/"}) {
     EXPECT_FALSE(partitions.named(text).ok()) << text;
   }
-  EXPECT_EQ(partitions.place(kDevices), Lines()) << "each only once";
+  EXPECT_EQ(partitions.place(kDevices), Lines()) << "each partition is made once";
 
-  // The partition is unchanged; the next daemon knows that the configuration described it.
+  // The next daemon takes the partitions over, and knows that the configuration described them.
   StaticPartitions next;
   next.restore(partitions.text());
   EXPECT_EQ((*next.add(1, kDevices[1], 1))->id, "1");
@@ -103,13 +104,14 @@ TEST(StaticPartitions, TheConfigurationsAreMadeOnceTheDevicesAreKnown) {
                    "partition GPU-aaaa0000-0000/batch is there until it is removed"}));
   EXPECT_EQ(next.place(kDevices), (Lines{"partition GPU-aabb0000-0000/more created"}));
   next.remove(next.find("inference"));
-  EXPECT_EQ(next.place(kDevices), Lines()) << "a command has removed it";
+  EXPECT_EQ(next.place(kDevices), Lines())
+      << "a described partition that a command has removed is not made again";
   EXPECT_FALSE(next.named("inference").ok());
   (void)next.describe({{"inference", "1", 5}, {"batch", "0", 15}});
   EXPECT_EQ(next.place(kDevices), (Lines{"partition GPU-aabb0000-0000/inference created"}));
 }
 
-TEST(StaticPartitions, TheNextDaemonGoesOnWithThem) {
+TEST(StaticPartitions, TheNextDaemonRestoresThem) {
   StaticPartitions first;
   ASSERT_TRUE(first.add(0, kDevices[0], 2).ok());
   const StaticPartitions::Partition& kept = **first.add(1, kDevices[1], 3);
@@ -118,15 +120,16 @@ TEST(StaticPartitions, TheNextDaemonGoesOnWithThem) {
   StaticPartitions next;
   next.restore(first.text());
   EXPECT_EQ(next.text(), first.text());
-  EXPECT_EQ(next.find("2")->place.device, wire::kMaxDevices) << "as far as anybody knows";
-  // The first device is gone, and the second has its number.
+  EXPECT_EQ(next.find("2")->place.device, wire::kMaxDevices) << "the device is not known yet";
+  // The first device is missing now, and the second has its number.
   next.place({kDevices[1], kDevices[2]});
   EXPECT_EQ(next.find("1")->place.device, wire::kMaxDevices);
   EXPECT_EQ(next.find("2")->place.device, 0u);
   next.place(kDevices);
-  EXPECT_EQ(next.find("2")->place.device, 0u) << "once and for all";
+  EXPECT_EQ(next.find("2")->place.device, 0u) << "a partition is placed once";
   EXPECT_EQ(next.find("2")->place.groups[0], kept.place.groups[0]);
-  EXPECT_EQ((*next.add(0, kDevices[1], 1))->id, "4") << "of one that was removed";
+  EXPECT_EQ((*next.add(0, kDevices[1], 1))->id, "4")
+      << "the ID of a removed partition is not reused";
   for (const char* text : {"", "x", "7\nGPU-a 1", "7\nGPU-a 1 2 16 1 0\n", "7\nGPU-a 1 2 16 3"}) {
     StaticPartitions other;
     other.restore(text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hostile peers that pass descriptors whose last close() takes an hour, to a daemon and a server,
-// where descriptors are expected and where they are not. Other clients are served meanwhile, and no
+// Hostile peers pass descriptors whose last close() takes an hour to a daemon and a server, where
+// descriptors are expected and where they are not. Other clients are served meanwhile, and no
 // descriptor is kept.
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 namespace openmps {
 namespace {
 
-constexpr uid_t kStranger = 65534;  // nobody
+constexpr uid_t kStranger = 65534;  // the user "nobody"
 
 class StrangersTest : public MpsTest {
  protected:
@@ -35,8 +35,8 @@ class StrangersTest : public MpsTest {
     MpsTest::TearDown();
   }
 
-  // A TCP connection with unread data: the last close() of the returned descriptor waits for an
-  // hour, unless the process ends.
+  // A TCP connection with unread data. The last close() of the returned descriptor blocks for an
+  // hour, except in a process that ends.
   UniqueFd slow_to_close() {
     const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
@@ -58,8 +58,9 @@ class StrangersTest : public MpsTest {
     return slow;
   }
 
-  // Send `data` with `count` descriptors of one slow file. `reader` looks at it when its packet
-  // holds the last reference. A child sends it: an ending process does not linger.
+  // Sends `data` with `count` descriptors of one file that is slow to close. `reader` is stopped
+  // until the packet holds the last reference to the file. A child process sends it, since the
+  // implied close() of a process that ends does not block.
   void send_slow(pid_t reader, int socket, std::span<const std::byte> data, size_t count = 1) {
     UniqueFd slow = slow_to_close();
     Result<std::pair<UniqueFd, UniqueFd>> go = make_socket_pair();
@@ -79,7 +80,7 @@ class StrangersTest : public MpsTest {
     EXPECT_EQ(kill(reader, SIGCONT), 0);
   }
 
-  // With more descriptors than send_packet() takes.
+  // Unlike send_packet(), sends any number of descriptors.
   static bool send_with(int socket, std::span<const std::byte> data, const std::vector<int>& fds) {
     iovec part{const_cast<std::byte*>(data.data()), data.size()};
     std::vector<char> control(CMSG_SPACE(sizeof(int) * fds.size()));
@@ -96,7 +97,7 @@ class StrangersTest : public MpsTest {
     return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(data.size());
   }
 
-  // As another user, if this process may change its user.
+  // Connects as another user if this process may change its user.
   UniqueFd connect_as_stranger() const {
     const bool root = geteuid() == 0;
     EXPECT_TRUE(!root || seteuid(kStranger) == 0);
@@ -124,12 +125,12 @@ class StrangersTest : public MpsTest {
   }
 
   void expect_nothing_kept() {
-    EXPECT_EQ(shell("quit -t 0\n").status, 0) << "and quit waits for no stranger";
+    EXPECT_EQ(shell("quit -t 0\n").status, 0) << "quit must not wait for the hostile peers";
     EXPECT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
   }
 
   size_t open_before_ = 0;
-  std::vector<UniqueFd> silent_;  // the other ends
+  std::vector<UniqueFd> silent_;  // the ends of the slow connections that do not read
 };
 
 std::vector<std::byte> bytes_of_text(std::string_view text) {
@@ -137,7 +138,7 @@ std::vector<std::byte> bytes_of_text(std::string_view text) {
   return {all.begin(), all.end()};
 }
 
-TEST_F(StrangersTest, DescriptorsWithAFirstPacketStopNobody) {
+TEST_F(StrangersTest, DescriptorsWithAFirstPacketDoNotBlockOthers) {
   const wire::Hello good = hello("./stranger");
   const auto said = wire::message_bytes(good);
   const wire::MessageHeader command{.kind = wire::MessageKind::kUiCommand,
@@ -157,13 +158,13 @@ TEST_F(StrangersTest, DescriptorsWithAFirstPacketStopNobody) {
     }
   }
   expect_served();
-  // A server has started, and no descriptor of the hostile peers is left.
+  // Two more than before for the server that has started; none of the hostile peers' is left.
   EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_pid()) <= open_before_ + 2; }));
   EXPECT_TRUE(eventually([&] { return processes("openmps-control").size() == 1; }));
 }
 
-TEST_F(StrangersTest, DescriptorsThatWereNeverReadStopNobody) {
-  // After a first packet that ends the connection, and after a shell's command.
+TEST_F(StrangersTest, UnreadDescriptorsDoNotBlockOthers) {
+  // Behind a first packet that ends the connection, and behind a shell's command.
   UniqueFd first = connect_as_stranger();
   ASSERT_EQ(kill(daemon_pid(), SIGSTOP), 0);
   ASSERT_TRUE(send_packet(first.get(), bytes_of_text("garbage")).ok());
@@ -184,7 +185,7 @@ TEST_F(StrangersTest, DescriptorsThatWereNeverReadStopNobody) {
   expect_served();
 }
 
-TEST_F(StrangersTest, ARefusedProgramsDescriptorsStopNobody) {
+TEST_F(StrangersTest, DescriptorsOfARefusedProgramDoNotBlockOthers) {
   // Root's daemon has a server for every user, and these connections go to that server.
   for (int i = 0; i < 3; ++i) {
     UniqueFd socket = connect_as_stranger();
@@ -196,7 +197,7 @@ TEST_F(StrangersTest, ARefusedProgramsDescriptorsStopNobody) {
   expect_served();
 }
 
-TEST_F(StrangersTest, AClientsDescriptorsStopNoOtherClient) {
+TEST_F(StrangersTest, DescriptorsOfAClientDoNotBlockOtherClients) {
   const Client good = join("./good");
   ASSERT_EQ(good.welcome.result, CUDA_SUCCESS);
   const auto server = static_cast<pid_t>(good.welcome.server_pid);
@@ -261,7 +262,7 @@ class LogFilesTest : public MpsTest {
   }
 };
 
-TEST_F(LogFilesTest, FullLogsRotateAndTheOldestGoes) {
+TEST_F(LogFilesTest, FullLogsRotateAndTheOldestIsDeleted) {
   for (int i = 1; i <= 3; ++i) {
     fill("control.log." + std::to_string(i), "old " + std::to_string(i) + "\n");
   }
