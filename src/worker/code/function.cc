@@ -114,22 +114,15 @@ Status Functions::handle(const wire::ModuleFunctions& command, Module& module,
 
 Status Functions::handle(const wire::FunctionSetAttribute& command, Function& function) {
   const uint32_t device = device_of(function, command.device);
-  LoadedLibrary& library = *function.library;
+  const bool is_attribute = command.setting == wire::FunctionSetting::kAttribute;
   const auto set = [&](CUfunction) {
-    switch (command.setting) {
-      case wire::FunctionSetting::kAttribute:
-        return library.set_attribute(function.kernel, device,
-                                     static_cast<CUfunction_attribute>(command.attribute),
-                                     command.value);
-      case wire::FunctionSetting::kCacheConfiguration:
-        return library.set_cache(function.kernel, device, static_cast<CUfunc_cache>(command.value));
-      case wire::FunctionSetting::kBankSize:
-        // Kernels of libraries have no such call, and GPUs since Kepler ignore the setting.
-        if (function.is_kernel) return CUDA_SUCCESS;
-        return library.set_banks(function.kernel, device,
-                                 static_cast<CUsharedconfig>(command.value));
-      default: return CUDA_ERROR_INVALID_VALUE;
+    // Kernels of libraries have no such call, and GPUs since Kepler ignore the setting.
+    if (command.setting == wire::FunctionSetting::kBankSize && function.is_kernel) {
+      return CUDA_SUCCESS;
     }
+    return function.library->set(function.kernel, device,
+                                 {command.setting, is_attribute ? command.attribute : 0},
+                                 command.value);
   };
   return ask(function, device, "cuFuncSetAttribute", set);
 }

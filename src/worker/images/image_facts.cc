@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -15,6 +14,7 @@
 #include "cuda/unpack.h"
 #include "worker/images/image_variables.h"
 #include "worker/images/prelinked.h"
+#include "worker/images/ptx_variables.h"
 
 namespace openmps::worker {
 namespace {
@@ -26,33 +26,15 @@ bool contains(Bytes bytes, std::string_view text) {
   return memmem(bytes.data(), bytes.size(), text.data(), text.size()) != nullptr;
 }
 
-// The position of a directive of PTX, from `at` on. After other letters the word is a modifier of
-// an instruction: "ld.global", "cp.async.ca.shared.global".
-size_t find_directive(std::string_view ptx, std::string_view name, size_t at) {
-  const auto is_letter = [&ptx](size_t i) {
+// The name as a whole word: it may be a part of other names.
+bool calls_malloc(std::string_view ptx) {
+  constexpr std::string_view kName = "malloc";
+  const auto is_name = [&ptx](size_t i) {
     return i < ptx.size() &&
            (isalnum(static_cast<unsigned char>(ptx[i])) != 0 || ptx[i] == '_' || ptx[i] == '$');
   };
-  for (at = ptx.find(name, at); at != std::string_view::npos; at = ptx.find(name, at + 1)) {
-    if ((at == 0 || !is_letter(at - 1)) && !is_letter(at + name.size())) return at;
-  }
-  return at;
-}
-
-bool declares(std::string_view ptx, std::string_view space) {
-  return find_directive(ptx, space, 0) != std::string_view::npos;
-}
-
-// The name as a whole word: it may be a part of other names.
-bool calls_malloc(Bytes ptx) {
-  constexpr std::string_view kName = "malloc";
-  const auto is_name = [](unsigned char c) { return isalnum(c) != 0 || c == '_' || c == '$'; };
-  const unsigned char* begin = ptx.data();
-  while (const void* found = memmem(ptx.data(), ptx.size(), kName.data(), kName.size())) {
-    const auto* at = static_cast<const unsigned char*>(found);
-    const bool begins = at == begin || !is_name(at[-1]);
-    ptx = ptx.subspan(static_cast<size_t>(at - ptx.data()) + kName.size());
-    if (begins && (ptx.empty() || !is_name(ptx[0]))) return true;
+  for (size_t at = ptx.find(kName); at != ptx.npos; at = ptx.find(kName, at + 1)) {
+    if (!is_name(at - 1) && !is_name(at + kName.size())) return true;
   }
   return false;
 }
@@ -76,71 +58,20 @@ bool has_managed_symbols(const std::vector<cuda::ElfSymbol>& symbols) {
   });
 }
 
-// The size of the variable that the text behind a `.global` of PTX declares: " .align 1 .b8
-// big[536870912];". 0: it is no declaration.
-uint64_t bytes_of_declaration(std::string_view text) {
-  const size_t end = std::min(text.find_first_of(";={"), text.size());
-  uint64_t bytes = 0;
-  uint64_t vector = 1;
-  for (size_t at = 0; at < end; ++at) {
-    if (text[at] == '.') {
-      const std::string_view word = text.substr(at + 1);
-      if (word.starts_with("v2")) vector = 2;
-      if (word.starts_with("v4")) vector = 4;
-      // .b8, .u16, .s32, .f64, .b128, ...: a kind, then the bits.
-      if (word.size() > 1 && std::string_view("busf").find(word[0]) != std::string_view::npos) {
-        const uint64_t bits = strtoull(std::string(word.substr(1, 3)).c_str(), nullptr, 10);
-        if (bits != 0) bytes = bits / 8;
-      }
-    } else if (text[at] == '[') {
-      uint64_t length = strtoull(std::string(text.substr(at + 1, 20)).c_str(), nullptr, 0);
-      if (text.substr(at + 1).starts_with("]")) {  // the number of values behind it
-        const std::string_view values = text.substr(end, text.find('}', end) - end);
-        length = 1 + static_cast<uint64_t>(std::count(values.begin(), values.end(), ','));
-      }
-      if (__builtin_mul_overflow(bytes, length, &bytes)) return ~0ull;
-    }
-  }
-  return __builtin_mul_overflow(bytes, vector, &bytes) ? ~0ull : bytes;
-}
-
-// The name that a declaration declares: the last word before its size, its value or its end.
-std::string_view name_of_declaration(std::string_view text) {
-  text = text.substr(0, text.find_first_of("[=;"));
-  const size_t end = text.find_last_not_of(" \t\r\n");
-  if (end == std::string_view::npos) return {};
-  text = text.substr(0, end + 1);
-  const size_t blank = text.find_last_of(" \t\r\n");
-  return blank == std::string_view::npos ? text : text.substr(blank + 1);
-}
-
-// The variables in device memory that PTX declares.
+// The variables that PTX declares.
 void read_variables(std::string_view ptx, ImageFacts* facts) {
-  constexpr std::string_view kSpace = ".global";
-  for (size_t at = find_directive(ptx, kSpace, 0); at != std::string_view::npos;
-       at = find_directive(ptx, kSpace, at + kSpace.size())) {
-    const std::string_view rest = ptx.substr(at + kSpace.size());
-    const bool is_initialised = rest.substr(0, rest.find(';')).find('=') != std::string_view::npos;
-    facts->has_variables |= !is_nobodys(name_of_declaration(rest), is_initialised);
-    // A variable that is defined elsewhere has no memory here.
-    const size_t line = ptx.find_last_of(";}\n", at);
-    const size_t begin = line == std::string_view::npos ? 0 : line + 1;
-    if (ptx.substr(begin, at - begin).find(".extern") != std::string_view::npos) continue;
+  facts->has_variables = facts->has_constants = false;
+  const auto look = [facts](const PtxVariable& variable) {
+    if (variable.is_constant) {
+      (is_nobodys_constant(variable.name) ? facts->has_nobodys : facts->has_constants) = true;
+      return;
+    }
+    facts->has_variables |= !is_nobodys(variable.name, variable.is_initialised);
     uint64_t& total = facts->variable_bytes;
-    if (__builtin_add_overflow(total, bytes_of_declaration(rest), &total)) total = ~0ull;
-  }
-}
-
-// The constants that PTX declares.
-void read_constants(std::string_view ptx, ImageFacts* facts) {
-  constexpr std::string_view kSpace = ".const";
-  facts->has_constants = false;
-  for (size_t at = find_directive(ptx, kSpace, 0); at != std::string_view::npos;
-       at = find_directive(ptx, kSpace, at + kSpace.size())) {
-    const bool is_nobodys =
-        is_nobodys_constant(name_of_declaration(ptx.substr(at + kSpace.size())));
-    (is_nobodys ? facts->has_nobodys : facts->has_constants) = true;
-  }
+    const uint64_t bytes = variable.is_elsewhere ? 0 : variable.bytes;
+    if (__builtin_add_overflow(total, bytes, &total)) total = ~0ull;
+  };
+  for_each_variable(ptx, look);
 }
 
 // PTX ISA, "Texture Instructions" and "Surface Instructions".
@@ -228,11 +159,9 @@ ImageFacts facts_of_elf(Bytes code) {
 ImageFacts facts_of_ptx(Bytes code) {
   ImageFacts facts = named_facts(code);
   const std::string_view text(reinterpret_cast<const char*>(code.data()), code.size());
-  facts.allocates = calls_malloc(code);
+  facts.allocates = calls_malloc(text);
   facts.is_managed = contains(code, ".managed");
-  facts.has_references = declares(text, ".texref") || declares(text, ".surfref");
-  read_constants(text, &facts);
-  facts.has_variables = false;
+  facts.has_references = contains(code, ".texref") || contains(code, ".surfref");
   facts.uses_images = names_image_instruction(code);
   read_variables(text, &facts);
   return facts;

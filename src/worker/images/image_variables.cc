@@ -214,12 +214,18 @@ namespace {
 Result<ImageBytes> place_in_text(const ImageBytes& text, const FindVariable& find) {
   const std::string_view ptx(reinterpret_cast<const char*>(text.data()), text.size());
   PtxAddresses addresses;
-  for (const PtxVariable& variable : variables_of_ptx(ptx)) {
-    if (is_nobodys(variable.name, variable.is_initialised)) continue;
-    const Result<CUdeviceptr> address = find(variable.name);
-    if (!address.ok()) return address.status();
-    addresses[variable.name] = *address;
-  }
+  Status status;
+  const auto look = [&](const PtxVariable& variable) {
+    if (!status.ok() || variable.is_constant ||
+        is_nobodys(variable.name, variable.is_initialised)) {
+      return;
+    }
+    const Result<CUdeviceptr> address = find(std::string(variable.name));
+    status = address.status();
+    if (address.ok()) addresses[std::string(variable.name)] = *address;
+  };
+  for_each_variable(ptx, look);
+  OPENMPS_RETURN_IF_ERROR(status);
   const Result<std::string> placed = place_in_ptx(ptx, addresses);
   if (!placed.ok()) return placed.status();
   ImageBytes bytes(placed->begin(), placed->end());
@@ -277,9 +283,12 @@ bool declares_constant(Bytes image, uint32_t capability, std::string_view name) 
   if (code->is_ptx) {
     const std::string_view ptx(reinterpret_cast<const char*>(code->bytes.data()),
                                code->bytes.size());
-    const std::vector<PtxVariable> variables = variables_of_ptx(ptx);
-    return std::none_of(variables.begin(), variables.end(),
-                        [name](const PtxVariable& variable) { return variable.name == name; });
+    bool is_variable = false;
+    const auto look = [&](const PtxVariable& variable) {
+      is_variable |= !variable.is_constant && variable.name == name;
+    };
+    for_each_variable(ptx, look);
+    return !is_variable;
   }
   const Result<Sections> sections = cuda::read_named_sections(code->bytes);
   if (!sections.ok()) return true;

@@ -89,7 +89,9 @@ CUresult LoadedLibrary::load(CUkernel kernel, const Placement& place, CUfunction
   CUfunction& known = placed.functions[index(place.lane)];
   // Set before other threads find it: each lane has the attributes set before and gets those set
   // later.
-  if (known == nullptr) result = apply_locked(placed, loaded);
+  for (const auto& [setting, value] : placed.settings) {
+    if (known == nullptr && result == CUDA_SUCCESS) result = apply(loaded, setting, value);
+  }
   if (result != CUDA_SUCCESS) return result;
   *function = known = loaded;
   return CUDA_SUCCESS;
@@ -177,32 +179,17 @@ void LoadedLibrary::move_to_main(uint32_t device) {
 
 // ---- Attributes ---------------------------------------------------------------------------------
 
-template <typename F>
-CUresult LoadedLibrary::in_each_lane(const Placed& placed, uint32_t device, F&& f) const {
-  CUresult result = CUDA_ERROR_INVALID_HANDLE;  // it is not loaded
-  for (const Lane lane : {Lane::kMain, Lane::kCold}) {
-    CUfunction function = placed.functions[index(lane)];
-    if (function == nullptr) continue;
-    if (cold_ == nullptr) return f(function);  // the caller's context is current
-    const InContext current(driver_, cold_->context({device, lane}));
-    result = f(function);
-    if (result != CUDA_SUCCESS) return result;
+CUresult LoadedLibrary::apply(CUfunction function, const Setting& setting, int value) const {
+  switch (setting.first) {
+    case wire::FunctionSetting::kAttribute:
+      return driver_.cuFuncSetAttribute(function, static_cast<CUfunction_attribute>(setting.second),
+                                        value);
+    case wire::FunctionSetting::kCacheConfiguration:
+      return driver_.cuFuncSetCacheConfig(function, static_cast<CUfunc_cache>(value));
+    case wire::FunctionSetting::kBankSize:
+      return driver_.cuFuncSetSharedMemConfig(function, static_cast<CUsharedconfig>(value));
+    default: return CUDA_ERROR_INVALID_VALUE;
   }
-  return result;
-}
-
-CUresult LoadedLibrary::apply_locked(const Placed& placed, CUfunction function) const {
-  CUresult result = CUDA_SUCCESS;
-  for (const auto& [attribute, value] : placed.attributes) {
-    if (result == CUDA_SUCCESS) result = driver_.cuFuncSetAttribute(function, attribute, value);
-  }
-  if (result == CUDA_SUCCESS && placed.cache != kUnset) {
-    result = driver_.cuFuncSetCacheConfig(function, static_cast<CUfunc_cache>(placed.cache));
-  }
-  if (result == CUDA_SUCCESS && placed.banks != kUnset) {
-    result = driver_.cuFuncSetSharedMemConfig(function, static_cast<CUsharedconfig>(placed.banks));
-  }
-  return result;
 }
 
 void LoadedLibrary::pristine(CUkernel kernel, int32_t (&attributes)[wire::kFunctionAttributes]) {
@@ -213,39 +200,26 @@ void LoadedLibrary::pristine(CUkernel kernel, int32_t (&attributes)[wire::kFunct
   std::copy(first.begin(), first.end(), attributes);
 }
 
-CUresult LoadedLibrary::set_attribute(CUkernel kernel, uint32_t device,
-                                      CUfunction_attribute attribute, int value) {
+CUresult LoadedLibrary::set(CUkernel kernel, uint32_t device, const Setting& setting, int value) {
   const MutexLock lock(mutex_);
   Placed& placed = placed_[{kernel, device}];
-  const auto known = placed.attributes.find(attribute);
-  const int most = known == placed.attributes.end() ? value : std::max(known->second, value);
-  const CUresult result = in_each_lane(placed, device, [&](CUfunction function) {
+  int most = value;
+  if (const auto known = placed.settings.find(setting);
+      known != placed.settings.end() && setting.first == wire::FunctionSetting::kAttribute) {
+    most = std::max(known->second, value);
+  }
+  CUresult result = CUDA_ERROR_INVALID_HANDLE;  // it is not loaded
+  for (const Lane lane : {Lane::kMain, Lane::kCold}) {
+    CUfunction function = placed.functions[index(lane)];
+    if (function == nullptr) continue;
+    // Without cold lanes the caller's context is current.
+    const InContext current(driver_, cold_ == nullptr ? nullptr : cold_->context({device, lane}));
     // The call that was asked for first: the driver may refuse it.
-    const CUresult set = driver_.cuFuncSetAttribute(function, attribute, value);
-    if (set != CUDA_SUCCESS || most == value) return set;
-    return driver_.cuFuncSetAttribute(function, attribute, most);
-  });
-  if (result == CUDA_SUCCESS) placed.attributes[attribute] = most;
-  return result;
-}
-
-CUresult LoadedLibrary::set_cache(CUkernel kernel, uint32_t device, CUfunc_cache config) {
-  const MutexLock lock(mutex_);
-  Placed& placed = placed_[{kernel, device}];
-  const CUresult result = in_each_lane(placed, device, [&](CUfunction function) {
-    return driver_.cuFuncSetCacheConfig(function, config);
-  });
-  if (result == CUDA_SUCCESS) placed.cache = config;
-  return result;
-}
-
-CUresult LoadedLibrary::set_banks(CUkernel kernel, uint32_t device, CUsharedconfig config) {
-  const MutexLock lock(mutex_);
-  Placed& placed = placed_[{kernel, device}];
-  const CUresult result = in_each_lane(placed, device, [&](CUfunction function) {
-    return driver_.cuFuncSetSharedMemConfig(function, config);
-  });
-  if (result == CUDA_SUCCESS) placed.banks = config;
+    result = apply(function, setting, value);
+    if (result == CUDA_SUCCESS && most != value) result = apply(function, setting, most);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  if (result == CUDA_SUCCESS) placed.settings[setting] = most;
   return result;
 }
 

@@ -110,12 +110,11 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   // The attributes of a kernel before any session changed them, which each session is told. Set by
   // the first caller.
   void pristine(CUkernel kernel, int32_t (&attributes)[wire::kFunctionAttributes]);
-  // Set an attribute in every lane, now and later. An attribute only grows while several sessions
-  // use the library: what one was allowed remains allowed, and each client enforces its own value.
-  CUresult set_attribute(CUkernel kernel, uint32_t device, CUfunction_attribute attribute,
-                         int value);
-  CUresult set_cache(CUkernel kernel, uint32_t device, CUfunc_cache config);
-  CUresult set_banks(CUkernel kernel, uint32_t device, CUsharedconfig config);
+  // What is set, and of wire::FunctionSetting::kAttribute which; else 0.
+  using Setting = std::pair<wire::FunctionSetting, uint32_t>;
+  // Set it in every lane, now and later. An attribute only grows while several sessions use the
+  // library: what one was allowed remains allowed, and each client enforces its own value.
+  CUresult set(CUkernel kernel, uint32_t device, const Setting& setting, int value);
 
  private:
   // Variables and constants that belong to one program.
@@ -131,22 +130,16 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   // A kernel on a device.
   struct Placed {
     std::array<CUfunction, kLanes> functions{};
-    std::map<CUfunction_attribute, int> attributes;
-    int cache = kUnset;
-    int banks = kUnset;
+    std::map<Setting, int> settings;
   };
   using Key = std::pair<CUkernel, uint32_t>;
-  static constexpr int kUnset = -1;
   using Bits = std::array<std::atomic<uint32_t>, kLanes>;  // by lane and device
   static size_t index(Lane lane) { return static_cast<size_t>(lane); }
   static bool is_in(const Bits& bits, const Placement& place) {
     return (bits[index(place.lane)].load(std::memory_order_relaxed) >> place.device & 1) != 0;
   }
 
-  // Call f(CUfunction) in each lane that has the kernel, until one fails. mutex_ is held.
-  template <typename F>
-  CUresult in_each_lane(const Placed& placed, uint32_t device, F&& f) const;
-  CUresult apply_locked(const Placed& placed, CUfunction function) const;
+  CUresult apply(CUfunction function, const Setting& setting, int value) const;
   // The kernel's handle in that lane.
   CUresult kernel_in(const Placement& place, CUkernel kernel, CUkernel* there);
 

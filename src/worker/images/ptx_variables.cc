@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
-#include <optional>
+#include <cstdlib>
 #include <set>
+#include <utility>
+#include <vector>
 
 namespace openmps::worker {
 namespace {
@@ -22,11 +24,15 @@ bool is_letter(char c) {
 
 struct Word {
   enum class Kind { kName, kDirective, kNumber, kMark };
-  Kind kind;
-  size_t begin;
-  size_t end;
+  Kind kind = Kind::kMark;
+  size_t begin = 0;
+  size_t end = 0;
 };
 using Words = std::vector<Word>;
+
+std::string_view text_of(std::string_view text, const Word& word) {
+  return text.substr(word.begin, word.end - word.begin);
+}
 
 // The end of the blanks, the comment or the string that begins at `at`; `at`: a word begins there.
 size_t skip(std::string_view text, size_t at) {
@@ -40,33 +46,72 @@ size_t skip(std::string_view text, size_t at) {
   return isspace(static_cast<unsigned char>(rest[0])) != 0 || rest[0] == 0 ? at + 1 : at;
 }
 
-Words words_of(std::string_view text) {
-  Words words;
-  for (size_t at = 0; at < text.size();) {
-    if (const size_t end = skip(text, at); end != at) {
-      at = end;
-      continue;
-    }
-    const char first = text[at];
-    size_t end = at + 1;
-    Word::Kind kind = Word::Kind::kMark;
-    const auto take = [&](auto&& belongs) {
-      while (end < text.size() && belongs(text[end])) ++end;
-    };
-    if (isdigit(static_cast<unsigned char>(first)) != 0) {
-      kind = Word::Kind::kNumber;
-      take([](char c) { return is_letter(c) || c == '.'; });
-    } else if (first == '.') {
-      kind = Word::Kind::kDirective;
-      take([](char c) { return is_letter(c) || c == ':'; });
-    } else if (is_letter(first) || first == '%') {
-      kind = Word::Kind::kName;
-      take(is_letter);
-    }
-    words.push_back({kind, at, end});
+// The first word that begins at `at` or behind; of no length: there is none.
+Word next_word(std::string_view text, size_t at) {
+  while (at < text.size()) {
+    const size_t end = skip(text, at);
+    if (end == at) break;
     at = end;
   }
+  Word word{Word::Kind::kMark, at, at};
+  if (at == text.size()) return word;
+  const char first = text[word.end++];
+  const auto take = [&](Word::Kind kind, auto&& belongs) {
+    word.kind = kind;
+    while (word.end < text.size() && belongs(text[word.end])) ++word.end;
+  };
+  if (isdigit(static_cast<unsigned char>(first)) != 0) {
+    take(Word::Kind::kNumber, [](char c) { return is_letter(c) || c == '.'; });
+  } else if (first == '.') {
+    take(Word::Kind::kDirective, [](char c) { return is_letter(c) || c == ':'; });
+  } else if (is_letter(first) || first == '%') {
+    take(Word::Kind::kName, is_letter);
+  }
+  return word;
+}
+
+Words words_of(std::string_view text) {
+  Words words;
+  for (Word word = next_word(text, 0); word.begin != word.end; word = next_word(text, word.end)) {
+    words.push_back(word);
+  }
   return words;
+}
+
+// Products of sizes in untrusted text.
+uint64_t product(uint64_t a, uint64_t b) { return __builtin_mul_overflow(a, b, &a) ? ~0ull : a; }
+
+// The declaration of a variable from the word behind its state space on, up to its end, which
+// `*word` becomes: " .align 1 .b8 big[536870912];".
+void read_declaration(std::string_view ptx, Word* word, PtxVariable* variable) {
+  uint64_t vector = 1;
+  bool is_counted = false;  // its length is the number of its values
+  uint64_t values = 1;
+  for (std::string_view before; word->begin != word->end; *word = next_word(ptx, word->end)) {
+    const std::string_view part = text_of(ptx, *word);
+    if (part == ";") break;
+    variable->is_initialised |= part == "=";
+    if (variable->is_initialised) {
+      values += part == "," ? 1 : 0;
+    } else if (word->kind == Word::Kind::kName && variable->name.empty()) {
+      variable->name = part;
+    } else if (part == ".v2" || part == ".v4") {
+      vector = part == ".v2" ? 2 : 4;
+    } else if (before == "[") {
+      is_counted |= part == "]";
+      if (part != "]") {
+        const uint64_t length = strtoull(std::string(part.substr(0, 20)).c_str(), nullptr, 0);
+        variable->bytes = product(variable->bytes, length);
+      }
+    } else if (word->kind == Word::Kind::kDirective && part.size() > 2 &&
+               std::string_view("busf").find(part[1]) != part.npos) {
+      // .b8, .u16, .s32, .f64, .b128, ...: a kind, then the bits.
+      const uint64_t bits = strtoull(std::string(part.substr(2, 3)).c_str(), nullptr, 10);
+      if (bits != 0) variable->bytes = bits / 8;
+    }
+    before = part;
+  }
+  variable->bytes = product(product(variable->bytes, vector), is_counted ? values : 1);
 }
 
 class Placing {
@@ -89,12 +134,9 @@ class Placing {
     std::string text;
   };
 
-  [[nodiscard]] std::string_view text_of(const Word& word) const {
-    return ptx_.substr(word.begin, word.end - word.begin);
-  }
   // "" beyond the last word.
   [[nodiscard]] std::string_view text(size_t i) const {
-    return i < words_.size() ? text_of(words_[i]) : std::string_view();
+    return i < words_.size() ? text_of(ptx_, words_[i]) : std::string_view();
   }
   [[nodiscard]] bool is_of_64_bits() const {
     for (size_t i = 0; i + 1 < words_.size(); ++i) {
@@ -240,30 +282,25 @@ class Placing {
 
 }  // namespace
 
-std::vector<PtxVariable> variables_of_ptx(std::string_view ptx) {
-  const Words words = words_of(ptx);
-  const auto text = [&](size_t i) {
-    return ptx.substr(words[i].begin, words[i].end - words[i].begin);
-  };
-  std::vector<PtxVariable> variables;
-  for (size_t i = 0; i < words.size(); ++i) {
+void for_each_variable(std::string_view ptx, FunctionRef<void(const PtxVariable&)> f) {
+  Word before;
+  for (Word word = next_word(ptx, 0); word.begin != word.end;
+       before = std::exchange(word, next_word(ptx, word.end))) {
+    const std::string_view space = text_of(ptx, word);
+    if (space != ".global" && space != ".const") continue;
     // The modifier of an instruction follows the name directly.
-    const bool is_modifier =
-        i > 0 && words[i - 1].end == words[i].begin &&
-        (words[i - 1].kind == Word::Kind::kName || words[i - 1].kind == Word::Kind::kDirective) &&
-        text(i - 1) != ".extern" && text(i - 1) != ".visible" && text(i - 1) != ".weak" &&
-        text(i - 1) != ".common";
-    if (text(i) != ".global" || is_modifier) continue;
+    const std::string_view linkage = text_of(ptx, before);
+    const bool is_modifier = before.end == word.begin && before.kind != Word::Kind::kMark &&
+                             before.kind != Word::Kind::kNumber && linkage != ".extern" &&
+                             linkage != ".visible" && linkage != ".weak" && linkage != ".common";
+    if (is_modifier) continue;
     PtxVariable variable;
-    for (++i; i < words.size() && text(i) != ";"; ++i) {
-      const std::string_view word = text(i);
-      variable.is_initialised |= word == "=";
-      const bool names = !variable.is_initialised && words[i].kind == Word::Kind::kName;
-      if (names && variable.name.empty()) variable.name = word;
-    }
-    variables.push_back(std::move(variable));
+    variable.is_constant = space == ".const";
+    variable.is_elsewhere = linkage == ".extern";
+    word = next_word(ptx, word.end);
+    read_declaration(ptx, &word, &variable);
+    f(variable);
   }
-  return variables;
 }
 
 Result<std::string> place_in_ptx(std::string_view ptx, const PtxAddresses& addresses) {

@@ -6,22 +6,24 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "base/function_ref.h"
 #include "cuda/status.h"
 
 namespace openmps::worker {
 
-// A variable in device memory that the text declares, for itself or as another module's.
+// A variable in device or constant memory that the text declares.
 struct PtxVariable {
-  std::string name;
+  std::string_view name;
+  bool is_constant = false;
   bool is_initialised = false;
+  bool is_elsewhere = false;  // another module defines it
+  uint64_t bytes = 0;
 };
-std::vector<PtxVariable> variables_of_ptx(std::string_view ptx);
+void for_each_variable(std::string_view ptx, FunctionRef<void(const PtxVariable&)> f);
 
 // The text with each of these variables at its address. It still declares some variables, which are
 // not used. Errors: CUDA_ERROR_NOT_SUPPORTED with the reason, where a variable is named other than

@@ -321,7 +321,8 @@ TEST_F(ImageStoreTest, KernelsKeepTheirFirstAttributesAndTheLargestThatWasAskedF
 
   constexpr auto kShared = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
   CUfunction function = nullptr;
-  EXPECT_EQ(made->set_attribute(kernel, 0, kShared, 4096), CUDA_ERROR_INVALID_HANDLE)
+  EXPECT_EQ(made->set(kernel, 0, {wire::FunctionSetting::kAttribute, kShared}, 4096),
+            CUDA_ERROR_INVALID_HANDLE)
       << "it is loaded nowhere";
   for (CUkernel each : {kernel, other}) {
     for (const uint32_t device : {0u, 1u}) {
@@ -330,7 +331,8 @@ TEST_F(ImageStoreTest, KernelsKeepTheirFirstAttributesAndTheLargestThatWasAskedF
   }
   const auto set = [&](CUkernel each, uint32_t device, CUfunction_attribute name, int value) {
     driver_.take_calls();
-    EXPECT_EQ(made->set_attribute(each, device, name, value), CUDA_SUCCESS);
+    EXPECT_EQ(made->set(each, device, {wire::FunctionSetting::kAttribute, name}, value),
+              CUDA_SUCCESS);
     return driver_.take_calls().back();
   };
   EXPECT_EQ(set(kernel, 0, kShared, 4096), "attribute 8=4096");
