@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz target of the command language: any bytes parse to a Command whose parts come from the line,
-// and setting what they say never gives a setting out of range. Built by libFuzzer where clang is
-// there; the corpus in corpus/command runs as a unit test.
+// Fuzz target of the shell's command language: any bytes parse to a Command whose parts come from
+// the line, and a setting command never leads to a value out of range. Linked with libFuzzer if
+// clang is available; the corpus in corpus/command runs as a unit test.
 #include <cstddef>
 #include <cstdlib>
 #include <string_view>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzz target of the configuration file: any text is a configuration whose limits are in range, or
-// has a mistake, with its place, in printable words. Built by libFuzzer where clang is there; the
-// corpus in corpus/config runs as a unit test.
+// gives an error with the place of the mistake in printable characters. Linked with libFuzzer if
+// clang is available; the corpus in corpus/config runs as a unit test.
 #include <cstddef>
 #include <cstdlib>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a fuzz target on the files of folders: its ctest entry where it is not linked with
-// libFuzzer. A target that knows what its corpus must reach then says whether it did.
+// Runs a fuzz target on the files of folders: its ctest entry if it is not linked with libFuzzer. A
+// target that knows what its corpus has to cover then reports whether it did.
 // usage: NAME_fuzz CORPUS_FOLDER...
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-// Prints what is missing.
+// Whether the inputs so far have covered what the corpus has to cover. Prints what is missing.
 extern "C" [[gnu::weak]] bool corpus_is_complete();
 
 int main(int argc, char** argv) {
@@ -27,11 +27,11 @@ int main(int argc, char** argv) {
   std::sort(files.begin(), files.end());
   for (const auto& path : files) {
     std::ifstream file(path, std::ios::binary);
-    // Exactly as long as the input, so that a sanitizer sees the first byte behind it.
+    // The buffer is as long as the input, so that a sanitizer notices a read of the byte behind it.
     const std::vector<char> read((std::istreambuf_iterator<char>(file)),
                                  std::istreambuf_iterator<char>());
     printf("%s: %zu bytes\n", path.filename().c_str(), read.size());
-    fflush(stdout);  // the last line names the culprit
+    fflush(stdout);  // so that after a crash the last line names the input
     LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(read.data()), read.size());
   }
   if (files.empty()) return fprintf(stderr, "%s has no files\n", argv[1]), 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz target of image reading: the input is what a program hands to cuModuleLoadData. The client's
-// reader must find no more than the file has; the worker's must accept only what lies within its
-// bytes, and write only there when it places variables; softgpu's gives PTX text without a NUL, or
-// a reason.
+// Fuzz target of image reading: the input is what a program passes to cuModuleLoadData. The
+// client's reader must not find more bytes than the file has. The worker's must accept only images
+// that lie within their bytes, and write only there when it places variables. softgpu's gives PTX
+// text without a NUL, or an error with a reason.
 
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (placed.ok() ? placed->back() != 0 : placed.status().message().empty()) abort();
     if (worker::DriverImage({data, size}).data() == nullptr && size != 0) abort();
   }
-  // A wrapper holds pointers of its program: there is nothing to check them against.
+  // Not fuzzed: a wrapper holds pointers into its program, which can't be checked.
   constexpr uint32_t kWrapperMagic = 0x466243b1;
   if (size >= sizeof(kWrapperMagic) && memcmp(data, &kWrapperMagic, sizeof(kWrapperMagic)) == 0) {
     return 0;

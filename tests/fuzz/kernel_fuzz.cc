@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzz target of softgpu's interpreter: the input is the text of a module. Each of its kernels that
-// can be used runs one block of two warps, the second not full, for a while, on memory of which the
-// sanitizer knows the ends; a module that speaks of clusters one of two such blocks, too. It may
-// finish, fault or use up its budget; it may touch nothing else.
+// compiles runs one block of two warps, the second of them not full, on memory whose bounds the
+// sanitizer checks; if the module uses clusters, also a cluster of two such blocks. A kernel may
+// finish, fault or use up its budget of instructions; it must not touch other memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,13 +19,13 @@ namespace openmps::softgpu {
 namespace {
 
 constexpr uint64_t kArenaBytes = 64 * 1024;
-constexpr uint64_t kBudget = 2000;  // warp instructions: a loop that does not end costs no more
-// As the device model refuses them before a launch.
+constexpr uint64_t kBudget = 2000;  // warp instructions, so that endless loops end soon
+// The device model refuses launches with more shared memory.
 constexpr uint32_t kMostShared = 48 * 1024;
 constexpr uint32_t kMostLocal = 64 * 1024;
 constexpr uint32_t kMostParameterBytes = 32764;
 
-// One range, exactly as long as its heap block.
+// The memory of a kernel: one range, as long as its heap block.
 class Arena final : public MemoryMap {
  public:
   Arena() : bytes_(new unsigned char[kArenaBytes]()) {}
@@ -40,9 +40,9 @@ class Arena final : public MemoryMap {
   std::unique_ptr<unsigned char[]> bytes_;
 };
 
-// Images are named by numbers whose bits say what they are like: 0 to 2 the shape, 3 to 5 the
-// texels, 6 and 7 the address mode, then filter, coordinates, integers, buffer. Each lies in the
-// arena.
+// The handles of textures and surfaces are numbers whose bits describe them: 0 to 2 the shape, 3 to
+// 5 the texel format, 6 and 7 the address mode, then filter, normalized coordinates, integers,
+// buffer. All texels are in the arena.
 constexpr uint64_t kMostImage = 1 << 12;
 constexpr uint32_t kImageWidth = 8;
 constexpr uint32_t kImageHeight = 4;
@@ -52,7 +52,7 @@ Image image_of(uint64_t number, uint64_t address) {
       {ChannelKind::kFloat, 4, 1},    {ChannelKind::kFloat, 2, 2},  {ChannelKind::kUnsigned, 1, 4},
       {ChannelKind::kUnsigned, 2, 2}, {ChannelKind::kSigned, 4, 4}, {ChannelKind::kSigned, 1, 1},
       {ChannelKind::kFloat, 4, 4},    {ChannelKind::kSigned, 2, 4}};
-  // One dimension, two, three; one or two with layers; a cube, several; two.
+  // Shapes: 1D, 2D, 3D, layered 1D, layered 2D, cube, layered cube, 2D.
   const uint32_t shape = number & 7;
   Image image;
   image.address = address;
@@ -82,7 +82,7 @@ class Services final : public DeviceServices {
     for (AddressMode& mode : texture->address) mode = static_cast<AddressMode>(handle >> 6 & 3);
     texture->normalized_coordinates = (handle >> 9 & 1) != 0;
     texture->read_as_integer = (handle >> 10 & 1) != 0;
-    // As the driver lets through: numbers between texels exist only where texels are read as such.
+    // The driver refuses linear filtering of texels that are read as integers.
     const TexelFormat& format = texture->levels[0].format;
     const bool numbers = format.kind == ChannelKind::kFloat ||
                          (format.channel_bytes < 4 && !texture->read_as_integer);
@@ -101,7 +101,7 @@ class Services final : public DeviceServices {
   size_t printed_ = 0;
 };
 
-// Globals one after the other at the start of the arena; false if they don't fit.
+// Places the globals one after the other at the start of the arena. False if they don't fit.
 bool place(const Program& program, const Arena& arena, std::vector<uint64_t>* addresses) {
   uint64_t at = 0;
   for (const GlobalInfo& global : program.globals()) {
@@ -129,7 +129,8 @@ void run(const std::shared_ptr<const LinkedProgram>& program, uint32_t kernel, c
   launch.dynamic_shared_bytes = 256;
   launch.memory = &arena;
   launch.services = services;
-  // Every parameter that can be one is a pointer into the arena, all others are its bytes.
+  // Every aligned word of eight bytes among the parameters is a pointer into the arena; other
+  // parameters are bytes of the arena.
   launch.parameters.resize(info.parameter_bytes);
   for (size_t at = 0; at + 8 <= launch.parameters.size(); at += 8) {
     const uint64_t address = arena.begin() + kArenaBytes / 2;

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the seeds of the fuzz targets that can be described: corpus/session, corpus/message,
+"""Writes the seeds of the fuzz targets that are generated: corpus/session, corpus/message,
 corpus/fatbin, and the instructions in corpus/ptx.
 
 usage: python3 tests/fuzz/make_corpus.py     (after a change of the wire format, of a layout, or of
                                               the table of PTX instructions)
 
 Layouts are those of api/commands, src/wire/handshake.h and docs/interop.md. The other seeds are
-written by hand, or are inputs that once broke a target.
+written by hand, or are inputs with which a target once failed.
 """
 import pathlib
 import struct
@@ -128,7 +128,7 @@ def message_seeds():
 
 
 def wire_seeds():
-    """The commands of the sessions as they lie in a ring, preceded by the ring's tail."""
+    """The commands of the session seeds as records in a ring, preceded by the ring's tail."""
     for name, data in session_corpus.seeds():
         if name.startswith("broken") or name.endswith("_failures"):
             continue
@@ -168,7 +168,8 @@ def zstd_raw(text):
 
 
 def cubin_with_variables():
-    """A variable, one of the compiler's, and relocations of both in a table of addresses and in code."""
+    """A variable of the program and one of the compiler, with relocations of both in a table of
+    addresses and in code."""
     names = [b"", b".shstrtab", b".strtab", b".symtab", b".nv.global.init", b".nv.constant4", b".text.k",
              b".rela.nv.constant4", b".rela.text.k"]
     rela = lambda offset, symbol, kind: struct.pack("<QQq", offset, symbol << 32 | kind, 4)

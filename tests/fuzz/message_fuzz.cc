@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzz target of the socket messages: the input is one packet that a peer sends to the daemon, the
-// server or the worker. It is read as every message, and what is read goes where the programs let
-// it go: into grants, device choices, log lines and lists.
+// server or the worker. It is read as each kind of message, and the contents are used as the
+// programs use them: in grants, device choices, log lines and lists.
 #include <sys/socket.h>
 
 #include <cstddef>
@@ -44,7 +44,8 @@ const std::vector<server::Device>& some_devices() {
   return devices;
 }
 
-// What is printed of a peer's words forges no line and steers no terminal.
+// Text from a peer that is printed must not contain line breaks or control characters, which could
+// forge log lines or control a terminal.
 void must_be_printable(std::string_view text) {
   for (const char c : printable(text)) {
     if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) abort();
@@ -57,7 +58,7 @@ void use(const wire::Hello& hello) {
   session.admit.default_limits.active_thread_percentage = 50;
   session.admit.default_limits.memory_limit[0] = 1 << 30;
   const wire::ClientLimits granted = server::make_grant(session.admit).limits;
-  // A client's wishes only lower what the server grants.
+  // A client's wishes can only lower the limits that the server grants.
   if (!(granted.active_thread_percentage > 0 && granted.active_thread_percentage <= 50)) abort();
   if (granted.memory_limit[0] == 0 || granted.memory_limit[0] > 1 << 30) abort();
   const uint32_t device =
@@ -71,7 +72,7 @@ void use(const wire::Hello& hello) {
   if (membership.note != printable(membership.note)) abort();
 }
 
-// What a daemon says of a group its members are told, as it is.
+// The limits of a group from the daemon reach its members unchanged.
 void use_group(std::string_view name, const wire::ClientLimits& limits, const wire::Admit& admit) {
   server::Groups groups;
   server::Group& group = groups.get(name);
@@ -147,7 +148,7 @@ size_t read_as_any(Bytes packet, wire::MessageList<Structs...>) {
   return fitting;
 }
 
-// What a server answers goes to the shell and to logs.
+// The texts of a server's answer are printed by the shell and in logs.
 void read_as_answer(Bytes packet) {
   const Result<control::ServerAnswer> answer = control::read_answer(packet, 4711);
   if (!answer.ok()) return;
@@ -168,7 +169,7 @@ void read_as_answer(Bytes packet) {
   }
 }
 
-// As the shell reads what the daemon answers.
+// Reads the packet as the shell reads the daemon's reply.
 void read_as_reply(Bytes packet) {
   Result<std::pair<UniqueFd, UniqueFd>> ends = make_socket_pair();
   if (!ends.ok()) abort();
@@ -184,7 +185,8 @@ void read_as_reply(Bytes packet) {
 }  // namespace
 }  // namespace openmps
 
-// Every kind of message must have been read; a shell's command is command_fuzz's.
+// Whether every kind of message has been read, except for the shell's command, which command_fuzz
+// covers.
 extern "C" bool corpus_is_complete() {
   using openmps::wire::MessageKind;
   bool complete = true;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The seeds of ptx_fuzz and kernel_fuzz with every form of the opcode table: a module for each
-mnemonic, a kernel for each rule, an instruction for each alternative of each group of modifiers.
-make_corpus.py writes them. A rule without a usable kernel fails the ctest entry of ptx_fuzz.
+"""The seeds of ptx_fuzz and kernel_fuzz that cover the opcode table: a module for each mnemonic, a
+kernel for each rule, an instruction for each alternative of each group of modifiers. make_corpus.py
+writes them. The ctest entry of ptx_fuzz fails if a rule has no kernel that compiles.
 """
 import itertools
 import pathlib
@@ -16,7 +16,7 @@ HEADER = """.version 8.6
 .const .align 16 .b8 cc[64] = {1, 2, 3, 4};
 .global .align 16 .b8 gl[256];
 """
-# Something else in each lane, of each width. %d8: memory; %d7: a texture or surface.
+# Registers of each width get different values in each lane. %d8: memory; %d7: a texture or surface.
 PREAMBLE = """.visible .entry {name}(.param .align 16 .b8 p[64]) {{
 .reg .pred %p<4>; .reg .b16 %h<9>; .reg .b32 %r<9>; .reg .b64 %d<9>; .reg .b128 %q<9>;
 .local .align 16 .b8 lo[64];
@@ -58,7 +58,7 @@ def is_type(name):
 
 
 def variations(groups):
-    """Lists of modifiers: the shortest form, and it with one group changed at a time."""
+    """Lists of modifiers: the shortest form, and variations of it with one group changed each."""
     shortest = [None if group.endswith("?") else alternatives(group)[0] for group in groups]
     seen = set()
     for i, group in [(None, "")] + list(enumerate(groups)):
@@ -112,7 +112,8 @@ def gradient(parts):
 
 
 def bulk_operands(parts):
-    """Of cp.async.bulk and its kin: both sides, what completes there, and what the name asks for."""
+    """Operands of cp.async.bulk and its variants: destination, source, the mbarrier that they
+    complete on, and what the modifiers ask for."""
     shared, memory, barrier, size = "[sh+16]", "[%d8+32]", "[sh+8]", "32"
     if "commit_group" in parts:
         return []
@@ -294,7 +295,7 @@ def written(mnemonic, groups, letters):
         if not runs(mnemonic, parts):
             continue
         yield parts
-        # Vectors go other ways than scalars, by width and space.
+        # Vectors have code paths of their own, by width and space.
         if mnemonic in ("ld", "st") and is_type(parts[-1]) and len(parts) == 1:
             for where, size in itertools.product(("global", "shared", "local"), ("v2", "v4")):
                 if (mnemonic, where) != ("st", "const") and width(parts[-1]) * int(size[1]) <= 16:
@@ -306,7 +307,8 @@ UNORDERED = ("equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
 
 
 def runs(mnemonic, parts):
-    """Forms that the table lets through and the lowering refuses, as ptxas does or for good."""
+    """False for forms that the table accepts and the lowering refuses: as ptxas does, or because
+    softgpu does not support them."""
     if mnemonic == "setp" and parts[-1] in ("f16x2", "bf16x2"):
         return False
     if mnemonic in ("setp", "set"):
@@ -319,7 +321,7 @@ def runs(mnemonic, parts):
 
 
 def extra(mnemonic, letters):
-    """What the operands' letters do not say."""
+    """Instructions whose operands the letters of the rule do not express."""
     if mnemonic == "mov" and "V" in letters:
         yield "mov.b32 %r4, {%h1, %h2};\nmov.b32 {%h4, %h5}, %r1;\nmov.b64 %d4, {%r1, %r2};"
         yield "mov.b64 {%r4, _}, %d1;\nmov.b64 %d4, {%h1, %h2, %h1, %h2};\nmov.b64 {%h4, %h5, %h6, %h7}, %d1;"
@@ -337,7 +339,7 @@ def extra(mnemonic, letters):
 
 
 MATRICES = ("mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "movmatrix")
-# Lanes that stay out would be waited for.
+# All lanes execute these, since they wait for lanes that don't.
 TOGETHER = ("bar", "barrier", "shfl", "vote", "match", "redux", "elect") + MATRICES
 
 
@@ -351,7 +353,7 @@ def product(opcode, d, a, b, c, kind="r"):
 
 
 def products(mnemonic, groups):
-    """Shapes and types that go together, with the registers that they take."""
+    """Combinations of shapes and types that exist, with the registers that they need."""
     if mnemonic == "mma":
         head = "mma.sync.aligned."
         for shape, types, counts in (
@@ -382,7 +384,7 @@ def products(mnemonic, groups):
 
 
 def group_products(groups):
-    """Of matrices whose eight rows lie in the first 128 bytes of shared memory, or of registers."""
+    """wgmma: products of matrices in the first 128 bytes of shared memory, or in registers."""
     if "mma_async" not in groups:
         yield from (f"wgmma.{part}.sync.aligned{' 0' if part == 'wait_group' else ''};"
                     for part in groups[0].split("|"))
@@ -400,7 +402,7 @@ def group_products(groups):
 
 
 def matrix_moves(mnemonic, groups):
-    """Between memory and registers; what does not fit the shared array is not asked for."""
+    """Moves of matrices between memory and registers, as far as they fit into the shared array."""
     if mnemonic == "movmatrix":
         yield "movmatrix.sync.aligned.m8n8.trans.b16 %r4, %r1;"
     elif mnemonic in ("ldmatrix", "stmatrix"):
@@ -436,7 +438,7 @@ def kernel(name, mnemonic, groups, letters):
         lines = list((products if multiplies else matrix_moves)(mnemonic, groups))
     else:
         lines = []
-        # What has only arrived must not be waited for: it comes last.
+        # Forms that only arrive at a barrier come last, since later forms would wait for the others.
         forms = sorted(written(mnemonic, groups, letters), key=lambda parts: "arrive" in parts)
         for number, parts in enumerate(forms):
             if "T" in letters and mnemonic != "cp" or mnemonic in ("txq", "suq"):

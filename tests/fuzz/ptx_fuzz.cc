@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzz target of softgpu's PTX parser and lowering: the input is the text of a module. It compiles
-// to a consistent program, or is refused with a reason that JIT logs can show.
+// to a consistent program, or gives an error with a reason for the JIT log.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace {
 
 using namespace openmps::softgpu;
 
-// The forms of the opcode table that were in a function which can run, and why others can't.
+// The rules of the opcode table that have been used in a function that compiles.
 std::set<const ptx::Rule*>& used_rules() {
   static std::set<const ptx::Rule*> rules;
   return rules;
@@ -44,7 +44,7 @@ void note_rules(const CompiledProgram& program) {
 
 }  // namespace
 
-// Every form of the opcode table must have been in a kernel that can run.
+// Whether every rule of the opcode table has been used in a kernel that compiles.
 extern "C" bool corpus_is_complete() {
   bool complete = true;
   const ptx::RuleRange rules = ptx::all_rules();
@@ -82,7 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
   }
   for (const softgpu::GlobalInfo& global : program->globals()) {
-    // What places the globals divides by it.
+    // The placement of globals divides by the alignment.
     if (global.alignment == 0 || (global.alignment & (global.alignment - 1)) != 0) abort();
   }
   return 0;

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the fuzz targets, each for a time, as many at once as there are processors (./dev fuzz).
+"""Runs each fuzz target for some time, as many at once as there are processors (./dev fuzz).
 
 usage: run_fuzz.py --build BUILD [--seconds N] [TARGET...]
 
-What the fuzzers learn is kept in BUILD/fuzz/learnt/TARGET and used by the next run; an input that
-breaks a target is left in BUILD/fuzz/broken/TARGET-*. Prints one line per target; the exit code is
-1 if one of them failed.
+Inputs that reach new code are kept in BUILD/fuzz/learnt/TARGET for the next run; inputs with which a
+target fails are kept as BUILD/fuzz/broken/TARGET-*. Prints one line per target; the exit code is 1 if
+one of them failed.
 """
 import argparse
 import concurrent.futures
@@ -16,12 +16,12 @@ import subprocess
 import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parent
-# An input that takes longer than this is a finding: no real image of this size does.
+# An input that takes longer than this is reported: no real image of this size does.
 SECONDS_PER_INPUT = 20
-MEMORY_LIMIT_MIB = 3072  # 256 MiB of claimed text, some times over
+MEMORY_LIMIT_MIB = 3072  # several copies of 256 MiB, the largest text that an image may unpack to
 LARGEST_INPUT = {"fatbin": 8192, "ptx": 8192, "kernel": 8192, "session": 16384, "wire": 8192,
                  "message": 4096, "command": 4096}
-# Corpora that a target reads beside its own.
+# Further corpora that a target reads.
 MORE_CORPORA = {"kernel": ["ptx"]}
 
 
@@ -49,7 +49,7 @@ def run(target, build, seconds):
         dictionary = folder / "ptx.dict"
         dictionary.write_text("".join(f'"{word}"\n' for word in ptx_words()))
         command.append(f"-dict={dictionary}")
-    # Windows are reserved at fixed addresses: nothing of the sanitizer may lie there.
+    # The sanitizer must not map memory at the fixed addresses of sessions' windows.
     environment = dict(os.environ, ASAN_OPTIONS="allocator_may_return_null=1:detect_leaks=1")
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment)
     (folder / f"{target}.log").write_text(done.stderr + done.stdout)

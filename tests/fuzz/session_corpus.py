@@ -20,8 +20,8 @@ DEVICE_BYTES = 8 << 30
 GIB = 1 << 30
 MIB = 1 << 20
 PAGE = 4096
-FIRST_EXTENT = 0x7c00_0000_0000 - GIB  # of a session: the highest address of its alignment
-GLOBAL = 0x7f00_0000_0000  # strict_driver.h; a page for each module
+FIRST_EXTENT = 0x7c00_0000_0000 - GIB  # a session's first extent has the highest aligned address
+GLOBAL = 0x7f00_0000_0000  # strict_driver.h: the globals, a page for each module
 
 
 class Window:
@@ -41,7 +41,7 @@ def record(opcode, body):
 
 
 def pack(name, *values):
-    """A command or a structure; fields that are left out are 0."""
+    """The bytes of a command or a structure. Fields without a value are 0."""
     structure = PROTOCOL.commands.get(name) or PROTOCOL.structs[name]
     packer = struct.Struct("<" + PROTOCOL.format(structure))
     zeros = struct.unpack(packer.format, bytes(packer.size))
@@ -168,7 +168,7 @@ def images():
                       + command("FunctionSetAttribute", 5, 0, 8, 4096, 1)
                       + command("Launch", 1, 5, 2, 1, 1, 32, 1, 1, 0, 0, 16, 0, more=PARAMETERS)
                       + command("SharedMemoryRoom", 5, 2, 64)
-                      # Another session shares it, and keeps it.
+                      # Another session uses the image, too, and still has it when the first one has unloaded it.
                       + SWITCH + module(1, PTX, 1, TWO) + function(1, 1, 1) + stream(1) + SWITCH
                       + command("ModuleUnload", 2) + RESTART + SWITCH
                       + command("Launch", 1, 1, 2, 1, 1, 32, 1, 1, 0, 0, 16, 0, more=PARAMETERS))
@@ -212,7 +212,7 @@ def graphs():
                     + command("GraphEnableNode", 1)
                     + described(1) + command("GraphUpdate", 1) + command("GraphLaunch", 1, 1)
                     + command("GraphExecDestroy", 1))
-    # Launched after what it uses has gone, one thing after the other.
+    # A graph that is launched after the objects that it uses have been destroyed one by one.
     yield "graph_lost", (start + described(1) + command("GraphInstantiate", 0, 1)
                          + command("EventDestroy", 1) + command("GraphLaunch", 1, 1)
                          + command("ModuleUnload", 1) + command("GraphLaunch", 1, 1)
@@ -221,11 +221,12 @@ def graphs():
     yield "graph_no_rows", (start + command("GraphBegin", 1)
                             + command("GraphNode", 1, 3, 0, len(endless), more=endless)
                             + command("GraphInstantiate", 0, 1) + command("GraphLaunch", 1, 1))
-    # Handles, bodies in bodies, and a second description with other parameters.
+    # Conditional handles, nested bodies, and an update with other parameters.
     def conditional(number, kind, bodies):
         return struct.pack("<QII", FIRST_CONDITION + number, kind, bodies)
 
-    # if with two bodies: 1 and 2; while inside of the second: 3; switch behind them: 4 to 6
+    # An if node with bodies 1 and 2, in body 2 a while node with body 3, then a switch node with
+    # bodies 4 to 6.
     inside = [(8, b"", conditional(0, 0, 2), 0), (3, b"", fill, 1), (8, b"", conditional(1, 1, 1), 2),
               (1, b"", launch, 3), (8, edge, conditional(2, 2, 3), 0), (2, b"", copy, 4), (0, b"", b"", 6),
               (4, edge, pack("HostFunction", 0, 7, 0, 0xffffffff, 0), 0), (5, edge, pack("GraphEvent", 1), 0),
@@ -266,7 +267,7 @@ def arrays():
                      + image(1, 0, 0, 1) + image(2, 0, 1, 1, 1) + image(3, 0, 2) + image(4, 0, 3)
                      + image(5, 1, 0, 3)
                      + command("ImageDestroy", 1) + command("ArrayDestroy", 4)
-                     # What textures show outlives its name.
+                     # Arrays that textures use remain after their handles are destroyed.
                      + command("MipmappedDestroy", 1) + command("ArrayDestroy", 1)
                      + command("ImageDestroy", 5))
     yield "no_channels", (command("MemoryMap", ONE.base, 2 * MIB, 0)
@@ -282,7 +283,7 @@ def arrays():
 
 
 def resource(first, count):
-    """What the fake driver says of SMs."""
+    """The SM resource that the fake driver reports."""
     return struct.pack("<IB91x3I36x", 1 if count else 0, first, count, 2, 2)
 
 
@@ -337,7 +338,7 @@ def sharing():
                           + command("PhysicalMap", ONE.base, 2 * MIB, 0, 1)
                           + command("PhysicalMap", ONE.base + 2 * MIB, 2 * MIB, 0, 2)
                           + command("RangeExport", ONE.base + MIB, 2 * MIB, 1, 8))
-    pages = 0x7d0000000000  # of no window, and free in all likelihood
+    pages = 0x7d0000000000  # outside of all windows, and very likely free
     yield "host_pages", (command("HostReserve", pages, 4 * PAGE) + command("HostMap", pages, 4 * PAGE, PAGE, 7, 0)
                          + command("HostRegister", pages + 100, 8000) + stream(1)
                          + command("Memset", 1, 1, pages + 100, 0, 64, 1, 7)
@@ -349,7 +350,7 @@ def sharing():
     published = (stream(1) + command("MemoryMap", ONE.base, 4 * MIB, 0) + event(1)
                  + command("MemoryPublish", ONE.base, 4 * MIB) + command("EventPublish", 1)
                  + command("EventRecord", 1, 1, 0xffffffff, 0, 0))
-    # Neither side takes anything from the other when it goes.
+    # Neither session's end takes memory away from the other.
     yield "shared", (published + opened + SWITCH + command("MemoryUnmap", ONE.base, 4 * MIB, 0, 0)
                      + command("EventDestroy", 1) + RESTART + SWITCH
                      + command("Memset", 1, 4, TWO.base, 0, 64, 1, 7) + command("EventQuery", 1))
@@ -382,7 +383,7 @@ def queries():
 
 
 def broken():
-    """Every command with bodies that mean nothing, each to a session of its own."""
+    """Every command with meaningless bodies, each in a session of its own."""
     everything = list(PROTOCOL.commands.values())
     for name, byte in (("zeros", b"\0"), ("ones", b"\xff")):
         for half in (0, 1):

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzz target of the worker's command handlers: the input is what two hostile clients send through
-// well-formed rings, one command after the other, to sessions on a driver that trusts nobody
+// well-formed rings, one command after the other, to sessions on a driver that checks every call
 // (strict_driver.h). A command is 2 bytes of opcode, 2 bytes of length, and that many bytes of
-// struct and variable part. Whatever comes, the driver only gets what is the session's, a violation
-// ends that session alone, and the sessions leave nothing behind.
+// struct and variable part. Whatever the commands are, the driver is only called with objects and
+// memory of the session, a violation ends only the session that sent it, and sessions that have
+// ended leave nothing behind.
 //
-// Opcode 0, which no ring lets through, is for the target itself: see `Instruction`. A key in a
-// command whose bytes are all zero but the first stands for the key that was published n-th.
+// Opcode 0, which a ring's consumer refuses, is for the target itself: see `Instruction`. A key in
+// a command that is zero except for its first byte, n, stands for the n-th key that was published.
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -42,10 +43,10 @@ constexpr uint64_t kMemoryLimit = 64 * wire::kMiB;
 
 // The first four bytes behind opcode 0; the next four are its argument.
 enum class Instruction : uint32_t {
-  kSwitch = 0,   // what follows is the other session's
-  kFail = 1,     // of the calls to the driver, the one after that many others fails
-  kStage = 2,    // the rest of the bytes go to this offset of the staging arena
-  kRestart = 3,  // the client goes, and another one comes to its window
+  kSwitch = 0,   // the following commands are for the other session
+  kFail = 1,     // the argument says how many calls to the driver succeed before one fails
+  kStage = 2,    // the remaining bytes are written to this offset of the staging arena
+  kRestart = 3,  // the client ends, and another one gets its window
 };
 
 std::set<uint16_t>& succeeded() {
@@ -59,7 +60,7 @@ T must(Result<T> result) {
   return std::move(result).value();
 }
 
-// The host part of a session's window: 64 GiB of addresses, kept from input to input.
+// The host part of a session's window: 64 GiB of addresses, which all inputs use.
 unsigned char* host_part(uint32_t session) {
   static const auto mappings = [] {
     std::array<Mapping, kSessions> made;
@@ -118,7 +119,8 @@ void Player::begin(uint32_t index) {
       std::make_unique<SessionParts>(driver_.table(), devices_, gate_, worker_parts_, info);
   SessionParts& session = *sessions_[index];
   session.core.view = wire::ChannelView(host_part(index));
-  // What is exported comes back, for an import to find.
+  // A descriptor that is sent to the client is given back to the session, where an import can use
+  // it.
   session.physical.send = [&session](uint32_t ticket, int descriptor) {
     session.physical.inbox.put(ticket, UniqueFd(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)));
   };
@@ -131,7 +133,7 @@ void Player::end(uint32_t index) {
   sessions_[index]->drain();
   sessions_[index]->release();
   sessions_[index].reset();
-  madvise(host_part(index), wire::kChannelBytes, MADV_REMOVE);  // inputs know nothing of others
+  madvise(host_part(index), wire::kChannelBytes, MADV_REMOVE);  // inputs must not affect each other
 }
 
 void Player::instruct(std::span<const unsigned char> body) {
@@ -155,7 +157,8 @@ void Player::instruct(std::span<const unsigned char> body) {
   }
 }
 
-// What comes to a session beside its ring, and what an input can't know.
+// Supplies what a session gets by other ways than the ring (descriptors), and replaces values that
+// an input can't know (keys).
 void Player::prepare(wire::Opcode opcode, std::span<unsigned char> payload) {
   if (opcode == wire::Opcode::kPhysicalImport && payload.size() >= sizeof(wire::PhysicalImport)) {
     wire::PhysicalImport command;
@@ -200,7 +203,7 @@ Status Player::execute(wire::Opcode opcode, std::span<unsigned char> payload) {
   }
 }
 
-// Commands until the input ends. As in Executor::run, one may end its session.
+// Executes commands until the input ends. As in Executor::run, a violation ends its session.
 void Player::play(std::span<const uint8_t> input) {
   std::vector<unsigned char> payload;
   while (input.size() >= 4) {
@@ -208,7 +211,7 @@ void Player::play(std::span<const uint8_t> input) {
     memcpy(header, input.data(), sizeof(header));
     input = input.subspan(sizeof(header));
     const size_t taken = std::min<size_t>({header[1], input.size(), wire::kMaxRecordBytes - 64});
-    // As the ring's records: padded with zeros, aligned by the allocator.
+    // Padded with zeros and aligned like the records of a ring.
     payload.assign(wire::record_bytes(taken) - sizeof(wire::RecordHeader), 0);
     std::copy_n(input.data(), taken, payload.data());
     input = input.subspan(taken);
@@ -224,13 +227,13 @@ void Player::play(std::span<const uint8_t> input) {
     const Status status = execute(opcode, payload);
     if (status.ok()) {
       succeeded().insert(header[0]);
-      if (reply_.size() < wire::info_of(opcode)->reply_bytes) abort();  // a reply is forgotten
+      if (reply_.size() < wire::info_of(opcode)->reply_bytes) abort();  // the reply is missing
       const bool publishes =
           opcode == wire::Opcode::kMemoryPublish || opcode == wire::Opcode::kEventPublish;
       if (publishes) memcpy(&keys_.emplace_back(), reply_.data(), sizeof(wire::ShareKey));
     }
     if (!is_violation(status)) continue;
-    if (status.message().empty()) abort();  // every refusal says why
+    if (status.message().empty()) abort();  // the refusal has no reason
     end(turn_);
     ended_[turn_] = true;
   }
@@ -244,7 +247,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return 0;
 }
 
-// Every command must have succeeded.
+// Whether every command has succeeded at least once.
 extern "C" bool corpus_is_complete() {
 #if defined(__SANITIZE_THREAD__)
   return true;  // the seeds' addresses are of the usual windows, which lie elsewhere here

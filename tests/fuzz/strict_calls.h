@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the functions of StrictDriver's table share: strict_driver.cc and strict_graphs.cc alone.
+// Helpers of the functions in StrictDriver's table. For strict_driver.cc and strict_graphs.cc only.
 #pragma once
 
 #include <cstring>
@@ -28,7 +28,7 @@ inline void must_be_live(const char* kind, uint64_t object) {
   static_cast<void>(self().fake().exists(kind, object));
 }
 
-// Reads what the driver would read.
+// Reads the bytes that a driver would read, so that a sanitizer checks them.
 inline void touch(const void* data, size_t bytes) {
   static volatile unsigned char last;
   for (const unsigned char byte : std::span(static_cast<const unsigned char*>(data), bytes)) {
@@ -43,7 +43,8 @@ inline void touch_extra(void** extra) {
 
 // ---- Work on memory -----------------------------------------------------------------------------
 
-// From the first to the last byte of a box, which no session's memory contains if it overflows.
+// The bytes from the first to the last one of a box. On overflow, a size that no session's memory
+// has.
 inline uint64_t span_of(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch,
                         uint64_t rows) {
   if (width == 0 || height == 0 || depth == 0) return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver that trusts nobody. See strict_driver.h.
+// The driver that checks every call. See strict_driver.h.
 #include "strict_driver.h"
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ CUresult fill(CUdeviceptr to, uint64_t pitch, uint64_t element, uint64_t n, uint
   return call("fill");
 }
 
-// Only the registered channel is really there: values for device memory go nowhere.
+// Only the registered channel is real memory. Values for device memory are not written.
 template <typename T>
 CUresult write_value(CUstream stream, CUdeviceptr at, uint64_t value) {
   must_be_live("streams", number(stream));
@@ -264,12 +264,12 @@ Logs logs_of(unsigned count, const CUjit_option* options, void** values) {
   }
   return logs;
 }
-// To the brim.
+// Fills the log buffers completely.
 void fill_logs(const Logs& logs) {
   for (const auto& [text, bytes] : logs) memset(text, 'x', bytes);
 }
 
-// PTX declares its variables where everybody can see them; what is packed has none here.
+// Finds the variables in PTX text. Packed images have none here.
 CUresult load(const void* image, const Logs& logs, uint64_t* loaded) {
   touch(image, 1);
   fill_logs(logs);
@@ -286,7 +286,7 @@ CUresult unload(uint64_t library) {
   self().owners.erase(library);
   return call("unload");
 }
-// Of a library, or of its module, which is the same number.
+// `library` may be a module: a library's module has the same number.
 CUresult find_global(uint64_t library, const char* symbol, CUdeviceptr* address, size_t* bytes) {
   must_be_live("libraries", library);
   must_be_text(symbol);
@@ -333,7 +333,7 @@ void fill_modules(DriverTable& t) {
     const CUresult result = load(image, logs_of(count, options, values), &made);
     return *library = handle<CUlibrary>(made), result;
   };
-  // A module is its library's, in the one context.
+  // A library's module has the number of the library, since there is one context.
   t.cuLibraryGetModule = [](CUmodule* module, CUlibrary library) {
     must_be_live("libraries", number(library));
     return *module = handle<CUmodule>(number(library)), CUDA_SUCCESS;
@@ -506,7 +506,7 @@ template <typename... Arrays>
 void touch_arrays(size_t count, const Arrays*... arrays) {
   (touch(arrays, arrays == nullptr ? 0 : count * sizeof(*arrays)), ...);
 }
-// Handles are numbers here: an unknown one is found out by the table that uses it.
+// Handles are numbers here. The functions that use them check them.
 void fill_devices(DriverTable& t) {
   t.cuDeviceGetCount = [](int* count) { return *count = kDevices, CUDA_SUCCESS; };
   t.cuDevicePrimaryCtxRetain = [](CUcontext* context, CUdevice device) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver that trusts nobody: the fake driver of the worker's unit tests, which ends the process
-// as soon as a call names what is not alive, or memory that is not mapped for the session whose
-// turn it is. On a GPU such a call would fault the context of all sessions. For session_fuzz; one
-// at a time, one thread.
+// A driver that checks every call: the fake driver of the worker's unit tests, extended to abort
+// the process when a call names an object that does not exist, or memory that is not mapped for the
+// session that acts. On a GPU such a call would fault the context of all sessions. For
+// session_fuzz: one instance at a time, on one thread.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ class StrictDriver {
 
   [[nodiscard]] const DriverTable& table() const { return table_; }
 
-  // Whose calls come now.
+  // The session whose calls follow.
   void act_for(uint32_t session) { session_ = session; }
-  // The call after `more` others fails.
+  // `more` calls succeed, and the next one fails.
   void fail_after(uint32_t more) { fake_.fail_after(more, CUDA_ERROR_OUT_OF_MEMORY); }
-  // All sessions are gone: ends the process if they left anything.
+  // Called after the end of all sessions. Aborts the process if an object is left.
   void must_be_empty();
 
   // ---- For the functions of the table.
@@ -56,7 +56,7 @@ class StrictDriver {
   };
 
   static StrictDriver& current();
-  // The operand is mapped for the session, with this access for one of the devices at least.
+  // Aborts unless the operand is mapped for the session, with its access for at least one device.
   void must_own(const Operand& operand);
   void must_run(const Node& node);
   void must_be_function(uint64_t function);
@@ -65,7 +65,7 @@ class StrictDriver {
   void must_be_array(CUarray array);
   // A level or plane.
   CUarray make_part(const char* kind, uint64_t whole);
-  // What a texture or surface shows must outlive it.
+  // Records the array of a texture or surface, which must outlive it.
   void show(uint64_t image, const CUDA_RESOURCE_DESC& resource);
   CUresult destroy_array(const char* kind, uint64_t array);
 

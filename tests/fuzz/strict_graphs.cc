@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The graphs of the driver that trusts nobody. See strict_driver.h.
+// The graphs of the driver that checks every call. See strict_driver.h.
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,7 +11,8 @@
 namespace openmps::worker::strict {
 namespace {
 
-// A driver looks at the addresses of values when the graph is launched.
+// Whether a node's addresses are checked when it is added. A driver checks those of stream memory
+// operations when the graph is launched.
 bool is_looked_at(const Node& node) { return strcmp(node.kind, "values") != 0; }
 CUresult add_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* before, size_t count,
                   Node node) {
@@ -36,7 +37,7 @@ CUresult set_node(CUgraphExec exec, CUgraphNode node, Node changed) {
   if (const CUresult error = call("set")) return error;
   return found->second = std::move(changed), CUDA_SUCCESS;
 }
-// Of a node of a graph, not of an executable one.
+// Changes a node of a graph that is not executable.
 CUresult change_node(CUgraphNode node, Node changed) {
   must_be_live("nodes", number(node));
   if (strcmp(self().nodes[number(node)].kind, changed.kind) != 0) abort();
@@ -188,7 +189,7 @@ void fill_node_changes(DriverTable& t) {
   };
 }
 
-// A handle is for one conditional node, in the graph that it was made on or in a body of that.
+// A conditional handle is for one node, in the graph that it was made for or in a body of that.
 CUresult add_conditional(CUgraphNode* out, CUgraph graph, const CUgraphNode* before, size_t count,
                          CUgraphNodeParams* parameters) {
   if (parameters->type != CU_GRAPH_NODE_TYPE_CONDITIONAL) abort();
@@ -210,7 +211,7 @@ CUresult add_conditional(CUgraphNode* out, CUgraph graph, const CUgraphNode* bef
   return conditional.phGraph_out = bodies.data(), CUDA_SUCCESS;
 }
 
-// As a driver does it: nodes are paired in order, and must be of one kind.
+// Pairs the nodes of both graphs in order, as a driver does; paired nodes must be of the same kind.
 CUresult update(uint64_t exec, uint64_t graph, CUgraphExecUpdateResultInfo* info) {
   const std::vector<uint64_t> from = all_nodes(graph);
   const std::vector<uint64_t>& to = self().order[exec];

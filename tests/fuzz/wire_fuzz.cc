@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz target of the wire decoder: the input is what a hostile client has left in its ring. First 8
-// bytes: the tail; the rest: the ring from its start. Every record that the consumer
-// gives out is decoded as every command. Built with libFuzzer, or into the unit tests, which run it
-// on the corpus in tests/fuzz/corpus/wire.
+// Fuzz target of the wire decoder: the input is a ring that a hostile client has written. The first
+// 8 bytes are the tail, the others are the ring from its start. Every record that the consumer
+// takes is decoded as every command. Linked with libFuzzer, or into the unit tests, which run it on
+// the corpus in tests/fuzz/corpus/wire.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ void* make_channel() {
   return memory;
 }
 
-// Which commands have been decoded, in the order of the list.
+// Which commands have been decoded, in the order of wire::Commands.
 template <typename... Structs>
 std::array<bool, sizeof...(Structs)>& decoded(CommandList<Structs...>) {
   static std::array<bool, sizeof...(Structs)> known{};
@@ -73,7 +73,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   view.ring_control().head.store(0);
   view.ring_control().tail.store(tail);
   RingConsumer consumer(view);
-  // What lies behind the input is the last input's: bounded, but not worth following for long.
+  // Behind the input, the ring still has bytes of earlier inputs, so the number of records is
+  // limited.
   for (int records = 0; records < 64; ++records) {
     Record record;
     const auto taken = consumer.take(&record);
@@ -85,7 +86,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return 0;
 }
 
-// Every command must have been decoded from some record.
+// Whether every command has been decoded from some record.
 extern "C" bool corpus_is_complete() {
   const auto& known = openmps::wire::decoded(openmps::wire::Commands());
   const auto missing = std::find(known.begin(), known.end(), false);
