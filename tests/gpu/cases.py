@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of `./dev gpu-test`: a list of data. Read by run_gpu.py on its only thread."""
+"""The list of the programs of `./dev gpu-test`, which run_gpu.py reads."""
 
 import importlib.util
 import sys
@@ -21,8 +21,8 @@ class Case:
     processes: int = 1
     limit_s: float = 120
     env: dict = field(default_factory=dict)
-    gpus: int = 1  # how many must be visible
-    alone: bool = False  # it fills the device's memory, so nothing runs beside it
+    gpus: int = 1  # how many the program needs
+    alone: bool = False  # it fills the device's memory, so no other case runs at the same time
 
     @property
     def title(self):
@@ -35,7 +35,7 @@ def python(suite, name=None, program=None, arguments=(), **options):
 
 
 def library_folders():
-    """Where the CUDA libraries are on a machine that has them only as Python packages."""
+    """The folders of the CUDA libraries on a machine that has them only as Python packages."""
     if Path("/usr/local/cuda/lib64/libcublas.so").exists():
         return {}
     package = importlib.util.find_spec("nvidia")
@@ -45,7 +45,7 @@ def library_folders():
 
 
 def allocator(setting):
-    """Both names of the variable: newer versions of PyTorch prefer the second."""
+    """The setting under both names of the variable: newer versions of PyTorch prefer the second."""
     return {"PYTORCH_CUDA_ALLOC_CONF": setting, "PYTORCH_ALLOC_CONF": setting}
 
 
@@ -76,6 +76,6 @@ CASES = [
     *(python("nccl", f"x{n}", processes=n, gpus=2, limit_s=180) for n in (1, 2)),
 ]
 
-# Not one of the cases above: tests/e2e has a runner of its own, with its own sandboxes.
+# Not in the list of cases: tests/e2e has its own runner with its own sandboxes.
 E2E_SUITE = "e2e"
 SUITES = list(dict.fromkeys([case.suite for case in CASES] + [E2E_SUITE]))

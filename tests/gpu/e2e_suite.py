@@ -18,7 +18,7 @@ TAIL_LINES = 120
 
 
 def lines_of(command, limit_s):
-    """The output of a command, each result shown as it comes; how it ended; its error lines."""
+    """(lines of a command's output, how it ended, its error output). Shows each result at once."""
     begin, lines = time.monotonic(), []
     with (tempfile.TemporaryFile("w+") as errors,
           subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as child):
@@ -41,14 +41,14 @@ def lines_of(command, limit_s):
 
 
 def run(build, modes):
-    """{mode: outcome} as execution.run_case gives it. One program after another: of six daemons that
-    start at once on an H200 each needs 10 s for its worker and as long to end, alone half a second."""
+    """{mode: outcome} as execution.run_case returns it. Runs one program after another: if six daemons
+    start at once on an H200, each needs 10 s to start its worker and 10 s to end; one alone, 0.5 s."""
     begin = time.monotonic()
     output, end, errors = lines_of([sys.executable, "-B", "-u", str(RUNNER), "--build", str(build),
                                     "all", "--mode", ",".join(modes), "--driver", "nvidia"], LIMIT_S)
     found = {mode: {"results": {}, "seconds": 0, "stderr": [], "debug": [], "logs": ""}
              for mode in modes}
-    failure = None  # the result that the lines below it belong to
+    failure = None  # the result that the following indented lines belong to
     for line in output:
         match = LINE.match(line)
         if match:

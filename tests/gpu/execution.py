@@ -18,17 +18,18 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "e2e")]
 from sandbox import Failure, Sandbox, wait_until  # noqa: E402
 
-# New processes for the rest of a plan. More would repeat one cause at ten seconds each.
+# How often the rest of a plan is given to a new process. If that many fail, more are likely to fail
+# for the same reason, after ten seconds each.
 RESTARTS = 6
 THREADS = "2"
 STDERR_LINES = 30
 DEBUG_LINES = 60
-LEAVE_LIMIT_S = 15  # for daemon, server and worker to go after `quit`
+LEAVE_LIMIT_S = 15  # within which daemon, server and worker have to end after `quit`
 DEBUG_LINE = re.compile(r"^openmps(?:\[\d+\])?: (.*)")
-# Graphics entry points that the run time library asks for and OpenMPS leaves out on purpose.
+# Entry points for graphics that the CUDA runtime looks up and OpenMPS deliberately does not have.
 EXPECTED_ABSENCE = re.compile(r'there is no "(cu\w*(GL|EGL|Egl|VDPAU|D3D|NvSci)\w*|)"')
-DAEMON = "(daemon)"  # the pseudo test for what the daemon's side leaves behind
-NEXT = "(next program)"  # the one for what a program leaves to the next one of the same daemon
+DAEMON = "(daemon)"  # pseudo test: daemon, server and worker end and leave nothing behind
+NEXT = "(next program)"  # pseudo test: another program still works under the same daemon
 NEXT_LIMIT_S = 60
 
 
@@ -50,7 +51,7 @@ def results_of(output):
 
 
 class Output:
-    """The ends of what the processes of a case wrote to standard error, OPENMPS_DEBUG lines apart."""
+    """The last lines of standard error of a case's processes, and separately its OPENMPS_DEBUG lines."""
 
     def __init__(self):
         self.stderr, self.debug = [], {}
@@ -73,7 +74,7 @@ def run_once(box, case, extra, output):
     The end is None for a copy that finished its plan, else (status, sentence)."""
     deadline = time.monotonic() + case.limit_s
     command = [str(box.build / case.command[0]), *case.command[1:], *extra]
-    # Files, not pipes: a crashed program's own children may live on with its end of a pipe.
+    # Files, not pipes: children of a crashed program may live on and keep its end of a pipe open.
     files = [[open(box.root / f"{n}.{kind}", "w+", errors="replace") for kind in ("out", "err")]
              for n in range(case.processes)]
     children = [box.start(command, stdout=out, stderr=err) for out, err in files]
@@ -102,7 +103,7 @@ def kill_group(child):
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
-        pass  # it had no children, or they are gone too
+        pass  # no process of the group is left
 
 
 def ended(code):
@@ -112,7 +113,7 @@ def ended(code):
 
 
 def merge(name, copies, ends):
-    """One result for a test from those of all copies: the worst one, or that their values differ."""
+    """The result of a test from those of all copies: the worst one, or a failure if values differ."""
     found = []
     for results, end in zip(copies, ends):
         result = dict(results.get(name, {"status": "not run"}))
@@ -128,9 +129,9 @@ def merge(name, copies, ends):
 
 
 def run_plan(box, case, output):
-    """Every test of the program, with as many processes as that takes. Returns {test: result}."""
+    """Runs every test of the program, in new processes after crashes. Returns {test: result}."""
     results, extra = {}, []
-    deadline = time.monotonic() + case.limit_s  # after it, no process is started any more
+    deadline = time.monotonic() + case.limit_s  # no further process starts after it
     for _ in range(1 + RESTARTS):
         plan, copies, ends = run_once(box, case, extra, output)
         if not plan:
@@ -146,7 +147,7 @@ def run_plan(box, case, output):
 
 
 def run_next(box):
-    """A result for a program that comes after the case's."""
+    """Runs another program after the case's, and returns its result."""
     try:
         code, out, err = box.run(["vector_add"], NEXT_LIMIT_S)
     except Failure as failure:
@@ -155,7 +156,7 @@ def run_next(box):
 
 
 def stop_daemon(box):
-    """A result for the daemon's side of the sandbox."""
+    """Ends the sandbox's daemon, and returns the result of the pseudo test DAEMON."""
     try:
         box.quit()
     except (Failure, subprocess.SubprocessError) as failure:
@@ -169,16 +170,17 @@ def stop_daemon(box):
 def run_case(case, mode, build, extra_env=None):
     """{"results": {test: result}, "seconds", "stderr", "debug", "logs"} of a case in a mode."""
     begin = time.monotonic()
-    # Many programs share the processors; their references on the CPU need few threads.
+    # Many programs share the processors, and their reference computations on the CPU are small.
     env = {"OMP_NUM_THREADS": THREADS, **case.env, **(extra_env or {})}
     if mode == "openmps":
         env["OPENMPS_DEBUG"] = "1"
     libraries = env.pop("LD_LIBRARY_PATH", None)
     box = Sandbox(build, mode, "nvidia", env)
-    if libraries:  # behind our own folder
+    if libraries:  # after OpenMPS's own folder
         ours = box.env.get("LD_LIBRARY_PATH")
         box.env["LD_LIBRARY_PATH"] = f"{ours}:{libraries}" if ours else libraries
-    # Compilers' caches outlive a process but not the sandbox: no mode profits from the other's work.
+    # Caches of compilers are kept between the processes of a sandbox, but not between the two modes,
+    # so that neither mode profits from what the other has compiled.
     for name, folder in (("TRITON_CACHE_DIR", "triton"), ("CUPY_CACHE_DIR", "cupy"),
                          ("CUDA_CACHE_PATH", "nv"), ("TORCHINDUCTOR_CACHE_DIR", "inductor")):
         box.env[name] = str(box.root / folder)

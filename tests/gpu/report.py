@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges a run of tests/gpu and words it: the table at the end of `./dev gpu-test`, and the table of
-docs/compatibility.md. Called by run_gpu.py, or by hand on the JSON of a run:
+"""Judges a run of tests/gpu and formats the result: the table at the end of `./dev gpu-test`, and the
+table of docs/compatibility.md. Called by run_gpu.py, or by hand on the JSON of a run:
 
   report.py RUN.json [RUN.json...]              the table; later files replace cases of earlier ones
   report.py --page docs/compatibility.md RUN.json...   rewrites the page between its two marks
@@ -16,7 +16,7 @@ BEGIN, END = "<!-- gpu-test: begin -->", "<!-- gpu-test: end -->"
 BAD_VALUE = "differs"
 GOOD = ("ok", "skipped")
 SHOWN = 40  # failing tests that the table lists; the JSON has all
-HINTS = 6    # lines of OPENMPS_DEBUG that it shows for a program with failing tests
+HINTS = 6    # lines of OPENMPS_DEBUG that the table shows for a program with failing tests
 EXCEPTION = re.compile(r"^[\w.]*(Error|Exception|Empty|Expired)\b(:|$)")
 
 
@@ -59,13 +59,13 @@ def verdicts(run):
             found[title] = {"(all)": ("skipped", modes["skipped"])}
             continue
         missing = [mode for mode in run.get("modes", modes) if mode not in modes]
-        if missing:  # of a run that was stopped
+        if missing:  # the run was stopped before
             found[title] = {"(all)": ("skipped", "not run: " + ", ".join(missing))}
             continue
         native = modes["native"]["results"] if "native" in modes else None
         openmps = modes["openmps"]["results"] if "openmps" in modes else None
         names = dict.fromkeys([*(native or {}), *(openmps or {})])
-        # A program that natively never got to its tests says nothing about any of them.
+        # If a program does not even start natively, its tests say nothing about OpenMPS.
         no_start = (native or {}).get("(start)")
         found[title] = {
             name: judge(native.get(name, no_start) if native else None,
@@ -103,7 +103,7 @@ HEADER = ("program", "tests", "native", "OpenMPS", "verdict", "seconds")
 
 
 def text(run):
-    """(table and failures for people, how many tests failed behind OpenMPS)."""
+    """(table and failures as text, how many tests failed behind OpenMPS)."""
     table = [HEADER, *rows(run)]
     widths = [max(len(row[i]) for row in table) for i in range(len(HEADER))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
@@ -126,14 +126,14 @@ def text(run):
 
 
 def logged(modes):
-    """What OpenMPS logged in a program, without how often and what differs from run to run."""
+    """OpenMPS's log lines of a program, without counts and lines that differ from run to run."""
     lines = modes.get("openmps", {}).get("debug", [])
     return [re.sub(r" \(\d+ x\)$", "", line) for line in lines
             if not line.startswith(("the daemon at", "session "))]
 
 
 def hints(run):
-    """(program, lines of its OPENMPS_DEBUG that no flawless program has) where tests fail."""
+    """For each program with failing tests: its OPENMPS_DEBUG lines that no program without failures has."""
     flawed = {title for title, tests in verdicts(run).items()
               if any(verdict == "FAILED" for verdict, _ in tests.values())}
     usual = {line for title, modes in run["cases"].items() if title not in flawed
@@ -164,7 +164,7 @@ def page(run):
 
 
 def merged(paths):
-    """Several runs as one: a later one replaces the cases that it has."""
+    """Several runs as one: cases of a later run replace those of earlier ones."""
     run = {"cases": {}}
     for path in paths:
         later = json.loads(Path(path).read_text())

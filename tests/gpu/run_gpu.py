@@ -32,11 +32,11 @@ import report
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = 77
-# Programs at once: each has a thread or two that works, and imports compete for the disk. Behind
-# OpenMPS each has a worker of its own, and ten contexts of 32 hardware queues that are made at once
-# take eight seconds each, where one takes half a second.
+# How many programs run at once. Each has one or two busy threads, and imports compete for the disk.
+# Behind OpenMPS each has a worker of its own, and if ten contexts with 32 hardware queues are created
+# at once, each takes eight seconds instead of half a second.
 MOST_AT_ONCE = 5
-# What a suite imports beyond the standard library: without it the suite is skipped, not failed.
+# Modules that a suite imports. If one is missing, the suite is skipped and does not fail.
 NEEDS = {"torch_ops": ("torch",), "lenet": ("torch",), "transformer": ("torch",),
          "compile": ("torch", "triton"), "triton": ("torch", "triton"), "cupy": ("cupy",),
          "jax": ("jax",), "allocators": ("torch",), "loader": ("torch",), "resnet": ("torch",),
@@ -63,7 +63,7 @@ def selected(only):
 
 
 def obstacle(case, gpu_count, build):
-    """Why a case cannot run here, or None."""
+    """Why a case cannot run on this machine, or None."""
     if case.gpus > gpu_count:
         return f"needs {case.gpus} GPUs, {gpu_count} here"
     for module in NEEDS.get(case.suite, ()):
@@ -75,7 +75,7 @@ def obstacle(case, gpu_count, build):
 
 
 def told(outcome):
-    """What there is to say of an outcome at once: how many tests passed, and which did not."""
+    """The lines that are printed after a case: how many tests passed, and which did not."""
     results = outcome["results"]
     good = sum(r["status"] == "ok" for r in results.values())
     skipped = sum(r["status"] == "skipped" for r in results.values())
@@ -87,7 +87,7 @@ def told(outcome):
 
 
 def run_all(found, chosen, modes, build, jobs, env, keep):
-    """Fills found with {title: {mode: outcome} or {"skipped": reason}} of all cases, and calls keep()
+    """Fills `found` with {title: {mode: outcome} or {"skipped": reason}} of all cases, and calls keep()
     after each."""
     begin, lock = time.monotonic(), threading.Lock()
     found.update({case.title: {} for case in chosen})  # the order of the table
@@ -107,7 +107,7 @@ def run_all(found, chosen, modes, build, jobs, env, keep):
             keep()
         print(f"[{time.monotonic() - begin:6.1f} s] {mode:7} {case.title}: {told(outcome)}", flush=True)
 
-    # Long ones first, so that none of them is left alone at the end.
+    # Long cases first, so that none of them runs alone at the end.
     alone = [case for case in runnable if case.alone or case.gpus > 1]
     together = sorted((c for c in runnable if c not in alone), key=lambda c: (-c.limit_s, -c.processes))
     for group, width in ((together, jobs), (alone, 1)):
@@ -147,12 +147,13 @@ def main():
            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
            "seconds": 0, "modes": modes, "cases": {}}
 
-    def keep():  # after each case: who stops it has what there is
+    def keep():  # after each case, so that a run that is stopped has the results so far
         run["seconds"] = round(time.monotonic() - begin)
         path.write_text(json.dumps(run, indent=1))
 
     run_all(run["cases"], chosen, modes, args.build, args.jobs, env, keep)
-    if with_e2e and not args.cpu:  # by itself: some of its programs compare the device's free memory
+    # Not beside other cases, since some programs compare the device's free memory.
+    if with_e2e and not args.cpu:
         run["cases"][cases.E2E_SUITE] = e2e_suite.run(args.build, modes)
     keep()
     words, failed = report.text(run)

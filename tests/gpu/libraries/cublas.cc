@@ -142,7 +142,7 @@ void triangular_solve() {
   auto a = numbers<float>(n * n, 1);
   for (int i = 0; i < n; ++i) a[i + i * n] = 8.0F;
   const auto x = numbers<float>(n, 2);
-  std::vector<float> b(n);  // b = U x, U the upper triangle
+  std::vector<float> b(n);  // b = U x, where U is the upper triangle of A
   for (int row = 0; row < n; ++row) {
     double sum = 0;
     for (int column = row; column < n; ++column) {

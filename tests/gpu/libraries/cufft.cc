@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuFFT against a plain transform on the CPU: powers of two, primes, real and double, two
-// dimensions, batches. Run by tests/gpu/run_gpu.py.
+// cuFFT against a discrete Fourier transform by its definition on the CPU: powers of two, primes,
+// real and double, two dimensions, batches. Run by tests/gpu/run_gpu.py.
 #include <cufft.h>
 
 #include <complex>
@@ -15,7 +15,7 @@ using Complex = std::complex<double>;
 
 constexpr double kPi = 3.14159265358979323846;
 
-// The definition, n^2 steps.
+// The discrete Fourier transform by its definition, in n^2 steps.
 std::vector<Complex> transform(const std::vector<Complex>& x) {
   const std::size_t n = x.size();
   std::vector<Complex> y(n);
@@ -85,7 +85,7 @@ void double_precision() {
   CHECK(cufftDestroy(plan));
 }
 
-// Rows, then columns.
+// Two dimensions: the reference transforms rows, then columns.
 void plane() {
   const int rows = 20, columns = 24;
   const auto x = numbers<float>(rows * columns, 4);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuRAND's host API: the device's generators give what the library's own CPU generators give where
-// both exist, one seed gives one sequence, moments are right. Run by tests/gpu/run_gpu.py.
+// cuRAND's host API: the device's generators give the numbers of the library's CPU generators if
+// both exist, a seed gives always the same sequence, and the moments of the distributions are
+// right. Run by tests/gpu/run_gpu.py.
 #include <curand.h>
 
 #include "library_test.h"

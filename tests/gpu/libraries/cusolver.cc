@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuSOLVER's dense solvers, judged by what they solve: LU, Cholesky, QR, eigenvalues, singular
-// values. Run by tests/gpu/run_gpu.py.
+// cuSOLVER's dense solvers: LU, Cholesky, QR, eigenvalues, singular values. The results are checked
+// by inserting them into the equations that they solve. Run by tests/gpu/run_gpu.py.
 #include <cusolverDn.h>
 
 #include "library_test.h"
@@ -21,14 +21,14 @@ cusolverDnHandle_t handle() {
   return made;
 }
 
-// Far from singular, column-major.
+// A matrix that is far from singular, column-major.
 std::vector<double> matrix() {
   auto a = numbers<double>(kN * kN, 1);
   for (int i = 0; i < kN; ++i) a[i + i * kN] += kN;
   return a;
 }
 
-// Symmetric and positive definite.
+// A symmetric, positive definite matrix.
 std::vector<double> symmetric() {
   auto a = matrix();
   for (int row = 0; row < kN; ++row) {
@@ -110,7 +110,7 @@ void eigenvalues() {
   close(product(a, vectors, kN, kN, kN), scaled, kTolerance, "eigenvectors");
 }
 
-// U * S * V^T is A again.
+// U * S * V^T = A.
 void singular_values() {
   const auto a = matrix();
   DeviceArray<double> da(a), s(kN), u(kN * kN), vt(kN * kN);

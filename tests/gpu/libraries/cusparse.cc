@@ -20,7 +20,8 @@ cusparseHandle_t handle() {
   return made;
 }
 
-// About one element in seven, as CSR and COO, and dense in column-major order.
+// A matrix with about one non-zero element in seven: as CSR, as COO, and dense in column-major
+// order.
 struct Sparse {
   std::vector<int> starts{0}, rows, columns;
   std::vector<float> values, dense;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the programs of tests/gpu/libraries share: device arrays, comparison with a reference on the
-// CPU, and results as the runner reads them (programs/harness.py says how). Main thread only. A
-// failed check ends the process: the runner gives the tests that are left to a new one.
+// Shared by the programs of tests/gpu/libraries: device arrays, comparison with a reference on the
+// CPU, and results in the format that the runner reads (see programs/harness.py). Main thread only.
+// A failed check ends the process, and the runner gives the remaining tests to a new one.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,7 +21,7 @@ struct Test {
   void (*run)();
 };
 
-// What the running test is called, and what it has to say besides that it passed.
+// The name of the running test, and its value, if it has one.
 inline const char* current = "";
 inline std::string value;
 
@@ -32,7 +32,7 @@ inline std::string value;
   std::_Exit(1);
 }
 
-// A call of a CUDA library: 0 is success in all of them.
+// Fails unless a call of a CUDA library has returned 0, which is success in all of them.
 template <typename Status>
 void check(Status status, const char* call) {
   if (static_cast<int>(status) != 0) {

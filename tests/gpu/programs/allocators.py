@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's memory under another allocator: expandable segments, which map device memory by themselves,
-and cudaMallocAsync, the driver's pools. Which one, the environment says."""
+and cudaMallocAsync, the driver's pools. The environment (PYTORCH_CUDA_ALLOC_CONF) chooses which."""
 
 import os
 import sys
@@ -55,7 +55,7 @@ def large_blocks():
 
 @test
 def give_back():
-    """Empty caches go back to the device: what is reserved falls."""
+    """empty_cache() returns memory to the device: the reserved amount falls."""
     need_cuda()
     block = torch.zeros(256 * MIB, device="cuda", dtype=torch.uint8)
     assert torch.cuda.memory_reserved() >= 256 * MIB, torch.cuda.memory_reserved()

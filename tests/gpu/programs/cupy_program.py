@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CuPy: array operations, kernels compiled at run time, streams, pools, the libraries below it."""
+"""CuPy: array operations, kernels compiled at run time, streams, pools, the CUDA libraries it uses."""
 
 import sys
 from pathlib import Path
@@ -118,7 +118,7 @@ def sorting_and_scan():
 
 @test
 def random_numbers():
-    """cuRAND's host API; one seed, one sequence."""
+    """cuRAND's host API: a seed gives always the same sequence."""
     cupy.random.seed(5)
     first = cupy.asnumpy(cupy.random.standard_normal(100_000))
     cupy.random.seed(5)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every Python program of tests/gpu is made of: tests that announce themselves before they run,
-so that the runner knows which one a crash or an endless loop belongs to. Runs on the program's main
-thread. Python standard library only: not every program is a PyTorch program.
+"""The test framework of the Python programs of tests/gpu. Tests announce themselves before they run, so
+that the runner knows which test crashed or did not end. Runs on the program's main thread. Python
+standard library only, since not every program is a PyTorch program.
 
 One JSON object per line on standard output (whatever the tests print goes to standard error):
   {"plan": [NAMES]}                                      first
   {"test": NAME, "status": "running"}                    before each test
   {"test": NAME, "status": "ok"|"failed"|"skipped", "value": ..., "detail": ..., "seconds": ...}
-A test fails by raising. What it returns, if anything, is its value: the same number, to the last digit,
-is expected natively and behind OpenMPS.
+A test fails by raising an exception. Its return value, if any, is expected to be the same number
+natively and behind OpenMPS, to the last digit.
 """
 
 import argparse
@@ -18,8 +18,8 @@ import sys
 import time
 import traceback
 
-# Exit code when the device answers nothing any more: tests that come after would only repeat that, so
-# the runner starts them in a new process.
+# Exit code after an error that makes all later calls fail (a lost device). The runner starts the
+# remaining tests in a new process.
 DEVICE_LOST = 70
 DETAIL_LINES = 12  # of a failure's text: enough for an assert_close message and the line that raised
 
@@ -53,7 +53,7 @@ def cases(prefix, table):
 
 
 def device():
-    """`cuda`, or `cpu` where the tests themselves are tested."""
+    """`cuda`, or `cpu` when the tests themselves are tested on a machine without a GPU."""
     return os.environ.get("OPENMPS_TEST_DEVICE", "cuda")
 
 
@@ -63,7 +63,7 @@ def need_cuda():
 
 
 def run(still_alive=None):
-    """Runs the registered tests and ends the process. still_alive() raises when the device is lost."""
+    """Runs the registered tests and ends the process. still_alive() raises if the device is lost."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--after", help="begin after this test")
     parser.add_argument("--only", help="comma-separated names")
@@ -74,7 +74,7 @@ def run(still_alive=None):
     if args.only:
         names = [name for name in names if name in args.only.split(",")]
 
-    # Libraries write to descriptor 1 too: the results get a descriptor that nobody else knows.
+    # Libraries may write to descriptor 1, too, so the results get a descriptor of their own.
     results = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -95,7 +95,7 @@ def run(still_alive=None):
                 outcome["value"] = value
         except Skip as reason:
             outcome = {"status": "skipped", "detail": str(reason)}
-        except Exception:  # noqa: BLE001  whatever a test raises is its failure
+        except Exception:  # noqa: BLE001  any exception is a failure of the test
             lines = traceback.format_exc().splitlines()
             outcome = {"status": "failed", "detail": "\n".join(lines[-DETAIL_LINES:])}
             failed += 1
@@ -105,5 +105,5 @@ def run(still_alive=None):
                 still_alive()
             except Exception as lost:  # noqa: BLE001
                 print(f"the device is lost: {lost}", file=sys.stderr, flush=True)
-                os._exit(DEVICE_LOST)  # interpreters hang in destructors of a lost device
+                os._exit(DEVICE_LOST)  # a normal exit could hang in destructors that call the lost device
     sys.exit(1 if failed else 0)

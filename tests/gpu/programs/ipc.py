@@ -17,8 +17,8 @@ COUNT = 100_000
 
 
 def need_handles():
-    """Fails at once where there are no interprocess handles: queues send tensors on threads of their
-    own, whose errors nobody sees before the time is over."""
+    """Fails at once if there are no interprocess handles. Without this check the test would run into its
+    time limit, since queues send tensors on threads of their own, whose errors are not reported."""
     need_cuda()
     reduce_tensor(torch.ones(1, device="cuda"))
 
@@ -40,7 +40,7 @@ def add_one(inbox, outbox):
     tensor += 1
     torch.cuda.synchronize()
     outbox.put("added")
-    inbox.get(timeout=LIMIT_S)  # the tensor lives as long as its user
+    inbox.get(timeout=LIMIT_S)  # keeps the tensor alive until the other process has used it
 
 
 def make_tensor(outbox, done):
@@ -56,7 +56,7 @@ def square(tensor, event_handle, outbox):
 
 @test
 def tensor_to_a_child():
-    """The child sees our numbers; we see what it wrote."""
+    """The child reads our numbers, and we read what it has written."""
     need_handles()
     context = mp.get_context("spawn")
     inbox, outbox = context.Queue(), context.Queue()
@@ -85,7 +85,7 @@ def tensor_from_a_child():
 
 @test
 def slice_of_a_tensor():
-    """A part of an allocation: handle and offset travel."""
+    """A part of an allocation: the handle and the offset are passed on."""
     need_handles()
     context = mp.get_context("spawn")
     inbox, outbox = context.Queue(), context.Queue()

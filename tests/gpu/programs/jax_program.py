@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JAX: XLA's compiled functions, gradients, loops, random numbers, half precision, libraries."""
+"""JAX: XLA's compiled functions, gradients, loops, random numbers, half precision, CUDA libraries."""
 
 import sys
 from pathlib import Path
@@ -35,7 +35,7 @@ def compiled_function():
 
 @test
 def gradient():
-    """The gradient of a quadratic form is known."""
+    """The gradient of a quadratic form against its formula."""
     a, x = numbers(40, 40), numbers(40, seed=1)
     with jax.default_matmul_precision("highest"):
         got = jax.jit(jax.grad(lambda v: v @ a @ v))(x)
@@ -99,7 +99,7 @@ def convolution():
 
 @test
 def random_numbers():
-    """Threefry is defined bit by bit."""
+    """Threefry's numbers against those of the CPU: the algorithm defines every bit."""
     draws = numpy.asarray(jax.random.normal(jax.random.PRNGKey(7), (10_000,)))
     assert abs(draws.mean()) < 0.05 and abs(draws.std() - 1) < 0.05
     bits = jax.random.bits(jax.random.PRNGKey(7), (1000,))

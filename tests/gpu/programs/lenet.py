@@ -13,7 +13,8 @@ import torch_support  # noqa: E402
 from harness import device, need_cuda, test  # noqa: E402
 
 STEPS, BATCH = 300, 64
-# Only a warning: the pooling that PyTorch calls nondeterministic is not where windows do not overlap.
+# Warnings only, because PyTorch calls the pooling nondeterministic, although it is deterministic as
+# long as windows do not overlap.
 torch.use_deterministic_algorithms(True, warn_only=True)
 torch.backends.cudnn.deterministic = True
 

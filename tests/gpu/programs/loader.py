@@ -26,7 +26,7 @@ class Rows(Dataset):
 
 
 def sum_of_all(**options):
-    """Every row, once, over the device."""
+    """Sends every row to the device once, and sums them up."""
     loader = DataLoader(Rows(), batch_size=BATCH, num_workers=WORKERS, shuffle=True, **options)
     batches = iter(loader)  # starts the workers
     total, seen = torch.zeros((), device=device(), dtype=torch.float64), []
@@ -70,7 +70,7 @@ def spawned():
 
 @test
 def fork_after_cuda_is_refused():
-    """A forked child that uses CUDA itself gets PyTorch's error; the parent goes on."""
+    """A forked child that uses CUDA gets PyTorch's error; the parent can still use the device."""
     need_cuda()
     torch.zeros(1, device="cuda")
     context = torch.multiprocessing.get_context("fork")

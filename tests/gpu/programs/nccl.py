@@ -7,7 +7,7 @@ import socket
 import sys
 from pathlib import Path
 
-# Multicast over NVLink is a shared resource of the host and does not change a result.
+# NVLink multicast is off: it is a resource that the whole host shares, and does not affect results.
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 sys.path[:0] = [str(Path(__file__).resolve().parent)]
 import torch  # noqa: E402
@@ -61,7 +61,7 @@ def member(rank, port, work, answers):
 
 
 def between_two(work):
-    """What `work(rank)` returns on both sides."""
+    """Runs `work(rank)` in two processes, and returns both results."""
     context = mp.get_context("spawn")
     answers, port = context.Queue(), free_port()
     children = [context.Process(target=member, args=(rank, port, work, answers)) for rank in range(2)]

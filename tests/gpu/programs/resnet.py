@@ -30,7 +30,7 @@ def deterministic(on):
 
 @test
 def deterministic_training():
-    """The same loss twice, and that natively and behind OpenMPS."""
+    """Two runs give the same loss, natively and behind OpenMPS."""
     deterministic(True)
     found = []
     for _ in range(2):

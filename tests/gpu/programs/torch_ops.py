@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One group of PyTorch's operations, on the GPU against the CPU: torch_ops.py GROUP (ops/GROUP.py).
-A process of its own per group, because importing PyTorch takes longer than most groups."""
+Each group runs in one process, because importing PyTorch takes longer than most groups."""
 
 import importlib
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the PyTorch programs share: inputs, and the comparison of the GPU with the CPU. Runs on the
+"""Shared by the PyTorch programs: inputs, and the comparison of the GPU with the CPU. Runs on the
 program's main thread."""
 
 import math
@@ -13,8 +13,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parent)]
 import harness  # noqa: E402
 
 HALF = (torch.float16, torch.bfloat16)
-# What a reduction over some hundred products may be off by: the CPU sums in another order and, for
-# the half types, in float32.
+# Tolerances for a sum of some hundred products: the CPU adds in another order and, for the half
+# types, in float32.
 TOLERANCE = {torch.float16: (2e-2, 2e-2), torch.bfloat16: (5e-2, 5e-2), torch.float32: (1e-4, 1e-4),
              torch.float64: (1e-9, 1e-9), torch.complex64: (1e-4, 1e-4),
              torch.complex128: (1e-9, 1e-9)}
@@ -24,7 +24,7 @@ torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def runs_on(dtype):
-    """The type that the device side uses: old CPU builds compute nothing in half precision."""
+    """The type that the tested side uses: CPU builds of old versions can't compute in half precision."""
     return torch.float32 if harness.device() == "cpu" and dtype in HALF else dtype
 
 
@@ -57,7 +57,7 @@ def to_device(value):
 
 
 def to_reference(value):
-    """The same on the CPU, half precision widened."""
+    """A copy of a tensor, or of the tensors in a tuple or list, on the CPU, with half types as float32."""
     if isinstance(value, torch.Tensor):
         value = value.detach().clone()
         return value.float() if value.dtype in HALF else value
@@ -149,7 +149,7 @@ def bits(number):
 
 
 def checksum(tensor):
-    """A number that every bit of a tensor takes part in."""
+    """A number that depends on every bit of a tensor."""
     data = tensor.detach().cpu().contiguous().reshape(-1)
     if data.dtype == torch.bool:
         data = data.to(torch.uint8)
@@ -164,5 +164,5 @@ def synchronize():
 
 
 def run():
-    """Ends the program with its tests' results."""
+    """Runs the program's tests, reports their results and ends the process."""
     harness.run(still_alive=synchronize)

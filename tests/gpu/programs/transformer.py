@@ -82,7 +82,7 @@ def attention(kernel, dtype):
 
 @cases("attention_efficient", HALVES)
 def attention_efficient(dtype):
-    """Its backward pass adds in no fixed order, so there is no value to compare."""
+    """This implementation's backward pass adds in no fixed order, so there is no value to compare."""
     need_cuda()
     train(dtype, "EFFICIENT_ATTENTION")
 

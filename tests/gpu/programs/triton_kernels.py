@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton: kernels of our own (Triton reads them from this file), against PyTorch."""
+"""Triton kernels, which Triton compiles from this file, against PyTorch."""
 
 import sys
 from pathlib import Path

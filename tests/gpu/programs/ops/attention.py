@@ -68,7 +68,7 @@ def sdpa_float32(kernel):
 
 @cases("sdpa_width", {str(width): width for width in (32, 80, 128, 256)})
 def sdpa_width(width):
-    """Each width of a head is a kernel of its own."""
+    """Each width of a head has a kernel of its own."""
     compare("FLASH_ATTENTION", torch.bfloat16, width=width, backward=width <= 128)
 
 
@@ -126,7 +126,7 @@ def decoder_layer():
 
 @test
 def dropout_in_attention():
-    """Attention draws from the generator inside its kernel: one seed, one result."""
+    """Dropout draws random numbers inside the attention kernel; a seed gives always the same result."""
     need_cuda()
     if not hasattr(F, "scaled_dot_product_attention"):
         raise Skip("this PyTorch has no SDPA")

@@ -68,7 +68,7 @@ def transposed(make, shape):
 
 @test
 def many_shapes():
-    """cuDNN chooses among many kernels, each loaded when it is first used."""
+    """cuDNN chooses among many kernels, and loads each when it is first used."""
     for size, channels, kernel in ((7, 3, 3), (14, 32, 5), (28, 16, 1), (33, 5, 7), (56, 64, 3)):
         check(lambda x, w, k=kernel: F.conv2d(x, w, padding=k // 2), sample(2, channels, size, size),
               sample(2 * channels, channels, kernel, kernel), tolerance=(1e-3, 5e-3))

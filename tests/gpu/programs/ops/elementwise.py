@@ -31,14 +31,14 @@ UNIT = (-0.95, 0.95)
     "tanh": (torch.tanh, PLAIN), "trunc": (torch.trunc, PLAIN),
 })
 def unary(function, limits):
-    """Odd length: the last vector of a kernel is not full. With gradients, then in half precision."""
+    """With gradients, then in half precision. The length is odd, so the last vector is not full."""
     check(function, sample(1027, low=limits[0], high=limits[1]), grad=True)
     check(function, sample(513, dtype=torch.float64, low=limits[0], high=limits[1]))
 
 
 @test
 def hardswish():
-    """Its sixth is a float on the device, in double precision too."""
+    """On the device, the factor of one sixth is a float, also in double precision."""
     check(F.hardswish, sample(1027, low=-4, high=4), grad=True)
     check(F.hardswish, sample(513, dtype=torch.float64, low=-4, high=4), tolerance=(1e-6, 1e-6))
 

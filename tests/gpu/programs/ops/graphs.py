@@ -248,7 +248,7 @@ def sorting_inside():
 
 @gpu_test
 def synchronising_call_is_refused():
-    """What may not happen in a capture raises, and the device goes on afterwards."""
+    """A call that is forbidden during a capture raises, and the device can be used afterwards."""
     x = torch.ones(10, device="cuda")
     graph = torch.cuda.CUDAGraph()
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading and writing by index, masks, and what moves elements about."""
+"""Reading and writing by index and by mask, joining, splitting, and permuting elements."""
 
 import torch
 
@@ -99,7 +99,7 @@ def take_put():
 
 @test
 def nonzero():
-    """The size of the result comes from the device."""
+    """The size of the result is known only after the device has computed it."""
     check(lambda x: torch.nonzero(x > 0.3), sample(ROWS, COLUMNS))
     check(lambda x: torch.nonzero(x > 5), sample(ROWS, COLUMNS))
     check(lambda x: torch.argwhere(x < 0), sample(9, 5, 7))
@@ -174,7 +174,7 @@ def copies_between_layouts():
 
 @test
 def out_of_bounds_is_an_error_on_the_host():
-    """What PyTorch can see on the host raises there and leaves the device alone."""
+    """Wrong indices that PyTorch notices on the host raise there and leave the device unharmed."""
     from torch_support import to_device
     x = to_device(sample(5))
     try:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear algebra by cuSOLVER, cuBLAS and MAGMA: decompositions are judged by what they decompose, since
-signs and orders of vectors are free."""
+"""Linear algebra by cuSOLVER, cuBLAS and MAGMA. Decompositions are checked by multiplying their factors,
+since the signs and the order of vectors are not defined."""
 
 import torch
 
@@ -148,7 +148,7 @@ def singular_matrix_raises():
 
 @test
 def larger_sizes():
-    """Blocked algorithms."""
+    """Sizes for which the libraries use blocked algorithms."""
     check(torch.linalg.solve, well(300), sample(300, 10), tolerance=(1e-2, 1e-2))
     check(torch.linalg.cholesky, symmetric(300), tolerance=(1e-2, 1e-2))
     check(torch.linalg.svdvals, sample(200, 150), tolerance=(1e-2, 1e-2))

@@ -61,7 +61,7 @@ def embedding():
 
 @test
 def large_embedding():
-    """More indices than one block sorts: the gradient goes by the sorting path."""
+    """More indices than one block sorts, so the gradient is computed by the path that sorts."""
     check(lambda w, i: F.embedding(i, w), sample(2000, 16), integers(20_000, high=2000), grad=True,
           tolerance=(1e-3, 1e-3))
 

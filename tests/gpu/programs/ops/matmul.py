@@ -18,7 +18,7 @@ def mm(dtype):
 
 @cases("mm_odd", DTYPES)
 def mm_odd(dtype):
-    """Sizes that fit no tile and no alignment."""
+    """Sizes that are not multiples of tiles or alignments."""
     check(torch.mm, sample(67, 131, dtype=dtype), sample(131, 53, dtype=dtype))
 
 
@@ -54,7 +54,7 @@ def baddbmm(dtype):
 
 @cases("linear", DTYPES)
 def linear(dtype):
-    """With a bias: cuBLASLt's epilogue."""
+    """The bias is added in cuBLASLt's epilogue."""
     check(F.linear, sample(128, 96, dtype=dtype), sample(64, 96, dtype=dtype, seed=1),
           sample(64, dtype=dtype), grad=True)
 
@@ -110,7 +110,7 @@ def bilinear():
 
 @test
 def tensor_float_32():
-    """Tensor cores with 10 bits of mantissa: close, but less so."""
+    """TF32 has 10 bits of mantissa, so the tolerance is larger."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch says of its memory, and what happens when there is none left. GPU only. Other processes
-may use the device meanwhile, so free memory is compared with slack."""
+"""PyTorch's memory statistics, and errors when memory is exhausted. GPU only. Other processes may use the
+device meanwhile, so free memory is compared with a tolerance."""
 
 import gc
 
@@ -12,7 +12,7 @@ MIB = 1 << 20
 
 
 def fresh():
-    """No cached block, no old peak."""
+    """Empties the cache and resets the peaks."""
     need_cuda()
     gc.collect()
     torch.cuda.synchronize()
@@ -93,13 +93,13 @@ def snapshot():
 
 @test
 def mem_get_info():
-    """Free memory falls by what is taken; the total is the device's."""
+    """Free memory falls by what is allocated; the total is the device's."""
     fresh()
     free, total = torch.cuda.mem_get_info()
     assert 0 < free <= total == torch.cuda.get_device_properties(0).total_memory
     x = block(4096)
     now, _ = torch.cuda.mem_get_info()
-    # Half of it: others may have given back some in between.
+    # Half of the allocation, since other processes may have freed some memory meanwhile.
     assert now < free - 2048 * MIB, f"{free} and then {now}"
     del x
 
@@ -133,7 +133,7 @@ def recovery_after_out_of_memory():
 
 @test
 def fraction():
-    """A limit of PyTorch's own."""
+    """The limit of memory that PyTorch itself enforces."""
     fresh()
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(2048 * MIB / total)
@@ -153,7 +153,7 @@ def fraction():
 
 @test
 def contents_survive():
-    """Many blocks of many sizes, freed in another order."""
+    """Many blocks of many sizes keep their contents while others are freed in another order."""
     fresh()
     kept = {}
     order = torch.randperm(300, generator=torch.Generator().manual_seed(1)).tolist()

@@ -23,7 +23,7 @@ def types(dtype):
 
 @cases("network", HALVES)
 def network(dtype):
-    """Close to full precision, forward and backward."""
+    """Results close to those in full precision, forward and backward."""
     need_cuda()
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(),
@@ -106,7 +106,7 @@ def custom_function():
 
 @cases("conversion", HALVES)
 def conversion(dtype):
-    """Rounding to half precision is the CPU's."""
+    """Rounding to half precision gives the same bits as on the CPU."""
     need_cuda()
     x = torch.linspace(-70_000, 70_000, 10_001)
     assert torch.equal(x.cuda().to(dtype).cpu(), x.to(dtype))

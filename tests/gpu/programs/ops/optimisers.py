@@ -124,7 +124,7 @@ def schedule():
 
 @test
 def state_travels():
-    """A state saved on the device goes on from there."""
+    """An optimiser continues from a state that was saved on the device."""
     parameter = torch.nn.Parameter(torch.ones(50, device=device()))
     optimiser = torch.optim.Adam([parameter], lr=0.1)
     (parameter ** 2).sum().backward()

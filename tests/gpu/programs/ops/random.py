@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random numbers on the device: one seed, one sequence (natively and behind OpenMPS the same), the
-generator's state and offset, and the moments of the distributions."""
+"""Random numbers on the device: a seed gives always the same sequence (natively and behind OpenMPS the
+same), the generator's state and offset, and the moments of the distributions."""
 
 import math
 
@@ -53,7 +53,7 @@ def sequence(draw):
 def moments(fill, mean, variance):
     torch.manual_seed(3)
     x = fill(torch.empty(COUNT, device=where())).double()
-    # Six standard errors: a right generator misses this once in a billion runs.
+    # Six standard errors: a correct generator exceeds this once in about 500 million runs.
     slack = 6 * math.sqrt(variance / COUNT)
     assert abs(float(x.mean()) - mean) < slack, f"mean {float(x.mean())}, expected {mean}"
     assert abs(float(x.var()) - variance) < 0.05 * max(variance, 0.1), f"variance {float(x.var())}"

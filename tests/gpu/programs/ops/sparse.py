@@ -13,7 +13,7 @@ SLACK = (1e-3, 1e-3)
 
 
 def thin(rows, columns, seed=0, dtype=torch.float32):
-    """Mostly zeros, the same everywhere."""
+    """A matrix of mostly zeros, the same in every process."""
     a = sample(rows, columns, dtype=dtype, seed=seed)
     return torch.where(a > 0.7, a, torch.zeros_like(a))
 

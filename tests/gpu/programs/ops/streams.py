@@ -50,7 +50,7 @@ def event_orders_streams():
         with torch.cuda.stream(second):
             total = x.sum()
             back = second.record_event()
-            value = float(total)  # read on its own stream: no other one waits for it
+            value = float(total)  # read on the stream that computed it, so no other stream waits for it
         first.wait_event(back)
         assert value == float(i) * COUNT, f"round {i}"
 
@@ -137,7 +137,7 @@ def external_stream():
 
 @gpu_test
 def record_stream():
-    """A block in use on another stream is not given out again before that stream is done."""
+    """A block in use on another stream is not reused before that stream's work has ended."""
     side = torch.cuda.Stream()
     for i in range(20):
         x = torch.full((COUNT,), float(i), device="cuda")
