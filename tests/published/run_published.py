@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that others published, on softgpu: NVIDIA's cuda-samples, and the examples of CUB and Thrust.
-Nothing of them is in this repository; fetch them, then
+"""Published programs on softgpu: NVIDIA's cuda-samples, and the examples and tests of CUB and Thrust.
+This repository does not contain them; fetch them, then
 
   run_published.py build  --samples DIR --cccl DIR --out OUT [--variant sm_80] [--only REGEX]
   run_published.py run    --build BUILD --out OUT [--variant ...] [--side ...] [--limit S]
   run_published.py report --out OUT [--json]
 
-`build` compiles each program (nvcc) into OUT/VARIANT/NAME and leaves what is there; `run` runs what has
-no result yet, shortest known first, and writes each result down as it comes, so both go on where they
-were stopped. docs/softgpu.md has the counts and says what differs. Python standard library only.
+`build` compiles each program (nvcc) into OUT/VARIANT/NAME unless that exists; `run` runs the programs
+that have no result yet, those known to be short first, and saves each result at once. So both continue
+where they were stopped. docs/softgpu.md has the counts and the differences. Python standard library
+only.
 """
 
 import argparse
@@ -37,27 +38,28 @@ SIDES = ("direct", "openmps")
 VARIANTS = {"default": [], "sm_80": ["-arch=sm_80"], "sm_90": ["-arch=sm_90"], "rdc": ["-rdc=true"]}
 RDC_LIBRARY = "-lcudadevrt"  # what separately compiled programs are linked to
 
-# What a sample's build description asks for and softgpu has not, or this machine: it is left out.
+# Packages that a sample's build description asks for and softgpu or this machine does not have: the
+# sample is left out.
 GRAPHICS = re.compile(r"find_package\((?:OpenGL|GLUT|X11|EGL|Vulkan|NVSCI|FreeImage|MPI)\b|d3d1[12]", re.I)
-# What in its sources uses a library whose kernels are machine code, or LLVM.
+# Headers of libraries whose kernels are machine code, which softgpu does not execute, and of LLVM.
 LIBRARIES = re.compile(r"#include\s*[<\"](?:cublas|cusolver|cusparse|cufft|npp|nvjpeg|llvm/)|"
                        r"curandGenerate|nvjpegCreate")
-# Targets of the samples' build descriptions, as the compiler's options.
+# Targets in the samples' build descriptions, and the options that they stand for.
 LINKS = {"CUDA::cuda_driver": "-lcuda", "CUDA::nvrtc": "-lnvrtc", "CUDA::curand": "-lcurand",
          "OpenMP::OpenMP_CXX": "-Xcompiler=-fopenmp", "nvJitLink": "-lnvJitLink",
          "NVVM_LIB": "-lnvvm", "nvvm": "-lnvvm"}
-# Beside a program, for what it gives NVRTC: these, and what they include.
+# Headers that a program's NVRTC sources include. They and what they include are placed beside it.
 NVRTC_HEADERS = ("cooperative_groups.h", "cooperative_groups", "cccl/nv", "cccl/cuda")
-WAIVED = 2  # exit code of the samples: this machine has not what the program needs
-# In a program's output, whatever its exit code: samples say so in several ways.
+WAIVED = 2  # exit code of the samples: the machine lacks something that the program needs
+# Text of a failure in a program's output, whatever its exit code.
 FAILED = re.compile(r"\bFAIL(ED|URE)?\b|Test failed|Result = FAIL|error code|verification failed|"
                     r"mismatch at", re.I)
-# ... and what is no failure.
+# Text that looks like a failure and is none.
 NOT_FAILED = re.compile(r"(0|no) (tests? )?(fail|error)|failed *[:=] *0|If .*fail|as expected|"
                         r"Assertion `", re.I)
 ARGUMENTS = {"ptxgen": ["test.ll"]}
 SEVERAL_DEVICES = re.compile(r"P2P|p2p|MultiDevice|MultiGPU|IPC")
-# Bytes of a file that a program may write: one that does not end may write on and on.
+# Limit of the files that a program writes, in bytes: a program that does not end may write endlessly.
 MOST_WRITTEN = 256 << 20
 TAIL = 2000  # characters of the output kept with a result
 
@@ -69,7 +71,7 @@ class Program:
         self.name = name
         self.sources = sources  # files for one call of nvcc
         self.options = options
-        self.folder = folder    # whose files lie beside the program when it runs; None: nothing
+        self.folder = folder    # its files are placed beside the program when it runs; None: no files
         self.images = images    # (source, file) of kernels that the program loads from a file
         self.check = check      # a FileCheck description of its output
 
@@ -141,7 +143,7 @@ def cccl_programs(root):
 
 
 def compile_program(program, variant, out, more):
-    """Compiles one program into its folder; returns what the compiler said if it failed."""
+    """Compiles one program into its folder; returns the compiler's messages if it failed."""
     folder = out / variant / program.name
     binary = folder / "bin"
     if binary.exists():
@@ -199,7 +201,7 @@ def build(options):
 
 
 class Results:
-    """OUT/results.json: (variant, side, program) -> what came of it."""
+    """OUT/results.json: (variant, side, program) -> result."""
 
     def __init__(self, out):
         self.path = out / "results.json"
@@ -212,7 +214,7 @@ class Results:
     def add(self, key, result):
         with self.lock:
             self.all[key] = result
-            # Others may have written meanwhile: each run takes its own keys only.
+            # Other runs may have written the file meanwhile; this one changes only its own keys.
             written = json.loads(self.path.read_text()) if self.path.exists() else {}
             written[key] = result
             part = self.path.with_suffix(f".{os.getpid()}")
@@ -299,7 +301,7 @@ def run(options):
 
 
 def report(options):
-    """Counts for each variant and side (all, or those that options name), and what did not pass."""
+    """Prints, for each variant and side (all, or those that options name), counts and what did not pass."""
     results = Results(options.out).all
     if options.json:
         print(json.dumps(results, indent=1, sort_keys=True))
