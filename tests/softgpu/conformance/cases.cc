@@ -240,8 +240,8 @@ const Row kRows[] = {
     {B, "%h", "cvt.{rni,rzi,rmi,rpi}.bf16.bf16 %h, %ha;"},
     {H, "%r", "cvt.sat.f32.f16 %r, %ha;"},
     {F, "%q", "cvt.sat.f64.f32 %q, %a;"},
-    // What lanes do together. %a: the mask of the lane's group, %b: any value, %c: a small one,
-    // %pa: a bit. All lanes come with the mask of their own group.
+    // Collectives of lanes. %a: the mask of the lane's group, %b: any value, %c: a small value,
+    // %pa: a bit. All lanes execute them with the mask of their own group.
     {W, "%p", "vote.sync.{all,any,uni}.pred %p, %pa, %a;"},
     {W, "%r", "vote.sync.ballot.b32 %r, %pa, %a;"},
     {W, "%r", "and.b32 %c, %c, 3; match.any.sync.b32 %r, %c, %a;"},
@@ -255,7 +255,7 @@ const Row kRows[] = {
     {W, "%p", "shfl.sync.{up,down,bfly,idx}.b32 %r|%p, %b, %c, {0x1f,0,0x181f,0x1c1f,0x1007,0x0f}, -1;"},
     {W, "%r", "shfl.sync.{up,down,bfly,idx}.b32 %r, %b, %c, {0x1f,0,0x1807}, %a;"},
     {W, "%p", "shfl.sync.{up,down,bfly,idx}.b32 %r|%p, %b, %c, {0x1f,0,0x1807}, %a;"},
-    // Only the lanes whose bit is set come; the mask names just them.
+    // Only the lanes whose bit is set execute the collective; the mask names these lanes.
     {W, "%r", "@%pa bra $come; bra $end; $come: activemask.b32 %a; shfl.sync.{up,down,bfly,idx}.b32 %r, %b, %c, {0x1f,0,0x1807}, %a; $end:"},
     {W, "%r", "@!%pa exit; activemask.b32 %a; shfl.sync.{up,down,bfly,idx}.b32 %r, %b, %c, 0x1f, %a;"},
     {W, "%r", "@!%pa exit; shfl.sync.{down,idx}.b32 %r, %b, %c, 0x1f, -1;"},
@@ -263,7 +263,7 @@ const Row kRows[] = {
     {W, "%r", "@%pa bra $come; bra $end; $come: activemask.b32 %a; redux.sync.add.u32 %r, %b, %a; $end:"},
     {W, "%r", "@%pa bra $come; bra $end; $come: activemask.b32 %a; and.b32 %c, %c, 3; match.any.sync.b32 %r, %c, %a; $end:"},
     {W, "%r", "@%pa bra $come; bra $end; $come: setp.gt.s32 %p, %b, 0; activemask.b32 %a; vote.sync.ballot.b32 %r, %p, %a; $end:"},
-    // Both sides of a branch come to collectives of their own.
+    // Each side of a branch executes a collective of its own.
     {W, "%r", "vote.sync.ballot.b32 %a, %pa, -1; @%pa bra $yes; not.b32 %a, %a; shfl.sync.{down,bfly}.b32 %r, %b, %c, 0x1f, %a; bra $end; $yes: shfl.sync.up.b32 %r, %b, %c, 0, %a; $end:"},
 };
 

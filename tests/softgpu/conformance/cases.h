@@ -10,7 +10,7 @@
 
 namespace conformance {
 
-// What the inputs are likely to be: each kind mixes values that are special to it with random bits.
+// The kind of the inputs: each mixes values that are special for its type with random bits.
 enum class Inputs { kInteger, kShift, kF32, kF64, kF16, kBF16, kFP8, kCollective, kMatrix, kTile };
 
 struct Case {
@@ -21,29 +21,29 @@ struct Case {
   // Inputs are %a %b %c (32 bits), the same numbers as %ha .. (16) and %wa .. (64), and %pa, a bit.
   std::string code;
   int matrix_registers = 0;  // results of a matrix case
-  // Of a matrix case: numbers of like size, of any size, or infinities and NaNs among them.
+  // The numbers of a matrix case: of similar size, of any size, or with infinities and NaNs.
   enum class Spread { kNear, kWide, kSpecial } spread = Spread::kNear;
-  uint32_t threads = 32;  // of a block
-  uint32_t cluster = 1;   // blocks of a cluster
-  // The kernel has memory that holds the thread's inputs, of which it has 16 words then; see
-  // kernels.cc for the names.
+  uint32_t threads = 32;  // per block
+  uint32_t cluster = 1;   // blocks per cluster
+  // Whether the kernel has memory with the thread's inputs, which are 16 words then; see kernels.cc
+  // for the names.
   bool memory = false;
-  std::string factor = {}, sum = {};  // of tiles: the types of what they are made of
+  std::string factor = {}, sum = {};  // types of the elements of tiles
   struct Tensor {
     int rank = 0;  // 0: the kernel gets no tensor
     bool im2col = false;
     int swizzle = 0;     // bytes
-    bool whole = false;  // im2col: without a filter
+    bool whole = false;  // im2col without a filter
   };
   Tensor tensor = {};  // see tensor.h
   struct Image {
     std::string shape = {}, format = {};  // as in opcodes; "": the kernel gets no image
-    bool normalized = false;              // its coordinates
+    bool normalized = false;              // the coordinates are normalized
   };
   Image image = {};  // see image.h
-  // What it runs, for matrix cases: the opcode.
+  // The case's code, or the opcode of a matrix case.
   [[nodiscard]] std::string title() const;
-  // The line that names it in the recording.
+  // The case's name in the recording.
   [[nodiscard]] std::string name() const;
 };
 

@@ -43,7 +43,7 @@ const T& named(const T (&all)[n], const std::string& name) {
   return all[0];
 }
 
-// Any bits, but for floating point none of a NaN.
+// Random bits; for floating point without NaNs.
 std::vector<unsigned char> contents(const Format& format, size_t channels) {
   std::vector<unsigned char> all(channels * format.bytes);
   for (size_t i = 0; i < channels; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The image that a case reads by a texture and reads and writes by a surface: 512 texels of four
-// channels, one for each thread, filled afresh for each case. Cubes have six faces of 8 by 8.
+// The image that a case reads through a texture, and reads and writes through a surface: 512 texels
+// of four channels, one for each thread, filled anew for each case. Cubes have six faces of 8 by 8.
 #pragma once
 
 #include "cases.h"
@@ -11,10 +11,10 @@ namespace conformance {
 struct Image {
   CUarray array = nullptr;
   CUtexObject texture = 0;
-  CUsurfObject surface = 0;  // not of cubes
+  CUsurfObject surface = 0;  // cubes have none
 };
 
-// Lives as long as the process.
+// The image is never destroyed.
 CUresult make_image(const Case& one, Image* image);
 
 }  // namespace conformance

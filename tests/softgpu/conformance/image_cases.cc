@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cases of textures and surfaces, see image.h: texels as they are, without filters. See
-// kernels.cc for the names, rows.h for the notation.
+// The cases of textures and surfaces (see image.h), without filtering. See kernels.cc for the
+// names, rows.h for the notation.
 #include "rows.h"
 
 namespace conformance {
@@ -13,8 +13,8 @@ struct ImageRow {
   const char* code;
 };
 
-// Where a thread reads: %r4 to %r7 as integers, some of them outside, and as f32 in %r0 to %r3;
-// normalized in the middle of texels.
+// The coordinates at which a thread reads: as integers in %r4 to %r7, some of them out of bounds,
+// and as f32 in %r0 to %r3; normalized ones are at the centres of texels.
 #define PLACES                                                                               \
   "bfe.u32 %r4, %a, 0, 5; sub.u32 %r4, %r4, 4; bfe.u32 %r5, %b, 0, 4; sub.u32 %r5, %r5, 2; " \
   "bfe.u32 %r6, %c, 0, 2; mov.b32 %r7, 0; "                                                  \
@@ -27,7 +27,7 @@ struct ImageRow {
          ", 0f3F000000; sub.f32 %r1, %r1, %r3; "              \
          "fma.rn.f32 %r2, %r2, " z ", " z "; mul.f32 %r3, " z \
          ", 0f3F000000; sub.f32 %r2, %r2, %r3; mov.b32 %r3, 0; "
-// Directions to a cube: no two coordinates are equally large, and none meets an edge of a texel.
+// Directions for cubes: no two coordinates are equally large, and none hits the edge of a texel.
 #define DIRECTION                                                                                 \
   "bfe.u32 %r4, %a, 0, 4; cvt.rn.f32.u32 %r0, %r4; add.f32 %r0, %r0, 0fC0F00000; "                \
   "bfe.u32 %r4, %a, 4, 4; cvt.rn.f32.u32 %r1, %r4; add.f32 %r1, %r1, 0fC0F00000; "                \
@@ -35,7 +35,8 @@ struct ImageRow {
   "add.f32 %r2, %r2, 0fC0F00000; mul.f32 %r2, %r2, 0f3F900000; mov.b32 %r3, 0; and.b32 %r6, %b, " \
   "1; "
 #define INTO " {%r0, %r1, %r2, %r3}, [%texture, "
-// The thread's own texel: %r4 (in bytes), %r5 and %r6, by how many are in a row and a column.
+// The coordinates of the thread's own texel in %r4 (bytes), %r5 and %r6, by the numbers of texels
+// in a row and in a column.
 #define OWN(row_mask, row, column_mask, column)                    \
   "and.b32 %r4, %thread, " row_mask "; div.u32 %r6, %thread, " row \
   "; and.b32 %r5, %r6, " column_mask "; div.u32 %r6, %r6, " column \
@@ -71,7 +72,7 @@ const ImageRow kRows[] = {
     {"acube", "{f32,s32}", true, DIRECTION "tex.acube.v4.{1}.f32" INTO "{%r6, %r0, %r1, %r2}];"},
     {"2d", "{f32,u32,s32}", false, PLACES "tld4.{r,g,b,a}.2d.v4.{1}.f32" INTO "{%r0, %r1}];"},
     {"a2d", "{f32}", false, PLACES "tld4.{r,a}.a2d.v4.{1}.f32" INTO "{%r6, %r0, %r1, %r3}];"},
-    // Of a thread's own texel, then of one that may be outside.
+    // A thread's own texel, then one that may be out of bounds.
     {"1d", "{u32}", false, OWN_1D "suld.b.1d.v4.b32.{trap,clamp,zero}" LOADED "{%r4}];"},
     {"2d", "{u32,f32}", false, OWN_2D "suld.b.2d{,.ca,.cg,.cs,.cv}.v4.b32.{trap,clamp,zero}" LOADED "{%r4, %r5}];"},
     {"3d", "{u32}", false, OWN_3D "suld.b.3d.v4.b32.trap" LOADED "{%r4, %r5, %r6, %r7}];"},
@@ -91,8 +92,8 @@ const ImageRow kRows[] = {
     {"2d", "{u32}", false, OWN_2D "sust.b.2d.b64.trap [%surface, {%r4, %r5}], %wa; suld.b.2d.v4.b32.trap" LOADED "{%r4, %r5}];"},
     {"2d", "{u32,s32,f32}", false, OWN_2D "shr.u32 %r0, %r4, 4; sust.p.2d.v4.b32.{trap,clamp,zero} [%surface, {%r0, %r5}" STORED "suld.b.2d.v4.b32.trap" LOADED "{%r4, %r5}];"},
     {"1d", "{u32}", false, OWN_1D "shr.u32 %r0, %r4, 4; sust.p.1d.v4.b32.trap [%surface, {%r0}" STORED "suld.b.1d.v4.b32.trap" LOADED "{%r4}];"},
-    // What is asked of the objects. NVIDIA's driver does not load what asks for the number of layers
-    // or levels (CUDA_ERROR_NOT_SUPPORTED).
+    // Queries of textures and surfaces. NVIDIA's driver does not load code that queries the number
+    // of layers or levels (CUDA_ERROR_NOT_SUPPORTED).
     {"3d", "{f32,u32}", false, "txq.{width,height,depth}.b32 %r0, [%texture];"},
     {"a2d", "{f32}", false, "txq.{width,height}.b32 %r0, [%texture];"},
     {"3d", "{u32}", false, "suq.{width,height,depth}.b32 %r0, [%surface];"},

@@ -109,8 +109,8 @@ uint64_t halves(Random& random, bool bfloat) {
   return word;
 }
 
-// The lanes' groups: label by label, each lane's mask is that of all lanes with its label. The
-// shapes change from warp to warp: everybody, tiles, one lane alone, random groups.
+// Divides the lanes into groups: each lane gets the mask of all lanes with the same label. The
+// groups differ from warp to warp: all lanes, tiles, one lane alone, random groups.
 void collective(Random& random, uint32_t warp, ThreadInputs* lanes) {
   uint32_t labels[kLanes];
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
@@ -139,7 +139,7 @@ void collective(Random& random, uint32_t warp, ThreadInputs* lanes) {
 
 enum class Element { kBits, kF16, kBF16, kTF32, kE4M3, kE5M2, kF32, kF64 };
 
-// A number with `mantissa` and `exponent` bits. `near`: of like size, of either sign.
+// A number with `mantissa` and `exponent` bits. kNear: numbers of similar size and either sign.
 uint64_t number(Random& random, int exponent, int mantissa, Case::Spread spread) {
   const uint64_t all = (uint64_t{1} << exponent) - 1;
   const uint64_t sign = random.next() & 1;
@@ -188,9 +188,9 @@ Element element_named(const std::string& name) {
   return Element::kBits;
 }
 
-// Words 0 to 7: A, 8 to 11: B, 12 to 15: C; of f64 each a word, of the others two registers a word.
+// Words 0 to 7: A, 8 to 11: B, 12 to 15: C. A word holds one f64, or two registers of other types.
 void matrix(Random& random, const Case& one, ThreadInputs* thread) {
-  // The four types are the last parts before the blank: d, a, b, c.
+  // The opcode's last four parts are the types of d, a, b and c.
   std::vector<std::string> parts;
   const std::string head = one.title();
   for (size_t at = 0; at != std::string::npos;) {
@@ -210,7 +210,7 @@ void matrix(Random& random, const Case& one, ThreadInputs* thread) {
   }
 }
 
-// A warp's words: what the lower half of the lanes has are factors, the rest sums.
+// The words of a warp: the lower half of the lanes has factors, the upper half sums.
 void tile(Random& random, const Case& one, uint32_t lane, ThreadInputs* thread) {
   const Element kind = element_named(lane < kLanes / 2 ? one.factor : one.sum);
   const int bits = bits_of(kind);
@@ -262,7 +262,7 @@ std::vector<ThreadInputs> make_inputs(const Case& one) {
     for (uint64_t* word = thread.data(); word < thread.data() + 3; ++word) {
       *word = any_value(random, one.inputs);
     }
-    // Amounts to shift by: mostly sensible, some beyond every width.
+    // Shift amounts: mostly below the width, some beyond every width.
     if (one.inputs == Inputs::kShift) {
       for (int i = 1; i < 3; ++i) {
         if (random.below(8) != 0) thread[static_cast<size_t>(i)] = random.below(72);

@@ -2,11 +2,13 @@
 // See kernels.h. What a kernel with memory can name, beside the registers of cases.h:
 //   %global %shared %local %const   addresses of the thread's 128 bytes in each space; those in
 //                                   constant memory are the same in every kernel
-//   %gshared %glocal %gconst        the same as generic addresses
-//   %gnext %snext                   the next thread's of the block, in global and shared memory
-//   %gwarp, tile                    the first thread's of the warp, and of the block
-//   %lane                           and its number, and registers to work with: %r0 to %r7, %q0 to
-//                                   %q3, %h0 to %h3, %p0 to %p3, %o0 and %o1 (128 bits)
+//   %gshared %glocal %gconst        these addresses as generic ones
+//   %gnext %snext                   addresses of the next thread of the block, in global and shared
+//                                   memory
+//   %gwarp, tile                    address of the warp's first thread (global), and of the block's
+//                                   (shared)
+//   %lane                           the thread's number in the warp
+//   %r0 to %r7, %q0 to %q3, %h0 to %h3, %p0 to %p3, %o0 and %o1 (128 bits)   registers to work with
 //   barrier                         two mbarriers
 //   map, %texture, %surface         the tensor or the image that the case has
 #include "kernels.h"
@@ -172,7 +174,7 @@ std::string kernel_text(size_t index) {
   return text + "  " + one.code + "\n" + store_results(one) + "  ret;\n}\n";
 }
 
-// What the kernels share: numbers in constant memory, and functions to call.
+// The parts of the module that all kernels use: numbers in constant memory, and functions to call.
 std::string module_head() {
   std::string text =
       ".version 8.6\n.target sm_90a\n.address_size 64\n"
@@ -190,7 +192,7 @@ std::string module_head() {
          "  and.b32 %x, %x, 1;\n  setp.eq.u32 %odd, %x, 1;\n  ld.param.b32 %x, [of];\n"
          "  st.param.b32 [made], %x;\n  @%odd ret;\n  not.b32 %x, %x;\n"
          "  st.param.b32 [made], %x;\n  ret;\n}\n"
-         // Adds up its argument, a small number as the stack is, and all that are smaller.
+         // The sum of 1 to its argument, by recursion. The argument is small, as the stack is.
          ".func (.param .b32 made) add_up(.param .b32 of) {\n"
          "  .reg .b32 %x, %y;\n  .reg .pred %done;\n  ld.param.b32 %x, [of];\n"
          "  setp.eq.u32 %done, %x, 0;\n  st.param.b32 [made], 0;\n  @%done ret;\n"

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares a CUDA driver with what an H200 computed, instruction by instruction and bit by bit.
 //   conformance compare FILE           run every case; a mismatch names instruction, lanes, values
-//   conformance record [--image FILE]  print FILE for the driver at hand, from its own compiler or
-//                                      from machine code that ptxas made of `conformance ptx`
+//   conformance record [--image FILE]  print such a FILE for the present driver, which compiles the
+//                                      PTX, or loads the machine code that ptxas made of
+//                                      `conformance ptx`
 //   conformance ptx                    print the module
 //   conformance show [TEXT...] [--image FILE] [--warps N]
-//                                      print inputs and results of the cases with a TEXT in their
-//                                      names, of so many warps
+//                                      print inputs and results of N warps of the cases whose names
+//                                      contain a TEXT
 //   conformance list                   print the names of all cases
-//   record, ptx and show: with [--cases 3,8-12] of those, since a fault ends the process
-//                                      (record.py)
+//   record, ptx and show also take [--cases 3,8-12]: only these cases. record.py uses it, since a
+//                                      fault ends the process.
 // A line of FILE: two hexadecimal digits for each lane (a digest of the lane's results in all
-// warps), a blank, the case. Or "# N cases wait for their recording": those only have to run.
+// warps), a blank, the case. "# N cases wait for their recording": N cases have no line; they only
+// have to run without an error.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -41,7 +43,8 @@ using ThreadOutputs = std::array<uint64_t, kOutputWords>;
     }                                                            \
   } while (0)
 
-// Cases that run before anybody waits: the machine may be busy, and each wait costs a turn.
+// How many cases are launched before a synchronisation. Fewer would cost more time on a busy
+// machine.
 constexpr size_t kGroup = 64;
 
 struct Outcome {
@@ -120,7 +123,7 @@ class Device {
   CUdeviceptr inputs_ = 0, outputs_ = 0;
 };
 
-// Two digits for each lane.
+// The digest of a case's results: two hexadecimal digits for each lane.
 std::string digest(const std::vector<ThreadOutputs>& outputs) {
   std::string text;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
@@ -136,7 +139,7 @@ std::string digest(const std::vector<ThreadOutputs>& outputs) {
   return text;
 }
 
-// Those whose names have one of `parts`.
+// The cases whose names contain one of `parts`.
 std::vector<size_t> named(const std::vector<std::string>& parts) {
   std::vector<size_t> chosen;
   for (size_t i = 0; i < cases().size(); ++i) {
@@ -164,7 +167,7 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The cases of a list like 3,8-12, as far as they are there.
+// The cases of a list like 3,8-12 that exist.
 std::vector<size_t> listed(const std::string& list) {
   std::vector<size_t> chosen;
   std::istringstream parts(list);
@@ -253,7 +256,7 @@ int compare(const std::string& path) {
   return compared > 0 && different == 0 && missing == waiting ? 0 : 1;
 }
 
-// Takes `NAME VALUE` out of the arguments; empty: it is not there.
+// Removes `NAME VALUE` from the arguments and returns VALUE, or "" if it is not there.
 std::string take_option(std::vector<std::string>* arguments, const char* name) {
   const auto found = std::ranges::find(*arguments, name);
   if (arguments->end() - found < 2) return "";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cases that go through memory: every space, width and vector, cache operators, atomics,
-// fences, asynchronous copies and their mbarriers. Of a block of one warp, in which each thread
-// works in memory of its own unless the row says otherwise. See kernels.cc for the names, rows.h
-// for the notation.
+// fences, asynchronous copies and their mbarriers. Blocks have one warp, and each thread uses
+// memory of its own unless the row says otherwise. See kernels.cc for the names, rows.h for the
+// notation.
 #include "rows.h"
 
 namespace conformance {
@@ -23,7 +23,7 @@ constexpr Inputs I = Inputs::kInteger, F = Inputs::kF32, D = Inputs::kF64, H = I
   "fence.proxy.async; bar.warp.sync -1; "
 // %r2: %a with its halves exchanged.
 #define TURNED "shf.l.wrap.b32 %r2, %a, %a, 16; "
-// What the lanes did to one place is there for all of them.
+// Makes the stores and atomics of all lanes visible to all lanes.
 #define MEET "membar.cta; bar.warp.sync -1; "
 
 // clang-format off
@@ -41,7 +41,7 @@ const Row kRows[] = {
     {I, "%rs", "ld.{global,shared,local}.v4.{u8,s8,u16,s16,u32,b32,f32} {%r0, %r1, %r2, %r3}, [%{1}+64];"},
     {I, "%qs", "ld.v2.b64 {%q0, %q1}, [%{global,gshared,glocal,gconst}+48];"},
     {I, "%qs", "ld.{global,shared,local}.b128 %o0, [%{1}+80]; mov.b128 {%q0, %q1}, %o0;"},
-    // The kernel's parameters: the inputs' address.
+    // The kernel's parameters: the address of the inputs.
     {I, "%q", "ld.param{,::entry}.{u64,s64,b64} %q, [inputs]; sub.s64 %q, %in, %q;"},
     {I, "%q", "ld.param.v2.b32 {%r0, %r1}, [inputs]; mov.b64 %q, {%r0, %r1}; sub.s64 %q, %in, %q;"},
     {I, "%q", "ld.param.v4.u16 {%h0, %h1, %h2, %h3}, [inputs]; mov.b64 %q, {%h0, %h1, %h2, %h3}; sub.s64 %q, %in, %q;"},
@@ -78,10 +78,10 @@ const Row kRows[] = {
     {I, "%q", "st{.volatile,.relaxed.gpu,.release.sys}.{u8,b64} [%{global,gshared,glocal}+40], %wa; ld.b64 %q, [%{3}+40];"},
     {I, "%q", "st.mmio.relaxed.sys.global.{u8,u32} [%global+44], %a; ld.global.b64 %q, [%global+40];"},
     {I, "%q", "st.{shared::cta,shared::cluster}.b32 [%shared+36], %a; ld.shared.b64 %q, [%shared+32];"},
-    // By a lane that is on, and by none.
+    // Stores by some lanes only.
     {I, "%q", "@%pa st.{global,shared,local}.b32 [%{1}+36], %a; @!%pa ld.{1}.b64 %q, [%{1}+32]; @%pa ld.{1}.b32 %q, [%{1}+36];"},
     {I, "%qs", "setp.gt.u32 %p0, %lane, 31; @%p0 st.{global,shared}.b64 [%{1}+32], %wa; @!%p0 ld.{1}.v2.b64 {%q0, %q1}, [%{1}+32];"},
-    // Of one lane, for another.
+    // Stores of a lane that another lane loads.
     {I, "%r", "st{,.volatile}.shared.b32 [%shared+36], %a; {membar.cta,membar.gl,membar.sys,fence.sc.cta,fence.acq_rel.cta,fence.acq_rel.cluster}; bar.warp.sync -1; ld.shared.b32 %r, [%snext+36];"},
     {I, "%r", "st.global.b32 [%global+36], %a; {membar.cta,membar.gl,membar.sys,fence.acq_rel.cta,fence.acq_rel.cluster,fence.acq_rel.gpu,fence.acq_rel.sys,fence.sc.cta,fence.sc.cluster,fence.sc.gpu,fence.sc.sys,fence.cta,fence.gpu}; bar.warp.sync -1; ld.global.b32 %r, [%gnext+36];"},
     {I, "%r", "st.global.b32 [%global+36], %a; fence.release.{cta,cluster,gpu,sys}; bar.warp.sync -1; fence.acquire.{1}; ld.global.b32 %r, [%gnext+36];"},
@@ -89,7 +89,7 @@ const Row kRows[] = {
     {I, "%r", "st.shared.b32 [%shared+36], %a; fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster; bar.warp.sync -1; fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster; ld.shared.b32 %r, [%snext+36];"},
     {I, "%r", "st.shared.b32 [%shared+36], %a; {membar.proxy.alias,fence.proxy.alias,fence.proxy.async,fence.proxy.async.global,fence.proxy.async.shared::cta,fence.proxy.async.shared::cluster,fence.mbarrier_init.release.cluster,fence.proxy.tensormap::generic.release.cta,fence.proxy.tensormap::generic.release.gpu}; bar.warp.sync -1; ld.shared.b32 %r, [%snext+36];"},
     {I, "%r", "fence.proxy.tensormap::generic.acquire.{cta,gpu,sys} [%global], 128; ld.global.b32 %r, [%global+36];"},
-    // Hints: nothing changes.
+    // Hints, which do not change results.
     {I, "%q", "prefetch{,.global}.{L1,L2} [%global+32]; ld.global.b64 %q, [%global+32];"},
     {I, "%q", "prefetch.local.{L1,L2} [%local+32]; ld.local.b64 %q, [%local+32];"},
     {I, "%q", "prefetch.global.{L2::evict_last,L2::evict_normal} [%global+32]; ld.global.b64 %q, [%global+32];"},
@@ -109,7 +109,7 @@ const Row kRows[] = {
     {I, "%p", "mov.b64 %q0, inputs; cvta.param.u64 %q0, %q0; isspacep.{param,param::entry,shared,local} %p, %q0;"},
     {I, "%p", "isspacep.param %p, %{gshared,glocal};"},
     {I, "%r", "mov.u32 %r0, tile+{12,100}; mov.u32 %r1, tile; sub.s32 %r, %r0, %r1;"},
-    // Atomics, each lane at a place of its own: what was there, and what is there then.
+    // Atomics, each lane at a place of its own: the old and the new value.
     {I, "%rs", "atom.{global,shared}.{add,min,max}.{u32,s32} %r0, [%{1}+36], %a; ld.{1}.b32 %r1, [%{1}+36];"},
     {I, "%rs", "atom.{global,shared}.{and,or,xor,exch}.b32 %r0, [%{1}+36], %a; ld.{1}.b32 %r1, [%{1}+36];"},
     {I, "%rs", "atom.{global,shared}.{inc,dec}.u32 %r0, [%{1}+36], %a; ld.{1}.b32 %r1, [%{1}+36];"},
@@ -128,14 +128,15 @@ const Row kRows[] = {
     {F, "%rs", "atom.{global,shared}.add.f32 %r0, [%{1}+36], %a; ld.{1}.b32 %r1, [%{1}+36];"},
     {D, "%qs", "atom.{global,shared}.add.f64 %q0, [%{1}+40], %wa; ld.{1}.b64 %q1, [%{1}+40];"},
     {H, "%rs", "atom.global.add.noftz.f16x2 %r0, [%global+36], %a; ld.global.b32 %r1, [%global+36];"},
-    // What ptxas 13.0 makes of %a here, the half of a wider register, adds another half of that.
+    // %r2 instead of %a: for %a, which is the half of a wider register, the code that ptxas 13.0
+    // generates adds the other half.
     {H, "%rs", TURNED "atom.shared.add.noftz.f16x2 %r0, [%shared+36], %r2; ld.shared.b32 %r1, [%shared+36];"},
     {H, "%q", "atom.{global,shared}.add.noftz.f16 %h0, [%{1}+38], %ha; ld.{1}.b32 %r0, [%{1}+36]; cvt.u32.u16 %r1, %h0; mov.b64 %q, {%r0, %r1};"},
     {B, "%rs", "atom.global.add.noftz.bf16x2 %r0, [%global+36], %a; ld.global.b32 %r1, [%global+36];"},
     {B, "%rs", TURNED "atom.shared.add.noftz.bf16x2 %r0, [%shared+36], %r2; ld.shared.b32 %r1, [%shared+36];"},
     {B, "%q", "atom.{global,shared}.add.noftz.bf16 %h0, [%{1}+38], %ha; ld.{1}.b32 %r0, [%{1}+36]; cvt.u32.u16 %r1, %h0; mov.b64 %q, {%r0, %r1};"},
     {I, "%r", "createpolicy.fractional.L2::evict_last.b64 %q0; atom.global.add.L2::cache_hint.u32 %r, [%global+36], %a, %q0; ld.global.b32 %r0, [%global+36]; xor.b32 %r, %r, %r0;"},
-    // And without an answer.
+    // Reductions, which return nothing.
     {I, "%r", "red.{global,shared}.{add,min,max}.{u32,s32} [%{1}+36], %a; ld.{1}.b32 %r, [%{1}+36];"},
     {I, "%r", "red.{global,shared}.{and,or,xor}.b32 [%{1}+36], %a; ld.{1}.b32 %r, [%{1}+36];"},
     {I, "%r", "red.{global,shared}.{inc,dec}.u32 [%{1}+36], %a; ld.{1}.b32 %r, [%{1}+36];"},
@@ -151,7 +152,7 @@ const Row kRows[] = {
     {B, "%r", TURNED "red.shared.add.noftz.bf16x2 [%shared+36], %r2; ld.shared.b32 %r, [%shared+36];"},
     {B, "%r", "red.{global,shared}.add.noftz.bf16 [%{1}+38], %ha; ld.{1}.b32 %r, [%{1}+36];"},
     {I, "%r", "createpolicy.fractional.L2::evict_last.b64 %q0; red.global.add.L2::cache_hint.u32 [%global+36], %a, %q0; ld.global.b32 %r, [%global+36];"},
-    // All lanes, or those whose bit is set, at one place; the order makes no difference.
+    // All lanes, or those whose bit is set, at one place. The result does not depend on the order.
     {I, "%r", "red.shared.{add.u32,min.s32,max.s32,min.u32,max.u32,and.b32,or.b32,xor.b32} [tile+36], %a; " MEET "ld.shared.b32 %r, [tile+36];"},
     {I, "%r", "red.global.{add.u32,min.s32,max.u32,and.b32,or.b32,xor.b32} [%gwarp+36], %a; membar.gl; bar.warp.sync -1; ld.global.b32 %r, [%gwarp+36];"},
     {I, "%q", "@%pa red.shared.{add.u64,min.s64,max.u64,xor.b64} [tile+40], %wa; " MEET "ld.shared.b64 %q, [tile+40];"},
@@ -159,7 +160,7 @@ const Row kRows[] = {
     {I, "%r", "st.shared.b32 [tile+36], 0; bar.warp.sync -1; @%pa atom.shared.{inc.u32,add.u32} %r0, [tile+36], 100; " MEET "ld.shared.b32 %r, [tile+36];"},
     // Lanes share four places.
     {I, "%r", "and.b32 %r0, %lane, 3; mov.u32 %r1, tile; mad.lo.u32 %r0, %r0, 4, %r1; red.shared.{add.u32,xor.b32,min.s32} [%r0+32], %a; " MEET "ld.shared.b32 %r, [%r0+32];"},
-    // Copies that end on their own.
+    // Asynchronous copies.
     {I, "%qs", "cp.async.ca.{shared,shared::cta}.global{,.L2::64B,.L2::128B,.L2::256B} [%shared+32], [%global+64], {4,8,16}; cp.async.wait_all; ld.shared.v2.b64 {%q0, %q1}, [%shared+32];"},
     {I, "%qs", "cp.async.cg.shared.global [%shared+32], [%global+64], 16; cp.async.commit_group; cp.async.wait_group 0; ld.shared.v2.b64 {%q0, %q1}, [%shared+32];"},
     {I, "%qs", "and.b32 %r0, %a, {3,7,15}; cp.async.ca.shared.global [%shared+32], [%global+64], 16, %r0; cp.async.commit_group; cp.async.wait_group 0; ld.shared.v2.b64 {%q0, %q1}, [%shared+32];"},
@@ -168,8 +169,8 @@ const Row kRows[] = {
     {I, "%qs", "createpolicy.fractional.L2::evict_first.b64 %q0; cp.async.cg.shared.global.L2::cache_hint [%shared+32], [%global+64], 16, %q0; cp.async.wait_all; ld.shared.v2.b64 {%q0, %q1}, [%shared+32];"},
     {I, "%qs", INIT "cp.async.ca.shared.global [%shared+32], [%global+64], 8; cp.async.mbarrier.arrive.noinc{,.shared,.shared::cta}.b64 [barrier]; " WAIT "ld.shared.v2.b64 {%q0, %q1}, [%snext+32];"},
     {I, "%qs", INIT "cp.async.ca.shared.global [%shared+32], [%global+64], 8; cp.async.mbarrier.arrive.shared.b64 [barrier]; mbarrier.arrive.shared.b64 _, [barrier]; " WAIT "ld.shared.v2.b64 {%q0, %q1}, [%snext+32];"},
-    // Bulk copies: each lane one of its own. Those from shared memory to shared memory are illegal
-    // instructions on an H200 outside of clusters: group_cases.cc has them.
+    // Bulk copies, one for each lane. On an H200, those from shared to shared memory are illegal
+    // instructions outside of clusters, so group_cases.cc has them.
     {I, "%qs", INIT "mbarrier.arrive.expect_tx.shared::cta.b64 _, [barrier], {16,32}; cp.async.bulk.{shared::cluster,shared::cta}.global.mbarrier::complete_tx::bytes [%shared+64], [%global+32], {1}, [barrier]; " WAIT "ld.shared.v2.b64 {%q0, %q1}, [%snext+64]; ld.shared.v2.b64 {%q2, %q3}, [%snext+80];"},
     {I, "%qs", INIT "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [barrier], 16; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%shared+64], [%global+32], 16, [barrier]; mbarrier.arrive.shared::cta.b64 _, [barrier]; " WAIT "ld.shared.v2.b64 {%q0, %q1}, [%snext+64];"},
     {I, "%qs", INIT "createpolicy.fractional.L2::evict_first.b64 %q0; mbarrier.arrive.expect_tx.shared::cta.b64 _, [barrier], 16; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%shared+64], [%global+32], 16, [barrier], %q0; " WAIT "ld.shared.v2.b64 {%q0, %q1}, [%shared+64];"},
@@ -189,7 +190,7 @@ const Row kRows[] = {
     {I, "%rs", "mbarrier.init.shared.b64 [%shared+32], 1; mbarrier.expect_tx{,.relaxed.cta,.relaxed.cluster}.shared::cta.b64 [%shared+32], 24; mbarrier.arrive.shared.b64 %q0, [%shared+32]; mbarrier.test_wait.parity.shared.b64 %p0, [%shared+32], 0; selp.b32 %r0, 1, 0, %p0; mbarrier.complete_tx{1}.shared::cta.b64 [%shared+32], 8; mbarrier.test_wait.parity.shared.b64 %p0, [%shared+32], 0; selp.b32 %r1, 1, 0, %p0; mbarrier.complete_tx{1}.shared::cta.b64 [%shared+32], 16; mbarrier.test_wait.parity.shared.b64 %p0, [%shared+32], 0; selp.b32 %r2, 1, 0, %p0; mbarrier.pending_count.b64 %r3, %q0;"},
     {I, "%rs", "mbarrier.init.shared.b64 [%shared+32], 2; mbarrier.arrive.expect_tx{,.release.cta,.release.cluster,.relaxed.cta,.relaxed.cluster}.shared::cta.b64 %q0, [%shared+32], 24; mbarrier.arrive_drop.expect_tx{1}.shared::cta.b64 %q1, [%shared+32], 8; mbarrier.pending_count.b64 %r0, %q0; mbarrier.pending_count.b64 %r1, %q1; mbarrier.test_wait.parity.shared.b64 %p0, [%shared+32], 0; selp.b32 %r2, 1, 0, %p0; mbarrier.complete_tx.shared::cta.b64 [%shared+32], 32; mbarrier.test_wait.parity.shared.b64 %p0, [%shared+32], 0; selp.b32 %r3, 1, 0, %p0; mbarrier.arrive.shared.b64 %q2, [%shared+32]; mbarrier.pending_count.b64 %r4, %q2;"},
     {I, "%rs", "mbarrier.init.shared.b64 [%shared+32], 7; mbarrier.arrive.shared.b64 %q0, [%shared+32]; mbarrier.inval{.b64 [%gshared,.shared.b64 [%shared,.shared::cta.b64 [%shared}+32]; mbarrier.init.shared.b64 [%shared+32], 2; mbarrier.arrive.shared.b64 %q1, [%shared+32]; mbarrier.pending_count.b64 %r0, %q1; mbarrier.inval.shared.b64 [%shared+32]; st.shared.b64 [%shared+32], %wa; ld.shared.b32 %r1, [%shared+32];"},
-    // One for all lanes: nobody is through before the last has come.
+    // One mbarrier for all lanes: no lane passes before the last has arrived.
     {I, "%r", INIT "st.shared.b32 [%shared+36], %a; mbarrier.arrive.shared::cta.b64 _, [barrier]; " WAIT "ld.shared.b32 %r, [%snext+36];"},
     {I, "%r", INIT "st.shared.b32 [%shared+36], %a; @%pa mbarrier.arrive_drop.shared::cta.b64 %q0, [barrier]; @!%pa mbarrier.arrive.shared::cta.b64 %q0, [barrier]; " WAIT "bar.warp.sync -1; @%p0 mbarrier.arrive.shared::cta.b64 %q1, [barrier]; @%p0 mbarrier.pending_count.b64 %r, %q1; @!%p0 ld.shared.b32 %r, [%snext+36];"},
 };

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Records on a GPU what softgpu is compared with (h200.txt):
+"""Records the results on a GPU with which softgpu is compared (h200.txt):
 
-  record.py prepare PROGRAM FOLDER [RECORDED]         where ptxas is: the cases' machine code for sm_90a
+  record.py prepare PROGRAM FOLDER [RECORDED]         with ptxas: compile the cases for sm_90a
   record.py run PROGRAM FOLDER [RECORDED] > h200.txt  on the GPU, with its driver before softgpu in
                                                       LD_LIBRARY_PATH
 
 PROGRAM is build/tests/softgpu_conformance. RECORDED is an h200.txt: only the cases that it lacks are
-prepared and run, the others are taken over. Cases go to the GPU in parts; those of a part that does not
-load or end well go one by one. A case that does not load, faults or does not end is named on standard
-error and left out, and the first lines say how many those are. Python standard library only."""
+prepared and run, the others are copied. Cases run on the GPU in parts; if a part does not load or fails,
+its cases run one by one. A case that does not load, faults or does not end is named on standard error
+and left out, and the first lines of the output say how many those are. Python standard library only."""
 
 import concurrent.futures
 import os
@@ -18,10 +18,10 @@ import sys
 from pathlib import Path
 
 PART = 64            # cases of one file
-FEW = 8              # where some are missing: they have been trouble before
+FEW = 8              # cases of one file if RECORDED lacks only some: these have probably failed before
 PART_LIMIT_S = 30
 CASE_LIMIT_S = 10
-AT_ONCE = 8          # processes on the GPU, which mostly start and end
+AT_ONCE = 8          # processes on the GPU at a time, whose time is mostly start and end
 DIGEST = 64          # characters
 HEADER = "# What an H200 computed: record.py, with machine code that ptxas 13.0 made of `conformance ptx`."
 
@@ -54,7 +54,7 @@ def prepare(program, folder, recorded):
         subprocess.run(["ptxas", "-arch=sm_90a", "-o", str(path), str(source)], check=True)
         source.unlink()
 
-    # Each alone, too, where those are few: a part may not load because of one of them.
+    # If they are few, also each case in a file of its own: a part may not load because of one case.
     work = [(cases, folder / f"part{cases[0]}.cubin") for cases in parts]
     if known:
         work += [([case], folder / f"case{case}.cubin") for case in missing]
@@ -64,7 +64,7 @@ def prepare(program, folder, recorded):
 
 
 def record(program, image, cases, limit_s):
-    """The lines of some cases, as far as they came; what else was said; whether it ended well."""
+    """(lines of the cases that ran, other output, whether the process succeeded)."""
     command = [program, "record", "--image", str(image), "--cases", text_of(cases)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
@@ -77,7 +77,7 @@ def record(program, image, cases, limit_s):
 
 
 def record_part(program, folder, cases):
-    """The lines of a part, and what is to be said of it."""
+    """(lines of a part, messages about it)."""
     image, messages = folder / f"part{cases[0]}.cubin", []
     part, said, well = record(program, image, cases, PART_LIMIT_S)
     if well:

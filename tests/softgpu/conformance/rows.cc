@@ -8,7 +8,8 @@
 namespace conformance {
 namespace {
 
-// Expands the lists in `text` from `begin` on; `chosen`: what those before it have chosen.
+// Expands the lists in `text` from `begin` on. `chosen` has the choices of the lists before
+// `begin`.
 void expand(const std::string& text, size_t begin, std::vector<std::string>* chosen,
             std::vector<std::string>* out) {
   size_t open = text.find('{', begin);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the tables of cases. A row stands for many cases: {x,y} in it means one with x and one
-// with y, and {2} what its second such list chose. Braces around registers, and those with a
-// blank behind them, are PTX's own.
+// Rows of the tables of cases. A row stands for many cases: {x,y} in it means one case with x and
+// one with y, and {2} stands for the choice from the second such list. Braces around registers, and
+// those followed by a blank, are part of the PTX.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct Row {
 
 std::vector<std::string> expanded(const std::string& text);
 
-// The cases of `rows`, `like` that one where a row does not say.
+// Adds the cases of `rows`. What a row does not specify is as in `like`.
 void add_rows(const Row* rows, size_t count, const Case& like, std::vector<Case>* all);
 template <size_t n>
 void add_rows(const Row (&rows)[n], const Case& like, std::vector<Case>* all) {

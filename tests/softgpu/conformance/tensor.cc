@@ -20,7 +20,7 @@ constexpr Layout kLayouts[] = {
     {{8, 4, kLanes, kWarps}, {8, 2, 4, 1}},
     {{8, 4, 8, kLanes / 8, kWarps}, {8, 2, 2, 2, 1}},
 };
-// A filter of three by three (by three) elements, one beyond each border.
+// The corner of a filter of three by three (by three) elements, one beyond each border.
 constexpr int kCorner[] = {-1, -1, -1};
 constexpr int kNoFilter[] = {0, 0, 0};
 

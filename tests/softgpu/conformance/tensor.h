@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tensor that a case copies from and to: the memory of all threads, with 32 words of 32 bits
-// each, as an array of one to five dimensions. The last of them is the block, from three on; boxes
-// have 64 elements, and so have eight pixels of eight channels.
+// each, as an array of one to five dimensions. With three dimensions and more, the last is the
+// block. Boxes have 64 elements, like eight pixels of eight channels.
 #pragma once
 
 #include "cases.h"

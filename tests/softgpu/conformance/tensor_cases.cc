@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cases of copies of tensors. The tensor is the memory of all threads, see tensor.h: a block
-// loads from anywhere in it, and stores to the part that its own threads have. See kernels.cc for
-// the names, rows.h for the notation.
+// The cases of tensor copies. The tensor is the memory of all threads (see tensor.h). A block loads
+// from anywhere in it, and stores to its own threads' part. See kernels.cc for the names, rows.h
+// for the notation.
 #include "rows.h"
 
 namespace conformance {
@@ -9,8 +9,9 @@ namespace {
 
 constexpr Inputs I = Inputs::kInteger;
 
-// %q3 is the map's address. Some coordinates of some blocks are outside. The first ones are
-// multiples of 16 bytes: an H200 faults else, with CUDA_ERROR_ILLEGAL_INSTRUCTION.
+// %q3 is the address of the tensor map. Some coordinates of some blocks are out of bounds. The
+// first coordinates are multiples of 16 bytes, since an H200 faults otherwise
+// (CUDA_ERROR_ILLEGAL_INSTRUCTION).
 #define COORDINATES                                                                                \
   "mov.b64 %q3, map; cvta.param.u64 %q3, %q3; and.b32 %r1, %warp, 7; mad.lo.u32 %r1, %r1, 8, -4; " \
   "shr.u32 %r2, %warp, 1; mad.lo.u32 %r2, %r2, 4, -3; and.b32 %r3, %warp, 3; "                     \
@@ -24,7 +25,7 @@ constexpr Inputs I = Inputs::kInteger;
   "setp.lt.and.u32 %p2, %turn, 1000, !%p1; @%p2 bra $wait; mov.u32 %r0, tile; "                  \
   "mad.lo.u32 %r0, %lane, 8, %r0; ld.shared.b64 %q, [%r0];"
 #define STORE "setp.eq.u32 %p0, %lane, 0; fence.proxy.async; bar.warp.sync -1; "
-// All 16 words of the thread become one.
+// Combines all 16 words of the thread into one.
 #define FOLD                                                                                       \
   "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; bar.warp.sync -1; mov.b32 %r0, 0; "     \
   "$fold: ld.global.b64 %q2, [%global]; mad.lo.u64 %q, %q, 31, %q2; add.u64 %global, %global, 8; " \
@@ -33,14 +34,14 @@ constexpr Inputs I = Inputs::kInteger;
 #define PLACE_3D "{%r1, %r2, %warp}"
 #define PLACE_4D "{%r3, %r4, %r2, %warp}"
 #define PLACE_5D "{%r3, %r4, %r3, %r4, %warp}"
-// Pixels begin within the box of their centres, which is one element beyond the border.
+// The first pixel is within the bounding box, which extends one element beyond the border.
 #define PIXELS "max.s32 %r2, %r2, -1; max.s32 %r5, %r3, -1; min.s32 %r5, %r5, 6; "
-// Boxes to store begin within the tensor, since an H200 faults at negative indices; some end beyond
-// it.
+// Boxes to store begin within the tensor, since an H200 faults at negative indices. Some end beyond
+// its bounds.
 #define WITHIN                                                       \
   "max.s32 %r1, %r1, 0; min.s32 %r1, %r1, 28; max.s32 %r2, %r2, 0; " \
   "max.s32 %r3, %r3, 0; min.s32 %r3, %r3, 4; add.u32 %r4, %r4, 1; "
-// Eight pixels of the block's own picture, from the first of a row on.
+// Eight pixels of the block's own picture, from the beginning of a row.
 #define OWN_PIXELS WITHIN "mov.b32 %r4, 0; mov.b32 %r2, 3; "
 #define FIRST_1D "mad.lo.u32 %r0, %warp, 1100, -28; "
 #define OWN_1D "mad.lo.u32 %r0, %warp, 1024, 4; "
@@ -60,7 +61,7 @@ struct TensorRow {
   bool im2col;
   int swizzle;  // bytes
   const char* code;
-  bool whole = false;  // im2col: without a filter
+  bool whole = false;  // im2col without a filter
 };
 // clang-format off
 const TensorRow kRows[] = {
@@ -87,7 +88,7 @@ const TensorRow kRows[] = {
     {4, true, 0, COORDINATES OWN_PIXELS STORE SAVE("4d", ".im2col_no_offs") PLACE_4D "], [tile]; " FOLD, true},
     {5, true, 0, COORDINATES OWN_PIXELS STORE SAVE("5d", ".im2col_no_offs") "{%r3, %r4, %r4, %r4, %warp}], [tile]; " FOLD, true},
     {4, true, 0, COORDINATES OWN_PIXELS STORE REDUCE("4d", ".im2col_no_offs") PLACE_4D "], [tile]; " FOLD, true},
-    // Nothing changes.
+    // Prefetches, which do not change results.
     {2, false, 0, COORDINATES OWN_2D "cp.async.bulk.prefetch.tensor.2d.L2.global{,.tile} [%q3, " PLACE_2D "]; " FOLD},
     {4, true, 0, COORDINATES PIXELS "mov.b16 %h0, 0; cp.async.bulk.prefetch.tensor.4d.L2.global.im2col [%q3, " PLACE_4D "], {%h0, %h0}; " FOLD},
     {2, false, 0, COORDINATES "prefetch.tensormap [%q3]; " FOLD},

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cases of matrices that come from memory: wmma, from there to there, as the order of a
-// fragment's elements is nobody's business, and wgmma, whose factors lie in shared memory. See
+// The cases of matrices in memory: wmma, which loads from and stores to memory, since PTX does not
+// define the order of a fragment's elements, and wgmma, whose factors are in shared memory. See
 // kernels.cc for the names, rows.h for the notation.
 #include "rows.h"
 
 namespace conformance {
 namespace {
 
-// A product of matrices that come from memory and go back to it.
+// A wmma product: the matrices are loaded from memory, and the result is stored there.
 struct TileRow {
   int m, n, k;
   const char *factor, *factor_b, *sum, *result;  // types
@@ -48,16 +48,16 @@ std::string registers(const char* name, int count) {
   return text + "}";
 }
 
-// Bytes of a tile from the first thread's memory on: where A, B, C and D begin. Each has 1024.
+// A, B, C and D follow each other from the first thread's memory on, with 1024 bytes each.
 constexpr int kPartBytes = 1024;
 
-// `row.factor`.. of the opcode's types. The sums are in the upper half, see inputs.cc.
+// The code of a row. The sums are in the upper half of the warp's memory, see inputs.cc.
 std::string tile_code(const TileRow& row, const std::string& space, const std::string& form) {
   const std::string shape = ".m" + number(row.m) + "n" + number(row.n) + "k" + number(row.k);
   const std::string a = form.substr(0, 3), b = form.substr(4, 3);
   const std::string base = space == "shared" ? "tile" : "%gwarp";
   const auto at = [&](int part) { return "[" + base + "+" + number(part * kPartBytes) + "], "; };
-  const std::string sums = a;  // C and D lie as A does
+  const std::string sums = a;  // C and D have the layout of A
   const int stride = sums == "row" ? row.n : row.m;
   const auto load = [&](const char* what, const std::string& layout, const char* type) {
     return std::string("wmma.load.") + what + ".sync.aligned." + layout + shape + "." + space +
@@ -113,8 +113,8 @@ const GroupRow kGroupRows[] = {
 };
 // clang-format on
 
-// 8 rows of 16 bytes lie together; 128 bytes on comes their neighbour in one direction, 256 bytes
-// on that in the other one.
+// The matrix descriptor: 8 rows of 16 bytes are contiguous. The next such block in one direction is
+// 128 bytes further, in the other direction 256 bytes further.
 constexpr const char* kDescribe =
     "mov.u32 %r0, tile; shr.u32 %r0, %r0, 4; cvt.u64.u32 %q0, %r0; "
     "or.b64 %q0, %q0, 0x0000001000080000; add.u64 %q1, %q0, 256; fence.proxy.async; bar.sync 0; ";
@@ -122,7 +122,7 @@ constexpr const char* kDescribe =
 std::string group_code(const GroupRow& row, const std::string& opcode, bool in_registers,
                        const std::string& tail) {
   const std::string d = registers("%d", row.registers);
-  // Sums lie from the 17th thread's memory on.
+  // The sums begin at the 17th thread's memory.
   std::string text = std::string(kDescribe) + "mov.u32 %r0, %tid.x; mul.lo.u32 %r0, %r0, " +
                      number(4 * row.registers) + "; and.b32 %r0, %r0, 2047; mov.u32 %r1, tile; " +
                      "add.u32 %r0, %r0, %r1; ";
