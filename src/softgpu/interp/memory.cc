@@ -19,6 +19,7 @@ namespace {
 #include "softgpu/interp/lane_vectors.h"
 
 #define OUTLINE static __attribute__((noinline))
+#define UNROLL _Pragma("GCC unroll 8")
 
 INLINE const std::byte* operand(std::byte* regs, const Op* op, u32 element, int32_t single) {
   return regs + (op->aux == 1 ? single : op->extra[element]);
@@ -148,8 +149,21 @@ INLINE void load_contiguous(const Op* op, std::byte* regs, const std::byte* base
   }
 }
 
+// Whether there are forms that move whole vector registers, or the vectors of single lanes.
+template <class M, class R>
+constexpr bool kMovesVectors = SOFTGPU_VECTORS != 0 && sizeof(M) == sizeof(R) &&
+                               (sizeof(M) == 4 || sizeof(M) == 8);
+
 template <class M, class R, class P>
 INLINE void load_scattered(const Op* op, std::byte* regs, u32 active, P pointer) {
+#if SOFTGPU_VECTORS
+  if constexpr (kMovesVectors<M, R>) {
+    if (op->aux != 1 && active == kFullMask &&
+        load_lane_vectors<sizeof(M)>(op->aux, regs, op->extra, pointer)) {
+      return;
+    }
+  }
+#endif
   for (u32 e = 0; e < op->aux; ++e) {
     R* d = (R*)operand(regs, op, e, op->d);
     if (active == kFullMask) {
@@ -165,6 +179,14 @@ INLINE void load_scattered(const Op* op, std::byte* regs, u32 active, P pointer)
 
 template <class M, class R, class P>
 INLINE void store_scattered(const Op* op, std::byte* regs, u32 active, P pointer) {
+#if SOFTGPU_VECTORS
+  if constexpr (kMovesVectors<M, R>) {
+    if (op->aux != 1 && active == kFullMask &&
+        store_lane_vectors<sizeof(M)>(op->aux, regs, op->extra, pointer)) {
+      return;
+    }
+  }
+#endif
   for (u32 e = 0; e < op->aux; ++e) {
     const R* from = (const R*)operand(regs, op, e, op->b);
     if (active == kFullMask) {
@@ -258,10 +280,6 @@ INLINE Addresses<A> shifted(const A* addresses, A offset) {
 // nothing has been done.
 // ------
 
-template <class M, class R>
-constexpr bool kMovesVectors = SOFTGPU_VECTORS != 0 && sizeof(M) == sizeof(R) &&
-                               (sizeof(M) == 4 || sizeof(M) == 8);
-
 #if SOFTGPU_VECTORS
 template <class A>
 INLINE Extent extent_of(const A (&first)[kVectors]) {
@@ -310,6 +328,49 @@ INLINE bool load_vectors([[maybe_unused]] M* d, [[maybe_unused]] const A* addres
   return false;
 }
 
+// As load_vectors(), of words or vectors of words whose lanes read from two windows. All loops are
+// unrolled: places in memory that are written in parts and read as a whole would cost more than the
+// rest.
+template <u32 count, class A, class Good>
+INLINE bool load_windows([[maybe_unused]] const Op* op, [[maybe_unused]] std::byte* regs,
+                         [[maybe_unused]] const A* addresses, [[maybe_unused]] u64 base,
+                         [[maybe_unused]] Good good) {
+#if SOFTGPU_VECTORS
+  const A offset = (A)op->imm;
+  TwoWindows<A> windows[kVectors];
+  Extent all = {~(u64)0, 0, 0};
+  UNROLL for (u32 v = 0; v < kVectors; ++v) {
+    if (!find_windows(addresses + v * kVectorLanes, 4 * count, &windows[v])) return false;
+    UNROLL for (u32 w = 0; w < 2; ++w) {
+      const A at = windows[v].begin[w] + offset;
+      all.low = min_of<u64>(all.low, at);
+      all.high = max_of<u64>(all.high, at);
+      all.ored |= at;
+    }
+  }
+  if (!good(all, kWindowBytes)) return false;
+  int32_t to[count];
+  UNROLL for (u32 e = 0; e < count; ++e) to[e] = count == 1 ? op->d : op->extra[e];
+  UNROLL for (u32 v = 0; v < kVectors; ++v) {
+    const Words first = load_words((const void*)(base + (A)(windows[v].begin[0] + offset)));
+    const Words second = load_words((const void*)(base + (A)(windows[v].begin[1] + offset)));
+    UNROLL for (u32 e = 0; e < count; ++e) {
+      store_words((u32*)(regs + to[e]) + v * kVectorLanes,
+                  permute_pair(first, second, add_words(windows[v].index, splat_words(e))));
+    }
+  }
+  return true;
+#else
+  return false;
+#endif
+}
+template <class A, class Good>
+INLINE bool load_vector_windows(const Op* op, std::byte* regs, const A* addresses, u64 base,
+                                Good good) {
+  return (op->aux == 2 && load_windows<2>(op, regs, addresses, base, good)) ||
+         (op->aux == 4 && load_windows<4>(op, regs, addresses, base, good));
+}
+
 template <class M, class A, class Good>
 INLINE bool store_vectors([[maybe_unused]] const M* from, [[maybe_unused]] const A* addresses,
                           [[maybe_unused]] A offset, [[maybe_unused]] u64 base,
@@ -346,6 +407,12 @@ INLINE void prefetch_next(Warp* warp, const Op* op, u64 at, u64 bytes) {
 }
 
 // Global and generic. ------------------------------------------------------------------------
+
+INLINE auto global_good(const Warp* warp, const Op* op, u64 alignment, bool write) {
+  return [=](const Extent& at, u64 size) __attribute__((always_inline)) {
+    return (at.ored & (alignment - 1)) == 0 && in_slot(warp, op, at.low, at.high + size, write);
+  };
+}
 
 template <class M, class R>
 OUTLINE const Op* load_global_rest(const Op* op, Warp* warp, std::byte* regs, u32) {
@@ -384,8 +451,22 @@ OUTLINE const Op* load_global_plain(const Op* op, Warp* warp, std::byte* regs, u
         SOFTGPU_NEXT(op + 1);
       }
     }
+    if constexpr (kMovesVectors<M, R> && sizeof(M) == 4) {
+      if (load_vector_windows(op, regs, addresses, 0, global_good(warp, op, bytes, false))) {
+        SOFTGPU_NEXT(op + 1);
+      }
+    }
   }
   return load_global_rest<M, R>(op, warp, regs, mask);
+}
+
+template <class M, class R>
+OUTLINE const Op* load_global_windows(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+  const u64* addresses = (const u64*)(regs + op->a);
+  if (load_windows<1>(op, regs, addresses, 0, global_good(warp, op, sizeof(M), false))) {
+    SOFTGPU_NEXT(op + 1);
+  }
+  return load_global_plain<M, R>(op, warp, regs, mask);
 }
 
 template <class M, class R>
@@ -393,14 +474,13 @@ INLINE const Op* load_global(const Op* op, Warp* warp, std::byte* regs, u32 mask
   if constexpr (kMovesVectors<M, R>) {
     if (warp->active == kFullMask && op->aux == 1) {
       const u64* addresses = (const u64*)(regs + op->a);
-      auto good = [=](const Extent& at, u64 size) __attribute__((always_inline)) {
-        return (at.ored & (sizeof(M) - 1)) == 0 && in_slot(warp, op, at.low, at.high + size, false);
-      };
       const u64 at = addresses[0] + op->imm;
-      if (load_vectors((M*)(regs + op->d), addresses, op->imm, 0, good)) {
+      if (load_vectors((M*)(regs + op->d), addresses, op->imm, 0,
+                       global_good(warp, op, sizeof(M), false))) {
         prefetch_next(warp, op, at, sizeof(M) * kWarpSize);
         SOFTGPU_NEXT(op + 1);
       }
+      if constexpr (sizeof(M) == 4) return load_global_windows<M, R>(op, warp, regs, mask);
     }
   }
   return load_global_plain<M, R>(op, warp, regs, mask);
@@ -443,10 +523,8 @@ INLINE const Op* store_global(const Op* op, Warp* warp, std::byte* regs, u32 mas
   if constexpr (kMovesVectors<M, R>) {
     if (warp->active == kFullMask && op->aux == 1) {
       const u64* addresses = (const u64*)(regs + op->a);
-      auto good = [=](const Extent& at, u64 size) __attribute__((always_inline)) {
-        return (at.ored & (sizeof(M) - 1)) == 0 && in_slot(warp, op, at.low, at.high + size, true);
-      };
-      if (store_vectors((const M*)(regs + op->b), addresses, op->imm, 0, good)) {
+      if (store_vectors((const M*)(regs + op->b), addresses, op->imm, 0,
+                        global_good(warp, op, sizeof(M), true))) {
         SOFTGPU_NEXT(op + 1);
       }
     }
@@ -457,9 +535,10 @@ INLINE const Op* store_global(const Op* op, Warp* warp, std::byte* regs, u32 mas
 // Shared: 32-bit offsets into the block's memory. ---------------------------------------------
 
 template <class M>
-INLINE auto shared_good(const Warp* warp) {
-  return [bytes = warp->shared_bytes](const Extent& at, u64 size) __attribute__((always_inline)) {
-    return (at.ored & (sizeof(M) - 1)) == 0 && at.high + size <= bytes;
+INLINE auto shared_good(const Warp* warp, u64 alignment = sizeof(M)) {
+  return [ bytes = warp->shared_bytes, alignment ](const Extent& at, u64 size)
+      __attribute__((always_inline)) {
+    return (at.ored & (alignment - 1)) == 0 && at.high + size <= bytes;
   };
 }
 
@@ -511,6 +590,24 @@ OUTLINE const Op* load_shared_plain(const Op* op, Warp* warp, std::byte* regs, u
   return load_shared_rest<M, R>(op, warp, regs, mask);
 }
 
+template <class M, class R>
+OUTLINE const Op* load_shared_windows(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+  const u32* addresses = (const u32*)(regs + op->a);
+  if (load_windows<1>(op, regs, addresses, (u64)warp->shared, shared_good<M>(warp))) {
+    SOFTGPU_NEXT(op + 1);
+  }
+  return load_shared_plain<M, R>(op, warp, regs, mask);
+}
+template <class M, class R>
+OUTLINE const Op* load_shared_vector_windows(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+  const u32* addresses = (const u32*)(regs + op->a);
+  if (load_vector_windows(op, regs, addresses, (u64)warp->shared,
+                          shared_good<M>(warp, sizeof(M) * op->aux))) {
+    SOFTGPU_NEXT(op + 1);
+  }
+  return load_shared_plain<M, R>(op, warp, regs, mask);
+}
+
 // Of a whole warp that reads one place, as threads do that go through a tile together: without what
 // the other cases need of the stack.
 template <class M>
@@ -539,6 +636,10 @@ INLINE const Op* load_shared(const Op* op, Warp* warp, std::byte* regs, u32 mask
                                       (u64)warp->shared, shared_good<M>(warp))
                        : load_shared_same<M>(op, warp, regs, addresses)) {
         SOFTGPU_NEXT(op + 1);
+      }
+      if constexpr (sizeof(M) == 4) {
+        return op->aux == 1 ? load_shared_windows<M, R>(op, warp, regs, mask)
+                            : load_shared_vector_windows<M, R>(op, warp, regs, mask);
       }
     }
   }

@@ -18,7 +18,7 @@ constexpr uint32_t kLanes = 32;
 constexpr uint32_t kBytes = 1024;  // of each of two allocations, and of shared memory
 constexpr uint32_t kGap = 512;     // before, between and behind: not mapped
 constexpr int kOffsets[] = {0, 4, 60, -8, 3};
-constexpr int kRounds = 3000;
+constexpr int kRounds = 6000;
 
 using Bytes = std::vector<std::byte>;
 using Addresses = std::array<int64_t, kLanes>;
@@ -26,22 +26,36 @@ using Addresses = std::array<int64_t, kLanes>;
 struct Access {
   bool shared;
   bool store;
-  uint32_t bytes;  // of an element
-  int offset;      // of the instruction, an index into kOffsets
+  uint32_t element_bytes;
+  uint32_t elements;  // of a vector; 1: none
+  int offset;         // of the instruction, an index into kOffsets
+  uint32_t bytes() const { return element_bytes * elements; }
   std::string name() const {
-    return std::string(store ? "st_" : "ld_") + (shared ? "shared_" : "global_") +
-           std::to_string(8 * bytes) + "_" + std::to_string(offset);
+    return std::string(store ? "st_" : "ld_") + (shared ? "shared_v" : "global_v") +
+           std::to_string(elements) + "_" + std::to_string(8 * element_bytes) + "_" +
+           std::to_string(offset);
   }
 };
+constexpr uint32_t kValueWords = 2;  // u64, of what a lane stores or loads
 
 // p: addresses; q: values to store or results; r: what shared memory holds, before and after;
 // lanes: those that do it.
 std::string access_kernel(const Access& access) {
-  const std::string bits = std::to_string(8 * access.bytes), reg = access.bytes == 8 ? "%w" : "%r";
+  const std::string bits = std::to_string(8 * access.element_bytes), what = "b" + bits;
   const std::string place = std::string("[") + (access.shared ? "%r5" : "%d6") + "+" +
                             std::to_string(kOffsets[access.offset]) + "]";
   const std::string space = access.shared ? "shared" : "global";
-  const std::string value = access.bytes == 8 ? "%w7" : "%r7", what = "b" + bits;
+  std::string value, get, put;  // the registers, and how they are filled and written down
+  for (uint32_t e = 0; e < access.elements; ++e) {
+    const std::string one = (access.element_bytes == 8 ? "%w" : "%r") + std::to_string(10 + e);
+    const std::string at = "[%d4+" + std::to_string(e * access.element_bytes) + "]";
+    value += (e != 0 ? ", " : "") + one;
+    get += "ld.global." + what + " " + one + ", " + at + ";\n";
+    put += "st.global." + what + " " + at + ", " + one + ";\n";
+  }
+  if (access.elements != 1) value = "{" + value + "}";
+  const std::string type =
+      (access.elements != 1 ? "v" + std::to_string(access.elements) + "." : "") + what;
   std::string text = ".visible .entry " + access.name() +
                      "(.param .u64 p, .param .u64 q, .param .u64 r, .param .u32 lanes)\n{\n"
                      ".reg .pred %p<4>; .reg .b32 %r<20>; .reg .b64 %d<20>; .reg .b64 %w<20>;\n"
@@ -49,19 +63,17 @@ std::string access_kernel(const Access& access) {
                      "ld.param.u32 %r1, [lanes]; mov.u32 %r0, %tid.x;\n"
                      "shr.u32 %r2, %r1, %r0; and.b32 %r2, %r2, 1; setp.ne.u32 %p0, %r2, 0;\n"
                      "mul.wide.u32 %d3, %r0, 8; add.u64 %d4, %d0, %d3; ld.global.u64 %d6, [%d4];\n"
-                     "cvt.u32.u64 %r5, %d6; add.u64 %d4, %d1, %d3; ld.global." +
-                     what + " " + value +
-                     ", [%d4];\n"
+                     "cvt.u32.u64 %r5, %d6; mul.wide.u32 %d3, %r0, 16; add.u64 %d4, %d1, %d3;\n" +
+                     get +
                      "mul.wide.u32 %d3, %r0, 4; add.u64 %d5, %d2, %d3; shl.b32 %r6, %r0, 2;\n";
   for (uint32_t at = 0; at < kBytes; at += 4 * kLanes) {
     text += "ld.global.u32 %r9, [%d5+" + std::to_string(at) + "]; st.shared.u32 [%r6+" +
             std::to_string(at) + "], %r9;\n";
   }
   if (access.store) {
-    text += "@%p0 st." + space + "." + what + " " + place + ", " + value + ";\n";
+    text += "@%p0 st." + space + "." + type + " " + place + ", " + value + ";\n";
   } else {
-    text += "@%p0 ld." + space + "." + what + " " + value + ", " + place + ";\n" + "st.global." +
-            what + " [%d4], " + value + ";\n";
+    text += "@%p0 ld." + space + "." + type + " " + value + ", " + place + ";\n" + put;
   }
   for (uint32_t at = 0; at < kBytes; at += 4 * kLanes) {
     text += "ld.shared.u32 %r9, [%r6+" + std::to_string(at) + "]; st.global.u32 [%d5+" +
@@ -89,7 +101,7 @@ class Lanes : public testing::Test {
         random(4) == 0 ? static_cast<int64_t>(size) - step * (1 + random(33)) : base();
     const uint32_t group = 1u << (2 + random(4));  // lanes that have something in common
     Addresses result{};
-    const uint32_t shape = random(7);
+    const uint32_t shape = random(8), row = 8 + random(9);
     int64_t start = first;
     for (uint32_t i = 0; i < kLanes; ++i) {
       if (i % group == 0 && i != 0) start = base();
@@ -101,6 +113,7 @@ class Lanes : public testing::Test {
         case 3: result[i] = start + in_group * step; break;
         case 4: result[i] = start + random(16) * step; break;
         case 5: result[i] = start - in_group * step; break;
+        case 6: result[i] = first + (i / row * (row + 4) + i % row) * step; break;
         default: result[i] = base(); break;
       }
     }
@@ -127,9 +140,10 @@ TEST_F(Lanes, LoadsAndStores) {
       ".version 8.6\n.target sm_80\n.address_size 64\n.extern .shared .align 16 .b8 s[];\n";
   for (bool shared : {false, true}) {
     for (bool store : {false, true}) {
-      for (uint32_t bytes : {4u, 8u}) {
+      for (const auto& [bytes, elements] :
+           {std::pair{4u, 1u}, {4u, 2u}, {4u, 4u}, {8u, 1u}, {8u, 2u}}) {
         for (int offset = 0; offset < static_cast<int>(std::size(kOffsets)); ++offset) {
-          accesses.push_back({shared, store, bytes, offset});
+          accesses.push_back({shared, store, bytes, elements, offset});
           text += access_kernel(accesses.back());
         }
       }
@@ -144,7 +158,7 @@ TEST_F(Lanes, LoadsAndStores) {
   device.memory.add(memory, kBytes);
   device.memory.add(memory + kBytes + kGap, kBytes, false);
   std::vector<int64_t> addresses(kLanes);
-  std::vector<uint64_t> values(kLanes);
+  std::vector<uint64_t> values(kLanes * kValueWords);
   std::vector<uint32_t> shared(kBytes / 4);
   device.buffer(addresses);
   device.buffer(values);
@@ -156,7 +170,7 @@ TEST_F(Lanes, LoadsAndStores) {
     SCOPED_TRACE(access.name() + ", round " + std::to_string(round));
     const uint32_t lanes = random_mask();
     const int offset = kOffsets[access.offset];
-    Addresses relative = random_addresses(kBytes, access.bytes);
+    Addresses relative = random_addresses(kBytes, access.bytes());
     if (!access.shared && random(4) == 0)  // some lanes in the other allocation
       for (uint32_t i = random(2) * 16; i < kLanes; ++i) relative[i] += kBytes + kGap;
     for (auto& byte : storage) byte = static_cast<std::byte>(engine_());
@@ -175,7 +189,7 @@ TEST_F(Lanes, LoadsAndStores) {
     std::vector<uint64_t> model_values = values;
     Expected expected;
     auto is_inside = [&](int64_t at) {
-      auto in = [&](int64_t begin) { return at >= begin && at + access.bytes <= begin + kBytes; };
+      auto in = [&](int64_t begin) { return at >= begin && at + access.bytes() <= begin + kBytes; };
       return in(0) || (!access.shared && !access.store && in(kBytes + kGap));
     };
     auto address_of = [&](uint32_t lane) {
@@ -188,7 +202,7 @@ TEST_F(Lanes, LoadsAndStores) {
     // Global: misalignment of any lane comes first, as one check finds it.
     if (!access.shared) {
       for (uint32_t i = 0; i < kLanes; ++i) {
-        if ((lanes >> i & 1) && address_of(i) % access.bytes != 0) {
+        if ((lanes >> i & 1) && address_of(i) % access.bytes() != 0) {
           fault(CUDA_ERROR_MISALIGNED_ADDRESS, address_of(i));
         }
       }
@@ -197,7 +211,7 @@ TEST_F(Lanes, LoadsAndStores) {
       if (!(lanes >> i & 1)) continue;
       if (!is_inside(static_cast<int64_t>(address_of(i)) - base)) {
         fault(CUDA_ERROR_ILLEGAL_ADDRESS, address_of(i));
-      } else if (address_of(i) % access.bytes != 0) {
+      } else if (address_of(i) % access.bytes() != 0) {
         fault(CUDA_ERROR_MISALIGNED_ADDRESS, address_of(i));
       }
     }
@@ -209,9 +223,9 @@ TEST_F(Lanes, LoadsAndStores) {
                                ? reinterpret_cast<std::byte*>(model_shared.data()) + at
                                : model.data() + (at - reinterpret_cast<uint64_t>(storage));
         if (access.store) {
-          std::memcpy(place, &model_values[i], access.bytes);
+          std::memcpy(place, &model_values[i * kValueWords], access.bytes());
         } else {
-          std::memcpy(&model_values[i], place, access.bytes);
+          std::memcpy(&model_values[i * kValueWords], place, access.bytes());
         }
       }
     }
