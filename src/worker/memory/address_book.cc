@@ -8,6 +8,13 @@
 #include "base/mutex.h"
 
 namespace openmps::worker {
+namespace {
+
+// The most ranges that are tried: the book knows the ranges of all sessions, so each failure is due
+// to other memory of the driver or the system.
+constexpr int kTries = 8;
+
+}  // namespace
 
 AddressBook::AddressBook() {
   if (wire::kAddressHole < wire::kAddressHoleEnd) {
@@ -45,6 +52,21 @@ std::optional<uint64_t> AddressBook::claim_highest(uint64_t bytes, uint64_t alig
     --next;
     end = std::min(end, next->first);
   }
+}
+
+Result<uint64_t> AddressBook::claim_reserved(uint64_t bytes, uint64_t alignment,
+                                             FunctionRef<Status(uint64_t)> reserve) {
+  Status status(CUDA_ERROR_OUT_OF_MEMORY, "all addresses are taken");
+  uint64_t below = wire::kAddressEnd;
+  for (int tries = 0; tries < kTries; ++tries) {
+    const std::optional<uint64_t> begin = claim_highest(bytes, alignment, below);
+    if (!begin.has_value()) break;
+    status = reserve(*begin);
+    if (status.ok()) return *begin;
+    release(*begin);
+    below = *begin;
+  }
+  return status;
 }
 
 void AddressBook::release(uint64_t begin) {

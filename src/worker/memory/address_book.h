@@ -8,7 +8,9 @@
 #include <map>
 #include <optional>
 
+#include "base/function_ref.h"
 #include "base/mutex.h"
+#include "cuda/status.h"
 #include "wire/layout.h"
 
 namespace openmps::worker {
@@ -23,6 +25,11 @@ class AddressBook {
   // Nothing: there is none.
   [[nodiscard]] std::optional<uint64_t> claim_highest(uint64_t bytes, uint64_t alignment,
                                                       uint64_t below = wire::kAddressEnd);
+  // Take such a range and have `reserve(begin)` reserve it: memory of the driver or the system may
+  // lie in a range that is free here, so some are tried. CUDA_ERROR_OUT_OF_MEMORY: there is none;
+  // or the last error of `reserve`.
+  Result<uint64_t> claim_reserved(uint64_t bytes, uint64_t alignment,
+                                  FunctionRef<Status(uint64_t begin)> reserve);
   void release(uint64_t begin);
 
  private:

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 #include <string>
 
 #include "base/shared_memory.h"
@@ -19,8 +18,6 @@ namespace openmps::worker {
 namespace {
 
 constexpr uint64_t kHugePage = 2 * wire::kMiB;  // a huge page's alignment on x86-64
-// The most ranges that are tried: memory of the driver may lie where the book has no entry.
-constexpr int kTries = 8;
 
 // Part of the range is in the book's addresses.
 bool is_of_book(uint64_t begin, uint64_t end) {
@@ -31,8 +28,7 @@ bool is_of_book(uint64_t begin, uint64_t end) {
 
 }  // namespace
 
-Result<std::shared_ptr<HostPages>> HostPages::reserve_at(AddressBook&, uint64_t address,
-                                                         uint64_t bytes) {
+Result<std::shared_ptr<HostPages>> HostPages::reserve_at(uint64_t address, uint64_t bytes) {
   if (address + bytes < address || is_of_book(address, address + bytes)) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "windows and extents lie there");
   }
@@ -46,20 +42,14 @@ Result<std::shared_ptr<HostPages>> HostPages::reserve_at(AddressBook&, uint64_t 
 Result<std::shared_ptr<HostPages>> HostPages::reserve(AddressBook& book, uint64_t alike,
                                                       uint64_t bytes) {
   const uint64_t shift = alike % kHugePage;
-  uint64_t below = wire::kAddressEnd;
-  for (int tries = 0; tries < kTries; ++tries) {
-    const std::optional<uint64_t> claim = book.claim_highest(
-        (shift + bytes + kHugePage - 1) / kHugePage * kHugePage, kHugePage, below);
-    if (!claim.has_value()) break;
-    Result<Mapping> reserved = reserve_addresses(*claim + shift, bytes);
-    if (reserved.ok()) {
-      auto pages = std::make_shared<HostPages>(&book, *claim, *claim + shift, bytes);
-      reserved->leak();
-      return pages;
-    }
-    book.release(*claim);
-    below = *claim;
-  }
+  const auto reserve = [shift, bytes](uint64_t begin) {
+    Result<Mapping> reserved = reserve_addresses(begin + shift, bytes);
+    if (reserved.ok()) reserved->leak();
+    return reserved.status();
+  };
+  const Result<uint64_t> claim = book.claim_reserved(
+      (shift + bytes + kHugePage - 1) / kHugePage * kHugePage, kHugePage, reserve);
+  if (claim.ok()) return std::make_shared<HostPages>(&book, *claim, *claim + shift, bytes);
   return Status(CUDA_ERROR_OUT_OF_MEMORY, "no addresses are left for host memory");
 }
 
@@ -69,8 +59,8 @@ HostPages::~HostPages() {
 }
 
 bool HostPages::is_read_only(uint64_t begin, uint64_t end) const {
-  return std::any_of(read_only_.begin(), read_only_.end(),
-                     [&](const ReadOnly& part) { return part.begin < end && begin < part.end; });
+  return std::ranges::any_of(
+      read_only_, [&](const auto& part) { return part.first < end && begin < part.second; });
 }
 
 Status HostPages::map(uint64_t address, uint64_t bytes, int file, uint64_t offset, bool read_only) {
@@ -95,7 +85,7 @@ Status HostPages::map(uint64_t address, uint64_t bytes, int file, uint64_t offse
     return Status(code, std::string("mapping the program's memory: ") + strerror(errno));
   }
   madvise(start, bytes, MADV_DONTDUMP);
-  if (read_only) read_only_.push_back({address, address + bytes});
+  if (read_only) read_only_.emplace_back(address, address + bytes);
   return Status();
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "cuda/status.h"
@@ -18,8 +19,7 @@ class HostPages {
  public:
   // Reserve exactly [address, address + bytes). CUDA_ERROR_OUT_OF_MEMORY: part of the range is in
   // use, or windows and extents are taken from it.
-  static Result<std::shared_ptr<HostPages>> reserve_at(AddressBook& book, uint64_t address,
-                                                       uint64_t bytes);
+  static Result<std::shared_ptr<HostPages>> reserve_at(uint64_t address, uint64_t bytes);
   // Reserve addresses that are free in every client, with the offset of `alike` within kHugePage.
   static Result<std::shared_ptr<HostPages>> reserve(AddressBook& book, uint64_t alike,
                                                     uint64_t bytes);
@@ -38,15 +38,11 @@ class HostPages {
   Status map(uint64_t address, uint64_t bytes, int file, uint64_t offset, bool read_only);
 
  private:
-  struct ReadOnly {
-    uint64_t begin;
-    uint64_t end;
-  };
   AddressBook* const book_;  // in which claim_ is taken; null: there is no claim
   const uint64_t claim_;
   const uint64_t begin_;
   const uint64_t end_;
-  std::vector<ReadOnly> read_only_;
+  std::vector<std::pair<uint64_t, uint64_t>> read_only_;  // begin and end
 };
 
 using HostPagesList = std::vector<std::shared_ptr<HostPages>>;

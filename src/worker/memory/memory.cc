@@ -15,10 +15,6 @@
 namespace openmps::worker {
 namespace {
 
-// The most ranges that are tried before a reservation fails: the book knows the ranges of all
-// sessions, so each failure is due to other memory of the driver or the system.
-constexpr int kAddressTries = 8;
-
 // Where an extent may begin and end. NVIDIA's driver moves a large reservation up to a multiple of
 // 32 MiB (157 GiB on an H200, driver 580), and fills what it leaves up to the next one with memory
 // of its own, which outlives the reservation. This is a multiple of that, for larger pages.
@@ -102,25 +98,15 @@ Status SessionMemory::handle(const wire::AddressReserve& command,
                                                 std::to_string(extents_.size()) + " extents");
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(0));
-  Status status(CUDA_ERROR_OUT_OF_MEMORY, "all addresses are taken");
-  uint64_t below = wire::kAddressEnd;
   const uint64_t bytes = extent_bytes(command.bytes);
-  // Memory of the driver or the system may lie in a range that is free in the book.
-  for (int tries = 0; tries < kAddressTries; ++tries) {
-    const auto address =
-        addresses_.claim_highest(bytes, std::max(command.alignment, kExtentUnit), below);
-    if (!address.has_value()) return status;
-    status = reserve_at(core_.driver, *address, bytes);
-    if (status.ok()) {
-      extents_[*address] = *address + command.bytes;
-      extent_bytes_ += command.bytes;
-      reply.put({*address});
-      return Status();
-    }
-    addresses_.release(*address);
-    below = *address;
-  }
-  return status;
+  const auto reserve = [&](uint64_t address) { return reserve_at(core_.driver, address, bytes); };
+  const Result<uint64_t> address =
+      addresses_.claim_reserved(bytes, std::max(command.alignment, kExtentUnit), reserve);
+  if (!address.ok()) return address.status();
+  extents_[*address] = *address + command.bytes;
+  extent_bytes_ += command.bytes;
+  reply.put({*address});
+  return Status();
 }
 
 Status SessionMemory::handle(const wire::AddressFree& command) {
@@ -128,8 +114,7 @@ Status SessionMemory::handle(const wire::AddressFree& command) {
   if (extent == extents_.end() || extent->second - extent->first != command.bytes) {
     return violation(text_of(command.address, command.bytes) + " is not an extent");
   }
-  if (!is_free(extent->first, extent->second) ||
-      !is_free(leaving_, extent->first, extent->second)) {
+  if (!is_unused(extent->first, extent->second)) {
     return violation(text_of(command.address, command.bytes) + " has mappings");
   }
   forget_kept(command.address, command.bytes);
@@ -239,7 +224,7 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
 
 Status SessionMemory::hold(std::shared_ptr<Physical> physical, std::shared_ptr<Holding>* holding) {
   const SessionGroup* const group = group_.get();
-  std::shared_ptr<GroupCharge> there = physical->charge_of(group);
+  std::shared_ptr<GroupCharge> there = physical->charge(group, nullptr);
   if (there != nullptr) {
     OPENMPS_RETURN_IF_ERROR(charge(physical->device, physical->bytes, nullptr));
     Charge counted(granted_[physical->device], physical->bytes, std::move(there));
@@ -258,7 +243,7 @@ Status SessionMemory::map_held(std::shared_ptr<Holding> holding, uint64_t addres
                                uint64_t offset) {
   const uint32_t device = holding->physical->device;
   OPENMPS_RETURN_IF_ERROR(check_device_range(address, bytes));
-  if (!is_free(address, address + bytes) || !is_free(leaving_, address, address + bytes)) {
+  if (!is_unused(address, address + bytes)) {
     return violation(text_of(address, bytes) + " is mapped already");
   }
   forget_kept(address, bytes);
@@ -582,7 +567,7 @@ Status SessionMemory::register_host(const wire::HostRegister& command) {
       return Status(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "the driver still has the pages");
     }
   }
-  if (!is_free(command.address, end) || !is_free(leaving_, command.address, end)) {
+  if (!is_unused(command.address, end)) {
     return violation(text_of(command.address, command.bytes) + " is registered already");
   }
   OPENMPS_RETURN_IF_ERROR(check_count());
@@ -635,13 +620,12 @@ Status SessionMemory::reserve_host(const wire::HostReserve& range, uint64_t* add
   if (host_pages_.size() >= wire::kMaxMappings) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "too much of the program's memory is mapped");
   }
-  Result<std::shared_ptr<HostPages>> pages =
-      HostPages::reserve_at(addresses_, range.wanted, range.bytes);
+  Result<std::shared_ptr<HostPages>> pages = HostPages::reserve_at(range.wanted, range.bytes);
   if (!pages.ok()) {
     // The last registration there may still wait for a quiescence to end.
     core_.releases.wait();
     core_.releases.sweep();
-    pages = HostPages::reserve_at(addresses_, range.wanted, range.bytes);
+    pages = HostPages::reserve_at(range.wanted, range.bytes);
   }
   if (!pages.ok()) {
     pages = HostPages::reserve(addresses_, range.wanted, range.bytes);

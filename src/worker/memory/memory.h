@@ -227,6 +227,10 @@ class SessionMemory {
   [[nodiscard]] bool is_free(uint64_t begin, uint64_t end) const {
     return is_free(ranges_, begin, end);
   }
+  // Nor is any of it being unmapped.
+  [[nodiscard]] bool is_unused(uint64_t begin, uint64_t end) const {
+    return is_free(begin, end) && is_free(leaving_, begin, end);
+  }
   // The program's pages that cover the range; empty: not every byte is covered.
   [[nodiscard]] HostPagesList host_pages(uint64_t address, uint64_t bytes) const;
   [[nodiscard]] bool is_pinned_heap(uint64_t address) const {

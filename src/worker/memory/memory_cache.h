@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "api/driver_table.h"
 #include "base/mutex.h"
@@ -65,19 +66,22 @@ class MemoryCache {
     uint64_t since = 0;
     Mapping mapping;
   };
-  using ByAddress = std::map<uint64_t, Kept>;
-  struct Part {  // of one session
-    ByAddress kept;
-    uint64_t bytes = 0;
+  using All = std::map<std::pair<uint32_t, uint64_t>, Kept>;  // by session and address
+  struct Entries {
+    All::iterator first;
+    All::iterator last;
+    [[nodiscard]] All::iterator begin() const { return first; }
+    [[nodiscard]] All::iterator end() const { return last; }
   };
-  [[nodiscard]] static uint64_t bytes_of(const Part& part, uint32_t device);
-  [[nodiscard]] static bool is_of(const Part& part, const SessionGroup* group);
-  ByAddress::iterator remove(Part& part, ByAddress::iterator kept) REQUIRES(mutex_);
-  ByAddress::iterator unmap(const DriverTable& driver, Part& part, ByAddress::iterator kept)
-      REQUIRES(mutex_);
+  // Those of one session.
+  Entries of(uint32_t session) REQUIRES(mutex_);
+  All::iterator remove(All::iterator kept) REQUIRES(mutex_);
+  // Unmap those for which `goes(entry)` is true. False: there was none.
+  template <typename F>
+  bool unmap_if(const DriverTable& driver, Entries entries, F&& goes) REQUIRES(mutex_);
 
   Mutex mutex_{LockRank::kMemoryCache};
-  std::map<uint32_t, Part> parts_ GUARDED_BY(mutex_);  // by session
+  All kept_ GUARDED_BY(mutex_);
   std::array<std::atomic<uint64_t>, wire::kMaxDevices> bytes_{};
 };
 

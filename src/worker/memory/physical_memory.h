@@ -27,18 +27,13 @@ class Physical {
   const uint32_t device;
   const CUmemGenericAllocationHandle handle;
 
-  // What the allocation counts against a group's limit while a session of the group holds it; null:
-  // none does.
-  [[nodiscard]] std::shared_ptr<GroupCharge> charge_of(const SessionGroup* group);
-  // The allocation counts once in a group: `taken` becomes the charge of all sessions of the group,
-  // unless another has become that meanwhile. Returns the charge of the group.
+  // What the allocation counts against a group's limit while a session of the group holds it. It
+  // counts once in a group: `taken` becomes the charge of all sessions of the group, unless another
+  // has become that. Null: no session of the group holds it, and nothing has been taken.
   [[nodiscard]] std::shared_ptr<GroupCharge> charge(const SessionGroup* group,
                                                     std::shared_ptr<GroupCharge> taken);
 
  private:
-  [[nodiscard]] std::shared_ptr<GroupCharge> charge_locked(const SessionGroup* group) const
-      REQUIRES(mutex_);
-
   const DriverTable& driver_;
   Mutex mutex_{LockRank::kGroupCharges};
   std::vector<std::weak_ptr<GroupCharge>> charges_ GUARDED_BY(mutex_);  // one for each group
