@@ -42,16 +42,14 @@ CUgraphExec GraphExec::current() {
   if (may_move) [[unlikely]] {
     // The graph is about to be updated from a description for the SMs that it has now.
     if (described != nullptr) return handle;
-    marks_end = may_run_unmarked();
+    marks_end = has_run && ended == nullptr && !core.releases.has_ended_all();
     if (marks_end) return handle;  // the next launch follows the changes
     follow_changes();
-    counts[static_cast<size_t>(wire::UsageCount::kBeyondLimit)] = is_beyond_limit() ? 1 : 0;
+    const bool is_beyond_limit = graph->graph->is_beyond_limit() ||
+                                 (is_cold && core.parts.is_limited(graph->graph->device()));
+    counts[static_cast<size_t>(wire::UsageCount::kBeyondLimit)] = is_beyond_limit ? 1 : 0;
   }
   return handle;
-}
-
-bool GraphExec::may_run_unmarked() {
-  return has_run && ended == nullptr && !core.releases.has_ended_all();
 }
 
 Status GraphExec::launch(CUstream stream) {
@@ -76,11 +74,6 @@ Status GraphExec::launch(CUstream stream) {
     driver.cuEventDestroy_v2(end);
   }
   return recorded;
-}
-
-bool GraphExec::is_beyond_limit() const {
-  return graph->graph->is_beyond_limit() ||
-         (is_cold && core.parts.is_limited(graph->graph->device()));
 }
 
 bool GraphExec::may_leave_cold() {
@@ -158,11 +151,19 @@ void GraphExec::follow_changes() {
                                 });
 }
 
+// Nodes in bodies of conditional nodes are not counted: only the device knows how often they run.
 void GraphExec::note_steps() {
+  using wire::UsageCount;
+  const auto add = [this](UsageCount what, uint64_t n) { counts[static_cast<size_t>(what)] += n; };
+  const uint64_t beyond = counts[static_cast<size_t>(UsageCount::kBeyondLimit)];
+  counts = {};
+  add(UsageCount::kBeyondLimit, beyond);
+  add(UsageCount::kGraphs, 1);
   checked = ~0ull;
   is_cold = may_wait = names_events = false;
   waits.clear();
-  count_steps();
+  cost = {.kernels = 0};
+  uint64_t all_sms = 0;
   for (const GraphStep& step : graph->steps) {
     is_cold |= step.uses.lane == Lane::kCold;
     may_wait |= step.kind == wire::GraphNodeKind::kHostCall || !step.values.empty();
@@ -171,28 +172,12 @@ void GraphExec::note_steps() {
     for (const wire::ValueOperation& operation : step.values) {
       if (operation.kind == wire::ValueKind::kWait) waits.push_back(operation.value);
     }
-  }
-}
-
-// Nodes in bodies of conditional nodes are not counted: only the device knows how often they run.
-void GraphExec::count_steps() {
-  using wire::UsageCount;
-  const auto add = [this](UsageCount what, uint64_t n) { counts[static_cast<size_t>(what)] += n; };
-  const uint64_t beyond = counts[static_cast<size_t>(UsageCount::kBeyondLimit)];
-  counts = {};
-  add(UsageCount::kBeyondLimit, beyond);
-  add(UsageCount::kGraphs, 1);
-  sms_needed = 0;
-  needs_all_sms = false;
-  uint64_t all_sms = 0;
-  uint64_t kernels = 0;
-  for (const GraphStep& step : graph->steps) {
     if (step.parent != 0 || !step.is_enabled) continue;
     if (step.kind == wire::GraphNodeKind::kKernel) {
-      ++kernels;
+      ++cost.kernels;
       all_sms += step.uses.cost.sms;
-      sms_needed = std::max(sms_needed, step.uses.cost.sms_needed);
-      needs_all_sms |= step.uses.cost.needs_all_sms;
+      cost.sms_needed = std::max(cost.sms_needed, step.uses.cost.sms_needed);
+      cost.needs_all_sms |= step.uses.cost.needs_all_sms;
       add(UsageCount::kBlocks, step.blocks);
       add(UsageCount::kThreads, step.blocks * step.threads_each);
     }
@@ -200,8 +185,8 @@ void GraphExec::count_steps() {
     add(step.kind == wire::GraphNodeKind::kFill ? UsageCount::kFills : UsageCount::kCopies, 1);
     add(step.uses.moves, step.uses.moved_bytes);
   }
-  add(UsageCount::kGraphKernels, kernels);
-  sms = kernels == 0 ? 0 : static_cast<uint32_t>(all_sms / kernels);
+  add(UsageCount::kGraphKernels, cost.kernels);
+  if (cost.kernels != 0) cost.sms = static_cast<uint32_t>(all_sms / cost.kernels);
 }
 
 Status Graphs::check_made(const GraphExec& exec) {
@@ -303,27 +288,23 @@ Status Graphs::handle(const wire::GraphNode& command, GraphExec& exec, ClientGre
   return Status();
 }
 
-// CUDA does not let a copy's memory become an array, or the other way; drivers may not look.
-Status Graphs::check_copies(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
+// The context of a node can't change. CUDA does not let a copy's memory become an array, or the
+// other way; drivers may not look.
+Status Graphs::check_change(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
                             wire::GraphUpdate::Reply* answer) {
   const auto is_copy = [](wire::GraphNodeKind kind) {
     return kind == wire::GraphNodeKind::kCopy || kind == wire::GraphNodeKind::kArrayCopy;
   };
   for (size_t i = 0; i < std::min(old.size(), fresh.size()); ++i) {
-    if (old[i].kind == fresh[i].kind || !is_copy(old[i].kind) || !is_copy(fresh[i].kind)) continue;
-    *answer = {CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, static_cast<uint32_t>(i)};
-    return Status(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "a copy with another kind of memory");
-  }
-  return Status();
-}
-
-// The context of a node can't change.
-Status Graphs::check_lanes(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
-                           wire::GraphUpdate::Reply* answer) {
-  for (size_t i = 0; i < std::min(old.size(), fresh.size()); ++i) {
-    if (old[i].uses.lane == fresh[i].uses.lane) continue;
-    *answer = {CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE, static_cast<uint32_t>(i)};
-    return Status(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "a node would change its lane");
+    const bool is_other_copy =
+        old[i].kind != fresh[i].kind && is_copy(old[i].kind) && is_copy(fresh[i].kind);
+    if (!is_other_copy && old[i].uses.lane == fresh[i].uses.lane) continue;
+    *answer = {is_other_copy ? CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED
+                             : CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE,
+               static_cast<uint32_t>(i)};
+    return Status(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, is_other_copy
+                                                            ? "a copy with another kind of memory"
+                                                            : "a node would change its lane");
   }
   return Status();
 }
@@ -387,8 +368,7 @@ Status Graphs::handle(const wire::GraphUpdate&, GraphExec& exec, ReplyTo<wire::G
   Status status = graph->error;
   if (status.ok()) status = check_complete(*graph);
   wire::GraphUpdate::Reply answer{CU_GRAPH_EXEC_UPDATE_ERROR, graph->failed_node};
-  if (status.ok()) status = check_copies(exec.graph->steps, graph->steps, &answer);
-  if (status.ok()) status = check_lanes(exec.graph->steps, graph->steps, &answer);
+  if (status.ok()) status = check_change(exec.graph->steps, graph->steps, &answer);
   if (status.ok()) {
     CUgraphExecUpdateResultInfo info{};
     status = core_.use(graph->graph->device());
@@ -453,17 +433,7 @@ Status Graphs::handle(const wire::GraphEnableNode& command, GraphExec& exec) {
       check(core_.driver.cuGraphNodeSetEnabled(exec.handle, node, command.enabled != 0 ? 1 : 0),
             "cuGraphNodeSetEnabled"));
   step->is_enabled = command.enabled != 0;
-  exec.count_steps();
-  return Status();
-}
-
-// Memory may have been freed and modules unloaded since the nodes were made: to run them would be a
-// fault, which ends all sessions.
-Status Graphs::check_uses(GraphExec& exec) {
-  const uint64_t now = memory_.removals();
-  if (exec.checked == now) return Status();
-  OPENMPS_RETURN_IF_ERROR(builder_.check(exec.graph->steps, GraphBuilder::Moment::kLaunch));
-  exec.checked = now;
+  exec.note_steps();
   return Status();
 }
 
@@ -488,7 +458,12 @@ Status Graphs::leave_cold_lane(GraphExec& exec) {
 
 Status Graphs::make_launch(GraphExec& exec, Work* work) {
   OPENMPS_RETURN_IF_ERROR(check_made(exec));
-  OPENMPS_RETURN_IF_ERROR(check_uses(exec));
+  // Memory may have been freed and modules unloaded since the nodes were made: to run them would be
+  // a fault, which ends all sessions.
+  if (exec.checked != memory_.removals()) {
+    OPENMPS_RETURN_IF_ERROR(builder_.check(exec.graph->steps, GraphBuilder::Moment::kLaunch));
+    exec.checked = memory_.removals();
+  }
   OPENMPS_RETURN_IF_ERROR(leave_cold_lane(exec));
   if (exec.is_cold && core_.image_objects != 0) {
     return Status(CUDA_ERROR_NOT_SUPPORTED,
@@ -498,12 +473,12 @@ Status Graphs::make_launch(GraphExec& exec, Work* work) {
       GraphWork{&exec, &exec.counts, exec.is_cold, exec.may_wait, exec.names_events, exec.waits};
   work->uses.objects[0] = exec.shared_from_this();
   exec.is_launched = true;
-  if (!exec.may_wait) work->uses.cost = submitter_.learnt_cost(&exec.duration);
-  work->uses.cost.sms = exec.sms;
-  work->uses.cost.sms_needed = exec.sms_needed;
-  work->uses.cost.needs_all_sms = exec.needs_all_sms;
-  work->uses.cost.kernels =
-      static_cast<uint32_t>(exec.counts[static_cast<size_t>(wire::UsageCount::kGraphKernels)]);
+  Cost& cost = work->uses.cost;
+  if (!exec.may_wait) cost = submitter_.learnt_cost(&exec.duration);
+  cost.sms = exec.cost.sms;
+  cost.sms_needed = exec.cost.sms_needed;
+  cost.needs_all_sms = exec.cost.needs_all_sms;
+  cost.kernels = exec.cost.kernels;
   return Status();
 }
 
@@ -531,23 +506,17 @@ Status Graphs::handle(const wire::GraphExecDestroy& command) {
 }
 
 Status Graphs::handle(const wire::ModuleUnload& command) {
-  lose_functions(modules_.modules().find(command.module)->functions);
-  modules_.unload(command.module);
-  return Status();
-}
-
-void Graphs::lose_functions(std::span<const wire::Id> functions) {
+  const std::vector<wire::Id>& lost = modules_.modules().find(command.module)->functions;
   execs_.for_each([&](GraphExec& exec) {
     if (exec.graph == nullptr) return;
     for (GraphStep& step : exec.graph->steps) {
-      if (step.function == 0 ||
-          std::find(functions.begin(), functions.end(), step.function) == functions.end()) {
-        continue;
-      }
+      if (step.function == 0 || std::ranges::find(lost, step.function) == lost.end()) continue;
       step.lost = true;
       exec.checked = ~0ull;
     }
   });
+  modules_.unload(command.module);
+  return Status();
 }
 
 void Graphs::release_all() {

@@ -41,7 +41,6 @@ struct GraphExec : LaunchableGraph, std::enable_shared_from_this<GraphExec> {
   ~GraphExec() override;
   // The steps have changed: read from them what launches need to know.
   void note_steps();
-  void count_steps();
   // The driver's handle. The graph is instantiated anew first if the session's SMs have changed, or
   // if code has come from the cold context to the main one, where that is possible.
   CUgraphExec current() override;
@@ -49,13 +48,10 @@ struct GraphExec : LaunchableGraph, std::enable_shared_from_this<GraphExec> {
   // Launches of one executable graph run one after the other, in whatever streams (CUDA). The
   // driver orders the launches of one handle. So before the handle is replaced an event marks the
   // end of the last launch, and the next launch waits for that event.
-  [[nodiscard]] bool may_run_unmarked();
   void follow_changes();
   // Say once in the log that the graph has conditional nodes: their handles belong to the context
   // that they were made in, so the graph can't follow the session to other SMs.
   void tell_that_it_stays();
-  // The graph was made for other SMs than those that the session is limited to by now.
-  [[nodiscard]] bool is_beyond_limit() const;
   // Some node can leave the cold context. Looks only once every kCodeLookNs.
   bool may_leave_cold();
   // The description from which the driver can instantiate the graph as it is now; null: none.
@@ -82,12 +78,10 @@ struct GraphExec : LaunchableGraph, std::enable_shared_from_this<GraphExec> {
   bool names_events = false;                  // some node records an event or waits for one
   bool is_launched = false;                   // and may still run
   std::vector<wire::StreamValue> waits;       // the values that nodes wait for
-  uint32_t duration = 0;       // the index among the session's Durations; 0: none yet
-  uint32_t sms = 0;            // that the kernels keep busy, on average
-  uint32_t sms_needed = 0;     // on which all blocks of each kernel run at once; 0: not asked for
-  bool needs_all_sms = false;  // of some kernel (Cost)
-  GraphCounts counts{};        // of one launch
-  uint64_t checked = ~0ull;    // what the nodes use existed at this state of the session
+  uint32_t duration = 0;     // the index among the session's Durations; 0: none yet
+  Cost cost;                 // of its kernels: their number and SMs
+  GraphCounts counts{};      // of one launch
+  uint64_t checked = ~0ull;  // what the nodes use existed at this state of the session
 };
 
 class Graphs {
@@ -127,14 +121,10 @@ class Graphs {
  private:
   static Status check_made(const GraphExec& exec);
   static Status find_step(GraphExec& exec, uint32_t node, GraphStep** step);
-  static Status check_copies(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
+  static Status check_change(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
                              wire::GraphUpdate::Reply* answer);
-  static Status check_lanes(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
-                            wire::GraphUpdate::Reply* answer);
   static Status check_complete(const DescribedGraph& described);
-  Status check_uses(GraphExec& exec);
   Status leave_cold_lane(GraphExec& exec);
-  void lose_functions(std::span<const wire::Id> functions);
 
   SessionCore& core_;
   SessionMemory& memory_;
