@@ -22,7 +22,7 @@ bool is_known(uint32_t type) {
 }  // namespace
 
 Status Links::handle(const wire::LinkCreate& command, const wire::LinkCreate::Tail& tail) {
-  if (count_ == kMaxLinks) {
+  if (links_.live() == kMaxLinks) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, std::to_string(kMaxLinks) + " links are open");
   }
   auto link = std::make_unique<Link>();
@@ -33,7 +33,6 @@ Status Links::handle(const wire::LinkCreate& command, const wire::LinkCreate::Ta
       check(core_.driver.cuLinkCreate_v2(link->options.count(), link->options.names(),
                                          link->options.values(), &link->state),
             "cuLinkCreate"));
-  ++count_;
   return links_.insert(command.link, std::move(link));
 }
 
@@ -89,7 +88,6 @@ Status Links::handle(const wire::LinkRead& command, Link& link) {
 Status Links::handle(const wire::LinkDestroy& command) {
   const std::unique_ptr<Link> link = links_.take(command.link);
   OPENMPS_RETURN_IF_ERROR(core_.use(link->device));
-  --count_;
   modules_.drop_image(link->input_bytes);
   return check(core_.driver.cuLinkDestroy(link->state), "cuLinkDestroy");
 }
@@ -100,7 +98,6 @@ void Links::release_all() {
     core_.driver.cuLinkDestroy(link->state);
     modules_.drop_image(link->input_bytes);
   }
-  count_ = 0;
 }
 
 }  // namespace openmps::worker

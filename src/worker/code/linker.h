@@ -47,7 +47,6 @@ class Links {
   SessionCore& core_;
   Modules& modules_;
   ObjectTable<Link> links_{"link"};
-  uint32_t count_ = 0;
 };
 
 }  // namespace openmps::worker

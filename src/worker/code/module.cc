@@ -135,54 +135,31 @@ Status Modules::take_image(wire::Id id, std::shared_ptr<const ImageBytes>* image
   return Status();
 }
 
-class Modules::PendingLoad : public Pending {
- public:
-  PendingLoad(Modules& modules, wire::Id id, std::unique_ptr<Module> module,
-              std::shared_ptr<Making> making)
-      : modules_(modules), id_(id), module_(std::move(module)), making_(std::move(making)) {}
-
-  [[nodiscard]] bool ready() const override {
-    return making_->done.load(std::memory_order_acquire);
-  }
-  Status finish(ReplyWriter& reply) override {
-    return modules_.finish_load(id_, std::move(module_), *making_,
-                                ReplyTo<wire::ModuleLoad>(reply));
-  }
-
- private:
-  Modules& modules_;
-  const wire::Id id_;
-  std::unique_ptr<Module> module_;
-  std::shared_ptr<Making> making_;
-};
-
 Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::Tail& tail,
                        ReplyTo<wire::ModuleLoad> reply) {
   if (command.kind > ModuleKind::kLibrary) {
     return violation("a module of kind " + std::to_string(static_cast<uint32_t>(command.kind)));
   }
-  auto module = std::make_unique<Module>();
-  module->kind = command.kind;
-  module->device = command.device;
-  OPENMPS_RETURN_IF_ERROR(take_image(command.blob, &module->image));
-  auto making = std::make_shared<Making>(core_, images_, module->image);
+  const auto making = std::make_shared<Making>(core_, images_);
+  Module& module = *making->module;
+  module.kind = command.kind;
+  module.device = command.device;
+  OPENMPS_RETURN_IF_ERROR(take_image(command.blob, &module.image));
   OPENMPS_RETURN_IF_ERROR(making->jit.set(command.log_bytes, tail.options));
-  OPENMPS_RETURN_IF_ERROR(images_.read_facts(
-      module->image, core_.devices.at(command.device).capability, &module->facts));
+  OPENMPS_RETURN_IF_ERROR(
+      images_.read_facts(module.image, core_.devices.at(command.device).capability, &module.facts));
   // Counted before the driver allocates them.
-  const uint64_t bytes = module->facts.binds() ? module->facts.variable_bytes : 0;
+  const uint64_t bytes = module.facts.binds() ? module.facts.variable_bytes : 0;
   OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, bytes));
-  module->charged = bytes;
-  image_bytes_ += module->image->size() - 1;
-  making->facts = module->facts;
+  module.charged = bytes;
+  image_bytes_ += module.image->size() - 1;
+  module.options.assign(tail.options.begin(), tail.options.end());
   // Options change the code, and variables belong to one session.
-  making->shareable = tail.options.empty() && !module->facts.binds();
-  module->options.assign(tail.options.begin(), tail.options.end());
-  module->is_shared = making->shareable;
-  module->is_remembered = making->shareable && remembered_ != nullptr;
-  if (!module->facts.compiles) {
+  module.is_shared = tail.options.empty() && !module.facts.binds();
+  module.is_remembered = module.is_shared && remembered_ != nullptr;
+  if (!module.facts.compiles) {
     make(*making);
-    return finish_load(command.module, std::move(module), *making, reply);
+    return finish_load(command.module, *making, reply);
   }
   core_.background.run([making] {
     try {
@@ -193,31 +170,34 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
     making->done.store(true, std::memory_order_release);
     making->bell->ring();
   });
-  reply.answer_later(
-      std::make_unique<PendingLoad>(*this, command.module, std::move(module), std::move(making)));
+  const auto ready = [making] { return making->done.load(std::memory_order_acquire); };
+  const auto finish = [this, making, id = command.module](ReplyWriter& writer) {
+    return finish_load(id, *making, ReplyTo<wire::ModuleLoad>(writer));
+  };
+  reply.answer_later(std::make_unique<Pending>(Pending{ready, finish}));
   return Status();
 }
 
 // Any thread.
 void Modules::make(Making& making) {
-  const auto load = [&making](std::shared_ptr<LoadedLibrary>* made) {
+  Module& module = *making.module;
+  const auto load = [&making, &module](std::shared_ptr<LoadedLibrary>* made) {
     making.made = true;
     JitOptions& jit = making.jit;
-    return load_library(making.driver, making.gate, making.cold, *making.image, making.facts,
+    return load_library(making.driver, making.gate, making.cold, *module.image, module.facts,
                         {jit.count(), jit.names(), jit.values()}, made);
   };
-  making.status = making.shareable ? making.images.library(making.image, load, &making.library)
-                                   : load(&making.library);
+  making.status = module.is_shared ? making.images.library(module.image, load, &module.library)
+                                   : load(&module.library);
 }
 
-Status Modules::finish_load(wire::Id id, std::unique_ptr<Module> module, Making& making,
-                            ReplyTo<wire::ModuleLoad> reply) {
+Status Modules::finish_load(wire::Id id, Making& making, ReplyTo<wire::ModuleLoad> reply) {
+  std::unique_ptr<Module> module = std::move(making.module);
   Status status = making.status;
-  module->library = std::move(making.library);
   if (status.ok()) {
     core_.usage.count(making.made ? wire::UsageCount::kImagesMade : wire::UsageCount::kImagesFound);
+    status = core_.use(module->device);
   }
-  if (status.ok()) status = core_.use(module->device);
   // Loaded code is known to be valid for the device.
   if (status.ok() && module->kind == ModuleKind::kModule &&
       !lane_of(*module->library, module->device)) {

@@ -185,35 +185,25 @@ class Modules {
     void differ();
   };
 
-  // The making of a library, which may go on after the session's end.
+  // The making of a module's library, which may go on after the session's end.
   struct Making {
-    Making(SessionCore& core, ImageStore& images, std::shared_ptr<const ImageBytes> image)
-        : driver(core.driver),
-          gate(core.gate),
-          cold(core.cold),
-          images(images),
-          bell(core.bell),
-          image(std::move(image)) {}
+    Making(SessionCore& core, ImageStore& images)
+        : driver(core.driver), gate(core.gate), cold(core.cold), images(images), bell(core.bell) {}
 
     const DriverTable& driver;
     ContextGate& gate;
     ColdLanes* const cold;
     ImageStore& images;
     const std::shared_ptr<Bell> bell;
-    const std::shared_ptr<const ImageBytes> image;
+    std::unique_ptr<Module> module = std::make_unique<Module>();
     JitOptions jit;
-    ImageFacts facts;
-    bool shareable = false;
     bool made = false;  // no library of that image existed
     Status status;
-    std::shared_ptr<LoadedLibrary> library;
     std::atomic<bool> done{false};
   };
-  class PendingLoad;
 
   static void make(Making& making);
-  Status finish_load(wire::Id id, std::unique_ptr<Module> module, Making& making,
-                     ReplyTo<wire::ModuleLoad> reply);
+  Status finish_load(wire::Id id, Making& making, ReplyTo<wire::ModuleLoad> reply);
   // The lanes into which code may be loaded. Code of a session that a set of SMs limits belongs to
   // the main lane (kMainFirst), but does not wait there for work that may never end.
   enum class Homes { kMain, kCold, kEither, kMainFirst };

@@ -60,7 +60,14 @@ class SmFootprint {
   }
   static constexpr uint64_t kLoss = 16;
   // Rounded. `resident`: blocks that an SM has room for.
-  static uint32_t average(uint64_t blocks, uint32_t sms, uint32_t resident);
+  static uint32_t average(uint64_t blocks, uint32_t sms, uint32_t resident) {
+    if (blocks <= sms) return static_cast<uint32_t>(blocks);
+    const uint64_t wave = uint64_t{sms} * resident;
+    const uint64_t whole = blocks / wave;
+    const uint64_t last = std::min<uint64_t>(blocks % wave, sms);
+    const uint64_t waves = whole + (last != 0 ? 1 : 0);
+    return static_cast<uint32_t>((whole * sms + last + waves / 2) / waves);
+  }
 
  private:
   template <typename Occupancy>

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -17,17 +18,11 @@ class ReplyWriter;
 
 // A command whose answer comes later, from the background; commands behind it are executed
 // meanwhile. Session's thread.
-class Pending {
- public:
-  Pending() = default;
-  virtual ~Pending() = default;
-  Pending(const Pending&) = delete;
-  Pending& operator=(const Pending&) = delete;
-
+struct Pending {
   // The answer can be given. The session's bell rings when this becomes true.
-  [[nodiscard]] virtual bool ready() const = 0;
+  std::function<bool()> ready;
   // Answer as a command's handler does. Once ready() is true.
-  virtual Status finish(ReplyWriter& reply) = 0;
+  std::function<Status(ReplyWriter& reply)> finish;
 };
 
 class ReplyWriter {

@@ -133,8 +133,7 @@ ImageMemory::ImageMemory(const DriverTable& driver, const Devices& devices, Cont
 
 ImageMemory::~ImageMemory() {
   stop();
-  const MutexLock lock(state_->mutex);
-  while (state_->recalls) state_->changed.wait(state_->mutex);
+  wait();
 }
 
 void ImageMemory::stop() {

@@ -220,29 +220,21 @@ class Placing {
     const std::string name = register_of(number);
     const std::string_view before = at_ == 0 ? std::string_view() : text(at_ - 1);
     used_.insert(number);
-    if (before == "[" && text(behind) == "]") {
-      edits_.push_back({word.begin, word.end, name});
-      return Status();
-    }
     // "mov.u64 %rd1, x;" and "cvta.global.u64 %rd1, x;", the former with an offset, too.
     const bool is_source = before == "," && at_ >= 4 && text(behind) == ";";
-    if (is_source && is_move(at_ - 4)) {
-      if (behind == at_ + 1) {
-        edits_.push_back({word.begin, word.end, name});
-        return Status();
-      }
-      if (!offset.empty()) {
-        edits_.push_back({words_[at_ - 4].begin, words_[behind].begin,
-                          "add.s64 " + std::string(text(at_ - 2)) + ", " + name + ", " + offset});
-        return Status();
-      }
-    }
-    if (is_source && behind == at_ + 1 && at_ >= 5 && text(at_ - 5) == "cvta" &&
-        text(at_ - 4) == ".global" && text(at_ - 3) == ".u64") {
+    const bool is_moved = is_source && is_move(at_ - 4);
+    const bool has_offset = behind != at_ + 1;
+    const bool is_converted = is_source && !has_offset && at_ >= 5 && text(at_ - 5) == "cvta" &&
+                              text(at_ - 4) == ".global" && text(at_ - 3) == ".u64";
+    if ((before == "[" && text(behind) == "]") || (is_moved && !has_offset) || is_converted) {
       edits_.push_back({word.begin, word.end, name});
-      return Status();
+    } else if (is_moved && !offset.empty()) {
+      edits_.push_back({words_[at_ - 4].begin, words_[behind].begin,
+                        "add.s64 " + std::string(text(at_ - 2)) + ", " + name + ", " + offset});
+    } else {
+      return unsupported("how " + variable->first + " is used");
     }
-    return unsupported("how " + variable->first + " is used");
+    return Status();
   }
   // From the word on: "mov .u64 REGISTER ,".
   [[nodiscard]] bool is_move(size_t i) const {
