@@ -304,29 +304,52 @@ void each_element(std::byte* at, const std::byte* with, u64 bytes, F f) {
   }
 }
 
+template <u32 bytes>
+void copy_and_fill(std::byte* to, const std::byte* from, u32 real) {
+  if (real == bytes) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  std::memcpy(to, from, real);
+  std::memset(to + real, 0, bytes - real);
+}
+
+// Nearly always all lanes write to the block's own memory, and read from one range.
+template <u32 bytes>
+const Op* copy_lanes(const Op* op, Warp* warp, std::byte* regs) {
+  const u32* to = reinterpret_cast<const u32*>(regs + op->a);
+  const u64* from = reinterpret_cast<const u64*>(regs + op->b);
+  const u32* sizes = reinterpret_cast<const u32*>(regs + op->c);
+  CachedRange range = {};
+  for (u32 left = warp->active; left; left &= left - 1) {
+    const auto lane = static_cast<u32>(__builtin_ctz(left));
+    const u64 at = to[lane], source = from[lane] + op->imm;
+    const u32 real = op->c ? min_of(bytes, sizes[lane]) : bytes;
+    std::byte* target = warp->shared + at;
+    if (at % bytes != 0 || at + bytes > warp->shared_bytes) {
+      target = memory_for(warp, op, lane, kSharedWindow | at, bytes, bytes, true);
+      if (!target) return nullptr;
+    }
+    const auto* read = reinterpret_cast<const std::byte*>(source);
+    if (real > 0 && (source % bytes != 0 || source < range.begin || source + real > range.end)) {
+      read = memory_for(warp, op, lane, source, real, bytes, false);
+      if (!read) return nullptr;
+      if (source >> kWindowShift == 0) range = warp->ranges->recent[0];
+    }
+    copy_and_fill<bytes>(target, read, real);
+  }
+  return op + 1;
+}
+
 // a: shared address, b: global address, c: bytes to read (else all); aux: size. What is not read is
 // zero, and an address of which nothing is read may be any. The copy is done at once, so commit and
 // wait have nothing left to do.
 HANDLER(copy_async) {
-  const u32 bytes = op->aux;
-  u64 from[kWarpSize], to[kWarpSize];
-  std::memcpy(from, regs + op->b, sizeof from);
-  generic_addresses(regs, op->a, true, 0, to);
-  for (u32 left = warp->active; left; left &= left - 1) {
-    const auto lane = static_cast<u32>(__builtin_ctz(left));
-    u32 real = bytes;
-    if (op->c) real = min_of(bytes, reinterpret_cast<const u32*>(regs + op->c)[lane]);
-    std::byte* target = memory_for(warp, op, lane, to[lane], bytes, bytes, true);
-    if (!target) return nullptr;
-    if (real > 0) {
-      const std::byte* source =
-          memory_for(warp, op, lane, from[lane] + op->imm, real, bytes, false);
-      if (!source) return nullptr;
-      std::memcpy(target, source, real);
-    }
-    std::memset(target + real, 0, bytes - real);
+  switch (op->aux) {
+    case 4: return copy_lanes<4>(op, warp, regs);
+    case 8: return copy_lanes<8>(op, warp, regs);
+    default: return copy_lanes<16>(op, warp, regs);
   }
-  return op + 1;
 }
 
 }  // namespace
