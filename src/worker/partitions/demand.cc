@@ -41,17 +41,18 @@ bool RecentDemand::had(Kind kind, uint64_t now) const {
   return is_recent(had_ns_[kind].load(std::memory_order_relaxed), now);
 }
 
-Lease::Review Lease::review(uint64_t now) {
-  if (!in_use_.load()) return {};
+uint64_t Lease::review(uint64_t now) {
+  if (!in_use_.load()) return 0;
   uint64_t last = 0;
   for (const std::atomic<uint64_t>& used_ns : used_ns_) last = std::max<uint64_t>(last, used_ns);
-  if (is_recent(last, now)) return {Rank::kLatency, last + kRecentNs};
+  if (is_recent(last, now)) return last + kRecentNs;
   in_use_ = false;
-  return {};
+  return 0;
 }
 
-Lease::Review Lease::review_ranks(uint64_t now, const std::function<bool(Rank from)>& is_crowded) {
-  Review review;
+Lease::RanksReview Lease::review_ranks(uint64_t now,
+                                       const std::function<bool(Rank from)>& is_crowded) {
+  RanksReview review;
   if (!in_use_.load()) return review;
   for (size_t row = 0; row < kRanks && !review.excludes_from.has_value(); ++row) {
     if (!is_recent(used_ns_[row], now)) continue;
@@ -70,10 +71,10 @@ bool SmallWorkReview::few_suffice(std::span<const Session> sessions, uint32_t fe
   size_t count = 0;
   uint64_t sm_ns = 0;
   for (const Session& session : sessions) {
-    const bool is_small = session.place == SmSet::Kind::kFew;
-    if (is_small) ++count;
     const uint64_t its_ns = elapsed >= kWeighNs ? session.demand->take_sm_ns() : 0;
-    if (is_small) sm_ns += its_ns;
+    if (session.place != SmSet::Kind::kFew) continue;
+    ++count;
+    sm_ns += its_ns;
   }
   if (elapsed >= kWeighNs) {
     if (sm_ns > elapsed / kLightShare * few_sms) heavy_ns_ = now;

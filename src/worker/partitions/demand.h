@@ -88,15 +88,16 @@ class Lease {
   // It has been used since review() found it idle. Any thread.
   [[nodiscard]] bool is_in_use() const { return in_use_.load(std::memory_order_relaxed); }
 
-  struct Review {
+  // Those for whom the SMs are reserved have them until then, when the next review is due; 0: the
+  // others have them until use() says so. One caller at a time.
+  uint64_t review(uint64_t now);
+  struct RanksReview {
     std::optional<Rank> excludes_from;  // the ranks from there on keep off the SMs; none: no rank
     uint64_t next_ns = 0;               // when the next review is due; 0: when use() says so
   };
-  // One caller at a time. Those for whom the SMs are reserved have them while they have work.
-  Review review(uint64_t now);
-  // The SMs are reserved for all sessions that have a rank below them: lower ranks keep off while
-  // they fill the device. `is_crowded(Rank from)`: as Crowded.
-  Review review_ranks(uint64_t now, const std::function<bool(Rank from)>& is_crowded);
+  // As review(), of SMs that are reserved for all sessions that have a rank below them: lower ranks
+  // keep off while they fill the device. `is_crowded(Rank from)`: as Crowded.
+  RanksReview review_ranks(uint64_t now, const std::function<bool(Rank from)>& is_crowded);
 
  private:
   static constexpr size_t kRanks = 2;  // the ranks that have others below them

@@ -8,13 +8,6 @@
 
 namespace openmps::worker {
 
-void SmPlan::set_groups(uint32_t device, std::vector<uint32_t> group_sms, bool has_partial_group) {
-  OfDevice& of = of_[device];
-  of.users.assign(group_sms.size(), 0);
-  of.layout.group_sms = std::move(group_sms);
-  of.layout.has_partial_group = has_partial_group;
-}
-
 const SmReservation* SmPlan::reservation_of(uint32_t device, const SmTerms& terms) const {
   const auto own = reservations_.find(terms.reservation);
   return own != reservations_.end() && own->second.device == device ? &own->second : nullptr;
@@ -28,18 +21,17 @@ SmGroups SmPlan::pool(uint32_t device, const SmTerms& terms, bool with_excluded)
     if (own->second.device == device) return own->second.groups;
     if (own->second.is_static) return {};
   }
-  SmGroups pool = of_[device].layout.all_groups();
+  const OfDevice& of = of_[device];
+  SmGroups pool = of.layout.all_groups();
   for (const auto& [number, reservation] : reservations_) {
-    if (with_excluded && reservation.is_for_ranks) continue;
-    if (reservation.device == device && reservation.excludes(terms.rank)) {
-      pool &= ~reservation.groups;
-    }
+    if (reservation.device == device && !reservation.is_lent) pool &= ~reservation.groups;
   }
+  const std::optional<Rank>& from = of.for_ranks.excludes_from;
+  if (!with_excluded && from.has_value() && terms.rank >= *from) pool &= ~of.for_ranks.groups;
   return pool;
 }
 
 SmAssignment SmPlan::choose_unlimited(const SmWish& wish) const {
-  if (reservations_.empty() && wish.place == SmSet::Kind::kGroups) return {};
   const SmLayout& layout = of_[wish.device].layout;
   const SmGroups free = pool(wish.device, wish.terms, wish.needs_whole_device);
   if (free != layout.all_groups()) {
@@ -60,17 +52,35 @@ SmAssignment SmPlan::choose_unlimited(const SmWish& wish) const {
   return {};
 }
 
+// Of what the wish is answered with a part; null: of all that its terms leave. A session's own
+// reservation goes before its group. The limits of session and group are a context's, too, since it
+// has a part of what the session has.
+const SmAssignment* SmPlan::whole_of(const SmWish& wish) const {
+  if (wish.whole != nullptr) {
+    return wish.whole->assignment.has_limit() ? &wish.whole->assignment : nullptr;
+  }
+  const auto& groups = of_[wish.device].groups;
+  const auto group = groups.find(wish.terms.group);
+  const bool is_part = group != groups.end() && group->second.assignment.is_limited &&
+                       reservation_of(wish.device, wish.terms) == nullptr;
+  return is_part ? &group->second.assignment : nullptr;
+}
+
 // The partial group counts as one of the groups, but never alone: there is no room in it for
 // clusters of many blocks. What it has more than the others is not used.
-SmAssignment SmPlan::choose(const SmWish& wish, const SmAssignment* whole) const {
+SmAssignment SmPlan::choose(const SmWish& wish) const {
   const OfDevice& of = of_[wish.device];
   const SmLayout& layout = of.layout;
+  const SmAssignment* const whole = whole_of(wish);
   const uint32_t limit = wish.terms.sms;
   const bool is_limited = limit != 0 && limit < (whole != nullptr ? whole->set.sms : layout.sms);
   if (!is_limited && whole == nullptr) return choose_unlimited(wish);
   const SmSet all =
       whole != nullptr ? whole->set : layout.set_of(pool(wish.device, wish.terms, false));
-  SmAssignment chosen{.is_whole_device = false, .is_limited = is_limited, .set = all};
+  // The session counts as the user of the SMs of its contexts.
+  const bool is_counted =
+      is_limited && (wish.whole == nullptr || !wish.whole->assignment.is_limited);
+  SmAssignment chosen{.is_whole_device = false, .is_limited = is_counted, .set = all};
   if (!is_limited || limit >= all.sms) return chosen;
   const uint32_t count = std::max(1u, limit / layout.step);
   const bool takes_partial = count > 1 && layout.group_sms.back() >= layout.step;
@@ -82,60 +92,34 @@ SmAssignment SmPlan::choose(const SmWish& wish, const SmAssignment* whole) const
   return chosen;
 }
 
-void SmPlan::count(uint32_t device, const SmAssignment& assignment, bool used) {
-  if (assignment.is_whole_device || !assignment.is_limited) return;
-  std::vector<uint32_t>& users = of_[device].users;
-  for (size_t group = 0; group < users.size(); ++group) {
-    if (assignment.set.groups.test(group)) users[group] += used ? 1 : -1;
+void SmPlan::count(const SmWish& wish, bool used) {
+  if (!wish.assignment.is_limited) return;
+  for (size_t group = 0; group < kMostSmGroups; ++group) {
+    if (wish.assignment.set.groups.test(group)) of_[wish.device].users[group] += used ? 1 : -1;
   }
-}
-
-// Of what the wish is answered with a part; null: of all that its terms leave. A session's own
-// reservation goes before its group.
-const SmAssignment* SmPlan::whole_of(const SmWish& wish) const {
-  if (wish.whole != nullptr) {
-    const SmAssignment& of_session = wish.whole->assignment;
-    const bool is_placed = of_session.restriction == Restriction::kFewSms ||
-                           of_session.restriction == Restriction::kRemainingSms;
-    if (!of_session.is_whole_device && !is_placed) return &of_session;
-  }
-  const auto& groups = of_[wish.device].groups;
-  const auto group = groups.find(wish.terms.group);
-  const bool is_part = group != groups.end() && group->second.assignment.is_limited &&
-                       reservation_of(wish.device, wish.terms) == nullptr;
-  return is_part ? &group->second.assignment : nullptr;
 }
 
 void SmPlan::assign(SmWish& wish) {
-  const SmAssignment* const whole = whole_of(wish);
-  count(wish.device, wish.assignment, false);
-  wish.assignment = choose(wish, whole);
-  // The session counts as the user of the SMs of its contexts.
-  if (wish.whole != nullptr && wish.whole->assignment.is_limited) {
-    wish.assignment.is_limited = false;
-  }
-  count(wish.device, wish.assignment, true);
+  count(wish, false);
+  wish.assignment = choose(wish);
+  count(wish, true);
 }
 
 // The members' own assignments do not count as used meanwhile: they are answered afterwards.
-void SmPlan::assign(uint32_t device, const SessionGroup& group, GroupWish& together) {
-  SmWish wish{.device = device,
-              .terms = {.sms = group.sms(device), .rank = Rank::kLatency},
-              .assignment = together.assignment};
-  for (SmWish* member : of_[device].wishes) {
+void SmPlan::assign_group(const SessionGroup& group, SmWish& together) {
+  together.terms = {.sms = group.sms(together.device), .rank = Rank::kLatency};
+  for (SmWish* member : of_[together.device].wishes) {
     if (member->terms.group != &group) continue;
-    wish.terms.rank = std::max(wish.terms.rank, member->terms.rank);
-    count(device, member->assignment, false);
+    together.terms.rank = std::max(together.terms.rank, member->terms.rank);
+    count(*member, false);
     member->assignment.is_limited = false;
   }
-  count(device, together.assignment, false);
-  together.assignment = choose(wish, nullptr);
-  count(device, together.assignment, true);
+  assign(together);
 }
 
 void SmPlan::assign_all(uint32_t device) {
   OfDevice& of = of_[device];
-  for (auto& [group, together] : of.groups) assign(device, *group, together);
+  for (auto& [group, together] : of.groups) assign_group(*group, together);
   for (SmWish* wish : of.wishes) assign(*wish);
 }
 
@@ -143,8 +127,8 @@ void SmPlan::add(SmWish& wish) {
   OfDevice& of = of_[wish.device];
   of.wishes.push_back(&wish);
   if (const SessionGroup* const group = wish.terms.group; group != nullptr) {
-    GroupWish& together = of.groups[group];
-    if (together.members++ == 0) assign(wish.device, *group, together);
+    const auto [together, is_new] = of.groups.try_emplace(group, SmWish{.device = wish.device});
+    if (is_new) assign_group(*group, together->second);
   }
   assign(wish);
 }
@@ -152,11 +136,14 @@ void SmPlan::add(SmWish& wish) {
 void SmPlan::remove(SmWish& wish) {
   OfDevice& of = of_[wish.device];
   if (std::erase(of.wishes, &wish) == 0) return;
-  count(wish.device, wish.assignment, false);
+  count(wish, false);
   wish.assignment = {};
   const auto group = of.groups.find(wish.terms.group);
-  if (group != of.groups.end() && --group->second.members == 0) {
-    count(wish.device, group->second.assignment, false);
+  const auto is_member = [&](const SmWish* other) {
+    return other->terms.group == wish.terms.group;
+  };
+  if (group != of.groups.end() && std::ranges::none_of(of.wishes, is_member)) {
+    count(group->second, false);
     of.groups.erase(group);
   }
 }
@@ -165,14 +152,14 @@ void SmPlan::remove(SmWish& wish) {
 // divides the whole device.
 Result<uint32_t> SmPlan::reserve(uint32_t number, const Reserve& wanted) {
   const auto& [device, sms, lends, named] = wanted;
-  if (number == 0 || number >= kRanksNumber || reservations_.contains(number)) {
+  if (number == 0 || reservations_.contains(number)) {
     return Status(CUDA_ERROR_INVALID_VALUE, "that reservation is there already");
   }
   const OfDevice& of = of_[device];
   const SmLayout& layout = of.layout;
   SmGroups free = layout.all_groups();
   for (const auto& [other, reservation] : reservations_) {
-    if (reservation.device == device && !reservation.is_for_ranks) free &= ~reservation.groups;
+    if (reservation.device == device) free &= ~reservation.groups;
   }
   if (layout.has_partial_group) free &= ~layout.last_group();
   const SmGroups groups = named.any()
@@ -184,23 +171,12 @@ Result<uint32_t> SmPlan::reserve(uint32_t number, const Reserve& wanted) {
     return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
                   "there are no " + std::to_string(sms) + " SMs that others could do without");
   }
-  SmReservation& made = reservations_[number];
-  made = {.device = device, .groups = groups, .is_static = named.any()};
-  if (lends) {
-    made.excludes_from = std::nullopt;
-    made.lease = std::make_shared<Lease>();
-  }
+  reservations_[number] = {.device = device,
+                           .groups = groups,
+                           .is_static = named.any(),
+                           .lease = lends ? std::make_shared<Lease>() : nullptr,
+                           .is_lent = lends};
   return reserved;
-}
-
-const Lease* SmPlan::reserve_for_ranks(uint32_t device, const SmGroups& groups) {
-  SmReservation& made = reservations_[kRanksNumber + device];
-  made = {.device = device,
-          .groups = groups,
-          .is_for_ranks = true,
-          .excludes_from = std::nullopt,
-          .lease = std::make_shared<Lease>()};
-  return made.lease.get();
 }
 
 }  // namespace openmps::worker

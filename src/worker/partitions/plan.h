@@ -5,6 +5,7 @@
 // no locks, no time. partitions/sm_partitions.h puts the plan into force.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -56,7 +57,7 @@ struct SmAssignment {
 struct SmWish {
   uint32_t device = 0;
   const SmWish* whole = nullptr;  // the session's, of which a context has a part; null: none
-  SmTerms terms;
+  SmTerms terms = {};
   // What the session's work needs as of now (partitions/demand.h).
   bool needs_whole_device = false;           // also the SMs that are reserved for higher ranks
   SmSet::Kind place = SmSet::Kind::kGroups;  // while small work has SMs to itself
@@ -67,26 +68,27 @@ struct SmWish {
 struct SmReservation {
   uint32_t device = 0;
   SmGroups groups;
-  bool is_for_ranks = false;  // no session has these SMs alone, but lower ranks keep off them
-  bool is_static = false;     // its members have no SMs of other devices
-  // Ranks from there on keep off the SMs now; none: no session does.
-  std::optional<Rank> excludes_from = Rank::kLatency;
+  bool is_static = false;                  // its members have no SMs of other devices
   std::shared_ptr<Lease> lease = nullptr;  // null: the SMs are not lent to others
+  bool is_lent = false;                    // the others have the SMs now
+};
 
-  [[nodiscard]] bool excludes(Rank rank) const {
-    return excludes_from.has_value() && rank >= *excludes_from;
-  }
+// SMs of a device that no session has alone, but lower ranks keep off them.
+struct SmsForRanks {
+  SmGroups groups;
+  std::optional<Rank> excludes_from;  // ranks from there on keep off now; none: no session does
 };
 
 class SmPlan {
  public:
-  // The numbers of reservations for ranks: from here on, one for each device.
-  static constexpr uint32_t kRanksNumber = 0xffff'ff00;
-
+  // A device is divided before there is a wish for less than the device.
   [[nodiscard]] SmLayout& layout(uint32_t device) { return of_[device].layout; }
   [[nodiscard]] const SmLayout& layout(uint32_t device) const { return of_[device].layout; }
-  // The device is divided so from now on: before any wish for less than the device.
-  void set_groups(uint32_t device, std::vector<uint32_t> group_sms, bool has_partial_group);
+  // assign_all() answers the wishes with a change of that.
+  [[nodiscard]] SmsForRanks& for_ranks(uint32_t device) { return of_[device].for_ranks; }
+  [[nodiscard]] const SmsForRanks& for_ranks(uint32_t device) const {
+    return of_[device].for_ranks;
+  }
 
   // Add a wish, which outlives the plan or is removed, and answer it. Its SMs count as used from
   // then on, so the next wish gets others. `wish.whole` has been added before.
@@ -109,37 +111,31 @@ class SmPlan {
     SmGroups groups = {};  // exactly these whole groups, and nothing of other devices for members
                            // (a static partition); none: those with the fewest users
   };
-  // Keep groups for the members of a reservation, whose number is the caller's to choose, above 0
-  // and below kRanksNumber. How many SMs these are. CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION:
-  // there are not so many left that others could do without, or those that are named are another's;
-  // CUDA_ERROR_INVALID_VALUE: there is a reservation of that number. assign_all() answers the
-  // wishes with it.
+  // Keep groups for the members of a reservation, whose number is the caller's to choose, above 0.
+  // How many SMs these are. CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: there are not so many left
+  // that others could do without, or those that are named are another's; CUDA_ERROR_INVALID_VALUE:
+  // there is a reservation of that number. assign_all() answers the wishes with it.
   Result<uint32_t> reserve(uint32_t number, const Reserve& wanted);
-  // Keep groups for ranks; assign_all() answers the wishes with that.
-  const Lease* reserve_for_ranks(uint32_t device, const SmGroups& groups);
   [[nodiscard]] std::map<uint32_t, SmReservation>& reservations() { return reservations_; }
   // The reservation whose member a session with those terms is on the device; null: of none.
   [[nodiscard]] const SmReservation* reservation_of(uint32_t device, const SmTerms& terms) const;
 
  private:
-  // What the sessions of a group have together.
-  struct GroupWish {
-    uint32_t members = 0;
-    SmAssignment assignment;
-  };
   struct OfDevice {
     SmLayout layout;
-    std::vector<uint32_t> users;  // of each group of SMs: how many are limited to it and others
+    SmsForRanks for_ranks;
+    // Of each group of SMs: how many are limited to it and others.
+    std::array<uint32_t, kMostSmGroups> users{};
     std::vector<SmWish*> wishes;
-    std::map<const SessionGroup*, GroupWish> groups;
+    std::map<const SessionGroup*, SmWish> groups;  // what the sessions of a group have together
   };
 
   [[nodiscard]] SmGroups pool(uint32_t device, const SmTerms& terms, bool with_excluded) const;
   [[nodiscard]] SmAssignment choose_unlimited(const SmWish& wish) const;
-  [[nodiscard]] SmAssignment choose(const SmWish& wish, const SmAssignment* whole) const;
+  [[nodiscard]] SmAssignment choose(const SmWish& wish) const;
   [[nodiscard]] const SmAssignment* whole_of(const SmWish& wish) const;
-  void count(uint32_t device, const SmAssignment& assignment, bool used);
-  void assign(uint32_t device, const SessionGroup& group, GroupWish& wish);
+  void count(const SmWish& wish, bool used);
+  void assign_group(const SessionGroup& group, SmWish& together);
 
   PerDevice<OfDevice> of_;
   std::map<uint32_t, SmReservation> reservations_;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/mutex.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/in_context.h"
 #include "worker/device/resource_descriptors.h"
@@ -21,16 +20,13 @@ constexpr size_t kMostUnused = 8;
 
 SmContexts::~SmContexts() {
   for (const OfDevice& of : of_) {
-    for (const std::unique_ptr<Made>& made : of.made) {
-      driver_.cuGreenCtxDestroy(made->partition.handle);
-    }
+    for (const std::unique_ptr<Made>& made : of.made) driver_.cuGreenCtxDestroy(made->handle);
   }
 }
 
 // The groups are of the device's own step: where clusters of blocks need SMs that lie together, as
 // on compute capability 9.0, groups of a smaller step would launch none.
-Status SmContexts::divide(uint32_t device, std::vector<uint32_t>* group_sms,
-                          bool* has_partial_group) {
+Status SmContexts::divide(uint32_t device, SmLayout* layout) {
   const Device& on = devices_.at(device);
   if (on.sm_steps.step == 0) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "the driver makes no parts of this device");
@@ -47,12 +43,17 @@ Status SmContexts::divide(uint32_t device, std::vector<uint32_t>* group_sms,
       "cuDevSmResourceSplitByCount"));
   groups.resize(std::min<size_t>(count, groups.size()));
   if (groups.empty()) return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "no groups of SMs");
-  *has_partial_group = rest.type == CU_DEV_RESOURCE_TYPE_SM && rest.sm.smCount != 0;
-  if (*has_partial_group) groups.push_back(rest);
-  group_sms->clear();
-  for (const CUdevResource& group : groups) group_sms->push_back(group.sm.smCount);
+  layout->has_partial_group = rest.type == CU_DEV_RESOURCE_TYPE_SM && rest.sm.smCount != 0;
+  if (layout->has_partial_group) groups.push_back(rest);
+  for (const CUdevResource& group : groups) layout->group_sms.push_back(group.sm.smCount);
   of_[device].groups = std::move(groups);
   return Status();
+}
+
+CUresult SmContexts::split(const CUdevResource& all, uint32_t sms, CUdevResource* part,
+                           CUdevResource* left) {
+  unsigned count = 1;
+  return driver_.cuDevSmResourceSplitByCount(part, &count, &all, left, 0, sms);
 }
 
 // What the driver leaves may be fewer SMs than what fills no group.
@@ -61,12 +62,9 @@ bool SmContexts::split_off_few(uint32_t device, uint32_t remaining) {
   CUdevResource all{};
   CUdevResource part{};
   CUdevResource left{};
-  unsigned count = 1;
   CUresult result = driver_.cuDeviceGetDevResource(on.handle, &all, CU_DEV_RESOURCE_TYPE_SM);
-  if (result == CUDA_SUCCESS) {
-    result = driver_.cuDevSmResourceSplitByCount(&part, &count, &all, &left, 0, remaining);
-  }
-  const bool is_split = result == CUDA_SUCCESS && count == 1 && part.sm.smCount == remaining &&
+  if (result == CUDA_SUCCESS) result = split(all, remaining, &part, &left);
+  const bool is_split = result == CUDA_SUCCESS && part.sm.smCount == remaining &&
                         left.type == CU_DEV_RESOURCE_TYPE_SM &&
                         left.sm.smCount == on.sms - remaining;
   if (!is_split) return false;
@@ -75,30 +73,30 @@ bool SmContexts::split_off_few(uint32_t device, uint32_t remaining) {
   return true;
 }
 
-Status SmContexts::create_green(const SmPartition& partition,
-                                std::span<const CUdevResource> resources, CUgreenCtx* made) {
+Result<CUgreenCtx> SmContexts::create_green(uint32_t device,
+                                            std::span<const CUdevResource> resources) {
   Result<CUdevResourceDesc> descriptor = descriptors_.get(driver_, resources);
   if (!descriptor.ok()) return descriptor.status();
-  return check(driver_.cuGreenCtxCreate(made, *descriptor, devices_.at(partition.device).handle,
-                                        CU_GREEN_CTX_DEFAULT_STREAM),
-               "cuGreenCtxCreate");
+  CUgreenCtx made = nullptr;
+  OPENMPS_RETURN_IF_ERROR(
+      check(driver_.cuGreenCtxCreate(&made, *descriptor, devices_.at(device).handle,
+                                     CU_GREEN_CTX_DEFAULT_STREAM),
+            "cuGreenCtxCreate"));
+  return made;
 }
 
 // Some of the resources of a set, whose last is the partial group. The driver splits what a device
 // or a green context has, but not what is left of a split (measured: 915). The SMs that have been
 // split off stay when the green context goes.
 Status SmContexts::trim(const SmPartition& partition, std::vector<CUdevResource>* resources) {
-  CUgreenCtx whole = nullptr;
-  OPENMPS_RETURN_IF_ERROR(create_green(partition, *resources, &whole));
+  const Result<CUgreenCtx> whole = create_green(partition.device, *resources);
+  if (!whole.ok()) return whole.status();
   CUdevResource all{};
   CUdevResource part{};
   CUdevResource left{};
-  unsigned count = 1;
-  CUresult result = driver_.cuGreenCtxGetDevResource(whole, &all, CU_DEV_RESOURCE_TYPE_SM);
-  if (result == CUDA_SUCCESS) {
-    result = driver_.cuDevSmResourceSplitByCount(&part, &count, &all, &left, 0, partition.sms);
-  }
-  driver_.cuGreenCtxDestroy(whole);
+  CUresult result = driver_.cuGreenCtxGetDevResource(*whole, &all, CU_DEV_RESOURCE_TYPE_SM);
+  if (result == CUDA_SUCCESS) result = split(all, partition.sms, &part, &left);
+  driver_.cuGreenCtxDestroy(*whole);
   *resources = {part};
   return check(result, "cuDevSmResourceSplitByCount");
 }
@@ -118,7 +116,9 @@ Status SmContexts::create(SmPartition* partition) {
   for (const CUdevResource& resource : resources) sms += resource.sm.smCount;
   const InContext current(driver_, devices_.at(partition->device).context);
   if (sms > partition->sms) OPENMPS_RETURN_IF_ERROR(trim(*partition, &resources));
-  OPENMPS_RETURN_IF_ERROR(create_green(*partition, resources, &partition->handle));
+  const Result<CUgreenCtx> green = create_green(partition->device, resources);
+  if (!green.ok()) return green.status();
+  partition->handle = *green;
   Status status =
       check(driver_.cuCtxFromGreenCtx(&partition->context, partition->handle), "cuCtxFromGreenCtx");
   if (!status.ok()) {
@@ -131,58 +131,57 @@ Status SmContexts::create(SmPartition* partition) {
 }
 
 // Another thread may have made it meanwhile.
-Status SmContexts::make(uint32_t device, const SmSet& set, SmPart* made) {
-  auto fresh = std::make_unique<Made>();
-  SmPartition& partition = fresh->partition;
-  partition.device = device;
-  partition.sms = set.sms;
-  partition.is_limit = set.kind == SmSet::Kind::kGroups;
-  partition.set = set;
-  OPENMPS_RETURN_IF_ERROR(create(&partition));
-  const MutexLock lock(mutex_);
-  *made = find_locked(device, set);
-  if (*made != nullptr) {
-    driver_.cuGreenCtxDestroy(partition.handle);
-  } else {
-    *made = hold_locked(*of_[device].made.emplace_back(std::move(fresh)));
+Result<SmPart> SmContexts::make(uint32_t device, const SmSet& set) {
+  auto made = std::make_unique<Made>();
+  made->device = device;
+  made->sms = set.sms;
+  made->is_limit = set.kind == SmSet::Kind::kGroups;
+  made->set = set;
+  OPENMPS_RETURN_IF_ERROR(create(made.get()));
+  Made* used = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    used = use_locked(device, set);
+    if (used != nullptr) {
+      driver_.cuGreenCtxDestroy(made->handle);
+    } else {
+      of_[device].made.push_back(std::move(made));
+      used = use_locked(device, set);
+    }
   }
-  return Status();
+  return hold(used);
 }
 
 SmPart SmContexts::find(uint32_t device, const SmSet& set) {
-  const MutexLock lock(mutex_);
-  return find_locked(device, set);
-}
-
-SmPart SmContexts::find_locked(uint32_t device, const SmSet& set) {
-  for (const std::unique_ptr<Made>& made : of_[device].made) {
-    if (made->partition.set == set) return hold_locked(*made);
+  Made* found = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    found = use_locked(device, set);
   }
-  return nullptr;
+  return hold(found);
 }
 
-SmPart SmContexts::hold_locked(Made& made) {
-  struct Use {
-    Use(SmContexts& of, Made& used) : contexts(of), made(used) {}
-    ~Use() { contexts.release(made); }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-    SmContexts& contexts;
-    Made& made;
-  };
-  auto use = std::make_shared<Use>(*this, made);
-  ++made.users;
-  return {std::move(use), &made.partition};
+SmContexts::Made* SmContexts::use_locked(uint32_t device, const SmSet& set) {
+  std::vector<std::unique_ptr<Made>>& all = of_[device].made;
+  const auto found = std::ranges::find_if(all, [&](const auto& made) { return made->set == set; });
+  if (found == all.end()) return nullptr;
+  ++(*found)->users;
+  return found->get();
+}
+
+SmPart SmContexts::hold(Made* used) {
+  if (used == nullptr) return nullptr;
+  return {used, [this](Made* made) { release(*made); }};
 }
 
 void SmContexts::release(Made& made) {
   const MutexLock lock(mutex_);
-  OfDevice& of = of_[made.partition.device];
+  OfDevice& of = of_[made.device];
   if (--made.users != 0) return;
   const auto is_unused = [](const std::unique_ptr<Made>& one) { return one->users == 0; };
   if (static_cast<size_t>(std::ranges::count_if(of.made, is_unused)) <= kMostUnused) return;
   const auto oldest = std::ranges::find_if(of.made, is_unused);
-  driver_.cuGreenCtxDestroy((*oldest)->partition.handle);
+  driver_.cuGreenCtxDestroy((*oldest)->handle);
   of.made.erase(oldest);
 }
 

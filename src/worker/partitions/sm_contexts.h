@@ -34,9 +34,10 @@ class SmContexts {
   SmContexts(const SmContexts&) = delete;
   SmContexts& operator=(const SmContexts&) = delete;
 
-  // Divide the device into groups of SMs, of its own step; only once. CUDA_ERROR_NOT_SUPPORTED: the
-  // driver doesn't do that; others: those of cuDevSmResourceSplitByCount.
-  Status divide(uint32_t device, std::vector<uint32_t>* group_sms, bool* has_partial_group);
+  // Divide the device into groups of SMs, of its own step, and say in the layout which these are;
+  // only once. CUDA_ERROR_NOT_SUPPORTED: the driver doesn't do that; others: those of
+  // cuDevSmResourceSplitByCount.
+  Status divide(uint32_t device, SmLayout* layout);
   // Divide it another way, into `remaining` SMs, which are whole steps, and the few others. False:
   // the driver doesn't do that. Before any such set is made.
   bool split_off_few(uint32_t device, uint32_t remaining);
@@ -45,11 +46,10 @@ class SmContexts {
   [[nodiscard]] SmPart find(uint32_t device, const SmSet& set);
   // Make it, while nothing runs in the device's context: the driver waits for all work there.
   // Errors: those of cuDevSmResourceSplitByCount, cuDevResourceGenerateDesc and cuGreenCtxCreate.
-  Status make(uint32_t device, const SmSet& set, SmPart* made);
+  Result<SmPart> make(uint32_t device, const SmSet& set);
 
  private:
-  struct Made {
-    SmPartition partition;
+  struct Made : SmPartition {
     uint32_t users = 0;
   };
   struct OfDevice {
@@ -58,12 +58,14 @@ class SmContexts {
     std::vector<std::unique_ptr<Made>> made;  // guarded by mutex_
   };
 
+  // So many SMs of `all`, and what is left of these.
+  CUresult split(const CUdevResource& all, uint32_t sms, CUdevResource* part, CUdevResource* left);
   Status create(SmPartition* partition);
-  Status create_green(const SmPartition& partition, std::span<const CUdevResource> resources,
-                      CUgreenCtx* made);
+  Result<CUgreenCtx> create_green(uint32_t device, std::span<const CUdevResource> resources);
   Status trim(const SmPartition& partition, std::vector<CUdevResource>* resources);
-  [[nodiscard]] SmPart find_locked(uint32_t device, const SmSet& set) REQUIRES(mutex_);
-  [[nodiscard]] SmPart hold_locked(Made& made) REQUIRES(mutex_);
+  // It counts as used; null: there is none. hold() gives it back, so without the lock.
+  [[nodiscard]] Made* use_locked(uint32_t device, const SmSet& set) REQUIRES(mutex_);
+  [[nodiscard]] SmPart hold(Made* used);
   void release(Made& made);
 
   const DriverTable& driver_;

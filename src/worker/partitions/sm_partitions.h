@@ -6,24 +6,19 @@
 // Any thread.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/mutex.h"
-#include "wire/handshake.h"
 #include "worker/device/context_gate.h"
 #include "worker/device/devices.h"
 #include "worker/partitions/demand.h"
 #include "worker/partitions/plan.h"
-#include "worker/partitions/session_group.h"
 #include "worker/partitions/sm_contexts.h"
-#include "worker/partitions/sm_set.h"
 
 namespace openmps::worker {
 
@@ -36,12 +31,10 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     // has a part; null: of none. The session joins before its context and outlives it.
     Member(uint32_t device, const SmTerms& terms, std::atomic<uint64_t>& changes,
            const Member* whole = nullptr)
-        : device(device),
-          changes_(changes),
+        : changes_(changes),
           wish_{.device = device,
                 .whole = whole != nullptr ? &whole->wish_ : nullptr,
                 .terms = terms} {}
-    const uint32_t device;
 
    private:
     friend class SmPartitions;
@@ -102,16 +95,14 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   [[nodiscard]] uint32_t few(uint32_t device) const NO_THREAD_SAFETY_ANALYSIS {
     return plan_.layout(device).few_sms;
   }
-  // note() is to be told what work needs.
-  [[nodiscard]] bool asks(uint32_t device) const {
-    return few(device) != 0 || of_[device].for_ranks.any();
+  // note() is to be told what work needs. No lock, as few().
+  [[nodiscard]] bool asks(uint32_t device) const NO_THREAD_SAFETY_ANALYSIS {
+    return few(device) != 0 || plan_.for_ranks(device).groups.any();
   }
   // And of all work, not only of kernels of Demand::kLongNs or more.
   [[nodiscard]] bool looks(uint32_t device) const {
     const OfDevice& of = of_[device];
-    const Lease* const of_ranks = of.lease_of_ranks.load(std::memory_order_acquire);
-    return of.is_watched.load(std::memory_order_relaxed) ||
-           (of_ranks != nullptr && of_ranks->is_in_use());
+    return of.is_watched.load(std::memory_order_relaxed) || of.lease_of_ranks->is_in_use();
   }
   // The member is about to submit such work. If it has less than the device for now, and the work
   // needs more, the next part() returns the whole device. The thread that calls part().
@@ -133,8 +124,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
 
  private:
   struct OfDevice {
-    SmGroups for_ranks;                                 // are kept for ranks
-    std::atomic<const Lease*> lease_of_ranks{nullptr};  // from keep_for_ranks() on
+    const std::shared_ptr<Lease> lease_of_ranks = std::make_shared<Lease>();
+    bool keeps_for_ranks = false;
     SmallWorkReview small_work;
     std::atomic<bool> is_watched{false};  // service() looks whether small work needs SMs to itself
     bool is_stale = false;                // the plan has changed for a member, and not for others
@@ -142,30 +133,22 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     std::atomic<bool> is_shared{false};  // there are several
     std::vector<SmPart> prepared;        // held for those who will need them
   };
-  // Sets whose green contexts are to be made when the lock is free again.
-  struct Missing {
-    uint32_t device = 0;
-    SmSet set;
-    bool operator==(const Missing&) const = default;
-  };
-  using MissingSets = std::vector<Missing>;
 
   Status divide_locked(uint32_t device) REQUIRES(mutex_);
-  void leave_locked(Member& member) REQUIRES(mutex_);
   void watch(uint32_t device);
   static bool needs_more(const Member& member, uint64_t now);
   void lift_restriction_locked(Member& member) REQUIRES(mutex_);
-  static bool lacks_set(const Member& member, const SmSet& set);
+  static bool lacks_set(const Member& member);
   static void give_locked(Member& member, SmPart part);
   // All members get what the plan says by now, as far as the green contexts are there.
-  void apply_locked(uint32_t device, MissingSets* missing) REQUIRES(mutex_);
-  void make_missing(const MissingSets& missing);
-  void make(const Missing& missing);
-  bool prepare(uint32_t device, std::span<const SmSet> sets);
-  void put_off(Member& member, const GateClient* client);
-  bool review_reservation_locked(SmReservation& reservation, uint64_t now, uint64_t* next)
-      REQUIRES(mutex_);
+  // make_missing() sees to the others, when the lock is free again.
+  void apply_locked(uint32_t device) REQUIRES(mutex_);
+  void make_missing(uint32_t device);
+  void make(uint32_t device, const SmSet& set);
+  bool prepare(uint32_t device, const SmSet& set);
+  bool review_reservations_locked(uint32_t device, uint64_t now, uint64_t* next) REQUIRES(mutex_);
   bool review_small_work_locked(uint32_t device, uint64_t now) REQUIRES(mutex_);
+  [[nodiscard]] bool keeps_some_locked(uint32_t device) REQUIRES(mutex_);
 
   const Devices& devices_;
   ContextGate& gate_;

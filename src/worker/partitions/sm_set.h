@@ -42,8 +42,7 @@ struct SmLayout {
   uint32_t step = 0;                // SMs of a group; 0: the driver does not divide the device
   std::vector<uint32_t> group_sms;  // SMs of each group; none: the device is not divided yet
   bool has_partial_group = false;   // the last group is what fills no group
-  uint32_t few_sms = 0;             // 0: there is no such division,
-  uint32_t remaining_sms = 0;       // which is another than that into groups
+  uint32_t few_sms = 0;             // 0: there is no such division, which is not that into groups
 
   [[nodiscard]] bool is_divided() const { return !group_sms.empty(); }
   [[nodiscard]] SmGroups last_group() const { return SmGroups().set(group_sms.size() - 1); }
@@ -55,7 +54,7 @@ struct SmLayout {
   // The few SMs are taken to be in the last group.
   [[nodiscard]] SmSet few() const { return {SmSet::Kind::kFew, {}, few_sms}; }
   [[nodiscard]] SmSet remaining() const {
-    return {SmSet::Kind::kRemaining, all_groups() & ~last_group(), remaining_sms};
+    return {SmSet::Kind::kRemaining, all_groups() & ~last_group(), sms - few_sms};
   }
 };
 

@@ -50,8 +50,8 @@ class SmPlanTest : public ::testing::Test {
     layout.sms = 18;
     layout.step = 4;
     layout.few_sms = 2;
-    layout.remaining_sms = 16;
-    plan_.set_groups(0, {4, 4, 4, 6}, true);
+    layout.group_sms = {4, 4, 4, 6};
+    layout.has_partial_group = true;
   }
   SmWish& add(const SmTerms& terms, const SmWish* whole = nullptr) {
     wishes_.push_back(std::make_unique<SmWish>(SmWish{.whole = whole, .terms = terms}));
@@ -94,10 +94,10 @@ TEST_F(SmPlanTest, WhoGoesLeavesNothingUsed) {
 
 TEST_F(SmPlanTest, LowerRanksKeepOffWhatIsReservedForRanksWhileThatIsSaid) {
   SmWish &quick = add({.rank = Rank::kLatency}), &low = add({.rank = Rank::kBestEffort});
-  plan_.reserve_for_ranks(0, groups_of("0001"));
+  plan_.for_ranks(0).groups = groups_of("0001");
   plan_.assign_all(0);
   EXPECT_TRUE(low.assignment.is_whole_device);
-  plan_.reservations().begin()->second.excludes_from = Rank::kNormal;
+  plan_.for_ranks(0).excludes_from = Rank::kNormal;
   plan_.assign_all(0);
   EXPECT_TRUE(quick.assignment.is_whole_device);
   EXPECT_EQ(of(low), groups_of("1110"));
@@ -126,12 +126,11 @@ TEST_F(SmPlanTest, PlacesHoldForWhoHasNoLimit) {
 
 TEST(LeaseTest, ItIsUsedFromTheFirstWorkOnUntilThatIsNotRecent) {
   Lease lease;
-  EXPECT_EQ(lease.review(1).excludes_from, std::nullopt);
+  EXPECT_EQ(lease.review(1), 0u);
   EXPECT_TRUE(lease.use(Rank::kNormal, 5));
   EXPECT_FALSE(lease.use(Rank::kNormal, 10)) << "a review is due already";
-  EXPECT_EQ(lease.review(11).excludes_from, Rank::kLatency) << "everybody";
-  EXPECT_EQ(lease.review(11).next_ns, 10 + kRecentNs);
-  EXPECT_EQ(lease.review(10 + kRecentNs).next_ns, 0u);
+  EXPECT_EQ(lease.review(11), 10 + kRecentNs);
+  EXPECT_EQ(lease.review(10 + kRecentNs), 0u);
   EXPECT_TRUE(lease.use(Rank::kNormal, 10 + kRecentNs));
 }
 
