@@ -101,7 +101,7 @@ ROOMS = {
                   "device/contexts", "device/memory", "device/work", "device/graphs",
                   "device/issue", "device/lifetime"},
         "nvml": {"device/machine"},
-        "tools": {"device/machine"},
+        "tools": {"", "device/machine"},
     },
 }
 # layer -> rooms whose files may not reach through what they were given.

@@ -9,7 +9,6 @@
 namespace openmps::cuda {
 namespace {
 
-constexpr uint32_t kContainerMagic = 0xba55ed50;
 constexpr uint32_t kElfMagic = 0x464c457f;  // "\x7f" "ELF", little endian
 constexpr uint16_t kContainerVersion = 1;
 

@@ -47,6 +47,7 @@ static_assert(sizeof(FatbinWrapper) == 24);
 [[nodiscard]] Result<std::vector<Bytes>> inputs_of(const FatbinWrapper& wrapper);
 
 // A container: header and entries.
+inline constexpr uint32_t kContainerMagic = 0xba55ed50;
 struct ContainerHeader {
   uint32_t magic;
   uint16_t version;
