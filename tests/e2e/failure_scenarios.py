@@ -50,7 +50,7 @@ def daemon_killed(box, _):
         require(f"of process {idle.pid}\n" in box.control(f"inspect {idle.pid}")[1], "inspect")
         newcomer = box.start(["drv_client_worker", "4", "3", "hold"], stdin=subprocess.PIPE)
         ready(newcomer)
-        require(str(newcomer.pid) in listed(box, server), "a newcomer is not the server's")
+        require(str(newcomer.pid) in listed(box, server), "a new client did not get this server")
         tell(newcomer)
     require(box.control(f"terminate_client {server} {busy.pid}") == (0, "0\n"), "it was not terminated")
     out, err = busy.communicate(timeout=CLIENT_LIMIT_S)
@@ -63,13 +63,13 @@ def daemon_killed(box, _):
     last = box.start(["drv_client_worker", "5", "3", "hold"], stdin=subprocess.PIPE)
     ready(last)
     require(box.control(f"shutdown_server {server} -f") == (0, ""), "shutdown_server -f")
-    require(not box.pids_named("openmps-server"), "the server is still there")
+    require(not box.pids_named("openmps-server"), "the killed server still runs")
     out, _err = last.communicate("go\n", timeout=CLIENT_LIMIT_S)
     require(last.returncode == 1 and "CUDA_ERROR_MPS_RPC_FAILURE" in out, f"a client of no server: {out}")
     # Without clients a server ends with its daemon.
     finish(box.start(["drv_client_worker", "6"]), "a client of the next server")
     kill_daemon(box)
-    require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the server has outlived its daemon")
+    require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "a server without clients has outlived its daemon")
     box.start_daemon()
     box.quit()
 
@@ -82,7 +82,7 @@ def start(box, env=None, **kwargs):
 
 
 def told(answer, text):
-    """Requires that it has failed with one line of output, which contains the text."""
+    """Requires that a start has failed with one line of output, which contains the text."""
     code, out, err = answer
     require(code == 1 and out == "" and err.count("\n") == 1 and err.startswith("openmps-control: ") and text in err,
             f"{text!r} is not all that is said: {answer}")
@@ -150,7 +150,7 @@ def left_behind(box, _):
     box.start_daemon()
     kill_daemon(box)
     require(set(os.listdir(box.pipe)) == names, f"a killed daemon has left {os.listdir(box.pipe)}")
-    require(box.control("ps") == (1, "Cannot find MPS control daemon process\n"), "somebody answers")
+    require(box.control("ps") == (1, "Cannot find MPS control daemon process\n"), "a killed daemon answers")
     code, out, _err = box.run(["drv_client_worker", "1"], CLIENT_LIMIT_S)
     require(code == 1 and "CUDA_ERROR_MPS_CONNECTION_FAILED (805)" in out, f"a client: {code}\n{out}")
 
@@ -163,17 +163,17 @@ def left_behind(box, _):
         require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), f"{what}: processes are left")
         require(not os.listdir(box.pipe), f"{what}: {os.listdir(box.pipe)} is left")
 
-    serves("what a killed daemon has left")
+    serves("the files of a killed daemon")
     (box.pipe / "openmps-control.pid").write_text(f"{os.getpid()}\n")  # the PID of a process that is no daemon
     (box.pipe / "openmps.control").touch()
-    serves("a pid file of somebody else's, a file for a socket")
+    serves("a pid file with another process's PID, a file in place of the socket")
     for name in ("openmps-control.pid", "openmps.control"):
         (box.pipe / name).symlink_to(precious)
     serves("links")
     (box.pipe / "openmps-control.lock").symlink_to(precious)
     told(start(box), f"opening {box.pipe}/openmps-control.lock: ")
     (box.pipe / "openmps-control.lock").unlink()
-    require(precious.read_text() == "precious", "what a link led to has changed")
+    require(precious.read_text() == "precious", "the target of a link has changed")
     for name, text in (("openmps.control", "Address already in use"), ("openmps-control.pid", "File exists"),
                        ("openmps-control.lock", "Is a directory")):
         (box.pipe / name).mkdir()
@@ -185,7 +185,7 @@ def left_behind(box, _):
 
 @contextlib.contextmanager
 def small_disk(folder):
-    """Mounts a file system of 64 KiB on that folder."""
+    """Mounts a file system of 64 KiB on the folder."""
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)], check=False,
                           capture_output=True)
     if done.returncode != 0:
@@ -262,7 +262,7 @@ def memory_is_the_programs(box, _):
 
 
 def without_randomisation():
-    """As `setarch -R`: equal programs have equal addresses."""
+    """Switches the randomisation of addresses off, as `setarch -R` does: equal programs have equal addresses."""
     ctypes.CDLL(None).personality(0x0040000)  # ADDR_NO_RANDOMIZE
 
 
@@ -302,7 +302,7 @@ def no_descriptors(box, _):
     box.quit()
     require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "processes are left")
 
-    # A daemon with enough of them: see few_descriptors.
+    # few_descriptors tests a daemon whose limit suffices for itself.
     for files in (4, 16, 32, 47):
         told(start(box, **may_open(files)), f"at most {files} files may be open, 48 are needed (ulimit -n)")
         require(not os.listdir(box.pipe) and not box.processes(), f"{files} descriptors: something is left")
@@ -344,13 +344,13 @@ def descriptors_in_flight(box, _):
     newcomer = box.start(["drv_client_worker", "2", "3"])
     said = lambda: (box.log / "control.log").read_text(errors="replace")
     held_up = "is not told of clients at once: sending a message: Too many references"
-    require(wait_until(lambda: held_up in said(), SETTLE_LIMIT_S), "the newcomer was not held up")
+    require(wait_until(lambda: held_up in said(), SETTLE_LIMIT_S), "the new client was not held up")
     tell(beside)
     kill_workers(box)
-    require(newcomer.poll() is None, "the newcomer did not wait")
+    require(newcomer.poll() is None, "the new client did not wait")
     filler.end()
-    finish(newcomer, "the newcomer")
-    require(server_of(box) == server, "the server is another one")
+    finish(newcomer, "the new client")
+    require(server_of(box) == server, "the server was replaced")
     require(box.pids_named("openmps-server") == [server], "the server has died")
     box.quit()
 
@@ -363,7 +363,7 @@ def stopped(box, _):
     ready(beside)
     server, worker = server_of(box), box.pids_named("openmps-worker")[0]
     os.kill(worker, signal.SIGSTOP)
-    finish(box.start(["drv_client_worker", "2", "3"]), "a newcomer beside a stopped worker")
+    finish(box.start(["drv_client_worker", "2", "3"]), "a new client beside a stopped worker")
     said = lambda name: (box.log / name).read_text(errors="replace")
     require(re.search(rf"Worker {worker} has not answered for \d+ ms: it is stopped by a signal\. Its clients wait for it; "
                       "new ones get another\n", said("server.log")), "the worker is not named")
@@ -373,17 +373,17 @@ def stopped(box, _):
              if not client["ending"]}
     require(shown == {beside.pid: True}, f"ps --json: {shown}")
     os.kill(worker, signal.SIGCONT)
-    require(wait_until(lambda: f"Worker {worker} answers again" in said("server.log"), SETTLE_LIMIT_S), "it is not heard")
+    require(wait_until(lambda: f"Worker {worker} answers again" in said("server.log"), SETTLE_LIMIT_S), "its answer is not logged")
 
     os.kill(server, signal.SIGSTOP)
     waits = box.start(["drv_client_worker", "3", "3"])
     require(wait_until(lambda: re.search(rf"Server {server} of user \d+ has not answered for \d+ ms: it is stopped by a signal",
                                          said("control.log")), SETTLE_LIMIT_S), "the server is not named")
     code, out, _ = box.run(["drv_client_worker", "4", "3"], CLIENT_LIMIT_S)
-    require(code == 1 and "CUDA_ERROR_MPS_SERVER_NOT_READY" in out, f"a newcomer of a stopped server: {code} {out}")
+    require(code == 1 and "CUDA_ERROR_MPS_SERVER_NOT_READY" in out, f"a new client of a stopped server: {code} {out}")
     os.kill(server, signal.SIGCONT)
-    finish(waits, "who came before it was noticed")
-    finish(box.start(["drv_client_worker", "5", "3"]), "a newcomer behind that")
+    finish(waits, "a client that connected before the stop was noticed")
+    finish(box.start(["drv_client_worker", "5", "3"]), "a new client after the server continues")
     tell(beside)
     box.quit()
 

@@ -57,12 +57,12 @@ def group_sms(box, _):
     def looked():
         seen.update(together())
         return all(program.rounds >= most for program, most in zip(members, until))
-    require(wait_until(looked, SETTLE_LIMIT_S), "a program does not go on")
+    require(wait_until(looked, SETTLE_LIMIT_S), "a program does not continue")
     require(len(seen) == part(50), f"two of a group of 50 % are on {sorted(seen)} of {described}")
     require(not seen & other.sms, f"one outside is on {sorted(other.sms)} beside {sorted(seen)}")
 
     small = LiveSms(box, of_group("half", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="25"))
-    require(wait_until(lambda: small.rounds > 2, SETTLE_LIMIT_S), "a newcomer does not begin")
+    require(wait_until(lambda: small.rounds > 2, SETTLE_LIMIT_S), "a new client does not begin")
     require(len(small.sms) == part(25) and small.sms <= seen, f"{sorted(small.sms)} of {sorted(seen)}")
     small.end()
 
@@ -78,9 +78,9 @@ def group_sms(box, _):
     def told():
         out = finish(box.start(["drv_sm_share"], of_group("half")), "a member")
         words = [line for line in out.splitlines() if line.startswith("# told")][-1].split()
-        require(int(words[2]) == len(words[4:]), f"it was told other SMs than it has: {words}")
+        require(int(words[2]) == len(words[4:]), f"it is told another number of SMs than it runs on: {words}")
         return int(words[2])
-    require(told() == part(25), "a later member is not told what the group has")
+    require(told() == part(25), "a later member is not told the group's number of SMs")
     require(box.control(f"set_client_sm_count half 0 {2 * step}") == (0, "") and told() == 2 * step, "a number of SMs")
     for program in everybody:
         program.end()
@@ -149,12 +149,12 @@ def group_memory(box, _):
     second.expect(("take 1", "out of memory"))
     first.child.kill()
     first.child.wait()
-    require(wait_until(lambda: second.say("take 40") == "ok", SETTLE_LIMIT_S), "what a killed member had is gone")
+    require(wait_until(lambda: second.say("take 40") == "ok", SETTLE_LIMIT_S), "the memory of a killed member is not available")
     second.expect(("take 1", "out of memory"))
     second.end()
     outside.end()
     settled(box, server_of(box))
-    # By every kind of allocation.
+    # The group's limit applies to every kind of allocation.
     finish(box.start(["drv_memory_limit", "paths"], of_group("pod")), "one in a group")
     settled(box, server_of(box))
     require(group_list(box)["pod"]["devices"][0]["memory_bytes"] == 0, str(group_list(box)))

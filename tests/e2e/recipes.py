@@ -47,7 +47,7 @@ for gpu in 0 1; do
   echo quit -t 10 | nvidia-cuda-mps-control || exit 1
 done
 """
-# How scripts find out whether MPS is installed, and for which CUDA.
+# Checks by which scripts find out whether MPS is installed, and for which version of CUDA.
 LOOK = """
 set -eu
 nvidia-cuda-mps-control --help | grep -q "^Usage: nvidia-cuda-mps-control "
@@ -157,12 +157,12 @@ def node(box, _):
     program(box, ["drv_client_worker", "4", "3"])  # the next worker has the device
     held.kill()
     left = box.start(["drv_client_worker", "5", "3", "hold"], stdin=subprocess.PIPE)
-    require(left.stdout.readline() == "ready\n", "nobody is served behind a fault")
-    require("0\n" in script(box, NODE_END), "the program that was left was not terminated")
+    require(left.stdout.readline() == "ready\n", "no program is served after a fault")
+    require("0\n" in script(box, NODE_END), "the program that was still running was not terminated")
     left.kill()
     calls = (box.root / "tools" / "nvidia-smi.calls").read_text()
     require(calls == "-i 0 -c EXCLUSIVE_PROCESS\n-i 0 -c DEFAULT\n", calls)
-    require(wait_until(lambda: not called(box, "openmps-worker"), LIMIT_S), "the worker is still there")
+    require(wait_until(lambda: not called(box, "openmps-worker"), LIMIT_S), "the worker does not end")
     program(box, ["drv_client_worker", "6", "1"], natively)
 
 
@@ -220,7 +220,7 @@ def owned(box, _):
 
 
 def recipes(box, clients):
-    """Runs each script by itself; the next one finds nothing left of it."""
+    """Runs each script by itself, and checks that it leaves nothing behind."""
     for part in (node, daemon_per_gpu, plugin, owned):
         part(box, clients)
         require(wait_until(lambda: not box.processes(), LIMIT_S), f"{part.__name__}: {box.processes()} are left")

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client that breaks the protocol, one way per run; it speaks to the sockets itself and uses no
+// A client that breaks the protocol, in one way per run. It uses the sockets directly, without
 // CUDA. It must be refused or disconnected, with a line in the log, and no other client may be
-// affected. Run by scenarios.py. Exit code 0: the other side reacted as it should. usage:
-// rogue_client wrong_version|short_hello|no_hello|garbage_ring|garbage_commands|lying_tail SEED
+// affected. Run by scenarios.py. Exit code 0: daemon, server or worker reacted as they should.
+// usage: rogue_client wrong_version|short_hello|no_hello|garbage_ring|garbage_commands|lying_tail
+// SEED
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -23,7 +24,7 @@ namespace {
 
 using namespace openmps;
 
-// How long the other side may take to react.
+// How long daemon, server or worker may take to react.
 constexpr int kReactionMs = 20'000;
 
 [[noreturn]] void fail(const std::string& text) {
@@ -63,7 +64,7 @@ void wrong_version() {
   send(socket.get(), wire::message_bytes(hello));
   Result<Packet> packet =
       receive_packet(socket.get(), wire::kMaxMessageBytes, kReactionMs, Descriptors::kTaken);
-  if (!packet.ok() || packet->data.size() != sizeof(wire::Welcome)) fail("no refusal came");
+  if (!packet.ok() || packet->data.size() != sizeof(wire::Welcome)) fail("there was no refusal");
   wire::Welcome welcome;
   memcpy(&welcome, packet->data.data(), sizeof(welcome));
   welcome.reason[sizeof(welcome.reason) - 1] = '\0';
@@ -84,10 +85,10 @@ void broken_hello(bool any_bytes, std::mt19937_64& random) {
     expect_closed(socket.get());
     printf("cut off\n");
   }
-  // Otherwise: connect, say nothing and go. Nothing may be left of that either.
+  // no_hello: connects and disconnects without sending anything, which must leave nothing behind.
 }
 
-// A session as an honest client would get it, with its channel mapped at any address.
+// A session as an honest client gets it, with the channel mapped at any address.
 struct Session {
   UniqueFd socket = connect_to_daemon();
   wire::ChannelView view;
@@ -115,7 +116,7 @@ struct Session {
   // The worker must notice and end the session: its status becomes an error.
   void expect_end() {
     for (int waited = 0; view.header().status.load() == CUDA_SUCCESS; ++waited) {
-      if (waited == kReactionMs) fail("the session goes on");
+      if (waited == kReactionMs) fail("the session does not end");
       usleep(1000);
     }
     printf("ended\n");
@@ -140,8 +141,8 @@ void lying_tail(std::mt19937_64& random) {
   session.expect_end();
 }
 
-// Well-framed records, with an opcode that may exist and a payload that makes no sense. Any one of
-// them may happen to be harmless, so they go on until the session ends.
+// Well-formed records, with an opcode that may exist and a random payload. A single record may
+// happen to be harmless, so further ones are sent until the session ends.
 void garbage_commands(std::mt19937_64& random) {
   Session session;
   wire::RingProducer producer(session.view);

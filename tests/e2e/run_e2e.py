@@ -136,7 +136,7 @@ def with_differences(wanted, command, mode):
 
 
 def judge(command, mode, code, out, err):
-    """The faults of this run of a program, as lines; none if there is no fault."""
+    """The faults of this run of a program, as lines."""
     lines, wanted = facts(out), with_differences(expected_output(command), command, mode)
     problems = [f"exit code {code}"] if code != 0 else []
     if wanted is not None and lines != wanted:

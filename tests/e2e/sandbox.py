@@ -233,7 +233,7 @@ class Sandbox:
     def leftovers(self):
         """What a test must not leave behind, as sentences."""
         wait_until(lambda: not self.processes(), QUIT_LIMIT_S)
-        found = [f"process {p} ({command_of(p)}) is still there" for p in self.processes()]
+        found = [f"process {p} ({command_of(p)}) still runs" for p in self.processes()]
         found += [f"shared memory /dev/shm/{n} is left" for n in os.listdir("/dev/shm")
                   if self.mark in n]
         # ThreadSanitizer's run time makes a file of that name at its start; a process killed then leaves it.

@@ -64,7 +64,7 @@ def settled(box, server):
     require(wait_until(nobody, settle_limit(box)), "clients are still listed after their end")
 
     def drained():
-        # The work of a killed client goes on for a while in the worker, whose thread ends last; then
+        # The work of a killed client continues for a while in the worker, whose thread ends last; then
         # the server releases what it holds for the client. A thread that NVIDIA's driver has started has the
         # name of the session's thread that it was called on.
         log = (box.log / "server.log").read_text(errors="replace")
@@ -95,7 +95,7 @@ def kill_workers(box):
 def kill_daemon(box):
     # By its pid file: it briefly has children of its name (base/disposal.h).
     os.kill(int((box.pipe / "openmps-control.pid").read_text()), signal.SIGKILL)
-    require(wait_until(lambda: not box.pids_named("openmps-control"), SETTLE_LIMIT_S), "the daemon lives")
+    require(wait_until(lambda: not box.pids_named("openmps-control"), SETTLE_LIMIT_S), "the killed daemon still runs")
 
 
 class LiveSms:

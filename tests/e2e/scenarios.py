@@ -385,11 +385,11 @@ def fault_beside_idle(box, _):
     server, workers = server_of(box), box.pids_named("openmps-worker")
     finish(box.start(["drv_trouble", "fault"]), "the faulting client")
     for seed in (2, 3):
-        finish(box.start(["drv_client_worker", str(seed)]), f"newcomer {seed}")
+        finish(box.start(["drv_client_worker", str(seed)]), f"new client {seed}")
     require(server_of(box) == server, "the server was replaced")
     # The first worker's memory is free.
     require(wait_until(lambda: len(box.pids_named("openmps-worker")) == 1, settle_limit(box))
-            and box.pids_named("openmps-worker") != workers, "the lost worker is still there")
+            and box.pids_named("openmps-worker") != workers, "the lost worker does not end")
     require(idle.poll() is None, "the idle client has ended")
     out, err = idle.communicate("go\n", timeout=CLIENT_LIMIT_S)
     require(idle.returncode == 1 and "CUDA_ERROR_ILLEGAL_ADDRESS" in out,
@@ -423,12 +423,12 @@ def endless_kernel(box, _):
         return box.pids_named("openmps-worker")
 
     require(wait_until(lambda: len(workers()) == 2, settle_limit(box)), "no second worker")
-    finish(box.start(["drv_client_worker", "2"]), "a newcomer")
+    finish(box.start(["drv_client_worker", "2"]), "a new client")
     other.stdin.write("go\n")
     other.stdin.flush()
     finish(other, "the client beside the kernel that never ends")
-    require(wait_until(lambda: len(workers()) == 1, settle_limit(box)), "the old worker stays")
-    require(workers() != first and server_of(box) == server, "the wrong one has ended")
+    require(wait_until(lambda: len(workers()) == 1, settle_limit(box)), "the old worker does not end")
+    require(workers() != first and server_of(box) == server, "the new worker has ended, or the server was replaced")
     require(wait_until(lambda: box.control("ps")[1] == "", SETTLE_LIMIT_S), box.control("ps")[1])
     # Without other clients the worker is replaced as soon as the time is over.
     second = workers()
@@ -476,7 +476,7 @@ def terminated(box, _):
                 require(terminate(client.pid) == (0, "0\n"), "a second time it was not terminated")
             client.send_signal(signal.SIGKILL)
             client.communicate()
-        finish(box.start(["drv_client_worker", "3"]), f"a newcomer behind {command}")
+        finish(box.start(["drv_client_worker", "3"]), f"a new client behind {command}")
     finish(other, "the client beside the terminated ones")
     tell(stays)
     for nobody in ("1", "none", str(other.pid)):
@@ -554,7 +554,7 @@ def full_heap(box, _):
     other.stdin.write("go\n")
     other.stdin.flush()
     finish(other, "the other")
-    finish(box.start(["drv_limits", "eat"]), "a client when nobody is there")
+    finish(box.start(["drv_limits", "eat"]), "a client after all others have ended")
     box.quit()
 
 
@@ -568,7 +568,7 @@ def limits_at_start(box, _):
     require(code == 1 and "FAILED: 1 KiB to begin with" in out and out.count("FAILED:") == 1,
             f"a client with a stack of 32 KiB: {code}\n{out}")
     box.quit()
-    require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the daemon is still there")
+    require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the daemon does not end")
     box.env["OPENMPS_STACK"] = "16 cubits"
     box.start_daemon()
     code, out, _err = box.run(["drv_client_worker"], CLIENT_LIMIT_S)
@@ -609,7 +609,7 @@ def memory_limits(box, _):
     ready(idle)
     holds = {client["pid"]: [device["memory_bytes"] for device in client["usage"]["devices"]]
              for client in json.loads(box.control("ps --json")[1])}
-    require(holds[child.pid] in ([], [0]), f"at its end it holds {holds}")
+    require(holds[child.pid] in ([], [0]), f"at its end it still holds memory: {holds}")
     child.stdin.write("\n")
     finish(child, "the server's limit")
     tell(idle)
@@ -664,7 +664,7 @@ def traced(box, _):
              ("session 2", "Launch")} <= seen[worker], f"the worker's lanes: {sorted(seen[worker])}")
     names = {name for lane, name in seen[client] if lane.startswith("thread ")}
     require({"Launch", "ModuleLoad", "MemoryMap"} <= names, f"the client's commands: {names}")
-    require(any(e["name"] == "wait" for e in events_of(long)), "nobody has waited")
+    require(any(e["name"] == "wait" for e in events_of(long)), "no wait is traced")
     with open(text, encoding="utf-8") as file:
         lines = file.readlines()
     shape = re.compile(r"\d+\.\d{6} \d+ thread \d+: \w+\{.*\} = CUDA_\w+( \{.+\})? \(\d+\.\d{3} us\)\n")
@@ -774,7 +774,7 @@ def measured(box, _):
         child.stdin.write("go\n")
         child.stdin.flush()
     go_on()
-    require(child.stdout.readline() == "done\n", "the program does not go on")
+    require(child.stdout.readline() == "done\n", "the program does not continue")
     require(wait_until(lambda: usage()["launches"] == 51 and not usage()["held"]["value"]["standing"],
                        SETTLE_LIMIT_S), f"the last launch: {shown}")
     require(usage()["held"]["value"]["ns"] > 0, f"waited: {shown}")
@@ -963,7 +963,7 @@ def beside_waits(box, kind):
     neighbour = box.start(["drv_neighbour", kind], stdin=subprocess.PIPE)
     ready(neighbour)
     program.stdin.write("go\n")
-    finish(program, "the program that was there")
+    finish(program, "the program that was started before")
     finish(box.start(["drv_client_worker", "3"]), "a new client")
     require(neighbour.poll() is None, "the neighbour has ended")
     tell(neighbour)
@@ -1009,17 +1009,17 @@ def streams_beside_kernel(box, _):
         else:
             finish(many, "the program with many streams")
         program.stdin.write("go\n")
-        finish(program, "the program that was there")
+        finish(program, "the program that was started before")
         for seed in range(3):
             finish(box.start(["drv_client_worker", str(seed)]), "a new client")
         if kind:
-            require(many.poll() is None, "there was room for all graphs")
+            require(many.poll() is None, "there were stream slots for all graphs")
         tell(neighbour)
         if kind:
             finish(many, "the program with many graphs")
         settled(box, server_of(box))
         box.quit()
-        require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the daemon is still there")
+        require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the daemon does not end")
 
 
 def beside_values(box, _):
@@ -1063,9 +1063,9 @@ def random_order(box, clients):
         children = [box.start(["drv_random_order", str(seed), str(clients or 60)]) for seed in seeds]
         for seed, child in zip(seeds, children):
             finish(child, f"programs from {seed} on, with {daemon_environment}")
-        require(len(box.pids_named("openmps-worker")) == 1, "they had not one worker")
+        require(len(box.pids_named("openmps-worker")) == 1, "the processes do not share one worker")
         box.quit()
-        require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the daemon is still there")
+        require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the daemon does not end")
 
 
 def ranks(box, _):
@@ -1117,7 +1117,7 @@ def percentages(box, _):
     require(len(seen) == device, f"without a limit it ran on {len(seen)} of {device} SMs")
     require(box.control("set_default_active_thread_percentage 50") == (0, "50.0\n"), "the default is not set")
     box.quit()
-    require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the daemon is still there")
+    require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the daemon does not end")
 
     box.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = "50"
     box.start_daemon()
@@ -1211,7 +1211,7 @@ def limited_from_cold(box, _):
                 f"{arguments}: it is on {program.sms}, not on {step}")
         beyond = lambda: json.loads(box.control("ps --json")[1])[0]["usage"]["beyond_limit"]
         before, rounds = beyond(), program.rounds
-        require(wait_until(lambda: program.rounds > rounds + 2, SETTLE_LIMIT_S), "the program does not go on")
+        require(wait_until(lambda: program.rounds > rounds + 2, SETTLE_LIMIT_S), "the program does not continue")
         require(beyond() == before, f"{arguments}: {beyond()} launches are beyond the limit, {before} before")
         program.end()
     box.quit()
@@ -1227,7 +1227,7 @@ def green_beside_values(box, _):
     ready(neighbour)
     program = LiveSms(box, arguments=("green",))
     require(wait_until(lambda: program.rounds > 1, SETTLE_LIMIT_S), "the program does not begin")
-    require(len(program.sms) > most, f"it is on {program.sms}, as if there had been a moment")
+    require(len(program.sms) > most, f"it is on {program.sms}, although the context was never quiescent")
     finish(box.start(["drv_client_worker", "3"]), "a client beside both")
     require(neighbour.poll() is None, "the neighbour has ended")
     tell(neighbour)
@@ -1307,7 +1307,7 @@ def live_placed(box, _):
     step = sm_step(box)
     for kind in ("green", "cooperative"):
         program = LiveSms(box, arguments=(kind,))
-        require(wait_until(lambda: program.rounds > 2, SETTLE_LIMIT_S), f"{kind}: a program does not go on")
+        require(wait_until(lambda: program.rounds > 2, SETTLE_LIMIT_S), f"{kind}: a program does not continue")
         its_own = set(program.sms)
         device = len(its_own) * (2 if kind == "green" else 1)
         for percentage in (25, 13, 25, 100, 6, 100):
@@ -1383,8 +1383,8 @@ def reserved_sms(box, _):
     kept = reserve(owner.pid())
     require(wait_until(are_apart, SETTLE_LIMIT_S), f"{owner.sms} are not its own beside {other.sms}")
     third = LiveSms(box)
-    require(wait_until(lambda: third.rounds > 2, SETTLE_LIMIT_S), "a newcomer does not begin")
-    require(not third.sms & owner.sms, f"a newcomer has {third.sms} beside {owner.sms}")
+    require(wait_until(lambda: third.rounds > 2, SETTLE_LIMIT_S), "a new client does not begin")
+    require(not third.sms & owner.sms, f"a new client has {third.sms} beside {owner.sms}")
     third.end()
     for wrong, word in ((f"reserve_sms {owner.pid()} 0 2", "already"),
                         (f"reserve_sms {other.pid()} 0 {device}", "not so many"),
@@ -1392,7 +1392,7 @@ def reserved_sms(box, _):
                         ("reserve_sms nobody 0 0", "No SMs are reserved")):
         code, text = box.control(wrong)
         require(code == 1 and word in text, f"{wrong}: {code} {text}")
-    require(box.control(f"reserve_sms {owner.pid()} 0 0") == (0, ""), "they stay reserved")
+    require(box.control(f"reserve_sms {owner.pid()} 0 0") == (0, ""), "the reservation does not end")
     has_all = lambda program: wait_until(lambda: len(program.sms) == device, SETTLE_LIMIT_S)
     require(has_all(owner) and has_all(other), f"{owner.sms}, {other.sms} of {device}")
     # By name: for each program of that name. The SMs are free again when all of the process has been released.
@@ -1498,10 +1498,10 @@ def static_partitions(box, _):
     kill_daemon(box)
     box.start_daemon(options=["-S"])
     known = lambda: clients_of(small) == clients_of(large) == [True]
-    require(wait_until(known, SETTLE_LIMIT_S), "the next daemon does not know who is where")
-    require(remove(first, small)[1].startswith(f"Partition {small} in use"), "it removes what is in use")
+    require(wait_until(known, SETTLE_LIMIT_S), "the next daemon does not know the partitions of the clients")
+    require(remove(first, small)[1].startswith(f"Partition {small} in use"), "it removes a partition in use")
     newcomer = PartitionedSms(box, small)
-    require(newcomer.sms == again.sms, f"a newcomer has {newcomer.sms} beside {again.sms}")
+    require(newcomer.sms == again.sms, f"a new client has {newcomer.sms} beside {again.sms}")
     newcomer.end()
     again.end()
     large_again.end()
@@ -1515,7 +1515,7 @@ def static_partitions(box, _):
     whole = PartitionedSms(box, all_chunks)
     require(whole.told == len(whole.sms) == free * step, f"{whole.told} {whole.sms} of {free} chunks")
     whole.end()
-    require(wait_until(lambda: "removed" in remove(first, all_chunks)[1], SETTLE_LIMIT_S), "it stays in use")
+    require(wait_until(lambda: "removed" in remove(first, all_chunks)[1], SETTLE_LIMIT_S), "the partition stays in use")
     if as_other:
         code, text = box.control(f"sm_partition add {first['uuid']} 1", user=OTHER_USER)
         require(code == 1 and text.startswith("Permission denied"), f"another user makes partitions: {text}")
@@ -1523,7 +1523,7 @@ def static_partitions(box, _):
         add(first, 1)
         shared = add(first, 2)
         ours, theirs = PartitionedSms(box, shared), PartitionedSms(box, shared, **as_other)
-        require(len(json.loads(box.control("get_server_list --json")[1])) == 2, "two users have not two servers")
+        require(len(json.loads(box.control("get_server_list --json")[1])) == 2, "two users do not have two servers")
         require(not ours.sms & in_small.sms, f"{ours.sms} are not behind {in_small.sms}")
         require(theirs.sms == ours.sms, f"another user's are {theirs.sms}, not {ours.sms}")
         ours.end()

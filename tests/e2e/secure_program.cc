@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that uses CUDA a little, for the scenario secure_programs, which gives it a set-user-ID
-// bit: `secure_program FOLDER` says how many devices there are and whether anything in that folder
-// has been loaded.
+// A small CUDA program for the scenario secure_programs, which gives it a set-user-ID bit:
+// `secure_program FOLDER` prints the number of devices, and whether a file in that folder has been
+// loaded.
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   cuDriverGetVersion(&version);
   cuInit(0);
   cuDeviceGetCount(&devices);
-  cuDeviceGetCount(nullptr);  // what debugging would tell of
+  cuDeviceGetCount(nullptr);  // an error, which would be printed if OPENMPS_DEBUG had an effect
   printf("devices %d\n", devices);
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {

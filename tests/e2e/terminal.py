@@ -64,7 +64,7 @@ class Terminal:
         return True
 
     def read(self, limit_s):
-        """Reads the program's next output. False: there was none."""
+        """Reads the program's next output. False if there was none."""
         if not select.select([self.master], [], [], limit_s)[0]:
             return False
         self.take(self.rest + os.read(self.master, 1 << 16))

@@ -238,7 +238,7 @@ def check_private_daemon(box):
     box.env["OPENMPS_DAEMON_UID"] = str(ANNE)
     code, said = ask(box, BERT, "quit")
     require((code, said) == (1, f"{DENIED}quit is for root and for user {ANNE}, who runs the daemon\n"), said)
-    require(ask(box, BERT, "get_default_client_priority") == (0, "0\n"), "what changes nothing")
+    require(ask(box, BERT, "get_default_client_priority") == (0, "0\n"), "a command that changes nothing is refused")
     require(ask(box, ROOT, "set_default_client_priority 1") == (0, ""), "root may not change it")
     require(ask(box, ANNE, "get_default_client_priority") == (0, "1\n"), "it was not changed")
     box.quit()
@@ -311,7 +311,7 @@ def pid_namespace(box, _):
         require(told.startswith("0 is no client's PID") and told.endswith("\n1\n"), told)
         require(box.control(f"terminate_client {server} {names[0]}") == (0, "0\n"), "the first is not terminated")
         children[0].communicate("go\n", CLIENT_LIMIT_S)
-        require(children[0].returncode != 0, "the first goes on")
+        require(children[0].returncode != 0, "the first has not ended")
         tell(children[1])
         box.quit()
         require(daemon.wait(SETTLE_LIMIT_S) == 0, f"the daemon ended with {daemon.returncode}")
@@ -321,7 +321,7 @@ def pid_namespace(box, _):
             daemon.wait()
 
 
-# Variables that name a file or a device: one for each way in which the environment can steer the libraries.
+# Variables that name a file or a device: one for each way in which the environment influences the libraries.
 STEERED = ("CUDA_LOG_FILE", "OPENMPS_CALLS_FILE", "OPENMPS_TRACE", "SOFTGPU_TRACE", "SOFTGPU_DEVICE")
 
 

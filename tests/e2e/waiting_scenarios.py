@@ -19,7 +19,7 @@ def start_waiting(box, kind, count):
 
 
 def is_served(box, limit_s):
-    """A new client computes, and one that was there before continues."""
+    """A new client computes, and a client that was started before continues."""
     finish(box.start(["drv_client_worker", "3"]), "a new client", limit_s)
 
 
@@ -32,7 +32,7 @@ def many_waiting(box, kind, count=STREAMS):
     for _ in range(3):
         is_served(box, client_limit(box))
     there.stdin.write("go\n")
-    finish(there, "the program that was there")
+    finish(there, "the program that was started before")
     require(waiting.poll() is None, "the program that waits has ended")
     waiting.stdin.write("go\n")
     finish(waiting, "the program that waited", client_limit(box))

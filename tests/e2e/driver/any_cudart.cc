@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program of the CUDA runtime, with whichever libcudart it is given: what nvcc's host code does
-// (register an image, launch by the address of a host function) and the calls that most programs
-// make. CUDA 12's runtime asks for other versions of the driver's functions than 13's does. Run by
-// run_e2e.py. usage: drv_any_cudart LIBCUDART
+// A program of the CUDA runtime that loads the libcudart of its argument: does what nvcc's host
+// code does (register an image, launch by the address of a host function) and makes the calls that
+// most programs make. CUDA 12's runtime uses other versions of the driver's functions than CUDA
+// 13's. Run by run_e2e.py. usage: drv_any_cudart LIBCUDART
 #include <dlfcn.h>
 
 #include "driver.h"
@@ -30,7 +30,7 @@ Function* runtime(const char* name) {
   return reinterpret_cast<Function*>(found);
 }
 
-// A call by name whose result is an error code.
+// Calls a function of the runtime by its name. The result is an error code.
 template <typename... Arguments>
 int call(const char* name, Arguments... arguments) {
   return runtime<int(Arguments...)>(name)(arguments...);
@@ -53,18 +53,18 @@ std::vector<unsigned char> container(const char* ptx) {
   put(kHeader + 2, uint16_t{0x101});
   put(kHeader + 4, static_cast<uint32_t>(kEntry));
   put(kHeader + 8, static_cast<uint64_t>(padded));
-  put(kHeader + 24, uint16_t{0});  // of PTX 7.0
+  put(kHeader + 24, uint16_t{0});  // minor version of PTX 7.0
   put(kHeader + 26, uint16_t{7});
   put(kHeader + 28, uint32_t{70});    // sm_70
   put(kHeader + 40, uint64_t{0x11});  // 64-bit, Linux
-  // Where in the entry the compiler's options are, and there where their text is: none.
+  // The offset of the compiler's options in the entry. They are empty.
   put(kHeader + 20, uint32_t{64});
   put(kHeader + 64, uint64_t{72});
   memcpy(&image[kHeader + kEntry], ptx, bytes);
   return image;
 }
 
-// What host code is known by: their addresses.
+// Stubs: the runtime identifies kernels and variables by such addresses in the host's code.
 void mix_stub() {}
 void globals_stub() {}
 char counter_stub[4];
@@ -176,7 +176,7 @@ void the_rest() {
   uint32_t n = 0, key = 0;
   void* nothing = nullptr;
   void* arguments[] = {&nothing, &n, &key};
-  // CUDA 12's runtime calls it an invalid configuration, 13's an invalid value.
+  // CUDA 12's runtime returns cudaErrorInvalidConfiguration, CUDA 13's cudaErrorInvalidValue.
   const int refused = launch(mix_stub, 1, 4096, arguments, nullptr);
   e2e::expect(refused != 0, "too many threads");
   e2e::expect(call("cudaGetLastError") == refused, "the last error");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device's attributes say about a feature is what its functions do: libraries ask the one
-// before they use the other. dma-bufs of device memory, multicast objects, sparse arrays, memory of
-// the host in pools and mappings. Run by run_e2e.py.
+// Device attributes about optional features agree with the functions of these features, since
+// libraries query an attribute before they use a feature: dma-bufs of device memory, multicast
+// objects, sparse arrays, host memory in pools and mappings. Run by run_e2e.py.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -23,13 +23,13 @@ int attribute(CUdevice_attribute which) {
   return value;
 }
 
-// Without the feature, and only then, it is not supported.
+// Expects CUDA_ERROR_NOT_SUPPORTED if, and only if, the device does not have the feature.
 void expect_as_said(const char* what, bool has, CUresult got) {
   printf("# %s: %s\n", what, e2e::name(got));
   expect(has == (got != CUDA_ERROR_NOT_SUPPORTED), "%s: as the attribute says", what);
 }
 
-// A dma-buf of the range, of that size.
+// Expects a dma-buf of the range, with its size, if the device has the feature.
 void expect_dma_buf(const char* what, bool has, CUdeviceptr address, size_t bytes) {
   int descriptor = -1;
   expect_as_said(what, has, cuMemGetHandleForAddressRange(&descriptor, address, bytes, kDmaBuf, 0));
@@ -48,7 +48,7 @@ void dma_bufs() {
   expect_dma_buf("a dma-buf of a small allocation", has, small.address / kPage * kPage,
                  small.bytes());
 
-  // Physical memory has to be made for it.
+  // Physical memory can be exported only if it is created for that.
   CUmemAllocationProp prop{};
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
@@ -66,7 +66,7 @@ void dma_bufs() {
   int descriptor = -1;
   const auto refused = [&](const char* what, void* out, CUdeviceptr address, size_t bytes,
                            CUmemRangeHandleType type, unsigned long long flags) {
-    // A driver without dma-bufs may say that first.
+    // A driver without dma-bufs may check for the feature before the arguments.
     const CUresult got = cuMemGetHandleForAddressRange(out, address, bytes, type, flags);
     const bool none = !has && got == CUDA_ERROR_NOT_SUPPORTED;
     expect_result(what, none ? CUDA_ERROR_INVALID_VALUE : got, CUDA_ERROR_INVALID_VALUE);
@@ -115,7 +115,7 @@ void sparse_arrays() {
   if (result == CUDA_SUCCESS) CHECK_CU(cuArrayDestroy(array));
 }
 
-// The decompression engine has the mask of its formats for an attribute.
+// The attribute of the decompression engine is the mask of its formats.
 void decompression() {
   const bool has = attribute(CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK) != 0;
   const bool any = attribute(CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH) != 0;

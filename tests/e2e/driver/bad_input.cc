@@ -60,7 +60,7 @@ void images(const e2e::Session&) {
   expect_result("fatbin without entries", cuModuleLoadData(&module, no_entries.data()),
                 {CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_INVALID_IMAGE});
   CUlibrary library = nullptr;
-  // A library may be loaded lazily: then the error comes with the first look into it.
+  // A library may be loaded lazily. Then the error is reported when it is first used.
   CUresult lazily =
       cuLibraryLoadData(&library, garbage.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
   CUkernel kernel = nullptr;
@@ -68,7 +68,7 @@ void images(const e2e::Session&) {
   expect_result("library of garbage", lazily,
                 {CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_NOT_FOUND});
 
-  // The JIT log names the line.
+  // The JIT log names the line with the error.
   char log[512] = "";
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   void* values[] = {log, reinterpret_cast<void*>(sizeof log)};

@@ -20,10 +20,10 @@ extern const std::vector<Call> kCopyCalls;
 extern const std::vector<Call> kMemoryCalls;
 extern const std::vector<Call> kCodeCalls;
 extern const std::vector<Call> kCaptureCalls;
-// What may become nodes that softgpu by itself does not have.
+// Calls that become nodes of kinds that softgpu by itself does not have.
 extern const std::vector<Call> kNodeCalls;
 
-// The calling thread's mode from now on; the one before.
+// Sets the calling thread's capture mode, and returns the previous one.
 inline CUstreamCaptureMode exchange_mode(CUstreamCaptureMode mode) {
   CHECK_CU(cuThreadExchangeStreamCaptureMode(&mode));
   return mode;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code, contexts, graphs and captures, while a stream captures. See capture_calls.h.
+// Calls about code, contexts, graphs and captures that are made while a stream captures. See
+// capture_calls.h.
 #include "capture_calls.h"
 
 namespace e2e {

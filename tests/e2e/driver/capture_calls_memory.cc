@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies, fills and memory of every kind, while a stream captures. See capture_calls.h.
+// Calls about copies, fills and memory of every kind that are made while a stream captures. See
+// capture_calls.h.
 #include "capture_calls.h"
 
 namespace e2e {

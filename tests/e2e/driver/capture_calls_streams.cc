@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams, work in them, and events, while a stream captures. See capture_calls.h.
+// Calls about streams, work in them, and events that are made while a stream captures. See
+// capture_calls.h.
 #include "capture_calls.h"
 
 namespace e2e {

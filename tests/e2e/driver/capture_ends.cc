@@ -14,7 +14,7 @@ void say(const char* what, CUresult result) { printf("  %s: %s\n", what, name_of
 void say(const char* what, const std::string& text) { printf("  %s: %s\n", what, text.c_str()); }
 void title(const char* text) { printf("%s\n", text); }
 
-// Everything that can be done with a stream whose capture was invalidated.
+// The calls that can be made with a stream whose capture was invalidated.
 void after_invalidation(const Session& session) {
   title("an invalidated capture");
   Stage s(session);
@@ -202,8 +202,8 @@ void ended_events(const Session& session) {
   say("cuEventQuery", cuEventQuery(s.captured));
 }
 
-// A graph of the program's that takes captures. NVIDIA's driver destroys it with a capture that
-// fails, after which nothing can be done with it.
+// A graph of the program into which streams capture. NVIDIA's driver destroys it with a capture
+// that fails, after which the graph can't be used.
 struct Target {
   Target() {
     CHECK_CU(cuGraphCreate(&graph, 0));
@@ -295,7 +295,7 @@ void to_graph(const Session& session) {
   tell(target.graph);
 }
 
-// What a question leaves alone.
+// Queries, which do not invalidate a capture.
 void questions(const Session& session) {
   title("questions about a stream that does not capture");
   Stage s(session);
@@ -310,7 +310,7 @@ void questions(const Session& session) {
          graph == reinterpret_cast<CUgraph>(1) ? "graph untouched" : "graph touched", count);
 }
 
-// Which streams' captures the legacy stream concerns.
+// Which captures of other streams are affected by calls with the legacy stream.
 void implicit(const Session& session) {
   title("the legacy stream beside a free stream's capture that a blocking stream joined");
   {
@@ -360,7 +360,7 @@ void implicit(const Session& session) {
   }
 }
 
-// Streams and graphs that go while they are in use.
+// Streams and graphs that are destroyed while they are in use.
 void destroy(const Session& session) {
   title("the origin is destroyed");
   {

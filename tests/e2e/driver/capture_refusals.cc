@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each call answers while a stream captures, and what it does to the capture: for every kind
-// of capture the result, the status of the capture afterwards, and the result of its end or how
-// many nodes it has. The lines are compared with those of NVIDIA's driver. Run by run_e2e.py.
+// The result of each call while a stream captures, and its effect on the capture: for every kind of
+// capture the result, the status of the capture afterwards, and the result of its end or its number
+// of nodes. The lines are compared with those of NVIDIA's driver. Run by run_e2e.py.
 // usage: drv_capture_refusals streams|events|copies|memory|code|captures|nodes
 #include <map>
 #include <thread>
@@ -11,7 +11,7 @@
 namespace e2e {
 namespace {
 
-// Which stream captures in which mode, and on which thread, of which mode, the call is made.
+// Which stream captures in which mode; on which thread, with which mode, the call is made.
 struct Setting {
   const char* name;
   CUstreamCaptureMode mode;
@@ -60,10 +60,10 @@ std::string outcome(const Session& session, const Setting& setting, const Call& 
   return text;
 }
 
-// A line: the call, and behind each outcome the settings that had it.
+// Prints a line for each call: its name, and each outcome with the settings that have it.
 void compare(const Session& session, const std::vector<Call>& calls) {
   for (const Call& call : calls) {
-    std::vector<std::pair<std::string, std::string>> outcomes;  // and their settings
+    std::vector<std::pair<std::string, std::string>> outcomes;  // outcome and its settings
     for (const Setting& setting : kSettings) {
       const std::string seen = outcome(session, setting, call);
       auto same = outcomes.begin();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What drv_capture_refusals and drv_capture_ends share: a stage of streams, events and memory with
-// one capture on it, and results in words that are compared with those of NVIDIA's driver.
+// Shared by drv_capture_refusals and drv_capture_ends: a stage of streams, events and memory, with
+// one capture, and results as text, which is compared with that of NVIDIA's driver.
 #pragma once
 
 #include <functional>
@@ -35,7 +35,7 @@ inline std::string status_of(CUstream stream) {
   return result == CUDA_SUCCESS ? status_name(status) : name_of(result);
 }
 
-// What the calls are made with; built anew for each call, outside of any capture.
+// The objects with which the calls are made. Built anew for each call, outside of any capture.
 struct Stage {
   static constexpr size_t kBytes = 256;
 
@@ -82,10 +82,10 @@ struct Stage {
     }
   }
 
-  // What is left to do when the capture has ended.
+  // Registers work for the time after the capture's end.
   void later(std::function<void()> clean_up) { later_.push_back(std::move(clean_up)); }
 
-  // A capture of one node, with two events recorded in it.
+  // Begins a capture with one node and two recorded events.
   void begin(CUstreamCaptureMode mode) {
     CHECK_CU(cuStreamBeginCapture_v2(origin, mode));
     fill();
@@ -95,7 +95,7 @@ struct Stage {
   void fill() const { CHECK_CU(cuMemsetD8Async(memory, 1, kBytes, origin)); }
 
   [[nodiscard]] std::string end() const { return origin == nullptr ? "no stream" : end(origin); }
-  // The end of a stream's capture, in words.
+  // Ends a stream's capture. The result as text.
   [[nodiscard]] static std::string end(CUstream stream) {
     auto made = reinterpret_cast<CUgraph>(1);
     const CUresult result = cuStreamEndCapture(stream, &made);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One of two processes captures a graph in global mode while the other allocates, frees, loads
-// modules and synchronises. Capture forbids such calls to its own process only: there the capture
-// is checked to be spoilt by a thread's allocation, and the other process must notice nothing. The
-// two take turns by a pipe, so the order does not depend on time. Run by run_e2e.py. usage:
+// modules and synchronises. A capture forbids such calls in its own process only: there, another
+// thread's allocation invalidates the capture, and the other process is not affected. The two
+// processes take turns by a pipe, so the order does not depend on time. Run by run_e2e.py. usage:
 // drv_capture_vs_alloc
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 namespace {
 
-// A byte each way; the side that reads waits for the other's step.
+// Each side sends a byte after its step. The side that reads waits for the other's step.
 struct Turns {
   int read_end, write_end;
   void give() const {

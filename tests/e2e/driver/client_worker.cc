@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One of many clients: works on memory of its own pattern for a number of rounds and checks every
-// word, so that any mix-up between clients shows. With rounds 0 it goes on until it is killed.
-// After its first round it prints "ready", so a scenario can wait for that instead of sleeping;
-// with `hold` it then stays until a line comes on standard input. Run by run_e2e.py. usage:
-// drv_client_worker SEED [ROUNDS [hold]]
+// One of many clients: works on memory with a pattern of its own for a number of rounds, and checks
+// every word, so that a mix-up between clients is noticed. With 0 rounds it runs until it is
+// killed. After its first round it prints "ready", for which a scenario can wait. With `hold` it
+// then waits for a line on standard input. Run by run_e2e.py. usage: drv_client_worker SEED [ROUNDS
+// [hold]]
 #include "driver.h"
 
 int main(int argc, char** argv) {

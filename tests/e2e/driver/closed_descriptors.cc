@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that closes all descriptors but the first three, as daemons do, and opens files of its
-// own under their numbers: calls may fail, with one error, and the files stay as they are. Run by
-// run_e2e.py. usage: drv_closed_descriptors
+// own under their numbers. Calls may fail with one error; the files must not be changed or closed.
+// Run by run_e2e.py. usage: drv_closed_descriptors
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr int kMost = 1024;  // descriptors of a program are below
+constexpr int kMost = 1024;  // the program's descriptors are below this number
 constexpr int kFirst = 3;
 constexpr size_t kBytes = 4 << 20;
 constexpr char kContents[] = "the program's own";
@@ -22,7 +22,7 @@ void close_all() {
   for (int fd = kFirst; fd < kMost; fd++) close(fd);
 }
 
-// Every number is one of the program's files, or a socket that is not read.
+// Opens one of the program's files, or a socket that is not read, under every number.
 void take_all(bool sockets) {
   int ends[2];
   if (sockets) {
@@ -51,8 +51,8 @@ bool are_untouched(bool sockets) {
   return true;
 }
 
-// Calls of all parts that keep a descriptor. All succeed, or all fail with one error from some call
-// on.
+// Makes calls of all parts of the library that hold a descriptor. True if all succeed, or if all
+// calls from some call on fail with the same error.
 bool fails_in_one_way(CUfunction empty, CUstream stream, CUdeviceptr memory) {
   CUresult first = CUDA_SUCCESS;
   bool right = true;
@@ -80,7 +80,7 @@ bool fails_in_one_way(CUfunction empty, CUstream stream, CUdeviceptr memory) {
   return right;
 }
 
-// 0: as it should be.
+// 0 on success, else a bit for each fault.
 int run(bool replaced, bool sockets) {
   alarm(60);
   e2e::Session session;

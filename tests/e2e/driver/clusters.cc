@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thread block clusters: launches with the attribute, by kernels that require one, in captures and
-// graphs; blocks that exchange through each other's shared memory; what a launch and the queries of
-// occupancy say. Run by run_e2e.py. usage: drv_clusters run|graphs|errors
+// Thread block clusters: launches with the cluster attribute and of kernels that require a cluster
+// size, captures and graphs; blocks that exchange data through each other's shared memory; errors
+// of launches and results of occupancy queries. Run by run_e2e.py. usage: drv_clusters
+// run|graphs|errors
 #include <string>
 
 #include "own_module.h"
@@ -14,7 +15,7 @@ using e2e::expect_result;
 constexpr unsigned kThreads = 64;
 
 // ring: each block writes its number to the next block of its cluster, waits for the cluster, and
-// stores what it was given, and how many blocks the cluster has.
+// stores the number that it was given and the size of the cluster.
 #define RING(name, directives)                                                              \
   ".visible .entry " name "(.param .u64 out) " directives                                   \
   " {\n"                                                                                    \
@@ -47,7 +48,7 @@ struct Bench : e2e::OwnModule {
   void* parameters[1] = {&out.address};
 
   Bench() : OwnModule(kKernels) {}
-  // Blocks of a cluster; 0: the attribute is left out.
+  // `cluster`: blocks per cluster; 0: without the attribute.
   CUresult launch(CUfunction function, unsigned cluster, unsigned blocks = kBlocks) {
     CUlaunchAttribute attribute{};
     CUlaunchConfig config = configuration(&attribute, cluster, blocks);
@@ -68,9 +69,11 @@ struct Bench : e2e::OwnModule {
   }
   void clear() {
     CHECK_CU(cuMemsetD8_v2(out.address, 0xff, out.bytes()));
-    CHECK_CU(cuCtxSynchronize());  // the launches' stream does not wait for the default one
+    CHECK_CU(
+        cuCtxSynchronize());  // the stream of the launches does not wait for the default stream
   }
-  // Every block was given what the one before it in its cluster of `cluster` wrote.
+  // Expects that every block was given the number of its predecessor in its cluster of `cluster`
+  // blocks.
   void went_round(const char* what, unsigned cluster) {
     CHECK_CU(cuCtxSynchronize());
     const std::vector<Pair> pairs = out.get();
@@ -162,7 +165,7 @@ void graphs(Bench& bench) {
 void errors(Bench& bench) {
   constexpr CUresult kSize = CUDA_ERROR_INVALID_CLUSTER_SIZE;
   const CUfunction ring = bench.kernel("ring");
-  // The launch's own answer; the stream's later one is always success.
+  // Expects the result of the launch, and no later error in the stream.
   const auto says = [&](const char* what, CUresult at_once, CUresult wanted) {
     expect_result(what, at_once, wanted);
     CHECK_CU(cuStreamSynchronize(bench.stream));

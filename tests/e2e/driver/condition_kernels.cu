@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that set the variables of conditional nodes. In a module of their own: their PTX refers
-// to the device run time, which NVIDIA's driver wants linked.
+// Kernels that set the values of conditional nodes. They have a module of their own, because their
+// PTX refers to the device runtime, with which it has to be linked for NVIDIA's driver.
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
 
@@ -15,7 +15,7 @@ __global__ void set_value(u64 handle, u32 value) { cudaGraphSetConditional(handl
 
 __global__ void set_from(u64 handle, const u32* value) { cudaGraphSetConditional(handle, *value); }
 
-// One more round until there were `limit`.
+// Continues a loop until it has run `limit` rounds.
 __global__ void count_to(u64 handle, u32* counter, u32 limit) {
   *counter = *counter + 1;
   cudaGraphSetConditional(handle, *counter < limit);

@@ -8,7 +8,7 @@
 
 namespace {
 
-// NVIDIA's driver has cudaGraphSetConditional in a library that the kernels are linked with.
+// For NVIDIA's driver the kernels are linked with the library that has cudaGraphSetConditional.
 CUmodule load_kernels() {
   CUmodule module = nullptr;
   const char* ptx = e2e::condition_kernels_ptx();
@@ -61,7 +61,7 @@ struct Fixture {
     CHECK_CU(cuGraphConditionalHandleCreate(&made, graph, session.context, initial, flags));
     return made;
   }
-  // A conditional node; its bodies.
+  // Adds a conditional node, and returns its bodies.
   std::vector<CUgraph> conditional(CUgraph graph, CUgraphConditionalHandle handle,
                                    CUgraphConditionalNodeType type, unsigned size,
                                    std::vector<CUgraphNode> behind = {},
@@ -119,7 +119,7 @@ struct Fixture {
 // ---- Running ------------------------------------------------------------------------------------
 
 void if_else(Fixture& f) {
-  // words[0] decides; words[1] counts "then", words[2] "else", words[3] what comes behind.
+  // words[0] is the condition. words[1] counts "then", words[2] "else", words[3] the node behind.
   const CUgraph graph = f.graph();
   const CUgraphConditionalHandle handle = f.handle(graph);
   const CUgraphNode first = f.kernel(graph, {}, f.set_from, handle, f.word(0));
@@ -174,7 +174,7 @@ void switch_of_five(Fixture& f) {
   const auto bodies = f.conditional(graph, handle, CU_GRAPH_COND_TYPE_SWITCH, 5, {first});
   uint32_t digit = 1;
   for (const CUgraph body : bodies) {
-    if (digit != 100) f.kernel(body, {}, f.add, f.word(1), digit);  // the third stays empty
+    if (digit != 100) f.kernel(body, {}, f.add, f.word(1), digit);  // the third body stays empty
     digit *= 10;
   }
   const CUgraphExec exec = f.instantiate(graph);
@@ -189,7 +189,7 @@ void switch_of_five(Fixture& f) {
 }
 
 void nested(Fixture& f) {
-  // Outer loop of 4; in it: a loop of 3, then, every time words[4] is set, a count.
+  // An outer loop of 4 rounds. In it, a loop of 3 rounds, then a count if words[4] is set.
   const CUgraph graph = f.graph();
   const CUgraphConditionalHandle outer = f.handle(graph, 1, CU_GRAPH_COND_ASSIGN_DEFAULT);
   const CUgraphConditionalHandle inner = f.handle(graph);
@@ -263,7 +263,7 @@ void captured(Fixture& f) {
   CHECK_CU(cuStreamDestroy_v2(side));
 }
 
-// Many graphs with handles at a time, and none of them left.
+// Many graphs with conditional handles exist at a time, and all are destroyed.
 void many(Fixture& f) {
   f.clear();
   for (int round = 0; round < 40; round++) {
@@ -272,7 +272,7 @@ void many(Fixture& f) {
     const auto body = f.conditional(graph, handle, CU_GRAPH_COND_TYPE_IF, 1);
     f.kernel(body[0], {}, f.add, f.word(0), 1u);
     const CUgraphExec exec = f.instantiate(graph);
-    CHECK_CU(cuGraphDestroy(graph));  // the executable graph goes on
+    CHECK_CU(cuGraphDestroy(graph));  // the executable graph can still be launched
     f.run(exec, 2);
     CHECK_CU(cuGraphExecDestroy(exec));
   }
@@ -315,7 +315,7 @@ void change(Fixture& f) {
   e2e::expect(sum_of(f, exec) == 0, "and was disabled");
   CHECK_CU(cuGraphExecDestroy(exec));
 
-  // The graph itself is as it was; it can be instantiated again, with other parameters, too.
+  // The graph itself is unchanged, and can be instantiated again, also with other parameters.
   exec = f.instantiate(loop.graph);
   e2e::expect(sum_of(f, exec) == 10, "instantiated again");
   CHECK_CU(cuGraphExecDestroy(exec));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a core dump of a program would hold: its own memory, pinned and managed included, and of the
-// driver's no more than some MB. A dump's size is read from the mappings, as the kernel decides it.
-// Run by run_e2e.py. usage: drv_core_dump
+// The contents of a program's core dump: the program's memory, including pinned and managed memory,
+// and no more than some MB of the driver's. The size of a dump is computed from the mappings by the
+// kernel's rules. Run by run_e2e.py. usage: drv_core_dump
 #include <sys/mman.h>
 
 #include <string>
@@ -15,7 +15,7 @@ constexpr uint64_t kMostBytes = 512ull << 20;
 
 struct Dump {
   uint64_t bytes = 0;
-  bool has_it = false;  // the address that was asked for
+  bool has_it = false;  // the dump has the address
 };
 
 // The kernel dumps shared memory as a whole, also pages that were never touched, and of private
@@ -41,7 +41,7 @@ Dump dump_with(const void* address) {
       resident = strtoull(line + 4, nullptr, 10) << 10;
     } else if (strncmp(line, "VmFlags:", 8) == 0) {
       const std::string flags = line;
-      // Left out by request, or no memory at all.
+      // Excluded by madvise(), or not backed by memory.
       const bool left_out = flags.find(" dd") != std::string::npos;
       if (left_out || flags.find(" io") != std::string::npos) continue;
       dump.bytes += access[3] == 's' ? end - begin : resident;

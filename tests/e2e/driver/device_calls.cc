@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What devices say about themselves in the older forms, contexts and what can be set on them,
-// arrays and textures asked for what they are. Run by run_e2e.py.
+// The older device queries, contexts and their settings, peers, and queries of arrays and textures.
+// Run by run_e2e.py.
 // usage: drv_device_calls devices|contexts|attached|peers|arrays
 #include <algorithm>
 #include <string>
@@ -148,7 +148,7 @@ void attached(const e2e::Session& session) {
 
 // ---- Peers -------------------------------------------------------------------------------------
 
-// Copies between two devices that are no peers work, too.
+// Copies between two devices work without peer access.
 void copies_without_peers(const e2e::Session& session, CUcontext other) {
   constexpr uint32_t kWords = 1000;
   CUdeviceptr here = 0, there = 0;
@@ -198,7 +198,7 @@ void copies_without_peers(const e2e::Session& session, CUcontext other) {
   CHECK_CU(cuMemFree_v2(there));
 }
 
-// Of two devices: the kernel of one writes to memory of the other.
+// A kernel on one device writes to memory of another device.
 void peers(const e2e::Session& session) {
   CUcontext other = nullptr;
   CHECK_CU(cuDevicePrimaryCtxRetain(&other, 1));
@@ -261,7 +261,7 @@ void arrays() {
              seen.filterMode == CU_TR_FILTER_MODE_LINEAR && seen.flags == 0,
          "how a texture reads");
   CUDA_RESOURCE_VIEW_DESC view{};
-  // NVIDIA's driver (580) gives an empty one.
+  // NVIDIA's driver (580) returns an empty view.
   expect_result("the view of a texture without one", cuTexObjectGetResourceViewDesc(&view, object),
                 {kInvalid, CUDA_SUCCESS});
   CHECK_CU(cuTexObjectDestroy(object));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver-API programs share: checks, a session with the embedded kernels, buffers,
-// launches. The programs link against -lcuda and run on whatever libcuda.so.1 they find. The output
-// contract is that of ../programs/e2e.h: lines starting with "# " are not compared, exit code 0
-// means all held.
+// Shared by the driver-API programs: checks, a session with the embedded kernels, buffers,
+// launches. The programs link against -lcuda and run on the libcuda.so.1 that they find. Their
+// output follows the rules of ../programs/e2e.h: lines starting with "# " are not compared, and
+// exit code 0 means that all checks held.
 #pragma once
 
 #include <cstdarg>
@@ -20,8 +20,8 @@
 namespace e2e {
 
 const char* kernels_ptx();            // the PTX text of kernels.cu
-const char* condition_kernels_ptx();  // of condition_kernels.cu
-const char* stateless_kernels_ptx();  // of stateless_kernels.cu
+const char* condition_kernels_ptx();  // the PTX text of condition_kernels.cu
+const char* stateless_kernels_ptx();  // the PTX text of stateless_kernels.cu
 
 inline int& failures() {
   static int count = 0;
@@ -54,8 +54,9 @@ __attribute__((format(printf, 2, 3))) inline bool expect(bool holds, const char*
   return holds;
 }
 
-// Reports that `got` is one of `wanted`; prints the first of `wanted` if so, so the line is the
-// same on drivers that choose differently among codes that CUDA documents for the case.
+// Reports whether `got` is one of `wanted`. If it is, prints the first of `wanted`, so that the
+// line is the same on drivers that choose differently among the codes that CUDA documents for the
+// case.
 inline bool expect_result(const char* what, CUresult got, std::initializer_list<CUresult> wanted) {
   for (CUresult one : wanted) {
     if (got == one) {
@@ -112,7 +113,7 @@ struct Session {
   CUcontext context = nullptr;
   CUmodule module = nullptr;
   explicit Session(const char* ptx = kernels_ptx()) {
-    setvbuf(stdout, nullptr, _IOLBF, 0);  // what a crash came after is seen, too
+    setvbuf(stdout, nullptr, _IOLBF, 0);  // so that no output is lost in a crash
     CHECK_CU(cuInit(0));
     CHECK_CU(cuDeviceGet(&device, 0));
     CHECK_CU(cuDevicePrimaryCtxRetain(&context, device));
@@ -132,7 +133,7 @@ struct Session {
   }
 };
 
-// Device memory that is freed with its scope.
+// Device memory that is freed at the end of its scope.
 template <typename T>
 struct Buffer {
   CUdeviceptr address = 0;
@@ -143,8 +144,8 @@ struct Buffer {
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() { CHECK_CU(cuMemFree_v2(address)); }
   size_t bytes() const { return count * sizeof(T); }
-  // The driver may return before the last bytes are in device memory, and streams that don't wait
-  // for the legacy stream would be earlier.
+  // Synchronises, because the driver may return before the last bytes are in device memory, and
+  // streams that don't wait for the legacy stream could read too early.
   void put(const std::vector<T>& data) {
     CHECK_CU(cuMemcpyHtoD_v2(address, data.data(), bytes()));
     CHECK_CU(cuStreamSynchronize(nullptr));
@@ -170,7 +171,7 @@ void launch(CUfunction kernel, unsigned grid, unsigned block, unsigned shared, C
   CHECK_CU(try_launch(kernel, grid, block, shared, stream, args...));
 }
 
-// The effect of one launch of the kernel `mix` on the host.
+// Computes the effect of one launch of the kernel `mix` on the host.
 inline void mix_on_host(std::vector<uint32_t>& words, uint32_t key) {
   for (size_t i = 0; i < words.size(); i++) {
     words[i] = words[i] * 5 + static_cast<uint32_t>(i) + key;

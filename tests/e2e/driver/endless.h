@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel that goes on until the host says otherwise, as the text of a module.
+// A kernel that runs until the host stops it, as PTX text.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace e2e {
 inline const std::string kEndlessPtx = R"(.version 7.0
 .target sm_70
 .address_size 64
-// Says 1 in flag[0] and goes on while flag[1] is 0.
+// Stores 1 in flag[0] and runs while flag[1] is 0.
 .visible .entry endless(.param .u64 flag) {
   .reg .pred %p1;
   .reg .b32 %r<3>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables of CUDA's that count for the program, whoever runs its work: how code is loaded and
-// compiled. Run by run_e2e.py. usage: drv_environment
+// CUDA's environment variables about the loading and compilation of code: those of the program
+// apply, also if another process executes its work. Run by run_e2e.py. usage: drv_environment
 #include <string>
 #include <string_view>
 
@@ -34,7 +34,7 @@ void tell(const char* setting) {
   CHECK_CU(cuDevicePrimaryCtxRelease_v2(0));
 }
 
-// `settings`: of variables, separated by spaces.
+// `settings`: NAME=VALUE for each variable, separated by spaces.
 void with_settings(const char* settings) {
   e2e::in_child([settings] {
     std::string rest = settings;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA while the process exits: what comes before cuInit's own handler works, what comes behind it
-// gets CUDA_ERROR_DEINITIALIZED. Run by run_e2e.py. usage: drv_exit_calls
+// CUDA calls while the process exits: calls that run before the exit handler that cuInit registers
+// work, calls after it get CUDA_ERROR_DEINITIALIZED. Run by run_e2e.py. usage: drv_exit_calls
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 namespace {
 
-// How the process for one case asks: where the calls are made.
+// Where the process of one case makes the calls.
 enum class Place { kNone, kBefore, kAfter, kStatic, kDestructor, kFirst, kThread };
 Place g_place = Place::kNone;
 
@@ -21,7 +21,7 @@ CUfunction g_empty = nullptr;
 CUstream g_stream = nullptr;
 CUdeviceptr g_memory = 0;
 
-// By number: names are asked of the driver, too.
+// Prints the number of the result, since its name would be another call to the driver.
 void tell(const char* call, CUresult result) {
   printf("  %s: %d\n", call, static_cast<int>(result));
 }
@@ -81,7 +81,7 @@ void* call_on(void*) {
     return nullptr;
   }
 }
-// Runs behind cuInit's handler.
+// Runs after cuInit's exit handler.
 void await_answer() {
   for (int i = 0; g_answer == -1 && i < 1000; i++) usleep(10'000);
   printf("thread that goes on\n  cuMemAlloc: %d\n", g_answer.load());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that fills its memory in a SIGSEGV handler when it is touched (collectors, checkpoints,
-// null checks of Java and .NET): under copies of every way, and in its functions on threads of the
-// driver. Run by run_e2e.py. usage: drv_faults
+// A program that fills its memory in a SIGSEGV handler on the first access (as garbage collectors,
+// checkpoints, and null checks of Java and .NET do), during copies of every kind, and in its own
+// functions that run on threads of the driver. Run by run_e2e.py. usage: drv_faults
 #include <sys/mman.h>
 #include <unistd.h>
 #include <csignal>
@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr size_t kBytes = 32 << 20;  // copied by several threads, where there are cores
+constexpr size_t kBytes = 32 << 20;  // copied by several threads if there are enough cores
 constexpr size_t kPage = 4096;
 constexpr unsigned char kFilled = 7;
 
@@ -52,7 +52,7 @@ constexpr int kOtherFaults[] = {SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
 std::atomic<size_t> g_seen{0};
 void note(int) { g_seen++; }
 
-// Each of them comes to the thread that brought it on itself.
+// Each of these signals is delivered to the thread that caused it.
 void fault_otherwise(void*) {
   for (const int number : kOtherFaults) raise(number);
 }

@@ -29,7 +29,7 @@ int main() {
                  ? 0
                  : 8;
     wrong |= cuMemFree_v2(words.address) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 16;
-    exit(wrong);  // runs the exit handlers too: they must not touch the parent's session
+    exit(wrong);  // runs the exit handlers, too, which must not touch the parent's session
   }
   int status = -1;
   waitpid(child, &status, 0);

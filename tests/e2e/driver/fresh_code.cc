@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program whose work is loading code and running it, in every way that a program can: modules and
-// libraries, with variables and without, in streams, graphs and threads. Everything is compared
-// with a model. With `hold` it prints "ready" after the first round and waits for a line on
-// standard input; then what was loaded runs again. Behind OpenMPS it runs beside neighbours that
-// keep the GPU busy for as long as they like. Run by run_e2e.py. usage: drv_fresh_code [hold]
+// A program that loads code and runs it, in every way: modules and libraries, with and without
+// variables, in streams, graphs and threads. All results are compared with a model. With `hold` it
+// prints "ready" after the first round and waits for a line on standard input; then the loaded code
+// runs again. Behind OpenMPS it runs beside neighbours that keep the GPU busy for any time. Run by
+// run_e2e.py. usage: drv_fresh_code [hold]
 #include "fresh_code.h"
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace {
 constexpr uint32_t kWords = 3000;
 constexpr unsigned kBlock = 128;
 constexpr uint32_t kThreads = 4;
-// More than the 48 KiB that a block may have without asking.
+// More than the 48 KiB that a block may have without an opt-in.
 constexpr uint32_t kSharedWords = 16 * 1024;
 constexpr int kSharedBytes = kSharedWords * sizeof(uint32_t);
 
@@ -30,7 +30,7 @@ Words numbers(uint32_t count, uint32_t seed) {
   return words;
 }
 
-// Words on the device, their model, and a stream for their work.
+// Words on the device, their model on the host, and a stream for the work on them.
 struct Lane {
   explicit Lane(uint32_t seed, uint32_t count = kWords)
       : model(numbers(count, seed)), words(model) {
@@ -69,7 +69,7 @@ CUlibrary load_library(const std::string& text) {
   return library;
 }
 
-// The variable is set by a fill, then by a copy, and read back.
+// Runs the kernel with the variable set by a fill, then with it set by a copy, and reads it back.
 bool run_with_bias(Lane& lane, CUfunction step, CUdeviceptr bias, uint32_t constant,
                    uint32_t round) {
   CHECK_CU(cuMemsetD32Async(bias, 100 + round, 1, lane.stream));
@@ -150,7 +150,7 @@ struct LibraryInStreams final : Part {
   Lane lane{3};
 };
 
-// More dynamic shared memory than a kernel has without asking.
+// A kernel with more dynamic shared memory than is allowed without an opt-in.
 struct LargeShared final : Part {
   static constexpr uint32_t kConstant = 41;
   LargeShared() {
@@ -272,7 +272,7 @@ struct Threads final : Part {
   CUcontext context;
 };
 
-// In the legacy stream, which all blocking ones wait for.
+// Work in the legacy stream, for which all blocking streams wait.
 struct Legacy final : Part {
   static constexpr uint32_t kConstant = 71;
   Legacy() {

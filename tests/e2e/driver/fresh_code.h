@@ -8,9 +8,9 @@
 
 namespace fresh {
 
-// `step(words, count, key)`: words[i] = words[i] * 5 + i + key + constant, and with a `bias` that
-// of the variable of this name, an unsigned of 4 bytes that starts as 0. The model of the first is
-// e2e::mix_on_host() with key + constant + bias.
+// `step(words, count, key)`: words[i] = words[i] * 5 + i + key + constant. If `bias` is true, it
+// also adds the module's variable `bias`, an unsigned integer of 4 bytes that starts as 0. The
+// model is e2e::mix_on_host() with key + constant + bias.
 inline std::string step_ptx(uint32_t constant, bool bias) {
   std::string text = R"(.version 7.0
 .target sm_70
@@ -43,8 +43,8 @@ inline std::string step_ptx(uint32_t constant, bool bias) {
   return text;
 }
 
-// `reverse(words, count)`: one block; words[i] = words[count - 1 - i] + constant, by way of dynamic
-// shared memory that holds them all.
+// `reverse(words, count)`, for one block: words[i] = words[count - 1 - i] + constant, through
+// dynamic shared memory for all words.
 inline std::string reverse_ptx(uint32_t constant) {
   return R"(.version 7.0
 .target sm_70

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs whose launches alternate between functions that are loaded and functions that
-// they load just then, over legacy, blocking and non-blocking streams, with graphs, fills, copies,
-// variables of modules and events. A model runs the same operations one after the other: what uses
-// one buffer is ordered by its stream, by the rules of the legacy stream, by an event or by
-// waiting, so every result is defined. Run by run_e2e.py. usage: drv_fresh_order [PROGRAMS [SEED]]
+// Random programs that launch functions which are loaded already and functions which they have just
+// loaded, in legacy, blocking and non-blocking streams, with graphs, fills, copies, variables of
+// modules and events. A model runs the same operations one after the other. Operations on one
+// buffer are ordered by their stream, by the rules of the legacy stream, by an event or by a
+// synchronisation, so every result is defined. Run by run_e2e.py. usage: drv_fresh_order [PROGRAMS
+// [SEED]]
 #include <memory>
 #include <utility>
 
@@ -15,27 +16,27 @@ namespace {
 constexpr uint32_t kWords = 96;
 constexpr size_t kBytes = kWords * sizeof(uint32_t);
 constexpr uint32_t kBuffers = 4;
-constexpr uint32_t kStreams = 5;  // the legacy one, two blocking ones, two others
+constexpr uint32_t kStreams = 5;  // the legacy stream, two blocking ones, two non-blocking ones
 constexpr uint32_t kLegacy = 0;
-constexpr uint32_t kBlocking = 2;  // the last that takes part in the legacy stream's barriers
-constexpr uint32_t kSteps = 60;    // of a program
-constexpr size_t kMostCode = 6;    // loaded at a time
+constexpr uint32_t kBlocking = 2;  // the last one that the legacy stream's rules apply to
+constexpr uint32_t kSteps = 60;    // per program
+constexpr size_t kMostCode = 6;    // modules and libraries that are loaded at a time
 
 using Words = std::vector<uint32_t>;
 
-// What operations use, one at a time, and the stream of the last one.
+// Something that one operation at a time may use, and the stream of its last use.
 struct Place {
   CUdeviceptr address = 0;
   uint32_t stream = kLegacy;
   Words model;
 };
 
-// A module or library with the function `step`, and with a variable or without.
+// A module or library with the function `step`, with or without a variable.
 struct Code {
   CUmodule module = nullptr;
   CUlibrary library = nullptr;
   CUfunction step = nullptr;
-  CUkernel kernel = nullptr;  // the same, if `step` is one that only a launch takes
+  CUkernel kernel = nullptr;  // set if `step` is this handle, which only launches accept
   uint32_t constant = 0;
   std::unique_ptr<Place> bias;
   CUgraphExec graph = nullptr;  // one step of the first buffer, key 5; made when first used
@@ -88,7 +89,7 @@ class Program {
     const uint32_t kind = random_.below(10);
     if (code_.empty() || kind == 0) load();
     Code& code = *code_[random_.below(static_cast<uint32_t>(code_.size()))];
-    if (kind <= 4)  // 0: what was loaded just now
+    if (kind <= 4)  // 0: the code that was loaded last
       launch(kind == 0 ? *code_.back() : code, buffer, stream);
     else if (kind == 5) {
       launch_graph(code, stream);
@@ -103,7 +104,7 @@ class Program {
     }
   }
 
-  // What comes next in `stream` comes behind the last use of the place.
+  // Orders the next operation in `stream` after the last use of the place.
   void order(Place& place, uint32_t stream) {
     const uint32_t before = std::exchange(place.stream, stream);
     const bool barrier =
@@ -120,7 +121,7 @@ class Program {
   void load() {
     if (code_.size() == kMostCode) unload();
     auto code = std::make_unique<Code>();
-    // Nobody else has loaded this.
+    // A constant that no other code has, so that the code is new to the driver.
     code->constant = static_cast<uint32_t>(seed_ * 1000 + ++loaded_);
     const bool bias = random_.below(2) == 0;
     const std::string text = fresh::step_ptx(code->constant, bias);
@@ -206,7 +207,7 @@ class Program {
     CHECK_CU(cuMemcpyDtoDAsync_v2(to.address, from.address, kBytes, streams_[stream]));
     to.model = from.model;
   }
-  // By a fill, or by a copy of a buffer's first word.
+  // Sets the variable by a fill, or by a copy of a buffer's first word.
   void set_bias(Code& code, uint32_t stream) {
     if (code.bias == nullptr) return;
     Place& bias = *code.bias;
@@ -231,7 +232,7 @@ class Program {
   const uint64_t seed_;
   uint64_t loaded_ = 0;
   CUevent event_ = nullptr;
-  CUstream streams_[kStreams] = {};  // the first is the legacy one
+  CUstream streams_[kStreams] = {};  // the first is the legacy stream
   Place buffers_[kBuffers];
   std::vector<std::unique_ptr<Code>> code_;
 };

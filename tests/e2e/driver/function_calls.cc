@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions, kernels, modules and libraries: what they say about themselves, how they are found in
-// files and listed, what can be set on them; occupancy; cooperative launches. Run by run_e2e.py.
-// usage: drv_function_calls occupancy|cooperative|modules|libraries|settings
+// Functions, kernels, modules and libraries: queries, loading from files, lists, settings;
+// occupancy; cooperative launches. Run by run_e2e.py. usage: drv_function_calls
+// occupancy|cooperative|modules|libraries|settings
 #include <unistd.h>
 
 #include <set>
@@ -17,7 +17,8 @@ using e2e::expect_result;
 constexpr auto kInvalid = CUDA_ERROR_INVALID_VALUE;
 
 // fill(u64 words, u32 value) and count(u64 counter, u8 step, u32 limit): every block of count adds
-// itself and waits until `limit` blocks have, which only blocks that run at once survive.
+// to the counter and waits until `limit` blocks have done so, which ends only if all blocks run at
+// once.
 constexpr char kPtx[] = R"(
 .version 7.0
 .target sm_70
@@ -165,7 +166,7 @@ void cooperative() {
 
 // ---- Names, parameters, files ------------------------------------------------------------------
 
-// The PTX in a file of its own, for as long as this lives.
+// A file with the PTX, which exists as long as this object.
 struct PtxFile {
   std::string path = "/tmp/openmps_ptx_XXXXXX";
   PtxFile() {
@@ -246,7 +247,7 @@ void modules() {
                 {CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_PTX, CUDA_ERROR_INVALID_SOURCE,
                  CUDA_ERROR_UNSUPPORTED_PTX_VERSION});
 
-  // The image of PTX serves as a fat binary, too.
+  // PTX text is accepted as a fat binary, too.
   CHECK_CU(cuModuleLoadFatBinary(&module, kPtx));
   CHECK_CU(cuModuleGetFunction(&found, module, "fill"));
   runs("a function of an image", found);
@@ -297,7 +298,7 @@ void libraries() {
 
 // ---- Settings ----------------------------------------------------------------------------------
 
-// The occupancy of a function follows its settings, whether or not it was asked for before they
+// The occupancy of a function follows its settings, whether or not it was queried before they
 // changed.
 void occupancy_follows_settings() {
   CUmodule modules[2];

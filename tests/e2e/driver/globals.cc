@@ -77,7 +77,7 @@ int main() {
       cuLibraryGetGlobal(&library_counter.address, &library_counter.bytes, library, "counter"));
   e2e::expect(read_int(library_counter.address) == 42, "library counter %d",
               read_int(library_counter.address));
-  // A kernel handle is accepted wherever a function is.
+  // A kernel handle is accepted in place of a function.
   e2e::launch(reinterpret_cast<CUfunction>(library_kernel), 1, 32, 0, nullptr, out.address);
   e2e::expect(read_int(library_counter.address) == 44, "launch by kernel handle");
   int registers = 0, most_threads = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading and changing the nodes of graphs and of what was instantiated from them, kind by kind and
-// by the older forms of the calls; edges; user objects. Run by run_e2e.py.
+// Reading and changing the nodes of graphs and executable graphs, for every kind of node and by the
+// older versions of the calls; edges; user objects. Run by run_e2e.py.
 // usage: drv_graph_calls nodes|execs|edges|memory|moved|cycles
 #include <string>
 
@@ -90,7 +90,7 @@ CUDA_MEMCPY3D copy_of(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
 void add_one(void* counter) { ++*static_cast<int*>(counter); }
 void add_ten(void* counter) { *static_cast<int*>(counter) += 10; }
 
-// An event that was recorded has a time.
+// Whether an event was recorded: only then it has a time.
 bool recorded(CUevent event) {
   float milliseconds = -1;
   return cuEventElapsedTime(&milliseconds, event, event) == CUDA_SUCCESS && milliseconds == 0;
@@ -192,7 +192,7 @@ void events(Fixture& f) {
   CHECK_CU(cuEventDestroy_v2(second));
 }
 
-// ---- What was instantiated ---------------------------------------------------------------------
+// ---- Executable graphs -------------------------------------------------------------------------
 
 void execs(Fixture& f) {
   const CUgraphNode kernel = add_store(f, 0, 5);
@@ -419,7 +419,7 @@ void moved(Fixture& f) {
   CHECK_CU(cuGraphExecDestroy(exec));
   expect_result("destroying it", cuGraphDestroy(child), kInvalid);
 
-  // One without memory, in a graph that is destroyed.
+  // A child graph without memory, in a graph that is destroyed.
   CUgraph plain = nullptr;
   CUgraphNode inner = nullptr;
   CHECK_CU(cuGraphCreate(&plain, 0));
@@ -453,7 +453,7 @@ void moved(Fixture& f) {
   CHECK_CU(cuGraphDestroy(conditional));
 }
 
-// NVIDIA's driver takes a graph into itself.
+// NVIDIA's driver accepts moving a graph into itself.
 void cycles(Fixture& f) {
   CUgraph child = nullptr, grandchild = nullptr;
   CUgraphNode node = nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libraries do while they capture: ask for the graph and its dependencies, add nodes of their
-// own, hang destructors on it, call host functions, copy ordinary memory; updates of an executable
-// graph from a second capture. Run by run_e2e.py. usage: drv_graph_capture [memory]
+// What libraries do while they capture: query the graph and the dependencies, add nodes, attach
+// user objects, call host functions, copy pageable memory; updates of an executable graph from a
+// second capture. Run by run_e2e.py. usage: drv_graph_capture [memory]
 #include <unistd.h>
 
 #include <atomic>
@@ -60,7 +60,7 @@ void libraries(e2e::Session& session, CUstream stream) {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   CHECK_CU(cuGraphNodeGetType(info.nodes[0], &type));
   e2e::expect(type == CU_GRAPH_NODE_TYPE_KERNEL, "it is the kernel");
-  // A node of the library's own, behind which the stream goes on.
+  // A node that the library adds, and after which the stream's capture continues.
   const CUgraphNode before = info.nodes[0];
   CUDA_HOST_NODE_PARAMS call{count_call, nullptr};
   CUgraphNode own = nullptr;
@@ -107,7 +107,7 @@ void libraries(e2e::Session& session, CUstream stream) {
   e2e::expect(g_destroyed == 1, "the user object went with it");
 }
 
-// PyTorch and XLA: capture again and update what there is.
+// As PyTorch and XLA do: captures again and updates the executable graph.
 void update_by_capture(e2e::Session& session, CUstream stream) {
   const CUfunction mix = session.function("mix");
   const unsigned grid = e2e::blocks_for(kWords, 128);
@@ -147,7 +147,7 @@ void update_by_capture(e2e::Session& session, CUstream stream) {
   }
   CHECK_CU(cuGraphExecDestroy(exec));
 
-  // Into a graph that exists, behind one of its nodes.
+  // A capture into an existing graph, behind one of its nodes.
   CUgraph graph = nullptr;
   CUgraphNode empty = nullptr;
   CHECK_CU(cuGraphCreate(&graph, 0));
@@ -168,7 +168,7 @@ void update_by_capture(e2e::Session& session, CUstream stream) {
   CHECK_CU(cuGraphExecDestroy(exec));
   CHECK_CU(cuGraphDestroy(graph));
 
-  // A fork that nobody joins.
+  // A forked stream that is not joined.
   CHECK_CU(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
   CHECK_CU(cuEventRecord(fork, stream));
   CHECK_CU(cuStreamWaitEvent(side, fork, 0));
@@ -179,7 +179,7 @@ void update_by_capture(e2e::Session& session, CUstream stream) {
   for (CUevent event : {fork, join, inside}) CHECK_CU(cuEventDestroy_v2(event));
 }
 
-// Allocations inside of graphs.
+// Allocation nodes in graphs.
 void memory(e2e::Session& session, CUstream stream) {
   const CUfunction mix = session.function("mix");
   const unsigned grid = e2e::blocks_for(kWords, 128);
@@ -209,7 +209,7 @@ void memory(e2e::Session& session, CUstream stream) {
   CHECK_CU(cuGraphExecDestroy(exec));
   CHECK_CU(cuGraphDestroy(graph));
 
-  // One that the graph leaves to the program.
+  // An allocation that the graph does not free.
   CHECK_CU(cuGraphCreate(&graph, 0));
   CUDA_MEM_ALLOC_NODE_PARAMS wanted{};
   wanted.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -241,8 +241,8 @@ void memory(e2e::Session& session, CUstream stream) {
   e2e::expect(used == 0, "all of it is free again");
 }
 
-// cuDNN captures its own work with addresses that nothing has, counts the nodes and throws the
-// graph away: addresses are looked at only when a graph is to run.
+// cuDNN captures its own work with invalid addresses, counts the nodes and destroys the graph:
+// addresses are checked only when a graph is instantiated or launched.
 void made_up_addresses(CUstream stream) {
   CUgraph graph = nullptr;
   size_t nodes = 0;

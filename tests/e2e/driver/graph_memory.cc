@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that graphs allocate: who may free it, how long it lives, what it costs the device, and
-// what CUDA does not let one do with such graphs. Where CUDA's documentation says that a call fails
-// but not how, only that is compared. Run by run_e2e.py.
+// Memory that graphs allocate: which calls may free it, its lifetime, its use of device memory, and
+// what CUDA forbids for such graphs. If CUDA documents that a call fails, but not with which error,
+// only the failure is compared. Run by run_e2e.py.
 // usage: drv_graph_memory life|footprint|rules
 #include <string>
 
@@ -48,7 +48,7 @@ struct Fixture {
     CHECK_CU(cuGraphInstantiateWithFlags(&exec, graph, flags));
     return exec;
   }
-  // A graph that allocates, fills and leaves the memory to the program.
+  // A graph that allocates and fills memory, and does not free it.
   CUgraph leaving(CUdeviceptr* address, uint32_t value) {
     CUgraph made = graph();
     CUgraphNode node = nullptr;
@@ -64,7 +64,7 @@ struct Fixture {
     CHECK_CU(cuMemFreeAsync(*address, stream));
     CHECK_CU(cuStreamEndCapture(stream, graph));
   }
-  // Filled by a copy of `source`.
+  // Captures an allocation that is filled by a copy of `source`.
   void capture_copies(CUgraph* graph, CUdeviceptr* address, CUdeviceptr source) {
     CHECK_CU(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     CHECK_CU(cuMemAllocAsync(address, kBytes, stream));
@@ -150,8 +150,9 @@ void freed_by_another_graph(Fixture& f) {
   for (CUgraph graph : {first, second}) CHECK_CU(cuGraphDestroy(graph));
 }
 
-// What was captured anew has memory of its own, which the executable graph takes over. Copies and
-// kernels take such an update; a fill of graph memory refuses it on an H200 (580.159), at times.
+// A new capture allocates memory of its own, which an executable graph that is updated from it
+// takes over. Copies and kernels can be updated like that. On an H200 (580.159), an update of a
+// fill of graph memory is refused sometimes.
 void updated(Fixture& f) {
   CUgraph first = nullptr, second = nullptr;
   CUdeviceptr one = 0, other = 0;
@@ -284,7 +285,7 @@ void structure(Fixture& f) {
   CHECK_CU(cuGraphLaunch(exec, f.stream));
   CHECK_CU(cuStreamSynchronize(f.stream));
 
-  // The memory of an instantiated graph is not another's.
+  // An executable graph can't take over the memory of a graph that is instantiated itself.
   CUgraph same = nullptr, other = nullptr;
   CUdeviceptr scratch = 0;
   f.capture_scratch(&same, &scratch, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs built node by node: every kind of node, edges and what can be asked about them, clones,
-// child graphs, changes of nodes before and after instantiation, updates. Run by run_e2e.py.
+// Graphs built node by node: every kind of node, edges and queries of them, clones, child graphs,
+// changes of nodes before and after instantiation, updates. Run by run_e2e.py.
 // usage: drv_graph_nodes build|change|bad
 #include <atomic>
 #include <string>
@@ -119,7 +119,7 @@ void diamond(Fixture& f) {
   const CUgraphNode both[] = {mix_left, mix_right};
   CHECK_CU(cuGraphAddHostNode(&host, graph, both, 2, &count));
   CHECK_CU(cuGraphAddEmptyNode(&join, graph, &host, 1));
-  // Into ordinary memory of the program.
+  // A copy to pageable memory of the program.
   std::vector<uint32_t> seen(kWords);
   const CUDA_MEMCPY3D back = copy_to_host(seen.data(), left.address, kWords * 4);
   CHECK_CU(cuGraphAddMemcpyNode(&to_host, graph, &join, 1, &back, f.session.context));
@@ -152,7 +152,7 @@ void diamond(Fixture& f) {
   e2e::expect(seen == mixed(start, {1}), "the branch in ordinary memory");
   e2e::expect(right.get() == mixed(start, {2}), "the other branch");
 
-  // A clone has nodes of its own; destroying the original leaves it alone.
+  // A clone has nodes of its own, and remains when the original graph is destroyed.
   CUgraph clone = nullptr;
   CUgraphNode twin = nullptr;
   CHECK_CU(cuGraphClone(&clone, graph));
@@ -285,7 +285,7 @@ void change_executable(Fixture& f) {
   e2e::expect(copy_target.get() == other && enabled == 0, "a node switched off");
   CHECK_CU(cuGraphNodeSetEnabled(exec, mix, 1));
 
-  // The graph itself is as it was.
+  // The graph itself is unchanged.
   CUDA_KERNEL_NODE_PARAMS params{};
   CHECK_CU(cuGraphKernelNodeGetParams_v2(mix, &params));
   e2e::expect(*static_cast<uint32_t*>(params.kernelParams[2]) == 1, "the graph keeps its key");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Green contexts: resources and their split, where kernels run, default streams, events of whole
-// contexts. Run by run_e2e.py. usage: drv_green_contexts [detached]
-// `detached`: streams after their green context, which CUDA 13.0 does not document.
+// Green contexts: resources and their split, the SMs on which kernels run, default streams, events
+// of whole contexts. Run by run_e2e.py. usage: drv_green_contexts [detached]
+// `detached`: streams whose green context has been destroyed, which CUDA 13.0 does not document.
 #include <algorithm>
 #include <atomic>
 #include <set>
@@ -33,7 +33,7 @@ CUstream stream_in(CUgreenCtx green) {
   return stream;
 }
 
-// The SMs that a launch in the stream is on.
+// The SMs on which a launch in the stream runs.
 std::set<uint32_t> sms_of(CUfunction where, CUstream stream, unsigned device_sms) {
   const unsigned blocks = 32 * device_sms;
   e2e::Buffer<uint32_t> at(std::vector<uint32_t>(blocks, ~0u));
@@ -54,7 +54,7 @@ unsigned share_of(CUcontext context) {
   return resource.sm.smCount;
 }
 
-// A word of pinned memory that streams wait for and the host sets: no stream has to be free for it.
+// A word of pinned memory for which streams wait. The host sets it, so no other stream is needed.
 struct Flag {
   std::atomic<uint32_t>* word = nullptr;
   Flag() {
@@ -122,7 +122,7 @@ void check_split(const CUdevResource& all) {
                      CUDA_ERROR_INVALID_CONTEXT);
 }
 
-// What is current, and what streams say, while a green context is.
+// Queries while a green context is current.
 void check_current(const e2e::Session& session, CUgreenCtx green, unsigned share, unsigned total,
                    const std::set<uint32_t>& others) {
   const CUfunction where = session.function("where"), mix = session.function("mix");
@@ -150,7 +150,8 @@ void check_current(const e2e::Session& session, CUgreenCtx green, unsigned share
   CHECK_CU(cuStreamGetGreenCtx(made, &of_made));
   e2e::expect(of_made == green, "green context of that stream");
   CHECK_CU(cuStreamDestroy_v2(made));
-  // Memory is the primary context's, and outlives that the other one is current.
+  // Memory belongs to the primary context, and remains when the green context is not current any
+  // more.
   e2e::Buffer<uint32_t> words(std::vector<uint32_t>(kWords, 3));
   e2e::launch(mix, e2e::blocks_for(kWords, 64), 64, 0, nullptr, words.address, kWords, 5u);
   CHECK_CU(cuCtxSynchronize());
@@ -246,7 +247,7 @@ void check_detached(const e2e::Session& session, CUdevResource* group) {
   e2e::expect_result("a destroyed green context", cuGreenCtxDestroy(green),
                      {CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_INVALID_CONTEXT});
   CHECK_CU(cuCtxSynchronize());
-  // Left to the end of the program, with a stream.
+  // A green context with a stream that the program does not destroy.
   static_cast<void>(stream_in(make_green(session.device, group)));
 }
 

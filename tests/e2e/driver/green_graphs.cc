@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// On which SMs the kernels of graphs run where green contexts are: nodes that are added, captured,
-// copied and changed, and launched in streams of the primary context, of their green context and of
-// another one; which changes are refused; cooperative launches and occupancy by a green context's
-// SMs. Run by run_e2e.py.
-// usage: drv_green_graphs added|libraries|conditionals|captured|changed|cooperative|occupancy
+// On which SMs kernels of graphs run if there are green contexts: nodes that are added, captured,
+// copied and changed, in graphs that are launched in streams of the primary context, of the node's
+// green context and of another one; which changes are refused; cooperative launches and occupancy
+// in a green context. Run by run_e2e.py. usage: drv_green_graphs
+// added|libraries|conditionals|captured|changed|cooperative|occupancy
 #include <algorithm>
 #include <set>
 #include <string>
@@ -18,7 +18,8 @@ constexpr unsigned kBlocksPerSm = 16;
 
 using Sms = std::set<uint32_t>;
 
-// Two green contexts with equal shares of the device, and what a kernel leaves of where it ran.
+// Two green contexts with equal shares of the device, and memory in which kernels store the SMs
+// that they ran on.
 struct Fixture {
   e2e::Session session;
   CUfunction where = session.function("where");
@@ -73,7 +74,7 @@ struct Fixture {
   void forget() const {
     CHECK_CU(cuCtxSynchronize());
     CHECK_CU(cuMemsetD32_v2(seen, ~0u, blocks));
-    CHECK_CU(cuCtxSynchronize());  // streams of green contexts wait for no default one
+    CHECK_CU(cuCtxSynchronize());  // streams of green contexts do not wait for the default stream
   }
   // On an H200 cuCtxSynchronize of the primary context does not wait for graphs in streams of green
   // contexts: the caller of look() has waited for the stream.
@@ -84,7 +85,8 @@ struct Fixture {
   }
   void launch_where(CUstream in) const { e2e::launch(where, blocks, 32, 0, in, seen, kRounds); }
 
-  // Whose SMs those are: the first green context's, the second's, more than one of them has.
+  // To which green context the SMs belong: "the first", "the second", or "all" if they are more
+  // than one green context has.
   [[nodiscard]] std::string owner(const Sms& sms) const {
     if (sms.count(~0u) != 0) return "nobody";
     for (int i = 0; i < 2; i++) {
@@ -95,7 +97,7 @@ struct Fixture {
     return sms.size() > share ? "all" : "others";
   }
 
-  // Launched in any stream, the graph runs on the SMs of `wanted`.
+  // Expects that the graph runs on the SMs of `wanted`, in whatever stream it is launched.
   void check(const char* what, CUgraphExec exec, const char* wanted) const {
     const CUstream streams[] = {plain, stream[0], stream[1], nullptr};
     std::string found;
@@ -128,7 +130,7 @@ struct Fixture {
     return graph;
   }
 
-  // Parameters of a node, which point into this.
+  // A node's parameters, which point into this object.
   uint32_t rounds = kRounds;
   void* arguments[2] = {&seen, &rounds};
   CUDA_KERNEL_NODE_PARAMS kernel(CUcontext context = nullptr) {
@@ -141,7 +143,7 @@ struct Fixture {
     params.ctx = context;
     return params;
   }
-  // Made while `current` is the thread's context.
+  // Adds a node while `current` is the thread's context.
   CUgraphNode add(CUgraph graph, CUcontext current, CUcontext named = nullptr) {
     const CUDA_KERNEL_NODE_PARAMS params = kernel(named);
     CUgraphNode node = nullptr;
@@ -214,7 +216,7 @@ void added() {
   for (CUgraph graph : {clone, around}) CHECK_CU(cuGraphDestroy(graph));
 }
 
-// A kernel of a library runs in the context that is named with it.
+// A kernel of a library runs in the context that the node's parameters name.
 void libraries() {
   Fixture f;
   CUlibrary library = nullptr;
@@ -246,7 +248,8 @@ void libraries() {
 
 // ---- Conditional nodes -------------------------------------------------------------------------
 
-// A graph with a node whose condition is true. Its body: null if it can't be added.
+// Adds a conditional node whose condition is true. The result is its body, or null if it can't be
+// added.
 CUgraph add_conditional(CUgraph graph, CUcontext of_handle, CUcontext of_node) {
   CUgraphNodeParams params{};
   params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
@@ -302,7 +305,7 @@ void captured() {
   CHECK_CU(cuGraphKernelNodeGetParams_v2(Fixture::only_node(in_plain), &params));
   e2e::expect(params.ctx == primary, "that of the other node is the primary one");
 
-  // A capture that goes on in a stream of another green context.
+  // A capture that continues in a stream of another green context.
   e2e::Buffer<uint32_t> elsewhere(std::vector<uint32_t>(f.blocks, ~0u));
   CUevent fork = nullptr, join = nullptr;
   CHECK_CU(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
@@ -444,7 +447,7 @@ void cooperative() {
     CHECK_CU(cuGraphLaunch(exec, f.stream[1]));
     CHECK_CU(cuStreamSynchronize(f.stream[1]));
     Sms sms = f.look();
-    sms.erase(~0u);  // of the blocks that there were not
+    sms.erase(~0u);  // the words of blocks that the grid does not have
     e2e::expect((f.owner(sms) == "the first") == (in == f.stream[0]), "captured, it runs: %s",
                 in == f.stream[0] ? "in the green context" : "in the primary context");
     CHECK_CU(cuGraphExecDestroy(exec));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that takes and gives device memory as its input says, line by line, and answers each
-// with a line. Run by group_scenarios.py. usage: drv_group_memory: "take N" (MiB), "give" (the last
-// one), "free" (what cuMemGetInfo says, in MiB), until its input ends.
+// A program that allocates and frees device memory by commands on standard input, and answers each
+// with a line. Run by group_scenarios.py. usage: drv_group_memory. Commands: "take N" allocates N
+// MiB, "give" frees the last allocation, "free" prints the result of cuMemGetInfo in MiB.
 #include <cstring>
 #include <vector>
 

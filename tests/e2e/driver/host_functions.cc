@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA in a host function, a stream callback, a host node: not permitted there, and at the same
-// time as ever elsewhere. Run by run_e2e.py. usage: drv_host_functions
+// CUDA calls in a host function, a stream callback and a host node: they are not permitted there,
+// and work on other threads meanwhile. Run by run_e2e.py. usage: drv_host_functions
 #include <atomic>
 #include <string>
 
@@ -53,7 +53,7 @@ void call(void* data) {
 
 void callback(CUstream, CUresult, void* data) { call(data); }
 
-// All but the last, which touches nothing.
+// Expects the error from all calls but the last, which uses no device.
 void report(const char* where, Answers& answers) {
   bool all = answers.list.size() == 16;
   for (size_t i = 0; i < answers.list.size(); i++) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuMemHostRegister: the memory stays the program's own. Whatever it is of, whoever writes beside
-// it, and whatever the program does with the addresses while it is registered and afterwards. Run
-// by run_e2e.py. usage: drv_host_memory GROUP
+// cuMemHostRegister: registered memory remains the program's own memory, for every kind of memory,
+// with other threads that write beside it, and whatever the program does with its addresses while
+// it is registered and afterwards. Run by run_e2e.py. usage: drv_host_memory GROUP
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -28,8 +28,8 @@ struct Kernels {
   CUfunction mix;
   explicit Kernels(const e2e::Session& session) : mix(session.function("mix")) {}
 
-  // The kernel works on the memory, by the address that cuMemHostGetDevicePointer says or by the
-  // program's own, and the program sees what it should.
+  // Whether a kernel works on the memory, by the address that cuMemHostGetDevicePointer returns or,
+  // if `direct`, by the program's own address, and the program sees the result.
   bool work(uint32_t* words, size_t count, bool direct = false) const {
     std::vector<uint32_t> expected(words, words + count);
     CUdeviceptr device = reinterpret_cast<CUdeviceptr>(words);
@@ -53,7 +53,7 @@ void* map(size_t bytes, int protection, int flags, int file = -1) {
 
 void* map_private(size_t bytes) { return map(bytes, kReadWrite, MAP_PRIVATE | MAP_ANONYMOUS); }
 
-// What /proc/self/maps says of the mappings that lie in a range: "rw-p" for each.
+// The permissions of the mappings in a range, from /proc/self/maps, such as "rw-p" for each.
 std::string access_of(const void* memory, size_t bytes) {
   std::string all;
   FILE* maps = fopen("/proc/self/maps", "re");
@@ -93,7 +93,7 @@ void use(const Kernels& kernels, const char* what, void* memory, size_t count, u
   const CUresult result = cuMemHostRegister_v2(words, count * sizeof(uint32_t), flags);
   if (!e2e::expect(result == CUDA_SUCCESS, "%s is registered", what)) return;
   e2e::expect(kernels.work(words, count), "%s is what a kernel works on", what);
-  // Both ways, in stream order.
+  // Copies in both directions, in stream order.
   std::vector<uint32_t> before(words, words + count);
   e2e::Buffer<uint32_t> device(count);
   CHECK_CU(cuMemcpyHtoDAsync_v2(device.address, words, count * sizeof(uint32_t), nullptr));
@@ -185,9 +185,9 @@ int refused(const e2e::Session&) {
   return e2e::finish();
 }
 
-// ---- Who writes beside it -----------------------------------------------------------------------
+// ---- Writes beside registered memory ------------------------------------------------------------
 
-// Counts in a word of memory that another thread registers meanwhile.
+// A thread that counts in a word, beside which another thread registers memory meanwhile.
 struct Counter {
   volatile uint64_t* word;
   std::atomic<bool>& stop;
@@ -200,7 +200,7 @@ struct Counter {
   }
 };
 
-// The kernel writes there: a pipe is read into it.
+// A thread that reads a pipe into memory, so that the system's kernel writes there.
 struct Reader {
   uint64_t* word;
   std::atomic<bool>& stop;
@@ -269,7 +269,7 @@ int writers(const e2e::Session& session) {
   return e2e::finish();
 }
 
-// The frames of the call lie in the page that is registered.
+// Registers memory on the stack, in a page with the frames of the call.
 bool on_stack(const Kernels& kernels) {
   bool good = true;
   for (size_t pad = 0; pad < 2 * kPage; pad += 512) {
@@ -306,7 +306,7 @@ int stack(const e2e::Session& session) {
   return e2e::finish();
 }
 
-// ---- What the program does with the addresses ---------------------------------------------------
+// ---- Changes of the mappings by the program -----------------------------------------------------
 
 uint32_t* used_memory(const Kernels& kernels, size_t bytes) {
   auto* words = static_cast<uint32_t*>(map_private(bytes));
@@ -375,7 +375,7 @@ int neighbours(const e2e::Session& session) {
   const Kernels kernels(session);
   auto* memory = static_cast<char*>(map_private(8 * kPage));
   auto* one = reinterpret_cast<uint32_t*>(memory);
-  constexpr size_t kCount = 600;  // two of them lie in three pages
+  constexpr size_t kCount = 600;  // two pieces of so many words are within three pages
   uint32_t* two = one + kCount;
   uint32_t* three = two + kCount;
   for (uint32_t* words : {one, two, three}) {
@@ -393,7 +393,7 @@ int neighbours(const e2e::Session& session) {
   const std::string access = access_of(memory, 8 * kPage);
   e2e::expect(access.find('s') == std::string::npos, "in the end all is private");
 
-  // Many, one beside the other, of a file and of private memory.
+  // Many adjacent pieces, of a file and of private memory.
   std::vector<uint32_t> all(64 * 1000, 1);
   for (size_t i = 0; i < 64; ++i) CHECK_CU(cuMemHostRegister_v2(&all[i * 1000], 4000, 0));
   bool good = true;
@@ -417,7 +417,7 @@ int direct(const e2e::Session& session) {
     e2e::expect(kernels.work(words, kWords, true), "registered again");
     CHECK_CU(cuMemHostUnregister(words));
   }
-  // In a graph that is launched when the memory has come.
+  // In a graph that is launched after the memory has been registered.
   CUstream stream = nullptr;
   CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   CHECK_CU(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -476,8 +476,8 @@ int forks(const e2e::Session& session) {
   return e2e::finish();
 }
 
-// Holds memory of each kind until a line comes on standard input, so that a scenario can see to
-// which cgroup it is charged.
+// Holds memory of each kind until standard input has a line, so that a scenario can check which
+// cgroup it is charged to.
 int held(const e2e::Session& session) {
   const Kernels kernels(session);
   constexpr size_t kBytes = 64 << 20;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A part of a program in a process of its own, for what a driver reads once in a process. The
-// caller has called nothing of CUDA before and has one thread.
+// Runs a part of a program in a process of its own, for settings that a driver reads once per
+// process. The caller has made no CUDA call before, and has one thread.
 #pragma once
 
 #include <sys/wait.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two processes, behind one server if any, that share memory and events: an exporter and an
-// importer, made by fork() before cuInit and joined by a socket. Run by run_e2e.py. usage: drv_ipc
+// importer, made by fork() before cuInit and connected by a socket. Run by run_e2e.py. usage:
+// drv_ipc
 // memory|free|killed|events|distant_events|graphs|descriptor|descriptor_killed|pool|errors|limit
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -60,7 +61,7 @@ class Peer {
     }
     return value;
   }
-  // Both have come so far.
+  // Waits until the other process has reached this point, too.
   void meet() const {
     send('m');
     static_cast<void>(receive<char>());
@@ -156,7 +157,7 @@ void memory_importer(const e2e::Session& session, const Peer& peer) {
   peer.meet();
 }
 
-// ---- The exporter's free and death leave the importer its memory -------------------------------
+// ---- The importer keeps the memory when the exporter frees it or dies --------------------------
 
 void free_exporter(const e2e::Session&, const Peer& peer) {
   CUipcMemHandle handle;
@@ -165,9 +166,9 @@ void free_exporter(const e2e::Session&, const Peer& peer) {
     publish();
     CHECK_CU(cuIpcGetMemHandle(&handle, buffer.address));
     peer.send(handle);
-    peer.meet();  // open
+    peer.meet();  // the importer has opened the memory
   }
-  e2e::Buffer<uint32_t> next(pattern(kWords, 4));  // not where the importer looks
+  e2e::Buffer<uint32_t> next(pattern(kWords, 4));  // must not get the memory that the importer uses
   peer.send(handle);
   peer.meet();
 }
@@ -186,7 +187,7 @@ void free_importer(const e2e::Session& session, const Peer& peer) {
   peer.meet();
 }
 
-// Waits for its end by SIGKILL.
+// The exporter waits to be killed.
 void killed_exporter(const e2e::Session&, const Peer& peer) {
   e2e::Buffer<uint32_t> buffer(pattern(kWords, 6));
   publish();
@@ -206,8 +207,8 @@ void killed_importer(const e2e::Session& session, const Peer& peer, pid_t export
   const auto handle = peer.receive<CUipcMemHandle>();
   const CUdeviceptr address = open_memory(handle);
   kill_exporter(exporter);
-  // The exporter's session ends some time after the process; then the handle cannot be opened any
-  // more, and until then it opens memory that still exists.
+  // The exporter's session ends some time after the process. From then on the handle can't be
+  // opened any more; until then it opens memory that still exists.
   expect(read_words(address, kWords) == pattern(kWords, 6), "its owner is dead, still there");
   for (int round = 0; round < 20; ++round) {
     e2e::Buffer<uint32_t> other(pattern(kWords, 9));
@@ -242,7 +243,7 @@ void events_exporter(const e2e::Session& session, const Peer& peer) {
     e2e::launch(session.function("mix"), e2e::blocks_for(kWords, 128), 128, 0, stream,
                 words.address, static_cast<uint32_t>(kWords), round);
     CHECK_CU(cuEventRecord(ready, stream));
-    peer.meet();  // recorded; the importer works behind it
+    peer.meet();  // recorded; the importer's work waits for it
     peer.meet();  // the importer has recorded the event itself
     CHECK_CU(cuEventSynchronize(ready));
     expect(cuEventQuery(ready) == CUDA_SUCCESS, "the exporter waits for the importer's record");
@@ -259,7 +260,7 @@ void events_exporter(const e2e::Session& session, const Peer& peer) {
   CHECK_CU(cuStreamDestroy_v2(stream));
 }
 
-// With the current device's `mix`.
+// `mix` is the kernel of the current device.
 void events_importer(CUfunction mix, const Peer& peer) {
   CUevent ready = nullptr;
   CHECK_CU(cuIpcOpenEventHandle(&ready, peer.receive<CUipcEventHandle>()));
@@ -287,7 +288,7 @@ void events_importer(CUfunction mix, const Peer& peer) {
   peer.meet();
 }
 
-// The event was made on another device, and is recorded on this one as well.
+// The event was created on another device, and is recorded on this one as well.
 void distant_events_importer(const Peer& peer) {
   CUcontext context = nullptr;
   CUmodule module = nullptr;
@@ -306,7 +307,7 @@ void distant_events_importer(const Peer& peer) {
 
 constexpr uint32_t kGraphRounds = 5;
 
-// What is captured by `work` into a graph of its own.
+// A graph of the work that `work` gives a capturing stream.
 template <typename Work>
 CUgraphExec captured(CUstream stream, Work&& work) {
   CUgraph graph = nullptr;
@@ -319,7 +320,8 @@ CUgraphExec captured(CUstream stream, Work&& work) {
   return exec;
 }
 
-// Each launch of the exporter's graph mixes and records, each of the importer's waits and mixes.
+// Each launch of the exporter's graph runs `mix` and records the event; each launch of the
+// importer's graph waits for the event and runs `mix`.
 void graphs_exporter(const e2e::Session& session, const Peer& peer) {
   e2e::Buffer<uint32_t> words(pattern(kWords, 1));
   e2e::Buffer<uint32_t> busy(1);
@@ -343,13 +345,13 @@ void graphs_exporter(const e2e::Session& session, const Peer& peer) {
   std::vector<uint32_t> expected = pattern(kWords, 1);
   for (uint32_t round = 0; round < kGraphRounds; ++round) {
     CHECK_CU(cuGraphLaunch(exec, stream));
-    peer.meet();  // launched; the importer works behind it
+    peer.meet();  // launched; the importer's work waits for it
     peer.meet();  // the importer is done
     e2e::mix_on_host(expected, 7);
     e2e::mix_on_host(expected, 9);
     expect(words.get() == expected, "round %u in order", round);
   }
-  // A record of everything in the context, for which the importer's whole context waits.
+  // A record of all streams of the context, for which all streams of the importer's context wait.
   e2e::launch(session.function("spin"), 1, 32, 0, stream, busy.address, 200000u);
   e2e::launch(session.function("mix"), e2e::blocks_for(kWords, 128), 128, 0, stream, words.address,
               static_cast<uint32_t>(kWords), 8u);
@@ -420,7 +422,7 @@ void unmap_whole(CUdeviceptr address, size_t bytes) {
   CHECK_CU(cuMemAddressFree(address, bytes));
 }
 
-// Sends several, so that a mix-up between them shows.
+// Sends several descriptors, so that a mix-up between them is noticed.
 constexpr uint32_t kObjects = 6;
 
 void descriptor_exporter(const e2e::Session&, const Peer& peer, bool waits_for_death) {
@@ -508,7 +510,7 @@ void pool_exporter(const e2e::Session&, const Peer& peer) {
   CHECK_CU(cuStreamDestroy_v2(stream));
 }
 
-// What the exporter sent with a pointer.
+// Receives the pool's descriptor and the data of an exported pointer.
 CUmemoryPool receive_pool(const Peer& peer, CUmemPoolPtrExportData* pointer) {
   int descriptor = -1;
   *pointer = peer.receive<CUmemPoolPtrExportData>(&descriptor);
@@ -579,7 +581,7 @@ void errors_importer(const e2e::Session&, const Peer& peer) {
   CUdeviceptr address = 0;
   expect_result("open without the flag", cuIpcOpenMemHandle_v2(&address, good, 0),
                 CUDA_ERROR_INVALID_VALUE);
-  // Every byte matters or is checked: a forged handle opens nothing.
+  // Changes bytes at random: a forged handle opens nothing.
   e2e::Random random(1);
   for (int round = 0; round < 200; ++round) {
     CUipcMemHandle forged = good;
@@ -601,7 +603,7 @@ void errors_importer(const e2e::Session&, const Peer& peer) {
                 CUDA_ERROR_INVALID_VALUE);
   const CUdeviceptr opened = open_memory(good);
   expect(read_words(opened, kWords) == pattern(kWords, 1), "the good handle opens");
-  peer.meet();  // left open: the end of the process closes it
+  peer.meet();  // the memory is left open; the end of the process closes it
 }
 
 // ---- The importer's memory limit ----------------------------------------------------------------
@@ -636,8 +638,8 @@ void limit_exporter(const e2e::Session&, const Peer& peer) {
   peer.meet();
 }
 
-// What a process has open of others' memory counts for it as for its owner, once however often it
-// is mapped.
+// Memory of other processes that a process has opened counts for it as for its owner, and only
+// once, however often it is mapped.
 void limit_importer(const e2e::Session&, const Peer& peer) {
   int descriptor = -1;
   static_cast<void>(peer.receive<char>(&descriptor));
@@ -661,11 +663,11 @@ void limit_importer(const e2e::Session&, const Peer& peer) {
   unmap_whole(second, kOffered);
   expect(free_bytes() == before, "and no longer");
   CHECK_CU(cuMemAlloc_v2(&address, kOffered));
-  CHECK_CU(cuMemFree_v2(address));  // is kept, and gives way
+  CHECK_CU(cuMemFree_v2(address));  // is kept for reuse, and released when memory is needed
   address = open_memory(large);
   expect(open_memory(large) == address && free_bytes() == before - 2 * kOffered,
          "opened twice, it counts once");
-  peer.meet();  // the owner has given it up
+  peer.meet();  // the owner has freed it
   peer.meet();
   expect(free_bytes() == before - 2 * kOffered, "its owner's end changes nothing");
   CUdeviceptr refused = 0;
@@ -734,8 +736,8 @@ int main(int argc, char** argv) {
   if (exporter < 0) return 2;
   if (exporter == 0) {
     close(ends[0]);
-    // One writer on standard output: the importer's lines; the exporter's failures show in its
-    // exit code and on standard error.
+    // Only the importer writes to standard output. The exporter reports failures by its exit code
+    // and on standard error.
     dup2(STDERR_FILENO, STDOUT_FILENO);
     const int code = run_exporter(group, Peer(ends[1]));
     fflush(stdout);

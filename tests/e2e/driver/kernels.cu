@@ -14,7 +14,7 @@ __global__ void vector_add(const float* a, const float* b, float* sum, u32 n) {
   if (i < n) sum[i] = a[i] + b[i];
 }
 
-// The same with words of two places: they may be one.
+// As `mix`, with words read from `from`, which may be the same memory as `words`.
 __global__ void blend(u32* words, const u32* from, u32 n, u32 key) {
   const u32 i = index();
   if (i < n) words[i] = words[i] * 5 + from[i] + key;

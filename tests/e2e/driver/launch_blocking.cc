@@ -20,14 +20,15 @@ void hold(void*) {
   while (!g_open) usleep(1000);
 }
 
-// Opens the gate for a call that waits: long enough for one that does not to have returned.
+// Opens the gate for a call that waits, after a time in which a call that does not wait returns.
 void* open_later(void*) {
   for (int i = 0; !g_returned && i < 500; i++) usleep(1000);
   g_open = true;
   return nullptr;
 }
 
-// Behind what holds the stream; it blocks if the work is done when the call returns.
+// Makes the call while a host function holds the stream. The call blocks if the work is done when
+// it returns.
 template <typename Call>
 void tell(const char* what, CUstream held, Call call) {
   g_open = g_returned = false;

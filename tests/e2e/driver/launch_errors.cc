@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CUDA reports at a launch comes at the launch, and nothing of it later: dimensions, blocks
-// that a kernel was not compiled for, shared memory, clusters, attributes and their values,
-// functions and streams of other contexts; the same while a stream is captured, and for nodes of
-// graphs. Run by run_e2e.py. usage: drv_launch_errors shapes|attributes|contexts|captures
+// Errors that CUDA reports at a launch are returned by the launch call, and not later: dimensions,
+// block sizes that a kernel was not compiled for, shared memory, clusters, attributes and their
+// values, functions and streams of other contexts; also during captures, and for nodes of graphs.
+// Run by run_e2e.py. usage: drv_launch_errors shapes|attributes|contexts|captures
 #include <functional>
 #include <string>
 
@@ -44,7 +44,7 @@ struct Bench : e2e::OwnModule {
 
   Bench() : OwnModule(kKernels) {}
 
-  // The launch's own answer; the stream's later one is always success.
+  // Expects the result of the launch, and no later error in the stream.
   void says(const char* what, CUresult at_once, CUresult wanted) const {
     expect_result(what, at_once, wanted);
     const CUresult later = cuStreamSynchronize(stream);
@@ -112,7 +112,8 @@ void shapes(Bench& bench) {
   bench.launch("more", bench.kernel("at_most_128"), {.block = {129, 1, 1}},
                CUDA_ERROR_INVALID_VALUE);
 
-  // A size that a kernel was compiled for is no attribute: the first launch finds out.
+  // No attribute of a function tells the block size that it requires, so the first launch checks
+  // it.
   const CUfunction exact = bench.kernel("just_8_4_2");
   for (int round = 0; round < 2; round++) {
     bench.launch("a block of another size than required", exact, {.block = {8, 4, 1}},
@@ -350,7 +351,7 @@ void captures(Bench& bench) {
       },
       CUDA_ERROR_INVALID_VALUE, true);
 
-  // Nodes of graphs: at the call that makes or changes them.
+  // For nodes of graphs, the error is returned by the call that adds or changes them.
   CUgraph graph = nullptr;
   CHECK_CU(cuGraphCreate(&graph, 0));
   const auto add = [&](unsigned grid, unsigned block, unsigned shared, CUgraphNode* node) {

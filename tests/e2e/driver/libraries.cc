@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries and their kernels on every device: launches in any context, a variable of its own on
-// each device, attributes by device; and a library without variables, which several processes may
-// hold at once. Run by run_e2e.py. usage: drv_libraries
+// Libraries and their kernels on every device: launches in any context, a separate variable on each
+// device, attributes by device; and a library without variables, whose code several processes may
+// share. Run by run_e2e.py. usage: drv_libraries
 #include "driver.h"
 
 namespace {
@@ -69,7 +69,7 @@ void on_each_device(CUlibrary plain, CUlibrary counter, int device) {
     e2e::launch(kernel_of(plain, "fill"), 1, 32, 0, nullptr, words.address, 100u + device);
     for (const uint32_t word : words.get()) right &= word == 100u + static_cast<uint32_t>(device);
   }
-  // Step 10 times the device's number plus 10: each device counts for itself.
+  // The step is different for each device, and each device has a counter of its own.
   const unsigned step = 10u * static_cast<unsigned>(device) + 10u;
   e2e::launch(kernel_of(counter, "count"), 1, 1, 0, nullptr, step);
   CHECK_CU(cuCtxSynchronize());
@@ -110,7 +110,7 @@ int main() {
   e2e::expect(counter_of(counter) == 15, "the first device's variable is its own");
   printf("# %d devices\n", devices);
 
-  // The same image again is another library to the program.
+  // Loading the same image again gives another library.
   CUlibrary again = load(kPlain);
   e2e::expect(again != plain, "a second library of the same image");
   int fresh = 0;
@@ -122,7 +122,7 @@ int main() {
   e2e::expect_result("a variable that is not there",
                      cuLibraryGetGlobal(&address, &bytes, plain, "counter"), CUDA_ERROR_NOT_FOUND);
   void* unified = nullptr;
-  // CUDA documents the first, NVIDIA's driver (580) gives the second.
+  // CUDA documents the first error; NVIDIA's driver (580) returns the second.
   e2e::expect_result("a unified function", cuLibraryGetUnifiedFunction(&unified, plain, "fill"),
                      {CUDA_ERROR_NOT_FOUND, CUDA_ERROR_INVALID_VALUE});
   e2e::expect_result("a unified function without a name",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program sees of its limits, and of being ended by the service: prints how many SMs and how
-// much memory it is told, and, when a line comes, how a launch and an allocation fare. With
-// `device` it prints the device's PCI address, UUID and name instead, with tabs between. Run by the
-// scenario `transcript`. usage: drv_limited [device]
+// What a program sees of its limits, and of its termination by the service: prints the number of
+// SMs and the memory that it is told and, after a line on standard input, the results of a launch
+// and an allocation. With `device` it prints the device's PCI address, UUID and name instead,
+// separated by tabs. Run by the scenario `transcript`. usage: drv_limited [device]
 #include <unistd.h>
 
 #include "driver.h"
@@ -44,5 +44,5 @@ int main(int argc, char**) {
   CUdeviceptr address = 0;
   printf("ALLOC %s\n", e2e::name(cuMemAlloc_v2(&address, 1 << 20)));
   fflush(stdout);
-  _exit(0);  // what the session holds can't be given back
+  _exit(0);  // objects of a terminated session can't be released
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuCtxSetLimit and cuCtxGetLimit: what is promised is what kernels get, and what can't be had is
-// refused. Run by run_e2e.py; `eat` is for scenarios: it leaves the device's heap full. usage:
-// drv_limits heap|stack|overflow|fixed|eat [MIB]
+// cuCtxSetLimit and cuCtxGetLimit: kernels get the limits that were set, and limits that are too
+// high are refused. Run by run_e2e.py; `eat` is for scenarios: it leaves the device's heap full.
+// usage: drv_limits heap|stack|overflow|fixed|eat [MIB]
 #include <array>
 #include <string>
 
@@ -13,7 +13,8 @@ constexpr char kPtx[] = R"(.version 7.0
 .target sm_70
 .address_size 64
 .extern .func (.param .b64 pointer) malloc (.param .b64 bytes);
-// count = how many pieces of 64 KiB the heap gives, at most `most`; they are never given back.
+// Stores in `count` how many pieces of 64 KiB could be allocated from the heap, at most `most`. They
+// are never freed.
 .visible .entry eat(.param .u64 count, .param .u32 most) {
   .reg .pred %p<3>;
   .reg .b32 %r<3>;
@@ -86,7 +87,7 @@ done:
 )";
 
 constexpr size_t kMiB = 1 << 20;
-constexpr unsigned kPieces = 16;  // of the heap in a MiB
+constexpr unsigned kPieces = 16;  // per MiB of the heap
 constexpr uint32_t kLevels = 100;
 
 size_t limit_of(CUlimit limit) {
@@ -105,7 +106,7 @@ struct Kernels {
     CHECK_CU(cuModuleGetFunction(&found, module, name));
     return found;
   }
-  // MiB that a kernel gets from the heap.
+  // How many MiB a kernel can allocate from the heap.
   uint32_t eat(size_t most_mib) const {
     e2e::launch(function("eat"), 1, 1, 0, nullptr, result.address,
                 static_cast<uint32_t>(most_mib * kPieces));
@@ -164,10 +165,10 @@ void overflow() {
   e2e::launch(kernels.function("deep"), 1, 1, 0, nullptr, kernels.result.address, kLevels);
   e2e::expect_result("recursion into 25 KiB of a stack of 1 KiB", cuCtxSynchronize(),
                      CUDA_ERROR_ILLEGAL_ADDRESS);
-  quick_exit(e2e::finish());  // nothing can be given back
+  quick_exit(e2e::finish());  // after a fault no object can be released
 }
 
-// For scenarios: at least MIB can be allocated, and none of it is freed.
+// For scenarios: expects that at least `mib` can be allocated, and frees none of it.
 void eat(size_t mib) {
   const Kernels kernels;
   const uint32_t got = kernels.eat(1024);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuLink* with what nvcc leaves for the host's linker: an object of a program with relocatable
-// device code, and the library of the device runtime; then inputs that are nothing of the kind. Run
-// by run_e2e.py. usage: drv_link_objects OBJECT LIBRARY
-// OBJECT: of ../programs/nested_streams.cu; LIBRARY: libcudadevrt.a.
+// cuLink* with files that nvcc makes for the host's linker: an object of a program with relocatable
+// device code, and the library of the device runtime; then invalid inputs. Run by run_e2e.py.
+// usage: drv_link_objects OBJECT LIBRARY OBJECT: the object of ../programs/nested_streams.cu;
+// LIBRARY: libcudadevrt.a.
 #include <string>
 
 #include "driver.h"

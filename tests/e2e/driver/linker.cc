@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuLink*: two PTX modules that need each other's function and variable become one, local symbols
-// of the same name keep apart; then every way to get it wrong. Run by run_e2e.py. usage: drv_linker
+// cuLink*: two PTX modules that use each other's function and variable are linked, and local
+// symbols with the same name stay separate; then all kinds of errors. Run by run_e2e.py. usage:
+// drv_linker
 #include <string>
 
 #include "driver.h"
@@ -9,8 +10,9 @@ namespace {
 
 constexpr char kHeader[] = ".version 7.0\n.target sm_70\n.address_size 64\n";
 
-// Calls twice() of the other module, adds its variable and a local constant. As compilers write it
-// for debuggers: a line of it tells the line of the source.
+// Calls twice() of the other module, adds its variable and a local constant. It has line
+// information
+// (.loc), as compilers write it for debuggers.
 constexpr char kMain[] = R"(
 .file 1 "main.cu"
 .extern .func (.param .b32 out) twice (.param .b32 in);
@@ -60,8 +62,8 @@ constexpr char kLibrary[] = R"(
 }
 )";
 
-// All blocks come to the barrier of the grid, then each block's first thread adds up what all had
-// written before it. A launch that is not cooperative has no grid to wait for.
+// All blocks wait at the barrier of the grid, then each block's first thread adds up the words that
+// all blocks had written before. A launch that is not cooperative has no such barrier.
 constexpr char kGrid[] = R"(
 .extern .func (.param .b64 handle) cudaCGGetIntrinsicHandle (.param .b32 scope);
 .extern .func (.param .b32 error) cudaCGSynchronize (.param .b64 handle, .param .b32 flags);
@@ -193,7 +195,7 @@ void link_files() {
   CHECK_CU(cuLinkDestroy(link));
 }
 
-// The library comes with CUDA's compiler; a driver that has its functions itself needs none.
+// The library is a part of CUDA's toolkit. A driver that implements its functions does not need it.
 CUresult add_device_runtime(CUlinkState link) {
   constexpr const char* kPaths[] = {"/usr/local/cuda/lib64/libcudadevrt.a",
                                     "/usr/lib/x86_64-linux-gnu/libcudadevrt.a"};
@@ -230,7 +232,7 @@ void link_device_runtime() {
   void* parameters[] = {&words.address, &sums.address};
   CHECK_CU(cuLaunchCooperativeKernel(meet, kGridBlocks, 1, 1, 64, 1, 1, 0, nullptr, parameters));
   CHECK_CU(cuCtxSynchronize());
-  // After the third round: the numbers of the blocks, each with 2 added.
+  // The sum after the third round: the numbers of the blocks, each with 2 added.
   e2e::expect(all_are(kGridBlocks * (kGridBlocks - 1) / 2 + 2 * kGridBlocks),
               "each block of a grid sees what all wrote before they met");
   CHECK_CU(cuModuleUnload(module));
@@ -258,7 +260,7 @@ void misuse() {
   CHECK_CU(add(link, with_header(kMain), "main.ptx"));
   void* cubin = nullptr;
   size_t bytes = 0;
-  // The code of a failed link differs between drivers.
+  // The error code of a failed link differs between drivers.
   const CUresult unresolved = cuLinkComplete(link, &cubin, &bytes);
   e2e::expect(unresolved != CUDA_SUCCESS, "a symbol that nobody defines");
   e2e::expect(strstr(log, "twice") != nullptr || strstr(log, "bonus") != nullptr,

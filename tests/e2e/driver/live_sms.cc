@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program whose SMs are changed while it runs. Each round has launches, a batch of launches, and
-// a launch of an executable graph; streams and graph were made at the start. The program prints on
-// which SMs the kernels ran, and checks their results. The code may be loaded in the cold context,
-// and then moves. Run by scenarios.py, until the program's input ends.
+// a launch of an executable graph; streams and graph were created at the start. The program prints
+// the SMs on which the kernels ran, and checks their results. The code may be loaded in the cold
+// context, and moves later. Run by scenarios.py, until the program's standard input ends.
 // usage: drv_live_sms [BLOCKS TURNS | variables | compiled | green | cooperative | updates]
 // "# round N at T most M SMs A B ...": the SMs of a round that began at T ns of CLOCK_MONOTONIC,
 // and the most SMs that one launch of the round had. The launches that report SMs have 16 blocks
@@ -31,9 +31,9 @@
 
 namespace {
 
-constexpr uint32_t kTurns = 400;  // a block of `where` stays so long that its SM is not the next's
+constexpr uint32_t kTurns = 400;  // so long that the next block of `where` gets another SM
 constexpr unsigned kThreads = 32;
-constexpr unsigned kPiled = 48;  // launches one behind the other: more than a batch has
+constexpr unsigned kPiled = 48;  // launches one after the other: more than a batch has
 constexpr unsigned kLooks = 16;
 constexpr size_t kWords = 512;
 constexpr uint32_t kGraphKey = 77;
@@ -47,13 +47,14 @@ bool input_has_ended() {
 struct Code {
   CUfunction where;
   CUfunction mix;
-  CUdeviceptr bias = 0;  // of a variable that `mix` adds to its key; 0: there is none
+  CUdeviceptr bias = 0;  // the address of a variable that `mix` adds to its key; 0: none
 };
 
 // Stateless kernels and one with a variable, in one module.
 class ModuleWithVariable {
  public:
-  // Linked to machine code, or compiled as it is loaded, with an option.
+  // `is_linked`: linked to machine code beforehand, else compiled when it is loaded, with an
+  // option.
   explicit ModuleWithVariable(bool is_linked) {
     constexpr uint32_t kConstant = 0;
     const std::string step = fresh::step_ptx(kConstant, true);
@@ -119,10 +120,10 @@ class GreenHalf {
   CUgreenCtx green_ = nullptr;
 };
 
-// All that a round does is one behind the other, so that the host can follow.
+// All work of a round is in one order, so that the host can compute the results.
 class Rounds {
  public:
-  // `blocks` 0: by the number of SMs. `green`: whose streams it uses; null: the device's.
+  // `blocks` 0: by the number of SMs. `green`: the green context of the streams; null: none.
   Rounds(e2e::Session& session, const Code& code, unsigned blocks, uint32_t turns, CUgreenCtx green,
          bool is_cooperative, bool updates)
       : code_(code),

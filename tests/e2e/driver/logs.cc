@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log of failed calls. Its texts are each driver's own: only their form is looked at. Run by
+// The log of failed calls. Its texts differ between drivers, so only their form is checked. Run by
 // run_e2e.py. usage: drv_logs run|bad
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ void count(void* data, CUlogLevel level, char* message, size_t length) {
   seen.last.assign(message, length);
 }
 
-// A callback must not call CUDA, says the documentation.
+// CUDA's documentation says that a callback must not call CUDA.
 void count_and_fail(void* data, CUlogLevel level, char* message, size_t length) {
   count(data, level, message, length);
   cuMemFree_v2(1);
@@ -34,12 +34,12 @@ size_t lines_in(const std::string& text) {
   return lines;
 }
 
-// What was logged since `iterator`.
+// The text that was logged since `iterator`.
 std::string dump(CUlogIterator* iterator, size_t room = 25600) {
   std::string text(room, '?');
   size_t size = room;
   CHECK_CU(cuLogsDumpToMemory(iterator, text.data(), &size, 0));
-  // NVIDIA's driver (580) leaves the buffer as it was when there is no text.
+  // NVIDIA's driver (580) does not write to the buffer if there is no text.
   e2e::expect(size == 0 || text[size] == '\0', "the text ends with a null character");
   text.resize(size);
   return text;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Managed variables of modules, loaded from memory and from a file: the program reads and writes
-// them where cuModuleGetGlobal says. Run by run_e2e.py. usage: drv_managed_modules
+// Managed variables of modules that are loaded from memory and from a file: the program reads and
+// writes them at the address that cuModuleGetGlobal returns. Run by run_e2e.py. usage:
+// drv_managed_modules
 #include <unistd.h>
 
 #include <string>

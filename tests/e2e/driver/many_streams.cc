@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client with many streams at once, or executable graphs (`graphs`), each with a kernel on words
-// of its own, which are checked. Prints "ready" when it begins to make them. Run by run_e2e.py.
+// A client with many streams at once, or with many executable graphs (`graphs`), each with a kernel
+// on words of its own, which are checked. Prints "ready" before it creates them. Run by run_e2e.py.
 // usage: drv_many_streams COUNT [graphs]
 #include "driver.h"
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client whose use of the GPU is known beforehand: so many launches, so many bytes each way. Then
-// a stream waits for a value, with a kernel behind it; prints "ready", and writes the value once a
-// line comes on standard input. Run by run_e2e.py, whose scenario `measured` has the same numbers.
+// A client whose use of the GPU is known beforehand: a number of launches, and bytes copied in each
+// direction. Then a stream waits for a value, with a kernel behind the wait. The program prints
+// "ready", and writes the value after a line on standard input. Run by run_e2e.py, whose scenario
+// `measured` has the same numbers.
 #include "driver.h"
 
 namespace {
 
-constexpr uint32_t kToDevice = 700'001;  // words; more than a piece of staging memory has
+constexpr uint32_t kToDevice = 700'001;  // words; more than one piece of staging memory holds
 constexpr uint32_t kFromDevice = 4'321;
 constexpr uint32_t kBetween = 5'000;
 constexpr uint32_t kFilled = 6'000;
@@ -47,7 +48,7 @@ int main() {
   CHECK_CU(cuMemcpyDtoDAsync_v2(other.address, words.address, kBetween * 4, stream));
   CHECK_CU(cuMemsetD32Async(other.address + kBetween * 4, 7, kFilled, stream));
 
-  // Two kernels, a copy to the host and one on the device.
+  // Two kernels, a copy to the host and a copy on the device.
   void* pinned = nullptr;
   CHECK_CU(cuMemAllocHost_v2(&pinned, kFromDevice * 4));
   CUgraph graph = nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills of every width in rows and in streams, copies in batches and between contexts by their
-// older names, flags of host memory, hints about managed memory, pools by their place, what
-// pointers are asked and told. Run by run_e2e.py. usage: drv_memory_calls
+// Fills of every width, in rows and in streams, copies in batches and between contexts by older
+// versions of the calls, flags of host memory, hints about managed memory, pools by location,
+// pointer attributes. Run by run_e2e.py. usage: drv_memory_calls
 // fills|copies|places|pointers|managed|bad
 #include <string>
 
@@ -28,7 +28,7 @@ struct Stream {
 constexpr size_t kPitch = 64, kRows = 6, kBegin = 8;
 constexpr size_t kFillBytes = kBegin + kPitch * kRows;
 
-// `width` elements in each of four rows.
+// Fills of `width` elements in each of four rows.
 template <typename T>
 std::vector<unsigned char> filled(T value, size_t width, size_t rows) {
   std::vector<unsigned char> bytes(kFillBytes, 0xee);
@@ -96,7 +96,7 @@ void copies(const e2e::Session& session) {
   std::copy(data.begin(), data.begin() + 25, wanted.begin());
   expect(to.get() == wanted, "a copy between contexts in a stream");
 
-  // Rows of two words out of rows of four, in two layers.
+  // A box with rows of two words, out of rows of four, in two layers.
   to.put(std::vector<uint32_t>(data.size(), 0));
   CUDA_MEMCPY3D_PEER box{};
   box.srcMemoryType = box.dstMemoryType = CU_MEMORYTYPE_DEVICE;
@@ -118,7 +118,7 @@ void copies(const e2e::Session& session) {
   }
   expect(to.get() == wanted, "a box between contexts");
 
-  // Batches as CUDA 12 has them: they say which copy was wrong.
+  // CUDA 12's version of batches, which report the copy that failed.
   to.put(std::vector<uint32_t>(data.size(), 0));
   CUdeviceptr dsts[] = {to.address, to.address + 40}, srcs[] = {from.address + 8, from.address};
   size_t sizes[] = {20, 12}, first = 0, failed = 77;
@@ -153,7 +153,7 @@ void copies(const e2e::Session& session) {
   expect(to.get() == wanted, "a batch of one box");
 }
 
-// What NVIDIA's driver (580) crashes on.
+// Calls on which NVIDIA's driver (580) crashes.
 void bad(const e2e::Session& session) {
   e2e::Buffer<uint32_t> words(48);
   expect_result("a copy between no contexts",
@@ -236,7 +236,7 @@ void pools() {
                   return cuMemGetAllocationGranularity(&minimum, &physical,
                                                        CU_MEM_ALLOC_GRANULARITY_MINIMUM);
                 }(),
-                // NVIDIA's driver (580) does not look.
+                // NVIDIA's driver (580) does not check the device.
                 {CUDA_ERROR_INVALID_DEVICE, CUDA_SUCCESS});
 }
 
@@ -257,7 +257,8 @@ CUresult make_synchronous(CUdeviceptr address, unsigned on) {
   return cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address);
 }
 
-// Whether an operation behind a kernel has ended, and the kernel with it, when it returns.
+// Whether an operation behind a kernel returns only when the operation, and so the kernel, has
+// ended.
 template <typename Operation>
 bool waits(CUfunction spin, CUdeviceptr result, Operation&& operation) {
   e2e::launch(spin, 1, 32, 0, nullptr, result, 3000000u);
@@ -359,9 +360,9 @@ void pointers(const e2e::Session& session) {
                 make_synchronous(reinterpret_cast<CUdeviceptr>(&on), 1), kInvalid);
 }
 
-// ---- What softgpu by itself does not have ------------------------------------------------------
+// ---- Features that softgpu by itself does not have ---------------------------------------------
 
-// Memory that the program maps and could export, with some access or none.
+// Memory that the program maps and could export, with the given access.
 void mapped(CUmemAccess_flags access) {
   CUmemAllocationProp prop{};
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -411,7 +412,8 @@ void managed() {
   expect_result("no attributes", cuMemRangeGetAttributes(places, sizes, which, 0, memory, kMiB),
                 kInvalid);
 
-  // The first half goes to the device and back; the second half loses what it has.
+  // The first half is prefetched to the device and back; the contents of the second half are
+  // discarded.
   CUdeviceptr halves[] = {memory, memory + kMiB / 2};
   size_t bytes[] = {kMiB / 2, kMiB / 2}, first = 0;
   CUmemLocation device{CU_MEM_LOCATION_TYPE_DEVICE, 0};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client's memory limit is exact for every kind of allocation: allocations that fit succeed, one
 // more is refused, freed memory can be allocated again by every other kind, and at the end all
-// memory is free. Run by run_e2e.py, behind OpenMPS; what other processes share is in drv_ipc.
-// usage: drv_memory_limit paths|hold|heap: hold is paths, then says so and waits
+// memory is free. Run by run_e2e.py, behind OpenMPS. drv_ipc tests memory of other processes.
+// usage: drv_memory_limit paths|hold|heap: hold does what paths does, prints a line, and waits
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -28,7 +28,8 @@ size_t free_bytes() {
   return free;
 }
 
-// A kind of allocation: allocate so many bytes, and free them by the handle or address.
+// A kind of allocation: a function that allocates `bytes`, and one that frees them by the handle or
+// address.
 struct Path {
   const char* name;
   size_t bytes;
@@ -52,7 +53,7 @@ CUresult allocate(size_t bytes, uint64_t* piece) {
   return result;
 }
 
-// ---- The ways -----------------------------------------------------------------------------------
+// ---- The kinds of allocation --------------------------------------------------------------------
 
 Path linear(const char* name, size_t bytes) {
   return {name, bytes, [=](uint64_t* piece) { return allocate(bytes, piece); }, cuMemFree_v2};
@@ -71,7 +72,7 @@ Path pitched() {
           cuMemFree_v2};
 }
 
-// Of the device's own pool, or of `pool`; freed in the order of the stream.
+// From the device's default pool, or from `pool`; freed in stream order.
 Path pooled(const char* name, CUmemoryPool pool) {
   return {name, 2 * kMiB,
           [pool](uint64_t* piece) {
@@ -134,7 +135,7 @@ Path array(const char* name, size_t bytes, CUDA_ARRAY3D_DESCRIPTOR descriptor) {
 }
 
 Path mipmapped() {
-  // 4 MiB and, all levels together, less than as much again.
+  // 4 MiB for the first level, and less than 4 MiB for all others together.
   return {
       "a mipmapped array", 8 * kMiB,
       [](uint64_t* piece) {
@@ -147,7 +148,8 @@ Path mipmapped() {
       [](uint64_t piece) { return cuMipmappedArrayDestroy(handle_of<CUmipmappedArray>(piece)); }};
 }
 
-// Its memory is there from the node on (docs/compatibility.md): no launch fails for lack of it.
+// The memory is allocated when the node is added (docs/compatibility.md), so no launch fails for
+// lack of memory.
 Path graph_node() {
   return {"a graph's allocation", 2 * kMiB,
           [](uint64_t* piece) {
@@ -242,10 +244,10 @@ Path green_context() {
           [](uint64_t piece) { return cuGreenCtxDestroy(handle_of<CUgreenCtx>(piece)); }};
 }
 
-// ---- What holds of each -------------------------------------------------------------------------
+// ---- Checks of each kind ------------------------------------------------------------------------
 
-// Takes pieces of `path` until one is refused: as many as fit, whatever was freed before and is
-// kept for its next use, then again with the last one given back.
+// Allocates pieces by `path` until one is refused. As many must succeed as fit, also if freed
+// memory is kept for reuse. Then once more after the last piece has been freed.
 void walk(const Path& path, const Path& other) {
   std::vector<uint64_t> pieces;
   uint64_t piece = 0;
@@ -260,7 +262,7 @@ void walk(const Path& path, const Path& other) {
   expect(result == (fits ? CUDA_SUCCESS : kNoMemory), "%s: %s: %s", path.name, other.name,
          e2e::name(result));
   if (result == CUDA_SUCCESS) CHECK_CU(other.give(piece));
-  // Then one more by another way, where one fits.
+  // Then one more by another kind of allocation, if it fits.
   CHECK_CU(path.give(pieces.back()));
   pieces.pop_back();
   if (other.bytes <= path.bytes) {
@@ -273,15 +275,15 @@ void walk(const Path& path, const Path& other) {
   for (const uint64_t taken : pieces) CHECK_CU(path.give(taken));
 }
 
-// Freed memory that remains mapped for the program's next allocations.
+// Leaves freed memory that remains mapped for the program's next allocations.
 void leave_kept(const Path& keeping) {
   std::vector<uint64_t> pieces(kLimit / keeping.bytes);
   for (uint64_t& piece : pieces) CHECK_CU(keeping.take(&piece));
   for (const uint64_t piece : pieces) CHECK_CU(keeping.give(piece));
 }
 
-// Memory of the host is no device memory, and what a client's contexts and streams take is not its
-// own (docs/limits.md): with the limit reached they are there.
+// Host memory and the memory of contexts and streams do not count against the limit
+// (docs/limits.md): they can be allocated when the limit is reached.
 void check_uncounted() {
   uint64_t all = 0;
   CHECK_CU(allocate(kLimit, &all));
@@ -314,7 +316,7 @@ void check_uncounted() {
   CHECK_CU(cuMemFree_v2(all));
 }
 
-// Kept pieces are reused by their size: none hides memory behind a smaller allocation.
+// Kept pieces are reused by size, so that no smaller allocation occupies a larger piece.
 void check_odd_sizes() {
   for (const bool ordered : {false, true}) {
     const auto take = [&](size_t bytes) {
@@ -340,8 +342,8 @@ void check_odd_sizes() {
   expect_result("more than there are addresses", allocate(size_t{1} << 62, &piece), kNoMemory);
 }
 
-// The memory of a graph that is destroyed while it runs is released when the launch has ended, and
-// an allocation that finds too little memory waits for that.
+// The memory of a graph that is destroyed while it runs is released when the launch has ended. An
+// allocation that finds too little memory waits for that.
 void check_in_use() {
   const Path path = graph_node();
   uint64_t graph = 0;

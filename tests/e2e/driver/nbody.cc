@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-pairs n-body through the driver API: what the demo runs on a machine without nvcc. Same
-// output as the CUDA program nbody, up to rounding. Run by run_e2e.py and demo.py. usage: drv_nbody
-// [BODIES [STEPS]]
+// All-pairs n-body through the driver API. The demo runs it on a machine without nvcc. Its output
+// is that of the CUDA program nbody, up to rounding. Run by run_e2e.py and demo.py. usage:
+// drv_nbody [BODIES [STEPS]]
 #include <chrono>
 #include <cmath>
 #include <utility>

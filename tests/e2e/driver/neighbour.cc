@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client that keeps the GPU busy, or seems to, until a line comes on standard input; prints
-// "ready" once it does. `kernel`: a kernel that does not end. `host`: a stream waits for a host
-// function. `value`: a stream waits for a value. `giving`: as `value`, and a texture object has
-// been destroyed behind it. `queue`: long kernels, many of them ahead. `values`, `device_values`,
-// `calls`, `events`: more streams than a context has hardware queues, each with work behind, wait
-// for a value in host memory, for one in device memory, for host functions, for a stream's event
-// behind a kernel that does not end. `legacy`: such streams wait for the legacy stream, by its
-// implicit order. Some waiting streams are destroyed, and objects are made and destroyed beside
-// them. In the end the results of the work behind the waits are checked. Run by run_e2e.py. usage:
-// drv_neighbour kernel|host|value|giving|queue|values|device_values|calls|events|legacy
+// A client that keeps the context from becoming quiescent until standard input has a line. It
+// prints "ready" once it does. `kernel`: a kernel that does not end. `host`: a stream waits for a
+// host function. `value`: a stream waits for a value. `giving`: as `value`, with a texture object
+// destroyed behind the wait. `queue`: a long queue of long kernels. `values`, `device_values`,
+// `calls`, `events`: more streams than a context has hardware queues, each with work behind its
+// wait, wait for a value in host memory, for a value in device memory, for host functions, or for
+// an event behind a kernel that does not end. `legacy`: such streams wait for the legacy stream, by
+// its implicit order. Some waiting streams are destroyed, and objects are created and destroyed
+// meanwhile. In the end the results of the work behind the waits are checked. Run by run_e2e.py.
+// usage: drv_neighbour kernel|host|value|giving|queue|values|device_values|calls|events|legacy
 #include <poll.h>
 #include <unistd.h>
 
@@ -21,10 +21,10 @@
 namespace {
 
 constexpr uint32_t kWords = 1000;
-constexpr uint32_t kLongRounds = 200'000;  // some 10 ms on softgpu
+constexpr uint32_t kLongRounds = 200'000;  // about 10 ms on softgpu
 constexpr uint32_t kAhead = 16;
-constexpr uint32_t kStreams = 44;  // a context has 32 hardware queues,
-constexpr uint32_t kGone = 4;      // the last ones are destroyed while they wait
+constexpr uint32_t kStreams = 44;  // more than the 32 hardware queues of a context
+constexpr uint32_t kGone = 4;      // the last streams, which are destroyed while they wait
 
 void say_ready() {
   printf("ready\n");
@@ -60,7 +60,7 @@ void give_up_texture(CUdeviceptr words, uint32_t count) {
   CHECK_CU(cuTexObjectDestroy(texture));
 }
 
-// Objects that belong to no stream are made and destroyed beside the streams that wait.
+// Creates and destroys objects that belong to no stream, while other streams wait.
 void pass_by(CUfunction mix, CUfunction spin, CUdeviceptr words) {
   CHECK_CU(cuFuncSetAttribute(spin, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 50));
   CUgraph graph = nullptr;
@@ -137,7 +137,7 @@ int main(int argc, char** argv) {
     for (CUevent& event : events) CHECK_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     for (uint32_t launches = 0; !line_is_there(); launches++) {
       CUevent event = events[launches % kAhead];
-      CHECK_CU(cuEventSynchronize(event));  // of the launch that many before
+      CHECK_CU(cuEventSynchronize(event));  // the event of an earlier launch
       e2e::launch(spin, 1, 32, 0, stream, busy.address, kLongRounds);
       CHECK_CU(cuEventRecord(event, stream));
       if (launches == kAhead) say_ready();
@@ -162,7 +162,7 @@ int main(int argc, char** argv) {
       CUstream& other = others[i];
       CHECK_CU(cuStreamCreate(&other, is_legacy ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING));
       if (is_legacy) {
-        // It waits for the kernel without being told to.
+        // The stream waits for the kernel implicitly.
       } else if (kind == "values") {
         CHECK_CU(cuStreamWaitValue32_v2(other, pinned_address, 1, CU_STREAM_WAIT_VALUE_GEQ));
       } else if (kind == "device_values") {
@@ -182,7 +182,7 @@ int main(int argc, char** argv) {
     gate = true;
     flag[0] = 1;
     flag[1] = 1;
-    // By the GPU, in a stream that has not waited for anything.
+    // The GPU writes the value, in a stream that has not waited for anything.
     CHECK_CU(cuStreamWriteValue32_v2(stream, device_flag.address, 1, 0));
     for (uint32_t i = 0; i < kStreams - kGone; i++) {
       CHECK_CU(cuStreamSynchronize(others[i]));

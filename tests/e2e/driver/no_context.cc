@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What needs no context, asked before there is one; and the primary context reset while it is
-// retained. Run by run_e2e.py. usage: drv_no_context devices|nodes|streams|reset
+// Calls that need no context, made before there is one; and a reset of the primary context while it
+// is retained. Run by run_e2e.py. usage: drv_no_context devices|nodes|streams|reset
 #include <string>
 
 #include "driver.h"
@@ -61,7 +61,7 @@ void nodes() {
   CHECK_CU(cuGraphDestroy(graph));
 }
 
-// Streams and code of a context that the thread does not have, and freeing.
+// Calls with streams, code and memory of a context that is not current on the thread.
 void streams() {
   expect_result("freeing nothing", cuMemFree_v2(0), CUDA_SUCCESS);
   expect_result("freeing what is no memory", cuMemFree_v2(16), CUDA_ERROR_INVALID_VALUE);
@@ -124,7 +124,7 @@ void reset() {
   expect(first != second, "as another one");
   size_t stack = 0;
   CHECK_CU(cuCtxGetLimit(&stack, CU_LIMIT_STACK_SIZE));
-  // Behind OpenMPS it is the limit of the shared context, which does not shrink (decision 12).
+  // Behind OpenMPS the limit is that of the shared context, which never shrinks (decision 12).
   expect(stack >= 1024, "with the usual stack, or more");
   CHECK_CU(cuDevicePrimaryCtxRelease_v2(0));
   CHECK_CU(cuDevicePrimaryCtxRelease_v2(0));

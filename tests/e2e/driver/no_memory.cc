@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process has no memory left: every call answers, and what it had begun is consistent. The
-// program's own malloc stands in front of the C library's and refuses, on the thread and for the
-// time that a test names. The client library is under test here: softgpu by itself and NVIDIA's
-// driver end a process in this case. Run by run_e2e.py.
-// usage: drv_no_memory exhausted|budget
+// The process has no memory left: every call returns, and the library's state remains consistent.
+// The program replaces the C library's malloc() by one that fails on the thread, and for the time,
+// that a test sets. Only the client library is tested: softgpu by itself and NVIDIA's driver end
+// the process in this case. Run by run_e2e.py. usage: drv_no_memory exhausted|budget
 #include <malloc.h>
 #include <sys/resource.h>
 
@@ -24,7 +23,7 @@ void __libc_free(void* block);
 
 namespace {
 
-// What the thread may still allocate, while it is limited.
+// How many bytes the thread may still allocate while it is limited.
 constinit thread_local long t_budget = 0;
 constinit thread_local bool t_limited = false;
 constinit thread_local long t_refused = 0;
@@ -75,8 +74,8 @@ namespace {
 
 using e2e::expect;
 
-// A call that is made without memory. All else runs with memory: `undo` reverts a call that has
-// succeeded, `before` and `after` run before and after each attempt.
+// A call that is made with limited memory. The other functions run without a limit: `undo` reverts
+// a call that has succeeded, `before` and `after` run before and after each attempt.
 struct Case {
   const char* name;
   std::function<CUresult()> call;
@@ -96,7 +95,7 @@ struct Fixture {
   e2e::Buffer<uint32_t> words{std::vector<uint32_t>(1024, 0)};
   std::vector<uint32_t> host = std::vector<uint32_t>(1024, 7);
 
-  // What the cases make.
+  // Objects that the cases create.
   CUstream made_stream = nullptr;
   CUevent made_event = nullptr;
   CUgraph made_graph = nullptr;
@@ -132,7 +131,7 @@ struct Fixture {
   CUresult launch(uint32_t value) {
     return e2e::try_launch(store, 1, 1, 0, stream, words.address, value);
   }
-  // A kernel, a copy, a graph: everything still works.
+  // Expects that a kernel, a copy and a graph still work.
   void run_one() {
     static uint32_t value = 0;
     ++value;
@@ -287,7 +286,7 @@ std::vector<Case> Fixture::cases() {
   list.push_back({"cuModuleLoadData",
                   [&f] { return cuModuleLoadData(&f.module, e2e::kernels_ptx()); },
                   [&f] { CHECK_CU(cuModuleUnload(f.module)); }});
-  // The kernel is new to the library at the first try that gets through.
+  // The library does not know the kernel before the first attempt that succeeds.
   list.push_back({"cuModuleGetFunction",
                   [&f] { return cuModuleGetFunction(&f.function, f.session.module, "reduce"); }});
   list.push_back({"cuLaunchKernel", [&f] { return f.launch(5); }});
@@ -301,9 +300,9 @@ std::vector<Case> Fixture::cases() {
   return list;
 }
 
-// One call with at most `budget` bytes. True: it was not refused anything.
+// Makes one call with at most `budget` bytes. True if no allocation failed.
 bool try_case(Fixture& f, const Case& one, long budget) {
-  CHECK_CU(cuCtxSynchronize());  // with memory: the library sets its own aside again
+  CHECK_CU(cuCtxSynchronize());  // with memory, so that the library refills its own reserve
   const size_t nodes = f.nodes();
   const size_t edges = f.edges();
   one.before();
@@ -323,7 +322,7 @@ bool try_case(Fixture& f, const Case& one, long budget) {
   return t_refused == 0;
 }
 
-// Ever more memory for the call, until it is enough.
+// Makes each call with more and more memory, until it suffices.
 void with_budgets(Fixture& f) {
   for (const Case& one : f.cases()) {
     for (long budget = 0; !try_case(f, one, budget);) {
@@ -335,8 +334,8 @@ void with_budgets(Fixture& f) {
   }
 }
 
-// The process's address space is full: a program's own loop ends with an error, not with the
-// program. What it gives back is enough to go on.
+// The process's address space is full: a call in a loop of the program returns an error instead of
+// ending the process. The memory that the program then frees suffices to continue.
 void exhausted(Fixture& f) {
   const size_t before = f.free_memory();
   rlimit unlimited{};

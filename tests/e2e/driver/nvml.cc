@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVML's library beside the driver's: devices, memory, processes, and the Xid event of a kernel's
-// fault in another process. On a GPU this runs with NVIDIA's library. Run by run_e2e.py. usage:
-// drv_nvml
+// NVML compared with the driver: devices, memory, processes, and the Xid event of a kernel's fault
+// in another process. On a GPU this runs with NVIDIA's NVML. Run by run_e2e.py. usage: drv_nvml
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -28,7 +27,7 @@ nvmlReturn_t call(nvmlReturn_t (*)(Parameters...), const char* name, Arguments..
   return function(arguments...);
 }
 
-// A function by its name, with the types of its parameters.
+// Looks up a function by its name, with the types of its parameters.
 #define NVML(name, types, ...) \
   call(static_cast<nvmlReturn_t(*) types>(nullptr), #name __VA_OPT__(, ) __VA_ARGS__)
 
@@ -106,7 +105,7 @@ void memory(nvmlDevice_t handle) {
   const nvmlReturn_t asked =
       NVML(nvmlDeviceGetComputeRunningProcesses_v3,
            (nvmlDevice_t, unsigned*, nvmlProcessInfo_v2_t*), handle, &count, nullptr);
-  // Outside of a container's PID namespace the process has another number.
+  // The PID is not compared, since NVML may report that of another PID namespace.
   e2e::expect(asked == NVML_ERROR_INSUFFICIENT_SIZE && count >= 1, "a process is listed");
   nvmlMemory_v2_t old{};
   old.version = 7;
@@ -115,7 +114,7 @@ void memory(nvmlDevice_t handle) {
               "an unknown version of a structure is refused");
 }
 
-// The calling thread's context ends by it.
+// Makes a kernel fault, which ends the calling thread's context.
 void fault() {
   const e2e::Session session;
   CHECK_CU(e2e::try_launch(session.function("store_at"), 1, 1, 0, nullptr, uint64_t{8}, 1u));
@@ -157,7 +156,7 @@ int main() {
   char uuid[96];
   expect_success("UUID", NVML(nvmlDeviceGetUUID, (nvmlDevice_t, char*, unsigned), first, uuid,
                               unsigned{sizeof uuid}));
-  faults(uuid);  // before this process has a context, so that it may fork
+  faults(uuid);  // before this process has a context, since it forks
 
   const e2e::Session session;
   int driver_count = 0;

@@ -28,13 +28,13 @@ void launches(const e2e::Session& session) {
   e2e::mix_on_host(wanted, 7);
   e2e::expect(words.get() == wanted, "a grid");
 
-  // Settings stay.
+  // The settings remain for further launches.
   CUstream stream = nullptr;
   CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   CHECK_CU(cuParamSeti(mix, 12, 9));
   CHECK_CU(cuLaunchGridAsync(mix, 2, 2, stream));
   CHECK_CU(cuStreamSynchronize(stream));
-  // mix counts blocks by x only: the two rows of the grid each did the first 256 words.
+  // mix uses only blockIdx.x, so both rows of the grid have computed the first 256 words.
   std::vector<uint32_t> got = words.get();
   e2e::expect(std::equal(got.begin() + 256, got.end(), wanted.begin() + 256),
               "a grid of two by two in a stream");
@@ -46,7 +46,7 @@ void launches(const e2e::Session& session) {
   e2e::mix_on_host(wanted, 9);
   e2e::expect(words.get() == wanted, "one block");
 
-  // The calls of today are not disturbed.
+  // The current launch calls are not affected by these settings.
   e2e::launch(mix, 4, 128, 0, nullptr, words.address, kWords, 2u);
   e2e::mix_on_host(wanted, 2);
   e2e::expect(words.get() == wanted, "cuLaunchKernel beside it");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered allocation and memory pools: order of free and reuse, pools of the program's own,
-// the current pool, limits, numbers and what is refused. Run by run_e2e.py. usage:
-// drv_pools use|numbers|errors
+// Stream-ordered allocation and memory pools: the order of free and reuse, pools of the program,
+// the current pool, limits, attributes and errors. Run by run_e2e.py. usage: drv_pools
+// use|numbers|errors
 #include <algorithm>
 #include <set>
 #include <string>
@@ -43,7 +43,7 @@ CUdeviceptr allocate(CUmemoryPool pool, size_t bytes, CUstream stream) {
   return address;
 }
 
-// Every block holds its own pattern for as long as it lives, in the order of its stream.
+// Every block keeps its own pattern during its lifetime, in the order of its stream.
 void use(const e2e::Session& session) {
   const CUfunction mix = session.function("mix");
   CUmemoryPool pools[2] = {make_pool(), nullptr};
@@ -118,7 +118,7 @@ void numbers(const e2e::Session& session) {
   CHECK_CU(cuMemPoolTrimTo(pool, 0));
   expect(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 0, "trimmed to nothing");
 
-  // A threshold keeps what is freed.
+  // With a release threshold the pool keeps freed memory.
   cuuint64_t threshold = 1ull << 40;
   CHECK_CU(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
   expect(number(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == threshold, "the threshold is kept");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints its number from a kernel, again and again, and checks nothing: whose lines came where is
-// the scenario's to judge. With `endless`, a kernel follows that prints once and does not end
-// before there is a line on standard input. usage: drv_printing NUMBER ROUNDS [endless]
+// Prints its number from a kernel repeatedly, and checks nothing: the scenario checks which
+// program's output has which lines. With `endless`, a kernel follows that prints once and does not
+// end before standard input has a line. usage: drv_printing NUMBER ROUNDS [endless]
 #include <cstdio>
 
 #include "driver.h"
@@ -70,7 +70,8 @@ again:
 }
 )";
 
-// Beside a kernel that runs on: what it has printed comes with the next synchronisation, whichever.
+// Launches a kernel that prints and keeps running. Its text appears at the next synchronisation, of
+// whatever stream.
 void stay(CUmodule module, unsigned client, unsigned round) {
   CUfunction kernel = nullptr;
   CUstream endless = nullptr;

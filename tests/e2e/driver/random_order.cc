@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs of streams that wait for each other in every way that CUDA has: events, values
-// in memory, the legacy stream's rules, launches of one graph, host functions, and a host that
-// waits itself or lets a stream wait for a value that it writes later. A model runs the same
-// operations one after the other: what CUDA's rules do not order already is ordered in a way that
-// is chosen at random, so every result is defined and must be the model's, whenever a driver comes
-// to an operation. Run by run_e2e.py. usage: drv_random_order [SEED [PROGRAMS [STEPS]]]
+// Random programs whose streams wait for each other in every way that CUDA has: events, values in
+// memory, the legacy stream's rules, launches of one graph, host functions, and a host that waits,
+// or for which a stream waits by a value that the host writes later. A model runs the same
+// operations one after the other. Operations that CUDA's rules do not order already are ordered in
+// a way chosen at random, so every result is defined and must be the model's, whenever a driver
+// executes an operation. Run by run_e2e.py. usage: drv_random_order [SEED [PROGRAMS [STEPS]]]
 //
-// Each step of a program has random numbers of its own, so a program is right with any of its steps
-// left out. One that came to something else is run again with fewer, and what is left is printed.
-// With one program each operation is printed before it is given to the driver.
+// Each step of a program has random numbers of its own, so the results of a program are also
+// defined if any of its steps are left out. A program with a wrong result is run again with fewer
+// steps, and the steps that still give a wrong result are printed. If there is only one program,
+// each operation is printed before it is given to the driver.
 #include <atomic>
 #include <chrono>
 #include <numeric>
@@ -21,17 +22,17 @@ namespace {
 
 using namespace e2e::random_order;
 
-constexpr uint32_t kMostSlots = 6;  // streams at a time, besides the legacy one
-// Streams that may wait at one moment: these, the legacy stream and one that was destroyed.
-// Three processes have fewer than a context has connections (docs/softgpu.md).
+constexpr uint32_t kMostSlots = 6;  // streams at a time, besides the legacy stream
+// At one moment these streams, the legacy stream and one destroyed stream may wait.
+// In three processes these are fewer than the hardware queues of a context (docs/softgpu.md).
 constexpr uint32_t kConnections = 32;
-constexpr uint32_t kOnDevice = 4;  // the first buffers,
-constexpr uint32_t kInPool = 2;    // of which these are allocated and freed in the order of streams
-constexpr uint32_t kBuffers = 7;   // the others are pinned
+constexpr uint32_t kOnDevice = 4;  // the first buffers are on the device
+constexpr uint32_t kInPool = 2;    // the first of these are allocated and freed in stream order
+constexpr uint32_t kBuffers = 7;   // the others are in pinned memory
 constexpr uint32_t kExecs = 3;
-constexpr uint32_t kEvents = 4 + kExecs;  // the last ones are recorded by graphs, too
+constexpr uint32_t kEvents = 4 + kExecs;  // the last kExecs are recorded by graphs, too
 constexpr uint32_t kLongRounds = 8'000;   // about half a millisecond on softgpu
-constexpr uint32_t kHost = ~0u;           // waits like a stream
+constexpr uint32_t kHost = ~0u;           // the host, in place of the ID of a stream that waits
 
 class Program {
  public:
@@ -64,7 +65,7 @@ class Program {
     for (const Event& event : events_) CHECK_CU(cuEventDestroy_v2(event.handle));
   }
 
-  // Those steps, in order. False: something was not what the model has; said once.
+  // Runs these steps, in order. False: a result differs from the model's, which is reported once.
   [[nodiscard]] bool run(const std::vector<uint32_t>& steps) {
     for (uint32_t step : steps) {
       if (!good_) break;
@@ -79,7 +80,7 @@ class Program {
   }
 
  private:
-  // ---- What there is ---------------------------------------------------------------------------
+  // ---- Streams, events and buffers -------------------------------------------------------------
 
   uint32_t below(uint32_t limit) { return random_.below(limit); }
   bool one_in(uint32_t limit) { return below(limit) == 0; }
@@ -96,7 +97,7 @@ class Program {
 
   void open_streams() {
     const uint32_t slots = 3 + below(kMostSlots - 2);
-    const uint32_t liking = below(3);  // for streams that do not care for the legacy one
+    const uint32_t liking = below(3);  // how likely non-blocking streams are
     bool legacy = liking == 0 || one_in(3), thread = one_in(3);
     for (uint32_t i = 0; i < slots; i++) {
       Stream stream;
@@ -143,7 +144,7 @@ class Program {
   uint32_t number_of(const Event& event) const {
     return static_cast<uint32_t>(&event - events_.data());
   }
-  // null: it was destroyed.
+  // null if the stream was destroyed.
   const Stream* find(uint32_t id) const {
     const auto found = std::find_if(streams_.begin(), streams_.end(),
                                     [id](const Stream& stream) { return stream.id == id; });
@@ -152,7 +153,7 @@ class Program {
 
   // ---- Doors and gates -------------------------------------------------------------------------
 
-  // null: all words have been used.
+  // null if all words have been used.
   Door* make_door(bool on_device) {
     uint32_t& used = on_device ? device_doors_ : host_doors_;
     if (used == kWordsEach) return nullptr;
@@ -168,7 +169,7 @@ class Program {
     door.choose(random_);
     return &door;
   }
-  // A door that no thread has been told to open.
+  // A gate: a door whose value no thread has been asked to write yet.
   Door* make_gate() {
     if (!rules_.has_gates()) return nullptr;
     Door* door = make_door(false);
@@ -196,7 +197,7 @@ class Program {
     door.clock = clock;
   }
 
-  // Waits for doors and writes of doors, as one operation of the stream.
+  // Waits for doors and writes to doors, as one operation of the stream.
   struct Deed {
     bool waits;
     Door* door;
@@ -242,15 +243,15 @@ class Program {
                                              static_cast<uint32_t>(door->value), 0));
     }
   }
-  // Every eighth takes its time, so that OpenMPS waits for the next ones itself, and for those
-  // behind them on the GPU again (decision 14).
+  // Every eighth host function takes long, so that OpenMPS holds the work behind the next ones, and
+  // lets the GPU wait for later ones again (decision 14).
   static void store(void* data) {
     static std::atomic<uint32_t> calls{0};
     if (++calls % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));
     static_cast<Doorman::Store*>(data)->make();
   }
 
-  // The stream writes what the door waits for, by whatever can.
+  // The stream writes the value that the door waits for, by any operation that can write it.
   void write(const Stream& stream, Door& door) {
     const uint32_t way = below(6);
     if (way < 3 || (door.width == 8 && door.host == nullptr)) {
@@ -295,7 +296,7 @@ class Program {
       open_by_host(door);
     }
   }
-  // The host is about to wait for all that.
+  // Opens all gates for which the host is about to wait.
   void free(const Clock& clock) {
     while (rules_.closed(clock) != 0) {
       const auto gate = static_cast<uint32_t>(std::countr_zero(rules_.closed(clock)));
@@ -326,7 +327,7 @@ class Program {
     rules_.host_waited(event.clock);
   }
   void synchronize(const Stream& stream) {
-    // What it may wait for is more than what it is known to.
+    // The host may have to wait for more gates than the ones that it certainly waits for.
     free(rules_.behind(stream.id));
     say("the host waits for stream %u", stream.id);
     if (one_in(2)) {
@@ -347,7 +348,7 @@ class Program {
     rules_.host_waited(rules_.everything());
   }
 
-  // What `waiter` (a stream's id, or kHost) does next comes behind the operation.
+  // Orders the next operation of `waiter` (a stream's ID, or kHost) behind the operation.
   void order(const Operation& operation, uint32_t waiter, const Clock& also) {
     const auto is_ordered = [&] {
       const Clock& clock = waiter == kHost ? rules_.host() : rules_.behind(waiter);
@@ -375,7 +376,7 @@ class Program {
     }
     if (!is_ordered()) synchronize_context();
   }
-  // An event marks the end of its work; a null stream: the host waits.
+  // Waits for the event at the end of a destroyed stream's work. A null stream: the host waits.
   void wait_for_destroyed(uint32_t id, const Stream* stream) {
     const Clock& clock = ends_[id];
     say("%s waits for the end of stream %u", stream == nullptr ? "the host" : "a stream", id);
@@ -435,7 +436,7 @@ class Program {
     synchronize_context();
   }
 
-  // `fixed`: of buffers that stay where they are.
+  // `fixed`: only on buffers that are not reallocated.
   Act any_act(bool fixed) {
     const uint32_t first = fixed ? kInPool : 0;
     const auto any_buffer = [&] { return first + below(kBuffers - first); };
@@ -447,7 +448,7 @@ class Program {
       made.kind = Act::Kind::kCall;
       made.to = kOnDevice + below(kBuffers - kOnDevice);
     } else if (kind < 4 && made.to != made.from && (made.to < kOnDevice || made.from < kOnDevice)) {
-      // Between host memory the host waits.
+      // The host waits for a copy between host memory.
       made.kind = Act::Kind::kCopy;
     }
     return made;
@@ -455,10 +456,11 @@ class Program {
   void act() {
     const Stream stream = any_stream();
     Act chosen = any_act(false);
-    // NVIDIA's driver reads what such a copy takes from pinned memory early at times: before the
-    // work that the legacy stream, or one that waits for it, comes behind without a word (seen on
-    // an H200 in three of a thousand programs, the shortest a kernel in a blocking stream and a
-    // copy of what it writes in the legacy stream; each was right at other times).
+    // NVIDIA's driver sometimes reads the source of such a copy, in pinned memory, too early:
+    // before the end of work that precedes the copy only by the legacy stream's implicit order.
+    // (Seen on an H200 in three of a thousand programs; the shortest was a kernel in a blocking
+    // stream, and a copy of its result in the legacy stream. Each program gave right results at
+    // other times.)
     const bool is_early = chosen.kind == Act::Kind::kCopy && chosen.from >= kOnDevice &&
                           !rules_.implies_nothing(stream.id);
     if (is_early) chosen.kind = Act::Kind::kBlend;
@@ -499,7 +501,7 @@ class Program {
     }
     return graph;
   }
-  // One act after the other, each in one of two streams.
+  // Captures one act after the other, each in one of two streams.
   void capture(const Exec& exec, CUgraph* graph) {
     CUevent event = nullptr;
     CHECK_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -538,8 +540,9 @@ class Program {
         exec.marked ? ", with an event" : "");
     for (const Act& act : exec.acts) say("  %s", act.text().c_str());
   }
-  // NVIDIA's driver waits for its launches, and for what those wait for (seen on an H200). What
-  // CUDA promises is that they go on: nothing comes behind them for that.
+  // When an executable graph is destroyed, NVIDIA's driver waits for its launches, and for the work
+  // that these wait for (seen on an H200). CUDA only promises that the launches complete, so the
+  // destruction orders nothing.
   void destroy(Exec& exec) {
     free(rules_.everything());
     CHECK_CU(cuGraphExecDestroy(exec.handle));
@@ -556,7 +559,7 @@ class Program {
     CUgraph graph = make_graph(exec);
     CUgraphExecUpdateResultInfo info{};
     const CUresult updated = cuGraphExecUpdate_v2(exec.handle, graph, &info);
-    if (updated == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) {  // what programs do then
+    if (updated == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) {  // instantiate anew, as programs do
       destroy(exec);
       CHECK_CU(cuGraphInstantiateWithFlags(&exec.handle, graph, 0));
     } else {
@@ -565,7 +568,8 @@ class Program {
     CHECK_CU(cuGraphDestroy(graph));
     tell_of(exec, "updated");
   }
-  // It comes behind its last launch, in whatever stream.
+  // A launch comes behind the last launch of the same executable graph, in whatever stream that
+  // was.
   void launch_graph() {
     const Stream stream = any_stream();
     Exec& exec = execs_[below(kExecs)];
@@ -589,7 +593,7 @@ class Program {
     Door* door = make_gate();
     if (door != nullptr) operate(any_stream(), {{true, door}});
   }
-  // For a value that others wait for, or have waited for.
+  // Waits for a value for which another stream waits, or has waited.
   void wait_again() {
     if (doors_.empty()) return;
     operate(any_stream(), {{true, &doors_[below(static_cast<uint32_t>(doors_.size()))]}});
@@ -610,7 +614,7 @@ class Program {
     if (door != nullptr) open(*door);
   }
 
-  // ---- What comes and goes
+  // ---- Objects that are destroyed and created anew
 
   void replace_event() {
     Event& event = events_[below(kEvents - kExecs)];
@@ -618,9 +622,9 @@ class Program {
     CHECK_CU(cuEventDestroy_v2(event.handle));
     open_event(event);
   }
-  // Freed in the order of one stream, allocated in that of another, which may wait for memory that
-  // was freed before. Neither is work that the legacy stream's rules are known to order, so there
-  // is some before and behind.
+  // Frees a buffer in the order of one stream, and allocates it anew in the order of another, which
+  // may wait for memory that was freed before. It is not known whether the legacy stream's rules
+  // order frees and allocations, so there is work before and behind them.
   void renew() {
     const uint32_t index = below(kInPool);
     Buffer& buffer = buffers_[index];
@@ -643,7 +647,7 @@ class Program {
     fill(to);
   }
   // Replaces a stream that may still have work. A destroyed stream that waits occupies a hardware
-  // queue, so there is one of these at most.
+  // queue, so there is at most one such stream.
   void replace_stream() {
     Stream& stream = any_stream();
     const bool stands = rules_.closed(rules_.behind(stream.id)) != 0;
@@ -659,7 +663,7 @@ class Program {
     stream = make_stream(rules_.is_blocking(stream.id));
   }
 
-  // ---- What the host sees
+  // ---- Checks by the host
 
   void fail(const char* format, uint32_t index, uint64_t place, uint64_t got, uint64_t wanted) {
     if (!good_) return;
@@ -675,7 +679,7 @@ class Program {
       if (got[i] != wanted[i]) return fail(format, index, i, got[i], wanted[i]);
     }
   }
-  // What certainly waits for a closed gate is not ready.
+  // Expects that something that certainly waits for a closed gate is not ready.
   void check_query(CUresult result, const Clock& clock, const char* format, uint32_t index) {
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) CHECK_CU(result);
     if (result == CUDA_SUCCESS && rules_.is_stuck(clock)) {
@@ -719,8 +723,8 @@ class Program {
     rules_.host_waited(rules_.awaited(Rules::kLegacy));
     compare("buffer %u, read back", index, words.data());
   }
-  // A copy from memory that is the program's again when the call returns, which may wait for the
-  // stream; or into it, which does.
+  // A copy from pageable memory, which the program may change when the call returns (the call may
+  // wait for the stream), or to pageable memory (the call waits for the stream).
   void copy_pageable() {
     const Stream stream = any_stream();
     const uint32_t index = below(kBuffers);
@@ -759,7 +763,7 @@ class Program {
     for (const Door& door : doors_) {
       const uint64_t before = door.flags == CU_STREAM_WAIT_VALUE_NOR ? ~0ull : 0;
       const uint64_t kept = door.width == 8 ? 0 : before & ~0xffffffffull;
-      // Another thread has opened it, and only the GPU has waited for that.
+      // Another thread has written the value, and only the GPU has waited for it.
       const uint64_t got = door.host != nullptr
                                ? std::atomic_ref(*door.host).load(std::memory_order_acquire)
                                : on_device[(door.address - ground_.device_words) / 8];
@@ -777,21 +781,21 @@ class Program {
   Rules rules_;
   Acts acts_;
   std::vector<Stream> streams_;
-  std::array<CUevent, kStreamsEver> marks_{};  // ends of streams that were destroyed
+  std::array<CUevent, kStreamsEver> marks_{};  // events at the ends of destroyed streams' work
   std::array<Clock, kStreamsEver> ends_{};
-  Clock parted_;        // they come to this
-  uint64_t freed_ = 0;  // gates that memory which was freed may wait for
+  Clock parted_;        // the work of destroyed streams
+  uint64_t freed_ = 0;  // gates for which freed memory may have to wait
   std::array<Event, kEvents> events_;
   std::array<Buffer, kBuffers> buffers_;
   std::array<Exec, kExecs> execs_;
   std::deque<Door> doors_;
   uint32_t host_doors_ = 0, device_doors_ = 0;
-  std::deque<Doorman::Store> stores_;  // what host functions are given
+  std::deque<Doorman::Store> stores_;  // arguments of host functions
 };
 
 // ---- Fewer steps --------------------------------------------------------------------------------
 
-constexpr int kAttempts = 5;  // for what goes wrong now and then
+constexpr int kAttempts = 5;  // runs of a program that gives wrong results only sometimes
 
 bool is_wrong(Ground& ground, uint64_t seed, const std::vector<uint32_t>& steps) {
   for (int i = 0; i < kAttempts; i++) {
@@ -800,7 +804,7 @@ bool is_wrong(Ground& ground, uint64_t seed, const std::vector<uint32_t>& steps)
   return false;
 }
 
-// Of the steps of a program that is wrong, few that still are.
+// The steps of a program with wrong results, reduced to few that still give wrong results.
 std::vector<uint32_t> shrink(Ground& ground, uint64_t seed, std::vector<uint32_t> steps) {
   for (size_t piece = steps.size() / 2; piece > 0; piece /= 2) {
     for (size_t at = 0; at < steps.size();) {
@@ -828,10 +832,10 @@ int main(int argc, char** argv) {
   std::iota(steps.begin(), steps.end(), 0);
   size_t right = 0;
   for (size_t seed = first; seed < first + programs; seed++) {
-    printf("# program %zu\n", seed);  // the last one, if it does not end
+    printf("# program %zu\n", seed);  // names the program if it does not end
     if (Program(ground, seed, programs == 1).run(steps)) {
       right++;
-    } else if (programs > 1 && right + 1 == seed - first + 1) {  // the first that is wrong
+    } else if (programs > 1 && right + 1 == seed - first + 1) {  // the first wrong program
       const std::vector<uint32_t> few = shrink(ground, seed, steps);
       printf("# program %zu is wrong, also with these steps:\n", seed);
       if (Program(ground, seed, true).run(few)) printf("# (not this time)\n");

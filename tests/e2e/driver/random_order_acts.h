@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the programs of random_order.cc do with their buffers: each act is put into a stream, is a
-// node of a graph, or is done to the model of the buffers, and in whatever order two acts on one
-// buffer come, the other order gives something else.
+// The operations (acts) of random_order.cc's programs on buffers. An act is given to a stream, is a
+// node of a graph, or is applied to the model of the buffers. Two acts on one buffer give different
+// results in different orders.
 #pragma once
 
 #include <deque>
@@ -11,15 +11,15 @@
 
 namespace e2e::random_order {
 
-inline constexpr uint32_t kActWords = 32;  // of a buffer: a warp
+inline constexpr uint32_t kActWords = 32;  // per buffer: a word for each lane of a warp
 inline constexpr size_t kActBytes = kActWords * sizeof(uint32_t);
 
 struct Act {
   enum class Kind : uint8_t { kBlend, kFill, kCopy, kCall };
   Kind kind = Kind::kBlend;
   uint32_t to = 0;
-  uint32_t from = 0;  // read, too: of a blend and a copy
-  uint32_t way = 0;   // which of the driver's functions
+  uint32_t from = 0;  // the buffer that a blend or a copy reads
+  uint32_t way = 0;   // which of the driver's functions is called
   uint32_t key = 0;
 
   [[nodiscard]] bool reads() const { return kind == Kind::kBlend || kind == Kind::kCopy; }
@@ -41,7 +41,7 @@ struct Act {
 
 struct ActBuffer {
   CUdeviceptr address = 0;
-  uint32_t* host = nullptr;  // of a pinned one
+  uint32_t* host = nullptr;  // the host address of a pinned buffer
   std::vector<uint32_t> model;
 };
 
@@ -49,7 +49,7 @@ class Acts {
  public:
   Acts(CUfunction blend, CUcontext context) : blend_(blend), context_(context) {}
 
-  // What happens to the model.
+  // Applies the act to the model.
   template <typename Buffers>
   static void apply(const Act& act, Buffers& buffers) {
     std::vector<uint32_t>& words = buffers[act.to].model;
@@ -130,7 +130,7 @@ class Acts {
     for (uint32_t i = 0; i < kActWords; i++) call.words[i] = call.words[i] * 5 + i + call.key;
   }
 
-  // Fills come in elements of 1, 2 and 4 bytes.
+  // Fills have elements of 1, 2 or 4 bytes.
   static unsigned element_of(const Act& act) { return 1u << act.way % 3; }
   static uint32_t mask_of(const Act& act) {
     return static_cast<uint32_t>((1ull << element_of(act) * 8) - 1);
@@ -174,7 +174,7 @@ class Acts {
 
   CUfunction blend_;
   CUcontext context_;
-  std::deque<Call> calls_;  // what host functions are given, for as long as they may run
+  std::deque<Call> calls_;  // arguments of host functions, kept while these may run
 };
 
 }  // namespace e2e::random_order

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CUDA's rules say of the order of a program's operations: which each one comes behind, and
-// which gates it may have to wait for. A gate is a value that a stream waits for and that nobody
-// has been told to write yet. Used by random_order.cc, which keeps the rules' side of its streams
-// here, by numbers that no two streams of a program share.
+// CUDA's rules about the order of a program's operations: behind which operations each one comes,
+// and for which gates it may have to wait. A gate is a value for which a stream waits and that no
+// thread has been asked to write yet. random_order.cc keeps the state of its streams that the rules
+// need here, by IDs that no two streams of a program share.
 #pragma once
 
 #include <algorithm>
@@ -13,20 +13,20 @@
 
 namespace e2e::random_order {
 
-inline constexpr uint32_t kStreamsEver = 16;  // of a program
-inline constexpr uint32_t kGatesEver = 64;    // bits of a mask
+inline constexpr uint32_t kStreamsEver = 16;  // all streams of a program, destroyed ones included
+inline constexpr uint32_t kGatesEver = 64;    // the bits of a mask
 
-// An operation, by its stream and its number there; number 0: none.
+// An operation, by its stream and its number in it. Number 0: no operation.
 struct Operation {
   uint32_t stream = 0;
   uint32_t number = 0;
 };
 
-// What something comes behind.
+// The operations and gates behind which something comes.
 struct Clock {
-  std::array<uint32_t, kStreamsEver> count{};  // so many operations of each stream
-  uint64_t may = 0;                            // gates that it may have to wait for,
-  uint64_t must = 0;                           // and those that it does wait for
+  std::array<uint32_t, kStreamsEver> count{};  // the number of operations of each stream
+  uint64_t may = 0;                            // gates for which it may have to wait
+  uint64_t must = 0;                           // gates for which it certainly waits
 
   void merge(const Clock& other) {
     for (uint32_t i = 0; i < kStreamsEver; i++) count[i] = std::max(count[i], other.count[i]);
@@ -42,7 +42,7 @@ class Rules {
  public:
   static constexpr uint32_t kLegacy = 0;
 
-  // The legacy stream is there from the beginning.
+  // The legacy stream exists from the beginning.
   Rules() { add(true); }
 
   uint32_t add(bool blocking) {
@@ -54,7 +54,8 @@ class Rules {
     return stream != kLegacy && streams_[stream].blocking;
   }
 
-  // What an operation that is given to the stream now comes behind. Destroyed streams count.
+  // What an operation that is given to the stream now comes behind, work of destroyed streams
+  // included.
   [[nodiscard]] Clock behind(uint32_t stream) const {
     Clock clock = streams_[stream].clock;
     clock.merge(host_);
@@ -67,34 +68,34 @@ class Rules {
     }
     return clock;
   }
-  // What its last operation came behind, and itself.
+  // The stream's last operation, and what it came behind.
   [[nodiscard]] const Clock& given(uint32_t stream) const { return streams_[stream].clock; }
   // What synchronising with the stream waits for.
   [[nodiscard]] Clock awaited(uint32_t stream) const {
     return stream == kLegacy ? behind(stream) : streams_[stream].clock;
   }
-  // The next operation of the stream, which comes behind all that, and itself.
+  // The next operation of the stream, and what it comes behind.
   [[nodiscard]] Clock begin(uint32_t stream) {
     Clock clock = behind(stream);
     clock.count[stream] = ++streams_[stream].given;
     return clock;
   }
-  // It has been given to the stream, and comes behind this.
+  // Records that an operation that comes behind `clock` has been given to the stream.
   Operation give(uint32_t stream, const Clock& clock) {
     streams_[stream].clock = clock;
     if (!is_behind_call(stream)) streams_[stream].work = clock;
     return {stream, streams_[stream].given};
   }
-  // A host function orders its own stream only: what the legacy stream and the others wait for in
-  // each other is work of the device, and none that is behind a host function which may not have
-  // ended (both seen on an H200: a copy from pinned memory in a blocking stream did not wait for a
-  // kernel of the legacy stream behind a host function).
+  // As give(), for a host function, which orders its own stream only: the implicit waits between
+  // the legacy stream and others are only for work of the device, and not for such work behind a
+  // host function that may not have ended. (Both seen on an H200: a copy from pinned memory in a
+  // blocking stream did not wait for a kernel in the legacy stream behind a host function.)
   Operation give_call(uint32_t stream) {
     streams_[stream].clock = begin(stream);
     streams_[stream].last_call = streams_[stream].given;
     return {stream, streams_[stream].given};
   }
-  // A wait is nothing by itself, so nothing else need come behind it or before it. It may.
+  // A wait is no work, so implicit waits need not include it, though they may.
   void wait(uint32_t stream, const Clock& clock) {
     const uint64_t may = behind(stream).may;
     streams_[stream].clock.merge(clock);
@@ -103,8 +104,8 @@ class Rules {
   }
   Operation give(uint32_t stream) { return give(stream, begin(stream)); }
 
-  // All work that the legacy stream, or a stream that waits for it, would implicitly come behind is
-  // known to have ended.
+  // Whether all work that an operation in the stream would implicitly wait for, by the legacy
+  // stream's rules, is known to have ended.
   [[nodiscard]] bool implies_nothing(uint32_t stream) const {
     const auto is_done = [this](uint32_t other) {
       return host_.count[other] >= streams_[other].given;
@@ -119,7 +120,7 @@ class Rules {
   // The operations that the host knows to have ended.
   [[nodiscard]] const Clock& host() const { return host_; }
   void host_waited(const Clock& clock) { host_.merge(clock); }
-  // What the host waits for with the whole context.
+  // What synchronising the context waits for.
   [[nodiscard]] Clock everything() const {
     Clock clock;
     for (const Stream& stream : streams_) clock.merge(stream.clock);
@@ -134,9 +135,9 @@ class Rules {
     return static_cast<uint32_t>(gates_.size()) - 1;
   }
   [[nodiscard]] bool is_open(uint32_t gate) const { return gates_[gate].open; }
-  // Who writes the value comes behind that.
+  // The writer of the gate's value comes behind `clock`.
   void open(uint32_t gate, const Clock& clock) { gates_[gate] = {true, clock.may, clock.must}; }
-  // Those of the gates that are closed; for an open one, those that its writer waits for.
+  // The closed ones among the gates. For an open gate, those for which its writer waits.
   [[nodiscard]] uint64_t closed(const Clock& clock) const { return closed(clock.may, &Gate::may); }
   [[nodiscard]] bool is_stuck(const Clock& clock) const {
     return closed(clock.must, &Gate::must) != 0;
@@ -147,12 +148,11 @@ class Rules {
 
  private:
   struct Stream {
-    Clock clock;  // of its last operation
-    Clock work;   // the same without host functions, and what is behind them
+    Clock clock;  // the clock of its last operation
+    Clock work;   // this clock without host functions and the operations behind them
     bool blocking = false;
 
-    // The work that the legacy stream, or a stream that waits for it, comes behind or may have to
-    // wait for.
+    // The work for which others wait, or may have to wait, by the legacy stream's rules.
     [[nodiscard]] Clock shown() const {
       Clock shown = work;
       shown.may |= clock.may;
@@ -167,8 +167,8 @@ class Rules {
     uint64_t must = 0;
   };
 
-  // The next operation of the stream comes behind a host function that the host does not know to
-  // have ended.
+  // Whether the next operation of the stream comes behind a host function that is not known to have
+  // ended.
   [[nodiscard]] bool is_behind_call(uint32_t stream) const {
     return streams_[stream].last_call > host_.count[stream];
   }

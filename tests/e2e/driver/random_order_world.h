@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the programs of random_order.cc have: what all of them use, and what each one makes for
-// itself, with what its model and CUDA's rules know of it.
+// The objects of random_order.cc's programs: those that all programs use, and those that each one
+// creates, with what the model and CUDA's rules know of them.
 #pragma once
 
 #include <array>
@@ -17,9 +17,9 @@
 
 namespace e2e::random_order {
 
-constexpr uint32_t kWordsEach = 256;  // that streams wait for: pinned, and as many on the device
+constexpr uint32_t kWordsEach = 256;  // words to wait for, in pinned and in device memory each
 
-// Writes values for the program at some later moment.
+// A thread that writes values for the program at a later moment.
 class Doorman {
  public:
   Doorman() : thread_([this] { work(); }) {}
@@ -74,8 +74,8 @@ class Doorman {
   std::thread thread_;
 };
 
-// What all programs use. The kernels have run once, because loading code may wait for streams that
-// wait for something.
+// The objects that all programs use. The kernels have run once, because loading code may wait for
+// streams that wait for something.
 struct Ground {
   Session session;
   CUfunction blend = session.function("blend"), spin = session.function("spin"),
@@ -108,38 +108,39 @@ struct Ground {
 
 struct Stream {
   CUstream handle = nullptr;
-  uint32_t id = 0;       // with the rules
-  bool is_ours = false;  // may be destroyed
+  uint32_t id = 0;       // its ID in the rules
+  bool is_ours = false;  // the program may destroy it
 };
 
 struct Event {
   CUevent handle = nullptr;
   bool recorded = false;
-  Clock clock;  // of the last record
+  Clock clock;  // the clock of the last record
 };
 
 struct Buffer : ActBuffer {
-  // The last operations that may touch it, by stream, and the last that wrote it.
+  // The last operations of each stream that may use the buffer, and the last one that wrote to it.
   std::array<uint32_t, kStreamsEver> touched{};
   Operation written;
 };
 
-// A word that is written once, and what streams wait for there.
+// A word that is written once, and the condition for which streams wait there.
 struct Door {
   CUdeviceptr address = 0;
   uint64_t* host = nullptr;
   uint32_t width = 4;
   unsigned flags = CU_STREAM_WAIT_VALUE_GEQ;
-  uint64_t value = 0;   // that is written
-  uint64_t wanted = 0;  // by a wait
+  uint64_t value = 0;   // the value that is written
+  uint64_t wanted = 0;  // the value in the condition of a wait
   bool is_gate = false;
   uint32_t gate = 0;
-  Clock clock;  // of a wait for it: who writes, or the gate
+  Clock clock;  // what a wait comes behind: the writer, or the gate
 
   // A condition, and a value that fulfils it where the word's first one does not.
   void choose(Random& random) {
     width = random.below(3) == 0 ? 8 : 4;
-    // Nothing that is compared has its top bit, so the circle of GEQ is none.
+    // No compared value has its highest bit set, so the cyclic comparison of GEQ is an ordinary
+    // one.
     value = 2 + random.below(1'000'000);
     if (width == 8) value |= static_cast<uint64_t>(random.below(1000)) << 32;
     switch (random.below(host == nullptr ? 3 : 4)) {
@@ -164,9 +165,9 @@ struct Door {
 struct Exec {
   CUgraphExec handle = nullptr;
   bool captured = false;
-  bool marked = false;  // it records its event at the end
+  bool marked = false;  // the graph records an event at its end
   std::vector<Act> acts;
-  Clock launched;  // the last time
+  Clock launched;  // the clock of the last launch
 };
 
 }  // namespace e2e::random_order

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One kind of work, one answer: fills, copies and operations on values are given to a stream, to a
-// capture and to a node of a graph, and accepted or refused alike. What is expected is what an H200
-// did. Run by run_e2e.py.
+// Fills, copies and stream memory operations are given to a stream, to a capture and to a node of a
+// graph. Each is accepted or refused at the same point as on an H200. Run by run_e2e.py.
 // usage: drv_same_answers values|fills|refused
 #include <functional>
 #include <string>
@@ -17,7 +16,7 @@ using Operations = std::vector<CUstreamBatchMemOpParams>;
 constexpr auto kInvalid = CUDA_ERROR_INVALID_VALUE;
 constexpr size_t kGranule = 2 << 20;
 
-// Memory that the device may read, and addresses where nothing is.
+// Memory that the device may only read, and addresses without memory.
 struct Fixture {
   e2e::Session session;
   CUstream stream = nullptr;
@@ -54,9 +53,9 @@ struct Fixture {
   }
 };
 
-// What a graph of one node does, and how many nodes it has.
+// The results of a graph of one node, and the graph's number of nodes.
 struct Outcome {
-  CUresult made = CUDA_SUCCESS;  // the node, or the captured call
+  CUresult made = CUDA_SUCCESS;  // the result of adding the node, or of the captured call
   size_t nodes = 0;
   CUresult instantiated = CUDA_SUCCESS;
   CUresult launched = CUDA_SUCCESS;
@@ -73,7 +72,7 @@ void run(const Fixture& f, CUgraph graph, Outcome* outcome) {
   outcome->instantiated = cuGraphInstantiateWithFlags(&exec, graph, 0);
   if (outcome->instantiated == CUDA_SUCCESS) {
     outcome->launched = cuGraphLaunch(exec, f.stream);
-    // Behind OpenMPS a launch is refused where it is carried out.
+    // Behind OpenMPS a launch is refused when it is executed, and the error is reported later.
     const CUresult done = cuStreamSynchronize(f.stream);
     if (outcome->launched == CUDA_SUCCESS) outcome->launched = done;
     CHECK_CU(cuGraphExecDestroy(exec));
@@ -91,12 +90,12 @@ struct Expected {
   Outcome captured;
   Outcome node;
 };
-// Wherever it is given; with nothing left to do where it is refused.
+// The same result in a stream, in a capture and for a node.
 Expected everywhere(CUresult result) {
   const Outcome same{result, result == CUDA_SUCCESS ? size_t{1} : 0};
   return {result, same, same};
 }
-// In a stream at once, in a graph when that is launched.
+// An error at once in a stream, and for a graph when that is launched.
 Expected at_launch(CUresult result) {
   const Outcome late{CUDA_SUCCESS, 1, CUDA_SUCCESS, result};
   return {result, late, late};
@@ -130,7 +129,7 @@ CUstreamBatchMemOpParams write(CUdeviceptr address, unsigned flags = 0) {
   made.writeValue.flags = flags;
   return made;
 }
-// All words are 0: nothing is waited for.
+// A wait that is satisfied at once, since all words are 0.
 CUstreamBatchMemOpParams wait(CUdeviceptr address, unsigned flags = CU_STREAM_WAIT_VALUE_EQ) {
   CUstreamBatchMemOpParams made{};
   made.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
@@ -147,7 +146,7 @@ CUstreamBatchMemOpParams other(CUstreamBatchMemOpType operation, unsigned flags 
 
 Work batch(const Fixture& f, Operations operations, unsigned flags = 0) {
   const auto count = static_cast<unsigned>(operations.size());
-  operations.resize(count + 1);  // CUDA takes no null pointer, not even for nothing
+  operations.resize(count + 1);  // CUDA accepts no null pointer, not even for an empty batch
   return {[operations, count, flags](CUstream stream) mutable {
             return cuStreamBatchMemOp_v2(stream, count, operations.data(), flags);
           },
@@ -222,7 +221,7 @@ void fills() {
   const CUdeviceptr word = f.words.address;
   const Expected good = everywhere(CUDA_SUCCESS);
   const Expected bad = everywhere(kInvalid);
-  // A captured fill's memory is looked at when the graph is instantiated.
+  // The memory of a captured fill is checked when the graph is instantiated.
   const Expected later{kInvalid, {CUDA_SUCCESS, 1, kInvalid}, {kInvalid, 0}};
   compare(f, "a fill", fill(f, word, 16), good);
   compare(f, "a fill of read-only memory", fill(f, f.read_only, 16), later);
@@ -236,11 +235,11 @@ void fills() {
   compare(f, "a copy to nothing's memory", copy(f, f.nothing, word), bad);
 }
 
-// ---- What would fault natively
+// ---- Work that would fault natively
 // -------------------------------------------------------------------
 
-// A write to memory that can only be read ends the context on a GPU (719). Where the context is not
-// the program's alone it is refused, the same way everywhere, and nothing has happened.
+// On a GPU, a write to read-only memory ends the context (error 719). Behind OpenMPS, where
+// programs share a context, it is refused in streams and graphs alike, and has no effect.
 void refused() {
   const Fixture f;
   compare(f, "a write to read-only memory", batch(f, {write(f.read_only)}), at_launch(kInvalid));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the kernels of a program run, whichever way they are launched: on no more SMs than the
-// program is told that the device has. Behind a server that limits the program (an active thread
-// percentage), those are fewer than the device's. Run by run_e2e.py.
+// The SMs on which the kernels of a program run, by every kind of launch: no more than the number
+// of SMs that the program is told. Behind a server that limits the program (an active thread
+// percentage), these are fewer than the device has. Run by run_e2e.py.
 // usage: drv_sm_share [hold | contexts WISH...]
-// `hold`: prints what it has seen, and goes on with it until its input ends. "# told N seen A B
-// ...": the SMs by number.
-// `contexts`: the same in a context for each wish, one after the other, and then once more in each:
-// "16" a number of SMs by execution affinity, "25%" what CUDA_MPS_ACTIVE_THREAD_PERCENTAGE is set
-// to before, "-" neither.
+// `hold`: repeats the launches until standard input ends, and prints "# told N seen A B ...": the
+// number of SMs that it is told, and the numbers of the SMs on which kernels ran.
+// `contexts`: does so in a context for each WISH, one after the other, and then once more in each.
+// "16": a number of SMs by execution affinity; "25%": CUDA_MPS_ACTIVE_THREAD_PERCENTAGE is set to
+// 25 before the context is created; "-": neither.
 #include <poll.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ using Sms = std::set<uint32_t>;
 
 constexpr uint32_t kRounds = 2000;
 constexpr unsigned kThreads = 32;
-constexpr unsigned kPiled = 600;  // launches one behind the other: more than a batch has
+constexpr unsigned kPiled = 600;  // launches one after the other: more than a batch has
 
 struct Census {
   CUdevice device;
@@ -34,7 +34,7 @@ struct Census {
   unsigned blocks = 0;
   Sms seen;
 
-  // In the current context, whose module that is.
+  // For the current context, in which `module` is loaded.
   Census(CUdevice of, CUmodule module) : device(of) {
     CHECK_CU(cuModuleGetFunction(&where, module, "where"));
     int count = 0;
@@ -43,7 +43,8 @@ struct Census {
     blocks = 64 * told;
   }
 
-  // The SMs that what `run` gives a stream is on: f(address of a word for each block).
+  // The SMs on which the work runs that `run` gives a stream. Its argument is the address of a word
+  // for each block.
   template <typename F>
   Sms sms_of(unsigned words, CUstream stream, F&& run) {
     e2e::Buffer<uint32_t> at(std::vector<uint32_t>(words, ~0u));
@@ -68,7 +69,7 @@ struct Census {
                  [&](CUdeviceptr at) { e2e::launch(where, blocks, kThreads, 0, in, at, kRounds); }),
           in == nullptr ? "a launch in the default stream" : "a launch in a stream");
     }
-    // The first teaches how long it takes.
+    // The worker learns the kernel's duration from the first launch.
     const Sms piled = sms_of(kPiled * 8, stream, [&](CUdeviceptr at) {
       for (unsigned i = 0; i < kPiled; i++) {
         e2e::launch(where, 8, kThreads, 0, stream, at + i * 8 * sizeof(uint32_t), 8u);
@@ -113,7 +114,7 @@ struct Census {
     CHECK_CU(cuStreamDestroy_v2(stream));
   }
 
-  // As many blocks as the occupancy says fit; one more is refused.
+  // A launch of as many blocks as fit by the occupancy; one more block is refused.
   void cooperative() {
     int each = 0;
     CHECK_CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&each, where, kThreads, 0));
@@ -133,7 +134,7 @@ struct Census {
     e2e::expect_result("one block more", result, CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
   }
 
-  // What the device is said to have is what can be split.
+  // The SM resource that can be split has as many SMs as the device is said to have.
   void green() {
     CUdevResource all{};
     CUcontext current = nullptr;
@@ -165,7 +166,7 @@ bool input_has_ended() {
   return poll(&input, 1, 0) == 1 && read(STDIN_FILENO, &byte, 1) <= 0;
 }
 
-// A context, whose work is on as many SMs as it is told.
+// A context whose work runs on as many SMs as the context is told.
 class LimitedContext {
  public:
   LimitedContext(CUdevice device, const std::string& wish) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of a module without variables: its code may move between contexts
-// (docs/decisions/0016), which programs do not notice whose SMs change. Part of kernels.cu, too.
+// Kernels of a module without variables, whose code may move between contexts
+// (docs/decisions/0016). For programs whose SMs change while they run. kernels.cu includes this
+// file.
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
 #define __shared__ __attribute__((shared))
@@ -23,11 +24,11 @@ __global__ void mix(u32* words, u32 n, u32 key) {
   if (i < n) words[i] = words[i] * 5 + i + key;
 }
 
-// On which SM each block runs. Long enough that a launch has blocks on all that it may use.
+// Stores the SM of each block. Blocks run long enough for a launch to use all SMs that it may use.
 __global__ void where(u32* sm, u32 rounds) {
   u32 x = thread();
   for (u32 i = 0; i < rounds; i++) x = x * 1664525u + (x >> 13) + 1013904223u;
-  // The loop must have an effect, or the compiler drops it.
+  // The loop must have an effect, or the compiler removes it.
   if (thread() == 0) {
     sm[__nvvm_read_ptx_sreg_ctaid_x()] = x == 1 ? ~0u : __nvvm_read_ptx_sreg_smid();
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be asked of a stream and set on it, words in memory that streams write and wait for,
-// callbacks, and the older forms of capturing. Run by run_e2e.py.
+// Queries and attributes of streams, stream memory operations, callbacks, and the older versions of
+// the capture calls. Run by run_e2e.py.
 // usage: drv_stream_calls attributes|values|callbacks|capture|bad
 #include <atomic>
 #include <string>
@@ -28,7 +28,7 @@ struct Streams {
   }
 };
 
-// ---- What a stream is --------------------------------------------------------------------------
+// ---- Queries and attributes --------------------------------------------------------------------
 
 unsigned long long id_of(CUstream stream) {
   unsigned long long id = ~0ull;
@@ -149,7 +149,7 @@ void attributes() {
 
 // ---- Words -------------------------------------------------------------------------------------
 
-// `waiting` is held back by the word at `address` until it is `release`.
+// Expects that a stream waits until the word at `address`, `start` at first, is `release`.
 void expect_wait(const char* what, const Streams& s, CUdeviceptr address, uint64_t start,
                  uint64_t wanted, unsigned flags, uint64_t release) {
   CHECK_CU(cuStreamWriteValue64_v2(s.second, address, start, CU_STREAM_WRITE_VALUE_DEFAULT));
@@ -162,7 +162,7 @@ void expect_wait(const char* what, const Streams& s, CUdeviceptr address, uint64
 }
 
 void words(const e2e::Session& session) {
-  const CUfunction store = session.function("store_at");  // while no stream is held back
+  const CUfunction store = session.function("store_at");  // loaded before a stream waits
   Streams s;
   e2e::Buffer<uint64_t> words(std::vector<uint64_t>(8, 0));
   const uint64_t high = 1ull << 40;
@@ -173,7 +173,7 @@ void words(const e2e::Session& session) {
   expect_wait("at least", s, words.address, high - 1, high, CU_STREAM_WAIT_VALUE_GEQ, high + 1);
   expect_wait("equal", s, words.address, high, 5, CU_STREAM_WAIT_VALUE_EQ, 5);
   expect_wait("a bit", s, words.address, 0xff, high, CU_STREAM_WAIT_VALUE_AND, high | 3);
-  // NOR holds back while no bit is missing in both.
+  // NOR waits while no bit is missing in both.
   expect_wait("a bit that is missing", s, words.address, ~0ull, ~high, CU_STREAM_WAIT_VALUE_NOR,
               ~high);
   // The comparison is cyclic: 5 is ahead of -16.
@@ -183,7 +183,7 @@ void words(const e2e::Session& session) {
   CHECK_CU(cuStreamSynchronize(s.first));
   expect(words.get()[1] == 77, "at least, around the end of the numbers");
 
-  // A batch is done in its order: a kernel of the other stream runs between its two halves.
+  // A batch is executed in order: a kernel in the other stream runs between its two halves.
   CUstreamBatchMemOpParams batch[4] = {};
   batch[0].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
   batch[0].writeValue.address = words.address + 16;
@@ -315,7 +315,7 @@ void capture(const e2e::Session& session) {
   expect(status == CU_STREAM_CAPTURE_STATUS_ACTIVE, "one that does");
   expect_result("capturing twice", cuStreamBeginCapture(s.first), CUDA_ERROR_ILLEGAL_STATE);
 
-  // Two kernels side by side, a third behind both.
+  // Two independent kernels, and a third that depends on both.
   const auto dependencies = [&] {
     const CUgraphNode* nodes = nullptr;
     size_t count = 0;
@@ -373,11 +373,11 @@ void capture(const e2e::Session& session) {
   CHECK_CU(cuStreamEndCapture(s.first, &graph));
   CHECK_CU(cuGraphDestroy(graph));
   mode = static_cast<CUstreamCaptureMode>(9);
-  // NVIDIA's driver (580) takes it.
+  // NVIDIA's driver (580) accepts the unknown mode.
   expect_result("no such mode", cuThreadExchangeStreamCaptureMode(&mode), {kInvalid, CUDA_SUCCESS});
 }
 
-// What NVIDIA's driver (580) crashes on.
+// Calls on which NVIDIA's driver (580) crashes.
 void bad() {
   Streams s;
   expect_result("a batch of nothing", cuStreamBatchMemOp_v2(s.first, 1, nullptr, 0), kInvalid);

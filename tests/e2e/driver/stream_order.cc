@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random programs of several streams: legacy, per-thread, blocking and non-blocking ones, with
 // kernels, fills, host functions, graphs, events and copies of every kind. A model runs the same
-// operations one after the other. What CUDA's rules do not order already is ordered by an event or
-// by waiting, chosen at random, so every result is defined and must be the model's. Run by
-// run_e2e.py. usage: drv_stream_order [PROGRAMS [SEED]]
+// operations one after the other. Operations that CUDA's rules do not order already are ordered by
+// an event or by a synchronisation, chosen at random, so every result is defined and must be the
+// model's. Run by run_e2e.py. usage: drv_stream_order [PROGRAMS [SEED]]
 #include <algorithm>
 #include <array>
 #include <condition_variable>
@@ -20,13 +20,13 @@ namespace {
 constexpr uint32_t kWords = 64;
 constexpr size_t kBytes = kWords * sizeof(uint32_t);
 constexpr uint32_t kStreams = 8;   // slots: see Program::open_streams()
-constexpr uint32_t kBuffers = 8;   // the first half on the device, the others pinned
+constexpr uint32_t kBuffers = 8;   // the first half on the device, the others in pinned memory
 constexpr uint32_t kOnDevice = 4;  //
-constexpr uint32_t kSteps = 150;   // of a program
-constexpr uint32_t kStreamsEver = kStreams + kSteps;  // a step replaces one stream at most
+constexpr uint32_t kSteps = 150;   // per program
+constexpr uint32_t kStreamsEver = kStreams + kSteps;  // a step replaces at most one stream
 constexpr uint32_t kLegacy = 0;
-// A kernel that keeps its stream busy for about a millisecond, so that a wait that is missing
-// shows.
+// Rounds of a kernel that keeps its stream busy for about a millisecond, so that a missing wait is
+// noticed.
 constexpr uint32_t kLongRounds = 20'000;
 
 using Words = std::vector<uint32_t>;
@@ -38,7 +38,7 @@ void merge(Clock& clock, const Clock& other) {
   for (uint32_t i = 0; i < kStreamsEver; i++) clock[i] = std::max(clock[i], other[i]);
 }
 
-// A thread that does what it is told while the caller waits: its per-thread stream is another one.
+// A thread that runs functions while the caller waits. It has a per-thread stream of its own.
 class Helper {
  public:
   explicit Helper(CUcontext context)
@@ -85,7 +85,7 @@ struct Stream {
   uint32_t id = 0;           // no other stream of the program ever has it
 };
 
-// The operation of a number of the stream with an id; number 0: none.
+// An operation, by its stream's ID and its number in it. Number 0: no operation.
 struct Operation {
   uint32_t stream_id = 0;
   uint32_t number = 0;
@@ -93,12 +93,12 @@ struct Operation {
 
 struct Buffer {
   CUdeviceptr address = 0;
-  uint32_t* host = nullptr;  // of a pinned one
+  uint32_t* host = nullptr;  // the host address of a pinned buffer
   Words model;
-  // The operations that may touch it, by stream; and the last that wrote it.
+  // The last operations of each stream that may use it, and the last one that wrote to it.
   Clock touched{};
   Operation written;
-  CUgraphExec graph = nullptr;  // mixes it once, with key 5
+  CUgraphExec graph = nullptr;  // runs `mix` on it once, with key 5
 };
 
 struct HostCall {
@@ -136,7 +136,7 @@ class Program {
     CHECK_CU(cuMemFree_v2(scratch_));
   }
 
-  // False: something was not what the model has; said once.
+  // False: a result differs from the model's, which is reported once.
   bool run() {
     for (step_ = 0; step_ < kSteps && good_; step_++) step();
     synchronize_context();
@@ -207,7 +207,7 @@ class Program {
   Operation last_of(uint32_t stream) const {
     return {streams_[stream].id, count_[streams_[stream].id]};
   }
-  // The host has waited for the stream.
+  // Records that the host has waited for the stream.
   void waited(uint32_t stream) {
     merge(host_, stream == kLegacy ? behind(stream) : streams_[stream].clock);
   }
@@ -245,14 +245,14 @@ class Program {
     host_ = count_;
   }
 
-  // The slot of the stream with that id; kStreams: it was destroyed.
+  // The slot of the stream with that ID, or kStreams if it was destroyed.
   uint32_t slot_of(uint32_t id) const {
     uint32_t slot = 0;
     while (slot < kStreams && streams_[slot].id != id) slot++;
     return slot;
   }
 
-  // Order what `waiter` (kStreams: the host) does next behind an operation.
+  // Orders the next operation of `waiter` (a slot, or kStreams for the host) behind an operation.
   void order(const Operation& operation, uint32_t waiter) {
     const auto ordered = [&] {
       const Clock& clock = waiter == kStreams ? host_ : behind(waiter);
@@ -271,7 +271,7 @@ class Program {
                    [&] { CHECK_CU(cuStreamWaitEvent(streams_[waiter].handle, event_, 0)); });
       merge(streams_[waiter].clock, streams_[stream].clock);
     }
-    // The legacy stream waits for the others only when it is given something.
+    // The legacy stream waits for other streams only when it is given work.
     if (!ordered()) synchronize_context();
   }
   void may_read(uint32_t buffer, uint32_t reader) { order(buffers_[buffer].written, reader); }
@@ -357,7 +357,7 @@ class Program {
     e2e::mix_on_host(buffers_[index].model, key);
   }
   void fill(uint32_t stream, uint32_t index) {
-    const bool plain = random_.below(3) == 0;  // without a stream: in the legacy one
+    const bool plain = random_.below(3) == 0;  // by a call without a stream: in the legacy stream
     if (plain) stream = kLegacy;
     may_write(index, stream);
     const uint32_t value = random_.below(1000);
@@ -372,7 +372,7 @@ class Program {
     if (plain && buffers_[index].host != nullptr) waited(stream);
   }
 
-  // Between buffers: whatever their memory, by whichever call.
+  // A copy between two buffers in any kinds of memory, by one of several calls.
   void copy(uint32_t stream, uint32_t to, uint32_t from) {
     if (to == from) return;
     const uint32_t kind = random_.below(5);
@@ -401,12 +401,12 @@ class Program {
     touched(from, stream, false);
     touched(to, stream, true);
     buffers_[to].model = buffers_[from].model;
-    // With host memory on a side a copy without a stream has ended when the call returns, between
-    // host memory any; cuMemcpyDtoD is not meant for it.
+    // A copy by a call without a stream has ended when the call returns if one side is host memory;
+    // by any call if both sides are. cuMemcpyDtoD is not for host memory.
     const int hosts = (buffers_[to].host != nullptr) + (buffers_[from].host != nullptr);
     if (hosts == 2 ? kind != 2 : hosts == 1 && kind < 2) waited(stream);
   }
-  // Ordinary memory is the program's again when the call returns.
+  // The program may change the pageable memory when the call returns.
   void from_pageable(uint32_t stream, uint32_t index) {
     const bool plain = random_.below(2) == 0;
     if (plain) stream = kLegacy;
@@ -421,7 +421,7 @@ class Program {
     });
     issued(stream);
     touched(index, stream, true);
-    // Between host memory the copy has ended.
+    // A copy between host memory has ended.
     if (buffers_[index].host != nullptr) waited(stream);
     pageable_.assign(kWords, 0);
   }
@@ -454,7 +454,7 @@ class Program {
     waited(kLegacy);
     compare("read back", index, pageable_.data());
   }
-  // Another stream takes the place of one that may still work.
+  // Replaces a stream that may still have work.
   void replace(uint32_t slot) {
     Stream& stream = streams_[slot];
     if (!stream.replaceable) return;
@@ -473,12 +473,12 @@ class Program {
   Operation scratch_user_;
   CUevent event_ = nullptr;
   std::array<Stream, kStreams> streams_;
-  uint32_t streams_ever_ = 0;  // ids that were given
+  uint32_t streams_ever_ = 0;  // how many IDs are in use
   std::array<Buffer, kBuffers> buffers_;
   Words pageable_;
-  Clock count_{};   // operations given to each stream
+  Clock count_{};   // the number of operations given to each stream
   Clock host_{};    // operations that the host knows to have ended
-  Clock parted_{};  // blocking streams that were destroyed came to this
+  Clock parted_{};  // the work of blocking streams that were destroyed
   uint32_t step_ = 0;
   bool good_ = true;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which calls wait for work in which streams. One stream is held by a kernel that ends when the
-// host says so; then the call is made. A call that waits must not return before the host has said
-// so; a call that does not wait must return while the stream is held. Run by run_e2e.py.
+// Which calls wait for work in which streams. A kernel that runs until the host stops it holds one
+// stream; then the call is made. A call that waits must not return before the host has stopped the
+// kernel; a call that does not wait must return while the kernel runs. Run by run_e2e.py.
 // usage: drv_stream_waits blocking|thread|legacy|free: the stream that is held
 #include <atomic>
 #include <chrono>
@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kReturning(30'000);
 constexpr milliseconds kWaiting(40);
 
-// A stream with work that ends when the host says so.
+// A stream with work that runs until the host stops it.
 class Held {
  public:
   Held(const e2e::Session& session, CUstream stream) : stream_(stream) {
@@ -74,7 +74,7 @@ class Held {
 
 constexpr size_t kBytes = 256;
 
-// What the calls are made with.
+// The objects with which the calls are made.
 struct Stage {
   Stage() {
     CHECK_CU(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
@@ -119,7 +119,7 @@ struct Stage {
   CUstream blocking = nullptr, free = nullptr;
   CUevent event = nullptr, legacy_event = nullptr;
   CUdeviceptr memory = 0, more = 0, spare = 0;
-  CUdeviceptr made = 0;  // by the call
+  CUdeviceptr made = 0;  // allocated by the call
   unsigned char *pinned = nullptr, *pinned_too = nullptr, *pinned_spare = nullptr;
   unsigned char pageable[kBytes] = {};
   unsigned char pageable_too[kBytes] = {};
@@ -130,7 +130,7 @@ struct Stage {
 
 CUdeviceptr unified(const void* host) { return reinterpret_cast<CUdeviceptr>(host); }
 
-// Ask until it is ready: as good as waiting for it.
+// Queries until the result is not CUDA_ERROR_NOT_READY, which is equivalent to a wait.
 template <typename Query>
 CUresult until_ready(Query query) {
   for (;;) {

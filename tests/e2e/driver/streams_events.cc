@@ -35,7 +35,7 @@ int main() {
   CHECK_CU(cuEventCreate(&end, CU_EVENT_BLOCKING_SYNC));
   e2e::expect_result("query of an event never recorded", cuEventQuery(begin), CUDA_SUCCESS);
 
-  // The second stream takes over where the first is, again and again.
+  // The streams take turns: each kernel waits for the last one in the other stream.
   std::vector<uint32_t> expected(kWords, 1);
   e2e::Buffer<uint32_t> words(expected);
   e2e::Buffer<uint32_t> busy(1);
@@ -86,7 +86,7 @@ int main() {
   e2e::mix_on_host(expected, 3);
   e2e::expect(words.get() == expected, "the word lets it go on");
 
-  // A pending destroy lets the queued work finish.
+  // A stream that is destroyed finishes its queued work.
   e2e::launch(mix, grid, 128, 0, second, words.address, kWords, 4u);
   CHECK_CU(cuStreamDestroy_v2(second));
   CHECK_CU(cuCtxSynchronize());

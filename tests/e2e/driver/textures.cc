@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arrays, texture objects and surface objects through the driver API: every kind of copy with
 // arrays, fetches compared with a reference on the host, surface reads and writes. The kernels are
-// PTX text of our own, because clang has no texture functions. Run by run_e2e.py.
+// written in PTX, because clang has no texture functions. Run by run_e2e.py.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -55,14 +55,14 @@ std::string all_kernels() {
          fetch("gather_green", "tld4.g.2d.v4.f32.f32", "{%f1, %f2}]") +
          fetch_integer("fetch_u32", "tex.2d.v4.u32.f32", "{%f1, %f2}]") +
          fetch_integer("fetch_s32", "tex.2d.v4.s32.f32", "{%f1, %f2}]") +
-         // surface (x, y) = z, in bytes of four
+         // surface (x, y) = z; the texels have four bytes
          kernel(
              "store_2d",
              "  shl.b32 %r4, %r1, 2;\n  sust.b.2d.b32.trap [%rd1, {%r4, %r2}], {%f3};\n" + zero) +
          kernel(
              "store_2d_zero",
              "  shl.b32 %r4, %r1, 2;\n  sust.b.2d.b32.zero [%rd1, {%r4, %r2}], {%f3};\n" + zero) +
-         // The first thread waits for a word of the host to be set before any fetches.
+         // Before any fetch, the first thread waits until the host sets a word.
          kernel("fetch_2d_late",
                 "  ld.global.u64 %rd7, [%rd2+16];\n"
                 "$wait: ld.volatile.global.u32 %r9, [%rd7];\n"
@@ -124,7 +124,7 @@ struct Array {
   ~Array() { CHECK_CU(cuArrayDestroy(handle)); }
 };
 
-// A box from or to memory without gaps.
+// Copies a box between an array and host memory without gaps.
 void put(CUarray array, const void* data, size_t row, size_t height, size_t depth) {
   CUDA_MEMCPY3D box{};
   box.srcMemoryType = CU_MEMORYTYPE_HOST;
@@ -258,8 +258,8 @@ void rows_of_an_array() {
                      {CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE});
 }
 
-// A box inside of an array of `bytes_per_row` by `rows` by `planes`, there and back by way of
-// device memory, pageable and pinned.
+// Copies a box of an array of `width` by `height` by `depth` and back, through device, pageable and
+// pinned memory.
 void boxes(const char* what, size_t width, size_t height, size_t depth, unsigned flags) {
   constexpr size_t kTexel = 8;  // two floats
   const size_t row = width * kTexel;
@@ -439,7 +439,7 @@ void filtering(const Kernels& kernels) {
   }
 }
 
-// The nearest texel, away from the edges between texels.
+// Nearest-point sampling, at places that are not near the edges between texels.
 void points(const Kernels& kernels) {
   constexpr int kWidth = 16, kHeight = 8, kDepth = 4;
   const std::vector<float> image = noise(kWidth * kHeight * kDepth, 4);
@@ -749,10 +749,10 @@ void surfaces(const Kernels& kernels) {
 
 // ---- Lifetimes ----------------------------------------------------------------------------------
 
-// An object that is destroyed while a kernel that was launched before has not used it yet.
+// An object is destroyed before a kernel that was launched earlier has used it.
 void destroyed_early(const Kernels& kernels) {
   constexpr int kSize = 8;
-  // Arrays need not be made for surfaces.
+  // The array is created without the flag for surfaces, which the driver API does not require.
   Array array(shape(kSize, kSize, 0, CU_AD_FORMAT_FLOAT, 1));
   std::vector<float> image(kSize * kSize);
   for (size_t i = 0; i < image.size(); i++) image[i] = static_cast<float>(i);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that end in a call: cancelled by another one, or by pthread_exit() in a function of the
-// program's that the driver runs. The others go on. Run by run_e2e.py.
+// Threads that end inside of a CUDA call: cancelled by another thread, or by pthread_exit() in a
+// function of the program that the driver calls. Other threads can continue. Run by run_e2e.py.
 // usage: drv_thread_ends cancelled|pending|exits
 #include <pthread.h>
 #include <sys/wait.h>
@@ -18,7 +18,7 @@ using e2e::expect;
 
 constexpr size_t kBytes = 64 << 20;  // pageable, more than is staged at once
 
-// What a thread does when it is cancelled.
+// The call that a thread makes when it is cancelled.
 struct Call {
   e2e::Session& session;
   CUstream stream = nullptr;
@@ -28,7 +28,7 @@ struct Call {
   std::atomic<bool> begun{false};
 };
 
-// Holds its stream until the host says so.
+// A host function that holds its stream until the main thread releases it.
 void hold(void* call) {
   while (!static_cast<Call*>(call)->opened) usleep(1000);
 }
@@ -67,7 +67,7 @@ void cancel_in_a_wait(const char* what, e2e::Session& session, void* (*body)(voi
   pthread_t thread;
   pthread_create(&thread, nullptr, body, &call);
   while (!call.begun) usleep(1000);
-  usleep(50'000);  // it sleeps by then, or will: either is right
+  usleep(50'000);  // the thread probably waits by then; the test is right also if it does not
   pthread_cancel(thread);
   usleep(50'000);
   call.opened = true;
@@ -79,7 +79,7 @@ void cancel_in_a_wait(const char* what, e2e::Session& session, void* (*body)(voi
   CHECK_CU(cuStreamDestroy_v2(call.stream));
 }
 
-// Calls of a thread that has been cancelled already: each may notice, or return.
+// Calls of a thread that has been cancelled already: each call may end the thread or return.
 template <typename Body>
 void cancel_before(const char* what, Call& call, Body body) {
   struct Start {
@@ -144,7 +144,7 @@ void cancel_thread(void*) {
 }
 size_t exit_in_a_question(int) { pthread_exit(nullptr); }
 
-// Natively the stream of such a function stays as it is, so a process of its own ends with it.
+// Runs in a process of its own, because natively the stream of such a function remains blocked.
 template <typename Body>
 void end_in_a_function(const char* what, Body give_it) {
   fflush(stdout);

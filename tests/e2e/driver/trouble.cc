@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client in trouble. `endless`: a kernel that never ends; prints "ready" once it runs and waits
-// to be killed. `fault`: a kernel that writes where nothing is, and what every call says then. Run
-// by run_e2e.py's scenarios. usage: drv_trouble endless|fault
+// A client with a bad kernel. `endless`: a kernel that never ends; prints "ready" once it runs, and
+// waits to be killed. `fault`: a kernel that writes to an invalid address, and the results of later
+// calls. Run by run_e2e.py's scenarios. usage: drv_trouble endless|fault
 #include <unistd.h>
 
 #include <string>
@@ -47,5 +47,5 @@ int main(int argc, char** argv) {
   e2e::expect_result("synchronising", cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
   CUdeviceptr memory = 0;
   e2e::expect_result("and from then on", cuMemAlloc_v2(&memory, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
-  quick_exit(e2e::finish());  // nothing can be given back
+  quick_exit(e2e::finish());  // after a fault no object can be released
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two devices in one process: copies between them in every form, kernels that reach the other one's
-// memory, managed and pinned memory used by both, and order across devices by events. Run by
-// run_e2e.py, on a GPU where there are two.
+// Two devices in one process: copies between them by every call, kernels that access the other
+// device's memory, managed and pinned memory used by both, and order across devices by events. Run
+// by run_e2e.py; natively only on a machine with two GPUs.
 // usage: drv_two_devices copies|kernels|order
 #include <string>
 
@@ -49,7 +49,7 @@ struct Side {
     CHECK_CU(cuMemsetD32_v2(words, value, kWords));
     CHECK_CU(cuCtxSynchronize());
   }
-  // Mixes any memory with `key`, in this side's stream.
+  // Runs `mix` with `key` on any memory, in this side's stream.
   void run(CUdeviceptr memory, uint32_t key) const {
     enter();
     e2e::launch(mix, e2e::blocks_for(kWords, kThreads), kThreads, 0, stream, memory, kWords, key);
@@ -179,7 +179,7 @@ void kernels(const Side& one, const Side& other) {
 
 // ---- Order --------------------------------------------------------------------------------------
 
-// One device is held until the host says so; the other waits for it by an event.
+// One device's stream waits until the host releases it; the other device waits for it by an event.
 void order(const Side& one, const Side& other) {
   uint32_t* flag = nullptr;
   CHECK_CU(cuMemHostAlloc(reinterpret_cast<void**>(&flag), sizeof *flag, CU_MEMHOSTALLOC_PORTABLE));

@@ -2,7 +2,7 @@
 // A stream waits for a value that the program writes later. Calls that the program makes meanwhile
 // in other streams are unrelated to that wait, and must return: allocations, frees, textures,
 // mappings of unused memory. A call that waited for the stream would never return. `leave`: prints
-// "ready" with that wait open behind many satisfied ones, and waits to be killed.
+// "ready" when the stream waits, after many waits that were satisfied, and waits to be killed.
 // usage: drv_unrelated_waits free|pool|texture|mapping|leave
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 namespace {
 
 struct Blocked {
-  CUstream waiting = nullptr;  // for `value`
+  CUstream waiting = nullptr;  // the stream that waits for `value`
   CUstream other = nullptr;
   e2e::Buffer<uint32_t> value{1};
 
@@ -38,7 +38,7 @@ struct Blocked {
   }
 };
 
-// Large enough to be given back, not kept.
+// So large that freed memory is returned to the device and not kept for reuse.
 constexpr size_t kLarge = 96 << 20;
 
 void free_async(const e2e::Session&) {

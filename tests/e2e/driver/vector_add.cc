@@ -5,8 +5,8 @@
 
 namespace {
 
-// A buffer that ends before the kernel's parameters do, as NCCL passes it: what is missing (here
-// what is added to every word) has no defined value.
+// A buffer that is shorter than the kernel's parameters, as NCCL passes it. The missing parameter
+// (here the number that is added to every word) has no defined value.
 void short_buffer(const e2e::Session& session) {
   const uint32_t n = 1000;
   e2e::Buffer<uint32_t> words(std::vector<uint32_t>(n, 0));

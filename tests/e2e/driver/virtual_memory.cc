@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the program maps by itself: several reservations larger than the device (what an
-// allocator with expandable segments makes), physical memory mapped twice, in part, for reading
-// only, exported and imported as a descriptor, and what is refused. Run by run_e2e.py. usage:
+// Memory that the program maps by itself: several reservations larger than the device (as by an
+// allocator with expandable segments), physical memory mapped twice, in part, and for reading only,
+// exported and imported as a descriptor, and errors. Run by run_e2e.py. usage:
 // drv_virtual_memory segments [GIB] | aliases | errors
 #include <unistd.h>
 
@@ -48,7 +48,7 @@ void open_access(CUdeviceptr address, size_t bytes) {
   CHECK_CU(set_access(address, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
 }
 
-// Writes words, runs a kernel over them, and compares with the same on the host.
+// Writes words, runs a kernel on them, and compares with the result computed on the host.
 bool computes(const e2e::Session& session, CUdeviceptr address, size_t words, uint32_t key) {
   std::vector<uint32_t> data(words);
   for (size_t i = 0; i < words; ++i) data[i] = static_cast<uint32_t>(i * 7 + key);
@@ -61,7 +61,7 @@ bool computes(const e2e::Session& session, CUdeviceptr address, size_t words, ui
   return got == data;
 }
 
-// A segment as an allocator grows it: pieces mapped one behind the other in a huge reservation.
+// A growing segment of an allocator: pieces mapped one after the other in a huge reservation.
 struct Segment {
   size_t reserved;
   size_t piece;
@@ -94,14 +94,14 @@ void segments(const e2e::Session& session, size_t reserved) {
   size_t free_before = 0;
   size_t total = 0;
   CHECK_CU(cuMemGetInfo_v2(&free_before, &total));
-  // Nine eighths of a device of 141 GB, for two pools of two streams.
+  // As for two pools and two streams, each segment nine eighths of a device of 141 GB.
   std::vector<Segment> all;
   for (size_t i = 0; i < 4; ++i) all.emplace_back(reserved, i % 2 == 0 ? kGranule : 20 * kMiB);
   for (size_t round = 0; round < 3; ++round) {
     for (Segment& segment : all) segment.grow();
   }
   for (size_t i = 0; i < all.size(); ++i) {
-    // Across the border of two pieces.
+    // Words on both sides of the boundary between two pieces.
     const size_t words = 5000;
     const CUdeviceptr at = all[i].address + all[i].piece - words * 2;
     expect(computes(session, at, words, static_cast<uint32_t>(i)), "segment %zu computes", i);
@@ -155,7 +155,7 @@ void aliases(const e2e::Session& session) {
   CUmemGenericAllocationHandle retained = 0;
   CHECK_CU(cuMemRetainAllocationHandle(&retained, reinterpret_cast<void*>(again)));
 
-  // A descriptor is another way to the same memory, also after the handles are gone.
+  // A descriptor gives access to the same memory, also after the handles have been released.
   int descriptor = -1;
   CHECK_CU(cuMemExportToShareableHandle(&descriptor, handle,
                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
@@ -169,7 +169,7 @@ void aliases(const e2e::Session& session) {
       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
   close(descriptor);
   CHECK_CU(cuMemMap(again, 3 * kGranule, 0, imported, 0));
-  CHECK_CU(cuMemRelease(imported));  // the mapping keeps it
+  CHECK_CU(cuMemRelease(imported));  // the mapping keeps the memory
   open_access(again, 3 * kGranule);
   CHECK_CU(cuMemcpyDtoH_v2(through_other.data(), again, 4000));
   expect(through_one == through_other, "the imported memory has its contents");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA_VISIBLE_DEVICES on a machine with one or more devices: what each value leaves. Run by
-// run_e2e.py. usage: drv_visible
+// CUDA_VISIBLE_DEVICES on a machine with one or more devices: the devices that are visible with
+// each value. Run by run_e2e.py. usage: drv_visible
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@ namespace {
 struct Answer {
   CUresult initialised = CUDA_SUCCESS;
   int count = 0;
-  unsigned char first[16] = {};  // UUID
+  unsigned char first[16] = {};  // UUID of the first device
 };
 
 // In a process of its own: the driver reads the variable once. nullptr: it is not set.
@@ -47,7 +47,8 @@ Answer ask(const char* value) {
   return answer;
 }
 
-// With `shown` for what differs from one machine to the next.
+// Prints the devices for a value. `shown` is printed instead of a value that differs between
+// machines.
 void tell(const std::string& value, const char* shown = nullptr) {
   const Answer answer = ask(value.c_str());
   printf("\"%s\": %s, %d\n", shown == nullptr ? value.c_str() : shown,

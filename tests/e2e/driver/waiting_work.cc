@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client with far more waiting work than a driver would hold, until a line comes on standard
-// input: then the work continues, and its results are checked. Prints "ready" when all of the work
-// has been issued. COUNT
-// streams wait, each with a kernel behind: for a value in host memory (`values`), in device memory
-// (`device_values`), for an event of a stream that waits for such a value (`events`), of a kernel
-// that does not end (`kernel`), for the legacy stream, which waits for one (`legacy`), for a value
-// in streams of many contexts (`contexts`). `launches`: COUNT launches behind one wait for a value
-// in device memory, which another thread writes; "ready" comes before them. Run by run_e2e.py.
-// usage: drv_waiting_work values|device_values|events|kernel|legacy|contexts|launches COUNT
+// A client with far more waiting work than a driver would accept. When standard input has a line,
+// the work continues, and its results are checked. Prints "ready" when all work has been issued.
+// COUNT streams wait, each with a kernel behind the wait: for a value in host memory (`values`) or
+// in device memory (`device_values`), for an event of a stream that waits for such a value
+// (`events`) or that runs a kernel which does not end (`kernel`), for the legacy stream, which
+// waits for such an event (`legacy`), for a value, in streams of many contexts (`contexts`).
+// `launches`: COUNT launches behind one wait for a value in device memory, which another thread
+// writes; "ready" is printed before the launches. Run by run_e2e.py. usage: drv_waiting_work
+// values|device_values|events|kernel|legacy|contexts|launches COUNT
 #include <unistd.h>
 
 #include <string>
@@ -46,14 +46,15 @@ struct Work {
   CUfunction mix;
   CUfunction endless;
   CUstream first;
-  CUdeviceptr there;  // on the device: what is waited for
+  CUdeviceptr there;  // the word in device memory for which streams wait
   volatile uint32_t* flag;
   [[nodiscard]] CUdeviceptr flag_address() const {
     return reinterpret_cast<CUdeviceptr>(const_cast<uint32_t*>(flag));
   }
 };
 
-// What the streams of that kind wait for besides values, in a stream or as an event.
+// Begins the work for which streams of `kind` wait besides values. The result is an event behind
+// it.
 CUevent begin(const Work& work, const std::string& kind) {
   CUevent event = nullptr;
   CHECK_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -105,7 +106,7 @@ std::vector<uint32_t> many_streams(const Work& work, const std::string& kind, ui
   return counts.get();
 }
 
-// Launches of one stream come one behind the other.
+// The launches are in one stream, one after the other.
 std::vector<uint32_t> many_launches(const Work& work, uint32_t count) {
   const e2e::Buffer<uint32_t> counts(std::vector<uint32_t>(1, 0));
   std::thread writer([&work] {

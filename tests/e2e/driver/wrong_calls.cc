@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What wrong calls answer: a line for each, the call and its result. The lines are compared with
-// those of NVIDIA's driver. A call may crash that driver or never end there, so they are made in a
-// child process; the next child goes on behind such a call. Run by run_e2e.py.
+// The results of wrong calls: a line for each, with the call and its result. The lines are compared
+// with those of NVIDIA's driver. A call may crash that driver or never return there, so the calls
+// are made in a child process; after such a call, another child continues with the next. Run by
+// run_e2e.py.
 // usage: drv_wrong_calls TOPIC
 #include "wrong_calls.h"
 
@@ -73,7 +74,7 @@ Stage::Stage(const World& world_in)
   CHECK_CU(cuStreamSynchronize(stream));
 }
 
-// A call may have ended what it should not have.
+// Errors are ignored, since a wrong call may have destroyed objects of the stage.
 Stage::~Stage() {
   static_cast<void>(cuGraphExecDestroy(exec));
   for (CUgraph each : {graph, other_graph, clone}) static_cast<void>(cuGraphDestroy(each));
@@ -89,7 +90,7 @@ Stage::~Stage() {
 
 namespace {
 
-// No call waits for anything. What has not ended by then never does.
+// No call should wait. A call that has not returned after this time never does.
 constexpr unsigned kCallLimitS = 60;
 
 // CUDA's name of the result without the common prefix.
@@ -99,7 +100,7 @@ std::string name_of(CUresult result) {
   return full.rfind(prefix, 0) == 0 ? full.substr(prefix.size()) : full;
 }
 
-// The text of a call, however its source is broken into lines.
+// The text of a call without the line breaks of the source.
 std::string text_of(const WrongCall& call) {
   std::string text;
   for (const char* at = call.text; *at != '\0'; ++at) {
@@ -109,7 +110,8 @@ std::string text_of(const WrongCall& call) {
   return text;
 }
 
-// Makes the calls from `next` on, which it counts. A call that leaves an error behind ends it.
+// Makes the calls from `next` on, and advances `next`. Ends after a call that leaves the context
+// with an error.
 void make(const WrongCalls& calls, std::atomic<size_t>& next) {
   const World world;
   while (next < calls.size()) {
@@ -151,7 +153,7 @@ bool make_all(const WrongCalls& calls) {
              WTERMSIG(status) == SIGALRM ? "never ends" : "crashes");
       ++next;
     } else if (next == first) {
-      return false;  // the child has said why
+      return false;  // the child has reported the reason
     }
   }
   return true;

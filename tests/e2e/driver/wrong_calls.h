@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of drv_wrong_calls, by topic: each is wrong in one way, or in several, which shows what
-// is looked at first. None of them ends what the stage has.
+// The calls of drv_wrong_calls, by topic. Each is wrong in one way, or in several ways, which shows
+// what is checked first. None should destroy objects of the stage.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@
 
 namespace e2e {
 
-// What lives as long as the process that makes the calls: the session's context is current.
+// The objects that exist as long as the process that makes the calls. The session's context is
+// current.
 struct World : Session {
   CUcontext other = nullptr;  // a second context of the device, with a stream and an event
   CUstream foreign_stream = nullptr;
@@ -37,10 +38,10 @@ struct World : Session {
   }
 };
 
-// What a call is made with; built anew for each.
+// The objects with which a call is made. Built anew for each call.
 struct Stage {
   static constexpr size_t kBytes = 4096;
-  static constexpr size_t kWidth = 16, kHeight = 4;  // of the arrays, in elements of a float
+  static constexpr size_t kWidth = 16, kHeight = 4;  // of the arrays, in elements of one float
 
   explicit Stage(const World& world);
   Stage(const Stage&) = delete;
@@ -54,14 +55,14 @@ struct Stage {
   CUdeviceptr memory = 0, managed = 0;
   unsigned char* pinned = nullptr;
   alignas(4096) unsigned char pageable[2 * kBytes] = {};
-  CUarray array = nullptr, plain_array = nullptr;  // the latter not for surfaces
-  CUmipmappedArray mipmaps = nullptr;              // of two levels
+  CUarray array = nullptr, plain_array = nullptr;  // plain_array can't be used for surfaces
+  CUmipmappedArray mipmaps = nullptr;              // has two levels
   CUmemoryPool pool = nullptr;
   // A range of addresses and memory of the same size that nothing is mapped to.
   size_t granule = 0;
   CUdeviceptr range = 0;
   CUmemGenericAllocationHandle handle = 0;
-  // A graph, what was made of it before `late` was added, and a clone of it.
+  // A graph, an executable graph that was instantiated before `late` was added, and a clone.
   CUgraph graph = nullptr, other_graph = nullptr, clone = nullptr;
   CUgraphNode plain = nullptr, launch = nullptr, fill = nullptr, copy = nullptr, call = nullptr;
   CUgraphNode late = nullptr, other_node = nullptr;
@@ -73,8 +74,8 @@ struct WrongCall {
   const char* text;
   CUresult (*make)(Stage&);
 };
-// The text of a call is its name. WRONG_WHERE: what is written before the text, and a function that
-// makes a call within what the text says.
+// A call is named by its text. WRONG_WHERE: also a text to print before it, and a function that
+// makes the call in the situation that this text describes.
 #define WRONG(...) \
   WRONG_WHERE(     \
       "", [](Stage& s, auto call) { return call(s); }, __VA_ARGS__)
@@ -97,7 +98,7 @@ extern const WrongCalls kModuleCalls, kLibraryCalls, kFunctionCalls, kLaunchCall
 extern const WrongCalls kGraphCalls, kNodeCalls, kExecCalls;
 extern const WrongCalls kArrayCalls, kTextureCalls, kTensorMapCalls;
 
-// Where a call may put what it gives.
+// A place for a call's result.
 template <typename T>
 T* out() {
   static T places[64];
@@ -110,7 +111,7 @@ constexpr T bad = static_cast<T>(0x7fff);
 constexpr CUdevice kNoDevice = 999;
 constexpr size_t kHuge = size_t{1} << 60;
 
-// A structure as it is right, to be made wrong member by member within the call.
+// A valid structure, whose members a call makes wrong.
 template <typename T>
 struct Made {
   T value{};
@@ -121,7 +122,7 @@ struct Made {
   }
   operator T*() { return &value; }  // NOLINT(google-explicit-constructor): calls take it as it is
 };
-// A list within the call.
+// A list in the text of a call.
 template <typename T, size_t kCount>
 T* list(const T (&values)[kCount]) {
   static T places[kCount];

@@ -67,7 +67,7 @@ CUresult start_with_both(Stage& s) {
   return cuLaunchKernel(s.world.mix, 1, 1, 1, 1, 1, 1, 0, s.stream, parameters, extra);
 }
 
-// One that has been given nothing.
+// A linker without inputs.
 CUlinkState linker() {
   CUlinkState made = nullptr;
   CHECK_CU(cuLinkCreate_v2(0, nullptr, nullptr, &made));

@@ -21,7 +21,7 @@ CUdevResourceDesc all_processors(const Stage& s) {
   CHECK_CU(cuDevResourceGenerateDesc(&made, &all, 1));
   return made;
 }
-// Without a context.
+// Makes a call while no context is current.
 template <typename Call>
 CUresult bare(Stage& s, Call call) {
   CHECK_CU(cuCtxSetCurrent(nullptr));

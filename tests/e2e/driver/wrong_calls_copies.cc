@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrong copies: of bytes, of boxes, and of what is in arrays.
+// Wrong copies: of bytes, of boxes, and with arrays.
 #include "wrong_calls.h"
 
 namespace e2e {
@@ -9,7 +9,7 @@ using Flat = CUDA_MEMCPY2D;
 using Box = CUDA_MEMCPY3D;
 using PeerBox = CUDA_MEMCPY3D_PEER;
 
-constexpr size_t kRow = Stage::kWidth * sizeof(float);  // of the stage's arrays, in bytes
+constexpr size_t kRow = Stage::kWidth * sizeof(float);  // bytes of a row of the stage's arrays
 
 // Two rows of 32 bytes within the stage's memory, 64 bytes apart.
 Made<Flat> flat(const Stage& s) {
@@ -22,7 +22,7 @@ Made<Flat> flat(const Stage& s) {
   made.value.Height = 2;
   return made;
 }
-// From memory to the array.
+// A valid copy from memory to the array.
 Made<Flat> flat_to_array(const Stage& s) {
   return flat(s).with(&Flat::dstMemoryType, CU_MEMORYTYPE_ARRAY).with(&Flat::dstArray, s.array);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrong calls about graphs: their structure, their nodes, and what is instantiated from them.
+// Wrong calls about graphs: their structure, their nodes, and executable graphs.
 #include "wrong_calls.h"
 
 namespace e2e {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrong calls about memory: allocations, what addresses mean, fills, pools, mappings.
+// Wrong calls about memory: allocations, queries of addresses, fills, pools, mappings.
 #include "wrong_calls.h"
 
 namespace e2e {
@@ -35,7 +35,7 @@ CUmemoryPool default_pool(const Stage& s) {
   CHECK_CU(cuDeviceGetDefaultMemPool(&pool, s.device));
   return pool;
 }
-// With the stage's memory mapped into the stage's range.
+// Makes a call while the stage's memory is mapped into the stage's range.
 template <typename Call>
 CUresult mapped(Stage& s, Call call) {
   CHECK_CU(cuMemMap(s.range, s.granule, 0, s.handle, 0));

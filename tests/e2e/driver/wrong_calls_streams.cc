@@ -35,7 +35,7 @@ CUstreamBatchMemOpParams operation(CUstreamBatchMemOpType what, CUdeviceptr addr
   return made;
 }
 
-// A stream that captures; the capture ends with the call.
+// Makes a call while a stream captures. The capture ends after the call.
 template <typename Call>
 CUresult captured(Stage& s, Call call) {
   CHECK_CU(cuStreamBeginCapture_v2(s.stream, CU_STREAM_CAPTURE_MODE_RELAXED));

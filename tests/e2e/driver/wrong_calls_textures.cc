@@ -63,7 +63,8 @@ Made<View> view(CUresourceViewFormat format, size_t width, size_t height) {
 }
 CUtexObject* texture() { return out<CUtexObject>(); }
 
-// A tensor of two dimensions of floats, 64 by 16 in rows of 256 bytes, taken by boxes of 16 by 4.
+// A valid tensor map: two dimensions of floats, 64 by 16 in rows of 256 bytes, with boxes of 16
+// by 4.
 struct Tensor {
   CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   cuuint32_t rank = 2;
@@ -90,7 +91,7 @@ CUresult encode(const Stage& s, M Tensor::*member, V value) {
   tensor.*member = static_cast<M>(value);
   return encode(s, tensor);
 }
-// Which of the pointers is missing: 0 to 5.
+// `missing`: which of the pointers, 0 to 5, is null.
 CUresult encode_without(const Stage& s, int missing) {
   const cuuint64_t sizes[2] = {64, 16}, strides[1] = {256};
   const cuuint32_t box[2] = {16, 4}, steps[2] = {1, 1};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernel nodes that were captured from <<<>>>, read back: function, grid, block, shared memory and
-// parameters; changed and run again. Run by run_e2e.py. usage: captured_kernels
+// Kernel nodes that were captured from <<<>>> launches are read back (function, grid, block, shared
+// memory and parameters), changed and run again. Run by run_e2e.py. usage: captured_kernels
 #include <vector>
 
 #include "e2e.h"
@@ -57,7 +57,7 @@ int main() {
   e2e::expect(names(seen, reinterpret_cast<void*>(negate), dim3(1), dim3(32), 0),
               "the second node");
 
-  // Another function in the place of the second.
+  // The second node gets another function.
   int value = 5;
   signed char more = 1;
   void* parameters[] = {&device, &value, &more};
@@ -68,7 +68,7 @@ int main() {
   e2e::expect(names(seen, reinterpret_cast<void*>(add), dim3(1), dim3(32), 0),
               "the second node with another function");
 
-  // The same by cudaGraphAddKernelNode, and in a clone.
+  // Likewise for a node that cudaGraphAddKernelNode adds, and for a cloned node.
   cudaKernelNodeParams made{};
   made.func = reinterpret_cast<void*>(negate);
   made.gridDim = dim3(1);

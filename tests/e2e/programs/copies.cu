@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies of every kind and many sizes: pageable, pinned and registered memory, device to device, at
-// unaligned offsets, asynchronous, pitched, 2D and 3D. Bytes around each destination must stay as
-// they were. Run by run_e2e.py. usage: copies [LARGEST_BYTES]
+// unaligned offsets, asynchronous, pitched, 2D and 3D. Bytes around each destination must not
+// change. Run by run_e2e.py. usage: copies [LARGEST_BYTES]
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 
 using Bytes = std::vector<unsigned char>;
 
-// Guard bytes before and after every destination; odd on purpose.
+// Guard bytes before and after every destination. An odd number, so that destinations are
+// unaligned.
 constexpr size_t kGuard = 37;
 constexpr unsigned char kFiller = 0xa5;
 
@@ -139,7 +140,7 @@ static void volume_copies() {
   in.extent = make_cudaExtent(width, height, depth);
   in.kind = cudaMemcpyHostToDevice;
   CHECK_CUDA(cudaMemcpy3D(&in));
-  // A box out of the middle, to another place in the result.
+  // A box in the middle of the source, copied to another place in the result.
   const size_t from[3] = {5, 3, 2}, to[3] = {11, 1, 4}, box[3] = {30, 12, 5};
   for (size_t z = 0; z < box[2]; z++) {
     for (size_t y = 0; y < box[1]; y++) {

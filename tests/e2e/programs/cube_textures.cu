@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cube maps as CUDA C++ uses them: faces by direction, layers of cubes, mipmaps by level and by
-// gradients, filtering in the middle of a face. Places are chosen on a face, well inside of a
-// texel, and the direction is made from them. Run by run_e2e.py. usage: cube_textures
+// Cube maps in CUDA C++: faces by direction, layers of cubes, mipmaps by level and by gradients,
+// filtering in the middle of a face. Places are chosen on a face, well inside of a texel, and the
+// direction is computed from them. Run by run_e2e.py. usage: cube_textures
 #include <cmath>
 #include <vector>
 
@@ -28,7 +28,7 @@ __global__ void by_level(cudaTextureObject_t texture, float* out, int n) {
   if (i < n) out[i] = texCubemapLod<float>(texture, 1, 0.1f, 0.2f, static_cast<float>(i));
 }
 
-// Steps of 1, 2, 4, ... texels of the largest level.
+// Fetches with gradients of 1, 2, 4, ... texels of the largest level.
 __global__ void by_gradient(cudaTextureObject_t texture, float* out, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
@@ -38,7 +38,7 @@ __global__ void by_gradient(cudaTextureObject_t texture, float* out, int n) {
 
 namespace {
 
-// The inverse of the table in the programming guide.
+// The inverse of the table of cube maps in the programming guide.
 Direction direction_of(int face, float s, float t, float length) {
   const float u = 2 * s - 1, v = 2 * t - 1;
   const Direction made[kFaces] = {{1, -v, -u}, {-1, -v, u}, {u, 1, v},
@@ -152,7 +152,8 @@ void faces() {
   }
 }
 
-// The texels of a face lie in a plane, which linear filtering keeps.
+// The values of a face's texels are a linear function of the place, which linear filtering
+// preserves.
 void filtered() {
   const cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
   cudaArray_t array = nullptr;
@@ -185,7 +186,7 @@ void filtered() {
   CHECK_CUDA(cudaFreeArray(array));
 }
 
-// Every level has its number as its texels.
+// A mipmapped array in which every texel has the number of its level.
 cudaMipmappedArray_t numbered_levels(int planes, unsigned flags, unsigned count) {
   const cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
   cudaMipmappedArray_t levels = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device enumeration: attributes, properties, memory, names and ids agree with each other. Only
-// what is equal on all devices goes to stdout. Run by run_e2e.py. usage: device_enum
+// Device enumeration: attributes, properties, memory, names and IDs agree with each other. Only
+// text that is equal on all devices is printed. Run by run_e2e.py. usage: device_enum
 #include "e2e.h"
 
 static int attribute(cudaDeviceAttr which, int device) {
@@ -61,7 +61,7 @@ static void check_device(int ordinal) {
   before = free_bytes;
   CHECK_CUDA(cudaMalloc(&block, 64 << 20));
   CHECK_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
-  // Other processes may allocate too: only the direction is certain.
+  // Other processes may allocate, too, so the exact amount is not compared.
   e2e::expect(free_bytes < before, "an allocation takes free memory");
   CHECK_CUDA(cudaFree(block));
   unsigned flags = ~0u;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs that kernels launch: inside of the launching graph's environment, behind it, beside it;
-// graphs that launch themselves; what is refused. Run by run_e2e.py. usage: device_graphs
+// Graphs that kernels launch: fire-and-forget, tail and sibling launches; graphs that launch
+// themselves; errors. Run by run_e2e.py. usage: device_graphs
 #include <vector>
 
 #include "e2e.h"
@@ -10,14 +10,14 @@ namespace {
 constexpr int kGraphs = 3;
 constexpr int kErrors = 4;
 
-// What the kernels work on.
+// The memory on which the kernels work.
 struct Board {
   int number;
   int errors[kErrors];
   int rounds;
   volatile int gate;
   int passed;
-  cudaGraphExec_t graphs[kGraphs];  // to be launched
+  cudaGraphExec_t graphs[kGraphs];  // the graphs that the kernels launch
   cudaGraphExec_t self;
 };
 
@@ -29,7 +29,7 @@ __global__ void inside(Board* board) {
   board->errors[0] = cudaGraphLaunch(board->graphs[0], cudaStreamGraphFireAndForget);
 }
 
-// graphs[0] comes last, whatever the order of the calls.
+// graphs[0], the tail, runs last, whatever the order of the calls.
 __global__ void inside_and_behind(Board* board) {
   board->errors[0] = cudaGraphLaunch(board->graphs[0], cudaStreamGraphTailLaunch);
   board->errors[1] = cudaGraphLaunch(board->graphs[1], cudaStreamGraphFireAndForget);
@@ -44,7 +44,7 @@ __global__ void one_behind(Board* board) {
   board->errors[2] = cudaGraphLaunch(board->graphs[2], cudaStreamGraphTailLaunch);
 }
 
-// What is launched beside waits for what is launched behind: it must not be waited for.
+// The sibling graph waits for the tail graph, so the tail must not wait for the sibling.
 __global__ void beside_and_behind(Board* board) {
   board->errors[0] = cudaGraphLaunch(board->graphs[0], cudaStreamGraphFireAndForgetAsSibling);
   board->errors[1] = cudaGraphLaunch(board->graphs[1], cudaStreamGraphTailLaunch);
@@ -63,7 +63,8 @@ __global__ void again(Board* board) {
   }
 }
 
-// A graph that is not for the device is not among them: an H200 reads memory that is not there.
+// The launch of a graph that was not instantiated for device launch is not tested, since an H200
+// reads invalid memory then.
 __global__ void refused(Board* board) {
   board->errors[1] = cudaGraphLaunch(board->graphs[0], cudaStreamGraphTailLaunch);
   board->errors[2] = cudaGraphLaunch(board->graphs[0], cudaStreamGraphTailLaunch);
@@ -102,7 +103,7 @@ cudaGraphExec_t appends(int digit) {
   return for_device([digit] { append<<<1, 1, 0, stream>>>(board, digit); });
 }
 
-// A new board; the graphs of the last one are gone.
+// Begins with a new board, and destroys the graphs of the last one.
 void start() {
   for (cudaGraphExec_t exec : made) CHECK_CUDA(cudaGraphExecDestroy(exec));
   made.clear();
@@ -116,7 +117,7 @@ void set_graphs(std::vector<cudaGraphExec_t> graphs) {
                              cudaMemcpyHostToDevice, stream));
 }
 
-// What is there when everything behind a launch of the graph has run.
+// The board after `launches` launches of the graph and everything that they launch.
 Board result_of(cudaGraphExec_t exec, int launches = 1) {
   for (int i = 0; i < launches; i++) CHECK_CUDA(cudaGraphLaunch(exec, stream));
   append<<<1, 1, 0, stream>>>(board, 9);
@@ -149,7 +150,7 @@ void order() {
   }));
   e2e::expect(no_errors(seen) && seen.number % 100 == 39, "the tail is last");
 
-  // The tail's own tail comes before the next one.
+  // A tail launch by a tail graph comes before the next tail.
   start();
   const cudaGraphExec_t first = for_device([] {
     append<<<1, 1, 0, stream>>>(board, 1);

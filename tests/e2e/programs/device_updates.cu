@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that change kernel nodes of graphs: parameters, grids, and whether they run at all, for
-// what comes later in the same launch and in the next ones. `refused`: changes that can't be, on
-// which a GPU may read what is not there. Run by run_e2e.py.
+// Kernels that change kernel nodes of graphs: parameters, grids, and whether the nodes run at all,
+// later in the same launch and in the next ones. `refused`: invalid changes, with which a GPU may
+// read invalid memory. Run by run_e2e.py.
 // usage: device_updates [refused]
 #include <cstring>
 
@@ -12,12 +12,12 @@ namespace {
 constexpr int kBlocks = 8;
 
 struct Board {
-  int blocks[kBlocks];  // what each block of the node wrote
+  int blocks[kBlocks];  // the value that each block of the node wrote
   int other;
   int errors[4];
 };
 
-// What the kernel `change` does to its nodes.
+// The changes that the kernel `change` makes to nodes.
 struct Change {
   bool set_value, set_grid, set_enabled, in_one_call;
   int value;
@@ -30,7 +30,8 @@ struct Change {
 __global__ void write(Board* board, int value) { board->blocks[blockIdx.x] = value; }
 __global__ void write_other(Board* board, int value) { board->other = value; }
 
-constexpr size_t kValueOffset = sizeof(Board*);  // of `value` in the parameters of both
+constexpr size_t kValueOffset =
+    sizeof(Board*);  // the offset of `value` in both kernels' parameters
 
 __global__ void change(cudaGraphDeviceNode_t node, const Change* wanted, Board* board) {
   const Change& c = *wanted;
@@ -90,7 +91,7 @@ cudaGraphNode_t add(cudaGraph_t graph, cudaGraphNode_t after, void (*kernel)(Boa
   return node;
 }
 
-// change -> write(1), which it changes -> write_other(5)
+// A graph of three nodes in a row: change -> write(1), the node that is changed -> write_other(5).
 struct Chain {
   cudaGraph_t graph = nullptr;
   cudaGraphNode_t changed = nullptr, changer = nullptr;
@@ -132,7 +133,7 @@ struct Chain {
   }
 };
 
-// The first `count` blocks wrote `value`, the others nothing; what comes behind ran, too.
+// Whether the first `count` blocks wrote `value` and the others nothing, and the node behind ran.
 bool wrote(const Board& seen, int count, int value) {
   bool right = seen.other == 5;
   for (int i = 0; i < kBlocks; i++) right &= seen.blocks[i] == (i < count ? value : 0);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every end-to-end CUDA program shares: error checks, a deterministic number generator, a hash
-// and the report. Included by the .cu programs only; everything runs on the program's main thread
+// Shared by the end-to-end CUDA programs: error checks, a deterministic number generator, a hash
+// and the report. Included by the .cu programs only. Everything runs on the program's main thread
 // unless a function says otherwise.
 //
-// The output contract (run_e2e.py compares it between drivers): a line of stdout is a fact that
-// must be equal on every device, except lines that start with "# ", which are for people (times,
-// names). The exit code is 0 only if every check against the CPU reference held.
+// Rules of the output, which run_e2e.py compares between drivers: every line of stdout must be
+// equal on all devices, except for lines that start with "# " (times, names), which are not
+// compared. The exit code is 0 only if all checks against the CPU reference have held.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -33,7 +33,8 @@ inline int& failures() {
     }                                                                         \
   } while (0)
 
-// Reports one property: silent output differs from failed output, so a lost check shows as a diff.
+// Reports the result of one check. Prints a line in any case, so that a check that did not run is
+// noticed as a difference in the output.
 __attribute__((format(printf, 2, 3))) inline bool expect(bool holds, const char* format, ...) {
   va_list args;
   va_start(args, format);
@@ -85,7 +86,8 @@ struct Random {
   float unit() { return static_cast<float>(next() >> 40) / 16777216.0f; }
 };
 
-// The argument at `index`, or `fallback`; 0 and text that is no number are refused.
+// The argument at `index`, or `fallback` if it is missing. 0 and text that is no number are
+// refused.
 inline size_t argument(int argc, char** argv, int index, size_t fallback) {
   if (index >= argc) return fallback;
   const size_t value = strtoull(argv[index], nullptr, 10);

@@ -12,7 +12,7 @@
 namespace {
 
 constexpr int kRows = 64, kColumns = 32, kDepth = 64, kThreads = 128;
-// Of a descriptor.
+// Swizzle modes of a matrix descriptor.
 constexpr unsigned kSwizzle128 = 1, kSwizzle64 = 2, kSwizzle32 = 3;
 
 __device__ uint64_t descriptor(const void* tile, unsigned leading, unsigned stride,
@@ -65,14 +65,14 @@ __host__ __device__ int value_b(int k, int column) {
   return (k * 2 + column * 3 + k * column) % 5 - 2;
 }
 
-// Puts value(row, k) in rows of kDepth elements, whose chunks of 16 bytes change places by the
-// number of the 128 bytes that they are in.
+// Stores value(row, k) in rows of kDepth elements. The chunks of 16 bytes are permuted by the
+// number of the 128 bytes in which they are (the swizzle).
 template <class T, class F>
 __device__ void fill(unsigned char* tile, int rows, int depth, unsigned chunks, F value) {
   const unsigned row_bytes = chunks * 16, per_row = row_bytes / sizeof(T);
   for (int i = threadIdx.x % kThreads; i < rows * depth; i += kThreads) {
     const unsigned row = i / depth, k = i % depth;
-    // Rows that are longer than the pattern go on in the next tile.
+    // Rows that are longer than the pattern continue in the next tile.
     unsigned byte = k / per_row * rows * row_bytes + row * row_bytes + k % per_row * sizeof(T);
     if (chunks > 1) byte ^= byte / 128 % chunks * 16;
     const T element = T(value(row, k));
@@ -100,7 +100,7 @@ struct Fp8 {  // e4m3 of -3 to 3
 
 extern __shared__ __align__(1024) unsigned char shared[];
 
-// 64 deep, in steps of one instruction; rows of 128 bytes, so each step begins 32 bytes further.
+// k is 64, in steps of one instruction. Rows have 128 bytes, so each step begins 32 bytes further.
 __global__ void swizzled_f16(float* out) {
   unsigned char *a = shared, *b = shared + 16384;
   fill<__half>(a, kRows, kDepth, 8, [](int row, int k) { return value_a(row, k); });
@@ -114,7 +114,7 @@ __global__ void swizzled_f16(float* out) {
   finish();
   store(out, d);
 }
-// Twice the product minus it, with the narrower patterns: each row of 32 or 64 bytes.
+// Twice the product minus the product, with the narrower patterns: rows of 32 or 64 bytes.
 __global__ void narrow_f16(float* out) {
   unsigned char *a = shared, *b = shared + 16384;
   fill<__half>(a, kRows, kDepth, 2, [](int row, int k) { return value_a(row, k); });
@@ -136,7 +136,7 @@ __global__ void narrow_f16(float* out) {
   }
   store(out, d);
 }
-// No swizzle: eight rows of 16 bytes lie together.
+// Without a swizzle: eight rows of 16 bytes are contiguous.
 __global__ void plain_tf32(float* out) {
   unsigned char *a = shared, *b = shared + 32768;
   fill<float>(a, kRows, kDepth, 1, [](int row, int k) { return value_a(row, k); });
@@ -150,7 +150,7 @@ __global__ void plain_tf32(float* out) {
   finish();
   store(out, d);
 }
-// B as its rows lie: 32 columns of one k are 64 bytes.
+// B is stored by rows: 32 columns of one k are 64 bytes.
 __global__ void bf16_by_rows(float* out) {
   unsigned char *a = shared, *b = shared + 16384;
   fill<__nv_bfloat16>(a, kRows, kDepth, 8, [](int row, int k) { return value_a(row, k); });
@@ -191,7 +191,8 @@ __global__ void bytes(float* out) {
   finish();
   store(out, d);
 }
-// Two groups with A in registers; the second computes the products of the rows in reverse.
+// Two warpgroups with A in registers. The second computes the products of the rows in reverse
+// order.
 __global__ void from_registers(float* out) {
   unsigned char* b = shared + threadIdx.x / kThreads * 16384;
   fill<__half>(b, kColumns, kDepth, 8, [](int column, int k) { return value_b(k, column); });

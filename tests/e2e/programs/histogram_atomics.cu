@@ -57,7 +57,7 @@ __global__ void all_atomics(Cells* cells) {
     assumed = seen;
     seen = atomicCAS(&cells->cas_count, assumed, assumed + 2);
   }
-  // Every value goes in once and comes out once, but for the one that stays.
+  // Every value is stored once and returned once, except for the last one, which remains.
   atomicAdd(&cells->exchange_sum, atomicExch(&cells->exchange, i));
   if (threadIdx.x == 0) {  // a spin lock between blocks
     while (atomicCAS(&cells->lock, 0u, 1u) != 0) {

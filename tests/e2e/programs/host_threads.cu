@@ -15,7 +15,7 @@ __global__ void mix(unsigned* data, int n, unsigned key) {
   if (i < n) data[i] = (data[i] ^ key) * 2654435761u + i;
 }
 
-// Runs on a thread of its own; returns how many words came back wrong.
+// Runs on a thread of its own. Returns how many words are wrong.
 static size_t work(unsigned id, int rounds) {
   size_t wrong = 0;
   cudaStream_t own;
@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
   for (std::thread& worker : workers) worker.join();
   e2e::expect(wrong == 0, "%u host threads, %d rounds: %zu wrong", threads, rounds, wrong.load());
 
-  // An error belongs to the thread that made it.
+  // The last error is that of the calling thread.
   cudaError_t elsewhere = cudaErrorUnknown;
   cudaMalloc(nullptr, 1);
   std::thread([&elsewhere] { elsewhere = cudaGetLastError(); }).join();

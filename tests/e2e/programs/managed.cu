@@ -8,7 +8,7 @@ constexpr unsigned kEntries = 3000;  // more than a page
 __managed__ int shared_counter = 17;
 __managed__ unsigned table[kEntries] = {5, 7};
 
-// By its name and by its address.
+// Accesses the table by its name and by its address.
 __global__ void shift_table(unsigned* entries, unsigned by) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < kEntries) entries[i] = table[i] + by;
@@ -29,7 +29,7 @@ void variables() {
   CHECK_CUDA(cudaMemcpy(copied, table, sizeof copied, cudaMemcpyDefault));  // waits for the kernel
   e2e::expect(copied[7] == 201 && table[kEntries - 1] == 101 && table[8] == 4,
               "after the host has written: %u %u %u", copied[7], table[kEntries - 1], table[8]);
-  // All of it, but for a byte of each entry, and then some of it.
+  // Writes to all of the table except for a byte of each entry, and then to some of it.
   for (unsigned i = 0; i < kEntries; i++) table[i] = 0x10000u + i;
   shift_table<<<e2e::blocks_for(kEntries, 128), 128>>>(table, 0x100);
   CHECK_CUDA(cudaDeviceSynchronize());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory sets: odd sizes and offsets, asynchronous, 2D and 3D, bytes around them untouched, and a
-// kernel ordered behind one. Run by run_e2e.py. usage: memset_all [LARGEST_BYTES]
+// Memory sets with odd sizes and offsets, asynchronous, 2D and 3D ones; the bytes around them must
+// not change; and kernels ordered behind a memory set. Run by run_e2e.py. usage: memset_all
+// [LARGEST_BYTES]
 #include <vector>
 
 #include "e2e.h"

@@ -13,7 +13,7 @@
 constexpr int kThreads = 256;
 constexpr unsigned long long kSeed = 20261121;
 
-// Both sides run exactly this. `mix` folds every 32-bit output, so one wrong bit shows.
+// Runs on host and device. `mix` combines all 32-bit outputs, so that one wrong bit is noticed.
 template <typename State>
 __host__ __device__ void sample(int thread, int points, unsigned* inside, unsigned* mix) {
   State state;

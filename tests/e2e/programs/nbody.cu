@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // All-pairs n-body with shared-memory tiles: the program of the demo and the bench. Run by
 // run_e2e.py, demo.py and smoke.py. The first step is checked against a CPU reference in double.
-// The checksum is printed with few digits (the reciprocal square root of hardware is not specified
-// to the bit); the hash of all bits stands in a "# " line. usage: nbody [BODIES [STEPS]]
+// The checksum is printed with few digits, because the bits of the hardware's reciprocal square
+// root are not specified; the hash of all bits is printed in a "# " line. usage: nbody [BODIES
+// [STEPS]]
 #include <chrono>
 #include <cmath>
 #include <vector>
@@ -11,7 +12,8 @@
 #include "nbody_step.h"
 
 constexpr float kTimeStep = 1e-3f;
-// Bodies checked against the CPU: the reference is quadratic, a sample finds any systematic error.
+// How many bodies are checked against the CPU. The reference takes quadratic time, and a sample
+// suffices to find systematic errors.
 constexpr int kCheckedBodies = 64;
 
 __global__ void step(const float4* position, float4* velocity, float4* moved, int n, float dt) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many launches of a kernel's may wait (cudaLimitDevRuntimePendingLaunchCount): as many as the
-// limit says are taken, and the limit can be raised. Run by run_e2e.py.
+// The limit of pending launches by kernels (cudaLimitDevRuntimePendingLaunchCount): as many as the
+// limit are accepted, and the limit can be raised. Run by run_e2e.py.
 // usage: nested_limits
 #include <vector>
 
@@ -19,7 +19,7 @@ __global__ void until_open() {
 }
 __global__ void count_one(int* count) { atomicAdd(count, 1); }
 
-// Up to `most` launches that can't begin before all of them are there.
+// Makes up to `most` launches, none of which can begin before all have been made.
 __global__ void queue_up(Outcome* outcome, int* count, int most) {
   open = 0;
   __threadfence();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that launch kernels, part two: what runs in which order (the default stream of a block,
-// streams and events that a kernel makes, tails), copies and fills, and what went wrong. Run by
+// Kernels that launch kernels, part two: the order of launches (the default stream of a block,
+// streams and events that a kernel creates, tail launches), copies and fills, and errors. Run by
 // run_e2e.py.
 // usage: nested_streams
 #include <vector>
@@ -22,7 +22,7 @@ __global__ void tails(int* number) {
 
 __global__ void add_to(int* sum, const int* value) { *sum += *value; }
 
-// The second stream goes on when the first has come to the event.
+// The second stream waits for an event in the first.
 __global__ void two_streams(int* values) {
   cudaStream_t first, second;
   cudaEvent_t come;
@@ -38,7 +38,8 @@ __global__ void two_streams(int* values) {
   cudaStreamDestroy(second);
 }
 
-// With zeros: an H200 with CUDA 13.0 fills them whatever the value is (measured).
+// The fill's value is 0, because an H200 with CUDA 13.0 fills with zeros whatever the value is
+// (measured).
 __global__ void copies(int* words) {
   for (int i = 0; i < 8; i++) words[i] = i < 4 ? 1 : 2;
   cudaMemcpyAsync(words + 4, words, 4 * sizeof(int), cudaMemcpyDeviceToDevice);
@@ -107,7 +108,7 @@ int main() {
   e2e::expect(seen[4] == 1, "the text of an error");
   e2e::expect(seen[5] == 0 && seen[6] == 0, "the device");
 
-  // The next kernel of the host's stream sees what the last one's children did.
+  // The next kernel in the host's stream sees the results of the last kernel's children.
   deep<<<1, 1>>>(20);
   read_total<<<1, 1>>>(words);
   e2e::expect(read(words, 1)[0] == 21, "twenty kernels deep, and then the next");

@@ -56,7 +56,7 @@ __global__ void reduce(const int* data, size_t n, Totals* totals) {
   }
 }
 
-// One warp; every lane writes what each operation gave it.
+// For one warp. Every lane writes the result of each operation.
 constexpr int kOperations = 12;
 __global__ void warp_operations(const int* input, int* output) {
   const int lane = threadIdx.x, value = input[lane];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two files of separate_compilation share.
+// Declarations for the two files of separate_compilation.
 #pragma once
 
 extern __device__ int shared_bonus;

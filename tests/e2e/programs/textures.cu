@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// cudaArray with texture and surface objects as CUDA C++ uses them: linear filtering, a linear
-// buffer, layers, a kernel that writes a surface which the next one reads as a texture. Run by
+// cudaArray with texture and surface objects in CUDA C++: linear filtering, a linear buffer,
+// layers, and a kernel that writes to a surface which the next one reads as a texture. Run by
 // run_e2e.py. usage: textures [WIDTH HEIGHT]
 #include <cmath>
 #include <vector>
 
 #include "e2e.h"
 
-// Two weights of 8 fractional bits, texels of 0 to 1.
+// The error of two weights with 8 fractional bits, for texels of 0 to 1.
 constexpr double kTolerance = 2.0 / 256;
 
 __global__ void sample(cudaTextureObject_t texture, float* out, int width, int height, float dx,

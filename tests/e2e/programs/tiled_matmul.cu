@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix product through shared-memory tiles, sides no multiple of the tile. The elements are small
-// integers, so every order of summation gives the same float and the result is exact on every
-// device. Run by run_e2e.py. usage: tiled_matmul [ROWS]
+// Matrix product through shared-memory tiles, with sides that are not multiples of the tile. The
+// elements are small integers, so every order of summation gives the same float, and the result is
+// exact on every device. Run by run_e2e.py. usage: tiled_matmul [ROWS]
 #include <vector>
 
 #include "e2e.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vector addition in three element types, with a length that is no multiple of the block. Run by
-// run_e2e.py. usage: vector_add [ELEMENTS]
+// Vector addition in three element types, with a length that is not a multiple of the block size.
+// Run by run_e2e.py. usage: vector_add [ELEMENTS]
 #include <vector>
 
 #include "e2e.h"
