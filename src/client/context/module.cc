@@ -201,7 +201,8 @@ CUresult Modules::get_global(Module& module, Context* current, const char* name,
   wire::ReplyOf<wire::GetGlobal> reply;
   OPENMPS_CUDA_CHECK(channel_.call(command, {name}, &reply));
   *global = *reply;
-  memory_.add_global(context->owner(), context->device, global->address, global->bytes);
+  memory_.add_mapping(context->owner(), global->address, global->bytes, AllocationKind::kGlobal,
+                      true);
   module.globals.emplace(key, *global);
   return kind == SymbolKind::kManaged || global->managed != 0
              ? managed_.add(&module, global->address, global->bytes)
@@ -236,7 +237,7 @@ CUresult Modules::unload(Module* module) {
       if (functions.retire(function)) retired.push_back(function);
     }
     for (const auto& [key, global] : module->globals) {
-      memory_.remove_global(global.address);
+      memory_.remove_mapping(global.address);
     }
   }
   managed_.remove(module);

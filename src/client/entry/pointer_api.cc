@@ -32,13 +32,15 @@ struct Known {
 // Memory that the program maps, also where no device has access.
 bool find_mapping(Session& session, uint64_t address, Known* known) {
   VirtualMemory::Locked memory(session.virtual_memory);
-  const VirtualMapping* mapping = memory->mapping_of(address, &known->base);
-  if (mapping == nullptr) return false;
-  const CUmemAllocationProp& properties = mapping->memory->properties;
-  known->bytes = mapping->bytes;
-  known->device = mapping->memory->device;
+  const auto* found = memory->mappings.find(address);
+  if (found == nullptr) return false;
+  const VirtualMapping& mapping = found->value;
+  const CUmemAllocationProp& properties = mapping.memory->properties;
+  known->base = found->base;
+  known->bytes = found->bytes;
+  known->device = mapping.memory->device;
   known->handle_types = static_cast<unsigned int>(properties.requestedHandleTypes);
-  known->access = static_cast<unsigned int>(mapping->most_access());
+  known->access = static_cast<unsigned int>(mapping.most_access());
   known->rdma = properties.allocFlags.gpuDirectRDMACapable != 0;
   return true;
 }
@@ -192,7 +194,7 @@ CUresult cuPointerSetAttribute(Session& session, const void* value, CUpointer_at
     return CUDA_ERROR_INVALID_VALUE;
   }
   OPENMPS_CUDA_CHECK(check_unsafe(session));
-  if (VirtualMemory::Locked(session.virtual_memory)->mapping_of(ptr) != nullptr) {
+  if (VirtualMemory::Locked(session.virtual_memory)->mappings.find(ptr) != nullptr) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   unsigned int on = 0;

@@ -144,9 +144,7 @@ CUresult number_of(const Session& session, const MemoryPool& pool, CUmemPool_att
                    cuuint64_t* number) {
   const ArenaUse use = session.memory.use_of(*pool.arena);
   switch (attribute) {
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-      *number = session.memory.keep_bytes(*pool.arena);
-      return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: *number = use.keep; return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: *number = use.reserved; return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *number = use.reserved_high; return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: *number = use.used; return CUDA_SUCCESS;

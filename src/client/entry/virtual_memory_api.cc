@@ -41,11 +41,11 @@ CUresult check_properties(const Session& session, const CUmemAllocationProp& pro
 }
 
 // Copies and attributes know accessible memory as an allocation of its device's primary context.
-void show_mapping(Session& session, uint64_t address, const VirtualMapping& mapping) {
-  session.memory.remove_mapping(address);
-  const CUmemAccess_flags most = mapping.most_access();
+void show_mapping(Session& session, const IntervalMap<VirtualMapping>::Entry& mapping) {
+  session.memory.remove_mapping(mapping.base);
+  const CUmemAccess_flags most = mapping.value.most_access();
   if (most == CU_MEM_ACCESS_FLAGS_PROT_NONE) return;
-  session.memory.add_mapping(session.contexts.primary[mapping.memory->device], address,
+  session.memory.add_mapping(session.contexts.primary[mapping.value.memory->device], mapping.base,
                              mapping.bytes, AllocationKind::kMapped,
                              most == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
@@ -74,19 +74,19 @@ CUresult cuMemAddressReserve(Session& session, CUdeviceptr* ptr, size_t size, si
   }
   uint64_t address = 0;
   OPENMPS_CUDA_CHECK(session.memory.reserve(size, alignment, &address));
-  Locked(session.virtual_memory)->reserved.emplace(address, size);
+  Locked(session.virtual_memory)->reserved.insert(address, size, {});
   *ptr = address;
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemAddressFree(Session& session, CUdeviceptr ptr, size_t size) {
   Locked memory(session.virtual_memory);
-  const auto found = memory->reserved.find(ptr);
-  if (found == memory->reserved.end() || found->second != size ||
-      memory->overlaps_mapping(ptr, size)) {
+  const auto* found = memory->reserved.find(ptr);
+  if (found == nullptr || found->base != ptr || found->bytes != size ||
+      memory->mappings.overlaps(ptr, size)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  memory->reserved.erase(found);
+  memory->reserved.erase(ptr);
   session.memory.unreserve(ptr, size);
   return CUDA_SUCCESS;
 }
@@ -122,10 +122,10 @@ CUresult cuMemRelease(Session& session, PhysicalMemory& memory) {
 CUresult cuMemRetainAllocationHandle(Session& session, CUmemGenericAllocationHandle* handle,
                                      void* addr) {
   Locked locked(session.virtual_memory);
-  const VirtualMapping* mapping = locked->mapping_of(reinterpret_cast<uint64_t>(addr));
+  const auto* mapping = locked->mappings.find(reinterpret_cast<uint64_t>(addr));
   if (mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  ++mapping->memory->references;
-  *handle = mapping->memory->handle;
+  ++mapping->value.memory->references;
+  *handle = mapping->value.memory->handle;
   return CUDA_SUCCESS;
 }
 
@@ -222,14 +222,14 @@ CUresult cuMemMap(Session& session, CUdeviceptr ptr, size_t size, size_t offset,
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   if (!whole_granules(size) || !memory->is_reserved(ptr, size) ||
-      memory->overlaps_mapping(ptr, size)) {
+      memory->mappings.overlaps(ptr, size)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const wire::PhysicalMap command{ptr, size, offset, physical.id};
   OPENMPS_CUDA_CHECK(session.memory.retry_after_reclaim(
       [&] { return session.channel.call(command); }));  // if imported
   ++physical.mappings;
-  memory->mappings[ptr] = VirtualMapping{.bytes = size, .memory = &physical};
+  memory->mappings.insert(ptr, size, {.memory = &physical});
   return CUDA_SUCCESS;
 }
 
@@ -238,19 +238,19 @@ CUresult cuMemUnmap(Session& session, CUdeviceptr ptr, size_t size) {
   if (!memory->is_whole(ptr, size)) {
     // There may be nothing (so on an H200).
     const bool empty = whole_granules(size) && ptr % wire::kMemoryGranularity == 0 &&
-                       memory->is_reserved(ptr, size) && !memory->overlaps_mapping(ptr, size);
+                       memory->is_reserved(ptr, size) && !memory->mappings.overlaps(ptr, size);
     return empty ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
   // Neither this nor cuMemSetAccess waits for work in flight (seen on an H200).
   for (uint64_t at = ptr; at < ptr + size;) {
-    const auto it = memory->mappings.find(at);
-    const VirtualMapping mapping = it->second;
+    const auto mapping = *memory->mappings.find(at);
+    PhysicalMemory* physical = mapping.value.memory;
     session.memory.remove_mapping(at);
-    memory->mappings.erase(it);
+    memory->mappings.erase(at);
     OPENMPS_CUDA_CHECK(session.channel.push(wire::MemoryUnmap{
-        at, mapping.bytes, session.devices[mapping.memory->device], wire::kUnmapAtOnce}));
-    --mapping.memory->mappings;
-    OPENMPS_CUDA_CHECK(drop_unused(session, mapping.memory));
+        at, mapping.bytes, session.devices[physical->device], wire::kUnmapAtOnce}));
+    --physical->mappings;
+    OPENMPS_CUDA_CHECK(drop_unused(session, physical));
     at += mapping.bytes;
   }
   return CUDA_SUCCESS;
@@ -266,10 +266,11 @@ CUresult cuMemSetAccess(Session& session, CUdeviceptr ptr, size_t size, const CU
     const auto device = static_cast<uint32_t>(desc[i].location.id);
     OPENMPS_CUDA_CHECK(session.channel.call(wire::MemoryAccess{
         ptr, size, session.devices[device], static_cast<uint32_t>(desc[i].flags)}));
-    for (auto it = memory->mappings.find(ptr);
-         it != memory->mappings.end() && it->first - ptr < size; ++it) {
-      it->second.access[device] = desc[i].flags;
-      show_mapping(session, it->first, it->second);
+    for (uint64_t at = ptr; at < ptr + size;) {
+      auto* mapping = memory->mappings.find(at);
+      mapping->value.access[device] = desc[i].flags;
+      show_mapping(session, *mapping);
+      at += mapping->bytes;
     }
   }
   return CUDA_SUCCESS;
@@ -280,9 +281,9 @@ CUresult cuMemGetAccess(Session& session, unsigned long long* flags, const CUmem
   if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
   if (!session.valid_device(location->id)) return CUDA_ERROR_INVALID_DEVICE;
   Locked memory(session.virtual_memory);
-  const VirtualMapping* mapping = memory->mapping_of(ptr);
+  const auto* mapping = memory->mappings.find(ptr);
   if (mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *flags = mapping->access[location->id];
+  *flags = mapping->value.access[location->id];
   return CUDA_SUCCESS;
 }
 

@@ -36,21 +36,22 @@ CUresult Passage::receive(uint32_t ticket, UniqueFd* descriptor) {
   }
 }
 
-CUresult Passage::export_physical(wire::Id physical, UniqueFd* descriptor) {
+template <typename Command>
+CUresult Passage::call_for(UniqueFd* descriptor, Command command) {
   const CancellationHeld held;
   const MutexLock guard(lock_);
-  const uint32_t ticket = ++last_ticket_;
-  const CUresult result = channel_.call(wire::PhysicalExport{physical, ticket});
-  return result == CUDA_SUCCESS ? receive(ticket, descriptor) : result;
+  command.ticket = ++last_ticket_;
+  const CUresult result = channel_.call(command);
+  return result == CUDA_SUCCESS ? receive(command.ticket, descriptor) : result;
+}
+
+CUresult Passage::export_physical(wire::Id physical, UniqueFd* descriptor) {
+  return call_for(descriptor, wire::PhysicalExport{physical});
 }
 
 CUresult Passage::export_range(uint64_t address, uint64_t bytes, uint32_t flags,
                                UniqueFd* descriptor) {
-  const CancellationHeld held;
-  const MutexLock guard(lock_);
-  const uint32_t ticket = ++last_ticket_;
-  const CUresult result = channel_.call(wire::RangeExport{address, bytes, flags, ticket});
-  return result == CUDA_SUCCESS ? receive(ticket, descriptor) : result;
+  return call_for(descriptor, wire::RangeExport{address, bytes, flags});
 }
 
 CUresult Passage::import_physical(wire::Id physical, int descriptor,

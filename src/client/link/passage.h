@@ -33,6 +33,9 @@ class Passage {
                                   uint32_t flags);
 
  private:
+  // A command with a ticket, whose descriptor comes before its reply.
+  template <typename Command>
+  CUresult call_for(UniqueFd* descriptor, Command command);
   [[nodiscard]] CUresult send(int descriptor, uint32_t* ticket) REQUIRES(lock_);
   [[nodiscard]] CUresult receive(uint32_t ticket, UniqueFd* descriptor) REQUIRES(lock_);
 

@@ -39,7 +39,6 @@ enum class AllocationKind : uint8_t { kOwn, kSlab, kGlobal, kMapped, kImported }
 
 struct Allocation {
   AllocationKind kind = AllocationKind::kOwn;
-  uint32_t wire_device = 0;
   uint32_t device = 0;
   Context* context = nullptr;  // the one that was current
   uint64_t reserved = 0;       // bytes taken, at least what was asked for

@@ -39,10 +39,9 @@ bool ImageObjects::find(wire::ImageKind kind, uint64_t handle, ImageObject* imag
 
 bool ImageObjects::take(wire::ImageKind kind, uint64_t handle, ImageObject* image) {
   const MutexLock guard(lock_);
-  const auto found = images_.find({kind, handle});
-  if (found == images_.end()) return false;
-  *image = found->second;
-  images_.erase(found);
+  const auto found = images_.extract({kind, handle});
+  if (found.empty()) return false;
+  *image = found.mapped();
   return true;
 }
 

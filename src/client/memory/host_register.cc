@@ -146,8 +146,7 @@ CUresult HostRegistrations::add(Context* context, uint64_t address, uint64_t byt
   const CancellationHeld held;
   const MutexLock guard(lock_);
   RegisteredHost memory{.flags = flags, .context = context};
-  if (!ranges_.insert(address, bytes, memory)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-  ranges_.erase(address);
+  if (ranges_.overlaps(address, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   const std::vector<Region> regions = regions_of(first, end);
   if (regions.empty()) return CUDA_ERROR_INVALID_VALUE;
   const int least = PROT_READ | ((flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0 ? 0 : PROT_WRITE);
@@ -173,7 +172,7 @@ CUresult HostRegistrations::add(Context* context, uint64_t address, uint64_t byt
   memory.buffer_id = next_buffer_id_++;
   ranges_.insert(address, bytes, memory);
   Entry& entry = *ranges_.find(address);
-  if (memory.device != address) elsewhere_.insert(memory.device, bytes, address);
+  if (memory.device != address) elsewhere_.insert(memory.device, bytes, {address, {}});
   count_.fetch_add(1, std::memory_order_release);
   waiting_.fetch_add(1, std::memory_order_release);
   if (waits) return CUDA_SUCCESS;
@@ -196,12 +195,11 @@ CUresult HostRegistrations::find_parts_locked(const RegisteredHost& memory,
     if (regions.empty()) return CUDA_ERROR_INVALID_VALUE;
     for (const Region& region : regions) {
       if ((region.kind.protection & least) != least) return CUDA_ERROR_INVALID_VALUE;
-      Part part{.begin = std::max(region.begin, pages->begin),
-                .end = std::min(region.end, pages->end),
-                .region = region,
-                .is_private = !region.kind.shared};
-      part.worker = pages->worker + (part.begin - pages->begin);
-      if (region.kind.shared) OPENMPS_CUDA_CHECK(find_file_locked(&part, write));
+      const uint64_t begin = std::max(region.begin, pages->begin);
+      Part part{{begin, std::min(region.end, pages->end), region.kind,
+                 region.offset + (begin - region.begin)},
+                pages->worker + (begin - pages->begin)};
+      if (region.kind.shared) OPENMPS_CUDA_CHECK(find_file_locked(region, write, &part));
       parts->push_back(std::move(part));
     }
   }
@@ -210,12 +208,11 @@ CUresult HostRegistrations::find_parts_locked(const RegisteredHost& memory,
   return make_files(*parts);
 }
 
-CUresult HostRegistrations::find_file_locked(Part* part, bool write) const {
-  const Region& region = part->region;
-  part->offset = part->kind_offset();
+CUresult HostRegistrations::find_file_locked(const Region& region, bool write, Part* part) const {
+  part->file_offset = part->offset;
   const auto above = exchanged_.upper_bound(part->begin);
   if (above != exchanged_.begin() && part->begin < std::prev(above)->second.end &&
-      std::prev(above)->second.is_of_file(region.kind)) {
+      std::prev(above)->second.kind.is_of_file_of(region.kind)) {
     part->file = std::prev(above)->second.file;
     return CUDA_SUCCESS;
   }
@@ -227,8 +224,8 @@ CUresult HostRegistrations::find_file_locked(Part* part, bool write) const {
 }
 
 bool HostRegistrations::Part::goes_on_in(const Part& next) const {
-  return next.is_private && next.begin == end && next.region.kind == region.kind &&
-         (region.kind.inode == 0 || next.kind_offset() == kind_offset() + (end - begin));
+  return next.is_private() && next.begin == end && next.kind == kind &&
+         (kind.inode == 0 || next.offset == offset + (end - begin));
 }
 
 // The parts from `first` on that are one: up to the index after the last.
@@ -242,12 +239,12 @@ static size_t end_of_row(const Parts& parts, size_t first) {
 CUresult HostRegistrations::make_files(std::vector<Part>& parts) {
   for (size_t i = 0, end = 0; i < parts.size(); i = end) {
     end = i + 1;
-    if (!parts[i].is_private) continue;
+    if (!parts[i].is_private()) continue;
     end = end_of_row(parts, i);
     const uint64_t begin = parts[i].begin;
     const uint64_t bytes = parts[end - 1].end - begin;
     // Pages of a file behind its end can't be read. Linux 5.14.
-    if (parts[i].region.kind.inode != 0 &&
+    if (parts[i].kind.inode != 0 &&
         madvise(reinterpret_cast<void*>(begin), bytes, MADV_POPULATE_READ) != 0 &&
         errno == EFAULT) {
       return CUDA_ERROR_INVALID_VALUE;
@@ -261,7 +258,7 @@ CUresult HostRegistrations::make_files(std::vector<Part>& parts) {
     const auto file = std::make_shared<const KeptFd>(std::move(made));
     for (size_t k = i; k < end; ++k) {
       parts[k].file = file;
-      parts[k].offset = offset + (parts[k].begin - begin);
+      parts[k].file_offset = offset + (parts[k].begin - begin);
     }
   }
   return CUDA_SUCCESS;
@@ -276,13 +273,13 @@ CUresult HostRegistrations::share_locked(const Entry& entry, const std::vector<P
     const uint64_t bytes = part.end - part.begin;
     // Beyond the end of the file there is nothing. Linux 5.14; an older one leaves it to the
     // worker.
-    if (!part.is_private &&
+    if (!part.is_private() &&
         madvise(reinterpret_cast<void*>(part.begin), bytes,
                 read_only ? MADV_POPULATE_READ : MADV_POPULATE_WRITE) != 0 &&
         errno == EFAULT) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    OPENMPS_CUDA_CHECK(passage_.map_host(part.worker, bytes, part.file->get(), part.offset,
+    OPENMPS_CUDA_CHECK(passage_.map_host(part.worker, bytes, part.file->get(), part.file_offset,
                                          read_only ? wire::kHostReadOnly : 0));
   }
   return channel_.call(wire::HostRegister{memory.device, entry.bytes});
@@ -292,18 +289,16 @@ CUresult HostRegistrations::exchange_locked(const std::vector<Part>& parts) {
   for (size_t i = 0, end = 0; i < parts.size(); i = end) {
     end = i + 1;
     const Part& part = parts[i];
-    if (!part.is_private) continue;
+    if (!part.is_private()) continue;
     end = end_of_row(parts, i);
     const ExchangeResult result =
-        put_shared_pages(part.begin, parts[end - 1].end, part.region.kind, part.kind_offset(),
-                         part.file->get(), part.offset);
+        put_shared_pages({part.begin, parts[end - 1].end, part.kind, part.offset}, part.file->get(),
+                         part.file_offset);
     if (result.bytes != 0) {
       const std::vector<Region> now = regions_of(part.begin, part.begin + kPage);
-      exchanged_[part.begin] = {.begin = part.begin,
-                                .end = part.begin + result.bytes,
-                                .file = part.file,
-                                .kind = now.empty() ? MappingKind() : now.front().kind,
-                                .offset = part.offset};
+      const MappingKind kind = now.empty() ? MappingKind() : now.front().kind;
+      exchanged_[part.begin] = {{part.begin, part.begin + result.bytes, kind, part.file_offset},
+                                part.file};
     }
     if (result.outcome == Exchanged::kChanged) return CUDA_ERROR_INVALID_VALUE;
     if (result.outcome != Exchanged::kAll) return refusal(result);
@@ -323,12 +318,12 @@ CUresult HostRegistrations::make_alias_locked(const Entry& entry, const std::vec
   for (const Part& part : parts) {
     if (mmap(reinterpret_cast<void*>(part.worker), part.end - part.begin, protection,
              MAP_SHARED | MAP_FIXED, part.file->get(),
-             static_cast<off_t>(part.offset)) == MAP_FAILED) {
+             static_cast<off_t>(part.file_offset)) == MAP_FAILED) {
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
   }
   madvise(alias->address(), alias->bytes(), MADV_DONTFORK);
-  aliases_[entry.base] = std::move(alias).value();
+  elsewhere_.find(memory.device)->value.alias = std::move(alias).value();
   return CUDA_SUCCESS;
 }
 
@@ -362,9 +357,9 @@ CUresult HostRegistrations::try_ready_locked(const Entry& entry) {
     return result;
   }
   // As it was: what has been exchanged by now is made private again.
-  aliases_.erase(entry.base);
+  if (auto* elsewhere = elsewhere_.find(memory.device)) elsewhere->value.alias = Mapping();
   for (const Part& part : parts) {
-    if (part.is_private) make_private_locked(part.begin, part.end);
+    if (part.is_private()) make_private_locked(part.begin, part.end);
   }
   return result;
 }
@@ -396,7 +391,8 @@ void HostRegistrations::make_private_locked(uint64_t begin, uint64_t end) {
       continue;
     }
     const char* why = "";
-    if (!put_private_pages(from, to, pages.kind, pages.offset + (from - pages.begin), &why)) {
+    const MappedRange was{from, to, pages.kind, pages.offset + (from - pages.begin)};
+    if (!put_private_pages(was, &why)) {
       debug_line("cuMemHostUnregister: %s", why);
       ++it;  // the pages remain shared: only this process has them, and a forked child gets copies
       continue;
@@ -421,7 +417,6 @@ void HostRegistrations::remove_locked(const Entry& registered) {
   const Span own = own_pages_locked(entry.base, entry.bytes);
   ranges_.erase(entry.base);
   elsewhere_.erase(memory.device);
-  aliases_.erase(entry.base);
   count_.fetch_sub(1, std::memory_order_release);
   if (memory.state == RegisteredHost::State::kWaiting) {
     waiting_.fetch_sub(1, std::memory_order_release);
@@ -458,7 +453,7 @@ HostRegistrations::Entry* HostRegistrations::find_ready_locked(uint64_t address)
   Entry* entry = ranges_.find(address);
   if (entry == nullptr) {
     const auto* elsewhere = elsewhere_.find(address);
-    if (elsewhere != nullptr) entry = ranges_.find(elsewhere->value);
+    if (elsewhere != nullptr) entry = ranges_.find(elsewhere->value.program);
   }
   if (entry == nullptr) return nullptr;
   // Where that fails it is memory like any other.
@@ -514,7 +509,7 @@ uint64_t HostRegistrations::device_address(uint64_t address) const {
 
 void HostRegistrations::after_fork_in_child() {
   for (const auto& [begin, pages] : exchanged_) {
-    copy_on_write(pages.begin, pages.end, pages.kind, pages.file->get(), pages.offset);
+    copy_on_write(pages, pages.file->get());
   }
   lock_.unlock();
 }

@@ -92,32 +92,26 @@ class HostRegistrations {
 
  private:
   using Ranges = IntervalMap<RegisteredHost>;
-  // Pages whose place a file's pages have taken.
-  struct FilePages {
-    uint64_t begin = 0;
-    uint64_t end = 0;
+  // Pages whose place a file's pages have taken: those, but for the protection, which is the
+  // program's to change.
+  struct FilePages : MappedRange {
     std::shared_ptr<const KeptFd> file;
-    MappingKind kind;  // but for the protection, which is the program's to change
-    uint64_t offset = 0;
-
-    // What lies there now is a mapping of the file.
-    [[nodiscard]] bool is_of_file(const MappingKind& other) const {
-      return other.shared && other.device == kind.device && other.inode == kind.inode;
-    }
   };
   // A piece of what is registered, and the file with its pages.
-  struct Part {
-    uint64_t begin = 0;
-    uint64_t end = 0;
+  struct Part : MappedRange {
     uint64_t worker = 0;
-    Region region;
     std::shared_ptr<const KeptFd> file = nullptr;
-    uint64_t offset = 0;
-    bool is_private = false;  // the file is new: its pages have to take their place
+    uint64_t file_offset = 0;
 
-    [[nodiscard]] uint64_t kind_offset() const { return region.offset + (begin - region.begin); }
+    // The file is new: its pages have to take their place.
+    [[nodiscard]] bool is_private() const { return !kind.shared; }
     // `next` begins where this ends, and is backed in one way with it.
     [[nodiscard]] bool goes_on_in(const Part& next) const;
+  };
+  // Pages that the GPU knows by other addresses than the program: there, also in this process.
+  struct Elsewhere {
+    uint64_t program = 0;
+    Mapping alias;  // none before they are ready
   };
   struct Span {
     uint64_t begin;
@@ -128,7 +122,8 @@ class HostRegistrations {
   CUresult reserve_locked(uint64_t address, uint64_t bytes, RegisteredHost* memory) REQUIRES(lock_);
   [[nodiscard]] CUresult find_parts_locked(const RegisteredHost& memory,
                                            std::vector<Part>* parts) const REQUIRES(lock_);
-  [[nodiscard]] CUresult find_file_locked(Part* part, bool write) const REQUIRES(lock_);
+  [[nodiscard]] CUresult find_file_locked(const Region& region, bool write, Part* part) const
+      REQUIRES(lock_);
   // Private pages in a row have one file.
   static CUresult make_files(std::vector<Part>& parts);
   CUresult make_ready_locked(Entry& entry) REQUIRES(lock_);
@@ -149,15 +144,12 @@ class HostRegistrations {
   Passage& passage_;
   mutable Mutex lock_{LockRank::kClientRegisteredHost};
   std::atomic<uint32_t> count_{0};
-  std::atomic<uint32_t> waiting_{0};  // not ready
-  Ranges ranges_ GUARDED_BY(lock_);   // by what the program registered
-  IntervalMap<uint64_t> elsewhere_
-      GUARDED_BY(lock_);  // the GPU's addresses of those that have others: the program's
+  std::atomic<uint32_t> waiting_{0};                    // not ready
+  Ranges ranges_ GUARDED_BY(lock_);                     // by what the program registered
+  IntervalMap<Elsewhere> elsewhere_ GUARDED_BY(lock_);  // by the GPU's addresses
   uint64_t next_buffer_id_ GUARDED_BY(lock_) =
       1ull << 41;  // apart from those of device and pinned memory
   std::map<uint64_t, FilePages> exchanged_ GUARDED_BY(lock_);
-  std::map<uint64_t, Mapping> aliases_
-      GUARDED_BY(lock_);  // the pages at the GPU's addresses, by the program's
 };
 
 }  // namespace openmps::client

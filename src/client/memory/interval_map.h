@@ -21,15 +21,14 @@ class IntervalMap {
 
   // False, and nothing changed, if the range is empty, wraps, or overlaps one that is there.
   bool insert(uint64_t base, uint64_t bytes, Value value) {
-    if (bytes == 0 || base + bytes < base) return false;
-    const auto next = entries_.lower_bound(base);
-    if (next != entries_.end() && next->first < base + bytes) return false;
-    if (next != entries_.begin()) {
-      const Entry& previous = std::prev(next)->second;
-      if (previous.base + previous.bytes > base) return false;
-    }
-    entries_.emplace_hint(next, base, Entry{base, bytes, std::move(value)});
+    if (bytes == 0 || base + bytes < base || overlaps(base, bytes)) return false;
+    entries_.emplace(base, Entry{base, bytes, std::move(value)});
     return true;
+  }
+  // Some of [base, base + bytes), which does not wrap and is not empty, is in an entry.
+  [[nodiscard]] bool overlaps(uint64_t base, uint64_t bytes) const {
+    const Entry* last = find_below(base + (bytes - 1));
+    return last != nullptr && last->base + (last->bytes - 1) >= base;
   }
 
   // The entry that contains `address`; nullptr if none does.

@@ -40,8 +40,7 @@ bool is_same_file(int file, const MappingKind& kind) {
   const auto address = reinterpret_cast<uint64_t>(probe);
   const std::vector<Region> found = regions_of(address, address + page);
   munmap(probe, page);
-  return !found.empty() && found.front().kind.device == kind.device &&
-         found.front().kind.inode == kind.inode;
+  return !found.empty() && found.front().kind.is_of_file_of(kind);
 }
 
 UniqueFd from_map_files(const Region& region, bool write) {

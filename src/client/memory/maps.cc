@@ -70,7 +70,7 @@ bool parse_maps_line(const char* line, size_t length, MappedRegion* region) {
   return region->begin < region->end;
 }
 
-void visit_regions(bool (*wanted)(void* context, const MappedRegion& region), void* context) {
+void visit_regions(const std::function<bool(const MappedRegion& region)>& wanted) {
   const UniqueFd file(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return;
   // A line is an address range and a path of PATH_MAX at most, in which a newline is escaped.
@@ -85,7 +85,7 @@ void visit_regions(bool (*wanted)(void* context, const MappedRegion& region), vo
     while (const void* newline = memchr(buffer + done, '\n', held - done)) {
       const auto length = static_cast<size_t>(static_cast<const char*>(newline) - (buffer + done));
       MappedRegion region;
-      if (parse_maps_line(buffer + done, length, &region) && !wanted(context, region)) return;
+      if (parse_maps_line(buffer + done, length, &region) && !wanted(region)) return;
       done += length + 1;
     }
     if (done == 0 && held == sizeof(buffer)) return;  // no line is as long as that
@@ -95,24 +95,18 @@ void visit_regions(bool (*wanted)(void* context, const MappedRegion& region), vo
 }
 
 std::vector<Region> regions_of(uint64_t begin, uint64_t end) {
-  struct Search {
-    uint64_t covered;
-    const uint64_t end;
-    std::vector<Region> found;
-  } search{begin, end, {}};
-  visit_regions(
-      [](void* context, const MappedRegion& region) {
-        auto& s = *static_cast<Search*>(context);
-        if (region.end <= s.covered) return true;
-        if (region.begin > s.covered) return false;
-        s.found.push_back({region, std::string(region.path, region.path_length)});
-        s.covered = region.end;
-        return s.covered < s.end;
-      },
-      &search);
-  if (search.covered < end) search.found.clear();
-  for (Region& region : search.found) region.path = nullptr;
-  return std::move(search.found);
+  std::vector<Region> found;
+  uint64_t covered = begin;
+  visit_regions([&](const MappedRegion& region) {
+    if (region.end <= covered) return true;
+    if (region.begin > covered) return false;
+    found.push_back({region, std::string(region.path, region.path_length)});
+    found.back().path = nullptr;
+    covered = region.end;
+    return covered < end;
+  });
+  if (covered < end) found.clear();
+  return found;
 }
 
 }  // namespace openmps::client

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,13 +20,20 @@ struct MappingKind {
   uint64_t inode = 0;   // 0: no file
 
   bool operator==(const MappingKind&) const = default;
+  [[nodiscard]] bool is_of_file_of(const MappingKind& other) const {
+    return device == other.device && inode == other.inode;
+  }
 };
 
-struct MappedRegion {
+// Addresses, in one or several mappings of that kind.
+struct MappedRange {
   uint64_t begin = 0;
   uint64_t end = 0;
   MappingKind kind;
-  uint64_t offset = 0;         // into the file, of `begin`
+  uint64_t offset = 0;  // into the kind's file, if it has one, of `begin`
+};
+
+struct MappedRegion : MappedRange {
   const char* path = nullptr;  // in the line that was parsed, up to its end; "" if there is none
   size_t path_length = 0;
 };
@@ -43,6 +51,6 @@ struct Region : MappedRegion {
 std::vector<Region> regions_of(uint64_t begin, uint64_t end);
 // All of them that `wanted(region)` accepts, up to the end of the file. `region.path` is valid
 // during the call.
-void visit_regions(bool (*wanted)(void* context, const MappedRegion& region), void* context);
+void visit_regions(const std::function<bool(const MappedRegion& region)>& wanted);
 
 }  // namespace openmps::client

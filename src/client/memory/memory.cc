@@ -256,7 +256,6 @@ void DeviceMemory::cache_locked(Arena& arena, uint64_t base, uint64_t bytes) {
 
 CUresult DeviceMemory::allocate(Context& context, Arena& arena, uint64_t bytes,
                                 Allocation allocation, CUdeviceptr* address) {
-  allocation.wire_device = arena.wire_device;
   allocation.device = context.device;
   allocation.context = context.owner();
   allocation.arena = &arena;
@@ -415,7 +414,6 @@ void DeviceMemory::add_mapping(Context* context, uint64_t address, uint64_t byte
   const MutexLock guard(lock_);
   allocations_.insert(address, bytes,
                       Allocation{.kind = kind,
-                                 .wire_device = context->wire_device,
                                  .device = context->device,
                                  .context = context,
                                  .reserved = bytes,
@@ -426,23 +424,6 @@ void DeviceMemory::add_mapping(Context* context, uint64_t address, uint64_t byte
 void DeviceMemory::remove_mapping(uint64_t address) {
   const MutexLock guard(lock_);
   allocations_.erase(address);
-}
-
-void DeviceMemory::add_global(Context* context, uint32_t device, uint64_t address, uint64_t bytes) {
-  const MutexLock guard(lock_);
-  Allocation allocation{.kind = AllocationKind::kGlobal,
-                        .device = device,
-                        .context = context,
-                        .reserved = bytes,
-                        .buffer_id = next_buffer_id_++};
-  allocations_.insert(address, bytes, allocation);
-}
-
-void DeviceMemory::remove_global(uint64_t address) {
-  const MutexLock guard(lock_);
-  const Entry* entry = allocations_.find(address);
-  if (entry == nullptr || entry->base != address) return;
-  if (entry->value.kind == AllocationKind::kGlobal) allocations_.erase(address);
 }
 
 bool DeviceMemory::find(uint64_t address, Entry* entry) const {
@@ -578,14 +559,9 @@ void DeviceMemory::set_keep_bytes(Arena& arena, uint64_t bytes) {
   arena.keep_bytes = bytes;
 }
 
-uint64_t DeviceMemory::keep_bytes(const Arena& arena) const {
-  const MutexLock guard(lock_);
-  return arena.keep_bytes;
-}
-
 ArenaUse DeviceMemory::use_of(const Arena& arena) const {
   const MutexLock guard(lock_);
-  return {arena.used, arena.used_high, arena.reserved, arena.reserved_high};
+  return {arena.keep_bytes, arena.used, arena.used_high, arena.reserved, arena.reserved_high};
 }
 
 void DeviceMemory::reset_high(Arena& arena, bool used, bool reserved) {

@@ -40,6 +40,7 @@ inline constexpr uint64_t kOwnExtentBytes = wire::kExtentBytes / 192;
 
 // The numbers of a pool, in bytes.
 struct ArenaUse {
+  uint64_t keep = 0;  // its release threshold
   uint64_t used = 0;
   uint64_t used_high = 0;
   uint64_t reserved = 0;
@@ -78,15 +79,12 @@ class DeviceMemory {
   // Everything that belongs to a context, or (nullptr) to anyone.
   std::vector<Entry> forget_all(const Context* context);
 
-  // A module's global: known for checks and attributes, not ours to free.
-  void add_global(Context* context, uint32_t device, uint64_t address, uint64_t bytes);
-  void remove_global(uint64_t address);
-
   // Addresses for memory that the program maps by itself, in whole granules; `alignment` is a power
   // of two. Errors: CUDA_ERROR_OUT_OF_MEMORY.
   [[nodiscard]] CUresult reserve(uint64_t bytes, uint64_t alignment, uint64_t* address);
   void unreserve(uint64_t address, uint64_t bytes);
-  // Memory of the program's own or of another process is accessible there, or not any more.
+  // Memory of the program's own or of another process, or a module's variable, is accessible there,
+  // or not any more: known for checks and attributes, not ours to free.
   void add_mapping(Context* context, uint64_t address, uint64_t bytes, AllocationKind kind,
                    bool writable);
   void remove_mapping(uint64_t address);
@@ -108,7 +106,6 @@ class DeviceMemory {
   // Its live allocations remain valid.
   void abandon(Arena* arena);
   void set_keep_bytes(Arena& arena, uint64_t bytes);
-  [[nodiscard]] uint64_t keep_bytes(const Arena& arena) const;
   [[nodiscard]] ArenaUse use_of(const Arena& arena) const;
   void reset_high(Arena& arena, bool used, bool reserved);
   // Unmap what is unused while the arena has more than this.

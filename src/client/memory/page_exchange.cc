@@ -59,7 +59,8 @@ struct Share {
 
 // What caller and helper share; outside of all memory that a program registers.
 struct Job {
-  PageExchange exchange;
+  MappedRange range;
+  uint64_t fresh = 0;
   int self = 0;    // the caller's thread, which sleeps
   int tasks = -1;  // /proc/self/task
   int maps = -1;   // /proc/self/maps
@@ -223,11 +224,11 @@ void resume_others(Job& job) {
 
 // ---- Pages --------------------------------------------------------------------------------------
 
-// What has to lie at [begin, end) of the exchange does. `covered` moves on with each mapping.
-bool accepts(const PageExchange& exchange, const MappedRegion& region, uint64_t covered) {
-  if (region.begin > covered || !(region.kind == exchange.kind)) return false;
-  return region.kind.inode == 0 || region.offset + (covered - region.begin) ==
-                                       exchange.kind_offset + (covered - exchange.address);
+// What has to lie at [begin, end) of the range does. `covered` moves on with each mapping.
+bool accepts(const MappedRange& range, const MappedRegion& region, uint64_t covered) {
+  if (region.begin > covered || !(region.kind == range.kind)) return false;
+  return region.kind.inode == 0 ||
+         region.offset + (covered - region.begin) == range.offset + (covered - range.begin);
 }
 
 bool is_as_expected(Job& job, uint64_t begin, uint64_t end) {
@@ -246,7 +247,7 @@ bool is_as_expected(Job& job, uint64_t begin, uint64_t end) {
       const bool parsed = parse_maps_line(job.text + line, at - line, &region);
       line = at + 1;
       if (!parsed || region.end <= covered) continue;
-      if (!accepts(job.exchange, region, covered)) return false;
+      if (!accepts(job.range, region, covered)) return false;
       covered = region.end;
       if (covered >= end) return true;
     }
@@ -292,9 +293,8 @@ void copy_pages(Job& job, uint64_t from, uint64_t to, uint64_t bytes) {
 }
 
 bool exchange_piece(Job& job, uint64_t begin, uint64_t bytes) {
-  const PageExchange& exchange = job.exchange;
-  const uint64_t fresh = exchange.fresh + (begin - exchange.address);
-  const int protection = exchange.kind.protection;
+  const uint64_t fresh = job.fresh + (begin - job.range.begin);
+  const int protection = job.range.kind.protection;
   const auto address = static_cast<long>(begin);
   const auto length = static_cast<long>(bytes);
   if (!is_as_expected(job, begin, begin + bytes)) {
@@ -317,8 +317,8 @@ bool exchange_piece(Job& job, uint64_t begin, uint64_t bytes) {
 // The helper, on its own stack.
 int exchange_all(void* argument) {
   Job& job = *static_cast<Job*>(argument);
-  const uint64_t end = job.exchange.address + job.exchange.bytes;
-  uint64_t at = job.exchange.address;
+  const uint64_t end = job.range.end;
+  uint64_t at = job.range.begin;
   bool good = true;
   do {
     const uint64_t next =
@@ -332,7 +332,7 @@ int exchange_all(void* argument) {
 
 // ---- The caller ---------------------------------------------------------------------------------
 
-ExchangeResult run_helper(const PageExchange& exchange) {
+ExchangeResult run_helper(const MappedRange& range, uint64_t fresh) {
   constexpr const char* kNoHelper = "no helper can be started";
   const UniqueFd tasks(open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   const UniqueFd maps(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
@@ -342,7 +342,8 @@ ExchangeResult run_helper(const PageExchange& exchange) {
   if (memory == MAP_FAILED) return {Exchanged::kOutOfMemory, 0, kNoHelper};
   const Mapping owner(memory, sizeof(Job));
   auto& job = *static_cast<Job*>(memory);  // zeros are what it begins with
-  job.exchange = exchange;
+  job.range = range;
+  job.fresh = fresh;
   job.result = {};
   job.self = static_cast<int>(syscall(SYS_gettid));
   job.tasks = tasks.get();
@@ -371,20 +372,20 @@ ExchangeResult run_helper(const PageExchange& exchange) {
 
 }  // namespace
 
-ExchangeResult exchange_pages(const PageExchange& exchange) {
+ExchangeResult exchange_pages(const MappedRange& range, uint64_t fresh) {
   // Two helpers would wait for each other's callers.
   static Mutex one{LockRank::kClientPageExchange};
   const MutexLock guard(one);
-  ExchangeResult result = run_helper(exchange);
+  ExchangeResult result = run_helper(range, fresh);
   // Yama's usual setting lets a process be traced by its ancestors only, unless it says otherwise.
   if (result.outcome == Exchanged::kNotAllowed && result.bytes == 0 &&
       prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0) == 0) {
-    result = run_helper(exchange);
+    result = run_helper(range, fresh);
     prctl(PR_SET_PTRACER, 0, 0, 0, 0);
   }
   return result;
 }
 
-ExchangeResult try_exchange() { return exchange_pages({}); }
+ExchangeResult try_exchange() { return exchange_pages({}, 0); }
 
 }  // namespace openmps::client

@@ -19,17 +19,6 @@ namespace openmps::client {
 // What is copied while everybody waits: 3 ms on an H200's host. Pieces end at multiples of it.
 inline constexpr uint64_t kExchangePieceBytes = 32ull << 20;
 
-struct PageExchange {
-  // What has to lie there, in one or several mappings of that kind. Whole pages.
-  uint64_t address = 0;
-  uint64_t bytes = 0;
-  MappingKind kind;
-  uint64_t kind_offset = 0;  // into the kind's file, if it has one, of `address`
-  // The pages that move there, and get the contents and the protection. Mapped for reading and
-  // writing.
-  uint64_t fresh = 0;
-};
-
 enum class Exchanged {
   kAll,
   kChanged,      // something else lies there
@@ -38,11 +27,13 @@ enum class Exchanged {
 };
 struct ExchangeResult {
   Exchanged outcome = Exchanged::kAll;
-  uint64_t bytes = 0;    // that have been exchanged, from `address` on
+  uint64_t bytes = 0;    // that have been exchanged, from the beginning on
   const char* why = "";  // not kAll: a constant text
 };
 
-ExchangeResult exchange_pages(const PageExchange& exchange);
+// `range`: what has to lie there, whole pages. The pages from `fresh` on, which are mapped for
+// reading and writing, move there, and get the contents and the protection.
+ExchangeResult exchange_pages(const MappedRange& range, uint64_t fresh);
 // Nothing is exchanged: whether the other threads can be stopped.
 ExchangeResult try_exchange();
 

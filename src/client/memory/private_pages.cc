@@ -17,39 +17,21 @@
 namespace openmps::client {
 namespace {
 
-struct Mapped {
-  uint64_t begin;
-  uint64_t end;
-  MappingKind kind;
-  uint64_t offset;  // into the file
-};
-
-// What of [begin, end) is still mapped as it was.
-std::vector<Mapped> still_mapped(uint64_t begin, uint64_t end, const MappingKind& kind,
-                                 uint64_t offset) {
-  struct Search {
-    const uint64_t begin;
-    const uint64_t end;
-    const MappingKind kind;
-    const uint64_t offset;
-    std::vector<Mapped> found;
-  } search{begin, end, kind, offset, {}};
-  visit_regions(
-      [](void* context, const MappedRegion& region) {
-        auto& s = *static_cast<Search*>(context);
-        if (region.begin >= s.end) return false;
-        const uint64_t from = std::max(region.begin, s.begin);
-        const uint64_t to = std::min(region.end, s.end);
-        if (from >= to || !region.kind.shared || region.kind.device != s.kind.device ||
-            region.kind.inode != s.kind.inode ||
-            region.offset + (from - region.begin) != s.offset + (from - s.begin)) {
-          return true;
-        }
-        s.found.push_back({from, to, region.kind, s.offset + (from - s.begin)});
-        return true;
-      },
-      &search);
-  return std::move(search.found);
+// What of the range is still mapped as it was.
+std::vector<MappedRange> still_mapped(const MappedRange& was) {
+  std::vector<MappedRange> found;
+  visit_regions([&](const MappedRegion& region) {
+    if (region.begin >= was.end) return false;
+    const uint64_t from = std::max(region.begin, was.begin);
+    const uint64_t to = std::min(region.end, was.end);
+    const uint64_t offset = was.offset + (from - was.begin);
+    if (from < to && region.kind.shared && region.kind.is_of_file_of(was.kind) &&
+        region.offset + (from - region.begin) == offset) {
+      found.push_back({from, to, region.kind, offset});
+    }
+    return true;
+  });
+  return found;
 }
 
 // Pages of a file, or private ones, whose offset within a huge page is that of `alike`.
@@ -71,14 +53,9 @@ Mapping make_fresh(uint64_t alike, uint64_t bytes, int file, uint64_t offset) {
   return fresh;
 }
 
-ExchangeResult exchange(const Mapped& mapped, Mapping fresh) {
+ExchangeResult exchange(const MappedRange& range, Mapping fresh) {
   if (!fresh.valid()) return {Exchanged::kOutOfMemory, 0, "no addresses for its pages"};
-  const ExchangeResult result =
-      exchange_pages({.address = mapped.begin,
-                      .bytes = mapped.end - mapped.begin,
-                      .kind = mapped.kind,
-                      .kind_offset = mapped.offset,
-                      .fresh = reinterpret_cast<uint64_t>(fresh.address())});
+  const ExchangeResult result = exchange_pages(range, reinterpret_cast<uint64_t>(fresh.address()));
   // What has moved is not there any more.
   const uint64_t rest = fresh.bytes() - result.bytes;
   if (rest != 0) munmap(static_cast<char*>(fresh.address()) + result.bytes, rest);
@@ -122,17 +99,15 @@ CUresult make_shared_pages(uint64_t offset, uint64_t bytes, UniqueFd* file, cons
   return CUDA_SUCCESS;
 }
 
-ExchangeResult put_shared_pages(uint64_t begin, uint64_t end, const MappingKind& kind,
-                                uint64_t kind_offset, int file, uint64_t offset) {
-  return exchange({begin, end, kind, kind_offset}, make_fresh(begin, end - begin, file, offset));
+ExchangeResult put_shared_pages(const MappedRange& range, int file, uint64_t offset) {
+  return exchange(range, make_fresh(range.begin, range.end - range.begin, file, offset));
 }
 
-bool put_private_pages(uint64_t begin, uint64_t end, const MappingKind& kind, uint64_t offset,
-                       const char** why) {
+bool put_private_pages(const MappedRange& was, const char** why) {
   bool all = true;
-  for (const Mapped& mapped : still_mapped(begin, end, kind, offset)) {
+  for (const MappedRange& range : still_mapped(was)) {
     const ExchangeResult result =
-        exchange(mapped, make_fresh(mapped.begin, mapped.end - mapped.begin, -1, 0));
+        exchange(range, make_fresh(range.begin, range.end - range.begin, -1, 0));
     if (result.outcome == Exchanged::kAll || result.outcome == Exchanged::kChanged) continue;
     *why = result.why;
     all = false;
@@ -140,11 +115,10 @@ bool put_private_pages(uint64_t begin, uint64_t end, const MappingKind& kind, ui
   return all;
 }
 
-void copy_on_write(uint64_t begin, uint64_t end, const MappingKind& kind, int file,
-                   uint64_t offset) {
-  for (const Mapped& mapped : still_mapped(begin, end, kind, offset)) {
-    mmap(reinterpret_cast<void*>(mapped.begin), mapped.end - mapped.begin, mapped.kind.protection,
-         MAP_PRIVATE | MAP_FIXED, file, static_cast<off_t>(mapped.offset));
+void copy_on_write(const MappedRange& was, int file) {
+  for (const MappedRange& range : still_mapped(was)) {
+    mmap(reinterpret_cast<void*>(range.begin), range.end - range.begin, range.kind.protection,
+         MAP_PRIVATE | MAP_FIXED, file, static_cast<off_t>(range.offset));
   }
 }
 

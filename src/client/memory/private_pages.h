@@ -18,18 +18,15 @@ inline constexpr uint64_t kHugePageBytes = 2ull << 20;  // of x86-64
 // A file with so many pages from `offset` on, charged to this process. Huge ones where the system
 // gives them. Errors: CUDA_ERROR_OUT_OF_MEMORY, and `why`, a constant text.
 CUresult make_shared_pages(uint64_t offset, uint64_t bytes, UniqueFd* file, const char** why);
-// They take the place of private ones of that kind, with their contents.
-ExchangeResult put_shared_pages(uint64_t begin, uint64_t end, const MappingKind& kind,
-                                uint64_t kind_offset, int file, uint64_t offset);
+// They take the place of private ones, with their contents.
+ExchangeResult put_shared_pages(const MappedRange& range, int file, uint64_t offset);
 
-// `kind` and `offset`: what [begin, end) was mapped as, but for the protection.
+// `was`: what the range was mapped as, but for the protection.
 // Replaces the pages by private ones with their contents. False: some are still shared, and `why`,
 // a constant text, is set.
-bool put_private_pages(uint64_t begin, uint64_t end, const MappingKind& kind, uint64_t offset,
-                       const char** why);
+bool put_private_pages(const MappedRange& was, const char** why);
 // In a forked child, of a process that goes on writing: the file's pages, until this process
 // writes. Takes no copy.
-void copy_on_write(uint64_t begin, uint64_t end, const MappingKind& kind, int file,
-                   uint64_t offset);
+void copy_on_write(const MappedRange& was, int file);
 
 }  // namespace openmps::client

@@ -4,11 +4,14 @@
 // itself. Any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <map>
+#include <iterator>
+#include <variant>
 
 #include "base/mutex.h"
 #include "client/handle_table.h"
+#include "client/memory/interval_map.h"
 #include "cuda/abi.h"
 #include "wire/handshake.h"
 
@@ -25,26 +28,35 @@ struct PhysicalMemory : Object {
 };
 
 struct VirtualMapping {
-  uint64_t bytes = 0;
   PhysicalMemory* memory = nullptr;
   CUmemAccess_flags access[wire::kMaxDevices] = {};  // by the program's ordinal
 
   // Of those of all devices.
-  [[nodiscard]] CUmemAccess_flags most_access() const;
+  [[nodiscard]] CUmemAccess_flags most_access() const {
+    return *std::max_element(std::begin(access), std::end(access));
+  }
 };
 
 class VirtualMemory {
  public:
   struct State {
-    std::map<uint64_t, uint64_t> reserved;        // base -> bytes
-    std::map<uint64_t, VirtualMapping> mappings;  // by base
+    IntervalMap<std::monostate> reserved;
+    IntervalMap<VirtualMapping> mappings;
 
-    [[nodiscard]] bool is_reserved(uint64_t address, uint64_t bytes) const;
-    [[nodiscard]] bool overlaps_mapping(uint64_t address, uint64_t bytes) const;
+    [[nodiscard]] bool is_reserved(uint64_t address, uint64_t bytes) const {
+      const auto* range = reserved.find(address);
+      return range != nullptr && bytes <= range->bytes - (address - range->base);
+    }
     // [address, address + bytes) consists of whole mappings.
-    [[nodiscard]] bool is_whole(uint64_t address, uint64_t bytes) const;
-    // The mapping that the address lies in, or nullptr; where it begins.
-    [[nodiscard]] VirtualMapping* mapping_of(uint64_t address, uint64_t* begin = nullptr);
+    [[nodiscard]] bool is_whole(uint64_t address, uint64_t bytes) const {
+      for (uint64_t done = 0; done < bytes;) {
+        const auto* mapping = mappings.find(address + done);
+        if (mapping == nullptr || mapping->base != address + done) return false;
+        if (mapping->bytes > bytes - done) return false;
+        done += mapping->bytes;
+      }
+      return bytes != 0;
+    }
   };
 
   // All of it under one lock: these calls are rare.

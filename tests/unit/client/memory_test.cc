@@ -242,26 +242,24 @@ TEST(PinnedHeapTest, EndsWithItsAddresses) {
 TEST(VirtualMemoryTest, RangesAndMappings) {
   VirtualMemory owner;
   VirtualMemory::Locked memory(owner);
-  memory->reserved.emplace(100, 50);
+  memory->reserved.insert(100, 50, {});
   EXPECT_TRUE(memory->is_reserved(100, 50));
   EXPECT_TRUE(memory->is_reserved(120, 30));
   EXPECT_FALSE(memory->is_reserved(120, 31));
   EXPECT_FALSE(memory->is_reserved(99, 2));
   EXPECT_FALSE(memory->is_reserved(120, ~0ull)) << "an end that wraps";
-  memory->mappings[110] = VirtualMapping{.bytes = 10};
-  memory->mappings[120] = VirtualMapping{.bytes = 5};
-  EXPECT_TRUE(memory->overlaps_mapping(119, 5));
-  EXPECT_TRUE(memory->overlaps_mapping(100, 50));
-  EXPECT_FALSE(memory->overlaps_mapping(125, 5));
-  EXPECT_FALSE(memory->overlaps_mapping(100, 10));
+  memory->mappings.insert(110, 10, {});
+  memory->mappings.insert(120, 5, {});
+  EXPECT_TRUE(memory->mappings.overlaps(119, 5));
+  EXPECT_TRUE(memory->mappings.overlaps(100, 50));
+  EXPECT_FALSE(memory->mappings.overlaps(125, 5));
+  EXPECT_FALSE(memory->mappings.overlaps(100, 10));
   EXPECT_TRUE(memory->is_whole(110, 15));
   EXPECT_TRUE(memory->is_whole(120, 5));
   EXPECT_FALSE(memory->is_whole(110, 12)) << "a part";
   EXPECT_FALSE(memory->is_whole(111, 14));
   EXPECT_FALSE(memory->is_whole(110, 20)) << "beyond the last";
   EXPECT_FALSE(memory->is_whole(110, 0));
-  EXPECT_EQ(memory->mapping_of(119), &memory->mappings[110]);
-  EXPECT_EQ(memory->mapping_of(125), nullptr);
 }
 
 TEST_F(DeviceMemoryTest, SmallBlocksShareASlab) {

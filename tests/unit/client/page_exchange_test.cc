@@ -45,11 +45,12 @@ class Pages {
     return reinterpret_cast<volatile uint64_t*>(begin_ + byte);
   }
   ExchangeResult share() {
-    return put_shared_pages(begin_, end(), region_at(begin_).kind, 0, file_.get(),
+    return put_shared_pages({begin_, end(), region_at(begin_).kind}, file_.get(),
                             begin_ % kHugePageBytes);
   }
   bool make_private() {
-    return put_private_pages(begin_, end(), region_at(begin_).kind, begin_ % kHugePageBytes, &why_);
+    return put_private_pages({begin_, end(), region_at(begin_).kind, begin_ % kHugePageBytes},
+                             &why_);
   }
   [[nodiscard]] int file() const { return file_.get(); }
 
@@ -104,14 +105,12 @@ TEST(PageExchangeTest, ManyPiecesAreOneMapping) {
 
 TEST(PageExchangeTest, SomethingElseIsLeftAlone) {
   Pages pages(4 * kPage);
-  const MappingKind before = region_at(pages.begin()).kind;
+  const MappedRange before{pages.begin(), pages.end(), region_at(pages.begin()).kind};
   *pages.word(0) = 5;
   mprotect(reinterpret_cast<void*>(pages.begin() + kPage), kPage, PROT_READ);
-  EXPECT_EQ(put_shared_pages(pages.begin(), pages.end(), before, 0, pages.file(), 0).outcome,
-            Exchanged::kChanged);
+  EXPECT_EQ(put_shared_pages(before, pages.file(), 0).outcome, Exchanged::kChanged);
   munmap(reinterpret_cast<void*>(pages.begin() + kPage), kPage);
-  EXPECT_EQ(put_shared_pages(pages.begin(), pages.end(), before, 0, pages.file(), 0).outcome,
-            Exchanged::kChanged);
+  EXPECT_EQ(put_shared_pages(before, pages.file(), 0).outcome, Exchanged::kChanged);
   EXPECT_FALSE(region_at(pages.begin()).kind.shared);
   EXPECT_EQ(*pages.word(0), 5u);
 }
