@@ -13,7 +13,7 @@ bool FairShares::is_crowded(Rank from) {
   const MutexLock lock(mutex_);
   uint64_t busy = 0;
   for (const FairShare* share : active_) {
-    const bool is_long = share->length_ns_.load(std::memory_order_relaxed) >= kLongNs;
+    const bool is_long = share->longest_ns_.load(std::memory_order_relaxed) >= kLongNs;
     const bool is_below = share->rank_.load(std::memory_order_relaxed) >= from;
     if (is_long && is_below) busy += share->sms_.load(std::memory_order_relaxed);
   }
@@ -41,7 +41,7 @@ void FairShare::end_work(uint64_t now) {
   }
 }
 
-void FairShare::use(uint64_t ns, uint64_t sms, uint64_t now) {
+void FairShare::charge(uint64_t ns, uint64_t sms, uint64_t now) {
   const uint64_t kept = std::min(sms, device_.sms_);
   if (kept == 0) return;
   const uint32_t before = sms_.load(std::memory_order_relaxed);
@@ -86,7 +86,7 @@ Grant FairShare::decide_locked(uint64_t now) {
     others_.push_back(other->claim(now));
     wanted += others_.back().sms;
   }
-  part_ =
+  satisfied_ =
       wanted <= device_.sms_ ? 1 : static_cast<double>(device_.sms_) / static_cast<double>(wanted);
   return device_.policy_->decide(claim(now), others_, static_cast<uint32_t>(device_.sms_));
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which session's work is submitted first if several want one device: a replaceable function of the
-// SMs that each wants and its use of late (decision 25). A policy has no state; FairShares
-// (fair_share.h) has the figures and calls it. Any thread.
+// Whether a session's kernels are held in favour of other sessions that want the same device: a
+// replaceable function of the SMs that each keeps busy and of its recent use (decision 25). A
+// policy has no state; each FairShare (fair_share.h) has one session's figures and calls it. Any
+// thread.
+//
+// Kernels stand for all work that keeps SMs busy, graphs with kernels among it.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +15,13 @@
 
 namespace openmps::worker {
 
-// The expected time of the work that the driver may have of a stream beyond what runs, if no other
-// session competes. It is short, since the context cannot be quiescent before, and long enough for
-// a thread to wake (0.1 ms late as a rule) and submit more.
+// The time of a stream budget: until all work that the driver has of the stream is expected to have
+// ended, the running item included. It is short, since the context cannot be quiescent sooner, and
+// long enough for a thread to wake (0.1 ms late as a rule) and submit more. An item that takes
+// longer by itself is submitted once at most half of this time is left before it.
 inline constexpr uint64_t kWindowNs = 2'000'000;
 
-// A session's rank. Work of a lower value goes first.
+// A session's rank. The highest rank has the smallest value, and its work goes first.
 enum class Rank : uint32_t {
   kLatency = 0,     // OPENMPS_QOS=latency
   kNormal = 1,      // MPS's priority 0
@@ -27,16 +31,16 @@ enum class Rank : uint32_t {
 // What a policy knows of a session on a device. A queue credit's claim is something else.
 struct Claim {
   Rank rank = Rank::kNormal;
-  uint32_t sms = 0;      // SMs that its work keeps busy on average; 0: it copies only
+  uint32_t sms = 0;      // SMs that its kernels keep busy on average; 0: it has had none yet
   uint64_t used_ns = 0;  // FairShare::used_ns()
 };
 
 // The policy's decision on a session, in force until the next one.
 struct Grant {
   uint64_t window_ns = kWindowNs;
-  bool waits = false;  // its work that needs SMs is held: others come first
-  // A session that has waited longer may submit work nevertheless: other sessions' work may depend
-  // on it.
+  bool waits = false;  // its kernels are held: others come first
+  // A session that has waited for longer submits some work nevertheless: other sessions' work may
+  // depend on it.
   uint64_t longest_wait_ns = 50'000'000;
 };
 
@@ -47,29 +51,31 @@ class Policy {
   Policy(const Policy&) = delete;
   Policy& operator=(const Policy&) = delete;
 
-  // `others`: the other sessions with unfinished work on the device. `sms`: SMs of the device.
+  // `others`: the other sessions with unfinished kernels on the device. `sms`: SMs of the device.
   [[nodiscard]] virtual Grant decide(const Claim& mine, std::span<const Claim> others,
                                      uint32_t sms) const = 0;
 };
 
-// The default: sessions of a rank that compete get equal parts of the device, and those of a higher
-// rank go first. No session waits while the device has enough SMs for all, or if it copies only.
+// The default. Of the sessions of one rank none can use more than about three times as much as a
+// competitor, and those of a higher rank go first. No kernels are held while the device has enough
+// SMs for all.
 class FairSharePolicy : public Policy {
  public:
-  // A session waits for another if its use is more than kLeadTimes times the other's plus kLeadNs,
-  // about the time of long kernels: so much, since these figures are estimates. With half of that,
-  // equal programs were held in turn, and eight of them took up to 18 % longer (decision 25).
+  // A session waits for another if its use is more than kLeadTimes times the other's plus kLeadNs.
+  // The lead is large because use is an estimate: with 1.25 and 1.5 times, equal programs were held
+  // in turn, and some of eight took up to 18 % longer (decision 25).
   static constexpr uint64_t kLeadNs = 10'000'000;
   static constexpr uint64_t kLeadTimes = 3;
-  // The window while a higher rank has work, which runs after what is in the window already.
+  // The time of a stream budget while a higher rank has work, which has to wait for all that lower
+  // ranks have submitted before.
   static constexpr uint64_t kShortWindowNs = 500'000;
 
   [[nodiscard]] Grant decide(const Claim& mine, std::span<const Claim> others,
                              uint32_t sms) const override;
 };
 
-// Work of a session is submitted only while no session of a higher rank wants SMs, without a limit
-// of time. Sessions of one rank do not wait for each other.
+// Kernels of a session are held while any session of a higher rank has some, for however long.
+// Sessions of one rank do not wait for each other.
 class StrictPriorityPolicy : public Policy {
  public:
   [[nodiscard]] Grant decide(const Claim& mine, std::span<const Claim> others,

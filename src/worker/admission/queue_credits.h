@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Credits for the hardware queues of a context. A context has at most 32 of them, and a stream
-// whose next item can't start occupies one: while all are occupied no other stream makes progress,
-// whatever its priority (measured on an H200, decision 23). A running kernel or graph with nothing
-// behind it occupies none. So a stream needs a credit to queue work behind unfinished work, or to
-// wait on the GPU for something other than its own work; of a stream without a credit one item at a
-// time is submitted. A credit is returned when the object that stands for it is destroyed.
+// Credits for the hardware queues of a context, which has at most 32 of them (CUDA calls them
+// connections). A stream occupies one from the submission of an item that can't start yet until
+// that item starts. While all are occupied no other stream makes progress, whatever its priority
+// (measured on an H200, decision 23). What runs occupies none. So a stream needs a credit to queue
+// work behind unfinished work, or to wait on the GPU for something other than its own work. A
+// stream without a credit is given one item at a time: a lone item, with nothing behind it. A
+// credit is returned when the object that stands for it is destroyed.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +21,8 @@ struct CountDown {
     counter->fetch_sub(1, std::memory_order_relaxed);
   }
 };
-// One unit of a counter; the destructor subtracts it from the counter. Empty: no unit.
+// One unit of a counter: of credits that are taken, of claims, of streams that poll. The destructor
+// subtracts it from the counter. Empty: no unit.
 using CountToken = std::unique_ptr<std::atomic<int32_t>, CountDown>;
 
 // For how long a stream will need a queue credit, as far as is known.
@@ -32,7 +34,8 @@ enum class CreditTerm : uint8_t {
 struct QueueCredit : CountToken {
   using CountToken::CountToken;
 };
-// A stream that was refused a credit has a claim, and comes before streams without one.
+// A stream that was refused a credit has a claim until it gets one, and comes before streams
+// without a claim.
 struct QueueCreditClaim : CountToken {
   QueueCreditClaim() = default;
   QueueCreditClaim(std::atomic<int32_t>* counter, CreditTerm term)
@@ -43,20 +46,23 @@ struct QueueCreditClaim : CountToken {
 // The credits of one device. Thread-safe.
 class QueueCredits {
  public:
-  // Hardware queues left for what takes no credit: fences of legacy streams, values written to wake
-  // a client's threads, graphs whose nodes wait.
+  // Hardware queues kept back for what takes no credit: fences of legacy streams, graphs whose
+  // nodes wait, records of another device's events. Nothing bounds how many of these there are;
+  // four have been enough (decision 23).
   static constexpr int32_t kSpare = 4;
 
   // Sets how many hardware queues the context has. To be called before a credit is taken.
   void set_queues(uint32_t queues) { most_ = std::max(1, static_cast<int32_t>(queues) - kSpare); }
   [[nodiscard]] int32_t most() const { return most_; }
-  // The most credits of an unknown term. The others are for work that ends soon (kShort).
-  [[nodiscard]] int32_t most_unknown() const { return most_ - most_ / 2; }
-  // Some credits are kept for short terms: true if the device has more than one credit.
-  [[nodiscard]] bool keeps_some() const { return most_unknown() < most_; }
+  // A credit for an unknown term is given only while fewer than so many of all credits are taken,
+  // whatever their terms.
+  [[nodiscard]] int32_t unknown_limit() const { return most_ - most_ / 2; }
+  // The other credits are given for short terms only. False: there are none, since the device has
+  // only one credit.
+  [[nodiscard]] bool keeps_some() const { return unknown_limit() < most_; }
 
-  // Empty: no credit is free for that term. For a stream without a claim those that streams with
-  // claims are waiting for are not free: of all claims, or for a short term, of short claims only.
+  // Empty: no credit is free for that term. A stream without a claim leaves one credit for each
+  // claim: for an unknown term for every claim, for a short term for claims of a short term only.
   [[nodiscard]] QueueCredit try_take(bool has_claim, CreditTerm term) {
     const bool is_short = term == CreditTerm::kShort;
     const int32_t claims =
@@ -64,7 +70,8 @@ class QueueCredits {
     const int32_t kept = (has_claim ? 0 : claims) + (is_short ? 0 : most_ / 2);
     return QueueCredit(count_below(taken_, most_ - kept));
   }
-  // Makes a token again of a credit whose token was released with unique_ptr::release().
+  // Makes a token again of a credit whose token was given up with unique_ptr::release(), to pass
+  // through a host function of the driver's.
   [[nodiscard]] QueueCredit adopt() { return QueueCredit(&taken_); }
   [[nodiscard]] QueueCreditClaim claim(CreditTerm term) {
     claims_of(term).fetch_add(1, std::memory_order_relaxed);
@@ -101,8 +108,9 @@ class QueueCredits {
   std::atomic<int32_t> waits_{0};  // wait credits taken by all sessions
 };
 
-// Lets a stream wait on the GPU for something other than its own work. The end of such a wait is
-// unknown, so few streams of a device and of a session may do so at a time.
+// Lets a stream wait on the GPU for something other than its own work; taken in addition to a queue
+// credit for an unknown term. The end of such a wait is unknown, so few streams of a device and of
+// a session may do so at a time.
 struct WaitCredit {
   CountToken of_device;
   CountToken of_session;
@@ -112,28 +120,29 @@ struct WaitCredit {
 // The wait credits of one session on one device. Session's thread only.
 class WaitCredits {
  public:
-  // On NVIDIA's driver with the default number of queues the eighth waiting stream of a program
-  // stops all its other streams: no program relies on more than seven.
+  // With the driver's default of 8 queues, the eighth waiting stream of a program stops all its
+  // other streams: no program relies on more than seven.
   static constexpr int32_t kMost = 7;
 
-  // Empty: the session has taken kMost, or all sessions most_unknown() of the device.
+  // Empty: the session has taken kMost, or all sessions unknown_limit() of the device.
   [[nodiscard]] WaitCredit try_take(QueueCredits& device) {
     WaitCredit credit;
     credit.of_session.reset(QueueCredits::count_below(taken_, kMost));
     if (credit.of_session == nullptr) return {};
-    credit.of_device.reset(QueueCredits::count_below(device.waits_, device.most_unknown()));
+    credit.of_device.reset(QueueCredits::count_below(device.waits_, device.unknown_limit()));
     return credit.of_device != nullptr ? std::move(credit) : WaitCredit();
   }
-  // A token to be kept while a stream is refused a wait and polls the wait's condition.
-  [[nodiscard]] CountToken count_refused() {
-    refused_.fetch_add(1, std::memory_order_relaxed);
-    return CountToken(&refused_);
+  // A token for a stream that got no wait credit and polls the condition of its wait meanwhile.
+  [[nodiscard]] CountToken count_polling() {
+    polling_.fetch_add(1, std::memory_order_relaxed);
+    return CountToken(&polling_);
   }
-  [[nodiscard]] uint64_t refused() const { return static_cast<uint64_t>(refused_); }
+  // How many streams of the session poll.
+  [[nodiscard]] uint64_t polling() const { return static_cast<uint64_t>(polling_); }
 
  private:
   std::atomic<int32_t> taken_{0};
-  std::atomic<int32_t> refused_{0};
+  std::atomic<int32_t> polling_{0};
 };
 
 }  // namespace openmps::worker

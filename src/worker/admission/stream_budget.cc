@@ -9,7 +9,7 @@ namespace {
 
 using wire::HeldFor;
 
-// Bounds of the time between two looks at a full window: a few times the cost of a look, and a
+// Bounds of the time between two looks at a full budget: a few times the cost of a look, and a
 // delay that no program notices.
 constexpr uint64_t kShortestLookNs = 10'000;
 constexpr uint64_t kLongestLookNs = 1'000'000;
@@ -18,12 +18,13 @@ constexpr uint64_t kLongestLookNs = 1'000'000;
 // an eighth, or half of what is left of that duration if this is less.
 constexpr uint64_t kLookShare = 32;
 constexpr uint64_t kExpectedLookShare = 8;
-// The pause between two calls of a refused wait's has_come(): a sixteenth of the time since its
-// first refusal, but at least the time of a few thread wake-ups and at most 1 ms (decision 17).
-constexpr uint64_t kWaitPauseShare = 16;
-constexpr uint64_t kShortestWaitPauseNs = 20'000;
-// The longest pause may exceed 1 ms, by this time for each refused wait: ten times a call's cost.
-constexpr uint64_t kRefusedLookNs = 50'000;
+// The pause between two calls of has_come() for a wait without a credit: a sixteenth of the time
+// since its first refusal, but at least the time of a few thread wake-ups and at most 1 ms
+// (decision 17).
+constexpr uint64_t kPollPauseShare = 16;
+constexpr uint64_t kShortestPollPauseNs = 20'000;
+// With many such waits the longest pause is this time for each, ten times the cost of a call.
+constexpr uint64_t kPollNs = 50'000;
 // How long a stream may keep its credit while others want one: a few times kWindowNs.
 constexpr uint64_t kTurnNs = 5'000'000;
 
@@ -39,22 +40,22 @@ StreamBudget::StreamBudget(const ProgressTools& tools, QueueCredits* credits,
       wait_credits_(wait_credits),
       progress_(tools, std::move(make_current), stream, ends_ns) {}
 
-StreamBudget::~StreamBudget() { leave_share_queue(); }
+StreamBudget::~StreamBudget() { stop_waiting_for_share(); }
 
 // ---- Time and items -----------------------------------------------------------------------------
 
-// A window that was full counts as full until half of it is free, so that the session's thread
-// wakes each millisecond, not for each item. An item longer than the window is admitted when the
-// work before it takes no longer than half a window.
-bool StreamBudget::is_window_full(const Cost& cost) {
+// A budget that was full counts as full until half of it is free, so that the session's thread
+// wakes each millisecond, not for each item. An item longer than the budget is admitted once the
+// work before it takes at most half a budget.
+bool StreamBudget::is_budget_full(const Cost& cost) {
   const uint64_t now = clock_.now_ns();
   if (full_ && is_too_soon(now)) return true;
   look(now);
   const WorkTotal& total = progress_.total();
   const uint64_t remaining = progress_.is_empty() ? 0 : progress_.remaining_ns(now);
-  const uint64_t window = share_.window_ns();
-  const uint64_t half = window / 2;
-  const bool is_long = remaining > half && (full_ || remaining + durations_.of(cost) > window);
+  const uint64_t budget = share_.window_ns();
+  const uint64_t half = budget / 2;
+  const bool is_long = remaining > half && (full_ || remaining + durations_.of(cost) > budget);
   full_ =
       is_long || total.unknown >= kWindowUnknown || total.items >= kWindowItems / (full_ ? 2 : 1);
   if (is_long) claim_.reset();  // with a credit the stream still could not submit
@@ -64,13 +65,13 @@ bool StreamBudget::is_window_full(const Cost& cost) {
 
 // ---- The fair share -----------------------------------------------------------------------------
 
-// Work that needs no SMs, as a copy, does not wait for a fair share.
+// Work that needs no SMs, as a copy, is not held for a fair share.
 void StreamBudget::admit_share(const Cost& cost, Verdict& verdict) {
   if (cost.sms == 0) return;
   const uint64_t now = clock_.now_ns();
   waits_for_share_ = share_.must_wait(now);
   if (!waits_for_share_) return;
-  next_look_ns_ = std::max(share_.look_ns(), now + kShortestLookNs);
+  next_look_ns_ = std::max(share_.next_decision_ns(), now + kShortestLookNs);
   verdict.refuse(HeldFor::kFairShare, next_look_ns_);
 }
 
@@ -116,7 +117,7 @@ bool StreamBudget::take_wait_credit(Verdict& verdict) {
   return true;
 }
 
-// A wait that gets no credit is held until has_come(), which makes one or two calls of the driver.
+// A wait without a credit is held until has_come(), which makes one or two calls of the driver.
 void StreamBudget::admit_wait(const Condition& condition, Verdict& verdict) {
   const bool has_credit =
       credits_ == nullptr ||
@@ -124,24 +125,24 @@ void StreamBudget::admit_wait(const Condition& condition, Verdict& verdict) {
                                             : take_wait_credit(verdict));
   if (has_credit) return;
   const uint64_t now = clock_.now_ns();
-  if (refusal_ == nullptr) {
-    refusal_ = wait_credits_.count_refused();
-    refused_ns_ = now;
-    asked_ns_ = 0;
+  if (polling_ == nullptr) {
+    polling_ = wait_credits_.count_polling();
+    polling_since_ns_ = now;
+    polled_ns_ = 0;
   }
-  if (now >= asked_ns_ + wait_pause_ns(now)) {
+  if (now >= polled_ns_ + poll_pause_ns(now)) {
     // If this condition has come, the work's next condition is checked without a pause.
-    asked_ns_ = 0;
+    polled_ns_ = 0;
     if (condition.has_come()) return;
-    asked_ns_ = now;
+    polled_ns_ = now;
   }
-  verdict.refuse(condition.why, asked_ns_ + wait_pause_ns(now));
+  verdict.refuse(condition.why, polled_ns_ + poll_pause_ns(now));
 }
 
-// The longest pause grows with the number of refused waits, so that all of them cost little time.
-uint64_t StreamBudget::wait_pause_ns(uint64_t now) const {
-  const uint64_t longest = std::max(kLongestLookNs, wait_credits_.refused() * kRefusedLookNs);
-  return std::clamp((now - refused_ns_) / kWaitPauseShare, kShortestWaitPauseNs, longest);
+// The longest pause grows with the number of streams that poll, so that all of them cost little.
+uint64_t StreamBudget::poll_pause_ns(uint64_t now) const {
+  const uint64_t longest = std::max(kLongestLookNs, wait_credits_.polling() * kPollNs);
+  return std::clamp((now - polling_since_ns_) / kPollPauseShare, kShortestPollPauseNs, longest);
 }
 
 // The stream will wait for the work of its cold stream, so it will occupy a hardware queue even if
@@ -201,9 +202,9 @@ void StreamBudget::look(uint64_t now) {
   if (share_.is_contested()) share_.expect_end(now + remaining);
 }
 
-uint64_t StreamBudget::look_after(uint64_t now) {
-  // Work held by a full window has its own next look: one before that is not needed.
-  if (!is_learning() && waited_for() == 0 && is_too_soon(now)) return next_look_ns_ - now;
+uint64_t StreamBudget::look_and_release(uint64_t now) {
+  // Work held by a full budget has its own next look: one before that is not needed.
+  if (!is_learning() && sessions_waited_for() == 0 && is_too_soon(now)) return next_look_ns_ - now;
   look(now);
   if (progress_.is_empty() && !used_) give_back_credits();
   used_ = false;
@@ -215,7 +216,7 @@ void StreamBudget::end(uint64_t now) {
   give_back_credits();
   claim_.reset();
   full_ = false;
-  leave_share_queue();
+  stop_waiting_for_share();
 }
 
 void StreamBudget::look_again_in(uint64_t ns, uint64_t now) {

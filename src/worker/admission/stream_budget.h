@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much unfinished work of one stream the driver may have: a number of items and an estimated
-// time on the GPU (the window, decision 18), if the stream's queue credits (decision 23) and its
-// session's fair share (decision 25) allow it. Other work stays in the Backlog, so that the shared
-// context drains in milliseconds whatever its clients have queued. Session's thread only.
+// The budget of one stream: how much unfinished work of the stream the driver may have, by number
+// of items and by estimated time on the GPU (decision 18). Whether more work may be submitted also
+// depends on queue credits (decision 23) and on the session's fair share (decision 25), which are
+// asked here as well. Other work stays in the Backlog, so that the shared context drains in
+// milliseconds whatever its clients have queued. Session's thread only.
+//
+// For each piece of work: admit_...(), then keep() with the tokens of the verdict, prepare() if it
+// takes the GPU's time, note_entered(), the driver's call, add...() and, if nothing can hold up its
+// start, note_lone().
 #pragma once
 
 #include <atomic>
@@ -21,12 +26,15 @@ namespace openmps::worker {
 
 // The most items. NVIDIA's driver blocks a thread that submits to a stream with 1,020 unfinished.
 inline constexpr uint32_t kWindowItems = 512;
-// The most items of unknown duration: enough to keep the GPU busy from one look to the next.
+// The most items of unknown duration: enough to keep the GPU busy until the next check of what has
+// ended.
 inline constexpr uint32_t kWindowUnknown = 4;
 
 class StreamBudget {
  public:
-  // `credits`: the device's; null: queue credits are not used. Others: see StreamProgress.
+  // `credits`: the device's; null: queue credits are not used. `make_current` makes the stream's
+  // context current on this thread; false: the context is lost. `*ends_ns` tells other threads when
+  // the work is expected to end (StreamProgress).
   StreamBudget(const ProgressTools& tools, QueueCredits* credits, WaitCredits& wait_credits,
                std::function<bool()> make_current, CUstream stream, std::atomic<uint64_t>* ends_ns);
   ~StreamBudget();
@@ -34,66 +42,74 @@ class StreamBudget {
   StreamBudget& operator=(const StreamBudget&) = delete;
   void move(CUstream stream, std::atomic<uint64_t>* ends_ns) { progress_.move(stream, ends_ns); }
 
-  // Each admit function says whether the stream's next item may be submitted: it adds a credit to
-  // the verdict if one is needed, or refuses. It may make the stream's context current.
-  // admit_work() checks window, queue credit and fair share for work of that cost.
+  // Each admit function says whether the stream's next item may be submitted: the function adds a
+  // credit to the verdict if one is needed, or refuses. To query marks it may make the stream's
+  // context current. admit_work() checks budget, queue credit and fair share for work of that cost.
   void admit_work(const Cost& cost, Verdict& verdict) {
     const WorkTotal& total = progress_.total();
     const bool fits = total.items < kWindowItems && total.unknown < kWindowUnknown && !full_ &&
                       total.expected_ns + durations_.of(cost) <= share_.window_ns();
-    if (!fits && total.items != 0 && is_window_full(cost)) [[unlikely]]
+    if (!fits && total.items != 0 && is_budget_full(cost)) [[unlikely]]
       return verdict.refuse(wire::HeldFor::kStreamBudget, next_look_ns_);
     if (!may_queue()) [[unlikely]]
       admit_queued(cost, verdict);
     if (share_.is_contested() && verdict.is_admitted()) admit_share(cost, verdict);
-    if (verdict.is_admitted()) next_look_ns_ = kNever;
+    if (verdict.is_admitted()) next_look_ns_ = 0;
   }
-  // A marker takes no time, but behind long work it would occupy a hardware queue: it is refused.
+  // For timeless work (AdmissionRequest::Kind). Behind more than 5 ms of work (kLongNs) it would
+  // occupy a hardware queue for long. So it is refused, even if the stream has a credit, until at
+  // most half a budget is left.
   void admit_marker(Verdict& verdict) {
-    if (progress_.total().expected_ns > kLongNs && is_window_full({})) [[unlikely]]
+    if (progress_.total().expected_ns > kLongNs && is_budget_full({})) [[unlikely]]
       return verdict.refuse(wire::HeldFor::kQueueCredit, next_look_ns_);
     if (!may_queue()) [[unlikely]]
       admit_queued({}, verdict);
-    if (verdict.is_admitted()) next_look_ns_ = kNever;
+    if (verdict.is_admitted()) next_look_ns_ = 0;
   }
   // A wait on the GPU for a condition that may not have come yet.
   void admit_wait(const Condition& condition, Verdict& verdict);
-  // Work for the cold stream, which is ordered behind the stream: while the stream waits, this work
-  // would keep the cold context busy as well, and code could be loaded in neither context.
+  // Work for the cold stream, which is ordered behind this stream. While this stream waits on the
+  // GPU for something else, the work would keep the cold context busy for as long, and code could
+  // be loaded in neither context.
   void admit_cold(Verdict& verdict);
 
-  // The admitted work is about to be submitted: the stream keeps the credits of its verdict.
+  // The admitted work is about to be submitted: the stream keeps the credits of the verdict.
   void keep(QueueCredit&& credit, WaitCredit&& wait_credit);
   // Work of that cost is about to be submitted: puts a mark behind the earlier work if one is due.
   void prepare(const Cost& cost) {
     if (progress_.is_mark_due(cost)) mark();
   }
-  // An item has been submitted, or is about to be (see StreamProgress).
+  // Each add function notes an item that has been submitted or is about to be (StreamProgress).
   void add(const Cost& cost) {
     used_ = true;
     progress_.add(cost);
-    leave_share_queue();
+    stop_waiting_for_share();
   }
+  // A wait for something other than the stream's own work: for its cold stream, or anything else.
   void add_wait(bool is_for_cold_stream) {
     used_ = true;
-    refusal_.reset();
+    polling_.reset();
     progress_.add_wait(is_for_cold_stream);
   }
+  // A wait that is known to end within 5 ms (CreditTerm::kShort).
   void add_short_wait() {
-    refusal_.reset();
+    polling_.reset();
     progress_.add_short_wait();
   }
   void add_fence(const std::atomic<uint64_t>& word, uint64_t value) {
     progress_.add_fence(word, value);
   }
+  // The driver's stream is about to be given something other than a mark.
   void note_entered() { progress_.note_entered(); }
+  // The last item is a kernel or graph: if nothing comes behind it, it occupies no hardware queue.
   void note_lone() { progress_.note_lone(); }
 
   // Checks which submitted work has ended.
   void look(uint64_t now);
-  // As look(); also gives back credits that were not used since the last look_after(). Returns the
-  // time until the next look, which is needed if needs_looks().
-  uint64_t look_after(uint64_t now);
+  // The regular look at the stream, while needs_looks(). Also gives back the credits if all work
+  // has ended and none was submitted since the last look_and_release(). Returns the time until the
+  // next one.
+  uint64_t look_and_release(uint64_t now);
   // To be called when all work is known to have ended.
   void end(uint64_t now);
 
@@ -107,11 +123,12 @@ class StreamBudget {
     const WorkTotal& total = progress_.total();
     return total.unknown == 0 && total.waits == 0 && total.expected_ns <= kLongNs;
   }
-  // If a session waits for its share while this stream has work: how many sessions have; else 0.
-  [[nodiscard]] uint32_t waited_for() const {
-    return progress_.is_empty() ? 0 : share_.waited_for();
+  // FairShare::sessions_waited_for() while this stream has work; else 0.
+  [[nodiscard]] uint32_t sessions_waited_for() const {
+    return progress_.is_empty() ? 0 : share_.sessions_waited_for();
   }
-  // Other streams may need this one's credit, it has a claim itself, or other sessions have work.
+  // The stream has a credit that others may need, it has a claim itself, or other sessions compete
+  // with its work.
   [[nodiscard]] bool is_contending() const {
     return credit_ != nullptr || claim_ != nullptr ||
            (!progress_.is_empty() && share_.is_contested());
@@ -119,11 +136,10 @@ class StreamBudget {
   [[nodiscard]] bool needs_looks() const { return is_learning() || is_contending(); }
 
  private:
-  // A look before next_look_ns_ shows nothing new. Admitting work sets next_look_ns_ to kNever.
-  [[nodiscard]] bool is_too_soon(uint64_t now) const {
-    return next_look_ns_ != kNever && now < next_look_ns_;
-  }
-  bool is_window_full(const Cost& cost);
+  // A look before next_look_ns_ shows nothing new. After work has been admitted a look may be made
+  // at once.
+  [[nodiscard]] bool is_too_soon(uint64_t now) const { return now < next_look_ns_; }
+  bool is_budget_full(const Cost& cost);
   // The next item needs no new credit: nothing is before it, or the stream has a credit.
   [[nodiscard]] bool may_queue() const {
     return progress_.is_empty() || (credit_ != nullptr && !yields_) || credits_ == nullptr;
@@ -134,8 +150,8 @@ class StreamBudget {
   // As try_take_credit(); a stream that gets none has a claim from then on.
   bool take_or_claim_credit(CreditTerm term, Verdict& verdict);
   bool take_wait_credit(Verdict& verdict);
-  [[nodiscard]] uint64_t wait_pause_ns(uint64_t now) const;
-  void leave_share_queue() {
+  [[nodiscard]] uint64_t poll_pause_ns(uint64_t now) const;
+  void stop_waiting_for_share() {
     if (std::exchange(waits_for_share_, false)) [[unlikely]]
       share_.stop_waiting();
   }
@@ -151,19 +167,20 @@ class StreamBudget {
   WaitCredits& wait_credits_;
   StreamProgress progress_;
 
-  bool full_ = false;    // the window was full, and less than half of it is free
-  bool used_ = false;    // work was submitted since the last look_after()
+  bool full_ = false;    // the budget was full, and less than half of it is free since
+  bool used_ = false;    // work was submitted since the last look_and_release()
   bool yields_ = false;  // no work is submitted until all has ended and the credit is given back
   bool waits_for_share_ = false;
-  uint64_t next_look_ns_ = kNever;
+  uint64_t next_look_ns_ = 0;  // by Clock::now_ns()
   QueueCredit credit_;
   uint64_t credit_since_ns_ = 0;
   QueueCreditClaim claim_;
   WaitCredit wait_credit_;
-  // While a wait is refused: since when, and when has_come() was last called (0: not yet).
-  CountToken refusal_;
-  uint64_t refused_ns_ = 0;
-  uint64_t asked_ns_ = 0;
+  // While a wait without a credit is held: since when its condition is polled, and when has_come()
+  // was last called (0: not yet).
+  CountToken polling_;
+  uint64_t polling_since_ns_ = 0;
+  uint64_t polled_ns_ = 0;
 };
 
 }  // namespace openmps::worker

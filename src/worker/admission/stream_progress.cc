@@ -92,7 +92,7 @@ void StreamProgress::add(const Cost& cost) {
   until_ns_ = from_ns + ns;
   if (cost.sms != 0) {
     tools_.usage.will_run(from_ns, until_ns_, is_known);
-    if (is_known) tools_.share.note_length(ns);
+    if (is_known) tools_.share.note_duration(ns);
     if (!std::exchange(busy_, true)) tools_.share.begin_work(cost.sms);
   }
   show_end();
@@ -217,7 +217,7 @@ void StreamProgress::reach(const Segment& segment, uint64_t now, bool learns) {
   const uint64_t there = is_seen ? segment.unreached_ns - latest_begin : 0;
   uint64_t least = there;
   // Some of the time it may have waited for SMs.
-  const double part = tools_.share.part_since(soonest_begin);
+  const double part = tools_.share.satisfied_since(soonest_begin);
   if (part != 1 && total.unknown == 0) {
     least = std::min(least, total.expected_ns + total.expected_ns / kCrowdedShare);
   }
@@ -266,9 +266,9 @@ void StreamProgress::account(const Segment& segment, const Seen& seen, uint64_t 
                     .sms = sms,
                     .of_sms = tools_.device_sms});
   // Some of it may have been time in which the work waited for SMs.
-  const bool waited = tools_.share.part_since(begin) != 1 && total.unknown == 0;
+  const bool waited = tools_.share.satisfied_since(begin) != 1 && total.unknown == 0;
   if (waited) took = std::min({total.expected_ns, segment.alone_ns, most});
-  tools_.share.use(took, static_cast<uint64_t>(sms), now);
+  tools_.share.charge(took, static_cast<uint64_t>(sms), now);
 }
 
 // ---- When it ends -------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answer to whether a piece of work may go to the driver now: what it takes, or why it is held
-// back and when to ask again. `openmps ps` shows the reason, and the executor sleeps until that
-// time.
+// The answer to whether a piece of work may be submitted now: what it takes, or why it is held and
+// when to ask again. `openmps ps` shows the reason, and the executor sleeps until that time. Times
+// are those of Clock::now_ns().
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace openmps::worker {
 
-// A time that never comes, by the clock.
+// A time that never comes.
 inline constexpr uint64_t kNever = ~0ull;
 
 // What the work takes. The stream keeps these when the work is submitted (Streams::keep()); else
@@ -20,17 +20,18 @@ inline constexpr uint64_t kNever = ~0ull;
 struct Admitted {
   QueueCredit queue_credit;
   WaitCredit wait_credit;
-  StreamSlot slot;       // for the driver's stream, if there is none
-  StreamSlot cold_slot;  // for its cold stream, if there is none
+  StreamSlot slot;       // for the CUstream, if it does not exist: it is made with the first work
+  StreamSlot cold_slot;  // for that of the cold stream, if it does not exist
 };
 
 struct Refused {
   wire::HeldFor why = wire::HeldFor::kNothing;
-  // When to ask again, by the clock. kNever: the executor is woken when that may help.
+  // When to ask again. kNever: not by time; the executor is woken when the answer may have changed.
   uint64_t look_again_ns = kNever;
 };
 
-// Each reason to hold work (admission.h) adds what it gives, or refuses.
+// Passed from check to check (admission.h): each adds the tokens that it takes for the work, or
+// refuses.
 class Verdict {
  public:
   [[nodiscard]] bool is_admitted() const { return refused_.why == wire::HeldFor::kNothing; }
@@ -40,7 +41,7 @@ class Verdict {
     admitted = {};
   }
 
-  Admitted admitted;
+  Admitted admitted;  // empty if refused
 
  private:
   Refused refused_;

@@ -230,7 +230,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   }
   for (QueueCredits& credits : worker.credits) credits.set_queues(connections);
   for (uint32_t i = 0; i < devices->count() && worker.performance.policy; ++i) {
-    worker.shares[i].set(choose_policy(), devices->at(i).sms);
+    worker.shares[i].set_policy(choose_policy(), devices->at(i).sms);
   }
   if (worker.performance.store) worker.images.keep(kKeptImageBytes);
   if (Result<UsageRows> usage = UsageRows::make(*devices, worker.performance.windows); usage.ok()) {

@@ -332,7 +332,7 @@ void Streams::look_after(uint64_t now) {
   learns_ = false;
   std::erase_if(looked_after_, [&](Stream* stream) {
     StreamBudget& budget = *stream->budget;
-    const uint64_t pause_ns = budget.look_after(now);
+    const uint64_t pause_ns = budget.look_and_release(now);
     learns_ = learns_ || budget.is_learning();
     if (budget.is_learning()) shortest_ns = std::min(shortest_ns, learn_ns);
     if (budget.is_contending()) shortest_ns = std::min(shortest_ns, pause_ns);
@@ -345,7 +345,7 @@ void Streams::look_after(uint64_t now) {
 uint64_t Streams::next_look_ns() const {
   uint64_t next = next_look_ns_;
   for (const Stream* stream : looked_after_) {
-    const uint64_t competing = stream->budget->waited_for();
+    const uint64_t competing = stream->budget->sessions_waited_for();
     if (competing != 0) next = std::min(next, last_look_ns_ + competing * kWaitedForLookNs);
   }
   return next;

@@ -123,11 +123,11 @@ TEST(DriverPriorityTest, RanksHaveTheirs) {
 
 class SharesTest : public ::testing::Test {
  protected:
-  SharesTest() { device_.set(std::make_unique<FairSharePolicy>(), kSms); }
+  SharesTest() { device_.set_policy(std::make_unique<FairSharePolicy>(), kSms); }
   // `mine` has had more than it is to have before the other.
   void get_ahead() {
     mine_.begin_work(kSms);
-    mine_.use(4 * kLead, kSms, kNow);
+    mine_.charge(4 * kLead, kSms, kNow);
     other_.begin_work(kSms);
     other_.expect_end(kNow + kSecond);
   }
@@ -146,12 +146,12 @@ TEST_F(SharesTest, WhoIsAheadWaitsUntilTheOtherIsDone) {
   EXPECT_TRUE(mine_.is_contested());
   EXPECT_TRUE(mine_.must_wait(kNow));
   EXPECT_TRUE(other_bell_->rung()) << "it is to look whether it is done";
-  EXPECT_EQ(other_.waited_for(), 2u);
+  EXPECT_EQ(other_.sessions_waited_for(), 2u);
   EXPECT_FALSE(other_.must_wait(kNow));
   other_.end_work(kNow);
   EXPECT_TRUE(bell_->rung());
   EXPECT_FALSE(mine_.must_wait(kNow)) << "before the next decision is due";
-  EXPECT_EQ(mine_.waited_for(), 0u);
+  EXPECT_EQ(mine_.sessions_waited_for(), 0u);
   mine_.end_work(kNow);
 }
 
@@ -168,19 +168,19 @@ TEST_F(SharesTest, ItWaitsAlsoWithNothingUnderWay) {
 TEST_F(SharesTest, ItWaitsUntilTheOtherHasHadAsMuch) {
   get_ahead();
   EXPECT_TRUE(mine_.must_wait(kNow));
-  other_.use(4 * kLead, kSms, kNow);
-  EXPECT_TRUE(mine_.must_wait(mine_.look_ns() - 1)) << "as decided";
-  EXPECT_FALSE(mine_.must_wait(mine_.look_ns()));
+  other_.charge(4 * kLead, kSms, kNow);
+  EXPECT_TRUE(mine_.must_wait(mine_.next_decision_ns() - 1)) << "as decided";
+  EXPECT_FALSE(mine_.must_wait(mine_.next_decision_ns()));
   mine_.end_work(kNow);
   other_.end_work(kNow);
 }
 
 TEST_F(SharesTest, HalfOfTheSmsCountHalf) {
   get_ahead();
-  other_.use(kLead, kSms / 2, kNow);
+  other_.charge(kLead, kSms / 2, kNow);
   EXPECT_TRUE(mine_.must_wait(kNow));
-  other_.use(kLead, kSms / 2, kNow);
-  EXPECT_FALSE(mine_.must_wait(mine_.look_ns()));
+  other_.charge(kLead, kSms / 2, kNow);
+  EXPECT_FALSE(mine_.must_wait(mine_.next_decision_ns()));
   mine_.end_work(kNow);
   other_.end_work(kNow);
 }
@@ -199,7 +199,7 @@ TEST_F(SharesTest, SomethingGoesWhateverTheOthersDo) {
 
 TEST_F(SharesTest, WhatShouldHaveEndedLongAgoHas) {
   mine_.begin_work(kSms);
-  mine_.use(4 * kLead, kSms, kNow);
+  mine_.charge(4 * kLead, kSms, kNow);
   other_.begin_work(kSms);
   const uint64_t end = kNow + Grant().longest_wait_ns / 2;
   other_.expect_end(end);
@@ -213,7 +213,7 @@ TEST_F(SharesTest, WhatWasLongAgoCountsLess) {
   get_ahead();
   EXPECT_EQ(mine_.used_ns(kNow), 4 * kLead);
   EXPECT_EQ(mine_.used_ns(kNow + FairShare::kHalfNs), 2 * kLead);
-  mine_.use(kLead, kSms, kNow + FairShare::kHalfNs);
+  mine_.charge(kLead, kSms, kNow + FairShare::kHalfNs);
   EXPECT_EQ(mine_.used_ns(kNow + 2 * FairShare::kHalfNs), 3 * kLead / 2);
   EXPECT_TRUE(mine_.must_wait(kNow + 2 * FairShare::kHalfNs));
   EXPECT_FALSE(mine_.must_wait(kNow + 3 * FairShare::kHalfNs));
@@ -226,16 +226,16 @@ TEST_F(SharesTest, OnlyCrowdedDevicesMakeTimesUnsure) {
   other_.begin_work(2);
   other_.expect_end(kNow);
   EXPECT_FALSE(mine_.must_wait(kNow));
-  EXPECT_EQ(mine_.part_since(0), 1);
+  EXPECT_EQ(mine_.satisfied_since(0), 1);
   FairShare third{device_, Rank::kNormal, bell_};
   third.begin_work(kSms);
   third.expect_end(kNow + kSecond);
-  EXPECT_FALSE(mine_.must_wait(mine_.look_ns()));
-  EXPECT_EQ(mine_.part_since(kNow), kSms / (kSms + 4.0));
+  EXPECT_FALSE(mine_.must_wait(mine_.next_decision_ns()));
+  EXPECT_EQ(mine_.satisfied_since(kNow), kSms / (kSms + 4.0));
   third.end_work(kNow);
   other_.end_work(kNow + 1);
-  EXPECT_LT(mine_.part_since(kNow), 1) << "in between";
-  EXPECT_EQ(mine_.part_since(kNow + 1), 1);
+  EXPECT_LT(mine_.satisfied_since(kNow), 1) << "in between";
+  EXPECT_EQ(mine_.satisfied_since(kNow + 1), 1);
   mine_.end_work(kNow);
 }
 
@@ -256,7 +256,7 @@ TEST_F(SharesTest, WithoutAPolicyNobodyWaits) {
   FairShare one{device, Rank::kBestEffort, bell_};
   FairShare two{device, Rank::kLatency, other_bell_};
   one.begin_work(kSms);
-  one.use(1000 * kLead, kSms, kNow);
+  one.charge(1000 * kLead, kSms, kNow);
   two.begin_work(kSms);
   EXPECT_FALSE(one.is_contested());
   one.end_work(kNow);
@@ -271,7 +271,7 @@ class PolicyTest : public SessionFixture {
   void prepare() override {
     worker_parts_.performance.windows = true;
     worker_parts_.performance.batches = false;
-    worker_parts_.shares[0].set(std::make_unique<FairSharePolicy>(), 1);
+    worker_parts_.shares[0].set_policy(std::make_unique<FairSharePolicy>(), 1);
     neighbour_ = std::make_unique<FairShare>(worker_parts_.shares[0], Rank::kNormal, bell_);
   }
   void SetUp() override {
@@ -292,7 +292,7 @@ class PolicyTest : public SessionFixture {
   // The session has had more than it is to have before the neighbour, who has work.
   void get_ahead() {
     launch(1);
-    session_->streams.share(0).use(100 * kLead, 1, now());
+    session_->streams.share(0).charge(100 * kLead, 1, now());
     begin_neighbour();
   }
   void end_neighbour() {
@@ -344,10 +344,10 @@ TEST_F(PolicyTest, WhatIsSubmittedAllTheSameIsNotWaitedWith) {
   get_ahead();
   launch(1);
   EXPECT_EQ(launched(), 1u);
-  EXPECT_NE(neighbour_->waited_for(), 0u);
+  EXPECT_NE(neighbour_->sessions_waited_for(), 0u);
   session_->submitter.flush();
   EXPECT_EQ(launched(), 1u);
-  EXPECT_EQ(neighbour_->waited_for(), 0u);
+  EXPECT_EQ(neighbour_->sessions_waited_for(), 0u);
 }
 
 TEST_F(PolicyTest, CopiesGoAllTheSame) {
@@ -381,7 +381,7 @@ class StrictTest : public PolicyTest {
  protected:
   void prepare() override {
     PolicyTest::prepare();
-    worker_parts_.shares[0].set(std::make_unique<StrictPriorityPolicy>(), 8);
+    worker_parts_.shares[0].set_policy(std::make_unique<StrictPriorityPolicy>(), 8);
     neighbour_->set_rank(Rank::kLatency);
   }
 };
@@ -437,16 +437,16 @@ TEST_F(CrowdedTest, WhatItWaitsForSmsIsNotTakenForItsOwnTime) {
 }
 
 TEST_F(CrowdedTest, WhoIsWaitedForLooksSooner) {
-  const uint64_t rarely = session_->streams.next_look_ns();
-  neighbour_->use(100 * kLead, 1, now());
+  const uint64_t rarely = session_->streams.next_next_decision_ns();
+  neighbour_->charge(100 * kLead, 1, now());
   EXPECT_TRUE(neighbour_->must_wait(now()));
   EXPECT_TRUE(session_->core.bell->rung());
-  EXPECT_LT(session_->streams.next_look_ns(), rarely);
+  EXPECT_LT(session_->streams.next_next_decision_ns(), rarely);
   driver_.hold(1, false);
 }
 
 TEST_F(CrowdedTest, WhoWaitsForItKnowsThatItHasNotEnded) {
-  neighbour_->use(100 * kLead, 1, now());
+  neighbour_->charge(100 * kLead, 1, now());
   EXPECT_TRUE(neighbour_->must_wait(now())) << "it should have ended long ago, but has not";
   driver_.hold(1, false);
 }
@@ -484,7 +484,7 @@ TEST_F(LatencyTest, ItsStreamsHaveTheHighestPriority) {
 
 TEST_F(LatencyTest, ItGoesHoweverMuchItHasHad) {
   launch(1);
-  session_->streams.share(0).use(1000 * kLead, 1, now());
+  session_->streams.share(0).charge(1000 * kLead, 1, now());
   begin_neighbour();
   launch(1);
   EXPECT_EQ(launched(), 2u);

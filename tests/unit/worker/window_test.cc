@@ -612,7 +612,7 @@ TEST_F(QueueCreditTest, WhoHasWaitedComesFirst) {
 }
 
 TEST_F(QueueCreditTest, WorkOfUnknownLengthLeavesSomeToOthers) {
-  while (taken_.size() > static_cast<size_t>(credits().most_unknown())) {
+  while (taken_.size() > static_cast<size_t>(credits().unknown_limit())) {
     give_one();
   }
   EXPECT_FALSE(can_take(false, CreditTerm::kUnknown));
@@ -752,7 +752,7 @@ class OpenWaitTest : public QueueCreditTest {
 
   void prepare() override {
     QueueCreditTest::prepare();
-    worker_parts_.shares[0].set(std::make_unique<FairSharePolicy>(), kFakeSms);
+    worker_parts_.shares[0].set_policy(std::make_unique<FairSharePolicy>(), kFakeSms);
   }
   void SetUp() override {
     QueueCreditTest::SetUp();
@@ -770,7 +770,7 @@ class OpenWaitTest : public QueueCreditTest {
   }
   // So many may be taken for what nobody knows the end of.
   void free(int count) {
-    for (count += credits().most() - credits().most_unknown(); count != 0; --count) give_one();
+    for (count += credits().most() - credits().unknown_limit(); count != 0; --count) give_one();
   }
   // All that are left.
   int take_all() {
@@ -806,7 +806,7 @@ TEST_F(OpenWaitTest, OneForAnEventTakesARightUntilItIsOver) {
   EXPECT_FALSE(can_take(true, CreditTerm::kUnknown)) << "it has the only one";
   driver_.hold(2, false);
   look(4);
-  EXPECT_EQ(take_all(), credits().most() - credits().most_unknown() + 1);
+  EXPECT_EQ(take_all(), credits().most() - credits().unknown_limit() + 1);
 }
 
 TEST_F(OpenWaitTest, WithoutARightOneForAnEventStaysHere) {
@@ -898,7 +898,7 @@ TEST_F(OpenWaitTest, AStreamThatHasWaitedIsNoLongerCounted) {
   for (int i = 0; i < 2; ++i) launch(1);
   look(1);
   EXPECT_FALSE(can_take(true, CreditTerm::kUnknown)) << "it keeps its right";
-  EXPECT_EQ(free_waits(), credits().most_unknown());
+  EXPECT_EQ(free_waits(), credits().unknown_limit());
 }
 
 // Streams 3 and 4 are a legacy and a blocking one of the same context, which come behind each
@@ -954,7 +954,7 @@ TEST_F(ImpliedWaitTest, OneThatIsOverSoonNeedsTheRightToQueueAlone) {
   EXPECT_EQ(held(), 0u);
   EXPECT_EQ(count("wait s4"), 1u);
   EXPECT_EQ(take_all(), 0) << "and has it";
-  EXPECT_EQ(free_waits(), credits().most_unknown());
+  EXPECT_EQ(free_waits(), credits().unknown_limit());
 }
 
 TEST_F(ImpliedWaitTest, OneOfWhichNobodyKnowsTheEndIsAnOpenWait) {
@@ -968,7 +968,7 @@ TEST_F(ImpliedWaitTest, OneOfWhichNobodyKnowsTheEndIsAnOpenWait) {
   EXPECT_EQ(held(), 0u);
   EXPECT_EQ(count("wait s4"), 1u);
   look(2);
-  EXPECT_EQ(free_waits(), credits().most_unknown() - 1) << "until it is over";
+  EXPECT_EQ(free_waits(), credits().unknown_limit() - 1) << "until it is over";
 }
 
 // Stream 2 waits for nobody by itself, and is not in anybody's way.
@@ -1068,7 +1068,7 @@ TEST(QueueCreditsTest, HalfOfThemAreForWaits) {
   QueueCredits credits;
   std::array<WaitCredits, 3> sessions;
   std::vector<WaitCredit> taken;
-  for (int32_t i = 0; i < credits.most_unknown(); ++i) {
+  for (int32_t i = 0; i < credits.unknown_limit(); ++i) {
     taken.push_back(sessions[static_cast<size_t>(i / WaitCredits::kMost)].try_take(credits));
     EXPECT_TRUE(taken.back());
   }
