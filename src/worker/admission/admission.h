@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the next piece of work of a stream may go to the driver now: the one place that decides.
-// The caller submits the work with the tokens in the verdict, or holds it until the verdict's time.
+// Whether the next piece of work of a stream may be submitted to the driver now. This is the one
+// place that decides, but for two things: the backlog asks only about work that is behind no other
+// held work (work/backlog.h), and right before the driver's call the executor may have to wait at
+// the gate (device/context_gate.h). The caller submits the work with the tokens in the verdict, or
+// holds it until the verdict's time.
 //
 // The reasons to hold work, in the order in which they are checked:
-//   a condition that the worker polls has not come       condition.h
-//   stream budget (window), queue credit, fair share     stream_budget.h, policy.h
-//   work for the cold stream, while its stream waits     stream_budget.h
-//   no credit for a condition that the GPU may wait for  condition.h, stream_budget.h
-//   no stream slot                                       AdmissionRequest::admit_slots
+//   a condition that the worker sees has not come           condition.h
+//   stream budget, queue credit, fair share                 stream_budget.h, policy.h
+//   for the cold stream: the main stream waits on the GPU   stream_budget.h
+//   a condition that the GPU may wait for has not come, and
+//   no credit for that is free                              condition.h, stream_budget.h
+//   no stream slot is free                                  AdmissionRequest::admit_slots
 #pragma once
 
 #include <array>
@@ -23,20 +27,24 @@ namespace openmps::worker {
 struct AdmissionRequest {
   enum class Kind {
     kWork,      // takes the GPU's time
-    kMarker,    // takes none: a fence, a record, a wait
-    kUnlimited  // the stream's budget does not limit it
+    kTimeless,  // takes none: a fence, a record, a wait, a write of a value
+    kUnlimited  // the upload of a graph: only conditions and slots are checked
   };
-  Kind kind = Kind::kMarker;
-  bool is_cold = false;            // the work goes to the stream's cold stream
-  StreamBudget* budget = nullptr;  // of the stream; null: no budget, credit or fair share applies
-  const Cost* cost = nullptr;      // of the work, if it is kWork
-  // What the work waits for that the worker sees, and is told of when it comes: the work waits here
-  // until then.
+  Kind kind = Kind::kTimeless;
+  bool is_cold = false;  // the work goes to the stream's cold stream
+  // Of the stream. Null: budgets are off, or the stream has had no work and this has no condition.
+  // Then nothing but `in_worker` and slots is checked.
+  StreamBudget* budget = nullptr;
+  const Cost* cost = nullptr;  // of the work, if it is kWork
+  // A condition that the worker sees by itself; the executor is woken when it comes. The work is
+  // held until then.
   Condition in_worker;
-  // What the GPU may wait for, in the order in which it is checked. That takes a credit; without
-  // one the work waits here. The second is the wait that the order of streams implies.
+  // Conditions that the GPU may wait for, in the order in which they are checked. That takes
+  // credits; without them the work is held until the condition has come. The second is a wait that
+  // CUDA's order of streams implies.
   std::array<Condition, 2> on_gpu;
-  // Adds the stream slots that the work lacks to the verdict, or refuses; empty: it lacks none.
+  // Takes the stream slots that the work still needs, into the verdict, or refuses. Empty: it needs
+  // none.
   FunctionRef<void(Verdict&)> admit_slots;
 
   [[nodiscard]] bool has_condition() const {
@@ -52,7 +60,7 @@ struct AdmissionRequest {
   }
   if (StreamBudget* const budget = request.budget; budget != nullptr) {
     if (request.kind == AdmissionRequest::Kind::kWork) budget->admit_work(*request.cost, verdict);
-    if (request.kind == AdmissionRequest::Kind::kMarker) budget->admit_marker(verdict);
+    if (request.kind == AdmissionRequest::Kind::kTimeless) budget->admit_timeless(verdict);
     if (request.is_cold && verdict.is_admitted()) budget->admit_cold(verdict);
     for (const Condition& condition : request.on_gpu) {
       if (condition.has_come && verdict.is_admitted()) budget->admit_wait(condition, verdict);

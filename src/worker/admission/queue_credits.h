@@ -59,7 +59,7 @@ class QueueCredits {
   [[nodiscard]] int32_t unknown_limit() const { return most_ - most_ / 2; }
   // The other credits are given for short terms only. False: there are none, since the device has
   // only one credit.
-  [[nodiscard]] bool keeps_some() const { return unknown_limit() < most_; }
+  [[nodiscard]] bool reserves_for_short() const { return unknown_limit() < most_; }
 
   // Empty: no credit is free for that term. A stream without a claim leaves one credit for each
   // claim: for an unknown term for every claim, for a short term for claims of a short term only.

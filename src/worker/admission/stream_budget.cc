@@ -157,7 +157,7 @@ void StreamBudget::admit_cold(Verdict& verdict) {
       return verdict.refuse(HeldFor::kStreamBudget, next_look_ns_);
     }
   }
-  if (credits_ == nullptr || !credits_->keeps_some()) return;
+  if (credits_ == nullptr || !credits_->reserves_for_short()) return;
   const auto never = [] { return false; };
   admit_wait({HeldFor::kQueueCredit, never, CreditTerm::kShort}, verdict);
 }

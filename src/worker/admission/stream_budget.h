@@ -59,7 +59,7 @@ class StreamBudget {
   // For timeless work (AdmissionRequest::Kind). Behind more than 5 ms of work (kLongNs) it would
   // occupy a hardware queue for long. So it is refused, even if the stream has a credit, until at
   // most half a budget is left.
-  void admit_marker(Verdict& verdict) {
+  void admit_timeless(Verdict& verdict) {
     if (progress_.total().expected_ns > kLongNs && is_budget_full({})) [[unlikely]]
       return verdict.refuse(wire::HeldFor::kQueueCredit, next_look_ns_);
     if (!may_queue()) [[unlikely]]

@@ -76,14 +76,16 @@ void Fences::wake(void* waking) {
   if (credits != nullptr) static_cast<void>(credits->adopt());
 }
 
-// Half of the credits are left to work. Without credits a wake needs none.
+// Half of the credits are left to the streams' work. Where credits are not counted a wake needs
+// none. On a device with a single credit no wake takes it: the stream that has it may wait for this
+// one.
 std::optional<QueueCredit> Fences::take_credit(uint32_t device) {
   Waking& waking = wakings_[device];
   if (waking.header == nullptr) {  // once: later on a thread of the driver may be reading it
     waking = {&core_.view.header(), credits_ != nullptr ? &(*credits_)[device] : nullptr};
   }
   if (waking.credits == nullptr) return QueueCredit();
-  if (!waking.credits->keeps_some()) return std::nullopt;
+  if (!waking.credits->reserves_for_short()) return std::nullopt;
   QueueCredit credit = waking.credits->try_take(false, CreditTerm::kUnknown);
   return credit != nullptr ? std::optional(std::move(credit)) : std::nullopt;
 }

@@ -471,7 +471,7 @@ Status Streams::enter(Stream& stream, Entry entry) {
     OPENMPS_RETURN_IF_ERROR(legacy_waits(stream));
     // A record that has waited for others, or comes behind a fence that has, is itself waited for:
     // it is a barrier, as in CUDA.
-    if (works || (entry == Entry::kMarker && stream.joined)) {
+    if (works || (entry == Entry::kRecord && stream.joined)) {
       ++stream.work;
       stream.joined = false;
     }
@@ -537,7 +537,7 @@ Status Streams::order_all_behind(Stream& stream) {
 }
 
 Status Streams::handle(const wire::ContextFollow&, Stream& stream) {
-  OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kMarker));
+  OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kRecord));
   return order_all_behind(stream);
 }
 
@@ -547,7 +547,7 @@ Status Streams::handle(const wire::ContextJoin& command, Stream& stream) {
   if (found->second->device != stream.place.device) {
     return violation("a context and a stream of different devices");
   }
-  OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kMarker));
+  OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kRecord));
   Status status;
   streams_.for_each([&](Stream& other) {
     const bool busy = other.listed != nullptr && other.listed->busy.load(std::memory_order_relaxed);

@@ -205,7 +205,7 @@ class Streams final : public SessionWork {
   enum class Entry {
     kWork,      // anything that runs: orders both ways
     kColdWork,  // work that runs in the cold stream
-    kMarker,    // an event record: waits like work, nobody has to wait for it
+    kRecord,    // an event record, or a fence in this order: waits like work, nobody waits for it
     kFence,     // the program's own waiting: only the legacy stream waits for the others
   };
   // Make the stream and its device ready for a submission by this thread, with every wait that

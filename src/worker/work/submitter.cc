@@ -456,7 +456,7 @@ Status Submitter::give(const Uses&, const FenceWork& fence, Stream& stream) {
 }
 
 Status Submitter::give(const Uses& uses, const RecordWork& record, Stream& stream) {
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kMarker));
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kRecord));
   const auto& event = *static_cast<const DriverEvent*>(uses.objects[0].get());
   OPENMPS_RETURN_IF_ERROR(fences_.record_after(stream, event));
   return record.fence.slot == wire::kNoFence ? Status() : fences_.write(record.fence, stream);

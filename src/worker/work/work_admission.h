@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks for the admission of a piece of work (admission/admission.h): what each kind of work takes
-// of the device and waits for. Session's thread only.
+// Asks for the admission of a piece of work (admission/admission.h): says what each kind of work
+// costs the device and which conditions it has. Session's thread only.
 #pragma once
 
 #include <concepts>
@@ -28,16 +28,16 @@ template <typename What>
 constexpr Streams::Entry entry_of(const What& what) {
   using Entry = Streams::Entry;
   if constexpr (std::same_as<What, FenceWork>) {
-    return what.in_order ? Entry::kMarker : Entry::kFence;
+    return what.in_order ? Entry::kRecord : Entry::kFence;
   } else if constexpr (std::same_as<What, WakeWork>) {
     return Entry::kFence;
   } else {
-    return std::same_as<What, RecordWork> ? Entry::kMarker : Entry::kWork;
+    return std::same_as<What, RecordWork> ? Entry::kRecord : Entry::kWork;
   }
 }
 
-// What has been seen of the words in device memory that held work waits for: the operation that is
-// looked at, and the place where its word is read.
+// How far the words in device memory that held work waits for have been seen: the operation whose
+// word is looked at now, and the place where the word is read.
 struct WordsSeen {
   size_t operation = 0;
   std::optional<DeviceWords::Row> row;
@@ -48,8 +48,8 @@ class WorkAdmission {
   WorkAdmission(const SessionCore& core, Streams& streams, DeviceWords& words)
       : core_(core), streams_(streams), words_(words) {}
 
-  // The work is the next of the stream. `seen`: of held work, from one question to the next; null:
-  // the work is not held, and words in device memory are not looked at. Throws std::bad_alloc.
+  // The work is the next of the stream. `seen`: of held work, from one call to the next; null: the
+  // work is not held, and words in device memory are not looked at. Throws std::bad_alloc.
   template <typename What>
   [[nodiscard]] Verdict try_admit(const Uses& uses, const What& what, Stream& stream,
                                   WordsSeen* seen = nullptr) {
@@ -78,7 +78,7 @@ class WorkAdmission {
     } else if constexpr (std::same_as<What, UploadWork>) {
       request.kind = AdmissionRequest::Kind::kUnlimited;
     } else if constexpr (std::same_as<What, ValuesWork>) {
-      // Words in host memory are seen here, and need not be tried on the GPU.
+      // The worker sees words in host memory by itself.
       if (what.waits != 0 && streams_.holds_waits()) {
         request.in_worker = {HeldFor::kValue, are_host_words_there};
         if (awaits_device_words(what)) on_gpu = {HeldFor::kValue, has_come};

@@ -437,11 +437,11 @@ TEST_F(CrowdedTest, WhatItWaitsForSmsIsNotTakenForItsOwnTime) {
 }
 
 TEST_F(CrowdedTest, WhoIsWaitedForLooksSooner) {
-  const uint64_t rarely = session_->streams.next_next_decision_ns();
+  const uint64_t rarely = session_->streams.next_look_ns();
   neighbour_->charge(100 * kLead, 1, now());
   EXPECT_TRUE(neighbour_->must_wait(now()));
   EXPECT_TRUE(session_->core.bell->rung());
-  EXPECT_LT(session_->streams.next_next_decision_ns(), rarely);
+  EXPECT_LT(session_->streams.next_look_ns(), rarely);
   driver_.hold(1, false);
 }
 
