@@ -46,18 +46,18 @@ enum class UsageCount : uint32_t {
 };
 inline constexpr size_t kUsageCounts = static_cast<size_t>(UsageCount::kNumber);
 
-// Why work of a program is held, or why the session's executor waits.
+// Why work of a program is held, or why the session's executor waits (docs/glossary.md).
 enum class HeldFor : uint32_t {
-  kValue = 0,         // the stream waits for a value in memory
-  kEvent = 1,         // the stream waits for an event that is recorded behind held work
-  kStreams = 2,       // another stream of the program comes first, by the legacy stream's order
+  kValue = 0,         // a value in memory has not come
+  kEvent = 1,         // the record of the event that a wait names is held
+  kStreams = 2,       // held work of other streams comes first, by CUDA's order of streams
   kStreamBudget = 3,  // the stream's budget is used up: the driver has enough of its work
-  kQueueCredit = 4,   // there is no hardware-queue credit for a stream that would wait in the GPU
-  kQuietMoment = 5,   // this or another session's command waits for quiescence of the context
-  kPrintTurn = 6,     // a kernel that may print waits for its turn
-  kMemory = 7,        // released memory has to come back from the driver first
-  kFairShare = 8,     // the session has had its fair share of the device: others come first
-  kHostFunction = 9,  // the stream waits for a host function that the program has to run
+  kQueueCredit = 4,   // there is no queue credit or wait credit for a stream that needs one
+  kQuietMoment = 5,   // the executor waits for quiescence, or at the gate while another's does
+  kPrintTurn = 6,     // the executor waits for the session's turn to print
+  kMemory = 7,        // the executor waits for memory that the session has released
+  kFairShare = 8,     // the policy holds the session's kernels: others come first
+  kHostFunction = 9,  // a host function that the program has to run has not returned
   kStreamSlot = 10,   // there is no stream slot: the driver makes more only in quiescence
   kNumber = 11,
   kNothing = 11,
@@ -108,8 +108,8 @@ struct alignas(64) UsageRow {
   Cell opened_ns;                 // by now_ns()
   UsageCells<Cell, kUsageCounts> counts;
   UsageCells<Cell, kHeldReasons> held_times;  // how often
-  UsageCells<Cell, kHeldReasons> held_ns;     // streams that were held and the executor, added up
-  UsageCells<Cell, kHeldReasons> held_now;    // how many streams are held now
+  UsageCells<Cell, kHeldReasons> held_ns;     // of streams with held work, and of the executor
+  UsageCells<Cell, kHeldReasons> held_now;    // how many streams have such held work now
   UsageCells<Cell, kTimeBins> lengths;        // kernels and graph launches by their learnt length
   UsageCells<Cell, kTimeBins> gap_ns;         // time between kernels of the session
   UsageCells<Cell, kPartBins> part_ns;        // kNs, by the part of the SMs

@@ -27,7 +27,7 @@ struct Admitted {
 struct Refused {
   wire::HeldFor why = wire::HeldFor::kNothing;
   // When to ask again. kNever: not by time; the executor is woken when the answer may have changed.
-  uint64_t look_again_ns = kNever;
+  uint64_t ask_again_ns = kNever;
 };
 
 // Passed from check to check (admission.h): each adds the tokens that it takes for the work, or
@@ -36,8 +36,8 @@ class Verdict {
  public:
   [[nodiscard]] bool is_admitted() const { return refused_.why == wire::HeldFor::kNothing; }
   [[nodiscard]] const Refused& refused() const { return refused_; }
-  void refuse(wire::HeldFor why, uint64_t look_again_ns = kNever) {
-    refused_ = {why, look_again_ns};
+  void refuse(wire::HeldFor why, uint64_t ask_again_ns = kNever) {
+    refused_ = {why, ask_again_ns};
     admitted = {};
   }
 

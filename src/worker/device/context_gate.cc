@@ -14,10 +14,10 @@
 namespace openmps::worker {
 namespace {
 
-// Between two looks while work is held back: about the length of a small kernel. The calls that are
-// waited for take 100 us and more.
+// Between two looks while the gate is closed: about the length of a small kernel. The calls that
+// are waited for take 100 us and more.
 constexpr uint64_t kLookNs = 10'000;
-// Work that is known to end within this time is waited for by holding new work back: a stream is
+// Work that is known to end within this time is waited for with the gate closed: a stream is
 // given the next work by then (stream_budget.h), and other streams lose little. To load in the cold
 // context and to run the program's work there takes as long (decision 16).
 constexpr uint64_t kNearNs = 5'000'000;
@@ -81,7 +81,7 @@ void ContextGate::enter(GateClient& client, uint32_t device) {
   if (door.closed.load(std::memory_order_seq_cst) == 0) return;
   const uint64_t now = clock_.now_ns();
   if (now - client.asked_ns_.load(std::memory_order_relaxed) > limits_.asker_ns) {
-    door.has_held.store(true, std::memory_order_relaxed);
+    door.has_delayed.store(true, std::memory_order_relaxed);
   }
   Hindrances by;
   by.add(door.closed_for.load(std::memory_order_relaxed), 0, wire::Hindrance::kQuietMoment);
@@ -114,7 +114,7 @@ bool ContextGate::may_call_anyway(const Request& request) const {
 void ContextGate::close(uint32_t device, uint32_t session) {
   for_each_door(device, [session](Door& door) {
     door.closed_for.store(session, std::memory_order_relaxed);
-    door.has_held.store(false, std::memory_order_relaxed);
+    door.has_delayed.store(false, std::memory_order_relaxed);
     door.closed.fetch_add(1, std::memory_order_seq_cst);
   });
 }
@@ -123,7 +123,7 @@ void ContextGate::open(uint32_t device, uint64_t closed_ns) {
   const uint64_t now = clock_.now_ns();
   for_each_door(device, [&](Door& door) {
     door.closed.fetch_sub(1, std::memory_order_release);
-    if (!door.has_held.load(std::memory_order_relaxed)) return;
+    if (!door.has_delayed.load(std::memory_order_relaxed)) return;
     const uint64_t until = std::max(door.owed_until_ns.load(std::memory_order_relaxed), now);
     door.owed_until_ns.store(until + limits_.open_ratio * (now - closed_ns),
                              std::memory_order_relaxed);
@@ -198,8 +198,8 @@ ContextGate::Look ContextGate::look(uint32_t device, const GateClient& asking) {
   return seen;
 }
 
-// What is unfinished now is not held back for any more, until it has ended: all of it, or what
-// waits for its client.
+// For what is unfinished now the gate is not closed any more, until that has ended: all of it, or
+// what waits for its client.
 void ContextGate::give_up_on(uint32_t device, bool all) {
   const MutexLock lock(mutex_);
   for (Stream* const listed : busy_) {
@@ -214,7 +214,7 @@ void ContextGate::give_up_on(uint32_t device, bool all) {
   }
 }
 
-// Hold new work back, this long at most. With kComplete and kOutlastedOnly it still is held back.
+// Close the gate, this long at most. With kComplete and kOutlastedOnly it still is closed.
 ContextGate::Found ContextGate::hold(uint64_t hold_ns, const GateClient& client, Quiescence& made) {
   const uint32_t device = made.device;
   made.closed_ns = clock_.now_ns();
@@ -225,12 +225,12 @@ ContextGate::Found ContextGate::hold(uint64_t hold_ns, const GateClient& client,
     if (!seen.running && !seen.stalled && !blocked) {
       return seen.outlasted ? Found::kOutlastedOnly : Found::kComplete;
     }
-    const uint64_t held = clock_.now_ns() - made.closed_ns;
-    if (seen.stalled && held >= limits_.first_hold_ns) {
+    const uint64_t closed = clock_.now_ns() - made.closed_ns;
+    if (seen.stalled && closed >= limits_.first_hold_ns) {
       give_up_on(device, false);
       if (!seen.running && !limits_.loading_waits) continue;
     }
-    if (blocked || held >= hold_ns) break;
+    if (blocked || closed >= hold_ns) break;
     clock_.sleep(kLookNs);
   }
   open(device, made.closed_ns);
@@ -256,7 +256,7 @@ ContextGate::Found ContextGate::seek(const Request& request, Quiescence& made) {
   const uint64_t end = clock_.now_ns() + limits_.total_ns;
   for (uint64_t ns = limits_.first_hold_ns;; ns = longer(ns)) {
     if (!rest(owed(device), client)) return Found::kNothing;
-    // Nothing is held back for work that may never end.
+    // The gate is not closed for work that may never end.
     for (;;) {
       const Look seen = look(device, client);
       if (request.patience == Patience::kUnlessStuck && seen.stuck) return Found::kNothing;
@@ -275,7 +275,7 @@ ContextGate::Found ContextGate::seek(const Request& request, Quiescence& made) {
       give_up_on(device, true);
       if (!patient) return Found::kNothing;
     }
-    // The queued work may wait for work that is held back right now: let that through.
+    // The queued work may wait for work that is about to be submitted: let that through.
     if (ends && !rest(limits_.open_ratio * ns, client)) return Found::kNothing;
   }
 }
@@ -380,7 +380,7 @@ ContextGate::Quiescence* ContextGate::visit(const Request& request) {
   const GateClient& client = client_of(request);
   show(client, {});
   const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kQuietMoment);
-  // A brief caller waits for another call's search only if it could have held work back itself.
+  // A brief caller waits for another call's search only if it could have closed the gate itself.
   const bool is_brief = request.patience == Patience::kOneHold;
   const bool waits = !is_brief || may_hold(device, request.hold_ns);
   if (waits) client.asked_ns_.store(clock_.now_ns(), std::memory_order_relaxed);

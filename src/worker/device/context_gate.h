@@ -4,10 +4,11 @@
 // locks of the whole process: another session's launch in that context waits with the call, and so
 // does the creation of an event on any GPU (both measured on an H200). If the work that the call
 // waits for needs the other session to go on (NCCL's kernels on two GPUs), nobody ever goes on. So
-// the worker waits before the call, outside of the driver. The gate holds back new work on the
-// device, for a bounded time and a bounded part of the time, until what is queued has ended, and
-// makes the call then. That moment is called quiescence: nothing of the context runs. Calls that
-// wait at one time use one moment of quiescence together (decision 9).
+// the worker waits before the call, outside of the driver. The gate closes: executors that are
+// about to submit work wait at it, for a bounded time (a hold) and a bounded part of the time,
+// until what is queued has ended. The call is made then. That moment is called quiescence: nothing
+// of the context runs. Calls that wait at one time use one moment of quiescence together (decision
+// 9).
 //
 // Calls that nobody waits for (unloading, giving back) are deferred: the gate makes them in a
 // moment of quiescence that is found for another call, or that a thread of the gate's own looks
@@ -55,23 +56,23 @@ enum class GatedCall : uint32_t {
   kCount,
 };
 
-// How long the gate looks for quiescence, and how much it takes from sessions that submit work.
+// How long the gate looks for quiescence, and for how long it is closed to sessions that submit.
 struct GateLimits {
-  // New work is held back for this long at first, and for twice as long at each further try. Most
+  // The gate is closed for this long at first, and for twice as long at each further try. Most
   // queues are done within the first tries: a training loop runs some hundred launches ahead.
   uint64_t first_hold_ns = 20'000'000;
   uint64_t longest_hold_ns = 500'000'000;
-  // After a hold, work is let through for this many times the length of the hold: the sessions that
-  // were held back keep 4/5 of the time.
+  // After a hold the gate is open for this many times the length of the hold: the sessions that
+  // waited at it keep 4/5 of the time.
   uint64_t open_ratio = 4;
-  // So much of the time to let work through may be owed when the next hold begins: a program that
-  // starts makes some hundred short calls at once.
+  // So much of the time for which the gate should be open may be owed when the next hold begins: a
+  // program that starts makes some hundred short calls at once.
   uint64_t most_owed_ns = 1'000'000'000;
   // A session that has asked for quiescence within this time is owed nothing for the holds of other
   // sessions: programs that start together would wait for the time that each is owed.
   uint64_t asker_ns = 500'000'000;
-  // After this time, work that has not ended is taken to outlast every hold, and no new work is
-  // held back for it. A driver whose loading does not wait for that work is called then, and so is
+  // After this time, work that has not ended is taken to outlast every hold, and the gate is not
+  // closed for it. A driver whose loading does not wait for that work is called then, and so is
   // any driver for calls other than loading.
   uint64_t total_ns = 5'000'000'000;
   // Work that has outlasted a hold for this long is taken never to end (Patience::kUnlessStuck).
@@ -79,9 +80,8 @@ struct GateLimits {
   uint64_t endless_ns = 30'000'000'000;
   // Calls that come within this time after quiescence was found are made in that moment.
   uint64_t join_ns = 5'000'000;
-  // For Patience::kOneHold, a hold that failed is followed by a pause in which the gate holds
-  // nothing back: first_hold_ns * open_ratio, twice as long after each further failure, at most
-  // this.
+  // For Patience::kOneHold, a hold that failed is followed by a pause in which the gate stays open:
+  // first_hold_ns * open_ratio, twice as long after each further failure, at most this.
   uint64_t longest_pause_ns = 5'000'000'000;
   // The driver's loading of code waits for everything queued and holds up all launches meanwhile
   // (NVIDIA's does, and softgpu's unless it is told otherwise).
@@ -108,8 +108,8 @@ class GateClient {
   SessionUsage* usage = nullptr;
   // The session's id; 0: the worker itself.
   uint32_t session = 0;
-  // What the session does about each millisecond while a call of it waits and no work is held back:
-  // the work that the call waits for may itself wait for that. Null: nothing.
+  // What the session does about each millisecond while a call of it waits and the gate is open: the
+  // work that the call waits for may itself wait for that. Null: nothing.
   void (*meanwhile)(void* context) noexcept = nullptr;
   void* meanwhile_context = nullptr;
 
@@ -125,7 +125,7 @@ class GateClient {
 
 // How long a call waits for quiescence.
 enum class Patience {
-  kOneHold,  // one hold of Request::hold_ns at most; 0: only a look, which holds nothing back
+  kOneHold,  // one hold of Request::hold_ns at most; 0: only a look, for which the gate stays open
   kLimited,  // GateLimits::total_ns; until the session stops, for loads that wait in the driver
   // Without a limit while what runs may end. Not beside a stream that waits for the client and has
   // outlasted a hold, nor beside any work that has outlasted one for GateLimits::endless_ns.
@@ -203,7 +203,7 @@ class ContextGate {
 
   void add(GateClient& client);
   void remove(GateClient& client);
-  // Before work is submitted to `device`: waits while the gate holds new work back there.
+  // Before work is submitted to `device`: waits while the gate is closed there.
   void enter(GateClient& client, uint32_t device);
   // Work that was submitted since enter() shows in the session's streams.
   static void leave(GateClient& client) {
@@ -243,7 +243,7 @@ class ContextGate {
     return std::nullopt;
   }
   // Call `attempt(hold_ns)`, which tries to find quiescence with one hold of that length, until it
-  // returns true. Between two holds work is let through for as long as it is owed, with attempts
+  // returns true. Between two holds the gate is open for as long as is owed, with attempts
   // whose hold is 0. False: the session stops, the gate has given up, or `end_ns` has come, by the
   // clock.
   template <typename Attempt>
@@ -263,7 +263,7 @@ class ContextGate {
   // How much somebody needs what a deferred call gives back.
   enum class Urgency {
     kNone,  // the call is made when quiescence is found for something else
-    kSoon,  // the gate looks for quiescence, and holds new work back as for a call that waits;
+    kSoon,  // the gate looks for quiescence, and closes as for a call that waits;
             // after GateLimits::total_ns for first_hold_ns at most, every longest_pause_ns
   };
   // Make a call in quiescence of `device`: at once if nothing runs there now, else later. `f` keeps
@@ -276,7 +276,7 @@ class ContextGate {
     const MutexLock lock(quiescence_mutex_);
     return !deferred_.empty();
   }
-  // Make the deferred calls of devices on which nothing runs now. Holds nothing back.
+  // Make the deferred calls of devices on which nothing runs now. The gate stays open.
   void run_deferred();
   // Deferred calls may be under way on the gate's own thread.
   [[nodiscard]] bool is_collecting() const { return collecting_.load(std::memory_order_acquire); }
@@ -300,15 +300,15 @@ class ContextGate {
       look(kAllDevices, client);  // only to show which sessions are waited for
     }
   }
-  // Wait until the session's own streams on the device are done, `ns` at most. Holds nothing back.
+  // Wait until the session's own streams on the device are done, `ns` at most. The gate stays open.
   // Work that the program has just submitted is no reason to load code in the cold context.
   void wait_for_own_work(uint32_t device, const GateClient& client, uint64_t ns);
   // From this time on, of the clock, the work that runs now is so near its end, as far as is known,
-  // that holding work back costs less than to do without the call. 0: the work has ended, or
+  // that closing the gate costs less than to do without the call. 0: the work has ended, or
   // nothing is known of its end.
   [[nodiscard]] uint64_t near_end_ns(uint32_t device);
   [[nodiscard]] uint64_t first_hold_ns() const { return limits_.first_hold_ns; }
-  // How long it is, in ns, until new work may be held back again.
+  // How long it is, in ns, until the gate may be closed again.
   [[nodiscard]] uint64_t owed(uint32_t device);
   // How many calls of this kind have been made.
   [[nodiscard]] uint64_t calls(GatedCall call) const {
@@ -316,17 +316,17 @@ class ContextGate {
   }
 
  private:
-  // Between two looks while nothing is held back. What is waited for takes longer than that, and a
+  // Between two looks while the gate is open. What is waited for takes longer than that, and a
   // look costs a query per busy stream.
   static constexpr uint64_t kRestNs = 1'000'000;
 
-  // What holds work back on a device.
+  // The gate to one device.
   struct Door {
     std::atomic<uint32_t> closed{0};         // by so many calls
     std::atomic<uint32_t> closed_for{0};     // the session of the last one; 0: the worker
-    std::atomic<bool> has_held{false};       // a session has been held back since it was closed
-    std::atomic<uint64_t> owed_until_ns{0};  // work is let through, for having been held back
-    // When Patience::kOneHold may hold work back again, and the length of the pause until then.
+    std::atomic<bool> has_delayed{false};    // a session has waited at it since it was closed
+    std::atomic<uint64_t> owed_until_ns{0};  // it stays open, for having been closed
+    // When Patience::kOneHold may close it again, and the length of the pause until then.
     std::atomic<uint64_t> not_before_ns{0};
     std::atomic<uint64_t> pause_ns{0};
   };
@@ -404,7 +404,7 @@ class ContextGate {
   void collect();
   bool next_to_collect(uint32_t* device);
   Quiescence* overlapping_locked(uint32_t device) REQUIRES(quiescence_mutex_);
-  // With kComplete and kOutlastedOnly work is held back from made.closed_ns on.
+  // With kComplete and kOutlastedOnly the gate is closed, since made.closed_ns.
   Found seek(const Request& request, Quiescence& made);
   // Wait until what runs is known to end soon, at most for the time that a failed hold of `hold_ns`
   // would have to be paid for. True: what runs ends within such a hold, as far as is known.
@@ -425,7 +425,7 @@ class ContextGate {
   void note_failed_hold(uint32_t device, uint64_t hold_ns);
   Found seek_briefly(const Request& request, Quiescence& made);
   Found hold(uint64_t hold_ns, const GateClient& client, Quiescence& made);
-  // Let `ns` pass without holding work back. False: the session stops.
+  // Let `ns` pass with the gate open. False: the session stops.
   bool rest(uint64_t ns, const GateClient& client);
   static bool stops(const GateClient& client) {
     return client.stop != nullptr && client.stop->load(std::memory_order_acquire);
@@ -439,7 +439,7 @@ class ContextGate {
   static void show(const GateClient& client, const Hindrances& by) {
     if (client.shown != nullptr) by.show(*client.shown);
   }
-  // Hold new work back on a device for a call of that session; 0: of the worker itself.
+  // Close the gate to a device for a call of that session; 0: of the worker itself.
   void close(uint32_t device, uint32_t session);
   void open(uint32_t device, uint64_t closed_ns);
   void list(Stream& stream);

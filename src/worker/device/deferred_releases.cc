@@ -85,8 +85,8 @@ void DeferredReleases::release_all() {
 
 // ---- Behind quiescence --------------------------------------------------------------------------
 
-// A look holds nothing back. The result of the call is of no use: what can't be given back stays
-// until the worker is renewed.
+// The gate stays open for a look. The result of the call is of no use: what can't be given back
+// stays until the worker is renewed.
 bool DeferredReleases::make_now(const Call& call) {
   if (!quiescent_.empty() || graph_nodes_->load(std::memory_order_acquire) != 0) return false;
   const Request look{call.call, call.device, nullptr, Patience::kOneHold};

@@ -7,7 +7,7 @@
 //   such a call, with those of other sessions, also after the session's end.
 // A release behind the fence whose driver call waits goes behind quiescence next.
 //
-// Work that is held back has not been submitted: a release behind it gets a mark once the work has
+// Held work has not been submitted: a release behind it gets a mark once the work has
 // been. A mark is a set of events, one in each stream that got work since the mark before. Streams
 // run in order, so a later mark covers all work that an earlier one covers: releases behind the
 // fence are first in, first out, and a look costs the query of one event.
@@ -54,7 +54,7 @@ class SessionWork {
   // numbers that grow in the order in which the program gives the work.
   struct Held {
     static constexpr uint64_t kNone = ~0ull;
-    uint64_t last = 0;        // number of the last work that was held back
+    uint64_t last = 0;        // number of the last held work
     uint64_t oldest = kNone;  // number of the oldest work that still is
   };
   Held held;
@@ -112,7 +112,7 @@ class DeferredReleases {
   void sweep();
   [[nodiscard]] bool empty() const { return behind_work_.empty() && quiescent_.empty(); }
   [[nodiscard]] bool waits_for_work() const { return !behind_work_.empty(); }
-  // A release that is added now comes behind work that is held back.
+  // A release that is added now comes behind held work.
   [[nodiscard]] bool is_behind_held() const {
     return work_->held.oldest != SessionWork::Held::kNone;
   }

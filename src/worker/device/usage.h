@@ -31,7 +31,7 @@ class UsageRows {
   Mapping mapping_;
 };
 
-// Why work is held back, and since when that reason is counted.
+// Why work is held, and since when that reason is counted.
 struct HeldSpan {
   wire::HeldFor why = wire::HeldFor::kNothing;
   uint64_t since_ns = 0;
@@ -92,7 +92,7 @@ class SessionUsage {
   // What the session holds of each device's memory, in bytes. Any thread.
   wire::UsageCells<wire::UsageRow::Cell, wire::kUsageDevices>& memory() { return row_.memory; }
 
-  // The work of the span has just been seen to be held back for that reason; kNothing: not any
+  // The work of the span has just been seen to be held for that reason; kNothing: not any
   // more.
   void hold(HeldSpan* span, wire::HeldFor why);
 

@@ -35,7 +35,7 @@ struct DescribedGraph {
   const std::shared_ptr<DriverGraph> graph;  // destroyed before what its nodes use
 };
 
-// Launches that are held back keep the executable graph alive.
+// Held launches keep the executable graph alive.
 struct GraphExec : LaunchableGraph, std::enable_shared_from_this<GraphExec> {
   explicit GraphExec(SessionCore& session) : core(session) {}
   ~GraphExec() override;

@@ -3,8 +3,7 @@
 // the session's own thread. No driver call that it makes waits for another session's work, except
 // through ContextGate.
 //
-// Work that is not admitted to the driver yet (Backlog) is tried again behind each command, and at
-// intervals while no command comes.
+// Held work (Backlog) is tried again after each command, and at intervals while no command comes.
 #pragma once
 
 #include <cstdint>

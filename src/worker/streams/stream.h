@@ -179,7 +179,7 @@ class Streams final : public SessionWork {
   }
   // Make the driver's stream before there is anything to give it: streams whose turn comes at one
   // moment would make theirs one after the other, 0.4 ms each. Only the first streams of a session,
-  // and while there are slots for more: work that is held back takes none that others need.
+  // and while there are slots for more: held work takes none that others need.
   void begin_ahead(Stream& stream);
   // The driver has the streams for work of that lane, or slots for them are there.
   [[nodiscard]] static bool has_stream_slot(const Stream& stream, Lane lane) {
@@ -212,7 +212,7 @@ class Streams final : public SessionWork {
   // the submission implies. Call it before each.
   Status enter(Stream& stream, Entry entry);
   // The submission implies a wait for another stream, which takes a credit like any wait (decision
-  // 23). The wait of a legacy stream's fence does not: while that were held back, the other streams
+  // 23). The wait of a legacy stream's fence does not: while that were held, the other streams
   // might be given work that the fence need not wait for.
   [[nodiscard]] static bool implies_wait(const Stream& stream, Entry entry) {
     return entry != Entry::kFence &&
@@ -363,7 +363,7 @@ class Streams final : public SessionWork {
   std::array<WaitCredits, wire::kMaxDevices> wait_credits_;
   ObjectTable<Stream> streams_{"stream"};
   std::map<wire::Id, std::unique_ptr<ClientContext>> contexts_;
-  // Destroyed by the client while some of their work was held back.
+  // Destroyed by the client while some of their work was held.
   std::vector<std::unique_ptr<Stream>> destroyed_;
   std::vector<Retired> retired_;
   std::array<size_t, kLanes> started_{};  // streams that the driver has, without those destroyed

@@ -166,7 +166,7 @@ void Backlog::hold(const Work& work, Stream& stream, const Refused& refused) {
   bytes_ += item.work.bytes() + sizeof(Item);
   if (awaits_values(work)) ++value_waits_;
   streams_.held.last = number;
-  next_look_ns_ = std::min(next_look_ns_, refused.look_again_ns);
+  next_look_ns_ = std::min(next_look_ns_, refused.ask_again_ns);
   tell_whether_full(stream);
   note_change();
 }
@@ -203,7 +203,7 @@ Backlog::Taken Backlog::take_admitted(uint64_t* from) {
       return take(first.number);
     }
     core_.usage.hold(&first.span, verdict.refused().why);
-    next_look_ns_ = std::min(next_look_ns_, verdict.refused().look_again_ns);
+    next_look_ns_ = std::min(next_look_ns_, verdict.refused().ask_again_ns);
   }
   return {};
 }

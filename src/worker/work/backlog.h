@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work that the session's streams have been given and the driver has not, and which of it comes
-// behind which. Whether the first item of a stream may go is for admission to say: an item that
-// waits for a value, for instance, would occupy a hardware queue of the shared context on the GPU,
-// and be in the way of whoever needs that context quiescent (decision 17). Session's thread only.
+// The session's held work: what its streams have been given and the driver has not, and which of it
+// comes behind which. Of the first held item of a stream that comes behind no other, admission says
+// whether it may be submitted: a wait for a value, for instance, would occupy a hardware queue of
+// the shared context, and be in the way of whoever needs that context quiescent (decision 17).
+// Session's thread only.
 //
 // Items are numbered in the order in which the program gave them. None waits for a later one, so
 // submitting all of them in this order is always right: it is what the driver would have been given
@@ -104,8 +105,8 @@ class Backlog {
     std::ranges::reverse(numbers);
     return numbers;
   }
-  // When admission is to be asked again, by the clock, as far as the last look told; kNever: it
-  // need not be asked.
+  // When admission is to be asked again, in Clock::now_ns() time, by its last answers; kNever: not
+  // by time.
   [[nodiscard]] uint64_t next_look_ns() const { return next_look_ns_; }
   // The client has gone, and its work with it.
   void drop();

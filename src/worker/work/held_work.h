@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that is held back: a copy of all that it points to, and shares of the code and the objects
+// A piece of held work: a copy of all that it points to, and shares of the code and the objects
 // that it uses. Session's thread only.
 #pragma once
 

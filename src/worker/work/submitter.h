@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands that give a stream work: the work that WorkMaker makes of them is submitted to the
-// driver at once, in a batch (Batch), or held back (Backlog). Session's thread only.
+// driver at once, in a batch (Batch), or held (Backlog). Session's thread only.
 #pragma once
 
 #include <concepts>
@@ -140,7 +140,7 @@ class Submitter {
     OPENMPS_RETURN_IF_ERROR(maker_.make(made, &uses, &what));
     return put(uses, what, stream);
   }
-  // Admitted work is submitted without becoming a Work, which is for work that is held back.
+  // Admitted work is submitted without becoming a Work, which is for held work.
   template <typename What>
   Status put(const Uses& uses, const What& what, Stream& stream) {
     std::optional<Refused> refused;

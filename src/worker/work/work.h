@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A piece of work for a stream, or for a node of a graph, as a value: checked, its handles looked
 // up, in the driver's terms. WorkMaker makes it of a decoded command, once. Then it is submitted to
-// a stream (Submitter), becomes a node (GraphBuilder), or is held back (HeldWork). Session's thread
+// a stream (Submitter), becomes a node (GraphBuilder), or is held (HeldWork). Session's thread
 // only.
 //
 // A value refers to the bytes of its command, which the executor keeps until the next command, and
