@@ -90,8 +90,8 @@ struct Stream : DriverStream {
   bool dirty = false;        // blocking stream: listed in its context's `dirty`
   uint64_t order_seen = 0;   // the context's order that it has waited for
   bool unmarked = false;     // has work that no mark covers
-  std::unique_ptr<DriverEvent> join;  // marks the end of its work for the other side
-  uint64_t join_work = 0;             // legacy stream: the value of `work` that `join` marks
+  std::unique_ptr<DriverEvent> join;  // at the end of its work, for the other side to wait for
+  uint64_t join_work = 0;             // legacy stream: the value of `work` at `join`
 };
 
 // A context of the client: the scope of the legacy stream and of ordered copies.
@@ -149,7 +149,8 @@ class Streams final : public SessionWork {
     if (stream.budget != nullptr) stream.budget->prepare(cost);
     note_demand(stream, cost);
   }
-  // Work that is submitted together with other work.
+  // Tells the session's SM partition what SMs the work needs. For work that is submitted together
+  // with other work this is called alone.
   void note_demand(Stream& stream, const Cost& cost) {
     if (stream.member == nullptr || cost.sms_needed == 0) return;
     uint64_t ns = durations.alone(cost);
@@ -185,16 +186,16 @@ class Streams final : public SessionWork {
   [[nodiscard]] static bool has_stream_slot(const Stream& stream, Lane lane) {
     return has_slot(stream) && (lane == Lane::kMain || has_cold_slot(stream));
   }
-  // Adds the slots that are missing, free ones or those of another stream of the session that is
-  // done, or refuses: more have been asked for (decision 33). A session that has many streams
-  // leaves some of the last free slots to others.
+  // Takes the slots that the stream still needs into the verdict: free ones, or those of another
+  // stream of the session whose work has ended. Else refuses; the gate has been asked to make more
+  // (decision 33). A session that has many streams leaves some of the last free slots to others.
   void admit_slots(Stream& stream, Lane lane, Verdict& verdict);
   // Some stream may wait for a value that somebody has to write.
   [[nodiscard]] bool any_waits();
-  // Streams wait for values in the worker, as far as it sees them (decision 17).
+  // Waits are held until what they wait for has come, as far as the worker sees that (decision 17).
   [[nodiscard]] bool holds_waits() const { return holds_waits_; }
-  // Work of unknown duration may run, or a stream has a credit that others may need: look_after()
-  // is due at next_look_ns(), by the clock.
+  // Work of unknown duration may run, or a stream has a credit that others may need: look_after(),
+  // which looks at these streams, is due at next_look_ns(), in Clock::now_ns() time.
   [[nodiscard]] bool looks_after_some() const { return !looked_after_.empty(); }
   [[nodiscard]] uint64_t next_look_ns() const;
   void look_after(uint64_t now);
@@ -205,7 +206,7 @@ class Streams final : public SessionWork {
   enum class Entry {
     kWork,      // anything that runs: orders both ways
     kColdWork,  // work that runs in the cold stream
-    kRecord,    // an event record, or a fence in this order: waits like work, nobody waits for it
+    kRecord,    // an event record or a fence in order: waits like work, nobody has to wait for it
     kFence,     // the program's own waiting: only the legacy stream waits for the others
   };
   // Make the stream and its device ready for a submission by this thread, with every wait that
