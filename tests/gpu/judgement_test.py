@@ -86,7 +86,7 @@ class Programs(unittest.TestCase):
         self.assertIn("differ", results["odd"]["detail"])
         self.assertEqual(results["last"]["status"], "ok")
 
-    def test_a_program_that_never_starts(self):
+    def test_a_program_that_does_not_start(self):
         case = cases.Case("test", "none", (sys.executable, "-c", "raise SystemExit(3)"))
         results = execution.run_case(case, "native", "/nonexistent")["results"]
         self.assertEqual(results, {"(start)": {"status": "crashed", "detail": "exit code 3"}})
@@ -132,7 +132,7 @@ class Verdicts(unittest.TestCase):
         self.assertIn("c (all): not run: native, openmps", words)
         self.assertIn("1 passed, 0 failed, 2 skipped", words)
 
-    def test_what_is_told_at_once(self):
+    def test_lines_printed_after_a_case(self):
         outcome = {"seconds": 3.2, "results": {
             "a": {"status": "ok"}, "b": {"status": "skipped", "detail": "why"},
             "c": {"status": "failed", "detail": "line 3\nValueError: no\n"}}}
