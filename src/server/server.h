@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// openmps-server: accepts the clients of one user and owns their sessions, which run in its workers.
-// The server does not use CUDA, so no GPU fault reaches it, and it is not on the data path. Made by
-// main(), runs on one EventLoop; every peer (daemon, workers, clients) is a PacketPeer.
+// openmps-server: accepts the clients of one user and owns their sessions, which run in its
+// workers. The server does not use CUDA, so no GPU fault reaches it, and it is not on the data
+// path. Made by main(), runs on one EventLoop; every peer (daemon, workers, clients) is a
+// PacketPeer.
 #pragma once
 
 #include <deque>
