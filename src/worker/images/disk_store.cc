@@ -98,8 +98,9 @@ Result<UniqueFd> open_folder(int outer) {
 
 }  // namespace
 
-// Each step of the standard library's hash is a bijection, so two inputs of one length that differ
-// in one word never have the same hash: damage of a single word on disk is always noticed.
+// Each step of libstdc++'s hash is a bijection, so two inputs of one length that differ in one word
+// never have the same hash: damage of a single word on disk is always noticed. If it ever changes,
+// what is stored is taken to be damaged, and stored again.
 uint64_t hash_of(cuda::Bytes bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   return std::hash<std::string_view>()(text);
