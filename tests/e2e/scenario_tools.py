@@ -11,7 +11,7 @@ import threading
 from sandbox import Failure, thread_names, wait_until
 
 CLIENT_LIMIT_S = 120
-# For a program that computes much: the factor that CMakeLists.txt gives tests of one program.
+# The limit for a program that computes much, with the factor by which CMakeLists.txt extends tests of programs.
 SANITIZED_CLIENT_LIMIT_S = 5 * CLIENT_LIMIT_S
 OTHER_USER = 54321  # a user without processes
 SETTLE_LIMIT_S = 20

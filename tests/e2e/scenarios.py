@@ -126,7 +126,7 @@ def churn(box, clients):
     # the worker would be replaced.
     box.env["OPENMPS_DRAIN_SECONDS"] = str(settle_limit(box))
     box.start_daemon()
-    # All of these at once: more clients than run together later, including killed ones that still drain, so
+    # These run at the same time: more clients than run together later, including killed ones that still drain, so
     # every pool has had its peak (NVIDIA's driver keeps the memory of its streams).
     warm_up = 16
 
@@ -1125,7 +1125,7 @@ def percentages(box, _):
     for program in (["drv_conditionals", "run"], ["drv_conditionals", "change"], ["drv_graphs"], ["drv_graph_nodes"],
                     ["drv_random_order", "9000", "60"]):
         finish(box.start(program), f"{program} in a half of the device")
-    # The last two are no percentage, or a higher one: the default applies.
+    # For the last two, a higher percentage and text that is no percentage, the default applies.
     for said, share in ((None, 50), ("25", 25), ("1", 1), ("100", 50), ("none", 50)):
         env = {} if said is None else {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": said}
         told, seen = report_of(box.start(["drv_sm_share"], env=env))

@@ -137,7 +137,7 @@ def wire_seeds():
             opcode, size = struct.unpack_from("<HH", data)
             body, data = data[4:4 + size], data[4 + size:]
             whole = -(-(8 + size) // 16) * 16
-            if opcode != 0:  # what is not for session_fuzz itself
+            if opcode != 0:  # opcode 0 is for session_fuzz itself
                 ring += struct.pack("<IHH", whole, opcode, 0xffff) + body.ljust(whole - 8, b"\0")
         yield f"ring_{name}", struct.pack("<Q", len(ring)) + ring
 

@@ -93,12 +93,12 @@ class StrictDriver {
   FakeDriver fake_;
   DriverTable table_;
   uint32_t session_ = 0;
-  uint64_t next_handle_ = 1000;  // of what the fake driver does not count
+  uint64_t next_handle_ = 1000;  // for kinds of objects that the fake driver does not number
   std::map<uint64_t, Part> functions_;
   std::map<uint64_t, Part> parts_;
 };
 
-// Where the global of a module or library lies; each is kFakeGlobalBytes long.
+// Address of the globals of modules and libraries; each is kFakeGlobalBytes long.
 inline constexpr uint64_t kStrictGlobals = kFakeGlobal;
 inline constexpr uint64_t kStrictGlobalStride = 4096;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What softgpu-ptxas makes of PTX is loaded and runs, as from a program that starts ptxas at run
-// time; what it refuses, it refuses as ptxas does. Run by run_e2e.py. usage: drv_assembled
+// The output of softgpu-ptxas can be loaded and runs, as in a program that starts ptxas at run
+// time. Invalid inputs are refused as by ptxas. Run by run_e2e.py. usage: drv_assembled
 // PATH_OF_PTXAS
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@ constexpr int kRefused = 255;
 
 std::string g_ptxas;
 
-// Its exit code; `output`: what it printed.
+// Runs ptxas. The result is its exit code; `output` gets the text that it printed.
 int run(const std::string& arguments, std::string* output = nullptr) {
   FILE* pipe = popen((g_ptxas + " " + arguments + " 2>&1").c_str(), "re");
   if (pipe == nullptr) exit(1);
@@ -60,8 +60,9 @@ void runs(const e2e::Session& session) {
 
 void refuses() {
   std::string output;
-  write_file("bad.ptx",
-             ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { add.u32 %r1, 1; }\n");
+  write_file(
+      "bad.ptx",
+      ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { add.u32 %r1, 1; }\n");
   e2e::expect(run("-arch sm_90 bad.ptx", &output) == kRefused, "what is no PTX is refused");
   e2e::expect(output.starts_with("ptxas"), "with the reason");
   e2e::expect(run("none.ptx") == kRefused, "a file that is not there is refused");

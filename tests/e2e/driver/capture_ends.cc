@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How captures end, well and badly, and what can be done with their streams and events before and
-// after. The lines are compared with those of NVIDIA's driver. Run by run_e2e.py.
+// Ends of captures, with success and with errors, and calls with their streams and events before
+// and after the end. The lines are compared with those of NVIDIA's driver. Run by run_e2e.py.
 // usage: drv_capture_ends invalidated|ends|events|graph|legacy|destroy
 #include <map>
 #include <thread>

@@ -11,7 +11,7 @@
 
 namespace {
 
-// Where the process of one case makes the calls.
+// The point at which the process of one case makes the calls.
 enum class Place { kNone, kBefore, kAfter, kStatic, kDestructor, kFirst, kThread };
 Place g_place = Place::kNone;
 

@@ -71,7 +71,7 @@ std::string access_of(const void* memory, size_t bytes) {
   return all;
 }
 
-// ---- What can be registered ---------------------------------------------------------------------
+// ---- Kinds of memory that can be registered -----------------------------------------------------
 
 struct File {
   std::string path;

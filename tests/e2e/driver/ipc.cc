@@ -541,7 +541,7 @@ void pool_importer(const e2e::Session& session, const Peer& peer) {
   peer.meet();
 }
 
-// ---- What is refused ---------------------------------------------------------------------------
+// ---- Errors ------------------------------------------------------------------------------------
 
 void errors_exporter(const e2e::Session&, const Peer& peer) {
   e2e::Buffer<uint32_t> buffer(pattern(kWords, 1));

@@ -31,8 +31,9 @@ constexpr uint32_t kLongRounds = 20'000;
 
 using Words = std::vector<uint32_t>;
 
-// How many operations of each stream an operation comes behind, by the stream's id and not by its
-// slot: a stream in the slot of a destroyed stream does not come behind the destroyed one's work.
+// The number of operations of each stream behind which an operation comes, by the stream's ID and
+// not by its slot: a stream in the slot of a destroyed stream is not ordered behind that stream's
+// work.
 using Clock = std::array<uint32_t, kStreamsEver>;
 void merge(Clock& clock, const Clock& other) {
   for (uint32_t i = 0; i < kStreamsEver; i++) clock[i] = std::max(clock[i], other[i]);
@@ -184,7 +185,7 @@ class Program {
 
   // ---- CUDA's rules ----------------------------------------------------------------------------
 
-  // What an operation that is given to the stream now comes behind.
+  // The operations behind which an operation comes that is given to the stream now.
   Clock behind(uint32_t stream) const {
     Clock clock = streams_[stream].clock;
     merge(clock, host_);

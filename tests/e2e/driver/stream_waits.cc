@@ -18,8 +18,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long a stream is held if the call does not return: long if it should return, so that a slow
-// machine does not look like a call that waits; short if it should wait.
+// The time after which a stream is released if the call has not returned: long for a call that
+// should return, so that it is not taken for a call that waits on a slow machine; short for one
+// that should wait.
 constexpr milliseconds kReturning(30'000);
 constexpr milliseconds kWaiting(40);
 

@@ -63,8 +63,8 @@ int main() {
   e2e::expect_result("elapsed time without timing",
                      cuEventElapsedTime(&milliseconds, begin, middle), CUDA_ERROR_INVALID_HANDLE);
 
-  // Not ready is a state, not an error. The word holds the stream back until the queries are done:
-  // the longest kernel may end before this thread gets its turn again.
+  // CUDA_ERROR_NOT_READY is a state, not an error. The stream waits for a word until the queries
+  // are made, since even a long kernel could end before this thread runs again.
   e2e::Buffer<uint32_t> flag(std::vector<uint32_t>{0});
   CHECK_CU(cuStreamWaitValue32_v2(second, flag.address, 1, CU_STREAM_WAIT_VALUE_GEQ));
   e2e::launch(spin, 1, 32, 0, second, busy.address, 3000u);

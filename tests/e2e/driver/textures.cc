@@ -701,7 +701,7 @@ void surfaces(const Kernels& kernels) {
                 "surface loads that are clamped");
     e2e::expect(zero[0].x == 0 && zero[1].x == 0 && zero[2].x == 405,
                 "surface accesses outside that give zero");
-    // The same array through a texture.
+    // Reads the same array through a texture.
     TextureObject texture(resource(array.handle),
                           description(CU_TR_ADDRESS_MODE_CLAMP, CU_TR_FILTER_MODE_POINT, 0));
     const std::vector<Vector> seen = kernels.run("fetch_2d", texture.handle, {{7.5f, 6.5f, 0, 0}});

@@ -22,8 +22,8 @@ constexpr const char* kName = "OPENMPS_ENVIRONMENT_TEST";
 constexpr uid_t kOwner = 54321;
 constexpr uid_t kCaller = 54322;
 
-// What a copy of print_environment, a file with the permissions `mode`, prints for kName, which its
-// caller has set.
+// The output for kName, which the caller has set, of a copy of print_environment whose file has the
+// permissions `mode`.
 std::string told(mode_t mode) {
   std::string folder = std::filesystem::temp_directory_path() / "environment-XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) return "no folder";

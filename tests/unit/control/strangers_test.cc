@@ -176,7 +176,7 @@ TEST_F(StrangersTest, UnreadDescriptorsDoNotBlockOthers) {
   ASSERT_TRUE(send_packet(shell.get(), wire::message_bytes(empty)).ok());
   send_slow(daemon_pid(), shell.get(), wire::message_bytes(empty));
   shell.reset();
-  // On more connections than the daemon keeps.
+  // Also on more connections than the daemon keeps.
   std::vector<UniqueFd> idle;
   for (int i = 0; i < 530; ++i) {
     idle.push_back(connect_as_stranger());

@@ -52,7 +52,7 @@ UniqueFd make_facts() {
   facts->device[0].attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] = 132;
   facts->device[0].sm_step = 8;
   facts->device[0].most_sms = 120;
-  // Not sealed: the server has to do that.
+  // The file is not sealed here, since the server has to seal it.
   UniqueFd file(memfd_create("fake-facts", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (pwrite(file.get(), facts.get(), sizeof(*facts), 0) != sizeof(*facts)) exit(4);
   return file;
