@@ -6,17 +6,16 @@
 // holds it until the verdict's time.
 //
 // The reasons to hold work, in the order in which they are checked:
-//   a condition that the worker sees has not come           condition.h
+//   a condition that the worker sees has not come           stream_budget.h (Condition)
 //   stream budget, queue credit, fair share                 stream_budget.h, policy.h
 //   for the cold stream: the main stream waits on the GPU   stream_budget.h
 //   a condition that the GPU may wait for has not come, and
-//   no credit for that is free                              condition.h, stream_budget.h
+//   no credit for that is free                              stream_budget.h
 //   no stream slot is free                                  AdmissionRequest::admit_slots
 #pragma once
 
 #include <array>
 
-#include "worker/admission/condition.h"
 #include "worker/admission/durations.h"
 #include "worker/admission/stream_budget.h"
 #include "worker/admission/verdict.h"

@@ -9,8 +9,9 @@
 
 namespace openmps::worker {
 
-// Work that takes longer is long: it would keep a hardware queue from others for too much time.
-inline constexpr uint64_t kLongNs = 5'000'000;
+// A queue credit of short term is given back within this time. Work that takes longer would keep a
+// hardware queue from others for too long.
+inline constexpr uint64_t kShortTermNs = 5'000'000;
 
 // What a piece of work costs.
 struct Cost {

@@ -13,7 +13,7 @@ bool FairShares::is_crowded(Rank from) {
   const MutexLock lock(mutex_);
   uint64_t busy = 0;
   for (const FairShare* share : active_) {
-    const bool is_long = share->longest_ns_.load(std::memory_order_relaxed) >= kLongNs;
+    const bool is_long = share->longest_ns_.load(std::memory_order_relaxed) >= kLongKernelNs;
     const bool is_below = share->rank_.load(std::memory_order_relaxed) >= from;
     if (is_long && is_below) busy += share->sms_.load(std::memory_order_relaxed);
   }
@@ -25,14 +25,14 @@ void FairShare::begin_work(uint32_t sms) {
   if (++busy_streams_ != 1 || device_.policy_ == nullptr) return;
   const MutexLock lock(device_.mutex_);
   device_.active_.push_back(this);
-  count_active_locked();
+  count_locked();
 }
 
 void FairShare::end_work(uint64_t now) {
   if (--busy_streams_ != 0 || device_.policy_ == nullptr) return;
   const MutexLock lock(device_.mutex_);
   std::erase(device_.active_, this);
-  count_active_locked();
+  count_locked();
   device_.left_ns_.store(now, std::memory_order_relaxed);
   ends_ns_.store(0, std::memory_order_relaxed);
   for (FairShare* other : device_.waiting_) {
@@ -83,12 +83,12 @@ Grant FairShare::decide_locked(uint64_t now) {
   for (const FairShare* other : device_.active_) {
     const uint64_t ends_ns = other->ends_ns_.load(std::memory_order_relaxed);
     if (other == this || ends_ns + kOverdueNs < now) continue;
-    others_.push_back(other->claim(now));
+    others_.push_back(other->input(now));
     wanted += others_.back().sms;
   }
   satisfied_ =
       wanted <= device_.sms_ ? 1 : static_cast<double>(device_.sms_) / static_cast<double>(wanted);
-  return device_.policy_->decide(claim(now), others_, static_cast<uint32_t>(device_.sms_));
+  return device_.policy_(input(now), others_, static_cast<uint32_t>(device_.sms_));
 }
 
 void FairShare::stop_waiting() {
@@ -96,9 +96,11 @@ void FairShare::stop_waiting() {
   set_waiting_locked(false);
 }
 
-void FairShare::count_active_locked() {
-  device_.active_count_.store(static_cast<uint32_t>(device_.active_.size()),
-                              std::memory_order_relaxed);
+void FairShare::count_locked() {
+  const auto active = static_cast<uint32_t>(device_.active_.size());
+  const auto waiting = static_cast<uint32_t>(device_.waiting_.size());
+  device_.active_count_.store(active, std::memory_order_relaxed);
+  device_.waiting_count_.store(waiting, std::memory_order_relaxed);
 }
 
 void FairShare::set_waiting_locked(bool waits) {
@@ -108,8 +110,7 @@ void FairShare::set_waiting_locked(bool waits) {
   } else {
     std::erase(device_.waiting_, this);
   }
-  device_.waiting_count_.store(static_cast<uint32_t>(device_.waiting_.size()),
-                               std::memory_order_relaxed);
+  count_locked();
 }
 
 }  // namespace openmps::worker

@@ -22,22 +22,22 @@ class FairShare;
 class FairShares {
  public:
   // Sessions of rank `from` or lower ranks (greater values) keep 3/4 of the SMs busy with long
-  // kernels (kLongNs). For partitions/demand.h.
+  // kernels (kLongKernelNs). For partitions/demand.h.
   [[nodiscard]] bool is_crowded(Rank from);
   // Kernels of this duration or more are long here: a whole request to another program takes as
   // much, so it is worth keeping them off the few SMs on which such requests run (decision 31).
-  static constexpr uint64_t kLongNs = 200'000;
+  static constexpr uint64_t kLongKernelNs = 200'000;
 
   // To be called before any session has work. Without a policy no kernels are held.
-  void set_policy(std::unique_ptr<Policy> policy, uint32_t sms) {
-    policy_ = std::move(policy);
+  void set_policy(Policy policy, uint32_t sms) {
+    policy_ = policy;
     sms_ = sms;
   }
 
  private:
   friend class FairShare;
 
-  std::unique_ptr<Policy> policy_;
+  Policy policy_ = nullptr;
   uint64_t sms_ = 1;
   Mutex mutex_{LockRank::kFairShares};
   // The sessions with unfinished kernels, and those whose kernels are held.
@@ -115,7 +115,7 @@ class FairShare {
   // The session's recent use, as the time for which it would have filled all SMs (kHalfNs).
   [[nodiscard]] uint64_t used_ns(uint64_t now) const;
   // The time of the budget of each of the session's streams.
-  [[nodiscard]] uint64_t window_ns() const { return is_contested() ? grant_.window_ns : kWindowNs; }
+  [[nodiscard]] uint64_t budget_ns() const { return is_contested() ? grant_.budget_ns : kBudgetNs; }
   // Whether kernels must be held now, by the decision in force or a new one if that is due. The
   // session then counts as waiting until must_wait() is false or stop_waiting() is called. To be
   // called again at next_decision_ns(). Throws std::bad_alloc.
@@ -127,13 +127,13 @@ class FairShare {
   friend class FairShares;
   static constexpr uint64_t kForget = 64;  // longest_ns_ decays to a third in so many kernels
 
-  [[nodiscard]] Claim claim(uint64_t now) const {
+  [[nodiscard]] PolicyInput input(uint64_t now) const {
     return {rank_.load(std::memory_order_relaxed), sms_.load(std::memory_order_relaxed),
             used_ns(now)};
   }
   [[nodiscard]] Grant decide_locked(uint64_t now) REQUIRES(device_.mutex_);
   void set_waiting_locked(bool waits) REQUIRES(device_.mutex_);
-  void count_active_locked() REQUIRES(device_.mutex_);
+  void count_locked() REQUIRES(device_.mutex_);
 
   FairShares& device_;
   std::atomic<Rank> rank_;
@@ -153,7 +153,7 @@ class FairShare {
   uint64_t waiting_since_ns_ = 0;
   uint64_t next_decision_ns_ = 0;
   Grant grant_;
-  std::vector<Claim> others_;  // the other sessions' claims at the last decision
+  std::vector<PolicyInput> others_;  // the other sessions' at the last decision
 };
 
 }  // namespace openmps::worker

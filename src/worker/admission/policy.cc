@@ -7,28 +7,22 @@
 namespace openmps::worker {
 namespace {
 
-template <typename T>
-std::unique_ptr<Policy> make() {
-  return std::make_unique<T>();
-}
-
 struct NamedPolicy {
   std::string_view name;
-  std::unique_ptr<Policy> (*make)();
+  Policy policy;
 };
-constexpr NamedPolicy kPolicies[] = {{"fair", make<FairSharePolicy>},
-                                     {"strict", make<StrictPriorityPolicy>}};
+constexpr NamedPolicy kPolicies[] = {{"fair", fair_share_policy}, {"strict", strict_policy}};
 
 }  // namespace
 
-Grant FairSharePolicy::decide(const Claim& mine, std::span<const Claim> others,
-                              uint32_t sms) const {
+Grant fair_share_policy(const PolicyInput& mine, std::span<const PolicyInput> others,
+                        uint32_t sms) {
   Grant grant;
   uint64_t wanted = mine.sms;
   bool comes_behind = false;
-  for (const Claim& other : others) {
+  for (const PolicyInput& other : others) {
     wanted += other.sms;
-    if (other.rank < mine.rank) grant.window_ns = kShortWindowNs;
+    if (other.rank < mine.rank) grant.budget_ns = kShortBudgetNs;
     const uint64_t most = kLeadTimes * other.used_ns + kLeadNs;
     const bool had_less = other.rank == mine.rank && mine.used_ns > most;
     comes_behind |= other.sms != 0 && (other.rank < mine.rank || had_less);
@@ -37,17 +31,16 @@ Grant FairSharePolicy::decide(const Claim& mine, std::span<const Claim> others,
   return grant;
 }
 
-Grant StrictPriorityPolicy::decide(const Claim& mine, std::span<const Claim> others,
-                                   uint32_t) const {
+Grant strict_policy(const PolicyInput& mine, std::span<const PolicyInput> others, uint32_t) {
   Grant grant;
   grant.longest_wait_ns = kNever;
-  for (const Claim& other : others) grant.waits |= other.sms != 0 && other.rank < mine.rank;
+  for (const PolicyInput& other : others) grant.waits |= other.sms != 0 && other.rank < mine.rank;
   return grant;
 }
 
-std::unique_ptr<Policy> make_policy(std::string_view name) {
+Policy policy_of(std::string_view name) {
   for (const NamedPolicy& policy : kPolicies) {
-    if (policy.name == name) return policy.make();
+    if (policy.name == name) return policy.policy;
   }
   return nullptr;
 }

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,7 +18,7 @@ namespace openmps::worker {
 // ended, the running item included. It is short, since the context cannot be quiescent sooner, and
 // long enough for a thread to wake (0.1 ms late as a rule) and submit more. An item that takes
 // longer by itself is submitted once at most half of this time is left before it.
-inline constexpr uint64_t kWindowNs = 2'000'000;
+inline constexpr uint64_t kBudgetNs = 2'000'000;
 
 // A session's rank. The highest rank has the smallest value, and its work goes first.
 enum class Rank : uint32_t {
@@ -28,8 +27,8 @@ enum class Rank : uint32_t {
   kBestEffort = 2,  // MPS's priority 1, "below normal"
 };
 
-// What a policy knows of a session on a device. A queue credit's claim is something else.
-struct Claim {
+// What a policy knows of a session on a device.
+struct PolicyInput {
   Rank rank = Rank::kNormal;
   uint32_t sms = 0;      // SMs that its kernels keep busy on average; 0: it has had none yet
   uint64_t used_ns = 0;  // FairShare::used_ns()
@@ -37,54 +36,37 @@ struct Claim {
 
 // The policy's decision on a session, in force until the next one.
 struct Grant {
-  uint64_t window_ns = kWindowNs;
+  uint64_t budget_ns = kBudgetNs;
   bool waits = false;  // its kernels are held: others come first
   // A session that has waited for longer submits some work nevertheless: other sessions' work may
   // depend on it.
   uint64_t longest_wait_ns = 50'000'000;
 };
 
-class Policy {
- public:
-  Policy() = default;
-  virtual ~Policy() = default;
-  Policy(const Policy&) = delete;
-  Policy& operator=(const Policy&) = delete;
-
-  // `others`: the other sessions with unfinished kernels on the device. `sms`: SMs of the device.
-  [[nodiscard]] virtual Grant decide(const Claim& mine, std::span<const Claim> others,
-                                     uint32_t sms) const = 0;
-};
+// `others`: the other sessions with unfinished kernels on the device. `sms`: SMs of the device.
+using Policy = Grant (*)(const PolicyInput& mine, std::span<const PolicyInput> others,
+                         uint32_t sms);
 
 // The default. Of the sessions of one rank none can use more than about three times as much as a
 // competitor, and those of a higher rank go first. No kernels are held while the device has enough
 // SMs for all.
-class FairSharePolicy : public Policy {
- public:
-  // A session waits for another if its use is more than kLeadTimes times the other's plus kLeadNs.
-  // The lead is large because use is an estimate: with 1.25 and 1.5 times, equal programs were held
-  // in turn, and some of eight took up to 18 % longer (decision 25).
-  static constexpr uint64_t kLeadNs = 10'000'000;
-  static constexpr uint64_t kLeadTimes = 3;
-  // The time of a stream budget while a higher rank has work, which has to wait for all that lower
-  // ranks have submitted before.
-  static constexpr uint64_t kShortWindowNs = 500'000;
-
-  [[nodiscard]] Grant decide(const Claim& mine, std::span<const Claim> others,
-                             uint32_t sms) const override;
-};
+Grant fair_share_policy(const PolicyInput& mine, std::span<const PolicyInput> others, uint32_t sms);
+// A session waits for another if its use is more than kLeadTimes times the other's plus kLeadNs.
+// The lead is large because use is an estimate: with 1.25 and 1.5 times, equal programs were held
+// in turn, and some of eight took up to 18 % longer (decision 25).
+inline constexpr uint64_t kLeadNs = 10'000'000;
+inline constexpr uint64_t kLeadTimes = 3;
+// The time of a stream budget while a higher rank has work, which has to wait for all that lower
+// ranks have submitted before.
+inline constexpr uint64_t kShortBudgetNs = 500'000;
 
 // Kernels of a session are held while any session of a higher rank has some, for however long.
 // Sessions of one rank do not wait for each other.
-class StrictPriorityPolicy : public Policy {
- public:
-  [[nodiscard]] Grant decide(const Claim& mine, std::span<const Claim> others,
-                             uint32_t sms) const override;
-};
+Grant strict_policy(const PolicyInput& mine, std::span<const PolicyInput> others, uint32_t sms);
 
 inline constexpr char kDefaultPolicy[] = "fair";
 // The policy that OPENMPS_POLICY calls `name`; null: there is none of that name.
-[[nodiscard]] std::unique_ptr<Policy> make_policy(std::string_view name);
+[[nodiscard]] Policy policy_of(std::string_view name);
 // All names, as a list for people.
 [[nodiscard]] std::string policy_names();
 

@@ -27,7 +27,7 @@ using CountToken = std::unique_ptr<std::atomic<int32_t>, CountDown>;
 
 // For how long a stream will need a queue credit, as far as is known.
 enum class CreditTerm : uint8_t {
-  kShort,    // the credit is given back within kLongNs (durations.h)
+  kShort,    // the credit is given back within kShortTermNs (durations.h)
   kUnknown,  // later than that, or the time is not known
 };
 

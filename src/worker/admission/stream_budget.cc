@@ -25,7 +25,7 @@ constexpr uint64_t kPollPauseShare = 16;
 constexpr uint64_t kShortestPollPauseNs = 20'000;
 // With many such waits the longest pause is this time for each, ten times the cost of a call.
 constexpr uint64_t kPollNs = 50'000;
-// How long a stream may keep its credit while others want one: a few times kWindowNs.
+// How long a stream may keep its credit while others want one: a few times kBudgetNs.
 constexpr uint64_t kTurnNs = 5'000'000;
 
 }  // namespace
@@ -33,12 +33,10 @@ constexpr uint64_t kTurnNs = 5'000'000;
 StreamBudget::StreamBudget(const ProgressTools& tools, QueueCredits* credits,
                            WaitCredits& wait_credits, std::function<bool()> make_current,
                            CUstream stream, std::atomic<uint64_t>* ends_ns)
-    : clock_(tools.clock),
-      durations_(tools.durations),
-      share_(tools.share),
+    : tools_(tools),
       credits_(credits),
       wait_credits_(wait_credits),
-      progress_(tools, std::move(make_current), stream, ends_ns) {}
+      progress_(tools_, std::move(make_current), stream, ends_ns) {}
 
 StreamBudget::~StreamBudget() { stop_waiting_for_share(); }
 
@@ -48,16 +46,17 @@ StreamBudget::~StreamBudget() { stop_waiting_for_share(); }
 // wakes each millisecond, not for each item. An item longer than the budget is admitted once the
 // work before it takes at most half a budget.
 bool StreamBudget::is_budget_full(const Cost& cost) {
-  const uint64_t now = clock_.now_ns();
+  const uint64_t now = tools_.clock.now_ns();
   if (full_ && is_too_soon(now)) return true;
   look(now);
   const WorkTotal& total = progress_.total();
   const uint64_t remaining = progress_.is_empty() ? 0 : progress_.remaining_ns(now);
-  const uint64_t budget = share_.window_ns();
+  const uint64_t budget = tools_.share.budget_ns();
   const uint64_t half = budget / 2;
-  const bool is_long = remaining > half && (full_ || remaining + durations_.of(cost) > budget);
+  const bool is_long =
+      remaining > half && (full_ || remaining + tools_.durations.of(cost) > budget);
   full_ =
-      is_long || total.unknown >= kWindowUnknown || total.items >= kWindowItems / (full_ ? 2 : 1);
+      is_long || total.unknown >= kBudgetUnknown || total.items >= kBudgetItems / (full_ ? 2 : 1);
   if (is_long) claim_.reset();  // with a credit the stream still could not submit
   look_again_in(remaining > half ? remaining - half : 0, now);
   return full_;
@@ -68,10 +67,10 @@ bool StreamBudget::is_budget_full(const Cost& cost) {
 // Work that needs no SMs, as a copy, is not held for a fair share.
 void StreamBudget::admit_share(const Cost& cost, Verdict& verdict) {
   if (cost.sms == 0) return;
-  const uint64_t now = clock_.now_ns();
-  waits_for_share_ = share_.must_wait(now);
+  const uint64_t now = tools_.clock.now_ns();
+  waits_for_share_ = tools_.share.must_wait(now);
   if (!waits_for_share_) return;
-  next_look_ns_ = std::max(share_.next_decision_ns(), now + kShortestLookNs);
+  next_look_ns_ = std::max(tools_.share.next_decision_ns(), now + kShortestLookNs);
   verdict.refuse(HeldFor::kFairShare, next_look_ns_);
 }
 
@@ -80,11 +79,12 @@ void StreamBudget::admit_share(const Cost& cost, Verdict& verdict) {
 // A stream keeps its credit while it has unfinished work, and for a while after that, so that it
 // does not take one for each item.
 void StreamBudget::admit_queued(const Cost& cost, Verdict& verdict) {
-  const bool is_known = !is_learning() && durations_.is_known(cost);
-  const bool ends_soon = is_known && progress_.total().expected_ns + durations_.of(cost) <= kLongNs;
+  const bool is_known = !is_learning() && tools_.durations.is_known(cost);
+  const bool ends_soon =
+      is_known && progress_.total().expected_ns + tools_.durations.of(cost) <= kShortTermNs;
   const CreditTerm term = ends_soon ? CreditTerm::kShort : CreditTerm::kUnknown;
   if (credit_ == nullptr && try_take_credit(term, verdict)) return;
-  const uint64_t now = clock_.now_ns();
+  const uint64_t now = tools_.clock.now_ns();
   if (claim_ == nullptr || !is_too_soon(now)) {
     look(now);
     if (progress_.is_empty() || (take_or_claim_credit(term, verdict) && !yields_)) return;
@@ -124,7 +124,7 @@ void StreamBudget::admit_wait(const Condition& condition, Verdict& verdict) {
       (condition.term == CreditTerm::kShort ? take_or_claim_credit(condition.term, verdict)
                                             : take_wait_credit(verdict));
   if (has_credit) return;
-  const uint64_t now = clock_.now_ns();
+  const uint64_t now = tools_.clock.now_ns();
   if (polling_ == nullptr) {
     polling_ = wait_credits_.count_polling();
     polling_since_ns_ = now;
@@ -150,7 +150,7 @@ uint64_t StreamBudget::poll_pause_ns(uint64_t now) const {
 // the stream that has the credit may be waiting for this very work.
 void StreamBudget::admit_cold(Verdict& verdict) {
   if (progress_.total().outer_waits != 0) {
-    const uint64_t now = clock_.now_ns();
+    const uint64_t now = tools_.clock.now_ns();
     look(now);
     if (progress_.total().outer_waits != 0) {
       look_again_in(kLongestLookNs, now);
@@ -162,12 +162,12 @@ void StreamBudget::admit_cold(Verdict& verdict) {
   admit_wait({HeldFor::kQueueCredit, never, CreditTerm::kShort}, verdict);
 }
 
-void StreamBudget::keep(QueueCredit&& credit, WaitCredit&& wait_credit) {
-  if (credit != nullptr) {
-    credit_ = std::move(credit);
-    credit_since_ns_ = clock_.now_ns();
+void StreamBudget::keep(Admitted& taken) {
+  if (taken.queue_credit != nullptr) {
+    credit_ = std::move(taken.queue_credit);
+    credit_since_ns_ = tools_.clock.now_ns();
   }
-  if (wait_credit) wait_credit_ = std::move(wait_credit);
+  if (taken.wait_credit) wait_credit_ = std::move(taken.wait_credit);
 }
 
 void StreamBudget::give_back_credits() {
@@ -180,7 +180,7 @@ void StreamBudget::give_back_credits() {
 
 void StreamBudget::mark() {
   if (credit_ != nullptr && credits_->are_wanted() &&
-      clock_.now_ns() - credit_since_ns_ > kTurnNs) {
+      tools_.clock.now_ns() - credit_since_ns_ > kTurnNs) {
     yields_ = true;
   }
   progress_.mark();
@@ -198,8 +198,8 @@ void StreamBudget::look(uint64_t now) {
   }
   const uint64_t remaining = progress_.remaining_ns(now);
   // Lone work occupies no hardware queue: others need not wait for its credit until the next look.
-  if (credit_ != nullptr && progress_.is_lone() && remaining > kLongNs) give_back_credits();
-  if (share_.is_contested()) share_.expect_end(now + remaining);
+  if (credit_ != nullptr && progress_.is_lone() && remaining > kShortTermNs) give_back_credits();
+  if (tools_.share.is_contested()) tools_.share.expect_end(now + remaining);
 }
 
 uint64_t StreamBudget::look_and_release(uint64_t now) {

@@ -15,7 +15,8 @@
 #include <functional>
 #include <utility>
 
-#include "worker/admission/condition.h"
+#include "base/function_ref.h"
+#include "wire/usage.h"
 #include "worker/admission/durations.h"
 #include "worker/admission/fair_share.h"
 #include "worker/admission/queue_credits.h"
@@ -25,10 +26,22 @@
 namespace openmps::worker {
 
 // The most items. NVIDIA's driver blocks a thread that submits to a stream with 1,020 unfinished.
-inline constexpr uint32_t kWindowItems = 512;
+inline constexpr uint32_t kBudgetItems = 512;
 // The most items of unknown duration: enough to keep the GPU busy until the next check of what has
 // ended.
-inline constexpr uint32_t kWindowUnknown = 4;
+inline constexpr uint32_t kBudgetUnknown = 4;
+
+// Something that has to come before a piece of work may begin, beside the earlier work of its
+// stream: a value in host memory, a value in device memory, another stream's event, the return of a
+// host function in the client, or the end of a wait that CUDA's order of streams implies.
+struct Condition {
+  wire::HeldFor why = wire::HeldFor::kNothing;  // what is shown while the work is held for it
+  FunctionRef<bool()> has_come;                 // takes no credit. Empty: there is no condition
+  // Of a condition that the GPU may wait for. kShort: it is known to come soon, and takes a queue
+  // credit for a short term, as work behind work does. kUnknown: it takes a queue credit and a wait
+  // credit.
+  CreditTerm term = CreditTerm::kUnknown;
+};
 
 class StreamBudget {
  public:
@@ -47,20 +60,20 @@ class StreamBudget {
   // context current. admit_work() checks budget, queue credit and fair share for work of that cost.
   void admit_work(const Cost& cost, Verdict& verdict) {
     const WorkTotal& total = progress_.total();
-    const bool fits = total.items < kWindowItems && total.unknown < kWindowUnknown && !full_ &&
-                      total.expected_ns + durations_.of(cost) <= share_.window_ns();
+    const bool fits = total.items < kBudgetItems && total.unknown < kBudgetUnknown && !full_ &&
+                      total.expected_ns + tools_.durations.of(cost) <= tools_.share.budget_ns();
     if (!fits && total.items != 0 && is_budget_full(cost)) [[unlikely]]
       return verdict.refuse(wire::HeldFor::kStreamBudget, next_look_ns_);
     if (!may_queue()) [[unlikely]]
       admit_queued(cost, verdict);
-    if (share_.is_contested() && verdict.is_admitted()) admit_share(cost, verdict);
+    if (tools_.share.is_contested() && verdict.is_admitted()) admit_share(cost, verdict);
     if (verdict.is_admitted()) next_look_ns_ = 0;
   }
-  // For timeless work (AdmissionRequest::Kind). Behind more than 5 ms of work (kLongNs) it would
-  // occupy a hardware queue for long. So it is refused, even if the stream has a credit, until at
-  // most half a budget is left.
+  // For timeless work (AdmissionRequest::Kind). Behind more than 5 ms of work (kShortTermNs) it
+  // would occupy a hardware queue for long. So it is refused, even if the stream has a credit,
+  // until at most half a budget is left.
   void admit_timeless(Verdict& verdict) {
-    if (progress_.total().expected_ns > kLongNs && is_budget_full({})) [[unlikely]]
+    if (progress_.total().expected_ns > kShortTermNs && is_budget_full({})) [[unlikely]]
       return verdict.refuse(wire::HeldFor::kQueueCredit, next_look_ns_);
     if (!may_queue()) [[unlikely]]
       admit_queued({}, verdict);
@@ -74,7 +87,7 @@ class StreamBudget {
   void admit_cold(Verdict& verdict);
 
   // The admitted work is about to be submitted: the stream keeps the credits of the verdict.
-  void keep(QueueCredit&& credit, WaitCredit&& wait_credit);
+  void keep(Admitted& taken);
   // Work of that cost is about to be submitted: puts a mark behind the earlier work if one is due.
   void prepare(const Cost& cost) {
     if (progress_.is_mark_due(cost)) mark();
@@ -118,20 +131,20 @@ class StreamBudget {
   // Some of the unfinished work keeps SMs busy.
   [[nodiscard]] bool is_busy() const { return progress_.is_busy(); }
   [[nodiscard]] bool has_credit() const { return credit_ != nullptr; }
-  // All unfinished work is expected to end within kLongNs.
+  // All unfinished work is expected to end within kShortTermNs.
   [[nodiscard]] bool ends_soon() const {
     const WorkTotal& total = progress_.total();
-    return total.unknown == 0 && total.waits == 0 && total.expected_ns <= kLongNs;
+    return total.unknown == 0 && total.waits == 0 && total.expected_ns <= kShortTermNs;
   }
   // FairShare::sessions_waited_for() while this stream has work; else 0.
   [[nodiscard]] uint32_t sessions_waited_for() const {
-    return progress_.is_empty() ? 0 : share_.sessions_waited_for();
+    return progress_.is_empty() ? 0 : tools_.share.sessions_waited_for();
   }
   // The stream has a credit that others may need, it has a claim itself, or other sessions compete
   // with its work.
   [[nodiscard]] bool is_contending() const {
     return credit_ != nullptr || claim_ != nullptr ||
-           (!progress_.is_empty() && share_.is_contested());
+           (!progress_.is_empty() && tools_.share.is_contested());
   }
   [[nodiscard]] bool needs_looks() const { return is_learning() || is_contending(); }
 
@@ -153,16 +166,14 @@ class StreamBudget {
   [[nodiscard]] uint64_t poll_pause_ns(uint64_t now) const;
   void stop_waiting_for_share() {
     if (std::exchange(waits_for_share_, false)) [[unlikely]]
-      share_.stop_waiting();
+      tools_.share.stop_waiting();
   }
   void mark();
   void give_back_credits();
   void look_again_in(uint64_t ns, uint64_t now);
   [[nodiscard]] uint64_t longest_pause_ns(uint64_t now) const;
 
-  const Clock& clock_;
-  const Durations& durations_;
-  FairShare& share_;
+  const ProgressTools tools_;
   QueueCredits* const credits_;
   WaitCredits& wait_credits_;
   StreamProgress progress_;

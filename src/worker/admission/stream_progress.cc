@@ -61,7 +61,6 @@ StreamProgress::StreamProgress(const ProgressTools& tools, std::function<bool()>
 StreamProgress::~StreamProgress() {
   reach_all(tools_.clock.now_ns());
   if (busy_) tools_.share.end_work(tools_.clock.now_ns());
-  for (const CUevent event : spare_) tools_.driver.cuEventDestroy_v2(event);
 }
 
 void StreamProgress::move(CUstream stream, std::atomic<uint64_t>* ends_ns) {
@@ -72,18 +71,17 @@ void StreamProgress::move(CUstream stream, std::atomic<uint64_t>* ends_ns) {
 
 // ---- What the driver is given -------------------------------------------------------------------
 
-void StreamProgress::begin_item() {
+void StreamProgress::add_item(const WorkTotal& one) {
   if (open_.total.items == 0) open_.begin_ns = tools_.clock.now_ns();
+  total_ += one;
+  open_.total += one;
 }
 
 void StreamProgress::add(const Cost& cost) {
-  begin_item();
   const Durations& durations = tools_.durations;
   const bool is_known = durations.is_known(cost);
   const uint64_t ns = durations.of(cost);
-  const WorkTotal one{.expected_ns = ns, .items = 1, .unknown = is_known ? 0u : 1u};
-  total_ += one;
-  open_.total += one;
+  add_item({.expected_ns = ns, .items = 1, .unknown = is_known ? 0u : 1u});
   open_.alone_ns += durations.alone(cost);
   open_.is_compared = open_.is_compared && durations.has_been_alone(cost);
   open_.sm_ns += ns * cost.sms;
@@ -99,10 +97,7 @@ void StreamProgress::add(const Cost& cost) {
 }
 
 void StreamProgress::add_wait(bool is_for_cold_stream) {
-  begin_item();
-  const WorkTotal one{.items = 1, .waits = 1, .outer_waits = is_for_cold_stream ? 0u : 1u};
-  total_ += one;
-  open_.total += one;
+  add_item({.items = 1, .waits = 1, .outer_waits = is_for_cold_stream ? 0u : 1u});
   open_.is_plain = false;
   show_end();
 }
@@ -126,20 +121,19 @@ bool StreamProgress::has_free_segment() {
 
 // Without a free segment, an event or the context no mark is put; the next call tries again.
 void StreamProgress::mark() {
-  const DriverTable& driver = tools_.driver;
   if (open_.total.items == 0 || !make_current_() || !has_free_segment()) return;
-  CUevent event = nullptr;
+  std::unique_ptr<DriverEvent> event;
   if (!spare_.empty()) {
-    event = spare_.back();
+    event = std::move(spare_.back());
     spare_.pop_back();
-  } else if (driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+  } else if (!DriverEvent::make(tools_.driver, tools_.device, &event).ok()) {
     return;
   }
-  if (driver.cuEventRecord(event, stream_) != CUDA_SUCCESS) {
-    spare_.push_back(event);
+  if (tools_.driver.cuEventRecord(event->handle, stream_) != CUDA_SUCCESS) {
+    spare_.push_back(std::move(event));
     return;
   }
-  open_.event = event;
+  open_.event = std::move(event);
   close();
 }
 
@@ -152,11 +146,11 @@ bool StreamProgress::is_reached(const Segment& segment) const {
   if (segment.event == nullptr) {
     return segment.word->load(std::memory_order_acquire) >= segment.value;
   }
-  return tools_.driver.cuEventQuery(segment.event) != CUDA_ERROR_NOT_READY;
+  return tools_.driver.cuEventQuery(segment.event->handle) != CUDA_ERROR_NOT_READY;
 }
 
 void StreamProgress::drop_first() {
-  if (at(0).event != nullptr) spare_.push_back(at(0).event);
+  if (at(0).event != nullptr) spare_.push_back(std::move(at(0).event));
   first_ = (first_ + 1) % kSegments;
   --count_;
 }
@@ -173,10 +167,10 @@ void StreamProgress::look(uint64_t now) {
       break;
     }
     if (reached.total.items == 0) {
-      reached = first;
-    } else {
-      reached.append(first);
+      reached.begin_ns = first.begin_ns;
+      reached.unreached_ns = first.unreached_ns;
     }
+    reached.append(first);
   }
   if (reached.total.items != 0) reach(reached, now, true);
   show_end();
@@ -236,11 +230,11 @@ void StreamProgress::reach(const Segment& segment, uint64_t now, bool learns) {
   total_ -= total;
   before_reached_ns_ = std::max(segment.unreached_ns, soonest_begin);
   reached_ns_ = now;
-  // The end is seen late: most likely it came when it was expected. Work longer than kWindowNs is
+  // The end is seen late: most likely it came when it was expected. Work longer than kBudgetNs is
   // taken to have ended now: else the next item would be submitted sooner, and requests of other
   // sessions seemed to wait for that (decision 18).
   const uint64_t expected_end = std::max(segment.begin_ns, ended_ns_) + total.expected_ns;
-  const bool dates_back = total.unknown == 0 && segment.is_plain && total.expected_ns <= kWindowNs;
+  const bool dates_back = total.unknown == 0 && segment.is_plain && total.expected_ns <= kBudgetNs;
   ended_ns_ = dates_back ? std::min(std::max(expected_end, segment.unreached_ns), now) : now;
 }
 

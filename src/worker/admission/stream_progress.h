@@ -24,6 +24,7 @@
 #include "worker/admission/durations.h"
 #include "worker/admission/fair_share.h"
 #include "worker/device/devices.h"
+#include "worker/device/driver_event.h"
 #include "worker/device/usage.h"
 
 namespace openmps::worker {
@@ -53,9 +54,9 @@ struct WorkTotal {
 
 class StreamProgress {
  public:
-  // `make_current` makes the stream's context current on this thread; false: the context is lost.
-  // `stream` may be null until something is added. `*ends_ns` tells other threads the time at which
-  // the work is expected to end, by the clock; 0: there is no work.
+  // `tools` exist as long. `make_current` makes the stream's context current on this thread; false:
+  // the context is lost. `stream` may be null until something is added. `*ends_ns` tells other
+  // threads the time at which the work is expected to end, by the clock; 0: there is no work.
   StreamProgress(const ProgressTools& tools, std::function<bool()> make_current, CUstream stream,
                  std::atomic<uint64_t>* ends_ns);
   ~StreamProgress();
@@ -120,7 +121,7 @@ class StreamProgress {
     // Its mark: a word that becomes `value`, or an event.
     const std::atomic<uint64_t>* word = nullptr;
     uint64_t value = 0;
-    CUevent event = nullptr;
+    std::unique_ptr<DriverEvent> event;
 
     void add_number(uint32_t number);
     void append(const Segment& next);
@@ -131,13 +132,13 @@ class StreamProgress {
   static constexpr size_t kSegments = 32;
   // The most items and time without a mark: a sixteenth and an eighth of a stream's budget.
   static constexpr uint32_t kMarkItems = 32;
-  static constexpr uint64_t kMarkNs = kWindowNs / 8;
+  static constexpr uint64_t kMarkNs = kBudgetNs / 8;
 
   Segment& at(size_t i) { return (*segments_)[(first_ + i) % kSegments]; }
   // The oldest unfinished segment: what the GPU runs now, as far as is known.
   [[nodiscard]] const Segment& first() const { return count_ != 0 ? (*segments_)[first_] : open_; }
   [[nodiscard]] uint64_t begun_ns() const { return std::max(first().begin_ns, ended_ns_); }
-  void begin_item();
+  void add_item(const WorkTotal& one);
   bool has_free_segment();
   void close();
   [[nodiscard]] bool is_reached(const Segment& segment) const;
@@ -155,7 +156,7 @@ class StreamProgress {
   };
   void account(const Segment& segment, const Seen& seen, uint64_t now);
 
-  const ProgressTools tools_;
+  const ProgressTools& tools_;
   const std::function<bool()> make_current_;
   CUstream stream_;
   std::atomic<uint64_t>* ends_ns_;
@@ -171,8 +172,8 @@ class StreamProgress {
   // The newest mark that was reached: when it was first seen reached, and last seen unreached.
   uint64_t reached_ns_ = 0;
   uint64_t before_reached_ns_ = 0;
-  uint64_t ended_ns_ = 0;       // when the work before that mark most likely ended
-  std::vector<CUevent> spare_;  // events for further marks
+  uint64_t ended_ns_ = 0;  // when the work before that mark most likely ended
+  std::vector<std::unique_ptr<DriverEvent>> spare_;  // events for further marks
 };
 
 }  // namespace openmps::worker

@@ -32,19 +32,15 @@ struct Refused {
 
 // Passed from check to check (admission.h): each adds the tokens that it takes for the work, or
 // refuses.
-class Verdict {
- public:
-  [[nodiscard]] bool is_admitted() const { return refused_.why == wire::HeldFor::kNothing; }
-  [[nodiscard]] const Refused& refused() const { return refused_; }
+struct Verdict {
+  Admitted admitted;  // empty if refused
+  Refused refused;
+
+  [[nodiscard]] bool is_admitted() const { return refused.why == wire::HeldFor::kNothing; }
   void refuse(wire::HeldFor why, uint64_t ask_again_ns = kNever) {
-    refused_ = {why, ask_again_ns};
+    refused = {why, ask_again_ns};
     admitted = {};
   }
-
-  Admitted admitted;  // empty if refused
-
- private:
-  Refused refused_;
 };
 
 }  // namespace openmps::worker

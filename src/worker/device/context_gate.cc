@@ -112,31 +112,31 @@ bool ContextGate::may_call_anyway(const Request& request) const {
 }
 
 void ContextGate::close(uint32_t device, uint32_t session) {
-  for_each_door(device, [session](Door& door) {
+  for (Door& door : doors(device)) {
     door.closed_for.store(session, std::memory_order_relaxed);
     door.has_delayed.store(false, std::memory_order_relaxed);
     door.closed.fetch_add(1, std::memory_order_seq_cst);
-  });
+  }
 }
 
 void ContextGate::open(uint32_t device, uint64_t closed_ns) {
   const uint64_t now = clock_.now_ns();
-  for_each_door(device, [&](Door& door) {
+  for (Door& door : doors(device)) {
     door.closed.fetch_sub(1, std::memory_order_release);
-    if (!door.has_delayed.load(std::memory_order_relaxed)) return;
+    if (!door.has_delayed.load(std::memory_order_relaxed)) continue;
     const uint64_t until = std::max(door.owed_until_ns.load(std::memory_order_relaxed), now);
     door.owed_until_ns.store(until + limits_.open_ratio * (now - closed_ns),
                              std::memory_order_relaxed);
-  });
+  }
 }
 
 uint64_t ContextGate::owed(uint32_t device) {
   const uint64_t tolerated = clock_.now_ns() + limits_.most_owed_ns;
   uint64_t longest = 0;
-  for_each_door(device, [&](const Door& door) {
+  for (const Door& door : doors(device)) {
     const uint64_t until = door.owed_until_ns.load(std::memory_order_relaxed);
     if (until > tolerated) longest = std::max(longest, until - tolerated);
-  });
+  }
   return longest;
 }
 
@@ -294,11 +294,10 @@ bool ContextGate::may_hold(uint32_t device, uint64_t hold_ns) {
   if (hold_ns == 0) return false;
   if (hold_ns > limits_.first_hold_ns) return true;
   const uint64_t now = clock_.now_ns();
-  bool due = true;
-  for_each_door(device, [&](const Door& door) {
-    due = due && now >= door.not_before_ns.load(std::memory_order_relaxed);
-  });
-  return due && owed(device) == 0 && ends_ns(device) <= now + hold_ns;
+  for (const Door& door : doors(device)) {
+    if (now < door.not_before_ns.load(std::memory_order_relaxed)) return false;
+  }
+  return owed(device) == 0 && ends_ns(device) <= now + hold_ns;
 }
 
 uint64_t ContextGate::ends_ns(uint32_t device) {
@@ -321,30 +320,23 @@ uint64_t ContextGate::near_end_ns(uint32_t device) {
   return ends > kNearNs ? ends - kNearNs : 0;
 }
 
-void ContextGate::note_failed_hold(uint32_t device, uint64_t hold_ns) {
+void ContextGate::set_pause(uint32_t device, uint64_t hold_ns) {
   const uint64_t now = clock_.now_ns();
-  for_each_door(device, [&](Door& door) {
-    const uint64_t pause_ns = std::min(
-        std::max(2 * door.pause_ns.load(std::memory_order_relaxed), limits_.open_ratio * hold_ns),
-        limits_.longest_pause_ns);
+  for (Door& door : doors(device)) {
+    const uint64_t twice = hold_ns != 0 ? 2 * door.pause_ns.load(std::memory_order_relaxed) : 0;
+    const uint64_t pause_ns =
+        std::min(std::max(twice, limits_.open_ratio * hold_ns), limits_.longest_pause_ns);
     door.pause_ns.store(pause_ns, std::memory_order_relaxed);
     door.not_before_ns.store(now + pause_ns, std::memory_order_relaxed);
-  });
+  }
 }
 
 // A look costs other sessions nothing, so one is always taken.
 ContextGate::Found ContextGate::seek_briefly(const Request& request, Quiescence& made) {
-  const uint32_t device = request.device;
-  const bool holds = may_hold(device, request.hold_ns);
-  const Found found = hold(holds ? request.hold_ns : 0, client_of(request), made);
-  if (found != Found::kNothing) {
-    for_each_door(device, [](Door& door) {
-      door.pause_ns.store(0, std::memory_order_relaxed);
-      door.not_before_ns.store(0, std::memory_order_relaxed);
-    });
-  } else if (holds) {
-    note_failed_hold(device, request.hold_ns);
-  }
+  const uint64_t hold_ns = may_hold(request.device, request.hold_ns) ? request.hold_ns : 0;
+  const Found found = hold(hold_ns, client_of(request), made);
+  const bool failed = found == Found::kNothing;
+  if (!failed || hold_ns != 0) set_pause(request.device, failed ? hold_ns : 0);
   return found;
 }
 
@@ -363,19 +355,12 @@ void ContextGate::wait_for_own_work(uint32_t device, const GateClient& client, u
 
 // ---- Quiescence that calls use together ---------------------------------------------------------
 
-ContextGate::Quiescence* ContextGate::overlapping_locked(uint32_t device) {
-  for (Quiescence& quiescence : quiescences_) {
-    if (meets(device, quiescence.device) || meets(quiescence.device, device)) return &quiescence;
-  }
-  return nullptr;
-}
-
 void ContextGate::end_locked(const Quiescence* quiescence) {
   quiescences_.remove_if([quiescence](const Quiescence& other) { return &other == quiescence; });
   quiescence_changed_.notify_all();
 }
 
-ContextGate::Quiescence* ContextGate::visit(const Request& request) {
+ContextGate::Visit ContextGate::visit(const Request& request) {
   const uint32_t device = request.device;
   const GateClient& client = client_of(request);
   show(client, {});
@@ -388,25 +373,27 @@ ContextGate::Quiescence* ContextGate::visit(const Request& request) {
   const uint64_t end = is_patient(request) ? ~0ull : clock_.now_ns() + (waits ? limit : 0);
   MutexLock lock(quiescence_mutex_);
   for (;;) {
-    Quiescence* quiescence = overlapping_locked(device);
-    if (quiescence == nullptr) break;
-    if (quiescence->found && meets(quiescence->device, device) &&
-        clock_.now_ns() - quiescence->found_ns < limits_.join_ns) {
-      ++quiescence->visitors;
-      return quiescence;
+    const auto other = std::ranges::find_if(quiescences_, [device](const Quiescence& quiescence) {
+      return meets(device, quiescence.device) || meets(quiescence.device, device);
+    });
+    if (other == quiescences_.end()) break;
+    if (other->found != Found::kNothing && meets(other->device, device) &&
+        clock_.now_ns() - other->found_ns < limits_.join_ns) {
+      ++other->visitors;
+      return Visit(&*other, EndVisit{this});
     }
-    if (stops(client)) return nullptr;
+    if (stops(client)) return {};
     if (clock_.now_ns() >= end) {
-      if (is_brief && waits) note_failed_hold(device, request.hold_ns);
-      return nullptr;
+      if (is_brief && waits) set_pause(device, request.hold_ns);
+      return {};
     }
     Hindrances by;
-    by.add(quiescence->session, 0, wire::Hindrance::kQuietMoment);
+    by.add(other->session, 0, wire::Hindrance::kQuietMoment);
     show(client, by);
     quiescence_changed_.wait_for(quiescence_mutex_, kRestNs);
     lock.unlock();
     run_meanwhile(client);
-    if (request.patience == Patience::kUnlessStuck && look(device, client).stuck) return nullptr;
+    if (request.patience == Patience::kUnlessStuck && look(device, client).stuck) return {};
     lock.lock();
   }
   Quiescence& made = quiescences_.emplace_back(Quiescence{device, client.session});
@@ -415,23 +402,22 @@ ContextGate::Quiescence* ContextGate::visit(const Request& request) {
   lock.lock();
   if (found == Found::kNothing) {
     end_locked(&made);
-    return nullptr;
+    return {};
   }
   made.visitors = 1;
-  made.found = true;
-  made.complete = found == Found::kComplete;
+  made.found = found;
   made.found_ns = clock_.now_ns();
   quiescence_changed_.notify_all();
-  return &made;
+  return Visit(&made, EndVisit{this});
 }
 
 void ContextGate::end_visit(Quiescence* quiescence) {
   MutexLock lock(quiescence_mutex_);
   if (--quiescence->visitors != 0) return;
-  quiescence->found = false;  // no further call joins
   const Quiescence ended = *quiescence;
+  quiescence->found = Found::kNothing;  // no further call joins
   lock.unlock();
-  if (ended.complete) make_deferred(ended.device);
+  if (ended.found == Found::kComplete) make_deferred(ended.device);
   open(ended.device, ended.closed_ns);
   lock.lock();
   end_locked(quiescence);
@@ -479,7 +465,7 @@ bool ContextGate::try_deferred(uint32_t device, uint64_t hold_ns) noexcept {
                       .device = device,
                       .patience = Patience::kOneHold,
                       .hold_ns = hold_ns};
-    return Visit(*this, any).complete();
+    return is_complete(visit(any));
   } catch (const std::bad_alloc&) {
     return false;  // the calls are made later
   }

@@ -25,7 +25,9 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -231,11 +233,11 @@ class ContextGate {
   // call counts as skipped then.
   template <typename F>
   std::optional<CUresult> run_quiescent(const Request& request, F&& f) {
-    const Visit visit(*this, request);
-    if (!visit.found() && stops(client_of(request)) && request.patience != Patience::kOneHold) {
+    const Visit visited = visit(request);
+    if (visited == nullptr && stops(client_of(request)) && request.patience != Patience::kOneHold) {
       return CUDA_ERROR_NOT_READY;
     }
-    if (visit.complete() || may_call_anyway(request)) {
+    if (is_complete(visited) || may_call_anyway(request)) {
       count(request.call);
       return f();
     }
@@ -330,35 +332,31 @@ class ContextGate {
     std::atomic<uint64_t> not_before_ns{0};
     std::atomic<uint64_t> pause_ns{0};
   };
+  enum class Found {
+    kComplete,       // nothing is unfinished
+    kOutlastedOnly,  // only work that has outlasted a hold, which the driver's loading ignores
+    kNothing,        // the session stops, or the search was given up
+  };
   // A moment of quiescence that several calls can use, or the search for one.
   struct Quiescence {
     uint32_t device;
     uint32_t session;  // that looks for quiescence or has found it; 0: the worker itself
     uint32_t visitors = 0;
-    bool found = false;     // until then the first visitor looks for it
-    bool complete = false;  // no work is unfinished, not even work that has outlasted a hold
+    Found found = Found::kNothing;  // until then the first visitor looks for it
     uint64_t closed_ns = 0;
     uint64_t found_ns = 0;
   };
 
-  // A call's use of a moment of quiescence, which ends with this object if there is one.
-  class Visit {
-   public:
-    Visit(ContextGate& gate, const Request& request)
-        : gate_(gate), quiescence_(gate.visit(request)) {}
-    ~Visit() {
-      if (quiescence_ != nullptr) gate_.end_visit(quiescence_);
-    }
-    Visit(const Visit&) = delete;
-    Visit& operator=(const Visit&) = delete;
-    [[nodiscard]] bool found() const { return quiescence_ != nullptr; }
-    // Nothing at all is unfinished.
-    [[nodiscard]] bool complete() const { return found() && quiescence_->complete; }
-
-   private:
-    ContextGate& gate_;
-    Quiescence* const quiescence_;
+  // A call's use of a moment of quiescence; null: none was found.
+  struct EndVisit {
+    ContextGate* gate = nullptr;
+    void operator()(Quiescence* quiescence) const { gate->end_visit(quiescence); }
   };
+  using Visit = std::unique_ptr<Quiescence, EndVisit>;
+  // Nothing at all is unfinished.
+  static bool is_complete(const Visit& visit) {
+    return visit != nullptr && visit->found == Found::kComplete;
+  }
 
   // What is unfinished.
   struct Look {
@@ -367,11 +365,6 @@ class ContextGate {
     bool outlasted = false;  // work that did not end within an earlier hold
     bool stuck = false;      // outlasted work that a client must act for, or that may never end
     Hindrances by;
-  };
-  enum class Found {
-    kComplete,       // nothing is unfinished
-    kOutlastedOnly,  // only work that has outlasted a hold, which the driver's loading ignores
-    kNothing,        // the session stops, or the search was given up
   };
   struct Deferred {
     GatedCall call;
@@ -393,7 +386,7 @@ class ContextGate {
   void count(GatedCall call) {
     calls_[static_cast<size_t>(call)].fetch_add(1, std::memory_order_relaxed);
   }
-  Quiescence* visit(const Request& request);
+  Visit visit(const Request& request);
   void end_visit(Quiescence* quiescence);
   void end_locked(const Quiescence* quiescence) REQUIRES(quiescence_mutex_);
   void make_deferred(uint32_t device) noexcept;
@@ -403,17 +396,13 @@ class ContextGate {
   void start_collector_locked() noexcept REQUIRES(quiescence_mutex_);
   void collect();
   bool next_to_collect(uint32_t* device);
-  Quiescence* overlapping_locked(uint32_t device) REQUIRES(quiescence_mutex_);
   // With kComplete and kOutlastedOnly the gate is closed, since made.closed_ns.
   Found seek(const Request& request, Quiescence& made);
   // Wait until what runs is known to end soon, at most for the time that a failed hold of `hold_ns`
   // would have to be paid for. True: what runs ends within such a hold, as far as is known.
   bool await_end(uint32_t device, uint64_t hold_ns, const GateClient& client);
-  template <typename F>
-  void for_each_door(uint32_t device, F&& f) {
-    for (uint32_t i = 0; i < doors_.size(); ++i) {
-      if (device == kAllDevices || device == i) f(doors_[i]);
-    }
+  [[nodiscard]] std::span<Door> doors(uint32_t device) {
+    return device == kAllDevices ? std::span(doors_) : std::span(&doors_[device], 1);
   }
   // The next hold after one that was too short.
   [[nodiscard]] uint64_t longer(uint64_t hold_ns) const {
@@ -422,7 +411,8 @@ class ContextGate {
   bool may_hold(uint32_t device, uint64_t hold_ns);
   // When the work that has been submitted should have ended, as far as sessions know; 0: it has.
   uint64_t ends_ns(uint32_t device);
-  void note_failed_hold(uint32_t device, uint64_t hold_ns);
+  // A hold of that length has failed; 0: one has not.
+  void set_pause(uint32_t device, uint64_t hold_ns);
   Found seek_briefly(const Request& request, Quiescence& made);
   Found hold(uint64_t hold_ns, const GateClient& client, Quiescence& made);
   // Let `ns` pass with the gate open. False: the session stops.

@@ -110,7 +110,7 @@ Status GraphBuilder::read_event(GraphNodeKind kind, wire::Variable body, Work* w
   if (kind == GraphNodeKind::kEventWait) {
     return maker_.make(*event, &work->uses, &work->what.emplace<WaitWork>());
   }
-  return maker_.make(*event, &work->uses, &work->what.emplace<RecordWork>());
+  return maker_.make(*event, FenceValue(), &work->uses, &work->what.emplace<RecordWork>());
 }
 
 Status GraphBuilder::read_values(wire::Variable body, GraphStep* step, Work* work) {

@@ -34,12 +34,11 @@ class NodeWriter {
     const InContext in_part(driver_, uses_.lane == Lane::kMain ? place_.context : nullptr);
     PackedParameters packed(kernel.parameters);
     std::vector<void*> single = single_parameters(kernel);
-    const wire::Launch& s = *kernel.shape;
-    void** const pointers = single.empty() ? nullptr : single.data();
-    void** const extra = single.empty() ? packed.extra() : nullptr;
-    const CUDA_KERNEL_NODE_PARAMS node{kernel.handle, s.grid[0],  s.grid[1],  s.grid[2],
-                                       s.block[0],    s.block[1], s.block[2], s.shared_bytes,
-                                       pointers,      extra,      nullptr,    nullptr};
+    CUDA_KERNEL_NODE_PARAMS node = packed.node(kernel.handle, *kernel.shape);
+    if (!single.empty()) {
+      node.kernelParams = single.data();
+      node.extra = nullptr;
+    }
     const CUresult result =
         call(driver_.cuGraphAddKernelNode_v2, driver_.cuGraphKernelNodeSetParams_v2,
              driver_.cuGraphExecKernelNodeSetParams_v2, &node);

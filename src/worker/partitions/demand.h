@@ -37,7 +37,7 @@ struct Demand {
   uint64_t sm_ns = 0;          // SMs times `ns` of all its kernels, each taken to be short
 
   // A kernel of so long is worth to be kept off some SMs.
-  static constexpr uint64_t kLongNs = FairShares::kLongNs;
+  static constexpr uint64_t kLongNs = FairShares::kLongKernelNs;
   // The longest kernel of work that may run on the few SMs. There it may take some times as long as
   // on all SMs, which is less than to wait for others' blocks.
   static constexpr uint64_t kShortNs = kLongNs / 4;

@@ -99,7 +99,7 @@ bool wants_cold_lane() {
 // OPENMPS_PERF=NAME,...: mechanisms to switch off, to see what each is worth.
 Performance choose_performance() {
   static constexpr std::pair<std::string_view, bool Performance::*> kSwitches[] = {
-      {"no_held_waits", &Performance::holds_waits},  {"no_windows", &Performance::windows},
+      {"no_held_waits", &Performance::holds_waits},  {"no_windows", &Performance::budgets},
       {"no_batch", &Performance::batches},           {"no_store", &Performance::store},
       {"no_linger", &Performance::lingers},          {"no_connections", &Performance::connections},
       {"no_value_watch", &Performance::value_watch}, {"no_sparing", &Performance::spares_cores},
@@ -120,7 +120,7 @@ Performance choose_performance() {
     if (known) continue;
     log("OPENMPS_PERF: there is no \"" + printable(name) + "\", only " + all + ": ignored");
   }
-  performance.batches = performance.batches && performance.windows;
+  performance.batches = performance.batches && performance.budgets;
   return performance;
 }
 
@@ -140,12 +140,12 @@ uint32_t choose_rank_sms(Performance* performance) {
 }
 
 // OPENMPS_POLICY=NAME: which session's work goes first (worker/admission/policy.h).
-std::unique_ptr<Policy> choose_policy() {
+Policy choose_policy() {
   const std::string wish = environment_or("OPENMPS_POLICY", kDefaultPolicy);
-  if (auto policy = make_policy(wish)) return policy;
+  if (const Policy policy = policy_of(wish); policy != nullptr) return policy;
   log("OPENMPS_POLICY: there is no \"" + printable(wish) + "\", only " + policy_names() +
       ": ignored");
-  return make_policy(kDefaultPolicy);
+  return policy_of(kDefaultPolicy);
 }
 
 // Before any work runs, because the driver waits for all work when it makes streams.
@@ -233,7 +233,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
     worker.shares[i].set_policy(choose_policy(), devices->at(i).sms);
   }
   if (worker.performance.store) worker.images.keep(kKeptImageBytes);
-  if (Result<UsageRows> usage = UsageRows::make(*devices, worker.performance.windows); usage.ok()) {
+  if (Result<UsageRows> usage = UsageRows::make(*devices, worker.performance.budgets); usage.ok()) {
     worker.usage = std::move(*usage);
   } else {
     log("There is no table of what sessions use: " + usage.status().message());

@@ -149,7 +149,7 @@ constexpr wire::Held held_with() {
   return wire::Held::kFirst;
 }
 
-// Drops the chains of launches (worker/work/chain.h) once their work has ended: they name functions
+// Drops the chains of launches (worker/work/batch.h) once their work has ended: they name functions
 // that the command destroys or changes.
 void retire_chains(SessionParts& session) {
   std::vector<std::shared_ptr<Chains>> chains = session.streams.take_chains();

@@ -35,7 +35,7 @@ SessionParts::SessionParts(const DriverTable& driver, const Devices& devices, Co
            worker.slots, worker.usage, std::move(info)),
       memory(core, worker.addresses, worker.kept_memory),
       greens(core, memory, worker.descriptors),
-      streams(core, worker.clock, worker.shares, credits_of(worker), worker.performance.windows,
+      streams(core, worker.shares, credits_of(worker), worker.performance.budgets,
               worker.performance.holds_waits),
       ipc_commands(core, worker.exchange, memory, events),
       modules(core, memory, worker.images, worker.memory.get()),

@@ -43,27 +43,27 @@ bool DeviceWords::add_page() {
 }
 
 // A row that was given back before its copy had come is still written to, and not reused.
-DeviceWords::Row DeviceWords::row(const wire::StreamValue& wait, uint32_t device) {
+std::optional<uint32_t> DeviceWords::take(uint32_t device) {
   const auto found = std::find_if(free_.rbegin(), free_.rend(),
                                   [this](uint32_t row) { return !is_under_way(slot(row)); });
   if (found != free_.rend()) {
     std::swap(*found, free_.back());
   } else if (!core_.use(device).ok() || !add_page()) {
-    return Row(nullptr, wait, device, 0);
+    return std::nullopt;
   }
   const uint32_t row = free_.back();
   free_.pop_back();
-  return Row(this, wait, device, row);
+  return row;
 }
 
 bool DeviceWords::Row::has_come() {
-  if (words_ == nullptr) return false;
-  const Slot& slot = words_->slot(row_);
-  if (words_->is_under_way(slot)) return false;
+  if (!row_) return false;
+  const Slot& slot = words_.slot(*row_);
+  if (words_.is_under_way(slot)) return false;
   wire::StreamValue seen = wait_;
   seen.address = reinterpret_cast<uint64_t>(&slot.value);
   if (asked_ && is_there(seen)) return true;
-  asked_ = words_->ask(row_, wait_, device_).ok();
+  asked_ = words_.ask(*row_, wait_, device_).ok();
   return false;
 }
 

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <utility>
+#include <optional>
 #include <vector>
 
 #include "base/shared_memory.h"
@@ -30,31 +30,24 @@ class DeviceWords {
   // A word that is read for as long as this object exists.
   class Row {
    public:
-    Row(Row&& other) noexcept
-        : words_(std::exchange(other.words_, nullptr)),
-          wait_(other.wait_),
-          device_(other.device_),
-          row_(other.row_),
-          asked_(other.asked_) {}
-    Row& operator=(Row&& other) = delete;
+    // The word is in memory of that device, or read by that device. Throws std::bad_alloc.
+    Row(DeviceWords& words, const wire::StreamValue& wait, uint32_t device)
+        : words_(words), wait_(wait), device_(device), row_(words.take(device)) {}
+    Row(const Row&) = delete;
+    Row& operator=(const Row&) = delete;
     ~Row() {
-      if (words_ != nullptr) words_->free_.push_back(row_);
+      if (row_) words_.free_.push_back(*row_);
     }
     // The wait was satisfied by the word as it was read last. If not, the word is read again.
     [[nodiscard]] bool has_come();
 
    private:
-    friend class DeviceWords;
-    Row(DeviceWords* words, const wire::StreamValue& wait, uint32_t device, uint32_t row)
-        : words_(words), wait_(wait), device_(device), row_(row) {}
-    DeviceWords* words_;  // null: no memory for it, the word is never read
-    wire::StreamValue wait_;
-    uint32_t device_;
-    uint32_t row_;
+    DeviceWords& words_;
+    const wire::StreamValue wait_;
+    const uint32_t device_;
+    const std::optional<uint32_t> row_;  // nothing: no memory for it, the word is never read
     bool asked_ = false;
   };
-  // The word is in memory of that device, or read by that device. Throws std::bad_alloc.
-  [[nodiscard]] Row row(const wire::StreamValue& wait, uint32_t device);
 
   // No copy is under way: the memory that copies read may go. After a fault none is.
   [[nodiscard]] bool idle() const { return readers_.idle(); }
@@ -77,6 +70,7 @@ class DeviceWords {
   static_assert(kRows % kRowsOfPage == 0);
 
   [[nodiscard]] bool add_page();
+  std::optional<uint32_t> take(uint32_t device);
   [[nodiscard]] Slot& slot(uint32_t row) const {
     return static_cast<Slot*>(pages_[row / kRowsOfPage].mapping->address())[row % kRowsOfPage];
   }

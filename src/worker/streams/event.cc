@@ -22,22 +22,18 @@ Status Events::handle(const wire::EventDestroy& command) {
   return events_.end(command.event);
 }
 
-Status Events::make(Event& event) {
-  if (event.driver_event != nullptr) return Status();
-  OPENMPS_RETURN_IF_ERROR(core_.use(event.device));
-  std::unique_ptr<DriverEvent> made;
-  OPENMPS_RETURN_IF_ERROR(DriverEvent::make(core_.driver, event.device, &made, event.flags));
-  event.driver_event = std::move(made);
-  return Status();
-}
-
 Status Events::handle(const wire::EventQuery&, Event& event) {
   if (event.driver_event == nullptr) return Status();
   return check(core_.driver.cuEventQuery(event.driver_event->handle), "cuEventQuery");
 }
 
 Status Events::share(Event& event, std::shared_ptr<DriverEvent>* shared) {
-  OPENMPS_RETURN_IF_ERROR(make(event));
+  if (event.driver_event == nullptr) {
+    OPENMPS_RETURN_IF_ERROR(core_.use(event.device));
+    std::unique_ptr<DriverEvent> made;
+    OPENMPS_RETURN_IF_ERROR(DriverEvent::make(core_.driver, event.device, &made, event.flags));
+    event.driver_event = std::move(made);
+  }
   *shared = event.driver_event;
   return Status();
 }

@@ -37,8 +37,6 @@ class Events {
   void release_all() { events_.clear(); }
 
  private:
-  Status make(Event& event);
-
   SessionCore& core_;
   ObjectTable<Event> events_{"event", wire::kMaxEvents};
 };

@@ -3,7 +3,7 @@
 #include "worker/streams/green.h"
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 #include <new>
 #include <optional>
 #include <string>
@@ -28,8 +28,7 @@ Status GreenContexts::check_supported() const {
 }
 
 Status GreenContexts::give(const Origin& origin, const CUdevResource& resource) {
-  Bytes bytes;
-  memcpy(bytes.data(), &resource, bytes.size());
+  const auto bytes = std::bit_cast<Bytes>(resource);
   if (given_.contains(bytes)) return Status();
   if (given_.size() == wire::kMaxResources) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "the session has too many different resources");
@@ -42,9 +41,7 @@ Status GreenContexts::known(const CUdevResource& resource, Origin* origin) const
   if (resource.type != CU_DEV_RESOURCE_TYPE_SM) {
     return Status(CUDA_ERROR_INVALID_RESOURCE_TYPE, "not an SM resource");
   }
-  Bytes bytes;
-  memcpy(bytes.data(), &resource, bytes.size());
-  const auto found = given_.find(bytes);
+  const auto found = given_.find(std::bit_cast<Bytes>(resource));
   if (found == given_.end()) {
     return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "not a resource of the session");
   }
@@ -156,7 +153,7 @@ Status GreenContexts::handle(const wire::ResourceDescribe& command,
                              const wire::ResourceDescribe::Tail& tail) {
   if (command.count == 0) return violation("a descriptor of nothing");
   OPENMPS_RETURN_IF_ERROR(check_supported());
-  if (descriptor_count_ == wire::kMaxDescriptors) {
+  if (descriptors_.live() == wire::kMaxDescriptors) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "the session has too many resource descriptors");
   }
   const std::vector<CUdevResource> resources(tail.resources.begin(), tail.resources.end());
@@ -177,7 +174,6 @@ Status GreenContexts::handle(const wire::ResourceDescribe& command,
   if (!made.ok()) return made.status();
   descriptor->handle = *made;
   descriptor->resources = resources;
-  ++descriptor_count_;
   return descriptors_.insert(command.descriptor, std::move(descriptor));
 }
 
@@ -248,13 +244,9 @@ bool ClientGreen::arrive() {
   return true;
 }
 
-void GreenContexts::refund(uint32_t device) {
-  --green_count_;
-  memory_.refund(device, wire::kGreenContextBytes);
-}
-
 void GreenContexts::give_back(const GreenContext& green) {
   --green_count_;
+  if (green.handle == nullptr) return memory_.refund(green.device, wire::kGreenContextBytes);
   static_cast<void>(core_.use(green.device).ok());
   core_.releases.add_quiescent(
       {wire::ReturnKind::kGreenContext, 0, wire::kGreenContextBytes},
@@ -269,13 +261,10 @@ void GreenContexts::give_back(const GreenContext& green) {
 
 ClientGreen::~ClientGreen() {
   if (later_ != nullptr) {
-    {
-      const MutexLock lock(later_->mutex);
-      later_->parts = nullptr;
-    }
-    if (!is_there()) owner.refund(device);
+    const MutexLock lock(later_->mutex);
+    later_->parts = nullptr;
   }
-  if (handle == nullptr) return;
+  if (!is_there() && later_ == nullptr) return;  // the driver has refused it
   try {
     owner.give_back(*this);
   } catch (const std::bad_alloc&) {

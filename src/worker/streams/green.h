@@ -107,7 +107,6 @@ class GreenContexts {
   // _CONFIGURATION.
   Status known(const CUdevResource& resource, Origin* origin) const;
   void put_off(ClientGreen& green, CUdevResourceDesc descriptor, uint32_t flags);
-  void refund(uint32_t device);
   void give_back(const GreenContext& green);
 
   SessionCore& core_;
@@ -116,7 +115,6 @@ class GreenContexts {
   std::map<Bytes, Origin> given_;
   std::vector<CUdevResource> split_;  // results of the last split
   ObjectTable<Descriptor> descriptors_{"resource descriptor"};
-  uint32_t descriptor_count_ = 0;
   ObjectTable<ClientGreen, std::shared_ptr<ClientGreen>> greens_{"green context"};
   uint32_t green_count_ = 0;
   uint64_t last_number_ = 0;

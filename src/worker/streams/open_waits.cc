@@ -3,7 +3,6 @@
 #include "worker/streams/open_waits.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -24,33 +23,17 @@ uint64_t passing_value(const wire::StreamValue& wait) {
 
 }  // namespace
 
-// A program that polls waits for one value again and again.
-bool OpenWaits::is_same(const Open& open, std::span<const wire::StreamValue> values) {
-  return std::equal(open.values.begin(), open.values.end(), values.begin(), values.end(),
-                    [](const Value& known, const wire::StreamValue& b) {
-                      const wire::StreamValue& a = known.wait;
-                      return a.address == b.address && a.value == b.value && a.width == b.width &&
-                             a.flags == b.flags;
-                    });
-}
-
-void OpenWaits::forget_first(Line& line) {
-  Open& first = line.front();
-  size_ -= first.values.size();
-  if (spare_ == nullptr) spare_ = std::move(first.behind);
-  line.pop_front();
-}
-
-// True: some have passed.
 bool OpenWaits::forget_passed(Line& line) {
   bool any = false;
   while (!line.empty()) {
-    const Open& first = line.front();
+    Open& first = line.front();
     if (core_.use(first.behind->device).ok() &&
         core_.driver.cuEventQuery(first.behind->handle) == CUDA_ERROR_NOT_READY) {
       return any;
     }
-    forget_first(line);
+    size_ -= first.values.size();
+    if (spare_ == nullptr) spare_ = std::move(first.behind);
+    line.pop_front();
     any = true;
   }
   return any;
@@ -58,10 +41,8 @@ bool OpenWaits::forget_passed(Line& line) {
 
 bool OpenWaits::forget_all_passed() {
   bool any = false;
-  for (auto line = lines_.begin(); line != lines_.end();) {
-    any |= forget_passed(line->second);
-    line = line->second.empty() ? lines_.erase(line) : std::next(line);
-  }
+  for (auto& [stream, line] : lines_) any |= forget_passed(line);
+  std::erase_if(lines_, [](const auto& entry) { return entry.second.empty(); });
   return any;
 }
 
@@ -74,13 +55,12 @@ void OpenWaits::sweep() {
 Status OpenWaits::prepare(const Stream& stream, size_t count) {
   const auto line = lines_.find(stream.handle);
   if (line != lines_.end()) forget_passed(line->second);
-  if (count > kMostOpenWaits - std::min(size_, kMostOpenWaits)) {
-    // Streams that are no longer used have passed their waits, too.
-    forget_all_passed();
-    if (count > kMostOpenWaits - std::min(size_, kMostOpenWaits)) {
-      return Status(CUDA_ERROR_OUT_OF_MEMORY,
-                    std::to_string(size_) + " waits for values are open in the session's streams");
-    }
+  const auto has_room = [&] { return size_ + count <= kMostOpenWaits; };
+  // Streams that are no longer used have passed their waits, too.
+  if (!has_room()) forget_all_passed();
+  if (!has_room()) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY,
+                  std::to_string(size_) + " waits for values are open in the session's streams");
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
   if (spare_ != nullptr && spare_->device == stream.place.device) return Status();
@@ -89,7 +69,13 @@ Status OpenWaits::prepare(const Stream& stream, size_t count) {
 
 Status OpenWaits::add(const Stream& stream, std::span<const wire::StreamValue> values) {
   Line& line = lines_[stream.handle];
-  if (line.empty() || !is_same(line.back(), values)) {
+  const auto is_same = [](const wire::StreamValue& a, const wire::StreamValue& b) {
+    return a.address == b.address && a.value == b.value && a.width == b.width && a.flags == b.flags;
+  };
+  // A program that polls waits for one value again and again.
+  const bool is_repeated =
+      !line.empty() && std::ranges::equal(line.back().values, values, is_same, &Value::wait);
+  if (!is_repeated) {
     Open& open = line.emplace_back();
     open.values.reserve(values.size());
     for (const wire::StreamValue& value : values) {

@@ -58,9 +58,7 @@ class OpenWaits {
   };
   using Line = std::deque<Open>;  // of one driver's stream, oldest first
 
-  static bool is_same(const Open& open, std::span<const wire::StreamValue> values);
-  // The first wait of the line has passed.
-  void forget_first(Line& line);
+  // True: some have passed.
   bool forget_passed(Line& line);
   bool forget_all_passed();
   void write(const wire::StreamValue& wait, uint32_t device);

@@ -110,7 +110,7 @@ StreamBudget* Streams::budget(Stream& stream) {
     std::atomic<uint64_t>* ends =
         stream.listed != nullptr ? &stream.listed->ends_ns : &stream.ends_ns;
     const ProgressTools tools{core_.driver,
-                              clock_,
+                              core_.clock,
                               core_.usage,
                               durations,
                               share(device),
@@ -136,7 +136,7 @@ void Streams::admit_slots(Stream& stream, Lane lane, Verdict& verdict) {
   const bool found = (has_slot(stream) || find_slot(stream, Lane::kMain, &verdict.admitted.slot)) &&
                      (lane == Lane::kMain || has_cold_slot(stream) ||
                       find_slot(stream, Lane::kCold, &verdict.admitted.cold_slot));
-  if (!found) verdict.refuse(wire::HeldFor::kStreamSlot, clock_.now_ns() + kSlotLookNs);
+  if (!found) verdict.refuse(wire::HeldFor::kStreamSlot, core_.clock.now_ns() + kSlotLookNs);
 }
 
 // Streams that wait on the GPU are few, as many as have wait credits (decision 23): of the others
@@ -156,7 +156,7 @@ bool Streams::find_slot(const Stream& stream, Lane lane, StreamSlot* slot) {
 
 // A stream without held work, if there is one.
 bool Streams::rest_another(const Stream& asking, Lane lane) {
-  const uint64_t now = clock_.now_ns();
+  const uint64_t now = core_.clock.now_ns();
   if (now < next_rest_look_ns_) return false;
   Stream* found = nullptr;
   for_each([&](Stream& stream) {
@@ -184,7 +184,7 @@ Status Streams::rest(Stream& stream) {
   if (std::exchange(stream.dirty, false)) std::erase(stream.context->dirty, &stream);
   if (std::exchange(stream.unmarked, false)) std::erase(unmarked_, &stream);
   if (stream.budget != nullptr) {
-    stream.budget->end(clock_.now_ns());
+    stream.budget->end(core_.clock.now_ns());
     stream.budget->move(nullptr, &stream.ends_ns);
   }
   DriverStream rests = std::exchange(static_cast<DriverStream&>(stream), {});
@@ -285,19 +285,15 @@ Status Streams::move(Stream& stream, const Placement& place, int32_t priority) {
 // Later work of `next` waits for the stream's work.
 Status Streams::come_behind(Stream& stream, CUstream next) {
   std::unique_ptr<DriverEvent> end;  // whatever waits for it goes on waiting when it is destroyed
-  OPENMPS_RETURN_IF_ERROR(DriverEvent::make(core_.driver, stream.place.device, &end));
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuEventRecord(end->handle, stream.handle), "cuEventRecord"));
+  OPENMPS_RETURN_IF_ERROR(record(stream, &end));
   return check(core_.driver.cuStreamWaitEvent(next, end->handle, 0), "cuStreamWaitEvent");
 }
 
 bool Streams::any_waits() {
   bool any = false;
-  const auto look = [&any](const ContextGate::Stream* listed) {
-    any = any || (listed != nullptr && listed->waits.load(std::memory_order_relaxed));
-  };
-  for_each([&look](const Stream& stream) { look(stream.listed); });
-  for (const Retired& retired : retired_) look(retired.stream.listed);
+  for_each_listed([&any](const ContextGate::Stream& listed) {
+    any |= listed.waits.load(std::memory_order_relaxed);
+  });
   return any;
 }
 
@@ -313,7 +309,7 @@ std::vector<std::shared_ptr<Chains>> Streams::take_chains() {
 
 // Also called for a stream in the list, when it has first work of unknown duration.
 void Streams::begin_to_look_after(Stream& stream) {
-  const uint64_t now = clock_.now_ns();
+  const uint64_t now = core_.clock.now_ns();
   if (looked_after_.empty()) next_look_ns_ = ~0ull;
   next_look_ns_ = std::min(next_look_ns_, now + kConnectedLookNs);
   if (!std::exchange(stream.looked_after, true)) looked_after_.push_back(&stream);
@@ -429,8 +425,7 @@ Status Streams::enter_cold_stream(Stream& stream) {
     cold.listed->waits.store(true, std::memory_order_relaxed);  // for the stream
   }
   if (cold.is_current) return Status();
-  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventRecord(cold.hand_over->handle, stream.handle),
-                                "cuEventRecord for the cold lane"));
+  OPENMPS_RETURN_IF_ERROR(record(stream, &cold.hand_over));
   return check(core_.driver.cuStreamWaitEvent(cold.handle, cold.hand_over->handle, 0),
                "cuStreamWaitEvent of the cold lane");
 }
@@ -585,40 +580,39 @@ bool Streams::ends_soon(const Stream& stream) {
   return stream.budget != nullptr && stream.budget->ends_soon();
 }
 
-bool Streams::ends_implied_wait_soon(const Stream& stream) {
+template <typename F>
+bool Streams::all_owed(const Stream& stream, F&& f) {
   const ClientContext& context = *stream.context;
   if (owes_join(stream)) {
-    const auto soon = [](const Stream* other) { return ends_soon(*other); };
-    if (!context.parted.empty() || !std::ranges::all_of(context.dirty, soon)) return false;
+    for (const Stream* other : context.dirty) {
+      if (!f(other, nullptr)) return false;
+    }
+    for (const std::unique_ptr<DriverEvent>& end : context.parted) {
+      if (!f(nullptr, end.get())) return false;
+    }
   }
-  const Stream* source = context.order_source;
-  if (owes_order(stream) && (source == nullptr || !ends_soon(*source))) return false;
-  return !owes_legacy(stream) || ends_soon(*context.legacy);
+  const DriverEvent* const order = context.order_recorded ? context.order_event.get() : nullptr;
+  if (owes_order(stream) && !f(context.order_source, order)) return false;
+  if (!owes_legacy(stream)) return true;
+  // A fence behind the legacy stream's work waits for blocking streams, which may have waited for
+  // that work: then `join` marks its end.
+  const Stream* const legacy = context.legacy;
+  return f(legacy, legacy->join_work == legacy->work ? legacy->join.get() : nullptr);
+}
+
+bool Streams::ends_implied_wait_soon(const Stream& stream) {
+  return all_owed(stream, [](const Stream* other, const DriverEvent*) {
+    return other != nullptr && ends_soon(*other);
+  });
 }
 
 // While work is held for an implied wait, the streams that it waits for get nothing more that it
 // need not wait for.
 bool Streams::is_implied_wait_over(Stream& stream) {
-  const ClientContext& context = *stream.context;
-  const auto is_done = [this](const Stream* other) {
+  return all_owed(stream, [this](const Stream* other, const DriverEvent* end) {
+    if (end != nullptr) return core_.driver.cuEventQuery(end->handle) != CUDA_ERROR_NOT_READY;
     return other->listed == nullptr || finished(*other->listed);
-  };
-  const auto is_reached = [this](const std::unique_ptr<DriverEvent>& event) {
-    return core_.driver.cuEventQuery(event->handle) != CUDA_ERROR_NOT_READY;
-  };
-  if (owes_join(stream) && !(std::ranges::all_of(context.dirty, is_done) &&
-                             std::ranges::all_of(context.parted, is_reached))) {
-    return false;
-  }
-  if (owes_order(stream) &&
-      !(context.order_recorded ? is_reached(context.order_event) : is_done(context.order_source))) {
-    return false;
-  }
-  if (!owes_legacy(stream)) return true;
-  // A fence behind the legacy stream's work waits for blocking streams, which may have waited for
-  // that work: then `join` marks its end.
-  const Stream& legacy = *context.legacy;
-  return legacy.join_work == legacy.work ? is_reached(legacy.join) : is_done(&legacy);
+  });
 }
 
 bool Streams::seems_finished(const ContextGate::Stream& stream) {
@@ -656,11 +650,7 @@ void Streams::note_gone(const DriverStream& stream) {
 }
 
 void Streams::sweep_retired() {
-  std::erase_if(retired_, [this](Retired& retired) {
-    if (!finished(*retired.stream.listed)) return false;
-    give_back(retired.stream);
-    return true;
-  });
+  give_back_retired([this](const Retired& retired) { return finished(*retired.stream.listed); });
 }
 
 void Streams::end_green(const ClientGreen& green) {
@@ -670,11 +660,7 @@ void Streams::end_green(const ClientGreen& green) {
 }
 
 void Streams::drop_green(const ClientGreen& green) {
-  std::erase_if(retired_, [this, &green](Retired& retired) {
-    if (retired.green != &green) return false;
-    give_back(retired.stream);
-    return true;
-  });
+  give_back_retired([&green](const Retired& retired) { return retired.green == &green; });
 }
 
 void Streams::mark(const ContextGate::Stream& stream, WorkMark* mark) {
@@ -709,43 +695,32 @@ bool Streams::has_passed(const DriverEvent& end) {
 
 bool Streams::idle() {
   sweep_retired();
-  bool idle = retired_.empty();
-  for_each([&](Stream& stream) {
-    if (stream.listed != nullptr && !finished(*stream.listed)) idle = false;
-  });
+  bool idle = true;
+  for_each_listed([&](ContextGate::Stream& listed) { idle &= finished(listed); });
   return idle;
 }
 
 bool Streams::seem_idle() {
   bool idle = true;
-  const auto look = [&](const ContextGate::Stream& stream) {
-    idle = idle && seems_finished(stream);
-  };
-  for (const Retired& retired : retired_) look(*retired.stream.listed);
-  for_each([&](const Stream& stream) {
-    if (stream.listed != nullptr) look(*stream.listed);
-  });
+  for_each_listed(
+      [&](const ContextGate::Stream& listed) { idle = idle && seems_finished(listed); });
   return idle;
-}
-
-// The legacy stream, which need not exist yet, still owes a wait for this stream's work.
-Status Streams::part(Stream& stream) {
-  ClientContext& context = *stream.context;
-  std::erase(context.dirty, &stream);
-  OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
-  std::erase_if(context.parted, [this](const std::unique_ptr<DriverEvent>& end) {
-    return core_.driver.cuEventQuery(end->handle) != CUDA_ERROR_NOT_READY;
-  });
-  OPENMPS_RETURN_IF_ERROR(record(stream, &stream.join));
-  context.parted.push_back(std::move(stream.join));
-  return Status();
 }
 
 // Take the stream out of its context. An order that other streams rely on is kept.
 Status Streams::detach(Stream& stream) {
   ClientContext& context = *stream.context;
   Status status;
-  if (stream.dirty) status = part(stream);
+  if (stream.dirty) {
+    // The legacy stream, which need not exist yet, still owes a wait for this stream's work.
+    std::erase(context.dirty, &stream);
+    std::erase_if(context.parted, [this](const std::unique_ptr<DriverEvent>& end) {
+      return core_.driver.cuEventQuery(end->handle) != CUDA_ERROR_NOT_READY;
+    });
+    status = core_.use(stream.place);
+    if (status.ok()) status = record(stream, &stream.join);
+    if (status.ok()) context.parted.push_back(std::move(stream.join));
+  }
   if (context.order_source == &stream) {
     if (Status recorded = before_open_wait(stream); status.ok()) status = recorded;
     context.order_source = nullptr;
@@ -785,7 +760,7 @@ Status Streams::handle(const wire::StreamDestroy& command) {
   return Status();
 }
 
-Status Streams::end_submitted() {
+Status Streams::end_destroyed() {
   Status first;
   for (std::unique_ptr<Stream>& stream : destroyed_) {
     if (stream->held != 0) continue;
@@ -813,28 +788,19 @@ Status Streams::handle(const wire::ContextReset& command) {
   // Waits between these streams go with them.
   for (const wire::Id id : ids) static_cast<void>(end(streams_.take(id)).ok());
   const auto left = contexts_.find(command.context);
-  if (left != contexts_.end()) forget_parted(left->second.get());
+  if (left != contexts_.end()) {
+    left->second->parted.clear();
+    forget_context(left->second.get());
+  }
   return Status();
 }
 
-void Streams::forget_parted(ClientContext* context) {
-  context->parted.clear();
-  forget_context(context);
-}
-
 void Streams::release_all() {
-  for (std::unique_ptr<Stream>& stream : destroyed_) {
-    static_cast<void>(core_.use(stream->place).ok());
-    release(std::move(stream));
-  }
+  for (std::unique_ptr<Stream>& stream : destroyed_) release(std::move(stream));
   destroyed_.clear();
-  while (std::unique_ptr<Stream> stream = streams_.take_any()) {
-    static_cast<void>(core_.use(stream->place).ok());
-    release(std::move(stream));
-  }
-  for (Retired& retired : retired_) give_back(retired.stream);
-  retired_.clear();
-  while (!contexts_.empty()) forget_parted(contexts_.begin()->second.get());
+  while (std::unique_ptr<Stream> stream = streams_.take_any()) release(std::move(stream));
+  give_back_retired([](const Retired&) { return true; });
+  contexts_.clear();
 }
 
 }  // namespace openmps::worker

@@ -17,7 +17,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "wire/commands/device.h"
 #include "wire/commands/green.h"
 #include "worker/admission/fair_share.h"
@@ -32,7 +31,7 @@
 namespace openmps::worker {
 
 struct ClientContext;
-class Chains;  // worker/work/chain.h
+class Chains;  // worker/work/batch.h
 
 // A stream's counterpart in the cold context (decision 16). Work in it lies between two events of
 // the stream: it waits for the stream's earlier work, and the stream waits for it. So whoever waits
@@ -116,10 +115,9 @@ class Streams final : public SessionWork {
  public:
   // `credits`: null: hardware queues are not counted. `has_budgets`: what the driver has of a
   // stream is limited.
-  Streams(SessionCore& core, const Clock& clock, PerDevice<FairShares>& shares,
-          PerDevice<QueueCredits>* credits, bool has_budgets, bool holds_waits)
+  Streams(SessionCore& core, PerDevice<FairShares>& shares, PerDevice<QueueCredits>* credits,
+          bool has_budgets, bool holds_waits)
       : core_(core),
-        clock_(clock),
         device_shares_(shares),
         credits_(credits),
         has_budgets_(has_budgets),
@@ -132,7 +130,7 @@ class Streams final : public SessionWork {
   // goes when it can, and the stream with it.
   Status handle(const wire::StreamDestroy& command);
   // Destroyed streams without held work are given back.
-  Status end_destroyed() { return destroyed_.empty() ? Status() : end_submitted(); }
+  Status end_destroyed();
   [[nodiscard]] const auto& streams() const { return streams_; }
   // The stream is of that context of the client.
   [[nodiscard]] bool is_of(const Stream& stream, wire::Id context) const {
@@ -172,7 +170,7 @@ class Streams final : public SessionWork {
   // Work that has taken these is about to be submitted to the stream.
   void keep(Stream& stream, Admitted&& taken) {
     if (taken.queue_credit != nullptr || taken.wait_credit) {
-      stream.budget->keep(std::move(taken.queue_credit), std::move(taken.wait_credit));
+      stream.budget->keep(taken);
       keep_in_sight(stream);  // others may need the credit, whatever becomes of the work
     }
     if (taken.slot != nullptr) stream.slots = std::move(taken.slot);
@@ -317,6 +315,10 @@ class Streams final : public SessionWork {
     return source != context.legacy || stream.kind != wire::StreamKind::kBlocking;
   }
 
+  // f(stream, event) for each thing that the stream owes a wait for: the work of a stream, up to an
+  // event if there is one, or an event alone. Whether it was true for all.
+  template <typename F>
+  static bool all_owed(const Stream& stream, F&& f);
   [[nodiscard]] static bool ends_soon(const Stream& stream);
   Status record(Stream& stream, std::unique_ptr<DriverEvent>* event);
   // For the end of what `other` has been given, null: for something else.
@@ -325,26 +327,35 @@ class Streams final : public SessionWork {
   Status legacy_waits(Stream& legacy);
   Status wait_for_legacy(Stream& stream);
   Status detach(Stream& stream);
-  Status part(Stream& stream);
   template <typename F>
   void for_each(F&& f) {
     streams_.for_each(f);
     for (const std::unique_ptr<Stream>& stream : destroyed_) f(*stream);
   }
-  Status end_submitted();
+  // Call f(ContextGate::Stream&) for all streams that the driver has.
+  template <typename F>
+  void for_each_listed(F&& f) {
+    for_each([&f](const Stream& stream) {
+      if (stream.listed != nullptr) f(*stream.listed);
+    });
+    for (const Retired& retired : retired_) f(*retired.stream.listed);
+  }
+  template <typename Pick>
+  void give_back_retired(Pick&& pick) {
+    std::erase_if(retired_, [&](Retired& retired) {
+      if (!pick(retired)) return false;
+      give_back(retired.stream);
+      return true;
+    });
+  }
   Status end(std::unique_ptr<Stream> stream);
   void release(std::unique_ptr<Stream> stream);
   void forget_context(ClientContext* context);
-  void forget_parted(ClientContext* context);
   // Asks the driver, and notes that the stream is not busy. Not of a stream that has been entered
   // and not been given its work yet.
   bool finished(ContextGate::Stream& stream);
   // Asks the driver, and notes nothing.
   bool seems_finished(const ContextGate::Stream& stream);
-  void give_back(DriverStream& stream);
-  void note_gone(const DriverStream& stream);
-  void mark(const ContextGate::Stream& stream, WorkMark* mark);
-
   // A driver's stream that the client has destroyed, not finished yet.
   struct Retired {
     DriverStream stream;
@@ -353,9 +364,11 @@ class Streams final : public SessionWork {
     SmPart part;
     bool unmarked = false;
   };
+  void give_back(DriverStream& stream);
+  void note_gone(const DriverStream& stream);
+  void mark(const ContextGate::Stream& stream, WorkMark* mark);
 
   SessionCore& core_;
-  const Clock& clock_;
   PerDevice<FairShares>& device_shares_;
   PerDevice<QueueCredits>* const credits_;
   const bool has_budgets_;

@@ -202,8 +202,8 @@ Backlog::Taken Backlog::take_admitted(uint64_t* from) {
       *from = first.number + 1;
       return take(first.number);
     }
-    core_.usage.hold(&first.span, verdict.refused().why);
-    next_look_ns_ = std::min(next_look_ns_, verdict.refused().ask_again_ns);
+    core_.usage.hold(&first.span, verdict.refused.why);
+    next_look_ns_ = std::min(next_look_ns_, verdict.refused.ask_again_ns);
   }
   return {};
 }

@@ -23,7 +23,6 @@
 #include "worker/core/session_core.h"
 #include "worker/device/value_watch.h"
 #include "worker/streams/stream.h"
-#include "worker/work/held_work.h"
 #include "worker/work/work.h"
 #include "worker/work/work_admission.h"
 

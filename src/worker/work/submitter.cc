@@ -24,12 +24,14 @@ Status Submitter::handle(const wire::Launch& command, Stream& stream, Function& 
 
 Status Submitter::handle(const wire::StreamWriteValue& command, Stream& stream) {
   const wire::ValueOperation write{command.value, wire::ValueKind::kWrite};
-  return run<ValuesWork>(std::span(&write, 1), stream);
+  const std::span operations(&write, 1);
+  return run<ValuesWork>(stream, operations);
 }
 
 Status Submitter::handle(const wire::StreamWaitValue& command, Stream& stream) {
   const wire::ValueOperation wait{command.value, wire::ValueKind::kWait};
-  return run<ValuesWork>(std::span(&wait, 1), stream);
+  const std::span operations(&wait, 1);
+  return run<ValuesWork>(stream, operations);
 }
 
 Status Submitter::handle(const wire::StreamBatch&, Stream& stream,
@@ -39,52 +41,18 @@ Status Submitter::handle(const wire::StreamBatch&, Stream& stream,
     OPENMPS_RETURN_IF_ERROR(
         memory_.check_operand(range_of(operation), "address of a stream value"));
   }
-  return run<ValuesWork>(tail.operations, stream);
-}
-
-Status Submitter::handle(const wire::WakeAfter&, Stream& stream) {
-  return put({}, WakeWork(), stream);
+  return run<ValuesWork>(stream, tail.operations);
 }
 
 Status Submitter::handle(const wire::EventRecord& command, Event& event, Stream& stream) {
   leave_record(event);
-  Uses uses;
-  RecordWork record;
-  record.fence = {command.slot, command.value, command.stream};
-  OPENMPS_RETURN_IF_ERROR(maker_.make(event, &uses, &record));
-  return put(uses, record, stream);
-}
-
-Status Submitter::handle(const wire::StreamWaitEvent&, Stream& stream, Event& event) {
-  if (event.driver_event == nullptr) return Status();
-  Uses uses;
-  WaitWork wait;
-  OPENMPS_RETURN_IF_ERROR(maker_.make(event, &uses, &wait));
-  return put(uses, wait, stream);
+  const FenceValue fence{command.slot, command.value, command.stream};
+  return run<RecordWork>(stream, event, fence);
 }
 
 // ---- The backlog --------------------------------------------------------------------------------
 
 namespace {
-
-// The command whose error a failure of the work is reported as.
-wire::Opcode opcode_of(const Work& work) {
-  using wire::Opcode;
-  return std::visit(Overloaded{[](const KernelWork&) { return Opcode::kLaunch; },
-                               [](const CopyWork&) { return Opcode::kMemcpy; },
-                               [](const BoxWork&) { return Opcode::kMemcpy3D; },
-                               [](const FillWork&) { return Opcode::kMemset; },
-                               [](const ValuesWork&) { return Opcode::kStreamBatch; },
-                               [](const HostCallWork&) { return Opcode::kHostFunction; },
-                               [](const FenceWork&) { return Opcode::kFence; },
-                               [](const RecordWork&) { return Opcode::kEventRecord; },
-                               [](const WaitWork&) { return Opcode::kStreamWaitEvent; },
-                               [](const WakeWork&) { return Opcode::kWakeAfter; },
-                               [](const GraphWork&) { return Opcode::kGraphLaunch; },
-                               [](const UploadWork&) { return Opcode::kGraphUpload; },
-                               [](const std::monostate&) { return Opcode::kPing; }},
-                    work.what);
-}
 
 // Another session or an executable graph uses the event, too.
 bool is_shared(const Work& record, const Backlog& backlog) {
@@ -122,7 +90,7 @@ Status Submitter::put_behind(const Work& work, Stream& stream,
   if (refused) return hold(work, stream, *refused);
   Verdict verdict = std::visit(
       [&](const auto& what) { return admission_.try_admit(work.uses, what, stream); }, work.what);
-  if (!verdict.is_admitted()) return hold(work, stream, verdict.refused());
+  if (!verdict.is_admitted()) return hold(work, stream, verdict.refused);
   streams_.keep(stream, std::move(verdict.admitted));
   return submit_now(work, stream);
 }
@@ -138,22 +106,21 @@ Status Submitter::put_at_once(const Work& work, Stream& stream) {
 
 // The part of the work that does not wait goes first: other work may wait for it.
 Status Submitter::hold(const Work& work, Stream& stream, const Refused& refused) {
-  using Part = HostCallWork::Part;
-  Work part{work.uses, {}};
+  Work first{work.uses, {}};
+  Work rest{work.uses, {}};
   if (const auto* call = std::get_if<HostCallWork>(&work.what);
-      call != nullptr && call->part == Part::kWhole) {
-    part.what = HostCallWork{Part::kAsk, call->slot, call->answers_soon, {}};
-    OPENMPS_RETURN_IF_ERROR(put_behind(part, stream, std::nullopt));
-    part.what = HostCallWork{Part::kAwait, call->slot, call->answers_soon, call->fence};
-    return put_behind(part, stream, std::nullopt);
+      call != nullptr && call->asks && call->awaits) {
+    first.what.emplace<HostCallWork>(*call).awaits = false;
+    rest.what.emplace<HostCallWork>(*call).asks = false;
+  } else if (const auto* values = std::get_if<ValuesWork>(&work.what);
+             values != nullptr && values->waits_behind() != 0) {
+    const size_t count = values->waits_behind();
+    first.what = values->part(0, count);
+    rest.what = values->part(count, values->operations.size() - count);
   }
-  if (const auto* values = std::get_if<ValuesWork>(&work.what)) {
-    if (const size_t first = values->waits_behind(); first != 0) {
-      part.what = values->first(first);
-      OPENMPS_RETURN_IF_ERROR(put_behind(part, stream, std::nullopt));
-      part.what = values->behind(first);
-      return put_behind(part, stream, std::nullopt);
-    }
+  if (!std::holds_alternative<std::monostate>(rest.what)) {
+    OPENMPS_RETURN_IF_ERROR(put_behind(first, stream, std::nullopt));
+    return put_behind(rest, stream, std::nullopt);
   }
   if (const auto* kernel = std::get_if<KernelWork>(&work.what)) {
     OPENMPS_RETURN_IF_ERROR(judge(work, *kernel, stream));
@@ -173,10 +140,7 @@ Status Submitter::judge(const Work& work, const KernelWork& kernel, const Stream
   CUgraph graph = nullptr;
   OPENMPS_RETURN_IF_ERROR(check(driver.cuGraphCreate(&graph, 0), "cuGraphCreate"));
   PackedParameters parameters(kernel.parameters);
-  const CUDA_KERNEL_NODE_PARAMS params{
-      kernel.handle,  shape.grid[0],      shape.grid[1],  shape.grid[2],
-      shape.block[0], shape.block[1],     shape.block[2], shape.shared_bytes,
-      nullptr,        parameters.extra(), nullptr,        nullptr};
+  const CUDA_KERNEL_NODE_PARAMS params = parameters.node(kernel.handle, shape);
   CUgraphNode node = nullptr;
   const CUresult result = driver.cuGraphAddKernelNode_v2(&node, graph, nullptr, 0, &params);
   driver.cuGraphDestroy(graph);
@@ -252,10 +216,12 @@ void Submitter::submit_batch() {
   may_advance_ = false;
   const SubmitScope scope(core_.gate_client);
   Stream& stream = batch_.stream();
-  streams_.prepare_work(stream, batch_.costs().front());
-  for (const Cost& cost : batch_.costs().subspan(1)) streams_.note_demand(stream, cost);
+  streams_.prepare_work(stream, batch_.launches().front().cost);
+  for (const BatchedLaunch& one : batch_.launches().subspan(1)) {
+    streams_.note_demand(stream, one.cost);
+  }
   Status status = streams_.enter(stream, Streams::Entry::kWork);
-  std::span<const ChainedLaunch> left = batch_.launches();
+  std::span<const BatchedLaunch> left = batch_.launches();
   if (status.ok() && stream.chains == nullptr) {
     stream.chains =
         std::make_shared<Chains>(core_, stream.place, stream.driver_priority, stream.part);
@@ -264,27 +230,27 @@ void Submitter::submit_batch() {
     CUresult result = CUDA_SUCCESS;
     const size_t gone = stream.chains->launch(left, stream.handle, &result);
     if (gone == 0) break;
-    const std::span<const ChainedLaunch> chain = left.first(gone);
+    const std::span<const BatchedLaunch> chain = left.first(gone);
     left = left.subspan(gone);
     status = check(result, "cuGraphLaunch of a batch");
     if (!status.ok()) break;
     core_.usage.count(wire::UsageCount::kLaunches, gone);
     core_.usage.count(wire::UsageCount::kBatched, gone);
-    for (const ChainedLaunch& one : chain) {
+    for (const BatchedLaunch& one : chain) {
       core_.usage.count_blocks(blocks_of(one.shape), threads_of(one.shape));
     }
   }
   if (status.ok()) status = launch_rest(left, stream);
   if (!status.ok()) note_failure(wire::Opcode::kLaunch, std::move(status));
   streams_.note(stream, [this](StreamBudget& budget) {
-    for (const Cost& cost : batch_.costs()) budget.add(cost);
+    for (const BatchedLaunch& one : batch_.launches()) budget.add(one.cost);
   });
 }
 
 // One by one: the driver may refuse one and take the next.
-Status Submitter::launch_rest(std::span<const ChainedLaunch> launches, Stream& stream) {
+Status Submitter::launch_rest(std::span<const BatchedLaunch> launches, Stream& stream) {
   Status first;
-  for (const ChainedLaunch& one : launches) {
+  for (const BatchedLaunch& one : launches) {
     const KernelWork kernel{.handle = one.function,
                             .shape = &one.shape,
                             .attributes = {},
@@ -348,25 +314,26 @@ Status Submitter::launch(const KernelWork& kernel, CUstream to) {
                "cuLaunchKernelEx");
 }
 
-void Submitter::open_to_copies(const Uses& uses, const Stream& stream) {
+template <typename F>
+Status Submitter::copy(const Uses& uses, bool orders_all, Stream& stream, F&& f) {
   for (const WorkRange& range : uses.ranges) memory_.open_to_copies(range, stream.place.device);
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
+  OPENMPS_RETURN_IF_ERROR(f());
+  return orders_all ? streams_.order_all_behind(stream) : Status();
 }
 
-Status Submitter::give(const Uses& uses, const CopyWork& copy, Stream& stream) {
-  open_to_copies(uses, stream);
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuMemcpyAsync(copy.destination, copy.source, copy.bytes, stream.handle),
-            "cuMemcpyAsync"));
-  return copy.orders_all ? streams_.order_all_behind(stream) : Status();
+Status Submitter::give(const Uses& uses, const CopyWork& work, Stream& stream) {
+  return copy(uses, work.orders_all, stream, [&] {
+    return check(
+        core_.driver.cuMemcpyAsync(work.destination, work.source, work.bytes, stream.handle),
+        "cuMemcpyAsync");
+  });
 }
 
-Status Submitter::give(const Uses& uses, const BoxWork& copy, Stream& stream) {
-  open_to_copies(uses, stream);
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuMemcpy3DAsync_v2(&copy.box, stream.handle), "cuMemcpy3DAsync"));
-  return copy.orders_all ? streams_.order_all_behind(stream) : Status();
+Status Submitter::give(const Uses& uses, const BoxWork& work, Stream& stream) {
+  return copy(uses, work.orders_all, stream, [&] {
+    return check(core_.driver.cuMemcpy3DAsync_v2(&work.box, stream.handle), "cuMemcpy3DAsync");
+  });
 }
 
 Status Submitter::give(const Uses& uses, const FillWork& fill, Stream& stream) {
@@ -379,22 +346,20 @@ Status Submitter::fill(const CUDA_MEMSET_NODE_PARAMS& f, CUstream to) {
   const auto value16 = static_cast<unsigned short>(f.value);
   const bool linear = f.height <= 1;
   const uint64_t n = f.height == 0 ? 0 : f.width;
-  CUresult result = CUDA_SUCCESS;
-  switch (f.elementSize) {
-    case 1:
-      result = linear ? driver.cuMemsetD8Async(f.dst, value8, n, to)
+  const auto call = [&] {
+    switch (f.elementSize) {
+      case 1:
+        return linear ? driver.cuMemsetD8Async(f.dst, value8, n, to)
                       : driver.cuMemsetD2D8Async(f.dst, f.pitch, value8, n, f.height, to);
-      break;
-    case 2:
-      result = linear ? driver.cuMemsetD16Async(f.dst, value16, n, to)
+      case 2:
+        return linear ? driver.cuMemsetD16Async(f.dst, value16, n, to)
                       : driver.cuMemsetD2D16Async(f.dst, f.pitch, value16, n, f.height, to);
-      break;
-    default:
-      result = linear ? driver.cuMemsetD32Async(f.dst, f.value, n, to)
+      default:
+        return linear ? driver.cuMemsetD32Async(f.dst, f.value, n, to)
                       : driver.cuMemsetD2D32Async(f.dst, f.pitch, f.value, n, f.height, to);
-      break;
-  }
-  return check(result, "cuMemsetAsync");
+    }
+  };
+  return check(call(), "cuMemsetAsync");
 }
 
 Status Submitter::give(const Uses& uses, const ValuesWork& values, Stream& stream) {
@@ -420,34 +385,28 @@ Status Submitter::operate(std::span<const CUstreamBatchMemOpParams> batch, CUstr
   const auto& wait = batch[0].waitValue;
   const CUstreamBatchMemOpType alone =
       batch.size() == 1 ? batch[0].operation : CU_STREAM_MEM_OP_BARRIER;
-  CUresult result = CUDA_SUCCESS;
-  switch (alone) {
-    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-      result = driver.cuStreamWriteValue32_v2(to, write.address, write.value, write.flags);
-      break;
-    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-      result = driver.cuStreamWriteValue64_v2(to, write.address, write.value64, write.flags);
-      break;
-    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-      result = driver.cuStreamWaitValue32_v2(to, wait.address, wait.value, wait.flags);
-      break;
-    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-      result = driver.cuStreamWaitValue64_v2(to, wait.address, wait.value64, wait.flags);
-      break;
-    default:
-      result = driver.cuStreamBatchMemOp_v2(to, static_cast<unsigned>(batch.size()),
+  const auto call = [&] {
+    switch (alone) {
+      case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        return driver.cuStreamWriteValue32_v2(to, write.address, write.value, write.flags);
+      case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+        return driver.cuStreamWriteValue64_v2(to, write.address, write.value64, write.flags);
+      case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+        return driver.cuStreamWaitValue32_v2(to, wait.address, wait.value, wait.flags);
+      case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+        return driver.cuStreamWaitValue64_v2(to, wait.address, wait.value64, wait.flags);
+      default:
+        return driver.cuStreamBatchMemOp_v2(to, static_cast<unsigned>(batch.size()),
                                             const_cast<CUstreamBatchMemOpParams*>(batch.data()), 0);
-      break;
-  }
-  return check(result, "an operation on values");
+    }
+  };
+  return check(call(), "an operation on values");
 }
 
 Status Submitter::give(const Uses&, const HostCallWork& call, Stream& stream) {
-  using Part = HostCallWork::Part;
   OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
-  const bool waits = call.part != Part::kAsk;
-  if (waits) OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(stream));
-  return fences_.call(call.slot, call.part != Part::kAwait, waits ? &call.fence : nullptr, stream);
+  if (call.awaits) OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(stream));
+  return fences_.call(call.slot, call.asks, call.awaits ? &call.fence : nullptr, stream);
 }
 
 Status Submitter::give(const Uses&, const FenceWork& fence, Stream& stream) {

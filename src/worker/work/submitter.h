@@ -46,16 +46,16 @@ class Submitter {
                 const wire::Launch::Tail& tail);
   // The memory that these name has been found to be the session's.
   Status handle(const wire::Memcpy& command, Stream& stream) {
-    return run<CopyWork>(command, stream);
+    return run<CopyWork>(stream, command);
   }
   Status handle(const wire::Memcpy3D& command, Stream& stream) {
-    return run<BoxWork>(command, stream);
+    return run<BoxWork>(stream, command);
   }
   Status handle(const wire::ArrayCopy& command, Stream& stream) {
-    return run<BoxWork>(command, stream);
+    return run<BoxWork>(stream, command);
   }
   Status handle(const wire::Memset& command, Stream& stream) {
-    return run<FillWork>(command, stream);
+    return run<FillWork>(stream, command);
   }
   Status handle(const wire::StreamWriteValue& command, Stream& stream);
   Status handle(const wire::StreamWaitValue& command, Stream& stream);
@@ -64,16 +64,18 @@ class Submitter {
                 const wire::StreamBatch::Tail& tail);
   // Post the slot to the client's callback thread; the stream goes on when that has run it.
   Status handle(const wire::HostFunction& command, Stream& stream) {
-    return run<HostCallWork>(command, stream);
+    return run<HostCallWork>(stream, command);
   }
   Status handle(const wire::Fence& command, Stream& stream) {
-    return run<FenceWork>(command, stream);
+    return run<FenceWork>(stream, command);
   }
-  Status handle(const wire::WakeAfter& command, Stream& stream);
+  Status handle(const wire::WakeAfter&, Stream& stream) { return put({}, WakeWork(), stream); }
   // A record that may carry a fence.
   Status handle(const wire::EventRecord& command, Event& event, Stream& stream);
   // Work of the stream submitted later waits. An event never recorded is no wait, as in CUDA.
-  Status handle(const wire::StreamWaitEvent& command, Stream& stream, Event& event);
+  Status handle(const wire::StreamWaitEvent&, Stream& stream, Event& event) {
+    return event.driver_event == nullptr ? Status() : run<WaitWork>(stream, event);
+  }
 
   // Give the driver what the stream is to do, with every wait that it implies. Work of the backlog
   // may come first.
@@ -133,11 +135,11 @@ class Submitter {
   [[nodiscard]] Progress take_progress() { return std::exchange(progress_, {}); }
 
  private:
-  template <typename What, typename Made>
-  Status run(const Made& made, Stream& stream) {
+  template <typename What, typename... Made>
+  Status run(Stream& stream, Made&... made) {
     Uses uses;
     What what;
-    OPENMPS_RETURN_IF_ERROR(maker_.make(made, &uses, &what));
+    OPENMPS_RETURN_IF_ERROR(maker_.make(made..., &uses, &what));
     return put(uses, what, stream);
   }
   // Admitted work is submitted without becoming a Work, which is for held work.
@@ -154,7 +156,7 @@ class Submitter {
         end_batch();
         return submit_now(uses, what, stream);
       }
-      refused = verdict.refused();
+      refused = verdict.refused;
     }
     end_batch();
     return put_behind({uses, what}, stream, refused);
@@ -184,7 +186,7 @@ class Submitter {
   // The launch is part of the batch now, after others of its stream.
   bool collect(const Uses& uses, const KernelWork& kernel, Stream& stream);
   void submit_batch();
-  Status launch_rest(std::span<const ChainedLaunch> launches, Stream& stream);
+  Status launch_rest(std::span<const BatchedLaunch> launches, Stream& stream);
   void note_failure(wire::Opcode failed, Status status);
   void leave_record(Event& event);
   Status put_at_once(const Work& work, Stream& stream);
@@ -193,8 +195,8 @@ class Submitter {
   void end_giving();
 
   Status give(const Uses& uses, const KernelWork& kernel, Stream& stream);
-  Status give(const Uses& uses, const CopyWork& copy, Stream& stream);
-  Status give(const Uses& uses, const BoxWork& copy, Stream& stream);
+  Status give(const Uses& uses, const CopyWork& work, Stream& stream);
+  Status give(const Uses& uses, const BoxWork& work, Stream& stream);
   Status give(const Uses& uses, const FillWork& fill, Stream& stream);
   Status give(const Uses& uses, const ValuesWork& values, Stream& stream);
   Status give(const Uses& uses, const HostCallWork& call, Stream& stream);
@@ -208,7 +210,8 @@ class Submitter {
   Status launch(const GraphWork& graph, Stream& stream);
   Status fill(const CUDA_MEMSET_NODE_PARAMS& fill, CUstream to);
   Status operate(std::span<const CUstreamBatchMemOpParams> batch, CUstream to);
-  void open_to_copies(const Uses& uses, const Stream& stream);
+  template <typename F>
+  Status copy(const Uses& uses, bool orders_all, Stream& stream, F&& f);
 
   SessionCore& core_;
   Streams& streams_;
@@ -238,11 +241,8 @@ void Submitter::count(const Uses& uses, const What& what) {
     for (size_t i = 0; i < wire::kUsageCounts; ++i) {
       if ((*what.counts)[i] != 0) usage.count(static_cast<UsageCount>(i), (*what.counts)[i]);
     }
-  } else if constexpr (std::same_as<What, FillWork>) {
-    usage.count(UsageCount::kFills);
-    usage.count(uses.moves, uses.moved_bytes);
-  } else if constexpr (std::same_as<What, CopyWork> || std::same_as<What, BoxWork>) {
-    usage.count(UsageCount::kCopies);
+  } else {
+    usage.count(std::same_as<What, FillWork> ? UsageCount::kFills : UsageCount::kCopies);
     usage.count(uses.moves, uses.moved_bytes);
   }
 }
@@ -261,7 +261,7 @@ bool Submitter::is_lone(const Uses& uses, const What& what) const {
 
 template <typename What>
 void Submitter::note(const Uses& uses, const What& what, Stream& stream) {
-  count(uses, what);
+  if constexpr (takes_time<What>()) count(uses, what);
   streams_.note(stream, [&](StreamBudget& budget) {
     const auto fenced = [&](const FenceValue& fence) {
       if (fence.slot == wire::kNoFence) return;
@@ -277,7 +277,7 @@ void Submitter::note(const Uses& uses, const What& what, Stream& stream) {
     } else if constexpr (std::same_as<What, WaitWork>) {
       budget.add_wait(false);
     } else if constexpr (std::same_as<What, HostCallWork>) {
-      if (what.part == HostCallWork::Part::kAsk) return;
+      if (!what.awaits) return;
       budget.add_wait(false);
       fenced(what.fence);
     }

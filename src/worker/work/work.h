@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -72,20 +73,13 @@ struct ValuesWork {
 
   // The number of operations before the first wait that comes behind a write; 0: there is none.
   [[nodiscard]] size_t waits_behind() const;
-  // The first `count` operations, and the others.
-  [[nodiscard]] ValuesWork first(size_t count) const { return part(0, count); }
-  [[nodiscard]] ValuesWork behind(size_t count) const {
-    return part(count, operations.size() - count);
-  }
-
- private:
+  // So many operations from there on.
   [[nodiscard]] ValuesWork part(size_t from, size_t count) const;
 };
 // A function that the client runs.
 struct HostCallWork {
-  // The whole call, or one of its parts: asking the client to run the function, awaiting that.
-  enum class Part { kWhole, kAsk, kAwait };
-  Part part = Part::kWhole;
+  bool asks = true;           // asks the client to run the function,
+  bool awaits = true;         // and makes the stream wait for that: the whole call, or a part of it
   uint32_t slot = 0;          // of the callback slots
   bool answers_soon = false;  // wire::kAnswersSoon
   FenceValue fence;           // written behind it, if there is a slot
@@ -136,14 +130,8 @@ struct Work {
       what;
 };
 
-// Several lambdas as one visitor of a Work.
-template <typename... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-// Implicit in C++20; clang needs it before version 17.
-template <typename... F>
-Overloaded(F...) -> Overloaded<F...>;
+// The command that a failure of the work is reported as.
+[[nodiscard]] wire::Opcode opcode_of(const Work& work);
 
 // An operation on a value as the driver takes it. `address` is the GPU's.
 [[nodiscard]] CUstreamBatchMemOpParams operation_of(wire::ValueKind kind,
@@ -161,10 +149,39 @@ class PackedParameters {
   PackedParameters& operator=(const PackedParameters&) = delete;
 
   [[nodiscard]] void** extra() { return bytes_ == 0 ? nullptr : list_; }
+  // A launch with these parameters as a node of a graph; valid as long as this object.
+  [[nodiscard]] CUDA_KERNEL_NODE_PARAMS node(CUfunction function, const wire::Launch& shape);
 
  private:
   size_t bytes_;
   void* list_[5];
+};
+
+// A piece of held work: a copy of all that it points to, and shares of the code and the objects
+// that it uses.
+class HeldWork {
+ public:
+  // `work` is as WorkMaker has made it. Throws std::bad_alloc.
+  explicit HeldWork(const Work& work);
+  HeldWork(const HeldWork&) = delete;
+  HeldWork& operator=(const HeldWork&) = delete;
+
+  [[nodiscard]] const Work& work() const { return work_; }
+  // Bytes allocated outside of this object.
+  [[nodiscard]] size_t bytes() const { return outside_bytes_; }
+
+ private:
+  // More than the parameters of most kernels.
+  static constexpr size_t kBytesInside = 512;
+
+  template <typename... T>
+  void own(std::span<const T>&... parts);
+
+  Work work_;
+  std::shared_ptr<const Function> function_;
+  alignas(std::max_align_t) std::array<unsigned char, kBytesInside> inside_;
+  std::unique_ptr<unsigned char[]> outside_;  // for more than that
+  size_t outside_bytes_ = 0;
 };
 
 }  // namespace openmps::worker

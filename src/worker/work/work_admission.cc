@@ -30,7 +30,7 @@ bool WorkAdmission::have_device_words_come(const ValuesWork& values, const Strea
     const wire::ValueOperation& operation = values.operations[seen->operation];
     const wire::StreamValue& wait = operation.value;
     if (operation.kind != wire::ValueKind::kWait || core_.is_host(wait.address)) continue;
-    if (!seen->row) seen->row.emplace(words_.row(wait, stream.place.device));
+    if (!seen->row) seen->row.emplace(words_, wait, stream.place.device);
     if (!seen->row->has_come()) return false;
     seen->row.reset();
   }
@@ -40,8 +40,7 @@ bool WorkAdmission::have_device_words_come(const ValuesWork& values, const Strea
 
 // Before the client has been asked there is no answer.
 bool WorkAdmission::is_answered(const HostCallWork& call) const {
-  return call.part == HostCallWork::Part::kAwait &&
-         core_.view.callback(call.slot).done.load(std::memory_order_acquire) != 0;
+  return !call.asks && core_.view.callback(call.slot).done.load(std::memory_order_acquire) != 0;
 }
 
 bool WorkAdmission::is_reached(const WaitWork& wait) const {

@@ -84,9 +84,8 @@ class WorkAdmission {
         if (awaits_device_words(what)) on_gpu = {HeldFor::kValue, has_come};
       }
     } else if constexpr (std::same_as<What, HostCallWork>) {
-      const bool waits = what.part != HostCallWork::Part::kAsk;
-      if (waits && what.answers_soon) on_gpu = {HeldFor::kQueueCredit, has_come};
-      if (waits && !what.answers_soon) {
+      if (what.awaits && what.answers_soon) on_gpu = {HeldFor::kQueueCredit, has_come};
+      if (what.awaits && !what.answers_soon) {
         // The client says when it has answered (wire::RingProducer::nudge()).
         Condition& there = streams_.holds_waits() ? request.in_worker : on_gpu;
         there = {HeldFor::kHostFunction, has_come};

@@ -78,8 +78,7 @@ Status WorkMaker::make(const wire::Launch& command, const wire::Launch::Tail& ta
   kernel->handle = located.handle;
   kernel->shape = &command;
   kernel->parameters = tail.parameters;
-  uses->cost.sms = sms_of(command, function, located);
-  add_demand(command, function, located, &uses->cost);
+  set_sms(command, function, located, &uses->cost);
   modules_.note_launch(function, located.place.device);
   if (command.attribute_count == 0 && (command.flags & wire::kLaunchCooperative) == 0) [[likely]] {
     return Status();
@@ -109,30 +108,25 @@ bool WorkMaker::has_clusters(Function& function, const Located& located) {
   return *function.has_clusters;
 }
 
-uint32_t WorkMaker::sms_of(const wire::Launch& shape, Function& function, const Located& located) {
-  const uint32_t device = located.place.device;
-  const GreenContext* partition = located.place.partition;
-  return function.footprint.of(
-      shape, device, partition != nullptr ? partition->sms : core_.devices.at(device).sms,
-      [&](int threads, uint32_t bytes) { return occupancy_of(located, threads, bytes); });
-}
-
 // Launches with attributes, and clusters, need the whole device: with few SMs they may not start at
 // all.
-void WorkMaker::add_demand(const wire::Launch& shape, Function& function, const Located& located,
-                           Cost* cost) {
+void WorkMaker::set_sms(const wire::Launch& shape, Function& function, const Located& located,
+                        Cost* cost) {
   const uint32_t device = located.place.device;
+  const uint32_t all = core_.devices.at(device).sms;
+  const GreenContext* partition = located.place.partition;
+  const auto occupancy = [&](int threads, uint32_t bytes) {
+    return occupancy_of(located, threads, bytes);
+  };
+  cost->sms =
+      function.footprint.of(shape, device, partition != nullptr ? partition->sms : all, occupancy);
   if (!core_.parts.asks(device)) return;
   const bool is_plain = shape.attribute_count == 0 && (shape.flags & wire::kLaunchCooperative) == 0;
   if (!is_plain || has_clusters(function, located)) {
     cost->sms_needed = kWholeDevice;
     return;
   }
-  const auto occupancy = [&](int threads, uint32_t bytes) {
-    return occupancy_of(located, threads, bytes);
-  };
   cost->sms_needed = function.footprint.sms_needed(shape, device, occupancy);
-  const uint32_t all = core_.devices.at(device).sms;
   cost->needs_all_sms = function.footprint.needs_all_sms(shape, device, all,
                                                          all - core_.parts.few(device), occupancy);
 }
@@ -342,8 +336,9 @@ Status WorkMaker::make(const wire::Fence& command, Uses*, FenceWork* fence) {
   return check_fence(fence->fence);
 }
 
-Status WorkMaker::make(Event& event, Uses* uses, RecordWork* record) {
-  if (record->fence.slot != wire::kNoFence) OPENMPS_RETURN_IF_ERROR(check_fence(record->fence));
+Status WorkMaker::make(Event& event, const FenceValue& fence, Uses* uses, RecordWork* record) {
+  if (fence.slot != wire::kNoFence) OPENMPS_RETURN_IF_ERROR(check_fence(fence));
+  record->fence = fence;
   return use(event, uses, &record->event);
 }
 

@@ -37,8 +37,7 @@ class WorkMaker {
   Status make(std::span<const wire::ValueOperation> operations, Uses* uses, ValuesWork* values);
   Status make(const wire::HostFunction& command, Uses* uses, HostCallWork* call);
   Status make(const wire::Fence& command, Uses* uses, FenceWork* fence);
-  // The fence of `record` is set already.
-  Status make(Event& event, Uses* uses, RecordWork* record);
+  Status make(Event& event, const FenceValue& fence, Uses* uses, RecordWork* record);
   Status make(Event& event, Uses* uses, WaitWork* wait);
 
  private:
@@ -46,9 +45,8 @@ class WorkMaker {
   static Cost cost_of(uint64_t bytes, bool over_bus);
   // Uses of a copy between these addresses. 0: an array.
   void set_copy(uint64_t from, uint64_t to, uint64_t bytes, Uses* uses) const;
-  uint32_t sms_of(const wire::Launch& shape, Function& function, const Located& located);
-  void add_demand(const wire::Launch& shape, Function& function, const Located& located,
-                  Cost* cost);
+  // The SMs that a launch keeps busy and needs.
+  void set_sms(const wire::Launch& shape, Function& function, const Located& located, Cost* cost);
   // Every launch of the function is one of clusters.
   bool has_clusters(Function& function, const Located& located);
   // Blocks that fit on an SM at once; 0: the driver does not say.

@@ -25,7 +25,7 @@ class BacklogTest : public SessionFixture {
     launch(1);
     launch(2);
     EXPECT_TRUE(send(wire::EventCreate{1, 0, 0}).ok());
-    // The driver has been asked about the kernel: window_test.cc.
+    // The driver has been asked about the kernel: stream_budget_test.cc.
     session_->modules.functions().find(1)->judged_block = {32, 1, 1};
     calls();
   }

@@ -14,7 +14,7 @@ class BatchTest : public SessionFixture {
  protected:
   static constexpr uint64_t kMuch = 1 << 16;  // of commands at hand
 
-  void prepare() override { worker_parts_.performance.windows = true; }
+  void prepare() override { worker_parts_.performance.budgets = true; }
   void SetUp() override {
     SessionFixture::SetUp();
     load_module();
@@ -188,7 +188,7 @@ TEST_F(BatchTest, WhatEndsWithTheClientIsNotSubmitted) {
 TEST_F(BatchTest, HeldWorkGoesAsChains) {
   session_->submitter.note_ahead(0);
   driver_.hold(1, true);
-  for (uint32_t i = 0; i < kWindowItems + 40; ++i) launch_with(1, 'a');
+  for (uint32_t i = 0; i < kBudgetItems + 40; ++i) launch_with(1, 'a');
   EXPECT_EQ(session_->backlog.size(), 40u);
   submitted();
   session_->submitter.flush();

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "session_fixture.h"
-#include "worker/work/held_work.h"
+#include "worker/work/work.h"
 
 namespace openmps::worker {
 namespace {
@@ -134,8 +134,8 @@ TEST_F(HeldWorkTest, ARecordKeepsItsEvent) {
   Work work;
   Event& event = *session_->events.events().find(1);
   RecordWork& record = work.what.emplace<RecordWork>();
-  record.fence = {3, 42, 1};
-  EXPECT_TRUE(session_->work_maker.make(event, &work.uses, &record).ok());
+  const FenceValue fence{3, 42, 1};
+  EXPECT_TRUE(session_->work_maker.make(event, fence, &work.uses, &record).ok());
   auto held = std::make_unique<HeldWork>(work);
   work = Work();
   EXPECT_TRUE(send(wire::EventDestroy{1}).ok());

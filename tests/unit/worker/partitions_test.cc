@@ -680,7 +680,7 @@ TEST_F(SmallSessionTest, AGraphOfSmallKernelsIsSmall) {
 class SmallStreamsTest : public SmallSessionTest {
  protected:
   SmallStreamsTest() {
-    worker_parts_.performance.windows = true;
+    worker_parts_.performance.budgets = true;
     worker_parts_.performance.batches = false;
   }
 };

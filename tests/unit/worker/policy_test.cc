@@ -19,44 +19,43 @@ using wire::HeldFor;
 using wire::StreamKind;
 
 constexpr uint32_t kSms = 8;
-constexpr uint64_t kLead = FairSharePolicy::kLeadNs;
+constexpr uint64_t kLead = kLeadNs;
 
 // ---- What is decided ----------------------------------------------------------------------------
 
 class FairSharePolicyTest : public ::testing::Test {
  protected:
-  [[nodiscard]] Grant decide(const Claim& mine, const std::vector<Claim>& others) const {
-    return policy_.decide(mine, others, kSms);
+  static Grant decide(const PolicyInput& mine, const std::vector<PolicyInput>& others) {
+    return fair_share_policy(mine, others, kSms);
   }
-  FairSharePolicy policy_;
 };
 
 TEST_F(FairSharePolicyTest, WhoIsAloneHasAll) {
   const Grant grant = decide({.sms = kSms, .used_ns = 100 * kLead}, {});
   EXPECT_FALSE(grant.waits);
-  EXPECT_EQ(grant.window_ns, kWindowNs);
+  EXPECT_EQ(grant.budget_ns, kBudgetNs);
 }
 
 TEST_F(FairSharePolicyTest, WhoHasHadMoreComesLater) {
-  const Claim little{.sms = kSms, .used_ns = 4};
+  const PolicyInput little{.sms = kSms, .used_ns = 4};
   EXPECT_TRUE(decide({.sms = kSms, .used_ns = 3 * 4 + kLead + 1}, {little}).waits);
   EXPECT_FALSE(decide({.sms = kSms, .used_ns = 3 * 4 + kLead}, {little}).waits) << "by so little";
   EXPECT_FALSE(decide(little, {{.sms = kSms, .used_ns = 9 * kLead}}).waits);
 }
 
 TEST_F(FairSharePolicyTest, EstimatesMayBeWrong) {
-  const Claim other{.sms = kSms, .used_ns = 2 * kLead};
+  const PolicyInput other{.sms = kSms, .used_ns = 2 * kLead};
   EXPECT_FALSE(decide({.sms = kSms, .used_ns = (3 * 2 + 1) * kLead}, {other}).waits);
   EXPECT_TRUE(decide({.sms = kSms, .used_ns = (3 * 2 + 1) * kLead + 1}, {other}).waits);
 }
 
 TEST_F(FairSharePolicyTest, OneOfManyIsEnough) {
-  const Claim much{.sms = kSms, .used_ns = 9 * kLead};
+  const PolicyInput much{.sms = kSms, .used_ns = 9 * kLead};
   EXPECT_TRUE(decide(much, {much, much, {.sms = 1, .used_ns = 0}}).waits);
 }
 
 TEST_F(FairSharePolicyTest, NobodyWaitsWhileThereIsRoom) {
-  const Claim ahead{.sms = kSms - 2, .used_ns = 9 * kLead};
+  const PolicyInput ahead{.sms = kSms - 2, .used_ns = 9 * kLead};
   EXPECT_FALSE(decide(ahead, {{.sms = 2}}).waits);
   EXPECT_TRUE(decide(ahead, {{.sms = 2}, {.sms = 1}}).waits);
 }
@@ -66,50 +65,47 @@ TEST_F(FairSharePolicyTest, WhoCopiesOnlyIsInNobodysWay) {
 }
 
 TEST_F(FairSharePolicyTest, AHigherRankGoesFirstHoweverMuchItHasHad) {
-  const Claim latency{.rank = Rank::kLatency, .sms = 2, .used_ns = 9 * kLead};
-  const Claim normal{.sms = kSms};
+  const PolicyInput latency{.rank = Rank::kLatency, .sms = 2, .used_ns = 9 * kLead};
+  const PolicyInput normal{.sms = kSms};
   EXPECT_TRUE(decide(normal, {latency}).waits);
   EXPECT_FALSE(decide(latency, {normal}).waits);
-  const Claim last{.rank = Rank::kBestEffort, .sms = kSms};
+  const PolicyInput last{.rank = Rank::kBestEffort, .sms = kSms};
   EXPECT_TRUE(decide(last, {normal}).waits);
   EXPECT_FALSE(decide({.sms = kSms, .used_ns = 9 * kLead}, {last}).waits);
 }
 
-TEST_F(FairSharePolicyTest, BesideAHigherRankWindowsAreShort) {
-  const Claim last{.rank = Rank::kBestEffort, .sms = 1};
-  EXPECT_EQ(decide(last, {{.sms = 1}}).window_ns, FairSharePolicy::kShortWindowNs);
-  EXPECT_EQ(decide(last, {last}).window_ns, kWindowNs);
-  EXPECT_EQ(decide({.sms = 1}, {last}).window_ns, kWindowNs);
+TEST_F(FairSharePolicyTest, BesideAHigherRankBudgetsAreShort) {
+  const PolicyInput last{.rank = Rank::kBestEffort, .sms = 1};
+  EXPECT_EQ(decide(last, {{.sms = 1}}).budget_ns, kShortBudgetNs);
+  EXPECT_EQ(decide(last, {last}).budget_ns, kBudgetNs);
+  EXPECT_EQ(decide({.sms = 1}, {last}).budget_ns, kBudgetNs);
 }
 
 // ---- Strict priority ----------------------------------------------------------------------------
 
 TEST(StrictPriorityPolicyTest, AHigherRankGoesFirstWhateverThereIsAndForHoweverLong) {
-  const StrictPriorityPolicy policy;
-  const Claim latency[] = {{.rank = Rank::kLatency, .sms = 1, .used_ns = 100 * kLead}};
-  const Grant grant = policy.decide({.rank = Rank::kNormal, .sms = 1}, latency, kSms);
+  const PolicyInput latency[] = {{.rank = Rank::kLatency, .sms = 1, .used_ns = 100 * kLead}};
+  const Grant grant = strict_policy({.rank = Rank::kNormal, .sms = 1}, latency, kSms);
   EXPECT_TRUE(grant.waits) << "there are SMs for both";
   EXPECT_EQ(grant.longest_wait_ns, kNever);
 }
 
 TEST(StrictPriorityPolicyTest, OneRankDoesNotWait) {
-  const StrictPriorityPolicy policy;
-  const Claim ahead{.sms = kSms, .used_ns = 100 * kLead};
-  const Claim others[] = {{.sms = kSms}, {.rank = Rank::kBestEffort, .sms = kSms}};
-  EXPECT_FALSE(policy.decide(ahead, others, kSms).waits);
+  const PolicyInput ahead{.sms = kSms, .used_ns = 100 * kLead};
+  const PolicyInput others[] = {{.sms = kSms}, {.rank = Rank::kBestEffort, .sms = kSms}};
+  EXPECT_FALSE(strict_policy(ahead, others, kSms).waits);
 }
 
 TEST(StrictPriorityPolicyTest, CopiesOfAHigherRankHoldNobodyBack) {
-  const StrictPriorityPolicy policy;
-  const Claim copies[] = {{.rank = Rank::kLatency, .sms = 0}};
-  EXPECT_FALSE(policy.decide({.sms = kSms}, copies, kSms).waits);
+  const PolicyInput copies[] = {{.rank = Rank::kLatency, .sms = 0}};
+  EXPECT_FALSE(strict_policy({.sms = kSms}, copies, kSms).waits);
 }
 
 TEST(PolicyNamesTest, EachNameMakesAPolicy) {
-  EXPECT_NE(dynamic_cast<FairSharePolicy*>(make_policy("fair").get()), nullptr);
-  EXPECT_NE(dynamic_cast<StrictPriorityPolicy*>(make_policy("strict").get()), nullptr);
-  EXPECT_NE(make_policy(kDefaultPolicy), nullptr);
-  EXPECT_EQ(make_policy("lottery"), nullptr);
+  EXPECT_EQ(policy_of("fair"), fair_share_policy);
+  EXPECT_EQ(policy_of("strict"), strict_policy);
+  EXPECT_NE(policy_of(kDefaultPolicy), nullptr);
+  EXPECT_EQ(policy_of("lottery"), nullptr);
   EXPECT_EQ(policy_names(), "fair, strict");
 }
 
@@ -123,7 +119,7 @@ TEST(DriverPriorityTest, RanksHaveTheirs) {
 
 class SharesTest : public ::testing::Test {
  protected:
-  SharesTest() { device_.set_policy(std::make_unique<FairSharePolicy>(), kSms); }
+  SharesTest() { device_.set_policy(fair_share_policy, kSms); }
   // `mine` has had more than it is to have before the other.
   void get_ahead() {
     mine_.begin_work(kSms);
@@ -239,15 +235,15 @@ TEST_F(SharesTest, OnlyCrowdedDevicesMakeTimesUnsure) {
   mine_.end_work(kNow);
 }
 
-TEST_F(SharesTest, WindowsAreShortNoLongerThanOthersAreThere) {
+TEST_F(SharesTest, BudgetsAreShortNoLongerThanOthersAreThere) {
   FairShare last{device_, Rank::kBestEffort, bell_};
   last.begin_work(1);
   other_.begin_work(1);
   other_.expect_end(kNow + kSecond);
   EXPECT_FALSE(last.must_wait(kNow)) << "there is room";
-  EXPECT_EQ(last.window_ns(), FairSharePolicy::kShortWindowNs);
+  EXPECT_EQ(last.budget_ns(), kShortBudgetNs);
   other_.end_work(kNow);
-  EXPECT_EQ(last.window_ns(), kWindowNs);
+  EXPECT_EQ(last.budget_ns(), kBudgetNs);
   last.end_work(kNow);
 }
 
@@ -269,9 +265,9 @@ TEST_F(SharesTest, WithoutAPolicyNobodyWaits) {
 class PolicyTest : public SessionFixture {
  protected:
   void prepare() override {
-    worker_parts_.performance.windows = true;
+    worker_parts_.performance.budgets = true;
     worker_parts_.performance.batches = false;
-    worker_parts_.shares[0].set_policy(std::make_unique<FairSharePolicy>(), 1);
+    worker_parts_.shares[0].set_policy(fair_share_policy, 1);
     neighbour_ = std::make_unique<FairShare>(worker_parts_.shares[0], Rank::kNormal, bell_);
   }
   void SetUp() override {
@@ -381,7 +377,7 @@ class StrictTest : public PolicyTest {
  protected:
   void prepare() override {
     PolicyTest::prepare();
-    worker_parts_.shares[0].set_policy(std::make_unique<StrictPriorityPolicy>(), 8);
+    worker_parts_.shares[0].set_policy(strict_policy, 8);
     neighbour_->set_rank(Rank::kLatency);
   }
 };

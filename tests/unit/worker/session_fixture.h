@@ -34,7 +34,7 @@ class SessionFixture : public ::testing::Test {
   static constexpr uint64_t kLimit = 64 * wire::kMiB;  // of device memory
 
   // Without windows: their marks are calls that most tests do not speak of.
-  SessionFixture() { worker_parts_.performance.windows = false; }
+  SessionFixture() { worker_parts_.performance.budgets = false; }
   // Of device memory; 0: none.
   [[nodiscard]] virtual uint64_t limit() const { return kLimit; }
   // Among the sessions.

@@ -22,7 +22,7 @@ class UsageTest : public SessionFixture {
   static constexpr uint64_t kHostData = kStaging + 8192;
 
   void prepare() override {
-    worker_parts_.performance.windows = true;
+    worker_parts_.performance.budgets = true;
     Result<UsageRows> rows = UsageRows::make(*devices_, true);
     ASSERT_TRUE(rows.ok()) << rows.status().message();
     worker_parts_.usage = std::move(rows).value();
@@ -132,7 +132,7 @@ TEST_F(UsageTest, WhatHoldsWorkBackIsTold) {
   EXPECT_EQ(times(HeldFor::kEvent), 1u);
   EXPECT_GT(usage().held_ns[static_cast<size_t>(HeldFor::kValue)], before);
   driver_.hold(1, true);
-  for (uint32_t i = 0; i < 3 * kWindowUnknown; ++i) launch(1);
+  for (uint32_t i = 0; i < 3 * kBudgetUnknown; ++i) launch(1);
   session_->submitter.advance();
   EXPECT_EQ(standing(HeldFor::kStreamBudget), 1u) << "one stream, however much of it";
   driver_.hold(1, false);

@@ -13,10 +13,10 @@ namespace {
 
 using wire::StreamKind;
 
-class WindowTest : public SessionFixture {
+class StreamBudgetTest : public SessionFixture {
  protected:
   void prepare() override {
-    worker_parts_.performance.windows = true;
+    worker_parts_.performance.budgets = true;
     worker_parts_.performance.batches = false;
   }
   void SetUp() override {
@@ -48,7 +48,7 @@ class WindowTest : public SessionFixture {
   void launch_long(wire::Id stream) {
     learn(stream);
     const uint32_t number = session_->modules.functions().find(1)->duration(1);
-    session_->streams.durations.learn({&number, 1}, {500, 10 * kLongNs, 10 * kLongNs});
+    session_->streams.durations.learn({&number, 1}, {500, 10 * kShortTermNs, 10 * kShortTermNs});
     driver_.hold(stream, true);
     launch(stream);
   }
@@ -69,7 +69,7 @@ class WindowTest : public SessionFixture {
   uint64_t standing(wire::HeldFor why) {
     return session_->core.usage.row().held_now[static_cast<size_t>(why)];
   }
-  // Looks until nothing is held: a full window is not looked at for a while.
+  // Looks until nothing is held: a full budget is not looked at for a while.
   void settle() {
     for (int i = 0; i < 2000 && !session_->backlog.empty(); ++i) {
       advance();
@@ -79,29 +79,29 @@ class WindowTest : public SessionFixture {
   }
 };
 
-TEST_F(WindowTest, OfWorkOfUnknownLengthTheDriverGetsLittle) {
+TEST_F(StreamBudgetTest, OfWorkOfUnknownLengthTheDriverGetsLittle) {
   launch(1);
   driver_.hold(1, true);
   for (int i = 1; i < 10; ++i) launch(1);
-  EXPECT_EQ(count("launch s1"), kWindowUnknown);
-  EXPECT_EQ(session_->backlog.size(), 10u - kWindowUnknown);
-  EXPECT_EQ(session_->core.view.executor().held, 10u - kWindowUnknown);
+  EXPECT_EQ(count("launch s1"), kBudgetUnknown);
+  EXPECT_EQ(session_->backlog.size(), 10u - kBudgetUnknown);
+  EXPECT_EQ(session_->core.view.executor().held, 10u - kBudgetUnknown);
   advance();
   EXPECT_EQ(count("launch s1"), 0u) << "none has ended";
   driver_.hold(1, false);
   settle();
-  EXPECT_EQ(count("launch s1"), 10u - kWindowUnknown);
+  EXPECT_EQ(count("launch s1"), 10u - kBudgetUnknown);
 }
 
 // Of a long copy over the bus it is seen how long it takes; a short one teaches nothing.
-TEST_F(WindowTest, LongCopiesTeachHowFastTheBusIs) {
+TEST_F(StreamBudgetTest, LongCopiesTeachHowFastTheBusIs) {
   constexpr uint64_t kLong = 64 * wire::kMiB;
   map(kBase, kLong);
   ASSERT_TRUE(send(wire::HostRegister{kPinned, kLong}).ok());
   const auto known = [&](uint32_t number) {
     return session_->streams.durations.of({.learnt = number});
   };
-  // So many that the window fills, and is looked at; the driver's copies take no time here.
+  // So many that the budget fills, and is looked at; the driver's copies take no time here.
   const auto copy = [&](uint64_t to, uint64_t from, uint64_t bytes) {
     for (uint64_t copied = 0; copied < 4 * kLong; copied += bytes) {
       EXPECT_TRUE(send(wire::Memcpy{1, 0, to, from, bytes}).ok());
@@ -120,10 +120,10 @@ TEST_F(WindowTest, LongCopiesTeachHowFastTheBusIs) {
 }
 
 // Whoever asks with it whether the driver takes it is told.
-TEST_F(WindowTest, AHeldLaunchIsJudgedBeforehand) {
+TEST_F(StreamBudgetTest, AHeldLaunchIsJudgedBeforehand) {
   launch(1);
   driver_.hold(1, true);
-  for (uint32_t i = 1; i < kWindowUnknown; ++i) launch(1);
+  for (uint32_t i = 1; i < kBudgetUnknown; ++i) launch(1);
   calls();
   driver_.fail("node", CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(send(launch_of(1), std::string(16, '\0')).code(), CUDA_ERROR_INVALID_VALUE);
@@ -142,7 +142,7 @@ TEST_F(WindowTest, AHeldLaunchIsJudgedBeforehand) {
   settle();
 }
 
-TEST_F(WindowTest, TimesAreLearntByTheSizeOfTheGrid) {
+TEST_F(StreamBudgetTest, TimesAreLearntByTheSizeOfTheGrid) {
   learn(1);
   Function& function = *session_->modules.functions().find(1);
   EXPECT_TRUE(session_->streams.durations.is_known({.learnt = function.duration(1)}));
@@ -158,10 +158,10 @@ TEST_F(WindowTest, TimesAreLearntByTheSizeOfTheGrid) {
 }
 
 // Credits are not counted, so no stream is looked at for the sake of its credit.
-class UnconnectedTest : public WindowTest {
+class UnconnectedTest : public StreamBudgetTest {
  protected:
   void prepare() override {
-    WindowTest::prepare();
+    StreamBudgetTest::prepare();
     worker_parts_.performance.connections = false;
   }
 };
@@ -169,7 +169,7 @@ class UnconnectedTest : public WindowTest {
 TEST_F(UnconnectedTest, AFullWindowIsLookedAtAlsoAfterSomethingElseCouldGo) {
   learn(1);
   driver_.hold(1, true);
-  for (uint32_t i = 0; i <= kWindowItems; ++i) launch(1);
+  for (uint32_t i = 0; i <= kBudgetItems; ++i) launch(1);
   EXPECT_EQ(session_->backlog.size(), 1u);
   session_->submitter.flush();
   EXPECT_TRUE(send(wire::EventRecord{1, 1, wire::kNoFence}).ok());
@@ -179,20 +179,20 @@ TEST_F(UnconnectedTest, AFullWindowIsLookedAtAlsoAfterSomethingElseCouldGo) {
   settle();
 }
 
-TEST_F(WindowTest, ManyShortItemsAreCounted) {
+TEST_F(StreamBudgetTest, ManyShortItemsAreCounted) {
   learn(1);
   driver_.hold(1, true);
   constexpr uint32_t kMore = 100;
-  for (uint32_t i = 0; i < kWindowItems + kMore; ++i) launch(1);
-  EXPECT_EQ(count("launch s1"), kWindowItems);
+  for (uint32_t i = 0; i < kBudgetItems + kMore; ++i) launch(1);
+  EXPECT_EQ(count("launch s1"), kBudgetItems);
   EXPECT_EQ(session_->backlog.size(), kMore);
   driver_.hold(1, false);
   settle();
   EXPECT_EQ(count("launch s1"), kMore);
 }
 
-// Only a window without room is looked at by itself.
-TEST_F(WindowTest, WhatWaitsForAValueAloneHasNoTimeToLookAt) {
+// Only a budget without room is looked at by itself.
+TEST_F(StreamBudgetTest, WhatWaitsForAValueAloneHasNoTimeToLookAt) {
   launch(1);
   driver_.hold(1, true);
   for (int i = 1; i < 10; ++i) launch(1);
@@ -206,7 +206,7 @@ TEST_F(WindowTest, WhatWaitsForAValueAloneHasNoTimeToLookAt) {
   EXPECT_EQ(session_->backlog.next_look_ns(), ~0ull);
 }
 
-TEST_F(WindowTest, AFenceOfTheProgramIsAMark) {
+TEST_F(StreamBudgetTest, AFenceOfTheProgramIsAMark) {
   launch(1);
   EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
   launch(1);
@@ -216,7 +216,7 @@ TEST_F(WindowTest, AFenceOfTheProgramIsAMark) {
 }
 
 // What comes next has no part in how long that took.
-TEST_F(WindowTest, AMarkIsBetweenWhatItDivides) {
+TEST_F(StreamBudgetTest, AMarkIsBetweenWhatItDivides) {
   launch(1);
   calls();
   launch(1);
@@ -228,7 +228,7 @@ TEST_F(WindowTest, AMarkIsBetweenWhatItDivides) {
 }
 
 // What follows is not taken to begin when the end is seen.
-TEST_F(WindowTest, AnEndThatIsSeenLateIsDatedBack) {
+TEST_F(StreamBudgetTest, AnEndThatIsSeenLateIsDatedBack) {
   constexpr uint64_t kLength = 900'000;
   learn(1);
   const uint32_t number = session_->modules.functions().find(1)->duration(1);
@@ -247,11 +247,11 @@ TEST_F(WindowTest, AnEndThatIsSeenLateIsDatedBack) {
   settle();
 }
 
-TEST_F(WindowTest, OthersGoOn) {
+TEST_F(StreamBudgetTest, OthersGoOn) {
   learn(1);
   learn(2);
   driver_.hold(1, true);
-  for (uint32_t i = 0; i <= kWindowItems; ++i) launch(1);
+  for (uint32_t i = 0; i <= kBudgetItems; ++i) launch(1);
   calls();
   launch(2);
   EXPECT_TRUE(send(wire::Fence{2, 1, 5}).ok());
@@ -264,7 +264,7 @@ TEST_F(WindowTest, OthersGoOn) {
 }
 
 // It would hold a hardware queue until then.
-TEST_F(WindowTest, BehindLongWorkNothingIsQueued) {
+TEST_F(StreamBudgetTest, BehindLongWorkNothingIsQueued) {
   launch_long(1);
   EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
   EXPECT_EQ(count("write"), 0u);
@@ -276,7 +276,7 @@ TEST_F(WindowTest, BehindLongWorkNothingIsQueued) {
 }
 
 // The driver takes its time for the answer that the work has not ended, and meanwhile that ends.
-TEST_F(WindowTest, WhatIsHeldHasATimeToBeLookedAtAgain) {
+TEST_F(StreamBudgetTest, WhatIsHeldHasATimeToBeLookedAtAgain) {
   launch_long(1);
   EXPECT_TRUE(send(wire::EventRecord{1, 1, wire::kNoFence, 0, 0}).ok());
   EXPECT_EQ(session_->backlog.size(), 1u);
@@ -284,7 +284,7 @@ TEST_F(WindowTest, WhatIsHeldHasATimeToBeLookedAtAgain) {
   driver_.after_query = [&] {
     asked = true;
     driver_.hold(1, false);
-    clock_.advance(kLongNs);
+    clock_.advance(kShortTermNs);
   };
   while (!asked) {
     clock_.advance(10'000);
@@ -295,11 +295,11 @@ TEST_F(WindowTest, WhatIsHeldHasATimeToBeLookedAtAgain) {
   settle();
 }
 
-TEST_F(WindowTest, WhoWaitsForAHeldRecordIsHeld) {
+TEST_F(StreamBudgetTest, WhoWaitsForAHeldRecordIsHeld) {
   learn(1);
   learn(2);
   driver_.hold(1, true);
-  for (uint32_t i = 0; i <= kWindowItems; ++i) launch(1);
+  for (uint32_t i = 0; i <= kBudgetItems; ++i) launch(1);
   EXPECT_TRUE(send(wire::EventRecord{1, 1, wire::kNoFence, 0, 0}).ok());
   EXPECT_TRUE(send(wire::StreamWaitEvent{2, 1}).ok());
   launch(2);
@@ -314,10 +314,10 @@ TEST_F(WindowTest, WhoWaitsForAHeldRecordIsHeld) {
 }
 
 // Loading code waits for what is submitted, and that ends by itself.
-class GpuWaitsTest : public WindowTest {
+class GpuWaitsTest : public StreamBudgetTest {
  protected:
   void prepare() override {
-    WindowTest::prepare();
+    StreamBudgetTest::prepare();
     worker_parts_.performance.holds_waits = false;
   }
 };
@@ -325,7 +325,7 @@ class GpuWaitsTest : public WindowTest {
 TEST_F(GpuWaitsTest, LoadingCodeLeavesItHeld) {
   learn(1);
   driver_.hold(1, true);
-  for (uint32_t i = 0; i <= kWindowItems; ++i) launch(1);
+  for (uint32_t i = 0; i <= kBudgetItems; ++i) launch(1);
   EXPECT_EQ(session_->backlog.size(), 1u);
   session_->submitter.prepare_to_wait();
   EXPECT_EQ(session_->backlog.size(), 1u);
@@ -342,7 +342,7 @@ TEST_F(GpuWaitsTest, LoadingCodeLeavesItHeld) {
 
 // A kernel runs until the session's stream 1 has gone on, which waits for a value that comes while
 // the session loads code: what is held then goes while the load waits.
-TEST_F(WindowTest, HeldWorkGoesOnWhileALoadWaits) {
+TEST_F(StreamBudgetTest, HeldWorkGoesOnWhileALoadWaits) {
   auto& word = *reinterpret_cast<uint32_t*>(kStaging + 4096);
   struct Meanwhile {
     SessionParts& session;
@@ -375,10 +375,10 @@ TEST_F(WindowTest, HeldWorkGoesOnWhileALoadWaits) {
 }
 
 // Natively it returns at once, and what it was given still runs.
-TEST_F(WindowTest, AStreamThatIsDestroyedKeepsItsPlaceUntilItsWorkHasGone) {
+TEST_F(StreamBudgetTest, AStreamThatIsDestroyedKeepsItsPlaceUntilItsWorkHasGone) {
   learn(1);
   driver_.hold(1, true);
-  for (uint32_t i = 0; i < kWindowItems + 2; ++i) launch(1);
+  for (uint32_t i = 0; i < kBudgetItems + 2; ++i) launch(1);
   calls();
   EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
   EXPECT_EQ(calls(), Calls{});
@@ -394,10 +394,10 @@ TEST_F(WindowTest, AStreamThatIsDestroyedKeepsItsPlaceUntilItsWorkHasGone) {
   EXPECT_EQ(std::ranges::count(made, "destroy stream"), 1) << "and is at its end";
 }
 
-TEST_F(WindowTest, ASessionEndsWithDestroyedStreamsThatHaveWork) {
+TEST_F(StreamBudgetTest, ASessionEndsWithDestroyedStreamsThatHaveWork) {
   learn(1);
   driver_.hold(1, true);
-  for (uint32_t i = 0; i <= kWindowItems; ++i) launch(1);
+  for (uint32_t i = 0; i <= kBudgetItems; ++i) launch(1);
   EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
   session_->backlog.drop();
   driver_.hold(1, false);
@@ -405,10 +405,10 @@ TEST_F(WindowTest, ASessionEndsWithDestroyedStreamsThatHaveWork) {
   EXPECT_EQ(count("destroy stream"), 1u);
 }
 
-TEST_F(WindowTest, WhatConcernsNothingHeldLeavesIt) {
+TEST_F(StreamBudgetTest, WhatConcernsNothingHeldLeavesIt) {
   learn(1);
   driver_.hold(1, true);
-  for (uint32_t i = 0; i <= kWindowItems; ++i) launch(1);
+  for (uint32_t i = 0; i <= kBudgetItems; ++i) launch(1);
   ASSERT_EQ(session_->backlog.size(), 1u);
   EXPECT_TRUE(send(wire::LinkCreate{1, 0, 0, 0}).ok());
   EXPECT_TRUE(send(wire::LinkDestroy{1}).ok());
@@ -419,11 +419,11 @@ TEST_F(WindowTest, WhatConcernsNothingHeldLeavesIt) {
   driver_.hold(1, false);
 }
 
-TEST_F(WindowTest, AProgramIsToldThatItsStreamIsFull) {
+TEST_F(StreamBudgetTest, AProgramIsToldThatItsStreamIsFull) {
   learn(1);
   driver_.hold(1, true);
   const std::atomic<uint32_t>& is_full = session_->core.view.is_full(1);
-  for (size_t i = 1; i < kWindowItems + kMostHeldItems; ++i) launch(1);
+  for (size_t i = 1; i < kBudgetItems + kMostHeldItems; ++i) launch(1);
   EXPECT_EQ(is_full.load(), 0u);
   launch(1);
   EXPECT_EQ(is_full.load(), 1u);
@@ -439,7 +439,7 @@ TEST_F(WindowTest, AProgramIsToldThatItsStreamIsFull) {
     session_->submitter.advance();
   }
   EXPECT_LT(session_->backlog.size(), kMostHeldItems / 2);
-  EXPECT_GE(session_->backlog.size(), kMostHeldItems / 2 - kWindowItems);
+  EXPECT_GE(session_->backlog.size(), kMostHeldItems / 2 - kBudgetItems);
   session_->backlog.drop();
   driver_.hold(1, false);
 }
@@ -493,7 +493,7 @@ TEST(DurationsTest, CopiesAreLearntByTheMiB) {
 
 // ---- Credits for hardware queues ----------------------------------------------------------------
 
-class QueueCreditTest : public WindowTest {
+class QueueCreditTest : public StreamBudgetTest {
  protected:
   QueueCredits& credits() { return worker_parts_.credits[0]; }
   // Takes one more, as a stream does that has a claim and gives its credit back soon.
@@ -509,7 +509,7 @@ class QueueCreditTest : public WindowTest {
   void give_one() { taken_.pop_back(); }
   // Others have all of them.
   void SetUp() override {
-    WindowTest::SetUp();
+    StreamBudgetTest::SetUp();
     learn(1);
     learn(2);
     while (take_one()) {
@@ -519,7 +519,7 @@ class QueueCreditTest : public WindowTest {
   void TearDown() override {
     taken_.clear();
     driver_.hold(1, false);
-    WindowTest::TearDown();
+    StreamBudgetTest::TearDown();
   }
   std::vector<QueueCredit> taken_;
 };
@@ -646,7 +646,7 @@ TEST_F(QueueCreditTest, OneThatOthersWantGoesRound) {
   for (int i = 0; i < 2; ++i) launch(1);
   QueueCreditClaim claim = credits().claim(CreditTerm::kShort);
   clock_.advance(6'000'000);  // longer than a turn
-  for (uint32_t i = 0; i < kWindowItems / 4; ++i) launch(1);
+  for (uint32_t i = 0; i < kBudgetItems / 4; ++i) launch(1);
   EXPECT_FALSE(session_->backlog.empty()) << "it takes no more until all has ended";
   driver_.hold(1, false);
   advance();
@@ -661,7 +661,7 @@ TEST_F(QueueCreditTest, WithSomethingBehindItALongKernelKeepsIt) {
   launch(1);
   EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
   EXPECT_EQ(count("write s1 5"), 1u);
-  clock_.advance(2 * kLongNs);
+  clock_.advance(2 * kShortTermNs);
   session_->streams.look_after(now());
   EXPECT_TRUE(session_->streams.streams().find(1)->budget->has_credit());
 }
@@ -700,9 +700,9 @@ TEST_F(LongKernelTest, HoldsNoHardwareQueueByItselfAndGivesTheRightBack) {
 TEST_F(LongKernelTest, ThatIsLateIsTakenToBeTwiceAsLateAtLast) {
   const Stream& stream = *session_->streams.streams().find(1);
   const uint64_t end = stream.listed->ends_ns;
-  stream.budget->look(end + kLongNs);
+  stream.budget->look(end + kShortTermNs);
   EXPECT_TRUE(has_credit(1)) << "it should be over soon";
-  stream.budget->look(end + kLongNs + 1);
+  stream.budget->look(end + kShortTermNs + 1);
   EXPECT_FALSE(has_credit(1));
 }
 
@@ -752,7 +752,7 @@ class OpenWaitTest : public QueueCreditTest {
 
   void prepare() override {
     QueueCreditTest::prepare();
-    worker_parts_.shares[0].set_policy(std::make_unique<FairSharePolicy>(), kFakeSms);
+    worker_parts_.shares[0].set_policy(fair_share_policy, kFakeSms);
   }
   void SetUp() override {
     QueueCreditTest::SetUp();
