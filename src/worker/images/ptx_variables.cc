@@ -89,7 +89,8 @@ void read_declaration(std::string_view ptx, Word* word, PtxVariable* variable) {
   uint64_t values = 1;
   for (std::string_view before; word->begin != word->end; *word = next_word(ptx, word->end)) {
     const std::string_view part = text_of(ptx, *word);
-    if (part == ";") break;
+    // A parameter of a function, which may be said to point to device memory, has no such end.
+    if (part == ";" || (part == "{" && !variable->is_initialised)) break;
     variable->is_initialised |= part == "=";
     if (variable->is_initialised) {
       values += part == "," ? 1 : 0;
