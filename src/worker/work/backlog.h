@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <ranges>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -96,7 +95,8 @@ class Backlog {
   [[nodiscard]] std::vector<uint64_t> with_all_before(Wanted&& wanted) const {
     Needs needs;
     std::vector<uint64_t> numbers;
-    for (const auto& [number, item] : items_ | std::views::reverse) {
+    for (auto at = items_.rbegin(); at != items_.rend(); ++at) {
+      const auto& [number, item] = *at;
       if (!wanted(item) && !needs.include(item)) continue;
       needs.add(item);
       numbers.push_back(number);

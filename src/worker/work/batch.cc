@@ -80,7 +80,7 @@ size_t Chains::launch(std::span<const BatchedLaunch> launches, CUstream stream, 
       chain.reset();
       return 0;
     }
-    *result = chain->launch(stream);
+    *result = core_.driver.cuGraphLaunch(chain->exec(), stream);
     return length;
   }
   return 0;

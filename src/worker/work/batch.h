@@ -66,7 +66,7 @@ class Chains {
     CUresult make(std::span<const BatchedLaunch> launches);
     // As many launches as the chain was made with. Launches under way are not changed.
     CUresult set(std::span<const BatchedLaunch> launches);
-    CUresult launch(CUstream stream) { return of_.core_.driver.cuGraphLaunch(exec_, stream); }
+    [[nodiscard]] CUgraphExec exec() const { return exec_; }
 
    private:
     const Chains& of_;
