@@ -15,7 +15,6 @@ using namespace openmps::softgpu;  // NOLINT: entry points live outside the name
 
 namespace {
 
-
 // A call about one device that gives something: body(Driver&, Device&) -> Status. The place for the
 // result is looked at before the device.
 template <typename Body>

@@ -55,8 +55,9 @@ class WorkAdmission {
                                   WordsSeen* seen = nullptr) {
     using wire::HeldFor;
     const auto has_come = [&]() -> bool {
-      if constexpr (std::same_as<What, ValuesWork>)
+      if constexpr (std::same_as<What, ValuesWork>) {
         return have_device_words_come(what, stream, seen);
+      }
       if constexpr (std::same_as<What, HostCallWork>) return is_answered(what);
       if constexpr (std::same_as<What, WaitWork>) return is_reached(what);
       return true;
