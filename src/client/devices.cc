@@ -65,6 +65,12 @@ Devices::Devices(std::unique_ptr<wire::Facts> facts, std::vector<uint32_t> visib
     : facts_(limited(limited(std::move(facts), own, group, steps_), partition)),
       visible_(std::move(visible)) {}
 
+std::optional<uint32_t> Devices::ordinal_of(uint32_t wire_device) const {
+  const auto found = std::find(visible_.begin(), visible_.end(), wire_device);
+  if (found == visible_.end()) return std::nullopt;
+  return static_cast<uint32_t>(found - visible_.begin());
+}
+
 std::vector<uint32_t> Devices::capabilities() const {
   std::vector<uint32_t> all;
   for (const uint32_t device : visible_) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cuda/abi.h"
@@ -34,6 +35,8 @@ class Devices {
   }
   // The worker's number of an ordinal.
   [[nodiscard]] uint32_t operator[](size_t ordinal) const { return visible_[ordinal]; }
+  // The ordinal of a device of the worker's; nothing: CUDA_VISIBLE_DEVICES hides it.
+  [[nodiscard]] std::optional<uint32_t> ordinal_of(uint32_t wire_device) const;
   [[nodiscard]] const wire::DeviceFacts& facts(uint32_t ordinal) const {
     return facts_->device[visible_[ordinal]];
   }
@@ -48,8 +51,6 @@ class Devices {
   }
   // 10 * major + minor of each.
   [[nodiscard]] std::vector<uint32_t> capabilities() const;
-  [[nodiscard]] auto begin() const { return visible_.begin(); }
-  [[nodiscard]] auto end() const { return visible_.end(); }
 
  private:
   cuda::SmSteps steps_[wire::kMaxDevices];

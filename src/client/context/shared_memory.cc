@@ -3,6 +3,7 @@
 #include "client/context/shared_memory.h"
 
 #include <cstring>
+#include <optional>
 
 #include "base/mutex.h"
 #include "client/check.h"
@@ -18,14 +19,6 @@ bool is_sound(const ShareHandle& handle) {
 }
 
 }  // namespace
-
-// The context of a device of the worker; null: CUDA_VISIBLE_DEVICES hides it.
-Context* OpenedMemory::context_of(uint32_t wire_device) const {
-  for (uint32_t device = 0; device < devices_.size(); ++device) {
-    if (devices_[device] == wire_device) return contexts_.primary[device];
-  }
-  return nullptr;
-}
 
 CUresult OpenedMemory::open(const ShareHandle& handle, CUdeviceptr* address) {
   if (!is_sound(handle)) return CUDA_ERROR_INVALID_HANDLE;
@@ -46,8 +39,8 @@ CUresult OpenedMemory::open(const ShareHandle& handle, CUdeviceptr* address) {
   CUresult result = memory_.retry_after_reclaim([&] {
     return channel_.call(wire::MemoryOpen{handle.key, opened.base, opened.bytes}, &reply);
   });
-  Context* context = context_of(reply.device);
-  if (result == CUDA_SUCCESS && context == nullptr) {
+  const std::optional<uint32_t> device = devices_.ordinal_of(reply.device);
+  if (result == CUDA_SUCCESS && !device.has_value()) {
     result = channel_.push(
         wire::MemoryUnmap{opened.base, opened.bytes, reply.device, wire::kUnmapAtOnce});
     if (result == CUDA_SUCCESS) result = CUDA_ERROR_INVALID_DEVICE;
@@ -58,7 +51,8 @@ CUresult OpenedMemory::open(const ShareHandle& handle, CUdeviceptr* address) {
   }
   opened.wire_device = reply.device;
   const uint64_t start = opened.base + handle.offset;
-  memory_.add_mapping(context, start, handle.bytes, AllocationKind::kImported, true);
+  memory_.add_mapping(contexts_.primary[*device], start, handle.bytes, AllocationKind::kImported,
+                      true);
   const MutexLock guard(lock_);
   opened_[start] = opened;
   *address = start;

@@ -65,7 +65,6 @@ class OpenedMemory {
     uint32_t wire_device = 0;
     uint32_t opens = 1;
   };
-  [[nodiscard]] Context* context_of(uint32_t wire_device) const;
 
   Channel& channel_;
   DeviceMemory& memory_;

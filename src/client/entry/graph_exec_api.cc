@@ -81,19 +81,6 @@ CUresult change_child(Session& session, GraphExec& exec, const Graph& inner, con
 
 }  // namespace
 
-CUresult set_exec_node(CUgraphExec exec, CUgraphNode node,
-                       const CUDA_KERNEL_NODE_PARAMS* parameters) {
-  return change_exec(exec, node, [&](Session& session, Context& context, Work* work) {
-    OPENMPS_CUDA_CHECK(read_node(session, context, parameters, work));
-    const GraphNode* original = session.graphs.nodes.find(node);
-    if (original == nullptr || original->type != CU_GRAPH_NODE_TYPE_KERNEL) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-    std::get<KernelWork>(*work).shape.flags = std::get<KernelWork>(original->work).shape.flags;
-    return CUDA_SUCCESS;
-  });
-}
-
 namespace impl {
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* phGraphExec, CUgraph hGraph,
@@ -180,21 +167,11 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
   if (hGraphExec == nullptr || hNode == nullptr || nodeParams == nullptr) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  switch (nodeParams->type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL: {
-      const auto kernel = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel);
-      return set_exec_node(hGraphExec, hNode, &kernel);
-    }
-    case CU_GRAPH_NODE_TYPE_GRAPH:
-      return impl::cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, nodeParams->graph.graph);
-    case CU_GRAPH_NODE_TYPE_MEMCPY:
-    case CU_GRAPH_NODE_TYPE_MEMSET:
-    case CU_GRAPH_NODE_TYPE_HOST:
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: return set_exec_node(hGraphExec, hNode, nodeParams);
-    default: return CUDA_ERROR_NOT_SUPPORTED;
+  if (nodeParams->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+    return impl::cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, nodeParams->graph.graph);
   }
+  return may_change(nodeParams->type) ? set_exec_node(hGraphExec, hNode, nodeParams)
+                                      : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult cuGraphLaunch(Session& session, CUgraphExec hGraph, Stream& stream) {

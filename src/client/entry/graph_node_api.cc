@@ -100,6 +100,19 @@ void keep_attributes(Work& old, Work* fresh) {
   kernel->shape.flags = before.shape.flags;
 }
 
+bool may_change(CUgraphNodeType type) {
+  switch (type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+    case CU_GRAPH_NODE_TYPE_HOST:
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: return true;
+    default: return false;
+  }
+}
+
 namespace impl {
 
 // ---- Kernels ------------------------------------------------------------------------------------
@@ -241,19 +254,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
 
 CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams* nodeParams) {
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  switch (nodeParams->type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL: {
-      const auto kernel = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel);
-      return set_node(hNode, &kernel);
-    }
-    case CU_GRAPH_NODE_TYPE_MEMCPY:
-    case CU_GRAPH_NODE_TYPE_MEMSET:
-    case CU_GRAPH_NODE_TYPE_HOST:
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: return set_node(hNode, nodeParams);
-    default: return CUDA_ERROR_NOT_SUPPORTED;
-  }
+  return may_change(nodeParams->type) ? set_node(hNode, nodeParams) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 }  // namespace impl

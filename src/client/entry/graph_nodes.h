@@ -4,7 +4,6 @@
 // (graph_params.h). On the program's threads.
 #pragma once
 
-#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -86,29 +85,27 @@ CUresult with_node(CUgraphNode handle, CUgraphNodeType type, Use&& use) {
   return use(*session, *context, *node);
 }
 
-// New work for a node of an executable graph. The work is read before the executable graph is
-// looked at, as the driver does.
-template <typename Read>
-CUresult change_exec(CUgraphExec handle, CUgraphNode node, Read&& read) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  const MutexLock guard(session->graphs.lock);
-  GraphExec* exec = session->graph_execs.find(handle);
-  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Work work;
-  OPENMPS_CUDA_CHECK(read(*session, *context, &work));
-  return session->graph_execs.set_work(*exec, node, work);
-}
-
 // A kernel's new parameters leave its attributes alone.
 void keep_attributes(Work& old, Work* fresh);
 
-// ---- What the descriptions call -----------------------------------------------------------------
+// The kinds of nodes whose parameters cuGraphNodeSetParams and cuGraphExecNodeSetParams change.
+[[nodiscard]] bool may_change(CUgraphNodeType type);
+
+// ---- What the descriptions call; `named`: parameters that they make, or a pointer to them -------
+
+template <typename Parameters>
+Parameters* pointer_to(Parameters* parameters) {
+  return parameters;
+}
+template <typename Parameters>
+const Parameters* pointer_to(const Parameters& parameters) {
+  return &parameters;
+}
 
 template <typename Parameters>
 CUresult add_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies, size_t count,
-                  Parameters* parameters) {
+                  const Parameters& named) {
+  auto* parameters = pointer_to(named);
   return add_read({out, graph, dependencies, nullptr, count}, node_type(parameters),
                   [&](Session& session, Context& context, Work* work) {
                     return read_node(session, context, parameters, work);
@@ -116,7 +113,8 @@ CUresult add_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependenci
 }
 
 template <typename Parameters>
-CUresult set_node(CUgraphNode handle, Parameters* parameters) {
+CUresult set_node(CUgraphNode handle, const Parameters& named) {
+  auto* parameters = pointer_to(named);
   return with_node(handle, node_type(parameters),
                    [&](Session& session, Context& context, GraphNode& node) {
                      Work work;
@@ -127,32 +125,26 @@ CUresult set_node(CUgraphNode handle, Parameters* parameters) {
                    });
 }
 
+// The work is read before the executable graph is looked at, as the driver does.
 template <typename Parameters>
-CUresult set_exec_node(CUgraphExec exec, CUgraphNode node, Parameters* parameters) {
-  return change_exec(exec, node, [&](Session& session, Context& context, Work* work) {
-    return read_node(session, context, parameters, work);
-  });
-}
-// Kernel nodes keep their attributes and their kind of launch.
-[[nodiscard]] CUresult set_exec_node(CUgraphExec exec, CUgraphNode node,
-                                     const CUDA_KERNEL_NODE_PARAMS* parameters);
-
-// Parameters that the description makes itself.
-template <typename Parameters>
-requires std::is_class_v<Parameters> CUresult add_node(CUgraphNode* out, CUgraph graph,
-                                                       const CUgraphNode* dependencies,
-                                                       size_t count, const Parameters& parameters) {
-  return add_node(out, graph, dependencies, count, &parameters);
-}
-template <typename Parameters>
-requires std::is_class_v<Parameters> CUresult set_node(CUgraphNode handle,
-                                                       const Parameters& parameters) {
-  return set_node(handle, &parameters);
-}
-template <typename Parameters>
-requires std::is_class_v<Parameters> CUresult set_exec_node(CUgraphExec exec, CUgraphNode node,
-                                                            const Parameters& parameters) {
-  return set_exec_node(exec, node, &parameters);
+CUresult set_exec_node(CUgraphExec handle, CUgraphNode node, const Parameters& named) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  const MutexLock guard(session->graphs.lock);
+  GraphExec* exec = session->graph_execs.find(handle);
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Work work;
+  OPENMPS_CUDA_CHECK(read_node(*session, *context, pointer_to(named), &work));
+  // Kernel nodes keep their kind of launch.
+  if (auto* kernel = std::get_if<KernelWork>(&work)) {
+    const GraphNode* original = session->graphs.nodes.find(node);
+    if (original == nullptr || original->type != CU_GRAPH_NODE_TYPE_KERNEL) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    kernel->shape.flags = std::get<KernelWork>(original->work).shape.flags;
+  }
+  return session->graph_execs.set_work(*exec, node, work);
 }
 
 // One field of a node's work. Errors: CUDA_ERROR_INVALID_VALUE: it is of another kind.

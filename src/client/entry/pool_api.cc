@@ -6,8 +6,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "api/client_handlers.h"
@@ -368,10 +368,9 @@ CUresult cuMemPoolImportFromShareableHandle(Session& session, CUmemoryPool* pool
       content.magic != kPoolMagic) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const auto found = std::find(session.devices.begin(), session.devices.end(), content.wire_device);
-  if (found == session.devices.end()) return CUDA_ERROR_INVALID_DEVICE;
-  MemoryPool* pool =
-      session.pools.add(static_cast<uint32_t>(found - session.devices.begin()), nullptr);
+  const std::optional<uint32_t> device = session.devices.ordinal_of(content.wire_device);
+  if (!device.has_value()) return CUDA_ERROR_INVALID_DEVICE;
+  MemoryPool* pool = session.pools.add(*device, nullptr);
   if (pool == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   pool->key.store(content.key);
   *pool_out = pool->as<CUmemoryPool>();

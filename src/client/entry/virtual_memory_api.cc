@@ -3,8 +3,8 @@
 // generated entry points, on the program's threads.
 #include <fcntl.h>
 
-#include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "api/client_handlers.h"
 #include "client/session/context.h"
@@ -192,12 +192,12 @@ CUresult cuMemImportFromShareableHandle(Session& session, CUmemGenericAllocation
   OPENMPS_CUDA_CHECK(session.physical.make(&made, [&](PhysicalMemory& memory) {
     wire::PhysicalImport::Reply reply{};
     OPENMPS_CUDA_CHECK(session.passage.import_physical(memory.id, descriptor, &reply));
-    const auto device = std::find(session.devices.begin(), session.devices.end(), reply.device);
-    if (device == session.devices.end()) {
+    const std::optional<uint32_t> device = session.devices.ordinal_of(reply.device);
+    if (!device.has_value()) {
       static_cast<void>(session.channel.push(wire::PhysicalRelease{memory.id}));
       return CUDA_ERROR_INVALID_DEVICE;
     }
-    memory.device = static_cast<uint32_t>(device - session.devices.begin());
+    memory.device = *device;
     memory.properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     memory.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     memory.properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, static_cast<int>(memory.device)};

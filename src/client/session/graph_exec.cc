@@ -19,6 +19,13 @@ CUgraphNode node_of(const GraphPlan& plan, uint32_t step) {
   return step < plan.steps().size() ? plan.steps()[step].node->as<CUgraphNode>() : nullptr;
 }
 
+// Null: the node makes none.
+GraphHostCall* host_call_of(const GraphExec& exec, const GraphExec::Place& place) {
+  const auto& calls = exec.resources->host_calls;
+  const bool has_one = place.host_call.has_value() && *place.host_call < calls.size();
+  return has_one ? calls[*place.host_call].get() : nullptr;
+}
+
 void take_over(GraphExec& exec, GraphPlan& plan) {
   exec.resources = std::make_shared<GraphResources>(std::move(plan.resources()));
   exec.attention.store(exec.resources->needs_attention(), std::memory_order_release);
@@ -70,8 +77,7 @@ CUresult GraphExecs::set_body(const GraphExec& exec, const GraphExec::Place& pla
 // The callback thread executes the host's half of a pageable copy, so that half is changed when no
 // launch of the graph runs.
 CUresult GraphExecs::set_pageable_copy(GraphExec& exec, const GraphExec::Place& place,
-                                       const CopyWork& copy) {
-  GraphHostCall& call = *place.host_call;
+                                       GraphHostCall& call, const CopyWork& copy) {
   const bool was_from = call.copy.source.place == Place::kPageable;
   if (!is_pageable(copy) || (copy.source.place == Place::kPageable) != was_from) {
     return CUDA_ERROR_INVALID_VALUE;  // CUDA forbids a change to another kind of memory
@@ -136,11 +142,9 @@ CUresult GraphExecs::launch_attended(GraphExec& exec, Stream& stream) {
 
 CUresult GraphExecs::instantiate(Context& context, const Graph& graph, uint64_t flags,
                                  GraphExec** made, CUgraphNode* failed) {
-  *failed = nullptr;
   GraphPlan plan(sources_);
-  const GraphNode* bad = nullptr;
-  const CUresult planned = plan.add(graph, &bad);
-  if (bad != nullptr) *failed = bad->as<CUgraphNode>();
+  const CUresult planned = plan.add(graph);
+  *failed = plan.failed();
   OPENMPS_CUDA_CHECK(planned);
   return make(made, [&](GraphExec& exec) {
     exec.context = context.owner();
@@ -168,11 +172,9 @@ CUresult GraphExecs::update(GraphExec& exec, const Graph& graph,
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   GraphPlan plan(sources_);
-  const GraphNode* bad = nullptr;
-  const CUresult planned = plan.add(graph, &bad);
-  if (planned != CUDA_SUCCESS) {
+  if (plan.add(graph) != CUDA_SUCCESS) {
     info->result = CU_GRAPH_EXEC_UPDATE_ERROR;
-    info->errorNode = bad == nullptr ? nullptr : bad->as<CUgraphNode>();
+    info->errorNode = plan.failed();
     return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
   }
   wire::GraphUpdate::Reply reply{CU_GRAPH_EXEC_UPDATE_ERROR, wire::kNoNode};
@@ -181,20 +183,9 @@ CUresult GraphExecs::update(GraphExec& exec, const Graph& graph,
   info->result = static_cast<CUgraphExecUpdateResult>(reply.result);
   info->errorNode = node_of(plan, reply.failed_node);
   if (result != CUDA_SUCCESS) return result;
+  // Programs name nodes of the first graph, whose host calls have the same numbers in the new one.
   std::shared_ptr<GraphResources> old = std::move(exec.resources);
   take_over(exec, plan);
-  // Programs name nodes of the first graph. Their host calls are replaced.
-  std::vector<GraphHostCall*> calls;
-  for (const auto& call : exec.resources->host_calls) calls.push_back(call.get());
-  size_t next = 0;
-  for (const auto& call : old->host_calls) {
-    for (auto& [node, place] : exec.places) {
-      if (place.host_call == call.get()) {
-        place.host_call = next < calls.size() ? calls[next] : nullptr;
-      }
-    }
-    ++next;
-  }
   retire_resources(exec, std::move(old));
   return CUDA_SUCCESS;
 }
@@ -214,19 +205,19 @@ CUresult GraphExecs::set_work(GraphExec& exec, CUgraphNode node, const Work& wor
     return CUDA_ERROR_INVALID_VALUE;
   }
   const GraphExec::Place& place = found->second;
+  GraphHostCall* const call = host_call_of(exec, place);
   // An H200's driver changes only fills of one dimension, as with copies.
   const auto* fill = std::get_if<FillWork>(&work);
   if (fill != nullptr && fill->parameters.height > 1) return CUDA_ERROR_INVALID_VALUE;
   if (const auto* host = std::get_if<HostWork>(&work)) {
-    if (place.host_call == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (call == nullptr) return CUDA_ERROR_INVALID_VALUE;
     OPENMPS_CUDA_CHECK(fences_.wait(last_launch(exec)));
     sources_.callbacks.set_call(
-        place.host_call->slot,
-        HostCall{host->parameters.fn, nullptr, nullptr, host->parameters.userData});
+        call->slot, HostCall{host->parameters.fn, nullptr, nullptr, host->parameters.userData});
     return CUDA_SUCCESS;
   }
   if (const auto* copy = std::get_if<CopyWork>(&work)) {
-    if (place.host_call != nullptr) return set_pageable_copy(exec, place, *copy);
+    if (call != nullptr) return set_pageable_copy(exec, place, *call, *copy);
     if (is_pageable(*copy)) return CUDA_ERROR_INVALID_VALUE;
   }
   if (place.step == wire::kNoNode) return CUDA_ERROR_INVALID_VALUE;
@@ -249,7 +240,7 @@ CUresult GraphExecs::set_enabled(GraphExec& exec, CUgraphNode node, bool enabled
   if (found == exec.places.end()) return CUDA_ERROR_INVALID_VALUE;
   GraphExec::Place& place = found->second;
   if (!can_be_disabled(place)) return CUDA_ERROR_INVALID_VALUE;
-  if (place.host_call != nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // the host does a half of it
+  if (place.host_call.has_value()) return CUDA_ERROR_NOT_SUPPORTED;  // the host does a half of it
   OPENMPS_CUDA_CHECK(channel_.call(wire::GraphEnableNode{exec.id, place.step, enabled ? 1u : 0u}));
   place.enabled = enabled;
   return CUDA_SUCCESS;

@@ -66,7 +66,8 @@ class GraphExecs : public HandleTable<GraphExec> {
   CUresult describe(const GraphExec& exec, const Graph& graph, const GraphPlan& plan);
   void retire_resources(const GraphExec& exec, std::shared_ptr<GraphResources> resources);
   CUresult set_body(const GraphExec& exec, const GraphExec::Place& place, const Work& work);
-  CUresult set_pageable_copy(GraphExec& exec, const GraphExec::Place& place, const CopyWork& copy);
+  CUresult set_pageable_copy(GraphExec& exec, const GraphExec::Place& place, GraphHostCall& call,
+                             const CopyWork& copy);
   void mark_events(const GraphResources& resources, FencePoint point);
   CUresult open_allocations(const GraphExec& exec);
   CUresult launch_attended(GraphExec& exec, Stream& stream);

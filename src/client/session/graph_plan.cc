@@ -161,9 +161,9 @@ CUresult split_copy(const GraphSources& sources, const CopyWork& copy, GraphHost
 
 // ---- The plan -----------------------------------------------------------------------------------
 
-CUresult GraphPlan::add(const Graph& graph, const GraphNode** failed) {
+CUresult GraphPlan::add(const Graph& graph) {
   Edges leaves;
-  return flatten(graph, {}, &leaves, failed);
+  return flatten(graph, {}, &leaves);
 }
 
 uint32_t GraphPlan::append(const GraphNode& node, wire::GraphNodeKind kind, Edges edges,
@@ -203,20 +203,18 @@ GraphPlan::Edges GraphPlan::narrow(const GraphNode& node, Edges edges) {
   return edges;
 }
 
-CUresult GraphPlan::flatten(const Graph& graph, const Edges& before, Edges* leaves,
-                            const GraphNode** failed) {
-  for (const UserObjectReference& object : graph.user_objects) {
-    resources_.user_objects.push_back(object);
-  }
+CUresult GraphPlan::flatten(const Graph& graph, const Edges& before, Edges* leaves) {
+  std::copy(graph.user_objects.begin(), graph.user_objects.end(),
+            std::back_inserter(resources_.user_objects));
   CUresult result = CUDA_SUCCESS;
   const auto to_edge = [](uint32_t step, const CUgraphEdgeData& data) {
     return wire::GraphEdge{step, data.from_port, data.to_port, data.type, {}};
   };
   const auto visit = [&](const GraphNode& node, Edges edges) -> std::optional<cuda::Steps> {
     uint32_t end = 0;
-    result = add_node(node, narrow(node, std::move(edges)), &end, failed);
+    result = add_node(node, narrow(node, std::move(edges)), &end);
     if (result == CUDA_SUCCESS) return cuda::Steps{end};
-    if (*failed == nullptr) *failed = &node;
+    if (failed_ == nullptr) failed_ = node.as<CUgraphNode>();
     return std::nullopt;
   };
   const std::optional<cuda::Steps> ends = flatten_nodes(graph.nodes, before, to_edge, visit);
@@ -226,16 +224,15 @@ CUresult GraphPlan::flatten(const Graph& graph, const Edges& before, Edges* leav
   return result;
 }
 
-CUresult GraphPlan::add_node(const GraphNode& node, Edges edges, uint32_t* end,
-                             const GraphNode** failed) {
+CUresult GraphPlan::add_node(const GraphNode& node, Edges edges, uint32_t* end) {
   GraphPlace& place = places_[node.handle];
   place.type = node.type;
   if (parent_ != 0 && !may_be_in_body(node)) return CUDA_ERROR_NOT_SUPPORTED;
   if (const auto* conditional = std::get_if<ConditionalWork>(&node.work)) {
-    return add_conditional(node, *conditional, std::move(edges), end, failed);
+    return add_conditional(node, *conditional, std::move(edges), end);
   }
   if (const auto* child = std::get_if<ChildWork>(&node.work)) {
-    return add_child(node, *child->graph, std::move(edges), end, failed);
+    return add_child(node, *child->graph, std::move(edges), end);
   }
   if (const auto* copy = std::get_if<CopyWork>(&node.work); copy != nullptr && is_pageable(*copy)) {
     return add_copy(node, *copy, std::move(edges), end);
@@ -265,14 +262,14 @@ CUresult GraphPlan::add_node(const GraphNode& node, Edges edges, uint32_t* end,
   return CUDA_SUCCESS;
 }
 
-CUresult GraphPlan::add_child(const GraphNode& node, const Graph& child, Edges edges, uint32_t* end,
-                              const GraphNode** failed) {
+CUresult GraphPlan::add_child(const GraphNode& node, const Graph& child, Edges edges,
+                              uint32_t* end) {
   // An empty node before the child and one behind it keep the number of edges linear.
   if (edges.size() > 1 && !child.nodes.empty()) {
     edges = {edge_to(append(node, wire::GraphNodeKind::kEmpty, std::move(edges), {}))};
   }
   Edges leaves;
-  OPENMPS_CUDA_CHECK(flatten(child, edges, &leaves, failed));
+  OPENMPS_CUDA_CHECK(flatten(child, edges, &leaves));
   if (leaves.size() == 1) {
     *end = leaves.front().node;
   } else {
@@ -283,7 +280,7 @@ CUresult GraphPlan::add_child(const GraphNode& node, const Graph& child, Edges e
 }
 
 CUresult GraphPlan::add_conditional(const GraphNode& node, const ConditionalWork& conditional,
-                                    Edges edges, uint32_t* end, const GraphNode** failed) {
+                                    Edges edges, uint32_t* end) {
   const wire::GraphConditional described{conditional.handle,
                                          static_cast<uint32_t>(conditional.type),
                                          static_cast<uint32_t>(conditional.bodies.size())};
@@ -297,7 +294,7 @@ CUresult GraphPlan::add_conditional(const GraphNode& node, const ConditionalWork
   for (const Graph* inside : conditional.bodies) {
     parent_ = number++;
     Edges leaves;
-    OPENMPS_CUDA_CHECK(flatten(*inside, {}, &leaves, failed));
+    OPENMPS_CUDA_CHECK(flatten(*inside, {}, &leaves));
   }
   parent_ = around;
   return CUDA_SUCCESS;
@@ -307,7 +304,7 @@ CUresult GraphPlan::add_host_call(const GraphNode& node, std::unique_ptr<GraphHo
                                   Edges edges, uint32_t* end) {
   Body body;
   append_value(&body, wire::HostFunction{0, call->slot, 0, wire::kNoFence, 0});
-  places_[node.handle].host_call = call.get();
+  places_[node.handle].host_call = resources_.host_calls.size();
   resources_.host_calls.push_back(std::move(call));
   *end = append(node, wire::GraphNodeKind::kHostCall, std::move(edges), std::move(body));
   return CUDA_SUCCESS;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -64,7 +65,8 @@ struct GraphPlace {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   uint32_t step = wire::kNoNode;                           // the step with the node's parameters
   wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;  // of that step
-  GraphHostCall* host_call = nullptr;                      // of host nodes and pageable copies
+  // Of host nodes and pageable copies: the number of the call in the resources.
+  std::optional<size_t> host_call = std::nullopt;
   bool enabled = true;
   CUcontext context = nullptr;  // of a kernel
 };
@@ -100,10 +102,11 @@ class GraphPlan {
 
   explicit GraphPlan(const GraphSources& sources) : sources_(sources) {}
 
-  // *failed: the node that can't be added. Errors: CUDA_ERROR_INVALID_VALUE and
-  // CUDA_ERROR_INVALID_HANDLE: the node names an object that is destroyed;
-  // CUDA_ERROR_OUT_OF_MEMORY.
-  [[nodiscard]] CUresult add(const Graph& graph, const GraphNode** failed);
+  // Errors: CUDA_ERROR_INVALID_VALUE and CUDA_ERROR_INVALID_HANDLE: the node that failed() names an
+  // object that is destroyed; CUDA_ERROR_OUT_OF_MEMORY.
+  [[nodiscard]] CUresult add(const Graph& graph);
+  // The node that can't be added; null: there is none.
+  [[nodiscard]] CUgraphNode failed() const { return failed_; }
 
   [[nodiscard]] const std::vector<Step>& steps() const { return steps_; }
   std::unordered_map<uint64_t, GraphPlace>& places() { return places_; }
@@ -112,13 +115,11 @@ class GraphPlan {
  private:
   using Edges = std::vector<wire::GraphEdge>;
 
-  CUresult flatten(const Graph& graph, const Edges& before, Edges* leaves,
-                   const GraphNode** failed);
-  CUresult add_node(const GraphNode& node, Edges edges, uint32_t* end, const GraphNode** failed);
-  CUresult add_child(const GraphNode& node, const Graph& child, Edges edges, uint32_t* end,
-                     const GraphNode** failed);
+  CUresult flatten(const Graph& graph, const Edges& before, Edges* leaves);
+  CUresult add_node(const GraphNode& node, Edges edges, uint32_t* end);
+  CUresult add_child(const GraphNode& node, const Graph& child, Edges edges, uint32_t* end);
   CUresult add_conditional(const GraphNode& node, const ConditionalWork& conditional, Edges edges,
-                           uint32_t* end, const GraphNode** failed);
+                           uint32_t* end);
   CUresult add_copy(const GraphNode& node, const CopyWork& copy, Edges edges, uint32_t* end);
   CUresult add_host_call(const GraphNode& node, std::unique_ptr<GraphHostCall> call, Edges edges,
                          uint32_t* end);
@@ -129,6 +130,7 @@ class GraphPlan {
   std::vector<Step> steps_;
   std::unordered_map<uint64_t, GraphPlace> places_;
   GraphResources resources_;
+  CUgraphNode failed_ = nullptr;
   uint32_t parent_ = 0;  // the body whose nodes are being added; 0: the graph
   uint32_t bodies_ = 0;  // so far
 };
