@@ -31,24 +31,6 @@ bool is_fixed(CUlimit limit) {
   }
 }
 
-CUresult read_limit(Session& session, Context& context, CUlimit limit, size_t* value) {
-  const bool keeps = session.keeps_answers && is_fixed(limit);
-  std::atomic<uint64_t>* const fixed = keeps ? &context.fixed_limits[limit] : nullptr;
-  if (fixed != nullptr) {
-    const uint64_t known = fixed->load(std::memory_order_relaxed);
-    if (known != 0) {
-      *value = known - 1;
-      return CUDA_SUCCESS;
-    }
-  }
-  wire::LimitGet::Reply reply;
-  OPENMPS_CUDA_CHECK(session.channel.call(
-      wire::LimitGet{context.wire_device, static_cast<uint32_t>(limit)}, &reply));
-  *value = reply.value;
-  if (fixed != nullptr) fixed->store(reply.value + 1, std::memory_order_relaxed);
-  return CUDA_SUCCESS;
-}
-
 CUresult make_current(Session& session, CUcontext* made, unsigned int flags, uint32_t device,
                       uint32_t sms) {
   if (!valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
@@ -255,8 +237,22 @@ CUresult cuCtxGetExecAffinity(Session& session, Context& context,
 }
 
 // Limits are those of the context that the worker shares between its clients.
-CUresult cuCtxGetLimit(Session& session, Context& context, size_t* pvalue, CUlimit limit) {
-  return read_limit(session, context, limit, pvalue);
+CUresult cuCtxGetLimit(Session& session, Context& context, size_t* value, CUlimit limit) {
+  const bool keeps = session.keeps_answers && is_fixed(limit);
+  std::atomic<uint64_t>* const fixed = keeps ? &context.fixed_limits[limit] : nullptr;
+  if (fixed != nullptr) {
+    const uint64_t known = fixed->load(std::memory_order_relaxed);
+    if (known != 0) {
+      *value = known - 1;
+      return CUDA_SUCCESS;
+    }
+  }
+  wire::LimitGet::Reply reply;
+  OPENMPS_CUDA_CHECK(session.channel.call(
+      wire::LimitGet{context.wire_device, static_cast<uint32_t>(limit)}, &reply));
+  *value = reply.value;
+  if (fixed != nullptr) fixed->store(reply.value + 1, std::memory_order_relaxed);
+  return CUDA_SUCCESS;
 }
 
 CUresult cuCtxSetLimit(Session& session, Context& context, CUlimit limit, size_t value) {
@@ -269,7 +265,7 @@ CUresult cuCtxSetLimit(Session& session, Context& context, CUlimit limit, size_t
   }
   if (limit == CU_LIMIT_STACK_SIZE) {
     size_t now = 0;
-    OPENMPS_CUDA_CHECK(read_limit(session, context, limit, &now));
+    OPENMPS_CUDA_CHECK(impl::cuCtxGetLimit(session, context, &now, limit));
     // The driver waits for the context's work before it grows a stack: of ours, here.
     if (value > now) OPENMPS_CUDA_CHECK(synchronize_context(session, context));
   }

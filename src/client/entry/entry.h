@@ -4,7 +4,6 @@
 #pragma once
 
 #include "base/program_switches.h"
-#include "client/entry/graph_dot.h"
 #include "client/session/context.h"
 #include "client/session/enter.h"
 #include "client/session/session.h"
@@ -35,6 +34,11 @@ inline CUresult missing_green(CUgreenCtx handle) {
                                  SymbolKind kind, CUdeviceptr* address, size_t* bytes);
 // Functions of a module, or kernels of a library.
 [[nodiscard]] CUresult symbol_count(Session& session, Module& module, unsigned int* functions);
+
+// cuGraphDebugDotPrint: a graph as a DOT file, written by this process. `flags`:
+// CUgraphDebugDot_flags. Errors: CUDA_ERROR_OPERATING_SYSTEM: the file can't be written.
+[[nodiscard]] CUresult write_dot(const Session& session, const Graph& graph, const char* path,
+                                 unsigned int flags);
 
 // What functions and kernels are asked and told, of a device by the program's ordinal.
 [[nodiscard]] CUresult read_attribute(Session& session, const Function& function,

@@ -40,9 +40,6 @@ FencePoint recorded_point(const Event& event) {
   return FencePoint::from_bits(event.recorded.load(std::memory_order_acquire));
 }
 
-// The worker has handed everything so far to the driver.
-CUresult await_commands(Session& session) { return session.channel.call(wire::Ping{}); }
-
 // An event that several processes record is the driver's to judge.
 CUresult query_shared(Session& session, const Event& event) {
   return session.channel.call(wire::EventQuery{event.id});
@@ -72,8 +69,9 @@ CUresult record_event(Session& session, Event& event, Stream& stream) {
     OPENMPS_CUDA_CHECK(session.channel.push(
         order, wire::EventRecord{event.id, stream.id, point.slot(), 0, point.value()}));
   }
-  // Another process may wait for it as soon as this call has returned.
-  return event.shared ? await_commands(session) : CUDA_SUCCESS;
+  // Another process may wait for it as soon as this call has returned: the worker answers when it
+  // has handed everything so far to the driver.
+  return event.shared ? session.channel.call(wire::Ping{}) : CUDA_SUCCESS;
 }
 
 struct Record {

@@ -10,7 +10,6 @@
 
 #include "api/client_handlers.h"
 #include "base/mutex.h"
-#include "client/entry/graph_dot.h"
 #include "client/graphs/graph.h"
 #include "client/session/enter.h"
 

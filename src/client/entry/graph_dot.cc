@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs as DOT. See graph_dot.h. Child graphs become clusters.
-#include "client/entry/graph_dot.h"
-
+// Graphs as DOT; child graphs become clusters. Called with Graphs::lock held.
 #include <cinttypes>
 #include <cstdio>
 #include <string>
 
 #include "base/thread_end.h"
-#include "client/session/session.h"
+#include "client/entry/entry.h"
 
 namespace openmps::client {
 namespace {

@@ -13,26 +13,24 @@
 namespace openmps::client {
 namespace {
 
-CUresult image_of(const void* data, Image* image) {
-  Result<Image> found = find_image(data);
+// `what`: for the line that says why it was refused.
+CUresult take_image(Result<Image> found, const char* what, Image* image) {
   if (!found.ok()) {
-    debug_line("an image was refused: %s", found.status().message().c_str());
+    debug_line("%s was refused: %s", what, found.status().message().c_str());
     return found.status().code();
   }
-  *image = *found;
+  *image = std::move(*found);
   return CUDA_SUCCESS;
+}
+
+CUresult image_of(const void* data, Image* image) {
+  return take_image(find_image(data), "an image", image);
 }
 
 CUresult image_of_file(const char* name, std::vector<std::byte>* contents, Image* image) {
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(read_image_file(name, contents));
-  Result<Image> found = find_image(std::span<const std::byte>(*contents));
-  if (!found.ok()) {
-    debug_line("%s was refused: %s", name, found.status().message().c_str());
-    return found.status().code();
-  }
-  *image = *found;
-  return CUDA_SUCCESS;
+  return take_image(find_image(std::span<const std::byte>(*contents)), name, image);
 }
 
 CUresult load(Session& session, Context& context, const Image& image, const JitOptions& options,

@@ -18,12 +18,6 @@
 namespace openmps::client {
 namespace {
 
-// Where a stream handle needs no current context of its own: its context is the stream's.
-CUresult find_for_query(CUstream handle, Session** session, Stream** stream) {
-  Context* context = nullptr;
-  return enter(session, &context, handle, stream);
-}
-
 struct Values {
   CUcontext context;
   ValueOperations operations;
@@ -177,10 +171,11 @@ CUresult cuStreamAttachMemAsync(Session& session, Stream& stream, CUdeviceptr dp
 // The attributes are hints that the worker does not carry: what is set can be read again.
 CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream) {
   Session* session = nullptr;
+  Context* context = nullptr;
   Stream* source = nullptr;
   Stream* target = nullptr;
-  OPENMPS_CUDA_CHECK(find_for_query(srcStream, &session, &source));
-  OPENMPS_CUDA_CHECK(find_for_query(dstStream, &session, &target));
+  OPENMPS_CUDA_CHECK(enter(&session, &context, srcStream, &source));
+  OPENMPS_CUDA_CHECK(enter(&session, &context, dstStream, &target));
   if (source->context != target->context) return CUDA_ERROR_INVALID_VALUE;
   const MutexLock guard(session->streams.lock);
   target->attributes = source->attributes;

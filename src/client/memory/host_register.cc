@@ -19,7 +19,6 @@
 #include "base/thread_end.h"
 #include "client/check.h"
 #include "client/debug.h"
-#include "client/memory/mapped_file.h"
 #include "client/memory/page_exchange.h"
 #include "client/memory/private_pages.h"
 #include "wire/layout.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mappings of this process, as /proc/self/maps tells them. What a mapping is of is known by its
-// file (device and inode) and the place in it, never by its address alone: a program may have put
-// something else there. Any thread.
+// The mappings of this process, as /proc/self/maps tells them, and the files behind shared ones.
+// What a mapping is of is known by its file (device and inode) and the place in it, never by its
+// address alone: a program may have put something else there. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,8 @@
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "base/unique_fd.h"
 
 namespace openmps::client {
 
@@ -52,5 +54,13 @@ std::vector<Region> regions_of(uint64_t begin, uint64_t end);
 // All of them that `wanted(region)` accepts, up to the end of the file. `region.path` is valid
 // during the call.
 void visit_regions(const std::function<bool(const MappedRegion& region)>& wanted);
+
+// ---- The file of a shared mapping, for another process to map the same pages ------------------
+
+// A new description of the file, for reading and, if `write`, for writing. Invalid: there is no way
+// to it, and `why` says so; constant texts. In this order: /proc/self/map_files, where the system
+// allows it; the path that the mapping names; a descriptor of this process. Each is taken only if a
+// mapping of it is of the same device and inode.
+UniqueFd file_of(const Region& region, bool write, const char** why);
 
 }  // namespace openmps::client

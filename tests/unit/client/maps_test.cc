@@ -9,8 +9,6 @@
 
 #include <string>
 
-#include "client/memory/mapped_file.h"
-
 namespace openmps::client {
 namespace {
 
