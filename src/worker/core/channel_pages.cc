@@ -25,44 +25,18 @@ constexpr uint64_t kStaging = kStagingOffset - kRegisteredOffset;
 
 // The gap between the last host function and the staging arena counts as part of the host
 // functions.
-ChannelPages::Piece ChannelPages::piece(uint32_t number) {
+constinit const std::array<uint64_t, ChannelPages::kPieces + 1> ChannelPages::kBegins = [] {
   constexpr uint64_t kPage = wire::kHostPageBytes;
-  constexpr Piece kFirst[] = {{kFences, kFences + kPage},
-                              {kFences + kPage, kCallbacks},
-                              {kCallbacks, kCallbacks + kPage},
-                              {kCallbacks + kPage, kStaging}};
-  if (number < kFirstStaging) return kFirst[number];
-  number -= kFirstStaging;
-  if (number < kSmallPieces) {
-    const uint64_t begin = kStaging + number * kSmallBytes;
-    return {begin, begin + kSmallBytes};
+  std::array<uint64_t, kPieces + 1> begins{kFences, kFences + kPage, kCallbacks,
+                                           kCallbacks + kPage};
+  uint64_t at = 0;  // in the staging arena
+  for (uint32_t number = kFirstStaging; number <= kPieces; ++number) {
+    begins[number] = kStaging + at;
+    const uint64_t large = at < kFirstGroup ? wire::kStagingPieceBytes : kGroupBytes;
+    at += at < wire::kSmallStagingBytes ? kSmallBytes : large;
   }
-  number -= kSmallPieces;
-  if (number < kLargePieces) {
-    const uint64_t begin = kStaging + wire::kSmallStagingBytes + number * wire::kStagingPieceBytes;
-    return {begin, begin + wire::kStagingPieceBytes};
-  }
-  const uint64_t begin = kStaging + kFirstGroup + (number - kLargePieces) * kGroupBytes;
-  return {begin, begin + kGroupBytes};
-}
-
-uint32_t ChannelPages::piece_at(uint64_t offset) {
-  if (offset >= kStaging) {
-    const uint64_t at = offset - kStaging;
-    if (at < wire::kSmallStagingBytes) {
-      return kFirstStaging + static_cast<uint32_t>(at / kSmallBytes);
-    }
-    constexpr uint32_t kFirstLarge = kFirstStaging + kSmallPieces;
-    if (at < kFirstGroup) {
-      return kFirstLarge +
-             static_cast<uint32_t>((at - wire::kSmallStagingBytes) / wire::kStagingPieceBytes);
-    }
-    return kFirstLarge + kLargePieces + static_cast<uint32_t>((at - kFirstGroup) / kGroupBytes);
-  }
-  uint32_t number = 0;
-  while (offset >= piece(number).end) ++number;
-  return number;
-}
+  return begins;
+}();
 
 Status ChannelPages::add(uint64_t begin, uint64_t end) {
   const InContext current(driver_, context());
@@ -96,11 +70,11 @@ Status ChannelPages::open(const wire::ChannelView& view, uint64_t* delta) {
 Status ChannelPages::use_part(uint64_t offset, uint64_t bytes) {
   if (whole_ || bytes == 0) return Status();
   const uint64_t last = offset + std::min(bytes, kBytes - offset) - 1;
-  for (uint32_t number = piece_at(offset); number < kPieces; ++number) {
-    const Piece wanted = piece(number);
-    if (wanted.begin > last) break;
+  const auto behind_first = std::ranges::upper_bound(kBegins, offset);
+  for (auto number = static_cast<uint32_t>(behind_first - kBegins.begin() - 1);
+       number < kPieces && kBegins[number] <= last; ++number) {
     if (registered_.test(number)) continue;
-    OPENMPS_RETURN_IF_ERROR(add(wanted.begin, wanted.end));
+    OPENMPS_RETURN_IF_ERROR(add(kBegins[number], kBegins[number + 1]));
     registered_.set(number);
   }
   return Status();
@@ -111,8 +85,7 @@ bool ChannelPages::give_back_staging() {
   const InContext current(driver_, context());
   for (uint32_t number = kFirstStaging; number < kPieces; ++number) {
     if (!registered_.test(number)) continue;
-    const Piece idle = piece(number);
-    void* pages = reinterpret_cast<void*>(begin_ + idle.begin);
+    void* pages = reinterpret_cast<void*>(begin_ + kBegins[number]);
     // One quiescence for each piece, so that work submitted now does not wait for all pieces.
     const Request look{GatedCall::kHostUnregister, ContextGate::kAllDevices, &gate_client_,
                        Patience::kOneHold};
@@ -146,7 +119,7 @@ void ChannelPages::release_all() {
   whole_ = false;
   for (uint32_t number = 0; number < kPieces; ++number) {
     if (!registered_.test(number)) continue;
-    give_back(piece(number).begin, piece(number).end);
+    give_back(kBegins[number], kBegins[number + 1]);
     registered_.reset(number);
   }
 }

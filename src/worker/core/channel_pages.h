@@ -4,6 +4,7 @@
 // them. Session's thread only.
 #pragma once
 
+#include <array>
 #include <bitset>
 #include <cstdint>
 
@@ -59,10 +60,6 @@ class ChannelPages {
   // so the first few fences, the first few host functions and the first pieces of the staging arena
   // are pieces of their own. A client that uses more of the arena copies much: later pieces are
   // larger.
-  struct Piece {
-    uint64_t begin;
-    uint64_t end;
-  };
   static constexpr uint32_t kFencePieces = 2;
   static constexpr uint32_t kCallbackPieces = 2;
   static constexpr uint64_t kSmallBytes = 64 * wire::kKiB;
@@ -75,8 +72,8 @@ class ChannelPages {
   static_assert(kFirstGroup + kGroups * kGroupBytes == wire::kStagingBytes);
   static constexpr uint32_t kFirstStaging = kFencePieces + kCallbackPieces;
   static constexpr uint32_t kPieces = kFirstStaging + kSmallPieces + kLargePieces + kGroups;
-  static Piece piece(uint32_t number);
-  static uint32_t piece_at(uint64_t offset);
+  // Where each begins, which is where the one before it ends, and where the last one ends.
+  static const std::array<uint64_t, kPieces + 1> kBegins;
 
   Status use_part(uint64_t offset, uint64_t bytes);
   Status add(uint64_t begin, uint64_t end);

@@ -39,7 +39,6 @@ class DeviceParts {
   // it is held; null: the whole device. The first call for a device may wait for a quiescence, so
   // not between the gate's enter() and leave(). Errors: those of SmPartitions::join().
   Status get(uint32_t device, uint32_t at_most, SmPart* part);
-  Status get(uint32_t device, SmPart* part) { return get(device, 0, part); }
   // The set as far as it is a limit, which is what the client is told: a session whose small work
   // has a few SMs to itself has the whole device when it needs that.
   Status get_limit(uint32_t device, uint32_t at_most, SmPart* part);

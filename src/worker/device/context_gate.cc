@@ -86,7 +86,7 @@ void ContextGate::enter(GateClient& client, uint32_t device) {
   Hindrances by;
   by.add(door.closed_for.load(std::memory_order_relaxed), 0, wire::Hindrance::kQuietMoment);
   show(client, by);
-  const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kHeldBack);
+  const ShownWait shown(client.shown, client.usage, clock_.now_ns(), wire::ExecutorWait::kHeldBack);
   // Never longer than one hold, whatever the call inside does.
   const uint64_t until = now + limits_.longest_hold_ns;
   while (door.closed.load(std::memory_order_relaxed) != 0 && clock_.now_ns() < until) {
@@ -364,7 +364,8 @@ ContextGate::Visit ContextGate::visit(const Request& request) {
   const uint32_t device = request.device;
   const GateClient& client = client_of(request);
   show(client, {});
-  const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kQuietMoment);
+  const ShownWait shown(client.shown, client.usage, clock_.now_ns(),
+                        wire::ExecutorWait::kQuietMoment);
   // A brief caller waits for another call's search only if it could have closed the gate itself.
   const bool is_brief = request.patience == Patience::kOneHold;
   const bool waits = !is_brief || may_hold(device, request.hold_ns);

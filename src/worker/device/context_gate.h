@@ -253,7 +253,8 @@ class ContextGate {
     for (uint64_t hold_ns = limits_.first_hold_ns; clock_.now_ns() < end_ns;
          hold_ns = longer(hold_ns)) {
       if (attempt(hold_ns)) return true;
-      const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kQuietMoment);
+      const ShownWait shown(client.shown, client.usage, clock_.now_ns(),
+                            wire::ExecutorWait::kQuietMoment);
       const uint64_t open_until = clock_.now_ns() + limits_.open_ratio * hold_ns;
       while (clock_.now_ns() < open_until) {
         if (gave_up() || !rest(kRestNs, client)) return false;
@@ -295,8 +296,8 @@ class ContextGate {
   template <typename Come>
   void wait_until(Come&& come, const GateClient& client) {
     show(client, {});
-    const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kQuietMoment,
-                          wire::HeldFor::kMemory);
+    const ShownWait shown(client.shown, client.usage, clock_.now_ns(),
+                          wire::ExecutorWait::kQuietMoment, wire::HeldFor::kMemory);
     const uint64_t end = clock_.now_ns() + limits_.total_ns;
     while (!come() && clock_.now_ns() < end && rest(kRestNs, client)) {
       look(kAllDevices, client);  // only to show which sessions are waited for

@@ -34,7 +34,7 @@ void DeferredReleases::add_behind_work(const GivenUp& given_up, Release release)
     return release();  // nothing has been submitted since the last mark
   }
   behind_work_.back().releases.push_back(
-      {std::move(release), {shown_, given_up, wire::ReturnWait::kStreams}});
+      {std::move(release), {shown_, given_up, wire::ReturnWait::kStreams, gate_.now_ns()}});
   show_first();
 }
 
@@ -93,28 +93,36 @@ bool DeferredReleases::make_now(const Call& call) {
   return gate_.run_quiescent(look, call.make).has_value();
 }
 
+void DeferredReleases::defer(Call call, ContextGate::Urgency urgency, std::function<void()> then) {
+  const GatedCall kind = call.call;
+  const uint32_t device = call.device;
+  gate_.defer(
+      kind, device,
+      [&driver = driver_, call = std::move(call), then = std::move(then)] {
+        CUresult result = CUDA_SUCCESS;
+        {
+          // After a fault a context may refuse to become current; the release is tried anyway.
+          const InContext current(driver, call.context);
+          result = call.make();
+        }
+        then();
+        return result;
+      },
+      urgency);
+}
+
 void DeferredReleases::add_quiescent(const GivenUp& given_up, Call call, Release done) {
   sweep_quiescent();
   if (make_now(call)) return done();
   const auto made = std::make_shared<std::atomic<bool>>(false);
   quiescent_.push_back(
-      {made, {std::move(done), {shown_, given_up, wire::ReturnWait::kQuietMoment}}});
+      {made,
+       {std::move(done), {shown_, given_up, wire::ReturnWait::kQuietMoment, gate_.now_ns()}}});
   try {
-    gate_.defer(
-        call.call, call.device,
-        [&driver = driver_, bell = bell_, kept = kept_, context = call.context,
-         make = std::move(call.make), made] {
-          CUresult result = CUDA_SUCCESS;
-          {
-            // After a fault a context may refuse to become current; the release is tried anyway.
-            const InContext current(driver, context);
-            result = make();
-          }
-          made->store(true, std::memory_order_release);
-          bell->ring();
-          return result;
-        },
-        ContextGate::Urgency::kSoon);
+    defer(std::move(call), ContextGate::Urgency::kSoon, [bell = bell_, kept = kept_, made] {
+      made->store(true, std::memory_order_release);
+      bell->ring();
+    });
   } catch (const std::bad_alloc&) {
     quiescent_.pop_back();
     throw;
@@ -127,16 +135,8 @@ void DeferredReleases::add_graph(Call call, uint64_t nodes, bool is_urgent) {
   const uint64_t all = graph_nodes_->fetch_add(weight, std::memory_order_relaxed) + weight;
   const bool is_sought = is_urgent || all > kMostGraphNodes;
   try {
-    gate_.defer(
-        call.call, call.device,
-        [&driver = driver_, context = call.context, make = std::move(call.make), weight,
-         left = graph_nodes_] {
-          const InContext current(driver, context);
-          const CUresult result = make();
-          left->fetch_sub(weight, std::memory_order_release);
-          return result;
-        },
-        is_sought ? ContextGate::Urgency::kSoon : ContextGate::Urgency::kNone);
+    defer(std::move(call), is_sought ? ContextGate::Urgency::kSoon : ContextGate::Urgency::kNone,
+          [weight, left = graph_nodes_] { left->fetch_sub(weight, std::memory_order_release); });
   } catch (const std::bad_alloc&) {
     graph_nodes_->fetch_sub(weight, std::memory_order_relaxed);
     throw;

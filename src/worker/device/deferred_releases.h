@@ -145,6 +145,8 @@ class DeferredReleases {
   };
   // Nothing waits that the call has to come behind, and nothing runs: the call has been made.
   bool make_now(const Call& call);
+  // Have the gate make the call; then `then` is called, on the same thread.
+  void defer(Call call, ContextGate::Urgency urgency, std::function<void()> then);
   void sweep_work();
   void sweep_quiescent();
   void mark_submitted();

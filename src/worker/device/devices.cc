@@ -72,17 +72,15 @@ Status open_device(const DriverTable& driver, int ordinal, Device* device) {
 }  // namespace
 
 Result<Devices> Devices::open(const DriverTable& driver) {
-  if (Status status = check(driver.cuInit(0), "cuInit"); !status.ok()) return status;
+  OPENMPS_RETURN_IF_ERROR(check(driver.cuInit(0), "cuInit"));
   int count = 0;
-  if (Status status = check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount"); !status.ok()) {
-    return status;
-  }
+  OPENMPS_RETURN_IF_ERROR(check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount"));
   if (count <= 0) return Status(CUDA_ERROR_NO_DEVICE, "the driver shows no device");
   Devices devices;
   // More devices than the facts file holds do not exist for clients.
   for (int i = 0; i < std::min<int>(count, wire::kMaxDevices); ++i) {
     Device device;
-    if (Status status = open_device(driver, i, &device); !status.ok()) return status;
+    OPENMPS_RETURN_IF_ERROR(open_device(driver, i, &device));
     devices.devices_.push_back(device);
   }
   return devices;

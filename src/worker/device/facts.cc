@@ -105,15 +105,10 @@ Result<UniqueFd> collect_facts(const DriverTable& driver, const Devices& devices
   facts->bytes = sizeof(wire::Facts);
   facts->device_count = devices.count();
   facts->software = software ? 1 : 0;
-  if (Status status =
-          check(driver.cuDriverGetVersion(&facts->driver_version), "cuDriverGetVersion");
-      !status.ok()) {
-    return status;
-  }
+  OPENMPS_RETURN_IF_ERROR(
+      check(driver.cuDriverGetVersion(&facts->driver_version), "cuDriverGetVersion"));
   for (uint32_t i = 0; i < devices.count(); ++i) {
-    if (Status status = collect_device(driver, devices.at(i), &facts->device[i]); !status.ok()) {
-      return status;
-    }
+    OPENMPS_RETURN_IF_ERROR(collect_device(driver, devices.at(i), &facts->device[i]));
   }
   return seal(*facts);
 }

@@ -2,7 +2,7 @@
 // What a session shows in its channel for `openmps inspect` (wire/layout.h): what the executor
 // waits for and which sessions it waits for, the values that streams wait for, and what has been
 // given up and not yet given back. The server reads this at any time, whatever the session is stuck
-// in. Session's thread only.
+// in. Times are of the session's clock. Session's thread only.
 #pragma once
 
 #include <array>
@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "base/clock.h"
 #include "wire/channel_view.h"
 #include "wire/commands/stream.h"
 #include "worker/device/usage.h"
@@ -50,16 +49,16 @@ class Hindrances {
   uint32_t count_ = 0;
 };
 
-// Shows and counts a wait of the executor, from construction to destruction. Null: nothing is
-// shown, or counted.
+// Shows and counts a wait of the executor, from construction, at `now`, to destruction. Null:
+// nothing is shown, or counted.
 class ShownWait {
  public:
-  ShownWait(wire::ExecutorState* state, SessionUsage* usage, wire::ExecutorWait wait,
+  ShownWait(wire::ExecutorState* state, SessionUsage* usage, uint64_t now, wire::ExecutorWait wait,
             wire::HeldFor why = wire::HeldFor::kQuietMoment)
       : state_(state), usage_(usage) {
     if (usage_ != nullptr) usage_->begin_wait(why);
     if (state_ == nullptr) return;
-    state_->wait_since_ns.store(now_ns(), std::memory_order_relaxed);
+    state_->wait_since_ns.store(now, std::memory_order_relaxed);
     state_->wait.store(wait, std::memory_order_relaxed);
   }
   ~ShownWait() {
@@ -74,12 +73,20 @@ class ShownWait {
   SessionUsage* const usage_;
 };
 
-// Which rows of a table are in use. An entry that finds no free row is counted and not shown.
+// The rows of a table in the channel. An entry that finds no free row is counted and not shown.
 template <uint32_t kRows>
-class RowSet {
+class ShownRows {
  public:
+  // `view`: set before the first is shown.
+  explicit ShownRows(const wire::ChannelView& view) : view_(view) {}
+  ShownRows(const ShownRows&) = delete;
+  ShownRows& operator=(const ShownRows&) = delete;
+
+ protected:
   static constexpr uint32_t kNoRow = kRows;
-  uint32_t take() {
+  // kNoRow: none is free.
+  uint32_t take_row() {
+    ++count_;
     for (uint32_t i = 0; i < words_.size(); ++i) {
       if (words_[i] == ~0ull) continue;
       const auto bit = static_cast<uint32_t>(std::countr_one(words_[i]));
@@ -88,11 +95,17 @@ class RowSet {
     }
     return kNoRow;
   }
-  void give_back(uint32_t row) { words_[row / 64] &= ~(uint64_t{1} << (row % 64)); }
+  void give_back_row(uint32_t row) {
+    --count_;
+    if (row != kNoRow) words_[row / 64] &= ~(uint64_t{1} << (row % 64));
+  }
+
+  const wire::ChannelView& view_;
+  uint32_t count_ = 0;  // of entries, with those that are not shown
 
  private:
   static_assert(kRows % 64 == 0);
-  std::array<uint64_t, kRows / 64> words_{};
+  std::array<uint64_t, kRows / 64> words_{};  // a bit of a row in use is 1
 };
 
 // One row of a table, shown while this exists.
@@ -118,13 +131,9 @@ class ShownRow {
 };
 
 // The rows of the values that streams wait for, in the worker or in the driver.
-class ShownValues {
+class ShownValues : ShownRows<wire::kShownValueWaits> {
  public:
-  // `view`: set before the first is shown.
-  explicit ShownValues(const wire::ChannelView& view) : view_(view) {}
-  ShownValues(const ShownValues&) = delete;
-  ShownValues& operator=(const ShownValues&) = delete;
-
+  using ShownRows::ShownRows;
   using Row = ShownRow<ShownValues>;
   // The waits have just been looked at.
   void seen(uint64_t now) {
@@ -133,12 +142,11 @@ class ShownValues {
 
  private:
   friend Row;
-  uint32_t take(uint32_t stream, const wire::StreamValue& wait) {
-    const uint64_t now = now_ns();
+  uint32_t take(uint32_t stream, const wire::StreamValue& wait, uint64_t now) {
     if (count_ == 0) seen(now);
-    view_.executor().value_waits.store(++count_, std::memory_order_relaxed);
-    const uint32_t row = rows_.take();
-    if (row == rows_.kNoRow) return row;
+    const uint32_t row = take_row();
+    view_.executor().value_waits.store(count_, std::memory_order_relaxed);
+    if (row == kNoRow) return row;
     wire::ValueWait& shown = view_.value_wait(row);
     shown.address.store(wait.address, std::memory_order_relaxed);
     shown.value.store(wait.value, std::memory_order_relaxed);
@@ -149,15 +157,10 @@ class ShownValues {
     return row;
   }
   void give_back(uint32_t row) {
-    view_.executor().value_waits.store(--count_, std::memory_order_relaxed);
-    if (row == rows_.kNoRow) return;
-    view_.value_wait(row).how.store(0, std::memory_order_relaxed);
-    rows_.give_back(row);
+    if (row != kNoRow) view_.value_wait(row).how.store(0, std::memory_order_relaxed);
+    give_back_row(row);
+    view_.executor().value_waits.store(count_, std::memory_order_relaxed);
   }
-
-  const wire::ChannelView& view_;
-  RowSet<wire::kShownValueWaits> rows_;
-  uint32_t count_ = 0;
 };
 
 // What the session has given up and the driver is told of later.
@@ -168,13 +171,9 @@ struct GivenUp {
 };
 
 // The rows of what the session has given up and the driver still has.
-class ShownReturns {
+class ShownReturns : ShownRows<wire::kShownReturns> {
  public:
-  // `view`: set before the first is shown.
-  explicit ShownReturns(const wire::ChannelView& view) : view_(view) {}
-  ShownReturns(const ShownReturns&) = delete;
-  ShownReturns& operator=(const ShownReturns&) = delete;
-
+  using ShownRows::ShownRows;
   using Row = ShownRow<ShownReturns>;
   // The stream whose work the first release waits for; 0: no particular one.
   void show_stream(uint32_t stream) {
@@ -183,28 +182,25 @@ class ShownReturns {
 
  private:
   friend Row;
-  uint32_t take(const GivenUp& what, wire::ReturnWait wait) {
-    view_.executor().returns.store(++count_, std::memory_order_relaxed);
-    const uint32_t row = rows_.take();
-    if (row == rows_.kNoRow) return row;
+  uint32_t take(const GivenUp& what, wire::ReturnWait wait, uint64_t now) {
+    const uint32_t row = take_row();
+    view_.executor().returns.store(count_, std::memory_order_relaxed);
+    if (row == kNoRow) return row;
     wire::PendingReturn& shown = view_.pending_return(row);
     shown.address.store(what.address, std::memory_order_relaxed);
     shown.bytes.store(what.bytes, std::memory_order_relaxed);
-    shown.since_ns.store(now_ns(), std::memory_order_relaxed);
+    shown.since_ns.store(now, std::memory_order_relaxed);
     shown.wait.store(wait, std::memory_order_relaxed);
     shown.kind.store(what.kind, std::memory_order_release);
     return row;
   }
   void give_back(uint32_t row) {
-    view_.executor().returns.store(--count_, std::memory_order_relaxed);
-    if (row == rows_.kNoRow) return;
-    view_.pending_return(row).kind.store(wire::ReturnKind::kNone, std::memory_order_relaxed);
-    rows_.give_back(row);
+    if (row != kNoRow) {
+      view_.pending_return(row).kind.store(wire::ReturnKind::kNone, std::memory_order_relaxed);
+    }
+    give_back_row(row);
+    view_.executor().returns.store(count_, std::memory_order_relaxed);
   }
-
-  const wire::ChannelView& view_;
-  RowSet<wire::kShownReturns> rows_;
-  uint32_t count_ = 0;
 };
 
 }  // namespace openmps::worker

@@ -9,9 +9,6 @@
 #include <system_error>
 #include <type_traits>
 
-#include "base/clock.h"
-#include "base/mutex.h"
-
 namespace openmps::worker {
 namespace {
 
@@ -67,7 +64,7 @@ ValueWatch::~ValueWatch() {
 
 ValueWatch::Row ValueWatch::watch(std::shared_ptr<Bell> bell, const wire::StreamValue& wait) {
   Words one;
-  const uint64_t now = now_ns();
+  const uint64_t now = clock_.now_ns();
   one.push_back({std::move(bell), wait, now, now});
   const auto word = one.begin();
   bool rests = false;
@@ -107,7 +104,7 @@ void ValueWatch::run() {
       rests_ = false;
       continue;
     }
-    const uint64_t now = now_ns();
+    const uint64_t now = clock_.now_ns();
     const uint64_t next_ns = now + look(std::max(now, words_.back().since_ns));
     while (!ends_ && news_.wait_until(mutex_, next_ns)) {
     }

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "cuda/status.h"
 #include "wire/commands/stream.h"
@@ -31,7 +32,7 @@ class ValueWatch {
   using Words = std::list<Word>;
 
  public:
-  ValueWatch() = default;
+  explicit ValueWatch(const Clock& clock) : clock_(clock) {}
   ~ValueWatch();
   ValueWatch(const ValueWatch&) = delete;
   ValueWatch& operator=(const ValueWatch&) = delete;
@@ -68,6 +69,7 @@ class ValueWatch {
   // Ring for the values that have come. Returns the time until the next look, in ns.
   uint64_t look(uint64_t now) REQUIRES(mutex_);
 
+  const Clock& clock_;
   Mutex mutex_{LockRank::kValueWatch};
   CondVar news_;  // a word was added, or the thread is to end
   Words words_ GUARDED_BY(mutex_);

@@ -17,7 +17,6 @@
 #include <system_error>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/environment.h"
 #include "base/mutex.h"
 #include "base/text.h"
@@ -261,7 +260,7 @@ uint64_t ImageMemory::load_kernels(State& state, const std::shared_ptr<LoadedLib
     const auto load = [self = state.shared_from_this(), arrival, device] {
       State& state = *self;
       const InContext main(state.driver, state.devices.at(device).context);
-      const uint64_t until = now_ns() + kRecallMomentNs;
+      const uint64_t until = state.gate.now_ns() + kRecallMomentNs;
       if (const auto there = arrival->library.lock()) {
         do {
           CUkernel kernel = nullptr;
@@ -274,7 +273,7 @@ uint64_t ImageMemory::load_kernels(State& state, const std::shared_ptr<LoadedLib
             ++arrival->loaded;
             there->note_loaded({device}, false);
           }
-        } while (arrival->next < arrival->names.size() && now_ns() < until);
+        } while (arrival->next < arrival->names.size() && state.gate.now_ns() < until);
       } else {
         arrival->next = arrival->names.size();
       }
@@ -314,7 +313,7 @@ void ImageMemory::write_at_times(State& state) {
         state.changed.wait(state.mutex);
         continue;
       }
-      const uint64_t due_ns = now_ns() + kRememberAfterNs;
+      const uint64_t due_ns = state.gate.now_ns() + kRememberAfterNs;
       while (!state.stop && state.changed.wait_until(state.mutex, due_ns)) {
       }
       const MutexUnlock unlocked(state.mutex);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "base/mutex.h"
 #include "wire/commands/memory.h"
@@ -23,12 +24,20 @@ class Exchange {
  public:
   // Publish under a fresh key. False: kMaxOffers, or the system gives no random numbers.
   [[nodiscard]] bool publish(uint32_t session, std::shared_ptr<Physical> memory,
-                             wire::ShareKey* key);
+                             wire::ShareKey* key) {
+    return add({session, std::move(memory), nullptr}, key);
+  }
   [[nodiscard]] bool publish(uint32_t session, std::shared_ptr<DriverEvent> event,
-                             wire::ShareKey* key);
+                             wire::ShareKey* key) {
+    return add({session, nullptr, std::move(event)}, key);
+  }
   // The object that a key names; null: none, or none any more.
-  [[nodiscard]] std::shared_ptr<Physical> memory(const wire::ShareKey& key);
-  [[nodiscard]] std::shared_ptr<DriverEvent> event(const wire::ShareKey& key);
+  [[nodiscard]] std::shared_ptr<Physical> memory(const wire::ShareKey& key) {
+    return find(key).memory;
+  }
+  [[nodiscard]] std::shared_ptr<DriverEvent> event(const wire::ShareKey& key) {
+    return find(key).event;
+  }
   // The key names nothing from now on. False: `session` has not published it.
   bool withdraw(uint32_t session, const wire::ShareKey& key);
   // Withdraw all keys of a session, which ends.
@@ -41,7 +50,10 @@ class Exchange {
     std::shared_ptr<Physical> memory;
     std::shared_ptr<DriverEvent> event;
   };
+  static Key key_of(const wire::ShareKey& key);
   bool add(Offer offer, wire::ShareKey* key);
+  // An empty one: the key names nothing.
+  Offer find(const wire::ShareKey& key);
 
   Mutex mutex_{LockRank::kExchange};
   std::map<Key, Offer> offers_ GUARDED_BY(mutex_);

@@ -3,6 +3,7 @@
 #include "worker/partitions/demand.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace openmps::worker {
 namespace {
@@ -24,8 +25,8 @@ bool is_recent(uint64_t ns, uint64_t now) { return ns != 0 && ns + kRecentNs > n
 
 void RecentDemand::note(const Demand& demand, uint32_t few_sms, uint64_t now) {
   const bool fits = uint64_t{demand.sms_needed} * kFewShare <= few_sms;
-  const auto note = [&](Kind kind, bool is_of_kind) {
-    if (is_of_kind) had_ns_[kind].store(now, std::memory_order_relaxed);
+  const auto note = [&](Kinds kind, bool is_of_kind) {
+    if (is_of_kind) had_ns_[std::countr_zero(kind)].store(now, std::memory_order_relaxed);
   };
   note(kAny, true);
   note(kWide, !fits);
@@ -37,8 +38,12 @@ void RecentDemand::note(const Demand& demand, uint32_t few_sms, uint64_t now) {
   if (fits) sm_ns_.fetch_add(demand.sm_ns, std::memory_order_relaxed);
 }
 
-bool RecentDemand::had(Kind kind, uint64_t now) const {
-  return is_recent(had_ns_[kind].load(std::memory_order_relaxed), now);
+bool RecentDemand::had(Kinds kinds, uint64_t now) const {
+  for (; kinds != 0; kinds &= kinds - 1) {
+    const std::atomic<uint64_t>& had_ns = had_ns_[std::countr_zero(kinds)];
+    if (is_recent(had_ns.load(std::memory_order_relaxed), now)) return true;
+  }
+  return false;
 }
 
 uint64_t Lease::review(uint64_t now) {
@@ -92,14 +97,13 @@ bool SmallWorkReview::review(std::span<Session> sessions, bool may_divide, bool 
   bool any_long = false;
   bool any_small = false;
   for (Session& session : sessions) {
-    const auto had = [&](RecentDemand::Kind kind) { return session.demand->had(kind, now); };
+    const auto had = [&](RecentDemand::Kinds kinds) { return session.demand->had(kinds, now); };
     session.place = Kind::kGroups;
     if (had(RecentDemand::kLong)) {
       session.place = Kind::kRemaining;
       any_long = true;
-      divides = divides && !session.has_limit && !had(RecentDemand::kAllSms) &&
-                !had(RecentDemand::kWhole);
-    } else if (had(RecentDemand::kAny) && !had(RecentDemand::kWide) && !had(RecentDemand::kSlow) &&
+      divides = divides && !session.has_limit && !had(RecentDemand::kAllSms | RecentDemand::kWhole);
+    } else if (had(RecentDemand::kAny) && !had(RecentDemand::kWide | RecentDemand::kSlow) &&
                !session.has_limit) {
       session.place = Kind::kFew;
       any_small = true;

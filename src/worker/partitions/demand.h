@@ -49,26 +49,26 @@ struct Demand {
 // thread's.
 class RecentDemand {
  public:
-  enum Kind : size_t {
-    kAny,
-    kWide,    // needs more than its share of the few SMs
-    kSlow,    // has kernels that are not short
-    kLong,    // has long kernels
-    kAllSms,  // takes much longer without the few SMs
-    kWhole,   // has to have the whole device
-    kKinds,
-  };
+  // Kinds of work, added up.
+  using Kinds = uint32_t;
+  static constexpr Kinds kNone = 0;
+  static constexpr Kinds kAny = 1;
+  static constexpr Kinds kWide = 2;     // needs more than its share of the few SMs
+  static constexpr Kinds kSlow = 4;     // has kernels that are not short
+  static constexpr Kinds kLong = 8;     // has long kernels
+  static constexpr Kinds kAllSms = 16;  // takes much longer without the few SMs
+  static constexpr Kinds kWhole = 32;   // has to have the whole device
 
   // `few_sms`: SMs that small work may have to itself.
   void note(const Demand& demand, uint32_t few_sms, uint64_t now);
-  // There has been work of that kind within kRecentNs.
-  [[nodiscard]] bool had(Kind kind, uint64_t now) const;
+  // There has been work of one of the kinds within kRecentNs.
+  [[nodiscard]] bool had(Kinds kinds, uint64_t now) const;
   // The sum of Demand::sm_ns of the work that fits on the few SMs, since the last call.
   uint64_t take_sm_ns() { return sm_ns_.exchange(0, std::memory_order_relaxed); }
 
  private:
   // When there was work of each kind last; 0: never.
-  std::array<std::atomic<uint64_t>, kKinds> had_ns_{};
+  std::array<std::atomic<uint64_t>, 6> had_ns_{};
   std::atomic<uint64_t> sm_ns_{0};
 };
 

@@ -37,19 +37,16 @@ SmAssignment SmPlan::choose_unlimited(const SmWish& wish) const {
   if (free != layout.all_groups()) {
     const bool is_excluded = pool(wish.device, wish.terms, true) != free;
     return {.is_whole_device = false,
-            .restriction = is_excluded ? Restriction::kExcludedSms : Restriction::kNone,
+            .too_few_for = is_excluded ? RecentDemand::kWhole : RecentDemand::kNone,
             .set = layout.set_of(free)};
   }
-  switch (wish.place) {
-    case SmSet::Kind::kGroups: break;
-    case SmSet::Kind::kFew:
-      return {.is_whole_device = false, .restriction = Restriction::kFewSms, .set = layout.few()};
-    case SmSet::Kind::kRemaining:
-      return {.is_whole_device = false,
-              .restriction = Restriction::kRemainingSms,
-              .set = layout.remaining()};
+  if (wish.place == SmSet::Kind::kGroups) return {};
+  if (wish.place == SmSet::Kind::kFew) {
+    return {.is_whole_device = false, .too_few_for = RecentDemand::kWide, .set = layout.few()};
   }
-  return {};
+  return {.is_whole_device = false,
+          .too_few_for = RecentDemand::kWhole | RecentDemand::kAllSms,
+          .set = layout.remaining()};
 }
 
 // Of what the wish is answered with a part; null: of all that its terms leave. A session's own

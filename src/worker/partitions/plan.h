@@ -30,26 +30,19 @@ struct SmTerms {
   bool operator==(const SmTerms&) const = default;
 };
 
-// Why a session without a limit has less than the device for now. Work that needs more SMs lifts
-// the restriction before it runs.
-enum class Restriction : uint8_t {
-  kNone,
-  kFewSms,        // its work is small and has the few SMs
-  kRemainingSms,  // it leaves the few SMs to others' small work
-  kExcludedSms,   // it keeps off SMs that are reserved for higher ranks
-};
-
 // What the plan gives to a session.
 struct SmAssignment {
   bool is_whole_device = true;
   bool is_limited = false;  // to a number of SMs, which count as used
-  Restriction restriction = Restriction::kNone;
+  // Work of these kinds needs more SMs, and gets them before it runs: a session without a limit has
+  // less than the device for now. Its small work has the few SMs; it leaves the few SMs to others'
+  // small work; or it keeps off SMs that are reserved for higher ranks.
+  RecentDemand::Kinds too_few_for = 0;
   SmSet set = {};  // unless it is the whole device
 
   // The session has SMs of its own choice or an operator's, whatever its work needs.
   [[nodiscard]] bool has_limit() const {
-    return !is_whole_device && restriction != Restriction::kFewSms &&
-           restriction != Restriction::kRemainingSms;
+    return !is_whole_device && set.kind == SmSet::Kind::kGroups;
   }
 };
 

@@ -61,7 +61,7 @@ Status SmPartitions::join(Member& member, const GateClient* client) {
     if (of.is_shared) watch(device);
     plan_.add(member.wish_);
     const SmAssignment& assignment = member.wish_.assignment;
-    member.restriction_ = assignment.restriction;
+    member.too_few_for_ = assignment.too_few_for;
     if (assignment.is_whole_device) return Status();
     set = assignment.set;
     member.part_ = contexts_.find(device, set);
@@ -109,7 +109,7 @@ void SmPartitions::leave(Member& member) {
 // service() may have looked at the demand before the last note() and have changed the set after it.
 SmPart SmPartitions::part(Member& member, uint64_t now) {
   const MutexLock lock(mutex_);
-  if (needs_more(member, now)) lift_restriction_locked(member);
+  if (member.needs_more(now)) lift_restriction_locked(member);
   return member.part_;
 }
 
@@ -158,7 +158,7 @@ void SmPartitions::apply_locked(uint32_t device) {
   plan_.assign_all(device);
   for (Member* member : of_[device].members) {
     const SmAssignment& assignment = member->wish_.assignment;
-    member->restriction_.store(assignment.restriction, std::memory_order_relaxed);
+    member->too_few_for_.store(assignment.too_few_for, std::memory_order_relaxed);
     if (assignment.is_whole_device) {
       give_locked(*member, nullptr);
     } else if (lacks_set(*member)) {
@@ -316,7 +316,7 @@ void SmPartitions::note(Member& member, const Demand& demand, uint64_t now) {
   member.demand_.note(demand, few(device), now);
   const bool is_long = demand.ns >= Demand::kLongNs;
   if (is_long && of_[device].is_shared.load(std::memory_order_relaxed)) watch(device);
-  if (!needs_more(member, now)) [[likely]]
+  if (!member.needs_more(now)) [[likely]]
     return;
   {
     const MutexLock lock(mutex_);
@@ -331,24 +331,12 @@ void SmPartitions::watch(uint32_t device) {
   if (!is_watched.exchange(true)) wake_();
 }
 
-// The member has had work of late for which what it is to have for now is not enough.
-bool SmPartitions::needs_more(const Member& member, uint64_t now) {
-  const auto had = [&](RecentDemand::Kind kind) { return member.demand_.had(kind, now); };
-  switch (member.restriction_.load(std::memory_order_relaxed)) {
-    case Restriction::kNone: return false;
-    case Restriction::kFewSms: return had(RecentDemand::kWide);
-    case Restriction::kRemainingSms: return had(RecentDemand::kWhole) || had(RecentDemand::kAllSms);
-    case Restriction::kExcludedSms: return had(RecentDemand::kWhole);
-  }
-  return false;
-}
-
 void SmPartitions::lift_restriction_locked(Member& member) {
   SmWish& wish = member.wish_;
   wish.needs_whole_device = true;
   wish.place = SmSet::Kind::kGroups;
   plan_.assign(wish);
-  member.restriction_ = wish.assignment.restriction;
+  member.too_few_for_ = wish.assignment.too_few_for;
   if (wish.assignment.is_whole_device) give_locked(member, nullptr);
   of_[wish.device].is_stale |= !wish.assignment.is_whole_device;
 }

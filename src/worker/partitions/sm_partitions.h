@@ -38,10 +38,15 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
 
    private:
     friend class SmPartitions;
+    // It has had work of late for which what it is to have for now is not enough.
+    [[nodiscard]] bool needs_more(uint64_t now) const {
+      return demand_.had(too_few_for_.load(std::memory_order_relaxed), now);
+    }
+
     std::atomic<uint64_t>& changes_;
     RecentDemand demand_;
-    // Whether work has to be looked at before it is submitted; as in the wish's assignment.
-    std::atomic<Restriction> restriction_{Restriction::kNone};
+    // As in the wish's assignment.
+    std::atomic<RecentDemand::Kinds> too_few_for_{RecentDemand::kNone};
     // Guarded by SmPartitions' mutex.
     SmWish wish_;
     SmPart part_;  // that it has; null: the whole device
@@ -136,7 +141,6 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
 
   Status divide_locked(uint32_t device) REQUIRES(mutex_);
   void watch(uint32_t device);
-  static bool needs_more(const Member& member, uint64_t now);
   void lift_restriction_locked(Member& member) REQUIRES(mutex_);
   static bool lacks_set(const Member& member);
   static void give_locked(Member& member, SmPart part);

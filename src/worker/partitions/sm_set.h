@@ -3,10 +3,12 @@
 // no locks.
 #pragma once
 
+#include <algorithm>
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "wire/handshake.h"
@@ -46,8 +48,14 @@ struct SmLayout {
 
   [[nodiscard]] bool is_divided() const { return !group_sms.empty(); }
   [[nodiscard]] SmGroups last_group() const { return SmGroups().set(group_sms.size() - 1); }
-  [[nodiscard]] SmGroups all_groups() const;
-  [[nodiscard]] uint32_t sms_of(const SmGroups& groups) const;
+  [[nodiscard]] SmGroups all_groups() const {
+    return ~SmGroups() >> (kMostSmGroups - group_sms.size());
+  }
+  [[nodiscard]] uint32_t sms_of(const SmGroups& groups) const {
+    uint32_t sms = 0;
+    for (size_t i = 0; i < group_sms.size(); ++i) sms += groups.test(i) ? group_sms[i] : 0;
+    return sms;
+  }
   [[nodiscard]] SmSet set_of(const SmGroups& groups) const {
     return {SmSet::Kind::kGroups, groups, sms_of(groups)};
   }
@@ -61,7 +69,20 @@ struct SmLayout {
 // `count` groups of `allowed`, or all of these if there are fewer: those with the fewest users,
 // among equals those of `preferred`, then those of the lowest numbers, so that equal wishes get
 // equal sets where no set gets busier by that. `users`: how many each group has.
-[[nodiscard]] SmGroups least_used(std::span<const uint32_t> users, size_t count,
-                                  const SmGroups& allowed, const SmGroups& preferred = {});
+[[nodiscard]] inline SmGroups least_used(std::span<const uint32_t> users, size_t count,
+                                         const SmGroups& allowed, const SmGroups& preferred = {}) {
+  std::vector<size_t> order;
+  for (size_t group = 0; group < users.size(); ++group) {
+    if (allowed.test(group)) order.push_back(group);
+  }
+  std::ranges::stable_sort(order, {}, [&](size_t group) {
+    return std::pair(users[group], preferred.test(group) ? 0 : 1);
+  });
+  SmGroups chosen;
+  for (const size_t group : std::span(order).first(std::min(count, order.size()))) {
+    chosen.set(group);
+  }
+  return chosen;
+}
 
 }  // namespace openmps::worker

@@ -3,11 +3,8 @@
 #include "worker/printing/kernel_output.h"
 
 #include <algorithm>
-#include <ctime>
 #include <string>
 
-#include "base/clock.h"
-#include "base/mutex.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/log.h"
 
@@ -24,7 +21,7 @@ constexpr uint64_t kLongestWaitNs = 1'000'000'000;
 // The bound where one of the two sessions has never printed: most kernels that could print never do
 // (NCCL's wait for kernels of other processes), so the wait must be short.
 constexpr uint64_t kSuspectWaitNs = 20'000'000;
-constexpr timespec kPause{0, 20'000};  // the time of a small kernel
+constexpr uint64_t kPauseNs = 20'000;  // the time of a small kernel
 // The most that the time between two looks counts. More is time in which this thread did not run:
 // then the kernel, or the thread that was to start it, may not have run either.
 constexpr uint64_t kLongestLookNs = 1'000'000;
@@ -168,12 +165,12 @@ uint64_t KernelOutput::longest_wait_ns(const Client& holder, const Client& next)
 
 void KernelOutput::begin(Client& client, bool quiet, const std::atomic<bool>& stop) {
   const MutexLock lock(mutex_);
-  const uint64_t start = now_ns();
+  const uint64_t start = clock_.now_ns();
   const bool keeps = client.holds && (waiting_.empty() || start - client.since_ns < kTurnNs);
   client.launches_quiet = quiet && !client.holds;
   if (!keeps && !quiet) {
     waiting_.push_back(&client);
-    const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kPrintTurn,
+    const ShownWait shown(client.shown, client.usage, start, wire::ExecutorWait::kPrintTurn,
                           wire::HeldFor::kPrintTurn);
     const Client* waited_for = nullptr;
     uint64_t waited_ns = 0;  // for that session, as the first in line
@@ -183,7 +180,7 @@ void KernelOutput::begin(Client& client, bool quiet, const std::atomic<bool>& st
       const bool first = waiting_.front() == &client;
       if (first && holder == nullptr) break;
       show_wait(client, holder);
-      const uint64_t now = now_ns();
+      const uint64_t now = clock_.now_ns();
       const bool goes_on = first && holder == waited_for;
       waited_ns = goes_on ? waited_ns + std::min(now - last, kLongestLookNs) : 0;
       waited_for = first ? holder : nullptr;
@@ -197,14 +194,14 @@ void KernelOutput::begin(Client& client, bool quiet, const std::atomic<bool>& st
         break;
       }
       const MutexUnlock unlocked(mutex_);
-      nanosleep(&kPause, nullptr);
+      clock_.sleep(kPauseNs);
     }
     std::erase(waiting_, &client);
     client.holds = false;  // a new turn begins
   }
   if (!client.launches_quiet && !client.holds) {
     client.holds = true;
-    client.since_ns = now_ns();
+    client.since_ns = clock_.now_ns();
   }
   client.launching = true;
 }

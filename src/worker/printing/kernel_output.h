@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "wire/handshake.h"
 #include "wire/output_ring.h"
@@ -61,6 +62,8 @@ class KernelOutput {
     bool finished_quiet = false;  // one without the turn has
   };
 
+  explicit KernelOutput(const Clock& clock) : clock_(clock) {}
+
   // Take over standard output and standard error. Without this (unit tests) no text is collected.
   Status capture() { return process_.capture(); }
 
@@ -91,6 +94,7 @@ class KernelOutput {
   Client* other_holder(const Client& client) REQUIRES(mutex_);
   void show_wait(const Client& client, const Client* holder) REQUIRES(mutex_);
 
+  const Clock& clock_;
   ProcessOutput process_;
   Mutex mutex_{LockRank::kKernelOutput};
   std::vector<Client*> clients_ GUARDED_BY(mutex_);

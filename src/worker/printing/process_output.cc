@@ -98,6 +98,13 @@ bool ProcessOutput::read_some(Stream& stream, bool forward) {
   return true;
 }
 
+void ProcessOutput::read_all() {
+  while (read_some(error_, true)) {
+  }
+  while (read_some(output_, false)) {
+  }
+}
+
 void ProcessOutput::run() {
   pthread_setname_np(pthread_self(), "output");
   pollfd wait[] = {{-1, POLLIN, 0}, {-1, POLLIN, 0}, {stop_.get(), POLLIN, 0}};
@@ -109,10 +116,7 @@ void ProcessOutput::run() {
   for (;;) {
     if (poll(wait, 3, -1) < 0 && errno != EINTR) return;
     const MutexLock lock(mutex_);
-    while (read_some(error_, true)) {
-    }
-    while (read_some(output_, false)) {
-    }
+    read_all();
     if (wait[2].revents != 0) return;
   }
 }
@@ -124,10 +128,7 @@ ProcessOutput::Text ProcessOutput::take() {
   Text text;
   const MutexLock lock(mutex_);
   if (!thread_.joinable()) return text;
-  while (read_some(error_, true)) {
-  }
-  while (read_some(output_, false)) {
-  }
+  read_all();
   text.output.swap(output_.text);
   text.error.swap(error_.text);
   return text;

@@ -40,6 +40,7 @@ class ProcessOutput {
   };
   Status redirect(int descriptor, Stream* stream);
   bool read_some(Stream& stream, bool forward) REQUIRES(mutex_);
+  void read_all() REQUIRES(mutex_);
   void run();
 
   Mutex mutex_{LockRank::kProcessOutput};

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -200,16 +201,77 @@ DriverTable traced(const DriverTable& table, const std::shared_ptr<wire::Trace>&
   });
 }
 
+// The parts that all sessions use. Before there are sessions.
+Status make_parts(const DriverTable& table, const Devices& devices, ContextGate& gate,
+                  DriverKind kind, uint32_t connections, WorkerParts& worker) {
+  Performance& wish = worker.performance;
+  wish = choose_performance();
+  const uint32_t rank_sms = choose_rank_sms(&wish);
+  make_slots(table, devices, worker);
+  if (wish.holds_waits && wish.value_watch) {
+    worker.value_watch = std::make_unique<ValueWatch>(worker.clock);
+    OPENMPS_RETURN_IF_ERROR(worker.value_watch->start());
+  }
+  for (QueueCredits& credits : worker.credits) credits.set_queues(connections);
+  if (wish.store) worker.images.keep(kKeptImageBytes);
+  if (Result<UsageRows> usage = UsageRows::make(devices, wish.budgets); usage.ok()) {
+    worker.usage = std::move(*usage);
+  } else {
+    log("There is no table of what sessions use: " + usage.status().message());
+  }
+  worker.partitions = std::make_shared<SmPartitions>(table, devices, gate, worker.descriptors);
+  for (uint32_t i = 0; i < devices.count(); ++i) {
+    if (wish.policy) worker.shares[i].set_policy(choose_policy(), devices.at(i).sms);
+    if (wish.rank_sms) worker.partitions->prepare_for_ranks(i, rank_sms);
+    if (wish.few_sms) worker.partitions->prepare_few(i);
+  }
+  if (loading_waits(kind) && wants_cold_lane()) {
+    worker.cold = std::make_unique<ColdLanes>(table, devices, worker.limits);
+  }
+  worker.memory = open_memory(table, devices, gate, worker, kind);
+  return Status();
+}
+
+// The contexts are lost: what kernels have printed goes to the clients.
+void take_last_words(const DriverTable& table, const Devices& devices, WorkerParts& worker,
+                     CUresult result) {
+  std::vector<CUcontext> contexts;
+  for (uint32_t i = 0; i < devices.count(); ++i) {
+    contexts.push_back(devices.at(i).context);
+    const CUcontext cold = worker.cold != nullptr ? worker.cold->context(i) : nullptr;
+    if (cold != nullptr) contexts.push_back(cold);
+  }
+  worker.output.context_lost(table, contexts, result);
+}
+
+// Serves until the server is gone, and ends the process.
+[[noreturn]] void serve_sessions(Environment& environment) {
+  ImageMemory* const memory = environment.worker.memory.get();
+  if (memory != nullptr) memory->begin();
+  MainLoop loop(environment);
+  if (Status status = loop.serve(); !status.ok()) {
+    log("The server does not keep to the protocol: " + status.message());
+  }
+  if (memory != nullptr) memory->finish();
+  // An idle driver may clean up in exit(). A driver with work in flight would wait for that work,
+  // perhaps for ever; the end of the process frees everything at once, and quick_exit() makes
+  // softgpu leave its device segment, which outlives the process.
+  if (environment.monitor.lost() != CUDA_SUCCESS) loop.end_all();
+  if (loop.idle() && !Background::busy() && !environment.gate.is_collecting()) exit(0);
+  quick_exit(0);
+}
+
+// Returns only if the worker can't start.
 Status serve(const Options& options, ServerReports& server, uint32_t connections, int log_fd) {
   Result<std::unique_ptr<Driver>> driver = load_driver(options.driver, DriverProbe::kInitialise);
   if (!driver.ok()) return driver.status();
+  const DriverKind kind = driver.value()->kind();
   const std::shared_ptr<wire::Trace> trace = open_trace();
   const DriverTable table = traced(driver.value()->table(), trace);
   Result<Devices> devices = Devices::open(table);
   if (!devices.ok()) return devices.status();
   OPENMPS_RETURN_IF_ERROR(set_start_limits(table, *devices));
-  Result<UniqueFd> facts =
-      collect_facts(table, *devices, driver.value()->kind() == DriverKind::kSoftgpu);
+  Result<UniqueFd> facts = collect_facts(table, *devices, kind == DriverKind::kSoftgpu);
   if (!facts.ok()) return facts.status();
   log("Worker on " + driver.value()->path() + " with " + std::to_string(devices->count()) +
       " device(s)");
@@ -217,53 +279,20 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
   const uint32_t spin_us = choose_spin_us(cores);
   GateLimits limits;
-  limits.loading_waits = loading_waits(driver.value()->kind());
+  limits.loading_waits = loading_waits(kind);
   ContextGate gate(table, limits);
   const MonotonicClock clock;
   WorkerParts worker(clock);
-  worker.performance = choose_performance();
-  const uint32_t rank_sms = choose_rank_sms(&worker.performance);
-  make_slots(table, *devices, worker);
-  if (worker.performance.holds_waits && worker.performance.value_watch) {
-    worker.value_watch = std::make_unique<ValueWatch>();
-    OPENMPS_RETURN_IF_ERROR(worker.value_watch->start());
-  }
-  for (QueueCredits& credits : worker.credits) credits.set_queues(connections);
-  for (uint32_t i = 0; i < devices->count() && worker.performance.policy; ++i) {
-    worker.shares[i].set_policy(choose_policy(), devices->at(i).sms);
-  }
-  if (worker.performance.store) worker.images.keep(kKeptImageBytes);
-  if (Result<UsageRows> usage = UsageRows::make(*devices, worker.performance.budgets); usage.ok()) {
-    worker.usage = std::move(*usage);
-  } else {
-    log("There is no table of what sessions use: " + usage.status().message());
-  }
+  OPENMPS_RETURN_IF_ERROR(make_parts(table, *devices, gate, kind, connections, worker));
   worker.trace = trace;
-  worker.partitions = std::make_shared<SmPartitions>(table, *devices, gate, worker.descriptors);
-  for (uint32_t i = 0; i < devices->count() && worker.performance.rank_sms; ++i) {
-    worker.partitions->prepare_for_ranks(i, rank_sms);
-  }
-  for (uint32_t i = 0; i < devices->count() && worker.performance.few_sms; ++i) {
-    worker.partitions->prepare_few(i);
-  }
-  if (limits.loading_waits && wants_cold_lane()) {
-    worker.cold = std::make_unique<ColdLanes>(table, *devices, worker.limits);
-  }
-  worker.memory = open_memory(table, *devices, gate, worker, driver.value()->kind());
   const Performance& wish = worker.performance;
   SpinLimits spins(cores, spin_us * 1000ull, wish.lingers, wish.spares_cores);
   FaultMonitor monitor(table, *devices, [&server](CUresult result, const std::string& reason) {
-    server.session_fault(0, result, reason);
+    server.send(wire::SessionFault{.session = 0, .result = result}, reason);
   });
   OPENMPS_RETURN_IF_ERROR(worker.output.capture());
   monitor.set_last_words([&worker, &table, &devices](CUresult result) {
-    std::vector<CUcontext> contexts;
-    for (uint32_t i = 0; i < devices->count(); ++i) {
-      contexts.push_back(devices->at(i).context);
-      const CUcontext cold = worker.cold != nullptr ? worker.cold->context(i) : nullptr;
-      if (cold != nullptr) contexts.push_back(cold);
-    }
-    worker.output.context_lost(table, contexts, result);
+    take_last_words(table, *devices, worker, result);
   });
   Environment environment{table, *devices, gate, worker, monitor, spins, server};
   // After the driver has started, which needs more rights (nvidia-modprobe, sockets) and makes
@@ -271,21 +300,11 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   if (const Status status = confine(Role::kWorker, log_fd); !status.ok()) {
     log("The worker is not confined: " + status.message());
   }
-  server.ready(spin_us, *facts, worker.usage.file());
+  const UniqueFd& usage = worker.usage.file();
+  const int fds[] = {facts->get(), usage.get()};
+  server.send(wire::WorkerReady{.spin_us = spin_us}, std::span(fds).first(usage.valid() ? 2 : 1));
   facts->reset();
-  if (worker.memory != nullptr) worker.memory->begin();
-
-  MainLoop loop(environment);
-  if (Status status = loop.serve(); !status.ok()) {
-    log("The server does not keep to the protocol: " + status.message());
-  }
-  if (worker.memory != nullptr) worker.memory->finish();
-  // The server is gone. An idle driver may clean up in exit(). A driver with work in flight would
-  // wait for that work, perhaps for ever; the end of the process frees everything at once, and
-  // quick_exit() makes softgpu leave its device segment, which outlives the process.
-  if (monitor.lost() != CUDA_SUCCESS) loop.end_all();
-  if (loop.idle() && !Background::busy() && !gate.is_collecting()) exit(0);
-  quick_exit(0);
+  serve_sessions(environment);
 }
 
 int run(int argc, char** argv) {
@@ -315,7 +334,7 @@ int run(int argc, char** argv) {
   ServerReports server{UniqueFd(options.server_fd)};
   const Status status = serve(options, server, connections, log_fd);
   log("Worker can't start: " + status.message());
-  server.not_ready(status);
+  server.send(wire::WorkerReady{.result = status.code()}, status.message());
   // Makes softgpu leave its device segment.
   quick_exit(1);
 }

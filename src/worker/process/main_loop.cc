@@ -110,7 +110,7 @@ Status MainLoop::handle(Packet packet) {
   if (!header.ok()) return header.status();
   if (header->kind == wire::MessageKind::kOpenSession) return open(packet);
   if (header->kind == wire::MessageKind::kProbe) {
-    environment_.server.answer_probe();
+    environment_.server.send(wire::Alive{});
     return Status();
   }
   if (header->kind == wire::MessageKind::kCloseSession) {
@@ -205,7 +205,8 @@ Status MainLoop::reserve(const Packet& packet) {
     }
     kept = partitions.reserve(message.number, wish);
   }
-  environment_.server.reserved(message.number, kept.status().code(), kept.ok() ? *kept : 0);
+  environment_.server.send(wire::Reserved{
+      .number = message.number, .result = kept.status().code(), .sms = kept.ok() ? *kept : 0});
   return Status();
 }
 
@@ -218,7 +219,7 @@ Status MainLoop::pass_descriptor(Packet& packet) {
   // A packet without a descriptor: this process had none left, and the command that waits for the
   // descriptor fails.
   if (!packet.fds.empty()) found->second->put_descriptor(message.ticket, std::move(packet.fds[0]));
-  environment_.server.descriptor_taken(message.session);
+  environment_.server.send(wire::DescriptorTaken{.session = message.session});
   return Status();
 }
 
@@ -239,12 +240,13 @@ Status MainLoop::open(Packet& packet) {
     status = start(message, packet, window);
   } catch (const std::bad_alloc&) {
     status = Status(CUDA_ERROR_OUT_OF_MEMORY, "there is no memory for the session");
-    if (window == nullptr) environment_.server.window_free(message.window);
+    if (window == nullptr) environment_.server.send(wire::WindowFree{.window = message.window});
   }
   if (status.ok()) return status;
   sessions_.erase(message.session);
   log("Session " + std::to_string(message.session) + " can't open: " + status.message());
-  environment_.server.session_ready(message.session, status);
+  environment_.server.send(wire::SessionReady{.session = message.session, .result = status.code()},
+                           status.message());
   return Status();
 }
 

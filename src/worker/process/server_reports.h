@@ -1,38 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the worker tells its server. One packet per message, so any thread may send. The main
-// thread, which reads from this socket, notices when the server has gone.
+// What the worker tells its server (wire/handshake.h). One packet per message, so any thread may
+// send. The main thread, which reads from this socket, notices when the server has gone.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
+#include <utility>
 
+#include "base/text.h"
 #include "base/unique_fd.h"
-#include "cuda/status.h"
+#include "base/unix_socket.h"
+#include "wire/message.h"
 
 namespace openmps::worker {
 
 class ServerReports {
  public:
+  // How long sending waits for socket buffers. By then the receiver has given up (a client waits
+  // 10 s for a descriptor; the server's limit for a worker that starts is in server/workers.h).
+  static constexpr uint64_t kSendMs = 60'000;
+  static constexpr uint64_t kPassMs = 10'000;
+
   explicit ServerReports(UniqueFd socket) : socket_(std::move(socket)) {}
 
-  // `usage`: the table of what sessions use; invalid: there is none.
-  void ready(uint32_t spin_us, const UniqueFd& facts, const UniqueFd& usage);
-  void not_ready(const Status& why);
-  void session_ready(uint32_t session, const Status& status);
-  // `tainted`: see wire::SessionClosed.
-  void session_closed(uint32_t session, bool tainted);
-  // No session has anything left in the window.
-  void window_free(uint32_t window);
-  // `session` 0: the contexts of all sessions are lost.
-  void session_fault(uint32_t session, CUresult result, std::string_view reason);
-  // Passes a descriptor on to the client. The caller keeps its own.
-  void pass_descriptor(uint32_t session, uint32_t ticket, int descriptor);
-  // The result of Reserve `number`.
-  void reserved(uint32_t number, CUresult result, uint32_t sms);
-  // The main thread runs.
-  void answer_probe();
-  // The session has received a descriptor from its client.
-  void descriptor_taken(uint32_t session);
+  // The caller keeps its descriptors. Fails only if the server has gone.
+  template <typename T>
+  void send(const T& message, std::span<const int> fds = {}, uint64_t limit_ms = kSendMs) {
+    static_cast<void>(
+        send_packet_within(limit_ms, socket_.get(), wire::message_bytes(message), fds).ok());
+  }
+  // With text that says why.
+  template <typename T>
+  void send(T message, std::string_view reason) {
+    fill_field(message.reason, reason);
+    send(message);
+  }
 
   [[nodiscard]] int fd() const { return socket_.get(); }
 

@@ -91,22 +91,24 @@ void SessionThread::run() {
   const SessionInfo& info = parts_.core.info;
   // For `top -H` and debuggers; ten digits at most, so it fits the kernel's 15 characters.
   pthread_setname_np(pthread_self(), ("sess-" + std::to_string(info.id)).c_str());
-  Status status = guarded([this] { return open(); });
+  const Status status = guarded([this] { return open(); });
+  const wire::SessionReady ready{.session = info.id, .result = status.code()};
   if (!status.ok()) {
     say(name_, " can't open: ", status.message());
     shut();
     on_end_();
-    environment_.server.session_ready(info.id, status);
+    environment_.server.send(ready, status.message());
     return;
   }
   say(name_, " opens");
-  environment_.server.session_ready(info.id, status);
+  environment_.server.send(ready);
   execute();
   repeat_until_memory([this] { parts_.drain(); });
   shut();
   say(name_, " is closed");
   on_end_();  // first: the server may open a session of this number at once
-  environment_.server.session_closed(info.id, parts_.core.is_tainted());
+  environment_.server.send(
+      wire::SessionClosed{.session = info.id, .tainted = parts_.core.is_tainted() ? 1u : 0u});
 }
 
 Status SessionThread::map_channel() {
@@ -132,7 +134,9 @@ Status SessionThread::open() {
     return Status(CUDA_ERROR_MPS_SERVER_NOT_READY, "the shared context is lost");
   }
   parts_.physical.send = [this](uint32_t ticket, int descriptor) {
-    environment_.server.pass_descriptor(parts_.core.info.id, ticket, descriptor);
+    const int fds[] = {descriptor};
+    environment_.server.send(wire::PassDescriptor{.session = parts_.core.info.id, .ticket = ticket},
+                             fds, ServerReports::kPassMs);
   };
   OPENMPS_RETURN_IF_ERROR(map_channel());
   OPENMPS_RETURN_IF_ERROR(parts_.core.use(0));
@@ -164,7 +168,9 @@ void SessionThread::execute() {
   if (status.ok()) return;
   end_session(parts_.core.view, status.code());
   say(name_, is_violation(status) ? " breaks the protocol: " : " is ended: ", status.message());
-  environment_.server.session_fault(parts_.core.info.id, status.code(), status.message());
+  environment_.server.send(
+      wire::SessionFault{.session = parts_.core.info.id, .result = status.code()},
+      status.message());
 }
 
 void SessionThread::shut() {

@@ -13,7 +13,7 @@ namespace openmps::worker {
 Window::~Window() {
   host_part_.reset();
   if (claimed_) addresses_.release(wire::window_base(number_));
-  server_.window_free(number_);
+  server_.send(wire::WindowFree{.window = number_});
 }
 
 Status Window::open(UniqueFd host_file) {

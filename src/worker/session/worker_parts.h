@@ -37,7 +37,7 @@ struct WorkerParts {
   AddressBook addresses;
   Exchange exchange;
   ImageStore images;
-  KernelOutput output;
+  KernelOutput output{clock};
   ResourceDescriptors descriptors;
   MemoryCache kept_memory;
   UsageRows usage;                        // without a table unless main() makes one

@@ -78,8 +78,9 @@ Status OpenWaits::add(const Stream& stream, std::span<const wire::StreamValue> v
   if (!is_repeated) {
     Open& open = line.emplace_back();
     open.values.reserve(values.size());
+    const uint64_t now = core_.clock.now_ns();
     for (const wire::StreamValue& value : values) {
-      open.values.push_back({value, {core_.shown_values, stream.id, value}});
+      open.values.push_back({value, {core_.shown_values, stream.id, value, now}});
     }
     open.behind = std::move(spare_);
     size_ += values.size();

@@ -137,9 +137,10 @@ void Backlog::hold(const Work& work, Stream& stream, const Refused& refused) {
   Item& item = items_.try_emplace(items_.end(), number, work, stream, number)->second;
   try {
     if (const auto* values = std::get_if<ValuesWork>(&work.what)) {
+      const uint64_t now = core_.clock.now_ns();
       for (const wire::ValueOperation& operation : values->operations) {
         if (operation.kind != wire::ValueKind::kWait) continue;
-        item.shown.emplace_back(core_.shown_values, stream.id, operation.value);
+        item.shown.emplace_back(core_.shown_values, stream.id, operation.value, now);
         if (watch_ != nullptr && core_.is_host(operation.value.address)) {
           item.watched.push_back(watch_->watch(core_.bell, operation.value));
         }

@@ -197,7 +197,7 @@ class WatchedBacklogTest : public BacklogTest {
  protected:
   void prepare() override {
     BacklogTest::prepare();
-    worker_parts_.value_watch = std::make_unique<ValueWatch>();
+    worker_parts_.value_watch = std::make_unique<ValueWatch>(worker_parts_.clock);
     ASSERT_TRUE(worker_parts_.value_watch->start().ok());
   }
 };

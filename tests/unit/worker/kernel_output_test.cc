@@ -205,7 +205,7 @@ class KernelOutputTest : public ::testing::Test {
   FakeDriver fake_;
   DriverTable table_;
   std::unique_ptr<Devices> devices_;
-  std::unique_ptr<KernelOutput> output_ = std::make_unique<KernelOutput>();
+  std::unique_ptr<KernelOutput> output_ = std::make_unique<KernelOutput>(monotonic_clock());
   std::unique_ptr<Session> a_, b_;
   const std::atomic<bool> never_{false};
 };

@@ -101,11 +101,11 @@ TEST_F(SmPlanTest, LowerRanksKeepOffWhatIsReservedForRanksWhileThatIsSaid) {
   plan_.assign_all(0);
   EXPECT_TRUE(quick.assignment.is_whole_device);
   EXPECT_EQ(of(low), groups_of("1110"));
-  EXPECT_EQ(low.assignment.restriction, Restriction::kExcludedSms);
+  EXPECT_EQ(low.assignment.too_few_for, RecentDemand::kWhole);
   low.needs_whole_device = true;
   plan_.assign_all(0);
   EXPECT_TRUE(low.assignment.is_whole_device);
-  EXPECT_EQ(low.assignment.restriction, Restriction::kNone);
+  EXPECT_EQ(low.assignment.too_few_for, RecentDemand::kNone);
 }
 
 TEST_F(SmPlanTest, PlacesHoldForWhoHasNoLimit) {
@@ -114,7 +114,7 @@ TEST_F(SmPlanTest, PlacesHoldForWhoHasNoLimit) {
   filler.place = SmSet::Kind::kRemaining;
   plan_.assign_all(0);
   EXPECT_EQ(small.assignment.set, plan_.layout(0).few());
-  EXPECT_EQ(small.assignment.restriction, Restriction::kFewSms);
+  EXPECT_EQ(small.assignment.too_few_for, RecentDemand::kWide);
   EXPECT_EQ(filler.assignment.set.sms, 16u);
   EXPECT_EQ(of(limited), groups_of("1000"));
   ASSERT_TRUE(plan_.reserve(7, {.device = 0, .sms = 4}).ok());

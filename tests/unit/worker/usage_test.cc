@@ -143,9 +143,10 @@ TEST_F(UsageTest, WhatHoldsWorkBackIsTold) {
 TEST_F(UsageTest, WaitsOfTheExecutorCountOnce) {
   const uint64_t moments = times(HeldFor::kQuietMoment);
   {
-    const ShownWait outer(nullptr, &session_->core.usage, wire::ExecutorWait::kQuietMoment,
-                          HeldFor::kMemory);
-    const ShownWait inner(nullptr, &session_->core.usage, wire::ExecutorWait::kQuietMoment);
+    const ShownWait outer(nullptr, &session_->core.usage, now_ns(),
+                          wire::ExecutorWait::kQuietMoment, HeldFor::kMemory);
+    const ShownWait inner(nullptr, &session_->core.usage, now_ns(),
+                          wire::ExecutorWait::kQuietMoment);
     EXPECT_EQ(standing(HeldFor::kMemory), 1u);
     EXPECT_EQ(standing(HeldFor::kQuietMoment), 0u);
   }

@@ -33,7 +33,7 @@ class ValueWatchTest : public testing::Test {
   alignas(8) uint64_t words_[8] = {};
   const std::shared_ptr<Bell> first_ = std::make_shared<Bell>();
   const std::shared_ptr<Bell> second_ = std::make_shared<Bell>();
-  ValueWatch watch_;
+  ValueWatch watch_{monotonic_clock()};
 };
 
 TEST_F(ValueWatchTest, WhoseWordHasComeIsRungFor) {

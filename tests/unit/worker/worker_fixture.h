@@ -29,10 +29,10 @@ class WorkerFixture : public ::testing::Test {
     server_ = std::make_unique<TestServer>(std::move(sockets->first));
     link_ = std::make_unique<ServerReports>(std::move(sockets->second));
     devices_ = std::make_unique<Devices>(std::move(Devices::open(driver_.table())).value());
-    monitor_ = std::make_unique<FaultMonitor>(driver_.table(), *devices_,
-                                              [this](CUresult result, const std::string& reason) {
-                                                link_->session_fault(0, result, reason);
-                                              });
+    monitor_ = std::make_unique<FaultMonitor>(
+        driver_.table(), *devices_, [this](CUresult result, const std::string& reason) {
+          link_->send(wire::SessionFault{.session = 0, .result = result}, reason);
+        });
     worker_parts_.partitions = std::make_shared<SmPartitions>(driver_.table(), *devices_, gate_,
                                                               worker_parts_.descriptors);
     environment_ = std::make_unique<Environment>(
