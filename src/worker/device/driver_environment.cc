@@ -11,19 +11,16 @@
 #include "worker/device/log.h"
 
 namespace openmps::worker {
-namespace {
 
-uint32_t choose_connections() {
-  const char* wanted = environment_variable("OPENMPS_DEVICE_MAX_CONNECTIONS");
-  if (wanted == nullptr) return kMaxConnections;
-  const auto number = parse_unsigned(wanted, kMaxConnections);
-  if (number && *number != 0) return static_cast<uint32_t>(*number);
-  log("OPENMPS_DEVICE_MAX_CONNECTIONS=" + std::string(wanted) + " is not a number from 1 to " +
-      std::to_string(kMaxConnections) + ": ignored");
-  return kMaxConnections;
+std::optional<uint32_t> number_setting(const char* variable, uint32_t least, uint32_t most) {
+  const std::string wanted = environment_or(variable, "");
+  if (wanted.empty()) return std::nullopt;
+  const auto number = parse_unsigned(wanted, most);
+  if (number && *number >= least) return static_cast<uint32_t>(*number);
+  log(std::string(variable) + "=" + printable(wanted) + " is not a number from " +
+      std::to_string(least) + " to " + std::to_string(most) + ": ignored");
+  return std::nullopt;
 }
-
-}  // namespace
 
 uint32_t prepare_driver_environment() {
   unset_environment("CUDA_MPS_");
@@ -32,7 +29,8 @@ uint32_t prepare_driver_environment() {
        {"CUDA_LAUNCH_BLOCKING", "CUDA_FORCE_", "CUDA_DISABLE_", "CUDA_MODULE_"}) {
     unset_environment(name);
   }
-  const uint32_t connections = choose_connections();
+  const uint32_t connections = number_setting("OPENMPS_DEVICE_MAX_CONNECTIONS", 1, kMaxConnections)
+                                   .value_or(kMaxConnections);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", std::to_string(connections).c_str(), 1);
   return connections;
 }

@@ -57,11 +57,6 @@ StreamSlot StreamSlots::take_anyhow(uint32_t count) {
   return note_taken(count);
 }
 
-bool StreamSlots::begin_to_grow() {
-  if (!are_short()) return false;
-  return !grows_.exchange(true, std::memory_order_acquire);
-}
-
 // The graph has as many branches more as the driver has free slots: for those it would make none.
 CUresult StreamSlots::grow(const DriverTable& driver, CUcontext context, uint32_t more) {
   const InContext current(driver, context);

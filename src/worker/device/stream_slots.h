@@ -46,7 +46,9 @@ class StreamSlots : public std::enable_shared_from_this<StreamSlots> {
            there_.load(std::memory_order_relaxed);
   }
   // Slots are short and no other thread makes more. The caller makes more, until end_growing().
-  [[nodiscard]] bool begin_to_grow();
+  [[nodiscard]] bool begin_to_grow() {
+    return are_short() && !grows_.exchange(true, std::memory_order_acquire);
+  }
   void end_growing() { grows_.store(false, std::memory_order_release); }
   // Make so many more slots of `context`, which is current meanwhile. The driver waits for all work
   // of the context, so the call is made in quiescence. Returns what the driver says; after an error

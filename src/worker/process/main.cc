@@ -66,11 +66,7 @@ constexpr uint32_t kMostSpinUs = 1'000'000;
 // down where there are none. A small kernel with its launch takes 10 to 50 us. OPENMPS_SPIN_US
 // overrides the choice; 0: no thread spins.
 uint32_t choose_spin_us(uint32_t cores) {
-  if (const char* wanted = environment_variable("OPENMPS_SPIN_US"); wanted != nullptr) {
-    if (const auto us = parse_unsigned(wanted, kMostSpinUs)) return static_cast<uint32_t>(*us);
-    log("OPENMPS_SPIN_US=" + std::string(wanted) + " is not a number from 0 to " +
-        std::to_string(kMostSpinUs) + ": ignored");
-  }
+  if (const auto us = number_setting("OPENMPS_SPIN_US", 0, kMostSpinUs)) return *us;
   if (cores >= 8) return 50;
   return cores >= 4 ? 20 : 5;
 }
@@ -86,7 +82,7 @@ bool loading_waits(DriverKind kind) {
 }
 
 // More than any device has.
-constexpr uint64_t kMostRankSms = 1024;
+constexpr uint32_t kMostRankSms = 1024;
 
 // OPENMPS_COLD_LANE=off saves the memory of the cold context (docs/decisions/0016).
 bool wants_cold_lane() {
@@ -128,16 +124,9 @@ Performance choose_performance() {
 // OPENMPS_RANK_SMS=N: how many SMs are kept for sessions of a higher rank (docs/decisions/0028); 0:
 // none, and Performance::rank_sms is cleared. Returns what SmPartitions::prepare_for_ranks() takes.
 uint32_t choose_rank_sms(Performance* performance) {
-  const std::string wish = environment_or("OPENMPS_RANK_SMS", "");
-  if (wish.empty()) return 0;
-  const auto sms = parse_unsigned(wish, kMostRankSms);
-  if (!sms) {
-    log("OPENMPS_RANK_SMS=" + printable(wish) + " is not a number from 0 to " +
-        std::to_string(kMostRankSms) + ": ignored");
-    return 0;
-  }
-  if (*sms == 0) performance->rank_sms = false;
-  return static_cast<uint32_t>(*sms);
+  const auto sms = number_setting("OPENMPS_RANK_SMS", 0, kMostRankSms);
+  if (sms == 0u) performance->rank_sms = false;
+  return sms.value_or(0);
 }
 
 // OPENMPS_POLICY=NAME: which session's work goes first (worker/admission/policy.h).
@@ -232,18 +221,6 @@ Status make_parts(const DriverTable& table, const Devices& devices, ContextGate&
   return Status();
 }
 
-// The contexts are lost: what kernels have printed goes to the clients.
-void take_last_words(const DriverTable& table, const Devices& devices, WorkerParts& worker,
-                     CUresult result) {
-  std::vector<CUcontext> contexts;
-  for (uint32_t i = 0; i < devices.count(); ++i) {
-    contexts.push_back(devices.at(i).context);
-    const CUcontext cold = worker.cold != nullptr ? worker.cold->context(i) : nullptr;
-    if (cold != nullptr) contexts.push_back(cold);
-  }
-  worker.output.context_lost(table, contexts, result);
-}
-
 // Serves until the server is gone, and ends the process.
 [[noreturn]] void serve_sessions(Environment& environment) {
   ImageMemory* const memory = environment.worker.memory.get();
@@ -292,7 +269,13 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   });
   OPENMPS_RETURN_IF_ERROR(worker.output.capture());
   monitor.set_last_words([&worker, &table, &devices](CUresult result) {
-    take_last_words(table, *devices, worker, result);
+    std::vector<CUcontext> contexts;
+    for (uint32_t i = 0; i < devices->count(); ++i) {
+      contexts.push_back(devices->at(i).context);
+      const CUcontext cold = worker.cold != nullptr ? worker.cold->context(i) : nullptr;
+      if (cold != nullptr) contexts.push_back(cold);
+    }
+    worker.output.context_lost(table, contexts, result);
   });
   Environment environment{table, *devices, gate, worker, monitor, spins, server};
   // After the driver has started, which needs more rights (nvidia-modprobe, sockets) and makes

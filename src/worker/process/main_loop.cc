@@ -105,31 +105,43 @@ bool MainLoop::idle() {
   return sessions_.empty();
 }
 
+template <typename Message>
+Status MainLoop::give(Packet& packet, Status (MainLoop::*handler)(const Message&, Packet&)) {
+  Message message;
+  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+  return (this->*handler)(message, packet);
+}
+
 Status MainLoop::handle(Packet packet) {
-  Result<wire::MessageHeader> header = wire::read_header(packet.data);
+  const Result<wire::MessageHeader> header = wire::read_header(packet.data);
   if (!header.ok()) return header.status();
-  if (header->kind == wire::MessageKind::kOpenSession) return open(packet);
-  if (header->kind == wire::MessageKind::kProbe) {
-    environment_.server.send(wire::Alive{});
-    return Status();
+  switch (header->kind) {
+    case wire::MessageKind::kOpenSession: return give(packet, &MainLoop::open);
+    case wire::MessageKind::kCloseSession: return give(packet, &MainLoop::close_session);
+    case wire::MessageKind::kChangeSession: return give(packet, &MainLoop::change);
+    case wire::MessageKind::kChangeGroup: return give(packet, &MainLoop::change_group);
+    case wire::MessageKind::kReserve: return give(packet, &MainLoop::reserve);
+    case wire::MessageKind::kPassDescriptor: return give(packet, &MainLoop::pass_descriptor);
+    case wire::MessageKind::kProbe: return give(packet, &MainLoop::answer_probe);
+    default:
+      return Status(CUDA_ERROR_MPS_RPC_FAILURE,
+                    "message kind " + std::to_string(static_cast<uint32_t>(header->kind)));
   }
-  if (header->kind == wire::MessageKind::kCloseSession) {
-    wire::CloseSession message;
-    OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
-    if (message.session == 0) {
-      log("New clients go to another worker: work that does not end is not waited for any more");
-      environment_.gate.give_up();
-    } else {
-      close(message.session, static_cast<CUresult>(message.result));
-    }
-    return Status();
+}
+
+Status MainLoop::answer_probe(const wire::Probe&, Packet&) {
+  environment_.server.send(wire::Alive{});
+  return Status();
+}
+
+Status MainLoop::close_session(const wire::CloseSession& message, Packet&) {
+  if (message.session == 0) {
+    log("New clients go to another worker: work that does not end is not waited for any more");
+    environment_.gate.give_up();
+  } else {
+    close(message.session, static_cast<CUresult>(message.result));
   }
-  if (header->kind == wire::MessageKind::kPassDescriptor) return pass_descriptor(packet);
-  if (header->kind == wire::MessageKind::kChangeSession) return change(packet);
-  if (header->kind == wire::MessageKind::kChangeGroup) return change_group(packet);
-  if (header->kind == wire::MessageKind::kReserve) return reserve(packet);
-  return Status(CUDA_ERROR_MPS_RPC_FAILURE,
-                "message kind " + std::to_string(static_cast<uint32_t>(header->kind)));
+  return Status();
 }
 
 SessionLimits MainLoop::limits_of(const wire::Grant& grant) const {
@@ -169,9 +181,7 @@ std::shared_ptr<SessionGroup> MainLoop::group_of(uint32_t number,
   return group;
 }
 
-Status MainLoop::change_group(const Packet& packet) {
-  wire::ChangeGroup message;
-  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+Status MainLoop::change_group(const wire::ChangeGroup& message, Packet&) {
   const auto found = groups_.find(message.group);
   const auto group = found == groups_.end() ? nullptr : found->second.lock();
   if (group == nullptr) return Status();
@@ -181,17 +191,13 @@ Status MainLoop::change_group(const Packet& packet) {
 }
 
 // A session that has ended meanwhile keeps its limits.
-Status MainLoop::change(const Packet& packet) {
-  wire::ChangeSession message;
-  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+Status MainLoop::change(const wire::ChangeSession& message, Packet&) {
   const auto found = sessions_.find(message.session);
   if (found != sessions_.end()) found->second->change(limits_of(message.grant));
   return Status();
 }
 
-Status MainLoop::reserve(const Packet& packet) {
-  wire::Reserve message;
-  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+Status MainLoop::reserve(const wire::Reserve& message, Packet&) {
   SmPartitions& partitions = *environment_.worker.partitions;
   if (message.sms == 0) {
     partitions.release(message.number);
@@ -211,9 +217,7 @@ Status MainLoop::reserve(const Packet& packet) {
 }
 
 // A descriptor for a session that has just ended is closed.
-Status MainLoop::pass_descriptor(Packet& packet) {
-  wire::PassDescriptor message;
-  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+Status MainLoop::pass_descriptor(const wire::PassDescriptor& message, Packet& packet) {
   const auto found = sessions_.find(message.session);
   if (found == sessions_.end()) return Status();
   // A packet without a descriptor: this process had none left, and the command that waits for the
@@ -223,9 +227,7 @@ Status MainLoop::pass_descriptor(Packet& packet) {
   return Status();
 }
 
-Status MainLoop::open(Packet& packet) {
-  wire::OpenSession message;
-  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+Status MainLoop::open(const wire::OpenSession& message, Packet& packet) {
   reap();  // a session of this number may just have ended
   if (message.window >= wire::kMaxWindows || sessions_.contains(message.session)) {
     return Status(CUDA_ERROR_MPS_RPC_FAILURE, "OpenSession of session " +

@@ -10,6 +10,7 @@
 
 #include "base/mutex.h"
 #include "base/unix_socket.h"
+#include "wire/handshake.h"
 #include "worker/process/session_thread.h"
 
 namespace openmps::worker {
@@ -31,18 +32,23 @@ class MainLoop {
  private:
   [[nodiscard]] uint64_t now_ns() const { return environment_.worker.clock.now_ns(); }
   Status handle(Packet packet);
+  // Gives the packet to the handler of its message.
+  template <typename Message>
+  Status give(Packet& packet, Status (MainLoop::*handler)(const Message&, Packet&));
   // If the session can't open, the server is told and the worker serves on.
-  Status open(Packet& packet);
+  Status open(const wire::OpenSession& message, Packet& packet);
   Status start(const wire::OpenSession& message, Packet& packet, std::shared_ptr<Window> window);
   [[nodiscard]] SessionLimits limits_of(const wire::Grant& grant) const;
   // The group of that number, made with these limits if it is new; null for number 0.
   [[nodiscard]] std::shared_ptr<SessionGroup> group_of(uint32_t number,
                                                        const wire::ClientLimits& limits);
   void set_limits(SessionGroup& group, const wire::ClientLimits& limits) const;
-  Status change(const Packet& packet);
-  Status change_group(const Packet& packet);
-  Status reserve(const Packet& packet);
-  Status pass_descriptor(Packet& packet);
+  Status close_session(const wire::CloseSession& message, Packet&);
+  Status change(const wire::ChangeSession& message, Packet&);
+  Status change_group(const wire::ChangeGroup& message, Packet&);
+  Status reserve(const wire::Reserve& message, Packet&);
+  Status pass_descriptor(const wire::PassDescriptor& message, Packet& packet);
+  Status answer_probe(const wire::Probe&, Packet&);
   void close(uint32_t session, CUresult result);
   void wake_closing();
   [[nodiscard]] int longest_wait_ms() const;
