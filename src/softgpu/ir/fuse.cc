@@ -205,7 +205,7 @@ void Fuser::join_inner_products() {
     if (x.op != IrOp::k_ld_shared_kept || y.op != IrOp::k_ld_shared_kept ||
         sum.op != IrOp::k_fma_f32 || sum.partial ||
         flow_.block_of[at_x] != flow_.block_of[at_sum] || !only_for(x.d, at_x, at_sum) ||
-        !only_for(y.d, at_y, at_sum)) {
+        !only_for(y.d, at_y, at_sum) || sum.c == x.d || sum.c == y.d) {
       continue;
     }
     x.op = IrOp::k_ld_shared_fma;  // not the first of its block: that one keeps the window

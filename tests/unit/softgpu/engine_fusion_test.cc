@@ -272,6 +272,38 @@ TEST_P(InnerProducts, AreThoseOfSteps) {
   EXPECT_GT(faults, kRounds / 10);
 }
 
+// Two words just loaded, one of which is not multiplied but added: the update of a row by another.
+TEST_F(Fusion, LoadedWordsThatAreAdded) {
+  const std::string text = kHeader + (".visible .entry update" + (kPrologue + fill_shared())) +
+                           "mov.f32 %f0, 0f40400000;\n"  // 3
+                           "ld.shared.f32 %f1, [%r3];\nld.shared.f32 %f2, [%r4];\n"
+                           "ld.shared.f32 %f3, [%r3+4];\nld.shared.f32 %f4, [%r4+4];\n"
+                           "fma.rn.f32 %f5, %f0, %f4, %f3;\n"
+                           "ld.shared.f32 %f6, [%r3+8];\nld.shared.f32 %f7, [%r4+8];\n"
+                           "fma.rn.f32 %f8, %f6, %f0, %f7;\n"
+                           "add.f32 %f1, %f1, %f2;\n"
+                           "st.global.f32 [%d5], %f1;\nst.global.f32 [%d5+128], %f5;\n"
+                           "st.global.f32 [%d5+256], %f8;\nret;\n}\n";
+  ASSERT_TRUE(device_.load(text)) << device_.error.log;
+  device_.buffer(addresses_), device_.buffer(results_), device_.buffer(shared_);
+  for (uint32_t i = 0; i < kLanes; ++i) addresses_[i] = 4 * i, addresses_[kLanes + i] = 256;
+  for (uint32_t i = 0; i < kWords; ++i) shared_[i] = std::bit_cast<uint32_t>(1.f + 5.f * i);
+  const Outcome outcome = device_.run(
+      "update", {1}, {kLanes},
+      Parameters().add(addresses_.data()).add(results_.data()).add(shared_.data()).add(~0u),
+      4 * kWords);
+  ASSERT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
+  for (uint32_t i = 0; i < kLanes; ++i) {
+    auto word = [&](uint32_t base, uint32_t offset) {
+      return std::bit_cast<float>(shared_[(addresses_[base * kLanes + i] + offset) / 4]);
+    };
+    auto result = [&](uint32_t row) { return std::bit_cast<float>(results_[row * kLanes + i]); };
+    EXPECT_EQ(result(0), word(0, 0) + word(1, 0)) << i;
+    EXPECT_EQ(result(1), std::fma(3.f, word(1, 4), word(0, 4))) << i;
+    EXPECT_EQ(result(2), std::fma(word(0, 8), 3.f, word(1, 8))) << i;
+  }
+}
+
 // index * size + base with signed and unsigned indices, and products that must be kept because
 // something else reads them, because the index changes before the sum, or in a loop.
 TEST_F(Fusion, AddressesOfElements) {
