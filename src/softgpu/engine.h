@@ -142,8 +142,8 @@ struct KernelInfo {
   bool launches_kernels = false;             // calls the device runtime: Launch::nested is needed
   bool launches_graphs = false;              // or asks for its own: Launch::graph is needed
   uint32_t target = 0;                       // of the PTX: 10 * major + minor
-  // Set when the kernel can't be run (unknown opcode, ...): names kernel, line and opcode. Using
-  // the kernel then fails with CUDA_ERROR_NOT_SUPPORTED and this text; other kernels are
+  // Set when the kernel is beyond a limit, so that ptxas would refuse it: using it, or asking for
+  // it by name, gives CUDA_ERROR_INVALID_PTX and this text. The module's other kernels are
   // unaffected.
   std::string unusable;
 };
@@ -163,11 +163,15 @@ class Program {
   virtual ~Program() = default;
   virtual const std::vector<KernelInfo>& kernels() const = 0;
   virtual const std::vector<GlobalInfo>& globals() const = 0;
+  // The instructions that fault when they are reached: function and opcode of each.
+  virtual std::vector<std::string> unsupported() const { return {}; }
 };
 
 struct CompileOptions {
   uint32_t compute_capability =
       90;  // 10 * major + minor of the device: the newest PTX target taken
+  uint32_t max_shared_bytes = 227 * 1024;  // of a block: what a kernel may have of static ones
+  std::string origin{};                    // file that the image is part of, for messages; or empty
 };
 
 struct CompileError {

@@ -32,10 +32,10 @@ void note_rules(const CompiledProgram& program) {
   for (size_t i = 0; i < program.functions.size(); ++i) {
     if (program.functions[i] == nullptr) continue;
     const ptx::Function& function = program.module->functions[i];
-    if (const std::string& why = program.functions[i]->unusable; !why.empty()) {
+    for (const std::string& why : program.functions[i]->unsupported) {
       if (refusals().size() < 1000) refusals().insert(function.name + ", " + why);
-      continue;
     }
+    if (!program.functions[i]->unsupported.empty()) continue;
     for (const ptx::Statement& statement : function.body) {
       if (statement.label < 0) used_rules().insert(statement.instruction.rule);
     }
@@ -56,7 +56,7 @@ extern "C" bool corpus_is_complete() {
     complete = false;
   }
   if (complete) return true;
-  for (const std::string& reason : refusals()) printf("unusable: %s\n", reason.c_str());
+  for (const std::string& reason : refusals()) printf("%s\n", reason.c_str());
   return false;
 }
 

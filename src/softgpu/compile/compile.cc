@@ -2,6 +2,7 @@
 // compile(): from an image to a program. Called by the device model when modules are loaded; any
 // thread.
 #include <algorithm>
+#include <cstdio>
 #include <functional>
 
 #include "softgpu/engine.h"
@@ -24,15 +25,10 @@ constexpr uint32_t kMaxThreadsPerBlock = 1024;
 constexpr uint32_t kRegistersPerSm = 64 * 1024;
 // ptxas hands registers out in these units.
 constexpr uint32_t kRegisterStep = 8;
-// Limits that ptxas enforces: static shared memory and, since PTX 8.1, kernel parameters.
-constexpr uint64_t kMaxStaticSharedBytes = 48 * 1024;
+// A limit that ptxas enforces since PTX 8.1.
 constexpr uint64_t kMaxParameterBytes = 32764;
 
-std::string kernel_problem(const std::string& kernel, const std::string& what) {
-  return "kernel " + kernel + ", " + what;
-}
-
-// Walks the direct calls. An indirect one may reach what can't run: that faults when it is called.
+// Walks the direct calls.
 class CallGraph {
  public:
   explicit CallGraph(const CompiledProgram& program) : program_(program) {}
@@ -115,8 +111,18 @@ uint32_t register_limit(const ptx::Function& function) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(limit, kMinRegisters, kMaxRegisters));
 }
 
+// Empty, or what ptxas would say of a kernel with that much of `what`.
+std::string beyond_limit(const std::string& kernel, const char* what, uint64_t bytes,
+                         uint64_t most) {
+  if (bytes <= most) return "";
+  char text[128];
+  std::snprintf(text, sizeof text, "' uses too much %s (0x%llx bytes, 0x%llx max)", what,
+                static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(most));
+  return "ptxas error   : Entry function '" + kernel + text;
+}
+
 KernelInfo describe(const CompiledProgram& program, const ptx::Function& function, const Code& code,
-                    uint32_t shared_bytes) {
+                    uint64_t shared_bytes, uint64_t max_shared_bytes) {
   KernelInfo info;
   info.name = function.name;
   uint64_t end = 0;
@@ -126,7 +132,11 @@ KernelInfo describe(const CompiledProgram& program, const ptx::Function& functio
     end = parameter.offset + parameter.bytes;
   }
   info.parameter_bytes = static_cast<uint32_t>(end);
-  info.static_shared_bytes = shared_bytes;
+  info.static_shared_bytes = static_cast<uint32_t>(shared_bytes);
+  info.unusable = beyond_limit(function.name, "shared data", shared_bytes, max_shared_bytes);
+  if (info.unusable.empty()) {
+    info.unusable = beyond_limit(function.name, "parameter space", end, kMaxParameterBytes);
+  }
   uint64_t local = 0;
   const bool any_runtime =
       std::any_of(program.functions.begin(), program.functions.end(),
@@ -139,9 +149,6 @@ KernelInfo describe(const CompiledProgram& program, const ptx::Function& functio
     info.launches_graphs |= reached.launches_graphs;
     // What is called indirectly may be any function of the program.
     info.launches_kernels |= reached.calls_runtime || (reached.calls_indirectly && any_runtime);
-    if (!reached.unusable.empty() && info.unusable.empty()) {
-      info.unusable = kernel_problem(function.name, reached.unusable);
-    }
   });
   info.local_bytes = static_cast<uint32_t>(std::min<uint64_t>(local, UINT32_MAX));
   info.registers = std::clamp(info.registers, kMinRegisters, register_limit(function));
@@ -155,23 +162,6 @@ KernelInfo describe(const CompiledProgram& program, const ptx::Function& functio
     info.max_threads = product_up_to(function.max_threads, kMaxThreadsPerBlock);
   }
   return info;
-}
-
-Status check_limits(const ptx::Function& function, const Code& code, uint64_t shared_bytes) {
-  if (shared_bytes > kMaxStaticSharedBytes) {
-    return {CUDA_ERROR_INVALID_PTX, "ptxas error   : Entry function '" + function.name +
-                                        "' uses too much shared data (" +
-                                        std::to_string(shared_bytes) + " bytes, " +
-                                        std::to_string(kMaxStaticSharedBytes) + " max)"};
-  }
-  for (const Argument& parameter : code.parameters) {
-    if (parameter.offset + parameter.bytes > kMaxParameterBytes) {
-      return {CUDA_ERROR_INVALID_PTX, "ptxas error   : Formal parameter space of '" +
-                                          function.name + "' overflowed (" +
-                                          std::to_string(kMaxParameterBytes) + " bytes max)"};
-    }
-  }
-  return {};
 }
 
 // The PTX of an image; of a program linked from several objects (nvcc -rdc) theirs, linked.
@@ -216,7 +206,8 @@ std::shared_ptr<const Program> compile(const void* image, size_t size,
 
   auto program = std::make_shared<CompiledProgram>();
   program->module = parsed.value();
-  const ir::SharedLayout shared = ir::lay_out_shared(module);
+  if (!options.origin.empty()) program->origin = ", of " + options.origin;
+  const std::vector<ir::SharedLayout> shared = ir::lay_out_shared(module);
   const ir::LowerOptions lowering{active_handlers(), perf_allows("fusion"),
                                   perf_allows("register_reuse")};
   for (const ptx::Variable& variable : module.shared) {
@@ -228,17 +219,15 @@ std::shared_ptr<const Program> compile(const void* image, size_t size,
     program->functions.push_back(
         module.functions[i].is_extern
             ? nullptr
-            : ir::lower(module, static_cast<int32_t>(i), shared.offsets, lowering));
+            : ir::lower(module, static_cast<int32_t>(i), shared[i].offsets, lowering));
   }
   mark_recursive(*program);
   for (size_t i = 0; i < module.functions.size(); ++i) {
     const ptx::Function& function = module.functions[i];
     if (!function.is_kernel || function.is_extern) continue;
-    const Status limits = check_limits(function, *program->functions[i], shared.bytes[i]);
-    if (!limits.ok()) return fail(error, limits);
     program->kernel_functions.push_back(static_cast<int32_t>(i));
     program->kernels_.push_back(describe(*program, function, *program->functions[i],
-                                         static_cast<uint32_t>(shared.bytes[i])));
+                                         shared[i].bytes, options.max_shared_bytes));
     program->kernels_.back().target = target;
   }
   for (const ptx::GlobalVariable& global : module.globals) {

@@ -38,7 +38,7 @@ std::string coverage_markdown() {
          "written, Q predicate read, M address, T address of a texel, V and W register or vector, "
          "L "
          "label,\nX anything.\n"
-         "A kernel with another instruction loads, and is refused when it is launched.\n\n"
+         "A kernel with another instruction runs, and faults where it comes to it.\n\n"
          "| Mnemonic | Modifiers and types | Operands |\n|---|---|---|\n" +
          table;
 }

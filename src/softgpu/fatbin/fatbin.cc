@@ -17,6 +17,15 @@ using cuda::Bytes;
 using cuda::FatbinEntry;
 using Texts = Result<std::vector<std::string>>;
 
+Status no_binary(const std::string& what, uint32_t capability) {
+  constexpr uint32_t kOfLibraries = 130;  // for which they have no machine code
+  return Status(
+      CUDA_ERROR_NO_BINARY_FOR_GPU,
+      what + ", and machine code can't run on this device" +
+          (capability < kOfLibraries ? "; CUDA's libraries have PTX that runs with SOFTGPU_CC=13.0"
+                                     : ""));
+}
+
 // The newest PTX that fits.
 Result<std::optional<FatbinEntry>> newest_ptx(Bytes container, uint32_t capability) {
   std::optional<FatbinEntry> best;
@@ -78,9 +87,9 @@ Result<std::string> from_container(const Result<Bytes>& container, uint32_t capa
     const Result<std::optional<FatbinEntry>> best = newest_ptx(*container, limit);
     if (!best.ok()) return best.status();
     if (!best->has_value()) {
-      return Status(CUDA_ERROR_NO_BINARY_FOR_GPU,
-                    "no PTX for compute capability " + std::to_string(capability) +
-                        " in the fatbin, and machine code can't run on this device");
+      return no_binary(
+          "no PTX for compute capability " + std::to_string(capability) + " in the fatbin",
+          capability);
     }
     Result<std::string> text = text_of(**best);
     if (!text.ok() || !is_family_specific(text.value(), capability)) return text;
@@ -151,9 +160,7 @@ Result<std::vector<std::string>> extract_ptx(const void* image, size_t size, uin
       return from_wrapper(cuda::read_wrapper(image), capability);
     case cuda::ImageKind::kContainer:
       return one_text(from_container(bare_container(image, size), capability));
-    case cuda::ImageKind::kElf:
-      return Status(CUDA_ERROR_NO_BINARY_FOR_GPU,
-                    "machine code (a cubin) can't run on this device");
+    case cuda::ImageKind::kElf: return no_binary("the image is a cubin", capability);
     case cuda::ImageKind::kOther: break;
   }
   const size_t limit = std::min(size, kMaxTextBytes);

@@ -176,13 +176,11 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, c
 
 CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
                            void** jitOptionsValues, unsigned int numJitOptions,
-                           CUlibraryOption* libraryOptions, void** libraryOptionValues,
+                           CUlibraryOption* libraryOptions, void** /*libraryOptionValues*/,
                            unsigned int numLibraryOptions) {
   return with_driver([&](Driver& driver) -> Status {
     if (library == nullptr) return no_result();
-    if (numLibraryOptions > 0 && (libraryOptions == nullptr || libraryOptionValues == nullptr)) {
-      return invalid_value("options without values");
-    }
+    if (numLibraryOptions > 0 && libraryOptions == nullptr) return invalid_value("no options");
     for (unsigned i = 0; i < numLibraryOptions; ++i) {
       if (libraryOptions[i] < 0 || libraryOptions[i] >= CU_LIBRARY_NUM_OPTIONS) {
         return invalid_value("no such option");

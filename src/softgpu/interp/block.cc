@@ -38,8 +38,9 @@ const Op* Block::raise(Warp* warp, const Op* op, CUresult code, uint64_t address
   fault.code = code;
   fault.address = address;
   fault.text = "kernel " + kernel->name + ", block (" + comma_separated(index) + "), thread (" +
-               comma_separated(place_of(thread).data()) + "), PTX line " +
-               std::to_string(op->line) + ": " + what;
+               comma_separated(place_of(thread).data()) + "), " +
+               (warp->frame->code == kernel ? "" : "function " + warp->frame->code->name + ", ") +
+               "PTX line " + std::to_string(op->line) + ": " + what + program->compiled->origin;
   return nullptr;
 }
 

@@ -25,10 +25,6 @@ const CallSite& site_of(const Op* op, const Warp* warp) {
 
 const Op* enter(WarpState* warp, const Op* op, const CallSite& site, const Code& callee) {
   Frame* caller = warp->frame;
-  if (!callee.unusable.empty()) {
-    return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_INSTRUCTION, 0,
-                              "call of " + callee.name + ": " + callee.unusable);
-  }
   if (caller->depth >= kMaxCallDepth || site.arguments.size() > callee.parameters.size() ||
       site.results.size() > callee.results.size()) {
     return warp->block->raise(

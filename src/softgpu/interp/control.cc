@@ -226,6 +226,10 @@ HANDLER(exit) {
   return switch_fragment(state);
 }
 
+HANDLER(unsupported) {
+  return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_INSTRUCTION, 0,
+                            warp->frame->code->unsupported[op->imm]);
+}
 HANDLER(trap) { return warp->block->raise(warp, op, CUDA_ERROR_LAUNCH_FAILED, 0, "trap"); }
 
 HANDLER(yield) {
@@ -260,6 +264,7 @@ void add_control_handlers(HandlerTable* table) {
   PUT(unguard);
   PUT(exit);
   PUT(trap);
+  PUT(unsupported);
   PUT(yield);
   PUT(set_rounding);
 #undef PUT

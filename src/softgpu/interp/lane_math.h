@@ -50,6 +50,11 @@ INLINE s32 quotient_s32(s32 a, s32 b) {
   const f64 q = (f64)a / (f64)b;  // only -2^31 / -1 does not fit: it wraps
   return b == 0 ? -1 : q >= 2147483648.0 ? (s32)0x80000000 : (s32)q;
 }
+INLINE u32 pack_saturated(s32 high, s32 low, s32 least, s32 most, u32 bits) {
+  const u32 mask = (1u << bits) - 1;
+  return ((u32)min_of(max_of(high, least), most) & mask) << bits |
+         ((u32)min_of(max_of(low, least), most) & mask);
+}
 INLINE u32 pack16(u32 low, u32 high) { return (low & 0xffffu) | (high << 16); }
 INLINE u64 pack32(u32 low, u32 high) { return low | ((u64)high << 32); }
 INLINE u32 top_bit(u32 x) { return x ? 31 - (u32)__builtin_clz(x) : ~0u; }

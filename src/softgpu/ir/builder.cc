@@ -13,7 +13,7 @@ using ptx::Space;
 using ptx::SpecialRegister;
 
 Builder::Builder(const ptx::Module& module, int32_t function,
-                 const std::vector<uint32_t>& shared_offsets)
+                 const std::map<int32_t, uint32_t>& shared_offsets)
     : module_(module),
       function_(module.functions[function]),
       shared_offsets_(shared_offsets),
@@ -43,8 +43,8 @@ Builder::Builder(const ptx::Module& module, int32_t function,
   code_->local_bytes = (local + 15) & ~uint64_t{15};
 }
 
-bool Builder::unusable(const std::string& why) {
-  if (code_->unusable.empty()) code_->unusable = "line " + std::to_string(line_) + ": " + why;
+bool Builder::unsupported(const std::string& why) {
+  if (problem_.empty()) problem_ = why;
   return false;
 }
 
@@ -109,23 +109,9 @@ Draft& Builder::emit(IrOp op, int32_t d, int32_t a, int32_t b, int32_t c) {
 
 bool Builder::emit_named(const std::string& name, int32_t d, int32_t a, int32_t b, int32_t c) {
   IrOp op;
-  if (!find_op(name, &op)) return unusable("no implementation of " + name);
+  if (!find_op(name, &op)) return unsupported("no implementation of " + name);
   emit(op, d, a, b, c);
   return true;
-}
-
-// The function that `function` is an alias of (".alias").
-int32_t Builder::without_alias(int32_t function) const {
-  // An alias of an alias of ... is legal; a circle of aliases names no function.
-  for (int depth = 0; depth < 8 && !module_.functions[function].alias_of.empty(); ++depth) {
-    for (size_t i = 0; i < module_.functions.size(); ++i) {
-      if (module_.functions[i].name == module_.functions[function].alias_of) {
-        function = static_cast<int32_t>(i);
-        break;
-      }
-    }
-  }
-  return function;
 }
 
 void Builder::place(int32_t label) {
@@ -140,7 +126,7 @@ int32_t Builder::fit(int32_t value, Lane lane, bool sign) {
   const int32_t made = temporary(want);
   if (have == 16 || want == 16) {
     if (have == 16) emit(IrOp::k_lo_b128, made, value);
-    if (have == 16 && want < 8) unusable("a 128-bit register in a narrow operand");
+    if (have == 16 && want < 8) unsupported("a 128-bit register in a narrow operand");
     if (want == 16) emit(IrOp::k_pack_b128, made, fit(value, Lane::u64, sign), constant(0, 8));
     return made;
   }
@@ -155,7 +141,7 @@ int32_t Builder::read_symbol(const Operand& operand, uint32_t bytes) {
   switch (operand.kind) {
     case Operand::Kind::kShared: {
       if (!module_.shared[operand.index].is_extern) {
-        return constant(shared_offsets_[operand.index] + offset, bytes);
+        return constant(shared_offsets_.at(operand.index) + offset, bytes);
       }
       const int32_t base = special(FrameValue::kDynamicShared, SpecialRegister::kNone, bytes);
       if (offset == 0) return base;
@@ -176,8 +162,9 @@ int32_t Builder::read_symbol(const Operand& operand, uint32_t bytes) {
       return found->second;
     }
     case Operand::Kind::kFunction:
-      return constant(kFunctionWindow + 16 * static_cast<uint64_t>(without_alias(operand.index)),
-                      bytes);
+      return constant(
+          kFunctionWindow + 16 * static_cast<uint64_t>(module_.without_alias(operand.index)),
+          bytes);
     case Operand::Kind::kVariable: {
       const uint64_t at = param_offsets_[operand.index] + offset;
       if (function_.variables[operand.index].space == Space::kParam) return constant(at, bytes);
@@ -187,7 +174,7 @@ int32_t Builder::read_symbol(const Operand& operand, uint32_t bytes) {
       emit(bytes == 8 ? IrOp::k_add_b64 : IrOp::k_add_b32, sum, base, constant(at, bytes));
       return sum;
     }
-    default: unusable("operand of an unexpected kind"); return constant(0, bytes);
+    default: unsupported("operand of an unexpected kind"); return constant(0, bytes);
   }
 }
 
@@ -198,7 +185,7 @@ int32_t Builder::read(const Operand& operand, Lane lane) {
     case Operand::Kind::kRegister: {
       const int32_t value = register_value(operand.index);
       if (values_[value].bytes == 0) {
-        unusable("predicate in the place of a number");
+        unsupported("predicate in the place of a number");
         return constant(0, bytes);
       }
       const ptx::Type type = function_.registers[operand.index].type;
@@ -256,7 +243,7 @@ int32_t Builder::read_predicate(const Operand& operand) {
   const int32_t value =
       operand.kind == Operand::Kind::kRegister ? register_value(operand.index) : -1;
   if (value < 0 || values_[value].bytes != 0) {
-    unusable("number in the place of a predicate");
+    unsupported("number in the place of a predicate");
     return temporary(0);
   }
   if (!operand.negated) return value;
@@ -279,11 +266,11 @@ void Builder::store_result(const Operand& operand, int32_t value, bool sign) {
   if (own == value) return;
   const uint32_t have = values_[value].bytes, want = values_[own].bytes;
   if (have == 0 || want == 0) {
-    unusable("predicate in the place of a number");
+    unsupported("predicate in the place of a number");
   } else if (have == want) {
     emit_named("mov_b" + std::to_string(8 * want), own, value);
   } else if (have == 16 || want == 16) {
-    unusable("128-bit operand of another width");
+    unsupported("128-bit operand of another width");
   } else {
     emit_named(std::string("resize_u") + std::to_string(want * 8) + "_" +
                    (sign && have < want ? "s" : "u") + std::to_string(have * 8),

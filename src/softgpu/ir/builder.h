@@ -23,8 +23,9 @@ AtomicType atomic_type_of(ptx::Type type);
 
 class Builder {
  public:
-  Builder(const ptx::Module& module, int32_t function, const std::vector<uint32_t>& shared_offsets);
-  // What can't be lowered is told in its code's `unusable`.
+  Builder(const ptx::Module& module, int32_t function,
+          const std::map<int32_t, uint32_t>& shared_offsets);
+  // What can't be lowered becomes an op that faults and says so.
   DraftFunction lower_statements();
 
  private:
@@ -44,14 +45,15 @@ class Builder {
   void store_result(const Operand& operand, int32_t value, bool sign = false);
   Draft& emit(IrOp op, int32_t d = -1, int32_t a = -1, int32_t b = -1, int32_t c = -1);
   bool emit_named(const std::string& name, int32_t d, int32_t a, int32_t b = -1, int32_t c = -1);
-  bool unusable(const std::string& why);
+  bool unsupported(const std::string& why);  // this instruction; always false
   int32_t new_label() { return next_label_++; }
   void place(int32_t label);
-  int32_t without_alias(int32_t function) const;
   std::string ir_name(const Instruction& instruction) const;
 
   // Statements (lower_control.cc).
   void lower_statement(const ptx::Statement& statement);
+  void lower_guarded(const Instruction& instruction);
+  void emit_unsupported(const std::string& what);
   bool lower_instruction(const Instruction& instruction);
   bool needs_branch_guard(const Instruction& instruction) const;
   bool lower_branch_indexed(const Instruction& instruction);
@@ -146,7 +148,7 @@ class Builder {
 
   const ptx::Module& module_;
   const ptx::Function& function_;
-  const std::vector<uint32_t>& shared_offsets_;
+  const std::map<int32_t, uint32_t>& shared_offsets_;
   std::unique_ptr<Code> code_;
   std::vector<Value> values_;
   std::vector<int32_t> register_values_;
@@ -161,6 +163,7 @@ class Builder {
   int32_t epilogue_ = -1;
   std::vector<std::vector<int32_t>> tables_;
   uint32_t line_ = 0;
+  std::string problem_;  // why the instruction at hand can't be lowered
 };
 
 }  // namespace openmps::softgpu::ir

@@ -67,7 +67,7 @@ struct Code {
   bool launches_graphs = false;  // or reads %current_graph_exec
   bool recursive = false;  // may call itself: how much stack that takes is not known beforehand
   std::vector<int32_t> callees;
-  std::string unusable;  // empty, or why it can't run: "line 12: opcode"
+  std::vector<std::string> unsupported;  // what the ops that stand for unsupported instructions say
 };
 
 }  // namespace openmps::softgpu

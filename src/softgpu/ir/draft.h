@@ -47,7 +47,7 @@ struct Draft {
 inline bool is_plain(IrOp op) { return op >= IrOp::k_ld_shared_keep; }
 
 struct DraftFunction {
-  std::unique_ptr<Code> code;  // all that needs neither flow nor places, or why it can't run
+  std::unique_ptr<Code> code;  // all that needs neither flow nor places
   std::vector<Value> values;
   std::vector<Draft> drafts;
   std::vector<int32_t> label_positions;      // label -> draft index; -1: none

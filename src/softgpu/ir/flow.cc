@@ -15,23 +15,11 @@ bool ends_block(const Draft& draft) {
     case IrOp::k_brx:
     case IrOp::k_exit:
     case IrOp::k_trap:
+    case IrOp::k_unsupported:
     case IrOp::k_ret:
     case IrOp::k_call_indirect: return true;
     default: return false;
   }
-}
-
-bool labels_are_placed(const DraftFunction& function) {
-  auto placed = [&function](int32_t label) {
-    return static_cast<size_t>(label) < function.label_positions.size() &&
-           function.label_positions[label] >= 0;
-  };
-  bool good = true;
-  for (const Draft& draft : function.drafts) good &= draft.label < 0 || placed(draft.label);
-  for (const std::vector<int32_t>& table : function.tables) {
-    for (int32_t label : table) good &= placed(label);
-  }
-  return good;
 }
 
 namespace {
@@ -60,7 +48,8 @@ void find_blocks(const DraftFunction& function, Flow& flow) {
   for (size_t b = 0; b < flow.blocks.size(); ++b) {
     const Draft& last = function.drafts[flow.blocks[b].end - 1];
     auto& successors = flow.blocks[b].successors;
-    const bool stops = last.op == IrOp::k_exit || last.op == IrOp::k_trap || last.op == IrOp::k_ret;
+    const bool stops = last.op == IrOp::k_exit || last.op == IrOp::k_trap ||
+                       last.op == IrOp::k_unsupported || last.op == IrOp::k_ret;
     if (last.op == IrOp::k_brx) {
       for (int32_t label : function.tables[last.table]) {
         successors.push_back(flow.block_of[function.label_positions[label]]);

@@ -23,9 +23,6 @@ struct Flow {
 };
 
 bool ends_block(const Draft& draft);
-// A branch may name the label of a .branchtargets, which is no place.
-bool labels_are_placed(const DraftFunction& function);
-// Of a function whose labels are.
 Flow find_flow(const DraftFunction& function);
 
 }  // namespace openmps::softgpu::ir

@@ -11,14 +11,9 @@
 namespace openmps::softgpu::ir {
 
 std::unique_ptr<Code> lower(const ptx::Module& module, int32_t function,
-                            const std::vector<uint32_t>& shared_offsets,
+                            const std::map<int32_t, uint32_t>& shared_offsets,
                             const LowerOptions& options) {
   DraftFunction draft = Builder(module, function, shared_offsets).lower_statements();
-  if (draft.code->unusable.empty() && !labels_are_placed(draft)) {
-    draft.code->unusable = "line " + std::to_string(draft.drafts.back().line) +
-                           ": branch to something that is no label";
-  }
-  if (!draft.code->unusable.empty()) return std::move(draft.code);
   const Flow flow = find_flow(draft);
   if (options.fusion) fuse(draft, flow);
   allocate(draft, flow, options.register_reuse);

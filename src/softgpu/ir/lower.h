@@ -4,6 +4,7 @@
 // (allocate.h), and the ops (emit.h). Called by compile(); any thread.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -18,9 +19,10 @@ struct LowerOptions {
   bool register_reuse = true;
 };
 
-// Never fails: what can't be lowered is told in Code::unusable.
+// `shared_offsets`: of the function's own layout (shared_layout.h). Never fails: what can't be
+// lowered faults when it is reached (Code::unsupported).
 std::unique_ptr<Code> lower(const ptx::Module& module, int32_t function,
-                            const std::vector<uint32_t>& shared_offsets,
+                            const std::map<int32_t, uint32_t>& shared_offsets,
                             const LowerOptions& options);
 
 }  // namespace openmps::softgpu::ir

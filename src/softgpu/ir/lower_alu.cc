@@ -28,6 +28,8 @@ std::string type_name(Type type) {
     case Type::kBF16x2: return "bf16x2";
     case Type::kU16x2: return "u16x2";
     case Type::kS16x2: return "s16x2";
+    case Type::kU4: return "u4";
+    case Type::kS4: return "s4";
     case Type::kB8:
     case Type::kB16:
     case Type::kB32:
@@ -67,12 +69,12 @@ std::string Builder::ir_name(const Instruction& in) const {
 bool Builder::lower_alu(const Instruction& in) {
   IrOp op;
   const std::string name = ir_name(in);
-  if (!find_op(name, &op)) return unusable("no implementation of " + name);
+  if (!find_op(name, &op)) return unsupported("no implementation of " + name);
   const OpInfo& info = op_info(op);
   int32_t fields[4] = {-1, -1, -1, -1};
   for (int i = 0; i < info.operand_count(); ++i) {
     const size_t at = static_cast<size_t>(i) + 1;
-    if (at >= in.operands.size()) return unusable("too few operands");
+    if (at >= in.operands.size()) return unsupported("too few operands");
     fields[i] = read(in.operands[at], info.operands[i]);
   }
   const int32_t d = result(in.operands[0], lane_bytes(info.d));
@@ -80,7 +82,7 @@ bool Builder::lower_alu(const Instruction& in) {
   draft.e = fields[3];
   if (op == IrOp::k_lop3_b32) {
     if (in.operands[4].kind != Operand::Kind::kInteger) {
-      return unusable("lop3 without an immediate table");
+      return unsupported("lop3 without an immediate table");
     }
     draft.imm = in.operands[4].integer & 0xff;
   }
@@ -124,7 +126,7 @@ bool Builder::lower_mul_add_24(const Instruction& in) {
 bool Builder::lower_float(const Instruction& in) {
   IrOp op;
   const std::string name = ir_name(in);
-  if (!find_op(name, &op)) return unusable("no implementation of " + name);
+  if (!find_op(name, &op)) return unsupported("no implementation of " + name);
   const OpInfo& info = op_info(op);
   int32_t fields[3] = {-1, -1, -1};
   for (int i = 0; i < info.operand_count(); ++i) {
@@ -213,7 +215,7 @@ bool Builder::lower_compare(const Instruction& in) {
   const Type type = in.type(0);
   const Operand& to = in.operands[0];
   const bool packed = type == Type::kF16x2 || type == Type::kBF16x2;
-  if (packed) return unusable("setp of packed halves");
+  if (packed) return unsupported("setp of packed halves");
   const int32_t third = in.operands.size() > 3 ? read_predicate(in.operands[3]) : -1;
   // Into a temporary when the result is also an operand of what follows.
   const bool direct = to.kind == Operand::Kind::kRegister && to.pair == -1 && third < 0;
@@ -235,7 +237,7 @@ bool Builder::lower_compare(const Instruction& in) {
 bool Builder::lower_set(const Instruction& in) {
   const Type to = in.type(0), type = in.type(1);
   if (type == Type::kF16x2 || type == Type::kBF16x2) {
-    if (in.operands.size() > 3) return unusable("set of packed halves with a predicate");
+    if (in.operands.size() > 3) return unsupported("set of packed halves with a predicate");
     uint32_t code = 0;
     while (code < std::size(kComparisons) && kComparisons[code] != in.modifiers[0]) ++code;
     const std::string name = "set_" + type_name(type) + (to == type ? "_number" : "_mask");
@@ -266,7 +268,7 @@ bool Builder::lower_set(const Instruction& in) {
 
 bool Builder::lower_select(const Instruction& in) {
   IrOp op;
-  if (!find_op(ir_name(in), &op)) return unusable("no implementation of " + ir_name(in));
+  if (!find_op(ir_name(in), &op)) return unsupported("no implementation of " + ir_name(in));
   const Type type = in.type(0);
   const uint32_t bytes = ptx::type_bytes(type);
   const Lane lane = type == Type::kF32   ? Lane::f32
@@ -308,7 +310,7 @@ bool Builder::lower_testp(const Instruction& in) {
 bool Builder::lower_predicate(const Instruction& in) {
   IrOp op;
   if (!find_op(in.rule->ir, &op)) {
-    return unusable("no implementation of " + std::string(in.rule->ir));
+    return unsupported("no implementation of " + std::string(in.rule->ir));
   }
   const int32_t a = read_predicate(in.operands[1]);
   const int32_t b = in.operands.size() > 2 ? read_predicate(in.operands[2]) : -1;

@@ -92,7 +92,7 @@ void Builder::complete_at(int32_t barrier, int32_t bytes, int32_t ranks) {
 bool Builder::lower_copy_async(const Instruction& in) {
   const uint64_t bytes = in.operands[2].integer;
   if (in.operands[2].kind != Operand::Kind::kInteger || (bytes != 4 && bytes != 8 && bytes != 16)) {
-    return unusable("cp.async of an odd size");
+    return unsupported("cp.async of an odd size");
   }
   Address to, from;
   if (!address_of(in.operands[0], Space::kShared, &to)) return false;
@@ -152,7 +152,7 @@ bool Builder::lower_bulk_copy(const Instruction& in) {
       generic_address(in.operands[1], from_global ? Space::kGlobal : Space::kSharedCluster);
   const int32_t bytes = read(in.operands[2], Lane::u32);
   const int32_t barrier = at_barrier ? generic_address(in.operands[3], Space::kSharedCluster) : -1;
-  if (code.multicast && in.operands.size() < 5) return unusable("multicast without a mask");
+  if (code.multicast && in.operands.size() < 5) return unsupported("multicast without a mask");
   const int32_t ranks = code.multicast ? read(in.operands[4], Lane::u16) : -1;
   Draft& draft = emit(IrOp::k_bulk_copy, -1, to, from, bytes);
   draft.e = ranks;
@@ -175,7 +175,7 @@ bool Builder::lower_tensor_copy(const Instruction& in) {
   if (code.reduces) code.op = atomic_op_of(in);
   const bool loads = !code.stores && !code.prefetches;
   Operand where = in.operands[loads ? 1 : 0];
-  if (where.items.size() != 1 + code.rank) return unusable("coordinates of another rank");
+  if (where.items.size() != 1 + code.rank) return unsupported("coordinates of another rank");
   std::vector<int32_t> values;
   for (uint32_t i = 0; i < code.rank; ++i) values.push_back(read(where.items[1 + i], Lane::u32));
   where.items.resize(1);
@@ -188,12 +188,12 @@ bool Builder::lower_tensor_copy(const Instruction& in) {
   if (code.im2col && !code.stores) {
     if (code.rank < 3 || in.operands.size() <= next ||
         in.operands[next].items.size() != code.rank - 2) {
-      return unusable("im2col without its offsets");
+      return unsupported("im2col without its offsets");
     }
     for (const Operand& offset : in.operands[next].items) values.push_back(read(offset, Lane::u16));
     ++next;
   }
-  if (code.multicast && in.operands.size() <= next) return unusable("multicast without a mask");
+  if (code.multicast && in.operands.size() <= next) return unsupported("multicast without a mask");
   const int32_t ranks = code.multicast ? read(in.operands[next], Lane::u16) : -1;
   const int32_t bytes = loads ? temporary(4) : -1;
   const int32_t barrier = loads ? generic_address(in.operands[2], Space::kSharedCluster) : -1;

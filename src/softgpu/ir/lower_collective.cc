@@ -127,7 +127,7 @@ bool Builder::lower_barrier(const Instruction& in) {
     count = read(in.operands[1], Lane::u32);
   }
   if (in.has("arrive")) {
-    if (count < 0) return unusable("barrier.arrive without a count");
+    if (count < 0) return unsupported("barrier.arrive without a count");
     emit(IrOp::k_barrier_arrive, -1, id, count).aux = 0x100;
     return true;
   }

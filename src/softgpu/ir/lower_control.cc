@@ -7,14 +7,12 @@ namespace openmps::softgpu::ir {
 using ptx::Lowering;
 
 DraftFunction Builder::lower_statements() {
+  if (!function_.is_kernel) epilogue_ = new_label();
   if (function_.uses_register_parameters) {
     line_ = function_.line;
-    unusable("parameters in registers");
-  }
-  if (!function_.is_kernel) epilogue_ = new_label();
-  for (const ptx::Statement& statement : function_.body) {
-    if (!code_->unusable.empty()) break;
-    lower_statement(statement);
+    emit_unsupported("parameters in registers");
+  } else {
+    for (const ptx::Statement& statement : function_.body) lower_statement(statement);
   }
   // Falling off the end returns.
   if (function_.is_kernel) {
@@ -34,10 +32,30 @@ void Builder::lower_statement(const ptx::Statement& statement) {
   }
   const Instruction& in = statement.instruction;
   line_ = in.line;
-  if (!in.rule) {
-    unusable("unsupported instruction '" + std::string(in.opcode) + "'");
-    return;
+  const size_t first = drafts_.size();
+  const auto labels = static_cast<size_t>(next_label_);
+  problem_.clear();
+  if (in.rule) lower_guarded(in);
+  if (in.rule && problem_.empty()) return;
+  // Nothing of it is left but a fault, for the lanes that come to it.
+  drafts_.erase(drafts_.begin() + static_cast<ptrdiff_t>(first), drafts_.end());
+  if (label_positions_.size() > labels) label_positions_.resize(labels);
+  const int32_t end = new_label();
+  if (in.guard >= 0) {
+    emit(in.guard_negated ? IrOp::k_bra_if : IrOp::k_bra_unless, -1, register_value(in.guard))
+        .label = end;
   }
+  emit_unsupported("unsupported instruction '" + std::string(in.opcode) + "'" +
+                   (problem_.empty() ? "" : ": " + problem_));
+  place(end);
+}
+
+void Builder::emit_unsupported(const std::string& what) {
+  emit(IrOp::k_unsupported).imm = code_->unsupported.size();
+  code_->unsupported.push_back(what);
+}
+
+void Builder::lower_guarded(const Instruction& in) {
   if (in.guard < 0) {
     lower_instruction(in);
     return;
@@ -148,13 +166,13 @@ bool Builder::lower_instruction(const Instruction& in) {
       }
       return true;
   }
-  return unusable("instruction of an unknown kind");
+  return unsupported("instruction of an unknown kind");
 }
 
 bool Builder::lower_branch_indexed(const Instruction& in) {
   auto found = function_.targets_of_label.find(in.operands[1].index);
   if (in.operands[1].kind != Operand::Kind::kLabel || found == function_.targets_of_label.end()) {
-    return unusable("brx.idx without .branchtargets");
+    return unsupported("brx.idx without .branchtargets");
   }
   const int32_t index = read(in.operands[0], Lane::u32);
   Draft& draft = emit(IrOp::k_brx, -1, index);
@@ -170,14 +188,15 @@ bool Builder::lower_call(const Instruction& in) {
   auto take_list = [&](std::vector<Argument>* out) {
     if (at >= in.operands.size() || in.operands[at].kind != Operand::Kind::kList) return true;
     for (const Operand& item : in.operands[at].items) {
-      if (item.kind != Operand::Kind::kVariable) return unusable("call with a register parameter");
+      if (item.kind != Operand::Kind::kVariable)
+        return unsupported("call with a register parameter");
       out->push_back({param_offsets_[item.index], function_.variables[item.index].bytes});
     }
     ++at;
     return true;
   };
   if (!take_list(&site.results)) return false;
-  if (at >= in.operands.size()) return unusable("call without a function");
+  if (at >= in.operands.size()) return unsupported("call without a function");
   const Operand& callee = in.operands[at++];
   if (!take_list(&site.arguments)) return false;
   const auto site_index = static_cast<uint32_t>(code_->call_sites.size());
@@ -195,12 +214,12 @@ bool Builder::lower_call(const Instruction& in) {
     return true;
   }
   if (callee.kind != Operand::Kind::kFunction) {
-    return unusable("call of something that is no function");
+    return unsupported("call of something that is no function");
   }
-  const int32_t index = without_alias(callee.index);
+  const int32_t index = module_.without_alias(callee.index);
   const ptx::Function& function = module_.functions[index];
   if (function.is_extern) return lower_builtin(function.name, site);
-  if (function.is_kernel) return unusable("call of a kernel");
+  if (function.is_kernel) return unsupported("call of a kernel");
   site.callee = index;
   code_->callees.push_back(index);
   code_->call_sites.push_back(std::move(site));
@@ -227,7 +246,7 @@ bool Builder::lower_builtin(const std::string& name, const CallSite& site) {
   for (const Builtin& builtin : kBuiltins) {
     if (name != builtin.name) continue;
     if (site.arguments.size() != builtin.arguments || site.results.size() < builtin.results) {
-      return unusable("call of " + name + " with other parameters than its own");
+      return unsupported("call of " + name + " with other parameters than its own");
     }
     Draft& draft = emit(builtin.op);
     draft.imm = code_->call_sites.size();
@@ -236,7 +255,7 @@ bool Builder::lower_builtin(const std::string& name, const CallSite& site) {
   }
   if (const ptx::DeviceFunction* function = ptx::find_device_function(name)) {
     if (site.arguments.size() != function->arguments || site.results.size() != 1) {
-      return unusable("call of " + name + " with other parameters than its own");
+      return unsupported("call of " + name + " with other parameters than its own");
     }
     emit(IrOp::k_call_runtime).imm = code_->call_sites.size();
     code_->call_sites.push_back(site);
@@ -248,7 +267,7 @@ bool Builder::lower_builtin(const std::string& name, const CallSite& site) {
     }
     return true;
   }
-  return unusable("call of the external function '" + name + "'");
+  return unsupported("call of the external function '" + name + "'");
 }
 
 }  // namespace openmps::softgpu::ir

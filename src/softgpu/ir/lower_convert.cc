@@ -39,7 +39,7 @@ bool Builder::lower_move(const Instruction& in) {
   const int32_t value = read(from, lane);
   if (to.kind != Operand::Kind::kRegister) return true;
   const int32_t own = register_value(to.index);
-  if (values_[own].bytes == 0) return unusable("mov of a number into a predicate");
+  if (values_[own].bytes == 0) return unsupported("mov of a number into a predicate");
   if (values_[own].bytes == values_[value].bytes) {
     return emit_named("mov_b" + std::to_string(8 * values_[own].bytes), own, value);
   }
@@ -51,7 +51,7 @@ bool Builder::lower_move(const Instruction& in) {
 bool Builder::unpack(const Instruction& in) {
   const std::vector<Operand>& members = in.operands[0].items;
   const uint32_t bytes = ptx::type_bytes(in.type(0));
-  if (members.size() != 2 && members.size() != 4) return unusable("mov of an odd vector");
+  if (members.size() != 2 && members.size() != 4) return unsupported("mov of an odd vector");
   std::vector<int32_t> pieces = {read(in.operands[1], lane_of(in.type(0)))};
   uint32_t size = bytes;
   while (pieces.size() < members.size()) {
@@ -60,7 +60,7 @@ bool Builder::unpack(const Instruction& in) {
       for (const char* half : {"lo_b", "hi_b"}) {
         halves.push_back(temporary(size / 2));
         if (size < 2 || !emit_named(half + std::to_string(8 * size), halves.back(), piece)) {
-          return unusable("mov of a vector that is too small");
+          return unsupported("mov of a vector that is too small");
         }
       }
     }
@@ -74,9 +74,9 @@ bool Builder::unpack(const Instruction& in) {
 bool Builder::pack(const Instruction& in) {
   const std::vector<Operand>& members = in.operands[1].items;
   const uint32_t bytes = ptx::type_bytes(in.type(0));
-  if (members.size() != 2 && members.size() != 4) return unusable("mov of an odd vector");
+  if (members.size() != 2 && members.size() != 4) return unsupported("mov of an odd vector");
   uint32_t size = bytes / static_cast<uint32_t>(members.size());
-  if (size == 0) return unusable("mov of a vector that is too small");
+  if (size == 0) return unsupported("mov of a vector that is too small");
   std::vector<int32_t> pieces;
   const Lane lane = size <= 2 ? Lane::u16 : size == 4 ? Lane::u32 : Lane::u64;
   for (const Operand& member : members) pieces.push_back(read(member, lane));
@@ -272,7 +272,7 @@ bool Builder::convert_packed(const Instruction& in) {
            : type == Type::kTF32   ? "tf32"
                                    : "e5m2x2";
   };
-  if (in.has("rs")) return unusable("stochastic rounding");
+  if (in.has("rs")) return unsupported("stochastic rounding");
   const uint32_t bytes = ptx::type_bytes(to);
   const int32_t d = result(in.operands[0], bytes);
   if (to == Type::kTF32) {
@@ -314,7 +314,7 @@ uint64_t window_of(const ptx::Instruction& in, bool is_kernel) {
 bool Builder::lower_convert_address(const Instruction& in) {
   if (ptx::type_bytes(in.type(0)) != 8) {
     // 32-bit shared addresses are what other instructions take; only their value moves.
-    return unusable("32-bit generic addresses");
+    return unsupported("32-bit generic addresses");
   }
   const int32_t from = read(in.operands[1], Lane::u64);
   const int32_t d = result(in.operands[0], 8);

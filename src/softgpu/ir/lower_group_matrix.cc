@@ -64,7 +64,7 @@ bool Builder::lower_group_matrix(const Instruction& in) {
   }
   const std::optional<Shape> shape = shape_of(in);
   const auto d = element_of(in.type(0)), a = element_of(in.type(1)), b = element_of(in.type(2));
-  if (!shape || !d || !a || !b) return unusable("matrix shape or types");
+  if (!shape || !d || !a || !b) return unsupported("matrix shape or types");
   GroupMatrixCode code;
   code.n = shape->n, code.k = shape->k;
   code.d = *d, code.a = *a, code.b = *b;
@@ -73,15 +73,15 @@ bool Builder::lower_group_matrix(const Instruction& in) {
   const bool bits = code.a == Element::kB1;
   if (!is_legal(code) || in.has("and") != bits || in.has("popc") != bits ||
       (code.saturate && family_of(code.a) != Family::kInt8)) {
-    return unusable("matrix shape with these types");
+    return unsupported("matrix shape with these types");
   }
-  if (!read_flags(in, &code)) return unusable("flags of a matrix product");
+  if (!read_flags(in, &code)) return unsupported("flags of a matrix product");
 
   const std::vector<Operand> to = members_of(in.operands[0]);
   const std::vector<Operand> from = members_of(in.operands[1]);
   if (to.size() != code.n * element_bits(code.d) / 64 ||
       from.size() != (code.a_in_registers ? kRegistersOfA : 1)) {
-    return unusable("matrix fragments of the wrong size");
+    return unsupported("matrix fragments of the wrong size");
   }
   const std::vector<int32_t> before = read_fragment(in.operands[0], 4);
   const std::vector<int32_t> factor =

@@ -156,7 +156,7 @@ std::vector<int32_t> Builder::read_fragment(const Operand& operand, uint32_t byt
 
 bool Builder::lower_multiply(const Instruction& in) {
   const std::optional<Shape> shape = shape_of(in);
-  if (!shape) return unusable("matrix shape");
+  if (!shape) return unsupported("matrix shape");
   const bool is_wmma = in.rule->mnemonic == "wmma";
   MatrixCode code;
   code.m = shape->m, code.n = shape->n, code.k = shape->k;
@@ -166,7 +166,7 @@ bool Builder::lower_multiply(const Instruction& in) {
                          short_form ? Type::kF16 : in.type(2), in.type(short_form ? 1 : 3)};
   const auto d = element_of(types[0]), a = element_of(types[1]), b = element_of(types[2]),
              c = element_of(types[3]);
-  if (!d || !a || !b || !c) return unusable("matrix types");
+  if (!d || !a || !b || !c) return unsupported("matrix types");
   code.d = *d, code.a = *a, code.b = *b, code.c = *c;
   code.linear = is_wmma;
   code.saturate = in.has("satfinite");
@@ -176,15 +176,15 @@ bool Builder::lower_multiply(const Instruction& in) {
   for (const std::string_view part : in.modifiers) {
     if (part == "row" || part == "col") layouts.push_back(part);
   }
-  if (layouts.size() != 2) return unusable("matrix layouts");
+  if (layouts.size() != 2) return unsupported("matrix layouts");
   code.a_by_columns = layouts[0] == "col";
   code.b_by_rows = layouts[1] == "row";
   if (!is_legal(code) || (in.has("rn") && code.a != Element::kF64)) {
-    return unusable("matrix shape with these types");
+    return unsupported("matrix shape with these types");
   }
   const bool quarter = !is_wmma && code.k == 4 && code.a == Element::kF16;
   if (!is_wmma && !quarter && (code.a_by_columns || code.b_by_rows)) {
-    return unusable("matrix layouts");
+    return unsupported("matrix layouts");
   }
 
   std::vector<int32_t> results;
@@ -202,7 +202,7 @@ bool Builder::lower_multiply(const Instruction& in) {
       fragments[0].size() != count(code.m * code.k, code.a, true) ||
       fragments[1].size() != count(code.n * code.k, code.b, true) ||
       fragments[2].size() != count(code.m * code.n, code.c, false)) {
-    return unusable("matrix fragments of the wrong size");
+    return unsupported("matrix fragments of the wrong size");
   }
 
   Draft& draft = emit(IrOp::k_matrix_multiply);
@@ -221,7 +221,7 @@ bool Builder::lower_multiply(const Instruction& in) {
 bool Builder::lower_fragment(const Instruction& in) {
   const std::optional<Shape> shape = shape_of(in);
   const std::optional<Element> element = element_of(in.type(0));
-  if (!shape || !element) return unusable("matrix shape or type");
+  if (!shape || !element) return unsupported("matrix shape or type");
   const bool is_load = in.has("load");
   const bool is_a = in.has("a"), is_b = in.has("b");
   FragmentCode code;
@@ -232,12 +232,12 @@ bool Builder::lower_fragment(const Instruction& in) {
   code.bits = element_bits(*element);
   const uint32_t elements = code.rows * code.columns;
   if (!is_legal_fragment(*shape, *element, is_a || is_b)) {
-    return unusable("matrix shape with this type");
+    return unsupported("matrix shape with this type");
   }
   code.registers = static_cast<uint32_t>(fragment_registers(elements, *element, is_a || is_b));
   if (code.bits < 8) {
     // Words of several elements, along K, which is how they must lie in memory.
-    if (code.by_columns != is_b) return unusable("layout of a matrix of small elements");
+    if (code.by_columns != is_b) return unsupported("layout of a matrix of small elements");
     (is_b ? code.rows : code.columns) /= 32 / code.bits;
     code.bits = 32;
   }
@@ -248,7 +248,7 @@ bool Builder::lower_fragment(const Instruction& in) {
   Address address;
   if (!address_of(memory, space, &address)) return false;
   const std::vector<Operand> members = members_of(fragment);
-  if (members.size() != code.registers) return unusable("matrix fragments of the wrong size");
+  if (members.size() != code.registers) return unsupported("matrix fragments of the wrong size");
   // The stride counts elements, also those of less than a byte; without one the matrix is dense.
   uint32_t per_unit = element_bits(*element) < 8 ? 32 / element_bits(*element) : 1;
   const int32_t dense = constant(code.by_columns ? code.rows : code.columns, 4);
@@ -290,7 +290,7 @@ bool Builder::lower_tiles(const Instruction& in) {
   if (!address_of(memory, space, &address)) return false;
   const Operand& registers = in.operands[is_load ? 0 : 1];
   const std::vector<Operand> members = members_of(registers);
-  if (members.size() != code.count) return unusable("matrix fragments of the wrong size");
+  if (members.size() != code.count) return unsupported("matrix fragments of the wrong size");
   std::vector<int32_t> values;
   if (is_load) {
     for (const Operand& member : members) values.push_back(result(member, 4));

@@ -112,7 +112,7 @@ bool Builder::address_of(const Operand& operand, Space space, Address* out) {
       break;
     case Operand::Kind::kInteger: out->base = constant(base.integer, lane_bytes(lane)); break;
     case Operand::Kind::kRegister: out->base = read(base, lane); break;
-    default: return unusable("address of an unexpected kind");
+    default: return unsupported("address of an unexpected kind");
   }
   // Handlers take those of other blocks as generic addresses.
   if (space == Space::kSharedCluster) {
@@ -144,7 +144,7 @@ bool Builder::lower_load(const Instruction& in) {
   const uint32_t count = vector_size(in);
   const Operand& to = in.operands[0];
   std::vector<Operand> members = to.kind == Operand::Kind::kVector ? to.items : std::vector{to};
-  if (members.size() != count) return unusable("vector of the wrong size");
+  if (members.size() != count) return unsupported("vector of the wrong size");
   const Type type = in.type(0);
   const uint32_t bytes = ptx::type_bytes(type);
   const bool sign = ptx::is_signed(type) && !ptx::is_float(type);
@@ -189,7 +189,7 @@ bool Builder::lower_load(const Instruction& in) {
 bool Builder::lower_store(const Instruction& in) {
   const Space space = space_of(in, in.operands[0]);
   if (space == Space::kParam || space == Space::kConst) {
-    return unusable("store to a read-only space");
+    return unsupported("store to a read-only space");
   }
   Address address;
   if (!address_of(in.operands[0], space, &address)) return false;
@@ -197,7 +197,7 @@ bool Builder::lower_store(const Instruction& in) {
   const Operand& from = in.operands[1];
   std::vector<Operand> members =
       from.kind == Operand::Kind::kVector ? from.items : std::vector{from};
-  if (members.size() != count) return unusable("vector of the wrong size");
+  if (members.size() != count) return unsupported("vector of the wrong size");
   const Type type = in.type(0);
   const uint32_t bytes = ptx::type_bytes(type);
   const Lane lane = memory_lane(type);
@@ -238,7 +238,7 @@ bool Builder::lower_atomic(const Instruction& in) {
   // The mbarrier, or the policy of the cache, follows the values.
   const size_t more = in.has("async") || in.has("L2::cache_hint") ? 1 : 0;
   const size_t values = in.operands.size() - first - more;
-  if (values != (op == AtomicOp::kCompare ? 2 : 1)) return unusable("wrong number of operands");
+  if (values != (op == AtomicOp::kCompare ? 2 : 1)) return unsupported("wrong number of operands");
   const int32_t third = op == AtomicOp::kCompare ? read(in.operands[first + 1], lane) : -1;
   const int32_t d = has_result ? result(in.operands[0], bytes) : -1;
   Draft& draft = emit(IrOp::k_atomic, d, address.base, value, third);

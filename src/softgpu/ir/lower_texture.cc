@@ -25,11 +25,11 @@ bool Builder::read_image_operand(const Operand& operand, uint32_t dimensions, bo
                                  Lane lane, int32_t* handle, std::vector<int32_t>* coordinates) {
   const Operand& base = operand.items[0];
   if (base.kind != Operand::Kind::kRegister) {
-    return unusable("texture and surface references do not exist any more");
+    return unsupported("texture and surface references do not exist any more");
   }
   *handle = read(base, Lane::u64);
   const uint32_t wanted = dimensions + (layered ? 1 : 0);
-  if (operand.items.size() < 1 + wanted) return unusable("too few coordinates");
+  if (operand.items.size() < 1 + wanted) return unsupported("too few coordinates");
   for (uint32_t i = 0; i < wanted; ++i) {
     coordinates->push_back(read(operand.items[1 + i], layered && i == 0 ? Lane::u32 : lane));
   }
@@ -50,12 +50,12 @@ bool Builder::lower_texture(const Instruction& in) {
     code.component = in.has("r") ? 0 : in.has("g") ? 1 : in.has("b") ? 2 : 3;
   }
   const std::vector<Operand> members = members_of(in.operands[0]);
-  if (members.size() != 4) return unusable("vector of the wrong size");
+  if (members.size() != 4) return unsupported("vector of the wrong size");
   const size_t more = code.kind == FetchKind::kLevel      ? 1
                       : code.kind == FetchKind::kGradient ? 2
                                                           : 0;
   if (in.operands.size() != 2 + more) {
-    return unusable("texture fetch with more operands than supported");
+    return unsupported("texture fetch with more operands than supported");
   }
   int32_t handle = -1;
   std::vector<int32_t> values;
@@ -66,7 +66,7 @@ bool Builder::lower_texture(const Instruction& in) {
   if (code.kind == FetchKind::kLevel) values.push_back(read(in.operands[2], lane));
   for (size_t i = 2; code.kind == FetchKind::kGradient && i < 4; ++i) {
     const std::vector<Operand> gradient = members_of(in.operands[i]);
-    if (gradient.size() < code.dimensions) return unusable("a gradient of too few dimensions");
+    if (gradient.size() < code.dimensions) return unsupported("a gradient of too few dimensions");
     for (uint32_t axis = 0; axis < code.dimensions; ++axis) {
       values.push_back(read(gradient[axis], Lane::f32));
     }
@@ -94,7 +94,7 @@ bool Builder::lower_surface(const Instruction& in) {
   code.bytes = ptx::type_bytes(in.type(0));
   const bool load = in.rule->mnemonic == "suld";
   const std::vector<Operand> members = members_of(in.operands[load ? 0 : 1]);
-  if (members.size() != code.count) return unusable("vector of the wrong size");
+  if (members.size() != code.count) return unsupported("vector of the wrong size");
   int32_t handle = -1;
   std::vector<int32_t> values;
   if (!read_image_operand(in.operands[load ? 1 : 0], code.dimensions, code.layered, Lane::u32,
@@ -121,7 +121,7 @@ bool Builder::lower_surface(const Instruction& in) {
 bool Builder::lower_image_query(const Instruction& in) {
   const Operand& base = in.operands[1].items[0];
   if (base.kind != Operand::Kind::kRegister) {
-    return unusable("texture and surface references do not exist any more");
+    return unsupported("texture and surface references do not exist any more");
   }
   const ImageQuery query = in.has("width")        ? ImageQuery::kWidth
                            : in.has("height")     ? ImageQuery::kHeight

@@ -96,7 +96,7 @@ bool Builder::lower_video(const Instruction& in) {
                                     : mask_of(d.selector, code.parts, &code.mask) &&
                                           elements_of(a.selector, code.parts, &code.a_select) &&
                                           elements_of(b.selector, code.parts, &code.b_select);
-  if (!good) return unusable("selector of a video instruction");
+  if (!good) return unsupported("selector of a video instruction");
   if (code.parts == 1 && code.d_width != 32) code.second = VideoSecond::kMerge;
   const int32_t c = in.operands.size() > 3 ? read(in.operands[3], Lane::u32) : constant(0, 4);
   const int32_t to = result(d, 4);

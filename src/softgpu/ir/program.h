@@ -16,12 +16,21 @@ class CompiledProgram final : public Program {
  public:
   const std::vector<KernelInfo>& kernels() const override { return kernels_; }
   const std::vector<GlobalInfo>& globals() const override { return globals_; }
+  std::vector<std::string> unsupported() const override {
+    std::vector<std::string> all;
+    for (const auto& code : functions) {
+      if (code == nullptr) continue;
+      for (const std::string& what : code->unsupported) all.push_back(code->name + ": " + what);
+    }
+    return all;
+  }
 
   std::shared_ptr<const ptx::Module> module;
   std::vector<std::unique_ptr<Code>> functions;  // null: declared only
   std::vector<int32_t> kernel_functions;         // of kernels_[i]
   std::vector<KernelInfo> kernels_;
   std::vector<GlobalInfo> globals_;
+  std::string origin;               // ", of FILE": behind what faults say; or empty
   uint32_t dynamic_alignment = 16;  // of dynamic shared memory: for any type, more if asked for
 };
 

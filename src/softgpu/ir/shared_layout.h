@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "softgpu/ptx/ast.h"
@@ -10,12 +11,14 @@
 namespace openmps::softgpu::ir {
 
 struct SharedLayout {
-  std::vector<uint32_t> offsets;  // of module.shared
-  std::vector<uint64_t> bytes;    // by function: what a kernel needs
+  std::map<int32_t, uint32_t> offsets;  // of the static ones among module.shared
+  uint64_t bytes = 0;                   // that a kernel needs
 };
 
-// Static .shared variables: those that device functions mention come first and at the same place
-// in every kernel of the module, the others behind them, at places of their kernel's own.
-SharedLayout lay_out_shared(const ptx::Module& module);
+// By function: where its static .shared variables lie. What only a kernel's own text names has a
+// place by itself in each kernel. What functions name has one place in the whole module, since a
+// function is lowered once for all kernels that call it; variables that no kernel needs together,
+// itself or in functions that it calls, may lie at the same place.
+std::vector<SharedLayout> lay_out_shared(const ptx::Module& module);
 
 }  // namespace openmps::softgpu::ir

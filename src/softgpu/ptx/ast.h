@@ -264,6 +264,9 @@ struct Module {
   std::vector<GlobalVariable> globals;  // .global and .const
   std::vector<Variable> shared;         // module-scope and function-scope .shared
   std::vector<Function> functions;
+
+  // The function that `function` is an alias of (".alias"), or itself.
+  int32_t without_alias(int32_t function) const;
 };
 
 }  // namespace openmps::softgpu::ptx

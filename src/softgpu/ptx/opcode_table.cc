@@ -196,6 +196,8 @@ constexpr Rule kRules[] = {
      "u8|s8|$int|f16|bf16|f32|f64|f16x2|e4m3x2|e5m2x2", "D S S?", L::kConvert, ""},
     {"cvt", "rn|rz relu? satfinite? f16x2|bf16x2|e4m3x2|e5m2x2|tf32 f32|e4m3x2|e5m2x2|f16x2",
      "D S S?", L::kConvert, ""},
+    {"cvt", "pack sat u16|s16 s32", "D S S", L::kAlu, "cvt_pack_{t}"},
+    {"cvt", "pack sat u8|s8|u4|s4 s32 b32", "D S S S", L::kAlu, "cvt_pack_{t}"},
     {"cvta", "to? global|$shared|local|const|param|param::entry u32|u64", "D S",
      L::kConvertAddress, ""},
     {"isspacep", "global|$shared|local|const|param|param::entry", "P S", L::kIsSpace, ""},

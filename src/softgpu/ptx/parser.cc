@@ -11,7 +11,6 @@ class ModuleParser final : public BodyParser {
  public:
   explicit ModuleParser(std::shared_ptr<Module> module) : BodyParser(std::move(module)) {}
   bool run();
-  bool unsupported_version() const { return unsupported_version_; }
 
  private:
   bool header();
@@ -22,7 +21,6 @@ class ModuleParser final : public BodyParser {
   bool dimensions(uint32_t* out);
   int32_t function_index(const std::string& name);
 
-  bool unsupported_version_ = false;
   std::unordered_map<std::string, int32_t> functions_;
 };
 
@@ -37,8 +35,7 @@ bool ModuleParser::header() {
   if (dot == std::string_view::npos || text.size() != dot + 2 || major > 99) return fail_near();
   minor = static_cast<uint32_t>(text[dot + 1] - '0');
   module_->version = 10 * major + minor;
-  if (module_->version > kNewestVersion) {
-    unsupported_version_ = true;
+  if (major > kNewestVersion / 10) {
     return fail("Unsupported .version " + std::string(text) + "; current version is '" +
                 std::to_string(kNewestVersion / 10) + "." + std::to_string(kNewestVersion % 10) +
                 "'");
@@ -230,9 +227,9 @@ Result<std::shared_ptr<const Module>> parse(std::string_view text) {
   module->source = text;
   ModuleParser parser(module);
   if (!parser.run()) {
-    return Status(
-        parser.unsupported_version() ? CUDA_ERROR_UNSUPPORTED_PTX_VERSION : CUDA_ERROR_INVALID_PTX,
-        parser.error() + "\nptxas fatal   : Ptx assembly aborted due to errors");
+    return Status(module->version > kNewestVersion ? CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+                                                   : CUDA_ERROR_INVALID_PTX,
+                  parser.error() + "\nptxas fatal   : Ptx assembly aborted due to errors");
   }
   return std::shared_ptr<const Module>(std::move(module));
 }

@@ -60,15 +60,24 @@ bool BodyParser::finish_labels() {
       fail("Unknown symbol '" + function_->labels[*index] + "'");
     }
   };
+  auto check_place = [this](int32_t index) {
+    if (function_->targets_of_label.contains(index)) {
+      fail("Label '" + function_->labels[index] + "' names a list of targets, no instruction");
+    }
+  };
   for (Statement& statement : function_->body) {
+    const Rule* rule = statement.instruction.rule;
     for (Operand& operand : statement.instruction.operands) {
-      if (operand.kind == Operand::Kind::kLabel) {
-        resolve(&operand.index);
-      }
+      if (operand.kind != Operand::Kind::kLabel) continue;
+      resolve(&operand.index);
+      if (rule->lowering == Lowering::kBranch) check_place(operand.index);
     }
   }
   for (BranchTargets& targets : function_->branch_targets) {
-    for (int32_t& label : targets.labels) resolve(&label);
+    for (int32_t& label : targets.labels) {
+      resolve(&label);
+      check_place(label);
+    }
   }
   return error_.empty();
 }

@@ -145,6 +145,19 @@ uint32_t special_register_bytes(SpecialRegister special) {
   return 4;
 }
 
+int32_t Module::without_alias(int32_t function) const {
+  // An alias of an alias of ... is legal; a circle of aliases names no function.
+  for (int depth = 0; depth < 8 && !functions[function].alias_of.empty(); ++depth) {
+    for (size_t i = 0; i < functions.size(); ++i) {
+      if (functions[i].name == functions[function].alias_of) {
+        function = static_cast<int32_t>(i);
+        break;
+      }
+    }
+  }
+  return function;
+}
+
 bool Instruction::has(std::string_view modifier) const {
   for (std::string_view m : modifiers) {
     if (m == modifier) return true;

@@ -167,7 +167,11 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends th
   }
   for (const softgpu::KernelInfo& kernel : program->kernels()) {
     if (kernel.unusable.empty()) continue;
-    fprintf(stderr, "ptxas warning : softgpu can't run this: %s\n", kernel.unusable.c_str());
+    fprintf(stderr, "%s\n", kernel.unusable.c_str());
+    return kFailed;
+  }
+  for (const std::string& what : program->unsupported()) {
+    fprintf(stderr, "ptxas warning : softgpu can't run this: %s\n", what.c_str());
   }
   if (options.verbose) describe(*program, options);
   std::ofstream file(options.output, std::ios::binary | std::ios::trunc);

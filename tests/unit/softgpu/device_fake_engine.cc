@@ -30,7 +30,8 @@ class FakeProgram final : public Program {
     kernels_.push_back(make_kernel("run", 0));
     kernels_.push_back(make_kernel("wide", 64 << 10));
     kernels_.push_back(make_kernel("unusable", 0));
-    kernels_.back().unusable = "unusable: line 1: unknown opcode frob";
+    kernels_.back().unusable = "uses too much shared data";
+    kernels_.push_back(make_kernel("another", 0));
     globals_.push_back({"counter", 4, 4, false, false});
   }
   const std::vector<KernelInfo>& kernels() const override { return kernels_; }

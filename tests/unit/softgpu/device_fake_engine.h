@@ -9,7 +9,8 @@ namespace openmps::softgpu::testing {
 // The image that the fake engine compiles. Its kernels all take FakeParameters:
 //   "run"        carries out the action
 //   "wide"       carries it out, with 64 KiB of static shared memory: three blocks fill an SM
-//   "unusable"   can't be run
+//   "unusable"   is beyond a limit
+//   "another"    as "run"
 // and it has a variable "counter" of 4 bytes.
 inline constexpr char kFakeImage[] = "fake image";
 // No compiler takes it.

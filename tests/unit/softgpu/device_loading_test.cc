@@ -151,7 +151,7 @@ TEST_F(LoadingTest, CallsThatWaitForTheContext) {
       {"cuFuncGetAttribute of one not loaded",
        [&] {
          CUfunction third = nullptr;
-         const CUresult result = cuModuleGetFunction(&third, fresh, "unusable");
+         const CUresult result = cuModuleGetFunction(&third, fresh, "another");
          return result == CUDA_SUCCESS
                     ? cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, third)
                     : result;

@@ -26,7 +26,6 @@ TEST_F(ModuleTest, BadLaunches) {
   EXPECT_EQ(try_launch(run, nullptr, p, 1, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(try_launch(run, nullptr, p, 1, 1025), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(try_launch(run, nullptr, p, 1, 32, 49 << 10), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(try_launch(function("unusable"), nullptr, p), CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(try_launch(nullptr, nullptr, p), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(cuLaunchKernel(run, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr),
             CUDA_ERROR_INVALID_VALUE);
@@ -34,6 +33,31 @@ TEST_F(ModuleTest, BadLaunches) {
   EXPECT_EQ(cuLaunchKernel(run, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, extra),
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_CU(cuCtxSynchronize());
+}
+
+// It fails by itself, however it is come by.
+TEST_F(ModuleTest, AKernelBeyondItsLimits) {
+  CUfunction functions[3] = {};
+  EXPECT_EQ(cuModuleGetFunction(&functions[2], module_, "unusable"), CUDA_ERROR_INVALID_PTX);
+  ASSERT_CU(cuModuleEnumerateFunctions(functions, 3, module_));
+  EXPECT_EQ(try_launch(functions[2], nullptr, {}), CUDA_ERROR_INVALID_PTX);
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  ASSERT_CU(cuLibraryLoadData(&library, kFakeImage, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  ASSERT_CU(cuLibraryGetKernel(&kernel, library, "unusable"));
+  EXPECT_EQ(try_launch(reinterpret_cast<CUfunction>(kernel), nullptr, {}), CUDA_ERROR_INVALID_PTX);
+  EXPECT_EQ(cuKernelGetFunction(&functions[2], kernel), CUDA_ERROR_INVALID_PTX);
+  EXPECT_CU(try_launch(function("run"), nullptr, {}));
+  EXPECT_CU(cuLibraryUnload(library));
+}
+
+TEST_F(ModuleTest, LibraryOptionsWithoutValues) {
+  CUlibrary library = nullptr;
+  CUlibraryOption option = CU_LIBRARY_BINARY_IS_PRESERVED;
+  EXPECT_CU(cuLibraryLoadData(&library, kFakeImage, nullptr, nullptr, 0, &option, nullptr, 1));
+  EXPECT_CU(cuLibraryUnload(library));
+  EXPECT_EQ(cuLibraryLoadData(&library, kFakeImage, nullptr, nullptr, 0, nullptr, nullptr, 1),
+            CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(ModuleTest, SharedMemoryBeyondTheDefaultIsOptIn) {
@@ -71,9 +95,9 @@ TEST_F(ModuleTest, GlobalsAndEnumeration) {
   EXPECT_EQ(cuModuleGetGlobal_v2(&address, &bytes, module_, "nothing"), CUDA_ERROR_NOT_FOUND);
   unsigned count = 0;
   EXPECT_CU(cuModuleGetFunctionCount(&count, module_));
-  ASSERT_EQ(count, 3u);
-  CUfunction functions[3] = {};
-  EXPECT_CU(cuModuleEnumerateFunctions(functions, 3, module_));
+  ASSERT_EQ(count, 4u);
+  CUfunction functions[4] = {};
+  EXPECT_CU(cuModuleEnumerateFunctions(functions, 4, module_));
   const char* name = nullptr;
   EXPECT_CU(cuFuncGetName(&name, functions[1]));
   EXPECT_STREQ(name, "wide");

@@ -49,7 +49,7 @@ class Async : public testing::Test {
              const std::function<uint32_t(uint32_t)>& expected_in = nullptr) {
     Device device;
     ASSERT_TRUE(device.load(kernel(body))) << device.error.log;
-    ASSERT_EQ(device.program->kernels()[0].unusable, "") << body;
+    ASSERT_EQ(device.unsupported(), "") << body;
     device.cluster = {cluster};
     for (uint64_t seed = 0; seed <= 6; ++seed) {
       std::vector<uint32_t> out(blocks * 64, 12345), words = in;
@@ -71,7 +71,7 @@ class Async : public testing::Test {
   CUresult fault_of(const std::string& body) {
     Device device;
     EXPECT_TRUE(device.load(kernel(body))) << device.error.log;
-    EXPECT_EQ(device.program->kernels()[0].unusable, "");
+    EXPECT_EQ(device.unsupported(), "");
     std::vector<uint32_t> out(64);
     const Outcome outcome =
         device.run("k", {1}, {64}, Parameters().add(device.buffer(out)).add(device.buffer(in)));
@@ -220,7 +220,7 @@ TEST_F(Async, CopiesOfThreads) {
   check(here + load("setp.gt.u32 %q, %t, 9; cp.async.ca.shared.global [%s], [%in], 4, %q;"),
         [this](uint32_t, uint32_t thread) { return thread > 9 ? 0 : in[thread]; });
   // An address of which nothing is read may be any.
-  const std::string nowhere = "setp.gt.u32 %q, %t, 9; @%q mov.u64 %in, 0x1000;";
+  const std::string nowhere = "setp.gt.u32 %q, %t, 9; @%q mov.u64 %in, 0x1001;";
   check(here + nowhere + load("cp.async.ca.shared.global [%s], [%in], 4, %q;"),
         [this](uint32_t, uint32_t thread) { return thread > 9 ? 0 : in[thread]; });
   check(here + nowhere +

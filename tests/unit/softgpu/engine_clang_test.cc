@@ -18,7 +18,7 @@ TEST(Clang, KernelRunsAtEveryLevel) {
     Device device;
     ASSERT_TRUE(device.load(text.str())) << device.error.log;
     ASSERT_NE(device.kernel("mixed"), UINT32_MAX);
-    ASSERT_EQ(device.program->kernels()[device.kernel("mixed")].unusable, "");
+    ASSERT_EQ(device.unsupported(), "");
     std::vector<float> a(128);
     std::vector<int> b(128);
     for (int i = 0; i < 128; ++i) a[size_t(i)] = float(i) * 0.25f;

@@ -44,7 +44,7 @@ class Clusters : public testing::Test {
              const Shape& shape) {
     Device device;
     ASSERT_TRUE(device.load(kernel(body))) << device.error.log;
-    ASSERT_EQ(device.program->kernels()[0].unusable, "");
+    ASSERT_EQ(device.unsupported(), "");
     device.cluster = shape.cluster;
     const uint32_t blocks = shape.grid.x * shape.grid.y;
     for (uint64_t seed = 0; seed <= 8; ++seed) {

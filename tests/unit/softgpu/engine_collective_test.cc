@@ -28,7 +28,7 @@ class Collectives : public testing::Test {
              uint32_t threads = 32) {
     Device device;
     ASSERT_TRUE(device.load(kernel(body))) << device.error.log;
-    ASSERT_EQ(device.program->kernels()[0].unusable, "");
+    ASSERT_EQ(device.unsupported(), "");
     for (uint64_t seed = 0; seed <= 10; ++seed) {
       std::vector<uint32_t> out(threads, 12345);
       const Outcome outcome =

@@ -24,7 +24,7 @@ class Control : public testing::TestWithParam<int> {
   void SetUp() override {
     ASSERT_TRUE(device.load(read_ptx("control_" + std::to_string(GetParam()) + ".ptx")))
         << device.error.log;
-    for (const KernelInfo& kernel : device.program->kernels()) EXPECT_EQ(kernel.unusable, "");
+    EXPECT_EQ(device.unsupported(), "");
   }
 
   // Run under every schedule and compare with `expected` of the thread's number.

@@ -27,7 +27,7 @@ class Faults : public testing::Test {
   Outcome run(const std::string& body, uint64_t p = 0, uint64_t q = 0, uint32_t threads = 32,
               const std::string& before = "", uint64_t turns = 1 << 20) {
     EXPECT_TRUE(device.load(kernel(body, before))) << device.error.log;
-    EXPECT_EQ(device.program->kernels()[0].unusable, "");
+    EXPECT_EQ(device.unsupported(), "");
     return device.run("k", {1}, {threads}, Parameters().add(p).add(q), 0, 0, 10000, turns);
   }
   static uint64_t address(const void* p) { return reinterpret_cast<uint64_t>(p); }
@@ -190,21 +190,55 @@ TEST_F(Faults, FaultedBlocksStayFaulted) {
   EXPECT_EQ(block->fault().code, CUDA_ERROR_LAUNCH_FAILED);
 }
 
-TEST_F(Faults, UnknownInstructionsSpoilOnlyTheirKernels) {
+TEST_F(Faults, UnsupportedInstructionsFaultWhenTheyAreReached) {
   const std::string text =
       std::string(kHeader) +
-      ".func helper() {\nfrobnicate.b32 %x, [weird];\nret; }\n"
-      ".visible .entry good() { ret; }\n"
-      ".visible .entry direct() {\n.reg .b32 %r;\nadd.weird.s32 %r, %r, 1;\nret; }\n"
-      ".visible .entry through() { call helper; ret; }\n";
+      ".extern .func elsewhere();\n"
+      ".func helper(.param .b32 n) {\n.reg .pred %p; .reg .b32 %r;\nld.param.b32 %r, [n];\n"
+      "setp.ne.u32 %p, %r, 0;\n@%p multimem.st.global.v4.f32 [weird], {%a, %b, %c, %d};\nret; }\n"
+      ".visible .entry k(.param .b32 which) {\n"
+      ".reg .b32 %r, %t; .reg .pred %p, %q; .param .b32 n;\n"
+      "ld.param.b32 %r, [which];\nmov.u32 %t, %tid.x;\nsetp.eq.u32 %p, %r, 1;\n"
+      "setp.eq.and.u32 %p, %t, 33, %p;\n"
+      "@%p add.weird.s32 %r, %r, 1;\n"
+      "sub.u32 %t, %r, 2;\nsetp.gt.u32 %q, %t, 1;\nselp.b32 %t, 0, %t, %q;\n"
+      "st.param.b32 [n], %t;\ncall helper, (n);\n"
+      "setp.ne.u32 %p, %r, 4;\n@%p bra done;\nbar.red.popc.u32 %r, 0, %p;\ncall elsewhere;\n"
+      "done: ret; }\n";
   ASSERT_TRUE(device.load(text)) << device.error.log;
-  const auto& kernels = device.program->kernels();
-  EXPECT_EQ(kernels[device.kernel("good")].unusable, "");
-  EXPECT_EQ(kernels[device.kernel("direct")].unusable,
-            "kernel direct, line 10: unsupported instruction 'add.weird.s32'");
-  EXPECT_EQ(kernels[device.kernel("through")].unusable,
-            "kernel through, line 5: unsupported instruction 'frobnicate.b32'");
-  EXPECT_EQ(device.run("good", {2}, {40}, Parameters()).state, BlockState::kFinished);
+  const auto told = [this](uint32_t which) {
+    const Outcome outcome = device.run("k", {1}, {64}, Parameters().add(which));
+    EXPECT_EQ(outcome.state == BlockState::kFaulted,
+              outcome.fault.code == CUDA_ERROR_ILLEGAL_INSTRUCTION);
+    return outcome.fault.text;
+  };
+  EXPECT_EQ(told(0), "");
+  EXPECT_EQ(told(2), "");
+  EXPECT_EQ(told(1),
+            "kernel k, block (0,0,0), thread (33,0,0), PTX line 17: unsupported instruction "
+            "'add.weird.s32'");
+  const std::string in_function = told(3), of_nowhere = told(4);
+  EXPECT_NE(in_function.find("function helper, PTX line 9: unsupported instruction "
+                             "'multimem.st.global.v4.f32'"),
+            std::string::npos)
+      << in_function;
+  EXPECT_NE(of_nowhere.find("PTX line 26: unsupported instruction 'call': call of the external "
+                            "function 'elsewhere'"),
+            std::string::npos)
+      << of_nowhere;
+}
+
+TEST_F(Faults, AFaultNamesTheFileOfTheImage) {
+  CompileOptions options;
+  options.origin = "/usr/lib/libsome.so.1";
+  const std::string text = kernel("trap;");
+  device.program = compile(text.data(), text.size(), options, &device.error);
+  ASSERT_NE(device.program, nullptr) << device.error.log;
+  device.linked = link(device.program, {});
+  const Outcome outcome =
+      device.run("k", {1}, {32}, Parameters().add(uint64_t{0}).add(uint64_t{0}));
+  EXPECT_NE(outcome.fault.text.find(": trap, of /usr/lib/libsome.so.1"), std::string::npos)
+      << outcome.fault.text;
 }
 
 TEST_F(Faults, PrintfConversions) {

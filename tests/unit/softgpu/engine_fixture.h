@@ -94,6 +94,13 @@ struct Outcome {
   uint64_t warp_instructions = 0;
 };
 
+// The program's unsupported instructions, a line for each.
+inline std::string unsupported_in(const Program& program) {
+  std::string lines;
+  for (const std::string& what : program.unsupported()) lines += what + "\n";
+  return lines;
+}
+
 class Device {
  public:
   Device() : services(&memory) {}
@@ -112,6 +119,8 @@ class Device {
     linked = link(program, addresses);
     return true;
   }
+
+  std::string unsupported() const { return unsupported_in(*program); }
 
   uint32_t kernel(std::string_view name) const {
     for (uint32_t i = 0; i < program->kernels().size(); ++i) {

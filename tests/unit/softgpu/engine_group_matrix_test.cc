@@ -228,7 +228,7 @@ BlockState run(Matrices& m, const std::string& after = "", uint32_t b_start = kS
                uint32_t shared = kImage) {
   Device device;
   EXPECT_TRUE(device.load(kernel(instruction(m.p), m.p.registers(), after))) << device.error.log;
-  EXPECT_EQ(device.program->kernels()[0].unusable, "") << instruction(m.p);
+  EXPECT_EQ(device.unsupported(), "") << instruction(m.p);
   return device
       .run("k", {}, {kThreads},
            Parameters()
@@ -406,7 +406,7 @@ TEST(GroupMatrices, ProductsThatThereAreNot) {
     Device device;
     ASSERT_TRUE(device.load(kernel("wgmma.mma_async.sync.aligned." + code + "\n", 20, "")))
         << code << device.error.log;
-    EXPECT_NE(device.program->kernels()[0].unusable, "") << code;
+    EXPECT_NE(device.unsupported(), "") << code;
   }
 }
 

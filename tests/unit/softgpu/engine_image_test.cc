@@ -134,7 +134,7 @@ TEST(Images, ObjectsOfOneProgramAreLinked) {
   const auto program = compile(&wrapper, SIZE_MAX, {80}, &error);
   ASSERT_NE(program, nullptr) << error.log;
   ASSERT_EQ(program->kernels().size(), 3u);
-  for (const KernelInfo& kernel : program->kernels()) EXPECT_EQ(kernel.unusable, "");
+  EXPECT_EQ(unsupported_in(*program), "");
   // Two objects that define the same kernel: the message names it.
   const void* both[] = {user.data(), user.data(), nullptr};
   wrapper.extra = both;
@@ -169,7 +169,7 @@ TEST(Images, TheDeviceRuntimeIsLeftOut) {
   const auto program = compile(&wrapper, SIZE_MAX, {80}, &error);
   ASSERT_NE(program, nullptr) << error.log;
   ASSERT_EQ(program->kernels().size(), 1u);
-  EXPECT_EQ(program->kernels()[0].unusable, "");
+  EXPECT_EQ(unsupported_in(*program), "");
   EXPECT_TRUE(program->kernels()[0].launches_kernels);
   // Anything else that is for newer devices only is missing.
   prelinked[1] = foreign.data();
@@ -328,6 +328,8 @@ TEST(Text, SyntaxErrorsNameTheirLine) {
       {".global .b32 x = 0f12;", "Parsing error"},
       {".visible .entry k() { .reg .b32 %r; @%r ret; }", "is not a predicate"},
       {"rubbish", "Parsing error near 'rubbish'"},
+      {".visible .entry k() {\nA: .branchtargets B;\nB: bra A; }",
+       "Label 'A' names a list of targets"},
   };
   for (const BadText& bad : all) {
     SCOPED_TRACE(bad.text);
@@ -350,8 +352,10 @@ TEST(Text, DeepNestingIsRefusedNotFollowed) {
 }
 
 TEST(Text, VersionsAndTargets) {
-  EXPECT_EQ(code_of(".version 9.1\n.target sm_80\n.address_size 64\n"),
-            CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+  // A newer version of the same CUDA is taken if it can be read.
+  const std::string newer = ".version 9.9\n.target sm_80\n.address_size 64\n";
+  EXPECT_EQ(code_of(newer + ".visible .entry k() { ret; }\n"), CUDA_SUCCESS);
+  EXPECT_EQ(code_of(newer + ".tomorrow k;\n"), CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
   EXPECT_EQ(code_of(".version 99.9\n.target sm_80\n.address_size 64\n"),
             CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
   EXPECT_EQ(code_of(ptx("sm_90")), CUDA_ERROR_INVALID_PTX);  // newer than the device
@@ -438,6 +442,87 @@ TEST(Text, KernelsDescribeThemselves) {
   EXPECT_EQ(other.required_block[0], 64u);
   EXPECT_EQ(other.max_threads, 1024u);  // what it requires is no bound of this kind
   EXPECT_EQ(other.static_shared_bytes, 0u);
+}
+
+std::map<std::string, uint32_t> shared_bytes_of(const std::string& text) {
+  Device device;
+  EXPECT_TRUE(device.load(ptx("sm_80", text), 80)) << device.error.log;
+  std::map<std::string, uint32_t> bytes;
+  for (const KernelInfo& kernel : device.program->kernels()) {
+    EXPECT_EQ(kernel.unusable, "");
+    bytes[kernel.name] = kernel.static_shared_bytes;
+  }
+  return bytes;
+}
+
+// A kernel that names each of these variables.
+std::string naming(const std::string& name, const std::vector<std::string>& variables,
+                   const std::string& more = "") {
+  std::string text = ".visible .entry " + name + "() { .reg .b32 %r; .reg .b64 %d;\n";
+  for (const std::string& variable : variables) text += "mov.u32 %r, " + variable + ";\n";
+  return text + more + "ret; }\n";
+}
+
+// No kernel is charged for what only others use, be it that several use the same variables.
+TEST(Text, SharedVariablesOfAModule) {
+  const std::string variables =
+      ".shared .align 4 .b8 a[40000];\n.shared .align 4 .b8 b[30000];\n"
+      ".shared .align 16 .b8 c[8];\n.extern .shared .align 16 .b8 dynamic[];\n";
+  auto bytes = shared_bytes_of(variables + naming("ka", {"a"}) + naming("kb", {"b"}) +
+                               naming("kac", {"a", "c", "dynamic"}) + naming("kbc", {"b", "c"}) +
+                               naming("again", {"a"}) + naming("none", {"dynamic"}));
+  EXPECT_EQ(bytes["ka"], 40000u);
+  EXPECT_EQ(bytes["again"], 40000u);
+  EXPECT_EQ(bytes["kb"], 30000u);
+  EXPECT_EQ(bytes["kac"], 40008u);
+  EXPECT_EQ(bytes["kbc"], 30008u);
+  EXPECT_EQ(bytes["none"], 0u);
+  // Functions need what they name, and what those that they call name.
+  const std::string functions =
+      ".func inner() { .reg .b32 %r; mov.u32 %r, c; ret; }\n"
+      ".func outer() { .reg .b32 %r; mov.u32 %r, b; call inner; ret; }\n"
+      ".func unused() { .reg .b32 %r; mov.u32 %r, a; ret; }\n.visible .func other();\n"
+      ".alias other, inner;\n";
+  const std::string calling = variables + functions + naming("k", {}, "call outer;\n");
+  bytes = shared_bytes_of(calling + naming("renamed", {}, "call other;\n") + naming("none", {}) +
+                          naming("own", {"a"}));
+  EXPECT_EQ(bytes["k"], 30008u);
+  EXPECT_EQ(bytes["renamed"], 30008u) << "c has one place in all of them";
+  EXPECT_EQ(bytes["own"], 40000u);
+  EXPECT_EQ(bytes["none"], 0u);
+  // A place that suits one kernel may leave a gap in another.
+  bytes = shared_bytes_of(calling + naming("beside", {"a"}, "call inner;\n"));
+  EXPECT_EQ(bytes["beside"], 40008u);
+  EXPECT_EQ(bytes["k"], 40008u);
+  // An indirect call may come to any of them.
+  bytes = shared_bytes_of(".shared .b32 a;\n.shared .b32 b;\n.shared .b32 c;\n" + functions +
+                          naming("k", {}, "p: .callprototype _ ();\ncall %d, (), p;\n"));
+  EXPECT_EQ(bytes["k"], 12u);
+}
+
+TEST(Text, AKernelBeyondItsLimitsIsAlone) {
+  const std::string text =
+      ptx("sm_80", ".shared .b8 large[166913];\n.shared .b8 most[166912];\n" +
+                       naming("large_one", {"large"}) + naming("most_one", {"most"}) +
+                       ".visible .entry many(.param .b8 p[32765]) { ret; }\n"
+                       ".visible .entry wide(.param .b8 p[32764]) { ret; }\n");
+  Device device;
+  CompileOptions options;
+  options.max_shared_bytes = 163 << 10;
+  device.program = compile(text.data(), text.size(), options, &device.error);
+  ASSERT_NE(device.program, nullptr) << device.error.log;
+  device.linked = link(device.program, {});
+  const auto why = [&device](const char* name) {
+    return device.program->kernels()[device.kernel(name)].unusable;
+  };
+  EXPECT_NE(why("large_one").find("uses too much shared data (0x28c01 bytes, 0x28c00 max)"),
+            std::string::npos)
+      << why("large_one");
+  EXPECT_NE(why("many").find("uses too much parameter space (0x7ffd bytes, 0x7ffc max)"),
+            std::string::npos);
+  EXPECT_EQ(why("most_one"), "");
+  EXPECT_EQ(why("wide"), "");
+  EXPECT_EQ(device.run("most_one", {1}, {32}, Parameters()).state, BlockState::kFinished);
 }
 
 std::string text_of(const char* path) {

@@ -22,7 +22,7 @@ class Kernels : public testing::TestWithParam<int> {
     std::stringstream text;
     text << file.rdbuf();
     ASSERT_TRUE(device.load(text.str())) << device.error.log;
-    for (const KernelInfo& kernel : device.program->kernels()) EXPECT_EQ(kernel.unusable, "");
+    EXPECT_EQ(device.unsupported(), "");
   }
   void run(const char* kernel, Dim grid, Dim block, const Parameters& parameters) {
     const Outcome outcome = device.run(kernel, grid, block, parameters);

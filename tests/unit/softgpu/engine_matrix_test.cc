@@ -65,7 +65,7 @@ TEST_P(WarpMatrices, ProductsInEveryLayout) {
                            "wmma.store.d.sync.aligned." + d_layout + "." + name +
                            ".global.f32 [%d], " + kSums + ", 40;\n")))
             << device.error.log;
-        ASSERT_EQ(device.program->kernels()[0].unusable, "");
+        ASSERT_EQ(device.unsupported(), "");
         std::vector<uint16_t> a(32 * kStride), b(32 * kStride);
         std::vector<float> d(32 * kStride, -1);
         const auto value_a = [](int i, int k) { return (3 * i + 5 * k) % 15 - 7; };
@@ -141,7 +141,7 @@ TEST(Tiles, LoadAndStore) {
                    "bar.warp.sync -1; ld.shared.v4.b32 {%A0, %A1, %A2, %A3}, [%s];\n"
                    "st.global.v4.b32 [%d+512], {%A0, %A1, %A2, %A3};\n")))
         << device.error.log;
-    ASSERT_EQ(device.program->kernels()[0].unusable, "");
+    ASSERT_EQ(device.unsupported(), "");
     std::vector<uint16_t> rows(256), unused(8), out(512);
     for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<uint16_t>(1000 + i);
     ASSERT_EQ(device
@@ -202,7 +202,7 @@ TEST(WarpMatricesOfDoubles, RoundingInEitherPlace) {
                    " {%z0, %z1}, {%x}, {%y}, {%z0, %z1};\n"
                    "wmma.store.d.sync.aligned.row.m8n8k4.global.f64 [%d], {%z0, %z1}, 8;\n")))
         << device.error.log;
-    ASSERT_EQ(device.program->kernels()[0].unusable, "") << opcode;
+    ASSERT_EQ(device.unsupported(), "") << opcode;
     std::vector<double> a(32), b(32), d(64);
     for (size_t i = 0; i < 32; ++i) {
       a[i] = static_cast<double>(i) - 11, b[i] = 3 * static_cast<double>(i % 7) - 2;
@@ -262,7 +262,7 @@ TEST(Products, ShapesThatThereAreNot) {
         "wmma.load.a.sync.aligned.row.m8n8k4.global.f16 {%A0}, [%a];"}) {
     Device device;
     ASSERT_TRUE(device.load(module("", code))) << code << device.error.log;
-    EXPECT_NE(device.program->kernels()[0].unusable, "") << code;
+    EXPECT_NE(device.unsupported(), "") << code;
   }
 }
 

@@ -293,7 +293,7 @@ TEST(Opcodes, EveryRowGivesItsValue) {
     SCOPED_TRACE(row.code);
     Device device;
     ASSERT_TRUE(device.load(module_of(row))) << device.error.log;
-    ASSERT_EQ(device.program->kernels()[0].unusable, "");
+    ASSERT_EQ(device.unsupported(), "");
     std::vector<uint64_t> in = row.inputs;
     in.resize(3);
     const uint64_t untouched = 0x1234567812345678;

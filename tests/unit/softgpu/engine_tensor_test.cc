@@ -129,7 +129,7 @@ class Tensors : public testing::Test {
            Words& box, uint32_t cluster = 1) {
     Device device;
     ASSERT_TRUE(device.load(kernel(body, loads))) << device.error.log;
-    ASSERT_EQ(device.program->kernels()[0].unusable, "");
+    ASSERT_EQ(device.unsupported(), "");
     device.buffer(tensor.memory);
     device.cluster = {cluster};
     struct Place {

@@ -64,7 +64,7 @@ class TextureTest : public ::testing::Test {
     device.memory.add(in.data(), in.size() * sizeof(Row));
     device.memory.add(out.data(), out.size() * sizeof(Row));
     EXPECT_TRUE(device.load(kernel(body))) << device.error.log;
-    EXPECT_EQ(device.program->kernels()[0].unusable, "");
+    EXPECT_EQ(device.unsupported(), "");
     Parameters parameters;
     parameters.add(handle)
         .add(reinterpret_cast<uint64_t>(in.data()))
@@ -325,10 +325,10 @@ TEST(TextureTextTest, WhatIsNotSupportedIsNamed) {
   ASSERT_TRUE(
       device.load(kernel("tex.2dms.v4.f32.s32 {%f5, %f6, %f7, %f8}, "
                          "[%rd1, {%f2, %f3, %f4, %f4}];")));
-  EXPECT_NE(device.program->kernels()[0].unusable.find("tex.2dms.v4.f32.s32"), std::string::npos);
+  EXPECT_NE(device.unsupported().find("tex.2dms.v4.f32.s32"), std::string::npos);
   Device missing;
   ASSERT_TRUE(missing.load(kernel("tex.3d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1, {%f2, %f3}];")));
-  EXPECT_NE(missing.program->kernels()[0].unusable.find("too few coordinates"), std::string::npos);
+  EXPECT_NE(missing.unsupported().find("too few coordinates"), std::string::npos);
   Device none;
   EXPECT_FALSE(none.load(kernel("tex.2d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1];")));
 }

@@ -79,7 +79,7 @@ Status read_compute_capability(uint32_t* value) {
     digits.push_back(*c);
   }
   unsigned long number = digits.size() > 3 ? 0 : strtoul(digits.c_str(), nullptr, 10);
-  if (number < 50 || number > 129) return bad_variable("SOFTGPU_CC", text);
+  if (number < 50 || number > 139) return bad_variable("SOFTGPU_CC", text);
   *value = static_cast<uint32_t>(number);
   return Status();
 }

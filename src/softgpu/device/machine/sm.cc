@@ -20,7 +20,7 @@ SmLimits sm_limits(uint32_t compute_capability) {
     case 89: return {1536, 24, kRegisters, 100 * kKiB, 99 * kKiB, kKiB};
     default: break;
   }
-  if (compute_capability >= 120) return {1536, 24, kRegisters, 100 * kKiB, 99 * kKiB, kKiB};
+  if (compute_capability / 10 == 12) return {1536, 24, kRegisters, 100 * kKiB, 99 * kKiB, kKiB};
   return {2048, 32, kRegisters, 228 * kKiB, 227 * kKiB, kKiB};
 }
 

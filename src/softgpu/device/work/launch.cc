@@ -95,7 +95,7 @@ Result<LaunchWork> make_launch(const Config& config, std::shared_ptr<Function> f
                                void** parameters, void** extra) {
   const KernelInfo& info = *function->info;
   const SmLimits limits = sm_limits(config.compute_capability);
-  if (!info.unusable.empty()) return Status(CUDA_ERROR_NOT_SUPPORTED, info.unusable);
+  OPENMPS_RETURN_IF_ERROR(check_usable(info));
   OPENMPS_RETURN_IF_ERROR(check_shape(info, function->settings, limits, shape, cooperative));
   if (parameters != nullptr && extra != nullptr) {
     return invalid_value("both kernelParams and extra are given");

@@ -28,9 +28,13 @@ void copy_settings(const FunctionSettings& from, FunctionSettings& to) {
   to.cluster_policy = from.cluster_policy.load();
 }
 
-// What a kernel may use without asking: what the static part leaves of 48 KiB.
-uint32_t default_dynamic_shared(const KernelInfo& info) {
-  return kDefaultSharedPerBlock - std::min(kDefaultSharedPerBlock, info.static_shared_bytes);
+// What a kernel may use without asking: what the static part leaves of 48 KiB or, as seen on an
+// H200, of all that a block can have if it is more than that already.
+uint32_t default_dynamic_shared(const Config& config, const KernelInfo& info) {
+  const uint32_t most = info.static_shared_bytes <= kDefaultSharedPerBlock
+                            ? kDefaultSharedPerBlock
+                            : sm_limits(config.compute_capability).shared_per_block_optin;
+  return most - std::min(most, info.static_shared_bytes);
 }
 
 // What loading does to the context: quiescence, unless SOFTGPU_LOADING_WAITS says no.
@@ -55,6 +59,10 @@ Result<uint64_t> place_global(Context& context, const GlobalInfo& global) {
 
 }  // namespace
 
+Status check_usable(const KernelInfo& info) {
+  return info.unusable.empty() ? Status() : Status(CUDA_ERROR_INVALID_PTX, info.unusable);
+}
+
 Module::~Module() {
   // Tearing a context down has removed the ranges already.
   if (context->execution() != execution) return;
@@ -76,7 +84,8 @@ Result<std::shared_ptr<Function>> Module::function(uint32_t index) {
   if (const std::shared_ptr<Library> of = library.lock()) {
     copy_settings(of->kernels[index]->settings, made->settings);
   } else {
-    made->settings.max_dynamic_shared = default_dynamic_shared(*made->info);
+    made->settings.max_dynamic_shared =
+        default_dynamic_shared(context->driver().config, *made->info);
     made->loaded = true;
   }
   made->handle = context->driver().functions.add(made);
@@ -88,7 +97,9 @@ Result<std::shared_ptr<Function>> Module::function(uint32_t index) {
 Result<std::shared_ptr<Function>> Module::function(const std::string& name) {
   const auto& kernels = linked->program().kernels();
   for (uint32_t i = 0; i < kernels.size(); ++i) {
-    if (kernels[i].name == name) return function(i);
+    if (kernels[i].name != name) continue;
+    OPENMPS_RETURN_IF_ERROR(check_usable(kernels[i]));
+    return function(i);
   }
   return not_found(name);
 }
@@ -124,7 +135,7 @@ namespace {
 std::string origin_of(const void* image) {
   Dl_info info{};
   if (dladdr(image, &info) == 0 || info.dli_fname == nullptr) return "";
-  return std::string(", of ") + info.dli_fname;
+  return info.dli_fname;
 }
 
 }  // namespace
@@ -133,9 +144,13 @@ Result<std::shared_ptr<const Program>> compile_image(const Config& config, const
                                                      size_t size, std::string* log) {
   CompileOptions options;
   options.compute_capability = config.compute_capability;
+  options.max_shared_bytes = sm_limits(config.compute_capability).shared_per_block_optin;
+  options.origin = origin_of(image);
   CompileError error;
   std::shared_ptr<const Program> program = compile(image, size, options, &error);
-  if (error.code == CUDA_ERROR_NO_BINARY_FOR_GPU) error.log += origin_of(image);
+  if (error.code == CUDA_ERROR_NO_BINARY_FOR_GPU && !options.origin.empty()) {
+    error.log += ", of " + options.origin;
+  }
   *log = error.log;
   if (program == nullptr) {
     return Status(error.code == CUDA_SUCCESS ? CUDA_ERROR_INVALID_IMAGE : error.code, error.log);
@@ -223,7 +238,7 @@ Result<std::shared_ptr<Library>> load_library(Driver& driver,
     kernel->index = i;
     kernel->info = &infos[i];
     kernel->program = library->program;
-    kernel->settings.max_dynamic_shared = default_dynamic_shared(infos[i]);
+    kernel->settings.max_dynamic_shared = default_dynamic_shared(driver.config, infos[i]);
     kernel->handle = driver.kernels.add(kernel);
     library->kernels.push_back(std::move(kernel));
   }
@@ -338,6 +353,7 @@ Result<std::shared_ptr<Function>> kernel_function(const std::shared_ptr<Context>
                                                   const std::shared_ptr<Kernel>& kernel) {
   std::shared_ptr<Library> library = kernel->library.lock();
   if (library == nullptr) return Status(CUDA_ERROR_INVALID_HANDLE, "the library was unloaded");
+  OPENMPS_RETURN_IF_ERROR(check_usable(*kernel->info));
   Result<std::shared_ptr<Module>> module = library->instance(context);
   if (!module.ok()) return module.status();
   return (*module)->function(kernel->index);

@@ -58,7 +58,7 @@ struct Module : std::enable_shared_from_this<Module> {
   std::vector<bool> shared_globals;        // the library's, not this module's to free
   std::weak_ptr<Library> library;          // that it is an instance of
 
-  // CUDA_ERROR_NOT_FOUND.
+  // CUDA_ERROR_NOT_FOUND, CUDA_ERROR_INVALID_PTX (check_usable()).
   Result<std::shared_ptr<Function>> function(const std::string& name);
   Result<std::shared_ptr<Function>> function(uint32_t index);
   Status global(const std::string& name, uint64_t* address, uint64_t* bytes) const;
@@ -105,6 +105,9 @@ struct Library : std::enable_shared_from_this<Library> {
   [[nodiscard]] std::shared_ptr<Module> find_instance(uint64_t execution_id);
   void initialise_global(uint32_t index, uint64_t address) const;
 };
+
+// CUDA_ERROR_INVALID_PTX: a kernel that is beyond a limit.
+Status check_usable(const KernelInfo& info);
 
 // Compile an image (engine.h). `log` receives the compiler's text, also on failure; for what has no
 // PTX with the file that the image is part of, if it is.
