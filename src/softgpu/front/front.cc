@@ -3,17 +3,48 @@
 #include "softgpu/front/front.h"
 
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
 #include "base/environment.h"
 #include "softgpu/device/lifetime/start.h"
 
 namespace openmps::softgpu {
 
+namespace {
+
+// Code that does not load, and kernels that fault: a program that is right has neither on a GPU.
+bool is_failure_of_code(CUresult code) {
+  switch (code) {
+    case CUDA_ERROR_INVALID_IMAGE:
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case CUDA_ERROR_INVALID_PTX:
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_LAUNCH_FAILED: return true;
+    default: return false;
+  }
+}
+
+bool is_strict() {
+  const char* text = environment_variable("SOFTGPU_STRICT");
+  return text != nullptr && std::string_view(text) == "1";
+}
+
+}  // namespace
+
 CUresult report(const Status& status) {
-  if (!status.ok() && status.code() != CUDA_ERROR_NOT_READY &&
-      environment_variable("SOFTGPU_DEBUG") != nullptr) {
+  if (status.ok() || status.code() == CUDA_ERROR_NOT_READY) return status.code();
+  const bool ends = is_failure_of_code(status.code()) && is_strict();
+  if (ends || environment_variable("SOFTGPU_DEBUG") != nullptr) {
     fprintf(stderr, "softgpu: error %d: %s\n", static_cast<int>(status.code()),
             status.message().c_str());
   }
+  if (ends) abort();
   return status.code();
 }
 

@@ -60,6 +60,26 @@ TEST_F(ModuleTest, LibraryOptionsWithoutValues) {
             CUDA_ERROR_INVALID_VALUE);
 }
 
+// Code that can't be used ends a program that asks for it.
+TEST_F(ModuleTest, Strict) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  CUmodule module = nullptr;
+  CUfunction found = nullptr;
+  setenv("SOFTGPU_STRICT", "0", 1);
+  EXPECT_EQ(cuModuleLoadData(&module, "nonsense"), CUDA_ERROR_INVALID_PTX);
+  setenv("SOFTGPU_STRICT", "1", 1);
+  EXPECT_EQ(cuModuleGetFunction(&found, module_, "nothing"), CUDA_ERROR_NOT_FOUND);
+  EXPECT_DEATH(cuModuleLoadData(&module, "nonsense"), "softgpu: error 218: .*line 1");
+  EXPECT_DEATH(cuModuleGetFunction(&found, module_, "unusable"), "too much shared data");
+  EXPECT_DEATH(
+      {
+        launch(nullptr, FakeAction::kFault, 0, CUDA_ERROR_ILLEGAL_INSTRUCTION);
+        cuCtxSynchronize();
+      },
+      "softgpu: error 715");
+  unsetenv("SOFTGPU_STRICT");
+}
+
 TEST_F(ModuleTest, SharedMemoryBeyondTheDefaultIsOptIn) {
   CUfunction run = function("run");
   EXPECT_CU(cuFuncSetAttribute(run, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100 << 10));
