@@ -16,9 +16,9 @@ inline constexpr uint64_t kShortTermNs = 5'000'000;
 // What a piece of work costs.
 struct Cost {
   uint32_t learnt = 0;         // the number of its kind in Durations; 0: it has none
-  uint32_t sms = 0;            // SMs that it keeps busy on average
-  uint32_t sms_needed = 0;     // SMs that hold all its blocks at once; 0: nobody asks
-  bool needs_all_sms = false;  // without a few of the SMs it takes much longer, or may not end
+  uint32_t sms = 0;            // SMs that it keeps busy on average (SmFootprint)
+  uint32_t sms_needed = 0;     // the fewest that hold all its blocks at once; 0: not asked for
+  bool needs_all_sms = false;  // with a few SMs less it takes much longer, or may not end
   uint64_t ns = 0;             // its duration, if it has no number
   uint32_t times = 1;          // how often the work of that number is done
   uint32_t kernels = 1;        // kernels, one behind the other, that it consists of

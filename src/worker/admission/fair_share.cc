@@ -60,24 +60,25 @@ uint64_t FairShare::used_ns(uint64_t now) const {
 bool FairShare::must_wait(uint64_t now) {
   const bool outdated = is_outdated_.load(std::memory_order_relaxed) &&
                         is_outdated_.exchange(false, std::memory_order_relaxed);
-  if (now < next_decision_ns_ && !outdated) return grant_.waits;
+  if (now < next_decision_ns_ && !outdated) return decision_.holds_kernels;
   const MutexLock lock(device_.mutex_);
-  grant_ = decide_locked(now);
+  decision_ = decide_locked(now);
   const uint64_t quarter = std::max<uint64_t>(1, device_.active_.size() / 4);
   next_decision_ns_ = now + quarter * kDecideNs;
-  if (waits_ && now - waiting_since_ns_ > grant_.longest_wait_ns) grant_.waits = false;
-  if (grant_.waits && !waits_) {
+  if (waits_ && now - waiting_since_ns_ > decision_.longest_wait_ns)
+    decision_.holds_kernels = false;
+  if (decision_.holds_kernels && !waits_) {
     waiting_since_ns_ = now;
     // The others look rarely while nobody needs to know when their work ends.
     for (const FairShare* other : device_.active_) {
       if (other != this) other->bell_->ring();
     }
   }
-  set_waiting_locked(grant_.waits);
-  return grant_.waits;
+  set_waiting_locked(decision_.holds_kernels);
+  return decision_.holds_kernels;
 }
 
-Grant FairShare::decide_locked(uint64_t now) {
+PolicyDecision FairShare::decide_locked(uint64_t now) {
   others_.clear();
   uint64_t wanted = sms_.load(std::memory_order_relaxed);
   for (const FairShare* other : device_.active_) {

@@ -115,7 +115,9 @@ class FairShare {
   // The session's recent use, as the time for which it would have filled all SMs (kHalfNs).
   [[nodiscard]] uint64_t used_ns(uint64_t now) const;
   // The time of the budget of each of the session's streams.
-  [[nodiscard]] uint64_t budget_ns() const { return is_contested() ? grant_.budget_ns : kBudgetNs; }
+  [[nodiscard]] uint64_t budget_ns() const {
+    return is_contested() ? decision_.budget_ns : kBudgetNs;
+  }
   // Whether kernels must be held now, by the decision in force or a new one if that is due. The
   // session then counts as waiting until must_wait() is false or stop_waiting() is called. To be
   // called again at next_decision_ns(). Throws std::bad_alloc.
@@ -131,7 +133,7 @@ class FairShare {
     return {rank_.load(std::memory_order_relaxed), sms_.load(std::memory_order_relaxed),
             used_ns(now)};
   }
-  [[nodiscard]] Grant decide_locked(uint64_t now) REQUIRES(device_.mutex_);
+  [[nodiscard]] PolicyDecision decide_locked(uint64_t now) REQUIRES(device_.mutex_);
   void set_waiting_locked(bool waits) REQUIRES(device_.mutex_);
   void count_locked() REQUIRES(device_.mutex_);
 
@@ -152,7 +154,7 @@ class FairShare {
   double satisfied_ = 1;  // at the last decision (satisfied_since())
   uint64_t waiting_since_ns_ = 0;
   uint64_t next_decision_ns_ = 0;
-  Grant grant_;
+  PolicyDecision decision_;
   std::vector<PolicyInput> others_;  // the other sessions' at the last decision
 };
 

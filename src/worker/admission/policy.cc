@@ -15,27 +15,29 @@ constexpr NamedPolicy kPolicies[] = {{"fair", fair_share_policy}, {"strict", str
 
 }  // namespace
 
-Grant fair_share_policy(const PolicyInput& mine, std::span<const PolicyInput> others,
-                        uint32_t sms) {
-  Grant grant;
+PolicyDecision fair_share_policy(const PolicyInput& mine, std::span<const PolicyInput> others,
+                                 uint32_t sms) {
+  PolicyDecision decision;
   uint64_t wanted = mine.sms;
   bool comes_behind = false;
   for (const PolicyInput& other : others) {
     wanted += other.sms;
-    if (other.rank < mine.rank) grant.budget_ns = kShortBudgetNs;
+    if (other.rank < mine.rank) decision.budget_ns = kShortBudgetNs;
     const uint64_t most = kLeadTimes * other.used_ns + kLeadNs;
     const bool had_less = other.rank == mine.rank && mine.used_ns > most;
     comes_behind |= other.sms != 0 && (other.rank < mine.rank || had_less);
   }
-  grant.waits = comes_behind && wanted > sms;
-  return grant;
+  decision.holds_kernels = comes_behind && wanted > sms;
+  return decision;
 }
 
-Grant strict_policy(const PolicyInput& mine, std::span<const PolicyInput> others, uint32_t) {
-  Grant grant;
-  grant.longest_wait_ns = kNever;
-  for (const PolicyInput& other : others) grant.waits |= other.sms != 0 && other.rank < mine.rank;
-  return grant;
+PolicyDecision strict_policy(const PolicyInput& mine, std::span<const PolicyInput> others,
+                             uint32_t) {
+  PolicyDecision decision;
+  decision.longest_wait_ns = kNever;
+  for (const PolicyInput& other : others)
+    decision.holds_kernels |= other.sms != 0 && other.rank < mine.rank;
+  return decision;
 }
 
 Policy policy_of(std::string_view name) {

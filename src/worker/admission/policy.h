@@ -4,7 +4,7 @@
 // policy has no state; each FairShare (fair_share.h) has one session's figures and calls it. Any
 // thread.
 //
-// Kernels stand for all work that keeps SMs busy, graphs with kernels among it.
+// Kernels stand for all work that keeps SMs busy (Cost::sms), graphs with kernels among it.
 #pragma once
 
 #include <cstdint>
@@ -34,23 +34,24 @@ struct PolicyInput {
   uint64_t used_ns = 0;  // FairShare::used_ns()
 };
 
-// The policy's decision on a session, in force until the next one.
-struct Grant {
-  uint64_t budget_ns = kBudgetNs;
-  bool waits = false;  // its kernels are held: others come first
+// What a policy decides of a session, in force until the next decision.
+struct PolicyDecision {
+  uint64_t budget_ns = kBudgetNs;  // the time of its streams' budgets
+  bool holds_kernels = false;      // the session's kernels are held: others come first
   // A session that has waited for longer submits some work nevertheless: other sessions' work may
   // depend on it.
   uint64_t longest_wait_ns = 50'000'000;
 };
 
 // `others`: the other sessions with unfinished kernels on the device. `sms`: SMs of the device.
-using Policy = Grant (*)(const PolicyInput& mine, std::span<const PolicyInput> others,
-                         uint32_t sms);
+using Policy = PolicyDecision (*)(const PolicyInput& mine, std::span<const PolicyInput> others,
+                                  uint32_t sms);
 
 // The default. Of the sessions of one rank none can use more than about three times as much as a
 // competitor, and those of a higher rank go first. No kernels are held while the device has enough
 // SMs for all.
-Grant fair_share_policy(const PolicyInput& mine, std::span<const PolicyInput> others, uint32_t sms);
+PolicyDecision fair_share_policy(const PolicyInput& mine, std::span<const PolicyInput> others,
+                                 uint32_t sms);
 // A session waits for another if its use is more than kLeadTimes times the other's plus kLeadNs.
 // The lead is large because use is an estimate: with 1.25 and 1.5 times, equal programs were held
 // in turn, and some of eight took up to 18 % longer (decision 25).
@@ -62,7 +63,8 @@ inline constexpr uint64_t kShortBudgetNs = 500'000;
 
 // Kernels of a session are held while any session of a higher rank has some, for however long.
 // Sessions of one rank do not wait for each other.
-Grant strict_policy(const PolicyInput& mine, std::span<const PolicyInput> others, uint32_t sms);
+PolicyDecision strict_policy(const PolicyInput& mine, std::span<const PolicyInput> others,
+                             uint32_t sms);
 
 inline constexpr char kDefaultPolicy[] = "fair";
 // The policy that OPENMPS_POLICY calls `name`; null: there is none of that name.

@@ -6,8 +6,8 @@
 // milliseconds whatever its clients have queued. Session's thread only.
 //
 // For each piece of work: admit_...(), then keep() with the tokens of the verdict, prepare() if it
-// takes the GPU's time, note_entered(), the driver's call, add...() and, if nothing can hold up its
-// start, note_lone().
+// takes the GPU's time, note_submitting(), the driver's call, add...() and, if nothing can hold up
+// its start, note_lone().
 #pragma once
 
 #include <atomic>
@@ -113,7 +113,7 @@ class StreamBudget {
     progress_.add_fence(word, value);
   }
   // The driver's stream is about to be given something other than a mark.
-  void note_entered() { progress_.note_entered(); }
+  void note_submitting() { progress_.note_submitting(); }
   // The last item is a kernel or graph: if nothing comes behind it, it occupies no hardware queue.
   void note_lone() { progress_.note_lone(); }
 
@@ -128,7 +128,7 @@ class StreamBudget {
 
   // The driver has work of unknown duration: frequent looks are needed to learn how long it takes.
   [[nodiscard]] bool is_learning() const { return progress_.total().unknown != 0; }
-  // Some of the unfinished work keeps SMs busy.
+  // Some of the unfinished work is kernels (policy.h).
   [[nodiscard]] bool is_busy() const { return progress_.is_busy(); }
   [[nodiscard]] bool has_credit() const { return credit_ != nullptr; }
   // All unfinished work is expected to end within kShortTermNs.
@@ -142,11 +142,11 @@ class StreamBudget {
   }
   // The stream has a credit that others may need, it has a claim itself, or other sessions compete
   // with its work.
-  [[nodiscard]] bool is_contending() const {
+  [[nodiscard]] bool has_rivals() const {
     return credit_ != nullptr || claim_ != nullptr ||
            (!progress_.is_empty() && tools_.share.is_contested());
   }
-  [[nodiscard]] bool needs_looks() const { return is_learning() || is_contending(); }
+  [[nodiscard]] bool needs_looks() const { return is_learning() || has_rivals(); }
 
  private:
   // A look before next_look_ns_ shows nothing new. After work has been admitted a look may be made

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which work of one stream the driver has that may be unfinished, and when it is expected to end.
-// Session's thread only.
+// Times are those of Clock::now_ns(). Session's thread only.
 //
 // Marks between the items show how far the GPU has come: events without timing, which cost the GPU
 // nothing and occupy no hardware queue, or the program's own fences. The times at which a mark was
@@ -56,7 +56,7 @@ class StreamProgress {
  public:
   // `tools` exist as long. `make_current` makes the stream's context current on this thread; false:
   // the context is lost. `stream` may be null until something is added. `*ends_ns` tells other
-  // threads the time at which the work is expected to end, by the clock; 0: there is no work.
+  // threads the time at which the work is expected to end; 0: there is no work.
   StreamProgress(const ProgressTools& tools, std::function<bool()> make_current, CUstream stream,
                  std::atomic<uint64_t>* ends_ns);
   ~StreamProgress();
@@ -71,9 +71,10 @@ class StreamProgress {
   void add_wait(bool is_for_cold_stream);
   void add_short_wait() { open_.is_plain = false; }
   void add_fence(const std::atomic<uint64_t>& word, uint64_t value);
-  // Something other than a mark is about to be submitted behind the stream's work.
-  void note_entered() { ends_in_lone_ = false; }
-  // The last item is a kernel or graph: it occupies no hardware queue if nothing comes behind it.
+  // Something other than a mark is about to be submitted behind the stream's work, which is not
+  // lone then.
+  void note_submitting() { ends_in_lone_ = false; }
+  // The last item is a kernel or graph: it is lone if nothing comes behind it.
   void note_lone() { ends_in_lone_ = true; }
 
   // Before work of that cost is submitted, a mark should be put behind the work without one.
@@ -92,9 +93,10 @@ class StreamProgress {
   // All work that may be unfinished.
   [[nodiscard]] const WorkTotal& total() const { return total_; }
   [[nodiscard]] bool is_empty() const { return total_.items == 0; }
-  // Some of that work keeps SMs busy.
+  // Some of that work is kernels (policy.h).
   [[nodiscard]] bool is_busy() const { return busy_; }
-  // The stream's work is lone: one kernel or graph, which waits for nothing, nothing behind it.
+  // The stream's work is lone: one kernel or graph, which waits for nothing, with nothing behind
+  // it. It occupies no hardware queue.
   [[nodiscard]] bool is_lone() const {
     return total_.items == 1 && ends_in_lone_ && first().is_plain;
   }

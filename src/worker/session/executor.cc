@@ -138,7 +138,7 @@ void Executor::fail(wire::Opcode opcode, const Status& status) {
 void Executor::advance(uint64_t now) {
   const bool is_look = !session_.backlog.empty();
   try {
-    if (session_.streams.looks_after_some()) session_.streams.look_after(now);
+    if (session_.streams.has_streams_to_look_at()) session_.streams.look_at_streams(now);
     if (!session_.backlog.empty()) session_.submitter.advance();
   } catch (const std::bad_alloc&) {
     fail(wire::Opcode::kStreamBatch,
@@ -168,7 +168,7 @@ uint64_t Executor::held_pause(uint64_t now) {
   const Backlog& backlog = session_.backlog;
   uint64_t longest = kLongestSleepNs;
   const auto until = [now](uint64_t time_ns) { return time_ns <= now ? 1 : time_ns - now; };
-  if (session_.streams.looks_after_some()) {
+  if (session_.streams.has_streams_to_look_at()) {
     longest = std::min(longest, until(session_.streams.next_look_ns()));
   }
   if (!backlog.awaits_value()) {

@@ -70,7 +70,7 @@ class Executor {
   Status finish_late();
   // The executor has to look at more than the ring.
   [[nodiscard]] bool has_held_work() const {
-    return !session_.backlog.empty() || session_.streams.looks_after_some();
+    return !session_.backlog.empty() || session_.streams.has_streams_to_look_at();
   }
   void advance(uint64_t now);
   static void advance_meanwhile(void* executor) noexcept;

@@ -68,7 +68,7 @@ uint64_t SessionParts::service() {
 bool SessionParts::is_idle() {
   const bool idle = streams.idle();
   if (idle) streams.end_budgets(core.clock.now_ns());
-  return idle && backlog.empty() && !streams.looks_after_some() && waits.size() == 0 &&
+  return idle && backlog.empty() && !streams.has_streams_to_look_at() && waits.size() == 0 &&
          core.releases.empty();
 }
 

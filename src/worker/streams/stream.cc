@@ -308,11 +308,11 @@ std::vector<std::shared_ptr<Chains>> Streams::take_chains() {
 }
 
 // Also called for a stream in the list, when it has first work of unknown duration.
-void Streams::begin_to_look_after(Stream& stream) {
+void Streams::begin_to_look_at(Stream& stream) {
   const uint64_t now = core_.clock.now_ns();
-  if (looked_after_.empty()) next_look_ns_ = ~0ull;
+  if (looked_at_.empty()) next_look_ns_ = ~0ull;
   next_look_ns_ = std::min(next_look_ns_, now + kConnectedLookNs);
-  if (!std::exchange(stream.looked_after, true)) looked_after_.push_back(&stream);
+  if (!std::exchange(stream.is_looked_at, true)) looked_at_.push_back(&stream);
   if (!stream.budget->is_learning()) return;
   learns_ = true;
   learning_since_ns_ = now;
@@ -320,27 +320,27 @@ void Streams::begin_to_look_after(Stream& stream) {
 }
 
 // With such pauses a duration is learnt to within a quarter, and the looks cost little.
-void Streams::look_after(uint64_t now) {
-  if (looked_after_.empty() || now < next_look_ns()) return;
+void Streams::look_at_streams(uint64_t now) {
+  if (looked_at_.empty() || now < next_look_ns()) return;
   last_look_ns_ = now;
   const uint64_t learn_ns = std::max((now - learning_since_ns_) / kLearnShare, kShortestLearnNs);
   uint64_t shortest_ns = ~0ull;
   learns_ = false;
-  std::erase_if(looked_after_, [&](Stream* stream) {
+  std::erase_if(looked_at_, [&](Stream* stream) {
     StreamBudget& budget = *stream->budget;
     const uint64_t pause_ns = budget.look_and_release(now);
     learns_ = learns_ || budget.is_learning();
     if (budget.is_learning()) shortest_ns = std::min(shortest_ns, learn_ns);
-    if (budget.is_contending()) shortest_ns = std::min(shortest_ns, pause_ns);
-    stream->looked_after = budget.needs_looks();
-    return !stream->looked_after;
+    if (budget.has_rivals()) shortest_ns = std::min(shortest_ns, pause_ns);
+    stream->is_looked_at = budget.needs_looks();
+    return !stream->is_looked_at;
   });
-  if (!looked_after_.empty()) next_look_ns_ = now + shortest_ns;
+  if (!looked_at_.empty()) next_look_ns_ = now + shortest_ns;
 }
 
 uint64_t Streams::next_look_ns() const {
   uint64_t next = next_look_ns_;
-  for (const Stream* stream : looked_after_) {
+  for (const Stream* stream : looked_at_) {
     const uint64_t competing = stream->budget->sessions_waited_for();
     if (competing != 0) next = std::min(next, last_look_ns_ + competing * kWaitedForLookNs);
   }
@@ -358,9 +358,9 @@ FairShare& Streams::share(uint32_t device) {
 void Streams::end_budgets(uint64_t now) {
   for_each([now](Stream& stream) {
     if (stream.budget != nullptr) stream.budget->end(now);
-    stream.looked_after = false;
+    stream.is_looked_at = false;
   });
-  looked_after_.clear();
+  looked_at_.clear();
   learns_ = false;
 }
 
@@ -458,7 +458,7 @@ Status Streams::enter(Stream& stream, Entry entry) {
   if (works && stream.lease != nullptr) [[unlikely]]
     core_.parts.use(*stream.lease, core_.rank.load(std::memory_order_relaxed));
   stream.listed->set_busy();
-  if (stream.budget != nullptr) stream.budget->note_entered();
+  if (stream.budget != nullptr) stream.budget->note_submitting();
 
   if (entry == Entry::kWork && stream.cold != nullptr) stream.cold->is_current = false;
   ClientContext& context = *stream.context;
@@ -732,7 +732,7 @@ Status Streams::detach(Stream& stream) {
 void Streams::release(std::unique_ptr<Stream> stream) {
   ClientContext* context = stream->context;
   if (stream->unmarked) std::erase(unmarked_, stream.get());
-  if (stream->looked_after) std::erase(looked_after_, stream.get());
+  if (stream->is_looked_at) std::erase(looked_at_, stream.get());
   if (stream->handle != nullptr) {
     --context->started;
     note_gone(*stream);

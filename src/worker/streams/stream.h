@@ -74,7 +74,7 @@ struct Stream : DriverStream {
   // From the first use on, also while the driver has no stream. Null: none, or nothing is limited.
   std::unique_ptr<StreamBudget> budget;
   std::atomic<uint64_t> ends_ns{0};  // the budget's, while the driver has no stream
-  bool looked_after = false;         // listed in Streams::looked_after_
+  bool is_looked_at = false;         // listed in Streams::looked_at_
   size_t held = 0;                   // its items in the Backlog,
   uint64_t first_held = 0;           // the numbers of the first
   uint64_t last_held = 0;            // and the last of them, if there are some
@@ -192,11 +192,12 @@ class Streams final : public SessionWork {
   [[nodiscard]] bool any_waits();
   // Waits are held until what they wait for has come, as far as the worker sees that (decision 17).
   [[nodiscard]] bool holds_waits() const { return holds_waits_; }
-  // Work of unknown duration may run, or a stream has a credit that others may need: look_after(),
-  // which looks at these streams, is due at next_look_ns(), in Clock::now_ns() time.
-  [[nodiscard]] bool looks_after_some() const { return !looked_after_.empty(); }
+  // Work of unknown duration may run, or a stream has a credit that others may need:
+  // look_at_streams(), which looks at these streams, is due at next_look_ns(), in Clock::now_ns()
+  // time.
+  [[nodiscard]] bool has_streams_to_look_at() const { return !looked_at_.empty(); }
   [[nodiscard]] uint64_t next_look_ns() const;
-  void look_after(uint64_t now);
+  void look_at_streams(uint64_t now);
   // Nothing of the session is unfinished: the work that its budgets count has ended.
   void end_budgets(uint64_t now);
 
@@ -267,11 +268,11 @@ class Streams final : public SessionWork {
  private:
   void keep_in_sight(Stream& stream) {
     const bool soon = stream.budget->is_learning() && !learns_;
-    if (!soon && (stream.looked_after || !stream.budget->needs_looks())) [[likely]]
+    if (!soon && (stream.is_looked_at || !stream.budget->needs_looks())) [[likely]]
       return;
-    begin_to_look_after(stream);
+    begin_to_look_at(stream);
   }
-  void begin_to_look_after(Stream& stream);
+  void begin_to_look_at(Stream& stream);
   void tell_demand(Stream& stream, const Cost& cost, uint64_t ns);
   [[nodiscard]] StreamOwner owner(const Stream& stream) const { return {core_.info.id, stream.id}; }
   // DeviceParts::get(), or get_instead() for a stream in a green context of the client's.
@@ -383,7 +384,7 @@ class Streams final : public SessionWork {
   std::array<size_t, kLanes> started_{};  // streams that the driver has, without those destroyed
   uint64_t next_rest_look_ns_ = 0;        // when to look again for a stream without work
   std::vector<Stream*> unmarked_;         // those that have work since the last mark
-  std::vector<Stream*> looked_after_;     // those whose budgets need looks
+  std::vector<Stream*> looked_at_;        // those whose budgets need looks
   bool learns_ = false;                   // some of these have work of unknown duration
   uint64_t learning_since_ns_ = 0;
   uint64_t next_look_ns_ = 0;

@@ -25,53 +25,54 @@ constexpr uint64_t kLead = kLeadNs;
 
 class FairSharePolicyTest : public ::testing::Test {
  protected:
-  static Grant decide(const PolicyInput& mine, const std::vector<PolicyInput>& others) {
+  static PolicyDecision decide(const PolicyInput& mine, const std::vector<PolicyInput>& others) {
     return fair_share_policy(mine, others, kSms);
   }
 };
 
 TEST_F(FairSharePolicyTest, WhoIsAloneHasAll) {
-  const Grant grant = decide({.sms = kSms, .used_ns = 100 * kLead}, {});
-  EXPECT_FALSE(grant.waits);
-  EXPECT_EQ(grant.budget_ns, kBudgetNs);
+  const PolicyDecision decision = decide({.sms = kSms, .used_ns = 100 * kLead}, {});
+  EXPECT_FALSE(decision.holds_kernels);
+  EXPECT_EQ(decision.budget_ns, kBudgetNs);
 }
 
 TEST_F(FairSharePolicyTest, WhoHasHadMoreComesLater) {
   const PolicyInput little{.sms = kSms, .used_ns = 4};
-  EXPECT_TRUE(decide({.sms = kSms, .used_ns = 3 * 4 + kLead + 1}, {little}).waits);
-  EXPECT_FALSE(decide({.sms = kSms, .used_ns = 3 * 4 + kLead}, {little}).waits) << "by so little";
-  EXPECT_FALSE(decide(little, {{.sms = kSms, .used_ns = 9 * kLead}}).waits);
+  EXPECT_TRUE(decide({.sms = kSms, .used_ns = 3 * 4 + kLead + 1}, {little}).holds_kernels);
+  EXPECT_FALSE(decide({.sms = kSms, .used_ns = 3 * 4 + kLead}, {little}).holds_kernels)
+      << "by so little";
+  EXPECT_FALSE(decide(little, {{.sms = kSms, .used_ns = 9 * kLead}}).holds_kernels);
 }
 
 TEST_F(FairSharePolicyTest, EstimatesMayBeWrong) {
   const PolicyInput other{.sms = kSms, .used_ns = 2 * kLead};
-  EXPECT_FALSE(decide({.sms = kSms, .used_ns = (3 * 2 + 1) * kLead}, {other}).waits);
-  EXPECT_TRUE(decide({.sms = kSms, .used_ns = (3 * 2 + 1) * kLead + 1}, {other}).waits);
+  EXPECT_FALSE(decide({.sms = kSms, .used_ns = (3 * 2 + 1) * kLead}, {other}).holds_kernels);
+  EXPECT_TRUE(decide({.sms = kSms, .used_ns = (3 * 2 + 1) * kLead + 1}, {other}).holds_kernels);
 }
 
 TEST_F(FairSharePolicyTest, OneOfManyIsEnough) {
   const PolicyInput much{.sms = kSms, .used_ns = 9 * kLead};
-  EXPECT_TRUE(decide(much, {much, much, {.sms = 1, .used_ns = 0}}).waits);
+  EXPECT_TRUE(decide(much, {much, much, {.sms = 1, .used_ns = 0}}).holds_kernels);
 }
 
 TEST_F(FairSharePolicyTest, NobodyWaitsWhileThereIsRoom) {
   const PolicyInput ahead{.sms = kSms - 2, .used_ns = 9 * kLead};
-  EXPECT_FALSE(decide(ahead, {{.sms = 2}}).waits);
-  EXPECT_TRUE(decide(ahead, {{.sms = 2}, {.sms = 1}}).waits);
+  EXPECT_FALSE(decide(ahead, {{.sms = 2}}).holds_kernels);
+  EXPECT_TRUE(decide(ahead, {{.sms = 2}, {.sms = 1}}).holds_kernels);
 }
 
 TEST_F(FairSharePolicyTest, WhoCopiesOnlyIsInNobodysWay) {
-  EXPECT_FALSE(decide({.sms = kSms + 1, .used_ns = 9 * kLead}, {{.sms = 0}}).waits);
+  EXPECT_FALSE(decide({.sms = kSms + 1, .used_ns = 9 * kLead}, {{.sms = 0}}).holds_kernels);
 }
 
 TEST_F(FairSharePolicyTest, AHigherRankGoesFirstHoweverMuchItHasHad) {
   const PolicyInput latency{.rank = Rank::kLatency, .sms = 2, .used_ns = 9 * kLead};
   const PolicyInput normal{.sms = kSms};
-  EXPECT_TRUE(decide(normal, {latency}).waits);
-  EXPECT_FALSE(decide(latency, {normal}).waits);
+  EXPECT_TRUE(decide(normal, {latency}).holds_kernels);
+  EXPECT_FALSE(decide(latency, {normal}).holds_kernels);
   const PolicyInput last{.rank = Rank::kBestEffort, .sms = kSms};
-  EXPECT_TRUE(decide(last, {normal}).waits);
-  EXPECT_FALSE(decide({.sms = kSms, .used_ns = 9 * kLead}, {last}).waits);
+  EXPECT_TRUE(decide(last, {normal}).holds_kernels);
+  EXPECT_FALSE(decide({.sms = kSms, .used_ns = 9 * kLead}, {last}).holds_kernels);
 }
 
 TEST_F(FairSharePolicyTest, BesideAHigherRankBudgetsAreShort) {
@@ -85,20 +86,20 @@ TEST_F(FairSharePolicyTest, BesideAHigherRankBudgetsAreShort) {
 
 TEST(StrictPriorityPolicyTest, AHigherRankGoesFirstWhateverThereIsAndForHoweverLong) {
   const PolicyInput latency[] = {{.rank = Rank::kLatency, .sms = 1, .used_ns = 100 * kLead}};
-  const Grant grant = strict_policy({.rank = Rank::kNormal, .sms = 1}, latency, kSms);
-  EXPECT_TRUE(grant.waits) << "there are SMs for both";
-  EXPECT_EQ(grant.longest_wait_ns, kNever);
+  const PolicyDecision decision = strict_policy({.rank = Rank::kNormal, .sms = 1}, latency, kSms);
+  EXPECT_TRUE(decision.holds_kernels) << "there are SMs for both";
+  EXPECT_EQ(decision.longest_wait_ns, kNever);
 }
 
 TEST(StrictPriorityPolicyTest, OneRankDoesNotWait) {
   const PolicyInput ahead{.sms = kSms, .used_ns = 100 * kLead};
   const PolicyInput others[] = {{.sms = kSms}, {.rank = Rank::kBestEffort, .sms = kSms}};
-  EXPECT_FALSE(strict_policy(ahead, others, kSms).waits);
+  EXPECT_FALSE(strict_policy(ahead, others, kSms).holds_kernels);
 }
 
 TEST(StrictPriorityPolicyTest, CopiesOfAHigherRankHoldNobodyBack) {
   const PolicyInput copies[] = {{.rank = Rank::kLatency, .sms = 0}};
-  EXPECT_FALSE(strict_policy({.sms = kSms}, copies, kSms).waits);
+  EXPECT_FALSE(strict_policy({.sms = kSms}, copies, kSms).holds_kernels);
 }
 
 TEST(PolicyNamesTest, EachNameMakesAPolicy) {
@@ -184,10 +185,10 @@ TEST_F(SharesTest, HalfOfTheSmsCountHalf) {
 TEST_F(SharesTest, SomethingGoesWhateverTheOthersDo) {
   get_ahead();
   EXPECT_TRUE(mine_.must_wait(kNow));
-  other_.expect_end(kNow + 2 * Grant().longest_wait_ns);
-  EXPECT_TRUE(mine_.must_wait(kNow + Grant().longest_wait_ns));
-  EXPECT_FALSE(mine_.must_wait(kNow + Grant().longest_wait_ns + FairShare::kDecideNs));
-  EXPECT_TRUE(mine_.must_wait(kNow + Grant().longest_wait_ns + 2 * FairShare::kDecideNs))
+  other_.expect_end(kNow + 2 * PolicyDecision().longest_wait_ns);
+  EXPECT_TRUE(mine_.must_wait(kNow + PolicyDecision().longest_wait_ns));
+  EXPECT_FALSE(mine_.must_wait(kNow + PolicyDecision().longest_wait_ns + FairShare::kDecideNs));
+  EXPECT_TRUE(mine_.must_wait(kNow + PolicyDecision().longest_wait_ns + 2 * FairShare::kDecideNs))
       << "again";
   mine_.end_work(kNow);
   other_.end_work(kNow);
@@ -197,7 +198,7 @@ TEST_F(SharesTest, WhatShouldHaveEndedLongAgoHas) {
   mine_.begin_work(kSms);
   mine_.charge(4 * kLead, kSms, kNow);
   other_.begin_work(kSms);
-  const uint64_t end = kNow + Grant().longest_wait_ns / 2;
+  const uint64_t end = kNow + PolicyDecision().longest_wait_ns / 2;
   other_.expect_end(end);
   EXPECT_TRUE(mine_.must_wait(end + FairShare::kOverdueNs));
   EXPECT_FALSE(mine_.must_wait(end + FairShare::kOverdueNs + FairShare::kDecideNs));
@@ -305,7 +306,7 @@ class PolicyTest : public SessionFixture {
   // When that is due.
   void look() {
     clock_.advance(2'000'000);
-    session_->streams.look_after(now());
+    session_->streams.look_at_streams(now());
   }
   void advance() {
     look();
@@ -367,7 +368,7 @@ TEST_F(PolicyTest, WhoIsDoneIsNoLongerInTheWay) {
   begin_neighbour();
   launch(1);
   EXPECT_TRUE(neighbour_->is_contested());
-  EXPECT_TRUE(session_->streams.looks_after_some());
+  EXPECT_TRUE(session_->streams.has_streams_to_look_at());
   for (int i = 0; i < 2; ++i) look();
   EXPECT_FALSE(neighbour_->is_contested());
 }

@@ -39,7 +39,7 @@ class StreamBudgetTest : public SessionFixture {
     EXPECT_TRUE(send(wire::Fence{stream, stream, 1}).ok());
     // Once to see the end, once more to see that nothing has come since.
     for (int i = 0; i < 2; ++i) look();
-    EXPECT_FALSE(session_->streams.looks_after_some());
+    EXPECT_FALSE(session_->streams.has_streams_to_look_at());
     const uint32_t number = session_->modules.functions().find(1)->duration(1);
     session_->streams.durations.learn({&number, 1}, {1'000'000'000, 0, 0});
     calls();
@@ -57,11 +57,11 @@ class StreamBudgetTest : public SessionFixture {
     for (; times != 0; --times) {
       const uint64_t next = session_->streams.next_look_ns();
       if (next > now()) clock_.advance(next - now());
-      session_->streams.look_after(now());
+      session_->streams.look_at_streams(now());
     }
   }
   void advance() {
-    if (session_->streams.looks_after_some()) look();
+    if (session_->streams.has_streams_to_look_at()) look();
     session_->submitter.advance();
   }
   [[nodiscard]] uint64_t now() const { return clock_.now_ns(); }
@@ -625,7 +625,7 @@ TEST_F(QueueCreditTest, OneThatIsNotUsedIsGivenBack) {
   EXPECT_FALSE(can_take(true, CreditTerm::kShort)) << "it was taken";
   driver_.hold(1, false);
   look(3);
-  EXPECT_FALSE(session_->streams.looks_after_some());
+  EXPECT_FALSE(session_->streams.has_streams_to_look_at());
   EXPECT_TRUE(can_take(true, CreditTerm::kShort));
 }
 
@@ -633,7 +633,7 @@ TEST_F(QueueCreditTest, OneThatIsNotUsedIsGivenBack) {
 TEST_F(QueueCreditTest, WorkOfUnknownLengthIsLookedAtSoonAllTheSame) {
   give_one();
   for (int i = 0; i < 2; ++i) launch(1);
-  ASSERT_TRUE(session_->streams.looks_after_some());
+  ASSERT_TRUE(session_->streams.has_streams_to_look_at());
   const uint64_t before = session_->streams.next_look_ns();
   session_->modules.functions().find(1)->duration(1) = 0;
   launch(1);
@@ -662,7 +662,7 @@ TEST_F(QueueCreditTest, WithSomethingBehindItALongKernelKeepsIt) {
   EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
   EXPECT_EQ(count("write s1 5"), 1u);
   clock_.advance(2 * kShortTermNs);
-  session_->streams.look_after(now());
+  session_->streams.look_at_streams(now());
   EXPECT_TRUE(session_->streams.streams().find(1)->budget->has_credit());
 }
 
@@ -723,7 +723,7 @@ TEST_F(LongKernelTest, LeavesTheLastRightsToWhatGoesQuickly) {
 TEST_F(LongKernelTest, IsLookedAtRarely) {
   clock_.advance(20'000'000);
   const uint64_t begin = now();
-  session_->streams.look_after(begin);
+  session_->streams.look_at_streams(begin);
   EXPECT_GT(session_->streams.next_look_ns() - begin, 2'000'000u) << "twice as long as usual";
 }
 

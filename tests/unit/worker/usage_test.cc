@@ -59,7 +59,7 @@ class UsageTest : public SessionFixture {
   void look() {
     const uint64_t next = session_->streams.next_look_ns();
     clock_.advance(next > now() + kStepNs ? next - now() : kStepNs);
-    session_->streams.look_after(now());
+    session_->streams.look_at_streams(now());
   }
   [[nodiscard]] uint64_t now() const { return clock_.now_ns(); }
   // What the stream has been given has ended, and somebody looks.
