@@ -65,8 +65,9 @@ bool FairShare::must_wait(uint64_t now) {
   decision_ = decide_locked(now);
   const uint64_t quarter = std::max<uint64_t>(1, device_.active_.size() / 4);
   next_decision_ns_ = now + quarter * kDecideNs;
-  if (waits_ && now - waiting_since_ns_ > decision_.longest_wait_ns)
+  if (waits_ && now - waiting_since_ns_ > decision_.longest_wait_ns) {
     decision_.holds_kernels = false;
+  }
   if (decision_.holds_kernels && !waits_) {
     waiting_since_ns_ = now;
     // The others look rarely while nobody needs to know when their work ends.

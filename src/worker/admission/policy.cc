@@ -35,8 +35,9 @@ PolicyDecision strict_policy(const PolicyInput& mine, std::span<const PolicyInpu
                              uint32_t) {
   PolicyDecision decision;
   decision.longest_wait_ns = kNever;
-  for (const PolicyInput& other : others)
+  for (const PolicyInput& other : others) {
     decision.holds_kernels |= other.sms != 0 && other.rank < mine.rank;
+  }
   return decision;
 }
 
