@@ -146,10 +146,10 @@ def judge(command, mode, code, out, err):
     return [*problems, f"--- stdout\n{out}--- stderr\n{err}"] if problems else []
 
 
-def run_programs(build, mode, driver, commands, timeout, devices=1):
+def run_programs(build, mode, driver, commands, timeout, softgpu=()):
     """Runs programs in one mode, one after another in one sandbox, each for `timeout` seconds at most; returns
-    their facts. Raises Failure, which names those that fail."""
-    box = Sandbox(build, mode, driver, {"SOFTGPU_DEVICES": str(devices)})
+    their facts. `softgpu`: (variable, value) of its configuration. Raises Failure, which names those that fail."""
+    box = Sandbox(build, mode, driver, dict(softgpu))
     lines, problems = [], []
     try:
         try:
@@ -251,7 +251,8 @@ def main():
     program.add_argument("--mode", choices=["softgpu", "openmps", "native"], required=True)
     program.add_argument("--driver", default="softgpu")
     program.add_argument("--timeout", type=float, default=60)
-    program.add_argument("--devices", type=int, default=1, help="of softgpu")
+    program.add_argument("--devices", default="1", help="of softgpu")
+    program.add_argument("--capability", default="9.0", help="compute capability of softgpu")
     program.add_argument("--groups", action="store_true",
                          help="a run for each of ARGS, all in one sandbox; those that fail are named")
     program.add_argument("command", nargs=argparse.REMAINDER)
@@ -279,8 +280,9 @@ def main():
         if args.what == "program":
             command = args.command[1:] if args.command[:1] == ["--"] else args.command
             commands = [[command[0], group] for group in command[1:]] if args.groups else [command]
+            softgpu = {"SOFTGPU_DEVICES": args.devices, "SOFTGPU_CC": args.capability}
             print("\n".join(run_programs(args.build, args.mode, args.driver, commands, args.timeout,
-                                         args.devices)))
+                                         softgpu)))
         elif args.what == "record":
             record(args.build, args.name, args.groups, args.to, args.timeout)
         else:

@@ -188,8 +188,9 @@ bool Builder::lower_call(const Instruction& in) {
   auto take_list = [&](std::vector<Argument>* out) {
     if (at >= in.operands.size() || in.operands[at].kind != Operand::Kind::kList) return true;
     for (const Operand& item : in.operands[at].items) {
-      if (item.kind != Operand::Kind::kVariable)
+      if (item.kind != Operand::Kind::kVariable) {
         return unsupported("call with a register parameter");
+      }
       out->push_back({param_offsets_[item.index], function_.variables[item.index].bytes});
     }
     ++at;
