@@ -153,6 +153,8 @@ def operands(mnemonic, letters, parts):
     types = [part for part in parts if is_type(part)] or ["b32"]
     if mnemonic in ("prmt", "bmsk", "szext", "shf"):
         types = [types[0]]
+    if "pack" in parts:
+        types = ["b32"]
     if mnemonic == "cp" and "bulk" in parts:
         return bulk_operands(parts)
     out = []
@@ -284,7 +286,7 @@ def written(mnemonic, groups, letters):
         yield ["relaxed", "gpu", "global", "add", "u32"]
         yield ["add", "u32"]
         return
-    if mnemonic == "cvt":
+    if mnemonic == "cvt" and groups[0] != "pack":
         yield from conversions() if len(groups) > 5 else packed_conversions()
         return
     if mnemonic in ("setp", "set"):

@@ -2,7 +2,11 @@
 // Modules, libraries, functions, launches and occupancy.
 #include "device_fixture.h"
 
+#include <cstdlib>
 #include <cstring>
+
+#include "softgpu/device/machine/config.h"
+#include "softgpu/device/machine/sm.h"
 
 namespace openmps::softgpu::testing {
 namespace {
@@ -89,6 +93,10 @@ TEST_F(ModuleTest, SharedMemoryBeyondTheDefaultIsOptIn) {
   int value = 0;
   EXPECT_CU(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function("wide")));
   EXPECT_EQ(value, 64 << 10);
+  // Seen on an H200: with more than 48 KiB of static shared memory a kernel may use all the rest.
+  EXPECT_CU(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                               function("wide")));
+  EXPECT_EQ(value, (227 - 64) << 10);
   EXPECT_CU(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, run));
   EXPECT_EQ(value, 32);
   EXPECT_EQ(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX, run), CUDA_ERROR_INVALID_VALUE);
@@ -323,6 +331,30 @@ TEST_F(ModuleTest, DevicePrintfAppearsAtSynchronisation) {
   ::testing::internal::CaptureStdout();
   EXPECT_CU(cuCtxSynchronize());
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "hello\n");
+}
+
+uint32_t capability_of(const char* text) {
+  setenv("SOFTGPU_CC", text, 1);
+  const Result<Config> config = read_config();
+  setenv("SOFTGPU_CC", "9.0", 1);
+  return config.ok() ? config->compute_capability : 0;
+}
+
+TEST(Capability, UpToThoseThatNoMachineCodeIsFor) {
+  EXPECT_EQ(capability_of("12.1"), 121u);
+  EXPECT_EQ(capability_of("13.0"), 130u);
+  EXPECT_EQ(capability_of("139"), 139u);
+  EXPECT_EQ(capability_of("14.0"), 0u);
+  EXPECT_EQ(capability_of("13.x"), 0u);
+}
+
+TEST(Capability, Limits) {
+  EXPECT_EQ(sm_limits(120).shared_per_block_optin, 99u << 10);
+  for (const uint32_t capability : {90u, 130u, 139u}) {
+    EXPECT_EQ(sm_limits(capability).shared_per_block_optin, 227u << 10);
+    EXPECT_EQ(sm_limits(capability).threads, 2048u);
+    EXPECT_EQ(sm_limits(capability).blocks, 32u);
+  }
 }
 
 }  // namespace
