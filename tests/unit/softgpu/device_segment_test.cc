@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -245,6 +246,28 @@ TEST_F(SegmentTest, SurvivesKillsAtRandomMoments) {
 
 TEST_F(SegmentTest, AnUnusedDeviceIsNotFound) {
   EXPECT_EQ(DeviceSegment::inspect(name_).status().code(), CUDA_ERROR_NOT_FOUND);
+}
+
+// Which ends in an error, not in a signal when the memory is touched.
+TEST_F(SegmentTest, SharedMemoryThatIsTooSmall) {
+  const pid_t child = fork();
+  if (child == 0) {
+    constexpr int kSkipped = 2;
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=4k") != 0) {
+      _exit(kSkipped);
+    }
+    const auto segment = DeviceSegment::attach(name_, kMemory);
+    const bool says_why = !segment.ok() && segment.status().code() == CUDA_ERROR_OPERATING_SYSTEM &&
+                          segment.status().message().find("No space left") != std::string::npos;
+    _exit(says_why && !exists() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "a mount namespace needs root";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

@@ -252,8 +252,14 @@ Result<std::unique_ptr<DeviceSegment>> DeviceSegment::attach(const std::string& 
   std::string path = segment_path(name);
   Result<LockedFile> file = open_locked(path, O_CREAT);
   if (!file.ok()) return file.status();
-  if (ftruncate(file->get(), sizeof(SegmentLayout)) != 0) {
-    return system_error("cannot size " + path);
+  // With its pages: one that /dev/shm has no room for would end the process when it is touched.
+  if (const int error = posix_fallocate(file->get(), 0, sizeof(SegmentLayout)); error != 0) {
+    struct stat facts {};
+    const bool is_new = fstat(file->get(), &facts) == 0 && facts.st_blocks == 0;
+    if (is_new) unlink(path.c_str());
+    errno = error;
+    return system_error("cannot make " + path + " of " + std::to_string(sizeof(SegmentLayout)) +
+                        " bytes");
   }
   SegmentLayout* layout = map_layout(file->get());
   if (layout == nullptr) return system_error("cannot map " + path);
