@@ -9,10 +9,12 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "softgpu/engine.h"
 #include "softgpu/ir/program.h"
 #include "softgpu/ptx/opcode_table.h"
+#include "softgpu/ptx/parser.h"
 
 namespace {
 
@@ -28,10 +30,13 @@ std::set<std::string>& refusals() {
   return reasons;
 }
 
-void note_rules(const CompiledProgram& program) {
+// A program does not keep the statements that it was lowered from.
+void note_rules(const CompiledProgram& program, std::string_view text) {
+  const auto parsed = ptx::parse(text.substr(0, text.find('\0')));
+  if (!parsed.ok()) abort();
   for (size_t i = 0; i < program.functions.size(); ++i) {
     if (program.functions[i] == nullptr) continue;
-    const ptx::Function& function = program.module->functions[i];
+    const ptx::Function& function = parsed.value()->functions[i];
     for (const std::string& why : program.functions[i]->unsupported) {
       if (refusals().size() < 1000) refusals().insert(function.name + ", " + why);
     }
@@ -71,7 +76,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (error.log.find('\0') != std::string::npos) abort();  // logs are C strings
     return 0;
   }
-  note_rules(static_cast<const softgpu::CompiledProgram&>(*program));
+  note_rules(static_cast<const softgpu::CompiledProgram&>(*program),
+             std::string_view(reinterpret_cast<const char*>(data), size));
   for (const softgpu::KernelInfo& kernel : program->kernels()) {
     if (kernel.name.empty()) abort();
     for (const softgpu::ParameterInfo& parameter : kernel.parameters) {

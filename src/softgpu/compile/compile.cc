@@ -205,7 +205,7 @@ std::shared_ptr<const Program> compile(const void* image, size_t size,
   }
 
   auto program = std::make_shared<CompiledProgram>();
-  program->module = parsed.value();
+  program->variables = module.globals;
   if (!options.origin.empty()) program->origin = ", of " + options.origin;
   const std::vector<ir::SharedLayout> shared = ir::lay_out_shared(module);
   const ir::LowerOptions lowering{active_handlers(), perf_allows("fusion"),
@@ -216,6 +216,7 @@ std::shared_ptr<const Program> compile(const void* image, size_t size,
     }
   }
   for (size_t i = 0; i < module.functions.size(); ++i) {
+    program->function_names.push_back(module.functions[i].name);
     program->functions.push_back(
         module.functions[i].is_extern
             ? nullptr

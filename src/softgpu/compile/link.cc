@@ -18,19 +18,20 @@ std::shared_ptr<const LinkedProgram> link(std::shared_ptr<const Program> program
   auto linked = std::make_shared<Linked>();
   linked->compiled = std::static_pointer_cast<const CompiledProgram>(std::move(program));
   linked->serial = next_serial.fetch_add(1, std::memory_order_relaxed);
-  const ptx::Module& module = *linked->compiled->module;
-  global_addresses.resize(module.globals.size());
+  const std::vector<ptx::GlobalVariable>& variables = linked->compiled->variables;
+  const std::vector<std::string>& functions = linked->compiled->function_names;
+  global_addresses.resize(variables.size());
 
   std::unordered_map<std::string, uint64_t> symbols;
-  for (size_t i = 0; i < module.globals.size(); ++i) {
-    symbols[module.globals[i].name] = global_addresses[i];
+  for (size_t i = 0; i < variables.size(); ++i) {
+    symbols[variables[i].name] = global_addresses[i];
   }
-  for (size_t i = 0; i < module.functions.size(); ++i) {
-    symbols.try_emplace(module.functions[i].name, kFunctionWindow + 16 * i);
+  for (size_t i = 0; i < functions.size(); ++i) {
+    symbols.try_emplace(functions[i], kFunctionWindow + 16 * i);
   }
 
-  for (size_t i = 0; i < module.globals.size(); ++i) {
-    const ptx::GlobalVariable& global = module.globals[i];
+  for (size_t i = 0; i < variables.size(); ++i) {
+    const ptx::GlobalVariable& global = variables[i];
     auto* to = reinterpret_cast<uint8_t*>(global_addresses[i]);
     if (!to || global.is_extern) continue;
     const size_t given = std::min<size_t>(global.initial.size(), global.bytes);
@@ -44,7 +45,7 @@ std::shared_ptr<const LinkedProgram> link(std::shared_ptr<const Program> program
   }
   for (const auto& code : linked->compiled->functions) {
     std::vector<std::byte>& image = linked->images.emplace_back();
-    if (!code) continue;
+    if (!code || code->references.empty()) continue;
     image = code->image;
     for (const GlobalReference& reference : code->references) {
       const uint64_t value =

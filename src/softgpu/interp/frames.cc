@@ -101,7 +101,8 @@ bool grow_local(WarpState* warp, uint64_t bytes) {
 void fill_frame(WarpState* warp, Frame* frame, Fill fill) {
   const Code& code = *frame->code;
   if (fill == Fill::kAll) {
-    const auto& image = warp->block->program->images[static_cast<size_t>(code.function)];
+    const auto& placed = warp->block->program->images[static_cast<size_t>(code.function)];
+    const auto& image = code.references.empty() ? code.image : placed;
     std::memcpy(frame->regs, image.data(), image.size());
   }
   for (const SpecialSlot& slot : code.specials) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "softgpu/engine.h"
@@ -25,8 +26,9 @@ class CompiledProgram final : public Program {
     return all;
   }
 
-  std::shared_ptr<const ptx::Module> module;
   std::vector<std::unique_ptr<Code>> functions;  // null: declared only
+  std::vector<std::string> function_names;       // of all `functions`
+  std::vector<ptx::GlobalVariable> variables;    // globals_ with their initial values
   std::vector<int32_t> kernel_functions;         // of kernels_[i]
   std::vector<KernelInfo> kernels_;
   std::vector<GlobalInfo> globals_;
@@ -45,7 +47,8 @@ class Linked final : public LinkedProgram {
 
   std::shared_ptr<const CompiledProgram> compiled;
   uint64_t serial = 0;  // tells programs apart that had the same address one after the other
-  std::vector<std::vector<std::byte>> images;  // of frames by function, addresses filled in
+  // Of frames, by function, with the addresses of variables; empty: as in the code, without any.
+  std::vector<std::vector<std::byte>> images;
 };
 
 }  // namespace openmps::softgpu
