@@ -278,20 +278,15 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
       memcpy(value, &current, sizeof current);
       return Status();
     }
+    const AddressSpace::DeviceUse use = driver.address_space.use_of(object.device);
     uint64_t answer = 0;
     switch (attr) {
       case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: answer = object.release_threshold; break;
+      // Nothing is kept, so what the device's allocations use is what the pool has.
       case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-      case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-      case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-      case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        // Nothing is kept, so what the device's allocations use is what the pool has.
-        driver.address_space.for_each([&](const MappedRange& range) {
-          if (range.kind == RangeKind::kDevice && range.device == object.device) {
-            answer += range.end - range.begin;
-          }
-        });
-        break;
+      case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: answer = use.now; break;
+      case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: answer = use.reserved_high; break;
+      case CU_MEMPOOL_ATTR_USED_MEM_HIGH: answer = use.used_high; break;
       default: return invalid_value("no such attribute");
     }
     memcpy(value, &answer, sizeof answer);
@@ -300,7 +295,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
-  return with_pool(pool, [&](Driver&, MemoryPool& object) -> Status {
+  return with_pool(pool, [&](Driver& driver, MemoryPool& object) -> Status {
     if (value == nullptr) return invalid_value("no value");
     if (std::atomic<int>* stored = switch_of(object, attr)) {
       int wanted = 0;
@@ -314,8 +309,12 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
       object.release_threshold = wanted;
       return Status();
     }
-    bool resets =
-        attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
-    return resets && wanted == 0 ? Status() : invalid_value("the attribute can't be set");
+    const bool used = attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+    if ((!used && attr != CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) || wanted != 0) {
+      return invalid_value("the attribute can't be set");
+    }
+    using Use = AddressSpace::DeviceUse;
+    driver.address_space.set_back(object.device, used ? &Use::used_high : &Use::reserved_high);
+    return Status();
   });
 }

@@ -197,6 +197,32 @@ TEST_F(MemoryTest, ADestroyedContextReturnsItsMemory) {
   EXPECT_EQ(free_bytes(), before);
 }
 
+TEST_F(MemoryTest, APoolRemembersTheMostThatWasUsed) {
+  CUmemoryPool pool = nullptr;
+  ASSERT_CU(cuDeviceGetDefaultMemPool(&pool, 0));
+  auto number = [&](CUmemPool_attribute attribute) {
+    cuuint64_t value = 0;
+    EXPECT_CU(cuMemPoolGetAttribute(pool, attribute, &value));
+    return value;
+  };
+  cuuint64_t zero = 0;
+  ASSERT_CU(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
+  const cuuint64_t before = number(CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+  EXPECT_EQ(number(CU_MEMPOOL_ATTR_USED_MEM_HIGH), before);
+  constexpr cuuint64_t kSize = 64 << 10;
+  CUdeviceptr first = 0, second = 0;
+  ASSERT_CU(cuMemAlloc_v2(&first, kSize));
+  ASSERT_CU(cuMemAlloc_v2(&second, kSize));
+  ASSERT_CU(cuMemFree_v2(first));
+  EXPECT_EQ(number(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), before + kSize);
+  EXPECT_EQ(number(CU_MEMPOOL_ATTR_USED_MEM_HIGH), before + 2 * kSize);
+  EXPECT_GE(number(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), before + 2 * kSize);
+  ASSERT_CU(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
+  EXPECT_EQ(number(CU_MEMPOOL_ATTR_USED_MEM_HIGH), before + kSize);
+  EXPECT_GE(number(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), before + 2 * kSize);
+  ASSERT_CU(cuMemFree_v2(second));
+}
+
 // The pools of a device by where they are.
 TEST_F(MemoryTest, PoolsByLocation) {
   constexpr CUmemAllocationType kPinned = CU_MEM_ALLOCATION_TYPE_PINNED;

@@ -2,6 +2,8 @@
 // The interval map behind every kernel access and copy, and its grace periods. Threads: any.
 #include "softgpu/device/machine/address_space.h"
 
+#include <algorithm>
+
 namespace openmps::softgpu {
 
 Status AddressSpace::insert(const MappedRange& range) {
@@ -12,7 +14,28 @@ Status AddressSpace::insert(const MappedRange& range) {
   if (next != ranges_.begin()) overlaps = overlaps || std::prev(next)->second.end > range.begin;
   if (overlaps) return Status(CUDA_ERROR_INVALID_VALUE, "the range overlaps a mapped one");
   ranges_.emplace_hint(next, range.begin, range);
+  count_locked(range, true);
   return Status();
+}
+
+void AddressSpace::count_locked(const MappedRange& range, bool comes) {
+  if (range.kind != RangeKind::kDevice) return;
+  DeviceUse& use = use_[range.device];
+  use.now += comes ? range.end - range.begin : range.begin - range.end;
+  use.used_high = std::max(use.used_high, use.now);
+  use.reserved_high = std::max(use.reserved_high, use.now);
+}
+
+AddressSpace::DeviceUse AddressSpace::use_of(int device) const {
+  const ReaderLock lock(mutex_);
+  const auto found = use_.find(device);
+  return found == use_.end() ? DeviceUse{} : found->second;
+}
+
+void AddressSpace::set_back(int device, uint64_t DeviceUse::*mark) {
+  const WriterLock lock(mutex_);
+  DeviceUse& use = use_[device];
+  use.*mark = use.now;
 }
 
 bool AddressSpace::remove(uint64_t begin, MappedRange* removed) {

@@ -61,6 +61,7 @@ class AddressSpace final : public MemoryMap {
     if (found == ranges_.end() || !expected(found->second)) return false;
     *removed = found->second;
     ranges_.erase(found);
+    count_locked(*removed, false);
     return true;
   }
   // `change(range)`, of the range that the address lies in; false if there is none.
@@ -72,6 +73,15 @@ class AddressSpace final : public MemoryMap {
     change(ranges_.find(found->first)->second);
     return true;
   }
+
+  // Bytes of a device's kDevice ranges, and the most that there were since the mark was set back.
+  struct DeviceUse {
+    uint64_t now = 0;
+    uint64_t used_high = 0;
+    uint64_t reserved_high = 0;
+  };
+  [[nodiscard]] DeviceUse use_of(int device) const;
+  void set_back(int device, uint64_t DeviceUse::*mark);
 
   bool find(uint64_t address, AddressRange* range) const override;
   bool find_mapped(uint64_t address, MappedRange* range) const;
@@ -124,6 +134,7 @@ class AddressSpace final : public MemoryMap {
   }
 
  private:
+  void count_locked(const MappedRange& range, bool comes) REQUIRES(mutex_);
   Coverage coverage_locked(uint64_t begin, uint64_t bytes, bool write) const
       REQUIRES_SHARED(mutex_);
   // The range that contains `address`, or end().
@@ -132,6 +143,7 @@ class AddressSpace final : public MemoryMap {
 
   mutable SharedMutex mutex_{LockRank::kSoftAddressSpace};
   std::map<uint64_t, MappedRange> ranges_ GUARDED_BY(mutex_);
+  std::map<int, DeviceUse> use_ GUARDED_BY(mutex_);  // by device
 
   // Two generations of readers: a waiter starts a new one and waits until the old one is empty.
   Mutex waiter_mutex_{LockRank::kSoftAddressSpaceWaiter};
