@@ -596,7 +596,15 @@ OUTLINE const Op* load_shared_windows(const Op* op, Warp* warp, std::byte* regs,
   if (load_windows<1>(op, regs, addresses, (u64)warp->shared, shared_good<M>(warp))) {
     SOFTGPU_NEXT(op + 1);
   }
-  return load_shared_plain<M, R>(op, warp, regs, mask);
+  // Scattered, or out of bounds.
+  const u32 offset = (u32)op->imm;
+  const Extent all = extent(addresses, offset, kFullMask);
+  if (!shared_good<M>(warp)(all, sizeof(M))) return load_shared_rest<M, R>(op, warp, regs, mask);
+  const std::byte* base = warp->shared;
+  R* d = (R*)(regs + op->d);
+  const Addresses<u32> from = shifted(addresses, offset);
+  for (u32 i = 0; i < kWarpSize; ++i) d[i] = (R)READ(*(const M*)(base + from.lane[i]));
+  SOFTGPU_NEXT(op + 1);
 }
 template <class M, class R>
 OUTLINE const Op* load_shared_vector_windows(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
