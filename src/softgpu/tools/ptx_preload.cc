@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // libsoftgpu-ptx.so, for LD_PRELOAD: programs that have NVRTC or nvJitLink make machine code for
 // the device at hand get PTX instead, which softgpu runs. The same compiler is asked for it, so a
-// program goes on as before: drivers load either by the same call. What was asked for otherwise,
-// and what fails, is passed on as it is. Called on the program's threads; keeps nothing.
+// program goes on as before: drivers load either by the same call. A device that is newer than all
+// that NVRTC knows (SOFTGPU_CC=13.0) becomes the newest that it knows. What was asked for
+// otherwise, and what fails, is passed on as it is. Called on the program's threads; keeps nothing.
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,9 +41,28 @@ bool asks_for_intermediate_code(std::string_view option) {
   return option == "-dlto" || option == "--dlink-time-opt";
 }
 
+// 10 * major + minor; 0: NVRTC does not say.
+int newest_architecture() {
+  auto* count_of = behind<int(int*)>("nvrtcGetNumSupportedArchs");
+  auto* list = behind<int(int*)>("nvrtcGetSupportedArchs");
+  int count = 0;
+  if (count_of == nullptr || list == nullptr || count_of(&count) != 0 || count <= 0) return 0;
+  std::vector<int> known(static_cast<size_t>(count));
+  return list(known.data()) == 0 ? *std::max_element(known.begin(), known.end()) : 0;
+}
+
+// "sm_90a" becomes "compute_90a"; what is newer than all that NVRTC knows, its newest.
+std::string virtual_architecture(std::string name) {
+  constexpr std::string_view kReal = "sm_", kVirtual = "compute_";
+  if (name.compare(0, kReal.size(), kReal) == 0) name.replace(0, kReal.size(), kVirtual);
+  int number = 0;
+  if (sscanf(name.c_str(), "compute_%d", &number) != 1) return name;
+  const int newest = newest_architecture();
+  return newest != 0 && number > newest ? std::string(kVirtual) + std::to_string(newest) : name;
+}
+
 // "-arch=sm_90a" becomes "-arch=compute_90a", also where the value is an option of its own.
 std::vector<std::string> with_virtual_architecture(int count, const char* const* options) {
-  constexpr std::string_view kReal = "sm_", kVirtual = "compute_";
   std::vector<std::string> all;
   bool value_follows = false;
   for (int i = 0; i < count; ++i) {
@@ -50,8 +72,8 @@ std::vector<std::string> with_virtual_architecture(int count, const char* const*
     const bool inside = equals != std::string::npos &&
                         names_architecture(std::string_view(option).substr(0, equals));
     const size_t value = inside ? equals + 1 : 0;
-    if ((inside || value_follows) && option.compare(value, kReal.size(), kReal) == 0) {
-      option.replace(value, kReal.size(), kVirtual);
+    if (inside || value_follows) {
+      option.replace(value, std::string::npos, virtual_architecture(option.substr(value)));
     }
     value_follows = names_architecture(option);
   }

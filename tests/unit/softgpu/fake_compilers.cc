@@ -3,6 +3,7 @@
 // error, as those of CUDA 13.0 do.
 #include "fake_compilers.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace {
@@ -33,6 +34,14 @@ int nvrtcGetCUBINSize(void* /*program*/, size_t* size) {
   return 0;
 }
 int nvrtcGetCUBIN(void* /*program*/, char* code) { return copy(state.machine_code, code); }
+FAKE_COMPILERS int nvrtcGetNumSupportedArchs(int* count) {
+  *count = static_cast<int>(state.architectures.size());
+  return 0;
+}
+FAKE_COMPILERS int nvrtcGetSupportedArchs(int* architectures) {
+  std::copy(state.architectures.begin(), state.architectures.end(), architectures);
+  return 0;
+}
 FAKE_COMPILERS int nvrtcGetPTXSize(void* /*program*/, size_t* size) {
   return size_of(state.ptx, size);
 }

@@ -10,8 +10,9 @@
 
 struct FakeCompilers {
   std::vector<std::string> options;  // of the last nvrtcCompileProgram or nvJitLinkCreate
-  std::string machine_code;          // "": none was made
-  std::string ptx;                   // "": none was made, asking for it is an error
+  std::vector<int> architectures = {75, 90, 121};  // that NVRTC knows
+  std::string machine_code;                        // "": none was made
+  std::string ptx;                                 // "": none was made, asking for it is an error
 };
 FAKE_COMPILERS FakeCompilers* fake_compilers();
 

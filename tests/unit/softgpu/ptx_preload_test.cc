@@ -22,6 +22,17 @@ TEST(PtxPreload, RealArchitecturesBecomeVirtualOnes) {
             (Options{"-arch", "compute_80", "-DX=sm_80", "sm_80"}));
 }
 
+TEST(PtxPreload, WhatIsNewerThanTheCompilerBecomesItsNewest) {
+  EXPECT_EQ(compiled_with({"-arch=sm_130"}), Options{"-arch=compute_121"});
+  EXPECT_EQ(compiled_with({"--gpu-architecture", "compute_130a"}),
+            (Options{"--gpu-architecture", "compute_121"}));
+  EXPECT_EQ(compiled_with({"-arch=compute_121"}), Options{"-arch=compute_121"});
+  EXPECT_EQ(compiled_with({"-arch=newest"}), Options{"-arch=newest"});
+  fake_compilers()->architectures.clear();
+  EXPECT_EQ(compiled_with({"-arch=sm_130"}), Options{"-arch=compute_130"}) << "it does not say";
+  fake_compilers()->architectures = {75, 90, 121};
+}
+
 TEST(PtxPreload, OtherOptionsStay) {
   EXPECT_EQ(compiled_with({"-arch=compute_80", "-default-device"}),
             (Options{"-arch=compute_80", "-default-device"}));
