@@ -119,7 +119,7 @@ UniqueFd check_daemon(Findings* findings) {
     findings->problem("the directory " + directory + " can't be entered by user " +
                       std::to_string(geteuid()));
   } else if (access(path.c_str(), F_OK) == 0) {
-    findings->problem("nobody listens at " + path + " (" + socket.status().message() +
+    findings->problem("no process listens at " + path + " (" + socket.status().message() +
                       "): the daemon has died. Start one with `openmps-control -d`");
   } else {
     findings->problem("no daemon serves " + directory + " (" + socket.status().message() +

@@ -160,7 +160,7 @@ void change_limit(const CommandCall& call, wire::Limit limit) {
           }
           if (result != CUDA_SUCCESS) return refusal(result, who);
           if (!is_group || members != 0) return Reply{};
-          return Reply{"Group " + who + " has no members yet: it is for those to come\n"};
+          return Reply{"Group " + who + " has no members yet; the limit is for those that will join\n"};
         });
       });
 }

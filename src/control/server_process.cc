@@ -361,7 +361,7 @@ Status ServerProcess::on_answer(std::span<const std::byte> data) {
 
 Status ServerProcess::on_late_answer(uint32_t ticket) {
   if (owed_ == 0 || ticket > last_ticket_) {
-    return Status(CUDA_ERROR_INVALID_VALUE, "an answer that nobody asked for");
+    return Status(CUDA_ERROR_INVALID_VALUE, "an answer to no request");
   }
   --owed_;
   return Status();

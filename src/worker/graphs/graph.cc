@@ -102,7 +102,7 @@ void GraphExec::follow_changes() {
   if (!from->graph->look_again(limits_only, &now).ok()) return;
   if (now != before && !from->graph->have_room(from->steps, now)) {
     log("An executable graph stays on the SMs that it was made for: a cooperative kernel of it "
-        "finds no room on those that its program has by now");
+        "does not fit on those that its program has now");
     now = before;
   }
   const bool leaves_cold = is_cold && next_look_ns != kStaysCold && can_leave_cold(*from);

@@ -202,7 +202,7 @@ void SmPartitions::make(uint32_t device, const SmSet& set) {
   }
   const Result<SmPart> made = contexts_.make(device, set);
   if (!made.ok()) {
-    log("A set of SMs can't be made, and those who should have it keep what they have: " +
+    log("A set of SMs can't be made; the sessions that should have it keep their SMs: " +
         made.status().message());
     return;
   }
@@ -292,7 +292,8 @@ bool SmPartitions::prepare(uint32_t device, const SmSet& set) {
   if (made.ok()) {
     of_[device].prepared.push_back(*std::move(made));
   } else {
-    log("SMs for those who want short answers: a set can't be made: " + made.status().message());
+    log("The SMs kept for sessions of higher rank: their set can't be made: " +
+        made.status().message());
   }
   return made.ok();
 }

@@ -72,7 +72,7 @@ Status DeviceWords::ask(uint32_t row, const wire::StreamValue& wait, uint32_t de
   CUstream stream = nullptr;
   OPENMPS_RETURN_IF_ERROR(readers_.take(device, SessionCore::Leaves::kNone, &stream));
   if (stream == nullptr) {
-    return Status(CUDA_ERROR_NOT_READY, "there is no room for a stream that reads values");
+    return Status(CUDA_ERROR_NOT_READY, "no stream slot is free for the stream that reads values");
   }
   Slot& slot = this->slot(row);
   const auto reached_at = [delta = pages_[row / kRowsOfPage].delta](const void* host) {
