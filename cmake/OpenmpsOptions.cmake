@@ -33,9 +33,9 @@ target_compile_options(openmps_options INTERFACE $<$<CONFIG:RelWithDebInfo>:-g1>
 target_include_directories(openmps_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(openmps_options INTERFACE Threads::Threads)
 # Threads end the program where they take locks out of order: src/base/lock_order.h.
-target_compile_definitions(openmps_options INTERFACE
-                           $<$<OR:$<CONFIG:Debug>,$<BOOL:${OPENMPS_SANITIZE}>>:OPENMPS_CHECK_LOCK_ORDER>)
+target_compile_definitions(openmps_options INTERFACE $<$<CONFIG:Debug>:OPENMPS_CHECK_LOCK_ORDER>)
 if(OPENMPS_SANITIZE)
+  target_compile_definitions(openmps_options INTERFACE OPENMPS_CHECK_LOCK_ORDER)
   # gcc's own false positives under the sanitizers must not stop a build: warnings stay visible.
   # Undefined behaviour ends the program: a message alone would fail no test. CUDA's enums are C's:
   # programs and clients may pass any number in one, and get an error for it. What looks at vtables
