@@ -139,30 +139,30 @@ void change_limit(const CommandCall& call, wire::Limit limit) {
          1});
   }
   if (is_hidden_pid(command.client)) return call.done({kHiddenPidNote, 1});
-  call.servers.with_devices(
-      [call, limit, is_group](const std::vector<Device>& devices, const std::string&) {
-        const wire::LimitInfo& info = wire::info_of(limit);
-        wire::Query query;
-        query.query = wire::QueryKind::kChange;
-        query.change.limit = limit;
-        std::string wrong = read_subject(call.command, is_group_name, &query);
-        if (wrong.empty() && info.is_per_device) {
-          wrong = read_device(call.command, devices, &query.change);
-        }
-        const auto value = info.parse(call.command.value);
-        if (wrong.empty() && !value) wrong = "the value \"" + call.command.value + "\"";
-        if (!wrong.empty()) return call.done(usage_of(call.command, wrong));
-        query.change.value = *value;
-        const std::string who = printable(call.command.client);
-        ask_for_change(call, query, is_group, [who, is_group](CUresult result, uint32_t members) {
-          if (result == CUDA_ERROR_INVALID_VALUE) {
-            return Reply{(is_group ? "Group " : "Client ") + who + " not found\n", 1};
-          }
-          if (result != CUDA_SUCCESS) return refusal(result, who);
-          if (!is_group || members != 0) return Reply{};
-          return Reply{"Group " + who + " has no members yet; the limit is for those that will join\n"};
-        });
-      });
+  call.servers.with_devices([call, limit, is_group](const std::vector<Device>& devices,
+                                                    const std::string&) {
+    const wire::LimitInfo& info = wire::info_of(limit);
+    wire::Query query;
+    query.query = wire::QueryKind::kChange;
+    query.change.limit = limit;
+    std::string wrong = read_subject(call.command, is_group_name, &query);
+    if (wrong.empty() && info.is_per_device) {
+      wrong = read_device(call.command, devices, &query.change);
+    }
+    const auto value = info.parse(call.command.value);
+    if (wrong.empty() && !value) wrong = "the value \"" + call.command.value + "\"";
+    if (!wrong.empty()) return call.done(usage_of(call.command, wrong));
+    query.change.value = *value;
+    const std::string who = printable(call.command.client);
+    ask_for_change(call, query, is_group, [who, is_group](CUresult result, uint32_t members) {
+      if (result == CUDA_ERROR_INVALID_VALUE) {
+        return Reply{(is_group ? "Group " : "Client ") + who + " not found\n", 1};
+      }
+      if (result != CUDA_SUCCESS) return refusal(result, who);
+      if (!is_group || members != 0) return Reply{};
+      return Reply{"Group " + who + " has no members yet; the limit is for those that will join\n"};
+    });
+  });
 }
 
 template <wire::Limit limit>

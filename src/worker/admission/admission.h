@@ -8,7 +8,8 @@
 // The reasons to hold work, in the order in which they are checked:
 //   a condition that the worker sees has not come           stream_budget.h (Condition)
 //   stream budget, queue credit, fair share                 stream_budget.h, policy.h
-//   for the cold stream: the main stream waits on the GPU   stream_budget.h
+//   for the cold stream: the client's stream waits on the
+//   GPU for something other than its cold stream            stream_budget.h
 //   a condition that the GPU may wait for has not come, and
 //   no credit for that is free                              stream_budget.h
 //   no stream slot is free                                  AdmissionRequest::admit_slots
@@ -27,12 +28,13 @@ struct AdmissionRequest {
   enum class Kind {
     kWork,      // takes the GPU's time
     kTimeless,  // takes none: a fence, a record, a wait, a write of a value
-    kUnlimited  // the upload of a graph: only conditions and slots are checked
+    kUnlimited  // the upload of a graph: budget, order of queues and fair share do not apply
   };
   Kind kind = Kind::kTimeless;
   bool is_cold = false;  // the work goes to the stream's cold stream
-  // Of the stream. Null: budgets are off, or the stream has had no work and this has no condition.
-  // Then nothing but `in_worker` and slots is checked.
+  // Of the stream, also for work that goes to its cold stream. Null: budgets are switched off, or
+  // the stream has had no work yet, and this is neither cold nor conditional. Then `in_worker` and
+  // slots alone are checked: no policy holds the first work of a stream.
   StreamBudget* budget = nullptr;
   const Cost* cost = nullptr;  // of the work, if it is kWork
   // A condition that the worker sees by itself; the executor is woken when it comes. The work is

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Credits for the hardware queues of a context, which has at most 32 of them (CUDA calls them
-// connections). A stream occupies one from the submission of an item that can't start yet until
-// that item starts. While all are occupied no other stream makes progress, whatever its priority
-// (measured on an H200, decision 23). What runs occupies none. So a stream needs a credit to queue
-// work behind unfinished work, or to wait on the GPU for something other than its own work. A
-// stream without a credit is given one item at a time: a lone item, with nothing behind it. A
-// credit is returned when the object that stands for it is destroyed.
+// Credits for the hardware queues of a device's main context, which has at most 32 of them (CUDA
+// calls them connections). A stream occupies one from the submission of an item that can't start
+// yet until that item starts. While all are occupied no other stream makes progress, whatever its
+// priority (measured on an H200, decision 23). What runs occupies none. So a stream needs a credit
+// to queue work behind unfinished work, or to wait on the GPU for something other than its own
+// work. A stream without a credit is given one item at a time, with nothing behind it. A credit is
+// returned when the object that stands for it is destroyed.
 #pragma once
 
 #include <algorithm>
@@ -27,15 +27,15 @@ using CountToken = std::unique_ptr<std::atomic<int32_t>, CountDown>;
 
 // For how long a stream will need a queue credit, as far as is known.
 enum class CreditTerm : uint8_t {
-  kShort,    // the credit is given back within kShortTermNs (durations.h)
+  kShort,    // what it is taken for is expected to end within kShortTermNs (durations.h)
   kUnknown,  // later than that, or the time is not known
 };
 
 struct QueueCredit : CountToken {
   using CountToken::CountToken;
 };
-// A stream that was refused a credit has a claim until it gets one, and comes before streams
-// without a claim.
+// A stream whose work was refused for want of a credit has a claim until it gets one or all its
+// work has ended, and comes before streams without a claim.
 struct QueueCreditClaim : CountToken {
   QueueCreditClaim() = default;
   QueueCreditClaim(std::atomic<int32_t>* counter, CreditTerm term)
@@ -43,7 +43,8 @@ struct QueueCreditClaim : CountToken {
   CreditTerm term = CreditTerm::kUnknown;
 };
 
-// The credits of one device. Thread-safe.
+// The credits of one device, for streams in its main context. Work for a cold stream takes one for
+// the client's stream, which waits for it. Thread-safe.
 class QueueCredits {
  public:
   // Hardware queues kept back for what takes no credit: fences of legacy streams, graphs whose
@@ -61,8 +62,8 @@ class QueueCredits {
   // only one credit.
   [[nodiscard]] bool reserves_for_short() const { return unknown_limit() < most_; }
 
-  // Empty: no credit is free for that term. A stream without a claim leaves one credit for each
-  // claim: for an unknown term for every claim, for a short term for claims of a short term only.
+  // Empty: no credit is free for that term. A stream without a claim takes one only if one is left
+  // for each claim: of claims for a short term if it asks for a short term, else of all claims.
   [[nodiscard]] QueueCredit try_take(bool has_claim, CreditTerm term) {
     const bool is_short = term == CreditTerm::kShort;
     const int32_t claims =

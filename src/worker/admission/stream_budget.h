@@ -6,8 +6,9 @@
 // milliseconds whatever its clients have queued. Session's thread only.
 //
 // For each piece of work: admit_...(), then keep() with the tokens of the verdict, prepare() if it
-// takes the GPU's time, note_submitting(), the driver's call, add...() and, if nothing can hold up
-// its start, note_lone().
+// takes the GPU's time, note_submitting(), the driver's call, add...() and, for a kernel or graph
+// whose start nothing can delay once the work before it has ended, note_lone(). Credits are kept
+// also if the driver's call fails: look_and_release() gives them back.
 #pragma once
 
 #include <atomic>
@@ -25,7 +26,8 @@
 
 namespace openmps::worker {
 
-// The most items. NVIDIA's driver blocks a thread that submits to a stream with 1,020 unfinished.
+// The most items; fences and records are not counted. NVIDIA's driver blocks a thread that submits
+// to a stream with 1,020 unfinished.
 inline constexpr uint32_t kBudgetItems = 512;
 // The most items of unknown duration: enough to keep the GPU busy until the next check of what has
 // ended.
@@ -33,13 +35,15 @@ inline constexpr uint32_t kBudgetUnknown = 4;
 
 // Something that has to come before a piece of work may begin, beside the earlier work of its
 // stream: a value in host memory, a value in device memory, another stream's event, the return of a
-// host function in the client, or the end of a wait that CUDA's order of streams implies.
+// host function in the client, or the end of other streams' work that CUDA's order of streams makes
+// this stream wait for (an implied wait).
 struct Condition {
   wire::HeldFor why = wire::HeldFor::kNothing;  // what is shown while the work is held for it
-  FunctionRef<bool()> has_come;                 // takes no credit. Empty: there is no condition
-  // Of a condition that the GPU may wait for. kShort: it is known to come soon, and takes a queue
-  // credit for a short term, as work behind work does. kUnknown: it takes a queue credit and a wait
-  // credit.
+  // Whether it has come, asked here and not on the GPU; may call the driver. Empty: no condition.
+  FunctionRef<bool()> has_come;
+  // Of a condition that the GPU may wait for: the credits for such a wait. kShort: it is known to
+  // come soon; a queue credit for a short term. kUnknown: a queue credit for an unknown term and a
+  // wait credit.
   CreditTerm term = CreditTerm::kUnknown;
 };
 
@@ -69,9 +73,9 @@ class StreamBudget {
     if (tools_.share.is_contested() && verdict.is_admitted()) admit_share(cost, verdict);
     if (verdict.is_admitted()) next_look_ns_ = 0;
   }
-  // For timeless work (AdmissionRequest::Kind). Behind more than 5 ms of work (kShortTermNs) it
-  // would occupy a hardware queue for long. So it is refused, even if the stream has a credit,
-  // until at most half a budget is left.
+  // For timeless work (AdmissionRequest::Kind). Behind an item that is longer than the budget, with
+  // more than 5 ms of work left (kShortTermNs), it would occupy a hardware queue for long. So it is
+  // refused, even if the stream has a credit, until at most half a budget is left.
   void admit_timeless(Verdict& verdict) {
     if (progress_.total().expected_ns > kShortTermNs && is_budget_full({})) [[unlikely]]
       return verdict.refuse(wire::HeldFor::kQueueCredit, next_look_ns_);
@@ -82,8 +86,8 @@ class StreamBudget {
   // A wait on the GPU for a condition that may not have come yet.
   void admit_wait(const Condition& condition, Verdict& verdict);
   // Work for the cold stream, which is ordered behind this stream. While this stream waits on the
-  // GPU for something else, the work would keep the cold context busy for as long, and code could
-  // be loaded in neither context.
+  // GPU for anything but its cold stream, the work would keep the cold context busy for as long,
+  // and code could be loaded in neither context.
   void admit_cold(Verdict& verdict);
 
   // The admitted work is about to be submitted: the stream keeps the credits of the verdict.
@@ -114,7 +118,8 @@ class StreamBudget {
   }
   // The driver's stream is about to be given something other than a mark.
   void note_submitting() { progress_.note_submitting(); }
-  // The last item is a kernel or graph: if nothing comes behind it, it occupies no hardware queue.
+  // The last item is a kernel or graph that is lone while nothing comes behind it: once it runs it
+  // occupies no hardware queue.
   void note_lone() { progress_.note_lone(); }
 
   // Checks which submitted work has ended.
@@ -136,7 +141,7 @@ class StreamBudget {
     const WorkTotal& total = progress_.total();
     return total.unknown == 0 && total.waits == 0 && total.expected_ns <= kShortTermNs;
   }
-  // FairShare::sessions_waited_for() while this stream has work; else 0.
+  // A number of sessions: FairShare::sessions_waited_for() while this stream has work; else 0.
   [[nodiscard]] uint32_t sessions_waited_for() const {
     return progress_.is_empty() ? 0 : tools_.share.sessions_waited_for();
   }
@@ -153,7 +158,9 @@ class StreamBudget {
   // at once.
   [[nodiscard]] bool is_too_soon(uint64_t now) const { return now < next_look_ns_; }
   bool is_budget_full(const Cost& cost);
-  // The next item needs no new credit: nothing is before it, or the stream has a credit.
+  // The next item needs no new credit: nothing is before it, or the stream has a credit, whose term
+  // mattered only when it was taken. A stream yields its credit after kTurnNs if others have
+  // claims.
   [[nodiscard]] bool may_queue() const {
     return progress_.is_empty() || (credit_ != nullptr && !yields_) || credits_ == nullptr;
   }

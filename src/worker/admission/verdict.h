@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The answer to whether a piece of work may be submitted now: what it takes, or why it is held and
-// when to ask again. `openmps ps` shows the reason, and the executor sleeps until that time. Times
-// are those of Clock::now_ns().
+// when to ask again. `openmps ps` shows the reason, and an executor with nothing else to do sleeps
+// no longer than until that time. Times are those of Clock::now_ns().
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace openmps::worker {
 // A time that never comes.
 inline constexpr uint64_t kNever = ~0ull;
 
-// What the work takes. The stream keeps these when the work is submitted (Streams::keep()); else
-// they give themselves back.
+// What the work takes. The stream keeps these right before the work is submitted (Streams::keep());
+// else they give themselves back. Slots for the branches of a graph are taken when it is made.
 struct Admitted {
   QueueCredit queue_credit;
   WaitCredit wait_credit;

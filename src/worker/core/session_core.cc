@@ -133,8 +133,9 @@ Status SessionCore::await_slots(const Placement& place, uint32_t count, Leaves l
     return quiescent;
   };
   if (found(0) || gate.retry(gate_client, found)) return Status();
-  return gate.gave_up() ? Status(CUDA_ERROR_MPS_SERVER_NOT_READY, "no stream slots are free for a graph")
-                        : Status(CUDA_ERROR_NOT_READY, "the session stops");
+  return gate.gave_up()
+             ? Status(CUDA_ERROR_MPS_SERVER_NOT_READY, "no stream slots are free for a graph")
+             : Status(CUDA_ERROR_NOT_READY, "the session stops");
 }
 
 void SessionCore::make_more_slots(const Placement& place,
