@@ -242,7 +242,7 @@ def client_calls(functions):
     out = [head("Implementations of which the description says how they begin (`enter`), or all that\n"
                 "they do (`get`, `returns`). On the program's threads."),
            '#include "api/client_handlers.h"\n#include "base/mutex.h"\n#include "client/entry/entry.h"\n'
-           '#include "client/entry/families.h"\n\n'
+           '#include "client/entry/families.h"\n#include "wire/commands/device.h"\n\n'
            '#pragma GCC diagnostic ignored "-Wunused-parameter"\n\n'
            "namespace openmps::client::impl {\n\n"]
     for function in functions:

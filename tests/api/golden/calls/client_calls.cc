@@ -7,6 +7,7 @@
 #include "base/mutex.h"
 #include "client/entry/entry.h"
 #include "client/entry/families.h"
+#include "wire/commands/device.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
