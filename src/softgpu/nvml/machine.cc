@@ -3,7 +3,6 @@
 // say. Joins no segment.
 #include "nvml/machine.h"
 
-#include <cstdio>
 #include <utility>
 
 #include "softgpu/device/machine/config.h"
@@ -11,17 +10,6 @@
 
 namespace openmps::softgpu {
 namespace {
-
-std::string uuid_text(const CUuuid& uuid) {
-  std::string text = "GPU";
-  for (int i = 0; i < 16; ++i) {
-    char digits[4];
-    snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(uuid.bytes[i]));
-    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += digits;
-  }
-  return text;
-}
 
 class SegmentFaults final : public nvml::Faults {
  public:
@@ -37,7 +25,7 @@ class SimulatedMachine final : public nvml::Machine {
   explicit SimulatedMachine(Config config) : config_(std::move(config)) {
     for (uint32_t i = 0; i < config_.device_count; ++i) {
       devices_.push_back({.name = kDeviceName,
-                          .uuid = uuid_text(device_uuid(config_, i)),
+                          .uuid = device_uuid_text(config_, i),
                           .pci = pci_address(i),
                           .compute_capability = config_.compute_capability,
                           .exclusive_process = config_.exclusive_process});

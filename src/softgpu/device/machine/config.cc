@@ -155,13 +155,17 @@ CUuuid device_uuid(const Config& config, uint32_t ordinal) {
   return uuid;
 }
 
+std::string device_uuid_text(const Config& config, uint32_t ordinal) {
+  unsigned char uuid[sizeof(CUuuid)];
+  const CUuuid own = device_uuid(config, ordinal);
+  memcpy(uuid, own.bytes, sizeof(uuid));
+  return cuda::uuid_text(uuid, kDeviceName);
+}
+
 Result<std::vector<uint32_t>> visible_devices(const Config& config) {
   std::vector<std::string> uuids;
   for (uint32_t ordinal = 0; ordinal < config.device_count; ++ordinal) {
-    unsigned char uuid[sizeof(CUuuid)];
-    const CUuuid own = device_uuid(config, ordinal);
-    memcpy(uuid, own.bytes, sizeof(uuid));
-    uuids.push_back(cuda::uuid_text(uuid, ""));
+    uuids.push_back(device_uuid_text(config, ordinal));
   }
   return cuda::visible_devices(environment_variable("CUDA_VISIBLE_DEVICES"), uuids);
 }

@@ -39,10 +39,13 @@ Result<Config> read_config();
 
 inline constexpr char kDeviceName[] = "OpenMPS softgpu";
 
+// Where the device is on the simulated PCI bus.
 inline cuda::PciAddress pci_address(uint32_t ordinal) { return {0, ordinal + 1, 0}; }
 
 // The identity of a device: unique among all simulated machines, and equal on every start.
 CUuuid device_uuid(const Config& config, uint32_t ordinal);
+// As nvidia-smi -L prints it (cuda::uuid_text()).
+std::string device_uuid_text(const Config& config, uint32_t ordinal);
 
 // What CUDA_VISIBLE_DEVICES leaves: ordinals of the machine, in the program's order.
 // Errors: CUDA_ERROR_INVALID_DEVICE, CUDA_ERROR_NO_DEVICE (cuda/visible_devices.h).
