@@ -34,12 +34,24 @@ HELD = {
     "left": "It stays, but what waits for values is submitted: the command may wait in the executor",
 }
 
+# How the journal keeps a command that was executed with success, so that another worker can make the session
+# again (worker/session/journal.h). An entry goes with the first of the objects that the command names; `set` has
+# fields behind it, `stays` a reason.
+KEPT = {
+    "no": "It leaves nothing to be made again: work, questions, and what ends objects",
+    "made": "It makes objects",
+    "set": "It sets what the fields name: a later one replaces it",
+    "range": "It says what is at a range of addresses, until the range is unmapped",
+    "graph": "It describes an executable graph: kept once GraphInstantiate or GraphUpdate has used the description",
+    "stays": "It makes what can't be made again: while it exists the session can't move, for the reason",
+}
+
 KEYS = {
     "object": {}, "cuda": {}, "constant": {}, "enum": {"values": list, "doc": str},
     "struct": {"doc": str, "fields": list},
     "command": {"number": int, "doc": str, "fields": list, "tail": list, "reply": list,
                 "reply_tail": list, "reads": list, "writes": list, "waits": str, "later": str,
-                "held": str},
+                "held": str, "kept": str},
 }
 
 
@@ -83,6 +95,9 @@ class Command(Structure):
     waits: str = ""
     later: str = ""
     held: str = "first"  # one of HELD
+    kept: str = ""       # one of KEPT
+    kept_by: tuple = ()  # of `set`: fields, or `name`, the text of the tail
+    stays: str = ""      # of `stays`: why
 
 
 @dataclasses.dataclass
@@ -233,7 +248,24 @@ class _Reader:
         command.held = table.get("held", "first")
         if command.held not in HELD:
             self.fail(f"held: one of {', '.join(HELD)}", "held")
+        self.read_kept(command, table.get("kept", ""))
         self.protocol.commands[self.name] = command
+
+    def read_kept(self, command, text):
+        kept, colon, reason = text.partition(": ")
+        command.kept, *fields = kept.split(" ")
+        if command.kept not in KEPT:
+            self.fail(f"'kept' is missing or not one of {', '.join(KEPT)}", "kept")
+        if bool(colon) != (command.kept == "stays") or bool(fields) != (command.kept == "set"):
+            self.fail("kept: 'stays' has a reason, 'set' has fields, others have neither", "kept")
+        known = [f.name for f in command.fields] + [p.name for p in command.tail]
+        for field in fields:
+            if field not in known:
+                self.fail(f"kept: there is no field '{field}'", "kept")
+        if command.kept == "range" and not {"address", "bytes"} <= set(known + [
+                f.name for f in (command.reply.fields if command.reply else ())]):
+            self.fail("kept: a range has 'address' and 'bytes'", "kept")
+        command.kept_by, command.stays = tuple(fields), reason
 
     def lay_out(self, structure, texts):
         """Fields one behind the other, at their alignment: a hole is refused."""

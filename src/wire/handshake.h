@@ -5,9 +5,9 @@
 //                                         that the kernel reports, and takes no further part)
 //   server -> client           : Welcome (+ host file, facts file) or the reason why not
 //   server <-> worker          : WorkerReady, OpenSession, SessionReady, ChangeSession,
-//   ChangeGroup,
-//                                Reserve, Reserved, CloseSession, SessionClosed, SessionFault,
-//                                DescriptorTaken
+//                                ChangeGroup, Reserve, Reserved, CloseSession, SessionClosed,
+//                                SessionFault, DescriptorTaken, WorkerLost, HandOver, HandedOver,
+//                                Keep, Forget, Forgotten, Give, ExpectWindow
 //   client <-> worker          : PassDescriptor (through the server)
 //   server <-> daemon          : Admit, SetGroup, ServerReady, Query, Answer, Shutdown,
 //                                ShutdownRefused, Rejoin
@@ -68,6 +68,14 @@ enum class MessageKind : uint32_t {
   kChangeGroup = 33,
   kProbe = 34,
   kAlive = 35,
+  kWorkerLost = 36,
+  kHandOver = 37,
+  kHandedOver = 38,
+  kKeep = 39,
+  kForget = 40,
+  kForgotten = 41,
+  kGive = 42,
+  kExpectWindow = 43,
 };
 
 struct MessageHeader {
@@ -175,11 +183,13 @@ struct OpenSession {
   uint32_t session = 0;
   uint32_t window = 0;  // index of the address window
   uint32_t client_pid = 0;
-  uint32_t reserved = 0;
+  // 1: the session has been another worker's. It is made again from its journal, and what the
+  // server has kept for it has been given (Give) before.
+  uint32_t adopt = 0;
   Grant grant;
   ClientLimits group_limits;  // of its group, as they are now
   char command[256] = {};
-  // Descriptor: host file.
+  // Descriptors: host file, journal (journal.h).
 };
 // The grant from now on. Work that was submitted before is not affected.
 struct ChangeSession {
@@ -259,6 +269,93 @@ struct SessionFault {
   uint32_t session = 0;  // 0: the whole context
   uint32_t result = CUDA_SUCCESS;
   char reason[kReasonBytes] = {};
+};
+
+// The worker's contexts are lost by a kernel's fault. Its sessions execute nothing more, and their
+// clients have not been told. A HandedOver for each session follows.
+struct WorkerLost {
+  MessageHeader header{.kind = MessageKind::kWorkerLost, .bytes = sizeof(WorkerLost)};
+  uint32_t device = 0;
+  uint32_t result = CUDA_SUCCESS;  // the code of the fault
+  char reason[kReasonBytes] = {};  // how the worker has noticed
+};
+
+// Server to worker: execute no further command of the session; once its work has ended answer
+// HandedOver, and release what it holds when CloseSession comes. For a live move.
+struct HandOver {
+  MessageHeader header{.kind = MessageKind::kHandOver, .bytes = sizeof(HandOver)};
+  uint32_t session = 0;
+  uint32_t reserved = 0;
+};
+
+// What becomes of a session whose worker is lost.
+enum class Outcome : uint32_t {
+  kMoved = 0,  // nothing was under way: the program notices a pause
+  kTold = 1,   // work was under way, and is lost: the program gets one error that is not sticky
+  kLost = 2,   // it can't be made again: the program gets a sticky error
+};
+// The session's thread executes nothing more, and the session's journal is complete.
+struct HandedOver {
+  MessageHeader header{.kind = MessageKind::kHandedOver, .bytes = sizeof(HandedOver)};
+  uint32_t session = 0;
+  Outcome outcome = Outcome::kMoved;
+  uint32_t streams = 0;       // with work that is lost
+  uint32_t has_kernel = 0;    // 1: a kernel of the session may have been running: it may be guilty
+  uint64_t stream = 0;        // of that kernel, as the client numbers it
+  uint32_t grid[3] = {};      // of that kernel: blocks
+  uint32_t block[3] = {};     // threads
+  char kernel[kReasonBytes] = {};  // its name, cut
+  char reason[kReasonBytes] = {};  // why it is lost, or what is lost
+};
+
+// What a descriptor that the server keeps is.
+enum class Kept : uint32_t {
+  kMemory = 0,  // physical memory of a device, of one session
+  kImage = 1,   // an image in a sealed file, of all sessions of the server; `session` is 0
+};
+// Worker to server: keep this descriptor for a next worker, until Forget or the session's end.
+struct Keep {
+  MessageHeader header{.kind = MessageKind::kKeep, .bytes = sizeof(Keep)};
+  uint32_t session = 0;
+  Kept what = Kept::kMemory;
+  uint64_t number = 0;  // of memory: unique in the session; of an image: its hash
+  uint64_t bytes = 0;   // of memory: 0: imported, its size is not known
+  uint32_t device = 0;  // of memory
+  uint32_t reserved = 0;
+  // Descriptor.
+};
+// Worker to server: close it. The memory is free when the server has answered Forgotten with this
+// or a later ticket. `number` 0: nothing but the answer.
+struct Forget {
+  MessageHeader header{.kind = MessageKind::kForget, .bytes = sizeof(Forget)};
+  uint32_t session = 0;
+  Kept what = Kept::kMemory;
+  uint64_t number = 0;
+  uint64_t ticket = 0;  // grows; 0: no answer is needed
+};
+struct Forgotten {
+  MessageHeader header{.kind = MessageKind::kForgotten, .bytes = sizeof(Forgotten)};
+  uint64_t ticket = 0;
+};
+// Server to worker, before the OpenSession that adopts the session (memory), or at any time
+// (images): what another worker has had the server keep.
+struct Give {
+  MessageHeader header{.kind = MessageKind::kGive, .bytes = sizeof(Give)};
+  uint32_t session = 0;
+  Kept what = Kept::kMemory;
+  uint64_t number = 0;
+  uint64_t bytes = 0;
+  uint32_t device = 0;
+  uint32_t reserved = 0;
+  // Descriptor.
+};
+
+// Server to a spare worker: a session with this window may come; reserve its device part ahead.
+// `expected` 0: the session has ended, and the addresses are free again.
+struct ExpectWindow {
+  MessageHeader header{.kind = MessageKind::kExpectWindow, .bytes = sizeof(ExpectWindow)};
+  uint32_t window = 0;
+  uint32_t expected = 1;
 };
 
 // A descriptor of device memory from a client to its session in the worker or back, through the
@@ -344,6 +441,7 @@ enum class QueryKind : uint32_t {
   kGroups = 6,
   kPartitions = 7,
   kReserve = 8,  // SMs of a device for a client or a program alone
+  kMove = 9,     // a client to another worker
 };
 struct Change {
   Limit limit = Limit::kPercentage;  // kChange, with its value
@@ -364,6 +462,8 @@ struct Query {
   Change change = {};
 };
 enum class ServerState : uint32_t { kInitializing = 0, kActive = 1, kFault = 2 };
+// The reason for which a session can't move (journal.h), with a terminating zero.
+inline constexpr uint32_t kStaysBytes = 120;
 struct ClientRow {
   uint32_t pid = 0;  // Admit's
   uint32_t id = 0;   // unique within the server
@@ -374,7 +474,9 @@ struct ClientRow {
   Quality quality = Quality::kNormal;    // settled
   uint32_t silent = 0;                   // 1: its worker is stopped or hangs, and does not answer
   uint32_t claimed_pid = 0;              // the PID that the client states
-  uint32_t reserved = 0;
+  uint32_t moves = 0;                    // how often it has moved to another worker
+  // Why it could not move if its worker were lost now; "": it could.
+  char stays[kStaysBytes] = {};
   char device_uuid[48] = {};  // "GPU-xxxxxxxx-...": the shell cuts it
   char command[256] = {};
   char group[kGroupNameBytes] = {};  // "": none

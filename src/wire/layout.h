@@ -19,7 +19,7 @@
 namespace openmps::wire {
 
 inline constexpr uint32_t kMagic = 0x53504d4f;  // "OMPS"
-inline constexpr uint32_t kProtocolVersion = 3;
+inline constexpr uint32_t kProtocolVersion = 4;
 
 inline constexpr uint64_t kKiB = 1024;
 inline constexpr uint64_t kMiB = 1024 * kKiB;
@@ -127,6 +127,8 @@ static_assert(kCallbackOffset + kCallbackSlots * 64 <= kStagingOffset);
 static_assert(kRegisteredEnd <= kOutputOffset);
 static_assert(kOutputTextOffset + kOutputTextBytes <= kChannelBytes);
 
+inline constexpr uint32_t kCulpritBytes = 256;  // one sentence
+
 // First page. The server fills the constants before anyone else maps it; both sides check them.
 struct ChannelHeader {
   uint32_t magic;
@@ -141,6 +143,9 @@ struct ChannelHeader {
   // worker (fault 7xx, violation 806) or the server (worker lost 806, terminated 810); read by the
   // client in every wait and every synchronous call.
   alignas(64) std::atomic<uint32_t> status;
+  // Grows when the session has moved to another worker, which takes the ring's commands from then
+  // on. Written by the server; read by waiting threads, whose requests to be woken are lost.
+  std::atomic<uint32_t> generation;
   // First error of a command without reply since the last report, a CUresult (0: none), with the
   // opcode that failed. Written by the executor (only if zero), taken by the client's next
   // synchronous call, as CUDA documents for asynchronous errors.
@@ -155,6 +160,9 @@ struct ChannelHeader {
   // with release by the executor, which never reads them.
   alignas(64) std::atomic<uint64_t> unmapped;
   std::atomic<uint64_t> unregistered;
+  // Who has ended the worker that the session had before: one sentence, with a terminating zero.
+  // Written by the server before `generation`, for the client's messages alone.
+  char culprit[kCulpritBytes];
 };
 static_assert(sizeof(ChannelHeader) <= kRingControlOffset);
 
@@ -277,15 +285,27 @@ inline constexpr uint64_t kMaxReplyBytes = kReplySlotBytes - 16;
 
 // The GPU writes `value` (cuStreamWriteValue64) when the stream has come that far. Values of a slot
 // only grow, also when a slot passes to another stream, so "value >= wanted" remains true.
+//
+// Work of a stream that was under way when its worker was lost has not been carried out
+// (docs/decisions/0042). Then the worker stores `good`, the last value that was really reached, and
+// `lost`, then the values that it has promised, so that waits end. Whoever waits for a value above
+// `good` while `lost` is not 0 returns the error once, and sends StreamAcknowledge.
 struct FenceSlot {
   std::atomic<uint64_t> value;
-  unsigned char padding[kFenceSlotBytes - 8];
+  std::atomic<uint64_t> good;
+  // The session's generation at the loss and 1 more; 0: nothing is lost. Cleared by the worker when
+  // it takes StreamAcknowledge.
+  std::atomic<uint32_t> lost;
+  unsigned char padding[kFenceSlotBytes - 20];
 };
 static_assert(sizeof(FenceSlot) == kFenceSlotBytes);
 
 // A host function of the client (cuLaunchHostFunc) on its way: the worker's stream posts
 // `posted` = 1 (GPU write), the client's callback thread runs the function and writes `done` = 1,
 // for which the stream waits (cuStreamWaitValue32). The client owns the allocation of slots.
+// `posted` = kCallbackDropped: the function's stream has been lost, and the function is not to run,
+// as after an error of CUDA's.
+inline constexpr uint32_t kCallbackDropped = 2;
 struct CallbackSlot {
   std::atomic<uint32_t> posted;
   std::atomic<uint32_t> done;

@@ -24,6 +24,7 @@ doc = "Two."
 fields = ["u64 a", "u32 b"]
 [Work]
 number = 3
+kept = "set kind"
 doc = "Works."
 fields = ["in stream stream", "Kind kind", "address source", "u64 bytes: of it", "u32 count"]
 tail = ["Pair pairs[count <= kMost]"]
@@ -33,6 +34,7 @@ reads = ["source: bytes"]
 waits = "for others"
 [Idle]
 number = 1
+kept = "no"
 held = "beside"
 doc = "Nothing."
 """
@@ -81,6 +83,7 @@ class LayoutTest(unittest.TestCase):
     def test_a_family_includes_those_whose_types_it_has(self):
         more = """[Other]
 number = 2
+kept = "no"
 doc = "Has a Pair and no Idle."
 fields = ["Pair pair"]
 """
@@ -118,35 +121,40 @@ class PageTest(unittest.TestCase):
 # name of the case: (what is replaced in GOOD, by what, "line: message")
 MALFORMED = {
     "hole": ('"address source", ', '"u32 odd", "address source", ',
-             "15: Work: field 'address source' leaves a hole of 4 bytes before it"),
-    "number_twice": ("number = 1", "number = 3", "22: Idle: number 3 is Work's"),
-    "number_missing": ("number = 1\n", "", "21: Idle: 'number' is missing or no opcode"),
-    "doc_missing": ('doc = "Nothing."\n', "", "21: Idle: 'doc' is missing"),
-    "field_form": ('"Kind kind"', '"Kind kind here"', "15: Work: field 'Kind kind here' is not "
+             "16: Work: field 'address source' leaves a hole of 4 bytes before it"),
+    "number_twice": ("number = 1", "number = 3", "23: Idle: number 3 is Work's"),
+    "number_missing": ("number = 1\n", "", "22: Idle: 'number' is missing or no opcode"),
+    "doc_missing": ('doc = "Nothing."\n', "", "22: Idle: 'doc' is missing"),
+    "field_form": ('"Kind kind"', '"Kind kind here"', "16: Work: field 'Kind kind here' is not "
                    "'[new|make|end|use|change|in[?] ]type name[[count]][: doc]'"),
-    "type": ('"Kind kind"', '"Sort kind"', "15: Work: field 'Sort kind': there is no type 'Sort'"),
-    "object_without_effect": ('"in stream stream"', '"stream stream"', "15: Work: field "
+    "type": ('"Kind kind"', '"Sort kind"', "16: Work: field 'Sort kind': there is no type 'Sort'"),
+    "object_without_effect": ('"in stream stream"', '"stream stream"', "16: Work: field "
                               "'stream stream': an object, and nothing else, is made (new, or make "
                               "unless it exists), destroyed (end), used (use), changed (change) or "
                               "worked in (in)"),
-    "held": ('held = "beside"', 'held = "soon"', "23: Idle: held: one of first, own, beside, left"),
-    "field_twice": ('"u32 count"', '"u32 kind"', "15: Work: field 'u32 kind': the name is used twice"),
-    "tail_without_count": ("[count <=", "[number <=", "16: Work: tail 'Pair pairs[number <= kMost]': "
+    "held": ('held = "beside"', 'held = "soon"', "25: Idle: held: one of first, own, beside, left"),
+    "kept_missing": ('kept = "no"\n', "", "22: Idle: 'kept' is missing or not one of no, made, set, range, graph, stays"),
+    "kept_without_reason": ('"no"', '"stays"', "24: Idle: kept: 'stays' has a reason, 'set' has fields, others "
+                            "have neither"),
+    "kept_field": ('"set kind"', '"set colour"', "14: Work: kept: there is no field 'colour'"),
+    "kept_range": ('"no"', '"range"', "24: Idle: kept: a range has 'address' and 'bytes'"),
+    "field_twice": ('"u32 count"', '"u32 kind"', "16: Work: field 'u32 kind': the name is used twice"),
+    "tail_without_count": ("[count <=", "[number <=", "17: Work: tail 'Pair pairs[number <= kMost]': "
                            "there is no u32 'number' to count it"),
-    "tail_without_limit": (" <= kMost", "", "16: Work: tail 'Pair pairs[count]' has no limit"),
+    "tail_without_limit": (" <= kMost", "", "17: Work: tail 'Pair pairs[count]' has no limit"),
     "limit": ("<= kMost]", "<= kAll]",
-              "16: Work: 'Pair pairs[count <= kAll]': there is no constant 'kAll'"),
+              "17: Work: 'Pair pairs[count <= kAll]': there is no constant 'kAll'"),
     "too_long": ("[8,", "[5000,",
-                 "16: Work: with its tail it may have 80032 bytes, more than 65528"),
-    "unaligned_tail": ('tail = ["Pair', 'tail = ["text t[count <= kMost]", "Pair', "16: Work: tail 'Pair "
+                 "17: Work: with its tail it may have 80032 bytes, more than 65528"),
+    "unaligned_tail": ('tail = ["Pair', 'tail = ["text t[count <= kMost]", "Pair', "17: Work: tail 'Pair "
                        "pairs[count <= kMost]' would not be aligned behind what comes before it"),
     "range": ('"source: bytes"', '"target: bytes"',
-              "19: Work: range 'target: bytes' is not 'address field: bytes'"),
-    "unknown_key": ("waits =", "colour =", "20: Work: unknown key 'colour'"),
+              "20: Work: range 'target: bytes' is not 'address field: bytes'"),
+    "unknown_key": ("waits =", "colour =", "21: Work: unknown key 'colour'"),
     "constant": ('[8, "Enough."]', "8", "6: kMost: a constant is [number, doc]"),
     "enum_value": ('"kOne"', '"one"', "8: Kind: value 'one' is not 'kName[: doc]'"),
     "tail_of_no_reply": ('reply = ["u32 text_bytes"]\n', "",
-                         "17: Work: a reply's tail needs a reply that counts it"),
+                         "18: Work: a reply's tail needs a reply that counts it"),
 }
 
 

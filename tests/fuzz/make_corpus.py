@@ -22,7 +22,7 @@ def write(target, name, data):
     (CORPUS / target / name).write_bytes(data)
 
 
-def message(kind, body, version=3):
+def message(kind, body, version=4):
     return struct.pack("<4sIII", b"OMPS", version, kind, 16 + len(body)) + body
 
 
@@ -72,7 +72,8 @@ def message_seeds():
     yield "query_inspect", query(3, 1)
     yield "query_terminate", query(4, by_id=3)
     yield "query_partitions", query(7)
-    yield "query_unknown", query(9)
+    yield "query_move", query(9, by_id=3)
+    yield "query_unknown", query(10)
     yield "query_percentage", query(5, 4711, 0, value=12.5)
     yield "query_sms", query(5, 4711, 3, 1, 8)
     yield "query_memory", query(5, 4711, 2, 0, 1 << 30)
@@ -87,7 +88,8 @@ def message_seeds():
     yield "ui_reply", message(4, struct.pack("<IIQ", 1, 0, 0) + b"no such command\n")
     yield "ui_reply_more", message(4, struct.pack("<IIQ", 0, 1, 0) + b"PID ID SERVER\n")
     yield "server_ready", message(11, struct.pack("<IIQ", 100, 4713, 0) + reason)
-    row = (struct.pack("<IIIIIfIIII", 4711, 1, 0, 1, 0, 50.0, 1, 0, 12, 0) + b"GPU-118cbaa3".ljust(48, b"\0")
+    row = (struct.pack("<IIIIIfIIII", 4711, 1, 0, 1, 0, 50.0, 1, 0, 12, 0) + b"it has arrays\x1b".ljust(120, b"\0")
+           + b"GPU-118cbaa3".ljust(48, b"\0")
            + b"./nbody\x1b[2J".ljust(256, b"\0") + group_name(b"train\n") + struct.pack("<IIQ", 1, 1, 5) + bytes(1680))
     yield "answer", message(13, answer(1, 2) + row + row)
     yield "answer_more", message(13, answer(1, 1, 1) + row)
@@ -122,7 +124,16 @@ def message_seeds():
     yield "descriptor_taken", message(31, struct.pack("<II", 1, 0))
     yield "probe", message(34, b"")
     yield "alive", message(35, b"")
-    yield "other_version", message(1, bytes(16), 4)
+    yield "worker_lost", message(36, struct.pack("<II", 0, 700) + reason)
+    yield "hand_over", message(37, struct.pack("<II", 1, 0))
+    yield "handed_over", message(38, struct.pack("<IIIIQ6I", 1, 1, 2, 1, 3, 128, 1, 1, 256, 1, 1)
+                                 + b"scatter_add\x1b[2J".ljust(256, b"\0") + reason)
+    yield "keep", message(39, struct.pack("<IIQQII", 1, 0, 7, 1 << 21, 0, 0))
+    yield "forget", message(40, struct.pack("<IIQQ", 1, 0, 7, 1))
+    yield "forgotten", message(41, struct.pack("<Q", 1))
+    yield "give", message(42, struct.pack("<IIQQII", 0, 1, 1 << 63, 4096, 0, 0))
+    yield "expect_window", message(43, struct.pack("<II", 3, 1))
+    yield "other_version", message(1, bytes(16), 3)
     yield "no_header", b"OMPS"
     yield "devices", b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA H200\t132\t4096\t8\t120\n\t\t\t\t\t\t\n0000:00:07.0\tGPU"
 

@@ -299,6 +299,7 @@ def greens():
             + event(1) + command("Fence", 1, 3, 1))
     used = (command("ContextJoin", 2, 1) + command("EventRecord", 1, 2, 4, 0, 1)
             + command("StreamWaitEvent", 2, 1) + command("ContextFollow", 2)
+            + command("StreamAcknowledge", 2)
             + command("Fence", 1, 3, 2))
     yield "green", (made + used + command("StreamDestroy", 1) + command("StreamDestroy", 2)
                     + command("GreenDestroy", 1))

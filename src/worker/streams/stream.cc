@@ -760,6 +760,11 @@ Status Streams::handle(const wire::StreamDestroy& command) {
   return Status();
 }
 
+Status Streams::handle(const wire::StreamAcknowledge&, Stream& stream) {
+  core_.view.fence(stream.fence_slot).lost.store(0, std::memory_order_release);
+  return Status();
+}
+
 Status Streams::end_destroyed() {
   Status first;
   for (std::unique_ptr<Stream>& stream : destroyed_) {

@@ -129,6 +129,7 @@ class Streams final : public SessionWork {
   // Returns at once, as cuStreamDestroy does: unfinished work completes. Held work of the stream
   // goes when it can, and the stream with it.
   Status handle(const wire::StreamDestroy& command);
+  Status handle(const wire::StreamAcknowledge& command, Stream& stream);
   // Destroyed streams without held work are given back.
   Status end_destroyed();
   [[nodiscard]] const auto& streams() const { return streams_; }
