@@ -18,6 +18,7 @@
 #include "wire/handshake.h"
 #include "worker/core/channel_pages.h"
 #include "worker/core/device_parts.h"
+#include "worker/core/journal.h"
 #include "worker/device/background.h"
 #include "worker/device/cold_lane.h"
 #include "worker/device/context_gate.h"
@@ -157,6 +158,7 @@ class SessionCore {
   std::atomic<Rank> rank{info.limits.rank};
   SessionUsage usage;
   wire::ChannelView view;  // set once the host file is mapped
+  Journal journal;
   ShownValues shown_values{view};
   ShownReturns shown_returns{view};
   DeferredReleases releases{driver, gate, gate_client, bell, shown_returns};
