@@ -21,6 +21,16 @@ using wire::ModuleKind;
 
 namespace {
 
+// What belongs to the code and lies in the context's own memory ends with the context. Null: there
+// is none.
+const char* why_code_stays(const ImageFacts& facts) {
+  if (facts.is_managed) return "its code has managed variables";
+  if (facts.has_variables) return "its code has variables in device memory";
+  if (facts.has_references) return "its code has texture or surface references";
+  if (facts.allocates) return "its code allocates memory on the device";
+  return nullptr;
+}
+
 // How soon a launch looks again whether code in the cold lane can move. A look asks the driver
 // about all streams that may be busy.
 constexpr uint64_t kMoveLookNs = 50'000'000;
@@ -213,6 +223,7 @@ Status Modules::finish_load(wire::Id id, Making& making, ReplyTo<wire::ModuleLoa
     memory_.refund(module->device, module->charged);
     return status;
   }
+  if (const char* const why = why_code_stays(module->facts)) core_.journal.note_stays(why);
   return modules_.insert(id, std::move(module));
 }
 
@@ -568,6 +579,8 @@ Status Modules::handle(const wire::GetGlobal& command, Module& module,
   int managed = 0;
   static_cast<void>(
       core_.driver.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address));
+  // What the program writes there ends with the context.
+  core_.journal.note_stays("it has asked for the address of a variable");
   reply.put({address, bytes, managed != 0 ? 1u : 0u});
   return Status();
 }
