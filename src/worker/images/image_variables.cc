@@ -275,7 +275,82 @@ Result<ImageBytes> place_in_cubin(const ImageBytes& code, const FindVariable& fi
   return placed;
 }
 
+// Of every variable and of every section of them: what any vector load may need.
+constexpr uint64_t kVariableAlignment = 256;
+
+// The offset behind what is there; nothing: beyond 64 bits.
+bool append(uint64_t bytes, uint64_t alignment, VariableLayout* layout, uint64_t* offset) {
+  const uint64_t mask = std::max(alignment, kVariableAlignment) - 1;
+  if ((mask & (mask + 1)) != 0 || __builtin_add_overflow(layout->bytes, mask, offset)) return false;
+  *offset &= ~mask;
+  return !__builtin_add_overflow(*offset, bytes, &layout->bytes);
+}
+
+Status lay_out_cubin(Bytes cubin, VariableLayout* layout) {
+  const Result<Sections> sections = cuda::read_named_sections(cubin);
+  if (!sections.ok()) return sections.status();
+  std::map<size_t, uint64_t> offsets;  // by section
+  for (size_t i = 0; i < sections->size(); ++i) {
+    const ElfSection& section = (*sections)[i];
+    const auto& header = section.header;
+    const bool relocates = header.sh_type == SHT_RELA || header.sh_type == SHT_REL;
+    if (relocates && header.sh_info < sections->size() && header.sh_size != 0 &&
+        (*sections)[header.sh_info].name.starts_with(kVariables)) {
+      return not_supported("a variable that begins with an address");
+    }
+    if (relocates || !section.name.starts_with(kVariables)) continue;
+    if (!append(header.sh_size, header.sh_addralign, layout, &offsets[i])) {
+      return not_supported("variables of too many bytes");
+    }
+    if (header.sh_type == SHT_NOBITS) continue;
+    if (section.contents.size() != header.sh_size) return not_supported("variables without bytes");
+    layout->contents.push_back(
+        {offsets[i], ImageBytes(section.contents.begin(), section.contents.end())});
+  }
+  for (const ElfSymbol& symbol : cuda::read_symbols(*sections)) {
+    const auto section = offsets.find(symbol.entry.st_shndx);
+    if (ELF64_ST_TYPE(symbol.entry.st_info) != STT_OBJECT || section == offsets.end()) continue;
+    const uint64_t size = (*sections)[section->first].header.sh_size;
+    const auto& [value, bytes] = std::pair(symbol.entry.st_value, symbol.entry.st_size);
+    if (value > size || bytes > size - value) return not_supported("a variable outside of others");
+    layout->variables[std::string(symbol.name)] = {section->second + value, bytes};
+  }
+  return Status();
+}
+
+Status lay_out_text(const ImageBytes& text, VariableLayout* layout) {
+  const std::string_view ptx(reinterpret_cast<const char*>(text.data()), text.size());
+  Status status;
+  const auto look = [&](const PtxVariable& variable) {
+    if (!status.ok() || variable.is_constant ||
+        is_nobodys(variable.name, variable.is_initialised)) {
+      return;
+    }
+    VariableLayout::Variable placed{.bytes = variable.bytes};
+    if (variable.is_initialised || variable.is_elsewhere) {
+      status = not_supported("how " + std::string(variable.name) + " begins");
+    } else if (!append(variable.bytes, 1, layout, &placed.offset)) {
+      status = not_supported("variables of too many bytes");
+    }
+    layout->variables[std::string(variable.name)] = placed;
+  };
+  for_each_variable(ptx, look);
+  return status;
+}
+
 }  // namespace
+
+Result<VariableLayout> lay_out_variables(Bytes image, uint32_t capability, uint64_t most) {
+  const Result<Code> code = code_of(image, capability, most);
+  if (!code.ok()) return code.status();
+  if (code->bytes.size() > (code->is_ptx ? std::min(most, kMostPtxBytes) : most)) {
+    return not_supported("too much code");
+  }
+  VariableLayout layout;
+  OPENMPS_RETURN_IF_ERROR(code->is_ptx ? lay_out_text(code->bytes, &layout)
+                                       : lay_out_cubin(Bytes(code->bytes), &layout));
+  return layout;
+}
 
 bool declares_constant(Bytes image, uint32_t capability, std::string_view name) {
   const Result<Code> code = code_of(image, capability, cuda::kMostUnpackedBytes);

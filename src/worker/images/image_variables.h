@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,27 @@ bool is_in_constants(const cuda::ElfSymbol& symbol, const std::vector<cuda::ElfS
 // The code that `image` has for a device of that capability declares a constant of this name; true
 // where the code can't be read. `image` has passed check_image_bounds.
 bool declares_constant(cuda::Bytes image, uint32_t capability, std::string_view name);
+
+// The variables in device memory that the code of an image for a device has, one behind the other
+// as they are to lie in memory outside of the context, and what they contain at first: zeros, but
+// for `contents`.
+struct VariableLayout {
+  struct Variable {
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+  };
+  struct Contents {
+    uint64_t offset = 0;
+    ImageBytes bytes;
+  };
+  std::map<std::string, Variable, std::less<>> variables;  // by their names in the table of symbols
+  std::vector<Contents> contents;
+  uint64_t bytes = 0;  // of all
+};
+// `image` has passed check_image_bounds; of more than `most` bytes of code nothing is read. Errors:
+// CUDA_ERROR_NOT_SUPPORTED with the reason, where the code can't be read, or a variable begins with
+// an address, which only the driver's loader knows, or, in PTX, with anything but zeros.
+Result<VariableLayout> lay_out_variables(cuda::Bytes image, uint32_t capability, uint64_t most);
 
 // Finds a variable's address by its name in the table of symbols.
 using FindVariable = std::function<Result<CUdeviceptr>(const std::string& name)>;

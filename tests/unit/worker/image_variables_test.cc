@@ -158,6 +158,58 @@ TEST(PlacedVariables, WhatNobodyKnowsStays) {
       CUDA_ERROR_NOT_FOUND);
 }
 
+TEST(VariableLayouts, OfACubinAreItsSections) {
+  TestCubin cubin;
+  cubin.add("x", TestCubin::kGlobal, 8);
+  cubin.add("table", TestCubin::kInitialised, 4);
+  cubin.add("kern", TestCubin::kCode, 0, STT_FUNC);
+  cubin.add("constant", TestCubin::kConstants);
+  const std::string image = cubin.image();
+  const Result<VariableLayout> layout = lay_out_variables(view_of(image), kSmVersion, kMost);
+  ASSERT_TRUE(layout.ok()) << layout.status().message();
+  ASSERT_EQ(layout->variables.size(), 2u);
+  const auto& x = layout->variables.at("x");
+  const auto& table = layout->variables.at("table");
+  EXPECT_EQ(x.offset % 256, 8u);
+  EXPECT_EQ(table.offset % 256, 4u);
+  EXPECT_EQ(table.bytes, 4u);
+  ASSERT_EQ(layout->contents.size(), 1u);
+  EXPECT_EQ(layout->contents[0].offset, table.offset - 4);
+  EXPECT_EQ(layout->contents[0].bytes, ImageBytes(32, 1));
+  EXPECT_GE(layout->bytes, 256u + 32u);
+}
+
+TEST(VariableLayouts, WhatIsNotUnderstoodIsRefused) {
+  TestCubin outside;
+  outside.add("x", TestCubin::kGlobal, 61);  // 4 bytes of 64
+  EXPECT_FALSE(lay_out_variables(view_of(outside.image()), kSmVersion, kMost).ok());
+  TestCubin large;
+  large.add("x", TestCubin::kGlobal);
+  EXPECT_FALSE(lay_out_variables(view_of(large.image()), kSmVersion, 100).ok());
+  const std::string ptx = ".version 8.0\n.target sm_80\n.address_size 64\n";
+  EXPECT_FALSE(lay_out_variables(view_of(ptx + ".global .u32 x = 5;\n"), kSmVersion, kMost).ok());
+  EXPECT_FALSE(
+      lay_out_variables(view_of(ptx + ".extern .global .u32 x;\n"), kSmVersion, kMost).ok());
+  EXPECT_FALSE(lay_out_variables(view_of(ptx + ".global .b8 x[18446744073709551615];\n"
+                                               ".global .b8 y[18446744073709551615];\n"),
+                                 kSmVersion, kMost)
+                   .ok());
+}
+
+TEST(VariableLayouts, OfPtxAreItsDeclarations) {
+  const std::string ptx =
+      ".version 8.0\n.target sm_80\n.address_size 64\n"
+      ".visible .global .align 8 .b8 x[12];\n.global .f64 y;\n"
+      ".const .u32 z;\n.entry k() { ret; }\n";
+  const Result<VariableLayout> layout = lay_out_variables(view_of(ptx), kSmVersion, kMost);
+  ASSERT_TRUE(layout.ok()) << layout.status().message();
+  ASSERT_EQ(layout->variables.size(), 2u);
+  EXPECT_EQ(layout->variables.at("x").offset, 0u);
+  EXPECT_EQ(layout->variables.at("x").bytes, 12u);
+  EXPECT_EQ(layout->variables.at("y").offset, 256u);
+  EXPECT_EQ(layout->bytes, 264u);
+}
+
 const std::string kHead = ".version 8.0\n.target sm_80\n.address_size 64\n";
 
 std::string placed_text(const std::string& ptx) {
