@@ -30,6 +30,7 @@ class ChannelView {
   [[nodiscard]] PendingReturn& pending_return(uint32_t row) const {
     return at<PendingReturn>(kReturnOffset + row * sizeof(PendingReturn));
   }
+  [[nodiscard]] LostEvents& lost_events() const { return at<LostEvents>(kLostEventsOffset); }
   [[nodiscard]] FencePromise& promise(uint32_t slot) const {
     return at<FencePromise>(kPromiseOffset + slot * sizeof(FencePromise));
   }

@@ -100,6 +100,7 @@ inline constexpr uint64_t kRingControlOffset = 4 * kKiB;
 inline constexpr uint64_t kExecutorOffset = 8 * kKiB;
 inline constexpr uint64_t kValueWaitOffset = 12 * kKiB;
 inline constexpr uint64_t kReturnOffset = 16 * kKiB;
+inline constexpr uint64_t kLostEventsOffset = 20 * kKiB;
 inline constexpr uint64_t kReplyOffset = 64 * kKiB;
 inline constexpr uint64_t kPromiseOffset = 1280 * kKiB;
 inline constexpr uint64_t kFullOffset = 1344 * kKiB;
@@ -118,7 +119,7 @@ inline constexpr uint64_t kOutputTextBytes = 4 * kMiB;
 inline constexpr uint64_t kChannelBytes = 32 * kMiB;
 inline constexpr uint64_t kPinnedOffset = kChannelBytes;  // the pinned heap, to the end of the file
 static_assert(kValueWaitOffset + kShownValueWaits * 32 <= kReturnOffset);
-static_assert(kReturnOffset + kShownReturns * 32 <= kReplyOffset);
+static_assert(kReturnOffset + kShownReturns * 32 <= kLostEventsOffset);
 static_assert(kReplyOffset + kReplySlots * kReplySlotBytes <= kPromiseOffset);
 static_assert(kPromiseOffset + kFenceSlots * 16 <= kFullOffset);
 static_assert(kFullOffset + kFenceSlots * 4 <= kRingOffset);
@@ -293,12 +294,31 @@ inline constexpr uint64_t kMaxReplyBytes = kReplySlotBytes - 16;
 struct FenceSlot {
   std::atomic<uint64_t> value;
   std::atomic<uint64_t> good;
-  // The session's generation at the loss and 1 more; 0: nothing is lost. Cleared by the worker when
-  // it takes StreamAcknowledge.
+  // The number of the loss (number_of_loss()); 0: nothing is lost. Cleared by the worker when it
+  // takes StreamAcknowledge.
   std::atomic<uint32_t> lost;
   unsigned char padding[kFenceSlotBytes - 20];
 };
 static_assert(sizeof(FenceSlot) == kFenceSlotBytes);
+// Differs from the number of the slot's last loss. `generation`: of the session in the worker that
+// drops the work; `count`: of the losses in that worker, 0: what its predecessor has lost.
+constexpr uint32_t number_of_loss(uint32_t generation, uint32_t count) {
+  const uint32_t number = generation << 16 | (count & 0xffff);
+  return number != 0 ? number : 1;
+}
+// Events that were recorded in lost streams and not reached, for the next worker: whoever waits for
+// them is lost as well. Written by the worker before the session moves.
+struct LostEvent {
+  std::atomic<uint64_t> event;
+  std::atomic<uint64_t> stream;
+};
+inline constexpr uint32_t kMostLostEvents = 2048;
+struct LostEvents {
+  std::atomic<uint32_t> count;  // above kMostLostEvents: there are more, any event may be lost
+  uint32_t reserved[3];
+  LostEvent events[kMostLostEvents];
+};
+static_assert(kLostEventsOffset + sizeof(LostEvents) <= kReplyOffset);
 
 // A host function of the client (cuLaunchHostFunc) on its way: the worker's stream posts
 // `posted` = 1 (GPU write), the client's callback thread runs the function and writes `done` = 1,

@@ -133,6 +133,10 @@ class StreamBudget {
 
   // The driver has work of unknown duration: frequent looks are needed to learn how long it takes.
   [[nodiscard]] bool is_learning() const { return progress_.total().unknown != 0; }
+  // All work has been seen to end, while the driver's answers could be relied on.
+  [[nodiscard]] bool has_seen_all_end() const {
+    return progress_.is_empty() && !progress_.has_lost_context();
+  }
   // Some of the unfinished work is kernels (policy.h).
   [[nodiscard]] bool is_busy() const { return progress_.is_busy(); }
   [[nodiscard]] bool has_credit() const { return credit_ != nullptr; }

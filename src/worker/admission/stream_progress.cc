@@ -146,7 +146,9 @@ bool StreamProgress::is_reached(const Segment& segment) const {
   if (segment.event == nullptr) {
     return segment.word->load(std::memory_order_acquire) >= segment.value;
   }
-  return tools_.driver.cuEventQuery(segment.event->handle) != CUDA_ERROR_NOT_READY;
+  const CUresult result = tools_.driver.cuEventQuery(segment.event->handle);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) has_lost_context_ = true;
+  return result != CUDA_ERROR_NOT_READY;
 }
 
 void StreamProgress::drop_first() {

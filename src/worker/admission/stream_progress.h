@@ -93,6 +93,8 @@ class StreamProgress {
   // All work that may be unfinished.
   [[nodiscard]] const WorkTotal& total() const { return total_; }
   [[nodiscard]] bool is_empty() const { return total_.items == 0; }
+  // A mark could not be asked for, because its context is lost: it was taken for reached.
+  [[nodiscard]] bool has_lost_context() const { return has_lost_context_; }
   // Some of that work is kernels (policy.h).
   [[nodiscard]] bool is_busy() const { return busy_; }
   // The stream's work is lone: one kernel or graph, which waits for nothing, with nothing behind
@@ -166,6 +168,7 @@ class StreamProgress {
   uint64_t until_ns_ = 0;  // when all work would end if no other session delayed it
   bool busy_ = false;      // FairShare::begin_work() was called, end_work() not yet
   bool ends_in_lone_ = false;
+  mutable bool has_lost_context_ = false;
   Segment open_;  // the items behind the last mark
   // The segments that have a mark behind them, oldest first. Allocated with the first mark.
   std::unique_ptr<std::array<Segment, kSegments>> segments_;

@@ -62,14 +62,14 @@ Status Functions::handle(const wire::GetFunction& command, Module& module,
                          const wire::GetFunction::Tail& tail, ReplyTo<wire::GetFunction> reply) {
   uint32_t device = 0;
   OPENMPS_RETURN_IF_ERROR(modules_.enter(module, command.kind, command.device, &device));
-  const std::string symbol(tail.name);
   auto function = std::make_shared<Function>();
+  function->name = tail.name;
   function->device = device;
   function->is_kernel = module.kind == wire::ModuleKind::kLibrary;
   function->module = &module;
   function->library = module.library;
   OPENMPS_RETURN_IF_ERROR(check(
-      core_.driver.cuLibraryGetKernel(&function->kernel, module.library->handle, symbol.c_str()),
+      core_.driver.cuLibraryGetKernel(&function->kernel, module.library->handle, function->name.c_str()),
       "cuLibraryGetKernel"));
   wire::GetFunction::Reply facts{};
   std::vector<wire::ParameterLayout> layout;

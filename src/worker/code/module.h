@@ -49,6 +49,7 @@ struct Module;
 // Held work keeps a function, and with it the code, after the client has unloaded the module.
 struct Function : std::enable_shared_from_this<Function> {
   CUkernel kernel = nullptr;
+  std::string name;              // as the image spells it
   bool is_kernel = false;        // the client has a handle of it as a kernel of a library
   uint32_t device = 0;           // on which the client looked it up
   uint32_t parameter_bytes = 0;  // the end of the last parameter

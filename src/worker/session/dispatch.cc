@@ -23,7 +23,7 @@ constexpr std::tuple kParts{&S::memory,           &S::physical,  &S::greens,    
                             &S::release_commands, &S::events,    &S::functions, &S::ipc_commands,
                             &S::modules,          &S::prints,    &S::links,     &S::fences,
                             &S::arrays,           &S::submitter, &S::graphs,    &S::limits,
-                            &S::device_queries};
+                            &S::device_queries,   &S::losses};
 
 // The objects of a kind. Contexts have no table: streams name them.
 template <Object object>

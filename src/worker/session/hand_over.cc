@@ -2,13 +2,162 @@
 // See hand_over.h.
 #include "worker/session/hand_over.h"
 
-namespace openmps::worker {
+#include <algorithm>
+#include <vector>
 
-HandingOver hand_over(SessionParts&) {
-  HandingOver lost;
-  lost.outcome = wire::Outcome::kLost;
-  lost.reason = "sessions can't be handed over yet";
-  return lost;
+namespace openmps::worker {
+namespace {
+
+// What waits for a slot's fences is to find: the last value that was really reached, and the value
+// that has been promised.
+struct LostSlot {
+  uint32_t slot = 0;
+  uint64_t promised = 0;
+};
+
+class LostWork {
+ public:
+  explicit LostWork(SessionParts& session) : session_(session), view_(session.core.view) {}
+
+  void find() {
+    session_.streams.for_each_unfinished([this](Stream& stream) {
+      streams_.push_back(&stream);
+      promise(stream.fence_slot, 0);
+    });
+    if (!session_.batch.empty() && !is_lost(session_.batch.stream())) {
+      streams_.push_back(&session_.batch.stream());
+      promise(session_.batch.stream().fence_slot, 0);
+    }
+    // Of streams that are gone, too.
+    const FenceLedger& ledger = session_.fences.ledger();
+    for (uint32_t slot = 0; slot < ledger.used(); ++slot) {
+      if (value_of(slot) < ledger.promised(slot)) promise(slot, ledger.promised(slot));
+    }
+    for (const auto& [number, item] : session_.backlog.items()) find_held(item.work.work());
+  }
+
+  [[nodiscard]] bool any() const { return !slots_.empty(); }
+  [[nodiscard]] const std::vector<Stream*>& streams() const { return streams_; }
+
+  // Before write(): what is reached can be told from the fences.
+  void list_events() const {
+    wire::LostEvents& list = view_.lost_events();
+    uint32_t count = 0;
+    session_.events.events().for_each_id([&](wire::Id id, const Event& event) {
+      const bool is_unreached = event.slot < wire::kFenceSlots
+                                    ? value_of(event.slot) < event.value
+                                    : is_lost(session_.streams.streams().find(event.recorded_in));
+      if (event.lost_in == 0 && (event.recorded_in == 0 || !is_unreached)) return;
+      if (count < wire::kMostLostEvents) {
+        list.events[count].event.store(id, std::memory_order_relaxed);
+        list.events[count].stream.store(event.lost_in != 0 ? event.lost_in : event.recorded_in,
+                                        std::memory_order_relaxed);
+      }
+      ++count;
+    });
+    list.count.store(count, std::memory_order_release);
+  }
+
+  void drop_calls() {
+    session_.fences.for_each_unposted([this](uint32_t slot) { drop(slot); });
+    for (const uint32_t slot : held_calls_) drop(slot);
+  }
+
+  // Values last: whoever sees one sees that it is lost.
+  void write() const {
+    const uint32_t number =
+        wire::number_of_loss(view_.header().generation.load(std::memory_order_relaxed) + 1, 0);
+    for (const LostSlot& lost : slots_) {
+      wire::FenceSlot& fence = view_.fence(lost.slot);
+      const uint64_t value = value_of(lost.slot);
+      // An older loss of which the program has not been told begins earlier.
+      if (fence.lost.load(std::memory_order_relaxed) == 0) {
+        fence.good.store(value, std::memory_order_relaxed);
+        fence.lost.store(number, std::memory_order_release);
+      }
+      if (value < lost.promised) fence.value.store(lost.promised, std::memory_order_release);
+    }
+    wake_client(view_.header());
+  }
+
+ private:
+  [[nodiscard]] uint64_t value_of(uint32_t slot) const {
+    return view_.fence(slot).value.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] bool is_lost(const Stream* stream) const {
+    return std::ranges::find(streams_, stream) != streams_.end();
+  }
+  [[nodiscard]] bool is_lost(const Stream& stream) const { return is_lost(&stream); }
+
+  void promise(uint32_t slot, uint64_t value) {
+    if (slot >= wire::kFenceSlots) return;
+    if (at_.empty()) at_.resize(wire::kFenceSlots);
+    if (at_[slot] == 0) {
+      slots_.push_back({slot, value});
+      at_[slot] = static_cast<uint32_t>(slots_.size());
+    }
+    LostSlot& lost = slots_[at_[slot] - 1];
+    lost.promised = std::max(lost.promised, value);
+  }
+  void find_held(const Work& work) {
+    if (const auto* fence = std::get_if<FenceWork>(&work.what)) {
+      promise(fence->fence.slot, fence->fence.value);
+    } else if (const auto* record = std::get_if<RecordWork>(&work.what)) {
+      promise(record->fence.slot, record->fence.value);
+    } else if (const auto* call = std::get_if<HostCallWork>(&work.what)) {
+      promise(call->fence.slot, call->fence.value);
+      if (call->asks) held_calls_.push_back(call->slot);
+    }
+  }
+  void drop(uint32_t slot) const {
+    view_.callback(slot).posted.store(wire::kCallbackDropped, std::memory_order_release);
+  }
+
+  SessionParts& session_;
+  const wire::ChannelView& view_;
+  std::vector<Stream*> streams_;  // that the client has
+  std::vector<LostSlot> slots_;
+  std::vector<uint32_t> at_;  // by slot: its number in slots_ and 1 more; 0: it is not there
+  std::vector<uint32_t> held_calls_;
+};
+
+// The function may be gone: then its memory is not looked at.
+std::string name_of(const SessionParts& session, const Function* wanted) {
+  std::string name;
+  session.modules.functions().for_each([&](const Function& function) {
+    if (&function == wanted) name = function.name;
+  });
+  return name;
+}
+
+void describe_kernel(const SessionParts& session, const std::vector<Stream*>& streams,
+                     HandingOver* over) {
+  const auto found = std::ranges::find_if(
+      streams, [&](const Stream* stream) { return session.streams.may_run_kernel(*stream); });
+  over->has_kernel = found != streams.end();
+  if (!over->has_kernel) return;
+  const StreamTail& tail = (*found)->tail;
+  over->stream = (*found)->id;
+  over->kernel = tail.kernel == nullptr ? "a graph" : name_of(session, tail.kernel);
+  if (tail.kernel == nullptr) return;
+  std::ranges::copy(tail.grid, over->grid);
+  std::ranges::copy(tail.block, over->block);
+}
+
+}  // namespace
+
+HandingOver hand_over(SessionParts& session) {
+  HandingOver over;
+  LostWork loss(session);
+  loss.find();
+  if (!loss.any()) return over;
+  over.outcome = wire::Outcome::kTold;
+  over.streams = static_cast<uint32_t>(loss.streams().size());
+  describe_kernel(session, loss.streams(), &over);
+  loss.list_events();
+  loss.drop_calls();
+  loss.write();
+  return over;
 }
 
 }  // namespace openmps::worker

@@ -26,7 +26,8 @@ struct HandingOver {
 
 // The contexts are lost. Finds the streams whose work has not ended for certain, and marks them as
 // lost in their fence slots (wire::FenceSlot): from then on their waits end with an error. The
-// session is not released: the process ends.
+// session is not released: the process ends. After adoption the next worker calls
+// Losses::take_over() (worker/streams/losses.h). Throws std::bad_alloc.
 HandingOver hand_over(SessionParts& session);
 
 }  // namespace openmps::worker

@@ -66,7 +66,7 @@ uint64_t SessionParts::service() {
 }
 
 bool SessionParts::is_idle() {
-  const bool idle = streams.idle();
+  const bool idle = streams.idle() && !streams.has_lost_context();
   if (idle) streams.end_budgets(core.clock.now_ns());
   return idle && backlog.empty() && !streams.has_streams_to_look_at() && waits.size() == 0 &&
          core.releases.empty();

@@ -22,6 +22,7 @@
 #include "worker/streams/event.h"
 #include "worker/streams/fence.h"
 #include "worker/streams/green.h"
+#include "worker/streams/losses.h"
 #include "worker/streams/open_waits.h"
 #include "worker/streams/stream.h"
 #include "worker/work/backlog.h"
@@ -69,12 +70,13 @@ struct SessionParts {
   Links links{core, modules};
   OpenWaits waits{core, memory};
   Fences fences;
+  Losses losses{core, streams, events, fences};
   Arrays arrays{core, memory};
   WorkMaker work_maker{core, memory, modules, events, arrays};
   WorkAdmission admission{core, streams, words};
   Backlog backlog;
   Batch batch;
-  Submitter submitter{core,  streams,    memory,    prints,  fences,
+  Submitter submitter{core,  streams,    memory,    prints,  fences, losses,
                       waits, work_maker, admission, backlog, batch};
   GraphBuilder graph_builder{core, memory, modules, events, fences, work_maker, submitter};
   Graphs graphs{core, memory, modules, graph_builder, submitter};

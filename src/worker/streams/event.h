@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "wire/commands/stream.h"
 #include "worker/core/object_table.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
@@ -17,7 +18,14 @@ struct Event {
   uint32_t flags = 0;  // CUevent_flags that matter to the driver
   uint32_t device = 0;
   std::shared_ptr<DriverEvent> driver_event;  // null until the first record
+  // The last record by a command of its own: its stream (0: there was none) and its fence.
+  wire::Id recorded_in = 0;
+  uint32_t slot = wire::kNoFence;
+  uint64_t value = 0;
+  // The stream whose loss the last record was part of (losses.h); 0: none.
+  wire::Id lost_in = 0;
 };
+inline constexpr wire::Id kSomeStream = ~wire::Id{0};  // in Event::lost_in: it is not known
 
 class Events {
  public:

@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "wire/commands/device.h"
 #include "worker/admission/queue_credits.h"
@@ -40,6 +41,12 @@ class FenceLedger {
   void promise(uint32_t slot, uint64_t value);
   // The GPU has not written some promised value.
   [[nodiscard]] bool pending(const wire::ChannelView& view) const;
+  // The largest value that was promised to the slot; 0: none.
+  [[nodiscard]] uint64_t promised(uint32_t slot) const {
+    return promised_[slot].load(std::memory_order_relaxed);
+  }
+  // Slots from this one on have never been promised a value.
+  [[nodiscard]] uint32_t used() const { return used_.load(std::memory_order_relaxed); }
 
  private:
   std::unique_ptr<std::atomic<uint64_t>[]> promised_ =
@@ -77,6 +84,23 @@ class Fences {
   void release_all();
 
   [[nodiscard]] const FenceLedger& ledger() const { return ledger_; }
+  // The client has been asked to call the function of that slot, or will be, as a part of work that
+  // ends with the fence.
+  void note_asked(uint32_t slot, const FenceValue& then) { asked_[slot] = then; }
+  // f(slot) for each slot that the GPU may still have to post. Before fences of lost streams are
+  // written.
+  template <typename F>
+  void for_each_unposted(F&& f) const {
+    const uint32_t used = callbacks_used_.load(std::memory_order_relaxed);
+    for (uint32_t slot = 0; slot < used; ++slot) {
+      const FenceValue& then = asked_[slot];
+      if (then.slot < wire::kFenceSlots &&
+          core_.view.callback(slot).posted.load(std::memory_order_acquire) == 0 &&
+          core_.view.fence(then.slot).value.load(std::memory_order_acquire) < then.value) {
+        f(slot);
+      }
+    }
+  }
 
  private:
   struct Posting {
@@ -108,6 +132,7 @@ class Fences {
   FenceLedger ledger_;
   std::atomic<uint32_t> callbacks_used_{0};  // slots from 0
   std::array<std::atomic<bool>, wire::kCallbackSlots> awaited_{};
+  std::vector<FenceValue> asked_ = std::vector<FenceValue>(wire::kCallbackSlots);  // by slot
   std::unique_ptr<Posting[]> postings_;  // by slot, made at first use
   PerDevice<QueueCredits>* const credits_;
   // So many waits, such as sleeping threads of a client, do not delay each other; further ones

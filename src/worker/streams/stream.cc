@@ -75,6 +75,10 @@ Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
   stream->member = core_.parts.member(command.device, command.sms);
   stream->seen_changes = changes;
   stream->lease = core_.parts.lease(command.device, command.sms);
+  // What the slot's former stream has lost is told by its own points alone.
+  if (!core_.journal.is_adopting()) {
+    core_.view.fence(command.slot).lost.store(0, std::memory_order_relaxed);
+  }
   stream->priority = command.priority;
   stream->context = context.get();
   const bool legacy = stream->kind == StreamKind::kLegacy;
@@ -167,7 +171,7 @@ bool Streams::rest_another(const Stream& asking, Lane lane) {
     const bool is_better = found == nullptr || (found->held != 0 && stream.held == 0);
     if (is_there && is_better && finished(*stream.listed)) found = &stream;
   });
-  if (found != nullptr && rest(*found).ok()) return true;
+  if (found != nullptr && !has_lost_context_ && rest(*found).ok()) return true;
   next_rest_look_ns_ = now + kRestLookNs;
   return false;
 }
@@ -264,7 +268,10 @@ Status Streams::move(Stream& stream, const Placement& place, int32_t priority) {
               std::exchange(stream.chains, nullptr),
               in_green(stream),
               stream.part,
-              false};
+              false,
+              false,
+              {},
+              nullptr};
   stream.listed = core_.gate.add(made, place.device, &core_.gate_client, owner(stream));
   stream.handle = made;
   stream.driver_priority = priority;
@@ -381,6 +388,7 @@ Status Streams::wait(Stream& stream, const DriverEvent& event, const Stream* oth
   OPENMPS_RETURN_IF_ERROR(before_open_wait(stream));
   const bool is_for_cold = stream.cold != nullptr && &event == stream.cold->end.get();
   if (stream.cold != nullptr) stream.cold->is_current = false;
+  stream.tail.is_open = true;
   note(stream, [&](StreamBudget& budget) {
     if (other != nullptr && ends_soon(*other)) {
       budget.add_short_wait();
@@ -457,7 +465,9 @@ Status Streams::enter(Stream& stream, Entry entry) {
   }
   if (works && stream.lease != nullptr) [[unlikely]]
     core_.parts.use(*stream.lease, core_.rank.load(std::memory_order_relaxed));
+  if (!stream.listed->busy.load(std::memory_order_relaxed)) stream.tail = {};
   stream.listed->set_busy();
+  if (works) stream.tail.is_open = true;
   if (stream.budget != nullptr) stream.budget->note_submitting();
 
   if (entry == Entry::kWork && stream.cold != nullptr) stream.cold->is_current = false;
@@ -525,18 +535,19 @@ Status Streams::order_all_behind(Stream& stream) {
   stream.order_seen = context.order;
   context.order_source = &stream;
   context.order_recorded = false;
+  context.order_fence = 0;
   // While no other stream is in use no event is needed; a later stream finds order_source.
   if (context.started == 1) return Status();
   context.order_recorded = true;
   return record(stream, &context.order_event);
 }
 
-Status Streams::handle(const wire::ContextFollow&, Stream& stream) {
+Status Streams::follow(Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kRecord));
   return order_all_behind(stream);
 }
 
-Status Streams::handle(const wire::ContextJoin& command, Stream& stream) {
+Status Streams::join(const wire::ContextJoin& command, Stream& stream) {
   const auto found = contexts_.find(command.context);
   if (found == contexts_.end()) return Status();  // a context without streams has no work
   if (found->second->device != stream.place.device) {
@@ -615,17 +626,55 @@ bool Streams::is_implied_wait_over(Stream& stream) {
   });
 }
 
-bool Streams::seems_finished(const ContextGate::Stream& stream) {
-  if (!stream.busy.load(std::memory_order_relaxed)) return true;
-  // A context that can't become current is lost: nothing runs in it any more.
-  return !core_.use(stream.device).ok() ||
-         core_.driver.cuStreamQuery(stream.handle) != CUDA_ERROR_NOT_READY;
+CUresult Streams::state_of(const ContextGate::Stream& stream) {
+  if (!stream.busy.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
+  const Status current = core_.use(stream.device);
+  const CUresult state = current.ok() ? core_.driver.cuStreamQuery(stream.handle) : current.code();
+  has_lost_context_ |= state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY;
+  return state;
 }
 
+// In a context that is lost nothing runs any more.
+bool Streams::seems_finished(const ContextGate::Stream& stream) {
+  return state_of(stream) != CUDA_ERROR_NOT_READY;
+}
+
+// What is busy when its context is lost remains so: it has not ended for certain.
 bool Streams::finished(ContextGate::Stream& stream) {
-  if (!seems_finished(stream)) return false;
-  stream.busy.store(false, std::memory_order_relaxed);
-  return true;
+  const CUresult state = state_of(stream);
+  if (state == CUDA_SUCCESS) stream.busy.store(false, std::memory_order_relaxed);
+  return state != CUDA_ERROR_NOT_READY;
+}
+
+// Fences are in host memory, so they tell the truth at any time; of the driver's answers count
+// those from before the loss.
+bool Streams::has_ended(const DriverStream& stream, const StreamTail& tail,
+                        const StreamBudget* budget) const {
+  if (stream.listed == nullptr || !stream.listed->busy.load(std::memory_order_relaxed)) return true;
+  if (!tail.is_open) return is_fence_reached(tail.slot, tail.value);
+  return budget != nullptr && !tail.is_uncounted && budget->has_seen_all_end();
+}
+
+bool Streams::awaits_lost_order(const Stream& stream) const {
+  const ClientContext& context = *stream.context;
+  const Stream* const source = context.order_source;
+  if (stream.order_seen == context.order || source == nullptr || source == &stream) return false;
+  const bool is_over = context.order_fence != 0
+                           ? is_fence_reached(source->fence_slot, context.order_fence)
+                           : has_ended(*source);
+  return !is_over;
+}
+
+bool Streams::is_fence_reached(uint32_t slot, uint64_t value) const {
+  return slot >= wire::kFenceSlots ||
+         core_.view.fence(slot).value.load(std::memory_order_acquire) >= value;
+}
+
+bool Streams::may_run_kernel(const Stream& stream) const {
+  const StreamTail& tail = stream.tail;
+  if (!tail.has_kernel || has_ended(stream, tail, stream.budget.get())) return false;
+  return tail.kernel_slot == wire::kNoFence ||
+         !is_fence_reached(tail.kernel_slot, tail.kernel_value);
 }
 
 void Streams::give_back(DriverStream& stream) {
@@ -650,7 +699,9 @@ void Streams::note_gone(const DriverStream& stream) {
 }
 
 void Streams::sweep_retired() {
-  give_back_retired([this](const Retired& retired) { return finished(*retired.stream.listed); });
+  give_back_retired([this](const Retired& retired) {
+    return finished(*retired.stream.listed) && !has_lost_context_;
+  });
 }
 
 void Streams::end_green(const ClientGreen& green) {
@@ -736,11 +787,11 @@ void Streams::release(std::unique_ptr<Stream> stream) {
   if (stream->handle != nullptr) {
     --context->started;
     note_gone(*stream);
-    if (finished(*stream->listed)) {
+    if (finished(*stream->listed) && !has_lost_context_) {
       give_back(*stream);
     } else {
       retired_.push_back({std::move(*stream), std::move(stream->chains), in_green(*stream),
-                          std::move(stream->part), stream->unmarked});
+                          std::move(stream->part), stream->unmarked, true, stream->tail, context});
     }
   }
   if (stream->green != nullptr) --stream->green->streams;
@@ -757,11 +808,6 @@ Status Streams::handle(const wire::StreamDestroy& command) {
   std::unique_ptr<Stream> stream = streams_.take(command.stream);
   if (stream->held == 0) return end(std::move(stream));
   destroyed_.push_back(std::move(stream));
-  return Status();
-}
-
-Status Streams::handle(const wire::StreamAcknowledge&, Stream& stream) {
-  core_.view.fence(stream.fence_slot).lost.store(0, std::memory_order_release);
   return Status();
 }
 

@@ -9,6 +9,7 @@
 // command.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -19,6 +20,7 @@
 
 #include "wire/commands/device.h"
 #include "wire/commands/green.h"
+#include "wire/commands/stream.h"
 #include "worker/admission/fair_share.h"
 #include "worker/admission/queue_credits.h"
 #include "worker/admission/stream_budget.h"
@@ -31,7 +33,51 @@
 namespace openmps::worker {
 
 struct ClientContext;
+struct Function;
 class Chains;  // worker/work/batch.h
+
+// What a stream has been given last: tells whether all of its work has ended for certain, from
+// memory alone, because a driver whose contexts are lost answers no question any more.
+struct StreamTail {
+  bool is_open = false;            // work has been given behind the last fence
+  bool is_uncounted = false;       // some of it is of a kind that budgets don't count
+  uint32_t slot = wire::kNoFence;  // the last fence,
+  uint64_t value = 0;              // and its value
+  // The last kernel, and the fence behind it; kNoFence: none yet.
+  const Function* kernel = nullptr;  // null: none, or it is part of a graph
+  bool has_kernel = false;
+  uint32_t grid[3] = {};
+  uint32_t block[3] = {};
+  uint32_t kernel_slot = wire::kNoFence;
+  uint64_t kernel_value = 0;
+
+  void note_fence(uint32_t to, uint64_t new_value) {
+    is_open = is_uncounted = false;
+    slot = to;
+    value = new_value;
+    if (!has_kernel || kernel_slot != wire::kNoFence) return;
+    kernel_slot = to;
+    kernel_value = new_value;
+  }
+  // `of`: null: kernels of a graph.
+  void note_kernel(const Function* of, const wire::Launch* shape) {
+    kernel = of;
+    has_kernel = true;
+    kernel_slot = wire::kNoFence;
+    if (shape == nullptr) return;
+    for (size_t i = 0; i < 3; ++i) {
+      grid[i] = shape->grid[i];
+      block[i] = shape->block[i];
+    }
+  }
+};
+
+// A stream whose work is dropped, because earlier work of it, or of a stream that it has waited
+// for, was lost with a former worker (losses.h).
+struct Loss {
+  std::vector<wire::Id> sources;  // lost streams that it has waited for
+  bool has_more_sources = false;  // than are listed
+};
 
 // A stream's counterpart in the cold context (decision 16). Work in it lies between two events of
 // the stream: it waits for the stream's earlier work, and the stream waits for it. So whoever waits
@@ -89,6 +135,8 @@ struct Stream : DriverStream {
   bool dirty = false;        // blocking stream: listed in its context's `dirty`
   uint64_t order_seen = 0;   // the context's order that it has waited for
   bool unmarked = false;     // has work that no mark covers
+  StreamTail tail;
+  std::unique_ptr<Loss> loss;         // null: nothing is lost
   std::unique_ptr<DriverEvent> join;  // at the end of its work, for the other side to wait for
   uint64_t join_work = 0;             // legacy stream: the value of `work` at `join`
 };
@@ -109,6 +157,7 @@ struct ClientContext {
   Stream* order_source = nullptr;
   bool order_recorded = false;
   std::unique_ptr<DriverEvent> order_event;
+  uint64_t order_fence = 0;  // the source's first fence behind the copy; 0: none yet
 };
 
 class Streams final : public SessionWork {
@@ -129,7 +178,6 @@ class Streams final : public SessionWork {
   // Returns at once, as cuStreamDestroy does: unfinished work completes. Held work of the stream
   // goes when it can, and the stream with it.
   Status handle(const wire::StreamDestroy& command);
-  Status handle(const wire::StreamAcknowledge& command, Stream& stream);
   // Destroyed streams without held work are given back.
   Status end_destroyed();
   [[nodiscard]] const auto& streams() const { return streams_; }
@@ -242,9 +290,9 @@ class Streams final : public SessionWork {
   // All later work of the context waits for what `stream` has been given so far.
   Status order_all_behind(Stream& stream);
   // order_all_behind() as a command, which may come while nothing is under way in the stream.
-  Status handle(const wire::ContextFollow& command, Stream& stream);
+  Status follow(Stream& stream);
   // Later work of a stream waits for all that the streams of a context have been given so far.
-  Status handle(const wire::ContextJoin& command, Stream& stream);
+  Status join(const wire::ContextJoin& command, Stream& stream);
   // The order event must not come to lie behind a wait whose end may depend on later work.
   Status before_open_wait(Stream& stream);
 
@@ -253,7 +301,38 @@ class Streams final : public SessionWork {
   WorkMark mark() override;
   bool has_passed(const DriverEvent& end) override;
   bool idle() override;
+  [[nodiscard]] bool has_lost_context() const { return has_lost_context_; }
   bool seem_idle() override;
+  // The driver's contexts are lost: f(Stream&) for each stream of the client's whose work has not
+  // ended for certain, as far as that was known before. Streams that the client has destroyed leave
+  // their share to all others of their context.
+  template <typename F>
+  void for_each_unfinished(F&& f) {
+    std::vector<const ClientContext*> contexts;
+    for (const Retired& retired : retired_) {
+      if (retired.is_destroyed && !has_ended(retired.stream, retired.tail, nullptr)) {
+        contexts.push_back(retired.context);
+      }
+    }
+    for (const std::unique_ptr<Stream>& stream : destroyed_) contexts.push_back(stream->context);
+    streams_.for_each([&](Stream& stream) {
+      const bool shares = std::ranges::find(contexts, stream.context) != contexts.end();
+      if (shares || !has_ended(stream) || awaits_lost_order(stream)) f(stream);
+    });
+  }
+  // The stream has been given a fence, behind all of its work.
+  static void note_fence(Stream& stream, uint32_t slot, uint64_t value) {
+    stream.tail.note_fence(slot, value);
+    ClientContext& context = *stream.context;
+    if (context.order_source == &stream && context.order_fence == 0) context.order_fence = value;
+  }
+  // The kernel that the stream was given last has not ended for certain.
+  [[nodiscard]] bool may_run_kernel(const Stream& stream) const;
+  // Work has been given to the stream that no fence covers, and that may be unfinished.
+  [[nodiscard]] static bool has_open_work(const Stream& stream) {
+    return stream.tail.is_open && stream.listed != nullptr &&
+           stream.listed->busy.load(std::memory_order_relaxed);
+  }
   // The chains of all streams. They may be under way: the driver would wait for them.
   [[nodiscard]] std::vector<std::shared_ptr<Chains>> take_chains();
   // Give back the streams that the client has destroyed and that have finished since.
@@ -365,7 +444,23 @@ class Streams final : public SessionWork {
     ClientGreen* green = nullptr;
     SmPart part;
     bool unmarked = false;
+    // Destroyed by the client; else another stream of the driver has come behind it.
+    bool is_destroyed = false;
+    StreamTail tail;
+    const ClientContext* context = nullptr;  // may be gone
   };
+  [[nodiscard]] bool has_ended(const DriverStream& stream, const StreamTail& tail,
+                               const StreamBudget* budget) const;
+  [[nodiscard]] bool has_ended(const Stream& stream) const {
+    return stream.loss == nullptr && stream.held == 0 &&
+           has_ended(stream, stream.tail, stream.budget.get());
+  }
+  // Later work of the stream was to wait for an ordered copy of another, which may not have ended.
+  [[nodiscard]] bool awaits_lost_order(const Stream& stream) const;
+  [[nodiscard]] bool is_fence_reached(uint32_t slot, uint64_t value) const;
+  // What the driver says of the stream: CUDA_SUCCESS, CUDA_ERROR_NOT_READY, or the loss of its
+  // context.
+  [[nodiscard]] CUresult state_of(const ContextGate::Stream& stream);
   void give_back(DriverStream& stream);
   void note_gone(const DriverStream& stream);
   void mark(const ContextGate::Stream& stream, WorkMark* mark);
@@ -390,6 +485,7 @@ class Streams final : public SessionWork {
   uint64_t learning_since_ns_ = 0;
   uint64_t next_look_ns_ = 0;
   uint64_t last_look_ns_ = 0;
+  bool has_lost_context_ = false;  // the driver has said so
 };
 
 }  // namespace openmps::worker

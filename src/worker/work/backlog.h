@@ -83,6 +83,7 @@ class Backlog {
   };
   using Items = std::map<uint64_t, Item>;  // by number
   using Taken = Items::node_type;
+  [[nodiscard]] const Items& items() const { return items_; }
   // The first item from number `*from` on that is admitted; empty: there is none. `*from` is behind
   // the item then: no item waits for a later one, so whoever calls this from 0 on until it returns
   // nothing has asked for everything.

@@ -99,6 +99,7 @@ void Batch::add(const Uses& uses, const KernelWork& kernel, Stream& stream, uint
   launches_.reserve(kMost);
   BatchedLaunch& launch = launches_.emplace_back();
   launch.function = kernel.handle;
+  launch.of = kernel.function;
   launch.shape = *kernel.shape;
   launch.shape.parameter_bytes = static_cast<uint32_t>(kernel.parameters.size());
   std::ranges::copy(kernel.parameters, launch.bytes.begin());

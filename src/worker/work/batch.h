@@ -26,6 +26,7 @@ inline constexpr uint32_t kMostChainedBytes = 256;
 // A launch without attributes, in the main lane.
 struct BatchedLaunch {
   CUfunction function = nullptr;
+  const Function* of = nullptr;
   wire::Launch shape{};
   std::array<unsigned char, kMostChainedBytes> bytes;
   std::shared_ptr<const void> code;  // of the function: kept while a node names it

@@ -46,6 +46,11 @@ Status Submitter::handle(const wire::StreamBatch&, Stream& stream,
 
 Status Submitter::handle(const wire::EventRecord& command, Event& event, Stream& stream) {
   leave_record(event);
+  if (losses_.any()) [[unlikely]]
+    losses_.note_record(event, stream);
+  event.recorded_in = command.stream;
+  event.slot = command.slot;
+  event.value = command.value;
   const FenceValue fence{command.slot, command.value, command.stream};
   return run<RecordWork>(stream, event, fence);
 }
@@ -231,6 +236,7 @@ void Submitter::submit_batch() {
     const size_t gone = stream.chains->launch(left, stream.handle, &result);
     if (gone == 0) break;
     const std::span<const BatchedLaunch> chain = left.first(gone);
+    stream.tail.note_kernel(chain.back().of, &chain.back().shape);
     left = left.subspan(gone);
     status = check(result, "cuGraphLaunch of a batch");
     if (!status.ok()) break;
@@ -256,7 +262,10 @@ Status Submitter::launch_rest(std::span<const BatchedLaunch> launches, Stream& s
                             .attributes = {},
                             .parameters = one.parameters()};
     Status status = launch(kernel, stream.handle);
-    if (status.ok()) count({}, kernel);
+    if (status.ok()) {
+      count({}, kernel);
+      stream.tail.note_kernel(one.of, &one.shape);
+    }
     if (first.ok()) first = std::move(status);
   }
   return first;

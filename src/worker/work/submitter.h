@@ -17,6 +17,7 @@
 #include "worker/memory/memory.h"
 #include "worker/streams/event.h"
 #include "worker/streams/fence.h"
+#include "worker/streams/losses.h"
 #include "worker/streams/open_waits.h"
 #include "worker/streams/stream.h"
 #include "worker/work/backlog.h"
@@ -29,13 +30,14 @@ namespace openmps::worker {
 class Submitter {
  public:
   Submitter(SessionCore& core, Streams& streams, SessionMemory& memory, Prints& prints,
-            Fences& fences, OpenWaits& waits, WorkMaker& maker, WorkAdmission& admission,
-            Backlog& backlog, Batch& batch)
+            Fences& fences, Losses& losses, OpenWaits& waits, WorkMaker& maker,
+            WorkAdmission& admission, Backlog& backlog, Batch& batch)
       : core_(core),
         streams_(streams),
         memory_(memory),
         prints_(prints),
         fences_(fences),
+        losses_(losses),
         waits_(waits),
         maker_(maker),
         admission_(admission),
@@ -74,6 +76,8 @@ class Submitter {
   Status handle(const wire::EventRecord& command, Event& event, Stream& stream);
   // Work of the stream submitted later waits. An event never recorded is no wait, as in CUDA.
   Status handle(const wire::StreamWaitEvent&, Stream& stream, Event& event) {
+    if (losses_.any()) [[unlikely]]
+      losses_.note_wait(stream, event);
     return event.driver_event == nullptr ? Status() : run<WaitWork>(stream, event);
   }
 
@@ -145,6 +149,9 @@ class Submitter {
   // Admitted work is submitted without becoming a Work, which is for held work.
   template <typename What>
   Status put(const Uses& uses, const What& what, Stream& stream) {
+    if (losses_.any()) [[unlikely]] {
+      if (std::optional<Status> dropped = drop_if_lost(uses, what, stream)) return *dropped;
+    }
     std::optional<Refused> refused;
     if (backlog_.empty()) [[likely]] {
       Verdict verdict = admission_.try_admit(uses, what, stream);
@@ -169,9 +176,14 @@ class Submitter {
   Status submit_now(const Uses& uses, const What& what, Stream& stream) {
     may_advance_ = false;
     if constexpr (takes_time<What>()) streams_.prepare_work(stream, uses.cost);
+    const bool had_open_work = Streams::has_open_work(stream);
     Status status = give(uses, what, stream);
-    if (status.ok()) [[likely]]
+    if (status.ok()) [[likely]] {
       note(uses, what, stream);
+      note_tail(uses, what, stream);
+    } else if (is_sticky(status.code())) {
+      stream.tail.is_open = had_open_work;  // the context was lost before
+    }
     return status;
   }
   Status submit_now(const Uses&, const std::monostate&, Stream&) { return Status(); }
@@ -179,6 +191,12 @@ class Submitter {
   // The work has been submitted: for the stream's budget and the session's counters.
   template <typename What>
   void note(const Uses& uses, const What& what, Stream& stream);
+  // The work has been submitted: for what is known of the stream when the context is lost.
+  template <typename What>
+  void note_tail(const Uses& uses, const What& what, Stream& stream);
+  // Drops the work if its stream is lost, and returns what its command returns then.
+  template <typename What>
+  std::optional<Status> drop_if_lost(const Uses& uses, const What& what, Stream& stream);
   template <typename What>
   [[nodiscard]] bool is_lone(const Uses& uses, const What& what) const;
   template <typename What>
@@ -218,6 +236,7 @@ class Submitter {
   SessionMemory& memory_;
   Prints& prints_;
   Fences& fences_;
+  Losses& losses_;
   OpenWaits& waits_;
   WorkMaker& maker_;
   WorkAdmission& admission_;
@@ -256,6 +275,54 @@ bool Submitter::is_lone(const Uses& uses, const What& what) const {
     return !what.is_cold && !what.may_wait && !what.names_events && !prints_.marks_graphs();
   } else {
     return false;
+  }
+}
+
+template <typename What>
+void Submitter::note_tail(const Uses&, const What& what, Stream& stream) {
+  const auto fenced = [&stream](const FenceValue& fence) {
+    if (fence.slot != wire::kNoFence) Streams::note_fence(stream, fence.slot, fence.value);
+  };
+  if constexpr (std::same_as<What, KernelWork>) {
+    stream.tail.note_kernel(what.function, what.shape);
+  } else if constexpr (std::same_as<What, GraphWork>) {
+    stream.tail.note_kernel(nullptr, nullptr);
+  } else if constexpr (std::same_as<What, FenceWork> || std::same_as<What, RecordWork>) {
+    fenced(what.fence);
+  } else if constexpr (std::same_as<What, HostCallWork>) {
+    if (what.asks) fences_.note_asked(what.slot, what.fence);
+    stream.tail.is_uncounted |= !what.awaits;
+    if (what.awaits) fenced(what.fence);
+  } else if constexpr (std::same_as<What, ValuesWork>) {
+    stream.tail.is_uncounted |= what.waits == 0;
+  } else if constexpr (std::same_as<What, UploadWork>) {
+    stream.tail.is_uncounted = true;
+  }
+}
+
+// What others wait for is given all the same: fences, records and wakes.
+template <typename What>
+std::optional<Status> Submitter::drop_if_lost(const Uses& uses, const What& what, Stream& stream) {
+  if constexpr (std::same_as<What, GraphWork>) {
+    if (what.names_events) losses_.note_wait_for_some(stream);
+  }
+  if (!losses_.is_lost(stream, entry_of(what))) return std::nullopt;
+  if constexpr (std::same_as<What, HostCallWork>) {
+    losses_.drop_call(what.slot);
+    if (what.fence.slot == wire::kNoFence) return Status();
+    return put(Uses(), FenceWork{what.fence, true}, stream);
+  } else if constexpr (takes_time<What>() || std::same_as<What, ValuesWork> ||
+                       std::same_as<What, UploadWork>) {
+    if constexpr (std::same_as<What, CopyWork> || std::same_as<What, BoxWork>) {
+      if (what.orders_all) losses_.spread(stream);
+    }
+    if constexpr (std::same_as<What, KernelWork>) {
+      const void* const recorded = uses.objects[0].get();
+      if (recorded != nullptr) losses_.note_dropped_record(recorded, stream);
+    }
+    return Status();
+  } else {
+    return std::nullopt;
   }
 }
 

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is lost when a session's contexts are lost, and how the next worker treats lost streams.
+#include "worker/session/hand_over.h"
+
+#include "session_fixture.h"
+
+namespace openmps::worker {
+namespace {
+
+using wire::StreamKind;
+
+class HandOverTest : public SessionFixture {
+ protected:
+  void SetUp() override {
+    SessionFixture::SetUp();
+    load_module();
+    view().header().generation.store(4);
+  }
+  void TearDown() override {
+    driver_.poison(CUDA_SUCCESS);
+    SessionFixture::TearDown();
+  }
+  [[nodiscard]] const wire::ChannelView& view() const { return session_->core.view; }
+  void fence(wire::Id stream, uint64_t value) {
+    EXPECT_TRUE(send(wire::Fence{stream, static_cast<uint32_t>(stream), value}).ok());
+  }
+  void call_function(wire::Id stream, uint32_t slot, uint64_t value) {
+    EXPECT_TRUE(
+        send(wire::HostFunction{stream, slot, value, static_cast<uint32_t>(stream), 0}).ok());
+  }
+  void record(wire::Id event, wire::Id stream, uint64_t value) {
+    EXPECT_TRUE(
+        send(wire::EventRecord{event, stream, static_cast<uint32_t>(stream), 0, value}).ok());
+  }
+  [[nodiscard]] uint64_t value(uint32_t slot) const { return view().fence(slot).value.load(); }
+  [[nodiscard]] uint64_t good(uint32_t slot) const { return view().fence(slot).good.load(); }
+  [[nodiscard]] uint32_t lost(uint32_t slot) const { return view().fence(slot).lost.load(); }
+
+  // The driver reports a fault, which the session sees with its next command.
+  HandingOver fault() {
+    driver_.poison(CUDA_ERROR_ILLEGAL_ADDRESS);
+    return hand_over(*session_);
+  }
+};
+
+TEST_F(HandOverTest, ASessionWithoutWorkIsMoved) {
+  create_stream(1, StreamKind::kLegacy);
+  const HandingOver over = fault();
+  EXPECT_EQ(over.outcome, wire::Outcome::kMoved);
+  EXPECT_EQ(over.streams, 0u);
+  EXPECT_FALSE(over.has_kernel);
+  EXPECT_EQ(lost(1), 0u);
+}
+
+TEST_F(HandOverTest, WorkBehindWhichAFenceIsReachedHasEnded) {
+  create_stream(1, StreamKind::kLegacy);
+  create_stream(2, StreamKind::kBlocking);
+  launch(1);
+  fence(1, 1);
+  launch(2);
+  fence(2, 5);
+  EXPECT_EQ(fault().outcome, wire::Outcome::kMoved);
+  EXPECT_EQ(lost(1), 0u);
+  EXPECT_EQ(lost(2), 0u);
+}
+
+TEST_F(HandOverTest, WorkWithoutAFenceIsLost) {
+  create_stream(1, StreamKind::kNonBlocking);
+  launch(1);
+  fence(1, 3);
+  launch(1);
+  const HandingOver over = fault();
+  EXPECT_EQ(over.outcome, wire::Outcome::kTold);
+  EXPECT_EQ(over.streams, 1u);
+  EXPECT_EQ(good(1), 3u);
+  EXPECT_EQ(value(1), 3u);
+  EXPECT_EQ(lost(1), wire::number_of_loss(5, 0));
+}
+
+TEST_F(HandOverTest, WorkThatTheDriverHasSeenEndIsNotLost) {
+  create_stream(1, StreamKind::kNonBlocking);
+  launch(1);
+  EXPECT_TRUE(session_->streams.idle());
+  EXPECT_EQ(fault().outcome, wire::Outcome::kMoved);
+}
+
+// As everything does in a lost context.
+TEST_F(HandOverTest, WorkThatSeemsToHaveEndedAfterTheFaultIsLost) {
+  create_stream(1, StreamKind::kNonBlocking);
+  launch(1);
+  driver_.hold(1, true);
+  fence(1, 1);
+  driver_.poison(CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_TRUE(session_->streams.idle());
+  EXPECT_FALSE(session_->is_idle());
+  session_->service();
+  EXPECT_EQ(hand_over(*session_).outcome, wire::Outcome::kTold);
+  driver_.hold(1, false);
+}
+
+TEST_F(HandOverTest, ThePromisedValuesOfLostStreamsAreStored) {
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking);
+  launch(1);
+  fence(1, 1);
+  driver_.hold(1, true);
+  launch(1);
+  fence(1, 2);
+  fence(1, 7);
+  launch(2);
+  fence(2, 4);
+  const HandingOver over = fault();
+  EXPECT_EQ(over.outcome, wire::Outcome::kTold);
+  EXPECT_EQ(over.streams, 1u);
+  EXPECT_EQ(value(1), 7u);
+  EXPECT_EQ(good(1), 1u);
+  EXPECT_NE(lost(1), 0u);
+  EXPECT_EQ(lost(2), 0u) << "nothing of it was under way";
+  driver_.hold(1, false);
+}
+
+TEST_F(HandOverTest, TheKernelThatMayHaveRunIsNamed) {
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking);
+  launch(1);
+  fence(1, 1);
+  launch(2);
+  driver_.hold(2, true);
+  wire::Launch shape = launch_of(2);
+  shape.grid[0] = 12;
+  shape.block[1] = 3;
+  EXPECT_TRUE(send(shape, std::string(16, '\0')).ok());
+  fence(2, 1);
+  const HandingOver over = fault();
+  EXPECT_TRUE(over.has_kernel);
+  EXPECT_EQ(over.stream, 2u);
+  EXPECT_EQ(over.kernel, "kern");
+  EXPECT_EQ(over.grid[0], 12u);
+  EXPECT_EQ(over.block[1], 3u);
+  driver_.hold(2, false);
+}
+
+TEST_F(HandOverTest, WorkThatIsNoKernelIsNoSuspect) {
+  map(kBase, kUnit);
+  create_stream(1, StreamKind::kNonBlocking);
+  launch(1);
+  fence(1, 1);
+  driver_.hold(1, true);
+  EXPECT_TRUE(send(wire::Memset{1, 4, kBase, 0, 16, 1, 0}).ok());
+  fence(1, 2);
+  const HandingOver over = fault();
+  EXPECT_EQ(over.outcome, wire::Outcome::kTold);
+  EXPECT_FALSE(over.has_kernel);
+  driver_.hold(1, false);
+}
+
+TEST_F(HandOverTest, ACommandThatFindsTheContextLostIsNotLostItself) {
+  create_stream(1, StreamKind::kNonBlocking);
+  launch(1);
+  fence(1, 1);
+  driver_.poison(CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(send(launch_of(1), std::string(16, '\0')).code(), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(hand_over(*session_).outcome, wire::Outcome::kMoved) << "the next worker takes it";
+}
+
+TEST_F(HandOverTest, WorkOfADestroyedStreamIsLostToItsContext) {
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking);
+  create_stream(3, StreamKind::kNonBlocking, 2);
+  launch(1);
+  driver_.hold(1, true);
+  launch(1);
+  fence(1, 1);
+  EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
+  const HandingOver over = fault();
+  EXPECT_EQ(over.outcome, wire::Outcome::kTold);
+  EXPECT_EQ(value(1), 1u);
+  EXPECT_NE(lost(1), 0u);
+  EXPECT_NE(lost(2), 0u);
+  EXPECT_EQ(lost(3), 0u);
+  driver_.hold(1, false);
+}
+
+TEST_F(HandOverTest, FunctionsThatWereNotPostedAreDropped) {
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking);
+  launch(1);
+  driver_.hold(1, true);
+  call_function(1, 5, 1);
+  call_function(2, 6, 1);
+  EXPECT_EQ(view().callback(6).posted.load(), 1u);
+  // The client will post one more, which this worker has not taken.
+  EXPECT_EQ(view().callback(7).posted.load(), 0u);
+  const HandingOver over = fault();
+  EXPECT_EQ(over.outcome, wire::Outcome::kTold);
+  EXPECT_EQ(over.streams, 2u);
+  EXPECT_EQ(view().callback(5).posted.load(), wire::kCallbackDropped);
+  EXPECT_EQ(view().callback(6).posted.load(), 1u) << "it runs";
+  EXPECT_EQ(view().callback(7).posted.load(), 0u);
+  EXPECT_EQ(value(1), 1u);
+  EXPECT_EQ(value(2), 1u);
+  driver_.hold(1, false);
+}
+
+TEST_F(HandOverTest, EventsOfLostStreamsAreListed) {
+  for (wire::Id id = 1; id <= 3; ++id) EXPECT_TRUE(send(wire::EventCreate{id, 0, 0}).ok());
+  create_stream(1, StreamKind::kNonBlocking);
+  launch(1);
+  record(1, 1, 1);
+  driver_.hold(1, true);
+  launch(1);
+  record(2, 1, 2);
+  fault();
+  const wire::LostEvents& list = view().lost_events();
+  ASSERT_EQ(list.count.load(), 1u);
+  EXPECT_EQ(list.events[0].event.load(), 2u);
+  EXPECT_EQ(list.events[0].stream.load(), 1u);
+  driver_.hold(1, false);
+}
+
+TEST_F(HandOverTest, AnOlderLossBeginsEarlier) {
+  create_stream(1, StreamKind::kNonBlocking);
+  launch(1);
+  fence(1, 3);
+  view().fence(1).good.store(1);
+  view().fence(1).lost.store(9);
+  session_->losses.take_over();
+  EXPECT_EQ(fault().outcome, wire::Outcome::kTold);
+  EXPECT_EQ(good(1), 1u);
+  EXPECT_EQ(lost(1), 9u);
+}
+
+// ---- In the next worker -------------------------------------------------------------------------
+
+class LossesTest : public HandOverTest {
+ protected:
+  void SetUp() override {
+    HandOverTest::SetUp();
+    map(kBase, kUnit);
+    for (wire::Id id = 1; id <= 2; ++id) EXPECT_TRUE(send(wire::EventCreate{id, 0, 0}).ok());
+  }
+  // As the former worker has left them.
+  void lose(std::initializer_list<uint32_t> slots) {
+    for (const uint32_t slot : slots) {
+      view().fence(slot).value.store(10);
+      view().fence(slot).good.store(5);
+      view().fence(slot).lost.store(wire::number_of_loss(4, 0));
+    }
+    session_->losses.take_over();
+  }
+  void acknowledge(wire::Id stream) { EXPECT_TRUE(send(wire::StreamAcknowledge{stream}).ok()); }
+  // Whether a launch in the stream is carried out.
+  bool runs(wire::Id stream) {
+    calls();
+    launch(stream);
+    for (const std::string& call : calls()) {
+      if (call.starts_with("launch")) return true;
+    }
+    return false;
+  }
+};
+
+TEST_F(LossesTest, ALostStreamDropsWorkUntilItIsAcknowledged) {
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking);
+  lose({1});
+  EXPECT_FALSE(runs(1));
+  EXPECT_TRUE(send(wire::Memset{1, 4, kBase, 0, 16, 1, 0}).ok());
+  EXPECT_TRUE(send(wire::Memcpy{1, 0, kBase, kBase + 64, 16}).ok());
+  EXPECT_EQ(calls(), Calls{});
+  EXPECT_TRUE(runs(2)) << "another stream goes on";
+  fence(1, 12);
+  EXPECT_EQ(value(1), 12u) << "no wait hangs";
+  EXPECT_EQ(good(1), 5u);
+  acknowledge(1);
+  EXPECT_EQ(lost(1), 0u);
+  EXPECT_FALSE(session_->losses.any());
+  EXPECT_TRUE(runs(1));
+}
+
+TEST_F(LossesTest, LossSpreadsThroughAnEvent) {
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking);
+  fence(2, 6);
+  lose({1});
+  record(1, 1, 11);
+  EXPECT_TRUE(runs(2));
+  EXPECT_TRUE(send(wire::StreamWaitEvent{2, 1, 0}).ok());
+  EXPECT_FALSE(runs(2));
+  EXPECT_EQ(good(2), 6u) << "what it had been given before is carried out";
+  EXPECT_NE(lost(2), 0u);
+  acknowledge(2);
+  EXPECT_TRUE(runs(2));
+  EXPECT_TRUE(runs(1)) << "the program has been told of what the second stream waited for";
+  EXPECT_NE(lost(1), 0u) << "but not of this stream itself";
+}
+
+TEST_F(LossesTest, AcknowledgingTheSourceLeavesTheOtherLost) {
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking);
+  lose({1});
+  record(1, 1, 11);
+  EXPECT_TRUE(send(wire::StreamWaitEvent{2, 1, 0}).ok());
+  acknowledge(1);
+  EXPECT_TRUE(runs(1));
+  EXPECT_FALSE(runs(2));
+}
+
+TEST_F(LossesTest, AnEventIsLostUntilItIsRecordedAgain) {
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking);
+  create_stream(3, StreamKind::kNonBlocking);
+  view().lost_events().events[0].event.store(1);
+  view().lost_events().events[0].stream.store(1);
+  view().lost_events().count.store(1);
+  lose({1});
+  EXPECT_TRUE(send(wire::StreamWaitEvent{2, 1, 0}).ok());
+  EXPECT_FALSE(runs(2));
+  record(1, 3, 1);
+  EXPECT_TRUE(send(wire::StreamWaitEvent{3, 1, 0}).ok());
+  EXPECT_TRUE(runs(3));
+}
+
+TEST_F(LossesTest, LegacyAndBlockingStreamsLoseTogether) {
+  create_stream(1, StreamKind::kLegacy);
+  create_stream(2, StreamKind::kBlocking);
+  create_stream(3, StreamKind::kNonBlocking);
+  create_stream(4, StreamKind::kBlocking, 2);
+  lose({2});
+  EXPECT_FALSE(runs(1)) << "it comes behind the blocking stream";
+  EXPECT_TRUE(runs(3));
+  EXPECT_TRUE(runs(4)) << "of another context";
+  acknowledge(1);
+  EXPECT_TRUE(runs(1));
+  EXPECT_TRUE(runs(2));
+}
+
+TEST_F(LossesTest, BlockingStreamsComeBehindALostLegacyStream) {
+  create_stream(1, StreamKind::kLegacy);
+  create_stream(2, StreamKind::kBlocking);
+  lose({1});
+  fence(2, 1);
+  EXPECT_EQ(lost(2), 0u) << "the program's own wait comes behind no other stream";
+  EXPECT_FALSE(runs(2));
+  EXPECT_NE(lost(2), 0u);
+}
+
+TEST_F(LossesTest, AnOrderedCopyOfALostStreamIsLostToItsContext) {
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking);
+  create_stream(3, StreamKind::kNonBlocking, 2);
+  lose({1});
+  EXPECT_TRUE(send(wire::Memcpy{1, wire::kOrderAllStreams, kBase, kBase + 64, 16}).ok());
+  EXPECT_FALSE(runs(2));
+  EXPECT_TRUE(runs(3));
+}
+
+TEST_F(LossesTest, JoiningALostContextIsALoss) {
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking, 2);
+  lose({1});
+  EXPECT_TRUE(send(wire::ContextJoin{2, 1}).ok());
+  EXPECT_FALSE(runs(2));
+}
+
+TEST_F(LossesTest, FunctionsOfALostStreamAreDropped) {
+  create_stream(1, StreamKind::kNonBlocking);
+  lose({1});
+  call_function(1, 9, 11);
+  EXPECT_EQ(view().callback(9).posted.load(), wire::kCallbackDropped);
+  EXPECT_EQ(value(1), 11u);
+}
+
+TEST_F(LossesTest, ANewStreamInALostSlotIsNotLost) {
+  view().fence(1).lost.store(7);
+  create_stream(1, StreamKind::kNonBlocking);
+  EXPECT_EQ(lost(1), 0u);
+  EXPECT_TRUE(runs(1));
+}
+
+TEST_F(LossesTest, WhateverTheClientWritesHarmsItAlone) {
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking);
+  wire::LostEvents& list = view().lost_events();
+  list.count.store(~0u);
+  for (wire::LostEvent& lost : list.events) {
+    lost.event.store(~0ull);
+    lost.stream.store(~0ull);
+  }
+  lose({1});
+  EXPECT_TRUE(send(wire::StreamWaitEvent{2, 1, 0}).ok());
+  EXPECT_FALSE(runs(2)) << "any event may be lost";
+  acknowledge(2);
+  EXPECT_TRUE(runs(1));
+  EXPECT_TRUE(runs(2));
+  EXPECT_FALSE(session_->losses.any());
+}
+
+}  // namespace
+}  // namespace openmps::worker
