@@ -18,13 +18,10 @@
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "server/server.h"
+#include "wire/kept.h"
 
 namespace openmps::server {
 namespace {
-
-// Two descriptors per session of wire::kMaxWindows, and some more; workers inherit the limit and
-// need one per memory object of their clients.
-constexpr unsigned long kWantedOpenFiles = 65536;
 
 // The largest OPENMPS_DRAIN_SECONDS.
 constexpr uint64_t kMostDrainSeconds = 3600;
@@ -67,7 +64,7 @@ int run(int control_fd, const std::string& control_socket) {
     return fail(format_text("--control-fd %d: %s", control_fd, strerror(errno)));
   }
   close(control_fd);
-  raise_open_files_limit(kWantedOpenFiles);
+  const uint64_t most_kept = wire::most_kept(raise_open_files_limit(wire::kMostOpenFiles));
   const Log log("Server", UniqueFd(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 10)));
   log.write("OpenMPS server " OPENMPS_VERSION);
   report_refused_calls(STDERR_FILENO);
@@ -82,6 +79,7 @@ int run(int control_fd, const std::string& control_socket) {
                                          .driver = environment_or("OPENMPS_DRIVER", "auto")},
                               .control_socket = control_socket,
                               .drain_ms = drain_ms(log),
+                              .most_kept = most_kept,
                               .on_worker_ready = [&] { confined.now(); }});
   Status status = loop.open();
   if (status.ok()) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/shared_memory.h"
 #include "base/text.h"
 #include "server/answers.h"
@@ -279,12 +280,16 @@ void Server::on_worker_ready(const Worker& worker) {
       format_text("Server has started (worker %d)", static_cast<int>(worker.process->pid())));
   report_ready(CUDA_SUCCESS, "");
   grants_.tell_reservations(worker);
+  for (const uint64_t hash : kept_.close_old_images(now_ns())) tell_of_closed_image(hash);
+  kept_.give_images([&](std::span<const std::byte> message, std::span<const int> fds) {
+    worker.process->send(message, fds);
+  });
   std::deque<Waiting> waiting;
   waiting.swap(waiting_);
   for (Waiting& next : waiting) open_session(std::move(next));
 }
 
-Status Server::on_worker_message(Worker& worker, wire::MessageKind kind, const Packet& packet) {
+Status Server::on_worker_message(Worker& worker, wire::MessageKind kind, Packet& packet) {
   switch (kind) {
     case wire::MessageKind::kSessionReady: {
       wire::SessionReady ready;
@@ -314,6 +319,12 @@ Status Server::on_worker_message(Worker& worker, wire::MessageKind kind, const P
         answer(wire::QueryKind::kReserve, answered->ticket, answered->outcome);
       }
       return Status();
+    }
+    case wire::MessageKind::kKeep: return on_keep(worker, packet);
+    case wire::MessageKind::kForget: {
+      wire::Forget forget;
+      OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &forget));
+      return on_forget(worker, forget);
     }
     case wire::MessageKind::kPassDescriptor: return on_worker_descriptor(worker, packet);
     case wire::MessageKind::kDescriptorTaken: {
@@ -381,6 +392,43 @@ Status Server::on_worker_descriptor(Worker& worker, const Packet& packet) {
   return Status();
 }
 
+// Without a descriptor: the system had none left to receive it with, or the image has been given to
+// that worker.
+Status Server::on_keep(Worker& worker, Packet& packet) {
+  wire::Keep keep;
+  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &keep));
+  if (packet.fds.size() > 1 || keep.device >= wire::kMaxDevices) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "it has sent nothing that can be kept");
+  }
+  UniqueFd file = packet.fds.empty() ? UniqueFd() : std::move(packet.fds[0]);
+  if (keep.what == wire::Kept::kMemory) {
+    if (session_of(worker, keep.session) != nullptr) kept_.keep_memory(keep, std::move(file));
+  } else if (kept_.keep_image(worker, keep, std::move(file))) {
+    kept_.give_image(keep.number,
+                     [&](std::span<const std::byte> message, std::span<const int> fds) {
+                       workers_.tell_others(worker, message, fds);
+                     });
+  }
+  return Status();
+}
+
+// No worker has the image any more.
+void Server::tell_of_closed_image(uint64_t hash) {
+  workers_.tell_all(wire::message_bytes(wire::Forget{.what = wire::Kept::kImage, .number = hash}));
+}
+
+Status Server::on_forget(Worker& worker, const wire::Forget& forget) {
+  if (forget.what == wire::Kept::kImage) {
+    if (kept_.forget_image(worker, forget.number)) tell_of_closed_image(forget.number);
+  } else if (session_of(worker, forget.session) != nullptr) {
+    kept_.forget_memory(forget.session, forget.number);
+  }
+  if (forget.ticket != 0) {
+    worker.process->send(wire::message_bytes(wire::Forgotten{.ticket = forget.ticket}));
+  }
+  return Status();
+}
+
 void Server::on_session_fault(Worker& worker, const wire::SessionFault& fault) {
   Session* session = session_of(worker, fault.session);
   if (session == nullptr) return;  // it ended while the message was on its way
@@ -413,6 +461,7 @@ void Server::on_context_lost(Worker& worker, const wire::SessionFault& fault) {
 
 // The place to rebuild the sessions in another worker, once there is a way to.
 void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
+  if (!how.empty()) kept_.on_worker_gone(worker);
   for (const uint32_t id : sessions_.ids_of(worker)) {
     Session& session = *sessions_.find(id);
     // A session that was being opened has nothing to lose, so its client waits for the next worker.
@@ -662,6 +711,7 @@ void Server::erase_session(Session& session) {
   const uint32_t id = session.id;
   const wire::Grant grant = session.grant;
   sessions_.erase(id);
+  kept_.erase(id);
   grants_.on_session_erased(grant);
   note_end(id);
 }

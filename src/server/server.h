@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/packet_peer.h"
 #include "server/grants.h"
+#include "server/kept.h"
 #include "server/session_table.h"
 #include "server/workers.h"
 
@@ -37,6 +38,7 @@ struct ServerOptions {
   WorkerOptions worker;
   std::string control_socket = {};                // of the daemon; "": there is no next daemon
   uint64_t drain_ms = kDrainMs;                   // OPENMPS_DRAIN_SECONDS
+  uint64_t most_kept = 512;                       // descriptors that are kept for workers
   std::function<void()> on_worker_ready = [] {};  // called for each, before it serves
 };
 
@@ -78,7 +80,7 @@ class Server final : Workers::Owner {
   // Workers.
   [[nodiscard]] bool wants_worker() const override;
   void on_worker_ready(const Worker& worker) override;
-  Status on_worker_message(Worker& worker, wire::MessageKind kind, const Packet& packet) override;
+  Status on_worker_message(Worker& worker, wire::MessageKind kind, Packet& packet) override;
   void on_sessions_lost(const Worker& worker, const std::string& how) override;
   void on_worker_silent(const Worker& worker) override;
   void on_worker_gone() override;
@@ -88,6 +90,9 @@ class Server final : Workers::Owner {
   void on_session_closed(Worker& worker, const wire::SessionClosed& closed);
   void on_session_fault(Worker& worker, const wire::SessionFault& fault);
   Status on_worker_descriptor(Worker& worker, const Packet& packet);
+  Status on_keep(Worker& worker, Packet& packet);
+  void tell_of_closed_image(uint64_t hash);
+  Status on_forget(Worker& worker, const wire::Forget& forget);
   void on_context_lost(Worker& worker, const wire::SessionFault& fault);
   // The worker's session of that number; null: it has none, or it has ended.
   [[nodiscard]] Session* session_of(const Worker& worker, uint32_t id) const;
@@ -126,6 +131,7 @@ class Server final : Workers::Owner {
   std::unique_ptr<PacketPeer> daemon_;
   uid_t daemon_user_ = 0;
   SessionTable sessions_;
+  Kept kept_{loop_, options_.most_kept};
   UniqueFd hang_ups_;  // epoll on the clients' connections, by session, for their end only
   Workers workers_{loop_, log_, disposal_, sessions_, options_.worker, *this};
   // A query that is answered once these sessions have ended.

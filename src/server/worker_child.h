@@ -8,13 +8,16 @@
 
 #include "base/packet_peer.h"
 #include "wire/handshake.h"
+#include "wire/kept.h"
 
 namespace openmps::server {
 
 // How many messages may wait to be sent to a worker: for each session its opening, its end,
-// changes, and the descriptors of its client. A stopped worker does not read, and the system may
-// take no more descriptors.
-inline constexpr size_t kMaxQueuedForWorker = 2 * (wire::kMaxPassing + 4) * wire::kMaxWindows;
+// changes, and the descriptors of its client; and all that the server keeps (kept.h), of which
+// there is one for each open file at most. A stopped worker does not read, and the system may take
+// no more descriptors.
+inline constexpr size_t kMaxQueuedForWorker =
+    2 * (wire::kMaxPassing + 4) * wire::kMaxWindows + wire::kMostOpenFiles;
 
 // How long a worker that has been asked to stop may take to release its contexts.
 inline constexpr uint64_t kWorkerStopMs = 5000;

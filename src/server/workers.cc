@@ -152,6 +152,17 @@ void Workers::tell_all(std::span<const std::byte> message) const {
   }
 }
 
+void Workers::tell_others(const Worker& one, std::span<const std::byte> message,
+                          std::span<const int> fds) const {
+  for (const std::unique_ptr<Worker>& worker : workers_) {
+    if (worker.get() == &one || worker->state == WorkerState::kStarting ||
+        worker->state == WorkerState::kEnding) {
+      continue;
+    }
+    worker->process->send(message, fds);
+  }
+}
+
 void Workers::retire_serving() {
   Worker& worker = *current_;
   worker.state = WorkerState::kRetiring;

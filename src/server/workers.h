@@ -56,8 +56,7 @@ class Workers {
     virtual void on_worker_ready(const Worker& worker) = 0;
     // A message about the worker's sessions. On an error, which means that the worker breaks the
     // protocol, it is replaced.
-    virtual Status on_worker_message(Worker& worker, wire::MessageKind kind,
-                                     const Packet& packet) = 0;
+    virtual Status on_worker_message(Worker& worker, wire::MessageKind kind, Packet& packet) = 0;
     // The worker's sessions are lost. `how` says how it has ended; empty: the server ends it.
     virtual void on_sessions_lost(const Worker& worker, const std::string& how) = 0;
     // The worker that serves does not answer: clients whose session it has not opened yet get a
@@ -96,6 +95,9 @@ class Workers {
   static void note_session(Worker& worker) { worker.heartbeat->beat(); }
   // Send to all workers, in any state.
   void tell_all(std::span<const std::byte> message) const;
+  // Send to those, except one, that are ready and have not been told to end.
+  void tell_others(const Worker& one, std::span<const std::byte> message,
+                   std::span<const int> fds = {}) const;
   // A worker has opened a session.
   void on_served() { restart_backoff_.worker_served(); }
   // New clients go to the next worker, which starts now. The one that serves (there must be one)

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
@@ -24,6 +25,10 @@ constexpr uint64_t kExtentUnit = uint64_t{1} << 30;
 // address it is asked for: so many holes are held until none is left. A hole is as long as an
 // extent was (112 GB of JAX's, on an H200).
 constexpr int kHoleTries = 256;
+
+// Why a session can't move.
+constexpr std::string_view kNotExported = "its device's memory can't be exported";
+constexpr std::string_view kTooMany = "too many allocations";
 
 // Bytes that are reserved for an extent of so many, kMaxExtentBytes at most.
 uint64_t extent_bytes(uint64_t bytes) {
@@ -201,6 +206,32 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
   Result<Charge> charge = take(device_index, bytes);
   if (!charge.ok()) return charge.status();
   OPENMPS_RETURN_IF_ERROR(core_.use(device_index));
+  if (core_.journal.is_adopting()) {
+    Result<Keeper::Taken> taken = take_kept();
+    if (!taken.ok()) return taken.status();
+    if (taken->bytes != bytes || taken->device != device_index) {
+      return Status(CUDA_ERROR_INVALID_HANDLE, "the server has kept other memory");
+    }
+    Result<CUmemGenericAllocationHandle> imported =
+        import_memory(core_.driver, taken->memory.get());
+    if (!imported.ok()) return imported.status();
+    const auto physical = std::make_shared<Physical>(core_.driver, *imported, bytes, device_index);
+    charge->share_with(*physical, group_.get());
+    *holding =
+        std::make_shared<Holding>(physical, std::move(charge).value(), std::move(taken->kept));
+    return Status();
+  }
+  Result<CUmemGenericAllocationHandle> handle = make_physical(device_index, bytes, flags);
+  if (!handle.ok()) return handle.status();
+  const auto physical = std::make_shared<Physical>(core_.driver, *handle, bytes, device_index);
+  charge->share_with(*physical, group_.get());
+  *holding = std::make_shared<Holding>(physical, std::move(charge).value(),
+                                       export_and_keep(*handle, device_index, bytes));
+  return Status();
+}
+
+Result<CUmemGenericAllocationHandle> SessionMemory::make_physical(uint32_t device_index,
+                                                                  uint64_t bytes, uint32_t flags) {
   const Device& device = core_.devices.at(device_index);
   CUmemAllocationProp prop{};
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -216,26 +247,71 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
     result = core_.driver.cuMemCreate(&handle, bytes, &prop, 0);
   }
   OPENMPS_RETURN_IF_ERROR(check(result, "cuMemCreate"));
-  const auto physical = std::make_shared<Physical>(core_.driver, handle, bytes, device_index);
-  charge->share_with(*physical, group_.get());
-  *holding = std::make_shared<Holding>(physical, std::move(charge).value());
-  return Status();
+  return handle;
 }
 
-Status SessionMemory::hold(std::shared_ptr<Physical> physical, std::shared_ptr<Holding>* holding) {
+bool SessionMemory::give_back_kept() {
+  const bool any = kept_.clear_all(core_.driver);
+  return (keeper_ != nullptr && keeper_->wait_forgotten()) || any;
+}
+
+KeptMemory SessionMemory::export_and_keep(CUmemGenericAllocationHandle handle, uint32_t device,
+                                          uint64_t bytes) {
+  if (keeper_ == nullptr) return KeptMemory();
+  int exported = -1;
+  const bool can =
+      core_.devices.at(device).exports_memory &&
+      core_.driver.cuMemExportToShareableHandle(
+          &exported, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_SUCCESS;
+  if (!can) {
+    core_.journal.note_stays(kNotExported);
+    return KeptMemory();
+  }
+  const UniqueFd memory(exported);
+  return keep(device, bytes, memory.get());
+}
+
+KeptMemory SessionMemory::keep(uint32_t device, uint64_t bytes, int memory) {
+  if (keeper_ == nullptr) return KeptMemory();
+  KeptMemory kept =
+      keeper_->keep(core_.info.id, core_.journal.next_number(), bytes, device, memory);
+  note_kept(kept, device);
+  return kept;
+}
+
+void SessionMemory::note_kept(const KeptMemory& kept, uint32_t device) {
+  if (keeper_ == nullptr) return;
+  if (kept.number() != 0) {
+    core_.journal.note_kept(kept.number());
+  } else {
+    core_.journal.note_stays(core_.devices.at(device).exports_memory ? kTooMany : kNotExported);
+  }
+}
+
+Result<Keeper::Taken> SessionMemory::take_kept() {
+  Keeper::Taken taken;
+  if (keeper_ != nullptr) taken = keeper_->take(core_.info.id, core_.journal.kept());
+  if (taken.memory.valid()) return taken;
+  return Status(CUDA_ERROR_INVALID_HANDLE,
+                "the server has not kept memory " + std::to_string(core_.journal.kept()));
+}
+
+Status SessionMemory::hold(std::shared_ptr<Physical> physical, KeptMemory kept,
+                           std::shared_ptr<Holding>* holding) {
   const SessionGroup* const group = group_.get();
   std::shared_ptr<GroupCharge> there = physical->charge(group, nullptr);
   if (there != nullptr) {
     OPENMPS_RETURN_IF_ERROR(charge(physical->device, physical->bytes, nullptr));
     Charge counted(granted_[physical->device], physical->bytes, std::move(there));
-    *holding = std::make_shared<Holding>(std::move(physical), std::move(counted));
+    *holding = std::make_shared<Holding>(std::move(physical), std::move(counted), std::move(kept));
     return Status();
   }
   Result<Charge> charge = take(physical->device, physical->bytes);
   if (!charge.ok()) return charge.status();
   // The driver does not say how large imported memory is: the mapped bytes count.
   if (physical->bytes != 0) charge->share_with(*physical, group);
-  *holding = std::make_shared<Holding>(std::move(physical), std::move(charge).value());
+  *holding =
+      std::make_shared<Holding>(std::move(physical), std::move(charge).value(), std::move(kept));
   return Status();
 }
 
@@ -372,6 +448,7 @@ bool SessionMemory::take_back(const wire::MemoryMap& range) {
                          &holding)) {
     return false;
   }
+  note_kept(holding->kept, range.device);
   ranges_[range.address] = {.end = range.address + range.bytes,
                             .kind = Kind::kDeviceMemory,
                             .device = range.device,
@@ -664,8 +741,11 @@ Status SessionMemory::info(uint32_t device, ReplyTo<wire::MemoryInfo> reply) {
   size_t free = 0;
   size_t total = 0;
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemGetInfo_v2(&free, &total), "cuMemGetInfo"));
-  // Kept memory counts as free: it is released when memory is short.
-  wire::MemoryInfo::Reply answer{std::min<uint64_t>(free + kept_.bytes(device), total), total};
+  // Kept memory counts as free: it is released when memory is short. So does what the server is
+  // about to release.
+  const uint64_t on_way = keeper_ == nullptr ? 0 : keeper_->on_way(device);
+  wire::MemoryInfo::Reply answer{std::min<uint64_t>(free + kept_.bytes(device) + on_way, total),
+                                 total};
   const auto limit_to = [&answer](uint64_t limit, uint64_t used, uint64_t kept_of_it) {
     if (limit == 0) return;
     answer.total = std::min(answer.total, limit);

@@ -4,8 +4,8 @@
 // holds counts against the client's limit; commands may name the memory that the session can
 // access. Session's thread only.
 //
-// Physical memory is created so that it can be exported: the server will keep a descriptor of every
-// object, so that memory outlives a worker that has been lost to a kernel's fault.
+// The server keeps a descriptor of every object of physical memory, so that memory outlives a
+// worker that has been lost to a kernel's fault.
 #pragma once
 
 #include <array>
@@ -19,6 +19,7 @@
 
 #include "wire/commands/code.h"
 #include "wire/commands/device.h"
+#include "worker/core/keeper.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
 #include "worker/memory/address_book.h"
@@ -64,17 +65,19 @@ class Charge {
 
 // A session's hold on physical memory, counted once for as long as a mapping or a handle needs it.
 struct Holding {
-  Holding(std::shared_ptr<Physical> memory, Charge counted)
-      : physical(std::move(memory)), charge(std::move(counted)) {}
+  Holding(std::shared_ptr<Physical> memory, Charge counted, KeptMemory kept)
+      : kept(std::move(kept)), physical(std::move(memory)), charge(std::move(counted)) {}
 
+  const KeptMemory kept;  // ends behind the others: the server says when the memory is free
   const std::shared_ptr<Physical> physical;
   Charge charge;  // of memory of unknown size: the bytes mapped so far; session's thread
 };
 
 class SessionMemory {
  public:
-  SessionMemory(SessionCore& core, AddressBook& addresses, MemoryCache& kept)
-      : core_(core), group_(core.info.group), addresses_(addresses), kept_(kept) {}
+  // `keeper`: null: no memory is kept for a next worker.
+  SessionMemory(SessionCore& core, AddressBook& addresses, MemoryCache& kept, Keeper* keeper)
+      : core_(core), group_(core.info.group), addresses_(addresses), kept_(kept), keeper_(keeper) {}
 
   // Commands may name the part of the channel that the GPU reads and writes from now on.
   Status open_channel();
@@ -98,14 +101,22 @@ class SessionMemory {
   void finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket);
   // Release memory that has been kept for long. When to call this again; 0: none is kept.
   uint64_t give_back_old();
-  // Memory is short: release what is kept of all sessions. False: none was.
-  bool give_back_kept() { return kept_.clear_all(core_.driver); }
+  // Memory is short: release what is kept of all sessions, and wait until the server has, too.
+  // False: there was none.
+  bool give_back_kept();
   // Other sessions may reach the memory from now on, so it is never kept for this one.
   void lend(uint64_t address, uint64_t bytes);
-  // Create physical memory within the limit; `flags`: as of wire::PhysicalCreate.
+  // Create physical memory within the limit, or import what has been created in another worker;
+  // `flags`: as of wire::PhysicalCreate. The server keeps it, if it can.
   Status create(uint32_t device, uint64_t bytes, uint32_t flags, std::shared_ptr<Holding>* holding);
   // Hold memory that exists already. CUDA_ERROR_OUT_OF_MEMORY: beyond the limit.
-  Status hold(std::shared_ptr<Physical> physical, std::shared_ptr<Holding>* holding);
+  Status hold(std::shared_ptr<Physical> physical, KeptMemory kept,
+              std::shared_ptr<Holding>* holding);
+  // Have the server keep memory that the command in hand has made, whose descriptor is `memory`.
+  KeptMemory keep(uint32_t device, uint64_t bytes, int memory);
+  // While the session is made again: what the server has given for the command in hand.
+  // CUDA_ERROR_INVALID_HANDLE: nothing.
+  Result<Keeper::Taken> take_kept();
   // Map a part of held memory at free addresses, without access for any device yet.
   Status map_held(std::shared_ptr<Holding> holding, uint64_t address, uint64_t bytes,
                   uint64_t offset);
@@ -214,6 +225,11 @@ class SessionMemory {
   Result<Charge> take(uint32_t device, uint64_t bytes);
   // Only this mapping has the memory, as map() made it.
   [[nodiscard]] static bool is_own(const Range& range);
+  Result<CUmemGenericAllocationHandle> make_physical(uint32_t device, uint64_t bytes,
+                                                     uint32_t flags);
+  KeptMemory export_and_keep(CUmemGenericAllocationHandle handle, uint32_t device, uint64_t bytes);
+  // The command in hand needs that memory to be made again.
+  void note_kept(const KeptMemory& kept, uint32_t device);
   // Take back the mapping that is being unmapped or is kept. False: there is none of that range.
   bool take_back(const wire::MemoryMap& range);
   void forget_kept(uint64_t address, uint64_t bytes);
@@ -244,6 +260,7 @@ class SessionMemory {
   const std::shared_ptr<SessionGroup> group_;
   AddressBook& addresses_;
   MemoryCache& kept_;
+  Keeper* const keeper_;
   uint64_t removals_ = 0;
   Ranges ranges_;               // disjoint, by start address
   Ranges leaving_;              // between the two steps of unmapping

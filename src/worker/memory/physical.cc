@@ -89,17 +89,22 @@ Status PhysicalObjects::handle(const wire::RangeExport& command) {
 
 Status PhysicalObjects::handle(const wire::PhysicalImport& command,
                                ReplyTo<wire::PhysicalImport> reply) {
-  const UniqueFd descriptor = inbox.take(command.ticket);
-  if (!descriptor.valid()) {
+  Keeper::Taken taken;  // from the program, or what the server has kept of it
+  if (core_.journal.is_adopting()) {
+    Result<Keeper::Taken> given = memory_.take_kept();
+    if (!given.ok()) return given.status();
+    taken = std::move(given).value();
+  } else {
+    taken.memory = inbox.take(command.ticket);
+  }
+  if (!taken.memory.valid()) {
     return Status(CUDA_ERROR_OPERATING_SYSTEM, "the descriptor to import did not arrive");
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(0));
-  CUmemGenericAllocationHandle handle = 0;
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuMemImportFromShareableHandle(
-                &handle, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor.get())),
-                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-            "cuMemImportFromShareableHandle"));
+  const Result<CUmemGenericAllocationHandle> imported =
+      import_memory(core_.driver, taken.memory.get());
+  if (!imported.ok()) return imported.status();
+  const CUmemGenericAllocationHandle handle = *imported;
   // Find the device that the memory is on; the driver does not say how large the memory is.
   CUmemAllocationProp prop{};
   Status status = check(core_.driver.cuMemGetAllocationPropertiesFromHandle(&prop, handle),
@@ -116,8 +121,10 @@ Status PhysicalObjects::handle(const wire::PhysicalImport& command,
     return status;
   }
   auto object = std::make_unique<Object>();
-  OPENMPS_RETURN_IF_ERROR(
-      memory_.hold(std::make_shared<Physical>(core_.driver, handle, 0, device), &object->holding));
+  const auto physical = std::make_shared<Physical>(core_.driver, handle, 0, device);
+  KeptMemory kept = core_.journal.is_adopting() ? std::move(taken.kept)
+                                                : memory_.keep(device, 0, taken.memory.get());
+  OPENMPS_RETURN_IF_ERROR(memory_.hold(physical, std::move(kept), &object->holding));
   OPENMPS_RETURN_IF_ERROR(objects_.insert(command.physical, std::move(object)));
   reply.put({device});
   return Status();

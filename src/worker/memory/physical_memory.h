@@ -9,6 +9,7 @@
 
 #include "api/driver_table.h"
 #include "base/mutex.h"
+#include "cuda/status.h"
 #include "worker/partitions/session_group.h"
 
 namespace openmps::worker {
@@ -38,5 +39,8 @@ class Physical {
   Mutex mutex_{LockRank::kGroupCharges};
   std::vector<std::weak_ptr<GroupCharge>> charges_ GUARDED_BY(mutex_);  // one for each group
 };
+
+// Import memory by its descriptor. Errors: the driver's.
+Result<CUmemGenericAllocationHandle> import_memory(const DriverTable& driver, int descriptor);
 
 }  // namespace openmps::worker

@@ -30,6 +30,7 @@
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "driver/loader.h"
+#include "wire/kept.h"
 #include "worker/device/driver_environment.h"
 #include "worker/device/facts.h"
 #include "worker/device/log.h"
@@ -70,10 +71,6 @@ uint32_t choose_spin_us(uint32_t cores) {
   if (cores >= 8) return 50;
   return cores >= 4 ? 20 : 5;
 }
-
-// A session takes a descriptor only while it opens, but the driver takes some for each allocation
-// that it exports.
-constexpr unsigned long kOpenFiles = 1u << 16;
 
 // Whether loading code waits for all work in the context, as NVIDIA's driver does and softgpu by
 // default.
@@ -239,7 +236,8 @@ Status make_parts(const DriverTable& table, const Devices& devices, ContextGate&
 }
 
 // Returns only if the worker can't start.
-Status serve(const Options& options, ServerReports& server, uint32_t connections, int log_fd) {
+Status serve(const Options& options, ServerReports& server, uint32_t connections,
+             uint64_t most_kept, int log_fd) {
   Result<std::unique_ptr<Driver>> driver = load_driver(options.driver, DriverProbe::kInitialise);
   if (!driver.ok()) return driver.status();
   const DriverKind kind = driver.value()->kind();
@@ -262,6 +260,12 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   WorkerParts worker(clock);
   OPENMPS_RETURN_IF_ERROR(make_parts(table, *devices, gate, kind, connections, worker));
   worker.trace = trace;
+  if (wire::takes_over()) {
+    worker.keeper = std::make_unique<Keeper>(
+        most_kept, [&server](std::span<const std::byte> message, std::span<const int> fds) {
+          return server.send_bytes(message, fds, ServerReports::kPassMs);
+        });
+  }
   const Performance& wish = worker.performance;
   SpinLimits spins(cores, spin_us * 1000ull, wish.lingers, wish.spares_cores);
   FaultMonitor monitor(table, *devices, [&server](CUresult result, const std::string& reason) {
@@ -313,9 +317,9 @@ int run(int argc, char** argv) {
     }
   }
   const uint32_t connections = prepare_driver_environment();
-  raise_open_files_limit(kOpenFiles);
+  const uint64_t most_kept = wire::most_kept(raise_open_files_limit(wire::kMostOpenFiles));
   ServerReports server{UniqueFd(options.server_fd)};
-  const Status status = serve(options, server, connections, log_fd);
+  const Status status = serve(options, server, connections, most_kept, log_fd);
   log("Worker can't start: " + status.message());
   server.send(wire::WorkerReady{.result = status.code()}, status.message());
   // Makes softgpu leave its device segment.

@@ -122,6 +122,8 @@ Status MainLoop::handle(Packet packet) {
     case wire::MessageKind::kChangeGroup: return give(packet, &MainLoop::change_group);
     case wire::MessageKind::kReserve: return give(packet, &MainLoop::reserve);
     case wire::MessageKind::kPassDescriptor: return give(packet, &MainLoop::pass_descriptor);
+    case wire::MessageKind::kGive: return give(packet, &MainLoop::take_given);
+    case wire::MessageKind::kForgotten: return give(packet, &MainLoop::note_forgotten);
     case wire::MessageKind::kProbe: return give(packet, &MainLoop::answer_probe);
     default:
       return Status(CUDA_ERROR_MPS_RPC_FAILURE,
@@ -140,6 +142,11 @@ Status MainLoop::close_session(const wire::CloseSession& message, Packet&) {
     environment_.gate.give_up();
   } else {
     close(message.session, static_cast<CUresult>(message.result));
+    // Of a session that was to come from another worker, and does not.
+    if (Keeper* keeper = environment_.worker.keeper.get();
+        keeper != nullptr && !sessions_.contains(message.session)) {
+      keeper->drop_given(message.session);
+    }
   }
   return Status();
 }
@@ -224,6 +231,19 @@ Status MainLoop::pass_descriptor(const wire::PassDescriptor& message, Packet& pa
   // descriptor fails.
   if (!packet.fds.empty()) found->second->put_descriptor(message.ticket, std::move(packet.fds[0]));
   environment_.server.send(wire::DescriptorTaken{.session = message.session});
+  return Status();
+}
+
+// A packet without a descriptor: this process had none left, and the session can't be made again.
+Status MainLoop::take_given(const wire::Give& message, Packet& packet) {
+  Keeper* const keeper = environment_.worker.keeper.get();
+  if (keeper == nullptr || packet.fds.size() != 1) return Status();
+  if (message.what == wire::Kept::kMemory) keeper->on_give(message, std::move(packet.fds[0]));
+  return Status();
+}
+
+Status MainLoop::note_forgotten(const wire::Forgotten& message, Packet&) {
+  if (Keeper* keeper = environment_.worker.keeper.get()) keeper->on_forgotten(message);
   return Status();
 }
 

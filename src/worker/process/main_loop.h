@@ -48,6 +48,8 @@ class MainLoop {
   Status change_group(const wire::ChangeGroup& message, Packet&);
   Status reserve(const wire::Reserve& message, Packet&);
   Status pass_descriptor(const wire::PassDescriptor& message, Packet& packet);
+  Status take_given(const wire::Give& message, Packet& packet);
+  Status note_forgotten(const wire::Forgotten& message, Packet&);
   Status answer_probe(const wire::Probe&, Packet&);
   void close(uint32_t session, CUresult result);
   void wake_closing();

@@ -3,6 +3,7 @@
 // send. The main thread, which reads from this socket, notices when the server has gone.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -29,6 +30,11 @@ class ServerReports {
   void send(const T& message, std::span<const int> fds = {}, uint64_t limit_ms = kSendMs) {
     static_cast<void>(
         send_packet_within(limit_ms, socket_.get(), wire::message_bytes(message), fds).ok());
+  }
+  // A message of any kind. False: the server has gone, or there was no buffer within the limit.
+  [[nodiscard]] bool send_bytes(std::span<const std::byte> message, std::span<const int> fds,
+                                uint64_t limit_ms) {
+    return send_packet_within(limit_ms, socket_.get(), message, fds).ok();
   }
   // With text that says why.
   template <typename T>

@@ -36,7 +36,7 @@ Status IpcCommands::handle(const wire::MemoryOpen& command, ReplyTo<wire::Memory
   }
   const uint32_t device = physical->device;
   std::shared_ptr<Holding> holding;
-  OPENMPS_RETURN_IF_ERROR(memory_.hold(std::move(physical), &holding));
+  OPENMPS_RETURN_IF_ERROR(memory_.hold(std::move(physical), KeptMemory(), &holding));
   OPENMPS_RETURN_IF_ERROR(memory_.map_held(std::move(holding), command.address, command.bytes, 0));
   Status status =
       memory_.handle(wire::MemoryAccess{command.address, command.bytes, device,

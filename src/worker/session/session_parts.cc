@@ -33,7 +33,7 @@ SessionParts::SessionParts(const DriverTable& driver, const Devices& devices, Co
                            WorkerParts& worker, SessionInfo info)
     : core(worker.clock, driver, devices, gate, worker.cold.get(), worker.partitions.get(),
            worker.slots, worker.usage, std::move(info)),
-      memory(core, worker.addresses, worker.kept_memory),
+      memory(core, worker.addresses, worker.kept_memory, worker.keeper.get()),
       greens(core, memory, worker.descriptors),
       streams(core, worker.shares, credits_of(worker), worker.performance.budgets,
               worker.performance.holds_waits),

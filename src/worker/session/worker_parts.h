@@ -12,6 +12,7 @@
 #include "wire/trace.h"
 #include "worker/admission/fair_share.h"
 #include "worker/admission/queue_credits.h"
+#include "worker/core/keeper.h"
 #include "worker/device/cold_lane.h"
 #include "worker/device/devices.h"
 #include "worker/device/resource_descriptors.h"
@@ -35,6 +36,7 @@ struct WorkerParts {
   const Clock& clock;
   Performance performance;
   AddressBook addresses;
+  std::unique_ptr<Keeper> keeper;  // null: nothing is kept for a next worker
   Exchange exchange;
   ImageStore images;
   KernelOutput output{clock};

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// What outlives a worker: descriptors of the physical memory of sessions and of images, which
+// workers have the server keep (wire/handshake.h: Keep) and which it gives to a next worker. Used
+// by Server on the loop's thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "base/event_loop.h"
+#include "base/unique_fd.h"
+#include "cuda/status.h"
+#include "wire/handshake.h"
+
+namespace openmps::server {
+
+struct Worker;
+
+// Descriptors of a session that has ended are closed in slices of so many: each may be the last of
+// its memory, which takes the driver 21 to 27 us (an H200, driver 580).
+inline constexpr size_t kClosedAtOnce = 64;
+
+// How long images are kept that a worker had which has ended: its sessions are made again by then.
+inline constexpr uint64_t kKeptImageMs = 60'000;
+
+class Kept {
+ public:
+  // Sends a message with a descriptor to a worker.
+  using Send = std::function<void(std::span<const std::byte> message, std::span<const int> fds)>;
+
+  // `most`: how many descriptors are kept.
+  Kept(EventLoop& loop, uint64_t most) : loop_(loop), most_(most) {}
+
+  // ---- Memory ----
+  // Keep the session's memory; a descriptor that does not fit, or did not come, is not kept.
+  void keep_memory(const wire::Keep& message, UniqueFd memory);
+  void forget_memory(uint32_t session, uint64_t number);
+  // Some memory of the session is not kept: it can't move.
+  [[nodiscard]] bool lacks_memory(uint32_t session) const { return lacking_.contains(session); }
+  // Give all memory of the session to a worker.
+  void give_memory(uint32_t session, const Send& send) const;
+  // The session has ended: close all of it.
+  void erase(uint32_t session);
+
+  // ---- Images ----
+  // The worker has the image, once more. True: it is new, and other workers are to be given it.
+  bool keep_image(const Worker& worker, const wire::Keep& message, UniqueFd file);
+  // The worker has it no more, once. True: no worker has it, and all are to be told.
+  bool forget_image(const Worker& worker, uint64_t hash);
+  void give_images(const Send& send) const;
+  void give_image(uint64_t hash, const Send& send) const;
+  // The worker has ended. What it alone had is kept for kKeptImageMs.
+  void on_worker_gone(const Worker& worker);
+  // Images that are due to be closed now, and have been.
+  [[nodiscard]] std::vector<uint64_t> close_old_images(uint64_t now_ns);
+
+  [[nodiscard]] uint64_t count() const { return count_; }
+
+ private:
+  struct Memory {
+    UniqueFd file;
+    uint64_t bytes = 0;
+    uint32_t device = 0;
+  };
+  struct Image {
+    UniqueFd file;
+    uint64_t bytes = 0;
+    std::map<const Worker*, uint64_t> had;  // how often by each worker
+    uint64_t unused_ns = 0;                 // since when no worker has it
+  };
+  void close_some();
+
+  EventLoop& loop_;
+  const uint64_t most_;
+  uint64_t count_ = 0;
+  std::map<uint32_t, std::map<uint64_t, Memory>> memory_;  // by session and number
+  std::set<uint32_t> lacking_;
+  std::map<uint64_t, Image> images_;  // by hash
+  std::vector<UniqueFd> closing_;
+};
+
+}  // namespace openmps::server

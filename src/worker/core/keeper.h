@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the server keeps for a next worker: descriptors of the physical memory of this worker's
+// sessions, and of images (wire/handshake.h: Keep). And what it has given to this worker of
+// sessions that come from another one. One per worker, any thread; a worker without it keeps
+// nothing, and its sessions can't move.
+//
+// Memory is free only when the server has closed its descriptor, too: it says so by Forgotten.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <span>
+#include <utility>
+
+#include "base/mutex.h"
+#include "base/unique_fd.h"
+#include "wire/handshake.h"
+
+namespace openmps::worker {
+
+// How long a session that finds no memory waits for the server to close descriptors: some thousand
+// closes of 27 us at most (an H200, driver 580).
+inline constexpr uint64_t kForgottenMs = 50;
+
+class Keeper;
+
+// A session's memory that the server keeps until this ends.
+class KeptMemory {
+ public:
+  KeptMemory() = default;
+  KeptMemory(KeptMemory&& other) noexcept
+      : keeper_(std::exchange(other.keeper_, nullptr)), memory_(other.memory_) {}
+  KeptMemory& operator=(KeptMemory&& other) noexcept {
+    std::swap(keeper_, other.keeper_);
+    std::swap(memory_, other.memory_);
+    return *this;
+  }
+  ~KeptMemory();
+
+  // wire::Keep::number; 0: nothing is kept.
+  [[nodiscard]] uint64_t number() const { return keeper_ == nullptr ? 0 : memory_.number; }
+
+ private:
+  friend class Keeper;
+  struct Memory {
+    uint32_t session = 0;
+    uint32_t device = 0;
+    uint64_t number = 0;
+    uint64_t bytes = 0;
+  };
+  KeptMemory(Keeper& keeper, const Memory& memory) : keeper_(&keeper), memory_(memory) {}
+
+  Keeper* keeper_ = nullptr;
+  Memory memory_;
+};
+
+class Keeper {
+ public:
+  // Sends a message to the server, with a descriptor or none. False: it could not be sent.
+  using Send = std::function<bool(std::span<const std::byte> message, std::span<const int> fds)>;
+  // `most`: how many descriptors are kept at once.
+  Keeper(uint64_t most, Send send) : most_(most), send_(std::move(send)) {}
+
+  // Have the server keep a session's memory. The caller keeps its descriptor. `number`:
+  // Journal::next_number(). `bytes` 0: unknown. Nothing is kept (number() is 0) where `most` are,
+  // or the message can't be sent.
+  [[nodiscard]] KeptMemory keep(uint32_t session, uint64_t number, uint64_t bytes, uint32_t device,
+                                int memory);
+  // Have the server keep an image, in a sealed file, under its hash; -1: the server has given it to
+  // this worker. Each success counts until a forget_image(). False: as keep().
+  [[nodiscard]] bool keep_image(uint64_t hash, uint64_t bytes, int file);
+  void forget_image(uint64_t hash);
+
+  // ---- Memory that is on its way back ----
+  // Bytes of a device of which the server may still hold descriptors.
+  [[nodiscard]] uint64_t on_way(uint32_t device) const {
+    return on_way_[device].load(std::memory_order_relaxed);
+  }
+  // Wait until the server has closed what has been released so far. False: there was nothing, or it
+  // took longer.
+  bool wait_forgotten(uint64_t limit_ms = kForgottenMs);
+  void on_forgotten(const wire::Forgotten& message);
+
+  // ---- Sessions that come from another worker ----
+  void on_give(const wire::Give& message, UniqueFd memory);
+  // What the server has given, which stays kept until `kept` ends.
+  struct Taken {
+    UniqueFd memory;  // invalid: there is no such memory
+    uint64_t bytes = 0;
+    uint32_t device = 0;
+    KeptMemory kept;
+  };
+  [[nodiscard]] Taken take(uint32_t session, uint64_t number);
+  // The session has been made again, or will not be: the server closes what it did not need.
+  void drop_given(uint32_t session);
+
+ private:
+  friend class KeptMemory;
+  using Memory = KeptMemory::Memory;
+  void forget(const Memory& memory);
+  // Ask the server for an answer when it has closed all that it was told to.
+  void ask_locked() REQUIRES(mutex_);
+  void send_forget_locked(const wire::Forget& message) REQUIRES(mutex_);
+
+  const uint64_t most_;
+  const Send send_;
+  std::atomic<uint64_t> count_{0};  // of what is kept
+  std::array<std::atomic<uint64_t>, wire::kMaxDevices> on_way_{};
+
+  // Held while Forget is sent, so that tickets are sent in their order.
+  Mutex mutex_{LockRank::kKeeper};
+  CondVar forgotten_;
+  uint64_t asked_ GUARDED_BY(mutex_) = 0;  // the last ticket that was sent
+  uint64_t answered_ GUARDED_BY(mutex_) = 0;
+  struct Leaving {
+    uint64_t ticket = 0;  // whose answer says that it is free: asked_ + 1 at most
+    uint32_t device = 0;
+    uint64_t bytes = 0;
+  };
+  std::deque<Leaving> leaving_ GUARDED_BY(mutex_);  // by ticket
+  struct Given {
+    UniqueFd memory;
+    uint64_t bytes = 0;
+    uint32_t device = 0;
+  };
+  // By session and number.
+  std::map<std::pair<uint32_t, uint64_t>, Given> given_ GUARDED_BY(mutex_);
+};
+
+}  // namespace openmps::worker
