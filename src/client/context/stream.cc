@@ -123,6 +123,7 @@ CUresult Streams::look_up_made(CUstream handle, Stream** stream) const {
 
 CUresult Streams::wait(FencePoint point) {
   if (!fences_.reached(point)) OPENMPS_CUDA_CHECK(output_.show_end(fences_.wait_forced(point)));
+  OPENMPS_CUDA_CHECK(fences_.tell(point));
   return output_.show(channel_.take_async_error());
 }
 
@@ -146,14 +147,15 @@ CUresult Streams::synchronize(const Context* context) {
       if (stream.capture.load(std::memory_order_relaxed) != 0 || result != CUDA_SUCCESS) return;
       FencePoint point;
       result = fences_.cover_own(order, stream, &point);
-      if (!fences_.reached(point)) points.push_back(point);
+      if (!fences_.reached(point) || fences_.has_loss(point.slot())) points.push_back(point);
     });
   }
   if (result != CUDA_SUCCESS) return result;
   for (const FencePoint point : points) {
     OPENMPS_CUDA_CHECK(output_.show_end(fences_.wait(point)));
   }
-  return output_.show(fences_.wait_for_retired());
+  OPENMPS_CUDA_CHECK(output_.show(fences_.wait_for_retired()));
+  return fences_.tell(points);
 }
 
 }  // namespace openmps::client

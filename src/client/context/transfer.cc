@@ -173,7 +173,12 @@ CUresult request_part(Staged& copy, uint64_t number, Staging::Block block, Reque
 }
 
 CUresult receive_part(Staged& copy, const Requested& request) {
-  const CUresult result = copy.fences.wait_forced(request.point);
+  CUresult result = copy.fences.wait_forced(request.point);
+  // Whoever was told before: the piece has not been filled.
+  if (result == CUDA_SUCCESS && copy.fences.is_lost(request.point)) [[unlikely]] {
+    static_cast<void>(copy.fences.tell(request.point));
+    result = CUDA_ERROR_LAUNCH_FAILED;
+  }
   if (result == CUDA_SUCCESS) {
     const Copy& part = request.part;
     copy_rows(reinterpret_cast<unsigned char*>(part.destination.address), part.destination.pitch,

@@ -137,6 +137,8 @@ CUresult cuEventQuery(Session& session, Event& event) {
     OPENMPS_CUDA_CHECK(query_shared(session, event));
   } else if (!session.fences.reached(recorded_point(event))) {
     return CUDA_ERROR_NOT_READY;
+  } else {
+    OPENMPS_CUDA_CHECK(session.fences.tell(recorded_point(event)));
   }
   return session.managed.fetch_after(session.channel.take_async_error());
 }
@@ -144,7 +146,9 @@ CUresult cuEventQuery(Session& session, Event& event) {
 CUresult cuEventSynchronize(Session& session, Event& event) {
   OPENMPS_CUDA_CHECK(check_completion(session, event));
   if (event.shared) OPENMPS_CUDA_CHECK(wait_shared(session, event));
-  OPENMPS_CUDA_CHECK(session.output.show_end(session.fences.wait(recorded_point(event))));
+  const FencePoint point = recorded_point(event);
+  OPENMPS_CUDA_CHECK(session.output.show_end(session.fences.wait(point)));
+  OPENMPS_CUDA_CHECK(session.fences.tell(point));
   return session.managed.fetch_after(session.output.show(session.channel.take_async_error()));
 }
 
@@ -198,7 +202,7 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
     refused = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
   OPENMPS_CUDA_CHECK(refused);
-  if (!event->shared && session->fences.reached(recorded_point(*event))) return CUDA_SUCCESS;
+  if (!event->shared && session->fences.is_over(recorded_point(*event))) return CUDA_SUCCESS;
   for (Context* member : family_of(*session, *context)) {
     Stream* barrier = nullptr;
     OPENMPS_CUDA_CHECK(session->streams.hidden(*member, member->barrier, &barrier));

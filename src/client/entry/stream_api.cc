@@ -75,7 +75,7 @@ struct EventWait {
       return session.captures.wait(stream, event);
     }
     const FencePoint point = FencePoint::from_bits(event.recorded.load(std::memory_order_acquire));
-    if (!event.shared && session.fences.reached(point)) return CUDA_SUCCESS;
+    if (!event.shared && session.fences.is_over(point)) return CUDA_SUCCESS;
     return session.streams.push(stream, wire::StreamWaitEvent{stream.id, event.id, flags});
   }
 };
@@ -124,6 +124,7 @@ CUresult cuStreamQuery(Session& session, Stream& stream) {
     OPENMPS_CUDA_CHECK(session.fences.cover(order, stream, &point));
   }
   if (!session.fences.reached(point)) return CUDA_ERROR_NOT_READY;
+  OPENMPS_CUDA_CHECK(session.fences.tell(point));
   return session.managed.fetch_after(session.channel.take_async_error());
 }
 

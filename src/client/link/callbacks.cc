@@ -22,7 +22,10 @@ constexpr uint64_t kNoSlotPauseNs = 1'000'000;
 
 CUresult Callbacks::acquire_slot(uint32_t* slot) {
   for (;;) {
-    if (!used_.empty() && fences_.reached(used_.front().point)) {
+    // A function that was dropped may be known to the callback thread later than its fence.
+    const bool is_reached = !used_.empty() && fences_.reached(used_.front().point);
+    const bool is_dropped = is_reached && is_pending(used_.front().slot);
+    if (is_reached && !is_dropped) {
       *slot = used_.front().slot;
       used_.pop_front();
       return CUDA_SUCCESS;
@@ -32,7 +35,7 @@ CUresult Callbacks::acquire_slot(uint32_t* slot) {
       return CUDA_SUCCESS;
     }
     if (channel_.status() != CUDA_SUCCESS) return channel_.status();
-    if (used_.empty()) {  // other threads have taken slots and not enqueued them yet
+    if (used_.empty() || is_dropped) {  // other threads have taken slots and not enqueued them yet
       const MutexUnlock unlocked(lock_);
       const CancellationHeld held;
       channel_.clock().sleep(kNoSlotPauseNs);
@@ -43,6 +46,10 @@ CUresult Callbacks::acquire_slot(uint32_t* slot) {
     const CUresult result = fences_.wait(oldest);
     if (result != CUDA_SUCCESS) return result;
   }
+}
+
+bool Callbacks::is_pending(uint32_t slot) const {
+  return std::ranges::find(pending_, slot, &Pending::slot) != pending_.end();
 }
 
 bool Callbacks::start_locked() {
@@ -169,9 +176,13 @@ bool Callbacks::any_posted() const {
 bool Callbacks::take_posted(Pending* posted) {
   const MutexLock guard(lock_);
   for (auto pending = pending_.begin(); pending != pending_.end(); ++pending) {
-    const wire::CallbackSlot& slot = channel_.view().callback(pending->slot);
-    if (slot.posted.load(std::memory_order_acquire) == 0) continue;
+    wire::CallbackSlot& slot = channel_.view().callback(pending->slot);
+    const uint32_t state = slot.posted.load(std::memory_order_acquire);
+    if (state == 0) continue;
     *posted = *pending;
+    posted->is_dropped = state == wire::kCallbackDropped;
+    // Nobody waits for an answer, and the slot may be used again once it is not pending.
+    if (posted->is_dropped) slot.posted.store(0, std::memory_order_relaxed);
     pending_.erase(pending);
     return true;
   }
@@ -213,6 +224,10 @@ bool Callbacks::run_posted() {
   bool any = false;
   for (Pending posted{}; take_posted(&posted); any = true) {
     const HostCall& call = posted.call;
+    if (posted.is_dropped) [[unlikely]] {
+      tell(posted, CUDA_ERROR_LAUNCH_FAILED);
+      continue;
+    }
     const Answer answer(*this, posted);
     const HostFunctionScope scope;
     if (call.function != nullptr) {
@@ -235,7 +250,14 @@ void Callbacks::wait_for_news() {
   idle_spins_.note(wait.waited_ns());
 }
 
-// The session has ended: CUDA calls stream callbacks with the error. Host functions never run.
+// After an error CUDA calls stream callbacks with it. Host functions never run.
+void Callbacks::tell(const Pending& pending, CUresult error) {
+  if (pending.call.callback == nullptr) return;
+  const HostFunctionScope scope;
+  pending.call.callback(pending.call.stream, error, pending.call.user_data);
+}
+
+// The session has ended.
 void Callbacks::end(CUresult result) {
   drop_watched(true);
   std::vector<Pending> left;
@@ -243,12 +265,7 @@ void Callbacks::end(CUresult result) {
     const MutexLock guard(lock_);
     left.swap(pending_);
   }
-  for (const Pending& pending : left) {
-    if (pending.call.callback != nullptr) {
-      const HostFunctionScope scope;
-      pending.call.callback(pending.call.stream, result, pending.call.user_data);
-    }
-  }
+  for (const Pending& pending : left) tell(pending, result);
 }
 
 void Callbacks::serve() {

@@ -65,6 +65,7 @@ class Callbacks {
     uint32_t slot;
     bool nudges;  // the worker is nudged once the function has run
     HostCall call;
+    bool is_dropped = false;  // its stream has lost it: it does not run
   };
   struct Used {
     uint32_t slot;
@@ -75,12 +76,14 @@ class Callbacks {
   class Answer;
   static void* thread_main(void* self);
   [[noreturn]] void serve();
+  [[nodiscard]] bool is_pending(uint32_t slot) const REQUIRES(lock_);
   bool take_posted(Pending* posted);
   bool run_posted();
   [[nodiscard]] bool any_posted() const;
   [[nodiscard]] bool any_watched_done();
   void drop_watched(bool all);
   void wait_for_news();
+  static void tell(const Pending& pending, CUresult error);
   void end(CUresult result);
   void tell_locked() REQUIRES(lock_);
   [[nodiscard]] bool start_locked() REQUIRES(lock_);

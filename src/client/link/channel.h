@@ -291,7 +291,14 @@ CUresult Channel::wait_behind(wire::Id stream, Done&& done, Ask&& ask) {
   const bool naps = gpu_plan_.nap_until_ns != 0;
   bool has_asked = false;
   bool is_announced = false;
+  const std::atomic<uint32_t>& generation = view_.header().generation;
+  uint32_t asked_in = generation.load(std::memory_order_acquire);
   const auto prepare = [&](const AdaptiveWait& wait, uint64_t* pause_ns) {
+    // What another worker has been asked for does not come.
+    if (const uint32_t now = generation.load(std::memory_order_acquire); now != asked_in) {
+      asked_in = now;
+      has_asked = is_announced = false;
+    }
     const bool is_due = !has_asked && (!naps || wait.waited_ns() >= kAskFromNs);
     has_asked |= is_due;
     const CUresult sent = is_due ? ask(&is_announced) : CUDA_SUCCESS;

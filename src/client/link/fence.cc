@@ -3,15 +3,22 @@
 // the ring in the order of their values.
 #include "client/link/fence.h"
 
+#include <cstdio>
+#include <cstring>
+
+#include "api/client_hooks.h"
 #include "base/mutex.h"
+#include "client/debug.h"
 #include "client/objects.h"
+#include "wire/commands/stream.h"
 
 namespace openmps::client {
 
 bool Fences::open(Stream* stream) {
   const MutexLock guard(lock_);
   for (FencePoint& last : retired_) {
-    if (!reached(last)) continue;
+    // A loss of which nobody has been told is not the new stream's.
+    if (!reached(last) || (has_loss(last.slot()) && used_ != wire::kFenceSlots)) continue;
     stream->fence_slot = last.slot();
     stream->sequence.store(last.value(), std::memory_order_relaxed);
     stream->visible.store(0, std::memory_order_relaxed);
@@ -79,7 +86,8 @@ FencePoint Fences::take_next_behind_work(const Channel::Order& order, Stream& st
 }
 
 bool Fences::visible_reached(const Stream& stream) const {
-  return reached(FencePoint(stream.fence_slot, stream.visible.load(std::memory_order_relaxed)));
+  return reached(FencePoint(stream.fence_slot, stream.visible.load(std::memory_order_relaxed))) &&
+         !has_loss(stream.fence_slot);
 }
 
 bool Fences::seems_idle(const Stream& stream) {
@@ -166,6 +174,79 @@ CUresult Fences::wait_forced(FencePoint point) {
   };
   return channel_.wait_behind(
       stream, [this, point] { return reached(point); }, ask);
+}
+
+// ---- Lost work ----------------------------------------------------------------------------------
+
+bool Fences::has_loss(uint32_t slot, uint32_t lost) const {
+  const Told* const all = told_.load(std::memory_order_acquire);
+  return all == nullptr || all[slot].number.load(std::memory_order_relaxed) != lost;
+}
+
+Fences::Told& Fences::told(const Channel::Order&, uint32_t slot) {
+  Told* all = told_.load(std::memory_order_relaxed);
+  if (all == nullptr) {
+    all = new Told[wire::kFenceSlots];
+    told_.store(all, std::memory_order_release);
+  }
+  return all[slot];
+}
+
+// False: there is no loss, or the program has been told.
+bool Fences::acknowledge(uint32_t slot) {
+  const Channel::Order order = channel_.order();
+  const wire::FenceSlot& fence = channel_.view().fence(slot);
+  const uint32_t lost = fence.lost.load(std::memory_order_acquire);
+  if (lost == 0 || !has_loss(slot, lost)) return false;
+  const Stream* const owner = owners_[slot].load(std::memory_order_acquire);
+  Told& one = told(order, slot);
+  one.number.store(lost, std::memory_order_relaxed);
+  one.from.store(fence.good.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  one.to.store(owner != nullptr ? owner->sequence.load(std::memory_order_relaxed)
+                                : fence.value.load(std::memory_order_relaxed),
+               std::memory_order_relaxed);
+  // If the session has ended the next call says so.
+  if (owner != nullptr) static_cast<void>(channel_.push(order, wire::StreamAcknowledge{owner->id}));
+  return true;
+}
+
+// For OPENMPS_DEBUG, and the log of failed calls.
+void Fences::explain_loss() const {
+  const wire::ChannelHeader& header = channel_.view().header();
+  char culprit[wire::kCulpritBytes];
+  memcpy(culprit, header.culprit, sizeof(culprit));
+  culprit[sizeof(culprit) - 1] = 0;
+  char text[wire::kCulpritBytes + 64];
+  snprintf(text, sizeof(text), "work of a stream was lost with another process's fault%s%s",
+           culprit[0] != 0 ? ": " : "", culprit);
+  debug_line("%s", text);
+  explain_failure(text);
+}
+
+CUresult Fences::tell_of_loss(FencePoint point) {
+  if (!is_lost(point) || !acknowledge(point.slot())) return CUDA_SUCCESS;
+  explain_loss();
+  return CUDA_ERROR_LAUNCH_FAILED;
+}
+
+CUresult Fences::tell(std::span<const FencePoint> points) {
+  std::vector<FencePoint> retired;
+  {
+    const MutexLock guard(lock_);
+    for (const FencePoint point : retired_) {
+      if (has_loss(point.slot())) retired.push_back(point);
+    }
+  }
+  CUresult result = CUDA_SUCCESS;
+  for (const std::span<const FencePoint> some : {points, std::span<const FencePoint>(retired)}) {
+    for (const FencePoint point : some) {
+      if (const CUresult told = tell(point); told != CUDA_SUCCESS) result = told;
+    }
+  }
+  if (result == CUDA_SUCCESS) return result;
+  // Streams that have only waited for what is lost have been told of it, too.
+  for (const FencePoint point : points) static_cast<void>(acknowledge(point.slot()));
+  return result;
 }
 
 CUresult Fences::wait_for_retired() {

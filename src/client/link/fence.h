@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/mutex.h"
@@ -77,6 +78,36 @@ class Fences {
     static_cast<void>(host_functions_.load(std::memory_order_acquire));
     return true;
   }
+  // ---- Work that was lost with the session's former worker (wire::FenceSlot) ----
+  // The point, which is reached, covers work that has not been carried out.
+  [[nodiscard]] bool is_lost(FencePoint point) const {
+    const wire::FenceSlot& fence = channel_.view().fence(point.slot());
+    if (fence.lost.load(std::memory_order_acquire) != 0 &&
+        point.value() > fence.good.load(std::memory_order_relaxed)) {
+      return true;
+    }
+    const Told* const all = told_.load(std::memory_order_acquire);
+    return all != nullptr && all[point.slot()].covers(point.value());
+  }
+  // Nothing has to wait for the point any more.
+  [[nodiscard]] bool is_over(FencePoint point) const { return reached(point) && !is_lost(point); }
+  // The program learns that the point is reached. CUDA_ERROR_LAUNCH_FAILED, once for each loss:
+  // work that the point covers is lost. Later work of the stream is carried out again.
+  [[nodiscard]] CUresult tell(FencePoint point) {
+    const wire::FenceSlot& fence = channel_.view().fence(point.slot());
+    if (fence.lost.load(std::memory_order_acquire) == 0) [[likely]] {
+      return CUDA_SUCCESS;
+    }
+    return tell_of_loss(point);
+  }
+  // As tell(), of all points and of streams that are destroyed, once for all of them.
+  [[nodiscard]] CUresult tell(std::span<const FencePoint> points);
+  // The stream of that slot has lost work of which the program has not been told.
+  [[nodiscard]] bool has_loss(uint32_t slot) const {
+    const uint32_t lost = channel_.view().fence(slot).lost.load(std::memory_order_acquire);
+    return lost != 0 && has_loss(slot, lost);
+  }
+
   // A host function has run, and its stream has not been told yet. The worker and the GPU write the
   // fences behind it, and their stores release nothing of this process's memory: this call makes
   // what the function stored visible to each thread that sees such a point reached.
@@ -92,6 +123,22 @@ class Fences {
   [[nodiscard]] bool retired_done();
 
  private:
+  // The last loss of a slot's stream of which the program has been told: its number, and the values
+  // that cover lost work, above `from` and up to `to`.
+  struct Told {
+    std::atomic<uint32_t> number{0};
+    std::atomic<uint64_t> from{0};
+    std::atomic<uint64_t> to{0};
+    [[nodiscard]] bool covers(uint64_t value) const {
+      return value > from.load(std::memory_order_relaxed) &&
+             value <= to.load(std::memory_order_relaxed);
+    }
+  };
+  [[nodiscard]] CUresult tell_of_loss(FencePoint point);
+  [[nodiscard]] bool has_loss(uint32_t slot, uint32_t lost) const;
+  bool acknowledge(uint32_t slot);
+  void explain_loss() const;
+  [[nodiscard]] Told& told(const Channel::Order& order, uint32_t slot);
   static void note_work(Stream& stream);
   static FencePoint advance(Stream& stream);
   static bool is_last(const Stream& stream, FencePoint point);
@@ -105,6 +152,8 @@ class Fences {
   // Slots without a stream, free once their last point is reached.
   std::vector<FencePoint> retired_ GUARDED_BY(lock_);
   std::atomic<Stream*> owners_[wire::kFenceSlots] = {};
+  // By slot; null: nothing was ever lost. Written under the channel's order, never freed.
+  std::atomic<Told*> told_{nullptr};
 };
 
 }  // namespace openmps::client

@@ -148,9 +148,17 @@ void describe_kernel(const SessionParts& session, const std::vector<Stream*>& st
 
 HandingOver hand_over(SessionParts& session) {
   HandingOver over;
+  session.memory.end_leaving();
+  // What is held is not held by the next worker.
+  session.streams.streams().for_each([&](const Stream& stream) {
+    session.core.view.is_full(stream.fence_slot).store(0, std::memory_order_release);
+  });
   LostWork loss(session);
   loss.find();
-  if (!loss.any()) return over;
+  if (!loss.any()) {
+    wake_client(session.core.view.header());
+    return over;
+  }
   over.outcome = wire::Outcome::kTold;
   over.streams = static_cast<uint32_t>(loss.streams().size());
   describe_kernel(session, loss.streams(), &over);

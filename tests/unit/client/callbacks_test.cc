@@ -99,6 +99,32 @@ TEST_F(CallbacksTest, WhatIsExpectedSoonIsSaid) {
   while (nudges.load() <= told) std::this_thread::yield();
 }
 
+// Its stream was lost with the session's worker.
+TEST_F(CallbacksTest, ADroppedFunctionDoesNotRunAndItsSlotIsFree) {
+  std::atomic<int> ran{0};
+  for (uint32_t i = 0; i < 2 * wire::kCallbackSlots; ++i) {
+    ASSERT_EQ(callbacks_.enqueue(streams_[0], {count, nullptr, nullptr, &ran}), CUDA_SUCCESS);
+    const auto command = next<wire::HostFunction>(wire::Opcode::kHostFunction);
+    fake_->view().callback(command.slot).posted.store(wire::kCallbackDropped);
+    fake_->view().fence(command.fence).value.store(command.value);
+  }
+  ASSERT_EQ(callbacks_.enqueue(streams_[0], {count, nullptr, nullptr, &ran}), CUDA_SUCCESS);
+  const uint32_t slot = next_slot();
+  post(slot);
+  wait_done(slot);
+  EXPECT_EQ(ran.load(), 1);
+}
+
+TEST_F(CallbacksTest, ADroppedCallbackIsCalledWithTheError) {
+  static std::atomic<int> error{0};
+  const auto callback = [](CUstream, CUresult result, void*) { error.store(result); };
+  ASSERT_EQ(callbacks_.enqueue(streams_[0], {nullptr, callback, nullptr, nullptr}), CUDA_SUCCESS);
+  const uint32_t slot = next_slot();
+  fake_->view().callback(slot).posted.store(wire::kCallbackDropped);
+  while (error.load() == 0) std::this_thread::yield();
+  EXPECT_EQ(error.load(), CUDA_ERROR_LAUNCH_FAILED);
+}
+
 TEST_F(CallbacksTest, OneStreamsFunctionDoesNotWaitForAnothers) {
   constexpr int kFunctions = 200;
   std::atomic<int> first{0};

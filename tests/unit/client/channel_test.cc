@@ -305,6 +305,129 @@ TEST_F(FenceTest, ASleepingWaiterAsksToBeWoken) {
   EXPECT_TRUE(asked.load());
 }
 
+// ---- Lost work
+// -----------------------------------------------------------------------------------
+
+class LossTest : public FenceTest {
+ protected:
+  void SetUp() override {
+    FenceTest::SetUp();
+    other_.id = 10;
+    other_.context = &context_;
+    ASSERT_TRUE(fences_.open(&other_));
+  }
+  FencePoint work(Stream& stream) {
+    const Channel::Order order = fake_.channel().order();
+    fences_.after_work(order, stream);
+    FencePoint point;
+    EXPECT_EQ(fences_.cover(order, stream, &point), CUDA_SUCCESS);
+    return point;
+  }
+  // As the worker does: all that was promised is stored.
+  void lose(const Stream& stream, uint64_t good, uint32_t number = 7) {
+    wire::FenceSlot& fence = fake_.view().fence(stream.fence_slot);
+    fence.good.store(good);
+    fence.lost.store(number);
+    fence.value.store(stream.sequence.load());
+  }
+  // The streams that have been acknowledged since the last call.
+  std::vector<wire::Id> acknowledged() {
+    std::vector<wire::Id> streams;
+    for (wire::Record record; fake_.take(&record);) {
+      if (record.opcode != wire::Opcode::kStreamAcknowledge) continue;
+      streams.push_back(body_of<wire::StreamAcknowledge>(record).stream);
+      fake_.view().fence(streams.back() == 9 ? stream_.fence_slot : other_.fence_slot).lost = 0;
+    }
+    return streams;
+  }
+  using Ids = std::vector<wire::Id>;
+  Stream other_;
+};
+
+TEST_F(LossTest, IsToldOnce) {
+  const FencePoint good = work(stream_);
+  const FencePoint bad = work(stream_);
+  lose(stream_, good.value());
+  EXPECT_EQ(fences_.wait(bad), CUDA_SUCCESS) << "waits of this library end, and tell nobody";
+  EXPECT_EQ(fences_.tell(good), CUDA_SUCCESS) << "it was reached";
+  EXPECT_EQ(acknowledged(), Ids{});
+  EXPECT_EQ(fences_.tell(bad), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(fences_.tell(bad), CUDA_SUCCESS) << "before the worker has taken the command";
+  EXPECT_EQ(acknowledged(), Ids{9});
+  EXPECT_EQ(fences_.tell(bad), CUDA_SUCCESS);
+  EXPECT_TRUE(fences_.is_lost(bad)) << "as copies have to know";
+  EXPECT_FALSE(fences_.is_lost(good));
+  EXPECT_EQ(fake_.channel().status(), CUDA_SUCCESS);
+  const FencePoint later = work(stream_);
+  write(later);
+  EXPECT_EQ(fences_.tell(later), CUDA_SUCCESS);
+  EXPECT_FALSE(fences_.is_lost(later));
+}
+
+TEST_F(LossTest, EachStreamIsTold) {
+  const FencePoint one = work(stream_);
+  const FencePoint two = work(other_);
+  lose(stream_, 0);
+  lose(other_, 0);
+  EXPECT_EQ(fences_.tell(one), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(fences_.tell(two), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(acknowledged(), (Ids{9, 10}));
+}
+
+TEST_F(LossTest, AContextIsToldOnceForAllStreams) {
+  const FencePoint points[] = {work(stream_), FencePoint(other_.fence_slot, 0)};
+  lose(stream_, 0);
+  lose(other_, 0);  // it has only waited for the first
+  EXPECT_EQ(fences_.tell(points), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(acknowledged(), (Ids{9, 10}));
+  EXPECT_EQ(fences_.tell(points), CUDA_SUCCESS);
+}
+
+TEST_F(LossTest, ADestroyedStreamIsToldWithItsContext) {
+  work(stream_);
+  ASSERT_EQ(fences_.close(fake_.channel().order(), &stream_), CUDA_SUCCESS);
+  lose(stream_, 0);
+  EXPECT_EQ(fences_.tell(std::span<const FencePoint>()), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(fences_.tell(std::span<const FencePoint>()), CUDA_SUCCESS);
+  EXPECT_EQ(acknowledged(), Ids{});
+}
+
+TEST_F(LossTest, ALostStreamDoesNotSeemIdleUntilItIsTold) {
+  const FencePoint point = work(stream_);
+  EXPECT_FALSE(fences_.is_over(point));
+  lose(stream_, 0);
+  EXPECT_FALSE(fences_.seems_idle(stream_));
+  EXPECT_FALSE(fences_.is_over(point)) << "who waits for it has to become lost";
+  EXPECT_EQ(fences_.tell(point), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_TRUE(fences_.seems_idle(stream_));
+}
+
+TEST_F(LossTest, ALossOfAnotherWorkerIsToldAgain) {
+  const FencePoint one = work(stream_);
+  lose(stream_, 0);
+  EXPECT_EQ(fences_.tell(one), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(acknowledged(), Ids{9});
+  const FencePoint two = work(stream_);
+  lose(stream_, one.value(), 8);
+  EXPECT_EQ(fences_.tell(two), CUDA_ERROR_LAUNCH_FAILED);
+}
+
+TEST_F(LossTest, AWaiterAsksTheNextWorkerAgain) {
+  std::atomic<int> asked{0};
+  fake_.start_worker([&](FakeChannel& worker, const wire::Record& record) {
+    if (record.opcode != wire::Opcode::kWakeAfter) return;
+    if (++asked == 1) {
+      worker.view().header().generation.fetch_add(1);
+    } else {
+      write(FencePoint(stream_.fence_slot, 1));
+    }
+    worker.wake();
+  });
+  const FencePoint point = fences_.after_work(fake_.channel().order(), stream_);
+  EXPECT_EQ(fences_.wait(point), CUDA_SUCCESS);
+  EXPECT_EQ(asked.load(), 2);
+}
+
 // A time that the test sets. It knows when a waiting thread has acted on it.
 class WatchedClock final : public Clock {
  public:
