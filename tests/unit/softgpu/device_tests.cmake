@@ -29,3 +29,9 @@ openmps_unit_test(softgpu_slice_test
   device_slice_test.cc
   $<TARGET_OBJECTS:openmps_softgpu_front>
   LIBS openmps_softgpu_front openmps_softgpu_engine)
+openmps_unit_test(softgpu_fault_test
+  device_fake_engine.cc
+  device_fault_test.cc
+  device_fixture.cc
+  $<TARGET_OBJECTS:openmps_softgpu_front>
+  LIBS openmps_softgpu_front openmps_softgpu_engine)

@@ -49,7 +49,7 @@ struct Model {
 
 Model::Model(const Config& config)
     : driver(config, {scheduler, memory, virtual_memory, graph_memory, ipc, captures}),
-      scheduler(&driver.address_space, &driver.trace, config.stream_items,
+      scheduler(&driver.address_space, &driver.trace, config,
                 [this](uint64_t address) { return memory.end_allocation(address); }),
       memory(&driver),
       virtual_memory(&driver),

@@ -96,6 +96,18 @@ Status read_compute_mode(bool* exclusive_process) {
   return Status();
 }
 
+Status read_faults(FaultSettings* faults) {
+  const char* delays = environment_variable("SOFTGPU_FAULT_LATENCY_US");
+  if (delays != nullptr && !faults->read_delays(delays)) {
+    return bad_variable("SOFTGPU_FAULT_LATENCY_US", delays);
+  }
+  const char* injection = environment_variable("SOFTGPU_FAULT");
+  if (injection != nullptr && !faults->read_injection(injection)) {
+    return bad_variable("SOFTGPU_FAULT", injection);
+  }
+  return Status();
+}
+
 }  // namespace
 
 Result<Config> read_config() {
@@ -121,6 +133,7 @@ Result<Config> read_config() {
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_SEED", 0, UINT64_MAX, &config.seed));
   OPENMPS_RETURN_IF_ERROR(read_compute_capability(&config.compute_capability));
   OPENMPS_RETURN_IF_ERROR(read_compute_mode(&config.exclusive_process));
+  OPENMPS_RETURN_IF_ERROR(read_faults(&config.faults));
 
   uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
   config.workers = config.seed != 0 ? 1 : std::min(cores, config.sm_count);

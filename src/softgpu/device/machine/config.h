@@ -8,6 +8,7 @@
 
 #include "cuda/devices.h"
 #include "cuda/status.h"
+#include "softgpu/device/machine/faults.h"
 
 namespace openmps::softgpu {
 
@@ -30,6 +31,7 @@ struct Config {
   bool exclusive_process = false;      // SOFTGPU_COMPUTE_MODE, DEFAULT or EXCLUSIVE_PROCESS
   uint32_t workers = 0;                // threads that run blocks: min(cores, sm_count)
   uint64_t seed = 0;                   // SOFTGPU_SEED; not 0: one worker, seeded warp order
+  FaultSettings faults;                // SOFTGPU_FAULT_LATENCY_US, SOFTGPU_FAULT
   std::string segment;                 // SOFTGPU_DEVICE: name of the shared device segment
   std::string trace_path;              // SOFTGPU_TRACE; %p becomes the process id
 };

@@ -268,6 +268,12 @@ void DeviceExecutor::drop_context_locked(ExecutionContext& context) {
       if (--block.kernel->resident == 0) finished.push_back(block.kernel);
     }
   }
+  std::erase_if(faulted_, [&](const ResidentBlock& block) REQUIRES(scheduler_mutex) {
+    if (block.kernel->context.get() != &context) return false;
+    release_block_locked(block);
+    if (--block.kernel->resident == 0) finished.push_back(block.kernel);
+    return true;
+  });
   for (const auto& kernel : finished) {
     if (!kernel->done) finish_kernel_locked(kernel);
   }
@@ -319,21 +325,27 @@ void DeviceExecutor::worker_main(uint32_t index) {
     ++running_;
     scheduler_mutex.unlock();
 
-    if (block.run == nullptr) {
-      block.run = start(*block.kernel, block.index, block.sm, block.more_sms);
-    }
-    uint32_t phase = memory_.enter();
-    BlockState state = block.run->run(kBlockBudget, &stop_, static_cast<uint32_t>(chosen));
-    memory_.exit(phase);
     Fault fault;
-    if (state == BlockState::kFaulted) fault = block.run->fault();
+    BlockState state = BlockState::kFaulted;
+    if (block.kernel->injected != CUDA_SUCCESS) {
+      fault = {block.kernel->injected, 0, "kernel " + block.kernel->name + ": injected fault"};
+    } else {
+      if (block.run == nullptr) {
+        block.run = start(*block.kernel, block.index, block.sm, block.more_sms);
+      }
+      uint32_t phase = memory_.enter();
+      state = block.run->run(kBlockBudget, &stop_, static_cast<uint32_t>(chosen));
+      memory_.exit(phase);
+      if (state == BlockState::kFaulted) fault = block.run->fault();
+    }
     if (state != BlockState::kRunnable) block.run.reset();
 
     scheduler_mutex.lock();
     sm.owned = false;
     if (--running_ == 0) quiet_.notify_all();
-    if (state == BlockState::kFaulted) {
-      owner_.poison_locked(*block.kernel->context, fault.code, fault.text);
+    if (state == BlockState::kFaulted && !owner_.fault_locked(block.kernel->context, fault)) {
+      faulted_.push_back(std::move(block));
+      continue;
     }
     settle_locked(std::move(block), state);
   }
@@ -383,6 +395,24 @@ void DeviceExecutor::end_interrupt_locked() {
   work_.notify_all();
 }
 
+void DeviceExecutor::halt_locked() {
+  halted_ = true;
+  begin_interrupt_locked();
+  segment_->ring();
+}
+
+void DeviceExecutor::let_others_run_locked() {
+  while (running_ != 0) quiet_.wait(scheduler_mutex);
+  if (halted_ && have_device_) preempt_locked();
+}
+
+void DeviceExecutor::resume_locked() {
+  halted_ = false;
+  end_interrupt_locked();
+  for (CopyEngine& engine : copy_engines_) engine.work.notify_one();
+  segment_->ring();
+}
+
 // ---- Turns of the contexts of this process ----------------------------------------------------
 
 bool DeviceExecutor::several_wait_locked() const {
@@ -425,6 +455,7 @@ void DeviceExecutor::stop_blocks_locked() {
 // ---- Time slices of processes -----------------------------------------------------------------
 
 void DeviceExecutor::want_device_locked() {
+  if (halted_) return;
   if (!have_device_ && !preempting_ && segment_->try_acquire()) {
     have_device_ = true;
     turn_ns_ = segment_->acquired_ns();
@@ -461,7 +492,9 @@ void DeviceExecutor::arbiter_main() {
   for (;;) {
     uint32_t seen = doorbell->load(std::memory_order_acquire);
     uint64_t pause_ns = 0;
-    if (resident_ > 0 && !have_device_) {
+    if (halted_) {
+      if (!have_device_) segment_->release();
+    } else if (resident_ > 0 && !have_device_) {
       want_device_locked();
       if (have_device_) continue;
       seen = doorbell->load(std::memory_order_acquire);
@@ -507,7 +540,7 @@ void DeviceExecutor::enqueue_copy_locked(const std::shared_ptr<CopyOperation>& c
 void DeviceExecutor::copy_engine_main(uint32_t index) {
   CopyEngine& engine = copy_engines_[index];
   for (;;) {
-    while (engine.queue.empty()) engine.work.wait(scheduler_mutex);
+    while (halted_ || engine.queue.empty()) engine.work.wait(scheduler_mutex);
     std::shared_ptr<CopyOperation> copy = std::move(engine.queue.front());
     engine.queue.pop_front();
     if (copy->context->error.load(std::memory_order_relaxed) == CUDA_SUCCESS) {

@@ -41,7 +41,11 @@ class ExecutorOwner {
   virtual void end_grid_locked(const std::shared_ptr<KernelOperation>& kernel)
       REQUIRES(scheduler_mutex) = 0;
   virtual void complete_locked(const OperationPtr& operation) REQUIRES(scheduler_mutex) = 0;
-  // A kernel or a copy of the context failed.
+  // A block of the context's has faulted. True: the context has failed. False: it will, later:
+  // until then the block stays where it is.
+  virtual bool fault_locked(const std::shared_ptr<ExecutionContext>& context, const Fault& fault)
+      REQUIRES(scheduler_mutex) = 0;
+  // A copy of the context failed.
   virtual void poison_locked(ExecutionContext& context, CUresult code, const std::string& text)
       REQUIRES(scheduler_mutex) = 0;
 
@@ -70,6 +74,12 @@ class DeviceExecutor {
   void drop_context_locked(ExecutionContext& context) REQUIRES(scheduler_mutex);
 
   void enqueue_copy_locked(const std::shared_ptr<CopyOperation>& copy) REQUIRES(scheduler_mutex);
+
+  // From here to resume_locked() nothing of this process runs on the device. Others wait until ...
+  void halt_locked() REQUIRES(scheduler_mutex);
+  // ... this call, which releases the mutex while blocks come to their next safepoint.
+  void let_others_run_locked() REQUIRES(scheduler_mutex);
+  void resume_locked() REQUIRES(scheduler_mutex);
 
   // Between these no block runs: see Scheduler::grace_period.
   void begin_interrupt_locked() REQUIRES(scheduler_mutex);
@@ -145,6 +155,8 @@ class DeviceExecutor {
   uint64_t turn_ns_ GUARDED_BY(scheduler_mutex) = 0;  // when its turn began
   // Blocks (clusters) of all tenants on SMs: runnable or running.
   uint64_t resident_ GUARDED_BY(scheduler_mutex) = 0;
+  // Blocks that have faulted, of contexts that have not failed yet.
+  std::vector<ResidentBlock> faulted_ GUARDED_BY(scheduler_mutex);
   // Blocks (clusters) that a worker runs at this moment.
   uint32_t running_ GUARDED_BY(scheduler_mutex) = 0;
   uint64_t next_launch_ GUARDED_BY(scheduler_mutex) = 1;
@@ -156,6 +168,7 @@ class DeviceExecutor {
 
   bool have_device_ GUARDED_BY(scheduler_mutex) = false;
   bool preempting_ GUARDED_BY(scheduler_mutex) = false;
+  bool halted_ GUARDED_BY(scheduler_mutex) = false;
   uint32_t interrupts_ GUARDED_BY(scheduler_mutex) = 0;
   std::atomic<bool> stop_{false};  // what BlockRun::run polls: preempting_ or interrupts_
 

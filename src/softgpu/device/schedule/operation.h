@@ -94,6 +94,7 @@ struct KernelOperation final : Operation {
   bool cooperative = false;
   uint64_t seed = 0;  // of the schedule, 0: round robin
   uint64_t id = 0;    // of the launch, for the trace
+  CUresult injected = CUDA_SUCCESS;  // the error of the fault that it is to have
   std::string name;
   std::vector<uint64_t> workspace;       // grid barrier of a cooperative launch
   std::shared_ptr<Offspring> nested;     // Launch::nested; null: the kernel launches none

@@ -48,9 +48,9 @@ class Submission {
 
 class Scheduler final : private ExecutorOwner {
  public:
-  // `stream_items`: see await_stream_slot(); 0: no limit. `end_allocation` ends the allocation of a
+  // `end_allocation` ends the allocation of a
   // cuMemFreeAsync, and returns its memory, which the scheduler frees.
-  Scheduler(AddressSpace* memory, Trace* trace, uint32_t stream_items,
+  Scheduler(AddressSpace* memory, Trace* trace, const Config& config,
             std::function<Backing(uint64_t)> end_allocation);
 
   // Devices are added before the first submission and live as long as the process.
@@ -129,8 +129,29 @@ class Scheduler final : private ExecutorOwner {
   void submit_unordered_locked(const OperationPtr& operation, std::span<const OperationPtr> after)
       REQUIRES(scheduler_mutex);
 
+  // A kernel's fault between the faulting instruction and the moment at which the driver tells.
+  struct PendingFault {
+    std::shared_ptr<ExecutionContext> context;
+    Fault fault;
+    // When everything of the process stops, other processes get the device and NVML the Xid event,
+    // and the contexts have the error; 0: that is over.
+    uint64_t halt_ns = 0;
+    uint64_t xid_ns = 0;
+    uint64_t report_ns = 0;
+  };
+
+  bool fault_locked(const std::shared_ptr<ExecutionContext>& context, const Fault& fault)
+      REQUIRES(scheduler_mutex) override;
+  // Thread: carries out what `pending_` says. Until it has ended, queries answer as before.
+  void fault_thread_main() REQUIRES(scheduler_mutex);
+  // Nothing of the process runs, ends or starts, until the contexts have failed.
+  void halt_locked() REQUIRES(scheduler_mutex);
+  void resume_locked() REQUIRES(scheduler_mutex);
   // The error sticks to all contexts of the process, nothing of them runs any more (as on an H200,
-  // where fault domains are processes).
+  // where fault domains are processes). At once; Xid events are the caller's.
+  void fail_locked(const ExecutionContext& context, CUresult code, const std::string& text)
+      REQUIRES(scheduler_mutex);
+  // The same, and its Xid event.
   void poison_locked(ExecutionContext& context, CUresult code, const std::string& text)
       REQUIRES(scheduler_mutex) override;
   void end_grid_locked(const std::shared_ptr<KernelOperation>& kernel)
@@ -169,11 +190,16 @@ class Scheduler final : private ExecutorOwner {
 
   AddressSpace* memory_;
   Trace* trace_;
-  const uint32_t stream_items_;
+  const uint32_t stream_items_;  // see await_stream_slot(); 0: no limit
+  const FaultSettings faults_;
   const std::function<Backing(uint64_t)> end_allocation_;
   std::vector<std::unique_ptr<DeviceExecutor>> executors_;
   std::vector<std::shared_ptr<ExecutionContext>> open_ GUARDED_BY(scheduler_mutex);
   CondVar done_;
+
+  std::optional<PendingFault> pending_ GUARDED_BY(scheduler_mutex);
+  bool halted_ GUARDED_BY(scheduler_mutex) = false;
+  uint64_t injectable_ GUARDED_BY(scheduler_mutex) = 0;  // launches of the kernel of SOFTGPU_FAULT
 
   // Operations that became ready while others are being dispatched: a list, not recursion.
   std::deque<OperationPtr> ready_ GUARDED_BY(scheduler_mutex);
