@@ -51,7 +51,7 @@ KEYS = {
     "struct": {"doc": str, "fields": list},
     "command": {"number": int, "doc": str, "fields": list, "tail": list, "reply": list,
                 "reply_tail": list, "reads": list, "writes": list, "waits": str, "later": str,
-                "held": str, "kept": str},
+                "held": str, "kept": str, "outlives": bool},
 }
 
 
@@ -98,6 +98,7 @@ class Command(Structure):
     kept: str = ""       # one of KEPT
     kept_by: tuple = ()  # of `set`: fields, or `name`, the text of the tail
     stays: str = ""      # of `stays`: why
+    outlives: bool = False  # its entry stays when what it uses ends
 
 
 @dataclasses.dataclass
@@ -248,11 +249,11 @@ class _Reader:
         command.held = table.get("held", "first")
         if command.held not in HELD:
             self.fail(f"held: one of {', '.join(HELD)}", "held")
-        self.read_kept(command, table.get("kept", ""))
+        self.read_kept(command, table)
         self.protocol.commands[self.name] = command
 
-    def read_kept(self, command, text):
-        kept, colon, reason = text.partition(": ")
+    def read_kept(self, command, table):
+        kept, colon, reason = table.get("kept", "").partition(": ")
         command.kept, *fields = kept.split(" ")
         if command.kept not in KEPT:
             self.fail(f"'kept' is missing or not one of {', '.join(KEPT)}", "kept")
@@ -266,6 +267,7 @@ class _Reader:
                 f.name for f in (command.reply.fields if command.reply else ())]):
             self.fail("kept: a range has 'address' and 'bytes'", "kept")
         command.kept_by, command.stays = tuple(fields), reason
+        command.outlives = table.get("outlives", False)
 
     def lay_out(self, structure, texts):
         """Fields one behind the other, at their alignment: a hole is refused."""

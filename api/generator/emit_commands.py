@@ -45,6 +45,9 @@ def common_header(protocol):
     out += ["};\n\n// What becomes of held work (worker/work/backlog.h) when a command comes, by its kHeld.\n"
             "enum class Held : uint8_t {\n"]
     out += [comment(doc, "  ") + f"  k{name.capitalize()},\n" for name, doc in commands.HELD.items()]
+    out += ["};\n\n// How the journal keeps a command (worker/core/journal.h), by its kKeeping; one without that is not kept.\n"
+            "enum class Keeping : uint8_t {\n"]
+    out += [comment(doc, "  ") + f"  k{name.capitalize()},\n" for name, doc in commands.KEPT.items() if name != "no"]
     out.append(f"""}};
 
 enum class Object : uint8_t {{ kDevice{kinds} }};
@@ -72,6 +75,15 @@ struct Name {{
 // The Names in a command's own fields, in their order.
 template <typename Command>
 struct NamesOf : TypeList<> {{}};
+
+// A field, or a text of the tail, that tells one setting of an object from another.
+template <auto field>
+struct Key {{
+  static constexpr auto kField = field;
+}};
+// The Keys of a command that sets something.
+template <typename Command>
+struct KeysOf : TypeList<> {{}};
 
 // The field that counts one part of a tail, the part, and how much of it there may be.
 template <auto counted_by, auto part, uint32_t limit>
@@ -102,7 +114,7 @@ def family_header(protocol, family):
     out += [_struct(protocol, s) for s in protocol.of_family(family, protocol.structs).values()]
     by_number = _by_number(protocol.of_family(family, protocol.commands))
     out += [_command(protocol, c) for c in by_number]
-    out += [_names(by_number), _parts(by_number), _ranges(by_number), "}  // namespace openmps::wire\n"]
+    out += [_names(by_number), _keys(by_number), _parts(by_number), _ranges(by_number), "}  // namespace openmps::wire\n"]
     body = "".join(out)
     others = "".join(f'#include "wire/commands/{other}.h"\n' for other in _needs(protocol, family, body))
     return (head(f"Commands: api/commands/{family}.toml. All structs are plain data without holes; what\n"
@@ -158,7 +170,7 @@ def _command(protocol, c):
            f"  static constexpr Opcode kOpcode = Opcode::k{c.name};\n"
            + ("  static constexpr bool kAnsweredLater = true;\n" if c.later else "")
            + (f"  static constexpr Held kHeld = Held::k{c.held.capitalize()};\n" if c.held != "first" else "")
-           + _members(protocol, c)]
+           + _keeping(c) + _members(protocol, c)]
     if c.tail:
         out.append(_tail_struct(protocol, "Tail", c.tail))
     if c.reply:
@@ -169,6 +181,28 @@ def _command(protocol, c):
     if c.reply:
         out.append(_size_check(f"{c.name}::Reply", c.reply))
     return "".join(out) + "\n"
+
+
+def _keeping(c):
+    """How the journal keeps the command; nothing for one that it does not keep."""
+    if c.kept == "no":
+        return ""
+    out = f"  static constexpr Keeping kKeeping = Keeping::k{c.kept.capitalize()};\n"
+    if c.stays:
+        out += f'  static constexpr const char* kStays = "{c.stays}";\n'
+    if c.outlives:
+        out += "  static constexpr bool kOutlives = true;\n"
+    return out
+
+
+def _keys(by_number):
+    """The fields that tell settings apart, for worker/session/dispatch.cc; a field with a tail's text comes last."""
+    out = []
+    for c in by_number:
+        fields = {f.name for f in c.fields}
+        out.append(_list_of("KeysOf", c.name, [f"Key<&{c.name}::{name}>" if name in fields
+                                               else f"Key<&{c.name}::Tail::{name}>" for name in c.kept_by]))
+    return "".join(out)
 
 
 def _tail_struct(protocol, name, parts):

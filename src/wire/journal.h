@@ -2,8 +2,8 @@
 // The journal of a session: the commands that make it again in another worker
 // (docs/decisions/0042). A sparse file that the server makes, hands to the session's worker with
 // OpenSession, and keeps; the client never sees it. The worker writes it while it executes commands
-// (worker/session/journal.h). After the worker's end the next one reads it; of a worker that died in
-// the middle of an entry, the journal ends before that entry.
+// (worker/session/journal.h). After the worker's end the next one reads it; of a worker that died
+// in the middle of an entry, the journal ends before that entry.
 //
 //   | JournalHeader, one page | entries ... |
 //
@@ -31,11 +31,15 @@ struct JournalExtent {
 
 struct JournalHeader {
   uint32_t magic;
-  uint32_t version;                  // kProtocolVersion
-  std::atomic<uint32_t> current;     // which of the extents
+  uint32_t version;               // kProtocolVersion
+  std::atomic<uint32_t> current;  // which of the extents
   std::atomic<uint32_t> reserved;
   JournalExtent extents[2];
   std::atomic<uint64_t> last_number;  // of Keep; the session's next is one more
+  // How many kMemoryUnmap (except those carried out at once) and kHostUnregister commands have been
+  // taken: once the worker has ended all of them are done.
+  std::atomic<uint64_t> unmapped;
+  std::atomic<uint64_t> unregistered;
   // The ring's head behind the last command whose entry is complete: a command before it has been
   // executed.
   std::atomic<uint64_t> position;
@@ -53,7 +57,10 @@ struct JournalEntry {
   uint32_t record_bytes;
   uint32_t reply_bytes;
   uint64_t kept;  // Keep::number of what the command needs; 0: nothing
+  // Of a module whose variables lie in the session's memory: where, and the Keep::number of that.
+  uint64_t variables;
+  uint64_t variables_number;
 };
-static_assert(sizeof(JournalEntry) == 24);
+static_assert(sizeof(JournalEntry) == 40);
 
 }  // namespace openmps::wire

@@ -158,6 +158,7 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   OPENMPS_RETURN_IF_ERROR(making->jit.set(command.log_bytes, tail.options));
   OPENMPS_RETURN_IF_ERROR(
       images_.read_facts(module.image, core_.devices.at(command.device).capability, &module.facts));
+  OPENMPS_RETURN_IF_ERROR(place_variables(*making));
   // Counted before the driver allocates them.
   const uint64_t bytes = module.facts.binds() ? module.facts.variable_bytes : 0;
   OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, bytes));
@@ -165,7 +166,7 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   image_bytes_ += module.image->size() - 1;
   module.options.assign(tail.options.begin(), tail.options.end());
   // Options change the code, and variables belong to one session.
-  module.is_shared = tail.options.empty() && !module.facts.binds();
+  module.is_shared = tail.options.empty() && !module.facts.binds() && making->placed.empty();
   module.is_remembered = module.is_shared && remembered_ != nullptr;
   if (!module.facts.compiles) {
     make(*making);
@@ -188,13 +189,54 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   return Status();
 }
 
+// Variables in the context's own memory would end with it. A library has variables of its own on
+// each device: on several devices they stay there.
+Status Modules::place_variables(Making& making) {
+  Module& module = *making.module;
+  ImageFacts& facts = module.facts;
+  if (!core_.journal.is_open() || !facts.has_variables || facts.is_managed ||
+      facts.has_references || core_.devices.count() != 1) {
+    return Status();
+  }
+  const cuda::Bytes image(module.image->data(), module.image->size() - 1);
+  const uint32_t capability = core_.devices.at(module.device).capability;
+  Result<VariableLayout> layout = lay_out_variables(image, capability, kMostPlacedBytes);
+  if (!layout.ok()) return Status();
+  const auto offset = [&](const std::string& name) -> Result<CUdeviceptr> {
+    const auto found = layout->variables.find(name);
+    if (found == layout->variables.end()) return Status(CUDA_ERROR_NOT_FOUND, name);
+    return found->second.offset;
+  };
+  // What is not understood is found before memory is taken.
+  if (!worker::place_variables(image, capability, kMostPlacedBytes, offset).ok()) return Status();
+  const Journal::Variables& had = core_.journal.variables();
+  module.variables = {had.address, had.number};
+  OPENMPS_RETURN_IF_ERROR(variables_.take(module.device, *layout, &module.variables));
+  Result<ImageBytes> placed = worker::place_variables(
+      image, capability, kMostPlacedBytes, [&](const std::string& name) -> Result<CUdeviceptr> {
+        const Result<CUdeviceptr> at = offset(name);
+        return at.ok() ? Result<CUdeviceptr>(module.variables.address + *at) : at;
+      });
+  if (!placed.ok()) {
+    variables_.give_back(module.variables.address);
+    return placed.status();
+  }
+  making.placed = std::move(placed).value();
+  module.layout = std::move(layout).value();
+  facts.has_variables = false;
+  facts.variable_bytes = 0;
+  core_.journal.note_variables({module.variables.address, module.variables.number});
+  return Status();
+}
+
 // Any thread.
 void Modules::make(Making& making) {
   Module& module = *making.module;
   const auto load = [&making, &module](std::shared_ptr<LoadedLibrary>* made) {
     making.made = true;
     JitOptions& jit = making.jit;
-    return load_library(making.driver, making.gate, making.cold, *module.image, module.facts,
+    const cuda::Bytes image = making.placed.empty() ? cuda::Bytes(*module.image) : making.placed;
+    return load_library(making.driver, making.gate, making.cold, image, module.facts,
                         {jit.count(), jit.names(), jit.values()}, made);
   };
   making.status = module.is_shared ? making.images.library(module.image, load, &module.library)
@@ -221,6 +263,7 @@ Status Modules::finish_load(wire::Id id, Making& making, ReplyTo<wire::ModuleLoa
   if (!status.ok()) {
     image_bytes_ -= module->image->size() - 1;
     memory_.refund(module->device, module->charged);
+    if (module->variables.address != 0) variables_.give_back(module->variables.address);
     return status;
   }
   if (const char* const why = why_code_stays(module->facts)) core_.journal.note_stays(why);
@@ -489,6 +532,11 @@ void Modules::release(Module& module) {
   if (module.in_cold_home) --core_.cold_homes;
   // The library is unloaded, if no other session holds it, at the next quiescence of the context
   // that its code is in. Held work may use its variables then, and cold streams may still use them.
+  if (module.variables.address != 0) {
+    core_.releases.add_behind_work(
+        {wire::ReturnKind::kCode},
+        [this, address = module.variables.address] { variables_.give_back(address); });
+  }
   if (!module.in_cold_home && !core_.releases.is_behind_held()) {
     module.own.reset();
     return module.library.reset();
@@ -526,6 +574,11 @@ Status Modules::handle(const wire::GetGlobal& command, Module& module,
   uint32_t device = 0;
   OPENMPS_RETURN_IF_ERROR(enter(module, command.kind, command.device, &device));
   const std::string symbol(tail.name);
+  if (const auto found = module.layout.variables.find(symbol);
+      found != module.layout.variables.end() && command.managed == 0) {
+    reply.put({module.variables.address + found->second.offset, found->second.bytes, 0});
+    return Status();
+  }
   std::shared_ptr<LoadedLibrary> library;
   OPENMPS_RETURN_IF_ERROR(find_own(module, &library));
   const bool is_copy = library != module.library;
@@ -659,6 +712,7 @@ void Modules::release_all() {
   modules_.clear();
   blobs_.clear();
   functions_.clear();
+  variables_.release_all();
 }
 
 }  // namespace openmps::worker

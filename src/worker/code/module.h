@@ -22,6 +22,7 @@
 #include "wire/codec.h"
 #include "worker/code/jit_options.h"
 #include "worker/code/sm_footprint.h"
+#include "worker/code/variable_memory.h"
 #include "worker/core/object_table.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
@@ -96,6 +97,9 @@ struct Module {
   // Kept while the module lives, so that another worker can load it.
   std::shared_ptr<const ImageBytes> image;
   ImageFacts facts;
+  // Its variables, if they lie in the session's own memory, at offsets from `variables.address`.
+  VariableMemory::Place variables;
+  VariableLayout layout;
   std::vector<wire::Id> functions;
   std::vector<uint64_t> globals;         // start addresses
   uint64_t charged = 0;                  // bytes of the device's memory, for its variables
@@ -197,6 +201,7 @@ class Modules {
     ImageStore& images;
     const std::shared_ptr<Bell> bell;
     std::unique_ptr<Module> module = std::make_unique<Module>();
+    ImageBytes placed;  // what is loaded instead of the module's image; empty: that image
     JitOptions jit;
     bool made = false;  // no library of that image existed
     Status status;
@@ -204,6 +209,8 @@ class Modules {
   };
 
   static void make(Making& making);
+  // Has the variables of an image in the session's memory, where that is possible.
+  Status place_variables(Making& making);
   Status finish_load(wire::Id id, Making& making, ReplyTo<wire::ModuleLoad> reply);
   // The lanes into which code may be loaded. Code of a session that a set of SMs limits belongs to
   // the main lane (kMainFirst), but does not wait there for work that may never end.
@@ -249,6 +256,7 @@ class Modules {
 
   SessionCore& core_;
   SessionMemory& memory_;
+  VariableMemory variables_{core_, memory_};
   ImageStore& images_;
   ImageMemory* const remembered_;
   ObjectTable<Blob> blobs_{"blob"};

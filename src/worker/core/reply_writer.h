@@ -41,6 +41,7 @@ class ReplyWriter {
 
   // `pending` answers the command once it is ready.
   void answer_later(std::unique_ptr<Pending> pending) { pending_ = std::move(pending); }
+  [[nodiscard]] bool is_pending() const { return pending_ != nullptr; }
   [[nodiscard]] std::unique_ptr<Pending> take_pending() { return std::move(pending_); }
 
  private:

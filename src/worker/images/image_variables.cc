@@ -275,9 +275,6 @@ Result<ImageBytes> place_in_cubin(const ImageBytes& code, const FindVariable& fi
   return placed;
 }
 
-// Of every variable and of every section of them: what any vector load may need.
-constexpr uint64_t kVariableAlignment = 256;
-
 // The offset behind what is there; nothing: beyond 64 bits.
 bool append(uint64_t bytes, uint64_t alignment, VariableLayout* layout, uint64_t* offset) {
   const uint64_t mask = std::max(alignment, kVariableAlignment) - 1;

@@ -33,6 +33,9 @@ bool is_in_constants(const cuda::ElfSymbol& symbol, const std::vector<cuda::ElfS
 // where the code can't be read. `image` has passed check_image_bounds.
 bool declares_constant(cuda::Bytes image, uint32_t capability, std::string_view name);
 
+// Of every variable, and of every section of them: what any vector load may need.
+inline constexpr uint64_t kVariableAlignment = 256;
+
 // The variables in device memory that the code of an image for a device has, one behind the other
 // as they are to lie in memory outside of the context, and what they contain at first: zeros, but
 // for `contents`.
@@ -53,6 +56,10 @@ struct VariableLayout {
 // CUDA_ERROR_NOT_SUPPORTED with the reason, where the code can't be read, or a variable begins with
 // an address, which only the driver's loader knows, or, in PTX, with anything but zeros.
 Result<VariableLayout> lay_out_variables(cuda::Bytes image, uint32_t capability, uint64_t most);
+
+// Variables of larger code are not placed: that copies it and loads it once more. What programs
+// bring themselves is smaller.
+inline constexpr uint64_t kMostPlacedBytes = uint64_t{16} << 20;
 
 // Finds a variable's address by its name in the table of symbols.
 using FindVariable = std::function<Result<CUdeviceptr>(const std::string& name)>;

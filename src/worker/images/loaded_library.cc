@@ -13,14 +13,6 @@
 
 namespace openmps::worker {
 
-namespace {
-
-// Larger code does not move: moving copies it and loads it once more. What programs bring
-// themselves is smaller.
-constexpr uint64_t kMostPlacedBytes = 16 * wire::kMiB;
-
-}  // namespace
-
 LoadedLibrary::LoadedLibrary(const DriverTable& driver, ContextGate& gate, ColdLanes* cold,
                              CUlibrary library, const ImageFacts& facts)
     : handle(library),

@@ -99,22 +99,42 @@ Status SessionMemory::handle(const wire::AddressReserve& command,
     return violation("an extent of " + std::to_string(command.bytes) + " bytes aligned to " +
                      std::to_string(command.alignment));
   }
-  if (extents_.size() >= wire::kMaxExtents || command.bytes > wire::kMaxExtentBytes ||
-      extent_bytes_ > wire::kMaxExtentBytes - command.bytes) {
+  // Of a session that is made again: the addresses that it had.
+  const auto* const had = core_.journal.recorded<wire::AddressReserve::Reply>();
+  const Result<uint64_t> address =
+      reserve_extent(command.bytes, command.alignment, had == nullptr ? 0 : had->address);
+  if (!address.ok()) return address.status();
+  reply.put({*address});
+  return Status();
+}
+
+Result<uint64_t> SessionMemory::reserve_extent(uint64_t bytes, uint64_t alignment, uint64_t at) {
+  if (extents_.size() >= wire::kMaxExtents || bytes > wire::kMaxExtentBytes ||
+      extent_bytes_ > wire::kMaxExtentBytes - bytes) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "the session has reserved " +
                                                 std::to_string(extent_bytes_) + " bytes in " +
                                                 std::to_string(extents_.size()) + " extents");
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(0));
-  const uint64_t bytes = extent_bytes(command.bytes);
-  const auto reserve = [&](uint64_t address) { return reserve_at(core_.driver, address, bytes); };
-  const Result<uint64_t> address =
-      addresses_.claim_reserved(bytes, std::max(command.alignment, kExtentUnit), reserve);
-  if (!address.ok()) return address.status();
-  extents_[*address] = *address + command.bytes;
-  extent_bytes_ += command.bytes;
-  reply.put({*address});
-  return Status();
+  const uint64_t whole = extent_bytes(bytes);
+  const auto reserve = [&](uint64_t address) { return reserve_at(core_.driver, address, whole); };
+  if (at == 0) {
+    const Result<uint64_t> address =
+        addresses_.claim_reserved(whole, std::max(alignment, kExtentUnit), reserve);
+    if (!address.ok()) return address.status();
+    at = *address;
+  } else {
+    if (!addresses_.claim(at, whole)) {
+      return Status(CUDA_ERROR_OUT_OF_MEMORY, text_of(at, whole) + " belongs to another session");
+    }
+    if (Status status = reserve(at); !status.ok()) {
+      addresses_.release(at);
+      return status;
+    }
+  }
+  extents_[at] = at + bytes;
+  extent_bytes_ += bytes;
+  return at;
 }
 
 Status SessionMemory::handle(const wire::AddressFree& command) {
@@ -403,6 +423,7 @@ bool SessionMemory::is_own(const Range& range) {
 Status SessionMemory::begin_unmap(const wire::MemoryUnmap& range, uint64_t* ticket) {
   OPENMPS_RETURN_IF_ERROR(check_whole(range.address, range.bytes));
   *ticket = ++unmap_tickets_;
+  core_.journal.note_unmapped(unmap_tickets_);
   const uint64_t end = range.address + range.bytes;
   for (auto it = ranges_.find(range.address); it != ranges_.end() && it->first < end;) {
     Range& leaving = leaving_[it->first] = std::move(it->second);
@@ -433,6 +454,13 @@ void SessionMemory::finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket
     }
     it = leaving_.erase(it);
   }
+}
+
+void SessionMemory::take_over() {
+  unmap_tickets_ = core_.journal.unmapped();
+  unregister_tickets_ = core_.journal.unregistered();
+  core_.view.header().unmapped.store(unmap_tickets_, std::memory_order_release);
+  core_.view.header().unregistered.store(unregister_tickets_, std::memory_order_release);
 }
 
 bool SessionMemory::take_back(const wire::MemoryMap& range) {
@@ -674,6 +702,7 @@ Status SessionMemory::begin_unregister(const wire::HostUnregister& range, uint64
     return violation(text_of(range.address, range.bytes) + " is not registered as such");
   }
   *ticket = it->second.pages.empty() ? ++unregister_tickets_ : 0;
+  core_.journal.note_unregistered(unregister_tickets_);
   leaving_[range.address] = std::move(it->second);
   ranges_.erase(it);
   ++removals_;

@@ -85,6 +85,10 @@ class SessionMemory {
   // ---- Addresses ----
   Status handle(const wire::AddressReserve& command, ReplyTo<wire::AddressReserve> reply);
   Status handle(const wire::AddressFree& command);
+  // Reserve addresses beside the window, in whole multiples of kMemoryGranularity: at `at`, or,
+  // where that is 0, at a multiple of `alignment`. CUDA_ERROR_OUT_OF_MEMORY: the session has too
+  // many, or these addresses are not free.
+  Result<uint64_t> reserve_extent(uint64_t bytes, uint64_t alignment, uint64_t at);
 
   // ---- Device memory ----
   // Map new physical memory in the window. CUDA_ERROR_OUT_OF_MEMORY: beyond the limit of the client
@@ -99,6 +103,8 @@ class SessionMemory {
   // only takes back the former mapping.
   Status begin_unmap(const wire::MemoryUnmap& range, uint64_t* ticket);
   void finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket);
+  // The session has been made again: both steps of all that a former worker has begun are done.
+  void take_over();
   // Release memory that has been kept for long. When to call this again; 0: none is kept.
   uint64_t give_back_old();
   // Memory is short: release what is kept of all sessions, and wait until the server has, too.

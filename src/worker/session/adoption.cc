@@ -2,10 +2,70 @@
 // See adoption.h.
 #include "worker/session/adoption.h"
 
-namespace openmps::worker {
+#include <cstring>
+#include <memory>
+#include <string>
 
-Status adopt(SessionParts&) {
-  return Status(CUDA_ERROR_NOT_SUPPORTED, "sessions can't be made again yet");
+#include "base/adaptive_wait.h"
+#include "wire/command_info.h"
+#include "worker/core/reply_writer.h"
+#include "worker/session/dispatch.h"
+
+namespace openmps::worker {
+namespace {
+
+// While code is compiled.
+constexpr WaitPlan kPendingPlan{.nap_until_ns = kNever, .nap = {20'000, 2'000'000}};
+
+// Text for people, which may differ.
+bool is_compared(wire::Opcode opcode) { return opcode != wire::Opcode::kModuleLoad; }
+
+Status execute(SessionParts& session, const wire::Record& record, ReplyWriter& reply) {
+  Status status = dispatch(session, record, reply);
+  session.submitter.end_waiting();
+  const std::unique_ptr<Pending> pending = reply.take_pending();
+  if (pending == nullptr) return status;
+  AdaptiveWait wait(session.core.clock, kPendingPlan);
+  while (!pending->ready()) {
+    if (session.stop.load(std::memory_order_relaxed)) {
+      return Status(CUDA_ERROR_NOT_READY, "the session ends");
+    }
+    wait.pause();
+  }
+  session.core.bell->answer();
+  session.submitter.prepare_to_wait();
+  status = pending->finish(reply);
+  note_late(session, record, status, reply);
+  session.submitter.end_waiting();
+  return status;
+}
+
+}  // namespace
+
+Status adopt(SessionParts& session) {
+  const auto reply = std::make_unique<ReplyWriter>();
+  const auto replay = [&](const wire::JournalEntry& entry, Journal::Bytes bytes,
+                          Journal::Bytes recorded) {
+    const wire::Record record{.opcode = static_cast<wire::Opcode>(entry.opcode),
+                              .reply_slot = wire::kNoReply,
+                              .payload = bytes.data(),
+                              .payload_bytes = static_cast<uint32_t>(bytes.size())};
+    reply->clear();
+    const Status status = execute(session, record, *reply);
+    const std::string name = wire::name_of(record.opcode);
+    if (!status.ok()) return Status(status.code(), name + ": " + status.message());
+    const bool is_same =
+        reply->size() == recorded.size() &&
+        (recorded.empty() || memcmp(reply->data(), recorded.data(), recorded.size()) == 0);
+    if (is_compared(record.opcode) && !is_same) {
+      return Status(CUDA_ERROR_NOT_SUPPORTED, name + " has another result in this worker");
+    }
+    return Status();
+  };
+  OPENMPS_RETURN_IF_ERROR(session.core.journal.replay(replay));
+  session.memory.take_over();
+  session.losses.take_over();
+  return Status();
 }
 
 }  // namespace openmps::worker

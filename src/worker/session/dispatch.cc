@@ -54,6 +54,8 @@ Status check_name(const S& session, const C& command, Name) {
   } else if constexpr (Name::kObject != Object::kContext) {
     const auto& objects = table<Name::kObject>(session);
     if (Name::kOptional && id == 0) return Status();
+    // The image of a module that is made again comes from the server.
+    if (Name::kObject == Object::kBlob && session.core.journal.is_adopting()) return Status();
     if constexpr (Name::kEffect == Effect::kNew) return objects.check_free(id);
     if (objects.find(id) != nullptr) return Status();
     if constexpr (Name::kEffect == Effect::kMake) return objects.check_free(id);
@@ -200,6 +202,123 @@ void flush_what_concerns(SessionParts& session, const C& command) {
   });
 }
 
+// ---- The journal (worker/core/journal.h)
+// ----------------------------------------------------------
+
+template <typename C>
+constexpr bool kIsKept = requires {
+  C::kKeeping;
+};
+template <typename C>
+constexpr bool kOutlives = requires {
+  C::kOutlives;
+};
+template <typename Name>
+constexpr bool kIsObject = Name::kObject != Object::kDevice;
+
+// Whether the command has a place in the journal: it is kept, or ends what is.
+template <typename C>
+constexpr bool concerns_journal() {
+  return kIsKept<C> || std::same_as<C, wire::MemoryUnmap> || std::same_as<C, wire::AddressFree> ||
+         std::same_as<C, wire::HostUnregister> || wire::NamesOf<C>::with([](auto... name) {
+           return ((name.kEffect == Effect::kEnd) || ... || false);
+         });
+}
+
+// The objects whose end drops the entry, or, with `outlives`, what it uses and outlives.
+template <typename C, typename Name>
+void add_object(const C& command, Name, std::vector<Journal::ObjectKey>* lives_with,
+                Journal::ObjectKey* outlives) {
+  constexpr Effect effect = Name::kEffect;
+  constexpr bool is_used = effect == Effect::kUse;
+  if constexpr (kIsObject<Name> && (is_used || effect == Effect::kNew || effect == Effect::kMake ||
+                                    effect == Effect::kChange)) {
+    const wire::Id id = command.*Name::kField;
+    if (id == 0) return;
+    const Journal::ObjectKey key = Journal::object(Name::kObject, id);
+    if (kOutlives<C> && is_used) {
+      *outlives = key;
+    } else {
+      lives_with->push_back(key);
+    }
+  }
+}
+
+template <auto field, typename C>
+void append_key(const C& command, const wire::TailOf<C>& tail, std::string* key) {
+  if constexpr (requires { command.*field; }) {
+    const auto& value = command.*field;
+    key->append(reinterpret_cast<const char*>(&value), sizeof(value));
+  } else {
+    *key += tail.*field;
+  }
+}
+
+template <typename C>
+Journal::Range range_of([[maybe_unused]] const C& command,
+                        [[maybe_unused]] const ReplyWriter& writer) {
+  if constexpr (std::same_as<C, wire::AddressReserve>) {
+    wire::AddressReserve::Reply reply;
+    if (writer.size() < sizeof(reply)) return {};
+    memcpy(&reply, writer.data(), sizeof(reply));
+    return {.begin = reply.address, .end = reply.address + command.bytes};
+  } else {
+    return {.begin = command.address,
+            .end = command.address + command.bytes,
+            .address_at = offsetof(C, address),
+            .bytes_at = offsetof(C, bytes)};
+  }
+}
+
+template <typename C>
+void note_in_journal(SessionParts& session, const wire::Record& record, const C& command,
+                     const wire::TailOf<C>& tail, const Status& status, const ReplyWriter& writer) {
+  Journal& journal = session.core.journal;
+  if (!journal.is_open()) return;
+  const Journal::Bytes bytes(record.payload, record.payload_bytes);
+  const auto end = [&](auto name) {
+    using Name = decltype(name);
+    if constexpr (Name::kEffect == Effect::kEnd) {
+      // A blob ends also where its load fails.
+      if (status.ok() || Name::kObject == Object::kBlob) {
+        journal.end(Journal::object(Name::kObject, command.*Name::kField), C::kOpcode, bytes);
+      }
+    }
+  };
+  wire::NamesOf<C>::with([&](auto... name) { (end(name), ...); });
+  if constexpr (std::same_as<C, wire::MemoryUnmap> || std::same_as<C, wire::AddressFree> ||
+                std::same_as<C, wire::HostUnregister>) {
+    if (status.ok()) journal.end_range(command.address, command.bytes, C::kOpcode);
+  }
+  if constexpr (kIsKept<C>) {
+    Journal::Command kept;
+    kept.opcode = C::kOpcode;
+    kept.keeping = C::kKeeping;
+    kept.record = bytes;
+    kept.reply = {writer.data(), writer.size()};
+    std::vector<Journal::ObjectKey> objects;
+    wire::NamesOf<C>::with(
+        [&](auto... name) { (add_object(command, name, &objects, &kept.outlives), ...); });
+    kept.lives_with = objects;
+    constexpr bool kIsGraph = C::kKeeping == wire::Keeping::kGraph;
+    constexpr bool kUses =
+        std::same_as<C, wire::GraphInstantiate> || std::same_as<C, wire::GraphUpdate>;
+    if constexpr (kIsGraph) {
+      if (std::same_as<C, wire::GraphBegin>) journal.begin_graph(objects.front());
+      if (!status.ok() && kUses) journal.fail_graph(objects.front());
+      if (status.ok() && kUses) {
+        journal.use_graph(objects.front(), std::same_as<C, wire::GraphUpdate>);
+      }
+    }
+    if (!status.ok() || std::same_as<C, wire::GraphUpdate>) return;
+    wire::KeysOf<C>::with(
+        [&](auto... key) { (append_key<decltype(key)::kField>(command, tail, &kept.key), ...); });
+    if constexpr (C::kKeeping == wire::Keeping::kRange) kept.range = range_of(command, writer);
+    if constexpr (C::kKeeping == wire::Keeping::kStays) kept.stays = C::kStays;
+    journal.add(kept);
+  }
+}
+
 template <typename C>
 Status run(SessionParts& session, const wire::Record& record, ReplyWriter& writer) {
   constexpr size_t kPart = part_of<C>();
@@ -221,8 +340,20 @@ Status run(SessionParts& session, const wire::Record& record, ReplyWriter& write
   }
   if constexpr (kHasPart) {
     auto& part = session.*std::get<kPart>(kParts);
-    return std::apply([&part](auto&&... a) { return part.handle(a...); },
-                      arguments(session, *command, tail, writer));
+    const auto handle = [&] {
+      return std::apply([&part](auto&&... a) { return part.handle(a...); },
+                        arguments(session, *command, tail, writer));
+    };
+    if constexpr (concerns_journal<C>()) {
+      session.core.journal.begin();
+      Status status = handle();
+      if (!writer.is_pending()) {
+        note_in_journal(session, record, *command, tail, status, writer);
+      }
+      return status;
+    } else {
+      return handle();
+    }
   }
 }
 
@@ -237,7 +368,28 @@ constexpr auto make_table(wire::CommandList<Cs...>) {
 }
 constexpr auto kTable = make_table(wire::Commands());
 
+template <typename C>
+void note_late_command(SessionParts& session, const wire::Record& record, const Status& status,
+                       const ReplyWriter& writer) {
+  if constexpr (wire::AnsweredLater<C>) {
+    const C* command = nullptr;
+    wire::TailOf<C> tail;
+    if (record.opcode != C::kOpcode || !wire::decode(record, &command, &tail).ok()) return;
+    note_in_journal(session, record, *command, tail, status, writer);
+  }
+}
+template <typename... Cs>
+void note_late_of(wire::CommandList<Cs...>, SessionParts& session, const wire::Record& record,
+                  const Status& status, const ReplyWriter& writer) {
+  (note_late_command<Cs>(session, record, status, writer), ...);
+}
+
 }  // namespace
+
+void note_late(SessionParts& session, const wire::Record& record, const Status& status,
+               const ReplyWriter& reply) {
+  note_late_of(wire::Commands(), session, record, status, reply);
+}
 
 Status dispatch(SessionParts& session, const wire::Record& record, ReplyWriter& reply) {
   // All that the command submits is submitted when dispatch() returns.

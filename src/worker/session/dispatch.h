@@ -16,4 +16,9 @@ namespace openmps::worker {
 // `reply` gets what the handler returns beside the result.
 Status dispatch(SessionParts& session, const wire::Record& record, ReplyWriter& reply);
 
+// The command of the record has been answered later, with that result: the session's journal gets
+// it. What it needs has been noted in the journal again (Journal::resume()).
+void note_late(SessionParts& session, const wire::Record& record, const Status& status,
+               const ReplyWriter& reply);
+
 }  // namespace openmps::worker

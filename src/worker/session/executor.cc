@@ -203,7 +203,11 @@ Status Executor::execute(const wire::Record& record) {
   state_.executed.store(++executed_, std::memory_order_relaxed);
   if (std::unique_ptr<Pending> pending = reply_.take_pending(); pending != nullptr) {
     const std::span payload = payload_of(record);
-    late_.push_back({record, std::move(pending), {payload.begin(), payload.end()}, begin_ns});
+    late_.push_back({record,
+                     std::move(pending),
+                     {payload.begin(), payload.end()},
+                     session_.core.journal.notes(),
+                     begin_ns});
     late_.back().record.payload = late_.back().payload.data();
     state_.later.store(static_cast<uint32_t>(late_.size()), std::memory_order_relaxed);
     return Status();
@@ -226,7 +230,9 @@ Status Executor::finish_late() {
     state_.later.store(static_cast<uint32_t>(late_.size()), std::memory_order_relaxed);
     reply_.clear();
     session_.submitter.prepare_to_wait();  // code that has been compiled is loaded
+    session_.core.journal.resume(done.notes);
     const Status status = done.pending->finish(reply_);
+    note_late(session_, done.record, status, reply_);
     session_.submitter.end_waiting();
     OPENMPS_RETURN_IF_ERROR(conclude(done.record, status, done.begin_ns));
   }

@@ -61,6 +61,7 @@ class Executor {
     wire::Record record;
     std::unique_ptr<Pending> pending;
     std::vector<unsigned char> payload;  // of the record
+    Journal::Notes notes;
     uint64_t begin_ns;
   };
 
