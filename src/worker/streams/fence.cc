@@ -42,29 +42,35 @@ bool FenceLedger::pending(const wire::ChannelView& view) const {
   return false;
 }
 
-Status Fences::promise(const FenceValue& to) {
+Status Fences::prepare(const FenceValue& to) {
   wire::FenceSlot& fence = core_.view.fence(to.slot);
-  OPENMPS_RETURN_IF_ERROR(core_.pages.use(&fence, sizeof(fence)));
+  return core_.pages.use(&fence, sizeof(fence));
+}
+
+void Fences::promise(const FenceValue& to) {
   ledger_.promise(to.slot, to.value);
   wire::FencePromise& promise = core_.view.promise(to.slot);
   promise.value.store(to.value, std::memory_order_relaxed);
   promise.stream.store(to.stream, std::memory_order_relaxed);
-  return Status();
 }
 
 Status Fences::write(const FenceValue& to, const Stream& stream) {
-  OPENMPS_RETURN_IF_ERROR(promise(to));
+  OPENMPS_RETURN_IF_ERROR(prepare(to));
   wire::FenceSlot& fence = core_.view.fence(to.slot);
   if (core_.devices.at(stream.place.device).writes_64_bit_values) {
-    return check(core_.driver.cuStreamWriteValue64_v2(stream.handle, core_.device_address(&fence),
-                                                      to.value, CU_STREAM_WRITE_VALUE_DEFAULT),
-                 "cuStreamWriteValue64 of a fence");
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuStreamWriteValue64_v2(stream.handle, core_.device_address(&fence),
+                                                   to.value, CU_STREAM_WRITE_VALUE_DEFAULT),
+              "cuStreamWriteValue64 of a fence"));
+    promise(to);
+    return Status();
   }
   auto data = std::make_unique<HostFence>(HostFence{&fence, to.value});
   OPENMPS_RETURN_IF_ERROR(
       check(core_.driver.cuLaunchHostFunc(stream.handle, write_host_fence, data.get()),
             "cuLaunchHostFunc of a fence"));
   static_cast<void>(data.release());  // write_host_fence owns it
+  promise(to);
   return Status();
 }
 
@@ -162,7 +168,7 @@ Status Fences::call(uint32_t slot_number, bool asks, const FenceValue* then, con
     wait.flags = CU_STREAM_WAIT_VALUE_EQ;
   }
   if (together) {
-    OPENMPS_RETURN_IF_ERROR(promise(*then));
+    OPENMPS_RETURN_IF_ERROR(prepare(*then));
     auto& fence = all[count++].writeValue;
     fence.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
     fence.address = core_.device_address(&core_.view.fence(then->slot));
@@ -171,6 +177,7 @@ Status Fences::call(uint32_t slot_number, bool asks, const FenceValue* then, con
   OPENMPS_RETURN_IF_ERROR(
       check(core_.driver.cuStreamBatchMemOp_v2(stream.handle, count, all.data(), 0),
             "cuStreamBatchMemOp of a host function"));
+  if (together) promise(*then);
   return has_fence && !together ? write(*then, stream) : Status();
 }
 

@@ -84,9 +84,14 @@ class Fences {
   void release_all();
 
   [[nodiscard]] const FenceLedger& ledger() const { return ledger_; }
+  // The value will be written, or the session is handed over before that.
+  void promise(const FenceValue& fence);
   // The client has been asked to call the function of that slot, or will be, as a part of work that
   // ends with the fence.
-  void note_asked(uint32_t slot, const FenceValue& then) { asked_[slot] = then; }
+  void note_asked(uint32_t slot, const FenceValue& then) {
+    asked_[slot] = then;
+    if (slot >= callbacks_used_) callbacks_used_ = slot + 1;
+  }
   // f(slot) for each slot that the GPU may still have to post. Before fences of lost streams are
   // written.
   template <typename F>
@@ -118,8 +123,9 @@ class Fences {
   [[nodiscard]] std::optional<QueueCredit> take_credit(uint32_t device);
   // `side` waits for the earlier work of the stream, whose context is current.
   Status come_behind(CUstream side, const Stream& stream);
-  // Told to the watchdog, and shown by `openmps inspect`.
-  Status promise(const FenceValue& fence);
+  // Before and after the driver is given a fence. What is promised is told to the watchdog, and
+  // shown by `openmps inspect`.
+  Status prepare(const FenceValue& fence);
   // `awaited`: the GPU waits for the answer. Otherwise only the worker does (decision 14).
   void note_used(uint32_t slot, bool awaited);
   void set_debt(const std::function<bool()>& owes);

@@ -136,7 +136,8 @@ struct Stream : DriverStream {
   uint64_t order_seen = 0;   // the context's order that it has waited for
   bool unmarked = false;     // has work that no mark covers
   StreamTail tail;
-  std::unique_ptr<Loss> loss;         // null: nothing is lost
+  bool has_lost_work = false;         // in this worker, whose context was lost before it was given
+  std::unique_ptr<Loss> loss;         // null: nothing is lost with a former worker
   std::unique_ptr<DriverEvent> join;  // at the end of its work, for the other side to wait for
   uint64_t join_work = 0;             // legacy stream: the value of `work` at `join`
 };
@@ -452,7 +453,7 @@ class Streams final : public SessionWork {
   [[nodiscard]] bool has_ended(const DriverStream& stream, const StreamTail& tail,
                                const StreamBudget* budget) const;
   [[nodiscard]] bool has_ended(const Stream& stream) const {
-    return stream.loss == nullptr && stream.held == 0 &&
+    return stream.loss == nullptr && stream.held == 0 && !stream.has_lost_work &&
            has_ended(stream, stream.tail, stream.budget.get());
   }
   // Later work of the stream was to wait for an ordered copy of another, which may not have ended.

@@ -181,6 +181,7 @@ void Submitter::give_held(Backlog::Taken taken) {
   }
   end_batch();
   Status status = submit_now(work, item.stream);
+  if (is_sticky(status.code())) note_lost(work, item.stream);
   if (!status.ok()) note_failure(opcode_of(work), std::move(status));
 }
 
@@ -188,6 +189,19 @@ void Submitter::end_giving() {
   end_batch();
   if (Status status = streams_.end_destroyed(); !status.ok()) {
     note_failure(wire::Opcode::kStreamDestroy, std::move(status));
+  }
+}
+
+void Submitter::note_lost(const Work& work, Stream& stream) {
+  stream.has_lost_work = true;
+  const auto promise = [this](const FenceValue& fence) {
+    if (fence.slot < wire::kFenceSlots) fences_.promise(fence);
+  };
+  if (const auto* fence = std::get_if<FenceWork>(&work.what)) promise(fence->fence);
+  if (const auto* record = std::get_if<RecordWork>(&work.what)) promise(record->fence);
+  if (const auto* call = std::get_if<HostCallWork>(&work.what)) {
+    if (call->asks) fences_.note_asked(call->slot, call->fence);
+    promise(call->fence);
   }
 }
 
@@ -247,6 +261,7 @@ void Submitter::submit_batch() {
     }
   }
   if (status.ok()) status = launch_rest(left, stream);
+  if (is_sticky(status.code())) stream.has_lost_work = true;
   if (!status.ok()) note_failure(wire::Opcode::kLaunch, std::move(status));
   streams_.note(stream, [this](StreamBudget& budget) {
     for (const BatchedLaunch& one : batch_.launches()) budget.add(one.cost);

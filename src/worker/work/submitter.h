@@ -206,6 +206,8 @@ class Submitter {
   void submit_batch();
   Status launch_rest(std::span<const BatchedLaunch> launches, Stream& stream);
   void note_failure(wire::Opcode failed, Status status);
+  // The context was lost before work could be submitted whose command has been concluded.
+  void note_lost(const Work& work, Stream& stream);
   void leave_record(Event& event);
   Status put_at_once(const Work& work, Stream& stream);
   void give_all(std::span<const uint64_t> numbers);

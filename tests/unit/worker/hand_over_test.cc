@@ -163,6 +163,57 @@ TEST_F(HandOverTest, ACommandThatFindsTheContextLostIsNotLostItself) {
   EXPECT_EQ(hand_over(*session_).outcome, wire::Outcome::kMoved) << "the next worker takes it";
 }
 
+TEST_F(HandOverTest, AFenceThatFindsTheContextLostIsNotLostItself) {
+  create_stream(1, StreamKind::kNonBlocking);
+  launch(1);
+  fence(1, 1);
+  driver_.poison(CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(send(wire::Fence{1, 1, 2}).code(), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(hand_over(*session_).outcome, wire::Outcome::kMoved) << "the next worker takes it";
+  EXPECT_EQ(value(1), 1u);
+}
+
+TEST_F(HandOverTest, MemoryThatIsBeingUnmappedIsFree) {
+  map(kBase, kUnit);
+  create_stream(1, StreamKind::kNonBlocking);
+  launch(1);
+  driver_.hold(1, true);
+  launch(1);
+  EXPECT_TRUE(send(wire::MemoryUnmap{kBase, kUnit, 0}).ok());
+  EXPECT_EQ(view().header().unmapped.load(), 0u);
+  fault();
+  EXPECT_EQ(view().header().unmapped.load(), 1u);
+  driver_.hold(1, false);
+}
+
+TEST_F(HandOverTest, HeldWorkIsLost) {
+  create_stream(1, StreamKind::kNonBlocking);
+  EXPECT_TRUE(send(wire::StreamWaitValue{{kStaging, 1, 4, CU_STREAM_WAIT_VALUE_EQ}, 1}).ok());
+  call_function(1, 5, 1);
+  fence(1, 2);
+  ASSERT_FALSE(session_->backlog.empty());
+  const HandingOver over = fault();
+  EXPECT_EQ(over.outcome, wire::Outcome::kTold);
+  EXPECT_FALSE(over.has_kernel);
+  EXPECT_EQ(value(1), 2u);
+  EXPECT_EQ(good(1), 0u);
+  EXPECT_EQ(view().callback(5).posted.load(), wire::kCallbackDropped);
+}
+
+TEST_F(HandOverTest, HeldWorkThatFindsTheContextLostIsLost) {
+  create_stream(1, StreamKind::kNonBlocking);
+  EXPECT_TRUE(send(wire::StreamWaitValue{{kStaging, 1, 4, CU_STREAM_WAIT_VALUE_EQ}, 1}).ok());
+  call_function(1, 5, 1);
+  fence(1, 2);
+  driver_.poison(CUDA_ERROR_ILLEGAL_ADDRESS);
+  session_->submitter.flush();
+  EXPECT_TRUE(session_->backlog.empty());
+  EXPECT_EQ(hand_over(*session_).outcome, wire::Outcome::kTold);
+  EXPECT_EQ(value(1), 2u);
+  EXPECT_EQ(good(1), 0u);
+  EXPECT_EQ(view().callback(5).posted.load(), wire::kCallbackDropped);
+}
+
 TEST_F(HandOverTest, WorkOfADestroyedStreamIsLostToItsContext) {
   create_stream(1, StreamKind::kNonBlocking);
   create_stream(2, StreamKind::kNonBlocking);
