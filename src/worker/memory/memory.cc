@@ -74,9 +74,6 @@ Status SessionMemory::open_channel() {
   const uint64_t host = core_.device_end();
   ranges_[host + wire::kRegisteredOffset] = {.end = host + wire::kRegisteredEnd,
                                              .kind = Kind::kChannel};
-  // The numbers of a former worker go on.
-  unmap_tickets_ = core_.view.header().unmapped.load(std::memory_order_acquire);
-  unregister_tickets_ = core_.view.header().unregistered.load(std::memory_order_acquire);
   return core_.pages.open(core_.view, &core_.channel_delta);
 }
 
@@ -719,12 +716,6 @@ void SessionMemory::finish_unregister(const wire::HostUnregister& range, uint64_
     core_.view.header().unregistered.store(ticket, std::memory_order_release);
     wake_client(core_.view.header());
   });
-}
-
-void SessionMemory::end_leaving() {
-  wire::ChannelHeader& header = core_.view.header();
-  header.unmapped.store(unmap_tickets_, std::memory_order_release);
-  header.unregistered.store(unregister_tickets_, std::memory_order_release);
 }
 
 Status SessionMemory::reserve_host(const wire::HostReserve& range, uint64_t* address) {

@@ -154,8 +154,6 @@ class SessionMemory {
   // the second the driver releases the pages, which go back to the system.
   Status begin_unregister(const wire::HostUnregister& range, uint64_t* ticket);
   void finish_unregister(const wire::HostUnregister& range, uint64_t ticket);
-  // The process ends: the client may use again what is between the two steps.
-  void end_leaving();
   // Count memory that is allocated elsewhere for the session (arrays). CUDA_ERROR_OUT_OF_MEMORY:
   // beyond the limits.
   Status charge(uint32_t device, uint64_t bytes) { return charge(device, bytes, group_.get()); }

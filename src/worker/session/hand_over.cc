@@ -148,7 +148,6 @@ void describe_kernel(const SessionParts& session, const std::vector<Stream*>& st
 
 HandingOver hand_over(SessionParts& session) {
   HandingOver over;
-  session.memory.end_leaving();
   // What is held is not held by the next worker.
   session.streams.streams().for_each([&](const Stream& stream) {
     session.core.view.is_full(stream.fence_slot).store(0, std::memory_order_release);

@@ -17,6 +17,10 @@ namespace {
 constexpr WaitPlan kDrainPlan{.nap_until_ns = kNever, .nap = {20'000, 2'000'000}};
 // Between two looks at pending releases, each of which costs one event query.
 constexpr uint64_t kReleaseLookNs = 1'000'000;
+// Between two looks at work that is not known to have ended: what ends is known to have ended when
+// the driver reports a fault, 90 ms after it at the soonest (decision 42), after which it answers
+// no more.
+constexpr uint64_t kEndLookNs = 25'000'000;
 // Between two looks whether code can move from the cold context to the main one.
 constexpr uint64_t kMoveLookNs = 100'000'000;
 // A session that drains for longer gets a line in the log.
@@ -56,6 +60,7 @@ uint64_t SessionParts::service() {
   const uint64_t moves_ns = modules.plan_moves(now);
   const uint64_t next = memory.give_back_old();
   uint64_t longest = core.releases.waits_for_work() ? kReleaseLookNs : ~0ull;
+  if (core.journal.is_open() && streams.look_for_ends()) longest = std::min(longest, kEndLookNs);
   core.gate.run_deferred();
   if (core.cold != nullptr) core.cold_gate->run_deferred();
   if (modules.has_cold_code() && core.gate.has_deferred()) longest = std::min(longest, kMoveLookNs);

@@ -670,6 +670,15 @@ bool Streams::is_fence_reached(uint32_t slot, uint64_t value) const {
          core_.view.fence(slot).value.load(std::memory_order_acquire) >= value;
 }
 
+bool Streams::look_for_ends() {
+  bool is_unfinished = !retired_.empty();
+  for_each([&](const Stream& stream) {
+    if (has_ended(stream, stream.tail, stream.budget.get())) return;
+    is_unfinished |= !finished(*stream.listed);
+  });
+  return is_unfinished;
+}
+
 bool Streams::may_run_kernel(const Stream& stream) const {
   const StreamTail& tail = stream.tail;
   if (!tail.has_kernel || has_ended(stream, tail, stream.budget.get())) return false;

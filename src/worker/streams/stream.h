@@ -327,6 +327,8 @@ class Streams final : public SessionWork {
     ClientContext& context = *stream.context;
     if (context.order_source == &stream && context.order_fence == 0) context.order_fence = value;
   }
+  // Asks the driver about work that has not ended for certain. True: some has not.
+  bool look_for_ends();
   // The kernel that the stream was given last has not ended for certain.
   [[nodiscard]] bool may_run_kernel(const Stream& stream) const;
   // Work has been given to the stream that no fence covers, and that may be unfinished.

@@ -84,6 +84,20 @@ TEST_F(HandOverTest, WorkThatTheDriverHasSeenEndIsNotLost) {
   EXPECT_EQ(fault().outcome, wire::Outcome::kMoved);
 }
 
+TEST_F(HandOverTest, ALookFindsWhatHasEnded) {
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking);
+  launch(1);
+  launch(2);
+  driver_.hold(2, true);
+  launch(2);
+  EXPECT_TRUE(session_->streams.look_for_ends());
+  EXPECT_EQ(fault().streams, 1u);
+  EXPECT_EQ(lost(1), 0u);
+  EXPECT_NE(lost(2), 0u);
+  driver_.hold(2, false);
+}
+
 // As everything does in a lost context.
 TEST_F(HandOverTest, WorkThatSeemsToHaveEndedAfterTheFaultIsLost) {
   create_stream(1, StreamKind::kNonBlocking);
@@ -171,19 +185,6 @@ TEST_F(HandOverTest, AFenceThatFindsTheContextLostIsNotLostItself) {
   EXPECT_EQ(send(wire::Fence{1, 1, 2}).code(), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(hand_over(*session_).outcome, wire::Outcome::kMoved) << "the next worker takes it";
   EXPECT_EQ(value(1), 1u);
-}
-
-TEST_F(HandOverTest, MemoryThatIsBeingUnmappedIsFree) {
-  map(kBase, kUnit);
-  create_stream(1, StreamKind::kNonBlocking);
-  launch(1);
-  driver_.hold(1, true);
-  launch(1);
-  EXPECT_TRUE(send(wire::MemoryUnmap{kBase, kUnit, 0}).ok());
-  EXPECT_EQ(view().header().unmapped.load(), 0u);
-  fault();
-  EXPECT_EQ(view().header().unmapped.load(), 1u);
-  driver_.hold(1, false);
 }
 
 TEST_F(HandOverTest, HeldWorkIsLost) {
