@@ -209,6 +209,8 @@ void Fences::set_debt(const std::function<bool()>& owes) {
 CUDA_HOST_NODE_PARAMS Fences::posting(uint32_t slot) {
   if (postings_ == nullptr) postings_ = std::make_unique<Posting[]>(wire::kCallbackSlots);
   note_used(slot, true);
+  // A run that was lost has not set it back.
+  if (core_.journal.is_adopting()) core_.view.callback(slot).done.store(0);
   postings_[slot] = {&core_.view.header(), &core_.view.callback(slot)};
   return {post, &postings_[slot]};
 }
