@@ -16,10 +16,14 @@ import socket
 import subprocess
 from pathlib import Path
 
+from bystanders import FAULTS, H200_LATENCY, Bystander, Logs, await_active, commit, named, outcome
 from sandbox import as_user, wait_until
 from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SETTLE_LIMIT_S, Skipped, finish, kill_daemon,
                             kill_workers, ready, require, server_of, settled, tell)
 from user_scenarios import Other
+
+
+CUDA_ERROR_LAUNCH_FAILED = 719  # what a client is told whose work was lost by another's fault
 
 
 def listed(box, server):
@@ -71,6 +75,38 @@ def daemon_killed(box, _):
     kill_daemon(box)
     require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "a server without clients has outlived its daemon")
     box.start_daemon()
+    box.quit()
+
+
+def beside_faults(box, _):
+    """Clients that fault, one after the other and with all delays of a GPU, beside an idle client and one that makes
+    requests: the idle one is not harmed, the other is told once at most, and goes on. The log names the culprit,
+    a new client is served, and no client is left over."""
+    box.env["SOFTGPU_FAULT_LATENCY_US"] = H200_LATENCY
+    box.start_daemon()
+    logs = Logs(box)
+    bystanders = [Bystander(box, mode, seed) for seed, mode in enumerate(("idle", "requests"), 1)]
+    for bystander in bystanders:
+        bystander.wait_ready()
+    server = server_of(box)
+    for number, kind in enumerate(FAULTS):
+        for bystander in bystanders:
+            bystander.ask()
+        culprit, told = commit(box, kind)
+        await_active(box, SETTLE_LIMIT_S)
+        finish(box.start(["drv_client_worker", str(number + 10)]), "a newcomer")
+        require(told.startswith("CUDA_ERROR_"), f"{kind}: the culprit was told {told}")
+        text = logs.new()
+        require(named(text) == {culprit}, f"{kind}: named are {named(text)} instead of {culprit}")
+        for bystander, outcomes in zip(bystanders, (("unharmed",), ("unharmed", "told"))):
+            answer = bystander.ask()
+            require(outcome(answer) in outcomes and answer["rounds"] > 0 and
+                    all(error["code"] == CUDA_ERROR_LAUNCH_FAILED for error in answer["errors"]),
+                    f"beside {kind}: {answer}")
+    require(server_of(box) == server, "the server was replaced")
+    for bystander in bystanders:
+        bystander.end()
+    require(wait_until(lambda: not listed(box, server), SETTLE_LIMIT_S), "clients are still listed after their end")
     box.quit()
 
 
@@ -389,4 +425,4 @@ def stopped(box, _):
 
 
 FAILURES = (daemon_killed, bad_directories, left_behind, full_log_disk, no_descriptors, descriptors_in_flight, stopped,
-            memory_is_the_programs, same_addresses)
+            memory_is_the_programs, same_addresses, beside_faults)

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What clients notice of others that fault or die: bystanders of several kinds beside one faulting client after the
+other, natively, under NVIDIA's MPS or behind OpenMPS. Each bystander compares every word of its results with what
+the host computes. Run by `./dev bench faults`; without a GPU on softgpu, with an H200's delays. Exit code 1: a
+result was wrong, a newcomer was not served, or something was left. Python standard library only."""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tools"), str(ROOT / "bench")]
+from bystanders import (FAULTS, H200_LATENCY, KILL, MODES, WORKER, Bystander, Logs,  # noqa: E402
+                        await_active, commit, named, outcome)
+from demo import best_driver  # noqa: E402
+from sandbox import Failure, Sandbox, wait_until  # noqa: E402
+from scenario_tools import SETTLE_LIMIT_S, finish  # noqa: E402
+from smoke import MpsSandbox  # noqa: E402
+from stack import show  # noqa: E402
+
+KINDS = (*FAULTS, KILL, WORKER)
+SIDES = ("openmps", "mps", "native")
+NEWCOMER_LIMIT_S = 60
+IDLE_BYTES = 16 << 20  # what workers without clients may have of softgpu's memory
+BETWEEN_S = 0.3      # bystanders work before and after each event
+OUTCOMES = ("unharmed", "told", "lost", "told often", "WRONG")
+
+
+def sandbox(options):
+    if options.side == "mps":
+        return MpsSandbox(options.build, "native", options.driver)
+    if options.side == "native":
+        return Sandbox(options.build, "softgpu" if options.driver == "softgpu" else "native", options.driver)
+    env = {"SOFTGPU_FAULT_LATENCY_US": options.latency} if options.driver == "softgpu" else {}
+    return Sandbox(options.build, "openmps", options.driver, env)
+
+
+def percentile(values, part):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * part))] if ordered else None
+
+
+class Campaign:
+    """One sandbox, its bystanders, and the events."""
+
+    def __init__(self, options):
+        self.options, self.random = options, random.Random(options.seed)
+        self.box = sandbox(options)
+        self.bystanders, self.events, self.problems = {}, [], []
+        self.with_daemon = options.side != "native"
+
+    def problem(self, text):
+        self.problems.append(text)
+        print("  " + text.replace("\n", "\n    "), flush=True)
+
+    def fill(self):
+        """Starts the bystanders that are not there."""
+        fresh = []
+        for mode in self.options.bystanders:
+            if mode not in self.bystanders:
+                self.bystanders[mode] = Bystander(self.box, mode, self.random.randrange(1, 1000))
+                fresh.append(self.bystanders[mode])
+        for one in fresh:
+            one.wait_ready()
+
+    def server_descriptors(self):
+        """Of all servers; 0 where there is none of OpenMPS."""
+        return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in self.box.pids_named("openmps-server"))
+
+    def event(self, number, kind):
+        for one in self.bystanders.values():
+            one.ask()  # from here on
+        time.sleep(BETWEEN_S)
+        begin = time.monotonic()
+        pid, told = commit(self.box, kind)
+        spent = time.monotonic() - begin
+        if self.options.side == "openmps":
+            await_active(self.box, SETTLE_LIMIT_S)
+        code, out, err = self.box.run(["drv_client_worker", str(number + 2)], NEWCOMER_LIMIT_S)
+        if code != 0:
+            self.problem(f"event {number}, {kind}: a newcomer: exit code {code}\n{out}{err}")
+        time.sleep(BETWEEN_S)
+        answers = {mode: one.ask() for mode, one in self.bystanders.items()}
+        text = self.logs.new()
+        culprits = named(text)
+        found = {"number": number, "kind": kind, "pid": pid, "culprit_told": told, "ms": spent * 1e3,
+                 "named": "right" if culprits == {pid} else "wrong" if culprits and pid not in culprits
+                 else "among others" if culprits else "no", "answers": answers, "log": text}
+        self.events.append(found)
+        line = [f"{mode} {outcome(answer)}" for mode, answer in answers.items()]
+        print(f"{number:4d} {kind:10s} {told or 'killed':32s} named: {found['named']}; " + ", ".join(line), flush=True)
+        for mode, answer in answers.items():
+            if outcome(answer) in ("WRONG", "told often") or answer.get("ended"):
+                self.problem(f"event {number}, {kind}: {mode}: {json.dumps(answer)}")
+            if answer["lost"]:
+                self.bystanders.pop(mode).end()
+
+    def run(self):
+        if self.with_daemon:
+            self.box.start_daemon()
+            for child in [self.box.start(["drv_client_worker", "1"]) for _ in range(2)]:
+                finish(child, "the first client")
+        self.logs = Logs(self.box)
+        kinds = []
+        descriptors = None
+        try:
+            for number in range(self.options.events):
+                if not kinds:
+                    kinds = self.random.sample(self.options.kinds, len(self.options.kinds))
+                self.fill()
+                self.event(number, kinds.pop())
+                if number == 0:
+                    self.fill()
+                    descriptors = self.server_descriptors()
+            self.fill()
+            after = self.server_descriptors()
+            for one in self.bystanders.values():
+                one.end()
+            if self.options.side == "openmps" and self.events:
+                self.look_for_leaks(descriptors, after)
+            if self.with_daemon:
+                self.box.quit()
+            left = self.box.leftovers()
+            if left and self.options.side != "mps":
+                self.problem("\n".join(left))
+        except (Failure, OSError, ValueError, subprocess.SubprocessError) as failure:
+            self.problem(f"the campaign has ended after {len(self.events)} events: {failure}\n{self.box.logs()}")
+        finally:
+            self.box.close()
+
+    def look_for_leaks(self, before, after):
+        """Descriptors with the same bystanders after the first event and the last; memory of nobody."""
+        if after > before:
+            self.problem(f"the server has {after} descriptors with the same clients, {before} before")
+        def idle():
+            return len(self.box.pids_named("openmps-worker")) <= 2  # one that serves, and a spare one
+
+        if not wait_until(idle, SETTLE_LIMIT_S):
+            self.problem(f"workers {self.box.pids_named('openmps-worker')} are left")
+        if self.options.driver != "softgpu":
+            return
+        # A client's device memory is gone with it.
+        if not wait_until(lambda: self.box.device_state()[1] <= IDLE_BYTES, SETTLE_LIMIT_S):
+            self.problem(f"{self.box.device_state()[1]} bytes of device memory are used without clients")
+
+    # --- the tables
+
+    def by_kind(self):
+        rows = [["event", "tries", *OUTCOMES[:3], "named", "culprit's ms", "pause p50", "p99", "wrong words"]]
+        for kind in [*self.options.kinds, None]:
+            events = [event for event in self.events if kind in (None, event["kind"])]
+            if not events:
+                continue
+            answers = [answer for event in events for answer in event["answers"].values()]
+            counts = Counter(outcome(answer) for answer in answers)
+            pauses = [answer["longest_ms"] for answer in answers
+                      if not answer["lost"] and answer["mode"] != "idle"]
+            faults = [event for event in events if event["kind"] in FAULTS]
+            right = sum(event["named"] == "right" for event in faults)
+            rows.append([kind or "all", str(len(events)), str(counts["unharmed"]),
+                         str(counts["told"] + counts["told often"]), str(counts["lost"]),
+                         f"{right} of {len(faults)}" if faults else "-",
+                         f"{statistics.median(event['ms'] for event in events):.0f}",
+                         *(f"{percentile(pauses, part):.1f}" if pauses else "-" for part in (0.5, 0.99)),
+                         str(sum(answer["wrong"] for answer in answers))])
+        return rows
+
+    def by_bystander(self):
+        rows = [["bystander", *OUTCOMES, "codes", "pause p50", "p99"]]
+        for mode in self.options.bystanders:
+            answers = [event["answers"][mode] for event in self.events if mode in event["answers"]]
+            counts = Counter(outcome(answer) for answer in answers)
+            codes = Counter(error["code"] for answer in answers for error in answer["errors"])
+            pauses = [answer["longest_ms"] for answer in answers if not answer["lost"]]
+            rows.append([mode, *(str(counts[one]) for one in OUTCOMES),
+                         " ".join(f"{code} x{count}" for code, count in sorted(codes.items())) or "-",
+                         *(f"{percentile(pauses, part):.1f}" if pauses else "-" for part in (0.5, 0.99))])
+        return rows
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", default=str(ROOT / "build"))
+    parser.add_argument("--events", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--driver", choices=("softgpu", "nvidia"), default=None)
+    parser.add_argument("--side", choices=SIDES, default="openmps")
+    parser.add_argument("--bystanders", default=",".join(MODES), help="of " + ", ".join(MODES))
+    parser.add_argument("--kinds", default=",".join((*FAULTS, KILL)), help="of " + ", ".join(KINDS))
+    parser.add_argument("--latency", default=H200_LATENCY, help="softgpu's SOFTGPU_FAULT_LATENCY_US")
+    parser.add_argument("--json", default=None, help="file for every answer (default: build/bench/faults.json)")
+    options = parser.parse_args()
+    for name, known in (("bystanders", MODES), ("kinds", KINDS)):
+        chosen = [word for word in getattr(options, name).split(",") if word]
+        unknown = set(chosen) - set(known)
+        if unknown or not chosen:
+            parser.error(f"--{name}: {', '.join(sorted(unknown)) or 'none'}; there are {', '.join(known)}")
+        setattr(options, name, chosen)
+    options.driver = options.driver or best_driver()
+    if options.side != "openmps" and WORKER in options.kinds:
+        parser.error(f"--kinds {WORKER}: OpenMPS only")
+    if options.side == "mps" and options.driver != "nvidia":
+        parser.error("--side mps needs a GPU")
+    return options
+
+
+def main():
+    options = parse()
+    campaign = Campaign(options)
+    campaign.run()
+    print()
+    show(campaign.by_kind())
+    print()
+    show(campaign.by_bystander())
+    path = Path(options.json) if options.json else Path(options.build) / "bench" / "faults.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"options": vars(options), "events": campaign.events,
+                                "problems": campaign.problems}, indent=1))
+    for text in campaign.problems:
+        print("PROBLEM: " + text.splitlines()[0])
+    return 1 if campaign.problems or len(campaign.events) < options.events else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
