@@ -15,7 +15,7 @@ from scenario_tools import ready
 
 MODES = ("idle", "requests", "long", "copies", "graphs", "hosts", "pools")
 FAULTS = ("read", "write", "null", "misaligned", "trap", "assert", "stack")
-KILL = "kill"      # the client is killed while its kernel runs
+KILL = "kill"      # the client is killed while its kernel runs, of some 0.5 s
 WORKER = "worker"  # a worker of OpenMPS is killed, the serving one or a spare one
 # About as measured on an H200, for SOFTGPU_FAULT_LATENCY_US.
 H200_LATENCY = "range:147000,misaligned:176000/110000,trap:700000/14000,assert:5000/12000"
@@ -111,7 +111,7 @@ def commit(box, kind):
         worker = random.choice(box.pids_named("openmps-worker"))
         os.kill(worker, signal.SIGKILL)
         return worker, ""
-    child = box.start(["drv_culprit", "endless" if kind == KILL else kind], stdin=subprocess.PIPE)
+    child = box.start(["drv_culprit", "busy" if kind == KILL else kind], stdin=subprocess.PIPE)
     ready(child)
     child.stdin.write("\n")
     child.stdin.flush()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client whose kernel faults. It prints "ready", waits for a line on standard input, launches the
-// kernel, and prints the error that synchronising gives. `endless`: a kernel that runs until the
-// process is killed; "running" is printed behind its launch. Run by bench/faults.py and scenarios.
-// usage: drv_culprit read|write|null|misaligned|trap|assert|stack|endless
+// kernel, and prints the error that synchronising gives. `busy`: a kernel that takes a while;
+// "running" is printed behind its launch. Run by bench/faults.py and scenarios.
+// usage: drv_culprit read|write|null|misaligned|trap|assert|stack|busy
 #include <string>
 
 #include "driver.h"
@@ -104,15 +104,18 @@ done:
   st.volatile.global.u32 [%rd1], %r1;
   ret;
 }
-.visible .entry endless(.param .u64 good) {
+// Some 0.5 s.
+.visible .entry busy(.param .u64 good) {
   .reg .pred %p1;
   .reg .b32 %r1;
   .reg .b64 %rd1;
   ld.param.u64 %rd1, [good];
+  mov.u32 %r1, 0;
 again:
-  ld.volatile.global.u32 %r1, [%rd1];
-  setp.eq.u32 %p1, %r1, 0;
+  add.u32 %r1, %r1, 1;
+  setp.lt.u32 %p1, %r1, 50000000;
   @%p1 bra again;
+  st.volatile.global.u32 [%rd1], %r1;
   ret;
 }
 )";
@@ -121,7 +124,7 @@ again:
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    fprintf(stderr, "usage: drv_culprit read|write|null|misaligned|trap|assert|stack|endless\n");
+    fprintf(stderr, "usage: drv_culprit read|write|null|misaligned|trap|assert|stack|busy\n");
     return 2;
   }
   const std::string kind = argv[1];
@@ -134,7 +137,7 @@ int main(int argc, char** argv) {
   printf("ready\n");
   if (getchar() == EOF) return 2;
   e2e::launch(kernel, 1, 32, 0, stream, good.address);
-  if (kind == "endless") printf("running\n");
+  if (kind == "busy") printf("running\n");
   const CUresult result = cuStreamSynchronize(stream);
   printf("%s %d\n", e2e::name(result), static_cast<int>(result));
   fflush(stdout);
