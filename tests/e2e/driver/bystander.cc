@@ -4,9 +4,11 @@
 // an error it synchronises the context, does the round again and goes on; if that is refused a few
 // times, it is lost. It prints "ready" after the first round; then, for each line on standard
 // input, one line of JSON about the time since the last one; at the end of input it ends. Run by
-// bench/faults.py and scenarios.
-// usage: drv_bystander idle|requests|long|copies|graphs|hosts|pools [SEED]
+// bench/faults.py and scenarios. `ipc`: a second process opens the memory and reads each round's
+// words; its errors count as the first one's.
+// usage: drv_bystander idle|requests|long|copies|graphs|hosts|pools|ipc [SEED]
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -18,6 +20,8 @@
 
 namespace {
 
+constexpr const char* kModes[] = {"idle",   "requests", "long",  "copies",
+                                  "graphs", "hosts",    "pools", "ipc"};
 constexpr uint32_t kWords = 4096;
 constexpr size_t kBytes = kWords * sizeof(uint32_t);
 constexpr unsigned kBlock = 128;
@@ -64,10 +68,62 @@ std::string json_of(const Failed& failed, bool went_on) {
 
 void count_up(void* counter) { ++*static_cast<std::atomic<uint32_t>*>(counter); }
 
+bool send_all(int socket, const void* data, size_t bytes) {
+  return send(socket, data, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes);
+}
+bool receive_all(int socket, void* data, size_t bytes) {
+  return recv(socket, data, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes);
+}
+
+// The second process of `ipc`: for each number that comes, it sends the words of that memory.
+struct Answer {
+  CUresult errors[kTries + 1];  // those that came before it could read them
+  uint32_t error_count;
+  uint32_t words[kWords];
+};
+
+[[noreturn]] void read_for(int socket) {
+  CUipcMemHandle handles[2];
+  CUdeviceptr memory[2];
+  if (!receive_all(socket, handles, sizeof handles)) exit(0);
+  static e2e::Session session;
+  for (int i = 0; i < 2; ++i) {
+    CHECK_CU(cuIpcOpenMemHandle_v2(&memory[i], handles[i], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  }
+  static Answer answer;
+  for (uint32_t which = 0; receive_all(socket, &which, sizeof which);) {
+    answer.error_count = 0;
+    const auto read = [&] { return cuMemcpyDtoH_v2(answer.words, memory[which % 2], kBytes); };
+    for (CUresult result = read(); result != CUDA_SUCCESS && answer.error_count <= kTries;) {
+      answer.errors[answer.error_count++] = result;
+      result = cuCtxSynchronize();
+      if (result == CUDA_SUCCESS) result = read();
+    }
+    if (!send_all(socket, &answer, sizeof answer)) exit(0);
+  }
+  exit(0);
+}
+
+// Before the first call of CUDA: the other end of a process that runs read_for().
+int start_reader() {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) exit(2);
+  if (fork() == 0) {
+    close(ends[0]);
+    read_for(ends[1]);
+  }
+  close(ends[1]);
+  return ends[0];
+}
+
 class Bystander {
  public:
   Bystander(std::string mode, uint32_t seed)
-      : mode_(std::move(mode)), seed_(seed), expected_(kWords), session_(*new e2e::Session) {
+      : mode_(std::move(mode)),
+        seed_(seed),
+        expected_(kWords),
+        reader_(mode_ == "ipc" ? start_reader() : -1),
+        session_(*new e2e::Session) {
     e2e::Random random(seed);
     for (uint32_t& word : expected_) word = static_cast<uint32_t>(random.next());
     mix_ = session_.function("mix");
@@ -79,6 +135,11 @@ class Bystander {
     CHECK_CU(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
     CHECK_CU(cuMemcpyHtoD_v2(state_, expected_.data(), kBytes));
     CHECK_CU(cuCtxSynchronize());
+    if (reader_ < 0) return;
+    CUipcMemHandle handles[2];
+    CHECK_CU(cuIpcGetMemHandle(&handles[0], state_));
+    CHECK_CU(cuIpcGetMemHandle(&handles[1], next_));
+    if (!send_all(reader_, handles, sizeof handles)) exit(2);
   }
 
   // False: it is lost.
@@ -93,6 +154,7 @@ class Bystander {
       }
     }
     e2e::mix_on_host(expected_, key);
+    if (reader_ >= 0 && !read_by_other()) return false;
     for (uint32_t i = 0; i < kWords; ++i) wrong_ += got_[i] != expected_[i] ? 1 : 0;
     std::swap(state_, next_);
     ++number_;
@@ -141,6 +203,23 @@ class Bystander {
   void mix(CUdeviceptr words, uint32_t key, CUstream stream) {
     TRY(e2e::try_launch(mix_, e2e::blocks_for(kWords, kBlock), kBlock, 0, stream, words, kWords,
                         key));
+  }
+
+  // The words of this round as the other process sees them. False: it is lost.
+  bool read_by_other() {
+    const uint32_t which = number_ % 2 == 0 ? 1 : 0;  // next_ is the second at first
+    static Answer answer;
+    if (!send_all(reader_, &which, sizeof which) || !receive_all(reader_, &answer, sizeof answer)) {
+      note({CUDA_ERROR_UNKNOWN, "the other process has ended"}, false);
+      lost_ = true;
+      return false;
+    }
+    for (uint32_t i = 0; i < answer.error_count; ++i) {
+      note({answer.errors[i], "the other's"}, answer.error_count <= kTries);
+    }
+    lost_ = answer.error_count > kTries;
+    got_.assign(answer.words, answer.words + kWords);
+    return !lost_;
   }
 
   // From state_ to next_ and got_. It may be done again after an error in its middle.
@@ -212,6 +291,7 @@ class Bystander {
   const std::string mode_;
   const uint32_t seed_;
   std::vector<uint32_t> expected_;  // what state_ has
+  const int reader_;                // socket of the second process; -1: none
   e2e::Session& session_;           // never ended: its context may have failed
   CUfunction mix_ = nullptr, spin_ = nullptr;
   CUdeviceptr state_ = 0, next_ = 0, busy_ = 0;
@@ -240,11 +320,12 @@ bool asked(int ms) {
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   bool known = false;
-  for (const char* one : {"idle", "requests", "long", "copies", "graphs", "hosts", "pools"}) {
+  for (const char* one : kModes) {
     known = known || mode == one;
   }
   if (!known) {
-    fprintf(stderr, "usage: drv_bystander idle|requests|long|copies|graphs|hosts|pools [SEED]\n");
+    fprintf(stderr,
+            "usage: drv_bystander idle|requests|long|copies|graphs|hosts|pools|ipc [SEED]\n");
     return 2;
   }
   setvbuf(stdin, nullptr, _IONBF, 0);  // poll() sees all that was not read
