@@ -29,7 +29,7 @@ from stack import show  # noqa: E402
 KINDS = (*FAULTS, KILL, WORKER)
 SIDES = ("openmps", "mps", "native")
 NEWCOMER_LIMIT_S = 60
-IDLE_BYTES = 16 << 20  # what workers without clients may have of softgpu's memory
+IDLE_BYTES = 128 << 20  # of softgpu's memory, without clients: what workers keep of freed memory
 BETWEEN_S = 0.3      # bystanders work before and after each event
 OUTCOMES = ("unharmed", "told", "lost", "told often", "WRONG")
 
