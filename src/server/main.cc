@@ -58,6 +58,17 @@ class Confined {
   bool done_ = false;
 };
 
+// OPENMPS_SPARE=auto|on|off.
+Spare choose_spare(const Log& log) {
+  const std::string wish = environment_or("OPENMPS_SPARE", "auto");
+  if (wish == "on") return Spare::kOn;
+  if (wish == "off") return Spare::kOff;
+  if (wish != "auto") {
+    log.write("OPENMPS_SPARE=" + printable(wish) + " is neither auto, on nor off: ignored");
+  }
+  return Spare::kAuto;
+}
+
 int run(int control_fd, const std::string& control_socket) {
   UniqueFd daemon(fcntl(control_fd, F_DUPFD_CLOEXEC, 10));
   if (!daemon.valid()) {
@@ -76,7 +87,8 @@ int run(int control_fd, const std::string& control_socket) {
   EventLoop loop;
   Server server(loop, log,
                 ServerOptions{.worker = {.program = *here + "/openmps-worker",
-                                         .driver = environment_or("OPENMPS_DRIVER", "auto")},
+                                         .driver = environment_or("OPENMPS_DRIVER", "auto"),
+                                         .spare = choose_spare(log)},
                               .control_socket = control_socket,
                               .drain_ms = drain_ms(log),
                               .most_kept = most_kept,

@@ -272,7 +272,12 @@ void Server::finish(int exit_status) {
 
 // ---- Workers ----------------------------------------------------------------------------------
 
-bool Server::wants_worker() const { return !leaving_ || !waiting_.empty(); }
+bool Server::wants_worker() const {
+  return !leaving_ || !waiting_.empty() ||
+         std::ranges::any_of(sessions_.all(), [](const auto& entry) {
+           return entry.second->state == SessionState::kMoving;
+         });
+}
 
 void Server::on_worker_ready(const Worker& worker) {
   options_.on_worker_ready();
@@ -284,6 +289,7 @@ void Server::on_worker_ready(const Worker& worker) {
   kept_.give_images([&](std::span<const std::byte> message, std::span<const int> fds) {
     worker.process->send(message, fds);
   });
+  adopt_waiting();
   std::deque<Waiting> waiting;
   waiting.swap(waiting_);
   for (Waiting& next : waiting) open_session(std::move(next));
@@ -301,6 +307,17 @@ Status Server::on_worker_message(Worker& worker, wire::MessageKind kind, Packet&
       OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &closed));
       on_session_closed(worker, closed);
       return Status();
+    }
+    case wire::MessageKind::kWorkerLost: {
+      wire::WorkerLost lost;
+      OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &lost));
+      on_worker_lost(worker, lost);
+      return Status();
+    }
+    case wire::MessageKind::kHandedOver: {
+      wire::HandedOver over;
+      OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &over));
+      return on_handed_over(worker, over);
     }
     case wire::MessageKind::kSessionFault: {
       wire::SessionFault fault;
@@ -347,6 +364,10 @@ Status Server::on_session_ready(Worker& worker, const wire::SessionReady& ready)
   Session* session = session_of(worker, ready.session);
   if (session == nullptr) {
     return Status(CUDA_ERROR_INVALID_VALUE, format_text("no session %u is to open", ready.session));
+  }
+  if (session->state == SessionState::kMoving) {
+    on_adopted(*session, ready);
+    return Status();
   }
   if (ready.result == CUDA_ERROR_MPS_SERVER_NOT_READY) {
     // The worker's contexts are lost: the message about that follows.
@@ -461,6 +482,8 @@ void Server::on_context_lost(Worker& worker, const wire::SessionFault& fault) {
 
 // The place to rebuild the sessions in another worker, once there is a way to.
 void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
+  // It has died before all its sessions were handed over: those that were go on.
+  if (Takeover* const takeover = takeover_of(worker); takeover != nullptr) resolve(*takeover);
   if (!how.empty()) kept_.on_worker_gone(worker);
   for (const uint32_t id : sessions_.ids_of(worker)) {
     Session& session = *sessions_.find(id);
@@ -472,6 +495,7 @@ void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
       open_again(session);
       continue;
     }
+    if (session.recovery != nullptr) ++session.recovery->lost;
     session.end_with(CUDA_ERROR_MPS_RPC_FAILURE);
     if (!how.empty() && session.client != nullptr) {
       if (session.state == SessionState::kOpening) {
@@ -504,9 +528,18 @@ void Server::on_worker_gone() {
 
 void Server::on_no_worker(const std::string& reason) {
   log_.write("MPS server failed to start: " + reason);
+  std::vector<uint32_t> lost;
   while (!waiting_.empty()) {
     refuse(std::move(waiting_.front().client), CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
     waiting_.pop_front();
+  }
+  for (const auto& [id, session] : sessions_.all()) {
+    if (session->state == SessionState::kMoving && session->worker == nullptr) lost.push_back(id);
+  }
+  for (const uint32_t id : lost) {
+    Session& session = *sessions_.find(id);
+    lose(session, CUDA_ERROR_MPS_RPC_FAILURE, "no worker can be started: " + reason);
+    forget_session(id);
   }
   if (sessions_.clients() != 0) return;  // clients of older workers continue
   report_ready(CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
@@ -558,9 +591,10 @@ Status Server::start_session(Session& session, ForeignFd client) {
   }
   OPENMPS_RETURN_IF_ERROR(grants_.use_partition(session));
   const wire::OpenSession open = make_open_session(session, grants_.groups());
-  const int host_file = session.host_file.get();
+  const int files[] = {session.host_file.get(), session.journal.get()};
   sessions_.lend_window(session);
-  session.worker->process->send(wire::message_bytes(open), {&host_file, 1});
+  session.worker->process->send(wire::message_bytes(open),
+                                std::span(files).first(session.journal.valid() ? 2 : 1));
   Workers::note_session(*session.worker);
   return Status();
 }
@@ -598,6 +632,7 @@ void Server::welcome(Session& session) {
   }
   log_.write("Status of client " + session.name() + " is ACTIVE");
   session.client->send(wire::message_bytes(welcome), files);
+  look_at_spare();
 }
 
 void Server::refuse(PacketPeer& client, CUresult result, const std::string& reason) {
@@ -630,6 +665,10 @@ void Server::on_client_packet(uint32_t id, Packet packet) {
     return;
   }
   if (session->state == SessionState::kEnding) return;
+  if (session->state == SessionState::kMoving && session->parked.size() < wire::kMaxPassing) {
+    session->parked.emplace_back(message, std::move(descriptors[0]));
+    return;
+  }
   if (session->passing >= wire::kMaxPassing) {
     on_client_gone(id, "it sends descriptors that it does not use");
     return;
@@ -656,6 +695,15 @@ void Server::on_client_gone(uint32_t id, const std::string& unexpected) {
 
 void Server::end_session(Session& session, CUresult result) {
   if (session.state == SessionState::kEnding) return;
+  if (session.state == SessionState::kMoving) {
+    const std::shared_ptr<Recovery> recovery = std::exchange(session.recovery, nullptr);
+    if (recovery != nullptr) note_decided(recovery);
+    if (session.worker == nullptr) {
+      forget_session(session.id);
+      after_session();
+      return;
+    }
+  }
   session.state = SessionState::kEnding;
   wire::CloseSession close;
   close.session = session.id;
@@ -707,6 +755,7 @@ void Server::open_again(Session& session) {
 
 void Server::erase_session(Session& session) {
   loop_.cancel(session.drain_timer);
+  loop_.cancel(session.adoption_timer);
   if (session.client != nullptr) ignore_hang_up(session);
   const uint32_t id = session.id;
   const wire::Grant grant = session.grant;
@@ -728,6 +777,7 @@ void Server::forget_session(uint32_t id) {
 void Server::after_session() {
   if (workers_.stopping()) return;
   workers_.end_unused();
+  look_at_spare();
   leave_if_unused();
   if (!leaving_) workers_.renew_if_tainted();
 }

@@ -19,6 +19,7 @@
 #include "server/grants.h"
 #include "server/kept.h"
 #include "server/session_table.h"
+#include "server/takeover.h"
 #include "server/workers.h"
 
 namespace openmps::server {
@@ -80,6 +81,7 @@ class Server final : Workers::Owner {
   // Workers.
   [[nodiscard]] bool wants_worker() const override;
   void on_worker_ready(const Worker& worker) override;
+  void on_spare_ready(const Worker& worker) override;
   Status on_worker_message(Worker& worker, wire::MessageKind kind, Packet& packet) override;
   void on_sessions_lost(const Worker& worker, const std::string& how) override;
   void on_worker_silent(const Worker& worker) override;
@@ -94,6 +96,22 @@ class Server final : Workers::Owner {
   void tell_of_closed_image(uint64_t hash);
   Status on_forget(Worker& worker, const wire::Forget& forget);
   void on_context_lost(Worker& worker, const wire::SessionFault& fault);
+  // Sessions that outlive their worker.
+  void on_worker_lost(Worker& worker, const wire::WorkerLost& lost);
+  Status on_handed_over(Worker& worker, const wire::HandedOver& over);
+  [[nodiscard]] Takeover* takeover_of(const Worker& worker) const;
+  // All sessions of the lost worker have been handed over, or are too late.
+  void resolve(Takeover& takeover);
+  // Names who has lost the worker, if that is known: the session, or 0.
+  uint32_t name_culprit(const Takeover& takeover);
+  void lose(Session& session, CUresult result, const std::string& why);
+  // Give the sessions that wait for a worker to the serving one.
+  void adopt_waiting();
+  void adopt(Session& session, Worker& worker);
+  void on_adopted(Session& session, const wire::SessionReady& ready);
+  void on_adoption_late(uint32_t id);
+  void note_decided(const std::shared_ptr<Recovery>& recovery);
+  void look_at_spare();
   // The worker's session of that number; null: it has none, or it has ended.
   [[nodiscard]] Session* session_of(const Worker& worker, uint32_t id) const;
 
@@ -140,6 +158,9 @@ class Server final : Workers::Owner {
     std::set<uint32_t> sessions;
   };
   std::vector<Termination> terminations_;
+  std::vector<std::unique_ptr<Takeover>> takeovers_;
+  std::deque<uint64_t> lost_at_ns_;  // workers, in the last kTakeoverPeriodMs
+  EventLoop::TimerId spare_timer_ = 0;
   Grants grants_{log_, sessions_, workers_};
   std::deque<Waiting> waiting_;  // until the (new) worker is ready; at most kMaxWindows
   bool leaving_ = false;         // no new clients; the server ends with the last client

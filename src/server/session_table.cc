@@ -10,6 +10,8 @@
 
 #include "base/futex.h"
 #include "base/text.h"
+#include "wire/journal.h"
+#include "wire/kept.h"
 
 namespace openmps::server {
 
@@ -25,6 +27,40 @@ void Session::end_with(CUresult status) const {
   // `waiters` lies in memory that the client writes: waking without need costs one system call.
   futex_wake(&shared.wake_epoch, INT_MAX);
 }
+
+std::string Session::stays() const {
+  if (!journal.valid()) return "OPENMPS_TAKEOVER is off";
+  const auto& shared = *static_cast<const wire::JournalHeader*>(journal_page.address());
+  return printable(field_text(shared.stays));
+}
+
+void Session::go_on(const std::string& culprit) const {
+  wire::ChannelHeader& shared = header();
+  fill_field(shared.culprit, culprit);
+  shared.generation.fetch_add(1, std::memory_order_release);
+  shared.wake_epoch.fetch_add(1);
+  futex_wake(&shared.wake_epoch, INT_MAX);
+}
+
+namespace {
+
+// A journal without entries.
+Status make_journal(Session& session) {
+  Result<UniqueFd> file = create_shared_file("openmps-journal", wire::kJournalBytes);
+  if (!file.ok()) return file.status();
+  Result<Mapping> page = map_shared(file->get(), 0, wire::kJournalStart, MapAccess::kReadWrite);
+  if (!page.ok()) return page.status();
+  auto& header = *static_cast<wire::JournalHeader*>(page->address());
+  header.magic = wire::kJournalMagic;
+  header.version = wire::kProtocolVersion;
+  header.extents[0].begin = header.extents[0].end = wire::kJournalStart;
+  madvise(page->address(), page->bytes(), MADV_DONTFORK);
+  session.journal = std::move(file).value();
+  session.journal_page = std::move(page).value();
+  return Status();
+}
+
+}  // namespace
 
 Result<Session*> SessionTable::create(const wire::Admit& admit) {
   const auto free = std::find_if(windows_.begin(), windows_.end(), [](const Window& window) {
@@ -57,6 +93,7 @@ Result<Session*> SessionTable::create(const wire::Admit& admit) {
   header.version = wire::kProtocolVersion;
   header.window_base = wire::window_base(window);
   header.session = session->id;
+  if (wire::takes_over()) OPENMPS_RETURN_IF_ERROR(make_journal(*session));
   Session* made = session.get();
   sessions_[made->id] = std::move(session);
   free->has_session = true;

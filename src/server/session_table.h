@@ -9,8 +9,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/disposal.h"
 #include "base/packet_peer.h"
 #include "base/shared_memory.h"
 #include "wire/channel_view.h"
@@ -18,31 +20,47 @@
 
 namespace openmps::server {
 
+struct Recovery;
 struct Worker;
 
-// kOpening: the worker has been asked. kActive: the client has its Welcome. kEnding: the worker has
-// been asked to close it; the client is gone or cut off.
-enum class SessionState { kOpening, kActive, kEnding };
+// kOpening: the worker has been asked. kActive: the client has its Welcome. kMoving: its worker is
+// lost, and another one is to make it again. kEnding: the worker has been asked to close it; the
+// client is gone or cut off.
+enum class SessionState { kOpening, kActive, kMoving, kEnding };
 
 struct Session {
   uint32_t id = 0;  // unique within the server, from 1: the "context ID" of the logs
   uint32_t window = 0;
   SessionState state = SessionState::kOpening;
   bool has_lost_worker = false;        // another worker died while it opened this client's session
-  Worker* worker = nullptr;            // that has the session
+  Worker* worker = nullptr;            // that has the session; null: it waits for one, kMoving
   EventLoop::TimerId drain_timer = 0;  // while it ends
   wire::Admit admit;                   // the client's identity and wishes
   wire::Grant grant;                   // what the session is granted now
   UniqueFd host_file;
   Mapping header_page;
+  UniqueFd journal;  // invalid: the session can't move
+  Mapping journal_page;
+  uint32_t moves = 0;                  // to another worker
+  uint32_t tries = 0;                  // of the move that is under way
+  std::shared_ptr<Recovery> recovery;  // of which the move is a part
+  wire::HandedOver over;               // what is to become of it; kMoving
+  EventLoop::TimerId adoption_timer = 0;
   std::unique_ptr<PacketPeer> client;  // null once it is gone
   uint32_t passing = 0;                // descriptors that the worker has not confirmed
+  // Descriptors of the client for its next worker.
+  std::vector<std::pair<wire::PassDescriptor, ForeignFd>> parked;
 
   [[nodiscard]] wire::ChannelHeader& header() const {
     return wire::ChannelView(header_page.address()).header();
   }
   // For the log: "{PID: 4711, Context ID: 3}".
   [[nodiscard]] std::string name() const;
+  // Why the session could not be made again now; "": it could.
+  [[nodiscard]] std::string stays() const;
+  // Another worker has made the session again: its clients' waits go on. `culprit`: a sentence for
+  // them.
+  void go_on(const std::string& culprit) const;
   // Make `status` the session's sticky status unless it already has one, and wake its waiters.
   void end_with(CUresult status) const;
 };

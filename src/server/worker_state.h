@@ -16,9 +16,11 @@ namespace openmps::server {
 
 // A worker goes through these states in order, and may skip any.
 enum class WorkerState {
-  kStarting,  // current: new clients wait for it
+  kStarting,  // current: new clients wait for it, or the spare
+  kSpare,     // ready to be the current one
   kServing,   // current: new clients get their sessions here
   kRetiring,  // serves the clients that it has, and no new ones
+  kLost,      // its contexts are lost; its sessions are being handed over
   kEnding,    // has been told to end; has no sessions any more
 };
 

@@ -14,12 +14,21 @@ namespace openmps::server {
 // ---- Life ---------------------------------------------------------------------------------------
 
 void Workers::start() {
-  if (stopping_ || start_pending_ || awaits_device_ || current_ != nullptr) return;
+  if (stopping_ || start_pending_ || awaits_device_ || current_ != nullptr || use_spare()) return;
   ++attempts_;
   const bool beside = has_ending_worker();
   current_ = workers_.emplace_back(std::make_unique<Worker>()).get();
   Worker& worker = *current_;
   worker.was_started_beside_ending = beside;
+  if (const Status started = start_process(worker); !started.ok()) {
+    // No second attempt: the program is not there or can't run.
+    current_ = nullptr;
+    workers_.pop_back();
+    give_up(started.message());
+  }
+}
+
+Status Workers::start_process(Worker& worker) {
   worker.process = std::make_unique<WorkerChild>(
       loop_, disposal_,
       WorkerChild::Callbacks{[this, &worker](Packet packet) { on_packet(worker, packet); },
@@ -30,16 +39,50 @@ void Workers::start() {
                                                       why.c_str()));
                              }});
   worker.heartbeat = make_heartbeat(worker);
-  const Status started = worker.process->start(options_.program, options_.driver);
-  if (started.ok()) {
-    worker.ready_ms = options_.ready_ms << (attempts_ - 1);
-    worker.ready_timer = loop_.call_after(worker.ready_ms, [this, &worker] { on_late(worker); });
-    return;
+  OPENMPS_RETURN_IF_ERROR(worker.process->start(options_.program, options_.driver));
+  worker.ready_ms = options_.ready_ms << (std::max(attempts_, 1) - 1);
+  worker.ready_timer = loop_.call_after(worker.ready_ms, [this, &worker] { on_late(worker); });
+  return Status();
+}
+
+void Workers::start_spare() {
+  if (stopping_ || !can_spare_ || spare_ != nullptr || serving() == nullptr) return;
+  spare_ = workers_.emplace_back(std::make_unique<Worker>()).get();
+  if (!start_process(*spare_).ok()) {
+    spare_ = nullptr;
+    can_spare_ = false;
+    workers_.pop_back();
   }
-  // No second attempt: the program is not there or can't run.
+}
+
+void Workers::end_spare() {
+  if (spare_ == nullptr) return;
+  Worker& worker = *std::exchange(spare_, nullptr);
+  end(worker);
+}
+
+bool Workers::use_spare() {
+  if (spare_ == nullptr || spare_->state != WorkerState::kSpare) return false;
+  current_ = std::exchange(spare_, nullptr);
+  serve(*current_);
+  return true;
+}
+
+void Workers::serve(Worker& worker) {
+  attempts_ = 0;
+  restart_backoff_.worker_ready(now_ns());
+  worker.state = WorkerState::kServing;
+  state_ = wire::ServerState::kActive;
+  owner_.on_worker_ready(worker);
+}
+
+void Workers::on_lost(Worker& worker) {
+  const bool was_current = &worker == current_;
+  worker.state = WorkerState::kLost;
+  if (!was_current) return;
   current_ = nullptr;
-  workers_.pop_back();
-  give_up(started.message());
+  state_ = wire::ServerState::kFault;
+  replace();
 }
 
 void Workers::on_late(Worker& worker) {
@@ -92,6 +135,11 @@ void Workers::on_gone(Worker& worker, const std::string& how) {
   const bool was_current = &worker == current_;
   const bool was_ready = worker.state != WorkerState::kStarting;
   if (was_current) current_ = nullptr;
+  if (&worker == spare_) {
+    // One that could not work would not work next time either, as in exclusive process mode.
+    can_spare_ = was_ready;
+    spare_ = nullptr;
+  }
   loop_.cancel(worker.ready_timer);
   loop_.cancel(worker.clogged_timer);
   if (!stopping_) {
@@ -127,6 +175,7 @@ bool Workers::has_ending_worker() const {
 
 void Workers::replace() {
   if (stopping_ || start_pending_ || !owner_.wants_worker()) return;
+  if (current_ == nullptr && use_spare()) return;
   const uint64_t pause_ms = restart_backoff_.worker_ended(now_ns());
   if (pause_ms == 0) {
     start();
@@ -230,10 +279,12 @@ void Workers::discard(Worker& worker) {
 
 void Workers::end(Worker& worker) {
   if (worker.state == WorkerState::kEnding) return;
+  const bool was_lost = worker.state == WorkerState::kLost;
   worker.state = WorkerState::kEnding;
   owner_.on_sessions_lost(worker, "");
-  if (worker.is_silent()) worker.process->kill_now();  // it would not read the request
-  worker.process->stop();                              // on_gone() follows
+  // It would not read the request, or would release first what it holds.
+  if (was_lost || worker.is_silent()) worker.process->kill_now();
+  worker.process->stop();  // on_gone() follows
 }
 
 void Workers::stop() {
@@ -320,11 +371,16 @@ Status Workers::on_ready(Worker& worker, Packet& packet) {
     log_.write(
         format_text("Creating server context on device %zu (%s)", i, devices_[i].name.c_str()));
   }
-  attempts_ = 0;
-  restart_backoff_.worker_ready(now_ns());
-  worker.state = WorkerState::kServing;
-  state_ = wire::ServerState::kActive;
-  owner_.on_worker_ready(worker);
+  if (&worker == spare_) {
+    worker.state = WorkerState::kSpare;
+    log_.write(
+        format_text("Worker %d is ready as the spare", static_cast<int>(worker.process->pid())));
+    owner_.on_spare_ready(worker);
+    // The current worker may have gone meanwhile.
+    if (current_ == nullptr && !start_pending_) use_spare();
+    return Status();
+  }
+  serve(worker);
   return Status();
 }
 

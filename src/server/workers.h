@@ -36,12 +36,17 @@ inline constexpr uint64_t kKeptWindowsMs = 1000;
 // and a kernel that does not end, so the oldest is ended, with its clients, before there are more.
 inline constexpr size_t kMaxRetiringWorkers = 3;
 
+// Whether a worker is kept ready for the sessions of one that is lost: kAuto: while the server has
+// several clients; kOn: while it has one.
+enum class Spare { kAuto, kOn, kOff };
+
 struct WorkerOptions {
   std::string program;
   std::string driver = "auto";  // OPENMPS_DRIVER
   uint64_t ready_ms = kWorkerReadyMs;
   uint64_t ping_ms = kPingMs;
   uint64_t silent_ms = kSilentMs;
+  Spare spare = Spare::kAuto;  // OPENMPS_SPARE
 };
 
 // At most one worker is current: it starts, or takes new clients.
@@ -57,6 +62,8 @@ class Workers {
     // A message about the worker's sessions. On an error, which means that the worker breaks the
     // protocol, it is replaced.
     virtual Status on_worker_message(Worker& worker, wire::MessageKind kind, Packet& packet) = 0;
+    // A spare worker is ready.
+    virtual void on_spare_ready(const Worker& worker) = 0;
     // The worker's sessions are lost. `how` says how it has ended; empty: the server ends it.
     virtual void on_sessions_lost(const Worker& worker, const std::string& how) = 0;
     // The worker that serves does not answer: clients whose session it has not opened yet get a
@@ -110,6 +117,15 @@ class Workers {
   void renew_if_tainted();
   // End the retiring workers whose clients have left.
   void end_unused();
+  // The worker's contexts are lost, and its sessions are being handed over: the spare serves from
+  // now on, or the next worker starts.
+  void on_lost(Worker& worker);
+  // A spare worker is started unless there is one. Not if one could not be made.
+  void start_spare();
+  // There are no clients for whom a spare is kept.
+  void end_spare();
+  [[nodiscard]] bool has_spare() const { return spare_ != nullptr; }
+
   // The worker's contexts are lost. It ends now, even if its clients have not read their error yet:
   // new clients need its memory.
   void discard(Worker& worker);
@@ -119,6 +135,11 @@ class Workers {
   [[nodiscard]] bool stopping() const { return stopping_; }
 
  private:
+  // The process of a new worker. False: it can't be started, and is gone.
+  Status start_process(Worker& worker);
+  // The spare, if it is ready, becomes the current worker. False: it is not.
+  bool use_spare();
+  void serve(Worker& worker);
   void retire_if_clogged(Worker& worker);
   void on_late(Worker& worker);
   [[nodiscard]] std::unique_ptr<Heartbeat> make_heartbeat(Worker& worker);
@@ -150,6 +171,8 @@ class Workers {
   RestartBackoff restart_backoff_;
   std::vector<Device> devices_;
   wire::ServerState state_ = wire::ServerState::kInitializing;
+  Worker* spare_ = nullptr;  // kStarting or kSpare
+  bool can_spare_ = true;
 };
 
 }  // namespace openmps::server

@@ -48,12 +48,20 @@ struct JournalHeader {
 };
 static_assert(sizeof(JournalHeader) <= kJournalStart);
 
+enum class JournalState : uint16_t {
+  kLive = 0,
+  kDropped = 1,  // what the command made has ended: the entry is skipped
+  // The worker had taken the command from the ring and has not answered it: the next one executes
+  // it. The reply is the number of its reply slot, 4 bytes.
+  kPending = 2,
+};
+
 // A command that was executed with success, or a part of one that is being described. Behind it:
 // the command's record (struct and tail), then its reply, each padded to 8 bytes.
 struct JournalEntry {
   uint32_t bytes;  // of all, with this header: a multiple of 8
   uint16_t opcode;
-  uint16_t dropped;  // 1: what it made has ended. The entry is skipped
+  JournalState state;
   uint32_t record_bytes;
   uint32_t reply_bytes;
   uint64_t kept;  // Keep::number of what the command needs; 0: nothing

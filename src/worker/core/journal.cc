@@ -82,7 +82,7 @@ uint64_t Journal::write(wire::Opcode opcode, Bytes record, Bytes reply) {
   }
   const wire::JournalEntry entry{.bytes = static_cast<uint32_t>(bytes),
                                  .opcode = static_cast<uint16_t>(opcode),
-                                 .dropped = 0,
+                                 .state = wire::JournalState::kLive,
                                  .record_bytes = static_cast<uint32_t>(record.size()),
                                  .reply_bytes = static_cast<uint32_t>(reply.size()),
                                  .kept = notes_.kept,
@@ -95,6 +95,21 @@ uint64_t Journal::write(wire::Opcode opcode, Bytes record, Bytes reply) {
   extent.end.store(offset + bytes, std::memory_order_release);
   written_bytes_ += bytes;
   return offset;
+}
+
+void Journal::set_state(uint64_t offset, wire::JournalState state) {
+  memcpy(at(offset) + offsetof(wire::JournalEntry, state), &state, sizeof(state));
+}
+
+void Journal::add_pending(wire::Opcode opcode, Bytes record, uint16_t reply_slot,
+                          const Notes& notes) {
+  if (!is_open()) return;
+  notes_ = notes;
+  const uint32_t slot = reply_slot;
+  const uint64_t offset =
+      write(opcode, record, {reinterpret_cast<const unsigned char*>(&slot), sizeof(slot)});
+  notes_ = {};
+  if (offset != 0) set_state(offset, wire::JournalState::kPending);
 }
 
 void Journal::compact_if_due() {
@@ -237,8 +252,7 @@ void Journal::drop(Number number) {
   Entry entry = std::move(found->second);
   entries_.erase(found);
   live_bytes_ -= entry.bytes;
-  const uint16_t dropped = 1;
-  memcpy(at(entry.offset) + offsetof(wire::JournalEntry, dropped), &dropped, sizeof(dropped));
+  set_state(entry.offset, wire::JournalState::kDropped);
   for (const ObjectKey object : entry.lives_with) {
     const auto of = by_object_.find(object);
     if (of == by_object_.end()) continue;

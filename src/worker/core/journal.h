@@ -107,6 +107,15 @@ class Journal {
   [[nodiscard]] Notes notes() const { return notes_; }
   void resume(const Notes& notes) { notes_ = notes; }
   void add(const Command& command);
+  // The command has been taken from the ring and not been answered: the next worker executes it.
+  void add_pending(wire::Opcode opcode, Bytes record, uint16_t reply_slot, const Notes& notes);
+  // In the next worker such a command is executed, whose handler finds what was noted: until
+  // end_pending().
+  void begin_pending(const Notes& notes) {
+    notes_ = notes;
+    is_adopting_ = is_replayed_ = true;
+  }
+  void end_pending() { is_adopting_ = is_replayed_ = false; }
   // A command has ended the object: entries that live with it are dropped, but not what others
   // still need that outlive it.
   void end(ObjectKey ended, wire::Opcode opcode, Bytes record);
@@ -162,6 +171,7 @@ class Journal {
   Status next_entry(uint64_t offset, uint64_t end, wire::JournalEntry* entry) const;
   // The entry's offset in the file; 0: there is no room, and the session stays for ever.
   uint64_t write(wire::Opcode opcode, Bytes record, Bytes reply);
+  void set_state(uint64_t offset, wire::JournalState state);
   uint64_t offset_in_hand(uint32_t* bytes) const;
   Number insert(Entry entry);
   void drop(Number number);
@@ -211,7 +221,10 @@ Status Journal::replay(F&& f) {
     status = next_entry(offset, end, &entry);
     if (!status.ok()) break;
     written_bytes_ += entry.bytes;
-    if (entry.dropped == 0) {
+    if (entry.state == wire::JournalState::kPending) {
+      set_state(offset, wire::JournalState::kDropped);  // f takes it
+    }
+    if (entry.state != wire::JournalState::kDropped) {
       const unsigned char* const record = at(offset) + sizeof(entry);
       const uint64_t padded = (uint64_t{entry.record_bytes} + 7) & ~uint64_t{7};
       replayed_ = offset;

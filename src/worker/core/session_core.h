@@ -45,6 +45,7 @@ struct SessionInfo {
   uint32_t id = 0;
   uint32_t window = 0;
   uint32_t client_pid = 0;
+  bool is_adopted = false;              // it has been another worker's
   SessionLimits limits;                 // at the session's start
   std::shared_ptr<SessionGroup> group;  // null: the session is in no group
   std::string command;

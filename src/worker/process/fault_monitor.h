@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The watchdog over the shared contexts, and the one place that decides what a lost context means:
-// every session gets the error as its status, all waiting threads of its client wake, and the
-// server is told. The worker lives on for the clients that are attached to it; new clients get
-// another worker (decision 10).
+// the server is told, and every session is handed over to another worker (decision 42). A session
+// that can't be gets the error as its status, and all waiting threads of its client wake.
 //
 // The GPU writes no fence behind a faulted kernel, and clients wait for fences alone. So while some
 // fence is unreached, a thread asks the driver periodically whether the contexts are intact;
@@ -32,7 +31,9 @@ class FaultMonitor {
   // Tells the server. Called once, on the thread that noticed the loss.
   using Report = std::function<void(CUresult, const std::string& reason)>;
 
-  FaultMonitor(const DriverTable& driver, const Devices& devices, Report report);
+  // `takes_over`: sessions that can go on in another worker are handed over, and their clients
+  // are not told.
+  FaultMonitor(const DriverTable& driver, const Devices& devices, bool takes_over, Report report);
   ~FaultMonitor();
   FaultMonitor(const FaultMonitor&) = delete;
   FaultMonitor& operator=(const FaultMonitor&) = delete;
@@ -46,8 +47,10 @@ class FaultMonitor {
   // A session under watch. Session's thread.
   class Watched final : public FaultListener {
    public:
-    Watched(FaultMonitor& monitor, const wire::ChannelView& view, const FenceLedger& fences)
-        : monitor_(monitor), view_(view), fences_(fences) {}
+    // `hand_over`: the session's executor is to take no further command. Any thread.
+    Watched(FaultMonitor& monitor, const wire::ChannelView& view, const FenceLedger& fences,
+            std::function<void()> hand_over)
+        : monitor_(monitor), view_(view), fences_(fences), hand_over_(std::move(hand_over)) {}
     Watched(const Watched&) = delete;
     Watched& operator=(const Watched&) = delete;
 
@@ -59,12 +62,19 @@ class FaultMonitor {
     void context_lost(CUresult result, const std::string& reason) override {
       monitor_.context_lost(result, reason);
     }
+    [[nodiscard]] bool hands_over() const override {
+      return monitor_.takes_over_ && may_move_ && monitor_.lost() != CUDA_SUCCESS;
+    }
+    // The session has a journal. Before FaultMonitor::add().
+    void set_may_move() { may_move_ = true; }
 
    private:
     friend class FaultMonitor;
     FaultMonitor& monitor_;
     const wire::ChannelView& view_;
     const FenceLedger& fences_;
+    const std::function<void()> hand_over_;
+    bool may_move_ = false;
     std::atomic<bool> pending_{false};  // a fence may be unreached: the monitor's pending_ has it
   };
   // From add() to remove() the session's channel is mapped. remove() may be called again. Any
@@ -76,15 +86,19 @@ class FaultMonitor {
   void context_lost(CUresult result, const std::string& reason);
   // CUDA_SUCCESS while the contexts live.
   [[nodiscard]] CUresult lost() const { return lost_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool takes_over() const { return takes_over_; }
 
  private:
   void run();
   void look();
   void forget_idle_locked() REQUIRES(mutex_);
   void wake_up(Watched& session);
+  // The contexts are lost: the session is handed over, or gets the error as its status.
+  void end(const Watched& session) const;
 
   const DriverTable& driver_;
   const Devices& devices_;
+  const bool takes_over_;
   const Report report_;
   std::function<void(CUresult)> last_words_;
   std::vector<CUstream> probes_;  // one per device, used by the watchdog's thread only

@@ -230,7 +230,8 @@ Status make_parts(const DriverTable& table, const Devices& devices, ContextGate&
   // An idle driver may clean up in exit(). A driver with work in flight would wait for that work,
   // perhaps for ever; the end of the process frees everything at once, and quick_exit() makes
   // softgpu leave its device segment, which outlives the process.
-  if (environment.monitor.lost() != CUDA_SUCCESS) loop.end_all();
+  // Sessions that have been handed over hold what they have until then.
+  if (environment.monitor.lost() != CUDA_SUCCESS && !wire::takes_over()) loop.end_all();
   if (loop.idle() && !Background::busy() && !environment.gate.is_collecting()) exit(0);
   quick_exit(0);
 }
@@ -268,9 +269,13 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   }
   const Performance& wish = worker.performance;
   SpinLimits spins(cores, spin_us * 1000ull, wish.lingers, wish.spares_cores);
-  FaultMonitor monitor(table, *devices, [&server](CUresult result, const std::string& reason) {
-    server.send(wire::SessionFault{.session = 0, .result = result}, reason);
-  });
+  const auto report = [&server, &gate, &worker](CUresult result, const std::string& reason) {
+    server.send(wire::WorkerLost{.result = result}, reason);
+    // No session waits for work of others: it does not end.
+    gate.give_up();
+    if (worker.cold != nullptr) worker.cold->gate.give_up();
+  };
+  FaultMonitor monitor(table, *devices, wire::takes_over(), report);
   OPENMPS_RETURN_IF_ERROR(worker.output.capture());
   monitor.set_last_words([&worker, &table, &devices](CUresult result) {
     std::vector<CUcontext> contexts;

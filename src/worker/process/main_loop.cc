@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/text.h"
+#include "wire/kept.h"
 #include "wire/message.h"
 #include "worker/device/log.h"
 
@@ -118,6 +119,7 @@ Status MainLoop::handle(Packet packet) {
   switch (header->kind) {
     case wire::MessageKind::kOpenSession: return give(packet, &MainLoop::open);
     case wire::MessageKind::kCloseSession: return give(packet, &MainLoop::close_session);
+    case wire::MessageKind::kHandOver: return give(packet, &MainLoop::hand_over);
     case wire::MessageKind::kChangeSession: return give(packet, &MainLoop::change);
     case wire::MessageKind::kChangeGroup: return give(packet, &MainLoop::change_group);
     case wire::MessageKind::kReserve: return give(packet, &MainLoop::reserve);
@@ -194,6 +196,13 @@ Status MainLoop::change_group(const wire::ChangeGroup& message, Packet&) {
   if (group == nullptr) return Status();
   set_limits(*group, message.limits);
   environment_.worker.partitions->change(*group);
+  return Status();
+}
+
+// A session that has ended meanwhile has nothing to hand over.
+Status MainLoop::hand_over(const wire::HandOver& message, Packet&) {
+  const auto found = sessions_.find(message.session);
+  if (found != sessions_.end()) found->second->hand_over();
   return Status();
 }
 
@@ -274,8 +283,8 @@ Status MainLoop::open(const wire::OpenSession& message, Packet& packet) {
 
 Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
                        std::shared_ptr<Window> window) {
-  if (packet.fds.size() != 1) {
-    return Status(CUDA_ERROR_OPERATING_SYSTEM, "there is no descriptor left for its host file");
+  if (packet.fds.size() != (wire::takes_over() ? 2 : 1)) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM, "there is no descriptor left for its files");
   }
   // The server has sent Reserve before OpenSession.
   if (message.grant.reservation != 0 &&
@@ -286,6 +295,7 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
   info.id = message.session;
   info.window = message.window;
   info.client_pid = message.client_pid;
+  info.is_adopted = message.adopt != 0;
   info.limits = limits_of(message.grant);
   info.group = group_of(message.grant.group, message.group_limits);
   info.command = printable(field_text(message.command));
@@ -302,8 +312,9 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
   if (ColdLanes* cold = environment_.worker.cold.get(); cold != nullptr) {
     cold->note_session(sessions_.empty(), now_ns());
   }
-  auto session = std::make_unique<SessionThread>(environment_, info, std::move(window),
-                                                 std::move(packet.fds[0]), on_end);
+  UniqueFd journal = packet.fds.size() > 1 ? std::move(packet.fds[1]) : UniqueFd();
+  auto session = std::make_unique<SessionThread>(
+      environment_, info, std::move(window), std::move(packet.fds[0]), std::move(journal), on_end);
   return (sessions_[info.id] = std::move(session))->start();
 }
 

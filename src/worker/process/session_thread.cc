@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <string>
@@ -14,6 +15,8 @@
 #include "base/mutex.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/log.h"
+#include "worker/session/adoption.h"
+#include "worker/session/hand_over.h"
 
 namespace openmps::worker {
 namespace {
@@ -49,11 +52,12 @@ void say(const Parts&... parts) {
 }  // namespace
 
 SessionThread::SessionThread(Environment& environment, SessionInfo info,
-                             std::shared_ptr<Window> window, UniqueFd host_file,
+                             std::shared_ptr<Window> window, UniqueFd host_file, UniqueFd journal,
                              std::function<void()> on_end)
     : environment_(environment),
       window_(std::move(window)),
       host_file_(std::move(host_file)),
+      journal_(std::move(journal)),
       parts_(environment.driver, environment.devices, environment.gate, environment.worker,
              std::move(info)),
       name_("Session " + std::to_string(parts_.core.info.id) + " (client " +
@@ -82,6 +86,11 @@ void SessionThread::close(CUresult result) {
   if (ring_ != nullptr) ring_->wake();
 }
 
+void SessionThread::hand_over() {
+  parts_.hands_over.store(true, std::memory_order_release);
+  parts_.core.bell->ring();
+}
+
 void SessionThread::wake() {
   const MutexLock lock(mutex_);
   if (ring_ != nullptr) ring_->wake();
@@ -103,6 +112,11 @@ void SessionThread::run() {
   say(name_, " opens");
   environment_.server.send(ready);
   execute();
+  if (parts_.hands_over.load() && !parts_.stop.load()) {
+    report_handed_over();
+    // The process ends, and with it what the session holds here.
+    if (environment_.monitor.lost() != CUDA_SUCCESS) return;
+  }
   repeat_until_memory([this] { parts_.drain(); });
   shut();
   say(name_, " is closed");
@@ -129,6 +143,34 @@ Status SessionThread::map_channel() {
   return Status();
 }
 
+Status SessionThread::open_journal() {
+  if (!journal_.valid()) return Status();
+  OPENMPS_RETURN_IF_ERROR(parts_.core.journal.open(std::move(journal_)));
+  watched_.set_may_move();
+  return Status();
+}
+
+void SessionThread::report_handed_over() {
+  HandingOver over;
+  const Status status = guarded([&] { return over = worker::hand_over(parts_), Status(); });
+  if (!status.ok()) {
+    over.outcome = wire::Outcome::kLost;
+    over.reason = status.message();
+  } else if (!parts_.core.journal.stays().empty()) {
+    over.outcome = wire::Outcome::kLost;
+    over.reason = parts_.core.journal.stays();
+  }
+  wire::HandedOver message{.session = parts_.core.info.id,
+                           .outcome = over.outcome,
+                           .streams = over.streams,
+                           .has_kernel = over.has_kernel ? 1u : 0u,
+                           .stream = over.stream};
+  std::ranges::copy(over.grid, message.grid);
+  std::ranges::copy(over.block, message.block);
+  fill_field(message.kernel, over.kernel);
+  environment_.server.send(message, over.reason);
+}
+
 Status SessionThread::open() {
   if (environment_.monitor.lost() != CUDA_SUCCESS) {
     return Status(CUDA_ERROR_MPS_SERVER_NOT_READY, "the shared context is lost");
@@ -145,7 +187,15 @@ Status SessionThread::open() {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   OPENMPS_RETURN_IF_ERROR(check(environment_.driver.cuThreadExchangeStreamCaptureMode(&mode),
                                 "cuThreadExchangeStreamCaptureMode"));
+  OPENMPS_RETURN_IF_ERROR(open_journal());
   OPENMPS_RETURN_IF_ERROR(parts_.memory.open_channel());
+  if (parts_.core.info.is_adopted) {
+    const Status adopted = adopt(parts_);
+    if (environment_.worker.keeper != nullptr) {
+      environment_.worker.keeper->drop_given(parts_.core.info.id);
+    }
+    OPENMPS_RETURN_IF_ERROR(adopted);
+  }
   environment_.monitor.add(watched_);
   return Status();
 }
@@ -160,7 +210,9 @@ void SessionThread::execute() {
   const Status status = guarded([&] {
     Executor executor(parts_, ring, environment_.spins, watched_, environment_.worker.trace.get(),
                       environment_.worker.value_watch == nullptr);
-    return executor.run();
+    const Status ended = executor.run();
+    if (parts_.hands_over.load()) executor.leave_pending();
+    return ended;
   });
   parts_.core.bell->attach(nullptr);
   const MutexLock lock(mutex_);

@@ -35,7 +35,7 @@ class SessionThread {
  public:
   // The thread calls `on_end` right before it sends SessionClosed.
   SessionThread(Environment& environment, SessionInfo info, std::shared_ptr<Window> window,
-                UniqueFd host_file, std::function<void()> on_end);
+                UniqueFd host_file, UniqueFd journal, std::function<void()> on_end);
   // Joins the thread, which ends only after close() or by itself.
   ~SessionThread();
   SessionThread(const SessionThread&) = delete;
@@ -51,6 +51,9 @@ class SessionThread {
   // The thread may have missed the wake of close(): the client can write the word that the thread
   // sleeps on. To be called periodically until the session has ended. Main thread.
   void wake();
+  // The session goes on in another worker: its thread takes no further command, sends HandedOver,
+  // and, unless the contexts are lost, waits for close(). Any thread.
+  void hand_over();
   // Takes a descriptor that the client has sent. Main thread.
   void put_descriptor(uint32_t ticket, UniqueFd descriptor) {
     parts_.physical.inbox.put(ticket, std::move(descriptor));
@@ -60,14 +63,18 @@ class SessionThread {
   void run();
   Status open();
   Status map_channel();
+  Status open_journal();
   void execute();
+  void report_handed_over();
   void shut();
 
   Environment& environment_;
   std::shared_ptr<Window> window_;
   UniqueFd host_file_;
+  UniqueFd journal_;  // invalid: the session can't move
   SessionParts parts_;
-  FaultMonitor::Watched watched_{environment_.monitor, parts_.core.view, parts_.fences.ledger()};
+  FaultMonitor::Watched watched_{environment_.monitor, parts_.core.view, parts_.fences.ledger(),
+                                 [this] { hand_over(); }};
   const std::string name_;  // for the log
   std::function<void()> on_end_;
 

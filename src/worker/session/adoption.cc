@@ -46,6 +46,15 @@ Status adopt(SessionParts& session) {
   const auto reply = std::make_unique<ReplyWriter>();
   const auto replay = [&](const wire::JournalEntry& entry, Journal::Bytes bytes,
                           Journal::Bytes recorded) {
+    if (entry.state == wire::JournalState::kPending) {
+      uint32_t slot = wire::kNoReply;
+      if (recorded.size() == sizeof(slot)) memcpy(&slot, recorded.data(), sizeof(slot));
+      session.pending.push_back({static_cast<wire::Opcode>(entry.opcode),
+                                 static_cast<uint16_t>(slot),
+                                 {bytes.begin(), bytes.end()},
+                                 session.core.journal.notes()});
+      return Status();
+    }
     const wire::Record record{.opcode = static_cast<wire::Opcode>(entry.opcode),
                               .reply_slot = wire::kNoReply,
                               .payload = bytes.data(),

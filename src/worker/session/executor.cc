@@ -83,7 +83,8 @@ Executor::~Executor() {
 }
 
 Status Executor::run() {
-  while (!session_.stop.load(std::memory_order_acquire)) {
+  OPENMPS_RETURN_IF_ERROR(execute_pending());
+  while (!session_.stop.load(std::memory_order_acquire) && !hands_over()) {
     if (session_.core.bell->rung().load(std::memory_order_relaxed)) {
       OPENMPS_RETURN_IF_ERROR(finish_late());
     }
@@ -110,6 +111,30 @@ Status Executor::run() {
     if (const uint64_t now = clock_.now_ns(); now >= next_advance_ns_) advance(now);
   }
   return Status();
+}
+
+Status Executor::execute_pending() {
+  for (const SessionParts::PendingCommand& command : std::exchange(session_.pending, {})) {
+    const wire::Record record{.opcode = command.opcode,
+                              .reply_slot = command.reply_slot,
+                              .payload = command.payload.data(),
+                              .payload_bytes = static_cast<uint32_t>(command.payload.size())};
+    // An image that the command loads is the server's.
+    const bool has_image = command.notes.kept != 0;
+    if (has_image) session_.core.journal.begin_pending(command.notes);
+    const Status status = execute(record);
+    if (has_image) session_.core.journal.end_pending();
+    OPENMPS_RETURN_IF_ERROR(status);
+  }
+  return Status();
+}
+
+void Executor::leave_pending() {
+  for (const Late& late : late_) {
+    session_.core.journal.add_pending(late.record.opcode, payload_of(late.record),
+                                      late.record.reply_slot, late.notes);
+  }
+  late_.clear();
 }
 
 // Called while a command waits for quiescence: the work that it waits for may itself wait for held
@@ -232,11 +257,24 @@ Status Executor::finish_late() {
     session_.submitter.prepare_to_wait();  // code that has been compiled is loaded
     session_.core.journal.resume(done.notes);
     const Status status = done.pending->finish(reply_);
+    if (!status.ok() && has_lost(status)) {
+      session_.core.journal.add_pending(done.record.opcode, payload_of(done.record),
+                                        done.record.reply_slot, done.notes);
+      session_.submitter.end_waiting();
+      return Status();
+    }
     note_late(session_, done.record, status, reply_);
     session_.submitter.end_waiting();
     OPENMPS_RETURN_IF_ERROR(conclude(done.record, status, done.begin_ns));
   }
   return Status();
+}
+
+// The contexts are lost, and the session goes on in another worker: what fails now is executed
+// there.
+bool Executor::has_lost(const Status& status) {
+  if (is_sticky(status.code())) faults_.context_lost(status.code(), status.message());
+  return faults_.hands_over();
 }
 
 Status Executor::conclude(const wire::Record& record, const Status& status, uint64_t begin_ns) {
@@ -245,11 +283,14 @@ Status Executor::conclude(const wire::Record& record, const Status& status, uint
     trace_->command(actor_, record.opcode, payload_of(record), status.code(),
                     {reply_.data(), answered}, begin_ns);
   }
+  if (!status.ok() && has_lost(status)) {
+    session_.core.journal.add_pending(record.opcode, payload_of(record), record.reply_slot, {});
+    return Status();
+  }
   if (is_violation(status)) {
     return violation(std::string(wire::name_of(record.opcode)) + ": " + status.message());
   }
   if (!status.ok()) log_error(wire::describe(record.opcode, payload_of(record)), status);
-  if (is_sticky(status.code())) faults_.context_lost(status.code(), status.message());
   if (promises_fence(record.opcode)) {
     faults_.fence_promised();
   }

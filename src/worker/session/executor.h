@@ -54,6 +54,8 @@ class Executor {
 
   // Returns success once session.stop is set, or why the client violates the protocol.
   Status run();
+  // After run(): the session goes on in another worker, which executes what has not been answered.
+  void leave_pending();
 
  private:
   // A command whose result is not there yet: another thread makes it.
@@ -66,6 +68,12 @@ class Executor {
   };
 
   Status execute(const wire::Record& record);
+  // What a former worker has taken and not answered.
+  Status execute_pending();
+  [[nodiscard]] bool hands_over() const {
+    return session_.hands_over.load(std::memory_order_acquire);
+  }
+  bool has_lost(const Status& status);
   // `begin_ns`: when the command began, if it is traced.
   Status conclude(const wire::Record& record, const Status& status, uint64_t begin_ns);
   Status finish_late();

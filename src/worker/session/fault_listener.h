@@ -14,6 +14,8 @@ class FaultListener {
   virtual void fence_promised() = 0;
   // A driver call has failed with an error after which the contexts are unusable.
   virtual void context_lost(CUresult result, const std::string& reason) = 0;
+  // The contexts are lost, and the session goes on in another worker.
+  [[nodiscard]] virtual bool hands_over() const = 0;
 
  protected:
   ~FaultListener() = default;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <vector>
 
 #include "worker/code/function.h"
 #include "worker/code/linker.h"
@@ -55,6 +56,17 @@ struct SessionParts {
 
   // Set when the session is to end: a handler that waits gives up.
   std::atomic<bool> stop{false};
+  // Set when the session goes on in another worker: the executor takes no further command, also
+  // for a move while the contexts live.
+  std::atomic<bool> hands_over{false};
+  // Commands that a former worker has taken and not answered: the executor begins with them.
+  struct PendingCommand {
+    wire::Opcode opcode = wire::Opcode::kPadding;
+    uint16_t reply_slot = wire::kNoReply;
+    std::vector<unsigned char> payload;
+    Journal::Notes notes;
+  };
+  std::vector<PendingCommand> pending;
   SessionCore core;
   SessionMemory memory;
   PhysicalObjects physical{core, memory};

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// openmps-server: sessions that outlive their worker (docs/decisions/0042).
+#include "server/takeover.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "server/answers.h"
+#include "server/server.h"
+#include "wire/kept.h"
+#include "wire/message.h"
+
+namespace openmps::server {
+namespace {
+
+std::string text_of(const wire::HandedOver& over) {
+  return format_text("kernel %s, grid %ux%ux%u, block %ux%ux%u, stream %llu",
+                     printable(field_text(over.kernel)).c_str(), over.grid[0], over.grid[1],
+                     over.grid[2], over.block[0], over.block[1], over.block[2],
+                     static_cast<unsigned long long>(over.stream));
+}
+
+std::string command_of(const Session& session) {
+  return printable(field_text(session.admit.hello.command));
+}
+
+}  // namespace
+
+// ---- A worker is lost ---------------------------------------------------------------------------
+
+void Server::on_worker_lost(Worker& worker, const wire::WorkerLost& lost) {
+  const uint64_t now = now_ns();
+  lost_at_ns_.push_back(now);
+  while (now - lost_at_ns_.front() > kTakeoverPeriodMs * kNsPerMs) lost_at_ns_.pop_front();
+  if (!wire::takes_over() || lost_at_ns_.size() > kMostTakeovers ||
+      worker.state == WorkerState::kLost) {
+    wire::SessionFault fault{.result = lost.result};
+    fill_field(fault.reason, field_text(lost.reason));
+    on_context_lost(worker, fault);
+    return;
+  }
+  const std::string reason = printable(field_text(lost.reason));
+  log_.write(format_text("Server is handling a fatal GPU error: CUDA error %u: %s (worker %d)",
+                         lost.result, reason.c_str(), static_cast<int>(worker.process->pid())));
+  Takeover& takeover = *takeovers_.emplace_back(std::make_unique<Takeover>());
+  takeover.worker = &worker;
+  takeover.reason = reason;
+  takeover.recovery = std::make_shared<Recovery>();
+  takeover.recovery->began_ns = now;
+  takeover.recovery->result = static_cast<CUresult>(lost.result);
+  for (const uint32_t id : sessions_.ids_of(worker)) {
+    Session& session = *sessions_.find(id);
+    if (session.state == SessionState::kOpening) {
+      open_again(session);
+    } else if (session.state == SessionState::kMoving) {
+      // It was being made again: its journal is as it was.
+      loop_.cancel(std::exchange(session.adoption_timer, 0));
+      session.worker = nullptr;
+      if (session.tries < kMostTries) continue;
+      lose(session, CUDA_ERROR_MPS_RPC_FAILURE, "the worker that made it again is lost as well");
+      forget_session(id);
+    } else if (session.state == SessionState::kActive) {
+      session.state = SessionState::kMoving;
+      session.tries = 0;
+      session.recovery = takeover.recovery;
+      ++takeover.recovery->open;
+      takeover.awaited.insert(id);
+    }
+  }
+  workers_.on_lost(worker);
+  if (takeover.awaited.empty()) {
+    resolve(takeover);
+  } else {
+    takeover.timer =
+        loop_.call_after(kHandOverMs, [this, &takeover] { takeover.timer = 0, resolve(takeover); });
+  }
+}
+
+Takeover* Server::takeover_of(const Worker& worker) const {
+  const auto found = std::ranges::find_if(
+      takeovers_, [&worker](const auto& takeover) { return takeover->worker == &worker; });
+  return found == takeovers_.end() ? nullptr : found->get();
+}
+
+Status Server::on_handed_over(Worker& worker, const wire::HandedOver& over) {
+  Takeover* const takeover = takeover_of(worker);
+  Session* const session = session_of(worker, over.session);
+  if (takeover == nullptr || session == nullptr || takeover->awaited.erase(over.session) == 0) {
+    return Status();  // its client has left, or it is too late
+  }
+  session->over = over;
+  takeover->handed_over.push_back(over.session);
+  if (takeover->awaited.empty()) resolve(*takeover);
+  return Status();
+}
+
+// A kernel of the guilty session was under way. If that is true of one session alone, it is guilty.
+uint32_t Server::name_culprit(const Takeover& takeover) {
+  std::vector<const Session*> suspects;
+  for (const uint32_t id : takeover.handed_over) {
+    const Session* const session = sessions_.find(id);
+    if (session != nullptr && session->over.has_kernel != 0) suspects.push_back(session);
+  }
+  Recovery& recovery = *takeover.recovery;
+  if (suspects.empty()) {
+    log_.write("Nobody's kernel is known to have been running: the fault is not blamed on anybody");
+    return 0;
+  }
+  if (suspects.size() == 1) {
+    const Session& guilty = *suspects.front();
+    recovery.culprit = format_text("PID %u (%s): %s", guilty.admit.pid, command_of(guilty).c_str(),
+                                   text_of(guilty.over).c_str());
+    log_.write("Fault by client " + guilty.name() + " (" + command_of(guilty) +
+               "): " + text_of(guilty.over) + ": the only one with a kernel on the device");
+    return guilty.id;
+  }
+  log_.write(format_text("The fault is one of %zu clients':", suspects.size()));
+  for (const Session* const suspect : suspects) {
+    log_.write("Suspect is client " + suspect->name() + " (" + command_of(*suspect) +
+               "): " + text_of(suspect->over));
+  }
+  recovery.culprit = format_text("one of %zu programs", suspects.size());
+  return 0;
+}
+
+void Server::lose(Session& session, CUresult result, const std::string& why) {
+  log_.write("Client " + session.name() + " (" + command_of(session) + ") is lost: " + why);
+  session.end_with(result);
+  if (session.recovery == nullptr) return;
+  ++session.recovery->lost;
+  note_decided(std::exchange(session.recovery, nullptr));
+}
+
+void Server::resolve(Takeover& takeover) {
+  const auto held = std::ranges::find_if(
+      takeovers_, [&takeover](const auto& entry) { return entry.get() == &takeover; });
+  const std::unique_ptr<Takeover> ended = std::move(*held);
+  takeovers_.erase(held);
+  loop_.cancel(ended->timer);
+  Recovery& recovery = *ended->recovery;
+  const uint32_t guilty = name_culprit(*ended);
+  for (const uint32_t id : ended->awaited) {
+    if (Session* const session = sessions_.find(id)) {
+      lose(*session, recovery.result, "its thread did not leave the driver in time");
+    }
+  }
+  for (const uint32_t id : ended->handed_over) {
+    Session* const session = sessions_.find(id);
+    if (session == nullptr || session->state != SessionState::kMoving) continue;
+    if (id == guilty) {
+      lose(*session, recovery.result, "the fault is its own");
+    } else if (session->over.outcome == wire::Outcome::kLost) {
+      lose(*session, recovery.result, printable(field_text(session->over.reason)));
+    } else {
+      session->worker = nullptr;
+    }
+  }
+  if (ended->worker->state != WorkerState::kEnding) workers_.discard(*ended->worker);
+  adopt_waiting();
+  after_session();
+}
+
+// ---- Another worker makes the sessions again ----------------------------------------------------
+
+void Server::adopt_waiting() {
+  Worker* const worker = workers_.serving();
+  if (worker == nullptr) return;
+  for (const auto& [id, session] : sessions_.all()) {
+    if (session->state != SessionState::kMoving || session->worker != nullptr) continue;
+    // Not before it has been handed over.
+    const bool is_awaited = std::ranges::any_of(
+        takeovers_, [id](const auto& takeover) { return takeover->awaited.contains(id); });
+    if (!is_awaited) adopt(*session, *worker);
+  }
+}
+
+void Server::adopt(Session& session, Worker& worker) {
+  session.worker = &worker;
+  session.passing = 0;
+  ++session.tries;
+  kept_.give_memory(session.id, [&](std::span<const std::byte> message, std::span<const int> fds) {
+    worker.process->send(message, fds);
+  });
+  wire::OpenSession open = make_open_session(session, grants_.groups());
+  open.adopt = 1;
+  sessions_.lend_window(session);
+  const int files[] = {session.host_file.get(), session.journal.get()};
+  worker.process->send(wire::message_bytes(open), files);
+  Workers::note_session(worker);
+  session.adoption_timer =
+      loop_.call_after(kAdoptionMs, [this, id = session.id] { on_adoption_late(id); });
+}
+
+void Server::on_adoption_late(uint32_t id) {
+  Session* const session = sessions_.find(id);
+  if (session == nullptr || session->state != SessionState::kMoving) return;
+  session->adoption_timer = 0;
+  const CUresult result = CUDA_ERROR_MPS_RPC_FAILURE;
+  lose(*session, result, "it could not be made again in time");
+  end_session(*session, result);
+}
+
+void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
+  loop_.cancel(std::exchange(session.adoption_timer, 0));
+  const std::shared_ptr<Recovery> recovery = session.recovery;
+  if (ready.result != CUDA_SUCCESS) {
+    // The worker's contexts are lost: the message about that follows, and the session waits.
+    if (ready.result == CUDA_ERROR_MPS_SERVER_NOT_READY && session.tries < kMostTries) {
+      session.worker = nullptr;
+      adopt_waiting();
+      return;
+    }
+    lose(session, recovery != nullptr ? recovery->result : CUDA_ERROR_MPS_RPC_FAILURE,
+         printable(field_text(ready.reason)));
+    forget_session(session.id);
+    after_session();
+    return;
+  }
+  const bool is_told = session.over.outcome == wire::Outcome::kTold;
+  const int pid = static_cast<int>(session.worker->process->pid());
+  log_.write(format_text("Client %s (%s) is moved to worker %d: ", session.name().c_str(),
+                         command_of(session).c_str(), pid) +
+             (is_told
+                  ? format_text("what was under way in %u of its streams is lost, its memory is "
+                                "kept",
+                                session.over.streams)
+                  : "nothing was under way"));
+  session.state = SessionState::kActive;
+  session.recovery = nullptr;
+  ++session.moves;
+  session.go_on(recovery != nullptr ? recovery->culprit : "");
+  for (auto& [message, descriptor] : std::exchange(session.parked, {})) {
+    ++session.passing;
+    message.session = session.id;
+    const int file = descriptor.get();
+    session.worker->process->send(wire::message_bytes(message), {&file, 1});
+  }
+  if (recovery == nullptr) return;
+  ++(is_told ? recovery->told : recovery->moved);
+  note_decided(recovery);
+}
+
+void Server::note_decided(const std::shared_ptr<Recovery>& recovery) {
+  if (recovery->open == 0 || --recovery->open != 0) return;
+  log_.write(
+      format_text("Server is ACTIVE again after %llu ms: %u moved, %u told, %u lost",
+                  static_cast<unsigned long long>((now_ns() - recovery->began_ns) / kNsPerMs),
+                  recovery->moved, recovery->told, recovery->lost));
+}
+
+// ---- The spare ----------------------------------------------------------------------------------
+
+void Server::on_spare_ready(const Worker& worker) {
+  kept_.give_images([&](std::span<const std::byte> message, std::span<const int> fds) {
+    worker.process->send(message, fds);
+  });
+}
+
+// A spare is kept while there are clients that it would be for.
+void Server::look_at_spare() {
+  const Spare wish = options_.worker.spare;
+  if (!wire::takes_over() || wish == Spare::kOff || workers_.stopping()) return;
+  const uint32_t wanted = wish == Spare::kOn ? 1 : 2;
+  const uint32_t clients = sessions_.clients();
+  if (clients == 0) {
+    loop_.cancel(std::exchange(spare_timer_, 0));
+    workers_.end_spare();
+  } else if (clients >= wanted && !workers_.has_spare() && spare_timer_ == 0) {
+    spare_timer_ = loop_.call_after(kSpareDelayMs, [this, wanted] {
+      spare_timer_ = 0;
+      if (sessions_.clients() >= wanted) workers_.start_spare();
+    });
+  }
+}
+
+}  // namespace openmps::server

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// A lost worker and what becomes of its sessions (docs/decisions/0042): data of Server, which makes
+// the steps, on the loop's thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/event_loop.h"
+#include "wire/handshake.h"
+
+namespace openmps::server {
+
+struct Worker;
+
+// How long the sessions of a lost worker may take to be handed over. A session takes some
+// milliseconds; a thread that is in the driver comes back after 200 ms at most (an H200, driver
+// 580). Later ones are lost.
+inline constexpr uint64_t kHandOverMs = 500;
+// How long a worker may take to make a session again: code may have to be compiled.
+inline constexpr uint64_t kAdoptionMs = 10'000;
+// How many workers may try, if the first one is lost meanwhile.
+inline constexpr uint32_t kMostTries = 2;
+// If more workers are lost in this time, sessions are not made again: the device is broken, or each
+// of them loses its worker.
+inline constexpr size_t kMostTakeovers = 16;
+inline constexpr uint64_t kTakeoverPeriodMs = 10'000;
+// Between the second client's connection and the start of a spare: the client's own start goes
+// first.
+inline constexpr uint64_t kSpareDelayMs = 2'000;
+
+// What has become of the sessions of one lost worker.
+struct Recovery {
+  uint64_t began_ns = 0;
+  CUresult result = CUDA_SUCCESS;  // the fault's
+  std::string culprit;             // a sentence for the clients
+  uint32_t moved = 0;
+  uint32_t told = 0;
+  uint32_t lost = 0;
+  uint32_t open = 0;  // sessions of which it is not decided yet
+};
+
+// A lost worker, until its sessions have been handed over.
+struct Takeover {
+  Worker* worker = nullptr;
+  std::string reason;                 // how the worker has noticed
+  std::set<uint32_t> awaited;         // sessions that have not been handed over yet
+  std::vector<uint32_t> handed_over;  // sessions; their HandedOver is in Session::over
+  EventLoop::TimerId timer = 0;
+  std::shared_ptr<Recovery> recovery;
+};
+
+}  // namespace openmps::server
