@@ -19,7 +19,7 @@
 #include "server/grants.h"
 #include "server/kept.h"
 #include "server/session_table.h"
-#include "server/takeover.h"
+#include "server/recovery.h"
 #include "server/workers.h"
 
 namespace openmps::server {

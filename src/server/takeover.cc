@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // openmps-server: sessions that outlive their worker (docs/decisions/0042).
-#include "server/takeover.h"
+#include "server/recovery.h"
 
 #include <algorithm>
 #include <utility>
