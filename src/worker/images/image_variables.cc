@@ -324,10 +324,12 @@ Status lay_out_text(const ImageBytes& text, VariableLayout* layout) {
       return;
     }
     VariableLayout::Variable placed{.bytes = variable.bytes};
-    if (variable.is_initialised || variable.is_elsewhere) {
-      status = not_supported("how " + std::string(variable.name) + " begins");
-    } else if (!append(variable.bytes, 1, layout, &placed.offset)) {
-      status = not_supported("variables of too many bytes");
+    if (variable.is_elsewhere || !append(variable.bytes, 1, layout, &placed.offset)) {
+      status = not_supported("where " + std::string(variable.name) + " is");
+    } else if (!variable.values.empty()) {
+      Result<std::vector<unsigned char>> bytes = initial_bytes(variable);
+      status = bytes.status();
+      if (status.ok()) layout->contents.push_back({placed.offset, std::move(bytes).value()});
     }
     layout->variables[std::string(variable.name)] = placed;
   };

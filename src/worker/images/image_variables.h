@@ -54,7 +54,7 @@ struct VariableLayout {
 };
 // `image` has passed check_image_bounds; of more than `most` bytes of code nothing is read. Errors:
 // CUDA_ERROR_NOT_SUPPORTED with the reason, where the code can't be read, or a variable begins with
-// an address, which only the driver's loader knows, or, in PTX, with anything but zeros.
+// an address, which only the driver's loader knows.
 Result<VariableLayout> lay_out_variables(cuda::Bytes image, uint32_t capability, uint64_t most);
 
 // Variables of larger code are not placed: that copies it and loads it once more. What programs

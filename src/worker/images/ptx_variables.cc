@@ -87,11 +87,15 @@ void read_declaration(std::string_view ptx, Word* word, PtxVariable* variable) {
   uint64_t vector = 1;
   bool is_counted = false;  // its length is the number of its values
   uint64_t values = 1;
+  size_t first = 0;  // of the values
   for (std::string_view before; word->begin != word->end; *word = next_word(ptx, word->end)) {
     const std::string_view part = text_of(ptx, *word);
     // A parameter of a function, which may be said to point to device memory, has no such end.
     if (part == ";" || (part == "{" && !variable->is_initialised)) break;
-    variable->is_initialised |= part == "=";
+    if (part == "=" && !variable->is_initialised) {
+      variable->is_initialised = true;
+      first = word->end;
+    }
     if (variable->is_initialised) {
       values += part == "," ? 1 : 0;
     } else if (word->kind == Word::Kind::kName && variable->name.empty()) {
@@ -108,10 +112,11 @@ void read_declaration(std::string_view ptx, Word* word, PtxVariable* variable) {
                std::string_view("busf").find(part[1]) != part.npos) {
       // .b8, .u16, .s32, .f64, .b128, ...: a kind, then the bits.
       const uint64_t bits = strtoull(std::string(part.substr(2, 3)).c_str(), nullptr, 10);
-      if (bits != 0) variable->bytes = bits / 8;
+      if (bits != 0) variable->element_bytes = variable->bytes = bits / 8;
     }
     before = part;
   }
+  if (variable->is_initialised) variable->values = ptx.substr(first, word->begin - first);
   variable->bytes = product(product(variable->bytes, vector), is_counted ? values : 1);
 }
 
@@ -294,6 +299,36 @@ void for_each_variable(std::string_view ptx, FunctionRef<void(const PtxVariable&
     read_declaration(ptx, &word, &variable);
     f(variable);
   }
+}
+
+Result<std::vector<unsigned char>> initial_bytes(const PtxVariable& variable) {
+  const Status refused = unsupported("how " + std::string(variable.name) + " begins");
+  std::vector<unsigned char> bytes;
+  bool is_negative = false;
+  for (const Word& word : words_of(variable.values)) {
+    const std::string text(text_of(variable.values, word));
+    if (text == "{" || text == "}" || text == ",") continue;
+    if (text == "-") {
+      is_negative = true;
+      continue;
+    }
+    // "0f3F800000" and "0d3FF0000000000000" are the bits of a float and of a double.
+    const bool is_float = text.starts_with("0f") || text.starts_with("0F");
+    const bool is_double = text.starts_with("0d") || text.starts_with("0D");
+    if (word.kind != Word::Kind::kNumber || (is_float && variable.element_bytes != 4) ||
+        (is_double && variable.element_bytes != 8) || variable.element_bytes > sizeof(uint64_t)) {
+      return refused;
+    }
+    const bool has_bits = is_float || is_double;
+    char* end = nullptr;
+    uint64_t value = strtoull(text.c_str() + (has_bits ? 2 : 0), &end, has_bits ? 16 : 0);
+    if (*end != '\0' && std::string_view(end) != "U") return refused;
+    if (std::exchange(is_negative, false)) value = ~value + 1;
+    const auto* const begin = reinterpret_cast<const unsigned char*>(&value);
+    bytes.insert(bytes.end(), begin, begin + variable.element_bytes);
+  }
+  return bytes.size() <= variable.bytes ? Result(std::move(bytes))
+                                        : Result<std::vector<unsigned char>>(refused);
 }
 
 Result<std::string> place_in_ptx(std::string_view ptx, const PtxAddresses& addresses) {

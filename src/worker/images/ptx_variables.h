@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/function_ref.h"
 #include "cuda/status.h"
@@ -22,8 +23,14 @@ struct PtxVariable {
   bool is_initialised = false;
   bool is_elsewhere = false;  // another module defines it
   uint64_t bytes = 0;
+  uint64_t element_bytes = 0;
+  std::string_view values;  // how it begins: a number, or numbers in braces; empty: zeros
 };
 void for_each_variable(std::string_view ptx, FunctionRef<void(const PtxVariable&)> f);
+
+// The bytes with which it begins. Errors: CUDA_ERROR_NOT_SUPPORTED: it begins with something other
+// than numbers, or with more of them than it has elements.
+Result<std::vector<unsigned char>> initial_bytes(const PtxVariable& variable);
 
 // The text with each of these variables at its address. It still declares some variables, which are
 // not used. Errors: CUDA_ERROR_NOT_SUPPORTED with the reason, where a variable is named other than

@@ -187,7 +187,7 @@ TEST(VariableLayouts, WhatIsNotUnderstoodIsRefused) {
   large.add("x", TestCubin::kGlobal);
   EXPECT_FALSE(lay_out_variables(view_of(large.image()), kSmVersion, 100).ok());
   const std::string ptx = ".version 8.0\n.target sm_80\n.address_size 64\n";
-  EXPECT_FALSE(lay_out_variables(view_of(ptx + ".global .u32 x = 5;\n"), kSmVersion, kMost).ok());
+  EXPECT_FALSE(lay_out_variables(view_of(ptx + ".global .u64 x = y;\n"), kSmVersion, kMost).ok());
   EXPECT_FALSE(
       lay_out_variables(view_of(ptx + ".extern .global .u32 x;\n"), kSmVersion, kMost).ok());
   EXPECT_FALSE(lay_out_variables(view_of(ptx + ".global .b8 x[18446744073709551615];\n"
@@ -200,14 +200,19 @@ TEST(VariableLayouts, OfPtxAreItsDeclarations) {
   const std::string ptx =
       ".version 8.0\n.target sm_80\n.address_size 64\n"
       ".visible .global .align 8 .b8 x[12];\n.global .f64 y;\n"
-      ".const .u32 z;\n.entry k() { ret; }\n";
+      ".const .u32 z;\n.global .b8 v[4] = {1, 0xff, -1};\n.global .f32 w = 0f3F800000;\n"
+      ".entry k() { ret; }\n";
   const Result<VariableLayout> layout = lay_out_variables(view_of(ptx), kSmVersion, kMost);
   ASSERT_TRUE(layout.ok()) << layout.status().message();
-  ASSERT_EQ(layout->variables.size(), 2u);
+  ASSERT_EQ(layout->variables.size(), 4u);
+  ASSERT_EQ(layout->contents.size(), 2u);
+  EXPECT_EQ(layout->contents[0].offset, layout->variables.at("v").offset);
+  EXPECT_EQ(layout->contents[0].bytes, (ImageBytes{1, 255, 255}));
+  EXPECT_EQ(layout->contents[1].bytes, (ImageBytes{0, 0, 0x80, 0x3f}));
   EXPECT_EQ(layout->variables.at("x").offset, 0u);
   EXPECT_EQ(layout->variables.at("x").bytes, 12u);
   EXPECT_EQ(layout->variables.at("y").offset, 256u);
-  EXPECT_EQ(layout->bytes, 264u);
+  EXPECT_EQ(layout->bytes, 772u);
 }
 
 const std::string kHead = ".version 8.0\n.target sm_80\n.address_size 64\n";
