@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -37,6 +38,8 @@ Result<Mapping> map(uint64_t address, uint64_t bytes, int protection, int flags,
 }  // namespace
 
 namespace {
+
+constexpr int kUnchangeable = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
 
 Result<UniqueFd> create_unsealed(const char* name, uint64_t bytes) {
   UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -71,6 +74,32 @@ Result<UniqueFd> create_shown_file(const char* name, uint64_t bytes, Mapping* ma
   }
   *mapping = std::move(mapped).value();
   return fd;
+}
+
+Result<UniqueFd> create_sealed_file(const char* name, std::span<const unsigned char> bytes) {
+  Result<UniqueFd> fd = create_unsealed(name, 0);
+  if (!fd.ok()) return fd;
+  for (size_t at = 0; at < bytes.size();) {
+    const ssize_t written = write(fd->get(), bytes.data() + at, bytes.size() - at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return system_error(CUDA_ERROR_OUT_OF_MEMORY, "writing a memory file");
+    at += static_cast<size_t>(written);
+  }
+  if (fcntl(fd->get(), F_ADD_SEALS, kUnchangeable | F_SEAL_SEAL) != 0) {
+    return system_error(CUDA_ERROR_OPERATING_SYSTEM, "sealing a memory file");
+  }
+  return fd;
+}
+
+// Private: before Linux 6.7 a file that is sealed against writing can't be mapped shared.
+Result<Mapping> map_sealed(int fd, uint64_t bytes) {
+  struct stat info {};
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & kUnchangeable) != kUnchangeable || fstat(fd, &info) != 0 ||
+      static_cast<uint64_t>(info.st_size) < bytes) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "a file that can change, or is too short");
+  }
+  return map(0, bytes, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0, "mapping a sealed file");
 }
 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {

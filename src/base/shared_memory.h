@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "base/unique_fd.h"
@@ -41,6 +42,13 @@ class Mapping {
 // Creates a file that other processes only read: `mapping` is the only writable mapping, and on
 // Linux 5.1 and newer no other can be made.
 Result<UniqueFd> create_shown_file(const char* name, uint64_t bytes, Mapping* mapping);
+
+// A memfd with these bytes, sealed against any change. Errors: CUDA_ERROR_OUT_OF_MEMORY,
+// CUDA_ERROR_OPERATING_SYSTEM.
+Result<UniqueFd> create_sealed_file(const char* name, std::span<const unsigned char> bytes);
+// Maps the first bytes of such a file for reading, all pages at once. CUDA_ERROR_INVALID_VALUE: it
+// is shorter, or its bytes can change.
+Result<Mapping> map_sealed(int fd, uint64_t bytes);
 
 // Device memory that programs pass on is a file of the driver, a device or anonymous. False: a
 // socket, a pipe or a directory, which can be none.

@@ -2,6 +2,10 @@
 // See kept.h.
 #include "server/kept.h"
 
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <system_error>
 #include <utility>
 
 #include "base/clock.h"
@@ -23,7 +27,17 @@ void Kept::keep_memory(const wire::Keep& message, UniqueFd memory) {
 
 void Kept::forget_memory(uint32_t session, uint64_t number) {
   const auto of = memory_.find(session);
-  if (of != memory_.end()) count_ -= of->second.erase(number);
+  if (of == memory_.end()) return;
+  const auto memory = of->second.find(number);
+  if (memory == of->second.end()) return;
+  close({std::move(memory->second.file)});
+  of->second.erase(memory);
+  --count_;
+}
+
+void Kept::answer_when_closed(const Worker& worker, uint64_t ticket) {
+  asking_.insert(&worker);
+  close({UniqueFd(), &worker, ticket});
 }
 
 void Kept::give_memory(uint32_t session, const Send& send) const {
@@ -41,16 +55,73 @@ void Kept::erase(uint32_t session) {
   lacking_.erase(session);
   const auto of = memory_.find(session);
   if (of == memory_.end()) return;
-  const bool closes = !closing_.empty();
   count_ -= of->second.size();
-  for (auto& [number, memory] : of->second) closing_.push_back(std::move(memory.file));
+  for (auto& [number, memory] : of->second) close({std::move(memory.file)});
   memory_.erase(of);
-  if (!closes) close_some();
 }
 
-void Kept::close_some() {
-  for (size_t i = 0; i < kClosedAtOnce && !closing_.empty(); ++i) closing_.pop_back();
-  if (!closing_.empty()) loop_.call_after(0, [this] { close_some(); });
+// ---- Closing ------------------------------------------------------------------------------------
+
+Kept::~Kept() {
+  {
+    const MutexLock lock(mutex_);
+    stop_ = true;
+    changed_.notify_all();
+  }
+  if (closer_.joinable()) closer_.join();
+  if (closed_event_.valid()) loop_.forget(closed_event_.get());
+}
+
+void Kept::close(Closing closing) {
+  if (!closer_.joinable()) {
+    try {
+      closed_event_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+      const Status watched =
+          loop_.watch(closed_event_.get(), EPOLLIN, [this](uint32_t) { on_closed(); });
+      if (watched.ok()) closer_ = std::thread([this] { run_closer(); });
+    } catch (const std::system_error&) {
+      loop_.forget(closed_event_.get());
+    }
+  }
+  if (!closer_.joinable()) {  // then it is closed here
+    if (closing.worker != nullptr) answer_(*closing.worker, closing.ticket);
+    return;
+  }
+  const MutexLock lock(mutex_);
+  closing_.push_back(std::move(closing));
+  changed_.notify_all();
+}
+
+void Kept::run_closer() {
+  const MutexLock lock(mutex_);
+  while (!stop_) {
+    if (closing_.empty()) {
+      changed_.wait(mutex_);
+      continue;
+    }
+    Closing next = std::move(closing_.front());
+    closing_.pop_front();
+    if (next.worker != nullptr) {
+      closed_.push_back(std::move(next));
+      eventfd_write(closed_event_.get(), 1);
+      continue;
+    }
+    const MutexUnlock unlocked(mutex_);
+    next.file.reset();
+  }
+}
+
+void Kept::on_closed() {
+  eventfd_t count = 0;
+  eventfd_read(closed_event_.get(), &count);
+  std::vector<Closing> closed;
+  {
+    const MutexLock lock(mutex_);
+    closed.swap(closed_);
+  }
+  for (const Closing& one : closed) {
+    if (asking_.contains(one.worker)) answer_(*one.worker, one.ticket);
+  }
 }
 
 // ---- Images -------------------------------------------------------------------------------------
@@ -92,6 +163,7 @@ void Kept::give_images(const Send& send) const {
 }
 
 void Kept::on_worker_gone(const Worker& worker) {
+  asking_.erase(&worker);
   for (auto& [hash, image] : images_) {
     if (image.had.erase(&worker) != 0 && image.had.empty()) image.unused_ns = now_ns();
   }

@@ -5,13 +5,17 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <set>
 #include <span>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/event_loop.h"
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "cuda/status.h"
 #include "wire/handshake.h"
@@ -19,10 +23,6 @@
 namespace openmps::server {
 
 struct Worker;
-
-// Descriptors of a session that has ended are closed in slices of so many: each may be the last of
-// its memory, which takes the driver 21 to 27 us (an H200, driver 580).
-inline constexpr size_t kClosedAtOnce = 64;
 
 // How long images are kept that a worker had which has ended: its sessions are made again by then.
 inline constexpr uint64_t kKeptImageMs = 60'000;
@@ -32,8 +32,15 @@ class Kept {
   // Sends a message with a descriptor to a worker.
   using Send = std::function<void(std::span<const std::byte> message, std::span<const int> fds)>;
 
+  // Tells a worker that what it has released up to that ticket is closed.
+  using Answer = std::function<void(const Worker& worker, uint64_t ticket)>;
+
   // `most`: how many descriptors are kept.
-  Kept(EventLoop& loop, uint64_t most) : loop_(loop), most_(most) {}
+  Kept(EventLoop& loop, uint64_t most, Answer answer)
+      : loop_(loop), most_(most), answer_(std::move(answer)) {}
+  ~Kept();
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
 
   // ---- Memory ----
   // Keep the session's memory; a descriptor that does not fit, or did not come, is not kept.
@@ -43,11 +50,14 @@ class Kept {
   [[nodiscard]] bool lacks_memory(uint32_t session) const { return lacking_.contains(session); }
   // Give all memory of the session to a worker.
   void give_memory(uint32_t session, const Send& send) const;
+  // Answer once all is closed that has been forgotten so far.
+  void answer_when_closed(const Worker& worker, uint64_t ticket);
   // The session has ended: close all of it.
   void erase(uint32_t session);
 
   // ---- Images ----
   // The worker has the image, once more. True: it is new, and other workers are to be given it.
+  // An image without a file that has not come before, or does not fit, is not kept.
   bool keep_image(const Worker& worker, const wire::Keep& message, UniqueFd file);
   // The worker has it no more, once. True: no worker has it, and all are to be told.
   bool forget_image(const Worker& worker, uint64_t hash);
@@ -72,15 +82,33 @@ class Kept {
     std::map<const Worker*, uint64_t> had;  // how often by each worker
     uint64_t unused_ns = 0;                 // since when no worker has it
   };
-  void close_some();
+  // A descriptor, or an answer that is due when those before it are closed.
+  struct Closing {
+    UniqueFd file;
+    const Worker* worker = nullptr;
+    uint64_t ticket = 0;
+  };
+  void close(Closing closing);
+  void run_closer();
+  void on_closed();
 
   EventLoop& loop_;
   const uint64_t most_;
+  const Answer answer_;
   uint64_t count_ = 0;
   std::map<uint32_t, std::map<uint64_t, Memory>> memory_;  // by session and number
   std::set<uint32_t> lacking_;
   std::map<uint64_t, Image> images_;  // by hash
-  std::vector<UniqueFd> closing_;
+  // Closing takes the driver 480 to 1,265 us each (an H200, driver 580), so a thread does it, which
+  // is made with the first.
+  UniqueFd closed_event_;  // eventfd: answers are due
+  Mutex mutex_{LockRank::kKeptClosing};
+  CondVar changed_;
+  std::deque<Closing> closing_ GUARDED_BY(mutex_);
+  std::vector<Closing> closed_ GUARDED_BY(mutex_);  // answers
+  bool stop_ GUARDED_BY(mutex_) = false;
+  std::thread closer_;
+  std::set<const Worker*> asking_;  // workers that wait for an answer
 };
 
 }  // namespace openmps::server

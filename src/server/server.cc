@@ -413,8 +413,7 @@ Status Server::on_worker_descriptor(Worker& worker, const Packet& packet) {
   return Status();
 }
 
-// Without a descriptor: the system had none left to receive it with, or the image has been given to
-// that worker.
+// Without a descriptor: the system had none left to receive it with.
 Status Server::on_keep(Worker& worker, Packet& packet) {
   wire::Keep keep;
   OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &keep));
@@ -445,7 +444,7 @@ Status Server::on_forget(Worker& worker, const wire::Forget& forget) {
     kept_.forget_memory(forget.session, forget.number);
   }
   if (forget.ticket != 0) {
-    worker.process->send(wire::message_bytes(wire::Forgotten{.ticket = forget.ticket}));
+    kept_.answer_when_closed(worker, forget.ticket);
   }
   return Status();
 }

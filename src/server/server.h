@@ -21,6 +21,7 @@
 #include "server/session_table.h"
 #include "server/recovery.h"
 #include "server/workers.h"
+#include "wire/message.h"
 
 namespace openmps::server {
 
@@ -149,7 +150,9 @@ class Server final : Workers::Owner {
   std::unique_ptr<PacketPeer> daemon_;
   uid_t daemon_user_ = 0;
   SessionTable sessions_;
-  Kept kept_{loop_, options_.most_kept};
+  Kept kept_{loop_, options_.most_kept, [](const Worker& worker, uint64_t ticket) {
+               worker.process->send(wire::message_bytes(wire::Forgotten{.ticket = ticket}));
+             }};
   UniqueFd hang_ups_;  // epoll on the clients' connections, by session, for their end only
   Workers workers_{loop_, log_, disposal_, sessions_, options_.worker, *this};
   // A query that is answered once these sessions have ended.

@@ -90,7 +90,7 @@ Status Modules::handle(const wire::BlobData& command, Blob& blob) {
 
 // Programs often send images that are loaded already: while an image equals a loaded one byte by
 // byte it is compared and not stored.
-void Modules::Blob::append(const unsigned char* chunk, uint64_t count, const ImageStore& images) {
+void Modules::Blob::append(const unsigned char* chunk, uint64_t count, ImageStore& images) {
   if (arrived() == 0) like = images.candidate(bytes + 1, {chunk, count});
   if (like != nullptr) {
     if (memcmp(like->data() + alike, chunk, count) == 0) {
@@ -132,7 +132,7 @@ Status Modules::take_blob(wire::Id id, ImageBytes* image) {
 }
 
 // PTX is text that ends with NUL.
-Status Modules::take_image(wire::Id id, std::shared_ptr<const ImageBytes>* image) {
+Status Modules::take_image(wire::Id id, std::shared_ptr<const StoredImage>* image) {
   std::unique_ptr<Blob> blob;
   OPENMPS_RETURN_IF_ERROR(end_blob(id, &blob));
   if (blob->like != nullptr && blob->like->back() == 0) {
@@ -154,7 +154,14 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   Module& module = *making->module;
   module.kind = command.kind;
   module.device = command.device;
-  OPENMPS_RETURN_IF_ERROR(take_image(command.blob, &module.image));
+  if (core_.journal.is_adopting()) {
+    module.image = images_.find_kept(core_.journal.kept());
+    if (module.image == nullptr) {
+      return Status(CUDA_ERROR_INVALID_HANDLE, "the server has not kept the image");
+    }
+  } else {
+    OPENMPS_RETURN_IF_ERROR(take_image(command.blob, &module.image));
+  }
   OPENMPS_RETURN_IF_ERROR(making->jit.set(command.log_bytes, tail.options));
   OPENMPS_RETURN_IF_ERROR(
       images_.read_facts(module.image, core_.devices.at(command.device).capability, &module.facts));
@@ -265,6 +272,11 @@ Status Modules::finish_load(wire::Id id, Making& making, ReplyTo<wire::ModuleLoa
     memory_.refund(module->device, module->charged);
     if (module->variables.address != 0) variables_.give_back(module->variables.address);
     return status;
+  }
+  if (const uint64_t hash = images_.kept_hash(module->image); hash != 0) {
+    core_.journal.note_kept(hash);
+  } else {
+    core_.journal.note_stays("its code is not kept");
   }
   if (const char* const why = why_code_stays(module->facts)) core_.journal.note_stays(why);
   return modules_.insert(id, std::move(module));

@@ -95,7 +95,7 @@ struct Module {
   // has not.
   std::shared_ptr<LoadedLibrary> own;
   // Kept while the module lives, so that another worker can load it.
-  std::shared_ptr<const ImageBytes> image;
+  std::shared_ptr<const StoredImage> image;
   ImageFacts facts;
   // Its variables, if they lie in the session's own memory, at offsets from `variables.address`.
   VariableMemory::Place variables;
@@ -124,7 +124,7 @@ class Modules {
   // Give a whole image to the caller, who counts its bytes from then on (hold_image()).
   Status take_blob(wire::Id id, ImageBytes* image);
   // Give a whole image, with a NUL behind it, as the store holds it.
-  Status take_image(wire::Id id, std::shared_ptr<const ImageBytes>* image);
+  Status take_image(wire::Id id, std::shared_ptr<const StoredImage>* image);
   void hold_image(uint64_t bytes) { image_bytes_ += bytes; }
   void drop_image(uint64_t bytes) { image_bytes_ -= bytes; }
   // Replies the JIT logs, also after an error. An image that has to be compiled is answered later.
@@ -180,12 +180,12 @@ class Modules {
     uint64_t bytes = 0;
     std::vector<unsigned char> data;
     // A loaded image that begins with what has arrived so far; then `data` is empty.
-    std::shared_ptr<const ImageBytes> like;
+    std::shared_ptr<const StoredImage> like;
     uint64_t alike = 0;
     Status error;  // for the load that takes the blob
 
     [[nodiscard]] uint64_t arrived() const { return like != nullptr ? alike : data.size(); }
-    void append(const unsigned char* chunk, uint64_t count, const ImageStore& images);
+    void append(const unsigned char* chunk, uint64_t count, ImageStore& images);
     // Copy what has arrived into `data`; `like` is null then.
     void differ();
   };

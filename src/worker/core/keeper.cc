@@ -2,7 +2,10 @@
 // See keeper.h.
 #include "worker/core/keeper.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <system_error>
 #include <vector>
 
 #include "base/clock.h"
@@ -14,20 +17,107 @@ KeptMemory::~KeptMemory() {
   if (keeper_ != nullptr) keeper_->forget(memory_);
 }
 
+Keeper::~Keeper() {
+  {
+    const MutexLock lock(mutex_);
+    stop_ = true;
+    exported_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
 KeptMemory Keeper::keep(uint32_t session, uint64_t number, uint64_t bytes, uint32_t device,
-                        int memory) {
-  wire::Keep message{.session = session, .number = number, .bytes = bytes, .device = device};
-  if (count_.fetch_add(1) >= most_ || !send_(wire::message_bytes(message), {&memory, 1})) {
+                        Export exported) {
+  if (count_.fetch_add(1) >= most_) {
     count_.fetch_sub(1);
     return KeptMemory();
   }
-  return KeptMemory(*this, {session, device, number, bytes});
+  const Memory memory{session, device, number, bytes};
+  const MutexLock lock(mutex_);
+  waiting_[{session, number}] = {memory, std::move(exported)};
+  due_.push_back({now_ns() + after_ns_, {session, number}});
+  if (due_.size() == 1) exported_.notify_all();
+  // Without a thread memory is exported when its session is handed over.
+  try {
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {
+  }
+  return KeptMemory(*this, memory);
+}
+
+KeptMemory Keeper::keep_now(uint32_t session, uint64_t number, uint64_t bytes, uint32_t device,
+                            int file) {
+  const Memory memory{session, device, number, bytes};
+  if (count_.fetch_add(1) >= most_ || !send_keep(memory, file)) {
+    count_.fetch_sub(1);
+    return KeptMemory();
+  }
+  return KeptMemory(*this, memory);
+}
+
+bool Keeper::send_keep(const Memory& memory, int file) {
+  const wire::Keep message{.session = memory.session,
+                           .number = memory.number,
+                           .bytes = memory.bytes,
+                           .device = memory.device};
+  return send_(wire::message_bytes(message), {&file, 1});
+}
+
+void Keeper::run() {
+  pthread_setname_np(pthread_self(), "keeper");
+  const MutexLock lock(mutex_);
+  while (!stop_) {
+    if (due_.empty()) {
+      exported_.wait(mutex_);
+    } else if (const auto [due_ns, key] = due_.front(); now_ns() < due_ns) {
+      exported_.wait_until(mutex_, due_ns);
+    } else {
+      due_.pop_front();
+      const auto found = waiting_.find(key);
+      if (found != waiting_.end() && !found->second.is_in_hand) export_locked(key);
+    }
+  }
+}
+
+void Keeper::export_locked(const Key& key) {
+  Waiting& waiting = waiting_.at(key);
+  waiting.is_in_hand = true;
+  const Export exported = std::move(waiting.exported);
+  UniqueFd file;  // closed without the mutex, if nobody wants it any more
+  {
+    const MutexUnlock unlocked(mutex_);
+    file = exported();
+  }
+  const auto found = waiting_.find(key);
+  if (found != waiting_.end()) {
+    // What can't be exported or sent the next worker does not find.
+    if (file.valid()) static_cast<void>(send_keep(found->second.memory, file.get()));
+    waiting_.erase(found);
+  }
+  exported_.notify_all();
+  const MutexUnlock unlocked(mutex_);
+  file.reset();
+}
+
+void Keeper::keep_all_now(uint32_t session) {
+  const MutexLock lock(mutex_);
+  for (;;) {
+    const auto first = waiting_.lower_bound({session, 0});
+    const auto last = waiting_.upper_bound({session, ~0ull});
+    if (first == last) return;
+    const auto next =
+        std::find_if(first, last, [](const auto& entry) { return !entry.second.is_in_hand; });
+    if (next == last) {
+      exported_.wait(mutex_);
+    } else {
+      export_locked(Key(next->first));
+    }
+  }
 }
 
 bool Keeper::keep_image(uint64_t hash, uint64_t bytes, int file) {
   wire::Keep message{.what = wire::Kept::kImage, .number = hash, .bytes = bytes};
-  const std::span<const int> fds(&file, file < 0 ? 0 : 1);
-  if (count_.fetch_add(1) < most_ && send_(wire::message_bytes(message), fds)) return true;
+  if (count_.fetch_add(1) < most_ && send_(wire::message_bytes(message), {&file, 1})) return true;
   count_.fetch_sub(1);
   return false;
 }
@@ -46,6 +136,7 @@ void Keeper::send_forget_locked(const wire::Forget& message) {
 void Keeper::forget(const Memory& memory) {
   count_.fetch_sub(1);
   const MutexLock lock(mutex_);
+  if (waiting_.erase({memory.session, memory.number}) != 0) return;
   leaving_.push_back({asked_ + 1, memory.device, memory.bytes});
   on_way_[memory.device].fetch_add(memory.bytes, std::memory_order_relaxed);
   const uint64_t ticket = asked_ == answered_ ? ++asked_ : 0;

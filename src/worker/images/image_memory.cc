@@ -94,20 +94,20 @@ struct ImageMemory::State : std::enable_shared_from_this<State> {
 
   // A program's use of a kernel.
   struct Use {
-    std::shared_ptr<const ImageBytes> image;
+    std::shared_ptr<const StoredImage> image;
     std::string kernel;
     uint32_t device;
   };
   // An image that has been stored, or is to be.
   struct Known {
-    std::weak_ptr<const ImageBytes> image;
+    std::weak_ptr<const StoredImage> image;
     uint64_t hash = 0;
     UsedKernels kernels;
     bool is_stored = false;
     bool is_refused = false;  // it can't be written, or is too large
   };
 
-  Known& know(const std::shared_ptr<const ImageBytes>& image) REQUIRES(files);
+  Known& know(const std::shared_ptr<const StoredImage>& image) REQUIRES(files);
 
   const DriverTable& driver;
   const Devices& devices;
@@ -117,7 +117,7 @@ struct ImageMemory::State : std::enable_shared_from_this<State> {
 
   Mutex files{LockRank::kImageFiles};
   DiskStore disk GUARDED_BY(files);
-  std::map<const ImageBytes*, Known> known GUARDED_BY(files);
+  std::map<const StoredImage*, Known> known GUARDED_BY(files);
 
   Mutex mutex{LockRank::kImageMemory};
   CondVar changed;
@@ -213,7 +213,7 @@ void ImageMemory::recall(State& state, const DiskStore::Entry& entry, uint64_t* 
   // With a NUL behind it, as a client's image.
   if (devices == 0 || bytes.empty() || bytes.back() != 0) return;
   const auto first = static_cast<uint32_t>(std::countr_zero(devices));
-  const std::shared_ptr<const ImageBytes> image = state.images.intern(std::move(bytes));
+  const std::shared_ptr<const StoredImage> image = state.images.intern(std::move(bytes));
   ImageFacts facts;  // read once, so that the client that sends the image need not have it read
   const uint32_t capability = state.devices.at(first).capability;
   if (!state.images.read_facts(image, capability, &facts).ok() || facts.binds()) return;
@@ -292,7 +292,7 @@ uint64_t ImageMemory::load_kernels(State& state, const std::shared_ptr<LoadedLib
 
 // ---- Remembering --------------------------------------------------------------------------------
 
-void ImageMemory::note_used(const std::shared_ptr<const ImageBytes>& image, CUkernel kernel,
+void ImageMemory::note_used(const std::shared_ptr<const StoredImage>& image, CUkernel kernel,
                             uint32_t device) {
   const char* name = nullptr;
   if (state_->driver.cuKernelGetName == nullptr ||
@@ -331,7 +331,7 @@ void ImageMemory::finish() {
 
 // What other workers have stored of the image counts, too.
 ImageMemory::State::Known& ImageMemory::State::know(
-    const std::shared_ptr<const ImageBytes>& image) {
+    const std::shared_ptr<const StoredImage>& image) {
   Known& found = known[image.get()];
   if (found.image.lock() == image) return found;
   found = {image, hash_of(*image), {}, false, false};
@@ -357,7 +357,7 @@ void ImageMemory::write(State& state) {
     devices = with;
   }
   for (const auto& [known, has_more] : used) {
-    const std::shared_ptr<const ImageBytes> image = known->image.lock();
+    const std::shared_ptr<const StoredImage> image = known->image.lock();
     if (known->is_refused || image == nullptr) continue;
     state.disk.touch(known->hash);
     if (!known->is_stored) known->is_stored = state.disk.write_image(known->hash, *image).ok();

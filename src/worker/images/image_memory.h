@@ -45,7 +45,7 @@ class ImageMemory {
   // Load what is stored, in the background, and write what programs use from time to time. Once.
   void begin();
   // A program uses the kernel on a device. Once for each device is enough. Cheap.
-  void note_used(const std::shared_ptr<const ImageBytes>& image, CUkernel kernel, uint32_t device);
+  void note_used(const std::shared_ptr<const StoredImage>& image, CUkernel kernel, uint32_t device);
   // Write what has not been written yet: the worker ends.
   void finish();
 

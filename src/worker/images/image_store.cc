@@ -37,8 +37,8 @@ ImageStore::ImageStore() : shares_(wants_sharing()) {}
 
 // ---- Tables -------------------------------------------------------------------------------------
 
-void ImageStore::Tables::insert_locked(const std::shared_ptr<const ImageBytes>& image,
-                                       uint64_t content) {
+ImageStore::Held& ImageStore::Tables::insert_locked(const std::shared_ptr<const StoredImage>& image,
+                                                    uint64_t content) {
   const cuda::Bytes begin(image->data(), begin_bytes(image->size()));
   Held& held = images[image.get()];
   held.image = image;
@@ -46,9 +46,10 @@ void ImageStore::Tables::insert_locked(const std::shared_ptr<const ImageBytes>& 
   held.begin = begin_hash(image->size(), begin);
   by_content.emplace(held.content, image.get());
   last_by_begin[held.begin] = image.get();
+  return held;
 }
 
-void ImageStore::Tables::forget(const ImageBytes* image) {
+void ImageStore::Tables::forget(const StoredImage* image) {
   const MutexLock lock(mutex);
   const auto held = images.find(image);
   if (held == images.end()) return;
@@ -60,48 +61,148 @@ void ImageStore::Tables::forget(const ImageBytes* image) {
   images.erase(held);
 }
 
-ImageStore::Held* ImageStore::find_locked(const std::shared_ptr<const ImageBytes>& image) {
+ImageStore::Held* ImageStore::find_locked(const std::shared_ptr<const StoredImage>& image) {
   const auto held = tables_->images.find(image.get());
   return held == tables_->images.end() ? nullptr : &held->second;
 }
 
+std::vector<std::shared_ptr<const StoredImage>> ImageStore::find_alike(uint64_t content) {
+  std::vector<std::shared_ptr<const StoredImage>> alike;
+  const auto [first, last] = tables_->by_content.equal_range(content);
+  for (auto it = first; it != last; ++it) {
+    if (auto known = tables_->images.at(it->second).image.lock()) alike.push_back(std::move(known));
+  }
+  return alike;
+}
+
+std::shared_ptr<const StoredImage> ImageStore::make(ImageBytes image, uint64_t content, bool keep,
+                                                    bool* is_kept) {
+  auto made = std::make_unique<StoredImage>(std::move(image));
+  *is_kept = keep && keeping_ != nullptr && content != 0 && made->file().valid() &&
+             keeping_->keep(content, made->size(), made->file().get());
+  made->close_file();
+  const auto keeping = *is_kept ? keeping_ : nullptr;
+  return {made.release(), [tables = tables_, keeping, content](const StoredImage* last) {
+            tables->forget(last);
+            delete last;
+            if (keeping != nullptr) keeping->forget(content);
+          }};
+}
+
 // The hash finds candidates, the comparison decides. Images that are inserted meanwhile are
-// compared, too.
-std::shared_ptr<const ImageBytes> ImageStore::intern(ImageBytes image) {
-  if (!shares_) return std::make_shared<const ImageBytes>(std::move(image));
+// compared, too. Of two images of one hash the first is kept.
+std::shared_ptr<const StoredImage> ImageStore::intern(ImageBytes image) {
+  if (!shares_) return std::make_shared<const StoredImage>(std::move(image));
   const uint64_t content = hash_of(image);
-  const std::shared_ptr<const ImageBytes> made(new ImageBytes(std::move(image)),
-                                               [tables = tables_](const ImageBytes* last) {
-                                                 tables->forget(last);
-                                                 delete last;
-                                               });
-  std::vector<std::shared_ptr<const ImageBytes>> alike;
-  for (size_t compared = 0;;) {
+  std::shared_ptr<const StoredImage> made;
+  bool is_kept = false;
+  std::vector<std::shared_ptr<const StoredImage>> different;
+  for (;;) {
+    std::vector<std::shared_ptr<const StoredImage>> alike;
     {
       const MutexLock lock(tables_->mutex);
-      const auto [first, last] = tables_->by_content.equal_range(content);
-      for (auto it = first; it != last; ++it) {
-        auto known = tables_->images.at(it->second).image.lock();
-        if (known == nullptr) continue;
-        if (std::ranges::find(alike, known) == alike.end()) alike.push_back(std::move(known));
-      }
-      if (alike.size() == compared) {
-        tables_->insert_locked(made, content);
+      alike = find_alike(content);
+      std::erase_if(alike, [&](const auto& one) {
+        return std::ranges::find(different, one) != different.end();
+      });
+      if (alike.empty() && made != nullptr) {
+        tables_->insert_locked(made, content).is_kept = is_kept;
         return made;
       }
     }
-    for (; compared < alike.size(); ++compared) {
+    const cuda::Bytes bytes = made != nullptr ? cuda::Bytes(*made) : cuda::Bytes(image);
+    for (auto& one : alike) {
       comparisons_.fetch_add(1, std::memory_order_relaxed);
-      if (*alike[compared] == *made) return alike[compared];
+      if (*one == bytes) return use(std::move(one));
+      different.push_back(std::move(one));
     }
+    if (made == nullptr) made = make(std::move(image), content, different.empty(), &is_kept);
   }
 }
 
-std::shared_ptr<const ImageBytes> ImageStore::candidate(uint64_t bytes, cuda::Bytes begin) const {
+// ---- Images of other workers --------------------------------------------------------------------
+
+std::shared_ptr<const StoredImage> ImageStore::use(std::shared_ptr<const StoredImage> held) {
+  uint64_t hash = 0;
+  {
+    const MutexLock lock(tables_->mutex);
+    const Held* known = find_locked(held);
+    if (known == nullptr || !known->is_given) return held;
+    if (auto used = known->used.lock()) return used;
+    hash = known->content;
+  }
+  const bool is_kept = keeping_->keep(hash, held->size(), held->file().get());
+  const StoredImage* const image = held.get();
+  // The table has a weak reference to this, so its deleter lets go of the image by itself.
+  std::shared_ptr<const StoredImage> used(
+      image, [held = std::move(held), keeping = is_kept ? keeping_ : nullptr,
+              hash](const StoredImage*) mutable {
+        if (keeping != nullptr) keeping->forget(hash);
+        held.reset();
+      });
+  const MutexLock lock(tables_->mutex);
+  Held& known = tables_->images.at(image);
+  if (auto others = known.used.lock()) return others;
+  known.used = used;
+  known.is_kept = is_kept;
+  return used;
+}
+
+uint64_t ImageStore::kept_hash(const std::shared_ptr<const StoredImage>& image) {
+  const MutexLock lock(tables_->mutex);
+  const Held* held = find_locked(image);
+  return held != nullptr && held->is_kept ? held->content : 0;
+}
+
+std::shared_ptr<const StoredImage> ImageStore::find_kept(uint64_t hash) {
+  std::vector<std::shared_ptr<const StoredImage>> alike;  // destroyed without the mutex
+  std::vector<std::shared_ptr<const StoredImage>> kept;
+  {
+    const MutexLock lock(tables_->mutex);
+    alike = find_alike(hash);
+    for (const auto& one : alike) {
+      const Held* held = find_locked(one);
+      if (held->is_kept || held->is_given) kept.push_back(one);
+    }
+  }
+  // Two: this worker's and another's, with one hash.
+  return kept.size() == 1 ? use(std::move(kept[0])) : nullptr;
+}
+
+void ImageStore::give(uint64_t hash, uint64_t bytes, UniqueFd file) {
+  Result<StoredImage> opened = StoredImage::open(std::move(file), bytes);
+  if (!shares_ || keeping_ == nullptr || !opened.ok()) return;
+  const std::shared_ptr<const StoredImage> given(new StoredImage(std::move(opened).value()),
+                                                 [tables = tables_](const StoredImage* last) {
+                                                   tables->forget(last);
+                                                   delete last;
+                                                 });
+  std::vector<std::shared_ptr<const StoredImage>> alike;
+  {
+    const MutexLock lock(tables_->mutex);
+    alike = find_alike(hash);
+  }
+  if (std::ranges::any_of(alike, [&](const auto& one) { return *one == *given; })) return;
+  const MutexLock lock(mutex_);
+  given_[hash] = given;
+  const MutexLock tables(tables_->mutex);
+  tables_->insert_locked(given, hash).is_given = true;
+}
+
+void ImageStore::drop_given(uint64_t hash) {
+  std::shared_ptr<const StoredImage> last;
+  const MutexLock lock(mutex_);
+  const auto found = given_.find(hash);
+  if (found == given_.end()) return;
+  last = std::move(found->second);
+  given_.erase(found);
+}
+
+std::shared_ptr<const StoredImage> ImageStore::candidate(uint64_t bytes, cuda::Bytes begin) {
   const size_t counts = begin_bytes(bytes);
   if (!shares_ || begin.size() < counts || begin.size() >= bytes) return nullptr;
   const uint64_t hash = begin_hash(bytes, begin.first(counts));
-  std::shared_ptr<const ImageBytes> known;
+  std::shared_ptr<const StoredImage> known;
   {
     const MutexLock lock(tables_->mutex);
     const auto last = tables_->last_by_begin.find(hash);
@@ -111,12 +212,13 @@ std::shared_ptr<const ImageBytes> ImageStore::candidate(uint64_t bytes, cuda::By
   }
   if (known == nullptr || known->size() != bytes) return nullptr;
   comparisons_.fetch_add(1, std::memory_order_relaxed);
-  return std::ranges::equal(begin.first(counts), std::span(*known).first(counts)) ? known : nullptr;
+  const bool begins = std::ranges::equal(begin.first(counts), cuda::Bytes(*known).first(counts));
+  return begins ? use(std::move(known)) : nullptr;
 }
 
 // ---- Facts of an image --------------------------------------------------------------------------
 
-bool ImageStore::find_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
+bool ImageStore::find_facts(const std::shared_ptr<const StoredImage>& image, uint32_t capability,
                             ImageFacts* facts, std::shared_ptr<Mutex>* loading) {
   const MutexLock lock(tables_->mutex);
   Held* held = find_locked(image);
@@ -128,7 +230,7 @@ bool ImageStore::find_facts(const std::shared_ptr<const ImageBytes>& image, uint
   return true;
 }
 
-Status ImageStore::read_facts(const std::shared_ptr<const ImageBytes>& image, uint32_t capability,
+Status ImageStore::read_facts(const std::shared_ptr<const StoredImage>& image, uint32_t capability,
                               ImageFacts* facts) {
   std::shared_ptr<Mutex> loading;
   if (find_facts(image, capability, facts, &loading)) return Status();
@@ -144,7 +246,7 @@ Status ImageStore::read_facts(const std::shared_ptr<const ImageBytes>& image, ui
   return Status();
 }
 
-Status ImageStore::library(const std::shared_ptr<const ImageBytes>& image, const Load& load,
+Status ImageStore::library(const std::shared_ptr<const StoredImage>& image, const Load& load,
                            std::shared_ptr<LoadedLibrary>* library, Wanted how) {
   if (!shares_) return load(library);
   std::shared_ptr<Mutex> loading;
@@ -174,7 +276,7 @@ Status ImageStore::library(const std::shared_ptr<const ImageBytes>& image, const
 }
 
 // Libraries that are dropped are destroyed without the lock: the last holder unloads them.
-void ImageStore::note_wanted(const std::shared_ptr<const ImageBytes>& image,
+void ImageStore::note_wanted(const std::shared_ptr<const StoredImage>& image,
                              const std::shared_ptr<LoadedLibrary>& library, Wanted how) {
   std::list<Kept> gone;
   std::list<Kept> wanted;

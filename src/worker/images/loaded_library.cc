@@ -104,7 +104,7 @@ CUresult LoadedLibrary::kernel_in(const Placement& place, CUkernel kernel, CUker
   return result != CUDA_SUCCESS ? result : driver_.cuLibraryGetKernel(there, library, name);
 }
 
-void LoadedLibrary::leave_variables(const ImageBytes& image, uint32_t capability,
+void LoadedLibrary::leave_variables(cuda::Bytes image, uint32_t capability,
                                     const LoadOptions& options, uint32_t device) {
   tried_to_leave_.fetch_or(1u << device, std::memory_order_relaxed);
   if (driver_.cuKernelGetName == nullptr) return;

@@ -66,7 +66,7 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   // them from the main lane, too, it can move there from now on, without them (decision 32). Takes
   // as long as copying the code, or compiling it. `image`, `options`: what it was loaded from and
   // with; `capability` as in image_facts.h.
-  void leave_variables(const ImageBytes& image, uint32_t capability, const LoadOptions& options,
+  void leave_variables(cuda::Bytes image, uint32_t capability, const LoadOptions& options,
                        uint32_t device);
   // leave_variables() has not been tried on the device.
   [[nodiscard]] bool may_leave_variables(uint32_t device) const {

@@ -245,8 +245,7 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
   if (!handle.ok()) return handle.status();
   const auto physical = std::make_shared<Physical>(core_.driver, *handle, bytes, device_index);
   charge->share_with(*physical, group_.get());
-  *holding = std::make_shared<Holding>(physical, std::move(charge).value(),
-                                       export_and_keep(*handle, device_index, bytes));
+  *holding = std::make_shared<Holding>(physical, std::move(charge).value(), keep(physical));
   return Status();
 }
 
@@ -275,27 +274,32 @@ bool SessionMemory::give_back_kept() {
   return (keeper_ != nullptr && keeper_->wait_forgotten()) || any;
 }
 
-KeptMemory SessionMemory::export_and_keep(CUmemGenericAllocationHandle handle, uint32_t device,
-                                          uint64_t bytes) {
-  if (keeper_ == nullptr) return KeptMemory();
-  int exported = -1;
-  const bool can =
-      core_.devices.at(device).exports_memory &&
-      core_.driver.cuMemExportToShareableHandle(
-          &exported, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_SUCCESS;
-  if (!can) {
-    core_.journal.note_stays(kNotExported);
-    return KeptMemory();
+KeptMemory SessionMemory::keep(const std::shared_ptr<Physical>& physical) {
+  KeptMemory kept;
+  if (keeper_ == nullptr) return kept;
+  if (core_.devices.at(physical->device).exports_memory) {
+    const auto exported = [weak = std::weak_ptr<Physical>(physical), &driver = core_.driver] {
+      const std::shared_ptr<Physical> memory = weak.lock();
+      int file = -1;
+      if (memory == nullptr ||
+          driver.cuMemExportToShareableHandle(
+              &file, memory->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) != CUDA_SUCCESS) {
+        return UniqueFd();
+      }
+      return UniqueFd(file);
+    };
+    kept = keeper_->keep(core_.info.id, core_.journal.next_number(), physical->bytes,
+                         physical->device, exported);
   }
-  const UniqueFd memory(exported);
-  return keep(device, bytes, memory.get());
+  note_kept(kept, physical->device);
+  return kept;
 }
 
-KeptMemory SessionMemory::keep(uint32_t device, uint64_t bytes, int memory) {
+KeptMemory SessionMemory::keep_now(const Physical& physical, int descriptor) {
   if (keeper_ == nullptr) return KeptMemory();
-  KeptMemory kept =
-      keeper_->keep(core_.info.id, core_.journal.next_number(), bytes, device, memory);
-  note_kept(kept, device);
+  KeptMemory kept = keeper_->keep_now(core_.info.id, core_.journal.next_number(), physical.bytes,
+                                      physical.device, descriptor);
+  note_kept(kept, physical.device);
   return kept;
 }
 

@@ -118,8 +118,10 @@ class SessionMemory {
   // Hold memory that exists already. CUDA_ERROR_OUT_OF_MEMORY: beyond the limit.
   Status hold(std::shared_ptr<Physical> physical, KeptMemory kept,
               std::shared_ptr<Holding>* holding);
-  // Have the server keep memory that the command in hand has made, whose descriptor is `memory`.
-  KeptMemory keep(uint32_t device, uint64_t bytes, int memory);
+  // Have the server keep memory that the command in hand has made: soon, or now, as the caller has
+  // a descriptor of it.
+  KeptMemory keep(const std::shared_ptr<Physical>& physical);
+  KeptMemory keep_now(const Physical& physical, int descriptor);
   // While the session is made again: what the server has given for the command in hand.
   // CUDA_ERROR_INVALID_HANDLE: nothing.
   Result<Keeper::Taken> take_kept();
@@ -233,7 +235,6 @@ class SessionMemory {
   [[nodiscard]] static bool is_own(const Range& range);
   Result<CUmemGenericAllocationHandle> make_physical(uint32_t device, uint64_t bytes,
                                                      uint32_t flags);
-  KeptMemory export_and_keep(CUmemGenericAllocationHandle handle, uint32_t device, uint64_t bytes);
   // The command in hand needs that memory to be made again.
   void note_kept(const KeptMemory& kept, uint32_t device);
   // Take back the mapping that is being unmapped or is kept. False: there is none of that range.

@@ -123,7 +123,7 @@ Status PhysicalObjects::handle(const wire::PhysicalImport& command,
   auto object = std::make_unique<Object>();
   const auto physical = std::make_shared<Physical>(core_.driver, handle, 0, device);
   KeptMemory kept = core_.journal.is_adopting() ? std::move(taken.kept)
-                                                : memory_.keep(device, 0, taken.memory.get());
+                                                : memory_.keep_now(*physical, taken.memory.get());
   OPENMPS_RETURN_IF_ERROR(memory_.hold(physical, std::move(kept), &object->holding));
   OPENMPS_RETURN_IF_ERROR(objects_.insert(command.physical, std::move(object)));
   reply.put({device});

@@ -263,9 +263,14 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   worker.trace = trace;
   if (wire::takes_over()) {
     worker.keeper = std::make_unique<Keeper>(
-        most_kept, [&server](std::span<const std::byte> message, std::span<const int> fds) {
+        most_kept, kKeepAfterNs, [&server](std::span<const std::byte> message, std::span<const int> fds) {
           return server.send_bytes(message, fds, ServerReports::kPassMs);
         });
+    Keeper& keeper = *worker.keeper;
+    worker.images.set_keeping({[&keeper](uint64_t hash, uint64_t bytes, int file) {
+                                 return keeper.keep_image(hash, bytes, file);
+                               },
+                               [&keeper](uint64_t hash) { keeper.forget_image(hash); }});
   }
   const Performance& wish = worker.performance;
   SpinLimits spins(cores, spin_us * 1000ull, wish.lingers, wish.spares_cores);

@@ -125,6 +125,7 @@ Status MainLoop::handle(Packet packet) {
     case wire::MessageKind::kReserve: return give(packet, &MainLoop::reserve);
     case wire::MessageKind::kPassDescriptor: return give(packet, &MainLoop::pass_descriptor);
     case wire::MessageKind::kGive: return give(packet, &MainLoop::take_given);
+    case wire::MessageKind::kForget: return give(packet, &MainLoop::drop_given);
     case wire::MessageKind::kForgotten: return give(packet, &MainLoop::note_forgotten);
     case wire::MessageKind::kProbe: return give(packet, &MainLoop::answer_probe);
     default:
@@ -247,7 +248,16 @@ Status MainLoop::pass_descriptor(const wire::PassDescriptor& message, Packet& pa
 Status MainLoop::take_given(const wire::Give& message, Packet& packet) {
   Keeper* const keeper = environment_.worker.keeper.get();
   if (keeper == nullptr || packet.fds.size() != 1) return Status();
-  if (message.what == wire::Kept::kMemory) keeper->on_give(message, std::move(packet.fds[0]));
+  if (message.what == wire::Kept::kMemory) {
+    keeper->on_give(message, std::move(packet.fds[0]));
+  } else {
+    environment_.worker.images.give(message.number, message.bytes, std::move(packet.fds[0]));
+  }
+  return Status();
+}
+
+Status MainLoop::drop_given(const wire::Forget& message, Packet&) {
+  if (message.what == wire::Kept::kImage) environment_.worker.images.drop_given(message.number);
   return Status();
 }
 

@@ -2,13 +2,16 @@
 // Images and libraries that are held once: by whom, for how long, and what happens while they load.
 #include "worker/images/image_store.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <future>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "base/shared_memory.h"
 #include "fake_driver.h"
 #include "session_fixture.h"
 #include "test_cubin.h"
@@ -35,7 +38,7 @@ class ImageStoreTest : public ::testing::Test {
         std::make_shared<LoadedLibrary>(driver_.table(), gate_, nullptr, handle, ImageFacts{});
     return Status();
   }
-  std::shared_ptr<LoadedLibrary> library(const std::shared_ptr<const ImageBytes>& image) {
+  std::shared_ptr<LoadedLibrary> library(const std::shared_ptr<const StoredImage>& image) {
     std::shared_ptr<LoadedLibrary> made;
     const Status status = store_.library(
         image, [this](auto* out) { return load(out); }, &made);
@@ -95,7 +98,7 @@ TEST_F(ImageStoreTest, ALookUpDoesNotGoThroughTheOthers) {
     return std::string(2 * ImageStore::kBeginBytes, 'x') + std::to_string(100'000 + number) +
            std::string(100, 'y');
   };
-  std::vector<std::shared_ptr<const ImageBytes>> images;
+  std::vector<std::shared_ptr<const StoredImage>> images;
   for (int i = 0; i < kImages; ++i) images.push_back(store_.intern(bytes_of(text(i))));
   EXPECT_EQ(store_.comparisons(), 0u);
   for (const int i : {0, kImages / 2, kImages - 1}) {
@@ -119,7 +122,7 @@ TEST_F(ImageStoreTest, WhatIsUnloadedAndComesAgainIsFoundAgain) {
 }
 
 TEST_F(ImageStoreTest, ImagesMayOutliveTheStore) {
-  std::shared_ptr<const ImageBytes> image;
+  std::shared_ptr<const StoredImage> image;
   {
     ImageStore store;
     image = store.intern(bytes_of("code"));
@@ -132,7 +135,7 @@ TEST_F(ImageStoreTest, EqualImagesThatComeAtOnceAreOne) {
   constexpr int kThreads = 8;
   std::promise<void> go;
   const std::shared_future<void> start = go.get_future().share();
-  std::vector<std::future<std::shared_ptr<const ImageBytes>>> threads;
+  std::vector<std::future<std::shared_ptr<const StoredImage>>> threads;
   for (int i = 0; i < kThreads; ++i) {
     threads.push_back(std::async(std::launch::async, [&, start] {
       start.wait();
@@ -169,7 +172,7 @@ TEST_F(ImageStoreTest, WhatWasWantedLastStaysLoaded) {
 
 TEST_F(ImageStoreTest, BytesLiveAsLongAsSomebodyHoldsThem) {
   auto image = store_.intern(bytes_of("code"));
-  const std::weak_ptr<const ImageBytes> watch = image;
+  const std::weak_ptr<const StoredImage> watch = image;
   auto second = store_.intern(bytes_of("code"));
   image.reset();
   EXPECT_FALSE(watch.expired());
@@ -218,7 +221,7 @@ TEST_F(ImageStoreTest, AFailedLoadIsToldAndNotRemembered) {
 TEST_F(ImageStoreTest, FactsOfAnImageAreKept) {
   const std::string code = TestCubin().without_variables().image();
   const auto held = store_.intern(bytes_of(code + '\0'));
-  const auto own = std::make_shared<const ImageBytes>(bytes_of(code + '\0'));
+  const auto own = std::make_shared<const StoredImage>(bytes_of(code + '\0'));
   for (const auto& image : {held, held, own}) {
     ImageFacts facts;
     EXPECT_TRUE(store_.read_facts(image, kDevice90, &facts).ok());
@@ -236,7 +239,7 @@ TEST_F(ImageStoreTest, WhatLeavesTheImageHasNoFacts) {
 
 // Bytes that were not interned are not shared.
 TEST_F(ImageStoreTest, AnImageFromElsewhereIsNotShared) {
-  const auto image = std::make_shared<const ImageBytes>(bytes_of("code"));
+  const auto image = std::make_shared<const StoredImage>(bytes_of("code"));
   EXPECT_NE(library(image), library(image));
   EXPECT_EQ(loads_.load(), 2);
 }
@@ -443,6 +446,129 @@ TEST_F(SharedLibraries, VariablesBeyondTheLimitAreNotLoaded) {
   EXPECT_EQ(load(1, code).code(), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(loaded(), 0u);
   EXPECT_EQ(driver_.live(), "registrations 1");
+}
+
+// ---- Images that another worker is to have ------------------------------------------------------
+
+// What the server keeps for a store, and gives to another.
+class KeptImagesTest : public ImageStoreTest {
+ protected:
+  KeptImagesTest() {
+    connect(store_, one_);
+    connect(other_, two_);
+  }
+  struct AtServer {
+    std::map<uint64_t, int> counts;
+    std::map<uint64_t, std::pair<uint64_t, UniqueFd>> files;
+    bool works = true;
+  };
+  static void connect(ImageStore& store, AtServer& server) {
+    store.set_keeping({[&server](uint64_t hash, uint64_t bytes, int file) {
+                         if (!server.works) return false;
+                         ++server.counts[hash];
+                         server.files[hash] = {bytes, UniqueFd(fcntl(file, F_DUPFD_CLOEXEC, 0))};
+                         return true;
+                       },
+                       [&server](uint64_t hash) { --server.counts[hash]; }});
+  }
+  // To the other worker.
+  void give(uint64_t hash) {
+    const auto& [bytes, file] = one_.files.at(hash);
+    other_.give(hash, bytes, UniqueFd(fcntl(file.get(), F_DUPFD_CLOEXEC, 0)));
+  }
+  AtServer one_;
+  AtServer two_;
+  ImageStore other_;
+};
+
+TEST_F(KeptImagesTest, AnImageIsKeptWhileItIsHeld) {
+  auto image = store_.intern(bytes_of("kernel one"));
+  auto same = store_.intern(bytes_of("kernel one"));
+  const uint64_t hash = store_.kept_hash(image);
+  ASSERT_NE(hash, 0u);
+  EXPECT_EQ(one_.counts[hash], 1) << "it is one image";
+  EXPECT_EQ(store_.find_kept(hash), image);
+  image.reset();
+  EXPECT_EQ(one_.counts[hash], 1);
+  same.reset();
+  EXPECT_EQ(one_.counts[hash], 0);
+  EXPECT_EQ(store_.find_kept(hash), nullptr);
+}
+
+TEST_F(KeptImagesTest, AnotherWorkerFindsItByItsHash) {
+  const std::string text(3 * 4096 + 5, 'x');
+  auto image = store_.intern(bytes_of(text));
+  const uint64_t hash = store_.kept_hash(image);
+  EXPECT_EQ(other_.find_kept(hash), nullptr);
+  give(hash);
+  EXPECT_EQ(two_.counts[hash], 0) << "nobody uses it there";
+  auto there = other_.find_kept(hash);
+  ASSERT_NE(there, nullptr);
+  EXPECT_EQ(*there, bytes_of(text));
+  EXPECT_EQ(two_.counts[hash], 1);
+  EXPECT_EQ(other_.kept_hash(there), hash);
+  image.reset();
+  EXPECT_EQ(one_.counts[hash], 0);
+  other_.drop_given(hash);
+  EXPECT_EQ(*there, bytes_of(text)) << "its user has it";
+  EXPECT_EQ(other_.find_kept(hash), there);
+  there.reset();
+  EXPECT_EQ(two_.counts[hash], 0);
+  EXPECT_EQ(other_.find_kept(hash), nullptr);
+}
+
+TEST_F(KeptImagesTest, AGivenImageIsTheSameAsOneThatAClientSends) {
+  const auto image = store_.intern(bytes_of("kernel one"));
+  const uint64_t hash = store_.kept_hash(image);
+  give(hash);
+  const auto guess = other_.candidate(10, bytes_of("kernel on"));
+  ASSERT_NE(guess, nullptr);
+  const auto sent = other_.intern(bytes_of("kernel one"));
+  EXPECT_EQ(sent, guess);
+  EXPECT_EQ(other_.find_kept(hash), sent);
+  EXPECT_EQ(two_.counts[hash], 1);
+  const auto made = library(image);
+  EXPECT_EQ(library(image), made);
+}
+
+TEST_F(KeptImagesTest, AnImageThatIsThereAlreadyIsNotTakenTwice) {
+  const auto image = store_.intern(bytes_of("kernel one"));
+  const auto own = other_.intern(bytes_of("kernel one"));
+  const uint64_t hash = store_.kept_hash(image);
+  give(hash);
+  EXPECT_EQ(other_.find_kept(hash), own);
+  other_.drop_given(hash);
+  EXPECT_EQ(other_.find_kept(hash), own);
+}
+
+// Two images of one hash: neither is mistaken for the other.
+TEST_F(KeptImagesTest, AHashThatTwoImagesHaveNamesNone) {
+  const auto image = store_.intern(bytes_of("kernel one"));
+  const auto different = other_.intern(bytes_of("kernel two"));
+  const uint64_t hash = other_.kept_hash(different);
+  one_.files[hash] = {
+      10, UniqueFd(fcntl(one_.files.at(store_.kept_hash(image)).second.get(), F_DUPFD_CLOEXEC, 0))};
+  give(hash);
+  EXPECT_EQ(other_.find_kept(hash), nullptr);
+  EXPECT_EQ(other_.intern(bytes_of("kernel two")), different);
+}
+
+TEST_F(KeptImagesTest, AnImageThatTheServerDoesNotTakeIsNotKept) {
+  one_.works = false;
+  const auto image = store_.intern(bytes_of("kernel one"));
+  EXPECT_EQ(*image, bytes_of("kernel one"));
+  EXPECT_EQ(store_.kept_hash(image), 0u);
+}
+
+TEST_F(KeptImagesTest, AFileThatCanChangeIsNoImage) {
+  Result<UniqueFd> file = create_shared_file("test", 4096);
+  ASSERT_TRUE(file.ok());
+  other_.give(5, 4096, std::move(file).value());
+  EXPECT_EQ(other_.find_kept(5), nullptr);
+  Result<UniqueFd> sealed = create_sealed_file("test", bytes_of("code"));
+  ASSERT_TRUE(sealed.ok());
+  other_.give(6, 4096, std::move(sealed).value());
+  EXPECT_EQ(other_.find_kept(6), nullptr) << "it is shorter";
 }
 
 }  // namespace
