@@ -457,7 +457,13 @@ void SessionMemory::finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket
   }
 }
 
+void SessionMemory::keep_all_now() {
+  if (keeper_ != nullptr) keeper_->keep_all_now(core_.info.id);
+}
+
 void SessionMemory::take_over() {
+  // Memory that was being freed when the former worker was lost.
+  if (keeper_ != nullptr) keeper_->drop_given(core_.info.id);
   unmap_tickets_ = core_.journal.unmapped();
   unregister_tickets_ = core_.journal.unregistered();
   core_.view.header().unmapped.store(unmap_tickets_, std::memory_order_release);
@@ -863,6 +869,7 @@ void SessionMemory::allow_writes(uint64_t address) {
 }
 
 void SessionMemory::release_all() {
+  if (keeper_ != nullptr) keeper_->drop_given(core_.info.id);
   forget_kept(0, ~0ull);
   while (!ranges_.empty()) {
     const auto it = ranges_.begin();

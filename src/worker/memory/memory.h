@@ -103,6 +103,8 @@ class SessionMemory {
   // only takes back the former mapping.
   Status begin_unmap(const wire::MemoryUnmap& range, uint64_t* ticket);
   void finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket);
+  // The session is handed over: have the server keep all of its memory now.
+  void keep_all_now();
   // The session has been made again: both steps of all that a former worker has begun are done.
   void take_over();
   // Release memory that has been kept for long. When to call this again; 0: none is kept.

@@ -148,6 +148,7 @@ void describe_kernel(const SessionParts& session, const std::vector<Stream*>& st
 
 HandingOver hand_over(SessionParts& session) {
   HandingOver over;
+  session.memory.keep_all_now();
   // What is held is not held by the next worker.
   session.streams.streams().for_each([&](const Stream& stream) {
     session.core.view.is_full(stream.fence_slot).store(0, std::memory_order_release);
