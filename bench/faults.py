@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tools"), str(ROOT / "bench")]
 from bystanders import (FAULTS, H200_LATENCY, KILL, MODES, WORKER, Bystander, Logs,  # noqa: E402
-                        await_active, commit, named, outcome)
+                        await_active, commit, named, outcome, suspected)
 from demo import best_driver  # noqa: E402
 from sandbox import Failure, Sandbox, wait_until  # noqa: E402
 from scenario_tools import SETTLE_LIMIT_S, finish  # noqa: E402
@@ -90,10 +90,10 @@ class Campaign:
         time.sleep(BETWEEN_S)
         answers = {mode: one.ask() for mode, one in self.bystanders.items()}
         text = self.logs.new()
-        culprits = named(text)
+        culprits, suspects = named(text), suspected(text)
         found = {"number": number, "kind": kind, "pid": pid, "culprit_told": told, "ms": spent * 1e3,
-                 "named": "right" if culprits == {pid} else "wrong" if culprits and pid not in culprits
-                 else "among others" if culprits else "no", "answers": answers, "log": text}
+                 "named": "right" if culprits == {pid} else "wrong" if culprits or (suspects and pid not in suspects)
+                 else "suspected" if suspects else "no", "answers": answers, "log": text}
         self.events.append(found)
         line = [f"{mode} {outcome(answer)}" for mode, answer in answers.items()]
         print(f"{number:4d} {kind:10s} {told or 'killed':32s} named: {found['named']}; " + ", ".join(line), flush=True)
@@ -154,7 +154,7 @@ class Campaign:
     # --- the tables
 
     def by_kind(self):
-        rows = [["event", "tries", *OUTCOMES[:3], "named", "culprit's ms", "pause p50", "p99", "wrong words"]]
+        rows = [["event", "tries", *OUTCOMES[:3], "named", "suspected", "wrong one", "culprit's ms", "pause p50", "p99", "wrong words"]]
         for kind in [*self.options.kinds, None]:
             events = [event for event in self.events if kind in (None, event["kind"])]
             if not events:
@@ -164,10 +164,11 @@ class Campaign:
             pauses = [answer["longest_ms"] for answer in answers
                       if not answer["lost"] and answer["mode"] != "idle"]
             faults = [event for event in events if event["kind"] in FAULTS]
-            right = sum(event["named"] == "right" for event in faults)
+            blamed = Counter(event["named"] for event in faults)
             rows.append([kind or "all", str(len(events)), str(counts["unharmed"]),
                          str(counts["told"] + counts["told often"]), str(counts["lost"]),
-                         f"{right} of {len(faults)}" if faults else "-",
+                         f"{blamed['right']}" if faults else "-", f"{blamed['suspected']}" if faults else "-",
+                         f"{blamed['wrong']}" if faults else "-",
                          f"{statistics.median(event['ms'] for event in events):.0f}",
                          *(f"{percentile(pauses, part):.1f}" if pauses else "-" for part in (0.5, 0.99)),
                          str(sum(answer["wrong"] for answer in answers))])

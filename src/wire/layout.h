@@ -289,8 +289,9 @@ inline constexpr uint64_t kMaxReplyBytes = kReplySlotBytes - 16;
 //
 // Work of a stream that was under way when its worker was lost has not been carried out
 // (docs/decisions/0042). Then the worker stores `good`, the last value that was really reached, and
-// `lost`, then the values that it has promised, so that waits end. Whoever waits for a value above
-// `good` while `lost` is not 0 returns the error once, and sends StreamAcknowledge.
+// `lost`, then the values that it has promised, so that waits end once the session's generation is
+// that of the loss, or its status is set. Whoever waits for a value above `good` while `lost` is
+// not 0 returns the error once, and sends StreamAcknowledge.
 struct FenceSlot {
   std::atomic<uint64_t> value;
   std::atomic<uint64_t> good;
@@ -305,6 +306,11 @@ static_assert(sizeof(FenceSlot) == kFenceSlotBytes);
 constexpr uint32_t number_of_loss(uint32_t generation, uint32_t count) {
   const uint32_t number = generation << 16 | (count & 0xffff);
   return number != 0 ? number : 1;
+}
+// The loss is of a worker from which the session has not moved yet. Generations are cyclic.
+constexpr bool is_of_later_generation(uint32_t number, uint32_t generation) {
+  return static_cast<int16_t>(static_cast<uint16_t>(number >> 16) -
+                              static_cast<uint16_t>(generation)) > 0;
 }
 // Events that were recorded in lost streams and not reached, for the next worker: whoever waits for
 // them is lost as well. Written by the worker before the session moves.

@@ -13,7 +13,7 @@ import subprocess
 from sandbox import Failure, wait_until
 from scenario_tools import ready
 
-MODES = ("idle", "requests", "long", "copies", "graphs", "hosts", "pools", "ipc")
+MODES = ("idle", "requests", "long", "copies", "graphs", "hosts", "pools", "ipc", "variables")
 FAULTS = ("read", "write", "null", "misaligned", "trap", "assert", "stack")
 KILL = "kill"      # the client is killed while its kernel runs, of some 0.5 s
 WORKER = "worker"  # a worker of OpenMPS is killed, the serving one or a spare one
@@ -23,6 +23,7 @@ ANSWER_LIMIT_S = 60
 RUN_S = 0.05  # how long a kernel runs before its client is killed
 
 NAMED = re.compile(r"Fault by client \{PID: (\d+)")
+SUSPECTED = re.compile(r"Suspect is client \{PID: (\d+)")
 
 
 class Bystander:
@@ -104,6 +105,11 @@ class Logs:
 def named(text):
     """PIDs of the clients that a log names as culprits."""
     return {int(pid) for pid in NAMED.findall(text)}
+
+
+def suspected(text):
+    """PIDs of those among which it says that the culprit is."""
+    return {int(pid) for pid in SUSPECTED.findall(text)}
 
 
 def commit(box, kind):

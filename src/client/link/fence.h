@@ -71,9 +71,13 @@ class Fences {
   [[nodiscard]] bool seems_idle(const Stream& stream);
 
   [[nodiscard]] bool reached(FencePoint point) const {
-    const uint64_t value =
-        channel_.view().fence(point.slot()).value.load(std::memory_order_acquire);
-    if (value < point.value()) return false;
+    const wire::FenceSlot& fence = channel_.view().fence(point.slot());
+    if (fence.value.load(std::memory_order_acquire) < point.value()) return false;
+    if (const uint32_t lost = fence.lost.load(std::memory_order_relaxed); lost != 0) [[unlikely]] {
+      if (is_undecided(lost) && point.value() > fence.good.load(std::memory_order_relaxed)) {
+        return false;
+      }
+    }
     // Pairs with host_function_ran().
     static_cast<void>(host_functions_.load(std::memory_order_acquire));
     return true;
@@ -134,6 +138,11 @@ class Fences {
              value <= to.load(std::memory_order_relaxed);
     }
   };
+  // The worker is lost, and the server has neither moved nor ended the session yet.
+  [[nodiscard]] bool is_undecided(uint32_t lost) const {
+    return wire::is_of_later_generation(
+        lost, channel_.view().header().generation.load(std::memory_order_acquire));
+  }
   [[nodiscard]] CUresult tell_of_loss(FencePoint point);
   [[nodiscard]] bool has_loss(uint32_t slot, uint32_t lost) const;
   bool acknowledge(uint32_t slot);

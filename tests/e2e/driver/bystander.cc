@@ -5,8 +5,8 @@
 // times, it is lost. It prints "ready" after the first round; then, for each line on standard
 // input, one line of JSON about the time since the last one; at the end of input it ends. Run by
 // bench/faults.py and scenarios. `ipc`: a second process opens the memory and reads each round's
-// words; its errors count as the first one's.
-// usage: drv_bystander idle|requests|long|copies|graphs|hosts|pools|ipc [SEED]
+// words; its errors count as the first one's. `variables`: its code has variables in device memory.
+// usage: drv_bystander idle|requests|long|copies|graphs|hosts|pools|ipc|variables [SEED]
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -20,8 +20,8 @@
 
 namespace {
 
-constexpr const char* kModes[] = {"idle",   "requests", "long",  "copies",
-                                  "graphs", "hosts",    "pools", "ipc"};
+constexpr const char* kModes[] = {"idle",  "requests", "long", "copies",   "graphs",
+                                  "hosts", "pools",    "ipc",  "variables"};
 constexpr uint32_t kWords = 4096;
 constexpr size_t kBytes = kWords * sizeof(uint32_t);
 constexpr unsigned kBlock = 128;
@@ -86,7 +86,7 @@ struct Answer {
   CUipcMemHandle handles[2];
   CUdeviceptr memory[2];
   if (!receive_all(socket, handles, sizeof handles)) exit(0);
-  static e2e::Session session;
+  static e2e::Session session(e2e::stateless_kernels_ptx());
   for (int i = 0; i < 2; ++i) {
     CHECK_CU(cuIpcOpenMemHandle_v2(&memory[i], handles[i], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
   }
@@ -123,11 +123,12 @@ class Bystander {
         seed_(seed),
         expected_(kWords),
         reader_(mode_ == "ipc" ? start_reader() : -1),
-        session_(*new e2e::Session) {
+        session_(*new e2e::Session(mode_ == "variables" ? e2e::kernels_ptx()
+                                                        : e2e::stateless_kernels_ptx())) {
     e2e::Random random(seed);
     for (uint32_t& word : expected_) word = static_cast<uint32_t>(random.next());
     mix_ = session_.function("mix");
-    spin_ = session_.function("spin");
+    where_ = session_.function("where");
     for (CUdeviceptr* memory : {&state_, &next_, &busy_}) CHECK_CU(cuMemAlloc_v2(memory, kBytes));
     void* pinned = nullptr;
     CHECK_CU(cuMemAllocHost_v2(&pinned, kBytes));
@@ -249,7 +250,7 @@ class Bystander {
       TRY(cuMemFreeAsync(scratch, stream_));
     } else {
       if (mode_ == "long") {
-        TRY(e2e::try_launch(spin_, 1, 32, 0, stream_, busy_, kLongSpins));
+        TRY(e2e::try_launch(where_, 1, 32, 0, stream_, busy_, kLongSpins));
       }
       TRY(cuMemcpyDtoDAsync_v2(next_, state_, kBytes, stream_));
       mix(next_, key, stream_);
@@ -293,7 +294,7 @@ class Bystander {
   std::vector<uint32_t> expected_;  // what state_ has
   const int reader_;                // socket of the second process; -1: none
   e2e::Session& session_;           // never ended: its context may have failed
-  CUfunction mix_ = nullptr, spin_ = nullptr;
+  CUfunction mix_ = nullptr, where_ = nullptr;
   CUdeviceptr state_ = 0, next_ = 0, busy_ = 0;
   uint32_t* pinned_ = nullptr;
   CUstream stream_ = nullptr;
@@ -324,8 +325,9 @@ int main(int argc, char** argv) {
     known = known || mode == one;
   }
   if (!known) {
-    fprintf(stderr,
-            "usage: drv_bystander idle|requests|long|copies|graphs|hosts|pools|ipc [SEED]\n");
+    fprintf(
+        stderr,
+        "usage: drv_bystander idle|requests|long|copies|graphs|hosts|pools|ipc|variables [SEED]\n");
     return 2;
   }
   setvbuf(stdin, nullptr, _IONBF, 0);  // poll() sees all that was not read

@@ -364,6 +364,26 @@ TEST_F(LossTest, IsToldOnce) {
   EXPECT_FALSE(fences_.is_lost(later));
 }
 
+TEST_F(LossTest, NobodyIsToldBeforeTheSessionHasMoved) {
+  const FencePoint good = work(stream_);
+  const FencePoint bad = work(stream_);
+  std::atomic<uint32_t>& generation = fake_.view().header().generation;
+  generation = 0xffff;  // the number has less bits
+  lose(stream_, good.value(), wire::number_of_loss(generation + 1, 0));
+  EXPECT_TRUE(fences_.reached(good));
+  EXPECT_FALSE(fences_.reached(bad));
+  ++generation;
+  EXPECT_TRUE(fences_.reached(bad));
+  EXPECT_EQ(fences_.tell(bad), CUDA_ERROR_LAUNCH_FAILED);
+}
+
+TEST_F(LossTest, ALostSessionIsToldItsOwnError) {
+  const FencePoint bad = work(stream_);
+  lose(stream_, 0, wire::number_of_loss(fake_.view().header().generation + 1, 0));
+  fake_.view().header().status = CUDA_ERROR_ASSERT;
+  EXPECT_EQ(fences_.wait(bad), CUDA_ERROR_ASSERT);
+}
+
 TEST_F(LossTest, EachStreamIsTold) {
   const FencePoint one = work(stream_);
   const FencePoint two = work(other_);
