@@ -154,8 +154,9 @@ void Executor::advance_meanwhile(void* executor) noexcept {
 
 // Held work has failed when it was submitted.
 void Executor::fail(wire::Opcode opcode, const Status& status) {
+  // Its stream has lost work then, which its program is told of in the next worker.
+  if (is_sticky(status.code()) && has_lost(status)) return;
   log_error(wire::name_of(opcode) + std::string(", held back until now,"), status);
-  if (is_sticky(status.code())) faults_.context_lost(status.code(), status.message());
   report(opcode, status);
 }
 
