@@ -30,6 +30,7 @@ KINDS = (*FAULTS, KILL, WORKER)
 SIDES = ("openmps", "mps", "native")
 NEWCOMER_LIMIT_S = 60
 IDLE_BYTES = 128 << 20  # of softgpu's memory, without clients: what workers keep of freed memory
+WORKER_DESCRIPTORS = 2  # of the server: a worker's socket and process
 BETWEEN_S = 0.3      # bystanders work before and after each event
 OUTCOMES = ("unharmed", "told", "lost", "told often", "WRONG")
 
@@ -72,8 +73,9 @@ class Campaign:
             one.wait_ready()
 
     def server_descriptors(self):
-        """Of all servers; 0 where there is none of OpenMPS."""
-        return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in self.box.pids_named("openmps-server"))
+        """Of all servers, without those for their workers, of which there is sometimes a spare one more."""
+        return (sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in self.box.pids_named("openmps-server"))
+                - WORKER_DESCRIPTORS * len(self.box.pids_named("openmps-worker")))
 
     def event(self, number, kind):
         for one in self.bystanders.values():

@@ -378,7 +378,8 @@ def assert_beside_kernel(box, _):
 
 
 def fault_beside_idle(box, _):
-    """A fault ends the sessions of its worker; new clients are served at once, beside them."""
+    """Without takeovers a fault ends the sessions of its worker; new clients are served at once, beside them."""
+    box.env["OPENMPS_TAKEOVER"] = "off"
     box.start_daemon()
     idle = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE)
     ready(idle)
