@@ -41,7 +41,7 @@ MAY_USE = {
     "wire": {"cuda", "base"},
     "driver": {"cuda", "base"},
     "client": {"cuda", "base", "interop", "wire", "driver"},
-    "worker": {"cuda", "base", "wire", "driver"},
+    "worker": {"cuda", "base", "wire", "driver", "nvml"},
     "server": {"cuda", "base", "wire"},
     "control": {"cuda", "base", "wire"},
     "cli": {"cuda", "base", "wire"},

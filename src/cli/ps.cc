@@ -18,12 +18,12 @@ constexpr size_t kShortUuid = 12;  // "GPU-008cbaa3"
 std::string line_of(const std::string& pid, const std::string& id, const std::string& server,
                     const std::string& device, const std::string& time, const std::string& share,
                     const std::string& sms, const std::string& launches, const std::string& to,
-                    const std::string& from, const std::string& held, const std::string& group,
-                    const std::string& command) {
-  return format_text("%-9s %-6s %-9s %-13s %9s %6s %6s %10s %10s %10s  %-22s %-12s %s\n",
+                    const std::string& from, const std::string& held, const std::string& survives,
+                    const std::string& group, const std::string& command) {
+  return format_text("%-9s %-6s %-9s %-13s %9s %6s %6s %10s %10s %10s  %-22s %-9s %-12s %s\n",
                      pid.c_str(), id.c_str(), server.c_str(), device.c_str(), time.c_str(),
                      share.c_str(), sms.c_str(), launches.c_str(), to.c_str(), from.c_str(),
-                     held.c_str(), group.c_str(), command.c_str());
+                     held.c_str(), survives.c_str(), group.c_str(), command.c_str());
 }
 
 std::string row_text(const Client& row, const Client* before) {
@@ -38,8 +38,10 @@ std::string row_text(const Client& row, const Client* before) {
   const std::string server = std::to_string(row.server);
   const std::string device = row.device.substr(0, kShortUuid);
   const std::string group = group_text(row.group);
+  const std::string survives = row.stays.empty() ? "yes" : "no";
   if (!row.use) {
-    return line_of(pid, id, server, device, "-", "-", "-", "-", "-", "-", "-", group, command);
+    return line_of(pid, id, server, device, "-", "-", "-", "-", "-", "-", "-", survives, group,
+                   command);
   }
   const Use& use = *row.use;
   const bool is_rate = before != nullptr && before->use;
@@ -60,7 +62,7 @@ std::string row_text(const Client& row, const Client* before) {
   return line_of(pid, id, server, device, time, share, sms, amount(use.launches, from.launches, ""),
                  amount(use.to_device, from.to_device, "B"),
                  amount(use.from_device, from.from_device, "B"), held_text(most_held(use, from)),
-                 group, command);
+                 survives, group, command);
 }
 
 int failure(const Status& status) {
@@ -73,8 +75,12 @@ int failure(const Status& status) {
 std::string format_ps_table(const std::vector<Client>& clients, const std::vector<Client>& before) {
   if (clients.empty()) return "No program uses OpenMPS\n";
   std::string text = line_of("PID", "ID", "SERVER", "DEVICE", "GPU TIME", "GPU", "SMS", "LAUNCHES",
-                             "TO GPU", "FROM GPU", "HELD BACK", "GROUP", "COMMAND");
+                             "TO GPU", "FROM GPU", "HELD BACK", "SURVIVES", "GROUP", "COMMAND");
   for (const Client& client : clients) text += row_text(client, find_again(before, client));
+  for (const Client& client : clients) {
+    if (client.stays.empty()) continue;
+    text += name_of(client) + " would not survive a fault of another: " + client.stays + "\n";
+  }
   if (std::ranges::find(clients, uint64_t{0}, &Client::pid) != clients.end()) {
     text +=
         "Programs named id:... have no PID here: they are in a PID namespace that the daemon can't "

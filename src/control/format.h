@@ -29,6 +29,8 @@ struct ClientLine {
   wire::StaticPartition place = {};  // no SMs: in no static partition
   std::string partition = {};        // the name of the partition
   bool silent = false;               // its worker does not answer
+  uint32_t moves = 0;                // how often it has moved to another worker
+  std::string stays;                 // why it could not move; "": it could
   uint32_t claimed_pid = 0;          // the PID that the client states
 };
 

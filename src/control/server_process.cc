@@ -89,6 +89,8 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server) 
                                         printable(field_text(row.group)), row.partition});
     answer.clients.back().silent = row.silent != 0;
     answer.clients.back().claimed_pid = row.claimed_pid;
+    answer.clients.back().moves = row.moves;
+    answer.clients.back().stays = printable(field_text(row.stays));
   }
   if (head.query == wire::QueryKind::kInspect && !data.empty()) {
     Inspected& inspected = answer.inspected.emplace();

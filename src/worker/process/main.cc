@@ -37,6 +37,7 @@
 #include "worker/device/start_limits.h"
 #include "worker/process/main_loop.h"
 #include "worker/process/timed_calls.h"
+#include "worker/process/xid_monitor.h"
 
 namespace openmps::worker {
 namespace {
@@ -263,7 +264,8 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   worker.trace = trace;
   if (wire::takes_over()) {
     worker.keeper = std::make_unique<Keeper>(
-        most_kept, kKeepAfterNs, [&server](std::span<const std::byte> message, std::span<const int> fds) {
+        most_kept, kKeepAfterNs,
+        [&server](std::span<const std::byte> message, std::span<const int> fds) {
           return server.send_bytes(message, fds, ServerReports::kPassMs);
         });
     Keeper& keeper = *worker.keeper;
@@ -291,6 +293,13 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
     }
     worker.output.context_lost(table, contexts, result);
   });
+  std::string why;
+  const std::unique_ptr<XidMonitor> xids =
+      wire::takes_over() ? XidMonitor::open(table, *devices, driver.value()->path(), &why)
+                         : nullptr;
+  if (xids == nullptr && !why.empty()) {
+    log("Faults are noticed when the driver tells of them: " + why);
+  }
   Environment environment{table, *devices, gate, worker, monitor, spins, server};
   // After the driver has started, which needs more rights (nvidia-modprobe, sockets) and makes
   // threads; before the first session.
@@ -299,6 +308,17 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   }
   const UniqueFd& usage = worker.usage.file();
   const int fds[] = {facts->get(), usage.get()};
+  if (xids != nullptr) {
+    xids->start([&](uint32_t device, uint64_t xid) {
+      const CUresult result = fault_of_xid(xid);
+      if (result == CUDA_SUCCESS) return;
+      const bool is_ours_alone = xids->is_ours_alone(device);
+      const std::string what =
+          "Xid " + std::to_string(xid) + " of device " + std::to_string(device);
+      log(what + (is_ours_alone ? "" : ", perhaps of another process"));
+      monitor.suspect(device, result, what, is_ours_alone);
+    });
+  }
   server.send(wire::WorkerReady{.spin_us = spin_us}, std::span(fds).first(usage.valid() ? 2 : 1));
   facts->reset();
   serve_sessions(environment);

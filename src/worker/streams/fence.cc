@@ -33,6 +33,15 @@ void FenceLedger::promise(uint32_t slot, uint64_t value) {
   promised_[slot].store(value, std::memory_order_seq_cst);
 }
 
+uint64_t FenceLedger::reached(const wire::ChannelView& view) const {
+  const uint32_t used = used_.load(std::memory_order_acquire);
+  uint64_t sum = 0;
+  for (uint32_t slot = 0; slot < used; ++slot) {
+    sum += view.fence(slot).value.load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
 bool FenceLedger::pending(const wire::ChannelView& view) const {
   const uint32_t used = used_.load(std::memory_order_seq_cst);
   for (uint32_t slot = 0; slot < used; ++slot) {

@@ -39,6 +39,8 @@ struct FenceValue {
 class FenceLedger {
  public:
   void promise(uint32_t slot, uint64_t value);
+  // The sum of the values that the GPU has written: it grows with each.
+  [[nodiscard]] uint64_t reached(const wire::ChannelView& view) const;
   // The GPU has not written some promised value.
   [[nodiscard]] bool pending(const wire::ChannelView& view) const;
   // The largest value that was promised to the slot; 0: none.

@@ -72,7 +72,7 @@ constexpr char kPtx[] = R"(.version 7.0
   .reg .b32 %r<4>;
   .reg .pred %p1;
   ld.param.b32 %r1, [in];
-  st.volatile.local.u32 [frame], %r1;
+  st.local.u32 [frame], %r1;
   setp.eq.u32 %p1, %r1, 0;
   @%p1 bra done;
   sub.u32 %r1, %r1, 1;
@@ -83,7 +83,7 @@ constexpr char kPtx[] = R"(.version 7.0
     call.uni (got), deeper, (given);
     ld.param.b32 %r2, [got];
   }
-  ld.volatile.local.u32 %r3, [frame];
+  ld.local.u32 %r3, [frame];
   add.u32 %r1, %r2, %r3;
 done:
   st.param.b32 [out], %r1;
