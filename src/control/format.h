@@ -30,7 +30,7 @@ struct ClientLine {
   std::string partition = {};        // the name of the partition
   bool silent = false;               // its worker does not answer
   uint32_t moves = 0;                // how often it has moved to another worker
-  std::string stays;                 // why it could not move; "": it could
+  std::string stays = {};            // why it could not move; "": it could
   uint32_t claimed_pid = 0;          // the PID that the client states
 };
 
