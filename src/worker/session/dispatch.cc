@@ -274,7 +274,9 @@ template <typename C>
 void note_in_journal(SessionParts& session, const wire::Record& record, const C& command,
                      const wire::TailOf<C>& tail, const Status& status, const ReplyWriter& writer) {
   Journal& journal = session.core.journal;
-  if (!journal.is_open()) return;
+  // A command that fails because the context is lost is executed again in the next worker: what it
+  // is about is there as before.
+  if (!journal.is_open() || is_sticky(status.code())) return;
   const Journal::Bytes bytes(record.payload, record.payload_bytes);
   const auto end = [&](auto name) {
     using Name = decltype(name);
