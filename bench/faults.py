@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tools"), str(ROOT / "bench")]
-from bystanders import (FAULTS, H200_LATENCY, KILL, MODES, WORKER, Bystander, Logs,  # noqa: E402
+from bystanders import (FAULTS, GONE, H200_LATENCY, KILL, MODES, WORKER, Bystander, Logs,  # noqa: E402
                         await_active, commit, named, outcome, suspected)
 from demo import best_driver  # noqa: E402
 from sandbox import Failure, Sandbox, wait_until  # noqa: E402
@@ -26,7 +26,7 @@ from scenario_tools import SETTLE_LIMIT_S, finish  # noqa: E402
 from smoke import MpsSandbox  # noqa: E402
 from stack import show  # noqa: E402
 
-KINDS = (*FAULTS, KILL, WORKER)
+KINDS = (*FAULTS, KILL, GONE, WORKER)
 SIDES = ("openmps", "mps", "native")
 NEWCOMER_LIMIT_S = 60
 IDLE_BYTES = 128 << 20  # of softgpu's memory, without clients: what workers keep of freed memory
@@ -79,6 +79,15 @@ class Campaign:
         return (sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in self.box.pids_named("openmps-server"))
                 - WORKER_DESCRIPTORS * len(self.box.pids_named("openmps-worker")))
 
+    @staticmethod
+    def blame(kind, pid, culprits, suspects):
+        """right, suspected, wrong or no. One that has gone is not among the suspects that are listed."""
+        if culprits == {pid}:
+            return "right"
+        if culprits or (suspects and pid not in suspects and kind != GONE):
+            return "wrong"
+        return "suspected" if suspects else "no"
+
     def event(self, number, kind):
         for one in self.bystanders.values():
             one.ask()  # from here on
@@ -94,10 +103,8 @@ class Campaign:
         time.sleep(BETWEEN_S)
         answers = {mode: one.ask() for mode, one in self.bystanders.items()}
         text = self.logs.new()
-        culprits, suspects = named(text), suspected(text)
         found = {"number": number, "kind": kind, "pid": pid, "culprit_told": told, "ms": spent * 1e3,
-                 "named": "right" if culprits == {pid} else "wrong" if culprits or (suspects and pid not in suspects)
-                 else "suspected" if suspects else "no", "answers": answers, "log": text}
+                 "named": self.blame(kind, pid, named(text), suspected(text)), "answers": answers, "log": text}
         self.events.append(found)
         line = [f"{mode} {outcome(answer)}" for mode, answer in answers.items()]
         print(f"{number:4d} {kind:10s} {told or 'killed':32s} named: {found['named']}; " + ", ".join(line), flush=True)
@@ -167,7 +174,7 @@ class Campaign:
             counts = Counter(outcome(answer) for answer in answers)
             pauses = [answer["longest_ms"] for answer in answers
                       if not answer["lost"] and answer["mode"] != "idle"]
-            faults = [event for event in events if event["kind"] in FAULTS]
+            faults = [event for event in events if event["kind"] in (*FAULTS, GONE)]
             blamed = Counter(event["named"] for event in faults)
             rows.append([kind or "all", str(len(events)), str(counts["unharmed"]),
                          str(counts["told"] + counts["told often"]), str(counts["lost"]),
@@ -199,7 +206,7 @@ def parse():
     parser.add_argument("--driver", choices=("softgpu", "nvidia"), default=None)
     parser.add_argument("--side", choices=SIDES, default="openmps")
     parser.add_argument("--bystanders", default=",".join(MODES), help="of " + ", ".join(MODES))
-    parser.add_argument("--kinds", default=",".join((*FAULTS, KILL)), help="of " + ", ".join(KINDS))
+    parser.add_argument("--kinds", default=",".join((*FAULTS, KILL, GONE)), help="of " + ", ".join(KINDS))
     parser.add_argument("--latency", default=H200_LATENCY, help="softgpu's SOFTGPU_FAULT_LATENCY_US")
     parser.add_argument("--json", default=None, help="file for every answer (default: build/bench/faults.json)")
     options = parser.parse_args()

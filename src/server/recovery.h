@@ -50,6 +50,7 @@ struct Takeover {
   std::string reason;                 // how the worker has noticed
   std::set<uint32_t> awaited;         // sessions that have not been handed over yet
   std::vector<uint32_t> handed_over;  // sessions; their HandedOver is in Session::over
+  size_t sessions = 0;                // that the worker had, those that were ending among them
   EventLoop::TimerId timer = 0;
   std::shared_ptr<Recovery> recovery;
 };

@@ -16,6 +16,7 @@ namespace openmps::server {
 namespace {
 
 std::string text_of(const wire::HandedOver& over) {
+  if (field_text(over.kernel).empty()) return "a launch that failed";
   return format_text("kernel %s, grid %ux%ux%u, block %ux%ux%u, stream %llu",
                      printable(field_text(over.kernel)).c_str(), over.grid[0], over.grid[1],
                      over.grid[2], over.block[0], over.block[1], over.block[2],
@@ -67,6 +68,9 @@ void Server::on_worker_lost(Worker& worker, const wire::WorkerLost& lost) {
       session.recovery = takeover.recovery;
       ++takeover.recovery->open;
       takeover.awaited.insert(id);
+      ++takeover.sessions;
+    } else {
+      ++takeover.sessions;
     }
   }
   workers_.on_lost(worker);
@@ -108,7 +112,9 @@ uint32_t Server::name_culprit(const Takeover& takeover) {
     log_.write("Nobody's kernel is known to have been running: the fault is not blamed on anybody");
     return 0;
   }
-  if (suspects.size() == 1) {
+  // Of a session whose client has left, and of one that is late, nothing is known.
+  const size_t unknown = takeover.sessions - takeover.handed_over.size();
+  if (suspects.size() == 1 && unknown == 0) {
     const Session& guilty = *suspects.front();
     recovery.culprit = format_text("PID %u (%s): %s", guilty.admit.pid, command_of(guilty).c_str(),
                                    text_of(guilty.over).c_str());
@@ -116,12 +122,13 @@ uint32_t Server::name_culprit(const Takeover& takeover) {
                "): " + text_of(guilty.over) + ": the only one with a kernel on the device");
     return guilty.id;
   }
-  log_.write(format_text("The fault is one of %zu clients':", suspects.size()));
+  log_.write(format_text("The fault is one of %zu clients', %zu of which have left or are late:",
+                         suspects.size() + unknown, unknown));
   for (const Session* const suspect : suspects) {
     log_.write("Suspect is client " + suspect->name() + " (" + command_of(*suspect) +
                "): " + text_of(suspect->over));
   }
-  recovery.culprit = format_text("one of %zu programs", suspects.size());
+  recovery.culprit = format_text("one of %zu programs", suspects.size() + unknown);
   return 0;
 }
 

@@ -16,6 +16,7 @@ from scenario_tools import ready
 MODES = ("idle", "requests", "long", "copies", "graphs", "hosts", "pools", "ipc", "variables")
 FAULTS = ("read", "write", "null", "misaligned", "trap", "assert", "stack")
 KILL = "kill"      # the client is killed while its kernel runs, of some 0.5 s
+GONE = "gone"      # the client is killed while its fault is not known yet
 WORKER = "worker"  # a worker of OpenMPS is killed, the serving one or a spare one
 # About as measured on an H200, for SOFTGPU_FAULT_LATENCY_US.
 H200_LATENCY = "range:147000,misaligned:176000/110000,trap:700000/14000,assert:5000/12000"
@@ -118,12 +119,13 @@ def commit(box, kind):
         worker = random.choice(box.pids_named("openmps-worker"))
         os.kill(worker, signal.SIGKILL)
         return worker, ""
-    child = box.start(["drv_culprit", "busy" if kind == KILL else kind], stdin=subprocess.PIPE)
+    child = box.start(["drv_culprit", {KILL: "busy", GONE: "write"}.get(kind, kind)], stdin=subprocess.PIPE)
     ready(child)
     child.stdin.write("\n")
     child.stdin.flush()
-    if kind == KILL:
-        child.stdout.readline()
+    if kind in (KILL, GONE):
+        if kind == KILL:
+            child.stdout.readline()
         select.select([], [], [], RUN_S)
         child.send_signal(signal.SIGKILL)
     try:
@@ -132,7 +134,7 @@ def commit(box, kind):
         os.killpg(child.pid, signal.SIGKILL)
         child.communicate()
         raise Failure(f"the culprit ({kind}) has no end after {ANSWER_LIMIT_S} s") from None
-    if kind != KILL and child.returncode != 0:
+    if kind not in (KILL, GONE) and child.returncode != 0:
         raise Failure(f"the culprit ({kind}): exit code {child.returncode}\n{out}{err}")
     return child.pid, out.strip()
 

@@ -285,6 +285,8 @@ Status Executor::conclude(const wire::Record& record, const Status& status, uint
                     {reply_.data(), answered}, begin_ns);
   }
   if (!status.ok() && has_lost(status)) {
+    session_.has_failed_launch |=
+        record.opcode == wire::Opcode::kLaunch || record.opcode == wire::Opcode::kGraphLaunch;
     session_.core.journal.add_pending(record.opcode, payload_of(record), record.reply_slot, {});
     return Status();
   }

@@ -134,8 +134,8 @@ void describe_kernel(const SessionParts& session, const std::vector<Stream*>& st
                      HandingOver* over) {
   const auto found = std::ranges::find_if(
       streams, [&](const Stream* stream) { return session.streams.may_run_kernel(*stream); });
-  over->has_kernel = found != streams.end();
-  if (!over->has_kernel) return;
+  if (found == streams.end()) return;
+  over->has_kernel = true;
   const StreamTail& tail = (*found)->tail;
   over->stream = (*found)->id;
   over->kernel = tail.kernel == nullptr ? "a graph" : name_of(session, tail.kernel);
@@ -148,6 +148,7 @@ void describe_kernel(const SessionParts& session, const std::vector<Stream*>& st
 
 HandingOver hand_over(SessionParts& session) {
   HandingOver over;
+  over.has_kernel = session.has_failed_launch;
   session.memory.keep_all_now();
   // What is held is not held by the next worker.
   session.streams.streams().for_each([&](const Stream& stream) {

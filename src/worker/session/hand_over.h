@@ -16,7 +16,7 @@ namespace openmps::worker {
 struct HandingOver {
   wire::Outcome outcome = wire::Outcome::kMoved;
   uint32_t streams = 0;     // with work that is lost
-  bool has_kernel = false;  // a kernel may have been running:
+  bool has_kernel = false;  // a kernel may have been running; what is known of it:
   uint64_t stream = 0;      // in that stream of the client
   uint32_t grid[3] = {};
   uint32_t block[3] = {};

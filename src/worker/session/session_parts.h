@@ -67,6 +67,8 @@ struct SessionParts {
     Journal::Notes notes;
   };
   std::vector<PendingCommand> pending;
+  // A launch has failed because the context is lost. The kernel may have begun, and be guilty.
+  bool has_failed_launch = false;
   SessionCore core;
   SessionMemory memory;
   PhysicalObjects physical{core, memory};
