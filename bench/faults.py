@@ -32,6 +32,7 @@ NEWCOMER_LIMIT_S = 60
 IDLE_BYTES = 128 << 20  # of softgpu's memory, without clients: what workers keep of freed memory
 WORKER_DESCRIPTORS = 2  # of the server: a worker's socket and process
 KEPT_IMAGES = 4         # of code that no client has any more
+KNOWN_S = 0.5           # after that a fault is known whose client has gone
 BETWEEN_S = 0.3      # bystanders work before and after each event
 OUTCOMES = ("unharmed", "told", "lost", "told often", "WRONG")
 
@@ -95,6 +96,8 @@ class Campaign:
         begin = time.monotonic()
         pid, told = commit(self.box, kind)
         spent = time.monotonic() - begin
+        if kind == GONE:
+            time.sleep(KNOWN_S)
         if self.options.side == "openmps":
             await_active(self.box, SETTLE_LIMIT_S)
         code, out, err = self.box.run(["drv_client_worker", str(number + 2)], NEWCOMER_LIMIT_S)
@@ -165,7 +168,8 @@ class Campaign:
     # --- the tables
 
     def by_kind(self):
-        rows = [["event", "tries", *OUTCOMES[:3], "named", "suspected", "wrong one", "culprit's ms", "pause p50", "p99", "wrong words"]]
+        rows = [["event", "tries", *OUTCOMES[:3], "named", "suspected", "wrong one", "culprit's ms",
+                 "pause p50", "p99", "wrong words"]]
         for kind in [*self.options.kinds, None]:
             events = [event for event in self.events if kind in (None, event["kind"])]
             if not events:

@@ -229,8 +229,9 @@ void Journal::add(const Command& command) {
       graphs_[exec].instantiated = number;
     } else if (is_graph) {
       for (const ObjectKey of : command.lives_with) {
-        if (of >> 32 == static_cast<uint8_t>(wire::Object::kExec))
+        if (of >> 32 == static_cast<uint8_t>(wire::Object::kExec)) {
           graphs_[of].draft.push_back(number);
+        }
       }
     } else if (opcode == wire::Opcode::kGraphSetNode || opcode == wire::Opcode::kGraphEnableNode) {
       graphs_[exec].set.push_back(number);

@@ -141,8 +141,9 @@ CUresult FaultMonitor::make_probe(uint32_t device, Probe* probe) {
   const int priority = devices_.at(device).greatest_priority;
   CUresult result =
       driver_.cuStreamCreateWithPriority(&probe->stream, CU_STREAM_NON_BLOCKING, priority);
-  if (result == CUDA_SUCCESS)
+  if (result == CUDA_SUCCESS) {
     result = driver_.cuEventCreate(&probe->event, CU_EVENT_DISABLE_TIMING);
+  }
   if (result == CUDA_SUCCESS) result = driver_.cuEventRecord(probe->event, probe->stream);
   return result;
 }

@@ -92,8 +92,8 @@ struct KernelOperation final : Operation {
   uint32_t level = 0;  // priority level, 0 is the highest
   uint32_t queue = 0;  // hardware queue
   bool cooperative = false;
-  uint64_t seed = 0;  // of the schedule, 0: round robin
-  uint64_t id = 0;    // of the launch, for the trace
+  uint64_t seed = 0;                 // of the schedule, 0: round robin
+  uint64_t id = 0;                   // of the launch, for the trace
   CUresult injected = CUDA_SUCCESS;  // the error of the fault that it is to have
   std::string name;
   std::vector<uint64_t> workspace;       // grid barrier of a cooperative launch
