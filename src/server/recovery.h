@@ -17,10 +17,13 @@ namespace openmps::server {
 
 struct Worker;
 
-// How long the sessions of a lost worker may take to be handed over. A session takes some
-// milliseconds; a thread that is in the driver comes back after 200 ms at most (an H200, driver
-// 580). Later ones are lost.
-inline constexpr uint64_t kHandOverMs = 500;
+// How long the other sessions of a lost worker wait for one that has not been handed over. A
+// session takes some milliseconds, but a thread that is in the driver may have to wait for the
+// driver's report of the fault.
+inline constexpr uint64_t kHandOverMs = 50;
+// How long such a thread may take: the driver reports a trap after 8 s at most (an H200, driver
+// 580). Later sessions are lost.
+inline constexpr uint64_t kLateHandOverMs = 15'000;
 // How long a worker may take to make a session again: code may have to be compiled.
 inline constexpr uint64_t kAdoptionMs = 10'000;
 // How many workers may try, if the first one is lost meanwhile.
@@ -44,13 +47,15 @@ struct Recovery {
   uint32_t open = 0;  // sessions of which it is not decided yet
 };
 
-// A lost worker, until its sessions have been handed over.
+// A lost worker, until it ends.
 struct Takeover {
   Worker* worker = nullptr;
   std::string reason;                 // how the worker has noticed
   std::set<uint32_t> awaited;         // sessions that have not been handed over yet
   std::vector<uint32_t> handed_over;  // sessions; their HandedOver is in Session::over
   size_t sessions = 0;                // that the worker had, those that were ending among them
+  bool is_judged = false;             // it has been decided who is guilty
+  uint32_t guilty = 0;                // session; 0: nobody is known to be
   EventLoop::TimerId timer = 0;
   std::shared_ptr<Recovery> recovery;
 };

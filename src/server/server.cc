@@ -482,7 +482,11 @@ void Server::on_context_lost(Worker& worker, const wire::SessionFault& fault) {
 // The place to rebuild the sessions in another worker, once there is a way to.
 void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
   // It has died before all its sessions were handed over: those that were go on.
-  if (Takeover* const takeover = takeover_of(worker); takeover != nullptr) resolve(*takeover);
+  if (Takeover* const takeover = takeover_of(worker); takeover != nullptr) {
+    if (!takeover->is_judged) judge(*takeover);
+    loop_.cancel(takeover->timer);
+    std::erase_if(takeovers_, [&worker](const auto& held) { return held->worker == &worker; });
+  }
   if (!how.empty()) kept_.on_worker_gone(worker);
   for (const uint32_t id : sessions_.ids_of(worker)) {
     Session& session = *sessions_.find(id);

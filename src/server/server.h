@@ -18,8 +18,8 @@
 #include "base/packet_peer.h"
 #include "server/grants.h"
 #include "server/kept.h"
-#include "server/session_table.h"
 #include "server/recovery.h"
+#include "server/session_table.h"
 #include "server/workers.h"
 #include "wire/message.h"
 
@@ -101,8 +101,12 @@ class Server final : Workers::Owner {
   void on_worker_lost(Worker& worker, const wire::WorkerLost& lost);
   Status on_handed_over(Worker& worker, const wire::HandedOver& over);
   [[nodiscard]] Takeover* takeover_of(const Worker& worker) const;
-  // All sessions of the lost worker have been handed over, or are too late.
-  void resolve(Takeover& takeover);
+  // The sessions of the lost worker have been handed over, but for those that are late.
+  void judge(Takeover& takeover);
+  void decide(const Takeover& takeover, Session& session);
+  void give_up_late(Takeover& takeover);
+  // Ends the lost workers of whose sessions everything has been decided.
+  void end_lost_workers_soon();
   // Names who has lost the worker, if that is known: the session, or 0.
   uint32_t name_culprit(const Takeover& takeover);
   void lose(Session& session, CUresult result, const std::string& why);
@@ -164,6 +168,7 @@ class Server final : Workers::Owner {
   std::vector<std::unique_ptr<Takeover>> takeovers_;
   std::deque<uint64_t> lost_at_ns_;  // workers, in the last kTakeoverPeriodMs
   EventLoop::TimerId spare_timer_ = 0;
+  bool ends_lost_workers_ = false;  // end_lost_workers_soon() has been called
   Grants grants_{log_, sessions_, workers_};
   std::deque<Waiting> waiting_;  // until the (new) worker is ready; at most kMaxWindows
   bool leaving_ = false;         // no new clients; the server ends with the last client

@@ -75,10 +75,10 @@ void Server::on_worker_lost(Worker& worker, const wire::WorkerLost& lost) {
   }
   workers_.on_lost(worker);
   if (takeover.awaited.empty()) {
-    resolve(takeover);
+    judge(takeover);
   } else {
     takeover.timer =
-        loop_.call_after(kHandOverMs, [this, &takeover] { takeover.timer = 0, resolve(takeover); });
+        loop_.call_after(kHandOverMs, [this, &takeover] { takeover.timer = 0, judge(takeover); });
   }
 }
 
@@ -96,7 +96,13 @@ Status Server::on_handed_over(Worker& worker, const wire::HandedOver& over) {
   }
   session->over = over;
   takeover->handed_over.push_back(over.session);
-  if (takeover->awaited.empty()) resolve(*takeover);
+  if (takeover->is_judged) {
+    decide(*takeover, *session);
+    adopt_waiting();
+    end_lost_workers_soon();
+  } else if (takeover->awaited.empty()) {
+    judge(*takeover);
+  }
   return Status();
 }
 
@@ -140,33 +146,61 @@ void Server::lose(Session& session, CUresult result, const std::string& why) {
   note_decided(std::exchange(session.recovery, nullptr));
 }
 
-void Server::resolve(Takeover& takeover) {
-  const auto held = std::ranges::find_if(
-      takeovers_, [&takeover](const auto& entry) { return entry.get() == &takeover; });
-  const std::unique_ptr<Takeover> ended = std::move(*held);
-  takeovers_.erase(held);
-  loop_.cancel(ended->timer);
-  Recovery& recovery = *ended->recovery;
-  const uint32_t guilty = name_culprit(*ended);
-  for (const uint32_t id : ended->awaited) {
-    if (Session* const session = sessions_.find(id)) {
-      lose(*session, recovery.result, "its thread did not leave the driver in time");
-    }
+// What is known now decides; sessions that are late follow when they are handed over.
+void Server::judge(Takeover& takeover) {
+  loop_.cancel(std::exchange(takeover.timer, 0));
+  takeover.guilty = name_culprit(takeover);
+  takeover.is_judged = true;
+  for (const uint32_t id : takeover.handed_over) {
+    if (Session* const session = sessions_.find(id)) decide(takeover, *session);
   }
-  for (const uint32_t id : ended->handed_over) {
-    Session* const session = sessions_.find(id);
-    if (session == nullptr || session->state != SessionState::kMoving) continue;
-    if (id == guilty) {
-      lose(*session, recovery.result, "the fault is its own");
-    } else if (session->over.outcome == wire::Outcome::kLost) {
-      lose(*session, recovery.result, printable(field_text(session->over.reason)));
-    } else {
-      session->worker = nullptr;
-    }
+  if (!takeover.awaited.empty()) {
+    takeover.timer = loop_.call_after(
+        kLateHandOverMs, [this, &takeover] { takeover.timer = 0, give_up_late(takeover); });
   }
-  if (ended->worker->state != WorkerState::kEnding) workers_.discard(*ended->worker);
   adopt_waiting();
-  after_session();
+  end_lost_workers_soon();
+}
+
+void Server::decide(const Takeover& takeover, Session& session) {
+  if (session.state != SessionState::kMoving || session.worker != takeover.worker) return;
+  const CUresult result = takeover.recovery->result;
+  if (session.id == takeover.guilty) {
+    lose(session, result, "the fault is its own");
+  } else if (session.over.outcome == wire::Outcome::kLost) {
+    lose(session, result, printable(field_text(session.over.reason)));
+  } else {
+    session.worker = nullptr;
+  }
+}
+
+void Server::give_up_late(Takeover& takeover) {
+  for (const uint32_t id : std::exchange(takeover.awaited, {})) {
+    if (Session* const session = sessions_.find(id)) {
+      lose(*session, takeover.recovery->result, "its thread did not leave the driver in time");
+    }
+  }
+  end_lost_workers_soon();
+}
+
+// The end of a process with contexts delays the driver calls of others by up to a second (an H200,
+// driver 580): it comes when the sessions have been made again.
+void Server::end_lost_workers_soon() {
+  if (std::exchange(ends_lost_workers_, true)) return;
+  loop_.call_after(0, [this] {
+    ends_lost_workers_ = false;
+    for (size_t i = 0; i < takeovers_.size();) {
+      const Takeover& takeover = *takeovers_[i];
+      if (!takeover.is_judged || !takeover.awaited.empty() || takeover.recovery->open != 0) {
+        ++i;
+        continue;
+      }
+      const std::unique_ptr<Takeover> ended = std::move(takeovers_[i]);
+      takeovers_.erase(takeovers_.begin() + static_cast<std::ptrdiff_t>(i));
+      if (!workers_.stopping()) workers_.discard(*ended->worker);
+    }
+    after_session();
+  });
 }
 
 // ---- Another worker makes the sessions again ----------------------------------------------------
@@ -175,11 +209,9 @@ void Server::adopt_waiting() {
   Worker* const worker = workers_.serving();
   if (worker == nullptr) return;
   for (const auto& [id, session] : sessions_.all()) {
-    if (session->state != SessionState::kMoving || session->worker != nullptr) continue;
-    // Not before it has been handed over.
-    const bool is_awaited = std::ranges::any_of(
-        takeovers_, [id](const auto& takeover) { return takeover->awaited.contains(id); });
-    if (!is_awaited) adopt(*session, *worker);
+    if (session->state == SessionState::kMoving && session->worker == nullptr) {
+      adopt(*session, *worker);
+    }
   }
 }
 
@@ -251,6 +283,7 @@ void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
 
 void Server::note_decided(const std::shared_ptr<Recovery>& recovery) {
   if (recovery->open == 0 || --recovery->open != 0) return;
+  end_lost_workers_soon();
   log_.write(
       format_text("Server is ACTIVE again after %llu ms: %u moved, %u told, %u lost",
                   static_cast<unsigned long long>((now_ns() - recovery->began_ns) / kNsPerMs),

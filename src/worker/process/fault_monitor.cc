@@ -2,8 +2,11 @@
 // The watchdog over the shared contexts. See fault_monitor.h.
 #include "worker/process/fault_monitor.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <climits>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/futex.h"
@@ -19,12 +22,15 @@ namespace {
 constexpr uint64_t kPeriodNs = 5 * kNsPerMs;
 
 // While a fault is suspected.
-constexpr uint64_t kCloseNs = 1 * kNsPerMs;
+constexpr useconds_t kCloseUs = 1'000;
 // After an Xid all processes but the faulting one run on within 1 ms (an H200). So long nothing of
 // this one may have ended for its contexts to be lost: some times that, for slow hosts.
-constexpr uint64_t kStandstillNs = 15 * kNsPerMs;
-// How long a suspicion lasts: the driver's own report comes 70 to 770 ms after the Xid.
-constexpr uint64_t kSuspicionNs = 1'000 * kNsPerMs;
+constexpr uint64_t kStandstillNs = 20 * kNsPerMs;
+// How long before the Xid the probe may have passed last, or all work may have been given to the
+// GPU: an Xid comes up to 121 ms after the fault (an H200).
+constexpr uint64_t kProbedNs = 250 * kNsPerMs;
+// How long a suspicion lasts: what has stood still for that long would have been noticed.
+constexpr uint64_t kSuspicionNs = 500 * kNsPerMs;
 
 }  // namespace
 
@@ -74,6 +80,7 @@ void FaultMonitor::wake_up(Watched& session) {
     // After a fault no fence is ever reached, and nothing is left to detect.
     if (session.pending_.load(std::memory_order_relaxed) || lost() != CUDA_SUCCESS) return;
     sleeps = pending_.empty();
+    if (sleeps) busy_since_ns_ = now_ns();
     pending_.push_back(&session);
     session.pending_.store(true, std::memory_order_seq_cst);
   }
@@ -94,19 +101,16 @@ void FaultMonitor::forget_idle_locked() {
 void FaultMonitor::run() {
   MutexLock lock(mutex_);
   while (!stop_) {
-    const bool is_close = suspicion_.begin_ns != 0;
-    if (pending_.empty() && !is_close) {
+    if (pending_.empty()) {
       wake_.wait(mutex_);
       continue;
     }
-    const uint64_t next_look_ns = now_ns() + (is_close ? kCloseNs : kPeriodNs);
-    while (!stop_ && (is_close || suspicion_.begin_ns == 0) &&
-           wake_.wait_until(mutex_, next_look_ns)) {
+    const uint64_t next_look_ns = now_ns() + kPeriodNs;
+    while (!stop_ && wake_.wait_until(mutex_, next_look_ns)) {
     }
     if (stop_) break;
     lock.unlock();
     look();
-    if (is_close && lost() == CUDA_SUCCESS) look_closely();
     lock.lock();
     forget_idle_locked();
   }
@@ -127,7 +131,7 @@ void FaultMonitor::look() {
     if (result == CUDA_SUCCESS && probe.stream == nullptr) result = make_probe(i, &probe);
     if (result == CUDA_SUCCESS) result = driver_.cuEventQuery(probe.event);
     if (result == CUDA_SUCCESS) {
-      probe.passed_ns = now_ns();
+      probe.passed_ns.store(now_ns(), std::memory_order_relaxed);
       result = driver_.cuEventRecord(probe.event, probe.stream);
     }
     if (is_sticky(result)) {
@@ -154,43 +158,30 @@ uint64_t FaultMonitor::reached_locked() const {
   return sum;
 }
 
-void FaultMonitor::suspect(uint32_t device, CUresult result, const std::string& what,
-                           bool is_ours_alone) {
-  if (lost() != CUDA_SUCCESS) return;
-  {
-    const MutexLock lock(mutex_);
-    const uint64_t now = now_ns();
-    suspicion_ = {.device = device,
-                  .result = result,
-                  .what = what,
-                  .is_ours_alone = is_ours_alone,
-                  .begin_ns = now,
-                  .progress_ns = now,
-                  .reached = reached_locked()};
-  }
-  wake_.notify_all();
-}
-
-// Two signs of life: fences that are reached, and the probe. The probe may share a hardware queue
-// with long work: where it had not passed for long before the Xid, it is no sign of death.
-void FaultMonitor::look_closely() {
-  Suspicion seen;
-  const uint64_t now = now_ns();
-  {
-    const MutexLock lock(mutex_);
-    const uint64_t reached = reached_locked();
-    if (reached != suspicion_.reached) {
-      suspicion_.reached = reached;
-      suspicion_.progress_ns = now;
+// Two signs of life, for which no driver call is made here, since threads may wait in the driver:
+// fences that are reached, and the probe. The probe may share a hardware queue with long work:
+// where it had not passed for long before the Xid, it is no sign of death.
+void FaultMonitor::watch(uint32_t device, CUresult result, const std::string& what) {
+  const uint64_t begin = now_ns();
+  uint64_t moved_ns = begin;
+  uint64_t last = ~0ull;
+  uint64_t busy_since = 0;
+  while (lost() == CUDA_SUCCESS && now_ns() - begin < kSuspicionNs) {
+    {
+      const MutexLock lock(mutex_);
+      if (stop_ || pending_.empty()) return;  // nothing of this worker was under way
+      const uint64_t reached = reached_locked();
+      busy_since = busy_since_ns_;
+      if (std::exchange(last, reached) != reached) moved_ns = now_ns();
     }
-    seen = suspicion_;
-    if (now - seen.begin_ns >= kSuspicionNs) suspicion_.begin_ns = 0;
+    const uint64_t passed_ns = probes_[device].passed_ns.load(std::memory_order_relaxed);
+    if (std::max(passed_ns, busy_since) + kProbedNs < begin) return;
+    if (now_ns() - std::max(passed_ns, moved_ns) >= kStandstillNs) {
+      context_lost(result, what + ", and nothing of this worker moves any more");
+      return;
+    }
+    usleep(kCloseUs);
   }
-  const uint64_t passed_ns = probes_[seen.device].passed_ns;
-  const bool was_passing = passed_ns + kSuspicionNs / 4 >= seen.begin_ns;
-  const uint64_t moved_ns = std::max(passed_ns, seen.progress_ns);
-  if (!seen.is_ours_alone || !was_passing || now - moved_ns < kStandstillNs) return;
-  context_lost(seen.result, seen.what + ", and nothing of this worker moves any more");
 }
 
 void end_session(const wire::ChannelView& view, CUresult result) {

@@ -82,11 +82,11 @@ class FaultMonitor {
   void add(Watched& session);
   void remove(Watched& session);
 
-  // NVML has told of a kernel's fault on the device, by whichever process: for some time the
-  // monitor looks closely at this one's contexts. If all its work stands still, although the device
-  // has handled the fault, and no other process could have made it, the contexts are lost with
-  // `result` long before the driver says so. `is_ours_alone`: XidMonitor's. Any thread.
-  void suspect(uint32_t device, CUresult result, const std::string& what, bool is_ours_alone);
+  // NVML has told of a kernel's fault on the device, and no other process could have made it: for
+  // some time the caller looks closely at this one's work. If it stands still, although the device
+  // has handled the fault, the contexts are lost with `result`, long before the driver says so. Any
+  // thread; takes 20 to 500 ms.
+  void watch(uint32_t device, CUresult result, const std::string& what);
 
   // The contexts are lost with this error. The first call counts. Any thread.
   void context_lost(CUresult result, const std::string& reason);
@@ -97,8 +97,6 @@ class FaultMonitor {
  private:
   void run();
   void look();
-  // While something is suspected, after look().
-  void look_closely();
   [[nodiscard]] uint64_t reached_locked() const REQUIRES(mutex_);
   void forget_idle_locked() REQUIRES(mutex_);
   void wake_up(Watched& session);
@@ -113,7 +111,7 @@ class FaultMonitor {
   struct Probe {
     CUstream stream = nullptr;
     CUevent event = nullptr;
-    uint64_t passed_ns = 0;  // when the event was last seen to have passed
+    std::atomic<uint64_t> passed_ns{0};  // when the event was last seen to have passed
   };
   CUresult make_probe(uint32_t device, Probe* probe);
   std::vector<Probe> probes_;  // one per device, used by the watchdog's thread only
@@ -123,17 +121,8 @@ class FaultMonitor {
   CondVar wake_;
   std::set<Watched*> sessions_ GUARDED_BY(mutex_);
   std::vector<Watched*> pending_ GUARDED_BY(mutex_);  // sessions that may have an unreached fence
+  uint64_t busy_since_ns_ GUARDED_BY(mutex_) = 0;     // when the first of them came
   bool stop_ GUARDED_BY(mutex_) = false;
-  struct Suspicion {
-    uint32_t device = 0;
-    CUresult result = CUDA_SUCCESS;
-    std::string what;
-    bool is_ours_alone = false;
-    uint64_t begin_ns = 0;     // 0: there is none
-    uint64_t progress_ns = 0;  // when work of this process was last seen to end
-    uint64_t reached = 0;      // the sum of all fences then
-  };
-  Suspicion suspicion_ GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

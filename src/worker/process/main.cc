@@ -316,7 +316,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
       const std::string what =
           "Xid " + std::to_string(xid) + " of device " + std::to_string(device);
       log(what + (is_ours_alone ? "" : ", perhaps of another process"));
-      monitor.suspect(device, result, what, is_ours_alone);
+      if (is_ours_alone) monitor.watch(device, result, what);
     });
   }
   server.send(wire::WorkerReady{.spin_us = spin_us}, std::span(fds).first(usage.valid() ? 2 : 1));
