@@ -97,6 +97,7 @@ Status Server::on_handed_over(Worker& worker, const wire::HandedOver& over) {
   session->over = over;
   takeover->handed_over.push_back(over.session);
   if (takeover->is_judged) {
+    if (takeover->awaited.empty()) takeover->guilty = name_culprit(*takeover);
     decide(*takeover, *session);
     adopt_waiting();
     end_lost_workers_soon();
@@ -149,7 +150,13 @@ void Server::lose(Session& session, CUresult result, const std::string& why) {
 // What is known now decides; sessions that are late follow when they are handed over.
 void Server::judge(Takeover& takeover) {
   loop_.cancel(std::exchange(takeover.timer, 0));
-  takeover.guilty = name_culprit(takeover);
+  if (takeover.awaited.empty()) {
+    takeover.guilty = name_culprit(takeover);
+  } else {
+    log_.write(
+        format_text("%zu clients are late, since their threads are in the driver: others go on",
+                    takeover.awaited.size()));
+  }
   takeover.is_judged = true;
   for (const uint32_t id : takeover.handed_over) {
     if (Session* const session = sessions_.find(id)) decide(takeover, *session);

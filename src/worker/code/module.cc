@@ -289,7 +289,10 @@ Modules::Homes Modules::homes_of(const LoadedLibrary& library, uint32_t device) 
     if (library.is_loaded({device, Lane::kMain})) return Homes::kMain;
     if (library.is_loaded({device, Lane::kCold})) return Homes::kCold;
   }
-  const bool may = core_.cold != nullptr && library.may_run_cold && core_.image_objects == 0;
+  // A worker to which sessions move has nothing running yet: it needs no cold context for their
+  // code.
+  const bool may = core_.cold != nullptr && library.may_run_cold && core_.image_objects == 0 &&
+                   !core_.journal.is_adopting();
   if (!may) return Homes::kMain;
   return core_.parts.is_limited(device) ? Homes::kMainFirst : Homes::kEither;
 }

@@ -80,8 +80,14 @@ void ColdLanes::begin_making(uint32_t device) {
   background_.run([state = state_, device] { make(*state, device); });
 }
 
-void ColdLanes::note_session(bool alone, uint64_t now) {
-  if (!std::exchange(served_, true)) due_ns_ = now + kAloneNs;
+void ColdLanes::note_session(bool alone, bool is_adopted, uint64_t now) {
+  const bool is_first = !std::exchange(served_, true);
+  if (is_adopted) {
+    share();
+    due_ns_ = now + kAdoptedNs;
+    return;
+  }
+  if (is_first) due_ns_ = now + kAloneNs;
   if (alone) return;
   share();
   make_ahead();

@@ -31,9 +31,12 @@ class ColdLanes {
   // The contexts are made this long after the first session of a worker, or with the second one:
   // the calls of a program that starts would wait for that (0.65 s on an H200, decision 23).
   static constexpr uint64_t kAloneNs = 1'000'000'000;
+  // After sessions have moved here, so that all of them go on first.
+  static constexpr uint64_t kAdoptedNs = 3'000'000'000;
 
-  // A session is opened, `alone` or beside others.
-  void note_session(bool alone, uint64_t now);
+  // A session is opened, `alone` or beside others. `is_adopted`: it has been another worker's, and
+  // goes on before the contexts are made.
+  void note_session(bool alone, bool is_adopted, uint64_t now);
   // When make_ahead() is due, by now_ns(); 0: never.
   [[nodiscard]] uint64_t due_ns() const { return due_ns_; }
   // Make the contexts of all devices, in the background. Later, beside running work and registered

@@ -320,9 +320,10 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
     eventfd_write(ended_event_.get(), 1);
   };
   if (ColdLanes* cold = environment_.worker.cold.get(); cold != nullptr) {
-    cold->note_session(sessions_.empty(), now_ns());
+    cold->note_session(sessions_.empty(), info.is_adopted, now_ns());
   }
   UniqueFd journal = packet.fds.size() > 1 ? std::move(packet.fds[1]) : UniqueFd();
+  if (info.is_adopted) environment_.worker.adoptions.fetch_add(1, std::memory_order_relaxed);
   auto session = std::make_unique<SessionThread>(
       environment_, info, std::move(window), std::move(packet.fds[0]), std::move(journal), on_end);
   return (sessions_[info.id] = std::move(session))->start();

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/log.h"
@@ -23,6 +24,10 @@ namespace {
 
 // Between two tries to drain or release a session while there is no memory for it.
 constexpr useconds_t kTryAgainUs = 10'000;
+
+// How long a session that has been made again waits for the others, and how often it looks.
+constexpr uint64_t kAdoptionsNs = 200 * kNsPerMs;
+constexpr useconds_t kAdoptionLookUs = 200;
 
 // Catches the exceptions of the C++ library: bad_alloc, and system_error of threads.
 template <typename F>
@@ -101,6 +106,7 @@ void SessionThread::run() {
   // For `top -H` and debuggers; ten digits at most, so it fits the kernel's 15 characters.
   pthread_setname_np(pthread_self(), ("sess-" + std::to_string(info.id)).c_str());
   const Status status = guarded([this] { return open(); });
+  if (info.is_adopted) environment_.worker.adoptions.fetch_sub(1, std::memory_order_relaxed);
   const wire::SessionReady ready{.session = info.id, .result = status.code()};
   if (!status.ok()) {
     say(name_, " can't open: ", status.message());
@@ -200,7 +206,17 @@ Status SessionThread::open() {
   return Status();
 }
 
+// Code is loaded while nothing runs: who goes on first would delay those that are made again.
+void SessionThread::await_adoptions() const {
+  const uint64_t limit_ns = now_ns() + kAdoptionsNs;
+  while (environment_.worker.adoptions.load(std::memory_order_relaxed) != 0 &&
+         now_ns() < limit_ns && !parts_.stop.load(std::memory_order_relaxed)) {
+    usleep(kAdoptionLookUs);
+  }
+}
+
 void SessionThread::execute() {
+  if (parts_.core.info.is_adopted) await_adoptions();
   wire::RingConsumer ring(parts_.core.view);
   {
     const MutexLock lock(mutex_);

@@ -64,6 +64,7 @@ class SessionThread {
   Status open();
   Status map_channel();
   Status open_journal();
+  void await_adoptions() const;
   void execute();
   void report_handed_over();
   void shut();

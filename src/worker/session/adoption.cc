@@ -7,8 +7,10 @@
 #include <string>
 
 #include "base/adaptive_wait.h"
+#include "base/clock.h"
 #include "wire/command_info.h"
 #include "worker/core/reply_writer.h"
+#include "worker/device/log.h"
 #include "worker/session/dispatch.h"
 
 namespace openmps::worker {
@@ -44,6 +46,11 @@ Status execute(SessionParts& session, const wire::Record& record, ReplyWriter& r
 
 Status adopt(SessionParts& session) {
   const auto reply = std::make_unique<ReplyWriter>();
+  const Clock& clock = session.core.clock;
+  const uint64_t begin = clock.now_ns();
+  uint32_t count = 0;
+  uint64_t longest_ns = 0;
+  wire::Opcode longest = wire::Opcode::kPadding;
   const auto replay = [&](const wire::JournalEntry& entry, Journal::Bytes bytes,
                           Journal::Bytes recorded) {
     if (entry.state == wire::JournalState::kPending) {
@@ -60,7 +67,13 @@ Status adopt(SessionParts& session) {
                               .payload = bytes.data(),
                               .payload_bytes = static_cast<uint32_t>(bytes.size())};
     reply->clear();
+    const uint64_t command_begin = clock.now_ns();
     const Status status = execute(session, record, *reply);
+    ++count;
+    if (const uint64_t ns = clock.now_ns() - command_begin; ns > longest_ns) {
+      longest_ns = ns;
+      longest = record.opcode;
+    }
     const std::string name = wire::name_of(record.opcode);
     if (!status.ok()) return Status(status.code(), name + ": " + status.message());
     const bool is_same =
@@ -74,6 +87,12 @@ Status adopt(SessionParts& session) {
   OPENMPS_RETURN_IF_ERROR(session.core.journal.replay(replay));
   session.memory.take_over();
   session.losses.take_over();
+  log("Session " + std::to_string(session.core.info.id) + " is made again by " +
+      std::to_string(count) + " commands in " +
+      std::to_string((clock.now_ns() - begin) / kNsPerMs) + " ms" +
+      (count == 0 ? ""
+                  : "; the longest, " + std::string(wire::name_of(longest)) + ", took " +
+                        std::to_string(longest_ns / kNsPerMs)));
   return Status();
 }
 

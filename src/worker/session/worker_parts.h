@@ -42,6 +42,8 @@ struct WorkerParts {
   KernelOutput output{clock};
   ResourceDescriptors descriptors;
   MemoryCache kept_memory;
+  // Sessions that are being made again.
+  std::atomic<uint32_t> adoptions{0};
   UsageRows usage;                        // without a table unless main() makes one
   Mutex limits{LockRank::kSharedLimits};  // held while a limit of a shared context is raised, so
                                           // that none is lowered

@@ -560,16 +560,16 @@ TEST_F(LoneSessionTest, HasItMadeAfterASecondOrForASecondOne) {
   constexpr uint64_t kNow = 5'000'000'000;
   ColdLanes& lanes = *worker_parts_.cold;
   EXPECT_EQ(lanes.due_ns(), 0u) << "nobody has come yet";
-  lanes.note_session(true, kNow);
+  lanes.note_session(true, false, kNow);
   EXPECT_EQ(lanes.due_ns(), kNow + ColdLanes::kAloneNs);
   EXPECT_EQ(lanes.context(0), nullptr);
-  lanes.note_session(true, kNow + 1);
+  lanes.note_session(true, false, kNow + 1);
   EXPECT_EQ(lanes.due_ns(), kNow + ColdLanes::kAloneNs) << "the first has gone, its time has not";
   EXPECT_EQ(lanes.want(0), nullptr) << "alone";
-  lanes.note_session(false, kNow + 2);
+  lanes.note_session(false, false, kNow + 2);
   EXPECT_EQ(lanes.due_ns(), 0u);
   EXPECT_NE(lanes.want(0), nullptr);
-  lanes.note_session(true, kNow + 3);
+  lanes.note_session(true, false, kNow + 3);
   EXPECT_EQ(lanes.due_ns(), 0u) << "made";
 }
 
