@@ -2,7 +2,13 @@
 // What is lost when a session's contexts are lost, and how the next worker treats lost streams.
 #include "worker/session/hand_over.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+
 #include "session_fixture.h"
+#include "wire/journal.h"
+#include "worker/session/adoption.h"
 
 namespace openmps::worker {
 namespace {
@@ -446,6 +452,106 @@ TEST_F(LossesTest, WhateverTheClientWritesHarmsItAlone) {
   EXPECT_TRUE(runs(1));
   EXPECT_TRUE(runs(2));
   EXPECT_FALSE(session_->losses.any());
+}
+
+// ---- From one worker to the next ----------------------------------------------------------------
+
+class TwoWorkersTest : public HandOverTest {
+ protected:
+  void SetUp() override {
+    SessionFixture::SetUp();
+    Result<UniqueFd> file = create_shared_file("journal", wire::kJournalBytes);
+    ASSERT_TRUE(file.ok());
+    journal_ = std::move(file).value();
+    Result<Mapping> header =
+        map_shared(journal_.get(), 0, wire::kJournalStart, MapAccess::kReadWrite);
+    ASSERT_TRUE(header.ok());
+    auto& begin = *static_cast<wire::JournalHeader*>(header->address());
+    begin.magic = wire::kJournalMagic;
+    begin.version = wire::kProtocolVersion;
+    for (wire::JournalExtent& extent : begin.extents) {
+      extent.begin = extent.end = wire::kJournalStart;
+    }
+    open_journal();
+  }
+  // Work that needs neither code nor memory.
+  void work(wire::Id stream) {
+    EXPECT_TRUE(send(wire::StreamWriteValue{{kStaging, 1, 4, 0}, stream}).ok());
+  }
+  void open_journal() {
+    const Status opened = session_->core.journal.open(UniqueFd(dup(journal_.get())));
+    ASSERT_TRUE(opened.ok()) << opened.message();
+  }
+  // The worker is lost, and the session goes on in the next one.
+  HandingOver move() {
+    HandingOver over = fault();
+    driver_.poison(CUDA_SUCCESS);
+    open_session();
+    open_journal();
+    const Status adopted = adopt(*session_);
+    EXPECT_TRUE(adopted.ok()) << adopted.message();
+    view().header().generation.fetch_add(1);
+    calls();
+    return over;
+  }
+  bool runs(wire::Id stream) {
+    calls();
+    work(stream);
+    return !calls().empty();
+  }
+
+ private:
+  UniqueFd journal_;
+};
+
+TEST_F(TwoWorkersTest, AnIdleSessionGoesOn) {
+  create_stream(1, StreamKind::kLegacy);
+  work(1);
+  fence(1, 1);
+  EXPECT_EQ(move().outcome, wire::Outcome::kMoved);
+  EXPECT_FALSE(session_->losses.any());
+  EXPECT_TRUE(runs(1));
+  fence(1, 2);
+  EXPECT_EQ(value(1), 2u);
+  EXPECT_EQ(lost(1), 0u);
+}
+
+TEST_F(TwoWorkersTest, WhatIsLostIsDroppedUntilItIsTold) {
+  for (wire::Id id = 1; id <= 2; ++id) EXPECT_TRUE(send(wire::EventCreate{id, 0, 0}).ok());
+  for (wire::Id id = 1; id <= 3; ++id) create_stream(id, StreamKind::kNonBlocking);
+  work(1);
+  record(1, 1, 1);
+  driver_.hold(1, true);
+  work(1);
+  record(2, 1, 2);
+  EXPECT_EQ(move().outcome, wire::Outcome::kTold);
+  EXPECT_EQ(value(1), 2u);
+  EXPECT_EQ(good(1), 1u);
+  EXPECT_FALSE(runs(1));
+  EXPECT_TRUE(send(wire::StreamWaitEvent{2, 1, 0}).ok());
+  EXPECT_TRUE(runs(2)) << "the first event was reached";
+  EXPECT_TRUE(send(wire::StreamWaitEvent{3, 2, 0}).ok());
+  EXPECT_FALSE(runs(3)) << "the second was not";
+  const uint32_t first_loss = lost(1);
+  EXPECT_TRUE(send(wire::StreamAcknowledge{1}).ok());
+  EXPECT_TRUE(runs(1));
+  EXPECT_NE(lost(3), 0u);
+  EXPECT_NE(lost(3), first_loss);
+}
+
+TEST_F(TwoWorkersTest, ALossOutlivesASecondWorker) {
+  create_stream(1, StreamKind::kNonBlocking);
+  work(1);
+  driver_.hold(1, true);
+  work(1);
+  fence(1, 1);
+  move();
+  const uint32_t number = lost(1);
+  fence(1, 2);
+  EXPECT_EQ(move().outcome, wire::Outcome::kTold) << "nobody has been told";
+  EXPECT_EQ(lost(1), number);
+  EXPECT_EQ(good(1), 0u);
+  EXPECT_FALSE(runs(1));
 }
 
 }  // namespace

@@ -120,7 +120,9 @@ class SessionFixture : public ::testing::Test {
     const std::unique_ptr<Pending> pending = reply_.take_pending();
     if (pending == nullptr) return status;
     while (!pending->ready()) std::this_thread::yield();
-    return pending->finish(reply_);
+    Status finished = pending->finish(reply_);
+    note_late(session, record, finished, reply_);
+    return finished;
   }
   template <typename T>
   [[nodiscard]] T reply(size_t offset = 0) const {
