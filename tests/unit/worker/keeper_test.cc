@@ -4,11 +4,15 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <future>
+#include <map>
 #include <thread>
 
 #include "session_fixture.h"
+#include "wire/journal.h"
 #include "wire/message.h"
+#include "worker/session/adoption.h"
 
 namespace openmps::worker {
 namespace {
@@ -240,6 +244,141 @@ TEST_F(MemoryAtTheServerTest, ImportedMemoryIsKept) {
   ASSERT_EQ(sent_.keeps.size(), 1u);
   EXPECT_EQ(sent_.keeps[0].bytes, 0u) << "the driver does not say";
   EXPECT_EQ(session_->core.journal.kept(), sent_.keeps[0].number);
+}
+
+// ---- A session that is made again in another worker ---------------------------------------------
+
+// The session of the fixture, and the same one in the next worker, which the server has given what
+// it has kept.
+class AdoptedMemoryTest : public SessionFixture {
+ protected:
+  AdoptedMemoryTest() : next_worker_(clock_) {}
+  void prepare() override {
+    worker_parts_.keeper = std::make_unique<Keeper>(
+        100, kLater, [this](std::span<const std::byte> message, std::span<const int> fds) {
+          wire::Keep keep;
+          wire::Forget forget;
+          if (wire::read_message(message, &keep).ok()) {
+            EXPECT_EQ(fds.size(), 1u);
+            kept_[keep.number] = keep;
+          } else if (wire::read_message(message, &forget).ok()) {
+            kept_.erase(forget.number);
+          }
+          return true;
+        });
+    next_worker_.keeper = std::make_unique<Keeper>(100, kLater, next_sent_.send());
+    next_worker_.partitions =
+        std::make_shared<SmPartitions>(driver_.table(), *devices_, gate_, next_worker_.descriptors);
+  }
+  void SetUp() override {
+    SessionFixture::SetUp();
+    Result<UniqueFd> file = create_shared_file("journal", wire::kJournalBytes);
+    ASSERT_TRUE(file.ok());
+    journal_ = std::move(file).value();
+    Result<Mapping> page =
+        map_shared(journal_.get(), 0, wire::kJournalStart, MapAccess::kReadWrite);
+    ASSERT_TRUE(page.ok());
+    auto& header = *static_cast<wire::JournalHeader*>(page->address());
+    header.magic = wire::kJournalMagic;
+    header.version = wire::kProtocolVersion;
+    header.extents[0].begin = header.extents[0].end = wire::kJournalStart;
+    ASSERT_TRUE(session_->core.journal.open(journal_file()).ok());
+  }
+  void TearDown() override {
+    if (next_ != nullptr) {
+      next_->drain();
+      next_->release();
+      next_.reset();
+    }
+    next_worker_.partitions.reset();
+    SessionFixture::TearDown();
+  }
+  [[nodiscard]] UniqueFd journal_file() const {
+    return UniqueFd(fcntl(journal_.get(), F_DUPFD_CLOEXEC, 0));
+  }
+  // All that is kept is given, but not `lost`.
+  Status adopt_in_next(uint64_t lost = 0) {
+    session_->memory.keep_all_now();
+    for (const auto& [number, keep] : kept_) {
+      if (number == lost) continue;
+      next_worker_.keeper->on_give(
+          {.session = keep.session, .number = number, .bytes = keep.bytes, .device = keep.device},
+          any_file());
+    }
+    SessionInfo info;
+    info.id = 1;
+    info.window = kWindow;
+    info.limits.client.memory_limit[0] = limit();
+    next_ = std::make_unique<SessionParts>(driver_.table(), *devices_, gate_, next_worker_, info);
+    next_->core.view = wire::ChannelView(channel_.address());
+    EXPECT_TRUE(next_->memory.open_channel().ok());
+    EXPECT_TRUE(next_->core.journal.open(journal_file()).ok());
+    driver_.take_calls();
+    return adopt(*next_);
+  }
+
+  UniqueFd journal_;
+  std::map<uint64_t, wire::Keep> kept_;  // by number
+  Sent next_sent_;
+  WorkerParts next_worker_;
+  std::unique_ptr<SessionParts> next_;
+};
+
+TEST_F(AdoptedMemoryTest, MemoryIsImportedAndNotCreated) {
+  map(kBase, kUnit);
+  map(kBase + kUnit, 2 * kUnit);
+  EXPECT_TRUE(send(wire::PhysicalCreate{1, 0, 2 * kUnit, 0}).ok());
+  EXPECT_TRUE(send(wire::PhysicalMap{kBase + 4 * kUnit, 2 * kUnit, 0, 1}).ok());
+  EXPECT_TRUE(send(wire::MemoryUnmap{kBase, kUnit, 0, 0}).ok());
+  const Status status = adopt_in_next();
+  ASSERT_TRUE(status.ok()) << status.message();
+  const auto calls = this->calls();
+  EXPECT_EQ(std::ranges::count(calls, "import"), 2) << "each object once";
+  EXPECT_EQ(std::ranges::count(calls, "create") + std::ranges::count(calls, "create rdma"), 0);
+  EXPECT_EQ(next_->memory.granted(0), 4 * kUnit);
+  EXPECT_TRUE(next_->memory.contains(kBase + kUnit, 2 * kUnit, true));
+  EXPECT_FALSE(next_->memory.contains(kBase, 1));
+  EXPECT_TRUE(next_sent_.keeps.empty()) << "the server has it already";
+  EXPECT_TRUE(send_to(*next_, wire::MemoryUnmap{kBase + kUnit, 2 * kUnit, 0, 0}).ok());
+  ASSERT_EQ(next_sent_.forgets.size(), 1u);
+  EXPECT_EQ(next_sent_.forgets[0].number, 2u);
+}
+
+TEST_F(AdoptedMemoryTest, WithoutItsMemoryASessionIsLost) {
+  map(kBase, kUnit);
+  map(kBase + kUnit, kUnit);
+  EXPECT_EQ(adopt_in_next(2).code(), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(AdoptedMemoryTest, WhatTheSessionHadFreedIsForgotten) {
+  map(kBase, kUnit);
+  EXPECT_TRUE(send(wire::MemoryUnmap{kBase, kUnit, 0, wire::kUnmapKeep}).ok());
+  ASSERT_TRUE(adopt_in_next().ok());
+  EXPECT_EQ(next_->memory.granted(0), 0u);
+  ASSERT_EQ(next_sent_.forgets.size(), 1u);
+  EXPECT_EQ(next_sent_.forgets[0].number, 1u);
+}
+
+TEST_F(AdoptedMemoryTest, ImportedMemoryNeedsNoDescriptorOfTheProgram) {
+  session_->physical.inbox.put(5, any_file());
+  EXPECT_TRUE(send(wire::PhysicalImport{.physical = 1, .ticket = 5}).ok());
+  EXPECT_TRUE(send(wire::PhysicalMap{kBase, kUnit, 0, 1}).ok());
+  const Status status = adopt_in_next();
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(next_->memory.granted(0), kUnit);
+}
+
+TEST_F(AdoptedMemoryTest, AnExtentLiesWhereItWas) {
+  EXPECT_TRUE(send(wire::AddressReserve{kUnit, kUnit}).ok());
+  const uint64_t first = reply<wire::AddressReserve::Reply>().address;
+  EXPECT_TRUE(send(wire::AddressReserve{kUnit, kUnit}).ok());
+  const uint64_t second = reply<wire::AddressReserve::Reply>().address;
+  EXPECT_TRUE(send(wire::AddressFree{first, kUnit}).ok());
+  const Status status = adopt_in_next();
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_TRUE(next_worker_.addresses.claim(first, kUnit)) << "nobody has it there";
+  next_worker_.addresses.release(first);
+  EXPECT_FALSE(next_worker_.addresses.claim(second, kUnit));
 }
 
 }  // namespace
