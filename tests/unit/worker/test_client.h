@@ -15,6 +15,7 @@
 #include "base/unix_socket.h"
 #include "wire/codec.h"
 #include "wire/device_facts.h"
+#include "wire/journal.h"
 #include "wire/message.h"
 #include "wire/ring.h"
 
@@ -36,6 +37,14 @@ class TestClient {
     view_.header().window_base = base();
     view_.header().session = session;
     ring_ = wire::RingProducer(view_);
+    journal_ = std::move(create_shared_file("test-journal", wire::kJournalBytes)).value();
+    const Mapping page =
+        std::move(map_shared(journal_.get(), 0, wire::kJournalStart, MapAccess::kReadWrite))
+            .value();
+    auto& header = *static_cast<wire::JournalHeader*>(page.address());
+    header.magic = wire::kJournalMagic;
+    header.version = wire::kProtocolVersion;
+    header.extents[0].begin = header.extents[0].end = wire::kJournalStart;
   }
 
   [[nodiscard]] uint32_t session() const { return session_; }
@@ -46,6 +55,7 @@ class TestClient {
   }
   [[nodiscard]] const wire::ChannelView& view() const { return view_; }
   [[nodiscard]] int fd() const { return file_.get(); }
+  [[nodiscard]] int journal() const { return journal_.get(); }
 
   template <wire::Command T>
   void post(const T& body, const std::string& variable = "", uint16_t slot = wire::kNoReply) {
@@ -100,6 +110,7 @@ class TestClient {
   uint32_t session_;
   uint32_t window_;
   UniqueFd file_;
+  UniqueFd journal_;
   Mapping mapping_;
   wire::ChannelView view_;
   wire::RingProducer ring_;
@@ -124,7 +135,7 @@ class TestServer {
     message.grant = grant;
     message.group_limits = group_limits;
     strcpy(message.command, "./test");
-    const int fds[] = {client.fd()};
+    const int fds[] = {client.fd(), client.journal()};
     static_cast<void>(send_packet(socket_.get(), wire::message_bytes(message), fds).ok());
   }
   void change_group(uint32_t group, const wire::ClientLimits& limits) {
@@ -139,14 +150,21 @@ class TestServer {
     message.result = result;
     static_cast<void>(send_packet(socket_.get(), wire::message_bytes(message)).ok());
   }
-  // The next message. Which windows are free is noted, not told.
+  // The next message. Which windows are free is noted, not told; nothing is kept.
   Result<Packet> next(int ms = 20'000) {
     for (;;) {
       Result<Packet> packet =
           receive_packet(socket_.get(), wire::kMaxMessageBytes, ms, Descriptors::kTaken);
       wire::WindowFree free;
-      if (!packet.ok() || !wire::read_message(packet->data, &free).ok()) return packet;
-      free_windows_.push_back(free.window);
+      wire::Keep keep;
+      wire::Forget forget;
+      if (!packet.ok()) return packet;
+      if (wire::read_message(packet->data, &free).ok()) {
+        free_windows_.push_back(free.window);
+      } else if (!wire::read_message(packet->data, &keep).ok() &&
+                 !wire::read_message(packet->data, &forget).ok()) {
+        return packet;
+      }
     }
   }
   // The next message, which must be a T.

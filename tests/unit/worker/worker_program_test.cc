@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -329,17 +330,25 @@ TEST_F(WorkerProgramTest, FaultReachesEverySession) {
   prepare(*other);
   compute(*other, 1);
   culprit->post(wire::Launch{1, 2, {1, 1, 1}, {1, 1, 1}, 0, 0, 0, 0});
+  culprit->post(wire::Fence{1, 1, ++fence_});
   const uint64_t start = now_ns();
-  EXPECT_FALSE(synchronise(*culprit));
+  auto lost = server_->expect<wire::WorkerLost>();
+  ASSERT_TRUE(lost.ok()) << lost.status().message();
   printf("fault noticed after %.0f ms\n", ms(now_ns() - start));
-  auto fault = server_->expect<wire::SessionFault>();
-  ASSERT_TRUE(fault.ok()) << fault.status().message();
-  EXPECT_EQ(fault->session, 0u);
-  EXPECT_EQ(fault->result, static_cast<uint32_t>(CUDA_ERROR_ILLEGAL_ADDRESS));
-  EXPECT_EQ(culprit->view().header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS);
-  EXPECT_EQ(other->view().header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS);
-  close(1);
-  close(2);
+  EXPECT_EQ(lost->result, static_cast<uint32_t>(CUDA_ERROR_ILLEGAL_ADDRESS));
+  std::map<uint32_t, wire::HandedOver> over;
+  for (int i = 0; i < 2; ++i) {
+    auto one = server_->expect<wire::HandedOver>();
+    ASSERT_TRUE(one.ok()) << one.status().message();
+    over[one->session] = *one;
+  }
+  EXPECT_EQ(over[1].has_kernel, 1u);
+  EXPECT_STREQ(over[1].kernel, "fault");
+  EXPECT_EQ(over[2].has_kernel, 0u);
+  EXPECT_EQ(over[2].outcome, wire::Outcome::kMoved) << over[2].reason;
+  // The server decides what the clients are told.
+  EXPECT_EQ(culprit->view().header().status.load(), 0u);
+  EXPECT_EQ(other->view().header().status.load(), 0u);
 }
 
 // Where the worker's driver initialises, with these variables in the server's environment.
