@@ -161,27 +161,35 @@ uint64_t FaultMonitor::reached_locked() const {
 // Two signs of life, for which no driver call is made here, since threads may wait in the driver:
 // fences that are reached, and the probe. The probe may share a hardware queue with long work:
 // where it had not passed for long before the Xid, it is no sign of death.
-void FaultMonitor::watch(uint32_t device, CUresult result, const std::string& what) {
+void FaultMonitor::watch(uint32_t device, CUresult result, const std::string& what,
+                         const std::function<bool()>& is_ours_alone) {
   const uint64_t begin = now_ns();
   uint64_t moved_ns = begin;
   uint64_t last = ~0ull;
-  uint64_t busy_since = 0;
+  const auto ends = [&](const std::string& why) { log(what + ": " + why); };
   while (lost() == CUDA_SUCCESS && now_ns() - begin < kSuspicionNs) {
+    uint64_t busy_since = 0;
     {
       const MutexLock lock(mutex_);
-      if (stop_ || pending_.empty()) return;  // nothing of this worker was under way
-      const uint64_t reached = reached_locked();
+      if (stop_) return;
+      if (pending_.empty()) return ends("nothing of this worker was under way");
       busy_since = busy_since_ns_;
+      const uint64_t reached = reached_locked();
       if (std::exchange(last, reached) != reached) moved_ns = now_ns();
     }
     const uint64_t passed_ns = probes_[device].passed_ns.load(std::memory_order_relaxed);
-    if (std::max(passed_ns, busy_since) + kProbedNs < begin) return;
+    const uint64_t probed_ns = std::max(passed_ns, busy_since);
+    if (probed_ns + kProbedNs < begin) {
+      return ends("whether it is this worker's can't be told: the last sign of life came " +
+                  std::to_string((begin - probed_ns) / kNsPerMs) + " ms before");
+    }
     if (now_ns() - std::max(passed_ns, moved_ns) >= kStandstillNs) {
-      context_lost(result, what + ", and nothing of this worker moves any more");
-      return;
+      if (!is_ours_alone()) return ends("other processes use the device: the driver will tell");
+      return context_lost(result, what + ", and nothing of this worker moves any more");
     }
     usleep(kCloseUs);
   }
+  if (lost() == CUDA_SUCCESS) ends("it is not this worker's, whose work goes on");
 }
 
 void end_session(const wire::ChannelView& view, CUresult result) {

@@ -82,11 +82,12 @@ class FaultMonitor {
   void add(Watched& session);
   void remove(Watched& session);
 
-  // NVML has told of a kernel's fault on the device, and no other process could have made it: for
-  // some time the caller looks closely at this one's work. If it stands still, although the device
-  // has handled the fault, the contexts are lost with `result`, long before the driver says so. Any
-  // thread; takes 20 to 500 ms.
-  void watch(uint32_t device, CUresult result, const std::string& what);
+  // NVML has told of a kernel's fault on the device: for some time the caller looks closely at this
+  // process's work. If it stands still, although the device has handled the fault, and no other
+  // process could have made it (`is_ours_alone`, which takes 100 ms on an H200), the contexts are
+  // lost with `result`, long before the driver says so. Any thread; takes 20 to 600 ms.
+  void watch(uint32_t device, CUresult result, const std::string& what,
+             const std::function<bool()>& is_ours_alone);
 
   // The contexts are lost with this error. The first call counts. Any thread.
   void context_lost(CUresult result, const std::string& reason);

@@ -312,11 +312,9 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
     xids->start([&](uint32_t device, uint64_t xid) {
       const CUresult result = fault_of_xid(xid);
       if (result == CUDA_SUCCESS) return;
-      const bool is_ours_alone = xids->is_ours_alone(device);
-      const std::string what =
-          "Xid " + std::to_string(xid) + " of device " + std::to_string(device);
-      log(what + (is_ours_alone ? "" : ", perhaps of another process"));
-      if (is_ours_alone) monitor.watch(device, result, what);
+      monitor.watch(device, result,
+                    "Xid " + std::to_string(xid) + " of device " + std::to_string(device),
+                    [&xids, device] { return xids->is_ours_alone(device); });
     });
   }
   server.send(wire::WorkerReady{.spin_us = spin_us}, std::span(fds).first(usage.valid() ? 2 : 1));
