@@ -169,8 +169,16 @@ void Workers::on_gone(Worker& worker, const std::string& how) {
 }
 
 bool Workers::has_ending_worker() const {
-  return std::any_of(workers_.begin(), workers_.end(),
-                     [](const auto& held) { return held->state == WorkerState::kEnding; });
+  return std::ranges::any_of(workers_, [](const auto& held) {
+    return held->state == WorkerState::kEnding || held->state == WorkerState::kLost;
+  });
+}
+
+// In exclusive process mode no other worker can have the device before they have gone.
+void Workers::end_lost() {
+  for (const std::unique_ptr<Worker>& held : workers_) {
+    if (held->state == WorkerState::kLost) held->process->kill_now();
+  }
 }
 
 void Workers::replace() {
@@ -344,6 +352,7 @@ Status Workers::on_ready(Worker& worker, Packet& packet) {
     // retiring worker may keep it for ever, and then new clients are told so.
     if (same.ok() && ready.result == CUDA_ERROR_DEVICE_UNAVAILABLE &&
         (worker.was_started_beside_ending || has_ending_worker())) {
+      end_lost();
       log_.write("The next worker starts when the one that ends has left the device");
       worker.was_too_early = true;
     }

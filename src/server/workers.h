@@ -140,6 +140,7 @@ class Workers {
   // The spare, if it is ready, becomes the current worker. False: it is not.
   bool use_spare();
   void serve(Worker& worker);
+  void end_lost();
   void retire_if_clogged(Worker& worker);
   void on_late(Worker& worker);
   [[nodiscard]] std::unique_ptr<Heartbeat> make_heartbeat(Worker& worker);

@@ -68,9 +68,10 @@ Status Functions::handle(const wire::GetFunction& command, Module& module,
   function->is_kernel = module.kind == wire::ModuleKind::kLibrary;
   function->module = &module;
   function->library = module.library;
-  OPENMPS_RETURN_IF_ERROR(check(
-      core_.driver.cuLibraryGetKernel(&function->kernel, module.library->handle, function->name.c_str()),
-      "cuLibraryGetKernel"));
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuLibraryGetKernel(&function->kernel, module.library->handle,
+                                            function->name.c_str()),
+            "cuLibraryGetKernel"));
   wire::GetFunction::Reply facts{};
   std::vector<wire::ParameterLayout> layout;
   Status status = ask(*function, device, "cuKernelGetFunction", [&](CUfunction handle) {

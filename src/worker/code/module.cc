@@ -165,11 +165,14 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   OPENMPS_RETURN_IF_ERROR(making->jit.set(command.log_bytes, tail.options));
   OPENMPS_RETURN_IF_ERROR(
       images_.read_facts(module.image, core_.devices.at(command.device).capability, &module.facts));
-  OPENMPS_RETURN_IF_ERROR(place_variables(*making));
-  // Counted before the driver allocates them.
+  // Counted before they are allocated.
   const uint64_t bytes = module.facts.binds() ? module.facts.variable_bytes : 0;
   OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, bytes));
   module.charged = bytes;
+  if (Status status = place_variables(*making); !status.ok()) {
+    memory_.refund(command.device, bytes);
+    return status;
+  }
   image_bytes_ += module.image->size() - 1;
   module.options.assign(tail.options.begin(), tail.options.end());
   // Options change the code, and variables belong to one session.

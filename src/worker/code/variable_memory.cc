@@ -95,7 +95,7 @@ Status VariableMemory::adopt_page(uint32_t device, const Place& place, uint64_t 
 
 Status VariableMemory::map_page(uint32_t device, uint64_t address, uint64_t bytes) {
   std::shared_ptr<Holding> holding;
-  OPENMPS_RETURN_IF_ERROR(memory_.create(device, bytes, 0, &holding));
+  OPENMPS_RETURN_IF_ERROR(memory_.create_uncounted(device, bytes, &holding));
   OPENMPS_RETURN_IF_ERROR(memory_.map_held(std::move(holding), address, bytes, 0));
   wire::MemoryAccess access;
   access.address = address;

@@ -225,6 +225,18 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
   }
   Result<Charge> charge = take(device_index, bytes);
   if (!charge.ok()) return charge.status();
+  return create(device_index, bytes, flags, std::move(charge).value(), holding);
+}
+
+Status SessionMemory::create_uncounted(uint32_t device, uint64_t bytes,
+                                       std::shared_ptr<Holding>* holding) {
+  OPENMPS_RETURN_IF_ERROR(create(device, bytes, 0, Charge(granted_[device], 0, nullptr), holding));
+  (*holding)->is_counted = false;
+  return Status();
+}
+
+Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t flags, Charge charge,
+                             std::shared_ptr<Holding>* holding) {
   OPENMPS_RETURN_IF_ERROR(core_.use(device_index));
   if (core_.journal.is_adopting()) {
     Result<Keeper::Taken> taken = take_kept();
@@ -236,16 +248,15 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
         import_memory(core_.driver, taken->memory.get());
     if (!imported.ok()) return imported.status();
     const auto physical = std::make_shared<Physical>(core_.driver, *imported, bytes, device_index);
-    charge->share_with(*physical, group_.get());
-    *holding =
-        std::make_shared<Holding>(physical, std::move(charge).value(), std::move(taken->kept));
+    charge.share_with(*physical, group_.get());
+    *holding = std::make_shared<Holding>(physical, std::move(charge), std::move(taken->kept));
     return Status();
   }
   Result<CUmemGenericAllocationHandle> handle = make_physical(device_index, bytes, flags);
   if (!handle.ok()) return handle.status();
   const auto physical = std::make_shared<Physical>(core_.driver, *handle, bytes, device_index);
-  charge->share_with(*physical, group_.get());
-  *holding = std::make_shared<Holding>(physical, std::move(charge).value(), keep(physical));
+  charge.share_with(*physical, group_.get());
+  *holding = std::make_shared<Holding>(physical, std::move(charge), keep(physical));
   return Status();
 }
 
@@ -355,8 +366,8 @@ Status SessionMemory::map_held(std::shared_ptr<Holding> holding, uint64_t addres
                      std::to_string(whole) + " bytes");
   }
   OPENMPS_RETURN_IF_ERROR(check_count());
-  Result<Charge> more =
-      take(device, offset + bytes - std::min(offset + bytes, holding->charge.bytes()));
+  const uint64_t counted = holding->is_counted ? holding->charge.bytes() : offset + bytes;
+  Result<Charge> more = take(device, offset + bytes - std::min(offset + bytes, counted));
   if (!more.ok()) return more.status();
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   if (address < core_.device_end() && address >= core_.window_base()) {

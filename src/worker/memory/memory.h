@@ -70,7 +70,8 @@ struct Holding {
 
   const KeptMemory kept;  // ends behind the others: the server says when the memory is free
   const std::shared_ptr<Physical> physical;
-  Charge charge;  // of memory of unknown size: the bytes mapped so far; session's thread
+  bool is_counted = true;  // against the limits; false: what it is for is counted elsewhere
+  Charge charge;           // of memory of unknown size: the bytes mapped so far; session's thread
 };
 
 class SessionMemory {
@@ -117,6 +118,8 @@ class SessionMemory {
   // Create physical memory within the limit, or import what has been created in another worker;
   // `flags`: as of wire::PhysicalCreate. The server keeps it, if it can.
   Status create(uint32_t device, uint64_t bytes, uint32_t flags, std::shared_ptr<Holding>* holding);
+  // create() without counting it.
+  Status create_uncounted(uint32_t device, uint64_t bytes, std::shared_ptr<Holding>* holding);
   // Hold memory that exists already. CUDA_ERROR_OUT_OF_MEMORY: beyond the limit.
   Status hold(std::shared_ptr<Physical> physical, KeptMemory kept,
               std::shared_ptr<Holding>* holding);
@@ -233,6 +236,8 @@ class SessionMemory {
   // `group`: against which it counts, too; null: none.
   Status charge(uint32_t device, uint64_t bytes, SessionGroup* group);
   Result<Charge> take(uint32_t device, uint64_t bytes);
+  Status create(uint32_t device, uint64_t bytes, uint32_t flags, Charge charge,
+                std::shared_ptr<Holding>* holding);
   // Only this mapping has the memory, as map() made it.
   [[nodiscard]] static bool is_own(const Range& range);
   Result<CUmemGenericAllocationHandle> make_physical(uint32_t device, uint64_t bytes,

@@ -10,7 +10,7 @@ namespace {
 // The answer to ps --json.
 constexpr const char* kAnswer = R"([
   {"pid": 4711, "claimed_pid": 4711, "id": 3, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
-   "command": "python3 train.py", "ending": true, "worker_silent": false, "active_thread_percentage": 50,
+   "command": "python3 train.py", "ending": true, "worker_silent": false, "moves": 0, "stays": null, "active_thread_percentage": 50,
    "quality": "latency", "group": "pods:/a/b", "sm_partition": "GPU-008c/1",
    "usage": {"age_ns": 10000000000, "gpu_ns": 2500000000, "gpu_ns_least": 0, "gpu_ns_most": 9,
      "sm_ns": 300000000000, "launches": 1200, "batched_launches": 0, "graph_launches": 0,
@@ -26,7 +26,7 @@ constexpr const char* kAnswer = R"([
      "held": {"value": {"times": 1, "ns": 4000000, "standing": 1},
               "window": {"times": 9, "ns": 9000000000, "standing": 0}}}},
   {"pid": 0, "claimed_pid": 12, "id": 4, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
-   "command": "idle", "ending": false, "worker_silent": true, "active_thread_percentage": 100,
+   "command": "idle", "ending": false, "worker_silent": true, "moves": 1, "stays": "it has arrays", "active_thread_percentage": 100,
    "quality": "normal",
    "group": null, "sm_partition": null,
    "usage": null}])";
@@ -58,12 +58,14 @@ TEST(Ps, TotalsSinceEachSessionBegan) {
   const std::string table = format_ps_table(*rows, {});
   EXPECT_EQ(words_of(table, 1),
             (Words{"4711", "3", "17", "GPU-008cbaa3", "2.50", "s", "25%", "20.0", "1.5k", "2.0MB",
-                   "17B", "value", "now,", "4.0", "ms", "pods:b", "python3", "(ending)"}));
+                   "17B", "value", "now,", "4.0", "ms", "yes", "pods:b", "python3", "(ending)"}));
   EXPECT_EQ(words_of(table, 2),
             (Words{"id:4", "4",  "17",  "GPU-008cbaa3", "-",       "-",    "-",   "-",       "-",
-                   "-",    "-",  "-",   "idle",         "(worker", "does", "not", "answer)", "(PID",
+                   "-",    "no", "-",   "idle",         "(worker", "does", "not", "answer)", "(PID",
                    "12",   "by", "its", "own",          "word)"}));
   EXPECT_NE(table.find("rules by cgroup do not fit"), std::string::npos);
+  EXPECT_NE(table.find("id:4 would not survive a fault of another: it has arrays\n"),
+            std::string::npos);
   EXPECT_EQ(format_ps_table({(*rows)[0]}, {}).find("cgroup"), std::string::npos);
   EXPECT_EQ(format_ps_table({}, {}), "No program uses OpenMPS\n");
   const Result<std::string> silent = silent_servers(
@@ -87,7 +89,7 @@ TEST(Ps, RatesSinceTheLastSnapshot) {
   use.held[1].ns += 500'000'000;
   EXPECT_EQ(words_of(format_ps_table(now, *before), 1),
             (Words{"4711", "3", "17", "GPU-008cbaa3", "3.50", "s", "50%", "2.0", "25.0k/s", "0B/s",
-                   "5B/s", "window", "500.0", "ms", "pods:b", "python3", "(ending)"}));
+                   "5B/s", "window", "500.0", "ms", "yes", "pods:b", "python3", "(ending)"}));
   now[0].id = 9;
   EXPECT_EQ(words_of(format_ps_table(now, *before), 1)[7], "17.0")
       << "a snapshot of another session is not compared";

@@ -88,7 +88,7 @@ TEST_F(ConnectTest, RefusesAServerOfAnotherVersion) {
   old.header.version = 1;
   const Status status = refused_with(old);
   EXPECT_EQ(status.code(), CUDA_ERROR_MPS_CONNECTION_FAILED);
-  EXPECT_NE(status.message().find("protocol version 1 instead of 3"), std::string::npos)
+  EXPECT_NE(status.message().find("protocol version 1 instead of 4"), std::string::npos)
       << status.message();
 }
 

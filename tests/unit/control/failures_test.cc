@@ -68,7 +68,7 @@ TEST_F(FailuresTest, AClientOfAnotherProtocolVersionGetsTheReason) {
   ASSERT_TRUE(send_packet(socket->get(), wire::message_bytes(old)).ok());
   const Client refused = finish_join(std::move(socket).value());
   EXPECT_EQ(refused.welcome.result, CUDA_ERROR_MPS_CONNECTION_FAILED);
-  EXPECT_NE(strstr(refused.welcome.reason, "protocol version 99 instead of 3"), nullptr)
+  EXPECT_NE(strstr(refused.welcome.reason, "protocol version 99 instead of 4"), nullptr)
       << refused.welcome.reason;
 
   // A client of the same protocol version, but built from other descriptions of the commands.
