@@ -60,9 +60,9 @@ TEST(Ps, TotalsSinceEachSessionBegan) {
             (Words{"4711", "3", "17", "GPU-008cbaa3", "2.50", "s", "25%", "20.0", "1.5k", "2.0MB",
                    "17B", "value", "now,", "4.0", "ms", "yes", "pods:b", "python3", "(ending)"}));
   EXPECT_EQ(words_of(table, 2),
-            (Words{"id:4", "4",  "17",  "GPU-008cbaa3", "-",       "-",    "-",   "-",       "-",
-                   "-",    "no", "-",   "idle",         "(worker", "does", "not", "answer)", "(PID",
-                   "12",   "by", "its", "own",          "word)"}));
+            (Words{"id:4", "4",       "17",   "GPU-008cbaa3", "-",  "-",    "-",       "-",
+                   "-",    "-",       "-",    "no",           "-",  "idle", "(worker", "does",
+                   "not",  "answer)", "(PID", "12",           "by", "its",  "own",     "word)"}));
   EXPECT_NE(table.find("rules by cgroup do not fit"), std::string::npos);
   EXPECT_NE(table.find("id:4 would not survive a fault of another: it has arrays\n"),
             std::string::npos);
