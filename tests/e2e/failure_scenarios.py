@@ -82,7 +82,7 @@ def beside_faults(box, _):
     """Clients that fault, one after the other and with all delays of a GPU, beside an idle client and one that makes
     requests: the idle one is not harmed, the other is told once at most, and goes on. The log names the
     culprit, or those of whom it is one; a new client is served, and no client is left over."""
-    box.env["SOFTGPU_FAULT_LATENCY_US"] = H200_LATENCY
+    box.env.update({"SOFTGPU_FAULT_LATENCY_US": H200_LATENCY, "OPENMPS_SPARE": "auto"})
     box.start_daemon()
     logs = Logs(box)
     bystanders = [Bystander(box, mode, seed) for seed, mode in enumerate(("idle", "requests"), 1)]

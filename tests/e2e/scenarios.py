@@ -1636,7 +1636,8 @@ ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits"
 
 def run(name, build, driver, clients):
     require(name in ALL, f"no scenario {name}; there are: {' '.join(sorted(ALL))}")
-    box = Sandbox(build, "openmps", driver)
+    # Scenarios count workers.
+    box = Sandbox(build, "openmps", driver, {"OPENMPS_SPARE": "off"})
     try:
         try:
             ALL[name](box, clients)
