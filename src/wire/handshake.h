@@ -299,11 +299,11 @@ struct HandedOver {
   MessageHeader header{.kind = MessageKind::kHandedOver, .bytes = sizeof(HandedOver)};
   uint32_t session = 0;
   Outcome outcome = Outcome::kMoved;
-  uint32_t streams = 0;       // with work that is lost
-  uint32_t has_kernel = 0;    // 1: a kernel of the session may have been running: it may be guilty
-  uint64_t stream = 0;        // of that kernel, as the client numbers it
-  uint32_t grid[3] = {};      // of that kernel: blocks
-  uint32_t block[3] = {};     // threads
+  uint32_t streams = 0;     // with work that is lost
+  uint32_t has_kernel = 0;  // 1: a kernel of the session may have been running: it may be guilty
+  uint64_t stream = 0;      // of that kernel, as the client numbers it
+  uint32_t grid[3] = {};    // of that kernel: blocks
+  uint32_t block[3] = {};   // threads
   char kernel[kReasonBytes] = {};  // its name, cut
   char reason[kReasonBytes] = {};  // why it is lost, or what is lost
 };

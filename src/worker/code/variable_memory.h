@@ -23,8 +23,9 @@ class VariableMemory {
     uint64_t address = 0;
     uint64_t number = 0;
   };
-  // Memory for the variables, with what they contain at first; the caller counts their bytes. While the session is made again:
-  // at `*place`, with the contents that are there. Errors: CUDA_ERROR_OUT_OF_MEMORY; the driver's.
+  // Memory for the variables, with what they contain at first; the caller counts their bytes. While
+  // the session is made again: at `*place`, with the contents that are there. Errors:
+  // CUDA_ERROR_OUT_OF_MEMORY; the driver's.
   Status take(uint32_t device, const VariableLayout& layout, Place* place);
   // Nothing uses the variables any more.
   void give_back(uint64_t address);
