@@ -204,6 +204,7 @@ void Server::end_lost_workers_soon() {
       }
       const std::unique_ptr<Takeover> ended = std::move(takeovers_[i]);
       takeovers_.erase(takeovers_.begin() + static_cast<std::ptrdiff_t>(i));
+      loop_.cancel(ended->timer);
       if (!workers_.stopping()) workers_.discard(*ended->worker);
     }
     after_session();
