@@ -21,9 +21,9 @@ struct Worker;
 // session takes some milliseconds, but a thread that is in the driver may have to wait for the
 // driver's report of the fault.
 inline constexpr uint64_t kHandOverMs = 50;
-// How long such a thread may take: the driver reports a trap after 8 s at most (an H200, driver
+// How long such a thread may take: the driver has reported a trap after up to 13 s (an H200, driver
 // 580). Later sessions are lost.
-inline constexpr uint64_t kLateHandOverMs = 15'000;
+inline constexpr uint64_t kLateHandOverMs = 30'000;
 // How long a worker may take to make a session again: code may have to be compiled.
 inline constexpr uint64_t kAdoptionMs = 10'000;
 // How many workers may try, if the first one is lost meanwhile.
