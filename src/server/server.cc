@@ -498,7 +498,13 @@ void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
       open_again(session);
       continue;
     }
-    if (session.recovery != nullptr) ++session.recovery->lost;
+    // It was being made again: its journal is as it was.
+    if (session.state == SessionState::kMoving && session.tries != 0 &&
+        session.tries < kMostTries && !how.empty()) {
+      loop_.cancel(std::exchange(session.adoption_timer, 0));
+      session.worker = nullptr;
+      continue;
+    }
     session.end_with(CUDA_ERROR_MPS_RPC_FAILURE);
     if (!how.empty() && session.client != nullptr) {
       if (session.state == SessionState::kOpening) {
@@ -698,15 +704,12 @@ void Server::on_client_gone(uint32_t id, const std::string& unexpected) {
 
 void Server::end_session(Session& session, CUresult result) {
   if (session.state == SessionState::kEnding) return;
-  if (session.state == SessionState::kMoving) {
-    const std::shared_ptr<Recovery> recovery = std::exchange(session.recovery, nullptr);
-    if (recovery != nullptr) note_decided(recovery);
-    if (session.worker == nullptr) {
-      forget_session(session.id);
-      after_session();
-      return;
-    }
+  if (session.worker == nullptr) {  // it waits for one
+    forget_session(session.id);
+    after_session();
+    return;
   }
+  note_decided(session, &Recovery::lost);
   session.state = SessionState::kEnding;
   wire::CloseSession close;
   close.session = session.id;
@@ -760,6 +763,7 @@ void Server::erase_session(Session& session) {
   loop_.cancel(session.drain_timer);
   loop_.cancel(session.adoption_timer);
   if (session.client != nullptr) ignore_hang_up(session);
+  note_decided(session, &Recovery::lost);
   const uint32_t id = session.id;
   const wire::Grant grant = session.grant;
   sessions_.erase(id);

@@ -115,7 +115,9 @@ class Server final : Workers::Owner {
   void adopt(Session& session, Worker& worker);
   void on_adopted(Session& session, const wire::SessionReady& ready);
   void on_adoption_late(uint32_t id);
-  void note_decided(const std::shared_ptr<Recovery>& recovery);
+  // What becomes of a session whose worker was lost is decided, and counted there. Nothing: it had
+  // been, or the worker was not lost.
+  void note_decided(Session& session, uint32_t Recovery::*outcome);
   void look_at_spare();
   // The worker's session of that number; null: it has none, or it has ended.
   [[nodiscard]] Session* session_of(const Worker& worker, uint32_t id) const;

@@ -142,9 +142,7 @@ uint32_t Server::name_culprit(const Takeover& takeover) {
 void Server::lose(Session& session, CUresult result, const std::string& why) {
   log_.write("Client " + session.name() + " (" + command_of(session) + ") is lost: " + why);
   session.end_with(result);
-  if (session.recovery == nullptr) return;
-  ++session.recovery->lost;
-  note_decided(std::exchange(session.recovery, nullptr));
+  note_decided(session, &Recovery::lost);
 }
 
 // What is known now decides; sessions that are late follow when they are handed over.
@@ -275,7 +273,6 @@ void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
                                 session.over.streams)
                   : "nothing was under way"));
   session.state = SessionState::kActive;
-  session.recovery = nullptr;
   ++session.moves;
   session.go_on(recovery != nullptr ? recovery->culprit : "");
   for (auto& [message, descriptor] : std::exchange(session.parked, {})) {
@@ -284,13 +281,14 @@ void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
     const int file = descriptor.get();
     session.worker->process->send(wire::message_bytes(message), {&file, 1});
   }
-  if (recovery == nullptr) return;
-  ++(is_told ? recovery->told : recovery->moved);
-  note_decided(recovery);
+  note_decided(session, is_told ? &Recovery::told : &Recovery::moved);
 }
 
-void Server::note_decided(const std::shared_ptr<Recovery>& recovery) {
-  if (recovery->open == 0 || --recovery->open != 0) return;
+void Server::note_decided(Session& session, uint32_t Recovery::*outcome) {
+  const std::shared_ptr<Recovery> recovery = std::exchange(session.recovery, nullptr);
+  if (recovery == nullptr) return;
+  ++(*recovery.*outcome);
+  if (--recovery->open != 0) return;
   end_lost_workers_soon();
   log_.write(
       format_text("Server is ACTIVE again after %llu ms: %u moved, %u told, %u lost",

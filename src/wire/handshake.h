@@ -6,8 +6,8 @@
 //   server -> client           : Welcome (+ host file, facts file) or the reason why not
 //   server <-> worker          : WorkerReady, OpenSession, SessionReady, ChangeSession,
 //                                ChangeGroup, Reserve, Reserved, CloseSession, SessionClosed,
-//                                SessionFault, DescriptorTaken, WorkerLost, HandOver, HandedOver,
-//                                Keep, Forget, Forgotten, Give, ExpectWindow
+//                                SessionFault, DescriptorTaken, WorkerLost, HandedOver, Keep,
+//                                Forget, Forgotten, Give
 //   client <-> worker          : PassDescriptor (through the server)
 //   server <-> daemon          : Admit, SetGroup, ServerReady, Query, Answer, Shutdown,
 //                                ShutdownRefused, Rejoin
@@ -69,13 +69,11 @@ enum class MessageKind : uint32_t {
   kProbe = 34,
   kAlive = 35,
   kWorkerLost = 36,
-  kHandOver = 37,
-  kHandedOver = 38,
-  kKeep = 39,
-  kForget = 40,
-  kForgotten = 41,
-  kGive = 42,
-  kExpectWindow = 43,
+  kHandedOver = 37,
+  kKeep = 38,
+  kForget = 39,
+  kForgotten = 40,
+  kGive = 41,
 };
 
 struct MessageHeader {
@@ -280,14 +278,6 @@ struct WorkerLost {
   char reason[kReasonBytes] = {};  // how the worker has noticed
 };
 
-// Server to worker: execute no further command of the session; once its work has ended answer
-// HandedOver, and release what it holds when CloseSession comes. For a live move.
-struct HandOver {
-  MessageHeader header{.kind = MessageKind::kHandOver, .bytes = sizeof(HandOver)};
-  uint32_t session = 0;
-  uint32_t reserved = 0;
-};
-
 // What becomes of a session whose worker is lost.
 enum class Outcome : uint32_t {
   kMoved = 0,  // nothing was under way: the program notices a pause
@@ -348,14 +338,6 @@ struct Give {
   uint32_t device = 0;
   uint32_t reserved = 0;
   // Descriptor.
-};
-
-// Server to a spare worker: a session with this window may come; reserve its device part ahead.
-// `expected` 0: the session has ended, and the addresses are free again.
-struct ExpectWindow {
-  MessageHeader header{.kind = MessageKind::kExpectWindow, .bytes = sizeof(ExpectWindow)};
-  uint32_t window = 0;
-  uint32_t expected = 1;
 };
 
 // A descriptor of device memory from a client to its session in the worker or back, through the
@@ -441,7 +423,6 @@ enum class QueryKind : uint32_t {
   kGroups = 6,
   kPartitions = 7,
   kReserve = 8,  // SMs of a device for a client or a program alone
-  kMove = 9,     // a client to another worker
 };
 struct Change {
   Limit limit = Limit::kPercentage;  // kChange, with its value

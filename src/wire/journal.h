@@ -40,9 +40,6 @@ struct JournalHeader {
   // taken: once the worker has ended all of them are done.
   std::atomic<uint64_t> unmapped;
   std::atomic<uint64_t> unregistered;
-  // The ring's head behind the last command whose entry is complete: a command before it has been
-  // executed.
-  std::atomic<uint64_t> position;
   // Why the session can't be made again; "": it can. Written by the worker, shown by the server.
   char stays[kStaysBytes];
 };

@@ -116,6 +116,10 @@ class Journal {
     is_adopting_ = is_replayed_ = true;
   }
   void end_pending() { is_adopting_ = is_replayed_ = false; }
+  // The entry that is being read, and that it has been executed: until then yet another worker
+  // would execute it.
+  [[nodiscard]] uint64_t entry_in_hand() const { return replayed_; }
+  void drop_pending(uint64_t entry) { set_state(entry, wire::JournalState::kDropped); }
   // A command has ended the object: entries that live with it are dropped, but not what others
   // still need that outlive it.
   void end(ObjectKey ended, wire::Opcode opcode, Bytes record);
@@ -221,9 +225,6 @@ Status Journal::replay(F&& f) {
     status = next_entry(offset, end, &entry);
     if (!status.ok()) break;
     written_bytes_ += entry.bytes;
-    if (entry.state == wire::JournalState::kPending) {
-      set_state(offset, wire::JournalState::kDropped);  // f takes it
-    }
     if (entry.state != wire::JournalState::kDropped) {
       const unsigned char* const record = at(offset) + sizeof(entry);
       const uint64_t padded = (uint64_t{entry.record_bytes} + 7) & ~uint64_t{7};

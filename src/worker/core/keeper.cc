@@ -88,15 +88,27 @@ void Keeper::export_locked(const Key& key) {
     const MutexUnlock unlocked(mutex_);
     file = exported();
   }
-  const auto found = waiting_.find(key);
-  if (found != waiting_.end()) {
-    // What can't be exported or sent the next worker does not find.
-    if (file.valid()) static_cast<void>(send_keep(found->second.memory, file.get()));
-    waiting_.erase(found);
+  // What can't be exported or sent the next worker does not find.
+  if (!waiting.is_released && file.valid()) {
+    static_cast<void>(send_keep(waiting.memory, file.get()));
   }
-  exported_.notify_all();
-  const MutexUnlock unlocked(mutex_);
-  file.reset();
+  const bool is_released = waiting.is_released;
+  const Memory memory = waiting.memory;
+  if (!is_released) {
+    waiting_.erase(key);
+    exported_.notify_all();
+  }
+  {
+    const MutexUnlock unlocked(mutex_);
+    file.reset();
+  }
+  if (is_released) {
+    waiting_.erase(key);
+    on_way_[memory.device].fetch_sub(memory.bytes, std::memory_order_relaxed);
+    --released_in_hand_;
+    exported_.notify_all();
+    forgotten_.notify_all();
+  }
 }
 
 void Keeper::keep_all_now(uint32_t session) {
@@ -136,9 +148,18 @@ void Keeper::send_forget_locked(const wire::Forget& message) {
 void Keeper::forget(const Memory& memory) {
   count_.fetch_sub(1);
   const MutexLock lock(mutex_);
-  if (waiting_.erase({memory.session, memory.number}) != 0) return;
-  leaving_.push_back({asked_ + 1, memory.device, memory.bytes});
+  const auto found = waiting_.find({memory.session, memory.number});
+  if (found != waiting_.end() && !found->second.is_in_hand) {
+    waiting_.erase(found);
+    return;
+  }
   on_way_[memory.device].fetch_add(memory.bytes, std::memory_order_relaxed);
+  if (found != waiting_.end()) {
+    found->second.is_released = true;
+    ++released_in_hand_;
+    return;
+  }
+  leaving_.push_back({asked_ + 1, memory.device, memory.bytes});
   const uint64_t ticket = asked_ == answered_ ? ++asked_ : 0;
   send_forget_locked({.session = memory.session, .number = memory.number, .ticket = ticket});
 }
@@ -160,11 +181,11 @@ void Keeper::on_forgotten(const wire::Forgotten& message) {
 bool Keeper::wait_forgotten(uint64_t limit_ms) {
   const uint64_t limit_ns = now_ns() + limit_ms * kNsPerMs;
   const MutexLock lock(mutex_);
-  if (leaving_.empty()) return false;
-  if (leaving_.back().ticket > asked_) ask_locked();
-  const uint64_t ticket = leaving_.back().ticket;
+  if (leaving_.empty() && released_in_hand_ == 0) return false;
+  if (!leaving_.empty() && leaving_.back().ticket > asked_) ask_locked();
+  const uint64_t ticket = leaving_.empty() ? 0 : leaving_.back().ticket;
   for (bool in_time = true; in_time; in_time = forgotten_.wait_until(mutex_, limit_ns)) {
-    if (answered_ >= ticket) return true;
+    if (answered_ >= ticket && released_in_hand_ == 0) return true;
   }
   return false;
 }

@@ -97,11 +97,11 @@ class Keeper {
   void forget_image(uint64_t hash);
 
   // ---- Memory that is on its way back ----
-  // Bytes of a device of which the server may still hold descriptors.
+  // Bytes of a device of which the server, or the thread that exports, may still hold descriptors.
   [[nodiscard]] uint64_t on_way(uint32_t device) const {
     return on_way_[device].load(std::memory_order_relaxed);
   }
-  // Wait until the server has closed what has been released so far. False: there was nothing, or it
+  // Wait until what has been released so far is closed everywhere. False: there was nothing, or it
   // took longer.
   bool wait_forgotten(uint64_t limit_ms = kForgottenMs);
   void on_forgotten(const wire::Forgotten& message);
@@ -126,7 +126,8 @@ class Keeper {
   struct Waiting {
     Memory memory;
     Export exported;
-    bool is_in_hand = false;  // a thread exports it
+    bool is_in_hand = false;   // a thread exports it
+    bool is_released = false;  // meanwhile: the thread closes the descriptor
   };
   void forget(const Memory& memory);
   void run();
@@ -162,6 +163,7 @@ class Keeper {
   // By session and number.
   std::map<Key, Given> given_ GUARDED_BY(mutex_);
   std::map<Key, Waiting> waiting_ GUARDED_BY(mutex_);
+  uint64_t released_in_hand_ GUARDED_BY(mutex_) = 0;
   std::deque<std::pair<uint64_t, Key>> due_ GUARDED_BY(mutex_);  // when, of those that were waiting
   CondVar exported_;  // one has been exported, or there is something for the thread
   bool stop_ GUARDED_BY(mutex_) = false;

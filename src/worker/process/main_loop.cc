@@ -119,7 +119,6 @@ Status MainLoop::handle(Packet packet) {
   switch (header->kind) {
     case wire::MessageKind::kOpenSession: return give(packet, &MainLoop::open);
     case wire::MessageKind::kCloseSession: return give(packet, &MainLoop::close_session);
-    case wire::MessageKind::kHandOver: return give(packet, &MainLoop::hand_over);
     case wire::MessageKind::kChangeSession: return give(packet, &MainLoop::change);
     case wire::MessageKind::kChangeGroup: return give(packet, &MainLoop::change_group);
     case wire::MessageKind::kReserve: return give(packet, &MainLoop::reserve);
@@ -197,13 +196,6 @@ Status MainLoop::change_group(const wire::ChangeGroup& message, Packet&) {
   if (group == nullptr) return Status();
   set_limits(*group, message.limits);
   environment_.worker.partitions->change(*group);
-  return Status();
-}
-
-// A session that has ended meanwhile has nothing to hand over.
-Status MainLoop::hand_over(const wire::HandOver& message, Packet&) {
-  const auto found = sessions_.find(message.session);
-  if (found != sessions_.end()) found->second->hand_over();
   return Status();
 }
 

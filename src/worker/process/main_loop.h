@@ -44,7 +44,6 @@ class MainLoop {
                                                        const wire::ClientLimits& limits);
   void set_limits(SessionGroup& group, const wire::ClientLimits& limits) const;
   Status close_session(const wire::CloseSession& message, Packet&);
-  Status hand_over(const wire::HandOver& message, Packet&);
   Status change(const wire::ChangeSession& message, Packet&);
   Status change_group(const wire::ChangeGroup& message, Packet&);
   Status reserve(const wire::Reserve& message, Packet&);

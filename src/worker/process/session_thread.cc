@@ -120,8 +120,7 @@ void SessionThread::run() {
   execute();
   if (parts_.hands_over.load() && !parts_.stop.load()) {
     report_handed_over();
-    // The process ends, and with it what the session holds here.
-    if (environment_.monitor.lost() != CUDA_SUCCESS) return;
+    return;  // the process ends, and with it what the session holds here
   }
   repeat_until_memory([this] { parts_.drain(); });
   shut();
@@ -195,13 +194,7 @@ Status SessionThread::open() {
                                 "cuThreadExchangeStreamCaptureMode"));
   OPENMPS_RETURN_IF_ERROR(open_journal());
   OPENMPS_RETURN_IF_ERROR(parts_.memory.open_channel());
-  if (parts_.core.info.is_adopted) {
-    const Status adopted = adopt(parts_);
-    if (environment_.worker.keeper != nullptr) {
-      environment_.worker.keeper->drop_given(parts_.core.info.id);
-    }
-    OPENMPS_RETURN_IF_ERROR(adopted);
-  }
+  if (parts_.core.info.is_adopted) OPENMPS_RETURN_IF_ERROR(adopt(parts_));
   environment_.monitor.add(watched_);
   return Status();
 }

@@ -51,8 +51,8 @@ class SessionThread {
   // The thread may have missed the wake of close(): the client can write the word that the thread
   // sleeps on. To be called periodically until the session has ended. Main thread.
   void wake();
-  // The session goes on in another worker: its thread takes no further command, sends HandedOver,
-  // and, unless the contexts are lost, waits for close(). Any thread.
+  // The contexts are lost, and the session goes on in another worker: its thread takes no further
+  // command, sends HandedOver and ends. Any thread.
   void hand_over();
   // Takes a descriptor that the client has sent. Main thread.
   void put_descriptor(uint32_t ticket, UniqueFd descriptor) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVML's Xid events of the worker's GPUs. After a trap or a failed assertion the event comes 11 to
-// 14 ms after the fault, and the driver's report only after 0.5 to 4 s; after a misaligned access
+// 14 ms after the fault, and the driver's report only after 0.5 to 13 s; after a misaligned access
 // 75 to 121 and 170 to 203 ms; after one out of range both come after 145 ms (H200s, driver 580).
 // An event does not say which process has faulted: the fault monitor finds out. A thread of its
 // own; without NVML there is none.

@@ -59,7 +59,8 @@ Status adopt(SessionParts& session) {
       session.pending.push_back({static_cast<wire::Opcode>(entry.opcode),
                                  static_cast<uint16_t>(slot),
                                  {bytes.begin(), bytes.end()},
-                                 session.core.journal.notes()});
+                                 session.core.journal.notes(),
+                                 session.core.journal.entry_in_hand()});
       return Status();
     }
     const wire::Record record{.opcode = static_cast<wire::Opcode>(entry.opcode),

@@ -115,6 +115,7 @@ Status Executor::run() {
 
 Status Executor::execute_pending() {
   for (const SessionParts::PendingCommand& command : std::exchange(session_.pending, {})) {
+    if (hands_over()) break;  // the next worker finds the others
     const wire::Record record{.opcode = command.opcode,
                               .reply_slot = command.reply_slot,
                               .payload = command.payload.data(),
@@ -124,6 +125,7 @@ Status Executor::execute_pending() {
     if (has_image) session_.core.journal.begin_pending(command.notes);
     const Status status = execute(record);
     if (has_image) session_.core.journal.end_pending();
+    session_.core.journal.drop_pending(command.entry);
     OPENMPS_RETURN_IF_ERROR(status);
   }
   return Status();

@@ -56,8 +56,8 @@ struct SessionParts {
 
   // Set when the session is to end: a handler that waits gives up.
   std::atomic<bool> stop{false};
-  // Set when the session goes on in another worker: the executor takes no further command, also
-  // for a move while the contexts live.
+  // Set when the contexts are lost and the session goes on in another worker: the executor takes no
+  // further command.
   std::atomic<bool> hands_over{false};
   // Commands that a former worker has taken and not answered: the executor begins with them.
   struct PendingCommand {
@@ -65,6 +65,7 @@ struct SessionParts {
     uint16_t reply_slot = wire::kNoReply;
     std::vector<unsigned char> payload;
     Journal::Notes notes;
+    uint64_t entry = 0;  // in the journal
   };
   std::vector<PendingCommand> pending;
   // A launch has failed because the context is lost. The kernel may have begun, and be guilty.
