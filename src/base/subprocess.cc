@@ -175,14 +175,18 @@ std::string describe_exit(int wait_status) {
   return format_text("exited with status %d", WEXITSTATUS(wait_status));
 }
 
-std::string describe_state(pid_t pid) {
+char process_state(pid_t pid) {
   // Behind the name, which may have any character.
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
   std::getline(file, text);
   const size_t name_end = text.rfind(')');
   const bool is_read = name_end != std::string::npos && name_end + 2 < text.size();
-  switch (is_read ? text[name_end + 2] : '?') {
+  return is_read ? text[name_end + 2] : '?';
+}
+
+std::string describe_state(pid_t pid) {
+  switch (process_state(pid)) {
     case 'T': return "stopped by a signal";
     case 't': return "stopped by a debugger";
     case 'D': return "stuck in a system call";

@@ -37,7 +37,7 @@ std::vector<unsigned char> copy_of(int host_file) {
 // The commands in the ring, up to the first record that is not valid.
 void add_queued(const wire::ChannelView& view, std::vector<WaitRow>* rows) {
   std::map<uint16_t, uint64_t> counts;
-  uint64_t head = view.ring_control().head.load(std::memory_order_relaxed);
+  uint64_t head = view.ring_control().taken.load(std::memory_order_relaxed);
   const uint64_t tail = view.ring_control().tail.load(std::memory_order_relaxed);
   while (head != tail && tail - head <= wire::kRingBytes) {
     const uint64_t at = head % wire::kRingBytes;
@@ -160,7 +160,7 @@ std::string inspect(const Session& session, const SessionTable& sessions) {
   report.async_error = view.header().async_error.load();
   report.waiters = view.header().waiters.load();
   report.sleeping = ring.consumer_sleeping.load();
-  report.ring_bytes = ring.tail.load() - ring.head.load();
+  report.ring_bytes = ring.tail.load() - ring.taken.load();
   report.executed = executor.executed.load();
   report.opcode = executor.opcode.load();
   report.later = executor.later.load();

@@ -17,13 +17,14 @@ namespace openmps::server {
 
 struct Worker;
 
-// How long the other sessions of a lost worker wait for one that has not been handed over. A
-// session takes some milliseconds, but a thread that is in the driver may have to wait for the
-// driver's report of the fault.
+// How long a session of a lost worker may take to be handed over: some milliseconds. A thread that
+// is in the driver may have to wait for the driver's report of the fault, up to 13 s after a trap
+// (an H200, driver 580): then the worker is stopped, and its session taken as it is.
 inline constexpr uint64_t kHandOverMs = 50;
-// How long such a thread may take: the driver has reported a trap after up to 13 s (an H200, driver
-// 580). Later sessions are lost.
-inline constexpr uint64_t kLateHandOverMs = 30'000;
+// Between two looks whether the worker has stopped, and how many of them: its main thread stops at
+// once, and no other thread leaves the kernel after it.
+inline constexpr uint64_t kStopLookMs = 2;
+inline constexpr uint32_t kMostStopLooks = 500;
 // How long a worker may take to make a session again: code may have to be compiled.
 inline constexpr uint64_t kAdoptionMs = 10'000;
 // How many workers may try, if the first one is lost meanwhile.
@@ -32,6 +33,9 @@ inline constexpr uint32_t kMostTries = 2;
 // of them loses its worker.
 inline constexpr size_t kMostTakeovers = 16;
 inline constexpr uint64_t kTakeoverPeriodMs = 10'000;
+// A session whose command was being executed when so many workers died is not made again: it may be
+// the command that ends them.
+inline constexpr uint32_t kMostDeaths = 2;
 // Between the second client's connection and the start of a spare: the client's own start goes
 // first.
 inline constexpr uint64_t kSpareDelayMs = 2'000;
@@ -57,6 +61,7 @@ struct Takeover {
   bool is_judged = false;             // it has been decided who is guilty
   uint32_t guilty = 0;                // session; 0: nobody is known to be
   EventLoop::TimerId timer = 0;
+  uint32_t looks = 0;  // whether the worker has stopped
   std::shared_ptr<Recovery> recovery;
 };
 

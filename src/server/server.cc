@@ -479,17 +479,26 @@ void Server::on_context_lost(Worker& worker, const wire::SessionFault& fault) {
   after_session();
 }
 
-// The place to rebuild the sessions in another worker, once there is a way to.
 void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
-  // It has died before all its sessions were handed over: those that were go on.
+  // It has died before all its sessions were handed over.
   if (Takeover* const takeover = takeover_of(worker); takeover != nullptr) {
     if (!takeover->is_judged) judge(*takeover);
+    if (!takeover->awaited.empty()) take_late(*takeover);
     loop_.cancel(takeover->timer);
     std::erase_if(takeovers_, [&worker](const auto& held) { return held->worker == &worker; });
   }
   if (!how.empty()) kept_.on_worker_gone(worker);
-  for (const uint32_t id : sessions_.ids_of(worker)) {
+  const std::vector<uint32_t> ids = sessions_.ids_of(worker);
+  const auto recovery = std::make_shared<Recovery>();
+  recovery->began_ns = now_ns();
+  recovery->result = CUDA_ERROR_MPS_RPC_FAILURE;
+  const bool goes_on = !ids.empty() && !how.empty() && note_worker_lost();
+  for (const uint32_t id : ids) {
     Session& session = *sessions_.find(id);
+    if (goes_on && session.state == SessionState::kActive) {
+      if (!take_from_dead(session, recovery)) forget_session(id);
+      continue;
+    }
     // A session that was being opened has nothing to lose, so its client waits for the next worker.
     // Not twice: opening it may be what ends workers.
     if (session.state == SessionState::kOpening && session.client != nullptr && !how.empty() &&
@@ -531,7 +540,11 @@ void Server::on_worker_silent(const Worker& worker) {
 }
 
 void Server::on_worker_gone() {
-  if (!waiting_.empty()) workers_.start();
+  adopt_waiting();
+  const bool is_awaited = std::ranges::any_of(sessions_.all(), [](const auto& entry) {
+    return entry.second->state == SessionState::kMoving && entry.second->worker == nullptr;
+  });
+  if (!waiting_.empty() || is_awaited) workers_.start();
   after_session();
 }
 

@@ -101,10 +101,18 @@ class Server final : Workers::Owner {
   void on_worker_lost(Worker& worker, const wire::WorkerLost& lost);
   Status on_handed_over(Worker& worker, const wire::HandedOver& over);
   [[nodiscard]] Takeover* takeover_of(const Worker& worker) const;
+  // Counts a lost worker. False: there have been too many for their sessions to be made again.
+  [[nodiscard]] bool note_worker_lost();
   // The sessions of the lost worker have been handed over, but for those that are late.
   void judge(Takeover& takeover);
   void decide(const Takeover& takeover, Session& session);
-  void give_up_late(Takeover& takeover);
+  // The lost worker is stopped, and then its late sessions are taken as they are.
+  void look_whether_stopped(Takeover& takeover);
+  void take_late(Takeover& takeover);
+  static void begin_move(Session& session, wire::Adoption adoption,
+                         const std::shared_ptr<Recovery>& recovery);
+  // The session's worker has died, and it waits for the next one. False: it can't.
+  bool take_from_dead(Session& session, const std::shared_ptr<Recovery>& recovery);
   // Ends the lost workers of whose sessions everything has been decided.
   void end_lost_workers_soon();
   // Names who has lost the worker, if that is known: the session, or 0.

@@ -34,6 +34,15 @@ std::string Session::stays() const {
   return printable(field_text(shared.stays));
 }
 
+Result<Session::Left> Session::look_at_left() const {
+  const Result<Mapping> mapping =
+      map_shared(host_file.get(), 0, wire::kChannelBytes, MapAccess::kReadWrite);
+  if (!mapping.ok()) return mapping.status();
+  const wire::ChannelView channel(mapping->address());
+  return Left{.is_unfinished = wire::JournalView(journal_page.address()).any_unfinished(channel),
+              .is_in_command = channel.executor().opcode.load(std::memory_order_relaxed) != 0};
+}
+
 void Session::go_on(const std::string& culprit) const {
   wire::ChannelHeader& shared = header();
   fill_field(shared.culprit, culprit);

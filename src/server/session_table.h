@@ -44,7 +44,9 @@ struct Session {
   uint32_t moves = 0;                  // to another worker
   uint32_t tries = 0;                  // of the move that is under way
   std::shared_ptr<Recovery> recovery;  // of which the move is a part
-  wire::HandedOver over;               // what is to become of it; kMoving
+  wire::Adoption adoption{};           // how the move began,
+  wire::HandedOver over;               // and what is to become of it; kMoving
+  uint32_t deaths = 0;                 // of workers that executed a command of it
   EventLoop::TimerId adoption_timer = 0;
   std::unique_ptr<PacketPeer> client;  // null once it is gone
   uint32_t passing = 0;                // descriptors that the worker has not confirmed
@@ -58,6 +60,13 @@ struct Session {
   [[nodiscard]] std::string name() const;
   // Why the session could not be made again now; "": it could.
   [[nodiscard]] std::string stays() const;
+  // What its worker has left, when that executes nothing any more.
+  struct Left {
+    bool is_unfinished = false;  // work that its streams were given may not have ended
+    bool is_in_command = false;  // a command was being executed
+  };
+  // Errors: those of map_shared().
+  [[nodiscard]] Result<Left> look_at_left() const;
   // Another worker has made the session again: its clients' waits go on. `culprit`: a sentence for
   // them.
   void go_on(const std::string& culprit) const;

@@ -31,12 +31,15 @@ std::string command_of(const Session& session) {
 
 // ---- A worker is lost ---------------------------------------------------------------------------
 
-void Server::on_worker_lost(Worker& worker, const wire::WorkerLost& lost) {
+bool Server::note_worker_lost() {
   const uint64_t now = now_ns();
   lost_at_ns_.push_back(now);
   while (now - lost_at_ns_.front() > kTakeoverPeriodMs * kNsPerMs) lost_at_ns_.pop_front();
-  if (!wire::takes_over() || lost_at_ns_.size() > kMostTakeovers ||
-      worker.state == WorkerState::kLost) {
+  return wire::takes_over() && lost_at_ns_.size() <= kMostTakeovers;
+}
+
+void Server::on_worker_lost(Worker& worker, const wire::WorkerLost& lost) {
+  if (!note_worker_lost() || worker.state == WorkerState::kLost) {
     wire::SessionFault fault{.result = lost.result};
     fill_field(fault.reason, field_text(lost.reason));
     on_context_lost(worker, fault);
@@ -49,7 +52,7 @@ void Server::on_worker_lost(Worker& worker, const wire::WorkerLost& lost) {
   takeover.worker = &worker;
   takeover.reason = reason;
   takeover.recovery = std::make_shared<Recovery>();
-  takeover.recovery->began_ns = now;
+  takeover.recovery->began_ns = now_ns();
   takeover.recovery->result = static_cast<CUresult>(lost.result);
   for (const uint32_t id : sessions_.ids_of(worker)) {
     Session& session = *sessions_.find(id);
@@ -63,10 +66,7 @@ void Server::on_worker_lost(Worker& worker, const wire::WorkerLost& lost) {
       lose(session, CUDA_ERROR_MPS_RPC_FAILURE, "the worker that made it again is lost as well");
       forget_session(id);
     } else if (session.state == SessionState::kActive) {
-      session.state = SessionState::kMoving;
-      session.tries = 0;
-      session.recovery = takeover.recovery;
-      ++takeover.recovery->open;
+      begin_move(session, wire::Adoption::kHandedOver, takeover.recovery);
       takeover.awaited.insert(id);
       ++takeover.sessions;
     } else {
@@ -97,7 +97,6 @@ Status Server::on_handed_over(Worker& worker, const wire::HandedOver& over) {
   session->over = over;
   takeover->handed_over.push_back(over.session);
   if (takeover->is_judged) {
-    if (takeover->awaited.empty()) takeover->guilty = name_culprit(*takeover);
     decide(*takeover, *session);
     adopt_waiting();
     end_lost_workers_soon();
@@ -109,31 +108,43 @@ Status Server::on_handed_over(Worker& worker, const wire::HandedOver& over) {
 
 // A kernel of the guilty session was under way. If that is true of one session alone, it is guilty.
 uint32_t Server::name_culprit(const Takeover& takeover) {
-  std::vector<const Session*> suspects;
+  struct Suspect {
+    const Session& session;
+    std::string work;
+  };
+  std::vector<Suspect> suspects;
   for (const uint32_t id : takeover.handed_over) {
     const Session* const session = sessions_.find(id);
-    if (session != nullptr && session->over.has_kernel != 0) suspects.push_back(session);
+    if (session == nullptr || session->over.has_kernel == 0) continue;
+    suspects.push_back({*session, text_of(session->over)});
+  }
+  for (const uint32_t id : takeover.awaited) {
+    const Session* const session = sessions_.find(id);
+    if (session == nullptr) continue;
+    const Result<Session::Left> left = session->look_at_left();
+    if (left.ok() && !left->is_unfinished) continue;
+    suspects.push_back({*session, "work whose kernel is not known, since its thread is late"});
   }
   Recovery& recovery = *takeover.recovery;
   if (suspects.empty()) {
     log_.write("Nobody's kernel is known to have been running: the fault is not blamed on anybody");
     return 0;
   }
-  // Of a session whose client has left, and of one that is late, nothing is known.
-  const size_t unknown = takeover.sessions - takeover.handed_over.size();
+  // Of a session whose client has left nothing is known.
+  const size_t unknown =
+      takeover.sessions - takeover.handed_over.size() - takeover.awaited.size();
   if (suspects.size() == 1 && unknown == 0) {
-    const Session& guilty = *suspects.front();
+    const auto& [guilty, work] = suspects.front();
     recovery.culprit = format_text("PID %u (%s): %s", guilty.admit.pid, command_of(guilty).c_str(),
-                                   text_of(guilty.over).c_str());
-    log_.write("Fault by client " + guilty.name() + " (" + command_of(guilty) +
-               "): " + text_of(guilty.over) + ": the only one with a kernel on the device");
+                                   work.c_str());
+    log_.write("Fault by client " + guilty.name() + " (" + command_of(guilty) + "): " + work +
+               ": the only one with a kernel on the device");
     return guilty.id;
   }
-  log_.write(format_text("The fault is one of %zu clients', %zu of which have left or are late:",
+  log_.write(format_text("The fault is one of %zu clients', %zu of which have left:",
                          suspects.size() + unknown, unknown));
-  for (const Session* const suspect : suspects) {
-    log_.write("Suspect is client " + suspect->name() + " (" + command_of(*suspect) +
-               "): " + text_of(suspect->over));
+  for (const auto& [session, work] : suspects) {
+    log_.write("Suspect is client " + session.name() + " (" + command_of(session) + "): " + work);
   }
   recovery.culprit = format_text("one of %zu programs", suspects.size() + unknown);
   return 0;
@@ -145,26 +156,75 @@ void Server::lose(Session& session, CUresult result, const std::string& why) {
   note_decided(session, &Recovery::lost);
 }
 
-// What is known now decides; sessions that are late follow when they are handed over.
+// What is known now decides; sessions that are late follow when their worker has stopped.
 void Server::judge(Takeover& takeover) {
   loop_.cancel(std::exchange(takeover.timer, 0));
-  if (takeover.awaited.empty()) {
-    takeover.guilty = name_culprit(takeover);
-  } else {
-    log_.write(
-        format_text("%zu clients are late, since their threads are in the driver: others go on",
-                    takeover.awaited.size()));
-  }
+  takeover.guilty = name_culprit(takeover);
   takeover.is_judged = true;
   for (const uint32_t id : takeover.handed_over) {
     if (Session* const session = sessions_.find(id)) decide(takeover, *session);
   }
   if (!takeover.awaited.empty()) {
-    takeover.timer = loop_.call_after(
-        kLateHandOverMs, [this, &takeover] { takeover.timer = 0, give_up_late(takeover); });
+    log_.write(format_text("%zu clients are late, since their threads are in the driver: worker %d "
+                           "is stopped, and they are taken from it",
+                           takeover.awaited.size(),
+                           static_cast<int>(takeover.worker->process->pid())));
+    takeover.worker->process->freeze();
+    look_whether_stopped(takeover);
   }
   adopt_waiting();
   end_lost_workers_soon();
+}
+
+void Server::look_whether_stopped(Takeover& takeover) {
+  takeover.timer = loop_.call_after(kStopLookMs, [this, &takeover] {
+    takeover.timer = 0;
+    const bool is_frozen = takeover.worker->process->is_frozen();
+    if (!is_frozen && ++takeover.looks < kMostStopLooks) return look_whether_stopped(takeover);
+    // Nothing leaves the kernel after this, either.
+    if (!is_frozen) takeover.worker->process->kill_now();
+    take_late(takeover);
+  });
+}
+
+void Server::take_late(Takeover& takeover) {
+  for (const uint32_t id : std::exchange(takeover.awaited, {})) {
+    Session* const session = sessions_.find(id);
+    if (session == nullptr) continue;
+    session->adoption = wire::Adoption::kFound;
+    session->over = {};
+    if (const std::string stays = session->stays(); !stays.empty()) {
+      session->over.outcome = wire::Outcome::kLost;
+      fill_field(session->over.reason, stays);
+    }
+    decide(takeover, *session);
+  }
+  adopt_waiting();
+  end_lost_workers_soon();
+}
+
+void Server::begin_move(Session& session, wire::Adoption adoption,
+                        const std::shared_ptr<Recovery>& recovery) {
+  session.state = SessionState::kMoving;
+  session.adoption = adoption;
+  session.over = {};
+  session.tries = 0;
+  session.recovery = recovery;
+  ++recovery->open;
+}
+
+bool Server::take_from_dead(Session& session, const std::shared_ptr<Recovery>& recovery) {
+  std::string why = session.stays();
+  const Result<Session::Left> left = session.look_at_left();
+  if (why.empty() && !left.ok()) why = left.status().message();
+  if (left.ok() && left->is_in_command && ++session.deaths >= kMostDeaths && why.empty()) {
+    why = "its command was being executed when two workers died";
+  }
+  begin_move(session, wire::Adoption::kFound, recovery);
+  session.worker = nullptr;
+  if (why.empty()) return true;
+  lose(session, recovery->result, why);
+  return false;
 }
 
 void Server::decide(const Takeover& takeover, Session& session) {
@@ -177,15 +237,6 @@ void Server::decide(const Takeover& takeover, Session& session) {
   } else {
     session.worker = nullptr;
   }
-}
-
-void Server::give_up_late(Takeover& takeover) {
-  for (const uint32_t id : std::exchange(takeover.awaited, {})) {
-    if (Session* const session = sessions_.find(id)) {
-      lose(*session, takeover.recovery->result, "its thread did not leave the driver in time");
-    }
-  }
-  end_lost_workers_soon();
 }
 
 // The end of a process with contexts delays the driver calls of others by up to a second (an H200,
@@ -229,7 +280,7 @@ void Server::adopt(Session& session, Worker& worker) {
     worker.process->send(message, fds);
   });
   wire::OpenSession open = make_open_session(session, grants_.groups());
-  open.adopt = 1;
+  open.adoption = session.adoption;
   sessions_.lend_window(session);
   const int files[] = {session.host_file.get(), session.journal.get()};
   worker.process->send(wire::message_bytes(open), files);
@@ -263,14 +314,17 @@ void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
     after_session();
     return;
   }
-  const bool is_told = session.over.outcome == wire::Outcome::kTold;
+  const bool is_found = session.adoption == wire::Adoption::kFound;
+  const uint32_t streams = is_found ? ready.lost_streams : session.over.streams;
+  const bool is_told =
+      is_found ? ready.lost_streams != 0 : session.over.outcome == wire::Outcome::kTold;
   const int pid = static_cast<int>(session.worker->process->pid());
   log_.write(format_text("Client %s (%s) is moved to worker %d: ", session.name().c_str(),
                          command_of(session).c_str(), pid) +
              (is_told
                   ? format_text("what was under way in %u of its streams is lost, its memory is "
                                 "kept",
-                                session.over.streams)
+                                streams)
                   : "nothing was under way"));
   session.state = SessionState::kActive;
   ++session.moves;

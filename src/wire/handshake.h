@@ -176,14 +176,22 @@ struct Grant {
   uint32_t unused = 0;
 };
 
+// What a session has been before.
+enum class Adoption : uint32_t {
+  kNone = 0,
+  // Another worker's, which has handed it over. It is made again from its journal, and what the
+  // server has kept for it has been given (Give) before.
+  kHandedOver = 1,
+  // The same, of a worker that has died or whose thread could not be asked: what streams have been
+  // given and is not known to have ended (GivenWork) is lost.
+  kFound = 2,
+};
 struct OpenSession {
   MessageHeader header{.kind = MessageKind::kOpenSession, .bytes = sizeof(OpenSession)};
   uint32_t session = 0;
   uint32_t window = 0;  // index of the address window
   uint32_t client_pid = 0;
-  // 1: the session has been another worker's. It is made again from its journal, and what the
-  // server has kept for it has been given (Give) before.
-  uint32_t adopt = 0;
+  Adoption adoption = Adoption::kNone;
   Grant grant;
   ClientLimits group_limits;  // of its group, as they are now
   char command[256] = {};
@@ -230,6 +238,8 @@ struct SessionReady {
   MessageHeader header{.kind = MessageKind::kSessionReady, .bytes = sizeof(SessionReady)};
   uint32_t session = 0;
   uint32_t result = CUDA_SUCCESS;
+  uint32_t lost_streams = 0;  // streams whose work was found lost; Adoption::kFound
+  uint32_t reserved = 0;
   char reason[kReasonBytes] = {};
 };
 

@@ -5,14 +5,16 @@
 // (worker/session/journal.h). After the worker's end the next one reads it; of a worker that died
 // in the middle of an entry, the journal ends before that entry.
 //
-//   | JournalHeader, one page | entries ... |
+//   | JournalHeader, one page | GivenWork, GivenCall: tables | entries ... |
 //
 // Entries lie between `begin` and `end` of the current extent, in the order of execution.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
+#include "wire/channel_view.h"
 #include "wire/handshake.h"
 #include "wire/layout.h"
 
@@ -22,7 +24,10 @@ inline constexpr uint32_t kJournalMagic = 0x4a504d4f;  // "OMPJ"
 // Of the sparse file: room for twice what a session may have described (graphs are the largest),
 // so that live entries can be copied behind the others.
 inline constexpr uint64_t kJournalBytes = kGiB;
-inline constexpr uint64_t kJournalStart = 4 * kKiB;
+inline constexpr uint64_t kGivenWorkOffset = 4 * kKiB;
+inline constexpr uint64_t kGivenCallOffset = kGivenWorkOffset + kFenceSlots * 16;
+inline constexpr uint64_t kJournalStart = kGivenCallOffset + kCallbackSlots * 16;
+static_assert(kJournalStart % kHostPageBytes == 0);
 
 struct JournalExtent {
   std::atomic<uint64_t> begin;
@@ -40,16 +45,81 @@ struct JournalHeader {
   // taken: once the worker has ended all of them are done.
   std::atomic<uint64_t> unmapped;
   std::atomic<uint64_t> unregistered;
+  // Behind which command of the ring (Record::end) entries were added or dropped last: if that is
+  // not done, the worker has died in the middle of it.
+  std::atomic<uint64_t> noted;
+  // Slots from these on have not been used.
+  std::atomic<uint32_t> fence_slots;
+  std::atomic<uint32_t> callback_slots;
   // Why the session can't be made again; "": it can. Written by the worker, shown by the server.
   char stays[kStaysBytes];
 };
-static_assert(sizeof(JournalHeader) <= kJournalStart);
+static_assert(sizeof(JournalHeader) <= kGivenWorkOffset);
+
+// What streams have been given, by fence slot: written before the driver gets it, so that it tells
+// of a worker that has died, or whose threads can't be asked, what may not have ended.
+struct GivenWork {
+  std::atomic<uint64_t> promised;  // the value of the last fence that was taken from the ring
+  std::atomic<uint32_t> is_open;   // work was taken behind that
+  uint32_t reserved;
+};
+static_assert(sizeof(GivenWork) == 16);
+// By callback slot: the fence behind the last host function that was taken from the ring.
+struct GivenCall {
+  std::atomic<uint64_t> value;
+  std::atomic<uint32_t> slot;
+  uint32_t reserved;
+};
+static_assert(sizeof(GivenCall) == 16);
+
+// The journal up to its entries, in a mapping of these.
+class JournalView {
+ public:
+  JournalView() = default;
+  explicit JournalView(void* address) : address_(static_cast<unsigned char*>(address)) {}
+  [[nodiscard]] bool valid() const { return address_ != nullptr; }
+  [[nodiscard]] JournalHeader& header() const { return *at<JournalHeader>(0); }
+  [[nodiscard]] GivenWork& work(uint32_t slot) const {
+    return *at<GivenWork>(kGivenWorkOffset + slot * sizeof(GivenWork));
+  }
+  [[nodiscard]] GivenCall& call(uint32_t slot) const {
+    return *at<GivenCall>(kGivenCallOffset + slot * sizeof(GivenCall));
+  }
+  // How many slots may be used.
+  [[nodiscard]] uint32_t fence_slots() const {
+    return std::min(header().fence_slots.load(std::memory_order_relaxed), kFenceSlots);
+  }
+  [[nodiscard]] uint32_t callback_slots() const {
+    return std::min(header().callback_slots.load(std::memory_order_relaxed), kCallbackSlots);
+  }
+  // The stream of that fence slot has been given work that may not have ended.
+  [[nodiscard]] bool is_unfinished(uint32_t slot, const ChannelView& channel) const {
+    const GivenWork& given = work(slot);
+    return given.is_open.load(std::memory_order_relaxed) != 0 ||
+           channel.fence(slot).value.load(std::memory_order_acquire) <
+               given.promised.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool any_unfinished(const ChannelView& channel) const {
+    for (uint32_t slot = 0; slot < fence_slots(); ++slot) {
+      if (is_unfinished(slot, channel)) return true;
+    }
+    return false;
+  }
+
+ private:
+  template <typename T>
+  [[nodiscard]] T* at(uint64_t offset) const {
+    return reinterpret_cast<T*>(address_ + offset);
+  }
+
+  unsigned char* address_ = nullptr;
+};
 
 enum class JournalState : uint16_t {
   kLive = 0,
   kDropped = 1,  // what the command made has ended: the entry is skipped
-  // The worker had taken the command from the ring and has not answered it: the next one executes
-  // it. The reply is the number of its reply slot, 4 bytes.
+  // The command has been taken from the ring, and is answered when something is done: until then
+  // the next worker would execute it. The reply is the number of its reply slot, 4 bytes.
   kPending = 2,
 };
 

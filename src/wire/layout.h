@@ -173,10 +173,12 @@ enum class ConsumerRest : uint32_t { kAwake = 0, kAsleep = 1, kNaps = 2 };
 
 // Free-running byte counters, each on its own cache line. tail: stored with release by the
 // producer after the record, loaded with acquire by the consumer. head: stored with release by the
-// consumer after it has copied the record out, loaded with acquire by the producer: free space.
+// consumer after it has done what the record says, loaded with acquire by the producer: free space.
+// After the consumer's end the next one takes the record at head again.
 struct RingControl {
   alignas(64) std::atomic<uint64_t> tail;
   alignas(64) std::atomic<uint64_t> head;
+  std::atomic<uint64_t> taken;  // by the consumer, which may not have done it: head or more
   // A ConsumerRest, the futex on which the consumer sleeps. The producer publishes a record, then
   // fences (seq_cst), then reads it.
   alignas(64) std::atomic<uint32_t> consumer_sleeping;

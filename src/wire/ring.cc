@@ -37,7 +37,7 @@ uint64_t RingProducer::needed(uint64_t tail, uint32_t bytes) const {
 bool RingProducer::has_space(uint32_t payload_bytes) const {
   const uint64_t bytes = needed(tail_, record_bytes(payload_bytes));
   if (tail_ + bytes - head_ <= kRingBytes) return true;
-  // Pairs with the consumer's release store: what lies before head has been copied out.
+  // Pairs with the consumer's release store: what lies before head is not read any more.
   head_ = control_->head.load(std::memory_order_acquire);
   return tail_ + bytes - head_ <= kRingBytes;
 }
@@ -93,6 +93,7 @@ RingConsumer::RingConsumer(const ChannelView& view)
       data_(view.ring_data()),
       copy_(std::make_unique_for_overwrite<unsigned char[]>(kMaxRecordBytes)) {
   head_ = tail_ = control_->head.load(std::memory_order_relaxed);
+  control_->taken.store(head_, std::memory_order_relaxed);
 }
 
 uint64_t RingConsumer::ahead(uint64_t enough) const {
@@ -122,15 +123,18 @@ Result<bool> RingConsumer::take(Record* record) {
       memcpy(copy_.get(), data_ + (head_ & kMask) + sizeof(header), header.bytes - sizeof(header));
     }
     head_ += header.bytes;
-    control_->head.store(head_, std::memory_order_release);
+    control_->taken.store(head_, std::memory_order_relaxed);
     if (padding) continue;
     record->opcode = static_cast<Opcode>(header.opcode);
     record->reply_slot = header.reply_slot;
     record->payload = copy_.get();
     record->payload_bytes = header.bytes - static_cast<uint32_t>(sizeof(header));
+    record->end = head_;
     return true;
   }
 }
+
+void RingConsumer::conclude() { control_->head.store(head_, std::memory_order_release); }
 
 void RingConsumer::sleep(uint64_t timeout_ns, const std::atomic<bool>& stop,
                          const std::atomic<bool>* bell) {

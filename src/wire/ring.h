@@ -38,7 +38,7 @@ class RingProducer {
   // does not. Any thread, without the lock, after the store of what that is.
   void nudge();
   // How far the consumer is: grows with each record that it takes. Any thread, without the lock.
-  [[nodiscard]] uint64_t taken() const { return control_->head.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t taken() const { return control_->taken.load(std::memory_order_relaxed); }
   // Nothing is left for the consumer to take. Any thread, without the lock.
   [[nodiscard]] bool drained() const {
     return taken() == control_->tail.load(std::memory_order_relaxed);
@@ -62,6 +62,7 @@ struct Record {
   uint16_t reply_slot = kNoReply;
   const unsigned char* payload = nullptr;  // private copy, good until the next take()
   uint32_t payload_bytes = 0;              // includes the padding to kRecordAlignment
+  uint64_t end = 0;  // where the next one begins, counted like RingControl's; 0: not in the ring
 };
 
 class RingConsumer {
@@ -71,6 +72,8 @@ class RingConsumer {
   // The next record, copied. false: the ring is empty. An error means that the peer has
   // corrupted its ring (CUDA_ERROR_MPS_RPC_FAILURE): end the session.
   Result<bool> take(Record* record);
+  // What has been taken is done: the producer gets its room, and a later consumer begins behind it.
+  void conclude();
   [[nodiscard]] bool empty() const { return ahead(1) == 0; }
   // Bytes that the producer has published beyond what has been taken, as the peer says. There may
   // be more if it is `enough`.

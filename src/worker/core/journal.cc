@@ -38,6 +38,8 @@ Status Journal::open(UniqueFd file) {
   is_good = is_good && begin >= wire::kJournalStart && begin <= end && end <= wire::kJournalBytes;
   if (!is_good) return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the journal is damaged");
   mapping_ = std::move(mapping).value();
+  view_ = wire::JournalView(mapping_.address());
+  fence_slots_ = view_.fence_slots();
   file_ = std::move(file);
   return Status();
 }
@@ -71,7 +73,7 @@ Status Journal::next_entry(uint64_t offset, uint64_t end, wire::JournalEntry* en
   return Status();
 }
 
-uint64_t Journal::write(wire::Opcode opcode, Bytes record, Bytes reply) {
+uint64_t Journal::write(wire::Opcode opcode, Bytes record, Bytes reply, wire::JournalState state) {
   wire::JournalExtent& extent = header().extents[header().current.load() & 1];
   const uint64_t offset = extent.end.load(std::memory_order_relaxed);
   const uint64_t bytes = sizeof(wire::JournalEntry) + padded(record.size()) + padded(reply.size());
@@ -82,7 +84,7 @@ uint64_t Journal::write(wire::Opcode opcode, Bytes record, Bytes reply) {
   }
   const wire::JournalEntry entry{.bytes = static_cast<uint32_t>(bytes),
                                  .opcode = static_cast<uint16_t>(opcode),
-                                 .state = wire::JournalState::kLive,
+                                 .state = state,
                                  .record_bytes = static_cast<uint32_t>(record.size()),
                                  .reply_bytes = static_cast<uint32_t>(reply.size()),
                                  .kept = notes_.kept,
@@ -101,15 +103,28 @@ void Journal::set_state(uint64_t offset, wire::JournalState state) {
   memcpy(at(offset) + offsetof(wire::JournalEntry, state), &state, sizeof(state));
 }
 
-void Journal::add_pending(wire::Opcode opcode, Bytes record, uint16_t reply_slot,
-                          const Notes& notes) {
-  if (!is_open()) return;
-  notes_ = notes;
+Journal::Number Journal::add_pending(wire::Opcode opcode, Bytes record, uint16_t reply_slot,
+                                     const Notes& notes) {
+  if (!is_open()) return 0;
+  const Notes noted = std::exchange(notes_, notes);
   const uint32_t slot = reply_slot;
-  const uint64_t offset =
-      write(opcode, record, {reinterpret_cast<const unsigned char*>(&slot), sizeof(slot)});
-  notes_ = {};
-  if (offset != 0) set_state(offset, wire::JournalState::kPending);
+  const uint64_t offset = write(opcode, record,
+                                {reinterpret_cast<const unsigned char*>(&slot), sizeof(slot)},
+                                wire::JournalState::kPending);
+  notes_ = noted;
+  return offset == 0 ? 0 : insert_pending(offset);
+}
+
+Journal::Number Journal::keep_pending() { return insert_pending(replayed_); }
+
+Journal::Number Journal::insert_pending(uint64_t offset) {
+  wire::JournalEntry there;
+  memcpy(&there, at(offset), sizeof(there));
+  Entry entry;
+  entry.offset = offset;
+  entry.bytes = there.bytes;
+  entry.opcode = static_cast<wire::Opcode>(there.opcode);
+  return insert(std::move(entry));
 }
 
 void Journal::compact_if_due() {
@@ -433,6 +448,32 @@ void Journal::move_behind(Number number) {
     graphs_[exec].instantiated = last;
   } else {
     graphs_[exec].set.push_back(last);
+  }
+}
+
+// ---- What streams are given ---------------------------------------------------------------------
+
+void Journal::note_fence_slot(uint32_t slot) {
+  if (!is_open() || slot < fence_slots_ || slot >= wire::kFenceSlots) return;
+  fence_slots_ = slot + 1;
+  view_.header().fence_slots.store(fence_slots_, std::memory_order_relaxed);
+}
+
+void Journal::note_call(uint32_t callback, uint32_t slot, uint64_t value) {
+  if (!is_open() || callback >= wire::kCallbackSlots) return;
+  std::atomic<uint32_t>& used = view_.header().callback_slots;
+  if (callback >= used.load(std::memory_order_relaxed)) {
+    used.store(callback + 1, std::memory_order_relaxed);
+  }
+  wire::GivenCall& given = view_.call(callback);
+  given.slot.store(slot, std::memory_order_relaxed);
+  given.value.store(value, std::memory_order_relaxed);
+}
+
+void Journal::note_all_ended() {
+  if (!is_open()) return;
+  for (uint32_t slot = 0; slot < fence_slots_; ++slot) {
+    view_.work(slot).is_open.store(0, std::memory_order_relaxed);
   }
 }
 

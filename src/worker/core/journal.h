@@ -107,19 +107,24 @@ class Journal {
   [[nodiscard]] Notes notes() const { return notes_; }
   void resume(const Notes& notes) { notes_ = notes; }
   void add(const Command& command);
-  // The command has been taken from the ring and not been answered: the next worker executes it.
-  void add_pending(wire::Opcode opcode, Bytes record, uint16_t reply_slot, const Notes& notes);
-  // In the next worker such a command is executed, whose handler finds what was noted: until
-  // end_pending().
+  // The command has been taken from the ring, and is answered when something is done: until
+  // drop_pending() of what is returned the next worker would execute it.
+  using Number = uint64_t;  // of an entry, in the order of execution; 0: none
+  Number add_pending(wire::Opcode opcode, Bytes record, uint16_t reply_slot, const Notes& notes);
+  void drop_pending(Number pending) { drop(pending); }
+  // In the next worker: the entry in hand is such a command. It is executed later, and its handler
+  // finds what was noted from begin_pending() to end_pending().
+  Number keep_pending();
   void begin_pending(const Notes& notes) {
     notes_ = notes;
     is_adopting_ = is_replayed_ = true;
   }
   void end_pending() { is_adopting_ = is_replayed_ = false; }
-  // The entry that is being read, and that it has been executed: until then yet another worker
-  // would execute it.
-  [[nodiscard]] uint64_t entry_in_hand() const { return replayed_; }
-  void drop_pending(uint64_t entry) { set_state(entry, wire::JournalState::kDropped); }
+  // Entries are about to be added or dropped for the command of the ring that ends there
+  // (Record::end; 0: it is not in the ring).
+  void note_position(uint64_t end) {
+    if (is_open() && end != 0) view_.header().noted.store(end, std::memory_order_relaxed);
+  }
   // A command has ended the object: entries that live with it are dropped, but not what others
   // still need that outlive it.
   void end(ObjectKey ended, wire::Opcode opcode, Bytes record);
@@ -136,6 +141,27 @@ class Journal {
   [[nodiscard]] uint64_t unmapped() const;
   [[nodiscard]] uint64_t unregistered() const;
 
+  // ---- What streams are given (wire::GivenWork): before the driver gets it ----
+  // Work, to the stream of that fence slot; a fence; and a host function, with the fence behind it.
+  void note_work(uint32_t slot) {
+    if (!is_open()) return;
+    std::atomic<uint32_t>& is_open = view_.work(slot).is_open;
+    if (is_open.load(std::memory_order_relaxed) == 0) is_open.store(1, std::memory_order_relaxed);
+  }
+  void note_fence(uint32_t slot, uint64_t value) {
+    if (!is_open() || slot >= wire::kFenceSlots) return;
+    if (slot >= fence_slots_) note_fence_slot(slot);
+    wire::GivenWork& given = view_.work(slot);
+    given.promised.store(value, std::memory_order_relaxed);
+    given.is_open.store(0, std::memory_order_relaxed);
+  }
+  void note_call(uint32_t callback, uint32_t slot, uint64_t value);
+  // A stream has that fence slot from now on.
+  void note_fence_slot(uint32_t slot);
+  // The session has been made again: nothing is under way in this worker.
+  void note_all_ended();
+  [[nodiscard]] const wire::JournalView& view() const { return view_; }
+
   // ---- For adoption ----
   // Reads the entries: f(entry, record, reply) is called with the notes set, in the order of
   // execution, until one fails. What f gives to add() and end() meanwhile is not written again.
@@ -146,7 +172,6 @@ class Journal {
   [[nodiscard]] std::string_view stays() const;
 
  private:
-  using Number = uint64_t;  // of an entry, in the order of execution
   // What outlives what it uses: the entries of the making and of the release of that.
   struct Needed {
     Number made = 0;
@@ -174,7 +199,9 @@ class Journal {
   static std::string setting(const Command& command);
   Status next_entry(uint64_t offset, uint64_t end, wire::JournalEntry* entry) const;
   // The entry's offset in the file; 0: there is no room, and the session stays for ever.
-  uint64_t write(wire::Opcode opcode, Bytes record, Bytes reply);
+  uint64_t write(wire::Opcode opcode, Bytes record, Bytes reply,
+                 wire::JournalState state = wire::JournalState::kLive);
+  Number insert_pending(uint64_t offset);
   void set_state(uint64_t offset, wire::JournalState state);
   uint64_t offset_in_hand(uint32_t* bytes) const;
   Number insert(Entry entry);
@@ -187,6 +214,8 @@ class Journal {
   void shorten(Number number, uint64_t begin, uint64_t end);
 
   Mapping mapping_;
+  wire::JournalView view_;
+  uint32_t fence_slots_ = 0;  // slots from this one on have not been used
   UniqueFd file_;
   Notes notes_;
   bool is_adopting_ = false;

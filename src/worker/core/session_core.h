@@ -45,10 +45,12 @@ struct SessionInfo {
   uint32_t id = 0;
   uint32_t window = 0;
   uint32_t client_pid = 0;
-  bool is_adopted = false;              // it has been another worker's
+  wire::Adoption adoption = wire::Adoption::kNone;
   SessionLimits limits;                 // at the session's start
   std::shared_ptr<SessionGroup> group;  // null: the session is in no group
   std::string command;
+
+  [[nodiscard]] bool is_adopted() const { return adoption != wire::Adoption::kNone; }
 };
 
 // Increment the session's wake word and wake the client's threads that wait on it. Any thread.

@@ -297,7 +297,7 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
   info.id = message.session;
   info.window = message.window;
   info.client_pid = message.client_pid;
-  info.is_adopted = message.adopt != 0;
+  info.adoption = message.adoption;
   info.limits = limits_of(message.grant);
   info.group = group_of(message.grant.group, message.group_limits);
   info.command = printable(field_text(message.command));
@@ -312,10 +312,10 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
     eventfd_write(ended_event_.get(), 1);
   };
   if (ColdLanes* cold = environment_.worker.cold.get(); cold != nullptr) {
-    cold->note_session(sessions_.empty(), info.is_adopted, now_ns());
+    cold->note_session(sessions_.empty(), info.is_adopted(), now_ns());
   }
   UniqueFd journal = packet.fds.size() > 1 ? std::move(packet.fds[1]) : UniqueFd();
-  if (info.is_adopted) environment_.worker.adoptions.fetch_add(1, std::memory_order_relaxed);
+  if (info.is_adopted()) environment_.worker.adoptions.fetch_add(1, std::memory_order_relaxed);
   auto session = std::make_unique<SessionThread>(
       environment_, info, std::move(window), std::move(packet.fds[0]), std::move(journal), on_end);
   return (sessions_[info.id] = std::move(session))->start();

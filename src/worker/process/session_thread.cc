@@ -106,8 +106,9 @@ void SessionThread::run() {
   // For `top -H` and debuggers; ten digits at most, so it fits the kernel's 15 characters.
   pthread_setname_np(pthread_self(), ("sess-" + std::to_string(info.id)).c_str());
   const Status status = guarded([this] { return open(); });
-  if (info.is_adopted) environment_.worker.adoptions.fetch_sub(1, std::memory_order_relaxed);
-  const wire::SessionReady ready{.session = info.id, .result = status.code()};
+  if (info.is_adopted()) environment_.worker.adoptions.fetch_sub(1, std::memory_order_relaxed);
+  const wire::SessionReady ready{
+      .session = info.id, .result = status.code(), .lost_streams = lost_streams_};
   if (!status.ok()) {
     say(name_, " can't open: ", status.message());
     shut();
@@ -194,7 +195,7 @@ Status SessionThread::open() {
                                 "cuThreadExchangeStreamCaptureMode"));
   OPENMPS_RETURN_IF_ERROR(open_journal());
   OPENMPS_RETURN_IF_ERROR(parts_.memory.open_channel());
-  if (parts_.core.info.is_adopted) OPENMPS_RETURN_IF_ERROR(adopt(parts_));
+  if (parts_.core.info.is_adopted()) OPENMPS_RETURN_IF_ERROR(adopt(parts_, &lost_streams_));
   environment_.monitor.add(watched_);
   return Status();
 }
@@ -209,7 +210,7 @@ void SessionThread::await_adoptions() const {
 }
 
 void SessionThread::execute() {
-  if (parts_.core.info.is_adopted) await_adoptions();
+  if (parts_.core.info.is_adopted()) await_adoptions();
   wire::RingConsumer ring(parts_.core.view);
   {
     const MutexLock lock(mutex_);
@@ -219,9 +220,7 @@ void SessionThread::execute() {
   const Status status = guarded([&] {
     Executor executor(parts_, ring, environment_.spins, watched_, environment_.worker.trace.get(),
                       environment_.worker.value_watch == nullptr);
-    const Status ended = executor.run();
-    if (parts_.hands_over.load()) executor.leave_pending();
-    return ended;
+    return executor.run();
   });
   parts_.core.bell->attach(nullptr);
   const MutexLock lock(mutex_);

@@ -79,6 +79,8 @@ class SessionThread {
   const std::string name_;  // for the log
   std::function<void()> on_end_;
 
+  uint32_t lost_streams_ = 0;  // wire::SessionReady
+
   Mutex mutex_{LockRank::kSessionThread};
   wire::RingConsumer* ring_ GUARDED_BY(mutex_) = nullptr;  // while the executor runs
   bool channel_mapped_ GUARDED_BY(mutex_) = false;

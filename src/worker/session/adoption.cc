@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/adaptive_wait.h"
 #include "base/clock.h"
@@ -42,9 +43,42 @@ Status execute(SessionParts& session, const wire::Record& record, ReplyWriter& r
   return status;
 }
 
+// The former worker has said nothing: as far as it is known what was under way has gone from each
+// stream to each other, so all streams are lost if one is. Returns how many. Before
+// Losses::take_over().
+uint32_t lose_unfinished(SessionParts& session) {
+  const wire::ChannelView& view = session.core.view;
+  const wire::JournalView& journal = session.core.journal.view();
+  if (!journal.any_unfinished(view)) return 0;
+  for (uint32_t i = 0; i < journal.callback_slots(); ++i) {
+    const uint32_t slot = journal.call(i).slot.load(std::memory_order_relaxed);
+    if (slot < wire::kFenceSlots && view.callback(i).posted.load() == 0 &&
+        view.fence(slot).value.load() < journal.call(i).value.load(std::memory_order_relaxed)) {
+      view.callback(i).posted.store(wire::kCallbackDropped, std::memory_order_release);
+    }
+  }
+  view.lost_events().count.store(wire::kMostLostEvents + 1, std::memory_order_relaxed);
+  std::vector<uint32_t> slots;
+  session.streams.streams().for_each(
+      [&slots](const Stream& stream) { slots.push_back(stream.fence_slot); });
+  const auto streams = static_cast<uint32_t>(slots.size());
+  for (uint32_t slot = 0; slot < journal.fence_slots(); ++slot) {
+    if (journal.is_unfinished(slot, view)) slots.push_back(slot);  // of streams that are gone, too
+  }
+  for (const uint32_t slot : slots) {
+    lose_fences(view, slot, journal.work(slot).promised.load(std::memory_order_relaxed));
+  }
+  return streams;
+}
+
 }  // namespace
 
-Status adopt(SessionParts& session) {
+Status adopt(SessionParts& session, uint32_t* lost_streams) {
+  const wire::JournalView& journal = session.core.journal.view();
+  if (session.core.info.adoption == wire::Adoption::kFound &&
+      journal.header().noted.load() > session.core.view.ring_control().head.load()) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "its worker has died while it changed the journal");
+  }
   const auto reply = std::make_unique<ReplyWriter>();
   const Clock& clock = session.core.clock;
   const uint64_t begin = clock.now_ns();
@@ -60,7 +94,7 @@ Status adopt(SessionParts& session) {
                                  static_cast<uint16_t>(slot),
                                  {bytes.begin(), bytes.end()},
                                  session.core.journal.notes(),
-                                 session.core.journal.entry_in_hand()});
+                                 session.core.journal.keep_pending()});
       return Status();
     }
     const wire::Record record{.opcode = static_cast<wire::Opcode>(entry.opcode),
@@ -87,7 +121,11 @@ Status adopt(SessionParts& session) {
   };
   OPENMPS_RETURN_IF_ERROR(session.core.journal.replay(replay));
   session.memory.take_over();
+  if (session.core.info.adoption == wire::Adoption::kFound) {
+    *lost_streams = lose_unfinished(session);
+  }
   session.losses.take_over();
+  session.core.journal.note_all_ended();
   log("Session " + std::to_string(session.core.info.id) + " is made again by " +
       std::to_string(count) + " commands in " +
       std::to_string((clock.now_ns() - begin) / kNsPerMs) + " ms" +

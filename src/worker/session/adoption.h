@@ -3,6 +3,8 @@
 // thread.
 #pragma once
 
+#include <cstdint>
+
 #include "cuda/status.h"
 #include "worker/session/session_parts.h"
 
@@ -10,6 +12,7 @@ namespace openmps::worker {
 
 // Executes the entries of the session's journal, whose channel is mapped, and compares each reply
 // with the recorded one. Any error: the session can't be made again, for the reason in its message.
-Status adopt(SessionParts& session);
+// `lost_streams`: wire::SessionReady.
+Status adopt(SessionParts& session, uint32_t* lost_streams);
 
 }  // namespace openmps::worker

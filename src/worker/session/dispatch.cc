@@ -277,6 +277,7 @@ void note_in_journal(SessionParts& session, const wire::Record& record, const C&
   // A command that fails because the context is lost is executed again in the next worker: what it
   // is about is there as before.
   if (!journal.is_open() || is_sticky(status.code())) return;
+  journal.note_position(record.end);
   const Journal::Bytes bytes(record.payload, record.payload_bytes);
   const auto end = [&](auto name) {
     using Name = decltype(name);

@@ -104,6 +104,8 @@ Status Executor::run() {
     end_pause();
     session_.submitter.note_ahead(ring_.ahead(Submitter::kBatchBytes));
     OPENMPS_RETURN_IF_ERROR(execute(record));
+    if (is_left_) break;
+    ring_.conclude();
     if (ring_.empty()) session_.submitter.end_batch();
     note_progress();
     if (session_.backlog.empty()) continue;
@@ -125,18 +127,11 @@ Status Executor::execute_pending() {
     if (has_image) session_.core.journal.begin_pending(command.notes);
     const Status status = execute(record);
     if (has_image) session_.core.journal.end_pending();
-    session_.core.journal.drop_pending(command.entry);
     OPENMPS_RETURN_IF_ERROR(status);
+    if (is_left_) break;
+    session_.core.journal.drop_pending(command.entry);
   }
   return Status();
-}
-
-void Executor::leave_pending() {
-  for (const Late& late : late_) {
-    session_.core.journal.add_pending(late.record.opcode, payload_of(late.record),
-                                      late.record.reply_slot, late.notes);
-  }
-  late_.clear();
 }
 
 // Called while a command waits for quiescence: the work that it waits for may itself wait for held
@@ -231,12 +226,13 @@ Status Executor::execute(const wire::Record& record) {
   state_.executed.store(++executed_, std::memory_order_relaxed);
   if (std::unique_ptr<Pending> pending = reply_.take_pending(); pending != nullptr) {
     const std::span payload = payload_of(record);
-    late_.push_back({record,
-                     std::move(pending),
-                     {payload.begin(), payload.end()},
-                     session_.core.journal.notes(),
-                     begin_ns});
+    const Journal::Notes notes = session_.core.journal.notes();
+    const Journal::Number entry =
+        session_.core.journal.add_pending(record.opcode, payload, record.reply_slot, notes);
+    late_.push_back(
+        {record, std::move(pending), {payload.begin(), payload.end()}, notes, entry, begin_ns});
     late_.back().record.payload = late_.back().payload.data();
+    late_.back().record.end = 0;
     state_.later.store(static_cast<uint32_t>(late_.size()), std::memory_order_relaxed);
     return Status();
   }
@@ -260,15 +256,11 @@ Status Executor::finish_late() {
     session_.submitter.prepare_to_wait();  // code that has been compiled is loaded
     session_.core.journal.resume(done.notes);
     const Status status = done.pending->finish(reply_);
-    if (!status.ok() && has_lost(status)) {
-      session_.core.journal.add_pending(done.record.opcode, payload_of(done.record),
-                                        done.record.reply_slot, done.notes);
-      session_.submitter.end_waiting();
-      return Status();
-    }
-    note_late(session_, done.record, status, reply_);
+    if (status.ok() || !has_lost(status)) note_late(session_, done.record, status, reply_);
     session_.submitter.end_waiting();
     OPENMPS_RETURN_IF_ERROR(conclude(done.record, status, done.begin_ns));
+    if (is_left_) return Status();
+    session_.core.journal.drop_pending(done.entry);
   }
   return Status();
 }
@@ -289,7 +281,7 @@ Status Executor::conclude(const wire::Record& record, const Status& status, uint
   if (!status.ok() && has_lost(status)) {
     session_.has_failed_launch |=
         record.opcode == wire::Opcode::kLaunch || record.opcode == wire::Opcode::kGraphLaunch;
-    session_.core.journal.add_pending(record.opcode, payload_of(record), record.reply_slot, {});
+    is_left_ = true;
     return Status();
   }
   if (is_violation(status)) {

@@ -54,8 +54,6 @@ class Executor {
 
   // Returns success once session.stop is set, or why the client violates the protocol.
   Status run();
-  // After run(): the session goes on in another worker, which executes what has not been answered.
-  void leave_pending();
 
  private:
   // A command whose result is not there yet: another thread makes it.
@@ -64,6 +62,7 @@ class Executor {
     std::unique_ptr<Pending> pending;
     std::vector<unsigned char> payload;  // of the record
     Journal::Notes notes;
+    Journal::Number entry;  // in the journal, until it is answered
     uint64_t begin_ns;
   };
 
@@ -113,6 +112,7 @@ class Executor {
   const wire::Trace::Actor actor_;
   ReplyWriter reply_;
   std::vector<Late> late_;
+  bool is_left_ = false;  // the command in hand has not been answered: the next worker executes it
   uint32_t errors_logged_ = 0;
   // Since when no held work has been admitted; 0: no held work waits for a value.
   uint64_t held_since_ns_ = 0;

@@ -63,20 +63,8 @@ class LostWork {
     for (const uint32_t slot : held_calls_) drop(slot);
   }
 
-  // Values last: whoever sees one sees that it is lost.
   void write() const {
-    const uint32_t number =
-        wire::number_of_loss(view_.header().generation.load(std::memory_order_relaxed) + 1, 0);
-    for (const LostSlot& lost : slots_) {
-      wire::FenceSlot& fence = view_.fence(lost.slot);
-      const uint64_t value = value_of(lost.slot);
-      // An older loss of which the program has not been told begins earlier.
-      if (fence.lost.load(std::memory_order_relaxed) == 0) {
-        fence.good.store(value, std::memory_order_relaxed);
-        fence.lost.store(number, std::memory_order_release);
-      }
-      if (value < lost.promised) fence.value.store(lost.promised, std::memory_order_release);
-    }
+    for (const LostSlot& lost : slots_) lose_fences(view_, lost.slot, lost.promised);
     wake_client(view_.header());
   }
 

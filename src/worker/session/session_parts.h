@@ -59,13 +59,13 @@ struct SessionParts {
   // Set when the contexts are lost and the session goes on in another worker: the executor takes no
   // further command.
   std::atomic<bool> hands_over{false};
-  // Commands that a former worker has taken and not answered: the executor begins with them.
+  // Commands that a former worker was to answer later, and has not: the executor begins with them.
   struct PendingCommand {
     wire::Opcode opcode = wire::Opcode::kPadding;
     uint16_t reply_slot = wire::kNoReply;
     std::vector<unsigned char> payload;
     Journal::Notes notes;
-    uint64_t entry = 0;  // in the journal
+    Journal::Number entry = 0;  // in the journal
   };
   std::vector<PendingCommand> pending;
   // A launch has failed because the context is lost. The kernel may have begun, and be guilty.

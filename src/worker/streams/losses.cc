@@ -8,6 +8,19 @@
 
 namespace openmps::worker {
 
+// An older loss of which the program has not been told begins earlier. The value comes last: whoever
+// sees it sees that it is lost.
+void lose_fences(const wire::ChannelView& view, uint32_t slot, uint64_t promised) {
+  wire::FenceSlot& fence = view.fence(slot);
+  const uint64_t value = fence.value.load(std::memory_order_acquire);
+  if (fence.lost.load(std::memory_order_relaxed) == 0) {
+    const uint32_t generation = view.header().generation.load(std::memory_order_relaxed);
+    fence.good.store(value, std::memory_order_relaxed);
+    fence.lost.store(wire::number_of_loss(generation + 1, 0), std::memory_order_release);
+  }
+  if (value < promised) fence.value.store(promised, std::memory_order_release);
+}
+
 void Losses::take_over() {
   streams_.streams().for_each([this](Stream& stream) {
     if (core_.view.fence(stream.fence_slot).lost.load(std::memory_order_acquire) == 0) return;
@@ -127,6 +140,10 @@ Status Losses::handle(const wire::StreamAcknowledge&, Stream& stream) {
   end(stream.id);
   any_ = false;
   streams_.streams().for_each([this](const Stream& other) { any_ |= other.loss != nullptr; });
+  // With the last stream the loss of events ends whose stream is not known.
+  events_.events().for_each([this](Event& event) {
+    if (event.lost_in == kSomeStream && !any_) event.lost_in = 0;
+  });
   events_.events().for_each([this](const Event& event) { any_ |= event.lost_in != 0; });
   return Status();
 }

@@ -19,6 +19,10 @@
 
 namespace openmps::worker {
 
+// What a worker has promised the fence slot is lost, in its next worker: waits end, and say so. For
+// the caller to wake the client.
+void lose_fences(const wire::ChannelView& view, uint32_t slot, uint64_t promised);
+
 class Losses {
  public:
   Losses(SessionCore& core, Streams& streams, Events& events, Fences& fences)

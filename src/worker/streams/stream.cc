@@ -71,6 +71,7 @@ Status Streams::handle(const wire::StreamCreate& command, ClientGreen* green) {
   stream->green = green;
   stream->part = std::move(part);
   stream->fence_slot = command.slot;
+  core_.journal.note_fence_slot(command.slot);
   stream->sms = command.sms;
   stream->member = core_.parts.member(command.device, command.sms);
   stream->seen_changes = changes;

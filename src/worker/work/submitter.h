@@ -152,6 +152,7 @@ class Submitter {
     if (losses_.any()) [[unlikely]] {
       if (std::optional<Status> dropped = drop_if_lost(uses, what, stream)) return *dropped;
     }
+    note_taken(what, stream);
     std::optional<Refused> refused;
     if (backlog_.empty()) [[likely]] {
       Verdict verdict = admission_.try_admit(uses, what, stream);
@@ -168,6 +169,9 @@ class Submitter {
     end_batch();
     return put_behind({uses, what}, stream, refused);
   }
+  // For the journal, before the driver has it.
+  template <typename What>
+  void note_taken(const What& what, const Stream& stream);
   // Behind held work, if it has to come behind that. `refused`: admission has been asked.
   Status put_behind(const Work& work, Stream& stream, const std::optional<Refused>& refused);
   Status hold(const Work& work, Stream& stream, const Refused& refused);
@@ -277,6 +281,20 @@ bool Submitter::is_lone(const Uses& uses, const What& what) const {
     return !what.is_cold && !what.may_wait && !what.names_events && !prints_.marks_graphs();
   } else {
     return false;
+  }
+}
+
+template <typename What>
+void Submitter::note_taken(const What& what, const Stream& stream) {
+  Journal& journal = core_.journal;
+  if constexpr (std::same_as<What, FenceWork> || std::same_as<What, RecordWork>) {
+    journal.note_fence(what.fence.slot, what.fence.value);
+  } else if constexpr (std::same_as<What, HostCallWork>) {
+    if (what.asks) journal.note_call(what.slot, what.fence.slot, what.fence.value);
+    journal.note_work(stream.fence_slot);
+    journal.note_fence(what.fence.slot, what.fence.value);
+  } else if constexpr (!std::same_as<What, WaitWork> && !std::same_as<What, WakeWork>) {
+    journal.note_work(stream.fence_slot);
   }
 }
 

@@ -44,7 +44,9 @@ class FakeChannel {
   // The next command, or false: the ring is empty.
   bool take(wire::Record* record) {
     Result<bool> taken = consumer_->take(record);
-    return taken.ok() && *taken;
+    if (!taken.ok() || !*taken) return false;
+    consumer_->conclude();
+    return true;
   }
 
   // A worker thread that handles commands until the test ends. `handle` may answer.

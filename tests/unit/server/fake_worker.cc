@@ -100,7 +100,8 @@ void open_session(const Packet& packet) {
   if (command == "kill-worker-on-open") raise(SIGKILL);
   // "stop-once:PATH": the first worker that opens such a session is stopped by a signal.
   if (command.starts_with("stop-once:") && is_first(command.substr(10))) raise(SIGSTOP);
-  if (command == "kill-worker-of-others-on-open" && !sessions.empty()) raise(SIGKILL);
+  // "kill-once:PATH": the first worker that opens such a session is killed.
+  if (command.starts_with("kill-once:") && is_first(command.substr(10))) raise(SIGKILL);
   if (command == "lose-context-on-open" && !sessions.empty()) {
     fault(0, CUDA_ERROR_ILLEGAL_ADDRESS, "kernel hit 0x30");
     return;
@@ -115,7 +116,7 @@ void open_session(const Packet& packet) {
     return;
   }
   Result<Mapping> page =
-      map_shared(packet.fds[0].get(), 0, wire::kRingControlOffset, MapAccess::kReadWrite);
+      map_shared(packet.fds[0].get(), 0, wire::kValueWaitOffset, MapAccess::kReadWrite);
   if (!page.ok()) exit(6);
   const wire::ChannelHeader& header = wire::ChannelView(page->address()).header();
   if (header.magic != wire::kMagic || header.session != open.session ||
@@ -130,10 +131,13 @@ void open_session(const Packet& packet) {
     fprintf(stderr, "fake worker: %s in %u\n", command.c_str(), open.grant.reservation);
   }
   send_or_exit(wire::message_bytes(ready));
-  if (command == "kill-worker") raise(SIGKILL);
+  if (command == "kill-worker") {  // as the driver would, within a command
+    wire::ChannelView(sessions[open.session].page.address()).executor().opcode.store(1);
+    raise(SIGKILL);
+  }
   if (command == "violate") fault(open.session, CUDA_ERROR_MPS_RPC_FAILURE, "a bad command");
   if (command == "lose-context") fault(0, CUDA_ERROR_ILLEGAL_ADDRESS, "kernel hit 0x10");
-  if (command == "garbage-from-worker") send_or_exit(std::as_bytes(std::span("garbage", 7)));
+  if (command == "garbage-from-worker" && open.adoption == wire::Adoption::kNone) send_or_exit(std::as_bytes(std::span("garbage", 7)));
 }
 
 void close_session(const Packet& packet) {

@@ -196,7 +196,7 @@ TEST_F(InspectTest, AnInvalidRingIsNotRead) {
   memset(view_.ring_data(), 0, wire::kRingBytes);
   view_.ring_control().tail = 4096;
   EXPECT_EQ(look().waits, 0u);
-  view_.ring_control().head = wire::kRingBytes - 4;
+  view_.ring_control().taken = wire::kRingBytes - 4;
   view_.ring_control().tail = wire::kRingBytes + 64;
   EXPECT_EQ(look().waits, 0u);
 }

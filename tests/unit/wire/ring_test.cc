@@ -70,6 +70,7 @@ TEST_F(RingTest, RecordsComeInOrderAcrossTheEnd) {
       ASSERT_EQ(number, received);
       const uint32_t last = length > 4 ? received & 0xff : received >> 24;
       ASSERT_EQ(record.payload[length - 1], last);
+      consumer.conclude();
       ++received;
     }
   }
@@ -110,6 +111,7 @@ TEST_F(RingTest, LargestRecordFits) {
     producer.publish();
     Record record;
     ASSERT_TRUE(consumer.take(&record).value());
+    consumer.conclude();
     ASSERT_EQ(record.payload_bytes, kMaxRecordBytes - sizeof(RecordHeader));
   }
 }
@@ -124,6 +126,31 @@ TEST_F(RingTest, ATakenRecordIsACopy) {
   ASSERT_TRUE(consumer.take(&record).value());
   memset(payload, 2, 8);
   EXPECT_EQ(record.payload[0], 1);
+}
+
+TEST_F(RingTest, ALaterConsumerTakesWhatIsNotConcluded) {
+  RingProducer producer(view_);
+  constexpr uint32_t kPayload = 1000;
+  Record record;
+  const auto mark = [&record] { return record.payload[0]; };
+  {
+    RingConsumer consumer(view_);
+    for (unsigned char i = 1; i <= 3; ++i) {
+      *producer.reserve(Opcode::kPing, kPayload, kNoReply) = i;
+      producer.publish();
+    }
+    ASSERT_TRUE(consumer.take(&record).value());
+    EXPECT_EQ(producer.taken(), record.end);
+    consumer.conclude();
+    ASSERT_TRUE(consumer.take(&record).value());
+    EXPECT_EQ(mark(), 2);
+  }
+  RingConsumer next(view_);
+  ASSERT_TRUE(next.take(&record).value());
+  EXPECT_EQ(mark(), 2);
+  ASSERT_TRUE(next.take(&record).value());
+  EXPECT_EQ(mark(), 3);
+  EXPECT_TRUE(producer.drained());
 }
 
 TEST_F(RingTest, ForgedRecordsAreRefused) {
@@ -157,6 +184,7 @@ TEST_F(RingTest, RecordMayNotCrossTheEnd) {
     ASSERT_NE(producer.reserve(Opcode::kPing, bytes - 8, kNoReply), nullptr);
     producer.publish();
     ASSERT_TRUE(consumer.take(&record).value());
+    consumer.conclude();
     head += bytes;
   }
   const RecordHeader crossing{32, static_cast<uint16_t>(Opcode::kPing), kNoReply};
@@ -177,6 +205,7 @@ void take_one_by_one(const ChannelView& view, Rest rest, Publish publish) {
     Record record;
     while (taken < kRecords) {
       if (consumer.take(&record).value()) {
+        consumer.conclude();
         ++taken;
       } else {
         rest(consumer);

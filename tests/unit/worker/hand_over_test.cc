@@ -482,23 +482,45 @@ class TwoWorkersTest : public HandOverTest {
     const Status opened = session_->core.journal.open(UniqueFd(dup(journal_.get())));
     ASSERT_TRUE(opened.ok()) << opened.message();
   }
+  void describe(SessionInfo& info) const override { info.adoption = adoption_; }
   // The worker is lost, and the session goes on in the next one.
   HandingOver move() {
     HandingOver over = fault();
-    driver_.poison(CUDA_SUCCESS);
-    open_session();
-    open_journal();
-    const Status adopted = adopt(*session_);
+    adoption_ = wire::Adoption::kHandedOver;
+    EXPECT_EQ(go_on(), 0u);
+    return over;
+  }
+  // The same, without a word of the former worker. Returns how many streams are lost.
+  uint32_t die() {
+    driver_.poison(CUDA_ERROR_ILLEGAL_ADDRESS);  // nothing ends any more
+    adoption_ = wire::Adoption::kFound;
+    return go_on();
+  }
+  uint32_t go_on() {
+    const Status adopted = try_to_go_on();
     EXPECT_TRUE(adopted.ok()) << adopted.message();
     view().header().generation.fetch_add(1);
     calls();
-    return over;
+    return lost_streams_;
+  }
+  Status try_to_go_on() {
+    session_->drain();
+    session_->release();
+    session_.reset();
+    driver_.poison(CUDA_SUCCESS);
+    open_session();
+    open_journal();
+    lost_streams_ = 0;
+    return adopt(*session_, &lost_streams_);
   }
   bool runs(wire::Id stream) {
     calls();
     work(stream);
     return !calls().empty();
   }
+
+  wire::Adoption adoption_ = wire::Adoption::kNone;
+  uint32_t lost_streams_ = 0;
 
  private:
   UniqueFd journal_;
@@ -552,6 +574,74 @@ TEST_F(TwoWorkersTest, ALossOutlivesASecondWorker) {
   EXPECT_EQ(lost(1), number);
   EXPECT_EQ(good(1), 0u);
   EXPECT_FALSE(runs(1));
+}
+
+// ---- A worker that says nothing -----------------------------------------------------------------
+
+TEST_F(TwoWorkersTest, WhatIsKnownToHaveEndedIsNotLostWithADeadWorker) {
+  create_stream(1, StreamKind::kLegacy);
+  create_stream(2, StreamKind::kNonBlocking);
+  work(1);
+  fence(1, 1);
+  EXPECT_EQ(die(), 0u);
+  EXPECT_FALSE(session_->losses.any());
+  EXPECT_TRUE(runs(1));
+  EXPECT_TRUE(runs(2));
+  fence(1, 2);
+  EXPECT_EQ(value(1), 2u);
+}
+
+TEST_F(TwoWorkersTest, WithOneStreamAllAreLostWithADeadWorker) {
+  EXPECT_TRUE(send(wire::EventCreate{1, 0, 0}).ok());
+  for (wire::Id id = 1; id <= 2; ++id) create_stream(id, StreamKind::kNonBlocking);
+  work(1);
+  record(1, 1, 1);
+  driver_.hold(1, true);
+  work(1);
+  fence(1, 2);
+  EXPECT_EQ(die(), 2u);
+  EXPECT_EQ(good(1), 1u);
+  EXPECT_EQ(value(1), 2u) << "nobody waits for ever";
+  EXPECT_EQ(lost(1), wire::number_of_loss(1, 0));
+  EXPECT_EQ(lost(2), wire::number_of_loss(1, 0));
+  EXPECT_FALSE(runs(1));
+  EXPECT_FALSE(runs(2));
+  EXPECT_TRUE(send(wire::StreamAcknowledge{1}).ok());
+  EXPECT_TRUE(send(wire::StreamAcknowledge{2}).ok());
+  EXPECT_FALSE(session_->losses.any());
+  EXPECT_TRUE(send(wire::StreamWaitEvent{2, 1, 0}).ok());
+  EXPECT_TRUE(runs(1));
+  EXPECT_TRUE(runs(2)) << "the program has been told of the event's stream";
+}
+
+// What was held back, or was part of a batch, the driver had not been given.
+TEST_F(TwoWorkersTest, WorkThatNoFenceFollowsIsLostWithADeadWorker) {
+  create_stream(1, StreamKind::kNonBlocking);
+  work(1);
+  fence(1, 1);
+  work(1);
+  EXPECT_EQ(die(), 1u);
+  EXPECT_EQ(good(1), 1u);
+  EXPECT_EQ(value(1), 1u);
+  EXPECT_TRUE(send(wire::StreamAcknowledge{1}).ok());
+  fence(1, 2);
+  EXPECT_EQ(die(), 0u) << "the next worker begins with nothing under way";
+}
+
+TEST_F(TwoWorkersTest, AFunctionThatWasNotPostedIsDroppedWithADeadWorker) {
+  create_stream(1, StreamKind::kNonBlocking);
+  call_function(1, 3, 1);
+  view().callback(3).posted.store(0);
+  view().fence(1).value.store(0);  // whatever the driver of the tests has done
+  EXPECT_EQ(die(), 1u);
+  EXPECT_EQ(view().callback(3).posted.load(), wire::kCallbackDropped);
+}
+
+TEST_F(TwoWorkersTest, AJournalThatWasBeingChangedIsRefused) {
+  create_stream(1, StreamKind::kNonBlocking);
+  session_->core.journal.note_position(64);  // of a command that is not done
+  adoption_ = wire::Adoption::kFound;
+  EXPECT_EQ(try_to_go_on().code(), CUDA_ERROR_MPS_RPC_FAILURE);
 }
 
 }  // namespace

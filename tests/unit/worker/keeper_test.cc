@@ -317,7 +317,8 @@ class AdoptedMemoryTest : public SessionFixture {
     EXPECT_TRUE(next_->memory.open_channel().ok());
     EXPECT_TRUE(next_->core.journal.open(journal_file()).ok());
     driver_.take_calls();
-    return adopt(*next_);
+    uint32_t lost_streams = 0;
+    return adopt(*next_, &lost_streams);
   }
 
   UniqueFd journal_;

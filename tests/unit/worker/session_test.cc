@@ -398,8 +398,10 @@ TEST_F(SessionTest, LostContextIsNoticedWhileAFenceIsOpen) {
   ASSERT_TRUE(fault.ok()) << fault.status().message();
   EXPECT_EQ(fault->session, 0u);
   EXPECT_EQ(fault->result, static_cast<uint32_t>(CUDA_ERROR_ILLEGAL_ADDRESS));
-  EXPECT_EQ(waiting->view().header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS);
-  EXPECT_EQ(idle->view().header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS);
+  for (const auto* client : {&waiting, &idle}) {  // the server is told first
+    EXPECT_TRUE((*client)->wait(
+        [&] { return (*client)->view().header().status.load() == CUDA_ERROR_ILLEGAL_ADDRESS; }));
+  }
   // Closing does not wait for work that will never end.
   close(*waiting);
   close(*idle);
