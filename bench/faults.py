@@ -59,6 +59,7 @@ class Campaign:
         self.box = sandbox(options)
         self.bystanders, self.events, self.problems = {}, [], []
         self.with_daemon = options.side != "native"
+        self.env = {"OPENMPS_REPLAY": options.replay} if options.side == "openmps" else {}
 
     def problem(self, text):
         self.problems.append(text)
@@ -69,7 +70,7 @@ class Campaign:
         fresh = []
         for mode in self.options.bystanders:
             if mode not in self.bystanders:
-                self.bystanders[mode] = Bystander(self.box, mode, self.random.randrange(1, 1000))
+                self.bystanders[mode] = Bystander(self.box, mode, self.random.randrange(1, 1000), self.env)
                 fresh.append(self.bystanders[mode])
         for one in fresh:
             one.wait_ready()
@@ -211,6 +212,8 @@ def parse():
     parser.add_argument("--side", choices=SIDES, default="openmps")
     parser.add_argument("--bystanders", default=",".join(MODES), help="of " + ", ".join(MODES))
     parser.add_argument("--kinds", default=",".join((*FAULTS, KILL, GONE)), help="of " + ", ".join(KINDS))
+    parser.add_argument("--replay", choices=("copies", "always", "never"), default="copies",
+                        help="what of the bystanders' work may be given again (OPENMPS_REPLAY)")
     parser.add_argument("--latency", default=H200_LATENCY, help="softgpu's SOFTGPU_FAULT_LATENCY_US")
     parser.add_argument("--json", default=None, help="file for every answer (default: build/bench/faults.json)")
     options = parser.parse_args()

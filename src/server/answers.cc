@@ -89,6 +89,8 @@ wire::Grant make_grant(const wire::Admit& admit) {
   grant.limits = wire::granted_limits(admit.default_limits, admit.hello.limits);
   if (admit.partition.sms != 0) grant.limits.active_thread_percentage = 100;
   grant.quality = admit.hello.quality;
+  grant.replay =
+      admit.hello.replay == wire::Replay::kUnknown ? wire::Replay::kCopies : admit.hello.replay;
   return grant;
 }
 

@@ -646,6 +646,10 @@ void Server::welcome(Session& session) {
     log_.write("Client " + session.name() +
                ": OPENMPS_QOS is neither latency, normal nor best-effort: ignored");
   }
+  if (session.admit.hello.replay == wire::Replay::kUnknown) {
+    log_.write("Client " + session.name() +
+               ": OPENMPS_REPLAY is neither copies, always nor never: ignored");
+  }
   const std::vector<Device>& devices = workers_.devices();
   const uint32_t device = device_of(session.admit, devices);
   if (device < devices.size()) {

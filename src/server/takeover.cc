@@ -131,12 +131,11 @@ uint32_t Server::name_culprit(const Takeover& takeover) {
     return 0;
   }
   // Of a session whose client has left nothing is known.
-  const size_t unknown =
-      takeover.sessions - takeover.handed_over.size() - takeover.awaited.size();
+  const size_t unknown = takeover.sessions - takeover.handed_over.size() - takeover.awaited.size();
   if (suspects.size() == 1 && unknown == 0) {
     const auto& [guilty, work] = suspects.front();
-    recovery.culprit = format_text("PID %u (%s): %s", guilty.admit.pid, command_of(guilty).c_str(),
-                                   work.c_str());
+    recovery.culprit =
+        format_text("PID %u (%s): %s", guilty.admit.pid, command_of(guilty).c_str(), work.c_str());
     log_.write("Fault by client " + guilty.name() + " (" + command_of(guilty) + "): " + work +
                ": the only one with a kernel on the device");
     return guilty.id;
@@ -165,10 +164,10 @@ void Server::judge(Takeover& takeover) {
     if (Session* const session = sessions_.find(id)) decide(takeover, *session);
   }
   if (!takeover.awaited.empty()) {
-    log_.write(format_text("%zu clients are late, since their threads are in the driver: worker %d "
-                           "is stopped, and they are taken from it",
-                           takeover.awaited.size(),
-                           static_cast<int>(takeover.worker->process->pid())));
+    log_.write(
+        format_text("%zu clients are late, since their threads are in the driver: worker %d "
+                    "is stopped, and they are taken from it",
+                    takeover.awaited.size(), static_cast<int>(takeover.worker->process->pid())));
     takeover.worker->process->freeze();
     look_whether_stopped(takeover);
   }
@@ -314,18 +313,17 @@ void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
     after_session();
     return;
   }
-  const bool is_found = session.adoption == wire::Adoption::kFound;
-  const uint32_t streams = is_found ? ready.lost_streams : session.over.streams;
-  const bool is_told =
-      is_found ? ready.lost_streams != 0 : session.over.outcome == wire::Outcome::kTold;
+  const bool is_told = ready.lost_streams != 0;
   const int pid = static_cast<int>(session.worker->process->pid());
-  log_.write(format_text("Client %s (%s) is moved to worker %d: ", session.name().c_str(),
-                         command_of(session).c_str(), pid) +
-             (is_told
-                  ? format_text("what was under way in %u of its streams is lost, its memory is "
-                                "kept",
-                                streams)
-                  : "nothing was under way"));
+  log_.write(
+      format_text("Client %s (%s) is moved to worker %d: ", session.name().c_str(),
+                  command_of(session).c_str(), pid) +
+      (is_told ? format_text("what was under way in %u of its streams is lost, its memory is "
+                             "kept",
+                             ready.lost_streams)
+       : ready.given_again != 0
+           ? format_text("what was under way is given again by %u commands", ready.given_again)
+           : "nothing was under way"));
   session.state = SessionState::kActive;
   ++session.moves;
   session.go_on(recovery != nullptr ? recovery->culprit : "");

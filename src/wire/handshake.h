@@ -116,6 +116,21 @@ inline Quality settled_quality(Quality said, uint32_t client_priority) {
   return client_priority == kLowestPriority ? Quality::kBestEffort : Quality::kNormal;
 }
 
+// What of a program's work may be given again if it was under way when its worker was lost, so that
+// nothing is lost (OPENMPS_REPLAY).
+enum class Replay : uint32_t {
+  kCopies = 0,   // "copies", and nothing said: copies and fills
+  kAlways = 1,   // "always": all that streams were given since their last fence that was reached
+  kNever = 2,    // "never": nothing
+  kUnknown = 3,  // something else
+};
+inline Replay replay_of(const char* text) {
+  const std::string_view said(text == nullptr ? "copies" : text);
+  if (said == "copies") return Replay::kCopies;
+  if (said == "always") return Replay::kAlways;
+  return said == "never" ? Replay::kNever : Replay::kUnknown;
+}
+
 // A static partition: groups of SMs ("chunks") of one device that only the clients which name the
 // partition use. The daemon has the partitions of all users; servers and workers have those in use.
 struct StaticPartition {
@@ -131,7 +146,7 @@ struct Hello {
   uint32_t pid = 0;  // in the client's namespace, for its own messages only
   uint32_t namespace_inode = 0;
   Quality quality = Quality::kUnset;
-  uint32_t reserved = 0;
+  Replay replay = Replay::kCopies;
   uint64_t build = kBuildHash;
   ClientLimits limits;             // of its environment; a percentage of 0: unset
   char visible_devices[256] = {};  // CUDA_VISIBLE_DEVICES, "\x01" in front if it is set
@@ -173,7 +188,7 @@ struct Grant {
   Quality quality = Quality::kUnset;
   uint32_t reservation = 0;  // the number of the reservation (Reserve) that it uses; 0: none
   uint32_t group = 0;        // its group, from its start to its end; 0: none
-  uint32_t unused = 0;
+  Replay replay = Replay::kCopies;
 };
 
 // What a session has been before.
@@ -238,8 +253,10 @@ struct SessionReady {
   MessageHeader header{.kind = MessageKind::kSessionReady, .bytes = sizeof(SessionReady)};
   uint32_t session = 0;
   uint32_t result = CUDA_SUCCESS;
-  uint32_t lost_streams = 0;  // streams whose work was found lost; Adoption::kFound
-  uint32_t reserved = 0;
+  // Of work that was under way in the former worker: streams in which it is lost, and commands that
+  // are given again.
+  uint32_t lost_streams = 0;
+  uint32_t given_again = 0;
   char reason[kReasonBytes] = {};
 };
 

@@ -80,6 +80,11 @@ inline constexpr uint64_t kHostPageBytes = 4096;
 
 // ---- Host file ------------------------------------------------------------------------------
 inline constexpr uint64_t kRingBytes = kMiB;  // power of two; ~8000 launches of typical size
+// Of that, what has been done last stays as it is: the next worker may have to do it again. More
+// than the driver takes of a few streams (some 1,020 launches of each).
+inline constexpr uint64_t kRingHistoryBytes = kRingBytes / 2;
+// The consumer marks where a record begins in each part of the ring.
+inline constexpr uint32_t kRingParts = 16;
 inline constexpr uint32_t kReplySlots = 256;  // client threads in a synchronous call at once
 inline constexpr uint64_t kReplySlotBytes = 4 * kKiB;
 inline constexpr uint32_t kFenceSlots = 4096;    // live streams of a session
@@ -179,6 +184,8 @@ struct RingControl {
   alignas(64) std::atomic<uint64_t> tail;
   alignas(64) std::atomic<uint64_t> head;
   std::atomic<uint64_t> taken;  // by the consumer, which may not have done it: head or more
+  // The first record that began in each part, counted like head, for RingHistory alone.
+  alignas(64) std::atomic<uint64_t> begins[kRingParts];
   // A ConsumerRest, the futex on which the consumer sleeps. The producer publishes a record, then
   // fences (seq_cst), then reads it.
   alignas(64) std::atomic<uint32_t> consumer_sleeping;

@@ -12,9 +12,12 @@ namespace openmps::wire {
 namespace {
 
 constexpr uint64_t kMask = kRingBytes - 1;
+constexpr uint64_t kPartBytes = kRingBytes / kRingParts;
+constexpr uint64_t kMostAhead = kRingBytes - kRingHistoryBytes;
 static_assert((kRingBytes & kMask) == 0, "offsets are taken by mask");
 static_assert(kRingBytes % kRecordAlignment == 0, "padding always has room for a header");
-static_assert(2 * kMaxRecordBytes <= kRingBytes, "a record and its padding must fit");
+static_assert(2 * kMaxRecordBytes <= kMostAhead, "a record and its padding must fit");
+static_assert(kMaxRecordBytes <= kPartBytes, "a record begins in each part");
 
 constexpr uint32_t word(ConsumerRest rest) { return static_cast<uint32_t>(rest); }
 
@@ -36,10 +39,10 @@ uint64_t RingProducer::needed(uint64_t tail, uint32_t bytes) const {
 
 bool RingProducer::has_space(uint32_t payload_bytes) const {
   const uint64_t bytes = needed(tail_, record_bytes(payload_bytes));
-  if (tail_ + bytes - head_ <= kRingBytes) return true;
+  if (tail_ + bytes - head_ <= kMostAhead) return true;
   // Pairs with the consumer's release store: what lies before head is not read any more.
   head_ = control_->head.load(std::memory_order_acquire);
-  return tail_ + bytes - head_ <= kRingBytes;
+  return tail_ + bytes - head_ <= kMostAhead;
 }
 
 unsigned char* RingProducer::reserve(Opcode opcode, uint32_t payload_bytes, uint16_t reply_slot) {
@@ -102,39 +105,76 @@ uint64_t RingConsumer::ahead(uint64_t enough) const {
   return tail_ - head_;
 }
 
+namespace {
+
+// The record at `position` of `available` published bytes, copied; kPadding: only `end` is set.
+Status read_record(const unsigned char* data, uint64_t position, uint64_t available,
+                   unsigned char* copy, Record* record) {
+  RecordHeader header;
+  memcpy(&header, data + (position & kMask), sizeof(header));
+  const uint64_t to_end = kRingBytes - (position & kMask);
+  const bool padding = header.opcode == static_cast<uint16_t>(Opcode::kPadding);
+  const uint64_t most = padding ? to_end : kMaxRecordBytes;
+  if (available > kRingBytes || header.bytes < kRecordAlignment ||
+      header.bytes % kRecordAlignment != 0 || header.bytes > available || header.bytes > to_end ||
+      header.bytes > most) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE,
+                  "the ring holds a record of " + std::to_string(header.bytes) +
+                      " bytes with opcode " + std::to_string(header.opcode) + " where " +
+                      std::to_string(available) + " are available");
+  }
+  record->opcode = static_cast<Opcode>(header.opcode);
+  record->end = position + header.bytes;
+  if (padding) return Status();
+  record->reply_slot = header.reply_slot;
+  record->payload = copy;
+  record->payload_bytes = header.bytes - static_cast<uint32_t>(sizeof(header));
+  memcpy(copy, data + (position & kMask) + sizeof(header), record->payload_bytes);
+  return Status();
+}
+
+}  // namespace
+
 Result<bool> RingConsumer::take(Record* record) {
   for (;;) {
     const uint64_t available = ahead(1);
     if (available == 0) return false;
-    RecordHeader header;
-    memcpy(&header, data_ + (head_ & kMask), sizeof(header));
-    const uint64_t to_end = kRingBytes - (head_ & kMask);
-    const bool padding = header.opcode == static_cast<uint16_t>(Opcode::kPadding);
-    const uint64_t most = padding ? to_end : kMaxRecordBytes;
-    if (available > kRingBytes || header.bytes < kRecordAlignment ||
-        header.bytes % kRecordAlignment != 0 || header.bytes > available || header.bytes > to_end ||
-        header.bytes > most) {
-      return Status(CUDA_ERROR_MPS_RPC_FAILURE,
-                    "the ring holds a record of " + std::to_string(header.bytes) +
-                        " bytes with opcode " + std::to_string(header.opcode) + " where " +
-                        std::to_string(available) + " are available");
+    OPENMPS_RETURN_IF_ERROR(read_record(data_, head_, available, copy_.get(), record));
+    if (((head_ ^ record->end) & ~(kPartBytes - 1)) != 0) [[unlikely]] {
+      control_->begins[record->end / kPartBytes % kRingParts].store(record->end,
+                                                                    std::memory_order_relaxed);
     }
-    if (!padding) {
-      memcpy(copy_.get(), data_ + (head_ & kMask) + sizeof(header), header.bytes - sizeof(header));
-    }
-    head_ += header.bytes;
+    head_ = record->end;
     control_->taken.store(head_, std::memory_order_relaxed);
-    if (padding) continue;
-    record->opcode = static_cast<Opcode>(header.opcode);
-    record->reply_slot = header.reply_slot;
-    record->payload = copy_.get();
-    record->payload_bytes = header.bytes - static_cast<uint32_t>(sizeof(header));
-    record->end = head_;
-    return true;
+    if (record->opcode != Opcode::kPadding) return true;
   }
 }
 
 void RingConsumer::conclude() { control_->head.store(head_, std::memory_order_release); }
+
+RingHistory::RingHistory(const ChannelView& view)
+    : data_(view.ring_data()),
+      end_(view.ring_control().head.load(std::memory_order_acquire)),
+      copy_(std::make_unique_for_overwrite<unsigned char[]>(kMaxRecordBytes)) {
+  // The producer may have written over all before this.
+  const uint64_t intact = end_ < kRingHistoryBytes ? 0 : end_ - kRingHistoryBytes;
+  begin_ = end_;
+  if (intact == 0) begin_ = 0;
+  for (const std::atomic<uint64_t>& begin : view.ring_control().begins) {
+    const uint64_t position = begin.load(std::memory_order_relaxed);
+    if (position >= intact && position < begin_) begin_ = position;
+  }
+  position_ = begin_;
+}
+
+Result<bool> RingHistory::next(Record* record) {
+  while (position_ < end_) {
+    OPENMPS_RETURN_IF_ERROR(read_record(data_, position_, end_ - position_, copy_.get(), record));
+    position_ = record->end;
+    if (record->opcode != Opcode::kPadding) return true;
+  }
+  return false;
+}
 
 void RingConsumer::sleep(uint64_t timeout_ns, const std::atomic<bool>& stop,
                          const std::atomic<bool>* bell) {

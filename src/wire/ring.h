@@ -65,6 +65,25 @@ struct Record {
   uint64_t end = 0;  // where the next one begins, counted like RingControl's; 0: not in the ring
 };
 
+// What has been done of a ring whose consumer has ended, from the oldest record on that is intact.
+class RingHistory {
+ public:
+  explicit RingHistory(const ChannelView& view);
+
+  // Where it begins, counted like RingControl's; 0: with the first record ever.
+  [[nodiscard]] uint64_t begin() const { return begin_; }
+  // The next record, as RingConsumer::take() returns it; false: there is no other. An error: the
+  // peer has corrupted its ring, and what follows is not known.
+  Result<bool> next(Record* record);
+
+ private:
+  const unsigned char* data_;
+  uint64_t begin_ = 0;
+  uint64_t position_ = 0;
+  uint64_t end_ = 0;
+  std::unique_ptr<unsigned char[]> copy_;
+};
+
 class RingConsumer {
  public:
   explicit RingConsumer(const ChannelView& view);

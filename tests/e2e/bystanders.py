@@ -30,11 +30,12 @@ SUSPECTED = re.compile(r"Suspect is client \{PID: (\d+)")
 class Bystander:
     """A drv_bystander."""
 
-    def __init__(self, box, mode, seed):
+    def __init__(self, box, mode, seed, env=None):
         self.mode, self.box = mode, box
         # Its texts go to a file: nobody reads them while it runs.
         self.errors = open(box.root / f"bystander-{len(box.children)}.err", "w+", errors="replace")
-        self.child = box.start(["drv_bystander", mode, str(seed)], stdin=subprocess.PIPE, stderr=self.errors)
+        self.child = box.start(["drv_bystander", mode, str(seed)], stdin=subprocess.PIPE, stderr=self.errors,
+                               env=env)
 
     def wait_ready(self):
         line = self.child.stdout.readline()

@@ -41,6 +41,7 @@ wire::Hello make_hello() {
   wire::Hello hello;
   hello.pid = static_cast<uint32_t>(getpid());
   hello.quality = wire::quality_of(environment_variable("OPENMPS_QOS"));
+  hello.replay = wire::replay_of(environment_variable("OPENMPS_REPLAY"));
   hello.limits = wire::limits_of_program();
   hello.limits.active_thread_percentage = percentage_of_program();
   struct stat info {};

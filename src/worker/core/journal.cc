@@ -108,9 +108,9 @@ Journal::Number Journal::add_pending(wire::Opcode opcode, Bytes record, uint16_t
   if (!is_open()) return 0;
   const Notes noted = std::exchange(notes_, notes);
   const uint32_t slot = reply_slot;
-  const uint64_t offset = write(opcode, record,
-                                {reinterpret_cast<const unsigned char*>(&slot), sizeof(slot)},
-                                wire::JournalState::kPending);
+  const uint64_t offset =
+      write(opcode, record, {reinterpret_cast<const unsigned char*>(&slot), sizeof(slot)},
+            wire::JournalState::kPending);
   notes_ = noted;
   return offset == 0 ? 0 : insert_pending(offset);
 }

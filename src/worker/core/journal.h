@@ -152,7 +152,10 @@ class Journal {
     if (!is_open() || slot >= wire::kFenceSlots) return;
     if (slot >= fence_slots_) note_fence_slot(slot);
     wire::GivenWork& given = view_.work(slot);
-    given.promised.store(value, std::memory_order_relaxed);
+    // Work that is given again promises less than is promised behind it.
+    if (value > given.promised.load(std::memory_order_relaxed)) {
+      given.promised.store(value, std::memory_order_relaxed);
+    }
     given.is_open.store(0, std::memory_order_relaxed);
   }
   void note_call(uint32_t callback, uint32_t slot, uint64_t value);

@@ -46,6 +46,7 @@ struct SessionInfo {
   uint32_t window = 0;
   uint32_t client_pid = 0;
   wire::Adoption adoption = wire::Adoption::kNone;
+  wire::Replay replay = wire::Replay::kCopies;
   SessionLimits limits;                 // at the session's start
   std::shared_ptr<SessionGroup> group;  // null: the session is in no group
   std::string command;

@@ -298,6 +298,7 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
   info.window = message.window;
   info.client_pid = message.client_pid;
   info.adoption = message.adoption;
+  info.replay = message.grant.replay;
   info.limits = limits_of(message.grant);
   info.group = group_of(message.grant.group, message.group_limits);
   info.command = printable(field_text(message.command));

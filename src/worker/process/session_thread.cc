@@ -16,7 +16,6 @@
 #include "base/mutex.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/log.h"
-#include "worker/session/adoption.h"
 #include "worker/session/hand_over.h"
 
 namespace openmps::worker {
@@ -107,8 +106,10 @@ void SessionThread::run() {
   pthread_setname_np(pthread_self(), ("sess-" + std::to_string(info.id)).c_str());
   const Status status = guarded([this] { return open(); });
   if (info.is_adopted()) environment_.worker.adoptions.fetch_sub(1, std::memory_order_relaxed);
-  const wire::SessionReady ready{
-      .session = info.id, .result = status.code(), .lost_streams = lost_streams_};
+  const wire::SessionReady ready{.session = info.id,
+                                 .result = status.code(),
+                                 .lost_streams = adopted_.lost_streams,
+                                 .given_again = adopted_.given_again};
   if (!status.ok()) {
     say(name_, " can't open: ", status.message());
     shut();
@@ -195,7 +196,7 @@ Status SessionThread::open() {
                                 "cuThreadExchangeStreamCaptureMode"));
   OPENMPS_RETURN_IF_ERROR(open_journal());
   OPENMPS_RETURN_IF_ERROR(parts_.memory.open_channel());
-  if (parts_.core.info.is_adopted()) OPENMPS_RETURN_IF_ERROR(adopt(parts_, &lost_streams_));
+  if (parts_.core.info.is_adopted()) OPENMPS_RETURN_IF_ERROR(adopt(parts_, &adopted_));
   environment_.monitor.add(watched_);
   return Status();
 }

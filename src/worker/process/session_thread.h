@@ -15,6 +15,7 @@
 #include "worker/process/fault_monitor.h"
 #include "worker/process/server_reports.h"
 #include "worker/process/window.h"
+#include "worker/session/adoption.h"
 #include "worker/session/executor.h"
 #include "worker/session/session_parts.h"
 
@@ -79,7 +80,7 @@ class SessionThread {
   const std::string name_;  // for the log
   std::function<void()> on_end_;
 
-  uint32_t lost_streams_ = 0;  // wire::SessionReady
+  Adopted adopted_;
 
   Mutex mutex_{LockRank::kSessionThread};
   wire::RingConsumer* ring_ GUARDED_BY(mutex_) = nullptr;  // while the executor runs

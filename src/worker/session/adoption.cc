@@ -5,7 +5,6 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "base/adaptive_wait.h"
 #include "base/clock.h"
@@ -13,6 +12,7 @@
 #include "worker/core/reply_writer.h"
 #include "worker/device/log.h"
 #include "worker/session/dispatch.h"
+#include "worker/session/recent_work.h"
 
 namespace openmps::worker {
 namespace {
@@ -43,37 +43,9 @@ Status execute(SessionParts& session, const wire::Record& record, ReplyWriter& r
   return status;
 }
 
-// The former worker has said nothing: as far as it is known what was under way has gone from each
-// stream to each other, so all streams are lost if one is. Returns how many. Before
-// Losses::take_over().
-uint32_t lose_unfinished(SessionParts& session) {
-  const wire::ChannelView& view = session.core.view;
-  const wire::JournalView& journal = session.core.journal.view();
-  if (!journal.any_unfinished(view)) return 0;
-  for (uint32_t i = 0; i < journal.callback_slots(); ++i) {
-    const uint32_t slot = journal.call(i).slot.load(std::memory_order_relaxed);
-    if (slot < wire::kFenceSlots && view.callback(i).posted.load() == 0 &&
-        view.fence(slot).value.load() < journal.call(i).value.load(std::memory_order_relaxed)) {
-      view.callback(i).posted.store(wire::kCallbackDropped, std::memory_order_release);
-    }
-  }
-  view.lost_events().count.store(wire::kMostLostEvents + 1, std::memory_order_relaxed);
-  std::vector<uint32_t> slots;
-  session.streams.streams().for_each(
-      [&slots](const Stream& stream) { slots.push_back(stream.fence_slot); });
-  const auto streams = static_cast<uint32_t>(slots.size());
-  for (uint32_t slot = 0; slot < journal.fence_slots(); ++slot) {
-    if (journal.is_unfinished(slot, view)) slots.push_back(slot);  // of streams that are gone, too
-  }
-  for (const uint32_t slot : slots) {
-    lose_fences(view, slot, journal.work(slot).promised.load(std::memory_order_relaxed));
-  }
-  return streams;
-}
-
 }  // namespace
 
-Status adopt(SessionParts& session, uint32_t* lost_streams) {
+Status adopt(SessionParts& session, Adopted* adopted) {
   const wire::JournalView& journal = session.core.journal.view();
   if (session.core.info.adoption == wire::Adoption::kFound &&
       journal.header().noted.load() > session.core.view.ring_control().head.load()) {
@@ -121,11 +93,13 @@ Status adopt(SessionParts& session, uint32_t* lost_streams) {
   };
   OPENMPS_RETURN_IF_ERROR(session.core.journal.replay(replay));
   session.memory.take_over();
-  if (session.core.info.adoption == wire::Adoption::kFound) {
-    *lost_streams = lose_unfinished(session);
-  }
+  const RecentWork recent(session.core.view);
+  if (session.core.info.adoption == wire::Adoption::kFound) lose_unfinished(session, recent);
+  adopted->given_again = give_again(session, recent);
+  if (adopted->given_again == 0) drop_unposted_calls(session);
   session.losses.take_over();
   session.core.journal.note_all_ended();
+  adopted->lost_streams = session.losses.count_new();
   log("Session " + std::to_string(session.core.info.id) + " is made again by " +
       std::to_string(count) + " commands in " +
       std::to_string((clock.now_ns() - begin) / kNsPerMs) + " ms" +

@@ -10,9 +10,14 @@
 
 namespace openmps::worker {
 
+// What became of work that was under way in the former worker.
+struct Adopted {
+  uint32_t lost_streams = 0;  // streams whose work is lost
+  uint32_t given_again = 0;   // commands that are executed again
+};
+
 // Executes the entries of the session's journal, whose channel is mapped, and compares each reply
 // with the recorded one. Any error: the session can't be made again, for the reason in its message.
-// `lost_streams`: wire::SessionReady.
-Status adopt(SessionParts& session, uint32_t* lost_streams);
+Status adopt(SessionParts& session, Adopted* adopted);
 
 }  // namespace openmps::worker

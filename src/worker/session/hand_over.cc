@@ -58,11 +58,6 @@ class LostWork {
     list.count.store(count, std::memory_order_release);
   }
 
-  void drop_calls() {
-    session_.fences.for_each_unposted([this](uint32_t slot) { drop(slot); });
-    for (const uint32_t slot : held_calls_) drop(slot);
-  }
-
   void write() const {
     for (const LostSlot& lost : slots_) lose_fences(view_, lost.slot, lost.promised);
     wake_client(view_.header());
@@ -94,19 +89,13 @@ class LostWork {
       promise(record->fence.slot, record->fence.value);
     } else if (const auto* call = std::get_if<HostCallWork>(&work.what)) {
       promise(call->fence.slot, call->fence.value);
-      if (call->asks) held_calls_.push_back(call->slot);
     }
   }
-  void drop(uint32_t slot) const {
-    view_.callback(slot).posted.store(wire::kCallbackDropped, std::memory_order_release);
-  }
-
   SessionParts& session_;
   const wire::ChannelView& view_;
   std::vector<Stream*> streams_;  // that the client has
   std::vector<LostSlot> slots_;
   std::vector<uint32_t> at_;  // by slot: its number in slots_ and 1 more; 0: it is not there
-  std::vector<uint32_t> held_calls_;
 };
 
 // The function may be gone: then its memory is not looked at.
@@ -152,7 +141,6 @@ HandingOver hand_over(SessionParts& session) {
   over.streams = static_cast<uint32_t>(loss.streams().size());
   describe_kernel(session, loss.streams(), &over);
   loss.list_events();
-  loss.drop_calls();
   loss.write();
   return over;
 }

@@ -88,26 +88,6 @@ class Fences {
   [[nodiscard]] const FenceLedger& ledger() const { return ledger_; }
   // The value will be written, or the session is handed over before that.
   void promise(const FenceValue& fence);
-  // The client has been asked to call the function of that slot, or will be, as a part of work that
-  // ends with the fence.
-  void note_asked(uint32_t slot, const FenceValue& then) {
-    asked_[slot] = then;
-    if (slot >= callbacks_used_) callbacks_used_ = slot + 1;
-  }
-  // f(slot) for each slot that the GPU may still have to post. Before fences of lost streams are
-  // written.
-  template <typename F>
-  void for_each_unposted(F&& f) const {
-    const uint32_t used = callbacks_used_.load(std::memory_order_relaxed);
-    for (uint32_t slot = 0; slot < used; ++slot) {
-      const FenceValue& then = asked_[slot];
-      if (then.slot < wire::kFenceSlots &&
-          core_.view.callback(slot).posted.load(std::memory_order_acquire) == 0 &&
-          core_.view.fence(then.slot).value.load(std::memory_order_acquire) < then.value) {
-        f(slot);
-      }
-    }
-  }
 
  private:
   struct Posting {
@@ -140,7 +120,6 @@ class Fences {
   FenceLedger ledger_;
   std::atomic<uint32_t> callbacks_used_{0};  // slots from 0
   std::array<std::atomic<bool>, wire::kCallbackSlots> awaited_{};
-  std::vector<FenceValue> asked_ = std::vector<FenceValue>(wire::kCallbackSlots);  // by slot
   std::unique_ptr<Posting[]> postings_;  // by slot, made at first use
   PerDevice<QueueCredits>* const credits_;
   // So many waits, such as sleeping threads of a client, do not delay each other; further ones

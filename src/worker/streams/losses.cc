@@ -8,15 +8,18 @@
 
 namespace openmps::worker {
 
-// An older loss of which the program has not been told begins earlier. The value comes last: whoever
-// sees it sees that it is lost.
+uint32_t number_of_next_loss(const wire::ChannelView& view) {
+  return wire::number_of_loss(view.header().generation.load(std::memory_order_relaxed) + 1, 0);
+}
+
+// An older loss of which the program has not been told begins earlier. The value comes last:
+// whoever sees it sees that it is lost.
 void lose_fences(const wire::ChannelView& view, uint32_t slot, uint64_t promised) {
   wire::FenceSlot& fence = view.fence(slot);
   const uint64_t value = fence.value.load(std::memory_order_acquire);
   if (fence.lost.load(std::memory_order_relaxed) == 0) {
-    const uint32_t generation = view.header().generation.load(std::memory_order_relaxed);
     fence.good.store(value, std::memory_order_relaxed);
-    fence.lost.store(wire::number_of_loss(generation + 1, 0), std::memory_order_release);
+    fence.lost.store(number_of_next_loss(view), std::memory_order_release);
   }
   if (value < promised) fence.value.store(promised, std::memory_order_release);
 }
@@ -41,6 +44,15 @@ void Losses::take_over() {
     }
   }
   any_ = true;
+}
+
+uint32_t Losses::count_new() const {
+  uint32_t count = 0;
+  const uint32_t number = number_of_next_loss(core_.view);
+  streams_.streams().for_each([&](const Stream& stream) {
+    count += core_.view.fence(stream.fence_slot).lost.load(std::memory_order_relaxed) == number;
+  });
+  return count;
 }
 
 // The values that were promised before are reached: what the stream was given until now is carried

@@ -22,6 +22,8 @@ namespace openmps::worker {
 // What a worker has promised the fence slot is lost, in its next worker: waits end, and say so. For
 // the caller to wake the client.
 void lose_fences(const wire::ChannelView& view, uint32_t slot, uint64_t promised);
+// The number of such losses (wire::FenceSlot::lost), before the session goes on.
+uint32_t number_of_next_loss(const wire::ChannelView& view);
 
 class Losses {
  public:
@@ -31,6 +33,8 @@ class Losses {
   // The session is made again in this worker: what its former one has lost is what the fence slots
   // and the list of lost events say, which the client can write to.
   void take_over();
+  // How many streams the former worker has lost last.
+  [[nodiscard]] uint32_t count_new() const;
   // Some stream or event is lost: the calls below are needed.
   [[nodiscard]] bool any() const { return any_; }
 

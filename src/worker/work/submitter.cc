@@ -199,10 +199,7 @@ void Submitter::note_lost(const Work& work, Stream& stream) {
   };
   if (const auto* fence = std::get_if<FenceWork>(&work.what)) promise(fence->fence);
   if (const auto* record = std::get_if<RecordWork>(&work.what)) promise(record->fence);
-  if (const auto* call = std::get_if<HostCallWork>(&work.what)) {
-    if (call->asks) fences_.note_asked(call->slot, call->fence);
-    promise(call->fence);
-  }
+  if (const auto* call = std::get_if<HostCallWork>(&work.what)) promise(call->fence);
 }
 
 // The first failure is reported.

@@ -310,7 +310,6 @@ void Submitter::note_tail(const Uses&, const What& what, Stream& stream) {
   } else if constexpr (std::same_as<What, FenceWork> || std::same_as<What, RecordWork>) {
     fenced(what.fence);
   } else if constexpr (std::same_as<What, HostCallWork>) {
-    if (what.asks) fences_.note_asked(what.slot, what.fence);
     stream.tail.is_uncounted |= !what.awaits;
     if (what.awaits) fenced(what.fence);
   } else if constexpr (std::same_as<What, ValuesWork>) {

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "driver.h"
 
@@ -223,7 +224,8 @@ class Bystander {
     return !lost_;
   }
 
-  // From state_ to next_ and got_. It may be done again after an error in its middle.
+  // From state_ to next_ and got_. It may be done again after an error in its middle, and what
+  // comes between two synchronisations may be executed again (OPENMPS_REPLAY=always).
   void round(uint32_t key) {
     got_.assign(kWords, 0);
     if (mode_ == "copies") {
@@ -271,6 +273,7 @@ class Bystander {
   void graph_round(uint32_t key) {
     CUgraph graph = nullptr;
     CUgraphExec exec = nullptr;
+    if (exec_ != nullptr) TRY(cuGraphExecDestroy(std::exchange(exec_, nullptr)));
     TRY(cuStreamBeginCapture_v2(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
     try {
       TRY(cuMemcpyDtoDAsync_v2(next_, state_, kBytes, stream_));
@@ -284,9 +287,8 @@ class Bystander {
     const CUresult made = cuGraphInstantiateWithFlags(&exec, graph, 0);
     TRY(cuGraphDestroy(graph));
     if (made != CUDA_SUCCESS) throw Failed{made, "cuGraphInstantiateWithFlags"};
-    const CUresult launched = cuGraphLaunch(exec, stream_);
-    TRY(cuGraphExecDestroy(exec));
-    if (launched != CUDA_SUCCESS) throw Failed{launched, "cuGraphLaunch"};
+    exec_ = exec;
+    TRY(cuGraphLaunch(exec, stream_));
   }
 
   const std::string mode_;
@@ -298,6 +300,7 @@ class Bystander {
   CUdeviceptr state_ = 0, next_ = 0, busy_ = 0;
   uint32_t* pinned_ = nullptr;
   CUstream stream_ = nullptr;
+  CUgraphExec exec_ = nullptr;  // of the last round
   std::vector<uint32_t> got_;
   uint32_t number_ = 0;  // of the round
 

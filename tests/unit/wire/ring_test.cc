@@ -153,6 +153,43 @@ TEST_F(RingTest, ALaterConsumerTakesWhatIsNotConcluded) {
   EXPECT_TRUE(producer.drained());
 }
 
+TEST_F(RingTest, WhatWasDoneLastIsIntact) {
+  RingProducer producer(view_);
+  RingConsumer consumer(view_);
+  Record record;
+  uint32_t sent = 0;
+  uint32_t done = 0;
+  // Until the ring has been written over a few times, with a producer that is as far ahead as it
+  // can be.
+  for (uint64_t end = 0; end < 5 * kRingBytes; end = record.end) {
+    const uint32_t bytes = 4 + (sent * 37) % 3000;
+    for (unsigned char* payload;
+         (payload = producer.reserve(Opcode::kPing, bytes, 0)) != nullptr;) {
+      memcpy(payload, &sent, sizeof(sent));
+      producer.publish();
+      ++sent;
+    }
+    ASSERT_TRUE(consumer.take(&record).value());
+    consumer.conclude();
+    ++done;
+    if (done % 97 != 0) continue;
+    RingHistory history(view_);
+    EXPECT_LE(history.begin(),
+              record.end - std::min(record.end, kRingHistoryBytes) + kRingBytes / 16);
+    uint32_t first = 0;
+    uint32_t number = 0;
+    uint32_t count = 0;
+    Record past;
+    for (Result<bool> next = history.next(&past); next.ok() && *next; next = history.next(&past)) {
+      memcpy(&number, past.payload, sizeof(number));
+      if (count++ == 0) first = number;
+      ASSERT_EQ(number, first + count - 1);
+    }
+    EXPECT_EQ(number, done - 1);
+    EXPECT_EQ(history.begin() == 0, first == 0);
+  }
+}
+
 TEST_F(RingTest, ForgedRecordsAreRefused) {
   const auto opcode = static_cast<uint16_t>(Opcode::kPing);
   forge({0, opcode, kNoReply}, 64);

@@ -204,7 +204,6 @@ TEST_F(HandOverTest, HeldWorkIsLost) {
   EXPECT_FALSE(over.has_kernel);
   EXPECT_EQ(value(1), 2u);
   EXPECT_EQ(good(1), 0u);
-  EXPECT_EQ(view().callback(5).posted.load(), wire::kCallbackDropped);
 }
 
 TEST_F(HandOverTest, HeldWorkThatFindsTheContextLostIsLost) {
@@ -218,7 +217,6 @@ TEST_F(HandOverTest, HeldWorkThatFindsTheContextLostIsLost) {
   EXPECT_EQ(hand_over(*session_).outcome, wire::Outcome::kTold);
   EXPECT_EQ(value(1), 2u);
   EXPECT_EQ(good(1), 0u);
-  EXPECT_EQ(view().callback(5).posted.load(), wire::kCallbackDropped);
 }
 
 TEST_F(HandOverTest, WorkOfADestroyedStreamIsLostToItsContext) {
@@ -236,27 +234,6 @@ TEST_F(HandOverTest, WorkOfADestroyedStreamIsLostToItsContext) {
   EXPECT_NE(lost(1), 0u);
   EXPECT_NE(lost(2), 0u);
   EXPECT_EQ(lost(3), 0u);
-  driver_.hold(1, false);
-}
-
-TEST_F(HandOverTest, FunctionsThatWereNotPostedAreDropped) {
-  create_stream(1, StreamKind::kNonBlocking);
-  create_stream(2, StreamKind::kNonBlocking);
-  launch(1);
-  driver_.hold(1, true);
-  call_function(1, 5, 1);
-  call_function(2, 6, 1);
-  EXPECT_EQ(view().callback(6).posted.load(), 1u);
-  // The client will post one more, which this worker has not taken.
-  EXPECT_EQ(view().callback(7).posted.load(), 0u);
-  const HandingOver over = fault();
-  EXPECT_EQ(over.outcome, wire::Outcome::kTold);
-  EXPECT_EQ(over.streams, 2u);
-  EXPECT_EQ(view().callback(5).posted.load(), wire::kCallbackDropped);
-  EXPECT_EQ(view().callback(6).posted.load(), 1u) << "it runs";
-  EXPECT_EQ(view().callback(7).posted.load(), 0u);
-  EXPECT_EQ(value(1), 1u);
-  EXPECT_EQ(value(2), 1u);
   driver_.hold(1, false);
 }
 
@@ -473,6 +450,7 @@ class TwoWorkersTest : public HandOverTest {
       extent.begin = extent.end = wire::kJournalStart;
     }
     open_journal();
+    ring_.emplace(view());
   }
   // Work that needs neither code nor memory.
   void work(wire::Id stream) {
@@ -487,7 +465,7 @@ class TwoWorkersTest : public HandOverTest {
   HandingOver move() {
     HandingOver over = fault();
     adoption_ = wire::Adoption::kHandedOver;
-    EXPECT_EQ(go_on(), 0u);
+    go_on();
     return over;
   }
   // The same, without a word of the former worker. Returns how many streams are lost.
@@ -501,7 +479,7 @@ class TwoWorkersTest : public HandOverTest {
     EXPECT_TRUE(adopted.ok()) << adopted.message();
     view().header().generation.fetch_add(1);
     calls();
-    return lost_streams_;
+    return adopted_.lost_streams;
   }
   Status try_to_go_on() {
     session_->drain();
@@ -510,8 +488,8 @@ class TwoWorkersTest : public HandOverTest {
     driver_.poison(CUDA_SUCCESS);
     open_session();
     open_journal();
-    lost_streams_ = 0;
-    return adopt(*session_, &lost_streams_);
+    adopted_ = {};
+    return adopt(*session_, &adopted_);
   }
   bool runs(wire::Id stream) {
     calls();
@@ -520,7 +498,7 @@ class TwoWorkersTest : public HandOverTest {
   }
 
   wire::Adoption adoption_ = wire::Adoption::kNone;
-  uint32_t lost_streams_ = 0;
+  Adopted adopted_;
 
  private:
   UniqueFd journal_;
@@ -591,27 +569,46 @@ TEST_F(TwoWorkersTest, WhatIsKnownToHaveEndedIsNotLostWithADeadWorker) {
   EXPECT_EQ(value(1), 2u);
 }
 
-TEST_F(TwoWorkersTest, WithOneStreamAllAreLostWithADeadWorker) {
-  EXPECT_TRUE(send(wire::EventCreate{1, 0, 0}).ok());
-  for (wire::Id id = 1; id <= 2; ++id) create_stream(id, StreamKind::kNonBlocking);
+TEST_F(TwoWorkersTest, WhatMayNotHaveEndedIsLostWithADeadWorker) {
+  for (wire::Id id = 1; id <= 2; ++id) EXPECT_TRUE(send(wire::EventCreate{id, 0, 0}).ok());
+  for (wire::Id id = 1; id <= 3; ++id) create_stream(id, StreamKind::kNonBlocking);
   work(1);
   record(1, 1, 1);
   driver_.hold(1, true);
   work(1);
-  fence(1, 2);
-  EXPECT_EQ(die(), 2u);
+  record(2, 1, 2);
+  EXPECT_EQ(die(), 1u);
   EXPECT_EQ(good(1), 1u);
   EXPECT_EQ(value(1), 2u) << "nobody waits for ever";
   EXPECT_EQ(lost(1), wire::number_of_loss(1, 0));
-  EXPECT_EQ(lost(2), wire::number_of_loss(1, 0));
+  EXPECT_EQ(lost(2), 0u);
   EXPECT_FALSE(runs(1));
-  EXPECT_FALSE(runs(2));
+  EXPECT_TRUE(send(wire::StreamWaitEvent{2, 1, 0}).ok());
+  EXPECT_TRUE(runs(2)) << "the first event was reached";
+  EXPECT_TRUE(send(wire::StreamWaitEvent{3, 2, 0}).ok());
+  EXPECT_FALSE(runs(3)) << "the second was not";
+  EXPECT_TRUE(send(wire::StreamAcknowledge{1}).ok());
+  EXPECT_TRUE(send(wire::StreamAcknowledge{3}).ok());
+  EXPECT_FALSE(session_->losses.any());
+  EXPECT_TRUE(runs(1));
+  EXPECT_TRUE(runs(3));
+}
+
+// Later work of every stream comes behind such a copy, and behind the work of a stream that is
+// gone.
+TEST_F(TwoWorkersTest, WithAnOrderedCopyAllStreamsAreLostWithADeadWorker) {
+  for (wire::Id id = 1; id <= 2; ++id) create_stream(id, StreamKind::kNonBlocking);
+  driver_.hold(1, true);
+  EXPECT_TRUE(send(wire::Memcpy{1, wire::kOrderAllStreams, kStaging, kStaging + 64, 8}).ok());
+  work(1);
+  fence(1, 1);
+  EXPECT_EQ(die(), 2u);
   EXPECT_TRUE(send(wire::StreamAcknowledge{1}).ok());
   EXPECT_TRUE(send(wire::StreamAcknowledge{2}).ok());
-  EXPECT_FALSE(session_->losses.any());
-  EXPECT_TRUE(send(wire::StreamWaitEvent{2, 1, 0}).ok());
-  EXPECT_TRUE(runs(1));
-  EXPECT_TRUE(runs(2)) << "the program has been told of the event's stream";
+  work(1);
+  EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
+  EXPECT_EQ(die(), 1u);
+  EXPECT_FALSE(runs(2));
 }
 
 // What was held back, or was part of a batch, the driver had not been given.
@@ -628,20 +625,181 @@ TEST_F(TwoWorkersTest, WorkThatNoFenceFollowsIsLostWithADeadWorker) {
   EXPECT_EQ(die(), 0u) << "the next worker begins with nothing under way";
 }
 
+TEST_F(TwoWorkersTest, FunctionsThatWereNotPostedAreDropped) {
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking);
+  work(1);
+  driver_.hold(1, true);
+  call_function(1, 5, 1);
+  call_function(2, 6, 1);
+  EXPECT_EQ(view().callback(6).posted.load(), 1u);
+  // The client will post one more, which this worker has not taken.
+  EXPECT_EQ(view().callback(7).posted.load(), 0u);
+  const HandingOver over = move();
+  EXPECT_EQ(over.outcome, wire::Outcome::kTold);
+  EXPECT_EQ(over.streams, 2u);
+  EXPECT_EQ(view().callback(5).posted.load(), wire::kCallbackDropped);
+  EXPECT_EQ(view().callback(6).posted.load(), 1u) << "it runs";
+  EXPECT_EQ(view().callback(7).posted.load(), 0u);
+  EXPECT_EQ(value(1), 1u);
+  EXPECT_EQ(value(2), 1u);
+}
+
 TEST_F(TwoWorkersTest, AFunctionThatWasNotPostedIsDroppedWithADeadWorker) {
   create_stream(1, StreamKind::kNonBlocking);
+  work(1);
+  driver_.hold(1, true);
   call_function(1, 3, 1);
-  view().callback(3).posted.store(0);
-  view().fence(1).value.store(0);  // whatever the driver of the tests has done
   EXPECT_EQ(die(), 1u);
   EXPECT_EQ(view().callback(3).posted.load(), wire::kCallbackDropped);
 }
 
 TEST_F(TwoWorkersTest, AJournalThatWasBeingChangedIsRefused) {
   create_stream(1, StreamKind::kNonBlocking);
-  session_->core.journal.note_position(64);  // of a command that is not done
+  session_->core.journal.note_position(view().ring_control().head + 64);  // that is not done
   adoption_ = wire::Adoption::kFound;
   EXPECT_EQ(try_to_go_on().code(), CUDA_ERROR_MPS_RPC_FAILURE);
+}
+
+// ---- What is given again
+// -------------------------------------------------------------------------
+
+class GivenAgainTest : public TwoWorkersTest {
+ protected:
+  void SetUp() override {
+    TwoWorkersTest::SetUp();
+    create_stream(1, StreamKind::kNonBlocking);
+    work(1);
+    fence(1, 1);
+    driver_.hold(1, true);
+  }
+  void describe(SessionInfo& info) const override {
+    TwoWorkersTest::describe(info);
+    info.replay = replay_;
+  }
+  void copy(uint64_t destination, uint64_t source, uint64_t bytes = 64) {
+    EXPECT_TRUE(send(wire::Memcpy{1, 0, destination, source, bytes}).ok());
+  }
+  void fill(uint64_t destination) {
+    EXPECT_TRUE(send(wire::Memset{1, 4, destination, 0, 16, 1, 0}).ok());
+  }
+  // The session goes on in another worker. How many commands are executed again; 0: the work of
+  // the stream is lost.
+  uint32_t again(bool dies = false) {
+    driver_.hold(1, true);
+    if (dies) {
+      die();
+    } else {
+      fault();
+      adoption_ = wire::Adoption::kHandedOver;
+      go_on();
+    }
+    EXPECT_EQ(adopted_.given_again != 0, adopted_.lost_streams == 0);
+    EXPECT_EQ(session_->pending.size(), adopted_.given_again);
+    EXPECT_EQ(lost(1) != 0, adopted_.lost_streams != 0);
+    return adopted_.given_again;
+  }
+
+  wire::Replay replay_ = wire::Replay::kCopies;
+};
+
+TEST_F(GivenAgainTest, CopiesAndFillsFromTheLastReachedFenceOn) {
+  copy(kStaging, kStaging + 4096);
+  fill(kStaging + 8192);
+  fence(1, 2);
+  EXPECT_EQ(again(), 3u);
+  EXPECT_EQ(value(1), 1u) << "the second fence has not been reached";
+  EXPECT_EQ(session_->pending.front().opcode, wire::Opcode::kMemcpy);
+  EXPECT_EQ(session_->pending.back().opcode, wire::Opcode::kFence);
+}
+
+TEST_F(GivenAgainTest, AlsoOfAWorkerThatHasDied) {
+  copy(kStaging, kStaging + 4096);
+  fence(1, 2);
+  EXPECT_EQ(again(true), 2u);
+}
+
+TEST_F(GivenAgainTest, AChainOfCopiesIsTheSameTwice) {
+  copy(kStaging, kStaging + 4096);
+  copy(kStaging + 8192, kStaging);
+  fence(1, 2);
+  EXPECT_EQ(again(), 3u);
+}
+
+TEST_F(GivenAgainTest, ACopyWhoseSourceIsWrittenLaterIsNot) {
+  copy(kStaging, kStaging + 4096);
+  fill(kStaging + 4096 + 32);
+  fence(1, 2);
+  EXPECT_EQ(again(), 0u);
+}
+
+TEST_F(GivenAgainTest, ACopyWithinItselfIsNot) {
+  copy(kStaging, kStaging + 32);
+  fence(1, 2);
+  EXPECT_EQ(again(), 0u);
+}
+
+TEST_F(GivenAgainTest, OtherWorkIsNot) {
+  work(1);
+  fence(1, 2);
+  EXPECT_EQ(again(), 0u);
+}
+
+TEST_F(GivenAgainTest, OtherWorkIsIfTheProgramSaysSo) {
+  replay_ = wire::Replay::kAlways;
+  work(1);
+  fence(1, 2);
+  EXPECT_EQ(again(), 2u);
+}
+
+TEST_F(GivenAgainTest, NothingIsIfTheProgramSaysSo) {
+  replay_ = wire::Replay::kNever;
+  copy(kStaging, kStaging + 4096);
+  fence(1, 2);
+  EXPECT_EQ(again(), 0u);
+}
+
+TEST_F(GivenAgainTest, WhatAnOlderLossHasLeftIsNot) {
+  create_stream(2, StreamKind::kNonBlocking);
+  view().fence(2).lost.store(wire::number_of_loss(70, 0));
+  fill(kStaging);
+  fence(1, 2);
+  EXPECT_EQ(again(), 0u) << "the program has not been told of that";
+}
+
+TEST_F(GivenAgainTest, AFunctionIsThatWasNotPosted) {
+  replay_ = wire::Replay::kAlways;
+  work(1);
+  call_function(1, 5, 2);
+  EXPECT_EQ(again(), 2u);
+  EXPECT_EQ(view().callback(5).posted.load(), 0u);
+}
+
+TEST_F(GivenAgainTest, AFunctionIsNotThatMayHaveRun) {
+  replay_ = wire::Replay::kAlways;
+  work(1);
+  call_function(1, 5, 2);
+  view().callback(5).posted.store(1);
+  EXPECT_EQ(again(), 0u);
+}
+
+TEST_F(GivenAgainTest, WorkIsWhoseObjectsAreAsTheyWere) {
+  replay_ = wire::Replay::kAlways;
+  EXPECT_TRUE(send(wire::EventCreate{1, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::EventCreate{2, 0, 0}).ok());
+  work(1);
+  record(1, 1, 2);
+  EXPECT_TRUE(send(wire::EventDestroy{2}).ok());
+  EXPECT_EQ(again(), 2u);
+}
+
+TEST_F(GivenAgainTest, WorkIsNotWhoseObjectsHaveEnded) {
+  replay_ = wire::Replay::kAlways;
+  EXPECT_TRUE(send(wire::EventCreate{1, 0, 0}).ok());
+  work(1);
+  record(1, 1, 2);
+  EXPECT_TRUE(send(wire::EventDestroy{1}).ok());
+  EXPECT_EQ(again(), 0u);
 }
 
 }  // namespace

@@ -317,8 +317,8 @@ class AdoptedMemoryTest : public SessionFixture {
     EXPECT_TRUE(next_->memory.open_channel().ok());
     EXPECT_TRUE(next_->core.journal.open(journal_file()).ok());
     driver_.take_calls();
-    uint32_t lost_streams = 0;
-    return adopt(*next_, &lost_streams);
+    Adopted adopted;
+    return adopt(*next_, &adopted);
   }
 
   UniqueFd journal_;

@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "fake_driver.h"
 #include "manual_clock.h"
 #include "wire/codec.h"
+#include "wire/ring.h"
 #include "worker/device/driver_check.h"
 #include "worker/session/dispatch.h"
 #include "worker/session/session_parts.h"
@@ -115,8 +117,17 @@ class SessionFixture : public ::testing::Test {
     record.opcode = opcode;
     record.payload = payload_.data();
     record.payload_bytes = static_cast<uint32_t>(bytes);
+    std::optional<wire::RingConsumer> consumer;
+    if (ring_) {
+      unsigned char* const room = ring_->reserve(opcode, record.payload_bytes, wire::kNoReply);
+      memcpy(room, payload_.data(), bytes);
+      ring_->publish();
+      consumer.emplace(session.core.view);
+      EXPECT_TRUE(consumer->take(&record).value());
+    }
     reply_.clear();
     const Status status = dispatch(session, record, reply_);
+    if (consumer && !is_sticky(status.code())) consumer->conclude();
     const std::unique_ptr<Pending> pending = reply_.take_pending();
     if (pending == nullptr) return status;
     while (!pending->ready()) std::this_thread::yield();
@@ -188,6 +199,8 @@ class SessionFixture : public ::testing::Test {
   std::unique_ptr<SessionParts> session_;
   std::vector<unsigned char> payload_;
   ReplyWriter reply_;
+  // If there is one, commands go through it.
+  std::optional<wire::RingProducer> ring_;
 };
 
 using Calls = std::vector<std::string>;
