@@ -41,7 +41,8 @@ class WorkerChild {
 
   // Start `program` on `driver` (OPENMPS_DRIVER's value); standard output and error are ours.
   // Errors: CUDA_ERROR_OPERATING_SYSTEM with the reason.
-  Status start(const std::string& program, const std::string& driver);
+  // `number`: of the server's workers, from 0.
+  Status start(const std::string& program, const std::string& driver, uint32_t number);
   void send(std::span<const std::byte> message, std::span<const int> fds = {});
   // No message waits to be sent.
   [[nodiscard]] bool drained() const { return peer_ == nullptr || peer_->drained(); }

@@ -168,7 +168,8 @@ class Workers {
   bool start_pending_ = false;  // the pause before the next start
   bool awaits_device_ = false;  // an ending worker has the device: the next one starts after it
   bool stopping_ = false;
-  int attempts_ = 0;  // starts since the last worker that was ready
+  uint32_t started_ = 0;  // workers so far
+  int attempts_ = 0;      // starts since the last worker that was ready
   RestartBackoff restart_backoff_;
   std::vector<Device> devices_;
   wire::ServerState state_ = wire::ServerState::kInitializing;

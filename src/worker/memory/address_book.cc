@@ -14,12 +14,22 @@ namespace {
 // to other memory of the driver or the system.
 constexpr int kTries = 8;
 
+// So many workers of a server, one after the other, choose extents from different places: in the
+// upper quarter of the addresses, of which windows have the lower ones. A place is 0.8 TiB long.
+constexpr uint32_t kPlaces = 32;
+constexpr uint64_t kPlaceBytes =
+    (wire::kAddressEnd - wire::kFirstWindow) / 4 / kPlaces / wire::kGiB * wire::kGiB;
+
 }  // namespace
 
 AddressBook::AddressBook() {
   if (wire::kAddressHole < wire::kAddressHoleEnd) {
     taken_[wire::kAddressHole] = wire::kAddressHoleEnd;
   }
+}
+
+void AddressBook::begin_as(uint32_t number) {
+  top_ = wire::kAddressEnd - number % kPlaces * kPlaceBytes;
 }
 
 bool AddressBook::claim(uint64_t begin, uint64_t bytes) {
@@ -57,9 +67,10 @@ std::optional<uint64_t> AddressBook::claim_highest(uint64_t bytes, uint64_t alig
 Result<uint64_t> AddressBook::claim_reserved(uint64_t bytes, uint64_t alignment,
                                              FunctionRef<Status(uint64_t)> reserve) {
   Status status(CUDA_ERROR_OUT_OF_MEMORY, "all addresses are taken");
-  uint64_t below = wire::kAddressEnd;
+  uint64_t below = top_;
   for (int tries = 0; tries < kTries; ++tries) {
-    const std::optional<uint64_t> begin = claim_highest(bytes, alignment, below);
+    std::optional<uint64_t> begin = claim_highest(bytes, alignment, below);
+    if (!begin.has_value() && below <= top_) begin = claim_highest(bytes, alignment);
     if (!begin.has_value()) break;
     status = reserve(*begin);
     if (status.ok()) return *begin;

@@ -18,6 +18,9 @@ namespace openmps::worker {
 class AddressBook {
  public:
   AddressBook();
+  // The server's worker of that number: extents are chosen from a place of its own down, since
+  // sessions of other workers come with theirs (docs/decisions/0042). Before the first claim.
+  void begin_as(uint32_t number);
 
   // Take exactly [begin, begin + bytes). False: part of it is taken.
   [[nodiscard]] bool claim(uint64_t begin, uint64_t bytes);
@@ -33,6 +36,7 @@ class AddressBook {
   void release(uint64_t begin);
 
  private:
+  uint64_t top_ = wire::kAddressEnd;  // claim_reserved() begins below this
   Mutex mutex_{LockRank::kAddressBook};
   std::map<uint64_t, uint64_t> taken_ GUARDED_BY(mutex_);  // begin -> end, disjoint
 };

@@ -308,7 +308,7 @@ class LostAgain {
   }
   [[nodiscard]] bool alters_what_is_used(const RecentCommand& later) const {
     if (later.alters_any) return true;
-    return std::ranges::any_of(later.alters, [this](Journal::ObjectKey altered) {
+    return std::ranges::any_of(later.alters, [this, &later](Journal::ObjectKey altered) {
       const bool is_event = altered >> 32 == static_cast<uint8_t>(Object::kEvent);
       return std::ranges::any_of(commands_, [&](const RecentCommand* command) {
         const bool uses = (is_event && command->uses_any_event) ||

@@ -316,6 +316,25 @@ TEST(AddressBookTest, WindowsFromBelowExtentsFromAbove) {
   EXPECT_LT(again, wire::window_base(2));
 }
 
+TEST(AddressBookTest, WorkersChooseFromDifferentPlaces) {
+  const auto reserved = [](uint64_t) { return Status(); };
+  AddressBook first;
+  AddressBook second;
+  second.begin_as(1);
+  const Result<uint64_t> one = first.claim_reserved(kUnit, kUnit, reserved);
+  const Result<uint64_t> other = second.claim_reserved(kUnit, kUnit, reserved);
+  ASSERT_TRUE(one.ok() && other.ok());
+  EXPECT_EQ(*one, wire::kAddressEnd - kUnit);
+  EXPECT_LT(*other, *one);
+  EXPECT_GE(*other, wire::kFirstWindow);
+  // What is above its place is taken last.
+  while (second.claim_highest(wire::kWindowBytes, kUnit, *other).has_value()) {
+  }
+  const Result<uint64_t> above = second.claim_reserved(wire::kWindowBytes, kUnit, reserved);
+  ASSERT_TRUE(above.ok());
+  EXPECT_GT(*above, *other);
+}
+
 class TwoDevicesTest : public MemoryTest {
  protected:
   TwoDevicesTest() { driver_.devices = 2; }
