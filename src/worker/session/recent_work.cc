@@ -107,8 +107,8 @@ RecentCommand describe(const wire::Record& record) {
   command.end = record.end;
   command.payload.assign(record.payload, record.payload + record.payload_bytes);
   const auto number = static_cast<size_t>(record.opcode);
-  if (number < kDescribers.size() && kDescribers[number] != nullptr)
-    kDescribers[number](record, &command);
+  const bool is_known = number < kDescribers.size() && kDescribers[number] != nullptr;
+  if (is_known) kDescribers[number](record, &command);
   return command;
 }
 

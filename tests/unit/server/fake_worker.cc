@@ -137,8 +137,9 @@ void open_session(const Packet& packet) {
   }
   if (command == "violate") fault(open.session, CUDA_ERROR_MPS_RPC_FAILURE, "a bad command");
   if (command == "lose-context") fault(0, CUDA_ERROR_ILLEGAL_ADDRESS, "kernel hit 0x10");
-  if (command == "garbage-from-worker" && open.adoption == wire::Adoption::kNone)
+  if (command == "garbage-from-worker" && open.adoption == wire::Adoption::kNone) {
     send_or_exit(std::as_bytes(std::span("garbage", 7)));
+  }
 }
 
 void close_session(const Packet& packet) {
