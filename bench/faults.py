@@ -33,7 +33,6 @@ IDLE_BYTES = 128 << 20  # of softgpu's memory, without clients: what workers kee
 WORKER_DESCRIPTORS = 2  # of the server: a worker's socket and process
 KEPT_IMAGES = 4         # of code that no client has any more
 KNOWN_S = 0.5           # after that a fault is known whose client has gone
-BETWEEN_S = 0.3      # bystanders work before and after each event
 OUTCOMES = ("unharmed", "told", "lost", "told often", "WRONG")
 
 
@@ -77,7 +76,7 @@ class Campaign:
 
     def server_descriptors(self):
         """Of all servers, without those for their workers, of which there is sometimes a spare one more."""
-        time.sleep(BETWEEN_S)  # memory that lives for a while is kept by the server
+        time.sleep(self.options.between)  # memory that lives for a while is kept by the server
         return (sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in self.box.pids_named("openmps-server"))
                 - WORKER_DESCRIPTORS * len(self.box.pids_named("openmps-worker")))
 
@@ -93,7 +92,7 @@ class Campaign:
     def event(self, number, kind):
         for one in self.bystanders.values():
             one.ask()  # from here on
-        time.sleep(BETWEEN_S)
+        time.sleep(self.options.between)
         begin = time.monotonic()
         pid, told = commit(self.box, kind)
         spent = time.monotonic() - begin
@@ -104,7 +103,7 @@ class Campaign:
         code, out, err = self.box.run(["drv_client_worker", str(number + 2)], NEWCOMER_LIMIT_S)
         if code != 0:
             self.problem(f"event {number}, {kind}: a newcomer: exit code {code}\n{out}{err}")
-        time.sleep(BETWEEN_S)
+        time.sleep(self.options.between)
         answers = {mode: one.ask() for mode, one in self.bystanders.items()}
         text = self.logs.new()
         found = {"number": number, "kind": kind, "pid": pid, "culprit_told": told, "ms": spent * 1e3,
@@ -212,6 +211,8 @@ def parse():
     parser.add_argument("--side", choices=SIDES, default="openmps")
     parser.add_argument("--bystanders", default=",".join(MODES), help="of " + ", ".join(MODES))
     parser.add_argument("--kinds", default=",".join((*FAULTS, KILL, GONE)), help="of " + ", ".join(KINDS))
+    parser.add_argument("--between", type=float, default=0.3,
+                        help="seconds of work before and after each event; from 2 on a spare worker is ready")
     parser.add_argument("--replay", choices=("copies", "always", "never"), default="copies",
                         help="what of the bystanders' work may be given again (OPENMPS_REPLAY)")
     parser.add_argument("--latency", default=H200_LATENCY, help="softgpu's SOFTGPU_FAULT_LATENCY_US")

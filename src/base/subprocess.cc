@@ -175,18 +175,14 @@ std::string describe_exit(int wait_status) {
   return format_text("exited with status %d", WEXITSTATUS(wait_status));
 }
 
-char process_state(pid_t pid) {
+std::string describe_state(pid_t pid) {
   // Behind the name, which may have any character.
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
   std::getline(file, text);
   const size_t name_end = text.rfind(')');
   const bool is_read = name_end != std::string::npos && name_end + 2 < text.size();
-  return is_read ? text[name_end + 2] : '?';
-}
-
-std::string describe_state(pid_t pid) {
-  switch (process_state(pid)) {
+  switch (is_read ? text[name_end + 2] : '?') {
     case 'T': return "stopped by a signal";
     case 't': return "stopped by a debugger";
     case 'D': return "stuck in a system call";

@@ -45,9 +45,6 @@ void close_inherited_descriptors(int first = 3);
 // "exited with status 1" or "was killed by signal 9 (Killed)", from waitpid()'s status.
 std::string describe_exit(int wait_status);
 
-// As in /proc/PID/stat: 'R', 'S', 'D', 'T' (stopped by a signal), ...; '?': there is none.
-char process_state(pid_t pid);
-
 // What keeps a process from answering, as far as the system says: "stopped by a signal", "stopped
 // by a debugger", "stuck in a system call", "gone", else "hanging".
 std::string describe_state(pid_t pid);

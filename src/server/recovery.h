@@ -17,14 +17,16 @@ namespace openmps::server {
 
 struct Worker;
 
-// How long a session of a lost worker may take to be handed over: some milliseconds. A thread that
-// is in the driver may have to wait for the driver's report of the fault, up to 13 s after a trap
-// (an H200, driver 580): then the worker is stopped, and its session taken as it is.
+// How long a session of a lost worker may take to be handed over before the others go on: some
+// milliseconds. A thread that is in the driver may have to wait for the driver's report of the
+// fault, up to 13 s after a trap (an H200, driver 580).
 inline constexpr uint64_t kHandOverMs = 50;
-// Between two looks whether the worker has stopped, and how many of them: its main thread stops at
-// once, and no other thread leaves the kernel after it.
-inline constexpr uint64_t kStopLookMs = 2;
-inline constexpr uint32_t kMostStopLooks = 500;
+// After that again so long, in which the others are made again, the worker is killed, and its late
+// sessions are taken as they are: its end delays the driver calls of others by 1 to 2 s. A worker
+// that is stopped instead leaves the GPU to nobody after a trap.
+inline constexpr uint64_t kLateMs = 100;
+// Between the signal and the last instruction of a thread that was running.
+inline constexpr uint64_t kKilledMs = 2;
 // How long a worker may take to make a session again: code may have to be compiled.
 inline constexpr uint64_t kAdoptionMs = 10'000;
 // How many workers may try, if the first one is lost meanwhile.
@@ -61,7 +63,6 @@ struct Takeover {
   bool is_judged = false;             // it has been decided who is guilty
   uint32_t guilty = 0;                // session; 0: nobody is known to be
   EventLoop::TimerId timer = 0;
-  uint32_t looks = 0;  // whether the worker has stopped
   std::shared_ptr<Recovery> recovery;
 };
 

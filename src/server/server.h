@@ -106,8 +106,8 @@ class Server final : Workers::Owner {
   // The sessions of the lost worker have been handed over, but for those that are late.
   void judge(Takeover& takeover);
   void decide(const Takeover& takeover, Session& session);
-  // The lost worker is stopped, and then its late sessions are taken as they are.
-  void look_whether_stopped(Takeover& takeover);
+  // The lost worker is killed, and then its late sessions are taken as they are.
+  void kill_late(Takeover& takeover);
   void take_late(Takeover& takeover);
   static void begin_move(Session& session, wire::Adoption adoption,
                          const std::shared_ptr<Recovery>& recovery);

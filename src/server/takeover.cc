@@ -155,7 +155,7 @@ void Server::lose(Session& session, CUresult result, const std::string& why) {
   note_decided(session, &Recovery::lost);
 }
 
-// What is known now decides; sessions that are late follow when their worker has stopped.
+// What is known now decides; sessions that are late follow.
 void Server::judge(Takeover& takeover) {
   loop_.cancel(std::exchange(takeover.timer, 0));
   takeover.guilty = name_culprit(takeover);
@@ -164,24 +164,21 @@ void Server::judge(Takeover& takeover) {
     if (Session* const session = sessions_.find(id)) decide(takeover, *session);
   }
   if (!takeover.awaited.empty()) {
-    log_.write(
-        format_text("%zu clients are late, since their threads are in the driver: worker %d "
-                    "is stopped, and they are taken from it",
-                    takeover.awaited.size(), static_cast<int>(takeover.worker->process->pid())));
-    takeover.worker->process->freeze();
-    look_whether_stopped(takeover);
+    takeover.timer = loop_.call_after(kLateMs, [this, &takeover] { kill_late(takeover); });
   }
   adopt_waiting();
   end_lost_workers_soon();
 }
 
-void Server::look_whether_stopped(Takeover& takeover) {
-  takeover.timer = loop_.call_after(kStopLookMs, [this, &takeover] {
+void Server::kill_late(Takeover& takeover) {
+  log_.write(format_text("%zu clients are late, since their threads are in the driver: worker %d "
+                         "is killed, and they are taken from it",
+                         takeover.awaited.size(),
+                         static_cast<int>(takeover.worker->process->pid())));
+  takeover.worker->process->kill_now();
+  // No thread leaves the kernel after that; one that was running has been interrupted by then.
+  takeover.timer = loop_.call_after(kKilledMs, [this, &takeover] {
     takeover.timer = 0;
-    const bool is_frozen = takeover.worker->process->is_frozen();
-    if (!is_frozen && ++takeover.looks < kMostStopLooks) return look_whether_stopped(takeover);
-    // Nothing leaves the kernel after this, either.
-    if (!is_frozen) takeover.worker->process->kill_now();
     take_late(takeover);
   });
 }

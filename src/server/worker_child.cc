@@ -66,12 +66,6 @@ void WorkerChild::kill_now() {
   if (how_it_ended_.empty()) kill(pid_, SIGKILL);
 }
 
-void WorkerChild::freeze() {
-  if (how_it_ended_.empty()) kill(pid_, SIGSTOP);
-}
-
-bool WorkerChild::is_frozen() const { return process_state(pid_) == 'T'; }
-
 void WorkerChild::on_connection_closed() {
   peer_.reset();
   // The worker has closed its connection and ends, and its driver may take a moment to release the

@@ -49,10 +49,6 @@ class WorkerChild {
   // Ask it to end by closing its connection; SIGKILL if it takes longer than kWorkerStopMs.
   void stop();
   void kill_now();
-  // Stop all its threads, by SIGSTOP. One that is inside the kernel stops when it leaves it.
-  void freeze();
-  // Its main thread has stopped.
-  [[nodiscard]] bool is_frozen() const;
   [[nodiscard]] pid_t pid() const { return pid_; }
 
  private:

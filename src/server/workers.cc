@@ -62,10 +62,10 @@ void Workers::end_spare() {
 }
 
 bool Workers::use_spare() {
-  if (spare_ == nullptr || spare_->state != WorkerState::kSpare) return false;
+  if (spare_ == nullptr) return false;
   current_ = std::exchange(spare_, nullptr);
-  serve(*current_);
-  return true;
+  if (current_->state == WorkerState::kSpare) serve(*current_);
+  return true;  // else it serves once it is ready
 }
 
 void Workers::serve(Worker& worker) {

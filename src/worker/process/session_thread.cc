@@ -24,7 +24,7 @@ namespace {
 // Between two tries to drain or release a session while there is no memory for it.
 constexpr useconds_t kTryAgainUs = 10'000;
 
-// How long a session that has been made again waits for the others, and how often it looks.
+// How long a session waits for others that are being made again, and how often it looks.
 constexpr uint64_t kAdoptionsNs = 200 * kNsPerMs;
 constexpr useconds_t kAdoptionLookUs = 200;
 
@@ -201,7 +201,7 @@ Status SessionThread::open() {
   return Status();
 }
 
-// Code is loaded while nothing runs: who goes on first would delay those that are made again.
+// Code is loaded while nothing runs: who begins first would delay those that are made again.
 void SessionThread::await_adoptions() const {
   const uint64_t limit_ns = now_ns() + kAdoptionsNs;
   while (environment_.worker.adoptions.load(std::memory_order_relaxed) != 0 &&
@@ -211,7 +211,7 @@ void SessionThread::await_adoptions() const {
 }
 
 void SessionThread::execute() {
-  if (parts_.core.info.is_adopted()) await_adoptions();
+  await_adoptions();
   wire::RingConsumer ring(parts_.core.view);
   {
     const MutexLock lock(mutex_);

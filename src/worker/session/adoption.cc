@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/adaptive_wait.h"
@@ -95,8 +96,9 @@ Status adopt(SessionParts& session, Adopted* adopted) {
   session.memory.take_over();
   const RecentWork recent(session.core.view);
   if (session.core.info.adoption == wire::Adoption::kFound) lose_unfinished(session, recent);
-  adopted->given_again = give_again(session, recent);
-  if (adopted->given_again == 0) drop_unposted_calls(session);
+  const std::optional<uint32_t> again = give_again(session, recent);
+  adopted->given_again = again.value_or(0);
+  if (!again) drop_unposted_calls(session);
   session.losses.take_over();
   session.core.journal.note_all_ended();
   adopted->lost_streams = session.losses.count_new();

@@ -35,6 +35,8 @@ constexpr uint64_t kNapUntilNs = 2'000'000;
 constexpr uint64_t kAdvanceShare = 4;
 // Between two looks whether a full backlog has space again.
 constexpr uint64_t kBacklogFullPauseNs = 100'000;
+// Between two looks whether the session is handed over, whose command has found the context lost.
+constexpr uint64_t kLeftPauseNs = 20'000;
 // Of one session, so that a client can't fill the disk with failures.
 constexpr uint32_t kMostErrorsLogged = 16;
 
@@ -85,6 +87,10 @@ Executor::~Executor() {
 Status Executor::run() {
   OPENMPS_RETURN_IF_ERROR(execute_pending());
   while (!session_.stop.load(std::memory_order_acquire) && !hands_over()) {
+    if (is_left_) {  // the session is about to be handed over
+      clock_.sleep(kLeftPauseNs);
+      continue;
+    }
     if (session_.core.bell->rung().load(std::memory_order_relaxed)) {
       OPENMPS_RETURN_IF_ERROR(finish_late());
     }
@@ -104,7 +110,7 @@ Status Executor::run() {
     end_pause();
     session_.submitter.note_ahead(ring_.ahead(Submitter::kBatchBytes));
     OPENMPS_RETURN_IF_ERROR(execute(record));
-    if (is_left_) break;
+    if (is_left_) continue;
     ring_.conclude();
     if (ring_.empty()) session_.submitter.end_batch();
     note_progress();

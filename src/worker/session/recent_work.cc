@@ -256,14 +256,14 @@ class LostAgain {
     if (has_older_) return "an older loss of which the program has not been told";
     if (begins_.size() != slots_.size()) return "work of a stream that is gone";
     if (is_unknown_) return "more than is known";
-    if (commands_.empty()) return "work that is not known";
+    if (judged_.empty()) return "work that is not known";
     for (const RecentCommand* command : judged_) {
       if (!may_again(*command)) return wire::name_of(command->opcode);
     }
     if (!is_said_ && !is_same_again(judged_)) return "a copy whose source was to be written later";
     // What the commands use is to be as it was.
     for (const RecentCommand& later : recent_.commands()) {
-      if (later.end > commands_.front()->end && alters_what_is_used(later)) {
+      if (!commands_.empty() && later.end > commands_.front()->end && alters_what_is_used(later)) {
         return std::string(wire::name_of(later.opcode)) + " behind it";
       }
     }
@@ -332,15 +332,15 @@ class LostAgain {
 
 }  // namespace
 
-uint32_t give_again(SessionParts& session, const RecentWork& recent) {
-  if (session.core.info.replay == wire::Replay::kNever) return 0;
+std::optional<uint32_t> give_again(SessionParts& session, const RecentWork& recent) {
+  if (session.core.info.replay == wire::Replay::kNever) return std::nullopt;
   const wire::ChannelView& view = session.core.view;
   const LostAgain lost(session, recent);
-  if (lost.slots().empty()) return 0;
+  if (lost.slots().empty()) return std::nullopt;
   if (const std::string why = lost.why_not(); !why.empty()) {
     log("Session " + std::to_string(session.core.info.id) +
         ": what was under way is not given again: " + why);
-    return 0;
+    return std::nullopt;
   }
   for (const uint32_t slot : lost.slots()) {
     wire::FenceSlot& fence = view.fence(slot);
