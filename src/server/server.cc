@@ -492,7 +492,9 @@ void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
   const auto recovery = std::make_shared<Recovery>();
   recovery->began_ns = now_ns();
   recovery->result = CUDA_ERROR_MPS_RPC_FAILURE;
-  const bool goes_on = !ids.empty() && !how.empty() && note_worker_lost();
+  const bool has_active = std::ranges::any_of(
+      ids, [this](uint32_t id) { return sessions_.find(id)->state == SessionState::kActive; });
+  const bool goes_on = has_active && !how.empty() && note_worker_lost();
   for (const uint32_t id : ids) {
     Session& session = *sessions_.find(id);
     if (goes_on && session.state == SessionState::kActive) {

@@ -171,10 +171,10 @@ void Server::judge(Takeover& takeover) {
 }
 
 void Server::kill_late(Takeover& takeover) {
-  log_.write(format_text("%zu clients are late, since their threads are in the driver: worker %d "
-                         "is killed, and they are taken from it",
-                         takeover.awaited.size(),
-                         static_cast<int>(takeover.worker->process->pid())));
+  log_.write(
+      format_text("%zu clients are late, since their threads are in the driver: worker %d "
+                  "is killed, and they are taken from it",
+                  takeover.awaited.size(), static_cast<int>(takeover.worker->process->pid())));
   takeover.worker->process->kill_now();
   // No thread leaves the kernel after that; one that was running has been interrupted by then.
   takeover.timer = loop_.call_after(kKilledMs, [this, &takeover] {

@@ -48,6 +48,9 @@ struct JournalHeader {
   // Behind which command of the ring (Record::end) entries were added or dropped last: if that is
   // not done, the worker has died in the middle of it.
   std::atomic<uint64_t> noted;
+  // Where the last command ends that was given again (Record::end). Twice it is not: it may be what
+  // ends the workers.
+  std::atomic<uint64_t> given_again;
   // Slots from these on have not been used.
   std::atomic<uint32_t> fence_slots;
   std::atomic<uint32_t> callback_slots;

@@ -19,7 +19,7 @@ KILL = "kill"      # the client is killed while its kernel runs, of some 0.5 s
 GONE = "gone"      # the client is killed while its fault is not known yet
 WORKER = "worker"  # a worker of OpenMPS is killed, the serving one or a spare one
 # About as measured on an H200, for SOFTGPU_FAULT_LATENCY_US.
-H200_LATENCY = "range:147000,misaligned:176000/110000,trap:700000/14000,assert:5000/12000"
+H200_LATENCY = "range:147000,misaligned:176000/110000,trap:700000/14000/hold,assert:5000/12000"
 ANSWER_LIMIT_S = 60
 RUN_S = 0.05  # how long a kernel runs before its client is killed
 

@@ -257,6 +257,9 @@ class LostAgain {
     if (begins_.size() != slots_.size()) return "work of a stream that is gone";
     if (is_unknown_) return "more than is known";
     if (judged_.empty()) return "work that is not known";
+    if (judged_.front()->end <= journal_.header().given_again.load(std::memory_order_relaxed)) {
+      return "it has been given again before";
+    }
     for (const RecentCommand* command : judged_) {
       if (!may_again(*command)) return wire::name_of(command->opcode);
     }
@@ -348,6 +351,10 @@ std::optional<uint32_t> give_again(SessionParts& session, const RecentWork& rece
     fence.lost.store(0, std::memory_order_release);
   }
   view.lost_events().count.store(0, std::memory_order_relaxed);
+  if (!lost.commands().empty()) {
+    session.core.journal.view().header().given_again.store(lost.commands().back()->end,
+                                                           std::memory_order_relaxed);
+  }
   for (const RecentCommand* command : lost.commands()) {
     session.pending.push_back(
         {.opcode = command->opcode, .payload = command->payload, .notes = {}});

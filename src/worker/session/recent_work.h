@@ -69,9 +69,9 @@ class RecentWork {
 // lost, as hand_over() does. Before Losses::take_over().
 void lose_unfinished(SessionParts& session, const RecentWork& recent);
 
-// If all that the former worker has lost may be executed again, nothing is lost: the fence slots are
-// as they were, and the commands are put behind session.pending. Returns their number, which is 0
-// if only the command in hand was under way; nothing: it is lost. Before Losses::take_over().
+// If all that the former worker has lost may be executed again, nothing is lost: the fence slots
+// are as they were, and the commands are put behind session.pending. Returns their number, which is
+// 0 if only the command in hand was under way; nothing: it is lost. Before Losses::take_over().
 std::optional<uint32_t> give_again(SessionParts& session, const RecentWork& recent);
 
 // The client does not run functions of lost streams that it has not been asked to run.

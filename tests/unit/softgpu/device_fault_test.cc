@@ -20,7 +20,8 @@ constexpr size_t kUnit = 2 << 20;
 // The Xid tells the test that the fault has happened; between it and the report the test has a
 // second for what it does.
 [[maybe_unused]] const int latency =
-    setenv("SOFTGPU_FAULT_LATENCY_US", "misaligned:1000000/2000,range:1200000/2000", 1);
+    setenv("SOFTGPU_FAULT_LATENCY_US",
+           "misaligned:1000000/2000,range:1200000/2000,trap:1000000/2000/hold", 1);
 [[maybe_unused]] const int injection = setenv("SOFTGPU_FAULT", "another:2:instruction", 1);
 
 std::string segment() { return "softgpu-unit-" + std::to_string(getpid()) + "-0"; }
@@ -77,6 +78,19 @@ TEST_F(FaultTest, AnSmFaultStopsEverythingAtOnceAndIsToldLater) {
   EXPECT_EQ(load(word + 3), 0u);
 }
 
+TEST_F(FaultTest, AThreadThatSubmitsMayReturnWithTheReportOnly) {
+  uint32_t* word = words(1);
+  CUstream other = stream();
+  CUstream faulty = stream();
+  FaultReader reader(segment());
+  launch(faulty, FakeAction::kFault, 0, CUDA_ERROR_LAUNCH_FAILED);
+  await_xid(reader, 43);
+  EXPECT_EQ(cuStreamQuery(faulty), CUDA_ERROR_NOT_READY);
+  launch(other, FakeAction::kAdd, address_of(word), 1);
+  EXPECT_EQ(cuStreamQuery(faulty), CUDA_ERROR_LAUNCH_FAILED) << "it has been told meanwhile";
+  EXPECT_EQ(load(word), 0u);
+}
+
 TEST_F(FaultTest, OthersRunOnAfterAnAccessOutOfRange) {
   uint32_t* word = words(1);
   CUmemGenericAllocationHandle handle = 0;
@@ -127,9 +141,11 @@ TEST_F(FaultTest, OneLaunchOfAKernelFaultsWithoutCause) {
 
 TEST(FaultSettingsTest, AreRead) {
   FaultSettings settings;
-  ASSERT_TRUE(settings.read_delays("trap:700000/14000,assert:0/12000,range:5"));
+  ASSERT_TRUE(settings.read_delays("trap:700000/14000/hold,assert:0/12000,range:5"));
   EXPECT_EQ(settings.delays_of(CUDA_ERROR_LAUNCH_FAILED).report_ns, 700'000'000u);
   EXPECT_EQ(settings.delays_of(CUDA_ERROR_LAUNCH_FAILED).xid_ns, 14'000'000u);
+  EXPECT_TRUE(settings.delays_of(CUDA_ERROR_LAUNCH_FAILED).holds);
+  EXPECT_FALSE(settings.delays_of(CUDA_ERROR_ASSERT).holds);
   EXPECT_EQ(settings.delays_of(CUDA_ERROR_ASSERT).report_ns, 0u);
   EXPECT_EQ(settings.delays_of(CUDA_ERROR_ASSERT).xid_ns, 12'000'000u);
   EXPECT_EQ(settings.delays_of(CUDA_ERROR_ILLEGAL_ADDRESS).xid_ns, 5'000u);
@@ -139,7 +155,7 @@ TEST(FaultSettingsTest, AreRead) {
   EXPECT_EQ(settings.injected_launch, 3u);
   EXPECT_EQ(settings.injected_code, CUDA_ERROR_ILLEGAL_ADDRESS);
   for (const char* wrong : {"trap", "trap:", "trap:1/", "trap:-1", "trap:1x", "fire:1", "trap:1,,",
-                            "trap:99999999999"}) {
+                            "trap:99999999999", "trap:1/1/x"}) {
     EXPECT_FALSE(settings.read_delays(wrong)) << wrong;
   }
   for (const char* wrong : {"scale", "scale:0:trap", "scale:1:", ":1:trap", "scale:x:trap"}) {

@@ -713,6 +713,14 @@ TEST_F(GivenAgainTest, CopiesAndFillsFromTheLastReachedFenceOn) {
   EXPECT_EQ(session_->pending.back().opcode, wire::Opcode::kFence);
 }
 
+TEST_F(GivenAgainTest, NotTwice) {
+  replay_ = wire::Replay::kAlways;
+  work(1);
+  fence(1, 2);
+  EXPECT_EQ(again(), 2u);
+  EXPECT_EQ(again(true), 0u) << "it may be what ends the workers";
+}
+
 TEST_F(GivenAgainTest, AlsoOfAWorkerThatHasDied) {
   copy(kStaging, kStaging + 4096);
   fence(1, 2);

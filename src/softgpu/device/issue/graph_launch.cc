@@ -179,7 +179,7 @@ Status launch_locked(GraphExec& exec, const std::vector<GraphStep>& steps, Strea
 Status launch_graph(GraphExec& exec, Stream& stream) {
   Scheduler& scheduler = stream.context->driver().scheduler;
   scheduler.await_launches_allowed(*stream.execution);
-  scheduler.await_stream_slot(*stream.queue);
+  scheduler.await_submission(*stream.queue);
   const MutexLock lock(exec.mutex);
   return launch_locked(exec, exec.steps, stream);
 }

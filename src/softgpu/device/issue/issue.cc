@@ -29,7 +29,7 @@ Status issue(Stream& stream, const Work& work, OperationPtr* issued,
   if (stream.capturing.load(std::memory_order_acquire)) return driver.captures.add(stream, work);
   Scheduler& scheduler = driver.scheduler;
   if (std::holds_alternative<LaunchWork>(work)) scheduler.await_launches_allowed(*stream.execution);
-  scheduler.await_stream_slot(*stream.queue);
+  scheduler.await_submission(*stream.queue);
   OperationPtr operation = make_operation(work, stream.execution, *stream.queue);
   if (issued != nullptr) *issued = operation;
   scheduler.submit(*stream.queue, operation, after);

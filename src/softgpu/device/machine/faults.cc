@@ -49,9 +49,11 @@ bool FaultSettings::read_delays(std::string_view text) {
     const std::optional<size_t> kind = kind_named(cut(times, ':'));
     const bool has_xid = times.find('/') != std::string_view::npos;
     const std::optional<uint64_t> report = number(cut(times, '/'), kMostMicroseconds);
-    const std::optional<uint64_t> xid = has_xid ? number(times, kMostMicroseconds) : report;
+    const std::optional<uint64_t> xid =
+        has_xid ? number(cut(times, '/'), kMostMicroseconds) : report;
     if (!kind.has_value() || !report.has_value() || !xid.has_value()) return false;
-    delays[*kind] = {*report * 1000, *xid * 1000};
+    if (!times.empty() && times != "hold") return false;
+    delays[*kind] = {*report * 1000, *xid * 1000, !times.empty()};
   }
   return true;
 }

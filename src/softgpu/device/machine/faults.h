@@ -30,6 +30,7 @@ inline constexpr std::array<FaultKind, 6> kFaultKinds = {{
 struct FaultDelays {
   uint64_t report_ns = 0;  // until the contexts of the process have the error
   uint64_t xid_ns = 0;     // until NVML has the Xid event
+  bool holds = false;      // a thread that gives a stream work meanwhile returns with the error
 };
 
 struct FaultSettings {
@@ -40,8 +41,8 @@ struct FaultSettings {
 
   // Of an error that is of no kind: none.
   [[nodiscard]] FaultDelays delays_of(CUresult code) const;
-  // "kind:REPORT[/XID],...", both in microseconds; without XID, that comes with the report. False:
-  // not understood.
+  // "kind:REPORT[/XID[/hold]],...", times in microseconds; without XID, that comes with the report.
+  // False: not understood.
   [[nodiscard]] bool read_delays(std::string_view text);
   // "kernel:nth:kind". False: not understood.
   [[nodiscard]] bool read_injection(std::string_view text);

@@ -69,6 +69,8 @@ Scheduler::Scheduler(AddressSpace* memory, Trace* trace, const Config& config,
       trace_(trace),
       stream_items_(config.stream_items),
       faults_(config.faults),
+      holds_(std::ranges::any_of(config.faults.delays,
+                                 [](const FaultDelays& delays) { return delays.holds; })),
       end_allocation_(std::move(end_allocation)) {}
 
 void Scheduler::add_device(const Config& config, int device, DeviceSegment* segment) {
@@ -339,7 +341,8 @@ bool Scheduler::fault_locked(const std::shared_ptr<ExecutionContext>& context, c
     return true;
   }
   const uint64_t now = now_ns();
-  pending_ = PendingFault{context, fault, now, now + delays.xid_ns, now + delays.report_ns};
+  pending_ =
+      PendingFault{context, fault, now, now + delays.xid_ns, now + delays.report_ns, delays.holds};
   if (fault.code == CUDA_ERROR_ILLEGAL_ADDRESS) {
     pending_->halt_ns += delays.report_ns / 100 * kRangeRunsPercent;
   } else {
@@ -387,6 +390,7 @@ void Scheduler::halt_locked() {
 void Scheduler::resume_locked() {
   if (!std::exchange(halted_, false)) return;
   for (const auto& executor : executors_) executor->resume_locked();
+  done_.notify_all();
   service_work_.notify_one();
 }
 
@@ -489,10 +493,13 @@ void Scheduler::end_quiescence(ExecutionContext& context) {
   if (context.quiescences.fetch_sub(1) == 1) done_.notify_all();
 }
 
-void Scheduler::await_stream_slot(const StreamQueue& stream) {
-  if (stream_items_ == 0) return;
+void Scheduler::await_submission(const StreamQueue& stream) {
+  if (stream_items_ == 0 && !holds_) return;
   const MutexLock lock(scheduler_mutex);
-  while (stream.items->outstanding >= stream_items_) done_.wait(scheduler_mutex);
+  while (stream_items_ != 0 && stream.items->outstanding >= stream_items_) {
+    done_.wait(scheduler_mutex);
+  }
+  while (halted_ && pending_.has_value() && pending_->holds) done_.wait(scheduler_mutex);
 }
 
 void Scheduler::await_launches_allowed(ExecutionContext& context) {

@@ -95,9 +95,10 @@ class Scheduler final : private ExecutorOwner {
   void begin_quiescence(ExecutionContext& context);
   void end_quiescence(ExecutionContext& context);
   void await_launches_allowed(ExecutionContext& context);
-  // Returns when fewer than `stream_items` operations of the stream are not done (1,020 on an
-  // H200). Threads that submit to other streams go on.
-  void await_stream_slot(const StreamQueue& stream);
+  // Called before a submission. Returns when fewer than `stream_items` operations of the stream are
+  // not done (1,020 on an H200; threads that submit to other streams go on), and no fault holds
+  // submissions (FaultDelays::holds).
+  void await_submission(const StreamQueue& stream);
   // Keeps `object` alive until everything submitted so far in the context is done. Returns at once.
   void keep_until_idle(const std::shared_ptr<ExecutionContext>& context,
                        std::shared_ptr<const void> object);
@@ -138,6 +139,7 @@ class Scheduler final : private ExecutorOwner {
     uint64_t halt_ns = 0;
     uint64_t xid_ns = 0;
     uint64_t report_ns = 0;
+    bool holds = false;  // FaultDelays
   };
 
   bool fault_locked(const std::shared_ptr<ExecutionContext>& context, const Fault& fault)
@@ -190,8 +192,9 @@ class Scheduler final : private ExecutorOwner {
 
   AddressSpace* memory_;
   Trace* trace_;
-  const uint32_t stream_items_;  // see await_stream_slot(); 0: no limit
+  const uint32_t stream_items_;  // see await_submission(); 0: no limit
   const FaultSettings faults_;
+  const bool holds_;  // some fault holds submissions
   const std::function<Backing(uint64_t)> end_allocation_;
   std::vector<std::unique_ptr<DeviceExecutor>> executors_;
   std::vector<std::shared_ptr<ExecutionContext>> open_ GUARDED_BY(scheduler_mutex);
