@@ -18,15 +18,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tools"), str(ROOT / "bench")]
-from bystanders import (FAULTS, GONE, H200_LATENCY, KILL, MODES, WORKER, Bystander, Logs,  # noqa: E402
-                        await_active, commit, named, outcome, suspected)
+from bystanders import (DEATHS, DOUBLE, FAULTS, GONE, H200_LATENCY, KILL, MODES, WORKER, Bystander,  # noqa: E402
+                        Logs, await_active, commit, named, outcome, suspected)
 from demo import best_driver  # noqa: E402
 from sandbox import Failure, Sandbox, wait_until  # noqa: E402
 from scenario_tools import SETTLE_LIMIT_S, finish  # noqa: E402
 from smoke import MpsSandbox  # noqa: E402
 from stack import show  # noqa: E402
 
-KINDS = (*FAULTS, KILL, GONE, WORKER)
+KINDS = (*FAULTS, KILL, GONE, WORKER, DOUBLE, DEATHS)
 SIDES = ("openmps", "mps", "native")
 NEWCOMER_LIMIT_S = 60
 IDLE_BYTES = 128 << 20  # of softgpu's memory, without clients: what workers keep of freed memory
@@ -109,10 +109,12 @@ class Campaign:
         found = {"number": number, "kind": kind, "pid": pid, "culprit_told": told, "ms": spent * 1e3,
                  "named": self.blame(kind, pid, named(text), suspected(text)), "answers": answers, "log": text}
         self.events.append(found)
-        line = [f"{mode} {outcome(answer)}" for mode, answer in answers.items()]
+        for answer in answers.values():
+            answer["outcome"] = outcome(answer, 2 if kind in (DOUBLE, DEATHS) else 1)
+        line = [f"{mode} {answer['outcome']}" for mode, answer in answers.items()]
         print(f"{number:4d} {kind:10s} {told or 'killed':32s} named: {found['named']}; " + ", ".join(line), flush=True)
         for mode, answer in answers.items():
-            if outcome(answer) in ("WRONG", "told often") or answer.get("ended"):
+            if answer["outcome"] in ("WRONG", "told often") or answer.get("ended"):
                 self.problem(f"event {number}, {kind}: {mode}: {json.dumps(answer)}")
             if answer["lost"]:
                 self.bystanders.pop(mode).end()
@@ -175,7 +177,7 @@ class Campaign:
             if not events:
                 continue
             answers = [answer for event in events for answer in event["answers"].values()]
-            counts = Counter(outcome(answer) for answer in answers)
+            counts = Counter(answer["outcome"] for answer in answers)
             pauses = [answer["longest_ms"] for answer in answers
                       if not answer["lost"] and answer["mode"] != "idle"]
             faults = [event for event in events if event["kind"] in (*FAULTS, GONE)]
@@ -193,7 +195,7 @@ class Campaign:
         rows = [["bystander", *OUTCOMES, "codes", "pause p50", "p99"]]
         for mode in self.options.bystanders:
             answers = [event["answers"][mode] for event in self.events if mode in event["answers"]]
-            counts = Counter(outcome(answer) for answer in answers)
+            counts = Counter(answer["outcome"] for answer in answers)
             codes = Counter(error["code"] for answer in answers for error in answer["errors"])
             pauses = [answer["longest_ms"] for answer in answers if not answer["lost"]]
             rows.append([mode, *(str(counts[one]) for one in OUTCOMES),
@@ -225,8 +227,8 @@ def parse():
             parser.error(f"--{name}: {', '.join(sorted(unknown)) or 'none'}; there are {', '.join(known)}")
         setattr(options, name, chosen)
     options.driver = options.driver or best_driver()
-    if options.side != "openmps" and WORKER in options.kinds:
-        parser.error(f"--kinds {WORKER}: OpenMPS only")
+    if options.side != "openmps" and {WORKER, DEATHS} & set(options.kinds):
+        parser.error(f"--kinds {WORKER}, {DEATHS}: OpenMPS only")
     if options.side == "mps" and options.driver != "nvidia":
         parser.error("--side mps needs a GPU")
     return options

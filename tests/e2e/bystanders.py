@@ -18,6 +18,9 @@ FAULTS = ("read", "write", "null", "misaligned", "trap", "assert", "stack")
 KILL = "kill"      # the client is killed while its kernel runs, of some 0.5 s
 GONE = "gone"      # the client is killed while its fault is not known yet
 WORKER = "worker"  # a worker of OpenMPS is killed, the serving one or a spare one
+DOUBLE = "double"  # two clients fault, the second while the sessions of the first one's worker move, or about then
+DEATHS = "deaths"  # a client faults, and meanwhile a worker is killed
+BESIDE_S = (0, 0.25)  # how long after the first the second comes
 # About as measured on an H200, for SOFTGPU_FAULT_LATENCY_US.
 H200_LATENCY = "range:147000,misaligned:176000/110000,trap:700000/14000/hold,assert:5000/12000"
 ANSWER_LIMIT_S = 60
@@ -71,8 +74,8 @@ class Bystander:
         self.errors.close()
 
 
-def outcome(answer):
-    """unharmed, told (exactly once for each process, and it went on), told often, lost, or WRONG."""
+def outcome(answer, events=1):
+    """unharmed, told (at most once for each process and event, and it went on), told often, lost, or WRONG."""
     if answer["wrong"]:
         return "WRONG"
     if answer["lost"]:
@@ -80,7 +83,7 @@ def outcome(answer):
     if not answer["errors"]:
         return "unharmed"
     sessions = 2 if answer["mode"] == "ipc" else 1
-    return "told" if len(answer["errors"]) <= sessions else "told often"
+    return "told" if len(answer["errors"]) <= sessions * events else "told often"
 
 
 class Logs:
@@ -120,10 +123,24 @@ def commit(box, kind):
         worker = random.choice(box.pids_named("openmps-worker"))
         os.kill(worker, signal.SIGKILL)
         return worker, ""
-    child = box.start(["drv_culprit", {KILL: "busy", GONE: "write"}.get(kind, kind)], stdin=subprocess.PIPE)
+    program = {KILL: "busy", GONE: "write"}.get(kind) or (random.choice(FAULTS) if kind in (DOUBLE, DEATHS) else kind)
+    child = box.start(["drv_culprit", program], stdin=subprocess.PIPE)
     ready(child)
+    second = box.start(["drv_culprit", random.choice(FAULTS)], stdin=subprocess.PIPE) if kind == DOUBLE else None
+    if second is not None:
+        ready(second)
     child.stdin.write("\n")
     child.stdin.flush()
+    if kind in (DOUBLE, DEATHS):
+        select.select([], [], [], random.uniform(*BESIDE_S))
+    if kind == DEATHS:
+        os.kill(random.choice(box.pids_named("openmps-worker")), signal.SIGKILL)
+    if second is not None:
+        try:
+            second.communicate("\n", timeout=ANSWER_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(second.pid, signal.SIGKILL)
+            raise Failure(f"the second culprit has no end after {ANSWER_LIMIT_S} s") from None
     if kind in (KILL, GONE):
         if kind == KILL:
             child.stdout.readline()
@@ -135,7 +152,7 @@ def commit(box, kind):
         os.killpg(child.pid, signal.SIGKILL)
         child.communicate()
         raise Failure(f"the culprit ({kind}) has no end after {ANSWER_LIMIT_S} s") from None
-    if kind not in (KILL, GONE) and child.returncode != 0:
+    if kind not in (KILL, GONE, DEATHS, DOUBLE) and child.returncode != 0:
         raise Failure(f"the culprit ({kind}): exit code {child.returncode}\n{out}{err}")
     return child.pid, out.strip()
 

@@ -17,6 +17,12 @@ namespace {
 // those of dropped ones: as much as a session with some hundred objects has.
 constexpr uint64_t kLeastWaste = 256 * wire::kKiB;
 
+// At the beginning of the file: as much as a session with few objects writes between two times.
+constexpr uint64_t kKeptPages = 4 * kLeastWaste;
+
+// So many dropped entries an object remembers at least.
+constexpr size_t kMostGone = 16;
+
 constexpr std::string_view kTooMuch = "it has described too much";
 
 uint64_t padded(uint64_t bytes) { return (bytes + 7) & ~uint64_t{7}; }
@@ -133,9 +139,9 @@ void Journal::compact_if_due() {
   wire::JournalExtent& old = header().extents[header().current.load() & 1];
   const uint64_t begin = old.begin.load();
   const uint64_t end = old.end.load();
-  const bool fits_behind = live_bytes_ <= wire::kJournalBytes - end;
-  if (!fits_behind && live_bytes_ > begin - wire::kJournalStart) return;
-  const uint64_t first = fits_behind ? end : wire::kJournalStart;
+  const bool fits_before = live_bytes_ <= begin - wire::kJournalStart;
+  if (!fits_before && live_bytes_ > wire::kJournalBytes - end) return;
+  const uint64_t first = fits_before ? wire::kJournalStart : end;
   uint64_t next = first;
   for (auto& [number, entry] : entries_) {
     memcpy(at(next), at(entry.offset), entry.bytes);
@@ -147,9 +153,10 @@ void Journal::compact_if_due() {
   header().extents[other].end.store(next);
   header().current.store(other);
   written_bytes_ = next - first;
-  // The pages of the old entries go back to the system; if not, they stay until the session ends.
+  // The pages of the old entries go back to the system, but for the first, which are used again; if
+  // they do not, they stay until the session ends.
   const uint64_t page = wire::kHostPageBytes;
-  const uint64_t from = (begin + page - 1) / page * page;
+  const uint64_t from = std::max((begin + page - 1) / page * page, wire::kJournalStart + kKeptPages);
   const uint64_t to = end / page * page;
   if (to > from) {
     static_cast<void>(fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
@@ -179,7 +186,7 @@ std::string Journal::setting(const Command& command) {
 Journal::Number Journal::insert(Entry entry) {
   const Number number = ++last_;
   live_bytes_ += entry.bytes;
-  for (const ObjectKey object : entry.lives_with) by_object_[object].insert(number);
+  for (const ObjectKey object : entry.lives_with) by_object_[object].numbers.push_back(number);
   if (!entry.key.empty()) by_setting_[entry.key] = number;
   if (entry.range.end != 0) by_address_[entry.range.begin].insert(number);
   const bool stays = !entry.stays.empty();
@@ -272,8 +279,13 @@ void Journal::drop(Number number) {
   for (const ObjectKey object : entry.lives_with) {
     const auto of = by_object_.find(object);
     if (of == by_object_.end()) continue;
-    of->second.erase(number);
-    if (of->second.empty()) by_object_.erase(of);
+    Users& users = of->second;
+    if (++users.gone == users.numbers.size()) {
+      by_object_.erase(of);
+    } else if (users.gone > kMostGone && 2 * users.gone > users.numbers.size()) {
+      std::erase_if(users.numbers, [this](Number user) { return !entries_.contains(user); });
+      users.gone = 0;
+    }
   }
   if (!entry.key.empty()) {
     const auto set = by_setting_.find(entry.key);
@@ -299,7 +311,9 @@ void Journal::drop_all(const std::vector<Number>& numbers) {
 std::vector<Journal::Number> Journal::living_with(ObjectKey object) const {
   const auto of = by_object_.find(object);
   if (of == by_object_.end()) return {};
-  return {of->second.begin(), of->second.end()};
+  std::vector<Number> numbers = of->second.numbers;
+  std::erase_if(numbers, [this](Number number) { return !entries_.contains(number); });
+  return numbers;
 }
 
 void Journal::end(ObjectKey ended, wire::Opcode opcode, Bytes record) {

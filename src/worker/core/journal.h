@@ -230,7 +230,12 @@ class Journal {
   uint64_t live_bytes_ = 0;
   uint64_t written_bytes_ = 0;  // of the current extent
   Entries entries_;
-  std::unordered_map<ObjectKey, std::set<Number>> by_object_;
+  // The entries that live with an object, ascending; some of them may have been dropped.
+  struct Users {
+    std::vector<Number> numbers;
+    size_t gone = 0;  // of them
+  };
+  std::unordered_map<ObjectKey, Users> by_object_;
   std::unordered_map<ObjectKey, std::weak_ptr<Needed>> needed_;
   std::unordered_map<std::string, Number> by_setting_;
   std::map<uint64_t, std::set<Number>> by_address_;  // begin of the range

@@ -94,11 +94,13 @@ Status adopt(SessionParts& session, Adopted* adopted) {
   };
   OPENMPS_RETURN_IF_ERROR(session.core.journal.replay(replay));
   session.memory.take_over();
-  const RecentWork recent(session.core.view);
-  if (session.core.info.adoption == wire::Adoption::kFound) lose_unfinished(session, recent);
-  const std::optional<uint32_t> again = give_again(session, recent);
-  adopted->given_again = again.value_or(0);
-  if (!again) drop_unposted_calls(session);
+  if (has_unfinished(session)) {
+    const RecentWork recent(session.core.view);
+    if (session.core.info.adoption == wire::Adoption::kFound) lose_unfinished(session, recent);
+    const std::optional<uint32_t> again = give_again(session, recent);
+    adopted->given_again = again.value_or(0);
+    if (!again) drop_unposted_calls(session);
+  }
   session.losses.take_over();
   session.core.journal.note_all_ended();
   adopted->lost_streams = session.losses.count_new();

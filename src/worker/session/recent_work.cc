@@ -155,7 +155,7 @@ RecentWork::RecentWork(const wire::ChannelView& view) {
     if (!next.value()) break;
     commands_.push_back(describe(record));
   }
-  wire::RingConsumer ahead(view);
+  wire::RingConsumer ahead(view);  // the session's own begins where this one does
   const Result<bool> taken = ahead.take(&record);
   if (taken.ok() && taken.value()) in_hand_ = describe(record);
 }
@@ -165,6 +165,17 @@ std::optional<uint64_t> RecentWork::begin_of(uint32_t slot, uint64_t reached) co
     if (at->fence.slot == slot && at->fence.value <= reached) return at->end;
   }
   return is_complete_ ? std::optional<uint64_t>(0) : std::nullopt;
+}
+
+bool has_unfinished(const SessionParts& session) {
+  const wire::ChannelView& view = session.core.view;
+  const wire::JournalView& journal = session.core.journal.view();
+  const bool is_found = session.core.info.adoption == wire::Adoption::kFound;
+  for (uint32_t slot = 0; slot < journal.fence_slots(); ++slot) {
+    if (view.fence(slot).lost.load(std::memory_order_relaxed) != 0) return true;
+    if (is_found && journal.is_unfinished(slot, view)) return true;
+  }
+  return false;
 }
 
 void lose_unfinished(SessionParts& session, const RecentWork& recent) {

@@ -65,6 +65,9 @@ class RecentWork {
   bool is_complete_ = false;
 };
 
+// Something that streams were given may not have ended, or is lost.
+[[nodiscard]] bool has_unfinished(const SessionParts& session);
+
 // The former worker has said nothing (wire::Adoption::kFound): marks what may not have ended as
 // lost, as hand_over() does. Before Losses::take_over().
 void lose_unfinished(SessionParts& session, const RecentWork& recent);
