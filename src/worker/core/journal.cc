@@ -156,7 +156,8 @@ void Journal::compact_if_due() {
   // The pages of the old entries go back to the system, but for the first, which are used again; if
   // they do not, they stay until the session ends.
   const uint64_t page = wire::kHostPageBytes;
-  const uint64_t from = std::max((begin + page - 1) / page * page, wire::kJournalStart + kKeptPages);
+  const uint64_t from =
+      std::max((begin + page - 1) / page * page, wire::kJournalStart + kKeptPages);
   const uint64_t to = end / page * page;
   if (to > from) {
     static_cast<void>(fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
