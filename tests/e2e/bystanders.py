@@ -51,7 +51,9 @@ class Bystander:
         try:
             self.child.stdin.write("\n")
             self.child.stdin.flush()
-            if not select.select([self.child.stdout], [], [], limit_s)[0]:
+            waiting = select.poll()  # descriptors may be numbered above what select() takes
+            waiting.register(self.child.stdout, select.POLLIN)
+            if not waiting.poll(limit_s * 1000):
                 return self.gone(f"no answer within {limit_s} s")
             line = self.child.stdout.readline()
             return json.loads(line) if line.startswith("{") else self.gone(line)
@@ -71,6 +73,7 @@ class Bystander:
         except (OSError, subprocess.TimeoutExpired):
             self.child.send_signal(signal.SIGKILL)
             self.child.wait()
+        self.child.stdout.close()
         self.errors.close()
 
 

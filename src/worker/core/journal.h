@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <set>
@@ -20,6 +21,7 @@
 #include "base/unique_fd.h"
 #include "cuda/status.h"
 #include "wire/command.h"
+#include "wire/commands/memory.h"
 #include "wire/journal.h"
 
 namespace openmps::worker {
@@ -79,6 +81,13 @@ class Journal {
   using ObjectKey = uint64_t;
   static constexpr ObjectKey object(wire::Object kind, wire::Id id) {
     return uint64_t{static_cast<uint8_t>(kind)} << 32 | id;
+  }
+  // What is published under a random key.
+  static ObjectKey share(const wire::ShareKey& key) {
+    uint64_t parts[2];
+    static_assert(sizeof(parts) == sizeof(key));
+    memcpy(parts, &key, sizeof(parts));
+    return (parts[0] ^ parts[1]) | uint64_t{1} << 63;
   }
   struct Range {
     uint64_t begin = 0;

@@ -17,11 +17,15 @@ Exchange::Key Exchange::key_of(const wire::ShareKey& key) {
 
 bool Exchange::add(Offer offer, wire::ShareKey* key) {
   if (getrandom(key->bytes, sizeof(key->bytes), 0) != sizeof(key->bytes)) return false;
+  return add_under(std::move(offer), *key);
+}
+
+bool Exchange::add_under(Offer offer, const wire::ShareKey& key) {
   const MutexLock lock(mutex_);
   uint32_t& count = counts_[offer.session];
   if (count >= kMaxOffers) return false;
   ++count;
-  offers_[key_of(*key)] = std::move(offer);
+  offers_[key_of(key)] = std::move(offer);
   return true;
 }
 

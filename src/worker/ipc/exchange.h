@@ -31,6 +31,11 @@ class Exchange {
                              wire::ShareKey* key) {
     return add({session, nullptr, std::move(event)}, key);
   }
+  // Publish under the key that the session's former worker had chosen.
+  [[nodiscard]] bool publish_again(uint32_t session, std::shared_ptr<Physical> memory,
+                                   const wire::ShareKey& key) {
+    return add_under({session, std::move(memory), nullptr}, key);
+  }
   // The object that a key names; null: none, or none any more.
   [[nodiscard]] std::shared_ptr<Physical> memory(const wire::ShareKey& key) {
     return find(key).memory;
@@ -52,6 +57,7 @@ class Exchange {
   };
   static Key key_of(const wire::ShareKey& key);
   bool add(Offer offer, wire::ShareKey* key);
+  bool add_under(Offer offer, const wire::ShareKey& key);
   // An empty one: the key names nothing.
   Offer find(const wire::ShareKey& key);
 

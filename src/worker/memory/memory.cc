@@ -243,17 +243,14 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
                              std::shared_ptr<Holding>* holding) {
   OPENMPS_RETURN_IF_ERROR(core_.use(device_index));
   if (core_.journal.is_adopting()) {
-    Result<Keeper::Taken> taken = take_kept();
-    if (!taken.ok()) return taken.status();
-    if (taken->bytes != bytes || taken->device != device_index) {
+    KeptMemory kept;
+    Result<std::shared_ptr<Physical>> physical = import_kept(bytes, &kept);
+    if (!physical.ok()) return physical.status();
+    if ((*physical)->device != device_index) {
       return Status(CUDA_ERROR_INVALID_HANDLE, "the server has kept other memory");
     }
-    Result<CUmemGenericAllocationHandle> imported =
-        import_memory(core_.driver, taken->memory.get());
-    if (!imported.ok()) return imported.status();
-    const auto physical = std::make_shared<Physical>(core_.driver, *imported, bytes, device_index);
-    charge.share_with(*physical, group_.get());
-    *holding = std::make_shared<Holding>(physical, std::move(charge), std::move(taken->kept));
+    charge.share_with(**physical, group_.get());
+    *holding = std::make_shared<Holding>(std::move(*physical), std::move(charge), std::move(kept));
     return Status();
   }
   Result<CUmemGenericAllocationHandle> handle = make_physical(device_index, bytes, flags);
@@ -333,6 +330,19 @@ Result<Keeper::Taken> SessionMemory::take_kept() {
   if (taken.memory.valid()) return taken;
   return Status(CUDA_ERROR_INVALID_HANDLE,
                 "the server has not kept memory " + std::to_string(core_.journal.kept()));
+}
+
+Result<std::shared_ptr<Physical>> SessionMemory::import_kept(uint64_t bytes, KeptMemory* kept) {
+  Result<Keeper::Taken> taken = take_kept();
+  if (!taken.ok()) return taken.status();
+  if (taken->bytes != bytes) {
+    return Status(CUDA_ERROR_INVALID_HANDLE, "the server has kept other memory");
+  }
+  OPENMPS_RETURN_IF_ERROR(core_.use(taken->device));
+  Result<CUmemGenericAllocationHandle> imported = import_memory(core_.driver, taken->memory.get());
+  if (!imported.ok()) return imported.status();
+  *kept = std::move(taken->kept);
+  return std::make_shared<Physical>(core_.driver, *imported, bytes, taken->device);
 }
 
 Status SessionMemory::hold(std::shared_ptr<Physical> physical, KeptMemory kept,
@@ -432,7 +442,7 @@ Status SessionMemory::map(const wire::MemoryMap& range) {
 
 bool SessionMemory::is_own(const Range& range) {
   return !range.lent && range.holding->physical->bytes != 0 && range.holding.use_count() == 1 &&
-         range.holding->physical.use_count() == 1 &&
+         range.holding->physical.use_count() == 1 && !range.holding->physical->is_shared() &&
          range.access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 

@@ -130,6 +130,8 @@ class SessionMemory {
   // While the session is made again: what the server has given for the command in hand.
   // CUDA_ERROR_INVALID_HANDLE: nothing.
   Result<Keeper::Taken> take_kept();
+  // The same, imported, if it has so many bytes. It stays kept until `kept` ends.
+  Result<std::shared_ptr<Physical>> import_kept(uint64_t bytes, KeptMemory* kept);
   // Map a part of held memory at free addresses, without access for any device yet.
   Status map_held(std::shared_ptr<Holding> holding, uint64_t address, uint64_t bytes,
                   uint64_t offset);

@@ -3,6 +3,7 @@
 // several sessions may map it. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -28,6 +29,11 @@ class Physical {
   const uint32_t device;
   const CUmemGenericAllocationHandle handle;
 
+  // Another object in this worker may be of the same memory: sessions that share it have come from
+  // another worker. It is never used for something else.
+  void set_shared() { is_shared_.store(true, std::memory_order_relaxed); }
+  [[nodiscard]] bool is_shared() const { return is_shared_.load(std::memory_order_relaxed); }
+
   // What the allocation counts against a group's limit while a session of the group holds it. It
   // counts once in a group: `taken` becomes the charge of all sessions of the group, unless another
   // has become that. Null: no session of the group holds it, and nothing has been taken.
@@ -36,6 +42,7 @@ class Physical {
 
  private:
   const DriverTable& driver_;
+  std::atomic<bool> is_shared_{false};
   Mutex mutex_{LockRank::kGroupCharges};
   std::vector<std::weak_ptr<GroupCharge>> charges_ GUARDED_BY(mutex_);  // one for each group
 };

@@ -220,9 +220,9 @@ constexpr bool kIsObject = Name::kObject != Object::kDevice;
 template <typename C>
 constexpr bool concerns_journal() {
   return kIsKept<C> || std::same_as<C, wire::MemoryUnmap> || std::same_as<C, wire::AddressFree> ||
-         std::same_as<C, wire::HostUnregister> || wire::NamesOf<C>::with([](auto... name) {
-           return ((name.kEffect == Effect::kEnd) || ... || false);
-         });
+         std::same_as<C, wire::HostUnregister> || std::same_as<C, wire::MemoryWithdraw> ||
+         wire::NamesOf<C>::with(
+             [](auto... name) { return ((name.kEffect == Effect::kEnd) || ... || false); });
 }
 
 // The objects whose end drops the entry, or, with `outlives`, what it uses and outlives.
@@ -293,6 +293,9 @@ void note_in_journal(SessionParts& session, const wire::Record& record, const C&
                 std::same_as<C, wire::HostUnregister>) {
     if (status.ok()) journal.end_range(command.address, command.bytes, C::kOpcode);
   }
+  if constexpr (std::same_as<C, wire::MemoryWithdraw>) {
+    if (status.ok()) journal.end(Journal::share(command.key), C::kOpcode, bytes);
+  }
   if constexpr (kIsKept<C>) {
     Journal::Command kept;
     kept.opcode = C::kOpcode;
@@ -302,6 +305,13 @@ void note_in_journal(SessionParts& session, const wire::Record& record, const C&
     std::vector<Journal::ObjectKey> objects;
     wire::NamesOf<C>::with(
         [&](auto... name) { (add_object(command, name, &objects, &kept.outlives), ...); });
+    if constexpr (std::same_as<C, wire::MemoryPublish>) {
+      wire::MemoryPublish::Reply reply;
+      if (writer.size() >= sizeof(reply)) {
+        memcpy(&reply, writer.data(), sizeof(reply));
+        objects.push_back(Journal::share(reply.key));
+      }
+    }
     kept.lives_with = objects;
     constexpr bool kIsGraph = C::kKeeping == wire::Keeping::kGraph;
     constexpr bool kUses =

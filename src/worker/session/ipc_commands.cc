@@ -18,6 +18,12 @@ Status IpcCommands::handle(const wire::MemoryPublish& command, ReplyTo<wire::Mem
   if (holding == nullptr || holding->physical->bytes != command.bytes) {
     return violation("what is to be published is no whole mapping");
   }
+  if (const auto* former = core_.journal.recorded<wire::MemoryPublish::Reply>()) {
+    holding->physical->set_shared();
+    if (!exchange_.publish_again(core_.info.id, holding->physical, former->key)) return no_keys();
+    reply.put(*former);
+    return Status();
+  }
   wire::ShareKey key;
   if (!exchange_.publish(core_.info.id, holding->physical, &key)) return no_keys();
   reply.put({key});
@@ -30,13 +36,23 @@ Status IpcCommands::handle(const wire::MemoryWithdraw& command) {
 }
 
 Status IpcCommands::handle(const wire::MemoryOpen& command, ReplyTo<wire::MemoryOpen> reply) {
-  std::shared_ptr<Physical> physical = exchange_.memory(command.key);
-  if (physical == nullptr || physical->bytes != command.bytes) {
-    return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names no shared memory");
+  std::shared_ptr<Physical> physical;
+  KeptMemory kept;
+  if (core_.journal.is_adopting()) {
+    Result<std::shared_ptr<Physical>> imported = memory_.import_kept(command.bytes, &kept);
+    if (!imported.ok()) return imported.status();
+    physical = std::move(*imported);
+    physical->set_shared();
+  } else {
+    physical = exchange_.memory(command.key);
+    if (physical == nullptr || physical->bytes != command.bytes) {
+      return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names no shared memory");
+    }
+    kept = memory_.keep(physical);
   }
   const uint32_t device = physical->device;
   std::shared_ptr<Holding> holding;
-  OPENMPS_RETURN_IF_ERROR(memory_.hold(std::move(physical), KeptMemory(), &holding));
+  OPENMPS_RETURN_IF_ERROR(memory_.hold(std::move(physical), std::move(kept), &holding));
   OPENMPS_RETURN_IF_ERROR(memory_.map_held(std::move(holding), command.address, command.bytes, 0));
   Status status =
       memory_.handle(wire::MemoryAccess{command.address, command.bytes, device,

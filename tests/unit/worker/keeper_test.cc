@@ -385,5 +385,30 @@ TEST_F(AdoptedMemoryTest, AnExtentLiesWhereItWas) {
   EXPECT_FALSE(next_worker_.addresses.claim(second, kUnit));
 }
 
+TEST_F(AdoptedMemoryTest, SharedMemoryIsSharedAgainUnderItsKey) {
+  map(kBase, 2 * kUnit);
+  map(kBase + 4 * kUnit, kUnit);
+  EXPECT_TRUE(send(wire::MemoryPublish{kBase, 2 * kUnit}).ok());
+  const wire::ShareKey key = reply<wire::MemoryPublish::Reply>().key;
+  EXPECT_TRUE(send(wire::MemoryPublish{kBase + 4 * kUnit, kUnit}).ok());
+  const wire::ShareKey withdrawn = reply<wire::MemoryPublish::Reply>().key;
+  EXPECT_TRUE(send(wire::MemoryPublish{kBase + 4 * kUnit, kUnit}).ok());
+  const wire::ShareKey freed = reply<wire::MemoryPublish::Reply>().key;
+  EXPECT_TRUE(send(wire::MemoryWithdraw{withdrawn}).ok());
+  EXPECT_TRUE(send(wire::MemoryOpen{key, kBase + 8 * kUnit, 2 * kUnit}).ok());
+  EXPECT_TRUE(send(wire::MemoryUnmap{kBase + 4 * kUnit, kUnit, 0, 0}).ok());
+  EXPECT_EQ(session_->core.journal.stays(), "");
+  const Status status = adopt_in_next();
+  ASSERT_TRUE(status.ok()) << status.message();
+  const std::shared_ptr<Physical> shared = next_worker_.exchange.memory(key);
+  ASSERT_NE(shared, nullptr);
+  EXPECT_EQ(shared->bytes, 2 * kUnit);
+  EXPECT_TRUE(shared->is_shared()) << "others may have it under another handle";
+  EXPECT_EQ(next_worker_.exchange.memory(withdrawn), nullptr);
+  EXPECT_EQ(next_worker_.exchange.memory(freed), nullptr);
+  EXPECT_TRUE(next_->memory.contains(kBase + 8 * kUnit, 2 * kUnit, true));
+  EXPECT_TRUE(send_to(*next_, wire::MemoryWithdraw{key}).ok());
+}
+
 }  // namespace
 }  // namespace openmps::worker
