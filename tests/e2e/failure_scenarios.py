@@ -79,28 +79,34 @@ def daemon_killed(box, _):
 
 
 def beside_faults(box, _):
-    """Clients that fault, one after the other and with all delays of a GPU, beside an idle client and one that makes
-    requests: the idle one is not harmed, the other is told once at most, and goes on. The log names the
-    culprit, or those of whom it is one; a new client is served, and no client is left over."""
+    """Clients that fault, one after the other and with all delays of a GPU, and at last the death of all workers, beside
+    an idle client, one that makes requests, and one whose work may be executed again: the idle one and the last are not
+    harmed, the other is told once at most, and goes on. The log names the culprit, or those of whom it is one; a new
+    client is served, and no client is left over."""
     box.env.update({"SOFTGPU_FAULT_LATENCY_US": H200_LATENCY, "OPENMPS_SPARE": "auto"})
     box.start_daemon()
     logs = Logs(box)
-    bystanders = [Bystander(box, mode, seed) for seed, mode in enumerate(("idle", "requests"), 1)]
+    bystanders = [Bystander(box, "idle", 1), Bystander(box, "requests", 2),
+                  Bystander(box, "copies", 3, {"OPENMPS_REPLAY": "always"})]
     for bystander in bystanders:
         bystander.wait_ready()
     server = server_of(box)
-    for number, kind in enumerate(FAULTS):
+    for number, kind in enumerate((*FAULTS, "death")):
         for bystander in bystanders:
             bystander.ask()
-        culprit, told = commit(box, kind)
-        await_active(box, SETTLE_LIMIT_S)
+        if kind == "death":
+            for worker in box.pids_named("openmps-worker"):
+                os.kill(worker, signal.SIGKILL)
+        else:
+            culprit, told = commit(box, kind)
+            await_active(box, SETTLE_LIMIT_S)
+            require(told.startswith("CUDA_ERROR_"), f"{kind}: the culprit was told {told}")
+            text = logs.new()
+            require(named(text) <= {culprit} and culprit in named(text) | suspected(text) and
+                    bystanders[0].child.pid not in suspected(text),
+                    f"{kind}: named are {named(text)} of {suspected(text)} instead of {culprit}")
         finish(box.start(["drv_client_worker", str(number + 10)]), "a newcomer")
-        require(told.startswith("CUDA_ERROR_"), f"{kind}: the culprit was told {told}")
-        text = logs.new()
-        require(named(text) <= {culprit} and culprit in named(text) | suspected(text) and
-                bystanders[0].child.pid not in suspected(text),
-                f"{kind}: named are {named(text)} of {suspected(text)} instead of {culprit}")
-        for bystander, outcomes in zip(bystanders, (("unharmed",), ("unharmed", "told"))):
+        for bystander, outcomes in zip(bystanders, (("unharmed",), ("unharmed", "told"), ("unharmed",))):
             answer = bystander.ask()
             require(outcome(answer) in outcomes and answer["rounds"] > 0 and
                     all(error["code"] == CUDA_ERROR_LAUNCH_FAILED for error in answer["errors"]),
