@@ -25,6 +25,9 @@ inline constexpr uint64_t kHandOverMs = 50;
 // sessions are taken as they are: its end delays the driver calls of others by 1 to 2 s. A worker
 // that is stopped instead leaves the GPU to nobody after a trap.
 inline constexpr uint64_t kLateMs = 100;
+// The worker is not killed as long as one of them is exporting memory, up to so many times kLateMs:
+// 0.9 ms for each allocation of the last 50 ms.
+inline constexpr uint32_t kMostWaits = 100;
 // Between the signal and the last instruction of a thread that was running.
 inline constexpr uint64_t kKilledMs = 2;
 // How long a worker may take to make a session again: code may have to be compiled.
@@ -63,6 +66,8 @@ struct Takeover {
   bool is_judged = false;             // it has been decided who is guilty
   uint32_t guilty = 0;                // session; 0: nobody is known to be
   EventLoop::TimerId timer = 0;
+  std::set<uint32_t> coming;  // of those awaited: they export memory
+  uint32_t waits = 0;         // for these
   std::shared_ptr<Recovery> recovery;
 };
 

@@ -91,6 +91,10 @@ Takeover* Server::takeover_of(const Worker& worker) const {
 Status Server::on_handed_over(Worker& worker, const wire::HandedOver& over) {
   Takeover* const takeover = takeover_of(worker);
   Session* const session = session_of(worker, over.session);
+  if (over.outcome == wire::Outcome::kComing) {
+    if (takeover != nullptr) takeover->coming.insert(over.session);
+    return Status();
+  }
   if (takeover == nullptr || session == nullptr || takeover->awaited.erase(over.session) == 0) {
     return Status();  // its client has left, or it is too late
   }
@@ -171,6 +175,14 @@ void Server::judge(Takeover& takeover) {
 }
 
 void Server::kill_late(Takeover& takeover) {
+  takeover.timer = 0;
+  if (takeover.awaited.empty()) return;
+  const bool are_coming = std::ranges::any_of(
+      takeover.awaited, [&](uint32_t id) { return takeover.coming.contains(id); });
+  if (are_coming && ++takeover.waits < kMostWaits) {
+    takeover.timer = loop_.call_after(kLateMs, [this, &takeover] { kill_late(takeover); });
+    return;
+  }
   log_.write(
       format_text("%zu clients are late, since their threads are in the driver: worker %d "
                   "is killed, and they are taken from it",

@@ -310,6 +310,9 @@ enum class Outcome : uint32_t {
   kMoved = 0,  // nothing was under way: the program notices a pause
   kTold = 1,   // work was under way, and is lost: the program gets one error that is not sticky
   kLost = 2,   // it can't be made again: the program gets a sticky error
+  // Not known yet: its memory is being exported, which takes a while, and another HandedOver
+  // follows.
+  kComing = 3,
 };
 // The session's thread executes nothing more, and the session's journal is complete.
 struct HandedOver {

@@ -111,6 +111,11 @@ void Keeper::export_locked(const Key& key) {
   }
 }
 
+bool Keeper::has_waiting(uint32_t session) {
+  const MutexLock lock(mutex_);
+  return waiting_.lower_bound({session, 0}) != waiting_.upper_bound({session, ~0ull});
+}
+
 void Keeper::keep_all_now(uint32_t session) {
   const MutexLock lock(mutex_);
   for (;;) {

@@ -88,6 +88,8 @@ class Keeper {
   // kept if the message can't be sent, either.
   [[nodiscard]] KeptMemory keep_now(uint32_t session, uint64_t number, uint64_t bytes,
                                     uint32_t device, int memory);
+  // Something of the session is to be kept later.
+  [[nodiscard]] bool has_waiting(uint32_t session);
   // Have the server keep now what it is to keep of the session later: the session is handed over.
   // Works after a kernel's fault, too.
   void keep_all_now(uint32_t session);

@@ -158,6 +158,11 @@ Status SessionThread::open_journal() {
 }
 
 void SessionThread::report_handed_over() {
+  Keeper* const keeper = environment_.worker.keeper.get();
+  if (keeper != nullptr && keeper->has_waiting(parts_.core.info.id)) {
+    environment_.server.send(
+        wire::HandedOver{.session = parts_.core.info.id, .outcome = wire::Outcome::kComing});
+  }
   HandingOver over;
   const Status status = guarded([&] { return over = worker::hand_over(parts_), Status(); });
   if (!status.ok()) {
