@@ -509,11 +509,12 @@ void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
       open_again(session);
       continue;
     }
-    // It was being made again: its journal is as it was.
+    // It was being made again: its journal has what it had.
     if (session.state == SessionState::kMoving && session.tries != 0 &&
         session.tries < kMostTries && !how.empty()) {
       loop_.cancel(std::exchange(session.adoption_timer, 0));
       session.worker = nullptr;
+      session.adoption = wire::Adoption::kFound;
       continue;
     }
     session.end_with(CUDA_ERROR_MPS_RPC_FAILURE);

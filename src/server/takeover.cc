@@ -62,6 +62,7 @@ void Server::on_worker_lost(Worker& worker, const wire::WorkerLost& lost) {
       // It was being made again: its journal is as it was.
       loop_.cancel(std::exchange(session.adoption_timer, 0));
       session.worker = nullptr;
+      session.adoption = wire::Adoption::kFound;  // that worker may have changed what it found
       if (session.tries < kMostTries) continue;
       lose(session, CUDA_ERROR_MPS_RPC_FAILURE, "the worker that made it again is lost as well");
       forget_session(id);
@@ -313,6 +314,7 @@ void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
     // The worker's contexts are lost: the message about that follows, and the session waits.
     if (ready.result == CUDA_ERROR_MPS_SERVER_NOT_READY && session.tries < kMostTries) {
       session.worker = nullptr;
+      session.adoption = wire::Adoption::kFound;
       adopt_waiting();
       return;
     }

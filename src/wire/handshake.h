@@ -308,7 +308,8 @@ struct WorkerLost {
 // What becomes of a session whose worker is lost.
 enum class Outcome : uint32_t {
   kMoved = 0,  // nothing was under way: the program notices a pause
-  kTold = 1,   // work was under way, and is lost: the program gets one error that is not sticky
+  kTold = 1,   // work was under way: unless the next worker gives it again, the program gets one
+               // error that is not sticky
   kLost = 2,   // it can't be made again: the program gets a sticky error
   // Not known yet: its memory is being exported, which takes a while, and another HandedOver
   // follows.

@@ -2,7 +2,7 @@
 // The journal of a session: the commands that make it again in another worker
 // (docs/decisions/0042). A sparse file that the server makes, hands to the session's worker with
 // OpenSession, and keeps; the client never sees it. The worker writes it while it executes commands
-// (worker/session/journal.h). After the worker's end the next one reads it; of a worker that died
+// (worker/core/journal.h). After the worker's end the next one reads it; of a worker that died
 // in the middle of an entry, the journal ends before that entry.
 //
 //   | JournalHeader, one page | GivenWork, GivenCall: tables | entries ... |

@@ -485,11 +485,4 @@ void Journal::note_call(uint32_t callback, uint32_t slot, uint64_t value) {
   given.value.store(value, std::memory_order_relaxed);
 }
 
-void Journal::note_all_ended() {
-  if (!is_open()) return;
-  for (uint32_t slot = 0; slot < fence_slots_; ++slot) {
-    view_.work(slot).is_open.store(0, std::memory_order_relaxed);
-  }
-}
-
 }  // namespace openmps::worker

@@ -170,8 +170,10 @@ class Journal {
   void note_call(uint32_t callback, uint32_t slot, uint64_t value);
   // A stream has that fence slot from now on.
   void note_fence_slot(uint32_t slot);
-  // The session has been made again: nothing is under way in this worker.
-  void note_all_ended();
+  // The stream of that fence slot has nothing under way in this worker.
+  void note_ended(uint32_t slot) {
+    if (is_open()) view_.work(slot).is_open.store(0, std::memory_order_relaxed);
+  }
   [[nodiscard]] const wire::JournalView& view() const { return view_; }
 
   // ---- For adoption ----

@@ -44,6 +44,16 @@ Status execute(SessionParts& session, const wire::Record& record, ReplyWriter& r
   return status;
 }
 
+// Nothing is under way in this worker, but, unless `all`, for what lost streams had: that may be
+// given again, and counts as under way until it is.
+void note_ended(SessionParts& session, bool all) {
+  for (uint32_t slot = 0; slot < session.core.journal.view().fence_slots(); ++slot) {
+    if (all || session.core.view.fence(slot).lost.load(std::memory_order_relaxed) == 0) {
+      session.core.journal.note_ended(slot);
+    }
+  }
+}
+
 }  // namespace
 
 Status adopt(SessionParts& session, Adopted* adopted) {
@@ -97,12 +107,15 @@ Status adopt(SessionParts& session, Adopted* adopted) {
   if (has_unfinished(session)) {
     const RecentWork recent(session.core.view);
     if (session.core.info.adoption == wire::Adoption::kFound) lose_unfinished(session, recent);
+    note_ended(session, false);
     const std::optional<uint32_t> again = give_again(session, recent);
     adopted->given_again = again.value_or(0);
     if (!again) drop_unposted_calls(session);
+    if (!again) note_ended(session, true);
+  } else {
+    note_ended(session, true);
   }
   session.losses.take_over();
-  session.core.journal.note_all_ended();
   adopted->lost_streams = session.losses.count_new();
   log("Session " + std::to_string(session.core.info.id) + " is made again by " +
       std::to_string(count) + " commands in " +

@@ -122,8 +122,9 @@ Status Executor::run() {
 }
 
 Status Executor::execute_pending() {
-  for (const SessionParts::PendingCommand& command : std::exchange(session_.pending, {})) {
-    if (hands_over()) break;  // the next worker finds the others
+  // What is left when the session is handed over stays pending.
+  for (; !session_.pending.empty() && !hands_over() && !is_left_; session_.pending.pop_front()) {
+    const SessionParts::PendingCommand& command = session_.pending.front();
     const wire::Record record{.opcode = command.opcode,
                               .reply_slot = command.reply_slot,
                               .payload = command.payload.data(),
@@ -134,7 +135,7 @@ Status Executor::execute_pending() {
     const Status status = execute(record);
     if (has_image) session_.core.journal.end_pending();
     OPENMPS_RETURN_IF_ERROR(status);
-    if (is_left_) break;
+    if (is_left_) break;  // before it is dropped
     session_.core.journal.drop_pending(command.entry);
   }
   return Status();

@@ -34,6 +34,14 @@ class LostWork {
       if (value_of(slot) < ledger.promised(slot)) promise(slot, ledger.promised(slot));
     }
     for (const auto& [number, item] : session_.backlog.items()) find_held(item.work.work());
+    // What was to be given again.
+    for (const SessionParts::PendingCommand& command : session_.pending) {
+      Stream* const stream = session_.streams.streams().find(command.stream);
+      if (stream == nullptr) continue;
+      if (!is_lost(stream)) streams_.push_back(stream);
+      promise(stream->fence_slot,
+              session_.core.journal.view().work(stream->fence_slot).promised.load());
+    }
   }
 
   [[nodiscard]] bool any() const { return !slots_.empty(); }

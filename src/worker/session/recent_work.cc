@@ -367,8 +367,10 @@ std::optional<uint32_t> give_again(SessionParts& session, const RecentWork& rece
                                                            std::memory_order_relaxed);
   }
   for (const RecentCommand* command : lost.commands()) {
-    session.pending.push_back(
-        {.opcode = command->opcode, .payload = command->payload, .notes = {}});
+    session.pending.push_back({.opcode = command->opcode,
+                               .payload = command->payload,
+                               .notes = {},
+                               .stream = command->stream});
   }
   return static_cast<uint32_t>(lost.commands().size());
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <vector>
 
 #include "worker/code/function.h"
@@ -59,15 +60,17 @@ struct SessionParts {
   // Set when the contexts are lost and the session goes on in another worker: the executor takes no
   // further command.
   std::atomic<bool> hands_over{false};
-  // Commands that a former worker was to answer later, and has not: the executor begins with them.
+  // Commands that a former worker was to answer later, and has not, and such that are given again:
+  // the executor begins with them.
   struct PendingCommand {
     wire::Opcode opcode = wire::Opcode::kPadding;
     uint16_t reply_slot = wire::kNoReply;
     std::vector<unsigned char> payload;
     Journal::Notes notes;
-    Journal::Number entry = 0;  // in the journal
+    Journal::Number entry = 0;  // in the journal; 0: it is given again,
+    wire::Id stream = 0;        // in that stream
   };
-  std::vector<PendingCommand> pending;
+  std::deque<PendingCommand> pending;
   // A launch has failed because the context is lost. The kernel may have begun, and be guilty.
   bool has_failed_launch = false;
   SessionCore core;

@@ -721,6 +721,24 @@ TEST_F(GivenAgainTest, NotTwice) {
   EXPECT_EQ(again(true), 0u) << "it may be what ends the workers";
 }
 
+// Nor is it forgotten, if its worker is lost before it has been executed.
+TEST_F(GivenAgainTest, NotTwiceByAWorkerThatHandsItOver) {
+  replay_ = wire::Replay::kAlways;
+  work(1);
+  fence(1, 2);
+  EXPECT_EQ(again(), 2u);
+  EXPECT_EQ(again(), 0u);
+  EXPECT_EQ(good(1), 1u);
+  EXPECT_EQ(value(1), 2u);
+}
+
+TEST_F(GivenAgainTest, NotTwiceIfNoFenceIsBehindIt) {
+  replay_ = wire::Replay::kAlways;
+  work(1);
+  EXPECT_EQ(again(), 1u);
+  EXPECT_EQ(again(true), 0u);
+}
+
 TEST_F(GivenAgainTest, AlsoOfAWorkerThatHasDied) {
   copy(kStaging, kStaging + 4096);
   fence(1, 2);
