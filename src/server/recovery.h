@@ -38,9 +38,6 @@ inline constexpr uint32_t kMostTries = 2;
 // of them loses its worker.
 inline constexpr size_t kMostTakeovers = 16;
 inline constexpr uint64_t kTakeoverPeriodMs = 10'000;
-// A session whose command was being executed when so many workers died is not made again: it may be
-// the command that ends them.
-inline constexpr uint32_t kMostDeaths = 2;
 // Between the second client's connection and the start of a spare: the client's own start goes
 // first.
 inline constexpr uint64_t kSpareDelayMs = 2'000;

@@ -40,7 +40,8 @@ Result<Session::Left> Session::look_at_left() const {
   if (!mapping.ok()) return mapping.status();
   const wire::ChannelView channel(mapping->address());
   return Left{.is_unfinished = wire::JournalView(journal_page.address()).any_unfinished(channel),
-              .is_in_command = channel.executor().opcode.load(std::memory_order_relaxed) != 0};
+              .is_in_command = channel.executor().opcode.load(std::memory_order_relaxed) != 0,
+              .position = channel.ring_control().head.load(std::memory_order_relaxed)};
 }
 
 void Session::go_on(const std::string& culprit) const {

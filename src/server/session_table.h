@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,7 +47,8 @@ struct Session {
   std::shared_ptr<Recovery> recovery;  // of which the move is a part
   wire::Adoption adoption{};           // how the move began,
   wire::HandedOver over;               // and what is to become of it; kMoving
-  uint32_t deaths = 0;                 // of workers that executed a command of it
+  // Where in its ring a command was being executed when a worker died, the last such command; none.
+  std::optional<uint64_t> died_at;
   EventLoop::TimerId adoption_timer = 0;
   std::unique_ptr<PacketPeer> client;  // null once it is gone
   uint32_t passing = 0;                // descriptors that the worker has not confirmed
@@ -63,7 +65,8 @@ struct Session {
   // What its worker has left, when that executes nothing any more.
   struct Left {
     bool is_unfinished = false;  // work that its streams were given may not have ended
-    bool is_in_command = false;  // a command was being executed
+    bool is_in_command = false;  // a command was being executed,
+    uint64_t position = 0;       // behind this (RingControl::head)
   };
   // Errors: those of map_shared().
   [[nodiscard]] Result<Left> look_at_left() const;

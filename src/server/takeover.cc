@@ -226,8 +226,10 @@ bool Server::take_from_dead(Session& session, const std::shared_ptr<Recovery>& r
   std::string why = session.stays();
   const Result<Session::Left> left = session.look_at_left();
   if (why.empty() && !left.ok()) why = left.status().message();
-  if (left.ok() && left->is_in_command && ++session.deaths >= kMostDeaths && why.empty()) {
-    why = "its command was being executed when two workers died";
+  if (left.ok() && left->is_in_command) {
+    const bool is_same = session.died_at == left->position;
+    session.died_at = left->position;
+    if (is_same && why.empty()) why = "its command was being executed when two workers died";
   }
   begin_move(session, wire::Adoption::kFound, recovery);
   session.worker = nullptr;
