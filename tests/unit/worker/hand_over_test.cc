@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "empty_journal.h"
 #include "session_fixture.h"
 #include "wire/journal.h"
 #include "worker/session/adoption.h"
@@ -437,18 +438,7 @@ class TwoWorkersTest : public HandOverTest {
  protected:
   void SetUp() override {
     SessionFixture::SetUp();
-    Result<UniqueFd> file = create_shared_file("journal", wire::kJournalBytes);
-    ASSERT_TRUE(file.ok());
-    journal_ = std::move(file).value();
-    Result<Mapping> header =
-        map_shared(journal_.get(), 0, wire::kJournalStart, MapAccess::kReadWrite);
-    ASSERT_TRUE(header.ok());
-    auto& begin = *static_cast<wire::JournalHeader*>(header->address());
-    begin.magic = wire::kJournalMagic;
-    begin.version = wire::kProtocolVersion;
-    for (wire::JournalExtent& extent : begin.extents) {
-      extent.begin = extent.end = wire::kJournalStart;
-    }
+    journal_ = make_empty_journal();
     open_journal();
     ring_.emplace(view());
   }
@@ -496,6 +486,24 @@ class TwoWorkersTest : public HandOverTest {
     work(stream);
     return !calls().empty();
   }
+  // Stream 1 has recorded two events, of which the first is reached; 2 and 3 have no work.
+  void record_two_events() {
+    for (wire::Id id = 1; id <= 2; ++id) EXPECT_TRUE(send(wire::EventCreate{id, 0, 0}).ok());
+    for (wire::Id id = 1; id <= 3; ++id) create_stream(id, StreamKind::kNonBlocking);
+    work(1);
+    record(1, 1, 1);
+    driver_.hold(1, true);
+    work(1);
+    record(2, 1, 2);
+  }
+  // Stream 1 is lost, 2 waits for the first event and 3 for the second.
+  void expect_loss_by_the_second() {
+    EXPECT_FALSE(runs(1));
+    EXPECT_TRUE(send(wire::StreamWaitEvent{2, 1, 0}).ok());
+    EXPECT_TRUE(runs(2)) << "the first event was reached";
+    EXPECT_TRUE(send(wire::StreamWaitEvent{3, 2, 0}).ok());
+    EXPECT_FALSE(runs(3)) << "the second was not";
+  }
 
   wire::Adoption adoption_ = wire::Adoption::kNone;
   Adopted adopted_;
@@ -517,21 +525,11 @@ TEST_F(TwoWorkersTest, AnIdleSessionGoesOn) {
 }
 
 TEST_F(TwoWorkersTest, WhatIsLostIsDroppedUntilItIsTold) {
-  for (wire::Id id = 1; id <= 2; ++id) EXPECT_TRUE(send(wire::EventCreate{id, 0, 0}).ok());
-  for (wire::Id id = 1; id <= 3; ++id) create_stream(id, StreamKind::kNonBlocking);
-  work(1);
-  record(1, 1, 1);
-  driver_.hold(1, true);
-  work(1);
-  record(2, 1, 2);
+  record_two_events();
   EXPECT_EQ(move().outcome, wire::Outcome::kTold);
   EXPECT_EQ(value(1), 2u);
   EXPECT_EQ(good(1), 1u);
-  EXPECT_FALSE(runs(1));
-  EXPECT_TRUE(send(wire::StreamWaitEvent{2, 1, 0}).ok());
-  EXPECT_TRUE(runs(2)) << "the first event was reached";
-  EXPECT_TRUE(send(wire::StreamWaitEvent{3, 2, 0}).ok());
-  EXPECT_FALSE(runs(3)) << "the second was not";
+  expect_loss_by_the_second();
   const uint32_t first_loss = lost(1);
   EXPECT_TRUE(send(wire::StreamAcknowledge{1}).ok());
   EXPECT_TRUE(runs(1));
@@ -570,23 +568,13 @@ TEST_F(TwoWorkersTest, WhatIsKnownToHaveEndedIsNotLostWithADeadWorker) {
 }
 
 TEST_F(TwoWorkersTest, WhatMayNotHaveEndedIsLostWithADeadWorker) {
-  for (wire::Id id = 1; id <= 2; ++id) EXPECT_TRUE(send(wire::EventCreate{id, 0, 0}).ok());
-  for (wire::Id id = 1; id <= 3; ++id) create_stream(id, StreamKind::kNonBlocking);
-  work(1);
-  record(1, 1, 1);
-  driver_.hold(1, true);
-  work(1);
-  record(2, 1, 2);
+  record_two_events();
   EXPECT_EQ(die(), 1u);
   EXPECT_EQ(good(1), 1u);
   EXPECT_EQ(value(1), 2u) << "nobody waits for ever";
   EXPECT_EQ(lost(1), wire::number_of_loss(1, 0));
   EXPECT_EQ(lost(2), 0u);
-  EXPECT_FALSE(runs(1));
-  EXPECT_TRUE(send(wire::StreamWaitEvent{2, 1, 0}).ok());
-  EXPECT_TRUE(runs(2)) << "the first event was reached";
-  EXPECT_TRUE(send(wire::StreamWaitEvent{3, 2, 0}).ok());
-  EXPECT_FALSE(runs(3)) << "the second was not";
+  expect_loss_by_the_second();
   EXPECT_TRUE(send(wire::StreamAcknowledge{1}).ok());
   EXPECT_TRUE(send(wire::StreamAcknowledge{3}).ok());
   EXPECT_FALSE(session_->losses.any());

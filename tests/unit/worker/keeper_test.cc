@@ -9,6 +9,7 @@
 #include <map>
 #include <thread>
 
+#include "empty_journal.h"
 #include "session_fixture.h"
 #include "wire/journal.h"
 #include "wire/message.h"
@@ -275,16 +276,7 @@ class AdoptedMemoryTest : public SessionFixture {
   }
   void SetUp() override {
     SessionFixture::SetUp();
-    Result<UniqueFd> file = create_shared_file("journal", wire::kJournalBytes);
-    ASSERT_TRUE(file.ok());
-    journal_ = std::move(file).value();
-    Result<Mapping> page =
-        map_shared(journal_.get(), 0, wire::kJournalStart, MapAccess::kReadWrite);
-    ASSERT_TRUE(page.ok());
-    auto& header = *static_cast<wire::JournalHeader*>(page->address());
-    header.magic = wire::kJournalMagic;
-    header.version = wire::kProtocolVersion;
-    header.extents[0].begin = header.extents[0].end = wire::kJournalStart;
+    journal_ = make_empty_journal();
     ASSERT_TRUE(session_->core.journal.open(journal_file()).ok());
   }
   void TearDown() override {

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/shared_memory.h"
 #include "base/unix_socket.h"
+#include "empty_journal.h"
 #include "wire/codec.h"
 #include "wire/device_facts.h"
 #include "wire/journal.h"
@@ -37,14 +38,7 @@ class TestClient {
     view_.header().window_base = base();
     view_.header().session = session;
     ring_ = wire::RingProducer(view_);
-    journal_ = std::move(create_shared_file("test-journal", wire::kJournalBytes)).value();
-    const Mapping page =
-        std::move(map_shared(journal_.get(), 0, wire::kJournalStart, MapAccess::kReadWrite))
-            .value();
-    auto& header = *static_cast<wire::JournalHeader*>(page.address());
-    header.magic = wire::kJournalMagic;
-    header.version = wire::kProtocolVersion;
-    header.extents[0].begin = header.extents[0].end = wire::kJournalStart;
+    journal_ = make_empty_journal();
   }
 
   [[nodiscard]] uint32_t session() const { return session_; }
