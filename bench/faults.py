@@ -9,6 +9,8 @@ import argparse
 import json
 import os
 import random
+import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tools"), str(ROOT / "bench")]
-from bystanders import (DEATHS, DOUBLE, FAULTS, GONE, H200_LATENCY, KILL, MODES, WORKER, Bystander,  # noqa: E402
+from bystanders import (DEATHS, DOUBLE, FAULTS, GONE, H200_LATENCY, KILL, MODES, RENEW, WORKER, Bystander,  # noqa: E402
                         Logs, await_active, commit, named, outcome, suspected)
 from demo import best_driver  # noqa: E402
 from sandbox import Failure, Sandbox, wait_until  # noqa: E402
@@ -26,7 +28,7 @@ from scenario_tools import SETTLE_LIMIT_S, finish  # noqa: E402
 from smoke import MpsSandbox  # noqa: E402
 from stack import show  # noqa: E402
 
-KINDS = (*FAULTS, KILL, GONE, WORKER, DOUBLE, DEATHS)
+KINDS = (*FAULTS, KILL, GONE, WORKER, DOUBLE, DEATHS, RENEW)
 SIDES = ("openmps", "mps", "native")
 NEWCOMER_LIMIT_S = 60
 IDLE_BYTES = 128 << 20  # of softgpu's memory, without clients: what workers keep of freed memory
@@ -43,6 +45,19 @@ def sandbox(options):
         return Sandbox(options.build, "softgpu" if options.driver == "softgpu" else "native", options.driver)
     env = {"SOFTGPU_FAULT_LATENCY_US": options.latency} if options.driver == "softgpu" else {}
     return Sandbox(options.build, "openmps", options.driver, env)
+
+
+def bystander_names(words):
+    """What --bystanders asks for: "long", "idle*3" as idle, idle.2, idle.3."""
+    names = []
+    for word in words:
+        mode, _, count = word.partition("*")
+        names += [mode if number == 1 else f"{mode}.{number}" for number in range(1, int(count or 1) + 1)]
+    return names
+
+
+def mode_of(name):
+    return name.partition(".")[0]
 
 
 def percentile(values, part):
@@ -67,10 +82,10 @@ class Campaign:
     def fill(self):
         """Starts the bystanders that are not there."""
         fresh = []
-        for mode in self.options.bystanders:
-            if mode not in self.bystanders:
-                self.bystanders[mode] = Bystander(self.box, mode, self.random.randrange(1, 1000), self.env)
-                fresh.append(self.bystanders[mode])
+        for name in self.options.bystanders:
+            if name not in self.bystanders:
+                self.bystanders[name] = Bystander(self.box, mode_of(name), self.random.randrange(1, 1000), self.env)
+                fresh.append(self.bystanders[name])
         for one in fresh:
             one.wait_ready()
 
@@ -104,20 +119,21 @@ class Campaign:
         if code != 0:
             self.problem(f"event {number}, {kind}: a newcomer: exit code {code}\n{out}{err}")
         time.sleep(self.options.between)
-        answers = {mode: one.ask() for mode, one in self.bystanders.items()}
+        answers = {name: one.ask() for name, one in self.bystanders.items()}
         text = self.logs.new()
         found = {"number": number, "kind": kind, "pid": pid, "culprit_told": told, "ms": spent * 1e3,
                  "named": self.blame(kind, pid, named(text), suspected(text)), "answers": answers, "log": text}
         self.events.append(found)
         for answer in answers.values():
             answer["outcome"] = outcome(answer, 2 if kind in (DOUBLE, DEATHS) else 1)
-        line = [f"{mode} {answer['outcome']}" for mode, answer in answers.items()]
+        line = [f"{name} {answer['outcome']}" for name, answer in answers.items()
+                if name == mode_of(name) or answer["outcome"] != "unharmed"]
         print(f"{number:4d} {kind:10s} {told or 'killed':32s} named: {found['named']}; " + ", ".join(line), flush=True)
-        for mode, answer in answers.items():
+        for name, answer in answers.items():
             if answer["outcome"] in ("WRONG", "told often") or answer.get("ended"):
-                self.problem(f"event {number}, {kind}: {mode}: {json.dumps(answer)}")
+                self.problem(f"event {number}, {kind}: {name}: {json.dumps(answer)}")
             if answer["lost"]:
-                self.bystanders.pop(mode).end()
+                self.bystanders.pop(name).end()
 
     def run(self):
         if self.with_daemon:
@@ -193,8 +209,9 @@ class Campaign:
 
     def by_bystander(self):
         rows = [["bystander", *OUTCOMES, "codes", "pause p50", "p99"]]
-        for mode in self.options.bystanders:
-            answers = [event["answers"][mode] for event in self.events if mode in event["answers"]]
+        for mode in dict.fromkeys(map(mode_of, self.options.bystanders)):
+            answers = [answer for event in self.events for answer in event["answers"].values()
+                       if answer["mode"] == mode]
             counts = Counter(answer["outcome"] for answer in answers)
             codes = Counter(error["code"] for answer in answers for error in answer["errors"])
             pauses = [answer["longest_ms"] for answer in answers if not answer["lost"]]
@@ -211,7 +228,7 @@ def parse():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--driver", choices=("softgpu", "nvidia"), default=None)
     parser.add_argument("--side", choices=SIDES, default="openmps")
-    parser.add_argument("--bystanders", default=",".join(MODES), help="of " + ", ".join(MODES))
+    parser.add_argument("--bystanders", default=",".join(MODES), help="of " + ", ".join(MODES) + "; idle*56: of that kind, 56")
     parser.add_argument("--kinds", default=",".join((*FAULTS, KILL, GONE)), help="of " + ", ".join(KINDS))
     parser.add_argument("--between", type=float, default=0.3,
                         help="seconds of work before and after each event; from 2 on a spare worker is ready")
@@ -220,15 +237,16 @@ def parse():
     parser.add_argument("--latency", default=H200_LATENCY, help="softgpu's SOFTGPU_FAULT_LATENCY_US")
     parser.add_argument("--json", default=None, help="file for every answer (default: build/bench/faults.json)")
     options = parser.parse_args()
-    for name, known in (("bystanders", MODES), ("kinds", KINDS)):
+    for name, known, counts in (("bystanders", MODES, r"(\*[1-9]\d{0,3})?"), ("kinds", KINDS, "")):
         chosen = [word for word in getattr(options, name).split(",") if word]
-        unknown = set(chosen) - set(known)
+        unknown = {word for word in chosen if not re.fullmatch(f"({'|'.join(known)}){counts}", word)}
         if unknown or not chosen:
             parser.error(f"--{name}: {', '.join(sorted(unknown)) or 'none'}; there are {', '.join(known)}")
         setattr(options, name, chosen)
+    options.bystanders = bystander_names(options.bystanders)
     options.driver = options.driver or best_driver()
-    if options.side != "openmps" and {WORKER, DEATHS} & set(options.kinds):
-        parser.error(f"--kinds {WORKER}, {DEATHS}: OpenMPS only")
+    if options.side != "openmps" and {WORKER, DEATHS, RENEW} & set(options.kinds):
+        parser.error(f"--kinds {WORKER}, {DEATHS}, {RENEW}: OpenMPS only")
     if options.side == "mps" and options.driver != "nvidia":
         parser.error("--side mps needs a GPU")
     return options
@@ -236,8 +254,13 @@ def parse():
 
 def main():
     options = parse()
+    # Whoever ends it early gets what has been seen.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     campaign = Campaign(options)
-    campaign.run()
+    try:
+        campaign.run()
+    except KeyboardInterrupt:
+        campaign.problem(f"the campaign was interrupted after {len(campaign.events)} events")
     print()
     show(campaign.by_kind())
     print()

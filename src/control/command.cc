@@ -61,6 +61,8 @@ const CommandOption kCsvOption{"--csv", false,
                                [](Command* command, std::string_view) { command->csv = true; }};
 const CommandOption kJsonOption{"--json", false,
                                 [](Command* command, std::string_view) { command->json = true; }};
+const CommandOption kWorkerOption{
+    "--worker", false, [](Command* command, std::string_view) { command->worker = true; }};
 
 std::vector<const CommandInfo*> all_commands() {
   std::vector<const CommandInfo*> all;

@@ -8,7 +8,30 @@ namespace {
 
 void quit(const CommandCall& call) { call.daemon.quit(call.command.timeout_s, call.done); }
 
-void reload(const CommandCall& call) { call.done(call.daemon.reload()); }
+// The servers' workers are replaced under their running clients.
+void renew_workers(const CommandCall& call) {
+  const std::vector<ServerProcess*> servers = call.servers.all();
+  if (servers.empty()) return call.done({"There is no server\n", 1});
+  call.servers.ask(servers, wire::QueryKind::kRenew, [call](const ServerPool::Answers& answers) {
+    Reply reply{silent_servers(call, answers)};
+    for (const auto& [pid, answer] : answers) {
+      if (!answer.answered) continue;
+      const bool is_done = answer.result == CUDA_SUCCESS;
+      reply.text += format_text("Server %d: ", static_cast<int>(pid));
+      reply.text += !is_done ? "it has no worker that could be replaced\n"
+                             : format_text("a new worker; %u clients have moved to it, %u stay in "
+                                           "the old one\n",
+                                           answer.amount, answer.stayed);
+      if (!is_done || answer.stayed != 0) reply.exit_status = 1;
+    }
+    call.done(reply);
+  });
+}
+
+void reload(const CommandCall& call) {
+  if (call.command.worker) return renew_workers(call);
+  call.done(call.daemon.reload());
+}
 
 void who_am_i(const CommandCall& call) {
   const std::string user = format_text("User %u, ", call.caller.uid);
@@ -23,12 +46,19 @@ void who_am_i(const CommandCall& call) {
 std::span<const CommandInfo> daemon_commands() {
   static const CommandInfo kRows[] = {
       {.word = "reload",
+       .arguments = "[--worker]",
+       .options = {&kWorkerOption},
        .right = Right::kDaemon,
        .run = reload,
-       .help = "Read the daemon's configuration again",
+       .help = "Read the daemon's configuration again; with --worker, replace the workers\n"
+               "under their running clients",
        .manual = "Read the configuration again, as SIGHUP does. Prints a line for each limit and "
                  "partition that has changed. If the file is wrong, says where, and nothing "
-                 "changes."},
+                 "changes. With `--worker` the configuration is not read: each server starts a new "
+                 "worker, of the program that is installed now, and its clients go on there, with "
+                 "their memory, as soon as their work has ended. A client whose work takes longer "
+                 "than two seconds, or that could not move (column SURVIVES of `ps`), stays in the "
+                 "old worker until it ends; the exit status is 1 then."},
       {.word = "whoami",
        .right = Right::kEverybody,
        .run = who_am_i,

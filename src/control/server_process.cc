@@ -72,6 +72,7 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server) 
   answer.more = head.more != 0;
   answer.result = static_cast<CUresult>(head.result);
   answer.amount = head.amount;
+  answer.stayed = head.stayed;
   for (uint32_t i = 0; i < head.rows && head.query == wire::QueryKind::kGroups; ++i) {
     wire::GroupRow row;
     memcpy(&row, data.data() + i * sizeof(row), sizeof(row));
@@ -243,7 +244,8 @@ void ServerProcess::ask(wire::Query query, std::function<void(ServerAnswer)> don
     note_slow();
     finish_question(ticket, ServerAnswer{});
   };
-  const bool waits = is_for_devices || query.query == wire::QueryKind::kTerminate;
+  const bool waits = is_for_devices || query.query == wire::QueryKind::kTerminate ||
+                     query.query == wire::QueryKind::kRenew;
   questions_[ticket] =
       Question{std::move(done), waits ? 0 : loop_.call_after(patience_ms(), give_up), now_ns(), {}};
   query.ticket = ticket;

@@ -22,6 +22,7 @@ class Grants {
   struct Outcome {
     CUresult result = CUDA_SUCCESS;
     uint32_t amount = 0;
+    uint32_t stayed = 0;
   };
 
   // Borrows everything.

@@ -137,7 +137,7 @@ bool Kept::keep_image(const Worker& worker, const wire::Keep& message, UniqueFd 
   return is_new;
 }
 
-bool Kept::forget_image(const Worker& worker, uint64_t hash) {
+bool Kept::forget_image(const Worker& worker, uint64_t hash, bool is_awaited) {
   const auto found = images_.find(hash);
   if (found == images_.end()) return false;
   auto& had = found->second.had;
@@ -145,6 +145,10 @@ bool Kept::forget_image(const Worker& worker, uint64_t hash) {
   if (by == had.end()) return false;
   if (--by->second == 0) had.erase(by);
   if (!had.empty()) return false;
+  if (is_awaited) {
+    found->second.unused_ns = now_ns();
+    return false;
+  }
   images_.erase(found);
   --count_;
   return true;

@@ -59,8 +59,9 @@ class Kept {
   // The worker has the image, once more. True: it is new, and other workers are to be given it.
   // An image without a file that has not come before, or does not fit, is not kept.
   bool keep_image(const Worker& worker, const wire::Keep& message, UniqueFd file);
-  // The worker has it no more, once. True: no worker has it, and all are to be told.
-  bool forget_image(const Worker& worker, uint64_t hash);
+  // The worker has it no more, once. True: no worker has it, and all are to be told. With
+  // `is_awaited` it is kept for kKeptImageMs then: sessions are between two workers.
+  bool forget_image(const Worker& worker, uint64_t hash, bool is_awaited);
   void give_images(const Send& send) const;
   void give_image(uint64_t hash, const Send& send) const;
   // The worker has ended. What it alone had is kept for kKeptImageMs.

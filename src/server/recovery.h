@@ -20,27 +20,33 @@ struct Worker;
 // How long a session of a lost worker may take to be handed over before the others go on: some
 // milliseconds. A thread that is in the driver may have to wait for the driver's report of the
 // fault, up to 13 s after a trap (an H200, driver 580).
-inline constexpr uint64_t kHandOverMs = 50;
+inline constexpr uint64_t kHandOverMs = 20;
 // After that again so long, in which the others are made again, the worker is killed, and its late
 // sessions are taken as they are: its end delays the driver calls of others by 1 to 2 s. A worker
 // that is stopped instead leaves the GPU to nobody after a trap.
-inline constexpr uint64_t kLateMs = 100;
+inline constexpr uint64_t kLateMs = 40;
 // The worker is not killed as long as one of them is exporting memory, up to so many times kLateMs:
 // 0.9 ms for each allocation of the last 50 ms.
-inline constexpr uint32_t kMostWaits = 100;
+inline constexpr uint32_t kMostWaits = 250;
 // Between the signal and the last instruction of a thread that was running.
 inline constexpr uint64_t kKilledMs = 2;
 // How long a worker may take to make a session again: code may have to be compiled.
 inline constexpr uint64_t kAdoptionMs = 10'000;
 // How many workers may try, if the first one is lost meanwhile.
 inline constexpr uint32_t kMostTries = 2;
+// How long the work of a session may go on that is to leave a worker which is well; the session
+// takes no new work meanwhile. One that stays is asked again after the pause, at most so often.
+inline constexpr uint32_t kLetGoMs = 2'000;
+inline constexpr uint64_t kLetGoAgainMs = 300;
+inline constexpr uint32_t kMostLetGoTries = 4;
 // If more workers are lost in this time, sessions are not made again: the device is broken, or each
 // of them loses its worker.
 inline constexpr size_t kMostTakeovers = 16;
 inline constexpr uint64_t kTakeoverPeriodMs = 10'000;
 // Between the second client's connection and the start of a spare: the client's own start goes
-// first.
+// first. And between a lost worker's end and the next spare.
 inline constexpr uint64_t kSpareDelayMs = 2'000;
+inline constexpr uint64_t kNextSpareDelayMs = 300;
 
 // What has become of the sessions of one lost worker.
 struct Recovery {

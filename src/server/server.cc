@@ -102,6 +102,7 @@ void Server::on_daemon_packet(Packet packet) {
 void Server::on_daemon_gone() {
   daemon_.reset();
   terminations_.clear();  // a next daemon would take the answers for its own
+  renewals_.clear();
   log_.write("The control daemon has gone: the server ends with its last client");
   const bool may_rejoin = !leaving_ && !options_.control_socket.empty();
   leaving_ = true;
@@ -150,6 +151,7 @@ void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
 void Server::on_query(const wire::Query& query) {
   switch (query.query) {
     case wire::QueryKind::kTerminate: return terminate(query);
+    case wire::QueryKind::kRenew: return renew(query);
     case wire::QueryKind::kChange: return answer(query.query, query.ticket, grants_.change(query));
     case wire::QueryKind::kReserve:
       if (const auto outcome = grants_.reserve(query)) answer(query.query, query.ticket, *outcome);
@@ -195,6 +197,7 @@ void Server::terminate(const wire::Query& query) {
 void Server::note_end(uint32_t id) {
   for (Termination& termination : terminations_) termination.sessions.erase(id);
   answer_terminations(CUDA_SUCCESS);
+  note_left(id, nullptr);
 }
 
 void Server::answer_terminations(CUresult result) {
@@ -213,6 +216,7 @@ void Server::answer(wire::QueryKind kind, uint32_t ticket, const Grants::Outcome
   answer.state = workers_.state();
   answer.result = outcome.result;
   answer.amount = outcome.amount;
+  answer.stayed = outcome.stayed;
   daemon_->send(wire::message_bytes(answer));
 }
 
@@ -290,6 +294,7 @@ void Server::on_worker_ready(const Worker& worker) {
     worker.process->send(message, fds);
   });
   adopt_waiting();
+  empty_retiring();
   std::deque<Waiting> waiting;
   waiting.swap(waiting_);
   for (Waiting& next : waiting) open_session(std::move(next));
@@ -439,7 +444,9 @@ void Server::tell_of_closed_image(uint64_t hash) {
 
 Status Server::on_forget(Worker& worker, const wire::Forget& forget) {
   if (forget.what == wire::Kept::kImage) {
-    if (kept_.forget_image(worker, forget.number)) tell_of_closed_image(forget.number);
+    if (kept_.forget_image(worker, forget.number, has_session_between_workers())) {
+      tell_of_closed_image(forget.number);
+    }
   } else if (session_of(worker, forget.session) != nullptr) {
     kept_.forget_memory(forget.session, forget.number);
   }
@@ -566,6 +573,7 @@ void Server::on_no_worker(const std::string& reason) {
     lose(session, CUDA_ERROR_MPS_RPC_FAILURE, "no worker can be started: " + reason);
     forget_session(id);
   }
+  answer_renewals(CUDA_ERROR_MPS_SERVER_NOT_READY);
   if (sessions_.clients() != 0) return;  // clients of older workers continue
   report_ready(CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
   finish(1);
@@ -694,7 +702,8 @@ void Server::on_client_packet(uint32_t id, Packet packet) {
     return;
   }
   if (session->state == SessionState::kEnding) return;
-  if (session->state == SessionState::kMoving && session->parked.size() < wire::kMaxPassing) {
+  const bool is_between = session->state == SessionState::kMoving || session->is_leaving;
+  if (is_between && session->parked.size() < wire::kMaxPassing) {
     session->parked.emplace_back(message, std::move(descriptors[0]));
     return;
   }
@@ -753,7 +762,7 @@ void Server::on_drain_late(uint32_t id) {
       "Client %s (%s) has left work that does not end: after %llu ms its worker %d is replaced",
       session->name().c_str(), printable(field_text(session->admit.hello.command)).c_str(),
       static_cast<unsigned long long>(options_.drain_ms), static_cast<int>(worker.process->pid())));
-  workers_.retire_serving();
+  workers_.retire_serving(Workers::Retires::kStuck);
   note_end(id);
   after_session();
 }

@@ -61,6 +61,14 @@ class Server final : Workers::Owner {
     ForeignFd client;
     bool has_lost_worker = false;  // as Session's
   };
+  // A query that is answered once it is known what has become of these sessions.
+  struct Renewal {
+    uint32_t ticket = 0;
+    std::set<uint32_t> sessions;
+    uint32_t moved = 0;
+    uint32_t stayed = 0;
+    bool has_begun = false;  // the next worker serves
+  };
 
   // From the daemon.
   void on_daemon_packet(Packet packet);
@@ -127,6 +135,21 @@ class Server final : Workers::Owner {
   // been, or the worker was not lost.
   void note_decided(Session& session, uint32_t Recovery::*outcome);
   void look_at_spare();
+  // Sessions that leave a worker which is well (leaving.cc).
+  // kRenew: the next worker of this server begins to serve, and takes over the sessions of the
+  // present one.
+  void renew(const wire::Query& query);
+  // Asks the retiring workers to let their sessions go to the one that serves.
+  void empty_retiring();
+  void ask_to_leave(Session& session);
+  // The worker has let the session go, or it stays there.
+  void on_left(Session& session, const wire::HandedOver& over);
+  // `outcome` null: its client has left.
+  void note_left(uint32_t id, uint32_t Renewal::*outcome);
+  // Answers those that wait for no session any more; with an error: all.
+  void answer_renewals(CUresult result);
+  // A session has no worker, or is about to have another one.
+  [[nodiscard]] bool has_session_between_workers() const;
   // The worker's session of that number; null: it has none, or it has ended.
   [[nodiscard]] Session* session_of(const Worker& worker, uint32_t id) const;
 
@@ -175,6 +198,7 @@ class Server final : Workers::Owner {
     std::set<uint32_t> sessions;
   };
   std::vector<Termination> terminations_;
+  std::vector<Renewal> renewals_;
   std::vector<std::unique_ptr<Takeover>> takeovers_;
   std::deque<uint64_t> lost_at_ns_;  // workers, in the last kTakeoverPeriodMs
   EventLoop::TimerId spare_timer_ = 0;

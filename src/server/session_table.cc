@@ -74,7 +74,7 @@ Status make_journal(Session& session) {
 
 Result<Session*> SessionTable::create(const wire::Admit& admit) {
   const auto free = std::find_if(windows_.begin(), windows_.end(), [](const Window& window) {
-    return !window.has_session && window.worker == nullptr;
+    return !window.has_session && window.workers.empty();
   });
   if (free == windows_.end()) {
     return Status(CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
@@ -123,25 +123,22 @@ void SessionTable::erase(uint32_t id) {
 }
 
 void SessionTable::lend_window(const Session& session) {
-  windows_[session.window].worker = session.worker;
+  windows_[session.window].workers.insert(session.worker);
 }
 
 bool SessionTable::return_window(uint32_t window, const Worker& worker) {
-  if (window >= windows_.size() || windows_[window].worker != &worker) return false;
-  windows_[window].worker = nullptr;
-  return true;
+  return window < windows_.size() && windows_[window].workers.erase(&worker) != 0;
 }
 
 void SessionTable::return_windows(const Worker& worker) {
-  for (Window& window : windows_) {
-    if (window.worker == &worker) window.worker = nullptr;
-  }
+  for (Window& window : windows_) window.workers.erase(&worker);
 }
 
 uint32_t SessionTable::kept_windows(const Worker& worker) const {
-  return static_cast<uint32_t>(std::count_if(
-      windows_.begin(), windows_.end(),
-      [&worker](const Window& window) { return window.worker == &worker && !window.has_session; }));
+  return static_cast<uint32_t>(
+      std::count_if(windows_.begin(), windows_.end(), [&worker](const Window& window) {
+        return window.workers.contains(&worker) && !window.has_session;
+      }));
 }
 
 uint32_t SessionTable::clients() const {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +44,8 @@ struct Session {
   UniqueFd journal;  // invalid: the session can't move
   Mapping journal_page;
   uint32_t moves = 0;                  // to another worker
+  bool is_leaving = false;             // its worker has been asked to let it go (LeaveSession)
+  uint32_t leave_tries = 0;            // how often its worker has
   uint32_t tries = 0;                  // of the move that is under way
   std::shared_ptr<Recovery> recovery;  // of which the move is a part
   wire::Adoption adoption{};           // how the move began,
@@ -105,10 +108,11 @@ class SessionTable {
 
  private:
   std::map<uint32_t, std::unique_ptr<Session>> sessions_;
-  // A window is free if no session has it and it is lent to no worker.
+  // A window is free if no session has it and it is lent to no worker. A session that has moved
+  // may have it lent to its former worker, too.
   struct Window {
     bool has_session = false;
-    const Worker* worker = nullptr;
+    std::set<const Worker*> workers;
   };
   std::array<Window, wire::kMaxWindows> windows_{};
   uint32_t last_id_ = 0;

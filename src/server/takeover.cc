@@ -92,6 +92,10 @@ Takeover* Server::takeover_of(const Worker& worker) const {
 Status Server::on_handed_over(Worker& worker, const wire::HandedOver& over) {
   Takeover* const takeover = takeover_of(worker);
   Session* const session = session_of(worker, over.session);
+  if (session != nullptr && session->is_leaving && takeover == nullptr) {
+    on_left(*session, over);
+    return Status();
+  }
   if (over.outcome == wire::Outcome::kComing) {
     if (takeover != nullptr) takeover->coming.insert(over.session);
     return Status();
@@ -215,11 +219,12 @@ void Server::take_late(Takeover& takeover) {
 void Server::begin_move(Session& session, wire::Adoption adoption,
                         const std::shared_ptr<Recovery>& recovery) {
   session.state = SessionState::kMoving;
+  session.is_leaving = false;
   session.adoption = adoption;
   session.over = {};
   session.tries = 0;
   session.recovery = recovery;
-  ++recovery->open;
+  if (recovery != nullptr) ++recovery->open;
 }
 
 bool Server::take_from_dead(Session& session, const std::shared_ptr<Recovery>& recovery) {
@@ -339,6 +344,7 @@ void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
            : "nothing was under way"));
   session.state = SessionState::kActive;
   ++session.moves;
+  note_left(session.id, &Renewal::moved);
   session.go_on(recovery != nullptr ? recovery->culprit : "");
   for (auto& [message, descriptor] : std::exchange(session.parked, {})) {
     ++session.passing;
@@ -369,17 +375,20 @@ void Server::on_spare_ready(const Worker& worker) {
   });
 }
 
-// A spare is kept while there are clients that it would be for.
+// A spare is kept while there are clients that it would be for: several, or one of a server whose
+// programs have faulted.
 void Server::look_at_spare() {
   const Spare wish = options_.worker.spare;
   if (!wire::takes_over() || wish == Spare::kOff || workers_.stopping()) return;
-  const uint32_t wanted = wish == Spare::kOn ? 1 : 2;
+  const bool has_faulted = !lost_at_ns_.empty();
+  const uint32_t wanted = wish == Spare::kOn || has_faulted ? 1 : 2;
   const uint32_t clients = sessions_.clients();
   if (clients == 0) {
     loop_.cancel(std::exchange(spare_timer_, 0));
     workers_.end_spare();
   } else if (clients >= wanted && !workers_.has_spare() && spare_timer_ == 0) {
-    spare_timer_ = loop_.call_after(kSpareDelayMs, [this, wanted] {
+    const uint64_t delay_ms = has_faulted ? kNextSpareDelayMs : kSpareDelayMs;
+    spare_timer_ = loop_.call_after(delay_ms, [this, wanted] {
       spare_timer_ = 0;
       if (sessions_.clients() >= wanted) workers_.start_spare();
     });

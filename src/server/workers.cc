@@ -124,7 +124,7 @@ void Workers::on_silent(Worker& worker, uint64_t ms) {
       static_cast<int>(worker.process->pid()), static_cast<unsigned long long>(ms),
       describe_state(worker.process->pid()).c_str(), serves ? "; new ones get another" : ""));
   if (!serves) return;
-  retire_serving();
+  retire_serving(Retires::kStuck);
   owner_.on_worker_silent(worker);
 }
 
@@ -220,7 +220,7 @@ void Workers::tell_others(const Worker& one, std::span<const std::byte> message,
   }
 }
 
-void Workers::retire_serving() {
+void Workers::retire_serving(Retires how) {
   Worker& worker = *current_;
   worker.state = WorkerState::kRetiring;
   current_ = nullptr;
@@ -235,7 +235,7 @@ void Workers::retire_serving() {
     end(oldest);
   }
   end_unused();
-  if (worker.state == WorkerState::kRetiring) {
+  if (worker.state == WorkerState::kRetiring && how == Retires::kStuck) {
     worker.process->send(wire::message_bytes(wire::CloseSession{}));
   }
 }
@@ -254,7 +254,7 @@ void Workers::retire_if_clogged(Worker& worker) {
       format_text("Work that does not end has kept worker %d from giving back what %u clients "
                   "have left: it is replaced",
                   static_cast<int>(worker.process->pid()), kMaxKeptWindows));
-  retire_serving();
+  retire_serving(Retires::kStuck);
 }
 
 void Workers::renew_if_tainted() {
@@ -264,7 +264,7 @@ void Workers::renew_if_tainted() {
       format_text("Worker %d is renewed: its clients have left the device's heap or limits "
                   "changed",
                   static_cast<int>(current_->process->pid())));
-  retire_serving();
+  retire_serving(Retires::kWell);
 }
 
 void Workers::end_unused() {

@@ -108,8 +108,10 @@ class Workers {
   // A worker has opened a session.
   void on_served() { restart_backoff_.worker_served(); }
   // New clients go to the next worker, which starts now. The one that serves (there must be one)
-  // ends with its last living client, at once if it has none.
-  void retire_serving();
+  // ends with its last living client, at once if it has none. kStuck: work in it does not end, and
+  // what would wait for that work is refused from now on.
+  enum class Retires { kWell, kStuck };
+  void retire_serving(Retires how);
   // retire_serving(), if the worker is the current one and holds too many windows for
   // kKeptWindowsMs.
   void look_at_windows(Worker& worker);

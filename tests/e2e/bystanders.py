@@ -19,6 +19,7 @@ KILL = "kill"      # the client is killed while its kernel runs, of some 0.5 s
 GONE = "gone"      # the client is killed while its fault is not known yet
 WORKER = "worker"  # a worker of OpenMPS is killed, the serving one or a spare one
 DOUBLE = "double"  # two clients fault, the second while the sessions of the first one's worker move, or about then
+RENEW = "renew"    # no fault: the workers are replaced under their clients (reload --worker)
 DEATHS = "deaths"  # a client faults, and meanwhile a worker is killed
 BESIDE_S = (0, 0.25)  # how long after the first the second comes
 # About as measured on an H200, for SOFTGPU_FAULT_LATENCY_US.
@@ -126,6 +127,9 @@ def commit(box, kind):
         worker = random.choice(box.pids_named("openmps-worker"))
         os.kill(worker, signal.SIGKILL)
         return worker, ""
+    if kind == RENEW:
+        code, out = box.control("reload --worker")
+        return 0, " ".join(out.split())
     program = {KILL: "busy", GONE: "write"}.get(kind) or (random.choice(FAULTS) if kind in (DOUBLE, DEATHS) else kind)
     child = box.start(["drv_culprit", program], stdin=subprocess.PIPE)
     ready(child)

@@ -16,7 +16,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from bystanders import FAULTS, H200_LATENCY, Bystander, Logs, await_active, commit, named, outcome, suspected
+from bystanders import FAULTS, H200_LATENCY, MODES, Bystander, Logs, await_active, commit, named, outcome, suspected
 from sandbox import as_user, wait_until
 from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SETTLE_LIMIT_S, Skipped, finish, kill_daemon,
                             kill_workers, ready, require, server_of, settled, tell)
@@ -115,6 +115,41 @@ def beside_faults(box, _):
     for bystander in bystanders:
         bystander.end()
     require(wait_until(lambda: not listed(box, server), SETTLE_LIMIT_S), "clients are still listed after their end")
+    box.quit()
+
+
+def renewed_beside(box, _):
+    """Workers are replaced (reload --worker) under clients of all kinds: none of them is told, and each result is right."""
+    box.start_daemon()
+    bystanders = [Bystander(box, mode, number) for number, mode in enumerate(MODES)]
+    for bystander in bystanders:
+        bystander.wait_ready()
+    for number in range(5):
+        before = box.pids_named("openmps-worker")
+        code, out = box.control("reload --worker")
+        require(code == 0 and f" {len(MODES) + 1} clients have moved to it, 0 stay" in out, f"reload --worker: {code}, {out}")
+        for bystander in bystanders:
+            answer = bystander.ask()
+            require(outcome(answer) == "unharmed" and (answer["rounds"] > 0 or answer["mode"] == "idle"), f"{number}: {answer}")
+        require(not set(before) & set(box.pids_named("openmps-worker")), "an old worker is left")
+    for bystander in bystanders:
+        bystander.end()
+    box.quit()
+
+
+RENEWED = [["drv_globals"], ["drv_graph_nodes", "change"], ["drv_pools", "use"], ["drv_virtual_memory", "segments"],
+           ["drv_stream_calls", "values"], ["drv_libraries"], ["drv_copies", "1048576"], ["drv_textures"],
+           ["drv_many_streams"], ["drv_random_order"]]
+
+
+def renewed_programs(box, _):
+    """Programs go from worker to worker all the time, and print what they do otherwise. All of the suite's:
+    OPENMPS_TEST_RENEW=0.003 ctest -R e2e.openmps."""
+    box.start_daemon()
+    box.start_renewing(0.003)
+    for command in RENEWED:
+        code, out, err = box.run(command, CLIENT_LIMIT_S)
+        require(code == 0, f"{command}: exit code {code}\n{out}{err}")
     box.quit()
 
 
@@ -433,4 +468,4 @@ def stopped(box, _):
 
 
 FAILURES = (daemon_killed, bad_directories, left_behind, full_log_disk, no_descriptors, descriptors_in_flight, stopped,
-            memory_is_the_programs, same_addresses, beside_faults)
+            memory_is_the_programs, same_addresses, beside_faults, renewed_beside, renewed_programs)

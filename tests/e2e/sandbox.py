@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -22,6 +23,9 @@ QUIT_LIMIT_S = 15
 POLL_S = 0.02
 LOG_LINES = 60  # lines of each log that are shown when a test fails
 MARK = "OPENMPS_E2E_RUN"
+# Seconds between two `reload --worker` beside everything that a sandbox with a daemon runs. By hand:
+# OPENMPS_TEST_RENEW=0.1 ctest --test-dir build -R e2e.openmps
+RENEW = "OPENMPS_TEST_RENEW"
 
 
 class Failure(Exception):
@@ -61,6 +65,8 @@ class Sandbox:
         self.env = self._environment(extra_env or {})
         self.children = []
         self.user = {}  # arguments for subprocess of programs, see become()
+        self.renewing = None  # the thread of _renew()
+        self.stop_renewing = threading.Event()
 
     def share_build(self):
         """Copies what a sandbox needs of the build to a place that every user can read."""
@@ -184,6 +190,20 @@ class Sandbox:
             output.seek(0)
             if done.returncode != 0:
                 raise Failure(f"openmps-control -d: exit code {done.returncode}\n{output.read()}")
+        if RENEW in os.environ:
+            self.start_renewing(float(os.environ[RENEW]))
+
+    def start_renewing(self, pause_s):
+        """Until quit() or close() whatever runs here moves to a new worker again and again: nobody may notice."""
+        self.renewing = threading.Thread(target=self._renew, args=(pause_s,), daemon=True)
+        self.renewing.start()
+
+    def _renew(self, pause_s):
+        while not self.stop_renewing.wait(pause_s):
+            try:
+                self.control("reload --worker")
+            except (subprocess.SubprocessError, OSError):
+                return
 
     def config(self):
         return self.root / "openmps.toml"
@@ -226,6 +246,9 @@ class Sandbox:
 
     def quit(self):
         """Stops daemon, servers and workers."""
+        if self.renewing is not None:
+            self.stop_renewing.set()
+            self.renewing.join()
         code, out = self.control("quit")
         if code != 0:
             raise Failure(f"quit: exit code {code}: {out}")
@@ -252,6 +275,7 @@ class Sandbox:
         return text
 
     def close(self):
+        self.stop_renewing.set()
         for pid in self.processes():
             try:
                 os.kill(pid, signal.SIGKILL)

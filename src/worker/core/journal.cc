@@ -50,6 +50,19 @@ Status Journal::open(UniqueFd file) {
   return Status();
 }
 
+void Journal::close() {
+  entries_.clear();
+  by_object_.clear();
+  needed_.clear();
+  by_setting_.clear();
+  by_address_.clear();
+  staying_.clear();
+  graphs_.clear();
+  mapping_.reset();
+  view_ = wire::JournalView();
+  file_.reset();
+}
+
 uint64_t Journal::next_number() {
   if (!is_open()) return ++last_number_;
   return header().last_number.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -204,6 +217,7 @@ void Journal::add(const Command& command) {
   Entry entry;
   entry.opcode = command.opcode;
   entry.lives_with.assign(command.lives_with.begin(), command.lives_with.end());
+  entry.makes = command.makes;
   entry.stays = command.stays != nullptr ? std::string_view(command.stays) : notes_.stays;
   entry.range = command.range;
   const bool is_range = command.keeping == wire::Keeping::kRange;
@@ -309,6 +323,15 @@ void Journal::drop_all(const std::vector<Number>& numbers) {
   for (const Number number : numbers) drop(number);
 }
 
+void Journal::drop_with_made(Number number, ObjectKey ended) {
+  const auto found = entries_.find(number);
+  if (found == entries_.end()) return;
+  const ObjectKey made = found->second.makes;
+  drop(number);
+  if (made == 0 || made == ended) return;
+  for (const Number user : living_with(made)) drop_with_made(user, made);
+}
+
 std::vector<Journal::Number> Journal::living_with(ObjectKey object) const {
   const auto of = by_object_.find(object);
   if (of == by_object_.end()) return {};
@@ -324,13 +347,13 @@ void Journal::end(ObjectKey ended, wire::Opcode opcode, Bytes record) {
   const std::shared_ptr<Needed> others = needed == needed_.end() ? nullptr : needed->second.lock();
   if (needed != needed_.end()) needed_.erase(needed);
   if (others == nullptr || numbers.empty()) {
-    drop_all(numbers);
+    for (const Number number : numbers) drop_with_made(number, ended);
   } else {
     // The first entry has made the object. It and its end stay for those that outlive it.
     others->made = numbers.front();
     by_object_.erase(ended);
     for (const Number number : numbers) std::erase(entries_.at(number).lives_with, ended);
-    for (size_t i = 1; i < numbers.size(); ++i) drop(numbers[i]);
+    for (size_t i = 1; i < numbers.size(); ++i) drop_with_made(numbers[i], ended);
     Entry release;
     release.opcode = opcode;
     if (is_adopting_ && !is_replayed_) {

@@ -40,6 +40,8 @@ class Journal {
   // no journal.
   Status open(UniqueFd file);
   [[nodiscard]] bool is_open() const { return mapping_.valid(); }
+  // Another worker goes on with it: what ends here is not dropped from it.
+  void close();
 
   // ---- While a command is executed, for its handler ----
   // Where a module's variables lie, and the number of their memory (code/variable_memory.h).
@@ -103,6 +105,7 @@ class Journal {
     Bytes record;
     Bytes reply;
     std::span<const ObjectKey> lives_with;
+    ObjectKey makes = 0;     // one of these; it ends with what the command uses
     ObjectKey outlives = 0;  // what it uses, and may outlive
     std::string key;         // of kSet: with the opcode and the objects it tells what is set
     Range range;             // of kRange
@@ -197,6 +200,7 @@ class Journal {
     wire::Opcode opcode = wire::Opcode::kPadding;
     bool is_kept_by_others = false;  // only what outlives it needs it
     std::vector<ObjectKey> lives_with;
+    ObjectKey makes = 0;
     std::string key;
     Range range;
     std::string_view stays;
@@ -221,6 +225,8 @@ class Journal {
   Number insert(Entry entry);
   void drop(Number number);
   void drop_all(const std::vector<Number>& numbers);
+  // Drop the entry, and what lives with an object that it has made: that ends with `ended`.
+  void drop_with_made(Number number, ObjectKey ended);
   void move_behind(Number number);
   void compact_if_due();
   void show_stays();

@@ -111,6 +111,16 @@ void Keeper::export_locked(const Key& key) {
   }
 }
 
+void Keeper::leave(uint32_t session) {
+  const MutexLock lock(mutex_);
+  left_.insert(session);
+}
+
+void Keeper::begin(uint32_t session) {
+  const MutexLock lock(mutex_);
+  left_.erase(session);
+}
+
 bool Keeper::has_waiting(uint32_t session) {
   const MutexLock lock(mutex_);
   return waiting_.lower_bound({session, 0}) != waiting_.upper_bound({session, ~0ull});
@@ -153,6 +163,7 @@ void Keeper::send_forget_locked(const wire::Forget& message) {
 void Keeper::forget(const Memory& memory) {
   count_.fetch_sub(1);
   const MutexLock lock(mutex_);
+  if (left_.contains(memory.session)) return;
   const auto found = waiting_.find({memory.session, memory.number});
   if (found != waiting_.end() && !found->second.is_in_hand) {
     waiting_.erase(found);

@@ -17,6 +17,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <thread>
 #include <utility>
@@ -88,6 +89,11 @@ class Keeper {
   // kept if the message can't be sent, either.
   [[nodiscard]] KeptMemory keep_now(uint32_t session, uint64_t number, uint64_t bytes,
                                     uint32_t device, int memory);
+  // The session leaves for another worker: what the server keeps for it stays kept when it ends
+  // here. Until begin().
+  void leave(uint32_t session);
+  // A session of that number begins in this worker.
+  void begin(uint32_t session);
   // Something of the session is to be kept later.
   [[nodiscard]] bool has_waiting(uint32_t session);
   // Have the server keep now what it is to keep of the session later: the session is handed over.
@@ -165,6 +171,7 @@ class Keeper {
   // By session and number.
   std::map<Key, Given> given_ GUARDED_BY(mutex_);
   std::map<Key, Waiting> waiting_ GUARDED_BY(mutex_);
+  std::set<uint32_t> left_ GUARDED_BY(mutex_);  // sessions that have left this worker
   uint64_t released_in_hand_ GUARDED_BY(mutex_) = 0;
   std::deque<std::pair<uint64_t, Key>> due_ GUARDED_BY(mutex_);  // when, of those that were waiting
   CondVar exported_;  // one has been exported, or there is something for the thread

@@ -486,6 +486,11 @@ void SessionMemory::keep_all_now() {
   if (keeper_ != nullptr) keeper_->keep_all_now(core_.info.id);
 }
 
+void SessionMemory::leave() {
+  leaves_ = true;
+  if (keeper_ != nullptr) keeper_->leave(core_.info.id);
+}
+
 void SessionMemory::take_over() {
   // Memory that was being freed when the former worker was lost.
   if (keeper_ != nullptr) keeper_->drop_given(core_.info.id);
@@ -622,11 +627,11 @@ void SessionMemory::unregister(uint64_t address, const Range& range, std::functi
   core_.releases.add_quiescent(
       {wire::ReturnKind::kHostMemory, address, bytes},
       {GatedCall::kHostUnregister, ContextGate::kAllDevices, core_.context({0}),
-       [&driver = core_.driver, address, bytes, pages = range.pages]() mutable {
+       [&driver = core_.driver, address, bytes, pages = range.pages, leaves = leaves_]() mutable {
          void* start = reinterpret_cast<void*>(address);
          const CUresult result = driver.cuMemHostUnregister(start);
-         // The contents of the pinned heap's pages need not be kept.
-         if (pages.empty()) madvise(start, bytes, MADV_REMOVE);
+         // The contents of the pinned heap's pages need not be kept, unless the session goes on.
+         if (pages.empty() && !leaves) madvise(start, bytes, MADV_REMOVE);
          pages.clear();
          return result;
        }},

@@ -106,6 +106,9 @@ class SessionMemory {
   void finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket);
   // The session is handed over: have the server keep all of its memory now.
   void keep_all_now();
+  // The session leaves this worker: what is released here from now on lives on, with its contents,
+  // in the next one.
+  void leave();
   // The session has been made again: both steps of all that a former worker has begun are done.
   void take_over();
   // Release memory that has been kept for long. When to call this again; 0: none is kept.
@@ -290,6 +293,7 @@ class SessionMemory {
   wire::UsageCells<wire::UsageRow::Cell, wire::kMaxDevices>& granted_ = core_.usage.memory();
   std::array<uint32_t, wire::kMaxDevices>
       peers_{};  // by device: other devices with access to its memory
+  bool leaves_ = false;  // leave() has been called
   bool window_reserved_ = false;
 };
 

@@ -11,6 +11,8 @@ namespace {
 
 // The longest wait for a descriptor, which is sent before its command: for an overloaded machine.
 constexpr uint64_t kArrivalLimitNs = 10'000 * kNsPerMs;
+// Between two calls of while_waiting.
+constexpr uint64_t kWaitingNs = kNsPerMs;
 
 }  // namespace
 
@@ -25,7 +27,7 @@ void DescriptorInbox::put(uint32_t ticket, UniqueFd descriptor) {
 UniqueFd DescriptorInbox::take(uint32_t ticket) {
   const uint64_t limit_ns = now_ns() + kArrivalLimitNs;
   const MutexLock lock(mutex_);
-  for (bool in_time = true;; in_time = arrived_.wait_until(mutex_, limit_ns)) {
+  for (bool in_time = true;; in_time = now_ns() < limit_ns) {
     const auto found = std::ranges::find(descriptors_, ticket,
                                          [](const auto& descriptor) { return descriptor.first; });
     if (found != descriptors_.end()) {
@@ -34,6 +36,9 @@ UniqueFd DescriptorInbox::take(uint32_t ticket) {
       return descriptor;
     }
     if (!in_time) return UniqueFd();
+    if (arrived_.wait_until(mutex_, now_ns() + kWaitingNs)) continue;
+    const MutexUnlock unlocked(mutex_);
+    while_waiting();
   }
 }
 

@@ -22,12 +22,17 @@ namespace openmps::worker {
 class DescriptorInbox {
  public:
   void put(uint32_t ticket, UniqueFd descriptor);
-  // Waits, since descriptor and command come by different ways. Invalid: the descriptor did not
-  // come.
+  std::function<void()> while_waiting = [] {};
+  // Waits, since descriptor and command come by different ways, and calls while_waiting now and
+  // then. Invalid: the descriptor did not come.
   [[nodiscard]] UniqueFd take(uint32_t ticket);
+  [[nodiscard]] bool empty() const {
+    const MutexLock lock(mutex_);
+    return descriptors_.empty();
+  }
 
  private:
-  Mutex mutex_{LockRank::kDescriptorInbox};
+  mutable Mutex mutex_{LockRank::kDescriptorInbox};
   CondVar arrived_;
   std::deque<std::pair<uint32_t, UniqueFd>> descriptors_ GUARDED_BY(mutex_);
 };

@@ -125,6 +125,7 @@ Status MainLoop::handle(Packet packet) {
     case wire::MessageKind::kPassDescriptor: return give(packet, &MainLoop::pass_descriptor);
     case wire::MessageKind::kGive: return give(packet, &MainLoop::take_given);
     case wire::MessageKind::kForget: return give(packet, &MainLoop::drop_given);
+    case wire::MessageKind::kLeaveSession: return give(packet, &MainLoop::leave);
     case wire::MessageKind::kForgotten: return give(packet, &MainLoop::note_forgotten);
     case wire::MessageKind::kProbe: return give(packet, &MainLoop::answer_probe);
     default:
@@ -250,6 +251,13 @@ Status MainLoop::take_given(const wire::Give& message, Packet& packet) {
 
 Status MainLoop::drop_given(const wire::Forget& message, Packet&) {
   if (message.what == wire::Kept::kImage) environment_.worker.images.drop_given(message.number);
+  return Status();
+}
+
+// One that has ended meanwhile says so by SessionClosed.
+Status MainLoop::leave(const wire::LeaveSession& message, Packet&) {
+  const auto found = sessions_.find(message.session);
+  if (found != sessions_.end()) found->second->leave(message.limit_ms);
   return Status();
 }
 

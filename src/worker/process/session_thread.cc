@@ -95,6 +95,11 @@ void SessionThread::hand_over() {
   parts_.core.bell->ring();
 }
 
+void SessionThread::leave(uint32_t limit_ms) {
+  parts_.leaves_by_ns.store(now_ns() + limit_ms * kNsPerMs, std::memory_order_release);
+  parts_.core.bell->ring();
+}
+
 void SessionThread::wake() {
   const MutexLock lock(mutex_);
   if (ring_ != nullptr) ring_->wake();
@@ -124,12 +129,25 @@ void SessionThread::run() {
     report_handed_over();
     return;  // the process ends, and with it what the session holds here
   }
+  if (parts_.leaves_by_ns.load() != 0 && !parts_.stop.load() && !has_failed_) return go();
   repeat_until_memory([this] { parts_.drain(); });
   shut();
   say(name_, " is closed");
   on_end_();  // first: the server may open a session of this number at once
   environment_.server.send(
       wire::SessionClosed{.session = info.id, .tainted = parts_.core.is_tainted() ? 1u : 0u});
+}
+
+// What the session holds here is released, and the next worker makes it again: from what the server
+// keeps, and from the journal, which is the next worker's from here on.
+void SessionThread::go() {
+  repeat_until_memory([this] { worker::hand_over(parts_); });
+  parts_.memory.leave();
+  parts_.core.journal.close();
+  shut();
+  say(name_, " goes to another worker");
+  on_end_();
+  environment_.server.send(wire::HandedOver{.session = parts_.core.info.id});
 }
 
 Status SessionThread::map_channel() {
@@ -199,6 +217,16 @@ Status SessionThread::open() {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   OPENMPS_RETURN_IF_ERROR(check(environment_.driver.cuThreadExchangeStreamCaptureMode(&mode),
                                 "cuThreadExchangeStreamCaptureMode"));
+  if (Keeper* const keeper = environment_.worker.keeper.get(); keeper != nullptr) {
+    keeper->begin(parts_.core.info.id);
+  }
+  parts_.on_stays = [this](std::string_view reason) {
+    environment_.server.send(
+        wire::HandedOver{.session = parts_.core.info.id, .outcome = wire::Outcome::kStays},
+        std::string(reason));
+  };
+  // The server holds back what the client sends while the session is about to leave.
+  parts_.physical.inbox.while_waiting = [this] { parts_.stay("a descriptor is on its way"); };
   OPENMPS_RETURN_IF_ERROR(open_journal());
   OPENMPS_RETURN_IF_ERROR(parts_.memory.open_channel());
   if (parts_.core.info.is_adopted()) OPENMPS_RETURN_IF_ERROR(adopt(parts_, &adopted_));
@@ -232,6 +260,7 @@ void SessionThread::execute() {
   const MutexLock lock(mutex_);
   ring_ = nullptr;
   if (status.ok()) return;
+  has_failed_ = true;
   end_session(parts_.core.view, status.code());
   say(name_, is_violation(status) ? " breaks the protocol: " : " is ended: ", status.message());
   environment_.server.send(

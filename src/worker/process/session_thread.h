@@ -34,7 +34,7 @@ struct Environment {
 
 class SessionThread {
  public:
-  // The thread calls `on_end` right before it sends SessionClosed.
+  // The thread calls `on_end` right before it sends SessionClosed, or HandedOver when it leaves.
   SessionThread(Environment& environment, SessionInfo info, std::shared_ptr<Window> window,
                 UniqueFd host_file, UniqueFd journal, std::function<void()> on_end);
   // Joins the thread, which ends only after close() or by itself.
@@ -55,6 +55,8 @@ class SessionThread {
   // The contexts are lost, and the session goes on in another worker: its thread takes no further
   // command, sends HandedOver and ends. Any thread.
   void hand_over();
+  // The session is to go on in another worker (wire::LeaveSession). Main thread.
+  void leave(uint32_t limit_ms);
   // Takes a descriptor that the client has sent. Main thread.
   void put_descriptor(uint32_t ticket, UniqueFd descriptor) {
     parts_.physical.inbox.put(ticket, std::move(descriptor));
@@ -68,6 +70,7 @@ class SessionThread {
   void await_adoptions() const;
   void execute();
   void report_handed_over();
+  void go();
   void shut();
 
   Environment& environment_;
@@ -81,6 +84,7 @@ class SessionThread {
   std::function<void()> on_end_;
 
   Adopted adopted_;
+  bool has_failed_ = false;  // the executor has ended the session
 
   Mutex mutex_{LockRank::kSessionThread};
   wire::RingConsumer* ring_ GUARDED_BY(mutex_) = nullptr;  // while the executor runs

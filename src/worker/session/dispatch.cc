@@ -225,10 +225,11 @@ constexpr bool concerns_journal() {
              [](auto... name) { return ((name.kEffect == Effect::kEnd) || ... || false); });
 }
 
-// The objects whose end drops the entry, or, with `outlives`, what it uses and outlives.
+// The objects whose end drops the entry, and the one of them that the command makes; or, with
+// `outlives`, what it uses and outlives.
 template <typename C, typename Name>
 void add_object(const C& command, Name, std::vector<Journal::ObjectKey>* lives_with,
-                Journal::ObjectKey* outlives) {
+                Journal::ObjectKey* makes, Journal::ObjectKey* outlives) {
   constexpr Effect effect = Name::kEffect;
   constexpr bool is_used = effect == Effect::kUse;
   if constexpr (kIsObject<Name> && (is_used || effect == Effect::kNew || effect == Effect::kMake ||
@@ -240,6 +241,7 @@ void add_object(const C& command, Name, std::vector<Journal::ObjectKey>* lives_w
       *outlives = key;
     } else {
       lives_with->push_back(key);
+      if (effect == Effect::kNew) *makes = key;
     }
   }
 }
@@ -304,7 +306,9 @@ void note_in_journal(SessionParts& session, const wire::Record& record, const C&
     kept.reply = {writer.data(), writer.size()};
     std::vector<Journal::ObjectKey> objects;
     wire::NamesOf<C>::with(
-        [&](auto... name) { (add_object(command, name, &objects, &kept.outlives), ...); });
+        [&](auto... name) {
+          (add_object(command, name, &objects, &kept.makes, &kept.outlives), ...);
+        });
     if constexpr (std::same_as<C, wire::MemoryPublish>) {
       wire::MemoryPublish::Reply reply;
       if (writer.size() >= sizeof(reply)) {

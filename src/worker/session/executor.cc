@@ -35,7 +35,8 @@ constexpr uint64_t kNapUntilNs = 2'000'000;
 constexpr uint64_t kAdvanceShare = 4;
 // Between two looks whether a full backlog has space again.
 constexpr uint64_t kBacklogFullPauseNs = 100'000;
-// Between two looks whether the session is handed over, whose command has found the context lost.
+// Between two looks whether the session is handed over, whose command has found the context lost,
+// or whether one that is to leave has nothing under way any more.
 constexpr uint64_t kLeftPauseNs = 20'000;
 // Of one session, so that a client can't fill the disk with failures.
 constexpr uint32_t kMostErrorsLogged = 16;
@@ -94,6 +95,10 @@ Status Executor::run() {
     if (session_.core.bell->rung().load(std::memory_order_relaxed)) {
       OPENMPS_RETURN_IF_ERROR(finish_late());
     }
+    if (session_.leaves_by_ns.load(std::memory_order_acquire) != 0) [[unlikely]] {
+      if (try_to_leave()) return Status();
+      continue;  // no command is taken while it waits
+    }
     // No command is taken while the backlog is full.
     if (session_.backlog.is_full()) [[unlikely]] {
       advance(clock_.now_ns());
@@ -139,6 +144,20 @@ Status Executor::execute_pending() {
     session_.core.journal.drop_pending(command.entry);
   }
   return Status();
+}
+
+bool Executor::try_to_leave() {
+  session_.submitter.end_batch();
+  const std::string_view why = late_.empty() ? session_.keeps_from_leaving() : SessionParts::kBusy;
+  if (why.empty()) return true;
+  const uint64_t now = clock_.now_ns();
+  if (why != SessionParts::kBusy || now >= session_.leaves_by_ns.load(std::memory_order_relaxed)) {
+    session_.stay(why);
+    return false;
+  }
+  if (has_held_work()) advance(now);
+  clock_.sleep(kLeftPauseNs);
+  return false;
 }
 
 // Called while a command waits for quiescence: the work that it waits for may itself wait for held

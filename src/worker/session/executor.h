@@ -52,7 +52,8 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Returns success once session.stop is set, or why the client violates the protocol.
+  // Returns success once session.stop or hands_over is set, or the session may leave (leaves_by_ns),
+  // or why the client violates the protocol.
   Status run();
 
  private:
@@ -73,6 +74,8 @@ class Executor {
     return session_.hands_over.load(std::memory_order_acquire);
   }
   bool has_lost(const Status& status);
+  // The session is to leave. True: it may, now. False: its work has not ended, or it stays.
+  bool try_to_leave();
   // `begin_ns`: when the command began, if it is traced.
   Status conclude(const wire::Record& record, const Status& status, uint64_t begin_ns);
   Status finish_late();

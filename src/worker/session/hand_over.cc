@@ -141,6 +141,7 @@ HandingOver hand_over(SessionParts& session) {
   });
   LostWork loss(session);
   loss.find();
+  loss.list_events();
   if (!loss.any()) {
     wake_client(session.core.view.header());
     return over;
@@ -148,7 +149,6 @@ HandingOver hand_over(SessionParts& session) {
   over.outcome = wire::Outcome::kTold;
   over.streams = static_cast<uint32_t>(loss.streams().size());
   describe_kernel(session, loss.streams(), &over);
-  loss.list_events();
   loss.write();
   return over;
 }

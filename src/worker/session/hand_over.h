@@ -24,9 +24,9 @@ struct HandingOver {
   std::string reason;
 };
 
-// The contexts are lost. Finds the streams whose work has not ended for certain, and marks them as
+// The contexts are lost, or the session leaves with nothing under way. Finds the streams whose work has not ended for certain, and marks them as
 // lost in their fence slots (wire::FenceSlot): from then on their waits end with an error. The
-// session is not released: the process ends. After adoption the next worker calls
+// session is not released here. After adoption the next worker calls
 // Losses::take_over() (worker/streams/losses.h). Throws std::bad_alloc.
 HandingOver hand_over(SessionParts& session);
 

@@ -77,6 +77,17 @@ bool SessionParts::is_idle() {
          core.releases.empty();
 }
 
+std::string_view SessionParts::keeps_from_leaving() {
+  if (const std::string_view why = core.journal.stays(); !why.empty()) return why;
+  if (!core.journal.is_open()) return "it has no journal";
+  if (greens.has_given()) return "it has asked for SM resources";
+  if (!physical.inbox.empty()) return "a descriptor is on its way";
+  waits.sweep();
+  const bool is_over = pending.empty() && batch.empty() && backlog.empty() && streams.idle() &&
+                       !streams.has_streams_to_look_at() && fences.passed() && words.idle();
+  return is_over ? "" : kBusy;
+}
+
 void SessionParts::drain() {
   const uint64_t slow_from_ns = core.clock.now_ns() + kSlowDrainNs;
   bool is_logged = false;

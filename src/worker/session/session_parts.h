@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
+#include <string_view>
 #include <vector>
 
 #include "worker/code/function.h"
@@ -48,6 +50,9 @@ struct SessionParts {
   uint64_t service();
   // No work is under way, and no release is pending.
   [[nodiscard]] bool is_idle();
+  // What keeps the session from leaving this worker; "": nothing. kBusy: its work has not ended.
+  static constexpr std::string_view kBusy = "its work has not ended";
+  [[nodiscard]] std::string_view keeps_from_leaving();
   // The session is idle: releases what an idle session need not hold. False: some of it can't be
   // released now.
   bool release_idle() { return core.pages.release_idle(); }
@@ -60,6 +65,15 @@ struct SessionParts {
   // Set when the contexts are lost and the session goes on in another worker: the executor takes no
   // further command.
   std::atomic<bool> hands_over{false};
+  // When not 0: the session is to leave this worker before that time (Clock::now_ns()), once
+  // nothing is under way. The executor then takes no further command and ends; or it goes on, and
+  // calls on_stays with the reason.
+  std::atomic<uint64_t> leaves_by_ns{0};
+  std::function<void(std::string_view reason)> on_stays = [](std::string_view) {};
+  // Gives that up. Session's thread.
+  void stay(std::string_view reason) {
+    if (leaves_by_ns.exchange(0, std::memory_order_acq_rel) != 0) on_stays(reason);
+  }
   // Commands that a former worker was to answer later, and has not, and such that are given again:
   // the executor begins with them.
   struct PendingCommand {

@@ -81,6 +81,8 @@ class GreenContexts {
   std::shared_ptr<ClientGreen> take(wire::Id id);
   [[nodiscard]] const auto& greens() const { return greens_; }
   [[nodiscard]] const auto& descriptors() const { return descriptors_; }
+  // The session has been given resources, which other workers do not know.
+  [[nodiscard]] bool has_given() const { return !given_.empty(); }
   void release_all();
 
  private:

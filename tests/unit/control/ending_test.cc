@@ -99,6 +99,42 @@ TEST_F(EndingTest, OtherClientsKeepTheOldWorkerUntilTheyEnd) {
       eventually([&] { return shell("ps\n").out.find("never-ends") == std::string::npos; }));
 }
 
+TEST_F(EndingTest, OtherClientsMoveToTheNextWorkerIfTheyCan) {
+  environment_ = kSoon;
+  start_daemon();
+  const Client living = join("moves");
+  Client stuck = join("never-ends");
+  const std::vector<pid_t> first = workers();
+  stuck.socket.reset();
+  ASSERT_TRUE(replaced(first));
+  EXPECT_TRUE(eventually([&] { return workers().size() == 1; })) << "the old one has no clients";
+  EXPECT_NE(workers(), first);
+  EXPECT_EQ(living.header().status.load(), CUDA_SUCCESS);
+  EXPECT_EQ(living.header().generation.load(), 1u);
+  const std::string table = shell("ps\n").out;
+  EXPECT_NE(table.find("moves"), std::string::npos) << table;
+}
+
+TEST_F(EndingTest, WorkersAreReplacedUnderTheirClients) {
+  start_daemon();
+  const std::string nobody = shell("reload --worker\n").out;
+  EXPECT_EQ(nobody, "There is no server\n");
+  const Client one = join("moves");
+  const Client two = join("./stays");
+  const std::vector<pid_t> first = workers();
+  const Outcome reloaded = shell("reload --worker\n");
+  EXPECT_EQ(reloaded.out, "Server " + std::to_string(one.welcome.server_pid) +
+                              ": a new worker; 1 clients have moved to it, 1 stay in the old one\n");
+  EXPECT_EQ(reloaded.status, 1);
+  EXPECT_EQ(workers().size(), 2u);
+  EXPECT_TRUE(replaced(first));
+  EXPECT_EQ(one.header().generation.load(), 1u);
+  EXPECT_EQ(two.header().generation.load(), 0u);
+  EXPECT_EQ(two.header().status.load(), CUDA_SUCCESS);
+  EXPECT_NE(log_text("server.log").find("stays in worker"), std::string::npos);
+  EXPECT_EQ(join("./next").welcome.result, CUDA_SUCCESS);
+}
+
 // Pinned memory of ended clients can't be released while other work does not end.
 TEST_F(EndingTest, AWorkerThatKeepsTooManyWindowsIsReplaced) {
   environment_ = kNever;

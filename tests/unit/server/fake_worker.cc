@@ -166,6 +166,23 @@ void close_session(const Packet& packet) {
   if (command != "keep-window") free_window(window);
 }
 
+// A client whose command line begins with "moves" goes to the next worker; others stay.
+void leave(const Packet& packet) {
+  wire::LeaveSession leave;
+  if (!wire::read_message(packet.data, &leave).ok()) exit(16);
+  const auto found = sessions.find(leave.session);
+  if (found == sessions.end()) return;
+  wire::HandedOver over;
+  over.session = leave.session;
+  const bool moves = found->second.command.starts_with("moves");
+  over.outcome = moves ? wire::Outcome::kMoved : wire::Outcome::kStays;
+  fill_field(over.reason, "its work has not ended");
+  const uint32_t window = found->second.window;
+  if (moves) sessions.erase(found);
+  send_or_exit(wire::message_bytes(over));
+  if (moves) free_window(window);
+}
+
 // Writes a reservation to the server's log.
 void keep(const Packet& packet) {
   wire::Reserve reserve;
@@ -196,6 +213,8 @@ int serve() {
       if (!wire::read_message(packet->data, &changed).ok()) return 15;
     } else if (header->kind == wire::MessageKind::kCloseSession) {
       close_session(*packet);
+    } else if (header->kind == wire::MessageKind::kLeaveSession) {
+      leave(*packet);
     } else if (header->kind == wire::MessageKind::kProbe) {
       // If the server has closed the connection, the next receive_packet() says so: ignored here.
       (void)send_packet(server, wire::message_bytes(wire::Alive{})).ok();

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// openmps-server: sessions that leave a worker which is well, for the next one
+// (docs/decisions/0044).
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+#include "server/server.h"
+#include "wire/kept.h"
+#include "wire/message.h"
+
+namespace openmps::server {
+
+bool Server::has_session_between_workers() const {
+  return std::ranges::any_of(sessions_.all(), [](const auto& entry) {
+    return entry.second->is_leaving || entry.second->state == SessionState::kMoving;
+  });
+}
+
+void Server::renew(const wire::Query& query) {
+  const Worker* const worker = workers_.serving();
+  if (worker == nullptr) {
+    answer(query.query, query.ticket, {CUDA_ERROR_MPS_SERVER_NOT_READY});
+    return;
+  }
+  log_.write(format_text("Worker %d is replaced, as was asked for",
+                         static_cast<int>(worker->process->pid())));
+  Renewal renewal;
+  renewal.ticket = query.ticket;
+  for (const uint32_t id : sessions_.ids_of(*worker)) {
+    if (sessions_.find(id)->state == SessionState::kActive) renewal.sessions.insert(id);
+  }
+  renewals_.push_back(std::move(renewal));
+  workers_.retire_serving(Workers::Retires::kWell);
+  // Without a session nobody else would start it.
+  if (workers_.serving() == nullptr) workers_.start();
+}
+
+void Server::empty_retiring() {
+  for (Renewal& renewal : renewals_) renewal.has_begun = true;
+  if (wire::takes_over()) {
+    for (const auto& [id, session] : sessions_.all()) {
+      if (session->state == SessionState::kActive && session->worker != nullptr &&
+          session->worker->state == WorkerState::kRetiring) {
+        ask_to_leave(*session);
+      }
+    }
+  }
+  answer_renewals(CUDA_SUCCESS);
+}
+
+void Server::ask_to_leave(Session& session) {
+  if (session.is_leaving) return;
+  session.is_leaving = true;
+  ++session.leave_tries;
+  session.worker->process->send(
+      wire::message_bytes(wire::LeaveSession{.session = session.id, .limit_ms = kLetGoMs}));
+  Workers::note_session(*session.worker);
+}
+
+void Server::on_left(Session& session, const wire::HandedOver& over) {
+  const uint32_t id = session.id;
+  if (over.outcome == wire::Outcome::kComing) return;
+  if (over.outcome != wire::Outcome::kStays) {
+    if (session.state != SessionState::kActive) {  // its client has left meanwhile
+      forget_session(id);
+    } else {
+      begin_move(session, wire::Adoption::kHandedOver, nullptr);
+      session.worker = nullptr;
+      session.leave_tries = 0;
+      adopt_waiting();
+    }
+    after_session();
+    return;
+  }
+  session.is_leaving = false;
+  if (session.state != SessionState::kActive) return;
+  for (auto& [message, descriptor] : std::exchange(session.parked, {})) {
+    ++session.passing;
+    message.session = id;
+    const int file = descriptor.get();
+    session.worker->process->send(wire::message_bytes(message), {&file, 1});
+  }
+  // What has no end of itself is not asked again.
+  if (!session.stays().empty() || session.leave_tries >= kMostLetGoTries) {
+    log_.write("Client " + session.name() + " stays in worker " +
+               std::to_string(session.worker->process->pid()) + ": " +
+               printable(field_text(over.reason)));
+    note_left(id, &Renewal::stayed);
+    return;
+  }
+  loop_.call_after(kLetGoAgainMs, [this, id] {
+    Session* const stays = sessions_.find(id);
+    if (stays == nullptr || stays->state != SessionState::kActive || stays->worker == nullptr ||
+        stays->worker->state != WorkerState::kRetiring || workers_.serving() == nullptr) {
+      return;
+    }
+    ask_to_leave(*stays);
+  });
+}
+
+void Server::note_left(uint32_t id, uint32_t Renewal::*outcome) {
+  for (Renewal& renewal : renewals_) {
+    if (renewal.sessions.erase(id) != 0 && outcome != nullptr) ++(renewal.*outcome);
+  }
+  answer_renewals(CUDA_SUCCESS);
+}
+
+void Server::answer_renewals(CUresult result) {
+  std::erase_if(renewals_, [&](const Renewal& renewal) {
+    const bool is_over = renewal.has_begun && renewal.sessions.empty();
+    if (result == CUDA_SUCCESS && !is_over) return false;
+    answer(wire::QueryKind::kRenew, renewal.ticket,
+           {.result = result, .amount = renewal.moved, .stayed = renewal.stayed});
+    return true;
+  });
+}
+
+}  // namespace openmps::server
