@@ -32,6 +32,8 @@ inline constexpr uint32_t kMostWaits = 250;
 inline constexpr uint64_t kKilledMs = 2;
 // How long a worker may take to make a session again: code may have to be compiled.
 inline constexpr uint64_t kAdoptionMs = 10'000;
+// How many sessions a worker makes again at once, beside those whose clients wait.
+inline constexpr size_t kMostAtOnce = 8;
 // How many workers may try, if the first one is lost meanwhile.
 inline constexpr uint32_t kMostTries = 2;
 // How long the work of a session may go on that is to leave a worker which is well; the session

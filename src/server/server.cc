@@ -812,6 +812,7 @@ void Server::forget_session(uint32_t id) {
 
 void Server::after_session() {
   if (workers_.stopping()) return;
+  adopt_waiting();
   workers_.end_unused();
   look_at_spare();
   leave_if_unused();

@@ -150,6 +150,8 @@ class Server final : Workers::Owner {
   void answer_renewals(CUresult result);
   // A session has no worker, or is about to have another one.
   [[nodiscard]] bool has_session_between_workers() const;
+  // That, or a lost worker is there.
+  [[nodiscard]] bool is_moving() const;
   // The worker's session of that number; null: it has none, or it has ended.
   [[nodiscard]] Session* session_of(const Worker& worker, uint32_t id) const;
 

@@ -41,7 +41,15 @@ Result<Session::Left> Session::look_at_left() const {
   const wire::ChannelView channel(mapping->address());
   return Left{.is_unfinished = wire::JournalView(journal_page.address()).any_unfinished(channel),
               .is_in_command = channel.executor().opcode.load(std::memory_order_relaxed) != 0,
-              .position = channel.ring_control().head.load(std::memory_order_relaxed)};
+              .position = channel.ring_control().head.load(std::memory_order_relaxed),
+              .has_commands = channel.ring_control().head.load(std::memory_order_relaxed) !=
+                              channel.ring_control().tail.load(std::memory_order_relaxed)};
+}
+
+bool Session::seems_idle() const {
+  if (header().waiters.load(std::memory_order_relaxed) != 0) return false;
+  const Result<Left> left = look_at_left();
+  return left.ok() && !left->is_unfinished && !left->has_commands;
 }
 
 void Session::go_on(const std::string& culprit) const {

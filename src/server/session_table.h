@@ -70,9 +70,12 @@ struct Session {
     bool is_unfinished = false;  // work that its streams were given may not have ended
     bool is_in_command = false;  // a command was being executed,
     uint64_t position = 0;       // behind this (RingControl::head)
+    bool has_commands = false;   // the client has given more
   };
   // Errors: those of map_shared().
   [[nodiscard]] Result<Left> look_at_left() const;
+  // The session has no worker, and its client waits for nothing, as far as can be told.
+  [[nodiscard]] bool seems_idle() const;
   // Another worker has made the session again: its clients' waits go on. `culprit`: a sentence for
   // them.
   void go_on(const std::string& culprit) const;

@@ -281,10 +281,24 @@ void Server::end_lost_workers_soon() {
 void Server::adopt_waiting() {
   Worker* const worker = workers_.serving();
   if (worker == nullptr) return;
+  // First those whose client waits. The others would delay them: the driver makes one thing at a
+  // time.
+  std::vector<Session*> idle;
+  size_t under_way = 0;
   for (const auto& [id, session] : sessions_.all()) {
-    if (session->state == SessionState::kMoving && session->worker == nullptr) {
+    if (session->state != SessionState::kMoving) continue;
+    if (session->worker != nullptr) {
+      ++under_way;
+    } else if (session->over.outcome != wire::Outcome::kTold && session->seems_idle()) {
+      idle.push_back(session.get());
+    } else {
       adopt(*session, *worker);
+      ++under_way;
     }
+  }
+  for (Session* session : idle) {
+    if (under_way++ >= kMostAtOnce) return;  // on_adopted() and after_session() go on
+    adopt(*session, *worker);
   }
 }
 
@@ -343,6 +357,7 @@ void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
            ? format_text("what was under way is given again by %u commands", ready.given_again)
            : "nothing was under way"));
   session.state = SessionState::kActive;
+  adopt_waiting();
   ++session.moves;
   note_left(session.id, &Renewal::moved);
   session.go_on(recovery != nullptr ? recovery->culprit : "");
@@ -375,6 +390,12 @@ void Server::on_spare_ready(const Worker& worker) {
   });
 }
 
+// The start of a process with contexts delays what others ask of the driver by up to 3 s while a
+// lost worker is there (an H200, driver 580).
+bool Server::is_moving() const {
+  return workers_.has_lost() || has_session_between_workers();
+}
+
 // A spare is kept while there are clients that it would be for: several, or one of a server whose
 // programs have faulted.
 void Server::look_at_spare() {
@@ -386,11 +407,12 @@ void Server::look_at_spare() {
   if (clients == 0) {
     loop_.cancel(std::exchange(spare_timer_, 0));
     workers_.end_spare();
-  } else if (clients >= wanted && !workers_.has_spare() && spare_timer_ == 0) {
+  } else if (clients >= wanted && !workers_.has_spare() && spare_timer_ == 0 && !is_moving()) {
     const uint64_t delay_ms = has_faulted ? kNextSpareDelayMs : kSpareDelayMs;
     spare_timer_ = loop_.call_after(delay_ms, [this, wanted] {
       spare_timer_ = 0;
-      if (sessions_.clients() >= wanted) workers_.start_spare();
+      // Otherwise it is looked at again when they have moved.
+      if (sessions_.clients() >= wanted && !is_moving()) workers_.start_spare();
     });
   }
 }

@@ -38,6 +38,7 @@ struct Worker {
   uint32_t spin_us = 0;
   // A client has changed the shared contexts (the device's heap, limits): wire::SessionClosed.
   bool is_tainted = false;
+  bool has_lost_contexts = false;
   std::unique_ptr<WorkerChild> process;
   std::unique_ptr<Heartbeat> heartbeat;
   [[nodiscard]] bool is_silent() const { return heartbeat != nullptr && heartbeat->is_silent(); }

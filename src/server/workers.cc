@@ -79,6 +79,7 @@ void Workers::serve(Worker& worker) {
 void Workers::on_lost(Worker& worker) {
   const bool was_current = &worker == current_;
   worker.state = WorkerState::kLost;
+  worker.has_lost_contexts = true;
   if (!was_current) return;
   current_ = nullptr;
   state_ = wire::ServerState::kFault;
@@ -172,6 +173,10 @@ bool Workers::has_ending_worker() const {
   return std::ranges::any_of(workers_, [](const auto& held) {
     return held->state == WorkerState::kEnding || held->state == WorkerState::kLost;
   });
+}
+
+bool Workers::has_lost() const {
+  return std::ranges::any_of(workers_, [](const auto& held) { return held->has_lost_contexts; });
 }
 
 // In exclusive process mode no other worker can have the device before they have gone.

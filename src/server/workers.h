@@ -127,6 +127,8 @@ class Workers {
   // There are no clients for whom a spare is kept.
   void end_spare();
   [[nodiscard]] bool has_spare() const { return spare_ != nullptr; }
+  // A worker whose contexts are lost has not ended yet.
+  [[nodiscard]] bool has_lost() const;
 
   // The worker's contexts are lost. It ends now, even if its clients have not read their error yet:
   // new clients need its memory.

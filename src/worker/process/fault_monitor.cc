@@ -185,7 +185,7 @@ void FaultMonitor::watch(uint32_t device, CUresult result, const std::string& wh
     }
     if (now_ns() - std::max(passed_ns, moved_ns) >= kStandstillNs) {
       if (!is_ours_alone()) return ends("other processes use the device: the driver will tell");
-      return context_lost(result, what + ", and nothing of this worker moves any more");
+      return lose(result, what + ", and nothing of this worker moves any more", DriverKnows::kNo);
     }
     usleep(kCloseUs);
   }
@@ -200,14 +200,17 @@ void end_session(const wire::ChannelView& view, CUresult result) {
   futex_wake(&header.wake_epoch, INT_MAX);
 }
 
-void FaultMonitor::context_lost(CUresult result, const std::string& reason) {
+void FaultMonitor::lose(CUresult result, const std::string& reason, DriverKnows knows) {
   CUresult none = CUDA_SUCCESS;
   if (!lost_.compare_exchange_strong(none, result)) return;
   log("The shared context is lost with CUDA error " + std::to_string(result) + ": " + reason);
-  if (last_words_) last_words_(result);
+  if (last_words_ && knows == DriverKnows::kYes) last_words_(result);
   report_(result, reason);  // before what the sessions tell
-  const MutexLock lock(mutex_);
-  for (const Watched* session : sessions_) end(*session);
+  {
+    const MutexLock lock(mutex_);
+    for (const Watched* session : sessions_) end(*session);
+  }
+  if (last_words_ && knows == DriverKnows::kNo) last_words_(result);
 }
 
 }  // namespace openmps::worker

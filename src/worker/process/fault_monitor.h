@@ -38,8 +38,8 @@ class FaultMonitor {
   FaultMonitor(const FaultMonitor&) = delete;
   FaultMonitor& operator=(const FaultMonitor&) = delete;
 
-  // Called with the error before any session gets it: what is printed then still reaches the
-  // clients. To be set before the first session.
+  // Called with the error, where the driver has told of it before any session gets it: what is
+  // printed then still reaches the clients. To be set before the first session.
   void set_last_words(std::function<void(CUresult)> last_words) {
     last_words_ = std::move(last_words);
   }
@@ -90,14 +90,24 @@ class FaultMonitor {
              const std::function<bool()>& is_ours_alone);
 
   // The contexts are lost with this error. The first call counts. Any thread.
-  void context_lost(CUresult result, const std::string& reason);
+  void context_lost(CUresult result, const std::string& reason) {
+    lose(result, reason, DriverKnows::kYes);
+  }
   // CUDA_SUCCESS while the contexts live.
   [[nodiscard]] CUresult lost() const { return lost_.load(std::memory_order_acquire); }
   [[nodiscard]] bool takes_over() const { return takes_over_; }
+  // Some session may have work under way.
+  [[nodiscard]] bool is_busy() {
+    const MutexLock lock(mutex_);
+    return !pending_.empty();
+  }
 
  private:
   void run();
   void look();
+  // Until the driver knows, its calls may take some 200 ms.
+  enum class DriverKnows { kNo, kYes };
+  void lose(CUresult result, const std::string& reason, DriverKnows knows);
   [[nodiscard]] uint64_t reached_locked() const REQUIRES(mutex_);
   void forget_idle_locked() REQUIRES(mutex_);
   void wake_up(Watched& session);

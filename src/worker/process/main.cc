@@ -313,13 +313,14 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   const UniqueFd& usage = worker.usage.file();
   const int fds[] = {facts->get(), usage.get()};
   if (xids != nullptr) {
-    xids->start([&](uint32_t device, uint64_t xid) {
+    const auto on_xid = [&](uint32_t device, uint64_t xid) {
       const CUresult result = fault_of_xid(xid);
       if (result == CUDA_SUCCESS) return;
       monitor.watch(device, result,
                     "Xid " + std::to_string(xid) + " of device " + std::to_string(device),
                     [&xids, device] { return xids->is_ours_alone(device); });
-    });
+    };
+    xids->start(on_xid, [&monitor] { return monitor.is_busy(); });
   }
   server.send(wire::WorkerReady{.spin_us = spin_us}, std::span(fds).first(usage.valid() ? 2 : 1));
   facts->reset();

@@ -19,6 +19,10 @@ namespace {
 
 // How long the thread waits for an event at most: the end of the worker waits for it.
 constexpr unsigned kWaitMs = 200;
+// How often it is looked who is on the devices, while this process has work there, and for how long
+// the answer counts.
+constexpr uint64_t kLookNs = 5'000 * kNsPerMs;
+constexpr uint64_t kKnownNs = 2 * kLookNs;
 // Of one device. More than NVIDIA's MPS and the programs of a node have.
 constexpr unsigned kMostProcesses = 512;
 
@@ -123,8 +127,10 @@ XidMonitor::~XidMonitor() {
   if (thread_.joinable()) thread_.join();
 }
 
-void XidMonitor::start(OnXid on_xid) {
+void XidMonitor::start(OnXid on_xid, std::function<bool()> is_busy) {
   on_xid_ = std::move(on_xid);
+  is_busy_ = std::move(is_busy);
+  alone_at_ns_.resize(nvml_->devices.size());
   thread_ = std::thread([this] { run(); });
 }
 
@@ -133,7 +139,10 @@ void XidMonitor::run() {
   while (!stop_.load()) {
     nvmlEventData_t event{};
     const nvmlReturn_t result = nvml_->wait(nvml_->events, &event, kWaitMs);
-    if (result == NVML_ERROR_TIMEOUT) continue;
+    if (result == NVML_ERROR_TIMEOUT) {
+      look_who_is_there();
+      continue;
+    }
     if (result != NVML_SUCCESS) return;  // the GPU is lost: the driver says more
     const auto found = std::ranges::find(nvml_->devices, event.device);
     if (found == nvml_->devices.end()) continue;
@@ -141,7 +150,20 @@ void XidMonitor::run() {
   }
 }
 
-bool XidMonitor::is_ours_alone(uint32_t device) const {
+void XidMonitor::look_who_is_there() {
+  if (now_ns() - looked_ns_ < kLookNs || !is_busy_()) return;
+  for (uint32_t i = 0; i < alone_at_ns_.size(); ++i) {
+    alone_at_ns_[i] = ask_whether_alone(i) ? now_ns() : 0;
+  }
+  looked_ns_ = now_ns();
+}
+
+bool XidMonitor::is_ours_alone(uint32_t device) {
+  const uint64_t at_ns = alone_at_ns_[device];
+  return (at_ns != 0 && now_ns() - at_ns < kKnownNs) || ask_whether_alone(device);
+}
+
+bool XidMonitor::ask_whether_alone(uint32_t device) const {
   if (nvml_->processes == nullptr) return false;
   std::vector<nvmlProcessInfo_v2_t> processes(kMostProcesses);
   auto count = static_cast<unsigned>(processes.size());

@@ -37,18 +37,25 @@ class XidMonitor {
   XidMonitor(const XidMonitor&) = delete;
   XidMonitor& operator=(const XidMonitor&) = delete;
 
-  void start(OnXid on_xid);
+  // `is_busy`: whether a fault of this process is possible; any thread.
+  void start(OnXid on_xid, std::function<bool()> is_busy);
   // No process but this one and other workers of its server has a context on the device, as far as
-  // NVML says. False also if it does not list this process.
-  [[nodiscard]] bool is_ours_alone(uint32_t device) const;
+  // NVML says, or has said in the last seconds: after a fault the answer takes 0.1 to 0.7 s. False
+  // also if it does not list this process. Monitor's thread.
+  [[nodiscard]] bool is_ours_alone(uint32_t device);
 
  private:
   struct Nvml;
   XidMonitor();
   void run();
+  [[nodiscard]] bool ask_whether_alone(uint32_t device) const;
+  void look_who_is_there();
 
   std::unique_ptr<Nvml> nvml_;
   OnXid on_xid_;
+  std::function<bool()> is_busy_;
+  std::vector<uint64_t> alone_at_ns_;  // when this was so, by device; 0: it was not
+  uint64_t looked_ns_ = 0;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
