@@ -33,7 +33,7 @@ inline constexpr uint64_t kKilledMs = 2;
 // How long a worker may take to make a session again: code may have to be compiled.
 inline constexpr uint64_t kAdoptionMs = 10'000;
 // How many sessions a worker makes again at once, beside those whose clients wait.
-inline constexpr size_t kMostAtOnce = 8;
+inline constexpr size_t kMostAtOnce = 2;
 // How many workers may try, if the first one is lost meanwhile.
 inline constexpr uint32_t kMostTries = 2;
 // How long the work of a session may go on that is to leave a worker which is well; the session
@@ -69,6 +69,7 @@ struct Takeover {
   std::vector<uint32_t> handed_over;  // sessions; their HandedOver is in Session::over
   size_t sessions = 0;                // that the worker had, those that were ending among them
   bool is_judged = false;             // it has been decided who is guilty
+  bool stands_still = false;          // wire::WorkerLost
   uint32_t guilty = 0;                // session; 0: nobody is known to be
   EventLoop::TimerId timer = 0;
   std::set<uint32_t> coming;  // of those awaited: they export memory

@@ -51,6 +51,7 @@ void Server::on_worker_lost(Worker& worker, const wire::WorkerLost& lost) {
   Takeover& takeover = *takeovers_.emplace_back(std::make_unique<Takeover>());
   takeover.worker = &worker;
   takeover.reason = reason;
+  takeover.stands_still = lost.stands_still != 0;
   takeover.recovery = std::make_shared<Recovery>();
   takeover.recovery->began_ns = now_ns();
   takeover.recovery->result = static_cast<CUresult>(lost.result);
@@ -256,14 +257,15 @@ void Server::decide(const Takeover& takeover, Session& session) {
 }
 
 // The end of a process with contexts delays the driver calls of others by up to a second (an H200,
-// driver 580): it comes when the sessions have been made again.
+// driver 580): it comes when the sessions have been made again. Unless the GPU waits for it.
 void Server::end_lost_workers_soon() {
   if (std::exchange(ends_lost_workers_, true)) return;
   loop_.call_after(0, [this] {
     ends_lost_workers_ = false;
     for (size_t i = 0; i < takeovers_.size();) {
       const Takeover& takeover = *takeovers_[i];
-      if (!takeover.is_judged || !takeover.awaited.empty() || takeover.recovery->open != 0) {
+      const bool is_done = takeover.recovery->open == 0 || takeover.stands_still;
+      if (!takeover.is_judged || !takeover.awaited.empty() || !is_done) {
         ++i;
         continue;
       }

@@ -304,7 +304,9 @@ struct SessionFault {
 // clients have not been told. A HandedOver for each session follows.
 struct WorkerLost {
   MessageHeader header{.kind = MessageKind::kWorkerLost, .bytes = sizeof(WorkerLost)};
-  uint32_t device = 0;
+  // 1: the driver has not told yet, and the GPU executes nothing for anybody until it does or the
+  // worker has ended.
+  uint32_t stands_still = 0;
   uint32_t result = CUDA_SUCCESS;  // the code of the fault
   char reason[kReasonBytes] = {};  // how the worker has noticed
 };

@@ -24,8 +24,9 @@ constexpr uint64_t kPeriodNs = 5 * kNsPerMs;
 // While a fault is suspected.
 constexpr useconds_t kCloseUs = 1'000;
 // After an Xid all processes but the faulting one run on within 1 ms (an H200). So long nothing of
-// this one may have ended for its contexts to be lost: some times that, for slow hosts.
-constexpr uint64_t kStandstillNs = 20 * kNsPerMs;
+// this one may have ended for its contexts to be lost: many times that, for slow hosts and other
+// processes' turns.
+constexpr uint64_t kStandstillNs = 50 * kNsPerMs;
 // How long before the Xid the probe may have passed last, or all work may have been given to the
 // GPU: an Xid comes up to 121 ms after the fault (an H200).
 constexpr uint64_t kProbedNs = 250 * kNsPerMs;
@@ -161,8 +162,7 @@ uint64_t FaultMonitor::reached_locked() const {
 // Two signs of life, for which no driver call is made here, since threads may wait in the driver:
 // fences that are reached, and the probe. The probe may share a hardware queue with long work:
 // where it had not passed for long before the Xid, it is no sign of death.
-void FaultMonitor::watch(uint32_t device, CUresult result, const std::string& what,
-                         const std::function<bool()>& is_ours_alone) {
+void FaultMonitor::watch(uint32_t device, CUresult result, const std::string& what) {
   const uint64_t begin = now_ns();
   uint64_t moved_ns = begin;
   uint64_t last = ~0ull;
@@ -184,7 +184,6 @@ void FaultMonitor::watch(uint32_t device, CUresult result, const std::string& wh
                   std::to_string((begin - probed_ns) / kNsPerMs) + " ms before");
     }
     if (now_ns() - std::max(passed_ns, moved_ns) >= kStandstillNs) {
-      if (!is_ours_alone()) return ends("other processes use the device: the driver will tell");
       return lose(result, what + ", and nothing of this worker moves any more", DriverKnows::kNo);
     }
     usleep(kCloseUs);
@@ -205,7 +204,7 @@ void FaultMonitor::lose(CUresult result, const std::string& reason, DriverKnows 
   if (!lost_.compare_exchange_strong(none, result)) return;
   log("The shared context is lost with CUDA error " + std::to_string(result) + ": " + reason);
   if (last_words_ && knows == DriverKnows::kYes) last_words_(result);
-  report_(result, reason);  // before what the sessions tell
+  report_(result, reason, knows);  // before what the sessions tell
   {
     const MutexLock lock(mutex_);
     for (const Watched* session : sessions_) end(*session);

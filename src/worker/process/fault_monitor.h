@@ -28,8 +28,10 @@ void end_session(const wire::ChannelView& view, CUresult result);
 
 class FaultMonitor {
  public:
+  // Whether the driver has told of the loss. Until then its calls may take some 200 ms.
+  enum class DriverKnows { kNo, kYes };
   // Tells the server. Called once, on the thread that noticed the loss.
-  using Report = std::function<void(CUresult, const std::string& reason)>;
+  using Report = std::function<void(CUresult, const std::string& reason, DriverKnows knows)>;
 
   // `takes_over`: sessions that can go on in another worker are handed over, and their clients
   // are not told.
@@ -82,12 +84,11 @@ class FaultMonitor {
   void add(Watched& session);
   void remove(Watched& session);
 
-  // NVML has told of a kernel's fault on the device: for some time the caller looks closely at this
-  // process's work. If it stands still, although the device has handled the fault, and no other
-  // process could have made it (`is_ours_alone`, which takes 100 ms on an H200), the contexts are
-  // lost with `result`, long before the driver says so. Any thread; takes 20 to 600 ms.
-  void watch(uint32_t device, CUresult result, const std::string& what,
-             const std::function<bool()>& is_ours_alone);
+  // NVML has told of a kernel's fault on the device, of this process or another one: for some time
+  // the caller looks closely at this process's work. If it stands still, although the device has
+  // handled the fault, the contexts are lost with `result`, long before the driver says so. Any
+  // thread; takes 50 to 600 ms.
+  void watch(uint32_t device, CUresult result, const std::string& what);
 
   // The contexts are lost with this error. The first call counts. Any thread.
   void context_lost(CUresult result, const std::string& reason) {
@@ -96,17 +97,10 @@ class FaultMonitor {
   // CUDA_SUCCESS while the contexts live.
   [[nodiscard]] CUresult lost() const { return lost_.load(std::memory_order_acquire); }
   [[nodiscard]] bool takes_over() const { return takes_over_; }
-  // Some session may have work under way.
-  [[nodiscard]] bool is_busy() {
-    const MutexLock lock(mutex_);
-    return !pending_.empty();
-  }
 
  private:
   void run();
   void look();
-  // Until the driver knows, its calls may take some 200 ms.
-  enum class DriverKnows { kNo, kYes };
   void lose(CUresult result, const std::string& reason, DriverKnows knows);
   [[nodiscard]] uint64_t reached_locked() const REQUIRES(mutex_);
   void forget_idle_locked() REQUIRES(mutex_);

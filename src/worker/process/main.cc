@@ -223,7 +223,7 @@ Status make_parts(const DriverTable& table, const Devices& devices, ContextGate&
 }
 
 // Serves until the server is gone, and ends the process.
-[[noreturn]] void serve_sessions(Environment& environment) {
+[[noreturn]] void serve_sessions(Environment& environment, DriverKind kind) {
   ImageMemory* const memory = environment.worker.memory.get();
   if (memory != nullptr) memory->begin();
   MainLoop loop(environment);
@@ -233,10 +233,13 @@ Status make_parts(const DriverTable& table, const Devices& devices, ContextGate&
   if (memory != nullptr) memory->finish();
   // An idle driver may clean up in exit(). A driver with work in flight would wait for that work,
   // perhaps for ever; the end of the process frees everything at once, and quick_exit() makes
-  // softgpu leave its device segment, which outlives the process.
+  // softgpu leave its device segment, which outlives the process. NVIDIA's driver makes other
+  // processes wait for 0.3 s when it cleans up, and for 0.1 s when the process just ends (an H200).
   // Sessions that have been handed over hold what they have until then.
   if (environment.monitor.lost() != CUDA_SUCCESS && !wire::takes_over()) loop.end_all();
-  if (loop.idle() && !Background::busy() && !environment.gate.is_collecting()) exit(0);
+  const bool may_clean_up = kind == DriverKind::kSoftgpu && loop.idle() && !Background::busy() &&
+                            !environment.gate.is_collecting();
+  if (may_clean_up) exit(0);
   quick_exit(0);
 }
 
@@ -280,8 +283,10 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   }
   const Performance& wish = worker.performance;
   SpinLimits spins(cores, spin_us * 1000ull, wish.lingers, wish.spares_cores);
-  const auto report = [&server, &gate, &worker](CUresult result, const std::string& reason) {
-    server.send(wire::WorkerLost{.result = result}, reason);
+  const auto report = [&server, &gate, &worker](CUresult result, const std::string& reason,
+                                                FaultMonitor::DriverKnows knows) {
+    const uint32_t stands_still = knows == FaultMonitor::DriverKnows::kNo ? 1 : 0;
+    server.send(wire::WorkerLost{.stands_still = stands_still, .result = result}, reason);
     // No session waits for work of others: it does not end.
     gate.give_up();
     if (worker.cold != nullptr) worker.cold->gate.give_up();
@@ -317,14 +322,13 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
       const CUresult result = fault_of_xid(xid);
       if (result == CUDA_SUCCESS) return;
       monitor.watch(device, result,
-                    "Xid " + std::to_string(xid) + " of device " + std::to_string(device),
-                    [&xids, device] { return xids->is_ours_alone(device); });
+                    "Xid " + std::to_string(xid) + " of device " + std::to_string(device));
     };
-    xids->start(on_xid, [&monitor] { return monitor.is_busy(); });
+    xids->start(on_xid);
   }
   server.send(wire::WorkerReady{.spin_us = spin_us}, std::span(fds).first(usage.valid() ? 2 : 1));
   facts->reset();
-  serve_sessions(environment);
+  serve_sessions(environment, kind);
 }
 
 int run(int argc, char** argv) {

@@ -4,14 +4,11 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 
-#include "base/clock.h"
 #include "nvml/abi.h"
 
 namespace openmps::worker {
@@ -19,13 +16,6 @@ namespace {
 
 // How long the thread waits for an event at most: the end of the worker waits for it.
 constexpr unsigned kWaitMs = 200;
-// How often it is looked who is on the devices, while this process has work there, and for how long
-// the answer counts.
-constexpr uint64_t kLookNs = 5'000 * kNsPerMs;
-constexpr uint64_t kKnownNs = 2 * kLookNs;
-// Of one device. More than NVIDIA's MPS and the programs of a node have.
-constexpr unsigned kMostProcesses = 512;
-
 std::string uuid_of(const DriverTable& driver, CUdevice device) {
   CUuuid uuid{};
   if (driver.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) return {};
@@ -37,23 +27,6 @@ std::string uuid_of(const DriverTable& driver, CUdevice device) {
     text += digits;
   }
   return text;
-}
-
-// The parent of a process; 0: unknown.
-pid_t parent_of(pid_t process) {
-  char path[64];
-  snprintf(path, sizeof(path), "/proc/%d/stat", static_cast<int>(process));
-  FILE* const file = fopen(path, "re");
-  if (file == nullptr) return 0;
-  char line[1024];
-  const bool is_read = fgets(line, sizeof(line), file) != nullptr;
-  fclose(file);
-  // The name, in parentheses, may have any character.
-  const char* const behind = is_read ? strrchr(line, ')') : nullptr;
-  int parent = 0;
-  char state = 0;
-  if (behind == nullptr || sscanf(behind + 1, " %c %d", &state, &parent) != 2) return 0;
-  return parent;
 }
 
 }  // namespace
@@ -72,7 +45,6 @@ struct XidMonitor::Nvml {
   std::vector<nvmlDevice_t> devices;
   nvmlEventSet_t events = nullptr;
   nvmlReturn_t (*wait)(nvmlEventSet_t, nvmlEventData_t*, unsigned) = nullptr;
-  nvmlReturn_t (*processes)(nvmlDevice_t, unsigned*, nvmlProcessInfo_v2_t*) = nullptr;
 
   template <typename Function>
   bool find(const char* name, Function** function) const {
@@ -106,7 +78,6 @@ std::unique_ptr<XidMonitor> XidMonitor::open(const DriverTable& driver, const De
       !nvml.find("nvmlEventSetWait_v2", &nvml.wait)) {
     return fail("libnvidia-ml.so.1 has no events");
   }
-  static_cast<void>(nvml.find("nvmlDeviceGetComputeRunningProcesses_v3", &nvml.processes));
   if (init() != NVML_SUCCESS || make_events(&nvml.events) != NVML_SUCCESS) {
     return fail("NVML does not start");
   }
@@ -127,10 +98,8 @@ XidMonitor::~XidMonitor() {
   if (thread_.joinable()) thread_.join();
 }
 
-void XidMonitor::start(OnXid on_xid, std::function<bool()> is_busy) {
+void XidMonitor::start(OnXid on_xid) {
   on_xid_ = std::move(on_xid);
-  is_busy_ = std::move(is_busy);
-  alone_at_ns_.resize(nvml_->devices.size());
   thread_ = std::thread([this] { run(); });
 }
 
@@ -139,44 +108,12 @@ void XidMonitor::run() {
   while (!stop_.load()) {
     nvmlEventData_t event{};
     const nvmlReturn_t result = nvml_->wait(nvml_->events, &event, kWaitMs);
-    if (result == NVML_ERROR_TIMEOUT) {
-      look_who_is_there();
-      continue;
-    }
+    if (result == NVML_ERROR_TIMEOUT) continue;
     if (result != NVML_SUCCESS) return;  // the GPU is lost: the driver says more
     const auto found = std::ranges::find(nvml_->devices, event.device);
     if (found == nvml_->devices.end()) continue;
     on_xid_(static_cast<uint32_t>(found - nvml_->devices.begin()), event.eventData);
   }
-}
-
-void XidMonitor::look_who_is_there() {
-  if (now_ns() - looked_ns_ < kLookNs || !is_busy_()) return;
-  for (uint32_t i = 0; i < alone_at_ns_.size(); ++i) {
-    alone_at_ns_[i] = ask_whether_alone(i) ? now_ns() : 0;
-  }
-  looked_ns_ = now_ns();
-}
-
-bool XidMonitor::is_ours_alone(uint32_t device) {
-  const uint64_t at_ns = alone_at_ns_[device];
-  return (at_ns != 0 && now_ns() - at_ns < kKnownNs) || ask_whether_alone(device);
-}
-
-bool XidMonitor::ask_whether_alone(uint32_t device) const {
-  if (nvml_->processes == nullptr) return false;
-  std::vector<nvmlProcessInfo_v2_t> processes(kMostProcesses);
-  auto count = static_cast<unsigned>(processes.size());
-  if (nvml_->processes(nvml_->devices[device], &count, processes.data()) != NVML_SUCCESS) {
-    return false;
-  }
-  processes.resize(std::min<size_t>(count, processes.size()));
-  const auto own = static_cast<unsigned>(getpid());
-  const bool is_listed = std::ranges::any_of(
-      processes, [own](const nvmlProcessInfo_v2_t& process) { return process.pid == own; });
-  return is_listed && std::ranges::all_of(processes, [own](const nvmlProcessInfo_v2_t& process) {
-           return process.pid == own || parent_of(static_cast<pid_t>(process.pid)) == getppid();
-         });
 }
 
 }  // namespace openmps::worker

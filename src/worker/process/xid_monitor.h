@@ -2,8 +2,9 @@
 // NVML's Xid events of the worker's GPUs. After a trap or a failed assertion the event comes 11 to
 // 14 ms after the fault, and the driver's report only after 0.5 to 13 s; after a misaligned access
 // 75 to 121 and 170 to 203 ms; after one out of range both come after 145 ms (H200s, driver 580).
-// An event does not say which process has faulted: the fault monitor finds out. A thread of its
-// own; without NVML there is none.
+// An event does not say which process has faulted: the fault monitor finds out. NVML's lists of
+// processes are not asked: they take 0.1 to 1.4 s when a context is lost, and the driver's calls of
+// all others wait meanwhile. A thread of its own; without NVML there is none.
 #pragma once
 
 #include <atomic>
@@ -37,25 +38,15 @@ class XidMonitor {
   XidMonitor(const XidMonitor&) = delete;
   XidMonitor& operator=(const XidMonitor&) = delete;
 
-  // `is_busy`: whether a fault of this process is possible; any thread.
-  void start(OnXid on_xid, std::function<bool()> is_busy);
-  // No process but this one and other workers of its server has a context on the device, as far as
-  // NVML says, or has said in the last seconds: after a fault the answer takes 0.1 to 0.7 s. False
-  // also if it does not list this process. Monitor's thread.
-  [[nodiscard]] bool is_ours_alone(uint32_t device);
+  void start(OnXid on_xid);
 
  private:
   struct Nvml;
   XidMonitor();
   void run();
-  [[nodiscard]] bool ask_whether_alone(uint32_t device) const;
-  void look_who_is_there();
 
   std::unique_ptr<Nvml> nvml_;
   OnXid on_xid_;
-  std::function<bool()> is_busy_;
-  std::vector<uint64_t> alone_at_ns_;  // when this was so, by device; 0: it was not
-  uint64_t looked_ns_ = 0;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
