@@ -82,11 +82,12 @@ void ColdLanes::begin_making(uint32_t device) {
 
 void ColdLanes::note_session(bool alone, bool is_adopted, uint64_t now) {
   const bool is_first = !std::exchange(served_, true);
+  if (is_adopted && is_begun_) return share();
   if (is_adopted) {
-    share();
     due_ns_ = now + kAdoptedNs;
-    return;
+    shares_then_ = true;
   }
+  if (shares_then_) return;
   if (is_first) due_ns_ = now + kAloneNs;
   if (alone) return;
   share();
@@ -95,6 +96,8 @@ void ColdLanes::note_session(bool alone, bool is_adopted, uint64_t now) {
 
 void ColdLanes::make_ahead() {
   due_ns_ = 0;
+  is_begun_ = true;
+  if (std::exchange(shares_then_, false)) share();
   for (uint32_t i = 0; i < devices_.count(); ++i) begin_making(i);
 }
 

@@ -31,7 +31,8 @@ class ColdLanes {
   // The contexts are made this long after the first session of a worker, or with the second one:
   // the calls of a program that starts would wait for that (0.65 s on an H200, decision 23).
   static constexpr uint64_t kAloneNs = 1'000'000'000;
-  // After sessions have moved here, so that all of them go on first.
+  // After sessions have moved here, so that all of them go on first. Until then code is loaded in
+  // the main contexts, also that of new sessions.
   static constexpr uint64_t kAdoptedNs = 3'000'000'000;
 
   // A session is opened, `alone` or beside others. `is_adopted`: it has been another worker's, and
@@ -39,7 +40,7 @@ class ColdLanes {
   void note_session(bool alone, bool is_adopted, uint64_t now);
   // When make_ahead() is due, by now_ns(); 0: never.
   [[nodiscard]] uint64_t due_ns() const { return due_ns_; }
-  // Make the contexts of all devices, in the background. Later, beside running work and registered
+  // Make the contexts of all devices, in the background. A spare worker does so at once. Later, beside running work and registered
   // memory, that takes five times as long (0.76 s instead of 0.14 on an H200).
   void make_ahead();
   // From now on there are several sessions. A program that is alone waits for its own work only, as
@@ -72,7 +73,9 @@ class ColdLanes {
   const DriverTable& driver_;
   const Devices& devices_;
   std::atomic<bool> shared_{false};
-  bool served_ = false;  // a session has been opened
+  bool served_ = false;       // a session has been opened
+  bool is_begun_ = false;     // make_ahead() has been called
+  bool shares_then_ = false;  // there are several sessions, but not before make_ahead()
   uint64_t due_ns_ = 0;
   std::shared_ptr<State> state_;
   Background background_;

@@ -2,7 +2,7 @@
 // openmps-worker: holds one CUDA context per GPU and executes the commands of all sessions. Started
 // by openmps-server only, with one end of a socket pair:
 //
-//   openmps-worker --server-fd N [--driver auto|nvidia|softgpu|PATH] [--number N]
+//   openmps-worker --server-fd N [--driver auto|nvidia|softgpu|PATH] [--number N] [--spare 0|1]
 //
 // It ends when that socket does. This file builds the worker's parts and connects them.
 #include <fcntl.h>
@@ -46,6 +46,7 @@ struct Options {
   int server_fd = -1;
   std::string driver = "auto";
   uint32_t number = 0;  // of the server's workers
+  bool is_spare = false;
 };
 
 bool parse(int argc, char** argv, Options* options) {
@@ -55,6 +56,8 @@ bool parse(int argc, char** argv, Options* options) {
       options->server_fd = static_cast<int>(parse_unsigned(argv[i + 1], 1u << 20).value_or(0));
     } else if (name == "--number") {
       options->number = static_cast<uint32_t>(parse_unsigned(argv[i + 1], ~0u).value_or(0));
+    } else if (name == "--spare") {
+      options->is_spare = std::string_view(argv[i + 1]) == "1";
     } else if (name == "--driver") {
       options->driver = argv[i + 1];
     } else {
@@ -326,6 +329,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
     };
     xids->start(on_xid);
   }
+  if (options.is_spare && worker.cold != nullptr) worker.cold->make_ahead();
   server.send(wire::WorkerReady{.spin_us = spin_us}, std::span(fds).first(usage.valid() ? 2 : 1));
   facts->reset();
   serve_sessions(environment, kind);

@@ -573,6 +573,27 @@ TEST_F(LoneSessionTest, HasItMadeAfterASecondOrForASecondOne) {
   EXPECT_EQ(lanes.due_ns(), 0u) << "made";
 }
 
+TEST_F(LoneSessionTest, HasItLaterWhereSessionsHaveMovedTo) {
+  constexpr uint64_t kNow = 5'000'000'000;
+  ColdLanes& lanes = *worker_parts_.cold;
+  lanes.note_session(true, true, kNow);
+  lanes.note_session(false, true, kNow + 1);
+  lanes.note_session(false, false, kNow + 2);
+  EXPECT_EQ(lanes.due_ns(), kNow + 1 + ColdLanes::kAdoptedNs);
+  EXPECT_EQ(lanes.want(0), nullptr) << "the new one does not make the others wait";
+  lanes.make_ahead();
+  EXPECT_NE(lanes.want(0), nullptr);
+}
+
+TEST_F(LoneSessionTest, ASpareWorkerHasItBefore) {
+  ColdLanes& lanes = *worker_parts_.cold;
+  lanes.make_ahead();
+  EXPECT_EQ(lanes.want(0), nullptr) << "no session, or one";
+  lanes.note_session(true, true, 5'000'000'000);
+  EXPECT_EQ(lanes.due_ns(), 0u);
+  EXPECT_NE(lanes.want(0), nullptr);
+}
+
 // ---- Unloading ----------------------------------------------------------------------------------
 
 TEST_F(ColdLaneTest, CodeOfTheColdLaneGoesWhateverTheMainOneDoes) {

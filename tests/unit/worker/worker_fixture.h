@@ -30,7 +30,8 @@ class WorkerFixture : public ::testing::Test {
     link_ = std::make_unique<ServerReports>(std::move(sockets->second));
     devices_ = std::make_unique<Devices>(std::move(Devices::open(driver_.table())).value());
     monitor_ = std::make_unique<FaultMonitor>(
-        driver_.table(), *devices_, false, [this](CUresult result, const std::string& reason) {
+        driver_.table(), *devices_, false,
+        [this](CUresult result, const std::string& reason, FaultMonitor::DriverKnows) {
           link_->send(wire::SessionFault{.session = 0, .result = result}, reason);
         });
     worker_parts_.partitions = std::make_shared<SmPartitions>(driver_.table(), *devices_, gate_,
