@@ -26,8 +26,10 @@ inline constexpr uint64_t kHandOverMs = 20;
 // that is stopped instead leaves the GPU to nobody after a trap.
 inline constexpr uint64_t kLateMs = 40;
 // The worker is not killed as long as one of them is exporting memory, up to so many times kLateMs:
-// 0.9 ms for each allocation of the last 50 ms.
+// 0.9 ms for each allocation of the last 50 ms. While the GPU stands still the export may take as
+// long as that, and everybody waits.
 inline constexpr uint32_t kMostWaits = 250;
+inline constexpr uint32_t kMostWaitsAtStandstill = 3;
 // Between the signal and the last instruction of a thread that was running.
 inline constexpr uint64_t kKilledMs = 2;
 // How long a worker may take to make a session again: code may have to be compiled.

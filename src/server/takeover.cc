@@ -185,7 +185,8 @@ void Server::kill_late(Takeover& takeover) {
   if (takeover.awaited.empty()) return;
   const bool are_coming = std::ranges::any_of(
       takeover.awaited, [&](uint32_t id) { return takeover.coming.contains(id); });
-  if (are_coming && ++takeover.waits < kMostWaits) {
+  const uint32_t most = takeover.stands_still ? kMostWaitsAtStandstill : kMostWaits;
+  if (are_coming && ++takeover.waits < most) {
     takeover.timer = loop_.call_after(kLateMs, [this, &takeover] { kill_late(takeover); });
     return;
   }

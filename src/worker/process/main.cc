@@ -329,7 +329,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
     };
     xids->start(on_xid);
   }
-  if (options.is_spare && worker.cold != nullptr) worker.cold->make_ahead();
+  if (options.is_spare && worker.cold != nullptr) worker.cold->make_later(now_ns());
   server.send(wire::WorkerReady{.spin_us = spin_us}, std::span(fds).first(usage.valid() ? 2 : 1));
   facts->reset();
   serve_sessions(environment, kind);

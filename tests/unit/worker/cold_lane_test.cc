@@ -586,10 +586,13 @@ TEST_F(LoneSessionTest, HasItLaterWhereSessionsHaveMovedTo) {
 }
 
 TEST_F(LoneSessionTest, ASpareWorkerHasItBefore) {
+  constexpr uint64_t kNow = 5'000'000'000;
   ColdLanes& lanes = *worker_parts_.cold;
+  lanes.make_later(kNow);
+  EXPECT_EQ(lanes.due_ns(), kNow + ColdLanes::kSpareNs);
   lanes.make_ahead();
   EXPECT_EQ(lanes.want(0), nullptr) << "no session, or one";
-  lanes.note_session(true, true, 5'000'000'000);
+  lanes.note_session(true, true, kNow);
   EXPECT_EQ(lanes.due_ns(), 0u);
   EXPECT_NE(lanes.want(0), nullptr);
 }
