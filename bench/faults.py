@@ -97,11 +97,14 @@ class Campaign:
 
     @staticmethod
     def blame(kind, pid, culprits, suspects):
-        """right, suspected, wrong or no. One that has gone is not among the suspects that are listed."""
+        """right, first (of the suspects), suspected, wrong or no. One that has gone is not among the suspects that are
+        listed."""
         if culprits == {pid}:
             return "right"
         if culprits or (suspects and pid not in suspects and kind != GONE):
             return "wrong"
+        if suspects and suspects[0] == pid:
+            return "first"
         return "suspected" if suspects else "no"
 
     def event(self, number, kind):
@@ -186,7 +189,7 @@ class Campaign:
     # --- the tables
 
     def by_kind(self):
-        rows = [["event", "tries", *OUTCOMES[:3], "named", "suspected", "wrong one", "culprit's ms",
+        rows = [["event", "tries", *OUTCOMES[:3], "named", "first", "suspected", "wrong one", "culprit's ms",
                  "pause p50", "p99", "wrong words"]]
         for kind in [*self.options.kinds, None]:
             events = [event for event in self.events if kind in (None, event["kind"])]
@@ -200,7 +203,8 @@ class Campaign:
             blamed = Counter(event["named"] for event in faults)
             rows.append([kind or "all", str(len(events)), str(counts["unharmed"]),
                          str(counts["told"] + counts["told often"]), str(counts["lost"]),
-                         f"{blamed['right']}" if faults else "-", f"{blamed['suspected']}" if faults else "-",
+                         f"{blamed['right']}" if faults else "-", f"{blamed['first']}" if faults else "-",
+                         f"{blamed['suspected']}" if faults else "-",
                          f"{blamed['wrong']}" if faults else "-",
                          f"{statistics.median(event['ms'] for event in events):.0f}",
                          *(f"{percentile(pauses, part):.1f}" if pauses else "-" for part in (0.5, 0.99)),

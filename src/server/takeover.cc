@@ -3,6 +3,7 @@
 #include "server/recovery.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "base/clock.h"
@@ -17,10 +18,12 @@ namespace {
 
 std::string text_of(const wire::HandedOver& over) {
   if (field_text(over.kernel).empty()) return "a launch that failed";
-  return format_text("kernel %s, grid %ux%ux%u, block %ux%ux%u, stream %llu",
-                     printable(field_text(over.kernel)).c_str(), over.grid[0], over.grid[1],
-                     over.grid[2], over.block[0], over.block[1], over.block[2],
-                     static_cast<unsigned long long>(over.stream));
+  const std::string kernel = printable(field_text(over.kernel));
+  const auto stream = static_cast<unsigned long long>(over.stream);
+  if (over.grid[0] == 0) return format_text("%s, stream %llu", kernel.c_str(), stream);
+  return format_text("kernel %s, grid %ux%ux%u, block %ux%ux%u, stream %llu", kernel.c_str(),
+                     over.grid[0], over.grid[1], over.grid[2], over.block[0], over.block[1],
+                     over.block[2], stream);
 }
 
 std::string command_of(const Session& session) {
@@ -116,24 +119,30 @@ Status Server::on_handed_over(Worker& worker, const wire::HandedOver& over) {
   return Status();
 }
 
-// A kernel of the guilty session was under way. If that is true of one session alone, it is guilty.
+// A kernel of the guilty session was under way, and has assertions if one of them has failed. If
+// that is true of one session alone, it is guilty.
 uint32_t Server::name_culprit(const Takeover& takeover) {
   struct Suspect {
-    const Session& session;
+    const Session* session;
     std::string work;
   };
   std::vector<Suspect> suspects;
   for (const uint32_t id : takeover.handed_over) {
     const Session* const session = sessions_.find(id);
     if (session == nullptr || session->over.has_kernel == 0) continue;
-    suspects.push_back({*session, text_of(session->over)});
+    if (takeover.recovery->result == CUDA_ERROR_ASSERT && session->over.asserts == 0) continue;
+    suspects.push_back({session, text_of(session->over)});
   }
+  // After most faults other streams run on for a while.
+  std::ranges::stable_sort(suspects, std::greater(), [](const Suspect& suspect) {
+    return suspect.session->over.still_ms;
+  });
   for (const uint32_t id : takeover.awaited) {
     const Session* const session = sessions_.find(id);
     if (session == nullptr) continue;
     const Result<Session::Left> left = session->look_at_left();
     if (left.ok() && !left->is_unfinished) continue;
-    suspects.push_back({*session, "work whose kernel is not known, since its thread is late"});
+    suspects.push_back({session, "work whose kernel is not known, since its thread is late"});
   }
   Recovery& recovery = *takeover.recovery;
   if (suspects.empty()) {
@@ -145,15 +154,19 @@ uint32_t Server::name_culprit(const Takeover& takeover) {
   if (suspects.size() == 1 && unknown == 0) {
     const auto& [guilty, work] = suspects.front();
     recovery.culprit =
-        format_text("PID %u (%s): %s", guilty.admit.pid, command_of(guilty).c_str(), work.c_str());
-    log_.write("Fault by client " + guilty.name() + " (" + command_of(guilty) + "): " + work +
-               ": the only one with a kernel on the device");
-    return guilty.id;
+        format_text("PID %u (%s): %s", guilty->admit.pid, command_of(*guilty).c_str(), work.c_str());
+    log_.write("Fault by client " + guilty->name() + " (" + command_of(*guilty) + "): " + work +
+               ": the only one with " +
+               (recovery.result == CUDA_ERROR_ASSERT ? "an assertion" : "a kernel") +
+               " on the device");
+    return guilty->id;
   }
   log_.write(format_text("The fault is one of %zu clients', %zu of which have left:",
                          suspects.size() + unknown, unknown));
   for (const auto& [session, work] : suspects) {
-    log_.write("Suspect is client " + session.name() + " (" + command_of(session) + "): " + work);
+    const uint32_t still_ms = session->over.still_ms;
+    log_.write("Suspect is client " + session->name() + " (" + command_of(*session) + "): " + work +
+               (still_ms == 0 ? "" : format_text("; for %u ms nothing of it has ended", still_ms)));
   }
   recovery.culprit = format_text("one of %zu programs", suspects.size() + unknown);
   return 0;

@@ -339,6 +339,8 @@ struct HandedOver {
   Outcome outcome = Outcome::kMoved;
   uint32_t streams = 0;     // with work that is lost
   uint32_t has_kernel = 0;  // 1: a kernel of the session may have been running: it may be guilty
+  uint32_t asserts = 0;     // 1: some of its kernels have assertions
+  uint32_t still_ms = 0;    // for how long a stream with work had not moved then; 0: not known
   uint64_t stream = 0;      // of that kernel, as the client numbers it
   uint32_t grid[3] = {};    // of that kernel: blocks
   uint32_t block[3] = {};   // threads

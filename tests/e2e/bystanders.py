@@ -117,8 +117,8 @@ def named(text):
 
 
 def suspected(text):
-    """PIDs of those among which it says that the culprit is."""
-    return {int(pid) for pid in SUSPECTED.findall(text)}
+    """PIDs of those among which it says that the culprit is, the one first whose work has stood still the longest."""
+    return [int(pid) for pid in SUSPECTED.findall(text)]
 
 
 def commit(box, kind):

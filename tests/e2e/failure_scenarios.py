@@ -102,9 +102,10 @@ def beside_faults(box, _):
             await_active(box, SETTLE_LIMIT_S)
             require(told.startswith("CUDA_ERROR_"), f"{kind}: the culprit was told {told}")
             text = logs.new()
-            require(named(text) <= {culprit} and culprit in named(text) | suspected(text) and
+            require(named(text) <= {culprit} and culprit in named(text) | set(suspected(text)) and
                     bystanders[0].child.pid not in suspected(text),
                     f"{kind}: named are {named(text)} of {suspected(text)} instead of {culprit}")
+            require(kind != "assert" or named(text) == {culprit}, f"no other program has assertions:\n{text}")
         finish(box.start(["drv_client_worker", str(number + 10)]), "a newcomer")
         for bystander, outcomes in zip(bystanders, (("unharmed",), ("unharmed", "told"), ("unharmed",))):
             answer = bystander.ask()

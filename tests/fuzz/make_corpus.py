@@ -127,7 +127,7 @@ def message_seeds():
     yield "alive", message(35, b"")
     yield "leave_session", message(42, struct.pack("<II", 3, 2000))
     yield "worker_lost", message(36, struct.pack("<II", 0, 700) + reason)
-    yield "handed_over", message(37, struct.pack("<IIIIQ6I", 1, 1, 2, 1, 3, 128, 1, 1, 256, 1, 1)
+    yield "handed_over", message(37, struct.pack("<IIIIIIQ6I", 1, 1, 2, 1, 0, 150, 3, 128, 1, 1, 256, 1, 1)
                                  + b"scatter_add\x1b[2J".ljust(256, b"\0") + reason)
     yield "keep", message(38, struct.pack("<IIQQII", 1, 0, 7, 1 << 21, 0, 0))
     yield "forget", message(39, struct.pack("<IIQQ", 1, 0, 7, 1))

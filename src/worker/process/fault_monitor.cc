@@ -89,9 +89,11 @@ void FaultMonitor::wake_up(Watched& session) {
 }
 
 // Drops the sessions whose fences have all been reached; with none left the thread sleeps.
-void FaultMonitor::forget_idle_locked() {
+void FaultMonitor::look_at_sessions_locked() {
   if (lost() != CUDA_SUCCESS) pending_.clear();
-  std::erase_if(pending_, [](Watched* session) {
+  const uint64_t now = now_ns();
+  std::erase_if(pending_, [now](Watched* session) {
+    session->fences_.look(session->view_, now, &session->seen_);
     session->pending_.store(false, std::memory_order_seq_cst);
     if (!session->fences_.pending(session->view_)) return true;
     session->pending_.store(true, std::memory_order_seq_cst);
@@ -113,7 +115,7 @@ void FaultMonitor::run() {
     lock.unlock();
     look();
     lock.lock();
-    forget_idle_locked();
+    look_at_sessions_locked();
   }
   lock.unlock();
   for (uint32_t i = 0; i < devices_.count(); ++i) {
@@ -207,7 +209,12 @@ void FaultMonitor::lose(CUresult result, const std::string& reason, DriverKnows 
   report_(result, reason, knows);  // before what the sessions tell
   {
     const MutexLock lock(mutex_);
-    for (const Watched* session : sessions_) end(*session);
+    const uint64_t now = now_ns();
+    for (Watched* session : sessions_) {
+      const uint64_t since_ns = session->fences_.look(session->view_, now, &session->seen_);
+      session->stood_still_ms_ = since_ns == 0 ? 0 : (now - since_ns) / kNsPerMs;
+      end(*session);
+    }
   }
   if (last_words_ && knows == DriverKnows::kNo) last_words_(result);
 }

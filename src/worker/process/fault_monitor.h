@@ -69,6 +69,11 @@ class FaultMonitor {
     }
     // The session has a journal. Before FaultMonitor::add().
     void set_may_move() { may_move_ = true; }
+    // The contexts are lost: for how long a stream of the session that had work had not moved then,
+    // to some milliseconds. 0: it is not known.
+    [[nodiscard]] uint64_t stood_still_ms() const {
+      return stood_still_ms_.load(std::memory_order_relaxed);
+    }
 
    private:
     friend class FaultMonitor;
@@ -77,6 +82,8 @@ class FaultMonitor {
     const FenceLedger& fences_;
     const std::function<void()> hand_over_;
     bool may_move_ = false;
+    std::vector<FenceLedger::Seen> seen_;  // under the monitor's mutex
+    std::atomic<uint64_t> stood_still_ms_{0};
     std::atomic<bool> pending_{false};  // a fence may be unreached: the monitor's pending_ has it
   };
   // From add() to remove() the session's channel is mapped. remove() may be called again. Any
@@ -103,7 +110,7 @@ class FaultMonitor {
   void look();
   void lose(CUresult result, const std::string& reason, DriverKnows knows);
   [[nodiscard]] uint64_t reached_locked() const REQUIRES(mutex_);
-  void forget_idle_locked() REQUIRES(mutex_);
+  void look_at_sessions_locked() REQUIRES(mutex_);
   void wake_up(Watched& session);
   // The contexts are lost: the session is handed over, or gets the error as its status.
   void end(const Watched& session) const;

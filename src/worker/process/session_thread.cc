@@ -194,6 +194,8 @@ void SessionThread::report_handed_over() {
                            .outcome = over.outcome,
                            .streams = over.streams,
                            .has_kernel = over.has_kernel ? 1u : 0u,
+                           .asserts = parts_.modules.any_asserts() ? 1u : 0u,
+                           .still_ms = static_cast<uint32_t>(watched_.stood_still_ms()),
                            .stream = over.stream};
   std::ranges::copy(over.grid, message.grid);
   std::ranges::copy(over.block, message.block);

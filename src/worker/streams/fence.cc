@@ -51,6 +51,21 @@ bool FenceLedger::pending(const wire::ChannelView& view) const {
   return false;
 }
 
+uint64_t FenceLedger::look(const wire::ChannelView& view, uint64_t now,
+                           std::vector<Seen>* seen) const {
+  const uint32_t used = used_.load(std::memory_order_acquire);
+  if (seen->size() < used) seen->resize(used);
+  uint64_t first_ns = 0;
+  for (uint32_t slot = 0; slot < used; ++slot) {
+    const uint64_t value = view.fence(slot).value.load(std::memory_order_relaxed);
+    const bool is_awaited = value < promised(slot);
+    Seen& there = (*seen)[slot];
+    if (there.value != value || there.is_awaited != is_awaited) there = {value, is_awaited, now};
+    if (is_awaited && (first_ns == 0 || there.since_ns < first_ns)) first_ns = there.since_ns;
+  }
+  return first_ns;
+}
+
 Status Fences::prepare(const FenceValue& to) {
   wire::FenceSlot& fence = core_.view.fence(to.slot);
   return core_.pages.use(&fence, sizeof(fence));

@@ -43,6 +43,15 @@ class FenceLedger {
   [[nodiscard]] uint64_t reached(const wire::ChannelView& view) const;
   // The GPU has not written some promised value.
   [[nodiscard]] bool pending(const wire::ChannelView& view) const;
+  // What a look found in a slot, and since when it has been so.
+  struct Seen {
+    uint64_t value = 0;
+    bool is_awaited = false;  // a greater value was promised
+    uint64_t since_ns = 0;
+  };
+  // Look at all slots, at that time. Returns since when one that is awaited has not moved; 0: none
+  // is awaited.
+  uint64_t look(const wire::ChannelView& view, uint64_t now, std::vector<Seen>* seen) const;
   // The largest value that was promised to the slot; 0: none.
   [[nodiscard]] uint64_t promised(uint32_t slot) const {
     return promised_[slot].load(std::memory_order_relaxed);
