@@ -20,15 +20,22 @@ bool Server::has_session_between_workers() const {
 void Server::renew(const wire::Query& query) {
   const Worker* const worker = workers_.serving();
   if (worker == nullptr) {
-    answer(query.query, query.ticket, {CUDA_ERROR_MPS_SERVER_NOT_READY});
-    return;
+    return answer(query.query, query.ticket, {CUDA_ERROR_MPS_SERVER_NOT_READY});
+  }
+  if (!workers_.may_retire_another()) {
+    return answer(query.query, query.ticket, {CUDA_ERROR_NOT_PERMITTED});
   }
   log_.write(format_text("Worker %d is replaced, as was asked for",
                          static_cast<int>(worker->process->pid())));
   Renewal renewal;
   renewal.ticket = query.ticket;
   for (const uint32_t id : sessions_.ids_of(*worker)) {
-    if (sessions_.find(id)->state == SessionState::kActive) renewal.sessions.insert(id);
+    if (sessions_.find(id)->state != SessionState::kActive) continue;
+    if (wire::takes_over()) {
+      renewal.sessions.insert(id);
+    } else {
+      ++renewal.stayed;
+    }
   }
   renewals_.push_back(std::move(renewal));
   workers_.retire_serving(Workers::Retires::kWell);

@@ -226,16 +226,30 @@ void Workers::tell_others(const Worker& one, std::span<const std::byte> message,
   }
 }
 
+namespace {
+
+bool is_retiring(const std::unique_ptr<Worker>& held) {
+  return held->state == WorkerState::kRetiring;
+}
+
+}  // namespace
+
+size_t Workers::count_retiring() const {
+  return static_cast<size_t>(std::ranges::count_if(workers_, is_retiring));
+}
+
+bool Workers::may_retire_another() const {
+  return can_spare_ && count_retiring() < kMaxRetiringWorkers;
+}
+
 void Workers::retire_serving(Retires how) {
   Worker& worker = *current_;
   worker.state = WorkerState::kRetiring;
   current_ = nullptr;
   state_ = wire::ServerState::kInitializing;
   replace();
-  const auto retires = [](const auto& held) { return held->state == WorkerState::kRetiring; };
-  if (static_cast<size_t>(std::count_if(workers_.begin(), workers_.end(), retires)) >
-      kMaxRetiringWorkers) {
-    Worker& oldest = **std::find_if(workers_.begin(), workers_.end(), retires);
+  if (count_retiring() > kMaxRetiringWorkers) {
+    Worker& oldest = **std::ranges::find_if(workers_, is_retiring);
     log_.write(format_text("Too many workers are being replaced: worker %d ends with its clients",
                            static_cast<int>(oldest.process->pid())));
     end(oldest);

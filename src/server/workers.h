@@ -111,6 +111,8 @@ class Workers {
   // ends with its last living client, at once if it has none. kStuck: work in it does not end, and
   // what would wait for that work is refused from now on.
   enum class Retires { kWell, kStuck };
+  // Another worker can have the devices beside this one, and no older one has to end for that.
+  [[nodiscard]] bool may_retire_another() const;
   void retire_serving(Retires how);
   // retire_serving(), if the worker is the current one and holds too many windows for
   // kKeptWindowsMs.
@@ -155,6 +157,7 @@ class Workers {
   Status on_ready(Worker& worker, Packet& packet);
   static Status read_usage(Worker& worker, const Packet& packet);
   [[nodiscard]] bool has_ending_worker() const;
+  [[nodiscard]] size_t count_retiring() const;
   // End the worker now. Its remaining clients get CUDA_ERROR_MPS_RPC_FAILURE.
   void end(Worker& worker);
   // No worker is current: start the next one, after a pause if several have died in a row.

@@ -31,6 +31,7 @@ class ChannelView {
     return at<PendingReturn>(kReturnOffset + row * sizeof(PendingReturn));
   }
   [[nodiscard]] LostEvents& lost_events() const { return at<LostEvents>(kLostEventsOffset); }
+  [[nodiscard]] EventTimes& event_times() const { return at<EventTimes>(kEventTimesOffset); }
   [[nodiscard]] FencePromise& promise(uint32_t slot) const {
     return at<FencePromise>(kPromiseOffset + slot * sizeof(FencePromise));
   }

@@ -33,8 +33,6 @@ inline constexpr const char* kDefaultPipeDirectory = "/tmp/nvidia-mps";
 inline constexpr const char* kDefaultLogDirectory = "/var/log/nvidia-mps";
 
 inline constexpr uint32_t kReasonBytes = 256;  // one sentence
-// The name of a fault domain with a terminating zero, and some more than it may have.
-inline constexpr uint32_t kDomainBytes = 72;
 // The name of a group with a terminating zero: a word, or a word, a colon and the path of a cgroup.
 // The longest path that was seen, of Kubernetes in a container, has 301 characters.
 inline constexpr uint32_t kGroupNameBytes = 384;
@@ -157,7 +155,6 @@ struct Hello {
   // OPENMPS_GROUP. Longer than the name of a group may be, so a truncated name is no valid one.
   char group[72] = {};
   char sm_partition[96] = {};  // CUDA_MPS_SM_PARTITION: a UUID of 40 characters, "/" and a name
-  char domain[kDomainBytes] = {};  // OPENMPS_DOMAIN, as `group` truncated to no valid name
 };
 
 struct Welcome {
@@ -462,7 +459,7 @@ struct Rejoin {
 // have clients in any state, and for kInspect with SessionReport + WaitRow[waits], or nothing if it
 // has no such session. kTerminate is answered when nothing of the client is left, or its worker is
 // retired with what is left, kChange when the worker has been told, kReserve when the worker has
-// answered, kRenew and kMove when each session has moved or stays.
+// answered, kRenew when each session has moved or stays.
 enum class QueryKind : uint32_t {
   kStatus = 0,
   kClients = 1,
@@ -474,7 +471,6 @@ enum class QueryKind : uint32_t {
   kPartitions = 7,
   kReserve = 8,  // SMs of a device for a client or a program alone
   kRenew = 9,    // a new worker takes over the sessions of the present one
-  kMove = 10,    // the sessions of a client go on in the worker of another fault domain
 };
 struct Change {
   Limit limit = Limit::kPercentage;  // kChange, with its value
@@ -482,15 +478,14 @@ struct Change {
   LimitValue value = 0;
   uint32_t sms = 0;    // kReserve; 0: no longer
   uint32_t lends = 0;  // kReserve: others may use them while it has no work
-  // kMove: the name of the domain. Else, without a PID and an id: of the clients' program
-  // (kReserve), or of the group.
+  // Without a PID and an id: of the clients' program (kReserve), or of the group.
   char name[kGroupNameBytes] = {};
 };
 struct Query {
   MessageHeader header{.kind = MessageKind::kQuery, .bytes = sizeof(Query)};
   QueryKind query = QueryKind::kStatus;
   uint32_t ticket = 0;   // echoed
-  uint32_t session = 0;  // kInspect: its id, or its client's PID; kTerminate, kChange, kReserve, kMove:
+  uint32_t session = 0;  // kInspect: its id, or its client's PID; kTerminate, kChange, kReserve:
                          // the PID; kClients, kGroups: see above
   uint32_t id = 0;       // the session's id, if the query means a client without a PID
   Change change = {};
@@ -514,7 +509,6 @@ struct ClientRow {
   char device_uuid[48] = {};  // "GPU-xxxxxxxx-...": the shell cuts it
   char command[256] = {};
   char group[kGroupNameBytes] = {};  // "": none
-  char domain[kDomainBytes] = {};    // fault domain; "": that of all who have none
   StaticPartition partition;         // no SMs: in none
   Usage usage;
 };
@@ -532,15 +526,15 @@ struct Answer {
   ServerState state = ServerState::kInitializing;
   uint32_t rows = 0;
   uint32_t more = 0;
-  // kRenew, kMove: CUDA_ERROR_MPS_SERVER_NOT_READY: there is no worker, or no next one.
-  // kMove: CUDA_ERROR_MPS_MAX_CLIENTS_REACHED: there are too many domains.
-  // kTerminate, kChange, kReserve, kMove: CUDA_ERROR_INVALID_VALUE: there is no such client. kChange,
+  // kRenew: CUDA_ERROR_MPS_SERVER_NOT_READY: there is no worker, or no next one;
+  // CUDA_ERROR_NOT_PERMITTED: there would be too many, or the device is another process's alone.
+  // kTerminate, kChange, kReserve: CUDA_ERROR_INVALID_VALUE: there is no such client. kChange,
   // kReserve: CUDA_ERROR_INVALID_DEVICE. kReserve: CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: the
   // others would keep too few SMs; CUDA_ERROR_ALREADY_ACQUIRED: it has some reserved already.
   uint32_t result = CUDA_SUCCESS;
-  uint32_t amount = 0;  // kReserve: SMs that are kept; kChange of a group: its members; kRenew,
-                        // kMove: sessions that have moved
-  uint32_t stayed = 0;  // kRenew, kMove: sessions that could not
+  uint32_t amount = 0;  // kReserve: SMs that are kept; kChange of a group: its members; kRenew:
+                        // sessions that have moved
+  uint32_t stayed = 0;  // kRenew: sessions that could not
 };
 inline constexpr uint32_t kMaxClientRows = (kMaxMessageBytes - sizeof(Answer)) / sizeof(ClientRow);
 inline constexpr uint32_t kMaxGroupRows = (kMaxMessageBytes - sizeof(Answer)) / sizeof(GroupRow);

@@ -106,6 +106,7 @@ inline constexpr uint64_t kExecutorOffset = 8 * kKiB;
 inline constexpr uint64_t kValueWaitOffset = 12 * kKiB;
 inline constexpr uint64_t kReturnOffset = 16 * kKiB;
 inline constexpr uint64_t kLostEventsOffset = 20 * kKiB;
+inline constexpr uint64_t kEventTimesOffset = 53 * kKiB;
 inline constexpr uint64_t kReplyOffset = 64 * kKiB;
 inline constexpr uint64_t kPromiseOffset = 1280 * kKiB;
 inline constexpr uint64_t kFullOffset = 1344 * kKiB;
@@ -333,7 +334,21 @@ struct LostEvents {
   uint32_t reserved[3];
   LostEvent events[kMostLostEvents];
 };
-static_assert(kLostEventsOffset + sizeof(LostEvents) <= kReplyOffset);
+static_assert(kLostEventsOffset + sizeof(LostEvents) <= kEventTimesOffset);
+
+// When events were recorded, for the next worker (cuEventElapsedTime). Written by the worker before
+// the session leaves it.
+struct EventTime {
+  std::atomic<uint64_t> event;
+  std::atomic<uint64_t> ns;  // CLOCK_MONOTONIC, to some 10 us
+};
+inline constexpr uint32_t kMostEventTimes = 640;
+struct EventTimes {
+  std::atomic<uint32_t> count;
+  uint32_t reserved[3];
+  EventTime events[kMostEventTimes];
+};
+static_assert(kEventTimesOffset + sizeof(EventTimes) <= kReplyOffset);
 
 // A host function of the client (cuLaunchHostFunc) on its way: the worker's stream posts
 // `posted` = 1 (GPU write), the client's callback thread runs the function and writes `done` = 1,

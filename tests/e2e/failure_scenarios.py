@@ -138,7 +138,8 @@ def renewed_beside(box, _):
     box.quit()
 
 
-RENEWED = [["drv_globals"], ["drv_graph_nodes", "change"], ["drv_pools", "use"], ["drv_virtual_memory", "segments"],
+RENEWED = [["drv_globals"], ["drv_streams_events"], ["drv_graph_nodes", "change"], ["drv_pools", "use"],
+           ["drv_virtual_memory", "segments"],
            ["drv_stream_calls", "values"], ["drv_libraries"], ["drv_copies", "1048576"], ["drv_textures"],
            ["drv_many_streams"], ["drv_random_order"]]
 

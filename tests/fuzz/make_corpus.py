@@ -26,11 +26,10 @@ def message(kind, body, version=4):
     return struct.pack("<4sIII", b"OMPS", version, kind, 16 + len(body)) + body
 
 
-def hello(percentage, limit, devices=b"\x010", name=b"./nbody 4096", quality=1, group=b"", partition=b"",
-          domain=b""):
+def hello(percentage, limit, devices=b"\x010", name=b"./nbody 4096", quality=1, group=b"", partition=b""):
     return message(1, struct.pack("<IIIIQ", 4711, 1, quality, 0, 0) + client_limits(percentage, memory=limit)
                    + devices.ljust(256, b"\0") + name.ljust(256, b"\0") + group.ljust(72, b"\0")
-                   + partition.ljust(96, b"\0") + domain.ljust(72, b"\0"))
+                   + partition.ljust(96, b"\0"))
 
 
 def group_name(name):
@@ -61,7 +60,6 @@ def message_seeds():
     yield "hello_uuid", hello(0.0, 0, b"\x01GPU-118cbaa3,0")
     yield "hello_unterminated", hello(float("nan"), 1 << 63, b"\x01" + b"9" * 255, (b"\x1b[2J\n" * 60)[:256])
     yield "hello_group", hello(0.0, 0, group=b"train")
-    yield "hello_domain", hello(0.0, 0, domain=b"serving")
     admit = struct.pack("<IIII", 1, 0, 0, 0) + client_limits()
     no_group = group_name(b"") + client_limits()
     yield "admit", message(10, admit + no_group + partition(0, 0, 0) + hello(1.0, 1))

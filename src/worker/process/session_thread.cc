@@ -141,6 +141,7 @@ void SessionThread::run() {
 // What the session holds here is released, and the next worker makes it again: from what the server
 // keeps, and from the journal, which is the next worker's from here on.
 void SessionThread::go() {
+  parts_.events.write_times();
   repeat_until_memory([this] { worker::hand_over(parts_); });
   parts_.memory.leave();
   parts_.core.journal.close();

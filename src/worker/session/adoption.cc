@@ -116,6 +116,7 @@ Status adopt(SessionParts& session, Adopted* adopted) {
     note_ended(session, true);
   }
   session.losses.take_over();
+  session.events.read_times();
   adopted->lost_streams = session.losses.count_new();
   log("Session " + std::to_string(session.core.info.id) + " is made again by " +
       std::to_string(count) + " commands in " +

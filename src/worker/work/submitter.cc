@@ -48,6 +48,7 @@ Status Submitter::handle(const wire::EventRecord& command, Event& event, Stream&
   leave_record(event);
   if (losses_.any()) [[unlikely]]
     losses_.note_record(event, stream);
+  event.recorded_ns = 0;
   event.recorded_in = command.stream;
   event.slot = command.slot;
   event.value = command.value;

@@ -135,6 +135,25 @@ TEST_F(EndingTest, WorkersAreReplacedUnderTheirClients) {
   EXPECT_EQ(join("./next").welcome.result, CUDA_SUCCESS);
 }
 
+TEST_F(EndingTest, NoClientIsEndedByReplacingWorkers) {
+  environment_ = "OPENMPS_TAKEOVER=off";
+  start_daemon();
+  std::vector<Client> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(join("moves"));
+    const Outcome reloaded = shell("reload --worker\n");
+    EXPECT_NE(reloaded.out.find("0 clients have moved to it, 1 stay"), std::string::npos)
+        << reloaded.out;
+  }
+  clients.push_back(join("./last"));
+  const std::vector<pid_t> all = workers();
+  const Outcome refused = shell("reload --worker\n");
+  EXPECT_NE(refused.out.find("still have clients"), std::string::npos) << refused.out;
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_EQ(workers(), all);
+  for (const Client& client : clients) EXPECT_EQ(client.header().status.load(), CUDA_SUCCESS);
+}
+
 // Pinned memory of ended clients can't be released while other work does not end.
 TEST_F(EndingTest, AWorkerThatKeepsTooManyWindowsIsReplaced) {
   environment_ = kNever;
