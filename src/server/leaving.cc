@@ -63,6 +63,18 @@ void Server::ask_to_leave(Session& session) {
   session.worker->process->send(
       wire::message_bytes(wire::LeaveSession{.session = session.id, .limit_ms = kLetGoMs}));
   Workers::note_session(*session.worker);
+  session.adoption_timer = loop_.call_after(kLetGoMs + options_.drain_ms,
+                                            [this, id = session.id] { on_leave_late(id); });
+}
+
+void Server::on_leave_late(uint32_t id) {
+  Session* const session = sessions_.find(id);
+  if (session == nullptr || !session->is_leaving || session->worker == nullptr) return;
+  session->adoption_timer = 0;
+  const Worker& worker = *session->worker;
+  log_.write(format_text("Client %s can't leave worker %d, which hangs and is killed",
+                         session->name().c_str(), static_cast<int>(worker.process->pid())));
+  worker.process->kill_now();  // on_sessions_lost() is next
 }
 
 void Server::on_left(Session& session, const wire::HandedOver& over) {
@@ -81,6 +93,7 @@ void Server::on_left(Session& session, const wire::HandedOver& over) {
     return;
   }
   session.is_leaving = false;
+  loop_.cancel(std::exchange(session.adoption_timer, 0));
   if (session.state != SessionState::kActive) return;
   for (auto& [message, descriptor] : std::exchange(session.parked, {})) {
     ++session.passing;

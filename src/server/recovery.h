@@ -43,6 +43,8 @@ inline constexpr uint32_t kMostTries = 2;
 inline constexpr uint32_t kLetGoMs = 2'000;
 inline constexpr uint64_t kLetGoAgainMs = 300;
 inline constexpr uint32_t kMostLetGoTries = 4;
+// One that has not said ServerOptions::drain_ms after that whether it leaves hangs in the driver
+// with what it releases: its worker is killed, and all of its sessions are taken from it.
 // If more workers are lost in this time, sessions are not made again: the device is broken, or each
 // of them loses its worker.
 inline constexpr size_t kMostTakeovers = 16;

@@ -117,8 +117,8 @@ class Server final : Workers::Owner {
   // The lost worker is killed, and then its late sessions are taken as they are.
   void kill_late(Takeover& takeover);
   void take_late(Takeover& takeover);
-  static void begin_move(Session& session, wire::Adoption adoption,
-                         const std::shared_ptr<Recovery>& recovery);
+  void begin_move(Session& session, wire::Adoption adoption,
+                  const std::shared_ptr<Recovery>& recovery);
   // The session's worker has died, and it waits for the next one. False: it can't.
   bool take_from_dead(Session& session, const std::shared_ptr<Recovery>& recovery);
   // Ends the lost workers of whose sessions everything has been decided.
@@ -142,6 +142,7 @@ class Server final : Workers::Owner {
   // Asks the retiring workers to let their sessions go to the one that serves.
   void empty_retiring();
   void ask_to_leave(Session& session);
+  void on_leave_late(uint32_t id);
   // The worker has let the session go, or it stays there.
   void on_left(Session& session, const wire::HandedOver& over);
   // `outcome` null: its client has left.

@@ -134,9 +134,8 @@ uint32_t Server::name_culprit(const Takeover& takeover) {
     suspects.push_back({session, text_of(session->over)});
   }
   // After most faults other streams run on for a while.
-  std::ranges::stable_sort(suspects, std::greater(), [](const Suspect& suspect) {
-    return suspect.session->over.still_ms;
-  });
+  std::ranges::stable_sort(suspects, std::greater(),
+                           [](const Suspect& suspect) { return suspect.session->over.still_ms; });
   for (const uint32_t id : takeover.awaited) {
     const Session* const session = sessions_.find(id);
     if (session == nullptr) continue;
@@ -153,8 +152,8 @@ uint32_t Server::name_culprit(const Takeover& takeover) {
   const size_t unknown = takeover.sessions - takeover.handed_over.size() - takeover.awaited.size();
   if (suspects.size() == 1 && unknown == 0) {
     const auto& [guilty, work] = suspects.front();
-    recovery.culprit =
-        format_text("PID %u (%s): %s", guilty->admit.pid, command_of(*guilty).c_str(), work.c_str());
+    recovery.culprit = format_text("PID %u (%s): %s", guilty->admit.pid,
+                                   command_of(*guilty).c_str(), work.c_str());
     log_.write("Fault by client " + guilty->name() + " (" + command_of(*guilty) + "): " + work +
                ": the only one with " +
                (recovery.result == CUDA_ERROR_ASSERT ? "an assertion" : "a kernel") +
@@ -235,6 +234,7 @@ void Server::begin_move(Session& session, wire::Adoption adoption,
                         const std::shared_ptr<Recovery>& recovery) {
   session.state = SessionState::kMoving;
   session.is_leaving = false;
+  loop_.cancel(std::exchange(session.adoption_timer, 0));
   session.adoption = adoption;
   session.over = {};
   session.tries = 0;
@@ -408,9 +408,7 @@ void Server::on_spare_ready(const Worker& worker) {
 
 // The start of a process with contexts delays what others ask of the driver by up to 3 s while a
 // lost worker is there (an H200, driver 580).
-bool Server::is_moving() const {
-  return workers_.has_lost() || has_session_between_workers();
-}
+bool Server::is_moving() const { return workers_.has_lost() || has_session_between_workers(); }
 
 // A spare is kept while there are clients that it would be for: several, or one of a server whose
 // programs have faulted.

@@ -39,8 +39,8 @@ Status Workers::start_process(Worker& worker) {
                                                       why.c_str()));
                              }});
   worker.heartbeat = make_heartbeat(worker);
-  OPENMPS_RETURN_IF_ERROR(worker.process->start(options_.program, options_.driver, started_++,
-                                                &worker == spare_));
+  OPENMPS_RETURN_IF_ERROR(
+      worker.process->start(options_.program, options_.driver, started_++, &worker == spare_));
   worker.ready_ms = options_.ready_ms << (std::max(attempts_, 1) - 1);
   worker.ready_timer = loop_.call_after(worker.ready_ms, [this, &worker] { on_late(worker); });
   return Status();

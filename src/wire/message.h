@@ -51,8 +51,8 @@ using Messages =
     MessageList<Hello, Welcome, Admit, ServerReady, Query, Shutdown, ShutdownRefused, Rejoin,
                 WorkerReady, OpenSession, SessionReady, CloseSession, SessionClosed, WindowFree,
                 SessionFault, PassDescriptor, DescriptorTaken, ChangeSession, Reserve, Reserved,
-                SetGroup, ChangeGroup, Probe, Alive, WorkerLost, LeaveSession, HandedOver,
-                Keep, Forget, Forgotten, Give>;
+                SetGroup, ChangeGroup, Probe, Alive, WorkerLost, LeaveSession, HandedOver, Keep,
+                Forget, Forgotten, Give>;
 
 // A whole message of exactly this type. `out` is untouched on failure.
 template <typename T>

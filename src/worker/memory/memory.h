@@ -292,7 +292,7 @@ class SessionMemory {
   // By device. Only the session writes these; the table of usage shows them.
   wire::UsageCells<wire::UsageRow::Cell, wire::kMaxDevices>& granted_ = core_.usage.memory();
   std::array<uint32_t, wire::kMaxDevices>
-      peers_{};  // by device: other devices with access to its memory
+      peers_{};          // by device: other devices with access to its memory
   bool leaves_ = false;  // leave() has been called
   bool window_reserved_ = false;
 };

@@ -305,10 +305,9 @@ void note_in_journal(SessionParts& session, const wire::Record& record, const C&
     kept.record = bytes;
     kept.reply = {writer.data(), writer.size()};
     std::vector<Journal::ObjectKey> objects;
-    wire::NamesOf<C>::with(
-        [&](auto... name) {
-          (add_object(command, name, &objects, &kept.makes, &kept.outlives), ...);
-        });
+    wire::NamesOf<C>::with([&](auto... name) {
+      (add_object(command, name, &objects, &kept.makes, &kept.outlives), ...);
+    });
     if constexpr (std::same_as<C, wire::MemoryPublish>) {
       wire::MemoryPublish::Reply reply;
       if (writer.size() >= sizeof(reply)) {

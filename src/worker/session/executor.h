@@ -52,8 +52,8 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Returns success once session.stop or hands_over is set, or the session may leave (leaves_by_ns),
-  // or why the client violates the protocol.
+  // Returns success once session.stop or hands_over is set, or the session may leave
+  // (leaves_by_ns), or why the client violates the protocol.
   Status run();
 
  private:

@@ -24,10 +24,10 @@ struct HandingOver {
   std::string reason;
 };
 
-// The contexts are lost, or the session leaves with nothing under way. Finds the streams whose work has not ended for certain, and marks them as
-// lost in their fence slots (wire::FenceSlot): from then on their waits end with an error. The
-// session is not released here. After adoption the next worker calls
-// Losses::take_over() (worker/streams/losses.h). Throws std::bad_alloc.
+// The contexts are lost, or the session leaves with nothing under way. Finds the streams whose work
+// has not ended for certain, and marks them as lost in their fence slots (wire::FenceSlot): from
+// then on their waits end with an error. The session is not released here. After adoption the next
+// worker calls Losses::take_over() (worker/streams/losses.h). Throws std::bad_alloc.
 HandingOver hand_over(SessionParts& session);
 
 }  // namespace openmps::worker

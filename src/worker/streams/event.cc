@@ -74,8 +74,7 @@ Status Events::handle(const wire::EventElapsed&, Event& start, Event& end,
 // The driver's streams wait for no legacy stream, and it for none of them.
 Status Events::make_reference(uint32_t device, Reference* made) {
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
-  OPENMPS_RETURN_IF_ERROR(
-      DriverEvent::make(core_.driver, device, &made->event, CU_EVENT_DEFAULT));
+  OPENMPS_RETURN_IF_ERROR(DriverEvent::make(core_.driver, device, &made->event, CU_EVENT_DEFAULT));
   const CUevent handle = made->event->handle;
   const uint64_t before = core_.clock.now_ns();
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventRecord(handle, nullptr), "cuEventRecord"));
@@ -96,9 +95,9 @@ Status Events::time_of(const Event& event, uint64_t* ns) {
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(event.device));
   float ms = 0;
-  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventElapsedTime(&ms, reference.event->handle,
-                                                                event.driver_event->handle),
-                                "cuEventElapsedTime"));
+  OPENMPS_RETURN_IF_ERROR(check(
+      core_.driver.cuEventElapsedTime(&ms, reference.event->handle, event.driver_event->handle),
+      "cuEventElapsedTime"));
   *ns = reference.ns + static_cast<uint64_t>(static_cast<int64_t>(double{ms} * 1e6));
   return Status();
 }

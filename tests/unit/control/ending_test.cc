@@ -123,8 +123,9 @@ TEST_F(EndingTest, WorkersAreReplacedUnderTheirClients) {
   const Client two = join("./stays");
   const std::vector<pid_t> first = workers();
   const Outcome reloaded = shell("reload --worker\n");
-  EXPECT_EQ(reloaded.out, "Server " + std::to_string(one.welcome.server_pid) +
-                              ": a new worker; 1 clients have moved to it, 1 stay in the old one\n");
+  EXPECT_EQ(reloaded.out,
+            "Server " + std::to_string(one.welcome.server_pid) +
+                ": a new worker; 1 clients have moved to it, 1 stay in the old one\n");
   EXPECT_EQ(reloaded.status, 1);
   EXPECT_EQ(workers().size(), 2u);
   EXPECT_TRUE(replaced(first));
@@ -133,6 +134,18 @@ TEST_F(EndingTest, WorkersAreReplacedUnderTheirClients) {
   EXPECT_EQ(two.header().status.load(), CUDA_SUCCESS);
   EXPECT_NE(log_text("server.log").find("stays in worker"), std::string::npos);
   EXPECT_EQ(join("./next").welcome.result, CUDA_SUCCESS);
+}
+
+TEST_F(EndingTest, AWorkerThatHangsWithALeavingClientIsKilled) {
+  environment_ = kSoon;
+  start_daemon();
+  const Client client = join("hangs");
+  const Outcome reloaded = shell("reload --worker\n");
+  EXPECT_NE(reloaded.out.find("1 clients have moved to it"), std::string::npos) << reloaded.out;
+  EXPECT_EQ(client.header().status.load(), CUDA_SUCCESS);
+  EXPECT_EQ(client.header().generation.load(), 1u);
+  EXPECT_EQ(workers().size(), 1u);
+  EXPECT_NE(log_text("server.log").find("which hangs and is killed"), std::string::npos);
 }
 
 TEST_F(EndingTest, NoClientIsEndedByReplacingWorkers) {

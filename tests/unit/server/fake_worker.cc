@@ -166,12 +166,13 @@ void close_session(const Packet& packet) {
   if (command != "keep-window") free_window(window);
 }
 
-// A client whose command line begins with "moves" goes to the next worker; others stay.
+// A client whose command line begins with "moves" goes to the next worker; others stay, but for
+// "hangs", of which the server hears nothing.
 void leave(const Packet& packet) {
   wire::LeaveSession leave;
   if (!wire::read_message(packet.data, &leave).ok()) exit(16);
   const auto found = sessions.find(leave.session);
-  if (found == sessions.end()) return;
+  if (found == sessions.end() || found->second.command == "hangs") return;
   wire::HandedOver over;
   over.session = leave.session;
   const bool moves = found->second.command.starts_with("moves");
@@ -236,7 +237,8 @@ int serve() {
 
 int main(int argc, char** argv) {
   using namespace openmps;
-  if ((argc != 7 && argc != 9) || strcmp(argv[1], "--server-fd") != 0 || strcmp(argv[3], "--driver") != 0) {
+  if ((argc != 7 && argc != 9) || strcmp(argv[1], "--server-fd") != 0 ||
+      strcmp(argv[3], "--driver") != 0) {
     return 2;
   }
   server = atoi(argv[2]);

@@ -557,7 +557,8 @@ TEST_F(TwoWorkersTest, WhatIsSetOfAFunctionEndsWithItsModule) {
   EXPECT_TRUE(
       send(wire::FunctionSetAttribute{1, wire::FunctionSetting::kAttribute, 8, 1024, 0}).ok());
   EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
-  EXPECT_EQ(move().outcome, wire::Outcome::kMoved) << "an attribute of no function is not set again";
+  EXPECT_EQ(move().outcome, wire::Outcome::kMoved)
+      << "an attribute of no function is not set again";
 }
 
 // ---- A worker that says nothing -----------------------------------------------------------------
