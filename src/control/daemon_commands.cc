@@ -19,11 +19,10 @@ void renew_workers(const CommandCall& call) {
       const bool is_done = answer.result == CUDA_SUCCESS;
       reply.text += format_text("Server %d: ", static_cast<int>(pid));
       if (answer.result == CUDA_ERROR_NOT_PERMITTED) {
-        reply.text +=
-            "three of its old workers still have clients, or the device is in exclusive "
-            "process mode: nothing is changed\n";
+        reply.text += "three of its old workers still have clients: nothing is changed\n";
       } else if (!is_done) {
-        reply.text += "it has no worker that could be replaced\n";
+        reply.text +=
+            "it has no worker, or the new one does not start (server.log): nothing is changed\n";
       } else {
         reply.text +=
             format_text("a new worker; %u clients have moved to it, %u stay in the old one\n",

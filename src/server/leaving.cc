@@ -25,23 +25,35 @@ void Server::renew(const wire::Query& query) {
   if (!workers_.may_retire_another()) {
     return answer(query.query, query.ticket, {CUDA_ERROR_NOT_PERMITTED});
   }
-  log_.write(format_text("Worker %d is replaced, as was asked for",
+  log_.write(format_text("Worker %d is to be replaced, as was asked for",
                          static_cast<int>(worker->process->pid())));
   Renewal renewal;
   renewal.ticket = query.ticket;
-  for (const uint32_t id : sessions_.ids_of(*worker)) {
-    if (sessions_.find(id)->state != SessionState::kActive) continue;
-    if (wire::takes_over()) {
-      renewal.sessions.insert(id);
-    } else {
-      ++renewal.stayed;
+  renewals_.push_back(std::move(renewal));
+  // The spare may be of the program that was installed before.
+  workers_.end_spare();
+  if (!workers_.start_spare(Workers::Again::kYes)) on_no_spare();
+}
+
+// The new worker is ready: until now the old one has served.
+void Server::begin_renewals() {
+  const Worker* const worker = workers_.serving();
+  if (renewals_.empty() || worker == nullptr) return;
+  for (Renewal& renewal : renewals_) {
+    if (renewal.has_begun) continue;
+    for (const uint32_t id : sessions_.ids_of(*worker)) {
+      if (sessions_.find(id)->state != SessionState::kActive) continue;
+      if (wire::takes_over()) {
+        renewal.sessions.insert(id);
+      } else {
+        ++renewal.stayed;
+      }
     }
   }
-  renewals_.push_back(std::move(renewal));
   workers_.retire_serving(Workers::Retires::kWell);
-  // Without a session nobody else would start it.
-  if (workers_.serving() == nullptr) workers_.start();
 }
+
+void Server::on_no_spare() { answer_renewals(CUDA_ERROR_MPS_SERVER_NOT_READY); }
 
 void Server::empty_retiring() {
   for (Renewal& renewal : renewals_) renewal.has_begun = true;
@@ -129,9 +141,12 @@ void Server::note_left(uint32_t id, uint32_t Renewal::*outcome) {
 void Server::answer_renewals(CUresult result) {
   std::erase_if(renewals_, [&](const Renewal& renewal) {
     const bool is_over = renewal.has_begun && renewal.sessions.empty();
-    if (result == CUDA_SUCCESS && !is_over) return false;
+    const bool has_failed = result != CUDA_SUCCESS && !renewal.has_begun;
+    if (!is_over && !has_failed) return false;
     answer(wire::QueryKind::kRenew, renewal.ticket,
-           {.result = result, .amount = renewal.moved, .stayed = renewal.stayed});
+           {.result = has_failed ? result : CUDA_SUCCESS,
+            .amount = renewal.moved,
+            .stayed = renewal.stayed});
     return true;
   });
 }

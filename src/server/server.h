@@ -91,6 +91,7 @@ class Server final : Workers::Owner {
   [[nodiscard]] bool wants_worker() const override;
   void on_worker_ready(const Worker& worker) override;
   void on_spare_ready(const Worker& worker) override;
+  void on_no_spare() override;
   Status on_worker_message(Worker& worker, wire::MessageKind kind, Packet& packet) override;
   void on_sessions_lost(const Worker& worker, const std::string& how) override;
   void on_worker_silent(const Worker& worker) override;
@@ -136,9 +137,10 @@ class Server final : Workers::Owner {
   void note_decided(Session& session, uint32_t Recovery::*outcome);
   void look_at_spare();
   // Sessions that leave a worker which is well (leaving.cc).
-  // kRenew: the next worker of this server begins to serve, and takes over the sessions of the
-  // present one.
+  // kRenew: a new worker is started, and when it is ready it serves, and takes over the sessions of
+  // the present one. If it does not start nothing has changed.
   void renew(const wire::Query& query);
+  void begin_renewals();
   // Asks the retiring workers to let their sessions go to the one that serves.
   void empty_retiring();
   void ask_to_leave(Session& session);
@@ -147,7 +149,8 @@ class Server final : Workers::Owner {
   void on_left(Session& session, const wire::HandedOver& over);
   // `outcome` null: its client has left.
   void note_left(uint32_t id, uint32_t Renewal::*outcome);
-  // Answers those that wait for no session any more; with an error: all.
+  // Answers those that wait for no session any more; with an error: those whose worker has not
+  // come, too.
   void answer_renewals(CUresult result);
   // A session has no worker, or is about to have another one.
   [[nodiscard]] bool has_session_between_workers() const;

@@ -404,6 +404,7 @@ void Server::on_spare_ready(const Worker& worker) {
   kept_.give_images([&](std::span<const std::byte> message, std::span<const int> fds) {
     worker.process->send(message, fds);
   });
+  begin_renewals();
 }
 
 // The start of a process with contexts delays what others ask of the driver by up to 3 s while a
@@ -415,6 +416,7 @@ bool Server::is_moving() const { return workers_.has_lost() || has_session_betwe
 void Server::look_at_spare() {
   const Spare wish = options_.worker.spare;
   if (!wire::takes_over() || wish == Spare::kOff || workers_.stopping()) return;
+  if (!renewals_.empty()) return;  // it has one, for that
   const bool has_faulted = !lost_at_ns_.empty();
   const uint32_t wanted = wish == Spare::kOn || has_faulted ? 1 : 2;
   const uint32_t clients = sessions_.clients();

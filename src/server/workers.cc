@@ -46,14 +46,18 @@ Status Workers::start_process(Worker& worker) {
   return Status();
 }
 
-void Workers::start_spare() {
-  if (stopping_ || !can_spare_ || spare_ != nullptr || serving() == nullptr) return;
+bool Workers::start_spare(Again again) {
+  if (spare_ != nullptr) return true;
+  if (again == Again::kYes) can_spare_ = true;
+  if (stopping_ || !can_spare_ || serving() == nullptr) return false;
   spare_ = workers_.emplace_back(std::make_unique<Worker>()).get();
   if (!start_process(*spare_).ok()) {
     spare_ = nullptr;
     can_spare_ = false;
     workers_.pop_back();
+    return false;
   }
+  return true;
 }
 
 void Workers::end_spare() {
@@ -137,7 +141,8 @@ void Workers::on_gone(Worker& worker, const std::string& how) {
   const bool was_current = &worker == current_;
   const bool was_ready = worker.state != WorkerState::kStarting;
   if (was_current) current_ = nullptr;
-  if (&worker == spare_) {
+  const bool was_spare = &worker == spare_;
+  if (was_spare) {
     // One that could not work would not work next time either, as in exclusive process mode.
     can_spare_ = was_ready;
     spare_ = nullptr;
@@ -167,6 +172,7 @@ void Workers::on_gone(Worker& worker, const std::string& how) {
   } else if (std::exchange(awaits_device_, false)) {
     start();
   }
+  if (was_spare) owner_.on_no_spare();
   owner_.on_worker_gone();
 }
 
@@ -238,9 +244,7 @@ size_t Workers::count_retiring() const {
   return static_cast<size_t>(std::ranges::count_if(workers_, is_retiring));
 }
 
-bool Workers::may_retire_another() const {
-  return can_spare_ && count_retiring() < kMaxRetiringWorkers;
-}
+bool Workers::may_retire_another() const { return count_retiring() < kMaxRetiringWorkers; }
 
 void Workers::retire_serving(Retires how) {
   Worker& worker = *current_;

@@ -62,8 +62,9 @@ class Workers {
     // A message about the worker's sessions. On an error, which means that the worker breaks the
     // protocol, it is replaced.
     virtual Status on_worker_message(Worker& worker, wire::MessageKind kind, Packet& packet) = 0;
-    // A spare worker is ready.
+    // A spare worker is ready, and may be used in this call. And: it has ended.
     virtual void on_spare_ready(const Worker& worker) = 0;
+    virtual void on_no_spare() = 0;
     // The worker's sessions are lost. `how` says how it has ended; empty: the server ends it.
     virtual void on_sessions_lost(const Worker& worker, const std::string& how) = 0;
     // The worker that serves does not answer: clients whose session it has not opened yet get a
@@ -111,7 +112,7 @@ class Workers {
   // ends with its last living client, at once if it has none. kStuck: work in it does not end, and
   // what would wait for that work is refused from now on.
   enum class Retires { kWell, kStuck };
-  // Another worker can have the devices beside this one, and no older one has to end for that.
+  // No older one has to end for that.
   [[nodiscard]] bool may_retire_another() const;
   void retire_serving(Retires how);
   // retire_serving(), if the worker is the current one and holds too many windows for
@@ -124,8 +125,10 @@ class Workers {
   // The worker's contexts are lost, and its sessions are being handed over: the spare serves from
   // now on, or the next worker starts.
   void on_lost(Worker& worker);
-  // A spare worker is started unless there is one. Not if one could not be made.
-  void start_spare();
+  // A spare worker is started unless there is one. False: it can't be, or one could not be made
+  // before, and it is not to be tried again.
+  enum class Again { kNo, kYes };
+  bool start_spare(Again again = Again::kNo);
   // There are no clients for whom a spare is kept.
   void end_spare();
   [[nodiscard]] bool has_spare() const { return spare_ != nullptr; }

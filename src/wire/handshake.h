@@ -526,8 +526,8 @@ struct Answer {
   ServerState state = ServerState::kInitializing;
   uint32_t rows = 0;
   uint32_t more = 0;
-  // kRenew: CUDA_ERROR_MPS_SERVER_NOT_READY: there is no worker, or no next one;
-  // CUDA_ERROR_NOT_PERMITTED: there would be too many, or the device is another process's alone.
+  // kRenew: CUDA_ERROR_MPS_SERVER_NOT_READY: there is no worker, or the new one does not start;
+  // CUDA_ERROR_NOT_PERMITTED: there would be too many.
   // kTerminate, kChange, kReserve: CUDA_ERROR_INVALID_VALUE: there is no such client. kChange,
   // kReserve: CUDA_ERROR_INVALID_DEVICE. kReserve: CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: the
   // others would keep too few SMs; CUDA_ERROR_ALREADY_ACQUIRED: it has some reserved already.

@@ -148,6 +148,19 @@ TEST_F(EndingTest, AWorkerThatHangsWithALeavingClientIsKilled) {
   EXPECT_NE(log_text("server.log").find("which hangs and is killed"), std::string::npos);
 }
 
+TEST_F(EndingTest, AWorkerThatDoesNotStartReplacesNone) {
+  driver_ = "exclusive:" + directory_ + "/device";
+  start_daemon();
+  const Client client = join("moves");
+  const std::vector<pid_t> first = workers();
+  const Outcome reloaded = shell("reload --worker\n");
+  EXPECT_NE(reloaded.out.find("nothing is changed"), std::string::npos) << reloaded.out;
+  EXPECT_EQ(reloaded.status, 1);
+  EXPECT_TRUE(eventually([&] { return workers() == first; }));
+  EXPECT_EQ(join("./next").welcome.result, CUDA_SUCCESS) << "the worker serves on";
+  EXPECT_EQ(client.header().generation.load(), 0u);
+}
+
 TEST_F(EndingTest, NoClientIsEndedByReplacingWorkers) {
   environment_ = "OPENMPS_TAKEOVER=off";
   start_daemon();
