@@ -38,7 +38,9 @@ void Server::renew(const wire::Query& query) {
 // The new worker is ready: until now the old one has served.
 void Server::begin_renewals() {
   const Worker* const worker = workers_.serving();
-  if (renewals_.empty() || worker == nullptr) return;
+  const bool any = std::ranges::any_of(
+      renewals_, [](const Renewal& renewal) { return !renewal.has_begun; });
+  if (!any || worker == nullptr) return;
   for (Renewal& renewal : renewals_) {
     if (renewal.has_begun) continue;
     for (const uint32_t id : sessions_.ids_of(*worker)) {
@@ -118,6 +120,7 @@ void Server::on_left(Session& session, const wire::HandedOver& over) {
     log_.write("Client " + session.name() + " stays in worker " +
                std::to_string(session.worker->process->pid()) + ": " +
                printable(field_text(over.reason)));
+    session.leave_tries = 0;
     note_left(id, &Renewal::stayed);
     return;
   }
