@@ -38,8 +38,8 @@ void Server::renew(const wire::Query& query) {
 // The new worker is ready: until now the old one has served.
 void Server::begin_renewals() {
   const Worker* const worker = workers_.serving();
-  const bool any = std::ranges::any_of(
-      renewals_, [](const Renewal& renewal) { return !renewal.has_begun; });
+  const bool any =
+      std::ranges::any_of(renewals_, [](const Renewal& renewal) { return !renewal.has_begun; });
   if (!any || worker == nullptr) return;
   for (Renewal& renewal : renewals_) {
     if (renewal.has_begun) continue;

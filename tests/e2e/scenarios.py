@@ -425,7 +425,7 @@ def endless_kernel(box, _):
 
     require(wait_until(lambda: len(workers()) == 1 and workers() != first, settle_limit(box)),
             "no second worker, or the old one does not end")
-    require("(ending)" not in box.control("ps")[1], "ps: " + box.control("ps")[1])
+    require(wait_until(lambda: "(ending)" not in box.control("ps")[1], SETTLE_LIMIT_S), "it is still shown as ending")
     finish(box.start(["drv_client_worker", "2"]), "a new client")
     other.stdin.write("go\n")
     other.stdin.flush()
