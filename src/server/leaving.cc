@@ -109,12 +109,7 @@ void Server::on_left(Session& session, const wire::HandedOver& over) {
   session.is_leaving = false;
   loop_.cancel(std::exchange(session.adoption_timer, 0));
   if (session.state != SessionState::kActive) return;
-  for (auto& [message, descriptor] : std::exchange(session.parked, {})) {
-    ++session.passing;
-    message.session = id;
-    const int file = descriptor.get();
-    session.worker->process->send(wire::message_bytes(message), {&file, 1});
-  }
+  pass_parked(session);
   // What has no end of itself is not asked again.
   if (!session.stays().empty() || session.leave_tries >= kMostLetGoTries) {
     log_.write("Client " + session.name() + " stays in worker " +

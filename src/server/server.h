@@ -132,6 +132,8 @@ class Server final : Workers::Owner {
   void adopt(Session& session, Worker& worker);
   void on_adopted(Session& session, const wire::SessionReady& ready);
   void on_adoption_late(uint32_t id);
+  // The session's worker gets the descriptors that its client has sent meanwhile.
+  static void pass_parked(Session& session);
   // What becomes of a session whose worker was lost is decided, and counted there. Nothing: it had
   // been, or the worker was not lost.
   void note_decided(Session& session, uint32_t Recovery::*outcome);

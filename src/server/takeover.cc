@@ -100,6 +100,8 @@ Status Server::on_handed_over(Worker& worker, const wire::HandedOver& over) {
     on_left(*session, over);
     return Status();
   }
+  // It was on its way when the worker was lost: the word on that follows.
+  if (over.outcome == wire::Outcome::kStays) return Status();
   if (over.outcome == wire::Outcome::kComing) {
     if (takeover != nullptr) takeover->coming.insert(over.session);
     return Status();
@@ -377,13 +379,17 @@ void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
   ++session.moves;
   note_left(session.id, &Renewal::moved);
   session.go_on(recovery != nullptr ? recovery->culprit : "");
+  pass_parked(session);
+  note_decided(session, is_told ? &Recovery::told : &Recovery::moved);
+}
+
+void Server::pass_parked(Session& session) {
   for (auto& [message, descriptor] : std::exchange(session.parked, {})) {
     ++session.passing;
     message.session = session.id;
     const int file = descriptor.get();
     session.worker->process->send(wire::message_bytes(message), {&file, 1});
   }
-  note_decided(session, is_told ? &Recovery::told : &Recovery::moved);
 }
 
 void Server::note_decided(Session& session, uint32_t Recovery::*outcome) {

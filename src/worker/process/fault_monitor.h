@@ -58,7 +58,7 @@ class FaultMonitor {
 
     // Costs one load while other fences of the session are unreached.
     void fence_promised() override {
-      // Pairs with forget_idle(): a promise that forget_idle() missed finds pending_ false here.
+      // Pairs with look_at_sessions_locked(): a promise that it missed finds pending_ false here.
       if (!pending_.load(std::memory_order_seq_cst)) monitor_.wake_up(*this);
     }
     void context_lost(CUresult result, const std::string& reason) override {

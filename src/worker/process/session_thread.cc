@@ -129,7 +129,8 @@ void SessionThread::run() {
     report_handed_over();
     return;  // the process ends, and with it what the session holds here
   }
-  if (parts_.leaves_by_ns.load() != 0 && !parts_.stop.load() && !has_failed_) return go();
+  const bool leaves = parts_.leaves_by_ns.load() != 0 && !parts_.stop.load();
+  if (leaves && !has_failed_) return finish_leaving();
   repeat_until_memory([this] { parts_.drain(); });
   shut();
   say(name_, " is closed");
@@ -140,7 +141,7 @@ void SessionThread::run() {
 
 // What the session holds here is released, and the next worker makes it again: from what the server
 // keeps, and from the journal, which is the next worker's from here on.
-void SessionThread::go() {
+void SessionThread::finish_leaving() {
   parts_.events.write_times();
   repeat_until_memory([this] { worker::hand_over(parts_); });
   parts_.memory.leave();

@@ -70,7 +70,7 @@ class SessionThread {
   void await_adoptions() const;
   void execute();
   void report_handed_over();
-  void go();
+  void finish_leaving();
   void shut();
 
   Environment& environment_;

@@ -28,8 +28,8 @@ void FenceLedger::promise(uint32_t slot, uint64_t value) {
   if (slot >= used_.load(std::memory_order_relaxed)) {
     used_.store(slot + 1, std::memory_order_seq_cst);
   }
-  // Pairs with FaultMonitor::forget_idle(): the monitor sees this store, or fence_promised() finds
-  // that the monitor has dropped the session.
+  // Pairs with FaultMonitor::look_at_sessions_locked(): it sees this store, or fence_promised()
+  // finds that the monitor has dropped the session.
   promised_[slot].store(value, std::memory_order_seq_cst);
 }
 
