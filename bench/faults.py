@@ -44,6 +44,7 @@ def sandbox(options):
     if options.side == "native":
         return Sandbox(options.build, "softgpu" if options.driver == "softgpu" else "native", options.driver)
     env = {"SOFTGPU_FAULT_LATENCY_US": options.latency} if options.driver == "softgpu" else {}
+    env["OPENMPS_QUARANTINE"] = options.quarantine
     return Sandbox(options.build, "openmps", options.driver, env)
 
 
@@ -238,6 +239,8 @@ def parse():
                         help="seconds of work before and after each event; from 2 on a spare worker is ready")
     parser.add_argument("--replay", choices=("copies", "always", "never"), default="copies",
                         help="what of the bystanders' work may be given again (OPENMPS_REPLAY)")
+    parser.add_argument("--quarantine", choices=("on", "off"), default="off",
+                        help="whether a culprit that comes again runs apart (OPENMPS_QUARANTINE); off: each fault meets all")
     parser.add_argument("--latency", default=H200_LATENCY, help="softgpu's SOFTGPU_FAULT_LATENCY_US")
     parser.add_argument("--json", default=None, help="file for every answer (default: build/bench/faults.json)")
     options = parser.parse_args()

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string_view>
 #include <utility>
 
 #include "base/text.h"
@@ -65,6 +66,9 @@ std::string row_text(const Client& row, const Client* before) {
                  survives, group, command);
 }
 
+// The domain of all clients that are in no other one.
+constexpr std::string_view kCommonDomain = "common";
+
 int failure(const Status& status) {
   fprintf(stderr, "openmps: %s\n", status.message().c_str());
   return 1;
@@ -80,6 +84,10 @@ std::string format_ps_table(const std::vector<Client>& clients, const std::vecto
   for (const Client& client : clients) {
     if (client.stays.empty()) continue;
     text += name_of(client) + " would not survive a fault of another: " + client.stays + "\n";
+  }
+  for (const Client& client : clients) {
+    if (client.domain == kCommonDomain) continue;
+    text += name_of(client) + " is in domain " + client.domain + ", with a worker of its own\n";
   }
   if (std::ranges::find(clients, uint64_t{0}, &Client::pid) != clients.end()) {
     text +=

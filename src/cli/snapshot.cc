@@ -71,6 +71,7 @@ Client read_client(const nlohmann::json& from) {
   read(from, "ending", &client.ending);
   read(from, "worker_silent", &client.silent);
   if (!from.at("stays").is_null()) read(from, "stays", &client.stays);
+  read(from, "domain", &client.domain);
   read(from, "active_thread_percentage", &client.active_thread_percentage);
   read(from, "quality", &client.quality);
   if (!from.at("group").is_null()) read(from, "group", &client.group);

@@ -69,6 +69,7 @@ struct Client {
   bool ending = false;
   bool silent = false;  // its worker does not answer
   std::string stays;    // why it would not survive the loss of its worker; "": it would
+  std::string domain;   // its fault domain
   double active_thread_percentage = 100;
   std::string quality;
   std::string group;         // "": in none

@@ -65,6 +65,55 @@ void terminate(const CommandCall& call) {
   });
 }
 
+// Of several servers one has the client.
+void move(const CommandCall& call) {
+  const Command& command = call.command;
+  if (is_hidden_pid(command.client)) return call.done({kHiddenPidNote, 1});
+  const auto client = parse_client_name(command.client);
+  if (!client) return call.done(usage_of(command, "the client \"" + command.client + "\""));
+  if (!wire::is_domain_name(command.value)) {
+    return call.done(usage_of(command, "the domain \"" + command.value + "\""));
+  }
+  std::vector<ServerProcess*> servers = call.servers.all();
+  std::erase_if(servers, [&](const ServerProcess* server) {
+    return !client->server.empty() && std::to_string(server->pid()) != client->server;
+  });
+  if (client->id != 0 && servers.size() > 1) {
+    return call.done({format_text("Each of several servers may have a client id:%u: say id:%u@PID, "
+                                  "with the server's PID\n",
+                                  client->id, client->id),
+                      1});
+  }
+  wire::Query query;
+  query.query = wire::QueryKind::kMove;
+  query.session = client->pid;
+  query.id = client->id;
+  fill_field(query.change.name, command.value);
+  call.servers.ask(servers, query, [call](const ServerPool::Answers& answers) {
+    const std::string who = printable(call.command.client);
+    for (const auto& [pid, answer] : answers) {
+      if (!answer.answered || answer.result == CUDA_ERROR_INVALID_VALUE) continue;
+      if (answer.result == CUDA_ERROR_NOT_PERMITTED) {
+        return call.done(
+            {"Client " + who + " stays: SMs are reserved for it, or its group has other members\n",
+             1});
+      }
+      if (answer.result == CUDA_ERROR_MPS_MAX_CLIENTS_REACHED) {
+        return call.done({"There are as many domains as a server may have\n", 1});
+      }
+      if (answer.stayed != 0) {
+        return call.done({"Client " + who +
+                              " stays where it is: its work does not end, it could not move "
+                              "(ps: SURVIVES), or the domain has no worker (server.log)\n",
+                          1});
+      }
+      if (answer.amount == 0) return call.done({"Client " + who + " has ended\n", 1});
+      return call.done({});
+    }
+    call.done({silent_servers(call, answers) + "Client " + who + " not found\n", 1});
+  });
+}
+
 }  // namespace
 
 std::span<const CommandInfo> client_commands() {
@@ -84,6 +133,21 @@ std::span<const CommandInfo> client_commands() {
            "streams wait for, threads that wait. The list of values is as old as it says: the "
            "executor renews it when it has no command. For root, the user of the daemon, and the "
            "session's own user."},
+      {.word = "move_client",
+       .arguments = "<PID or id:ID> <domain>",
+       .places = {&Command::client, &Command::value},
+       .right = Right::kDaemon,
+       .run = move,
+       .help = "The client goes on in another fault domain: in a worker whose clients are not\n"
+               "reached by the faults of others. \"common\": among all others again",
+       .manual =
+           "Moves the running client, with all that it has, to a worker that only clients of that "
+           "domain share, as soon as its work has ended (two seconds at most, four times). A "
+           "domain's name is a word of up to 31 characters; it is made with its first client and "
+           "ends some time after its last one. `common` is the domain of all clients that state no "
+           "other one by `OPENMPS_DOMAIN`, `quarantine` that of programs that have faulted. Exit "
+           "code 1, with the reason: the client stays where it is. For root and the user of the "
+           "daemon."},
       {.word = "terminate_client",
        .arguments = "<server PID> <client PID>",
        .places = {&Command::server, &Command::client},

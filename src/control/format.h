@@ -31,6 +31,7 @@ struct ClientLine {
   bool silent = false;               // its worker does not answer
   uint32_t moves = 0;                // how often it has moved to another worker
   std::string stays = {};            // why it could not move; "": it could
+  std::string domain = {};           // its fault domain
   uint32_t claimed_pid = 0;          // the PID that the client states
 };
 

@@ -131,6 +131,7 @@ std::string format_ps_json(const std::vector<ClientLine>& clients) {
                     {"worker_silent", client.silent},
                     {"moves", client.moves},
                     {"stays", text_or_null(client.stays)},
+                    {"domain", client.domain},
                     {"active_thread_percentage", client.active_thread_percentage},
                     {"quality", word(kQualities, static_cast<uint32_t>(client.quality))},
                     {"group", text_or_null(client.group)},

@@ -305,6 +305,20 @@ std::span<const CommandInfo> limit_commands() {
            "or conditional nodes keep the SMs that they were made for. Of a group: what all its "
            "members have together, those that come later, too, in each server that is there. For "
            "root and the user of the daemon."},
+      {.word = "set_client_work_time_limit",
+       .arguments = "<PID, id:ID or group> <seconds, 0: no limit>",
+       .places = {&Command::client, &Command::value},
+       .right = Right::kDaemon,
+       .run = change<Limit::kWorkTime>,
+       .help = "How long work that the GPU has may take without any of it ending",
+       .manual =
+           "Work of one stream of which nothing ends for longer than that, a kernel that never "
+           "ends "
+           "for instance, ends its client, with `CUDA_ERROR_LAUNCH_TIMEOUT` for the program; the "
+           "others go on in another worker. The time includes what the work waits for SMs that "
+           "others have; work that waits for another stream, a value or the program does not "
+           "count. 0.1 to 86400 seconds. The configuration and the environment of the daemon state "
+           "the limit of all clients, and a program may lower it (OPENMPS_WORK_TIME_LIMIT)."},
       {.word = "get_group_list",
        .arguments = "[--json]",
        .options = {&kJsonOption},

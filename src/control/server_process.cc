@@ -92,6 +92,7 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server) 
     answer.clients.back().claimed_pid = row.claimed_pid;
     answer.clients.back().moves = row.moves;
     answer.clients.back().stays = printable(field_text(row.stays));
+    answer.clients.back().domain = printable(field_text(row.domain));
   }
   if (head.query == wire::QueryKind::kInspect && !data.empty()) {
     Inspected& inspected = answer.inspected.emplace();
@@ -245,7 +246,8 @@ void ServerProcess::ask(wire::Query query, std::function<void(ServerAnswer)> don
     finish_question(ticket, ServerAnswer{});
   };
   const bool waits = is_for_devices || query.query == wire::QueryKind::kTerminate ||
-                     query.query == wire::QueryKind::kRenew;
+                     query.query == wire::QueryKind::kRenew ||
+                     query.query == wire::QueryKind::kMove;
   questions_[ticket] =
       Question{std::move(done), waits ? 0 : loop_.call_after(patience_ms(), give_up), now_ns(), {}};
   query.ticket = ticket;

@@ -46,9 +46,9 @@ struct ServerAnswer {
   std::vector<Device> devices;                    // kDevices
   std::optional<Inspected> inspected;             // kInspect, if it has the session
   std::vector<wire::StaticPartition> partitions;  // kPartitions
-  CUresult result = CUDA_SUCCESS;                 // kTerminate, kChange, kReserve, kRenew
-  uint32_t amount = 0;                            // kChange, kReserve, kRenew
-  uint32_t stayed = 0;                            // kRenew
+  CUresult result = CUDA_SUCCESS;                 // kTerminate, kChange, kReserve, kRenew, kMove
+  uint32_t amount = 0;                            // kChange, kReserve, kRenew, kMove
+  uint32_t stayed = 0;                            // kRenew, kMove
   bool more = false;  // kClients, kGroups: there are rows with higher ids
 };
 

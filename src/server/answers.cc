@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/text.h"
+#include "server/domain.h"
 #include "server/inspect.h"
 #include "server/worker_state.h"
 
@@ -31,6 +32,7 @@ wire::ClientRow make_row(const Session& session, const Groups& groups,
   row.quality = wire::settled_quality(session.grant.quality, session.grant.limits.client_priority);
   row.partition = session.admit.partition;
   row.moves = session.moves;
+  fill_field(row.domain, session.domain->name);
   fill_field(row.stays, session.stays());
   row.ending = session.state == SessionState::kEnding ? 1 : 0;
   if (row.device < devices.size()) fill_field(row.device_uuid, devices[row.device].uuid);

@@ -15,15 +15,14 @@ namespace openmps::server {
 
 void Grants::grant(Session& session) {
   session.grant = make_grant(session.admit);
-  session.grant.reservation = reservations_.number_for(
-      {session.admit.pid, session.id, field_text(session.admit.hello.command)});
+  assign_reservation(session);
   const std::string_view name = field_text(session.admit.group);
   if (name.empty()) return;
   Group& group = groups_.get(name);
   put_in_force(session.admit.group_limits, group);
   ++group.members;
   session.grant.group = group.number;
-  give_priority(group, make_grant(session.admit), &session.grant);
+  give_limits(group, make_grant(session.admit), &session.grant);
 }
 
 void Grants::on_session_erased(const wire::Grant& grant) {
@@ -110,10 +109,13 @@ void Grants::tell_group(const Group& group, const wire::ClientLimits& before) {
   changed.group = group.number;
   changed.limits = group.limits;
   workers_.tell_all(wire::message_bytes(changed));
-  if (group.limits.client_priority == before.client_priority) return;
+  if (group.limits.client_priority == before.client_priority &&
+      group.limits.work_time_ms == before.work_time_ms) {
+    return;
+  }
   for (const auto& [id, session] : sessions_.all()) {
     if (session->grant.group != group.number) continue;
-    give_priority(group, make_grant(session->admit), &session->grant);
+    give_limits(group, make_grant(session->admit), &session->grant);
     if (session->state != SessionState::kEnding) tell_session(*session);
   }
 }
@@ -135,10 +137,12 @@ std::optional<Grants::Outcome> Grants::reserve(const wire::Query& query) {
   });
   if (is_of_client && !has_client) return Outcome{CUDA_ERROR_INVALID_VALUE};
   if (change.device >= workers_.devices().size()) return Outcome{CUDA_ERROR_INVALID_DEVICE};
-  if (workers_.serving() == nullptr) return Outcome{CUDA_ERROR_MPS_SERVER_NOT_READY};
+  // Who has SMs of its own is in the common domain (Server::stays_in_domain()).
+  const Worker* const worker = Workers::serving(workers_.common());
+  if (worker == nullptr) return Outcome{CUDA_ERROR_MPS_SERVER_NOT_READY};
   const Result<Reservation*> made = reservations_.add(query);
   if (!made.ok()) return Outcome{made.status().code()};
-  workers_.serving()->process->send(wire::message_bytes((*made)->wish));
+  worker->process->send(wire::message_bytes((*made)->wish));
   return std::nullopt;
 }
 
@@ -171,13 +175,21 @@ void Grants::release(uint32_t number) {
   assign_reservations();
 }
 
+uint32_t Grants::reservation_for(const wire::Admit& admit, uint32_t session) const {
+  return reservations_.number_for({admit.pid, session, field_text(admit.hello.command)});
+}
+
+void Grants::assign_reservation(Session& session) const {
+  session.grant.reservation =
+      session.domain->is_common() ? reservation_for(session.admit, session.id) : 0;
+}
+
 void Grants::assign_reservations() {
   for (const auto& [id, session] : sessions_.all()) {
     if (session->admit.partition.sms != 0) continue;
-    const uint32_t number = reservations_.number_for(
-        {session->admit.pid, id, field_text(session->admit.hello.command)});
-    if (session->grant.reservation == number) continue;
-    session->grant.reservation = number;
+    const uint32_t before = session->grant.reservation;
+    assign_reservation(*session);
+    if (session->grant.reservation == before) continue;
     if (session->state != SessionState::kEnding) tell_session(*session);
   }
 }
@@ -190,7 +202,7 @@ Status Grants::use_partition(Session& session) {
     const Result<Reservation*> made = reservations_.add(partition);
     if (!made.ok()) return made.status();
     reservation = *made;
-    workers_.serving()->process->send(wire::message_bytes(reservation->wish));
+    session.worker->process->send(wire::message_bytes(reservation->wish));
   }
   session.grant.reservation = reservation->wish.number;
   return Status();

@@ -53,7 +53,11 @@ class Grants {
   // The configuration states other limits of a group.
   void set_group(const wire::SetGroup& message);
 
-  // A worker that begins to serve learns of all reservations.
+  // The reservation that a client may use; 0: none. `session`: 0: it has none yet.
+  [[nodiscard]] uint32_t reservation_for(const wire::Admit& admit, uint32_t session) const;
+  // The session belongs to another domain than before: SMs are reserved in the common one only.
+  void assign_reservation(Session& session) const;
+  // A worker of the common domain that begins to serve learns of all reservations.
   void tell_reservations(const Worker& worker) const;
   [[nodiscard]] const Groups& groups() const { return groups_; }
 

@@ -57,11 +57,13 @@ void Groups::forget_unused(uint32_t number) {
 }
 
 // The operator's priority of a group overrides the quality that the program states.
-void give_priority(const Group& group, const wire::Grant& own, wire::Grant* grant) {
+void give_limits(const Group& group, const wire::Grant& own, wire::Grant* grant) {
   const uint32_t priority = group.limits.client_priority;
   const bool has_own = priority == wire::kNoPriority;
   grant->limits.client_priority = has_own ? own.limits.client_priority : priority;
   grant->quality = has_own ? own.quality : wire::Quality::kUnset;
+  grant->limits.work_time_ms =
+      wire::combined_limit(own.limits.work_time_ms, group.limits.work_time_ms);
 }
 
 }  // namespace openmps::server

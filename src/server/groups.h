@@ -46,7 +46,8 @@ class Groups {
   uint32_t last_ = 0;
 };
 
-// A group with a priority gives it to each member. `own`: the member's grant without a group.
-void give_priority(const Group& group, const wire::Grant& own, wire::Grant* grant);
+// A group with a priority gives it to each member, and its limit of work time. `own`: the member's
+// grant without a group.
+void give_limits(const Group& group, const wire::Grant& own, wire::Grant* grant);
 
 }  // namespace openmps::server

@@ -137,21 +137,21 @@ bool Kept::keep_image(const Worker& worker, const wire::Keep& message, UniqueFd 
   return is_new;
 }
 
-bool Kept::forget_image(const Worker& worker, uint64_t hash, bool is_awaited) {
+Kept::Forgotten Kept::forget_image(const Worker& worker, uint64_t hash, bool is_awaited) {
   const auto found = images_.find(hash);
-  if (found == images_.end()) return false;
+  if (found == images_.end()) return Forgotten::kNo;
   auto& had = found->second.had;
   const auto by = had.find(&worker);
-  if (by == had.end()) return false;
-  if (--by->second == 0) had.erase(by);
-  if (!had.empty()) return false;
+  if (by == had.end() || --by->second != 0) return Forgotten::kNo;
+  had.erase(by);
+  if (!had.empty()) return Forgotten::kLeft;
   if (is_awaited) {
     found->second.unused_ns = now_ns();
-    return false;
+    return Forgotten::kLeft;
   }
   images_.erase(found);
   --count_;
-  return true;
+  return Forgotten::kClosed;
 }
 
 void Kept::give_image(uint64_t hash, const Send& send) const {

@@ -59,9 +59,14 @@ class Kept {
   // The worker has the image, once more. True: it is new, and other workers are to be given it.
   // An image without a file that has not come before, or does not fit, is not kept.
   bool keep_image(const Worker& worker, const wire::Keep& message, UniqueFd file);
-  // The worker has it no more, once. True: no worker has it, and all are to be told. With
-  // `is_awaited` it is kept for kKeptImageMs then: sessions are between two workers.
-  bool forget_image(const Worker& worker, uint64_t hash, bool is_awaited);
+  // The worker has it no more, once. With `is_awaited` an image that no worker has is kept for
+  // kKeptImageMs: sessions are between two workers.
+  enum class Forgotten {
+    kNo,      // the worker has it once more, or it is not kept
+    kLeft,    // it is kept, and the worker is to be given it: a session may come back
+    kClosed,  // no worker has it, and all are to be told
+  };
+  Forgotten forget_image(const Worker& worker, uint64_t hash, bool is_awaited);
   void give_images(const Send& send) const;
   void give_image(uint64_t hash, const Send& send) const;
   // The worker has ended. What it alone had is kept for kKeptImageMs.

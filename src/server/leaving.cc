@@ -18,56 +18,69 @@ bool Server::has_session_between_workers() const {
 }
 
 void Server::renew(const wire::Query& query) {
-  const Worker* const worker = workers_.serving();
-  if (worker == nullptr) {
+  MoveQuery wanted{.kind = query.query, .ticket = query.ticket};
+  for (const auto& [name, domain] : workers_.domains()) {
+    if (Workers::serving(*domain) == nullptr) continue;
+    if (!workers_.may_retire_another(*domain)) {
+      return answer(query.query, query.ticket, {CUDA_ERROR_NOT_PERMITTED});
+    }
+    wanted.domains.insert(name);
+  }
+  if (wanted.domains.empty()) {
     return answer(query.query, query.ticket, {CUDA_ERROR_MPS_SERVER_NOT_READY});
   }
-  if (!workers_.may_retire_another()) {
-    return answer(query.query, query.ticket, {CUDA_ERROR_NOT_PERMITTED});
+  const std::set<std::string> names = wanted.domains;
+  moves_.push_back(std::move(wanted));
+  for (const std::string& name : names) {
+    Domain& domain = *workers_.domains().at(name);
+    log_.write(format_text("Worker %d is to be replaced, as was asked for",
+                           static_cast<int>(domain.current->process->pid())));
+    // The spare may be of the program that was installed before.
+    workers_.end_spare(domain);
+    if (!workers_.start_spare(domain, Workers::Again::kYes)) on_no_spare(domain);
   }
-  log_.write(format_text("Worker %d is to be replaced, as was asked for",
-                         static_cast<int>(worker->process->pid())));
-  Renewal renewal;
-  renewal.ticket = query.ticket;
-  renewals_.push_back(std::move(renewal));
-  // The spare may be of the program that was installed before.
-  workers_.end_spare();
-  if (!workers_.start_spare(Workers::Again::kYes)) on_no_spare();
 }
 
 // The new worker is ready: until now the old one has served.
-void Server::begin_renewals() {
-  const Worker* const worker = workers_.serving();
-  const bool any =
-      std::ranges::any_of(renewals_, [](const Renewal& renewal) { return !renewal.has_begun; });
-  if (!any || worker == nullptr) return;
-  for (Renewal& renewal : renewals_) {
-    if (renewal.has_begun) continue;
+void Server::begin_renewal(Domain& domain) {
+  const Worker* const worker = Workers::serving(domain);
+  bool any = false;
+  for (MoveQuery& query : moves_) {
+    if (worker == nullptr || query.domains.erase(domain.name) == 0) continue;
+    any = true;
     for (const uint32_t id : sessions_.ids_of(*worker)) {
       if (sessions_.find(id)->state != SessionState::kActive) continue;
       if (wire::takes_over()) {
-        renewal.sessions.insert(id);
+        query.sessions.insert(id);
       } else {
-        ++renewal.stayed;
+        ++query.stayed;
       }
     }
   }
-  workers_.retire_serving(Workers::Retires::kWell);
+  if (any) workers_.retire_serving(domain, Workers::Retires::kWell);
 }
 
-void Server::on_no_spare() { answer_renewals(CUDA_ERROR_MPS_SERVER_NOT_READY); }
-
-void Server::empty_retiring() {
-  for (Renewal& renewal : renewals_) renewal.has_begun = true;
-  if (wire::takes_over()) {
-    for (const auto& [id, session] : sessions_.all()) {
-      if (session->state == SessionState::kActive && session->worker != nullptr &&
-          session->worker->state == WorkerState::kRetiring) {
-        ask_to_leave(*session);
-      }
-    }
+void Server::on_no_spare(const Domain& domain) {
+  for (MoveQuery& query : moves_) {
+    if (query.domains.erase(domain.name) != 0) query.result = CUDA_ERROR_MPS_SERVER_NOT_READY;
   }
-  answer_renewals(CUDA_SUCCESS);
+  answer_moves();
+}
+
+bool Server::is_to_leave(const Session& session) {
+  if (session.state != SessionState::kActive || session.worker == nullptr) return false;
+  const Worker* const serving = Workers::serving(*session.domain);
+  if (serving == nullptr || serving == session.worker) return false;
+  return session.worker->state == WorkerState::kRetiring ||
+         (session.worker->state == WorkerState::kServing &&
+          session.worker->domain != session.domain);
+}
+
+void Server::send_home() {
+  if (!wire::takes_over()) return;
+  for (const auto& [id, session] : sessions_.all()) {
+    if (is_to_leave(*session)) ask_to_leave(*session);
+  }
 }
 
 void Server::ask_to_leave(Session& session) {
@@ -116,35 +129,28 @@ void Server::on_left(Session& session, const wire::HandedOver& over) {
                std::to_string(session.worker->process->pid()) + ": " +
                printable(field_text(over.reason)));
     session.leave_tries = 0;
-    note_left(id, &Renewal::stayed);
+    set_domain(session, *session.worker->domain);
+    note_left(id, &MoveQuery::stayed);
     return;
   }
   loop_.call_after(kLetGoAgainMs, [this, id] {
     Session* const stays = sessions_.find(id);
-    if (stays == nullptr || stays->state != SessionState::kActive || stays->worker == nullptr ||
-        stays->worker->state != WorkerState::kRetiring || workers_.serving() == nullptr) {
-      return;
-    }
-    ask_to_leave(*stays);
+    if (stays != nullptr && is_to_leave(*stays)) ask_to_leave(*stays);
   });
 }
 
-void Server::note_left(uint32_t id, uint32_t Renewal::*outcome) {
-  for (Renewal& renewal : renewals_) {
-    if (renewal.sessions.erase(id) != 0 && outcome != nullptr) ++(renewal.*outcome);
+void Server::note_left(uint32_t id, uint32_t MoveQuery::*outcome) {
+  for (MoveQuery& query : moves_) {
+    if (query.sessions.erase(id) != 0 && outcome != nullptr) ++(query.*outcome);
   }
-  answer_renewals(CUDA_SUCCESS);
+  answer_moves();
 }
 
-void Server::answer_renewals(CUresult result) {
-  std::erase_if(renewals_, [&](const Renewal& renewal) {
-    const bool is_over = renewal.has_begun && renewal.sessions.empty();
-    const bool has_failed = result != CUDA_SUCCESS && !renewal.has_begun;
-    if (!is_over && !has_failed) return false;
-    answer(wire::QueryKind::kRenew, renewal.ticket,
-           {.result = has_failed ? result : CUDA_SUCCESS,
-            .amount = renewal.moved,
-            .stayed = renewal.stayed});
+void Server::answer_moves() {
+  std::erase_if(moves_, [&](const MoveQuery& query) {
+    if (!query.domains.empty() || !query.sessions.empty()) return false;
+    answer(query.kind, query.ticket,
+           {.result = query.result, .amount = query.moved, .stayed = query.stayed});
     return true;
   });
 }

@@ -69,6 +69,15 @@ Spare choose_spare(const Log& log) {
   return Spare::kAuto;
 }
 
+// OPENMPS_QUARANTINE=on|off.
+bool choose_quarantine(const Log& log) {
+  const std::string wish = environment_or("OPENMPS_QUARANTINE", "on");
+  if (wish != "on" && wish != "off") {
+    log.write("OPENMPS_QUARANTINE=" + printable(wish) + " is neither on nor off: ignored");
+  }
+  return wish != "off";
+}
+
 int run(int control_fd, const std::string& control_socket) {
   UniqueFd daemon(fcntl(control_fd, F_DUPFD_CLOEXEC, 10));
   if (!daemon.valid()) {
@@ -91,6 +100,7 @@ int run(int control_fd, const std::string& control_socket) {
                                          .spare = choose_spare(log)},
                               .control_socket = control_socket,
                               .drain_ms = drain_ms(log),
+                              .has_quarantine = choose_quarantine(log),
                               .most_kept = most_kept,
                               .on_worker_ready = [&] { confined.now(); }});
   Status status = loop.open();

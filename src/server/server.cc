@@ -51,7 +51,7 @@ Status Server::start(UniqueFd daemon) {
     return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("epoll_create1: ") + strerror(errno));
   }
   log_.write("Initializing server process");
-  workers_.start();
+  workers_.start(workers_.common());
   return Status();
 }
 
@@ -102,7 +102,7 @@ void Server::on_daemon_packet(Packet packet) {
 void Server::on_daemon_gone() {
   daemon_.reset();
   terminations_.clear();  // a next daemon would take the answers for its own
-  renewals_.clear();
+  moves_.clear();
   log_.write("The control daemon has gone: the server ends with its last client");
   const bool may_rejoin = !leaving_ && !options_.control_socket.empty();
   leaving_ = true;
@@ -136,15 +136,16 @@ void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
            format_text("the server is user %u's, the client is not", geteuid()));
   } else if (leaving_) {
     refuse(std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY, "the server is shutting down");
-  } else if (workers_.serving() != nullptr) {
-    open_session(Waiting{admit, std::move(client)});
-  } else if (waiting_.size() < wire::kMaxWindows) {
-    waiting_.push_back(Waiting{admit, std::move(client)});
-    // No worker could be started for the last client.
-    workers_.start();
-  } else {
+  } else if (waiting_.size() >= wire::kMaxWindows) {
     refuse(std::move(client), CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
            "too many clients wait for the worker to start");
+  } else {
+    Domain& domain = domain_of(admit, nullptr);
+    Waiting next{admit, std::move(client), false, &domain};
+    if (Workers::serving(domain) != nullptr) return open_session(std::move(next));
+    waiting_.push_back(std::move(next));
+    // There is no worker yet, or none could be started for the last client.
+    workers_.start(domain);
   }
 }
 
@@ -152,12 +153,13 @@ void Server::on_query(const wire::Query& query) {
   switch (query.query) {
     case wire::QueryKind::kTerminate: return terminate(query);
     case wire::QueryKind::kRenew: return renew(query);
+    case wire::QueryKind::kMove: return move(query);
     case wire::QueryKind::kChange: return answer(query.query, query.ticket, grants_.change(query));
     case wire::QueryKind::kReserve:
       if (const auto outcome = grants_.reserve(query)) answer(query.query, query.ticket, *outcome);
       return;
     default:
-      daemon_->send(make_answer(query, workers_.state(), sessions_, grants_.groups(),
+      daemon_->send(make_answer(query, workers_.common().state, sessions_, grants_.groups(),
                                 workers_.devices(), used_partitions()));
   }
 }
@@ -213,7 +215,7 @@ void Server::answer(wire::QueryKind kind, uint32_t ticket, const Grants::Outcome
   wire::Answer answer;
   answer.query = kind;
   answer.ticket = ticket;
-  answer.state = workers_.state();
+  answer.state = workers_.common().state;
   answer.result = outcome.result;
   answer.amount = outcome.amount;
   answer.stayed = outcome.stayed;
@@ -255,7 +257,7 @@ void Server::report_ready(CUresult result, const std::string& reason) {
   if (daemon_ == nullptr) return;
   wire::ServerReady ready;
   ready.result = result;
-  const Worker* worker = workers_.serving();
+  const Worker* worker = Workers::serving(workers_.common());
   ready.worker_pid = worker != nullptr ? static_cast<uint32_t>(worker->process->pid()) : 0;
   fill_field(ready.reason, reason);
   daemon_->send(wire::message_bytes(ready));
@@ -276,28 +278,33 @@ void Server::finish(int exit_status) {
 
 // ---- Workers ----------------------------------------------------------------------------------
 
-bool Server::wants_worker() const {
-  return !leaving_ || !waiting_.empty() ||
-         std::ranges::any_of(sessions_.all(), [](const auto& entry) {
-           return entry.second->state == SessionState::kMoving;
-         });
+bool Server::wants_worker(const Domain& domain) const {
+  const bool is_awaited = std::ranges::any_of(
+      waiting_, [&domain](const Waiting& waiting) { return waiting.domain == &domain; });
+  const bool has_moving = std::ranges::any_of(sessions_.all(), [&domain](const auto& entry) {
+    return entry.second->domain == &domain && entry.second->state == SessionState::kMoving;
+  });
+  const bool may_get_clients = domain.is_common() || sessions_.clients(domain) != 0;
+  return is_awaited || has_moving || (!leaving_ && may_get_clients);
 }
 
 void Server::on_worker_ready(const Worker& worker) {
   options_.on_worker_ready();
   log_.write(
       format_text("Server has started (worker %d)", static_cast<int>(worker.process->pid())));
-  report_ready(CUDA_SUCCESS, "");
-  grants_.tell_reservations(worker);
+  if (worker.domain->is_common()) {
+    report_ready(CUDA_SUCCESS, "");
+    grants_.tell_reservations(worker);
+  }
   for (const uint64_t hash : kept_.close_old_images(now_ns())) tell_of_closed_image(hash);
   kept_.give_images([&](std::span<const std::byte> message, std::span<const int> fds) {
     worker.process->send(message, fds);
   });
   adopt_waiting();
-  empty_retiring();
-  std::deque<Waiting> waiting;
-  waiting.swap(waiting_);
-  for (Waiting& next : waiting) open_session(std::move(next));
+  for (MoveQuery& query : moves_) query.domains.erase(worker.domain->name);
+  send_home();
+  answer_moves();
+  open_waiting(*worker.domain);
 }
 
 Status Server::on_worker_message(Worker& worker, wire::MessageKind kind, Packet& packet) {
@@ -388,7 +395,7 @@ Status Server::on_session_ready(Worker& worker, const wire::SessionReady& ready)
     after_session();
     return Status();
   }
-  workers_.on_served();
+  worker.domain->restart_backoff.worker_served();
   // Otherwise the client has left while its session opened, and CloseSession has been sent.
   if (session->state == SessionState::kOpening) welcome(*session);
   return Status();
@@ -444,8 +451,14 @@ void Server::tell_of_closed_image(uint64_t hash) {
 
 Status Server::on_forget(Worker& worker, const wire::Forget& forget) {
   if (forget.what == wire::Kept::kImage) {
-    if (kept_.forget_image(worker, forget.number, has_session_between_workers())) {
-      tell_of_closed_image(forget.number);
+    const Kept::Forgotten forgotten =
+        kept_.forget_image(worker, forget.number, has_session_between_workers());
+    if (forgotten == Kept::Forgotten::kClosed) tell_of_closed_image(forget.number);
+    if (forgotten == Kept::Forgotten::kLeft) {
+      kept_.give_image(forget.number,
+                       [&](std::span<const std::byte> message, std::span<const int> fds) {
+                         worker.process->send(message, fds);
+                       });
     }
   } else if (session_of(worker, forget.session) != nullptr) {
     kept_.forget_memory(forget.session, forget.number);
@@ -466,6 +479,8 @@ void Server::on_session_fault(Worker& worker, const wire::SessionFault& fault) {
   // the session held now, not when the client leaves.
   session->end_with(static_cast<CUresult>(fault.result));
   end_session(*session, static_cast<CUresult>(fault.result));
+  // Its work does not end: no need to wait for that for drain_ms.
+  if (fault.result == CUDA_ERROR_LAUNCH_TIMEOUT) on_drain_late(fault.session);
 }
 
 void Server::on_context_lost(Worker& worker, const wire::SessionFault& fault) {
@@ -501,7 +516,7 @@ void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
   recovery->result = CUDA_ERROR_MPS_RPC_FAILURE;
   const bool has_active = std::ranges::any_of(
       ids, [this](uint32_t id) { return sessions_.find(id)->state == SessionState::kActive; });
-  const bool goes_on = has_active && !how.empty() && note_worker_lost();
+  const bool goes_on = has_active && !how.empty() && note_worker_lost(*worker.domain);
   for (const uint32_t id : ids) {
     Session& session = *sessions_.find(id);
     if (goes_on && session.state == SessionState::kActive) {
@@ -545,20 +560,33 @@ void Server::on_worker_silent(const Worker& worker) {
     // If the worker continues, it opens the session and closes it.
     end_session(*session, CUDA_ERROR_MPS_RPC_FAILURE);
   }
-  if (!waiting_.empty()) workers_.start();
+  start_awaited_workers();
   after_session();
+}
+
+void Server::start_awaited_workers() {
+  std::set<Domain*> awaited;
+  for (const Waiting& waiting : waiting_) awaited.insert(waiting.domain);
+  for (const auto& [id, session] : sessions_.all()) {
+    const bool has_none = session->state == SessionState::kMoving && session->worker == nullptr;
+    const bool is_elsewhere =
+        session->state == SessionState::kActive && session->worker->domain != session->domain;
+    if (has_none || is_elsewhere) awaited.insert(session->domain);
+  }
+  for (Domain* domain : awaited) workers_.start(*domain);
 }
 
 void Server::on_worker_gone() {
   adopt_waiting();
-  const bool is_awaited = std::ranges::any_of(sessions_.all(), [](const auto& entry) {
-    return entry.second->state == SessionState::kMoving && entry.second->worker == nullptr;
-  });
-  if (!waiting_.empty() || is_awaited) workers_.start();
+  start_awaited_workers();
   after_session();
 }
 
-void Server::on_no_worker(const std::string& reason) {
+void Server::on_no_worker(Domain& domain, const std::string& reason) {
+  if (!domain.is_common()) {
+    log_.write("No worker can be started for domain " + domain.name + ": " + reason);
+    return dissolve(domain);
+  }
   log_.write("MPS server failed to start: " + reason);
   std::vector<uint32_t> lost;
   while (!waiting_.empty()) {
@@ -573,7 +601,7 @@ void Server::on_no_worker(const std::string& reason) {
     lose(session, CUDA_ERROR_MPS_RPC_FAILURE, "no worker can be started: " + reason);
     forget_session(id);
   }
-  answer_renewals(CUDA_ERROR_MPS_SERVER_NOT_READY);
+  on_no_spare(domain);
   if (sessions_.clients() != 0) return;  // clients of older workers continue
   report_ready(CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
   finish(1);
@@ -583,7 +611,7 @@ void Server::on_no_worker(const std::string& reason) {
 
 void Server::open_session(Waiting next) {
   const wire::Admit& admit = next.admit;
-  Result<Session*> made = sessions_.create(admit);
+  Result<Session*> made = sessions_.create(admit, *next.domain);
   if (!made.ok()) {
     refuse(std::move(next.client), made.status().code(), made.status().message());
     return;
@@ -591,7 +619,7 @@ void Server::open_session(Waiting next) {
   Session& session = **made;
   session.has_lost_worker = next.has_lost_worker;
   grants_.grant(session);
-  session.worker = workers_.serving();
+  session.worker = Workers::serving(*next.domain);
   Status status;
   try {
     status = start_session(session, std::move(next.client));
@@ -661,6 +689,13 @@ void Server::welcome(Session& session) {
     log_.write("Client " + session.name() +
                ": OPENMPS_REPLAY is neither copies, always nor never: ignored");
   }
+  const std::string_view domain = field_text(session.admit.hello.domain);
+  if (!domain.empty() && !wire::is_domain_name(domain)) {
+    log_.write("Client " + session.name() + ": OPENMPS_DOMAIN is no name of a domain: ignored");
+  }
+  if (!session.domain->is_common()) {
+    log_.write("Client " + session.name() + " is in domain " + session.domain->name);
+  }
   const std::vector<Device>& devices = workers_.devices();
   const uint32_t device = device_of(session.admit, devices);
   if (device < devices.size()) {
@@ -669,7 +704,7 @@ void Server::welcome(Session& session) {
   }
   log_.write("Status of client " + session.name() + " is ACTIVE");
   session.client->send(wire::message_bytes(welcome), files);
-  look_at_spare();
+  look_at_spare(*session.domain);
 }
 
 void Server::refuse(PacketPeer& client, CUresult result, const std::string& reason) {
@@ -752,17 +787,17 @@ void Server::end_session(Session& session, CUresult result) {
 void Server::on_drain_late(uint32_t id) {
   Session* session = sessions_.find(id);
   if (session == nullptr || workers_.stopping()) return;
-  session->drain_timer = 0;
+  loop_.cancel(std::exchange(session->drain_timer, 0));
   const Worker& worker = *session->worker;
   if (worker.state != WorkerState::kServing) {  // it is replaced already
     note_end(id);
     return;
   }
   log_.write(format_text(
-      "Client %s (%s) has left work that does not end: after %llu ms its worker %d is replaced",
+      "Client %s (%s) has left work that does not end: its worker %d is replaced",
       session->name().c_str(), printable(field_text(session->admit.hello.command)).c_str(),
-      static_cast<unsigned long long>(options_.drain_ms), static_cast<int>(worker.process->pid())));
-  workers_.retire_serving(Workers::Retires::kStuck);
+      static_cast<int>(worker.process->pid())));
+  workers_.retire_serving(*worker.domain, Workers::Retires::kStuck);
   note_end(id);
   after_session();
 }
@@ -771,7 +806,7 @@ std::optional<Server::Waiting> Server::take_client(Session& session) {
   if (session.client == nullptr) return std::nullopt;
   ignore_hang_up(session);
   Waiting waiting{session.admit, ForeignFd(disposal_, session.client->release()),
-                  session.has_lost_worker};
+                  session.has_lost_worker, session.domain};
   session.client.reset();
   return waiting;
 }
@@ -781,7 +816,8 @@ void Server::open_again(Session& session) {
   std::optional<Waiting> next = take_client(session);
   erase_session(session);
   if (!next) return;
-  if (workers_.serving() != nullptr && workers_.serving() != worker) {
+  const Worker* const serving = Workers::serving(*next->domain);
+  if (serving != nullptr && serving != worker) {
     open_session(std::move(*next));
   } else {
     waiting_.push_back(std::move(*next));
@@ -814,7 +850,8 @@ void Server::after_session() {
   if (workers_.stopping()) return;
   adopt_waiting();
   workers_.end_unused();
-  look_at_spare();
+  look_at_spares();
+  look_at_domains();
   leave_if_unused();
   if (!leaving_) workers_.renew_if_tainted();
 }

@@ -18,6 +18,7 @@
 #include "base/packet_peer.h"
 #include "server/grants.h"
 #include "server/kept.h"
+#include "server/quarantine.h"
 #include "server/recovery.h"
 #include "server/session_table.h"
 #include "server/workers.h"
@@ -33,6 +34,12 @@ inline constexpr uint64_t kDrainMs = 10'000;
 // clients that have gone.
 inline constexpr uint64_t kLeaveMs = 2'000;
 
+// How long a domain without clients keeps its worker: a program that starts again finds it ready.
+inline constexpr uint64_t kDomainUnusedMs = 10'000;
+
+// How often it is looked who has been in quarantine for long enough.
+inline constexpr uint64_t kQuarantineLookMs = 5'000;
+
 // How often a server that has lost its daemon looks for the next one.
 inline constexpr uint64_t kRejoinMs = 50;
 
@@ -40,6 +47,7 @@ struct ServerOptions {
   WorkerOptions worker;
   std::string control_socket = {};                // of the daemon; "": there is no next daemon
   uint64_t drain_ms = kDrainMs;                   // OPENMPS_DRAIN_SECONDS
+  bool has_quarantine = true;                     // OPENMPS_QUARANTINE
   uint64_t most_kept = 512;                       // descriptors that are kept for workers
   std::function<void()> on_worker_ready = [] {};  // called for each, before it serves
 };
@@ -60,14 +68,17 @@ class Server final : Workers::Owner {
     wire::Admit admit;
     ForeignFd client;
     bool has_lost_worker = false;  // as Session's
+    Domain* domain = nullptr;
   };
   // A query that is answered once it is known what has become of these sessions.
-  struct Renewal {
+  struct MoveQuery {
+    wire::QueryKind kind{};
     uint32_t ticket = 0;
-    std::set<uint32_t> sessions;
+    std::set<std::string> domains = {};  // whose new worker does not serve yet; kRenew
+    std::set<uint32_t> sessions = {};
     uint32_t moved = 0;
     uint32_t stayed = 0;
-    bool has_begun = false;  // the next worker serves
+    CUresult result = CUDA_SUCCESS;
   };
 
   // From the daemon.
@@ -88,15 +99,17 @@ class Server final : Workers::Owner {
   void report_ready(CUresult result, const std::string& reason);
 
   // Workers.
-  [[nodiscard]] bool wants_worker() const override;
+  [[nodiscard]] bool wants_worker(const Domain& domain) const override;
   void on_worker_ready(const Worker& worker) override;
   void on_spare_ready(const Worker& worker) override;
-  void on_no_spare() override;
+  void on_no_spare(const Domain& domain) override;
   Status on_worker_message(Worker& worker, wire::MessageKind kind, Packet& packet) override;
   void on_sessions_lost(const Worker& worker, const std::string& how) override;
   void on_worker_silent(const Worker& worker) override;
   void on_worker_gone() override;
-  void on_no_worker(const std::string& reason) override;
+  void on_no_worker(Domain& domain, const std::string& reason) override;
+  // Of each domain that a session or client waits for.
+  void start_awaited_workers();
   // Messages of workers about sessions.
   Status on_session_ready(Worker& worker, const wire::SessionReady& ready);
   void on_session_closed(Worker& worker, const wire::SessionClosed& closed);
@@ -110,8 +123,9 @@ class Server final : Workers::Owner {
   void on_worker_lost(Worker& worker, const wire::WorkerLost& lost);
   Status on_handed_over(Worker& worker, const wire::HandedOver& over);
   [[nodiscard]] Takeover* takeover_of(const Worker& worker) const;
-  // Counts a lost worker. False: there have been too many for their sessions to be made again.
-  [[nodiscard]] bool note_worker_lost();
+  // Counts a lost worker of the domain. False: there have been too many for their sessions to be
+  // made again.
+  [[nodiscard]] static bool note_worker_lost(Domain& domain);
   // The sessions of the lost worker have been handed over, but for those that are late.
   void judge(Takeover& takeover);
   void decide(const Takeover& takeover, Session& session);
@@ -127,7 +141,7 @@ class Server final : Workers::Owner {
   // Names who has lost the worker, if that is known: the session, or 0.
   uint32_t name_culprit(const Takeover& takeover);
   void lose(Session& session, CUresult result, const std::string& why);
-  // Give the sessions that wait for a worker to the serving one.
+  // Give the sessions that wait for a worker to the one that serves their domain.
   void adopt_waiting();
   void adopt(Session& session, Worker& worker);
   void on_adopted(Session& session, const wire::SessionReady& ready);
@@ -137,23 +151,48 @@ class Server final : Workers::Owner {
   // What becomes of a session whose worker was lost is decided, and counted there. Nothing: it had
   // been, or the worker was not lost.
   void note_decided(Session& session, uint32_t Recovery::*outcome);
-  void look_at_spare();
+  void look_at_spares();
+  void look_at_spare(Domain& domain);
   // Sessions that leave a worker which is well (leaving.cc).
-  // kRenew: a new worker is started, and when it is ready it serves, and takes over the sessions of
-  // the present one. If it does not start nothing has changed.
+  // kRenew: a new worker of each domain is started, and when it is ready it serves, and takes over
+  // the sessions of the present one. If it does not start nothing has changed.
   void renew(const wire::Query& query);
-  void begin_renewals();
-  // Asks the retiring workers to let their sessions go to the one that serves.
-  void empty_retiring();
+  void begin_renewal(Domain& domain);
+  // Asks workers to let those sessions go for which another worker serves: of workers that retire,
+  // and those that belong to another domain.
+  void send_home();
+  [[nodiscard]] static bool is_to_leave(const Session& session);
   void ask_to_leave(Session& session);
   void on_leave_late(uint32_t id);
   // The worker has let the session go, or it stays there.
   void on_left(Session& session, const wire::HandedOver& over);
   // `outcome` null: its client has left.
-  void note_left(uint32_t id, uint32_t Renewal::*outcome);
-  // Answers those that wait for no session any more; with an error: those whose worker has not
-  // come, too.
-  void answer_renewals(CUresult result);
+  void note_left(uint32_t id, uint32_t MoveQuery::*outcome);
+  // Answers the queries that wait for nothing any more.
+  void answer_moves();
+
+  // Fault domains (domains.cc).
+  // Where a client belongs. `own`: its session, if it has one.
+  Domain& domain_of(const wire::Admit& admit, const Session* own);
+  // Another client of its group; null: there is none.
+  [[nodiscard]] const Session* other_member(const wire::Admit& admit, const Session* own) const;
+  // SMs are reserved for the client.
+  [[nodiscard]] bool has_own_sms(const wire::Admit& admit, const Session* own) const;
+  void set_domain(Session& session, Domain& domain);
+  // The clients that wait for the domain's worker, which serves, get their sessions.
+  void open_waiting(Domain& domain);
+  // kMove: clients go on in the domain of that name.
+  void move(const wire::Query& query);
+  // The domain has no worker and gets none: its clients belong to the common one.
+  void dissolve(Domain& domain);
+  // A fault was the program's own, or its session, which moves, is the first of several suspects.
+  void note_guilty(const Session& session);
+  void note_suspect(Session& session);
+  // Domains without clients end.
+  void look_at_domains();
+  void end_unused_domain(Domain& domain);
+  void look_at_quarantine();
+
   // A session has no worker, or is about to have another one.
   [[nodiscard]] bool has_session_between_workers() const;
   // That, or a lost worker is there.
@@ -206,10 +245,10 @@ class Server final : Workers::Owner {
     std::set<uint32_t> sessions;
   };
   std::vector<Termination> terminations_;
-  std::vector<Renewal> renewals_;
+  std::vector<MoveQuery> moves_;
   std::vector<std::unique_ptr<Takeover>> takeovers_;
-  std::deque<uint64_t> lost_at_ns_;  // workers, in the last kTakeoverPeriodMs
-  EventLoop::TimerId spare_timer_ = 0;
+  Quarantine quarantine_;
+  EventLoop::TimerId quarantine_timer_ = 0;
   bool ends_lost_workers_ = false;  // end_lost_workers_soon() has been called
   Grants grants_{log_, sessions_, workers_};
   std::deque<Waiting> waiting_;  // until the (new) worker is ready; at most kMaxWindows

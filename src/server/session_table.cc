@@ -80,7 +80,7 @@ Status make_journal(Session& session) {
 
 }  // namespace
 
-Result<Session*> SessionTable::create(const wire::Admit& admit) {
+Result<Session*> SessionTable::create(const wire::Admit& admit, Domain& domain) {
   const auto free = std::find_if(windows_.begin(), windows_.end(), [](const Window& window) {
     return !window.has_session && window.workers.empty();
   });
@@ -95,6 +95,7 @@ Result<Session*> SessionTable::create(const wire::Admit& admit) {
   } while (last_id_ == 0 || sessions_.contains(last_id_));
   session->id = last_id_;
   session->window = window;
+  session->domain = &domain;
   session->admit = admit;
   Result<UniqueFd> file = create_shared_file("openmps-session", wire::kHostBytes);
   if (!file.ok()) return file.status();
@@ -155,6 +156,12 @@ uint32_t SessionTable::clients() const {
     count += session->state != SessionState::kEnding ? 1 : 0;
   }
   return count;
+}
+
+uint32_t SessionTable::clients(const Domain& domain) const {
+  return static_cast<uint32_t>(std::ranges::count_if(sessions_, [&domain](const auto& entry) {
+    return entry.second->domain == &domain && entry.second->state != SessionState::kEnding;
+  }));
 }
 
 bool SessionTable::has_clients(const Worker& worker) const {

@@ -22,6 +22,7 @@
 
 namespace openmps::server {
 
+struct Domain;
 struct Recovery;
 struct Worker;
 
@@ -35,6 +36,7 @@ struct Session {
   uint32_t window = 0;
   SessionState state = SessionState::kOpening;
   bool has_lost_worker = false;        // another worker died while it opened this client's session
+  Domain* domain = nullptr;            // where it belongs; its worker may be of another one still
   Worker* worker = nullptr;            // that has the session; null: it waits for one, kMoving
   EventLoop::TimerId drain_timer = 0;  // while it ends
   wire::Admit admit;                   // the client's identity and wishes
@@ -85,9 +87,10 @@ struct Session {
 
 class SessionTable {
  public:
-  // A session in state kOpening with a free window, its host file made and its header filled.
+  // A session of the domain in state kOpening with a free window, its host file made and its header
+  // filled.
   // Errors: CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, and those of create_shared_file and map_shared.
-  Result<Session*> create(const wire::Admit& admit);
+  Result<Session*> create(const wire::Admit& admit, Domain& domain);
   [[nodiscard]] Session* find(uint32_t id) const;
   void erase(uint32_t id);
   // The session's worker uses the window from now on, until it sends WindowFree or is gone.
@@ -98,8 +101,9 @@ class SessionTable {
   // How many windows of ended sessions the worker still has.
   [[nodiscard]] uint32_t kept_windows(const Worker& worker) const;
   [[nodiscard]] bool empty() const { return sessions_.empty(); }
-  // Sessions whose client is connected, or waits for its Welcome.
+  // Sessions whose client is connected, or waits for its Welcome; and those of one domain.
   [[nodiscard]] uint32_t clients() const;
+  [[nodiscard]] uint32_t clients(const Domain& domain) const;
   [[nodiscard]] bool has_clients(const Worker& worker) const;
   // Whether a session of the worker, in any state, has tainted it.
   [[nodiscard]] bool has_tainting_session(const Worker& worker) const;

@@ -34,15 +34,16 @@ std::string command_of(const Session& session) {
 
 // ---- A worker is lost ---------------------------------------------------------------------------
 
-bool Server::note_worker_lost() {
+bool Server::note_worker_lost(Domain& domain) {
   const uint64_t now = now_ns();
-  lost_at_ns_.push_back(now);
-  while (now - lost_at_ns_.front() > kTakeoverPeriodMs * kNsPerMs) lost_at_ns_.pop_front();
-  return wire::takes_over() && lost_at_ns_.size() <= kMostTakeovers;
+  std::deque<uint64_t>& lost = domain.lost_at_ns;
+  lost.push_back(now);
+  while (now - lost.front() > kTakeoverPeriodMs * kNsPerMs) lost.pop_front();
+  return wire::takes_over() && lost.size() <= kMostTakeovers;
 }
 
 void Server::on_worker_lost(Worker& worker, const wire::WorkerLost& lost) {
-  if (!note_worker_lost() || worker.state == WorkerState::kLost) {
+  if (!note_worker_lost(*worker.domain) || worker.state == WorkerState::kLost) {
     wire::SessionFault fault{.result = lost.result};
     fill_field(fault.reason, field_text(lost.reason));
     on_context_lost(worker, fault);
@@ -125,12 +126,12 @@ Status Server::on_handed_over(Worker& worker, const wire::HandedOver& over) {
 // that is true of one session alone, it is guilty.
 uint32_t Server::name_culprit(const Takeover& takeover) {
   struct Suspect {
-    const Session* session;
+    Session* session;
     std::string work;
   };
   std::vector<Suspect> suspects;
   for (const uint32_t id : takeover.handed_over) {
-    const Session* const session = sessions_.find(id);
+    Session* const session = sessions_.find(id);
     if (session == nullptr || session->over.has_kernel == 0) continue;
     if (takeover.recovery->result == CUDA_ERROR_ASSERT && session->over.asserts == 0) continue;
     suspects.push_back({session, text_of(session->over)});
@@ -139,7 +140,7 @@ uint32_t Server::name_culprit(const Takeover& takeover) {
   std::ranges::stable_sort(suspects, std::greater(),
                            [](const Suspect& suspect) { return suspect.session->over.still_ms; });
   for (const uint32_t id : takeover.awaited) {
-    const Session* const session = sessions_.find(id);
+    Session* const session = sessions_.find(id);
     if (session == nullptr) continue;
     const Result<Session::Left> left = session->look_at_left();
     if (left.ok() && !left->is_unfinished) continue;
@@ -160,6 +161,7 @@ uint32_t Server::name_culprit(const Takeover& takeover) {
                ": the only one with " +
                (recovery.result == CUDA_ERROR_ASSERT ? "an assertion" : "a kernel") +
                " on the device");
+    note_guilty(*guilty);
     return guilty->id;
   }
   log_.write(format_text("The fault is one of %zu clients', %zu of which have left:",
@@ -170,6 +172,7 @@ uint32_t Server::name_culprit(const Takeover& takeover) {
                (still_ms == 0 ? "" : format_text("; for %u ms nothing of it has ended", still_ms)));
   }
   recovery.culprit = format_text("one of %zu programs", suspects.size() + unknown);
+  if (unknown == 0) note_suspect(*suspects.front().session);
   return 0;
 }
 
@@ -190,6 +193,7 @@ void Server::judge(Takeover& takeover) {
   if (!takeover.awaited.empty()) {
     takeover.timer = loop_.call_after(kLateMs, [this, &takeover] { kill_late(takeover); });
   }
+  start_awaited_workers();
   adopt_waiting();
   end_lost_workers_soon();
 }
@@ -297,16 +301,17 @@ void Server::end_lost_workers_soon() {
 // ---- Another worker makes the sessions again ----------------------------------------------------
 
 void Server::adopt_waiting() {
-  Worker* const worker = workers_.serving();
-  if (worker == nullptr) return;
   // First those whose client waits. The others would delay them: the driver makes one thing at a
   // time.
   std::vector<Session*> idle;
   size_t under_way = 0;
   for (const auto& [id, session] : sessions_.all()) {
     if (session->state != SessionState::kMoving) continue;
+    Worker* const worker = Workers::serving(*session->domain);
     if (session->worker != nullptr) {
       ++under_way;
+    } else if (worker == nullptr) {
+      continue;
     } else if (session->over.outcome != wire::Outcome::kTold && session->seems_idle()) {
       idle.push_back(session.get());
     } else {
@@ -316,7 +321,7 @@ void Server::adopt_waiting() {
   }
   for (Session* session : idle) {
     if (under_way++ >= kMostAtOnce) return;  // on_adopted() and after_session() go on
-    adopt(*session, *worker);
+    adopt(*session, *Workers::serving(*session->domain));
   }
 }
 
@@ -377,7 +382,7 @@ void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
   session.state = SessionState::kActive;
   adopt_waiting();
   ++session.moves;
-  note_left(session.id, &Renewal::moved);
+  note_left(session.id, &MoveQuery::moved);
   session.go_on(recovery != nullptr ? recovery->culprit : "");
   pass_parked(session);
   note_decided(session, is_told ? &Recovery::told : &Recovery::moved);
@@ -410,31 +415,39 @@ void Server::on_spare_ready(const Worker& worker) {
   kept_.give_images([&](std::span<const std::byte> message, std::span<const int> fds) {
     worker.process->send(message, fds);
   });
-  begin_renewals();
+  begin_renewal(*worker.domain);
 }
 
 // The start of a process with contexts delays what others ask of the driver by up to 3 s while a
 // lost worker is there (an H200, driver 580).
 bool Server::is_moving() const { return workers_.has_lost() || has_session_between_workers(); }
 
-// A spare is kept while there are clients that it would be for: several, or one of a server whose
-// programs have faulted.
-void Server::look_at_spare() {
+void Server::look_at_spares() {
+  for (const auto& [name, domain] : workers_.domains()) look_at_spare(*domain);
+}
+
+// A spare is kept while there are clients that it would be for: several, or one of a domain whose
+// programs have faulted. Who is in quarantine waits.
+void Server::look_at_spare(Domain& domain) {
   const Spare wish = options_.worker.spare;
   if (!wire::takes_over() || wish == Spare::kOff || workers_.stopping()) return;
-  if (!renewals_.empty()) return;  // it has one, for that
-  const bool has_faulted = !lost_at_ns_.empty();
+  if (domain.name == kQuarantineDomain) return;
+  const bool is_renewed = std::ranges::any_of(
+      moves_, [&domain](const MoveQuery& query) { return query.domains.contains(domain.name); });
+  if (is_renewed) return;  // it has one, for that
+  const bool has_faulted = !domain.lost_at_ns.empty();
   const uint32_t wanted = wish == Spare::kOn || has_faulted ? 1 : 2;
-  const uint32_t clients = sessions_.clients();
+  const uint32_t clients = sessions_.clients(domain);
   if (clients == 0) {
-    loop_.cancel(std::exchange(spare_timer_, 0));
-    workers_.end_spare();
-  } else if (clients >= wanted && !workers_.has_spare() && spare_timer_ == 0 && !is_moving()) {
+    loop_.cancel(std::exchange(domain.spare_timer, 0));
+    workers_.end_spare(domain);
+  } else if (clients >= wanted && domain.spare == nullptr && domain.spare_timer == 0 &&
+             !is_moving()) {
     const uint64_t delay_ms = has_faulted ? kNextSpareDelayMs : kSpareDelayMs;
-    spare_timer_ = loop_.call_after(delay_ms, [this, wanted] {
-      spare_timer_ = 0;
+    domain.spare_timer = loop_.call_after(delay_ms, [this, wanted, &domain] {
+      domain.spare_timer = 0;
       // Otherwise it is looked at again when they have moved.
-      if (sessions_.clients() >= wanted && !is_moving()) workers_.start_spare();
+      if (sessions_.clients(domain) >= wanted && !is_moving()) workers_.start_spare(domain);
     });
   }
 }

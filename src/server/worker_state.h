@@ -24,7 +24,10 @@ enum class WorkerState {
   kEnding,    // has been told to end; has no sessions any more
 };
 
+struct Domain;
+
 struct Worker {
+  Domain* domain = nullptr;  // whose sessions it has
   WorkerState state = WorkerState::kStarting;
   uint64_t ready_ms = 0;  // time that it has to become ready
   EventLoop::TimerId ready_timer = 0;

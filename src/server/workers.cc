@@ -13,18 +13,38 @@
 namespace openmps::server {
 // ---- Life ---------------------------------------------------------------------------------------
 
-void Workers::start() {
-  if (stopping_ || start_pending_ || awaits_device_ || current_ != nullptr || use_spare()) return;
-  ++attempts_;
+Domain* Workers::domain(const std::string& name) {
+  const auto found = domains_.find(name);
+  if (found != domains_.end()) return found->second.get();
+  if (domains_.size() >= kMostDomains) return nullptr;
+  return domains_.emplace(name, std::make_unique<Domain>(name)).first->second.get();
+}
+
+void Workers::forget_if_unused(const Domain& domain) {
+  const bool is_pending = domain.start_pending || domain.awaits_device || domain.spare_timer != 0 ||
+                          domain.unused_timer != 0;
+  const bool has_worker = std::ranges::any_of(
+      workers_, [&domain](const auto& held) { return held->domain == &domain; });
+  if (domain.is_common() || is_pending || has_worker) return;
+  domains_.erase(domain.name);
+}
+
+void Workers::start(Domain& domain) {
+  if (stopping_ || domain.start_pending || domain.awaits_device || domain.current != nullptr ||
+      use_spare(domain)) {
+    return;
+  }
+  ++domain.attempts;
   const bool beside = has_ending_worker();
-  current_ = workers_.emplace_back(std::make_unique<Worker>()).get();
-  Worker& worker = *current_;
+  domain.current = workers_.emplace_back(std::make_unique<Worker>()).get();
+  Worker& worker = *domain.current;
+  worker.domain = &domain;
   worker.was_started_beside_ending = beside;
   if (const Status started = start_process(worker); !started.ok()) {
     // No second attempt: the program is not there or can't run.
-    current_ = nullptr;
+    domain.current = nullptr;
     workers_.pop_back();
-    give_up(started.message());
+    give_up(domain, started.message());
   }
 }
 
@@ -39,56 +59,59 @@ Status Workers::start_process(Worker& worker) {
                                                       why.c_str()));
                              }});
   worker.heartbeat = make_heartbeat(worker);
-  OPENMPS_RETURN_IF_ERROR(
-      worker.process->start(options_.program, options_.driver, started_++, &worker == spare_));
-  worker.ready_ms = options_.ready_ms << (std::max(attempts_, 1) - 1);
+  OPENMPS_RETURN_IF_ERROR(worker.process->start(options_.program, options_.driver, started_++,
+                                                &worker == worker.domain->spare));
+  worker.ready_ms = options_.ready_ms << (std::max(worker.domain->attempts, 1) - 1);
   worker.ready_timer = loop_.call_after(worker.ready_ms, [this, &worker] { on_late(worker); });
   return Status();
 }
 
-bool Workers::start_spare(Again again) {
-  if (spare_ != nullptr) return true;
-  if (again == Again::kYes) can_spare_ = true;
-  if (stopping_ || !can_spare_ || serving() == nullptr) return false;
-  spare_ = workers_.emplace_back(std::make_unique<Worker>()).get();
-  if (!start_process(*spare_).ok()) {
-    spare_ = nullptr;
-    can_spare_ = false;
+bool Workers::start_spare(Domain& domain, Again again) {
+  if (domain.spare != nullptr) return true;
+  if (again == Again::kYes) domain.can_spare = true;
+  if (stopping_ || !domain.can_spare || serving(domain) == nullptr) return false;
+  domain.spare = workers_.emplace_back(std::make_unique<Worker>()).get();
+  domain.spare->domain = &domain;
+  if (!start_process(*domain.spare).ok()) {
+    domain.spare = nullptr;
+    domain.can_spare = false;
     workers_.pop_back();
     return false;
   }
   return true;
 }
 
-void Workers::end_spare() {
-  if (spare_ == nullptr) return;
-  Worker& worker = *std::exchange(spare_, nullptr);
+void Workers::end_spare(Domain& domain) {
+  if (domain.spare == nullptr) return;
+  Worker& worker = *std::exchange(domain.spare, nullptr);
   end(worker);
 }
 
-bool Workers::use_spare() {
-  if (spare_ == nullptr) return false;
-  current_ = std::exchange(spare_, nullptr);
-  if (current_->state == WorkerState::kSpare) serve(*current_);
+bool Workers::use_spare(Domain& domain) {
+  if (domain.spare == nullptr) return false;
+  domain.current = std::exchange(domain.spare, nullptr);
+  if (domain.current->state == WorkerState::kSpare) serve(*domain.current);
   return true;  // else it serves once it is ready
 }
 
 void Workers::serve(Worker& worker) {
-  attempts_ = 0;
-  restart_backoff_.worker_ready(now_ns());
+  Domain& domain = *worker.domain;
+  domain.attempts = 0;
+  domain.restart_backoff.worker_ready(now_ns());
   worker.state = WorkerState::kServing;
-  state_ = wire::ServerState::kActive;
+  domain.state = wire::ServerState::kActive;
   owner_.on_worker_ready(worker);
 }
 
 void Workers::on_lost(Worker& worker) {
-  const bool was_current = &worker == current_;
+  Domain& domain = *worker.domain;
+  const bool was_current = &worker == domain.current;
   worker.state = WorkerState::kLost;
   worker.has_lost_contexts = true;
   if (!was_current) return;
-  current_ = nullptr;
-  state_ = wire::ServerState::kFault;
-  replace();
+  domain.current = nullptr;
+  domain.state = wire::ServerState::kFault;
+  replace(domain);
 }
 
 void Workers::on_late(Worker& worker) {
@@ -124,13 +147,13 @@ std::unique_ptr<Heartbeat> Workers::make_heartbeat(Worker& worker) {
 
 void Workers::on_silent(Worker& worker, uint64_t ms) {
   if (stopping_) return;
-  const bool serves = &worker == serving();
+  const bool serves = &worker == serving(*worker.domain);
   log_.write(format_text(
       "Worker %d has not answered for %llu ms: it is %s. Its clients wait for it%s",
       static_cast<int>(worker.process->pid()), static_cast<unsigned long long>(ms),
       describe_state(worker.process->pid()).c_str(), serves ? "; new ones get another" : ""));
   if (!serves) return;
-  retire_serving(Retires::kStuck);
+  retire_serving(*worker.domain, Retires::kStuck);
   owner_.on_worker_silent(worker);
 }
 
@@ -138,14 +161,15 @@ void Workers::on_gone(Worker& worker, const std::string& how) {
   const std::string error = worker.error;
   const bool may_start_again = error.empty() || worker.may_start_again;
   const bool was_too_early = worker.was_too_early;
-  const bool was_current = &worker == current_;
+  Domain& domain = *worker.domain;
+  const bool was_current = &worker == domain.current;
   const bool was_ready = worker.state != WorkerState::kStarting;
-  if (was_current) current_ = nullptr;
-  const bool was_spare = &worker == spare_;
+  if (was_current) domain.current = nullptr;
+  const bool was_spare = &worker == domain.spare;
   if (was_spare) {
     // One that could not work would not work next time either, as in exclusive process mode.
-    can_spare_ = was_ready;
-    spare_ = nullptr;
+    domain.can_spare = was_ready;
+    domain.spare = nullptr;
   }
   loop_.cancel(worker.ready_timer);
   loop_.cancel(worker.clogged_timer);
@@ -160,19 +184,21 @@ void Workers::on_gone(Worker& worker, const std::string& how) {
     return;
   }
   if (was_current) {
-    if (was_ready) state_ = wire::ServerState::kFault;
+    if (was_ready) domain.state = wire::ServerState::kFault;
     if (was_too_early) {
-      awaits_device_ = has_ending_worker();
-      start();
-    } else if (may_start_again && attempts_ < kWorkerStartAttempts) {
-      replace();
+      domain.awaits_device = has_ending_worker();
+      start(domain);
+    } else if (may_start_again && domain.attempts < kWorkerStartAttempts) {
+      replace(domain);
     } else {
-      give_up(error.empty() ? "the worker " + how : error);
+      give_up(domain, error.empty() ? "the worker " + how : error);
     }
-  } else if (std::exchange(awaits_device_, false)) {
-    start();
   }
-  if (was_spare) owner_.on_no_spare();
+  for (const auto& [name, waits] : domains_) {
+    if (was_current && waits.get() == &domain) continue;
+    if (std::exchange(waits->awaits_device, false)) start(*waits);
+  }
+  if (was_spare) owner_.on_no_spare(domain);
   owner_.on_worker_gone();
 }
 
@@ -193,26 +219,26 @@ void Workers::end_lost() {
   }
 }
 
-void Workers::replace() {
-  if (stopping_ || start_pending_ || !owner_.wants_worker()) return;
-  if (current_ == nullptr && use_spare()) return;
-  const uint64_t pause_ms = restart_backoff_.worker_ended(now_ns());
+void Workers::replace(Domain& domain) {
+  if (stopping_ || domain.start_pending || !owner_.wants_worker(domain)) return;
+  if (domain.current == nullptr && use_spare(domain)) return;
+  const uint64_t pause_ms = domain.restart_backoff.worker_ended(now_ns());
   if (pause_ms == 0) {
-    start();
+    start(domain);
     return;
   }
   log_.write(
       format_text("The next worker starts in %llu ms", static_cast<unsigned long long>(pause_ms)));
-  start_pending_ = true;
-  loop_.call_after(pause_ms, [this] {
-    start_pending_ = false;
-    start();
+  domain.start_pending = true;
+  loop_.call_after(pause_ms, [this, &domain] {
+    domain.start_pending = false;
+    start(domain);
   });
 }
 
-void Workers::give_up(const std::string& reason) {
-  attempts_ = 0;  // the next client makes the server try again
-  owner_.on_no_worker(reason);
+void Workers::give_up(Domain& domain, const std::string& reason) {
+  domain.attempts = 0;  // the next client makes the server try again
+  owner_.on_no_worker(domain, reason);
 }
 
 void Workers::tell_all(std::span<const std::byte> message) const {
@@ -234,26 +260,30 @@ void Workers::tell_others(const Worker& one, std::span<const std::byte> message,
 
 namespace {
 
-bool is_retiring(const std::unique_ptr<Worker>& held) {
-  return held->state == WorkerState::kRetiring;
+auto is_retiring_of(const Domain& domain) {
+  return [&domain](const std::unique_ptr<Worker>& held) {
+    return held->state == WorkerState::kRetiring && held->domain == &domain;
+  };
 }
 
 }  // namespace
 
-size_t Workers::count_retiring() const {
-  return static_cast<size_t>(std::ranges::count_if(workers_, is_retiring));
+size_t Workers::count_retiring(const Domain& domain) const {
+  return static_cast<size_t>(std::ranges::count_if(workers_, is_retiring_of(domain)));
 }
 
-bool Workers::may_retire_another() const { return count_retiring() < kMaxRetiringWorkers; }
+bool Workers::may_retire_another(const Domain& domain) const {
+  return count_retiring(domain) < kMaxRetiringWorkers;
+}
 
-void Workers::retire_serving(Retires how) {
-  Worker& worker = *current_;
+void Workers::retire_serving(Domain& domain, Retires how) {
+  Worker& worker = *domain.current;
   worker.state = WorkerState::kRetiring;
-  current_ = nullptr;
-  state_ = wire::ServerState::kInitializing;
-  replace();
-  if (count_retiring() > kMaxRetiringWorkers) {
-    Worker& oldest = **std::ranges::find_if(workers_, is_retiring);
+  domain.current = nullptr;
+  domain.state = wire::ServerState::kInitializing;
+  replace(domain);
+  if (count_retiring(domain) > kMaxRetiringWorkers) {
+    Worker& oldest = **std::ranges::find_if(workers_, is_retiring_of(domain));
     log_.write(format_text("Too many workers are being replaced: worker %d ends with its clients",
                            static_cast<int>(oldest.process->pid())));
     end(oldest);
@@ -265,7 +295,7 @@ void Workers::retire_serving(Retires how) {
 }
 
 void Workers::look_at_windows(Worker& worker) {
-  if (&worker != current_ || worker.clogged_timer != 0) return;
+  if (&worker != worker.domain->current || worker.clogged_timer != 0) return;
   if (sessions_.kept_windows(worker) <= kMaxKeptWindows) return;
   worker.clogged_timer =
       loop_.call_after(kKeptWindowsMs, [this, &worker] { retire_if_clogged(worker); });
@@ -273,22 +303,26 @@ void Workers::look_at_windows(Worker& worker) {
 
 void Workers::retire_if_clogged(Worker& worker) {
   worker.clogged_timer = 0;
-  if (&worker != current_ || sessions_.kept_windows(worker) <= kMaxKeptWindows) return;
+  if (&worker != worker.domain->current) return;
+  if (sessions_.kept_windows(worker) <= kMaxKeptWindows) return;
   log_.write(
       format_text("Work that does not end has kept worker %d from giving back what %u clients "
                   "have left: it is replaced",
                   static_cast<int>(worker.process->pid()), kMaxKeptWindows));
-  retire_serving(Retires::kStuck);
+  retire_serving(*worker.domain, Retires::kStuck);
 }
 
 void Workers::renew_if_tainted() {
-  if (serving() == nullptr || sessions_.has_clients(*current_)) return;
-  if (!current_->is_tainted && !sessions_.has_tainting_session(*current_)) return;
-  log_.write(
-      format_text("Worker %d is renewed: its clients have left the device's heap or limits "
-                  "changed",
-                  static_cast<int>(current_->process->pid())));
-  retire_serving(Retires::kWell);
+  for (const auto& [name, domain] : domains_) {
+    const Worker* const worker = serving(*domain);
+    if (worker == nullptr || sessions_.has_clients(*worker)) continue;
+    if (!worker->is_tainted && !sessions_.has_tainting_session(*worker)) continue;
+    log_.write(
+        format_text("Worker %d is renewed: its clients have left the device's heap or limits "
+                    "changed",
+                    static_cast<int>(worker->process->pid())));
+    retire_serving(*domain, Retires::kWell);
+  }
 }
 
 void Workers::end_unused() {
@@ -300,13 +334,14 @@ void Workers::end_unused() {
 }
 
 void Workers::discard(Worker& worker) {
-  const bool was_current = &worker == current_;
+  Domain& domain = *worker.domain;
+  const bool was_current = &worker == domain.current;
   if (was_current) {
-    current_ = nullptr;
-    state_ = wire::ServerState::kFault;
+    domain.current = nullptr;
+    domain.state = wire::ServerState::kFault;
   }
   end(worker);
-  if (was_current) replace();
+  if (was_current) replace(domain);
 }
 
 void Workers::end(Worker& worker) {
@@ -404,13 +439,14 @@ Status Workers::on_ready(Worker& worker, Packet& packet) {
     log_.write(
         format_text("Creating server context on device %zu (%s)", i, devices_[i].name.c_str()));
   }
-  if (&worker == spare_) {
+  Domain& domain = *worker.domain;
+  if (&worker == domain.spare) {
     worker.state = WorkerState::kSpare;
     log_.write(
         format_text("Worker %d is ready as the spare", static_cast<int>(worker.process->pid())));
     owner_.on_spare_ready(worker);
     // The current worker may have gone meanwhile.
-    if (current_ == nullptr && !start_pending_) use_spare();
+    if (domain.current == nullptr && !domain.start_pending) use_spare(domain);
     return Status();
   }
   serve(worker);

@@ -106,6 +106,30 @@ std::optional<LimitValue> parse_count(std::string_view text) {
 
 std::string count_text(LimitValue value) { return value == 0 ? "none" : integer_text(value); }
 
+// ---- Time -------------------------------------------------------------------------------------
+
+// A day. The least is what the GPU's and the driver's own delays can't exceed by chance.
+constexpr LimitValue kMostSeconds = 86'400;
+constexpr LimitValue kLeastSeconds = 0.1;
+
+std::optional<LimitValue> parse_seconds(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  const bool is_valid = value == 0 || (value >= kLeastSeconds && value <= kMostSeconds);
+  return is_valid ? std::optional(value) : std::nullopt;
+}
+
+std::string seconds_text(LimitValue value) {
+  return value == 0 ? "none" : format_text("%g s", value);
+}
+
+uint64_t ms_of(LimitValue seconds) { return static_cast<uint64_t>(seconds * 1000 + 0.5); }
+
+void read_seconds(const char* text, ClientLimits* limits) {
+  if (const auto value = parse_seconds(text)) limits->work_time_ms = ms_of(*value);
+}
+
 constexpr LimitInfo kTable[] = {
     {.limit = Limit::kPercentage,
      .name = "active_thread_percentage",
@@ -171,6 +195,22 @@ constexpr LimitInfo kTable[] = {
      .most = kMostSms,
      .expected = "a number of SMs, 1 to 1024",
      .expected_table = "a table, like {0 = 32}"},
+    {.limit = Limit::kWorkTime,
+     .name = "work_time_limit",
+     .variable = "OPENMPS_WORK_TIME_LIMIT",
+     .json = "work_time_limit_s",
+     .is_per_device = false,
+     .is_of_groups = false,
+     .unset = 0,
+     .parse = parse_seconds,
+     .text = seconds_text,
+     .answer = seconds_text,
+     .read_variable = read_seconds,
+     .notation = Notation::kNumber,
+     .least = 0,
+     .most = kMostSeconds,
+     .expected = "a number of seconds, 0.1 to 86400; 0 is no limit",
+     .expected_table = ""},
 };
 
 // The nearest number of that type. A NaN is 0.
@@ -205,6 +245,10 @@ CUresult set_limit(ClientLimits* limits, Limit limit, uint32_t device, LimitValu
       break;
     case Limit::kMemory: limits->memory_limit[device] = nearest<uint64_t>(value); break;
     case Limit::kSmCount: limits->sm_count[device] = nearest<uint32_t>(value); break;
+    case Limit::kWorkTime:
+      if (!(value >= 0 && value <= kMostSeconds)) return CUDA_ERROR_INVALID_VALUE;
+      limits->work_time_ms = ms_of(value);
+      break;
   }
   return CUDA_SUCCESS;
 }
@@ -225,13 +269,13 @@ ClientLimits granted_limits(const ClientLimits& server, const ClientLimits& prog
   if (program.client_priority <= kLowestPriority) granted.client_priority = program.client_priority;
   if (granted.client_priority == kNoPriority) granted.client_priority = 0;
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
-    granted.memory_limit[i] =
-        combined_memory_limit(server.memory_limit[i], program.memory_limit[i]);
+    granted.memory_limit[i] = combined_limit(server.memory_limit[i], program.memory_limit[i]);
   }
+  granted.work_time_ms = combined_limit(server.work_time_ms, program.work_time_ms);
   return granted;
 }
 
-uint64_t combined_memory_limit(uint64_t one, uint64_t other) {
+uint64_t combined_limit(uint64_t one, uint64_t other) {
   return one == 0 || other == 0 ? std::max(one, other) : std::min(one, other);
 }
 
@@ -246,6 +290,7 @@ void put_changes_in_force(const ClientLimits& next, ClientLimits* before, Client
     take(next.memory_limit[i], before->memory_limit[i], in_force->memory_limit[i]);
     take(next.sm_count[i], before->sm_count[i], in_force->sm_count[i]);
   }
+  take(next.work_time_ms, before->work_time_ms, in_force->work_time_ms);
 }
 
 }  // namespace openmps::wire

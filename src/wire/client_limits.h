@@ -24,10 +24,12 @@ struct ClientLimits {
   uint32_t client_priority = kNoPriority;   // 0 normal, 1 below normal
   uint64_t memory_limit[kMaxDevices] = {};  // bytes of device memory; 0: no limit
   uint32_t sm_count[kMaxDevices] = {};      // SMs; 0: as many as the percentage says
+  // How long work that the GPU has may take without any of it ending; 0: no limit.
+  uint64_t work_time_ms = 0;
   bool operator==(const ClientLimits&) const = default;
 };
 
-enum class Limit : uint32_t { kPercentage, kPriority, kMemory, kSmCount };
+enum class Limit : uint32_t { kPercentage, kPriority, kMemory, kSmCount, kWorkTime };
 
 // The value of any limit, as commands and configuration state it. A double holds each of them
 // exactly: sizes are whole MiB.
@@ -77,6 +79,7 @@ void visit_limit(const ClientLimits& limits, Limit limit, uint32_t device, Visit
       return;
     case Limit::kMemory: return visit(limits.memory_limit[device]);
     case Limit::kSmCount: return visit(limits.sm_count[device]);
+    case Limit::kWorkTime: return visit(limits.work_time_ms);
   }
 }
 
@@ -87,8 +90,8 @@ ClientLimits limits_of_program();
 // and memory, and choose a priority.
 ClientLimits granted_limits(const ClientLimits& server, const ClientLimits& program);
 
-// The smaller one of two limits of memory; 0: no limit.
-uint64_t combined_memory_limit(uint64_t one, uint64_t other);
+// The smaller one of two limits of memory, or of time; 0: no limit.
+uint64_t combined_limit(uint64_t one, uint64_t other);
 
 // Puts in force each limit in which `next` differs from `before`, which becomes `next`.
 void put_changes_in_force(const ClientLimits& next, ClientLimits* before, ClientLimits* in_force);

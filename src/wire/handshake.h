@@ -36,6 +36,8 @@ inline constexpr uint32_t kReasonBytes = 256;  // one sentence
 // The name of a group with a terminating zero: a word, or a word, a colon and the path of a cgroup.
 // The longest path that was seen, of Kubernetes in a container, has 301 characters.
 inline constexpr uint32_t kGroupNameBytes = 384;
+// The name of a fault domain with a terminating zero.
+inline constexpr uint32_t kDomainNameBytes = 32;
 inline constexpr uint32_t kMaxSmGroups = 128;  // of a device: more than any GPU has
 // The largest packet of these messages; receive_packet's bound.
 inline constexpr uint32_t kMaxMessageBytes = 64 * 1024;
@@ -132,6 +134,14 @@ inline Replay replay_of(const char* text) {
   return said == "never" ? Replay::kNever : Replay::kUnknown;
 }
 
+// A fault domain of a server: a word of letters, digits, "_", "-" and ".".
+inline bool is_domain_name(std::string_view name) {
+  constexpr std::string_view kAll =
+      "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-.";
+  return !name.empty() && name.size() < kDomainNameBytes &&
+         name.find_first_not_of(kAll) == std::string_view::npos;
+}
+
 // A static partition: groups of SMs ("chunks") of one device that only the clients which name the
 // partition use. The daemon has the partitions of all users; servers and workers have those in use.
 struct StaticPartition {
@@ -155,6 +165,8 @@ struct Hello {
   // OPENMPS_GROUP. Longer than the name of a group may be, so a truncated name is no valid one.
   char group[72] = {};
   char sm_partition[96] = {};  // CUDA_MPS_SM_PARTITION: a UUID of 40 characters, "/" and a name
+  // OPENMPS_DOMAIN; "": "common". Longer than the name of a domain may be, as above.
+  char domain[kDomainNameBytes + 8] = {};
 };
 
 struct Welcome {
@@ -459,7 +471,7 @@ struct Rejoin {
 // have clients in any state, and for kInspect with SessionReport + WaitRow[waits], or nothing if it
 // has no such session. kTerminate is answered when nothing of the client is left, or its worker is
 // retired with what is left, kChange when the worker has been told, kReserve when the worker has
-// answered, kRenew when each session has moved or stays.
+// answered, kRenew and kMove when each session has moved or stays.
 enum class QueryKind : uint32_t {
   kStatus = 0,
   kClients = 1,
@@ -470,7 +482,8 @@ enum class QueryKind : uint32_t {
   kGroups = 6,
   kPartitions = 7,
   kReserve = 8,  // SMs of a device for a client or a program alone
-  kRenew = 9,    // a new worker takes over the sessions of the present one
+  kRenew = 9,    // new workers take over the sessions of the present ones
+  kMove = 10,    // a client goes on in another fault domain, of the name
 };
 struct Change {
   Limit limit = Limit::kPercentage;  // kChange, with its value
@@ -478,15 +491,16 @@ struct Change {
   LimitValue value = 0;
   uint32_t sms = 0;    // kReserve; 0: no longer
   uint32_t lends = 0;  // kReserve: others may use them while it has no work
-  // Without a PID and an id: of the clients' program (kReserve), or of the group.
+  // Without a PID and an id: of the clients' program (kReserve), or of the group. kMove: of the
+  // domain.
   char name[kGroupNameBytes] = {};
 };
 struct Query {
   MessageHeader header{.kind = MessageKind::kQuery, .bytes = sizeof(Query)};
   QueryKind query = QueryKind::kStatus;
   uint32_t ticket = 0;   // echoed
-  uint32_t session = 0;  // kInspect: its id, or its client's PID; kTerminate, kChange, kReserve:
-                         // the PID; kClients, kGroups: see above
+  uint32_t session = 0;  // kInspect: its id, or its client's PID; kTerminate, kChange, kReserve,
+                         // kMove: the PID; kClients, kGroups: see above
   uint32_t id = 0;       // the session's id, if the query means a client without a PID
   Change change = {};
 };
@@ -509,7 +523,8 @@ struct ClientRow {
   char device_uuid[48] = {};  // "GPU-xxxxxxxx-...": the shell cuts it
   char command[256] = {};
   char group[kGroupNameBytes] = {};  // "": none
-  StaticPartition partition;         // no SMs: in none
+  char domain[kDomainNameBytes] = {};
+  StaticPartition partition;  // no SMs: in none
   Usage usage;
 };
 struct GroupRow {
@@ -527,14 +542,17 @@ struct Answer {
   uint32_t rows = 0;
   uint32_t more = 0;
   // kRenew: CUDA_ERROR_MPS_SERVER_NOT_READY: there is no worker, or the new one does not start;
-  // CUDA_ERROR_NOT_PERMITTED: there would be too many.
-  // kTerminate, kChange, kReserve: CUDA_ERROR_INVALID_VALUE: there is no such client. kChange,
-  // kReserve: CUDA_ERROR_INVALID_DEVICE. kReserve: CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: the
-  // others would keep too few SMs; CUDA_ERROR_ALREADY_ACQUIRED: it has some reserved already.
+  // CUDA_ERROR_NOT_PERMITTED: there would be too many. kMove: CUDA_ERROR_NOT_PERMITTED: SMs are
+  // reserved for the client, or other members of its group are there;
+  // CUDA_ERROR_MPS_MAX_CLIENTS_REACHED: there are too many domains.
+  // kTerminate, kChange, kReserve, kMove: CUDA_ERROR_INVALID_VALUE: there is no such client.
+  // kChange, kReserve: CUDA_ERROR_INVALID_DEVICE. kReserve:
+  // CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: the others would keep too few SMs;
+  // CUDA_ERROR_ALREADY_ACQUIRED: it has some reserved already.
   uint32_t result = CUDA_SUCCESS;
-  uint32_t amount = 0;  // kReserve: SMs that are kept; kChange of a group: its members; kRenew:
-                        // sessions that have moved
-  uint32_t stayed = 0;  // kRenew: sessions that could not
+  uint32_t amount = 0;  // kReserve: SMs that are kept; kChange of a group: its members; kRenew,
+                        // kMove: sessions that have moved
+  uint32_t stayed = 0;  // kRenew, kMove: sessions that could not
 };
 inline constexpr uint32_t kMaxClientRows = (kMaxMessageBytes - sizeof(Answer)) / sizeof(ClientRow);
 inline constexpr uint32_t kMaxGroupRows = (kMaxMessageBytes - sizeof(Answer)) / sizeof(GroupRow);

@@ -83,7 +83,7 @@ def beside_faults(box, _):
     an idle client, one that makes requests, and one whose work may be executed again: the idle one and the last are not
     harmed, the other is told once at most, and goes on. The log names the culprit, or those of whom it is one; a new
     client is served, and no client is left over."""
-    box.env.update({"SOFTGPU_FAULT_LATENCY_US": H200_LATENCY, "OPENMPS_SPARE": "auto"})
+    box.env.update({"SOFTGPU_FAULT_LATENCY_US": H200_LATENCY, "OPENMPS_SPARE": "auto", "OPENMPS_QUARANTINE": "off"})
     box.start_daemon()
     logs = Logs(box)
     bystanders = [Bystander(box, "idle", 1), Bystander(box, "requests", 2),
@@ -134,6 +134,114 @@ def renewed_beside(box, _):
             require(outcome(answer) == "unharmed" and (answer["rounds"] > 0 or answer["mode"] == "idle"), f"{number}: {answer}")
         require(not set(before) & set(box.pids_named("openmps-worker")), "an old worker is left")
     for bystander in bystanders:
+        bystander.end()
+    box.quit()
+
+
+def of_client(box, pid):
+    """What `ps` says of the client."""
+    return next(client for client in json.loads(box.control("ps --json")[1]) if client["pid"] == pid)
+
+
+def quarantined(box, _):
+    """A program that faults again and again, beside two others: its first fault is one of them all. From then on it
+    runs apart, and the others notice nothing of its faults."""
+    box.start_daemon()
+    bystanders = [Bystander(box, "idle", 1), Bystander(box, "copies", 2)]
+    for bystander in bystanders:
+        bystander.wait_ready()
+    moves = lambda: [of_client(box, bystander.child.pid)["moves"] for bystander in bystanders]
+    commit(box, "assert")
+    await_active(box, SETTLE_LIMIT_S)
+    require(wait_until(lambda: moves() == [1, 1], SETTLE_LIMIT_S), f"they have moved {moves()} times")
+    for bystander in bystanders:
+        require(outcome(bystander.ask()) in ("unharmed", "told"), "beside the first fault")
+    workers = set(box.pids_named("openmps-worker"))
+    for _round in range(3):
+        child = box.start(["drv_culprit", "assert"], stdin=subprocess.PIPE)
+        ready(child)
+        require(of_client(box, child.pid)["domain"] == "quarantine", str(of_client(box, child.pid)))
+        out, err = child.communicate("\n", timeout=CLIENT_LIMIT_S)
+        require(child.returncode == 0 and "CUDA_ERROR_ASSERT" in out, f"the culprit: {child.returncode} {out}{err}")
+        for bystander in bystanders:
+            answer = bystander.ask()
+            require(outcome(answer) == "unharmed", f"beside a fault in quarantine: {answer}")
+    require(moves() == [1, 1], f"they have moved {moves()} times")
+    finish(box.start(["drv_client_worker", "3"]), "another program")
+    require(" is in domain quarantine\n" in (box.log / "server.log").read_text(), "it is not logged")
+    for bystander in bystanders:
+        bystander.end()
+    require(wait_until(lambda: len(set(box.pids_named("openmps-worker")) - workers) <= 1, SETTLE_LIMIT_S),
+            "workers of the quarantine are left")
+    box.quit()
+
+
+def domains(box, _):
+    """Programs in fault domains: a fault reaches those of its domain only. Clients go from one to the other while they
+    run, and a domain ends after its last client."""
+    box.start_daemon()
+    here = [Bystander(box, mode, number) for number, mode in enumerate(("idle", "requests", "variables"))]
+    there = [Bystander(box, mode, number + 10, {"OPENMPS_DOMAIN": "there"}) for number, mode in enumerate(("idle", "graphs"))]
+    for bystander in here + there:
+        bystander.wait_ready()
+    domain = lambda bystander: of_client(box, bystander.child.pid)["domain"]
+    require([domain(one) for one in here + there] == ["common"] * 3 + ["there"] * 2, "where they are")
+    require(len(box.pids_named("openmps-worker")) >= 2, "a domain has a worker of its own")
+    child = box.start(["drv_culprit", "write"], {"OPENMPS_DOMAIN": "there"}, stdin=subprocess.PIPE)
+    ready(child)
+    child.communicate("\n", timeout=CLIENT_LIMIT_S)
+    await_active(box, SETTLE_LIMIT_S)
+    for bystander in here + there:
+        answer = bystander.ask()
+        require(outcome(answer) in (("unharmed",) if bystander in here else ("unharmed", "told")), f"beside the fault: {answer}")
+    require([of_client(box, one.child.pid)["moves"] for one in here] == [0] * 3, "the others have not moved")
+    # All of them change places, and back; one goes into a domain that there has not been.
+    for goes in ((here, "there"), (there, "common"), (here, "common"), (there, "elsewhere"), (there[:1], "common")):
+        for bystander in goes[0]:
+            code, out = box.control(f"move_client {bystander.child.pid} {goes[1]}")
+            require((code, out) == (0, ""), f"move_client to {goes[1]}: {code} {out}")
+            require(domain(bystander) == goes[1], f"it is in {domain(bystander)} instead of {goes[1]}")
+        for bystander in here + there:
+            answer = bystander.ask()
+            require(outcome(answer) == "unharmed", f"moved to {goes[1]}: {answer}")
+    require(" is in domain elsewhere, with a worker of its own\n" in box.run(["openmps", "ps"], CLIENT_LIMIT_S)[1], "openmps ps")
+    for command, said in ((f"move_client {here[0].child.pid} a/b", "Usage"), ("move_client 1 there", "not found"),
+                          (f"move_client {here[0].child.pid}", "Usage")):
+        code, out = box.control(command)
+        require(code == 1 and said in out, f"{command}: {code} {out}")
+    for bystander in there:
+        bystander.end()
+    require(wait_until(lambda: all(client["domain"] == "common" for client in json.loads(box.control("ps --json")[1])),
+                       SETTLE_LIMIT_S), "clients are left")
+    only = {int(pid) for pid in re.findall(r"Server has started \(worker (\d+)\)", (box.log / "server.log").read_text())}
+    require(wait_until(lambda: len(only & set(box.pids_named("openmps-worker"))) == 1, 3 * SETTLE_LIMIT_S),
+            "workers of domains without clients are left")
+    for bystander in here:
+        require(outcome(bystander.ask()) == "unharmed", "at the end")
+        bystander.end()
+    box.quit()
+
+
+def work_time(box, _):
+    """Work that does not end is ended by a limit of time: its program is told, the others go on."""
+    box.start_daemon()
+    bystanders = [Bystander(box, mode, number) for number, mode in enumerate(("idle", "requests", "long"))]
+    for bystander in bystanders:
+        bystander.wait_ready()
+    worker = set(box.pids_named("openmps-worker"))
+    finish(box.start(["drv_trouble", "overdue"], {"OPENMPS_WORK_TIME_LIMIT": "0.5"}), "the endless one")
+    require(wait_until(lambda: not worker & set(box.pids_named("openmps-worker")), SETTLE_LIMIT_S), "its worker is left")
+    for bystander in bystanders:
+        answer = bystander.ask()
+        require(outcome(answer) == "unharmed" and (answer["rounds"] > 0 or answer["mode"] == "idle"), f"beside it: {answer}")
+    # Of one that runs, and of all that come.
+    runs = box.start(["drv_trouble", "overdue"])
+    ready(runs)
+    require(box.control(f"set_client_work_time_limit {runs.pid} 0.2") == (0, ""), "the command")
+    finish(runs, "the second one")
+    require("Usage" in box.control(f"set_client_work_time_limit {runs.pid} soon")[1], "a bad value")
+    for bystander in bystanders:
+        require(outcome(bystander.ask()) == "unharmed", "beside the second one")
         bystander.end()
     box.quit()
 
@@ -470,4 +578,5 @@ def stopped(box, _):
 
 
 FAILURES = (daemon_killed, bad_directories, left_behind, full_log_disk, no_descriptors, descriptors_in_flight, stopped,
-            memory_is_the_programs, same_addresses, beside_faults, renewed_beside, renewed_programs)
+            memory_is_the_programs, same_addresses, beside_faults, renewed_beside, renewed_programs, quarantined, domains,
+            work_time)

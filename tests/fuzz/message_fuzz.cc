@@ -78,7 +78,7 @@ void use_group(std::string_view name, const wire::ClientLimits& limits, const wi
   server::Group& group = groups.get(name);
   wire::put_changes_in_force(limits, &group.configured, &group.limits);
   wire::Grant grant = server::make_grant(admit);
-  server::give_priority(group, server::make_grant(admit), &grant);
+  server::give_limits(group, server::make_grant(admit), &grant);
   must_be_printable(group.name);
   group.members = 1;
   groups.leave(group.number);

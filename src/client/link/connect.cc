@@ -55,6 +55,8 @@ wire::Hello make_hello() {
   read_command_line(hello.command, sizeof(hello.command));
   const char* group = environment_variable("OPENMPS_GROUP");
   if (group != nullptr) copy_text(hello.group, sizeof(hello.group), group);
+  const char* domain = environment_variable("OPENMPS_DOMAIN");
+  if (domain != nullptr) copy_text(hello.domain, sizeof(hello.domain), domain);
   if (const char* partition = environment_variable("CUDA_MPS_SM_PARTITION"); partition != nullptr) {
     copy_text(hello.sm_partition, sizeof(hello.sm_partition), partition);
   }

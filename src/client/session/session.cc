@@ -129,7 +129,7 @@ Session::Session(Connection&& made, std::vector<uint32_t> visible)
   // The limits that the program is told; the worker enforces them.
   for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
     memory_limit[i] =
-        wire::combined_memory_limit(made.limits.memory_limit[i], made.group_limits.memory_limit[i]);
+        wire::combined_limit(made.limits.memory_limit[i], made.group_limits.memory_limit[i]);
   }
   if (made.in_group) memory.join_group();
 }

@@ -137,6 +137,8 @@ class StreamBudget {
   [[nodiscard]] bool has_seen_all_end() const {
     return progress_.is_empty() && !progress_.has_lost_context();
   }
+  // For how long the oldest of the unfinished work has run; 0: there is none, or it waits.
+  [[nodiscard]] uint64_t worked_ns(uint64_t now) const { return progress_.worked_ns(now); }
   // Some of the unfinished work is kernels (policy.h).
   [[nodiscard]] bool is_busy() const { return progress_.is_busy(); }
   [[nodiscard]] bool has_credit() const { return credit_ != nullptr; }

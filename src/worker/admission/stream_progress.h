@@ -104,6 +104,10 @@ class StreamProgress {
   }
   // The oldest unfinished segment: how long it has run until now, and its expected duration.
   [[nodiscard]] uint64_t ran_ns(uint64_t now) const;
+  // The same if it waits for nothing but the stream's cold stream; else 0.
+  [[nodiscard]] uint64_t worked_ns(uint64_t now) const {
+    return is_empty() || first().total.outer_waits != 0 ? 0 : ran_ns(now);
+  }
   [[nodiscard]] uint64_t first_expected_ns() const { return first().total.expected_ns; }
   // The expected time from now until all work has ended.
   [[nodiscard]] uint64_t remaining_ns(uint64_t now) const;

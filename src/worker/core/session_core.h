@@ -160,6 +160,7 @@ class SessionCore {
   const SessionInfo info;
   // As the last change() said.
   std::atomic<Rank> rank{info.limits.rank};
+  std::atomic<uint64_t> work_time_ms{info.limits.client.work_time_ms};
   SessionUsage usage;
   wire::ChannelView view;  // set once the host file is mapped
   Journal journal;

@@ -38,6 +38,9 @@ constexpr uint64_t kBacklogFullPauseNs = 100'000;
 // Between two looks whether the session is handed over, whose command has found the context lost,
 // or whether one that is to leave has nothing under way any more.
 constexpr uint64_t kLeftPauseNs = 20'000;
+// Between two looks how long work of the session has run, if there is a limit, which is 100 ms or
+// more.
+constexpr uint64_t kWorkTimeLookNs = 20'000'000;
 // Of one session, so that a client can't fill the disk with failures.
 constexpr uint32_t kMostErrorsLogged = 16;
 
@@ -99,6 +102,10 @@ Status Executor::run() {
       if (try_to_leave()) return Status();
       continue;  // no command is taken while it waits
     }
+    if (const uint64_t limit_ms = session_.core.work_time_ms.load(std::memory_order_relaxed);
+        limit_ms != 0) [[unlikely]] {
+      OPENMPS_RETURN_IF_ERROR(check_work_time(limit_ms));
+    }
     // No command is taken while the backlog is full.
     if (session_.backlog.is_full()) [[unlikely]] {
       advance(clock_.now_ns());
@@ -158,6 +165,17 @@ bool Executor::try_to_leave() {
   if (has_held_work()) advance(now);
   clock_.sleep(kLeftPauseNs);
   return false;
+}
+
+Status Executor::check_work_time(uint64_t limit_ms) {
+  const uint64_t now = clock_.now_ns();
+  if (now < next_work_time_ns_) return Status();
+  next_work_time_ns_ = now + kWorkTimeLookNs;
+  const uint64_t worked_ms = session_.streams.longest_work_ns(now) / kNsPerMs;
+  if (worked_ms <= limit_ms) return Status();
+  return Status(CUDA_ERROR_LAUNCH_TIMEOUT, "its work has run for " + std::to_string(worked_ms) +
+                                               " ms, and may run for " + std::to_string(limit_ms) +
+                                               " (work_time_limit)");
 }
 
 // Called while a command waits for quiescence: the work that it waits for may itself wait for held
@@ -372,7 +390,10 @@ void Executor::idle() {
       is_at_rest ? idle_sleep_ns_ : std::min(session_.service(), kLongestSleepNs);
   pause_->spin_until(std::min(history_.long_spin_ns(), pause_->waited_ns() + longest_ns));
   if (spin(spins_.extended)) return;
-  sleep(is_at_rest ? longest_ns : std::min(longest_ns, held_pause(clock_.now_ns())));
+  if (is_at_rest) return sleep(longest_ns);
+  const bool has_limit = session_.core.work_time_ms.load(std::memory_order_relaxed) != 0;
+  sleep(std::min(
+      {longest_ns, held_pause(clock_.now_ns()), has_limit ? kWorkTimeLookNs : kLongestSleepNs}));
 }
 
 // Looks for a command, and at held work, while the pause may be spun through. False: there is no

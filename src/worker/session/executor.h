@@ -83,6 +83,8 @@ class Executor {
   [[nodiscard]] bool has_held_work() const {
     return !session_.backlog.empty() || session_.streams.has_streams_to_look_at();
   }
+  // Whether work of the session has run for longer than it may. Looks each kWorkTimeLookNs.
+  Status check_work_time(uint64_t limit_ms);
   void advance(uint64_t now);
   static void advance_meanwhile(void* executor) noexcept;
   void note_progress();
@@ -122,6 +124,7 @@ class Executor {
   // The cost of the last look at held work determines when the next look may be.
   uint64_t least_pause_ns_ = 0;
   uint64_t next_advance_ns_ = 0;
+  uint64_t next_work_time_ns_ = 0;  // when check_work_time() looks again
 };
 
 }  // namespace openmps::worker

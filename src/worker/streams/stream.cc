@@ -372,6 +372,16 @@ void Streams::end_budgets(uint64_t now) {
   learns_ = false;
 }
 
+uint64_t Streams::longest_work_ns(uint64_t now) {
+  uint64_t longest = 0;
+  for_each([&](Stream& stream) {
+    if (stream.budget == nullptr || stream.budget->has_seen_all_end()) return;
+    stream.budget->look(now);
+    longest = std::max(longest, stream.budget->worked_ns(now));
+  });
+  return longest;
+}
+
 // Record `event`, made at its first use, at the end of the stream's work so far. An event belongs
 // to the context that is current when it is made, which may be the cold one here.
 Status Streams::record(Stream& stream, std::unique_ptr<DriverEvent>* event) {

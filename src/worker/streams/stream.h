@@ -248,6 +248,8 @@ class Streams final : public SessionWork {
   [[nodiscard]] bool has_streams_to_look_at() const { return !looked_at_.empty(); }
   [[nodiscard]] uint64_t next_look_ns() const;
   void look_at_streams(uint64_t now);
+  // Looks at all streams that have work: for how long the oldest work of one has run, the longest.
+  [[nodiscard]] uint64_t longest_work_ns(uint64_t now);
   // Nothing of the session is unfinished: the work that its budgets count has ended.
   void end_budgets(uint64_t now);
 

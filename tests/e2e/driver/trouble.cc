@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client with a bad kernel. `endless`: a kernel that never ends; prints "ready" once it runs, and
-// waits to be killed. `fault`: a kernel that writes to an invalid address, and the results of later
-// calls. Run by run_e2e.py's scenarios. usage: drv_trouble endless|fault
+// waits to be killed. `overdue`: the same, and waits for its kernel, which a limit of time ends.
+// `fault`: a kernel that writes to an invalid address, and the results of later calls. Run by
+// run_e2e.py's scenarios. usage: drv_trouble endless|overdue|fault
 #include <unistd.h>
 
 #include <string>
@@ -21,7 +22,7 @@ constexpr char kFaultPtx[] = R"(.visible .entry fault() {
 }
 )";
 
-void endless(CUfunction kernel) {
+CUstream start_endless(CUfunction kernel) {
   void* flag = nullptr;
   CHECK_CU(cuMemHostAlloc(&flag, 8, CU_MEMHOSTALLOC_DEVICEMAP));
   memset(flag, 0, 8);
@@ -30,7 +31,7 @@ void endless(CUfunction kernel) {
   e2e::launch(kernel, 1, 1, 0, stream, reinterpret_cast<CUdeviceptr>(flag));
   while (*static_cast<volatile uint32_t*>(flag) == 0) usleep(1000);
   printf("ready\n");
-  for (;;) pause();
+  return stream;
 }
 
 }  // namespace
@@ -41,8 +42,15 @@ int main(int argc, char** argv) {
   CUmodule module = nullptr;
   CHECK_CU(cuModuleLoadData(&module, (e2e::kEndlessPtx + kFaultPtx).c_str()));
   CUfunction kernel = nullptr;
-  CHECK_CU(cuModuleGetFunction(&kernel, module, kind.c_str()));
-  if (kind == "endless") endless(kernel);
+  CHECK_CU(cuModuleGetFunction(&kernel, module, kind == "fault" ? "fault" : "endless"));
+  if (kind != "fault") {
+    const CUstream stream = start_endless(kernel);
+    while (kind == "endless") pause();
+    e2e::expect_result("synchronising", cuStreamSynchronize(stream), CUDA_ERROR_LAUNCH_TIMEOUT);
+    CUdeviceptr memory = 0;
+    e2e::expect_result("and from then on", cuMemAlloc_v2(&memory, 4), CUDA_ERROR_LAUNCH_TIMEOUT);
+    quick_exit(e2e::finish());
+  }
   e2e::launch(kernel, 1, 1, 0, nullptr);
   e2e::expect_result("synchronising", cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
   CUdeviceptr memory = 0;

@@ -11,12 +11,15 @@
 #include <vector>
 
 #include "base/text.h"
+#include "server/domain.h"
 #include "server/reservations.h"
 #include "server/worker_state.h"
 #include "wire/message.h"
 
 namespace openmps::server {
 namespace {
+
+Domain common{kCommonDomain};
 
 // All bytes of a grant, its padding included, since that is sent, too.
 std::vector<std::byte> all_of(const wire::Grant& grant) {
@@ -157,15 +160,15 @@ TEST(Groups, APriorityOfAGroupIsThatOfEachMember) {
   const wire::Grant own = make_grant(admit);
   wire::Grant grant = own;
   Group group;
-  give_priority(group, own, &grant);
+  give_limits(group, own, &grant);
   EXPECT_EQ(grant.quality, wire::Quality::kLatency) << "a group without a priority changes nothing";
   group.limits.client_priority = 0;
-  give_priority(group, own, &grant);
+  give_limits(group, own, &grant);
   EXPECT_EQ(grant.limits.client_priority, 0u);
   EXPECT_EQ(grant.quality, wire::Quality::kUnset)
       << "the group's priority replaces the quality that the program asked for";
   group.limits.client_priority = wire::kNoPriority;
-  give_priority(group, own, &grant);
+  give_limits(group, own, &grant);
   EXPECT_EQ(grant.limits.client_priority, 1u);
   EXPECT_EQ(grant.quality, wire::Quality::kLatency);
 }
@@ -177,7 +180,7 @@ TEST(Groups, AreSentWithTheSessionsOfTheirMembersAndShownInRows) {
   group.limits.active_thread_percentage = 25;
   group.limits.memory_limit[1] = 7;
   SessionTable table;
-  Session& session = *table.create(wire::Admit{}).value();
+  Session& session = *table.create(wire::Admit{}, common).value();
   session.state = SessionState::kActive;
   EXPECT_EQ(make_open_session(session, groups).group_limits, wire::ClientLimits());
   session.admit.partition = {.sms = 8, .groups = {2}};
@@ -352,11 +355,11 @@ TEST(Answers, ListActiveAndEndingSessionsWithPrintableText) {
              "\x01"
              "1");
   fill_field(admit.hello.command, "./evil\n[2026] forged");
-  Session& active = *table.create(admit).value();
+  Session& active = *table.create(admit, common).value();
   active.grant = make_grant(admit);
   active.state = SessionState::kActive;
-  ASSERT_TRUE(table.create(admit).ok());  // still opening: not shown
-  Session& ending = *table.create(admit).value();
+  ASSERT_TRUE(table.create(admit, common).ok());  // still opening: not shown
+  Session& ending = *table.create(admit, common).value();
   ending.state = SessionState::kEnding;
   const std::vector<std::byte> packet =
       make_answer(wire::Query{.query = wire::QueryKind::kClients}, wire::ServerState::kFault, table,
@@ -383,7 +386,7 @@ TEST(Answers, ListActiveAndEndingSessionsWithPrintableText) {
 
 TEST(Answers, ShowAClientsRowOfItsWorkersUsageTable) {
   SessionTable table;
-  Session& session = *table.create(wire::Admit{}).value();
+  Session& session = *table.create(wire::Admit{}, common).value();
   session.state = SessionState::kActive;
   Worker worker;
   session.worker = &worker;
@@ -422,7 +425,7 @@ TEST(Answers, MoreClientsThanAPacketHoldsComeInParts) {
   SessionTable table;
   const uint32_t all = std::min(wire::kMaxWindows, 2 * wire::kMaxClientRows + 1);
   for (uint32_t i = 0; i < all; ++i) {
-    Session& session = *table.create(wire::Admit{}).value();
+    Session& session = *table.create(wire::Admit{}, common).value();
     if (i != 5) session.state = SessionState::kActive;
   }
   uint32_t last = 0;

@@ -11,17 +11,20 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "server/domain.h"
 #include "wire/ring.h"
 
 namespace openmps::server {
 namespace {
+
+Domain common{kCommonDomain};
 
 class InspectTest : public ::testing::Test {
  protected:
   void SetUp() override {
     wire::Admit admit;
     admit.pid = 4711;
-    session_ = *table_.create(admit);
+    session_ = *table_.create(admit, common);
     Result<Mapping> mapped =
         map_shared(session_->host_file.get(), 0, wire::kChannelBytes, MapAccess::kReadWrite);
     ASSERT_TRUE(mapped.ok());
@@ -100,7 +103,7 @@ TEST_F(InspectTest, QueueExecutorAndWaits) {
 TEST_F(InspectTest, SessionsThatTheExecutorWaitsFor) {
   wire::Admit admit;
   admit.pid = 4712;
-  Session* other = *table_.create(admit);
+  Session* other = *table_.create(admit, common);
   wire::ShownHindrance* shown = view_.executor().hindrances;
   shown[0].session = other->id;
   shown[0].stream = 7;

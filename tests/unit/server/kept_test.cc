@@ -118,10 +118,11 @@ TEST_F(KeptTest, AnImageIsKeptWhileAWorkerHasIt) {
   EXPECT_EQ(given_[0].what, wire::Kept::kImage);
   EXPECT_EQ(given_[0].number, 77u);
   EXPECT_EQ(given_[0].bytes, 5u);
-  EXPECT_FALSE(kept_.forget_image(one_, 77, false));
-  EXPECT_FALSE(kept_.forget_image(one_, 77, false)) << "it does not have it any more";
-  EXPECT_FALSE(kept_.forget_image(two_, 77, false));
-  EXPECT_TRUE(kept_.forget_image(two_, 77, false)) << "the last";
+  EXPECT_EQ(kept_.forget_image(one_, 77, false), Kept::Forgotten::kLeft) << "the other has it";
+  EXPECT_EQ(kept_.forget_image(one_, 77, false), Kept::Forgotten::kNo)
+      << "it does not have it any more";
+  EXPECT_EQ(kept_.forget_image(two_, 77, false), Kept::Forgotten::kNo) << "it has it once more";
+  EXPECT_EQ(kept_.forget_image(two_, 77, false), Kept::Forgotten::kClosed) << "the last";
   EXPECT_EQ(kept_.count(), 0u);
 }
 

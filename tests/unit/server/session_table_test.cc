@@ -7,14 +7,17 @@
 #include <set>
 #include <utility>
 
+#include "server/domain.h"
 #include "server/worker_state.h"
 
 namespace openmps::server {
 namespace {
 
+Domain common{kCommonDomain};
+
 TEST(SessionTable, FillsTheHeaderOfTheHostFile) {
   SessionTable table;
-  Result<Session*> made = table.create(wire::Admit{});
+  Result<Session*> made = table.create(wire::Admit{}, common);
   ASSERT_TRUE(made.ok()) << made.status().message();
   Result<Mapping> other = map_shared((*made)->host_file.get(), 0, 4096, MapAccess::kReadOnly);
   ASSERT_TRUE(other.ok());
@@ -31,20 +34,20 @@ TEST(SessionTable, GivesEachWindowToOneSessionAndRefusesFurtherOnes) {
   std::set<uint32_t> windows;
   std::set<uint32_t> ids;
   for (uint32_t i = 0; i < wire::kMaxWindows; ++i) {
-    Result<Session*> made = table.create(wire::Admit{});
+    Result<Session*> made = table.create(wire::Admit{}, common);
     ASSERT_TRUE(made.ok()) << made.status().message();
     windows.insert((*made)->window);
     ids.insert((*made)->id);
   }
   EXPECT_EQ(windows.size(), wire::kMaxWindows);
   EXPECT_EQ(ids.size(), wire::kMaxWindows);
-  Result<Session*> more = table.create(wire::Admit{});
+  Result<Session*> more = table.create(wire::Admit{}, common);
   ASSERT_FALSE(more.ok());
   EXPECT_EQ(more.status().code(), CUDA_ERROR_MPS_MAX_CLIENTS_REACHED);
 
   const uint32_t freed = table.find(17)->window;
   table.erase(17);
-  Result<Session*> again = table.create(wire::Admit{});
+  Result<Session*> again = table.create(wire::Admit{}, common);
   ASSERT_TRUE(again.ok());
   EXPECT_EQ((*again)->window, freed);
   EXPECT_FALSE(ids.contains((*again)->id)) << "an ID must not be used twice";
@@ -55,7 +58,7 @@ TEST(SessionTable, AWindowIsFreeWhenSessionAndWorkerAreDoneWithIt) {
   const Worker worker;
   const Worker other;
   const auto open = [&] {
-    Session& session = *table.create(wire::Admit{}).value();
+    Session& session = *table.create(wire::Admit{}, common).value();
     session.worker = const_cast<Worker*>(&worker);
     table.lend_window(session);
     return std::pair(session.id, session.window);
@@ -84,7 +87,7 @@ TEST(SessionTable, AWindowIsFreeWhenSessionAndWorkerAreDoneWithIt) {
 
 TEST(SessionTable, TheFirstStatusIsKeptAndEachStatusWakesWaiters) {
   SessionTable table;
-  Session& session = *table.create(wire::Admit{}).value();
+  Session& session = *table.create(wire::Admit{}, common).value();
   session.end_with(CUDA_ERROR_ILLEGAL_ADDRESS);
   session.end_with(CUDA_ERROR_MPS_RPC_FAILURE);
   EXPECT_EQ(session.header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS);

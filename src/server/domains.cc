@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// openmps-server: which fault domain a client belongs to, and clients that go to another one
+// (docs/decisions/0045).
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "server/answers.h"
+#include "server/server.h"
+#include "wire/kept.h"
+
+namespace openmps::server {
+namespace {
+
+std::string program_of(const wire::Admit& admit) {
+  return std::string(field_text(admit.hello.command));
+}
+
+}  // namespace
+
+const Session* Server::other_member(const wire::Admit& admit, const Session* own) const {
+  const std::string_view group = field_text(admit.group);
+  if (group.empty()) return nullptr;
+  const auto found = std::ranges::find_if(sessions_.all(), [&](const auto& entry) {
+    const Session& session = *entry.second;
+    return &session != own && session.state != SessionState::kEnding &&
+           field_text(session.admit.group) == group;
+  });
+  return found == sessions_.all().end() ? nullptr : found->second.get();
+}
+
+bool Server::has_own_sms(const wire::Admit& admit, const Session* own) const {
+  return admit.partition.sms != 0 ||
+         grants_.reservation_for(admit, own == nullptr ? 0 : own->id) != 0;
+}
+
+Domain& Server::domain_of(const wire::Admit& admit, const Session* own) {
+  // SMs are reserved in one worker, and so is the memory of a group counted.
+  if (has_own_sms(admit, own)) return workers_.common();
+  if (const Session* const member = other_member(admit, own)) return *member->domain;
+  std::string name(field_text(admit.hello.domain));
+  if (!wire::is_domain_name(name)) name = kCommonDomain;
+  if (options_.has_quarantine && quarantine_.holds(program_of(admit), now_ns())) {
+    name = kQuarantineDomain;
+  }
+  Domain* const domain = workers_.domain(name);
+  if (domain != nullptr) return *domain;
+  log_.write(format_text("There are %zu domains: {PID: %u} gets into the common one instead of %s",
+                         kMostDomains, admit.pid, name.c_str()));
+  return workers_.common();
+}
+
+void Server::set_domain(Session& session, Domain& domain) {
+  session.domain = &domain;
+  grants_.assign_reservation(session);
+}
+
+void Server::open_waiting(Domain& domain) {
+  std::deque<Waiting> waiting;
+  waiting.swap(waiting_);
+  for (Waiting& next : waiting) {
+    if (next.domain == &domain && Workers::serving(domain) != nullptr) {
+      open_session(std::move(next));
+    } else {
+      waiting_.push_back(std::move(next));
+    }
+  }
+}
+
+void Server::move(const wire::Query& query) {
+  const std::string name(field_text(query.change.name));
+  Domain* const domain = wire::is_domain_name(name) ? workers_.domain(name) : nullptr;
+  if (domain == nullptr) {
+    return answer(query.query, query.ticket, {CUDA_ERROR_MPS_MAX_CLIENTS_REACHED});
+  }
+  MoveQuery wanted{.kind = query.query, .ticket = query.ticket};
+  bool is_there = false;
+  for (const auto& [id, session] : sessions_.all()) {
+    if (!is_meant(query, *session) || session->state == SessionState::kEnding) continue;
+    is_there = true;
+    const bool is_bound =
+        has_own_sms(session->admit, session.get()) || other_member(session->admit, session.get());
+    if (is_bound) {
+      wanted.result = CUDA_ERROR_NOT_PERMITTED;
+    } else if (session->domain == domain) {
+      ++wanted.moved;
+    } else if (session->state != SessionState::kActive || session->is_leaving ||
+               !session->stays().empty()) {
+      ++wanted.stayed;
+    } else {
+      log_.write("Client " + session->name() + " is to go to domain " + name +
+                 ", as was asked for");
+      fill_field(session->admit.hello.domain, name);
+      set_domain(*session, *domain);
+      wanted.sessions.insert(id);
+    }
+  }
+  if (!is_there) wanted.result = CUDA_ERROR_INVALID_VALUE;
+  moves_.push_back(std::move(wanted));
+  start_awaited_workers();
+  send_home();
+  answer_moves();
+  look_at_domains();
+}
+
+void Server::dissolve(Domain& domain) {
+  for (Waiting& waiting : waiting_) {
+    if (waiting.domain == &domain) waiting.domain = &workers_.common();
+  }
+  std::vector<uint32_t> staying;
+  for (const auto& [id, session] : sessions_.all()) {
+    if (session->domain != &domain) continue;
+    if (session->worker == nullptr) {
+      set_domain(*session, workers_.common());
+    } else if (session->worker->domain != &domain) {
+      set_domain(*session, *session->worker->domain);
+      staying.push_back(id);
+    }
+  }
+  for (const uint32_t id : staying) note_left(id, &MoveQuery::stayed);
+  on_no_spare(domain);
+  workers_.start(workers_.common());
+  open_waiting(workers_.common());
+  adopt_waiting();
+}
+
+// ---- Quarantine ---------------------------------------------------------------------------------
+
+void Server::note_guilty(const Session& session) {
+  if (!options_.has_quarantine) return;
+  quarantine_.note_guilty(program_of(session.admit), now_ns());
+  log_.write(
+      format_text("The program's next clients are kept apart in domain %s for %llu minutes "
+                  "(OPENMPS_QUARANTINE)",
+                  kQuarantineDomain,
+                  static_cast<unsigned long long>(Quarantine::kGuiltyNs / (60'000 * kNsPerMs))));
+}
+
+void Server::note_suspect(Session& session) {
+  if (!options_.has_quarantine) return;
+  if (!quarantine_.note_suspect(program_of(session.admit), now_ns())) return;
+  Domain* const domain = workers_.domain(kQuarantineDomain);
+  const bool is_bound =
+      has_own_sms(session.admit, &session) || other_member(session.admit, &session) != nullptr;
+  if (domain == nullptr || is_bound || session.domain == domain) return;
+  log_.write("Client " + session.name() + " goes on apart in domain " + domain->name +
+             ", since it is suspected again");
+  set_domain(session, *domain);
+}
+
+// Who has been apart for long enough comes back.
+void Server::look_at_quarantine() {
+  quarantine_timer_ = 0;
+  if (workers_.stopping()) return;
+  for (const auto& [id, session] : sessions_.all()) {
+    if (session->domain->name != kQuarantineDomain || session->state != SessionState::kActive ||
+        session->is_leaving) {
+      continue;
+    }
+    Domain& home = domain_of(session->admit, session.get());
+    if (&home == session->domain) continue;
+    log_.write("Client " + session->name() + " has been apart for long enough");
+    set_domain(*session, home);
+  }
+  start_awaited_workers();
+  send_home();
+  look_at_domains();
+}
+
+// ---- The end of a domain ------------------------------------------------------------------------
+
+void Server::look_at_domains() {
+  for (const auto& [name, domain] : workers_.domains()) {
+    if (name == kQuarantineDomain && sessions_.clients(*domain) != 0 && quarantine_timer_ == 0) {
+      quarantine_timer_ = loop_.call_after(kQuarantineLookMs, [this] { look_at_quarantine(); });
+    }
+    if (domain->is_common() || domain->unused_timer != 0 || wants_worker(*domain)) continue;
+    domain->unused_timer =
+        loop_.call_after(kDomainUnusedMs, [this, &used = *domain] { end_unused_domain(used); });
+  }
+}
+
+void Server::end_unused_domain(Domain& domain) {
+  domain.unused_timer = 0;
+  if (workers_.stopping()) return;
+  if (!wants_worker(domain)) {
+    workers_.end_spare(domain);
+    if (Workers::serving(domain) != nullptr) {
+      workers_.retire_serving(domain, Workers::Retires::kWell);
+    }
+    const bool has_session = std::ranges::any_of(
+        sessions_.all(), [&](const auto& entry) { return entry.second->domain == &domain; });
+    if (!has_session) workers_.forget_if_unused(domain);
+  }
+  look_at_domains();
+}
+
+}  // namespace openmps::server
