@@ -110,7 +110,7 @@ void Grants::tell_group(const Group& group, const wire::ClientLimits& before) {
   changed.limits = group.limits;
   workers_.tell_all(wire::message_bytes(changed));
   if (group.limits.client_priority == before.client_priority &&
-      group.limits.work_time_ms == before.work_time_ms) {
+      group.limits.work_time_s == before.work_time_s) {
     return;
   }
   for (const auto& [id, session] : sessions_.all()) {

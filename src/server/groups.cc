@@ -62,8 +62,8 @@ void give_limits(const Group& group, const wire::Grant& own, wire::Grant* grant)
   const bool has_own = priority == wire::kNoPriority;
   grant->limits.client_priority = has_own ? own.limits.client_priority : priority;
   grant->quality = has_own ? own.quality : wire::Quality::kUnset;
-  grant->limits.work_time_ms =
-      wire::combined_limit(own.limits.work_time_ms, group.limits.work_time_ms);
+  grant->limits.work_time_s =
+      wire::combined_limit(own.limits.work_time_s, group.limits.work_time_s);
 }
 
 }  // namespace openmps::server

@@ -121,13 +121,11 @@ std::optional<LimitValue> parse_seconds(std::string_view text) {
 }
 
 std::string seconds_text(LimitValue value) {
-  return value == 0 ? "none" : format_text("%g s", value);
+  return value == 0 ? "none" : format_text("%g", value);
 }
 
-uint64_t ms_of(LimitValue seconds) { return static_cast<uint64_t>(seconds * 1000 + 0.5); }
-
 void read_seconds(const char* text, ClientLimits* limits) {
-  if (const auto value = parse_seconds(text)) limits->work_time_ms = ms_of(*value);
+  if (const auto value = parse_seconds(text)) limits->work_time_s = static_cast<float>(*value);
 }
 
 constexpr LimitInfo kTable[] = {
@@ -247,7 +245,7 @@ CUresult set_limit(ClientLimits* limits, Limit limit, uint32_t device, LimitValu
     case Limit::kSmCount: limits->sm_count[device] = nearest<uint32_t>(value); break;
     case Limit::kWorkTime:
       if (!(value >= 0 && value <= kMostSeconds)) return CUDA_ERROR_INVALID_VALUE;
-      limits->work_time_ms = ms_of(value);
+      limits->work_time_s = static_cast<float>(value);
       break;
   }
   return CUDA_SUCCESS;
@@ -271,12 +269,18 @@ ClientLimits granted_limits(const ClientLimits& server, const ClientLimits& prog
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
     granted.memory_limit[i] = combined_limit(server.memory_limit[i], program.memory_limit[i]);
   }
-  granted.work_time_ms = combined_limit(server.work_time_ms, program.work_time_ms);
+  granted.work_time_s = combined_limit(server.work_time_s, program.work_time_s);
   return granted;
 }
 
 uint64_t combined_limit(uint64_t one, uint64_t other) {
   return one == 0 || other == 0 ? std::max(one, other) : std::min(one, other);
+}
+
+// A program may state anything.
+float combined_limit(float one, float other) {
+  if (!(other > 0)) return one;
+  return one > 0 ? std::min(one, other) : other;
 }
 
 void put_changes_in_force(const ClientLimits& next, ClientLimits* before, ClientLimits* in_force) {
@@ -290,7 +294,7 @@ void put_changes_in_force(const ClientLimits& next, ClientLimits* before, Client
     take(next.memory_limit[i], before->memory_limit[i], in_force->memory_limit[i]);
     take(next.sm_count[i], before->sm_count[i], in_force->sm_count[i]);
   }
-  take(next.work_time_ms, before->work_time_ms, in_force->work_time_ms);
+  take(next.work_time_s, before->work_time_s, in_force->work_time_s);
 }
 
 }  // namespace openmps::wire

@@ -24,8 +24,9 @@ struct ClientLimits {
   uint32_t client_priority = kNoPriority;   // 0 normal, 1 below normal
   uint64_t memory_limit[kMaxDevices] = {};  // bytes of device memory; 0: no limit
   uint32_t sm_count[kMaxDevices] = {};      // SMs; 0: as many as the percentage says
-  // How long work that the GPU has may take without any of it ending; 0: no limit.
-  uint64_t work_time_ms = 0;
+  // Seconds that work which the GPU has may take without any of it ending; 0: no limit.
+  float work_time_s = 0;
+  uint32_t reserved = 0;
   bool operator==(const ClientLimits&) const = default;
 };
 
@@ -79,7 +80,7 @@ void visit_limit(const ClientLimits& limits, Limit limit, uint32_t device, Visit
       return;
     case Limit::kMemory: return visit(limits.memory_limit[device]);
     case Limit::kSmCount: return visit(limits.sm_count[device]);
-    case Limit::kWorkTime: return visit(limits.work_time_ms);
+    case Limit::kWorkTime: return visit(limits.work_time_s);
   }
 }
 
@@ -92,6 +93,7 @@ ClientLimits granted_limits(const ClientLimits& server, const ClientLimits& prog
 
 // The smaller one of two limits of memory, or of time; 0: no limit.
 uint64_t combined_limit(uint64_t one, uint64_t other);
+float combined_limit(float one, float other);
 
 // Puts in force each limit in which `next` differs from `before`, which becomes `next`.
 void put_changes_in_force(const ClientLimits& next, ClientLimits* before, ClientLimits* in_force);

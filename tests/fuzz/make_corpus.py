@@ -26,10 +26,11 @@ def message(kind, body, version=4):
     return struct.pack("<4sIII", b"OMPS", version, kind, 16 + len(body)) + body
 
 
-def hello(percentage, limit, devices=b"\x010", name=b"./nbody 4096", quality=1, group=b"", partition=b""):
+def hello(percentage, limit, devices=b"\x010", name=b"./nbody 4096", quality=1, group=b"", partition=b"",
+          domain=b""):
     return message(1, struct.pack("<IIIIQ", 4711, 1, quality, 0, 0) + client_limits(percentage, memory=limit)
                    + devices.ljust(256, b"\0") + name.ljust(256, b"\0") + group.ljust(72, b"\0")
-                   + partition.ljust(96, b"\0"))
+                   + partition.ljust(96, b"\0") + domain.ljust(40, b"\0"))
 
 
 def group_name(name):
@@ -37,7 +38,7 @@ def group_name(name):
 
 
 def client_limits(percentage=100.0, priority=0xffffffff, sms=0, memory=0):
-    return struct.pack("<fI16Q16I", percentage, priority, memory, *[0] * 15, sms, *[0] * 15)
+    return struct.pack("<fI16Q16IfI", percentage, priority, memory, *[0] * 15, sms, *[0] * 15, 0.5, 0)
 
 
 def partition(device, sms, groups):
@@ -57,6 +58,7 @@ def message_seeds():
     yield "hello", hello(25.0, 1 << 28)
     yield "hello_quality", hello(25.0, 0, quality=0xffff)
     yield "hello_partition", hello(0.0, 0, partition=b"GPU-008cbaa3/1")
+    yield "hello_domain", hello(0.0, 0, domain=b"a\x1b[2J")
     yield "hello_uuid", hello(0.0, 0, b"\x01GPU-118cbaa3,0")
     yield "hello_unterminated", hello(float("nan"), 1 << 63, b"\x01" + b"9" * 255, (b"\x1b[2J\n" * 60)[:256])
     yield "hello_group", hello(0.0, 0, group=b"train")
@@ -72,6 +74,7 @@ def message_seeds():
     yield "query_inspect", query(3, 1)
     yield "query_terminate", query(4, by_id=3)
     yield "query_partitions", query(7)
+    yield "query_move", query(10, session=4711, name=b"quarantine")
     yield "query_unknown", query(9)
     yield "query_percentage", query(5, 4711, 0, value=12.5)
     yield "query_sms", query(5, 4711, 3, 1, 8)

@@ -59,7 +59,7 @@ void SessionCore::change(const SessionLimits& limits) {
     const MutexLock lock(limits_mutex_);
     limits_ = limits.client;
   }
-  work_time_ms.store(limits.client.work_time_ms, std::memory_order_relaxed);
+  work_time_s.store(limits.client.work_time_s, std::memory_order_relaxed);
   for (uint32_t i = 0; i < devices.count(); ++i) {
     parts.set(i, {limits.sms[i], limits.reservation, limits.rank, info.group.get()});
   }

@@ -160,7 +160,7 @@ class SessionCore {
   const SessionInfo info;
   // As the last change() said.
   std::atomic<Rank> rank{info.limits.rank};
-  std::atomic<uint64_t> work_time_ms{info.limits.client.work_time_ms};
+  std::atomic<float> work_time_s{0};  // as the last change() said; 0: no limit
   SessionUsage usage;
   wire::ChannelView view;  // set once the host file is mapped
   Journal journal;

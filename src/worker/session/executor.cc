@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "base/text.h"
 #include "wire/command_info.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/log.h"
@@ -102,9 +103,9 @@ Status Executor::run() {
       if (try_to_leave()) return Status();
       continue;  // no command is taken while it waits
     }
-    if (const uint64_t limit_ms = session_.core.work_time_ms.load(std::memory_order_relaxed);
-        limit_ms != 0) [[unlikely]] {
-      OPENMPS_RETURN_IF_ERROR(check_work_time(limit_ms));
+    if (const float limit_s = session_.core.work_time_s.load(std::memory_order_relaxed);
+        limit_s > 0) [[unlikely]] {
+      OPENMPS_RETURN_IF_ERROR(check_work_time(limit_s));
     }
     // No command is taken while the backlog is full.
     if (session_.backlog.is_full()) [[unlikely]] {
@@ -167,15 +168,15 @@ bool Executor::try_to_leave() {
   return false;
 }
 
-Status Executor::check_work_time(uint64_t limit_ms) {
+Status Executor::check_work_time(float limit_s) {
   const uint64_t now = clock_.now_ns();
   if (now < next_work_time_ns_) return Status();
   next_work_time_ns_ = now + kWorkTimeLookNs;
-  const uint64_t worked_ms = session_.streams.longest_work_ns(now) / kNsPerMs;
-  if (worked_ms <= limit_ms) return Status();
-  return Status(CUDA_ERROR_LAUNCH_TIMEOUT, "its work has run for " + std::to_string(worked_ms) +
-                                               " ms, and may run for " + std::to_string(limit_ms) +
-                                               " (work_time_limit)");
+  const double worked_s = static_cast<double>(session_.streams.longest_work_ns(now)) * 1e-9;
+  if (worked_s <= limit_s) return Status();
+  return Status(CUDA_ERROR_LAUNCH_TIMEOUT,
+                format_text("its work has run for %.2f s, and may run for %g (work_time_limit)",
+                            worked_s, static_cast<double>(limit_s)));
 }
 
 // Called while a command waits for quiescence: the work that it waits for may itself wait for held
@@ -391,7 +392,7 @@ void Executor::idle() {
   pause_->spin_until(std::min(history_.long_spin_ns(), pause_->waited_ns() + longest_ns));
   if (spin(spins_.extended)) return;
   if (is_at_rest) return sleep(longest_ns);
-  const bool has_limit = session_.core.work_time_ms.load(std::memory_order_relaxed) != 0;
+  const bool has_limit = session_.core.work_time_s.load(std::memory_order_relaxed) > 0;
   sleep(std::min(
       {longest_ns, held_pause(clock_.now_ns()), has_limit ? kWorkTimeLookNs : kLongestSleepNs}));
 }

@@ -84,7 +84,7 @@ class Executor {
     return !session_.backlog.empty() || session_.streams.has_streams_to_look_at();
   }
   // Whether work of the session has run for longer than it may. Looks each kWorkTimeLookNs.
-  Status check_work_time(uint64_t limit_ms);
+  Status check_work_time(float limit_s);
   void advance(uint64_t now);
   static void advance_meanwhile(void* executor) noexcept;
   void note_progress();

@@ -10,7 +10,7 @@ namespace {
 // The answer to ps --json.
 constexpr const char* kAnswer = R"([
   {"pid": 4711, "claimed_pid": 4711, "id": 3, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
-   "command": "python3 train.py", "ending": true, "worker_silent": false, "moves": 0, "stays": null, "active_thread_percentage": 50,
+   "command": "python3 train.py", "ending": true, "worker_silent": false, "moves": 0, "stays": null, "domain": "common", "active_thread_percentage": 50,
    "quality": "latency", "group": "pods:/a/b", "sm_partition": "GPU-008c/1",
    "usage": {"age_ns": 10000000000, "gpu_ns": 2500000000, "gpu_ns_least": 0, "gpu_ns_most": 9,
      "sm_ns": 300000000000, "launches": 1200, "batched_launches": 0, "graph_launches": 0,
@@ -26,7 +26,7 @@ constexpr const char* kAnswer = R"([
      "held": {"value": {"times": 1, "ns": 4000000, "standing": 1},
               "window": {"times": 9, "ns": 9000000000, "standing": 0}}}},
   {"pid": 0, "claimed_pid": 12, "id": 4, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
-   "command": "idle", "ending": false, "worker_silent": true, "moves": 1, "stays": "it has arrays", "active_thread_percentage": 100,
+   "command": "idle", "ending": false, "worker_silent": true, "moves": 1, "stays": "it has arrays", "domain": "quarantine", "active_thread_percentage": 100,
    "quality": "normal",
    "group": null, "sm_partition": null,
    "usage": null}])";
@@ -64,6 +64,9 @@ TEST(Ps, TotalsSinceEachSessionBegan) {
                    "-",    "-",       "-",    "no",           "-",  "idle", "(worker", "does",
                    "not",  "answer)", "(PID", "12",           "by", "its",  "own",     "word)"}));
   EXPECT_NE(table.find("rules by cgroup do not fit"), std::string::npos);
+  EXPECT_NE(table.find("id:4 is in domain quarantine, with a worker of its own\n"),
+            std::string::npos);
+  EXPECT_EQ(table.find("is in domain common"), std::string::npos);
   EXPECT_NE(table.find("id:4 would not survive a fault of another: it has arrays\n"),
             std::string::npos);
   EXPECT_EQ(format_ps_table({(*rows)[0]}, {}).find("cgroup"), std::string::npos);
