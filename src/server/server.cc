@@ -360,7 +360,9 @@ Status Server::on_worker_message(Worker& worker, wire::MessageKind kind, Packet&
       wire::DescriptorTaken taken;
       OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &taken));
       Session* session = session_of(worker, taken.session);
-      if (session != nullptr && session->passing != 0) --session->passing;
+      if (session == nullptr || session->passing == 0) return Status();
+      --session->passing;
+      choose_reading(*session);
       return Status();
     }
     default: return Status(CUDA_ERROR_INVALID_VALUE, "a kind of message that no worker sends");
@@ -737,19 +739,22 @@ void Server::on_client_packet(uint32_t id, Packet packet) {
     return;
   }
   if (session->state == SessionState::kEnding) return;
-  const bool is_between = session->state == SessionState::kMoving || session->is_leaving;
-  if (is_between && session->parked.size() < wire::kMaxPassing) {
-    session->parked.emplace_back(message, std::move(descriptors[0]));
-    return;
-  }
-  if (session->passing >= wire::kMaxPassing) {
-    on_client_gone(id, "it sends descriptors that it does not use");
-    return;
-  }
-  ++session->passing;
   message.session = id;
-  const int descriptor = descriptors[0].get();
-  session->worker->process->send(wire::message_bytes(message), {&descriptor, 1});
+  if (session->state == SessionState::kMoving || session->is_leaving) {
+    session->parked.emplace_back(message, std::move(descriptors[0]));
+  } else {
+    ++session->passing;
+    const int descriptor = descriptors[0].get();
+    session->worker->process->send(wire::message_bytes(message), {&descriptor, 1});
+  }
+  choose_reading(*session);
+}
+
+// A client waits when the worker has not confirmed so many of its descriptors.
+void Server::choose_reading(Session& session) {
+  const bool is_full =
+      session.passing >= wire::kMaxPassing || session.parked.size() >= wire::kMaxPassing;
+  if (session.client != nullptr) session.client->pause_reading(is_full);
 }
 
 void Server::on_client_gone(uint32_t id, const std::string& unexpected) {

@@ -208,6 +208,7 @@ class Server final : Workers::Owner {
   void refuse(ForeignFd client, CUresult result, const std::string& reason);
   // A descriptor for the client's session in the worker; anything else cuts the client off.
   void on_client_packet(uint32_t id, Packet packet);
+  static void choose_reading(Session& session);
   void on_client_gone(uint32_t id, const std::string& unexpected);
   // The client has gone or is cut off: the worker drains the session, for options_.drain_ms.
   void end_session(Session& session, CUresult result);

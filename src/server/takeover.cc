@@ -391,10 +391,10 @@ void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
 void Server::pass_parked(Session& session) {
   for (auto& [message, descriptor] : std::exchange(session.parked, {})) {
     ++session.passing;
-    message.session = session.id;
     const int file = descriptor.get();
     session.worker->process->send(wire::message_bytes(message), {&file, 1});
   }
+  choose_reading(session);
 }
 
 void Server::note_decided(Session& session, uint32_t Recovery::*outcome) {

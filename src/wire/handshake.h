@@ -413,7 +413,8 @@ struct DescriptorTaken {
   uint32_t session = 0;
   uint32_t reserved = 0;
 };
-// Unconfirmed descriptors of one client, at most. An honest client waits for each confirmation.
+// Unconfirmed descriptors of one client, at most: the server reads no more of it until the worker
+// has confirmed one.
 inline constexpr uint32_t kMaxPassing = 4;
 
 // The daemon asks a server to which it has passed a client, and a server a worker that has

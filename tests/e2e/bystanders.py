@@ -13,7 +13,7 @@ import subprocess
 from sandbox import Failure, wait_until
 from scenario_tools import ready
 
-MODES = ("idle", "requests", "long", "copies", "graphs", "hosts", "pools", "ipc", "variables")
+MODES = ("idle", "requests", "long", "copies", "graphs", "hosts", "pools", "ipc", "variables", "registered")
 FAULTS = ("read", "write", "null", "misaligned", "trap", "assert", "stack")
 KILL = "kill"      # the client is killed while its kernel runs, of some 0.5 s
 GONE = "gone"      # the client is killed while its fault is not known yet

@@ -255,8 +255,17 @@ RENEWED = [["drv_globals"], ["drv_streams_events"], ["drv_graph_nodes", "change"
 def renewed_programs(box, _):
     """Programs go from worker to worker all the time, and print what they do otherwise. All of the suite's:
     OPENMPS_TEST_RENEW=0.003 ctest -R e2e.openmps."""
+    run_moving(box, box.renew)
+
+
+def moved_programs(box, _):
+    """The same between two fault domains. All of the suite's: OPENMPS_TEST_CHANGE_DOMAINS=0.003."""
+    run_moving(box, box.change_domains)
+
+
+def run_moving(box, way):
     box.start_daemon()
-    box.start_renewing(0.003)
+    box.start_moving(way, 0.003)
     for command in RENEWED:
         code, out, err = box.run(command, CLIENT_LIMIT_S)
         require(code == 0, f"{command}: exit code {code}\n{out}{err}")
@@ -578,5 +587,5 @@ def stopped(box, _):
 
 
 FAILURES = (daemon_killed, bad_directories, left_behind, full_log_disk, no_descriptors, descriptors_in_flight, stopped,
-            memory_is_the_programs, same_addresses, beside_faults, renewed_beside, renewed_programs, quarantined, domains,
-            work_time)
+            memory_is_the_programs, same_addresses, beside_faults, renewed_beside, renewed_programs, moved_programs,
+            quarantined, domains, work_time)

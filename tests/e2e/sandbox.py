@@ -26,6 +26,7 @@ MARK = "OPENMPS_E2E_RUN"
 # Seconds between two `reload --worker` beside everything that a sandbox with a daemon runs. By hand:
 # OPENMPS_TEST_RENEW=0.1 ctest --test-dir build -R e2e.openmps
 RENEW = "OPENMPS_TEST_RENEW"
+CHANGE_DOMAINS = "OPENMPS_TEST_CHANGE_DOMAINS"  # the same, between two workers that stay
 
 
 class Failure(Exception):
@@ -65,8 +66,8 @@ class Sandbox:
         self.env = self._environment(extra_env or {})
         self.children = []
         self.user = {}  # arguments for subprocess of programs, see become()
-        self.renewing = None  # the thread of _renew()
-        self.stop_renewing = threading.Event()
+        self.moving = None  # the thread of _move()
+        self.stop_moving = threading.Event()
 
     def share_build(self):
         """Copies what a sandbox needs of the build to a place that every user can read."""
@@ -190,20 +191,28 @@ class Sandbox:
             output.seek(0)
             if done.returncode != 0:
                 raise Failure(f"openmps-control -d: exit code {done.returncode}\n{output.read()}")
-        if RENEW in os.environ:
-            self.start_renewing(float(os.environ[RENEW]))
+        for way, name in ((self.renew, RENEW), (self.change_domains, CHANGE_DOMAINS)):
+            if name in os.environ:
+                self.start_moving(way, float(os.environ[name]))
 
-    def start_renewing(self, pause_s):
-        """Until quit() or close() whatever runs here moves to a new worker again and again: nobody may notice."""
-        self.renewing = threading.Thread(target=self._renew, args=(pause_s,), daemon=True)
-        self.renewing.start()
+    def start_moving(self, way, pause_s):
+        """Until quit() or close() whatever runs here moves to another worker again and again: nobody may notice."""
+        self.moving = threading.Thread(target=self._move, args=(way, pause_s), daemon=True)
+        self.moving.start()
 
-    def _renew(self, pause_s):
-        while not self.stop_renewing.wait(pause_s):
+    def _move(self, way, pause_s):
+        while not self.stop_moving.wait(pause_s):
             try:
-                self.control("reload --worker")
-            except (subprocess.SubprocessError, OSError):
+                way()
+            except (subprocess.SubprocessError, OSError, ValueError):
                 return
+
+    def renew(self):
+        self.control("reload --worker")
+
+    def change_domains(self):
+        for client in json.loads(self.control("ps --json")[1]):
+            self.control(f"move_client id:{client['id']} {'there' if client['domain'] == 'common' else 'common'}")
 
     def config(self):
         return self.root / "openmps.toml"
@@ -246,9 +255,9 @@ class Sandbox:
 
     def quit(self):
         """Stops daemon, servers and workers."""
-        if self.renewing is not None:
-            self.stop_renewing.set()
-            self.renewing.join()
+        if self.moving is not None:
+            self.stop_moving.set()
+            self.moving.join()
         code, out = self.control("quit")
         if code != 0:
             raise Failure(f"quit: exit code {code}: {out}")
@@ -275,7 +284,7 @@ class Sandbox:
         return text
 
     def close(self):
-        self.stop_renewing.set()
+        self.stop_moving.set()
         for pid in self.processes():
             try:
                 os.kill(pid, signal.SIGKILL)

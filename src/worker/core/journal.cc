@@ -226,10 +226,13 @@ void Journal::add(const Command& command) {
     if (const auto former = by_setting_.find(entry.key); former != by_setting_.end()) {
       drop(former->second);
     }
-  } else if (is_range && command.opcode == wire::Opcode::kMemoryAccess) {
-    // An access of the same device to no more than this range is replaced.
+  } else if (is_range && (command.opcode == wire::Opcode::kMemoryAccess ||
+                          command.opcode == wire::Opcode::kHostMap)) {
+    // An access of the same device to no more than this range is replaced, or what was mapped here.
     entry.key = setting(command);
-    longest_access_ = std::max(longest_access_, entry.range.end - entry.range.begin);
+    if (command.opcode == wire::Opcode::kMemoryAccess) {
+      longest_access_ = std::max(longest_access_, entry.range.end - entry.range.begin);
+    }
     std::vector<Number> inside;
     for (auto it = by_address_.lower_bound(entry.range.begin);
          it != by_address_.end() && it->first < entry.range.end; ++it) {
@@ -380,7 +383,11 @@ bool ends(wire::Opcode by, wire::Opcode what) {
   switch (by) {
     case wire::Opcode::kAddressFree: return what == wire::Opcode::kAddressReserve;
     case wire::Opcode::kHostUnregister: return what == wire::Opcode::kHostRegister;
-    default: return what != wire::Opcode::kAddressReserve && what != wire::Opcode::kHostRegister;
+    case wire::Opcode::kHostFree:
+      return what == wire::Opcode::kHostReserve || what == wire::Opcode::kHostMap;
+    default:
+      return what != wire::Opcode::kAddressReserve && what != wire::Opcode::kHostRegister &&
+             what != wire::Opcode::kHostReserve && what != wire::Opcode::kHostMap;
   }
 }
 
@@ -407,6 +414,16 @@ void Journal::end_range(uint64_t begin, uint64_t bytes, wire::Opcode by) {
     drop(number);
   }
   compact_if_due();
+}
+
+void Journal::end_host_pages(uint64_t begin) {
+  const auto found = by_address_.find(begin);
+  if (!is_open() || found == by_address_.end()) return;
+  const auto reserved = std::ranges::find(found->second, wire::Opcode::kHostReserve,
+                                          [this](Number number) { return entries_.at(number).opcode; });
+  if (reserved == found->second.end()) return;
+  const uint64_t end = entries_.at(*reserved).range.end;
+  end_range(begin, end - begin, wire::Opcode::kHostFree);
 }
 
 // Add the entry once more, for a part of its range.

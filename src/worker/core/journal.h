@@ -142,6 +142,8 @@ class Journal {
   void end(ObjectKey ended, wire::Opcode opcode, Bytes record);
   // A command, kMemoryUnmap, kAddressFree or kHostUnregister, has ended what is at these addresses.
   void end_range(uint64_t begin, uint64_t bytes, wire::Opcode by);
+  // HostFree has ended the HostReserve that begins there, and what was mapped in it.
+  void end_host_pages(uint64_t begin);
   // Executable graphs: GraphBegin drops what was described before; GraphInstantiate and GraphUpdate
   // have used the description, or have failed.
   void begin_graph(ObjectKey exec);

@@ -53,6 +53,23 @@ Result<std::shared_ptr<HostPages>> HostPages::reserve(AddressBook& book, uint64_
   return Status(CUDA_ERROR_OUT_OF_MEMORY, "no addresses are left for host memory");
 }
 
+Result<std::shared_ptr<HostPages>> HostPages::reserve_again(AddressBook& book, uint64_t address,
+                                                            uint64_t bytes) {
+  if (!is_of_book(address, address + bytes)) return reserve_at(address, bytes);
+  const uint64_t claim = address - address % kHugePage;
+  const uint64_t whole = (address + bytes - claim + kHugePage - 1) / kHugePage * kHugePage;
+  if (!book.claim(claim, whole)) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, "the addresses belong to another session");
+  }
+  Result<Mapping> reserved = reserve_addresses(address, bytes);
+  if (!reserved.ok()) {
+    book.release(claim);
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, reserved.status().message());
+  }
+  reserved->leak();
+  return std::make_shared<HostPages>(&book, claim, address, bytes);
+}
+
 HostPages::~HostPages() {
   munmap(reinterpret_cast<void*>(begin_), end_ - begin_);
   if (book_ != nullptr) book_->release(claim_);
@@ -63,7 +80,8 @@ bool HostPages::is_read_only(uint64_t begin, uint64_t end) const {
       read_only_, [&](const auto& part) { return part.first < end && begin < part.second; });
 }
 
-Status HostPages::map(uint64_t address, uint64_t bytes, int file, uint64_t offset, bool read_only) {
+Status HostPages::map(uint64_t address, uint64_t bytes, int file, uint64_t offset, bool read_only,
+                      KeptMemory kept) {
   struct stat info {};
   struct statfs system {};
   // A file system that a user's process serves may never deliver a page, and the driver would wait
@@ -86,6 +104,10 @@ Status HostPages::map(uint64_t address, uint64_t bytes, int file, uint64_t offse
   }
   madvise(start, bytes, MADV_DONTDUMP);
   if (read_only) read_only_.emplace_back(address, address + bytes);
+  std::erase_if(mapped_, [&](const Mapped& mapped) {
+    return mapped.begin >= address && mapped.end <= address + bytes;
+  });
+  mapped_.push_back({address, address + bytes, std::move(kept)});
   return Status();
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cuda/status.h"
+#include "worker/core/keeper.h"
 #include "worker/memory/address_book.h"
 
 namespace openmps::worker {
@@ -23,6 +24,10 @@ class HostPages {
   // Reserve addresses that are free in every client, with the offset of `alike` within kHugePage.
   static Result<std::shared_ptr<HostPages>> reserve(AddressBook& book, uint64_t alike,
                                                     uint64_t bytes);
+  // Reserve what had such addresses in another worker. CUDA_ERROR_OUT_OF_MEMORY: part of them is in
+  // use.
+  static Result<std::shared_ptr<HostPages>> reserve_again(AddressBook& book, uint64_t address,
+                                                          uint64_t bytes);
   HostPages(AddressBook* book, uint64_t claim, uint64_t begin, uint64_t bytes)
       : book_(book), claim_(claim), begin_(begin), end_(begin + bytes) {}
   ~HostPages();
@@ -35,7 +40,9 @@ class HostPages {
   [[nodiscard]] bool is_read_only(uint64_t begin, uint64_t end) const;
   // Map whole pages of a file. CUDA_ERROR_INVALID_VALUE: it is no regular file, it is on a file
   // system that a user's process serves, or it has no such pages.
-  Status map(uint64_t address, uint64_t bytes, int file, uint64_t offset, bool read_only);
+  // `kept`: the server keeps the file for the next worker, as long as it is mapped.
+  Status map(uint64_t address, uint64_t bytes, int file, uint64_t offset, bool read_only,
+             KeptMemory kept);
 
  private:
   AddressBook* const book_;  // in which claim_ is taken; null: there is no claim
@@ -43,6 +50,12 @@ class HostPages {
   const uint64_t begin_;
   const uint64_t end_;
   std::vector<std::pair<uint64_t, uint64_t>> read_only_;  // begin and end
+  struct Mapped {
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    KeptMemory kept;
+  };
+  std::vector<Mapped> mapped_;
 };
 
 using HostPagesList = std::vector<std::shared_ptr<HostPages>>;

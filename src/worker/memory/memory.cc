@@ -30,6 +30,11 @@ constexpr int kHoleTries = 256;
 // driver 580), of which most programs free a few at once. Longer, and it is an estimate.
 constexpr uint64_t kInfoWaitMs = 20;
 
+// How long a session that comes back to a worker waits until that has let go of its registered
+// pages, which needs a moment in which nothing runs; and between two tries.
+constexpr uint64_t kPagesAgainNs = 2'000'000'000;
+constexpr uint64_t kPagesPauseNs = 1'000'000;
+
 // Why a session can't move.
 constexpr std::string_view kNotExported = "its device's memory can't be exported";
 constexpr std::string_view kTooMany = "too many allocations";
@@ -307,11 +312,11 @@ KeptMemory SessionMemory::keep(const std::shared_ptr<Physical>& physical) {
   return kept;
 }
 
-KeptMemory SessionMemory::keep_now(const Physical& physical, int descriptor) {
+KeptMemory SessionMemory::keep_now(uint64_t bytes, uint32_t device, int descriptor) {
   if (keeper_ == nullptr) return KeptMemory();
-  KeptMemory kept = keeper_->keep_now(core_.info.id, core_.journal.next_number(), physical.bytes,
-                                      physical.device, descriptor);
-  note_kept(kept, physical.device);
+  KeptMemory kept = keeper_->keep_now(core_.info.id, core_.journal.next_number(), bytes, device,
+                                      descriptor);
+  note_kept(kept, device);
   return kept;
 }
 
@@ -766,6 +771,10 @@ Status SessionMemory::reserve_host(const wire::HostReserve& range, uint64_t* add
   if (host_pages_.size() >= wire::kMaxMappings) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "too much of the program's memory is mapped");
   }
+  if (const auto* const had = core_.journal.recorded<wire::HostReserve::Reply>()) {
+    *address = had->address;
+    return reserve_host_again(had->address, range.bytes);
+  }
   Result<std::shared_ptr<HostPages>> pages = HostPages::reserve_at(range.wanted, range.bytes);
   if (!pages.ok()) {
     // The last registration there may still wait for a quiescence to end.
@@ -782,6 +791,19 @@ Status SessionMemory::reserve_host(const wire::HostReserve& range, uint64_t* add
   return Status();
 }
 
+// The session may have been this worker's before, which has not let go of its pages yet.
+Status SessionMemory::reserve_host_again(uint64_t address, uint64_t bytes) {
+  const uint64_t limit_ns = core_.clock.now_ns() + kPagesAgainNs;
+  Result<std::shared_ptr<HostPages>> pages = HostPages::reserve_again(addresses_, address, bytes);
+  while (!pages.ok() && core_.clock.now_ns() < limit_ns) {
+    core_.clock.sleep(kPagesPauseNs);
+    pages = HostPages::reserve_again(addresses_, address, bytes);
+  }
+  if (!pages.ok()) return pages.status();
+  host_pages_[address] = std::move(*pages);
+  return Status();
+}
+
 Status SessionMemory::check_host_map(const wire::HostMap& command) const {
   const uint64_t all = command.address | command.bytes | command.offset;
   if (command.bytes == 0 || command.address + command.bytes < command.address ||
@@ -793,11 +815,11 @@ Status SessionMemory::check_host_map(const wire::HostMap& command) const {
   return violation(text_of(command.address, command.bytes) + " is registered");
 }
 
-Status SessionMemory::map_host(const wire::HostMap& command, int file) {
+Status SessionMemory::map_host(const wire::HostMap& command, int file, KeptMemory kept) {
   return host_pages(command.address, command.bytes)
       .front()
       ->map(command.address, command.bytes, file, command.offset,
-            (command.flags & wire::kHostReadOnly) != 0);
+            (command.flags & wire::kHostReadOnly) != 0, std::move(kept));
 }
 
 Status SessionMemory::handle(const wire::HostFree& command) {

@@ -129,7 +129,7 @@ class SessionMemory {
   // Have the server keep memory that the command in hand has made: soon, or now, as the caller has
   // a descriptor of it.
   KeptMemory keep(const std::shared_ptr<Physical>& physical);
-  KeptMemory keep_now(const Physical& physical, int descriptor);
+  KeptMemory keep_now(uint64_t bytes, uint32_t device, int descriptor);
   // While the session is made again: what the server has given for the command in hand.
   // CUDA_ERROR_INVALID_HANDLE: nothing.
   Result<Keeper::Taken> take_kept();
@@ -158,9 +158,9 @@ class SessionMemory {
   // Reserve the addresses of the program's pages, or others. CUDA_ERROR_OUT_OF_MEMORY: none is
   // free.
   Status reserve_host(const wire::HostReserve& range, uint64_t* address);
-  // Map a file's pages there; the check returns violations.
+  // Map a file's pages there, which the server keeps as `kept`; the check returns violations.
   [[nodiscard]] Status check_host_map(const wire::HostMap& command) const;
-  Status map_host(const wire::HostMap& command, int file);
+  Status map_host(const wire::HostMap& command, int file, KeptMemory kept);
   Status handle(const wire::HostFree& command);
   // Unregister in two steps, as unmapping: from the first on commands may not name the memory; in
   // the second the driver releases the pages, which go back to the system.
@@ -217,6 +217,7 @@ class SessionMemory {
   [[nodiscard]] uint64_t granted(uint32_t device) const { return granted_[device]; }
 
  private:
+  Status reserve_host_again(uint64_t address, uint64_t bytes);
   enum class Kind { kDeviceMemory, kRegistered, kChannel, kGlobal };
   struct Range {
     uint64_t end = 0;

@@ -42,6 +42,15 @@ UniqueFd DescriptorInbox::take(uint32_t ticket) {
   }
 }
 
+// From the program, or what the server has kept of it.
+Result<Keeper::Taken> PhysicalObjects::take_memory(uint32_t ticket) {
+  if (core_.journal.is_adopting()) return memory_.take_kept();
+  Keeper::Taken taken;
+  taken.memory = inbox.take(ticket);
+  if (taken.memory.valid()) return taken;
+  return Status(CUDA_ERROR_OPERATING_SYSTEM, "the descriptor did not arrive");
+}
+
 Status PhysicalObjects::create(const wire::PhysicalCreate& command) {
   auto object = std::make_unique<Object>();
   OPENMPS_RETURN_IF_ERROR(
@@ -94,20 +103,11 @@ Status PhysicalObjects::handle(const wire::RangeExport& command) {
 
 Status PhysicalObjects::handle(const wire::PhysicalImport& command,
                                ReplyTo<wire::PhysicalImport> reply) {
-  Keeper::Taken taken;  // from the program, or what the server has kept of it
-  if (core_.journal.is_adopting()) {
-    Result<Keeper::Taken> given = memory_.take_kept();
-    if (!given.ok()) return given.status();
-    taken = std::move(given).value();
-  } else {
-    taken.memory = inbox.take(command.ticket);
-  }
-  if (!taken.memory.valid()) {
-    return Status(CUDA_ERROR_OPERATING_SYSTEM, "the descriptor to import did not arrive");
-  }
+  Result<Keeper::Taken> taken = take_memory(command.ticket);
+  if (!taken.ok()) return taken.status();
   OPENMPS_RETURN_IF_ERROR(core_.use(0));
   const Result<CUmemGenericAllocationHandle> imported =
-      import_memory(core_.driver, taken.memory.get());
+      import_memory(core_.driver, taken->memory.get());
   if (!imported.ok()) return imported.status();
   const CUmemGenericAllocationHandle handle = *imported;
   // Find the device that the memory is on; the driver does not say how large the memory is.
@@ -127,8 +127,9 @@ Status PhysicalObjects::handle(const wire::PhysicalImport& command,
   }
   auto object = std::make_unique<Object>();
   const auto physical = std::make_shared<Physical>(core_.driver, handle, 0, device);
-  KeptMemory kept = core_.journal.is_adopting() ? std::move(taken.kept)
-                                                : memory_.keep_now(*physical, taken.memory.get());
+  KeptMemory kept = core_.journal.is_adopting()
+                        ? std::move(taken->kept)
+                        : memory_.keep_now(physical->bytes, device, taken->memory.get());
   OPENMPS_RETURN_IF_ERROR(memory_.hold(physical, std::move(kept), &object->holding));
   OPENMPS_RETURN_IF_ERROR(objects_.insert(command.physical, std::move(object)));
   reply.put({device});
@@ -137,11 +138,11 @@ Status PhysicalObjects::handle(const wire::PhysicalImport& command,
 
 Status PhysicalObjects::handle(const wire::HostMap& command) {
   OPENMPS_RETURN_IF_ERROR(memory_.check_host_map(command));
-  const UniqueFd file = inbox.take(command.ticket);
-  if (!file.valid()) {
-    return Status(CUDA_ERROR_OPERATING_SYSTEM, "the file to map did not arrive");
-  }
-  return memory_.map_host(command, file.get());
+  Result<Keeper::Taken> taken = take_memory(command.ticket);
+  if (!taken.ok()) return taken.status();
+  const int file = taken->memory.get();
+  if (!core_.journal.is_adopting()) taken->kept = memory_.keep_now(0, 0, file);
+  return memory_.map_host(command, file, std::move(taken->kept));
 }
 
 }  // namespace openmps::worker

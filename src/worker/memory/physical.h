@@ -63,6 +63,7 @@ class PhysicalObjects {
   std::function<void(uint32_t ticket, int descriptor)> send;
 
  private:
+  Result<Keeper::Taken> take_memory(uint32_t ticket);
   struct Object {
     std::shared_ptr<Holding> holding;
   };

@@ -220,7 +220,8 @@ constexpr bool kIsObject = Name::kObject != Object::kDevice;
 template <typename C>
 constexpr bool concerns_journal() {
   return kIsKept<C> || std::same_as<C, wire::MemoryUnmap> || std::same_as<C, wire::AddressFree> ||
-         std::same_as<C, wire::HostUnregister> || std::same_as<C, wire::MemoryWithdraw> ||
+         std::same_as<C, wire::HostUnregister> || std::same_as<C, wire::HostFree> ||
+         std::same_as<C, wire::MemoryWithdraw> ||
          wire::NamesOf<C>::with(
              [](auto... name) { return ((name.kEffect == Effect::kEnd) || ... || false); });
 }
@@ -259,8 +260,8 @@ void append_key(const C& command, const wire::TailOf<C>& tail, std::string* key)
 template <typename C>
 Journal::Range range_of([[maybe_unused]] const C& command,
                         [[maybe_unused]] const ReplyWriter& writer) {
-  if constexpr (std::same_as<C, wire::AddressReserve>) {
-    wire::AddressReserve::Reply reply;
+  if constexpr (std::same_as<C, wire::AddressReserve> || std::same_as<C, wire::HostReserve>) {
+    typename C::Reply reply;
     if (writer.size() < sizeof(reply)) return {};
     memcpy(&reply, writer.data(), sizeof(reply));
     return {.begin = reply.address, .end = reply.address + command.bytes};
@@ -294,6 +295,9 @@ void note_in_journal(SessionParts& session, const wire::Record& record, const C&
   if constexpr (std::same_as<C, wire::MemoryUnmap> || std::same_as<C, wire::AddressFree> ||
                 std::same_as<C, wire::HostUnregister>) {
     if (status.ok()) journal.end_range(command.address, command.bytes, C::kOpcode);
+  }
+  if constexpr (std::same_as<C, wire::HostFree>) {
+    if (status.ok()) journal.end_host_pages(command.address);
   }
   if constexpr (std::same_as<C, wire::MemoryWithdraw>) {
     if (status.ok()) journal.end(Journal::share(command.key), C::kOpcode, bytes);

@@ -6,7 +6,8 @@
 // input, one line of JSON about the time since the last one; at the end of input it ends. Run by
 // bench/faults.py and scenarios. `ipc`: a second process opens the memory and reads each round's
 // words; its errors count as the first one's. `variables`: its code has variables in device memory.
-// usage: drv_bystander idle|requests|long|copies|graphs|hosts|pools|ipc|variables [SEED]
+// `registered`: its kernels work on memory of its own that it has registered.
+// usage: drv_bystander idle|requests|long|copies|graphs|hosts|pools|ipc|variables|registered [SEED]
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -22,7 +23,7 @@
 namespace {
 
 constexpr const char* kModes[] = {"idle",  "requests", "long", "copies",   "graphs",
-                                  "hosts", "pools",    "ipc",  "variables"};
+                                  "hosts", "pools",    "ipc",  "variables", "registered"};
 constexpr uint32_t kWords = 4096;
 constexpr size_t kBytes = kWords * sizeof(uint32_t);
 constexpr unsigned kBlock = 128;
@@ -132,7 +133,13 @@ class Bystander {
     where_ = session_.function("where");
     for (CUdeviceptr* memory : {&state_, &next_, &busy_}) CHECK_CU(cuMemAlloc_v2(memory, kBytes));
     void* pinned = nullptr;
-    CHECK_CU(cuMemAllocHost_v2(&pinned, kBytes));
+    if (mode_ == "registered") {
+      pinned = aligned_alloc(4096, kBytes);
+      CHECK_CU(cuMemHostRegister_v2(pinned, kBytes, CU_MEMHOSTREGISTER_DEVICEMAP));
+      CHECK_CU(cuMemHostGetDevicePointer_v2(&mapped_, pinned, 0));
+    } else {
+      CHECK_CU(cuMemAllocHost_v2(&pinned, kBytes));
+    }
     pinned_ = static_cast<uint32_t*>(pinned);
     CHECK_CU(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
     CHECK_CU(cuMemcpyHtoD_v2(state_, expected_.data(), kBytes));
@@ -250,6 +257,10 @@ class Bystander {
       mix(scratch, key, stream_);
       TRY(cuMemcpyDtoDAsync_v2(next_, scratch, kBytes, stream_));
       TRY(cuMemFreeAsync(scratch, stream_));
+    } else if (mode_ == "registered") {
+      TRY(cuMemcpyDtoHAsync_v2(pinned_, state_, kBytes, stream_));
+      mix(mapped_, key, stream_);
+      TRY(cuMemcpyHtoDAsync_v2(next_, pinned_, kBytes, stream_));
     } else {
       if (mode_ == "long") {
         TRY(e2e::try_launch(where_, 1, 32, 0, stream_, busy_, kLongSpins));
@@ -299,6 +310,7 @@ class Bystander {
   CUfunction mix_ = nullptr, where_ = nullptr;
   CUdeviceptr state_ = 0, next_ = 0, busy_ = 0;
   uint32_t* pinned_ = nullptr;
+  CUdeviceptr mapped_ = 0;  // registered memory as kernels see it
   CUstream stream_ = nullptr;
   CUgraphExec exec_ = nullptr;  // of the last round
   std::vector<uint32_t> got_;
