@@ -222,7 +222,9 @@ Result<ImageBytes> place_in_text(const ImageBytes& text, const FindVariable& fin
     }
     const Result<CUdeviceptr> address = find(std::string(variable.name));
     status = address.status();
-    if (address.ok()) addresses[std::string(variable.name)] = *address;
+    if (address.ok() && !addresses.emplace(std::string(variable.name), *address).second) {
+      status = not_supported("two variables with the name " + std::string(variable.name));
+    }
   };
   for_each_variable(ptx, look);
   OPENMPS_RETURN_IF_ERROR(status);
@@ -233,11 +235,27 @@ Result<ImageBytes> place_in_text(const ImageBytes& text, const FindVariable& fin
   return bytes;
 }
 
+// Variables are told apart by their names. Code that was linked from several modules may have
+// variables of one name that are local to these.
+Status check_names(const std::vector<ElfSymbol>& symbols, const Sections& sections) {
+  std::map<std::string_view, const ElfSymbol*> by_name;
+  for (const ElfSymbol& symbol : symbols) {
+    if (!is_variable(symbol, sections)) continue;
+    const ElfSymbol& first = *by_name.emplace(symbol.name, &symbol).first->second;
+    if (first.entry.st_shndx != symbol.entry.st_shndx ||
+        first.entry.st_value != symbol.entry.st_value) {
+      return not_supported("two variables with the name " + std::string(symbol.name));
+    }
+  }
+  return Status();
+}
+
 Result<ImageBytes> place_in_cubin(const ImageBytes& code, const FindVariable& find) {
   const Bytes cubin(code);
   const Result<Sections> sections = cuda::read_named_sections(cubin);
   if (!sections.ok()) return sections.status();
   const std::vector<ElfSymbol> symbols = cuda::read_symbols(*sections);
+  OPENMPS_RETURN_IF_ERROR(check_names(symbols, *sections));
   std::map<uint32_t, CUdeviceptr> found;  // by symbol
   ImageBytes placed(cubin.begin(), cubin.end());
   placed.push_back(0);
@@ -304,7 +322,9 @@ Status lay_out_cubin(Bytes cubin, VariableLayout* layout) {
     layout->contents.push_back(
         {offsets[i], ImageBytes(section.contents.begin(), section.contents.end())});
   }
-  for (const ElfSymbol& symbol : cuda::read_symbols(*sections)) {
+  const std::vector<ElfSymbol> symbols = cuda::read_symbols(*sections);
+  OPENMPS_RETURN_IF_ERROR(check_names(symbols, *sections));
+  for (const ElfSymbol& symbol : symbols) {
     const auto section = offsets.find(symbol.entry.st_shndx);
     if (ELF64_ST_TYPE(symbol.entry.st_info) != STT_OBJECT || section == offsets.end()) continue;
     const uint64_t size = (*sections)[section->first].header.sh_size;
@@ -331,7 +351,9 @@ Status lay_out_text(const ImageBytes& text, VariableLayout* layout) {
       status = bytes.status();
       if (status.ok()) layout->contents.push_back({placed.offset, std::move(bytes).value()});
     }
-    layout->variables[std::string(variable.name)] = placed;
+    if (!layout->variables.emplace(std::string(variable.name), placed).second) {
+      status = not_supported("two variables with the name " + std::string(variable.name));
+    }
   };
   for_each_variable(ptx, look);
   return status;

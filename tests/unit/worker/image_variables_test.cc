@@ -158,6 +158,26 @@ TEST(PlacedVariables, WhatNobodyKnowsStays) {
       CUDA_ERROR_NOT_FOUND);
 }
 
+// Two modules that were linked may each have a variable of that name for themselves.
+TEST(PlacedVariables, OneNameForTwoIsRefused) {
+  TestCubin cubin;
+  cubin.relocate(TestCubin::kAddresses, 0, cubin.add("x", TestCubin::kGlobal), kAbsolute64);
+  cubin.relocate(TestCubin::kAddresses, 8, cubin.add("x", TestCubin::kGlobal, 8), kAbsolute64);
+  const auto find = [](const std::string&) { return Result<CUdeviceptr>(0x1000); };
+  EXPECT_EQ(place_variables(view_of(cubin.image()), kSmVersion, kMost, find).status().code(),
+            CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(lay_out_variables(view_of(cubin.image()), kSmVersion, kMost).status().code(),
+            CUDA_ERROR_NOT_SUPPORTED);
+  const std::string ptx =
+      ".version 8.0\n.target sm_80\n.address_size 64\n.global .u32 x;\n.global .u32 x;\n";
+  EXPECT_EQ(lay_out_variables(view_of(ptx), kSmVersion, kMost).status().code(),
+            CUDA_ERROR_NOT_SUPPORTED);
+  TestCubin same;
+  same.add("x", TestCubin::kGlobal);
+  same.add("x", TestCubin::kGlobal);
+  EXPECT_TRUE(lay_out_variables(view_of(same.image()), kSmVersion, kMost).ok());
+}
+
 TEST(VariableLayouts, OfACubinAreItsSections) {
   TestCubin cubin;
   cubin.add("x", TestCubin::kGlobal, 8);
