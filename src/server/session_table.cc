@@ -150,6 +150,16 @@ uint32_t SessionTable::kept_windows(const Worker& worker) const {
       }));
 }
 
+uint32_t SessionTable::places() const {
+  uint32_t places = 0;
+  for (const auto& [id, session] : sessions_) {
+    if (!session->journal.valid()) continue;
+    const auto& journal = *static_cast<const wire::JournalHeader*>(session->journal_page.address());
+    places |= journal.places.load(std::memory_order_relaxed);
+  }
+  return places;
+}
+
 uint32_t SessionTable::clients() const {
   uint32_t count = 0;
   for (const auto& [id, session] : sessions_) {

@@ -100,6 +100,8 @@ class SessionTable {
   void return_windows(const Worker& worker);
   // How many windows of ended sessions the worker still has.
   [[nodiscard]] uint32_t kept_windows(const Worker& worker) const;
+  // Where sessions have addresses beside their windows (wire::places_of()).
+  [[nodiscard]] uint32_t places() const;
   [[nodiscard]] bool empty() const { return sessions_.empty(); }
   // Sessions whose client is connected, or waits for its Welcome; and those of one domain.
   [[nodiscard]] uint32_t clients() const;

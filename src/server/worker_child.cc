@@ -18,14 +18,15 @@ WorkerChild::~WorkerChild() {
   if (pid_ != 0) loop_.forget_child(pid_);
 }
 
-Status WorkerChild::start(const std::string& program, const std::string& driver, uint32_t number,
+Status WorkerChild::start(const std::string& program, const std::string& driver, uint32_t place,
                           bool is_spare) {
   Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
   if (!sockets.ok()) return sockets.status();
   SpawnOptions options;
   options.program = program;
-  options.arguments = {"--server-fd", std::to_string(kWorkerServerFd), "--driver", driver,
-                       "--number",    std::to_string(number)};
+  options.arguments = {"--server-fd", std::to_string(kWorkerServerFd),
+                       "--driver",    driver,
+                       "--place",     std::to_string(place)};
   if (is_spare) options.arguments.insert(options.arguments.end(), {"--spare", "1"});
   options.fds = {{sockets->second.get(), kWorkerServerFd}, {1, 1}, {2, 2}};
   options.die_with_parent = true;

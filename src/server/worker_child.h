@@ -41,8 +41,8 @@ class WorkerChild {
 
   // Start `program` on `driver` (OPENMPS_DRIVER's value); standard output and error are ours.
   // Errors: CUDA_ERROR_OPERATING_SYSTEM with the reason.
-  // `number`: of the server's workers, from 0. `is_spare`: nobody waits for it.
-  Status start(const std::string& program, const std::string& driver, uint32_t number,
+  // `place`: of its addresses (wire::kAddressPlaces). `is_spare`: nobody waits for it.
+  Status start(const std::string& program, const std::string& driver, uint32_t place,
                bool is_spare);
   void send(std::span<const std::byte> message, std::span<const int> fds = {});
   // No message waits to be sent.

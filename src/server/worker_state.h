@@ -28,6 +28,7 @@ struct Domain;
 
 struct Worker {
   Domain* domain = nullptr;  // whose sessions it has
+  uint32_t place = 0;        // of its addresses (wire::kAddressPlaces)
   WorkerState state = WorkerState::kStarting;
   uint64_t ready_ms = 0;  // time that it has to become ready
   EventLoop::TimerId ready_timer = 0;

@@ -48,7 +48,20 @@ void Workers::start(Domain& domain) {
   }
 }
 
+// Where all are taken, one of another worker: a session may then find its addresses taken there.
+uint32_t Workers::choose_place() const {
+  uint32_t taken = sessions_.places();
+  for (const std::unique_ptr<Worker>& worker : workers_) taken |= 1u << worker->place;
+  for (uint32_t i = 0; i < wire::kAddressPlaces; ++i) {
+    const uint32_t place = (started_ + i) % wire::kAddressPlaces;
+    if ((taken >> place & 1) == 0) return place;
+  }
+  return started_ % wire::kAddressPlaces;
+}
+
 Status Workers::start_process(Worker& worker) {
+  worker.place = choose_place();
+  ++started_;
   worker.process = std::make_unique<WorkerChild>(
       loop_, disposal_,
       WorkerChild::Callbacks{[this, &worker](Packet packet) { on_packet(worker, packet); },
@@ -59,7 +72,7 @@ Status Workers::start_process(Worker& worker) {
                                                       why.c_str()));
                              }});
   worker.heartbeat = make_heartbeat(worker);
-  OPENMPS_RETURN_IF_ERROR(worker.process->start(options_.program, options_.driver, started_++,
+  OPENMPS_RETURN_IF_ERROR(worker.process->start(options_.program, options_.driver, worker.place,
                                                 &worker == worker.domain->spare));
   worker.ready_ms = options_.ready_ms << (std::max(worker.domain->attempts, 1) - 1);
   worker.ready_timer = loop_.call_after(worker.ready_ms, [this, &worker] { on_late(worker); });

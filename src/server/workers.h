@@ -157,6 +157,8 @@ class Workers {
   [[nodiscard]] bool stopping() const { return stopping_; }
 
  private:
+  // A place for a new worker in which no session has addresses, nor another worker chooses any.
+  [[nodiscard]] uint32_t choose_place() const;
   // The process of a new worker. False: it can't be started, and is gone.
   Status start_process(Worker& worker);
   // The spare, if it is ready, becomes the current worker. False: it is not.

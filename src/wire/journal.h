@@ -51,6 +51,8 @@ struct JournalHeader {
   // Where the last command ends that was given again (Record::end). Twice it is not: it may be what
   // ends the workers.
   std::atomic<uint64_t> given_again;
+  // Where the session has addresses beside its window (places_of()).
+  std::atomic<uint32_t> places;
   // Slots from these on have not been used.
   std::atomic<uint32_t> fence_slots;
   std::atomic<uint32_t> callback_slots;

@@ -60,6 +60,22 @@ inline constexpr uint64_t kAddressHoleEnd = 0x5800'0000'0000;
 #endif
 inline constexpr uint64_t kHostBytes = kWindowBytes - kDeviceBytes;
 
+// Each worker of a server chooses addresses beside windows from a place of its own down, in the
+// upper quarter of the addresses, of which windows have the lower ones: a session that comes from
+// another worker finds its addresses free. A place is 0.8 TiB long.
+inline constexpr uint32_t kAddressPlaces = 32;
+inline constexpr uint64_t kPlaceBytes =
+    (kAddressEnd - kFirstWindow) / 4 / kAddressPlaces / kGiB * kGiB;
+constexpr uint64_t place_end(uint32_t place) { return kAddressEnd - place * kPlaceBytes; }
+// The places in which a range lies, a bit each.
+constexpr uint32_t places_of(uint64_t begin, uint64_t end) {
+  uint32_t places = 0;
+  for (uint32_t i = 0; i < kAddressPlaces; ++i) {
+    if (begin < place_end(i) && end > place_end(i + 1)) places |= 1u << i;
+  }
+  return places;
+}
+
 // Extents of one session: as many as eight segments on each of 16 devices need, and few enough
 // that one client cannot use up the addresses of all clients.
 inline constexpr uint64_t kMaxExtentBytes = 16 * 1024 * kGiB;

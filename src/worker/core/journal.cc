@@ -419,8 +419,9 @@ void Journal::end_range(uint64_t begin, uint64_t bytes, wire::Opcode by) {
 void Journal::end_host_pages(uint64_t begin) {
   const auto found = by_address_.find(begin);
   if (!is_open() || found == by_address_.end()) return;
-  const auto reserved = std::ranges::find(found->second, wire::Opcode::kHostReserve,
-                                          [this](Number number) { return entries_.at(number).opcode; });
+  const auto reserved =
+      std::ranges::find(found->second, wire::Opcode::kHostReserve,
+                        [this](Number number) { return entries_.at(number).opcode; });
   if (reserved == found->second.end()) return;
   const uint64_t end = entries_.at(*reserved).range.end;
   end_range(begin, end - begin, wire::Opcode::kHostFree);

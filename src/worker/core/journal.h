@@ -149,6 +149,10 @@ class Journal {
   void begin_graph(ObjectKey exec);
   void use_graph(ObjectKey exec, bool is_update);
   void fail_graph(ObjectKey exec);
+  // Where the session has addresses beside its window (wire::places_of()).
+  void note_places(uint32_t places) {
+    if (is_open()) header().places.store(places, std::memory_order_relaxed);
+  }
   // How many of the session's unmappings and unregistrations have been taken from its ring.
   void note_unmapped(uint64_t taken);
   void note_unregistered(uint64_t taken);

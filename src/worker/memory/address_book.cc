@@ -14,12 +14,6 @@ namespace {
 // to other memory of the driver or the system.
 constexpr int kTries = 8;
 
-// So many workers of a server, one after the other, choose extents from different places: in the
-// upper quarter of the addresses, of which windows have the lower ones. A place is 0.8 TiB long.
-constexpr uint32_t kPlaces = 32;
-constexpr uint64_t kPlaceBytes =
-    (wire::kAddressEnd - wire::kFirstWindow) / 4 / kPlaces / wire::kGiB * wire::kGiB;
-
 }  // namespace
 
 AddressBook::AddressBook() {
@@ -28,9 +22,7 @@ AddressBook::AddressBook() {
   }
 }
 
-void AddressBook::begin_as(uint32_t number) {
-  top_ = wire::kAddressEnd - number % kPlaces * kPlaceBytes;
-}
+void AddressBook::begin_at(uint32_t place) { top_ = wire::place_end(place); }
 
 bool AddressBook::claim(uint64_t begin, uint64_t bytes) {
   const MutexLock lock(mutex_);

@@ -18,9 +18,9 @@ namespace openmps::worker {
 class AddressBook {
  public:
   AddressBook();
-  // The server's worker of that number: extents are chosen from a place of its own down, since
-  // sessions of other workers come with theirs (docs/decisions/0042). Before the first claim.
-  void begin_as(uint32_t number);
+  // Extents are chosen from that place (wire::kAddressPlaces) down, since sessions of other workers
+  // come with theirs (docs/decisions/0042). Before the first claim.
+  void begin_at(uint32_t place);
 
   // Take exactly [begin, begin + bytes). False: part of it is taken.
   [[nodiscard]] bool claim(uint64_t begin, uint64_t bytes);

@@ -139,8 +139,16 @@ Result<uint64_t> SessionMemory::reserve_extent(uint64_t bytes, uint64_t alignmen
     }
   }
   extents_[at] = at + bytes;
+  show_places();
   extent_bytes_ += bytes;
   return at;
+}
+
+// The next workers keep off these places.
+void SessionMemory::show_places() {
+  uint32_t places = host_places_;
+  for (const auto& [begin, end] : extents_) places |= wire::places_of(begin, end);
+  core_.journal.note_places(places);
 }
 
 Status SessionMemory::handle(const wire::AddressFree& command) {
@@ -156,6 +164,7 @@ Status SessionMemory::handle(const wire::AddressFree& command) {
   addresses_.release(command.address);
   extent_bytes_ -= command.bytes;
   extents_.erase(extent);
+  show_places();
   return Status();
 }
 
@@ -314,8 +323,8 @@ KeptMemory SessionMemory::keep(const std::shared_ptr<Physical>& physical) {
 
 KeptMemory SessionMemory::keep_now(uint64_t bytes, uint32_t device, int descriptor) {
   if (keeper_ == nullptr) return KeptMemory();
-  KeptMemory kept = keeper_->keep_now(core_.info.id, core_.journal.next_number(), bytes, device,
-                                      descriptor);
+  KeptMemory kept =
+      keeper_->keep_now(core_.info.id, core_.journal.next_number(), bytes, device, descriptor);
   note_kept(kept, device);
   return kept;
 }
@@ -787,7 +796,9 @@ Status SessionMemory::reserve_host(const wire::HostReserve& range, uint64_t* add
   }
   if (!pages.ok()) return pages.status();
   *address = (*pages)->begin();
+  host_places_ |= wire::places_of((*pages)->begin(), (*pages)->end());
   host_pages_[*address] = std::move(*pages);
+  show_places();
   return Status();
 }
 
@@ -800,7 +811,9 @@ Status SessionMemory::reserve_host_again(uint64_t address, uint64_t bytes) {
     pages = HostPages::reserve_again(addresses_, address, bytes);
   }
   if (!pages.ok()) return pages.status();
+  host_places_ |= wire::places_of((*pages)->begin(), (*pages)->end());
   host_pages_[address] = std::move(*pages);
+  show_places();
   return Status();
 }
 

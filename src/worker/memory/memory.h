@@ -218,6 +218,7 @@ class SessionMemory {
 
  private:
   Status reserve_host_again(uint64_t address, uint64_t bytes);
+  void show_places();
   enum class Kind { kDeviceMemory, kRegistered, kChannel, kGlobal };
   struct Range {
     uint64_t end = 0;
@@ -289,6 +290,7 @@ class SessionMemory {
   std::map<uint64_t, uint64_t> extents_;  // begin -> end
   uint64_t extent_bytes_ = 0;
   std::map<uint64_t, std::shared_ptr<HostPages>> host_pages_;  // by first address
+  uint32_t host_places_ = 0;                                   // in which they have ever been
   uint32_t cold_globals_ = 0;
   // By device. Only the session writes these; the table of usage shows them.
   wire::UsageCells<wire::UsageRow::Cell, wire::kMaxDevices>& granted_ = core_.usage.memory();

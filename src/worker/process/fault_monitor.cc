@@ -24,9 +24,10 @@ constexpr uint64_t kPeriodNs = 5 * kNsPerMs;
 // While a fault is suspected.
 constexpr useconds_t kCloseUs = 1'000;
 // After an Xid all processes but the faulting one run on within 1 ms (an H200). So long nothing of
-// this one may have ended for its contexts to be lost: many times that, for slow hosts and other
-// processes' turns.
-constexpr uint64_t kStandstillNs = 50 * kNsPerMs;
+// this one may have ended for its contexts to be lost. The driver's own word has the right error,
+// and comes 91 to 98 ms after the Xid of a misaligned access or a stack that overflows; after a
+// trap it takes seconds.
+constexpr uint64_t kStandstillNs = 120 * kNsPerMs;
 // How long before the Xid the probe may have passed last, or all work may have been given to the
 // GPU: an Xid comes up to 121 ms after the fault (an H200).
 constexpr uint64_t kProbedNs = 250 * kNsPerMs;

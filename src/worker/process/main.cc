@@ -2,7 +2,7 @@
 // openmps-worker: holds one CUDA context per GPU and executes the commands of all sessions. Started
 // by openmps-server only, with one end of a socket pair:
 //
-//   openmps-worker --server-fd N [--driver auto|nvidia|softgpu|PATH] [--number N] [--spare 0|1]
+//   openmps-worker --server-fd N [--driver auto|nvidia|softgpu|PATH] [--place N] [--spare 0|1]
 //
 // It ends when that socket does. This file builds the worker's parts and connects them.
 #include <fcntl.h>
@@ -45,7 +45,7 @@ namespace {
 struct Options {
   int server_fd = -1;
   std::string driver = "auto";
-  uint32_t number = 0;  // of the server's workers
+  uint32_t place = 0;  // of its addresses (wire::kAddressPlaces)
   bool is_spare = false;
 };
 
@@ -54,8 +54,9 @@ bool parse(int argc, char** argv, Options* options) {
     const std::string_view name = argv[i];
     if (name == "--server-fd") {
       options->server_fd = static_cast<int>(parse_unsigned(argv[i + 1], 1u << 20).value_or(0));
-    } else if (name == "--number") {
-      options->number = static_cast<uint32_t>(parse_unsigned(argv[i + 1], ~0u).value_or(0));
+    } else if (name == "--place") {
+      options->place =
+          static_cast<uint32_t>(parse_unsigned(argv[i + 1], wire::kAddressPlaces - 1).value_or(0));
     } else if (name == "--spare") {
       options->is_spare = std::string_view(argv[i + 1]) == "1";
     } else if (name == "--driver") {
@@ -269,7 +270,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   ContextGate gate(table, limits);
   const MonotonicClock clock;
   WorkerParts worker(clock);
-  worker.addresses.begin_as(options.number);
+  worker.addresses.begin_at(options.place);
   OPENMPS_RETURN_IF_ERROR(make_parts(table, *devices, gate, kind, connections, worker));
   worker.trace = trace;
   if (wire::takes_over()) {

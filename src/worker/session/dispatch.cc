@@ -221,9 +221,9 @@ template <typename C>
 constexpr bool concerns_journal() {
   return kIsKept<C> || std::same_as<C, wire::MemoryUnmap> || std::same_as<C, wire::AddressFree> ||
          std::same_as<C, wire::HostUnregister> || std::same_as<C, wire::HostFree> ||
-         std::same_as<C, wire::MemoryWithdraw> ||
-         wire::NamesOf<C>::with(
-             [](auto... name) { return ((name.kEffect == Effect::kEnd) || ... || false); });
+         std::same_as<C, wire::MemoryWithdraw> || wire::NamesOf<C>::with([](auto... name) {
+           return ((name.kEffect == Effect::kEnd) || ... || false);
+         });
 }
 
 // The objects whose end drops the entry, and the one of them that the command makes; or, with
@@ -277,9 +277,10 @@ template <typename C>
 void note_in_journal(SessionParts& session, const wire::Record& record, const C& command,
                      const wire::TailOf<C>& tail, const Status& status, const ReplyWriter& writer) {
   Journal& journal = session.core.journal;
-  // A command that fails because the context is lost is executed again in the next worker: what it
-  // is about is there as before.
+  // A command that fails because the context is lost, with whatever error, is executed again in the
+  // next worker: what it is about is there as before.
   if (!journal.is_open() || is_sticky(status.code())) return;
+  if (!status.ok() && session.leaves_commands()) return;
   journal.note_position(record.end);
   const Journal::Bytes bytes(record.payload, record.payload_bytes);
   const auto end = [&](auto name) {

@@ -75,6 +75,7 @@ Executor::Executor(SessionParts& session, wire::RingConsumer& ring, SpinLimits& 
       trace_(trace),
       actor_{"session " + std::to_string(session.core.info.id),
              "session " + std::to_string(session.core.info.id) + " "} {
+  session_.faults = &faults_;
   for (GateClient* gate_client : {&session_.core.gate_client, &session_.core.cold_gate_client}) {
     gate_client->shown = &state_;
     gate_client->meanwhile = advance_meanwhile;
@@ -83,6 +84,7 @@ Executor::Executor(SessionParts& session, wire::RingConsumer& ring, SpinLimits& 
 }
 
 Executor::~Executor() {
+  session_.faults = nullptr;
   for (GateClient* gate_client : {&session_.core.gate_client, &session_.core.cold_gate_client}) {
     gate_client->shown = nullptr;
     gate_client->meanwhile = nullptr;

@@ -18,6 +18,7 @@
 #include "worker/memory/memory.h"
 #include "worker/memory/physical.h"
 #include "worker/session/device_queries.h"
+#include "worker/session/fault_listener.h"
 #include "worker/session/ipc_commands.h"
 #include "worker/session/limits.h"
 #include "worker/session/release_commands.h"
@@ -65,6 +66,10 @@ struct SessionParts {
   // Set when the contexts are lost and the session goes on in another worker: the executor takes no
   // further command.
   std::atomic<bool> hands_over{false};
+  // Its executor's; null while there is none.
+  const FaultListener* faults = nullptr;
+  // A command that fails now is not concluded: the next worker executes it.
+  [[nodiscard]] bool leaves_commands() const { return faults != nullptr && faults->hands_over(); }
   // When not 0: the session is to leave this worker before that time (Clock::now_ns()), once
   // nothing is under way. The executor then takes no further command and ends; or it goes on, and
   // calls on_stays with the reason.

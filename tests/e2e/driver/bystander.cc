@@ -22,7 +22,7 @@
 
 namespace {
 
-constexpr const char* kModes[] = {"idle",  "requests", "long", "copies",   "graphs",
+constexpr const char* kModes[] = {"idle",  "requests", "long", "copies",    "graphs",
                                   "hosts", "pools",    "ipc",  "variables", "registered"};
 constexpr uint32_t kWords = 4096;
 constexpr size_t kBytes = kWords * sizeof(uint32_t);

@@ -55,5 +55,11 @@ int main(int argc, char** argv) {
   e2e::expect_result("synchronising", cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
   CUdeviceptr memory = 0;
   e2e::expect_result("and from then on", cuMemAlloc_v2(&memory, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
+  // PyTorch asks in destructors, where an error ends the program (an H200: 0).
+  unsigned flags = 0;
+  int active = 0;
+  e2e::expect_result("the primary context's state", cuDevicePrimaryCtxGetState(0, &flags, &active),
+                     CUDA_SUCCESS);
+  e2e::expect(active == 1, "it is in use");
   quick_exit(e2e::finish());  // after a fault no object can be released
 }

@@ -232,8 +232,10 @@ TEST(Format, JsonKeepsArgumentsAndReplacesInvalidUtf8) {
             "[\n  {\n    \"pid\": 1338,\n    \"id\": 1,\n    \"server\": 1272,\n    \"device\": "
             "\"GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155\",\n    \"namespace\": 4026531836,\n    "
             "\"claimed_pid\": 0,\n    \"command\": \"a \\\"b\\\" \xef\xbf\xbd\",\n    \"ending\": "
-            "false,\n    \"worker_silent\": false,\n    \"moves\": 0,\n    \"stays\": null,\n    \"domain\": "
-            "\"common\",\n    \"active_thread_percentage\": 100.0,\n    \"quality\": \"normal\",\n    \"group\": "
+            "false,\n    \"worker_silent\": false,\n    \"moves\": 0,\n    \"stays\": null,\n    "
+            "\"domain\": "
+            "\"common\",\n    \"active_thread_percentage\": 100.0,\n    \"quality\": \"normal\",\n "
+            "   \"group\": "
             "null,\n    \"sm_partition\": null,\n    \"usage\": null\n  }\n]\n");
   EXPECT_EQ(format_ps_json({}), "[]\n");
   EXPECT_EQ(format_server_list_json({{7, 1000, "ACTIVE"}}),

@@ -115,9 +115,9 @@ TEST_F(LimitsTest, DescriptorsOnTheirWayToTheWorker) {
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
   EXPECT_TRUE(is_open(client.socket));
   EXPECT_TRUE(is_open(other.socket));
-  EXPECT_EQ(log_text("server.log")
-                .find("fake worker: ticket " + std::to_string(wire::kMaxPassing + 1)),
-            std::string::npos)
+  EXPECT_EQ(
+      log_text("server.log").find("fake worker: ticket " + std::to_string(wire::kMaxPassing + 1)),
+      std::string::npos)
       << "the worker gets no more until it has confirmed one";
 }
 

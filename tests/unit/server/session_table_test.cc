@@ -9,6 +9,7 @@
 
 #include "server/domain.h"
 #include "server/worker_state.h"
+#include "wire/journal.h"
 
 namespace openmps::server {
 namespace {
@@ -92,6 +93,34 @@ TEST(SessionTable, TheFirstStatusIsKeptAndEachStatusWakesWaiters) {
   session.end_with(CUDA_ERROR_MPS_RPC_FAILURE);
   EXPECT_EQ(session.header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(session.header().wake_epoch.load(), 2u);
+}
+
+// A new worker chooses other ones, so that what comes from another worker finds its addresses free.
+TEST(SessionTable, PlacesAreThoseOfAllJournals) {
+  SessionTable table;
+  Session& one = *table.create(wire::Admit{}, common).value();
+  Session& other = *table.create(wire::Admit{}, common).value();
+  const auto journal_of = [](const Session& session) {
+    return static_cast<wire::JournalHeader*>(session.journal_page.address());
+  };
+  EXPECT_EQ(table.places(), 0u);
+  journal_of(one)->places = 1;
+  journal_of(other)->places = 6;
+  EXPECT_EQ(table.places(), 7u);
+  table.erase(one.id);
+  EXPECT_EQ(table.places(), 6u);
+}
+
+TEST(AddressPlaces, AreDisjointAndReachTheEnd) {
+  const uint64_t end = wire::place_end(0);
+  EXPECT_EQ(end, wire::kAddressEnd);
+  EXPECT_EQ(wire::places_of(end - 1, end), 1u);
+  const uint64_t border = wire::place_end(1);
+  EXPECT_EQ(wire::places_of(border, border + 1), 1u);
+  EXPECT_EQ(wire::places_of(border - 1, border), 2u);
+  EXPECT_EQ(wire::places_of(border - 1, border + 1), 3u);
+  EXPECT_EQ(wire::places_of(wire::place_end(wire::kAddressPlaces), end), ~0u);
+  EXPECT_EQ(wire::places_of(wire::kFirstWindow, wire::place_end(wire::kAddressPlaces)), 0u);
 }
 
 }  // namespace

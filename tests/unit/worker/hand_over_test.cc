@@ -561,6 +561,51 @@ TEST_F(TwoWorkersTest, WhatIsSetOfAFunctionEndsWithItsModule) {
       << "an attribute of no function is not set again";
 }
 
+class LostContexts : public FaultListener {
+ public:
+  void fence_promised() override {}
+  void context_lost(CUresult, const std::string&) override {}
+  [[nodiscard]] bool hands_over() const override { return true; }
+};
+
+// A command that fails in a lost context is executed again, whatever its error is: what it uses is
+// there in the next worker.
+TEST_F(TwoWorkersTest, AGraphThatFindsTheContextLostIsDescribedInTheNextWorker) {
+  EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphNode{1, wire::GraphNodeKind::kEmpty, 0, 0, 0}).ok());
+  const LostContexts lost;
+  session_->faults = &lost;
+  driver_.fail("instantiate", CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(send(wire::GraphInstantiate{0, 1}).code(), CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(move().outcome, wire::Outcome::kMoved);
+  driver_.fail("instantiate", CUDA_SUCCESS);
+  EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
+}
+
+TEST_F(TwoWorkersTest, AGraphThatCanNotBeMadeIsForgotten) {
+  EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphNode{1, wire::GraphNodeKind::kEmpty, 0, 0, 0}).ok());
+  driver_.fail("instantiate", CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(send(wire::GraphInstantiate{0, 1}).code(), CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(move().outcome, wire::Outcome::kMoved);
+  driver_.fail("instantiate", CUDA_SUCCESS);
+  EXPECT_FALSE(send(wire::GraphInstantiate{0, 1}).ok());
+}
+
+TEST_F(TwoWorkersTest, TheNextWorkersKeepOffItsAddresses) {
+  const auto places = [this] { return session_->core.journal.view().header().places.load(); };
+  EXPECT_EQ(places(), 0u);
+  EXPECT_TRUE(send(wire::AddressReserve{wire::kExtentBytes, wire::kMemoryGranularity}).ok());
+  const uint64_t address = reply<wire::AddressReserve::Reply>().address;
+  const uint32_t there = wire::places_of(address, address + wire::kExtentBytes);
+  EXPECT_NE(there, 0u);
+  EXPECT_EQ(places(), there);
+  move();
+  EXPECT_EQ(places(), there);
+  EXPECT_TRUE(send(wire::AddressFree{address, wire::kExtentBytes}).ok());
+  EXPECT_EQ(places(), 0u);
+}
+
 // ---- A worker that says nothing -----------------------------------------------------------------
 
 TEST_F(TwoWorkersTest, WhatIsKnownToHaveEndedIsNotLostWithADeadWorker) {

@@ -320,7 +320,7 @@ TEST(AddressBookTest, WorkersChooseFromDifferentPlaces) {
   const auto reserved = [](uint64_t) { return Status(); };
   AddressBook first;
   AddressBook second;
-  second.begin_as(1);
+  second.begin_at(1);
   const Result<uint64_t> one = first.claim_reserved(kUnit, kUnit, reserved);
   const Result<uint64_t> other = second.claim_reserved(kUnit, kUnit, reserved);
   ASSERT_TRUE(one.ok() && other.ok());
