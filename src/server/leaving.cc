@@ -90,6 +90,7 @@ void Server::ask_to_leave(Session& session) {
   session.worker->process->send(
       wire::message_bytes(wire::LeaveSession{.session = session.id, .limit_ms = kLetGoMs}));
   Workers::note_session(*session.worker);
+  session.is_late = false;
   session.adoption_timer = loop_.call_after(kLetGoMs + options_.drain_ms,
                                             [this, id = session.id] { on_leave_late(id); });
 }
@@ -98,6 +99,10 @@ void Server::on_leave_late(uint32_t id) {
   Session* const session = sessions_.find(id);
   if (session == nullptr || !session->is_leaving || session->worker == nullptr) return;
   session->adoption_timer = 0;
+  if (!std::exchange(session->is_late, true)) {
+    session->adoption_timer = loop_.call_after(kReadFirstMs, [this, id] { on_leave_late(id); });
+    return;
+  }
   const Worker& worker = *session->worker;
   log_.write(format_text("Client %s can't leave worker %d, which hangs and is killed",
                          session->name().c_str(), static_cast<int>(worker.process->pid())));

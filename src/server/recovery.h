@@ -36,6 +36,9 @@ inline constexpr uint64_t kKilledMs = 2;
 inline constexpr uint64_t kAdoptionMs = 10'000;
 // How many sessions a worker makes again at once, beside those whose clients wait.
 inline constexpr size_t kMostAtOnce = 2;
+// The server itself may have been stopped for so long: it reads what has come meanwhile before it
+// takes a session for late.
+inline constexpr uint64_t kReadFirstMs = 200;
 // How many workers may try, if the first one is lost meanwhile.
 inline constexpr uint32_t kMostTries = 2;
 // How long the work of a session may go on that is to leave a worker which is well; the session

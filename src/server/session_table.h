@@ -55,6 +55,7 @@ struct Session {
   // Where in its ring a command was being executed when a worker died, the last such command; none.
   std::optional<uint64_t> died_at;
   EventLoop::TimerId adoption_timer = 0;  // while it is made again, or is to leave
+  bool is_late = false;                   // that timer has ended once (kReadFirstMs)
   std::unique_ptr<PacketPeer> client;     // null once it is gone
   uint32_t passing = 0;                   // descriptors that the worker has not confirmed
   // Descriptors of the client for its next worker.

@@ -338,6 +338,7 @@ void Server::adopt(Session& session, Worker& worker) {
   const int files[] = {session.host_file.get(), session.journal.get()};
   worker.process->send(wire::message_bytes(open), files);
   Workers::note_session(worker);
+  session.is_late = false;
   session.adoption_timer =
       loop_.call_after(kAdoptionMs, [this, id = session.id] { on_adoption_late(id); });
 }
@@ -346,6 +347,10 @@ void Server::on_adoption_late(uint32_t id) {
   Session* const session = sessions_.find(id);
   if (session == nullptr || session->state != SessionState::kMoving) return;
   session->adoption_timer = 0;
+  if (!std::exchange(session->is_late, true)) {
+    session->adoption_timer = loop_.call_after(kReadFirstMs, [this, id] { on_adoption_late(id); });
+    return;
+  }
   const CUresult result = CUDA_ERROR_MPS_RPC_FAILURE;
   lose(*session, result, "it could not be made again in time");
   end_session(*session, result);

@@ -51,7 +51,9 @@ void Workers::start(Domain& domain) {
 // Where all are taken, one of another worker: a session may then find its addresses taken there.
 uint32_t Workers::choose_place() const {
   uint32_t taken = sessions_.places();
-  for (const std::unique_ptr<Worker>& worker : workers_) taken |= 1u << worker->place;
+  for (const std::unique_ptr<Worker>& worker : workers_) {
+    if (worker->process != nullptr) taken |= 1u << worker->place;
+  }
   for (uint32_t i = 0; i < wire::kAddressPlaces; ++i) {
     const uint32_t place = (started_ + i) % wire::kAddressPlaces;
     if ((taken >> place & 1) == 0) return place;
