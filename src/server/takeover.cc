@@ -172,7 +172,10 @@ uint32_t Server::name_culprit(const Takeover& takeover) {
                (still_ms == 0 ? "" : format_text("; for %u ms nothing of it has ended", still_ms)));
   }
   recovery.culprit = format_text("one of %zu programs", suspects.size() + unknown);
-  if (unknown == 0) note_suspect(*suspects.front().session);
+  // Where nothing tells the first from the others, nobody is kept apart.
+  const bool is_told_apart = suspects.size() == 1 || suspects[0].session->over.still_ms >
+                                                         suspects[1].session->over.still_ms;
+  if (unknown == 0 && is_told_apart) note_suspect(*suspects.front().session);
   return 0;
 }
 
