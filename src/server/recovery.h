@@ -32,10 +32,12 @@ inline constexpr uint32_t kMostWaits = 250;
 inline constexpr uint32_t kMostWaitsAtStandstill = 3;
 // Between the signal and the last instruction of a thread that was running.
 inline constexpr uint64_t kKilledMs = 2;
-// How long a worker may take to make a session again: code may have to be compiled.
-inline constexpr uint64_t kAdoptionMs = 10'000;
-// How many sessions a worker makes again at once, beside those whose clients wait.
-inline constexpr size_t kMostAtOnce = 2;
+// How long a worker may take to make a session again, beside others: code may have to be compiled,
+// and cores may be short.
+inline constexpr uint64_t kAdoptionMs = 30'000;
+// How many sessions a worker makes again at once; of those whose clients don't wait.
+inline constexpr size_t kMostAtOnce = 32;
+inline constexpr size_t kMostIdleAtOnce = 2;
 // The server itself may have been stopped for so long: it reads what has come meanwhile before it
 // takes a session for late.
 inline constexpr uint64_t kReadFirstMs = 200;

@@ -304,18 +304,20 @@ void Server::end_lost_workers_soon() {
 // ---- Another worker makes the sessions again ----------------------------------------------------
 
 void Server::adopt_waiting() {
+  auto under_way = static_cast<size_t>(std::ranges::count_if(sessions_.all(), [](const auto& of) {
+    return of.second->state == SessionState::kMoving && of.second->worker != nullptr;
+  }));
   // First those whose client waits. The others would delay them: the driver makes one thing at a
-  // time.
+  // time. on_adopted() and after_session() go on.
   std::vector<Session*> idle;
-  size_t under_way = 0;
   for (const auto& [id, session] : sessions_.all()) {
-    if (session->state != SessionState::kMoving) continue;
+    if (under_way >= kMostAtOnce) return;
     Worker* const worker = Workers::serving(*session->domain);
-    if (session->worker != nullptr) {
-      ++under_way;
-    } else if (worker == nullptr) {
+    if (session->state != SessionState::kMoving || session->worker != nullptr ||
+        worker == nullptr) {
       continue;
-    } else if (session->over.outcome != wire::Outcome::kTold && session->seems_idle()) {
+    }
+    if (session->over.outcome != wire::Outcome::kTold && session->seems_idle()) {
       idle.push_back(session.get());
     } else {
       adopt(*session, *worker);
@@ -323,7 +325,7 @@ void Server::adopt_waiting() {
     }
   }
   for (Session* session : idle) {
-    if (under_way++ >= kMostAtOnce) return;  // on_adopted() and after_session() go on
+    if (under_way++ >= kMostIdleAtOnce) return;
     adopt(*session, *Workers::serving(*session->domain));
   }
 }

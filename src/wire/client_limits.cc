@@ -112,12 +112,16 @@ std::string count_text(LimitValue value) { return value == 0 ? "none" : integer_
 constexpr LimitValue kMostSeconds = 86'400;
 constexpr LimitValue kLeastSeconds = 0.1;
 
+// False for a NaN. 0: no limit.
+bool is_work_time(double value) {
+  return value == 0 || (value >= kLeastSeconds && value <= kMostSeconds);
+}
+
 std::optional<LimitValue> parse_seconds(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  const bool is_valid = value == 0 || (value >= kLeastSeconds && value <= kMostSeconds);
-  return is_valid ? std::optional(value) : std::nullopt;
+  return is_work_time(value) ? std::optional(value) : std::nullopt;
 }
 
 std::string seconds_text(LimitValue value) {
@@ -205,9 +209,9 @@ constexpr LimitInfo kTable[] = {
      .answer = seconds_text,
      .read_variable = read_seconds,
      .notation = Notation::kNumber,
-     .least = 0,
+     .least = kLeastSeconds,
      .most = kMostSeconds,
-     .expected = "a number of seconds, 0.1 to 86400; 0 is no limit",
+     .expected = "a number of seconds, 0.1 to 86400",
      .expected_table = ""},
 };
 
@@ -244,7 +248,7 @@ CUresult set_limit(ClientLimits* limits, Limit limit, uint32_t device, LimitValu
     case Limit::kMemory: limits->memory_limit[device] = nearest<uint64_t>(value); break;
     case Limit::kSmCount: limits->sm_count[device] = nearest<uint32_t>(value); break;
     case Limit::kWorkTime:
-      if (!(value >= 0 && value <= kMostSeconds)) return CUDA_ERROR_INVALID_VALUE;
+      if (!is_work_time(value)) return CUDA_ERROR_INVALID_VALUE;
       limits->work_time_s = static_cast<float>(value);
       break;
   }

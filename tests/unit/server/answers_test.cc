@@ -91,6 +91,8 @@ TEST(Answers, AnOperatorChangesWhatAClientHas) {
       {{.limit = wire::Limit::kSmCount, .device = 2, .value = 8}, CUDA_ERROR_INVALID_DEVICE},
       {{.limit = wire::Limit::kMemory, .device = ~0u}, CUDA_ERROR_INVALID_DEVICE},
       {{.limit = wire::Limit::kPriority, .value = 2}, CUDA_ERROR_INVALID_VALUE},
+      {{.limit = wire::Limit::kWorkTime, .value = 0.05}, CUDA_ERROR_INVALID_VALUE},
+      {{.limit = wire::Limit::kWorkTime, .value = NAN}, CUDA_ERROR_INVALID_VALUE},
       {{.limit = static_cast<wire::Limit>(99)}, CUDA_ERROR_INVALID_VALUE},
   };
   for (const auto& [asked, result] : wrong) EXPECT_EQ(apply(asked, 2, &grant), result);
