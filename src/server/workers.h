@@ -31,8 +31,9 @@ inline constexpr uint64_t kWorkerReadyMs = 60'000;
 // How many windows of clients that have ended, of up to 18 MiB of pinned memory each, a worker may
 // hold before new clients get another worker: while a kernel does not end it can't release them.
 inline constexpr uint32_t kMaxKeptWindows = 32;
-// How long it may hold more: many clients that end together leave more for some milliseconds.
-inline constexpr uint64_t kKeptWindowsMs = 1000;
+// How long it may hold more: many clients that end together leave more for some milliseconds, and
+// 300 on two busy cores for more than a second.
+inline constexpr uint64_t kKeptWindowsMs = 5000;
 
 // Workers of a domain beside the current one that serve their remaining clients. Each holds a
 // context per GPU and a kernel that does not end, so the oldest is ended, with its clients, before
