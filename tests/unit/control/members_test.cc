@@ -178,7 +178,9 @@ TEST_F(MembersTest, GroupsOutliveTheDaemon) {
   const Client client = join("./program");
   EXPECT_EQ(tell("set_client_priority few 1").out, "");
   ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
-  start("[[groups]]\nname = \"few\"\nprogram = \"program\"\nactive_thread_percentage = 40\n");
+  configure("[[groups]]\nname = \"few\"\nprogram = \"program\"\nactive_thread_percentage = 40\n");
+  // Until the killed one has ended, it has the lock.
+  ASSERT_TRUE(eventually([&] { return control({"-d", "--config", path()}).status == 0; }));
   EXPECT_TRUE(eventually([&] {
     const nlohmann::json few = group("few");
     return few != nullptr && few.at("active_thread_percentage") == 40;
