@@ -74,22 +74,14 @@ void move(const CommandCall& call) {
   if (!wire::is_domain_name(command.value)) {
     return call.done(usage_of(command, "the domain \"" + command.value + "\""));
   }
-  std::vector<ServerProcess*> servers = call.servers.all();
-  std::erase_if(servers, [&](const ServerProcess* server) {
-    return !client->server.empty() && std::to_string(server->pid()) != client->server;
-  });
-  if (client->id != 0 && servers.size() > 1) {
-    return call.done({format_text("Each of several servers may have a client id:%u: say id:%u@PID, "
-                                  "with the server's PID\n",
-                                  client->id, client->id),
-                      1});
-  }
+  const auto servers = servers_of_client(call, *client);
+  if (!servers) return;
   wire::Query query;
   query.query = wire::QueryKind::kMove;
   query.session = client->pid;
   query.id = client->id;
   fill_field(query.change.name, command.value);
-  call.servers.ask(servers, query, [call](const ServerPool::Answers& answers) {
+  call.servers.ask(*servers, query, [call](const ServerPool::Answers& answers) {
     const std::string who = printable(call.command.client);
     for (const auto& [pid, answer] : answers) {
       if (!answer.answered || answer.result == CUDA_ERROR_INVALID_VALUE) continue;

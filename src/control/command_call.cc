@@ -28,6 +28,23 @@ std::string not_found(const std::string& server) {
   return "Server " + printable(server) + " not found\n";
 }
 
+std::optional<std::vector<ServerProcess*>> servers_of_client(const CommandCall& call,
+                                                             const ClientName& client) {
+  if (!client.server.empty()) {
+    ServerProcess* server = call.servers.find(client.server);
+    if (server != nullptr) return std::vector{server};
+    call.done({not_found(client.server), 1});
+    return std::nullopt;
+  }
+  std::vector<ServerProcess*> servers = call.servers.all();
+  if (client.id == 0 || servers.size() <= 1) return servers;
+  call.done({format_text("Each of several servers may have a client id:%u: say id:%u@PID, with the "
+                         "server's PID\n",
+                         client.id, client.id),
+             1});
+  return std::nullopt;
+}
+
 ServerProcess* named_server(const CommandCall& call) {
   ServerProcess* server = call.servers.find(call.command.server);
   if (server == nullptr) call.done({not_found(call.command.server)});

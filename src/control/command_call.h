@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "control/client_name.h"
 #include "control/command.h"
 #include "control/server_pool.h"
 
@@ -48,6 +49,10 @@ std::string silent_servers(const CommandCall& call, const ServerPool::Answers& a
 std::string not_found(const std::string& server);
 // The server that the command names. Null: there is none, and the call is done.
 ServerProcess* named_server(const CommandCall& call);
+// The servers that may have the client: the one that its name states, or all. Nothing: there is no
+// such server, or the name could mean clients of several, and the call is done.
+std::optional<std::vector<ServerProcess*>> servers_of_client(const CommandCall& call,
+                                                             const ClientName& client);
 // The clients of all answers.
 std::vector<ClientLine> clients_of(const ServerPool::Answers& answers);
 // A word of the command that is not understood, and how the command is given.

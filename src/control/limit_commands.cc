@@ -80,18 +80,9 @@ std::string read_device(const Command& command, const std::vector<Device>& devic
 void ask_for_change(const CommandCall& call, const wire::Query& query, bool is_of_all,
                     const MakeReply& make_reply) {
   const auto client = parse_client_name(call.command.client).value_or(ClientName());
-  std::vector<ServerProcess*> servers = call.servers.all();
-  if (!client.server.empty()) {
-    ServerProcess* server = call.servers.find(client.server);
-    if (server == nullptr) return call.done({not_found(client.server), 1});
-    servers = {server};
-  } else if (client.id != 0 && servers.size() > 1) {
-    return call.done({format_text("Each of several servers may have a client id:%u: say id:%u@PID, "
-                                  "with the server's PID\n",
-                                  client.id, client.id),
-                      1});
-  }
-  call.servers.ask(servers, query,
+  const auto servers = servers_of_client(call, client);
+  if (!servers) return;
+  call.servers.ask(*servers, query,
                    [call, is_of_all, make_reply](const ServerPool::Answers& answers) {
                      CUresult result = CUDA_ERROR_INVALID_VALUE;
                      uint32_t amount = 0;
@@ -312,12 +303,13 @@ std::span<const CommandInfo> limit_commands() {
        .run = change<Limit::kWorkTime>,
        .help = "How long work that the GPU has may take without any of it ending",
        .manual =
-           "Work of one stream of which nothing ends for longer than that, a kernel that never "
-           "ends "
-           "for instance, ends its client, with `CUDA_ERROR_LAUNCH_TIMEOUT` for the program; the "
-           "others go on in another worker. The time includes what the work waits for SMs that "
-           "others have; work that waits for another stream, a value or the program does not "
-           "count. 0.1 to 86400 seconds. The configuration and the environment of the daemon state "
+           "If nothing of a stream's work ends for longer than that, as behind a kernel that never "
+           "ends, its client is ended with `CUDA_ERROR_LAUNCH_TIMEOUT`; the others go on in "
+           "another "
+           "worker. The time includes what the work waits for SMs that others have; work that "
+           "waits "
+           "for another stream, a value or the program does not count. 0.1 to 86400 seconds. The "
+           "configuration and the environment of the daemon state "
            "the limit of all clients, and a program may lower it (OPENMPS_WORK_TIME_LIMIT)."},
       {.word = "get_group_list",
        .arguments = "[--json]",

@@ -52,6 +52,10 @@ Domain& Server::domain_of(const wire::Admit& admit, const Session* own) {
   return workers_.common();
 }
 
+bool Server::may_change_domain(const Session& session) const {
+  return !has_own_sms(session.admit, &session) && other_member(session.admit, &session) == nullptr;
+}
+
 void Server::set_domain(Session& session, Domain& domain) {
   session.domain = &domain;
   grants_.assign_reservation(session);
@@ -80,9 +84,7 @@ void Server::move(const wire::Query& query) {
   for (const auto& [id, session] : sessions_.all()) {
     if (!is_meant(query, *session) || session->state == SessionState::kEnding) continue;
     is_there = true;
-    const bool is_bound =
-        has_own_sms(session->admit, session.get()) || other_member(session->admit, session.get());
-    if (is_bound) {
+    if (!may_change_domain(*session)) {
       wanted.result = CUDA_ERROR_NOT_PERMITTED;
     } else if (session->domain == domain) {
       ++wanted.moved;
@@ -142,9 +144,7 @@ void Server::note_suspect(Session& session) {
   if (!options_.has_quarantine) return;
   if (!quarantine_.note_suspect(program_of(session.admit), now_ns())) return;
   Domain* const domain = workers_.domain(kQuarantineDomain);
-  const bool is_bound =
-      has_own_sms(session.admit, &session) || other_member(session.admit, &session) != nullptr;
-  if (domain == nullptr || is_bound || session.domain == domain) return;
+  if (domain == nullptr || !may_change_domain(session) || session.domain == domain) return;
   log_.write("Client " + session.name() + " goes on apart in domain " + domain->name +
              ", since it is suspected again");
   set_domain(session, *domain);

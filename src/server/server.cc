@@ -481,8 +481,12 @@ void Server::on_session_fault(Worker& worker, const wire::SessionFault& fault) {
   // the session held now, not when the client leaves.
   session->end_with(static_cast<CUresult>(fault.result));
   end_session(*session, static_cast<CUresult>(fault.result));
-  // Its work does not end: no need to wait for that for drain_ms.
-  if (fault.result == CUDA_ERROR_LAUNCH_TIMEOUT) on_drain_late(fault.session);
+  // It is known already that its work does not end.
+  if (fault.result != CUDA_ERROR_LAUNCH_TIMEOUT) return;
+  session = sessions_.find(fault.session);
+  if (session == nullptr) return;
+  loop_.cancel(std::exchange(session->drain_timer, 0));
+  abandon(*session);
 }
 
 void Server::on_context_lost(Worker& worker, const wire::SessionFault& fault) {
@@ -792,15 +796,20 @@ void Server::end_session(Session& session, CUresult result) {
 void Server::on_drain_late(uint32_t id) {
   Session* session = sessions_.find(id);
   if (session == nullptr || workers_.stopping()) return;
-  loop_.cancel(std::exchange(session->drain_timer, 0));
-  const Worker& worker = *session->worker;
+  session->drain_timer = 0;
+  abandon(*session);
+}
+
+void Server::abandon(const Session& session) {
+  const uint32_t id = session.id;
+  const Worker& worker = *session.worker;
   if (worker.state != WorkerState::kServing) {  // it is replaced already
     note_end(id);
     return;
   }
   log_.write(format_text(
       "Client %s (%s) has left work that does not end: its worker %d is replaced",
-      session->name().c_str(), printable(field_text(session->admit.hello.command)).c_str(),
+      session.name().c_str(), printable(field_text(session.admit.hello.command)).c_str(),
       static_cast<int>(worker.process->pid())));
   workers_.retire_serving(*worker.domain, Workers::Retires::kStuck);
   note_end(id);

@@ -178,6 +178,8 @@ class Server final : Workers::Owner {
   [[nodiscard]] const Session* other_member(const wire::Admit& admit, const Session* own) const;
   // SMs are reserved for the client.
   [[nodiscard]] bool has_own_sms(const wire::Admit& admit, const Session* own) const;
+  // Neither of that: it may go to another domain without the others.
+  [[nodiscard]] bool may_change_domain(const Session& session) const;
   void set_domain(Session& session, Domain& domain);
   // The clients that wait for the domain's worker, which serves, get their sessions.
   void open_waiting(Domain& domain);
@@ -213,6 +215,9 @@ class Server final : Workers::Owner {
   // The client has gone or is cut off: the worker drains the session, for options_.drain_ms.
   void end_session(Session& session, CUresult result);
   void on_drain_late(uint32_t id);
+  // The session's work does not end: its worker is replaced, and ends with the work when the others
+  // have left it.
+  void abandon(const Session& session);
   // Makes the session's client, which has had no Welcome, one that waits for a worker. Nothing: the
   // client has gone.
   std::optional<Waiting> take_client(Session& session);
