@@ -4,6 +4,7 @@ conditions. Used by scenarios.py and the modules that it gathers, on run_e2e.py'
 """
 
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -93,9 +94,14 @@ def kill_workers(box):
 
 
 def kill_daemon(box):
+    """Returns when it has ended: one that ends can have no command line any more and still the lock."""
     # By its pid file: it briefly has children of its name (base/disposal.h).
-    os.kill(int((box.pipe / "openmps-control.pid").read_text()), signal.SIGKILL)
-    require(wait_until(lambda: not box.pids_named("openmps-control"), SETTLE_LIMIT_S), "the killed daemon still runs")
+    daemon = os.pidfd_open(int((box.pipe / "openmps-control.pid").read_text()))
+    try:
+        signal.pidfd_send_signal(daemon, signal.SIGKILL)
+        require(select.select([daemon], [], [], SETTLE_LIMIT_S)[0], "the killed daemon still runs")
+    finally:
+        os.close(daemon)
 
 
 class LiveSms:

@@ -105,8 +105,7 @@ TEST_F(DaemonTest, TheSocketIsCreatedWithItsFinalPermissions) {
 TEST_F(DaemonTest, ANewDaemonReplacesTheFilesOfAKilledOne) {
   start_daemon();
   const pid_t first = daemon_pid();
-  ASSERT_EQ(kill(first, SIGKILL), 0);
-  ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+  kill_daemon();
   EXPECT_EQ(pipe_entries().size(), 3u) << "the test needs stale entries";
   EXPECT_EQ(shell("ps\n").out, "Cannot find MPS control daemon process\n");
   start_daemon();
@@ -123,8 +122,7 @@ TEST_F(DaemonTest, OtherUsersCanNotOpenTheLockFile) {
   };
   start_daemon();
   EXPECT_EQ(mode(), 0600u);
-  ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
-  ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+  kill_daemon();
   ASSERT_EQ(chmod(lock.c_str(), 0644), 0);  // as an older version has left it
   start_daemon();
   EXPECT_EQ(mode(), 0600u);
@@ -148,10 +146,6 @@ class CompatTest : public MpsTest {
   std::string pid_text() const {
     std::ifstream file(pid_file());
     return {std::istreambuf_iterator<char>(file), {}};
-  }
-  void kill_daemon() {
-    ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
-    ASSERT_TRUE(eventually([&] { return processes(program_).empty(); }));
   }
 };
 

@@ -324,8 +324,7 @@ TEST_F(FailuresTest, TheWorkerOfAKilledServerEndsAndTheNextClientGetsAnotherServ
 TEST_F(FailuresTest, ADaemonThatIsKilledDoesNotDisturbAClient) {
   start_daemon();
   Client one = join();
-  ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
-  ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+  kill_daemon();
   start_daemon();
   const Client two = join();
   EXPECT_EQ(two.welcome.result, CUDA_SUCCESS);
@@ -337,8 +336,7 @@ TEST_F(FailuresTest, ADaemonThatIsKilledDoesNotDisturbAClient) {
 TEST_F(FailuresTest, AServerWithoutADaemonEndsWithItsLastClient) {
   start_daemon();
   Client one = join();
-  ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
-  ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+  kill_daemon();
   EXPECT_FALSE(processes("openmps-server").empty());
   one.socket.reset();
   EXPECT_TRUE(eventually([&] { return processes("openmps-server").empty(); }));

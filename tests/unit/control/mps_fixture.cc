@@ -5,7 +5,9 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -156,6 +158,14 @@ std::vector<pid_t> MpsTest::processes(const std::string& program) const {
     if (first.substr(first.rfind('/') + 1) == program) found.push_back(static_cast<pid_t>(*pid));
   }
   return found;
+}
+
+void MpsTest::kill_daemon() {
+  const UniqueFd daemon(static_cast<int>(syscall(SYS_pidfd_open, daemon_pid(), 0)));
+  ASSERT_TRUE(daemon.valid());
+  ASSERT_EQ(syscall(SYS_pidfd_send_signal, daemon.get(), SIGKILL, nullptr, 0), 0);
+  pollfd ended{.fd = daemon.get(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(poll(&ended, 1, kWaitMs), 1);
 }
 
 pid_t MpsTest::daemon_pid() const {

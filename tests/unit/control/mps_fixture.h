@@ -49,6 +49,8 @@ class MpsTest : public ::testing::Test {
   Outcome shell(const std::string& input);
   Outcome control(const std::vector<std::string>& arguments);
   void start_daemon(const std::string& option = "");
+  // Returns when it has ended: one that ends can have no command line any more and still the lock.
+  void kill_daemon();
 
   Result<UniqueFd> connect_raw() const;
   static wire::Hello hello(const std::string& command);

@@ -165,8 +165,7 @@ TEST_F(StaticTest, PartitionsOutliveAKilledDaemon) {
   say("sm_partition add GPU-008c 1");
   say("sm_partition rm GPU-008c 3");
   const Client first = enter(name(1));
-  ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
-  ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+  kill_daemon();
   start_daemon("-S");
   const Client second = enter(name(2)), beside = enter(name(1));
   ASSERT_EQ(second.welcome.result, CUDA_SUCCESS) << second.welcome.reason;
@@ -177,11 +176,9 @@ TEST_F(StaticTest, PartitionsOutliveAKilledDaemon) {
   EXPECT_EQ(say("sm_partition add GPU-008c 1"), "Partition " + name(4) + " created\n")
       << "no ID is used twice";
   // A next daemon without -S forgets the partitions.
-  ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
-  ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+  kill_daemon();
   start_daemon();
-  ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
-  ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+  kill_daemon();
   start_daemon("-S");
   EXPECT_NE(enter(name(2)).welcome.result, CUDA_SUCCESS);
 }
