@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/figures.h"
 #include "cli/rates.h"
+#include "wire/handshake.h"
 
 namespace openmps::cli {
 namespace {
@@ -66,9 +67,6 @@ std::string row_text(const Client& row, const Client* before) {
                  survives, group, command);
 }
 
-// The domain of all clients that are in no other one.
-constexpr std::string_view kCommonDomain = "common";
-
 int failure(const Status& status) {
   fprintf(stderr, "openmps: %s\n", status.message().c_str());
   return 1;
@@ -86,7 +84,7 @@ std::string format_ps_table(const std::vector<Client>& clients, const std::vecto
     text += name_of(client) + " would not survive a fault of another: " + client.stays + "\n";
   }
   for (const Client& client : clients) {
-    if (client.domain == kCommonDomain) continue;
+    if (client.domain == wire::kCommonDomain) continue;
     text += name_of(client) + " is in domain " + client.domain + ", with a worker of its own\n";
   }
   if (std::ranges::find(clients, uint64_t{0}, &Client::pid) != clients.end()) {

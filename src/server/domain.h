@@ -21,8 +21,6 @@ struct Worker;
 // 0.9 GiB on an H200, and the GPU runs the work of one worker at a time.
 inline constexpr size_t kMostDomains = 8;
 
-// The domain of all clients that are in no other one.
-inline constexpr const char* kCommonDomain = "common";
 // That of programs that have faulted (quarantine.h).
 inline constexpr const char* kQuarantineDomain = "quarantine";
 
@@ -44,7 +42,7 @@ struct Domain {
   EventLoop::TimerId spare_timer = 0;
   EventLoop::TimerId unused_timer = 0;  // not 0: it has no clients, and ends then
 
-  [[nodiscard]] bool is_common() const { return name == kCommonDomain; }
+  [[nodiscard]] bool is_common() const { return name == wire::kCommonDomain; }
 };
 
 }  // namespace openmps::server

@@ -41,7 +41,7 @@ Domain& Server::domain_of(const wire::Admit& admit, const Session* own) {
   if (has_own_sms(admit, own)) return workers_.common();
   if (const Session* const member = other_member(admit, own)) return *member->domain;
   std::string name(field_text(admit.hello.domain));
-  if (!wire::is_domain_name(name)) name = kCommonDomain;
+  if (!wire::is_domain_name(name)) name = wire::kCommonDomain;
   if (options_.has_quarantine && quarantine_.holds(program_of(admit), now_ns())) {
     name = kQuarantineDomain;
   }

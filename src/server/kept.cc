@@ -51,8 +51,37 @@ void Kept::give_memory(uint32_t session, const Send& send) const {
   }
 }
 
+void Kept::share_memory(const wire::ShareMemory& message) {
+  const ShareKey key = std::to_array(message.key);
+  if (message.number != 0) {
+    shared_[key] = {message.session, message.number};
+  } else if (const auto found = shared_.find(key);
+             found != shared_.end() && found->second.first == message.session) {
+    shared_.erase(found);
+  }
+}
+
+void Kept::give_found(const wire::FindMemory& message, const Send& send) const {
+  wire::Give give{.what = wire::Kept::kShared, .number = message.ticket};
+  const auto names = shared_.find(std::to_array(message.key));
+  if (names != shared_.end()) {
+    const auto& [session, number] = names->second;
+    const auto of = memory_.find(session);
+    if (of != memory_.end()) {
+      if (const auto found = of->second.find(number); found != of->second.end()) {
+        give.bytes = found->second.bytes;
+        give.device = found->second.device;
+        const int file = found->second.file.get();
+        return send(wire::message_bytes(give), {&file, 1});
+      }
+    }
+  }
+  send(wire::message_bytes(give), {});
+}
+
 void Kept::erase(uint32_t session) {
   lacking_.erase(session);
+  std::erase_if(shared_, [session](const auto& entry) { return entry.second.first == session; });
   const auto of = memory_.find(session);
   if (of == memory_.end()) return;
   count_ -= of->second.size();

@@ -4,6 +4,7 @@
 // by Server on the loop's thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -50,6 +51,10 @@ class Kept {
   [[nodiscard]] bool lacks_memory(uint32_t session) const { return lacking_.contains(session); }
   // Give all memory of the session to a worker.
   void give_memory(uint32_t session, const Send& send) const;
+  // Workers get the session's memory by that key, until it is forgotten, or no longer (number 0).
+  void share_memory(const wire::ShareMemory& message);
+  // Give a worker the memory that it asks for, or say that there is none.
+  void give_found(const wire::FindMemory& message, const Send& send) const;
   // Answer once all is closed that has been forgotten so far.
   void answer_when_closed(const Worker& worker, uint64_t ticket);
   // The session has ended: close all of it.
@@ -104,6 +109,9 @@ class Kept {
   uint64_t count_ = 0;
   std::map<uint32_t, std::map<uint64_t, Memory>> memory_;  // by session and number
   std::set<uint32_t> lacking_;
+  // Session and number by key. Keys of memory that was forgotten stay until the session's end.
+  using ShareKey = std::array<unsigned char, wire::kShareKeyBytes>;
+  std::map<ShareKey, std::pair<uint32_t, uint64_t>> shared_;
   std::map<uint64_t, Image> images_;  // by hash
   // Closing takes the driver 480 to 1,265 us each (an H200, driver 580), so a thread does it, which
   // is made with the first.

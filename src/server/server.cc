@@ -355,6 +355,20 @@ Status Server::on_worker_message(Worker& worker, wire::MessageKind kind, Packet&
       OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &forget));
       return on_forget(worker, forget);
     }
+    case wire::MessageKind::kShareMemory: {
+      wire::ShareMemory share;
+      OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &share));
+      if (session_of(worker, share.session) != nullptr) kept_.share_memory(share);
+      return Status();
+    }
+    case wire::MessageKind::kFindMemory: {
+      wire::FindMemory find;
+      OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &find));
+      kept_.give_found(find, [&](std::span<const std::byte> message, std::span<const int> fds) {
+        worker.process->send(message, fds);
+      });
+      return Status();
+    }
     case wire::MessageKind::kPassDescriptor: return on_worker_descriptor(worker, packet);
     case wire::MessageKind::kDescriptorTaken: {
       wire::DescriptorTaken taken;

@@ -92,11 +92,12 @@ class Workers {
         sessions_(sessions),
         options_(options),
         owner_(owner) {
-    domains_.emplace(kCommonDomain, std::make_unique<Domain>(kCommonDomain));
+    const std::string name(wire::kCommonDomain);
+    domains_.emplace(name, std::make_unique<Domain>(name));
   }
 
   // The domain of all clients that are in no other one.
-  [[nodiscard]] Domain& common() const { return *domains_.at(kCommonDomain); }
+  [[nodiscard]] Domain& common() const { return *domains_.at(std::string(wire::kCommonDomain)); }
   // The domain of that name, made if there is none. Null: there are kMostDomains.
   Domain* domain(const std::string& name);
   [[nodiscard]] const std::map<std::string, std::unique_ptr<Domain>>& domains() const {

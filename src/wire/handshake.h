@@ -7,7 +7,8 @@
 //   server <-> worker          : WorkerReady, OpenSession, SessionReady, ChangeSession,
 //                                ChangeGroup, Reserve, Reserved, CloseSession, SessionClosed,
 //                                SessionFault, DescriptorTaken, WorkerLost, LeaveSession,
-//                                HandedOver, Keep, Forget, Forgotten, Give
+//                                HandedOver, Keep, Forget, Forgotten, Give,
+//                                ShareMemory, FindMemory
 //   client <-> worker          : PassDescriptor (through the server)
 //   server <-> daemon          : Admit, SetGroup, ServerReady, Query, Answer, Shutdown,
 //                                ShutdownRefused, Rejoin
@@ -38,6 +39,8 @@ inline constexpr uint32_t kReasonBytes = 256;  // one sentence
 inline constexpr uint32_t kGroupNameBytes = 384;
 // The name of a fault domain with a terminating zero.
 inline constexpr uint32_t kDomainNameBytes = 32;
+// That of all clients that are in no other one.
+inline constexpr std::string_view kCommonDomain = "common";
 inline constexpr uint32_t kMaxSmGroups = 128;  // of a device: more than any GPU has
 // The largest packet of these messages; receive_packet's bound.
 inline constexpr uint32_t kMaxMessageBytes = 64 * 1024;
@@ -77,6 +80,8 @@ enum class MessageKind : uint32_t {
   kForgotten = 40,
   kGive = 41,
   kLeaveSession = 42,
+  kShareMemory = 43,
+  kFindMemory = 44,
 };
 
 struct MessageHeader {
@@ -361,6 +366,7 @@ struct HandedOver {
 enum class Kept : uint32_t {
   kMemory = 0,  // physical memory of a device, of one session
   kImage = 1,   // an image in a sealed file, of all sessions of the server; `session` is 0
+  kShared = 2,  // memory that another session shares: the answer to FindMemory
 };
 // Worker to server: keep this descriptor for a next worker, until Forget or the session's end.
 struct Keep {
@@ -386,8 +392,8 @@ struct Forgotten {
   MessageHeader header{.kind = MessageKind::kForgotten, .bytes = sizeof(Forgotten)};
   uint64_t ticket = 0;
 };
-// Server to worker, before the OpenSession that adopts the session (memory), or at any time
-// (images): what another worker has had the server keep.
+// Server to worker, before the OpenSession that adopts the session (memory), as the answer to
+// FindMemory (shared), or at any time (images): what another worker has had the server keep.
 struct Give {
   MessageHeader header{.kind = MessageKind::kGive, .bytes = sizeof(Give)};
   uint32_t session = 0;
@@ -396,7 +402,26 @@ struct Give {
   uint64_t bytes = 0;
   uint32_t device = 0;
   uint32_t reserved = 0;
-  // Descriptor.
+  // Descriptor; none: there is no such memory (shared), or the system had none left.
+};
+
+// The random bytes of a wire::ShareKey (api/commands/memory.toml).
+inline constexpr size_t kShareKeyBytes = 16;
+// Worker to server: memory that the server keeps of this session can be had by this key from now
+// on, until the session ends or the server is told to forget it. `number` 0: no longer.
+struct ShareMemory {
+  MessageHeader header{.kind = MessageKind::kShareMemory, .bytes = sizeof(ShareMemory)};
+  uint32_t session = 0;
+  uint32_t reserved = 0;
+  uint64_t number = 0;
+  unsigned char key[kShareKeyBytes] = {};
+};
+// Worker to server: give the memory that can be had by this key. Answered by Give, with the ticket
+// as its number.
+struct FindMemory {
+  MessageHeader header{.kind = MessageKind::kFindMemory, .bytes = sizeof(FindMemory)};
+  uint64_t ticket = 0;
+  unsigned char key[kShareKeyBytes] = {};
 };
 
 // A descriptor of device memory from a client to its session in the worker or back, through the

@@ -222,6 +222,20 @@ def domains(box, _):
     box.quit()
 
 
+def shared_between_domains(box, _):
+    """Programs of two fault domains share memory (cuIpc), as those of one do."""
+    box.start_daemon()
+    # Its worker serves until the end.
+    there = Bystander(box, "idle", 0, {"OPENMPS_DOMAIN": "there"})
+    there.wait_ready()
+    for group in ("memory", "free", "killed", "descriptor", "pool", "errors"):
+        code, out, err = box.run(["drv_ipc", group, "there"], CLIENT_LIMIT_S)
+        require(code == 0, f"drv_ipc {group}: {code}\n{out}{err}")
+    require(outcome(there.ask()) == "unharmed", "the bystander")
+    there.end()
+    box.quit()
+
+
 def work_time(box, _):
     """Work that does not end is ended by a limit of time: its program is told, the others go on."""
     box.start_daemon()
@@ -588,4 +602,4 @@ def stopped(box, _):
 
 FAILURES = (daemon_killed, bad_directories, left_behind, full_log_disk, no_descriptors, descriptors_in_flight, stopped,
             memory_is_the_programs, same_addresses, beside_faults, renewed_beside, renewed_programs, moved_programs,
-            quarantined, domains, work_time)
+            quarantined, domains, shared_between_domains, work_time)

@@ -134,6 +134,9 @@ def message_seeds():
     yield "forget", message(39, struct.pack("<IIQQ", 1, 0, 7, 1))
     yield "forgotten", message(40, struct.pack("<Q", 1))
     yield "give", message(41, struct.pack("<IIQQII", 0, 1, 1 << 63, 4096, 0, 0))
+    key = bytes(range(16))
+    yield "share_memory", message(43, struct.pack("<IIQ", 1, 0, 7) + key)
+    yield "find_memory", message(44, struct.pack("<Q", 1) + key)
     yield "other_version", message(1, bytes(16), 3)
     yield "no_header", b"OMPS"
     yield "devices", b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA H200\t132\t4096\t8\t120\n\t\t\t\t\t\t\n0000:00:07.0\tGPU"

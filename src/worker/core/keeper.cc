@@ -208,12 +208,20 @@ bool Keeper::wait_forgotten(uint64_t limit_ms) {
 
 void Keeper::on_give(const wire::Give& message, UniqueFd memory) {
   if (message.device >= wire::kMaxDevices) return;
+  Found given{std::move(memory), message.bytes, message.device};
   const MutexLock lock(mutex_);
-  given_[{message.session, message.number}] = {std::move(memory), message.bytes, message.device};
+  if (message.what == wire::Kept::kShared) {
+    const auto asked = finding_.find(message.number);
+    if (asked == finding_.end()) return;  // it took too long
+    asked->second = std::move(given);
+    found_.notify_all();
+  } else if (given.memory.valid()) {
+    given_[{message.session, message.number}] = std::move(given);
+  }
 }
 
 Keeper::Taken Keeper::take(uint32_t session, uint64_t number) {
-  Given given;
+  Found given;
   {
     const MutexLock lock(mutex_);
     const auto found = given_.find({session, number});
@@ -227,7 +235,7 @@ Keeper::Taken Keeper::take(uint32_t session, uint64_t number) {
 }
 
 void Keeper::drop_given(uint32_t session) {
-  std::vector<Given> closed;
+  std::vector<Found> closed;
   const MutexLock lock(mutex_);
   const auto first = given_.lower_bound({session, 0});
   const auto last = given_.upper_bound({session, ~0ull});
@@ -236,6 +244,48 @@ void Keeper::drop_given(uint32_t session) {
     closed.push_back(std::move(it->second));
   }
   given_.erase(first, last);
+}
+
+// ---- Memory that sessions of other workers may have ---------------------------------------------
+
+void Keeper::share(const KeptMemory& memory, ShareKey key) {
+  if (memory.number() == 0) return;
+  const Key waits{memory.memory_.session, memory.number()};
+  const MutexLock lock(mutex_);
+  for (auto found = waiting_.find(waits); found != waiting_.end(); found = waiting_.find(waits)) {
+    if (found->second.is_in_hand) {
+      exported_.wait(mutex_);
+    } else {
+      export_locked(waits);
+    }
+  }
+  send_share(waits.first, waits.second, key);
+}
+
+void Keeper::withdraw(uint32_t session, ShareKey key) {
+  const MutexLock lock(mutex_);
+  if (!left_.contains(session)) send_share(session, 0, key);
+}
+
+void Keeper::send_share(uint32_t session, uint64_t number, ShareKey key) {
+  wire::ShareMemory message{.session = session, .number = number};
+  std::ranges::copy(key, message.key);
+  static_cast<void>(send_(wire::message_bytes(message), {}));
+}
+
+Keeper::Found Keeper::find(ShareKey key) {
+  const uint64_t limit_ns = now_ns() + kFoundMs * kNsPerMs;
+  const MutexLock lock(mutex_);
+  const uint64_t ticket = ++last_find_;
+  std::optional<Found>& answer = finding_[ticket];
+  wire::FindMemory message{.ticket = ticket};
+  std::ranges::copy(key, message.key);
+  bool in_time = send_(wire::message_bytes(message), {});
+  while (in_time && !answer.has_value()) in_time = found_.wait_until(mutex_, limit_ns);
+  Found found;
+  if (answer.has_value()) found = std::move(*answer);
+  finding_.erase(ticket);
+  return found;
 }
 
 }  // namespace openmps::worker

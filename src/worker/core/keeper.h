@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the server keeps for a next worker: descriptors of the physical memory of this worker's
 // sessions, and of images (wire/handshake.h: Keep). And what it has given to this worker of
-// sessions that come from another one. One per worker, any thread; a worker without it keeps
-// nothing, and its sessions can't move.
+// sessions that come from another one, or are in another one and share memory. One per worker, any
+// thread; a worker without it keeps nothing, and its sessions can't move.
 //
 // To export memory takes the driver 600 to 850 us, and to close a descriptor of it 480 to 1,265 us
 // (an H200, driver 580). So memory is exported on a thread of its own, once it has lived for a
@@ -17,6 +17,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <thread>
@@ -35,6 +36,10 @@ inline constexpr uint64_t kKeepAfterNs = 50'000'000;
 // How long a session that finds no memory waits for the server to close descriptors: those of 2,000
 // allocations at least.
 inline constexpr uint64_t kForgottenMs = 3'000;
+
+// How long a session waits for the server to find what another one shares: some 0.1 ms, and as long
+// as the server's process may be stopped.
+inline constexpr uint64_t kFoundMs = 3'000;
 
 class Keeper;
 
@@ -127,6 +132,21 @@ class Keeper {
   // The session has been made again, or will not be: the server closes what it did not need.
   void drop_given(uint32_t session);
 
+  // ---- Memory that sessions of other workers may have ----
+  // A wire::ShareKey.
+  using ShareKey = std::span<const unsigned char, wire::kShareKeyBytes>;
+  // Others get the memory by this key, from when this returns until withdraw() or the session's
+  // end. What is not kept is not shared.
+  void share(const KeptMemory& memory, ShareKey key);
+  void withdraw(uint32_t session, ShareKey key);
+  // What a session of any worker shares by this key. `memory` invalid: nothing.
+  struct Found {
+    UniqueFd memory;
+    uint64_t bytes = 0;
+    uint32_t device = 0;
+  };
+  [[nodiscard]] Found find(ShareKey key);
+
  private:
   friend class KeptMemory;
   using Memory = KeptMemory::Memory;
@@ -138,6 +158,7 @@ class Keeper {
     bool is_released = false;  // meanwhile: the thread closes the descriptor
   };
   void forget(const Memory& memory);
+  void send_share(uint32_t session, uint64_t number, ShareKey key);
   void run();
   // Export it and send it, if it is still there then. The mutex is given back meanwhile.
   void export_locked(const Key& key) REQUIRES(mutex_);
@@ -163,13 +184,11 @@ class Keeper {
     uint64_t bytes = 0;
   };
   std::deque<Leaving> leaving_ GUARDED_BY(mutex_);  // by ticket
-  struct Given {
-    UniqueFd memory;
-    uint64_t bytes = 0;
-    uint32_t device = 0;
-  };
-  // By session and number.
-  std::map<Key, Given> given_ GUARDED_BY(mutex_);
+  std::map<Key, Found> given_ GUARDED_BY(mutex_);
+  // By ticket; without a value: not answered yet.
+  std::map<uint64_t, std::optional<Found>> finding_ GUARDED_BY(mutex_);
+  uint64_t last_find_ GUARDED_BY(mutex_) = 0;
+  CondVar found_;
   std::map<Key, Waiting> waiting_ GUARDED_BY(mutex_);
   std::set<uint32_t> left_ GUARDED_BY(mutex_);  // sessions that have left this worker
   uint64_t released_in_hand_ GUARDED_BY(mutex_) = 0;

@@ -349,14 +349,43 @@ Result<Keeper::Taken> SessionMemory::take_kept() {
 Result<std::shared_ptr<Physical>> SessionMemory::import_kept(uint64_t bytes, KeptMemory* kept) {
   Result<Keeper::Taken> taken = take_kept();
   if (!taken.ok()) return taken.status();
-  if (taken->bytes != bytes) {
+  auto physical = import_given(taken->memory.get(), taken->bytes, taken->device, bytes);
+  if (physical.ok()) *kept = std::move(taken->kept);
+  return physical;
+}
+
+Result<std::shared_ptr<Physical>> SessionMemory::import_given(int descriptor, uint64_t its_bytes,
+                                                              uint32_t device, uint64_t bytes) {
+  if (its_bytes != bytes) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "the server has kept other memory");
   }
-  OPENMPS_RETURN_IF_ERROR(core_.use(taken->device));
-  Result<CUmemGenericAllocationHandle> imported = import_memory(core_.driver, taken->memory.get());
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  Result<CUmemGenericAllocationHandle> imported = import_memory(core_.driver, descriptor);
   if (!imported.ok()) return imported.status();
-  *kept = std::move(taken->kept);
-  return std::make_shared<Physical>(core_.driver, *imported, bytes, taken->device);
+  auto physical = std::make_shared<Physical>(core_.driver, *imported, bytes, device);
+  physical->set_shared();
+  return physical;
+}
+
+void SessionMemory::share(const Holding& holding, const wire::ShareKey& key) {
+  holding.physical->set_shared();
+  if (keeper_ != nullptr) keeper_->share(holding.kept, key.bytes);
+}
+
+void SessionMemory::withdraw(const wire::ShareKey& key) {
+  if (keeper_ != nullptr) keeper_->withdraw(core_.info.id, key.bytes);
+}
+
+Result<std::shared_ptr<Physical>> SessionMemory::import_shared(const wire::ShareKey& key,
+                                                               uint64_t bytes, KeptMemory* kept) {
+  Keeper::Found found;
+  if (keeper_ != nullptr) found = keeper_->find(key.bytes);
+  if (!found.memory.valid()) {
+    return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names no shared memory");
+  }
+  auto physical = import_given(found.memory.get(), found.bytes, found.device, bytes);
+  if (physical.ok()) *kept = keep_now(bytes, found.device, found.memory.get());
+  return physical;
 }
 
 Status SessionMemory::hold(std::shared_ptr<Physical> physical, KeptMemory kept,

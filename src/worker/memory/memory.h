@@ -135,6 +135,13 @@ class SessionMemory {
   Result<Keeper::Taken> take_kept();
   // The same, imported, if it has so many bytes. It stays kept until `kept` ends.
   Result<std::shared_ptr<Physical>> import_kept(uint64_t bytes, KeptMemory* kept);
+  // Sessions of other workers get the memory by this key, too, until it is withdrawn.
+  void share(const Holding& holding, const wire::ShareKey& key);
+  void withdraw(const wire::ShareKey& key);
+  // Import what a session of another worker shares, and have the server keep it for this one.
+  // CUDA_ERROR_INVALID_HANDLE: the key names nothing, or not memory of this size.
+  Result<std::shared_ptr<Physical>> import_shared(const wire::ShareKey& key, uint64_t bytes,
+                                                  KeptMemory* kept);
   // Map a part of held memory at free addresses, without access for any device yet.
   Status map_held(std::shared_ptr<Holding> holding, uint64_t address, uint64_t bytes,
                   uint64_t offset);
@@ -249,6 +256,9 @@ class SessionMemory {
   [[nodiscard]] static bool is_own(const Range& range);
   Result<CUmemGenericAllocationHandle> make_physical(uint32_t device, uint64_t bytes,
                                                      uint32_t flags);
+  // Import memory that the server has given. CUDA_ERROR_INVALID_HANDLE: it has another size.
+  Result<std::shared_ptr<Physical>> import_given(int descriptor, uint64_t its_bytes,
+                                                 uint32_t device, uint64_t bytes);
   // The command in hand needs that memory to be made again.
   void note_kept(const KeptMemory& kept, uint32_t device);
   // Take back the mapping that is being unmapped or is kept. False: there is none of that range.

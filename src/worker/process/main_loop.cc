@@ -240,11 +240,12 @@ Status MainLoop::pass_descriptor(const wire::PassDescriptor& message, Packet& pa
 // A packet without a descriptor: this process had none left, and the session can't be made again.
 Status MainLoop::take_given(const wire::Give& message, Packet& packet) {
   Keeper* const keeper = environment_.worker.keeper.get();
-  if (keeper == nullptr || packet.fds.size() != 1) return Status();
-  if (message.what == wire::Kept::kMemory) {
-    keeper->on_give(message, std::move(packet.fds[0]));
-  } else {
-    environment_.worker.images.give(message.number, message.bytes, std::move(packet.fds[0]));
+  if (keeper == nullptr) return Status();
+  UniqueFd file = packet.fds.empty() ? UniqueFd() : std::move(packet.fds[0]);
+  if (message.what != wire::Kept::kImage) {
+    keeper->on_give(message, std::move(file));
+  } else if (file.valid()) {
+    environment_.worker.images.give(message.number, message.bytes, std::move(file));
   }
   return Status();
 }

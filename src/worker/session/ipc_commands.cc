@@ -18,36 +18,39 @@ Status IpcCommands::handle(const wire::MemoryPublish& command, ReplyTo<wire::Mem
   if (holding == nullptr || holding->physical->bytes != command.bytes) {
     return violation("what is to be published is no whole mapping");
   }
-  if (const auto* former = core_.journal.recorded<wire::MemoryPublish::Reply>()) {
-    holding->physical->set_shared();
-    if (!exchange_.publish_again(core_.info.id, holding->physical, former->key)) return no_keys();
-    reply.put(*former);
-    return Status();
-  }
   wire::ShareKey key;
-  if (!exchange_.publish(core_.info.id, holding->physical, &key)) return no_keys();
+  if (const auto* former = core_.journal.recorded<wire::MemoryPublish::Reply>()) {
+    key = former->key;
+    if (!exchange_.publish_again(core_.info.id, holding->physical, key)) return no_keys();
+  } else if (!exchange_.publish(core_.info.id, holding->physical, &key)) {
+    return no_keys();
+  }
+  memory_.share(*holding, key);
   reply.put({key});
   return Status();
 }
 
 Status IpcCommands::handle(const wire::MemoryWithdraw& command) {
-  if (exchange_.withdraw(core_.info.id, command.key)) return Status();
-  return violation("a command that the session did not publish");
+  if (!exchange_.withdraw(core_.info.id, command.key)) {
+    return violation("a command that the session did not publish");
+  }
+  memory_.withdraw(command.key);
+  return Status();
 }
 
 Status IpcCommands::handle(const wire::MemoryOpen& command, ReplyTo<wire::MemoryOpen> reply) {
-  std::shared_ptr<Physical> physical;
   KeptMemory kept;
-  if (core_.journal.is_adopting()) {
-    Result<std::shared_ptr<Physical>> imported = memory_.import_kept(command.bytes, &kept);
+  const bool is_adopting = core_.journal.is_adopting();
+  std::shared_ptr<Physical> physical = is_adopting ? nullptr : exchange_.memory(command.key);
+  if (physical == nullptr) {
+    Result<std::shared_ptr<Physical>> imported =
+        is_adopting ? memory_.import_kept(command.bytes, &kept)
+                    : memory_.import_shared(command.key, command.bytes, &kept);
     if (!imported.ok()) return imported.status();
     physical = std::move(*imported);
-    physical->set_shared();
+  } else if (physical->bytes != command.bytes) {
+    return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names memory of another size");
   } else {
-    physical = exchange_.memory(command.key);
-    if (physical == nullptr || physical->bytes != command.bytes) {
-      return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names no shared memory");
-    }
     kept = memory_.keep(physical);
   }
   const uint32_t device = physical->device;

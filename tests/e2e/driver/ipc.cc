@@ -3,6 +3,7 @@
 // importer, made by fork() before cuInit and connected by a socket. Run by run_e2e.py. usage:
 // drv_ipc
 // memory|free|killed|events|distant_events|graphs|descriptor|descriptor_killed|pool|errors|limit
+// [DOMAIN of the importer]
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -744,6 +745,7 @@ int main(int argc, char** argv) {
     _exit(code);
   }
   close(ends[1]);
+  if (argc > 2) setenv("OPENMPS_DOMAIN", argv[2], 1);
   if (!run_importer(group, Peer(ends[0]), exporter)) return 2;
   if (group != "killed" && group != "descriptor_killed") {
     int status = 0;

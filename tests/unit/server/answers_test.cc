@@ -19,7 +19,7 @@
 namespace openmps::server {
 namespace {
 
-Domain common{kCommonDomain};
+Domain common{std::string(wire::kCommonDomain)};
 
 // All bytes of a grant, its padding included, since that is sent, too.
 std::vector<std::byte> all_of(const wire::Grant& grant) {

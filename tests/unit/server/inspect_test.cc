@@ -17,7 +17,7 @@
 namespace openmps::server {
 namespace {
 
-Domain common{kCommonDomain};
+Domain common{std::string(wire::kCommonDomain)};
 
 class InspectTest : public ::testing::Test {
  protected:

@@ -75,6 +75,49 @@ TEST_F(KeptTest, ASessionsMemoryIsGivenAsItIs) {
   EXPECT_EQ(kept_.count(), 1u);
 }
 
+TEST_F(KeptTest, SharedMemoryIsFoundByItsKey) {
+  const auto find = [&](unsigned char key) {
+    given_.clear();
+    wire::FindMemory message{.ticket = 30};
+    message.key[5] = key;
+    size_t files = 0;
+    kept_.give_found(message, [&](std::span<const std::byte> bytes, std::span<const int> fds) {
+      wire::Give one;
+      EXPECT_TRUE(wire::read_message(bytes, &one).ok());
+      EXPECT_EQ(one.what, wire::Kept::kShared);
+      EXPECT_EQ(one.number, 30u);
+      files = fds.size();
+      given_.push_back(one);
+    });
+    EXPECT_EQ(given_.size(), 1u) << "each question has an answer";
+    return files == 1 ? given_[0].bytes : 0;
+  };
+  const auto share = [&](uint32_t session, uint64_t number, unsigned char key) {
+    wire::ShareMemory message{.session = session, .number = number};
+    message.key[5] = key;
+    kept_.share_memory(message);
+  };
+  keep(1, 7, 700);
+  keep(1, 8, 800);
+  keep(2, 7, 900);
+  share(1, 7, 'a');
+  share(1, 8, 'b');
+  share(2, 7, 'c');
+  EXPECT_EQ(find('a'), 700u);
+  EXPECT_EQ(find('b'), 800u);
+  EXPECT_EQ(find('c'), 900u);
+  EXPECT_EQ(find('d'), 0u);
+  share(2, 0, 'a');
+  EXPECT_EQ(find('a'), 700u) << "withdrawn by a session that does not share it";
+  share(1, 0, 'a');
+  EXPECT_EQ(find('a'), 0u);
+  kept_.forget_memory(1, 8);
+  EXPECT_EQ(find('b'), 0u) << "the memory is freed";
+  kept_.erase(2);
+  keep(2, 7);
+  EXPECT_EQ(find('c'), 0u) << "the session has ended, and another one has its number";
+}
+
 TEST_F(KeptTest, AnAnswerComesWhenTheMemoryIsClosed) {
   keep(1, 1);
   kept_.forget_memory(1, 1);

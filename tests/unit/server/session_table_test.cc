@@ -14,7 +14,7 @@
 namespace openmps::server {
 namespace {
 
-Domain common{kCommonDomain};
+Domain common{std::string(wire::kCommonDomain)};
 
 TEST(SessionTable, FillsTheHeaderOfTheHostFile) {
   SessionTable table;

@@ -22,17 +22,25 @@ namespace {
 struct Sent {
   std::vector<wire::Keep> keeps;
   std::vector<wire::Forget> forgets;
+  std::vector<wire::ShareMemory> shares;
+  std::promise<wire::FindMemory> find;
   bool works = true;
 
   Keeper::Send send() {
     return [this](std::span<const std::byte> message, std::span<const int> fds) {
       wire::Keep keep;
       wire::Forget forget;
+      wire::ShareMemory share;
+      wire::FindMemory asked;
       if (wire::read_message(message, &keep).ok()) {
         EXPECT_TRUE(fds.size() == 1 && fcntl(fds[0], F_GETFD) != -1);
         keeps.push_back(keep);
       } else if (wire::read_message(message, &forget).ok()) {
         forgets.push_back(forget);
+      } else if (wire::read_message(message, &share).ok()) {
+        shares.push_back(share);
+      } else if (wire::read_message(message, &asked).ok()) {
+        find.set_value(asked);
       } else {
         ADD_FAILURE() << "another message";
       }
@@ -344,6 +352,53 @@ TEST_F(AdoptedMemoryTest, WithoutItsMemoryASessionIsLost) {
   map(kBase, kUnit);
   map(kBase + kUnit, kUnit);
   EXPECT_EQ(adopt_in_next(2).code(), CUDA_ERROR_INVALID_HANDLE);
+}
+
+constexpr unsigned char kKey[wire::kShareKeyBytes] = {1, 2, 3};
+
+TEST(KeeperTest, WhatIsSharedIsKeptBefore) {
+  Sent sent;
+  Keeper keeper(10, kLater, sent.send());
+  const KeptMemory young = keeper.keep(1, 7, 100, 0, [] { return any_file(); });
+  EXPECT_TRUE(sent.keeps.empty());
+  keeper.share(young, kKey);
+  ASSERT_EQ(sent.keeps.size(), 1u);
+  EXPECT_EQ(sent.keeps[0].number, 7u);
+  keeper.share(young, kKey);
+  EXPECT_EQ(sent.keeps.size(), 1u);
+  keeper.share(KeptMemory(), kKey);
+  keeper.withdraw(1, kKey);
+  ASSERT_EQ(sent.shares.size(), 3u) << "what is not kept is not shared";
+  EXPECT_EQ(sent.shares[0].session, 1u);
+  EXPECT_EQ(sent.shares[0].number, 7u);
+  EXPECT_TRUE(std::ranges::equal(sent.shares[0].key, kKey));
+  EXPECT_EQ(sent.shares[2].number, 0u);
+}
+
+TEST(KeeperTest, WhatOthersShareIsFoundByItsKey) {
+  for (const bool is_there : {true, false}) {
+    Sent sent;
+    Keeper keeper(10, kLater, sent.send());
+    auto found = std::async(std::launch::async, [&] { return keeper.find(kKey); });
+    const wire::FindMemory asked = sent.find.get_future().get();
+    EXPECT_TRUE(std::ranges::equal(asked.key, kKey));
+    wire::Give give{.what = wire::Kept::kShared, .number = asked.ticket + 1, .bytes = 5};
+    keeper.on_give(give, any_file());  // of another question
+    give.number = asked.ticket;
+    give.bytes = 77;
+    keeper.on_give(give, is_there ? any_file() : UniqueFd());
+    const Keeper::Found answer = found.get();
+    EXPECT_EQ(answer.memory.valid(), is_there);
+    EXPECT_EQ(answer.bytes, 77u);
+    EXPECT_EQ(keeper.take(0, asked.ticket).bytes, 0u) << "it is not a session's that moves";
+  }
+}
+
+TEST(KeeperTest, NothingIsFoundWithoutAServer) {
+  Sent sent;
+  sent.works = false;
+  Keeper keeper(10, kLater, sent.send());
+  EXPECT_FALSE(keeper.find(kKey).memory.valid());
 }
 
 TEST_F(AdoptedMemoryTest, WhatTheSessionHadFreedIsForgotten) {
