@@ -859,6 +859,8 @@ void Server::erase_session(Session& session) {
   note_decided(session, &Recovery::lost);
   const uint32_t id = session.id;
   const wire::Grant grant = session.grant;
+  // Workers that it has left keep its addresses for it.
+  if (session.moves != 0) workers_.tell_all(wire::message_bytes(wire::CloseSession{.session = id}));
   sessions_.erase(id);
   kept_.erase(id);
   grants_.on_session_erased(grant);

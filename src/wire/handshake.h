@@ -279,6 +279,7 @@ struct SessionReady {
 };
 
 // Drain, free everything, then answer SessionClosed. `result` becomes the session's sticky status.
+// A session that is not there: it has ended in another worker, if it was ever here.
 // Session 0 closes none: the worker gets no new sessions, because the work of one that was closed
 // does not end, and refuses what would wait for that work.
 struct CloseSession {

@@ -18,18 +18,23 @@ constexpr int kTries = 8;
 
 AddressBook::AddressBook() {
   if (wire::kAddressHole < wire::kAddressHoleEnd) {
-    taken_[wire::kAddressHole] = wire::kAddressHoleEnd;
+    taken_[wire::kAddressHole] = {wire::kAddressHoleEnd};
   }
 }
 
 void AddressBook::begin_at(uint32_t place) { top_ = wire::place_end(place); }
 
-bool AddressBook::claim(uint64_t begin, uint64_t bytes) {
+bool AddressBook::claim(uint64_t begin, uint64_t bytes, uint32_t session) {
   const MutexLock lock(mutex_);
-  const auto next = taken_.lower_bound(begin);
-  if (next != taken_.end() && next->first < begin + bytes) return false;
-  if (next != taken_.begin() && std::prev(next)->second > begin) return false;
-  taken_[begin] = begin + bytes;
+  auto first = taken_.lower_bound(begin);
+  if (first != taken_.begin() && std::prev(first)->second.end > begin) --first;
+  const auto last = taken_.lower_bound(begin + bytes);
+  const bool is_free = std::all_of(first, last, [session](const auto& entry) {
+    return session != 0 && entry.second.left_by == session;
+  });
+  if (!is_free) return false;
+  taken_.erase(first, last);
+  taken_[begin] = {begin + bytes};
   return true;
 }
 
@@ -42,11 +47,11 @@ std::optional<uint64_t> AddressBook::claim_highest(uint64_t bytes, uint64_t alig
     // The free range between the end of the taken range below and `end`.
     const uint64_t begin = next == taken_.begin()
                                ? wire::kFirstWindow
-                               : std::max(wire::kFirstWindow, std::prev(next)->second);
+                               : std::max(wire::kFirstWindow, std::prev(next)->second.end);
     if (begin < end && bytes <= end - begin) {
       const uint64_t address = (end - bytes) / alignment * alignment;
       if (address >= begin) {
-        taken_[address] = address + bytes;
+        taken_[address] = {address + bytes};
         return address;
       }
     }
@@ -75,6 +80,16 @@ Result<uint64_t> AddressBook::claim_reserved(uint64_t bytes, uint64_t alignment,
 void AddressBook::release(uint64_t begin) {
   const MutexLock lock(mutex_);
   taken_.erase(begin);
+}
+
+void AddressBook::leave(uint64_t begin, uint32_t session) {
+  const MutexLock lock(mutex_);
+  taken_.at(begin).left_by = session;
+}
+
+void AddressBook::forget(uint32_t session) {
+  const MutexLock lock(mutex_);
+  std::erase_if(taken_, [session](const auto& entry) { return entry.second.left_by == session; });
 }
 
 }  // namespace openmps::worker

@@ -53,12 +53,12 @@ Result<std::shared_ptr<HostPages>> HostPages::reserve(AddressBook& book, uint64_
   return Status(CUDA_ERROR_OUT_OF_MEMORY, "no addresses are left for host memory");
 }
 
-Result<std::shared_ptr<HostPages>> HostPages::reserve_again(AddressBook& book, uint64_t address,
-                                                            uint64_t bytes) {
+Result<std::shared_ptr<HostPages>> HostPages::reserve_again(AddressBook& book, uint32_t session,
+                                                            uint64_t address, uint64_t bytes) {
   if (!is_of_book(address, address + bytes)) return reserve_at(address, bytes);
   const uint64_t claim = address - address % kHugePage;
   const uint64_t whole = (address + bytes - claim + kHugePage - 1) / kHugePage * kHugePage;
-  if (!book.claim(claim, whole)) {
+  if (!book.claim(claim, whole, session)) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "the addresses belong to another session");
   }
   Result<Mapping> reserved = reserve_addresses(address, bytes);

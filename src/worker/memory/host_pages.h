@@ -24,15 +24,20 @@ class HostPages {
   // Reserve addresses that are free in every client, with the offset of `alike` within kHugePage.
   static Result<std::shared_ptr<HostPages>> reserve(AddressBook& book, uint64_t alike,
                                                     uint64_t bytes);
-  // Reserve what had such addresses in another worker. CUDA_ERROR_OUT_OF_MEMORY: part of them is in
-  // use.
-  static Result<std::shared_ptr<HostPages>> reserve_again(AddressBook& book, uint64_t address,
-                                                          uint64_t bytes);
+  // Reserve what the session had at these addresses in another worker. CUDA_ERROR_OUT_OF_MEMORY:
+  // part of them is in use.
+  static Result<std::shared_ptr<HostPages>> reserve_again(AddressBook& book, uint32_t session,
+                                                          uint64_t address, uint64_t bytes);
   HostPages(AddressBook* book, uint64_t claim, uint64_t begin, uint64_t bytes)
       : book_(book), claim_(claim), begin_(begin), end_(begin + bytes) {}
   ~HostPages();
   HostPages(const HostPages&) = delete;
   HostPages& operator=(const HostPages&) = delete;
+
+  // The session leaves with these addresses for another worker (AddressBook::leave()).
+  void leave(uint32_t session) {
+    if (book_ != nullptr) std::exchange(book_, nullptr)->leave(claim_, session);
+  }
 
   [[nodiscard]] uint64_t begin() const { return begin_; }
   [[nodiscard]] uint64_t end() const { return end_; }
@@ -45,7 +50,7 @@ class HostPages {
              KeptMemory kept);
 
  private:
-  AddressBook* const book_;  // in which claim_ is taken; null: there is no claim
+  AddressBook* book_;  // in which claim_ is taken; null: there is no claim
   const uint64_t claim_;
   const uint64_t begin_;
   const uint64_t end_;

@@ -130,7 +130,7 @@ Result<uint64_t> SessionMemory::reserve_extent(uint64_t bytes, uint64_t alignmen
     if (!address.ok()) return address.status();
     at = *address;
   } else {
-    if (!addresses_.claim(at, whole)) {
+    if (!addresses_.claim(at, whole, core_.info.id)) {
       return Status(CUDA_ERROR_OUT_OF_MEMORY, text_of(at, whole) + " belongs to another session");
     }
     if (Status status = reserve(at); !status.ok()) {
@@ -535,6 +535,7 @@ void SessionMemory::leave() {
 }
 
 void SessionMemory::take_over() {
+  addresses_.forget(core_.info.id);  // what it had here before, and has no more
   // Memory that was being freed when the former worker was lost.
   if (keeper_ != nullptr) keeper_->drop_given(core_.info.id);
   unmap_tickets_ = core_.journal.unmapped();
@@ -834,10 +835,13 @@ Status SessionMemory::reserve_host(const wire::HostReserve& range, uint64_t* add
 // The session may have been this worker's before, which has not let go of its pages yet.
 Status SessionMemory::reserve_host_again(uint64_t address, uint64_t bytes) {
   const uint64_t limit_ns = core_.clock.now_ns() + kPagesAgainNs;
-  Result<std::shared_ptr<HostPages>> pages = HostPages::reserve_again(addresses_, address, bytes);
+  const auto reserve = [&] {
+    return HostPages::reserve_again(addresses_, core_.info.id, address, bytes);
+  };
+  Result<std::shared_ptr<HostPages>> pages = reserve();
   while (!pages.ok() && core_.clock.now_ns() < limit_ns) {
     core_.clock.sleep(kPagesPauseNs);
-    pages = HostPages::reserve_again(addresses_, address, bytes);
+    pages = reserve();
   }
   if (!pages.ok()) return pages.status();
   host_places_ |= wire::places_of((*pages)->begin(), (*pages)->end());
@@ -973,10 +977,17 @@ void SessionMemory::release_all() {
     static_cast<void>(core_.use(it->second.device).ok());
     release(it);
   }
+  if (leaves_) {
+    for (const auto& [begin, pages] : host_pages_) pages->leave(core_.info.id);
+  }
   host_pages_.clear();
   for (const auto& [begin, end] : extents_) {
     core_.driver.cuMemAddressFree(begin, extent_bytes(end - begin));
-    addresses_.release(begin);
+    if (leaves_) {
+      addresses_.leave(begin, core_.info.id);
+    } else {
+      addresses_.release(begin);
+    }
   }
   extents_.clear();
   extent_bytes_ = 0;

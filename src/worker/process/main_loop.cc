@@ -145,7 +145,8 @@ Status MainLoop::close_session(const wire::CloseSession& message, Packet&) {
     environment_.gate.give_up();
   } else {
     close(message.session, static_cast<CUresult>(message.result));
-    // Of a session that was to come from another worker, and does not.
+    // Of a session that was to come from another worker, and does not, or that has left for one.
+    if (!sessions_.contains(message.session)) environment_.worker.addresses.forget(message.session);
     if (Keeper* keeper = environment_.worker.keeper.get();
         keeper != nullptr && !sessions_.contains(message.session)) {
       keeper->drop_given(message.session);

@@ -335,6 +335,25 @@ TEST(AddressBookTest, WorkersChooseFromDifferentPlaces) {
   EXPECT_GT(*above, *other);
 }
 
+TEST(AddressBookTest, NobodyGetsWhatASessionHasLeftWith) {
+  constexpr uint64_t kBegin = wire::kAddressEnd - 8 * kUnit;
+  AddressBook book;
+  ASSERT_TRUE(book.claim(kBegin, 2 * kUnit));
+  book.leave(kBegin, 7);
+  EXPECT_FALSE(book.claim(kBegin + kUnit, 2 * kUnit));
+  EXPECT_FALSE(book.claim(kBegin, 2 * kUnit, 8));
+  // It comes back with less, or with more.
+  EXPECT_TRUE(book.claim(kBegin + kUnit, 2 * kUnit, 7));
+  EXPECT_FALSE(book.claim(kBegin + kUnit, 2 * kUnit, 7)) << "it is used now";
+  EXPECT_TRUE(book.claim(kBegin, kUnit));
+  book.leave(kBegin, 7);
+  book.forget(8);
+  EXPECT_FALSE(book.claim(kBegin, kUnit));
+  book.forget(7);
+  EXPECT_TRUE(book.claim(kBegin, kUnit));
+  EXPECT_FALSE(book.claim(kBegin + kUnit, kUnit)) << "what it uses is not forgotten";
+}
+
 class TwoDevicesTest : public MemoryTest {
  protected:
   TwoDevicesTest() { driver_.devices = 2; }
