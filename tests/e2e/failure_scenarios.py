@@ -281,10 +281,27 @@ def moved_programs(box, _):
     run_moving(box, box.change_domains)
 
 
-def run_moving(box, way):
+def moved_on_two_devices(box, _):
+    """In workers of two GPUs programs with variables go on in the next worker, too, at a fault and when it is replaced;
+    and one whose library has variables on both."""
+    box.env["SOFTGPU_DEVICES"] = "2"
     box.start_daemon()
+    bystander = Bystander(box, "variables", 1, {"OPENMPS_REPLAY": "always"})
+    bystander.wait_ready()
+    for kind in ("write", "assert"):
+        commit(box, kind)
+        await_active(box, SETTLE_LIMIT_S)
+        answer = bystander.ask()
+        require(outcome(answer) == "unharmed" and answer["rounds"] > 0, f"beside {kind}: {answer}")
+    bystander.end()
+    run_moving(box, box.renew, [["drv_libraries", "rounds"], ["drv_libraries"], ["drv_globals"]])
+
+
+def run_moving(box, way, commands=None):
+    if not box.processes():
+        box.start_daemon()
     box.start_moving(way, 0.003)
-    for command in RENEWED:
+    for command in commands or RENEWED:
         code, out, err = box.run(command, CLIENT_LIMIT_S)
         require(code == 0, f"{command}: exit code {code}\n{out}{err}")
     box.quit()
@@ -605,5 +622,5 @@ def stopped(box, _):
 
 
 FAILURES = (daemon_killed, bad_directories, left_behind, full_log_disk, no_descriptors, descriptors_in_flight, stopped,
-            memory_is_the_programs, same_addresses, beside_faults, renewed_beside, renewed_programs, moved_programs,
+            memory_is_the_programs, same_addresses, beside_faults, renewed_beside, renewed_programs, moved_programs, moved_on_two_devices,
             quarantined, domains, shared_between_domains, work_time)

@@ -90,8 +90,11 @@ CUresult Modules::send_and_load(Module& module, uint32_t device, const Image& im
   return send_and_load(module, device, SentImage(image), options);
 }
 
+// A library is for all devices; most likely it will be used on that of the current context.
 uint32_t Modules::device_of(const Module& module) const {
-  return module.context != nullptr ? module.context->wire_device : devices_[0];
+  if (module.context != nullptr) return module.context->wire_device;
+  Context* current = nullptr;
+  return contexts_.current(&current) == CUDA_SUCCESS ? current->wire_device : devices_[0];
 }
 
 CUresult read_image_file(const char* name, std::vector<std::byte>* contents) {
@@ -146,14 +149,11 @@ CUresult Modules::ensure_loaded(Module& module) {
 
 // Looks the function up in the worker. The caller holds the module's lock.
 CUresult Modules::request_function(Module& module, const std::string& name, Function** function) {
-  // A kernel of a library is loaded on the current context's device, where it will most likely run.
-  Context* current = nullptr;
-  const bool here = module.context == nullptr && contexts_.current(&current) == CUDA_SUCCESS;
   return functions.make(function, [&](Function& made) {
     const wire::GetFunction command{.module = module.id,
                                     .function = made.id,
                                     .kind = module.kind,
-                                    .device = here ? current->wire_device : device_of(module)};
+                                    .device = device_of(module)};
     wire::ReplyOf<wire::GetFunction> reply;
     OPENMPS_CUDA_CHECK(channel_.call(command, {name}, &reply));
     made.module = &module;

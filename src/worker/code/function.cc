@@ -67,11 +67,11 @@ Status Functions::handle(const wire::GetFunction& command, Module& module,
   function->device = device;
   function->is_kernel = module.kind == wire::ModuleKind::kLibrary;
   function->module = &module;
-  function->library = module.library;
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuLibraryGetKernel(&function->kernel, module.library->handle,
-                                            function->name.c_str()),
-            "cuLibraryGetKernel"));
+  KernelCode& code = function->code;
+  code.library = module.code.library;
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuLibraryGetKernel(&code.kernel, code.library->handle,
+                                                                function->name.c_str()),
+                                "cuLibraryGetKernel"));
   wire::GetFunction::Reply facts{};
   std::vector<wire::ParameterLayout> layout;
   Status status = ask(*function, device, "cuKernelGetFunction", [&](CUfunction handle) {
@@ -81,7 +81,8 @@ Status Functions::handle(const wire::GetFunction& command, Module& module,
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   // A kernel that has no code for the device says so when it is launched.
   if (!status.ok() && (!function->is_kernel || is_sticky(status.code()))) return status;
-  module.library->pristine(function->kernel, facts.attributes);
+  const KernelCode& there = function->on(device);
+  there.library->pristine(there.kernel, facts.attributes);
   if (module.is_remembered) function->remembered = 0;
   function->prints = module.facts.prints;
   function->asserts = module.facts.asserts;
@@ -98,7 +99,7 @@ Status Functions::handle(const wire::ModuleFunctions& command, Module& module,
   OPENMPS_RETURN_IF_ERROR(core_.use(module.device));
   std::vector<CUkernel> kernels;
   OPENMPS_RETURN_IF_ERROR(
-      check(modules_.list_kernels(module, &kernels), "cuLibraryEnumerateKernels"));
+      check(modules_.list_kernels(*module.code.library, &kernels), "cuLibraryEnumerateKernels"));
   wire::ModuleFunctions::Reply head{.functions = static_cast<uint32_t>(kernels.size())};
   std::string names;
   for (size_t i = command.first; i < kernels.size(); ++i) {
@@ -121,9 +122,10 @@ Status Functions::handle(const wire::FunctionSetAttribute& command, Function& fu
     if (command.setting == wire::FunctionSetting::kBankSize && function.is_kernel) {
       return CUDA_SUCCESS;
     }
-    return function.library->set(function.kernel, device,
-                                 {command.setting, is_attribute ? command.attribute : 0},
-                                 command.value);
+    const KernelCode& code = function.on(device);
+    return code.library->set(code.kernel, device,
+                             {command.setting, is_attribute ? command.attribute : 0},
+                             command.value);
   };
   return ask(function, device, "cuFuncSetAttribute", set);
 }

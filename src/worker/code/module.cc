@@ -152,6 +152,7 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   }
   const auto making = std::make_shared<Making>(core_, images_);
   Module& module = *making->module;
+  module.id = command.module;
   module.kind = command.kind;
   module.device = command.device;
   if (core_.journal.is_adopting()) {
@@ -164,15 +165,7 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   }
   OPENMPS_RETURN_IF_ERROR(making->jit.set(command.log_bytes, tail.options));
   OPENMPS_RETURN_IF_ERROR(
-      images_.read_facts(module.image, core_.devices.at(command.device).capability, &module.facts));
-  // Counted before they are allocated.
-  const uint64_t bytes = module.facts.binds() ? module.facts.variable_bytes : 0;
-  OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, bytes));
-  module.charged = bytes;
-  if (Status status = place_variables(*making); !status.ok()) {
-    memory_.refund(command.device, bytes);
-    return status;
-  }
+      prepare(module.image, command.device, &module.facts, &module.code, &making->placed));
   image_bytes_ += module.image->size() - 1;
   module.options.assign(tail.options.begin(), tail.options.end());
   // Options change the code, and variables belong to one session.
@@ -199,17 +192,27 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   return Status();
 }
 
-// Variables in the context's own memory would end with it. A library has variables of its own on
-// each device: on several devices they stay there.
-Status Modules::place_variables(Making& making) {
-  Module& module = *making.module;
-  ImageFacts& facts = module.facts;
-  if (!core_.journal.is_open() || !facts.has_variables || facts.is_managed ||
-      facts.has_references || core_.devices.count() != 1) {
+Status Modules::prepare(const std::shared_ptr<const StoredImage>& image, uint32_t device,
+                        ImageFacts* facts, LoadedCode* code, ImageBytes* placed) {
+  OPENMPS_RETURN_IF_ERROR(images_.read_facts(image, core_.devices.at(device).capability, facts));
+  // Counted before they are allocated.
+  const uint64_t bytes = facts->binds() ? facts->variable_bytes : 0;
+  OPENMPS_RETURN_IF_ERROR(memory_.charge(device, bytes));
+  code->charged = bytes;
+  Status status = place_variables(*image, device, facts, code, placed);
+  if (!status.ok()) memory_.refund(device, bytes);
+  return status;
+}
+
+// Variables in the context's own memory would end with it.
+Status Modules::place_variables(const StoredImage& stored, uint32_t device, ImageFacts* facts,
+                                LoadedCode* code, ImageBytes* changed) {
+  if (!core_.journal.is_open() || !facts->has_variables || facts->is_managed ||
+      facts->has_references) {
     return Status();
   }
-  const cuda::Bytes image(module.image->data(), module.image->size() - 1);
-  const uint32_t capability = core_.devices.at(module.device).capability;
+  const cuda::Bytes image(stored.data(), stored.size() - 1);
+  const uint32_t capability = core_.devices.at(device).capability;
   Result<VariableLayout> layout = lay_out_variables(image, capability, kMostPlacedBytes);
   if (!layout.ok()) return Status();
   const auto offset = [&](const std::string& name) -> Result<CUdeviceptr> {
@@ -220,23 +223,28 @@ Status Modules::place_variables(Making& making) {
   // What is not understood is found before memory is taken.
   if (!worker::place_variables(image, capability, kMostPlacedBytes, offset).ok()) return Status();
   const Journal::Variables& had = core_.journal.variables();
-  module.variables = {had.address, had.number};
-  OPENMPS_RETURN_IF_ERROR(variables_.take(module.device, *layout, &module.variables));
+  code->variables = {had.address, had.number};
+  OPENMPS_RETURN_IF_ERROR(variables_.take(device, *layout, &code->variables));
   Result<ImageBytes> placed = worker::place_variables(
       image, capability, kMostPlacedBytes, [&](const std::string& name) -> Result<CUdeviceptr> {
         const Result<CUdeviceptr> at = offset(name);
-        return at.ok() ? Result<CUdeviceptr>(module.variables.address + *at) : at;
+        return at.ok() ? Result<CUdeviceptr>(code->variables.address + *at) : at;
       });
   if (!placed.ok()) {
-    variables_.give_back(module.variables.address);
+    variables_.give_back(code->variables.address);
     return placed.status();
   }
-  making.placed = std::move(placed).value();
-  module.layout = std::move(layout).value();
-  facts.has_variables = false;
-  facts.variable_bytes = 0;
-  core_.journal.note_variables({module.variables.address, module.variables.number});
+  *changed = std::move(placed).value();
+  code->layout = std::move(layout).value();
+  facts->has_variables = false;
+  facts->variable_bytes = 0;
+  core_.journal.note_variables({code->variables.address, code->variables.number});
   return Status();
+}
+
+void Modules::give_back(uint32_t device, const LoadedCode& code) {
+  memory_.refund(device, code.charged);
+  if (code.variables.address != 0) variables_.give_back(code.variables.address);
 }
 
 // Any thread.
@@ -249,8 +257,9 @@ void Modules::make(Making& making) {
     return load_library(making.driver, making.gate, making.cold, image, module.facts,
                         {jit.count(), jit.names(), jit.values()}, made);
   };
-  making.status = module.is_shared ? making.images.library(module.image, load, &module.library)
-                                   : load(&module.library);
+  std::shared_ptr<LoadedLibrary>& library = module.code.library;
+  making.status = module.is_shared ? making.images.library(module.image, load, &library)
+                                   : load(&library);
 }
 
 Status Modules::finish_load(wire::Id id, Making& making, ReplyTo<wire::ModuleLoad> reply) {
@@ -262,9 +271,10 @@ Status Modules::finish_load(wire::Id id, Making& making, ReplyTo<wire::ModuleLoa
   }
   // Loaded code is known to be valid for the device.
   if (status.ok() && module->kind == ModuleKind::kModule &&
-      !lane_of(*module->library, module->device)) {
-    const Homes homes = homes_of(*module->library, module->device);
-    status = check(load_code(GatedCall::kModuleLoad, *module->library, module->device, homes, false,
+      !lane_of(*module->code.library, module->device)) {
+    LoadedLibrary& library = *module->code.library;
+    status = check(load_code(GatedCall::kModuleLoad, library, module->device,
+                             homes_of(library, module->device), false,
                              [&](const Placement& at) { return place(*module, at); }),
                    "cuLibraryGetModule");
   }
@@ -272,8 +282,7 @@ Status Modules::finish_load(wire::Id id, Making& making, ReplyTo<wire::ModuleLoa
   if (status.ok()) status = modules_.check_free(id);
   if (!status.ok()) {
     image_bytes_ -= module->image->size() - 1;
-    memory_.refund(module->device, module->charged);
-    if (module->variables.address != 0) variables_.give_back(module->variables.address);
+    give_back(module->device, module->code);
     return status;
   }
   if (const uint64_t hash = images_.kept_hash(module->image); hash != 0) {
@@ -283,6 +292,75 @@ Status Modules::finish_load(wire::Id id, Making& making, ReplyTo<wire::ModuleLoa
   }
   if (const char* const why = why_code_stays(module->facts)) core_.journal.note_stays(why);
   return modules_.insert(id, std::move(module));
+}
+
+// ---- Copies for other devices -------------------------------------------------------------------
+
+Status Modules::find_copy(Function& function, uint32_t device) {
+  if (function.module == nullptr || !function.module->has_copy_on(device) ||
+      function.copies.contains(device)) {
+    return Status();
+  }
+  OPENMPS_RETURN_IF_ERROR(find_copy(*function.module, device));
+  KernelCode code{.library = function.module->on(device).library};
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuLibraryGetKernel(&code.kernel, code.library->handle,
+                                                                function.name.c_str()),
+                                "cuLibraryGetKernel"));
+  function.copies.emplace(device, std::move(code));
+  return Status();
+}
+
+// Noted as if it had been a command of its own, before the one in hand.
+Status Modules::find_copy(Module& module, uint32_t device) {
+  if (!module.has_copy_on(device) || module.copies.contains(device)) return Status();
+  Journal& journal = core_.journal;
+  if (journal.is_adopting()) {
+    return Status(CUDA_ERROR_INVALID_HANDLE, "a copy of its module is not in the journal");
+  }
+  const Journal::Notes notes = journal.notes();
+  journal.begin();
+  const Status status = make_copy(module, device);
+  if (status.ok()) {
+    using Command = wire::ModuleCopy;
+    const Command command{.module = module.id, .device = device};
+    const Journal::ObjectKey lives_with[] = {Journal::object(wire::Object::kModule, module.id)};
+    Journal::Command made;
+    made.opcode = Command::kOpcode;
+    made.keeping = Command::kKeeping;
+    made.record = {reinterpret_cast<const unsigned char*>(&command), sizeof(command)};
+    made.lives_with = lives_with;
+    journal.add(made);
+  }
+  journal.resume(notes);
+  return status;
+}
+
+Status Modules::make_copy(Module& module, uint32_t device) {
+  LoadedCode code;
+  ImageFacts facts;
+  ImageBytes placed;
+  OPENMPS_RETURN_IF_ERROR(prepare(module.image, device, &facts, &code, &placed));
+  JitOptions jit;
+  Status status = jit.set(0, module.options);
+  if (status.ok()) {
+    status = load_library(core_.driver, core_.gate, core_.cold,
+                          placed.empty() ? cuda::Bytes(*module.image) : placed, facts,
+                          {jit.count(), jit.names(), jit.values()}, &code.library);
+  }
+  if (!status.ok()) {
+    give_back(device, code);
+    return status;
+  }
+  if (const char* const why = why_code_stays(facts)) core_.journal.note_stays(why);
+  module.copies.emplace(device, std::move(code));
+  return Status();
+}
+
+Status Modules::handle(const wire::ModuleCopy& command, Module& module) {
+  if (!module.has_copy_on(command.device) || module.copies.contains(command.device)) {
+    return violation("a copy of a module for device " + std::to_string(command.device));
+  }
+  return make_copy(module, command.device);
 }
 
 // ---- Lanes --------------------------------------------------------------------------------------
@@ -382,11 +460,12 @@ void Modules::note_cold_use(LoadedLibrary& library, uint32_t device) {
 }
 
 CUfunction Function::find_in_main(uint32_t on) const {
-  return library->function(kernel, {on, Lane::kMain});
+  const KernelCode& there = this->on(on);
+  return there.library->function(there.kernel, {on, Lane::kMain});
 }
 
 void Modules::note_loaded(Module& module, const Placement& place) {
-  LoadedLibrary& library = *module.library;
+  LoadedLibrary& library = *module.on(place.device).library;
   library.note_loaded(place, false);
   if (place.lane == Lane::kCold && library.has_one_home()) note_home(module);
 }
@@ -399,7 +478,7 @@ void Modules::note_home(Module& module) {
 }
 
 void Modules::leave_variables(const Module& module, uint32_t device, bool at_once) {
-  LoadedLibrary& library = *module.library;
+  LoadedLibrary& library = *module.on(device).library;
   if (!library.may_leave_variables(device) || !module.in_cold_home) return;
   // Compiling takes long, so it is done only if there is no other way.
   if (!at_once &&
@@ -417,20 +496,20 @@ void Modules::leave_variables(const Module& module, uint32_t device, bool at_onc
 }
 
 CUresult Modules::place(Module& module, const Placement& place) {
-  const CUresult result = core_.driver.cuLibraryGetModule(&module.module, module.library->handle);
+  const CUresult result = core_.driver.cuLibraryGetModule(&module.module, module.code.library->handle);
   if (result != CUDA_SUCCESS) return result;
   note_loaded(module, place);
   return load_functions(module, place);
 }
 
 CUresult Modules::load_functions(Module& module, const Placement& place) {
-  LoadedLibrary& library = *module.library;
+  LoadedLibrary& library = *module.on(place.device).library;
   if (core_.driver.cuFuncLoad == nullptr || library.is_whole(place) ||
       module.image->size() > kMostBytesLoadedTogether) {
     return CUDA_SUCCESS;
   }
   std::vector<CUkernel> kernels;
-  const CUresult listed = list_kernels(module, &kernels);
+  const CUresult listed = list_kernels(library, &kernels);
   if (listed != CUDA_SUCCESS || kernels.size() > kMostLoadedTogether) return CUDA_SUCCESS;
   for (CUkernel kernel : kernels) {
     CUfunction function = nullptr;
@@ -443,9 +522,11 @@ CUresult Modules::load_functions(Module& module, const Placement& place) {
 }
 
 CUresult Modules::load_function(Function& function, const Placement& place, Located* located) {
+  if (function.module == nullptr) return CUDA_ERROR_INVALID_HANDLE;  // unloaded
   CUresult result = load_functions(*function.module, place);
   if (result != CUDA_SUCCESS) return result;
-  result = function.library->load(function.kernel, place, &located->handle);
+  const KernelCode& code = function.on(place.device);
+  result = code.library->load(code.kernel, place, &located->handle);
   if (result != CUDA_SUCCESS) return result;
   located->place = place;
   note_loaded(*function.module, place);
@@ -466,7 +547,7 @@ bool Modules::move_now(Function& function, uint32_t device) {
   const Request request{GatedCall::kFunctionLoad, device,           &core_.gate_client,
                         Patience::kOneHold,       Otherwise::kSkip, hold_ns};
   const auto move = [&] {
-    function.library->move_to_main(device);
+    function.on(device).library->move_to_main(device);
     return CUDA_SUCCESS;
   };
   return core_.gate.run_quiescent(request, move).has_value();
@@ -478,7 +559,7 @@ void Modules::tell_of_escape(const Function& function) {
   if (std::exchange(told_of_escape_, true)) return;
   const char* name = nullptr;
   const bool named = core_.driver.cuKernelGetName != nullptr &&
-                     core_.driver.cuKernelGetName(&name, function.kernel) == CUDA_SUCCESS;
+                     core_.driver.cuKernelGetName(&name, function.code.kernel) == CUDA_SUCCESS;
   const std::string_view shown = named ? std::string_view(name).substr(0, kMostShown) : "a kernel";
   log("Session " + std::to_string(core_.info.id) + " (client " +
       std::to_string(core_.info.client_pid) + " " + core_.info.command + "): " + printable(shown) +
@@ -488,12 +569,14 @@ void Modules::tell_of_escape(const Function& function) {
 }
 
 Status Modules::find(Function& function, const Placement& place, Reach reach, Located* located) {
-  LoadedLibrary& library = *function.library;
   const uint32_t device = place.device;
+  OPENMPS_RETURN_IF_ERROR(find_copy(function, device));
+  const KernelCode& code = function.on(device);
+  LoadedLibrary& library = *code.library;
   const bool is_limited = place.partition != nullptr && place.partition->is_limit;
   if (is_limited && reach != Reach::kMainLane) reach = Reach::kMainFirst;
   const auto is_in = [&](Lane lane) {
-    *located = {library.function(function.kernel, place.in(lane)), place.in(lane)};
+    *located = {library.function(code.kernel, place.in(lane)), place.in(lane)};
     return located->handle != nullptr;
   };
   Homes homes = homes_of(library, device);
@@ -539,32 +622,36 @@ Status Modules::find(Function& function, const Placement& place, Reach reach, Lo
 
 void Modules::remember(Function& function, uint32_t device) {
   function.remembered |= 1u << device;
-  remembered_->note_used(function.module->image, function.kernel, device);
+  remembered_->note_used(function.module->image, function.code.kernel, device);
 }
 
 void Modules::release(Module& module) {
-  for (const wire::Id id : module.functions) functions_.take(id).reset();
+  for (const wire::Id id : module.functions) {
+    if (const std::shared_ptr<Function> function = functions_.take(id)) function->module = nullptr;
+  }
   for (const uint64_t address : module.globals) memory_.remove_global(address);
   image_bytes_ -= module.image->size() - 1;
-  memory_.refund(module.device, module.charged);
   if (module.in_cold_home) --core_.cold_homes;
-  // The library is unloaded, if no other session holds it, at the next quiescence of the context
-  // that its code is in. Held work may use its variables then, and cold streams may still use them.
-  if (module.variables.address != 0) {
+  // Libraries are unloaded, if no other session holds them, at the next quiescence of the context
+  // that their code is in. Held work may use their variables then, and cold streams may still use
+  // them.
+  std::vector<std::shared_ptr<LoadedLibrary>> libraries{std::move(module.own)};
+  const auto leave = [&](uint32_t device, LoadedCode& code) {
+    memory_.refund(device, std::exchange(code.charged, 0));
+    libraries.push_back(std::move(code.library));
+    if (code.variables.address == 0) return;
     core_.releases.add_behind_work(
         {wire::ReturnKind::kCode},
-        [this, address = module.variables.address] { variables_.give_back(address); });
+        [this, address = code.variables.address] { variables_.give_back(address); });
+  };
+  leave(module.device, module.code);
+  for (auto& [device, code] : module.copies) leave(device, code);
+  const auto unload = [libraries = std::move(libraries)]() mutable {
+    for (std::shared_ptr<LoadedLibrary>& library : libraries) library.reset();
+  };
+  if (module.in_cold_home || core_.releases.is_behind_held()) {
+    core_.releases.add_behind_work({wire::ReturnKind::kCode}, unload);
   }
-  if (!module.in_cold_home && !core_.releases.is_behind_held()) {
-    module.own.reset();
-    return module.library.reset();
-  }
-  core_.releases.add_behind_work(
-      {wire::ReturnKind::kCode},
-      [library = std::move(module.library), own = std::move(module.own)]() mutable {
-        own.reset();
-        library.reset();
-      });
 }
 
 void Modules::unload(wire::Id id) {
@@ -592,14 +679,16 @@ Status Modules::handle(const wire::GetGlobal& command, Module& module,
   uint32_t device = 0;
   OPENMPS_RETURN_IF_ERROR(enter(module, command.kind, command.device, &device));
   const std::string symbol(tail.name);
-  if (const auto found = module.layout.variables.find(symbol);
-      found != module.layout.variables.end() && command.managed == 0) {
-    reply.put({module.variables.address + found->second.offset, found->second.bytes, 0});
+  OPENMPS_RETURN_IF_ERROR(find_copy(module, device));
+  const LoadedCode& code = module.on(device);
+  if (const auto found = code.layout.variables.find(symbol);
+      found != code.layout.variables.end() && command.managed == 0) {
+    reply.put({code.variables.address + found->second.offset, found->second.bytes, 0});
     return Status();
   }
-  std::shared_ptr<LoadedLibrary> library;
+  std::shared_ptr<LoadedLibrary> library = code.library;
   OPENMPS_RETURN_IF_ERROR(find_own(module, &library));
-  const bool is_copy = library != module.library;
+  const bool is_copy = library != code.library;
   const bool is_constant =
       library->has_both() && declares_constant({module.image->data(), module.image->size() - 1},
                                                core_.devices.at(device).capability, symbol);
@@ -616,7 +705,7 @@ Status Modules::handle(const wire::GetGlobal& command, Module& module,
     lane = Lane::kCold;
   }
   const auto look = [&] {
-    if (module.module != nullptr && handle == module.library->handle) {
+    if (module.module != nullptr && handle == module.code.library->handle) {
       return core_.driver.cuModuleGetGlobal_v2(&address, &bytes, module.module, symbol.c_str());
     }
     return (command.managed != 0
@@ -657,7 +746,6 @@ Status Modules::handle(const wire::GetGlobal& command, Module& module,
 }
 
 Status Modules::find_own(Module& module, std::shared_ptr<LoadedLibrary>* own) {
-  *own = module.library;
   const bool has_any = module.facts.variable_bytes != 0 || module.facts.has_nobodys;
   if (!module.is_shared || !has_any) return Status();
   if (module.own == nullptr) {
@@ -666,7 +754,7 @@ Status Modules::find_own(Module& module, std::shared_ptr<LoadedLibrary>* own) {
     const Status made = load_library(core_.driver, core_.gate, core_.cold, *module.image,
                                      module.facts, {}, &module.own);
     if (!made.ok()) return memory_.refund(module.device, bytes), made;
-    module.charged += bytes;
+    module.code.charged += bytes;
   }
   *own = module.own;
   return Status();
@@ -675,9 +763,9 @@ Status Modules::find_own(Module& module, std::shared_ptr<LoadedLibrary>* own) {
 // Move the code to the main lane if that is quiescent within a few holds, and always if a part of
 // it is there.
 Status Modules::settle(Module& module) {
-  LoadedLibrary& library = *module.library;
   ContextGate& gate = core_.gate;
   for (uint32_t device = 0; device < core_.devices.count(); ++device) {
+    LoadedLibrary& library = *module.on(device).library;
     if (!library.is_loaded({device, Lane::kCold})) continue;
     leave_variables(module, device, !module.facts.compiles);
     if (!library.may_move(device)) continue;
@@ -696,8 +784,10 @@ Status Modules::settle(Module& module) {
           check(*gate.run_quiescent(request, move), "moving code to the main context"));
     }
   }
-  library.pin();
+  module.code.library->pin();
+  for (const auto& [device, code] : module.copies) code.library->pin();
   for (uint32_t device = 0; device < core_.devices.count(); ++device) {
+    const LoadedLibrary& library = *module.on(device).library;
     if (library.is_loaded({device, Lane::kCold}) && !library.is_loaded({device, Lane::kMain})) {
       note_home(module);
     }
@@ -710,19 +800,19 @@ Status Modules::handle(const wire::ModuleSymbols&, Module& module,
   OPENMPS_RETURN_IF_ERROR(core_.use(module.device));
   unsigned count = 0;
   OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuLibraryGetKernelCount(&count, module.library->handle),
+      check(core_.driver.cuLibraryGetKernelCount(&count, module.code.library->handle),
             "cuLibraryGetKernelCount"));
   reply.put({count});
   return Status();
 }
 
-CUresult Modules::list_kernels(const Module& module, std::vector<CUkernel>* kernels) {
+CUresult Modules::list_kernels(const LoadedLibrary& library, std::vector<CUkernel>* kernels) {
   unsigned count = 0;
-  const CUresult counted = core_.driver.cuLibraryGetKernelCount(&count, module.library->handle);
+  const CUresult counted = core_.driver.cuLibraryGetKernelCount(&count, library.handle);
   if (counted != CUDA_SUCCESS) return counted;
   kernels->assign(count, nullptr);
   if (count == 0) return CUDA_SUCCESS;
-  return core_.driver.cuLibraryEnumerateKernels(kernels->data(), count, module.library->handle);
+  return core_.driver.cuLibraryEnumerateKernels(kernels->data(), count, library.handle);
 }
 
 void Modules::release_all() {

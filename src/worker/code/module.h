@@ -12,6 +12,7 @@
 #include <bit>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -47,9 +48,13 @@ inline constexpr uint32_t kUsesToMove = 16;
 
 struct Module;
 
+struct KernelCode {
+  std::shared_ptr<LoadedLibrary> library;
+  CUkernel kernel = nullptr;
+};
+
 // Held work keeps a function, and with it the code, after the client has unloaded the module.
 struct Function : std::enable_shared_from_this<Function> {
-  CUkernel kernel = nullptr;
   std::string name;              // as the image spells it
   bool is_kernel = false;        // the client has a handle of it as a kernel of a library
   uint32_t device = 0;           // on which the client looked it up
@@ -72,7 +77,12 @@ struct Function : std::enable_shared_from_this<Function> {
       judged_block{};         // the last block shape that the driver has judged before a launch
   uint32_t remembered = ~0u;  // by device: its use there has been noted, or need not be
   Module* module = nullptr;   // while the client has it
-  std::shared_ptr<LoadedLibrary> library;
+  KernelCode code;
+  std::map<uint32_t, KernelCode> copies;  // by device, of Module::copies
+  [[nodiscard]] const KernelCode& on(uint32_t wanted) const {
+    const auto copy = copies.find(wanted);
+    return copy == copies.end() ? code : copy->second;
+  }
   std::vector<CUfunction> main;  // by device: its handle in the main lane; null: not known
   // The handle in the main lane, also if the library has moved there meanwhile; null: it is not
   // there.
@@ -85,11 +95,31 @@ struct Located {
   Placement place;
 };
 
-struct Module {
-  wire::ModuleKind kind = wire::ModuleKind::kModule;
-  uint32_t device = 0;
-  CUmodule module = nullptr;               // of the library, if that was loaded for this session
+// A module's code as the driver has it, and its variables.
+struct LoadedCode {
   std::shared_ptr<LoadedLibrary> library;  // perhaps shared with other sessions
+  // Its variables, if they lie in the session's own memory, at offsets from `variables.address`.
+  VariableMemory::Place variables;
+  VariableLayout layout;
+  uint64_t charged = 0;  // bytes of the device's memory, for its variables
+};
+
+struct Module {
+  wire::Id id = 0;
+  wire::ModuleKind kind = wire::ModuleKind::kModule;
+  uint32_t device = 0;         // a library's: the first on which it was wanted
+  CUmodule module = nullptr;   // of the library, if that was loaded for this session
+  LoadedCode code;
+  // Of a library whose variables lie in the session's memory, which can be those of one device
+  // only: what is used on others.
+  std::map<uint32_t, LoadedCode> copies;
+  [[nodiscard]] bool has_copy_on(uint32_t wanted) const {
+    return kind == wire::ModuleKind::kLibrary && code.variables.address != 0 && wanted != device;
+  }
+  [[nodiscard]] const LoadedCode& on(uint32_t wanted) const {
+    const auto copy = copies.find(wanted);
+    return copy == copies.end() ? code : copy->second;
+  }
   // A library of the session's own that has the variables and constants of a shared library at
   // addresses of its own, for a program that has asked for an address (image_variables.h). Null: it
   // has not.
@@ -97,12 +127,8 @@ struct Module {
   // Kept while the module lives, so that another worker can load it.
   std::shared_ptr<const StoredImage> image;
   ImageFacts facts;
-  // Its variables, if they lie in the session's own memory, at offsets from `variables.address`.
-  VariableMemory::Place variables;
-  VariableLayout layout;
   std::vector<wire::Id> functions;
   std::vector<uint64_t> globals;         // start addresses
-  uint64_t charged = 0;                  // bytes of the device's memory, for its variables
   std::vector<wire::JitOption> options;  // of the JIT compiler
   bool is_shared = false;                // other sessions may use its library
   bool is_remembered = false;            // its use is noted in the store on disk
@@ -130,6 +156,7 @@ class Modules {
   // Replies the JIT logs, also after an error. An image that has to be compiled is answered later.
   Status handle(const wire::ModuleLoad& command, const wire::ModuleLoad::Tail& tail,
                 ReplyTo<wire::ModuleLoad> reply);
+  Status handle(const wire::ModuleCopy& command, Module& module);
   void unload(wire::Id id);
   Status handle(const wire::GetGlobal& command, Module& module, const wire::GetGlobal::Tail& tail,
                 ReplyTo<wire::GetGlobal> reply);
@@ -139,7 +166,7 @@ class Modules {
   Status enter(const Module& module, wire::ModuleKind kind, uint32_t wanted, uint32_t* device);
   // Add a function to its module.
   Status add(wire::Id id, std::shared_ptr<Function> function);
-  CUresult list_kernels(const Module& module, std::vector<CUkernel>* kernels);
+  CUresult list_kernels(const LoadedLibrary& library, std::vector<CUkernel>* kernels);
 
   // Some function of the session may print; may assert.
   [[nodiscard]] bool any_prints() const { return any_prints_; }
@@ -209,8 +236,19 @@ class Modules {
   };
 
   static void make(Making& making);
-  // Has the variables of an image in the session's memory, where that is possible.
-  Status place_variables(Making& making);
+  // Read the facts of the image for the device, count its variables, and have these in the
+  // session's memory, where that is possible: then `placed` is loaded instead of the image.
+  Status prepare(const std::shared_ptr<const StoredImage>& image, uint32_t device,
+                 ImageFacts* facts, LoadedCode* code, ImageBytes* placed);
+  Status place_variables(const StoredImage& image, uint32_t device, ImageFacts* facts,
+                         LoadedCode* code, ImageBytes* placed);
+  // Undo prepare().
+  void give_back(uint32_t device, const LoadedCode& code);
+  // The function's code for the device, if the module has a copy there.
+  Status find_copy(Function& function, uint32_t device);
+  // The module's, which is made with the first use.
+  Status find_copy(Module& module, uint32_t device);
+  Status make_copy(Module& module, uint32_t device);
   Status finish_load(wire::Id id, Making& making, ReplyTo<wire::ModuleLoad> reply);
   // The lanes into which code may be loaded. Code of a session that a set of SMs limits belongs to
   // the main lane (kMainFirst), but does not wait there for work that may never end.
@@ -237,7 +275,7 @@ class Modules {
   // Let the module's code, which is in the cold lane with its variables, move without them from now
   // on, if that is possible: if it has been there for long, or `at_once`.
   void leave_variables(const Module& module, uint32_t device, bool at_once);
-  // Find the library whose variables' addresses the program may know.
+  // Find the library whose variables' addresses the program may know; it is not there: `own` stays.
   Status find_own(Module& module, std::shared_ptr<LoadedLibrary>* own);
   // The program asks for a constant's address: from now on the constants are in one lane of each
   // device.

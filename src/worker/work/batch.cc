@@ -103,7 +103,7 @@ void Batch::add(const Uses& uses, const KernelWork& kernel, Stream& stream, uint
   launch.shape = *kernel.shape;
   launch.shape.parameter_bytes = static_cast<uint32_t>(kernel.parameters.size());
   std::ranges::copy(kernel.parameters, launch.bytes.begin());
-  launch.code = kernel.function->library;
+  launch.code = kernel.function->on(stream.place.device).library;
   launch.cost = uses.cost;
   stream_ = &stream;
   expected_ns_ += expected_ns;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Libraries and their kernels on every device: launches in any context, a separate variable on each
 // device, attributes by device; and a library without variables, whose code several processes may
-// share. Run by run_e2e.py. usage: drv_libraries
+// share. `rounds`: only the variables, again and again. Run by run_e2e.py. usage: drv_libraries
+// [rounds]
 #include "driver.h"
 
 namespace {
@@ -94,12 +95,41 @@ void on_each_device(CUlibrary plain, CUlibrary counter, int device) {
   if (!right) e2e::expect(false, "kernels, variables and attributes on device %d", device);
 }
 
+constexpr uint32_t kRounds = 1000;
+
+// The kernel and the variable of one library on each device in turn.
+void count_in_rounds(int devices) {
+  CUlibrary counter = load(kCounter);
+  const CUfunction count = kernel_of(counter, "count");
+  std::vector<CUcontext> contexts(static_cast<size_t>(devices));
+  for (int device = 0; device < devices; ++device) {
+    CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[static_cast<size_t>(device)], device));
+  }
+  bool right = true;
+  for (uint32_t round = 1; round <= kRounds; ++round) {
+    for (size_t device = 0; device < contexts.size(); ++device) {
+      const auto step = static_cast<unsigned>(device + 1);
+      CHECK_CU(cuCtxSetCurrent(contexts[device]));
+      e2e::launch(count, 1, 1, 0, nullptr, step);
+      CHECK_CU(cuCtxSynchronize());
+      right &= counter_of(counter) == 5 + round * step;
+    }
+  }
+  e2e::expect(right, "each device has a variable of its own in each round");
+  CHECK_CU(cuLibraryUnload(counter));
+  for (int device = 0; device < devices; ++device) CHECK_CU(cuDevicePrimaryCtxRelease_v2(device));
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** /*argv*/) {
   CHECK_CU(cuInit(0));
   int devices = 0;
   CHECK_CU(cuDeviceGetCount(&devices));
+  if (argc > 1) {
+    count_in_rounds(devices);
+    return e2e::finish();
+  }
   CUcontext context = nullptr;
   CHECK_CU(cuDevicePrimaryCtxRetain(&context, 0));
   CHECK_CU(cuCtxSetCurrent(context));
