@@ -265,7 +265,7 @@ def work_time(box, _):
 
 
 # None that compares free memory: for a while two workers have the device.
-RENEWED = [["drv_globals"], ["drv_streams_events"], ["drv_graph_nodes", "change"], ["drv_pools", "use"], ["drv_contexts"],
+RENEWED = [["drv_globals"], ["drv_constants"], ["drv_streams_events"], ["drv_graph_nodes", "change"], ["drv_pools", "use"], ["drv_contexts"],
            ["drv_stream_calls", "values"], ["drv_libraries"], ["drv_copies", "1048576"], ["drv_linker"],
            ["drv_many_streams"], ["drv_random_order"]]
 

@@ -257,6 +257,7 @@ extern "C" bool corpus_is_complete() {
   for (const wire::CommandInfo& info : wire::commands()) {
     const auto opcode = static_cast<uint16_t>(info.opcode);
     if (worker::succeeded().contains(opcode)) continue;
+    if (info.opcode == wire::Opcode::kModuleCopy) continue;  // in journals only
     printf("no seed of the corpus has a successful %s (%u)\n", info.name, opcode);
     complete = false;
   }

@@ -150,10 +150,8 @@ CUresult Modules::ensure_loaded(Module& module) {
 // Looks the function up in the worker. The caller holds the module's lock.
 CUresult Modules::request_function(Module& module, const std::string& name, Function** function) {
   return functions.make(function, [&](Function& made) {
-    const wire::GetFunction command{.module = module.id,
-                                    .function = made.id,
-                                    .kind = module.kind,
-                                    .device = device_of(module)};
+    const wire::GetFunction command{
+        .module = module.id, .function = made.id, .kind = module.kind, .device = device_of(module)};
     wire::ReplyOf<wire::GetFunction> reply;
     OPENMPS_CUDA_CHECK(channel_.call(command, {name}, &reply));
     made.module = &module;

@@ -69,9 +69,9 @@ Status Functions::handle(const wire::GetFunction& command, Module& module,
   function->module = &module;
   KernelCode& code = function->code;
   code.library = module.code.library;
-  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuLibraryGetKernel(&code.kernel, code.library->handle,
-                                                                function->name.c_str()),
-                                "cuLibraryGetKernel"));
+  OPENMPS_RETURN_IF_ERROR(check(
+      core_.driver.cuLibraryGetKernel(&code.kernel, code.library->handle, function->name.c_str()),
+      "cuLibraryGetKernel"));
   wire::GetFunction::Reply facts{};
   std::vector<wire::ParameterLayout> layout;
   Status status = ask(*function, device, "cuKernelGetFunction", [&](CUfunction handle) {

@@ -258,8 +258,8 @@ void Modules::make(Making& making) {
                         {jit.count(), jit.names(), jit.values()}, made);
   };
   std::shared_ptr<LoadedLibrary>& library = module.code.library;
-  making.status = module.is_shared ? making.images.library(module.image, load, &library)
-                                   : load(&library);
+  making.status =
+      module.is_shared ? making.images.library(module.image, load, &library) : load(&library);
 }
 
 Status Modules::finish_load(wire::Id id, Making& making, ReplyTo<wire::ModuleLoad> reply) {
@@ -303,9 +303,9 @@ Status Modules::find_copy(Function& function, uint32_t device) {
   }
   OPENMPS_RETURN_IF_ERROR(find_copy(*function.module, device));
   KernelCode code{.library = function.module->on(device).library};
-  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuLibraryGetKernel(&code.kernel, code.library->handle,
-                                                                function.name.c_str()),
-                                "cuLibraryGetKernel"));
+  OPENMPS_RETURN_IF_ERROR(check(
+      core_.driver.cuLibraryGetKernel(&code.kernel, code.library->handle, function.name.c_str()),
+      "cuLibraryGetKernel"));
   function.copies.emplace(device, std::move(code));
   return Status();
 }
@@ -357,7 +357,8 @@ Status Modules::make_copy(Module& module, uint32_t device) {
 }
 
 Status Modules::handle(const wire::ModuleCopy& command, Module& module) {
-  if (!module.has_copy_on(command.device) || module.copies.contains(command.device)) {
+  if (!core_.journal.is_adopting() || !module.has_copy_on(command.device) ||
+      module.copies.contains(command.device)) {
     return violation("a copy of a module for device " + std::to_string(command.device));
   }
   return make_copy(module, command.device);
@@ -496,7 +497,8 @@ void Modules::leave_variables(const Module& module, uint32_t device, bool at_onc
 }
 
 CUresult Modules::place(Module& module, const Placement& place) {
-  const CUresult result = core_.driver.cuLibraryGetModule(&module.module, module.code.library->handle);
+  const CUresult result =
+      core_.driver.cuLibraryGetModule(&module.module, module.code.library->handle);
   if (result != CUDA_SUCCESS) return result;
   note_loaded(module, place);
   return load_functions(module, place);
@@ -630,6 +632,11 @@ void Modules::release(Module& module) {
     if (const std::shared_ptr<Function> function = functions_.take(id)) function->module = nullptr;
   }
   for (const uint64_t address : module.globals) memory_.remove_global(address);
+  for (const uint64_t address : module.constants) {
+    memory_.remove_constant(address);
+    core_.releases.add_behind_work({wire::ReturnKind::kCode},
+                                   [this, address] { variables_.give_back(address); });
+  }
   image_bytes_ -= module.image->size() - 1;
   if (module.in_cold_home) --core_.cold_homes;
   // Libraries are unloaded, if no other session holds them, at the next quiescence of the context
@@ -731,17 +738,63 @@ Status Modules::handle(const wire::GetGlobal& command, Module& module,
     result = load_code(GatedCall::kFunctionLoad, *library, device, homes, false, load);
   }
   OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetGlobal"));
-  if (std::find(module.globals.begin(), module.globals.end(), address) == module.globals.end()) {
-    memory_.add_global(address, bytes, lane);
-    module.globals.push_back(address);
-  }
   // The variables of a module are either all managed or none, as far as the driver knows.
   int managed = 0;
   static_cast<void>(
       core_.driver.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address));
+  const ImageFacts& facts = module.facts;
+  if (core_.journal.is_open() && managed == 0 && command.managed == 0 && bytes != 0 &&
+      !facts.has_variables && !facts.is_managed && !facts.has_references) {
+    uint64_t copy = 0;
+    OPENMPS_RETURN_IF_ERROR(copy_constant(module, {device, lane}, address, bytes, &copy));
+    reply.put({copy, bytes, 0});
+    return Status();
+  }
+  if (std::find(module.globals.begin(), module.globals.end(), address) == module.globals.end()) {
+    memory_.add_global(address, bytes, lane);
+    module.globals.push_back(address);
+  }
   // What the program writes there ends with the context.
   core_.journal.note_stays("it has asked for the address of a variable");
   reply.put({address, bytes, managed != 0 ? 1u : 0u});
+  return Status();
+}
+
+// In another worker the copy has what the program has written, and the constant what the image
+// says.
+Status Modules::copy_constant(Module& module, const Placement& home, CUdeviceptr in_code,
+                              uint64_t bytes, uint64_t* address) {
+  if (const Constant* const known = memory_.constants().in_code(in_code); known != nullptr) {
+    *address = known->address;
+    core_.journal.note_variables({known->address, known->number});
+    return Status();
+  }
+  const bool is_adopting = core_.journal.is_adopting();
+  VariableMemory::Place place{core_.journal.variables().address, core_.journal.variables().number};
+  VariableLayout layout;
+  layout.bytes = bytes;
+  OPENMPS_RETURN_IF_ERROR(variables_.take(home.device, layout, &place));
+  const auto copy = [&]() -> Status {
+    OPENMPS_RETURN_IF_ERROR(core_.use(home));
+    const DriverTable& driver = core_.driver;
+    OPENMPS_RETURN_IF_ERROR(
+        check(driver.cuMemcpyDtoD_v2(is_adopting ? in_code : place.address,
+                                     is_adopting ? place.address : in_code, bytes),
+              "cuMemcpyDtoD of a constant"));
+    // In the legacy stream, as VariableMemory fills variables.
+    return check(driver.cuStreamSynchronize(nullptr), "cuStreamSynchronize of a constant");
+  };
+  const Status status = copy();
+  OPENMPS_RETURN_IF_ERROR(core_.use(home.device));
+  if (!status.ok()) {
+    variables_.give_back(place.address);
+    return status;
+  }
+  memory_.add_constant({place.address, bytes, place.number, in_code});
+  module.constants.push_back(place.address);
+  core_.journal.note_kept(0);  // the memory's number is among the variables
+  core_.journal.note_variables({place.address, place.number});
+  *address = place.address;
   return Status();
 }
 

@@ -107,8 +107,8 @@ struct LoadedCode {
 struct Module {
   wire::Id id = 0;
   wire::ModuleKind kind = wire::ModuleKind::kModule;
-  uint32_t device = 0;         // a library's: the first on which it was wanted
-  CUmodule module = nullptr;   // of the library, if that was loaded for this session
+  uint32_t device = 0;        // a library's: the first on which it was wanted
+  CUmodule module = nullptr;  // of the library, if that was loaded for this session
   LoadedCode code;
   // Of a library whose variables lie in the session's memory, which can be those of one device
   // only: what is used on others.
@@ -129,6 +129,7 @@ struct Module {
   ImageFacts facts;
   std::vector<wire::Id> functions;
   std::vector<uint64_t> globals;         // start addresses
+  std::vector<uint64_t> constants;       // addresses of their copies (constants.h)
   std::vector<wire::JitOption> options;  // of the JIT compiler
   bool is_shared = false;                // other sessions may use its library
   bool is_remembered = false;            // its use is noted in the store on disk
@@ -156,6 +157,7 @@ class Modules {
   // Replies the JIT logs, also after an error. An image that has to be compiled is answered later.
   Status handle(const wire::ModuleLoad& command, const wire::ModuleLoad::Tail& tail,
                 ReplyTo<wire::ModuleLoad> reply);
+  // In journals only.
   Status handle(const wire::ModuleCopy& command, Module& module);
   void unload(wire::Id id);
   Status handle(const wire::GetGlobal& command, Module& module, const wire::GetGlobal::Tail& tail,
@@ -275,6 +277,9 @@ class Modules {
   // Let the module's code, which is in the cold lane with its variables, move without them from now
   // on, if that is possible: if it has been there for long, or `at_once`.
   void leave_variables(const Module& module, uint32_t device, bool at_once);
+  // The copy of a constant that the program gets the address of, made with the first request.
+  Status copy_constant(Module& module, const Placement& home, CUdeviceptr in_code, uint64_t bytes,
+                       uint64_t* address);
   // Find the library whose variables' addresses the program may know; it is not there: `own` stays.
   Status find_own(Module& module, std::shared_ptr<LoadedLibrary>* own);
   // The program asks for a constant's address: from now on the constants are in one lane of each

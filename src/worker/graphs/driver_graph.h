@@ -49,6 +49,7 @@ struct GraphStep {
   bool is_enabled = true;       // in the executable graph
   bool is_continued = false;    // a node that waits for this one counts to this one's branch
   std::vector<wire::ValueOperation> values;
+  std::vector<CUdeviceptr> constants;  // that it copies or fills, where kernels read them
   wire::GraphConditional conditional{};
   std::vector<wire::GraphEdge> edges;  // if DriverGraph::keeps()
 

@@ -160,13 +160,14 @@ void GraphExec::note_steps() {
   add(UsageCount::kBeyondLimit, beyond);
   add(UsageCount::kGraphs, 1);
   checked = ~0ull;
-  is_cold = may_wait = names_events = false;
+  is_cold = may_wait = names_events = names_constants = false;
   waits.clear();
   cost = {.kernels = 0};
   uint64_t all_sms = 0;
   for (const GraphStep& step : graph->steps) {
     is_cold |= step.uses.lane == Lane::kCold;
     may_wait |= step.kind == wire::GraphNodeKind::kHostCall || !step.values.empty();
+    names_constants |= !step.constants.empty();
     names_events |= step.kind == wire::GraphNodeKind::kEventRecord ||
                     step.kind == wire::GraphNodeKind::kEventWait;
     for (const wire::ValueOperation& operation : step.values) {
@@ -469,8 +470,9 @@ Status Graphs::make_launch(GraphExec& exec, Work* work) {
     return Status(CUDA_ERROR_NOT_SUPPORTED,
                   "a graph with nodes of the cold lane beside a texture or surface object");
   }
-  work->what =
-      GraphWork{&exec, &exec.counts, exec.is_cold, exec.may_wait, exec.names_events, exec.waits};
+  work->what = GraphWork{&exec,         &exec.counts,      exec.is_cold,
+                         exec.may_wait, exec.names_events, exec.names_constants,
+                         exec.waits};
   work->uses.objects[0] = exec.shared_from_this();
   exec.is_launched = true;
   Cost& cost = work->uses.cost;

@@ -76,6 +76,7 @@ struct GraphExec : LaunchableGraph, std::enable_shared_from_this<GraphExec> {
   uint64_t next_look_ns = 0;                  // for may_leave_cold(); ~0: never
   bool may_wait = false;                      // some node waits for the client
   bool names_events = false;                  // some node records an event or waits for one
+  bool names_constants = false;               // some node copies or fills a constant
   bool is_launched = false;                   // and may still run
   std::vector<wire::StreamValue> waits;       // the values that nodes wait for
   uint32_t duration = 0;     // the index among the session's Durations; 0: none yet

@@ -120,6 +120,10 @@ Status GraphBuilder::read_values(wire::Variable body, GraphStep* step, Work* wor
   }
   step->values.resize(count);
   memcpy(step->values.data(), body.data(), body.size());
+  for (const wire::ValueOperation& operation : step->values) {
+    if (memory_.constants().at(operation.value.address) == nullptr) continue;
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph node that writes or awaits a constant");
+  }
   return maker_.make(step->values, &work->uses, &work->what.emplace<ValuesWork>());
 }
 
@@ -161,8 +165,26 @@ Status GraphBuilder::read(DriverGraph& graph, GraphNodeKind kind, wire::Variable
   };
   step->kind = kind;
   OPENMPS_RETURN_IF_ERROR(read_kind());
+  if (!memory_.constants().empty()) name_constants(step, work);
   step->uses = work->uses;
   return check({step, 1}, Moment::kDescription);
+}
+
+void GraphBuilder::name_constants(GraphStep* step, Work* work) const {
+  const auto name = [&](size_t range, CUdeviceptr* address) {
+    const WorkRange& named = work->uses.ranges[range];
+    const Constant* const constant =
+        named.bytes == 0 ? nullptr : memory_.constants().at(named.address);
+    if (constant == nullptr) return;
+    *address = constant->in_code + (named.address - constant->address);
+    step->constants.push_back(constant->in_code);
+  };
+  if (auto* const box = std::get_if<BoxWork>(&work->what)) {
+    name(0, &box->box.dstDevice);
+    name(1, &box->box.srcDevice);
+  } else if (auto* const fill = std::get_if<FillWork>(&work->what)) {
+    name(0, &fill->fill.dst);
+  }
 }
 
 Status GraphBuilder::check_range(const WorkRange& range) const {
@@ -174,6 +196,10 @@ Status GraphBuilder::check(std::span<const GraphStep> steps, Moment moment) cons
   for (const GraphStep& step : steps) {
     if (step.lost) return Status(CUDA_ERROR_INVALID_HANDLE, "a graph node's kernel is unloaded");
     for (const WorkRange& range : step.uses.ranges) OPENMPS_RETURN_IF_ERROR(check_range(range));
+    for (const CUdeviceptr constant : step.constants) {
+      if (memory_.constants().in_code(constant) != nullptr) continue;
+      return Status(CUDA_ERROR_INVALID_VALUE, "a graph node names a constant that is unloaded");
+    }
     if (moment == Moment::kDescription) continue;
     for (const wire::ValueOperation& value : step.values) {
       OPENMPS_RETURN_IF_ERROR(check_range(range_of(value)));

@@ -59,6 +59,9 @@ class GraphBuilder {
   Status read_command(wire::Variable body, Work* work);
   Status read_event(wire::GraphNodeKind kind, wire::Variable body, Work* work);
   Status read_values(wire::Variable body, GraphStep* step, Work* work);
+  // Has a copy or a fill name constants themselves instead of their copies (constants.h): nodes
+  // behind it read these.
+  void name_constants(GraphStep* step, Work* work) const;
   static Status read_conditional(wire::Variable body, GraphStep* step);
   // The body at an aligned address, valid until the next call.
   wire::Record record_of(wire::Variable body);

@@ -23,6 +23,7 @@
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
 #include "worker/memory/address_book.h"
+#include "worker/memory/constants.h"
 #include "worker/memory/host_pages.h"
 #include "worker/memory/memory_cache.h"
 #include "worker/memory/physical_memory.h"
@@ -187,6 +188,14 @@ class SessionMemory {
   // Commands may name a module's global while the module is loaded.
   void add_global(uint64_t address, uint64_t bytes, Lane lane);
   void remove_global(uint64_t address);
+  // Constants whose addresses the program knows. Without one that is removed, what names it can't
+  // be done any more.
+  [[nodiscard]] const Constants& constants() const { return constants_; }
+  void add_constant(const Constant& constant) { constants_.add(constant); }
+  void remove_constant(uint64_t address) {
+    constants_.remove(address);
+    ++removals_;
+  }
   // The lane whose streams may fill that address or wait for its value: the lane of the global
   // there; streams of any lane may for all other memory.
   [[nodiscard]] Lane lane_of(uint64_t address) const;
@@ -292,6 +301,7 @@ class SessionMemory {
   AddressBook& addresses_;
   MemoryCache& kept_;
   Keeper* const keeper_;
+  Constants constants_;
   uint64_t removals_ = 0;
   Ranges ranges_;               // disjoint, by start address
   Ranges leaving_;              // between the two steps of unmapping

@@ -341,7 +341,28 @@ Status Submitter::copy(const Uses& uses, bool orders_all, Stream& stream, F&& f)
   for (const WorkRange& range : uses.ranges) memory_.open_to_copies(range, stream.place.device);
   OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
   OPENMPS_RETURN_IF_ERROR(f());
+  OPENMPS_RETURN_IF_ERROR(write_constants(uses.ranges[0], stream.handle));
   return orders_all ? streams_.order_all_behind(stream) : Status();
+}
+
+Status Submitter::copy_to_constants(const WorkRange& range, CUstream to) {
+  Status status;
+  memory_.constants().for_each_in(
+      range.address, range.bytes, [&](uint64_t from, CUdeviceptr constant, uint64_t bytes) {
+        if (!status.ok()) return;
+        status = check(core_.driver.cuMemcpyAsync(constant, from, bytes, to),
+                       "cuMemcpyAsync to a constant");
+      });
+  return status;
+}
+
+Status Submitter::copy_from_constants(CUstream to) {
+  for (const auto& [address, constant] : memory_.constants().all()) {
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuMemcpyAsync(address, constant.in_code, constant.bytes, to),
+              "cuMemcpyAsync from a constant"));
+  }
+  return Status();
 }
 
 Status Submitter::give(const Uses& uses, const CopyWork& work, Stream& stream) {
@@ -359,7 +380,10 @@ Status Submitter::give(const Uses& uses, const BoxWork& work, Stream& stream) {
 }
 
 Status Submitter::give(const Uses& uses, const FillWork& fill, Stream& stream) {
-  return streams_.submit(stream, uses.lane, [&](CUstream to) { return this->fill(fill.fill, to); });
+  return streams_.submit(stream, uses.lane, [&](CUstream to) {
+    OPENMPS_RETURN_IF_ERROR(this->fill(fill.fill, to));
+    return write_constants(uses.ranges[0], to);
+  });
 }
 
 Status Submitter::fill(const CUDA_MEMSET_NODE_PARAMS& f, CUstream to) {
@@ -391,7 +415,12 @@ Status Submitter::give(const Uses& uses, const ValuesWork& values, Stream& strea
       stream.listed->waits.store(true, std::memory_order_relaxed);
       OPENMPS_RETURN_IF_ERROR(waits_.prepare(stream, values.waits));
     }
-    return operate(values.batch, to);
+    OPENMPS_RETURN_IF_ERROR(operate(values.batch, to));
+    for (const wire::ValueOperation& operation : values.operations) {
+      if (operation.kind != wire::ValueKind::kWrite) continue;
+      OPENMPS_RETURN_IF_ERROR(write_constants(range_of(operation), to));
+    }
+    return Status();
   }));
   if (values.waits == 0) return Status();
   std::vector<wire::StreamValue> waits;
@@ -469,6 +498,7 @@ Status Submitter::launch(const GraphWork& graph, Stream& stream) {
     OPENMPS_RETURN_IF_ERROR(waits_.prepare(stream, graph.waits.size()));
   }
   OPENMPS_RETURN_IF_ERROR(graph.exec->launch(stream.handle));
+  if (graph.names_constants) OPENMPS_RETURN_IF_ERROR(copy_from_constants(stream.handle));
   return graph.waits.empty() ? Status() : waits_.add(stream, graph.waits);
 }
 

@@ -234,6 +234,16 @@ class Submitter {
   Status launch(const GraphWork& graph, Stream& stream);
   Status fill(const CUDA_MEMSET_NODE_PARAMS& fill, CUstream to);
   Status operate(std::span<const CUstreamBatchMemOpParams> batch, CUstream to);
+  // Work that has been given to the stream writes there: constants of whose copies a part is
+  // written are written as well (constants.h).
+  Status write_constants(const WorkRange& range, CUstream to) {
+    if (memory_.constants().empty()) [[likely]]
+      return Status();
+    return copy_to_constants(range, to);
+  }
+  Status copy_to_constants(const WorkRange& range, CUstream to);
+  // A graph that has been launched in the stream names constants: their copies become as they are.
+  Status copy_from_constants(CUstream to);
   template <typename F>
   Status copy(const Uses& uses, bool orders_all, Stream& stream, F&& f);
 

@@ -116,6 +116,7 @@ struct GraphWork {
   bool is_cold = false;                      // some nodes run in the cold context
   bool may_wait = false;                     // some node waits for the client
   bool names_events = false;                 // records events or waits for them
+  bool names_constants = false;              // copies or fills constants (constants.h)
   std::span<const wire::StreamValue> waits;  // the values that nodes wait for
 };
 // Upload an executable graph to the device.
