@@ -653,11 +653,11 @@ void Modules::release(Module& module) {
   };
   leave(module.device, module.code);
   for (auto& [device, code] : module.copies) leave(device, code);
-  const auto unload = [libraries = std::move(libraries)]() mutable {
+  const auto let_go = [libraries = std::move(libraries)]() mutable {
     for (std::shared_ptr<LoadedLibrary>& library : libraries) library.reset();
   };
   if (module.in_cold_home || core_.releases.is_behind_held()) {
-    core_.releases.add_behind_work({wire::ReturnKind::kCode}, unload);
+    core_.releases.add_behind_work({wire::ReturnKind::kCode}, let_go);
   }
 }
 

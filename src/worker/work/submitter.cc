@@ -356,10 +356,11 @@ Status Submitter::copy_to_constants(const WorkRange& range, CUstream to) {
   return status;
 }
 
-Status Submitter::copy_from_constants(CUstream to) {
+Status Submitter::copy_from_constants(const Stream& stream) {
   for (const auto& [address, constant] : memory_.constants().all()) {
+    memory_.open_to_copies({address, constant.bytes, true}, stream.place.device);
     OPENMPS_RETURN_IF_ERROR(
-        check(core_.driver.cuMemcpyAsync(address, constant.in_code, constant.bytes, to),
+        check(core_.driver.cuMemcpyAsync(address, constant.in_code, constant.bytes, stream.handle),
               "cuMemcpyAsync from a constant"));
   }
   return Status();
@@ -498,7 +499,7 @@ Status Submitter::launch(const GraphWork& graph, Stream& stream) {
     OPENMPS_RETURN_IF_ERROR(waits_.prepare(stream, graph.waits.size()));
   }
   OPENMPS_RETURN_IF_ERROR(graph.exec->launch(stream.handle));
-  if (graph.names_constants) OPENMPS_RETURN_IF_ERROR(copy_from_constants(stream.handle));
+  if (graph.names_constants) OPENMPS_RETURN_IF_ERROR(copy_from_constants(stream));
   return graph.waits.empty() ? Status() : waits_.add(stream, graph.waits);
 }
 

@@ -243,7 +243,7 @@ class Submitter {
   }
   Status copy_to_constants(const WorkRange& range, CUstream to);
   // A graph that has been launched in the stream names constants: their copies become as they are.
-  Status copy_from_constants(CUstream to);
+  Status copy_from_constants(const Stream& stream);
   template <typename F>
   Status copy(const Uses& uses, bool orders_all, Stream& stream, F&& f);
 
