@@ -354,6 +354,34 @@ TEST(AddressBookTest, NobodyGetsWhatASessionHasLeftWith) {
   EXPECT_FALSE(book.claim(kBegin + kUnit, kUnit)) << "what it uses is not forgotten";
 }
 
+TEST(ConstantsTest, PartsOfARangeBelongToConstants) {
+  Constants constants;
+  constants.add({.address = 1000, .bytes = 16, .in_code = 50});
+  constants.add({.address = 1256, .bytes = 8, .in_code = 90});
+  EXPECT_EQ(constants.at(999), nullptr);
+  ASSERT_NE(constants.at(1015), nullptr);
+  EXPECT_EQ(constants.at(1015)->in_code, 50u);
+  EXPECT_EQ(constants.at(1016), nullptr);
+  ASSERT_NE(constants.in_code(90), nullptr);
+  EXPECT_EQ(constants.in_code(90)->address, 1256u);
+  EXPECT_EQ(constants.in_code(91), nullptr);
+  using Part = std::array<uint64_t, 3>;
+  const auto parts = [&](uint64_t begin, uint64_t bytes) {
+    std::vector<Part> found;
+    constants.for_each_in(begin, bytes, [&](uint64_t from, CUdeviceptr to, uint64_t part) {
+      found.push_back({from, to, part});
+    });
+    return found;
+  };
+  EXPECT_EQ(parts(0, 1000), std::vector<Part>());
+  EXPECT_EQ(parts(1004, 4), (std::vector<Part>{{1004, 54, 4}}));
+  EXPECT_EQ(parts(1012, 400), (std::vector<Part>{{1012, 62, 4}, {1256, 90, 8}}));
+  EXPECT_EQ(parts(1260, 1000), (std::vector<Part>{{1260, 94, 4}}));
+  EXPECT_EQ(parts(1264, 1000), std::vector<Part>());
+  constants.remove(1000);
+  EXPECT_EQ(parts(0, 4096), (std::vector<Part>{{1256, 90, 8}}));
+}
+
 class TwoDevicesTest : public MemoryTest {
  protected:
   TwoDevicesTest() { driver_.devices = 2; }
