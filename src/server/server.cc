@@ -359,6 +359,10 @@ Status Server::on_worker_message(Worker& worker, wire::MessageKind kind, Packet&
       wire::ShareMemory share;
       OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &share));
       if (session_of(worker, share.session) != nullptr) kept_.share_memory(share);
+      if (share.ticket != 0) {
+        worker.process->send(
+            wire::message_bytes(wire::Give{.what = wire::Kept::kShared, .number = share.ticket}));
+      }
       return Status();
     }
     case wire::MessageKind::kFindMemory: {

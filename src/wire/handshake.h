@@ -367,7 +367,7 @@ struct HandedOver {
 enum class Kept : uint32_t {
   kMemory = 0,  // physical memory of a device, of one session
   kImage = 1,   // an image in a sealed file, of all sessions of the server; `session` is 0
-  kShared = 2,  // memory that another session shares: the answer to FindMemory
+  kShared = 2,  // memory that a session shares: the answer to ShareMemory and FindMemory
 };
 // Worker to server: keep this descriptor for a next worker, until Forget or the session's end.
 struct Keep {
@@ -394,7 +394,8 @@ struct Forgotten {
   uint64_t ticket = 0;
 };
 // Server to worker, before the OpenSession that adopts the session (memory), as the answer to
-// FindMemory (shared), or at any time (images): what another worker has had the server keep.
+// ShareMemory and FindMemory (shared), or at any time (images): what another worker has had the
+// server keep.
 struct Give {
   MessageHeader header{.kind = MessageKind::kGive, .bytes = sizeof(Give)};
   uint32_t session = 0;
@@ -403,18 +404,22 @@ struct Give {
   uint64_t bytes = 0;
   uint32_t device = 0;
   uint32_t reserved = 0;
-  // Descriptor; none: there is no such memory (shared), or the system had none left.
+  // Descriptor; none: the answer to ShareMemory; there is no such memory (shared); or the system
+  // had none left.
 };
 
 // The random bytes of a wire::ShareKey (api/commands/memory.toml).
 inline constexpr size_t kShareKeyBytes = 16;
 // Worker to server: memory that the server keeps of this session can be had by this key from now
-// on, until the session ends or the server is told to forget it. `number` 0: no longer.
+// on, until the session ends or the server is told to forget it. `number` 0: no longer. With a
+// ticket it is answered by Give, with the ticket as its number: what another worker asks for may
+// come before what this one has sent before that.
 struct ShareMemory {
   MessageHeader header{.kind = MessageKind::kShareMemory, .bytes = sizeof(ShareMemory)};
   uint32_t session = 0;
   uint32_t reserved = 0;
   uint64_t number = 0;
+  uint64_t ticket = 0;  // 0: no answer is needed
   unsigned char key[kShareKeyBytes] = {};
 };
 // Worker to server: give the memory that can be had by this key. Answered by Give, with the ticket

@@ -135,7 +135,7 @@ def message_seeds():
     yield "forgotten", message(40, struct.pack("<Q", 1))
     yield "give", message(41, struct.pack("<IIQQII", 0, 1, 1 << 63, 4096, 0, 0))
     key = bytes(range(16))
-    yield "share_memory", message(43, struct.pack("<IIQ", 1, 0, 7) + key)
+    yield "share_memory", message(43, struct.pack("<IIQQ", 1, 0, 7, 3) + key)
     yield "find_memory", message(44, struct.pack("<Q", 1) + key)
     yield "other_version", message(1, bytes(16), 3)
     yield "no_header", b"OMPS"

@@ -211,10 +211,10 @@ void Keeper::on_give(const wire::Give& message, UniqueFd memory) {
   Found given{std::move(memory), message.bytes, message.device};
   const MutexLock lock(mutex_);
   if (message.what == wire::Kept::kShared) {
-    const auto asked = finding_.find(message.number);
-    if (asked == finding_.end()) return;  // it took too long
+    const auto asked = answers_.find(message.number);
+    if (asked == answers_.end()) return;  // it took too long
     asked->second = std::move(given);
-    found_.notify_all();
+    answer_came_.notify_all();
   } else if (given.memory.valid()) {
     given_[{message.session, message.number}] = std::move(given);
   }
@@ -259,32 +259,40 @@ void Keeper::share(const KeptMemory& memory, ShareKey key) {
       export_locked(waits);
     }
   }
-  send_share(waits.first, waits.second, key);
+  static_cast<void>(ask_for_locked(
+      [&](uint64_t ticket) { return send_share(waits.first, waits.second, ticket, key); }));
 }
 
 void Keeper::withdraw(uint32_t session, ShareKey key) {
   const MutexLock lock(mutex_);
-  if (!left_.contains(session)) send_share(session, 0, key);
+  if (!left_.contains(session)) send_share(session, 0, 0, key);
 }
 
-void Keeper::send_share(uint32_t session, uint64_t number, ShareKey key) {
-  wire::ShareMemory message{.session = session, .number = number};
+bool Keeper::send_share(uint32_t session, uint64_t number, uint64_t ticket, ShareKey key) {
+  wire::ShareMemory message{.session = session, .number = number, .ticket = ticket};
   std::ranges::copy(key, message.key);
-  static_cast<void>(send_(wire::message_bytes(message), {}));
+  return send_(wire::message_bytes(message), {});
 }
 
 Keeper::Found Keeper::find(ShareKey key) {
-  const uint64_t limit_ns = now_ns() + kFoundMs * kNsPerMs;
   const MutexLock lock(mutex_);
-  const uint64_t ticket = ++last_find_;
-  std::optional<Found>& answer = finding_[ticket];
-  wire::FindMemory message{.ticket = ticket};
-  std::ranges::copy(key, message.key);
-  bool in_time = send_(wire::message_bytes(message), {});
-  while (in_time && !answer.has_value()) in_time = found_.wait_until(mutex_, limit_ns);
+  return ask_for_locked([&](uint64_t ticket) {
+    wire::FindMemory message{.ticket = ticket};
+    std::ranges::copy(key, message.key);
+    return send_(wire::message_bytes(message), {});
+  });
+}
+
+template <typename F>
+Keeper::Found Keeper::ask_for_locked(F&& send) {
+  const uint64_t limit_ns = now_ns() + kAnswerMs * kNsPerMs;
+  const uint64_t ticket = ++last_question_;
+  std::optional<Found>& answer = answers_[ticket];
+  bool in_time = send(ticket);
+  while (in_time && !answer.has_value()) in_time = answer_came_.wait_until(mutex_, limit_ns);
   Found found;
   if (answer.has_value()) found = std::move(*answer);
-  finding_.erase(ticket);
+  answers_.erase(ticket);
   return found;
 }
 

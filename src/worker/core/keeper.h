@@ -37,9 +37,9 @@ inline constexpr uint64_t kKeepAfterNs = 50'000'000;
 // allocations at least.
 inline constexpr uint64_t kForgottenMs = 3'000;
 
-// How long a session waits for the server to find what another one shares: some 0.1 ms, and as long
-// as the server's process may be stopped.
-inline constexpr uint64_t kFoundMs = 3'000;
+// How long a session waits for the server's answer about shared memory: some 0.1 ms, and as long as
+// the server's process may be stopped.
+inline constexpr uint64_t kAnswerMs = 3'000;
 
 class Keeper;
 
@@ -158,7 +158,11 @@ class Keeper {
     bool is_released = false;  // meanwhile: the thread closes the descriptor
   };
   void forget(const Memory& memory);
-  void send_share(uint32_t session, uint64_t number, ShareKey key);
+  bool send_share(uint32_t session, uint64_t number, uint64_t ticket, ShareKey key);
+  // Wait for the server's answer to what `send(ticket)` sends, kAnswerMs at most; the mutex is
+  // given back meanwhile.
+  template <typename F>
+  Found ask_for_locked(F&& send) REQUIRES(mutex_);
   void run();
   // Export it and send it, if it is still there then. The mutex is given back meanwhile.
   void export_locked(const Key& key) REQUIRES(mutex_);
@@ -186,9 +190,9 @@ class Keeper {
   std::deque<Leaving> leaving_ GUARDED_BY(mutex_);  // by ticket
   std::map<Key, Found> given_ GUARDED_BY(mutex_);
   // By ticket; without a value: not answered yet.
-  std::map<uint64_t, std::optional<Found>> finding_ GUARDED_BY(mutex_);
-  uint64_t last_find_ GUARDED_BY(mutex_) = 0;
-  CondVar found_;
+  std::map<uint64_t, std::optional<Found>> answers_ GUARDED_BY(mutex_);
+  uint64_t last_question_ GUARDED_BY(mutex_) = 0;
+  CondVar answer_came_;
   std::map<Key, Waiting> waiting_ GUARDED_BY(mutex_);
   std::set<uint32_t> left_ GUARDED_BY(mutex_);  // sessions that have left this worker
   uint64_t released_in_hand_ GUARDED_BY(mutex_) = 0;

@@ -39,6 +39,7 @@ struct Sent {
         forgets.push_back(forget);
       } else if (wire::read_message(message, &share).ok()) {
         shares.push_back(share);
+        return false;  // nobody answers
       } else if (wire::read_message(message, &asked).ok()) {
         find.set_value(asked);
       } else {
