@@ -93,10 +93,14 @@ def kill_workers(box):
             "the server does not notice that its worker was killed")
 
 
+def daemon_of(box):
+    """By its pid file: it briefly has children of its name (base/disposal.h)."""
+    return int((box.pipe / "openmps-control.pid").read_text())
+
+
 def kill_daemon(box):
     """Returns when it has ended: one that ends can have no command line any more and still the lock."""
-    # By its pid file: it briefly has children of its name (base/disposal.h).
-    daemon = os.pidfd_open(int((box.pipe / "openmps-control.pid").read_text()))
+    daemon = os.pidfd_open(daemon_of(box))
     try:
         signal.pidfd_send_signal(daemon, signal.SIGKILL)
         require(select.select([daemon], [], [], SETTLE_LIMIT_S)[0], "the killed daemon still runs")

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 from sandbox import as_user, wait_until
-from scenario_tools import CLIENT_LIMIT_S, SETTLE_LIMIT_S, Skipped, kill_daemon, ready, require, tell
+from scenario_tools import CLIENT_LIMIT_S, SETTLE_LIMIT_S, Skipped, daemon_of, kill_daemon, ready, require, tell
 
 ROOT, ANNE, BERT = 0, 54321, 54322  # uids that no other user has
 DENIED = "Permission denied: "
@@ -152,12 +152,12 @@ def check_changing(box, servers, programs):
 
 def check_reach(box, servers, programs):
     """No file with another user's data can be opened: the shared memory has no name."""
-    daemon = box.pids_named("openmps-control")
+    daemon = daemon_of(box)
     workers = box.pids_named("openmps-worker")
     for pid in [*servers.values(), *workers]:
         require(len(owner(pid)) == 1, f"{pid} is {owner(pid)}'s")
     for caller in (ANNE, BERT):
-        theirs = [pid for pid in [*daemon, *servers.values(), *workers, *(p.pid for p in programs.values())]
+        theirs = [pid for pid in [daemon, *servers.values(), *workers, *(p.pid for p in programs.values())]
                   if caller not in owner(pid)]
         require(len(theirs) == 7, f"processes of others: {theirs}")
         other = Other(caller, reach, theirs)
