@@ -273,11 +273,13 @@ RENEWED = [["drv_globals"], ["drv_constants"], ["drv_streams_events"], ["drv_gra
 def renewed_programs(box, _):
     """Programs go from worker to worker all the time, and print what they do otherwise. All of the suite's:
     OPENMPS_TEST_RENEW=0.003 ctest -R e2e.openmps."""
+    box.start_daemon()
     run_moving(box, box.renew)
 
 
 def moved_programs(box, _):
     """The same between two fault domains. All of the suite's: OPENMPS_TEST_CHANGE_DOMAINS=0.003."""
+    box.start_daemon()
     run_moving(box, box.change_domains)
 
 
@@ -297,11 +299,9 @@ def moved_on_two_devices(box, _):
     run_moving(box, box.renew, [["drv_libraries", "rounds"], ["drv_libraries"], ["drv_globals"]])
 
 
-def run_moving(box, way, commands=None):
-    if not box.processes():
-        box.start_daemon()
+def run_moving(box, way, commands=RENEWED):
     box.start_moving(way, 0.003)
-    for command in commands or RENEWED:
+    for command in commands:
         code, out, err = box.run(command, CLIENT_LIMIT_S)
         require(code == 0, f"{command}: exit code {code}\n{out}{err}")
     box.quit()

@@ -632,10 +632,16 @@ void Modules::release(Module& module) {
     if (const std::shared_ptr<Function> function = functions_.take(id)) function->module = nullptr;
   }
   for (const uint64_t address : module.globals) memory_.remove_global(address);
-  for (const uint64_t address : module.constants) {
-    memory_.remove_constant(address);
+  const auto give_back_later = [&](uint64_t address) {
     core_.releases.add_behind_work({wire::ReturnKind::kCode},
                                    [this, address] { variables_.give_back(address); });
+  };
+  for (const uint64_t address : std::exchange(module.constants, {})) {
+    if (const Constant* const constant = memory_.constants().at(address); constant != nullptr) {
+      memory_.refund(constant->device, constant->bytes);
+    }
+    memory_.remove_constant(address);
+    give_back_later(address);
   }
   image_bytes_ -= module.image->size() - 1;
   if (module.in_cold_home) --core_.cold_homes;
@@ -646,10 +652,7 @@ void Modules::release(Module& module) {
   const auto leave = [&](uint32_t device, LoadedCode& code) {
     memory_.refund(device, std::exchange(code.charged, 0));
     libraries.push_back(std::move(code.library));
-    if (code.variables.address == 0) return;
-    core_.releases.add_behind_work(
-        {wire::ReturnKind::kCode},
-        [this, address = code.variables.address] { variables_.give_back(address); });
+    if (code.variables.address != 0) give_back_later(code.variables.address);
   };
   leave(module.device, module.code);
   for (auto& [device, code] : module.copies) leave(device, code);
@@ -773,7 +776,11 @@ Status Modules::copy_constant(Module& module, const Placement& home, CUdeviceptr
   VariableMemory::Place place{core_.journal.variables().address, core_.journal.variables().number};
   VariableLayout layout;
   layout.bytes = bytes;
-  OPENMPS_RETURN_IF_ERROR(variables_.take(home.device, layout, &place));
+  OPENMPS_RETURN_IF_ERROR(memory_.charge(home.device, bytes));
+  if (Status status = variables_.take(home.device, layout, &place); !status.ok()) {
+    memory_.refund(home.device, bytes);
+    return status;
+  }
   const auto copy = [&]() -> Status {
     OPENMPS_RETURN_IF_ERROR(core_.use(home));
     const DriverTable& driver = core_.driver;
@@ -787,10 +794,11 @@ Status Modules::copy_constant(Module& module, const Placement& home, CUdeviceptr
   const Status status = copy();
   OPENMPS_RETURN_IF_ERROR(core_.use(home.device));
   if (!status.ok()) {
+    memory_.refund(home.device, bytes);
     variables_.give_back(place.address);
     return status;
   }
-  memory_.add_constant({place.address, bytes, place.number, in_code});
+  memory_.add_constant({place.address, bytes, place.number, in_code, home.device});
   module.constants.push_back(place.address);
   core_.journal.note_kept(0);  // the memory's number is among the variables
   core_.journal.note_variables({place.address, place.number});

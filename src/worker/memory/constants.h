@@ -19,6 +19,7 @@ struct Constant {
   uint64_t bytes = 0;
   uint64_t number = 0;      // wire::Keep::number of the copy's memory
   CUdeviceptr in_code = 0;  // where kernels read it
+  uint32_t device = 0;
 };
 
 class Constants {

@@ -357,7 +357,7 @@ Result<std::shared_ptr<Physical>> SessionMemory::import_kept(uint64_t bytes, Kep
 Result<std::shared_ptr<Physical>> SessionMemory::import_given(int descriptor, uint64_t its_bytes,
                                                               uint32_t device, uint64_t bytes) {
   if (its_bytes != bytes) {
-    return Status(CUDA_ERROR_INVALID_HANDLE, "the server has kept other memory");
+    return Status(CUDA_ERROR_INVALID_HANDLE, "the memory has another size");
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   Result<CUmemGenericAllocationHandle> imported = import_memory(core_.driver, descriptor);

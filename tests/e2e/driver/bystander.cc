@@ -340,9 +340,9 @@ int main(int argc, char** argv) {
     known = known || mode == one;
   }
   if (!known) {
-    fprintf(
-        stderr,
-        "usage: drv_bystander idle|requests|long|copies|graphs|hosts|pools|ipc|variables [SEED]\n");
+    fprintf(stderr,
+            "usage: drv_bystander idle|requests|long|copies|graphs|hosts|pools|ipc|"
+            "variables|registered [SEED]\n");
     return 2;
   }
   setvbuf(stdin, nullptr, _IONBF, 0);  // poll() sees all that was not read
