@@ -500,6 +500,7 @@ CUresult Modules::place(Module& module, const Placement& place) {
   const CUresult result =
       core_.driver.cuLibraryGetModule(&module.module, module.code.library->handle);
   if (result != CUDA_SUCCESS) return result;
+  module.lane = place.lane;
   note_loaded(module, place);
   return load_functions(module, place);
 }
@@ -715,7 +716,8 @@ Status Modules::handle(const wire::GetGlobal& command, Module& module,
     lane = Lane::kCold;
   }
   const auto look = [&] {
-    if (module.module != nullptr && handle == module.code.library->handle) {
+    const bool is_there = module.module != nullptr && module.lane == lane;
+    if (is_there && handle == module.code.library->handle) {
       return core_.driver.cuModuleGetGlobal_v2(&address, &bytes, module.module, symbol.c_str());
     }
     return (command.managed != 0

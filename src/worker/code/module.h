@@ -108,7 +108,8 @@ struct Module {
   wire::Id id = 0;
   wire::ModuleKind kind = wire::ModuleKind::kModule;
   uint32_t device = 0;        // a library's: the first on which it was wanted
-  CUmodule module = nullptr;  // of the library, if that was loaded for this session
+  CUmodule module = nullptr;  // of the library, if that was loaded for this session,
+  Lane lane = Lane::kMain;    // as it is there: another lane has other constants
   LoadedCode code;
   // Of a library whose variables lie in the session's memory, which can be those of one device
   // only: what is used on others.

@@ -91,7 +91,10 @@ class Table {
   }
   bool begin(uint32_t way, const Words& values) {
     switch (way) {
-      case 0: CHECK_CU(cuMemcpyHtoD_v2(address_, values.data(), kBytes)); return true;
+      case 0:
+        CHECK_CU(cuMemcpyHtoD_v2(address_, values.data(), kBytes));
+        CHECK_CU(cuStreamSynchronize(nullptr));  // it may return before the last bytes are there
+        return true;
       case 1:
         for (uint32_t i = 0; i < kWords; ++i) {
           CHECK_CU(cuMemcpyHtoDAsync_v2(address_ + 4 * i, &values[i], 4, stream_));
@@ -132,6 +135,7 @@ class Table {
       }
       default:
         CHECK_CU(cuMemcpy(address_, reinterpret_cast<CUdeviceptr>(values.data()), kBytes));
+        CHECK_CU(cuStreamSynchronize(nullptr));
         return true;
     }
   }
