@@ -283,6 +283,21 @@ def moved_programs(box, _):
     run_moving(box, box.change_domains)
 
 
+def constants_beside_busy(box, _):
+    """Code that is loaded beside a busy GPU, in the second context, and moves to the first: its constants are where
+    it runs."""
+    box.start_daemon()
+    busy = [Bystander(box, mode, number) for number, mode in enumerate(("long", "requests", "graphs"))]
+    for bystander in busy:
+        bystander.wait_ready()
+    for _ in range(3):
+        finish(box.start(["drv_constants"]), "the constants")
+    for bystander in busy:
+        require(outcome(bystander.ask()) == "unharmed", "beside the constants")
+        bystander.end()
+    box.quit()
+
+
 def moved_on_two_devices(box, _):
     """In workers of two GPUs programs with variables go on in the next worker, too, at a fault and when it is replaced;
     and one whose library has variables on both."""
@@ -622,5 +637,5 @@ def stopped(box, _):
 
 
 FAILURES = (daemon_killed, bad_directories, left_behind, full_log_disk, no_descriptors, descriptors_in_flight, stopped,
-            memory_is_the_programs, same_addresses, beside_faults, renewed_beside, renewed_programs, moved_programs, moved_on_two_devices,
+            memory_is_the_programs, same_addresses, beside_faults, renewed_beside, renewed_programs, moved_programs, moved_on_two_devices, constants_beside_busy,
             quarantined, domains, shared_between_domains, work_time)
