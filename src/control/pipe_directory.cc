@@ -3,10 +3,13 @@
 #include "control/pipe_directory.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -34,8 +37,8 @@ constexpr mode_t kLockMode = 0600;
 // devices makes 220 KiB.
 constexpr size_t kMaxKeptBytes = size_t{256} << 10;
 constexpr mode_t kWritableByOthers = S_IWGRP | S_IWOTH;
-// Waits 2 s in all for a lock that is held while no process listens: by a daemon that starts or
-// ends, or by a child that a killed daemon has left.
+// Waits 2 s in all for a lock that is held while no living process listens: by a daemon that starts
+// or ends, or by a child that a killed daemon has left.
 constexpr int kLockTries = 200;
 constexpr timespec kLockPause{0, 10'000'000};
 constexpr const char* kLockName = "openmps-control.lock";
@@ -46,6 +49,19 @@ constexpr std::string_view kNvidiaProcessName = "nvidia-cuda-mps";
 
 Status system_error(const std::string& what) {
   return Status(CUDA_ERROR_OPERATING_SYSTEM, what + ": " + strerror(errno));
+}
+
+// A process that listens there lives. A killed daemon's socket takes connections until the child
+// that it has left ends. Of a process in another PID namespace nothing is known but that.
+bool somebody_serves(const std::string& socket) {
+  const Result<UniqueFd> connection = connect_to(socket);
+  if (!connection.ok()) return false;
+  const Result<PeerCredentials> who = peer_credentials(connection->get());
+  if (!who.ok() || who->pid <= 0) return true;
+  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, who->pid, 0)));
+  if (!process.valid()) return errno != ESRCH;
+  pollfd ended{.fd = process.get(), .events = POLLIN, .revents = 0};
+  return poll(&ended, 1, 0) <= 0;
 }
 
 }  // namespace
@@ -111,7 +127,7 @@ Status PipeDirectory::take(const std::string& path, bool somebody_listens) {
     if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return system_error("locking " + path_ + "/" + kLockName);
       // After a daemon was killed, a child of it holds the lock until it ends (base/disposal.h).
-      if (--patience > 0 && (somebody_listens || !connect_to(socket_path()).ok())) {
+      if (--patience > 0 && (somebody_listens || !somebody_serves(socket_path()))) {
         nanosleep(&kLockPause, nullptr);
         continue;
       }
