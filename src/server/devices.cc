@@ -40,14 +40,32 @@ Result<std::vector<Device>> read_devices(int facts_file) {
   return devices;
 }
 
-uint32_t first_visible_device(const std::vector<Device>& devices,
-                              std::string_view visible_devices) {
-  if (visible_devices.empty() || visible_devices.front() != '\x01') return 0;
+namespace {
+
+// By CUDA_VISIBLE_DEVICES, if it is set; empty: it is not, or leaves none.
+std::vector<uint32_t> chosen_devices(const std::vector<Device>& devices,
+                                     std::string_view visible_devices) {
+  if (visible_devices.empty() || visible_devices.front() != '\x01') return {};
   visible_devices.remove_prefix(1);
   std::vector<std::string> uuids;
   for (const Device& device : devices) uuids.push_back(device.uuid);
-  const auto visible = cuda::visible_devices(std::string(visible_devices).c_str(), uuids);
-  return visible.ok() ? visible->front() : 0;
+  auto visible = cuda::visible_devices(std::string(visible_devices).c_str(), uuids);
+  return visible.ok() ? std::move(*visible) : std::vector<uint32_t>();
+}
+
+}  // namespace
+
+uint32_t first_visible_device(const std::vector<Device>& devices,
+                              std::string_view visible_devices) {
+  const std::vector<uint32_t> chosen = chosen_devices(devices, visible_devices);
+  return chosen.empty() ? 0 : chosen.front();
+}
+
+std::optional<uint32_t> sole_visible_device(const std::vector<Device>& devices,
+                                            std::string_view visible_devices) {
+  if (devices.size() <= 1) return std::nullopt;
+  const std::vector<uint32_t> chosen = chosen_devices(devices, visible_devices);
+  return chosen.size() == 1 ? std::optional(chosen.front()) : std::nullopt;
 }
 
 }  // namespace openmps::server

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,5 +30,8 @@ Result<std::vector<Device>> read_devices(int facts_file);
 // The device that a program uses first, by its CUDA_VISIBLE_DEVICES as Hello carries it ("\x01" in
 // front if set). 0 if the variable hides all.
 uint32_t first_visible_device(const std::vector<Device>& devices, std::string_view visible_devices);
+// The same of a program that sees one of several devices; nothing: it sees others, or none.
+std::optional<uint32_t> sole_visible_device(const std::vector<Device>& devices,
+                                            std::string_view visible_devices);
 
 }  // namespace openmps::server

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -17,17 +18,19 @@ namespace openmps::server {
 
 struct Worker;
 
-// Domains of one server that have clients. Each has a worker with two contexts on each GPU, some
-// 0.9 GiB on an H200, and the GPU runs the work of one worker at a time.
+// Domains of one server with workers that use all GPUs. Each has two contexts on each GPU, some
+// 0.9 GiB on an H200, and a GPU runs the work of one worker at a time.
 inline constexpr size_t kMostDomains = 8;
 
 // That of programs that have faulted (quarantine.h).
 inline constexpr const char* kQuarantineDomain = "quarantine";
 
 struct Domain {
-  explicit Domain(std::string its_name) : name(std::move(its_name)) {}
+  explicit Domain(std::string its_name, std::optional<uint32_t> its_device = std::nullopt)
+      : name(std::move(its_name)), device(its_device) {}
 
   const std::string name;
+  const std::optional<uint32_t> device;  // the only one that its workers use
   Worker* current = nullptr;  // starts, or takes new clients; null: the next one starts after a
                               // pause or with a new client
   Worker* spare = nullptr;    // kStarting or kSpare
@@ -43,6 +46,8 @@ struct Domain {
   EventLoop::TimerId unused_timer = 0;  // not 0: it has no clients, and ends then
 
   [[nodiscard]] bool is_common() const { return name == wire::kCommonDomain; }
+  // Of the devices that its workers use, a bit each.
+  [[nodiscard]] uint32_t devices() const { return device ? 1u << *device : wire::kAllDevices; }
 };
 
 }  // namespace openmps::server

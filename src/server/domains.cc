@@ -41,10 +41,13 @@ Domain& Server::domain_of(const wire::Admit& admit, const Session* own) {
   if (has_own_sms(admit, own)) return workers_.common();
   if (const Session* const member = other_member(admit, own)) return *member->domain;
   std::string name(field_text(admit.hello.domain));
-  if (!wire::is_domain_name(name)) name = wire::kCommonDomain;
   if (options_.has_quarantine && quarantine_.holds(program_of(admit), now_ns())) {
     name = kQuarantineDomain;
   }
+  if (name.empty()) {
+    if (const auto device = own_gpu(admit)) return workers_.domain_of_device(*device);
+  }
+  if (!wire::is_domain_name(name)) return workers_.common();
   Domain* const domain = workers_.domain(name);
   if (domain != nullptr) return *domain;
   log_.write(format_text("There are %zu domains: {PID: %u} gets into the common one instead of %s",
@@ -56,9 +59,27 @@ bool Server::may_change_domain(const Session& session) const {
   return !has_own_sms(session.admit, &session) && other_member(session.admit, &session) == nullptr;
 }
 
+// A group's memory is counted in one worker, and its members may see different GPUs.
+std::optional<uint32_t> Server::own_gpu(const wire::Admit& admit) const {
+  if (!uses_gpu_domains_ || !field_text(admit.group).empty()) return std::nullopt;
+  const std::optional<uint32_t> device =
+      sole_visible_device(workers_.devices(), field_text(admit.hello.visible_devices));
+  // Its other SMs are kept from work in the common domain's worker only.
+  const bool is_reserved = device && (grants_.reserved_devices() >> *device & 1) != 0;
+  return is_reserved ? std::nullopt : device;
+}
+
 void Server::set_domain(Session& session, Domain& domain) {
   session.domain = &domain;
   grants_.assign_reservation(session);
+}
+
+void Server::assign_waiting() {
+  for (Waiting& next : waiting_) {
+    if (!next.domain->is_common()) continue;
+    next.domain = &domain_of(next.admit, nullptr);
+    if (!next.domain->is_common()) workers_.start(*next.domain);
+  }
 }
 
 void Server::open_waiting(Domain& domain) {
@@ -108,6 +129,9 @@ void Server::move(const wire::Query& query) {
 }
 
 void Server::dissolve(Domain& domain) {
+  if (domain.device && std::exchange(uses_gpu_domains_, false)) {
+    log_.write("GPUs have no domains of their own from now on (OPENMPS_GPU_DOMAINS)");
+  }
   for (Waiting& waiting : waiting_) {
     if (waiting.domain == &domain) waiting.domain = &workers_.common();
   }
@@ -154,19 +178,42 @@ void Server::note_suspect(Session& session) {
 void Server::look_at_quarantine() {
   quarantine_timer_ = 0;
   if (workers_.stopping()) return;
+  bring_home([](const Session& session) { return session.domain->name == kQuarantineDomain; },
+             "it has been apart for long enough");
+}
+
+void Server::look_at_reserved_devices() {
+  const uint32_t reserved = grants_.reserved_devices();
+  unsettled_devices_ |= std::exchange(reserved_devices_, reserved) ^ reserved;
+  if (unsettled_devices_ == 0) return;
+  const bool all = bring_home(
+      [&](const Session& session) {
+        const std::string_view visible = field_text(session.admit.hello.visible_devices);
+        const auto device = sole_visible_device(workers_.devices(), visible);
+        return device && (unsettled_devices_ >> *device & 1) != 0;
+      },
+      "SMs of its GPU are reserved, or no longer");
+  if (all) unsettled_devices_ = 0;
+}
+
+bool Server::bring_home(const std::function<bool(const Session&)>& is_concerned,
+                        const char* reason) {
+  bool all = true;
   for (const auto& [id, session] : sessions_.all()) {
-    if (session->domain->name != kQuarantineDomain || session->state != SessionState::kActive ||
-        session->is_leaving) {
-      continue;
-    }
+    if (session->state == SessionState::kEnding || !is_concerned(*session)) continue;
     Domain& home = domain_of(session->admit, session.get());
     if (&home == session->domain) continue;
-    log_.write("Client " + session->name() + " has been apart for long enough");
+    if (session->state != SessionState::kActive || session->is_leaving) {
+      all = false;
+      continue;
+    }
+    log_.write("Client " + session->name() + " goes to domain " + home.name + ": " + reason);
     set_domain(*session, home);
   }
   start_awaited_workers();
   send_home();
   look_at_domains();
+  return all;
 }
 
 // ---- The end of a domain ------------------------------------------------------------------------

@@ -137,7 +137,7 @@ std::optional<Grants::Outcome> Grants::reserve(const wire::Query& query) {
   });
   if (is_of_client && !has_client) return Outcome{CUDA_ERROR_INVALID_VALUE};
   if (change.device >= workers_.devices().size()) return Outcome{CUDA_ERROR_INVALID_DEVICE};
-  // Who has SMs of its own is in the common domain (Server::stays_in_domain()).
+  // Who has SMs of its own is in the common domain (Server::domain_of()).
   const Worker* const worker = Workers::serving(workers_.common());
   if (worker == nullptr) return Outcome{CUDA_ERROR_MPS_SERVER_NOT_READY};
   const Result<Reservation*> made = reservations_.add(query);

@@ -55,6 +55,8 @@ class Grants {
 
   // The reservation that a client may use; 0: none. `session`: 0: it has none yet.
   [[nodiscard]] uint32_t reservation_for(const wire::Admit& admit, uint32_t session) const;
+  // Devices of which SMs are reserved, a bit each.
+  [[nodiscard]] uint32_t reserved_devices() const { return reservations_.devices(); }
   // The session belongs to another domain than before: SMs are reserved in the common one only.
   void assign_reservation(Session& session) const;
   // A worker of the common domain that begins to serve learns of all reservations.

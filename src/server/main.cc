@@ -78,6 +78,15 @@ bool choose_quarantine(const Log& log) {
   return wish != "off";
 }
 
+// OPENMPS_GPU_DOMAINS=on|off.
+bool choose_gpu_domains(const Log& log) {
+  const std::string wish = environment_or("OPENMPS_GPU_DOMAINS", "on");
+  if (wish != "on" && wish != "off") {
+    log.write("OPENMPS_GPU_DOMAINS=" + printable(wish) + " is neither on nor off: ignored");
+  }
+  return wish != "off";
+}
+
 int run(int control_fd, const std::string& control_socket) {
   UniqueFd daemon(fcntl(control_fd, F_DUPFD_CLOEXEC, 10));
   if (!daemon.valid()) {
@@ -101,6 +110,7 @@ int run(int control_fd, const std::string& control_socket) {
                               .control_socket = control_socket,
                               .drain_ms = drain_ms(log),
                               .has_quarantine = choose_quarantine(log),
+                              .has_gpu_domains = choose_gpu_domains(log),
                               .most_kept = most_kept,
                               .on_worker_ready = [&] { confined.now(); }});
   Status status = loop.open();

@@ -94,6 +94,14 @@ std::vector<uint32_t> Reservations::numbers_of_session(uint32_t session) const {
   return numbers;
 }
 
+uint32_t Reservations::devices() const {
+  uint32_t devices = 0;
+  for (const Reservation& one : all_) {
+    if (one.ticket == 0) devices |= 1u << one.wish.device;
+  }
+  return devices;
+}
+
 uint32_t Reservations::number_for(const Reservation::Client& client) const {
   for (const Reservation& one : all_) {
     if (one.ticket == 0 && one.is_of(client)) return one.wish.number;

@@ -48,6 +48,8 @@ class Reservations {
   // worker has answered.
   [[nodiscard]] uint32_t number_for(const Reservation::Client& client) const;
   [[nodiscard]] const std::vector<Reservation>& all() const { return all_; }
+  // Of which SMs are reserved, a bit each.
+  [[nodiscard]] uint32_t devices() const;
 
  private:
   Result<Reservation*> make();

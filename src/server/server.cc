@@ -157,7 +157,7 @@ void Server::on_query(const wire::Query& query) {
     case wire::QueryKind::kChange: return answer(query.query, query.ticket, grants_.change(query));
     case wire::QueryKind::kReserve:
       if (const auto outcome = grants_.reserve(query)) answer(query.query, query.ticket, *outcome);
-      return;
+      return look_at_reserved_devices();
     default:
       daemon_->send(make_answer(query, workers_.common().state, sessions_, grants_.groups(),
                                 workers_.devices(), used_partitions()));
@@ -284,7 +284,8 @@ bool Server::wants_worker(const Domain& domain) const {
   const bool has_moving = std::ranges::any_of(sessions_.all(), [&domain](const auto& entry) {
     return entry.second->domain == &domain && entry.second->state == SessionState::kMoving;
   });
-  const bool may_get_clients = domain.is_common() || sessions_.clients(domain) != 0;
+  const bool may_get_clients =
+      domain.is_common() || (domain.device && uses_gpu_domains_) || sessions_.clients(domain) != 0;
   return is_awaited || has_moving || (!leaving_ && may_get_clients);
 }
 
@@ -295,6 +296,7 @@ void Server::on_worker_ready(const Worker& worker) {
   if (worker.domain->is_common()) {
     report_ready(CUDA_SUCCESS, "");
     grants_.tell_reservations(worker);
+    assign_waiting();
   }
   for (const uint64_t hash : kept_.close_old_images(now_ns())) tell_of_closed_image(hash);
   kept_.give_images([&](std::span<const std::byte> message, std::span<const int> fds) {
@@ -347,6 +349,7 @@ Status Server::on_worker_message(Worker& worker, wire::MessageKind kind, Packet&
       if (const auto answered = grants_.on_reserved(reserved)) {
         answer(wire::QueryKind::kReserve, answered->ticket, answered->outcome);
       }
+      look_at_reserved_devices();
       return Status();
     }
     case wire::MessageKind::kKeep: return on_keep(worker, packet);
@@ -418,6 +421,7 @@ Status Server::on_session_ready(Worker& worker, const wire::SessionReady& ready)
   worker.domain->restart_backoff.worker_served();
   // Otherwise the client has left while its session opened, and CloseSession has been sent.
   if (session->state == SessionState::kOpening) welcome(*session);
+  look_at_reserved_devices();
   return Status();
 }
 
@@ -882,6 +886,7 @@ void Server::forget_session(uint32_t id) {
 
 void Server::after_session() {
   if (workers_.stopping()) return;
+  look_at_reserved_devices();
   adopt_waiting();
   workers_.end_unused();
   look_at_spares();

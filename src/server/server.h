@@ -48,6 +48,7 @@ struct ServerOptions {
   std::string control_socket = {};                // of the daemon; "": there is no next daemon
   uint64_t drain_ms = kDrainMs;                   // OPENMPS_DRAIN_SECONDS
   bool has_quarantine = true;                     // OPENMPS_QUARANTINE
+  bool has_gpu_domains = true;                    // OPENMPS_GPU_DOMAINS
   uint64_t most_kept = 512;                       // descriptors that are kept for workers
   std::function<void()> on_worker_ready = [] {};  // called for each, before it serves
 };
@@ -180,7 +181,16 @@ class Server final : Workers::Owner {
   [[nodiscard]] bool has_own_sms(const wire::Admit& admit, const Session* own) const;
   // Neither of that: it may go to another domain without the others.
   [[nodiscard]] bool may_change_domain(const Session& session) const;
+  // The GPU whose domain is the client's; nothing: it has none of that kind.
+  [[nodiscard]] std::optional<uint32_t> own_gpu(const wire::Admit& admit) const;
   void set_domain(Session& session, Domain& domain);
+  // Other devices than before have SMs that are reserved: clients go where they belong now.
+  void look_at_reserved_devices();
+  // Those clients go to the domains where they belong. False: some of them are on their way to
+  // another one, or their sessions are not open yet.
+  bool bring_home(const std::function<bool(const Session&)>& is_concerned, const char* reason);
+  // The GPUs are known from the first worker on: clients that wait get into the domains of theirs.
+  void assign_waiting();
   // The clients that wait for the domain's worker, which serves, get their sessions.
   void open_waiting(Domain& domain);
   // kMove: clients go on in the domain of that name.
@@ -257,8 +267,11 @@ class Server final : Workers::Owner {
   EventLoop::TimerId quarantine_timer_ = 0;
   bool ends_lost_workers_ = false;  // end_lost_workers_soon() has been called
   Grants grants_{log_, sessions_, workers_};
-  std::deque<Waiting> waiting_;  // until the (new) worker is ready; at most kMaxWindows
-  bool leaving_ = false;         // no new clients; the server ends with the last client
+  bool uses_gpu_domains_ = options_.has_gpu_domains;
+  uint32_t reserved_devices_ = 0;   // when it was looked at them last
+  uint32_t unsettled_devices_ = 0;  // of which there are clients that may have to go elsewhere
+  std::deque<Waiting> waiting_;     // until the (new) worker is ready; at most kMaxWindows
+  bool leaving_ = false;            // no new clients; the server ends with the last client
   EventLoop::TimerId leave_timer_ = 0;
   int exit_status_ = 0;
 };

@@ -18,16 +18,15 @@ WorkerChild::~WorkerChild() {
   if (pid_ != 0) loop_.forget_child(pid_);
 }
 
-Status WorkerChild::start(const std::string& program, const std::string& driver, uint32_t place,
-                          bool is_spare) {
+Status WorkerChild::start(const Start& what) {
   Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
   if (!sockets.ok()) return sockets.status();
   SpawnOptions options;
-  options.program = program;
-  options.arguments = {"--server-fd", std::to_string(kWorkerServerFd),
-                       "--driver",    driver,
-                       "--place",     std::to_string(place)};
-  if (is_spare) options.arguments.insert(options.arguments.end(), {"--spare", "1"});
+  options.program = what.program;
+  options.arguments = {
+      "--server-fd", std::to_string(kWorkerServerFd), "--driver",  what.driver,
+      "--place",     std::to_string(what.place),      "--devices", std::to_string(what.devices)};
+  if (what.is_spare) options.arguments.insert(options.arguments.end(), {"--spare", "1"});
   options.fds = {{sockets->second.get(), kWorkerServerFd}, {1, 1}, {2, 2}};
   options.die_with_parent = true;
   Result<pid_t> pid = spawn(options);

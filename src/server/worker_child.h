@@ -39,11 +39,15 @@ class WorkerChild {
   WorkerChild(const WorkerChild&) = delete;
   WorkerChild& operator=(const WorkerChild&) = delete;
 
-  // Start `program` on `driver` (OPENMPS_DRIVER's value); standard output and error are ours.
-  // Errors: CUDA_ERROR_OPERATING_SYSTEM with the reason.
-  // `place`: of its addresses (wire::kAddressPlaces). `is_spare`: nobody waits for it.
-  Status start(const std::string& program, const std::string& driver, uint32_t place,
-               bool is_spare);
+  struct Start {
+    const std::string& program;
+    const std::string& driver;             // OPENMPS_DRIVER's value
+    uint32_t place = 0;                    // of its addresses (wire::kAddressPlaces)
+    uint32_t devices = wire::kAllDevices;  // that it uses, a bit each
+    bool is_spare = false;                 // nobody waits for it
+  };
+  // Standard output and error are ours. Errors: CUDA_ERROR_OPERATING_SYSTEM with the reason.
+  Status start(const Start& what);
   void send(std::span<const std::byte> message, std::span<const int> fds = {});
   // No message waits to be sent.
   [[nodiscard]] bool drained() const { return peer_ == nullptr || peer_->drained(); }

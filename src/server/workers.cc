@@ -16,8 +16,19 @@ namespace openmps::server {
 Domain* Workers::domain(const std::string& name) {
   const auto found = domains_.find(name);
   if (found != domains_.end()) return found->second.get();
-  if (domains_.size() >= kMostDomains) return nullptr;
+  const auto count = std::ranges::count_if(
+      domains_, [](const auto& entry) { return !entry.second->device.has_value(); });
+  if (static_cast<size_t>(count) >= kMostDomains) return nullptr;
   return domains_.emplace(name, std::make_unique<Domain>(name)).first->second.get();
+}
+
+// No client can state such a name (wire::is_domain_name()).
+Domain& Workers::domain_of_device(uint32_t device) {
+  std::unique_ptr<Domain>& domain = domains_["gpu:" + std::to_string(device)];
+  if (domain == nullptr) {
+    domain = std::make_unique<Domain>("gpu:" + std::to_string(device), device);
+  }
+  return *domain;
 }
 
 void Workers::forget_if_unused(const Domain& domain) {
@@ -74,8 +85,11 @@ Status Workers::start_process(Worker& worker) {
                                                       why.c_str()));
                              }});
   worker.heartbeat = make_heartbeat(worker);
-  OPENMPS_RETURN_IF_ERROR(worker.process->start(options_.program, options_.driver, worker.place,
-                                                &worker == worker.domain->spare));
+  OPENMPS_RETURN_IF_ERROR(worker.process->start({.program = options_.program,
+                                                 .driver = options_.driver,
+                                                 .place = worker.place,
+                                                 .devices = worker.domain->devices(),
+                                                 .is_spare = &worker == worker.domain->spare}));
   worker.ready_ms = options_.ready_ms << (std::max(worker.domain->attempts, 1) - 1);
   worker.ready_timer = loop_.call_after(worker.ready_ms, [this, &worker] { on_late(worker); });
   return Status();
@@ -451,6 +465,7 @@ Status Workers::on_ready(Worker& worker, Packet& packet) {
                            static_cast<int>(worker.process->pid()), status.message().c_str()));
   }
   for (size_t i = 0; i < devices_.size(); ++i) {
+    if ((worker.domain->devices() >> i & 1) == 0) continue;
     log_.write(
         format_text("Creating server context on device %zu (%s)", i, devices_[i].name.c_str()));
   }

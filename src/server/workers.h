@@ -100,6 +100,8 @@ class Workers {
   [[nodiscard]] Domain& common() const { return *domains_.at(std::string(wire::kCommonDomain)); }
   // The domain of that name, made if there is none. Null: there are kMostDomains.
   Domain* domain(const std::string& name);
+  // The domain of the clients that see this GPU alone, made if there is none.
+  Domain& domain_of_device(uint32_t device);
   [[nodiscard]] const std::map<std::string, std::unique_ptr<Domain>>& domains() const {
     return domains_;
   }

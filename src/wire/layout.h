@@ -26,6 +26,7 @@ inline constexpr uint64_t kMiB = 1024 * kKiB;
 inline constexpr uint64_t kGiB = 1024 * kMiB;
 
 inline constexpr uint32_t kMaxDevices = 16;  // the largest single machines have as many GPUs
+inline constexpr uint32_t kAllDevices = (1u << kMaxDevices) - 1;  // a bit each
 
 // ---- Address windows ------------------------------------------------------------------------
 // A process has 128 TiB. Measured on an H200: reservations at chosen addresses from

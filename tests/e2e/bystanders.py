@@ -121,7 +121,7 @@ def suspected(text):
     return [int(pid) for pid in SUSPECTED.findall(text)]
 
 
-def commit(box, kind):
+def commit(box, kind, env=None):
     """Starts a culprit, lets it fault or kills it, and waits for its end. (its pid, what it was told)"""
     if kind == WORKER:
         worker = random.choice(box.pids_named("openmps-worker"))
@@ -131,9 +131,9 @@ def commit(box, kind):
         code, out = box.control("reload --worker")
         return 0, " ".join(out.split())
     program = {KILL: "busy", GONE: "write"}.get(kind) or (random.choice(FAULTS) if kind in (DOUBLE, DEATHS) else kind)
-    child = box.start(["drv_culprit", program], stdin=subprocess.PIPE)
+    child = box.start(["drv_culprit", program], env, stdin=subprocess.PIPE)
     ready(child)
-    second = box.start(["drv_culprit", random.choice(FAULTS)], stdin=subprocess.PIPE) if kind == DOUBLE else None
+    second = box.start(["drv_culprit", random.choice(FAULTS)], env, stdin=subprocess.PIPE) if kind == DOUBLE else None
     if second is not None:
         ready(second)
     child.stdin.write("\n")

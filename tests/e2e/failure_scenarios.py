@@ -314,6 +314,57 @@ def moved_on_two_devices(box, _):
     run_moving(box, box.renew, [["drv_libraries", "rounds"], ["drv_libraries"], ["drv_globals"]])
 
 
+def gpu_domains(box, _):
+    """Of several GPUs each has a worker for the programs that see it alone: its faults reach no program of another one,
+    busy or not. Who sees several is in the common domain, and so is who sees a GPU of which SMs are reserved."""
+    box.env.update({"SOFTGPU_DEVICES": "2", "SOFTGPU_FAULT_LATENCY_US": H200_LATENCY, "OPENMPS_QUARANTINE": "off"})
+    box.start_daemon()
+    on = [{"CUDA_VISIBLE_DEVICES": str(gpu)} for gpu in range(2)]
+    # All of them come before the GPUs are known.
+    first = [Bystander(box, mode, number, on[0]) for number, mode in enumerate(("idle", "copies"))]
+    second = [Bystander(box, mode, number, on[1]) for number, mode in enumerate(("requests", "long", "graphs", "variables"), 10)]
+    both = Bystander(box, "requests", 20)
+    everyone = [*first, *second, both]
+    for bystander in everyone:
+        bystander.wait_ready()
+    expected = ["gpu:0"] * len(first) + ["gpu:1"] * len(second) + ["common"]
+    domains_are = lambda wanted: [of_client(box, one.child.pid)["domain"] for one in everyone] == wanted
+    require(domains_are(expected), box.control("ps")[1])
+    for kind in ("write", "misaligned", "assert"):
+        commit(box, kind, on[0])
+        await_active(box, SETTLE_LIMIT_S)
+    for bystander in (*second, both):
+        answer = bystander.ask()
+        require(outcome(answer) == "unharmed" and answer["rounds"] > 0, f"of another GPU: {answer}")
+        require(of_client(box, bystander.child.pid)["moves"] == 0, "it has not moved")
+    for bystander in first:
+        answer = bystander.ask()
+        require(outcome(answer) in ("unharmed", "told", "told often") and not answer["lost"], f"of that GPU: {answer}")
+    owner = second[0].child.pid
+    require(box.control(f"reserve_sms {owner} 1 2")[0] == 0, "SMs are reserved")
+    require(wait_until(lambda: domains_are(["gpu:0"] * len(first) + ["common"] * (len(second) + 1)), SETTLE_LIMIT_S),
+            "with reserved SMs: " + box.control("ps")[1])
+    require(box.control(f"reserve_sms {owner} 1 0")[0] == 0, "and no longer")
+    require(wait_until(lambda: domains_are(expected), SETTLE_LIMIT_S), "without them: " + box.control("ps")[1])
+    for bystander in everyone:
+        answer = bystander.ask()
+        require(outcome(answer) == "unharmed", f"moved to and fro: {answer}")
+    for bystander in everyone:
+        bystander.end()
+    box.quit()
+
+
+def gpu_domains_off(box, _):
+    """OPENMPS_GPU_DOMAINS=off: one worker for all GPUs."""
+    box.env.update({"SOFTGPU_DEVICES": "2", "OPENMPS_GPU_DOMAINS": "off"})
+    box.start_daemon()
+    one = Bystander(box, "requests", 1, {"CUDA_VISIBLE_DEVICES": "1"})
+    one.wait_ready()
+    require(of_client(box, one.child.pid)["domain"] == "common", "where it is")
+    one.end()
+    box.quit()
+
+
 def run_moving(box, way, commands=RENEWED):
     box.start_moving(way, 0.003)
     for command in commands:
@@ -637,5 +688,5 @@ def stopped(box, _):
 
 
 FAILURES = (daemon_killed, bad_directories, left_behind, full_log_disk, no_descriptors, descriptors_in_flight, stopped,
-            memory_is_the_programs, same_addresses, beside_faults, renewed_beside, renewed_programs, moved_programs, moved_on_two_devices, constants_beside_busy,
+            memory_is_the_programs, same_addresses, beside_faults, renewed_beside, renewed_programs, moved_programs, moved_on_two_devices, gpu_domains, gpu_domains_off, constants_beside_busy,
             quarantined, domains, shared_between_domains, work_time)

@@ -827,7 +827,7 @@ Status Modules::find_own(Module& module, std::shared_ptr<LoadedLibrary>* own) {
 // it is there.
 Status Modules::settle(Module& module) {
   ContextGate& gate = core_.gate;
-  for (uint32_t device = 0; device < core_.devices.count(); ++device) {
+  for (const uint32_t device : core_.devices.used()) {
     LoadedLibrary& library = *module.on(device).library;
     if (!library.is_loaded({device, Lane::kCold})) continue;
     leave_variables(module, device, !module.facts.compiles);
@@ -849,7 +849,7 @@ Status Modules::settle(Module& module) {
   }
   module.code.library->pin();
   for (const auto& [device, code] : module.copies) code.library->pin();
-  for (uint32_t device = 0; device < core_.devices.count(); ++device) {
+  for (const uint32_t device : core_.devices.used()) {
     const LoadedLibrary& library = *module.on(device).library;
     if (library.is_loaded({device, Lane::kCold}) && !library.is_loaded({device, Lane::kMain})) {
       note_home(module);

@@ -79,7 +79,7 @@ class ChannelPages {
   Status add(uint64_t begin, uint64_t end);
   bool give_back_staging();
 
-  [[nodiscard]] CUcontext context() const { return devices_.at(0).context; }
+  [[nodiscard]] CUcontext context() const { return devices_.at(devices_.home()).context; }
 
   const DriverTable& driver_;
   const Devices& devices_;

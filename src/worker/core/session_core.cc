@@ -60,14 +60,14 @@ void SessionCore::change(const SessionLimits& limits) {
     limits_ = limits.client;
   }
   work_time_s.store(limits.client.work_time_s, std::memory_order_relaxed);
-  for (uint32_t i = 0; i < devices.count(); ++i) {
+  for (const uint32_t i : devices.used()) {
     parts.set(i, {limits.sms[i], limits.reservation, limits.rank, info.group.get()});
   }
   if (rank.exchange(limits.rank, std::memory_order_relaxed) != limits.rank) parts.touch();
 }
 
 Status SessionCore::check_device(uint32_t device) const {
-  if (device < devices.count()) return Status();
+  if (devices.uses(device)) return Status();
   return violation("there is no device " + std::to_string(device));
 }
 

@@ -98,7 +98,7 @@ void ColdLanes::make_ahead() {
   due_ns_ = 0;
   is_begun_ = true;
   if (std::exchange(shares_then_, false)) share();
-  for (uint32_t i = 0; i < devices_.count(); ++i) begin_making(i);
+  for (const uint32_t i : devices_.used()) begin_making(i);
 }
 
 CUcontext ColdLanes::want(uint32_t device) {

@@ -40,10 +40,17 @@ cuda::SmSteps steps_of(const DriverTable& driver, const Device& device) {
   return {device.sms, group.sm.smCount, groups * group.sm.smCount};
 }
 
-Status open_device(const DriverTable& driver, int ordinal, Device* device) {
-  OPENMPS_RETURN_IF_ERROR(check(driver.cuDeviceGet(&device->handle, ordinal), "cuDeviceGet"));
+Status make_context(const DriverTable& driver, Device* device) {
   OPENMPS_RETURN_IF_ERROR(check(driver.cuDevicePrimaryCtxRetain(&device->context, device->handle),
                                 "cuDevicePrimaryCtxRetain"));
+  OPENMPS_RETURN_IF_ERROR(check(driver.cuCtxSetCurrent(device->context), "cuCtxSetCurrent"));
+  return check(
+      driver.cuCtxGetStreamPriorityRange(&device->least_priority, &device->greatest_priority),
+      "cuCtxGetStreamPriorityRange");
+}
+
+Status open_device(const DriverTable& driver, int ordinal, Device* device) {
+  OPENMPS_RETURN_IF_ERROR(check(driver.cuDeviceGet(&device->handle, ordinal), "cuDeviceGet"));
   size_t total = 0;
   OPENMPS_RETURN_IF_ERROR(
       check(driver.cuDeviceTotalMem_v2(&total, device->handle), "cuDeviceTotalMem"));
@@ -63,15 +70,12 @@ Status open_device(const DriverTable& driver, int ordinal, Device* device) {
       has(driver, device->handle, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
   device->rdma_memory =
       has(driver, device->handle, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
-  OPENMPS_RETURN_IF_ERROR(check(driver.cuCtxSetCurrent(device->context), "cuCtxSetCurrent"));
-  return check(
-      driver.cuCtxGetStreamPriorityRange(&device->least_priority, &device->greatest_priority),
-      "cuCtxGetStreamPriorityRange");
+  return Status();
 }
 
 }  // namespace
 
-Result<Devices> Devices::open(const DriverTable& driver) {
+Result<Devices> Devices::open(const DriverTable& driver, uint32_t use) {
   OPENMPS_RETURN_IF_ERROR(check(driver.cuInit(0), "cuInit"));
   int count = 0;
   OPENMPS_RETURN_IF_ERROR(check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount"));
@@ -81,7 +85,14 @@ Result<Devices> Devices::open(const DriverTable& driver) {
   for (int i = 0; i < std::min<int>(count, wire::kMaxDevices); ++i) {
     Device device;
     OPENMPS_RETURN_IF_ERROR(open_device(driver, i, &device));
+    if ((use >> i & 1) != 0) {
+      OPENMPS_RETURN_IF_ERROR(make_context(driver, &device));
+      devices.used_.push_back(static_cast<uint32_t>(i));
+    }
     devices.devices_.push_back(device);
+  }
+  if (devices.used_.empty()) {
+    return Status(CUDA_ERROR_NO_DEVICE, "the driver does not show the worker's device");
   }
   return devices;
 }

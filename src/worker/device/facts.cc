@@ -69,7 +69,7 @@ Status collect_device(const DriverTable& driver, const Device& device, wire::Dev
   // Sessions have VMM memory only.
   if (!device.rdma_memory) facts->attribute[CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED] = 0;
 
-  OPENMPS_RETURN_IF_ERROR(check(driver.cuCtxSetCurrent(device.context), "cuCtxSetCurrent"));
+  // Of a device that the worker does not use, nobody asks for these.
   facts->priority_least = device.least_priority;
   facts->priority_greatest = device.greatest_priority;
   CUmemAllocationProp prop{};
@@ -107,6 +107,8 @@ Result<UniqueFd> collect_facts(const DriverTable& driver, const Devices& devices
   facts->software = software ? 1 : 0;
   OPENMPS_RETURN_IF_ERROR(
       check(driver.cuDriverGetVersion(&facts->driver_version), "cuDriverGetVersion"));
+  OPENMPS_RETURN_IF_ERROR(
+      check(driver.cuCtxSetCurrent(devices.at(devices.home()).context), "cuCtxSetCurrent"));
   for (uint32_t i = 0; i < devices.count(); ++i) {
     OPENMPS_RETURN_IF_ERROR(collect_device(driver, devices.at(i), &facts->device[i]));
   }

@@ -21,7 +21,7 @@ Status set_limit(const DriverTable& driver, const Devices& devices, const char* 
     return Status(CUDA_ERROR_INVALID_VALUE,
                   setting + " is not a size such as 65536, 64K, 256M, 2G");
   }
-  for (uint32_t i = 0; i < devices.count(); ++i) {
+  for (const uint32_t i : devices.used()) {
     OPENMPS_RETURN_IF_ERROR(
         check(driver.cuCtxSetCurrent(devices.at(i).context), "cuCtxSetCurrent"));
     size_t granted = 0;

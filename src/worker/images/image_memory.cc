@@ -209,7 +209,9 @@ void ImageMemory::recall(State& state, const DiskStore::Entry& entry, uint64_t* 
     if (!state.disk.read(entry.hash, &bytes, &used).ok()) return;
   }
   for (const auto& [name, on] : used) devices |= on;
-  devices &= (1u << state.devices.count()) - 1;
+  for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
+    if (!state.devices.uses(i)) devices &= ~(1u << i);
+  }
   // With a NUL behind it, as a client's image.
   if (devices == 0 || bytes.empty() || bytes.back() != 0) return;
   const auto first = static_cast<uint32_t>(std::countr_zero(devices));
@@ -228,7 +230,7 @@ void ImageMemory::recall(State& state, const DiskStore::Entry& entry, uint64_t* 
     known = {image, entry.hash, used, true, false};
   }
   ++*images;
-  for (uint32_t device = 0; device < state.devices.count(); ++device) {
+  for (const uint32_t device : state.devices.used()) {
     if ((devices >> device & 1) == 0) continue;
     *kernels += load_kernels(state, library, used, device);
   }

@@ -121,7 +121,7 @@ Result<uint64_t> SessionMemory::reserve_extent(uint64_t bytes, uint64_t alignmen
                                                 std::to_string(extent_bytes_) + " bytes in " +
                                                 std::to_string(extents_.size()) + " extents");
   }
-  OPENMPS_RETURN_IF_ERROR(core_.use(0));
+  OPENMPS_RETURN_IF_ERROR(core_.use(core_.devices.home()));
   const uint64_t whole = extent_bytes(bytes);
   const auto reserve = [&](uint64_t address) { return reserve_at(core_.driver, address, whole); };
   if (at == 0) {
@@ -629,7 +629,7 @@ Status SessionMemory::find_mapped(uint64_t address, uint64_t bytes, uint32_t* de
 // Measured between two H200s: 2.3 ms for the first copy of 64 MiB, then 386 GB/s; CUDA's copies
 // without peer access reach 38 GB/s.
 void SessionMemory::open_to_copies(const WorkRange& range, uint32_t device) {
-  if (core_.devices.count() == 1) return;
+  if (core_.devices.used().size() == 1) return;
   const uint64_t end = range.address + range.bytes;
   auto it = ranges_.upper_bound(range.address);
   if (it != ranges_.begin()) --it;
@@ -666,11 +666,11 @@ Status SessionMemory::handle(const wire::PeerAccess& command) {
 
 // Calls `done` once the driver has released the pages.
 void SessionMemory::unregister(uint64_t address, const Range& range, std::function<void()> done) {
-  static_cast<void>(core_.use(0).ok());
+  static_cast<void>(core_.use(core_.devices.home()).ok());
   const uint64_t bytes = range.end - address;
   core_.releases.add_quiescent(
       {wire::ReturnKind::kHostMemory, address, bytes},
-      {GatedCall::kHostUnregister, ContextGate::kAllDevices, core_.context({0}),
+      {GatedCall::kHostUnregister, ContextGate::kAllDevices, core_.context({core_.devices.home()}),
        [&driver = core_.driver, address, bytes, pages = range.pages, leaves = leaves_]() mutable {
          void* start = reinterpret_cast<void*>(address);
          const CUresult result = driver.cuMemHostUnregister(start);
@@ -760,7 +760,7 @@ Status SessionMemory::register_host(const wire::HostRegister& command) {
     return violation(text_of(command.address, command.bytes) + " is registered already");
   }
   OPENMPS_RETURN_IF_ERROR(check_count());
-  OPENMPS_RETURN_IF_ERROR(core_.use(0));
+  OPENMPS_RETURN_IF_ERROR(core_.use(core_.devices.home()));
   unsigned flags = kHostRegisterFlags;
   const bool read_only = std::any_of(range.pages.begin(), range.pages.end(), [&](const auto& one) {
     return one->is_read_only(command.address, end);

@@ -105,7 +105,7 @@ Status PhysicalObjects::handle(const wire::PhysicalImport& command,
                                ReplyTo<wire::PhysicalImport> reply) {
   Result<Keeper::Taken> taken = take_memory(command.ticket);
   if (!taken.ok()) return taken.status();
-  OPENMPS_RETURN_IF_ERROR(core_.use(0));
+  OPENMPS_RETURN_IF_ERROR(core_.use(core_.devices.home()));
   const Result<CUmemGenericAllocationHandle> imported =
       import_memory(core_.driver, taken->memory.get());
   if (!imported.ok()) return imported.status();
@@ -114,17 +114,17 @@ Status PhysicalObjects::handle(const wire::PhysicalImport& command,
   CUmemAllocationProp prop{};
   Status status = check(core_.driver.cuMemGetAllocationPropertiesFromHandle(&prop, handle),
                         "cuMemGetAllocationPropertiesFromHandle");
-  uint32_t device = 0;
-  while (device < core_.devices.count() && core_.devices.at(device).handle != prop.location.id) {
-    ++device;
-  }
-  if (status.ok() && device == core_.devices.count()) {
+  const std::span<const uint32_t> used = core_.devices.used();
+  const auto found = std::ranges::find_if(
+      used, [&](uint32_t device) { return core_.devices.at(device).handle == prop.location.id; });
+  if (status.ok() && found == used.end()) {
     status = Status(CUDA_ERROR_INVALID_DEVICE, "imported memory of another device");
   }
   if (!status.ok()) {
     core_.driver.cuMemRelease(handle);
     return status;
   }
+  const uint32_t device = *found;
   auto object = std::make_unique<Object>();
   const auto physical = std::make_shared<Physical>(core_.driver, handle, 0, device);
   KeptMemory kept = core_.journal.is_adopting()

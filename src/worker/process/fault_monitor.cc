@@ -119,7 +119,7 @@ void FaultMonitor::run() {
     look_at_sessions_locked();
   }
   lock.unlock();
-  for (uint32_t i = 0; i < devices_.count(); ++i) {
+  for (const uint32_t i : devices_.used()) {
     if (probes_[i].stream == nullptr) continue;
     driver_.cuCtxSetCurrent(devices_.at(i).context);
     driver_.cuStreamDestroy_v2(probes_[i].stream);
@@ -129,7 +129,7 @@ void FaultMonitor::run() {
 
 // Any call reports a lost context. The probe is an event in a stream of the monitor's own.
 void FaultMonitor::look() {
-  for (uint32_t i = 0; i < devices_.count(); ++i) {
+  for (const uint32_t i : devices_.used()) {
     Probe& probe = probes_[i];
     CUresult result = driver_.cuCtxSetCurrent(devices_.at(i).context);
     if (result == CUDA_SUCCESS && probe.stream == nullptr) result = make_probe(i, &probe);

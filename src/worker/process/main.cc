@@ -45,7 +45,8 @@ namespace {
 struct Options {
   int server_fd = -1;
   std::string driver = "auto";
-  uint32_t place = 0;  // of its addresses (wire::kAddressPlaces)
+  uint32_t place = 0;                    // of its addresses (wire::kAddressPlaces)
+  uint32_t devices = wire::kAllDevices;  // to use, a bit each
   bool is_spare = false;
 };
 
@@ -57,6 +58,9 @@ bool parse(int argc, char** argv, Options* options) {
     } else if (name == "--place") {
       options->place =
           static_cast<uint32_t>(parse_unsigned(argv[i + 1], wire::kAddressPlaces - 1).value_or(0));
+    } else if (name == "--devices") {
+      options->devices =
+          static_cast<uint32_t>(parse_unsigned(argv[i + 1], wire::kAllDevices).value_or(0));
     } else if (name == "--spare") {
       options->is_spare = std::string_view(argv[i + 1]) == "1";
     } else if (name == "--driver") {
@@ -146,7 +150,7 @@ Policy choose_policy() {
 // Before any work runs, because the driver waits for all work when it makes streams.
 void make_slots(const DriverTable& table, const Devices& devices, WorkerParts& worker) {
   if (!worker.performance.slots) return;
-  for (uint32_t i = 0; i < devices.count(); ++i) {
+  for (const uint32_t i : devices.used()) {
     auto slots = std::make_shared<StreamSlots>();
     const CUresult made = slots->grow(table, devices.at(i).context, StreamSlots::kFirst);
     if (made == CUDA_SUCCESS) {
@@ -214,7 +218,7 @@ Status make_parts(const DriverTable& table, const Devices& devices, ContextGate&
     log("There is no table of what sessions use: " + usage.status().message());
   }
   worker.partitions = std::make_shared<SmPartitions>(table, devices, gate, worker.descriptors);
-  for (uint32_t i = 0; i < devices.count(); ++i) {
+  for (const uint32_t i : devices.used()) {
     if (wish.policy) worker.shares[i].set_policy(choose_policy(), devices.at(i).sms);
     if (wish.rank_sms) worker.partitions->prepare_for_ranks(i, rank_sms);
     if (wish.few_sms) worker.partitions->prepare_few(i);
@@ -255,12 +259,12 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   const DriverKind kind = driver.value()->kind();
   const std::shared_ptr<wire::Trace> trace = open_trace();
   const DriverTable table = traced(driver.value()->table(), trace);
-  Result<Devices> devices = Devices::open(table);
+  Result<Devices> devices = Devices::open(table, options.devices);
   if (!devices.ok()) return devices.status();
   OPENMPS_RETURN_IF_ERROR(set_start_limits(table, *devices));
   Result<UniqueFd> facts = collect_facts(table, *devices, kind == DriverKind::kSoftgpu);
   if (!facts.ok()) return facts.status();
-  log("Worker on " + driver.value()->path() + " with " + std::to_string(devices->count()) +
+  log("Worker on " + driver.value()->path() + " with " + std::to_string(devices->used().size()) +
       " device(s)");
 
   const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
@@ -299,7 +303,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   OPENMPS_RETURN_IF_ERROR(worker.output.capture());
   monitor.set_last_words([&worker, &table, &devices](CUresult result) {
     std::vector<CUcontext> contexts;
-    for (uint32_t i = 0; i < devices->count(); ++i) {
+    for (const uint32_t i : devices->used()) {
       contexts.push_back(devices->at(i).context);
       const CUcontext cold = worker.cold != nullptr ? worker.cold->context(i) : nullptr;
       if (cold != nullptr) contexts.push_back(cold);

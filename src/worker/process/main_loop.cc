@@ -160,8 +160,10 @@ SessionLimits MainLoop::limits_of(const wire::Grant& grant) const {
   limits.rank = rank_of(grant);
   // SMs are kept from the first session on that has a rank.
   const bool keeps = limits.rank != Rank::kNormal && environment_.worker.performance.rank_sms;
-  for (uint32_t i = 0; i < environment_.devices.count() && keeps; ++i) {
-    environment_.worker.partitions->keep_for_ranks(i);
+  if (keeps) {
+    for (const uint32_t i : environment_.devices.used()) {
+      environment_.worker.partitions->keep_for_ranks(i);
+    }
   }
   limits.reservation = grant.reservation;
   limits.client = grant.limits;
@@ -215,7 +217,7 @@ Status MainLoop::reserve(const wire::Reserve& message, Packet&) {
     return Status();
   }
   Result<uint32_t> kept = Status(CUDA_ERROR_INVALID_DEVICE, "there is no such device");
-  if (message.device < environment_.devices.count()) {
+  if (environment_.devices.uses(message.device)) {
     SmPlan::Reserve wish{.device = message.device, .sms = message.sms, .lends = message.lends != 0};
     for (uint32_t i = 0; i < wire::kMaxSmGroups; ++i) {
       wish.groups[i] = (message.groups[i / 64] >> i % 64 & 1) != 0;

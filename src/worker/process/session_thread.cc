@@ -215,7 +215,7 @@ Status SessionThread::open() {
                              fds, ServerReports::kPassMs);
   };
   OPENMPS_RETURN_IF_ERROR(map_channel());
-  OPENMPS_RETURN_IF_ERROR(parts_.core.use(0));
+  OPENMPS_RETURN_IF_ERROR(parts_.core.use(parts_.core.devices.home()));
   // While a client captures a stream, all calls of this thread remain allowed. The client enforces
   // the capture mode that its program asked for.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;

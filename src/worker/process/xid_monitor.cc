@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -42,7 +41,7 @@ CUresult fault_of_xid(uint64_t xid) {
 
 struct XidMonitor::Nvml {
   void* library = nullptr;
-  std::vector<nvmlDevice_t> devices;
+  std::vector<std::pair<uint32_t, nvmlDevice_t>> devices;  // by the worker's number
   nvmlEventSet_t events = nullptr;
   nvmlReturn_t (*wait)(nvmlEventSet_t, nvmlEventData_t*, unsigned) = nullptr;
 
@@ -81,14 +80,14 @@ std::unique_ptr<XidMonitor> XidMonitor::open(const DriverTable& driver, const De
   if (init() != NVML_SUCCESS || make_events(&nvml.events) != NVML_SUCCESS) {
     return fail("NVML does not start");
   }
-  for (uint32_t i = 0; i < devices.count(); ++i) {
+  for (const uint32_t i : devices.used()) {
     nvmlDevice_t device = nullptr;
     const std::string uuid = uuid_of(driver, devices.at(i).handle);
     if (by_uuid(uuid.c_str(), &device) != NVML_SUCCESS ||
         watch(device, nvml::kEventXid, nvml.events) != NVML_SUCCESS) {
       return fail("NVML does not watch the devices");
     }
-    nvml.devices.push_back(device);
+    nvml.devices.emplace_back(i, device);
   }
   return monitor;
 }
@@ -110,9 +109,9 @@ void XidMonitor::run() {
     const nvmlReturn_t result = nvml_->wait(nvml_->events, &event, kWaitMs);
     if (result == NVML_ERROR_TIMEOUT) continue;
     if (result != NVML_SUCCESS) return;  // the GPU is lost: the driver says more
-    const auto found = std::ranges::find(nvml_->devices, event.device);
-    if (found == nvml_->devices.end()) continue;
-    on_xid_(static_cast<uint32_t>(found - nvml_->devices.begin()), event.eventData);
+    for (const auto& [number, device] : nvml_->devices) {
+      if (device == event.device) on_xid_(number, event.eventData);
+    }
   }
 }
 

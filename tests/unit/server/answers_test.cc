@@ -308,6 +308,18 @@ TEST(Answers, TheFirstVisibleDeviceIsTheClients) {
   EXPECT_EQ(first_visible_device(kDevices, "\x01"), 0u);
 }
 
+TEST(Answers, OneOfSeveralDevicesMayBeTheOnlyVisibleOne) {
+  const std::string set = "\x01";
+  EXPECT_EQ(sole_visible_device(kDevices, set + "1"), 1u);
+  EXPECT_EQ(sole_visible_device(kDevices, set + "GPU-bbbb"), 1u);
+  for (const std::string& others :
+       {std::string(), std::string("1"), set, set + "0,1", set + "-1"}) {
+    EXPECT_EQ(sole_visible_device(kDevices, others), std::nullopt) << others;
+  }
+  EXPECT_EQ(sole_visible_device({kDevices.front()}, set + "0"), std::nullopt)
+      << "it is the only one that there is";
+}
+
 TEST(Answers, DevicesAreLinesOfSevenFields) {
   const std::vector<std::byte> packet =
       make_answer(wire::Query{.query = wire::QueryKind::kDevices, .ticket = 9},

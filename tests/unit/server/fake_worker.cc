@@ -237,7 +237,7 @@ int serve() {
 
 int main(int argc, char** argv) {
   using namespace openmps;
-  if ((argc != 7 && argc != 9) || strcmp(argv[1], "--server-fd") != 0 ||
+  if ((argc != 9 && argc != 11) || strcmp(argv[1], "--server-fd") != 0 ||
       strcmp(argv[3], "--driver") != 0) {
     return 2;
   }

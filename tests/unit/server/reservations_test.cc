@@ -17,6 +17,7 @@ TEST(Reservations, HaveNoMembersUntilTheWorkerHasAnswered) {
   fill_field(query.change.name, std::string("program"));
   const Result<Reservation*> made = reservations.add(query);
   ASSERT_TRUE(made.ok());
+  EXPECT_EQ(reservations.devices(), 0u);
   EXPECT_EQ(reservations.number_for({1, 1, "./program"}), 0u)
       << "a worker that refuses the reservation would refuse the client, too";
   (*made)->ticket = 0;
@@ -33,6 +34,7 @@ TEST(Reservations, AStaticPartitionBelongsToNoProgram) {
   EXPECT_EQ(reservations.find(wire::StaticPartition{.device = 0, .sms = 8, .groups = {0b11, 0}}),
             nullptr);
   EXPECT_EQ(reservations.number_for({0, 1, ""}), 0u);
+  EXPECT_EQ(reservations.devices(), 0b10u);
 }
 
 }  // namespace
