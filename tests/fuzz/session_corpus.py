@@ -57,6 +57,13 @@ def instruction(what, argument=0, more=b""):
 
 
 SWITCH, RESTART = instruction(0), instruction(3)
+
+
+def move(found=1, *damage):
+    """The session goes on in another worker; `damage`: pairs of an offset and a word (session_fuzz.cc)."""
+    return instruction(4, found, b"".join(struct.pack("<II", *pair) for pair in damage))
+
+
 FIRST_CONDITION = 0x7001  # strict_driver.h: its first conditional handle
 
 
@@ -150,7 +157,6 @@ def images():
     yield "launch", (stream(1) + module(1, VARIABLES, options=OPTION) + function(1, 1) + global_of(1)
                      + command("Launch", 1, 1, 2, 1, 1, 32, 1, 1, 0, 0, 16, 0, more=PARAMETERS)
                      + command("Launch", 1, 1, 2, 1, 1, 32, 1, 1, 0, 2, 16, 1, more=attributes + PARAMETERS)
-                     + command("Memset", 1, 4, GLOBAL + 4096, 0, 16, 1, 7)
                      + command("FunctionSetAttribute", 1, 0, 8, 4096)
                      + command("FunctionSetAttribute", 1, 1, 1)
                      + command("FunctionSetAttribute", 1, 2, 1)
@@ -163,6 +169,9 @@ def images():
                      + command("OutputFlush")
                      + command("SharedMemoryRoom", 1, 2, 64)
                      + command("ModuleUnload", 1))
+    # The variables lie in the session's memory, and not where the driver has put them.
+    yield "module_variable", (stream(1) + module(1, VARIABLES) + global_of(1)
+                              + command("Memset", 1, 4, GLOBAL + 4096, 0, 16, 1, 7))
     library = module(2, PTX, 1) + function(2, 5, 1) + function(2, 6, 1)
     yield "library", (library + stream(1) + command("ModuleSymbols", 2) + command("ModuleFunctions", 2, 1)
                       + command("FunctionSetAttribute", 5, 0, 8, 4096, 1)
@@ -383,6 +392,32 @@ def queries():
     yield "tensor_ranks", tensor(1, 2) + tensor(0, 1) + tensor(0, 6)
 
 
+JOURNAL_START = 86016  # src/wire/journal.h
+FENCE_SLOTS = 92  # how many are used
+CHANNEL = 1 << 31
+
+
+def moved():
+    objects = (stream(1) + stream(2, 0) + event(1) + module(1, PTX) + function(1, 1)
+               + command("EventRecord", 1, 1, 3, 0, 5) + command("Fence", 1, 4, 9))
+    after = command("EventQuery", 1) + command("Fence", 2, 5, 10) + command("StreamDestroy", 1)
+    for found in (0, 1):
+        yield f"moved_{found}", objects + move(found) + after + move(found) + after
+    yield "moved_memory", (stream(1) + command("MemoryMap", ONE.base, 4 * MIB, 0) + move(0)
+                           + command("Memset", 1, 4, ONE.base, 0, 64, 1, 7))
+    yield "moved_beside", objects + SWITCH + objects + move(1) + SWITCH + move(0) + after
+    # The header: magic, version, extent, its ends; entries: bytes, opcode and state, record, reply.
+    for name, offset in (("magic", 0), ("version", 4), ("extent", 8), ("begin", 16), ("end", 24)):
+        yield f"moved_bad_{name}", objects + move(1, (offset, 0xfffffff1)) + RESTART + objects
+    for word in range(10):
+        yield f"moved_bad_entry_{word}", objects + move(1, (JOURNAL_START + 4 * word, 0x00ff0007)) + RESTART + objects
+    # Work that had not ended, and nonsense in ring and fences.
+    lost = tuple((4096 + 16 * slot + 8, 1) for slot in range(6))
+    yield "moved_lost", objects + move(1, (FENCE_SLOTS, 6), *lost) + after
+    nonsense = tuple((CHANNEL | at, 0xffffffff) for at in range(0, 8192, 64))
+    yield "moved_nonsense", objects + move(1, (FENCE_SLOTS, 0xffffffff), *lost, *nonsense) + after
+
+
 def broken():
     """Every command with meaningless bodies, each in a session of its own."""
     everything = list(PROTOCOL.commands.values())
@@ -394,5 +429,5 @@ def broken():
 
 
 def seeds():
-    for family in (basics, images, graphs, arrays, greens, sharing, queries, broken):
+    for family in (basics, images, graphs, arrays, greens, sharing, queries, moved, broken):
         yield from family()

@@ -18,19 +18,23 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <new>
 #include <set>
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/shared_memory.h"
+#include "empty_journal.h"
 #include "strict_driver.h"
 #include "wire/codec.h"
 #include "wire/command_info.h"
 #include "worker/device/driver_check.h"
+#include "worker/session/adoption.h"
 #include "worker/session/dispatch.h"
 #include "worker/session/session_parts.h"
 
@@ -40,6 +44,8 @@ namespace {
 constexpr uint32_t kFirstWindow = 3;
 constexpr uint32_t kSessions = 2;
 constexpr uint64_t kMemoryLimit = 64 * wire::kMiB;
+// Of the journal: as much as an input can describe.
+constexpr uint64_t kDamagedBytes = wire::kJournalStart + wire::kMiB;
 
 // The first four bytes behind opcode 0; the next four are its argument.
 enum class Instruction : uint32_t {
@@ -47,7 +53,17 @@ enum class Instruction : uint32_t {
   kFail = 1,     // the argument says how many calls to the driver succeed before one fails
   kStage = 2,    // the remaining bytes are written to this offset of the staging arena
   kRestart = 3,  // the client ends, and another one gets its window
+  // The worker ends, without a word of the session if the argument is odd, and the session is made
+  // again in the next one. The remaining bytes are pairs of words: an offset in the journal, or, in
+  // its upper half, in the channel, and what is written there before.
+  kMove = 4,
 };
+
+// Whether a session that moved was made again.
+bool& has_moved() {
+  static bool moved = false;
+  return moved;
+}
 
 std::set<uint16_t>& succeeded() {
   static std::set<uint16_t> opcodes;
@@ -78,7 +94,14 @@ unsigned char* host_part(uint32_t session) {
 
 class Player {
  public:
-  Player() : devices_(must(Devices::open(driver_.table()))) {}
+  Player() : devices_(must(Devices::open(driver_.table()))) {
+    worker_parts_.images.set_keeping(
+        {[this](uint64_t hash, uint64_t bytes, int file) {
+           images_[hash] = {bytes, UniqueFd(fcntl(file, F_DUPFD_CLOEXEC, 0))};
+           return true;
+         },
+         [this](uint64_t hash) { images_.erase(hash); }});
+  }
   ~Player() {
     for (uint32_t i = 0; i < kSessions; ++i) end(i);
     driver_.must_be_empty();
@@ -89,18 +112,31 @@ class Player {
   void play(std::span<const uint8_t> input);
 
  private:
-  void begin(uint32_t index);
+  void begin(uint32_t index, wire::Adoption adoption = wire::Adoption::kNone);
   void end(uint32_t index);
+  void leave_worker(uint32_t index);
+  void move(uint32_t index, bool is_found, std::span<const unsigned char> damage);
+  void write_damage(uint32_t index, std::span<const unsigned char> damage);
   void instruct(std::span<const unsigned char> body);
   void prepare(wire::Opcode opcode, std::span<unsigned char> payload);
   Status execute(wire::Opcode opcode, std::span<unsigned char> payload);
 
+  // Images that the server keeps, by their hashes.
+  struct Image {
+    uint64_t bytes = 0;
+    UniqueFd file;
+  };
+  static Image copy_of(const Image& image) {
+    return {image.bytes, UniqueFd(fcntl(image.file.get(), F_DUPFD_CLOEXEC, 0))};
+  }
+  std::map<uint64_t, Image> images_;
   StrictDriver driver_;
   const Devices devices_;
   ContextGate gate_{driver_.table()};
   const MonotonicClock clock_;
   WorkerParts worker_parts_{clock_};
   std::array<std::unique_ptr<SessionParts>, kSessions> sessions_;
+  std::array<UniqueFd, kSessions> journals_;
   std::array<bool, kSessions> ended_{};
   std::array<uint32_t, kSessions> ids_{};
   uint32_t last_id_ = 0;
@@ -109,8 +145,10 @@ class Player {
   std::vector<wire::ShareKey> keys_;
 };
 
-void Player::begin(uint32_t index) {
+void Player::begin(uint32_t index, wire::Adoption adoption) {
   SessionInfo info;
+  info.adoption = adoption;
+  info.replay = wire::Replay::kAlways;
   info.id = ids_[index] = ++last_id_;
   info.window = kFirstWindow + index;
   info.limits.client.memory_limit[0] = kMemoryLimit;
@@ -124,15 +162,76 @@ void Player::begin(uint32_t index) {
   session.physical.send = [&session](uint32_t ticket, int descriptor) {
     session.physical.inbox.put(ticket, UniqueFd(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)));
   };
-  ended_[index] = !session.memory.open_channel().ok();
+  if (adoption == wire::Adoption::kNone) journals_[index] = make_empty_journal();
+  // A damaged one may be refused.
+  const Status opened =
+      session.core.journal.open(UniqueFd(fcntl(journals_[index].get(), F_DUPFD_CLOEXEC, 0)));
+  if (!opened.ok() && adoption == wire::Adoption::kNone) abort();
+  ended_[index] = !opened.ok() || !session.memory.open_channel().ok();
 }
 
-void Player::end(uint32_t index) {
-  if (sessions_[index] == nullptr) return;
+void Player::leave_worker(uint32_t index) {
   driver_.act_for(ids_[index]);
   sessions_[index]->drain();
   sessions_[index]->release();
   sessions_[index].reset();
+}
+
+void Player::write_damage(uint32_t index, std::span<const unsigned char> damage) {
+  const Mapping journal =
+      must(map_shared(journals_[index].get(), 0, kDamagedBytes, MapAccess::kReadWrite));
+  for (; damage.size() >= 8; damage = damage.subspan(8)) {
+    uint32_t words[2];
+    memcpy(words, damage.data(), sizeof(words));
+    const bool is_channel = words[0] >> 31 != 0;
+    auto* const target =
+        is_channel ? host_part(index) : static_cast<unsigned char*>(journal.address());
+    const uint64_t end = is_channel ? wire::kStagingOffset : kDamagedBytes;
+    const uint64_t offset = (words[0] & ~(1u << 31)) % (end - sizeof(words[1]));
+    memcpy(target + offset, &words[1], sizeof(words[1]));
+  }
+}
+
+// As SessionThread::open() and Executor do.
+void Player::move(uint32_t index, bool is_found, std::span<const unsigned char> damage) {
+  if (sessions_[index] == nullptr) return;
+  // The server closes nothing of a worker that ends, and gives the next one what it keeps.
+  std::map<uint64_t, Image> images;
+  for (const auto& [hash, image] : images_) images[hash] = copy_of(image);
+  leave_worker(index);
+  for (auto& [hash, image] : images) {
+    images_[hash] = copy_of(image);
+    worker_parts_.images.give(hash, image.bytes, std::move(image.file));
+  }
+  write_damage(index, damage);
+  begin(index, is_found ? wire::Adoption::kFound : wire::Adoption::kHandedOver);
+  Status status(CUDA_ERROR_MPS_RPC_FAILURE, "");
+  if (!ended_[index]) {
+    Adopted adopted;
+    try {
+      status = adopt(*sessions_[index], &adopted);
+    } catch (const std::bad_alloc&) {
+      status = Status(CUDA_ERROR_OUT_OF_MEMORY, "no memory");
+    }
+    if (!status.ok() && status.message().empty()) abort();  // it is lost without a reason
+  }
+  if (!status.ok()) {
+    end(index);
+    ended_[index] = true;
+    return;
+  }
+  has_moved() = true;
+  for (SessionParts::PendingCommand& again : std::exchange(sessions_[index]->pending, {})) {
+    if (!is_violation(execute(again.opcode, again.payload))) continue;
+    end(index);
+    ended_[index] = true;
+    return;
+  }
+}
+
+void Player::end(uint32_t index) {
+  if (sessions_[index] == nullptr) return;
+  leave_worker(index);
   madvise(host_part(index), wire::kChannelBytes, MADV_REMOVE);  // inputs must not affect each other
 }
 
@@ -147,6 +246,7 @@ void Player::instruct(std::span<const unsigned char> body) {
       end(turn_);
       ended_[turn_] = false;
       break;
+    case Instruction::kMove: move(turn_, (words[1] & 1) != 0, body); break;
     case Instruction::kFail: driver_.fail_after(words[1]); break;
     case Instruction::kStage: {
       const size_t offset = std::min<size_t>(words[1], wire::kStagingBytes - body.size());
@@ -193,11 +293,13 @@ Status Player::execute(wire::Opcode opcode, std::span<unsigned char> payload) {
   record.payload_bytes = static_cast<uint32_t>(payload.size());
   reply_.clear();
   try {
-    const Status status = dispatch(*sessions_[turn_], record, reply_);
+    Status status = dispatch(*sessions_[turn_], record, reply_);
     const std::unique_ptr<Pending> pending = reply_.take_pending();
     if (pending == nullptr) return status;
     while (!pending->ready()) std::this_thread::yield();
-    return pending->finish(reply_);
+    status = pending->finish(reply_);
+    note_late(*sessions_[turn_], record, status, reply_);
+    return status;
   } catch (const std::bad_alloc&) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "");
   }
@@ -253,7 +355,8 @@ extern "C" bool corpus_is_complete() {
   return true;  // the seeds' addresses are of the usual windows, which lie elsewhere here
 #else
   using namespace openmps;
-  bool complete = true;
+  bool complete = worker::has_moved();
+  if (!complete) printf("no seed of the corpus has a session that is made again\n");
   for (const wire::CommandInfo& info : wire::commands()) {
     const auto opcode = static_cast<uint16_t>(info.opcode);
     if (worker::succeeded().contains(opcode)) continue;

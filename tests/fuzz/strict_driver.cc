@@ -111,6 +111,25 @@ void fill_work(DriverTable& t) {
     self().must_run(copy_of(*box));
     return call("copy");
   };
+  // In the legacy stream.
+  t.cuStreamSynchronize = [](CUstream stream) {
+    if (stream != nullptr) must_be_live("streams", number(stream));
+    return call("synchronize");
+  };
+  t.cuMemsetD8_v2 = [](CUdeviceptr to, unsigned char, size_t bytes) {
+    self().must_own({to, bytes, true});
+    return call("fill");
+  };
+  t.cuMemcpyHtoD_v2 = [](CUdeviceptr to, const void* from, size_t bytes) {
+    self().must_own({to, bytes, true});
+    touch(from, bytes);
+    return call("copy");
+  };
+  t.cuMemcpyDtoD_v2 = [](CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+    self().must_own({to, bytes, true});
+    self().must_own({from, bytes, false});
+    return call("copy");
+  };
   t.cuMemsetD8Async = [](CUdeviceptr to, unsigned char, size_t n, CUstream s) {
     return fill(to, 0, 1, n, 1, s);
   };
