@@ -2,6 +2,8 @@
 // openmps-server: which fault domain a client belongs to, and clients that go to another one
 // (docs/decisions/0045).
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -44,9 +46,8 @@ Domain& Server::domain_of(const wire::Admit& admit, const Session* own) {
   if (options_.has_quarantine && quarantine_.holds(program_of(admit), now_ns())) {
     name = kQuarantineDomain;
   }
-  if (name.empty()) {
-    if (const auto device = own_gpu(admit)) return workers_.domain_of_device(*device);
-  }
+  const std::optional<uint32_t> gpu = name.empty() ? home_gpu(admit) : std::nullopt;
+  if (gpu && (joined_devices_ >> *gpu & 1) == 0) return workers_.domain_of_device(*gpu);
   if (!wire::is_domain_name(name)) return workers_.common();
   Domain* const domain = workers_.domain(name);
   if (domain != nullptr) return *domain;
@@ -60,13 +61,10 @@ bool Server::may_change_domain(const Session& session) const {
 }
 
 // A group's memory is counted in one worker, and its members may see different GPUs.
-std::optional<uint32_t> Server::own_gpu(const wire::Admit& admit) const {
-  if (!uses_gpu_domains_ || !field_text(admit.group).empty()) return std::nullopt;
-  const std::optional<uint32_t> device =
-      sole_visible_device(workers_.devices(), field_text(admit.hello.visible_devices));
-  // Its other SMs are kept from work in the common domain's worker only.
-  const bool is_reserved = device && (grants_.reserved_devices() >> *device & 1) != 0;
-  return is_reserved ? std::nullopt : device;
+std::optional<uint32_t> Server::home_gpu(const wire::Admit& admit) const {
+  const bool is_free = field_text(admit.group).empty() && field_text(admit.hello.domain).empty();
+  if (!uses_gpu_domains_ || !is_free) return std::nullopt;
+  return sole_visible_device(workers_.devices(), field_text(admit.hello.visible_devices));
 }
 
 void Server::set_domain(Session& session, Domain& domain) {
@@ -182,18 +180,47 @@ void Server::look_at_quarantine() {
              "it has been apart for long enough");
 }
 
-void Server::look_at_reserved_devices() {
-  const uint32_t reserved = grants_.reserved_devices();
-  unsettled_devices_ |= std::exchange(reserved_devices_, reserved) ^ reserved;
+// ---- GPUs that are used together ----------------------------------------------------------------
+
+// SMs are kept from, and shared with, work of one worker only.
+void Server::look_at_joined_devices() {
+  const uint32_t joined = grants_.reserved_devices() | busy_devices_.devices(now_ns());
+  unsettled_devices_ |= std::exchange(joined_devices_, joined) ^ joined;
   if (unsettled_devices_ == 0) return;
   const bool all = bring_home(
       [&](const Session& session) {
-        const std::string_view visible = field_text(session.admit.hello.visible_devices);
-        const auto device = sole_visible_device(workers_.devices(), visible);
+        const auto device = home_gpu(session.admit);
         return device && (unsettled_devices_ >> *device & 1) != 0;
       },
-      "SMs of its GPU are reserved, or no longer");
+      "who uses its GPU, or has SMs of it, has changed");
   if (all) unsettled_devices_ = 0;
+}
+
+void Server::watch_devices() {
+  if (busy_timer_ != 0 || !uses_gpu_domains_ || workers_.devices().size() <= 1) return;
+  bool has_home = false;
+  bool has_other = busy_devices_.devices(now_ns()) != 0;
+  for (const auto& [id, session] : sessions_.all()) {
+    (home_gpu(session->admit) ? has_home : has_other) = true;
+  }
+  if (!has_home || !has_other) return;
+  busy_timer_ = loop_.call_after(kBusyLookMs, [this] { look_at_busy_devices(); });
+}
+
+void Server::look_at_busy_devices() {
+  busy_timer_ = 0;
+  if (workers_.stopping()) return;
+  std::map<uint32_t, BusyDevices::Work> sessions;
+  for (const auto& [id, session] : sessions_.all()) {
+    const bool is_there = session->worker != nullptr && session->worker->domain->is_common();
+    if (!is_there || home_gpu(session->admit)) continue;
+    const wire::Usage usage = session->worker->usage.read(session->window, id);
+    BusyDevices::Work& work = sessions[id];
+    for (uint32_t i = 0; i < wire::kMaxDevices; ++i) work[i] = usage.use(i, wire::DeviceUse::kNs);
+  }
+  busy_devices_.look(std::move(sessions), now_ns());
+  look_at_joined_devices();
+  watch_devices();
 }
 
 bool Server::bring_home(const std::function<bool(const Session&)>& is_concerned,

@@ -130,6 +130,7 @@ void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
   log_.write(format_text("Received new client request for {PID: %u}", admit.pid));
   // A client that comes after the end of another program must not see what that one has left.
   notice_hang_ups();
+  look_at_joined_devices();
   const Result<PeerCredentials> who = peer_credentials(client.get());
   if (!who.ok() || who->uid != geteuid()) {
     refuse(std::move(client), CUDA_ERROR_NOT_PERMITTED,
@@ -157,7 +158,7 @@ void Server::on_query(const wire::Query& query) {
     case wire::QueryKind::kChange: return answer(query.query, query.ticket, grants_.change(query));
     case wire::QueryKind::kReserve:
       if (const auto outcome = grants_.reserve(query)) answer(query.query, query.ticket, *outcome);
-      return look_at_reserved_devices();
+      return look_at_joined_devices();
     default:
       daemon_->send(make_answer(query, workers_.common().state, sessions_, grants_.groups(),
                                 workers_.devices(), used_partitions()));
@@ -349,7 +350,7 @@ Status Server::on_worker_message(Worker& worker, wire::MessageKind kind, Packet&
       if (const auto answered = grants_.on_reserved(reserved)) {
         answer(wire::QueryKind::kReserve, answered->ticket, answered->outcome);
       }
-      look_at_reserved_devices();
+      look_at_joined_devices();
       return Status();
     }
     case wire::MessageKind::kKeep: return on_keep(worker, packet);
@@ -421,7 +422,8 @@ Status Server::on_session_ready(Worker& worker, const wire::SessionReady& ready)
   worker.domain->restart_backoff.worker_served();
   // Otherwise the client has left while its session opened, and CloseSession has been sent.
   if (session->state == SessionState::kOpening) welcome(*session);
-  look_at_reserved_devices();
+  look_at_joined_devices();
+  watch_devices();
   return Status();
 }
 
@@ -886,7 +888,7 @@ void Server::forget_session(uint32_t id) {
 
 void Server::after_session() {
   if (workers_.stopping()) return;
-  look_at_reserved_devices();
+  look_at_joined_devices();
   adopt_waiting();
   workers_.end_unused();
   look_at_spares();

@@ -16,6 +16,7 @@
 #include "base/event_loop.h"
 #include "base/log.h"
 #include "base/packet_peer.h"
+#include "server/busy_devices.h"
 #include "server/grants.h"
 #include "server/kept.h"
 #include "server/quarantine.h"
@@ -39,6 +40,10 @@ inline constexpr uint64_t kDomainUnusedMs = 10'000;
 
 // How often it is looked who has been in quarantine for long enough.
 inline constexpr uint64_t kQuarantineLookMs = 5'000;
+
+// How often it is looked where programs that see several GPUs work, and so a third of the time for
+// which they take turns with those that see one of these alone.
+inline constexpr uint64_t kBusyLookMs = 2'000;
 
 // How often a server that has lost its daemon looks for the next one.
 inline constexpr uint64_t kRejoinMs = 50;
@@ -181,11 +186,15 @@ class Server final : Workers::Owner {
   [[nodiscard]] bool has_own_sms(const wire::Admit& admit, const Session* own) const;
   // Neither of that: it may go to another domain without the others.
   [[nodiscard]] bool may_change_domain(const Session& session) const;
-  // The GPU whose domain is the client's; nothing: it has none of that kind.
-  [[nodiscard]] std::optional<uint32_t> own_gpu(const wire::Admit& admit) const;
+  // The only GPU that the client sees, if its domain may be that GPU's; nothing: it may not.
+  [[nodiscard]] std::optional<uint32_t> home_gpu(const wire::Admit& admit) const;
   void set_domain(Session& session, Domain& domain);
-  // Other devices than before have SMs that are reserved: clients go where they belong now.
-  void look_at_reserved_devices();
+  // Clients of GPUs whose clients are all in the common domain now, or no longer, go where they
+  // belong.
+  void look_at_joined_devices();
+  // From time to time it is looked where the programs of the common domain work.
+  void watch_devices();
+  void look_at_busy_devices();
   // Those clients go to the domains where they belong. False: some of them are on their way to
   // another one, or their sessions are not open yet.
   bool bring_home(const std::function<bool(const Session&)>& is_concerned, const char* reason);
@@ -268,7 +277,9 @@ class Server final : Workers::Owner {
   bool ends_lost_workers_ = false;  // end_lost_workers_soon() has been called
   Grants grants_{log_, sessions_, workers_};
   bool uses_gpu_domains_ = options_.has_gpu_domains;
-  uint32_t reserved_devices_ = 0;   // when it was looked at them last
+  BusyDevices busy_devices_;
+  EventLoop::TimerId busy_timer_ = 0;
+  uint32_t joined_devices_ = 0;     // whose clients are all in the common domain, a bit each
   uint32_t unsettled_devices_ = 0;  // of which there are clients that may have to go elsewhere
   std::deque<Waiting> waiting_;     // until the (new) worker is ready; at most kMaxWindows
   bool leaving_ = false;            // no new clients; the server ends with the last client

@@ -396,7 +396,7 @@ void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
   session.go_on(recovery != nullptr ? recovery->culprit : "");
   pass_parked(session);
   note_decided(session, is_told ? &Recovery::told : &Recovery::moved);
-  look_at_reserved_devices();
+  look_at_joined_devices();
 }
 
 void Server::pass_parked(Session& session) {
