@@ -62,7 +62,9 @@ SANITIZED_CLIENTS = 60  # the address windows of ThreadSanitizer's build
 # Resident memory of the worker for each idle client, KiB: decision 19.
 IDLE_RSS_KIB = 1024
 IDLE_LOOK_S = 3  # the time in which no thread of an idle session may run
-IDLE_LOOKS = 5
+# What the start of the last ones has kept from being released is tried again a second after the session's last command
+# and then each time after twice as long: after half a minute at the latest if they take as long to start.
+IDLE_LOOKS = 20
 
 
 def switches(pid, name):
@@ -96,7 +98,7 @@ def idle_clients(box, clients):
     shown = json.loads(box.control("ps --json")[1])
     require(sorted(client["pid"] for client in shown) == pids, f"ps shows {len(shown)} clients")
 
-    for _ in range(IDLE_LOOKS):  # sessions release what they can a second after their last command
+    for _ in range(IDLE_LOOKS):
         first = switches(worker, "sess-")
         time.sleep(IDLE_LOOK_S)
         last = switches(worker, "sess-")
