@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -83,9 +85,12 @@ std::string format_ps_table(const std::vector<Client>& clients, const std::vecto
     if (client.stays.empty()) continue;
     text += name_of(client) + " would not survive a fault of another: " + client.stays + "\n";
   }
+  std::map<std::string, std::string> domains;
   for (const Client& client : clients) {
-    if (client.domain == wire::kCommonDomain) continue;
-    text += name_of(client) + " is in domain " + client.domain + ", with a worker of its own\n";
+    if (client.domain != wire::kCommonDomain) domains[client.domain] += " " + name_of(client);
+  }
+  for (const auto& [domain, names] : domains) {
+    text += "In domain " + domain + ", with a worker of its own:" + names + "\n";
   }
   if (std::ranges::find(clients, uint64_t{0}, &Client::pid) != clients.end()) {
     text +=

@@ -208,7 +208,7 @@ def domains(box, _):
         for bystander in here + there:
             answer = bystander.ask()
             require(outcome(answer) == "unharmed", f"moved to {goes[1]}: {answer}")
-    require(" is in domain elsewhere, with a worker of its own\n" in box.run(["openmps", "ps"], CLIENT_LIMIT_S)[1], "openmps ps")
+    require("\nIn domain elsewhere, with a worker of its own: " in box.run(["openmps", "ps"], CLIENT_LIMIT_S)[1], "openmps ps")
     for command, said in ((f"move_client {here[0].child.pid} a/b", "Usage"), ("move_client 1 there", "not found"),
                           (f"move_client {here[0].child.pid}", "Usage")):
         code, out = box.control(command)
@@ -323,7 +323,7 @@ def gpu_domains(box, _):
     on = [{"CUDA_VISIBLE_DEVICES": str(gpu)} for gpu in range(2)]
     # All of them come before the GPUs are known.
     first = [Bystander(box, mode, number, on[0]) for number, mode in enumerate(("idle", "copies"))]
-    second = [Bystander(box, mode, number, on[1]) for number, mode in enumerate(("requests", "long", "graphs", "variables"), 10)]
+    second = [Bystander(box, mode, number, on[1]) for number, mode in enumerate(("requests", "variables"), 10)]
     both = Bystander(box, "idle", 20)
     everyone = [*first, *second, both]
     for bystander in everyone:
