@@ -361,12 +361,26 @@ def gpu_domains(box, _):
 
 def gpu_domains_off(box, _):
     """OPENMPS_GPU_DOMAINS=off: one worker for all GPUs."""
-    box.env.update({"SOFTGPU_DEVICES": "2", "OPENMPS_GPU_DOMAINS": "off"})
+    box.env["OPENMPS_GPU_DOMAINS"] = "off"
+    all_are_common(box)
+
+
+def gpu_domains_exclusive(box, _):
+    """In exclusive process mode a GPU has one worker: clients of one GPU are served by that of all."""
+    box.env["SOFTGPU_COMPUTE_MODE"] = "EXCLUSIVE_PROCESS"
+    all_are_common(box)
+
+
+def all_are_common(box):
+    box.env["SOFTGPU_DEVICES"] = "2"
     box.start_daemon()
-    one = Bystander(box, "requests", 1, {"CUDA_VISIBLE_DEVICES": "1"})
-    one.wait_ready()
-    require(of_client(box, one.child.pid)["domain"] == "common", "where it is")
-    one.end()
+    both = [Bystander(box, "requests", gpu, {"CUDA_VISIBLE_DEVICES": str(gpu)}) for gpu in range(2)]
+    for one in both:
+        one.wait_ready()
+        require(of_client(box, one.child.pid)["domain"] == "common", "where it is")
+    for one in both:
+        require(outcome(one.ask()) == "unharmed", "in the common domain")
+        one.end()
     box.quit()
 
 
@@ -693,5 +707,5 @@ def stopped(box, _):
 
 
 FAILURES = (daemon_killed, bad_directories, left_behind, full_log_disk, no_descriptors, descriptors_in_flight, stopped,
-            memory_is_the_programs, same_addresses, beside_faults, renewed_beside, renewed_programs, moved_programs, moved_on_two_devices, gpu_domains, gpu_domains_off, constants_beside_busy,
+            memory_is_the_programs, same_addresses, beside_faults, renewed_beside, renewed_programs, moved_programs, moved_on_two_devices, gpu_domains, gpu_domains_off, gpu_domains_exclusive, constants_beside_busy,
             quarantined, domains, shared_between_domains, work_time)
