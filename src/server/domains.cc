@@ -46,7 +46,8 @@ Domain& Server::domain_of(const wire::Admit& admit, const Session* own) {
   if (options_.has_quarantine && quarantine_.holds(program_of(admit), now_ns())) {
     name = kQuarantineDomain;
   }
-  const std::optional<uint32_t> gpu = name.empty() ? home_gpu(admit) : std::nullopt;
+  std::optional<uint32_t> gpu;
+  if (name.empty() && may_be_of_gpu(admit)) gpu = own ? own->only_gpu : only_gpu_of(admit);
   if (gpu && (joined_devices_ >> *gpu & 1) == 0) return workers_.domain_of_device(*gpu);
   if (!wire::is_domain_name(name)) return workers_.common();
   Domain* const domain = workers_.domain(name);
@@ -61,9 +62,12 @@ bool Server::may_change_domain(const Session& session) const {
 }
 
 // A group's memory is counted in one worker, and its members may see different GPUs.
-std::optional<uint32_t> Server::home_gpu(const wire::Admit& admit) const {
-  const bool is_free = field_text(admit.group).empty() && field_text(admit.hello.domain).empty();
-  if (!uses_gpu_domains_ || !is_free) return std::nullopt;
+bool Server::may_be_of_gpu(const wire::Admit& admit) const {
+  return uses_gpu_domains_ && field_text(admit.group).empty() &&
+         field_text(admit.hello.domain).empty();
+}
+
+std::optional<uint32_t> Server::only_gpu_of(const wire::Admit& admit) const {
   return sole_visible_device(workers_.devices(), field_text(admit.hello.visible_devices));
 }
 
@@ -189,7 +193,7 @@ void Server::look_at_joined_devices() {
   if (unsettled_devices_ == 0) return;
   const bool all = bring_home(
       [&](const Session& session) {
-        const auto device = home_gpu(session.admit);
+        const auto device = home_gpu(session);
         return device && (unsettled_devices_ >> *device & 1) != 0;
       },
       "who uses its GPU, or has SMs of it, has changed");
@@ -201,7 +205,7 @@ void Server::watch_devices() {
   bool has_home = false;
   bool has_other = busy_devices_.devices(now_ns()) != 0;
   for (const auto& [id, session] : sessions_.all()) {
-    (home_gpu(session->admit) ? has_home : has_other) = true;
+    (home_gpu(*session) ? has_home : has_other) = true;
   }
   if (!has_home || !has_other) return;
   busy_timer_ = loop_.call_after(kBusyLookMs, [this] { look_at_busy_devices(); });
@@ -213,7 +217,7 @@ void Server::look_at_busy_devices() {
   std::map<uint32_t, BusyDevices::Work> sessions;
   for (const auto& [id, session] : sessions_.all()) {
     const bool is_there = session->worker != nullptr && session->worker->domain->is_common();
-    if (!is_there || home_gpu(session->admit)) continue;
+    if (!is_there || home_gpu(*session)) continue;
     const wire::Usage usage = session->worker->usage.read(session->window, id);
     BusyDevices::Work& work = sessions[id];
     for (uint32_t i = 0; i < wire::kMaxDevices; ++i) work[i] = usage.use(i, wire::DeviceUse::kNs);

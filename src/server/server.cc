@@ -648,6 +648,7 @@ void Server::open_session(Waiting next) {
   }
   Session& session = **made;
   session.has_lost_worker = next.has_lost_worker;
+  session.only_gpu = only_gpu_of(admit);
   grants_.grant(session);
   session.worker = Workers::serving(*next.domain);
   Status status;

@@ -186,8 +186,13 @@ class Server final : Workers::Owner {
   [[nodiscard]] bool has_own_sms(const wire::Admit& admit, const Session* own) const;
   // Neither of that: it may go to another domain without the others.
   [[nodiscard]] bool may_change_domain(const Session& session) const;
-  // The only GPU that the client sees, if its domain may be that GPU's; nothing: it may not.
-  [[nodiscard]] std::optional<uint32_t> home_gpu(const wire::Admit& admit) const;
+  // Whether the client's domain may be that of the only GPU that it sees, if it sees one alone.
+  [[nodiscard]] bool may_be_of_gpu(const wire::Admit& admit) const;
+  // That GPU of a session; nothing: it has none.
+  [[nodiscard]] std::optional<uint32_t> home_gpu(const Session& session) const {
+    return may_be_of_gpu(session.admit) ? session.only_gpu : std::nullopt;
+  }
+  [[nodiscard]] std::optional<uint32_t> only_gpu_of(const wire::Admit& admit) const;
   void set_domain(Session& session, Domain& domain);
   // Clients of GPUs whose clients are all in the common domain now, or no longer, go where they
   // belong.

@@ -40,6 +40,7 @@ struct Session {
   Worker* worker = nullptr;            // that has the session; null: it waits for one, kMoving
   EventLoop::TimerId drain_timer = 0;  // while it ends
   wire::Admit admit;                   // the client's identity and wishes
+  std::optional<uint32_t> only_gpu;    // that the client sees, of several (sole_visible_device())
   wire::Grant grant;                   // what the session is granted now
   UniqueFd host_file;
   Mapping header_page;

@@ -209,9 +209,9 @@ void ImageMemory::recall(State& state, const DiskStore::Entry& entry, uint64_t* 
     if (!state.disk.read(entry.hash, &bytes, &used).ok()) return;
   }
   for (const auto& [name, on] : used) devices |= on;
-  for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {
-    if (!state.devices.uses(i)) devices &= ~(1u << i);
-  }
+  uint32_t there = 0;
+  for (const uint32_t device : state.devices.used()) there |= 1u << device;
+  devices &= there;
   // With a NUL behind it, as a client's image.
   if (devices == 0 || bytes.empty() || bytes.back() != 0) return;
   const auto first = static_cast<uint32_t>(std::countr_zero(devices));
