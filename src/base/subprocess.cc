@@ -96,6 +96,7 @@ void place_fds(const SpawnOptions& options, int failure_pipe) {
   if (options.new_session) setsid();
   place_fds(options, failure_pipe);
   become_user(options, failure_pipe);
+  for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
   // After the change of user, which clears it.
   if (options.die_with_parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -20,6 +20,8 @@ struct SpawnOptions {
   // Descriptors that the child gets, as (ours, number in the child). Everything else must be
   // close-on-exec. Standard streams that are not named here are /dev/null.
   std::vector<std::pair<int, int>> fds;
+  // Variables that it gets beside those of this process, or in their place.
+  std::vector<std::pair<std::string, std::string>> environment;
   // Become this user (with its groups) first. Only root can.
   std::optional<uid_t> uid;
   gid_t gid = 0;

@@ -52,6 +52,16 @@ std::optional<uint64_t> parse_bytes(std::string_view text) {
   return *count << shift;
 }
 
+std::string bytes_text(uint64_t bytes) {
+  constexpr std::string_view kUnits = "KMG";
+  size_t unit = 0;
+  while (unit < kUnits.size() && bytes != 0 && bytes % 1024 == 0) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return std::to_string(bytes) + (unit == 0 ? "" : std::string(1, kUnits[unit - 1]));
+}
+
 std::vector<std::string> split_words(std::string_view line) {
   constexpr std::string_view kBlank = " \t\r";
   std::vector<std::string> words;

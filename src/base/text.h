@@ -40,6 +40,9 @@ std::optional<uint64_t> parse_unsigned(std::string_view text, uint64_t max);
 // nothing.
 std::optional<uint64_t> parse_bytes(std::string_view text);
 
+// A number of bytes in the largest binary unit that states it exactly: "4G", "512M", "1000".
+std::string bytes_text(uint64_t bytes);
+
 // Words separated by spaces and tabs.
 std::vector<std::string> split_words(std::string_view line);
 

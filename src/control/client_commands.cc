@@ -20,7 +20,7 @@ void inspect(const CommandCall& call) {
   std::vector<ServerProcess*> servers = call.servers.all();
   std::erase_if(servers, [&](const ServerProcess* server) {
     const bool is_named = wanted->server.empty() || std::to_string(server->pid()) == wanted->server;
-    return !is_named || !may_control(call.caller, server->user(), geteuid());
+    return !is_named || !may_control(call.caller.uid, server->user().uid, geteuid());
   });
   wire::Query query;
   query.query = wire::QueryKind::kInspect;

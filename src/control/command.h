@@ -64,6 +64,8 @@ struct CommandInfo {
   std::vector<const CommandOption*> options = {};
   Right right = Right::kDaemon;
   bool is_for_partitions = false;  // only a daemon with -S has it
+  // For those who come by a namespace's socket, too: it shows nothing of others.
+  bool is_for_members = false;
   void (*run)(const CommandCall& call);
   // Lines of --help. Empty: the arguments say enough.
   std::string_view help = "";

@@ -6,10 +6,6 @@
 
 namespace openmps::control {
 
-bool may_control(User caller, User owner, uid_t daemon) {
-  return caller.uid == owner.uid || caller.uid == 0 || caller.uid == daemon;
-}
-
 std::string silence_of(const ServerProcess& server) {
   return format_text("Server %d of user %u does not answer\n", static_cast<int>(server.pid()),
                      server.user().uid);
@@ -49,6 +45,12 @@ ServerProcess* named_server(const CommandCall& call) {
   ServerProcess* server = call.servers.find(call.command.server);
   if (server == nullptr) call.done({not_found(call.command.server)});
   return server;
+}
+
+bool is_seen(const CommandCall& call, const ClientLine& client) {
+  if (call.door.is_main()) return true;
+  const ServerProcess* server = call.servers.find(std::to_string(client.server));
+  return server != nullptr && server->name() == call.door.server && client.group == call.door.group;
 }
 
 std::vector<ClientLine> clients_of(const ServerPool::Answers& answers) {

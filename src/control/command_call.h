@@ -10,6 +10,7 @@
 
 #include "control/client_name.h"
 #include "control/command.h"
+#include "control/doors.h"
 #include "control/server_pool.h"
 
 namespace openmps::control {
@@ -35,12 +36,9 @@ struct CommandCall {
   Command command;
   User caller;
   pid_t pid = 0;  // the caller's; 0: the daemon can't see it
+  Door door;      // by which the caller has come
   Done done;
 };
-
-// Whether `caller` may look into what is `owner`'s, and end it: that user may, root, and the user
-// who runs the daemon.
-bool may_control(User caller, User owner, uid_t daemon);
 
 // "Server 17 does not answer".
 std::string silence_of(const ServerProcess& server);
@@ -53,6 +51,9 @@ ServerProcess* named_server(const CommandCall& call);
 // such server, or the name could mean clients of several, and the call is done.
 std::optional<std::vector<ServerProcess*>> servers_of_client(const CommandCall& call,
                                                              const ClientName& client);
+// Whether the caller sees the client in lists: who comes by a namespace's socket sees those of the
+// namespace.
+bool is_seen(const CommandCall& call, const ClientLine& client);
 // The clients of all answers.
 std::vector<ClientLine> clients_of(const ServerPool::Answers& answers);
 // A word of the command that is not understood, and how the command is given.

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "control/module_command.h"
 #include "wire/control_call.h"
 #include "wire/message.h"
 
@@ -55,7 +56,9 @@ Daemon::Daemon(EventLoop& loop, const Log& log, PipeDirectory& directory,
       directory_(directory),
       first_packet_ms_(first_packet_ms),
       disposal_(loop, Disposal::Peers::kAnybody),
-      servers_(loop, log, disposal_, std::move(server_program), std::move(server_log),
+      doors_(loop, directory, disposal_,
+             [this](int listener, const Door& door) { accept_one(listener, door); }),
+      servers_(loop, log, disposal_, doors_, std::move(server_program), std::move(server_log),
                directory.socket_path()),
       commands_(servers_, {[this](std::optional<uint32_t> timeout_s, Done done) {
                              quit(timeout_s, std::move(done));
@@ -67,29 +70,28 @@ Daemon::~Daemon() { disposal_.close(std::move(listener_)); }
 
 Status Daemon::start(UniqueFd listener) {
   listener_ = std::move(listener);
+  servers_.restore(directory_.kept(), [this](const std::string& text) {
+    const Status kept = directory_.keep(text);
+    if (!kept.ok()) log_.write("The next daemon would not know servers: " + kept.message());
+  });
   if (directory_.was_abandoned()) {
     log_.write("The last daemon here was killed: its servers may come back");
     waits_for_servers_ = true;
     loop_.call_after(kRejoinGraceMs, [this] { on_servers_back(); });
+  } else {
+    servers_.start_all_named();
   }
-  return loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_one(); });
+  return loop_.watch(listener_.get(), EPOLLIN,
+                     [this](uint32_t) { accept_one(listener_.get(), Door{}); });
 }
 
-void Daemon::use_static_partitions() {
-  servers_.use_static_partitions(directory_.kept(), [this](const std::string& text) {
-    const Status kept = directory_.keep(text);
-    if (!kept.ok()) log_.write("The next daemon would not know the partitions: " + kept.message());
-  });
-}
-
-void Daemon::accept_one() {
-  ForeignFd accepted(disposal_, UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+void Daemon::accept_one(int listener, const Door& door) {
+  ForeignFd accepted(disposal_, UniqueFd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)));
   if (!accepted.valid()) {
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
     log_.write(std::string("Accepting a connection failed: ") + strerror(errno));
     make_room();
-    loop_.change_events(listener_.get(), 0);
-    loop_.call_after(kAcceptPauseMs, [this] { loop_.change_events(listener_.get(), EPOLLIN); });
+    pause_accepting();
     return;
   }
   log_.write("Accepting connection...");
@@ -102,6 +104,7 @@ void Daemon::accept_one() {
   const uint64_t id = ++last_connection_;
   Connection& connection = connections_[id];
   connection.who = *who;
+  connection.door = door;
   connection.last_use = now_ns();
   connection.peer = std::make_unique<PacketPeer>(
       loop_, accepted.take(),
@@ -114,6 +117,18 @@ void Daemon::accept_one() {
     drop(id);
   });
   if (!connection.peer->start().ok()) drop(id);
+}
+
+void Daemon::pause_accepting() {
+  const auto all = [this] {
+    std::vector<int> listeners = doors_.listeners();
+    listeners.push_back(listener_.get());
+    return listeners;
+  };
+  for (const int one : all()) loop_.change_events(one, 0);
+  loop_.call_after(kAcceptPauseMs, [this, all] {
+    for (const int one : all()) loop_.change_events(one, EPOLLIN);
+  });
 }
 
 void Daemon::make_room() {
@@ -146,6 +161,7 @@ void Daemon::on_packet(uint64_t id, Packet packet) {
 
 void Daemon::on_servers_back() {
   waits_for_servers_ = false;
+  servers_.start_all_named();
   std::vector<uint64_t> waiting;
   for (const auto& [id, connection] : connections_) {
     if (connection.waiting) waiting.push_back(id);
@@ -166,16 +182,17 @@ void Daemon::on_first_packet(uint64_t id, const Packet& packet) {
   if (read.ok() && same.ok()) {
     NewClient client{ForeignFd(disposal_, connection.peer->release()),
                      static_cast<uint32_t>(connection.who.pid),
-                     User{connection.who.uid, connection.who.gid}, hello};
+                     User{connection.who.uid, connection.who.gid}, hello, connection.door};
     drop(id);
     servers_.admit(std::move(client));
     return;
   }
-  if (wire::Rejoin rejoin; wire::read_message(packet.data, &rejoin).ok()) {
+  if (wire::Rejoin rejoin;
+      connection.door.is_main() && wire::read_message(packet.data, &rejoin).ok()) {
     const PeerCredentials who = connection.who;
     ForeignFd server(disposal_, connection.peer->release());
     drop(id);
-    servers_.take_back(User{who.uid, who.gid}, who.pid, rejoin.build, std::move(server));
+    servers_.take_back(User{who.uid, who.gid}, who.pid, rejoin, std::move(server));
     return;
   }
   if (is_of_kind(packet.data, wire::MessageKind::kHello)) {
@@ -212,21 +229,23 @@ void Daemon::on_command(uint64_t id, Connection& connection, const Packet& packe
       packet.data.size() - sizeof(wire::MessageHeader));
   const std::string user = std::to_string(connection.who.uid);
   log_.write("command of user " + user, "Cmd:" + printable(line));
+  connection.busy = true;
+  connection.peer->pause_reading(true);
+  const Done done = [this, id, user](const Reply& reply) {
+    if (!reply.text.empty()) log_.write("answer to user " + user, for_log(reply.text));
+    answer(id, reply);
+  };
+  const User caller{connection.who.uid, connection.who.gid};
+  if (is_module_command(line)) {
+    return run_module_command(line, servers_, caller, connection.door, done);
+  }
   const Command command = parse_command(line);
   if (!command.unexpected.empty()) {
     log_.write("unexpected of user " + user, "Ignoring " + printable(command.unexpected) +
                                                  ", which " + printable(command.word) +
                                                  " does not take");
   }
-  connection.busy = true;
-  connection.peer->pause_reading(true);
-  commands_.run(command, User{connection.who.uid, connection.who.gid}, connection.who.pid,
-                [this, id, user](const Reply& reply) {
-                  if (!reply.text.empty()) {
-                    log_.write("answer to user " + user, for_log(reply.text));
-                  }
-                  answer(id, reply);
-                });
+  commands_.run(command, caller, connection.who.pid, connection.door, done);
 }
 
 void Daemon::answer(uint64_t id, const Reply& reply) {
@@ -271,7 +290,7 @@ Reply Daemon::reload() {
   }
   Result<Config> config = read_config(config_path_);
   if (!config.ok()) return {config.status().message() + "\nNothing is changed\n", 1};
-  if (const Status fits = check_mode(*config, servers_.partitions() != nullptr); !fits.ok()) {
+  if (const Status fits = check_mode(*config, servers_.requires_partitions()); !fits.ok()) {
     return {config_path_ + ": " + fits.message() + "\nNothing is changed\n", 1};
   }
   std::string text;
@@ -299,6 +318,7 @@ void Daemon::quit(std::optional<uint32_t> timeout_s, Done done) {
   on_quit_();
   servers_.shut_down(timeout_s, [this, done = std::move(done)] {
     // The shell learns of the end only when nothing is left.
+    doors_.close_all();
     directory_.remove_entries();
     done({});
     loop_.stop();

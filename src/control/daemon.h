@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/packet_peer.h"
 #include "control/command_runner.h"
+#include "control/doors.h"
 #include "control/pipe_directory.h"
 #include "control/server_pool.h"
 
@@ -43,7 +44,9 @@ class Daemon {
   // For the command reload and SIGHUP. A wrong file changes nothing.
   Reply reload();
   // For -S.
-  void use_static_partitions();
+  void require_partitions() { servers_.require_partitions(); }
+  // For -m.
+  void serve_everybody() { servers_.serve_everybody(); }
   // Start a server for the daemon's own user at once (-q).
   void prepare_devices();
   // SIGHUP: as the command reload, if there is a configuration. Otherwise as quit; a second one
@@ -54,6 +57,7 @@ class Daemon {
   struct Connection {
     std::unique_ptr<PacketPeer> peer;
     PeerCredentials who;
+    Door door;
     bool is_shell = false;
     bool busy = false;      // one of its commands is being carried out
     uint64_t last_use = 0;  // now_ns()
@@ -61,8 +65,9 @@ class Daemon {
     std::optional<Packet>
         waiting;  // its first packet, while servers of the last daemon may come back
   };
-  void accept_one();
+  void accept_one(int listener, const Door& door);
   void make_room();
+  void pause_accepting();
   void on_packet(uint64_t id, Packet packet);
   void on_servers_back();
   void on_command(uint64_t id, Connection& connection, const Packet& packet);
@@ -77,6 +82,7 @@ class Daemon {
   const uint64_t first_packet_ms_;
   Disposal disposal_;  // of descriptors that came from any user
   UniqueFd listener_;
+  Doors doors_;
   ServerPool servers_;
   CommandRunner commands_;
   std::map<uint64_t, Connection> connections_;

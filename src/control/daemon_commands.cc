@@ -67,6 +67,7 @@ std::span<const CommandInfo> daemon_commands() {
                  "old worker until it ends; the exit status is 1 then."},
       {.word = "whoami",
        .right = Right::kEverybody,
+       .is_for_members = true,
        .run = who_am_i,
        .help = "As whom the daemon sees you. Clients in a PID namespace that it can't see\n"
                "have no PID: here and above, id:ID names them, with the ID of ps",

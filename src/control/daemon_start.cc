@@ -4,10 +4,12 @@
 #include "control/daemon_start.h"
 
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -62,6 +64,25 @@ void announce(const Log& log, const PipeDirectory& directory) {
   log.write("OpenMPS control " OPENMPS_VERSION ", CUDA MPS Control binary version: 13000");
 }
 
+// As NVIDIA's daemon in the foreground: the end of its standard input ends it, and so does the word
+// "quit" there. /dev/null, which service managers give, does not.
+void quit_with_input(EventLoop& loop, Daemon& daemon) {
+  struct stat info {};
+  const bool is_stream =
+      fstat(STDIN_FILENO, &info) == 0 &&
+      (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode) || isatty(STDIN_FILENO) != 0);
+  if (!is_stream) return;
+  (void)loop.watch(STDIN_FILENO, EPOLLIN, [&loop, &daemon](uint32_t) {
+    char text[256];
+    const ssize_t got = read(STDIN_FILENO, text, sizeof(text));
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    const std::string_view words(text, static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (got > 0 && words.find("quit") == std::string_view::npos) return;
+    loop.forget(STDIN_FILENO);
+    daemon.on_signal(SIGTERM);
+  });
+}
+
 // What the starter passes to the daemon process.
 struct Start {
   Config config;
@@ -97,7 +118,8 @@ int run(const DaemonOptions& options, Start start,
   Daemon daemon(loop, log, directory,
                 *here + (options.nvidia_names ? kServerByNvidiasName : "/openmps-server"),
                 logs.server());
-  if (options.static_partitions) daemon.use_static_partitions();
+  if (options.static_partitions) daemon.require_partitions();
+  if (options.multiuser) daemon.serve_everybody();
   status =
       loop.watch_signals({SIGTERM, SIGINT, SIGHUP}, [&](int signal) { daemon.on_signal(signal); });
   if (status.ok()) status = logs.watch(loop);
@@ -119,6 +141,7 @@ int run(const DaemonOptions& options, Start start,
   announce(log, directory);
   if (!options.config.empty()) daemon.configure(options.config, std::move(start.config));
   if (options.ready_devices) daemon.prepare_devices();
+  if (options.reads_input) quit_with_input(loop, daemon);
   report("");
   daemon.on_quit([&manager] { manager.notify("STOPPING=1"); });
   manager.notify("READY=1");

@@ -12,8 +12,10 @@ struct DaemonOptions {
   std::string log_directory;
   std::string config;  // the path of a configuration file; empty: none
   bool foreground = false;
+  bool reads_input = false;        // ends with its standard input, or at the word "quit" there
   bool ready_devices = false;      // -q: start a server at once
   bool static_partitions = false;  // -S: each client has to name a partition of SMs
+  bool multiuser = false;          // -m: root's named servers serve everybody
   bool nvidia_names = false;       // servers have the name of NVIDIA's server
 };
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "control/format.h"
+#include "control/listing.h"
 #include "wire/client_limits.h"
 #include "wire/command_info.h"
 
@@ -279,6 +280,16 @@ std::string format_server_list_json(const std::vector<ServerLine>& servers) {
     list.push_back({{"pid", server.pid}, {"uid", server.uid}, {"state", server.state}});
   }
   return text_of(list);
+}
+
+std::string json_of(const Listing& listing) {
+  auto rows = nlohmann::ordered_json::array();
+  for (const auto& row : listing.rows) {
+    auto object = nlohmann::ordered_json::object();
+    for (size_t i = 0; i < row.size(); ++i) object[listing.columns[i]] = row[i];
+    rows.push_back(std::move(object));
+  }
+  return text_of(rows);
 }
 
 }  // namespace openmps::control

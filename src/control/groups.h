@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,15 +22,22 @@ namespace openmps::control {
 // Bytes of the word that names a group.
 inline constexpr size_t kMaxGroupWord = 63;
 
-// A [[groups]] table. Clients that fit all of its conditions are members; without a condition, the
-// clients that name the group are.
+// A group of clients with limits together: a [[groups]] table, or a namespace of a server
+// (named_servers.h). Clients of a [[groups]] table's are those that fit all of its conditions;
+// without a condition, those that name the group. Into a namespace its socket leads, and its
+// cgroup.
 struct GroupRule {
   std::string name;
   std::string program = {};        // file name of argv[0]; "": any
-  std::string cgroup = {};         // shell pattern of the path of a cgroup; "": any
-  std::optional<uid_t> user = {};  // nothing: any
+  std::string cgroup = {};         // shell pattern of the path of a cgroup; "": any. Of a namespace
+                                   // the path itself
+  std::optional<uid_t> user = {};  // nothing: any; of a namespace, those whom its server serves
   bool each_cgroup = false;        // each cgroup that fits is a group of its own
   Limits limits = {};
+  // Of a namespace: how many levels below its cgroup still belong to it; nothing: all.
+  std::optional<uint32_t> cgroup_depth = {};
+  // Of a namespace: the static partition of each device, by its UUID, in which its clients run.
+  std::map<std::string, std::string> partitions = {};
 
   [[nodiscard]] bool has_members_by_rule() const {
     return !program.empty() || !cgroup.empty() || user.has_value();

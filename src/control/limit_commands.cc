@@ -162,7 +162,7 @@ void change(const CommandCall& call) {
 }
 
 void reserve_sms(const CommandCall& call) {
-  if (call.servers.partitions() != nullptr) {
+  if (call.servers.requires_partitions()) {
     return call.done({"With static partitions (-S) SMs are kept by sm_partition\n", 1});
   }
   if (is_hidden_pid(call.command.client)) return call.done({kHiddenPidNote, 1});

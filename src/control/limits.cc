@@ -13,17 +13,30 @@ namespace {
 
 constexpr std::string_view kUuidStart = "GPU-";
 
-// "0=1G,GPU-1=512M".
-void read_by_device(std::string_view text, const wire::LimitInfo& info, Limits* limits) {
+// "0=1G,GPU-1=512M", of values that `parse` reads. Calls `wrong` for what is malformed.
+template <typename Parse, typename Wrong>
+void read_by_device(std::string_view text, wire::Limit limit, Limits* limits, const Parse& parse,
+                    const Wrong& wrong) {
   while (!text.empty()) {
     const std::string_view entry = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), entry.size() + 1));
     const size_t equals = entry.find('=');
-    if (equals == std::string_view::npos || equals == 0) continue;
-    if (const auto value = info.parse(entry.substr(equals + 1))) {
-      (*limits)[{info.limit, std::string(entry.substr(0, equals))}] = *value;
+    const bool has_device = equals != std::string_view::npos && equals != 0;
+    const auto value = has_device ? parse(entry.substr(equals + 1)) : std::nullopt;
+    if (!value) {
+      wrong(entry);
+      continue;
     }
+    (*limits)[{limit, std::string(entry.substr(0, equals))}] = *value;
   }
+}
+
+// "4G", "512M" or "1024K". A number without a unit would be bytes, which nobody means.
+std::optional<wire::LimitValue> parse_size(std::string_view text) {
+  const bool has_unit =
+      !text.empty() && std::string_view("KMG").find(text.back()) != std::string_view::npos;
+  const auto bytes = has_unit ? parse_bytes(text) : std::nullopt;
+  return bytes ? std::optional(static_cast<wire::LimitValue>(*bytes)) : std::nullopt;
 }
 
 }  // namespace
@@ -39,12 +52,42 @@ Limits limits_of_environment() {
     if (info.variable == nullptr) continue;
     const std::string text = environment_or(info.variable, "");
     if (info.is_per_device) {
-      read_by_device(text, info, &limits);
+      read_by_device(text, info.limit, &limits, info.parse, [](std::string_view) {});
     } else if (const auto value = info.parse(text)) {
       limits[{info.limit}] = *value;
     }
   }
   return limits;
+}
+
+bool read_memory_limits(std::string_view text, Limits* limits) {
+  Limits read;
+  bool is_right = !text.empty();
+  if (const auto value = parse_size(text)) {
+    read[{wire::Limit::kMemory, kEveryDevice}] = *value;
+  } else {
+    read_by_device(text, wire::Limit::kMemory, &read, parse_size,
+                   [&is_right](std::string_view) { is_right = false; });
+  }
+  for (const auto& [key, value] : read) {
+    is_right = is_right && (key.device == kEveryDevice || names_a_device(key.device));
+  }
+  if (!is_right) return false;
+  std::erase_if(*limits,
+                [](const auto& entry) { return entry.first.limit == wire::Limit::kMemory; });
+  limits->merge(read);
+  return true;
+}
+
+std::string memory_limits_text(const Limits& limits) {
+  std::string text;
+  for (const auto& [key, value] : limits) {
+    if (key.limit != wire::Limit::kMemory || value == 0) continue;
+    if (!text.empty()) text += ',';
+    if (key.device != kEveryDevice) text += key.device + "=";
+    text += bytes_text(static_cast<uint64_t>(value));
+  }
+  return text;
 }
 
 std::string manual_of_limits(bool of_groups) {

@@ -11,9 +11,13 @@
 
 namespace openmps::control {
 
+// In the place of a device: the limit is each device's.
+inline constexpr const char* kEveryDevice = "*";
+
 struct LimitKey {
   wire::Limit limit;
-  std::string device = {};  // an ordinal or a UUID, as stated; "": the limit is not per device
+  // An ordinal or a UUID, as stated, or kEveryDevice; "": the limit is not per device.
+  std::string device = {};
   auto operator<=>(const LimitKey&) const = default;
 };
 
@@ -29,6 +33,13 @@ Limits limits_of_environment();
 // The keys of the configuration as the manual page describes them, in roff: those for groups only,
 // or all others.
 std::string manual_of_limits(bool of_groups);
+
+// Limits of memory as MPS's interface v3 states them: a size for every device, like "4G", or sizes
+// by device, like "0=4G,GPU-1=2G". They replace those that are there. False: it is neither, and
+// nothing has changed.
+bool read_memory_limits(std::string_view text, Limits* limits);
+// In the same notation; "": no limit.
+std::string memory_limits_text(const Limits& limits);
 
 // "0" to "15", or the beginning of a UUID. The set commands take anything, as NVIDIA's do.
 bool names_a_device(std::string_view text);

@@ -13,6 +13,7 @@
 #include "control/command.h"
 #include "control/config.h"
 #include "control/daemon_start.h"
+#include "control/module_command.h"
 #include "control/shell.h"
 #include "wire/handshake.h"
 
@@ -32,14 +33,26 @@ Options:
   -f, --foreground         Start the daemon in the foreground
       --config FILE        Limits for the daemon to begin with, and for the command reload
       --check-config FILE  Say whether that file is right, and if not, where
-  -M, --multiuser-server   Accepted; every user has a server of their own here, all at once
+  -a, --apply FILE         The same as --config; files of MPS's interface v3 are read, too
+  -m, --multiuser          Servers of root's that have a name serve all users (also -M)
+  -p, --protocol 2|3       Accepted: the commands of both are always there. 3 prints the modules
+                           with --help, and lets -f read "quit" from standard input
+      --quit               The command quit (with -p 3 also -q)
   -S, --static-partitioning
                            Clients run in partitions of SMs (sm_partition), and nowhere else
   -q, --ready-devices      Start a server with the daemon, so that devices are known at once
   -v, --version            Print the version
   -h, --help               Print this message
 
-Commands:
+Modules of MPS's interface v3 (`MODULE help` and `MODULE VERB help` say more):
+)";
+
+constexpr const char* kHelpOfProtocol3 =
+    R"(Share GPUs among processes: the OpenMPS control daemon and its command line.
+
+Usage: %s [options] <module> <verb> [arguments] [--option=value]
+
+Modules:
 )";
 
 constexpr const char* kHelpOfEnvironment =
@@ -47,6 +60,7 @@ constexpr const char* kHelpOfEnvironment =
 Environment:
   CUDA_MPS_PIPE_DIRECTORY  Directory of the daemon's socket (default /tmp/nvidia-mps)
   CUDA_MPS_LOG_DIRECTORY   Directory of control.log and server.log (default /var/log/nvidia-mps)
+  CUDA_MPS_PROTOCOL_VERSION  2 or 3, in the place of --protocol
   OPENMPS_DRIVER           auto, nvidia, softgpu or the path of a driver library
 )";
 
@@ -62,11 +76,25 @@ int usage_error(const std::string& program, const std::string& what) {
   return 1;
 }
 
+// 3 if the program speaks MPS's interface v3: the environment overrides the option.
+int protocol_of(std::string_view option) {
+  const std::string variable = environment_or("CUDA_MPS_PROTOCOL_VERSION", "");
+  return (variable.empty() ? option : std::string_view(variable)) == "3" ? 3 : 2;
+}
+
 int check_config(const std::string& program, const char* path) {
   const Status read = read_config(path).status();
   if (read.ok()) return 0;
   fprintf(stderr, "%s: %s\n", program.c_str(), read.message().c_str());
   return 1;
+}
+
+int help(const std::string& program, bool is_v3) {
+  printf(is_v3 ? kHelpOfProtocol3 : kHelp, program.c_str());
+  fputs(help_of_modules().c_str(), stdout);
+  if (!is_v3) printf("\nCommands:\n%s", help_of_commands().c_str());
+  fputs(kHelpOfEnvironment, stdout);
+  return 0;
 }
 
 int run(int argc, char** argv) {
@@ -76,6 +104,10 @@ int run(int argc, char** argv) {
   options.pipe_directory = environment_or("CUDA_MPS_PIPE_DIRECTORY", wire::kDefaultPipeDirectory);
   options.log_directory = environment_or("CUDA_MPS_LOG_DIRECTORY", wire::kDefaultLogDirectory);
   bool start = false;
+  bool quits = false;
+  bool has_short_quit = false;  // -q, which protocol 2 has for something else
+  bool needs_help = false;
+  std::string_view protocol = "2";
   int at = 1;
   for (; at < argc && argv[at][0] == '-'; ++at) {
     const std::string_view option = argv[at];
@@ -84,33 +116,53 @@ int run(int argc, char** argv) {
     } else if (option == "-f" || option == "--foreground" || option == "--forground") {
       // NVIDIA's program has the second spelling.
       start = options.foreground = true;
-    } else if (option == "--config" || option == "--check-config") {
+    } else if (option == "--config" || option == "--check-config" || option == "-a" ||
+               option == "--apply") {
       if (++at == argc) return usage_error(program, std::string(option) + " needs a file");
       if (option == "--check-config") return check_config(program, argv[at]);
       options.config = argv[at];
-    } else if (option == "-q" || option == "--ready-devices") {
+    } else if (option == "-p" || option == "--protocol") {
+      protocol = ++at < argc ? argv[at] : "";
+      if (protocol != "2" && protocol != "3") {
+        return usage_error(program, std::string(option) + " needs 2 or 3");
+      }
+    } else if (option == "-q") {
+      has_short_quit = true;
+    } else if (option == "--ready-devices") {
       options.ready_devices = true;
-    } else if (option == "-M" || option == "--multiuser-server" || option == "-multiuser-server") {
+    } else if (option == "--quit") {
+      quits = true;
+    } else if (option == "-m" || option == "--multiuser" || option == "-M" ||
+               option == "--multiuser-server" || option == "-multiuser-server") {
       if (geteuid() != 0) return usage_error(program, "only root's daemon can serve several users");
+      options.multiuser = true;
     } else if (option == "-v" || option == "--version") {
       printf("OpenMPS control %s, CUDA MPS protocol 2. Binary version: 13000\n", OPENMPS_VERSION);
       return 0;
     } else if (option == "-h" || option == "--help") {
-      printf(kHelp, program.c_str());
-      fputs(help_of_commands().c_str(), stdout);
-      fputs(kHelpOfEnvironment, stdout);
-      return 0;
+      needs_help = true;
     } else if (option == "-S" || option == "--static-partitioning") {
       options.static_partitions = true;
     } else {
       return usage_error(program, "unknown option " + std::string(option));
     }
   }
+  const bool is_v3 = protocol_of(protocol) == 3;
+  if (needs_help) return help(program, is_v3);
+  quits = quits || (is_v3 && has_short_quit);
+  options.ready_devices = options.ready_devices || (!is_v3 && has_short_quit);
+  options.reads_input = is_v3 && options.foreground;
+  if (quits) return run_one_command(options.pipe_directory, "quit");
   if (start) {
+    if (is_v3) {
+      printf("To connect CUDA applications to this daemon, set CUDA_MPS_PIPE_DIRECTORY=%s\n",
+             options.pipe_directory.c_str());
+      fflush(stdout);
+    }
     if (at < argc) return usage_error(program, std::string("unexpected ") + argv[at]);
     return start_daemon(std::move(options));
   }
-  if (!options.config.empty()) return usage_error(program, "--config is for -d and -f");
+  if (!options.config.empty()) return usage_error(program, "--config and -a are for -d and -f");
   if (options.static_partitions) return usage_error(program, "-S is for -d and -f");
   if (at == argc) return run_shell(options.pipe_directory);
   std::string command;

@@ -18,14 +18,15 @@ void add_partition(const CommandCall& call) {
     const std::string& uuid = call.command.device;
     const auto device = find_by_uuid(uuid, devices);
     if (!device) return call.done(usage_of(call.command, "the device UUID \"" + uuid + "\""));
-    const auto made = call.servers.partitions()->add(*device, devices[*device], chunks);
+    const auto made = call.servers.partitions().add(*device, devices[*device],
+                                                    {.name = "", .device = uuid, .chunks = chunks});
     if (!made.ok()) {
       return call.done(
           {format_text("Failed to fulfill the requested SM partition of %u chunks, "
                        "error CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION\n",
                        chunks)});
     }
-    call.servers.keep_partitions();
+    call.servers.keep_state();
     call.done({"Partition " + (*made)->name() + " created\n"});
   });
 }
@@ -34,7 +35,7 @@ void add_partition(const CommandCall& call) {
 // behind all that was admitted.
 void remove_partition(const CommandCall& call) {
   const Command& command = call.command;
-  StaticPartitions::Partition* partition = call.servers.partitions()->find(command.value);
+  StaticPartitions::Partition* partition = call.servers.partitions().find(command.value);
   if (partition == nullptr || command.device.empty() ||
       !partition->uuid.starts_with(command.device) || partition->is_leaving) {
     return call.done({"Partition " + printable(command.value) + " not found\n"});
@@ -46,8 +47,7 @@ void remove_partition(const CommandCall& call) {
         const std::string name = partition->name();
         for (const auto& [pid, answer] : answers) {
           const bool is_lost = !answer.answered && call.servers.is_there(pid);
-          const bool has_it =
-              std::ranges::find(answer.partitions, partition->place) != answer.partitions.end();
+          const bool has_it = call.servers.has_clients(*partition, {{pid, answer}});
           if (!is_lost && !has_it) continue;
           partition->is_leaving = false;
           return call.done(
@@ -55,8 +55,8 @@ void remove_partition(const CommandCall& call) {
                        : "Partition " + name + " in use. Terminate all clients before removing.\n",
                is_lost ? 1 : 0});
         }
-        call.servers.partitions()->remove(partition);
-        call.servers.keep_partitions();
+        call.servers.partitions().remove(partition);
+        call.servers.keep_state();
         call.done({"Partition " + name + " removed\n"});
       });
 }
@@ -78,13 +78,10 @@ void list_partitions(const CommandCall& call) {
           for (const Device& device : devices) {
             DevicePartitions& line =
                 lines.emplace_back(DevicePartitions{device.uuid, device.chunk_sms, device.chunks});
-            for (const StaticPartitions::Partition& one : call.servers.partitions()->all()) {
+            for (const StaticPartitions::Partition& one : call.servers.partitions().all()) {
               if (one.uuid != device.uuid) continue;
-              const bool has_clients = std::ranges::any_of(answers, [&one](const auto& entry) {
-                const auto& used = entry.second.partitions;
-                return std::ranges::find(used, one.place) != used.end();
-              });
-              line.partitions.push_back({one.id, one.chunks, has_clients});
+              line.partitions.push_back(
+                  {one.id, one.chunks, call.servers.has_clients(one, answers)});
             }
           }
           call.done({call.command.json ? format_partitions_json(lines)

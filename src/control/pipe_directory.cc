@@ -31,17 +31,22 @@ constexpr size_t kMaxSocketPath = sizeof(sockaddr_un{}.sun_path) - 1;
 // Programs of all users may connect; the kernel reports the user of each.
 constexpr mode_t kSocketMode = 0666;
 constexpr mode_t kFileMode = 0644;
-// Only the owner may open the lock file: a process that can open a file can lock it.
+// Everybody may find the socket in a directory, whose owner and mode say who may connect.
+constexpr mode_t kDirectoryMode = 0755;
+// Only the owner may open the lock file: a process that can open a file can lock it. The state
+// names programs' namespaces.
 constexpr mode_t kLockMode = 0600;
-// The longest text for the next daemon: a line of some 110 bytes for each of 128 partitions of 16
-// devices makes 220 KiB.
-constexpr size_t kMaxKeptBytes = size_t{256} << 10;
+// The longest text for the next daemon: 4,096 namespaces with limits, a cgroup of 200 bytes and a
+// partition on each of 16 devices make 6 MiB.
+constexpr size_t kMaxKeptBytes = size_t{8} << 20;
 constexpr mode_t kWritableByOthers = S_IWGRP | S_IWOTH;
 // Waits 2 s in all for a lock that is held while no living process listens: by a daemon that starts
 // or ends, or by a child that a killed daemon has left.
 constexpr int kLockTries = 200;
 constexpr timespec kLockPause{0, 10'000'000};
 constexpr const char* kLockName = "openmps-control.lock";
+constexpr const char* kStateName = "openmps-control.state";
+constexpr const char* kNewStateName = "openmps-control.state.new";
 constexpr const char* kPidName = "openmps-control.pid";
 constexpr const char* kNvidiaPidName = "nvidia-cuda-mps-control.pid";
 // The program's name as the system truncates it.
@@ -65,6 +70,13 @@ bool somebody_serves(const std::string& socket) {
 }
 
 }  // namespace
+
+Status check_socket_path(const std::string& path) {
+  if (path.size() <= kMaxSocketPath) return Status();
+  return Status(CUDA_ERROR_INVALID_VALUE,
+                "the socket " + path + " has " + std::to_string(path.size()) +
+                    " bytes, the system allows " + std::to_string(kMaxSocketPath));
+}
 
 std::string PipeDirectory::socket_path() const { return wire::control_socket_path(path_); }
 
@@ -105,11 +117,9 @@ Status PipeDirectory::take(const std::string& path, bool somebody_listens) {
         "the pipe directory " + path + " is below the current directory: " + error.message());
   }
   if (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
-  if (socket_path().size() > kMaxSocketPath) {
+  if (const Status fits = check_socket_path(socket_path()); !fits.ok()) {
     return Status(CUDA_ERROR_MPS_CONNECTION_FAILED,
-                  "CUDA_MPS_PIPE_DIRECTORY is too long: the socket " + socket_path() + " has " +
-                      std::to_string(socket_path().size()) + " bytes, the system allows " +
-                      std::to_string(kMaxSocketPath));
+                  "CUDA_MPS_PIPE_DIRECTORY is too long: " + fits.message());
   }
   std::filesystem::create_directories(path_, error);
   if (error) {
@@ -147,24 +157,69 @@ Status PipeDirectory::take(const std::string& path, bool somebody_listens) {
 }
 
 void PipeDirectory::read_kept() {
+  const UniqueFd file(openat(directory_.get(), kStateName, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!file.valid()) return;
   kept_.resize(kMaxKeptBytes);
-  const ssize_t got = pread(lock_.get(), kept_.data(), kept_.size(), 0);
-  kept_.resize(got > 0 ? static_cast<size_t>(got) : 0);
-  // Left if a daemon was killed between the two steps of keep().
-  if (const size_t end = kept_.find('\0'); end != std::string::npos) kept_.resize(end);
+  size_t bytes = 0;
+  ssize_t got = 0;
+  while (bytes < kept_.size() &&
+         (got = read(file.get(), kept_.data() + bytes, kept_.size() - bytes)) > 0) {
+    bytes += static_cast<size_t>(got);
+  }
+  kept_.resize(bytes);
   // A daemon that does not continue from the text must not leave it to the next one.
-  (void)ftruncate(lock_.get(), 0);
+  remove(kStateName);
 }
 
-// One write, so a kill leaves the old text or the new one. A '\0' separates the new text from a
-// longer old one.
 Status PipeDirectory::keep(const std::string& text) {
-  const size_t bytes = text.size() + 1;
-  if (pwrite(lock_.get(), text.c_str(), bytes, 0) != static_cast<ssize_t>(bytes) ||
-      ftruncate(lock_.get(), static_cast<off_t>(bytes)) != 0) {
-    return system_error("writing " + path_ + "/" + kLockName);
+  if (text.size() > kMaxKeptBytes) {
+    return Status(CUDA_ERROR_INVALID_VALUE,
+                  format_text("%zu bytes, more than %zu", text.size(), kMaxKeptBytes));
+  }
+  remove(kNewStateName);
+  const UniqueFd file(openat(directory_.get(), kNewStateName,
+                             O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kLockMode));
+  if (!file.valid()) return system_error("writing " + path_ + "/" + kNewStateName);
+  for (std::string_view rest = text; !rest.empty();) {
+    const ssize_t written = write(file.get(), rest.data(), rest.size());
+    if (written <= 0) return system_error("writing " + path_ + "/" + kNewStateName);
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
+  if (renameat(directory_.get(), kNewStateName, directory_.get(), kStateName) != 0) {
+    return system_error("writing " + path_ + "/" + kStateName);
   }
   return Status();
+}
+
+// The pipe directory is root's or the daemon's own, so what is in it is made by these.
+Status PipeDirectory::make_directory(const std::string& name) const {
+  if (mkdirat(directory_.get(), name.c_str(), kDirectoryMode) == 0) return Status();
+  if (errno != EEXIST) return system_error("making " + path_ + "/" + name);
+  struct stat info {};
+  if (fstatat(directory_.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    return system_error("looking at " + path_ + "/" + name);
+  }
+  const bool is_ours =
+      S_ISDIR(info.st_mode) && info.st_uid == geteuid() && (info.st_mode & kWritableByOthers) == 0;
+  if (is_ours) return Status();
+  return Status(CUDA_ERROR_NOT_PERMITTED,
+                path_ + "/" + name + " is there and not a directory of the daemon's alone");
+}
+
+// By the directory's descriptor, since the path may change.
+Status PipeDirectory::give(const std::string& name, uid_t user) const {
+  if (user == geteuid()) return Status();
+  if (fchownat(directory_.get(), name.c_str(), user, static_cast<gid_t>(-1), AT_SYMLINK_NOFOLLOW) ==
+      0) {
+    return Status();
+  }
+  return system_error("giving " + path_ + "/" + name + format_text(" to user %u", user));
+}
+
+void PipeDirectory::remove_below(const std::string& name) const {
+  if (unlinkat(directory_.get(), name.c_str(), 0) != 0 && errno == EISDIR) {
+    (void)unlinkat(directory_.get(), name.c_str(), AT_REMOVEDIR);
+  }
 }
 
 // A hard link to the pid file, so both have the same content.
@@ -252,6 +307,8 @@ void PipeDirectory::remove_entries() {
   if (made_socket_) remove(wire::kControlSocketName);
   if (has_our_nvidia_pid()) remove(kNvidiaPidName);
   remove(kPidName);
+  remove(kStateName);
+  remove(kNewStateName);
   remove(kLockName);
   lock_.reset();
 }

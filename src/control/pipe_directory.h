@@ -11,6 +11,9 @@
 
 namespace openmps::control {
 
+// CUDA_ERROR_INVALID_VALUE: the path is too long for a socket, with how long it is and may be.
+Status check_socket_path(const std::string& path);
+
 class PipeDirectory {
  public:
   // Make the directory if it is missing (0755) and take its lock. Errors:
@@ -36,9 +39,17 @@ class PipeDirectory {
   [[nodiscard]] bool was_abandoned() const { return was_abandoned_; }
   // The text that the killed daemon passed to keep() last; empty: none.
   [[nodiscard]] const std::string& kept() const { return kept_; }
-  // Stores a text for the next daemon in the lock file, in case this one is killed.
+  // Stores a text for the next daemon, in case this one is killed. Whenever that happens the next
+  // one reads this text or the one before it. CUDA_ERROR_INVALID_VALUE: it is too long;
   // CUDA_ERROR_OPERATING_SYSTEM.
   Status keep(const std::string& text);
+  // Make a directory below this one, or check that the one that is there is the daemon's.
+  // CUDA_ERROR_NOT_PERMITTED: others could write into it; CUDA_ERROR_OPERATING_SYSTEM.
+  [[nodiscard]] Status make_directory(const std::string& name) const;
+  // Give a socket below this directory to a user. CUDA_ERROR_OPERATING_SYSTEM.
+  [[nodiscard]] Status give(const std::string& name, uid_t user) const;
+  // A file or an empty directory below this one; nothing happens if there is none.
+  void remove_below(const std::string& name) const;
 
   // Absolute.
   [[nodiscard]] const std::string& path() const { return path_; }

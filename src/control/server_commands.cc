@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands about servers, and the lists of clients and devices that servers answer with.
-#include <pwd.h>
-
 #include <algorithm>
 
 #include "base/text.h"
@@ -23,12 +21,7 @@ const char* state_text(const ServerAnswer& answer) {
 void start_server(const CommandCall& call) {
   const auto uid = call.command.uid;
   if (!uid) return call.done({"A user id (UID) is required to start a new server\n"});
-  User user{*uid, call.caller.gid};
-  if (user.uid != call.caller.uid) {
-    // Their primary group; a user that the system does not know gets a group of the same number.
-    const passwd* entry = getpwuid(user.uid);
-    user.gid = entry != nullptr ? entry->pw_gid : static_cast<gid_t>(user.uid);
-  }
+  const User user = *uid == call.caller.uid ? call.caller : system_user(*uid);
   call.servers.ensure_server(user, [done = call.done](const Status& started) {
     done(started.ok() ? Reply{}
                       : Reply{"The server can't be started: " + started.message() + "\n", 1});
@@ -117,11 +110,10 @@ void show_client_table(const CommandCall& call) {
   if (servers.empty() && !call.command.json) return call.done({"Server not found\n"});
   call.servers.ask(servers, wire::QueryKind::kClients, [call](const ServerPool::Answers& answers) {
     std::vector<ClientLine> clients = clients_of(answers);
-    if (const StaticPartitions* all = call.servers.partitions(); all != nullptr) {
-      for (ClientLine& client : clients) {
-        const auto* partition = all->find(client.place);
-        if (partition != nullptr) client.partition = partition->name();
-      }
+    std::erase_if(clients, [&call](const ClientLine& client) { return !is_seen(call, client); });
+    for (ClientLine& client : clients) {
+      const auto* partition = call.servers.partitions().find(client.place);
+      if (partition != nullptr) client.partition = partition->name();
     }
     call.done({call.command.json ? format_ps_json(clients)
                                  : format_ps(clients) + silent_servers(call, answers)});
@@ -204,6 +196,7 @@ std::span<const CommandInfo> server_commands() {
        .places = {&Command::server},
        .options = {&kCsvOption, &kJsonOption},
        .right = Right::kEverybody,
+       .is_for_members = true,
        .run = query_devices,
        .manual = "Devices, and the clients of each. With `--json` also SMs, memory and chunks, the "
                  "SMs that limits and partitions are made of."},
@@ -211,6 +204,7 @@ std::span<const CommandInfo> server_commands() {
        .arguments = "[-p <server PID>] [--json]",
        .options = {&kServerOption, &kJsonOption},
        .right = Right::kEverybody,
+       .is_for_members = true,
        .run = show_client_table,
        .manual = "A table of clients: PID, ID, SERVER, DEVICE, NAMESPACE, COMMAND. A client that "
                  "has gone and whose work has not ended yet is marked `(ending)`, here and in the "

@@ -11,6 +11,25 @@
 #include "wire/message.h"
 
 namespace openmps::control {
+namespace {
+
+std::string list_of(const std::vector<Device>& devices) {
+  std::string text;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    text += format_text("%s %zu %s", i == 0 ? "" : ",", i, devices[i].uuid.c_str());
+  }
+  return text;
+}
+
+// SMs of a device that the namespace's clients may have together.
+uint32_t most_sms(const GroupRule& rule, const std::vector<Device>& devices, uint32_t device) {
+  const wire::ClientLimits limits = group_limits(rule, devices);
+  const auto by_percentage = static_cast<uint32_t>(limits.active_thread_percentage / 100 *
+                                                   static_cast<float>(devices[device].sms));
+  return limits.sm_count[device] != 0 ? limits.sm_count[device] : by_percentage;
+}
+
+}  // namespace
 
 void refuse_client(int connection, CUresult result, const std::string& reason) {
   wire::Welcome no;
@@ -35,15 +54,17 @@ std::vector<std::string> ServerPool::configure(Config config) {
   };
   change(defaults_, "default", overlay(config_.defaults, environment_),
          overlay(config.defaults, environment_));
-  for (const auto& [uid, entry] : entries_) {
-    change(entry.process->settings(), format_text("user %u", uid), limits_of(config_, uid),
-           limits_of(config, uid));
+  for (const auto& [name, entry] : entries_) {
+    const uid_t uid = entry.process->user().uid;
+    const bool is_users = name == name_of_users_server(uid);
+    change(entry.process->settings(), is_users ? format_text("user %u", uid) : "server " + name,
+           limits_of(config_, uid), limits_of(config, uid));
   }
   // Users without a server: only changes of their own limits.
   Config both = config_;
   both.users.insert(config.users.begin(), config.users.end());
   for (const auto& [uid, either] : both.users) {
-    if (entries_.contains(uid)) continue;
+    if (entries_.contains(name_of_users_server(uid))) continue;
     const auto before = config_.users.find(uid);
     const auto now = config.users.find(uid);
     const Limits none;
@@ -53,13 +74,14 @@ std::vector<std::string> ServerPool::configure(Config config) {
            before != config_.users.end() ? before->second : none,
            now != config.users.end() ? now->second : none);
   }
-  const std::vector<GroupRule> before = std::move(config_.groups);
-  config_ = std::move(config);
-  for (const std::string& line : configure_groups(before)) lines.push_back(line);
-  if (partitions_) {
-    for (const std::string& line : partitions_->describe(config_.partitions)) lines.push_back(line);
-    for (const std::string& line : place_partitions()) lines.push_back(line);
-  }
+  const Config before = std::exchange(config_, std::move(config));
+  features_ = config_.features;
+  lines.insert(lines.end(), config_.notes.begin(), config_.notes.end());
+  for (const std::string& line : configure_groups(before.groups)) lines.push_back(line);
+  for (const std::string& line : configure_servers(before.servers)) lines.push_back(line);
+  for (const std::string& line : partitions_.describe(config_.partitions)) lines.push_back(line);
+  for (const std::string& line : place_partitions()) lines.push_back(line);
+  keep_state();
   return lines;
 }
 
@@ -74,28 +96,98 @@ std::vector<std::string> ServerPool::configure_groups(const std::vector<GroupRul
     const GroupRule* is = rule_of(config_.groups, either.name);
     for (const std::string& line : changes_of_group(was, is)) lines.push_back(line);
   }
-  for (const auto& [uid, entry] : entries_) {
+  for (const auto& [name, entry] : entries_) {
     if (entry.ready) tell_groups(entry, all);
+  }
+  return lines;
+}
+
+// Servers and namespaces that are not described any more stay until they are deleted, as partitions
+// do.
+std::vector<std::string> ServerPool::configure_servers(
+    const std::map<std::string, NamedServer>& before) {
+  std::vector<std::string> lines;
+  for (const auto& [name, server] : config_.servers) {
+    const auto was = before.find(name);
+    for (const std::string& line :
+         configure_server(was == before.end() ? nullptr : &was->second, server)) {
+      lines.push_back(line);
+    }
+  }
+  for (const auto& [name, server] : before) {
+    if (config_.servers.contains(name) || named_.find(name) == nullptr) continue;
+    lines.push_back("server " + name + " is there until it is deleted");
+  }
+  return lines;
+}
+
+std::vector<std::string> ServerPool::configure_server(const NamedServer* before,
+                                                      const NamedServer& now) {
+  std::vector<std::string> lines;
+  if (named_.find(now.name) == nullptr) {
+    const Status added = add_named(now);
+    lines.push_back("server " + now.name +
+                    (added.ok() ? " is there from now on" : " can't be made: " + added.message()));
+    if (added.ok() && starts_named_) start_named_logged(now.name);
+    return lines;
+  }
+  for (const auto& [name, rule] : now.namespaces) {
+    GroupRule* const there = named_.find(now.name, name);
+    const std::string what = "namespace " + name + " of server " + now.name;
+    if (there == nullptr) {
+      const Status made = create_namespace(now.name, rule);
+      lines.push_back(made.ok() ? what + " is there from now on"
+                                : what + " can't be made: " + made.message());
+      continue;
+    }
+    const auto was = before == nullptr ? now.namespaces.end() : before->namespaces.find(name);
+    // A daemon that follows a killed one has what commands have changed since.
+    if (before == nullptr || was == before->namespaces.end()) continue;
+    for (const std::string& line : changes_of_group(&was->second, &rule)) {
+      lines.push_back(what + line.substr(std::string("group " + name).size()));
+    }
+    there->cgroup = rule.cgroup;
+    there->cgroup_depth = rule.cgroup_depth;
+    there->partitions = rule.partitions;
+    if (was->second.limits == rule.limits) continue;
+    there->limits = rule.limits;
+    tell_namespace(now.name, *there);
   }
   return lines;
 }
 
 // A group without a rule has no configured limits any more.
 void ServerPool::tell_groups(const Entry& entry, const std::vector<GroupRule>& rules) const {
+  const std::string& server = entry.process->name();
+  const User user = entry.process->user();
   for (const GroupRule& either : rules) {
+    if (server != name_of_users_server(user.uid)) break;
+    if (named_.find(server, either.name) != nullptr) continue;
     const GroupRule* rule = rule_of(config_.groups, either.name);
     wire::SetGroup message;
     fill_field(message.group, either.name);
     if (rule != nullptr) {
       message.limits = group_limits(*rule, entry.devices);
-      const bool may_come = !rule->user || *rule->user == entry.process->user().uid;
+      const bool may_come = !rule->user || *rule->user == user.uid;
       message.is_permanent = may_come && !rule->each_cgroup ? 1 : 0;
     }
     entry.process->set_group(message);
   }
+  const NamedServer* const named = named_.find(server);
+  if (named == nullptr) return;
+  for (const auto& [name, rule] : named->namespaces) tell_namespace(server, rule);
 }
 
-std::string ServerPool::reason_against(User user) const {
+void ServerPool::tell_namespace(const std::string& server, const GroupRule& rule) const {
+  const auto entry = entries_.find(server);
+  if (entry == entries_.end() || !entry->second.ready) return;
+  wire::SetGroup message;
+  fill_field(message.group, rule.name);
+  message.limits = group_limits(rule, entry->second.devices);
+  entry->second.process->set_group(message);
+}
+
+std::string ServerPool::reason_against(const std::string& name, User user) const {
   if (shutdown_.has_begun()) return "the daemon is shutting down";
   if (user.uid != geteuid() && geteuid() != 0) {
     return format_text(
@@ -103,8 +195,8 @@ std::string ServerPool::reason_against(User user) const {
         "daemon of root serves several users",
         geteuid(), user.uid);
   }
-  if (!entries_.contains(user.uid) && entries_.size() >= kMaxServers) {
-    return format_text("there are servers for %zu users already, the maximum", entries_.size());
+  if (!entries_.contains(name) && entries_.size() >= kMaxServers) {
+    return format_text("there are %zu servers already, the maximum", entries_.size());
   }
   return "";
 }
@@ -115,24 +207,28 @@ void ServerPool::refuse(NewClient client, CUresult result, const std::string& re
 }
 
 void ServerPool::admit(NewClient client) {
-  const User user = client.user;
-  std::string intro = format_text("NEW CLIENT %u from user %u: ", client.pid, user.uid);
+  std::string intro = format_text("NEW CLIENT %u from user %u: ", client.pid, client.user.uid);
   if (client.pid == 0) {
     intro += format_text("in a PID namespace that is not to be seen (PID %u by its own word), ",
                          client.hello.pid);
   }
-  if (const std::string why_not = reason_against(user); !why_not.empty()) {
-    log_.write(intro + "refused, " + why_not);
-    refuse(std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY, why_not);
-    return;
+  const auto refuse_it = [&](CUresult result, const std::string& reason) {
+    log_.write(intro + "refused, " + reason);
+    refuse(std::move(client), result, reason);
+  };
+  if (const Status placed = place(&client); !placed.ok()) {
+    return refuse_it(placed.code(), placed.message());
   }
-  if (const Status placed = partition_of(client).status(); !placed.ok()) {
-    log_.write(intro + "refused, " + placed.message());
-    refuse(std::move(client), placed.code(), placed.message());
-    return;
+  const User user = user_of(client);
+  if (const std::string why_not = reason_against(client.server, user); !why_not.empty()) {
+    return refuse_it(CUDA_ERROR_MPS_SERVER_NOT_READY, why_not);
   }
-  client.group = group_of(client);
-  Entry& entry = entries_[user.uid];
+  if (const Status has_part = partition_of(client).status(); !has_part.ok()) {
+    return refuse_it(has_part.code(), has_part.message());
+  }
+  if (!client.group.empty()) intro += "group " + client.group + ", ";
+  const std::string name = client.server;
+  Entry& entry = entries_[name];
   entry.only_for_devices = false;
   if (entry.ready && !entry.leaving) {
     log_.write(intro + "Server already exists");
@@ -148,42 +244,60 @@ void ServerPool::admit(NewClient client) {
   log_.write(intro + "Server is not ready, push client to pending list");
   entry.pending.push_back(std::move(client));
   if (entry.process != nullptr) return;
-  if (const Status started = start(user, &entry); !started.ok()) {
+  if (const Status started = start(name, user, &entry); !started.ok()) {
     fail_pending(&entry, started.code(), started.message());
-    entries_.erase(user.uid);
+    entries_.erase(name);
   }
 }
 
-std::string ServerPool::group_of(const NewClient& client) const {
+Status ServerPool::place(NewClient* client) const {
+  const Door& door = client->door;
+  if (!door.is_main()) {
+    client->server = door.server;
+    client->group = door.group;
+    if (named_.may_come(door.server, door.group, client->user.uid)) return Status();
+    return Status(CUDA_ERROR_NOT_PERMITTED,
+                  format_text("user %u may not be in namespace %s of server %s", client->user.uid,
+                              door.group.c_str(), door.server.c_str()));
+  }
   const std::vector<GroupRule>& rules = config_.groups;
-  const bool asks = std::ranges::any_of(rules, [](const auto& one) { return !one.cgroup.empty(); });
-  const Membership membership = membership_of(
-      rules, {client.user.uid, field_text(client.hello.command), field_text(client.hello.group)},
-      asks ? read_cgroups(client.pid) : std::nullopt);
-  if (!membership.note.empty()) {
-    log_.write(format_text("Client %u: %s", client.pid, membership.note.c_str()));
+  const bool asks = named_.asks_for_cgroups() ||
+                    std::ranges::any_of(rules, [](const auto& one) { return !one.cgroup.empty(); });
+  Place place = named_.route(
+      rules, {client->user.uid, field_text(client->hello.command), field_text(client->hello.group)},
+      asks ? read_cgroups(client->pid) : std::nullopt);
+  if (!place.note.empty()) {
+    log_.write(format_text("Client %u: %s", client->pid, place.note.c_str()));
   }
-  return membership.group;
+  client->server = std::move(place.server);
+  client->group = std::move(place.group);
+  return Status();
 }
 
-void ServerPool::ensure_server(User user, std::function<void(Status)> done) {
-  if (const std::string why_not = reason_against(user); !why_not.empty()) {
+User ServerPool::user_of(const NewClient& client) const {
+  const NamedServer* const named = named_.find(client.server);
+  return named == nullptr || named->user.uid == client.user.uid ? client.user : named->user;
+}
+
+void ServerPool::ensure_server(const std::string& name, User user,
+                               std::function<void(Status)> done) {
+  if (const std::string why_not = reason_against(name, user); !why_not.empty()) {
     done(Status(CUDA_ERROR_MPS_SERVER_NOT_READY, why_not));
     return;
   }
-  Entry& entry = entries_[user.uid];
+  Entry& entry = entries_[name];
   entry.only_for_devices = false;
   if (entry.leaving) {
     entry.starts.push_back(std::move(done));
     return;
   }
-  Status started = entry.process != nullptr ? Status() : start(user, &entry);
-  if (!started.ok()) entries_.erase(user.uid);
+  Status started = entry.process != nullptr ? Status() : start(name, user, &entry);
+  if (!started.ok()) entries_.erase(name);
   done(std::move(started));
 }
 
 void ServerPool::shut_down_server(ServerProcess& server, bool force, std::function<void()> done) {
-  Entry& entry = entries_.at(server.user().uid);
+  Entry& entry = entries_.at(server.name());
   entry.leaving = true;
   entry.ends.push_back(std::move(done));
   if (force) {
@@ -195,8 +309,8 @@ void ServerPool::shut_down_server(ServerProcess& server, bool force, std::functi
   }
 }
 
-void ServerPool::on_refused(uid_t uid, uint32_t clients) {
-  ServerProcess& server = *entries_.at(uid).process;
+void ServerPool::on_refused(const std::string& name, uint32_t clients) {
+  ServerProcess& server = *entries_.at(name).process;
   if (shutdown_.has_begun()) {
     shutdown_.on_refused(server, clients);
     return;
@@ -205,39 +319,45 @@ void ServerPool::on_refused(uid_t uid, uint32_t clients) {
                          static_cast<int>(server.pid()), clients));
 }
 
-std::unique_ptr<ServerProcess> ServerPool::make_process(User user) {
-  const uid_t uid = user.uid;
+std::unique_ptr<ServerProcess> ServerPool::make_process(const std::string& name, User user) {
   Settings settings = defaults_;
-  if (const auto own = config_.users.find(uid); own != config_.users.end()) {
+  if (const auto own = config_.users.find(user.uid); own != config_.users.end()) {
     (void)settings.change({}, own->second);
   }
   return std::make_unique<ServerProcess>(
-      loop_, disposal_, user, std::move(settings),
-      ServerProcess::Callbacks{[this, uid](CUresult result, const std::string& reason) {
-                                 on_ready(uid, result, reason);
+      loop_, disposal_, name, user, std::move(settings),
+      ServerProcess::Callbacks{[this, name](CUresult result, const std::string& reason) {
+                                 on_ready(name, result, reason);
                                },
-                               [this, uid](uint32_t clients) { on_refused(uid, clients); },
-                               [this, uid](const std::string& how) { on_gone(uid, how); },
-                               [this, uid](const std::string& what) {
-                                 const Entry& entry = entries_.at(uid);
+                               [this, name](uint32_t clients) { on_refused(name, clients); },
+                               [this, name](const std::string& how) { on_gone(name, how); },
+                               [this, name, user](const std::string& what) {
+                                 const Entry& entry = entries_.at(name);
                                  log_.write(format_text("Server %d of user %u ",
                                                         static_cast<int>(entry.process->pid()),
-                                                        uid) +
+                                                        user.uid) +
                                             what);
                                }});
 }
 
-void ServerPool::take_back(User user, pid_t pid, uint64_t build, ForeignFd connection) {
-  const Status same = wire::check_build(build, "server", "daemon");
-  std::string why_not = same.ok() ? reason_against(user) : same.message();
-  if (why_not.empty() && entries_.contains(user.uid)) why_not = "the user has another one already";
+void ServerPool::take_back(User user, pid_t pid, const wire::Rejoin& rejoin, ForeignFd connection) {
+  const std::string name = printable(field_text(rejoin.server));
+  const NamedServer* const named = named_.find(name);
+  const bool is_known =
+      named != nullptr ? named->user.uid == user.uid : name == name_of_users_server(user.uid);
+  const Status same = wire::check_build(rejoin.build, "server", "daemon");
+  std::string why_not = same.ok() ? reason_against(name, user) : same.message();
+  if (why_not.empty() && !is_known) {
+    why_not = "there is no server " + name + " of that user any more";
+  }
+  if (why_not.empty() && entries_.contains(name)) why_not = "there is another one already";
   if (why_not.empty()) {
-    std::unique_ptr<ServerProcess> process = make_process(user);
+    std::unique_ptr<ServerProcess> process = make_process(name, user);
     const Status taken = process->adopt(pid, &connection);
     if (taken.ok()) {
       log_.write(format_text("Server %d of user %u is back", static_cast<int>(pid), user.uid));
-      entries_[user.uid].process = std::move(process);
-      on_ready(user.uid, CUDA_SUCCESS, "");
+      entries_[name].process = std::move(process);
+      on_ready(name, CUDA_SUCCESS, "");
       return;
     }
     why_not = taken.message();
@@ -249,24 +369,28 @@ void ServerPool::take_back(User user, pid_t pid, uint64_t build, ForeignFd conne
   connection.hang_up();
 }
 
-Status ServerPool::start(User user, Entry* entry) {
+Status ServerPool::start(const std::string& name, User user, Entry* entry) {
   ++entry->attempts;
-  const uid_t uid = user.uid;
-  entry->process = make_process(user);
-  Status started = entry->process->start(server_program_, server_log_.get(), control_socket_);
+  entry->process = make_process(name, user);
+  const NamedServer* const named = named_.find(name);
+  Status started = entry->process->start(
+      {.path = server_program_,
+       .log_fd = server_log_.get(),
+       .control_socket = control_socket_,
+       .devices = named != nullptr ? named->devices : std::vector<std::string>()});
   if (!started.ok()) {
-    log_.write(
-        format_text("The server for user %u can't be started: %s", uid, started.message().c_str()));
+    log_.write(format_text("The server for user %u can't be started: %s", user.uid,
+                           started.message().c_str()));
     entry->process.reset();
     return Status(CUDA_ERROR_MPS_CONNECTION_FAILED, started.message());
   }
   log_.write(format_text("Starting new server %d for user %u",
-                         static_cast<int>(entry->process->pid()), uid));
+                         static_cast<int>(entry->process->pid()), user.uid));
   return started;
 }
 
-void ServerPool::on_ready(uid_t uid, CUresult result, const std::string& reason) {
-  Entry& entry = entries_.at(uid);
+void ServerPool::on_ready(const std::string& name, CUresult result, const std::string& reason) {
+  Entry& entry = entries_.at(name);
   if (result != CUDA_SUCCESS) {
     // The server ends now, and on_gone() reports the failure.
     entry.failure = result;
@@ -275,34 +399,37 @@ void ServerPool::on_ready(uid_t uid, CUresult result, const std::string& reason)
   }
   if (entry.ready) return;  // only its worker was replaced
   // Memory limits may name a device by its UUID, so the devices are learnt before the first client.
-  ask_for_devices(uid);
+  ask_for_devices(name);
 }
 
-void ServerPool::ask_for_devices(uid_t uid) {
-  entries_.at(uid).process->ask(wire::QueryKind::kDevices, [this, uid](const ServerAnswer& answer) {
-    on_devices(uid, answer);
-  });
+void ServerPool::ask_for_devices(const std::string& name) {
+  entries_.at(name).process->ask(
+      wire::QueryKind::kDevices,
+      [this, name](const ServerAnswer& answer) { on_devices(name, answer); });
 }
 
-void ServerPool::on_devices(uid_t uid, const ServerAnswer& answer) {
+void ServerPool::on_devices(const std::string& name, const ServerAnswer& answer) {
   if (!answer.answered) return;  // on_gone() follows
-  Entry& entry = entries_.at(uid);
+  Entry& entry = entries_.at(name);
   entry.devices = answer.devices;
   learn_devices(entry);
-  if (!partitions_ || !devices_.empty() || uid == geteuid()) {
-    begin_to_serve(uid);
+  if (partitions_.empty() || !devices_.empty() || name == name_of_users_server(geteuid())) {
+    begin_to_serve(name);
     return;
   }
   // The partitions of its clients are on devices that this daemon does not know yet.
   const pid_t pid = entry.process->pid();
-  with_devices([this, uid, pid](const std::vector<Device>&, const std::string&) {
-    const auto found = entries_.find(uid);
+  with_devices([this, name, pid](const std::vector<Device>&, const std::string&) {
+    const auto found = entries_.find(name);
     if (found == entries_.end() || found->second.process == nullptr) return;
-    if (found->second.process->pid() == pid) begin_to_serve(uid);
+    if (found->second.process->pid() == pid) begin_to_serve(name);
   });
 }
 
+// A server that sees some of the devices does not tell which there are.
 void ServerPool::learn_devices(const Entry& entry) {
+  const NamedServer* const named = named_.find(entry.process->name());
+  if (named != nullptr && !named->devices.empty()) return;
   const bool is_own = entry.process->user().uid == geteuid();
   const bool counts = is_own || (entry.process->was_started_here() && devices_.empty());
   if (!counts || entry.devices.empty()) return;
@@ -310,46 +437,319 @@ void ServerPool::learn_devices(const Entry& entry) {
   for (const std::string& line : place_partitions()) log_.write(line);
 }
 
-void ServerPool::begin_to_serve(uid_t uid) {
-  Entry& entry = entries_.at(uid);
+void ServerPool::begin_to_serve(const std::string& name) {
+  Entry& entry = entries_.at(name);
   entry.ready = true;
   entry.attempts = 0;
   server_ready_();
   log_.write(format_text("NEW SERVER %d: Ready", static_cast<int>(entry.process->pid())));
   tell_groups(entry, config_.groups);
+  const NamedServer* const named = named_.find(name);
+  if (named != nullptr && named->devices.size() > entry.devices.size()) {
+    log_.write(format_text("Server %s sees %zu of its %zu devices", name.c_str(),
+                           entry.devices.size(), named->devices.size()));
+  }
+  const auto serves = std::exchange(entry.serves, {});
+  for (const auto& serve : serves) serve(Status());
   while (!entry.leaving && !entry.pending.empty()) {
     pass_on(&entry, std::move(entry.pending.front()));
     entry.pending.pop_front();
   }
-  if (uid == geteuid() || !devices_.empty()) answer_device_waiters("the server knows of none");
+  if (name == name_of_users_server(geteuid()) || !devices_.empty()) {
+    answer_device_waiters("the server knows of none");
+  }
   if (entry.only_for_devices) {
     entry.leaving = true;
     entry.process->ask_to_shut_down();
   }
 }
 
-void ServerPool::use_static_partitions(const std::string& kept,
-                                       std::function<void(std::string)> keep) {
-  partitions_.emplace().restore(kept);
-  keep_partitions_ = std::move(keep);
-  keep_partitions();
+// ---- Named servers and namespaces ---------------------------------------------------------------
+
+Result<NamedServer*> ServerPool::named_or_users(const std::string& name) {
+  if (NamedServer* const there = named_.find(name); there != nullptr) return there;
+  const auto uid = user_of_server_name(name);
+  if (!uid) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "server '" + printable(name) + "' does not exist");
+  }
+  NamedServer server{name, system_user(*uid)};
+  if (const std::string why_not = reason_against(name, server.user); !why_not.empty()) {
+    return Status(CUDA_ERROR_NOT_PERMITTED, why_not);
+  }
+  OPENMPS_RETURN_IF_ERROR(named_.add(std::move(server)));
+  if (const Status opened = open_namespace(name, kDefaultNamespace); !opened.ok()) {
+    named_.remove(name);
+    return opened;
+  }
+  return named_.find(name);
+}
+
+Status ServerPool::open_namespace(const std::string& server, const std::string& name) {
+  return doors_.open(server, name, named_.access(*named_.find(server), *named_.find(server, name)));
+}
+
+Status ServerPool::add_named(NamedServer server) {
+  const std::string name = server.name;
+  OPENMPS_RETURN_IF_ERROR(named_.add(std::move(server)));
+  for (const auto& [space, rule] : named_.find(name)->namespaces) {
+    if (const Status opened = open_namespace(name, space); !opened.ok()) {
+      forget_server(name);
+      return opened;
+    }
+  }
+  keep_state();
+  return Status();
+}
+
+void ServerPool::forget_server(const std::string& name) {
+  doors_.close(name);
+  named_.remove(name);
+  partitions_.remove_of(name);
+  keep_state();
+}
+
+void ServerPool::start_named(const std::string& name, std::function<void(Status)> done) {
+  const User user = named_.find(name)->user;
+  if (const std::string why_not = reason_against(name, user); !why_not.empty()) {
+    return done(Status(CUDA_ERROR_NOT_PERMITTED, why_not));
+  }
+  Entry& entry = entries_[name];
+  entry.only_for_devices = false;
+  if (entry.ready && !entry.leaving) return done(Status());
+  if (entry.process == nullptr) {
+    if (const Status started = start(name, user, &entry); !started.ok()) {
+      entries_.erase(name);
+      return done(started);
+    }
+  }
+  entry.serves.push_back(std::move(done));
+}
+
+void ServerPool::start_named_logged(const std::string& name) {
+  start_named(name, [this, name](const Status& started) {
+    if (!started.ok()) log_.write("Server " + name + " does not start: " + started.message());
+  });
+}
+
+void ServerPool::start_all_named() {
+  starts_named_ = true;
+  for (const auto& [name, server] : named_.all()) start_named_logged(name);
+}
+
+void ServerPool::create_server(NamedServer server, std::function<void(Status)> done) {
+  if (const std::string why_not = reason_against(server.name, server.user); !why_not.empty()) {
+    return done(Status(CUDA_ERROR_NOT_PERMITTED, why_not));
+  }
+  const auto create = [this, done](NamedServer made) {
+    const std::string name = made.name;
+    if (const Status added = add_named(std::move(made)); !added.ok()) return done(added);
+    start_named(name, [this, name, done](const Status& started) {
+      if (!started.ok()) forget_server(name);
+      done(started);
+    });
+  };
+  if (server.devices.empty()) return create(std::move(server));
+  with_devices([server, done, create](const std::vector<Device>& devices,
+                                      const std::string& why_not) mutable {
+    if (devices.empty()) {
+      return done(Status(CUDA_ERROR_INVALID_DEVICE, "the devices are not known: " + why_not));
+    }
+    for (std::string& device : server.devices) {
+      const auto found = find_device(device, devices);
+      if (!found || *found >= devices.size()) {
+        return done(Status(CUDA_ERROR_INVALID_DEVICE,
+                           format_text("there is no device '%s', only these %zu:",
+                                       printable(device).c_str(), devices.size()) +
+                               list_of(devices)));
+      }
+      device = devices[*found].uuid;
+    }
+    create(std::move(server));
+  });
+}
+
+void ServerPool::delete_server(const std::string& name, bool force,
+                               std::function<void(Status)> done) {
+  const auto entry = entries_.find(name);
+  if (entry == entries_.end() || entry->second.process == nullptr) {
+    forget_server(name);
+    return done(Status());
+  }
+  const auto end = [this, name, force, done] {
+    forget_server(name);
+    ServerProcess* const server = find_named(name);
+    if (server == nullptr) return done(Status());
+    shut_down_server(*server, force, [done] { done(Status()); });
+  };
+  if (force) return end();
+  entry->second.process->ask(
+      wire::QueryKind::kClients, [this, name, done, end](const ServerAnswer& answer) {
+        const auto there = entries_.find(name);
+        const size_t waiting = there == entries_.end() ? 0 : there->second.pending.size();
+        const size_t clients = answer.clients.size() + waiting;
+        if (clients == 0) return end();
+        done(Status(CUDA_ERROR_NOT_READY,
+                    format_text("server '%s' has %zu clients", name.c_str(), clients)));
+      });
+}
+
+Status ServerPool::create_namespace(const std::string& server, GroupRule rule) {
+  const Result<NamedServer*> there = named_or_users(server);
+  if (!there.ok()) return there.status();
+  const std::string name = rule.name;
+  OPENMPS_RETURN_IF_ERROR(named_.add(server, std::move(rule)));
+  if (const Status opened = open_namespace(server, name); !opened.ok()) {
+    named_.remove(server, name);
+    return opened;
+  }
+  keep_state();
+  return Status();
+}
+
+// Its group in the server is forgotten with its limits.
+void ServerPool::delete_namespace(const std::string& server, const std::string& name) {
+  doors_.close(server, name);
+  named_.remove(server, name);
+  tell_namespace(server, GroupRule{.name = name});
+  keep_state();
+}
+
+Status ServerPool::set_namespace(const std::string& server, const std::string& name,
+                                 const LimitChanges& changes) {
+  const Result<NamedServer*> there = named_or_users(server);
+  if (!there.ok()) return there.status();
+  GroupRule* const rule = named_.find(server, name);
+  if (rule == nullptr) {
+    return Status(CUDA_ERROR_INVALID_VALUE,
+                  "namespace '" + printable(name) + "' does not exist on server '" + server + "'");
+  }
+  // Memory for every device replaces that of some, and a percentage numbers of SMs.
+  const auto names = [&changes](wire::Limit limit) {
+    return std::ranges::any_of(changes,
+                               [limit](const auto& entry) { return entry.first.limit == limit; });
+  };
+  std::erase_if(rule->limits, [&](const auto& entry) {
+    const wire::Limit limit = entry.first.limit;
+    return limit == wire::Limit::kMemory
+               ? names(limit)
+               : limit == wire::Limit::kSmCount && names(wire::Limit::kPercentage);
+  });
+  for (const auto& [key, value] : changes) {
+    if (value) {
+      rule->limits[key] = *value;
+    } else {
+      rule->limits.erase(key);
+    }
+  }
+  tell_namespace(server, *rule);
+  keep_state();
+  return Status();
+}
+
+std::vector<Device> ServerPool::devices_of(const std::string& server) const {
+  const auto entry = entries_.find(server);
+  return entry == entries_.end() ? std::vector<Device>() : entry->second.devices;
+}
+
+// ---- State and partitions -----------------------------------------------------------------------
+
+void ServerPool::restore(const std::string& kept, std::function<void(std::string)> keep) {
+  keep_ = std::move(keep);
+  if (kept.empty()) return;
+  std::optional<State> state = parse_state(kept);
+  if (!state) {
+    log_.write("What the last daemon has left can't be read: its servers and partitions are gone");
+    return;
+  }
+  partitions_.restore(state->partitions);
+  // Those of `sm_partition` are a daemon's with -S, which alone can show and remove them.
+  if (!requires_partitions_) partitions_.remove_of("");
+  features_ = state->features;
+  for (auto& [name, server] : state->servers) {
+    if (const Status added = add_named(std::move(server)); !added.ok()) {
+      log_.write("Server " + name + " can't be made again: " + added.message());
+    }
+  }
+  keep_state();
+}
+
+void ServerPool::keep_state() {
+  const bool is_empty = named_.all().empty() && partitions_.empty();
+  if (is_empty && !has_kept_) return;
+  has_kept_ = true;
+  keep_(write_state({named_.all(), features_, partitions_.text()}));
 }
 
 std::vector<std::string> ServerPool::place_partitions() {
-  if (!partitions_ || devices_.empty()) return {};
-  std::vector<std::string> lines = partitions_->place(devices_);
-  if (!lines.empty()) keep_partitions();
+  if (partitions_.empty() || devices_.empty()) return {};
+  std::vector<std::string> lines = partitions_.place(devices_);
+  if (!lines.empty()) keep_state();
   return lines;
 }
 
+bool ServerPool::has_clients(const StaticPartitions::Partition& partition,
+                             const Answers& answers) const {
+  return std::ranges::any_of(answers, [&](const auto& answer) {
+    const auto entry = std::ranges::find_if(
+        entries_, [&answer](const auto& one) { return one.second.process->pid() == answer.first; });
+    if (entry == entries_.end()) return false;
+    // Servers that see some of the devices count them in another way.
+    const std::vector<Device>& devices = entry->second.devices;
+    return std::ranges::any_of(answer.second.partitions, [&](const wire::StaticPartition& used) {
+      return used.device < devices.size() && devices[used.device].uuid == partition.uuid &&
+             std::ranges::equal(used.groups, partition.place.groups);
+    });
+  });
+}
+
+// By the client's word, else by its namespace, which may have one for each of several devices.
 Result<wire::StaticPartition> ServerPool::partition_of(const NewClient& client) {
-  if (!partitions_) return wire::StaticPartition{};
-  return partitions_->named(field_text(client.hello.sm_partition));
+  const std::string text(field_text(client.hello.sm_partition));
+  const GroupRule* const rule = named_.find(client.server, client.group);
+  if (rule != nullptr && !rule->partitions.empty()) {
+    const std::string visible(field_text(client.hello.visible_devices));
+    std::string own;
+    for (const auto& [uuid, partition] : rule->partitions) {
+      const std::string name = uuid + "/" + client.server + "." + partition;
+      const Result<wire::StaticPartition> has = partitions_.named(name, client.server);
+      if (!has.ok()) return has;
+      const Result<wire::StaticPartition> wish = partitions_.named(text, client.server);
+      const bool is_wished = text.empty() ? own.empty() || visible.find(uuid) != std::string::npos
+                                          : wish.ok() && *wish == *has;
+      if (is_wished) own = name;
+    }
+    if (!own.empty()) return partitions_.named(own, client.server);
+    return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+                  "CUDA_MPS_SM_PARTITION says " + printable(text) +
+                      ", which is none of the partitions of namespace " + rule->name);
+  }
+  // A program may name one for another daemon.
+  if (!requires_partitions_ && (text.empty() || partitions_.empty())) {
+    return wire::StaticPartition{};
+  }
+  Result<wire::StaticPartition> named = partitions_.named(text, client.server);
+  if (!named.ok() || rule == nullptr || named->device >= devices_.size()) return named;
+  const uint32_t most = most_sms(*rule, devices_, named->device);
+  if (named->sms <= most) return named;
+  return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+                format_text("partition %s has %u SMs, and namespace %s may have %u",
+                            printable(text).c_str(), named->sms, rule->name.c_str(), most));
+}
+
+const GroupRule* ServerPool::rule_for(const std::string& server, std::string_view group) const {
+  const GroupRule* const named = named_.find(server, group);
+  return named != nullptr ? named : rule_of(config_.groups, group);
 }
 
 void ServerPool::pass_on(Entry* entry, NewClient client) {
   // The client's partition may have been removed while the client waited.
   Result<wire::StaticPartition> partition = partition_of(client);
+  if (partition.ok() && partition->sms != 0 && partition->device < devices_.size()) {
+    const auto same =
+        std::ranges::find(entry->devices, devices_[partition->device].uuid, &Device::uuid);
+    partition->device = static_cast<uint32_t>(same - entry->devices.begin());
+    if (same == entry->devices.end()) partition->device = wire::kMaxDevices;
+  }
   if (partition.ok() && partition->device == wire::kMaxDevices) {
     partition = Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
                        "the device of its partition is not there any more");
@@ -367,7 +767,7 @@ void ServerPool::pass_on(Entry* entry, NewClient client) {
   admit.partition = *partition;
   admit.hello = client.hello;
   fill_field(admit.group, client.group);
-  const GroupRule* rule = rule_of(config_.groups, client.group);
+  const GroupRule* rule = rule_for(client.server, client.group);
   if (rule != nullptr) admit.group_limits = group_limits(*rule, entry->devices);
   if (const Status passed = entry->process->admit(admit, client.connection.get()); !passed.ok()) {
     log_.write(format_text("CLIENT %u is refused, ", client.pid) + passed.message());
@@ -375,8 +775,8 @@ void ServerPool::pass_on(Entry* entry, NewClient client) {
   }
 }
 
-void ServerPool::on_gone(uid_t uid, const std::string& how) {
-  Entry& entry = entries_.at(uid);
+void ServerPool::on_gone(const std::string& name, const std::string& how) {
+  Entry& entry = entries_.at(name);
   const User user = entry.process->user();
   log_.write(format_text("Server %d %s", static_cast<int>(entry.process->pid()), how.c_str()));
   const bool was_ready = entry.ready;
@@ -389,20 +789,21 @@ void ServerPool::on_gone(uid_t uid, const std::string& how) {
   entry.ready = false;
   entry.leaving = false;
   if (wanted && !shutdown_.has_begun() && entry.failure == CUDA_SUCCESS &&
-      entry.attempts < kServerStartAttempts && start(user, &entry).ok()) {
+      entry.attempts < kServerStartAttempts && start(name, user, &entry).ok()) {
     for (const auto& started : starts) started(Status());
     return;
   }
   const std::string reason =
       entry.failure_reason.empty() ? "the server " + how : entry.failure_reason;
-  for (const auto& started : starts) {
-    started(Status(CUDA_ERROR_MPS_CONNECTION_FAILED, reason));
-  }
-  fail_pending(&entry, CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
-  entries_.erase(uid);
+  const Status failed(CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
+  const auto serves = std::exchange(entry.serves, {});
+  fail_pending(&entry, failed.code(), reason);
+  entries_.erase(name);
+  for (const auto& started : starts) started(failed);
+  for (const auto& serve : serves) serve(failed);
   if (!was_ready) {
-    log_.write(format_text("No server for user %u: %s", uid, reason.c_str()));
-    if (uid == geteuid()) answer_device_waiters(reason);
+    log_.write(format_text("No server for user %u: %s", user.uid, reason.c_str()));
+    if (name == name_of_users_server(geteuid())) answer_device_waiters(reason);
   }
   shutdown_.finish_if_none_left();
 }
@@ -415,10 +816,15 @@ void ServerPool::fail_pending(Entry* entry, CUresult result, const std::string& 
 }
 
 ServerProcess* ServerPool::find(std::string_view pid_text) const {
-  for (const auto& [uid, entry] : entries_) {
+  for (const auto& [name, entry] : entries_) {
     if (std::to_string(entry.process->pid()) == pid_text) return entry.process.get();
   }
   return nullptr;
+}
+
+ServerProcess* ServerPool::find_named(const std::string& name) const {
+  const auto found = entries_.find(name);
+  return found == entries_.end() ? nullptr : found->second.process.get();
 }
 
 bool ServerPool::is_there(pid_t pid) const {
@@ -428,7 +834,8 @@ bool ServerPool::is_there(pid_t pid) const {
 
 std::vector<ServerProcess*> ServerPool::all() const {
   std::vector<ServerProcess*> servers;
-  for (const auto& [uid, entry] : entries_) servers.push_back(entry.process.get());
+  for (const auto& [name, entry] : entries_) servers.push_back(entry.process.get());
+  std::ranges::stable_sort(servers, {}, [](const auto* server) { return server->user().uid; });
   return servers;
 }
 
@@ -471,17 +878,18 @@ void ServerPool::with_devices(
     return;
   }
   const User self{geteuid(), getegid()};
-  const auto own = entries_.find(self.uid);
+  const std::string name = name_of_users_server(self.uid);
+  const auto own = entries_.find(name);
   if (own != entries_.end() && own->second.ready && !own->second.leaving) {
     done(devices_, "the server knows of none");
     return;
   }
   device_waiters_.push_back(std::move(done));
-  const bool only_for_devices = !entries_.contains(self.uid);
+  const bool only_for_devices = !entries_.contains(name);
   ensure_server(self, [this](const Status& started) {
     if (!started.ok()) answer_device_waiters(started.message());
   });
-  const auto entry = entries_.find(self.uid);
+  const auto entry = entries_.find(name);
   if (entry != entries_.end()) entry->second.only_for_devices = only_for_devices;
 }
 

@@ -120,10 +120,11 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server) 
   return answer;
 }
 
-ServerProcess::ServerProcess(EventLoop& loop, Disposal& disposal, User user, Settings settings,
-                             Callbacks callbacks)
+ServerProcess::ServerProcess(EventLoop& loop, Disposal& disposal, std::string name, User user,
+                             Settings settings, Callbacks callbacks)
     : loop_(loop),
       disposal_(disposal),
+      name_(std::move(name)),
       user_(user),
       settings_(std::move(settings)),
       callbacks_(std::move(callbacks)),
@@ -150,15 +151,21 @@ ServerProcess::~ServerProcess() {
   }
 }
 
-Status ServerProcess::start(const std::string& program, int log_fd,
-                            const std::string& control_socket) {
+Status ServerProcess::start(const Program& program) {
   Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
   if (!sockets.ok()) return sockets.status();
   SpawnOptions options;
-  options.program = program;
-  options.arguments = {"--control-fd", std::to_string(kServerControlFd), "--control-socket",
-                       control_socket};
-  options.fds = {{sockets->second.get(), kServerControlFd}, {log_fd, 1}, {log_fd, 2}};
+  options.program = program.path;
+  options.arguments = {"--control-fd",     std::to_string(kServerControlFd),
+                       "--control-socket", program.control_socket,
+                       "--name",           name_};
+  options.fds = {
+      {sockets->second.get(), kServerControlFd}, {program.log_fd, 1}, {program.log_fd, 2}};
+  if (!program.devices.empty()) {
+    std::string visible;
+    for (const std::string& uuid : program.devices) visible += (visible.empty() ? "" : ",") + uuid;
+    options.environment = {{"CUDA_VISIBLE_DEVICES", visible}};
+  }
   options.new_session = true;
   if (user_.uid != geteuid()) {
     options.uid = user_.uid;

@@ -14,6 +14,7 @@
 #include "base/packet_peer.h"
 #include "control/format.h"
 #include "control/settings.h"
+#include "control/user.h"
 #include "wire/handshake.h"
 
 namespace openmps::control {
@@ -31,12 +32,6 @@ inline constexpr uint64_t kForgiveMs = 600'000;
 inline constexpr uint64_t kForcedExitMs = 8000;
 // How long a server may take to exit after it has closed its connection.
 inline constexpr uint64_t kExitMs = 2000;
-
-// The user of a server or of a client, as the kernel reports.
-struct User {
-  uid_t uid = 0;
-  gid_t gid = 0;
-};
 
 struct ServerAnswer {
   bool answered = false;  // false: the server has gone, or is silent
@@ -68,15 +63,20 @@ class ServerProcess {
     std::function<void(std::string what)> on_trouble;
   };
 
-  ServerProcess(EventLoop& loop, Disposal& disposal, User user, Settings settings,
+  ServerProcess(EventLoop& loop, Disposal& disposal, std::string name, User user, Settings settings,
                 Callbacks callbacks);
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
-  // Start `program` as the user, with `log_fd` as its standard output and error, and the path at
-  // which a next daemon would listen.
-  Status start(const std::string& program, int log_fd, const std::string& control_socket);
+  struct Program {
+    std::string path;
+    int log_fd = -1;                        // its standard output and error
+    std::string control_socket;             // the path at which a next daemon would listen
+    std::vector<std::string> devices = {};  // UUIDs of those that it sees; empty: all
+  };
+  // Start the program as the user.
+  Status start(const Program& program);
   // Adopt a server that another daemon started, with the connection that it has made, which is
   // taken on success. Errors: CUDA_ERROR_OPERATING_SYSTEM; CUDA_ERROR_NOT_PERMITTED: the process
   // belongs to another user.
@@ -104,6 +104,9 @@ class ServerProcess {
   // Whether this daemon started it. An adopted server may be any program of its user.
   [[nodiscard]] bool was_started_here() const { return !process_.valid(); }
   [[nodiscard]] pid_t pid() const { return pid_; }
+  // Which of the daemon's servers it is: name_of_users_server(), or a name by configuration or
+  // command.
+  [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] User user() const { return user_; }
   [[nodiscard]] Settings& settings() { return settings_; }
 
@@ -132,6 +135,7 @@ class ServerProcess {
 
   EventLoop& loop_;
   Disposal& disposal_;
+  const std::string name_;
   User user_;
   Settings settings_;
   Callbacks callbacks_;

@@ -50,6 +50,9 @@ wire::ClientLimits Settings::resolved(const std::vector<Device>& devices) const 
   for (const wire::LimitInfo& info : wire::limit_table()) {  // counts of SMs after the percentage
     for (const auto& [key, value] : set_) {
       if (key.limit != info.limit) continue;
+      for (uint32_t i = 0; key.device == kEveryDevice && i < devices.size(); ++i) {
+        (void)wire::set_limit(&limits, key.limit, i, value);
+      }
       const auto device = info.is_per_device ? find_device(key.device, devices) : 0;
       if (device) (void)wire::set_limit(&limits, key.limit, *device, value);
     }
@@ -65,7 +68,9 @@ std::vector<std::string> Settings::change(const Limits& before, const Limits& no
     const std::string from = info.text(value(key.limit, key.device));
     put(key, stated(now, key));
     const std::string to = info.text(value(key.limit, key.device));
-    const std::string device = info.is_per_device ? " of " + key.device : "";
+    const std::string device = !info.is_per_device          ? ""
+                               : key.device == kEveryDevice ? " of each device"
+                                                            : " of " + key.device;
     if (from != to) lines.push_back(std::string(info.name) + device + ": " + from + " -> " + to);
   }
   return lines;

@@ -43,26 +43,41 @@ std::optional<uint32_t> find_by_uuid(std::string_view beginning,
 
 Result<const StaticPartitions::Partition*> StaticPartitions::add(uint32_t ordinal,
                                                                  const Device& device,
-                                                                 uint32_t chunks,
-                                                                 const std::string& id) {
+                                                                 const PartitionRule& rule) {
   Groups used;
   for (const Partition& one : all_) {
-    if (one.uuid == device.uuid) used |= groups_of(one.place);
+    if (one.uuid != device.uuid) continue;
+    if (!rule.name.empty() && one.id == rule.id()) {
+      return Status(CUDA_ERROR_ALREADY_ACQUIRED, "partition " + one.name() + " is there already");
+    }
+    used |= groups_of(one.place);
   }
   Partition made;
   made.uuid = device.uuid;
+  made.server = rule.server;
   made.place.device = ordinal;
-  made.place.sms = chunks * device.chunk_sms;
+  made.place.sms = rule.chunks * device.chunk_sms;
+  const auto take = [&made](uint32_t group) {
+    made.place.groups[group / kBits] |= uint64_t{1} << group % kBits;
+  };
   for (uint32_t i = 0; i < std::min(device.chunks, wire::kMaxSmGroups); ++i) {
-    if (made.chunks == chunks) break;
+    if (made.chunks == rule.chunks) break;
     if (used[i]) continue;
-    made.place.groups[i / kBits] |= uint64_t{1} << i % kBits;
+    take(i);
     ++made.chunks;
   }
-  if (chunks == 0 || made.chunks != chunks) {
-    return no_such(format_text("there are no %u chunks free", chunks));
+  if (rule.chunks == 0 || made.chunks != rule.chunks) {
+    return no_such(format_text("there are no %u chunks free", rule.chunks));
   }
-  made.id = id.empty() ? std::to_string(++last_) : id;
+  // The SMs that fill no chunk are the group behind those that do.
+  const uint32_t remainder = device.sms - device.chunks * device.chunk_sms;
+  if (rule.includes_remainder && remainder != 0 && device.chunks < wire::kMaxSmGroups) {
+    if (used[device.chunks]) return no_such("another partition has the remaining SMs");
+    take(device.chunks);
+    made.place.sms += remainder;
+    made.has_remainder = true;
+  }
+  made.id = rule.name.empty() ? std::to_string(++last_) : rule.id();
   return &all_.emplace_back(std::move(made));
 }
 
@@ -70,10 +85,14 @@ std::vector<std::string> StaticPartitions::describe(const std::vector<PartitionR
   std::vector<std::string> lines;
   described_.clear();
   for (const PartitionRule& rule : rules) {
-    const Partition* there = find(rule.name);
-    if (there == nullptr) {
+    const auto is_of_rule = [&rule](const Partition& one) {
+      return one.id == rule.id() &&
+             (!rule.device.starts_with("GPU-") || one.uuid.starts_with(rule.device));
+    };
+    const auto there = std::ranges::find_if(all_, is_of_rule);
+    if (there == all_.end()) {
       described_.push_back(rule);
-      lines.push_back(format_text("partition %s: %u chunks of device %s", rule.name.c_str(),
+      lines.push_back(format_text("partition %s: %u chunks of device %s", rule.id().c_str(),
                                   rule.chunks, rule.device.c_str()));
     } else if (there->chunks != rule.chunks) {
       lines.push_back(format_text("partition %s keeps its %u chunks until it is removed",
@@ -81,7 +100,7 @@ std::vector<std::string> StaticPartitions::describe(const std::vector<PartitionR
     }
   }
   for (const Partition& one : all_) {
-    const auto is_it = [&one](const PartitionRule& rule) { return rule.name == one.id; };
+    const auto is_it = [&one](const PartitionRule& rule) { return rule.id() == one.id; };
     if (!names_a_group(one.id) || std::ranges::any_of(rules, is_it)) continue;
     lines.push_back("partition " + one.name() + " is there until it is removed");
   }
@@ -110,15 +129,33 @@ void StaticPartitions::remove(const Partition* partition) {
   all_.remove_if([partition](const Partition& one) { return &one == partition; });
 }
 
-Result<wire::StaticPartition> StaticPartitions::named(std::string_view text) {
+StaticPartitions::Partition* StaticPartitions::find(std::string_view server, std::string_view uuid,
+                                                    std::string_view short_name) {
+  const auto found = std::ranges::find_if(all_, [&](const Partition& one) {
+    return one.server == server && one.uuid == uuid && one.short_name() == short_name;
+  });
+  return found == all_.end() ? nullptr : &*found;
+}
+
+void StaticPartitions::remove_of(std::string_view server) {
+  all_.remove_if([server](const Partition& one) { return one.server == server; });
+  std::erase_if(described_, [server](const PartitionRule& rule) { return rule.server == server; });
+}
+
+Result<wire::StaticPartition> StaticPartitions::named(std::string_view text,
+                                                      std::string_view server) {
   if (text.empty()) {
     return no_such("CUDA_MPS_SM_PARTITION is not set, and this daemon has static partitions (-S)");
   }
   const std::string name = printable(text);
   const bool is_whole = text.find('/') != std::string_view::npos;
+  const std::string own = std::string(server) + "." + name;  // a name within the client's server
   const Partition* partition = is_whole || names_a_group(text) ? find(text) : nullptr;
+  if (partition == nullptr && !is_whole && !server.empty()) partition = find(own);
   const std::string_view id = text.substr(is_whole ? text.find('/') + 1 : 0);
-  const auto will_be = [id](const PartitionRule& rule) { return rule.name == id; };
+  const auto will_be = [&](const PartitionRule& rule) {
+    return rule.id() == id || rule.id() == own;
+  };
   if (partition == nullptr && std::ranges::any_of(described_, will_be)) {
     wire::StaticPartition nowhere;
     nowhere.device = wire::kMaxDevices;
@@ -126,6 +163,9 @@ Result<wire::StaticPartition> StaticPartitions::named(std::string_view text) {
   }
   if (partition == nullptr) {
     return no_such("CUDA_MPS_SM_PARTITION says " + name + ", and there is no such partition");
+  }
+  if (!partition->server.empty() && partition->server != server) {
+    return no_such("partition " + name + " is for clients of server " + partition->server);
   }
   if (partition->is_leaving) return no_such("partition " + name + " is being removed");
   return partition->place;
@@ -135,7 +175,8 @@ std::string StaticPartitions::text() const {
   std::ostringstream text;
   text << last_ << '\n';
   for (const Partition& one : all_) {
-    text << one.uuid << ' ' << one.id << ' ' << one.chunks << ' ' << one.place.sms;
+    text << one.uuid << ' ' << one.id << ' ' << (one.server.empty() ? "-" : one.server) << ' '
+         << one.chunks << ' ' << one.has_remainder << ' ' << one.place.sms;
     for (const uint64_t word : one.place.groups) text << ' ' << word;
     text << '\n';
   }
@@ -145,10 +186,13 @@ std::string StaticPartitions::text() const {
 void StaticPartitions::restore(const std::string& text) {
   std::istringstream lines(text);
   lines >> last_;
-  for (Partition one; lines >> one.uuid >> one.id >> one.chunks >> one.place.sms;) {
+  for (Partition one; lines >> one.uuid >> one.id >> one.server >> one.chunks >>
+                      one.has_remainder >> one.place.sms;) {
     for (uint64_t& word : one.place.groups) lines >> word;
+    if (one.server == "-") one.server.clear();
     one.place.device = wire::kMaxDevices;
-    if (lines && groups_of(one.place).count() == one.chunks) all_.push_back(one);
+    const size_t groups = one.chunks + (one.has_remainder ? 1 : 0);
+    if (lines && groups_of(one.place).count() == groups) all_.push_back(one);
   }
 }
 
@@ -162,12 +206,12 @@ std::vector<std::string> StaticPartitions::place(const std::vector<Device>& devi
     auto device = find_by_uuid(rule.device, devices);
     if (const auto number = parse_unsigned(rule.device, wire::kMaxDevices - 1)) device = *number;
     if (!device || *device >= devices.size()) {
-      lines.push_back("partition " + rule.name + ": there is no device " + rule.device);
+      lines.push_back("partition " + rule.id() + ": there is no device " + rule.device);
       continue;
     }
-    const auto made = add(*device, devices[*device], rule.chunks, rule.name);
+    const auto made = add(*device, devices[*device], rule);
     lines.push_back(made.ok() ? "partition " + (*made)->name() + " created"
-                              : "partition " + rule.name + ": " + made.status().message());
+                              : "partition " + rule.id() + ": " + made.status().message());
   }
   return lines;
 }

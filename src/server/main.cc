@@ -87,7 +87,7 @@ bool choose_gpu_domains(const Log& log) {
   return wish != "off";
 }
 
-int run(int control_fd, const std::string& control_socket) {
+int run(int control_fd, const std::string& control_socket, const std::string& name) {
   UniqueFd daemon(fcntl(control_fd, F_DUPFD_CLOEXEC, 10));
   if (!daemon.valid()) {
     return fail(format_text("--control-fd %d: %s", control_fd, strerror(errno)));
@@ -107,6 +107,7 @@ int run(int control_fd, const std::string& control_socket) {
                 ServerOptions{.worker = {.program = *here + "/openmps-worker",
                                          .driver = environment_or("OPENMPS_DRIVER", "auto"),
                                          .spare = choose_spare(log)},
+                              .name = name,
                               .control_socket = control_socket,
                               .drain_ms = drain_ms(log),
                               .has_quarantine = choose_quarantine(log),
@@ -139,8 +140,9 @@ int main(int argc, char** argv) {
     printf("OpenMPS server %s. Binary version: 13000\n", OPENMPS_VERSION);
     return 0;
   }
-  const bool ours =
-      argc == 5 && first == "--control-fd" && std::string_view(argv[3]) == "--control-socket";
+  const bool ours = argc == 7 && first == "--control-fd" &&
+                    std::string_view(argv[3]) == "--control-socket" &&
+                    std::string_view(argv[5]) == "--name";
   const auto fd = ours ? openmps::parse_unsigned(argv[2], 1 << 20) : std::nullopt;
   if (!fd) {
     fprintf(stderr,
@@ -148,5 +150,5 @@ int main(int argc, char** argv) {
             "Start the daemon with: openmps-control -d\n");
     return 1;
   }
-  return openmps::server::run(static_cast<int>(*fd), argv[4]);
+  return openmps::server::run(static_cast<int>(*fd), argv[4], argv[6]);
 }

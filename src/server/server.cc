@@ -123,7 +123,9 @@ void Server::look_for_daemon() {
   log_.write(format_text("There is another control daemon (PID %d): the server is its",
                          static_cast<int>(who->pid)));
   leaving_ = false;
-  daemon_->send(wire::message_bytes(wire::Rejoin()));
+  wire::Rejoin rejoin;
+  fill_field(rejoin.server, options_.name);
+  daemon_->send(wire::message_bytes(rejoin));
 }
 
 void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
@@ -132,9 +134,8 @@ void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
   notice_hang_ups();
   look_at_joined_devices();
   const Result<PeerCredentials> who = peer_credentials(client.get());
-  if (!who.ok() || who->uid != geteuid()) {
-    refuse(std::move(client), CUDA_ERROR_NOT_PERMITTED,
-           format_text("the server is user %u's, the client is not", geteuid()));
+  if (!who.ok() || who->uid != admit.uid) {
+    refuse(std::move(client), CUDA_ERROR_NOT_PERMITTED, "the client is another user's");
   } else if (leaving_) {
     refuse(std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY, "the server is shutting down");
   } else if (waiting_.size() >= wire::kMaxWindows) {

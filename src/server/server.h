@@ -50,6 +50,7 @@ inline constexpr uint64_t kRejoinMs = 50;
 
 struct ServerOptions {
   WorkerOptions worker;
+  std::string name = {};                          // by which the next daemon knows the server
   std::string control_socket = {};                // of the daemon; "": there is no next daemon
   uint64_t drain_ms = kDrainMs;                   // OPENMPS_DRAIN_SECONDS
   bool has_quarantine = true;                     // OPENMPS_QUARANTINE

@@ -34,6 +34,8 @@ inline constexpr const char* kDefaultPipeDirectory = "/tmp/nvidia-mps";
 inline constexpr const char* kDefaultLogDirectory = "/var/log/nvidia-mps";
 
 inline constexpr uint32_t kReasonBytes = 256;  // one sentence
+// The name of a server, with a terminating zero: 64 characters as in NVIDIA's interface v3.
+inline constexpr uint32_t kServerNameBytes = 65;
 // The name of a group with a terminating zero: a word, or a word, a colon and the path of a cgroup.
 // The longest path that was seen, of Kubernetes in a container, has 301 characters.
 inline constexpr uint32_t kGroupNameBytes = 384;
@@ -465,13 +467,13 @@ struct Admit {
   uint32_t gid = 0;
   uint32_t reserved = 0;
   ClientLimits default_limits;       // of this server's clients
-  char group[kGroupNameBytes] = {};  // the client's; "": none
-  ClientLimits group_limits;         // as the configuration states them
+  char group[kGroupNameBytes] = {};  // the client's group or namespace; "": none
+  ClientLimits group_limits;         // as the daemon states them
   StaticPartition partition;         // that the client names, under a daemon with -S
   Hello hello;
 };
 
-// Daemon to server: the configuration's limits from now on of the group of that name, and of all
+// Daemon to server: the limits from now on of the group or namespace of that name, and of all
 // groups whose name begins with it and a colon.
 struct SetGroup {
   MessageHeader header{.kind = MessageKind::kSetGroup, .bytes = sizeof(SetGroup)};
@@ -494,6 +496,8 @@ struct ServerReady {
 struct Rejoin {
   MessageHeader header{.kind = MessageKind::kRejoin, .bytes = sizeof(Rejoin)};
   uint64_t build = kBuildHash;
+  char server[kServerNameBytes] = {};  // its name
+  char reserved[7] = {};
 };
 
 // Daemon asks, server answers with Answer + ClientRow[rows] (kClients: those with the lowest ids

@@ -99,8 +99,9 @@ def group_sms(box, _):
 class Taker:
     """A drv_group_memory: allocates and frees device memory by commands."""
 
-    def __init__(self, box, group):
-        self.child = box.start(["drv_group_memory"], of_group(group), stdin=subprocess.PIPE)
+    def __init__(self, box, group="", **more):
+        env = of_group(group, **more) if group else more
+        self.child = box.start(["drv_group_memory"], env, stdin=subprocess.PIPE)
         ready(self.child)
 
     def say(self, words):

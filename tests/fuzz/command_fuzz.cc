@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "control/command.h"
+#include "control/module_command.h"
 #include "control/settings.h"
 #include "control/static_partitions.h"
 
@@ -30,7 +31,10 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   if (limits.client_priority > 1 && limits.client_priority != openmps::wire::kNoPriority) abort();
   (void)parse_devices(line);
   StaticPartitions partitions;
-  (void)partitions.add(0, {"", "GPU-1", "", 8, 0, 2, 4}, 1);
+  (void)partitions.add(0, {"", "GPU-1", "", 8, 0, 2, 4}, {.name = "", .device = "", .chunks = 1});
+  // Lines of MPS's interface v3 are commands or have an answer.
+  const openmps::control::ParsedModuleCommand parsed = openmps::control::parse_module_command(line);
+  if (!parsed.answer && parsed.command.verb == nullptr) abort();
   if (partitions.named(command.value).ok() && !command.value.starts_with("G")) abort();
   return 0;
 }

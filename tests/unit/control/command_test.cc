@@ -157,14 +157,14 @@ TEST(Command, UsersControlTheirOwnSessionsAndTheDaemonsUserAll) {
   constexpr User kA{1000, 1000};
   constexpr User kB{1001, 1000};  // has A's group ID, which does not matter
   for (const uid_t daemon : {kRoot.uid, kA.uid}) {
-    EXPECT_TRUE(may_control(kA, kA, daemon));
-    EXPECT_TRUE(may_control(kRoot, kA, daemon));
-    EXPECT_TRUE(may_control(kB, kB, daemon));
-    EXPECT_FALSE(may_control(kB, kA, daemon));
-    EXPECT_FALSE(may_control(kA, kRoot, kRoot.uid));
+    EXPECT_TRUE(may_control(kA.uid, kA.uid, daemon));
+    EXPECT_TRUE(may_control(kRoot.uid, kA.uid, daemon));
+    EXPECT_TRUE(may_control(kB.uid, kB.uid, daemon));
+    EXPECT_FALSE(may_control(kB.uid, kA.uid, daemon));
+    EXPECT_FALSE(may_control(kA.uid, kRoot.uid, kRoot.uid));
   }
-  EXPECT_FALSE(may_control(kA, kB, kRoot.uid));
-  EXPECT_TRUE(may_control(kA, kB, kA.uid)) << "the daemon's user controls all sessions";
+  EXPECT_FALSE(may_control(kA.uid, kB.uid, kRoot.uid));
+  EXPECT_TRUE(may_control(kA.uid, kB.uid, kA.uid)) << "the daemon's user controls all sessions";
 }
 
 }  // namespace

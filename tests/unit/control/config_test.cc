@@ -149,7 +149,9 @@ TEST(Config, DeepNestingIsAMistakeWithItsPlace) {
 TEST(Config, EveryMistakeIsReportedWithItsPlace) {
   const std::pair<std::string, const char*> cases[] = {
       {"defaults", "1:9: "},
-      {"x = 1", "1:1: unknown key \"x\": expected one of defaults, users, groups, partitions"},
+      {"x = 1",
+       "1:1: unknown key \"x\": expected one of schema_version, servers, features, "
+       "compute_policy, defaults, users, groups, partitions"},
       {"[default]", "1:2: unknown key \"default\""},
       {"defaults = 1", "1:12: expected a table"},
       {"[defaults]\n  percentage = 1",
@@ -160,7 +162,7 @@ TEST(Config, EveryMistakeIsReportedWithItsPlace) {
       {"[defaults]\nactive_thread_percentage = 101", "2:28: "},
       {"[defaults]\nactive_thread_percentage = nan", "2:28: "},
       {"[defaults]\nactive_thread_percentage = 1e-60", "2:28: "},
-      {"[defaults]\nactive_thread_percentage = \"50\"", "2:28: "},
+      {"[defaults]\nactive_thread_percentage = \"fifty\"", "2:28: "},
       {"[defaults]\nactive_thread_percentage = true", "2:28: "},
       {"[defaults]\nclient_priority = 2", "2:19: expected 0 (normal) or 1"},
       {"[defaults]\nclient_priority = 1.0", "2:19: "},

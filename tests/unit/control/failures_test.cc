@@ -351,6 +351,7 @@ TEST_F(FailuresTest, ServersOfAnotherBuildAndSecondServersCanNotRejoin) {
     Result<UniqueFd> socket = connect_raw();
     EXPECT_TRUE(socket.ok());
     wire::Rejoin message;
+    fill_field(message.server, format_text("uid_%u", geteuid()));
     message.build = build;
     EXPECT_TRUE(send_packet(socket->get(), wire::message_bytes(message)).ok());
     Result<Packet> answer = receive_packet(socket->get(), wire::kMaxMessageBytes);
@@ -361,7 +362,7 @@ TEST_F(FailuresTest, ServersOfAnotherBuildAndSecondServersCanNotRejoin) {
   EXPECT_EQ(shell("get_server_list\n").out, "");
   const Client one = join();
   EXPECT_TRUE(rejoin(wire::kBuildHash));
-  EXPECT_NE(log_text("control.log").find("is not taken back, the user has another one already"),
+  EXPECT_NE(log_text("control.log").find("is not taken back, there is another one already"),
             std::string::npos);
   EXPECT_EQ(shell("get_server_list\n").out, std::to_string(one.welcome.server_pid) + "\n");
 }

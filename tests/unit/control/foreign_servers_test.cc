@@ -78,7 +78,9 @@ class FakeServer {
     Result<UniqueFd> daemon = connect_to(socket_path);
     if (!daemon.ok()) return;
     daemon_ = std::move(daemon).value();
-    if (!send_packet(daemon_.get(), wire::message_bytes(wire::Rejoin())).ok()) return;
+    wire::Rejoin rejoin;
+    fill_field(rejoin.server, format_text("uid_%u", geteuid()));
+    if (!send_packet(daemon_.get(), wire::message_bytes(rejoin)).ok()) return;
     for (;;) {
       pollfd ready[] = {{daemon_.get(), POLLIN, 0}, {test_.get(), POLLIN, 0}};
       if (poll(ready, 2, manner_ == Manner::kFloods && told_ ? 0 : -1) < 0) return;

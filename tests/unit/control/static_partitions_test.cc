@@ -15,6 +15,8 @@ const std::vector<Device> kDevices = {
     {"", "GPU-cccc0000-0000", "old", 8, 0, 0, 0},
 };
 
+PartitionRule chunks_of(uint32_t count) { return {.name = "", .device = "", .chunks = count}; }
+
 TEST(StaticPartitions, ADeviceIsFoundByTheBeginningOfItsUuid) {
   EXPECT_EQ(find_by_uuid("GPU-aaaa", kDevices), 0u);
   EXPECT_EQ(find_by_uuid("GPU-aabb0000-0000", kDevices), 1u);
@@ -26,7 +28,7 @@ TEST(StaticPartitions, ADeviceIsFoundByTheBeginningOfItsUuid) {
 TEST(StaticPartitions, EachHasChunksOfItsOwn) {
   StaticPartitions partitions;
   const auto add = [&](uint32_t device, uint32_t chunks) {
-    return partitions.add(device, kDevices[device], chunks);
+    return partitions.add(device, kDevices[device], chunks_of(chunks));
   };
   EXPECT_EQ((*add(0, 2))->name(), "GPU-aaaa0000-0000/1");
   EXPECT_EQ((*add(0, 3))->place, (wire::StaticPartition{0, 24, {0b11100, 0}}));
@@ -48,7 +50,7 @@ TEST(StaticPartitions, EachHasChunksOfItsOwn) {
 
 TEST(StaticPartitions, AClientHasToNameAPartition) {
   StaticPartitions partitions;
-  const StaticPartitions::Partition& made = **partitions.add(1, kDevices[1], 4);
+  const StaticPartitions::Partition& made = **partitions.add(1, kDevices[1], chunks_of(4));
   EXPECT_EQ(partitions.named("GPU-aabb0000-0000/1").value(), made.place);
   EXPECT_EQ(partitions.named("GPU-aabb/1").value(), made.place);
   EXPECT_EQ(std::as_const(partitions).find(made.place), &made)
@@ -97,7 +99,7 @@ TEST(StaticPartitions, DescribedPartitionsAreMadeOnceTheDevicesAreKnown) {
   // The next daemon takes the partitions over, and knows that the configuration described them.
   StaticPartitions next;
   next.restore(partitions.text());
-  EXPECT_EQ((*next.add(1, kDevices[1], 1))->id, "1");
+  EXPECT_EQ((*next.add(1, kDevices[1], chunks_of(1)))->id, "1");
   EXPECT_EQ(next.describe({{"inference", "1", 5}, {"more", "1", 2}}),
             (Lines{"partition GPU-aabb0000-0000/inference keeps its 4 chunks until it is removed",
                    "partition more: 2 chunks of device 1",
@@ -113,9 +115,9 @@ TEST(StaticPartitions, DescribedPartitionsAreMadeOnceTheDevicesAreKnown) {
 
 TEST(StaticPartitions, TheNextDaemonRestoresThem) {
   StaticPartitions first;
-  ASSERT_TRUE(first.add(0, kDevices[0], 2).ok());
-  const StaticPartitions::Partition& kept = **first.add(1, kDevices[1], 3);
-  ASSERT_TRUE(first.add(1, kDevices[1], 1).ok());
+  ASSERT_TRUE(first.add(0, kDevices[0], chunks_of(2)).ok());
+  const StaticPartitions::Partition& kept = **first.add(1, kDevices[1], chunks_of(3));
+  ASSERT_TRUE(first.add(1, kDevices[1], chunks_of(1)).ok());
   first.remove(first.find("3"));
   StaticPartitions next;
   next.restore(first.text());
@@ -128,7 +130,7 @@ TEST(StaticPartitions, TheNextDaemonRestoresThem) {
   next.place(kDevices);
   EXPECT_EQ(next.find("2")->place.device, 0u) << "a partition is placed once";
   EXPECT_EQ(next.find("2")->place.groups[0], kept.place.groups[0]);
-  EXPECT_EQ((*next.add(0, kDevices[1], 1))->id, "4")
+  EXPECT_EQ((*next.add(0, kDevices[1], chunks_of(1)))->id, "4")
       << "the ID of a removed partition is not reused";
   for (const char* text : {"", "x", "7\nGPU-a 1", "7\nGPU-a 1 2 16 1 0\n", "7\nGPU-a 1 2 16 3"}) {
     StaticPartitions other;

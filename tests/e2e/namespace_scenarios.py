@@ -1,0 +1,531 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scenarios of named servers and namespaces: a directory whose socket leads into limits that hold for all who come
+through it, and the command line of MPS's interface v3.
+
+Called by scenarios.py, on its only thread.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+from group_scenarios import Taker
+from sandbox import as_user, wait_until
+from scenario_tools import CLIENT_LIMIT_S, SETTLE_LIMIT_S, LiveSms, Skipped, finish, kill_daemon, ready, require, tell
+
+OTHER, THIRD = 54321, 54322  # uids that no other user has
+NAME = "openmps-control"
+
+
+def say(box, line, env=None, user=None):
+    """One call of the command line: (exit code, output)."""
+    done = subprocess.run([box.resolve(NAME), *line.split()], env={**box.service_env(), **(env or {})}, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False,
+                          timeout=CLIENT_LIMIT_S, cwd=box.tmp, **(user or {}))
+    return done.returncode, done.stdout
+
+
+def do(box, line):
+    code, text = say(box, line)
+    require(code == 0, f"{line}: exit code {code}\n{text}")
+    return text
+
+
+def rows(box, line):
+    return [row.split(",") for row in do(box, line + " --format=csv,noheader").splitlines()]
+
+
+def through(box, server, name="", **more):
+    """The environment of a program that comes through a namespace's socket."""
+    directory = box.pipe / server / name if name else box.pipe / server
+    return {"CUDA_MPS_PIPE_DIRECTORY": str(directory), **more}
+
+
+# What a program could try to get more than its namespace has.
+TRIES = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=32G,7=1G,GPU-1=9G",
+         "OPENMPS_GROUP": "default", "CUDA_MPS_CLIENT_PRIORITY": "0"}
+
+
+def told_sms(box, env):
+    out = finish(box.start(["drv_sm_share"], env), "a member")
+    words = [line for line in out.splitlines() if line.startswith("# told")][-1].split()
+    require(int(words[2]) == len(words[4:]), f"it is told another number of SMs than it runs on: {words}")
+    return int(words[2])
+
+
+def namespace_limits(box, _):
+    """Who comes through a namespace's socket has its limits with the others there, whatever its environment says;
+    they change while it runs, outlive daemon and server, and end with the namespace."""
+    box.start_daemon()
+    do(box, "server create shared")
+    do(box, "namespace create pod --server=shared --active-thread-percentage=25 --pinned-memory-limit=64M")
+    do(box, "namespace create big --server=shared")
+    whole = rows(box, "device list")[0]
+    sms, chunk = int(whole[5]), int(whole[5]) // int(whole[6])
+    quarter = sms // 4 // chunk * chunk
+    pod = through(box, "shared", "pod")
+    require(told_sms(box, pod) == quarter and told_sms(box, {**pod, **TRIES}) == quarter, "the door's limit does not hold")
+    require(told_sms(box, through(box, "shared", "big")) == sms, "a namespace without limits has some")
+    require(told_sms(box, through(box, "shared")) == sms == told_sms(box, through(box, "shared", "default")), "default")
+    require(told_sms(box, {**pod, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "13"}) <= quarter, "its own limit is lost")
+
+    first, second = Taker(box, **pod, **TRIES), Taker(box, **pod)
+    beside = Taker(box, **through(box, "shared", "big"))
+    first.expect(("take 40", "ok"))
+    second.expect(("free", "24 of 64"), ("take 26", "out of memory"), ("take 24", "ok"))
+    beside.expect(("take 128", "ok"))
+    listed = {row[0]: (row[1], row[3].split()[0]) for row in rows(box, "client list")}
+    require(listed == {str(first.child.pid): ("shared", "shared/pod"), str(second.child.pid): ("shared", "shared/pod"),
+                       str(beside.child.pid): ("shared", "shared/big")}, f"client list shows {listed}")
+    # Live: more for those that are there.
+    do(box, "namespace set pod --server=shared --pinned-memory-limit=80M --active-thread-percentage=50")
+    require(wait_until(lambda: second.say("free") == "16 of 80", SETTLE_LIMIT_S), "the new limit is not in force")
+    # One that is killed leaves its part to the others.
+    first.child.kill()
+    first.child.wait()
+    require(wait_until(lambda: second.say("take 40") == "ok", SETTLE_LIMIT_S), "what a killed member had is lost")
+
+    # The daemon is killed: members go on, the next daemon knows all, and the directory is the same one.
+    before = (os.stat(box.pipe / "shared/pod").st_ino, rows(box, "namespace list"), rows(box, "server list"))
+    kill_daemon(box)
+    second.expect(("give", "ok"), ("take 4", "ok"))
+    box.start_daemon()
+    require(wait_until(lambda: rows(box, "server list") == before[2], SETTLE_LIMIT_S), "the server is not back")
+    require((os.stat(box.pipe / "shared/pod").st_ino, rows(box, "namespace list")) == before[:2], "another door")
+    third = Taker(box, **pod, **TRIES)
+    require(third.say("free").endswith(" of 80"), third.say("free"))
+    require(told_sms(box, pod) == sms // 2 // chunk * chunk, "the limit is not the one that was set")
+    for taker in (third, beside):
+        taker.end()
+    # The server's process is killed: the next one has the limits, too.
+    second.child.kill()
+    second.child.wait()
+    os.kill(int(before[2][0][2]), signal.SIGKILL)
+    require(told_sms(box, pod) == sms // 2 // chunk * chunk, "the next server does not know the limit")
+
+    last = Taker(box, **pod)
+    code, text = say(box, "namespace delete pod --server=shared")
+    require(code == 1 and "has 1 clients" in text and told_sms(box, pod) == sms // 2, text)
+    code, text = say(box, "server delete shared")
+    require(code == 1 and "has 1 clients" in text, text)
+    do(box, "namespace delete pod --server=shared --force")
+    require(not (box.pipe / "shared/pod").exists(), "the directory is left")
+    last.child.stdin.close()
+    last.child.wait()
+    require(last.child.returncode != 0, "a client has outlived its namespace")
+    do(box, "server delete shared")
+    require(not (box.pipe / "shared").exists() and rows(box, "server list") == [], "the server is left")
+    box.quit()
+    require(list(box.pipe.iterdir()) == [], f"left: {list(box.pipe.iterdir())}")
+
+
+def namespace_users(box, _):
+    """A door is for its server's user, for the user that it is made for, or, with -m, for everybody; others are
+    refused, see nothing of it and change nothing."""
+    if os.geteuid() != 0:
+        raise Skipped("only root's daemon serves several users")
+    box.share_build()
+    box.env.pop("SOFTGPU_DEVICE", None)  # a simulated device belongs to one user
+    box.start_daemon(options=["-m"])
+    do(box, "server create open")
+    do(box, f"namespace create theirs --server=open --uid={OTHER} --sm-count=2")
+    do(box, f"server create own --uid={OTHER}")
+
+    def outcome(user, env):
+        child = box.start(["drv_sm_share"], env, **as_user(user))
+        out, err = child.communicate(timeout=CLIENT_LIMIT_S)
+        return child.returncode, out + err
+
+    for user, server, name, may in ((OTHER, "open", "", True), (THIRD, "open", "", True), (OTHER, "open", "theirs", True),
+                                    (THIRD, "open", "theirs", False), (0, "open", "theirs", True),
+                                    (OTHER, "own", "", True), (THIRD, "own", "", False), (0, "own", "", True)):
+        code, text = outcome(user, through(box, server, name))
+        require((code == 0) == may, f"user {user} at {server}/{name}: {code}\n{text}")
+    owners = {path: (box.pipe / path / "openmps.control").stat() for path in ("open", "open/theirs", "own/default")}
+    require([(owners[path].st_uid, owners[path].st_mode & 0o777) for path in owners] ==
+            [(0, 0o666), (OTHER, 0o600), (OTHER, 0o600)], f"{owners}")
+    for path in ("open", "open/theirs", "own", "own/default"):
+        info = (box.pipe / path).stat()
+        require((info.st_uid, info.st_mode & 0o777) == (0, 0o755), f"{path}: {info}")
+
+    # Reading: each user its own.
+    def seen(user, line, env=None):
+        code, text = say(box, line + " --format=csv,noheader", env, as_user(user))
+        require(code == 0, text)
+        return [row.split(",")[0] for row in text.splitlines()]
+    require(seen(0, "server list") == ["open", "own"], str(seen(0, "server list")))
+    require(seen(THIRD, "server list") == ["open"], str(seen(THIRD, "server list")))
+    require(seen(THIRD, "namespace list") == ["default"], str(seen(THIRD, "namespace list")))
+    require(seen(OTHER, "namespace list") == ["default", "theirs", "default"], str(seen(OTHER, "namespace list")))
+    held = box.start(["drv_client_worker", "1", "3", "hold"], through(box, "open", "theirs"), stdin=subprocess.PIPE,
+                     **as_user(OTHER))
+    ready(held)
+    require(seen(THIRD, "client list") == [] and seen(OTHER, "client list") == [str(held.pid)], "client list")
+    # Whoever has a door, root included, sees that namespace and changes nothing.
+    door = through(box, "open", "theirs")
+    require(seen(0, "namespace list", door) == ["theirs"] and seen(0, "client list", door) == [str(held.pid)], "by door")
+    shown = subprocess.run([box.resolve(NAME)], input="ps\n", env={**box.service_env(), **through(box, "open")},
+                           text=True, capture_output=True, check=False, timeout=CLIENT_LIMIT_S).stdout
+    require(str(held.pid) not in shown, f"ps by the door of default shows\n{shown}")
+    for line in ("namespace set theirs --server=open --sm-count=8", "server delete open --force", "server create more",
+                 "sm-partition create p --server=open --device=0 --chunks=1", f"client terminate {held.pid}", "quit",
+                 "set_default_active_thread_percentage 10", "get_server_list", "reload"):
+        code, text = say(box, line, door)
+        require(code == 1 and ("Insufficient privileges" in text or "Permission denied" in text), f"{line}: {code} {text}")
+    # Changing: the owner's and root's.
+    for user, line, may in ((THIRD, "namespace set default --server=own --sm-count=2", False),
+                            (OTHER, "namespace set default --server=own --sm-count=2", True),
+                            (OTHER, "namespace set theirs --server=open --sm-count=4", False),
+                            (THIRD, f"server create mine --uid={OTHER}", False)):
+        code, text = say(box, line, user=as_user(user))
+        require((code == 0) == may and (may or f"Insufficient privileges for UID {user}." in text), f"{line}: {text}")
+    tell(held)
+    finish(held, "the client that was held")
+    box.quit()
+
+
+def namespace_pids(box, _):
+    """A daemon in a PID namespace of its own, which sees no PID of its clients: a door's limits hold all the same."""
+    if os.geteuid() != 0:
+        raise Skipped("only root can make a PID namespace")
+    daemon = subprocess.Popen(["unshare", "--pid", "--fork", "--mount-proc", box.resolve(NAME), "-f"],
+                              env=box.service_env(), cwd=box.tmp, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: box.control("whoami")[0] == 0 or daemon.poll() is not None, SETTLE_LIMIT_S)
+        if daemon.poll() is not None:
+            raise Skipped("no PID namespace can be made here")
+        do(box, "server create shared")
+        do(box, "namespace create pod --server=shared --sm-count=2 --pinned-memory-limit=64M")
+        pod = through(box, "shared", "pod")
+        require(told_sms(box, {**pod, **TRIES}) == 2, "the limit of SMs does not hold")
+        first, second = Taker(box, **pod), Taker(box, **pod)
+        first.expect(("take 40", "ok"))
+        second.expect(("take 26", "out of memory"), ("take 24", "ok"))
+        names = [row[0] for row in rows(box, "client list")]
+        require(len(names) == 2 and all(name.startswith("id:") for name in names), f"clients {names}")
+        first.child.kill()
+        first.child.wait()
+        require(wait_until(lambda: second.say("take 40") == "ok", SETTLE_LIMIT_S), "what a killed member had is lost")
+        do(box, f"client terminate {rows(box, 'client list')[0][0]}")
+        second.child.stdin.close()
+        require(second.child.wait() != 0, "a terminated client goes on")
+        box.quit()
+        require(daemon.wait(SETTLE_LIMIT_S) == 0, f"the daemon ended with {daemon.returncode}")
+    finally:
+        if daemon.poll() is None:
+            daemon.kill()
+            daemon.wait()
+
+
+def namespace_storm(box, _):
+    """Many programs of one namespace start at once, as of a fork bomb, and are killed: together they never have more
+    than it has, another namespace works meanwhile, and afterwards nothing of them is left."""
+    box.start_daemon()
+    do(box, "server create shared")
+    do(box, "namespace create pod --server=shared --pinned-memory-limit=64M --sm-count=2")
+    pod = through(box, "shared", "pod")
+    beside = Taker(box, **through(box, "shared"))
+    storm = [Taker(box, **pod, **TRIES) for _ in range(24)]
+    taken = 0
+    for taker in storm:
+        while taker.say("take 4") == "ok":
+            taken += 4
+    require(taken == 64, f"{taken} MiB of 64")
+    beside.expect(("take 256", "ok"), ("give", "ok"))
+    for taker in storm:
+        taker.child.kill()
+    for taker in storm:
+        taker.child.wait()
+    last = Taker(box, **pod)
+    require(wait_until(lambda: last.say("free") == "64 of 64", SETTLE_LIMIT_S), last.say("free"))
+    last.expect(("take 64", "ok"))
+    last.end()
+    beside.end()
+    box.quit()
+
+
+CGROUPS = "/sys/fs/cgroup"
+
+
+def make_cgroup(box):
+    """A cgroup of the test's, its path below the mount and its directory; None: none can be made here."""
+    for root in (CGROUPS, f"{CGROUPS}/unified", f"{CGROUPS}/pids", f"{CGROUPS}/freezer"):
+        directory = f"{root}/openmps-{box.mark}"
+        try:
+            os.mkdir(directory)
+        except OSError:
+            continue
+        if os.path.exists(f"{directory}/cgroup.procs"):
+            return directory
+        os.rmdir(directory)
+    return None
+
+
+def namespace_cgroups(box, _):
+    """Clients of the main socket get into the namespace of their cgroup, as deep as it says; others into their
+    user's server."""
+    directory = make_cgroup(box)
+    if directory is None:
+        raise Skipped("no cgroup can be made here")
+    try:
+        below = f"{directory}/below"
+        os.makedirs(f"{below}/deep")
+        pattern = f"{CGROUPS}/openmps-{box.mark}"  # /proc/PID/cgroup has paths without the hierarchy's directory
+        box.start_daemon(config=f'[servers.shared.namespaces.job]\nsm_count = {{"*" = 2}}\ncgroup = "{pattern}"\n'
+                                "cgroup_depth = 1\n")
+
+        def held(cgroup):
+            def enter():
+                with open(f"{cgroup}/cgroup.procs", "w", encoding="utf-8") as procs:
+                    procs.write("0")
+            child = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE,
+                              **({"preexec_fn": enter} if cgroup else {}))
+            ready(child)
+            return child
+
+        wanted = []
+        for cgroup, place in ((directory, "shared/job"), (below, "shared/job"),
+                              (f"{below}/deep", f"uid_{os.geteuid()}/default"), (None, f"uid_{os.geteuid()}/default")):
+            wanted.append((held(cgroup), place))
+        places = {row[0]: row[3].split()[0] for row in rows(box, "client list")}
+        require(places == {str(child.pid): place for child, place in wanted}, f"client list shows {places}")
+        for child, _ in wanted:
+            tell(child)
+            finish(child, "a held client")
+        box.quit()
+    finally:
+        for path in (f"{below}/deep", below, directory):
+            wait_until(lambda: not remove(path), SETTLE_LIMIT_S)
+
+
+def remove(path):
+    """Whether the cgroup is still there."""
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+# The command line of the interface v3, each verb well and wrong: (command, exit code, what the output is by a regular
+# expression). GPU is the device's UUID.
+WORD = r"\S+"
+TRANSCRIPT = (
+    ("server create training", 0, ""),
+    ("server create training", 1, r"Error: server 'training' already exists\n"),
+    ("server create", 1, "Error: a name or --uid is required\n"),
+    ("server create no.name", 1, r'Error: "no\.name" is no name of a server: .*\n'),
+    ("server create far --allowed-devices=9", 1, "Error: there is no device '9', only these 1: 0 GPU\n"),
+    ("server create near --allowed-devices=GPU", 0, ""),
+    ("server list", 0, r'NAME +UID +PID +STATUS +"PIPE DIRECTORY" +"ALLOWED DEVICES" +"CONTEXT IDS"\n'
+                       r"near +\d+ +\d+ +Ready +\S+/near +GPU +-\ntraining +\d+ +\d+ +Ready +\S+/training +all +-\n"),
+    ("server list training --format=csv", 0, r"NAME,UID,PID,STATUS,PIPE DIRECTORY,ALLOWED DEVICES,CONTEXT IDS\n"
+                                             r"training,\d+,\d+,Ready,/\S+/training,all,-\n"),
+    ("server list nobody", 1, "Error: server 'nobody' does not exist\n"),
+    ("server list --format=xml", 1, "Error: unknown format 'xml': .*\n"),
+    ("server get training status", 0, "Ready\n"),
+    ("server get near allowed-devices", 0, "GPU\n"),
+    ("server get training colour", 1, "Error: unknown field 'colour': .*\n"),
+    ("server set training --active-thread-percentage=50", 0, ""),
+    ("server set training --active-thread-percentage=101", 1,
+     "Error: --active-thread-percentage=101: expected a number above 0, up to 100, or none\n"),
+    ("server set training", 1, "Error: nothing to set; .*\n"),
+    ("server set nobody --client-priority=1", 1, "Error: server 'nobody' does not exist\n"),
+    ("namespace create high_priority --server=training", 0, ""),
+    ("namespace create high_priority --server=training", 1,
+     "Error: namespace 'high_priority' already exists on server 'training'\n"),
+    ("namespace create alone", 1, "Error: --server=<name> is required\n"),
+    ("namespace create " + 65 * "x" + " --server=training", 1, 'Error: "x+" is no name of a namespace: .*\n'),
+    ("namespace set high_priority --server=training --pinned-memory-limit=4G --client-priority=1", 0, ""),
+    ("namespace set high_priority --server=training --pinned-memory-limit=4", 1,
+     "Error: --pinned-memory-limit=4: expected a size .*\n"),
+    ("namespace get high_priority training pinned-memory-limit", 0, "4G\n"),
+    ("namespace get high_priority training colour", 1, "Error: unknown field 'colour': .*\n"),
+    ("namespace get nobody training name", 1, "Error: namespace 'nobody' does not exist on server 'training'\n"),
+    ("namespace list --server=training --format=csv,noheader", 0,
+     r"default,training,Ready,-,50\.00,-,\S+/training/default\n"
+     r"high_priority,training,Ready,4G,-,1,\S+/training/high_priority\n"),
+    ("namespace list --server=nobody", 1, "Error: server 'nobody' does not exist\n"),
+    ("namespace list nobody", 1, "Error: namespace 'nobody' does not exist\n"),
+    ("namespace delete default --server=training", 1, "Error: namespace 'default' is there as long as its server\n"),
+    ("namespace delete nobody --server=training", 1, "Error: namespace 'nobody' does not exist on server 'training'\n"),
+    ("device list --format=csv", 0, "ORDINAL,SERVER,PCI ID,DEVICE UUID,NAME,TOTAL SMS,TOTAL CHUNKS,ATTRIBUTES\n"
+                                    r"0,-,[0-9a-f:.]+,GPU,.*,\d+,\d+,-\n"),
+    ("device list --server=near --format=csv,noheader", 0, "0,near,.*\n"),
+    ("device list --server=nobody", 1, "Error: server 'nobody' does not exist\n"),
+    ("sm-partition create large --server=training --device=0 --chunks=2", 0,
+     r"SM partition 'large' created on device GPU \(sm-count=\d+\)\nCUDA_MPS_SM_PARTITION=GPU/\S+\n"),
+    ("sm-partition create large --server=training --device=0 --chunks=1", 1, "Error: partition .* is there already\n"),
+    ("sm-partition create huge --server=training --device=0 --chunks=99", 1, "Error: there are no 99 chunks free\n"),
+    ("sm-partition create none --server=training --device=0 --chunks=0", 1, "Error: --chunks=0: expected a number, .*\n"),
+    ("sm-partition create p --server=training --device=8 --chunks=1", 1, "Error: there is no device '8'; .*\n"),
+    ("sm-partition list --all --format=csv", 0,
+     r"SERVER,DEVICE,NAME,CHUNKS,SM COUNT,INCLUDE REMAINDER,STATUS,VISIBLE UUID\n"
+     r"training,GPU,large,2,\d+,false,created,GPU/\S+\n-,GPU,-,\d+,\d+,false,unallocated,-\n"),
+    ("sm-partition delete small --server=training --device=0", 1,
+     "Error: SM partition 'small' does not exist on device GPU\n"),
+    ("sm-partition delete large --server=training --device=0", 0, "SM partition 'large' deleted from device GPU\n"),
+    ("client list", 0, 'PID +SERVER +DEVICE +"MAWS NS" +CMD\n'),
+    ("client list --server=nobody", 1, "Error: server 'nobody' does not exist\n"),
+    ("client get 1 cmd", 1, "Error: client '1' does not exist\n"),
+    ("client terminate 1", 1, "Error: client '1' does not exist\n"),
+    ("feature describe --format=csv", 0, "FEATURE,STATE,MODULE,COVERS\nmemacct,enabled \\(default\\),memacct,.*\n"
+                                         "context-share,enabled \\(default\\),context-share,.*\n"),
+    ("feature enable memacct", 0, ""),
+    ("feature disable memacct", 1, "Error: memacct is always on in OpenMPS\n"),
+    ("feature enable colour", 1, "Error: unknown feature 'colour': memacct, context-share\n"),
+    ("memacct set audit_log=true", 0, ""),
+    ("memacct set audit_log=maybe", 1, "Error: audit_log=maybe: expected true or false\n"),
+    ("memacct describe --format=csv,noheader", 0, "audit_log,true\n"),
+    ("context-share set default_socket=off", 0, ""),
+    ("context-share set default_socket=maybe", 1, "Error: default_socket=maybe: expected on or off\n"),
+    ("context-share describe --format=csv,noheader", 0, "default_socket,off\n"),
+    ("server frobnicate", 1, "Error: module 'server' has no verb 'frobnicate'; see 'server help'\n"),
+    ("server list --colour=red", 1, "Error: unknown option '--colour=red'; see 'server list help'\n"),
+    ("server list one two", 1, "Error: unexpected argument 'two'; see 'server list help'\n"),
+    ("namespace", 1, "namespace: .*\n(.*\n)+"),
+    ("namespace help", 0, "namespace: .*\n(.*\n)+"),
+    ("namespace create help", 0, "namespace create <name>: .*\n(.*\n)+"),
+    ("server delete near", 0, ""),
+    ("server delete near", 1, "Error: server 'near' does not exist\n"),
+    ("get_default_active_thread_percentage", 0, r"100\.0\n"),  # the commands of v2 on the same daemon
+    ("server delete training --force", 0, ""),
+)
+
+
+def v3_commands(box, _):
+    """Each verb of the interface v3, well and wrong, with -p 3 and without; a name too long for a socket's path says
+    so with the number; tables cut nothing."""
+    box.start_daemon()
+    gpu = rows(box, "device list")[0][3]
+    for line, wanted_code, wanted in TRANSCRIPT:
+        command = ("-p 3 " if "_" not in line.split()[0] else "") + line.replace("GPU", gpu)
+        code, text = say(box, command)
+        right = code == wanted_code and re.fullmatch(wanted.replace("GPU", re.escape(gpu)), text)
+        require(right, f"{command}: exit code {code}, expected {wanted_code} and\n{wanted}\nthe output is\n{text}")
+    do(box, "server create s")
+    most = 107 - len(str(box.pipe / "s" / "openmps.control")) - 1
+    if most < 64:
+        do(box, f"namespace create {most * 'n'} --server=s")
+        code, text = say(box, f"namespace create {(most + 1) * 'n'} --server=s")
+        require(code == 1 and "has 108 bytes, the system allows 107" in text, text)
+    require("NAME" not in do(box, "namespace list --format=table,noheader"), "noheader")
+    require([row["name"] for row in json.loads(do(box, "server list --format=json"))] == ["s"], "json")
+    code, text = say(box, "-p 3 --help")
+    require(code == 0 and all(f"\n  {module} " in text for module in ("server", "namespace", "client", "sm-partition")), text)
+    code, text = say(box, "-p 3 -q")
+    require((code, text) == (0, "") and wait_until(lambda: not box.pids_named(NAME), SETTLE_LIMIT_S), f"-q: {text}")
+
+
+# As a Kubernetes driver writes it: memory accounting with its log, only clients of doors share a context.
+DRIVERS_FILE = """
+schema_version = "1.0"
+[features.memacct]
+enabled = true
+audit_log = true
+[features.context-share]
+enabled = true
+default_socket = "off"
+[servers.shared]
+"""
+
+
+def v3_driver(box, _):
+    """What a driver for Kubernetes does with the interface v3: a daemon in the foreground that its standard input ends,
+    a namespace for each container, its clients listed and terminated, the namespace deleted; a reloaded file."""
+    multiuser = ["-m"] if os.geteuid() == 0 else []
+    config = box.config()
+    config.write_text(DRIVERS_FILE)
+    daemon = subprocess.Popen([box.resolve(NAME), "-p", "3", *multiuser, "-f", "-a", str(config)], text=True,
+                              env=box.service_env(), cwd=box.tmp, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL)
+    try:
+        first = daemon.stdout.readline()
+        require(first == f"To connect CUDA applications to this daemon, set CUDA_MPS_PIPE_DIRECTORY={box.pipe}\n", first)
+        is_up = lambda: say(box, "-p 3 server get shared status") == (0, "Ready\n")
+        require(wait_until(is_up, SETTLE_LIMIT_S), "the configured server does not start")
+        for name, memory in (("pod_a", "64M"), ("pod_b", "128M")):
+            do(box, f"-p 3 namespace create {name} --server=shared")
+            do(box, f"-p 3 namespace set {name} --server=shared --pinned-memory-limit={memory} "
+                    "--active-thread-percentage=50")
+        one, other = Taker(box, **through(box, "shared", "pod_a")), Taker(box, **through(box, "shared", "pod_b"))
+        one.expect(("free", "64 of 64"))
+        other.expect(("free", "128 of 128"), ("take 100", "ok"))
+        lines = do(box, "-p 3 client list --format=csv,noheader").splitlines()
+        wanted = rf"{one.child.pid},shared,GPU-[0-9a-f-]+,shared/pod_a \(\d+\),\S*drv_group_memory"
+        require(len(lines) == 2 and any(re.fullmatch(wanted, line) for line in lines), f"{wanted}\n{lines}")
+        require(say(box, "-p 3 namespace delete pod_a --server=shared")[0] != 0, "a namespace with a client is deleted")
+        began = time.monotonic()
+        do(box, f"-p 3 client terminate {one.child.pid}")
+        require(time.monotonic() - began < SETTLE_LIMIT_S, "terminate takes too long")
+        one.child.stdin.close()
+        require(one.child.wait() != 0, "a terminated client goes on")
+        do(box, "-p 3 namespace delete pod_a --server=shared")
+        other.expect(("take 20", "ok"), ("take 20", "out of memory"))
+        # The file again, with other limits and one namespace more.
+        config.write_text(DRIVERS_FILE + 'pinned_memory_limit = "32M"\n[servers.shared.namespaces.pod_c]\n'
+                                         'active_thread_percentage = "25"\n')
+        text = do(box, "reload")
+        require("namespace pod_c of server shared is there from now on" in text and
+                "namespace default of server shared device_pinned_mem_limit of each device: none -> 32M" in text, text)
+        require(told_sms(box, through(box, "shared", "pod_c")) * 4 == int(rows(box, "device list")[0][5]), "pod_c")
+        config.write_text(DRIVERS_FILE + "colour = 1\n")
+        code, text = say(box, "reload")
+        require(code == 1 and 'unknown key "colour"' in text and "Nothing is changed" in text, text)
+        other.end()
+        daemon.stdin.write("quit\n")
+        daemon.stdin.flush()
+        require(daemon.wait(SETTLE_LIMIT_S) == 0, f"the daemon ended with {daemon.returncode}")
+        require(list(box.pipe.iterdir()) == [], f"left: {list(box.pipe.iterdir())}")
+    finally:
+        if daemon.poll() is None:
+            daemon.kill()
+            daemon.wait()
+
+
+def v3_partitions(box, _):
+    """Partitions of a server: a client runs in the one that it names or that its namespace has, and gets into none that
+    is not its server's, not its namespace's, or larger than its namespace's share."""
+    box.start_daemon()
+    do(box, "server create s")
+    do(box, "server create t")
+    device = rows(box, "device list")[0]
+    chunk = int(device[5]) // int(device[6])
+    named = {}
+    for name, chunks in (("small", 1), ("large", 2)):
+        text = do(box, f"sm-partition create {name} --server=s --device=0 --chunks={chunks}")
+        named[name] = re.search("CUDA_MPS_SM_PARTITION=(.*)", text)[1]
+    do(box, f"namespace create tight --server=s --sm-count={chunk}")
+
+    def sms(server, namespace, partition):
+        env = through(box, server, namespace, **({"CUDA_MPS_SM_PARTITION": partition} if partition else {}))
+        child = box.start(["drv_sm_share"], env)
+        out = child.communicate(timeout=CLIENT_LIMIT_S)[0]
+        words = [line for line in out.splitlines() if line.startswith("# told")]
+        return int(words[-1].split()[2]) if child.returncode == 0 and words else None
+
+    for server, namespace, partition, wanted in (
+            ("s", "", named["small"], chunk), ("s", "", named["large"], 2 * chunk), ("s", "", "large", 2 * chunk),
+            ("t", "", named["small"], None), ("s", "tight", named["small"], chunk), ("s", "tight", named["large"], None),
+            ("s", "", "nothing", None)):
+        got = sms(server, namespace, partition)
+        require(got == wanted, f"{server}/{namespace} in {partition}: {got} SMs, expected {wanted}")
+    held = LiveSms(box, through(box, "s", "", CUDA_MPS_SM_PARTITION=named["small"]))
+    require(wait_until(lambda: held.rounds > 2, SETTLE_LIMIT_S), "it does not begin")
+    code, text = say(box, "sm-partition delete small --server=s --device=0")
+    require(code == 1 and "has clients" in text, text)
+    kill_daemon(box)
+    box.start_daemon()
+    require(sms("s", "", named["large"]) == 2 * chunk, "the next daemon does not know the partition")
+    held.end()
+    do(box, "sm-partition delete small --server=s --device=0")
+    box.quit()
+
+
+NAMESPACES = (namespace_limits, namespace_users, namespace_pids, namespace_storm, namespace_cgroups, v3_commands, v3_driver,
+              v3_partitions)
