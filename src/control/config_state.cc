@@ -16,7 +16,9 @@ toml::table table_of(const Limits& limits) {
     const wire::LimitInfo& info = wire::info_of(key.limit);
     const bool is_whole = info.notation == wire::Notation::kInteger;
     const auto put = [&](toml::table& where, const std::string& name) {
-      if (is_whole) {
+      if (info.notation == wire::Notation::kSwitch) {
+        where.insert_or_assign(name, value != 0);
+      } else if (is_whole) {
         where.insert_or_assign(name, static_cast<int64_t>(value));
       } else {
         where.insert_or_assign(name, value);

@@ -311,6 +311,26 @@ std::span<const CommandInfo> limit_commands() {
            "for another stream, a value or the program does not count. 0.1 to 86400 seconds. The "
            "configuration and the environment of the daemon state "
            "the limit of all clients, and a program may lower it (OPENMPS_WORK_TIME_LIMIT)."},
+      {.word = "set_client_borrow_sms",
+       .arguments = "<PID, id:ID or group> true|false",
+       .places = {&Command::client, &Command::value},
+       .right = Right::kDaemon,
+       .run = change<Limit::kBorrow>,
+       .help = "More SMs than its percentage or number while others have no work",
+       .manual =
+           "With `true` a client or a group has all SMs that nobody has reserved while no other "
+           "client has had work on the device for 20 ms, and its own part again as soon as one "
+           "has: after the kernels that run, and what has been queued for half a millisecond."},
+      {.word = "set_client_weight",
+       .arguments = "<PID, id:ID or group> <0.01 to 100, 0: none>",
+       .places = {&Command::client, &Command::value},
+       .right = Right::kDaemon,
+       .run = change<Limit::kWeight>,
+       .help = "Its part of the time on SMs that others want, too",
+       .manual =
+           "Where clients of one rank want more SMs than there are, each gets time on them in "
+           "proportion to its weight (all members of a group with a weight together); 1 is usual. "
+           "A program states its own in `OPENMPS_WEIGHT`, up to what the operator has stated."},
       {.word = "get_group_list",
        .arguments = "[--json]",
        .options = {&kJsonOption},

@@ -8,12 +8,14 @@
 
 #include "control/command.h"
 #include "control/limits.h"
+#include "control/module_command.h"
 
 namespace {
 
 std::string part(const std::string& line) {
   using namespace openmps::control;
   if (line == ".\\\" @COMMANDS@") return manual_of_commands();
+  if (line == ".\\\" @MODULES@") return manual_of_modules();
   if (line == ".\\\" @LIMITS@") return manual_of_limits(false);
   if (line == ".\\\" @GROUP_LIMITS@") return manual_of_limits(true);
   return line + "\n";

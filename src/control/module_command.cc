@@ -243,7 +243,9 @@ std::vector<ModuleOption> limit_options() {
       {"active-thread-percentage", "<1-100>", "Share of each device's SMs of all its clients"},
       {"client-priority", "<0|1>", "0 normal, 1 below normal"},
       {"sm-count", "<SMs>", "SMs of each device instead of a percentage"},
-      {"work-time-limit", "<seconds>", "How long work may take without any of it ending"}};
+      {"work-time-limit", "<seconds>", "How long work may take without any of it ending"},
+      {"borrow-sms", "<bool>", "More SMs than that while others have no work for them"},
+      {"weight", "<0.01-100>", "Its part of the time on SMs that others want, too; usual: 1"}};
 }
 
 namespace {
@@ -258,7 +260,9 @@ struct LimitOption {
 constexpr LimitOption kLimitOptions[] = {{"active-thread-percentage", wire::Limit::kPercentage},
                                          {"client-priority", wire::Limit::kPriority},
                                          {"sm-count", wire::Limit::kSmCount},
-                                         {"work-time-limit", wire::Limit::kWorkTime}};
+                                         {"work-time-limit", wire::Limit::kWorkTime},
+                                         {"borrow-sms", wire::Limit::kBorrow},
+                                         {"weight", wire::Limit::kWeight}};
 
 }  // namespace
 

@@ -118,6 +118,9 @@ class TomlReader {
         }
         return std::nullopt;
       case wire::Notation::kSize: return info.parse(text_of(value));
+      case wire::Notation::kSwitch:
+        if (const auto is_on = value.value_exact<bool>()) return *is_on ? 1 : 0;
+        return std::nullopt;
     }
     return std::nullopt;
   }

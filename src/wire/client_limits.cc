@@ -80,20 +80,19 @@ std::string memory_answer(LimitValue value) {
   return bytes == 0 ? "" : size_text(bytes, bytes >= kGiB);
 }
 
-// "0=1G,1=512M", or bytes without a unit.
+// "0=1G,1=512M", or bytes without a unit. An entry that can't be read voids no other one.
 void read_memory(const char* text, ClientLimits* limits) {
-  while (text != nullptr && *text != '\0') {
+  for (; text != nullptr && *text != '\0'; text = strchr(text, ',')) {
+    if (*text == ',') ++text;
     char* end = nullptr;
     const unsigned long device = strtoul(text, &end, 10);
-    if (end == text || *end != '=') return;
+    if (end == text || *end != '=') continue;
     const char* number = end + 1;
     uint64_t bytes = strtoull(number, &end, 10);
-    if (end == number) return;
+    if (end == number) continue;
     if (*end == 'G' || *end == 'g') bytes *= kGiB;
     if (*end == 'M' || *end == 'm') bytes *= kMiB;
     if (device < kMaxDevices) limits->memory_limit[device] = bytes;
-    text = strchr(end, ',');
-    if (text != nullptr) ++text;
   }
 }
 
@@ -130,6 +129,39 @@ std::string seconds_text(LimitValue value) {
 
 void read_seconds(const char* text, ClientLimits* limits) {
   if (const auto value = parse_seconds(text)) limits->work_time_s = static_cast<float>(*value);
+}
+
+// ---- Borrowing and weights ----------------------------------------------------------------------
+
+std::optional<LimitValue> parse_switch(std::string_view text) {
+  if (text == "true" || text == "1") return 1;
+  if (text == "false" || text == "0") return 0;
+  return std::nullopt;
+}
+
+std::string switch_text(LimitValue value) { return value == 0 ? "false" : "true"; }
+
+// A hundredth of the usual share, and a hundred times that: a session that gets less would seem to
+// hang.
+constexpr LimitValue kLeastWeight = 0.01;
+constexpr LimitValue kMostWeight = 100;
+
+// False for a NaN. 0: none is stated.
+bool is_weight(double value) {
+  return value == 0 || (value >= kLeastWeight && value <= kMostWeight);
+}
+
+std::optional<LimitValue> parse_weight(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return is_weight(value) ? std::optional(value) : std::nullopt;
+}
+
+std::string weight_text(LimitValue value) { return value == 0 ? "none" : format_text("%g", value); }
+
+void read_weight(const char* text, ClientLimits* limits) {
+  if (const auto value = parse_weight(text)) limits->weight = static_cast<float>(*value);
 }
 
 constexpr LimitInfo kTable[] = {
@@ -213,6 +245,38 @@ constexpr LimitInfo kTable[] = {
      .most = kMostSeconds,
      .expected = "a number of seconds, 0.1 to 86400",
      .expected_table = ""},
+    {.limit = Limit::kBorrow,
+     .name = "borrow_sms",
+     .variable = nullptr,
+     .json = "borrow_sms",
+     .is_per_device = false,
+     .is_of_groups = false,
+     .unset = 0,
+     .parse = parse_switch,
+     .text = switch_text,
+     .answer = switch_text,
+     .read_variable = nullptr,
+     .notation = Notation::kSwitch,
+     .least = 0,
+     .most = 1,
+     .expected = "true or false: whether it has more SMs than its share while others have no work",
+     .expected_table = ""},
+    {.limit = Limit::kWeight,
+     .name = "weight",
+     .variable = "OPENMPS_WEIGHT",
+     .json = "weight",
+     .is_per_device = false,
+     .is_of_groups = false,
+     .unset = 0,
+     .parse = parse_weight,
+     .text = weight_text,
+     .answer = weight_text,
+     .read_variable = read_weight,
+     .notation = Notation::kNumber,
+     .least = kLeastWeight,
+     .most = kMostWeight,
+     .expected = "a weight, 0.01 to 100; 1 is usual",
+     .expected_table = ""},
 };
 
 // The nearest number of that type. A NaN is 0.
@@ -251,6 +315,11 @@ CUresult set_limit(ClientLimits* limits, Limit limit, uint32_t device, LimitValu
       if (!is_work_time(value)) return CUDA_ERROR_INVALID_VALUE;
       limits->work_time_s = static_cast<float>(value);
       break;
+    case Limit::kBorrow: limits->borrows = value != 0 ? 1 : 0; break;
+    case Limit::kWeight:
+      if (!is_weight(value)) return CUDA_ERROR_INVALID_VALUE;
+      limits->weight = static_cast<float>(value);
+      break;
   }
   return CUDA_SUCCESS;
 }
@@ -274,6 +343,9 @@ ClientLimits granted_limits(const ClientLimits& server, const ClientLimits& prog
     granted.memory_limit[i] = combined_limit(server.memory_limit[i], program.memory_limit[i]);
   }
   granted.work_time_s = combined_limit(server.work_time_s, program.work_time_s);
+  // What it states where the operator states nothing, and at most what the operator states.
+  const float weight = combined_limit(server.weight, program.weight);
+  granted.weight = is_weight(weight) ? weight : server.weight;
   return granted;
 }
 
@@ -299,6 +371,8 @@ void put_changes_in_force(const ClientLimits& next, ClientLimits* before, Client
     take(next.sm_count[i], before->sm_count[i], in_force->sm_count[i]);
   }
   take(next.work_time_s, before->work_time_s, in_force->work_time_s);
+  take(next.borrows, before->borrows, in_force->borrows);
+  take(next.weight, before->weight, in_force->weight);
 }
 
 }  // namespace openmps::wire

@@ -26,18 +26,31 @@ struct ClientLimits {
   uint32_t sm_count[kMaxDevices] = {};      // SMs; 0: as many as the percentage says
   // Seconds that work which the GPU has may take without any of it ending; 0: no limit.
   float work_time_s = 0;
+  // 1: more SMs than that while others, who could have them, have no work for them.
+  uint32_t borrows = 0;
+  // Of the time on SMs that several want, in proportion to the others' weights; 0: none is stated,
+  // which counts as 1.
+  float weight = 0;
   uint32_t reserved = 0;
   bool operator==(const ClientLimits&) const = default;
 };
 
-enum class Limit : uint32_t { kPercentage, kPriority, kMemory, kSmCount, kWorkTime };
+enum class Limit : uint32_t {
+  kPercentage,
+  kPriority,
+  kMemory,
+  kSmCount,
+  kWorkTime,
+  kBorrow,
+  kWeight
+};
 
 // The value of any limit, as commands and configuration state it. A double holds each of them
 // exactly: sizes are whole MiB.
 using LimitValue = double;
 
-// How the configuration writes a value: 12.5, 1 or "512M".
-enum class Notation { kNumber, kInteger, kSize };
+// How the configuration writes a value: 12.5, 1, "512M" or true.
+enum class Notation { kNumber, kInteger, kSize, kSwitch };
 
 struct LimitInfo {
   Limit limit;
@@ -81,6 +94,8 @@ void visit_limit(const ClientLimits& limits, Limit limit, uint32_t device, Visit
     case Limit::kMemory: return visit(limits.memory_limit[device]);
     case Limit::kSmCount: return visit(limits.sm_count[device]);
     case Limit::kWorkTime: return visit(limits.work_time_s);
+    case Limit::kBorrow: return visit(limits.borrows);
+    case Limit::kWeight: return visit(limits.weight);
   }
 }
 

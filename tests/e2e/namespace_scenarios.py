@@ -56,6 +56,13 @@ def told_sms(box, env):
     return int(words[2])
 
 
+def part(box, percentage):
+    """The SMs that a percentage of the first device is: whole chunks."""
+    described = json.loads(box.control("device_query --json")[1])[0]
+    return described["sms"] * percentage // 100 // described["chunk_sms"] * described["chunk_sms"] if percentage < 100 \
+        else described["sms"]
+
+
 def namespace_limits(box, _):
     """Who comes through a namespace's socket has its limits with the others there, whatever its environment says;
     they change while it runs, outlive daemon and server, and end with the namespace."""
@@ -63,9 +70,8 @@ def namespace_limits(box, _):
     do(box, "server create shared")
     do(box, "namespace create pod --server=shared --active-thread-percentage=25 --pinned-memory-limit=64M")
     do(box, "namespace create big --server=shared")
-    whole = rows(box, "device list")[0]
-    sms, chunk = int(whole[5]), int(whole[5]) // int(whole[6])
-    quarter = sms // 4 // chunk * chunk
+    sms = part(box, 100)
+    quarter, half = part(box, 25), part(box, 50)
     pod = through(box, "shared", "pod")
     require(told_sms(box, pod) == quarter and told_sms(box, {**pod, **TRIES}) == quarter, "the door's limit does not hold")
     require(told_sms(box, through(box, "shared", "big")) == sms, "a namespace without limits has some")
@@ -97,18 +103,18 @@ def namespace_limits(box, _):
     require((os.stat(box.pipe / "shared/pod").st_ino, rows(box, "namespace list")) == before[:2], "another door")
     third = Taker(box, **pod, **TRIES)
     require(third.say("free").endswith(" of 80"), third.say("free"))
-    require(told_sms(box, pod) == sms // 2 // chunk * chunk, "the limit is not the one that was set")
+    require(told_sms(box, pod) == half, "the limit is not the one that was set")
     for taker in (third, beside):
         taker.end()
     # The server's process is killed: the next one has the limits, too.
     second.child.kill()
     second.child.wait()
     os.kill(int(before[2][0][2]), signal.SIGKILL)
-    require(told_sms(box, pod) == sms // 2 // chunk * chunk, "the next server does not know the limit")
+    require(told_sms(box, pod) == half, "the next server does not know the limit")
 
     last = Taker(box, **pod)
     code, text = say(box, "namespace delete pod --server=shared")
-    require(code == 1 and "has 1 clients" in text and told_sms(box, pod) == sms // 2, text)
+    require(code == 1 and "has 1 clients" in text and told_sms(box, pod) == half, text)
     code, text = say(box, "server delete shared")
     require(code == 1 and "has 1 clients" in text, text)
     do(box, "namespace delete pod --server=shared --force")
@@ -473,7 +479,7 @@ def v3_driver(box, _):
         text = do(box, "reload")
         require("namespace pod_c of server shared is there from now on" in text and
                 "namespace default of server shared device_pinned_mem_limit of each device: none -> 32M" in text, text)
-        require(told_sms(box, through(box, "shared", "pod_c")) * 4 == int(rows(box, "device list")[0][5]), "pod_c")
+        require(told_sms(box, through(box, "shared", "pod_c")) == part(box, 25), "pod_c")
         config.write_text(DRIVERS_FILE + "colour = 1\n")
         code, text = say(box, "reload")
         require(code == 1 and 'unknown key "colour"' in text and "Nothing is changed" in text, text)
@@ -494,8 +500,7 @@ def v3_partitions(box, _):
     box.start_daemon()
     do(box, "server create s")
     do(box, "server create t")
-    device = rows(box, "device list")[0]
-    chunk = int(device[5]) // int(device[6])
+    chunk = json.loads(box.control("device_query --json")[1])[0]["chunk_sms"]
     named = {}
     for name, chunks in (("small", 1), ("large", 2)):
         text = do(box, f"sm-partition create {name} --server=s --device=0 --chunks={chunks}")

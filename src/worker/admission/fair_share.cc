@@ -3,7 +3,6 @@
 #include "worker/admission/fair_share.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/mutex.h"
 
@@ -20,12 +19,38 @@ bool FairShares::is_crowded(Rank from) {
   return busy * 4 >= sms_ * 3;
 }
 
+bool FairShares::others_work(const void* owner, uint64_t since_ns) {
+  const MutexLock lock(mutex_);
+  for (const FairShare* share : active_) {
+    if (share->owner_ != owner) return true;
+  }
+  return std::ranges::any_of(last_work_ns_, [owner, since_ns](const auto& entry) {
+    return entry.first != owner && entry.second >= since_ns;
+  });
+}
+
+void FairShares::set_borrowers(std::vector<const void*> owners) {
+  const MutexLock lock(mutex_);
+  borrowers_ = std::move(owners);
+  has_borrowers_.store(!borrowers_.empty(), std::memory_order_relaxed);
+}
+
+FairShare::~FairShare() {
+  stop_waiting();
+  const MutexLock lock(device_.mutex_);
+  device_.last_work_ns_.erase(owner_);
+}
+
 void FairShare::begin_work(uint32_t sms) {
   if (sms_.load(std::memory_order_relaxed) == 0) sms_.store(sms, std::memory_order_relaxed);
   if (++busy_streams_ != 1 || device_.policy_ == nullptr) return;
   const MutexLock lock(device_.mutex_);
   device_.active_.push_back(this);
   count_locked();
+  const auto& borrowers = device_.borrowers_;
+  if (std::ranges::any_of(borrowers, [this](const void* one) { return one != owner_; })) {
+    device_.on_work_();
+  }
 }
 
 void FairShare::end_work(uint64_t now) {
@@ -34,6 +59,7 @@ void FairShare::end_work(uint64_t now) {
   std::erase(device_.active_, this);
   count_locked();
   device_.left_ns_.store(now, std::memory_order_relaxed);
+  device_.last_work_ns_[owner_] = now;
   ends_ns_.store(0, std::memory_order_relaxed);
   for (FairShare* other : device_.waiting_) {
     other->is_outdated_.store(true, std::memory_order_relaxed);
@@ -46,15 +72,9 @@ void FairShare::charge(uint64_t ns, uint64_t sms, uint64_t now) {
   if (kept == 0) return;
   const uint32_t before = sms_.load(std::memory_order_relaxed);
   sms_.store(static_cast<uint32_t>((3 * before + kept + 3) / 4), std::memory_order_relaxed);
-  used_ns_.store(used_ns(now) + ns * kept / device_.sms_, std::memory_order_relaxed);
-  used_at_ns_.store(now, std::memory_order_relaxed);
-}
-
-uint64_t FairShare::used_ns(uint64_t now) const {
-  const uint64_t at = used_at_ns_.load(std::memory_order_relaxed);
-  const double halves = now > at ? static_cast<double>(now - at) / kHalfNs : 0;
-  const auto used = static_cast<double>(used_ns_.load(std::memory_order_relaxed));
-  return static_cast<uint64_t>(used * std::exp2(-halves));
+  const uint64_t of_device = ns * kept / device_.sms_;
+  own_.charge(of_device, now);
+  if (group_ != nullptr) group_->charge(of_device, now);
 }
 
 bool FairShare::must_wait(uint64_t now) {

@@ -6,12 +6,16 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/mutex.h"
 #include "worker/admission/policy.h"
+#include "worker/admission/share_account.h"
 #include "worker/device/background.h"
 
 namespace openmps::worker {
@@ -28,11 +32,22 @@ class FairShares {
   // much, so it is worth keeping them off the few SMs on which such requests run (decision 31).
   static constexpr uint64_t kLongKernelNs = 200'000;
 
-  // To be called before any session has work. Without a policy no kernels are held.
+  // To be called before any session has work. Without a policy no kernels are held, and nobody has
+  // work as far as others_work() knows.
   void set_policy(Policy policy, uint32_t sms) {
     policy_ = policy;
     sms_ = sms;
   }
+
+  // Owners of work, for partitions/sm_partitions.h: the group of a session, or the session itself.
+  // Who has others' SMs (docs/decisions/0051) gives them back when one of these has work.
+  // Whether another owner's session has unfinished kernels, or had some at the time `since_ns` or
+  // later.
+  [[nodiscard]] bool others_work(const void* owner, uint64_t since_ns);
+  // These owners have others' SMs from now on: when another one has kernels, `on_work` is called,
+  // by any thread, with locks held. Stream budgets are short meanwhile.
+  void set_borrowers(std::vector<const void*> owners);
+  void on_others_work(std::function<void()> call) { on_work_ = std::move(call); }
 
  private:
   friend class FairShare;
@@ -47,24 +62,32 @@ class FairShares {
   std::atomic<uint32_t> active_count_{0};
   std::atomic<uint32_t> waiting_count_{0};
   std::atomic<uint64_t> left_ns_{0};  // when a session last ran out of kernels
+  std::map<const void*, uint64_t> last_work_ns_ GUARDED_BY(mutex_);  // by owner: when it ended
+  std::vector<const void*> borrowers_ GUARDED_BY(mutex_);
+  std::atomic<bool> has_borrowers_{false};
+  std::function<void()> on_work_ = [] {};
 };
 
 // One session's share of one device. Session's thread only; other threads read the atomics.
 class FairShare {
  public:
-  // The half-life of past use in used_ns(): about the time of the longest usual kernels. So no
-  // session has much to catch up on, and one that has little work now and then comes first.
-  static constexpr uint64_t kHalfNs = 100'000'000;
   // The time between two decisions, the time of a few small kernels; longer from 8 sessions on.
   static constexpr uint64_t kDecideNs = 100'000;
   // A session whose kernels should have ended this long ago is taken to have none left: its thread
   // has not checked its marks yet.
   static constexpr uint64_t kOverdueNs = 2'000'000;
 
-  FairShare(FairShares& device, Rank rank, std::shared_ptr<Bell> bell)
-      : device_(device), rank_(rank), bell_(std::move(bell)) {}
+  // `group`: the account of the session's group, which has none of its own while that has a weight;
+  // null: it is in none. `owner`: see FairShares; null: its own.
+  FairShare(FairShares& device, Rank rank, std::shared_ptr<Bell> bell,
+            ShareAccount* group = nullptr, const void* owner = nullptr)
+      : device_(device),
+        owner_(owner != nullptr ? owner : this),
+        group_(group),
+        rank_(rank),
+        bell_(std::move(bell)) {}
   // To be destroyed when none of the session's streams has work.
-  ~FairShare() { stop_waiting(); }
+  ~FairShare();
   FairShare(const FairShare&) = delete;
   FairShare& operator=(const FairShare&) = delete;
 
@@ -76,6 +99,8 @@ class FairShare {
   }
   // Takes effect with the next decision.
   void set_rank(Rank rank) { rank_.store(rank, std::memory_order_relaxed); }
+  // The session's own weight; 0: none is stated. As set_rank(), any thread.
+  void set_weight(float weight) { own_.set_weight(weight); }
 
   // A stream that had no unfinished kernels has been given one, which keeps `sms` SMs busy (throws
   // std::bad_alloc); all work of such a stream has ended, but for waits.
@@ -112,10 +137,11 @@ class FairShare {
         is_contested() || device_.left_ns_.load(std::memory_order_relaxed) > since_ns;
     return had_others ? satisfied_ : 1;
   }
-  // The session's recent use, as the time for which it would have filled all SMs (kHalfNs).
-  [[nodiscard]] uint64_t used_ns(uint64_t now) const;
+  // ShareAccount::used_ns() of the session's own account.
+  [[nodiscard]] uint64_t used_ns(uint64_t now) const { return own_.used_ns(now); }
   // The time of the budget of each of the session's streams.
   [[nodiscard]] uint64_t budget_ns() const {
+    if (device_.has_borrowers_.load(std::memory_order_relaxed)) return kShortBudgetNs;
     return is_contested() ? decision_.budget_ns : kBudgetNs;
   }
   // Whether kernels must be held now, by the decision in force or a new one if that is due. The
@@ -130,22 +156,26 @@ class FairShare {
   static constexpr uint64_t kForget = 64;  // longest_ns_ decays to a third in so many kernels
 
   [[nodiscard]] PolicyInput input(uint64_t now) const {
-    return {rank_.load(std::memory_order_relaxed), sms_.load(std::memory_order_relaxed),
-            used_ns(now)};
+    const bool is_grouped = group_ != nullptr && group_->weight() != 0;
+    const ShareAccount& account = is_grouped ? *group_ : own_;
+    return {.rank = rank_.load(std::memory_order_relaxed),
+            .sms = sms_.load(std::memory_order_relaxed),
+            .used_ns = account.used_ns(now),
+            .weight = account.weight(),
+            .account = &account};
   }
   [[nodiscard]] PolicyDecision decide_locked(uint64_t now) REQUIRES(device_.mutex_);
   void set_waiting_locked(bool waits) REQUIRES(device_.mutex_);
   void count_locked() REQUIRES(device_.mutex_);
 
   FairShares& device_;
+  const void* const owner_;
+  ShareAccount* const group_;
+  ShareAccount own_;
   std::atomic<Rank> rank_;
   const std::shared_ptr<Bell> bell_;
   std::atomic<uint32_t> sms_{0};
   std::atomic<uint64_t> longest_ns_{0};  // the longest recent duration
-  // used_ns() at the time used_at_ns_. A thread that reads one of the two between their changes is
-  // wrong by one piece of work.
-  std::atomic<uint64_t> used_ns_{0};
-  std::atomic<uint64_t> used_at_ns_{0};
   std::atomic<uint64_t> ends_ns_{0};
   // Another session's kernels have ended since the last decision.
   std::atomic<bool> is_outdated_{false};

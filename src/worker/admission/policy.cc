@@ -15,17 +15,34 @@ constexpr NamedPolicy kPolicies[] = {{"fair", fair_share_policy}, {"strict", str
 
 }  // namespace
 
+namespace {
+
+double weight_of(const PolicyInput& input) { return input.weight > 0 ? input.weight : 1; }
+
+// Whether the session has had more than its part, compared with that other one.
+bool had_more(const PolicyInput& mine, const PolicyInput& other) {
+  if (mine.account != nullptr && mine.account == other.account) return false;
+  if (mine.weight == 0 && other.weight == 0) {
+    return mine.used_ns > kLeadTimes * other.used_ns + kLeadNs;
+  }
+  return static_cast<double>(mine.used_ns) / weight_of(mine) >
+         static_cast<double>(other.used_ns) / weight_of(other) + kWeightedLeadNs;
+}
+
+}  // namespace
+
 PolicyDecision fair_share_policy(const PolicyInput& mine, std::span<const PolicyInput> others,
                                  uint32_t sms) {
   PolicyDecision decision;
+  if (mine.weight != 0) decision.longest_wait_ns = kWeightedWaitNs;
   uint64_t wanted = mine.sms;
   bool comes_behind = false;
   for (const PolicyInput& other : others) {
     wanted += other.sms;
     if (other.rank < mine.rank) decision.budget_ns = kShortBudgetNs;
-    const uint64_t most = kLeadTimes * other.used_ns + kLeadNs;
-    const bool had_less = other.rank == mine.rank && mine.used_ns > most;
+    const bool had_less = other.rank == mine.rank && had_more(mine, other);
     comes_behind |= other.sms != 0 && (other.rank < mine.rank || had_less);
+    if (other.weight != 0) decision.longest_wait_ns = kWeightedWaitNs;
   }
   decision.holds_kernels = comes_behind && wanted > sms;
   return decision;

@@ -31,7 +31,11 @@ enum class Rank : uint32_t {
 struct PolicyInput {
   Rank rank = Rank::kNormal;
   uint32_t sms = 0;      // SMs that its kernels keep busy on average; 0: it has had none yet
-  uint64_t used_ns = 0;  // FairShare::used_ns()
+  uint64_t used_ns = 0;  // of its account (share_account.h)
+  // The account's weight; 0: none is stated, which counts as 1.
+  float weight = 0;
+  // Sessions of one group with a weight have one account: they do not wait for each other.
+  const void* account = nullptr;
 };
 
 // What a policy decides of a session, in force until the next decision.
@@ -48,8 +52,9 @@ using Policy = PolicyDecision (*)(const PolicyInput& mine, std::span<const Polic
                                   uint32_t sms);
 
 // The default. Of the sessions of one rank none can use more than about three times as much as a
-// competitor, and those of a higher rank go first. No kernels are held while the device has enough
-// SMs for all.
+// competitor; where one of the two has a weight, they use time on SMs in proportion to their
+// weights. Those of a higher rank go first. No kernels are held while the device has enough SMs for
+// all.
 PolicyDecision fair_share_policy(const PolicyInput& mine, std::span<const PolicyInput> others,
                                  uint32_t sms);
 // A session waits for another if its use is more than kLeadTimes times the other's plus kLeadNs.
@@ -57,6 +62,12 @@ PolicyDecision fair_share_policy(const PolicyInput& mine, std::span<const Policy
 // in turn, and some of eight took up to 18 % longer (decision 25).
 inline constexpr uint64_t kLeadNs = 10'000'000;
 inline constexpr uint64_t kLeadTimes = 3;
+// With weights: that much in the place of kLeadNs, in time by weight. It is a few decisions' worth,
+// and one part in a hundred of what a session that fills the device has used (its half-life).
+inline constexpr uint64_t kWeightedLeadNs = 1'000'000;
+// And a session may wait for as long as eight kernels of 50 ms take, whose session has eight times
+// its weight.
+inline constexpr uint64_t kWeightedWaitNs = 400'000'000;
 // The time of a stream budget while a higher rank has work, which has to wait for all that lower
 // ranks have submitted before.
 inline constexpr uint64_t kShortBudgetNs = 500'000;

@@ -96,6 +96,7 @@ bool DeviceParts::is_limited(uint32_t device) {
     if (key.first != device) continue;
     const SmPart part = partitions_->part(*member, clock_.now_ns());
     if (part != nullptr && part->is_limit) return true;
+    if (partitions_->is_lifted(*member)) return true;
     is_whole = true;
   }
   if (is_whole) return false;

@@ -68,9 +68,13 @@ class DeviceParts {
   // some SMs of the device are reserved.
   [[nodiscard]] bool is_limited(uint32_t device);
 
+  // By which FairShares knows the session's work, unless it is in a group.
+  [[nodiscard]] const void* owner() const { return &changes_; }
+
   // Grows with each change of what get() or lease() returns, and with touch().
   [[nodiscard]] uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
-  // Something else that streams are made with has changed: their priority. Any thread.
+  // Something else that streams are made with has changed: their priority, or the
+  // session's weight. Any thread.
   void touch() { changes_.fetch_add(1, std::memory_order_release); }
 
   // What the session may have from now on. Any thread.

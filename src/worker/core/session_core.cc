@@ -61,9 +61,13 @@ void SessionCore::change(const SessionLimits& limits) {
   }
   work_time_s.store(limits.client.work_time_s, std::memory_order_relaxed);
   for (const uint32_t i : devices.used()) {
-    parts.set(i, {limits.sms[i], limits.reservation, limits.rank, info.group.get()});
+    parts.set(i, {limits.sms[i], limits.reservation, limits.rank, info.group.get(),
+                  limits.client.borrows != 0});
   }
-  if (rank.exchange(limits.rank, std::memory_order_relaxed) != limits.rank) parts.touch();
+  bool touches = rank.exchange(limits.rank, std::memory_order_relaxed) != limits.rank;
+  const float next_weight = limits.client.weight;
+  touches |= weight.exchange(next_weight, std::memory_order_relaxed) != next_weight;
+  if (touches) parts.touch();
 }
 
 Status SessionCore::check_device(uint32_t device) const {

@@ -160,6 +160,7 @@ class SessionCore {
   const SessionInfo info;
   // As the last change() said.
   std::atomic<Rank> rank{info.limits.rank};
+  std::atomic<float> weight{0};       // as the last change() said; 0: none is stated
   std::atomic<float> work_time_s{0};  // as the last change() said; 0: no limit
   SessionUsage usage;
   wire::ChannelView view;  // set once the host file is mapped

@@ -70,7 +70,8 @@ SmAssignment SmPlan::choose(const SmWish& wish) const {
   const SmLayout& layout = of.layout;
   const SmAssignment* const whole = whole_of(wish);
   const uint32_t limit = wish.terms.sms;
-  const bool is_limited = limit != 0 && limit < (whole != nullptr ? whole->set.sms : layout.sms);
+  const bool is_limited =
+      !wish.is_lifted && limit != 0 && limit < (whole != nullptr ? whole->set.sms : layout.sms);
   if (!is_limited && whole == nullptr) return choose_unlimited(wish);
   const SmSet all =
       whole != nullptr ? whole->set : layout.set_of(pool(wish.device, wish.terms, false));
@@ -84,22 +85,32 @@ SmAssignment SmPlan::choose(const SmWish& wish) const {
   SmGroups usual = all.groups;
   if (layout.has_partial_group && !takes_partial) usual &= ~layout.last_group();
   chosen.set.groups =
-      least_used(of.users, count, usual.any() ? usual : all.groups, wish.assignment.set.groups);
+      least_used(of.users, count, usual.any() ? usual : all.groups, wish.own);
   chosen.set.sms = std::min(count * layout.step, layout.sms_of(chosen.set.groups));
   return chosen;
 }
 
-void SmPlan::count(const SmWish& wish, bool used) {
-  if (!wish.assignment.is_limited) return;
+void SmPlan::count(SmWish& wish, const SmGroups& groups) {
   for (size_t group = 0; group < kMostSmGroups; ++group) {
-    if (wish.assignment.set.groups.test(group)) of_[wish.device].users[group] += used ? 1 : -1;
+    of_[wish.device].users[group] += int{groups.test(group)} - int{wish.counted.test(group)};
   }
+  wish.counted = groups;
 }
 
+// The SMs of a wish that is lifted count as used: it has them again at any moment, and their green
+// context is there.
 void SmPlan::assign(SmWish& wish) {
-  count(wish, false);
+  count(wish, {});
   wish.assignment = choose(wish);
-  count(wish, true);
+  if (wish.assignment.is_limited) wish.own = wish.assignment.set.groups;
+  const bool is_counted = wish.assignment.is_limited || wish.is_lifted;
+  count(wish, is_counted ? wish.own : SmGroups());
+}
+
+bool SmPlan::is_lifted(const SmWish& wish) const {
+  const auto& groups = of_[wish.device].groups;
+  const auto group = groups.find(wish.terms.group);
+  return wish.is_lifted || (group != groups.end() && group->second.is_lifted);
 }
 
 // The members' own assignments do not count as used meanwhile: they are answered afterwards.
@@ -108,7 +119,7 @@ void SmPlan::assign_group(const SessionGroup& group, SmWish& together) {
   for (SmWish* member : of_[together.device].wishes) {
     if (member->terms.group != &group) continue;
     together.terms.rank = std::max(together.terms.rank, member->terms.rank);
-    count(*member, false);
+    count(*member, {});
     member->assignment.is_limited = false;
   }
   assign(together);
@@ -133,14 +144,14 @@ void SmPlan::add(SmWish& wish) {
 void SmPlan::remove(SmWish& wish) {
   OfDevice& of = of_[wish.device];
   if (std::erase(of.wishes, &wish) == 0) return;
-  count(wish, false);
+  count(wish, {});
   wish.assignment = {};
   const auto group = of.groups.find(wish.terms.group);
   const auto is_member = [&](const SmWish* other) {
     return other->terms.group == wish.terms.group;
   };
   if (group != of.groups.end() && std::ranges::none_of(of.wishes, is_member)) {
-    count(group->second, false);
+    count(group->second, {});
     of.groups.erase(group);
   }
 }

@@ -27,6 +27,7 @@ struct SmTerms {
   uint32_t reservation = 0;  // whose SMs it has; 0: of none
   Rank rank = Rank::kNormal;
   const SessionGroup* group = nullptr;  // with which it has a set of SMs; null: none
+  bool borrows = false;                 // has more SMs while others have no work
   bool operator==(const SmTerms&) const = default;
 };
 
@@ -54,7 +55,10 @@ struct SmWish {
   // What the session's work needs as of now (partitions/demand.h).
   bool needs_whole_device = false;           // also the SMs that are reserved for higher ranks
   SmSet::Kind place = SmSet::Kind::kGroups;  // while small work has SMs to itself
+  bool is_lifted = false;                    // it has others' SMs now: `sms` is no limit
   SmAssignment assignment = {};              // the plan's answer
+  SmGroups own = {};      // that it had last as a limit, and has again when it is lifted no longer
+  SmGroups counted = {};  // as whose user it counts
 };
 
 // SMs that are kept for some sessions.
@@ -96,6 +100,13 @@ class SmPlan {
   [[nodiscard]] bool has_group(uint32_t device, const SessionGroup& group) const {
     return of_[device].groups.contains(&group);
   }
+  // What the sessions of each group have together. Only is_lifted may be changed, before
+  // assign_all().
+  [[nodiscard]] std::map<const SessionGroup*, SmWish>& groups(uint32_t device) {
+    return of_[device].groups;
+  }
+  // The wish, or that of its group, is lifted.
+  [[nodiscard]] bool is_lifted(const SmWish& wish) const;
 
   struct Reserve {
     uint32_t device = 0;
@@ -127,7 +138,8 @@ class SmPlan {
   [[nodiscard]] SmAssignment choose_unlimited(const SmWish& wish) const;
   [[nodiscard]] SmAssignment choose(const SmWish& wish) const;
   [[nodiscard]] const SmAssignment* whole_of(const SmWish& wish) const;
-  void count(const SmWish& wish, bool used);
+  // The wish counts as the user of these groups, and of no others.
+  void count(SmWish& wish, const SmGroups& groups);
   void assign_group(const SessionGroup& group, SmWish& together);
 
   PerDevice<OfDevice> of_;

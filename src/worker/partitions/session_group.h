@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The limits that the sessions of a group have together, beside those of each session
-// (docs/decisions/0029), and how much of them is taken. Lives as long as a session of the group or
-// memory that counts against it. Any thread.
+// (docs/decisions/0029), how much of them is taken, and their common account of time on SMs
+// (docs/decisions/0051). Lives as long as a session of the group or memory that counts against it.
+// Any thread.
 #pragma once
 
 #include <array>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "wire/handshake.h"
+#include "worker/admission/share_account.h"
 
 namespace openmps::worker {
 
@@ -49,13 +51,21 @@ class SessionGroup {
   [[nodiscard]] uint32_t sms(uint32_t device) const {
     return of_[device].sms.load(std::memory_order_relaxed);
   }
+  // Whether they have more SMs while others have no work. As set_sms().
+  void set_borrows(bool borrows) { borrows_.store(borrows, std::memory_order_relaxed); }
+  [[nodiscard]] bool borrows() const { return borrows_.load(std::memory_order_relaxed); }
+
+  // Of all its sessions together, if it has a weight; else each session has one of its own.
+  [[nodiscard]] ShareAccount& account(uint32_t device) { return of_[device].account; }
 
  private:
   struct OfDevice {
     std::atomic<uint64_t> limit{0};
     std::atomic<uint64_t> memory{0};
     std::atomic<uint32_t> sms{0};
+    ShareAccount account;
   };
+  std::atomic<bool> borrows_{false};
   std::array<OfDevice, wire::kMaxDevices> of_;
 };
 

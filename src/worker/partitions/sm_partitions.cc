@@ -17,6 +17,11 @@ constexpr uint32_t kShareForRanks = 16;
 // No more than one of so many, 4 of these, are few: a session that has more to itself slows the
 // others (12 of 132 cost n-body 65536 a third, decision 28).
 constexpr uint32_t kShareOfFew = 32;
+// Others have no work if they have had none for so long: some times what a program needs between two
+// pieces of work, and what it costs to move streams and graphs.
+constexpr uint64_t kOthersIdleNs = 20'000'000;
+// The time between two looks at whether they have.
+constexpr uint64_t kBorrowLookNs = 5'000'000;
 
 // The earliest of two times; 0: never.
 void look_at(uint64_t ns, uint64_t* next) {
@@ -60,6 +65,8 @@ Status SmPartitions::join(Member& member, const GateClient* client) {
     // The next launch of another session, which would start the watch, may be far away.
     if (of.is_shared) watch(device);
     plan_.add(member.wish_);
+    const bool borrows = terms.borrows || (terms.group != nullptr && terms.group->borrows());
+    if (borrows) wake_();
     const SmAssignment& assignment = member.wish_.assignment;
     member.too_few_for_ = assignment.too_few_for;
     if (assignment.is_whole_device) return Status();
@@ -97,6 +104,16 @@ Status SmPartitions::join(Member& member, const GateClient* client) {
   return Status();
 }
 
+void SmPartitions::connect(std::function<void()> wake, Crowded crowded,
+                           PerDevice<FairShares>* shares) {
+  wake_ = std::move(wake);
+  crowded_ = std::move(crowded);
+  shares_ = shares;
+  for (uint32_t device = 0; shares != nullptr && device < devices_.count(); ++device) {
+    (*shares)[device].on_others_work(wake_);
+  }
+}
+
 void SmPartitions::leave(Member& member) {
   const MutexLock lock(mutex_);
   OfDevice& of = of_[member.wish_.device];
@@ -125,6 +142,7 @@ void SmPartitions::set(Member& member, const SmTerms& terms) {
     apply_locked(device);
   }
   make_missing(device);
+  wake_();  // it may borrow from now on, or no longer
 }
 
 void SmPartitions::change(const SessionGroup& group) {
@@ -136,6 +154,7 @@ void SmPartitions::change(const SessionGroup& group) {
     }
     make_missing(device);
   }
+  wake_();  // it may borrow from now on, or no longer
 }
 
 // ---- Putting the plan into force ----------------------------------------------------------------
@@ -160,11 +179,13 @@ void SmPartitions::apply_locked(uint32_t device) {
     const SmAssignment& assignment = member->wish_.assignment;
     member->too_few_for_.store(assignment.too_few_for, std::memory_order_relaxed);
     if (assignment.is_whole_device) {
+      if (member->part_ != nullptr && plan_.is_lifted(member->wish_)) member->own_ = member->part_;
       give_locked(*member, nullptr);
     } else if (lacks_set(*member)) {
       SmPart there = contexts_.find(device, assignment.set);
       if (there != nullptr) give_locked(*member, std::move(there));
     }
+    if (!plan_.is_lifted(member->wish_)) member->own_ = nullptr;
   }
 }
 
@@ -368,6 +389,48 @@ bool SmPartitions::review_reservations_locked(uint32_t device, uint64_t now, uin
   return changed;
 }
 
+// Whether a session or a group has others' SMs from now on, or no longer. Who might get some is
+// known to FairShares before it is asked, so that no work of others begins unseen.
+bool SmPartitions::review_borrowers_locked(uint32_t device, uint64_t now, uint64_t* next) {
+  std::vector<std::pair<SmWish*, const void*>> wishes;
+  for (auto& [group, together] : plan_.groups(device)) {
+    if (group->borrows() && group->sms(device) != 0) {
+      wishes.emplace_back(&together, group);
+    } else if (together.is_lifted) {
+      wishes.emplace_back(&together, nullptr);
+    }
+  }
+  for (Member* member : of_[device].members) {
+    SmWish& wish = member->wish_;
+    if (wish.whole != nullptr || wish.terms.group != nullptr) continue;
+    if (wish.terms.borrows && wish.terms.sms != 0) {
+      wishes.emplace_back(&wish, member->owner());
+    } else if (wish.is_lifted) {
+      wishes.emplace_back(&wish, nullptr);
+    }
+  }
+  OfDevice& of = of_[device];
+  if (shares_ == nullptr || (wishes.empty() && !of.has_borrowers)) return false;
+  FairShares& shares = (*shares_)[device];
+  std::vector<const void*> borrowers;
+  for (const auto& [wish, owner] : wishes) {
+    if (owner != nullptr) borrowers.push_back(owner);
+  }
+  const bool may_borrow = !borrowers.empty();
+  shares.set_borrowers(borrowers);
+  borrowers.clear();
+  bool changed = false;
+  for (const auto& [wish, owner] : wishes) {
+    const bool lifts = owner != nullptr && !shares.others_work(owner, now - kOthersIdleNs);
+    changed |= std::exchange(wish->is_lifted, lifts) != lifts;
+    if (lifts) borrowers.push_back(owner);
+  }
+  if (may_borrow && borrowers.empty()) look_at(now + kBorrowLookNs, next);
+  of.has_borrowers = !borrowers.empty();
+  shares.set_borrowers(std::move(borrowers));
+  return changed;
+}
+
 // Whether it has changed where the work of a session goes. Reservations go first.
 bool SmPartitions::review_small_work_locked(uint32_t device, uint64_t now) {
   OfDevice& of = of_[device];
@@ -398,6 +461,7 @@ uint64_t SmPartitions::service(uint64_t now) {
       const MutexLock lock(mutex_);
       changed = std::exchange(of.is_stale, false);
       changed |= review_reservations_locked(device, now, &next);
+      changed |= review_borrowers_locked(device, now, &next);
       if (changed) apply_locked(device);
       if (of.is_watched) {
         if (review_small_work_locked(device, now)) {

@@ -38,6 +38,10 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
 
    private:
     friend class SmPartitions;
+    // By which FairShares knows the work of its group, or of its session.
+    [[nodiscard]] const void* owner() const {
+      return wish_.terms.group != nullptr ? static_cast<const void*>(wish_.terms.group) : &changes_;
+    }
     // It has had work of late for which what it is to have for now is not enough.
     [[nodiscard]] bool needs_more(uint64_t now) const {
       return demand_.had(too_few_for_.load(std::memory_order_relaxed), now);
@@ -50,6 +54,7 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     // Guarded by SmPartitions' mutex.
     SmWish wish_;
     SmPart part_;  // that it has; null: the whole device
+    SmPart own_;   // that it has again when it has others' SMs no longer: kept, to be there at once
   };
 
   // All outlive the gate, which outlives it.
@@ -71,6 +76,11 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // The lease of SMs that are kept for the member, or for its rank, and that others have while it
   // has no work; null: there are none.
   [[nodiscard]] std::shared_ptr<Lease> lease(const Member& member);
+  // The member, or its group, has others' SMs beside its own for now: it is limited all the same.
+  [[nodiscard]] bool is_lifted(const Member& member) {
+    const MutexLock lock(mutex_);
+    return plan_.is_lifted(member.wish_);
+  }
   // What the member may have from now on; in force when `changes` grows.
   void set(Member& member, const SmTerms& terms);
   // The number of SMs that the group may have has changed.
@@ -121,15 +131,15 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // not been used for kRecentNs are lent. When to look again, by now_ns(); 0: when woken. Main
   // thread.
   uint64_t service(uint64_t now);
-  // Before there are sessions. `wake`: service() has something to do; called by any thread.
-  void connect(std::function<void()> wake, Crowded crowded) {
-    wake_ = std::move(wake);
-    crowded_ = std::move(crowded);
-  }
+  // Before there are sessions. `wake`: service() has something to do; called by any thread, with
+  // locks held. `shares`: of all devices, which know who has work; null: nobody borrows.
+  void connect(std::function<void()> wake, Crowded crowded,
+               PerDevice<FairShares>* shares = nullptr);
 
  private:
   struct OfDevice {
     const std::shared_ptr<Lease> lease_of_ranks = std::make_shared<Lease>();
+    bool has_borrowers = false;  // FairShares knows of some
     bool keeps_for_ranks = false;
     SmallWorkReview small_work;
     std::atomic<bool> is_watched{false};  // service() looks whether small work needs SMs to itself
@@ -151,6 +161,7 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   void make(uint32_t device, const SmSet& set);
   bool prepare(uint32_t device, const SmSet& set);
   bool review_reservations_locked(uint32_t device, uint64_t now, uint64_t* next) REQUIRES(mutex_);
+  bool review_borrowers_locked(uint32_t device, uint64_t now, uint64_t* next) REQUIRES(mutex_);
   bool review_small_work_locked(uint32_t device, uint64_t now) REQUIRES(mutex_);
   [[nodiscard]] bool keeps_some_locked(uint32_t device) REQUIRES(mutex_);
 
@@ -162,6 +173,7 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   PerDevice<OfDevice> of_;
   std::function<void()> wake_ = [] {};
   Crowded crowded_ = [](uint32_t, Rank) { return false; };
+  PerDevice<FairShares>* shares_ = nullptr;
 };
 
 }  // namespace openmps::worker

@@ -44,7 +44,8 @@ MainLoop::MainLoop(Environment& environment)
       [this] { eventfd_write(ended_event_.get(), 1); },
       [&shares = environment_.worker.shares](uint32_t device, Rank from) {
         return shares[device].is_crowded(from);
-      });
+      },
+      &environment_.worker.shares);
 }
 
 MainLoop::~MainLoop() { end_all(); }
@@ -176,8 +177,10 @@ SessionLimits MainLoop::limits_of(const wire::Grant& grant) const {
 }
 
 void MainLoop::set_limits(SessionGroup& group, const wire::ClientLimits& limits) const {
+  group.set_borrows(limits.borrows != 0);
   for (uint32_t i = 0; i < environment_.devices.count(); ++i) {
     group.set_memory_limit(i, limits.memory_limit[i]);
+    group.account(i).set_weight(limits.weight);
     group.set_sms(i, cuda::sms_of_limits(environment_.devices.at(i).sm_steps, limits.sm_count[i],
                                          limits.active_thread_percentage));
   }

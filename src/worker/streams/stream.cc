@@ -221,6 +221,7 @@ Status Streams::follow_changes(Stream& stream) {
   stream.seen_changes = core_.parts.changes();
   const uint32_t device = stream.place.device;
   share(device).set_rank(core_.rank.load(std::memory_order_relaxed));
+  share(device).set_weight(core_.weight.load(std::memory_order_relaxed));
   SmPart part;
   OPENMPS_RETURN_IF_ERROR(find_part(device, stream.sms, stream.green, &part));
   Placement place = stream.place;
@@ -357,8 +358,12 @@ uint64_t Streams::next_look_ns() const {
 
 FairShare& Streams::share(uint32_t device) {
   if (shares_[device] == nullptr) {
-    shares_[device] =
-        std::make_unique<FairShare>(device_shares_[device], core_.rank.load(), core_.bell);
+    SessionGroup* const group = core_.info.group.get();
+    shares_[device] = std::make_unique<FairShare>(
+        device_shares_[device], core_.rank.load(), core_.bell,
+        group != nullptr ? &group->account(device) : nullptr,
+        group != nullptr ? static_cast<const void*>(group) : core_.parts.owner());
+    shares_[device]->set_weight(core_.weight.load());
   }
   return *shares_[device];
 }

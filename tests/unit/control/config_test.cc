@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "base/text.h"
+#include "control/config_state.h"
 #include "mps_fixture.h"
 
 namespace openmps::control {
@@ -220,6 +221,138 @@ TEST(Config, EveryMistakeIsReportedWithItsPlace) {
     EXPECT_TRUE(config.status().message().starts_with("f.toml:")) << config.status().message();
     EXPECT_EQ(config.status().message(), printable(config.status().message()));
   }
+}
+
+// Files of NVIDIA's interface v3, with the keys of release 620.
+TEST(Config, ServersAndNamespaces) {
+  const Result<Config> config = parse(R"(
+schema_version = "1.0"
+[compute_policy]
+timeslice = "long"
+timeslice_yield_level = 2
+[features.memacct]
+enabled = true
+audit_log = true
+force_polling = false
+[features.context-share]
+enabled = true
+default_socket = "off"
+[servers.training]
+uid = 1000
+allowed_devices = "GPU-aa,1"
+pinned_memory_limit = "16G"
+active_thread_percentage = "50"
+client_priority = "1"
+locality_domains = false
+timeslice_pct = "50"
+[[servers.training.devices]]
+uuid = "GPU-aa"
+[[servers.training.devices.sm_partitions]]
+name = "large"
+chunks = 4
+include_remainder = true
+shareable = true
+max_chunks = 6
+[servers.training.namespaces.default]
+active_thread_percentage = "40"
+[servers.training.namespaces.pod]
+pinned_memory_limit = "0=4G,1=512M"
+sm_count = {0 = 16}
+cgroup = "/sys/fs/cgroup/training"
+cgroup_depth = 1
+user = "alice"
+[[servers.training.namespaces.pod.devices]]
+uuid = "GPU-aa"
+sm_partition = "large"
+[servers.other]
+)");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const NamedServer& training = config->servers.at("training");
+  EXPECT_EQ(training.user.uid, 1000u);
+  EXPECT_EQ(training.devices, (std::vector<std::string>{"GPU-aa", "1"}));
+  const GroupRule& own = training.namespaces.at("default");
+  const GroupRule& pod = training.namespaces.at("pod");
+  EXPECT_EQ(own.limits, (Limits{{{Limit::kPercentage}, 40},
+                                {{Limit::kPriority}, 1},
+                                {{Limit::kMemory, kEveryDevice}, 16. * (1ull << 30)}}));
+  EXPECT_EQ(pod.limits, (Limits{{{Limit::kMemory, "0"}, 4. * (1ull << 30)},
+                                {{Limit::kMemory, "1"}, 512. * (1ull << 20)},
+                                {{Limit::kSmCount, "0"}, 16}}));
+  EXPECT_EQ(pod.cgroup, "/training");
+  EXPECT_EQ(pod.cgroup_depth, 1u);
+  EXPECT_EQ(pod.user, 1000u);
+  EXPECT_EQ(pod.partitions, (std::map<std::string, std::string>{{"GPU-aa", "large"}}));
+  ASSERT_EQ(config->partitions.size(), 1u);
+  EXPECT_EQ(config->partitions[0].id(), "training.large");
+  EXPECT_TRUE(config->partitions[0].includes_remainder);
+  EXPECT_TRUE(check_mode(*config, false).ok()) << "partitions of a server need no -S";
+  EXPECT_EQ(config->servers.at("other").namespaces.size(), 1u);
+  EXPECT_TRUE(config->features.audit_log && !config->features.shares_default_socket);
+  EXPECT_EQ(config->notes.size(), 5u) << "keys without effect are named";
+}
+
+TEST(Config, MistakesInServersAreReportedWithTheirPlace) {
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"schema_version = \"2.0\"", "1:18: expected \"1.0\""},
+      {"[servers.\"a.b\"]", "1:10: \"a.b\" is no name"},
+      {"[servers.a]\ncolour = 1", "2:1: unknown key \"colour\""},
+      {"[servers.a]\nuid = -1", "2:7: expected the number of a user"},
+      {"[servers.a]\nallowed_devices = \"x\"", "2:19: expected devices"},
+      {"[servers.a]\npinned_memory_limit = \"4\"", "2:23: expected a size"},
+      {"[servers.a]\nactive_thread_percentage = \"many\"", "2:28: expected a number"},
+      {"[servers.uid_7]\nuid = 8", "1:1: server 'uid_7' can be user 7's only"},
+      {"[servers.a.namespaces.b]\ncgroup = \"/a\"", "2:10: expected a directory below"},
+      {"[servers.a.namespaces.b]\ncgroup_depth = 99", "2:16: expected a number of levels"},
+      {"[servers.a.namespaces.b]\nuser = \"nobody-of-that-name\"", "2:8: expected the name"},
+      {"[[servers.a.devices]]\nuuid = \"x\"", "2:8: expected a device"},
+      {"[[servers.a.devices]]\n[[servers.a.devices.sm_partitions]]\nname = \"p\"",
+       "1:1: expected a device with its uuid"},
+      {"[features.memacct]\naudit_log = 1", "2:13: expected true or false"},
+      {"[compute_policy]\ntimeslice = \"huge\"", "2:13: expected \"default\""}};
+  for (const auto& [text, wanted] : mistakes) {
+    const Result<Config> config = parse(text);
+    ASSERT_FALSE(config.ok()) << text;
+    EXPECT_NE(config.status().message().find(wanted), std::string::npos)
+        << text << "\ngives " << config.status().message() << "\nexpected " << wanted;
+  }
+}
+
+TEST(Config, AStateIsReadAsItWasWritten) {
+  const Result<Config> config = parse(R"(
+[servers.training]
+uid = 1000
+allowed_devices = "GPU-aa,GPU-bb"
+active_thread_percentage = 12.5
+work_time_limit = 0.1
+sm_count = {"*" = 16, 1 = 8}
+pinned_memory_limit = "1536M"
+[servers.training.namespaces.pod]
+cgroup = "/sys/fs/cgroup"
+user = "17"
+client_priority = 0
+[[servers.training.namespaces.pod.devices]]
+uuid = "GPU-aa"
+sm_partition = "large"
+)");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const State state{config->servers, {true, false}, "2\nGPU-aa training.large\n"};
+  const auto read = parse_state(write_state(state));
+  ASSERT_TRUE(read.has_value()) << write_state(state);
+  EXPECT_EQ(read->partitions, state.partitions);
+  EXPECT_TRUE(read->features.audit_log && !read->features.shares_default_socket);
+  const NamedServer& was = state.servers.at("training");
+  const NamedServer& is = read->servers.at("training");
+  EXPECT_EQ(is.user.uid, was.user.uid);
+  EXPECT_EQ(is.devices, was.devices);
+  ASSERT_EQ(is.namespaces.size(), was.namespaces.size());
+  for (const auto& [name, rule] : was.namespaces) {
+    const GroupRule& other = is.namespaces.at(name);
+    EXPECT_EQ(other.limits, rule.limits) << name;
+    EXPECT_TRUE(other.has_same_members(rule)) << name;
+    EXPECT_EQ(other.partitions, rule.partitions) << name;
+  }
+  EXPECT_FALSE(parse_state("nonsense").has_value());
+  EXPECT_FALSE(parse_state("[servers.\"../x\"]").has_value());
 }
 
 TEST(Config, TheExampleIsValid) {

@@ -209,11 +209,11 @@ TEST_F(SharesTest, WhatShouldHaveEndedLongAgoHas) {
 TEST_F(SharesTest, WhatWasLongAgoCountsLess) {
   get_ahead();
   EXPECT_EQ(mine_.used_ns(kNow), 4 * kLead);
-  EXPECT_EQ(mine_.used_ns(kNow + FairShare::kHalfNs), 2 * kLead);
-  mine_.charge(kLead, kSms, kNow + FairShare::kHalfNs);
-  EXPECT_EQ(mine_.used_ns(kNow + 2 * FairShare::kHalfNs), 3 * kLead / 2);
-  EXPECT_TRUE(mine_.must_wait(kNow + 2 * FairShare::kHalfNs));
-  EXPECT_FALSE(mine_.must_wait(kNow + 3 * FairShare::kHalfNs));
+  EXPECT_EQ(mine_.used_ns(kNow + ShareAccount::kHalfNs), 2 * kLead);
+  mine_.charge(kLead, kSms, kNow + ShareAccount::kHalfNs);
+  EXPECT_EQ(mine_.used_ns(kNow + 2 * ShareAccount::kHalfNs), 3 * kLead / 2);
+  EXPECT_TRUE(mine_.must_wait(kNow + 2 * ShareAccount::kHalfNs));
+  EXPECT_FALSE(mine_.must_wait(kNow + 3 * ShareAccount::kHalfNs));
   mine_.end_work(kNow);
   other_.end_work(kNow);
 }
