@@ -16,6 +16,7 @@
 #include "base/unix_socket.h"
 #include "cli/installation.h"
 #include "wire/control_call.h"
+#include "wire/daemon_search.h"
 #include "wire/handshake.h"
 
 namespace openmps::cli {
@@ -98,13 +99,12 @@ void check_driver(const Installation& installation, Findings* findings) {
 
 // The socket of a daemon, or an invalid one with the reason among the findings.
 UniqueFd check_daemon(Findings* findings) {
-  const std::string directory = pipe_directory();
+  auto [directory, socket] = wire::find_daemon();
   const std::string path = wire::control_socket_path(directory);
   if (access((directory + "/control").c_str(), F_OK) == 0) {
     findings->note("NVIDIA's daemon also uses " + directory +
                    "; the two do not disturb each other");
   }
-  Result<UniqueFd> socket = wire::connect_to_daemon(path);
   if (socket.ok()) {
     findings->good("a daemon serves " + directory);
     return std::move(socket).value();

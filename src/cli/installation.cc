@@ -10,7 +10,6 @@
 
 #include "base/environment.h"
 #include "base/subprocess.h"
-#include "wire/handshake.h"
 
 namespace openmps::cli {
 namespace {
@@ -26,10 +25,6 @@ Result<Installation> find_installation() {
   return Installation{*bin + "/openmps-control",        *bin + "/openmps-server",
                       *bin + "/openmps-worker",         root + "/lib/openmps",
                       root + "/lib/openmps" + kLibrary, root + "/lib/softgpu" + kLibrary};
-}
-
-std::string pipe_directory() {
-  return environment_or("CUDA_MPS_PIPE_DIRECTORY", wire::kDefaultPipeDirectory);
 }
 
 std::string library_on_path() {

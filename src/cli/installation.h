@@ -21,9 +21,6 @@ struct Installation {
 
 Result<Installation> find_installation();
 
-// CUDA_MPS_PIPE_DIRECTORY or its default.
-std::string pipe_directory();
-
 // The first libcuda.so.1 in LD_LIBRARY_PATH of this environment; empty: none, so the dynamic linker
 // searches its default paths.
 std::string library_on_path();

@@ -14,15 +14,14 @@
 #include "base/subprocess.h"
 #include "base/unix_socket.h"
 #include "cli/installation.h"
-#include "wire/control_call.h"
+#include "wire/daemon_search.h"
 
 namespace openmps::cli {
 namespace {
 
 // "" if a daemon answers; else why not.
 std::string why_no_daemon() {
-  const std::string directory = pipe_directory();
-  const Result<UniqueFd> daemon = wire::connect_to_daemon(wire::control_socket_path(directory));
+  const auto [directory, daemon] = wire::find_daemon();
   if (daemon.ok()) return "";
   return daemon.status().code() == CUDA_ERROR_NOT_PERMITTED ? daemon.status().message()
                                                             : "no daemon serves " + directory;

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "cli/installation.h"
 #include "wire/control_call.h"
+#include "wire/daemon_search.h"
 
 namespace openmps::cli {
 namespace {
@@ -140,7 +141,7 @@ const Client* find_again(const std::vector<Client>& clients, const Client& clien
 }
 
 Result<DaemonLink> DaemonLink::connect() {
-  Result<UniqueFd> socket = wire::connect_to_daemon(wire::control_socket_path(pipe_directory()));
+  Result<UniqueFd> socket = wire::find_daemon().socket;
   if (!socket.ok()) return socket.status();
   DaemonLink link;
   link.socket_ = std::move(socket).value();

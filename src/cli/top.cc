@@ -19,6 +19,7 @@
 #include "cli/stat.h"
 #include "cli/top_model.h"
 #include "wire/control_call.h"
+#include "wire/daemon_search.h"
 
 namespace openmps::cli {
 namespace {
@@ -41,7 +42,7 @@ class Termination {
   // The error; empty: the command has been sent.
   std::string begin(const TopModel::Victim& victim) {
     victim_ = victim;
-    Result<UniqueFd> socket = wire::connect_to_daemon(wire::control_socket_path(pipe_directory()));
+    Result<UniqueFd> socket = wire::find_daemon().socket;
     if (!socket.ok()) return socket.status().message();
     const std::string command =
         "terminate_client " + std::to_string(victim.server) + " " + victim.name;

@@ -63,6 +63,9 @@ const CommandOption kJsonOption{"--json", false,
                                 [](Command* command, std::string_view) { command->json = true; }};
 const CommandOption kWorkerOption{
     "--worker", false, [](Command* command, std::string_view) { command->worker = true; }};
+const CommandOption kLeaveOption{"--leave-servers", false, [](Command* command, std::string_view) {
+                                   command->leave_servers = true;
+                                 }};
 
 std::vector<const CommandInfo*> all_commands() {
   std::vector<const CommandInfo*> all;

@@ -31,6 +31,7 @@ struct Command {
   bool json = false;
   bool lend = false;
   bool worker = false;
+  bool leave_servers = false;
   // The first word or option that the command does not have. Such words are ignored, as by NVIDIA's
   // daemon, and the log names this one.
   std::string unexpected;
@@ -43,7 +44,7 @@ struct CommandOption {
   void (*set)(Command* command, std::string_view argument);
 };
 extern const CommandOption kUidOption, kTimeoutOption, kServerOption, kForceOption, kLendOption,
-    kCsvOption, kJsonOption, kWorkerOption;
+    kCsvOption, kJsonOption, kWorkerOption, kLeaveOption;
 
 // Who may give a command: the table of docs/security.md.
 enum class Right {

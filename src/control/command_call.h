@@ -26,6 +26,7 @@ using Done = std::function<void(Reply)>;
 // What commands ask of the daemon itself.
 struct DaemonControl {
   std::function<void(std::optional<uint32_t> timeout_s, Done done)> quit;
+  std::function<void(Done done)> leave;
   std::function<Reply()> reload;
 };
 

@@ -60,10 +60,11 @@ Daemon::Daemon(EventLoop& loop, const Log& log, PipeDirectory& directory,
              [this](int listener, const Door& door) { accept_one(listener, door); }),
       servers_(loop, log, disposal_, doors_, std::move(server_program), std::move(server_log),
                directory.socket_path()),
-      commands_(servers_, {[this](std::optional<uint32_t> timeout_s, Done done) {
-                             quit(timeout_s, std::move(done));
-                           },
-                           [this] { return reload(); }}) {}
+      commands_(servers_,
+                {[this](std::optional<uint32_t> timeout_s, Done done) {
+                   quit(timeout_s, std::move(done));
+                 },
+                 [this](Done done) { leave(std::move(done)); }, [this] { return reload(); }}) {}
 
 // Connections that were not accepted end with the listener, and so do descriptors sent over them.
 Daemon::~Daemon() { disposal_.close(std::move(listener_)); }
@@ -312,6 +313,40 @@ void Daemon::on_signal(int signal) {
   }
   quit(signalled_ ? std::optional<uint32_t>(0) : std::nullopt, [](const Reply&) {});
   signalled_ = true;
+}
+
+void Daemon::leave(Done done) {
+  if (leaving_) return done({"The daemon ends already\n", 1});
+  leaving_ = true;
+  log_.write("The daemon ends. Its servers go on until their last clients have left");
+  on_quit_();
+  // Who has connected to a socket of ours is served; nobody else can connect. A service manager's
+  // socket keeps those who connect for the next daemon.
+  if (!directory_.remove_socket()) loop_.change_events(listener_.get(), 0);
+  leave_when_quiet(0, std::move(done));
+}
+
+void Daemon::leave_when_quiet(uint64_t waited_ms, Done done) {
+  const bool may_be_client = std::ranges::any_of(connections_, [](const auto& connection) {
+    return connection.second.first_packet_timer != 0 || connection.second.waiting;
+  });
+  // Not before one tick: connections that wait to be accepted are accepted in between.
+  const bool is_quiet = waited_ms != 0 && !may_be_client && servers_.has_passed_on_all();
+  if (!is_quiet && waited_ms < kLongestLeaveMs) {
+    loop_.call_after(kLeaveTickMs, [this, waited_ms, done = std::move(done)] {
+      leave_when_quiet(waited_ms + kLeaveTickMs, done);
+    });
+    return;
+  }
+  // What is left says to the next daemon that servers may come back.
+  const bool has_successor_use = !servers_.all().empty() || servers_.partitions() != nullptr;
+  if (has_successor_use) {
+    directory_.leave_to_next();
+  } else {
+    directory_.remove_entries();
+  }
+  done({});
+  loop_.stop();
 }
 
 void Daemon::quit(std::optional<uint32_t> timeout_s, Done done) {

@@ -27,6 +27,10 @@ inline constexpr uint64_t kFirstPacketMs = 10'000;
 // How long servers of a killed daemon have to connect to the next one (they try every
 // server::kRejoinMs). Programs and shells wait meanwhile, so that no user gets a second server.
 inline constexpr uint64_t kRejoinGraceMs = 2000;
+// How often a daemon that leaves its servers looks whether a client still waits for one, and for
+// how long at most: a server starts in 10 s on a machine with eight GPUs.
+inline constexpr uint64_t kLeaveTickMs = 10;
+inline constexpr uint64_t kLongestLeaveMs = 30'000;
 
 class Daemon {
  public:
@@ -75,6 +79,9 @@ class Daemon {
   void answer(uint64_t id, const Reply& reply);
   void drop(uint64_t id);
   void quit(std::optional<uint32_t> timeout_s, Done done);
+  // quit --leave-servers: the clients that have connected get to their servers first.
+  void leave(Done done);
+  void leave_when_quiet(uint64_t waited_ms, Done done);
 
   EventLoop& loop_;
   const Log& log_;
@@ -89,6 +96,7 @@ class Daemon {
   uint64_t last_connection_ = 0;
   bool waits_for_servers_ = false;
   bool signalled_ = false;
+  bool leaving_ = false;
   std::function<void()> on_quit_ = [] {};
   std::string config_path_;  // empty: none was given
 };

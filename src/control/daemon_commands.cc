@@ -6,7 +6,10 @@
 namespace openmps::control {
 namespace {
 
-void quit(const CommandCall& call) { call.daemon.quit(call.command.timeout_s, call.done); }
+void quit(const CommandCall& call) {
+  if (call.command.leave_servers) return call.daemon.leave(call.done);
+  call.daemon.quit(call.command.timeout_s, call.done);
+}
 
 // The servers' workers are replaced under their running clients.
 void renew_workers(const CommandCall& call) {
@@ -74,14 +77,18 @@ std::span<const CommandInfo> daemon_commands() {
        .manual = "As whom the daemon sees the caller: user and PID, or that the daemon can't see "
                  "the caller's PID namespace."},
       {.word = "quit",
-       .arguments = "[-t <seconds>]",
-       .options = {&kTimeoutOption},
+       .arguments = "[-t <seconds>] [--leave-servers]",
+       .options = {&kTimeoutOption, &kLeaveOption},
        .right = Right::kDaemon,
        .run = quit,
-       .help = "Stop servers and daemon; wait for clients, at most so long",
+       .help = "Stop servers and daemon; wait for clients, at most so long. With\n"
+               "--leave-servers, stop the daemon alone: no client ends",
        .manual = "Stop the servers, then the daemon. Clients that are still connected are waited "
                  "for, with `-t` no longer than that. The work of clients that have gone gets two "
-                 "seconds."},
+                 "seconds. With `--leave-servers` the daemon alone ends, and servers serve their "
+                 "clients on. The next daemon takes them back; of servers that are of another "
+                 "build than it each ends with its last client, beside a new one. An upgrade of "
+                 "OpenMPS does this."},
   };
   return kRows;
 }

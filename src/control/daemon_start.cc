@@ -27,6 +27,7 @@
 #include "control/log_files.h"
 #include "control/pipe_directory.h"
 #include "control/service_manager.h"
+#include "wire/daemon_search.h"
 #include "wire/layout.h"
 
 namespace openmps::control {
@@ -43,6 +44,12 @@ constexpr const char* kServerByNvidiasName = "/../lib/openmps/compat/bin/nvidia-
 
 int fail(const std::string& reason) {
   fprintf(stderr, "openmps-control: %s\n", reason.c_str());
+  return 1;
+}
+
+// To the byte what NVIDIA's daemon says.
+int already_runs() {
+  printf("An instance of this daemon is already running\n");
   return 1;
 }
 
@@ -227,13 +234,21 @@ int start_daemon(DaemonOptions options) {
   if (const Status raised = raise_limits(needs); !raised.ok()) return fail(raised.message());
   umask(022);
   signal(SIGPIPE, SIG_IGN);
+  if (options.is_usual_directory && !start.manager.has_socket()) {
+    const std::string other = wire::other_daemon_than(options.pipe_directory);
+    if (!other.empty()) {
+      (void)fail(other +
+                 " has a daemon, which programs find. For one more, which they find only "
+                 "by the same variable, set CUDA_MPS_PIPE_DIRECTORY");
+      return already_runs();
+    }
+  }
   PipeDirectory& directory = start.directory;
   if (options.nvidia_names) directory.use_nvidia_names();
   if (const Status taken = directory.take(options.pipe_directory, start.manager.has_socket());
       !taken.ok()) {
     if (taken.code() != CUDA_ERROR_ALREADY_ACQUIRED) return fail(taken.message());
-    printf("An instance of this daemon is already running\n");
-    return 1;
+    return already_runs();
   }
   if (const Status opened = open_logs(options.log_directory, directory.path(), &start.logs);
       !opened.ok()) {

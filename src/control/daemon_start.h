@@ -9,6 +9,7 @@ namespace openmps::control {
 
 struct DaemonOptions {
   std::string pipe_directory;
+  bool is_usual_directory = false;  // CUDA_MPS_PIPE_DIRECTORY does not name it
   std::string log_directory;
   std::string config;  // the path of a configuration file; empty: none
   bool foreground = false;

@@ -15,6 +15,7 @@
 #include "control/daemon_start.h"
 #include "control/module_command.h"
 #include "control/shell.h"
+#include "wire/daemon_search.h"
 #include "wire/handshake.h"
 
 namespace openmps::control {
@@ -58,7 +59,8 @@ Modules:
 constexpr const char* kHelpOfEnvironment =
     R"(
 Environment:
-  CUDA_MPS_PIPE_DIRECTORY  Directory of the daemon's socket (default /tmp/nvidia-mps)
+  CUDA_MPS_PIPE_DIRECTORY  Directory of the daemon's socket (default: root's /run/openmps, or
+                           /run/nvidia-mps by NVIDIA's name; other users' /tmp/nvidia-mps)
   CUDA_MPS_LOG_DIRECTORY   Directory of control.log and server.log (default /var/log/nvidia-mps)
   CUDA_MPS_PROTOCOL_VERSION  2 or 3, in the place of --protocol
   OPENMPS_DRIVER           auto, nvidia, softgpu or the path of a driver library
@@ -101,7 +103,8 @@ int run(int argc, char** argv) {
   const std::string program = program_name(argv[0]);
   DaemonOptions options;
   options.nvidia_names = program == kNvidiasName;
-  options.pipe_directory = environment_or("CUDA_MPS_PIPE_DIRECTORY", wire::kDefaultPipeDirectory);
+  options.pipe_directory = wire::pipe_directory_to_serve(options.nvidia_names);
+  options.is_usual_directory = environment_or("CUDA_MPS_PIPE_DIRECTORY", "").empty();
   options.log_directory = environment_or("CUDA_MPS_LOG_DIRECTORY", wire::kDefaultLogDirectory);
   bool start = false;
   bool quits = false;
@@ -164,10 +167,10 @@ int run(int argc, char** argv) {
   }
   if (!options.config.empty()) return usage_error(program, "--config and -a are for -d and -f");
   if (options.static_partitions) return usage_error(program, "-S is for -d and -f");
-  if (at == argc) return run_shell(options.pipe_directory);
+  if (at == argc) return run_shell();
   std::string command;
   for (; at < argc; ++at) command += (command.empty() ? "" : " ") + std::string(argv[at]);
-  return run_one_command(options.pipe_directory, command);
+  return run_one_command(command);
 }
 
 }  // namespace

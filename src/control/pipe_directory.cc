@@ -303,8 +303,20 @@ Result<UniqueFd> PipeDirectory::use_socket(UniqueFd socket) {
 
 void PipeDirectory::remove(const char* name) const { (void)unlinkat(directory_.get(), name, 0); }
 
+bool PipeDirectory::remove_socket() {
+  if (!made_socket_) return false;
+  made_socket_ = false;
+  remove(wire::kControlSocketName);
+  return true;
+}
+
+void PipeDirectory::leave_to_next() {
+  remove_socket();
+  lock_.reset();
+}
+
 void PipeDirectory::remove_entries() {
-  if (made_socket_) remove(wire::kControlSocketName);
+  remove_socket();
   if (has_our_nvidia_pid()) remove(kNvidiaPidName);
   remove(kPidName);
   remove(kStateName);

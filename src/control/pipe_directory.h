@@ -32,6 +32,11 @@ class PipeDirectory {
   // Write the pid file and use a service manager's socket, which the manager removes.
   // CUDA_ERROR_INVALID_VALUE: it does not listen at socket_path().
   Result<UniqueFd> use_socket(UniqueFd socket);
+  // Nobody can connect any more to the socket that open_socket() made. False: it is a service
+  // manager's, and stays.
+  bool remove_socket();
+  // Leave the directory as a killed daemon does, whose servers the next one takes back.
+  void leave_to_next();
   // Remove all files that this daemon made, the lock last. The directory remains.
   void remove_entries();
 

@@ -832,6 +832,13 @@ bool ServerPool::is_there(pid_t pid) const {
       entries_, [pid](const auto& entry) { return entry.second.process->pid() == pid; });
 }
 
+bool ServerPool::has_passed_on_all() const {
+  return std::ranges::all_of(entries_, [](const auto& entry) {
+    const Entry& one = entry.second;
+    return one.pending.empty() && (one.process == nullptr || one.process->has_sent_all());
+  });
+}
+
 std::vector<ServerProcess*> ServerPool::all() const {
   std::vector<ServerProcess*> servers;
   for (const auto& [name, entry] : entries_) servers.push_back(entry.process.get());

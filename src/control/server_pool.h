@@ -150,6 +150,9 @@ class ServerPool {
     shutdown_.begin(timeout_s, std::move(done));
   }
 
+  // No client waits for a server, or to be sent to one.
+  [[nodiscard]] bool has_passed_on_all() const;
+
   // Call when a server's first worker is ready, before a client is passed on to it.
   void on_server_ready(std::function<void()> call) { server_ready_ = std::move(call); }
 

@@ -99,6 +99,8 @@ class ServerProcess {
   void ask_to_shut_down();
   void force_shutdown();
 
+  // Whether nothing waits to be sent to it.
+  [[nodiscard]] bool has_sent_all() const { return peer_ == nullptr || peer_->drained(); }
   // Whether an answer is overdue.
   [[nodiscard]] bool is_silent() const { return owed_ != 0; }
   // Whether this daemon started it. An adopted server may be any program of its user.

@@ -8,12 +8,13 @@
 #include "base/unix_socket.h"
 #include "control/command.h"
 #include "wire/control_call.h"
+#include "wire/daemon_search.h"
 
 namespace openmps::control {
 namespace {
 
-Result<UniqueFd> connect_to_daemon(const std::string& pipe_directory) {
-  Result<UniqueFd> socket = wire::connect_to_daemon(wire::control_socket_path(pipe_directory));
+Result<UniqueFd> connect_to_daemon() {
+  Result<UniqueFd> socket = wire::find_daemon().socket;
   if (socket.ok()) return socket;
   if (socket.status().code() == CUDA_ERROR_NOT_PERMITTED) {
     fprintf(stderr, "openmps-control: %s\n", socket.status().message().c_str());
@@ -41,8 +42,8 @@ bool call(int socket, const std::string& line, int* exit_status) {
 
 }  // namespace
 
-int run_shell(const std::string& pipe_directory) {
-  Result<UniqueFd> socket = connect_to_daemon(pipe_directory);
+int run_shell() {
+  Result<UniqueFd> socket = connect_to_daemon();
   if (!socket.ok()) return 1;
   int exit_status = 0;
   std::string line;
@@ -53,8 +54,8 @@ int run_shell(const std::string& pipe_directory) {
   return exit_status;
 }
 
-int run_one_command(const std::string& pipe_directory, const std::string& command) {
-  Result<UniqueFd> socket = connect_to_daemon(pipe_directory);
+int run_one_command(const std::string& command) {
+  Result<UniqueFd> socket = connect_to_daemon();
   if (!socket.ok()) return 1;
   int exit_status = 0;
   (void)call(socket->get(), command, &exit_status);

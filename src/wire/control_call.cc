@@ -9,7 +9,6 @@
 
 #include "base/environment.h"
 #include "base/text.h"
-#include "base/unix_socket.h"
 #include "wire/message.h"
 
 namespace openmps::wire {
@@ -31,8 +30,8 @@ std::string control_socket_path(std::string_view pipe_directory) {
   return std::string(pipe_directory) + "/" + kControlSocketName;
 }
 
-Result<UniqueFd> connect_to_daemon(const std::string& socket_path) {
-  Result<UniqueFd> socket = connect_to(socket_path);
+Result<UniqueFd> connect_to_daemon(const std::string& socket_path, Waits waits) {
+  Result<UniqueFd> socket = connect_to(socket_path, waits);
   if (!socket.ok()) return socket;
   Result<PeerCredentials> daemon = peer_credentials(socket->get());
   if (!daemon.ok()) return daemon.status();

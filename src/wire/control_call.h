@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/unique_fd.h"
+#include "base/unix_socket.h"
 #include "cuda/status.h"
 
 namespace openmps::wire {
@@ -27,8 +28,8 @@ std::string control_socket_path(std::string_view pipe_directory);
 // Connect to the daemon at `socket_path`, if root or our own user runs it: every user who may write
 // into the directory could put a socket there. Nothing is sent. Errors:
 // CUDA_ERROR_MPS_CONNECTION_FAILED: no process listens; CUDA_ERROR_NOT_PERMITTED: another user's
-// process listens.
-Result<UniqueFd> connect_to_daemon(const std::string& socket_path);
+// process listens. `waits`: connect_to()'s.
+Result<UniqueFd> connect_to_daemon(const std::string& socket_path, Waits waits = Waits::kYes);
 
 // The two halves of call_control(), with its errors: send `command`; wait for the whole answer,
 // whose beginning makes the socket readable.

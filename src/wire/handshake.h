@@ -30,7 +30,6 @@ namespace openmps::wire {
 
 // Name of the daemon's socket in CUDA_MPS_PIPE_DIRECTORY. NVIDIA's client tries no such name.
 inline constexpr const char* kControlSocketName = "openmps.control";
-inline constexpr const char* kDefaultPipeDirectory = "/tmp/nvidia-mps";
 inline constexpr const char* kDefaultLogDirectory = "/var/log/nvidia-mps";
 
 inline constexpr uint32_t kReasonBytes = 256;  // one sentence

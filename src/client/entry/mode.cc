@@ -14,7 +14,7 @@
 #include "client/entry/interop_host.h"
 #include "driver/loader.h"
 #include "wire/control_call.h"
-#include "wire/handshake.h"
+#include "wire/daemon_search.h"
 
 // What the driver loader looks for, so that it never takes this library for a driver.
 extern "C" __attribute__((visibility("default"))) const char openmps_library_kind[] = "client";
@@ -23,7 +23,8 @@ namespace openmps::client {
 namespace {
 
 pthread_once_t g_once = PTHREAD_ONCE_INIT;
-constinit CUresult g_mode_error = CUDA_SUCCESS;  // written once, under g_once
+constinit CUresult g_mode_error = CUDA_SUCCESS;        // written once, under g_once
+constinit const std::string* g_socket_path = nullptr;  // the same
 
 bool required() {
   const char* value = environment_variable("OPENMPS_REQUIRED");
@@ -38,9 +39,11 @@ void use_session() {
 
 void decide() {
   prepare_unwinding();
-  const std::string path = control_socket_path();
   // Connected and closed again: a session begins with cuInit, which a forked child may make, too.
-  const Result<UniqueFd> daemon = wire::connect_to_daemon(path);
+  const auto [directory, daemon] = wire::find_daemon();
+  const std::string path = wire::control_socket_path(directory);
+  // Never freed: threads may call while the process ends.
+  g_socket_path = new std::string(path);
   if (daemon.ok()) {
     debug_line("the daemon at %s is there", path.c_str());
     use_session();
@@ -72,11 +75,7 @@ void decide() {
 
 }  // namespace
 
-std::string control_socket_path() {
-  const char* directory = environment_variable("CUDA_MPS_PIPE_DIRECTORY");
-  if (directory == nullptr || *directory == '\0') directory = wire::kDefaultPipeDirectory;
-  return std::string(directory) + "/" + wire::kControlSocketName;
-}
+const std::string& control_socket_path() { return *g_socket_path; }
 
 CUresult mode_error() { return g_mode_error; }
 

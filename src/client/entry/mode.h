@@ -9,8 +9,8 @@
 
 namespace openmps::client {
 
-// Path of the daemon's socket for this process.
-[[nodiscard]] std::string control_socket_path();
+// Path of the daemon's socket for this process, as it was decided.
+[[nodiscard]] const std::string& control_socket_path();
 
 // CUDA_SUCCESS if there is a daemon; otherwise (and without a driver below) what cuInit answers.
 [[nodiscard]] CUresult mode_error();

@@ -7,6 +7,8 @@
 
 #include <csignal>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include "base/text.h"
 #include "mps_fixture.h"
@@ -341,6 +343,57 @@ TEST_F(FailuresTest, AServerWithoutADaemonEndsWithItsLastClient) {
   one.socket.reset();
   EXPECT_TRUE(eventually([&] { return processes("openmps-server").empty(); }));
   start_daemon();  // removes the files that the killed daemon has left
+}
+
+// The orderly form: an upgrade ends the daemon and nothing else.
+TEST_F(FailuresTest, ADaemonThatLeavesItsServersDoesNotDisturbAClient) {
+  start_daemon();
+  Client one = join();
+  EXPECT_EQ(shell("quit --leave-servers\n").status, 0);
+  EXPECT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+  EXPECT_EQ(shell("ps\n").out, "Cannot find MPS control daemon process\n");
+  EXPECT_EQ(processes("openmps-server").size(), 1u);
+  start_daemon();
+  const Client two = join();
+  EXPECT_EQ(two.welcome.server_pid, one.welcome.server_pid) << "the next daemon has the server";
+  EXPECT_EQ(one.header().status.load(), CUDA_SUCCESS);
+}
+
+TEST_F(FailuresTest, ADaemonWithoutServersLeavesNothing) {
+  start_daemon();
+  EXPECT_EQ(shell("quit --leave-servers\n").status, 0);
+  EXPECT_EQ(pipe_entries(), std::vector<std::string>{});
+}
+
+// They have connected before the daemon was told to leave: one has sent its Hello, which starts the
+// server, the other one sends it while the daemon waits for that server.
+TEST_F(FailuresTest, ClientsThatWaitForAServerGetItBeforeTheDaemonLeaves) {
+  start_daemon();
+  std::vector<UniqueFd> sockets;
+  for (int i = 0; i < 2; ++i) {
+    Result<UniqueFd> socket = connect_raw();
+    ASSERT_TRUE(socket.ok());
+    sockets.push_back(std::move(socket).value());
+  }
+  const auto say_hello = [&](size_t which) {
+    return send_packet(sockets[which].get(), wire::message_bytes(hello("./waits"))).ok();
+  };
+  ASSERT_TRUE(say_hello(0));
+  std::thread late([&] {
+    EXPECT_TRUE(eventually(
+        [&] { return log_text("control.log").find("The daemon ends.") != std::string::npos; }));
+    EXPECT_TRUE(say_hello(1));
+  });
+  EXPECT_EQ(shell("quit --leave-servers\n").status, 0);
+  late.join();
+  std::vector<Client> clients;
+  for (UniqueFd& socket : sockets) clients.push_back(finish_join(std::move(socket)));
+  for (const Client& client : clients) {
+    EXPECT_EQ(client.welcome.result, CUDA_SUCCESS) << client.welcome.reason;
+  }
+  EXPECT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+  start_daemon();
+  EXPECT_EQ(join().welcome.server_pid, clients[0].welcome.server_pid);
 }
 
 // Connections that claim to be a server that rejoins: one of another build, and a second one of a
