@@ -42,7 +42,7 @@ def systemd(build):
     expect(done.returncode == 0 and "openmps" not in done.stdout, f"systemd-analyze verify\n{done.stdout}")
     with tempfile.TemporaryDirectory() as root:
         done = run(["systemd-tmpfiles", "--create", f"--root={root}", str(SOURCE / "openmps.tmpfiles")])
-        made = [Path(root, name) for name in ("tmp/nvidia-mps", "var/log/nvidia-mps")]
+        made = [Path(root, name) for name in ("run/openmps", "var/log/nvidia-mps")]
         # Only root can give them to root.
         expect(os.geteuid() != 0 or all(path.stat().st_mode & 0o7777 == 0o755 for path in made),
                f"systemd-tmpfiles\n{done.stdout}")

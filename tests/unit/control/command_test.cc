@@ -131,10 +131,10 @@ TEST(Command, EachRowDescribesItsOptions) {
 
 TEST(Command, TheManualMarksOptionsAndPlaceholdersByFonts) {
   const std::string manual = manual_of_commands();
-  for (const char* text :
-       {".TP\n\\fBquit [\\-t \\fI<seconds>\\fB] [\\-\\-leave\\-servers]\\fR\n", "with \\fB\\-t\\fR no longer",
-        ".TP\n\\fBget_default_client_priority\\fR\n"
-        ".TQ\n\\fBset_default_client_priority 0|1\\fR\n"}) {
+  for (const char* text : {".TP\n\\fBquit [\\-t \\fI<seconds>\\fB] [\\-\\-leave\\-servers]\\fR\n",
+                           "with \\fB\\-t\\fR no longer",
+                           ".TP\n\\fBget_default_client_priority\\fR\n"
+                           ".TQ\n\\fBset_default_client_priority 0|1\\fR\n"}) {
     EXPECT_NE(manual.find(text), std::string::npos) << text << "\n" << manual;
   }
 }

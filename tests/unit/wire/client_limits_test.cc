@@ -89,7 +89,7 @@ TEST(ClientLimits, EnvironmentVariablesAreReadAsByNvidiasClient) {
   EXPECT_EQ(stated.memory_limit[1], 0u);
   EXPECT_EQ(stated.memory_limit[2], 512 * kMiB);
   EXPECT_EQ(stated.memory_limit[3], 7u);
-  EXPECT_EQ(stated.memory_limit[4], 0u) << "reading ends at the first entry that is not understood";
+  EXPECT_EQ(stated.memory_limit[4], kGiB) << "an entry that is not understood voids no other one";
   EXPECT_EQ(limits_of_program(), ClientLimits()) << "no variable is set";
 }
 
