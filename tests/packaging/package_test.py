@@ -378,6 +378,11 @@ def with_systemd(root):
         root.run("openmps-control", "quit")
         require(wait_until(lambda: not is_active(root, "openmps.service"), SETTLE_LIMIT_S), "the service does not end")
         newcomer(root)
+        # The service runs and is not enabled, without the socket.
+        root.run("systemctl", "stop", "openmps.socket", "openmps.service")
+        root.run("systemctl", "--quiet", "disable", "openmps.socket", "openmps.service")
+        root.run("systemctl", "start", "openmps.service")
+        upgrade(root, "this", takes_back=False)
         (root.path / "etc" / "default" / "openmps").unlink()
         root.purge(before)
         require(not all_servers(root), "servers run after the purge")
