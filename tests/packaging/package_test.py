@@ -153,7 +153,7 @@ def make_next(debs, build, folder):
         control = tree / "DEBIAN" / "control"
         control.write_text(re.sub(r"(?m)^Version: .*$", f"Version: {NEXT_VERSION}", control.read_text()))
         made[name] = Path(folder, f"{name}-next.deb")
-        run(["dpkg-deb", "-b", "--root-owner-group", tree, made[name]])
+        run(["dpkg-deb", "-b", "-Znone", "--root-owner-group", tree, made[name]])
     return made
 
 
