@@ -264,9 +264,13 @@ rm -rf /run/openmps
 {as_nobody} >/tmp/by-nvidias-name
 openmps-control quit
 rm -r /run/nvidia-mps
+CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps openmps-control -d
+if openmps-control -d >/tmp/second; then exit 1; fi
+{as_nobody} >/tmp/in-the-old-place
+openmps-control quit
 """
     root.run("sh", "-c", script)
-    for name in ("of-root", "of-nobody", "by-nvidias-name"):
+    for name in ("of-root", "of-nobody", "by-nvidias-name", "in-the-old-place"):
         expect_results((root.path / "tmp" / name).read_text())
     root.purge(before)
 
@@ -372,6 +376,9 @@ def with_systemd(root):
         for unit in ("openmps.service", "openmps.socket"):
             require(is_active(root, unit), f"{unit} is not active\n{root.run('journalctl', '--no-pager', '-n', '30')}")
         newcomer(root)
+        # A service with a /tmp of its own.
+        expect_results(root.run("systemd-run", "--quiet", "--wait", "--pipe", "--property=PrivateTmp=yes", "openmps", "run",
+                                "--required", "--", "/srv/drv_vector_add"))
         upgrade(root, "this", takes_back=True)
         upgrade(root, "next", takes_back=False)
         # A daemon that has ended is started by the next program.
