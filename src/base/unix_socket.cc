@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -42,20 +43,50 @@ struct Next {
   bool descriptors = false;
 };
 
+// What comes beside the data of a packet if the socket has SO_PASSCRED, and no more.
+struct Sender {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))] = {};
+};
+
 // A look at the next packet. The kernel takes references to its descriptors for us and drops them
 // again; the packet keeps its own, so nothing is closed. Without room for them it says MSG_CTRUNC.
-Next look_at_next(int fd) {
+Next look_at_next(int fd, bool with_sender = false) {
   char byte = 0;
   iovec part{&byte, 1};
+  Sender sender;
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
+  if (with_sender) {
+    message.msg_control = sender.control;
+    message.msg_controllen = sizeof(sender.control);
+  }
   ssize_t got = 0;
   do {
     got = recvmsg(fd, &message, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
   } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
   if (got < 0) return {};
   return {static_cast<size_t>(got), (message.msg_flags & MSG_CTRUNC) != 0};
+}
+
+Status wait_for_packet(int fd, int timeout_ms) {
+  pollfd wait{fd, POLLIN, 0};
+  int ready = 0;
+  do {
+    ready = poll(&wait, 1, timeout_ms);
+  } while (ready < 0 && errno == EINTR);
+  return ready == 0 ? Status(CUDA_ERROR_TIMEOUT, "no message in time") : Status();
+}
+
+Status check_next(const Next& next, size_t max_bytes, Descriptors descriptors) {
+  if (next.bytes > max_bytes) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE,
+                  "a message is longer than " + std::to_string(max_bytes) + " bytes");
+  }
+  if (next.descriptors && descriptors == Descriptors::kRefused) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "a message with descriptors where none belong");
+  }
+  return Status();
 }
 
 Status receive_message(int fd, int flags, msghdr* message, Packet* packet) {
@@ -153,6 +184,31 @@ Status send_packet(int fd, std::span<const std::byte> data, std::span<const int>
   return Status();
 }
 
+Status send_packet_as(uid_t uid, int fd, std::span<const std::byte> data) {
+  iovec part{const_cast<std::byte*>(data.data()), data.size()};
+  Sender sender;
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = sender.control;
+  message.msg_controllen = sizeof(sender.control);
+  const ucred stated{getpid(), uid, getgid()};
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_CREDENTIALS;
+  header->cmsg_len = CMSG_LEN(sizeof(stated));
+  memcpy(CMSG_DATA(header), &stated, sizeof(stated));
+  ssize_t sent = 0;
+  do {
+    sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  if (sent >= 0) return Status();
+  // EINVAL: a user who has no number here.
+  const bool refused = errno == EPERM || errno == EINVAL;
+  return Status(refused ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_MPS_RPC_FAILURE,
+                "sending a message as user " + std::to_string(uid) + ": " + strerror(errno));
+}
+
 Status send_packet_within(uint64_t limit_ms, int fd, std::span<const std::byte> data,
                           std::span<const int> fds) {
   const uint64_t end_ns = now_ns() + limit_ms * kNsPerMs;
@@ -164,21 +220,8 @@ Status send_packet_within(uint64_t limit_ms, int fd, std::span<const std::byte> 
 }
 
 Result<Packet> receive_packet(int fd, size_t max_bytes, int timeout_ms, Descriptors descriptors) {
-  pollfd wait{fd, POLLIN, 0};
-  int ready = 0;
-  do {
-    ready = poll(&wait, 1, timeout_ms);
-  } while (ready < 0 && errno == EINTR);
-  if (ready == 0) return Status(CUDA_ERROR_TIMEOUT, "no message in time");
-  const Next next = look_at_next(fd);
-  if (next.bytes > max_bytes) {
-    return Status(CUDA_ERROR_MPS_RPC_FAILURE,
-                  "a message is longer than " + std::to_string(max_bytes) + " bytes");
-  }
-  if (next.descriptors && descriptors == Descriptors::kRefused) {
-    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "a message with descriptors where none belong");
-  }
-
+  OPENMPS_RETURN_IF_ERROR(wait_for_packet(fd, timeout_ms));
+  OPENMPS_RETURN_IF_ERROR(check_next(look_at_next(fd), max_bytes, descriptors));
   Packet packet;
   packet.data.resize(max_bytes);
   iovec part{packet.data.data(), max_bytes};
@@ -200,6 +243,38 @@ Result<Packet> receive_packet(int fd, size_t max_bytes, int timeout_ms, Descript
     }
   }
   return packet;
+}
+
+Result<SignedPacket> receive_signed(int fd, size_t max_bytes, int timeout_ms) {
+  // Now, not before the question was sent: a socket with this option gets a name when it sends. A
+  // packet has its sender with or without the receiver's option.
+  const int on = 1;
+  if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0) {
+    return socket_error("SO_PASSCRED");
+  }
+  OPENMPS_RETURN_IF_ERROR(wait_for_packet(fd, timeout_ms));
+  OPENMPS_RETURN_IF_ERROR(check_next(look_at_next(fd, true), max_bytes, Descriptors::kRefused));
+  Packet packet;
+  packet.data.resize(max_bytes);
+  iovec part{packet.data.data(), max_bytes};
+  Sender sender;
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = sender.control;
+  message.msg_controllen = sizeof(sender.control);
+  OPENMPS_RETURN_IF_ERROR(receive_message(fd, MSG_CMSG_CLOEXEC, &message, &packet));
+  const int off = 0;
+  (void)setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &off, sizeof(off));
+  if (packet.closed) return SignedPacket{};
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_level != SOL_SOCKET ||
+      header->cmsg_type != SCM_CREDENTIALS) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "a message without its sender");
+  }
+  ucred stated{};
+  memcpy(&stated, CMSG_DATA(header), sizeof(stated));
+  return SignedPacket{std::move(packet.data), stated.uid};
 }
 
 }  // namespace openmps

@@ -56,6 +56,11 @@ Status send_packet(int fd, std::span<const std::byte> data, std::span<const int>
 Status send_packet_within(uint64_t limit_ms, int fd, std::span<const std::byte> data,
                           std::span<const int> fds = {});
 
+// Send one packet with the statement that `uid` sends it. The kernel lets a process state its own
+// user and, with CAP_SETUID in its user namespace, any user who has a number there. Errors: those
+// of send_packet(), and CUDA_ERROR_NOT_PERMITTED.
+Status send_packet_as(uid_t uid, int fd, std::span<const std::byte> data);
+
 struct Packet {
   std::vector<std::byte> data;  // empty with `closed`: the peer has gone
   std::vector<UniqueFd> fds;
@@ -71,5 +76,13 @@ enum class Descriptors { kRefused, kTaken };
 // CUDA_ERROR_MPS_RPC_FAILURE, CUDA_ERROR_TIMEOUT, kNoBufferNow.
 Result<Packet> receive_packet(int fd, size_t max_bytes, int timeout_ms = -1,
                               Descriptors descriptors = Descriptors::kRefused);
+
+struct SignedPacket {
+  std::vector<std::byte> data;  // empty: the peer has gone
+  uid_t sender = 0;             // as the kernel vouches for it, as a number of this user namespace
+};
+// As receive_packet() without descriptors, with the user that the sender has stated; if it has
+// stated none, its own or the overflow user.
+Result<SignedPacket> receive_signed(int fd, size_t max_bytes, int timeout_ms);
 
 }  // namespace openmps

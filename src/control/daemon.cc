@@ -16,6 +16,7 @@
 #include "control/module_command.h"
 #include "wire/control_call.h"
 #include "wire/message.h"
+#include "wire/trust.h"
 
 namespace openmps::control {
 namespace {
@@ -147,6 +148,7 @@ void Daemon::make_room() {
 void Daemon::on_packet(uint64_t id, Packet packet) {
   Connection& connection = connections_.at(id);
   connection.last_use = now_ns();
+  if (wire::is_demand_for_proof(packet.data)) return prove(id, connection);
   if (waits_for_servers_ && !is_of_kind(packet.data, wire::MessageKind::kRejoin)) {
     loop_.cancel(std::exchange(connection.first_packet_timer, 0));
     connection.peer->pause_reading(true);
@@ -158,6 +160,18 @@ void Daemon::on_packet(uint64_t id, Packet packet) {
   } else {
     on_first_packet(id, packet);
   }
+}
+
+// A program demands it once, before it sends anything else.
+void Daemon::prove(uint64_t id, Connection& connection) {
+  const Status given = connection.has_proof || connection.first_packet_timer == 0
+                           ? Status(CUDA_ERROR_INVALID_VALUE, "it has been asked for before")
+                           : wire::give_proof(connection.peer->fd(), connection.who.uid);
+  connection.has_proof = true;
+  if (given.ok()) return;
+  log_.write(format_text("A proof for PID %d of user %u: %s", static_cast<int>(connection.who.pid),
+                         connection.who.uid, given.message().c_str()));
+  drop(id);
 }
 
 void Daemon::on_servers_back() {

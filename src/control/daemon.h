@@ -63,8 +63,9 @@ class Daemon {
     PeerCredentials who;
     Door door;
     bool is_shell = false;
-    bool busy = false;      // one of its commands is being carried out
-    uint64_t last_use = 0;  // now_ns()
+    bool has_proof = false;  // that the daemon is root's, as it has demanded
+    bool busy = false;       // one of its commands is being carried out
+    uint64_t last_use = 0;   // now_ns()
     EventLoop::TimerId first_packet_timer = 0;
     std::optional<Packet>
         waiting;  // its first packet, while servers of the last daemon may come back
@@ -74,6 +75,7 @@ class Daemon {
   void pause_accepting();
   void on_packet(uint64_t id, Packet packet);
   void on_servers_back();
+  void prove(uint64_t id, Connection& connection);
   void on_command(uint64_t id, Connection& connection, const Packet& packet);
   void on_first_packet(uint64_t id, const Packet& packet);
   void answer(uint64_t id, const Reply& reply);

@@ -2,26 +2,31 @@
 // One command to the control daemon and its answer.
 #include "wire/control_call.h"
 
-#include <unistd.h>
-
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "base/environment.h"
 #include "base/text.h"
 #include "wire/message.h"
+#include "wire/trust.h"
 
 namespace openmps::wire {
 namespace {
 
-// In a user namespace the daemon of root outside appears as the overflow user. The environment
-// names that user's number.
+// One more user whose daemon is trusted.
 constexpr const char* kTrustedUserVariable = "OPENMPS_DAEMON_UID";
 
-bool is_trusted(uid_t uid) {
-  if (uid == 0 || uid == geteuid()) return true;
-  const char* trusted = environment_variable(kTrustedUserVariable);
-  return trusted != nullptr && parse_unsigned(trusted, UINT32_MAX) == uid;
+std::optional<uid_t> named_user() {
+  const char* text = environment_variable(kTrustedUserVariable);
+  const std::optional<uint64_t> number =
+      text == nullptr ? std::nullopt : parse_unsigned(text, UINT32_MAX);
+  return number ? std::optional<uid_t>(static_cast<uid_t>(*number)) : std::nullopt;
+}
+
+Status not_trusted(const std::string& daemon, uid_t uid, const std::string& why) {
+  return Status(CUDA_ERROR_NOT_PERMITTED, "the daemon at " + daemon + " is user " +
+                                              std::to_string(uid) + "'s, " + why + ": not trusted");
 }
 
 }  // namespace
@@ -35,10 +40,25 @@ Result<UniqueFd> connect_to_daemon(const std::string& socket_path, Waits waits) 
   if (!socket.ok()) return socket;
   Result<PeerCredentials> daemon = peer_credentials(socket->get());
   if (!daemon.ok()) return daemon.status();
-  if (is_trusted(daemon->uid)) return socket;
-  return Status(CUDA_ERROR_NOT_PERMITTED,
-                "the daemon at " + socket_path + " is user " + std::to_string(daemon->uid) +
-                    "'s, neither root's nor user " + std::to_string(geteuid()) + "'s: not trusted");
+  const Viewer viewer = this_viewer();
+  switch (trust_in(daemon->uid, viewer, named_user())) {
+    case Trust::kGiven: return socket;
+    case Trust::kRefused: break;
+    case Trust::kNeedsProof:
+      const Status proved = demand_proof(socket->get(), viewer.user);
+      if (proved.ok()) return socket;
+      return not_trusted(socket_path, daemon->uid,
+                         "which stands for all users outside this user namespace, and does not "
+                         "prove to be root's (" +
+                             proved.message() + ")");
+  }
+  if (!viewer.sees_all && viewer.user == viewer.overflow && daemon->uid == viewer.overflow) {
+    return not_trusted(socket_path, daemon->uid,
+                       "which stands for all users without a number in this user namespace, as "
+                       "this program's own does");
+  }
+  return not_trusted(socket_path, daemon->uid,
+                     "neither root's nor user " + std::to_string(viewer.user) + "'s");
 }
 
 Status send_command(int socket, std::string_view command) {

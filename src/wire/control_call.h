@@ -26,9 +26,10 @@ struct ControlReply {
 std::string control_socket_path(std::string_view pipe_directory);
 
 // Connect to the daemon at `socket_path`, if root or our own user runs it: every user who may write
-// into the directory could put a socket there. Nothing is sent. Errors:
-// CUDA_ERROR_MPS_CONNECTION_FAILED: no process listens; CUDA_ERROR_NOT_PERMITTED: another user's
-// process listens. `waits`: connect_to()'s.
+// into the directory could put a socket there. Nothing is sent but, in a user namespace in which
+// the daemon's user has no number, the demand for a proof (trust.h), whose answer is awaited for
+// 10 s at most. Errors: CUDA_ERROR_MPS_CONNECTION_FAILED: no process listens;
+// CUDA_ERROR_NOT_PERMITTED: another user's process listens. `waits`: connect_to()'s.
 Result<UniqueFd> connect_to_daemon(const std::string& socket_path, Waits waits = Waits::kYes);
 
 // The two halves of call_control(), with its errors: send `command`; wait for the whole answer,
