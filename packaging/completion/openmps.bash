@@ -10,6 +10,8 @@ _openmps() {
     fi
     if [ "$COMP_CWORD" = 1 ]; then
         help=$("${COMP_WORDS[0]}" --help 2>/dev/null)
+    elif [ "${COMP_WORDS[1]}" = cdi ] && [ "$COMP_CWORD" -gt 2 ]; then
+        help=$("${COMP_WORDS[@]:0:3}" --help 2>/dev/null)
     else
         help=$("${COMP_WORDS[0]}" "${COMP_WORDS[1]}" --help 2>/dev/null)
     fi

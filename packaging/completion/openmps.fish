@@ -12,6 +12,8 @@ function __openmps
     set -l help
     if test (count $words) -eq 1
         set help ($words[1] --help 2>/dev/null)
+    else if test $words[2] = cdi; and test (count $words) -ge 3
+        set help ($words[1..3] --help 2>/dev/null)
     else
         set help ($words[1] $words[2] --help 2>/dev/null)
     end

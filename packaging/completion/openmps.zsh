@@ -14,6 +14,8 @@ _openmps() {
     fi
     if (( CURRENT == 2 )); then
         help="$($words[1] --help 2>/dev/null)"
+    elif [[ $words[2] == cdi ]] && (( CURRENT > 3 )); then
+        help="$($words[1,3] --help 2>/dev/null)"
     else
         help="$($words[1] $words[2] --help 2>/dev/null)"
     fi

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/advise.h"
+#include "cli/cdi.h"
 #include "cli/doctor.h"
 #include "cli/figures.h"
 #include "cli/installation.h"
@@ -100,6 +101,29 @@ CLI::App* add_advise(CLI::App& app, openmps::cli::AdviseOptions* options) {
   return advise;
 }
 
+// The command behind `openmps cdi`.
+CLI::App* add_cdi(CLI::App& app, openmps::cli::CdiOptions* options) {
+  CLI::App* cdi =
+      app.add_subcommand("cdi", "Shares for containers, by the Container Device Interface");
+  cdi->require_subcommand(1);
+  CLI::App* generate = cdi->add_subcommand(
+      "generate", "Write the file that lets container engines give a container a share");
+  generate->add_option("share", options->shares,
+                       "SERVER/NAMESPACE: only these (default: all that the daemon has)");
+  generate->add_option("--output", options->output,
+                       "The file (default " + options->output + "); - is standard output");
+  generate->add_option("--vendor", options->vendor,
+                       "Of the devices (default " + options->vendor + ")");
+  generate->add_option("--class", options->device_class,
+                       "Of the devices (default " + options->device_class + ")");
+  generate->add_option("--library", options->library,
+                       "The client library for containers (default: this installation's)");
+  generate->add_flag(
+      "--all", options->all,
+      "Also the device `all`: the daemon's own directory, without a namespace's limits");
+  return generate;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends the program
@@ -135,6 +159,9 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends th
   openmps::cli::AdviseOptions advise_options;
   const CLI::App* advise = add_advise(app, &advise_options);
 
+  openmps::cli::CdiOptions cdi_options;
+  CLI::App* cdi = add_cdi(app, &cdi_options);
+
   CLI::App* inspect = app.add_subcommand(
       "inspect", "Say what a program is at: its queue, its executor, and who waits for what");
   std::string session;
@@ -144,6 +171,7 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends th
   CLI::App* doctor = app.add_subcommand(
       "doctor", "Say which driver, daemon and server a program would get, and why");
   for (CLI::App* command : app.get_subcommands({})) {
+    if (command == cdi->get_parent()) command = cdi;
     command->add_option("--pipe-directory", pipe_directory,
                         "The daemon's directory (default: CUDA_MPS_PIPE_DIRECTORY)");
   }
@@ -166,6 +194,7 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends th
     return exec_control(words);
   }
   if (*doctor) return openmps::cli::run_doctor();
+  if (*cdi) return openmps::cli::generate_cdi(cdi_options);
   const std::vector<std::string> rest = run->remaining();
   run_options.command.insert(run_options.command.begin(), rest.begin(), rest.end());
   if (run_options.command.empty()) {

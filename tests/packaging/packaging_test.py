@@ -123,7 +123,7 @@ def front_end(build, offered):
 
     subcommands = {word for word in of_help() if not word.startswith("-")}
     expect({"run", "ps", "doctor"} <= subcommands, f"openmps --help has {subcommands}")
-    for words in ((), *((word,) for word in sorted(subcommands))):
+    for words in ((), *((word,) for word in sorted(subcommands)), ("cdi", "generate")):
         got = offered("openmps", *words, "") | offered("openmps", *words, "-")
         expect(got == of_help(*words), f"openmps {words}: offers {sorted(got)}, not {sorted(of_help(*words))}")
     expect("--required" not in offered("openmps", "run", "--", "prog", "-"), "options of openmps for a program")
