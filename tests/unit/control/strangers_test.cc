@@ -16,7 +16,9 @@
 #include <regex>
 
 #include "mps_fixture.h"
+#include "wire/control_call.h"
 #include "wire/message.h"
+#include "wire/trust.h"
 
 namespace openmps {
 namespace {
@@ -222,6 +224,28 @@ TEST_F(StrangersTest, DescriptorsOfAClientDoNotBlockOtherClients) {
   EXPECT_EQ(good.header().status.load(), CUDA_SUCCESS);
   EXPECT_TRUE(eventually([&] { return shell("ps\n").out.find("./bad") == std::string::npos; }));
   EXPECT_NE(shell("ps\n").out.find("./good"), std::string::npos);
+}
+
+// The answer to a demand for proof is given once for each connection, to whatever comes behind it.
+TEST_F(StrangersTest, AProofIsGivenOnce) {
+  const UniqueFd shell = std::move(connect_raw()).value();
+  EXPECT_TRUE(wire::demand_proof(shell.get(), geteuid()).ok());
+  const Result<wire::ControlReply> reply = wire::call_control(shell.get(), "get_server_list");
+  EXPECT_TRUE(reply.ok() && reply->exit_status == 0) << reply.status().message();
+  EXPECT_FALSE(wire::demand_proof(shell.get(), geteuid()).ok()) << "behind a command";
+
+  const UniqueFd twice = std::move(connect_raw()).value();
+  EXPECT_TRUE(wire::demand_proof(twice.get(), geteuid()).ok());
+  EXPECT_FALSE(wire::demand_proof(twice.get(), geteuid()).ok());
+
+  const UniqueFd other = std::move(connect_raw()).value();
+  EXPECT_FALSE(wire::demand_proof(other.get(), kStranger).ok()) << "the peer's user is stated";
+
+  UniqueFd program = std::move(connect_raw()).value();
+  EXPECT_TRUE(wire::demand_proof(program.get(), geteuid()).ok());
+  const wire::Hello said = hello("./program");
+  ASSERT_TRUE(send_packet(program.get(), wire::message_bytes(said)).ok());
+  EXPECT_EQ(finish_join(std::move(program)).welcome.result, CUDA_SUCCESS);
 }
 
 TEST_F(StrangersTest, AFloodOfConnectionsIsCounted) {
