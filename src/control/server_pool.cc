@@ -255,6 +255,9 @@ Status ServerPool::place(NewClient* client) const {
   if (!door.is_main()) {
     client->server = door.server;
     client->group = door.group;
+    // A fault domain of its own is a worker, with contexts and turns on the GPU of its own: more
+    // than a share.
+    fill_field(client->hello.domain, "");
     if (named_.may_come(door.server, door.group, client->user.uid)) return Status();
     return Status(CUDA_ERROR_NOT_PERMITTED,
                   format_text("user %u may not be in namespace %s of server %s", client->user.uid,
