@@ -165,17 +165,17 @@ bool check_build(int socket, Findings* findings) {
 void check_server(int socket, Findings* findings) {
   int status = 0;
   const std::string servers = ask(socket, "get_server_list", &status);
-  if (status != 0) {
-    findings->problem("the daemon does not answer: " + servers);
-    return;
-  }
+  // By a namespace's socket nobody sees the servers.
+  const bool sees_servers = status == 0;
   const std::string me = ask(socket, "whoami", &status);
   if (status == 0 && me.find("without a PID") != std::string::npos) {
     findings->note(
         "the daemon can't see this PID namespace: rules by cgroup do not fit programs that are "
         "started here, and commands name them by ID (id:3), as ps shows it");
   }
-  if (servers.empty()) {
+  if (!sees_servers) {
+    findings->note("servers are not to be seen: " + servers);
+  } else if (servers.empty()) {
     findings->note("no server runs; the first program starts one");
   } else {
     std::string pids = servers;
