@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "mps_fixture.h"
@@ -99,6 +100,42 @@ TEST_F(OpenmpsTest, MissingProgramsAndUnknownCommandsAreErrors) {
   EXPECT_NE(openmps("").status, 0);
   EXPECT_NE(openmps("frobnicate").status, 0);
   EXPECT_EQ(openmps("--version").out.rfind("openmps ", 0), 0u);
+}
+
+TEST_F(OpenmpsTest, CdiGenerateWritesADeviceForEachNamespace) {
+  const std::string file = directory_ + "/cdi/openmps.json";
+  EXPECT_EQ(openmps("cdi generate --output " + file).out,
+            "Cannot find MPS control daemon process\n");
+  EXPECT_FALSE(std::filesystem::exists(file));
+  start_daemon();
+  Outcome outcome = openmps("cdi generate --output " + file);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.out.rfind("openmps: the daemon has no namespace: make one with ", 0), 0u)
+      << outcome.out;
+  ASSERT_EQ(control({"server", "create", "main"}).status, 0);
+  ASSERT_EQ(control({"namespace", "create", "half", "--server=main",
+                     "--pinned-memory-limit=0=1G,1=2G", "--active-thread-percentage=50"})
+                .status,
+            0);
+  outcome = openmps("cdi generate --output " + file);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.status, 0);
+  const std::string text = openmps("cdi generate --output -").out;
+  std::stringstream written;
+  written << std::ifstream(file).rdbuf();
+  EXPECT_EQ(written.str(), text);
+  for (const std::string& part : {std::string("\"main:default\""), std::string("\"main:half\""),
+                                  pipe_ + "/main/half\"", libraries() + "/libcuda.so.1\""}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  }
+  EXPECT_EQ(text.find(pipe_ + "\""), std::string::npos) << "the daemon's own directory: " << text;
+  EXPECT_EQ(openmps("cdi generate --output - main/half").out.find("default"), std::string::npos);
+  EXPECT_NE(openmps("cdi generate --output - --all").out.find(pipe_ + "\""), std::string::npos);
+  outcome = openmps("cdi generate --output - main/third");
+  EXPECT_EQ(outcome.out,
+            "openmps: there is no namespace main/third; there are: main/default, main/half\n");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(openmps("cdi generate --output /proc/openmps.json").status, 1);
 }
 
 TEST_F(OpenmpsTest, PsListsClients) {
