@@ -80,14 +80,28 @@ Status make_journal(Session& session) {
 
 }  // namespace
 
-Result<Session*> SessionTable::create(const wire::Admit& admit, Domain& domain) {
-  const auto free = std::find_if(windows_.begin(), windows_.end(), [](const Window& window) {
-    return !window.has_session && window.workers.empty();
-  });
-  if (free == windows_.end()) {
+Status SessionTable::has_room_for(const wire::Admit& admit) const {
+  const auto free = std::ranges::count_if(windows_, &Window::is_free);
+  if (free == 0) {
     return Status(CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
                   "the server has " + std::to_string(wire::kMaxWindows) + " clients, its maximum");
   }
+  const std::string_view group = field_text(admit.group);
+  if (group.empty() || free > kKeptWindows) return Status();
+  const auto members = std::ranges::count_if(sessions_, [&group](const auto& entry) {
+    return field_text(entry.second->admit.group) == group;
+  });
+  if (members < kFewClients) return Status();
+  return Status(
+      CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
+      format_text("the group has %zu clients, and the server's last %u of %u are for "
+                  "groups with fewer than %u",
+                  static_cast<size_t>(members), kKeptWindows, wire::kMaxWindows, kFewClients));
+}
+
+Result<Session*> SessionTable::create(const wire::Admit& admit, Domain& domain) {
+  OPENMPS_RETURN_IF_ERROR(has_room_for(admit));
+  const auto free = std::ranges::find_if(windows_, &Window::is_free);
   const auto window = static_cast<uint32_t>(free - windows_.begin());
   auto session = std::make_unique<Session>();
   do {

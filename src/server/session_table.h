@@ -87,6 +87,11 @@ struct Session {
   void end_with(CUresult status) const;
 };
 
+// The last windows of a server are for groups with few clients: one group, which may be a container
+// that starts programs without end, leaves room for 16 others with some programs each.
+inline constexpr uint32_t kKeptWindows = wire::kMaxWindows / 16;
+inline constexpr uint32_t kFewClients = 4;
+
 class SessionTable {
  public:
   // A session of the domain in state kOpening with a free window, its host file made and its header
@@ -118,12 +123,15 @@ class SessionTable {
   }
 
  private:
+  [[nodiscard]] Status has_room_for(const wire::Admit& admit) const;
+
   std::map<uint32_t, std::unique_ptr<Session>> sessions_;
   // A window is free if no session has it and it is lent to no worker. A session that has moved
   // may have it lent to its former worker, too.
   struct Window {
     bool has_session = false;
     std::set<const Worker*> workers;
+    [[nodiscard]] bool is_free() const { return !has_session && workers.empty(); }
   };
   std::array<Window, wire::kMaxWindows> windows_{};
   uint32_t last_id_ = 0;

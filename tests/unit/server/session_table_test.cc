@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/text.h"
 #include "server/domain.h"
 #include "server/worker_state.h"
 #include "wire/journal.h"
@@ -52,6 +53,29 @@ TEST(SessionTable, GivesEachWindowToOneSessionAndRefusesFurtherOnes) {
   ASSERT_TRUE(again.ok());
   EXPECT_EQ((*again)->window, freed);
   EXPECT_FALSE(ids.contains((*again)->id)) << "an ID must not be used twice";
+}
+
+// A container that starts programs without end does not keep the others out.
+TEST(SessionTable, AGroupWithManyClientsLeavesRoomForOthers) {
+  SessionTable table;
+  const auto join = [&](std::string_view group) {
+    wire::Admit admit{};
+    fill_field(admit.group, group);
+    return table.create(admit, common).status();
+  };
+  for (uint32_t i = 0; i < wire::kMaxWindows - kKeptWindows; ++i) {
+    ASSERT_TRUE(join("crowd").ok()) << i;
+  }
+  const Status refused = join("crowd");
+  EXPECT_EQ(refused.code(), CUDA_ERROR_MPS_MAX_CLIENTS_REACHED);
+  EXPECT_NE(refused.message().find("are for groups with fewer than 4"), std::string::npos)
+      << refused.message();
+  for (uint32_t i = 0; i < kFewClients; ++i) EXPECT_TRUE(join("pod").ok()) << i;
+  EXPECT_FALSE(join("pod").ok());
+  // Programs of no group can use all that is there.
+  for (uint32_t i = 0; i < kKeptWindows - kFewClients; ++i) EXPECT_TRUE(join("").ok()) << i;
+  EXPECT_FALSE(join("").ok());
+  EXPECT_FALSE(join("third").ok());
 }
 
 TEST(SessionTable, AWindowIsFreeWhenSessionAndWorkerAreDoneWithIt) {
