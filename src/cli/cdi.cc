@@ -20,6 +20,7 @@
 #include "cli/installation.h"
 #include "cli/snapshot.h"
 #include "wire/control_call.h"
+#include "wire/daemon_search.h"
 
 namespace openmps::cli {
 namespace {
@@ -132,10 +133,8 @@ nlohmann::ordered_json for_all_devices(const std::string& library) {
           {"mounts", mounts}};
 }
 
-Result<std::vector<Share>> ask_for_shares() {
-  Result<UniqueFd> socket = wire::connect_to_daemon(wire::control_socket_path(pipe_directory()));
-  if (!socket.ok()) return socket.status();
-  Result<wire::ControlReply> reply = wire::call_control(socket->get(), kListCommand);
+Result<std::vector<Share>> ask_for_shares(int daemon) {
+  Result<wire::ControlReply> reply = wire::call_control(daemon, kListCommand);
   if (!reply.ok()) return reply.status();
   if (reply->exit_status != 0) {
     return invalid("the daemon does not list its namespaces: " +
@@ -150,13 +149,15 @@ Result<std::string> text_by_daemon(CdiOptions options) {
     if (!installation.ok()) return installation.status();
     options.library = installation->client_library;
   }
-  Result<std::vector<Share>> shares = ask_for_shares();
+  const auto [directory, daemon] = wire::find_daemon();
+  if (!daemon.ok()) return daemon.status();
+  Result<std::vector<Share>> shares = ask_for_shares(daemon->get());
   if (!shares.ok()) return shares.status();
   shares = choose_shares(*shares, options.shares);
   if (!shares.ok()) return shares.status();
   std::error_code error;
-  const std::string own = std::filesystem::canonical(pipe_directory(), error).string();
-  if (error) return invalid(pipe_directory() + ": " + error.message());
+  const std::string own = std::filesystem::canonical(directory, error).string();
+  if (error) return invalid(directory + ": " + error.message());
   return cdi_text(*shares, options, own);
 }
 

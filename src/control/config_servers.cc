@@ -212,6 +212,13 @@ class ServersReader {
            rule->cgroup_depth = static_cast<uint32_t>(*depth);
            return Status();
          }},
+        {"quality",
+         [&](const toml::node& value) {
+           const auto quality = quality_of_text(TomlReader::text_of(value));
+           if (quality) rule->quality = *quality;
+           return quality ? Status()
+                          : toml_.expected(value, "\"latency\", \"normal\" or \"best-effort\"");
+         }},
         {"user",
          [&](const toml::node& value) {
            rule->user = toml_.user_of(TomlReader::text_of(value));

@@ -44,6 +44,9 @@ toml::table table_of(const GroupRule& rule) {
   }
   if (rule.cgroup_depth) table.insert("cgroup_depth", int64_t{*rule.cgroup_depth});
   if (rule.user) table.insert("user", std::to_string(*rule.user));
+  if (rule.quality != wire::Quality::kNormal) {
+    table.insert("quality", std::string(text_of_quality(rule.quality)));
+  }
   toml::array devices;
   for (const auto& [uuid, partition] : rule.partitions) {
     devices.push_back(toml::table{{"uuid", uuid}, {"sm_partition", partition}});

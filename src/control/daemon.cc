@@ -337,6 +337,7 @@ void Daemon::leave(Done done) {
   // Who has connected to a socket of ours is served; nobody else can connect. A service manager's
   // socket keeps those who connect for the next daemon.
   if (!directory_.remove_socket()) loop_.change_events(listener_.get(), 0);
+  doors_.remove_sockets();
   leave_when_quiet(0, std::move(done));
 }
 
@@ -353,7 +354,8 @@ void Daemon::leave_when_quiet(uint64_t waited_ms, Done done) {
     return;
   }
   // What is left says to the next daemon that servers may come back.
-  const bool has_successor_use = !servers_.all().empty() || servers_.partitions() != nullptr;
+  const bool has_successor_use = !servers_.all().empty() || servers_.has_state();
+  doors_.close_all([has_successor_use](const auto&, const auto&) { return has_successor_use; });
   if (has_successor_use) {
     directory_.leave_to_next();
   } else {
@@ -367,7 +369,9 @@ void Daemon::quit(std::optional<uint32_t> timeout_s, Done done) {
   on_quit_();
   servers_.shut_down(timeout_s, [this, done = std::move(done)] {
     // The shell learns of the end only when nothing is left.
-    doors_.close_all();
+    doors_.close_all([this](const std::string& server, const std::string& name) {
+      return servers_.is_configured(server, name);
+    });
     directory_.remove_entries();
     done({});
     loop_.stop();

@@ -53,13 +53,21 @@ Status Doors::listen(const std::string& directory, const Door& door, const Acces
   return Status();
 }
 
-void Doors::remove(std::vector<Socket>& sockets) {
+void Doors::remove_sockets() const {
+  for (const auto& [door, sockets] : open_) {
+    for (const Socket& socket : sockets) {
+      directory_.remove_below(socket.directory + "/" + wire::kControlSocketName);
+    }
+  }
+}
+
+void Doors::remove(std::vector<Socket>& sockets, bool keeps_directories) {
   while (!sockets.empty()) {
     Socket& socket = sockets.back();
     loop_.forget(socket.listener.get());
     disposal_.close(std::move(socket.listener));
     directory_.remove_below(socket.directory + "/" + wire::kControlSocketName);
-    directory_.remove_below(socket.directory);
+    if (!keeps_directories) directory_.remove_below(socket.directory);
     sockets.pop_back();
   }
 }
@@ -80,8 +88,18 @@ void Doors::close(const std::string& server) {
   directory_.remove_below(server);
 }
 
-void Doors::close_all() {
-  while (!open_.empty()) close(std::string(open_.begin()->first.first));
+// A directory that has others below it is not removed.
+void Doors::close_all(const Stays& stays) {
+  std::vector<std::string> servers;
+  for (auto& [door, sockets] : open_) {
+    remove(sockets, stays != nullptr && stays(door.first, door.second));
+    servers.push_back(door.first);
+  }
+  open_.clear();
+  for (const std::string& server : servers) {
+    const bool stays_there = stays != nullptr && stays(server, kDefaultNamespace);
+    if (!stays_there) directory_.remove_below(server);
+  }
 }
 
 std::vector<int> Doors::listeners() const {

@@ -45,10 +45,15 @@ class Doors {
   // Makes what is missing of the namespace's sockets. CUDA_ERROR_INVALID_VALUE: a path is too long
   // for a socket, with the number; CUDA_ERROR_OPERATING_SYSTEM.
   Status open(const std::string& server, const std::string& name, const Access& access);
+  // Nobody else can connect; who has, is served.
+  void remove_sockets() const;
   void close(const std::string& server, const std::string& name);
   // That, of all namespaces of the server.
   void close(const std::string& server);
-  void close_all();
+  // Directories for which `stays` is true remain, empty: what has mounted one reaches the next
+  // daemon by it.
+  using Stays = std::function<bool(const std::string& server, const std::string& name)>;
+  void close_all(const Stays& stays = nullptr);
   // Listening descriptors, to pause or wake all of them.
   [[nodiscard]] std::vector<int> listeners() const;
 
@@ -61,7 +66,7 @@ class Doors {
   };
   Status listen(const std::string& directory, const Door& door, const Access& access,
                 std::vector<Socket>* sockets);
-  void remove(std::vector<Socket>& sockets);
+  void remove(std::vector<Socket>& sockets, bool keeps_directories = false);
 
   EventLoop& loop_;
   const PipeDirectory& directory_;

@@ -36,6 +36,8 @@ struct GroupRule {
   Limits limits = {};
   // Of a namespace: how many levels below its cgroup still belong to it; nothing: all.
   std::optional<uint32_t> cgroup_depth = {};
+  // Of a namespace: the best that its clients may have, and have if they state nothing.
+  wire::Quality quality = wire::Quality::kNormal;
   // Of a namespace: the static partition of each device, by its UUID, in which its clients run.
   std::map<std::string, std::string> partitions = {};
 

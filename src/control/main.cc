@@ -155,7 +155,7 @@ int run(int argc, char** argv) {
   quits = quits || (is_v3 && has_short_quit);
   options.ready_devices = options.ready_devices || (!is_v3 && has_short_quit);
   options.reads_input = is_v3 && options.foreground;
-  if (quits) return run_one_command(options.pipe_directory, "quit");
+  if (quits) return run_one_command("quit");
   if (start) {
     if (is_v3) {
       printf("To connect CUDA applications to this daemon, set CUDA_MPS_PIPE_DIRECTORY=%s\n",

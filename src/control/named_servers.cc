@@ -59,6 +59,29 @@ std::string fault_of_name(std::string_view what, std::string_view name) {
                      wire::kServerNameBytes - 1);
 }
 
+namespace {
+
+constexpr std::pair<wire::Quality, std::string_view> kQualityNames[] = {
+    {wire::Quality::kLatency, "latency"},
+    {wire::Quality::kNormal, "normal"},
+    {wire::Quality::kBestEffort, "best-effort"}};
+
+}  // namespace
+
+std::optional<wire::Quality> quality_of_text(std::string_view text) {
+  for (const auto& [quality, name] : kQualityNames) {
+    if (name == text) return quality;
+  }
+  return std::nullopt;
+}
+
+std::string_view text_of_quality(wire::Quality quality) {
+  for (const auto& [one, name] : kQualityNames) {
+    if (one == quality) return name;
+  }
+  return "";
+}
+
 std::optional<std::string> cgroup_of_directory(std::string_view directory) {
   while (directory.size() > 1 && directory.ends_with('/')) directory.remove_suffix(1);
   if (directory == kCgroupRoot) return "/";

@@ -53,6 +53,10 @@ bool names_a_share(std::string_view text);
 // What is wrong with a name, for the user; "": nothing.
 std::string fault_of_name(std::string_view what, std::string_view name);
 
+// "latency", "normal" or "best-effort", as a program states in OPENMPS_QOS.
+std::optional<wire::Quality> quality_of_text(std::string_view text);
+std::string_view text_of_quality(wire::Quality quality);
+
 // A directory below the root of the system's cgroups as a path that /proc/PID/cgroup shows;
 // nothing: it is not below.
 std::optional<std::string> cgroup_of_directory(std::string_view directory);

@@ -62,6 +62,14 @@ void namespace_create(const ModuleCall& call) {
     }
     rule.cgroup = *cgroup;
   }
+  if (const auto text = call.command.option("quality")) {
+    const auto quality = quality_of_text(*text);
+    if (!quality) {
+      return call.fail("--quality=" + printable(*text) +
+                       ": expected latency, normal or best-effort");
+    }
+    rule.quality = *quality;
+  }
   const Result<ServerPool::LimitChanges> changes = limits_of_options(call.command);
   if (!changes.ok()) return call.fail(changes.status().message());
   for (const auto& [key, value] : *changes) {
@@ -185,6 +193,8 @@ std::span<const ModuleVerb> namespace_verbs() {
     std::vector<ModuleOption> to_set = limit_options();
     to_set.insert(to_set.begin(), server);
     std::vector<ModuleOption> to_create = to_set;
+    to_create.push_back({"quality", "<quality>",
+                         "latency, normal (default) or best-effort: the best of its clients"});
     to_create.push_back({"uid", "<n>", "Only that user may come, and root"});
     to_create.push_back({"cgroup", "<directory>",
                          "Clients of that cgroup belong to it when they come by the main socket"});

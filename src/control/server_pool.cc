@@ -29,6 +29,14 @@ uint32_t most_sms(const GroupRule& rule, const std::vector<Device>& devices, uin
   return limits.sm_count[device] != 0 ? limits.sm_count[device] : by_percentage;
 }
 
+// What a client states for itself may only lower what its namespace has.
+void lower_wishes(const GroupRule& rule, wire::Hello* hello) {
+  const bool is_stated =
+      hello->quality >= wire::Quality::kLatency && hello->quality <= wire::Quality::kBestEffort;
+  hello->quality = is_stated ? std::max(hello->quality, rule.quality) : rule.quality;
+  if (!(hello->limits.weight <= 1)) hello->limits.weight = 1;
+}
+
 }  // namespace
 
 void refuse_client(int connection, CUresult result, const std::string& reason) {
@@ -677,8 +685,7 @@ void ServerPool::restore(const std::string& kept, std::function<void(std::string
 }
 
 void ServerPool::keep_state() {
-  const bool is_empty = named_.all().empty() && partitions_.empty();
-  if (is_empty && !has_kept_) return;
+  if (!has_state() && !has_kept_) return;
   has_kept_ = true;
   keep_(write_state({named_.all(), features_, partitions_.text()}));
 }
@@ -772,6 +779,7 @@ void ServerPool::pass_on(Entry* entry, NewClient client) {
   fill_field(admit.group, client.group);
   const GroupRule* rule = rule_for(client.server, client.group);
   if (rule != nullptr) admit.group_limits = group_limits(*rule, entry->devices);
+  if (rule != nullptr && !client.door.is_main()) lower_wishes(*rule, &admit.hello);
   if (const Status passed = entry->process->admit(admit, client.connection.get()); !passed.ok()) {
     log_.write(format_text("CLIENT %u is refused, ", client.pid) + passed.message());
     refuse(std::move(client), passed.code(), passed.message());

@@ -100,6 +100,9 @@ class ServerPool {
   // Call it when partitions or features have changed.
   void keep_state();
 
+  // Whether there is something to keep.
+  [[nodiscard]] bool has_state() const { return !named_.all().empty() || !partitions_.empty(); }
+
   // For -S: each client has to name a partition.
   void require_partitions() { requires_partitions_ = true; }
   [[nodiscard]] bool requires_partitions() const { return requires_partitions_; }
@@ -139,6 +142,11 @@ class ServerPool {
   // The directory of a namespace's socket; without a name that of its server.
   [[nodiscard]] std::string path_of(const std::string& server, const std::string& name = "") const {
     return doors_.path(server, name);
+  }
+  // The configuration file has the namespace.
+  [[nodiscard]] bool is_configured(const std::string& server, const std::string& name) const {
+    const auto found = config_.servers.find(server);
+    return found != config_.servers.end() && found->second.namespaces.contains(name);
   }
   // The devices as the server counts them; empty: it does not run.
   [[nodiscard]] std::vector<Device> devices_of(const std::string& server) const;

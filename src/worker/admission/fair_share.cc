@@ -102,9 +102,14 @@ bool FairShare::must_wait(uint64_t now) {
 PolicyDecision FairShare::decide_locked(uint64_t now) {
   others_.clear();
   uint64_t wanted = sms_.load(std::memory_order_relaxed);
+  is_weighted_ =
+      account().weight() != 0 || std::ranges::any_of(device_.active_, [](const FairShare* other) {
+        return other->account().weight() != 0;
+      });
+  const uint64_t overdue_ns = is_weighted_ ? kWeightedOverdueNs : kOverdueNs;
   for (const FairShare* other : device_.active_) {
     const uint64_t ends_ns = other->ends_ns_.load(std::memory_order_relaxed);
-    if (other == this || ends_ns + kOverdueNs < now) continue;
+    if (other == this || ends_ns + overdue_ns < now) continue;
     others_.push_back(other->input(now));
     wanted += others_.back().sms;
   }

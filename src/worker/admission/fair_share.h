@@ -76,6 +76,9 @@ class FairShare {
   // A session whose kernels should have ended this long ago is taken to have none left: its thread
   // has not checked its marks yet.
   static constexpr uint64_t kOverdueNs = 2'000'000;
+  // With weights a session's kernels may be so late because the others' take their time, too: some
+  // of the longest usual kernels.
+  static constexpr uint64_t kWeightedOverdueNs = 200'000'000;
 
   // `group`: the account of the session's group, which has none of its own while that has a weight;
   // null: it is in none. `owner`: see FairShares; null: its own.
@@ -137,6 +140,8 @@ class FairShare {
         is_contested() || device_.left_ns_.load(std::memory_order_relaxed) > since_ns;
     return had_others ? satisfied_ : 1;
   }
+  // Weights counted at the last decision: parts of time are to be exact.
+  [[nodiscard]] bool is_weighted() const { return is_weighted_; }
   // ShareAccount::used_ns() of the session's own account.
   [[nodiscard]] uint64_t used_ns(uint64_t now) const { return own_.used_ns(now); }
   // The time of the budget of each of the session's streams.
@@ -155,9 +160,11 @@ class FairShare {
   friend class FairShares;
   static constexpr uint64_t kForget = 64;  // longest_ns_ decays to a third in so many kernels
 
+  [[nodiscard]] const ShareAccount& account() const {
+    return group_ != nullptr && group_->weight() != 0 ? *group_ : own_;
+  }
   [[nodiscard]] PolicyInput input(uint64_t now) const {
-    const bool is_grouped = group_ != nullptr && group_->weight() != 0;
-    const ShareAccount& account = is_grouped ? *group_ : own_;
+    const ShareAccount& account = this->account();
     return {.rank = rank_.load(std::memory_order_relaxed),
             .sms = sms_.load(std::memory_order_relaxed),
             .used_ns = account.used_ns(now),
@@ -180,6 +187,7 @@ class FairShare {
   // Another session's kernels have ended since the last decision.
   std::atomic<bool> is_outdated_{false};
   bool waits_ = false;
+  bool is_weighted_ = false;
   uint32_t busy_streams_ = 0;
   double satisfied_ = 1;  // at the last decision (satisfied_since())
   uint64_t waiting_since_ns_ = 0;

@@ -2,6 +2,8 @@
 // See policy.h.
 #include "worker/admission/policy.h"
 
+#include <algorithm>
+
 #include "worker/admission/verdict.h"
 
 namespace openmps::worker {
@@ -73,12 +75,15 @@ std::string policy_names() {
   return names;
 }
 
-int32_t driver_priority(Rank rank, int32_t asked, int32_t least, int32_t greatest) {
+int32_t driver_priority(Rank rank, int32_t asked, int32_t least, int32_t greatest,
+                        Lending lending) {
   switch (rank) {
     case Rank::kLatency: return greatest;
     case Rank::kBestEffort: return least;
     case Rank::kNormal: break;
   }
+  if (lending == Lending::kBorrows) return least;
+  if (lending == Lending::kLends) return std::max(greatest, std::min(asked, least - 1));
   return asked;
 }
 

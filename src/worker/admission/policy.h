@@ -83,9 +83,15 @@ inline constexpr char kDefaultPolicy[] = "fair";
 // All names, as a list for people.
 [[nodiscard]] std::string policy_names();
 
+// Whether a session may have others' SMs, or others may have its own (docs/decisions/0051).
+enum class Lending { kNone, kBorrows, kLends };
+
 // The driver's priority of a stream for which the program has asked for priority `asked`, in a
 // session of that rank. The device has priorities from `least` to `greatest`, which is the lower
-// number. Latency sessions get the greatest, best-effort ones the least, others what they ask for.
-[[nodiscard]] int32_t driver_priority(Rank rank, int32_t asked, int32_t least, int32_t greatest);
+// number. Latency sessions get the greatest, best-effort ones and those that borrow the least,
+// others what they ask for; those that lend at least one more than the least, so that blocks of
+// theirs get the next SM that a borrower's block leaves.
+[[nodiscard]] int32_t driver_priority(Rank rank, int32_t asked, int32_t least, int32_t greatest,
+                                      Lending lending = Lending::kNone);
 
 }  // namespace openmps::worker

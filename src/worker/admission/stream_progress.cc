@@ -262,7 +262,9 @@ void StreamProgress::account(const Segment& segment, const Seen& seen, uint64_t 
                     .sms = sms,
                     .of_sms = tools_.device_sms});
   // Some of it may have been time in which the work waited for SMs.
-  const bool waited = tools_.share.satisfied_since(begin) != 1 && total.unknown == 0;
+  const bool may_have_waited =
+      tools_.share.is_weighted() || tools_.share.satisfied_since(begin) != 1;
+  const bool waited = may_have_waited && total.unknown == 0;
   if (waited) took = std::min({total.expected_ns, segment.alone_ns, most});
   tools_.share.charge(took, static_cast<uint64_t>(sms), now);
 }

@@ -84,8 +84,7 @@ SmAssignment SmPlan::choose(const SmWish& wish) const {
   const bool takes_partial = count > 1 && layout.group_sms.back() >= layout.step;
   SmGroups usual = all.groups;
   if (layout.has_partial_group && !takes_partial) usual &= ~layout.last_group();
-  chosen.set.groups =
-      least_used(of.users, count, usual.any() ? usual : all.groups, wish.own);
+  chosen.set.groups = least_used(of.users, count, usual.any() ? usual : all.groups, wish.own);
   chosen.set.sms = std::min(count * layout.step, layout.sms_of(chosen.set.groups));
   return chosen;
 }

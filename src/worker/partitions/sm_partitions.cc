@@ -17,8 +17,8 @@ constexpr uint32_t kShareForRanks = 16;
 // No more than one of so many, 4 of these, are few: a session that has more to itself slows the
 // others (12 of 132 cost n-body 65536 a third, decision 28).
 constexpr uint32_t kShareOfFew = 32;
-// Others have no work if they have had none for so long: some times what a program needs between two
-// pieces of work, and what it costs to move streams and graphs.
+// Others have no work if they have had none for so long: some times what a program needs between
+// two pieces of work, and what it costs to move streams and graphs.
 constexpr uint64_t kOthersIdleNs = 20'000'000;
 // The time between two looks at whether they have.
 constexpr uint64_t kBorrowLookNs = 5'000'000;
@@ -410,13 +410,16 @@ bool SmPartitions::review_borrowers_locked(uint32_t device, uint64_t now, uint64
     }
   }
   OfDevice& of = of_[device];
-  if (shares_ == nullptr || (wishes.empty() && !of.has_borrowers)) return false;
+  if (shares_ == nullptr || (wishes.empty() && !has_borrowers(device))) return false;
   FairShares& shares = (*shares_)[device];
   std::vector<const void*> borrowers;
   for (const auto& [wish, owner] : wishes) {
     if (owner != nullptr) borrowers.push_back(owner);
   }
   const bool may_borrow = !borrowers.empty();
+  if (of.has_borrowers.exchange(may_borrow) != may_borrow) {
+    for (Member* member : of.members) member->changes_.fetch_add(1, std::memory_order_release);
+  }
   shares.set_borrowers(borrowers);
   borrowers.clear();
   bool changed = false;
@@ -426,7 +429,6 @@ bool SmPartitions::review_borrowers_locked(uint32_t device, uint64_t now, uint64
     if (lifts) borrowers.push_back(owner);
   }
   if (may_borrow && borrowers.empty()) look_at(now + kBorrowLookNs, next);
-  of.has_borrowers = !borrowers.empty();
   shares.set_borrowers(std::move(borrowers));
   return changed;
 }

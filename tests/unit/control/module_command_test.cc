@@ -35,19 +35,21 @@ TEST(ModuleCommand, WordsAndOptionsAreThoseOfTheVerb) {
 }
 
 TEST(ModuleCommand, EveryMistakeIsNamed) {
-  EXPECT_EQ(error_of("server fly"), "Error: module 'server' has no verb 'fly'; see 'server help'\n");
-  EXPECT_EQ(error_of("namespace get a b"),
-            "Error: missing <field>; see 'namespace get help'\n");
+  EXPECT_EQ(error_of("server fly"),
+            "Error: module 'server' has no verb 'fly'; see 'server help'\n");
+  EXPECT_EQ(error_of("namespace get a b"), "Error: missing <field>; see 'namespace get help'\n");
   EXPECT_EQ(error_of("server delete a b"),
             "Error: unexpected argument 'b'; see 'server delete help'\n");
-  EXPECT_EQ(error_of("server list --x=1"), "Error: unknown option '--x=1'; see 'server list help'\n");
+  EXPECT_EQ(error_of("server list --x=1"),
+            "Error: unknown option '--x=1'; see 'server list help'\n");
   EXPECT_EQ(error_of("server delete s --force=1"),
             "Error: option '--force' takes no value; see 'server delete help'\n");
   EXPECT_EQ(error_of("server list --format"),
             "Error: option '--format' takes a value: --format=<format>; see 'server list help'\n");
   EXPECT_EQ(error_of("server list --format=csv format=csv"),
             "Error: option '--format' twice; see 'server list help'\n");
-  EXPECT_EQ(error_of("server list --\x1b"), "Error: unknown option '--?'; see 'server list help'\n");
+  EXPECT_EQ(error_of("server list --\x1b"),
+            "Error: unknown option '--?'; see 'server list help'\n");
 }
 
 TEST(ModuleCommand, HelpIsThereForEachModuleAndVerb) {
@@ -112,7 +114,8 @@ TEST(Listing, TableCsvAndJson) {
   EXPECT_EQ(*format_listing(listing, "table"),
             "PID      \"SERVER STATUS\"\n3165259  a,\"b\"\n1        Ready\n");
   EXPECT_EQ(*format_listing(listing, ""), *format_listing(listing, "table"));
-  EXPECT_EQ(*format_listing(listing, "csv"), "PID,SERVER STATUS\n3165259,\"a,\"\"b\"\"\"\n1,Ready\n");
+  EXPECT_EQ(*format_listing(listing, "csv"),
+            "PID,SERVER STATUS\n3165259,\"a,\"\"b\"\"\"\n1,Ready\n");
   EXPECT_EQ(*format_listing(listing, "csv,noheader"), "3165259,\"a,\"\"b\"\"\"\n1,Ready\n");
   EXPECT_EQ(*format_listing(listing, "table,noheader"), "3165259  a,\"b\"\n1        Ready\n");
   EXPECT_NE(format_listing(listing, "json")->find("\"server-status\": \"a,\\\"b\\\"\""),
