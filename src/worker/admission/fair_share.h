@@ -4,6 +4,7 @@
 // a comparison per item. Times are those of Clock::now_ns(). Kernels: as in policy.h.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -160,6 +161,12 @@ class FairShare {
   friend class FairShares;
   static constexpr uint64_t kForget = 64;  // longest_ns_ decays to a third in so many kernels
 
+  // What it has submitted and is not charged yet, as the time for which that fills all SMs.
+  [[nodiscard]] uint64_t submitted_ns(uint64_t now) const {
+    const uint64_t ends_ns = ends_ns_.load(std::memory_order_relaxed);
+    const uint64_t sms = std::min<uint64_t>(sms_.load(std::memory_order_relaxed), device_.sms_);
+    return ends_ns > now ? (ends_ns - now) * sms / device_.sms_ : 0;
+  }
   [[nodiscard]] const ShareAccount& account() const {
     return group_ != nullptr && group_->weight() != 0 ? *group_ : own_;
   }
@@ -169,6 +176,7 @@ class FairShare {
             .sms = sms_.load(std::memory_order_relaxed),
             .used_ns = account.used_ns(now),
             .weight = account.weight(),
+            .weighed_ns = account.weighed_ns(now) + submitted_ns(now),
             .account = &account};
   }
   [[nodiscard]] PolicyDecision decide_locked(uint64_t now) REQUIRES(device_.mutex_);

@@ -2,8 +2,6 @@
 // See policy.h.
 #include "worker/admission/policy.h"
 
-#include <algorithm>
-
 #include "worker/admission/verdict.h"
 
 namespace openmps::worker {
@@ -27,8 +25,8 @@ bool had_more(const PolicyInput& mine, const PolicyInput& other) {
   if (mine.weight == 0 && other.weight == 0) {
     return mine.used_ns > kLeadTimes * other.used_ns + kLeadNs;
   }
-  return static_cast<double>(mine.used_ns) / weight_of(mine) >
-         static_cast<double>(other.used_ns) / weight_of(other) + kWeightedLeadNs;
+  return static_cast<double>(mine.weighed_ns) / weight_of(mine) >
+         static_cast<double>(other.weighed_ns) / weight_of(other) + kWeightedLeadNs;
 }
 
 }  // namespace
@@ -75,15 +73,12 @@ std::string policy_names() {
   return names;
 }
 
-int32_t driver_priority(Rank rank, int32_t asked, int32_t least, int32_t greatest,
-                        Lending lending) {
+int32_t driver_priority(Rank rank, int32_t asked, int32_t least, int32_t greatest) {
   switch (rank) {
     case Rank::kLatency: return greatest;
     case Rank::kBestEffort: return least;
     case Rank::kNormal: break;
   }
-  if (lending == Lending::kBorrows) return least;
-  if (lending == Lending::kLends) return std::max(greatest, std::min(asked, least - 1));
   return asked;
 }
 

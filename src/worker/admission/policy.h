@@ -34,6 +34,8 @@ struct PolicyInput {
   uint64_t used_ns = 0;  // of its account (share_account.h)
   // The account's weight; 0: none is stated, which counts as 1.
   float weight = 0;
+  // What counts where there are weights: use over a longer time, and what has been submitted.
+  uint64_t weighed_ns = 0;
   // Sessions of one group with a weight have one account: they do not wait for each other.
   const void* account = nullptr;
 };
@@ -62,9 +64,9 @@ PolicyDecision fair_share_policy(const PolicyInput& mine, std::span<const Policy
 // in turn, and some of eight took up to 18 % longer (decision 25).
 inline constexpr uint64_t kLeadNs = 10'000'000;
 inline constexpr uint64_t kLeadTimes = 3;
-// With weights: that much in the place of kLeadNs, in time by weight. It is a few decisions' worth,
-// and one part in a hundred of what a session that fills the device has used (its half-life).
-inline constexpr uint64_t kWeightedLeadNs = 1'000'000;
+// With weights: that much in the place of kLeadNs, in time by weight: a few decisions' worth, and
+// less than one part in a thousand of what a session that fills the device has used.
+inline constexpr uint64_t kWeightedLeadNs = 250'000;
 // And a session may wait for as long as eight kernels of 50 ms take, whose session has eight times
 // its weight.
 inline constexpr uint64_t kWeightedWaitNs = 400'000'000;
@@ -83,15 +85,9 @@ inline constexpr char kDefaultPolicy[] = "fair";
 // All names, as a list for people.
 [[nodiscard]] std::string policy_names();
 
-// Whether a session may have others' SMs, or others may have its own (docs/decisions/0051).
-enum class Lending { kNone, kBorrows, kLends };
-
 // The driver's priority of a stream for which the program has asked for priority `asked`, in a
 // session of that rank. The device has priorities from `least` to `greatest`, which is the lower
-// number. Latency sessions get the greatest, best-effort ones and those that borrow the least,
-// others what they ask for; those that lend at least one more than the least, so that blocks of
-// theirs get the next SM that a borrower's block leaves.
-[[nodiscard]] int32_t driver_priority(Rank rank, int32_t asked, int32_t least, int32_t greatest,
-                                      Lending lending = Lending::kNone);
+// number. Latency sessions get the greatest, best-effort ones the least, others what they ask for.
+[[nodiscard]] int32_t driver_priority(Rank rank, int32_t asked, int32_t least, int32_t greatest);
 
 }  // namespace openmps::worker

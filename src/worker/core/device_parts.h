@@ -58,10 +58,6 @@ class DeviceParts {
     return partitions_ != nullptr && partitions_->asks(device);
   }
   [[nodiscard]] bool looks(uint32_t device) const { return partitions_->looks(device); }
-  // As SmPartitions::has_borrowers().
-  [[nodiscard]] bool has_borrowers(uint32_t device) const {
-    return partitions_ != nullptr && partitions_->has_borrowers(device);
-  }
   [[nodiscard]] uint32_t few(uint32_t device) const { return partitions_->few(device); }
   void note(Member& member, const Demand& demand);
   // get() does not wait.

@@ -64,7 +64,6 @@ void SessionCore::change(const SessionLimits& limits) {
     parts.set(i, {limits.sms[i], limits.reservation, limits.rank, info.group.get(),
                   limits.client.borrows != 0});
   }
-  borrows_.store(limits.client.borrows != 0, std::memory_order_relaxed);
   bool touches = rank.exchange(limits.rank, std::memory_order_relaxed) != limits.rank;
   const float next_weight = limits.client.weight;
   touches |= weight.exchange(next_weight, std::memory_order_relaxed) != next_weight;

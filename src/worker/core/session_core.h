@@ -126,13 +126,8 @@ class SessionCore {
   // The priority of a driver's stream for that which the program has asked for.
   [[nodiscard]] int32_t driver_priority(uint32_t device, int32_t asked) const {
     const Device& on = devices.at(device);
-    const bool borrows = borrows_.load(std::memory_order_relaxed) ||
-                         (info.group != nullptr && info.group->borrows());
-    const Lending lending = !parts.has_borrowers(device) ? Lending::kNone
-                            : borrows                    ? Lending::kBorrows
-                                                         : Lending::kLends;
     return worker::driver_priority(rank.load(std::memory_order_relaxed), asked, on.least_priority,
-                                   on.greatest_priority, lending);
+                                   on.greatest_priority);
   }
 
   // Bytes of the staging arena that a command names; null: not all of them are in the arena.
@@ -184,7 +179,6 @@ class SessionCore {
   uint32_t cold_homes = 0;
 
  private:
-  std::atomic<bool> borrows_{false};  // as the last change() said
   // Null: slots are not counted there.
   [[nodiscard]] std::shared_ptr<StreamSlots> slots(const Placement& place) const;
   // Have more made at the next quiescence if few are left.

@@ -410,16 +410,13 @@ bool SmPartitions::review_borrowers_locked(uint32_t device, uint64_t now, uint64
     }
   }
   OfDevice& of = of_[device];
-  if (shares_ == nullptr || (wishes.empty() && !has_borrowers(device))) return false;
+  if (shares_ == nullptr || (wishes.empty() && !of.has_borrowers)) return false;
   FairShares& shares = (*shares_)[device];
   std::vector<const void*> borrowers;
   for (const auto& [wish, owner] : wishes) {
     if (owner != nullptr) borrowers.push_back(owner);
   }
   const bool may_borrow = !borrowers.empty();
-  if (of.has_borrowers.exchange(may_borrow) != may_borrow) {
-    for (Member* member : of.members) member->changes_.fetch_add(1, std::memory_order_release);
-  }
   shares.set_borrowers(borrowers);
   borrowers.clear();
   bool changed = false;
@@ -429,6 +426,7 @@ bool SmPartitions::review_borrowers_locked(uint32_t device, uint64_t now, uint64
     if (lifts) borrowers.push_back(owner);
   }
   if (may_borrow && borrowers.empty()) look_at(now + kBorrowLookNs, next);
+  of.has_borrowers = !borrowers.empty();
   shares.set_borrowers(std::move(borrowers));
   return changed;
 }

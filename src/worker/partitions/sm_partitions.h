@@ -76,10 +76,6 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   // The lease of SMs that are kept for the member, or for its rank, and that others have while it
   // has no work; null: there are none.
   [[nodiscard]] std::shared_ptr<Lease> lease(const Member& member);
-  // Somebody may have others' SMs, now or later. When that changes, `changes` of all members grow.
-  [[nodiscard]] bool has_borrowers(uint32_t device) const {
-    return of_[device].has_borrowers.load(std::memory_order_relaxed);
-  }
   // The member, or its group, has others' SMs beside its own for now: it is limited all the same.
   [[nodiscard]] bool is_lifted(const Member& member) {
     const MutexLock lock(mutex_);
@@ -143,7 +139,7 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
  private:
   struct OfDevice {
     const std::shared_ptr<Lease> lease_of_ranks = std::make_shared<Lease>();
-    std::atomic<bool> has_borrowers{false};
+    bool has_borrowers = false;  // FairShares knows of some
     bool keeps_for_ranks = false;
     SmallWorkReview small_work;
     std::atomic<bool> is_watched{false};  // service() looks whether small work needs SMs to itself

@@ -130,6 +130,40 @@ TEST_F(PartitionTest, WhoCantHaveItKeepsWhatHeHas) {
   EXPECT_EQ(of(first), groups({0, 1, 2}));
 }
 
+TEST_F(PartitionTest, WhoBorrowsHasAllWhileOthersHaveNoWork) {
+  constexpr uint64_t kStart = 10'000'000'000, kLater = 1'000'000'000;
+  FairShares& shares = worker_parts_.shares[0];
+  shares.set_policy(fair_share_policy, 16);
+  int wakes = 0;
+  SmPartitions& partitions = *worker_parts_.partitions;
+  partitions.connect([&wakes] { ++wakes; }, [](uint32_t, Rank) { return false; },
+                     &worker_parts_.shares);
+  Member& member = join({.sms = 4, .borrows = true});
+  EXPECT_GT(wakes, 0) << "it may borrow";
+  FairShare other{shares, Rank::kNormal, std::make_shared<Bell>()};
+  other.begin_work(16);
+  EXPECT_NE(partitions.service(kStart), 0u) << "it looks again";
+  EXPECT_EQ(of(member), groups({0, 1})) << "another has work";
+  const CUgreenCtx own = part(member)->handle;
+  other.end_work(kStart);
+  EXPECT_NE(partitions.service(kStart + 1), 0u);
+  EXPECT_EQ(of(member), groups({0, 1})) << "it has just had some";
+  EXPECT_EQ(partitions.service(kStart + kLater), 0u) << "nobody has to look any more";
+  EXPECT_EQ(part(member), nullptr);
+  EXPECT_TRUE(partitions.is_lifted(member));
+  const int before = wakes;
+  other.begin_work(16);
+  EXPECT_EQ(wakes, before + 1);
+  EXPECT_NE(partitions.service(kStart + 2 * kLater), 0u);
+  EXPECT_FALSE(partitions.is_lifted(member));
+  EXPECT_EQ(part(member)->handle, own) << "its green context was there all the time";
+  other.end_work(kStart + 2 * kLater);
+  EXPECT_EQ(partitions.service(kStart + 3 * kLater), 0u);
+  partitions.set(member, {.sms = 4});
+  (void)partitions.service(kStart + 3 * kLater);
+  EXPECT_EQ(of(member), groups({0, 1})) << "it may borrow no longer";
+}
+
 TEST_F(PartitionTest, OthersKeepOffWhatIsReserved) {
   Member &whole = join(0), &half = join(8);
   const Result<uint32_t> reserved = worker_parts_.partitions->reserve(7, {.device = 0, .sms = 3});

@@ -65,6 +65,31 @@ TEST_F(FairSharePolicyTest, WhoCopiesOnlyIsInNobodysWay) {
   EXPECT_FALSE(decide({.sms = kSms + 1, .used_ns = 9 * kLead}, {{.sms = 0}}).holds_kernels);
 }
 
+TEST_F(FairSharePolicyTest, WeightsGiveTimeInProportion) {
+  constexpr uint64_t kUsed = 100 * kWeightedLeadNs;
+  const int accounts[2] = {};
+  const auto input = [&](float weight, uint64_t weighed_ns, int account) {
+    return PolicyInput{
+        .sms = kSms, .weight = weight, .weighed_ns = weighed_ns, .account = &accounts[account]};
+  };
+  const PolicyInput heavy = input(3, 3 * kUsed, 0), light = input(1, kUsed, 1);
+  EXPECT_FALSE(decide(heavy, {light}).holds_kernels || decide(light, {heavy}).holds_kernels);
+  EXPECT_FALSE(decide(input(1, kUsed + kWeightedLeadNs, 1), {heavy}).holds_kernels);
+  EXPECT_TRUE(decide(input(1, kUsed + kWeightedLeadNs + 1, 1), {heavy}).holds_kernels);
+  EXPECT_FALSE(decide(input(3, 3 * (kUsed + kWeightedLeadNs), 0), {light}).holds_kernels);
+  EXPECT_TRUE(decide(input(3, 3 * (kUsed + kWeightedLeadNs) + 3, 0), {light}).holds_kernels);
+  EXPECT_TRUE(decide(input(0, kUsed + kWeightedLeadNs + 1, 1), {heavy}).holds_kernels)
+      << "who states no weight has 1";
+  EXPECT_FALSE(decide(input(3, 9 * kUsed, 0), {input(3, 9 * kUsed, 0)}).holds_kernels)
+      << "they have one account";
+  EXPECT_EQ(decide(heavy, {input(0, kUsed, 1)}).longest_wait_ns, kWeightedWaitNs);
+  EXPECT_EQ(decide(input(0, kUsed, 1), {heavy}).longest_wait_ns, kWeightedWaitNs);
+  EXPECT_FALSE(decide({.sms = 2, .weight = 1, .weighed_ns = 9 * kUsed, .account = &accounts[0]},
+                      {{.sms = 2, .weight = 1, .account = &accounts[1]}})
+                   .holds_kernels)
+      << "there are SMs for both";
+}
+
 TEST_F(FairSharePolicyTest, AHigherRankGoesFirstHoweverMuchItHasHad) {
   const PolicyInput latency{.rank = Rank::kLatency, .sms = 2, .used_ns = 9 * kLead};
   const PolicyInput normal{.sms = kSms};
@@ -170,6 +195,80 @@ TEST_F(SharesTest, ItWaitsUntilTheOtherHasHadAsMuch) {
   EXPECT_FALSE(mine_.must_wait(mine_.next_decision_ns()));
   mine_.end_work(kNow);
   other_.end_work(kNow);
+}
+
+// The light one, whose kernels take a while, has one of them each time that it has had less.
+TEST_F(SharesTest, SessionsOfWeights) {
+  mine_.set_weight(3);
+  mine_.begin_work(kSms);
+  other_.begin_work(kSms);
+  constexpr uint64_t kKernelNs = 4'000'000;
+  uint64_t now = kNow, had_mine = 0, had_other = 0, now_mine = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const bool mine_may = !mine_.must_wait(now), other_may = !other_.must_wait(now);
+    ASSERT_TRUE(mine_may || other_may) << "the device idles";
+    if (mine_may && (!other_may || now_mine % 2 == 0)) {
+      now += kKernelNs;
+      mine_.charge(kKernelNs, kSms, now);
+      had_mine += kKernelNs;
+    } else {
+      now += kKernelNs;
+      other_.charge(kKernelNs, kSms, now);
+      had_other += kKernelNs;
+    }
+    ++now_mine;
+    mine_.expect_end(now + 2 * kKernelNs);
+    other_.expect_end(now + 2 * kKernelNs);
+  }
+  EXPECT_TRUE(mine_.is_weighted() && other_.is_weighted());
+  const double ratio = static_cast<double>(had_mine) / static_cast<double>(had_other);
+  EXPECT_NEAR(ratio, 3, 0.15);
+  mine_.end_work(now);
+  other_.end_work(now);
+}
+
+TEST_F(SharesTest, AGroupWithAWeightHasOneAccount) {
+  ShareAccount group;
+  FairShare third{device_, Rank::kNormal, bell_, &group, &group};
+  FairShare fourth{device_, Rank::kNormal, bell_, &group, &group};
+  for (FairShare* share : {&third, &fourth, &other_}) {
+    share->begin_work(kSms);
+    share->expect_end(kNow + kSecond);
+  }
+  third.charge(4 * kLead, kSms, kNow);
+  EXPECT_FALSE(fourth.must_wait(kNow)) << "each has an account of its own";
+  group.set_weight(1);
+  const uint64_t later = fourth.next_decision_ns();
+  EXPECT_TRUE(fourth.must_wait(later)) << "what the other member has had counts";
+  EXPECT_FALSE(other_.must_wait(later));
+  for (FairShare* share : {&third, &fourth, &other_}) share->end_work(later);
+}
+
+TEST_F(SharesTest, WorkOfOthersIsKnownToThoseWhoBorrow) {
+  int calls = 0;
+  device_.on_others_work([&calls] { ++calls; });
+  const void* const me = &device_;
+  FairShare borrower{device_, Rank::kNormal, bell_, nullptr, me};
+  EXPECT_FALSE(device_.others_work(me, 0));
+  borrower.begin_work(kSms);
+  EXPECT_FALSE(device_.others_work(me, 0)) << "its own does not count";
+  device_.set_borrowers({me});
+  EXPECT_EQ(borrower.budget_ns(), kShortBudgetNs);
+  other_.begin_work(kSms);
+  EXPECT_EQ(calls, 1);
+  EXPECT_TRUE(device_.others_work(me, kNow));
+  other_.end_work(kNow);
+  EXPECT_TRUE(device_.others_work(me, kNow)) << "it has had some at that time";
+  EXPECT_FALSE(device_.others_work(me, kNow + 1));
+  borrower.end_work(kNow);
+  borrower.begin_work(kSms);
+  EXPECT_EQ(calls, 1) << "it does not call itself back";
+  device_.set_borrowers({});
+  other_.begin_work(kSms);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(borrower.budget_ns(), kBudgetNs);
+  other_.end_work(kNow);
+  borrower.end_work(kNow);
 }
 
 TEST_F(SharesTest, HalfOfTheSmsCountHalf) {

@@ -76,6 +76,22 @@ TEST_F(SmPlanTest, LimitsAreWholeStepsApartFromEachOther) {
   EXPECT_TRUE(add({.sms = 18}).assignment.is_whole_device);
 }
 
+TEST_F(SmPlanTest, WhoHasOthersSmsHasItsOwnAgainAfterwards) {
+  SmWish &one = add({.sms = 4, .borrows = true}), &two = add({.sms = 4});
+  EXPECT_EQ(of(one), groups_of("1000"));
+  one.is_lifted = true;
+  plan_.assign_all(0);
+  EXPECT_TRUE(one.assignment.is_whole_device && plan_.is_lifted(one));
+  EXPECT_FALSE(one.assignment.has_limit());
+  const SmWish& three = add({.sms = 4});
+  EXPECT_EQ(of(three), groups_of("0010")) << "those of the first count as used";
+  one.is_lifted = false;
+  plan_.assign_all(0);
+  EXPECT_EQ(of(one), groups_of("1000"));
+  EXPECT_EQ(of(two), groups_of("0100"));
+  EXPECT_EQ(one.assignment.set.sms, 4u);
+}
+
 TEST_F(SmPlanTest, AContextHasAPartOfItsSessionsSet) {
   SmWish& session = add({.sms = 8});
   const SmWish& context = add({.sms = 4}, &session);
