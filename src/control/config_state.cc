@@ -9,27 +9,28 @@
 namespace openmps::control {
 namespace {
 
+void put(const wire::LimitInfo& info, wire::LimitValue value, const std::string& name,
+         toml::table* table) {
+  switch (info.notation) {
+    case wire::Notation::kSwitch: table->insert_or_assign(name, value != 0); break;
+    case wire::Notation::kInteger:
+      table->insert_or_assign(name, static_cast<int64_t>(value));
+      break;
+    default: table->insert_or_assign(name, value);
+  }
+}
+
 toml::table table_of(const Limits& limits) {
   toml::table table;
   for (const auto& [key, value] : limits) {
     if (key.limit == wire::Limit::kMemory) continue;
     const wire::LimitInfo& info = wire::info_of(key.limit);
-    const bool is_whole = info.notation == wire::Notation::kInteger;
-    const auto put = [&](toml::table& where, const std::string& name) {
-      if (info.notation == wire::Notation::kSwitch) {
-        where.insert_or_assign(name, value != 0);
-      } else if (is_whole) {
-        where.insert_or_assign(name, static_cast<int64_t>(value));
-      } else {
-        where.insert_or_assign(name, value);
-      }
-    };
     if (!info.is_per_device) {
-      put(table, std::string(info.name));
+      put(info, value, std::string(info.name), &table);
       continue;
     }
     if (!table.contains(info.name)) table.insert(info.name, toml::table{});
-    put(*table.get_as<toml::table>(info.name), key.device);
+    put(info, value, key.device, table.get_as<toml::table>(info.name));
   }
   if (const std::string memory = memory_limits_text(limits); !memory.empty()) {
     table.insert("pinned_memory_limit", memory);

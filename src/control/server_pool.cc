@@ -496,7 +496,13 @@ Result<NamedServer*> ServerPool::named_or_users(const std::string& name) {
 }
 
 Status ServerPool::open_namespace(const std::string& server, const std::string& name) {
-  return doors_.open(server, name, named_.access(*named_.find(server), *named_.find(server, name)));
+  const GroupRule* const rule = named_.find(server, name);
+  if (rule == nullptr) {
+    return Status(
+        CUDA_ERROR_INVALID_VALUE,
+        "namespace '" + printable(name) + "' does not exist on server '" + printable(server) + "'");
+  }
+  return doors_.open(server, name, named_.access(*named_.find(server), *rule));
 }
 
 Status ServerPool::add_named(NamedServer server) {
@@ -703,13 +709,32 @@ bool ServerPool::has_clients(const StaticPartitions::Partition& partition,
     const auto entry = std::ranges::find_if(
         entries_, [&answer](const auto& one) { return one.second.process->pid() == answer.first; });
     if (entry == entries_.end()) return false;
-    // Servers that see some of the devices count them in another way.
-    const std::vector<Device>& devices = entry->second.devices;
-    return std::ranges::any_of(answer.second.partitions, [&](const wire::StaticPartition& used) {
-      return used.device < devices.size() && devices[used.device].uuid == partition.uuid &&
-             std::ranges::equal(used.groups, partition.place.groups);
+    return std::ranges::any_of(answer.second.partitions, [&](wire::StaticPartition used) {
+      used.device = daemons_device(entry->first, used.device);
+      return used == partition.place;
     });
   });
+}
+
+bool ServerPool::sees_some(const std::string& server) const {
+  const NamedServer* const named = named_.find(server);
+  return named != nullptr && !named->devices.empty();
+}
+
+uint32_t ServerPool::daemons_device(const std::string& server, uint32_t device) const {
+  if (!sees_some(server)) return device;
+  const std::vector<Device> seen = devices_of(server);
+  if (device >= seen.size()) return wire::kMaxDevices;
+  const auto same = std::ranges::find(devices_, seen[device].uuid, &Device::uuid);
+  return same == devices_.end() ? wire::kMaxDevices
+                                : static_cast<uint32_t>(same - devices_.begin());
+}
+
+uint32_t ServerPool::servers_device(const std::string& server, uint32_t device) const {
+  if (!sees_some(server) || device >= devices_.size()) return device;
+  const std::vector<Device> seen = devices_of(server);
+  const auto same = std::ranges::find(seen, devices_[device].uuid, &Device::uuid);
+  return same == seen.end() ? wire::kMaxDevices : static_cast<uint32_t>(same - seen.begin());
 }
 
 // By the client's word, else by its namespace, which may have one for each of several devices.
@@ -754,11 +779,8 @@ const GroupRule* ServerPool::rule_for(const std::string& server, std::string_vie
 void ServerPool::pass_on(Entry* entry, NewClient client) {
   // The client's partition may have been removed while the client waited.
   Result<wire::StaticPartition> partition = partition_of(client);
-  if (partition.ok() && partition->sms != 0 && partition->device < devices_.size()) {
-    const auto same =
-        std::ranges::find(entry->devices, devices_[partition->device].uuid, &Device::uuid);
-    partition->device = static_cast<uint32_t>(same - entry->devices.begin());
-    if (same == entry->devices.end()) partition->device = wire::kMaxDevices;
+  if (partition.ok() && partition->sms != 0) {
+    partition->device = servers_device(client.server, partition->device);
   }
   if (partition.ok() && partition->device == wire::kMaxDevices) {
     partition = Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,

@@ -226,6 +226,11 @@ class ServerPool {
   // The partition that the client names or that its namespace has, with its device as the daemon
   // counts it. Errors: CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION.
   [[nodiscard]] Result<wire::StaticPartition> partition_of(const NewClient& client);
+  // A server that sees some of the devices counts them in another way than the daemon; a device
+  // that the other side does not have is wire::kMaxDevices.
+  [[nodiscard]] bool sees_some(const std::string& server) const;
+  [[nodiscard]] uint32_t daemons_device(const std::string& server, uint32_t device) const;
+  [[nodiscard]] uint32_t servers_device(const std::string& server, uint32_t device) const;
   [[nodiscard]] std::string reason_against(const std::string& name, User user) const;
 
   EventLoop& loop_;

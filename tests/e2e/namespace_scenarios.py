@@ -255,6 +255,42 @@ def namespace_storm(box, _):
     box.quit()
 
 
+def namespace_borrows(box, _):
+    """A namespace that borrows has all SMs while nobody else has work, and its own part while somebody has; one that
+    does not borrow keeps to its part; both change while programs run."""
+    box.start_daemon()
+    do(box, "server create s")
+    do(box, "namespace create few --server=s --active-thread-percentage=25 --borrow-sms=true")
+    first = LiveSms(box, through(box, "s", "few"))
+
+    def settles_at(program, sms, what):
+        require(wait_until(lambda: len(program.sms) == sms, SETTLE_LIMIT_S), f"{what}: on {sorted(program.sms)}")
+    settles_at(first, part(box, 100), "it does not borrow beside nobody")
+    # The program takes it for wrong to run on more SMs than it is told of, as it does while they borrow.
+    out = box.run(["drv_sm_share"], CLIENT_LIMIT_S, through(box, "s", "few"))[1]
+    told = [line for line in out.splitlines() if line.startswith("# told")][-1].split()
+    require(int(told[2]) == part(box, 25), f"it is told another number than that of its own part: {told}")
+    other = LiveSms(box, through(box, "s"))
+    settles_at(first, part(box, 25), "it keeps what it has borrowed")
+    # Not once more while the other has work: rounds after the first one with its own part.
+    until = first.rounds + 20
+    begun = len(first.history)
+    require(wait_until(lambda: first.rounds >= until, SETTLE_LIMIT_S), "it does not continue")
+    most = max(found for _, found in first.history[begun:])
+    require(most <= part(box, 25), f"{most} SMs beside another's work")
+    other.end()
+    settles_at(first, part(box, 100), "it does not borrow again")
+    do(box, "namespace set few --server=s --borrow-sms=false")
+    settles_at(first, part(box, 25), "it borrows without being allowed to")
+    do(box, "namespace set few --server=s --borrow-sms=true --active-thread-percentage=50")
+    settles_at(first, part(box, 100), "it does not borrow with the new part")
+    other = LiveSms(box, through(box, "s"))
+    settles_at(first, part(box, 50), "it does not return to the new part")
+    other.end()
+    first.end()
+    box.quit()
+
+
 CGROUPS = "/sys/fs/cgroup"
 
 
@@ -536,5 +572,5 @@ def v3_partitions(box, _):
     box.quit()
 
 
-NAMESPACES = (namespace_limits, namespace_users, namespace_pids, namespace_storm, namespace_cgroups, v3_commands, v3_driver,
+NAMESPACES = (namespace_limits, namespace_borrows, namespace_users, namespace_pids, namespace_storm, namespace_cgroups, v3_commands, v3_driver,
               v3_partitions)

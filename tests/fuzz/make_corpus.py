@@ -38,7 +38,7 @@ def group_name(name):
 
 
 def client_limits(percentage=100.0, priority=0xffffffff, sms=0, memory=0):
-    return struct.pack("<fI16Q16IfI", percentage, priority, memory, *[0] * 15, sms, *[0] * 15, 0.5, 0)
+    return struct.pack("<fI16Q16IfIfI", percentage, priority, memory, *[0] * 15, sms, *[0] * 15, 0.5, 1, 3.0, 0)
 
 
 def partition(device, sms, groups):
@@ -108,7 +108,7 @@ def message_seeds():
     yield "answer_inspect_short", message(13, answer(3, 0) + report + bytes(20) + waits[1:])
     yield "answer_rows", message(13, answer(1, 0xffffffff) + row)
     yield "shutdown_refused", message(15, struct.pack("<II", 3, 0))
-    yield "rejoin", message(16, struct.pack("<Q", 0))
+    yield "rejoin", message(16, struct.pack("<Q", 0) + b"uid_0".ljust(72, b"\0"))
     yield "worker_ready", message(20, struct.pack("<IIQ", 0, 20, 0) + reason)
     grant = client_limits(50.0, 1) + struct.pack("<IIII", 0, 0, 3, 0)
     yield "open_session", message(21, struct.pack("<IIII", 1, 3, 4711, 0) + grant + client_limits(50.0)

@@ -47,9 +47,8 @@ void FairShare::begin_work(uint32_t sms) {
   const MutexLock lock(device_.mutex_);
   device_.active_.push_back(this);
   count_locked();
-  const auto& borrowers = device_.borrowers_;
-  if (std::ranges::any_of(borrowers, [this](const void* one) { return one != owner_; })) {
-    device_.on_work_();
+  for (const void* borrower : device_.borrowers_) {
+    if (borrower != owner_) return device_.on_work_();
   }
 }
 

@@ -123,6 +123,9 @@ class SessionCore {
   }
   [[nodiscard]] bool is_tainted() const { return is_tainted_; }
 
+  // Null: the session is in no group.
+  [[nodiscard]] SessionGroup* group() const { return info.group.get(); }
+
   // The priority of a driver's stream for that which the program has asked for.
   [[nodiscard]] int32_t driver_priority(uint32_t device, int32_t asked) const {
     const Device& on = devices.at(device);

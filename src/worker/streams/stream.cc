@@ -358,7 +358,7 @@ uint64_t Streams::next_look_ns() const {
 
 FairShare& Streams::share(uint32_t device) {
   if (shares_[device] == nullptr) {
-    SessionGroup* const group = core_.info.group.get();
+    SessionGroup* const group = core_.group();
     shares_[device] = std::make_unique<FairShare>(
         device_shares_[device], core_.rank.load(), core_.bell,
         group != nullptr ? &group->account(device) : nullptr,
