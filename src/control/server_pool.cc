@@ -488,7 +488,7 @@ Result<NamedServer*> ServerPool::named_or_users(const std::string& name) {
     return Status(CUDA_ERROR_NOT_PERMITTED, why_not);
   }
   OPENMPS_RETURN_IF_ERROR(named_.add(std::move(server)));
-  if (const Status opened = open_namespace(name, kDefaultNamespace); !opened.ok()) {
+  if (Status opened = open_namespace(name, kDefaultNamespace); !opened.ok()) {
     named_.remove(name);
     return opened;
   }
@@ -509,7 +509,7 @@ Status ServerPool::add_named(NamedServer server) {
   const std::string name = server.name;
   OPENMPS_RETURN_IF_ERROR(named_.add(std::move(server)));
   for (const auto& [space, rule] : named_.find(name)->namespaces) {
-    if (const Status opened = open_namespace(name, space); !opened.ok()) {
+    if (Status opened = open_namespace(name, space); !opened.ok()) {
       forget_server(name);
       return opened;
     }
@@ -553,7 +553,7 @@ void ServerPool::start_all_named() {
   for (const auto& [name, server] : named_.all()) start_named_logged(name);
 }
 
-void ServerPool::create_server(NamedServer server, std::function<void(Status)> done) {
+void ServerPool::create_server(NamedServer server, const std::function<void(Status)>& done) {
   if (const std::string why_not = reason_against(server.name, server.user); !why_not.empty()) {
     return done(Status(CUDA_ERROR_NOT_PERMITTED, why_not));
   }
@@ -586,7 +586,7 @@ void ServerPool::create_server(NamedServer server, std::function<void(Status)> d
 }
 
 void ServerPool::delete_server(const std::string& name, bool force,
-                               std::function<void(Status)> done) {
+                               const std::function<void(Status)>& done) {
   const auto entry = entries_.find(name);
   if (entry == entries_.end() || entry->second.process == nullptr) {
     forget_server(name);
@@ -615,7 +615,7 @@ Status ServerPool::create_namespace(const std::string& server, GroupRule rule) {
   if (!there.ok()) return there.status();
   const std::string name = rule.name;
   OPENMPS_RETURN_IF_ERROR(named_.add(server, std::move(rule)));
-  if (const Status opened = open_namespace(server, name); !opened.ok()) {
+  if (Status opened = open_namespace(server, name); !opened.ok()) {
     named_.remove(server, name);
     return opened;
   }
@@ -746,7 +746,7 @@ Result<wire::StaticPartition> ServerPool::partition_of(const NewClient& client) 
     std::string own;
     for (const auto& [uuid, partition] : rule->partitions) {
       const std::string name = uuid + "/" + client.server + "." + partition;
-      const Result<wire::StaticPartition> has = partitions_.named(name, client.server);
+      Result<wire::StaticPartition> has = partitions_.named(name, client.server);
       if (!has.ok()) return has;
       const Result<wire::StaticPartition> wish = partitions_.named(text, client.server);
       const bool is_wished = text.empty() ? own.empty() || visible.find(uuid) != std::string::npos

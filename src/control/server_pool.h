@@ -119,13 +119,13 @@ class ServerPool {
   // beginnings of UUIDs. Done when it serves. Errors: those of NamedServers::add() and
   // Doors::open(); CUDA_ERROR_INVALID_DEVICE: there is no such device; why the server did not
   // start.
-  void create_server(NamedServer server, std::function<void(Status)> done);
+  void create_server(NamedServer server, const std::function<void(Status)>& done);
   // Starts those that do not run, from now on as soon as they are configured: servers of a killed
   // daemon have had the time to come back.
   void start_all_named();
   // Forgets the server and its namespaces, and ends it. CUDA_ERROR_NOT_READY: it has clients, and
   // `force` does not end them.
-  void delete_server(const std::string& name, bool force, std::function<void(Status)> done);
+  void delete_server(const std::string& name, bool force, const std::function<void(Status)>& done);
   // A user's own server (uid_N) becomes a named one with its first namespace or limit.
   Status create_namespace(const std::string& server, GroupRule rule);
   // Ends the namespace, which no clients have.
