@@ -34,6 +34,8 @@ struct GroupRule {
   std::optional<uid_t> user = {};  // nothing: any; of a namespace, those whom its server serves
   bool each_cgroup = false;        // each cgroup that fits is a group of its own
   Limits limits = {};
+  // Of a namespace: it is being deleted, and nobody is let in.
+  bool is_leaving = false;
   // Of a namespace: how many levels below its cgroup still belong to it; nothing: all.
   std::optional<uint32_t> cgroup_depth = {};
   // Of a namespace: the best that its clients may have, and have if they state nothing.

@@ -183,7 +183,7 @@ Access NamedServers::access(const NamedServer& server, const GroupRule& rule) co
 bool NamedServers::may_come(std::string_view server, std::string_view name, uid_t user) const {
   const NamedServer* there = find(server);
   const GroupRule* rule = find(server, name);
-  return rule != nullptr && access(*there, *rule).admits(user);
+  return rule != nullptr && !rule->is_leaving && access(*there, *rule).admits(user);
 }
 
 bool NamedServers::asks_for_cgroups() const {
@@ -200,12 +200,14 @@ Place NamedServers::route(const std::vector<GroupRule>& rules, const Applicant& 
   size_t deepest = 0;
   for (const auto& [server_name, server] : all_) {
     for (const auto& [name, rule] : server.namespaces) {
-      if (rule.cgroup.empty() || !cgroups) continue;
+      if (rule.cgroup.empty() || rule.is_leaving || !cgroups) continue;
       const std::string_view cgroup = cgroup_that_fits(rule, *cgroups);
       if (cgroup.size() <= deepest) continue;
-      if (!access(server, rule).admits(applicant.user)) {
+      const uid_t owner = server.user.uid;
+      const bool is_trusted = owner == applicant.user || owner == 0 || owner == daemon_;
+      if (!is_trusted || !access(server, rule).admits(applicant.user)) {
         place.note = "its cgroup is namespace " + name + "'s of server " + server_name +
-                     ", where its user may not be";
+                     ", where its user's programs do not belong";
         continue;
       }
       deepest = cgroup.size();

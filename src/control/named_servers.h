@@ -94,8 +94,9 @@ class NamedServers {
   [[nodiscard]] bool may_come(std::string_view server, std::string_view name, uid_t user) const;
 
   // The place of a client that has come by the daemon's own socket: the namespace of its cgroup if
-  // it may be there, else its user's server, in a group by `rules` or by its own word. `cgroups`:
-  // from read_cgroups().
+  // it may be there and the server is its own user's, root's or the daemon's user's (else any user
+  // could draw others' programs into a process of theirs); else its user's server, in a group by
+  // `rules` or by its own word. `cgroups`: from read_cgroups().
   [[nodiscard]] Place route(const std::vector<GroupRule>& rules, const Applicant& applicant,
                             const std::optional<std::vector<std::string>>& cgroups) const;
   // Whether the place of clients depends on their cgroups.

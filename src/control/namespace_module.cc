@@ -126,6 +126,10 @@ void namespace_remove(const ModuleCall& call) {
                    call.servers.delete_namespace(server, name);
                    call.done({});
                  };
+                 if (there != nullptr && !answer.answered) {
+                   (void)call.servers.open_namespace(server, name);
+                   return call.fail(silence_of(*there));
+                 }
                  if (there == nullptr || members.empty()) return end();
                  if (call.command.has("force")) return terminate_all(*there, members, end);
                  (void)call.servers.open_namespace(server, name);

@@ -154,12 +154,18 @@ std::vector<std::string> ServerPool::configure_server(const NamedServer* before,
     for (const std::string& line : changes_of_group(&was->second, &rule)) {
       lines.push_back(what + line.substr(std::string("group " + name).size()));
     }
-    there->cgroup = rule.cgroup;
-    there->cgroup_depth = rule.cgroup_depth;
-    there->partitions = rule.partitions;
-    if (was->second.limits == rule.limits) continue;
-    there->limits = rule.limits;
-    tell_namespace(now.name, *there);
+    const Limits limits = was->second.limits == rule.limits ? there->limits : rule.limits;
+    const bool is_changed = there->limits != limits;
+    const bool has_other_user = there->user != rule.user;
+    *there = rule;
+    there->limits = limits;
+    if (has_other_user) {
+      doors_.close(now.name, name);
+      if (const Status opened = open_namespace(now.name, name); !opened.ok()) {
+        lines.push_back(what + " has no socket: " + opened.message());
+      }
+    }
+    if (is_changed) tell_namespace(now.name, *there);
   }
   return lines;
 }
@@ -495,13 +501,19 @@ Result<NamedServer*> ServerPool::named_or_users(const std::string& name) {
   return named_.find(name);
 }
 
+void ServerPool::close_namespace(const std::string& server, const std::string& name) {
+  doors_.close(server, name);
+  if (GroupRule* const rule = named_.find(server, name)) rule->is_leaving = true;
+}
+
 Status ServerPool::open_namespace(const std::string& server, const std::string& name) {
-  const GroupRule* const rule = named_.find(server, name);
+  GroupRule* const rule = named_.find(server, name);
   if (rule == nullptr) {
     return Status(
         CUDA_ERROR_INVALID_VALUE,
         "namespace '" + printable(name) + "' does not exist on server '" + printable(server) + "'");
   }
+  rule->is_leaving = false;
   return doors_.open(server, name, named_.access(*named_.find(server), *rule));
 }
 
@@ -602,6 +614,10 @@ void ServerPool::delete_server(const std::string& name, bool force,
   entry->second.process->ask(
       wire::QueryKind::kClients, [this, name, done, end](const ServerAnswer& answer) {
         const auto there = entries_.find(name);
+        if (!answer.answered && there != entries_.end()) {
+          return done(Status(CUDA_ERROR_MPS_SERVER_NOT_READY,
+                             "server '" + name + "' does not answer; --force ends it"));
+        }
         const size_t waiting = there == entries_.end() ? 0 : there->second.pending.size();
         const size_t clients = answer.clients.size() + waiting;
         if (clients == 0) return end();
@@ -777,7 +793,11 @@ const GroupRule* ServerPool::rule_for(const std::string& server, std::string_vie
 }
 
 void ServerPool::pass_on(Entry* entry, NewClient client) {
-  // The client's partition may have been removed while the client waited.
+  // Its namespace may have been deleted, and its partition removed, while the client waited.
+  if (!client.door.is_main() && !named_.may_come(client.server, client.group, client.user.uid)) {
+    log_.write(format_text("CLIENT %u is refused: its namespace has been deleted", client.pid));
+    return refuse(std::move(client), CUDA_ERROR_NOT_PERMITTED, "its namespace has been deleted");
+  }
   Result<wire::StaticPartition> partition = partition_of(client);
   if (partition.ok() && partition->sms != 0) {
     partition->device = servers_device(client.server, partition->device);

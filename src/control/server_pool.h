@@ -136,9 +136,7 @@ class ServerPool {
                        const LimitChanges& changes);
   // No clients come into the namespace while it is being deleted, or again.
   Status open_namespace(const std::string& server, const std::string& name);
-  void close_namespace(const std::string& server, const std::string& name) {
-    doors_.close(server, name);
-  }
+  void close_namespace(const std::string& server, const std::string& name);
   // The directory of a namespace's socket; without a name that of its server.
   [[nodiscard]] std::string path_of(const std::string& server, const std::string& name = "") const {
     return doors_.path(server, name);

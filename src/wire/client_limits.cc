@@ -18,6 +18,14 @@ namespace {
 constexpr LimitValue kMostSms = 1024;
 constexpr LimitValue kUnbounded = std::numeric_limits<LimitValue>::infinity();
 
+// All of `text` as a number for which `is_valid` is true.
+std::optional<LimitValue> parse_number(std::string_view text, bool (*is_valid)(double)) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return is_valid(value) ? std::optional(value) : std::nullopt;
+}
+
 // ---- Percentage -------------------------------------------------------------------------------
 
 // Servers store a float, in which the smallest doubles are 0. False for a NaN.
@@ -26,10 +34,7 @@ bool is_percentage(double value) {
 }
 
 std::optional<LimitValue> parse_percentage(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return is_percentage(value) ? std::optional(value) : std::nullopt;
+  return parse_number(text, is_percentage);
 }
 
 std::string percentage_text(LimitValue value) { return format_text("%.1f", value); }
@@ -117,10 +122,7 @@ bool is_work_time(double value) {
 }
 
 std::optional<LimitValue> parse_seconds(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return is_work_time(value) ? std::optional(value) : std::nullopt;
+  return parse_number(text, is_work_time);
 }
 
 std::string seconds_text(LimitValue value) {
@@ -152,10 +154,7 @@ bool is_weight(double value) {
 }
 
 std::optional<LimitValue> parse_weight(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return is_weight(value) ? std::optional(value) : std::nullopt;
+  return parse_number(text, is_weight);
 }
 
 std::string weight_text(LimitValue value) { return value == 0 ? "none" : format_text("%g", value); }

@@ -113,6 +113,10 @@ TEST(NamedServers, TheDeepestCgroupDecidesThenRulesThenTheProgramsWord) {
   EXPECT_EQ(place(kAnne, std::nullopt), "uid_1000/");
   EXPECT_EQ(place(kBert, {{"/jobs"}}), "uid_1001/") << "not in another user's server";
   EXPECT_NE(all.route({}, applicant(kBert), Cgroups{{"/jobs"}}).note, "");
+  ASSERT_TRUE(all.add("s", {.name = "all", .cgroup = "/", .user = kBert}).ok());
+  EXPECT_EQ(place(kBert, {{"/x"}}), "uid_1001/") << "nobody draws others into a server of theirs";
+  EXPECT_EQ(place(kRoot, {{"/jobs"}}), "uid_0/") << "not root either";
+  all.remove("s", "all");
   EXPECT_EQ(place(kAnne, {{"/"}}, "mine"), "uid_1000/mine");
   EXPECT_EQ(place(kAnne, {{"/jobs"}}, "mine"), "s/jobs");
 }
