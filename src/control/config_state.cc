@@ -16,6 +16,7 @@ void put(const wire::LimitInfo& info, wire::LimitValue value, const std::string&
     case wire::Notation::kInteger:
       table->insert_or_assign(name, static_cast<int64_t>(value));
       break;
+    case wire::Notation::kWord: table->insert_or_assign(name, info.text(value)); break;
     default: table->insert_or_assign(name, value);
   }
 }

@@ -117,7 +117,8 @@ class TomlReader {
           return static_cast<wire::LimitValue>(*number);
         }
         return std::nullopt;
-      case wire::Notation::kSize: return info.parse(text_of(value));
+      case wire::Notation::kSize:
+      case wire::Notation::kWord: return info.parse(text_of(value));
       case wire::Notation::kSwitch:
         if (const auto is_on = value.value_exact<bool>()) return *is_on ? 1 : 0;
         return std::nullopt;

@@ -21,8 +21,13 @@ void Kept::keep_memory(const wire::Keep& message, UniqueFd memory) {
     return;
   }
   Memory& kept = memory_[message.session][message.number];
-  if (!kept.file.valid()) ++count_;
-  kept = {std::move(memory), message.bytes, message.device};
+  if (kept.file.valid()) {
+    close({std::move(kept.file)});
+  } else {
+    ++count_;
+  }
+  const bool is_contents = message.what == wire::Kept::kContents;
+  kept = {std::move(memory), message.bytes, message.device, is_contents, message.offset};
 }
 
 void Kept::forget_memory(uint32_t session, uint64_t number) {
@@ -45,9 +50,14 @@ void Kept::give_memory(uint32_t session, const Send& send) const {
   if (of == memory_.end()) return;
   for (const auto& [number, memory] : of->second) {
     const int file = memory.file.get();
-    send(wire::message_bytes(wire::Give{
-             .session = session, .number = number, .bytes = memory.bytes, .device = memory.device}),
-         {&file, 1});
+    const wire::Give give{
+        .session = session,
+        .what = memory.is_contents ? wire::Kept::kContents : wire::Kept::kMemory,
+        .number = number,
+        .bytes = memory.bytes,
+        .device = memory.device,
+        .offset = memory.offset};
+    send(wire::message_bytes(give), {&file, 1});
   }
 }
 

@@ -44,7 +44,8 @@ class Kept {
   Kept& operator=(const Kept&) = delete;
 
   // ---- Memory ----
-  // Keep the session's memory; a descriptor that does not fit, or did not come, is not kept.
+  // Keep the session's memory, or its contents, in place of what has been kept by that number; a
+  // descriptor that does not fit, or did not come, is not kept.
   void keep_memory(const wire::Keep& message, UniqueFd memory);
   void forget_memory(uint32_t session, uint64_t number);
   // Some memory of the session is not kept: it can't move.
@@ -86,6 +87,8 @@ class Kept {
     UniqueFd file;
     uint64_t bytes = 0;
     uint32_t device = 0;
+    bool is_contents = false;  // of memory that is on no device
+    uint64_t offset = 0;       // of contents
   };
   struct Image {
     UniqueFd file;

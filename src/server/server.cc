@@ -460,8 +460,9 @@ Status Server::on_keep(Worker& worker, Packet& packet) {
     return Status(CUDA_ERROR_INVALID_VALUE, "it has sent nothing that can be kept");
   }
   UniqueFd file = packet.fds.empty() ? UniqueFd() : std::move(packet.fds[0]);
-  if (keep.what == wire::Kept::kMemory) {
+  if (keep.what == wire::Kept::kMemory || keep.what == wire::Kept::kContents) {
     if (session_of(worker, keep.session) != nullptr) kept_.keep_memory(keep, std::move(file));
+    if (keep.ticket != 0) kept_.answer_when_closed(worker, keep.ticket);
   } else if (kept_.keep_image(worker, keep, std::move(file))) {
     kept_.give_image(keep.number,
                      [&](std::span<const std::byte> message, std::span<const int> fds) {

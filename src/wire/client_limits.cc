@@ -163,6 +163,21 @@ void read_weight(const char* text, ClientLimits* limits) {
   if (const auto value = parse_weight(text)) limits->weight = static_cast<float>(*value);
 }
 
+// ---- Memory that is short -----------------------------------------------------------------------
+
+constexpr std::string_view kPressureWords[] = {"none", "oom", "wait", "terminate"};
+
+std::optional<LimitValue> parse_pressure(std::string_view text) {
+  const auto* const found = std::ranges::find(kPressureWords, text);
+  if (found == std::end(kPressureWords)) return std::nullopt;
+  return static_cast<LimitValue>(found - std::begin(kPressureWords));
+}
+
+std::string pressure_text(LimitValue value) {
+  const auto word = static_cast<size_t>(value);
+  return std::string(kPressureWords[word < std::size(kPressureWords) ? word : 0]);
+}
+
 constexpr LimitInfo kTable[] = {
     {.limit = Limit::kPercentage,
      .name = "active_thread_percentage",
@@ -276,6 +291,38 @@ constexpr LimitInfo kTable[] = {
      .most = kMostWeight,
      .expected = "a weight, 0.01 to 100; 1 is usual",
      .expected_table = ""},
+    {.limit = Limit::kGuaranteedMemory,
+     .name = "guaranteed_memory",
+     .variable = nullptr,
+     .json = "guaranteed_memory_bytes",
+     .is_per_device = true,
+     .is_of_groups = false,
+     .unset = 0,
+     .parse = parse_size,
+     .text = memory_text,
+     .answer = memory_answer,
+     .read_variable = nullptr,
+     .notation = Notation::kSize,
+     .least = 0,
+     .most = kUnbounded,
+     .expected = "a size in M or G, like \"512M\"; \"0G\": all memory stays on the device",
+     .expected_table = "a table, like {0 = \"3G\"}"},
+    {.limit = Limit::kOnPressure,
+     .name = "on_pressure",
+     .variable = nullptr,
+     .json = "on_pressure",
+     .is_per_device = false,
+     .is_of_groups = false,
+     .unset = 0,
+     .parse = parse_pressure,
+     .text = pressure_text,
+     .answer = pressure_text,
+     .read_variable = nullptr,
+     .notation = Notation::kWord,
+     .least = 0,
+     .most = std::size(kPressureWords) - 1,
+     .expected = "\"oom\", \"wait\" or \"terminate\"; \"none\": not stated",
+     .expected_table = ""},
 };
 
 // The nearest number of that type. A NaN is 0.
@@ -318,6 +365,13 @@ CUresult set_limit(ClientLimits* limits, Limit limit, uint32_t device, LimitValu
     case Limit::kWeight:
       if (!is_weight(value)) return CUDA_ERROR_INVALID_VALUE;
       limits->weight = static_cast<float>(value);
+      break;
+    case Limit::kGuaranteedMemory:
+      limits->guaranteed_memory[device] = nearest<uint64_t>(value);
+      break;
+    case Limit::kOnPressure:
+      if (!(value >= 0 && value < std::size(kPressureWords))) return CUDA_ERROR_INVALID_VALUE;
+      limits->on_pressure = static_cast<OnPressure>(value);
       break;
   }
   return CUDA_SUCCESS;
@@ -368,10 +422,12 @@ void put_changes_in_force(const ClientLimits& next, ClientLimits* before, Client
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
     take(next.memory_limit[i], before->memory_limit[i], in_force->memory_limit[i]);
     take(next.sm_count[i], before->sm_count[i], in_force->sm_count[i]);
+    take(next.guaranteed_memory[i], before->guaranteed_memory[i], in_force->guaranteed_memory[i]);
   }
   take(next.work_time_s, before->work_time_s, in_force->work_time_s);
   take(next.borrows, before->borrows, in_force->borrows);
   take(next.weight, before->weight, in_force->weight);
+  take(next.on_pressure, before->on_pressure, in_force->on_pressure);
 }
 
 }  // namespace openmps::wire

@@ -19,6 +19,15 @@ namespace openmps::wire {
 inline constexpr uint32_t kNoPriority = ~0u;
 inline constexpr uint32_t kLowestPriority = 1;
 
+// What becomes of an allocation for which the device has no memory while others hold more than
+// their guaranteed memory, but none of them is idle (docs/decisions/0052).
+enum class OnPressure : uint32_t {
+  kUnset = 0,        // as kOutOfMemory
+  kOutOfMemory = 1,  // "oom": it fails
+  kWait = 2,         // "wait": it waits
+  kTerminate = 3,    // "terminate": the client that holds most beyond its guaranteed memory ends
+};
+
 struct ClientLimits {
   float active_thread_percentage = 100;     // of each device's SMs; above 0
   uint32_t client_priority = kNoPriority;   // 0 normal, 1 below normal
@@ -31,7 +40,10 @@ struct ClientLimits {
   // Of the time on SMs that several want, in proportion to the others' weights; 0: none is stated,
   // which counts as 1.
   float weight = 0;
-  uint32_t reserved = 0;
+  OnPressure on_pressure = OnPressure::kUnset;
+  // Bytes of device memory that stay on the device while the client, or all of the group, is idle;
+  // what is beyond may be moved to the host. 0: none are stated, and all memory stays.
+  uint64_t guaranteed_memory[kMaxDevices] = {};
   bool operator==(const ClientLimits&) const = default;
 };
 
@@ -42,15 +54,17 @@ enum class Limit : uint32_t {
   kSmCount,
   kWorkTime,
   kBorrow,
-  kWeight
+  kWeight,
+  kGuaranteedMemory,
+  kOnPressure,
 };
 
 // The value of any limit, as commands and configuration state it. A double holds each of them
 // exactly: sizes are whole MiB.
 using LimitValue = double;
 
-// How the configuration writes a value: 12.5, 1, "512M" or true.
-enum class Notation { kNumber, kInteger, kSize, kSwitch };
+// How the configuration writes a value: 12.5, 1, "512M", true, or a word.
+enum class Notation { kNumber, kInteger, kSize, kSwitch, kWord };
 
 struct LimitInfo {
   Limit limit;
@@ -96,6 +110,8 @@ void visit_limit(const ClientLimits& limits, Limit limit, uint32_t device, Visit
     case Limit::kWorkTime: return visit(limits.work_time_s);
     case Limit::kBorrow: return visit(limits.borrows);
     case Limit::kWeight: return visit(limits.weight);
+    case Limit::kGuaranteedMemory: return visit(limits.guaranteed_memory[device]);
+    case Limit::kOnPressure: return visit(static_cast<uint32_t>(limits.on_pressure));
   }
 }
 

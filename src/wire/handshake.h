@@ -8,7 +8,8 @@
 //                                ChangeGroup, Reserve, Reserved, CloseSession, SessionClosed,
 //                                SessionFault, DescriptorTaken, WorkerLost, LeaveSession,
 //                                HandedOver, Keep, Forget, Forgotten, Give,
-//                                ShareMemory, FindMemory
+//                                ShareMemory, FindMemory, SuspendSession, SessionSuspended,
+//                                MemoryShort
 //   client <-> worker          : PassDescriptor (through the server)
 //   server <-> daemon          : Admit, SetGroup, ServerReady, Query, Answer, Shutdown,
 //                                ShutdownRefused, Rejoin
@@ -83,6 +84,9 @@ enum class MessageKind : uint32_t {
   kLeaveSession = 42,
   kShareMemory = 43,
   kFindMemory = 44,
+  kSuspendSession = 45,
+  kSessionSuspended = 46,
+  kMemoryShort = 47,
 };
 
 struct MessageHeader {
@@ -369,6 +373,9 @@ enum class Kept : uint32_t {
   kMemory = 0,  // physical memory of a device, of one session
   kImage = 1,   // an image in a sealed file, of all sessions of the server; `session` is 0
   kShared = 2,  // memory that a session shares: the answer to ShareMemory and FindMemory
+  // The contents of memory of one session that is not on its device now, in a part of a file of the
+  // worker's. It has the memory's number, and the two replace each other.
+  kContents = 3,
 };
 // Worker to server: keep this descriptor for a next worker, until Forget or the session's end.
 struct Keep {
@@ -379,6 +386,8 @@ struct Keep {
   uint64_t bytes = 0;   // of memory: 0: imported, its size is not known
   uint32_t device = 0;  // of memory
   uint32_t reserved = 0;
+  uint64_t offset = 0;  // of contents: in the file
+  uint64_t ticket = 0;  // of contents: that of a Forget of the memory; 0: no answer is needed
   // Descriptor.
 };
 // Worker to server: close it. The memory is free when the server has answered Forgotten with this
@@ -405,6 +414,7 @@ struct Give {
   uint64_t bytes = 0;
   uint32_t device = 0;
   uint32_t reserved = 0;
+  uint64_t offset = 0;  // of contents
   // Descriptor; none: the answer to ShareMemory; there is no such memory (shared); or the system
   // had none left.
 };
@@ -429,6 +439,39 @@ struct FindMemory {
   MessageHeader header{.kind = MessageKind::kFindMemory, .bytes = sizeof(FindMemory)};
   uint64_t ticket = 0;
   unsigned char key[kShareKeyBytes] = {};
+};
+
+// How much of a session's memory is on its devices.
+enum class Residence : uint32_t {
+  kDevice = 0,  // all of it
+  kHost = 1,    // not all: the rest comes back before the session's next work
+  kHeld = 2,    // the same, and the session executes nothing until it is resumed
+};
+// Server to worker: move the session's memory to the host once nothing of it is under way (kHost,
+// kHeld), or let it go on (kDevice). Answered by SessionSuspended.
+struct SuspendSession {
+  MessageHeader header{.kind = MessageKind::kSuspendSession, .bytes = sizeof(SuspendSession)};
+  uint32_t session = 0;
+  Residence residence = Residence::kHost;
+  uint32_t limit_ms = 0;  // what is under way then keeps the memory where it is
+  uint32_t reserved = 0;
+};
+struct SessionSuspended {
+  MessageHeader header{.kind = MessageKind::kSessionSuspended, .bytes = sizeof(SessionSuspended)};
+  uint32_t session = 0;
+  // CUDA_ERROR_NOT_READY: its work has not ended. CUDA_ERROR_OUT_OF_MEMORY: the host has no memory
+  // for it. CUDA_ERROR_NOT_SUPPORTED: sessions' memory is not moved (OPENMPS_SUSPEND=off).
+  uint32_t result = CUDA_SUCCESS;
+  uint64_t moved = 0;  // bytes that have gone to the host now
+  uint64_t stays = 0;  // bytes that stay on the devices: other sessions have the memory, too
+};
+// Worker to server, and server to its other workers: sessions there that borrow memory of a device
+// and are idle move it to the host.
+struct MemoryShort {
+  MessageHeader header{.kind = MessageKind::kMemoryShort, .bytes = sizeof(MemoryShort)};
+  uint32_t device = 0;
+  uint32_t reserved = 0;
+  uint64_t bytes = 0;
 };
 
 // A descriptor of device memory from a client to its session in the worker or back, through the
@@ -506,7 +549,8 @@ struct Rejoin {
 // have clients in any state, and for kInspect with SessionReport + WaitRow[waits], or nothing if it
 // has no such session. kTerminate is answered when nothing of the client is left, or its worker is
 // retired with what is left, kChange when the worker has been told, kReserve when the worker has
-// answered, kRenew and kMove when each session has moved or stays.
+// answered, kRenew and kMove when each session has moved or stays, kSuspend and kResume when the
+// worker has answered.
 enum class QueryKind : uint32_t {
   kStatus = 0,
   kClients = 1,
@@ -519,6 +563,8 @@ enum class QueryKind : uint32_t {
   kReserve = 8,  // SMs of a device for a client or a program alone
   kRenew = 9,    // new workers take over the sessions of the present ones
   kMove = 10,    // a client goes on in another fault domain, of the name
+  kSuspend = 11,  // a client's memory goes to the host
+  kResume = 12,   // and the client goes on
 };
 struct Change {
   Limit limit = Limit::kPercentage;  // kChange, with its value
@@ -526,6 +572,8 @@ struct Change {
   LimitValue value = 0;
   uint32_t sms = 0;    // kReserve; 0: no longer
   uint32_t lends = 0;  // kReserve: others may use them while it has no work
+  Residence residence = Residence::kHost;  // kSuspend: kHost or kHeld
+  uint32_t reserved = 0;
   // Without a PID and an id: of the clients' program (kReserve), or of the group. kMove: of the
   // domain.
   char name[kGroupNameBytes] = {};
@@ -535,7 +583,7 @@ struct Query {
   QueryKind query = QueryKind::kStatus;
   uint32_t ticket = 0;   // echoed
   uint32_t session = 0;  // kInspect: its id, or its client's PID; kTerminate, kChange, kReserve,
-                         // kMove: the PID; kClients, kGroups: see above
+                         // kMove, kSuspend, kResume: the PID; kClients, kGroups: see above
   uint32_t id = 0;       // the session's id, if the query means a client without a PID
   Change change = {};
 };
@@ -553,6 +601,8 @@ struct ClientRow {
   uint32_t silent = 0;                   // 1: its worker is stopped or hangs, and does not answer
   uint32_t claimed_pid = 0;              // the PID that the client states
   uint32_t moves = 0;                    // how often it has moved to another worker
+  Residence residence = Residence::kDevice;
+  uint32_t reserved = 0;
   // Why it could not move if its worker were lost now; "": it could.
   char stays[kStaysBytes] = {};
   char device_uuid[48] = {};  // "GPU-xxxxxxxx-...": the shell cuts it
@@ -580,7 +630,8 @@ struct Answer {
   // CUDA_ERROR_NOT_PERMITTED: there would be too many. kMove: CUDA_ERROR_NOT_PERMITTED: SMs are
   // reserved for the client, or other members of its group are there;
   // CUDA_ERROR_MPS_MAX_CLIENTS_REACHED: there are too many domains.
-  // kTerminate, kChange, kReserve, kMove: CUDA_ERROR_INVALID_VALUE: there is no such client.
+  // kSuspend, kResume: as SessionSuspended. kTerminate, kChange, kReserve, kMove, kSuspend,
+  // kResume: CUDA_ERROR_INVALID_VALUE: there is no such client.
   // kChange, kReserve: CUDA_ERROR_INVALID_DEVICE. kReserve:
   // CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: the others would keep too few SMs;
   // CUDA_ERROR_ALREADY_ACQUIRED: it has some reserved already.
@@ -588,6 +639,8 @@ struct Answer {
   uint32_t amount = 0;  // kReserve: SMs that are kept; kChange of a group: its members; kRenew,
                         // kMove: sessions that have moved
   uint32_t stayed = 0;  // kRenew, kMove: sessions that could not
+  uint64_t moved_bytes = 0;   // kSuspend: SessionSuspended::moved
+  uint64_t stayed_bytes = 0;  // kSuspend: SessionSuspended::stays
 };
 inline constexpr uint32_t kMaxClientRows = (kMaxMessageBytes - sizeof(Answer)) / sizeof(ClientRow);
 inline constexpr uint32_t kMaxGroupRows = (kMaxMessageBytes - sizeof(Answer)) / sizeof(GroupRow);

@@ -20,4 +20,8 @@ constexpr uint64_t most_kept(uint64_t open_files) { return open_files / 4 * 3; }
 // have the daemon's environment.
 inline bool takes_over() { return environment_or("OPENMPS_TAKEOVER", "on") != "off"; }
 
+// OPENMPS_SUSPEND=off: the memory of sessions stays on its devices. Workers have the daemon's
+// environment.
+inline bool suspends() { return environment_or("OPENMPS_SUSPEND", "on") != "off"; }
+
 }  // namespace openmps::wire

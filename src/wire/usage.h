@@ -19,7 +19,7 @@
 namespace openmps::wire {
 
 inline constexpr uint32_t kUsageMagic = 0x55504d4f;  // "OMPU"
-inline constexpr uint32_t kUsageVersion = 4;
+inline constexpr uint32_t kUsageVersion = 5;
 inline constexpr uint32_t kUsageDevices = kMaxDevices;
 
 // Counted when work is submitted. Bytes are those of copies, also in graphs.
@@ -114,6 +114,7 @@ struct alignas(64) UsageRow {
   UsageCells<Cell, kTimeBins> gap_ns;         // time between kernels of the session
   UsageCells<Cell, kPartBins> part_ns;        // kNs, by the part of the SMs
   UsageCells<Cell, kUsageDevices> memory;     // bytes that it holds of each device
+  UsageCells<Cell, kUsageDevices> on_host;    // of these, bytes that are on the host now
   std::array<UsageCells<Cell, kDeviceUses>, kUsageDevices> devices;
 };
 
@@ -147,6 +148,7 @@ struct Usage {
   UsageCells<uint64_t, kTimeBins> gap_ns{};
   UsageCells<uint64_t, kPartBins> part_ns{};
   UsageCells<uint64_t, kUsageDevices> memory{};
+  UsageCells<uint64_t, kUsageDevices> on_host{};
   std::array<UsageCells<uint64_t, kDeviceUses>, kUsageDevices> devices{};
 
   [[nodiscard]] uint64_t count(UsageCount what) const { return counts[static_cast<size_t>(what)]; }

@@ -82,6 +82,7 @@ Usage UsageTable::read(uint32_t row, uint32_t session) const {
   copy(&usage.gap_ns, from.gap_ns);
   copy(&usage.part_ns, from.part_ns);
   copy(&usage.memory, from.memory);
+  copy(&usage.on_host, from.on_host);
   for (uint32_t device = 0; device < kUsageDevices; ++device) {
     copy(&usage.devices[device], from.devices[device]);
   }

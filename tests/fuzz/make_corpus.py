@@ -38,7 +38,8 @@ def group_name(name):
 
 
 def client_limits(percentage=100.0, priority=0xffffffff, sms=0, memory=0):
-    return struct.pack("<fI16Q16IfIfI", percentage, priority, memory, *[0] * 15, sms, *[0] * 15, 0.5, 1, 3.0, 0)
+    return struct.pack("<fI16Q16IfIfI16Q", percentage, priority, memory, *[0] * 15, sms, *[0] * 15, 0.5, 1, 3.0, 2,
+                       memory // 2, *[0] * 15)
 
 
 def partition(device, sms, groups):
@@ -46,11 +47,11 @@ def partition(device, sms, groups):
 
 
 def answer(query, rows, more=0):
-    return struct.pack("<IIIIIIII", query, 7, 1, rows, more, 0, 0, 0)
+    return struct.pack("<IIIIIIIIQQ", query, 7, 1, rows, more, 0, 0, 0, 1 << 30, 1 << 21)
 
 
 def query(kind, session=0, limit=0, device=0, value=0.0, sms=0, lends=0, name=b"", by_id=0):
-    return message(12, struct.pack("<IIIIIIdII", kind, 7, session, by_id, limit, device, value, sms, lends)
+    return message(12, struct.pack("<IIIIIIdIIII", kind, 7, session, by_id, limit, device, value, sms, lends, 1, 0)
                    + group_name(name))
 
 
@@ -90,9 +91,9 @@ def message_seeds():
     yield "ui_reply", message(4, struct.pack("<IIQ", 1, 0, 0) + b"no such command\n")
     yield "ui_reply_more", message(4, struct.pack("<IIQ", 0, 1, 0) + b"PID ID SERVER\n")
     yield "server_ready", message(11, struct.pack("<IIQ", 100, 4713, 0) + reason)
-    row = (struct.pack("<IIIIIfIIII", 4711, 1, 0, 1, 0, 50.0, 1, 0, 12, 0) + b"it has arrays\x1b".ljust(120, b"\0")
+    row = (struct.pack("<IIIIIfIIIIII", 4711, 1, 0, 1, 0, 50.0, 1, 0, 12, 0, 2, 0) + b"it has arrays\x1b".ljust(120, b"\0")
            + b"GPU-118cbaa3".ljust(48, b"\0")
-           + b"./nbody\x1b[2J".ljust(256, b"\0") + group_name(b"train\n") + struct.pack("<IIQ", 1, 1, 5) + bytes(1680))
+           + b"./nbody\x1b[2J".ljust(256, b"\0") + group_name(b"train\n") + struct.pack("<IIQ", 1, 1, 5) + bytes(1808))
     yield "answer", message(13, answer(1, 2) + row + row)
     yield "answer_more", message(13, answer(1, 1, 1) + row)
     row = struct.pack("<II", 1, 3) + group_name(b"pods:/a\x1b[2J") + client_limits(50.0, 1, 8, 1 << 30) + bytes(128)
@@ -130,13 +131,17 @@ def message_seeds():
     yield "worker_lost", message(36, struct.pack("<II", 0, 700) + reason)
     yield "handed_over", message(37, struct.pack("<IIIIIIQ6I", 1, 1, 2, 1, 0, 150, 3, 128, 1, 1, 256, 1, 1)
                                  + b"scatter_add\x1b[2J".ljust(256, b"\0") + reason)
-    yield "keep", message(38, struct.pack("<IIQQII", 1, 0, 7, 1 << 21, 0, 0))
+    yield "keep", message(38, struct.pack("<IIQQIIQQ", 1, 0, 7, 1 << 21, 0, 0, 0, 0))
+    yield "keep_contents", message(38, struct.pack("<IIQQIIQQ", 1, 3, 7, 1 << 21, 0, 0, 1 << 21, 2))
     yield "forget", message(39, struct.pack("<IIQQ", 1, 0, 7, 1))
     yield "forgotten", message(40, struct.pack("<Q", 1))
-    yield "give", message(41, struct.pack("<IIQQII", 0, 1, 1 << 63, 4096, 0, 0))
+    yield "give", message(41, struct.pack("<IIQQIIQ", 0, 1, 1 << 63, 4096, 0, 0, 0))
     key = bytes(range(16))
     yield "share_memory", message(43, struct.pack("<IIQQ", 1, 0, 7, 3) + key)
     yield "find_memory", message(44, struct.pack("<Q", 1) + key)
+    yield "suspend_session", message(45, struct.pack("<IIII", 3, 2, 2000, 0))
+    yield "session_suspended", message(46, struct.pack("<IIQQ", 3, 0, 1 << 30, 1 << 21))
+    yield "memory_short", message(47, struct.pack("<IIQ", 0, 0, 1 << 30))
     yield "other_version", message(1, bytes(16), 3)
     yield "no_header", b"OMPS"
     yield "devices", b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA H200\t132\t4096\t8\t120\n\t\t\t\t\t\t\n0000:00:07.0\tGPU"

@@ -190,7 +190,7 @@ void read_as_reply(Bytes packet) {
 extern "C" bool corpus_is_complete() {
   using openmps::wire::MessageKind;
   bool complete = true;
-  for (uint32_t kind = 0; kind <= static_cast<uint32_t>(MessageKind::kFindMemory); ++kind) {
+  for (uint32_t kind = 0; kind <= static_cast<uint32_t>(MessageKind::kMemoryShort); ++kind) {
     const auto known = static_cast<MessageKind>(kind);
     switch (known) {
       case MessageKind::kHello:
@@ -228,6 +228,9 @@ extern "C" bool corpus_is_complete() {
       case MessageKind::kLeaveSession:
       case MessageKind::kShareMemory:
       case MessageKind::kFindMemory:
+      case MessageKind::kSuspendSession:
+      case MessageKind::kSessionSuspended:
+      case MessageKind::kMemoryShort:
         if (openmps::kinds_read().contains(known)) break;
         printf("no seed of the corpus is a message of kind %u\n", kind);
         complete = false;

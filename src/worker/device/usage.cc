@@ -55,6 +55,7 @@ SessionUsage::SessionUsage(wire::UsageRow* row, uint32_t session, uint32_t pid)
   clear(row_.gap_ns);
   clear(row_.part_ns);
   clear(row_.memory);
+  clear(row_.on_host);
   for (auto& device : row_.devices) clear(device);
   row_.session.store(session, std::memory_order_release);
 }

@@ -91,6 +91,8 @@ class SessionUsage {
 
   // What the session holds of each device's memory, in bytes. Any thread.
   wire::UsageCells<wire::UsageRow::Cell, wire::kUsageDevices>& memory() { return row_.memory; }
+  // What of that is on the host, in bytes. Any thread.
+  wire::UsageCells<wire::UsageRow::Cell, wire::kUsageDevices>& on_host() { return row_.on_host; }
 
   // The work of the span has just been seen to be held for that reason; kNothing: not any
   // more.
