@@ -39,6 +39,12 @@ wire::ClientRow make_row(const Session& session, const Groups& groups,
   fill_field(row.command, printable(field_text(session.admit.hello.command)));
   row.silent = session.worker != nullptr && session.worker->is_silent() ? 1 : 0;
   if (session.worker != nullptr) row.usage = session.worker->usage.read(session.window, session.id);
+  const auto is_there = [](uint64_t bytes) { return bytes != 0; };
+  if (session.residence == wire::Residence::kHeld) {
+    row.residence = wire::Residence::kHeld;
+  } else if (std::ranges::any_of(row.usage.on_host, is_there)) {
+    row.residence = wire::Residence::kHost;
+  }
   return row;
 }
 

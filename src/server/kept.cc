@@ -27,7 +27,12 @@ void Kept::keep_memory(const wire::Keep& message, UniqueFd memory) {
     ++count_;
   }
   const bool is_contents = message.what == wire::Kept::kContents;
-  kept = {std::move(memory), message.bytes, message.device, is_contents, message.offset};
+  kept = {.file = std::move(memory),
+          .bytes = message.bytes,
+          .device = message.device,
+          .is_shared = kept.is_shared,
+          .is_contents = is_contents,
+          .offset = message.offset};
 }
 
 void Kept::forget_memory(uint32_t session, uint64_t number) {
@@ -56,6 +61,7 @@ void Kept::give_memory(uint32_t session, const Send& send) const {
         .number = number,
         .bytes = memory.bytes,
         .device = memory.device,
+        .is_shared = memory.is_shared ? 1u : 0u,
         .offset = memory.offset};
     send(wire::message_bytes(give), {&file, 1});
   }
@@ -64,6 +70,11 @@ void Kept::give_memory(uint32_t session, const Send& send) const {
 void Kept::share_memory(const wire::ShareMemory& message) {
   const ShareKey key = std::to_array(message.key);
   if (message.number != 0) {
+    if (const auto of = memory_.find(message.session); of != memory_.end()) {
+      const auto memory = of->second.find(message.number);
+      if (memory != of->second.end()) memory->second.is_shared = true;
+    }
+    if (message.has_no_key != 0) return;
     shared_[key] = {message.session, message.number};
   } else if (const auto found = shared_.find(key);
              found != shared_.end() && found->second.first == message.session) {

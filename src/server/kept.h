@@ -87,6 +87,7 @@ class Kept {
     UniqueFd file;
     uint64_t bytes = 0;
     uint32_t device = 0;
+    bool is_shared = false;    // other sessions or processes may have it, for good
     bool is_contents = false;  // of memory that is on no device
     uint64_t offset = 0;       // of contents
   };

@@ -103,6 +103,7 @@ void Server::on_daemon_gone() {
   daemon_.reset();
   terminations_.clear();  // a next daemon would take the answers for its own
   moves_.clear();
+  suspensions_.clear();
   log_.write("The control daemon has gone: the server ends with its last client");
   const bool may_rejoin = !leaving_ && !options_.control_socket.empty();
   leaving_ = true;
@@ -156,6 +157,8 @@ void Server::on_query(const wire::Query& query) {
     case wire::QueryKind::kTerminate: return terminate(query);
     case wire::QueryKind::kRenew: return renew(query);
     case wire::QueryKind::kMove: return move(query);
+    case wire::QueryKind::kSuspend:
+    case wire::QueryKind::kResume: return suspend(query);
     case wire::QueryKind::kChange: return answer(query.query, query.ticket, grants_.change(query));
     case wire::QueryKind::kReserve:
       if (const auto outcome = grants_.reserve(query)) answer(query.query, query.ticket, *outcome);
@@ -202,6 +205,10 @@ void Server::note_end(uint32_t id) {
   for (Termination& termination : terminations_) termination.sessions.erase(id);
   answer_terminations(CUDA_SUCCESS);
   note_left(id, nullptr);
+  for (SuspendQuery& query : suspensions_) {
+    if (query.sessions.erase(id) != 0) query.result = CUDA_ERROR_INVALID_VALUE;
+  }
+  answer_suspensions();
 }
 
 void Server::answer_terminations(CUresult result) {
@@ -221,6 +228,8 @@ void Server::answer(wire::QueryKind kind, uint32_t ticket, const Grants::Outcome
   answer.result = outcome.result;
   answer.amount = outcome.amount;
   answer.stayed = outcome.stayed;
+  answer.moved_bytes = outcome.moved_bytes;
+  answer.stayed_bytes = outcome.stayed_bytes;
   daemon_->send(wire::message_bytes(answer));
 }
 
@@ -313,6 +322,18 @@ void Server::on_worker_ready(const Worker& worker) {
 
 Status Server::on_worker_message(Worker& worker, wire::MessageKind kind, Packet& packet) {
   switch (kind) {
+    case wire::MessageKind::kSessionSuspended: {
+      wire::SessionSuspended suspended;
+      OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &suspended));
+      on_session_suspended(worker, suspended);
+      return Status();
+    }
+    case wire::MessageKind::kMemoryShort: {
+      wire::MemoryShort message;
+      OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+      workers_.tell_others(worker, wire::message_bytes(message));
+      return Status();
+    }
     case wire::MessageKind::kSessionReady: {
       wire::SessionReady ready;
       OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &ready));

@@ -88,6 +88,16 @@ class Server final : Workers::Owner {
     CUresult result = CUDA_SUCCESS;
   };
 
+  // A query that is answered when the workers of these sessions have answered.
+  struct SuspendQuery {
+    wire::QueryKind kind{};
+    uint32_t ticket = 0;
+    std::set<uint32_t> sessions = {};
+    CUresult result = CUDA_SUCCESS;
+    uint64_t moved = 0;  // bytes
+    uint64_t stays = 0;
+  };
+
   // From the daemon.
   void on_daemon_packet(Packet packet);
   void on_daemon_gone();
@@ -98,6 +108,10 @@ class Server final : Workers::Owner {
   // Ends a client's sessions, whatever they execute; answers when they have ended.
   void terminate(const wire::Query& query);
   void note_end(uint32_t id);
+  // kSuspend and kResume (suspend.cc).
+  void suspend(const wire::Query& query);
+  void on_session_suspended(Worker& worker, const wire::SessionSuspended& suspended);
+  void answer_suspensions();
   void answer_terminations(CUresult result);
   // Partitions that have clients in any state.
   [[nodiscard]] std::vector<wire::StaticPartition> used_partitions() const;
@@ -277,6 +291,7 @@ class Server final : Workers::Owner {
   };
   std::vector<Termination> terminations_;
   std::vector<MoveQuery> moves_;
+  std::vector<SuspendQuery> suspensions_;
   std::vector<std::unique_ptr<Takeover>> takeovers_;
   Quarantine quarantine_;
   EventLoop::TimerId quarantine_timer_ = 0;

@@ -47,6 +47,8 @@ struct Session {
   UniqueFd journal;  // invalid: the session can't move
   Mapping journal_page;
   uint32_t moves = 0;                  // to another worker
+  // kHeld: it is suspended, also in its next worker.
+  wire::Residence residence = wire::Residence::kDevice;
   bool is_leaving = false;             // its worker has been asked to let it go (LeaveSession)
   uint32_t leave_tries = 0;            // how often its worker has
   uint32_t tries = 0;                  // of the move that is under way

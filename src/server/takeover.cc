@@ -339,6 +339,7 @@ void Server::adopt(Session& session, Worker& worker) {
   });
   wire::OpenSession open = make_open_session(session, grants_.groups());
   open.adoption = session.adoption;
+  open.residence = session.residence;
   sessions_.lend_window(session);
   const int files[] = {session.host_file.get(), session.journal.get()};
   worker.process->send(wire::message_bytes(open), files);

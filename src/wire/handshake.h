@@ -224,6 +224,12 @@ enum class Adoption : uint32_t {
   // given and is not known to have ended (GivenWork) is lost.
   kFound = 2,
 };
+// How much of a session's memory is on its devices.
+enum class Residence : uint32_t {
+  kDevice = 0,  // all of it
+  kHost = 1,    // not all: the rest comes back before the session's next work
+  kHeld = 2,    // the same, and the session executes nothing until it is resumed
+};
 struct OpenSession {
   MessageHeader header{.kind = MessageKind::kOpenSession, .bytes = sizeof(OpenSession)};
   uint32_t session = 0;
@@ -233,6 +239,8 @@ struct OpenSession {
   Grant grant;
   ClientLimits group_limits;  // of its group, as they are now
   char command[256] = {};
+  Residence residence = Residence::kDevice;  // that the session is to have from its start on
+  uint32_t reserved = 0;
   // Descriptors: host file, journal (journal.h).
 };
 // The grant from now on. Work that was submitted before is not affected.
@@ -413,8 +421,8 @@ struct Give {
   uint64_t number = 0;
   uint64_t bytes = 0;
   uint32_t device = 0;
-  uint32_t reserved = 0;
-  uint64_t offset = 0;  // of contents
+  uint32_t is_shared = 0;  // 1: of memory: others may have it, too
+  uint64_t offset = 0;     // of contents
   // Descriptor; none: the answer to ShareMemory; there is no such memory (shared); or the system
   // had none left.
 };
@@ -428,7 +436,7 @@ inline constexpr size_t kShareKeyBytes = 16;
 struct ShareMemory {
   MessageHeader header{.kind = MessageKind::kShareMemory, .bytes = sizeof(ShareMemory)};
   uint32_t session = 0;
-  uint32_t reserved = 0;
+  uint32_t has_no_key = 0;  // 1: others have got the memory in another way
   uint64_t number = 0;
   uint64_t ticket = 0;  // 0: no answer is needed
   unsigned char key[kShareKeyBytes] = {};
@@ -441,12 +449,6 @@ struct FindMemory {
   unsigned char key[kShareKeyBytes] = {};
 };
 
-// How much of a session's memory is on its devices.
-enum class Residence : uint32_t {
-  kDevice = 0,  // all of it
-  kHost = 1,    // not all: the rest comes back before the session's next work
-  kHeld = 2,    // the same, and the session executes nothing until it is resumed
-};
 // Server to worker: move the session's memory to the host once nothing of it is under way (kHost,
 // kHeld), or let it go on (kDevice). Answered by SessionSuspended.
 struct SuspendSession {

@@ -113,7 +113,7 @@ def message_seeds():
     yield "worker_ready", message(20, struct.pack("<IIQ", 0, 20, 0) + reason)
     grant = client_limits(50.0, 1) + struct.pack("<IIII", 0, 0, 3, 0)
     yield "open_session", message(21, struct.pack("<IIII", 1, 3, 4711, 0) + grant + client_limits(50.0)
-                                  + b"./nbody".ljust(256, b"\0"))
+                                  + b"./nbody".ljust(256, b"\0") + struct.pack("<II", 2, 0))
     yield "change_session", message(27, struct.pack("<II", 1, 0) + grant)
     yield "change_group", message(33, struct.pack("<II", 3, 0) + client_limits(12.5, 1, 8, 1 << 30))
     yield "reserve", message(28, struct.pack("<IIIIQQ", 1, 0, 8, 1, 0, 0))

@@ -34,15 +34,20 @@ KeptMemory Keeper::keep(uint32_t session, uint64_t number, uint64_t bytes, uint3
   }
   const Memory memory{session, device, number, bytes};
   const MutexLock lock(mutex_);
-  waiting_[{session, number}] = {memory, std::move(exported)};
-  due_.push_back({now_ns() + after_ns_, {session, number}});
+  wait_for_export_locked(memory, std::move(exported));
+  return KeptMemory(*this, memory);
+}
+
+void Keeper::wait_for_export_locked(const Memory& memory, Export exported) {
+  const Key key{memory.session, memory.number};
+  waiting_[key] = {memory, std::move(exported)};
+  due_.push_back({now_ns() + after_ns_, key});
   if (due_.size() == 1) exported_.notify_all();
   // Without a thread memory is exported when its session is handed over.
   try {
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   } catch (const std::system_error&) {
   }
-  return KeptMemory(*this, memory);
 }
 
 KeptMemory Keeper::keep_now(uint32_t session, uint64_t number, uint64_t bytes, uint32_t device,
@@ -142,6 +147,42 @@ void Keeper::keep_all_now(uint32_t session) {
   }
 }
 
+void Keeper::set_contents(KeptMemory& kept, int file, uint64_t offset) {
+  if (kept.number() == 0) return;
+  Memory& memory = kept.memory_;
+  const Key key{memory.session, memory.number};
+  const MutexLock lock(mutex_);
+  auto found = waiting_.find(key);
+  while (found != waiting_.end() && found->second.is_in_hand) {
+    exported_.wait(mutex_);
+    found = waiting_.find(key);
+  }
+  wire::Keep message{.session = memory.session,
+                     .what = wire::Kept::kContents,
+                     .number = memory.number,
+                     .bytes = memory.bytes,
+                     .device = memory.device,
+                     .offset = offset};
+  if (found != waiting_.end()) {
+    waiting_.erase(found);
+  } else {
+    on_way_[memory.device].fetch_add(memory.bytes, std::memory_order_relaxed);
+    leaving_.push_back({asked_ + 1, memory.device, memory.bytes});
+    message.ticket = asked_ == answered_ ? ++asked_ : 0;
+  }
+  static_cast<void>(send_(wire::message_bytes(message), {&file, 1}));
+  memory.bytes = 0;  // of a device, for forget()
+}
+
+void Keeper::set_memory(KeptMemory& kept, uint64_t bytes, Export exported) {
+  if (kept.number() == 0) return;
+  Memory& memory = kept.memory_;
+  memory.bytes = bytes;
+  const MutexLock lock(mutex_);
+  send_forget_locked({.session = memory.session, .number = memory.number});
+  wait_for_export_locked(memory, std::move(exported));
+}
+
 bool Keeper::keep_image(uint64_t hash, uint64_t bytes, int file) {
   wire::Keep message{.what = wire::Kept::kImage, .number = hash, .bytes = bytes};
   if (count_.fetch_add(1) < most_ && send_(wire::message_bytes(message), {&file, 1})) return true;
@@ -208,7 +249,12 @@ bool Keeper::wait_forgotten(uint64_t limit_ms) {
 
 void Keeper::on_give(const wire::Give& message, UniqueFd memory) {
   if (message.device >= wire::kMaxDevices) return;
-  Found given{std::move(memory), message.bytes, message.device};
+  Found given{.memory = std::move(memory),
+              .bytes = message.bytes,
+              .device = message.device,
+              .is_shared = message.is_shared != 0,
+              .is_contents = message.what == wire::Kept::kContents,
+              .offset = message.offset};
   const MutexLock lock(mutex_);
   if (message.what == wire::Kept::kShared) {
     const auto asked = answers_.find(message.number);
@@ -231,7 +277,13 @@ Keeper::Taken Keeper::take(uint32_t session, uint64_t number) {
   }
   count_.fetch_add(1);
   const Memory memory{session, given.device, number, given.bytes};
-  return {std::move(given.memory), given.bytes, given.device, KeptMemory(*this, memory)};
+  return {.memory = std::move(given.memory),
+          .bytes = given.bytes,
+          .device = given.device,
+          .is_shared = given.is_shared,
+          .is_contents = given.is_contents,
+          .offset = given.offset,
+          .kept = KeptMemory(*this, memory)};
 }
 
 void Keeper::drop_given(uint32_t session) {
@@ -252,15 +304,28 @@ void Keeper::share(const KeptMemory& memory, ShareKey key) {
   if (memory.number() == 0) return;
   const Key waits{memory.memory_.session, memory.number()};
   const MutexLock lock(mutex_);
-  for (auto found = waiting_.find(waits); found != waiting_.end(); found = waiting_.find(waits)) {
+  export_now_locked(waits);
+  static_cast<void>(ask_for_locked(
+      [&](uint64_t ticket) { return send_share(waits.first, waits.second, ticket, key); }));
+}
+
+void Keeper::export_now_locked(const Key& key) {
+  for (auto found = waiting_.find(key); found != waiting_.end(); found = waiting_.find(key)) {
     if (found->second.is_in_hand) {
       exported_.wait(mutex_);
     } else {
-      export_locked(waits);
+      export_locked(key);
     }
   }
-  static_cast<void>(ask_for_locked(
-      [&](uint64_t ticket) { return send_share(waits.first, waits.second, ticket, key); }));
+}
+
+void Keeper::note_exported(const KeptMemory& memory) {
+  if (memory.number() == 0) return;
+  const MutexLock lock(mutex_);
+  export_now_locked({memory.memory_.session, memory.number()});
+  const wire::ShareMemory message{
+      .session = memory.memory_.session, .has_no_key = 1, .number = memory.number()};
+  static_cast<void>(send_(wire::message_bytes(message), {}));
 }
 
 void Keeper::withdraw(uint32_t session, ShareKey key) {

@@ -104,6 +104,12 @@ class Keeper {
   // Have the server keep now what it is to keep of the session later: the session is handed over.
   // Works after a kernel's fault, too.
   void keep_all_now(uint32_t session);
+  // The memory's contents are in the file at `offset` from now on, and the memory will be released:
+  // the server keeps that instead. Nothing if it keeps nothing.
+  void set_contents(KeptMemory& kept, int file, uint64_t offset);
+  // The contents are in memory of the device again, and change: the server keeps nothing until it
+  // has been exported, as by keep().
+  void set_memory(KeptMemory& kept, uint64_t bytes, Export exported);
   // Have the server keep an image, in a sealed file, under its hash. Each success counts until a
   // forget_image(). False: as keep().
   [[nodiscard]] bool keep_image(uint64_t hash, uint64_t bytes, int file);
@@ -126,6 +132,9 @@ class Keeper {
     UniqueFd memory;  // invalid: there is no such memory
     uint64_t bytes = 0;
     uint32_t device = 0;
+    bool is_shared = false;    // other sessions may have it
+    bool is_contents = false;  // of memory that is on no device: in that file,
+    uint64_t offset = 0;       // there
     KeptMemory kept;
   };
   [[nodiscard]] Taken take(uint32_t session, uint64_t number);
@@ -139,11 +148,16 @@ class Keeper {
   // end. What is not kept is not shared.
   void share(const KeptMemory& memory, ShareKey key);
   void withdraw(uint32_t session, ShareKey key);
+  // Others may have the memory from now on, by a descriptor of the driver's.
+  void note_exported(const KeptMemory& memory);
   // What a session of any worker shares by this key. `memory` invalid: nothing.
   struct Found {
     UniqueFd memory;
     uint64_t bytes = 0;
     uint32_t device = 0;
+    bool is_shared = false;
+    bool is_contents = false;
+    uint64_t offset = 0;
   };
   [[nodiscard]] Found find(ShareKey key);
 
@@ -158,11 +172,15 @@ class Keeper {
     bool is_released = false;  // meanwhile: the thread closes the descriptor
   };
   void forget(const Memory& memory);
+  // The server has a descriptor of the memory when this returns.
+  void export_now_locked(const Key& key) REQUIRES(mutex_);
   bool send_share(uint32_t session, uint64_t number, uint64_t ticket, ShareKey key);
   // Wait for the server's answer to what `send(ticket)` sends, kAnswerMs at most; the mutex is
   // given back meanwhile.
   template <typename F>
   Found ask_for_locked(F&& send) REQUIRES(mutex_);
+  // The thread exports the memory when it is due.
+  void wait_for_export_locked(const Memory& memory, Export exported) REQUIRES(mutex_);
   void run();
   // Export it and send it, if it is still there then. The mutex is given back meanwhile.
   void export_locked(const Key& key) REQUIRES(mutex_);

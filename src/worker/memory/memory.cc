@@ -79,6 +79,20 @@ Status reserve_at(const DriverTable& driver, uint64_t address, uint64_t bytes) {
 
 }  // namespace
 
+SessionMemory::SessionMemory(SessionCore& core, AddressBook& addresses, MemoryCache& kept,
+                             Keeper* keeper, std::shared_ptr<HostStore> store,
+                             MemoryPressure& pressure)
+    : member(core.bell, [this](uint32_t device) { return borrowed(device); }),
+      core_(core),
+      group_(core.info.group),
+      addresses_(addresses),
+      kept_(kept),
+      keeper_(keeper),
+      store_(std::move(store)),
+      pressure_(pressure) {
+  pressure_.join(&member);
+}
+
 Status SessionMemory::open_channel() {
   const uint64_t host = core_.device_end();
   ranges_[host + wire::kRegisteredOffset] = {.end = host + wire::kRegisteredEnd,
@@ -233,7 +247,7 @@ Result<Charge> SessionMemory::take(uint32_t device, uint64_t bytes) {
   if (group_ != nullptr) share = std::make_shared<GroupCharge>(group_, device);
   OPENMPS_RETURN_IF_ERROR(charge(device, bytes));
   if (share != nullptr) share->add(bytes);
-  return Charge(granted_[device], bytes, std::move(share));
+  return Charge(granted_[device], on_host_[device], bytes, std::move(share));
 }
 
 Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t flags,
@@ -248,7 +262,7 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
 
 Status SessionMemory::create_uncounted(uint32_t device, uint64_t bytes,
                                        std::shared_ptr<Holding>* holding) {
-  OPENMPS_RETURN_IF_ERROR(create(device, bytes, 0, Charge(granted_[device], 0, nullptr), holding));
+  OPENMPS_RETURN_IF_ERROR(create(device, bytes, 0, Charge(granted_[device], on_host_[device], 0, nullptr), holding));
   (*holding)->is_counted = false;
   return Status();
 }
@@ -258,13 +272,14 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
   OPENMPS_RETURN_IF_ERROR(core_.use(device_index));
   if (core_.journal.is_adopting()) {
     KeptMemory kept;
-    Result<std::shared_ptr<Physical>> physical = import_kept(bytes, &kept);
+    Result<std::shared_ptr<Physical>> physical = import_kept(bytes, &kept, flags);
     if (!physical.ok()) return physical.status();
     if ((*physical)->device != device_index) {
       return Status(CUDA_ERROR_INVALID_HANDLE, "the server has kept other memory");
     }
     charge.share_with(**physical, group_.get());
     *holding = std::make_shared<Holding>(std::move(*physical), std::move(charge), std::move(kept));
+    note_made(*holding, flags);
     return Status();
   }
   Result<CUmemGenericAllocationHandle> handle = make_physical(device_index, bytes, flags);
@@ -272,6 +287,7 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
   const auto physical = std::make_shared<Physical>(core_.driver, *handle, bytes, device_index);
   charge.share_with(*physical, group_.get());
   *holding = std::make_shared<Holding>(physical, std::move(charge), keep(physical));
+  note_made(*holding, flags);
   return Status();
 }
 
@@ -288,8 +304,11 @@ Result<CUmemGenericAllocationHandle> SessionMemory::make_physical(uint32_t devic
       (flags & wire::kPhysicalCompressible) != 0 ? CU_MEM_ALLOCATION_COMP_GENERIC : 0;
   CUmemGenericAllocationHandle handle = 0;
   CUresult result = core_.driver.cuMemCreate(&handle, bytes, &prop, 0);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY && give_back_kept()) {
-    result = core_.driver.cuMemCreate(&handle, bytes, &prop, 0);
+  const auto make = [&] { return core_.driver.cuMemCreate(&handle, bytes, &prop, 0); };
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && give_back_kept()) result = make();
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && store_ != nullptr) {
+    OPENMPS_RETURN_IF_ERROR(await_memory(device_index, bytes, make));
+    return handle;
   }
   OPENMPS_RETURN_IF_ERROR(check(result, "cuMemCreate"));
   return handle;
@@ -300,22 +319,25 @@ bool SessionMemory::give_back_kept() {
   return (keeper_ != nullptr && keeper_->wait_forgotten()) || any;
 }
 
+Keeper::Export SessionMemory::export_of(const std::shared_ptr<Physical>& physical) const {
+  return [weak = std::weak_ptr<Physical>(physical), &driver = core_.driver] {
+    const std::shared_ptr<Physical> memory = weak.lock();
+    int file = -1;
+    if (memory == nullptr ||
+        driver.cuMemExportToShareableHandle(
+            &file, memory->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) != CUDA_SUCCESS) {
+      return UniqueFd();
+    }
+    return UniqueFd(file);
+  };
+}
+
 KeptMemory SessionMemory::keep(const std::shared_ptr<Physical>& physical) {
   KeptMemory kept;
   if (keeper_ == nullptr) return kept;
   if (core_.devices.at(physical->device).exports_memory) {
-    const auto exported = [weak = std::weak_ptr<Physical>(physical), &driver = core_.driver] {
-      const std::shared_ptr<Physical> memory = weak.lock();
-      int file = -1;
-      if (memory == nullptr ||
-          driver.cuMemExportToShareableHandle(
-              &file, memory->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) != CUDA_SUCCESS) {
-        return UniqueFd();
-      }
-      return UniqueFd(file);
-    };
     kept = keeper_->keep(core_.info.id, core_.journal.next_number(), physical->bytes,
-                         physical->device, exported);
+                         physical->device, export_of(physical));
   }
   note_kept(kept, physical->device);
   return kept;
@@ -346,11 +368,16 @@ Result<Keeper::Taken> SessionMemory::take_kept() {
                 "the server has not kept memory " + std::to_string(core_.journal.kept()));
 }
 
-Result<std::shared_ptr<Physical>> SessionMemory::import_kept(uint64_t bytes, KeptMemory* kept) {
+Result<std::shared_ptr<Physical>> SessionMemory::import_kept(uint64_t bytes, KeptMemory* kept,
+                                                             uint32_t flags) {
   Result<Keeper::Taken> taken = take_kept();
   if (!taken.ok()) return taken.status();
-  auto physical = import_given(taken->memory.get(), taken->bytes, taken->device, bytes);
-  if (physical.ok()) *kept = std::move(taken->kept);
+  auto physical = taken->is_contents
+                      ? make_with_contents(*taken, bytes, flags)
+                      : import_given(taken->memory.get(), taken->bytes, taken->device, bytes);
+  if (!physical.ok()) return physical;
+  if (taken->is_shared) (*physical)->set_shared();
+  *kept = std::move(taken->kept);
   return physical;
 }
 
@@ -362,14 +389,17 @@ Result<std::shared_ptr<Physical>> SessionMemory::import_given(int descriptor, ui
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   Result<CUmemGenericAllocationHandle> imported = import_memory(core_.driver, descriptor);
   if (!imported.ok()) return imported.status();
-  auto physical = std::make_shared<Physical>(core_.driver, *imported, bytes, device);
-  physical->set_shared();
-  return physical;
+  return std::make_shared<Physical>(core_.driver, *imported, bytes, device);
 }
 
 void SessionMemory::share(const Holding& holding, const wire::ShareKey& key) {
   holding.physical->set_shared();
   if (keeper_ != nullptr) keeper_->share(holding.kept, key.bytes);
+}
+
+void SessionMemory::note_exported(const Holding& holding) {
+  holding.physical->set_shared();
+  if (keeper_ != nullptr) keeper_->note_exported(holding.kept);
 }
 
 void SessionMemory::withdraw(const wire::ShareKey& key) {
@@ -384,7 +414,9 @@ Result<std::shared_ptr<Physical>> SessionMemory::import_shared(const wire::Share
     return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names no shared memory");
   }
   auto physical = import_given(found.memory.get(), found.bytes, found.device, bytes);
-  if (physical.ok()) *kept = keep_now(bytes, found.device, found.memory.get());
+  if (!physical.ok()) return physical;
+  (*physical)->set_shared();
+  *kept = keep_now(bytes, found.device, found.memory.get());
   return physical;
 }
 
@@ -394,7 +426,8 @@ Status SessionMemory::hold(std::shared_ptr<Physical> physical, KeptMemory kept,
   std::shared_ptr<GroupCharge> there = physical->charge(group, nullptr);
   if (there != nullptr) {
     OPENMPS_RETURN_IF_ERROR(charge(physical->device, physical->bytes, nullptr));
-    Charge counted(granted_[physical->device], physical->bytes, std::move(there));
+    const uint32_t device = physical->device;
+    Charge counted(granted_[device], on_host_[device], physical->bytes, std::move(there));
     *holding = std::make_shared<Holding>(std::move(physical), std::move(counted), std::move(kept));
     return Status();
   }
@@ -433,8 +466,12 @@ Status SessionMemory::map_held(std::shared_ptr<Holding> holding, uint64_t addres
   OPENMPS_RETURN_IF_ERROR(check(
       core_.driver.cuMemMap(address, bytes, offset, holding->physical->handle, 0), "cuMemMap"));
   holding->charge.add(std::move(more).value());
-  ranges_[address] = {address + bytes, Kind::kDeviceMemory, device, CU_MEM_ACCESS_FLAGS_PROT_NONE,
-                      std::move(holding)};
+  ranges_[address] = {.end = address + bytes,
+                      .kind = Kind::kDeviceMemory,
+                      .device = device,
+                      .access = CU_MEM_ACCESS_FLAGS_PROT_NONE,
+                      .holding = std::move(holding),
+                      .offset = offset};
   return Status();
 }
 
@@ -576,7 +613,10 @@ uint64_t SessionMemory::give_back_old() {
 void SessionMemory::lend(uint64_t address, uint64_t bytes) {
   auto it = ranges_.upper_bound(address);
   if (it != ranges_.begin()) --it;
-  for (; it != ranges_.end() && it->first < address + bytes; ++it) it->second.lent = true;
+  for (; it != ranges_.end() && it->first < address + bytes; ++it) {
+    it->second.lent = true;
+    if (it->second.holding != nullptr) note_exported(*it->second.holding);
+  }
 }
 
 // ---- Access -------------------------------------------------------------------------------------
@@ -686,7 +726,9 @@ void SessionMemory::release(Ranges::iterator it) {
   const uint64_t begin = it->first;
   const Range& range = it->second;
   switch (range.kind) {
-    case Kind::kDeviceMemory: core_.driver.cuMemUnmap(begin, range.end - begin); break;
+    case Kind::kDeviceMemory:
+      if (range.holding->physical != nullptr) core_.driver.cuMemUnmap(begin, range.end - begin);
+      break;
     case Kind::kRegistered: unregister(begin, range, [] {}); break;
     case Kind::kChannel: core_.pages.release_all(); break;
     case Kind::kGlobal: break;

@@ -25,12 +25,16 @@
 #include "worker/memory/address_book.h"
 #include "worker/memory/constants.h"
 #include "worker/memory/host_pages.h"
+#include "worker/memory/host_store.h"
 #include "worker/memory/memory_cache.h"
 #include "worker/memory/physical_memory.h"
+#include "worker/memory/pressure.h"
 #include "worker/memory/work_range.h"
 #include "worker/partitions/session_group.h"
 
 namespace openmps::worker {
+
+class Transfer;
 
 // Device memory that counts against the limits of a session and of its group until this is
 // destroyed, perhaps on another session's thread that gives back memory kept for this one.
@@ -38,12 +42,19 @@ class Charge {
  public:
   // `bytes` have been counted. `granted`: the session's on that device. `share`: what counts
   // against the group; null: the session is in none.
-  Charge(std::atomic<uint64_t>& granted, uint64_t bytes, std::shared_ptr<GroupCharge> share)
-      : granted_(granted), bytes_(bytes), share_(std::move(share)) {}
-  ~Charge() { granted_ -= bytes_; }
+  // `on_host`: what of `granted` is on the host.
+  Charge(std::atomic<uint64_t>& granted, std::atomic<uint64_t>& on_host, uint64_t bytes,
+         std::shared_ptr<GroupCharge> share)
+      : granted_(granted), on_host_(on_host), bytes_(bytes), share_(std::move(share)) {}
+  ~Charge() {
+    set_on_host(false);
+    granted_ -= bytes_;
+  }
   Charge(Charge&& other) noexcept
       : granted_(other.granted_),
+        on_host_(other.on_host_),
         bytes_(std::exchange(other.bytes_, 0)),
+        is_on_host_(std::exchange(other.is_on_host_, false)),
         share_(std::move(other.share_)) {}
   Charge& operator=(Charge&&) = delete;
 
@@ -57,10 +68,18 @@ class Charge {
     if (share_ != nullptr) share_ = physical.charge(group, std::move(share_));
   }
   [[nodiscard]] uint64_t bytes() const { return bytes_; }
+  // The memory is on the host, or on its device: it counts either way.
+  void set_on_host(bool is_there) {
+    if (std::exchange(is_on_host_, is_there) == is_there) return;
+    on_host_ += is_there ? bytes_ : -bytes_;
+    if (share_ != nullptr) share_->note_on_host(bytes_, is_there);
+  }
 
  private:
   std::atomic<uint64_t>& granted_;
+  std::atomic<uint64_t>& on_host_;
   uint64_t bytes_;
+  bool is_on_host_ = false;
   std::shared_ptr<GroupCharge> share_;
 };
 
@@ -69,17 +88,22 @@ struct Holding {
   Holding(std::shared_ptr<Physical> memory, Charge counted, KeptMemory kept)
       : kept(std::move(kept)), physical(std::move(memory)), charge(std::move(counted)) {}
 
-  const KeptMemory kept;  // ends behind the others: the server says when the memory is free
-  const std::shared_ptr<Physical> physical;
+  KeptMemory kept;  // ends behind the others: the server says when the memory is free
+  std::shared_ptr<Physical> physical;  // null: the contents are on the host
+  HostStore::Part contents;            // there
+  uint32_t device = 0;                 // of the memory whose contents are there
+  uint32_t flags = 0;                  // with which the memory was made, as of wire::PhysicalCreate
   bool is_counted = true;  // against the limits; false: what it is for is counted elsewhere
   Charge charge;           // of memory of unknown size: the bytes mapped so far; session's thread
 };
 
 class SessionMemory {
  public:
-  // `keeper`: null: no memory is kept for a next worker.
-  SessionMemory(SessionCore& core, AddressBook& addresses, MemoryCache& kept, Keeper* keeper)
-      : core_(core), group_(core.info.group), addresses_(addresses), kept_(kept), keeper_(keeper) {}
+  // `keeper`: null: no memory is kept for a next worker. `store`: null: no memory is moved to the
+  // host.
+  SessionMemory(SessionCore& core, AddressBook& addresses, MemoryCache& kept, Keeper* keeper,
+                std::shared_ptr<HostStore> store, MemoryPressure& pressure);
+  ~SessionMemory() { pressure_.leave(&member); }
 
   // Commands may name the part of the channel that the GPU reads and writes from now on.
   Status open_channel();
@@ -135,9 +159,12 @@ class SessionMemory {
   // CUDA_ERROR_INVALID_HANDLE: nothing.
   Result<Keeper::Taken> take_kept();
   // The same, imported, if it has so many bytes. It stays kept until `kept` ends.
-  Result<std::shared_ptr<Physical>> import_kept(uint64_t bytes, KeptMemory* kept);
+  Result<std::shared_ptr<Physical>> import_kept(uint64_t bytes, KeptMemory* kept,
+                                                uint32_t flags = 0);
   // Sessions of other workers get the memory by this key, too, until it is withdrawn.
   void share(const Holding& holding, const wire::ShareKey& key);
+  // Others have got it by a descriptor of the driver's.
+  void note_exported(const Holding& holding);
   void withdraw(const wire::ShareKey& key);
   // Import what a session of another worker shares, and have the server keep it for this one.
   // CUDA_ERROR_INVALID_HANDLE: the key names nothing, or not memory of this size.
@@ -158,6 +185,34 @@ class SessionMemory {
   void open_to_copies(const WorkRange& range, uint32_t device);
   // Give `device` access to the memory on `peer`, or end it.
   Status handle(const wire::PeerAccess& command);
+
+  // ---- Memory that is on the host ----
+  // Nothing of the session is under way in the following two. While some memory is on the host
+  // (is_away()) no command may be executed but those that name no memory.
+  struct Moved {
+    uint64_t moved = 0;  // bytes
+    uint64_t stays = 0;  // that can't be moved: others may have them, too
+  };
+  // Move memory of the device to the host, as long as `wants_more(bytes)`, of which so many are
+  // being copied. Memory of unknown size, or that others may have, stays. After an error some of it has been moved.
+  // CUDA_ERROR_OUT_OF_MEMORY: the host has too little; CUDA_ERROR_NOT_READY: gives_up();
+  // CUDA_ERROR_NOT_SUPPORTED: memory is not moved.
+  Status move_to_host(uint32_t device, const std::function<bool(uint64_t under_way)>& wants_more,
+                      Moved* moved);
+  // Move all of it back, and wait for memory of the devices. After an error some of it is still on
+  // the host. CUDA_ERROR_NOT_READY: gives_up().
+  Status move_back();
+  [[nodiscard]] bool is_away() const { return away_ != 0; }
+  [[nodiscard]] uint64_t on_host(uint32_t device) const { return on_host_[device]; }
+  // Bytes on the device beyond what is guaranteed to the session, or to its group. Any thread.
+  [[nodiscard]] uint64_t borrowed(uint32_t device) const;
+  // What others know of the session, and ask of it.
+  MemoryPressure::Member member;
+  // The session ends, or goes on in another worker, so nothing is waited for any more.
+  std::function<bool()> gives_up = [] { return false; };
+  // Give host memory that nothing is in back to the system. When to call this again; 0: nothing is
+  // there.
+  uint64_t give_back_store();
 
   // ---- Host memory ----
   // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: the driver has not released some of the program's
@@ -247,10 +302,48 @@ class SessionMemory {
     uint32_t copiers = 0;      // devices that have access for their copies
     uint32_t peers = 0;        // of the device, when unmapping began
     uint64_t ticket = 0;       // of the command that began to unmap it
+    uint64_t offset = 0;       // in the physical memory
+    // Of each device of Devices::used(), while the memory is on the host.
+    std::vector<CUmemAccess_flags> accesses = {};
     Lane lane = Lane::kMain;   // of a global
     HostPagesList pages = {};  // of the program, registered
   };
   using Ranges = std::map<uint64_t, Range>;
+
+  // A holding with its mappings, which are all of ranges_ that have it.
+  struct Movable {
+    std::shared_ptr<Holding> holding;
+    std::vector<Ranges::iterator> mappings;
+  };
+  // All memory of the device that create() has made: what is there, or what is on the host.
+  std::vector<Movable> movables(uint32_t device, bool on_host);
+  [[nodiscard]] static bool may_move(const Movable& movable);
+  [[nodiscard]] static uint32_t device_of(const Holding& holding);
+  // Note which devices have access to the mappings.
+  void note_accesses(const Movable& movable) const;
+  // Where all of the physical memory is mapped with access; else it is mapped for the moment, in
+  // `view`.
+  Result<uint64_t> whole_of(const Movable& movable, const std::shared_ptr<Physical>& physical,
+                            std::shared_ptr<void>* view);
+  // The contents are on the host.
+  void let_go(const Movable& movable, HostStore::Part contents);
+  Status map_again(const Movable& movable, const Physical& physical);
+  void unmap_again(const Movable& movable);
+  Status move_back_now();
+  Status begin_move_back(const Movable& movable, Transfer& transfer, std::vector<Movable>* begun);
+  // And back on the device.
+  void take_again(const Movable& movable, std::shared_ptr<Physical> physical);
+  // Memory that holds what another worker has left in a file.
+  Result<std::shared_ptr<Physical>> make_with_contents(Keeper::Taken& taken, uint64_t bytes,
+                                                       uint32_t flags);
+  // Map all of the memory for the moment, with access for its device.
+  Result<uint64_t> view_of(const std::shared_ptr<Physical>& physical, std::shared_ptr<void>* view);
+  Keeper::Export export_of(const std::shared_ptr<Physical>& physical) const;
+  // Have others give memory, for a cuMemCreate that found none. Errors: the driver's;
+  // CUDA_ERROR_OUT_OF_MEMORY: there is none to be had; CUDA_ERROR_NOT_READY: gives_up().
+  Status await_memory(uint32_t device, uint64_t bytes, FunctionRef<CUresult()> make);
+  [[nodiscard]] MemoryPressure::Busy busy_of(uint32_t device, uint64_t bytes) const;
+  void note_made(const std::shared_ptr<Holding>& holding, uint32_t flags);
 
   [[nodiscard]] bool owns(uint64_t address, uint64_t bytes, bool writable) const;
   [[nodiscard]] Status check_owned(const WorkRange& range, const char* role) const;
@@ -301,6 +394,11 @@ class SessionMemory {
   AddressBook& addresses_;
   MemoryCache& kept_;
   Keeper* const keeper_;
+  const std::shared_ptr<HostStore> store_;
+  MemoryPressure& pressure_;
+  bool comes_back_ = false;  // in move_back()
+  std::vector<std::weak_ptr<Holding>> made_;  // by create(), some of which have ended
+  size_t away_ = 0;  // holdings whose contents are on the host
   Constants constants_;
   uint64_t removals_ = 0;
   Ranges ranges_;               // disjoint, by start address
@@ -314,6 +412,7 @@ class SessionMemory {
   uint32_t cold_globals_ = 0;
   // By device. Only the session writes these; the table of usage shows them.
   wire::UsageCells<wire::UsageRow::Cell, wire::kMaxDevices>& granted_ = core_.usage.memory();
+  wire::UsageCells<wire::UsageRow::Cell, wire::kMaxDevices>& on_host_ = core_.usage.on_host();
   std::array<uint32_t, wire::kMaxDevices>
       peers_{};          // by device: other devices with access to its memory
   bool leaves_ = false;  // leave() has been called

@@ -73,6 +73,7 @@ Status PhysicalObjects::handle(const wire::PhysicalExport& command, Object& obje
       check(core_.driver.cuMemExportToShareableHandle(&exported, object.holding->physical->handle,
                                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
             "cuMemExportToShareableHandle"));
+  memory_.note_exported(*object.holding);
   const UniqueFd descriptor(exported);
   send(command.ticket, descriptor.get());
   return Status();

@@ -42,6 +42,25 @@ class SessionGroup {
   void give_back_memory(uint32_t device, uint64_t bytes) {
     of_[device].memory.fetch_sub(bytes, std::memory_order_relaxed);
   }
+  // What of that is on the host, and what stays on the device while all sessions are idle; 0: all.
+  void note_on_host(uint32_t device, uint64_t bytes, bool goes) {
+    of_[device].on_host.fetch_add(goes ? bytes : -bytes, std::memory_order_relaxed);
+  }
+  [[nodiscard]] uint64_t on_host(uint32_t device) const {
+    return of_[device].on_host.load(std::memory_order_relaxed);
+  }
+  void set_guaranteed(uint32_t device, uint64_t bytes) {
+    of_[device].guaranteed.store(bytes, std::memory_order_relaxed);
+  }
+  [[nodiscard]] uint64_t guaranteed(uint32_t device) const {
+    return of_[device].guaranteed.load(std::memory_order_relaxed);
+  }
+  void set_on_pressure(wire::OnPressure what) {
+    on_pressure_.store(what, std::memory_order_relaxed);
+  }
+  [[nodiscard]] wire::OnPressure on_pressure() const {
+    return on_pressure_.load(std::memory_order_relaxed);
+  }
 
   // The most SMs of the one set that all sessions have; 0: no limit. In force after
   // SmPartitions::change().
@@ -62,10 +81,13 @@ class SessionGroup {
   struct OfDevice {
     std::atomic<uint64_t> limit{0};
     std::atomic<uint64_t> memory{0};
+    std::atomic<uint64_t> on_host{0};
+    std::atomic<uint64_t> guaranteed{0};
     std::atomic<uint32_t> sms{0};
     ShareAccount account;
   };
   std::atomic<bool> borrows_{false};
+  std::atomic<wire::OnPressure> on_pressure_{wire::OnPressure::kUnset};
   std::array<OfDevice, wire::kMaxDevices> of_;
 };
 
@@ -81,6 +103,8 @@ class GroupCharge {
   [[nodiscard]] bool is_of(const SessionGroup* group) const { return group_.get() == group; }
   // While only one session holds the charge.
   void add(uint64_t taken) { bytes_ += taken; }
+  // What of the charge is on the host, more or less.
+  void note_on_host(uint64_t bytes, bool goes) { group_->note_on_host(device_, bytes, goes); }
   void add(GroupCharge& more) { bytes_ += std::exchange(more.bytes_, 0); }
 
  private:

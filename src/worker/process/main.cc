@@ -26,6 +26,7 @@
 
 #include "base/confinement.h"
 #include "base/environment.h"
+#include "base/host_memory.h"
 #include "base/inherited.h"
 #include "base/subprocess.h"
 #include "base/text.h"
@@ -162,6 +163,13 @@ void make_slots(const DriverTable& table, const Devices& devices, WorkerParts& w
   }
 }
 
+// All contents together are smaller than the host's memory.
+uint64_t most_contents() {
+  const auto pages = static_cast<uint64_t>(std::max(1l, sysconf(_SC_PHYS_PAGES)));
+  return std::min(pages * wire::kHostPageBytes / HostStore::kBlockBytes * HostStore::kBlockBytes,
+                  1024 * wire::kGiB);
+}
+
 const char* name_of(DriverKind kind) { return kind == DriverKind::kNvidia ? "nvidia" : "softgpu"; }
 
 // The store of loaded code on disk; null if it is switched off or there is no place for it.
@@ -277,6 +285,12 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   worker.addresses.begin_at(options.place);
   OPENMPS_RETURN_IF_ERROR(make_parts(table, *devices, gate, kind, connections, worker));
   worker.trace = trace;
+  if (wire::suspends()) {
+    worker.store = std::make_shared<HostStore>(table, available_host_memory, most_contents());
+    worker.pressure.tell = [&server](uint32_t device, uint64_t bytes) {
+      server.send(wire::MemoryShort{.device = device, .bytes = bytes});
+    };
+  }
   if (wire::takes_over()) {
     worker.keeper = std::make_unique<Keeper>(
         most_kept, kKeepAfterNs,

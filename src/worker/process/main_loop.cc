@@ -27,6 +27,9 @@ namespace {
 // client can write.
 constexpr int kWakeAgainMs = 1000;
 
+// How long what is given again to a suspended session may take, before that is suspended again.
+constexpr uint32_t kSuspendAgainMs = 10'000;
+
 // OpenMPS's own quality of service counts before MPS's client priority.
 Rank rank_of(const wire::Grant& grant) {
   switch (wire::settled_quality(grant.quality, grant.limits.client_priority)) {
@@ -127,6 +130,8 @@ Status MainLoop::handle(Packet packet) {
     case wire::MessageKind::kGive: return give(packet, &MainLoop::take_given);
     case wire::MessageKind::kForget: return give(packet, &MainLoop::drop_given);
     case wire::MessageKind::kLeaveSession: return give(packet, &MainLoop::leave);
+    case wire::MessageKind::kSuspendSession: return give(packet, &MainLoop::suspend);
+    case wire::MessageKind::kMemoryShort: return give(packet, &MainLoop::note_memory_short);
     case wire::MessageKind::kForgotten: return give(packet, &MainLoop::note_forgotten);
     case wire::MessageKind::kProbe: return give(packet, &MainLoop::answer_probe);
     default:
@@ -178,8 +183,10 @@ SessionLimits MainLoop::limits_of(const wire::Grant& grant) const {
 
 void MainLoop::set_limits(SessionGroup& group, const wire::ClientLimits& limits) const {
   group.set_borrows(limits.borrows != 0);
+  group.set_on_pressure(limits.on_pressure);
   for (uint32_t i = 0; i < environment_.devices.count(); ++i) {
     group.set_memory_limit(i, limits.memory_limit[i]);
+    group.set_guaranteed(i, limits.guaranteed_memory[i]);
     group.account(i).set_weight(limits.weight);
     group.set_sms(i, cuda::sms_of_limits(environment_.devices.at(i).sm_steps, limits.sm_count[i],
                                          limits.active_thread_percentage));
@@ -268,6 +275,20 @@ Status MainLoop::leave(const wire::LeaveSession& message, Packet&) {
   return Status();
 }
 
+// Of one that has ended meanwhile SessionClosed says so.
+Status MainLoop::suspend(const wire::SuspendSession& message, Packet&) {
+  const auto found = sessions_.find(message.session);
+  if (found != sessions_.end()) found->second->suspend(message.residence, message.limit_ms);
+  return Status();
+}
+
+Status MainLoop::note_memory_short(const wire::MemoryShort& message, Packet&) {
+  if (environment_.devices.uses(message.device)) {
+    environment_.worker.pressure.ask_for_others(message.device, message.bytes);
+  }
+  return Status();
+}
+
 Status MainLoop::note_forgotten(const wire::Forgotten& message, Packet&) {
   if (Keeper* keeper = environment_.worker.keeper.get()) keeper->on_forgotten(message);
   return Status();
@@ -334,6 +355,7 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
   if (info.is_adopted()) environment_.worker.adoptions.fetch_add(1, std::memory_order_relaxed);
   auto session = std::make_unique<SessionThread>(
       environment_, info, std::move(window), std::move(packet.fds[0]), std::move(journal), on_end);
+  if (message.residence != wire::Residence::kDevice) session->suspend(message.residence, kSuspendAgainMs);
   return (sessions_[info.id] = std::move(session))->start();
 }
 

@@ -50,6 +50,8 @@ class MainLoop {
   Status pass_descriptor(const wire::PassDescriptor& message, Packet& packet);
   Status take_given(const wire::Give& message, Packet& packet);
   Status drop_given(const wire::Forget& message, Packet&);
+  Status suspend(const wire::SuspendSession& message, Packet& packet);
+  Status note_memory_short(const wire::MemoryShort& message, Packet& packet);
   Status leave(const wire::LeaveSession& message, Packet&);
   Status note_forgotten(const wire::Forgotten& message, Packet&);
   Status answer_probe(const wire::Probe&, Packet&);

@@ -100,6 +100,11 @@ void SessionThread::leave(uint32_t limit_ms) {
   parts_.core.bell->ring();
 }
 
+void SessionThread::suspend(wire::Residence residence, uint32_t limit_ms) {
+  parts_.set_wish({residence, now_ns() + limit_ms * kNsPerMs});
+  parts_.core.bell->ring();
+}
+
 void SessionThread::wake() {
   const MutexLock lock(mutex_);
   if (ring_ != nullptr) ring_->wake();
@@ -228,6 +233,12 @@ Status SessionThread::open() {
     environment_.server.send(
         wire::HandedOver{.session = parts_.core.info.id, .outcome = wire::Outcome::kStays},
         std::string(reason));
+  };
+  parts_.on_suspended = [this](const Status& status, const SessionMemory::Moved& moved) {
+    environment_.server.send(wire::SessionSuspended{.session = parts_.core.info.id,
+                                                    .result = status.code(),
+                                                    .moved = moved.moved,
+                                                    .stays = moved.stays});
   };
   // The server holds back what the client sends while the session is about to leave.
   parts_.physical.inbox.while_waiting = [this] { parts_.stay("a descriptor is on its way"); };

@@ -57,6 +57,8 @@ class SessionThread {
   void hand_over();
   // The session is to go on in another worker (wire::LeaveSession). Main thread.
   void leave(uint32_t limit_ms);
+  // Where the session's memory is to be (wire::SuspendSession). Main thread.
+  void suspend(wire::Residence residence, uint32_t limit_ms);
   // Takes a descriptor that the client has sent. Main thread.
   void put_descriptor(uint32_t ticket, UniqueFd descriptor) {
     parts_.physical.inbox.put(ticket, std::move(descriptor));

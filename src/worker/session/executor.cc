@@ -42,6 +42,8 @@ constexpr uint64_t kLeftPauseNs = 20'000;
 // Between two looks how long work of the session has run, if there is a limit, which is 100 ms or
 // more.
 constexpr uint64_t kWorkTimeLookNs = 20'000'000;
+// Between two looks of a session that is suspended.
+constexpr uint64_t kSuspendedPauseNs = 20'000'000;
 // Of one session, so that a client can't fill the disk with failures.
 constexpr uint32_t kMostErrorsLogged = 16;
 
@@ -105,6 +107,20 @@ Status Executor::run() {
       if (try_to_leave()) return Status();
       continue;  // no command is taken while it waits
     }
+    if (session_.has_wish.load(std::memory_order_acquire)) [[unlikely]] {
+      settle_wish();
+      continue;
+    }
+    if (is_asked()) [[unlikely]] OPENMPS_RETURN_IF_ERROR(answer_pressure());
+    if (is_suspended_) [[unlikely]] {
+      wait_suspended();
+      continue;
+    }
+    if (session_.memory.is_away() && !ring_.empty()) [[unlikely]] {
+      const Result<bool> is_back = bring_back();
+      if (!is_back.ok()) return is_back.status();
+      continue;
+    }
     if (const float limit_s = session_.core.work_time_s.load(std::memory_order_relaxed);
         limit_s > 0) [[unlikely]] {
       OPENMPS_RETURN_IF_ERROR(check_work_time(limit_s));
@@ -123,6 +139,9 @@ Status Executor::run() {
       continue;
     }
     end_pause();
+    if (session_.memory.member.idle_since_ns.load(std::memory_order_relaxed) != 0) {
+      session_.memory.member.idle_since_ns.store(0, std::memory_order_relaxed);
+    }
     session_.submitter.note_ahead(ring_.ahead(Submitter::kBatchBytes));
     OPENMPS_RETURN_IF_ERROR(execute(record));
     if (is_left_) continue;
@@ -157,6 +176,14 @@ Status Executor::execute_pending() {
 }
 
 bool Executor::try_to_leave() {
+  // What is on the host is in a file of this worker's.
+  if (session_.memory.is_away()) {
+    const Result<bool> is_back = bring_back();
+    if (!is_back.ok() || !*is_back) {
+      session_.stay("its memory is on the host");
+      return false;
+    }
+  }
   session_.submitter.end_batch();
   const std::string_view why = late_.empty() ? session_.keeps_from_leaving() : SessionParts::kBusy;
   if (why.empty()) return true;
@@ -168,6 +195,126 @@ bool Executor::try_to_leave() {
   if (has_held_work()) advance(now);
   clock_.sleep(kLeftPauseNs);
   return false;
+}
+
+// ---- Memory on the host -------------------------------------------------------------------------
+
+void Executor::settle_wish() {
+  const SessionParts::Wish wish = session_.wish();
+  session_.submitter.end_batch();
+  const uint64_t now = clock_.now_ns();
+  const bool goes = wish.residence != wire::Residence::kDevice;
+  if (goes && (!late_.empty() || !session_.is_quiet())) {
+    if (now < wish.until_ns) {
+      if (has_held_work()) advance(now);
+      clock_.sleep(kLeftPauseNs);
+      return;
+    }
+    session_.has_wish.store(false, std::memory_order_release);
+    return session_.on_suspended(Status(CUDA_ERROR_NOT_READY, "its work has not ended"), {});
+  }
+  session_.has_wish.store(false, std::memory_order_release);
+  is_suspended_ = wish.residence == wire::Residence::kHeld;
+  SessionMemory::Moved moved;
+  Status status;
+  for (const uint32_t device : session_.core.devices.used()) {
+    if (!goes || !status.ok()) break;
+    status = session_.memory.move_to_host(device, [](uint64_t) { return true; }, &moved);
+  }
+  if (!status.ok()) {
+    is_suspended_ = false;
+    if (has_lost(status)) return;
+  }
+  session_.on_suspended(status, moved);
+}
+
+void Executor::wait_suspended() {
+  session_.service();
+  clock_.sleep(kSuspendedPauseNs);
+}
+
+Status Executor::answer_pressure() {
+  MemoryPressure::Member& member = session_.memory.member;
+  session_.core.bell->answer();
+  if (member.is_ended.load(std::memory_order_relaxed)) {
+    return Status(CUDA_ERROR_MPS_CLIENT_TERMINATED,
+                  "others need the memory that it has beyond what is guaranteed to it "
+                  "(on_pressure)");
+  }
+  const uint64_t since = member.idle_since_ns.load(std::memory_order_relaxed);
+  const bool is_idle = is_suspended_ || (since != 0 && ring_.empty());
+  const uint64_t until = clock_.now_ns() + (is_idle ? 0 : kMemoryTurnEndNs);
+  const bool may = is_idle || member.is_turn_over.load(std::memory_order_relaxed);
+  session_.submitter.end_batch();
+  while (may && (!late_.empty() || !session_.is_quiet()) && clock_.now_ns() < until &&
+         !session_.stop.load(std::memory_order_relaxed) && !hands_over()) {
+    if (has_held_work()) advance(clock_.now_ns());
+    if (session_.core.bell->rung().load(std::memory_order_relaxed)) {
+      OPENMPS_RETURN_IF_ERROR(finish_late());
+    }
+    clock_.sleep(kLeftPauseNs);
+  }
+  if (may && late_.empty() && session_.is_quiet()) {
+    for (const uint32_t device : session_.core.devices.used()) {
+      if ((member.asked.load(std::memory_order_relaxed) >> device & 1) != 0) give_memory(device);
+    }
+  } else {
+    member.declined_ns.store(clock_.now_ns(), std::memory_order_relaxed);
+  }
+  member.is_turn_over.store(false, std::memory_order_relaxed);
+  member.asked.store(0, std::memory_order_release);
+  session_.pressure.note_change();
+  return Status();
+}
+
+void Executor::give_memory(uint32_t device) {
+  MemoryPressure& pressure = session_.pressure;
+  SessionMemory& memory = session_.memory;
+  const auto wants_more = [&](uint64_t under_way) {
+    if (memory.borrowed(device) <= under_way) return false;
+    size_t free = 0;
+    size_t total = 0;
+    if (session_.core.driver.cuMemGetInfo_v2(&free, &total) != CUDA_SUCCESS) return false;
+    return pressure.needed(device) > free + under_way;
+  };
+  SessionMemory::Moved moved;
+  const Status status = memory.move_to_host(device, wants_more, &moved);
+  if (!status.ok() && !has_lost(status)) log_error("MoveToHost", status);
+  if (moved.moved == 0) memory.member.declined_ns.store(clock_.now_ns(), std::memory_order_relaxed);
+}
+
+// While it waits for its turn others may take what it still has on the devices.
+Result<bool> Executor::bring_back() {
+  MemoryPressure& pressure = session_.pressure;
+  SessionMemory& memory = session_.memory;
+  end_pause();
+  memory.member.idle_since_ns.store(0, std::memory_order_relaxed);
+  memory.member.waits.store(true);
+  std::vector<std::pair<uint32_t, std::unique_ptr<MemoryPressure::Need>>> needs;
+  for (const uint32_t device : session_.core.devices.used()) {
+    needs.emplace_back(device, std::make_unique<MemoryPressure::Need>(
+                                   pressure, &memory.member, device, memory.on_host(device)));
+  }
+  const auto is_first = [&] {
+    return std::ranges::all_of(needs, [](const auto& need) { return need.second->is_first(); });
+  };
+  while (!is_first() && !memory.gives_up()) {
+    const uint64_t seen = pressure.changes();
+    for (const uint32_t device : session_.core.devices.used()) {
+      if ((memory.member.asked.load() >> device & 1) != 0) give_memory(device);
+    }
+    if (memory.member.asked.exchange(0) != 0) pressure.note_change();
+    for (const auto& [device, need] : needs) need->set_bytes(memory.on_host(device));
+    pressure.wait(seen);
+  }
+  memory.member.asked.store(0);
+  const Status status =
+      memory.gives_up() ? Status(CUDA_ERROR_NOT_READY, "it ends, or moves") : memory.move_back();
+  memory.member.waits.store(false);
+  memory.member.resident_since_ns.store(clock_.now_ns(), std::memory_order_relaxed);
+  if (status.ok()) return true;
+  if (status.code() == CUDA_ERROR_NOT_READY || has_lost(status)) return false;
+  return status;
 }
 
 Status Executor::check_work_time(float limit_s) {
@@ -427,6 +574,9 @@ void Executor::nap(uint64_t longest_ns) {
 
 void Executor::sleep(uint64_t longest_ns) {
   const uint64_t begin = clock_.now_ns();
+  if (session_.memory.member.idle_since_ns.load(std::memory_order_relaxed) == 0) {
+    session_.memory.member.idle_since_ns.store(begin, std::memory_order_relaxed);
+  }
   ring_.sleep(longest_ns, session_.stop, &session_.core.bell->rung());
   const bool slept =
       longest_ns != 0 && longest_ns == idle_sleep_ns_ && clock_.now_ns() - begin >= longest_ns;

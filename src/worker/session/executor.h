@@ -83,6 +83,21 @@ class Executor {
   [[nodiscard]] bool has_held_work() const {
     return !session_.backlog.empty() || session_.streams.has_streams_to_look_at();
   }
+  // The session's memory is to go to the host, or it may go on.
+  void settle_wish();
+  [[nodiscard]] bool is_asked() const {
+    const MemoryPressure::Member& member = session_.memory.member;
+    return member.asked.load(std::memory_order_relaxed) != 0 ||
+           member.is_ended.load(std::memory_order_relaxed);
+  }
+  // Others ask for memory, or the session is to end for it.
+  Status answer_pressure();
+  // Move memory of a device to the host, as long as others need it.
+  void give_memory(uint32_t device);
+  // Move all memory back. False: the session ends, or moves, and some is still on the host.
+  Result<bool> bring_back();
+  // The session is suspended, and executes nothing.
+  void wait_suspended();
   // Whether work of the session has run for longer than it may. Looks each kWorkTimeLookNs.
   Status check_work_time(float limit_s);
   void advance(uint64_t now);
@@ -117,6 +132,7 @@ class Executor {
   const wire::Trace::Actor actor_;
   ReplyWriter reply_;
   std::vector<Late> late_;
+  bool is_suspended_ = false;  // wire::Residence::kHeld
   bool is_left_ = false;  // the command in hand has not been answered: the next worker executes it
   uint32_t errors_logged_ = 0;
   // Since when no held work has been admitted; 0: no held work waits for a value.

@@ -48,6 +48,7 @@ Status IpcCommands::handle(const wire::MemoryOpen& command, ReplyTo<wire::Memory
                     : memory_.import_shared(command.key, command.bytes, &kept);
     if (!imported.ok()) return imported.status();
     physical = std::move(*imported);
+    physical->set_shared();
   } else if (physical->bytes != command.bytes) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names memory of another size");
   } else {

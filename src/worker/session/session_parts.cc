@@ -35,9 +35,11 @@ PerDevice<QueueCredits>* credits_of(WorkerParts& worker) {
 
 SessionParts::SessionParts(const DriverTable& driver, const Devices& devices, ContextGate& gate,
                            WorkerParts& worker, SessionInfo info)
-    : core(worker.clock, driver, devices, gate, worker.cold.get(), worker.partitions.get(),
+    : pressure(worker.pressure),
+      core(worker.clock, driver, devices, gate, worker.cold.get(), worker.partitions.get(),
            worker.slots, worker.usage, std::move(info)),
-      memory(core, worker.addresses, worker.kept_memory, worker.keeper.get()),
+      memory(core, worker.addresses, worker.kept_memory, worker.keeper.get(), worker.store,
+             worker.pressure),
       greens(core, memory, worker.descriptors),
       streams(core, worker.shares, credits_of(worker), worker.performance.budgets,
               worker.performance.holds_waits),
@@ -48,6 +50,9 @@ SessionParts::SessionParts(const DriverTable& driver, const Devices& devices, Co
       backlog(core, streams, admission, worker.value_watch.get()),
       batch(worker.performance.batches),
       limits(core, memory, worker.limits) {
+  memory.gives_up = [this] {
+    return stop.load(std::memory_order_relaxed) || hands_over.load(std::memory_order_relaxed);
+  };
   core.gate_client.stop = &stop;
   core.cold_gate_client.stop = &stop;
 }
@@ -59,12 +64,13 @@ uint64_t SessionParts::service() {
   const uint64_t now = core.clock.now_ns();
   const uint64_t moves_ns = modules.plan_moves(now);
   const uint64_t next = memory.give_back_old();
+  const uint64_t store_ns = memory.give_back_store();
   uint64_t longest = core.releases.waits_for_work() ? kReleaseLookNs : ~0ull;
   if (core.journal.is_open() && streams.look_for_ends()) longest = std::min(longest, kEndLookNs);
   core.gate.run_deferred();
   if (core.cold != nullptr) core.cold_gate->run_deferred();
   if (modules.has_cold_code() && core.gate.has_deferred()) longest = std::min(longest, kMoveLookNs);
-  for (const uint64_t due : {next, moves_ns}) {
+  for (const uint64_t due : {next, moves_ns, store_ns}) {
     if (due != 0) longest = std::min(longest, due > now ? due - now : 1);
   }
   return longest;
@@ -82,10 +88,13 @@ std::string_view SessionParts::keeps_from_leaving() {
   if (!core.journal.is_open()) return "it has no journal";
   if (greens.has_given()) return "it has asked for SM resources";
   if (!physical.inbox.empty()) return "a descriptor is on its way";
+  return is_quiet() ? "" : kBusy;
+}
+
+bool SessionParts::is_quiet() {
   waits.sweep();
-  const bool is_over = pending.empty() && batch.empty() && backlog.empty() && streams.idle() &&
-                       !streams.has_streams_to_look_at() && fences.passed() && words.idle();
-  return is_over ? "" : kBusy;
+  return pending.empty() && batch.empty() && backlog.empty() && streams.idle() &&
+         !streams.has_streams_to_look_at() && fences.passed() && words.idle();
 }
 
 void SessionParts::drain() {

@@ -54,6 +54,8 @@ struct SessionParts {
   // What keeps the session from leaving this worker; "": nothing. kBusy: its work has not ended.
   static constexpr std::string_view kBusy = "its work has not ended";
   [[nodiscard]] std::string_view keeps_from_leaving();
+  // Nothing of the session is under way.
+  [[nodiscard]] bool is_quiet();
   // The session is idle: releases what an idle session need not hold. False: some of it can't be
   // released now.
   bool release_idle() { return core.pages.release_idle(); }
@@ -79,6 +81,24 @@ struct SessionParts {
   void stay(std::string_view reason) {
     if (leaves_by_ns.exchange(0, std::memory_order_acq_rel) != 0) on_stays(reason);
   }
+  // Where the session's memory is to be (wire::SuspendSession): set by the main thread, taken by the
+  // executor, which calls on_suspended.
+  struct Wish {
+    wire::Residence residence = wire::Residence::kDevice;
+    uint64_t until_ns = 0;  // when it is given up if work is still under way
+  };
+  void set_wish(const Wish& wish) {
+    const MutexLock lock(wish_mutex_);
+    wish_ = wish;
+    has_wish.store(true, std::memory_order_release);
+  }
+  [[nodiscard]] Wish wish() {
+    const MutexLock lock(wish_mutex_);
+    return wish_;
+  }
+  std::atomic<bool> has_wish{false};
+  std::function<void(const Status& status, const SessionMemory::Moved& moved)> on_suspended =
+      [](const Status&, const SessionMemory::Moved&) {};
   // Commands that a former worker was to answer later, and has not, and such that are given again:
   // the executor begins with them.
   struct PendingCommand {
@@ -92,6 +112,7 @@ struct SessionParts {
   std::deque<PendingCommand> pending;
   // A launch has failed because the context is lost. The kernel may have begun, and be guilty.
   bool has_failed_launch = false;
+  MemoryPressure& pressure;
   SessionCore core;
   SessionMemory memory;
   PhysicalObjects physical{core, memory};
@@ -119,6 +140,10 @@ struct SessionParts {
   Graphs graphs{core, memory, modules, graph_builder, submitter};
   Limits limits;
   DeviceQueries device_queries{core};
+
+ private:
+  Mutex wish_mutex_{LockRank::kSessionWish};
+  Wish wish_ GUARDED_BY(wish_mutex_);
 };
 
 }  // namespace openmps::worker

@@ -23,7 +23,9 @@
 #include "worker/images/image_store.h"
 #include "worker/ipc/exchange.h"
 #include "worker/memory/address_book.h"
+#include "worker/memory/host_store.h"
 #include "worker/memory/memory_cache.h"
+#include "worker/memory/pressure.h"
 #include "worker/partitions/sm_partitions.h"
 #include "worker/printing/kernel_output.h"
 #include "worker/session/performance.h"
@@ -42,6 +44,8 @@ struct WorkerParts {
   KernelOutput output{clock};
   ResourceDescriptors descriptors;
   MemoryCache kept_memory;
+  std::shared_ptr<HostStore> store;  // null: no memory is moved to the host
+  MemoryPressure pressure;
   // Sessions that are being made again.
   std::atomic<uint32_t> adoptions{0};
   UsageRows usage;                        // without a table unless main() makes one
