@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/advise.h"
@@ -32,6 +33,25 @@ int exec_control(std::vector<const char*> words) {
   }
   fprintf(stderr, "openmps: openmps-control can't be run: %s\n", strerror(errno));
   return 1;
+}
+
+// Moves a program's memory to the host, and back.
+struct Suspension {
+  std::string session;
+  bool until_used = false;
+};
+
+std::pair<CLI::App*, CLI::App*> add_suspension(CLI::App& app, Suspension* options) {
+  CLI::App* suspend = app.add_subcommand(
+      "suspend", "Move a program's GPU memory to the host; its GPU work waits until resume");
+  suspend->add_flag("--until-used", options->until_used,
+                    "The memory comes back by itself with the program's next GPU call");
+  CLI::App* resume = app.add_subcommand("resume", "Let a suspended program go on");
+  for (CLI::App* command : {suspend, resume}) {
+    command->add_option("session", options->session, "The PID or id:ID, as ps shows it")
+        ->required();
+  }
+  return {suspend, resume};
 }
 
 // Removes the words after the first "--" from the command line: they are the program and its
@@ -168,6 +188,9 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends th
   inspect->add_option("session", session, "The ID or the PID, as ps shows them")->required();
   inspect->add_flag("--json", json, "For scripts");
 
+  Suspension suspension;
+  const auto [suspend, resume] = add_suspension(app, &suspension);
+
   CLI::App* doctor = app.add_subcommand(
       "doctor", "Say which driver, daemon and server a program would get, and why");
   for (CLI::App* command : app.get_subcommands({})) {
@@ -193,6 +216,12 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends th
     if (json) words.push_back("--json");
     return exec_control(words);
   }
+  if (*suspend) {
+    std::vector<const char*> words{"suspend", suspension.session.c_str()};
+    if (suspension.until_used) words.push_back("--until-used");
+    return exec_control(words);
+  }
+  if (*resume) return exec_control({"resume", suspension.session.c_str()});
   if (*doctor) return openmps::cli::run_doctor();
   if (*cdi) return openmps::cli::generate_cdi(cdi_options);
   const std::vector<std::string> rest = run->remaining();

@@ -106,6 +106,78 @@ void move(const CommandCall& call) {
   });
 }
 
+// Asks the servers that may have the client, of which one has it. `refusal` says why that server
+// has not done it, `outcome` what it has done.
+void ask_for_client(const CommandCall& call, wire::QueryKind kind, wire::Residence residence,
+                    std::string (*refusal)(CUresult result),
+                    std::string (*outcome)(const std::string& client, const ServerAnswer& answer)) {
+  const Command& command = call.command;
+  if (is_hidden_pid(command.client)) return call.done({kHiddenPidNote, 1});
+  const auto client = parse_client_name(command.client);
+  if (!client) return call.done(usage_of(command, "the client \"" + command.client + "\""));
+  // A mistyped option would suspend in the other way.
+  if (!command.unexpected.empty()) return call.done(usage_of(command, command.unexpected));
+  const auto servers = servers_of_client(call, *client);
+  if (!servers) return;
+  wire::Query query;
+  query.query = kind;
+  query.session = client->pid;
+  query.id = client->id;
+  query.change.residence = residence;
+  const bool is_of_all = !client->server.empty() || servers->size() == call.servers.all().size();
+  call.servers.ask(*servers, query, [=](const ServerPool::Answers& answers) {
+    const std::string who = printable(call.command.client);
+    for (const auto& [pid, answer] : answers) {
+      if (!answer.answered || answer.result == CUDA_ERROR_INVALID_VALUE) continue;
+      if (answer.result == CUDA_SUCCESS) return call.done({outcome(who, answer)});
+      return call.done({"Client " + who + refusal(answer.result) + "\n", 1});
+    }
+    call.done({silent_servers(call, answers) + "Client " + who + " not found" +
+                   (is_of_all ? "" : format_text(" in a server of user %u", call.caller.uid)) +
+                   "\n",
+               1});
+  });
+}
+
+std::string cuda_error(CUresult result) {
+  return ": the server refuses it with CUDA error " + std::to_string(static_cast<int>(result));
+}
+
+void suspend(const CommandCall& call) {
+  const auto refusal = [](CUresult result) -> std::string {
+    switch (result) {
+      case CUDA_ERROR_NOT_READY:
+        return " stays on the device: its work does not end (it was given two seconds)";
+      case CUDA_ERROR_OUT_OF_MEMORY:
+        return " stays on the device: the host has no memory for what it has there";
+      case CUDA_ERROR_NOT_SUPPORTED:
+        return " stays on the device: the daemon was started with OPENMPS_SUSPEND=off, or the "
+               "server is of another build";
+      default: return cuda_error(result);
+    }
+  };
+  const auto residence = call.command.until_used ? wire::Residence::kHost : wire::Residence::kHeld;
+  ask_for_client(call, wire::QueryKind::kSuspend, residence, refusal,
+                 [](const std::string& client, const ServerAnswer& answer) {
+                   return format_suspended(client, answer.moved_bytes, answer.stayed_bytes);
+                 });
+}
+
+void resume(const CommandCall& call) {
+  const auto refusal = [](CUresult result) -> std::string {
+    switch (result) {
+      case CUDA_ERROR_NOT_READY: return " does not go on yet: it is still being suspended";
+      case CUDA_ERROR_OUT_OF_MEMORY: return " does not go on: the device has no memory for it";
+      case CUDA_ERROR_NOT_SUPPORTED:
+        return " is not suspended: the daemon was started with OPENMPS_SUSPEND=off, or the server "
+               "is of another build";
+      default: return cuda_error(result);
+    }
+  };
+  ask_for_client(call, wire::QueryKind::kResume, wire::Residence::kDevice, refusal,
+                 [](const std::string&, const ServerAnswer&) { return std::string(); });
+}
+
 }  // namespace
 
 std::span<const CommandInfo> client_commands() {
@@ -140,6 +212,30 @@ std::span<const CommandInfo> client_commands() {
            "other one by `OPENMPS_DOMAIN`, `quarantine` that of programs that have faulted. Exit "
            "code 1, with the reason: the client stays where it is. For root and the user of the "
            "daemon."},
+      {.word = "suspend",
+       .arguments = "<PID or id:ID> [--until-used]",
+       .places = {&Command::client},
+       .options = {&kUntilUsedOption},
+       .right = Right::kServerOwner,
+       .run = suspend,
+       .help = "The client's GPU memory goes to the host, and its GPU work waits until resume;\n"
+               "--until-used: until its next GPU call",
+       .manual =
+           "Moves the memory that the running client has on the devices to the host as soon as its "
+           "work has ended, for which it has two seconds, and says how much that is. The program "
+           "goes on, but its GPU work waits until `resume`; with `--until-used` the memory comes "
+           "back by itself with the program's next GPU call. Addresses stay as they are. Memory "
+           "that other programs have, too, stays where it is. Exit code 1, with the reason: the "
+           "client's memory is where it was. Users may suspend their own clients; root and the "
+           "user of the daemon may suspend all."},
+      {.word = "resume",
+       .arguments = "<PID or id:ID>",
+       .places = {&Command::client},
+       .right = Right::kServerOwner,
+       .run = resume,
+       .help = "A suspended client goes on",
+       .manual = "The GPU work of a suspended client goes on, as soon as its memory is on the "
+                 "device again. Prints nothing. For those who may suspend it."},
       {.word = "terminate_client",
        .arguments = "<server PID> <client PID>",
        .places = {&Command::server, &Command::client},

@@ -66,6 +66,8 @@ const CommandOption kWorkerOption{
 const CommandOption kLeaveOption{"--leave-servers", false, [](Command* command, std::string_view) {
                                    command->leave_servers = true;
                                  }};
+const CommandOption kUntilUsedOption{
+    "--until-used", false, [](Command* command, std::string_view) { command->until_used = true; }};
 
 std::vector<const CommandInfo*> all_commands() {
   std::vector<const CommandInfo*> all;

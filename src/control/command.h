@@ -32,6 +32,7 @@ struct Command {
   bool lend = false;
   bool worker = false;
   bool leave_servers = false;
+  bool until_used = false;
   // The first word or option that the command does not have. Such words are ignored, as by NVIDIA's
   // daemon, and the log names this one.
   std::string unexpected;
@@ -44,14 +45,16 @@ struct CommandOption {
   void (*set)(Command* command, std::string_view argument);
 };
 extern const CommandOption kUidOption, kTimeoutOption, kServerOption, kForceOption, kLendOption,
-    kCsvOption, kJsonOption, kWorkerOption, kLeaveOption;
+    kCsvOption, kJsonOption, kWorkerOption, kLeaveOption, kUntilUsedOption;
 
 // Who may give a command: the table of docs/security.md.
 enum class Right {
-  kEverybody,    // the command changes nothing, or nothing of other users
-  kSelf,         // the user that -uid names, and those of kDaemon
-  kServerOwner,  // the user of the server that the command names, and those of kDaemon
-  kDaemon,       // root, and the user who runs the daemon
+  kEverybody,  // the command changes nothing, or nothing of other users
+  kSelf,       // the user that -uid names, and those of kDaemon
+  // The user of the server that the command names, and those of kDaemon. A command that names a
+  // client instead is carried out by servers of the caller's alone (servers_of_client()).
+  kServerOwner,
+  kDaemon,  // root, and the user who runs the daemon
 };
 
 struct CommandCall;  // control/command_call.h

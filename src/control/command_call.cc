@@ -2,6 +2,8 @@
 // See command_call.h.
 #include "control/command_call.h"
 
+#include <unistd.h>
+
 #include "base/text.h"
 
 namespace openmps::control {
@@ -26,13 +28,20 @@ std::string not_found(const std::string& server) {
 
 std::optional<std::vector<ServerProcess*>> servers_of_client(const CommandCall& call,
                                                              const ClientName& client) {
+  const auto is_others = [&call](const ServerProcess* server) {
+    return !may_control(call.caller.uid, server->user().uid, geteuid());
+  };
   if (!client.server.empty()) {
     ServerProcess* server = call.servers.find(client.server);
-    if (server != nullptr) return std::vector{server};
-    call.done({not_found(client.server), 1});
+    if (server != nullptr && !is_others(server)) return std::vector{server};
+    call.done({server == nullptr ? not_found(client.server)
+                                 : format_text("Permission denied: server %s is user %u's\n",
+                                               client.server.c_str(), server->user().uid),
+               1});
     return std::nullopt;
   }
   std::vector<ServerProcess*> servers = call.servers.all();
+  std::erase_if(servers, is_others);
   if (client.id == 0 || servers.size() <= 1) return servers;
   call.done({format_text("Each of several servers may have a client id:%u: say id:%u@PID, with the "
                          "server's PID\n",

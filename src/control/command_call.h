@@ -48,8 +48,9 @@ std::string silent_servers(const CommandCall& call, const ServerPool::Answers& a
 std::string not_found(const std::string& server);
 // The server that the command names. Null: there is none, and the call is done.
 ServerProcess* named_server(const CommandCall& call);
-// The servers that may have the client: the one that its name states, or all. Nothing: there is no
-// such server, or the name could mean clients of several, and the call is done.
+// The servers that may have the client, of those that the caller may control: the one that its name
+// states, or all. Nothing: there is no such server, it is another user's, or the name could mean
+// clients of several, and the call is done.
 std::optional<std::vector<ServerProcess*>> servers_of_client(const CommandCall& call,
                                                              const ClientName& client);
 // Whether the caller sees the client in lists: who comes by a namespace's socket sees those of the

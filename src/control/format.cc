@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 
 #include "base/text.h"
 #include "control/client_name.h"
@@ -17,6 +18,20 @@ namespace {
 const char* mark_of(const ClientLine& client) {
   if (client.silent) return " (worker does not answer)";
   return client.ending ? " (ending)" : "";
+}
+
+// Where the client's memory is; "": on its devices.
+const char* residence_mark(const ClientLine& client) {
+  switch (client.residence) {
+    case wire::Residence::kHost: return " (on the host)";
+    case wire::Residence::kHeld: return " (suspended)";
+    default: return "";
+  }
+}
+
+// Whole MiB, as many as hold so many bytes.
+std::string mib_text(uint64_t bytes) {
+  return std::to_string(bytes / wire::kMiB + (bytes % wire::kMiB != 0 ? 1 : 0)) + " MiB";
 }
 
 constexpr size_t kShortUuid = 22;  // "GPU-008cbaa3-6cdc-9444": ps shows no more
@@ -174,7 +189,8 @@ std::string format_ps(const std::vector<ClientLine>& clients) {
   std::string text = ps_row("PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND");
   for (const ClientLine& client : clients) {
     // The command without arguments.
-    std::string program = client.command.substr(0, client.command.find(' ')) + mark_of(client);
+    std::string program = client.command.substr(0, client.command.find(' ')) + mark_of(client) +
+                          residence_mark(client);
     if (client.pid == 0) program += format_text(" (PID %u by its own word)", client.claimed_pid);
     text += ps_row(client_name(client.pid, client.id), std::to_string(client.id),
                    std::to_string(client.server), client.device_uuid.substr(0, kShortUuid),
@@ -182,6 +198,20 @@ std::string format_ps(const std::vector<ClientLine>& clients) {
   }
   const bool all_have = std::ranges::none_of(clients, [](const auto& one) { return one.pid == 0; });
   return all_have ? text : text + kNoPidNote;
+}
+
+uint64_t ClientLine::host_bytes() const {
+  return std::accumulate(usage.on_host.begin(), usage.on_host.end(), uint64_t{0});
+}
+
+std::string format_suspended(const std::string& client, uint64_t moved_bytes,
+                             uint64_t stayed_bytes) {
+  std::string text = "Client " + client + ": ";
+  text += moved_bytes == 0 ? "no memory had to go to the host"
+                           : mib_text(moved_bytes) + " are on the host";
+  if (stayed_bytes != 0)
+    text += "; " + mib_text(stayed_bytes) + " stay, which other programs have, too";
+  return text + "\n";
 }
 
 // Each column is as wide as its longest entry. Names of cgroups are long, so groups come last.

@@ -33,6 +33,10 @@ struct ClientLine {
   std::string stays = {};            // why it could not move; "": it could
   std::string domain = {};           // its fault domain
   uint32_t claimed_pid = 0;          // the PID that the client states
+  wire::Residence residence = wire::Residence::kDevice;
+
+  // Of its memory, bytes that are on the host now.
+  [[nodiscard]] uint64_t host_bytes() const;
 };
 
 struct GroupLine {
@@ -77,6 +81,9 @@ std::string format_client_list(const std::vector<ClientLine>& clients);
 // Empty for no clients. Ends with a note if a client has no PID.
 std::string format_ps(const std::vector<ClientLine>& clients);
 std::string format_ps_json(const std::vector<ClientLine>& clients);
+// What has come of moving a client's memory to the host, as one line.
+std::string format_suspended(const std::string& client, uint64_t moved_bytes,
+                             uint64_t stayed_bytes);
 // A line for each group: its members, limits and use.
 std::string format_groups(const std::vector<GroupLine>& groups);
 std::string format_groups_json(const std::vector<GroupLine>& groups);

@@ -39,6 +39,11 @@ const char* word(const char* const (&words)[count], uint32_t number) {
 }
 
 constexpr const char* kQualities[] = {"", "latency", "normal", "best-effort"};
+constexpr const char* kResidences[] = {"device", "host", "held"};
+
+const char* residence_of(wire::Residence residence) {
+  return word(kResidences, static_cast<uint32_t>(residence));
+}
 
 // A client's use of each device that it has used.
 nlohmann::ordered_json devices_of(const wire::Usage& usage) {
@@ -52,7 +57,8 @@ nlohmann::ordered_json devices_of(const wire::Usage& usage) {
                     {"sm_ns", use(DeviceUse::kSmNs)},
                     {"compared_ns", use(DeviceUse::kComparedNs)},
                     {"alone_ns", use(DeviceUse::kAloneNs)},
-                    {"memory_bytes", usage.memory[device]}});
+                    {"memory_bytes", usage.memory[device]},
+                    {"host_bytes", usage.on_host[device]}});
   }
   return list;
 }
@@ -137,6 +143,8 @@ std::string format_ps_json(const std::vector<ClientLine>& clients) {
                     {"quality", word(kQualities, static_cast<uint32_t>(client.quality))},
                     {"group", text_or_null(client.group)},
                     {"sm_partition", text_or_null(client.partition)},
+                    {"residence", residence_of(client.residence)},
+                    {"host_bytes", client.host_bytes()},
                     {"usage", usage_of(client.usage)}});
   }
   return text_of(list);

@@ -73,6 +73,8 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server) 
   answer.result = static_cast<CUresult>(head.result);
   answer.amount = head.amount;
   answer.stayed = head.stayed;
+  answer.moved_bytes = head.moved_bytes;
+  answer.stayed_bytes = head.stayed_bytes;
   for (uint32_t i = 0; i < head.rows && head.query == wire::QueryKind::kGroups; ++i) {
     wire::GroupRow row;
     memcpy(&row, data.data() + i * sizeof(row), sizeof(row));
@@ -93,6 +95,7 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server) 
     answer.clients.back().moves = row.moves;
     answer.clients.back().stays = printable(field_text(row.stays));
     answer.clients.back().domain = printable(field_text(row.domain));
+    answer.clients.back().residence = row.residence;
   }
   if (head.query == wire::QueryKind::kInspect && !data.empty()) {
     Inspected& inspected = answer.inspected.emplace();
@@ -243,7 +246,8 @@ void ServerProcess::set_group(const wire::SetGroup& group) {
 }
 
 void ServerProcess::ask(wire::Query query, std::function<void(ServerAnswer)> done) {
-  const bool is_for_devices = query.query == wire::QueryKind::kDevices;
+  using wire::QueryKind;
+  const bool is_for_devices = query.query == QueryKind::kDevices;
   if (is_silent() && !is_for_devices) return done(ServerAnswer{});
   const uint32_t ticket = ++last_ticket_;
   // A server without a connection is about to be reaped: the timer or finish_if_gone() answers.
@@ -252,9 +256,9 @@ void ServerProcess::ask(wire::Query query, std::function<void(ServerAnswer)> don
     note_slow();
     finish_question(ticket, ServerAnswer{});
   };
-  const bool waits = is_for_devices || query.query == wire::QueryKind::kTerminate ||
-                     query.query == wire::QueryKind::kRenew ||
-                     query.query == wire::QueryKind::kMove;
+  constexpr QueryKind kSlow[] = {QueryKind::kDevices, QueryKind::kTerminate, QueryKind::kRenew,
+                                 QueryKind::kMove,    QueryKind::kSuspend,   QueryKind::kResume};
+  const bool waits = std::ranges::find(kSlow, query.query) != std::end(kSlow);
   questions_[ticket] =
       Question{std::move(done), waits ? 0 : loop_.call_after(patience_ms(), give_up), now_ns(), {}};
   query.ticket = ticket;

@@ -41,10 +41,13 @@ struct ServerAnswer {
   std::vector<Device> devices;                    // kDevices
   std::optional<Inspected> inspected;             // kInspect, if it has the session
   std::vector<wire::StaticPartition> partitions;  // kPartitions
-  CUresult result = CUDA_SUCCESS;                 // kTerminate, kChange, kReserve, kRenew, kMove
-  uint32_t amount = 0;                            // kChange, kReserve, kRenew, kMove
-  uint32_t stayed = 0;                            // kRenew, kMove
-  bool more = false;  // kClients, kGroups: there are rows with higher ids
+  // kTerminate, kChange, kReserve, kRenew, kMove, kSuspend, kResume
+  CUresult result = CUDA_SUCCESS;
+  uint32_t amount = 0;        // kChange, kReserve, kRenew, kMove
+  uint32_t stayed = 0;        // kRenew, kMove
+  uint64_t moved_bytes = 0;   // kSuspend
+  uint64_t stayed_bytes = 0;  // kSuspend
+  bool more = false;          // kClients, kGroups: there are rows with higher ids
 };
 
 // Reads a server's packet of kind Answer. CUDA_ERROR_INVALID_VALUE: its counts do not fit its
@@ -88,7 +91,8 @@ class ServerProcess {
   void set_group(const wire::SetGroup& group);
   // `done` is called exactly once unless this object is destroyed first. A silent server is not
   // asked, except for its devices: `done` is called at once. kTerminate takes as long as the
-  // client's work, up to OPENMPS_DRAIN_SECONDS; kDevices has no limit of time.
+  // client's work, up to OPENMPS_DRAIN_SECONDS; kDevices, kRenew, kMove, kSuspend and kResume have
+  // no limit of time.
   void ask(wire::QueryKind kind, std::function<void(ServerAnswer)> done) {
     wire::Query query;
     query.query = kind;

@@ -283,7 +283,7 @@ FORBIDDEN = ("quit", "quit -t 0", "reload", "set_default_active_thread_percentag
              "set_default_device_pinned_mem_limit 0 1G", "set_active_thread_percentage {server} 100",
              "set_client_active_thread_percentage small 100", "set_client_device_pinned_mem_limit small 0 1G",
              "shutdown_server {server}", "shutdown_server {server} -f", "terminate_client {server} {client}",
-             "reserve_sms 0 1", "move_client {client} mine",
+             "reserve_sms 0 1", "move_client {client} mine", "suspend {client}", "resume {client}",
              "namespace set small --server=main --active-thread-percentage=100",
              "namespace set small --server=main --pinned-memory-limit=0=1G", "namespace create mine --server=main",
              "namespace delete small --server=main --force", "namespace delete other --server=main --force",

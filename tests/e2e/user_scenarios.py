@@ -142,6 +142,13 @@ def check_changing(box, servers, programs):
                       "user 0, who runs the daemon\n") if other != ROOT else DENIED
             code, said = ask(box, caller, line)
             require(code == 1 and said.startswith(wanted), f"{line} by {caller}: {said}")
+        for word in ("suspend", "resume"):
+            line = f"{word} {programs[other].pid}"
+            wanted = f"Client {programs[other].pid} not found in a server of user {caller}\n"
+            require(ask(box, caller, line) == (1, wanted), f"{line} by {caller}: {ask(box, caller, line)}")
+            line = f"{word} id:1@{servers[other]}"
+            wanted = f"{DENIED}server {servers[other]} is user {other}'s\n"
+            require(ask(box, caller, line) == (1, wanted), f"{line} by {caller}: {ask(box, caller, line)}")
     after = box.control("get_default_active_thread_percentage\nget_default_client_priority\n"
                         "get_default_device_pinned_mem_limit 0")
     require(after == before, f"the defaults were {before} and are {after}")

@@ -74,6 +74,8 @@ TEST(Command, ParsesEachCommandAndItsArguments) {
       {"inspect 3 --json", "inspect", "", "", ""},
       {"whoami", "whoami", "", "", ""},
       {"terminate_client 3 4", "terminate_client", "3", "", ""},
+      {"suspend 4711 --until-used", "suspend", "", "", ""},
+      {"resume id:3", "resume", "", "", ""},
       {"reload", "reload", "", "", ""},
       {"sm_partition add GPU-1 7", "sm_partition", "", "GPU-1", "7"},
       {"sm_partition rm GPU-1 GPU-1/2", "sm_partition", "", "GPU-1", "GPU-1/2"},
@@ -108,6 +110,9 @@ TEST(Command, ReadsOptions) {
   EXPECT_TRUE(parse_command("device_query --csv").csv);
   EXPECT_TRUE(parse_command("ps --json").json);
   EXPECT_TRUE(parse_command("get_server_list --json").json);
+  EXPECT_TRUE(parse_command("suspend 4711 --until-used").until_used);
+  EXPECT_FALSE(parse_command("suspend 4711").until_used);
+  EXPECT_EQ(parse_command("suspend 4711 --until-use").unexpected, "--until-use");
   EXPECT_EQ(parse_command("quit --json").unexpected, "--json");
   EXPECT_EQ(parse_command("get_server_list 1 2").unexpected, "1");
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fake servers: programs of other users that claim towards root's daemon to be their user's server.
 // One reports devices that do not exist, one does not answer, one sends answers that were not asked
-// for. Each affects its own user only.
+// for. Each affects its own user only. Of a client that is to be suspended they answer what the
+// test wants.
 #include <grp.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -20,6 +21,7 @@ namespace {
 
 constexpr uid_t kStranger = 65534;  // the user "nobody"
 constexpr uid_t kOther = 54321;     // an ID that no user has
+constexpr uint32_t kItsClient = 4711;
 constexpr const char* kRight = "GPU-008cbaa3";
 constexpr const char* kWrongDevice =
     "0000:66:00.0\tGPU-66666666-dead-dead-dead-666666666666\tFake\t1\t1000000000000\t1\t1\n";
@@ -114,6 +116,13 @@ class FakeServer {
     head.query = query.query;
     head.ticket = query.ticket;
     head.state = wire::ServerState::kActive;
+    if (query.query == wire::QueryKind::kSuspend || query.query == wire::QueryKind::kResume) {
+      // The PID is the result.
+      head.result = query.session == kItsClient ? uint32_t{CUDA_SUCCESS} : query.session;
+      const bool is_held = query.change.residence == wire::Residence::kHeld;
+      head.moved_bytes = (is_held ? 1536 : 512) * wire::kMiB;
+      head.stayed_bytes = is_held ? 2 * wire::kMiB : 0;
+    }
     head.header.bytes = static_cast<uint32_t>(sizeof(head) + body.size());
     std::vector<std::byte> packet(head.header.bytes);
     memcpy(packet.data(), &head, sizeof(head));
@@ -205,6 +214,43 @@ TEST_F(ForeignServersTest, TheDaemonDoesNotWaitForAServerThatDoesNotAnswer) {
       eventually([&] { return shell("ps\n").out.find("does not answer") == std::string::npos; }));
   EXPECT_GE(mute.questions(), 1);
   EXPECT_EQ(shell("get_client_list " + pid + "\n").out, "");
+}
+
+TEST_F(ForeignServersTest, SuspendSaysWhatItsServerAnswers) {
+  start_daemon();
+  FakeServer server(socket_path(), kStranger, Manner::kAnswers, kWrongDevice);
+  wait_for(server);
+  const std::pair<std::string, Outcome> cases[] = {
+      {"suspend 4711",
+       {"Client 4711: 1536 MiB are on the host; 2 MiB stay, which other programs have, too\n", 0}},
+      {"suspend 4711 --until-used", {"Client 4711: 512 MiB are on the host\n", 0}},
+      {"resume 4711", {"", 0}},
+      {"suspend 1", {"Client 1 not found\n", 1}},
+      {"resume 1", {"Client 1 not found\n", 1}},
+      {"suspend 600",
+       {"Client 600 stays on the device: its work does not end (it was given two seconds)\n", 1}},
+      {"suspend 2",
+       {"Client 2 stays on the device: the host has no memory for what it has there\n", 1}},
+      {"resume 2", {"Client 2 does not go on: the device has no memory for it\n", 1}},
+      {"suspend 801",
+       {"Client 801 stays on the device: the daemon was started with OPENMPS_SUSPEND=off, or the "
+        "server is of another build\n",
+        1}},
+      {"suspend 999", {"Client 999: the server refuses it with CUDA error 999\n", 1}},
+      {"suspend x",
+       {"Not understood: the client \"x\"\nUsage: suspend <PID or id:ID> [--until-used]\n", 1}},
+      {"suspend 4711 --until",
+       {"Not understood: --until\nUsage: suspend <PID or id:ID> [--until-used]\n", 1}},
+      {"suspend id:1@77", {"Server 77 not found\n", 1}}};
+  for (const auto& [line, wanted] : cases) {
+    const Outcome said = shell(line + "\n");
+    EXPECT_EQ(said.out, wanted.out) << line;
+    EXPECT_EQ(said.status, wanted.status) << line;
+  }
+  EXPECT_EQ(control({"suspend", "4711", "--until-used"}).out, cases[1].second.out);
+  EXPECT_EQ(server.end(), SIGTERM);
+  EXPECT_TRUE(eventually([&] { return shell("get_server_list\n").out.empty(); }));
+  EXPECT_EQ(shell("suspend 4711\n").out, "Client 4711 not found\n");
 }
 
 TEST_F(ForeignServersTest, AServerThatFloodsTheDaemonWithAnswersIsKilled) {

@@ -25,6 +25,39 @@ TEST(Format, Ps) {
       "\n");
 }
 
+TEST(Format, WhereTheMemoryOfClientsIs) {
+  ClientLine away = kPython;
+  away.residence = wire::Residence::kHost;
+  away.usage.is_known = 1;
+  away.usage.memory[1] = away.usage.memory[2] = 4 * wire::kMiB;
+  away.usage.on_host[1] = 3 * wire::kMiB;
+  away.usage.on_host[2] = 4 * wire::kMiB;
+  ClientLine held = kPython;
+  held.residence = wire::Residence::kHeld;
+  held.ending = true;
+  EXPECT_NE(format_ps({away}).find(" python3 (on the host)\n"), std::string::npos);
+  EXPECT_NE(format_ps({held}).find(" python3 (ending) (suspended)\n"), std::string::npos);
+  EXPECT_EQ(format_client_list({away, kPython}), "1338\n1338\n") << "PIDs, for scripts";
+  const auto json = nlohmann::json::parse(format_ps_json({kPython, away, held}));
+  EXPECT_EQ(json[0].at("residence"), "device");
+  EXPECT_EQ(json[0].at("host_bytes"), 0);
+  EXPECT_EQ(json[1].at("residence"), "host");
+  EXPECT_EQ(json[1].at("host_bytes"), 7 * wire::kMiB);
+  EXPECT_EQ(json[1].at("usage").at("devices")[0].at("host_bytes"), 3 * wire::kMiB);
+  EXPECT_EQ(json[1].at("usage").at("devices")[0].at("memory_bytes"), 4 * wire::kMiB);
+  EXPECT_EQ(json[2].at("residence"), "held");
+  held.residence = static_cast<wire::Residence>(77);  // a broken server's
+  EXPECT_NE(format_ps_json({held}).find("\"residence\": \"\""), std::string::npos);
+}
+
+TEST(Format, WhatHasComeOfSuspending) {
+  EXPECT_EQ(format_suspended("4711", 1536 * wire::kMiB, 0),
+            "Client 4711: 1536 MiB are on the host\n");
+  EXPECT_EQ(format_suspended("id:3", 1536 * wire::kMiB + 1, 5),
+            "Client id:3: 1537 MiB are on the host; 1 MiB stay, which other programs have, too\n");
+  EXPECT_EQ(format_suspended("4711", 0, 0), "Client 4711: no memory had to go to the host\n");
+}
+
 TEST(Format, EndingClientsAreMarked) {
   ClientLine ending = kPython;
   ending.ending = true;
@@ -236,7 +269,9 @@ TEST(Format, JsonKeepsArgumentsAndReplacesInvalidUtf8) {
             "\"domain\": "
             "\"common\",\n    \"active_thread_percentage\": 100.0,\n    \"quality\": \"normal\",\n "
             "   \"group\": "
-            "null,\n    \"sm_partition\": null,\n    \"usage\": null\n  }\n]\n");
+            "null,\n    \"sm_partition\": null,\n    \"residence\": \"device\",\n    "
+            "\"host_bytes\": 0,\n    "
+            "\"usage\": null\n  }\n]\n");
   EXPECT_EQ(format_ps_json({}), "[]\n");
   EXPECT_EQ(format_server_list_json({{7, 1000, "ACTIVE"}}),
             "[\n  {\n    \"pid\": 7,\n    \"uid\": 1000,\n    \"state\": \"ACTIVE\"\n  }\n]\n");
@@ -294,7 +329,8 @@ TEST(Format, UsageInJson) {
   EXPECT_EQ(nlohmann::json::parse(format_ps_json({busy}))[0]["sm_partition"], "GPU-008cbaa3/1");
   EXPECT_EQ(
       usage["devices"].dump(),
-      R"([{"alone_ns":45,"compared_ns":0,"device":3,"gpu_ns":0,"memory_bytes":4096,"sm_ns":0}])")
+      R"([{"alone_ns":45,"compared_ns":0,"device":3,"gpu_ns":0,"host_bytes":0,"memory_bytes":4096,)"
+      R"("sm_ns":0}])")
       << "only devices that the client has used are listed";
   EXPECT_NE(json.find("\"memory\": {\n          \"times\": 7"), std::string::npos);
   busy.usage.is_timed = 0;

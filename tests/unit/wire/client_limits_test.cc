@@ -17,7 +17,8 @@ LimitValue some_value(const LimitInfo& info) {
   switch (info.notation) {
     case Notation::kNumber: return 12.5;
     case Notation::kInteger: return 1;
-    case Notation::kSwitch: return 1;
+    case Notation::kSwitch:
+    case Notation::kWord: return 1;
     case Notation::kSize: return static_cast<LimitValue>(512 * kMiB);
   }
   return 0;
