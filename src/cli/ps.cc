@@ -34,6 +34,8 @@ std::string row_text(const Client& row, const Client* before) {
   std::string command = program_of(row.command) + (row.silent   ? " (worker does not answer)"
                                                    : row.ending ? " (ending)"
                                                                 : "");
+  const std::string residence = residence_text(row);
+  if (!residence.empty()) command += " (" + residence + ")";
   if (row.pid == 0) {
     command += " (PID " + std::to_string(row.claimed_pid) + " by its own word)";
   }
@@ -84,6 +86,11 @@ std::string format_ps_table(const std::vector<Client>& clients, const std::vecto
   for (const Client& client : clients) {
     if (client.stays.empty()) continue;
     text += name_of(client) + " would not survive a fault of another: " + client.stays + "\n";
+  }
+  for (const Client& client : clients) {
+    if (client.host_bytes == 0 && client.residence == "device") continue;
+    text += name_of(client) + " has " + memory_text(client.host_bytes) + " on the host";
+    text += client.residence == "held" ? ", and its GPU work waits for openmps resume\n" : "\n";
   }
   std::map<std::string, std::string> domains;
   for (const Client& client : clients) {

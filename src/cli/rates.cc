@@ -22,10 +22,13 @@ uint64_t held_ns(const Use& use, const std::string& why) {
 
 State state_of(const Rates& rates) {
   if (rates.client.ending) return State::kEnding;
+  if (rates.client.residence == "held") return State::kSuspended;
   if (rates.launches > 0 || rates.copies > 0 || rates.kernel_share >= kSomeShare) {
     return State::kActive;
   }
-  if (!rates.held.now) return State::kIdle;
+  if (!rates.held.now) {
+    return rates.client.residence == "host" ? State::kOnHost : State::kIdle;
+  }
   // The program is ahead of the device: a kernel of it runs that is longer than the interval.
   return rates.held.why == "window" ? State::kActive : State::kWaiting;
 }
@@ -61,7 +64,7 @@ void add_to_devices(const Use& use, const Use& before, View* view) {
     line->sm_time_share += sm_seconds(now, before) / passed / std::max(line->device.sms, 1u);
     line->kernel_share +=
         seconds(since(now.gpu_ns, on_device(before, now.ordinal).gpu_ns)) / passed;
-    line->memory_bytes += now.memory_bytes;
+    line->memory_bytes += since(now.memory_bytes, now.host_bytes);
     ++line->clients;
   }
 }
@@ -94,7 +97,10 @@ Rates rates_of(const Client& client, const Use& then, View* view) {
     rates.copies = per_second(now.copies, then.copies);
     rates.to_device = per_second(now.to_device, then.to_device);
     rates.from_device = per_second(now.from_device, then.from_device);
-    for (const Use::OnDevice& device : now.devices) rates.memory_bytes += device.memory_bytes;
+    for (const Use::OnDevice& device : now.devices) {
+      rates.memory_bytes += since(device.memory_bytes, device.host_bytes);
+      rates.host_bytes += device.host_bytes;
+    }
     rates.held = most_held(now, then);
     add_sms(now, then, view, &rates);
   }
@@ -117,6 +123,7 @@ int compare_by(Column column, const Rates& a, const Rates& b) {
                    std::pair(b.sm_time_share, b.kernel_share));
     case Column::kKernels: return order(a.kernel_share, b.kernel_share);
     case Column::kMemory: return order(a.memory_bytes, b.memory_bytes);
+    case Column::kOnHost: return order(a.host_bytes, b.host_bytes);
     case Column::kLaunches: return order(a.launches, b.launches);
     case Column::kToDevice: return order(a.to_device, b.to_device);
     case Column::kFromDevice: return order(a.from_device, b.from_device);
@@ -128,8 +135,8 @@ int compare_by(Column column, const Rates& a, const Rates& b) {
 }
 
 constexpr std::array<const char*, kColumns> kHeadings = {
-    "pid", "part",     "quality", "group",  "state",     "sm%",    "kern%",
-    "mem", "launch/s", "to/s",    "from/s", "held back", "command"};
+    "pid", "part",    "quality",  "group", "state",  "sm%",       "kern%",
+    "mem", "on host", "launch/s", "to/s",  "from/s", "held back", "command"};
 
 }  // namespace
 
@@ -152,7 +159,8 @@ std::string held_text(const Held& held) {
 }
 
 const char* name_of(State state) {
-  static constexpr const char* kNames[] = {"idle", "active", "waiting", "ending"};
+  static constexpr const char* kNames[] = {"idle",    "active",    "waiting",
+                                           "on host", "suspended", "ending"};
   return kNames[static_cast<size_t>(state)];
 }
 

@@ -24,7 +24,8 @@ Held most_held(const Use& use, const Use& before);
 // "value now, 4.0 ms"; "-": no work was held.
 std::string held_text(const Held& held);
 
-enum class State { kIdle, kActive, kWaiting, kEnding };
+// kOnHost: idle, and memory of it is on the host; kSuspended: until `openmps resume`.
+enum class State { kIdle, kActive, kWaiting, kOnHost, kSuspended, kEnding };
 const char* name_of(State state);
 
 // The rates of one client. Shares are parts of 1.
@@ -42,7 +43,8 @@ struct Rates {
   double copies = 0;
   double to_device = 0;
   double from_device = 0;
-  uint64_t memory_bytes = 0;
+  uint64_t memory_bytes = 0;  // on its devices
+  uint64_t host_bytes = 0;    // on the host
   Held held;
 };
 
@@ -72,13 +74,14 @@ enum class Column {
   kSms,
   kKernels,
   kMemory,
+  kOnHost,
   kLaunches,
   kToDevice,
   kFromDevice,
   kHeld,
   kCommand,
 };
-inline constexpr size_t kColumns = 13;
+inline constexpr size_t kColumns = 14;
 // The column of a heading in lower case, "sm%". Nothing: there is none.
 const char* heading_of(Column column);
 std::optional<Column> column_of(std::string_view name);

@@ -53,6 +53,7 @@ Use read_use(const nlohmann::json& usage) {
     read(from, "compared_ns", &device.compared_ns);
     read(from, "alone_ns", &device.alone_ns);
     read(from, "memory_bytes", &device.memory_bytes);
+    read(from, "host_bytes", &device.host_bytes);
     use.sm_ns += device.sm_ns;
   }
   for (const auto& [why, held] : usage.at("held").items()) {
@@ -77,6 +78,8 @@ Client read_client(const nlohmann::json& from) {
   read(from, "quality", &client.quality);
   if (!from.at("group").is_null()) read(from, "group", &client.group);
   if (!from.at("sm_partition").is_null()) read(from, "sm_partition", &client.sm_partition);
+  read(from, "residence", &client.residence);
+  read(from, "host_bytes", &client.host_bytes);
   if (!from.at("usage").is_null()) client.use = read_use(from.at("usage"));
   return client;
 }
@@ -117,6 +120,11 @@ Result<std::vector<Device>> read_devices(std::string_view json) {
 
 std::string name_of(const Client& client) {
   return client.pid != 0 ? std::to_string(client.pid) : "id:" + std::to_string(client.id);
+}
+
+const char* residence_text(const Client& client) {
+  if (client.residence == "host") return "on the host";
+  return client.residence == "held" ? "suspended" : "";
 }
 
 Result<std::string> silent_servers(std::string_view json) {

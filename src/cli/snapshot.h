@@ -45,6 +45,7 @@ struct Use {
     uint64_t compared_ns = 0;  // of work whose length alone is known,
     uint64_t alone_ns = 0;     // and its length alone
     uint64_t memory_bytes = 0;
+    uint64_t host_bytes = 0;  // of these, bytes that are on the host now
   };
   std::vector<OnDevice> devices;  // that it has used
   // Why its work was held, by reason.
@@ -72,10 +73,15 @@ struct Client {
   std::string domain;   // its fault domain
   double active_thread_percentage = 100;
   std::string quality;
-  std::string group;         // "": in none
-  std::string sm_partition;  // "": in none
-  std::optional<Use> use;    // nothing: it is not known
+  std::string group;                 // "": in none
+  std::string sm_partition;          // "": in none
+  std::string residence = "device";  // where its memory is: "device", "host" or "held"
+  uint64_t host_bytes = 0;           // on the host now
+  std::optional<Use> use;            // nothing: it is not known
 };
+
+// Where its memory is, for people: "on the host", "suspended"; "": on the device.
+const char* residence_text(const Client& client);
 
 // The name that commands take: the PID, or "id:3" for a client without a PID here.
 std::string name_of(const Client& client);

@@ -41,7 +41,8 @@ Json json_of(const Rates& rates) {
                {"active_thread_percentage", client.active_thread_percentage},
                {"quality", client.quality},
                {"group", text_or_null(client.group)},
-               {"sm_partition", text_or_null(client.sm_partition)}};
+               {"sm_partition", text_or_null(client.sm_partition)},
+               {"residence", client.residence}};
   if (!client.use) {
     json["rates"] = nullptr;
     return json;
@@ -62,6 +63,7 @@ Json json_of(const Rates& rates) {
                    {"to_device_bytes_per_s", rates.to_device},
                    {"from_device_bytes_per_s", rates.from_device},
                    {"memory_bytes", rates.memory_bytes},
+                   {"host_bytes", rates.host_bytes},
                    {"held", held}};
   return json;
 }

@@ -22,10 +22,11 @@ constexpr std::array<Shape, kColumns> kShapes = {{{Column::kPid, 8, true, 0},
                                                   {Column::kPercentage, 5, true, 9},
                                                   {Column::kQuality, 11, false, 10},
                                                   {Column::kGroup, 16, false, 11},
-                                                  {Column::kState, 7, false, 5},
+                                                  {Column::kState, 9, false, 5},
                                                   {Column::kSms, 5, true, 1},
                                                   {Column::kKernels, 6, true, 2},
                                                   {Column::kMemory, 9, true, 3},
+                                                  {Column::kOnHost, 9, true, 12},
                                                   {Column::kLaunches, 8, true, 4},
                                                   {Column::kToDevice, 8, true, 7},
                                                   {Column::kFromDevice, 8, true, 8},
@@ -46,6 +47,7 @@ std::string cell(const Rates& rates, Column column) {
     case Column::kSms: return rates.timed ? percent(rates.sm_time_share) : "-";
     case Column::kKernels: return rates.timed ? percent(rates.kernel_share) : "-";
     case Column::kMemory: return known ? memory_text(rates.memory_bytes) : "-";
+    case Column::kOnHost: return known ? memory_text(rates.host_bytes) : "-";
     case Column::kLaunches: return known ? short_count(rates.launches) : "-";
     case Column::kToDevice: return known ? short_count(rates.to_device) + "B" : "-";
     case Column::kFromDevice: return known ? short_count(rates.from_device) + "B" : "-";

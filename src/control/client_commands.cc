@@ -10,6 +10,32 @@
 namespace openmps::control {
 namespace {
 
+// The lists of clients say where a session's memory is.
+void show_inspected(const CommandCall& call, const ServerPool::Answers& found) {
+  std::vector<ServerProcess*> servers;
+  for (const auto& [pid, answer] : found) {
+    ServerProcess* server = call.servers.find(std::to_string(pid));
+    if (server != nullptr) servers.push_back(server);
+  }
+  call.servers.ask(
+      servers, wire::QueryKind::kClients, [call, found](const ServerPool::Answers& answers) {
+        const std::vector<ClientLine> clients = clients_of(answers);
+        std::string text;
+        for (const auto& [pid, answer] : found) {
+          Inspected inspected = *answer.inspected;
+          for (const ClientLine& client : clients) {
+            const bool is_of_server = client.server == static_cast<uint32_t>(pid);
+            if (!is_of_server || client.id != inspected.report.id) continue;
+            inspected.residence = client.residence;
+            inspected.host_bytes = client.host_bytes();
+          }
+          text +=
+              call.command.json ? format_inspected_json(inspected) : format_inspected(inspected);
+        }
+        call.done({text});
+      });
+}
+
 void inspect(const CommandCall& call) {
   if (is_hidden_pid(call.command.client)) return call.done({kHiddenPidNote, 1});
   const auto wanted = parse_client_name(call.command.client);
@@ -27,13 +53,9 @@ void inspect(const CommandCall& call) {
   query.session = wanted->pid;
   query.id = wanted->id;
   call.servers.ask(servers, query, [call](const ServerPool::Answers& answers) {
-    std::string text;
-    for (const auto& [pid, answer] : answers) {
-      if (!answer.inspected) continue;
-      text += call.command.json ? format_inspected_json(*answer.inspected)
-                                : format_inspected(*answer.inspected);
-    }
-    if (!text.empty()) return call.done({text});
+    ServerPool::Answers found = answers;
+    std::erase_if(found, [](const auto& one) { return !one.second.inspected.has_value(); });
+    if (!found.empty()) return show_inspected(call, found);
     call.done({silent_servers(call, answers) + "There is no session " +
                    printable(call.command.client) + "\n",
                1});

@@ -275,6 +275,11 @@ std::string format_inspected(const Inspected& inspected) {
   } else {
     text += r.sleeping != 0 ? "sleeps\n" : "looks for commands\n";
   }
+  if (inspected.residence != wire::Residence::kDevice || inspected.host_bytes != 0) {
+    const bool is_held = inspected.residence == wire::Residence::kHeld;
+    text += "  memory: " + mib_text(inspected.host_bytes) + " are on the host" +
+            (is_held ? "; it is suspended, and its work waits for resume\n" : "\n");
+  }
   if (r.wait != wire::ExecutorWait::kNone) {
     text += format_text("  has waited for %.3f s: %s\n", seconds(r.wait_ns), reason_of(r.wait));
     for (const wire::WaitRow& wait : inspected.waits) {

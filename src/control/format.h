@@ -52,6 +52,9 @@ struct GroupLine {
 struct Inspected {
   wire::SessionReport report;
   std::vector<wire::WaitRow> waits;
+  // As ClientLine has them.
+  wire::Residence residence = wire::Residence::kDevice;
+  uint64_t host_bytes = 0;
 };
 
 struct ServerLine {

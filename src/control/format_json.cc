@@ -243,6 +243,8 @@ std::string format_inspected_json(const Inspected& inspected) {
                   {"value_waits_age_ns", r.value_waits_age_ns},
                   {"held", r.held},
                   {"returns", r.returns},
+                  {"residence", residence_of(inspected.residence)},
+                  {"host_bytes", inspected.host_bytes},
                   {"waits", waits},
                   {"more_waits", r.more_waits}});
 }

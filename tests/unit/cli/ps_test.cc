@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kAnswer = R"([
   {"pid": 4711, "claimed_pid": 4711, "id": 3, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
    "command": "python3 train.py", "ending": true, "worker_silent": false, "moves": 0, "stays": null, "domain": "common", "active_thread_percentage": 50,
-   "quality": "latency", "group": "pods:/a/b", "sm_partition": "GPU-008c/1",
+   "quality": "latency", "group": "pods:/a/b", "sm_partition": "GPU-008c/1", "residence": "device", "host_bytes": 0,
    "usage": {"age_ns": 10000000000, "gpu_ns": 2500000000, "gpu_ns_least": 0, "gpu_ns_most": 9,
      "sm_ns": 300000000000, "launches": 1200, "batched_launches": 0, "graph_launches": 0,
      "graph_kernels": 300, "copies": 1, "fills": 0,
@@ -22,13 +22,13 @@ constexpr const char* kAnswer = R"([
      "gap_ns": [0,0,0,0,0,9,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0],
      "part_ns": [0,0,0,0,0,0,0,8],
      "devices": [{"device": 1, "gpu_ns": 2500000000, "sm_ns": 200000000000,
-                  "compared_ns": 2100000000, "alone_ns": 2000000000, "memory_bytes": 4096}],
+                  "compared_ns": 2100000000, "alone_ns": 2000000000, "memory_bytes": 4096, "host_bytes": 0}],
      "held": {"value": {"times": 1, "ns": 4000000, "standing": 1},
               "window": {"times": 9, "ns": 9000000000, "standing": 0}}}},
   {"pid": 0, "claimed_pid": 12, "id": 4, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
    "command": "idle", "ending": false, "worker_silent": true, "moves": 1, "stays": "it has arrays", "domain": "quarantine", "active_thread_percentage": 100,
    "quality": "normal",
-   "group": null, "sm_partition": null,
+   "group": null, "sm_partition": null, "residence": "held", "host_bytes": 1610612736,
    "usage": null}])";
 
 std::vector<std::string> words_of(const std::string& text, size_t line) {
@@ -59,10 +59,20 @@ TEST(Ps, TotalsSinceEachSessionBegan) {
   EXPECT_EQ(words_of(table, 1),
             (Words{"4711", "3", "17", "GPU-008cbaa3", "2.50", "s", "25%", "20.0", "1.5k", "2.0MB",
                    "17B", "value", "now,", "4.0", "ms", "yes", "pods:b", "python3", "(ending)"}));
-  EXPECT_EQ(words_of(table, 2),
-            (Words{"id:4", "4",       "17",   "GPU-008cbaa3", "-",  "-",    "-",       "-",
-                   "-",    "-",       "-",    "no",           "-",  "idle", "(worker", "does",
-                   "not",  "answer)", "(PID", "12",           "by", "its",  "own",     "word)"}));
+  EXPECT_EQ(
+      words_of(table, 2),
+      (Words{"id:4", "4",       "17",          "GPU-008cbaa3", "-",  "-",    "-",       "-",
+             "-",    "-",       "-",           "no",           "-",  "idle", "(worker", "does",
+             "not",  "answer)", "(suspended)", "(PID",         "12", "by",   "its",     "own",
+             "word)"}));
+  EXPECT_NE(table.find("id:4 has 1.5GiB on the host, and its GPU work waits for openmps resume\n"),
+            std::string::npos);
+  EXPECT_EQ(table.find("4711 has"), std::string::npos);
+  std::vector<Client> away = *rows;
+  away[0].residence = "host";
+  away[0].host_bytes = 1 << 20;
+  EXPECT_NE(format_ps_table(away, {}).find(" python3 (ending) (on the host)\n"), std::string::npos);
+  EXPECT_NE(format_ps_table(away, {}).find("\n4711 has 1.0MiB on the host\n"), std::string::npos);
   EXPECT_NE(table.find("rules by cgroup do not fit"), std::string::npos);
   EXPECT_NE(table.find("\nIn domain quarantine, with a worker of its own: id:4\n"),
             std::string::npos);

@@ -112,8 +112,28 @@ TEST_F(RatesTest, StatesOfClients) {
   idle_.use->held[0].held_now = 0;
   run(&idle_, kSecond, 1);
   EXPECT_EQ(view().clients[1].state, State::kActive) << "another of its streams has run work";
+  idle_.residence = "held";
+  EXPECT_EQ(view().clients[1].state, State::kSuspended);
   idle_.ending = true;
   EXPECT_EQ(view().clients[1].state, State::kEnding);
+}
+
+TEST_F(RatesTest, MemoryOnTheHostIsNotOnTheDevice) {
+  idle_.residence = "host";
+  idle_.use->devices[0].host_bytes = 768 << 20;
+  const View seen = view();
+  EXPECT_EQ(seen.clients[1].state, State::kOnHost);
+  EXPECT_EQ(seen.clients[1].memory_bytes, 256u << 20);
+  EXPECT_EQ(seen.clients[1].host_bytes, 768u << 20);
+  EXPECT_EQ(seen.devices[0].memory_bytes, (256u << 20) + (1u << 20));
+  EXPECT_NE(Table(kAnyWidth).row(seen.clients[1]).find(" on host "), std::string::npos);
+  const auto json = nlohmann::json::parse(format_stat_json(seen, 1.5));
+  EXPECT_EQ(json["clients"][1]["residence"], "host");
+  EXPECT_EQ(json["clients"][1]["rates"]["memory_bytes"], 256u << 20);
+  EXPECT_EQ(json["clients"][1]["rates"]["host_bytes"], 768u << 20);
+  EXPECT_EQ(pids_of(select(seen, {Column::kOnHost, false}, "")), (Pids{10, 20}));
+  busy_.residence = "host";
+  EXPECT_EQ(view().clients[0].state, State::kActive) << "it has come back since";
 }
 
 TEST_F(RatesTest, TheReasonThatHeldWorkLongestIsShown) {
@@ -130,9 +150,11 @@ TEST_F(RatesTest, UnknownFiguresAreNotShown) {
   const View seen = view();
   EXPECT_FALSE(seen.clients[0].timed);
   const Table table(kAnyWidth);
-  EXPECT_NE(table.row(seen.clients[0]).find("     -      -    1.0MiB     1.5k"), std::string::npos)
+  EXPECT_NE(table.row(seen.clients[0]).find("     -      -    1.0MiB        0B     1.5k"),
+            std::string::npos)
       << table.row(seen.clients[0]);
-  EXPECT_NE(table.row(seen.clients[1]).find("     -      -         -        -"), std::string::npos);
+  EXPECT_NE(table.row(seen.clients[1]).find("     -      -         -         -        -"),
+            std::string::npos);
   const auto json = nlohmann::json::parse(format_stat_json(seen, 1.5));
   EXPECT_TRUE(json["clients"][0]["rates"]["sm_share"].is_null());
   EXPECT_EQ(json["clients"][0]["rates"]["launches_per_s"], 1500);
@@ -149,8 +171,8 @@ TEST_F(RatesTest, EveryColumnSorts) {
     const bool ascending = ascends_by_nature(column);
     const Pids usual = pids_of(select(view(), {column, ascending}, ""));
     const Pids other = pids_of(select(view(), {column, !ascending}, ""));
-    // No client had held work, so both are equal in this column.
-    const bool equal = column == Column::kHeld;
+    // No client had held work or memory on the host, so both are equal in this column.
+    const bool equal = column == Column::kHeld || column == Column::kOnHost;
     EXPECT_EQ(other, (equal ? usual : Pids{usual[1], usual[0]})) << heading_of(column);
   }
   EXPECT_EQ(pids_of(select(view(), {}, "")), (Pids{20, 10})) << "SM time is the default order";
@@ -183,8 +205,8 @@ TEST_F(RatesTest, ATableFitsItsWidth) {
   EXPECT_EQ(Table(44).heading(), "     PID   SM%  KERN%       MEM COMMAND");
   EXPECT_EQ(
       Table(kAnyWidth).heading(),
-      "     PID  PART QUALITY     GROUP            STATE     SM%  KERN%       MEM LAUNCH/S     "
-      "TO/S   FROM/S HELD BACK               COMMAND");
+      "     PID  PART QUALITY     GROUP            STATE       SM%  KERN%       MEM   ON HOST "
+      "LAUNCH/S     TO/S   FROM/S HELD BACK               COMMAND");
   EXPECT_EQ(device_lines(view(), kAnyWidth)[0],
             "GPU 0  SM time  20% (20.0 of 100 SMs)  kernels  50%  memory 1.0GiB of 16.0GiB  2 "
             "programs  NVIDIA H200");

@@ -115,10 +115,17 @@ TEST(Format, Inspected) {
       "  stream 2 has not come to 4, it is at 3 (fence 9)\n"
       "  a stream waits for host function 8 of the program\n"
       "  and 6 more\n");
+  inspected.host_bytes = 3 * wire::kMiB;
+  inspected.residence = wire::Residence::kHeld;
+  EXPECT_NE(format_inspected(inspected).find(
+                "\n  memory: 3 MiB are on the host; it is suspended, and its work waits for "
+                "resume\n"),
+            std::string::npos);
   const std::string json = format_inspected_json(inspected);
   for (const char* part :
-       {"\"executing\": \"ModuleLoad\"", "\"executor_waits_for\": \"quiet moment\"",
-        "\"command\": \"Launch\"", "\"promised\": 4", "\"kind\": \"host function\""}) {
+       {"\"residence\": \"held\"", "\"host_bytes\": 3145728", "\"executing\": \"ModuleLoad\"",
+        "\"executor_waits_for\": \"quiet moment\"", "\"command\": \"Launch\"", "\"promised\": 4",
+        "\"kind\": \"host function\""}) {
     EXPECT_NE(json.find(part), std::string::npos) << part << " in " << json;
   }
 }
