@@ -105,7 +105,7 @@ class Reader : public TomlReader {
     if (rule->each_cgroup && rule->cgroup.empty()) {
       return expected(*table.get("each"), "a pattern, cgroup = ..., beside it");
     }
-    return Status();
+    return check_limits(table, rule->limits);
   }
 
   Status read_partition(const toml::table& table, PartitionRule* rule) const {

@@ -135,16 +135,25 @@ class ServersReader {
     return toml_.read_keys(*table, keys);
   }
 
-  // The limits of a namespace: those of [[groups]], and memory by the interface's name for it.
+  // The limits of a namespace: those of [[groups]], memory by the interface's name for it, and
+  // guaranteed memory also in the interface's notation.
   std::vector<Key> limit_keys(Limits* limits) const {
     std::vector<Key> keys = toml_.limit_keys(limits, true);
-    keys.push_back({"pinned_memory_limit", [this, limits](const toml::node& value) {
-                      if (read_memory_limits(TomlReader::text_of(value), limits)) return Status();
-                      return toml_.expected(value,
-                                            "a size like \"4G\", or sizes by device like "
-                                            "\"0=4G,1=512M\"");
-                    }});
+    const auto guaranteed =
+        std::ranges::find(keys, wire::info_of(wire::Limit::kGuaranteedMemory).name, &Key::name);
+    guaranteed->read =
+        [by_device = guaranteed->read,
+         by_text = memory(wire::Limit::kGuaranteedMemory, limits)](const toml::node& value) {
+          return value.is_string() ? by_text(value) : by_device(value);
+        };
+    keys.push_back({"pinned_memory_limit", memory(wire::Limit::kMemory, limits)});
     return keys;
+  }
+  std::function<Status(const toml::node&)> memory(wire::Limit limit, Limits* limits) const {
+    return [this, limit, limits](const toml::node& value) {
+      if (read_memory_limits(TomlReader::text_of(value), limit, limits)) return Status();
+      return toml_.expected(value, "a size like \"4G\", or sizes by device like \"0=4G,1=512M\"");
+    };
   }
 
   Status read_server(const std::string& name, const toml::table& table) const {
@@ -185,6 +194,7 @@ class ServersReader {
     OPENMPS_RETURN_IF_ERROR(toml_.read_keys(table, keys));
     const auto [entry, is_new] = server.namespaces.try_emplace(kDefaultNamespace, own);
     if (!is_new) entry->second.limits = overlay(own.limits, entry->second.limits);
+    OPENMPS_RETURN_IF_ERROR(toml_.check_limits(table, entry->second.limits));
     NamedServers check(geteuid());
     if (const Status fits = check.add(server); !fits.ok()) {
       return toml_.error_at(table.source().begin, fits.message());
@@ -238,7 +248,8 @@ class ServersReader {
            });
          }}};
     std::ranges::move(limit_keys(&rule->limits), std::back_inserter(keys));
-    return toml_.read_keys(table, keys);
+    OPENMPS_RETURN_IF_ERROR(toml_.read_keys(table, keys));
+    return toml_.check_limits(table, rule->limits);
   }
 
   // A table of [[servers.NAME.devices]]: its partitions.

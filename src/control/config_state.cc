@@ -24,8 +24,8 @@ void put(const wire::LimitInfo& info, wire::LimitValue value, const std::string&
 toml::table table_of(const Limits& limits) {
   toml::table table;
   for (const auto& [key, value] : limits) {
-    if (key.limit == wire::Limit::kMemory) continue;
     const wire::LimitInfo& info = wire::info_of(key.limit);
+    if (info.notation == wire::Notation::kSize) continue;
     if (!info.is_per_device) {
       put(info, value, std::string(info.name), &table);
       continue;
@@ -33,8 +33,12 @@ toml::table table_of(const Limits& limits) {
     if (!table.contains(info.name)) table.insert(info.name, toml::table{});
     put(info, value, key.device, table.get_as<toml::table>(info.name));
   }
-  if (const std::string memory = memory_limits_text(limits); !memory.empty()) {
-    table.insert("pinned_memory_limit", memory);
+  const std::pair<wire::Limit, std::string_view> amounts[] = {
+      {wire::Limit::kMemory, "pinned_memory_limit"},
+      {wire::Limit::kGuaranteedMemory, wire::info_of(wire::Limit::kGuaranteedMemory).name}};
+  for (const auto& [limit, name] : amounts) {
+    const std::string memory = memory_limits_text(limits, limit);
+    if (!memory.empty()) table.insert(name, memory);
   }
   return table;
 }

@@ -228,10 +228,12 @@ std::string format_groups(const std::vector<GroupLine>& groups) {
       if (limits.sm_count[i] != 0) {
         sms += format_text("%s%u: %u", sms.empty() ? "" : ", ", i, limits.sm_count[i]);
       }
-      if (group.memory[i] == 0 && limits.memory_limit[i] == 0) continue;
+      const uint64_t guaranteed = limits.guaranteed_memory[i];
+      if (group.memory[i] == 0 && limits.memory_limit[i] == 0 && guaranteed == 0) continue;
       memory += format_text("%s%u: %s", memory.empty() ? "" : ", ", i,
                             size_text(group.memory[i]).c_str());
       if (limits.memory_limit[i] != 0) memory += " of " + size_text(limits.memory_limit[i]);
+      if (guaranteed != 0) memory += " (" + size_text(guaranteed) + " guaranteed)";
     }
     const bool has_priority = limits.client_priority != wire::kNoPriority;
     rows.push_back({std::to_string(group.server), std::to_string(group.members),

@@ -114,6 +114,7 @@ nlohmann::ordered_json limits_of(const wire::ClientLimits& limits, std::optional
     if (info.is_per_device != device.has_value()) continue;
     nlohmann::ordered_json& shown = all[std::string(info.json)];
     wire::visit_limit(limits, info.limit, device.value_or(0), [&](auto value) { shown = value; });
+    if (info.notation == wire::Notation::kWord) shown = info.text(shown.get<wire::LimitValue>());
   }
   return all;
 }

@@ -331,6 +331,28 @@ std::span<const CommandInfo> limit_commands() {
            "Where clients of one rank want more SMs than there are, each gets time on them in "
            "proportion to its weight (all members of a group with a weight together); 1 is usual. "
            "A program states its own in `OPENMPS_WEIGHT`, up to what the operator has stated."},
+      {.word = "set_client_guaranteed_memory",
+       .arguments = "<PID, id:ID or group> <device> <512M or 2G, 0G: all>",
+       .places = {&Command::client, &Command::device, &Command::value},
+       .right = Right::kDaemon,
+       .run = change<Limit::kGuaranteedMemory>,
+       .help = "Its memory that stays on the device while it is idle",
+       .manual =
+           "Memory of the device that stays there while the client, or all of the group, is idle. "
+           "What it has beyond is borrowed: it goes to the host when another program needs memory, "
+           "and comes back with the client's next GPU call. 0G: none is stated, and all of its "
+           "memory stays."},
+      {.word = "set_client_on_pressure",
+       .arguments = "<PID, id:ID or group> oom|wait|terminate|none",
+       .places = {&Command::client, &Command::value},
+       .right = Right::kDaemon,
+       .run = change<Limit::kOnPressure>,
+       .help = "When memory is short and none of those that have borrowed it is idle",
+       .manual =
+           "What becomes of the client's allocation for which a device has no memory while others "
+           "have more than their guaranteed memory, but none of them is idle: `oom`: it fails, as "
+           "without this; `wait`: it waits until one is; `terminate`: the client that has borrowed "
+           "most is ended. `none`: not stated."},
       {.word = "get_group_list",
        .arguments = "[--json]",
        .options = {&kJsonOption},

@@ -39,11 +39,37 @@ std::optional<wire::LimitValue> parse_size(std::string_view text) {
   return bytes ? std::optional(static_cast<wire::LimitValue>(*bytes)) : std::nullopt;
 }
 
+bool is_memory(wire::Limit limit) { return wire::info_of(limit).notation == wire::Notation::kSize; }
+
+std::string of_device(const std::string& device) {
+  return device == kEveryDevice ? "each device" : "device " + device;
+}
+
 }  // namespace
 
 Limits overlay(Limits below, const Limits& above) {
   for (const auto& [key, value] : above) below[key] = value;
   return below;
+}
+
+Limits changed(Limits before, const LimitChanges& changes) {
+  const auto names = [&changes](wire::Limit limit) {
+    return std::ranges::any_of(changes,
+                               [limit](const auto& entry) { return entry.first.limit == limit; });
+  };
+  std::erase_if(before, [&](const auto& entry) {
+    const wire::Limit limit = entry.first.limit;
+    return is_memory(limit) ? names(limit)
+                            : limit == wire::Limit::kSmCount && names(wire::Limit::kPercentage);
+  });
+  for (const auto& [key, value] : changes) {
+    if (value) {
+      before[key] = *value;
+    } else {
+      before.erase(key);
+    }
+  }
+  return before;
 }
 
 Limits limits_of_environment() {
@@ -60,34 +86,55 @@ Limits limits_of_environment() {
   return limits;
 }
 
-bool read_memory_limits(std::string_view text, Limits* limits) {
+bool read_memory_limits(std::string_view text, wire::Limit limit, Limits* limits) {
   Limits read;
   bool is_right = !text.empty();
   if (const auto value = parse_size(text)) {
-    read[{wire::Limit::kMemory, kEveryDevice}] = *value;
+    read[{limit, kEveryDevice}] = *value;
   } else {
-    read_by_device(text, wire::Limit::kMemory, &read, parse_size,
+    read_by_device(text, limit, &read, parse_size,
                    [&is_right](std::string_view) { is_right = false; });
   }
   for (const auto& [key, value] : read) {
     is_right = is_right && (key.device == kEveryDevice || names_a_device(key.device));
   }
   if (!is_right) return false;
-  std::erase_if(*limits,
-                [](const auto& entry) { return entry.first.limit == wire::Limit::kMemory; });
+  std::erase_if(*limits, [limit](const auto& entry) { return entry.first.limit == limit; });
   limits->merge(read);
   return true;
 }
 
-std::string memory_limits_text(const Limits& limits) {
+std::string memory_limits_text(const Limits& limits, wire::Limit limit) {
+  const auto is_stated = [limit](const auto& entry) {
+    return entry.first.limit == limit && entry.second != 0;
+  };
+  const bool is_one = std::ranges::count_if(limits, is_stated) == 1;
   std::string text;
-  for (const auto& [key, value] : limits) {
-    if (key.limit != wire::Limit::kMemory || value == 0) continue;
+  for (const auto& entry : limits) {
+    if (!is_stated(entry)) continue;
     if (!text.empty()) text += ',';
-    if (key.device != kEveryDevice) text += key.device + "=";
-    text += bytes_text(static_cast<uint64_t>(value));
+    if (!is_one || entry.first.device != kEveryDevice) text += entry.first.device + "=";
+    text += bytes_text(static_cast<uint64_t>(entry.second));
   }
   return text;
+}
+
+std::string fault_of_guarantee(const Limits& limits) {
+  const auto stated = [&limits](wire::Limit limit, const std::string& device) {
+    const auto own = limits.find({limit, device});
+    const auto found = own != limits.end() ? own : limits.find({limit, kEveryDevice});
+    return found == limits.end() ? 0 : found->second;
+  };
+  for (const auto& [key, value] : limits) {
+    if (!is_memory(key.limit)) continue;
+    const wire::LimitValue guaranteed = stated(wire::Limit::kGuaranteedMemory, key.device);
+    const wire::LimitValue most = stated(wire::Limit::kMemory, key.device);
+    if (most == 0 || guaranteed <= most) continue;
+    return "the guaranteed memory of " + of_device(key.device) + " is " +
+           bytes_text(static_cast<uint64_t>(guaranteed)) + ", more than the limit of its memory, " +
+           bytes_text(static_cast<uint64_t>(most));
+  }
+  return "";
 }
 
 std::string manual_of_limits(bool of_groups) {

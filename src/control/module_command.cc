@@ -245,7 +245,14 @@ std::vector<ModuleOption> limit_options() {
       {"sm-count", "<SMs>", "SMs of each device instead of a percentage"},
       {"work-time-limit", "<seconds>", "How long work may take without any of it ending"},
       {"borrow-sms", "<bool>", "More SMs than that while others have no work for them"},
-      {"weight", "<0.01-100>", "Its part of the time on SMs that others want, too; usual: 1"}};
+      {"weight", "<0.01-100>", "Its part of the time on SMs that others want, too; usual: 1"},
+      {"guaranteed-memory", "<size>",
+       "Device memory that stays while its clients are idle, like 4G or 0=4G,1=512M; what is "
+       "beyond "
+       "goes to the host when others need memory"},
+      {"on-pressure", "<word>",
+       "When memory is short, and none of those that have borrowed it is idle: oom, wait or "
+       "terminate"}};
 }
 
 namespace {
@@ -262,12 +269,16 @@ constexpr LimitOption kLimitOptions[] = {{"active-thread-percentage", wire::Limi
                                          {"sm-count", wire::Limit::kSmCount},
                                          {"work-time-limit", wire::Limit::kWorkTime},
                                          {"borrow-sms", wire::Limit::kBorrow},
-                                         {"weight", wire::Limit::kWeight}};
+                                         {"weight", wire::Limit::kWeight},
+                                         {"on-pressure", wire::Limit::kOnPressure}};
+// Amounts of memory, also by device.
+constexpr LimitOption kMemoryOptions[] = {{"pinned-memory-limit", wire::Limit::kMemory},
+                                          {"guaranteed-memory", wire::Limit::kGuaranteedMemory}};
 
 }  // namespace
 
-Result<ServerPool::LimitChanges> limits_of_options(const ModuleCommand& command) {
-  ServerPool::LimitChanges changes;
+Result<LimitChanges> limits_of_options(const ModuleCommand& command) {
+  LimitChanges changes;
   const auto wrong = [](std::string_view name, const std::string& text, std::string_view expected) {
     return Status(CUDA_ERROR_INVALID_VALUE, "--" + std::string(name) + "=" + printable(text) +
                                                 ": expected " + std::string(expected) +
@@ -280,7 +291,9 @@ Result<ServerPool::LimitChanges> limits_of_options(const ModuleCommand& command)
     const LimitKey key{option.limit, info.is_per_device ? kEveryDevice : ""};
     // 0 %, 0 SMs and 0 seconds mean no limit, as with MPS.
     const auto value = *text == kLift ? std::optional<wire::LimitValue>(0) : info.parse(*text);
-    const bool lifts = *text == kLift || (*text == "0" && option.limit != wire::Limit::kPriority);
+    const bool has_zero =
+        option.limit != wire::Limit::kPriority && info.notation != wire::Notation::kWord;
+    const bool lifts = *text == kLift || (*text == "0" && has_zero);
     if (lifts) {
       changes[key] = std::nullopt;
       continue;
@@ -290,13 +303,14 @@ Result<ServerPool::LimitChanges> limits_of_options(const ModuleCommand& command)
     }
     changes[key] = *value;
   }
-  if (const auto text = command.option("pinned-memory-limit")) {
+  for (const LimitOption& option : kMemoryOptions) {
+    const auto text = command.option(option.name);
+    if (!text) continue;
     Limits read;
-    if (*text != kLift && !read_memory_limits(*text, &read)) {
-      return wrong("pinned-memory-limit", *text,
-                   "a size like 4G, or sizes by device like 0=4G,1=512M");
+    if (*text != kLift && !read_memory_limits(*text, option.limit, &read)) {
+      return wrong(option.name, *text, "a size like 4G, or sizes by device like 0=4G,1=512M");
     }
-    if (*text == kLift) read[{wire::Limit::kMemory, kEveryDevice}] = 0;
+    if (*text == kLift) read[{option.limit, kEveryDevice}] = 0;
     for (const auto& [key, value] : read) {
       changes[key] = value == 0 ? std::nullopt : std::optional(value);
     }
@@ -304,13 +318,26 @@ Result<ServerPool::LimitChanges> limits_of_options(const ModuleCommand& command)
   return changes;
 }
 
+Result<std::optional<wire::Quality>> quality_of_options(const ModuleCommand& command) {
+  const auto text = command.option("quality");
+  if (!text) return std::optional<wire::Quality>();
+  const auto quality = quality_of_text(*text);
+  if (quality) return quality;
+  return Status(CUDA_ERROR_INVALID_VALUE,
+                "--quality=" + printable(*text) + ": expected latency, normal or best-effort");
+}
+
 std::string limit_text(const GroupRule& rule, wire::Limit limit) {
-  if (limit == wire::Limit::kMemory) {
-    const std::string text = memory_limits_text(rule.limits);
+  const wire::LimitInfo& info = wire::info_of(limit);
+  if (info.notation == wire::Notation::kSize) {
+    const std::string text = memory_limits_text(rule.limits, limit);
     return text.empty() ? kNoValue : text;
   }
   for (const auto& [key, value] : rule.limits) {
     if (key.limit != limit) continue;
+    const bool is_word =
+        info.notation == wire::Notation::kWord || info.notation == wire::Notation::kSwitch;
+    if (is_word) return info.text(value);
     return limit == wire::Limit::kPercentage ? format_text("%.2f", value)
                                              : format_text("%g", value);
   }

@@ -87,9 +87,11 @@ struct ModuleCall {
 std::vector<std::string> servers_seen_by(const ModuleCall& call);
 
 // The limits that options state: what they are set to, or nothing to lift them.
-Result<ServerPool::LimitChanges> limits_of_options(const ModuleCommand& command);
+Result<LimitChanges> limits_of_options(const ModuleCommand& command);
 // The options that limits_of_options() reads.
 std::vector<ModuleOption> limit_options();
+// The quality that the option states, or nothing. CUDA_ERROR_INVALID_VALUE: it is none.
+Result<std::optional<wire::Quality>> quality_of_options(const ModuleCommand& command);
 // The value of a limit of a namespace as lists show it, or kNoValue.
 std::string limit_text(const GroupRule& rule, wire::Limit limit);
 

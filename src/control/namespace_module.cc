@@ -16,6 +16,15 @@ const std::vector<std::string> kNamespaceColumns = {"name",
                                                     "active-thread-percentage",
                                                     "client-priority",
                                                     "pipe-directory"};
+// Beyond those of MPS's interface: of `namespace get`, and of the JSON form of the list.
+const std::vector<std::string> kFurtherColumns = {"quality", "borrow-sms", "weight",
+                                                  "guaranteed-memory", "on-pressure"};
+
+std::vector<std::string> all_columns() {
+  std::vector<std::string> all = kNamespaceColumns;
+  all.insert(all.end(), kFurtherColumns.begin(), kFurtherColumns.end());
+  return all;
+}
 
 std::string no_such_namespace(const std::string& name, const std::string& server) {
   return "namespace '" + printable(name) + "' does not exist on server '" + printable(server) + "'";
@@ -33,6 +42,7 @@ std::optional<std::string> server_option(const ModuleCall& call) {
   return std::nullopt;
 }
 
+// The values of all_columns().
 std::vector<std::string> namespace_row(const ModuleCall& call, const NamedServer& server,
                                        const GroupRule& rule) {
   const bool runs = call.servers.find_named(server.name) != nullptr;
@@ -42,7 +52,12 @@ std::vector<std::string> namespace_row(const ModuleCall& call, const NamedServer
           limit_text(rule, wire::Limit::kMemory),
           limit_text(rule, wire::Limit::kPercentage),
           limit_text(rule, wire::Limit::kPriority),
-          call.servers.path_of(server.name, rule.name)};
+          call.servers.path_of(server.name, rule.name),
+          std::string(text_of_quality(rule.quality)),
+          limit_text(rule, wire::Limit::kBorrow),
+          limit_text(rule, wire::Limit::kWeight),
+          limit_text(rule, wire::Limit::kGuaranteedMemory),
+          limit_text(rule, wire::Limit::kOnPressure)};
 }
 
 void namespace_create(const ModuleCall& call) {
@@ -62,15 +77,10 @@ void namespace_create(const ModuleCall& call) {
     }
     rule.cgroup = *cgroup;
   }
-  if (const auto text = call.command.option("quality")) {
-    const auto quality = quality_of_text(*text);
-    if (!quality) {
-      return call.fail("--quality=" + printable(*text) +
-                       ": expected latency, normal or best-effort");
-    }
-    rule.quality = *quality;
-  }
-  const Result<ServerPool::LimitChanges> changes = limits_of_options(call.command);
+  const Result<std::optional<wire::Quality>> quality = quality_of_options(call.command);
+  if (!quality.ok()) return call.fail(quality.status().message());
+  rule.quality = quality->value_or(rule.quality);
+  const Result<LimitChanges> changes = limits_of_options(call.command);
   if (!changes.ok()) return call.fail(changes.status().message());
   for (const auto& [key, value] : *changes) {
     if (value) rule.limits[key] = *value;
@@ -141,7 +151,8 @@ void namespace_remove(const ModuleCall& call) {
 void namespace_list(const ModuleCall& call) {
   const std::string wanted = call.command.word(0);
   const auto of_server = call.command.option("server");
-  Listing listing{kNamespaceColumns};
+  const bool has_all = call.command.option("format") == "json";
+  Listing listing{has_all ? all_columns() : kNamespaceColumns};
   bool has_server = !of_server;
   for (const auto& [server_name, server] : call.servers.named().all()) {
     if (of_server && server_name != *of_server) continue;
@@ -151,6 +162,7 @@ void namespace_list(const ModuleCall& call) {
       if (!wanted.empty() && name != wanted) continue;
       if (call.may_see(server_name, name)) {
         listing.rows.push_back(namespace_row(call, server, rule));
+        listing.rows.back().resize(listing.columns.size());
       }
     }
   }
@@ -164,29 +176,35 @@ void namespace_list(const ModuleCall& call) {
 void namespace_set(const ModuleCall& call) {
   const auto server = server_option(call);
   if (!server) return;
-  const Result<ServerPool::LimitChanges> changes = limits_of_options(call.command);
+  const Result<LimitChanges> changes = limits_of_options(call.command);
   if (!changes.ok()) return call.fail(changes.status().message());
-  if (changes->empty()) return call.fail("nothing to set; see 'namespace set help'");
+  const Result<std::optional<wire::Quality>> quality = quality_of_options(call.command);
+  if (!quality.ok()) return call.fail(quality.status().message());
+  if (changes->empty() && !*quality) {
+    return call.fail("nothing to set; see 'namespace set help'");
+  }
   if (!call.may_change(*server)) return;
-  call.finish(call.servers.set_namespace(*server, call.command.word(0), *changes));
+  call.finish(call.servers.set_namespace(*server, call.command.word(0), *changes, *quality));
 }
 
 void namespace_get(const ModuleCall& call) {
   const std::string name = call.command.word(0);
   const std::string server = call.command.word(1);
   const std::string field = call.command.word(2);
-  const auto column = std::ranges::find(kNamespaceColumns, field);
-  if (column == kNamespaceColumns.end()) {
+  const std::vector<std::string> columns = all_columns();
+  const auto column = std::ranges::find(columns, field);
+  if (column == columns.end()) {
     return call.fail("unknown field '" + printable(field) +
                      "': name, server, server-status, pipe-directory, pinned-memory-limit, "
-                     "active-thread-percentage, client-priority");
+                     "active-thread-percentage, client-priority, quality, borrow-sms, weight, "
+                     "guaranteed-memory, on-pressure");
   }
   const GroupRule* const rule = call.servers.named().find(server, name);
   if (rule == nullptr || !call.may_see(server, name)) {
     return call.fail(no_such_namespace(name, server));
   }
   const auto row = namespace_row(call, *call.servers.named().find(server), *rule);
-  call.done({row[static_cast<size_t>(column - kNamespaceColumns.begin())] + "\n"});
+  call.done({row[static_cast<size_t>(column - columns.begin())] + "\n"});
 }
 
 }  // namespace
@@ -196,9 +214,9 @@ std::span<const ModuleVerb> namespace_verbs() {
     const ModuleOption server{"server", "<name>", "Its server"};
     std::vector<ModuleOption> to_set = limit_options();
     to_set.insert(to_set.begin(), server);
+    to_set.push_back({"quality", "<quality>",
+                      "latency, normal (default) or best-effort: the best of clients that come"});
     std::vector<ModuleOption> to_create = to_set;
-    to_create.push_back({"quality", "<quality>",
-                         "latency, normal (default) or best-effort: the best of its clients"});
     to_create.push_back({"uid", "<n>", "Only that user may come, and root"});
     to_create.push_back({"cgroup", "<directory>",
                          "Clients of that cgroup belong to it when they come by the main socket"});
@@ -226,12 +244,13 @@ std::span<const ModuleVerb> namespace_verbs() {
          .words = {"name"},
          .options = to_set,
          .run = namespace_set,
-         .help = "Limits of all its clients together, in force at once"},
+         .help =
+             "Limits of all its clients together, in force at once; quality, of those that come"},
         {.module = "namespace",
          .verb = "get",
          .words = {"name", "server", "field"},
          .run = namespace_get,
-         .help = "One value: a column of namespace list"}};
+         .help = "One value: a column of namespace list, or a further limit"}};
   }();
   return kRows;
 }

@@ -114,7 +114,7 @@ void server_list(const ModuleCall& call) {
 // What a server has counts for its namespace `default`.
 void server_set(const ModuleCall& call) {
   const std::string name = call.command.word(0);
-  const Result<ServerPool::LimitChanges> changes = limits_of_options(call.command);
+  const Result<LimitChanges> changes = limits_of_options(call.command);
   if (!changes.ok()) return call.fail(changes.status().message());
   if (call.command.has("uid")) {
     return call.fail("a server's user can't change: delete it and create it for that user");

@@ -154,11 +154,19 @@ std::vector<std::string> ServerPool::configure_server(const NamedServer* before,
     for (const std::string& line : changes_of_group(&was->second, &rule)) {
       lines.push_back(what + line.substr(std::string("group " + name).size()));
     }
+    // What commands have changed stays where the file does not change it.
     const Limits limits = was->second.limits == rule.limits ? there->limits : rule.limits;
+    const bool has_other_quality = was->second.quality != rule.quality;
+    const wire::Quality quality = has_other_quality ? rule.quality : there->quality;
+    if (has_other_quality) {
+      lines.push_back(what + " quality: " + std::string(text_of_quality(was->second.quality)) +
+                      " -> " + std::string(text_of_quality(rule.quality)));
+    }
     const bool is_changed = there->limits != limits;
     const bool has_other_user = there->user != rule.user;
     *there = rule;
     there->limits = limits;
+    there->quality = quality;
     if (has_other_user) {
       doors_.close(now.name, name);
       if (const Status opened = open_namespace(now.name, name); !opened.ok()) {
@@ -627,6 +635,9 @@ void ServerPool::delete_server(const std::string& name, bool force,
 }
 
 Status ServerPool::create_namespace(const std::string& server, GroupRule rule) {
+  if (const std::string fault = fault_of_guarantee(rule.limits); !fault.empty()) {
+    return Status(CUDA_ERROR_INVALID_VALUE, fault);
+  }
   const Result<NamedServer*> there = named_or_users(server);
   if (!there.ok()) return there.status();
   const std::string name = rule.name;
@@ -648,7 +659,8 @@ void ServerPool::delete_namespace(const std::string& server, const std::string& 
 }
 
 Status ServerPool::set_namespace(const std::string& server, const std::string& name,
-                                 const LimitChanges& changes) {
+                                 const LimitChanges& changes,
+                                 std::optional<wire::Quality> quality) {
   const Result<NamedServer*> there = named_or_users(server);
   if (!there.ok()) return there.status();
   GroupRule* const rule = named_.find(server, name);
@@ -656,24 +668,12 @@ Status ServerPool::set_namespace(const std::string& server, const std::string& n
     return Status(CUDA_ERROR_INVALID_VALUE,
                   "namespace '" + printable(name) + "' does not exist on server '" + server + "'");
   }
-  // Memory for every device replaces that of some, and a percentage numbers of SMs.
-  const auto names = [&changes](wire::Limit limit) {
-    return std::ranges::any_of(changes,
-                               [limit](const auto& entry) { return entry.first.limit == limit; });
-  };
-  std::erase_if(rule->limits, [&](const auto& entry) {
-    const wire::Limit limit = entry.first.limit;
-    return limit == wire::Limit::kMemory
-               ? names(limit)
-               : limit == wire::Limit::kSmCount && names(wire::Limit::kPercentage);
-  });
-  for (const auto& [key, value] : changes) {
-    if (value) {
-      rule->limits[key] = *value;
-    } else {
-      rule->limits.erase(key);
-    }
+  Limits limits = changed(rule->limits, changes);
+  if (const std::string fault = fault_of_guarantee(limits); !fault.empty()) {
+    return Status(CUDA_ERROR_INVALID_VALUE, fault);
   }
+  rule->limits = std::move(limits);
+  if (quality) rule->quality = *quality;
   tell_namespace(server, *rule);
   keep_state();
   return Status();

@@ -130,10 +130,11 @@ class ServerPool {
   Status create_namespace(const std::string& server, GroupRule rule);
   // Ends the namespace, which no clients have.
   void delete_namespace(const std::string& server, const std::string& name);
-  // Limits of a namespace, in force for its clients at once. A limit without a value: none.
-  using LimitChanges = std::map<LimitKey, std::optional<wire::LimitValue>>;
+  // Limits of a namespace, in force for its clients at once, and the best quality of those that
+  // come from now on; nothing: it stays. CUDA_ERROR_INVALID_VALUE: there is no such namespace, or
+  // the limits contradict each other.
   Status set_namespace(const std::string& server, const std::string& name,
-                       const LimitChanges& changes);
+                       const LimitChanges& changes, std::optional<wire::Quality> quality = {});
   // No clients come into the namespace while it is being deleted, or again.
   Status open_namespace(const std::string& server, const std::string& name);
   void close_namespace(const std::string& server, const std::string& name);

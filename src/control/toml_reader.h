@@ -64,7 +64,16 @@ class TomlReader {
   Status read_limits(const toml::node& value, const char* table_name, Limits* limits) const {
     const toml::table* table = value.as_table();
     if (table == nullptr) return expected(value, std::string("a table, ") + table_name);
-    return read_keys(*table, limit_keys(limits, false));
+    OPENMPS_RETURN_IF_ERROR(read_keys(*table, limit_keys(limits, false)));
+    return check_limits(*table, *limits);
+  }
+
+  // That the limits, of this table, do not contradict each other.
+  Status check_limits(const toml::table& table, const Limits& limits) const {
+    const std::string fault = fault_of_guarantee(limits);
+    if (fault.empty()) return Status();
+    const toml::node* key = table.get(wire::info_of(wire::Limit::kGuaranteedMemory).name);
+    return error_at(key != nullptr ? key->source().begin : table.source().begin, fault);
   }
 
   std::vector<Key> limit_keys(Limits* limits, bool is_of_group) const {

@@ -84,6 +84,88 @@ user = "1001"
   EXPECT_EQ(config->groups[2].user, 1001u);
 }
 
+TEST(Config, GuaranteedMemoryAndPressureAreLimits) {
+  const Result<Config> config = parse(R"(
+[defaults]
+guaranteed_memory = {0 = "1G", "*" = "512M"}
+on_pressure = "oom"
+device_pinned_mem_limit = {0 = "1G"}
+[users.alice]
+on_pressure = "none"
+[[groups]]
+name = "a"
+guaranteed_memory = {GPU-aa = "2G"}
+device_pinned_mem_limit = {0 = "1G"}
+on_pressure = "terminate"
+[servers.s]
+guaranteed_memory = "0=4G,1=512M"
+on_pressure = "wait"
+[servers.s.namespaces.one]
+guaranteed_memory = "2G"
+pinned_memory_limit = "2G"
+[servers.s.namespaces.other]
+guaranteed_memory = {1 = "3G"}
+pinned_memory_limit = "0=2G"
+)");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const LimitKey pressure{Limit::kOnPressure};
+  EXPECT_EQ(config->defaults, (Limits{{{Limit::kMemory, "0"}, wire::kGiB},
+                                      {{Limit::kGuaranteedMemory, "0"}, wire::kGiB},
+                                      {{Limit::kGuaranteedMemory, "*"}, 512 * wire::kMiB},
+                                      {pressure, 1}}));
+  EXPECT_EQ(config->users.at(1000), (Limits{{pressure, 0}}));
+  EXPECT_EQ(config->groups[0].limits,
+            (Limits{{{Limit::kMemory, "0"}, wire::kGiB},
+                    {{Limit::kGuaranteedMemory, "GPU-aa"}, 2 * wire::kGiB},
+                    {pressure, 3}}));
+  const auto& spaces = config->servers.at("s").namespaces;
+  EXPECT_EQ(spaces.at("default").limits,
+            (Limits{{{Limit::kGuaranteedMemory, "0"}, 4 * wire::kGiB},
+                    {{Limit::kGuaranteedMemory, "1"}, 512 * wire::kMiB},
+                    {pressure, 2}}));
+  EXPECT_EQ(spaces.at("one").limits, (Limits{{{Limit::kMemory, "*"}, 2 * wire::kGiB},
+                                             {{Limit::kGuaranteedMemory, "*"}, 2 * wire::kGiB}}));
+  const wire::ClientLimits resolved =
+      group_limits(spaces.at("default"), {{"", "GPU-0", ""}, {"", "GPU-1", ""}});
+  EXPECT_EQ(resolved.guaranteed_memory[1], 512 * wire::kMiB);
+  EXPECT_EQ(resolved.on_pressure, wire::OnPressure::kWait);
+}
+
+TEST(Config, NoMoreMemoryIsGuaranteedThanMayBeUsed) {
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"[defaults]\nguaranteed_memory = {0 = \"2G\"}\ndevice_pinned_mem_limit = {0 = \"1G\"}",
+       "2:21: the guaranteed memory of device 0 is 2G, more than the limit of its memory, 1G"},
+      {"[users.alice]\ndevice_pinned_mem_limit = {\"*\" = \"1G\"}\n"
+       "guaranteed_memory = {GPU-a = \"1025M\"}",
+       "3:21: the guaranteed memory of device GPU-a is 1025M, more than the limit of its memory"},
+      {"[[groups]]\nname = \"a\"\ndevice_pinned_mem_limit = {1 = \"1G\"}\n"
+       "guaranteed_memory = {\"*\" = \"2G\"}",
+       "4:21: the guaranteed memory of device 1 is 2G"},
+      {"[servers.s]\nguaranteed_memory = \"2G\"\npinned_memory_limit = \"1G\"",
+       "2:21: the guaranteed memory of each device is 2G, more than the limit of its memory, 1G"},
+      {"[servers.s]\nguaranteed_memory = \"2G\"\n"
+       "[servers.s.namespaces.default]\npinned_memory_limit = \"1G\"",
+       "the guaranteed memory of each device is 2G"},
+      {"[servers.s.namespaces.n]\npinned_memory_limit = \"1G\"\nguaranteed_memory = \"2G\"",
+       "3:21: the guaranteed memory of each device is 2G"},
+      {"[servers.s]\nguaranteed_memory = \"2\"", "2:21: expected a size like \"4G\", or sizes by"},
+      {"[servers.s]\nguaranteed_memory = 2", "2:21: expected a table, like {0 = \"3G\"}"},
+      {"[defaults]\nguaranteed_memory = \"2G\"", "2:21: expected a table, like {0 = \"3G\"}"},
+      {"[defaults]\non_pressure = \"swap\"",
+       "2:15: expected \"oom\", \"wait\" or \"terminate\"; \"none\": not stated"},
+      {"[defaults]\non_pressure = 1", "2:15: expected \"oom\""}};
+  for (const auto& [text, wanted] : mistakes) {
+    const Result<Config> config = parse(text);
+    ASSERT_FALSE(config.ok()) << text;
+    EXPECT_NE(config.status().message().find(wanted), std::string::npos)
+        << text << "\ngives " << config.status().message() << "\nexpected " << wanted;
+  }
+  EXPECT_TRUE(parse("[defaults]\nguaranteed_memory = {0 = \"2G\"}\n"
+                    "device_pinned_mem_limit = {0 = \"0G\", 1 = \"1G\"}")
+                  .ok())
+      << "0G is no limit, and device 1 is another one";
+}
+
 TEST(Config, DescribesPartitionsInTheirOrder) {
   const Result<Config> config = parse(R"(
 [[partitions]]
@@ -326,7 +408,14 @@ active_thread_percentage = 12.5
 work_time_limit = 0.1
 sm_count = {"*" = 16, 1 = 8}
 pinned_memory_limit = "1536M"
+guaranteed_memory = {0 = "1G", "*" = "512M"}
+weight = 2.5
+borrow_sms = true
+on_pressure = "wait"
 [servers.training.namespaces.pod]
+guaranteed_memory = "3G"
+on_pressure = "none"
+quality = "best-effort"
 cgroup = "/sys/fs/cgroup"
 user = "17"
 client_priority = 0
@@ -348,6 +437,7 @@ sm_partition = "large"
   for (const auto& [name, rule] : was.namespaces) {
     const GroupRule& other = is.namespaces.at(name);
     EXPECT_EQ(other.limits, rule.limits) << name;
+    EXPECT_EQ(other.quality, rule.quality) << name;
     EXPECT_TRUE(other.has_same_members(rule)) << name;
     EXPECT_EQ(other.partitions, rule.partitions) << name;
   }
@@ -438,6 +528,56 @@ TEST_F(ConfigTest, ReloadChangesTheLimitsThatDifferFromTheOldFile) {
       eventually([&] { return shell("get_default_active_thread_percentage\n").out == "100.0\n"; }));
   EXPECT_NE(log_text("control.log").find("default active_thread_percentage: 50.0 -> 100.0"),
             std::string::npos);
+}
+
+TEST_F(ConfigTest, WhatCommandsSetOfANamespaceStaysAtAReload) {
+  const std::string first =
+      "[servers.s.namespaces.n]\nguaranteed_memory = \"1G\"\nquality = \"latency\"\n";
+  write(first);
+  ASSERT_EQ(start().status, 0);
+  const auto get = [&](const std::string& field) {
+    return shell("namespace get n s " + field + "\n").out;
+  };
+  EXPECT_EQ(get("guaranteed-memory") + get("on-pressure") + get("quality"), "1G\n-\nlatency\n");
+  EXPECT_EQ(shell("namespace set n --server=s --quality=best-effort --on-pressure=terminate "
+                  "--pinned-memory-limit=2G --guaranteed-memory=0=512M,1=2G\n")
+                .out,
+            "");
+  const Outcome refused = shell("namespace set n --server=s --guaranteed-memory=4G\n");
+  EXPECT_EQ(refused.out,
+            "Error: the guaranteed memory of each device is 4G, more than the limit of its memory, "
+            "2G\n");
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_EQ(shell("namespace set n --server=s --quality=best\n").out,
+            "Error: --quality=best: expected latency, normal or best-effort\n");
+  EXPECT_EQ(shell("namespace create m --server=s --pinned-memory-limit=1G --guaranteed-memory=2G\n")
+                .status,
+            1);
+  EXPECT_EQ(shell("namespace get m s name\n").status, 1) << "it has not been made";
+  const std::string set = "0=512M,1=2G\nterminate\nbest-effort\n";
+  EXPECT_EQ(get("guaranteed-memory") + get("on-pressure") + get("quality"), set);
+  const std::string list = shell("namespace list n --format=json\n").out;
+  for (const char* part : {"\"guaranteed-memory\": \"0=512M,1=2G\"", "\"weight\": \"-\"",
+                           "\"on-pressure\": \"terminate\"", "\"quality\": \"best-effort\""}) {
+    EXPECT_NE(list.find(part), std::string::npos) << part << " in " << list;
+  }
+  EXPECT_EQ(shell("namespace list n\n").out.find("terminate"), std::string::npos)
+      << "the table has the columns of MPS's interface";
+  EXPECT_EQ(shell("reload\n").out, "Nothing has changed\n");
+  EXPECT_EQ(get("guaranteed-memory") + get("on-pressure") + get("quality"), set);
+  // The next daemon has it, too.
+  kill_daemon();
+  ASSERT_EQ(start().status, 0);
+  EXPECT_EQ(get("guaranteed-memory") + get("on-pressure") + get("quality"), set);
+  write("[servers.s.namespaces.n]\nguaranteed_memory = \"2G\"\non_pressure = \"wait\"\n");
+  EXPECT_EQ(shell("reload\n").out,
+            "namespace n of server s guaranteed_memory of each device: 1G -> 2G\n"
+            "namespace n of server s on_pressure: none -> wait\n"
+            "namespace n of server s quality: latency -> normal\n");
+  EXPECT_EQ(get("guaranteed-memory") + get("on-pressure") + get("quality"), "2G\nwait\nnormal\n");
+  write("");
+  shell("reload\n");
+  EXPECT_EQ(shell("server delete s\n").out, "");
 }
 
 TEST_F(ConfigTest, PartitionsNeedADaemonWithStaticPartitions) {

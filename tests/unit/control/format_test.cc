@@ -301,16 +301,25 @@ TEST(Format, Groups) {
   limited.limits.memory_limit[0] = 8 * wire::kGiB;
   limited.memory[0] = 512 * wire::kMiB + 5;
   limited.memory[2] = 3 * wire::kMiB;
-  EXPECT_EQ(format_groups({plain, limited}),
-            "SERVER  MEMBERS  SMS           PRIORITY  MEMORY                  GROUP\n"
-            "7       0        all           -         -                       train\n"
-            "1272    12       12.5%, 1: 32  1         0: 512.0M of 8G, 2: 3M  pods:/a/b\n");
+  limited.limits.guaranteed_memory[3] = wire::kGiB;
+  limited.limits.on_pressure = wire::OnPressure::kTerminate;
+  EXPECT_EQ(
+      format_groups({plain, limited}),
+      "SERVER  MEMBERS  SMS           PRIORITY  MEMORY                                         "
+      "GROUP\n"
+      "7       0        all           -         -                                              "
+      "train\n"
+      "1272    12       12.5%, 1: 32  1         0: 512.0M of 8G, 2: 3M, 3: 0G (1G guaranteed)  "
+      "pods:/a/b\n");
   const auto json = nlohmann::json::parse(format_groups_json({plain, limited}));
   EXPECT_EQ(json[0].at("client_priority"), nullptr);
   EXPECT_TRUE(json[0].at("devices").empty());
   EXPECT_EQ(json[1].at("name"), "pods:/a/b");
   EXPECT_EQ(json[1].at("members"), 12);
-  EXPECT_EQ(json[1].at("devices").size(), 3u);
+  EXPECT_EQ(json[0].at("on_pressure"), "none");
+  EXPECT_EQ(json[1].at("on_pressure"), "terminate");
+  EXPECT_EQ(json[1].at("devices")[3].at("guaranteed_memory_bytes"), wire::kGiB);
+  EXPECT_EQ(json[1].at("devices").size(), 4u);
   EXPECT_EQ(json[1].at("devices")[1].at("sm_count"), 32);
   EXPECT_EQ(json[1].at("devices")[2].at("memory_bytes"), 3 * wire::kMiB);
 }

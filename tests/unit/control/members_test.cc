@@ -74,7 +74,7 @@ TEST_F(MembersTest, TheOperatorsRulesOverrideTheProgramsChoice) {
   EXPECT_EQ(few.at("server"), by_rule.welcome.server_pid);
   EXPECT_EQ(few.at("devices").at(0),
             nlohmann::json::parse(R"({"device": 0, "sm_count": 0, "memory_limit_bytes": 2147483648,
-                                      "memory_bytes": 0})"));
+                                      "guaranteed_memory_bytes": 0, "memory_bytes": 0})"));
   EXPECT_EQ(group("mine").at("client_priority"), nullptr);
   EXPECT_NE(shell("get_group_list\n").out.find(" few\n"), std::string::npos);
 }
@@ -89,6 +89,12 @@ TEST_F(MembersTest, ACommandChangesAGroupAlsoForLaterMembers) {
   EXPECT_EQ(second.welcome.group_limits.active_thread_percentage, 30);
   EXPECT_EQ(second.welcome.group_limits.memory_limit[0], 3 * wire::kGiB);
   EXPECT_EQ(second.welcome.limits.client_priority, 1u);
+  EXPECT_EQ(tell("set_client_guaranteed_memory open 0 2G").out, "");
+  EXPECT_EQ(tell("set_client_on_pressure open wait").out, "");
+  const Client guaranteed = join("./guaranteed", "open");
+  EXPECT_EQ(guaranteed.welcome.group_limits.guaranteed_memory[0], 2 * wire::kGiB);
+  EXPECT_EQ(guaranteed.welcome.group_limits.on_pressure, wire::OnPressure::kWait);
+  EXPECT_EQ(group("open").at("on_pressure"), "wait");
   EXPECT_EQ(tell("set_client_sm_count open 0 6").out, "");
   EXPECT_EQ(join("./third", "open").welcome.group_limits.sm_count[0], 6u);
   EXPECT_EQ(group("open").at("active_thread_percentage"), 30);
@@ -103,6 +109,9 @@ TEST_F(MembersTest, ACommandChangesAGroupAlsoForLaterMembers) {
       {"set_client_priority a/b 0", "Usage"},
       {"set_client_priority a:/b 0", "Group a:/b not found"},
       {"set_client_active_thread_percentage open 0", "Usage"},
+      {"set_client_on_pressure open swap", "Usage"},
+      {"set_client_guaranteed_memory open 0 2", "Usage"},
+      {"set_client_guaranteed_memory open 9 2G", "no such device"},
       {"set_client_sm_count open 9 6", "no such device"}};
   for (const auto& [command, word] : wrong) {
     const Outcome outcome = tell(command);

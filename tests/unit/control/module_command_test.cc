@@ -67,14 +67,14 @@ TEST(ModuleCommand, HelpIsThereForEachModuleAndVerb) {
             std::string::npos);
 }
 
-Result<ServerPool::LimitChanges> limits_of(const std::string& options) {
+Result<LimitChanges> limits_of(const std::string& options) {
   const ParsedModuleCommand parsed = parse_module_command("server set s " + options);
   EXPECT_FALSE(parsed.answer.has_value()) << options;
   return limits_of_options(parsed.command);
 }
 
 TEST(ModuleCommand, LimitsAreReadAndLifted) {
-  using Changes = ServerPool::LimitChanges;
+  using Changes = LimitChanges;
   EXPECT_EQ(*limits_of("--active-thread-percentage=12.5 --client-priority=1"),
             (Changes{{{Limit::kPercentage}, 12.5}, {{Limit::kPriority}, 1}}));
   EXPECT_EQ(*limits_of("--client-priority=0"), (Changes{{{Limit::kPriority}, 0}}));
@@ -84,6 +84,15 @@ TEST(ModuleCommand, LimitsAreReadAndLifted) {
             (Changes{{{Limit::kMemory, kEveryDevice}, 4. * (1ull << 30)}}));
   EXPECT_EQ(*limits_of("--pinned-memory-limit=0=1024K,GPU-a=2M"),
             (Changes{{{Limit::kMemory, "0"}, 1 << 20}, {{Limit::kMemory, "GPU-a"}, 2 << 20}}));
+  EXPECT_EQ(*limits_of("--guaranteed-memory=4G --on-pressure=wait"),
+            (Changes{{{Limit::kGuaranteedMemory, kEveryDevice}, 4. * (1ull << 30)},
+                     {{Limit::kOnPressure}, 2}}));
+  EXPECT_EQ(*limits_of("--guaranteed-memory=0=1024K,GPU-a=0G"),
+            (Changes{{{Limit::kGuaranteedMemory, "0"}, 1 << 20},
+                     {{Limit::kGuaranteedMemory, "GPU-a"}, std::nullopt}}));
+  EXPECT_EQ(*limits_of("--guaranteed-memory=none --on-pressure=none"),
+            (Changes{{{Limit::kGuaranteedMemory, kEveryDevice}, std::nullopt},
+                     {{Limit::kOnPressure}, std::nullopt}}));
   for (const char* lifted : {"--active-thread-percentage=none", "--active-thread-percentage=0"}) {
     EXPECT_EQ(*limits_of(lifted), (Changes{{{Limit::kPercentage}, std::nullopt}})) << lifted;
   }
@@ -92,9 +101,41 @@ TEST(ModuleCommand, LimitsAreReadAndLifted) {
   for (const char* wrong :
        {"--active-thread-percentage=101", "--active-thread-percentage=-1", "--client-priority=2",
         "--pinned-memory-limit=4", "--pinned-memory-limit=", "--pinned-memory-limit=x=4G",
-        "--pinned-memory-limit=0=4G,1", "--sm-count=2000", "--work-time-limit=0.01"}) {
+        "--pinned-memory-limit=0=4G,1", "--sm-count=2000", "--work-time-limit=0.01",
+        "--guaranteed-memory=4", "--guaranteed-memory=x", "--on-pressure=", "--on-pressure=0",
+        "--on-pressure=OOM"}) {
     EXPECT_FALSE(limits_of(wrong).ok()) << wrong;
   }
+}
+
+TEST(ModuleCommand, ChangesReplaceLimits) {
+  const Limits before{{{Limit::kPercentage}, 50},
+                      {{Limit::kMemory, "0"}, 8},
+                      {{Limit::kSmCount, "0"}, 4},
+                      {{Limit::kGuaranteedMemory, kEveryDevice}, 2}};
+  EXPECT_EQ(changed(before, {}), before);
+  EXPECT_EQ(changed(before, {{{Limit::kGuaranteedMemory, "1"}, 3}, {{Limit::kPercentage}, 20}}),
+            (Limits{{{Limit::kPercentage}, 20},
+                    {{Limit::kMemory, "0"}, 8},
+                    {{Limit::kGuaranteedMemory, "1"}, 3}}));
+  EXPECT_EQ(changed(before, {{{Limit::kMemory, kEveryDevice}, std::nullopt},
+                             {{Limit::kOnPressure}, 2},
+                             {{Limit::kSmCount, "0"}, std::nullopt}}),
+            (Limits{{{Limit::kPercentage}, 50},
+                    {{Limit::kGuaranteedMemory, kEveryDevice}, 2},
+                    {{Limit::kOnPressure}, 2}}));
+}
+
+TEST(ModuleCommand, QualityIsAnOptionOfANamespace) {
+  const auto quality_of = [](const std::string& option) {
+    const ParsedModuleCommand parsed = parse_module_command("namespace set n --server=s " + option);
+    EXPECT_FALSE(parsed.answer.has_value()) << option;
+    return quality_of_options(parsed.command);
+  };
+  EXPECT_EQ(*quality_of("--quality=latency"), wire::Quality::kLatency);
+  EXPECT_EQ(*quality_of("--weight=2"), std::nullopt);
+  EXPECT_EQ(quality_of("--quality=fast").status().message(),
+            "--quality=fast: expected latency, normal or best-effort");
 }
 
 TEST(ModuleCommand, LimitsOfANamespaceAsListsShowThem) {
@@ -107,6 +148,19 @@ TEST(ModuleCommand, LimitsOfANamespaceAsListsShowThem) {
   EXPECT_EQ(limit_text(rule, Limit::kMemory), "20G");
   EXPECT_EQ(limit_text(rule, Limit::kPercentage), "30.00");
   EXPECT_EQ(limit_text(rule, Limit::kPriority), "0");
+  EXPECT_EQ(limit_text(rule, Limit::kGuaranteedMemory), "-");
+  EXPECT_EQ(limit_text(rule, Limit::kOnPressure), "-");
+  rule.limits[{Limit::kGuaranteedMemory, "1"}] = 1ull << 30;
+  EXPECT_EQ(limit_text(rule, Limit::kGuaranteedMemory), "1=1G");
+  rule.limits[{Limit::kGuaranteedMemory, kEveryDevice}] = 2. * (1ull << 30);
+  rule.limits[{Limit::kOnPressure}] = 2;
+  rule.limits[{Limit::kBorrow}] = 1;
+  EXPECT_EQ(limit_text(rule, Limit::kGuaranteedMemory), "*=2G,1=1G");
+  EXPECT_EQ(limit_text(rule, Limit::kOnPressure), "wait");
+  EXPECT_EQ(limit_text(rule, Limit::kBorrow), "true");
+  Limits again;
+  ASSERT_TRUE(read_memory_limits("*=2G,1=1G", Limit::kGuaranteedMemory, &again));
+  EXPECT_EQ(memory_limits_text(again, Limit::kGuaranteedMemory), "*=2G,1=1G");
 }
 
 TEST(Listing, TableCsvAndJson) {
