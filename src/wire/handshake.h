@@ -562,9 +562,9 @@ enum class QueryKind : uint32_t {
   kChange = 5,     // one limit of a client, or of a group
   kGroups = 6,
   kPartitions = 7,
-  kReserve = 8,  // SMs of a device for a client or a program alone
-  kRenew = 9,    // new workers take over the sessions of the present ones
-  kMove = 10,    // a client goes on in another fault domain, of the name
+  kReserve = 8,   // SMs of a device for a client or a program alone
+  kRenew = 9,     // new workers take over the sessions of the present ones
+  kMove = 10,     // a client goes on in another fault domain, of the name
   kSuspend = 11,  // a client's memory goes to the host
   kResume = 12,   // and the client goes on
 };
@@ -572,8 +572,8 @@ struct Change {
   Limit limit = Limit::kPercentage;  // kChange, with its value
   uint32_t device = 0;
   LimitValue value = 0;
-  uint32_t sms = 0;    // kReserve; 0: no longer
-  uint32_t lends = 0;  // kReserve: others may use them while it has no work
+  uint32_t sms = 0;                        // kReserve; 0: no longer
+  uint32_t lends = 0;                      // kReserve: others may use them while it has no work
   Residence residence = Residence::kHost;  // kSuspend: kHost or kHeld
   uint32_t reserved = 0;
   // Without a PID and an id: of the clients' program (kReserve), or of the group. kMove: of the

@@ -52,8 +52,8 @@ using Messages =
                 WorkerReady, OpenSession, SessionReady, CloseSession, SessionClosed, WindowFree,
                 SessionFault, PassDescriptor, DescriptorTaken, ChangeSession, Reserve, Reserved,
                 SetGroup, ChangeGroup, Probe, Alive, WorkerLost, LeaveSession, HandedOver, Keep,
-                Forget, Forgotten, Give, ShareMemory, FindMemory, SuspendSession,
-                SessionSuspended, MemoryShort>;
+                Forget, Forgotten, Give, ShareMemory, FindMemory, SuspendSession, SessionSuspended,
+                MemoryShort>;
 
 // A whole message of exactly this type. `out` is untouched on failure.
 template <typename T>
