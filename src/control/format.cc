@@ -209,8 +209,9 @@ std::string format_suspended(const std::string& client, uint64_t moved_bytes,
   std::string text = "Client " + client + ": ";
   text += moved_bytes == 0 ? "no memory had to go to the host"
                            : mib_text(moved_bytes) + " are on the host";
-  if (stayed_bytes != 0)
+  if (stayed_bytes != 0) {
     text += "; " + mib_text(stayed_bytes) + " stay, which other programs have, too";
+  }
   return text + "\n";
 }
 
