@@ -27,6 +27,7 @@ MARK = "OPENMPS_E2E_RUN"
 # OPENMPS_TEST_RENEW=0.1 ctest --test-dir build -R e2e.openmps
 RENEW = "OPENMPS_TEST_RENEW"
 CHANGE_DOMAINS = "OPENMPS_TEST_CHANGE_DOMAINS"  # the same, between two workers that stay
+SUSPEND = "OPENMPS_TEST_SUSPEND"  # the same, from the device to the host and back
 
 
 class Failure(Exception):
@@ -191,7 +192,7 @@ class Sandbox:
             output.seek(0)
             if done.returncode != 0:
                 raise Failure(f"openmps-control -d: exit code {done.returncode}\n{output.read()}")
-        for way, name in ((self.renew, RENEW), (self.change_domains, CHANGE_DOMAINS)):
+        for way, name in ((self.renew, RENEW), (self.change_domains, CHANGE_DOMAINS), (self.suspend, SUSPEND)):
             if name in os.environ:
                 self.start_moving(way, float(os.environ[name]))
 
@@ -213,6 +214,10 @@ class Sandbox:
     def change_domains(self):
         for client in json.loads(self.control("ps --json")[1]):
             self.control(f"move_client id:{client['id']} {'there' if client['domain'] == 'common' else 'common'}")
+
+    def suspend(self):
+        for client in json.loads(self.control("ps --json")[1]):
+            self.control(f"suspend id:{client['id']} --until-used")
 
     def config(self):
         return self.root / "openmps.toml"
