@@ -171,7 +171,7 @@ uint64_t HostStore::give_back_old(DeferredReleases& releases, CUcontext context,
           !is_free_locked(begin, begin + kBlockBytes)) {
         continue;
       }
-      if (now - block.unused_ns >= kUnusedNs) {
+      if (now >= block.unused_ns + kUnusedNs) {
         take_free_locked(begin, begin + kBlockBytes);
         old.push_back(i);
       } else {

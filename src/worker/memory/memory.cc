@@ -925,8 +925,10 @@ Status SessionMemory::info(uint32_t device, ReplyTo<wire::MemoryInfo> reply) {
   // Kept memory counts as free: it is released when memory is short. So does what the server has
   // not closed by now.
   const uint64_t on_way = keeper_ == nullptr ? 0 : keeper_->on_way(device);
-  wire::MemoryInfo::Reply answer{std::min<uint64_t>(free + kept_.bytes(device) + on_way, total),
-                                 total};
+  // What others borrow and do not use now moves to the host when it is wanted.
+  const uint64_t lent = store_ == nullptr ? 0 : pressure_.borrowed(&member, device, true);
+  wire::MemoryInfo::Reply answer{
+      std::min<uint64_t>(free + kept_.bytes(device) + on_way + lent, total), total};
   const auto limit_to = [&answer](uint64_t limit, uint64_t used, uint64_t kept_of_it) {
     if (limit == 0) return;
     answer.total = std::min(answer.total, limit);

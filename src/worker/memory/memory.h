@@ -200,10 +200,13 @@ class SessionMemory {
   Status move_to_host(uint32_t device, const std::function<bool(uint64_t under_way)>& wants_more,
                       Moved* moved);
   // Move all of it back, and wait for memory of the devices. After an error some of it is still on
-  // the host. CUDA_ERROR_NOT_READY: gives_up().
-  Status move_back();
+  // the host. CUDA_ERROR_NOT_READY: gives_up(). `needs_less`: so many bytes of the device have been
+  // found.
+  using NeedsLess = std::function<void(uint32_t device, uint64_t bytes)>;
+  Status move_back(const NeedsLess& needs_less);
   [[nodiscard]] bool is_away() const { return away_ != 0; }
-  [[nodiscard]] uint64_t on_host(uint32_t device) const { return on_host_[device]; }
+  // Bytes of the device that are on the host.
+  [[nodiscard]] uint64_t on_host(uint32_t device);
   // Bytes on the device beyond what is guaranteed to the session, or to its group. Any thread.
   [[nodiscard]] uint64_t borrowed(uint32_t device) const;
   // What others know of the session, and ask of it.
@@ -329,7 +332,7 @@ class SessionMemory {
   void let_go(const Movable& movable, HostStore::Part contents);
   Status map_again(const Movable& movable, const Physical& physical);
   void unmap_again(const Movable& movable);
-  Status move_back_now();
+  Status move_back_now(const NeedsLess& needs_less);
   Status begin_move_back(const Movable& movable, Transfer& transfer, std::vector<Movable>* begun);
   // And back on the device.
   void take_again(const Movable& movable, std::shared_ptr<Physical> physical);

@@ -18,6 +18,9 @@ namespace {
 // Views lie where extents do.
 constexpr uint64_t kViewUnit = wire::kGiB;
 
+// From the moment when a session has let go of memory until all descriptors of it are closed.
+constexpr uint64_t kSettleNs = 200'000'000;
+
 }  // namespace
 
 void SessionMemory::note_made(const std::shared_ptr<Holding>& holding, uint32_t flags) {
@@ -172,6 +175,12 @@ void SessionMemory::let_go(const Movable& movable, HostStore::Part contents) {
   holding.charge.set_on_host(true);
 }
 
+uint64_t SessionMemory::on_host(uint32_t device) {
+  uint64_t bytes = 0;
+  for (const Movable& movable : movables(device, true)) bytes += movable.holding->contents.bytes();
+  return bytes;
+}
+
 uint32_t SessionMemory::device_of(const Holding& holding) {
   return holding.physical == nullptr ? holding.device : holding.physical->device;
 }
@@ -215,21 +224,23 @@ void SessionMemory::take_again(const Movable& movable, std::shared_ptr<Physical>
   --away_;
 }
 
-Status SessionMemory::move_back() {
+Status SessionMemory::move_back(const NeedsLess& needs_less) {
   comes_back_ = true;
-  const Status status = move_back_now();
+  const Status status = move_back_now(needs_less);
   comes_back_ = false;
   return status;
 }
 
-Status SessionMemory::move_back_now() {
+Status SessionMemory::move_back_now(const NeedsLess& needs_less) {
   for (const uint32_t device : core_.devices.used()) {
     std::vector<Movable> begun;
     Status status;
     {
       Transfer transfer(core_, device, Transfer::Direction::kToDevice, gives_up);
       for (const Movable& movable : movables(device, true)) {
+        const uint64_t bytes = movable.holding->contents.bytes();
         status = begin_move_back(movable, transfer, &begun);
+        if (status.ok()) needs_less(device, bytes);
         if (!status.ok()) break;
       }
       if (status.ok()) status = transfer.finish();
@@ -322,6 +333,7 @@ MemoryPressure::Busy SessionMemory::busy_of(uint32_t device, uint64_t bytes) con
 Status SessionMemory::await_memory(uint32_t device, uint64_t bytes,
                                    FunctionRef<CUresult()> make) {
   const uint64_t began = core_.clock.now_ns();
+  uint64_t hope_ns = 0;
   // A session that comes back has stated its need.
   std::optional<MemoryPressure::Need> need;
   need.emplace(pressure_, &member, device, comes_back_ ? 0 : bytes);
@@ -333,8 +345,13 @@ Status SessionMemory::await_memory(uint32_t device, uint64_t bytes,
     const MemoryPressure::Busy busy = busy_of(device, bytes);
     const bool is_asked = pressure_.ask(*need, busy);
     const uint64_t waited = core_.clock.now_ns() - began;
-    const bool waits = comes_back_ || is_asked || busy != MemoryPressure::Busy::kLeft;
-    if (!waits || (!comes_back_ && waited > kLongestAllocationNs)) {
+    const bool may_come = waited < kShortestAllocationNs || busy != MemoryPressure::Busy::kLeft;
+    if (is_asked || (may_come && pressure_.borrowed(&member, device, false) != 0)) {
+      hope_ns = core_.clock.now_ns();
+    }
+    // What somebody has let go is free a little later.
+    const bool is_hopeless = hope_ns == 0 || core_.clock.now_ns() - hope_ns > kSettleNs;
+    if (!comes_back_ && (is_hopeless || waited > kLongestAllocationNs)) {
       return Status(CUDA_ERROR_OUT_OF_MEMORY, "cuMemCreate of " + std::to_string(bytes) + " bytes");
     }
     if (gives_up()) return Status(CUDA_ERROR_NOT_READY, "the session ends, or moves");

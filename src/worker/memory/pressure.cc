@@ -136,6 +136,18 @@ void MemoryPressure::ask_for_others(uint32_t device, uint64_t bytes) {
   if (Member* member = choose_locked(nullptr, device, Busy::kLeft, 0)) ask_locked(member, device);
 }
 
+uint64_t MemoryPressure::borrowed(const Member* but, uint32_t device, bool is_idle) {
+  const uint64_t now = now_ns();
+  const MutexLock lock(mutex_);
+  uint64_t bytes = 0;
+  for (const Member* member : members_) {
+    const uint64_t since = member->idle_since_ns.load();
+    const bool counts = !is_idle || (since != 0 && since <= now && now - since >= kIdleNs);
+    if (member != but && counts) bytes += member->borrowed(device);
+  }
+  return bytes;
+}
+
 void MemoryPressure::note_change() {
   const MutexLock lock(mutex_);
   ++changes_;

@@ -7,6 +7,7 @@
 // device, and is idle. While somebody waits for long, busy ones are asked in turn.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -34,6 +35,9 @@ inline constexpr uint64_t kDeclinedNs = 100'000'000;
 // How long an allocation waits at most (on_pressure = "wait"): two that wait for each other's
 // memory must end.
 inline constexpr uint64_t kLongestAllocationNs = 60'000'000'000;
+// How long an allocation waits for those that borrow to be idle before it fails: a program that has
+// just worked is not idle yet.
+inline constexpr uint64_t kShortestAllocationNs = 1'000'000'000;
 // Between two looks of one that waits.
 inline constexpr uint64_t kPressureLookNs = 20'000'000;
 
@@ -69,6 +73,10 @@ class MemoryPressure {
     Need& operator=(const Need&) = delete;
 
     void set_bytes(uint64_t bytes) { bytes_.store(bytes, std::memory_order_relaxed); }
+    void found(uint64_t bytes) {
+      const uint64_t needs = bytes_.load(std::memory_order_relaxed);
+      set_bytes(needs - std::min(needs, bytes));
+    }
     // No session that comes back has begun before it, of those that need the device.
     [[nodiscard]] bool is_first() const;
 
@@ -88,6 +96,8 @@ class MemoryPressure {
   };
   // Ask others for what is needed. False: nobody is asked now, and nobody moves anything.
   bool ask(const Need& need, Busy busy);
+  // Others borrow so many bytes of the device; `is_idle`: those which are idle now.
+  [[nodiscard]] uint64_t borrowed(const Member* but, uint32_t device, bool is_idle);
   // Another worker's session needs memory: idle ones here are asked.
   void ask_for_others(uint32_t device, uint64_t bytes);
   // Bytes of the device that all need who wait now.

@@ -108,8 +108,7 @@ Status Executor::run() {
       continue;  // no command is taken while it waits
     }
     if (session_.has_wish.load(std::memory_order_acquire)) [[unlikely]] {
-      settle_wish();
-      continue;
+      if (settle_wish()) continue;
     }
     if (is_asked()) [[unlikely]] OPENMPS_RETURN_IF_ERROR(answer_pressure());
     if (is_suspended_) [[unlikely]] {
@@ -199,19 +198,23 @@ bool Executor::try_to_leave() {
 
 // ---- Memory on the host -------------------------------------------------------------------------
 
-void Executor::settle_wish() {
+// A session that is not to be held goes on as long as it has commands: it would come back at once.
+bool Executor::settle_wish() {
   const SessionParts::Wish wish = session_.wish();
-  session_.submitter.end_batch();
   const uint64_t now = clock_.now_ns();
   const bool goes = wish.residence != wire::Residence::kDevice;
-  if (goes && (!late_.empty() || !session_.is_quiet())) {
-    if (now < wish.until_ns) {
-      if (has_held_work()) advance(now);
-      clock_.sleep(kLeftPauseNs);
-      return;
+  const bool goes_on = wish.residence == wire::Residence::kHost && !ring_.empty();
+  if (!goes_on) session_.submitter.end_batch();
+  if (goes && (goes_on || !late_.empty() || !session_.is_quiet())) {
+    if (now >= wish.until_ns) {
+      session_.has_wish.store(false, std::memory_order_release);
+      session_.on_suspended(Status(CUDA_ERROR_NOT_READY, "its work has not ended"), {});
+      return true;
     }
-    session_.has_wish.store(false, std::memory_order_release);
-    return session_.on_suspended(Status(CUDA_ERROR_NOT_READY, "its work has not ended"), {});
+    if (goes_on) return false;
+    if (has_held_work()) advance(now);
+    clock_.sleep(kLeftPauseNs);
+    return true;
   }
   session_.has_wish.store(false, std::memory_order_release);
   is_suspended_ = wish.residence == wire::Residence::kHeld;
@@ -223,9 +226,10 @@ void Executor::settle_wish() {
   }
   if (!status.ok()) {
     is_suspended_ = false;
-    if (has_lost(status)) return;
+    if (has_lost(status)) return true;
   }
   session_.on_suspended(status, moved);
+  return true;
 }
 
 void Executor::wait_suspended() {
@@ -309,7 +313,12 @@ Result<bool> Executor::bring_back() {
   }
   memory.member.asked.store(0);
   const Status status =
-      memory.gives_up() ? Status(CUDA_ERROR_NOT_READY, "it ends, or moves") : memory.move_back();
+      memory.gives_up() ? Status(CUDA_ERROR_NOT_READY, "it ends, or moves")
+                        : memory.move_back([&](uint32_t device, uint64_t bytes) {
+                            for (auto& [of, need] : needs) {
+                              if (of == device) need->found(bytes);
+                            }
+                          });
   memory.member.waits.store(false);
   memory.member.resident_since_ns.store(clock_.now_ns(), std::memory_order_relaxed);
   if (status.ok()) return true;

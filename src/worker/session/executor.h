@@ -83,8 +83,8 @@ class Executor {
   [[nodiscard]] bool has_held_work() const {
     return !session_.backlog.empty() || session_.streams.has_streams_to_look_at();
   }
-  // The session's memory is to go to the host, or it may go on.
-  void settle_wish();
+  // The session's memory is to go to the host, or it may go on. False: it has commands first.
+  bool settle_wish();
   [[nodiscard]] bool is_asked() const {
     const MemoryPressure::Member& member = session_.memory.member;
     return member.asked.load(std::memory_order_relaxed) != 0 ||
