@@ -47,6 +47,8 @@ Result<Reservation*> Reservations::add(const wire::StaticPartition& partition) {
   made.is_static = true;
   made.wish.device = partition.device;
   made.wish.sms = partition.sms;
+  made.wish.lends = partition.lends != 0 ? 1 : 0;
+  made.wish.most_sms = partition.most_sms;
   std::ranges::copy(partition.groups, made.wish.groups);
   return &made;
 }

@@ -156,8 +156,10 @@ inline bool is_domain_name(std::string_view name) {
 // partition use. The daemon has the partitions of all users; servers and workers have those in use.
 struct StaticPartition {
   uint32_t device = 0;
-  uint32_t sms = 0;  // in these groups; 0: no partition
+  uint32_t sms = 0;  // in these groups, which is what its clients are told; 0: no partition
   uint64_t groups[kMaxSmGroups / 64] = {};
+  uint32_t lends = 0;     // 1: others may use the SMs while its clients have no work
+  uint32_t most_sms = 0;  // that its clients may use while others lend theirs; 0: `sms`
   bool operator==(const StaticPartition&) const = default;
 };
 
@@ -263,6 +265,8 @@ struct ChangeGroup {
 // Keep at least so many SMs of a device for the sessions whose grant names this number, chosen by
 // the server; 0 SMs: end the reservation. Answered by Reserved unless it ends. `groups`: exactly
 // these groups of SMs, and no use of other devices by the sessions; none: the worker chooses.
+// `most_sms`: of a reservation that lends: with SMs that are lent or reserved for nobody, while the
+// sessions have work and nobody else has; 0: no others.
 struct Reserve {
   MessageHeader header{.kind = MessageKind::kReserve, .bytes = sizeof(Reserve)};
   uint32_t number = 0;
@@ -270,6 +274,8 @@ struct Reserve {
   uint32_t sms = 0;
   uint32_t lends = 0;  // 1: others may use the SMs while these sessions have no work
   uint64_t groups[kMaxSmGroups / 64] = {};
+  uint32_t most_sms = 0;
+  uint32_t reserved = 0;
 };
 struct Reserved {
   MessageHeader header{.kind = MessageKind::kReserved, .bytes = sizeof(Reserved)};

@@ -42,8 +42,8 @@ def client_limits(percentage=100.0, priority=0xffffffff, sms=0, memory=0):
                        memory // 2, *[0] * 15)
 
 
-def partition(device, sms, groups):
-    return struct.pack("<IIQQ", device, sms, groups, 0)
+def partition(device, sms, groups, lends=0, most=0):
+    return struct.pack("<IIQQII", device, sms, groups, 0, lends, most)
 
 
 def answer(query, rows, more=0):
@@ -66,7 +66,7 @@ def message_seeds():
     admit = struct.pack("<IIII", 1, 0, 0, 0) + client_limits()
     no_group = group_name(b"") + client_limits()
     yield "admit", message(10, admit + no_group + partition(0, 0, 0) + hello(1.0, 1))
-    yield "admit_partition", message(10, admit + no_group + partition(7, 16, 6) + hello(1.0, 1))
+    yield "admit_partition", message(10, admit + no_group + partition(7, 16, 6, 1, 32) + hello(1.0, 1))
     yield "admit_group", message(10, admit + group_name(b"pods:/a\x1b[2J") + client_limits(25.0, 1, 8, 1 << 30)
                                  + partition(0, 0, 0) + hello(0.0, 0, group=b"x" * 72))
     yield "set_group", message(32, group_name(b"pods") + client_limits(50.0, 0, 0, 1 << 30) + struct.pack("<II", 1, 0))

@@ -19,20 +19,33 @@ bool FairShares::is_crowded(Rank from) {
   return busy * 4 >= sms_ * 3;
 }
 
-bool FairShares::others_work(const void* owner, uint64_t since_ns) {
+namespace {
+
+bool names(const FairShares::Owners& owners, const void* owner) {
+  return std::ranges::find(owners, owner) != owners.end();
+}
+
+}  // namespace
+
+bool FairShares::works(const void* owner) {
+  const MutexLock lock(mutex_);
+  return std::ranges::find(active_, owner, &FairShare::owner_) != active_.end();
+}
+
+bool FairShares::others_work(const Owners& owners, uint64_t since_ns) {
   const MutexLock lock(mutex_);
   for (const FairShare* share : active_) {
-    if (share->owner_ != owner) return true;
+    if (!names(owners, share->owner_)) return true;
   }
-  return std::ranges::any_of(last_work_ns_, [owner, since_ns](const auto& entry) {
-    return entry.first != owner && entry.second >= since_ns;
+  return std::ranges::any_of(last_work_ns_, [&owners, since_ns](const auto& entry) {
+    return entry.second >= since_ns && !names(owners, entry.first);
   });
 }
 
-void FairShares::set_borrowers(std::vector<const void*> owners) {
+void FairShares::set_borrowers(std::vector<Owners> borrowers, bool are_budgets_short) {
   const MutexLock lock(mutex_);
-  borrowers_ = std::move(owners);
-  has_borrowers_.store(!borrowers_.empty(), std::memory_order_relaxed);
+  borrowers_ = std::move(borrowers);
+  has_borrowers_.store(are_budgets_short || !borrowers_.empty(), std::memory_order_relaxed);
 }
 
 FairShare::~FairShare() {
@@ -47,8 +60,8 @@ void FairShare::begin_work(uint32_t sms) {
   const MutexLock lock(device_.mutex_);
   device_.active_.push_back(this);
   count_locked();
-  for (const void* borrower : device_.borrowers_) {
-    if (borrower != owner_) return device_.on_work_();
+  for (const FairShares::Owners& borrower : device_.borrowers_) {
+    if (!names(borrower, owner_)) return device_.on_work_();
   }
 }
 

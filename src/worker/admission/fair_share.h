@@ -42,12 +42,16 @@ class FairShares {
 
   // Owners of work, for partitions/sm_partitions.h: the group of a session, or the session itself.
   // Who has others' SMs (docs/decisions/0051) gives them back when one of these has work.
-  // Whether another owner's session has unfinished kernels, or had some at the time `since_ns` or
-  // later.
-  [[nodiscard]] bool others_work(const void* owner, uint64_t since_ns);
-  // These owners have others' SMs from now on: when another one has kernels, `on_work` is called,
-  // by any thread, with locks held. Stream budgets are short meanwhile.
-  void set_borrowers(std::vector<const void*> owners);
+  using Owners = std::vector<const void*>;
+  // Whether a session of the owner has unfinished kernels.
+  [[nodiscard]] bool works(const void* owner);
+  // Whether a session of none of these owners has unfinished kernels, or had some at the time
+  // `since_ns` or later.
+  [[nodiscard]] bool others_work(const Owners& owners, uint64_t since_ns);
+  // Some have others' SMs from now on: when an owner that is not named in one of the lists has
+  // kernels, `on_work` is called, by any thread, with locks held. Stream budgets are short while
+  // there is such a list, or `are_budgets_short`.
+  void set_borrowers(std::vector<Owners> borrowers, bool are_budgets_short = false);
   void on_others_work(std::function<void()> call) { on_work_ = std::move(call); }
 
  private:
@@ -64,7 +68,7 @@ class FairShares {
   std::atomic<uint32_t> waiting_count_{0};
   std::atomic<uint64_t> left_ns_{0};  // when a session last ran out of kernels
   std::map<const void*, uint64_t> last_work_ns_ GUARDED_BY(mutex_);  // by owner: when it ended
-  std::vector<const void*> borrowers_ GUARDED_BY(mutex_);
+  std::vector<Owners> borrowers_ GUARDED_BY(mutex_);
   std::atomic<bool> has_borrowers_{false};
   std::function<void()> on_work_ = [] {};
 };

@@ -61,6 +61,8 @@ Status DeviceParts::get(uint32_t device, uint32_t at_most, SmPart* part) {
 
 Status DeviceParts::get_limit(uint32_t device, uint32_t at_most, SmPart* part) {
   OPENMPS_RETURN_IF_ERROR(get(device, at_most, part));
+  if (partitions_ == nullptr) return Status();
+  *part = partitions_->lasting(*members_.at(key_of(device, at_most)), std::move(*part));
   if (*part != nullptr && !(*part)->is_limit) *part = nullptr;
   return Status();
 }

@@ -40,7 +40,8 @@ class DeviceParts {
   // not between the gate's enter() and leave(). Errors: those of SmPartitions::join().
   Status get(uint32_t device, uint32_t at_most, SmPart* part);
   // The set as far as it is a limit, which is what the client is told: a session whose small work
-  // has a few SMs to itself has the whole device when it needs that.
+  // has a few SMs to itself has the whole device when it needs that. Without what its partition
+  // borrows.
   Status get_limit(uint32_t device, uint32_t at_most, SmPart* part);
   // Where work runs that the client has put into a green context of its own. `of`: the SMs of which
   // that was made; nothing: of the device's. Null: in the green context, since the session still

@@ -61,12 +61,15 @@ Status DriverGraph::look_again(bool limits_only, Way* way) const {
   return Status();
 }
 
+// What a partition borrows is not beyond its limit.
 bool DriverGraph::is_beyond_limit() const {
   Way limits;
-  if (!look_again(true, &limits).ok()) return false;
-  return std::ranges::any_of(limits.places, [this](const auto& entry) {
+  Way now;
+  if (!look_again(true, &limits).ok() || !look_again(false, &now).ok()) return false;
+  return std::ranges::any_of(limits.places, [this, &now](const auto& entry) {
     const auto& [key, place] = entry;
-    return place.part != nullptr && place.part != way_->places.at(key).part;
+    const SmPart& part = way_->places.at(key).part;
+    return place.part != nullptr && place.part != part && now.places.at(key).part != part;
   });
 }
 

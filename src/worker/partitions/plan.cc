@@ -33,9 +33,11 @@ SmGroups SmPlan::pool(uint32_t device, const SmTerms& terms, bool with_excluded)
 
 SmAssignment SmPlan::choose_unlimited(const SmWish& wish) const {
   const SmLayout& layout = of_[wish.device].layout;
-  const SmGroups free = pool(wish.device, wish.terms, wish.needs_whole_device);
+  SmGroups free = pool(wish.device, wish.terms, wish.needs_whole_device);
+  const bool is_excluded = pool(wish.device, wish.terms, true) != free;
+  const SmReservation* const own = reservation_of(wish.device, wish.terms);
+  if (own != nullptr) free |= own->borrowed;
   if (free != layout.all_groups()) {
-    const bool is_excluded = pool(wish.device, wish.terms, true) != free;
     return {.is_whole_device = false,
             .too_few_for = is_excluded ? RecentDemand::kWhole : RecentDemand::kNone,
             .set = layout.set_of(free)};
@@ -84,6 +86,16 @@ SmAssignment SmPlan::choose(const SmWish& wish) const {
   const bool takes_partial = count > 1 && layout.group_sms.back() >= layout.step;
   SmGroups usual = all.groups;
   if (layout.has_partial_group && !takes_partial) usual &= ~layout.last_group();
+  // Who has a limit borrows nothing: its SMs are its reservation's, or such as it need not leave.
+  if (const SmReservation* const own = reservation_of(wish.device, wish.terms); own != nullptr) {
+    usual &= own->groups;
+  } else if (!wish.is_lifted) {
+    SmGroups lasting = usual;
+    for (const auto& [number, other] : reservations_) {
+      if (other.device == wish.device && other.is_static) lasting &= ~other.groups;
+    }
+    if (lasting.count() >= count) usual = lasting;
+  }
   chosen.set.groups = least_used(of.users, count, usual.any() ? usual : all.groups, wish.own);
   chosen.set.sms = std::min(count * layout.step, layout.sms_of(chosen.set.groups));
   return chosen;
@@ -109,7 +121,18 @@ void SmPlan::assign(SmWish& wish) {
 bool SmPlan::is_lifted(const SmWish& wish) const {
   const auto& groups = of_[wish.device].groups;
   const auto group = groups.find(wish.terms.group);
-  return wish.is_lifted || (group != groups.end() && group->second.is_lifted);
+  return wish.is_lifted || (group != groups.end() && group->second.is_lifted) || has_borrowed(wish);
+}
+
+bool SmPlan::has_borrowed(const SmWish& wish) const {
+  const SmReservation* const own = reservation_of(wish.device, wish.terms);
+  return own != nullptr && own->borrowed.any() && wish.whole == nullptr &&
+         !wish.assignment.is_limited;
+}
+
+SmSet SmPlan::own_set(const SmWish& wish) const {
+  if (!has_borrowed(wish)) return wish.assignment.set;
+  return of_[wish.device].layout.set_of(reservation_of(wish.device, wish.terms)->groups);
 }
 
 // The members' own assignments do not count as used meanwhile: they are answered afterwards.
@@ -124,8 +147,35 @@ void SmPlan::assign_group(const SessionGroup& group, SmWish& together) {
   assign(together);
 }
 
+// Of two that borrow each has others' groups where there are enough. The SMs that fill no group are
+// no chunk.
+void SmPlan::borrow(uint32_t device) {
+  const OfDevice& of = of_[device];
+  SmGroups chunks = of.layout.all_groups();
+  if (of.layout.has_partial_group) chunks &= ~of.layout.last_group();
+  SmGroups free = chunks;
+  for (const auto& [number, one] : reservations_) {
+    if (one.device == device) free &= ~one.groups;
+  }
+  if (of.for_ranks.excludes_from.has_value()) free &= ~of.for_ranks.groups;
+  std::array<uint32_t, kMostSmGroups> users = of.users;
+  for (auto& [number, one] : reservations_) {
+    if (one.device != device) continue;
+    const uint32_t own = of.layout.sms_of(one.groups);
+    const SmGroups before = std::exchange(one.borrowed, {});
+    if (one.is_lent || one.most_sms <= own) continue;
+    SmGroups lent = one.has_free ? free : SmGroups();
+    for (const auto& [of_other, other] : reservations_) {
+      if (other.device == device && other.is_lent) lent |= other.groups & chunks;
+    }
+    one.borrowed = least_used(users, (one.most_sms - own) / of.layout.step, lent, before);
+    for (size_t group = 0; group < kMostSmGroups; ++group) users[group] += one.borrowed.test(group);
+  }
+}
+
 void SmPlan::assign_all(uint32_t device) {
   OfDevice& of = of_[device];
+  borrow(device);
   for (auto& [group, together] : of.groups) assign_group(*group, together);
   for (SmWish* wish : of.wishes) assign(*wish);
 }
@@ -158,7 +208,7 @@ void SmPlan::remove(SmWish& wish) {
 // One group at least is left to the others, unless the groups are named, which an operator does who
 // divides the whole device.
 Result<uint32_t> SmPlan::reserve(uint32_t number, const Reserve& wanted) {
-  const auto& [device, sms, lends, named] = wanted;
+  const auto& [device, sms, lends, named, most_sms] = wanted;
   if (number == 0 || reservations_.contains(number)) {
     return Status(CUDA_ERROR_INVALID_VALUE, "that reservation is there already");
   }
@@ -182,7 +232,8 @@ Result<uint32_t> SmPlan::reserve(uint32_t number, const Reserve& wanted) {
                            .groups = groups,
                            .is_static = named.any(),
                            .lease = lends ? std::make_shared<Lease>() : nullptr,
-                           .is_lent = lends};
+                           .is_lent = lends,
+                           .most_sms = lends ? most_sms : 0};
   return reserved;
 }
 

@@ -68,6 +68,9 @@ struct SmReservation {
   bool is_static = false;                  // its members have no SMs of other devices
   std::shared_ptr<Lease> lease = nullptr;  // null: the SMs are not lent to others
   bool is_lent = false;                    // the others have the SMs now
+  uint32_t most_sms = 0;                   // with `borrowed`; 0: it borrows none
+  bool has_free = false;                   // it may borrow what nobody has reserved, too
+  SmGroups borrowed = {};                  // the plan's answer: what its members have beside theirs
 };
 
 // SMs of a device that no session has alone, but lower ranks keep off them.
@@ -105,15 +108,20 @@ class SmPlan {
   [[nodiscard]] std::map<const SessionGroup*, SmWish>& groups(uint32_t device) {
     return of_[device].groups;
   }
-  // The wish, or that of its group, is lifted.
+  // The wish, or that of its group, is lifted, or it has what its reservation borrows.
   [[nodiscard]] bool is_lifted(const SmWish& wish) const;
+  // It has what its reservation borrows.
+  [[nodiscard]] bool has_borrowed(const SmWish& wish) const;
+  // What it has without that.
+  [[nodiscard]] SmSet own_set(const SmWish& wish) const;
 
   struct Reserve {
     uint32_t device = 0;
-    uint32_t sms = 0;      // at least
-    bool lends = false;    // the others keep off the SMs only while its members have work
-    SmGroups groups = {};  // exactly these whole groups, and nothing of other devices for members
-                           // (a static partition); none: those with the fewest users
+    uint32_t sms = 0;       // at least
+    bool lends = false;     // the others keep off the SMs only while its members have work
+    SmGroups groups = {};   // exactly these whole groups, and nothing of other devices for members
+                            // (a static partition); none: those with the fewest users
+    uint32_t most_sms = 0;  // if it lends: what its members have with what others lend; 0: no more
   };
   // Keep groups for the members of a reservation, whose number is the caller's to choose, above 0.
   // How many SMs these are. CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: there are not so many left
@@ -141,6 +149,8 @@ class SmPlan {
   // The wish counts as the user of these groups, and of no others.
   void count(SmWish& wish, const SmGroups& groups);
   void assign_group(const SessionGroup& group, SmWish& together);
+  // What reservations whose members have work borrow of each other and of what nobody has.
+  void borrow(uint32_t device);
 
   PerDevice<OfDevice> of_;
   std::map<uint32_t, SmReservation> reservations_;

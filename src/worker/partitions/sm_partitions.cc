@@ -69,9 +69,15 @@ Status SmPartitions::join(Member& member, const GateClient* client) {
     if (borrows) wake_();
     const SmAssignment& assignment = member.wish_.assignment;
     member.too_few_for_ = assignment.too_few_for;
-    if (assignment.is_whole_device) return Status();
-    set = assignment.set;
+    // What its partition borrows it gets like the other members, once that is there.
+    set = plan_.own_set(member.wish_);
+    const bool has_borrowed = plan_.has_borrowed(member.wish_);
+    if (assignment.is_whole_device && !has_borrowed) return Status();
     member.part_ = contexts_.find(device, set);
+    if (has_borrowed) {
+      of.is_stale = true;
+      wake_();
+    }
     if (member.part_ != nullptr) return Status();
   }
   if (set.sms == 0) {
@@ -100,7 +106,14 @@ Status SmPartitions::join(Member& member, const GateClient* client) {
   }
   // Meanwhile it may have been given another, or all.
   const MutexLock lock(mutex_);
-  if (member.part_ == nullptr && !member.wish_.assignment.is_whole_device) member.part_ = *made;
+  const bool has_borrowed = plan_.has_borrowed(member.wish_);
+  if (member.part_ == nullptr && (!member.wish_.assignment.is_whole_device || has_borrowed)) {
+    member.part_ = *made;
+  }
+  if (has_borrowed) {
+    of_[device].is_stale = true;
+    wake_();
+  }
   return Status();
 }
 
@@ -157,10 +170,20 @@ void SmPartitions::change(const SessionGroup& group) {
   wake_();  // it may borrow from now on, or no longer
 }
 
+SmPart SmPartitions::lasting(const Member& member, SmPart part) {
+  const MutexLock lock(mutex_);
+  if (!plan_.has_borrowed(member.wish_)) return part;
+  SmPart own = member.own_ != nullptr
+                   ? member.own_
+                   : contexts_.find(member.wish_.device, plan_.own_set(member.wish_));
+  return own != nullptr ? own : part;
+}
+
 // ---- Putting the plan into force ----------------------------------------------------------------
 
 void SmPartitions::give_locked(Member& member, SmPart part) {
   if (part == member.part_) return;
+  if (member.own_ == nullptr && plan_.is_lifted(member.wish_)) member.own_ = member.part_;
   member.part_ = std::move(part);
   member.changes_.fetch_add(1, std::memory_order_release);
 }
@@ -179,7 +202,6 @@ void SmPartitions::apply_locked(uint32_t device) {
     const SmAssignment& assignment = member->wish_.assignment;
     member->too_few_for_.store(assignment.too_few_for, std::memory_order_relaxed);
     if (assignment.is_whole_device) {
-      if (member->part_ != nullptr && plan_.is_lifted(member->wish_)) member->own_ = member->part_;
       give_locked(*member, nullptr);
     } else if (lacks_set(*member)) {
       SmPart there = contexts_.find(device, assignment.set);
@@ -369,6 +391,12 @@ bool SmPartitions::review_reservations_locked(uint32_t device, uint64_t now, uin
   bool changed = false;
   for (auto& [number, reservation] : plan_.reservations()) {
     if (reservation.device != device || reservation.lease == nullptr) continue;
+    // A kernel may take longer than work counts as recent.
+    for (const Member* member : of_[device].members) {
+      const bool is_its = plan_.reservation_of(device, member->wish_.terms) == &reservation;
+      if (shares_ == nullptr || !is_its || !(*shares_)[device].works(member->owner())) continue;
+      reservation.lease->use(member->wish_.terms.rank, now);
+    }
     const uint64_t end_ns = reservation.lease->review(now);
     const bool is_lent = end_ns == 0;
     changed |= std::exchange(reservation.is_lent, is_lent) != is_lent;
@@ -389,8 +417,22 @@ bool SmPartitions::review_reservations_locked(uint32_t device, uint64_t now, uin
   return changed;
 }
 
-// Whether a session or a group has others' SMs from now on, or no longer. Who might get some is
-// known to FairShares before it is asked, so that no work of others begins unseen.
+FairShares::Owners SmPartitions::owners_inside_locked(uint32_t device) {
+  FairShares::Owners inside;
+  FairShares::Owners outside;
+  for (const Member* member : of_[device].members) {
+    const bool has_own = plan_.reservation_of(device, member->wish_.terms) != nullptr;
+    (has_own ? inside : outside).push_back(member->owner());
+  }
+  std::erase_if(inside, [&outside](const void* owner) {
+    return std::ranges::find(outside, owner) != outside.end();
+  });
+  return inside;
+}
+
+// Whether a session, a group or a partition has others' SMs from now on, or no longer. Who might
+// get some is known to FairShares before it is asked, so that no work of others begins unseen. Work
+// on reserved SMs is nobody's hindrance: these are lent only while there is none (Lease).
 bool SmPartitions::review_borrowers_locked(uint32_t device, uint64_t now, uint64_t* next) {
   std::vector<std::pair<SmWish*, const void*>> wishes;
   for (auto& [group, together] : plan_.groups(device)) {
@@ -409,25 +451,50 @@ bool SmPartitions::review_borrowers_locked(uint32_t device, uint64_t now, uint64
       wishes.emplace_back(&wish, nullptr);
     }
   }
-  OfDevice& of = of_[device];
-  if (shares_ == nullptr || (wishes.empty() && !of.has_borrowers)) return false;
-  FairShares& shares = (*shares_)[device];
-  std::vector<const void*> borrowers;
-  for (const auto& [wish, owner] : wishes) {
-    if (owner != nullptr) borrowers.push_back(owner);
+  bool may_partitions = false;  // have others' SMs, reserved or not
+  bool is_some_lent = false;
+  for (const auto& [number, reservation] : plan_.reservations()) {
+    if (reservation.device != device) continue;
+    is_some_lent |= reservation.is_lent;
+    may_partitions |= reservation.most_sms != 0 && !reservation.is_lent;
   }
-  const bool may_borrow = !borrowers.empty();
+  OfDevice& of = of_[device];
+  const bool may_any = !wishes.empty() || may_partitions;
+  if (shares_ == nullptr || (!may_any && !of.has_borrowers)) return false;
+  FairShares& shares = (*shares_)[device];
+  const FairShares::Owners inside = owners_inside_locked(device);
+  const auto with_inside = [&inside](const void* owner) {
+    FairShares::Owners owners = inside;
+    owners.push_back(owner);
+    return owners;
+  };
+  std::vector<FairShares::Owners> borrowers;
+  for (const auto& [wish, owner] : wishes) {
+    if (owner != nullptr) borrowers.push_back(with_inside(owner));
+  }
+  const bool may_sessions = !borrowers.empty();
+  if (may_partitions) borrowers.push_back(inside);
   shares.set_borrowers(borrowers);
   borrowers.clear();
   bool changed = false;
   for (const auto& [wish, owner] : wishes) {
-    const bool lifts = owner != nullptr && !shares.others_work(owner, now - kOthersIdleNs);
+    const bool lifts =
+        owner != nullptr && !shares.others_work(with_inside(owner), now - kOthersIdleNs);
     changed |= std::exchange(wish->is_lifted, lifts) != lifts;
-    if (lifts) borrowers.push_back(owner);
+    if (lifts) borrowers.push_back(with_inside(owner));
   }
-  if (may_borrow && borrowers.empty()) look_at(now + kBorrowLookNs, next);
-  of.has_borrowers = !borrowers.empty();
-  shares.set_borrowers(std::move(borrowers));
+  bool looks = may_sessions && borrowers.empty();
+  const bool has_free = may_partitions && !shares.others_work(inside, now - kOthersIdleNs);
+  for (auto& [number, reservation] : plan_.reservations()) {
+    if (reservation.device != device || reservation.most_sms == 0) continue;
+    const bool borrows = has_free && !reservation.is_lent;
+    changed |= std::exchange(reservation.has_free, borrows) != borrows;
+  }
+  if (has_free) borrowers.push_back(inside);
+  looks |= may_partitions && !has_free;
+  if (looks) look_at(now + kBorrowLookNs, next);
+  of.has_borrowers = !borrowers.empty() || may_partitions;
+  shares.set_borrowers(std::move(borrowers), may_partitions && is_some_lent);
   return changed;
 }
 

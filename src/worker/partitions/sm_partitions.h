@@ -81,6 +81,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     const MutexLock lock(mutex_);
     return plan_.is_lifted(member.wish_);
   }
+  // What of the member's set `part` it has whatever others do: without what its partition borrows.
+  [[nodiscard]] SmPart lasting(const Member& member, SmPart part);
   // What the member may have from now on; in force when `changes` grows.
   void set(Member& member, const SmTerms& terms);
   // The number of SMs that the group may have has changed.
@@ -153,7 +155,7 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   void watch(uint32_t device);
   void lift_restriction_locked(Member& member) REQUIRES(mutex_);
   static bool lacks_set(const Member& member);
-  static void give_locked(Member& member, SmPart part);
+  void give_locked(Member& member, SmPart part) REQUIRES(mutex_);
   // All members get what the plan says by now, as far as the green contexts are there.
   // make_missing() sees to the others, when the lock is free again.
   void apply_locked(uint32_t device) REQUIRES(mutex_);
@@ -161,6 +163,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   void make(uint32_t device, const SmSet& set);
   bool prepare(uint32_t device, const SmSet& set);
   bool review_reservations_locked(uint32_t device, uint64_t now, uint64_t* next) REQUIRES(mutex_);
+  // Owners of whom all work on the device goes to SMs that are reserved for them.
+  FairShares::Owners owners_inside_locked(uint32_t device) REQUIRES(mutex_);
   bool review_borrowers_locked(uint32_t device, uint64_t now, uint64_t* next) REQUIRES(mutex_);
   bool review_small_work_locked(uint32_t device, uint64_t now) REQUIRES(mutex_);
   [[nodiscard]] bool keeps_some_locked(uint32_t device) REQUIRES(mutex_);

@@ -228,7 +228,10 @@ Status MainLoop::reserve(const wire::Reserve& message, Packet&) {
   }
   Result<uint32_t> kept = Status(CUDA_ERROR_INVALID_DEVICE, "there is no such device");
   if (environment_.devices.uses(message.device)) {
-    SmPlan::Reserve wish{.device = message.device, .sms = message.sms, .lends = message.lends != 0};
+    SmPlan::Reserve wish{.device = message.device,
+                         .sms = message.sms,
+                         .lends = message.lends != 0,
+                         .most_sms = message.most_sms};
     for (uint32_t i = 0; i < wire::kMaxSmGroups; ++i) {
       wish.groups[i] = (message.groups[i / 64] >> i % 64 & 1) != 0;
     }

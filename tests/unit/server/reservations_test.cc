@@ -35,6 +35,12 @@ TEST(Reservations, AStaticPartitionBelongsToNoProgram) {
             nullptr);
   EXPECT_EQ(reservations.number_for({0, 1, ""}), 0u);
   EXPECT_EQ(reservations.devices(), 0b10u);
+  EXPECT_EQ((*made)->wish.lends, 0u);
+  const auto shareable = reservations.add(wire::StaticPartition{
+      .device = 1, .sms = 8, .groups = {0b1100, 0}, .lends = 1, .most_sms = 12});
+  ASSERT_TRUE(shareable.ok());
+  EXPECT_EQ((*shareable)->wish.lends, 1u);
+  EXPECT_EQ((*shareable)->wish.most_sms, 12u) << "the workers are told what it may borrow";
 }
 
 }  // namespace

@@ -201,6 +201,89 @@ TEST_F(PartitionTest, WhatIsLentIsTakenBackWhileItIsBusy) {
   EXPECT_EQ(of(whole), SmGroups().set());
 }
 
+// Partition 7 has the groups 0 and 1, 8 the groups 2 and 3; both lend, and 7 may have six groups.
+class SharedPartitionTest : public PartitionTest {
+ protected:
+  static constexpr uint64_t kStart = 10'000'000'000;
+  void SetUp() override {
+    PartitionTest::SetUp();
+    worker_parts_.shares[0].set_policy(fair_share_policy, 16);
+    partitions().connect([this] { ++wakes_; }, [](uint32_t, Rank) { return false; },
+                         &worker_parts_.shares);
+    ASSERT_TRUE(partitions().reserve(7, {0, 4, true, groups({0, 1}), 12}).ok());
+    ASSERT_TRUE(partitions().reserve(8, {0, 4, true, groups({2, 3}), 0}).ok());
+  }
+  SmPartitions& partitions() { return *worker_parts_.partitions; }
+  FairShares& shares() { return worker_parts_.shares[0]; }
+  void use(Member& member, uint64_t now) {
+    partitions().use(*partitions().lease(member), Rank::kNormal, now);
+    (void)partitions().service(now);
+  }
+  int wakes_ = 0;
+};
+
+TEST_F(SharedPartitionTest, ItsMembersHaveWhatTheOtherLendsUntilThatHasWork) {
+  Member &first = join(0, 7), &other = join(0, 8);
+  const CUgreenCtx own = part(first)->handle;
+  EXPECT_EQ(of(first), groups({0, 1})) << "without work";
+  use(first, kStart);
+  EXPECT_EQ(of(first), groups({0, 1, 2, 3, 4, 5})) << "what is lent, and what nobody has";
+  EXPECT_EQ(partitions().lasting(first, part(first))->set.groups, groups({0, 1})) << "told";
+  EXPECT_TRUE(partitions().is_lifted(first));
+  FairShare outside{shares(), Rank::kNormal, std::make_shared<Bell>()};
+  const int before = wakes_;
+  outside.begin_work(16);
+  EXPECT_EQ(wakes_, before + 1) << "work outside takes back what is free";
+  EXPECT_NE(partitions().service(kStart + 1), 0u);
+  EXPECT_EQ(of(first), groups({0, 1, 2, 3})) << "which leaves what is lent";
+  EXPECT_EQ(outside.budget_ns(), kShortBudgetNs);
+  use(other, kStart + 2);
+  EXPECT_EQ(of(first), groups({0, 1}));
+  EXPECT_EQ(part(first)->handle, own) << "its green context was there all the time";
+  EXPECT_EQ(of(other), groups({2, 3})) << "which may not grow";
+  EXPECT_EQ(outside.budget_ns(), kBudgetNs);
+  // The other has no work any more.
+  use(first, kStart + kRecentNs);
+  (void)partitions().service(kStart + 2 + kRecentNs);
+  EXPECT_EQ(of(first), groups({0, 1, 2, 3}));
+  outside.end_work(kStart + kRecentNs);
+}
+
+TEST_F(SharedPartitionTest, WhoComesWhileItHasMoreIsToldItsOwn) {
+  Member& first = join(0, 7);
+  use(first, kStart);
+  ASSERT_EQ(of(first).count(), 6u);
+  const int before = wakes_;
+  Member& next = join(0, 7);
+  EXPECT_EQ(of(next), groups({0, 1}));
+  EXPECT_GT(wakes_, before);
+  (void)partitions().service(kStart + 1);
+  EXPECT_EQ(of(next), of(first));
+  EXPECT_EQ(partitions().lasting(next, part(next))->set.groups, groups({0, 1}));
+}
+
+TEST_F(SharedPartitionTest, AKernelThatTakesLongKeepsTheSms) {
+  Member &other = join(0, 8), &outside = join(0);
+  FairShare its{shares(), Rank::kNormal, std::make_shared<Bell>(), nullptr, &changes_};
+  its.begin_work(16);
+  use(other, kStart);
+  const uint64_t later = kStart + 2 * kRecentNs;
+  EXPECT_EQ(partitions().service(later), later + kRecentNs);
+  EXPECT_EQ(of(outside), groups({0, 1, 4, 5, 6, 7}));
+  its.end_work(later);
+  (void)partitions().service(later + kRecentNs);
+  EXPECT_EQ(of(outside), SmGroups().set());
+}
+
+TEST_F(SharedPartitionTest, OthersBorrowBesideThePartitionsThatWork) {
+  Member& first = join(0, 7);
+  Member& borrower = join({.sms = 4, .borrows = true});
+  EXPECT_EQ(of(borrower), groups({4, 5})) << "not on SMs that are lent only";
+  use(first, kStart);
+  EXPECT_EQ(of(borrower), groups({2, 3, 4, 5, 6, 7})) << "all but those of the partition at work";
+  EXPECT_EQ(of(first), groups({0, 1, 2, 3, 6, 7})) << "who has work shows itself by that";
+}
+
 TEST_F(PartitionTest, LowerRanksKeepOffAFewWhileTheyFillTheDevice) {
   bool crowded = false;
   Rank asked = Rank::kLatency;

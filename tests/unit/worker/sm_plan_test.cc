@@ -2,6 +2,8 @@
 // Which SMs each session is to have, and what follows from what its work needs: values alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -136,6 +138,114 @@ TEST_F(SmPlanTest, PlacesHoldForWhoHasNoLimit) {
   ASSERT_TRUE(plan_.reserve(7, {.device = 0, .sms = 4}).ok());
   plan_.assign_all(0);
   EXPECT_EQ(of(small), of(filler)) << "reservations go first";
+}
+
+// Ten groups of two SMs, of which the partition 1 has the first two and 2 the next two; 3 has two
+// that it does not lend.
+class LendingPlanTest : public ::testing::Test {
+ protected:
+  LendingPlanTest() {
+    SmLayout& layout = plan_.layout(0);
+    layout.sms = 20;
+    layout.step = 2;
+    layout.group_sms.assign(10, 2);
+    reserve(1, "11", true, 8);
+    reserve(2, "0011", true, 8);
+    reserve(3, "000011", false, 8);
+    for (uint32_t number = 1; number <= 3; ++number) {
+      wishes_[number - 1].terms.reservation = number;
+      plan_.add(wishes_[number - 1]);
+    }
+  }
+  void reserve(uint32_t number, const std::string& groups, bool lends, uint32_t most) {
+    ASSERT_TRUE(plan_
+                    .reserve(number, {.device = 0,
+                                      .sms = 4,
+                                      .lends = lends,
+                                      .groups = groups_of(groups),
+                                      .most_sms = most})
+                    .ok());
+  }
+  // Which of the partitions have work, and whether nobody else has.
+  void set(const std::vector<uint32_t>& working, bool has_free) {
+    for (auto& [number, one] : plan_.reservations()) {
+      const bool works = std::ranges::find(working, number) != working.end();
+      one.is_lent = one.lease != nullptr && !works;
+      one.has_free = has_free && works;
+    }
+    plan_.assign_all(0);
+  }
+  static SmGroups of(const SmWish& wish) { return wish.assignment.set.groups; }
+
+  SmPlan plan_;
+  std::array<SmWish, 3> wishes_;
+};
+
+TEST_F(LendingPlanTest, APartitionGrowsByWhatOthersLendUpToItsMost) {
+  SmWish& first = wishes_[0];
+  set({1}, false);
+  EXPECT_EQ(of(first), groups_of("1111")) << "with what 2 lends, and nothing of 3";
+  EXPECT_TRUE(plan_.is_lifted(first) && plan_.has_borrowed(first));
+  EXPECT_EQ(plan_.own_set(first).groups, groups_of("11")) << "which is what it is told";
+  EXPECT_EQ(of(wishes_[2]), groups_of("000011")) << "who does not lend does not borrow";
+  set({1, 2}, false);
+  EXPECT_EQ(of(wishes_[0]), groups_of("11"));
+  EXPECT_EQ(of(wishes_[1]), groups_of("0011"));
+  EXPECT_FALSE(plan_.is_lifted(wishes_[0]));
+  set({1, 2, 3}, true);
+  EXPECT_EQ(of(wishes_[0]), groups_of("11000011"));
+  EXPECT_EQ(of(wishes_[1]), groups_of("0011000011")) << "of what is free each has other groups";
+  EXPECT_EQ(of(wishes_[2]), groups_of("000011"));
+  set({1}, true);
+  EXPECT_EQ(of(wishes_[0]), groups_of("11000011")) << "it keeps what it has";
+  EXPECT_EQ(of(wishes_[1]), groups_of("0011")) << "without work it has its own";
+}
+
+TEST_F(LendingPlanTest, LimitsWithinAPartitionStayWithinIt) {
+  SmWish inside{.terms = {.sms = 2, .reservation = 1}};
+  SmWish context{.whole = &wishes_[0], .terms = {.sms = 4, .reservation = 1}};
+  SmWish small{.whole = &wishes_[0], .terms = {.sms = 2, .reservation = 1}};
+  plan_.add(inside);
+  plan_.add(context);
+  plan_.add(small);
+  set({1}, true);
+  EXPECT_EQ(of(wishes_[0]).count(), 4u);
+  EXPECT_TRUE((of(inside) & ~groups_of("11")).none());
+  EXPECT_EQ(of(context), groups_of("11"));
+  EXPECT_TRUE((of(small) & ~groups_of("11")).none());
+  EXPECT_FALSE(plan_.has_borrowed(inside) || plan_.has_borrowed(context));
+}
+
+TEST_F(LendingPlanTest, OthersHaveWhatIsLentToo) {
+  SmWish whole, limited{.terms = {.sms = 4}}, wide{.terms = {.sms = 10}};
+  plan_.add(whole);
+  plan_.add(limited);
+  set({}, false);
+  EXPECT_EQ(of(whole), groups_of("1111001111")) << "all but what 3 has";
+  EXPECT_EQ(of(limited), groups_of("0000001100")) << "such as it need not leave";
+  plan_.add(wide);
+  EXPECT_EQ(of(wide).count(), 5u);
+  EXPECT_TRUE((of(wide) & groups_of("000011")).none());
+  set({1, 2}, false);
+  EXPECT_EQ(of(whole), groups_of("0000001111"));
+}
+
+TEST_F(LendingPlanTest, WhatFillsNoGroupIsLentToNoPartition) {
+  SmLayout& layout = plan_.layout(0);
+  layout.group_sms.back() = 3;
+  layout.has_partial_group = true;
+  for (const uint32_t number : {2, 3}) plan_.reservations().erase(number);
+  plan_.reservations().at(1).most_sms = 20;
+  set({1}, true);
+  EXPECT_EQ(of(wishes_[0]), groups_of("111111111"));
+}
+
+TEST_F(LendingPlanTest, AllSmsAreTheWholeDevice) {
+  for (const uint32_t number : {2, 3}) plan_.reservations().erase(number);
+  plan_.reservations().at(1).most_sms = 20;
+  set({1}, true);
+  EXPECT_TRUE(wishes_[0].assignment.is_whole_device && plan_.is_lifted(wishes_[0]));
+  EXPECT_EQ(plan_.own_set(wishes_[0]).groups, groups_of("11"));
 }
 
 // ---- Demand -------------------------------------------------------------------------------------
