@@ -109,27 +109,20 @@ class Reader : public TomlReader {
   }
 
   Status read_partition(const toml::table& table, PartitionRule* rule) const {
-    OPENMPS_RETURN_IF_ERROR(read_keys(
-        table, {{"name", [&](const toml::node& value) { return read_name(value, &rule->name); }},
-                {"device",
-                 [&](const toml::node& value) {
-                   const auto number = value.value_exact<int64_t>();
-                   rule->device = number ? std::to_string(*number) : text_of(value);
-                   if (names_a_device(rule->device)) return Status();
-                   return expected(value, format_text("a device: a number below %u or a UUID, "
-                                                      "\"GPU-...\"",
-                                                      wire::kMaxDevices));
-                 }},
-                {"chunks", [&](const toml::node& value) {
-                   const auto chunks = value.value_exact<int64_t>();
-                   if (!chunks || *chunks < 1 || *chunks > int64_t{wire::kMaxSmGroups}) {
-                     return expected(
-                         value, format_text("a number of chunks, 1 to %u", wire::kMaxSmGroups));
-                   }
-                   rule->chunks = static_cast<uint32_t>(*chunks);
-                   return Status();
-                 }}}));
-    if (!rule->name.empty() && !rule->device.empty() && rule->chunks != 0) return Status();
+    std::vector<Key> keys = {
+        {"name", [&](const toml::node& value) { return read_name(value, &rule->name); }},
+        {"device", [&](const toml::node& value) {
+           const auto number = value.value_exact<int64_t>();
+           rule->device = number ? std::to_string(*number) : text_of(value);
+           if (names_a_device(rule->device)) return Status();
+           return expected(value, format_text("a device: a number below %u or a UUID, \"GPU-...\"",
+                                              wire::kMaxDevices));
+         }}};
+    std::ranges::move(chunk_keys(rule), std::back_inserter(keys));
+    OPENMPS_RETURN_IF_ERROR(read_keys(table, keys));
+    if (!rule->name.empty() && !rule->device.empty() && rule->chunks != 0) {
+      return check_chunks(table, *rule);
+    }
     return expected(table, "a partition with name, device and chunks");
   }
 

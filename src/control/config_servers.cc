@@ -36,7 +36,7 @@ class ServersReader {
                   [this, &features](const toml::node& one) {
                     return read_feature(
                         one, "memacct",
-                        {{"audit_log", boolean(&features.audit_log)},
+                        {{"audit_log", toml_.boolean(&features.audit_log)},
                          {"force_polling", unused("features.memacct.force_polling",
                                                   "memory is counted where it is allocated")}});
                   }},
@@ -113,15 +113,6 @@ class ServersReader {
       return Status();
     };
   }
-  std::function<Status(const toml::node&)> boolean(bool* target) const {
-    return [this, target](const toml::node& value) {
-      const auto is_on = value.value_exact<bool>();
-      if (!is_on) return toml_.expected(value, "true or false");
-      *target = *is_on;
-      return Status();
-    };
-  }
-
   Status read_feature(const toml::node& value, const std::string& name,
                       std::vector<Key> keys) const {
     const toml::table* table = value.as_table();
@@ -260,11 +251,10 @@ class ServersReader {
       return for_each_row(value, "servers.NAME.devices.sm_partitions", [&](const toml::table& row) {
         PartitionRule& rule = partitions.emplace_back();
         rule.server = server;
-        return toml_.read_keys(row, {{"name", share_name("partition", &rule.name)},
-                                     {"chunks", chunks(&rule.chunks)},
-                                     {"include_remainder", boolean(&rule.includes_remainder)},
-                                     {"shareable", boolean(&rule.is_shareable)},
-                                     {"max_chunks", chunks(&rule.most_chunks)}});
+        std::vector<Key> keys = {{"name", share_name("partition", &rule.name)},
+                                 {"include_remainder", toml_.boolean(&rule.includes_remainder)}};
+        std::ranges::move(toml_.chunk_keys(&rule), std::back_inserter(keys));
+        return toml_.read_keys(row, keys);
       });
     };
     OPENMPS_RETURN_IF_ERROR(
@@ -275,6 +265,7 @@ class ServersReader {
       if (rule.name.empty() || rule.chunks == 0) {
         return toml_.expected(table, "partitions with name and chunks");
       }
+      OPENMPS_RETURN_IF_ERROR(toml_.check_chunks(table, rule));
       const auto is_same = [&rule](const PartitionRule& other) {
         return other.id() == rule.id() && other.device == rule.device;
       };
@@ -300,18 +291,6 @@ class ServersReader {
       return toml_.error_at(value.source().begin, fault_of_name(what, *target));
     };
   }
-  std::function<Status(const toml::node&)> chunks(uint32_t* target) const {
-    return [this, target](const toml::node& value) {
-      const auto number = value.value_exact<int64_t>();
-      if (!number || *number < 1 || *number > int64_t{wire::kMaxSmGroups}) {
-        return toml_.expected(value,
-                              format_text("a number of chunks, 1 to %u", wire::kMaxSmGroups));
-      }
-      *target = static_cast<uint32_t>(*number);
-      return Status();
-    };
-  }
-
   Status read_devices(const toml::node& value, std::vector<std::string>* devices) const {
     std::string text = TomlReader::text_of(value);
     std::ranges::replace(text, ',', ' ');

@@ -332,7 +332,7 @@ std::string format_device_clients(const std::vector<Device>& devices,
     text += format_text("[%zu] %02x:%02x.%x, %s\n", i, pci.domain, pci.bus, pci.function,
                         devices[i].name.c_str());
     for (const ClientLine& client : clients) {
-      if (client.device != i) continue;
+      if (client.device_uuid != devices[i].uuid) continue;
       text += format_text("%u.%u%s\n", client.pid, client.id, mark_of(client));
     }
   }

@@ -17,9 +17,8 @@ struct ClientLine {
   uint32_t pid = 0;  // 0: the daemon can't see it (client_name.h)
   uint32_t id = 0;
   uint32_t server = 0;
-  uint32_t device = 0;
   uint32_t namespace_inode = 0;
-  std::string device_uuid;
+  std::string device_uuid;  // not its number: a server may count devices in another way
   std::string command;
   bool ending = false;  // the program has gone, and its work has not ended yet
   wire::Usage usage{};
@@ -69,6 +68,8 @@ struct DevicePartitions {
     std::string id;
     uint32_t chunks = 0;
     bool has_clients = false;
+    bool is_shareable = false;
+    uint32_t most_chunks = 0;  // with what it borrows
   };
   std::string uuid;
   uint32_t chunk_sms = 0;

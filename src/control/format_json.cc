@@ -274,7 +274,9 @@ std::string format_partitions_json(const std::vector<DevicePartitions>& devices)
                             {"id", partition.id},
                             {"chunks", partition.chunks},
                             {"sms", partition.chunks * device.chunk_sms},
-                            {"clients", partition.has_clients}});
+                            {"clients", partition.has_clients},
+                            {"shareable", partition.is_shareable},
+                            {"max_chunks", std::max(partition.chunks, partition.most_chunks)}});
     }
     list.push_back({{"uuid", device.uuid},
                     {"chunk_sms", device.chunk_sms},

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/text.h"
+
 namespace openmps::control {
 namespace {
 
@@ -67,15 +69,46 @@ std::string table(const Listing& listing, bool has_header) {
   return text;
 }
 
+Listing plain_part(Listing listing) {
+  if (listing.plain_columns == 0) return listing;
+  listing.columns.resize(listing.plain_columns);
+  for (auto& row : listing.rows) row.resize(listing.plain_columns);
+  return listing;
+}
+
 }  // namespace
+
+Result<Listing> with_columns(const Listing& listing, std::string_view names) {
+  Listing made;
+  std::vector<size_t> places;
+  while (!names.empty()) {
+    const std::string name(names.substr(0, names.find(',')));
+    names.remove_prefix(std::min(names.size(), name.size() + 1));
+    const auto found = std::ranges::find(listing.columns, name);
+    if (found == listing.columns.end()) {
+      std::string fault = "unknown field '" + printable(name) + "': ";
+      for (const std::string& column : listing.columns) {
+        fault += (column == listing.columns.front() ? "" : ", ") + column;
+      }
+      return Status(CUDA_ERROR_INVALID_VALUE, fault);
+    }
+    made.columns.push_back(name);
+    places.push_back(static_cast<size_t>(found - listing.columns.begin()));
+  }
+  for (const auto& row : listing.rows) {
+    std::vector<std::string>& fields = made.rows.emplace_back();
+    for (const size_t place : places) fields.push_back(row[place]);
+  }
+  return made;
+}
 
 Result<std::string> format_listing(const Listing& listing, std::string_view format) {
   constexpr std::string_view kNoHeader = ",noheader";
   const bool has_header = !format.ends_with(kNoHeader);
   const std::string_view kind =
       has_header ? format : format.substr(0, format.size() - kNoHeader.size());
-  if (kind == "csv") return csv(listing, has_header);
-  if (kind == "table" || kind.empty()) return table(listing, has_header);
+  if (kind == "csv") return csv(plain_part(listing), has_header);
+  if (kind == "table" || kind.empty()) return table(plain_part(listing), has_header);
   if (kind == "json" && has_header) return json_of(listing);
   return Status(CUDA_ERROR_INVALID_VALUE,
                 "unknown format '" + std::string(format) +

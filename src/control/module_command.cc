@@ -53,7 +53,9 @@ std::string with_arguments(const ModuleVerb& row) {
 
 std::string option_text(const ModuleOption& option) {
   return "--" + std::string(option.name) +
-         (option.value.empty() ? "" : "=" + std::string(option.value));
+         (option.value.empty() ? ""
+          : option.is_switch   ? "[=" + std::string(option.value) + "]"
+                               : "=" + std::string(option.value));
 }
 
 std::string line_of(const std::string& what, std::string_view help) {
@@ -95,11 +97,11 @@ std::string read_arguments(std::span<const std::string> words, ModuleCommand* co
     const auto option = std::ranges::find(verb.options, name, &ModuleOption::name);
     if (option == verb.options.end()) return "unknown option '" + printable(word) + "'";
     const bool has_value = equals != std::string::npos;
-    if (has_value == option->value.empty()) {
+    if (has_value == option->value.empty() && !(option->is_switch && !has_value)) {
       return "option '--" + name + "' takes " +
              (has_value ? "no value" : "a value: " + option_text(*option));
     }
-    const std::string value = has_value ? word.substr(equals + 1) : "";
+    const std::string value = has_value ? word.substr(equals + 1) : option->is_switch ? "true" : "";
     if (!command->options.emplace(name, value).second) return "option '--" + name + "' twice";
   }
   if (command->words.size() < verb.words.size()) {

@@ -24,6 +24,7 @@ struct ModuleOption {
   std::string_view name;   // without the dashes
   std::string_view value;  // what stands for its value in the help; "": it is a flag
   std::string_view help;
+  bool is_switch = false;  // without its value it means true
 };
 
 struct ModuleVerb {

@@ -80,8 +80,11 @@ void list_partitions(const CommandCall& call) {
                 lines.emplace_back(DevicePartitions{device.uuid, device.chunk_sms, device.chunks});
             for (const StaticPartitions::Partition& one : call.servers.partitions().all()) {
               if (one.uuid != device.uuid) continue;
-              line.partitions.push_back(
-                  {one.id, one.chunks, call.servers.has_clients(one, answers)});
+              line.partitions.push_back({.id = one.id,
+                                         .chunks = one.chunks,
+                                         .has_clients = call.servers.has_clients(one, answers),
+                                         .is_shareable = one.place.lends != 0,
+                                         .most_chunks = one.most_chunks});
             }
           }
           call.done({call.command.json ? format_partitions_json(lines)

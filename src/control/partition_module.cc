@@ -63,7 +63,29 @@ void partition_create(const ModuleCall& call) {
   const auto remainder = boolean_of(call.command.option("include-remainder").value_or("false"));
   if (!remainder) return call.fail("--include-remainder: expected true or false");
   rule.includes_remainder = *remainder;
+  const auto shareable = boolean_of(call.command.option("shareable").value_or("false"));
+  if (!shareable) return call.fail("--shareable: expected true or false");
+  rule.is_shareable = *shareable;
+  if (const auto text = call.command.option("max-chunks")) {
+    const auto most = parse_unsigned(*text, wire::kMaxSmGroups);
+    if (!most) {
+      return call.fail(
+          format_text("--max-chunks=%s: expected a number, 0 (the same as --chunks) "
+                      "to %u",
+                      printable(*text).c_str(), wire::kMaxSmGroups));
+    }
+    rule.most_chunks = static_cast<uint32_t>(*most);
+  }
   with_named_device(call, [call, rule](uint32_t ordinal, const Device& device) {
+    const NamedServer* const named = call.servers.named().find(rule.server);
+    if (named == nullptr) return call.fail("server '" + rule.server + "' does not exist");
+    const auto is_it = [&](const std::string& allowed) {
+      return device.uuid.starts_with(allowed) || allowed == std::to_string(ordinal);
+    };
+    if (!named->devices.empty() && std::ranges::none_of(named->devices, is_it)) {
+      return call.fail("device " + device.uuid + " is not among the devices of server '" +
+                       rule.server + "'");
+    }
     const auto made = call.servers.partitions().add(ordinal, device, rule);
     if (!made.ok()) return call.fail(made.status().message());
     call.servers.keep_state();
@@ -120,7 +142,8 @@ void partition_list(const ModuleCall& call) {
                        "'; see 'device list'");
     }
     Listing listing{{"server", "device", "name", "chunks", "sm-count", "include-remainder",
-                     "status", "visible-uuid"}};
+                     "status", "visible-uuid", "shareable", "max-chunks"}};
+    listing.plain_columns = 8;  // as NVIDIA's daemon lists them
     for (size_t i = 0; i < devices.size(); ++i) {
       if (of_device && wanted != i) continue;
       uint32_t free = devices[i].chunks;
@@ -132,14 +155,18 @@ void partition_list(const ModuleCall& call) {
         listing.rows.push_back({one.server.empty() ? kNoValue : one.server, one.uuid,
                                 one.short_name(), std::to_string(one.chunks),
                                 std::to_string(one.place.sms), one.has_remainder ? "true" : "false",
-                                "created", one.name()});
+                                "created", one.name(), one.place.lends != 0 ? "true" : "false",
+                                std::to_string(one.most_chunks)});
       }
       if (free == 0 || !call.command.has("all")) continue;
       listing.rows.push_back({kNoValue, devices[i].uuid, kNoValue, std::to_string(free),
                               std::to_string(free * devices[i].chunk_sms), "false", "unallocated",
-                              kNoValue});
+                              kNoValue, kNoValue, kNoValue});
     }
-    call.show(listing);
+    const auto fields = call.command.option("fields");
+    const Result<Listing> shown = fields ? with_columns(listing, *fields) : listing;
+    if (!shown.ok()) return call.fail(shown.status().message());
+    call.show(*shown);
   });
 }
 
@@ -237,7 +264,10 @@ std::span<const ModuleVerb> partition_verbs() {
        .options = {{"server", "<name>", "Whose clients may be in it"},
                    {"device", "<device>", "Ordinal or UUID"},
                    {"chunks", "<n>", "How many chunks of SMs"},
-                   {"include-remainder", "<bool>", "Also the SMs that fill no chunk"}},
+                   {"include-remainder", "<bool>", "Also the SMs that fill no chunk"},
+                   {"shareable", "<bool>", "Lends its SMs while its clients have no work", true},
+                   {"max-chunks", "<n>",
+                    "Up to how many it grows by what others lend; default: its own"}},
        .run = partition_create,
        .help = "Keeps SMs for the clients that name the partition in CUDA_MPS_SM_PARTITION"},
       {.module = "sm-partition",
@@ -251,6 +281,8 @@ std::span<const ModuleVerb> partition_verbs() {
        .options = {{"server", "<name>", "Partitions of that server"},
                    {"device", "<device>", "Partitions of that device"},
                    {"all", "", "Also what is in no partition"},
+                   {"fields", "<list>",
+                    "These columns only; also shareable and max-chunks, which are in JSON anyway"},
                    {"format", "<format>", "table, csv or json; ,noheader"}},
        .run = partition_list,
        .help = "Partitions, and the values of CUDA_MPS_SM_PARTITION (visible-uuid)"}};

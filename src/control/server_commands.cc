@@ -112,7 +112,7 @@ void show_client_table(const CommandCall& call) {
     std::vector<ClientLine> clients = clients_of(answers);
     std::erase_if(clients, [&call](const ClientLine& client) { return !is_seen(call, client); });
     for (ClientLine& client : clients) {
-      const auto* partition = call.servers.partitions().find(client.place);
+      const auto* partition = call.servers.partitions().find(client.device_uuid, client.place);
       if (partition != nullptr) client.partition = partition->name();
     }
     call.done({call.command.json ? format_ps_json(clients)

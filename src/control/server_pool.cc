@@ -781,10 +781,13 @@ Result<wire::StaticPartition> ServerPool::partition_of(const NewClient& client) 
   Result<wire::StaticPartition> named = partitions_.named(text, client.server);
   if (!named.ok() || rule == nullptr || named->device >= devices_.size()) return named;
   const uint32_t most = most_sms(*rule, devices_, named->device);
-  if (named->sms <= most) return named;
-  return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
-                format_text("partition %s has %u SMs, and namespace %s may have %u",
-                            printable(text).c_str(), named->sms, rule->name.c_str(), most));
+  const bool borrows = group_limits(*rule, devices_).borrows != 0;
+  const uint32_t wanted = borrows ? named->sms : std::max(named->sms, named->most_sms);
+  if (wanted <= most) return named;
+  return Status(
+      CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+      format_text("partition %s %s %u SMs, and namespace %s may have %u", printable(text).c_str(),
+                  wanted == named->sms ? "has" : "may grow to", wanted, rule->name.c_str(), most));
 }
 
 const GroupRule* ServerPool::rule_for(const std::string& server, std::string_view group) const {

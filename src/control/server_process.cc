@@ -85,7 +85,7 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server) 
   for (uint32_t i = 0; i < head.rows && head.query != wire::QueryKind::kGroups; ++i) {
     wire::ClientRow row;
     memcpy(&row, data.data() + i * sizeof(row), sizeof(row));
-    answer.clients.push_back(ClientLine{row.pid, row.id, static_cast<uint32_t>(server), row.device,
+    answer.clients.push_back(ClientLine{row.pid, row.id, static_cast<uint32_t>(server),
                                         row.namespace_inode, printable(field_text(row.device_uuid)),
                                         printable(field_text(row.command)), row.ending != 0,
                                         row.usage, row.active_thread_percentage, row.quality,

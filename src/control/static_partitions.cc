@@ -30,6 +30,15 @@ Status no_such(const std::string& reason) {
 
 }  // namespace
 
+std::string fault_of_most_chunks(const PartitionRule& rule) {
+  if (rule.most_chunks == 0 || rule.most_chunks == rule.chunks) return "";
+  if (rule.most_chunks < rule.chunks) {
+    return format_text("max_chunks %u is less than the %u chunks of the partition",
+                       rule.most_chunks, rule.chunks);
+  }
+  return rule.is_shareable ? "" : "max_chunks is for a shareable partition only";
+}
+
 std::optional<uint32_t> find_by_uuid(std::string_view beginning,
                                      const std::vector<Device>& devices) {
   std::optional<uint32_t> found;
@@ -51,6 +60,11 @@ Result<const StaticPartitions::Partition*> StaticPartitions::add(uint32_t ordina
       return Status(CUDA_ERROR_ALREADY_ACQUIRED, "partition " + one.name() + " is there already");
     }
     used |= groups_of(one.place);
+  }
+  if (const std::string fault = fault_of_most_chunks(rule); !fault.empty()) return no_such(fault);
+  if (rule.most_chunks > device.chunks) {
+    return no_such(format_text("max_chunks %u is more than the %u chunks of the device",
+                               rule.most_chunks, device.chunks));
   }
   Partition made;
   made.uuid = device.uuid;
@@ -77,6 +91,11 @@ Result<const StaticPartitions::Partition*> StaticPartitions::add(uint32_t ordina
     made.place.sms += remainder;
     made.has_remainder = true;
   }
+  made.most_chunks = std::max(rule.chunks, rule.most_chunks);
+  made.place.lends = rule.is_shareable ? 1 : 0;
+  if (made.most_chunks > made.chunks) {
+    made.place.most_sms = made.place.sms + (made.most_chunks - made.chunks) * device.chunk_sms;
+  }
   made.id = rule.name.empty() ? std::to_string(++last_) : rule.id();
   return &all_.emplace_back(std::move(made));
 }
@@ -97,6 +116,10 @@ std::vector<std::string> StaticPartitions::describe(const std::vector<PartitionR
     } else if (there->chunks != rule.chunks) {
       lines.push_back(format_text("partition %s keeps its %u chunks until it is removed",
                                   there->name().c_str(), there->chunks));
+    } else if ((there->place.lends != 0) != rule.is_shareable ||
+               there->most_chunks != std::max(rule.chunks, rule.most_chunks)) {
+      lines.push_back("partition " + there->name() +
+                      " keeps its shareable and max_chunks until it is removed");
     }
   }
   for (const Partition& one : all_) {
@@ -118,10 +141,13 @@ StaticPartitions::Partition* StaticPartitions::find(std::string_view text) {
   return found == all_.end() ? nullptr : &*found;
 }
 
-const StaticPartitions::Partition* StaticPartitions::find(
-    const wire::StaticPartition& place) const {
+const StaticPartitions::Partition* StaticPartitions::find(std::string_view uuid,
+                                                          wire::StaticPartition place) const {
   if (place.sms == 0) return nullptr;
-  const auto found = std::ranges::find(all_, place, &Partition::place);
+  const auto found = std::ranges::find_if(all_, [&](const Partition& one) {
+    place.device = one.place.device;
+    return one.uuid == uuid && one.place == place;
+  });
   return found == all_.end() ? nullptr : &*found;
 }
 
@@ -178,21 +204,30 @@ std::string StaticPartitions::text() const {
     text << one.uuid << ' ' << one.id << ' ' << (one.server.empty() ? "-" : one.server) << ' '
          << one.chunks << ' ' << one.has_remainder << ' ' << one.place.sms;
     for (const uint64_t word : one.place.groups) text << ' ' << word;
-    text << '\n';
+    text << ' ' << one.place.lends << ' ' << one.most_chunks << ' ' << one.place.most_sms << '\n';
   }
   return text.str();
 }
 
 void StaticPartitions::restore(const std::string& text) {
   std::istringstream lines(text);
-  lines >> last_;
-  for (Partition one; lines >> one.uuid >> one.id >> one.server >> one.chunks >>
-                      one.has_remainder >> one.place.sms;) {
-    for (uint64_t& word : one.place.groups) lines >> word;
+  std::string line;
+  std::getline(lines, line);
+  std::istringstream(line) >> last_;
+  while (std::getline(lines, line)) {
+    Partition one;
+    std::istringstream fields(line);
+    fields >> one.uuid >> one.id >> one.server >> one.chunks >> one.has_remainder >> one.place.sms;
+    for (uint64_t& word : one.place.groups) fields >> word;
+    if (!fields) continue;
+    // A daemon before this one did not know what is lent.
+    fields >> one.place.lends >> one.most_chunks >> one.place.most_sms;
+    if (!fields || one.place.lends > 1) one.place.lends = one.place.most_sms = 0;
+    if (one.most_chunks < one.chunks || one.place.most_sms == 0) one.most_chunks = one.chunks;
     if (one.server == "-") one.server.clear();
     one.place.device = wire::kMaxDevices;
     const size_t groups = one.chunks + (one.has_remainder ? 1 : 0);
-    if (lines && groups_of(one.place).count() == groups) all_.push_back(one);
+    if (groups_of(one.place).count() == groups) all_.push_back(one);
   }
 }
 

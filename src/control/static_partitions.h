@@ -30,12 +30,15 @@ struct PartitionRule {
   uint32_t chunks = 0;
   std::string server = {};          // whose clients may be in it; "": those of all servers
   bool includes_remainder = false;  // the SMs that fill no chunk, too
-  bool is_shareable = false;        // lends SMs that idle, and borrows
+  bool is_shareable = false;        // lends SMs that idle, and may borrow (decision 51)
   uint32_t most_chunks = 0;         // with what it borrows; 0: `chunks`
 
   // Unique on its device: names of partitions are unique within a server, and have no '.'.
   [[nodiscard]] std::string id() const { return server.empty() ? name : server + "." + name; }
 };
+
+// Why no partition can have the rule's most chunks; "": some device's can.
+std::string fault_of_most_chunks(const PartitionRule& rule);
 
 class StaticPartitions {
  public:
@@ -44,6 +47,7 @@ class StaticPartitions {
     std::string id;      // a name (PartitionRule::id()), or a number, used once only
     std::string server;  // whose clients may be in it; "": those of all servers
     uint32_t chunks = 0;
+    uint32_t most_chunks = 0;    // with what it borrows; not less than `chunks`
     bool has_remainder = false;  // has the SMs that fill no chunk, too
     wire::StaticPartition place;
     bool is_leaving = false;  // being removed: no client is let in
@@ -58,7 +62,8 @@ class StaticPartitions {
 
   // Adds a partition of the free chunks with the lowest numbers; without a name it gets the next
   // number. The rule's device counts for nothing. CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: too
-  // few chunks are free, there are none, or another partition has the remainder;
+  // few chunks are free, there are none, another partition has the remainder, or that can't be the
+  // most chunks;
   // CUDA_ERROR_ALREADY_ACQUIRED: the device has one of that id.
   Result<const Partition*> add(uint32_t ordinal, const Device& device, const PartitionRule& rule);
   // The partitions of the configuration. New ones are made when the devices are known; existing
@@ -72,8 +77,9 @@ class StaticPartitions {
                                 std::string_view short_name);
   // Those of a server that does not exist any more.
   void remove_of(std::string_view server);
-  // The partition of a client's place. Null: the place has no SMs.
-  [[nodiscard]] const Partition* find(const wire::StaticPartition& place) const;
+  // The partition of a client, by its device and by its place as its server states that, which may
+  // count the devices in another way. Null: the place has no SMs.
+  [[nodiscard]] const Partition* find(std::string_view uuid, wire::StaticPartition place) const;
   void remove(const Partition* partition);
   // The partition that a client of the server names: by a whole name, or by a name alone. One that
   // is not made yet has the device wire::kMaxDevices. CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION

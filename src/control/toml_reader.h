@@ -145,6 +145,39 @@ class TomlReader {
     return std::string(value.value_exact<std::string_view>().value_or(std::string_view()));
   }
 
+  // The keys of a partition that say how many chunks it has, and check_chunks(), what they say
+  // together.
+  std::vector<Key> chunk_keys(PartitionRule* rule) const {
+    const auto chunks = [this](uint32_t* target, int64_t least) {
+      return [this, target, least](const toml::node& value) {
+        const auto number = value.value_exact<int64_t>();
+        if (!number || *number < least || *number > int64_t{wire::kMaxSmGroups}) {
+          return expected(value, format_text("a number of chunks, %d to %u",
+                                             static_cast<int>(least), wire::kMaxSmGroups));
+        }
+        *target = static_cast<uint32_t>(*number);
+        return Status();
+      };
+    };
+    return {{"chunks", chunks(&rule->chunks, 1)},
+            {"shareable", boolean(&rule->is_shareable)},
+            {"max_chunks", chunks(&rule->most_chunks, 0)}};
+  }
+  Status check_chunks(const toml::table& table, const PartitionRule& rule) const {
+    const std::string fault = fault_of_most_chunks(rule);
+    if (fault.empty()) return Status();
+    return error_at(table.source().begin, "partition " + rule.name + ": " + fault);
+  }
+
+  std::function<Status(const toml::node&)> boolean(bool* target) const {
+    return [this, target](const toml::node& value) {
+      const auto is_on = value.value_exact<bool>();
+      if (!is_on) return expected(value, "true or false");
+      *target = *is_on;
+      return Status();
+    };
+  }
+
   Status expected(const toml::node& value, const std::string& what) const {
     return error_at(value.source().begin, "expected " + what);
   }

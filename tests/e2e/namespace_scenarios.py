@@ -572,5 +572,138 @@ def v3_partitions(box, _):
     box.quit()
 
 
+def create_partition(box, name, server, device, options):
+    """The value of CUDA_MPS_SM_PARTITION for a new partition."""
+    text = do(box, f"sm-partition create {name} --server={server} --device={device} {options}")
+    return re.search("CUDA_MPS_SM_PARTITION=(.*)", text)[1]
+
+
+def v3_shareable(box, _):
+    """A shareable partition grows, up to its max-chunks, by what others lend while their clients have no work, and has its
+    own part while they have; one that is not shareable neither lends nor borrows."""
+    box.env["SOFTGPU_SMS"] = "12"  # six chunks
+    box.start_daemon()
+    do(box, "server create s")
+    device = json.loads(box.control("device_query --json")[1])[0]
+    chunk, rest = device["chunk_sms"], device["chunks"] - 4
+    for options, fault in (("--chunks=2 --max-chunks=4", "for a shareable partition only"),
+                           ("--chunks=2 --shareable --max-chunks=1", "is less than the 2 chunks"),
+                           (f"--chunks=2 --shareable --max-chunks={rest + 5}", f"more than the {rest + 4} chunks"),
+                           ("--chunks=2 --shareable=perhaps", "expected true or false"),
+                           ("--chunks=2 --shareable --max-chunks=x", "expected a number")):
+        code, text = say(box, "sm-partition create wrong --server=s --device=0 " + options)
+        require(code == 1 and fault in text, f"{options}: {text}")
+    names = {name: create_partition(box, name, "s", 0, options)
+             for name, options in (("grows", "--chunks=2 --shareable --max-chunks=4"),
+                                   ("lends", "--chunks=2 --shareable=true"), ("alone", f"--chunks={rest}"))}
+
+    def listed():
+        return [(row["name"], row["chunks"], row["shareable"], row["max-chunks"])
+                for row in json.loads(do(box, "sm-partition list --format=json"))]
+    shown = [("grows", "2", "true", "4"), ("lends", "2", "true", "2"), ("alone", str(rest), "false", str(rest))]
+    require(listed() == shown, f"the list shows {listed()}")
+    require(do(box, "sm-partition list --fields=max-chunks,name --format=csv").splitlines()[:2] ==
+            ["MAX CHUNKS,NAME", "4,grows"], "--fields")
+
+    def env(name):
+        return through(box, "s", "", CUDA_MPS_SM_PARTITION=names[name])
+
+    def settles_at(program, chunks, what):
+        require(wait_until(lambda: len(program.sms) == chunks * chunk, SETTLE_LIMIT_S), f"{what}: on {sorted(program.sms)}")
+    alone, first = LiveSms(box, env("alone")), LiveSms(box, env("grows"))
+    settles_at(first, 4, "it does not grow beside an empty partition")
+    # The program takes it for wrong to run on more SMs than it is told of, as it does while its partition borrows.
+    out = box.run(["drv_sm_share"], CLIENT_LIMIT_S, env("grows"))[1]
+    told = [line for line in out.splitlines() if line.startswith("# told")][-1].split()
+    require(int(told[2]) == 2 * chunk, f"it is told another number than that of its own chunks: {told}")
+
+    other = LiveSms(box, env("lends"))
+    settles_at(first, 2, "it keeps what was lent")
+    settles_at(other, 2, "what was lent is not given back")
+    until, begun = first.rounds + 20, len(first.history)
+    require(wait_until(lambda: first.rounds >= until, SETTLE_LIMIT_S), "it does not continue")
+    most = max(found for _, found in first.history[begun:])
+    require(most <= 2 * chunk and not first.sms & other.sms, f"{most} SMs beside the other's work")
+    kill_daemon(box)
+    box.start_daemon()
+    require(listed() == shown, f"the next daemon shows {listed()}")
+    lent = set(other.sms)
+    other.end()
+    settles_at(first, 4, "it does not grow again")
+    # The other is there, works, and idles.
+    begun = len(first.history)
+    held = box.start(["drv_client_worker", "1", "3", "hold"], env("lends"), stdin=subprocess.PIPE)
+    ready(held)
+    require(wait_until(lambda: any(found <= 2 * chunk for _, found in first.history[begun:]), SETTLE_LIMIT_S),
+            "it keeps what was lent while the other begins")
+    require(wait_until(lambda: lent < first.sms, SETTLE_LIMIT_S), f"{first.sms} without {lent}, which idle")
+    require(max(found for _, found in alone.history) == len(alone.sms) == rest * chunk and
+            max(found for _, found in first.history) == 4 * chunk and not alone.sms & first.sms,
+            f"{alone.sms} alone, {first.sms}")
+    # Programs of no partition have what is lent, too, beside what is in no partition.
+    free = set(alone.sms)
+    alone.end()
+    do(box, "sm-partition delete alone --server=s --device=0")
+    outside = LiveSms(box, through(box, "s"))
+    require(wait_until(lambda: outside.sms == free | lent, SETTLE_LIMIT_S), f"outside: {outside.sms} of {lent}, {free}")
+    require(wait_until(lambda: len(first.sms) == 4 * chunk and not first.sms & free, SETTLE_LIMIT_S),
+            f"{first.sms} beside work outside")
+    other = LiveSms(box, env("lends"))
+    settles_at(first, 2, "it keeps what was lent to two")
+    require(wait_until(lambda: outside.sms == free, SETTLE_LIMIT_S), f"outside: {outside.sms} of {free}")
+    require(other.sms == lent, f"{other.sms} of {lent}")
+    for program in (outside, other, first):
+        program.end()
+    tell(held)
+    finish(held, "the one that was idle")
+    box.quit()
+
+
+def v3_allowed_devices(box, _):
+    """Partitions of a server that may use the second of two devices only: clients get their SMs there."""
+    box.env["SOFTGPU_DEVICES"] = "2"
+    box.start_daemon()
+    devices = json.loads(box.control("device_query --json")[1])
+    chunk, second = devices[1]["chunk_sms"], devices[1]["uuid"]
+    do(box, f"server create near --allowed-devices={second}")
+    do(box, "server create both")
+    code, text = say(box, "sm-partition create far --server=near --device=0 --chunks=1")
+    require(code == 1 and "is not among the devices of server 'near'" in text, text)
+    names = {(server, device): create_partition(box, f"of_{server}", server, device, f"--chunks={2 + device}")
+             for server, device in (("near", 1), ("both", 0))}
+    names["both", 1] = create_partition(box, "second", "both", second, "--chunks=1 --shareable --max-chunks=2")
+    do(box, f"namespace create pod --server=near --sm-count={2 * chunk}")
+
+    def place(server, partition, namespace=""):
+        child = box.start(["drv_sm_share"], through(box, server, namespace, CUDA_MPS_SM_PARTITION=partition))
+        out, err = child.communicate(timeout=CLIENT_LIMIT_S)
+        words = [line for line in out.splitlines() if line.startswith("# told")]
+        return len(words[-1].split()[4:]) if child.returncode == 0 else err.strip().splitlines()[-1:]
+    for server, device, chunks in (("near", 1, 3), ("both", 0, 2)):
+        got = place(server, names[server, device])
+        require(got == chunks * chunk, f"{names[server, device]}: {got}")
+    require(not isinstance(place("near", names["near", 1], "pod"), int), "it gets into one above its namespace's share")
+    held = {key: LiveSms(box, through(box, key[0], "", CUDA_MPS_SM_PARTITION=name)) for key, name in names.items()}
+    for (server, device), chunks in zip(names, (3, 2, 2)):
+        program = held[server, device]
+        require(wait_until(lambda: len(program.sms) == chunks * chunk, SETTLE_LIMIT_S), f"{server} {device}: {program.sms}")
+    shown = {row["pid"]: (row["device"], row["sm_partition"]) for row in json.loads(box.control("ps --json")[1])}
+    wanted = {held[key].pid(): (devices[key[1]]["uuid"], name) for key, name in names.items()}
+    require(shown == wanted, f"ps shows {shown}, not {wanted}")
+    for name, server in (("of_near", "near"), ("second", "both")):
+        code, text = say(box, f"sm-partition delete {name} --server={server} --device=1")
+        require(code == 1 and "has clients" in text, text)
+    kill_daemon(box)
+    box.start_daemon()
+    require(wait_until(lambda: len(json.loads(box.control("ps --json")[1])) == 3, SETTLE_LIMIT_S), "clients are unknown")
+    code, text = say(box, "sm-partition delete of_near --server=near --device=1")
+    require(code == 1 and "has clients" in text, text)
+    require(place("near", names["near", 1]) == 3 * chunk, "the next daemon does not know the partition")
+    for program in held.values():
+        program.end()
+    do(box, "sm-partition delete of_near --server=near --device=1")
+    box.quit()
+
+
 NAMESPACES = (namespace_limits, namespace_borrows, namespace_users, namespace_pids, namespace_storm, namespace_cgroups, v3_commands, v3_driver,
-              v3_partitions)
+              v3_partitions, v3_shareable, v3_allowed_devices)

@@ -366,7 +366,8 @@ sm_partition = "large"
   EXPECT_EQ(pod.partitions, (std::map<std::string, std::string>{{"GPU-aa", "large"}}));
   ASSERT_EQ(config->partitions.size(), 1u);
   EXPECT_EQ(config->partitions[0].id(), "training.large");
-  EXPECT_TRUE(config->partitions[0].includes_remainder);
+  EXPECT_TRUE(config->partitions[0].includes_remainder && config->partitions[0].is_shareable);
+  EXPECT_EQ(config->partitions[0].most_chunks, 6u);
   EXPECT_TRUE(check_mode(*config, false).ok()) << "partitions of a server need no -S";
   EXPECT_EQ(config->servers.at("other").namespaces.size(), 1u);
   EXPECT_TRUE(config->features.audit_log && !config->features.shares_default_socket);
@@ -389,6 +390,16 @@ TEST(Config, MistakesInServersAreReportedWithTheirPlace) {
       {"[[servers.a.devices]]\nuuid = \"x\"", "2:8: expected a device"},
       {"[[servers.a.devices]]\n[[servers.a.devices.sm_partitions]]\nname = \"p\"",
        "1:1: expected a device with its uuid"},
+      {"[[servers.a.devices]]\nuuid = \"GPU-a\"\n[[servers.a.devices.sm_partitions]]\nname = "
+       "\"p\"\n"
+       "chunks = 2\nmax_chunks = 4",
+       "1:1: partition p: max_chunks is for a shareable partition only"},
+      {"[[servers.a.devices]]\nuuid = \"GPU-a\"\n[[servers.a.devices.sm_partitions]]\nname = "
+       "\"p\"\n"
+       "chunks = 2\nshareable = true\nmax_chunks = 1",
+       "1:1: partition p: max_chunks 1 is less than the 2 chunks"},
+      {"[[partitions]]\nname = \"p\"\ndevice = 0\nchunks = 2\nshareable = true\nmax_chunks = -1",
+       "6:14: expected a number of chunks, 0 to 128"},
       {"[features.memacct]\naudit_log = 1", "2:13: expected true or false"},
       {"[compute_policy]\ntimeslice = \"huge\"", "2:13: expected \"default\""}};
   for (const auto& [text, wanted] : mistakes) {

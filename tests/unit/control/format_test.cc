@@ -13,7 +13,7 @@ namespace openmps::control {
 namespace {
 
 const Device kH200{"0000:00:06.0", "GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155", "NVIDIA H200"};
-const ClientLine kPython{1338, 1, 1272, 0, 4026531836, kH200.uuid, "python3 train.py"};
+const ClientLine kPython{1338, 1, 1272, 4026531836, kH200.uuid, "python3 train.py"};
 
 TEST(Format, Ps) {
   EXPECT_EQ(format_ps({}), "");
@@ -259,7 +259,7 @@ TEST(Format, DeviceQuery) {
 
 TEST(Format, DeviceClients) {
   ClientLine elsewhere = kPython;
-  elsewhere.device = 1;
+  elsewhere.device_uuid = "GPU-of-another-server";
   EXPECT_EQ(format_device_clients({kH200}, {kPython, elsewhere}),
             "[0] 00:00.0, NVIDIA H200\n1338.1\n");
 }
@@ -357,7 +357,10 @@ TEST(Format, UsageInJson) {
 // The spacing is that of the table in NVIDIA's documentation.
 TEST(Format, PartitionsAreTheTableOfNvidiasDaemon) {
   const std::vector<DevicePartitions> devices = {
-      {"GPU-74d43ed3-0000-0000-0000-000000000000", 8, 10, {{"1", 7, true}, {"12", 1, false}}},
+      {"GPU-74d43ed3-0000-0000-0000-000000000000",
+       8,
+       10,
+       {{"1", 7, true}, {"12", 1, false, true, 3}}},
       {"GPU-bbbbbbbb-0000-0000-0000-000000000000", 0, 0, {}}};
   EXPECT_EQ(
       format_partitions(devices),
@@ -370,8 +373,8 @@ TEST(Format, PartitionsAreTheTableOfNvidiasDaemon) {
   const nlohmann::json list = nlohmann::json::parse(format_partitions_json(devices));
   EXPECT_EQ(list[0]["used_chunks"], 8);
   EXPECT_EQ(list[0]["partitions"][1].dump(),
-            R"({"chunks":1,"clients":false,"id":"12",)"
-            R"("name":"GPU-74d43ed3-0000-0000-0000-000000000000/12","sms":8})");
+            R"({"chunks":1,"clients":false,"id":"12","max_chunks":3,)"
+            R"("name":"GPU-74d43ed3-0000-0000-0000-000000000000/12","shareable":true,"sms":8})");
   EXPECT_EQ(list[1]["partitions"].size(), 0u);
 }
 

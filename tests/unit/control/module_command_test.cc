@@ -55,7 +55,8 @@ TEST(ModuleCommand, EveryMistakeIsNamed) {
 TEST(ModuleCommand, HelpIsThereForEachModuleAndVerb) {
   EXPECT_EQ(parse_module_command("client help").answer->exit_status, 0);
   const std::string text = parse_module_command("sm-partition create help").answer->text;
-  for (const char* option : {"--server=", "--device=", "--chunks=", "--include-remainder="}) {
+  for (const char* option : {"--server=", "--device=", "--chunks=", "--include-remainder=",
+                             "--shareable[=<bool>]", "--max-chunks="}) {
     EXPECT_NE(text.find(option), std::string::npos) << text;
   }
   for (const std::string module : {"server", "namespace", "client", "device", "sm-partition",
@@ -65,6 +66,18 @@ TEST(ModuleCommand, HelpIsThereForEachModuleAndVerb) {
   }
   EXPECT_NE(manual_of_modules().find(".B sm\\-partition create <name> [\\-\\-server=<name>]"),
             std::string::npos);
+}
+
+TEST(ModuleCommand, ASwitchMayStandAlone) {
+  const auto value = [](const std::string& line) {
+    const ParsedModuleCommand parsed = parse_module_command("sm-partition create p " + line);
+    EXPECT_FALSE(parsed.answer.has_value()) << line;
+    return parsed.command.option("shareable");
+  };
+  EXPECT_EQ(value("--shareable"), "true");
+  EXPECT_EQ(value("--shareable=false"), "false");
+  EXPECT_EQ(value("--chunks=2"), std::nullopt);
+  EXPECT_TRUE(parse_module_command("sm-partition create p --max-chunks").answer.has_value());
 }
 
 Result<LimitChanges> limits_of(const std::string& options) {
@@ -177,6 +190,17 @@ TEST(Listing, TableCsvAndJson) {
   for (const char* wrong : {"xml", "json,noheader", "csv,header", ",noheader,noheader"}) {
     EXPECT_FALSE(format_listing(listing, wrong).ok()) << wrong;
   }
+}
+
+TEST(Listing, SomeColumnsAreInJsonOrAskedForByName) {
+  const Listing listing{{"name", "shareable"}, {{"p", "true"}, {"q", "false"}}, 1};
+  EXPECT_EQ(*format_listing(listing, "csv"), "NAME\np\nq\n");
+  EXPECT_EQ(*format_listing(listing, "table"), "NAME\np\nq\n");
+  EXPECT_NE(format_listing(listing, "json")->find("\"shareable\": \"true\""), std::string::npos);
+  EXPECT_EQ(*format_listing(*with_columns(listing, "shareable,name"), "csv"),
+            "SHAREABLE,NAME\ntrue,p\nfalse,q\n");
+  EXPECT_EQ(with_columns(listing, "colour").status().message(),
+            "unknown field 'colour': name, shareable");
 }
 
 }  // namespace

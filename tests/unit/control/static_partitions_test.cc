@@ -53,9 +53,12 @@ TEST(StaticPartitions, AClientHasToNameAPartition) {
   const StaticPartitions::Partition& made = **partitions.add(1, kDevices[1], chunks_of(4));
   EXPECT_EQ(partitions.named("GPU-aabb0000-0000/1").value(), made.place);
   EXPECT_EQ(partitions.named("GPU-aabb/1").value(), made.place);
-  EXPECT_EQ(std::as_const(partitions).find(made.place), &made)
+  wire::StaticPartition place = made.place;
+  place.device = 0;
+  EXPECT_EQ(std::as_const(partitions).find(kDevices[1].uuid, place), &made)
       << "the partition of a client is found by its place";
-  EXPECT_EQ(partitions.find(wire::StaticPartition()), nullptr);
+  EXPECT_EQ(std::as_const(partitions).find(kDevices[0].uuid, place), nullptr);
+  EXPECT_EQ(std::as_const(partitions).find(kDevices[1].uuid, wire::StaticPartition()), nullptr);
   for (const char* text :
        {"", "1", "GPU-aaaa/1", "GPU-aabb/2", "GPU-aabb/", "GPU-aabb/1/", "/", "/1"}) {
     const Status status = partitions.named(text).status();
@@ -113,6 +116,49 @@ TEST(StaticPartitions, DescribedPartitionsAreMadeOnceTheDevicesAreKnown) {
   EXPECT_EQ(next.place(kDevices), (Lines{"partition GPU-aabb0000-0000/inference created"}));
 }
 
+TEST(StaticPartitions, OneThatIsShareableMayGrow) {
+  StaticPartitions partitions;
+  const auto add = [&partitions](uint32_t chunks, bool is_shareable, uint32_t most_chunks,
+                                 bool includes_remainder = false) {
+    PartitionRule rule = chunks_of(chunks);
+    rule.is_shareable = is_shareable;
+    rule.most_chunks = most_chunks;
+    rule.includes_remainder = includes_remainder;
+    return partitions.add(0, kDevices[0], rule);
+  };
+  const auto fault = [&add](uint32_t chunks, bool is_shareable, uint32_t most_chunks) {
+    const auto made = add(chunks, is_shareable, most_chunks);
+    EXPECT_EQ(made.status().code(), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+    return made.status().message();
+  };
+  EXPECT_EQ(fault(2, true, 1), "max_chunks 1 is less than the 2 chunks of the partition");
+  EXPECT_EQ(fault(2, false, 4), "max_chunks is for a shareable partition only");
+  EXPECT_EQ(fault(2, true, 16), "max_chunks 16 is more than the 15 chunks of the device");
+  EXPECT_EQ((*add(2, true, 4))->place, (wire::StaticPartition{0, 16, {0b11, 0}, 1, 32}));
+  EXPECT_EQ((*add(1, true, 0))->place, (wire::StaticPartition{0, 8, {0b100, 0}, 1, 0}))
+      << "it lends and does not grow";
+  EXPECT_EQ((*add(1, false, 1))->place, (wire::StaticPartition{0, 8, {0b1000, 0}, 0, 0}));
+  EXPECT_EQ((*add(1, true, 2, true))->place, (wire::StaticPartition{0, 20, {0x8010, 0}, 1, 28}))
+      << "what fills no chunk is beside the chunks";
+  EXPECT_EQ(partitions.find("1")->most_chunks, 4u);
+  EXPECT_EQ(partitions.find("2")->most_chunks, 1u);
+  StaticPartitions next;
+  next.restore(partitions.text());
+  EXPECT_EQ(next.text(), partitions.text());
+  next.place(kDevices);
+  EXPECT_EQ(next.find("1")->place, partitions.find("1")->place);
+  EXPECT_EQ(next.find("1")->most_chunks, 4u);
+
+  // A file that says something else changes none that is there.
+  PartitionRule rule{.name = "p", .device = "1", .chunks = 2, .is_shareable = true};
+  ASSERT_TRUE(partitions.add(1, kDevices[1], rule).ok());
+  EXPECT_TRUE(partitions.describe({rule}).empty());
+  rule.most_chunks = 3;
+  EXPECT_EQ(partitions.describe({rule}),
+            (std::vector<std::string>{"partition GPU-aabb0000-0000/p keeps its shareable and "
+                                      "max_chunks until it is removed"}));
+}
+
 TEST(StaticPartitions, TheNextDaemonRestoresThem) {
   StaticPartitions first;
   ASSERT_TRUE(first.add(0, kDevices[0], chunks_of(2)).ok());
@@ -132,6 +178,12 @@ TEST(StaticPartitions, TheNextDaemonRestoresThem) {
   EXPECT_EQ(next.find("2")->place.groups[0], kept.place.groups[0]);
   EXPECT_EQ((*next.add(0, kDevices[1], chunks_of(1)))->id, "4")
       << "the ID of a removed partition is not reused";
+  // What a daemon wrote that knew of no lending.
+  StaticPartitions old;
+  old.restore("7\nGPU-aaaa0000-0000 1 - 2 0 16 3 0\n");
+  ASSERT_EQ(old.all().size(), 1u);
+  EXPECT_EQ(old.all().front().most_chunks, 2u);
+  EXPECT_EQ(old.all().front().place.lends, 0u);
   for (const char* text : {"", "x", "7\nGPU-a 1", "7\nGPU-a 1 2 16 1 0\n", "7\nGPU-a 1 2 16 3"}) {
     StaticPartitions other;
     other.restore(text);
