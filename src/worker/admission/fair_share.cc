@@ -21,24 +21,26 @@ bool FairShares::is_crowded(Rank from) {
 
 namespace {
 
-bool names(const FairShares::Owners& owners, const void* owner) {
-  return std::ranges::find(owners, owner) != owners.end();
+bool names(const FairShares::Owners& owners, const void* owner, const void* session) {
+  return std::ranges::any_of(owners,
+                             [=](const void* one) { return one == owner || one == session; });
 }
 
 }  // namespace
 
-bool FairShares::works(const void* owner) {
+bool FairShares::works(const void* session) {
   const MutexLock lock(mutex_);
-  return std::ranges::find(active_, owner, &FairShare::owner_) != active_.end();
+  return std::ranges::find(active_, session, &FairShare::session_) != active_.end();
 }
 
 bool FairShares::others_work(const Owners& owners, uint64_t since_ns) {
   const MutexLock lock(mutex_);
   for (const FairShare* share : active_) {
-    if (!names(owners, share->owner_)) return true;
+    if (!names(owners, share->owner_, share->session_)) return true;
   }
-  return std::ranges::any_of(last_work_ns_, [&owners, since_ns](const auto& entry) {
-    return entry.second >= since_ns && !names(owners, entry.first);
+  return std::ranges::any_of(last_work_, [&owners, since_ns](const auto& entry) {
+    const auto& [session, last] = entry;
+    return last.ended_ns >= since_ns && !names(owners, last.owner, session);
   });
 }
 
@@ -51,7 +53,7 @@ void FairShares::set_borrowers(std::vector<Owners> borrowers, bool are_budgets_s
 FairShare::~FairShare() {
   stop_waiting();
   const MutexLock lock(device_.mutex_);
-  device_.last_work_ns_.erase(owner_);
+  device_.last_work_.erase(session_);
 }
 
 void FairShare::begin_work(uint32_t sms) {
@@ -61,7 +63,7 @@ void FairShare::begin_work(uint32_t sms) {
   device_.active_.push_back(this);
   count_locked();
   for (const FairShares::Owners& borrower : device_.borrowers_) {
-    if (!names(borrower, owner_)) return device_.on_work_();
+    if (!names(borrower, owner_, session_)) return device_.on_work_();
   }
 }
 
@@ -71,7 +73,7 @@ void FairShare::end_work(uint64_t now) {
   std::erase(device_.active_, this);
   count_locked();
   device_.left_ns_.store(now, std::memory_order_relaxed);
-  device_.last_work_ns_[owner_] = now;
+  device_.last_work_[session_] = {owner_, now};
   ends_ns_.store(0, std::memory_order_relaxed);
   for (FairShare* other : device_.waiting_) {
     other->is_outdated_.store(true, std::memory_order_relaxed);

@@ -42,9 +42,10 @@ class FairShares {
 
   // Owners of work, for partitions/sm_partitions.h: the group of a session, or the session itself.
   // Who has others' SMs (docs/decisions/0051) gives them back when one of these has work.
+  // Sessions of a group may also be named one by one.
   using Owners = std::vector<const void*>;
-  // Whether a session of the owner has unfinished kernels.
-  [[nodiscard]] bool works(const void* owner);
+  // Whether that session has unfinished kernels.
+  [[nodiscard]] bool works(const void* session);
   // Whether a session of none of these owners has unfinished kernels, or had some at the time
   // `since_ns` or later.
   [[nodiscard]] bool others_work(const Owners& owners, uint64_t since_ns);
@@ -67,7 +68,11 @@ class FairShares {
   std::atomic<uint32_t> active_count_{0};
   std::atomic<uint32_t> waiting_count_{0};
   std::atomic<uint64_t> left_ns_{0};  // when a session last ran out of kernels
-  std::map<const void*, uint64_t> last_work_ns_ GUARDED_BY(mutex_);  // by owner: when it ended
+  struct LastWork {
+    const void* owner = nullptr;
+    uint64_t ended_ns = 0;
+  };
+  std::map<const void*, LastWork> last_work_ GUARDED_BY(mutex_);  // by session
   std::vector<Owners> borrowers_ GUARDED_BY(mutex_);
   std::atomic<bool> has_borrowers_{false};
   std::function<void()> on_work_ = [] {};
@@ -86,11 +91,14 @@ class FairShare {
   static constexpr uint64_t kWeightedOverdueNs = 200'000'000;
 
   // `group`: the account of the session's group, which has none of its own while that has a weight;
-  // null: it is in none. `owner`: see FairShares; null: its own.
+  // null: it is in none. `owner`: see FairShares; null: its own. `session`: by which FairShares
+  // knows it beside others of its owner; null: there are none.
   FairShare(FairShares& device, Rank rank, std::shared_ptr<Bell> bell,
-            ShareAccount* group = nullptr, const void* owner = nullptr)
+            ShareAccount* group = nullptr, const void* owner = nullptr,
+            const void* session = nullptr)
       : device_(device),
         owner_(owner != nullptr ? owner : this),
+        session_(session != nullptr ? session : owner_),
         group_(group),
         rank_(rank),
         bell_(std::move(bell)) {}
@@ -189,6 +197,7 @@ class FairShare {
 
   FairShares& device_;
   const void* const owner_;
+  const void* const session_;
   ShareAccount* const group_;
   ShareAccount own_;
   std::atomic<Rank> rank_;

@@ -14,7 +14,8 @@ const SmReservation* SmPlan::reservation_of(uint32_t device, const SmTerms& term
 }
 
 // The groups from which a session gets SMs: those of its reservation, or those that no reservation
-// keeps from it now. `with_excluded`: the SMs that are reserved for higher ranks count as its own.
+// keeps from it now. None where all are reserved: who has only what is lent could not give it back.
+// `with_excluded`: the SMs that are reserved for higher ranks count as its own.
 SmGroups SmPlan::pool(uint32_t device, const SmTerms& terms, bool with_excluded) const {
   const auto own = reservations_.find(terms.reservation);
   if (own != reservations_.end()) {
@@ -23,9 +24,13 @@ SmGroups SmPlan::pool(uint32_t device, const SmTerms& terms, bool with_excluded)
   }
   const OfDevice& of = of_[device];
   SmGroups pool = of.layout.all_groups();
+  SmGroups free = pool;
   for (const auto& [number, reservation] : reservations_) {
-    if (reservation.device == device && !reservation.is_lent) pool &= ~reservation.groups;
+    if (reservation.device != device) continue;
+    free &= ~reservation.groups;
+    if (!reservation.is_lent) pool &= ~reservation.groups;
   }
+  if (free.none()) return {};
   const std::optional<Rank>& from = of.for_ranks.excludes_from;
   if (!with_excluded && from.has_value() && terms.rank >= *from) pool &= ~of.for_ranks.groups;
   return pool;

@@ -394,7 +394,7 @@ bool SmPartitions::review_reservations_locked(uint32_t device, uint64_t now, uin
     // A kernel may take longer than work counts as recent.
     for (const Member* member : of_[device].members) {
       const bool is_its = plan_.reservation_of(device, member->wish_.terms) == &reservation;
-      if (shares_ == nullptr || !is_its || !(*shares_)[device].works(member->owner())) continue;
+      if (shares_ == nullptr || !is_its || !(*shares_)[device].works(member->session())) continue;
       reservation.lease->use(member->wish_.terms.rank, now);
     }
     const uint64_t end_ns = reservation.lease->review(now);
@@ -417,16 +417,12 @@ bool SmPartitions::review_reservations_locked(uint32_t device, uint64_t now, uin
   return changed;
 }
 
-FairShares::Owners SmPartitions::owners_inside_locked(uint32_t device) {
+FairShares::Owners SmPartitions::sessions_inside_locked(uint32_t device) {
   FairShares::Owners inside;
-  FairShares::Owners outside;
   for (const Member* member : of_[device].members) {
     const bool has_own = plan_.reservation_of(device, member->wish_.terms) != nullptr;
-    (has_own ? inside : outside).push_back(member->owner());
+    if (has_own) inside.push_back(member->session());
   }
-  std::erase_if(inside, [&outside](const void* owner) {
-    return std::ranges::find(outside, owner) != outside.end();
-  });
   return inside;
 }
 
@@ -462,7 +458,7 @@ bool SmPartitions::review_borrowers_locked(uint32_t device, uint64_t now, uint64
   const bool may_any = !wishes.empty() || may_partitions;
   if (shares_ == nullptr || (!may_any && !of.has_borrowers)) return false;
   FairShares& shares = (*shares_)[device];
-  const FairShares::Owners inside = owners_inside_locked(device);
+  const FairShares::Owners inside = sessions_inside_locked(device);
   const auto with_inside = [&inside](const void* owner) {
     FairShares::Owners owners = inside;
     owners.push_back(owner);

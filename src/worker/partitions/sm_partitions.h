@@ -42,6 +42,7 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
     [[nodiscard]] const void* owner() const {
       return wish_.terms.group != nullptr ? static_cast<const void*>(wish_.terms.group) : &changes_;
     }
+    [[nodiscard]] const void* session() const { return &changes_; }
     // It has had work of late for which what it is to have for now is not enough.
     [[nodiscard]] bool needs_more(uint64_t now) const {
       return demand_.had(too_few_for_.load(std::memory_order_relaxed), now);
@@ -163,8 +164,8 @@ class SmPartitions : public std::enable_shared_from_this<SmPartitions> {
   void make(uint32_t device, const SmSet& set);
   bool prepare(uint32_t device, const SmSet& set);
   bool review_reservations_locked(uint32_t device, uint64_t now, uint64_t* next) REQUIRES(mutex_);
-  // Owners of whom all work on the device goes to SMs that are reserved for them.
-  FairShares::Owners owners_inside_locked(uint32_t device) REQUIRES(mutex_);
+  // The sessions whose work on the device goes to SMs that are reserved for them.
+  FairShares::Owners sessions_inside_locked(uint32_t device) REQUIRES(mutex_);
   bool review_borrowers_locked(uint32_t device, uint64_t now, uint64_t* next) REQUIRES(mutex_);
   bool review_small_work_locked(uint32_t device, uint64_t now) REQUIRES(mutex_);
   [[nodiscard]] bool keeps_some_locked(uint32_t device) REQUIRES(mutex_);

@@ -362,7 +362,8 @@ FairShare& Streams::share(uint32_t device) {
     shares_[device] = std::make_unique<FairShare>(
         device_shares_[device], core_.rank.load(), core_.bell,
         group != nullptr ? &group->account(device) : nullptr,
-        group != nullptr ? static_cast<const void*>(group) : core_.parts.owner());
+        group != nullptr ? static_cast<const void*>(group) : core_.parts.owner(),
+        core_.parts.owner());
     shares_[device]->set_weight(core_.weight.load());
   }
   return *shares_[device];

@@ -261,7 +261,16 @@ TEST_F(SharesTest, WorkOfOthersIsKnownToThoseWhoBorrow) {
   EXPECT_TRUE(device_.others_work({me}, kNow)) << "it has had some at that time";
   EXPECT_FALSE(device_.others_work({me}, kNow + 1));
   EXPECT_FALSE(device_.others_work({me, &other_}, kNow)) << "both are the borrower's";
-  EXPECT_TRUE(device_.works(me) && !device_.works(&other_));
+  {
+    FairShare member{device_, Rank::kNormal, bell_, nullptr, me, &member};
+    member.begin_work(kSms);
+    EXPECT_TRUE(device_.works(&member)) << "of the same group, and known by itself";
+    EXPECT_FALSE(device_.others_work({me}, kNow + 1));
+    member.end_work(kNow);
+    EXPECT_FALSE(device_.works(&member));
+    EXPECT_TRUE(device_.works(me) && !device_.works(&other_));
+    EXPECT_TRUE(device_.others_work({&member}, kNow + 1)) << "the other member of the group works";
+  }
   borrower.end_work(kNow);
   borrower.begin_work(kSms);
   EXPECT_EQ(calls, 1) << "it does not call itself back";

@@ -228,6 +228,9 @@ TEST_F(LendingPlanTest, OthersHaveWhatIsLentToo) {
   EXPECT_TRUE((of(wide) & groups_of("000011")).none());
   set({1, 2}, false);
   EXPECT_EQ(of(whole), groups_of("0000001111"));
+  reserve(4, "0000001111", true, 0);
+  set({}, false);
+  EXPECT_EQ(whole.assignment.set.sms, 0u) << "it would have to stay when the SMs are wanted back";
 }
 
 TEST_F(LendingPlanTest, WhatFillsNoGroupIsLentToNoPartition) {
