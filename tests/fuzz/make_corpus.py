@@ -116,7 +116,7 @@ def message_seeds():
                                   + b"./nbody".ljust(256, b"\0") + struct.pack("<II", 2, 0))
     yield "change_session", message(27, struct.pack("<II", 1, 0) + grant)
     yield "change_group", message(33, struct.pack("<II", 3, 0) + client_limits(12.5, 1, 8, 1 << 30))
-    yield "reserve", message(28, struct.pack("<IIIIQQ", 1, 0, 8, 1, 0, 0))
+    yield "reserve", message(28, struct.pack("<IIIIQQII", 1, 0, 8, 1, 0b11, 0, 16, 0))
     yield "reserved", message(29, struct.pack("<IIII", 1, 0, 8, 0))
     yield "session_ready", message(22, struct.pack("<IIII", 1, 2, 3, 0) + reason)
     yield "close_session", message(23, struct.pack("<II", 1, 806))
