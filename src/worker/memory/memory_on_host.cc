@@ -323,7 +323,9 @@ MemoryPressure::Busy SessionMemory::busy_of(uint32_t device, uint64_t bytes) con
       of_group ? group_->guaranteed(device) : limits.guaranteed_memory[device];
   const uint64_t used = of_group ? group_->memory(device) - group_->on_host(device)
                                  : granted_[device] - on_host_[device];
-  if (choice == wire::OnPressure::kTerminate && used + bytes <= guaranteed) {
+  // An allocation has been counted before.
+  const uint64_t wanted = comes_back_ ? used + bytes : used;
+  if (choice == wire::OnPressure::kTerminate && wanted <= guaranteed) {
     return MemoryPressure::Busy::kEnded;
   }
   return comes_back_ || choice == wire::OnPressure::kWait ? MemoryPressure::Busy::kTurns

@@ -18,8 +18,13 @@ constexpr WaitPlan kPiecePlan{.nap_until_ns = kNever, .nap = {20'000, 200'000}};
 
 Transfer::~Transfer() {
   if (stream_ == nullptr || !core_.use(device_).ok()) return;
-  core_.driver.cuStreamSynchronize(stream_);
+  // The copies of pieces without an event behind them have ended when the stream has.
+  AdaptiveWait wait(core_.clock, kPiecePlan);
+  while (!pieces_.empty() && core_.driver.cuStreamQuery(stream_) == CUDA_ERROR_NOT_READY) {
+    wait.pause();
+  }
   pieces_.clear();
+  unused_.clear();
   core_.driver.cuStreamDestroy_v2(stream_);
 }
 

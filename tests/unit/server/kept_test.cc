@@ -75,6 +75,31 @@ TEST_F(KeptTest, ASessionsMemoryIsGivenAsItIs) {
   EXPECT_EQ(kept_.count(), 1u);
 }
 
+TEST_F(KeptTest, ContentsAndMemoryReplaceEachOther) {
+  keep(1, 7, 700);
+  kept_.share_memory({.session = 1, .has_no_key = 1, .number = 7});
+  const UniqueFd former = std::move(other_end_);
+  kept_.keep_memory({.session = 1,
+                     .what = wire::Kept::kContents,
+                     .number = 7,
+                     .bytes = 700,
+                     .device = 1,
+                     .offset = 4096},
+                    file());
+  EXPECT_EQ(kept_.count(), 1u);
+  ASSERT_EQ(given(1).size(), 1u);
+  EXPECT_EQ(given_[0].what, wire::Kept::kContents);
+  EXPECT_EQ(given_[0].offset, 4096u);
+  EXPECT_EQ(given_[0].is_shared, 1u) << "for good";
+  kept_.answer_when_closed(one_, 3);
+  EXPECT_TRUE(loop_.run().ok());
+  char byte = 0;
+  EXPECT_EQ(read(former.get(), &byte, 1), 0) << "what it replaces is closed";
+  keep(1, 7, 700);
+  EXPECT_EQ(given(1)[0].what, wire::Kept::kMemory);
+  EXPECT_FALSE(kept_.lacks_memory(1));
+}
+
 TEST_F(KeptTest, SharedMemoryIsFoundByItsKey) {
   const auto find = [&](unsigned char key) {
     given_.clear();

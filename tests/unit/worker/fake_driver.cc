@@ -405,6 +405,9 @@ void fill_memory(DriverTable& t) {
   t.cuMemSetAccess = [](CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) {
     return call("access");
   };
+  t.cuMemGetAccess = [](unsigned long long* flags, const CUmemLocation*, CUdeviceptr) {
+    return *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_SUCCESS;
+  };
   t.cuMemGetInfo_v2 = [](size_t* free, size_t* total) {
     *total = kFakeTotalMemory;
     *free = kFakeTotalMemory - FakeDriver::current().physical_bytes();
@@ -416,6 +419,12 @@ void fill_memory(DriverTable& t) {
       if (word != reinterpret_cast<void*>(from)) memcpy(reinterpret_cast<void*>(to), word, bytes);
       return true;
     });
+  };
+  t.cuMemcpyDtoHAsync_v2 = [](void*, CUdeviceptr, size_t bytes, CUstream s) {
+    return submit("to host", "to host " + std::to_string(bytes), s, kNothing);
+  };
+  t.cuMemcpyHtoDAsync_v2 = [](CUdeviceptr, const void*, size_t bytes, CUstream s) {
+    return submit("to device", "to device " + std::to_string(bytes), s, kNothing);
   };
   t.cuMemcpy3DAsync_v2 = [](const CUDA_MEMCPY3D*, CUstream s) {
     return submit("copy", "copy3d " + name("s", number(s)), s, kNothing);

@@ -82,6 +82,44 @@ TEST(KeeperTest, OneAnswerIsAskedForHoweverMuchIsFreed) {
   EXPECT_FALSE(keeper.wait_forgotten(10'000)) << "nothing is on its way";
 }
 
+// Contents take the place of memory that the server has, which is free when that is closed; memory
+// that it does not have yet is not exported any more.
+TEST(KeeperTest, ContentsReplaceMemory) {
+  Sent sent;
+  Keeper keeper(10, kLater, sent.send());
+  const UniqueFd file = any_file();
+  KeptMemory exported = keeper.keep_now(1, 1, 100, 0, file.get());
+  KeptMemory young = keeper.keep(1, 2, 50, 0, [] { return any_file(); });
+  EXPECT_TRUE(keeper.has_waiting(1));
+  keeper.set_contents(exported, file.get(), 4096);
+  keeper.set_contents(young, file.get(), 8192);
+  EXPECT_FALSE(keeper.has_waiting(1));
+  ASSERT_EQ(sent.keeps.size(), 3u);
+  EXPECT_EQ(sent.keeps[1].what, wire::Kept::kContents);
+  EXPECT_EQ(sent.keeps[1].number, 1u);
+  EXPECT_EQ(sent.keeps[1].bytes, 100u);
+  EXPECT_EQ(sent.keeps[1].offset, 4096u);
+  EXPECT_EQ(sent.keeps[1].ticket, 1u);
+  EXPECT_EQ(sent.keeps[2].number, 2u);
+  EXPECT_EQ(sent.keeps[2].ticket, 0u);
+  EXPECT_EQ(keeper.on_way(0), 100u) << "of the device";
+  keeper.on_forgotten({.ticket = 1});
+  EXPECT_EQ(keeper.on_way(0), 0u);
+
+  // Back on the device: the server closes the contents, and gets the memory later.
+  keeper.set_memory(exported, 100, [] { return any_file(); });
+  ASSERT_EQ(sent.forgets.size(), 1u);
+  EXPECT_EQ(sent.forgets[0].number, 1u);
+  EXPECT_TRUE(keeper.has_waiting(1));
+  keeper.keep_all_now(1);
+  ASSERT_EQ(sent.keeps.size(), 4u);
+  EXPECT_EQ(sent.keeps[3].what, wire::Kept::kMemory);
+  EXPECT_EQ(sent.keeps[3].bytes, 100u);
+  young = KeptMemory();
+  EXPECT_EQ(sent.forgets.back().number, 2u);
+  EXPECT_EQ(keeper.on_way(0), 0u) << "contents are on no device";
+}
+
 TEST(KeeperTest, WaitsUntilAllIsForgotten) {
   Sent sent;
   Keeper keeper(10, kLater, sent.send());
