@@ -76,7 +76,7 @@ uint64_t HostStore::find_locked(uint64_t bytes) const {
   return end;
 }
 
-Result<HostStore::Part> HostStore::take(uint64_t bytes) {
+Result<HostStore::Part> HostStore::take(uint64_t bytes, FunctionRef<bool()> gives_up) {
   const MutexLock lock(mutex_);
   OPENMPS_RETURN_IF_ERROR(open_locked());
   const uint64_t begin = find_locked(bytes);
@@ -100,7 +100,10 @@ Result<HostStore::Part> HostStore::take(uint64_t bytes) {
                         std::to_string(available) + " that are available");
     }
   }
-  for (size_t i = first; i <= last; ++i) OPENMPS_RETURN_IF_ERROR(register_locked(i));
+  for (size_t i = first; i <= last; ++i) {
+    if (gives_up()) return Status(CUDA_ERROR_NOT_READY, "the memory is not wanted any more");
+    OPENMPS_RETURN_IF_ERROR(register_locked(i));
+  }
   for (size_t i = first; i <= last; ++i) ++blocks_[i].parts;
   take_free_locked(begin, begin + bytes);
   return Part(shared_from_this(), begin, bytes);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "api/driver_table.h"
+#include "base/function_ref.h"
 #include "base/mutex.h"
 #include "base/shared_memory.h"
 #include "base/unique_fd.h"
@@ -74,8 +75,9 @@ class HostStore : public std::enable_shared_from_this<HostStore> {
   HostStore& operator=(const HostStore&) = delete;
 
   // Memory for so many bytes, a multiple of wire::kMemoryGranularity. A context must be current.
-  // CUDA_ERROR_OUT_OF_MEMORY: the system has too little; CUDA_ERROR_OPERATING_SYSTEM.
-  Result<Part> take(uint64_t bytes);
+  // CUDA_ERROR_OUT_OF_MEMORY: the system has too little; CUDA_ERROR_NOT_READY: gives_up(), which is
+  // called every 10 ms or so while pages come from the system; CUDA_ERROR_OPERATING_SYSTEM.
+  Result<Part> take(uint64_t bytes, FunctionRef<bool()> gives_up);
   [[nodiscard]] int file() const { return file_.get(); }
   // Give blocks that have not been used for kUnusedNs back to the system, by `releases`, a
   // session's, in `context`. When to call this again; 0: when something has been taken.

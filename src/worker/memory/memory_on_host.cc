@@ -136,8 +136,8 @@ Status SessionMemory::move_to_host(uint32_t device,
       moved->stays += bytes;
       continue;
     }
-    if (!wants_more(under_way)) break;
-    Result<HostStore::Part> part = store_->take(bytes);
+    if (gives_up() || !wants_more(under_way)) break;
+    Result<HostStore::Part> part = store_->take(bytes, gives_up);
     if (!part.ok()) {
       OPENMPS_RETURN_IF_ERROR(transfer.finish());
       return part.status();

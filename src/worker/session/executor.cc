@@ -178,10 +178,8 @@ bool Executor::try_to_leave() {
   // What is on the host is in a file of this worker's.
   if (session_.memory.is_away()) {
     const Result<bool> is_back = bring_back();
-    if (!is_back.ok() || !*is_back) {
-      session_.stay("its memory is on the host");
-      return false;
-    }
+    if (!is_back.ok() || !*is_back) session_.stay("its memory is on the host");
+    if (session_.leaves_by_ns.load(std::memory_order_relaxed) == 0) return false;
   }
   session_.submitter.end_batch();
   const std::string_view why = late_.empty() ? session_.keeps_from_leaving() : SessionParts::kBusy;
