@@ -23,7 +23,7 @@ class Grants {
     CUresult result = CUDA_SUCCESS;
     uint32_t amount = 0;
     uint32_t stayed = 0;
-    uint64_t moved_bytes = 0;   // as of wire::Answer
+    uint64_t moved_bytes = 0;  // as of wire::Answer
     uint64_t stayed_bytes = 0;
   };
 

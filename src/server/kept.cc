@@ -55,14 +55,13 @@ void Kept::give_memory(uint32_t session, const Send& send) const {
   if (of == memory_.end()) return;
   for (const auto& [number, memory] : of->second) {
     const int file = memory.file.get();
-    const wire::Give give{
-        .session = session,
-        .what = memory.is_contents ? wire::Kept::kContents : wire::Kept::kMemory,
-        .number = number,
-        .bytes = memory.bytes,
-        .device = memory.device,
-        .is_shared = memory.is_shared ? 1u : 0u,
-        .offset = memory.offset};
+    const wire::Give give{.session = session,
+                          .what = memory.is_contents ? wire::Kept::kContents : wire::Kept::kMemory,
+                          .number = number,
+                          .bytes = memory.bytes,
+                          .device = memory.device,
+                          .is_shared = memory.is_shared ? 1u : 0u,
+                          .offset = memory.offset};
     send(wire::message_bytes(give), {&file, 1});
   }
 }

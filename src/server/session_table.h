@@ -46,7 +46,7 @@ struct Session {
   Mapping header_page;
   UniqueFd journal;  // invalid: the session can't move
   Mapping journal_page;
-  uint32_t moves = 0;                  // to another worker
+  uint32_t moves = 0;  // to another worker
   // kHeld: it is suspended, also in its next worker.
   wire::Residence residence = wire::Residence::kDevice;
   bool is_leaving = false;             // its worker has been asked to let it go (LeaveSession)

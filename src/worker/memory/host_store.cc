@@ -35,7 +35,8 @@ void populate(unsigned char* begin, uint64_t bytes) {
   std::vector<std::thread> threads;
   for (uint64_t i = 1; i < kPopulateThreads; ++i) {
     try {
-      threads.emplace_back([at = begin + i * part, part] { madvise(at, part, MADV_POPULATE_WRITE); });
+      threads.emplace_back(
+          [at = begin + i * part, part] { madvise(at, part, MADV_POPULATE_WRITE); });
     } catch (const std::system_error&) {
       break;  // registering gets the rest
     }
@@ -170,16 +171,15 @@ uint64_t HostStore::give_back_old(DeferredReleases& releases, CUcontext context,
     for (size_t i = 0; i < blocks_.size(); ++i) {
       Block& block = blocks_[i];
       const uint64_t begin = i * kBlockBytes;
-      if (!block.is_registered || block.parts != 0 ||
-          !is_free_locked(begin, begin + kBlockBytes)) {
+      if (!block.is_registered || block.parts != 0 || !is_free_locked(begin, begin + kBlockBytes)) {
         continue;
       }
       if (now >= block.unused_ns + kUnusedNs) {
         take_free_locked(begin, begin + kBlockBytes);
         old.push_back(i);
       } else {
-        next = next == 0 ? block.unused_ns + kUnusedNs
-                         : std::min(next, block.unused_ns + kUnusedNs);
+        next =
+            next == 0 ? block.unused_ns + kUnusedNs : std::min(next, block.unused_ns + kUnusedNs);
       }
     }
     due_ns_.store(next);

@@ -88,8 +88,8 @@ class HostStore : public std::enable_shared_from_this<HostStore> {
  private:
   struct Block {
     bool is_registered = false;
-    uint32_t parts = 0;        // that lie in it, also in part
-    uint64_t unused_ns = 0;    // since when there is none
+    uint32_t parts = 0;      // that lie in it, also in part
+    uint64_t unused_ns = 0;  // since when there is none
   };
   [[nodiscard]] unsigned char* base() const {
     return static_cast<unsigned char*>(mapping_.address());

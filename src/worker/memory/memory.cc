@@ -262,7 +262,8 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
 
 Status SessionMemory::create_uncounted(uint32_t device, uint64_t bytes,
                                        std::shared_ptr<Holding>* holding) {
-  OPENMPS_RETURN_IF_ERROR(create(device, bytes, 0, Charge(granted_[device], on_host_[device], 0, nullptr), holding));
+  OPENMPS_RETURN_IF_ERROR(
+      create(device, bytes, 0, Charge(granted_[device], on_host_[device], 0, nullptr), holding));
   (*holding)->is_counted = false;
   return Status();
 }

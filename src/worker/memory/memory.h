@@ -194,9 +194,9 @@ class SessionMemory {
     uint64_t stays = 0;  // that can't be moved: others may have them, too
   };
   // Move memory of the device to the host, as long as `wants_more(bytes)`, of which so many are
-  // being copied. Memory of unknown size, or that others may have, stays. After an error some of it has been moved.
-  // CUDA_ERROR_OUT_OF_MEMORY: the host has too little; CUDA_ERROR_NOT_READY: gives_up();
-  // CUDA_ERROR_NOT_SUPPORTED: memory is not moved.
+  // being copied. Memory of unknown size, or that others may have, stays. After an error some of it
+  // has been moved. CUDA_ERROR_OUT_OF_MEMORY: the host has too little; CUDA_ERROR_NOT_READY:
+  // gives_up(); CUDA_ERROR_NOT_SUPPORTED: memory is not moved.
   Status move_to_host(uint32_t device, const std::function<bool(uint64_t under_way)>& wants_more,
                       Moved* moved);
   // Move all of it back, and wait for memory of the devices. After an error some of it is still on
@@ -300,12 +300,12 @@ class SessionMemory {
     uint32_t device = 0;
     CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     std::shared_ptr<Holding> holding = nullptr;
-    bool lent = false;         // other sessions have the memory, or may
-    bool for_copies = false;   // of any device, as with memory of cuMemAlloc
-    uint32_t copiers = 0;      // devices that have access for their copies
-    uint32_t peers = 0;        // of the device, when unmapping began
-    uint64_t ticket = 0;       // of the command that began to unmap it
-    uint64_t offset = 0;       // in the physical memory
+    bool lent = false;        // other sessions have the memory, or may
+    bool for_copies = false;  // of any device, as with memory of cuMemAlloc
+    uint32_t copiers = 0;     // devices that have access for their copies
+    uint32_t peers = 0;       // of the device, when unmapping began
+    uint64_t ticket = 0;      // of the command that began to unmap it
+    uint64_t offset = 0;      // in the physical memory
     // Of each device of Devices::used(), while the memory is on the host.
     std::vector<CUmemAccess_flags> accesses = {};
     Lane lane = Lane::kMain;   // of a global
@@ -399,9 +399,9 @@ class SessionMemory {
   Keeper* const keeper_;
   const std::shared_ptr<HostStore> store_;
   MemoryPressure& pressure_;
-  bool comes_back_ = false;  // in move_back()
+  bool comes_back_ = false;                   // in move_back()
   std::vector<std::weak_ptr<Holding>> made_;  // by create(), some of which have ended
-  size_t away_ = 0;  // holdings whose contents are on the host
+  size_t away_ = 0;                           // holdings whose contents are on the host
   Constants constants_;
   uint64_t removals_ = 0;
   Ranges ranges_;               // disjoint, by start address

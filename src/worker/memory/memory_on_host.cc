@@ -97,9 +97,8 @@ Result<uint64_t> SessionMemory::view_of(const std::shared_ptr<Physical>& physica
   const CUmemAccessDesc access{
       {CU_MEM_LOCATION_TYPE_DEVICE, core_.devices.at(physical->device).handle},
       CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuMemSetAccess(*address, physical->bytes, &access, 1),
-            "cuMemSetAccess of a view"));
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemSetAccess(*address, physical->bytes, &access, 1),
+                                "cuMemSetAccess of a view"));
   return *address;
 }
 
@@ -107,8 +106,8 @@ Result<uint64_t> SessionMemory::whole_of(const Movable& movable,
                                          const std::shared_ptr<Physical>& physical,
                                          std::shared_ptr<void>* view) {
   const std::span<const uint32_t> used = core_.devices.used();
-  const auto own = static_cast<size_t>(
-      std::distance(used.begin(), std::ranges::find(used, physical->device)));
+  const auto own =
+      static_cast<size_t>(std::distance(used.begin(), std::ranges::find(used, physical->device)));
   for (const auto& mapping : movable.mappings) {
     const Range& range = mapping->second;
     if (range.offset == 0 && range.end - mapping->first == physical->bytes &&
@@ -148,15 +147,14 @@ Status SessionMemory::move_to_host(uint32_t device,
     if (!address.ok()) return address.status();
     under_way += bytes;
     const auto contents = std::make_shared<HostStore::Part>(std::move(*part));
-    OPENMPS_RETURN_IF_ERROR(
-        transfer.add(*address, *contents, [=, this, &under_way]() mutable {
-          view.reset();
-          let_go(movable, std::move(*contents));
-          moved->moved += bytes;
-          under_way -= bytes;
-          pressure_.note_change();
-          return Status();
-        }));
+    OPENMPS_RETURN_IF_ERROR(transfer.add(*address, *contents, [=, this, &under_way]() mutable {
+      view.reset();
+      let_go(movable, std::move(*contents));
+      moved->moved += bytes;
+      under_way -= bytes;
+      pressure_.note_change();
+      return Status();
+    }));
   }
   return transfer.finish();
 }
@@ -188,9 +186,9 @@ uint32_t SessionMemory::device_of(const Holding& holding) {
 Status SessionMemory::map_again(const Movable& movable, const Physical& physical) {
   for (const auto& mapping : movable.mappings) {
     const uint64_t bytes = mapping->second.end - mapping->first;
-    OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemMap(mapping->first, bytes,
-                                                        mapping->second.offset, physical.handle, 0),
-                                  "cuMemMap of memory that comes back"));
+    OPENMPS_RETURN_IF_ERROR(check(
+        core_.driver.cuMemMap(mapping->first, bytes, mapping->second.offset, physical.handle, 0),
+        "cuMemMap of memory that comes back"));
     std::vector<CUmemAccessDesc> access;
     for (size_t i = 0; i < mapping->second.accesses.size(); ++i) {
       const CUmemAccess_flags flags = mapping->second.accesses[i];
@@ -262,8 +260,7 @@ Status SessionMemory::begin_move_back(const Movable& movable, Transfer& transfer
   const Result<CUmemGenericAllocationHandle> made =
       make_physical(device, contents.bytes(), movable.holding->flags);
   if (!made.ok()) return made.status();
-  const auto physical =
-      std::make_shared<Physical>(core_.driver, *made, contents.bytes(), device);
+  const auto physical = std::make_shared<Physical>(core_.driver, *made, contents.bytes(), device);
   begun->push_back(movable);
   OPENMPS_RETURN_IF_ERROR(map_again(movable, *physical));
   std::shared_ptr<void> view;
@@ -332,8 +329,7 @@ MemoryPressure::Busy SessionMemory::busy_of(uint32_t device, uint64_t bytes) con
                                                           : MemoryPressure::Busy::kLeft;
 }
 
-Status SessionMemory::await_memory(uint32_t device, uint64_t bytes,
-                                   FunctionRef<CUresult()> make) {
+Status SessionMemory::await_memory(uint32_t device, uint64_t bytes, FunctionRef<CUresult()> make) {
   const uint64_t began = core_.clock.now_ns();
   uint64_t hope_ns = 0;
   // A session that comes back has stated its need.

@@ -22,11 +22,7 @@ void MemoryPressure::leave(Member* member) {
 
 MemoryPressure::Need::Need(MemoryPressure& pressure, Member* member, uint32_t device,
                            uint64_t bytes)
-    : pressure_(pressure),
-      member_(member),
-      device_(device),
-      bytes_(bytes),
-      began_ns_(now_ns()) {
+    : pressure_(pressure), member_(member), device_(device), bytes_(bytes), began_ns_(now_ns()) {
   const MutexLock lock(pressure_.mutex_);
   pressure_.needs_.push_back(this);
 }
@@ -67,8 +63,8 @@ bool MemoryPressure::any_asked_locked(const Member* but, uint32_t device) const 
   });
 }
 
-MemoryPressure::Member* MemoryPressure::choose_locked(const Member* but, uint32_t device,
-                                                      Busy busy, uint64_t began_ns) {
+MemoryPressure::Member* MemoryPressure::choose_locked(const Member* but, uint32_t device, Busy busy,
+                                                      uint64_t began_ns) {
   const uint64_t now = now_ns();
   Member* idle = nullptr;
   Member* longest = nullptr;

@@ -55,9 +55,9 @@ class MemoryPressure {
     std::atomic<uint64_t> declined_ns{0};        // when it could not move anything
     std::atomic<bool> waits{false};              // for memory, and moves what it is asked for
     // What it is asked for.
-    std::atomic<uint32_t> asked{0};      // to move memory of these devices, a bit each
+    std::atomic<uint32_t> asked{0};         // to move memory of these devices, a bit each
     std::atomic<bool> is_turn_over{false};  // although it is busy
-    std::atomic<bool> is_ended{false};   // to end: the operator's choice
+    std::atomic<bool> is_ended{false};      // to end: the operator's choice
   };
 
   // The session may be asked until leave().

@@ -42,7 +42,8 @@ Status Transfer::add(uint64_t device_address, const HostStore::Part& part,
   OPENMPS_RETURN_IF_ERROR(open());
   const auto shared = std::make_shared<std::function<Status()>>(std::move(done));
   for (uint64_t at = 0; at < part.bytes();) {
-    const uint64_t in_block = HostStore::kBlockBytes - (part.offset() + at) % HostStore::kBlockBytes;
+    const uint64_t in_block =
+        HostStore::kBlockBytes - (part.offset() + at) % HostStore::kBlockBytes;
     const uint64_t piece = std::min({part.bytes() - at, in_block, kPieceBytes});
     OPENMPS_RETURN_IF_ERROR(
         begin(device_address + at, part.data() + at, piece,
@@ -52,8 +53,7 @@ Status Transfer::add(uint64_t device_address, const HostStore::Part& part,
   return Status();
 }
 
-Status Transfer::begin(uint64_t device_address, unsigned char* host, uint64_t bytes,
-                       Piece piece) {
+Status Transfer::begin(uint64_t device_address, unsigned char* host, uint64_t bytes, Piece piece) {
   while (pieces_.size() >= kMostPieces) OPENMPS_RETURN_IF_ERROR(end_first());
   OPENMPS_RETURN_IF_ERROR(core_.use(device_));
   if (unused_.empty()) {

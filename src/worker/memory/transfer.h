@@ -31,9 +31,9 @@ class Transfer {
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
-  // Copy all bytes of the part. `done` is called when they have been copied, by a later call of this
-  // object; it keeps the part and the memory alive. Errors: the driver's, of this or an earlier copy;
-  // CUDA_ERROR_NOT_READY: gives_up. Then nothing more is called.
+  // Copy all bytes of the part. `done` is called when they have been copied, by a later call of
+  // this object; it keeps the part and the memory alive. Errors: the driver's, of this or an
+  // earlier copy; CUDA_ERROR_NOT_READY: gives_up. Then nothing more is called.
   Status add(uint64_t device_address, const HostStore::Part& part, std::function<Status()> done);
   // Until all is copied and done.
   Status finish();

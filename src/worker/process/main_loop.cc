@@ -358,7 +358,9 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
   if (info.is_adopted()) environment_.worker.adoptions.fetch_add(1, std::memory_order_relaxed);
   auto session = std::make_unique<SessionThread>(
       environment_, info, std::move(window), std::move(packet.fds[0]), std::move(journal), on_end);
-  if (message.residence != wire::Residence::kDevice) session->suspend(message.residence, kSuspendAgainMs);
+  if (message.residence != wire::Residence::kDevice) {
+    session->suspend(message.residence, kSuspendAgainMs);
+  }
   return (sessions_[info.id] = std::move(session))->start();
 }
 

@@ -110,7 +110,8 @@ Status Executor::run() {
     if (session_.has_wish.load(std::memory_order_acquire)) [[unlikely]] {
       if (settle_wish()) continue;
     }
-    if (is_asked()) [[unlikely]] OPENMPS_RETURN_IF_ERROR(answer_pressure());
+    if (is_asked()) [[unlikely]]
+      OPENMPS_RETURN_IF_ERROR(answer_pressure());
     if (is_suspended_) [[unlikely]] {
       wait_suspended();
       continue;
@@ -220,7 +221,8 @@ bool Executor::settle_wish() {
   Status status;
   for (const uint32_t device : session_.core.devices.used()) {
     if (!goes || !status.ok()) break;
-    status = session_.memory.move_to_host(device, [](uint64_t) { return true; }, &moved);
+    status = session_.memory.move_to_host(
+        device, [](uint64_t) { return true; }, &moved);
   }
   if (!status.ok()) {
     is_suspended_ = false;
@@ -310,13 +312,12 @@ Result<bool> Executor::bring_back() {
     pressure.wait(seen);
   }
   memory.member.asked.store(0);
-  const Status status =
-      memory.gives_up() ? Status(CUDA_ERROR_NOT_READY, "it ends, or moves")
-                        : memory.move_back([&](uint32_t device, uint64_t bytes) {
-                            for (auto& [of, need] : needs) {
-                              if (of == device) need->found(bytes);
-                            }
-                          });
+  const Status status = memory.gives_up() ? Status(CUDA_ERROR_NOT_READY, "it ends, or moves")
+                                          : memory.move_back([&](uint32_t device, uint64_t bytes) {
+                                              for (auto& [of, need] : needs) {
+                                                if (of == device) need->found(bytes);
+                                              }
+                                            });
   memory.member.waits.store(false);
   memory.member.resident_since_ns.store(clock_.now_ns(), std::memory_order_relaxed);
   if (status.ok()) return true;

@@ -53,7 +53,9 @@ SessionParts::SessionParts(const DriverTable& driver, const Devices& devices, Co
   memory.gives_up = [this] {
     // The server takes a session that says nothing for one that hangs.
     const uint64_t leaves_by = leaves_by_ns.load(std::memory_order_relaxed);
-    if (leaves_by != 0 && core.clock.now_ns() >= leaves_by) stay("it waits for memory, or moves it");
+    if (leaves_by != 0 && core.clock.now_ns() >= leaves_by) {
+      stay("it waits for memory, or moves it");
+    }
     return stop.load(std::memory_order_relaxed) || hands_over.load(std::memory_order_relaxed);
   };
   core.gate_client.stop = &stop;

@@ -81,8 +81,8 @@ struct SessionParts {
   void stay(std::string_view reason) {
     if (leaves_by_ns.exchange(0, std::memory_order_acq_rel) != 0) on_stays(reason);
   }
-  // Where the session's memory is to be (wire::SuspendSession): set by the main thread, taken by the
-  // executor, which calls on_suspended.
+  // Where the session's memory is to be (wire::SuspendSession): set by the main thread, taken by
+  // the executor, which calls on_suspended.
   struct Wish {
     wire::Residence residence = wire::Residence::kDevice;
     uint64_t until_ns = 0;  // when it is given up if work is still under way

@@ -220,9 +220,8 @@ class Program {
 
 int main(int argc, char** argv) {
   // Not destroyed: the process ends with all that it has.
-  Program& program =
-      *new Program(e2e::argument(argc, argv, 1, 16),
-                   static_cast<uint32_t>(e2e::argument(argc, argv, 2, 1)));
+  Program& program = *new Program(e2e::argument(argc, argv, 1, 16),
+                                  static_cast<uint32_t>(e2e::argument(argc, argv, 2, 1)));
   printf("ready\n");
   fflush(stdout);
   for (char line[64]; fgets(line, sizeof(line), stdin) != nullptr;) {

@@ -3,8 +3,8 @@
 #include "base/host_memory.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -32,7 +32,8 @@ class Cgroups : public ::testing::Test {
 };
 
 TEST(HostMemory, WhatTheSystemHas) {
-  EXPECT_EQ(available_in_meminfo("MemTotal: 8 kB\nMemAvailable:       3 kB\nBuffers: 1 kB\n"), 3072u);
+  EXPECT_EQ(available_in_meminfo("MemTotal: 8 kB\nMemAvailable:       3 kB\nBuffers: 1 kB\n"),
+            3072u);
   EXPECT_EQ(available_in_meminfo("MemTotal: 8 kB\n"), ~uint64_t{0});
   EXPECT_GT(available_host_memory(), 0u);
 }
