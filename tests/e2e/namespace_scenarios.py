@@ -643,7 +643,8 @@ def v3_shareable(box, _):
     # Programs of no partition have what is lent, too, beside what is in no partition.
     free = set(alone.sms)
     alone.end()
-    do(box, "sm-partition delete alone --server=s --device=0")
+    require(wait_until(lambda: say(box, "sm-partition delete alone --server=s --device=0")[0] == 0, SETTLE_LIMIT_S),
+            "a partition whose client has just ended")
     outside = LiveSms(box, through(box, "s"))
     require(wait_until(lambda: outside.sms == free | lent, SETTLE_LIMIT_S), f"outside: {outside.sms} of {lent}, {free}")
     require(wait_until(lambda: len(first.sms) == 4 * chunk and not first.sms & free, SETTLE_LIMIT_S),
