@@ -110,8 +110,9 @@ Status Executor::run() {
     if (session_.has_wish.load(std::memory_order_acquire)) [[unlikely]] {
       if (settle_wish()) continue;
     }
-    if (is_asked()) [[unlikely]]
+    if (is_asked()) [[unlikely]] {
       OPENMPS_RETURN_IF_ERROR(answer_pressure());
+    }
     if (is_suspended_) [[unlikely]] {
       wait_suspended();
       continue;
@@ -239,7 +240,6 @@ void Executor::wait_suspended() {
 
 Status Executor::answer_pressure() {
   MemoryPressure::Member& member = session_.memory.member;
-  session_.core.bell->answer();
   if (member.is_ended.load(std::memory_order_relaxed)) {
     return Status(CUDA_ERROR_MPS_CLIENT_TERMINATED,
                   "others need the memory that it has beyond what is guaranteed to it "
