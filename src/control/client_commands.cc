@@ -246,7 +246,8 @@ std::span<const CommandInfo> client_commands() {
            "Moves the memory that the running client has on the devices to the host as soon as its "
            "work has ended, for which it has two seconds, and says how much that is. The program "
            "goes on, but its GPU work waits until `resume`; with `--until-used` the memory comes "
-           "back by itself with the program's next GPU call. Addresses stay as they are. Memory "
+           "back by itself with the program's next GPU call, and stays where it is if the program "
+           "makes such calls all the time. Addresses stay as they are. Memory "
            "that other programs have, too, stays where it is. Exit code 1, with the reason: the "
            "client's memory is where it was. Users may suspend their own clients; root and the "
            "user of the daemon may suspend all."},

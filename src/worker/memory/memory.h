@@ -345,6 +345,13 @@ class SessionMemory {
   // Have others give memory, for a cuMemCreate that found none. Errors: the driver's;
   // CUDA_ERROR_OUT_OF_MEMORY: there is none to be had; CUDA_ERROR_NOT_READY: gives_up().
   Status await_memory(uint32_t device, uint64_t bytes, FunctionRef<CUresult()> make);
+  // What the session, or its group, has on the device, and what is stated for it.
+  struct Held {
+    uint64_t bytes = 0;
+    uint64_t guaranteed = 0;  // 0: nothing is stated
+    wire::OnPressure on_pressure = wire::OnPressure::kUnset;
+  };
+  [[nodiscard]] Held held(uint32_t device) const;
   [[nodiscard]] MemoryPressure::Busy busy_of(uint32_t device, uint64_t bytes) const;
   void note_made(const std::shared_ptr<Holding>& holding, uint32_t flags);
 

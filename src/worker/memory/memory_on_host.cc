@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -296,52 +295,52 @@ Result<std::shared_ptr<Physical>> SessionMemory::make_with_contents(Keeper::Take
   return physical;
 }
 
+// What is stated for the group counts for all of it; else what is stated for the client.
+SessionMemory::Held SessionMemory::held(uint32_t device) const {
+  const auto rest = [](uint64_t all, uint64_t part) { return all - std::min(all, part); };
+  if (group_ != nullptr && group_->guaranteed(device) != 0) {
+    return {.bytes = rest(group_->memory(device), group_->on_host(device)),
+            .guaranteed = group_->guaranteed(device),
+            .on_pressure = group_->on_pressure()};
+  }
+  const wire::ClientLimits limits = core_.limits();
+  return {.bytes = rest(granted_[device], on_host_[device]),
+          .guaranteed = limits.guaranteed_memory[device],
+          .on_pressure = limits.on_pressure};
+}
+
 uint64_t SessionMemory::borrowed(uint32_t device) const {
+  const Held all = held(device);
+  if (all.guaranteed == 0 || all.bytes <= all.guaranteed) return 0;
   const uint64_t granted = granted_[device];
   const uint64_t own = granted - std::min<uint64_t>(granted, on_host_[device]);
-  const auto beyond = [](uint64_t bytes, uint64_t guaranteed) {
-    return bytes - std::min(bytes, guaranteed);
-  };
-  if (group_ != nullptr && group_->guaranteed(device) != 0) {
-    const uint64_t all = group_->memory(device);
-    const uint64_t resident = all - std::min(all, group_->on_host(device));
-    return std::min(own, beyond(resident, group_->guaranteed(device)));
-  }
-  const uint64_t guaranteed = core_.limits().guaranteed_memory[device];
-  return guaranteed == 0 ? 0 : beyond(own, guaranteed);
+  return std::min(own, all.bytes - all.guaranteed);
 }
 
 // What becomes of busy sessions that borrow, if this one needs so much more.
 MemoryPressure::Busy SessionMemory::busy_of(uint32_t device, uint64_t bytes) const {
-  const wire::ClientLimits limits = core_.limits();
-  const bool of_group = group_ != nullptr && group_->guaranteed(device) != 0;
-  const wire::OnPressure choice = of_group ? group_->on_pressure() : limits.on_pressure;
-  const uint64_t guaranteed =
-      of_group ? group_->guaranteed(device) : limits.guaranteed_memory[device];
-  const uint64_t used = of_group ? group_->memory(device) - group_->on_host(device)
-                                 : granted_[device] - on_host_[device];
+  const Held all = held(device);
   // An allocation has been counted before.
-  const uint64_t wanted = comes_back_ ? used + bytes : used;
-  if (choice == wire::OnPressure::kTerminate && wanted <= guaranteed) {
+  const uint64_t wanted = comes_back_ ? all.bytes + bytes : all.bytes;
+  if (all.on_pressure == wire::OnPressure::kTerminate && wanted <= all.guaranteed) {
     return MemoryPressure::Busy::kEnded;
   }
-  return comes_back_ || choice == wire::OnPressure::kWait ? MemoryPressure::Busy::kTurns
-                                                          : MemoryPressure::Busy::kLeft;
+  return comes_back_ || all.on_pressure == wire::OnPressure::kWait ? MemoryPressure::Busy::kTurns
+                                                                   : MemoryPressure::Busy::kLeft;
 }
 
 Status SessionMemory::await_memory(uint32_t device, uint64_t bytes, FunctionRef<CUresult()> make) {
   const uint64_t began = core_.clock.now_ns();
   uint64_t hope_ns = 0;
   // A session that comes back has stated its need.
-  std::optional<MemoryPressure::Need> need;
-  need.emplace(pressure_, &member, device, comes_back_ ? 0 : bytes);
+  const MemoryPressure::Need need(pressure_, &member, device, comes_back_ ? 0 : bytes);
   for (;;) {
     const uint64_t seen = pressure_.changes();
     static_cast<void>(give_back_kept());
     const CUresult result = make();
     if (result != CUDA_ERROR_OUT_OF_MEMORY) return check(result, "cuMemCreate");
     const MemoryPressure::Busy busy = busy_of(device, bytes);
-    const bool is_asked = pressure_.ask(*need, busy);
+    const bool is_asked = pressure_.ask(need, busy);
     const uint64_t waited = core_.clock.now_ns() - began;
     const bool may_come = waited < kShortestAllocationNs || busy != MemoryPressure::Busy::kLeft;
     if (is_asked || (may_come && pressure_.borrowed(&member, device, false) != 0)) {
