@@ -188,7 +188,6 @@ void suspend(const CommandCall& call) {
 void resume(const CommandCall& call) {
   const auto refusal = [](CUresult result) -> std::string {
     switch (result) {
-      case CUDA_ERROR_NOT_READY: return " does not go on yet: it is still being suspended";
       case CUDA_ERROR_OUT_OF_MEMORY: return " does not go on: the device has no memory for it";
       case CUDA_ERROR_NOT_SUPPORTED:
         return " is not suspended: the daemon was started with OPENMPS_SUSPEND=off, or the server "

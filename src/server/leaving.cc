@@ -128,6 +128,7 @@ void Server::on_left(Session& session, const wire::HandedOver& over) {
   loop_.cancel(std::exchange(session.adoption_timer, 0));
   if (session.state != SessionState::kActive) return;
   pass_parked(session);
+  tell_awaited_residence(session);
   // What has no end of itself is not asked again.
   if (!session.stays().empty() || session.leave_tries >= kMostLetGoTries) {
     log_.write("Client " + session.name() + " stays in worker " +

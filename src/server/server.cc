@@ -758,6 +758,7 @@ void Server::welcome(Session& session) {
   }
   log_.write("Status of client " + session.name() + " is ACTIVE");
   session.client->send(wire::message_bytes(welcome), files);
+  tell_awaited_residence(session);
   look_at_spare(*session.domain);
 }
 

@@ -110,6 +110,10 @@ class Server final : Workers::Owner {
   void note_end(uint32_t id);
   // kSuspend and kResume (suspend.cc).
   void suspend(const wire::Query& query);
+  // Messages to the worker. A session that opens or moves is told when it is active, if a query
+  // awaits its answer.
+  static void tell_residence(const Session& session);
+  void tell_awaited_residence(const Session& session);
   void on_session_suspended(Worker& worker, const wire::SessionSuspended& suspended);
   void answer_suspensions();
   void answer_terminations(CUresult result);

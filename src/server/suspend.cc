@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // openmps-server: sessions whose memory is moved to the host because the operator says so
 // (docs/decisions/0052). Their workers move it, and know by themselves when others need memory.
+#include <algorithm>
 #include <utility>
 
 #include "server/answers.h"
@@ -16,19 +17,26 @@ void Server::suspend(const wire::Query& query) {
   for (const auto& [id, session] : sessions_.all()) {
     if (!is_meant(query, *session) || session->state == SessionState::kEnding) continue;
     is_there = true;
-    if (session->state != SessionState::kActive || session->is_leaving) {
-      wanted.result = CUDA_ERROR_NOT_READY;
-      continue;
-    }
     session->residence = goes ? query.change.residence : wire::Residence::kDevice;
-    session->worker->process->send(wire::message_bytes(wire::SuspendSession{
-        .session = id, .residence = session->residence, .limit_ms = kLetGoMs}));
-    Workers::note_session(*session->worker);
     wanted.sessions.insert(id);
+    if (session->state == SessionState::kActive && !session->is_leaving) tell_residence(*session);
   }
   if (!is_there) wanted.result = CUDA_ERROR_INVALID_VALUE;
   suspensions_.push_back(std::move(wanted));
   answer_suspensions();
+}
+
+void Server::tell_residence(const Session& session) {
+  session.worker->process->send(wire::message_bytes(wire::SuspendSession{
+      .session = session.id, .residence = session.residence, .limit_ms = kLetGoMs}));
+  Workers::note_session(*session.worker);
+}
+
+void Server::tell_awaited_residence(const Session& session) {
+  const bool is_awaited = std::ranges::any_of(suspensions_, [&session](const SuspendQuery& query) {
+    return query.sessions.contains(session.id);
+  });
+  if (is_awaited) tell_residence(session);
 }
 
 // One answer to several that came before the worker had read the first.

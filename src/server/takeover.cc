@@ -396,6 +396,7 @@ void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
   note_left(session.id, &MoveQuery::moved);
   session.go_on(recovery != nullptr ? recovery->culprit : "");
   pass_parked(session);
+  tell_awaited_residence(session);
   note_decided(session, is_told ? &Recovery::told : &Recovery::moved);
   look_at_joined_devices();
 }

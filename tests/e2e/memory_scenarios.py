@@ -141,6 +141,23 @@ def suspended(box, _):
     box.quit()
 
 
+def suspended_while_it_moves(box, _):
+    """suspend and resume hold for a program that is between two workers: its next worker is told."""
+    box.start_daemon()
+    one = Resident(box, 16)
+    box.start_moving(box.renew, 0.0)
+    for turn in range(20):
+        one.suspend()
+        one.tell("step")
+        require(one.row()["residence"] == "held", f"turn {turn}: {one.row()}")
+        require(box.control(f"resume {one.pid}")[0] == 0, f"turn {turn}: resume")
+        require(one.said()[0] == "ok", f"turn {turn}: the step after resume")
+    moves = one.row()["moves"]
+    require(moves >= 5, f"it has moved {moves} times only")
+    one.end()
+    box.quit()
+
+
 def suspended_programs(box, _):
     """Programs are suspended again and again, and print what they do otherwise. All of the suite's:
     OPENMPS_TEST_SUSPEND=0.003 ctest -R e2e.openmps."""
@@ -329,4 +346,4 @@ def memory_choices(box, _):
         box.quit()
 
 
-MEMORY = (suspended, suspended_programs, suspended_randomly, suspended_beside, memory_shared, memory_turns, memory_choices)
+MEMORY = (suspended, suspended_while_it_moves, suspended_programs, suspended_randomly, suspended_beside, memory_shared, memory_turns, memory_choices)
