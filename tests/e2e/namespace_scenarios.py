@@ -581,11 +581,12 @@ def create_partition(box, name, server, device, options):
 def v3_shareable(box, _):
     """A shareable partition grows, up to its max-chunks, by what others lend while their clients have no work, and has its
     own part while they have; one that is not shareable neither lends nor borrows."""
-    box.env["SOFTGPU_SMS"] = "12"  # six chunks
+    box.env["SOFTGPU_SMS"] = "13"  # six chunks, and one SM in none
     box.start_daemon()
     do(box, "server create s")
     device = json.loads(box.control("device_query --json")[1])[0]
     chunk, rest = device["chunk_sms"], device["chunks"] - 4
+    in_no_chunk = device["sms"] - device["chunks"] * chunk
     for options, fault in (("--chunks=2 --max-chunks=4", "for a shareable partition only"),
                            ("--chunks=2 --shareable --max-chunks=1", "is less than the 2 chunks"),
                            (f"--chunks=2 --shareable --max-chunks={rest + 5}", f"more than the {rest + 4} chunks"),
@@ -641,17 +642,22 @@ def v3_shareable(box, _):
             max(found for _, found in first.history) == 4 * chunk and not alone.sms & first.sms,
             f"{alone.sms} alone, {first.sms}")
     # Programs of no partition have what is lent, too, beside what is in no partition.
-    free = set(alone.sms)
+    free, own = set(alone.sms), first.sms - lent
     alone.end()
     require(wait_until(lambda: say(box, "sm-partition delete alone --server=s --device=0")[0] == 0, SETTLE_LIMIT_S),
             "a partition whose client has just ended")
     outside = LiveSms(box, through(box, "s"))
-    require(wait_until(lambda: outside.sms == free | lent, SETTLE_LIMIT_S), f"outside: {outside.sms} of {lent}, {free}")
+
+    def is_outside_on(wanted):
+        found = set(outside.sms)
+        return found >= wanted and len(found) == len(wanted) + in_no_chunk and not found & (own | (lent - wanted))
+    require(wait_until(lambda: is_outside_on(free | lent), SETTLE_LIMIT_S),
+            f"outside: {outside.sms} of {lent}, {free}; own {own}")
     require(wait_until(lambda: len(first.sms) == 4 * chunk and not first.sms & free, SETTLE_LIMIT_S),
             f"{first.sms} beside work outside")
     other = LiveSms(box, env("lends"))
     settles_at(first, 2, "it keeps what was lent to two")
-    require(wait_until(lambda: outside.sms == free, SETTLE_LIMIT_S), f"outside: {outside.sms} of {free}")
+    require(wait_until(lambda: is_outside_on(free), SETTLE_LIMIT_S), f"outside: {outside.sms} of {free}")
     require(other.sms == lent, f"{other.sms} of {lent}")
     for program in (outside, other, first):
         program.end()
