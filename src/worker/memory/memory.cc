@@ -2,8 +2,6 @@
 // The memory of a session. See memory.h.
 #include "worker/memory/memory.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <iterator>
 #include <string>
@@ -12,6 +10,7 @@
 
 #include "base/clock.h"
 #include "worker/device/driver_check.h"
+#include "worker/memory/range_check.h"
 
 namespace openmps::worker {
 namespace {
@@ -30,11 +29,6 @@ constexpr int kHoleTries = 256;
 // driver 580), of which most programs free a few at once. Longer, and it is an estimate.
 constexpr uint64_t kInfoWaitMs = 20;
 
-// How long a session that comes back to a worker waits until that has let go of its registered
-// pages, which needs a moment in which nothing runs; and between two tries.
-constexpr uint64_t kPagesAgainNs = 2'000'000'000;
-constexpr uint64_t kPagesPauseNs = 1'000'000;
-
 // Why a session can't move.
 constexpr std::string_view kNotExported = "its device's memory can't be exported";
 constexpr std::string_view kTooMany = "too many allocations";
@@ -44,22 +38,6 @@ uint64_t extent_bytes(uint64_t bytes) {
   return (bytes + kExtentUnit - 1) / kExtentUnit * kExtentUnit;
 }
 
-std::string text_of(uint64_t address, uint64_t bytes) {
-  char text[64];
-  snprintf(text, sizeof(text), "[0x%llx, +0x%llx)", static_cast<unsigned long long>(address),
-           static_cast<unsigned long long>(bytes));
-  return text;
-}
-
-// [address, address + bytes) lies in [begin, end), in whole units.
-Status check_range(uint64_t address, uint64_t bytes, uint64_t begin, uint64_t end, uint64_t unit) {
-  if (bytes != 0 && address >= begin && address < end && bytes <= end - address &&
-      address % unit == 0 && bytes % unit == 0) {
-    return Status();
-  }
-  return violation(text_of(address, bytes) + " is not a range of the window");
-}
-
 // Reserve exactly this range. CUDA_ERROR_OUT_OF_MEMORY if the driver gives others only.
 Status reserve_at(const DriverTable& driver, uint64_t address, uint64_t bytes) {
   std::vector<CUdeviceptr> others;
@@ -67,11 +45,11 @@ Status reserve_at(const DriverTable& driver, uint64_t address, uint64_t bytes) {
   for (int tries = 0; tries < kHoleTries; ++tries) {
     CUdeviceptr got = 0;
     status = check(driver.cuMemAddressReserve(&got, bytes, 0, address, 0),
-                   "cuMemAddressReserve of " + text_of(address, bytes));
+                   "cuMemAddressReserve of " + range_text(address, bytes));
     if (!status.ok() || got == address) break;
     others.push_back(got);
-    status = Status(CUDA_ERROR_OUT_OF_MEMORY, "the driver reserved " + text_of(got, bytes) +
-                                                  " instead of " + text_of(address, bytes));
+    status = Status(CUDA_ERROR_OUT_OF_MEMORY, "the driver reserved " + range_text(got, bytes) +
+                                                  " instead of " + range_text(address, bytes));
   }
   for (const CUdeviceptr other : others) driver.cuMemAddressFree(other, bytes);
   return status;
@@ -145,7 +123,8 @@ Result<uint64_t> SessionMemory::reserve_extent(uint64_t bytes, uint64_t alignmen
     at = *address;
   } else {
     if (!addresses_.claim(at, whole, core_.info.id)) {
-      return Status(CUDA_ERROR_OUT_OF_MEMORY, text_of(at, whole) + " belongs to another session");
+      return Status(CUDA_ERROR_OUT_OF_MEMORY,
+                    range_text(at, whole) + " belongs to another session");
     }
     if (Status status = reserve(at); !status.ok()) {
       addresses_.release(at);
@@ -168,10 +147,10 @@ void SessionMemory::show_places() {
 Status SessionMemory::handle(const wire::AddressFree& command) {
   const auto extent = extents_.find(command.address);
   if (extent == extents_.end() || extent->second - extent->first != command.bytes) {
-    return violation(text_of(command.address, command.bytes) + " is not an extent");
+    return violation(range_text(command.address, command.bytes) + " is not an extent");
   }
   if (!is_unused(extent->first, extent->second)) {
-    return violation(text_of(command.address, command.bytes) + " has mappings");
+    return violation(range_text(command.address, command.bytes) + " has mappings");
   }
   forget_kept(command.address, command.bytes);
   core_.driver.cuMemAddressFree(command.address, extent_bytes(command.bytes));
@@ -446,14 +425,14 @@ Status SessionMemory::map_held(std::shared_ptr<Holding> holding, uint64_t addres
   const uint32_t device = holding->physical->device;
   OPENMPS_RETURN_IF_ERROR(check_device_range(address, bytes));
   if (!is_unused(address, address + bytes)) {
-    return violation(text_of(address, bytes) + " is mapped already");
+    return violation(range_text(address, bytes) + " is mapped already");
   }
   forget_kept(address, bytes);
   const uint64_t whole = holding->physical->bytes;
   const uint64_t most = whole == 0 ? wire::kMaxExtentBytes : whole;
   const bool inside = offset <= most && bytes <= most - offset;
   if (offset % wire::kMemoryGranularity != 0 || !inside) {
-    return violation(text_of(offset, bytes) + " is no part of physical memory of " +
+    return violation(range_text(offset, bytes) + " is no part of physical memory of " +
                      std::to_string(whole) + " bytes");
   }
   OPENMPS_RETURN_IF_ERROR(check_count());
@@ -491,14 +470,16 @@ Status SessionMemory::open_access(uint64_t address, const Range& range) {
 Status SessionMemory::map(const wire::MemoryMap& range) {
   OPENMPS_RETURN_IF_ERROR(check_device_range(range.address, range.bytes));
   if (!is_free(range.address, range.address + range.bytes)) {
-    return violation(text_of(range.address, range.bytes) + " is mapped already");
+    return violation(range_text(range.address, range.bytes) + " is mapped already");
   }
   if (take_back(range)) return Status();
   if (leaving_.contains(range.address)) {
-    return Status(CUDA_ERROR_NOT_READY, text_of(range.address, range.bytes) + " is being unmapped");
+    return Status(CUDA_ERROR_NOT_READY,
+                  range_text(range.address, range.bytes) + " is being unmapped");
   }
   if (!is_free(leaving_, range.address, range.address + range.bytes)) {
-    return violation(text_of(range.address, range.bytes) + " is being unmapped as another range");
+    return violation(range_text(range.address, range.bytes) +
+                     " is being unmapped as another range");
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(range.device));
   OPENMPS_RETURN_IF_ERROR(reserve_window());
@@ -652,7 +633,7 @@ std::shared_ptr<Holding> SessionMemory::mapped_at(uint64_t address) const {
 
 Status SessionMemory::find_mapped(uint64_t address, uint64_t bytes, uint32_t* device) const {
   Status nothing(CUDA_ERROR_INVALID_VALUE,
-                 text_of(address, bytes) + " is not mapped device memory");
+                 range_text(address, bytes) + " is not mapped device memory");
   const uint64_t end = address + bytes;
   auto it = ranges_.upper_bound(address);
   if (end <= address || it == ranges_.begin()) return nothing;
@@ -705,24 +686,6 @@ Status SessionMemory::handle(const wire::PeerAccess& command) {
   return Status();
 }
 
-// Calls `done` once the driver has released the pages.
-void SessionMemory::unregister(uint64_t address, const Range& range, std::function<void()> done) {
-  static_cast<void>(core_.use(core_.devices.home()).ok());
-  const uint64_t bytes = range.end - address;
-  core_.releases.add_quiescent(
-      {wire::ReturnKind::kHostMemory, address, bytes},
-      {GatedCall::kHostUnregister, ContextGate::kAllDevices, core_.context({core_.devices.home()}),
-       [&driver = core_.driver, address, bytes, pages = range.pages, leaves = leaves_]() mutable {
-         void* start = reinterpret_cast<void*>(address);
-         const CUresult result = driver.cuMemHostUnregister(start);
-         // The contents of the pinned heap's pages need not be kept, unless the session goes on.
-         if (pages.empty() && !leaves) madvise(start, bytes, MADV_REMOVE);
-         pages.clear();
-         return result;
-       }},
-      std::move(done));
-}
-
 void SessionMemory::release(Ranges::iterator it) {
   const uint64_t begin = it->first;
   const Range& range = it->second;
@@ -746,7 +709,7 @@ Status SessionMemory::check_whole(uint64_t address, uint64_t bytes) const {
     at = it->second.end;
   }
   if (at == end) return Status();
-  return violation(text_of(address, bytes) + " does not consist of whole mappings");
+  return violation(range_text(address, bytes) + " does not consist of whole mappings");
 }
 
 Status SessionMemory::unmap(uint64_t address, uint64_t bytes) {
@@ -762,159 +725,8 @@ Status SessionMemory::unmap(uint64_t address, uint64_t bytes) {
   return Status();
 }
 
-// ---- Host memory -------------------------------------------------------------------------------
-
-HostPagesList SessionMemory::host_pages(uint64_t address, uint64_t bytes) const {
-  HostPagesList list;
-  uint64_t at = address;
-  auto it = host_pages_.upper_bound(at);
-  if (it == host_pages_.begin()) return {};
-  for (--it; it != host_pages_.end() && it->first <= at && at < it->second->end(); ++it) {
-    list.push_back(it->second);
-    at = it->second->end();
-    if (at - address >= bytes) return list;
-  }
-  return {};
-}
-
-Status SessionMemory::check_host_range(uint64_t address, uint64_t bytes,
-                                       HostPagesList* pages) const {
-  if (is_pinned_heap(address)) {
-    return check_range(address, bytes, core_.device_end() + wire::kPinnedOffset, core_.window_end(),
-                       wire::kHostPageBytes);
-  }
-  if (bytes != 0 && address + bytes > address) *pages = host_pages(address, bytes);
-  if (!pages->empty()) return Status();
-  return violation(text_of(address, bytes) + " is neither of the pinned heap nor of HostMap");
-}
-
-Status SessionMemory::register_host(const wire::HostRegister& command) {
-  const uint64_t end = command.address + command.bytes;
-  Range range{.end = end, .kind = Kind::kRegistered};
-  OPENMPS_RETURN_IF_ERROR(check_host_range(command.address, command.bytes, &range.pages));
-  if (!range.pages.empty() && !is_free(leaving_, command.address, end)) {
-    core_.releases.wait();
-    core_.releases.sweep();
-    if (!is_free(leaving_, command.address, end)) {
-      return Status(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "the driver still has the pages");
-    }
-  }
-  if (!is_unused(command.address, end)) {
-    return violation(text_of(command.address, command.bytes) + " is registered already");
-  }
-  OPENMPS_RETURN_IF_ERROR(check_count());
-  OPENMPS_RETURN_IF_ERROR(core_.use(core_.devices.home()));
-  unsigned flags = kHostRegisterFlags;
-  const bool read_only = std::any_of(range.pages.begin(), range.pages.end(), [&](const auto& one) {
-    return one->is_read_only(command.address, end);
-  });
-  if (read_only) {
-    flags |= CU_MEMHOSTREGISTER_READ_ONLY;
-    range.access = CU_MEM_ACCESS_FLAGS_PROT_READ;
-  }
-  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemHostRegister_v2(
-                                    reinterpret_cast<void*>(command.address), command.bytes, flags),
-                                "cuMemHostRegister"));
-  ranges_[command.address] = std::move(range);
-  return Status();
-}
-
-Status SessionMemory::begin_unregister(const wire::HostUnregister& range, uint64_t* ticket) {
-  const auto it = ranges_.find(range.address);
-  if (it == ranges_.end() || it->second.kind != Kind::kRegistered ||
-      it->second.end != range.address + range.bytes) {
-    return violation(text_of(range.address, range.bytes) + " is not registered as such");
-  }
-  *ticket = it->second.pages.empty() ? ++unregister_tickets_ : 0;
-  core_.journal.note_unregistered(unregister_tickets_);
-  leaving_[range.address] = std::move(it->second);
-  ranges_.erase(it);
-  ++removals_;
-  return Status();
-}
-
-void SessionMemory::finish_unregister(const wire::HostUnregister& range, uint64_t ticket) {
-  const Range leaving = std::move(leaving_[range.address]);
-  leaving_[range.address] = {.end = leaving.end, .kind = Kind::kRegistered};
-  unregister(range.address, leaving, [this, address = range.address, ticket] {
-    leaving_.erase(address);
-    // The client may use addresses of the pinned heap again.
-    if (ticket == 0) return;
-    core_.view.header().unregistered.store(ticket, std::memory_order_release);
-    wake_client(core_.view.header());
-  });
-}
-
-Status SessionMemory::reserve_host(const wire::HostReserve& range, uint64_t* address) {
-  if (range.bytes == 0 || range.wanted % wire::kHostPageBytes != 0 ||
-      range.bytes % wire::kHostPageBytes != 0 || range.bytes > wire::kMaxExtentBytes) {
-    return violation(text_of(range.wanted, range.bytes) + " as addresses of host memory");
-  }
-  if (host_pages_.size() >= wire::kMaxMappings) {
-    return Status(CUDA_ERROR_OUT_OF_MEMORY, "too much of the program's memory is mapped");
-  }
-  if (const auto* const had = core_.journal.recorded<wire::HostReserve::Reply>()) {
-    *address = had->address;
-    return reserve_host_again(had->address, range.bytes);
-  }
-  Result<std::shared_ptr<HostPages>> pages = HostPages::reserve_at(range.wanted, range.bytes);
-  if (!pages.ok()) {
-    // The last registration there may still wait for a quiescence to end.
-    core_.releases.wait();
-    core_.releases.sweep();
-    pages = HostPages::reserve_at(range.wanted, range.bytes);
-  }
-  if (!pages.ok()) {
-    pages = HostPages::reserve(addresses_, range.wanted, range.bytes);
-  }
-  if (!pages.ok()) return pages.status();
-  *address = (*pages)->begin();
-  host_places_ |= wire::places_of((*pages)->begin(), (*pages)->end());
-  host_pages_[*address] = std::move(*pages);
-  show_places();
-  return Status();
-}
-
-// The session may have been this worker's before, which has not let go of its pages yet.
-Status SessionMemory::reserve_host_again(uint64_t address, uint64_t bytes) {
-  const uint64_t limit_ns = core_.clock.now_ns() + kPagesAgainNs;
-  const auto reserve = [&] {
-    return HostPages::reserve_again(addresses_, core_.info.id, address, bytes);
-  };
-  Result<std::shared_ptr<HostPages>> pages = reserve();
-  while (!pages.ok() && core_.clock.now_ns() < limit_ns) {
-    core_.clock.sleep(kPagesPauseNs);
-    pages = reserve();
-  }
-  if (!pages.ok()) return pages.status();
-  host_places_ |= wire::places_of((*pages)->begin(), (*pages)->end());
-  host_pages_[address] = std::move(*pages);
-  show_places();
-  return Status();
-}
-
-Status SessionMemory::check_host_map(const wire::HostMap& command) const {
-  const uint64_t all = command.address | command.bytes | command.offset;
-  if (command.bytes == 0 || command.address + command.bytes < command.address ||
-      all % wire::kHostPageBytes != 0 || (command.flags & ~wire::kHostReadOnly) != 0 ||
-      host_pages(command.address, command.bytes).size() != 1) {
-    return violation(text_of(command.address, command.bytes) + " is not of one HostReserve");
-  }
-  if (is_free(command.address, command.address + command.bytes)) return Status();
-  return violation(text_of(command.address, command.bytes) + " is registered");
-}
-
-Status SessionMemory::map_host(const wire::HostMap& command, int file, KeptMemory kept) {
-  return host_pages(command.address, command.bytes)
-      .front()
-      ->map(command.address, command.bytes, file, command.offset,
-            (command.flags & wire::kHostReadOnly) != 0, std::move(kept));
-}
-
-Status SessionMemory::handle(const wire::HostFree& command) {
-  if (host_pages_.erase(command.address) != 0) return Status();
-  return violation(text_of(command.address, 0) + " is not the beginning of a HostReserve");
-}
+// ---- What the session has
+// ------------------------------------------------------------------------
 
 Status SessionMemory::info(uint32_t device, ReplyTo<wire::MemoryInfo> reply) {
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
@@ -1001,7 +813,7 @@ Status SessionMemory::check_operand(const WorkRange& range, const char* role) co
 
 Status SessionMemory::check_owned(const WorkRange& range, const char* role) const {
   if (owns(range.address, range.bytes, range.writable)) return Status();
-  return violation(std::string("the ") + role + " " + text_of(range.address, range.bytes) +
+  return violation(std::string("the ") + role + " " + range_text(range.address, range.bytes) +
                    " is not the session's");
 }
 
