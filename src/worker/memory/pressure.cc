@@ -22,7 +22,11 @@ void MemoryPressure::leave(Member* member) {
 
 MemoryPressure::Need::Need(MemoryPressure& pressure, Member* member, uint32_t device,
                            uint64_t bytes)
-    : pressure_(pressure), member_(member), device_(device), bytes_(bytes), began_ns_(now_ns()) {
+    : pressure_(pressure),
+      member_(member),
+      device_(device),
+      bytes_(bytes),
+      began_ns_(pressure.clock_.now_ns()) {
   const MutexLock lock(pressure_.mutex_);
   pressure_.needs_.push_back(this);
 }
@@ -49,7 +53,7 @@ uint64_t MemoryPressure::needed_locked(uint32_t device) const {
     if (need->device_ == device) bytes += need->bytes_.load(std::memory_order_relaxed);
   }
   const Remote& remote = remote_[device];
-  return now_ns() < remote.until_ns ? bytes + remote.bytes : bytes;
+  return clock_.now_ns() < remote.until_ns ? bytes + remote.bytes : bytes;
 }
 
 uint64_t MemoryPressure::needed(uint32_t device) {
@@ -65,12 +69,16 @@ bool MemoryPressure::any_asked_locked(const Member* but, uint32_t device) const 
 
 MemoryPressure::Member* MemoryPressure::choose_locked(const Member* but, uint32_t device, Busy busy,
                                                       uint64_t began_ns) {
-  const uint64_t now = now_ns();
+  const uint64_t now = clock_.now_ns();
+  // Whoever has declined has work under way although it has no commands: not worth waiting for.
+  const bool is_last_look = busy != Busy::kTurns && now - began_ns >= kShortestAllocationNs;
   Member* idle = nullptr;
   Member* longest = nullptr;
   for (Member* member : members_) {
     if (member == but || member->borrowed(device) == 0) continue;
-    if (now - std::min(now, member->declined_ns.load()) < kDeclinedNs) continue;
+    const uint64_t declined = member->declined_ns.load();
+    if (now - std::min(now, declined) < kDeclinedNs) continue;
+    if (is_last_look && declined >= began_ns) continue;
     if (member->waits.load()) return member;
     const uint64_t since = member->idle_since_ns.load();
     if (since != 0 && since <= now && now - since >= kIdleNs) {
@@ -106,7 +114,7 @@ bool MemoryPressure::ask_here(const Need& need, Busy busy, bool* tells) {
     ask_locked(member, need.device_);
     return true;
   }
-  const uint64_t now = now_ns();
+  const uint64_t now = clock_.now_ns();
   if (now - told_ns_ >= kDeclinedNs) {
     told_ns_ = now;
     *tells = true;
@@ -127,13 +135,14 @@ bool MemoryPressure::ask_here(const Need& need, Busy busy, bool* tells) {
 
 void MemoryPressure::ask_for_others(uint32_t device, uint64_t bytes) {
   const MutexLock lock(mutex_);
-  remote_[device] = {bytes, now_ns() + 2 * kDeclinedNs};
+  remote_[device] = {bytes, clock_.now_ns() + 2 * kDeclinedNs};
   if (any_asked_locked(nullptr, device)) return;
-  if (Member* member = choose_locked(nullptr, device, Busy::kLeft, 0)) ask_locked(member, device);
+  if (Member* member = choose_locked(nullptr, device, Busy::kLeft, clock_.now_ns()))
+    ask_locked(member, device);
 }
 
 uint64_t MemoryPressure::borrowed(const Member* but, uint32_t device, bool is_idle) {
-  const uint64_t now = now_ns();
+  const uint64_t now = clock_.now_ns();
   const MutexLock lock(mutex_);
   uint64_t bytes = 0;
   for (const Member* member : members_) {

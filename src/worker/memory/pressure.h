@@ -16,6 +16,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "wire/client_limits.h"
 #include "worker/device/background.h"
@@ -43,6 +44,8 @@ inline constexpr uint64_t kPressureLookNs = 20'000'000;
 
 class MemoryPressure {
  public:
+  explicit MemoryPressure(const Clock& clock) : clock_(clock) {}
+
   // A session, as others see it.
   struct Member {
     Member(std::shared_ptr<Bell> its_bell, std::function<uint64_t(uint32_t device)> its_borrowed)
@@ -117,13 +120,15 @@ class MemoryPressure {
     uint64_t until_ns = 0;
   };
   bool ask_here(const Need& need, Busy busy, bool* tells);
-  // Whoever has been idle for longest, else, with kTurns, whose turn has been longest.
+  // Whoever has been idle for longest, else, with kTurns, whose turn has been longest. Without
+  // kTurns, nobody twice once kShortestAllocationNs have passed since `began_ns`.
   Member* choose_locked(const Member* but, uint32_t device, Busy busy, uint64_t began_ns)
       REQUIRES(mutex_);
   void ask_locked(Member* member, uint32_t device) REQUIRES(mutex_);
   [[nodiscard]] bool any_asked_locked(const Member* but, uint32_t device) const REQUIRES(mutex_);
   [[nodiscard]] uint64_t needed_locked(uint32_t device) const REQUIRES(mutex_);
 
+  const Clock& clock_;
   Mutex mutex_{LockRank::kMemoryPressure};
   CondVar changed_;
   uint64_t changes_ GUARDED_BY(mutex_) = 0;

@@ -45,7 +45,7 @@ struct WorkerParts {
   ResourceDescriptors descriptors;
   MemoryCache kept_memory;
   std::shared_ptr<HostStore> store;  // null: no memory is moved to the host
-  MemoryPressure pressure;
+  MemoryPressure pressure{clock};
   // Sessions that are being made again.
   std::atomic<uint32_t> adoptions{0};
   UsageRows usage;                        // without a table unless main() makes one

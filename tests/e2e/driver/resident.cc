@@ -4,7 +4,8 @@
 // or not at all, a variable of a module, and an executable graph that names some of it. Run by
 // memory_scenarios.py. usage: drv_resident [MIB [SEED]]: so many MiB of plain memory. Each line on
 // standard input is a command: "step" computes and compares, and prints "ok" or what is wrong;
-// "more N" allocates N MiB more, and prints "ok" or the error; "free" prints cuMemGetInfo in MiB.
+// "more N" allocates N MiB more, and prints "ok" or the error; "free" prints cuMemGetInfo in MiB;
+// "hold" lets the stream wait, which is work under way, until the next "go", which is a step.
 #include <chrono>
 #include <string>
 
@@ -106,6 +107,8 @@ class Program {
     size_t bytes = 0;
     CHECK_CU(cuModuleGetGlobal_v2(&variable_, &bytes, with_variables_, "words_global"));
     CHECK_CU(cuMemAlloc_v2(&out_, kSmallest));
+    CHECK_CU(cuMemHostAlloc(reinterpret_cast<void**>(&gate_), sizeof(*gate_), 0));
+    *gate_ = 0;
     if (const std::string said = step(); said != "ok") {
       printf("%s\n", said.c_str());
       exit(1);
@@ -132,6 +135,12 @@ class Program {
     if (!hidden_is_right()) return "WRONG memory that was mapped nowhere";
     return "ok";
   }
+
+  void hold() {
+    CHECK_CU(cuStreamWaitValue32_v2(stream_, reinterpret_cast<CUdeviceptr>(gate_), ++holds_,
+                                    CU_STREAM_WAIT_VALUE_GEQ));
+  }
+  void go() { __atomic_store_n(gate_, holds_, __ATOMIC_RELEASE); }
 
   CUresult take(size_t mib) {
     CUdeviceptr address = 0;
@@ -214,6 +223,8 @@ class Program {
   CUfunction use_globals_ = nullptr;
   CUdeviceptr variable_ = 0;
   CUdeviceptr out_ = 0;
+  uint32_t* gate_ = nullptr;  // for which the stream waits
+  uint32_t holds_ = 0;
 };
 
 }  // namespace
@@ -235,7 +246,11 @@ int main(int argc, char** argv) {
       size_t total = 0;
       CHECK_CU(cuMemGetInfo_v2(&free, &total));
       printf("%zu of %zu", free / kMiB, total / kMiB);
+    } else if (strcmp(line, "hold\n") == 0) {
+      program.hold();
+      printf("ok");
     } else {
+      if (strcmp(line, "go\n") == 0) program.go();
       printf("%s", program.step().c_str());
     }
     const double ms =

@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "base/clock.h"
+#include "manual_clock.h"
 
 namespace openmps::worker {
 namespace {
@@ -18,7 +18,6 @@ class PressureTest : public ::testing::Test {
     uint64_t borrows = 0;
     MemoryPressure::Member member{std::make_shared<Bell>(), [this](uint32_t) { return borrows; }};
     [[nodiscard]] bool is_asked() const { return member.asked.load() != 0; }
-    void rest(uint64_t ns) { member.idle_since_ns = now_ns() - ns; }
   };
   PressureTest() {
     for (One& one : all_) pressure_.join(&one.member);
@@ -26,7 +25,13 @@ class PressureTest : public ::testing::Test {
   ~PressureTest() override {
     for (One& one : all_) pressure_.leave(&one.member);
   }
-  MemoryPressure pressure_;
+  void rest(One& one, uint64_t ns) { one.member.idle_since_ns = clock_.now_ns() - ns; }
+  void decline(One& one) {
+    one.member.asked = 0;
+    one.member.declined_ns = clock_.now_ns();
+  }
+  ManualClock clock_;
+  MemoryPressure pressure_{clock_};
   std::array<One, 3> all_;
   One& needy_ = all_[0];
   One& one_ = all_[1];
@@ -38,16 +43,15 @@ TEST_F(PressureTest, WhoHasRestedForLongestIsAskedFirst) {
   EXPECT_FALSE(pressure_.ask(need, Busy::kLeft)) << "nobody borrows";
   one_.borrows = other_.borrows = 50;
   EXPECT_FALSE(pressure_.ask(need, Busy::kLeft)) << "both are busy";
-  one_.rest(2 * kIdleNs);
-  other_.rest(3 * kIdleNs);
+  rest(one_, 2 * kIdleNs);
+  rest(other_, 3 * kIdleNs);
   EXPECT_TRUE(pressure_.ask(need, Busy::kLeft));
   EXPECT_TRUE(other_.is_asked());
   EXPECT_FALSE(one_.is_asked());
   EXPECT_TRUE(other_.member.bell->rung());
   EXPECT_TRUE(pressure_.ask(need, Busy::kLeft)) << "it is being done";
   EXPECT_FALSE(one_.is_asked());
-  other_.member.asked = 0;
-  other_.member.declined_ns = now_ns();
+  decline(other_);
   EXPECT_TRUE(pressure_.ask(need, Busy::kLeft));
   EXPECT_TRUE(one_.is_asked());
 }
@@ -55,18 +59,40 @@ TEST_F(PressureTest, WhoHasRestedForLongestIsAskedFirst) {
 TEST_F(PressureTest, WhoHasJustWorkedIsLeftAlone) {
   const MemoryPressure::Need need(pressure_, &needy_.member, 0, 100);
   one_.borrows = 50;
-  one_.rest(0);
+  rest(one_, 0);
   EXPECT_FALSE(pressure_.ask(need, Busy::kLeft));
   EXPECT_EQ(pressure_.borrowed(&needy_.member, 0, false), 50u);
   EXPECT_EQ(pressure_.borrowed(&needy_.member, 0, true), 0u);
-  one_.rest(2 * kIdleNs);
+  rest(one_, 2 * kIdleNs);
   EXPECT_EQ(pressure_.borrowed(&needy_.member, 0, true), 50u);
   EXPECT_EQ(pressure_.borrowed(&one_.member, 0, true), 0u);
 }
 
+// Work that does not end is under way of a session without commands: an allocation that is to fail
+// does not wait for it time and again, one that may wait does.
+TEST_F(PressureTest, WhoDeclinesIsAskedAgainForAWhile) {
+  const MemoryPressure::Need need(pressure_, &needy_.member, 0, 100);
+  one_.borrows = 50;
+  rest(one_, 2 * kIdleNs);
+  const auto is_asked_again = [&](Busy busy) {
+    decline(one_);
+    clock_.advance(kDeclinedNs);
+    return pressure_.ask(need, busy) && one_.is_asked();
+  };
+  EXPECT_TRUE(is_asked_again(Busy::kLeft));
+  clock_.advance(kShortestAllocationNs);
+  EXPECT_FALSE(is_asked_again(Busy::kLeft));
+  EXPECT_TRUE(is_asked_again(Busy::kTurns));
+  other_.borrows = 50;
+  rest(other_, 2 * kIdleNs);
+  decline(one_);
+  EXPECT_TRUE(pressure_.ask(need, Busy::kLeft));
+  EXPECT_TRUE(other_.is_asked()) << "it has not been asked yet";
+}
+
 TEST_F(PressureTest, WhoWaitsForMemoryGivesItsOwn) {
   one_.borrows = other_.borrows = 50;
-  one_.rest(2 * kIdleNs);
+  rest(one_, 2 * kIdleNs);
   other_.member.waits = true;
   const MemoryPressure::Need need(pressure_, &needy_.member, 0, 100);
   EXPECT_TRUE(pressure_.ask(need, Busy::kLeft));
@@ -103,7 +129,7 @@ TEST_F(PressureTest, OtherWorkers) {
   EXPECT_FALSE(pressure_.ask(need, Busy::kLeft));
   EXPECT_EQ(told, 100u);
   one_.borrows = 50;
-  one_.rest(2 * kIdleNs);
+  rest(one_, 2 * kIdleNs);
   pressure_.ask_for_others(0, 70);
   EXPECT_TRUE(one_.is_asked());
   EXPECT_EQ(pressure_.needed(0), 170u);
