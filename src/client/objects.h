@@ -142,6 +142,9 @@ struct Function : Object {
   // A library's kernel has attributes on each device: those above are the first device's. The
   // largest dynamic shared memory that any other one was allowed.
   std::atomic<int32_t> shared_elsewhere{0};
+  // The program has set CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_*: launches say the clusters, and the
+  // worker's function, which other programs use, has none of its own.
+  std::atomic<bool> clusters_are_set{false};
   std::unique_ptr<cuda::OldLaunch> old_launch;  // old_launch_api.cc
   // Shapes in which the driver took it (launch_check.cc); 0: none yet.
   std::atomic<uint64_t> known_block{0};

@@ -90,7 +90,7 @@ EVERYTHING = [
     *[["drv_no_context", group] for group in ("devices", "nodes", "streams", "reset")],
     *[["drv_launch_errors", group]
       for group in ("shapes", "attributes", "contexts", "captures")],
-    *[["drv_clusters", group] for group in ("run", "graphs", "errors")],
+    *[["drv_clusters", group] for group in ("run", "attributes", "graphs", "errors")],
     *[["drv_graph_calls", group] for group in ("nodes", "execs", "edges", "memory", "moved", "cycles")],
 ]
 

@@ -14,13 +14,20 @@ bool is_first(const Function& function, uint32_t device) {
   return function.module->kind == wire::ModuleKind::kModule || device == 0;
 }
 
+bool is_cluster_size(CUfunction_attribute attribute) {
+  return attribute >= CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH &&
+         attribute <= CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH;
+}
+
 }  // namespace
 
 CUresult read_attribute(Session& session, const Function& function, CUfunction_attribute attribute,
                         uint32_t device, int* value) {
   const auto index = static_cast<uint32_t>(attribute);
   if (index >= wire::kFunctionAttributes) return CUDA_ERROR_INVALID_VALUE;
-  if (is_first(function, device)) {
+  const bool is_set =
+      is_cluster_size(attribute) && function.clusters_are_set.load(std::memory_order_relaxed);
+  if (is_first(function, device) || is_set) {
     *value = function.attributes[index];
     return CUDA_SUCCESS;
   }
@@ -41,6 +48,17 @@ bool has_attribute(const Function& function, CUfunction_attribute attribute, uin
   return settable && is_first(function, device) && function.attributes[attribute] == value;
 }
 
+// Of all devices at once.
+CUresult require_clusters(Function& function, CUfunction_attribute attribute, int value) {
+  if (value < 0) return CUDA_ERROR_INVALID_VALUE;
+  const bool by_code = !function.clusters_are_set.load(std::memory_order_relaxed) &&
+                       function.attributes[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] != 0;
+  if (by_code) return CUDA_ERROR_NOT_PERMITTED;
+  function.clusters_are_set.store(true, std::memory_order_relaxed);
+  function.attributes[attribute] = value;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 CUresult write_attribute(Session& session, Function& function, CUfunction_attribute attribute,
@@ -48,6 +66,7 @@ CUresult write_attribute(Session& session, Function& function, CUfunction_attrib
   const auto index = static_cast<uint32_t>(attribute);
   if (index >= wire::kFunctionAttributes) return CUDA_ERROR_INVALID_VALUE;
   if (has_attribute(function, attribute, device, value)) return CUDA_SUCCESS;
+  if (is_cluster_size(attribute)) return require_clusters(function, attribute, value);
   const CUresult result = session.channel.call(wire::FunctionSetAttribute{
       function.id, wire::FunctionSetting::kAttribute, index, value, session.devices[device]});
   function.occupancy.forget();

@@ -4,7 +4,9 @@
 // driver has not taken before (launch_check.h). Implementations behind the generated entry points,
 // on the program's threads.
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <span>
 
 #include "api/client_impl.h"
@@ -71,6 +73,36 @@ CUresult Launch::issue(Session& session, Stream& stream) const {
   return record_events(session, stream, config.events);
 }
 
+CUresult launch(Session& session, Stream& stream, Function& function,
+                const LaunchConfiguration& config, void** pointers, void** extra) {
+  if (const CUresult result = check_launch(session, *stream.context, function, config);
+      result != CUDA_SUCCESS) {
+    session.captures.invalidate(stream.capture.load(std::memory_order_relaxed));
+    return result;
+  }
+  Launch made{function, *stream.context, config, {}};
+  OPENMPS_CUDA_CHECK(choose_parameters(function, pointers, extra, &made.parameters));
+  return submit(session, stream, made);
+}
+
+// With the clusters that the program has set as the function's own, unless the launch says some.
+CUresult launch_in_clusters(Session& session, Stream& stream, Function& function,
+                            const LaunchConfiguration& config, void** pointers, void** extra) {
+  const cuda::Dimensions cluster = set_clusters(function);
+  if (config.cluster != cuda::Dimensions{} || cluster == cuda::Dimensions{}) {
+    return launch(session, stream, function, config, pointers, extra);
+  }
+  CUlaunchAttribute list[wire::kMaxLaunchAttributes] = {};
+  if (config.attributes.size() == std::size(list)) return CUDA_ERROR_INVALID_VALUE;
+  CUlaunchAttribute* last = std::copy(config.attributes.begin(), config.attributes.end(), list);
+  last->id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  last->value.clusterDim = {cluster[0], cluster[1], cluster[2]};
+  LaunchConfiguration whole = config;
+  whole.attributes = {list, config.attributes.size() + 1};
+  whole.cluster = cluster;
+  return launch(session, stream, function, whole, pointers, extra);
+}
+
 CUresult launch(CUfunction handle, const LaunchConfiguration& config, CUstream stream_handle,
                 void** pointers, void** extra) {
   Session* session = nullptr;
@@ -82,14 +114,10 @@ CUresult launch(CUfunction handle, const LaunchConfiguration& config, CUstream s
   // A library's kernel runs in any context, a module's function in its own.
   const Context* owner = function->module->context;
   if (owner != nullptr && owner != stream->context->owner()) return CUDA_ERROR_INVALID_HANDLE;
-  if (const CUresult result = check_launch(*session, *stream->context, *function, config);
-      result != CUDA_SUCCESS) {
-    session->captures.invalidate(stream->capture.load(std::memory_order_relaxed));
-    return result;
+  if (function->clusters_are_set.load(std::memory_order_relaxed)) [[unlikely]] {
+    return launch_in_clusters(*session, *stream, *function, config, pointers, extra);
   }
-  Launch made{*function, *stream->context, config, {}};
-  OPENMPS_CUDA_CHECK(choose_parameters(*function, pointers, extra, &made.parameters));
-  return submit(*session, *stream, made);
+  return launch(*session, *stream, *function, config, pointers, extra);
 }
 
 }  // namespace

@@ -30,6 +30,10 @@ CUresult read_node(Session& session, Context& current, const CUDA_KERNEL_NODE_PA
     Context* const owner = function->module->context;
     context = owner != nullptr && owner != current.owner() ? owner : &current;
   }
+  // Only launches are told of clusters that the program has set as the function's own.
+  for (const uint32_t blocks : set_clusters(*function)) {
+    if (blocks > 1) return CUDA_ERROR_NOT_SUPPORTED;
+  }
   const LaunchConfiguration config{
       {{parameters->gridDimX, parameters->gridDimY, parameters->gridDimZ},
        {parameters->blockDimX, parameters->blockDimY, parameters->blockDimZ},

@@ -114,6 +114,16 @@ CUresult check_cooperative(Session& session, const Context& context, const Funct
 
 }  // namespace
 
+cuda::Dimensions set_clusters(const Function& function) {
+  cuda::Dimensions cluster{};
+  if (!function.clusters_are_set.load(std::memory_order_relaxed)) return cluster;
+  for (int i = 0; i < 3; ++i) {
+    cluster[i] =
+        static_cast<uint32_t>(function.attributes[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + i]);
+  }
+  return cluster;
+}
+
 CUresult check_launch(Session& session, const Context& context, const Function& function,
                       const LaunchConfiguration& config) {
   const wire::DeviceFacts& facts = session.device(context.device);

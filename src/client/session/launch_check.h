@@ -18,6 +18,10 @@ namespace openmps::client {
 [[nodiscard]] CUresult check_launch(Session& session, const Context& context,
                                     const Function& function, const LaunchConfiguration& config);
 
+// The clusters that the program has set as the function's own
+// (CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_*); zeros: none.
+[[nodiscard]] cuda::Dimensions set_clusters(const Function& function);
+
 [[nodiscard]] inline cuda::LaunchAttributeLimits attribute_limits(const wire::DeviceFacts& facts) {
   return {facts.attribute[CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE],
           facts.attribute[CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT]};

@@ -2,7 +2,7 @@
 // Thread block clusters: launches with the cluster attribute and of kernels that require a cluster
 // size, captures and graphs; blocks that exchange data through each other's shared memory; errors
 // of launches and results of occupancy queries. Run by run_e2e.py. usage: drv_clusters
-// run|graphs|errors
+// run|attributes|graphs|errors
 #include <string>
 
 #include "own_module.h"
@@ -109,6 +109,33 @@ void run(Bench& bench) {
   bench.went_round("required and asked for", 4);
   CHECK_CU(bench.launch(bench.kernel("ring_of_any"), 2));
   bench.went_round("of any size, but of one", 2);
+}
+
+// What CUDA's headers say of clusters that a function requires by its attributes.
+void set_by_attributes(Bench& bench) {
+  const CUfunction ring = bench.kernel("ring"), four = bench.kernel("ring_of_four");
+  bench.clear();
+  CHECK_CU(bench.launch(ring, 0));
+  bench.went_round("before", 1);
+  const auto require = [](CUfunction function, int width, int height, int depth) {
+    CHECK_CU(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, width));
+    CHECK_CU(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, height));
+    CHECK_CU(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, depth));
+  };
+  require(ring, 2, 1, 1);
+  CHECK_CU(bench.launch(ring, 0));
+  bench.went_round("required by attributes", 2);
+  int width = 0;
+  CHECK_CU(cuFuncGetAttribute(&width, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, ring));
+  expect(width == 2, "the attribute is read as it was set");
+  expect_result("another size than by attributes", bench.launch(ring, 4),
+                CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  require(ring, 0, 0, 0);
+  CHECK_CU(bench.launch(ring, 4));
+  bench.went_round("no longer required", 4);
+  expect_result("of a kernel whose code says it",
+                cuFuncSetAttribute(four, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, 2),
+                CUDA_ERROR_NOT_PERMITTED);
 }
 
 void graphs(Bench& bench) {
@@ -220,12 +247,14 @@ int main(int argc, char** argv) {
     Bench bench;
     if (group == "run") {
       run(bench);
+    } else if (group == "attributes") {
+      set_by_attributes(bench);
     } else if (group == "graphs") {
       graphs(bench);
     } else if (group == "errors") {
       errors(bench);
     } else {
-      expect(false, "usage: drv_clusters run|graphs|errors");
+      expect(false, "usage: drv_clusters run|attributes|graphs|errors");
     }
   }
   return e2e::finish();

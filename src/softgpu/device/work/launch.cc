@@ -148,7 +148,7 @@ Status cluster_size(const Config& config, const Function& function, const Cluste
   request.grid = shape.grid;
   request.asked = shape.asked;
   request.preferred = shape.preferred;
-  std::copy_n(function.info->required_cluster, 3, request.required.begin());
+  request.required = required_cluster(*function.info, function.settings);
   request.must_be_set = function.info->explicit_cluster;
   request.non_portable = function.settings.non_portable_cluster.load() != 0;
   uint64_t blocks = 1;
@@ -176,8 +176,7 @@ Status set_clusters(const Config& config, LaunchWork& work, const cuda::Dimensio
     return Status(CUDA_ERROR_INVALID_CLUSTER_SIZE,
                   "no room for clusters of " + std::to_string(size) + " blocks");
   }
-  cuda::Dimensions required{};
-  std::copy_n(function.info->required_cluster, 3, required.begin());
+  const cuda::Dimensions required = required_cluster(*function.info, function.settings);
   const cuda::Dimensions& taken = asked != cuda::Dimensions{} ? asked : required;
   work.explicit_cluster = taken != cuda::Dimensions{};
   work.cluster = work.explicit_cluster ? taken : cuda::Dimensions{1, 1, 1};
@@ -192,7 +191,10 @@ Status keep_settings(const Config& config, const LaunchWork& before, LaunchWork&
   after.device_handle = before.device_handle;
   OPENMPS_RETURN_IF_ERROR(check_cooperative_node(config, after));
   // A kernel that requires clusters has brought them along, and its successor brings its own.
-  if (!before.explicit_cluster || before.function->info->required_cluster[0] != 0) return Status();
+  if (!before.explicit_cluster ||
+      required_cluster(*before.function->info, before.function->settings) != cuda::Dimensions{}) {
+    return Status();
+  }
   return set_clusters(config, after, before.cluster, {});
 }
 

@@ -26,6 +26,12 @@ void copy_settings(const FunctionSettings& from, FunctionSettings& to) {
   to.carveout = from.carveout.load();
   to.non_portable_cluster = from.non_portable_cluster.load();
   to.cluster_policy = from.cluster_policy.load();
+  for (size_t i = 0; i < to.cluster.size(); ++i) to.cluster[i] = from.cluster[i].load();
+}
+
+// Which dimension a CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_* is about.
+size_t cluster_part(CUfunction_attribute attribute) {
+  return attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH;
 }
 
 // What a kernel may use without asking: what the static part leaves of 48 KiB or, as seen on an
@@ -416,11 +422,9 @@ Result<int> function_attribute(const Config& config, const KernelInfo& info,
       return settings.cluster_policy.load();
     case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET: return info.explicit_cluster ? 1 : 0;
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
-      return static_cast<int>(info.required_cluster[0]);
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
-      return static_cast<int>(info.required_cluster[1]);
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
-      return static_cast<int>(info.required_cluster[2]);
+      return static_cast<int>(required_cluster(info, settings)[cluster_part(attribute)]);
     case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA: return 0;
     default: return Status(CUDA_ERROR_INVALID_VALUE, "no such function attribute");
   }
@@ -472,8 +476,28 @@ Status set_function_attribute(const Config& config, const KernelInfo& info,
       }
       settings.cluster_policy = value;
       return Status();
-    default: return Status(CUDA_ERROR_INVALID_VALUE, "the attribute can't be set");
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+      if (value < 0) return Status(CUDA_ERROR_INVALID_VALUE, "a negative number of blocks");
+      if (info.required_cluster[0] != 0) {
+        return Status(CUDA_ERROR_NOT_PERMITTED, "the code says which clusters the kernel requires");
+      }
+      settings.cluster[cluster_part(attribute)] = static_cast<uint32_t>(value);
+      return Status();
+    default:
+      return Status(CUDA_ERROR_INVALID_VALUE,
+                    "function attribute " + std::to_string(attribute) + " can't be set");
   }
+}
+
+cuda::Dimensions required_cluster(const KernelInfo& info, const FunctionSettings& settings) {
+  cuda::Dimensions required{};
+  for (size_t i = 0; i < required.size(); ++i) {
+    required[i] =
+        info.required_cluster[0] != 0 ? info.required_cluster[i] : settings.cluster[i].load();
+  }
+  return required;
 }
 
 }  // namespace openmps::softgpu

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "cuda/launch_attributes.h"
 #include "cuda/old_launch.h"
 #include "cuda/status.h"
 #include "softgpu/device/schedule/execution_context.h"
@@ -33,6 +34,7 @@ struct FunctionSettings {
   std::atomic<int> carveout{-1};
   std::atomic<int> non_portable_cluster{0};
   std::atomic<int> cluster_policy{0};
+  std::array<std::atomic<uint32_t>, 3> cluster{};  // required at run time; zeros: not
 };
 
 // A kernel in a module of one context: CUfunction.
@@ -144,6 +146,8 @@ Result<int> function_attribute(const Config& config, const KernelInfo& info,
 Status set_function_attribute(const Config& config, const KernelInfo& info,
                               FunctionSettings& settings, CUfunction_attribute attribute,
                               int value);
+// The clusters that launches must have, by the code or else by attributes; zeros: any.
+cuda::Dimensions required_cluster(const KernelInfo& info, const FunctionSettings& settings);
 // Of the kernel, and of its functions in all contexts.
 Status set_kernel_attribute(const Config& config, Kernel& kernel, CUfunction_attribute attribute,
                             int value);
