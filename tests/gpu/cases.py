@@ -52,7 +52,7 @@ def allocator(setting):
 OP_GROUPS = ("elementwise", "reductions", "indexing", "sorting", "matmul", "convolution", "pooling",
              "norms", "recurrent", "attention", "losses", "random", "optimisers", "streams", "memory",
              "graphs", "mixed", "fft", "linalg", "sparse")
-LIBRARIES = ("cublas", "cublaslt", "cufft", "curand", "cusolver", "cusparse")
+LIBRARIES = ("cublas", "cublaslt", "cudnn", "cufft", "curand", "cusolver", "cusparse")
 
 CASES = [
     *(python("torch_ops", group, arguments=(group,), limit_s=90, alone=group == "memory")
