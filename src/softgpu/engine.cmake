@@ -24,6 +24,8 @@ endforeach()
 
 openmps_library(openmps_softgpu_engine
   compile/compile.cc
+  compile/describe.cc
+  compile/lazy_code.cc
   compile/coverage.cc
   compile/link.cc
   fatbin/fatbin.cc
@@ -81,6 +83,7 @@ openmps_library(openmps_softgpu_engine
   ptx/opcode_table.cc
   ptx/parser.cc
   ptx/parser_body.cc
+  ptx/parser_outline.cc
   ptx/parser_value.cc
   ptx/parser_variable.cc
   ptx/token_reader.cc

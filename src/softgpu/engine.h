@@ -163,7 +163,12 @@ class Program {
   virtual ~Program() = default;
   virtual const std::vector<KernelInfo>& kernels() const = 0;
   virtual const std::vector<GlobalInfo>& globals() const = 0;
-  // The instructions that fault when they are reached: function and opcode of each.
+  // Compiles the kernel and what it calls, if that was put off (CompileOptions). Before, of what
+  // kernels() has of it its registers and local bytes, what it uses and launches, and whether it is
+  // unusable are not to be read.
+  virtual void complete(uint32_t) const {}
+  // The instructions that fault when they are reached: function and opcode of each. Of functions
+  // that are compiled.
   virtual std::vector<std::string> unsupported() const { return {}; }
 };
 
@@ -172,6 +177,9 @@ struct CompileOptions {
       90;  // 10 * major + minor of the device: the newest PTX target taken
   uint32_t max_shared_bytes = 227 * 1024;  // of a block: what a kernel may have of static ones
   std::string origin{};                    // file that the image is part of, for messages; or empty
+  // PTX of more bytes is compiled function by function, when they are first needed. A mistake in a
+  // function's body makes the kernels unusable that need it, where of less PTX nothing is taken.
+  size_t most_at_once = SIZE_MAX;
 };
 
 struct CompileError {

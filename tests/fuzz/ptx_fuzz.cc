@@ -71,6 +71,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   softgpu::CompileError error;
   const std::shared_ptr<const softgpu::Program> program =
       softgpu::compile(data, size, {.compute_capability = 90}, &error);
+  // Function by function: what is taken as a whole is taken so, too.
+  softgpu::CompileError lazy_error;
+  const std::shared_ptr<const softgpu::Program> lazy =
+      softgpu::compile(data, size, {.compute_capability = 90, .most_at_once = 0}, &lazy_error);
+  for (uint32_t i = 0; lazy != nullptr && i < lazy->kernels().size(); ++i) lazy->complete(i);
+  if (lazy == nullptr && program != nullptr) abort();
   if (program == nullptr) {
     if (error.code == CUDA_SUCCESS || error.log.empty()) abort();
     if (error.log.find('\0') != std::string::npos) abort();  // logs are C strings

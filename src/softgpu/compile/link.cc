@@ -6,6 +6,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "softgpu/compile/lazy_code.h"
 #include "softgpu/engine.h"
 #include "softgpu/ir/frame.h"
 #include "softgpu/ir/program.h"
@@ -43,18 +44,16 @@ std::shared_ptr<const LinkedProgram> link(std::shared_ptr<const Program> program
       std::memcpy(to + relocation.offset, &value, std::min<uint32_t>(relocation.size, 8));
     }
   }
-  for (const auto& code : linked->compiled->functions) {
-    std::vector<std::byte>& image = linked->images.emplace_back();
-    if (!code || code->references.empty()) continue;
-    image = code->image;
-    for (const GlobalReference& reference : code->references) {
-      const uint64_t value =
-          global_addresses[static_cast<size_t>(reference.global)] + reference.addend;
-      for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
-        std::memcpy(image.data() + reference.offset + lane * reference.bytes, &value,
-                    reference.bytes);
-      }
-    }
+  linked->global_addresses = std::move(global_addresses);
+  linked->images.resize(functions.size());
+  linked->codes = std::vector<std::atomic<const Code*>>(functions.size());
+  for (size_t i = 0; i < functions.size(); ++i) {
+    // Others may be compiling what is put off; find() waits for them.
+    if (linked->compiled->lazy != nullptr) break;
+    const Code* code = linked->compiled->functions[i].get();
+    if (code == nullptr) continue;
+    linked->images[i] = placed_image(*code, linked->global_addresses);
+    linked->codes[i].store(code, std::memory_order_relaxed);
   }
   return linked;
 }

@@ -331,6 +331,7 @@ CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel ker
   return with_kernel(kernel, [&](Driver& driver, const std::shared_ptr<Kernel>& object) -> Status {
     if (pi == nullptr) return no_result();
     if (driver.device(dev) == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    object->program->complete(object->index);
     return deliver(function_attribute(driver.config, *object->info, object->settings, attrib), pi);
   });
 }

@@ -11,37 +11,13 @@
 namespace openmps::softgpu::ir {
 namespace {
 
-// What the text of one function names.
-struct Mentions {
-  std::set<int32_t> variables;
-  std::vector<int32_t> callees;
-  bool calls_indirectly = false;
-};
-
 void collect(const ptx::Operand& operand, std::set<int32_t>* shared) {
   if (operand.kind == ptx::Operand::Kind::kShared) shared->insert(operand.index);
   for (const ptx::Operand& item : operand.items) collect(item, shared);
 }
 
-Mentions mentions_of(const ptx::Module& module, const ptx::Function& function) {
-  Mentions found;
-  for (const ptx::Statement& statement : function.body) {
-    const ptx::Instruction& in = statement.instruction;
-    const bool is_call = in.rule != nullptr && in.rule->lowering == ptx::Lowering::kCall;
-    for (const ptx::Operand& operand : in.operands) {
-      collect(operand, &found.variables);
-      if (!is_call) continue;
-      if (operand.kind == ptx::Operand::Kind::kFunction) {
-        found.callees.push_back(module.without_alias(operand.index));
-      }
-      found.calls_indirectly |= operand.kind == ptx::Operand::Kind::kRegister;
-    }
-  }
-  return found;
-}
-
 // The variables of all functions that a kernel may come to.
-std::set<int32_t> needs_of(const ptx::Module& module, const std::vector<Mentions>& mentions,
+std::set<int32_t> needs_of(const ptx::Module& module, const std::vector<ptx::Mentions>& mentions,
                            int32_t kernel) {
   std::set<int32_t> needs;
   std::vector<bool> seen(module.functions.size(), false);
@@ -52,7 +28,7 @@ std::set<int32_t> needs_of(const ptx::Module& module, const std::vector<Mentions
     if (seen[at]) continue;
     seen[at] = true;
     needs.insert(mentions[at].variables.begin(), mentions[at].variables.end());
-    open.insert(open.end(), mentions[at].callees.begin(), mentions[at].callees.end());
+    for (const int32_t callee : mentions[at].callees) open.push_back(module.without_alias(callee));
     if (!mentions[at].calls_indirectly) continue;
     for (size_t f = 0; f < module.functions.size(); ++f) {
       if (!module.functions[f].is_kernel) open.push_back(static_cast<int32_t>(f));
@@ -76,12 +52,30 @@ uint64_t first_gap(const ptx::Variable& variable, std::vector<Range> taken) {
 
 }  // namespace
 
+ptx::Mentions mentions_of(const ptx::Function& function) {
+  if (function.is_put_off) return function.mentions;
+  ptx::Mentions found;
+  for (const ptx::Statement& statement : function.body) {
+    const ptx::Instruction& in = statement.instruction;
+    const bool is_call = in.rule != nullptr && in.rule->lowering == ptx::Lowering::kCall;
+    for (const ptx::Operand& operand : in.operands) {
+      collect(operand, &found.variables);
+      if (!is_call) continue;
+      if (operand.kind == ptx::Operand::Kind::kFunction) {
+        found.callees.push_back(operand.index);
+      }
+      found.calls_indirectly |= operand.kind == ptx::Operand::Kind::kRegister;
+    }
+  }
+  return found;
+}
+
 std::vector<SharedLayout> lay_out_shared(const ptx::Module& module) {
   std::vector<SharedLayout> layouts(module.functions.size());
   if (module.shared.empty()) return layouts;
-  std::vector<Mentions> mentions;
+  std::vector<ptx::Mentions> mentions;
   for (const ptx::Function& function : module.functions) {
-    mentions.push_back(mentions_of(module, function));
+    mentions.push_back(mentions_of(function));
   }
   std::vector<std::set<int32_t>> needs(module.functions.size());
   std::vector<std::vector<Range>> taken(module.functions.size());

@@ -21,4 +21,7 @@ struct SharedLayout {
 // itself or in functions that it calls, may lie at the same place.
 std::vector<SharedLayout> lay_out_shared(const ptx::Module& module);
 
+// What the function's own text names.
+ptx::Mentions mentions_of(const ptx::Function& function);
+
 }  // namespace openmps::softgpu::ir

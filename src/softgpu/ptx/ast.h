@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -230,6 +231,13 @@ struct BranchTargets {
   std::vector<int32_t> labels;
 };
 
+// What the text of a function names of its module.
+struct Mentions {
+  std::set<int32_t> variables;   // .shared ones
+  std::vector<int32_t> callees;  // aliases as they are
+  bool calls_indirectly = false;
+};
+
 struct Function {
   std::string name;
   std::string alias_of;  // ".alias name, alias_of"
@@ -254,6 +262,8 @@ struct Function {
   bool explicit_cluster = false;             // .explicitcluster: a launch has clusters
   bool uses_register_parameters = false;
   uint32_t line = 0;
+  bool is_put_off = false;  // the body was passed over (LazyModule), and names these
+  Mentions mentions;
 };
 
 struct Module {

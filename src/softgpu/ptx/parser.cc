@@ -2,15 +2,20 @@
 // PTX at module scope: headers, variables, functions' signatures and directives. See parser.h.
 #include "softgpu/ptx/parser.h"
 
-#include "softgpu/ptx/parser_body.h"
+#include <tuple>
+#include <utility>
+
+#include "softgpu/ptx/parser_outline.h"
 
 namespace openmps::softgpu::ptx {
 namespace {
 
-class ModuleParser final : public BodyParser {
+class ModuleParser final : public OutlineParser {
  public:
-  explicit ModuleParser(std::shared_ptr<Module> module) : BodyParser(std::move(module)) {}
+  ModuleParser(std::shared_ptr<Module> module, bool puts_off)
+      : OutlineParser(std::move(module)), puts_off_(puts_off) {}
   bool run();
+  bool put_off_body(int32_t function);
 
  private:
   bool header();
@@ -21,7 +26,10 @@ class ModuleParser final : public BodyParser {
   bool dimensions(uint32_t* out);
   int32_t function_index(const std::string& name);
 
+  const bool puts_off_;
   std::unordered_map<std::string, int32_t> functions_;
+  std::unordered_map<int32_t, std::pair<Lexer, Token>>
+      bodies_;  // where those that are put off begin
 };
 
 bool ModuleParser::header() {
@@ -201,9 +209,29 @@ bool ModuleParser::function(bool is_kernel, bool is_extern) {
   if (!module_->functions[index].is_extern) {
     return fail("Duplicate definition of function '" + parsed.name + "'");
   }
-  if (!body(&parsed)) return false;
+  const std::pair begin(lexer_, token_);
+  parsed.is_put_off = puts_off_ && pass_over(&parsed.mentions);
+  if (parsed.is_put_off) {
+    bodies_.emplace(index, begin);
+  } else {
+    std::tie(lexer_, token_) = begin;
+    scopes_.resize(1);
+    error_.clear();
+    if (!body(&parsed)) return false;
+  }
   module_->functions[index] = std::move(parsed);
   return true;
+}
+
+// Parses the body of a function that was put off; false: see error().
+bool ModuleParser::put_off_body(int32_t function) {
+  error_.clear();
+  scopes_.resize(1);
+  std::tie(lexer_, token_) = bodies_.at(function);
+  Function parsed = module_->functions[function];
+  const bool good = body(&parsed);
+  if (good) module_->functions[function] = std::move(parsed);
+  return good;
 }
 
 }  // namespace
@@ -222,16 +250,57 @@ bool parse_target(std::string_view name, uint32_t* capability, char* suffix) {
   return true;
 }
 
-Result<std::shared_ptr<const Module>> parse(std::string_view text) {
+namespace {
+
+Status failure(const Module& module, const ModuleParser& parser) {
+  return Status(
+      module.version > kNewestVersion ? CUDA_ERROR_UNSUPPORTED_PTX_VERSION : CUDA_ERROR_INVALID_PTX,
+      parser.error() + "\nptxas fatal   : Ptx assembly aborted due to errors");
+}
+
+std::shared_ptr<Module> module_of(std::string_view text) {
   auto module = std::make_shared<Module>();
   module->source = text;
-  ModuleParser parser(module);
-  if (!parser.run()) {
-    return Status(module->version > kNewestVersion ? CUDA_ERROR_UNSUPPORTED_PTX_VERSION
-                                                   : CUDA_ERROR_INVALID_PTX,
-                  parser.error() + "\nptxas fatal   : Ptx assembly aborted due to errors");
+  return module;
+}
+
+class ParsedLazily final : public LazyModule {
+ public:
+  explicit ParsedLazily(std::string_view text) : module_(module_of(text)), parser_(module_, true) {}
+  Status run() { return parser_.run() ? Status() : failure(*module_, parser_); }
+
+  const Module& module() const override { return *module_; }
+  Status parse_body(int32_t function) override {
+    outline_ = module_->functions[function];
+    if (parser_.put_off_body(function)) return Status();
+    Function& broken = module_->functions[function];
+    for (const auto* list : {&broken.prototype.returns, &broken.prototype.parameters}) {
+      broken.variables.insert(broken.variables.end(), list->begin(), list->end());
+    }
+    broken.body.emplace_back().instruction.opcode = "that does not parse";
+    return failure(*module_, parser_);
   }
+  void drop_body(int32_t function) override { module_->functions[function] = std::move(outline_); }
+
+ private:
+  std::shared_ptr<Module> module_;
+  ModuleParser parser_;
+  Function outline_;  // of the function whose body is there
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const Module>> parse(std::string_view text) {
+  std::shared_ptr<Module> module = module_of(text);
+  ModuleParser parser(module, false);
+  if (!parser.run()) return failure(*module, parser);
   return std::shared_ptr<const Module>(std::move(module));
+}
+
+Result<std::unique_ptr<LazyModule>> LazyModule::open(std::string_view text) {
+  auto made = std::make_unique<ParsedLazily>(text);
+  OPENMPS_RETURN_IF_ERROR(made->run());
+  return std::unique_ptr<LazyModule>(std::move(made));
 }
 
 }  // namespace openmps::softgpu::ptx

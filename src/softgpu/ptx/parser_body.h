@@ -18,6 +18,7 @@ class BodyParser : public VariableParser {
   using VariableParser::VariableParser;
 
   bool body(Function* function);
+  const Symbol* find_symbol(const std::string& name) const;
 
  private:
   bool statement();
@@ -35,7 +36,6 @@ class BodyParser : public VariableParser {
   bool constant_operand(Operand* out);
   bool check_operands(const Instruction& instruction);
   bool find_register(const std::string& name, int32_t* index);
-  const Symbol* find_symbol(const std::string& name) const;
   int32_t label_reference(const std::string& name);
   bool define_label(const std::string& name);
   void close_scope();

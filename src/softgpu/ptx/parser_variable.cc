@@ -107,6 +107,7 @@ bool VariableParser::add_global(Space space, bool is_extern, const Variable& pro
   static_cast<Variable&>(variable) = proto;
   variable.is_extern = is_extern;
   variable.line = token_.line;
+  const char* const at = token_.text.data();
   bool has_array = false, open_array = false;
   if (!declarator(&variable, &has_array, &open_array)) return false;
   variable.bytes *= vector;
@@ -114,8 +115,10 @@ bool VariableParser::add_global(Space space, bool is_extern, const Variable& pro
   const std::string name = variable.name;
   auto& symbols = scopes_.back().symbols;
   if (space == Space::kShared) {
-    symbols[name] = {Operand::Kind::kShared, static_cast<int32_t>(module_->shared.size())};
-    module_->shared.push_back(variable);
+    const auto [known, is_new] =
+        shared_at_.try_emplace(at, static_cast<int32_t>(module_->shared.size()));
+    if (is_new) module_->shared.push_back(variable);
+    symbols[name] = {Operand::Kind::kShared, known->second};
     return true;
   }
   auto found = symbols.find(name);
@@ -131,11 +134,11 @@ bool VariableParser::add_global(Space space, bool is_extern, const Variable& pro
     module_->globals.emplace_back();
   }
   if (accept('=')) {
-    uint64_t at = 0;
+    uint64_t end = 0;
     if (!open_array) variable.initial.reserve(std::min<uint64_t>(variable.bytes, 1 << 20));
     if (open_array) variable.bytes = kMaxVariableBytes;
-    if (!initializer(&variable, proto.type, &at, 0)) return false;
-    if (open_array) variable.bytes = at;
+    if (!initializer(&variable, proto.type, &end, 0)) return false;
+    if (open_array) variable.bytes = end;
   }
   if (found == symbols.end() || !is_extern) module_->globals[index] = std::move(variable);
   return true;

@@ -50,6 +50,9 @@ class VariableParser : public ValueParser {
 
  private:
   bool add_global(Space space, bool is_extern, const Variable& proto, uint32_t vector);
+
+  // By where their names are: a body that is read again (LazyModule) declares its variables again.
+  std::unordered_map<const char*, int32_t> shared_at_;
 };
 
 }  // namespace openmps::softgpu::ptx

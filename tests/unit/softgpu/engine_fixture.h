@@ -107,7 +107,10 @@ class Device {
 
   // False: see error.
   bool load(std::string_view ptx, uint32_t capability = 90) {
-    program = compile(ptx.data(), ptx.size(), {capability}, &error);
+    return load(ptx, CompileOptions{capability});
+  }
+  bool load(std::string_view ptx, const CompileOptions& options) {
+    program = compile(ptx.data(), ptx.size(), options, &error);
     if (!program) return false;
     std::vector<uint64_t> addresses;
     for (const GlobalInfo& global : program->globals()) {

@@ -9,7 +9,7 @@ endfunction()
 
 foreach(name engine_opcode_test engine_fault_test engine_image_test engine_texture_test
         engine_directives_test engine_matrix_test engine_cluster_test engine_async_test
-        engine_tensor_test engine_group_matrix_test)
+        engine_tensor_test engine_group_matrix_test engine_lazy_test)
   engine_test(${name})
 endforeach()
 # With each set of vector instructions, and without.

@@ -83,6 +83,7 @@ Result<std::shared_ptr<Function>> Module::function(uint32_t index) {
   const MutexLock lock(mutex_);
   std::shared_ptr<Function>& function = functions_[index];
   if (function != nullptr) return function;
+  linked->program().complete(index);
   auto made = std::make_shared<Function>();
   made->module = shared_from_this();
   made->index = index;
@@ -104,6 +105,7 @@ Result<std::shared_ptr<Function>> Module::function(const std::string& name) {
   const auto& kernels = linked->program().kernels();
   for (uint32_t i = 0; i < kernels.size(); ++i) {
     if (kernels[i].name != name) continue;
+    linked->program().complete(i);
     OPENMPS_RETURN_IF_ERROR(check_usable(kernels[i]));
     return function(i);
   }
@@ -137,6 +139,11 @@ void Module::forget_functions() {
 
 namespace {
 
+// PTX of a program's own is compiled at once, as NVIDIA's driver does, and its mistakes are errors
+// of loading; a module of cuBLAS or cuDNN, of which a program uses a few kernels of hundreds, has
+// megabytes.
+constexpr size_t kMostPtxAtOnce = 256 << 10;
+
 // The file that an image came with: many a library ships machine code only.
 std::string origin_of(const void* image) {
   Dl_info info{};
@@ -152,6 +159,7 @@ Result<std::shared_ptr<const Program>> compile_image(const Config& config, const
   options.compute_capability = config.compute_capability;
   options.max_shared_bytes = sm_limits(config.compute_capability).shared_per_block_optin;
   options.origin = origin_of(image);
+  options.most_at_once = kMostPtxAtOnce;
   CompileError error;
   std::shared_ptr<const Program> program = compile(image, size, options, &error);
   if (error.code == CUDA_ERROR_NO_BINARY_FOR_GPU && !options.origin.empty()) {
@@ -359,6 +367,7 @@ Result<std::shared_ptr<Function>> kernel_function(const std::shared_ptr<Context>
                                                   const std::shared_ptr<Kernel>& kernel) {
   std::shared_ptr<Library> library = kernel->library.lock();
   if (library == nullptr) return Status(CUDA_ERROR_INVALID_HANDLE, "the library was unloaded");
+  kernel->program->complete(kernel->index);
   OPENMPS_RETURN_IF_ERROR(check_usable(*kernel->info));
   Result<std::shared_ptr<Module>> module = library->instance(context);
   if (!module.ok()) return module.status();
