@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The main job, shown: the same unmodified n-body program as 1, 2 and 4 processes, first without
-and then with OpenMPS, on the best driver of this machine. Prints a table, writes build/demo/demo.svg.
+and then with OpenMPS, on the best driver of this machine. Prints a table, writes build/demo/demo.svg. On softgpu,
+where cuDNN is installed, LeNet is then trained by as many processes.
 Run by `./dev demo`. Exit code 1 if checksums differ, or if with OpenMPS more than the one process of the
 worker used the device, or that one had more contexts than it says."""
 
@@ -32,6 +33,8 @@ ROUNDS = 3
 # What the worker has on a device: the context that all programs share, and a second one in which code
 # runs that the first has not loaded yet (docs/decisions/0016).
 WORKER_CONTEXTS = 2
+# CUDA's libraries have PTX for softgpu from this compute capability on (docs/decisions/0041).
+LIBRARIES = {"SOFTGPU_CC": "13.0"}
 
 
 def best_driver():
@@ -129,6 +132,26 @@ def run_all(build, plain_mode, driver, command):
         shared.close()
 
 
+def train(build):
+    """LeNet by cuDNN and cuBLAS, without OpenMPS and with, once each way: rows of a table, and the hashes of all
+    parameters that were learnt."""
+    plain = Sandbox(build, "softgpu", "softgpu", LIBRARIES)
+    shared = Sandbox(build, "openmps", "softgpu", {**LIBRARIES, "OPENMPS_SPARE": "off"})
+    rows, learnt = [("programs", "OpenMPS", "wall s", "parameters")], set()
+    try:
+        shared.start_daemon()
+        for n in PROCESSES:
+            for name, box in (("without", plain), ("with", shared)):
+                wall, hashes = run_together(box, ["lenet"], n)
+                rows.append((str(n), name, f"{wall:.1f}", " ".join(sorted(set(hashes)))))
+                learnt.update(hashes)
+        shared.quit()
+        return rows, learnt
+    finally:
+        plain.close()
+        shared.close()
+
+
 def users_text(run):
     processes = f"{run['processes']} process{'es' if run['processes'] > 1 else ''}"
     if run["contexts"] == 0:
@@ -188,6 +211,17 @@ def main():
         if run["processes"] != 1 or run["contexts"] > WORKER_CONTEXTS:
             print(f"{n} programs with OpenMPS: {run['processes']} processes and {run['contexts']} contexts "
                   f"on the device, 1 and at most {WORKER_CONTEXTS} expected", file=sys.stderr)
+            return 1
+    if driver == "softgpu" and (args.build / "tests/e2e/lenet").exists():
+        print("LeNet, trained by cuDNN and cuBLAS:", flush=True)
+        try:
+            rows, learnt = train(args.build)
+        except Failure as failure:
+            print(failure, file=sys.stderr)
+            return 1
+        print(table(rows))
+        if len(learnt) != 1:
+            print(f"not the same parameters: {sorted(learnt)}", file=sys.stderr)
             return 1
     return 0
 
