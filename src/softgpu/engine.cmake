@@ -39,6 +39,7 @@ openmps_library(openmps_softgpu_engine
   interp/cluster.cc
   interp/cluster_run.cc
   interp/collective.cc
+  interp/compiled.cc
   interp/control.cc
   interp/device_printf.cc
   interp/device_runtime.cc
@@ -88,13 +89,34 @@ openmps_library(openmps_softgpu_engine
   ptx/parser_variable.cc
   ptx/token_reader.cc
   ptx/types.cc
+  tier/code_store.cc
+  tier/compiler.cc
+  tier/emit_compute.cc
+  tier/emit_flow.cc
+  tier/emit_gather.cc
+  tier/emit_memory.cc
+  tier/emit_ops.cc
+  tier/emit_region.cc
+  tier/emit_segment.cc
+  tier/emit_shape.cc
+  tier/emitter.cc
+  tier/forms.cc
+  tier/graph.cc
+  tier/kernel_key.cc
+  tier/kernel_tier.cc
+  tier/lane_builder.cc
+  tier/llvm_api.cc
+  tier/memory_form.cc
+  tier/object_code.cc
+  tier/scalar_rule.cc
+  tier/ssa.cc
   ${softgpu_lane_objects})
 # Registers and device memory are bytes that are read as whatever type an instruction names.
 set_source_files_properties(
   interp/address.cc interp/atomics.cc interp/barrier.cc interp/block.cc interp/block_run.cc
   interp/call.cc interp/fragments.cc interp/frames.cc
   interp/bulk_copy.cc interp/cluster.cc interp/mbarrier.cc interp/tensor_copy.cc
-  interp/collective.cc interp/control.cc interp/device_printf.cc interp/scalar.cc
+  interp/collective.cc interp/compiled.cc interp/control.cc interp/device_printf.cc interp/scalar.cc
   interp/texture.cc interp/video.cc interp/matrix.cc interp/matrix_memory.cc
   interp/group_matrix.cc interp/tensor_core.cc
   PROPERTIES COMPILE_OPTIONS "-O2;-fno-strict-aliasing;-fwrapv;-ffp-contract=off")

@@ -15,6 +15,7 @@
 #include "softgpu/ir/shared_layout.h"
 #include "softgpu/ptx/linker.h"
 #include "softgpu/ptx/parser.h"
+#include "softgpu/tier/kernel_tier.h"
 
 namespace openmps::softgpu {
 namespace {
@@ -67,6 +68,8 @@ void compile_functions(const ptx::Module& module, const std::vector<ir::SharedLa
   }
   for (size_t i = 0; i < program->kernels_.size(); ++i) {
     const int32_t function = program->kernel_functions[i];
+    Code& kernel = *program->functions[static_cast<size_t>(function)];
+    kernel.tier = tier::make_tier(kernel);
     KernelInfo& info = program->kernels_[i];
     uint64_t local = 0;
     walk_calls(

@@ -8,6 +8,7 @@
 #include "softgpu/compile/describe.h"
 #include "softgpu/ir/frame.h"
 #include "softgpu/ptx/device_calls.h"
+#include "softgpu/tier/kernel_tier.h"
 
 namespace openmps::softgpu {
 
@@ -44,6 +45,7 @@ const Code* LazyCode::function_locked(CompiledProgram& program, int32_t index) {
   }
   code = ir::lower(module_->module(), index, shared_[at].offsets, options_);
   code->recursive = recursive_[at];
+  if (function.is_kernel) code->tier = tier::make_tier(*code);
   if (put_off) module_->drop_body(index);
   return code.get();
 }

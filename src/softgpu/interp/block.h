@@ -72,11 +72,11 @@ struct WarpState : Warp {
   FrameStorage root;          // of the kernel; keeps its constants while the same kernel runs
   uint64_t constants_of = 0;  // Linked::serial
   int32_t constants_kernel = -1;
-  uint64_t specials_of = 0;  // Block::shape_serial
+  uint64_t specials_of = 0;     // Block::shape_serial
+  AlignedBytes compiled_state;  // of machine code (compiled.h)
   std::vector<std::unique_ptr<FrameStorage>> frames;
   std::vector<FrameStorage*> free_frames;
   std::vector<std::byte> local_memory;
-  uint32_t spins = 0;
   uint32_t cluster_arrived = 0;  // lanes whose phase of the cluster's barrier has not ended
   bool force_sync = false;       // run a *.sync instruction without the lanes that never come
 };
@@ -139,6 +139,7 @@ struct Block {
   GraphLaunches* graph = nullptr;
   std::vector<CUresult> last_errors;  // of runtime calls, by thread; empty: none yet
   const Code* kernel = nullptr;
+  KernelTier* tier = nullptr;  // of the kernel, if it may be compiled
   GridShape shape;
   uint64_t shape_serial = 1;  // counts the changes of `shape`
   uint32_t index[3] = {};

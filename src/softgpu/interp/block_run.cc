@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/mutex.h"
+#include "softgpu/interp/compiled.h"
 #include "softgpu/interp/fragments.h"
 #include "softgpu/interp/frames.h"
 
@@ -60,6 +61,10 @@ void prepare_warp(Block& block, const Launch& launch, uint32_t w) {
   warp.constants_kernel = block.kernel->function;
   warp.specials_of = block.shape_serial;
   update_mask(&warp);
+  if (const CompiledKernel* compiled = block.kernel->compiled) {
+    warp.compiled_state.reserve(compiled->state_bytes);
+    *reinterpret_cast<CompiledState*>(warp.compiled_state.data()) = {0, 0};
+  }
 }
 
 // Drop references before going to the pool.
@@ -86,6 +91,7 @@ void prepare(Block& block, const Launch& launch, const uint32_t block_index[3], 
   block.program = static_cast<const Linked*>(launch.program.get());
   const CompiledProgram& compiled = *block.program->compiled;
   block.kernel = block.program->code(compiled.kernel_functions[launch.kernel]);
+  block.tier = block.kernel->tier.get();
   const KernelInfo& info = compiled.kernels_[launch.kernel];
   block.memory = launch.memory;
   block.services = launch.services;
@@ -96,6 +102,9 @@ void prepare(Block& block, const Launch& launch, const uint32_t block_index[3], 
   if (const GridShape& now = launch; now != block.shape) {
     block.shape = now;
     ++block.shape_serial;
+  }
+  if (block.tier != nullptr && seed == 0) {
+    if (const Code* chosen = block.tier->choose(block)) block.kernel = chosen;
   }
   const uint32_t* size = block.shape.block;
   block.threads = block.live_threads = size[0] * size[1] * size[2];
@@ -149,10 +158,12 @@ BlockState run(Block& block, uint64_t budget, const std::atomic<bool>* stop, uin
   const unsigned saved = __builtin_ia32_stmxcsr();
   __builtin_ia32_ldmxcsr(0x1f80);  // round to nearest, no flushing, no traps
 #endif
+  const uint64_t retired_before = block.retired;
   auto done = [&](BlockState state) {
 #if defined(__x86_64__)
     __builtin_ia32_ldmxcsr(saved);
 #endif
+    if (block.tier != nullptr) block.tier->count(block, block.retired - retired_before);
     return state;
   };
   auto left = static_cast<int64_t>(std::min<uint64_t>(budget, INT64_MAX));

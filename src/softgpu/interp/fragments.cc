@@ -64,6 +64,16 @@ void release_parked(WarpState* warp) {
   }
 }
 
+static const Op* resume(WarpState* warp, const Fragment& fragment) {
+  warp->active = fragment.mask;
+  warp->frame = fragment.frame;
+  warp->record = fragment.record;
+  warp->regs = fragment.frame->regs;
+  warp->pc = fragment.pc;
+  update_mask(warp);
+  return fragment.pc;
+}
+
 const Op* switch_fragment(WarpState* warp) {
   using State = Fragment::State;
   warp->active = 0;
@@ -71,6 +81,12 @@ const Op* switch_fragment(WarpState* warp) {
   if (warp->fragments.size() == 1 && !warp->fragments[0].record &&
       warp->fragments[0].state == State::kBarrier) {
     return nullptr;
+  }
+  // Or back from there.
+  if (warp->fragments.size() == 1 && warp->fragments[0].state == State::kReady) {
+    const Fragment fragment = warp->fragments[0];
+    warp->fragments.clear();
+    return resume(warp, fragment);
   }
   for (int attempt = 0; attempt < 2; ++attempt) {
     bool at_barrier = false;
@@ -93,13 +109,7 @@ const Op* switch_fragment(WarpState* warp) {
     if (chosen == warp->fragments.size()) return nullptr;
     const Fragment fragment = warp->fragments[chosen];
     warp->fragments.erase(warp->fragments.begin() + static_cast<ptrdiff_t>(chosen));
-    warp->active = fragment.mask;
-    warp->frame = fragment.frame;
-    warp->record = fragment.record;
-    warp->regs = fragment.frame->regs;
-    warp->pc = fragment.pc;
-    update_mask(warp);
-    return fragment.pc;
+    return resume(warp, fragment);
   }
   return nullptr;
 }

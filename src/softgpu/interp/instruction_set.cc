@@ -2,7 +2,6 @@
 // See instruction_set.h.
 #include "softgpu/interp/instruction_set.h"
 
-#include <cstring>
 #include <string>
 
 #include "base/environment.h"
@@ -34,9 +33,12 @@ InstructionSet active_instruction_set() {
   return set;
 }
 
-bool perf_allows(const char* name) {
+bool perf_allows(const char* name) { return !perf_asks((std::string("no_") + name).c_str()); }
+
+bool perf_asks(const char* name) {
   const char* text = environment_variable("SOFTGPU_PERF");
-  return !text || !std::strstr(text, (std::string("no_") + name).c_str());
+  return text &&
+         ("," + std::string(text) + ",").find("," + std::string(name) + ",") != std::string::npos;
 }
 
 }  // namespace openmps::softgpu

@@ -15,5 +15,7 @@ InstructionSet active_instruction_set();
 // False if SOFTGPU_PERF=no_<name>,... switches the optimisation `name` off: avx512, avx2,
 // vector_memory, register_reuse, fusion, tiles. For bisecting; see docs/softgpu.md.
 bool perf_allows(const char* name);
+// True if `name` is in SOFTGPU_PERF's list: compiler, compile_all.
+bool perf_asks(const char* name);
 
 }  // namespace openmps::softgpu

@@ -39,7 +39,7 @@ struct KeptWindow {
   bool valid;
 };
 // What loads of windows may read (and not use) behind the end of shared memory.
-inline constexpr uint64_t kSharedSlack = 64;
+inline constexpr uint64_t kSharedSlack = 128;
 
 struct Code;
 struct Block;
@@ -77,6 +77,7 @@ struct Warp {
   uint32_t alive;  // lanes that exist and have not exited
   uint32_t index;  // %warpid
   int64_t fuel;    // warp instructions until the next poll
+  uint32_t spins;  // back edges since others had the processor, weighted
   const std::atomic<bool>* stop;
   RangeCache* ranges;
   std::byte* shared;

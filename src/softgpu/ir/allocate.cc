@@ -231,11 +231,24 @@ void allocate_registers(DraftFunction& function, const Flow& flow, bool reuse) {
   code.frame_bytes = (code.frame_bytes + kFrameAlignment - 1) & ~(kFrameAlignment - 1);
 }
 
+void list_slots(DraftFunction& function) {
+  std::vector<FrameSlot>& slots = function.code->slots;
+  slots = {{kCarryOffset, 0}, {kTrueOffset, 0}};
+  for (const Value& value : function.values) {
+    if (value.offset >= 0) slots.push_back({value.offset, value.bytes});
+  }
+  const auto order = [](const FrameSlot& x, const FrameSlot& y) { return x.offset < y.offset; };
+  const auto same = [](const FrameSlot& x, const FrameSlot& y) { return x.offset == y.offset; };
+  std::sort(slots.begin(), slots.end(), order);
+  slots.erase(std::unique(slots.begin(), slots.end(), same), slots.end());
+}
+
 }  // namespace
 
 void allocate(DraftFunction& function, const Flow& flow, bool reuse) {
   lay_out_constants(function);
   allocate_registers(function, flow, reuse);
+  list_slots(function);
 }
 
 }  // namespace openmps::softgpu::ir

@@ -44,6 +44,15 @@ struct CallSite {
   ptx::DeviceCall device_call = ptx::DeviceCall::kNone;
 };
 
+// A place of the frame: 32 lanes of `bytes` each, or a predicate (0).
+struct FrameSlot {
+  int32_t offset = 0;
+  uint32_t bytes = 4;
+};
+
+class KernelTier;
+struct CompiledKernel;
+
 struct Code {
   std::string name;
   int32_t function = 0;
@@ -56,6 +65,7 @@ struct Code {
   std::vector<std::byte> image;             // start of every frame: flags and constants
   std::vector<GlobalReference> references;  // to be added into a copy of the image
   std::vector<SpecialSlot> specials;
+  std::vector<FrameSlot> slots;   // of all values, by offset
   uint64_t local_bytes = 0;       // of one frame, of one lane
   std::vector<Argument> results;  // in this function's own frame
   std::vector<Argument> parameters;
@@ -68,6 +78,8 @@ struct Code {
   bool recursive = false;  // may call itself: how much stack that takes is not known beforehand
   std::vector<int32_t> callees;
   std::vector<std::string> unsupported;  // what the ops that stand for unsupported instructions say
+  std::shared_ptr<KernelTier> tier;      // of a kernel that may be compiled (interp/compiled.h)
+  const CompiledKernel* compiled = nullptr;  // its machine code, where these ops lead into that
 };
 
 }  // namespace openmps::softgpu

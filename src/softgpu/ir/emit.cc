@@ -20,6 +20,7 @@ void emit_block(const DraftFunction& function, const Flow& flow, const HandlerTa
   if (block.is_meet) {
     Op join;
     join.handler = handler(IrOp::k_join);
+    join.code = IrOp::k_join;
     join.line = function.drafts[block.begin].line;
     ops.push_back(join);
   }
@@ -66,8 +67,10 @@ void emit_block(const DraftFunction& function, const Flow& flow, const HandlerTa
       made.e = block.meet;  // becomes the distance to the join
     }
     made.handler = handler(op);
+    made.code = op;
     // Where the offsets of the extras begin; a pointer once the storage does not move any more.
     if (!draft.extra_results.empty() || !draft.extra_values.empty()) {
+      code.extras.push_back(extra_code(draft.extra_results.size(), draft.extra_values.size()));
       made.extra = reinterpret_cast<const int32_t*>(code.extras.size() + 1);
       for (int32_t v : draft.extra_results) code.extras.push_back(function.values[v].offset);
       for (int32_t v : draft.extra_values) code.extras.push_back(function.values[v].offset);
@@ -78,6 +81,7 @@ void emit_block(const DraftFunction& function, const Flow& flow, const HandlerTa
   if (!ends_block(function.drafts[block.end - 1]) || last == IrOp::k_call_indirect) {
     Op count;
     count.handler = handler(IrOp::k_count);
+    count.code = IrOp::k_count;
     count.aux = last == IrOp::k_call_indirect ? 0 : instructions;
     ops.push_back(count);
   }
@@ -97,16 +101,12 @@ void emit_ops(const DraftFunction& function, const Flow& flow, const HandlerTabl
       made.push_back(code.ops.data() + starts[flow.block_of[function.label_positions[label]]]);
     }
   }
-  auto is = [&](const Op& op, IrOp kind) {
-    return op.handler == handlers.handlers[static_cast<size_t>(kind)];
-  };
   for (size_t i = 0; i < code.ops.size(); ++i) {
     Op& op = code.ops[i];
     if (op.extra) op.extra = code.extras.data() + (reinterpret_cast<size_t>(op.extra) - 1);
-    const bool conditional = is(op, IrOp::k_bra_if) || is(op, IrOp::k_bra_unless) ||
-                             is(op, IrOp::k_bra_if_back) || is(op, IrOp::k_bra_unless_back);
-    const bool branch = conditional || is(op, IrOp::k_bra) || is(op, IrOp::k_bra_back);
-    if (conditional || is(op, IrOp::k_brx) || is(op, IrOp::k_call_indirect)) {
+    const bool conditional = is_conditional_branch(op.code);
+    const bool branch = conditional || op.code == IrOp::k_bra || op.code == IrOp::k_bra_back;
+    if (conditional || op.code == IrOp::k_brx || op.code == IrOp::k_call_indirect) {
       op.e = op.e < 0 ? 0 : static_cast<int32_t>(starts[op.e]) - static_cast<int32_t>(i);
     }
     if (branch) op.target = code.ops.data() + starts[op.imm];

@@ -8,6 +8,7 @@
 
 namespace openmps::softgpu {
 
+enum class IrOp : uint16_t;
 struct Op;
 struct Warp;
 
@@ -30,10 +31,23 @@ struct Op {
     uint64_t imm = 0;
     const Op* target;
   };
-  const int32_t* extra = nullptr;  // more operands: results first, then values
-  uint32_t line = 0;               // of the PTX text
-  uint32_t sync = 0;               // 1: a loop through here may wait for other lanes or warps
+  // More operands: results first, then values. extra[-1] says how many there are (extra_code()).
+  const int32_t* extra = nullptr;
+  uint32_t line = 0;  // of the PTX text
+  IrOp code{};
+  uint16_t sync = 0;  // 1: a loop through here may wait for other lanes or warps
 };
+
+// The numbers of an op's extra results and of its extra values.
+inline constexpr int32_t extra_code(size_t results, size_t values) {
+  return static_cast<int32_t>(results << 16 | values);
+}
+inline constexpr uint32_t extra_results(const Op& op) {
+  return op.extra ? static_cast<uint32_t>(op.extra[-1]) >> 16 : 0;
+}
+inline constexpr uint32_t extra_values(const Op& op) {
+  return op.extra ? static_cast<uint32_t>(op.extra[-1]) & 0xffff : 0;
+}
 
 enum class IrOp : uint16_t {
 #define UNARY(name, ...) k_##name,
@@ -55,6 +69,10 @@ enum class IrOp : uint16_t {
 #include "softgpu/ir/ops_all.def"
   kCount,
 };
+inline constexpr bool is_conditional_branch(IrOp op) {
+  return op == IrOp::k_bra_if || op == IrOp::k_bra_unless || op == IrOp::k_bra_if_back ||
+         op == IrOp::k_bra_unless_back;
+}
 inline constexpr size_t kIrOpCount = static_cast<size_t>(IrOp::kCount);
 
 struct HandlerTable {
