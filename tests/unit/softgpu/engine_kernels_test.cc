@@ -89,6 +89,44 @@ TEST_P(Kernels, Scan) {
   EXPECT_EQ(out, expected);
 }
 
+TEST_P(Kernels, CollatzLengths) {
+  std::vector<uint32_t> in(512), out(512);
+  for (uint32_t i = 0; i < in.size(); ++i) in[i] = i + 1;
+  run("collatz", {4}, {128},
+      Parameters().add(device.buffer(in)).add(device.buffer(out)).add(int(in.size())));
+  for (uint32_t i = 0; i < in.size(); ++i) {
+    uint32_t length = 0;
+    for (uint32_t v = in[i]; v != 1; v = v & 1 ? 3 * v + 1 : v / 2) ++length;
+    EXPECT_EQ(out[i], length) << in[i];
+  }
+}
+
+TEST_P(Kernels, Convolution) {
+  // The last block's threads are not all needed.
+  const int pictures = 2, total = pictures * 1600;
+  std::vector<float> x(pictures * 6 * 196), w(2400), bias(16), y(total), expected(total);
+  for (float& v : x) v = float(random() % 11) / 8;
+  for (float& v : w) v = float(random() % 13) / 8 - 0.75f;
+  for (float& v : bias) v = float(random() % 5) / 8;
+  run("convolution", {uint32_t(total + 255) / 256}, {256},
+      Parameters()
+          .add(device.buffer(x))
+          .add(device.buffer(w))
+          .add(device.buffer(bias))
+          .add(device.buffer(y))
+          .add(total));
+  for (int i = 0; i < total; ++i) {
+    const int q = i % 10, p = i / 10 % 10, k = i / 100 % 16, b = i / 1600;
+    float s = bias[size_t(k)];
+    for (int c = 0; c < 150; ++c) {
+      const int plane = c / 25, r = c / 5 % 5, t = c % 5;
+      s = std::fma(x[size_t(((b * 6 + plane) * 14 + p + r) * 14 + q + t)], w[size_t(k * 150 + c)],
+                   s);
+    }
+    EXPECT_EQ(y[size_t(i)], s > 0 ? s : 0) << i;
+  }
+}
+
 void expect_close(double value, double expected, double relative, double absolute, const char* what,
                   double x) {
   if (std::isnan(expected)) {

@@ -22,6 +22,17 @@ foreach(name engine_lanes_test engine_fusion_test engine_collective_test)
       TIMEOUT 60 ENVIRONMENT "SOFTGPU_PERF=${off}")
   endforeach()
 endforeach()
+# With every kernel compiled before it first runs: the results are those of the interpreter.
+engine_test(engine_tier_test)
+foreach(off "" ",no_avx512")
+  string(REPLACE "," "_" suffix "compile_all${off}")
+  foreach(name engine_tier_test engine_opcode_test engine_lanes_test engine_fusion_test
+          engine_collective_test engine_fault_test)
+    add_test(NAME ${name}_${suffix} COMMAND ${name})
+    set_tests_properties(${name}_${suffix} PROPERTIES
+      TIMEOUT 300 ENVIRONMENT "SOFTGPU_PERF=compile_all${off}")
+  endforeach()
+endforeach()
 target_link_libraries(engine_image_test PRIVATE ${OPENMPS_ZSTD_STATIC} ${OPENMPS_LZ4_STATIC})
 get_filename_component(openmps_source_root ${engine_test_dir}/../../.. ABSOLUTE)
 target_compile_definitions(engine_image_test PRIVATE
@@ -57,6 +68,9 @@ if(OPENMPS_NVCC)
     engine_test(${name})
     target_compile_definitions(${name} PRIVATE OPENMPS_TEST_PTX_DIR="${ptx_dir}")
     add_dependencies(${name} engine_test_ptx)
+    add_test(NAME ${name}_compile_all COMMAND ${name})
+    set_tests_properties(${name}_compile_all PROPERTIES
+      TIMEOUT 300 ENVIRONMENT "SOFTGPU_PERF=compile_all")
   endforeach()
 endif()
 

@@ -38,6 +38,38 @@ extern "C" __global__ void reduce(const float* in, float* out, int n) {
   }
 }
 
+// 6 to 16 channels by 5x5, 14x14 to 10x10; a thread an output.
+extern "C" __global__ void convolution(const float* x, const float* w, const float* bias, float* y,
+                                       int total) {
+  int i = THREAD;
+  if (i >= total) return;
+  int q = i % 10, p = i / 10 % 10, k = i / 100 % 16, b = i / 1600;
+  float s = bias[k];
+  for (int c = 0; c < 6; ++c) {
+    for (int r = 0; r < 5; ++r) {
+#pragma unroll
+      for (int t = 0; t < 5; ++t) {
+        s += x[((b * 6 + c) * 14 + p + r) * 14 + q + t] * w[((k * 6 + c) * 5 + r) * 5 + t];
+      }
+    }
+  }
+  y[i] = s > 0 ? s : 0;
+}
+
+extern "C" __global__ void collatz(const unsigned* x, unsigned* y, int n) {
+  int i = THREAD;
+  unsigned v = x[i], c = 0;
+  while (v != 1) {
+    if (v & 1) {
+      v = 3 * v + 1;
+    } else {
+      v >>= 1;
+    }
+    ++c;
+  }
+  y[i] = c;
+}
+
 extern "C" __global__ void histogram(const unsigned char* in, unsigned* out, int n) {
   __shared__ unsigned bins[256];
   for (int i = threadIdx.x; i < 256; i += blockDim.x) bins[i] = 0;
