@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speed of softgpu's interpreter alone, on one thread: nanoseconds per warp instruction. Usage:
-// softgpu_interp_bench --ptx=FILE [Google Benchmark's options]; FILE is kernels.cu of the engine's
-// tests as PTX, the build's own by default.
+// Speed of softgpu's interpreter alone, on one thread, and of its compiled tier beside it, where
+// there is LLVM: nanoseconds per warp instruction. Usage: softgpu_interp_bench --ptx=FILE [Google
+// Benchmark's options]; FILE is kernels.cu of the engine's tests as PTX, the build's own by
+// default.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iostream>
@@ -17,21 +19,33 @@ namespace {
 
 std::string ptx_file = OPENMPS_BENCH_PTX;
 
-// Run `kernel` once per iteration and count its warp instructions.
+template <int size>
+void both_tiers(benchmark::internal::Benchmark* one) {
+  one->ArgNames({"size", "compiled"})->Args({size, 0})->Args({size, 1});
+}
+
+// Run `kernel` once before, and once per iteration and count its warp instructions.
 void measure(benchmark::State& state, Device& device, const char* kernel, Dim grid, Dim block,
              const Parameters& parameters, uint32_t shared) {
   uint64_t instructions = 0;
   const Launch launch = device.make_launch(kernel, grid, block, parameters, shared);
-  for (auto _ : state)  // NOLINT(clang-analyzer-deadcode.DeadStores): how the library counts
+  const auto run_once = [&] {
     for (uint32_t i = 0; i < grid.x * grid.y; ++i) {
       const uint32_t index[3] = {i % grid.x, i / grid.x, 0};
       auto run = start_block(launch, index, 0);
       if (run->run(UINT64_MAX, nullptr, 0) != BlockState::kFinished) {
         state.SkipWithError(run->fault().text.c_str());
-        return;
+        return false;
       }
       instructions += run->warp_instructions();
     }
+    return true;
+  };
+  if (!run_once()) return;
+  instructions = 0;
+  for (auto _ : state) {  // NOLINT(clang-analyzer-deadcode.DeadStores): how the library counts
+    if (!run_once()) return;
+  }
   // The inverse of a rate is seconds per instruction: printed as such, in nanoseconds.
   state.counters["s/warp_instruction"] = benchmark::Counter(
       static_cast<double>(instructions), benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
@@ -39,7 +53,9 @@ void measure(benchmark::State& state, Device& device, const char* kernel, Dim gr
       benchmark::Counter(static_cast<double>(instructions), benchmark::Counter::kAvgIterations);
 }
 
+// The argument says which tier: 0 the interpreter, 1 every kernel compiled before it runs.
 bool load(benchmark::State& state, Device* device) {
+  setenv("SOFTGPU_PERF", state.range(1) != 0 ? "compile_all" : "no_compiler", 1);
   std::ifstream file(ptx_file);
   std::stringstream text;
   text << file.rdbuf();
@@ -60,7 +76,7 @@ void nbody(benchmark::State& state) {
       benchmark::Counter(static_cast<double>(n) * n * static_cast<double>(state.iterations()),
                          benchmark::Counter::kIsRate);
 }
-BENCHMARK(nbody)->Arg(2048)->Unit(benchmark::kMillisecond);
+BENCHMARK(nbody)->Apply(both_tiers<2048>)->Unit(benchmark::kMillisecond);
 
 void matmul(benchmark::State& state) {
   Device device;
@@ -71,7 +87,7 @@ void matmul(benchmark::State& state) {
   measure(state, device, "matmul", {tiles, tiles}, {16, 16},
           Parameters().add(device.buffer(a)).add(device.buffer(b)).add(device.buffer(c)).add(n), 0);
 }
-BENCHMARK(matmul)->Arg(128)->Unit(benchmark::kMillisecond);
+BENCHMARK(matmul)->Apply(both_tiers<128>)->Unit(benchmark::kMillisecond);
 
 void reduction(benchmark::State& state) {
   Device device;
@@ -81,18 +97,50 @@ void reduction(benchmark::State& state) {
   measure(state, device, "reduce", {32}, {256},
           Parameters().add(device.buffer(in)).add(device.buffer(out)).add(n), 0);
 }
-BENCHMARK(reduction)->Arg(1 << 20)->Unit(benchmark::kMillisecond);
+BENCHMARK(reduction)->Apply(both_tiers<1 << 20>)->Unit(benchmark::kMillisecond);
+
+// LeNet's second layer: 6 to 16 channels, 5x5, a thread an output.
+void convolution(benchmark::State& state) {
+  Device device;
+  if (!load(state, &device)) return;
+  const int total = static_cast<int>(state.range(0)) * 1600;
+  std::vector<float> x(static_cast<size_t>(state.range(0)) * 6 * 196), w(2400), bias(16),
+      y(static_cast<size_t>(total));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 11) / 8;
+  for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i % 13) / 8;
+  measure(state, device, "convolution", {static_cast<uint32_t>(total) / 256}, {256},
+          Parameters()
+              .add(device.buffer(x))
+              .add(device.buffer(w))
+              .add(device.buffer(bias))
+              .add(device.buffer(y))
+              .add(total),
+          0);
+}
+BENCHMARK(convolution)->Apply(both_tiers<16>)->Unit(benchmark::kMillisecond);
+
+// Lanes part in every round of the loop.
+void collatz(benchmark::State& state) {
+  Device device;
+  if (!load(state, &device)) return;
+  const int n = static_cast<int>(state.range(0));
+  std::vector<uint32_t> x(static_cast<size_t>(n)), y(x.size());
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint32_t>(i) + 1;
+  measure(state, device, "collatz", {static_cast<uint32_t>(n) / 256}, {256},
+          Parameters().add(device.buffer(x)).add(device.buffer(y)).add(n), 0);
+}
+BENCHMARK(collatz)->Apply(both_tiers<1 << 15>)->Unit(benchmark::kMillisecond);
 
 // What an empty block costs: launching is the other half of small kernels.
 void small_blocks(benchmark::State& state) {
   Device device;
   if (!load(state, &device)) return;
   std::vector<float> a(32), b(32), c(32);
-  measure(state, device, "vector_add", {1000}, {32},
+  measure(state, device, "vector_add", {static_cast<uint32_t>(state.range(0))}, {32},
           Parameters().add(device.buffer(a)).add(device.buffer(b)).add(device.buffer(c)).add(32),
           0);
 }
-BENCHMARK(small_blocks)->Unit(benchmark::kMicrosecond);
+BENCHMARK(small_blocks)->Apply(both_tiers<1000>)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace openmps::softgpu::test
