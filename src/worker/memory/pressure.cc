@@ -137,8 +137,8 @@ void MemoryPressure::ask_for_others(uint32_t device, uint64_t bytes) {
   const MutexLock lock(mutex_);
   remote_[device] = {bytes, clock_.now_ns() + 2 * kDeclinedNs};
   if (any_asked_locked(nullptr, device)) return;
-  if (Member* member = choose_locked(nullptr, device, Busy::kLeft, clock_.now_ns()))
-    ask_locked(member, device);
+  Member* const member = choose_locked(nullptr, device, Busy::kLeft, clock_.now_ns());
+  if (member != nullptr) ask_locked(member, device);
 }
 
 uint64_t MemoryPressure::borrowed(const Member* but, uint32_t device, bool is_idle) {
