@@ -13,7 +13,8 @@ enum class InstructionSet : uint8_t { kBase, kAvx2, kAvx512 };
 InstructionSet active_instruction_set();
 
 // False if SOFTGPU_PERF=no_<name>,... switches the optimisation `name` off: avx512, avx2,
-// vector_memory, register_reuse, fusion, tiles. For bisecting; see docs/softgpu.md.
+// vector_memory, register_reuse, fusion, tiles, lazy_code, compiler. For bisecting; see
+// docs/softgpu.md.
 bool perf_allows(const char* name);
 // True if `name` is in SOFTGPU_PERF's list: compiler, compile_all.
 bool perf_asks(const char* name);
