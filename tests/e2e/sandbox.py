@@ -19,7 +19,7 @@ from pathlib import Path
 
 # How long processes may take to disappear after `quit`, seconds: the daemon's own stop is bounded
 # by its clients, and there are none left by then. Generous because tests share two cores.
-QUIT_LIMIT_S = 15
+QUIT_LIMIT_S = 60
 POLL_S = 0.02
 LOG_LINES = 60  # lines of each log that are shown when a test fails
 MARK = "OPENMPS_E2E_RUN"

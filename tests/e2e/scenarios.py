@@ -424,7 +424,8 @@ def endless_kernel(box, _):
     stuck = kill_endless(box)
     require(wait_until(lambda: f"{stuck.pid} (ending)" in box.control(f"get_client_list {server}")[1],
                        SETTLE_LIMIT_S), "the killed client is not shown as ending")
-    require("drv_trouble (ending)" in box.control("ps")[1], "ps: " + box.control("ps")[1])
+    require(wait_until(lambda: "drv_trouble (ending)" in box.control("ps")[1], SETTLE_LIMIT_S),
+            "ps: " + box.control("ps")[1])
 
     def workers():
         return box.pids_named("openmps-worker")
