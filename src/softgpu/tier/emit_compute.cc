@@ -162,9 +162,16 @@ Val pack16(LaneBuilder& g, Val low, Val high) {
 }
 Val low16(LaneBuilder& g, Val x) { return g.trunc(x, 16); }
 Val high16(LaneBuilder& g, Val x) { return g.trunc(g.lshr(x, g.constant(32, 16)), 16); }
+// Of two f16 in a register, each by f32.
+template <class Combine>
+Val combine_f16x2(LaneBuilder& g, Val a, Val b, const Combine& combine) {
+  const auto half = [&](Val x, Val y) {
+    return float_to_half(g, combine(half_to_float(g, x), half_to_float(g, y)));
+  };
+  return pack16(g, half(low16(g, a), low16(g, b)), half(high16(g, a), high16(g, b)));
+}
 
-// 1 / sqrt(x), as rsqrt_lanes() of interp/lanes.cc makes it with AVX-512; nullptr for `half`: lanes
-// of one vector register.
+// AVX-512's estimate of 1 / sqrt(x), from which rsqrt_lanes() of interp/lanes.cc begins, too.
 Val rsqrt_estimate(LaneBuilder& g, Val x) {
   constexpr uint32_t kLanes = 16;
   const Type floats = g.vector(g.real(32), kLanes);
@@ -299,16 +306,8 @@ void add_conversions(Table* table) {
   PUT(f2f_bf16_f32, float_to_brain(g, a));
   PUT(pack_f16x2, pack16(g, float_to_half(g, b), float_to_half(g, a)));
   PUT(pack_bf16x2, pack16(g, float_to_brain(g, b), float_to_brain(g, a)));
-  PUT(add_f16x2,
-      pack16(g,
-             float_to_half(g, g.fadd(half_to_float(g, low16(g, a)), half_to_float(g, low16(g, b)))),
-             float_to_half(
-                 g, g.fadd(half_to_float(g, high16(g, a)), half_to_float(g, high16(g, b))))));
-  PUT(mul_f16x2,
-      pack16(g,
-             float_to_half(g, g.fmul(half_to_float(g, low16(g, a)), half_to_float(g, low16(g, b)))),
-             float_to_half(
-                 g, g.fmul(half_to_float(g, high16(g, a)), half_to_float(g, high16(g, b))))));
+  PUT(add_f16x2, combine_f16x2(g, a, b, [&g](Val x, Val y) { return g.fadd(x, y); }));
+  PUT(mul_f16x2, combine_f16x2(g, a, b, [&g](Val x, Val y) { return g.fmul(x, y); }));
 }
 
 void add_integers(Table* table) {

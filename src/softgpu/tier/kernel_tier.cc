@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <string>
@@ -33,6 +34,21 @@ constexpr size_t kMostOps = 6000;
 // Shapes of blocks that a kernel is compiled for; others are interpreted.
 constexpr size_t kMostShapes = 3;
 constexpr int kNice = 10;  // of the compiler's thread
+
+// Asked where somebody wants compiled kernels. The first time it says on standard error why there
+// are none.
+bool can_compile() {
+  static const bool can = [] {
+    const char* missing = active_instruction_set() == InstructionSet::kBase ? "AVX2"
+                          : load_llvm() == nullptr ? "LLVM's shared library, version 14 to 20"
+                                                   : nullptr;
+    if (missing != nullptr) {
+      fprintf(stderr, "softgpu: kernels are interpreted, not compiled, without %s\n", missing);
+    }
+    return missing == nullptr;
+  }();
+  return can;
+}
 
 // One kernel for one shape. Shared with the compiler's thread.
 struct Variant {
@@ -116,7 +132,7 @@ class Compiler {
       lock.unlock();
       if (job.compile && !ends_) {
         // Handlers run in reverse order: this one before LLVM's own, which loading it registers.
-        load_llvm();
+        (void)can_compile();
         ends_ = std::atexit([] { compiler().end(); }) == 0;
       }
       if (job.compile) {
@@ -225,10 +241,10 @@ class Tier final : public KernelTier {
 
 std::shared_ptr<KernelTier> make_tier(const Code& kernel) {
   const bool at_once = perf_asks("compile_all");
-  if ((!at_once && !perf_asks("compiler")) || !perf_allows("compiler") ||
-      active_instruction_set() == InstructionSet::kBase || kernel.ops.size() > kMostOps) {
-    return nullptr;
-  }
+  if ((!at_once && !perf_asks("compiler")) || !perf_allows("compiler")) return nullptr;
+  // LLVM is loaded when the first kernel is hot.
+  const bool asks_now = at_once || active_instruction_set() == InstructionSet::kBase;
+  if ((asks_now && !can_compile()) || kernel.ops.size() > kMostOps) return nullptr;
   return std::make_shared<Tier>(kernel, at_once);
 }
 

@@ -12,7 +12,15 @@
 namespace openmps::softgpu::testing {
 namespace {
 
-std::string trace_path() { return "/tmp/softgpu-trace-" + std::to_string(getpid()); }
+constexpr const char* kTraceVariable = "SOFTGPU_TRACE";
+constexpr const char* kTracePrefix = "/tmp/softgpu-trace-";
+std::string trace_path() { return kTracePrefix + std::to_string(getpid()); }
+
+// A death test starts this program anew, which ends there without TearDown().
+bool is_in_death_test() {
+  const char* inherited = getenv(kTraceVariable);
+  return inherited != nullptr && std::string(inherited).starts_with(kTracePrefix);
+}
 
 // Each run has a device of its own and leaves nothing behind.
 class Machine : public ::testing::Environment {
@@ -26,7 +34,11 @@ class Machine : public ::testing::Environment {
     setenv("SOFTGPU_LOADING_WAITS", "1", 1);
     setenv("SOFTGPU_STREAM_LOTS", "1", 1);
     setenv("SOFTGPU_STREAM_ITEMS", std::to_string(kStreamItems).c_str(), 1);
-    setenv("SOFTGPU_TRACE", trace_path().c_str(), 1);
+    if (is_in_death_test()) {
+      unsetenv(kTraceVariable);
+    } else {
+      setenv(kTraceVariable, trace_path().c_str(), 1);
+    }
     unsetenv("CUDA_VISIBLE_DEVICES");
     ASSERT_CU(cuInit(0));
   }
