@@ -658,7 +658,7 @@ def v3_shareable(box, _):
     other = LiveSms(box, env("lends"))
     settles_at(first, 2, "it keeps what was lent to two")
     require(wait_until(lambda: is_outside_on(free), SETTLE_LIMIT_S), f"outside: {outside.sms} of {free}")
-    require(other.sms == lent, f"{other.sms} of {lent}")
+    require(wait_until(lambda: other.sms == lent, SETTLE_LIMIT_S), f"{other.sms} of {lent}")
     for program in (outside, other, first):
         program.end()
     tell(held)
