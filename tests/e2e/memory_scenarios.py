@@ -285,7 +285,7 @@ def memory_turns(box, _):
     one = Resident(box, 280, 1, through(box, "s", "a"))
     other = Resident(box, 280, 2, through(box, "s", "b"))
     steps = [0, 0]
-    end = time.monotonic() + 30
+    end = time.monotonic() + CLIENT_LIMIT_S
     for program in (one, other):
         program.tell("step")
     while time.monotonic() < end and min(steps) < 3:
