@@ -570,8 +570,13 @@ def v3_partitions(box, _):
     box.start_daemon()
     require(sms("s", "", named["large"]) == 2 * chunk, "the next daemon does not know the partition")
     held.end()
-    do(box, "sm-partition delete small --server=s --device=0")
+    delete_after_clients(box, "sm-partition delete small --server=s --device=0")
     box.quit()
+
+
+def delete_after_clients(box, line):
+    """The server learns that a client's process has ended a moment after others do."""
+    require(wait_until(lambda: say(box, line)[0] == 0, SETTLE_LIMIT_S), f"{line}: {say(box, line)}")
 
 
 def create_partition(box, name, server, device, options):
@@ -646,8 +651,7 @@ def v3_shareable(box, _):
     # Programs of no partition have what is lent, too, beside what is in no partition.
     free, own = set(alone.sms), first.sms - lent
     alone.end()
-    require(wait_until(lambda: say(box, "sm-partition delete alone --server=s --device=0")[0] == 0, SETTLE_LIMIT_S),
-            "a partition whose client has just ended")
+    delete_after_clients(box, "sm-partition delete alone --server=s --device=0")
     outside = LiveSms(box, through(box, "s"))
 
     def is_outside_on(wanted):
@@ -710,7 +714,7 @@ def v3_allowed_devices(box, _):
     require(place("near", names["near", 1]) == 3 * chunk, "the next daemon does not know the partition")
     for program in held.values():
         program.end()
-    do(box, "sm-partition delete of_near --server=near --device=1")
+    delete_after_clients(box, "sm-partition delete of_near --server=near --device=1")
     box.quit()
 
 
