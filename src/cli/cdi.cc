@@ -18,7 +18,7 @@
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "cli/installation.h"
-#include "cli/snapshot.h"
+#include "observe/snapshot.h"
 #include "wire/control_call.h"
 #include "wire/daemon_search.h"
 
@@ -265,7 +265,7 @@ int generate_cdi(const CdiOptions& options) {
   const Result<std::string> text = text_by_daemon(options);
   if (!text.ok()) {
     if (text.status().code() == CUDA_ERROR_MPS_CONNECTION_FAILED) {
-      report_no_daemon(text.status());
+      observe::report_no_daemon(text.status());
     } else {
       fprintf(stderr, "openmps: %s\n", text.status().message().c_str());
     }

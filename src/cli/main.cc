@@ -14,12 +14,12 @@
 #include "cli/advise.h"
 #include "cli/cdi.h"
 #include "cli/doctor.h"
-#include "cli/figures.h"
 #include "cli/installation.h"
 #include "cli/ps.h"
 #include "cli/run.h"
 #include "cli/stat.h"
 #include "cli/top.h"
+#include "observe/figures.h"
 
 namespace {
 
@@ -67,7 +67,9 @@ std::vector<std::string> take_program(int* argc, char** argv) {
   return program;
 }
 
-CLI::Range pause_range() { return {openmps::cli::kShortestPauseS, openmps::cli::kLongestPauseS}; }
+CLI::Range pause_range() {
+  return {openmps::observe::kShortestPauseS, openmps::observe::kLongestPauseS};
+}
 
 CLI::App* add_top(CLI::App& app, openmps::cli::TopOptions* options) {
   CLI::App* top = app.add_subcommand(
@@ -76,19 +78,22 @@ CLI::App* add_top(CLI::App& app, openmps::cli::TopOptions* options) {
       ->check(pause_range());
   top->add_flag("--once", options->once, "One interval as text; also if there is no terminal");
   std::vector<std::string> columns;
-  for (size_t i = 0; i < openmps::cli::kColumns; ++i) {
-    columns.emplace_back(openmps::cli::heading_of(static_cast<openmps::cli::Column>(i)));
+  for (size_t i = 0; i < openmps::observe::kColumns; ++i) {
+    columns.emplace_back(openmps::observe::heading_of(static_cast<openmps::observe::Column>(i)));
   }
   top->add_option_function<std::string>(
          "--sort",
-         [options](const std::string& name) { options->order.by = *openmps::cli::column_of(name); },
+         [options](const std::string& name) {
+           options->order.by = *openmps::observe::column_of(name);
+         },
          "A column, as in the heading (default sm%)")
       ->check(CLI::IsMember(columns))
       ->option_text("COLUMN");
   top->add_option("--filter", options->filter,
                   "Only the program with that PID, or those with that in their command or group");
-  top->callback(
-      [options] { options->order.ascending = openmps::cli::ascends_by_nature(options->order.by); });
+  top->callback([options] {
+    options->order.ascending = openmps::observe::ascends_by_nature(options->order.by);
+  });
   return top;
 }
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/text.h"
-#include "cli/figures.h"
-#include "cli/rates.h"
+#include "observe/figures.h"
+#include "observe/rates.h"
 #include "wire/handshake.h"
 
 namespace openmps::cli {
@@ -30,10 +30,10 @@ std::string line_of(const std::string& pid, const std::string& id, const std::st
                      held.c_str(), survives.c_str(), group.c_str(), command.c_str());
 }
 
-std::string row_text(const Client& row, const Client* before) {
-  std::string command = program_of(row.command) + (row.silent   ? " (worker does not answer)"
-                                                   : row.ending ? " (ending)"
-                                                                : "");
+std::string row_text(const observe::Client& row, const observe::Client* before) {
+  std::string command = observe::program_of(row.command) + (row.silent ? " (worker does not answer)"
+                                                            : row.ending ? " (ending)"
+                                                                         : "");
   const std::string residence = residence_text(row);
   if (!residence.empty()) command += " (" + residence + ")";
   if (row.pid == 0) {
@@ -43,32 +43,33 @@ std::string row_text(const Client& row, const Client* before) {
   const std::string id = std::to_string(row.id);
   const std::string server = std::to_string(row.server);
   const std::string device = row.device.substr(0, kShortUuid);
-  const std::string group = group_text(row.group);
+  const std::string group = observe::group_text(row.group);
   const std::string survives = row.stays.empty() ? "yes" : "no";
   if (!row.use) {
     return line_of(pid, id, server, device, "-", "-", "-", "-", "-", "-", "-", survives, group,
                    command);
   }
-  const Use& use = *row.use;
+  const observe::Use& use = *row.use;
   const bool is_rate = before != nullptr && before->use;
-  const Use from = is_rate ? *before->use : Use();
-  const double s = std::max(seconds(since(use.age_ns, from.age_ns)), 1e-9);
+  const observe::Use from = is_rate ? *before->use : observe::Use();
+  const double s = std::max(observe::seconds(observe::since(use.age_ns, from.age_ns)), 1e-9);
   const auto amount = [&](uint64_t now, uint64_t then, const char* unit) {
-    const double n = static_cast<double>(since(now, then));
-    return is_rate ? short_count(n / s) + unit + "/s" : short_count(n) + unit;
+    const double n = static_cast<double>(observe::since(now, then));
+    return is_rate ? observe::short_count(n / s) + unit + "/s" : observe::short_count(n) + unit;
   };
   std::string time = "-";
   std::string share = "-";
   std::string sms = "-";
   if (use.gpu_ns) {
-    time = time_text(*use.gpu_ns);
-    share = percent(seconds(since(*use.gpu_ns, from.gpu_ns.value_or(0))) / s);
-    sms = format_text("%.1f", seconds(since(use.sm_ns, from.sm_ns)) / s);
+    time = observe::time_text(*use.gpu_ns);
+    share = observe::percent(
+        observe::seconds(observe::since(*use.gpu_ns, from.gpu_ns.value_or(0))) / s);
+    sms = format_text("%.1f", observe::seconds(observe::since(use.sm_ns, from.sm_ns)) / s);
   }
   return line_of(pid, id, server, device, time, share, sms, amount(use.launches, from.launches, ""),
                  amount(use.to_device, from.to_device, "B"),
-                 amount(use.from_device, from.from_device, "B"), held_text(most_held(use, from)),
-                 survives, group, command);
+                 amount(use.from_device, from.from_device, "B"),
+                 observe::held_text(observe::most_held(use, from)), survives, group, command);
 }
 
 int failure(const Status& status) {
@@ -78,28 +79,31 @@ int failure(const Status& status) {
 
 }  // namespace
 
-std::string format_ps_table(const std::vector<Client>& clients, const std::vector<Client>& before) {
+std::string format_ps_table(const std::vector<observe::Client>& clients,
+                            const std::vector<observe::Client>& before) {
   if (clients.empty()) return "No program uses OpenMPS\n";
   std::string text = line_of("PID", "ID", "SERVER", "DEVICE", "GPU TIME", "GPU", "SMS", "LAUNCHES",
                              "TO GPU", "FROM GPU", "HELD BACK", "SURVIVES", "GROUP", "COMMAND");
-  for (const Client& client : clients) text += row_text(client, find_again(before, client));
-  for (const Client& client : clients) {
+  for (const observe::Client& client : clients) {
+    text += row_text(client, find_again(before, client));
+  }
+  for (const observe::Client& client : clients) {
     if (client.stays.empty()) continue;
     text += name_of(client) + " would not survive a fault of another: " + client.stays + "\n";
   }
-  for (const Client& client : clients) {
+  for (const observe::Client& client : clients) {
     if (client.host_bytes == 0 && client.residence == "device") continue;
-    text += name_of(client) + " has " + memory_text(client.host_bytes) + " on the host";
+    text += name_of(client) + " has " + observe::memory_text(client.host_bytes) + " on the host";
     text += client.residence == "held" ? ", and its GPU work waits for openmps resume\n" : "\n";
   }
   std::map<std::string, std::string> domains;
-  for (const Client& client : clients) {
+  for (const observe::Client& client : clients) {
     if (client.domain != wire::kCommonDomain) domains[client.domain] += " " + name_of(client);
   }
   for (const auto& [domain, names] : domains) {
     text += "In domain " + domain + ", with a worker of its own:" + names + "\n";
   }
-  if (std::ranges::find(clients, uint64_t{0}, &Client::pid) != clients.end()) {
+  if (std::ranges::find(clients, uint64_t{0}, &observe::Client::pid) != clients.end()) {
     text +=
         "Programs named id:... have no PID here: they are in a PID namespace that the daemon can't "
         "see, and rules by cgroup do not fit them\n";
@@ -108,20 +112,20 @@ std::string format_ps_table(const std::vector<Client>& clients, const std::vecto
 }
 
 int run_ps(const PsOptions& options) {
-  Result<DaemonLink> daemon = DaemonLink::connect();
+  Result<observe::DaemonLink> daemon = observe::DaemonLink::connect();
   if (!daemon.ok()) {
-    report_no_daemon(daemon.status());
+    observe::report_no_daemon(daemon.status());
     return 1;
   }
-  std::vector<Client> before;
+  std::vector<observe::Client> before;
   for (uint32_t look = 1;; ++look) {
     Result<std::string> text = daemon->ask("ps --json");
     if (!text.ok()) return failure(text.status());
     if (!options.json) {
-      Result<std::vector<Client>> clients = read_clients(*text);
+      Result<std::vector<observe::Client>> clients = observe::read_clients(*text);
       if (!clients.ok()) return failure(clients.status());
       Result<std::string> servers = daemon->ask("get_server_list --json");
-      if (servers.ok()) servers = silent_servers(*servers);
+      if (servers.ok()) servers = observe::silent_servers(*servers);
       if (!servers.ok()) return failure(servers.status());
       *text = format_ps_table(*clients, before) + *servers;
       before = std::move(clients).value();
@@ -130,7 +134,7 @@ int run_ps(const PsOptions& options) {
     fwrite(text->data(), 1, text->size(), stdout);
     fflush(stdout);
     if (options.every_s == 0 || look == options.times) return 0;
-    pause_for(options.every_s);
+    observe::pause_for(options.every_s);
   }
 }
 

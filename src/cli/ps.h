@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/snapshot.h"
+#include "observe/snapshot.h"
 
 namespace openmps::cli {
 
@@ -19,7 +19,8 @@ struct PsOptions {
 
 // Lines of text. Shares and rates are since `before`, for clients that are in it, else since each
 // session began.
-std::string format_ps_table(const std::vector<Client>& clients, const std::vector<Client>& before);
+std::string format_ps_table(const std::vector<observe::Client>& clients,
+                            const std::vector<observe::Client>& before);
 
 // Exit status: 0, or 1 with a message if there is no answer.
 int run_ps(const PsOptions& options);

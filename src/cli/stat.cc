@@ -7,16 +7,16 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "cli/figures.h"
 #include "cli/table.h"
+#include "observe/figures.h"
 
 namespace openmps::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json json_of(const DeviceRates& rates) {
-  const Device& device = rates.device;
+Json json_of(const observe::DeviceRates& rates) {
+  const observe::Device& device = rates.device;
   return {{"device", device.ordinal},
           {"uuid", device.uuid},
           {"name", device.name},
@@ -30,8 +30,8 @@ Json json_of(const DeviceRates& rates) {
 
 Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
-Json json_of(const Rates& rates) {
-  const Client& client = rates.client;
+Json json_of(const observe::Rates& rates) {
+  const observe::Client& client = rates.client;
   Json json = {{"pid", client.pid},
                {"id", client.id},
                {"server", client.server},
@@ -75,11 +75,11 @@ double unix_seconds() {
 
 }  // namespace
 
-std::string format_stat_json(const View& view, double at_s) {
+std::string format_stat_json(const observe::View& view, double at_s) {
   Json devices = Json::array();
-  for (const DeviceRates& device : view.devices) devices.push_back(json_of(device));
+  for (const observe::DeviceRates& device : view.devices) devices.push_back(json_of(device));
   Json clients = Json::array();
-  for (const Rates& client : view.clients) clients.push_back(json_of(client));
+  for (const observe::Rates& client : view.clients) clients.push_back(json_of(client));
   const Json all = {{"time_s", at_s},
                     {"seconds", view.seconds},
                     {"devices", std::move(devices)},
@@ -87,29 +87,30 @@ std::string format_stat_json(const View& view, double at_s) {
   return all.dump() + "\n";
 }
 
-std::string format_stat_text(const View& view) {
+std::string format_stat_text(const observe::View& view) {
   if (view.clients.empty() && view.devices.empty()) return "No program uses OpenMPS\n";
   std::string text;
   for (const std::string& line : device_lines(view, kAnyWidth)) text += line + "\n";
   const Table table(kAnyWidth);
   text += table.heading() + "\n";
-  for (const Rates& rates : view.clients) text += table.row(rates) + "\n";
+  for (const observe::Rates& rates : view.clients) text += table.row(rates) + "\n";
   return text;
 }
 
 int run_stat(const StatOptions& options) {
-  Result<DaemonLink> daemon = DaemonLink::connect();
+  Result<observe::DaemonLink> daemon = observe::DaemonLink::connect();
   if (!daemon.ok()) {
-    report_no_daemon(daemon.status());
+    observe::report_no_daemon(daemon.status());
     return 1;
   }
-  Result<Snapshot> before = daemon->look();
+  Result<observe::Snapshot> before = daemon->look();
   for (uint32_t done = 0; before.ok(); ++done) {
     if (options.count != 0 && done == options.count) return 0;
-    pause_for(options.interval_s);
-    Result<Snapshot> now = daemon->look();
+    observe::pause_for(options.interval_s);
+    Result<observe::Snapshot> now = daemon->look();
     if (now.ok()) {
-      const View view = select(compare(*before, *now), options.order, options.filter);
+      const observe::View view =
+          select(observe::compare(*before, *now), options.order, options.filter);
       const std::string text =
           options.json ? format_stat_json(view, unix_seconds()) : format_stat_text(view);
       fwrite(text.data(), 1, text.size(), stdout);

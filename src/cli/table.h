@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/rates.h"
+#include "observe/rates.h"
 
 namespace openmps::cli {
 
@@ -14,17 +14,17 @@ namespace openmps::cli {
 inline constexpr size_t kAnyWidth = 10'000;
 
 // A line for each device: the used part of its SM-time, the time that kernels ran, its memory.
-std::vector<std::string> device_lines(const View& view, size_t width);
+std::vector<std::string> device_lines(const observe::View& view, size_t width);
 
 // The columns that fit a width: the least important ones are dropped first.
 class Table {
  public:
   explicit Table(size_t width);
   [[nodiscard]] std::string heading() const;
-  [[nodiscard]] std::string row(const Rates& rates) const;
+  [[nodiscard]] std::string row(const observe::Rates& rates) const;
 
  private:
-  std::vector<Column> columns_;
+  std::vector<observe::Column> columns_;
   size_t width_;
 };
 

@@ -13,11 +13,11 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "cli/figures.h"
 #include "cli/installation.h"
 #include "cli/screen.h"
 #include "cli/stat.h"
 #include "cli/top_model.h"
+#include "observe/figures.h"
 #include "wire/control_call.h"
 #include "wire/daemon_search.h"
 
@@ -72,7 +72,7 @@ class Termination {
 
 class Top {
  public:
-  Top(DaemonLink daemon, Screen screen, const TopOptions& options)
+  Top(observe::DaemonLink daemon, Screen screen, const TopOptions& options)
       : daemon_(std::move(daemon)),
         screen_(std::move(screen)),
         delay_ns_(static_cast<uint64_t>(options.delay_s * 1e9)),
@@ -93,18 +93,18 @@ class Top {
   void look() {
     next_look_ns_ = now_ns() + delay_ns_;
     if (!daemon_) {
-      Result<DaemonLink> again = DaemonLink::connect();
+      Result<observe::DaemonLink> again = observe::DaemonLink::connect();
       if (!again.ok()) return model_.show_problem("The daemon has gone");
       daemon_ = std::move(again).value();
     }
-    Result<Snapshot> now = daemon_->look();
+    Result<observe::Snapshot> now = daemon_->look();
     if (!now.ok()) {
       daemon_.reset();
-      before_ = Snapshot();
+      before_ = observe::Snapshot();
       return model_.show_problem("No answer: " + now.status().message());
     }
     const bool is_first = before_.at_ns == 0;
-    if (!is_first) model_.show(compare(before_, *now));
+    if (!is_first) model_.show(observe::compare(before_, *now));
     before_ = std::move(now).value();
     if (is_first) next_look_ns_ = std::min(next_look_ns_, now_ns() + kFirstLookNs);
   }
@@ -141,11 +141,11 @@ class Top {
     model_.note(problem.empty() ? model_.victim().name + " is being terminated" : problem);
   }
 
-  std::optional<DaemonLink> daemon_;
+  std::optional<observe::DaemonLink> daemon_;
   Screen screen_;
   const uint64_t delay_ns_;
   uint64_t next_look_ns_ = 0;
-  Snapshot before_;
+  observe::Snapshot before_;
   Termination termination_;
   TopModel model_;
 };
@@ -168,9 +168,9 @@ int run_top(const TopOptions& options) {
                      .order = options.order,
                      .filter = options.filter});
   }
-  Result<DaemonLink> daemon = DaemonLink::connect();
+  Result<observe::DaemonLink> daemon = observe::DaemonLink::connect();
   if (!daemon.ok()) {
-    report_no_daemon(daemon.status());
+    observe::report_no_daemon(daemon.status());
     return 1;
   }
   catch_signals();

@@ -5,14 +5,14 @@
 
 #include <string>
 
-#include "cli/rates.h"
+#include "observe/rates.h"
 
 namespace openmps::cli {
 
 struct TopOptions {
   double delay_s = 1;
   bool once = false;  // as text; also if there is no terminal
-  Order order;
+  observe::Order order;
   std::string filter;
 };
 

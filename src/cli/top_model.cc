@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/text.h"
-#include "cli/figures.h"
 #include "cli/table.h"
+#include "observe/figures.h"
 
 namespace openmps::cli {
 namespace {
@@ -18,7 +18,7 @@ constexpr std::string_view kNobody = "No program uses OpenMPS";
 
 }  // namespace
 
-void TopModel::show(View view) {
+void TopModel::show(observe::View view) {
   problem_.clear();
   all_ = std::move(view);
   select_again();
@@ -26,10 +26,11 @@ void TopModel::show(View view) {
 
 // Call it after the list or its order has changed.
 void TopModel::select_again() {
-  const Rates* before = selected_ < shown_.clients.size() ? &shown_.clients[selected_] : nullptr;
-  View next = select(all_, order_, filter_);
+  const observe::Rates* before =
+      selected_ < shown_.clients.size() ? &shown_.clients[selected_] : nullptr;
+  observe::View next = select(all_, order_, filter_);
   if (before != nullptr) {
-    const auto same = std::ranges::find_if(next.clients, [before](const Rates& rates) {
+    const auto same = std::ranges::find_if(next.clients, [before](const observe::Rates& rates) {
       return rates.client.server == before->client.server && rates.client.id == before->client.id;
     });
     if (same != next.clients.end()) selected_ = static_cast<size_t>(same - next.clients.begin());
@@ -79,8 +80,8 @@ TopModel::Action TopModel::on_list_key(Key key) {
 
 void TopModel::ask_to_terminate() {
   if (shown_.clients.empty()) return;
-  const Client& client = shown_.clients[selected_].client;
-  victim_ = {client.server, name_of(client), program_of(client.command)};
+  const observe::Client& client = shown_.clients[selected_].client;
+  victim_ = {client.server, name_of(client), observe::program_of(client.command)};
   mode_ = Mode::kConfirm;
 }
 
@@ -103,8 +104,8 @@ void TopModel::on_filter_key(Key key) {
 }
 
 void TopModel::move_column(int by) {
-  const auto columns = static_cast<int>(kColumns);
-  order_.by = static_cast<Column>((static_cast<int>(order_.by) + by + columns) % columns);
+  const auto columns = static_cast<int>(observe::kColumns);
+  order_.by = static_cast<observe::Column>((static_cast<int>(order_.by) + by + columns) % columns);
   order_.ascending = ascends_by_nature(order_.by);
   select_again();
 }
@@ -119,7 +120,8 @@ void TopModel::move_selection(ptrdiff_t by) {
 std::string TopModel::title() const {
   std::string text = format_text("openmps top, each %.1f s, %zu program%s", delay_s_,
                                  all_.clients.size(), all_.clients.size() == 1 ? "" : "s");
-  text += format_text(", by %s%s", heading_of(order_.by), order_.ascending ? " from below" : "");
+  text += format_text(", by %s%s", observe::heading_of(order_.by),
+                      order_.ascending ? " from below" : "");
   if (!filter_.empty()) {
     text += format_text(", %zu with \"%s\"", shown_.clients.size(), filter_.c_str());
   }
@@ -152,7 +154,7 @@ std::vector<Line> TopModel::draw(size_t width, size_t height) const {
   }
   for (std::string& line : device_lines(all_, width)) lines.push_back({std::move(line)});
   const Table table(width);
-  lines.push_back({fit(table.heading(), width), Style::kHeading});
+  lines.push_back({observe::fit(table.heading(), width), Style::kHeading});
   constexpr size_t kFewestRows = 3;
   const size_t rows_end = height - 1;
   const size_t most_above = rows_end > kFewestRows ? rows_end - kFewestRows : 0;
@@ -164,14 +166,14 @@ std::vector<Line> TopModel::draw(size_t width, size_t height) const {
   for (size_t i = first; i < std::min(first + room, shown_.clients.size()); ++i) {
     const bool selected = i == selected_;
     std::string row = table.row(shown_.clients[i]);
-    lines.push_back(
-        {selected ? fit(row, width) : std::move(row), selected ? Style::kSelected : Style::kPlain});
+    lines.push_back({selected ? observe::fit(row, width) : std::move(row),
+                     selected ? Style::kSelected : Style::kPlain});
   }
   lines.resize(std::min(lines.size(), rows_end));
   while (lines.size() < rows_end) lines.emplace_back();
   lines.push_back(last_line());
   for (Line& line : lines) {
-    if (line.text.size() > width) line.text = fit(line.text, width);
+    if (line.text.size() > width) line.text = observe::fit(line.text, width);
   }
   return lines;
 }

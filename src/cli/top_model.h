@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/rates.h"
+#include "observe/rates.h"
 
 namespace openmps::cli {
 
@@ -27,11 +27,11 @@ struct Line {
 
 class TopModel {
  public:
-  TopModel(double delay_s, const Order& order, std::string filter)
+  TopModel(double delay_s, const observe::Order& order, std::string filter)
       : delay_s_(delay_s), order_(order), filter_(std::move(filter)) {}
 
   // Sets the latest rates. The selected client remains selected.
-  void show(View view);
+  void show(observe::View view);
   // Sets a message in place of rates: the daemon does not answer.
   void show_problem(std::string problem) { problem_ = std::move(problem); }
   // Shows a line until the next key.
@@ -66,12 +66,12 @@ class TopModel {
   [[nodiscard]] Line last_line() const;
 
   const double delay_s_;
-  Order order_;
+  observe::Order order_;
   std::string filter_;
   std::string typed_;  // a filter that is being typed
   Mode mode_ = Mode::kList;
-  View all_;
-  View shown_;
+  observe::View all_;
+  observe::View shown_;
   size_t selected_ = 0;  // among the clients that are shown
   Victim victim_;
   std::string problem_;

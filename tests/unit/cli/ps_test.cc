@@ -51,7 +51,7 @@ std::vector<std::string> words_of(const std::string& text, size_t line) {
 using Words = std::vector<std::string>;
 
 TEST(Ps, TotalsSinceEachSessionBegan) {
-  const auto rows = read_clients(kAnswer);
+  const auto rows = observe::read_clients(kAnswer);
   ASSERT_TRUE(rows.ok()) << rows.status().message();
   EXPECT_EQ((*rows)[0].sm_partition, "GPU-008c/1");
   EXPECT_EQ((*rows)[1].sm_partition, "");
@@ -68,7 +68,7 @@ TEST(Ps, TotalsSinceEachSessionBegan) {
   EXPECT_NE(table.find("id:4 has 1.5GiB on the host, and its GPU work waits for openmps resume\n"),
             std::string::npos);
   EXPECT_EQ(table.find("4711 has"), std::string::npos);
-  std::vector<Client> away = *rows;
+  std::vector<observe::Client> away = *rows;
   away[0].residence = "host";
   away[0].host_bytes = 1 << 20;
   EXPECT_NE(format_ps_table(away, {}).find(" python3 (ending) (on the host)\n"), std::string::npos);
@@ -81,18 +81,18 @@ TEST(Ps, TotalsSinceEachSessionBegan) {
             std::string::npos);
   EXPECT_EQ(format_ps_table({(*rows)[0]}, {}).find("cgroup"), std::string::npos);
   EXPECT_EQ(format_ps_table({}, {}), "No program uses OpenMPS\n");
-  const Result<std::string> silent = silent_servers(
+  const Result<std::string> silent = observe::silent_servers(
       R"([{"pid": 7, "uid": 0, "state": "ACTIVE"}, {"pid": 8, "uid": 5, "state": "UNRESPONSIVE"}])");
   ASSERT_TRUE(silent.ok());
   EXPECT_EQ(*silent, "Server 8 of user 5 does not answer: its programs are not listed\n");
-  EXPECT_FALSE(silent_servers("[{}]").ok());
+  EXPECT_FALSE(observe::silent_servers("[{}]").ok());
 }
 
 TEST(Ps, RatesSinceTheLastSnapshot) {
-  const auto before = read_clients(kAnswer);
+  const auto before = observe::read_clients(kAnswer);
   ASSERT_TRUE(before.ok());
-  std::vector<Client> now = *before;
-  Use& use = *now[0].use;
+  std::vector<observe::Client> now = *before;
+  observe::Use& use = *now[0].use;
   use.age_ns += 2'000'000'000;
   *use.gpu_ns += 1'000'000'000;
   use.sm_ns += 4'000'000'000;
@@ -111,9 +111,9 @@ TEST(Ps, RatesSinceTheLastSnapshot) {
 }
 
 TEST(Ps, TheDaemonsAnswersAreRead) {
-  const auto clients = read_clients(kAnswer);
+  const auto clients = observe::read_clients(kAnswer);
   ASSERT_TRUE(clients.ok()) << clients.status().message();
-  const Client& client = (*clients)[0];
+  const observe::Client& client = (*clients)[0];
   EXPECT_EQ(client.active_thread_percentage, 50);
   EXPECT_EQ(client.quality, "latency");
   EXPECT_EQ(client.group, "pods:/a/b");
@@ -129,7 +129,7 @@ TEST(Ps, TheDaemonsAnswersAreRead) {
   EXPECT_EQ(client.use->devices[0].alone_ns, 2'000'000'000u);
   EXPECT_EQ(client.use->devices[0].memory_bytes, 4096u);
   EXPECT_FALSE((*clients)[1].use);
-  const auto devices = read_devices(
+  const auto devices = observe::read_devices(
       R"([{"ordinal": 1, "pci": "0", "uuid": "GPU-1", "name": "H200", "sms": 132,
            "memory_bytes": 5}])");
   ASSERT_TRUE(devices.ok()) << devices.status().message();
@@ -142,11 +142,11 @@ TEST(Ps, AnAnswerInAnotherFormatIsAnError) {
   other_bins.replace(other_bins.find("[0,0,0,0,0,0,0,8]"), 17, "[0,0,0,0,0,0,8]");
   for (const char* answer :
        {"", "{", "[1]", "[{}]", R"([{"pid": "x"}])", "Server not found\n", other_bins.c_str()}) {
-    const auto clients = read_clients(answer);
+    const auto clients = observe::read_clients(answer);
     ASSERT_FALSE(clients.ok()) << answer;
     EXPECT_NE(clients.status().message().find("the daemon's list"), std::string::npos);
   }
-  EXPECT_FALSE(read_devices("[{}]").ok());
+  EXPECT_FALSE(observe::read_devices("[{}]").ok());
 }
 
 }  // namespace

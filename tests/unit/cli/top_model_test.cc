@@ -16,19 +16,19 @@ class TopModelTest : public ::testing::Test {
  protected:
   TopModelTest() {
     for (uint64_t pid = 1; pid <= 5; ++pid) {
-      clients_.push_back(some_client(pid, "prog" + std::to_string(pid)));
+      clients_.push_back(observe::some_client(pid, "prog" + std::to_string(pid)));
     }
     look();
   }
   // Each client keeps as many SMs busy as its PID.
   void look() {
-    const Snapshot before = some_snapshot(at_ns_, clients_);
-    at_ns_ += kSecond;
-    for (Client& client : clients_) {
-      client.use->age_ns += kSecond;
-      run(&client, kSecond, client.pid);
+    const observe::Snapshot before = observe::some_snapshot(at_ns_, clients_);
+    at_ns_ += observe::kSecond;
+    for (observe::Client& client : clients_) {
+      client.use->age_ns += observe::kSecond;
+      observe::run(&client, observe::kSecond, client.pid);
     }
-    model_.show(compare(before, some_snapshot(at_ns_, clients_)));
+    model_.show(observe::compare(before, observe::some_snapshot(at_ns_, clients_)));
   }
   Action type(const std::string& keys) {
     Action action = Action::kNone;
@@ -51,8 +51,8 @@ class TopModelTest : public ::testing::Test {
     return commands;
   }
 
-  uint64_t at_ns_ = kSecond;
-  std::vector<Client> clients_;
+  uint64_t at_ns_ = observe::kSecond;
+  std::vector<observe::Client> clients_;
   TopModel model_{1, {}, ""};
 };
 
@@ -81,12 +81,12 @@ TEST_F(TopModelTest, KeysSort) {
 TEST_F(TopModelTest, TheSelectionFollowsTheClient) {
   model_.on_key({Kind::kDown});
   EXPECT_EQ(list(), "5 *4 3 2 1");
-  const Snapshot before = some_snapshot(0, clients_);
-  for (Client& client : clients_) client.use->age_ns += kSecond;
-  run(&clients_[3], kSecond, 90);
-  model_.show(compare(before, some_snapshot(kSecond, clients_)));
+  const observe::Snapshot before = observe::some_snapshot(0, clients_);
+  for (observe::Client& client : clients_) client.use->age_ns += observe::kSecond;
+  observe::run(&clients_[3], observe::kSecond, 90);
+  model_.show(observe::compare(before, observe::some_snapshot(observe::kSecond, clients_)));
   EXPECT_EQ(list().substr(0, 2), "*4");
-  std::erase_if(clients_, [](const Client& client) { return client.pid == 4; });
+  std::erase_if(clients_, [](const observe::Client& client) { return client.pid == 4; });
   look();
   EXPECT_EQ(list(), "*5 3 2 1");
   for (int i = 0; i < 9; ++i) model_.on_key({Kind::kDown});

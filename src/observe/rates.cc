@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // See rates.h.
-#include "cli/rates.h"
+#include "observe/rates.h"
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
-#include "cli/figures.h"
+#include "observe/figures.h"
 
-namespace openmps::cli {
+namespace openmps::observe {
 namespace {
 
 constexpr double kNs = 1e-9;
@@ -217,4 +217,4 @@ View select(View view, const Order& order, std::string_view text) {
   return view;
 }
 
-}  // namespace openmps::cli
+}  // namespace openmps::observe

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace openmps::cli {
+namespace openmps::observe {
 
 // "812", "1.5k", "20.0M": at most seven characters.
 std::string short_count(double n);
@@ -35,4 +35,4 @@ inline constexpr double kLongestPauseS = 3600;
 inline constexpr double kUsualPauseS = 1;
 void pause_for(double seconds);
 
-}  // namespace openmps::cli
+}  // namespace openmps::observe

@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "cli/snapshot.h"
+#include "observe/snapshot.h"
 
-namespace openmps::cli {
+namespace openmps::observe {
 
 inline constexpr uint64_t kSecond = 1'000'000'000;
 
@@ -45,4 +45,4 @@ inline Snapshot some_snapshot(uint64_t at_ns, const std::vector<Client>& clients
   return {at_ns, {some_device()}, clients};
 }
 
-}  // namespace openmps::cli
+}  // namespace openmps::observe

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rates between two snapshots, and order and selection of clients.
-#include "cli/rates.h"
+#include "observe/rates.h"
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
+#include "observe/figures.h"
+#include "two_snapshots.h"
 
-#include "cli/figures.h"
-#include "cli/stat.h"
-#include "cli/table.h"
-#include "some_view.h"
-
-namespace openmps::cli {
+namespace openmps::observe {
 namespace {
 
 std::vector<uint64_t> pids_of(const View& view) {
@@ -20,30 +16,7 @@ std::vector<uint64_t> pids_of(const View& view) {
   return pids;
 }
 using Pids = std::vector<uint64_t>;
-
-// Two snapshots, two seconds apart: one client keeps 40 of 100 SMs busy half of the time, and
-// another is idle.
-class RatesTest : public ::testing::Test {
- protected:
-  RatesTest() {
-    busy_.use->launches = 500;
-    busy_.use->held[0].ns = 3 * kSecond;
-    before_ = some_snapshot(5 * kSecond, {busy_, idle_});
-    for (Client* client : {&busy_, &idle_}) client->use->age_ns += 2 * kSecond;
-    run(&busy_, kSecond, 40);
-    busy_.use->launches += 3000;
-    busy_.use->copies += 10;
-    busy_.use->to_device += 8'000'000;
-    busy_.use->from_device += 5;
-    busy_.use->devices[0].memory_bytes = 1 << 20;
-    idle_.use->devices[0].memory_bytes = 1 << 30;
-  }
-  View view() { return compare(before_, some_snapshot(7 * kSecond, {busy_, idle_})); }
-
-  Client busy_ = some_client(20, "python3 train.py");
-  Client idle_ = some_client(10, "./server --quiet");
-  Snapshot before_;
-};
+using RatesTest = TwoSnapshots;
 
 TEST_F(RatesTest, CoverTheTimeBetweenTheSnapshots) {
   const View seen = view();
@@ -126,11 +99,6 @@ TEST_F(RatesTest, MemoryOnTheHostIsNotOnTheDevice) {
   EXPECT_EQ(seen.clients[1].memory_bytes, 256u << 20);
   EXPECT_EQ(seen.clients[1].host_bytes, 768u << 20);
   EXPECT_EQ(seen.devices[0].memory_bytes, (256u << 20) + (1u << 20));
-  EXPECT_NE(Table(kAnyWidth).row(seen.clients[1]).find(" on host "), std::string::npos);
-  const auto json = nlohmann::json::parse(format_stat_json(seen, 1.5));
-  EXPECT_EQ(json["clients"][1]["residence"], "host");
-  EXPECT_EQ(json["clients"][1]["rates"]["memory_bytes"], 256u << 20);
-  EXPECT_EQ(json["clients"][1]["rates"]["host_bytes"], 768u << 20);
   EXPECT_EQ(pids_of(select(seen, {Column::kOnHost, false}, "")), (Pids{10, 20}));
   busy_.residence = "host";
   EXPECT_EQ(view().clients[0].state, State::kActive) << "it has come back since";
@@ -142,23 +110,6 @@ TEST_F(RatesTest, TheReasonThatHeldWorkLongestIsShown) {
   EXPECT_EQ(held_text(view().clients[0].held), "value 2.0 ms");
   busy_.use->held[0].held_now = 2;
   EXPECT_EQ(held_text(view().clients[0].held), "window now, 1.0 ms");
-}
-
-TEST_F(RatesTest, UnknownFiguresAreNotShown) {
-  busy_.use->gpu_ns.reset();
-  idle_.use.reset();
-  const View seen = view();
-  EXPECT_FALSE(seen.clients[0].timed);
-  const Table table(kAnyWidth);
-  EXPECT_NE(table.row(seen.clients[0]).find("     -      -    1.0MiB        0B     1.5k"),
-            std::string::npos)
-      << table.row(seen.clients[0]);
-  EXPECT_NE(table.row(seen.clients[1]).find("     -      -         -         -        -"),
-            std::string::npos);
-  const auto json = nlohmann::json::parse(format_stat_json(seen, 1.5));
-  EXPECT_TRUE(json["clients"][0]["rates"]["sm_share"].is_null());
-  EXPECT_EQ(json["clients"][0]["rates"]["launches_per_s"], 1500);
-  EXPECT_TRUE(json["clients"][1]["rates"].is_null());
 }
 
 TEST_F(RatesTest, EveryColumnSorts) {
@@ -194,24 +145,6 @@ TEST_F(RatesTest, AFilterDoesNotChangeTheDevices) {
   EXPECT_EQ(seen.devices[0].clients, 2u);
 }
 
-TEST_F(RatesTest, ATableFitsItsWidth) {
-  const Rates rates = view().clients[0];
-  for (size_t width = 1; width < 200; ++width) {
-    const Table table(width);
-    EXPECT_LE(table.heading().size(), width);
-    EXPECT_LE(table.row(rates).size(), width);
-    for (const std::string& line : device_lines(view(), width)) EXPECT_LE(line.size(), width);
-  }
-  EXPECT_EQ(Table(44).heading(), "     PID   SM%  KERN%       MEM COMMAND");
-  EXPECT_EQ(
-      Table(kAnyWidth).heading(),
-      "     PID  PART QUALITY     GROUP            STATE       SM%  KERN%       MEM   ON HOST "
-      "LAUNCH/S     TO/S   FROM/S HELD BACK               COMMAND");
-  EXPECT_EQ(device_lines(view(), kAnyWidth)[0],
-            "GPU 0  SM time  20% (20.0 of 100 SMs)  kernels  50%  memory 1.0GiB of 16.0GiB  2 "
-            "programs  NVIDIA H200");
-}
-
 TEST(Figures, AreShort) {
   EXPECT_EQ(short_count(812), "812");
   EXPECT_EQ(group_text(""), "-");
@@ -231,4 +164,4 @@ TEST(Figures, AreShort) {
 }
 
 }  // namespace
-}  // namespace openmps::cli
+}  // namespace openmps::observe

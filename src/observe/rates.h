@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/snapshot.h"
+#include "observe/snapshot.h"
 
-namespace openmps::cli {
+namespace openmps::observe {
 
 // Why a client's work was held.
 struct Held {
@@ -100,4 +100,4 @@ bool matches(const Client& client, std::string_view text);
 // Only clients that match, in that order; devices show the use of all clients.
 View select(View view, const Order& order, std::string_view text);
 
-}  // namespace openmps::cli
+}  // namespace openmps::observe

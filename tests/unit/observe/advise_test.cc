@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `openmps advise`: the figures and the advice that follow from a program's counters.
-#include "cli/advise.h"
+#include "observe/advise.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "some_view.h"
 
-namespace openmps::cli {
+namespace openmps::observe {
 namespace {
 
 // Two snapshots of a program, ten seconds apart.
@@ -65,7 +65,7 @@ TEST_F(AdviseTest, FiguresCoverTheTimeBetweenTheSnapshots) {
 
 TEST_F(AdviseTest, SmallGridsWithPausesAreLimitedByTheirLoad) {
   works(4 * kSecond, 25, 100'000, 500'000);
-  const Advice advice = openmps::cli::advise(figures());
+  const Advice advice = openmps::observe::advise(figures());
   EXPECT_EQ(advice.verdict, Verdict::kHelps);
   EXPECT_EQ(advice.recommended, 25);
   EXPECT_EQ(advice.by_load, 25);
@@ -84,7 +84,7 @@ TEST_F(AdviseTest, LargeGridsWithPausesAreLimitedByTwiceAnEqualPart) {
   works(3 * kSecond, 100, 20'000'000, 50'000'000);
   Figures f = figures();
   f.clients = 4;
-  const Advice advice = openmps::cli::advise(f);
+  const Advice advice = openmps::observe::advise(f);
   EXPECT_EQ(advice.verdict, Verdict::kHelps);
   EXPECT_EQ(advice.by_load, 100);
   EXPECT_EQ(advice.equal_parts, 25);
@@ -97,7 +97,7 @@ TEST_F(AdviseTest, LargeGridsWithPausesAreLimitedByTwiceAnEqualPart) {
 
 TEST_F(AdviseTest, SharingAFullDeviceDoesNotHelp) {
   works(98 * kSecond / 10, 98, 1'000'000, 1'000);
-  const Advice advice = openmps::cli::advise(figures());
+  const Advice advice = openmps::observe::advise(figures());
   EXPECT_EQ(advice.verdict, Verdict::kDoesNotHelp);
   EXPECT_EQ(advice.recommended, 50);
   EXPECT_SAYS(advice, "It has 96% of the device's SM-time: a neighbour gets only what");
@@ -107,7 +107,7 @@ TEST_F(AdviseTest, SharingAFullDeviceDoesNotHelp) {
 
 TEST_F(AdviseTest, SharingABusyDeviceHelpsALittle) {
   works(8 * kSecond, 90, 1'000'000, 1'000'000);
-  const Advice advice = openmps::cli::advise(figures());
+  const Advice advice = openmps::observe::advise(figures());
   EXPECT_EQ(advice.verdict, Verdict::kHelpsLittle);
   EXPECT_SAYS(advice, "It has 72% of the device's SM-time: a second such program");
 }
@@ -125,14 +125,14 @@ TEST_F(AdviseTest, TheSlowdownByNeighboursIsStated) {
   add_others(before, now, &f);
   EXPECT_EQ(f.clients, 2u);
   EXPECT_DOUBLE_EQ(f.others_share, 0.4);
-  EXPECT_SAYS(openmps::cli::advise(f),
+  EXPECT_SAYS(openmps::observe::advise(f),
               "Its work took no longer than alone, beside 1 other program on the device that used "
               "40% of its SM-time.");
   now_.use->devices[0].compared_ns += 4 * kSecond;
   f = figures();
   add_others(before, now, &f);
   EXPECT_DOUBLE_EQ(f.slowdown, 2);
-  EXPECT_SAYS(openmps::cli::advise(f), "Its work took 2.0 times what it takes alone, beside 1");
+  EXPECT_SAYS(openmps::observe::advise(f), "Its work took 2.0 times what it takes alone, beside 1");
 }
 
 // The program's work is held for the sake of others and slowed down by them, so alone the program
@@ -148,7 +148,7 @@ TEST_F(AdviseTest, TimeLostToNeighboursIsNotCountedAsPauses) {
   EXPECT_NEAR(figures().wanted, 2.0 / 3, 1e-9);
   Figures f = figures();
   f.clients = 2;
-  EXPECT_SAYS(openmps::cli::advise(f),
+  EXPECT_SAYS(openmps::observe::advise(f),
               "It has 40% of the device's SM-time, and would have 67% without neighbours");
   now_.use->held[0].ns = 20 * kSecond;
   EXPECT_EQ(figures().idle_share, 0) << "the program had held work all the time";
@@ -156,22 +156,22 @@ TEST_F(AdviseTest, TimeLostToNeighboursIsNotCountedAsPauses) {
   now_.use->devices[0].alone_ns = 0;
   f = figures();
   f.clients = 2;
-  EXPECT_SAYS(openmps::cli::advise(f), "what they cost is not known: beside 1 other program");
+  EXPECT_SAYS(openmps::observe::advise(f), "what they cost is not known: beside 1 other program");
 }
 
 TEST_F(AdviseTest, AProgramAtItsLimitIsToldSo) {
   now_.active_thread_percentage = 25;
   works(9 * kSecond, 25, 100'000, 1'000);
-  EXPECT_SAYS(openmps::cli::advise(figures()), "It is limited to 25% now, so what it would do");
+  EXPECT_SAYS(openmps::observe::advise(figures()), "It is limited to 25% now, so what it would do");
   now_.active_thread_percentage = 50;
-  EXPECT_EQ(why(openmps::cli::advise(figures())).find("is limited to"), std::string::npos)
+  EXPECT_EQ(why(openmps::observe::advise(figures())).find("is limited to"), std::string::npos)
       << "the program stays below its limit";
 }
 
 TEST_F(AdviseTest, TooFewKernelsGiveNoAdvice) {
   now_.use->launches = 3;
   works(kSecond, 25, 100'000, 1'000);
-  Advice advice = openmps::cli::advise(figures());
+  Advice advice = openmps::observe::advise(figures());
   EXPECT_EQ(advice.verdict, Verdict::kUnknown);
   EXPECT_SAYS(advice, "It launched 3 kernels in 10.0 s, which is too little to go by.");
   EXPECT_EQ(
@@ -179,16 +179,16 @@ TEST_F(AdviseTest, TooFewKernelsGiveNoAdvice) {
       nullptr);
   now_.use->launches = 1000;
   now_.use->gpu_ns.reset();
-  advice = openmps::cli::advise(figures());
+  advice = openmps::observe::advise(figures());
   EXPECT_EQ(advice.verdict, Verdict::kUnknown);
   EXPECT_SAYS(advice, "Times are not measured");
   now_.use.reset();
-  EXPECT_EQ(openmps::cli::advise(figures()).verdict, Verdict::kUnknown);
+  EXPECT_EQ(openmps::observe::advise(figures()).verdict, Verdict::kUnknown);
 }
 
 TEST_F(AdviseTest, IsTextAndJson) {
   works(4 * kSecond, 25, 100'000, 500'000);
-  const Advice advice = openmps::cli::advise(figures());
+  const Advice advice = openmps::observe::advise(figures());
   const std::string text = format_advice(figures(), advice);
   EXPECT_EQ(text.substr(0, text.find("\n  ")),
             "20 python3, 10.0k kernels in 10.0 s on GPU 0, NVIDIA H200\n"
@@ -202,4 +202,4 @@ TEST_F(AdviseTest, IsTextAndJson) {
 }
 
 }  // namespace
-}  // namespace openmps::cli
+}  // namespace openmps::observe

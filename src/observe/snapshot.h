@@ -14,7 +14,7 @@
 #include "cuda/status.h"
 #include "wire/usage.h"
 
-namespace openmps::cli {
+namespace openmps::observe {
 
 struct Device {
   uint32_t ordinal = 0;
@@ -123,4 +123,4 @@ class DaemonLink {
 // Prints why there is no connection, in the words of the command shell.
 void report_no_daemon(const Status& status);
 
-}  // namespace openmps::cli
+}  // namespace openmps::observe

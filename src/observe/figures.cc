@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See figures.h.
-#include "cli/figures.h"
+#include "observe/figures.h"
 
 #include <algorithm>
 #include <ctime>
@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-namespace openmps::cli {
+namespace openmps::observe {
 
 std::string short_count(double n) {
   static constexpr std::pair<double, const char*> kUnits[] = {
@@ -74,4 +74,4 @@ void pause_for(double seconds) {
   nanosleep(&pause, nullptr);
 }
 
-}  // namespace openmps::cli
+}  // namespace openmps::observe

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See snapshot.h.
-#include "cli/snapshot.h"
+#include "observe/snapshot.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -9,11 +9,10 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "cli/installation.h"
 #include "wire/control_call.h"
 #include "wire/daemon_search.h"
 
-namespace openmps::cli {
+namespace openmps::observe {
 namespace {
 
 template <typename Number>
@@ -195,4 +194,4 @@ void report_no_daemon(const Status& status) {
   }
 }
 
-}  // namespace openmps::cli
+}  // namespace openmps::observe
