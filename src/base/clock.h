@@ -15,6 +15,13 @@ inline uint64_t now_ns() {
   return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
 }
 
+// Since 1970, for people: it may be set back.
+inline uint64_t wall_clock_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_REALTIME, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
+}
+
 // The time as an object is told it: the monotonic clock's or, in a test, a time that the test sets.
 // A class that decides by time takes a Clock in its constructor and does not call now_ns().
 class Clock {

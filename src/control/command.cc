@@ -73,7 +73,7 @@ std::vector<const CommandInfo*> all_commands() {
   std::vector<const CommandInfo*> all;
   for (const std::span<const CommandInfo> rows :
        {server_commands(), client_commands(), limit_commands(), partition_commands(),
-        daemon_commands()}) {
+        history_commands(), daemon_commands()}) {
     for (const CommandInfo& row : rows) all.push_back(&row);
   }
   return all;

@@ -83,6 +83,7 @@ std::span<const CommandInfo> server_commands();
 std::span<const CommandInfo> client_commands();
 std::span<const CommandInfo> limit_commands();
 std::span<const CommandInfo> partition_commands();
+std::span<const CommandInfo> history_commands();
 // All rows, in the order of --help.
 std::vector<const CommandInfo*> all_commands();
 

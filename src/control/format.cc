@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
 #include <numeric>
 
 #include "base/text.h"
@@ -376,6 +377,53 @@ std::string format_devices(const std::string& title, const std::vector<Device>& 
         devices[i].uuid, devices[i].name, "N/A");
   }
   return text;
+}
+
+Listing totals_listing(const std::vector<TotalsLine>& totals) {
+  Listing listing{{"server", "group", "device", "clients", "there", "gpu-seconds", "sm-seconds"}};
+  const auto use = [](const wire::UsageCells<uint64_t, wire::kDeviceUses>& uses,
+                      wire::DeviceUse what) {
+    return format_text("%.6f", seconds(uses[static_cast<size_t>(what)]));
+  };
+  for (const TotalsLine& line : totals) {
+    std::vector<TotalsLine::OnDevice> devices = line.devices;
+    if (devices.empty()) devices.push_back({.uuid = kNoValue});
+    for (const TotalsLine::OnDevice& device : devices) {
+      listing.rows.push_back({line.server, line.group.empty() ? kNoValue : line.group, device.uuid,
+                              std::to_string(line.sessions), std::to_string(line.open),
+                              use(device.uses, wire::DeviceUse::kNs),
+                              use(device.uses, wire::DeviceUse::kSmNs)});
+    }
+  }
+  return listing;
+}
+
+const char* name_of(wire::EventKind kind) {
+  constexpr const char* kNames[] = {"worker-started", "worker-died", "fault",  "takeover",
+                                    "moved",          "lost",        "failed", "terminated",
+                                    "quarantined",    "refused"};
+  static_assert(std::size(kNames) == wire::kEventKinds);
+  const auto number = static_cast<size_t>(kind);
+  return number < std::size(kNames) ? kNames[number] : "";
+}
+
+std::string format_events(const std::vector<EventLine>& events) {
+  Listing listing{{"time", "server", "event", "client", "command", "what"}};
+  for (const EventLine& event : events) {
+    const auto at = static_cast<time_t>(event.at_ns / 1'000'000'000);
+    tm local{};
+    localtime_r(&at, &local);
+    char time[32];
+    strftime(time, sizeof(time), "%Y-%m-%d %H:%M:%S", &local);
+    const bool has_client = event.pid != 0 || event.id != 0;
+    const std::string error =
+        event.result == CUDA_SUCCESS ? "" : format_text("CUDA error %d: ", event.result);
+    listing.rows.push_back({time, event.server, name_of(event.kind),
+                            has_client ? client_name(event.pid, event.id) : kNoValue,
+                            event.command.empty() ? kNoValue : event.command, error + event.text});
+  }
+  Result<std::string> text = format_listing(listing, "table");
+  return text.ok() ? *text : text.status().message() + "\n";
 }
 
 }  // namespace openmps::control

@@ -5,10 +5,13 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "control/device.h"
+#include "control/history.h"
+#include "control/listing.h"
 #include "wire/handshake.h"
 
 namespace openmps::control {
@@ -91,6 +94,16 @@ std::string format_suspended(const std::string& client, uint64_t moved_bytes,
 // A line for each group: its members, limits and use.
 std::string format_groups(const std::vector<GroupLine>& groups);
 std::string format_groups_json(const std::vector<GroupLine>& groups);
+// A row for each server, group and device.
+Listing totals_listing(const std::vector<TotalsLine>& totals);
+std::string format_totals_json(const std::vector<TotalsLine>& totals);
+// Times are those of this machine's time zone.
+std::string format_events(const std::vector<EventLine>& events);
+// `counts`: of all events there have been; nothing: they are not shown.
+std::string format_events_json(const std::vector<EventLine>& events,
+                               const std::optional<History::Counts>& counts);
+// "worker-started"; "" for a number without a name, which only a broken peer sends.
+const char* name_of(wire::EventKind kind);
 std::string format_server_list_json(const std::vector<ServerLine>& servers);
 std::string format_device_clients(const std::vector<Device>& devices,
                                   const std::vector<ClientLine>& clients);

@@ -151,6 +151,67 @@ std::string format_ps_json(const std::vector<ClientLine>& clients) {
   return text_of(list);
 }
 
+std::string format_totals_json(const std::vector<TotalsLine>& totals) {
+  using wire::DeviceUse;
+  auto list = nlohmann::ordered_json::array();
+  for (const TotalsLine& line : totals) {
+    auto devices = nlohmann::ordered_json::array();
+    for (const TotalsLine::OnDevice& device : line.devices) {
+      const auto use = [&device](DeviceUse what) { return device.uses[static_cast<size_t>(what)]; };
+      devices.push_back({{"device", device.uuid},
+                         {"gpu_ns", use(DeviceUse::kNs)},
+                         {"gpu_ns_least", use(DeviceUse::kLeastNs)},
+                         {"gpu_ns_most", use(DeviceUse::kMostNs)},
+                         {"sm_ns", use(DeviceUse::kSmNs)},
+                         {"compared_ns", use(DeviceUse::kComparedNs)},
+                         {"alone_ns", use(DeviceUse::kAloneNs)},
+                         {"memory_bytes", device.memory},
+                         {"host_bytes", device.on_host}});
+    }
+    nlohmann::ordered_json usage = usage_of(line.usage);
+    if (usage.is_object()) {
+      for (const auto& [name, what] :
+           {std::pair("gpu_ns", DeviceUse::kNs), std::pair("gpu_ns_least", DeviceUse::kLeastNs),
+            std::pair("gpu_ns_most", DeviceUse::kMostNs), std::pair("sm_ns", DeviceUse::kSmNs)}) {
+        if (line.usage.is_timed != 0) usage[name] = line.use(what);
+      }
+      usage["devices"] = devices;
+    }
+    list.push_back({{"server", line.server},
+                    {"group", text_or_null(line.group)},
+                    {"sessions", line.sessions},
+                    {"open", line.open},
+                    {"usage", usage}});
+  }
+  return text_of(list);
+}
+
+std::string format_events_json(const std::vector<EventLine>& events,
+                               const std::optional<History::Counts>& counts) {
+  auto list = nlohmann::ordered_json::array();
+  for (const EventLine& event : events) {
+    list.push_back({{"number", event.number},
+                    {"at_ns", event.at_ns},
+                    {"server", event.server},
+                    {"event", name_of(event.kind)},
+                    {"result", static_cast<int>(event.result)},
+                    {"pid", event.pid},
+                    {"id", event.id},
+                    {"command", event.command},
+                    {"group", text_or_null(event.group)},
+                    {"domain", event.domain},
+                    {"text", event.text}});
+  }
+  nlohmann::ordered_json all = nlohmann::ordered_json::object();
+  if (counts) {
+    for (size_t i = 0; i < counts->size(); ++i) {
+      all["counts"][name_of(static_cast<wire::EventKind>(i))] = (*counts)[i];
+    }
+  }
+  all["events"] = list;
+  return text_of(all);
+}
+
 std::string format_groups_json(const std::vector<GroupLine>& groups) {
   auto list = nlohmann::ordered_json::array();
   for (const GroupLine& group : groups) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "wire/message.h"
 
@@ -53,6 +54,7 @@ std::string ServerPool::reason_against(const std::string& name, User user) const
 }
 
 void ServerPool::refuse(NewClient client, CUresult result, const std::string& reason) {
+  note_refused(client, result, reason);
   refuse_client(client.connection.get(), result, reason);
   client.connection.hang_up();
 }
@@ -185,6 +187,10 @@ std::unique_ptr<ServerProcess> ServerPool::make_process(const std::string& name,
                                },
                                [this, name](uint32_t clients) { on_refused(name, clients); },
                                [this, name](const std::string& how) { on_gone(name, how); },
+                               [this, name](const wire::TotalsRow& row) {
+                                 history_.note_totals(name, row, devices_of(name));
+                               },
+                               [this, name](const wire::Event& event) { on_event(name, event); },
                                [this, name, user](const std::string& what) {
                                  const Entry& entry = entries_.at(name);
                                  log_.write(format_text("Server %d of user %u ",
@@ -347,6 +353,24 @@ uint32_t ServerPool::daemons_device(const std::string& server, uint32_t device) 
                                 : static_cast<uint32_t>(same - devices_.begin());
 }
 
+void ServerPool::reorder_devices(const std::string& server, ServerAnswer* answer) const {
+  if (!sees_some(server)) return;
+  for (ClientLine& client : answer->clients) {
+    wire::Usage& usage = client.usage;
+    const wire::Usage by_server = usage;
+    usage.devices = {};
+    usage.memory = {};
+    usage.on_host = {};
+    for (uint32_t i = 0; i < wire::kUsageDevices; ++i) {
+      const uint32_t device = daemons_device(server, i);
+      if (device >= wire::kUsageDevices) continue;
+      usage.devices[device] = by_server.devices[i];
+      usage.memory[device] = by_server.memory[i];
+      usage.on_host[device] = by_server.on_host[i];
+    }
+  }
+}
+
 uint32_t ServerPool::servers_device(const std::string& server, uint32_t device) const {
   if (!sees_some(server) || device >= devices_.size()) return device;
   const std::vector<Device> seen = devices_of(server);
@@ -432,7 +456,32 @@ void ServerPool::pass_on(Entry* entry, NewClient client) {
   }
 }
 
+void ServerPool::note_refused(const NewClient& client, CUresult result, const std::string& reason) {
+  EventLine line{.server = client.server, .kind = wire::EventKind::kRefused, .result = result};
+  line.at_ns = wall_clock_ns();
+  line.pid = client.pid;
+  line.command = printable(field_text(client.hello.command));
+  line.group = client.group;
+  line.text = reason;
+  history_.note(std::move(line));
+}
+
+void ServerPool::on_event(const std::string& name, const wire::Event& event) {
+  history_.note({.number = 0,
+                 .server = name,
+                 .kind = event.event,
+                 .at_ns = event.at_ns,
+                 .result = static_cast<CUresult>(event.result),
+                 .pid = event.pid,
+                 .id = event.id,
+                 .command = printable(field_text(event.command)),
+                 .group = printable(field_text(event.group)),
+                 .domain = printable(field_text(event.domain)),
+                 .text = printable(field_text(event.text))});
+}
+
 void ServerPool::on_gone(const std::string& name, const std::string& how) {
+  history_.on_server_gone(name);
   Entry& entry = entries_.at(name);
   const User user = entry.process->user();
   log_.write(format_text("Server %d %s", static_cast<int>(entry.process->pid()), how.c_str()));
@@ -527,7 +576,8 @@ void ServerPool::ask(const std::vector<ServerProcess*>& servers, const wire::Que
   gathering->answers.resize(servers.size());
   for (size_t i = 0; i < servers.size(); ++i) {
     const pid_t pid = servers[i]->pid();
-    const auto take = [gathering, i, pid](ServerAnswer answer) {
+    const auto take = [this, gathering, i, pid, name = servers[i]->name()](ServerAnswer answer) {
+      reorder_devices(name, &answer);
       gathering->answers[i] = {pid, std::move(answer)};
       if (--gathering->missing == 0) gathering->done(std::move(gathering->answers));
     };

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "control/config_state.h"
 #include "control/doors.h"
+#include "control/history.h"
 #include "control/named_servers.h"
 #include "control/server_process.h"
 #include "control/server_shutdown.h"
@@ -150,6 +151,7 @@ class ServerPool {
   // The devices as the server counts them; empty: it does not run.
   [[nodiscard]] std::vector<Device> devices_of(const std::string& server) const;
   [[nodiscard]] Features& features() { return features_; }
+  [[nodiscard]] const History& history() const { return history_; }
 
   // quit: no new clients. With a timeout, servers that still have clients then are forced. A second
   // call may only shorten the wait. `done` is called when no server is left.
@@ -195,6 +197,9 @@ class ServerPool {
   void begin_to_serve(const std::string& name);
   void on_refused(const std::string& name, uint32_t clients);
   void on_gone(const std::string& name, const std::string& how);
+  void on_event(const std::string& name, const wire::Event& event);
+  // A client that no server has been asked about.
+  void note_refused(const NewClient& client, CUresult result, const std::string& reason);
   void refuse(NewClient client, CUresult result, const std::string& reason);
   void fail_pending(Entry* entry, CUresult result, const std::string& reason);
   void answer_device_waiters(const std::string& why_not);
@@ -228,6 +233,8 @@ class ServerPool {
   // A server that sees some of the devices counts them in another way than the daemon; a device
   // that the other side does not have is wire::kMaxDevices.
   [[nodiscard]] bool sees_some(const std::string& server) const;
+  // The use of devices in the daemon's order, if those are known.
+  void reorder_devices(const std::string& server, ServerAnswer* answer) const;
   [[nodiscard]] uint32_t daemons_device(const std::string& server, uint32_t device) const;
   [[nodiscard]] uint32_t servers_device(const std::string& server, uint32_t device) const;
   [[nodiscard]] std::string reason_against(const std::string& name, User user) const;
@@ -251,6 +258,7 @@ class ServerPool {
   bool starts_named_ = false;
   NamedServers named_{geteuid()};
   Features features_;
+  History history_;
   std::function<void(std::string)> keep_ = [](const std::string&) {};
   bool has_kept_ = false;
   std::map<std::string, Entry> entries_;  // by the server's name

@@ -35,12 +35,15 @@ std::optional<uid_t> user_of(pid_t pid) {
   return std::nullopt;
 }
 
+uint32_t id_of(const auto& line) { return line.id; }
+uint32_t id_of(const wire::TotalsRow& row) { return row.number; }
+
 // Adds one part of an answer. Ids only grow, so there is a last part; the number of rows is bounded
 // by what a server can have at once.
 template <typename Line>
 Status take_rows(std::vector<Line>* all, std::vector<Line>& part, bool* more) {
   for (Line& line : part) {
-    if (!all->empty() && line.id <= all->back().id) {
+    if (!all->empty() && id_of(line) <= id_of(all->back())) {
       return Status(CUDA_ERROR_INVALID_VALUE, "rows that are not in the order of their ids");
     }
     all->push_back(std::move(line));
@@ -61,8 +64,9 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server) 
   if (data.size() < sizeof(head)) return Status(CUDA_ERROR_INVALID_VALUE, "a short answer");
   memcpy(&head, data.data(), sizeof(head));
   data = data.subspan(sizeof(head));
-  const size_t row_bytes =
-      head.query == wire::QueryKind::kGroups ? sizeof(wire::GroupRow) : sizeof(wire::ClientRow);
+  const size_t row_bytes = head.query == wire::QueryKind::kGroups   ? sizeof(wire::GroupRow)
+                           : head.query == wire::QueryKind::kTotals ? sizeof(wire::TotalsRow)
+                                                                    : sizeof(wire::ClientRow);
   if (head.rows > data.size() / row_bytes) {
     return Status(CUDA_ERROR_INVALID_VALUE, "an answer with more rows than bytes");
   }
@@ -81,6 +85,11 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server) 
     answer.groups.push_back(GroupLine{printable(field_text(row.name)), row.number,
                                       static_cast<uint32_t>(server), row.members, row.limits,
                                       std::to_array(row.memory)});
+  }
+  if (head.query == wire::QueryKind::kTotals) {
+    answer.totals.resize(head.rows);
+    if (head.rows != 0) memcpy(answer.totals.data(), data.data(), head.rows * row_bytes);
+    return answer;
   }
   for (uint32_t i = 0; i < head.rows && head.query != wire::QueryKind::kGroups; ++i) {
     wire::ClientRow row;
@@ -338,6 +347,18 @@ Status ServerProcess::handle_packet(const Packet& packet) {
     return Status();
   }
   if (header->kind == wire::MessageKind::kAnswer) return on_answer(packet.data);
+  if (header->kind == wire::MessageKind::kTotals) {
+    wire::Totals totals;
+    OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &totals));
+    callbacks_.on_totals(totals.row);
+    return Status();
+  }
+  if (header->kind == wire::MessageKind::kEvent) {
+    wire::Event event;
+    OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &event));
+    callbacks_.on_event(event);
+    return Status();
+  }
   if (header->kind == wire::MessageKind::kAlive) {
     wire::Alive alive;
     return wire::read_message(packet.data, &alive);
@@ -356,21 +377,25 @@ Status ServerProcess::on_answer(std::span<const std::byte> data) {
   if (!answer.ok()) return answer.status();
   const bool is_timed = found->second.timer != 0;
   if (is_timed && now_ns() - found->second.asked_ns > kSlowAnswerMs * kNsPerMs) note_slow();
-  if (answer->more && answer->clients.empty() && answer->groups.empty()) {
+  if (answer->more && answer->clients.empty() && answer->groups.empty() && answer->totals.empty()) {
     return Status(CUDA_ERROR_INVALID_VALUE, "a part of an answer with nothing in it");
   }
   ServerAnswer& parts = found->second.parts;
   OPENMPS_RETURN_IF_ERROR(take_rows(&parts.clients, answer->clients, &answer->more));
   OPENMPS_RETURN_IF_ERROR(take_rows(&parts.groups, answer->groups, &answer->more));
+  OPENMPS_RETURN_IF_ERROR(take_rows(&parts.totals, answer->totals, &answer->more));
   if (answer->more) {
     wire::Query rest;
-    rest.query = parts.groups.empty() ? wire::QueryKind::kClients : wire::QueryKind::kGroups;
+    rest.query = head.query;
     rest.ticket = ticket;
-    rest.session = parts.groups.empty() ? parts.clients.back().id : parts.groups.back().id;
+    rest.session = !parts.groups.empty()   ? parts.groups.back().id
+                   : !parts.totals.empty() ? parts.totals.back().number
+                                           : parts.clients.back().id;
     send_query(rest);
   } else {
     answer->clients = std::move(parts.clients);
     answer->groups = std::move(parts.groups);
+    answer->totals = std::move(parts.totals);
     finish_question(ticket, std::move(answer).value());
   }
   return Status();

@@ -38,6 +38,7 @@ struct ServerAnswer {
   wire::ServerState state = wire::ServerState::kInitializing;
   std::vector<ClientLine> clients;                // kClients
   std::vector<GroupLine> groups;                  // kGroups
+  std::vector<wire::TotalsRow> totals;            // kTotals
   std::vector<Device> devices;                    // kDevices
   std::optional<Inspected> inspected;             // kInspect, if it has the session
   std::vector<wire::StaticPartition> partitions;  // kPartitions
@@ -47,7 +48,7 @@ struct ServerAnswer {
   uint32_t stayed = 0;        // kRenew, kMove
   uint64_t moved_bytes = 0;   // kSuspend
   uint64_t stayed_bytes = 0;  // kSuspend
-  bool more = false;          // kClients, kGroups: there are rows with higher ids
+  bool more = false;          // kClients, kGroups, kTotals: there are rows with higher ids
 };
 
 // Reads a server's packet of kind Answer. CUDA_ERROR_INVALID_VALUE: its counts do not fit its
@@ -62,6 +63,8 @@ class ServerProcess {
     std::function<void(uint32_t active_clients)> on_shutdown_refused;
     // The process has ended. The owner may destroy the ServerProcess in it.
     std::function<void(std::string how)> on_gone;
+    std::function<void(const wire::TotalsRow& row)> on_totals;
+    std::function<void(const wire::Event& event)> on_event;
     // For the log: the server does not answer, or answers again, or messages to it wait.
     std::function<void(std::string what)> on_trouble;
   };

@@ -38,7 +38,7 @@ wire::ClientRow make_row(const Session& session, const Groups& groups,
   if (row.device < devices.size()) fill_field(row.device_uuid, devices[row.device].uuid);
   fill_field(row.command, printable(field_text(session.admit.hello.command)));
   row.silent = session.worker != nullptr && session.worker->is_silent() ? 1 : 0;
-  if (session.worker != nullptr) row.usage = session.worker->usage.read(session.window, session.id);
+  row.usage = session.usage();
   const auto is_there = [](uint64_t bytes) { return bytes != 0; };
   if (session.residence == wire::Residence::kHeld) {
     row.residence = wire::Residence::kHeld;
@@ -55,9 +55,21 @@ wire::GroupRow make_row(const Group& group, const SessionTable& sessions) {
   row.limits = group.limits;
   fill_field(row.name, printable(group.name));
   for (const auto& [id, session] : sessions.all()) {
-    if (session->grant.group != group.number || session->worker == nullptr) continue;
-    const wire::Usage usage = session->worker->usage.read(session->window, session->id);
+    if (session->grant.group != group.number) continue;
+    const wire::Usage usage = session->usage();
     for (uint32_t i = 0; i < wire::kMaxDevices; ++i) row.memory[i] += usage.memory[i];
+  }
+  return row;
+}
+
+wire::TotalsRow make_row(uint32_t number, const History::Group& group,
+                         const SessionTable& sessions) {
+  wire::TotalsRow row = History::row_of(number, group);
+  for (const auto& [id, session] : sessions.all()) {
+    if (session->history_group != number) continue;
+    const wire::Usage usage = session->usage();
+    row.usage.add_counters(usage);
+    row.usage.add_present(usage);
   }
   return row;
 }
@@ -68,7 +80,7 @@ std::string rows_above(uint32_t last, const Entries& entries, uint32_t most, wir
                        Make&& make) {
   std::string body;
   for (auto next = entries.upper_bound(last); next != entries.end(); ++next) {
-    const std::optional<Row> row = make(next->second);
+    const std::optional<Row> row = make(*next);
     if (!row) continue;
     if (answer->rows == most) {
       answer->more = 1;
@@ -129,7 +141,7 @@ wire::OpenSession make_open_session(const Session& session, const Groups& groups
 
 std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState state,
                                    const SessionTable& sessions, const Groups& groups,
-                                   const std::vector<Device>& devices,
+                                   const History& history, const std::vector<Device>& devices,
                                    const std::vector<wire::StaticPartition>& used) {
   wire::Answer answer;
   answer.query = query.query;
@@ -137,7 +149,8 @@ std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState s
   answer.state = state;
   std::string body;
   if (query.query == wire::QueryKind::kClients) {
-    const auto row = [&](const std::unique_ptr<Session>& session) {
+    const auto row = [&](const auto& entry) {
+      const std::unique_ptr<Session>& session = entry.second;
       return session->state == SessionState::kOpening
                  ? std::nullopt
                  : std::optional(make_row(*session, groups, devices));
@@ -145,9 +158,17 @@ std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState s
     body = rows_above<wire::ClientRow>(query.session, sessions.all(), wire::kMaxClientRows, &answer,
                                        row);
   } else if (query.query == wire::QueryKind::kGroups) {
-    const auto row = [&](const Group& group) { return std::optional(make_row(group, sessions)); };
+    const auto row = [&](const auto& entry) {
+      return std::optional(make_row(entry.second, sessions));
+    };
     body =
         rows_above<wire::GroupRow>(query.session, groups.all(), wire::kMaxGroupRows, &answer, row);
+  } else if (query.query == wire::QueryKind::kTotals) {
+    const auto row = [&](const auto& entry) {
+      return std::optional(make_row(entry.first, entry.second, sessions));
+    };
+    body = rows_above<wire::TotalsRow>(query.session, history.groups(), wire::kMaxTotalsRows,
+                                       &answer, row);
   } else if (query.query == wire::QueryKind::kDevices) {
     for (const Device& device : devices) {
       body += device.pci_bus_id + '\t' + device.uuid + '\t' + device.name + '\t' +

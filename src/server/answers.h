@@ -8,6 +8,7 @@
 
 #include "server/devices.h"
 #include "server/groups.h"
+#include "server/history.h"
 #include "server/session_table.h"
 #include "wire/handshake.h"
 
@@ -32,7 +33,7 @@ uint32_t device_of(const wire::Admit& admit, const std::vector<Device>& devices)
 // The whole packet that answers a query of the daemon. `used`: partitions that have clients.
 std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState state,
                                    const SessionTable& sessions, const Groups& groups,
-                                   const std::vector<Device>& devices,
+                                   const History& history, const std::vector<Device>& devices,
                                    const std::vector<wire::StaticPartition>& used = {});
 
 }  // namespace openmps::server

@@ -159,6 +159,8 @@ void Server::dissolve(Domain& domain) {
 void Server::note_guilty(const Session& session) {
   if (!options_.has_quarantine) return;
   quarantine_.note_guilty(program_of(session.admit), now_ns());
+  history_.note(make_event(wire::EventKind::kQuarantined, &session,
+                           "its next clients are kept apart, since a fault was its own"));
   log_.write(
       format_text("The program's next clients are kept apart in domain %s for %llu minutes "
                   "(OPENMPS_QUARANTINE)",
@@ -173,6 +175,8 @@ void Server::note_suspect(Session& session) {
   if (domain == nullptr || !may_change_domain(session) || session.domain == domain) return;
   log_.write("Client " + session.name() + " goes on apart in domain " + domain->name +
              ", since it is suspected again");
+  history_.note(make_event(wire::EventKind::kQuarantined, &session,
+                           "it is kept apart, since it is suspected again"));
   set_domain(session, *domain);
 }
 
@@ -218,7 +222,7 @@ void Server::look_at_busy_devices() {
   for (const auto& [id, session] : sessions_.all()) {
     const bool is_there = session->worker != nullptr && session->worker->domain->is_common();
     if (!is_there || home_gpu(*session)) continue;
-    const wire::Usage usage = session->worker->usage.read(session->window, id);
+    const wire::Usage usage = session->usage();
     BusyDevices::Work& work = sessions[id];
     for (uint32_t i = 0; i < wire::kMaxDevices; ++i) work[i] = usage.use(i, wire::DeviceUse::kNs);
   }

@@ -117,7 +117,7 @@ void Server::on_left(Session& session, const wire::HandedOver& over) {
       forget_session(id);
     } else {
       begin_move(session, wire::Adoption::kHandedOver, nullptr);
-      session.worker = nullptr;
+      session.leave_worker();
       session.leave_tries = 0;
       adopt_waiting();
     }

@@ -127,6 +127,7 @@ void Server::look_for_daemon() {
   wire::Rejoin rejoin;
   fill_field(rejoin.server, options_.name);
   daemon_->send(wire::message_bytes(rejoin));
+  history_.tell_all();
 }
 
 void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
@@ -136,11 +137,12 @@ void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
   look_at_joined_devices();
   const Result<PeerCredentials> who = peer_credentials(client.get());
   if (!who.ok() || who->uid != admit.uid) {
-    refuse(std::move(client), CUDA_ERROR_NOT_PERMITTED, "the client is another user's");
+    refuse(std::move(client), admit, CUDA_ERROR_NOT_PERMITTED, "the client is another user's");
   } else if (leaving_) {
-    refuse(std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY, "the server is shutting down");
+    refuse(std::move(client), admit, CUDA_ERROR_MPS_SERVER_NOT_READY,
+           "the server is shutting down");
   } else if (waiting_.size() >= wire::kMaxWindows) {
-    refuse(std::move(client), CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
+    refuse(std::move(client), admit, CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
            "too many clients wait for the worker to start");
   } else {
     Domain& domain = domain_of(admit, nullptr);
@@ -165,7 +167,7 @@ void Server::on_query(const wire::Query& query) {
       return look_at_joined_devices();
     default:
       daemon_->send(make_answer(query, workers_.common().state, sessions_, grants_.groups(),
-                                workers_.devices(), used_partitions()));
+                                history_, workers_.devices(), used_partitions()));
   }
 }
 
@@ -190,9 +192,12 @@ void Server::terminate(const wire::Query& query) {
     if (session == nullptr || session->state == SessionState::kEnding) continue;
     log_.write("Client " + session->name() +
                " is terminated: " + printable(field_text(session->admit.hello.command)));
+    history_.note(make_event(wire::EventKind::kTerminated, session, "by command",
+                             CUDA_ERROR_MPS_CLIENT_TERMINATED));
     session->end_with(CUDA_ERROR_MPS_CLIENT_TERMINATED);
     if (session->state == SessionState::kOpening && session->client != nullptr) {
-      refuse(*session->client, CUDA_ERROR_MPS_CLIENT_TERMINATED, "the client has been terminated");
+      refuse(*session->client, session->admit, CUDA_ERROR_MPS_CLIENT_TERMINATED,
+             "the client has been terminated");
       ignore_hang_up(*session);
       session->client.reset();
     }
@@ -302,8 +307,12 @@ bool Server::wants_worker(const Domain& domain) const {
 
 void Server::on_worker_ready(const Worker& worker) {
   options_.on_worker_ready();
-  log_.write(
-      format_text("Server has started (worker %d)", static_cast<int>(worker.process->pid())));
+  const int pid = static_cast<int>(worker.process->pid());
+  log_.write(format_text("Server has started (worker %d)", pid));
+  wire::Event started =
+      make_event(wire::EventKind::kWorkerStarted, nullptr, format_text("worker %d serves", pid));
+  fill_field(started.domain, worker.domain->name);
+  history_.note(started);
   if (worker.domain->is_common()) {
     report_ready(CUDA_SUCCESS, "");
     grants_.tell_reservations(worker);
@@ -434,7 +443,7 @@ Status Server::on_session_ready(Worker& worker, const wire::SessionReady& ready)
   }
   if (ready.result != CUDA_SUCCESS) {
     if (session->client != nullptr) {
-      refuse(*session->client, static_cast<CUresult>(ready.result),
+      refuse(*session->client, session->admit, static_cast<CUresult>(ready.result),
              printable(field_text(ready.reason)));
     }
     erase_session(*session);
@@ -524,6 +533,8 @@ void Server::on_session_fault(Worker& worker, const wire::SessionFault& fault) {
   log_.write(format_text("Client %s (%s) is ended with CUDA error %u: %s", session->name().c_str(),
                          printable(field_text(session->admit.hello.command)).c_str(), fault.result,
                          printable(field_text(fault.reason)).c_str()));
+  history_.note(make_event(wire::EventKind::kClientFailed, session, field_text(fault.reason),
+                           static_cast<CUresult>(fault.result)));
   // The client keeps its connection and learns the status from its channel; the worker frees what
   // the session held now, not when the client leaves.
   session->end_with(static_cast<CUresult>(fault.result));
@@ -539,6 +550,8 @@ void Server::on_session_fault(Worker& worker, const wire::SessionFault& fault) {
 void Server::on_context_lost(Worker& worker, const wire::SessionFault& fault) {
   log_.write(format_text("Server is handling a fatal GPU error: CUDA error %u: %s", fault.result,
                          printable(field_text(fault.reason)).c_str()));
+  note_fault(*worker.domain, nullptr, static_cast<CUresult>(fault.result),
+             field_text(fault.reason));
   log_.write("The following clients have a sticky error set:");
   for (const uint32_t id : sessions_.ids_of(worker)) {
     Session& session = *sessions_.find(id);
@@ -547,6 +560,8 @@ void Server::on_context_lost(Worker& worker, const wire::SessionFault& fault) {
       continue;
     }
     session.end_with(static_cast<CUresult>(fault.result));
+    history_.note(make_event(wire::EventKind::kLost, &session, "its worker's contexts are lost",
+                             static_cast<CUresult>(fault.result)));
     log_.write(format_text("%u %s", session.admit.pid,
                            printable(field_text(session.admit.hello.command)).c_str()));
   }
@@ -555,6 +570,16 @@ void Server::on_context_lost(Worker& worker, const wire::SessionFault& fault) {
 }
 
 void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
+  const bool was_to_end = worker.state == WorkerState::kEnding ||
+                          worker.state == WorkerState::kLost ||
+                          worker.state == WorkerState::kStarting;
+  if (!how.empty() && !was_to_end) {
+    wire::Event died =
+        make_event(wire::EventKind::kWorkerDied, nullptr,
+                   format_text("worker %d ", static_cast<int>(worker.process->pid())) + how);
+    fill_field(died.domain, worker.domain->name);
+    history_.note(died);
+  }
   // It has died before all its sessions were handed over.
   if (Takeover* const takeover = takeover_of(worker); takeover != nullptr) {
     if (!takeover->is_judged) judge(*takeover);
@@ -588,16 +613,18 @@ void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
     if (session.state == SessionState::kMoving && session.tries != 0 &&
         session.tries < kMostTries && !how.empty()) {
       loop_.cancel(std::exchange(session.adoption_timer, 0));
-      session.worker = nullptr;
+      session.leave_worker();
       session.adoption = wire::Adoption::kFound;
       continue;
     }
     session.end_with(CUDA_ERROR_MPS_RPC_FAILURE);
     if (!how.empty() && session.client != nullptr) {
       if (session.state == SessionState::kOpening) {
-        refuse(*session.client, CUDA_ERROR_MPS_RPC_FAILURE, "the worker " + how);
+        refuse(*session.client, session.admit, CUDA_ERROR_MPS_RPC_FAILURE, "the worker " + how);
       } else {
         log_.write("Client " + session.name() + " has lost its session: the worker " + how);
+        history_.note(make_event(wire::EventKind::kLost, &session, "the worker " + how,
+                                 CUDA_ERROR_MPS_RPC_FAILURE));
       }
     }
     forget_session(id);
@@ -643,7 +670,8 @@ void Server::on_no_worker(Domain& domain, const std::string& reason) {
   log_.write("MPS server failed to start: " + reason);
   std::vector<uint32_t> lost;
   while (!waiting_.empty()) {
-    refuse(std::move(waiting_.front().client), CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
+    refuse(std::move(waiting_.front().client), waiting_.front().admit,
+           CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
     waiting_.pop_front();
   }
   for (const auto& [id, session] : sessions_.all()) {
@@ -666,7 +694,7 @@ void Server::open_session(Waiting next) {
   const wire::Admit& admit = next.admit;
   Result<Session*> made = sessions_.create(admit, *next.domain);
   if (!made.ok()) {
-    refuse(std::move(next.client), made.status().code(), made.status().message());
+    refuse(std::move(next.client), admit, made.status().code(), made.status().message());
     return;
   }
   Session& session = **made;
@@ -681,7 +709,9 @@ void Server::open_session(Waiting next) {
     status = Status(CUDA_ERROR_OUT_OF_MEMORY, "the server is out of memory");
   }
   if (status.ok()) return;
-  if (session.client != nullptr) refuse(*session.client, status.code(), status.message());
+  if (session.client != nullptr) {
+    refuse(*session.client, session.admit, status.code(), status.message());
+  }
   erase_session(session);
 }
 
@@ -730,6 +760,7 @@ void Server::welcome(Session& session) {
   }
   const int files[] = {session.host_file.get(), session.worker->facts.get()};
   session.state = SessionState::kActive;
+  session.history_group = history_.on_opened(field_text(session.admit.group));
   log_.write("Client " + session.name() +
              " connected: " + printable(field_text(session.admit.hello.command)));
   if (group != nullptr) {
@@ -762,19 +793,26 @@ void Server::welcome(Session& session) {
   look_at_spare(*session.domain);
 }
 
-void Server::refuse(PacketPeer& client, CUresult result, const std::string& reason) {
+void Server::refuse(PacketPeer& client, const wire::Admit& admit, CUresult result,
+                    const std::string& reason) {
   wire::Welcome no;
   no.result = result;
   fill_field(no.reason, reason);
   log_.write(format_text("Client refused with CUDA error %d: %s", static_cast<int>(result),
                          reason.c_str()));
+  wire::Event event = make_event(wire::EventKind::kRefused, nullptr, reason, result);
+  event.pid = admit.pid;
+  fill_field(event.command, printable(field_text(admit.hello.command)));
+  fill_field(event.group, field_text(admit.group));
+  history_.note(event);
   client.send(wire::message_bytes(no));
 }
 
-void Server::refuse(ForeignFd client, CUresult result, const std::string& reason) {
+void Server::refuse(ForeignFd client, const wire::Admit& admit, CUresult result,
+                    const std::string& reason) {
   // The socket's buffer is empty, so nothing is left to send when the connection closes after this.
   PacketPeer peer(loop_, client.take(), {.disposal = &disposal_}, {});
-  refuse(peer, result, reason);
+  refuse(peer, admit, result, reason);
 }
 
 void Server::on_client_packet(uint32_t id, Packet packet) {
@@ -894,6 +932,7 @@ void Server::erase_session(Session& session) {
   note_decided(session, &Recovery::lost);
   const uint32_t id = session.id;
   const wire::Grant grant = session.grant;
+  if (session.history_group != 0) history_.on_closed(session.history_group, session.usage());
   // Workers that it has left keep its addresses for it.
   if (session.moves != 0) workers_.tell_all(wire::message_bytes(wire::CloseSession{.session = id}));
   sessions_.erase(id);

@@ -18,6 +18,7 @@
 #include "base/packet_peer.h"
 #include "server/busy_devices.h"
 #include "server/grants.h"
+#include "server/history.h"
 #include "server/kept.h"
 #include "server/quarantine.h"
 #include "server/recovery.h"
@@ -165,6 +166,9 @@ class Server final : Workers::Owner {
   void end_lost_workers_soon();
   // Names who has lost the worker, if that is known: the session, or 0.
   uint32_t name_culprit(const Takeover& takeover);
+  // A worker of the domain has lost its contexts; `culprit` null: not known whose fault it was.
+  void note_fault(const Domain& domain, const Session* culprit, CUresult result,
+                  std::string_view what);
   void lose(Session& session, CUresult result, const std::string& why);
   // Give the sessions that wait for a worker to the one that serves their domain.
   void adopt_waiting();
@@ -249,8 +253,10 @@ class Server final : Workers::Owner {
   void open_session(Waiting next);
   Status start_session(Session& session, ForeignFd client);
   void welcome(Session& session);
-  void refuse(PacketPeer& client, CUresult result, const std::string& reason);
-  void refuse(ForeignFd client, CUresult result, const std::string& reason);
+  void refuse(PacketPeer& client, const wire::Admit& admit, CUresult result,
+              const std::string& reason);
+  void refuse(ForeignFd client, const wire::Admit& admit, CUresult result,
+              const std::string& reason);
   // A descriptor for the client's session in the worker; anything else cuts the client off.
   void on_client_packet(uint32_t id, Packet packet);
   static void choose_reading(Session& session);
@@ -301,6 +307,9 @@ class Server final : Workers::Owner {
   EventLoop::TimerId quarantine_timer_ = 0;
   bool ends_lost_workers_ = false;  // end_lost_workers_soon() has been called
   Grants grants_{log_, sessions_, workers_};
+  History history_{[this](std::span<const std::byte> message) {
+    if (daemon_ != nullptr) daemon_->send(message);
+  }};
   bool uses_gpu_domains_ = options_.has_gpu_domains;
   BusyDevices busy_devices_;
   EventLoop::TimerId busy_timer_ = 0;

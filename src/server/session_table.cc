@@ -10,6 +10,7 @@
 
 #include "base/futex.h"
 #include "base/text.h"
+#include "server/worker_state.h"
 #include "wire/journal.h"
 #include "wire/kept.h"
 
@@ -17,6 +18,19 @@ namespace openmps::server {
 
 std::string Session::name() const {
   return format_text("{PID: %u, Context ID: %u}", admit.pid, id);
+}
+
+wire::Usage Session::usage() const {
+  if (worker == nullptr) return used;
+  wire::Usage all = worker->usage.read(window, id);
+  all.add_counters(used);
+  return all;
+}
+
+void Session::leave_worker() {
+  if (worker == nullptr) return;
+  used.add_counters(worker->usage.read(window, id));
+  worker = nullptr;
 }
 
 void Session::end_with(CUresult status) const {

@@ -63,6 +63,13 @@ struct Session {
   uint32_t passing = 0;                   // descriptors that the worker has not confirmed
   // Descriptors of the client for its next worker.
   std::vector<std::pair<wire::PassDescriptor, ForeignFd>> parked;
+  uint32_t history_group = 0;  // History's number; 0: the client has had no session yet
+  wire::Usage used;            // in workers that have had it before
+
+  // What it has used, in all workers.
+  [[nodiscard]] wire::Usage usage() const;
+  // It waits for a worker from now on.
+  void leave_worker();
 
   [[nodiscard]] wire::ChannelHeader& header() const {
     return wire::ChannelView(header_page.address()).header();

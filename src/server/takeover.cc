@@ -66,7 +66,7 @@ void Server::on_worker_lost(Worker& worker, const wire::WorkerLost& lost) {
     } else if (session.state == SessionState::kMoving) {
       // It was being made again: its journal is as it was.
       loop_.cancel(std::exchange(session.adoption_timer, 0));
-      session.worker = nullptr;
+      session.leave_worker();
       session.adoption = wire::Adoption::kFound;  // that worker may have changed what it found
       if (session.tries < kMostTries) continue;
       lose(session, CUDA_ERROR_MPS_RPC_FAILURE, "the worker that made it again is lost as well");
@@ -149,6 +149,7 @@ uint32_t Server::name_culprit(const Takeover& takeover) {
   Recovery& recovery = *takeover.recovery;
   if (suspects.empty()) {
     log_.write("Nobody's kernel is known to have been running: the fault is not blamed on anybody");
+    note_fault(*takeover.worker->domain, nullptr, recovery.result, takeover.reason);
     return 0;
   }
   // Of a session whose client has left nothing is known.
@@ -161,6 +162,7 @@ uint32_t Server::name_culprit(const Takeover& takeover) {
                ": the only one with " +
                (recovery.result == CUDA_ERROR_ASSERT ? "an assertion" : "a kernel") +
                " on the device");
+    note_fault(*takeover.worker->domain, guilty, recovery.result, takeover.reason + ": " + work);
     note_guilty(*guilty);
     return guilty->id;
   }
@@ -172,6 +174,8 @@ uint32_t Server::name_culprit(const Takeover& takeover) {
                (still_ms == 0 ? "" : format_text("; for %u ms nothing of it has ended", still_ms)));
   }
   recovery.culprit = format_text("one of %zu programs", suspects.size() + unknown);
+  note_fault(*takeover.worker->domain, nullptr, recovery.result,
+             takeover.reason + ": by " + recovery.culprit);
   // Where nothing tells the first from the others, nobody is kept apart.
   const bool is_told_apart = suspects.size() == 1 || suspects[0].session->over.still_ms >
                                                          suspects[1].session->over.still_ms;
@@ -179,9 +183,17 @@ uint32_t Server::name_culprit(const Takeover& takeover) {
   return 0;
 }
 
+void Server::note_fault(const Domain& domain, const Session* culprit, CUresult result,
+                        std::string_view what) {
+  wire::Event event = make_event(wire::EventKind::kFault, culprit, what, result);
+  fill_field(event.domain, domain.name);
+  history_.note(event);
+}
+
 void Server::lose(Session& session, CUresult result, const std::string& why) {
   log_.write("Client " + session.name() + " (" + command_of(session) + ") is lost: " + why);
   session.end_with(result);
+  history_.note(make_event(wire::EventKind::kLost, &session, why, result));
   note_decided(session, &Recovery::lost);
 }
 
@@ -261,7 +273,7 @@ bool Server::take_from_dead(Session& session, const std::shared_ptr<Recovery>& r
     if (is_same && why.empty()) why = "its command was being executed when two workers died";
   }
   begin_move(session, wire::Adoption::kFound, recovery);
-  session.worker = nullptr;
+  session.leave_worker();
   if (why.empty()) return true;
   lose(session, recovery->result, why);
   return false;
@@ -275,7 +287,7 @@ void Server::decide(const Takeover& takeover, Session& session) {
   } else if (session.over.outcome == wire::Outcome::kLost) {
     lose(session, result, printable(field_text(session.over.reason)));
   } else {
-    session.worker = nullptr;
+    session.leave_worker();
   }
 }
 
@@ -368,7 +380,7 @@ void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
   if (ready.result != CUDA_SUCCESS) {
     // The worker's contexts are lost: the message about that follows, and the session waits.
     if (ready.result == CUDA_ERROR_MPS_SERVER_NOT_READY && session.tries < kMostTries) {
-      session.worker = nullptr;
+      session.leave_worker();
       session.adoption = wire::Adoption::kFound;
       adopt_waiting();
       return;
@@ -393,6 +405,9 @@ void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
   session.state = SessionState::kActive;
   adopt_waiting();
   ++session.moves;
+  history_.note(make_event(
+      wire::EventKind::kMoved, &session,
+      format_text("to worker %d of domain %s", pid, session.worker->domain->name.c_str())));
   note_left(session.id, &MoveQuery::moved);
   session.go_on(recovery != nullptr ? recovery->culprit : "");
   pass_parked(session);
@@ -416,10 +431,12 @@ void Server::note_decided(Session& session, uint32_t Recovery::*outcome) {
   ++(*recovery.*outcome);
   if (--recovery->open != 0) return;
   end_lost_workers_soon();
-  log_.write(
-      format_text("Server is ACTIVE again after %llu ms: %u moved, %u told, %u lost",
+  const std::string what =
+      format_text("after %llu ms: %u moved, %u told, %u lost",
                   static_cast<unsigned long long>((now_ns() - recovery->began_ns) / kNsPerMs),
-                  recovery->moved, recovery->told, recovery->lost));
+                  recovery->moved, recovery->told, recovery->lost);
+  log_.write("Server is ACTIVE again " + what);
+  history_.note(make_event(wire::EventKind::kTakeover, nullptr, what, recovery->result));
 }
 
 // ---- The spare ----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@
 //                                MemoryShort
 //   client <-> worker          : PassDescriptor (through the server)
 //   server <-> daemon          : Admit, SetGroup, ServerReady, Query, Answer, Shutdown,
-//                                ShutdownRefused, Rejoin
+//                                ShutdownRefused, Rejoin, Totals, Event
 //   shell <-> daemon           : UiCommand, UiReply
 //
 // All begin with MessageHeader. The reader checks kind, version and exact size.
@@ -59,6 +59,8 @@ enum class MessageKind : uint32_t {
   kShutdown = 14,
   kShutdownRefused = 15,
   kRejoin = 16,
+  kTotals = 17,
+  kEvent = 18,
   kWorkerReady = 20,
   kOpenSession = 21,
   kSessionReady = 22,
@@ -550,15 +552,44 @@ struct Rejoin {
   char reserved[7] = {};
 };
 
+// What happens in a server (docs/decisions/0055).
+enum class EventKind : uint32_t {
+  kWorkerStarted = 0,  // a worker serves
+  kWorkerDied = 1,     // a worker has ended by itself, or was killed
+  kFault = 2,          // a worker has lost its contexts; the client is the culprit, if one is known
+  kTakeover = 3,       // the clients of such a worker go on, or have lost their sessions
+  kMoved = 4,          // a client has another worker
+  kLost = 5,           // a client has lost its session, by the fault of another or its own
+  kClientFailed = 6,   // a client is ended with an error that concerns nobody else
+  kTerminated = 7,     // by command
+  kQuarantined = 8,    // the program's next clients are kept apart
+  kRefused = 9,        // a client has not been admitted
+  kNumber = 10,
+};
+inline constexpr size_t kEventKinds = static_cast<size_t>(EventKind::kNumber);
+// Server to daemon.
+struct Event {
+  MessageHeader header{.kind = MessageKind::kEvent, .bytes = sizeof(Event)};
+  EventKind event = EventKind::kNumber;
+  uint32_t result = CUDA_SUCCESS;  // the CUDA error
+  uint32_t pid = 0;                // the client's, as in ClientRow; 0 with id 0: there is none
+  uint32_t id = 0;
+  uint64_t at_ns = 0;  // since 1970
+  char command[256] = {};
+  char group[kGroupNameBytes] = {};
+  char domain[kDomainNameBytes] = {};
+  char text[kReasonBytes] = {};  // one sentence
+};
+
 // Daemon asks, server answers with Answer + ClientRow[rows] (kClients: those with the lowest ids
 // above `session`; `more`: ask again, above the last of them), GroupRow[rows] (kGroups: the same by
-// number), for kDevices with text: a line "pci bus id \t uuid \t name \t SMs \t bytes of memory \t
-// SMs of a group \t SMs of all groups" for each device, for kPartitions with StaticPartition[] that
-// have clients in any state, and for kInspect with SessionReport + WaitRow[waits], or nothing if it
-// has no such session. kTerminate is answered when nothing of the client is left, or its worker is
-// retired with what is left, kChange when the worker has been told, kReserve when the worker has
-// answered, kRenew and kMove when each session has moved or stays, kSuspend and kResume when the
-// worker has answered.
+// number), TotalsRow[rows] (kTotals: likewise), for kDevices with text: a line "pci bus id \t uuid
+// \t name \t SMs \t bytes of memory \t SMs of a group \t SMs of all groups" for each device, for
+// kPartitions with StaticPartition[] that have clients in any state, and for kInspect with
+// SessionReport + WaitRow[waits], or nothing if it has no such session. kTerminate is answered when
+// nothing of the client is left, or its worker is retired with what is left, kChange when the
+// worker has been told, kReserve when the worker has answered, kRenew and kMove when each session
+// has moved or stays, kSuspend and kResume when the worker has answered.
 enum class QueryKind : uint32_t {
   kStatus = 0,
   kClients = 1,
@@ -573,6 +604,7 @@ enum class QueryKind : uint32_t {
   kMove = 10,     // a client goes on in another fault domain, of the name
   kSuspend = 11,  // a client's memory goes to the host
   kResume = 12,   // and the client goes on
+  kTotals = 13,   // what the clients of each group have used
 };
 struct Change {
   Limit limit = Limit::kPercentage;  // kChange, with its value
@@ -591,7 +623,7 @@ struct Query {
   QueryKind query = QueryKind::kStatus;
   uint32_t ticket = 0;   // echoed
   uint32_t session = 0;  // kInspect: its id, or its client's PID; kTerminate, kChange, kReserve,
-                         // kMove, kSuspend, kResume: the PID; kClients, kGroups: see above
+                         // kMove, kSuspend, kResume: the PID; kClients, kGroups, kTotals: above
   uint32_t id = 0;       // the session's id, if the query means a client without a PID
   Change change = {};
 };
@@ -627,6 +659,21 @@ struct GroupRow {
   ClientLimits limits;
   uint64_t memory[kMaxDevices] = {};  // bytes that its members hold
 };
+// What the clients of one group have used since the server has started (docs/decisions/0055).
+struct TotalsRow {
+  uint32_t number = 0;               // unique within the server
+  uint32_t open = 0;                 // sessions that are there
+  uint64_t sessions = 0;             // those, and those that have ended
+  char group[kGroupNameBytes] = {};  // "": clients in no group, and of groups that are forgotten
+  Usage usage;
+};
+// Server to daemon, when a session has ended, and for all groups behind Rejoin: the figures of the
+// group's sessions that have ended. Without sessions: the group is forgotten, and its figures are
+// those of the group "" from now on.
+struct Totals {
+  MessageHeader header{.kind = MessageKind::kTotals, .bytes = sizeof(Totals)};
+  TotalsRow row;
+};
 struct Answer {
   MessageHeader header{.kind = MessageKind::kAnswer, .bytes = sizeof(Answer)};  // + rows
   QueryKind query = QueryKind::kStatus;
@@ -652,6 +699,7 @@ struct Answer {
 };
 inline constexpr uint32_t kMaxClientRows = (kMaxMessageBytes - sizeof(Answer)) / sizeof(ClientRow);
 inline constexpr uint32_t kMaxGroupRows = (kMaxMessageBytes - sizeof(Answer)) / sizeof(GroupRow);
+inline constexpr uint32_t kMaxTotalsRows = (kMaxMessageBytes - sizeof(Answer)) / sizeof(TotalsRow);
 // The state of a session as its channel shows it (wire/layout.h), and what waits in it.
 struct SessionReport {
   uint32_t pid = 0;

@@ -49,11 +49,11 @@ struct MessageList {
 };
 using Messages =
     MessageList<Hello, Welcome, Admit, ServerReady, Query, Shutdown, ShutdownRefused, Rejoin,
-                WorkerReady, OpenSession, SessionReady, CloseSession, SessionClosed, WindowFree,
-                SessionFault, PassDescriptor, DescriptorTaken, ChangeSession, Reserve, Reserved,
-                SetGroup, ChangeGroup, Probe, Alive, WorkerLost, LeaveSession, HandedOver, Keep,
-                Forget, Forgotten, Give, ShareMemory, FindMemory, SuspendSession, SessionSuspended,
-                MemoryShort>;
+                Totals, Event, WorkerReady, OpenSession, SessionReady, CloseSession, SessionClosed,
+                WindowFree, SessionFault, PassDescriptor, DescriptorTaken, ChangeSession, Reserve,
+                Reserved, SetGroup, ChangeGroup, Probe, Alive, WorkerLost, LeaveSession, HandedOver,
+                Keep, Forget, Forgotten, Give, ShareMemory, FindMemory, SuspendSession,
+                SessionSuspended, MemoryShort>;
 
 // A whole message of exactly this type. `out` is untouched on failure.
 template <typename T>

@@ -155,6 +155,10 @@ struct Usage {
   [[nodiscard]] uint64_t use(uint32_t device, DeviceUse what) const {
     return devices[device][static_cast<size_t>(what)];
   }
+  // Adds what grows: counts, times, age. And what is there at one time: memory, and work that is
+  // held now (usage.cc).
+  void add_counters(const Usage& other);
+  void add_present(const Usage& other);
   // Of all devices.
   [[nodiscard]] uint64_t use(DeviceUse what) const {
     uint64_t sum = 0;

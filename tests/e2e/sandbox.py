@@ -208,6 +208,11 @@ class Sandbox:
             except (subprocess.SubprocessError, OSError, ValueError):
                 return
 
+    def stop_moves(self):
+        if self.moving:
+            self.stop_moving.set()
+            self.moving.join()
+
     def renew(self):
         self.control("reload --worker")
 
@@ -260,9 +265,7 @@ class Sandbox:
 
     def quit(self):
         """Stops daemon, servers and workers."""
-        if self.moving is not None:
-            self.stop_moving.set()
-            self.moving.join()
+        self.stop_moves()
         code, out = self.control("quit")
         if code != 0:
             raise Failure(f"quit: exit code {code}: {out}")

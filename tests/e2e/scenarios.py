@@ -19,6 +19,7 @@ from pathlib import Path
 
 from container_scenarios import CONTAINERS
 from failure_scenarios import FAILURES
+from history_scenarios import HISTORY
 from group_scenarios import GROUPS
 from library_scenarios import LIBRARIES
 from memory_scenarios import MEMORY
@@ -1633,7 +1634,7 @@ ALL = {f.__name__: f for f in
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy, crowd_beside_host,
         streams_beside_kernel, fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, kept_answers, inspected, measured, remembered, percentages,
-        contexts, limited_from_cold, green_beside_values, live_limits, live_placed, live_random, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, secure_programs, pid_namespace, *GROUPS, *MEMORY, *NAMESPACES, *CONTAINERS, *FAILURES, *WAITING, *LIBRARIES, watched, on_terminal)}
+        contexts, limited_from_cold, green_beside_values, live_limits, live_placed, live_random, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, secure_programs, pid_namespace, *GROUPS, *MEMORY, *NAMESPACES, *CONTAINERS, *FAILURES, *HISTORY, *WAITING, *LIBRARIES, watched, on_terminal)}
 
 # Scenarios whose answers a GPU decides: `./dev gpu-test` runs them, too.
 ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "live_placed", "live_random", "few_sms", "limited_from_cold", "green_beside_values", "reserved_sms",

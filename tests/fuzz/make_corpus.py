@@ -98,6 +98,14 @@ def message_seeds():
     yield "answer_more", message(13, answer(1, 1, 1) + row)
     row = struct.pack("<II", 1, 3) + group_name(b"pods:/a\x1b[2J") + client_limits(50.0, 1, 8, 1 << 30) + bytes(128)
     yield "answer_groups", message(13, answer(6, 2) + row + row)
+    totals = struct.pack("<IIQ", 1, 1, 3) + group_name(b"pods:/a\x1b[2J") + struct.pack("<IIQ", 1, 1, 5) + b"\7" * 1864
+    yield "answer_totals", message(13, answer(13, 2) + totals + totals)
+    yield "query_totals", query(13)
+    yield "totals", message(17, totals)
+    yield "totals_forgotten", message(17, bytes(16) + totals[16:])
+    yield "event", message(18, struct.pack("<IIIIQ", 2, 710, 4711, 3, 1 << 60) + b"./nbody\x1b[2J".ljust(256, b"\0")
+                           + group_name(b"pods:/a\n") + b"common".ljust(32, b"\0") + reason)
+    yield "event_unknown", message(18, struct.pack("<IIIIQ", 99, 0, 0, 0, 0) + bytes(256 + 384 + 32 + 256))
     yield "answer_devices", message(13, answer(2, 0)
                                     + b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA\x1b H200\t132\t4096\t8\t120\n"
                                     + b"0000:00:07.0\tGPU-11\tB\n")

@@ -101,6 +101,22 @@ void use(const wire::Welcome& welcome) { must_be_printable(field_text(welcome.re
 void use(const wire::WorkerReady& ready) { must_be_printable(field_text(ready.reason)); }
 void use(const wire::SessionReady& ready) { must_be_printable(field_text(ready.reason)); }
 void use(const wire::SessionFault& fault) { must_be_printable(field_text(fault.reason)); }
+void use(const wire::Totals& totals) {
+  control::History history;
+  history.note_totals("main", totals.row, {{"", "GPU-a", "A", 8, 1}});
+  history.on_server_gone("main");
+  const auto lines = history.totals("main", control::History::With::kLastWord);
+  if (lines.size() != (totals.row.sessions == 0 ? 0 : 1)) abort();
+  static_cast<void>(control::format_totals_json(lines));
+  static_cast<void>(control::totals_listing(lines));
+}
+void use(const wire::Event& event) {
+  control::History history;
+  history.note(
+      {.server = "main", .kind = event.event, .text = std::string(field_text(event.text))});
+  static_cast<void>(control::format_events(history.events()));
+  static_cast<void>(control::format_events_json(history.events(), history.counts()));
+}
 void use(const wire::ServerReady& ready) { must_be_printable(field_text(ready.reason)); }
 void use(const wire::OpenSession& open) { must_be_printable(field_text(open.command)); }
 void change(const wire::Query& query) {
@@ -127,8 +143,9 @@ void use(const wire::Query& query) {
   const float percentage = group.limits.active_thread_percentage;
   if (!(percentage > 0 && percentage <= 100)) abort();
   if (result != CUDA_SUCCESS && group.limits != wire::ClientLimits()) abort();
-  const std::vector<std::byte> answer = server::make_answer(
-      query, wire::ServerState::kActive, server::SessionTable(), groups, some_devices());
+  const std::vector<std::byte> answer =
+      server::make_answer(query, wire::ServerState::kActive, server::SessionTable(), groups,
+                          server::History(), some_devices());
   if (!wire::read_header(answer).ok()) abort();
 }
 template <typename Message>
@@ -155,6 +172,7 @@ void read_as_answer(Bytes packet) {
   kinds_read().insert(MessageKind::kAnswer);
   if (answer->clients.size() > wire::kMaxClientRows) abort();
   if (answer->groups.size() > wire::kMaxGroupRows) abort();
+  if (answer->totals.size() > wire::kMaxTotalsRows) abort();
   std::string printed = control::format_ps(answer->clients) +
                         control::format_groups(answer->groups) +
                         control::format_groups_json(answer->groups) +
@@ -203,6 +221,8 @@ extern "C" bool corpus_is_complete() {
       case MessageKind::kShutdown:
       case MessageKind::kShutdownRefused:
       case MessageKind::kRejoin:
+      case MessageKind::kTotals:
+      case MessageKind::kEvent:
       case MessageKind::kWorkerReady:
       case MessageKind::kOpenSession:
       case MessageKind::kSessionReady:

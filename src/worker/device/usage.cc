@@ -41,7 +41,7 @@ wire::UsageRow* UsageRows::row(uint32_t window) const {
 }
 
 SessionUsage::SessionUsage(wire::UsageRow* row, uint32_t session, uint32_t pid)
-    : row_(row == nullptr ? own_ : *row), session_(session) {
+    : row_(row == nullptr ? own_ : *row) {
   // The reader looks whose it is before and after.
   row_.session.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
@@ -58,11 +58,6 @@ SessionUsage::SessionUsage(wire::UsageRow* row, uint32_t session, uint32_t pid)
   clear(row_.on_host);
   for (auto& device : row_.devices) clear(device);
   row_.session.store(session, std::memory_order_release);
-}
-
-SessionUsage::~SessionUsage() {
-  if (row_.session.load(std::memory_order_relaxed) != session_) return;
-  row_.session.store(0, std::memory_order_relaxed);
 }
 
 void SessionUsage::hold(HeldSpan* span, wire::HeldFor why) {

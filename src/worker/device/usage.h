@@ -41,8 +41,8 @@ class SessionUsage {
  public:
   // `row` null: nothing reads the counters.
   SessionUsage(wire::UsageRow* row, uint32_t session, uint32_t pid);
-  // By now the row may be another session's.
-  ~SessionUsage();
+  // The row keeps the figures for the server until the window has its next session.
+  ~SessionUsage() = default;
   SessionUsage(const SessionUsage&) = delete;
   SessionUsage& operator=(const SessionUsage&) = delete;
 
@@ -121,7 +121,6 @@ class SessionUsage {
 
   wire::UsageRow own_{};  // where there is no table
   wire::UsageRow& row_;
-  const uint32_t session_;
   uint32_t waits_ = 0;
   HeldSpan wait_;
   uint64_t busy_until_ns_ = 0;  // when all kernels should have ended

@@ -144,7 +144,7 @@ TEST_F(OpenmpsTest, PsListsClients) {
   start_daemon();
   EXPECT_EQ(openmps("ps").out, "No program uses OpenMPS\n");
   EXPECT_EQ(openmps("ps --json").out, "[]\n");
-  const observe::Client client = join("./nbody 4096");
+  const Client client = join("./nbody 4096");
   EXPECT_NE(openmps("ps").out.find("./nbody"), std::string::npos);
   const std::string twice = openmps("ps --watch 0.1 --times 2").out;
   const size_t first = twice.find("./nbody");
@@ -163,7 +163,7 @@ TEST_F(OpenmpsTest, TopStatAndAdviseWithoutCounters) {
   }
   start_daemon();
   EXPECT_EQ(openmps("top --delay 0.1").out, "No program uses OpenMPS\n");
-  const observe::Client client = join("./nbody 4096");
+  const Client client = join("./nbody 4096");
   const std::string text = openmps("top --delay 0.1").out;
   EXPECT_NE(text.find("NVIDIA H200\n"), std::string::npos) << text;
   EXPECT_NE(text.find("./nbody 4096\n"), std::string::npos) << text;

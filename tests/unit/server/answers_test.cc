@@ -7,7 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <new>
+#include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -192,7 +196,7 @@ TEST(Groups, AreSentWithTheSessionsOfTheirMembersAndShownInRows) {
   const auto rows = [&](wire::QueryKind kind, uint32_t above, auto* row) {
     const std::vector<std::byte> packet =
         make_answer(wire::Query{.query = kind, .session = above}, wire::ServerState::kActive, table,
-                    groups, kDevices);
+                    groups, History(), kDevices);
     wire::Answer head;
     memcpy(&head, packet.data(), sizeof(head));
     if (head.rows != 0) memcpy(row, packet.data() + sizeof(head), sizeof(*row));
@@ -323,7 +327,7 @@ TEST(Answers, OneOfSeveralDevicesMayBeTheOnlyVisibleOne) {
 TEST(Answers, DevicesAreLinesOfSevenFields) {
   const std::vector<std::byte> packet =
       make_answer(wire::Query{.query = wire::QueryKind::kDevices, .ticket = 9},
-                  wire::ServerState::kActive, SessionTable(), Groups(), kDevices);
+                  wire::ServerState::kActive, SessionTable(), Groups(), History(), kDevices);
   wire::Answer head;
   ASSERT_TRUE(wire::read_header(packet).ok());
   memcpy(&head, packet.data(), sizeof(head));
@@ -351,7 +355,7 @@ TEST(Answers, AClientOfAStaticPartitionHasItsDeviceAndNoPercentage) {
   const std::vector<wire::StaticPartition> used = {admit.partition, {.device = 0, .sms = 2}};
   const std::vector<std::byte> packet =
       make_answer(wire::Query{.query = wire::QueryKind::kPartitions}, wire::ServerState::kActive,
-                  SessionTable(), Groups(), kDevices, used);
+                  SessionTable(), Groups(), History(), kDevices, used);
   ASSERT_EQ(packet.size(), sizeof(wire::Answer) + sizeof(wire::StaticPartition[2]));
   wire::StaticPartition read[2];
   memcpy(read, packet.data() + sizeof(wire::Answer), sizeof(read));
@@ -377,7 +381,7 @@ TEST(Answers, ListActiveAndEndingSessionsWithPrintableText) {
   ending.state = SessionState::kEnding;
   const std::vector<std::byte> packet =
       make_answer(wire::Query{.query = wire::QueryKind::kClients}, wire::ServerState::kFault, table,
-                  Groups(), kDevices);
+                  Groups(), History(), kDevices);
   wire::Answer head;
   memcpy(&head, packet.data(), sizeof(head));
   EXPECT_EQ(head.state, wire::ServerState::kFault);
@@ -407,7 +411,7 @@ TEST(Answers, ShowAClientsRowOfItsWorkersUsageTable) {
   const auto row = [&] {
     const std::vector<std::byte> packet =
         make_answer(wire::Query{.query = wire::QueryKind::kClients}, wire::ServerState::kActive,
-                    table, Groups(), kDevices);
+                    table, Groups(), History(), kDevices);
     wire::ClientRow row;
     memcpy(&row, packet.data() + sizeof(wire::Answer), sizeof(row));
     return row;
@@ -447,7 +451,7 @@ TEST(Answers, MoreClientsThanAPacketHoldsComeInParts) {
   for (bool more = true; more;) {
     const std::vector<std::byte> packet =
         make_answer(wire::Query{.query = wire::QueryKind::kClients, .session = last},
-                    wire::ServerState::kActive, table, Groups(), kDevices);
+                    wire::ServerState::kActive, table, Groups(), History(), kDevices);
     ASSERT_LE(packet.size(), wire::kMaxMessageBytes);
     wire::Answer head;
     memcpy(&head, packet.data(), sizeof(head));
@@ -464,6 +468,92 @@ TEST(Answers, MoreClientsThanAPacketHoldsComeInParts) {
   }
   EXPECT_EQ(found, all - 2)
       << "all but the session that is still opening and the one that has ended";
+}
+
+// The rows of an answer to kTotals.
+std::vector<wire::TotalsRow> totals_of(const SessionTable& table, const History& history) {
+  std::vector<wire::TotalsRow> rows;
+  for (;;) {
+    const std::vector<std::byte> packet =
+        make_answer(wire::Query{.query = wire::QueryKind::kTotals,
+                                .session = rows.empty() ? 0 : rows.back().number},
+                    wire::ServerState::kActive, table, Groups(), history, kDevices);
+    EXPECT_LE(packet.size(), wire::kMaxMessageBytes);
+    wire::Answer head;
+    memcpy(&head, packet.data(), sizeof(head));
+    EXPECT_EQ(packet.size(), sizeof(head) + head.rows * sizeof(wire::TotalsRow));
+    const size_t before = rows.size();
+    rows.resize(before + head.rows);
+    if (head.rows != 0) {
+      memcpy(rows.data() + before, packet.data() + sizeof(head),
+             head.rows * sizeof(wire::TotalsRow));
+    }
+    if (head.more == 0) return rows;
+  }
+}
+
+wire::Usage launches(uint64_t count) {
+  wire::Usage usage;
+  usage.is_known = 1;
+  usage.counts[static_cast<size_t>(wire::UsageCount::kLaunches)] = count;
+  return usage;
+}
+
+TEST(Totals, AreThoseOfSessionsThatAreThereAndOfTheOthers) {
+  SessionTable table;
+  History history;
+  Session& session = *table.create(wire::Admit{}, common).value();
+  session.history_group = history.on_opened("a");
+  session.used = launches(3);
+  const uint32_t again = history.on_opened("a");
+  EXPECT_EQ(again, session.history_group);
+  history.on_closed(again, launches(4));
+  const auto rows = totals_of(table, history);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_STREQ(rows[0].group, "a");
+  EXPECT_EQ(rows[0].sessions, 2u);
+  EXPECT_EQ(rows[0].open, 1u);
+  EXPECT_EQ(rows[0].usage.count(wire::UsageCount::kLaunches), 7u);
+  const wire::TotalsRow ended = History::row_of(again, history.groups().at(again));
+  EXPECT_EQ(ended.usage.count(wire::UsageCount::kLaunches), 4u);
+}
+
+TEST(Totals, OfGroupsThatAreForgottenRemain) {
+  SessionTable table;
+  std::map<uint32_t, wire::TotalsRow> told;
+  History history([&told](std::span<const std::byte> message) {
+    wire::Totals totals;
+    ASSERT_TRUE(wire::read_message(message, &totals).ok());
+    if (totals.row.sessions == 0) {
+      told.erase(totals.row.number);
+    } else {
+      told[totals.row.number] = totals.row;
+    }
+  });
+  constexpr size_t kGroups = 3 * kMostGroupTotals;
+  const uint32_t stays = history.on_opened("stays");
+  for (size_t i = 0; i < kGroups; ++i) {
+    history.on_closed(history.on_opened("group" + std::to_string(i)), launches(1));
+  }
+  history.on_closed(stays, launches(100));
+  const auto rows = totals_of(table, history);
+  EXPECT_LE(rows.size(), kMostGroupTotals + 1);
+  const auto sum = [](const auto& all, auto&& row_of) {
+    std::pair<uint64_t, uint64_t> sums;
+    for (const auto& one : all) {
+      sums.first += row_of(one).sessions;
+      sums.second += row_of(one).usage.count(wire::UsageCount::kLaunches);
+    }
+    return sums;
+  };
+  const std::pair<uint64_t, uint64_t> all(kGroups + 1, kGroups + 100);
+  EXPECT_EQ(sum(rows, [](const auto& row) { return row; }), all);
+  EXPECT_EQ(sum(told, [](const auto& entry) { return entry.second; }), all)
+      << "what the daemon was told adds up to the same";
+  EXPECT_EQ(told.size(), rows.size());
+  EXPECT_TRUE(std::ranges::any_of(rows, [](const auto& row) {
+    return field_text(row.group) == "stays" && row.sessions == 1;
+  })) << "groups with sessions are not forgotten";
 }
 
 }  // namespace
