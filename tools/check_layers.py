@@ -45,6 +45,7 @@ MAY_USE = {
     "server": {"cuda", "base", "wire"},
     "control": {"cuda", "base", "wire"},
     "observe": {"cuda", "base", "wire"},
+    "exporter": {"cuda", "base", "wire", "observe"},
     "cli": {"cuda", "base", "wire", "observe"},
     "nvml": {"cuda", "base"},
     "softgpu": {"cuda", "base", "interop", "nvml"},

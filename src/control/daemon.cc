@@ -40,6 +40,14 @@ std::string for_log(const std::string& text) {
   return text.substr(0, end) + format_text("(%zu more lines)", lines);
 }
 
+// Programs ask for JSON, every second perhaps, and each answer has other figures: they would fill
+// the log.
+bool asks_for_json(std::string_view line) {
+  const std::vector<std::string> words = split_words(line);
+  return std::ranges::any_of(
+      words, [](const std::string& word) { return word == "--json" || word == "--format=json"; });
+}
+
 // The header of a packet of any version: its layout never changes.
 bool is_of_kind(const std::vector<std::byte>& data, wire::MessageKind kind) {
   wire::MessageHeader header{.kind = wire::MessageKind{}, .bytes = 0};
@@ -246,8 +254,11 @@ void Daemon::on_command(uint64_t id, Connection& connection, const Packet& packe
   log_.write("command of user " + user, "Cmd:" + printable(line));
   connection.busy = true;
   connection.peer->pause_reading(true);
-  const Done done = [this, id, user](const Reply& reply) {
-    if (!reply.text.empty()) log_.write("answer to user " + user, for_log(reply.text));
+  const bool logs_answer = !asks_for_json(line);
+  const Done done = [this, id, user, logs_answer](const Reply& reply) {
+    if (logs_answer && !reply.text.empty()) {
+      log_.write("answer to user " + user, for_log(reply.text));
+    }
     answer(id, reply);
   };
   const User caller{connection.who.uid, connection.who.gid};

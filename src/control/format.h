@@ -63,6 +63,7 @@ struct ServerLine {
   uint32_t pid = 0;
   uint32_t uid = 0;
   std::string state;
+  std::string name;
 };
 
 // A device and its static partitions, in chunks.

@@ -351,7 +351,8 @@ std::string format_partitions_json(const std::vector<DevicePartitions>& devices)
 std::string format_server_list_json(const std::vector<ServerLine>& servers) {
   auto list = nlohmann::ordered_json::array();
   for (const ServerLine& server : servers) {
-    list.push_back({{"pid", server.pid}, {"uid", server.uid}, {"state", server.state}});
+    list.push_back(
+        {{"pid", server.pid}, {"uid", server.uid}, {"name", server.name}, {"state", server.state}});
   }
   return text_of(list);
 }

@@ -41,17 +41,17 @@ void list_servers(const CommandCall& call) {
     for (const ServerProcess* server : servers) text += std::to_string(server->pid()) + "\n";
     return call.done({text});
   }
-  std::vector<uid_t> users;
-  users.reserve(servers.size());
-  for (const ServerProcess* server : servers) users.push_back(server->user().uid);
+  std::vector<ServerLine> lines;
+  for (const ServerProcess* server : servers) {
+    lines.push_back({static_cast<uint32_t>(server->pid()), server->user().uid, "", server->name()});
+  }
   call.servers.ask(servers, wire::QueryKind::kStatus,
-                   [done = call.done, users](const ServerPool::Answers& answers) {
-                     std::vector<ServerLine> lines;
+                   [done = call.done, lines](const ServerPool::Answers& answers) {
+                     std::vector<ServerLine> stated = lines;
                      for (size_t i = 0; i < answers.size(); ++i) {
-                       lines.push_back({static_cast<uint32_t>(answers[i].first), users[i],
-                                        state_text(answers[i].second)});
+                       stated[i].state = state_text(answers[i].second);
                      }
-                     done({format_server_list_json(lines)});
+                     done({format_server_list_json(stated)});
                    });
 }
 

@@ -280,8 +280,9 @@ TEST(Format, JsonKeepsArgumentsAndReplacesInvalidUtf8) {
             "\"host_bytes\": 0,\n    "
             "\"usage\": null\n  }\n]\n");
   EXPECT_EQ(format_ps_json({}), "[]\n");
-  EXPECT_EQ(format_server_list_json({{7, 1000, "ACTIVE"}}),
-            "[\n  {\n    \"pid\": 7,\n    \"uid\": 1000,\n    \"state\": \"ACTIVE\"\n  }\n]\n");
+  EXPECT_EQ(format_server_list_json({{7, 1000, "ACTIVE", "main"}}),
+            "[\n  {\n    \"pid\": 7,\n    \"uid\": 1000,\n    \"name\": \"main\",\n    "
+            "\"state\": \"ACTIVE\"\n  }\n]\n");
 }
 
 TEST(Format, Groups) {
