@@ -2,6 +2,7 @@
 // `openmps run`: environment, daemon, exec.
 #include "cli/run.h"
 
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,9 +10,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 
+#include "base/clock.h"
 #include "base/environment.h"
 #include "base/subprocess.h"
+#include "base/unique_fd.h"
 #include "base/unix_socket.h"
 #include "cli/installation.h"
 #include "wire/daemon_search.h"
@@ -27,12 +31,46 @@ std::string why_no_daemon() {
                                                             : "no daemon serves " + directory;
 }
 
-// False: the daemon could not be started, and has printed why.
+// How long another `openmps run --start` has to bring up the daemon that it was the first to start.
+constexpr int kOthersStartMs = 5'000;
+
+// What openmps-control says then, in the words of NVIDIA's daemon.
+constexpr const char* kAlreadyRunning = "already running";
+
+// Whether a daemon answers, now or soon.
+bool has_daemon_soon() {
+  constexpr int kLookMs = 10;
+  const timespec pause{0, kLookMs * static_cast<long>(kNsPerMs)};
+  for (int waited_ms = 0; waited_ms < kOthersStartMs; waited_ms += kLookMs) {
+    if (why_no_daemon().empty()) return true;
+    nanosleep(&pause, nullptr);
+  }
+  return false;
+}
+
+std::string read_all(int file) {
+  std::string all;
+  char text[4096];
+  lseek(file, 0, SEEK_SET);
+  for (ssize_t bytes; (bytes = read(file, text, sizeof(text))) > 0;) {
+    all.append(text, static_cast<size_t>(bytes));
+  }
+  return all;
+}
+
+// False: the daemon could not be started, and what it says is on standard error.
 bool start_daemon(const Installation& installation) {
+  // Several ranks that start at once start one daemon. What the others' attempts say is nothing for
+  // the output of the program.
+  const UniqueFd said(memfd_create("openmps-start", MFD_CLOEXEC));
+  if (!said.valid()) {
+    fprintf(stderr, "openmps: memfd_create: %s\n", strerror(errno));
+    return false;
+  }
   SpawnOptions options;
   options.program = installation.control_program;
   options.arguments = {"-d"};
-  options.fds = {{1, 1}, {2, 2}};
+  options.fds = {{said.get(), 1}, {said.get(), 2}};
   Result<pid_t> pid = spawn(options);
   if (!pid.ok()) {
     fprintf(stderr, "openmps: %s\n", pid.status().message().c_str());
@@ -41,8 +79,14 @@ bool start_daemon(const Installation& installation) {
   int status = 0;
   // With SIGCHLD ignored, which the program has to inherit, there is no status, only the end.
   const bool is_told = waitpid(pid.value(), &status, 0) == pid.value();
-  // Another `openmps run --start` may have started one first.
-  return (is_told && WIFEXITED(status) && WEXITSTATUS(status) == 0) || why_no_daemon().empty();
+  if ((is_told && WIFEXITED(status) && WEXITSTATUS(status) == 0) || why_no_daemon().empty()) {
+    return true;
+  }
+  const std::string text = read_all(said.get());
+  // The one that was first holds the directory, and may not listen yet.
+  if (text.find(kAlreadyRunning) != std::string::npos && has_daemon_soon()) return true;
+  fputs(text.c_str(), stderr);
+  return false;
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "exporter/site.h"
@@ -34,6 +35,9 @@ namespace {
 constexpr const char* kUsualListen = "127.0.0.1:9836";
 // While no page is open the last minutes are kept in coarser steps.
 constexpr double kIdlePauseS = 5;
+// With a thousand programs a sample takes the daemon and the exporter a seventh of a second. Pages
+// are renewed so often that this is no more than a twentieth of the time.
+constexpr double kPausesForSample = 20;
 
 struct Options {
   std::string listen = kUsualListen;
@@ -102,17 +106,21 @@ class Sampler {
 
  private:
   void run() {
+    using Seconds = std::chrono::duration<double>;
     double waited_s = kIdlePauseS;
+    double pause_s = interval_s_;
     std::unique_lock lock(mutex_);
     while (!ends_) {
       if (site_.open_pages > 0 || waited_s >= kIdlePauseS) {
         lock.unlock();
+        const uint64_t began = now_ns();
         site_.live.add(site_.daemon.sample());
+        pause_s = std::max(interval_s_, kPausesForSample * observe::seconds(now_ns() - began));
         lock.lock();
         waited_s = 0;
       }
-      changed_.wait_for(lock, std::chrono::duration<double>(interval_s_), [this] { return ends_; });
-      waited_s += interval_s_;
+      changed_.wait_for(lock, Seconds(pause_s), [this] { return ends_; });
+      waited_s += pause_s;
     }
   }
 

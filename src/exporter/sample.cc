@@ -66,13 +66,11 @@ Status Daemon::read(Sample* sample) {
     if (answer.ok()) *to = std::move(answer).value();
     return answer.status();
   };
-  const Result<std::string> clients = ask("ps --json");
-  if (!clients.ok()) return clients.status();
+  OPENMPS_RETURN_IF_ERROR(into("ps --json", &sample->clients));
   sample->snapshot.at_ns = now_ns();
-  Result<std::vector<observe::Client>> rows = observe::read_clients(*clients);
+  Result<std::vector<observe::Client>> rows = observe::read_clients(sample->clients);
   if (!rows.ok()) return rows.status();
   sample->snapshot.clients = std::move(rows).value();
-  sample->clients = json::parse(*clients);
   OPENMPS_RETURN_IF_ERROR(into("get_server_list --json", &sample->servers));
   // The list of devices needs a server: without one the daemon would start one for it.
   if (devices_.empty() && !sample->servers.empty()) {
@@ -80,7 +78,7 @@ Status Daemon::read(Sample* sample) {
   }
   if (!devices_.empty()) {
     sample->devices = devices_;
-    Result<std::vector<observe::Device>> devices = observe::read_devices(devices_.dump());
+    Result<std::vector<observe::Device>> devices = observe::read_devices(devices_);
     if (!devices.ok()) return devices.status();
     sample->snapshot.devices = std::move(devices).value();
   }

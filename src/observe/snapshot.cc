@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "base/clock.h"
@@ -93,12 +94,16 @@ Device read_device(const nlohmann::json& from) {
   return device;
 }
 
-template <typename Row, typename Read>
-Result<std::vector<Row>> read_list(std::string_view json, Read&& read_row) {
+// `list`: the text, or what it was parsed to.
+template <typename Row, typename List, typename Read>
+Result<std::vector<Row>> read_list(const List& list, Read&& read_row) {
   std::vector<Row> rows;
   try {
-    const auto list = nlohmann::json::parse(json);
-    for (const auto& row : list) rows.push_back(read_row(row));
+    if constexpr (std::is_same_v<List, nlohmann::json>) {
+      for (const auto& row : list) rows.push_back(read_row(row));
+    } else {
+      for (const auto& row : nlohmann::json::parse(list)) rows.push_back(read_row(row));
+    }
   } catch (const nlohmann::json::exception& error) {
     return Status(
         CUDA_ERROR_INVALID_VALUE,
@@ -115,6 +120,14 @@ Result<std::vector<Client>> read_clients(std::string_view json) {
 
 Result<std::vector<Device>> read_devices(std::string_view json) {
   return read_list<Device>(json, read_device);
+}
+
+Result<std::vector<Client>> read_clients(const nlohmann::json& list) {
+  return read_list<Client>(list, read_client);
+}
+
+Result<std::vector<Device>> read_devices(const nlohmann::json& list) {
+  return read_list<Device>(list, read_device);
 }
 
 std::string name_of(const Client& client) {

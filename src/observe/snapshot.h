@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -96,6 +97,9 @@ struct Snapshot {
 // reason: a daemon of another version sent them.
 Result<std::vector<Client>> read_clients(std::string_view json);
 Result<std::vector<Device>> read_devices(std::string_view json);
+// The same of answers that have been parsed.
+Result<std::vector<Client>> read_clients(const nlohmann::json& list);
+Result<std::vector<Device>> read_devices(const nlohmann::json& list);
 
 // Reads the answer to `get_server_list --json`, with the errors of the former: a line for each
 // server that does not answer the daemon, whose clients are in no list.
