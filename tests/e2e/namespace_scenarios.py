@@ -152,6 +152,11 @@ def namespace_users(box, _):
                                     (OTHER, "own", "", True), (THIRD, "own", "", False), (0, "own", "", True)):
         code, text = outcome(user, through(box, server, name))
         require((code == 0) == may, f"user {user} at {server}/{name}: {code}\n{text}")
+    # A device is the same one for all users.
+    do(box, f"server create part --uid={OTHER} --allowed-devices=0")
+    code, text = outcome(OTHER, through(box, "part"))
+    require(code == 0, f"user {OTHER} at a server with the device 0: {code}\n{text}")
+    do(box, "server delete part --force")
     owners = {path: (box.pipe / path / "openmps.control").stat() for path in ("open", "open/theirs", "own/default")}
     require([(owners[path].st_uid, owners[path].st_mode & 0o777) for path in owners] ==
             [(0, 0o666), (OTHER, 0o600), (OTHER, 0o600)], f"{owners}")

@@ -17,6 +17,11 @@
 namespace openmps::softgpu {
 namespace {
 
+constexpr std::string_view kUsersSegments = "openmps-softgpu-";
+
+// The name of a machine that has been given none: each user has one.
+std::string users_segment() { return std::string(kUsersSegments) + std::to_string(geteuid()); }
+
 Status bad_variable(const char* name, const char* text) {
   return Status(CUDA_ERROR_INVALID_VALUE,
                 std::string(name) + "=" + text + " is not a value softgpu understands");
@@ -144,7 +149,7 @@ Result<Config> read_config() {
       return bad_variable("SOFTGPU_DEVICE", segment);
     }
   } else {
-    config.segment = "openmps-softgpu-" + std::to_string(geteuid());
+    config.segment = users_segment();
   }
   if (const char* trace = environment_variable("SOFTGPU_TRACE")) {
     config.trace_path = trace;
@@ -155,12 +160,15 @@ Result<Config> read_config() {
   return config;
 }
 
-// A name, the segment's hash, the number of the device. RFC 9562 version 8 (free-form).
+// A name, the segment's hash, the number of the device. RFC 9562 version 8 (free-form). Machines
+// without a name have one hash whoever their user is, as a GPU has one UUID for all users.
 CUuuid device_uuid(const Config& config, uint32_t ordinal) {
+  const bool is_users = config.segment == users_segment();
+  const std::string_view name = is_users ? kUsersSegments : std::string_view(config.segment);
   CUuuid uuid{};
   memcpy(uuid.bytes, "sgpu", 4);
   uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
-  for (char c : config.segment) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3ull;
+  for (char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3ull;
   memcpy(uuid.bytes + 8, &hash, 7);
   uuid.bytes[6] = static_cast<char>(0x80);
   uuid.bytes[8] = static_cast<char>((uuid.bytes[8] & 0x3f) | 0x80);
