@@ -104,6 +104,24 @@ bool read_memory_limits(std::string_view text, wire::Limit limit, Limits* limits
   return true;
 }
 
+bool read_sm_counts(std::string_view text, Limits* limits) {
+  const wire::LimitInfo& info = wire::info_of(wire::Limit::kSmCount);
+  Limits read;
+  bool is_right = !text.empty();
+  if (const auto value = info.parse(text)) {
+    read[{info.limit, kEveryDevice}] = *value;
+  } else {
+    read_by_device(text, info.limit, &read, info.parse,
+                   [&is_right](std::string_view) { is_right = false; });
+  }
+  for (const auto& [key, value] : read) {
+    is_right = is_right && value >= info.least && value <= info.most &&
+               (key.device == kEveryDevice || names_a_device(key.device));
+  }
+  if (is_right) limits->merge(read);
+  return is_right;
+}
+
 std::string memory_limits_text(const Limits& limits, wire::Limit limit) {
   const auto is_stated = [limit](const auto& entry) {
     return entry.first.limit == limit && entry.second != 0;

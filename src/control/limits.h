@@ -47,6 +47,8 @@ std::string manual_of_limits(bool of_groups);
 bool read_memory_limits(std::string_view text, wire::Limit limit, Limits* limits);
 // In the same notation; "": none is stated.
 std::string memory_limits_text(const Limits& limits, wire::Limit limit);
+// Numbers of SMs, in the same way: "16", or "0=16,GPU-1=8".
+bool read_sm_counts(std::string_view text, Limits* limits);
 // What is wrong if more memory of a device is guaranteed than may be used; "": nothing. Names of
 // devices are compared as they are stated.
 std::string fault_of_guarantee(const Limits& limits);

@@ -244,7 +244,8 @@ std::vector<ModuleOption> limit_options() {
       {"pinned-memory-limit", "<size>", "Device memory of all its clients, like 4G or 0=4G,1=512M"},
       {"active-thread-percentage", "<1-100>", "Share of each device's SMs of all its clients"},
       {"client-priority", "<0|1>", "0 normal, 1 below normal"},
-      {"sm-count", "<SMs>", "SMs of each device instead of a percentage"},
+      {"sm-count", "<SMs>",
+       "SMs of each device instead of a percentage, like 16 or by device like 0=16,1=8"},
       {"work-time-limit", "<seconds>", "How long work may take without any of it ending"},
       {"borrow-sms", "<bool>", "More SMs than that while others have no work for them"},
       {"weight", "<0.01-100>", "Its part of the time on SMs that others want, too; usual: 1"},
@@ -268,7 +269,6 @@ struct LimitOption {
 };
 constexpr LimitOption kLimitOptions[] = {{"active-thread-percentage", wire::Limit::kPercentage},
                                          {"client-priority", wire::Limit::kPriority},
-                                         {"sm-count", wire::Limit::kSmCount},
                                          {"work-time-limit", wire::Limit::kWorkTime},
                                          {"borrow-sms", wire::Limit::kBorrow},
                                          {"weight", wire::Limit::kWeight},
@@ -276,6 +276,7 @@ constexpr LimitOption kLimitOptions[] = {{"active-thread-percentage", wire::Limi
 // Amounts of memory, also by device.
 constexpr LimitOption kMemoryOptions[] = {{"pinned-memory-limit", wire::Limit::kMemory},
                                           {"guaranteed-memory", wire::Limit::kGuaranteedMemory}};
+constexpr std::string_view kSmCountOption = "sm-count";
 
 }  // namespace
 
@@ -304,6 +305,17 @@ Result<LimitChanges> limits_of_options(const ModuleCommand& command) {
       return wrong(option.name, *text, info.expected);
     }
     changes[key] = *value;
+  }
+  if (const auto text = command.option(kSmCountOption)) {
+    Limits read;
+    if (*text == kLift || *text == "0") {
+      changes[{wire::Limit::kSmCount, kEveryDevice}] = std::nullopt;
+    } else if (!read_sm_counts(*text, &read)) {
+      return wrong(kSmCountOption, *text,
+                   std::string(wire::info_of(wire::Limit::kSmCount).expected) +
+                       ", or numbers by device like 0=16,1=8");
+    }
+    for (const auto& [key, value] : read) changes[key] = value;
   }
   for (const LimitOption& option : kMemoryOptions) {
     const auto text = command.option(option.name);

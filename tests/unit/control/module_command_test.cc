@@ -93,6 +93,11 @@ TEST(ModuleCommand, LimitsAreReadAndLifted) {
   EXPECT_EQ(*limits_of("--client-priority=0"), (Changes{{{Limit::kPriority}, 0}}));
   EXPECT_EQ(*limits_of("--sm-count=32 --work-time-limit=5"),
             (Changes{{{Limit::kSmCount, kEveryDevice}, 32}, {{Limit::kWorkTime}, 5}}));
+  EXPECT_EQ(*limits_of("--sm-count=0=16,GPU-a=8"),
+            (Changes{{{Limit::kSmCount, "0"}, 16}, {{Limit::kSmCount, "GPU-a"}, 8}}));
+  for (const char* lifted : {"--sm-count=none", "--sm-count=0"}) {
+    EXPECT_EQ(*limits_of(lifted), (Changes{{{Limit::kSmCount, kEveryDevice}, std::nullopt}}));
+  }
   EXPECT_EQ(*limits_of("--pinned-memory-limit=4G"),
             (Changes{{{Limit::kMemory, kEveryDevice}, 4. * (1ull << 30)}}));
   EXPECT_EQ(*limits_of("--pinned-memory-limit=0=1024K,GPU-a=2M"),
@@ -114,9 +119,9 @@ TEST(ModuleCommand, LimitsAreReadAndLifted) {
   for (const char* wrong :
        {"--active-thread-percentage=101", "--active-thread-percentage=-1", "--client-priority=2",
         "--pinned-memory-limit=4", "--pinned-memory-limit=", "--pinned-memory-limit=x=4G",
-        "--pinned-memory-limit=0=4G,1", "--sm-count=2000", "--work-time-limit=0.01",
-        "--guaranteed-memory=4", "--guaranteed-memory=x", "--on-pressure=", "--on-pressure=0",
-        "--on-pressure=OOM"}) {
+        "--pinned-memory-limit=0=4G,1", "--sm-count=2000", "--sm-count=", "--sm-count=x=8",
+        "--sm-count=0=8,1", "--sm-count=0=2000", "--work-time-limit=0.01", "--guaranteed-memory=4",
+        "--guaranteed-memory=x", "--on-pressure=", "--on-pressure=0", "--on-pressure=OOM"}) {
     EXPECT_FALSE(limits_of(wrong).ok()) << wrong;
   }
 }
