@@ -45,8 +45,11 @@ if(OPENMPS_SANITIZE)
                          -fno-omit-frame-pointer -Wno-error)
   target_link_options(openmps_options INTERFACE -fsanitize=${OPENMPS_SANITIZE})
 else()
-  # Machines that run the programs need no C++ run time of ours.
-  target_link_options(openmps_options INTERFACE -static-libstdc++ -static-libgcc)
+  # Machines that run the programs need no C++ run time of ours; but a program whose libraries are C++, too
+  # (OPENMPS_SHARED_CXX), has one run time with them.
+  target_link_options(openmps_options INTERFACE
+    $<$<NOT:$<BOOL:$<TARGET_PROPERTY:OPENMPS_SHARED_CXX>>>:-static-libstdc++>
+    $<$<NOT:$<BOOL:$<TARGET_PROPERTY:OPENMPS_SHARED_CXX>>>:-static-libgcc>)
 endif()
 
 # How many sources are one batch of a unity build. Ten sources of src/worker/streams take 43 s one by one

@@ -47,6 +47,7 @@ MAY_USE = {
     "observe": {"cuda", "base", "wire"},
     "exporter": {"cuda", "base", "wire", "observe"},
     "cli": {"cuda", "base", "wire", "observe"},
+    "kubernetes": {"cuda", "base", "wire", "observe"},
     "nvml": {"cuda", "base"},
     "softgpu": {"cuda", "base", "interop", "nvml"},
     "oldlibc": set(),
