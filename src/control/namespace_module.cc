@@ -60,6 +60,24 @@ std::vector<std::string> namespace_row(const ModuleCall& call, const NamedServer
           limit_text(rule, wire::Limit::kOnPressure)};
 }
 
+// "GPU-1=large,GPU-2=small". Nothing: it is not like that.
+std::optional<std::map<std::string, std::string>> read_partitions(std::string_view text) {
+  std::map<std::string, std::string> partitions;
+  while (!text.empty()) {
+    const std::string_view entry = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), entry.size() + 1));
+    const size_t equals = entry.find('=');
+    if (equals == std::string_view::npos) return std::nullopt;
+    const std::string_view uuid = entry.substr(0, equals);
+    const std::string_view name = entry.substr(equals + 1);
+    if (!uuid.starts_with("GPU-") || !names_a_device(uuid) || !names_a_share(name)) {
+      return std::nullopt;
+    }
+    partitions[std::string(uuid)] = name;
+  }
+  return partitions;
+}
+
 void namespace_create(const ModuleCall& call) {
   const auto server = server_option(call);
   if (!server || !call.may_change(*server)) return;
@@ -76,6 +94,14 @@ void namespace_create(const ModuleCall& call) {
                        ": expected a directory below /sys/fs/cgroup");
     }
     rule.cgroup = *cgroup;
+  }
+  if (const auto text = call.command.option("sm-partitions")) {
+    const auto partitions = read_partitions(*text);
+    if (!partitions) {
+      return call.fail("--sm-partitions=" + printable(*text) +
+                       ": expected partitions by device, like GPU-<uuid>=<name>,...");
+    }
+    rule.partitions = *partitions;
   }
   const Result<std::optional<wire::Quality>> quality = quality_of_options(call.command);
   if (!quality.ok()) return call.fail(quality.status().message());
@@ -218,6 +244,9 @@ std::span<const ModuleVerb> namespace_verbs() {
                       "latency, normal (default) or best-effort: the best of clients that come"});
     std::vector<ModuleOption> to_create = to_set;
     to_create.push_back({"uid", "<n>", "Only that user may come, and root"});
+    to_create.push_back({"sm-partitions", "<list>",
+                         "The static partitions of its clients, like GPU-<uuid>=<name>,...: "
+                         "nobody else of the server is in these"});
     to_create.push_back({"cgroup", "<directory>",
                          "Clients of that cgroup belong to it when they come by the main socket"});
     return std::vector<ModuleVerb>{

@@ -378,6 +378,19 @@ uint32_t ServerPool::servers_device(const std::string& server, uint32_t device) 
   return same == seen.end() ? wire::kMaxDevices : static_cast<uint32_t>(same - seen.begin());
 }
 
+// The namespace of the server that has been given the partition; "": none has.
+std::string ServerPool::owner_of(const std::string& server, wire::StaticPartition partition) {
+  const NamedServer* const named = named_.find(server);
+  if (named == nullptr) return "";
+  for (const auto& [name, rule] : named->namespaces) {
+    for (const auto& [uuid, given] : rule.partitions) {
+      const auto has = partitions_.named(uuid + "/" + server + "." + given, server);
+      if (has.ok() && *has == partition) return name;
+    }
+  }
+  return "";
+}
+
 // By the client's word, else by its namespace, which may have one for each of several devices.
 Result<wire::StaticPartition> ServerPool::partition_of(const NewClient& client) {
   const std::string text(field_text(client.hello.sm_partition));
@@ -405,6 +418,10 @@ Result<wire::StaticPartition> ServerPool::partition_of(const NewClient& client) 
   }
   Result<wire::StaticPartition> named = partitions_.named(text, client.server);
   if (!named.ok() || rule == nullptr || named->device >= devices_.size()) return named;
+  if (const std::string owner = owner_of(client.server, *named); !owner.empty()) {
+    return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+                  "partition " + printable(text) + " is that of namespace " + owner);
+  }
   const uint32_t most = most_sms(*rule, devices_, named->device);
   const bool borrows = group_limits(*rule, devices_).borrows != 0;
   const uint32_t wanted = borrows ? named->sms : std::max(named->sms, named->most_sms);

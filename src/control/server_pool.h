@@ -227,6 +227,7 @@ class ServerPool {
   Result<NamedServer*> named_or_users(const std::string& name);
   // As soon as the devices are known: the lines of StaticPartitions::place().
   std::vector<std::string> place_partitions();
+  [[nodiscard]] std::string owner_of(const std::string& server, wire::StaticPartition partition);
   // The partition that the client names or that its namespace has, with its device as the daemon
   // counts it. Errors: CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION.
   [[nodiscard]] Result<wire::StaticPartition> partition_of(const NewClient& client);

@@ -567,6 +567,14 @@ def v3_partitions(box, _):
             ("s", "", "nothing", None)):
         got = sms(server, namespace, partition)
         require(got == wanted, f"{server}/{namespace} in {partition}: {got} SMs, expected {wanted}")
+    uuid = named["large"].split("/")[0]
+    for wrong in ("large", "0=large", f"{uuid}=", f"{uuid}=a.b", f"{uuid}=large,"[:-1] + ",x"):
+        code, text = say(box, f"namespace create own --server=s --sm-partitions={wrong}")
+        require(code == 1 and "expected partitions by device" in text, f"{wrong}: {text}")
+    do(box, f"namespace create own --server=s --sm-partitions={uuid}=large")
+    require(sms("s", "own", "") == 2 * chunk, "a namespace's partition is not that of its clients")
+    require(sms("s", "", named["large"]) is None, "others get into a namespace's partition")
+    do(box, "namespace delete own --server=s")
     held = LiveSms(box, through(box, "s", "", CUDA_MPS_SM_PARTITION=named["small"]))
     require(wait_until(lambda: held.rounds > 2, SETTLE_LIMIT_S), "it does not begin")
     code, text = say(box, "sm-partition delete small --server=s --device=0")
