@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "wire/control_call.h"
 #include "wire/daemon_search.h"
@@ -18,6 +19,11 @@ namespace {
 // The daemon answers when the server's worker is ready, which may take it 60 s and then, tried
 // again, 120 s (docs/architecture.md).
 constexpr int kAnswerLimitMs = 180'000;
+
+// A daemon that is there is asked for what it has once in so long, which makes the server again if
+// that has ended; sooner if the last answer was none.
+constexpr uint64_t kAskNs = 60'000 * kNsPerMs;
+constexpr uint64_t kAskAgainNs = 5'000 * kNsPerMs;
 
 // "Error: namespace 'a' ...\n" without what is around it.
 std::string words_of(std::string_view answer) {
@@ -67,7 +73,7 @@ Status Daemon::make_server() const {
   const Result<bool> there = has_server(server_);
   if (!there.ok()) return there.status();
   if (*there) return Status();
-  const Status made = ask_to("server create " + server_);
+  Status made = ask_to("server create " + server_);
   if (made.ok()) return made;
   // Another program may have made it meanwhile.
   const Result<bool> now = has_server(server_);
@@ -100,14 +106,15 @@ Result<std::string> Daemon::find(const std::string& name) const {
 Result<std::string> Daemon::make(const Grant& grant,
                                  const std::vector<observe::Device>& node) const {
   OPENMPS_RETURN_IF_ERROR(make_server());
-  const Result<std::string> directory = find(grant.name);
+  Result<std::string> directory = find(grant.name);
   if (!directory.ok()) return directory.status();
   const std::string rest = grant.name + " --server=" + server_ + options_of(grant, node);
   if (!directory->empty()) {
     OPENMPS_RETURN_IF_ERROR(ask_to("namespace set " + rest));
     return directory;
   }
-  OPENMPS_RETURN_IF_ERROR(ask_to("namespace create " + rest));
+  if (grant.is_exclusive) OPENMPS_RETURN_IF_ERROR(make_partitions(grant, node));
+  OPENMPS_RETURN_IF_ERROR(ask_to("namespace create " + rest + first_options_of(grant)));
   Result<std::string> made = find(grant.name);
   if (made.ok() && made->empty()) {
     return Status(CUDA_ERROR_INVALID_VALUE, "namespace " + grant.name + " has gone again");
@@ -122,26 +129,69 @@ Status Daemon::remove(const std::string& name) const {
 Status Daemon::end(const std::string& name) const {
   const Result<std::string> directory = find(name);
   if (!directory.ok()) return directory.status();
-  if (directory->empty()) return Status();
-  return ask_to("namespace delete " + name + " --server=" + server_ + " --force");
+  if (!directory->empty()) {
+    OPENMPS_RETURN_IF_ERROR(
+        ask_to("namespace delete " + name + " --server=" + server_ + " --force"));
+  }
+  const Result<std::vector<Partition>> all = partitions();
+  if (!all.ok()) return all.status();
+  for (const Partition& partition : *all) {
+    if (partition.name != name) continue;
+    OPENMPS_RETURN_IF_ERROR(ask_to("sm-partition delete " + name + " --server=" + server_ +
+                                   " --device=" + partition.device));
+  }
+  return Status();
 }
 
-bool DaemonWatch::look(bool* is_another) {
-  *is_another = false;
+Result<std::vector<Daemon::Partition>> Daemon::partitions() const {
+  const Result<std::string> answer =
+      ask("sm-partition list --server=" + server_ + " --format=json");
+  if (!answer.ok()) return answer.status();
+  const auto list = nlohmann::json::parse(*answer, nullptr, false);
+  if (!list.is_array()) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "the daemon's list of partitions is none");
+  }
+  std::vector<Partition> partitions;
+  for (const auto& row : list) {
+    if (!row.is_object()) continue;
+    partitions.push_back({row.value("device", ""), row.value("name", "")});
+  }
+  return partitions;
+}
+
+Status Daemon::make_partitions(const Grant& grant, const std::vector<observe::Device>& node) const {
+  const Result<std::vector<Partition>> all = partitions();
+  if (!all.ok()) return all.status();
+  for (const observe::Device& device : node) {
+    const auto part = grant.parts.find(device.uuid);
+    if (part == grant.parts.end() || device.sm_step == 0) continue;
+    const bool is_there = std::ranges::any_of(*all, [&](const Partition& partition) {
+      return partition.name == grant.name && partition.device == device.uuid;
+    });
+    if (is_there) continue;
+    OPENMPS_RETURN_IF_ERROR(ask_to(
+        "sm-partition create " + grant.name + " --server=" + server_ + " --device=" + device.uuid +
+        " --chunks=" + std::to_string(part->second.sms / device.sm_step)));
+  }
+  return Status();
+}
+
+DaemonWatch::Sight DaemonWatch::look() {
   if (socket_.valid()) {
     // The daemon says nothing by itself.
     pollfd there{socket_.get(), POLLIN, 0};
-    if (poll(&there, 1, 0) == 0) return true;
+    if (poll(&there, 1, 0) == 0) return now_ns() < next_ns_ ? Sight::kKnown : Sight::kToBeAsked;
     socket_.reset();
   }
   Result<UniqueFd> socket = wire::find_daemon().socket;
   if (!socket.ok()) {
     reason_ = socket.status().message();
-    return false;
+    return Sight::kAway;
   }
-  *is_another = true;
   socket_ = std::move(socket).value();
-  return true;
+  return Sight::kToBeAsked;
 }
+
+void DaemonWatch::answered(bool good) { next_ns_ = now_ns() + (good ? kAskNs : kAskAgainNs); }
 
 }  // namespace openmps::kubernetes

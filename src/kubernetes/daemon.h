@@ -28,33 +28,49 @@ class Daemon {
   [[nodiscard]] Result<std::vector<observe::Device>> devices() const;
   // The namespaces of the server.
   [[nodiscard]] Result<std::vector<observe::Share>> namespaces() const;
-  // Makes the namespace, or gives it these limits if it is there. The directory of its socket.
+  // Makes the namespace, and the partitions of an exclusive grant, or gives it these limits if it
+  // is there. The directory of its socket.
   [[nodiscard]] Result<std::string> make(const Grant& grant,
                                          const std::vector<observe::Device>& node) const;
   // CUDA_ERROR_INVALID_VALUE also if it has clients.
   [[nodiscard]] Status remove(const std::string& name) const;
-  // Removes it with its clients. A namespace that is not there is no error.
+  // Removes it with its clients, and the partitions that have its name. That it is not there is no
+  // error; that a partition has clients yet is one.
   [[nodiscard]] Status end(const std::string& name) const;
+
+  struct Partition {
+    std::string device;  // its UUID
+    std::string name;
+  };
+  // Those of the server.
+  [[nodiscard]] Result<std::vector<Partition>> partitions() const;
 
  private:
   [[nodiscard]] Status make_server() const;
+  [[nodiscard]] Status make_partitions(const Grant& grant,
+                                       const std::vector<observe::Device>& node) const;
   [[nodiscard]] Result<std::string> find(const std::string& name) const;
 
   const std::string server_;
 };
 
-// Notices that the daemon goes and comes: a connection on which nothing is said. One thread.
+// Notices that the daemon goes and comes, by a connection on which nothing is said, and says when
+// to ask it for what it has. One thread.
 class DaemonWatch {
  public:
-  // Whether there is a daemon; connects to it unless there is a connection. `is_another`: it is not
-  // known to be the one of the last call.
-  bool look(bool* is_another);
-  // Why there is none.
+  enum class Sight { kAway, kKnown, kToBeAsked };
+  // Connects unless there is a connection. A daemon is to be asked when it is new, and after that
+  // once in a while.
+  Sight look();
+  // Whether the daemon's answers were good: if not, it is asked again soon.
+  void answered(bool good);
+  // Why it is away.
   [[nodiscard]] const std::string& reason() const { return reason_; }
 
  private:
   UniqueFd socket_;
   std::string reason_;
+  uint64_t next_ns_ = 0;
 };
 
 }  // namespace openmps::kubernetes

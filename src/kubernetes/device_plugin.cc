@@ -28,10 +28,6 @@ constexpr uint64_t kNsPerSecond = 1'000'000'000;
 constexpr uint64_t kLookMs = 500;
 // How soon a call of ListAndWatch notices that its client has gone.
 constexpr uint64_t kWatchNs = kNsPerSecond;
-// A daemon that is there is asked for its devices once in so long, which makes the server again if
-// that has ended; sooner if the last answer was none.
-constexpr uint64_t kAskNs = 60 * kNsPerSecond;
-constexpr uint64_t kAskAgainNs = 5 * kNsPerSecond;
 // The list of pods is asked for that often while a namespace may wait for its end.
 constexpr uint64_t kListsPerGrace = 4;
 // A namespace that was never seen with a container: see garbage.h.
@@ -90,7 +86,6 @@ class Plugin {
   const Log& log_;
   const Daemon daemon_;
   DaemonWatch watch_;        // main thread
-  uint64_t ask_ns_ = 0;      // main thread: when the daemon is asked next
   uint64_t listed_ns_ = 0;   // main thread
   std::string not_listed_;   // main thread: why the kubelet does not list pods
   std::string not_removed_;  // main thread
@@ -109,14 +104,13 @@ class Plugin {
 };
 
 void Plugin::look_at_daemon() {
-  bool is_another = false;
-  if (!watch_.look(&is_another)) return set_sick(watch_.reason());
-  if (!is_another && now_ns() < ask_ns_) return;
-  ask_ns_ = now_ns() + kAskAgainNs;
+  const DaemonWatch::Sight sight = watch_.look();
+  if (sight == DaemonWatch::Sight::kAway) return set_sick(watch_.reason());
+  if (sight == DaemonWatch::Sight::kKnown) return;
   Result<std::vector<observe::Device>> node = daemon_.devices();
-  if (!node.ok()) return set_sick(node.status().message());
-  if (const Status found = find_namespaces(); !found.ok()) return set_sick(found.message());
-  ask_ns_ = now_ns() + kAskNs;
+  const Status asked = node.ok() ? find_namespaces() : node.status();
+  watch_.answered(asked.ok());
+  if (!asked.ok()) return set_sick(asked.message());
   set_board(std::move(node).value());
 }
 

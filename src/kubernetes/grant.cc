@@ -24,7 +24,16 @@ std::string options_of(const Grant& grant, const std::vector<observe::Device>& n
     memory += "K";
   }
   return " --sm-count=" + sms + " --pinned-memory-limit=" + memory +
-         " --borrow-sms=" + (grant.borrows ? "true" : "false");
+         " --borrow-sms=" + (grant.borrows ? "true" : "false") +
+         " --quality=" + (grant.quality.empty() ? "normal" : grant.quality);
+}
+
+std::string first_options_of(const Grant& grant) {
+  std::string text;
+  for (const auto& [uuid, name] : grant.partitions) {
+    text += (text.empty() ? " --sm-partitions=" : ",") + uuid + "=" + name;
+  }
+  return text;
 }
 
 std::string visible_devices(const Grant& grant, const std::vector<observe::Device>& node) {

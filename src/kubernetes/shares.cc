@@ -15,15 +15,17 @@ constexpr std::string_view kUuidStart = "GPU-";
 // Of the device plugin API.
 constexpr size_t kLongestId = 63;
 // Names of namespaces: this, and 16 digits of a hash.
-constexpr std::string_view kNameStart = "kube-";
+constexpr std::string_view kShareStart = "kube-";
 constexpr size_t kHashDigits = 16;
 // Memory of a share is whole MiB.
-constexpr uint64_t kMemoryStep = 1ull << 20;
-
-Status invalid(const std::string& why) { return Status(CUDA_ERROR_INVALID_VALUE, why); }
+constexpr uint64_t kShareMemoryStep = 1ull << 20;
 
 bool is_of_uuid(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-';
+}
+
+Status no_share(const std::string& text) {
+  return invalid_value("'" + printable(text.substr(0, kLongestId)) + "' is no share of a GPU");
 }
 
 // 64-bit FNV-1a. It need not withstand anybody: the texts are the kubelet's and the GPUs'.
@@ -74,10 +76,10 @@ Result<ShareSet> read_share_ids(const std::vector<std::string>& ids) {
   ShareSet shares;
   for (const std::string& text : ids) {
     const std::optional<ShareId> id = parse_share_id(text);
-    if (!id) return invalid("'" + printable(text.substr(0, kLongestId)) + "' is no share of a GPU");
-    if (!shares.insert(*id).second) return invalid("share " + text + " is there twice");
+    if (!id) return no_share(text);
+    if (!shares.insert(*id).second) return invalid_value("share " + text + " is there twice");
   }
-  if (shares.empty()) return invalid("there are no shares in the request");
+  if (shares.empty()) return invalid_value("there are no shares in the request");
   return shares;
 }
 
@@ -101,13 +103,14 @@ Result<ShareSet> prefer_shares(const std::vector<std::string>& available,
   size_t room = 0;
   for (const std::string& text : available) {
     const std::optional<ShareId> id = parse_share_id(text);
-    if (!id) return invalid("'" + printable(text.substr(0, kLongestId)) + "' is no share of a GPU");
+    if (!id) return no_share(text);
     if (!taken.contains(*id) && free[id->gpu].insert(id->index).second) ++room;
   }
   if (count < static_cast<int64_t>(taken.size()) ||
       count > static_cast<int64_t>(taken.size() + room)) {
-    return invalid(format_text("%lld shares are wanted of %zu, with %zu among them",
-                               static_cast<long long>(count), taken.size() + room, taken.size()));
+    return invalid_value(format_text("%lld shares are wanted of %zu, with %zu among them",
+                                     static_cast<long long>(count), taken.size() + room,
+                                     taken.size()));
   }
   const auto wanted = static_cast<size_t>(count);
   // Where the container is anyway.
@@ -126,13 +129,13 @@ Result<ShareSet> prefer_shares(const std::vector<std::string>& available,
 std::string namespace_of(const ShareSet& shares) {
   uint64_t hash = kHashStart;
   for (const ShareId& id : shares) hash = hash_of(text_of(id) + "\n", hash);
-  return format_text("%s%0*llx", std::string(kNameStart).c_str(), static_cast<int>(kHashDigits),
+  return format_text("%s%0*llx", std::string(kShareStart).c_str(), static_cast<int>(kHashDigits),
                      static_cast<unsigned long long>(hash));
 }
 
 bool names_shares(std::string_view name) {
-  if (!name.starts_with(kNameStart)) return false;
-  name.remove_prefix(kNameStart.size());
+  if (!name.starts_with(kShareStart)) return false;
+  name.remove_prefix(kShareStart.size());
   return name.size() == kHashDigits &&
          name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
@@ -144,7 +147,7 @@ Result<Grant> grant_of(const ShareSet& shares, const std::vector<observe::Device
   for (const ShareId& id : shares) {
     const auto gpu = std::ranges::find(node, id.gpu, &observe::Device::uuid);
     if (gpu == node.end() || id.index >= size.per_gpu) {
-      return invalid("this node has no share " + text_of(id));
+      return invalid_value("this node has no share " + text_of(id));
     }
     ++counts[id.gpu];
   }
@@ -153,7 +156,7 @@ Result<Grant> grant_of(const ShareSet& shares, const std::vector<observe::Device
     if (found == counts.end()) continue;
     const uint64_t to_share =
         device.memory_bytes - std::min(device.memory_bytes, size.reserved_bytes);
-    const uint64_t of_one = to_share / size.per_gpu / kMemoryStep * kMemoryStep;
+    const uint64_t of_one = to_share / size.per_gpu / kShareMemoryStep * kShareMemoryStep;
     grant.parts[device.uuid] = {static_cast<uint32_t>(device.sms * found->second / size.per_gpu),
                                 of_one * found->second};
   }

@@ -90,6 +90,7 @@ Device read_device(const nlohmann::json& from) {
   read(from, "uuid", &device.uuid);
   read(from, "name", &device.name);
   read(from, "sms", &device.sms);
+  read(from, "chunk_sms", &device.sm_step);
   read(from, "memory_bytes", &device.memory_bytes);
   return device;
 }

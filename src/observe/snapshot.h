@@ -22,6 +22,7 @@ struct Device {
   std::string uuid;
   std::string name;
   uint32_t sms = 0;
+  uint32_t sm_step = 0;  // SMs are given out in such steps; 0: it is had as a whole
   uint64_t memory_bytes = 0;
 };
 

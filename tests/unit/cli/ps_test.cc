@@ -130,7 +130,7 @@ TEST(Ps, TheDaemonsAnswersAreRead) {
   EXPECT_EQ(client.use->devices[0].memory_bytes, 4096u);
   EXPECT_FALSE((*clients)[1].use);
   const auto devices = observe::read_devices(
-      R"([{"ordinal": 1, "pci": "0", "uuid": "GPU-1", "name": "H200", "sms": 132,
+      R"([{"ordinal": 1, "pci": "0", "uuid": "GPU-1", "name": "H200", "sms": 132, "chunk_sms": 8,
            "memory_bytes": 5}])");
   ASSERT_TRUE(devices.ok()) << devices.status().message();
   EXPECT_EQ((*devices)[0].sms, 132u);

@@ -150,14 +150,20 @@ TEST(Grants, OfWhatIsNotThereAreErrors) {
 
 TEST(Grants, TheDaemonIsToldOfEachGpu) {
   Grant grant{.name = "x", .parts = {{"GPU-a", {16, 3 * kMiB}}}};
-  EXPECT_EQ(options_of(grant, kNode),
-            " --sm-count=GPU-b=1,GPU-a=16,GPU-c=1"
-            " --pinned-memory-limit=GPU-b=1K,GPU-a=3072K,GPU-c=1K --borrow-sms=false");
+  EXPECT_EQ(
+      options_of(grant, kNode),
+      " --sm-count=GPU-b=1,GPU-a=16,GPU-c=1"
+      " --pinned-memory-limit=GPU-b=1K,GPU-a=3072K,GPU-c=1K --borrow-sms=false --quality=normal");
   // 0 would be no limit.
   grant.parts["GPU-a"] = {0, 0};
   grant.borrows = true;
-  EXPECT_EQ(options_of(grant, {kNode[1]}),
-            " --sm-count=GPU-a=1 --pinned-memory-limit=GPU-a=1K --borrow-sms=true");
+  grant.quality = "latency";
+  EXPECT_EQ(
+      options_of(grant, {kNode[1]}),
+      " --sm-count=GPU-a=1 --pinned-memory-limit=GPU-a=1K --borrow-sms=true --quality=latency");
+  EXPECT_EQ(first_options_of(grant), "");
+  grant.partitions = {{"GPU-a", "p"}, {"GPU-b", "q"}};
+  EXPECT_EQ(first_options_of(grant), " --sm-partitions=GPU-a=p,GPU-b=q");
 }
 
 }  // namespace
