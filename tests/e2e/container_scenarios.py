@@ -395,18 +395,25 @@ class Podman:
     def device(self, name):
         return ("--device", f"{self.vendor}/share={name}")
 
+    def words(self, *words):
+        place = self.box.root
+        return [shutil.which("podman"), "--storage-driver", "vfs", "--root", f"{place}/podman", "--runroot",
+                f"{place}/podman-run", "--tmpdir", f"{place}/podman-tmp", "--runtime", "runc", "--cgroup-manager",
+                "cgroupfs", *words]
+
     def start(self, options, command, **kwargs):
         """A container that runs `command`, by names of the image."""
-        place = self.box.root
-        words = [shutil.which("podman"), "--storage-driver", "vfs", "--root", f"{place}/podman", "--runroot",
-                 f"{place}/podman-run", "--tmpdir", f"{place}/podman-tmp", "--runtime", "runc", "--cgroup-manager",
-                 "cgroupfs", "run", "--rm", "--interactive", "--network", "none", *ULIMITS, *options, "--rootfs",
-                 str(self.image), *command]
+        words = self.words("run", "--rm", "--interactive", "--network", "none", *ULIMITS, *options, "--rootfs",
+                           str(self.image), *command)
         kwargs.setdefault("stdin", subprocess.PIPE)
         return self.box.start(words, {"LD_LIBRARY_PATH": "", "CUDA_MPS_PIPE_DIRECTORY": ""}, **kwargs)
 
     def close(self):
+        """Also of containers that a failure has left: each has a mount."""
         self.spec.unlink(missing_ok=True)
+        if (self.box.root / "podman").exists():
+            subprocess.run(self.words("rm", "--all", "--force", "--time", "0"), env=self.box.service_env(),
+                           capture_output=True, check=False, timeout=CLIENT_LIMIT_S)
 
 
 class Container:
