@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 
-from container_scenarios import Member
+from container_scenarios import HARDENED, REMAPPED, Member
 from fake_kubelet import MAX_ID, FakeKubelet
 from kubernetes_world import (DAEMON, GPUS, MEMORY_MIB, RESERVED_MIB, SMS, Program, World, seen_in, sms_of_kernels)
 from sandbox import Failure
@@ -137,18 +137,17 @@ def shares_add_up(world):
 
 
 def several_containers(world):
-    """Two pods at once, each with its own budget, one of them under another user."""
+    """Three pods at once, each with its own budget: of root, of another user, and with `hostUsers: false`."""
     kubelet = world.kubelet
-    answers = [kubelet.admit(pod, 1)[1] for pod in ("left", "right")]
-    left = Member(world.container_of(answers[0]))
-    right = Member(world.container_of(answers[1], "--user=1000", "--cap-drop=ALL", "--read-only", "--read-only-tmpfs=false"))
-    for member in (left, right):
+    pods = {"root": (), "user": ("--user=1000", *HARDENED), "mapped": REMAPPED}
+    members = [Member(world.container_of(kubelet.admit(pod, 1)[1], *options)) for pod, options in pods.items()]
+    for member in members:
         member.expect(("take 1000", "ok"), ("take 1000", "out of memory"))
     groups = {client["group"] for client in json.loads(world.box.control("ps --json")[1])}
-    require(len(groups) == 2 and groups <= set(world.namespaces()), f"groups {groups} of {world.namespaces()}")
-    left.end()
-    right.end()
-    for pod in ("left", "right"):
+    require(len(groups) == 3 and groups <= set(world.namespaces()), f"groups {groups} of {set(world.namespaces())}")
+    for member in members:
+        member.end()
+    for pod in pods:
         kubelet.end(pod)
 
 

@@ -12,7 +12,7 @@ import subprocess
 import uuid
 from pathlib import Path
 
-from container_scenarios import Member, command
+from container_scenarios import Member
 from fake_dra import NODE_UID, TOKEN, FakeApiServer, FakeDraKubelet
 from fake_kubelet import LIMIT_S
 from kubernetes_world import DAEMON, GPUS, MEMORY_MIB, RESERVED_MIB, SMS, Program, World, seen_in, sms_of_kernels

@@ -8,23 +8,13 @@ stand in for real ones (fake_kubelet.py, fake_dra.py); podman with runc runs con
 Run by ctest; ends with 77, skipped, where something is missing."""
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
-SKIPPED = 77
-# python3-grpcio is of Debian's own interpreter.
-DEBIAN_PYTHON = "/usr/bin/python3"
+from debian_python import SKIPPED, use_debians_python  # noqa: E402
 
-try:
-    import google.protobuf  # noqa: F401
-    import grpc  # noqa: F401
-except ImportError:
-    if os.path.realpath(sys.executable) != os.path.realpath(DEBIAN_PYTHON) and os.path.exists(DEBIAN_PYTHON):
-        os.execv(DEBIAN_PYTHON, [DEBIAN_PYTHON, "-B", *sys.argv])
-    print("skipped: there is no python3-grpcio, or no python3-protobuf")
-    sys.exit(SKIPPED)
+use_debians_python("grpc", "google.protobuf")
 
 import device_plugin_cases  # noqa: E402
 import dra_cases  # noqa: E402

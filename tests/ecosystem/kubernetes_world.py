@@ -6,6 +6,7 @@ Used by kubernetes_test.py and its cases, on one thread.
 """
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -20,6 +21,8 @@ PROTOS = Path(__file__).resolve().parents[2] / "src" / "kubernetes" / "proto"
 SERVER = "kubernetes"
 GPUS, SMS, MEMORY_MIB, RESERVED_MIB = 2, 8, 8192, 1024
 MIB = 1 << 20
+# The chart's container: root without capabilities.
+WITHOUT_RIGHTS = (shutil.which("setpriv"), "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 # --user: without -m a server is for root alone.
 DAEMON = ("-m",)
 
@@ -33,8 +36,8 @@ class Program:
 
     def start(self):
         with open(self.log, "a", encoding="utf-8") as log:
-            self.child = self.box.start(["openmps-kubernetes", *map(str, self.words)], {"LD_LIBRARY_PATH": ""}, stdout=log,
-                                        stderr=log)
+            words = [*WITHOUT_RIGHTS, self.box.resolve("openmps-kubernetes"), *map(str, self.words)]
+            self.child = self.box.start(words, {"LD_LIBRARY_PATH": ""}, stdout=log, stderr=log)
 
     def says(self, text, times=1):
         def said():
@@ -64,6 +67,7 @@ class World:
         for tool in ("protoc", "grpc_python_plugin"):
             if shutil.which(tool) is None:
                 raise Skipped(f"there is no {tool}")
+        os.chmod(box.root, 0o755)  # for containers in user namespaces
         made = box.root / "stubs"
         made.mkdir()
         stubs(PROTOS, made)
