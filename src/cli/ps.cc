@@ -125,9 +125,12 @@ int run_ps(const PsOptions& options) {
       Result<std::vector<observe::Client>> clients = observe::read_clients(*text);
       if (!clients.ok()) return failure(clients.status());
       Result<std::string> servers = daemon->ask("get_server_list --json");
-      if (servers.ok()) servers = observe::silent_servers(*servers);
       if (!servers.ok()) return failure(servers.status());
-      *text = format_ps_table(*clients, before) + *servers;
+      // By a namespace's socket there is no list, and nothing to say of other servers.
+      const bool is_list = servers->starts_with('[');
+      if (is_list) servers = observe::silent_servers(*servers);
+      if (!servers.ok()) return failure(servers.status());
+      *text = format_ps_table(*clients, before) + (is_list ? *servers : "");
       before = std::move(clients).value();
     }
     if (options.clears) fputs("\x1b[H\x1b[2J", stdout);

@@ -146,8 +146,10 @@ def events_told(box, _):
 
     do(box, "server create main")
     do(box, "namespace create a --server=main")
-    require(say(box, "events", through(box, "main", "a"))[1].splitlines()[1:] == [],
-            "others' events are seen through a namespace's socket")
+    door = through(box, "main", "a")
+    require(say(box, "events", door)[1].splitlines()[1:] == [], "others' events are seen through a namespace's socket")
+    code, out, err = box.run(["openmps", "ps"], CLIENT_LIMIT_S, door)
+    require((code, out) == (0, "No program uses OpenMPS\n"), f"openmps ps there: {code} {out}{err}")
     require(say(box, "events many")[0] == 1 and say(box, "totals of all")[0] == 1, "wrong words are taken")
     box.quit()
 
