@@ -23,6 +23,8 @@ constexpr size_t kLongestAttribute = 64;
 // A UID is a UUID as a rule; the API does not promise it. With what is in front of it, it is the
 // name of a namespace, which has 64 characters at most.
 constexpr size_t kLongestUid = 57;
+// Of names in the daemon (docs/decisions/0048).
+constexpr size_t kLongestPartition = 64;
 constexpr std::string_view kClaimStart = "claim-";
 
 constexpr const char* kConfigVersion = "openmps.org/v1alpha1";
@@ -79,6 +81,14 @@ const Json& at(const Json& object, const char* name) {
   static const Json kNothing;
   const auto found = object.is_object() ? object.find(name) : object.end();
   return found != object.end() ? *found : kNothing;
+}
+
+// As the daemon has them: it becomes a word of a command.
+bool names_a_partition(std::string_view text) {
+  return text.size() <= kLongestPartition && std::ranges::all_of(text, [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                  c == '_' || c == '-';
+         });
 }
 
 // What the driver's own parameters of a class and of a claim say. A claim's count before a class's;
@@ -139,7 +149,7 @@ Result<Config> read_config(const Json& list, const std::string& driver) {
   if (config.is_exclusive && !config.partition.empty()) {
     return invalid_value("a claim has exclusive SMs or a partition, not both");
   }
-  if (config.partition.find_first_of(" =,") != std::string::npos) {
+  if (!config.partition.empty() && !names_a_partition(config.partition)) {
     return invalid_value("partition: '" + printable(config.partition) + "' is no name");
   }
   return config;
@@ -207,7 +217,7 @@ std::string slice_spec(const DriverName& name, const std::vector<observe::Device
       {"nodeName", name.node},
       {"pool", {{"name", name.node}, {"generation", generation}, {"resourceSliceCount", 1}}},
       {"devices", devices}};
-  return spec.dump();
+  return spec.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Result<std::string> namespace_of_claim(const std::string& uid) {
@@ -276,7 +286,12 @@ Result<Grant> read_grant(std::string_view text) {
     const Json file = Json::parse(text);
     file.at("name").get_to(grant.name);
     for (const auto& [uuid, part] : file.at("parts").items()) {
-      grant.parts[uuid] = {part.at("sms").get<uint32_t>(), part.at("memory_bytes").get<uint64_t>()};
+      const Json& sms = part.at("sms");
+      const Json& memory = part.at("memory_bytes");
+      if (!sms.is_number_unsigned() || !memory.is_number_unsigned() || sms > UINT32_MAX) {
+        return invalid_value("a part of a GPU has whole numbers");
+      }
+      grant.parts[uuid] = {sms.get<uint32_t>(), memory.get<uint64_t>()};
     }
     file.at("quality").get_to(grant.quality);
     file.at("borrows").get_to(grant.borrows);

@@ -25,6 +25,12 @@ constexpr int kAnswerLimitMs = 180'000;
 constexpr uint64_t kAskNs = 60'000 * kNsPerMs;
 constexpr uint64_t kAskAgainNs = 5'000 * kNsPerMs;
 
+// The text of a field of an object; "": there is none.
+std::string text_of(const nlohmann::json& object, const char* name) {
+  const auto found = object.is_object() ? object.find(name) : object.end();
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 // "Error: namespace 'a' ...\n" without what is around it.
 std::string words_of(std::string_view answer) {
   constexpr std::string_view kStart = "Error: ";
@@ -62,9 +68,8 @@ Result<bool> has_server(const std::string& name) {
   if (!list.is_array()) {
     return Status(CUDA_ERROR_INVALID_VALUE, "the daemon's list of servers is none");
   }
-  return std::ranges::any_of(list, [&name](const nlohmann::json& server) {
-    return server.is_object() && server.value("name", "") == name;
-  });
+  return std::ranges::any_of(
+      list, [&name](const nlohmann::json& server) { return text_of(server, "name") == name; });
 }
 
 }  // namespace
@@ -152,10 +157,7 @@ Result<std::vector<Daemon::Partition>> Daemon::partitions() const {
     return Status(CUDA_ERROR_INVALID_VALUE, "the daemon's list of partitions is none");
   }
   std::vector<Partition> partitions;
-  for (const auto& row : list) {
-    if (!row.is_object()) continue;
-    partitions.push_back({row.value("device", ""), row.value("name", "")});
-  }
+  for (const auto& row : list) partitions.push_back({text_of(row, "device"), text_of(row, "name")});
   return partitions;
 }
 

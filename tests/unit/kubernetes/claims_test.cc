@@ -217,6 +217,8 @@ TEST(Claims, WrongConfigurationsAreErrors) {
             "a claim has exclusive SMs or a partition, not both");
   EXPECT_EQ(fault({config("FromClaim", {{"partition", "a --force"}})}),
             "partition: 'a --force' is no name");
+  EXPECT_EQ(fault({config("FromClaim", {{"partition", "a\t--force"}})}),
+            "partition: 'a?--force' is no name");
   EXPECT_EQ(fault({config("FromClaim", {{"quality", "normal"}}),
                    config("FromClaim", {{"quality", "latency"}})}),
             "two values of quality: a claim has one");
