@@ -315,6 +315,19 @@ def runs(bench, cases, names):
                   key=lambda run: (run[0] in bench.last, run[1] == "native" and run not in wanted))
 
 
+def available_sides(names, driver):
+    """Without NVIDIA's MPS where it is not."""
+    if driver == "softgpu" or not shutil.which("nvidia-cuda-mps-control"):
+        return [name for name in names if name != "mps"]
+    return names
+
+
+def raise_descriptors():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
 def chosen_cases(bench, only):
     cases = only.split(",") if only else list(bench.cases)
     for case in cases:
@@ -346,12 +359,8 @@ def main(bench):
     if not (Path(args.build) / "bench/clients").exists():
         print("bench/clients is missing: build it with nvcc or carry it here", file=sys.stderr)
         return 1
-    names = args.sides.split(",") + args.perf
-    if driver == "softgpu" or not shutil.which("nvidia-cuda-mps-control"):
-        names = [name for name in names if name != "mps"]
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    names = available_sides(args.sides.split(",") + args.perf, driver)
+    raise_descriptors()
     begin = time.monotonic()
     results = Results(bench, driver, names)
     json_path = args.json or Path(args.build) / "bench" / f"{bench.name}.json"

@@ -4,6 +4,7 @@
 # stripped. There, without building anything:
 #   OPENMPS_BUILD=FOLDER ./dev gpu-test
 #   OPENMPS_BUILD=FOLDER OPENMPS_PREBUILT=1 ./dev bench smoke
+#   OPENMPS_BUILD=FOLDER OPENMPS_PREBUILT=1 ./dev experiments
 # usage: tools/pack.sh FOLDER
 set -euo pipefail
 folder=$(realpath -m "${1:?usage: tools/pack.sh FOLDER}")

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The clients of bench/engine.py and bench/limits.py, each subcommand another kind of program.
+// The clients of bench/engine.py, bench/limits.py and bench/experiments.py, each subcommand another
+// kind of program.
 // Ordinary CUDA programs, so one binary measures the driver, NVIDIA's MPS and OpenMPS. Programs
 // that are measured print one line of JSON; programs that run beside them print "ready" when they
 // have reached their state, and end when standard input ends, with an error if a call of theirs
-// failed. Main thread only.
+// failed. Main thread only, except `chains`.
 // usage: clients latency SECONDS FMAS | throughput SECONDS START |
 //        busy BLOCKS FMAS SECONDS START | sweep MIB SECONDS START | nbody BODIES AHEAD EVERY |
-//        waiting | long MILLISECONDS | pending
+//        waiting | long MILLISECONDS | pending | endless | chains STREAMS THREADS KERNELS US
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <poll.h>
@@ -19,6 +20,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <future>
+#include <thread>
 #include <vector>
 
 #include "nbody_step.h"
@@ -427,6 +430,78 @@ int pending() {
   return *copy == kKernels ? 0 : 1;
 }
 
+// --- endless and chains: what counts as busy, and what runs at once
+// ----------------------------------------------------
+
+// One thread. words[0] says that it runs, words[1] that it shall end.
+__global__ void until_told(volatile uint32_t* words) {
+  words[0] = 1;
+  while (words[1] == 0) {
+  }
+}
+
+// A kernel of one thread that ends when input ends.
+int endless() {
+  volatile uint32_t* words;
+  CHECK(cudaMallocHost(const_cast<uint32_t**>(&words), 2 * sizeof(uint32_t)));
+  words[0] = words[1] = 0;
+  const cudaStream_t stream = new_stream();
+  until_told<<<1, 1, 0, stream>>>(words);
+  CHECK(cudaGetLastError());
+  while (words[0] == 0) {
+    if (cudaStreamQuery(stream) != cudaErrorNotReady) break;
+    usleep(1000);
+  }
+  if (words[0] == 0) {
+    CHECK(cudaStreamSynchronize(stream));
+    return 1;
+  }
+  say_ready();
+  await_end_of_input();
+  words[1] = 1;
+  CHECK(cudaStreamSynchronize(stream));
+  return 0;
+}
+
+// Streams that belong to threads in equal parts. Each stream has a chain of kernels of one block,
+// which take so many microseconds each; a thread launches one chain after the other. It prints when
+// they began and ended, in seconds of the system's clock.
+int chains(int streams, int threads, int kernels, int microseconds) {
+  const auto now = [] {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+        .count();
+  };
+  std::vector<cudaStream_t> all(streams);
+  for (cudaStream_t& stream : all) {
+    stream = new_stream();
+    spin<<<1, 32, 0, stream>>>(0);
+  }
+  CHECK(cudaDeviceSynchronize());
+  const auto work = [&](int thread) {
+    for (int i = thread; i < streams; i += threads) {
+      for (int k = 0; k < kernels; k++) spin<<<1, 32, 0, all[i]>>>(microseconds * 1'000ull);
+    }
+    for (int i = thread; i < streams; i += threads) CHECK(cudaStreamSynchronize(all[i]));
+  };
+  std::promise<void> go;
+  const std::shared_future<void> released = go.get_future().share();
+  std::vector<std::thread> others;
+  for (int thread = 1; thread < threads; thread++) {
+    others.emplace_back([&work, thread, released] {
+      released.wait();
+      work(thread);
+    });
+  }
+  say_ready();
+  await_end_of_input();
+  const double begin = now();
+  go.set_value();
+  work(0);
+  for (std::thread& other : others) other.join();
+  printf("{\"begin\": %.6f, \"end\": %.6f}\n", begin, now());
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -443,9 +518,14 @@ int main(int argc, char** argv) {
   if (!strcmp(what, "waiting")) return waiting();
   if (!strcmp(what, "long") && argc == 3) return long_kernels(integer(2));
   if (!strcmp(what, "pending")) return pending();
+  if (!strcmp(what, "endless")) return endless();
+  if (!strcmp(what, "chains") && argc == 6) {
+    return chains(integer(2), std::max(1, integer(3)), integer(4), integer(5));
+  }
   fprintf(stderr,
           "usage: clients latency SECONDS FMAS | throughput SECONDS START |\n"
           "       busy BLOCKS FMAS SECONDS START | sweep MIB SECONDS START |\n"
-          "       nbody BODIES AHEAD EVERY | waiting | long MILLISECONDS | pending\n");
+          "       nbody BODIES AHEAD EVERY | waiting | long MILLISECONDS | pending |\n"
+          "       endless | chains STREAMS THREADS KERNELS US\n");
   return 2;
 }
