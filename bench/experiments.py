@@ -48,7 +48,7 @@ SIZES = {
                "large": 262144, "victim": 65536, "ahead": 400, "busy": (21120, 20000), "light": (32, 20000),
                "busy_s": 1.0, "sms": (16, 32, 64, 96), "chains": (32, 4, 1000), "chain_processes": 4,
                "long_ms": 100, "latency_s": 1.5, "fmas": 2000},
-    "softgpu": {"nbody": (2048, 10), "nbody_programs": (1, 2, 4), "lenet_programs": (1, 2), "lenet_s": 0,
+    "softgpu": {"nbody": (4096, 10), "nbody_programs": (1, 2, 4), "lenet_programs": (1, 2), "lenet_s": 0,
                 "large": 1024, "victim": 512, "ahead": 32, "busy": (160, 400), "light": (2, 400),
                 "busy_s": 0.5, "sms": (2, 4, 6), "chains": (8, 2, 10000), "chain_processes": 2,
                 "long_ms": 100, "latency_s": 1.0, "fmas": 20},
@@ -278,7 +278,7 @@ def hyperq(box, sizes, found):
 
 
 def held_to(percent):
-    return {} if percent is None else {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percent)}
+    return {} if percent is None else {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{percent:g}"}
 
 
 def busy_command(sizes, which, start):
@@ -355,8 +355,8 @@ EXPERIMENTS = {
     "lenet": {"lenet": (lenet, 75)},
     "endless": {"endless": (endless, 40)},
     "hyperq": {"hyperq": (hyperq, 50)},
-    "sms": {"sms": (sms, 30)},
     "percentages": {"uniform": (uniform, 30), "by_load": (by_load, 40)},
+    "sms": {"sms": (sms, 30)},
 }
 BUDGETS = {case: seconds for cases in EXPERIMENTS.values() for case, (_, seconds) in cases.items()}
 # NVIDIA's driver by itself has no control daemon and no limits of SMs.
@@ -501,8 +501,12 @@ def main():
                         help="run nothing: put the figures of that results.json into docs/experiments*.md")
     args = parser.parse_args()
     if args.page:
-        for path in page.update(json.loads(args.page.read_text()), ROOT / "docs"):
-            print(path)
+        try:
+            paths = page.update(json.loads(args.page.read_text()), ROOT / "docs")
+        except (OSError, ValueError, KeyError) as error:
+            print(f"{args.page}: no results of experiments: {error!r}", file=sys.stderr)
+            return 1
+        print("\n".join(map(str, paths)))
         return 0
     if not (Path(args.build) / "bench/clients").exists():
         print("bench/clients is missing: build it with nvcc or carry it here", file=sys.stderr)

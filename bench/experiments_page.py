@@ -357,7 +357,8 @@ def block(experiment, made, language, folder):
     reasons = [f"- {case}, {said(SIDES[side], language)}: {reason.splitlines()[0]}"
                for kind in ("failures", "left_out") for case in dict.fromkeys(cases)
                for side, reason in made[kind].get(case, {}).items()]
-    parts = [f"{machine(made, language)}{said((':', '：'), language)} {sentence(found)}".strip()]
+    text = sentence(found)
+    parts = [machine(made, language) + (said((": ", "："), language) + text if text else said((".", "。"), language))]
     parts += [f"![{name.removesuffix('.svg')}]({folder}{name})" for name, _ in plots(experiment, made)]
     parts += [markdown(rows) for rows in make_tables(found)]
     if reasons:

@@ -80,7 +80,7 @@ class Cases(unittest.TestCase):
         result, said = self.take({"first": fails, "second": lambda _box, _sizes, found: found(value=2)})
         self.assertIn("for a reason", result["failures"]["first"]["native"])
         self.assertEqual(result["samples"], {"first": {"native": {"before": [1]}}, "second": {"native": {"value": [2]}}})
-        self.assertIn("first, native, 0.0 s FAILED: before 1, for a reason", said)
+        self.assertRegex(said, r"first, native, [\d.]+ s FAILED: before 1, for a reason")
 
     def test_one_that_takes_too_long_is_given_up_and_nothing_is_left(self):
         boxes = []
@@ -117,7 +117,7 @@ class TheProgress(unittest.TestCase):
         return out.getvalue()
 
     def test_lines_alone_where_no_terminal_is(self):
-        self.assertRegex(self.shown(io.StringIO()), r"^\[ +0\.0 s\] nbody, native: done\n$")
+        self.assertRegex(self.shown(io.StringIO()), r"^\[ +[\d.]+ s\] nbody, native: done\n$")
 
     def test_a_bar_on_a_terminal(self):
         shown = self.shown(Terminal())
@@ -188,6 +188,16 @@ class ThePage(unittest.TestCase):
                     empty = made(driver, experiments=[experiment], samples={})
                     self.assertIn("| – |" if experiment != "hyperq" else "|  |", page.block(experiment, empty, language, ""))
                     self.assertEqual(list(page.plots(experiment, empty)), [])
+
+    def test_what_are_no_results_is_an_error(self):
+        results = self.docs / "results.json"
+        for text in (None, "not JSON", "{}"):
+            if text is not None:
+                results.write_text(text)
+            done = subprocess.run([sys.executable, "-B", str(ROOT / "bench" / "experiments.py"), "--page", str(results)],
+                                  capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, rf"^{results}: no results of experiments: .*\n$")
 
     def test_a_page_without_a_place_is_an_error(self):
         (self.docs / page.PAGES["zh"]).write_text("nothing")
