@@ -68,7 +68,7 @@ Status Daemon::read(Sample* sample) {
   };
   OPENMPS_RETURN_IF_ERROR(into("ps --json", &sample->clients));
   sample->snapshot.at_ns = now_ns();
-  Result<std::vector<observe::Client>> rows = observe::read_clients(sample->clients);
+  Result<std::vector<observe::Client>> rows = observe::clients_of(sample->clients);
   if (!rows.ok()) return rows.status();
   sample->snapshot.clients = std::move(rows).value();
   OPENMPS_RETURN_IF_ERROR(into("get_server_list --json", &sample->servers));
@@ -78,7 +78,7 @@ Status Daemon::read(Sample* sample) {
   }
   if (!devices_.empty()) {
     sample->devices = devices_;
-    Result<std::vector<observe::Device>> devices = observe::read_devices(devices_);
+    Result<std::vector<observe::Device>> devices = observe::devices_of(devices_);
     if (!devices.ok()) return devices.status();
     sample->snapshot.devices = std::move(devices).value();
   }

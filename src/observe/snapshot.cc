@@ -123,11 +123,11 @@ Result<std::vector<Device>> read_devices(std::string_view json) {
   return read_list<Device>(json, read_device);
 }
 
-Result<std::vector<Client>> read_clients(const nlohmann::json& list) {
+Result<std::vector<Client>> clients_of(const nlohmann::json& list) {
   return read_list<Client>(list, read_client);
 }
 
-Result<std::vector<Device>> read_devices(const nlohmann::json& list) {
+Result<std::vector<Device>> devices_of(const nlohmann::json& list) {
   return read_list<Device>(list, read_device);
 }
 

@@ -99,8 +99,8 @@ struct Snapshot {
 Result<std::vector<Client>> read_clients(std::string_view json);
 Result<std::vector<Device>> read_devices(std::string_view json);
 // The same of answers that have been parsed.
-Result<std::vector<Client>> read_clients(const nlohmann::json& list);
-Result<std::vector<Device>> read_devices(const nlohmann::json& list);
+Result<std::vector<Client>> clients_of(const nlohmann::json& list);
+Result<std::vector<Device>> devices_of(const nlohmann::json& list);
 
 // Reads the answer to `get_server_list --json`, with the errors of the former: a line for each
 // server that does not answer the daemon, whose clients are in no list.

@@ -10,7 +10,7 @@ namespace openmps::observe {
 
 inline constexpr uint64_t kSecond = 1'000'000'000;
 
-inline Device some_device() { return {0, "GPU-1", "NVIDIA H200", 100, 1ull << 34}; }
+inline Device some_device() { return {0, "GPU-1", "NVIDIA H200", 100, 8, 1ull << 34}; }
 
 // A client of device 0 without any use.
 inline Client some_client(uint64_t pid, const std::string& command) {
