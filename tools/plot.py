@@ -8,6 +8,11 @@ LEFT, RIGHT, TOP, BOTTOM = 70, 20, 60, 60
 COLOURS = ["#8a8f98", "#2f7ed8", "#5ab55e", "#d9822b"]
 
 
+def figure(value):
+    """Three digits, and all of those before the point."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def _round_up(value):
     """The next 1, 2 or 5 times a power of ten."""
     scale = 1.0
@@ -53,7 +58,7 @@ def grouped_bars(title, unit, groups, series):
             out.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{bar_width * 0.9:.1f}" '
                        f'height="{height:.1f}" fill="{COLOURS[s % len(COLOURS)]}"/>')
             out.append(f'<text x="{x + bar_width * 0.45:.1f}" y="{y - 4:.1f}" text-anchor="middle" '
-                       f'font-size="11">{values[g]:.3g}</text>')
+                       f'font-size="11">{figure(values[g])}</text>')
     x = LEFT
     for s, (name, _) in enumerate(series):
         out.append(f'<rect x="{x}" y="{HEIGHT - 24}" width="12" height="12" '

@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -171,12 +172,16 @@ class Listener {
 
  private:
   void serve() {
-    thread_ = std::thread([this] { server_.listen_after_bind(); });
+    thread_ = std::thread([this] {
+      server_.listen_after_bind();
+      has_ended_ = true;
+    });
     // stop() before that would be forgotten.
-    while (!server_.is_running()) std::this_thread::yield();
+    while (!server_.is_running() && !has_ended_) std::this_thread::yield();
   }
 
   httplib::Server server_;
+  std::atomic<bool> has_ended_ = false;
   std::thread thread_;
   std::string path_;
 };
