@@ -112,6 +112,9 @@ def namespace_limits(box, _):
     second.child.kill()
     second.child.wait()
     os.kill(int(before[2][0][2]), signal.SIGKILL)
+    # A client that comes before the daemon has noticed is given to the dead server.
+    require(wait_until(lambda: before[2][0][2] not in box.control("get_server_list")[1].split(), SETTLE_LIMIT_S),
+            "the killed server is still there")
     require(told_sms(box, pod) == half, "the next server does not know the limit")
 
     last = Taker(box, **pod)
