@@ -96,7 +96,7 @@ def page(pictures):
 
             def row_of(pid):
                 return driver.execute_script(
-                    "const row = [...document.querySelectorAll('#space .row')].find(row => row.children[0].textContent === arguments[0]);"
+                    "const row = [...document.querySelectorAll('#space .row:not([hidden])')].find(row => row.children[0].textContent === arguments[0]);"
                     "return row && {key: row.dataset.key, state: row.children[3].textContent, bar: row.children[4].firstChild.style.width,"
                     " share: row.children[5].textContent, held: row.children[8].textContent, command: row.children[9].textContent}", str(pid))
 
@@ -141,7 +141,8 @@ def page(pictures):
             click("#language")
 
             # One program: what it is at, advice; its limit changes, and it ends.
-            click(f"#space .row[data-key='{server}/{client}']")
+            # With the mouse, while the page is renewed several times a second.
+            driver.find_element(By.CSS_SELECTOR, f"#space .row[data-key='{server}/{client}']").click()
             eventually(lambda: "executor" in text_of("#d-inspect") and "Active thread percentage" in text_of("#d-advise"),
                        lambda: text_of("#detail"))
             click("#terminate")
