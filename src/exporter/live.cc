@@ -157,21 +157,16 @@ json moment_of(const json& page) {
 
 void Live::add(std::shared_ptr<const Sample> sample) {
   const double at_s = static_cast<double>(wall_clock_ns()) * 1e-9;
-  std::shared_ptr<const Sample> before;
-  {
-    const std::lock_guard lock(mutex_);
-    before = before_;
-  }
-  if (before == sample) return;
-  json page =
-      page_of(before != nullptr && before->why_not.empty() ? before.get() : nullptr, *sample, at_s);
-  json moment = moment_of(page);
+  if (before_ == sample) return;
+  const bool has_before = before_ != nullptr && before_->why_not.empty();
+  json page = page_of(has_before ? before_.get() : nullptr, *sample, at_s);
+  page["moment"] = moment_of(page);
   auto text = std::make_shared<const std::string>(json_text(page));
-  const std::lock_guard lock(mutex_);
   before_ = std::move(sample);
-  page_ = std::move(page);
-  history_.push_back(std::move(moment));
+  const std::lock_guard lock(mutex_);
+  history_.push_back(page["moment"]);
   if (history_.size() > kKeptMoments) history_.pop_front();
+  page_ = std::move(page);
   text_ = std::move(text);
   ++number_;
   changed_.notify_all();

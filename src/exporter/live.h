@@ -31,21 +31,22 @@ nlohmann::json moment_of(const nlohmann::json& page);
 
 class Live {
  public:
-  // The next sample.
+  // The next sample. From one thread; everything else from any.
   void add(std::shared_ptr<const Sample> sample);
   // No more texts come: wait() returns at once.
   void stop();
 
-  // What a page gets first: {"history": [moments], "now": page_of()}. wait() goes on behind it.
+  // What a page gets first: {"history": [moments], "now": the last text}. wait() goes on behind it.
   [[nodiscard]] std::string first(uint64_t* last);
   // Waits for a text behind number `*last`, and sets that; at most `limit_ms`. "": there was none.
+  // A text is page_of() with its moment_of() as "moment".
   [[nodiscard]] std::string wait(uint64_t* last, uint64_t limit_ms);
   [[nodiscard]] bool has_stopped();
 
  private:
+  std::shared_ptr<const Sample> before_;  // of add()'s thread
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::shared_ptr<const Sample> before_;
   std::deque<nlohmann::json> history_;
   nlohmann::json page_;
   std::shared_ptr<const std::string> text_;

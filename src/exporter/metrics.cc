@@ -23,18 +23,21 @@ constexpr double kSeconds = 1e-9;  // of a nanosecond
 // Families in the order of their first sample.
 class Families {
  public:
-  void gauge(const char* name, const char* help, Labels labels, double value) {
-    prometheus::ClientMetric& metric = add(name, help, MetricType::Gauge, std::move(labels));
+  void gauge(std::string name, const char* help, Labels labels, double value) {
+    prometheus::ClientMetric& metric =
+        add(std::move(name), help, MetricType::Gauge, std::move(labels));
     metric.gauge.value = value;
   }
-  void counter(const char* name, const char* help, Labels labels, double value) {
-    prometheus::ClientMetric& metric = add(name, help, MetricType::Counter, std::move(labels));
+  void counter(std::string name, const char* help, Labels labels, double value) {
+    prometheus::ClientMetric& metric =
+        add(std::move(name), help, MetricType::Counter, std::move(labels));
     metric.counter.value = value;
   }
   // `counts`: of the bins of wire::time_bin_ns(). The sum is not known: the lengths are those that
   // have been learnt, not those of each kernel.
-  void histogram(const char* name, const char* help, Labels labels, const json& counts) {
-    prometheus::ClientMetric& metric = add(name, help, MetricType::Histogram, std::move(labels));
+  void histogram(std::string name, const char* help, Labels labels, const json& counts) {
+    prometheus::ClientMetric& metric =
+        add(std::move(name), help, MetricType::Histogram, std::move(labels));
     uint64_t sum = 0;
     for (size_t bin = 0; bin < counts.size(); ++bin) {
       sum += counts[bin].get<uint64_t>();
@@ -49,7 +52,7 @@ class Families {
   std::vector<prometheus::MetricFamily> take() { return std::move(families_); }
 
  private:
-  prometheus::ClientMetric& add(const char* name, const char* help, MetricType type,
+  prometheus::ClientMetric& add(std::string name, const char* help, MetricType type,
                                 Labels labels) {
     const auto [place, is_new] = places_.try_emplace(name, families_.size());
     if (is_new) families_.push_back({name, help, type, {}});
@@ -78,52 +81,40 @@ double number_at(const json& from, const char* key) {
   return found == from.end() || !found->is_number() ? 0 : found->get<double>();
 }
 
-// A counter of `usage` (ps --json), for each client and for each group.
+// A counter of `usage` (ps --json): openmps_client_NAME of each client, openmps_group_NAME of each
+// group.
 struct Count {
-  const char* client;
-  const char* group;
+  const char* name;
   const char* help;
   const char* key;
   bool is_detail;  // for clients
 };
 constexpr Count kCounts[] = {
-    {"openmps_client_kernel_launches_total", "openmps_group_kernel_launches_total",
-     "Launches of kernels that the driver was given.", "launches", false},
-    {"openmps_client_graph_launches_total", "openmps_group_graph_launches_total",
-     "Launches of executable graphs.", "graph_launches", true},
-    {"openmps_client_graph_kernels_total", "openmps_group_graph_kernels_total",
-     "Kernels in launched graphs.", "graph_kernels", false},
-    {"openmps_client_batched_launches_total", "openmps_group_batched_launches_total",
-     "Launches of kernels that were submitted in batches.", "batched_launches", true},
-    {"openmps_client_blocks_total", "openmps_group_blocks_total", "Blocks of kernels' grids.",
-     "blocks", true},
-    {"openmps_client_threads_total", "openmps_group_threads_total", "Threads of these blocks.",
-     "threads", true},
-    {"openmps_client_launches_beyond_limit_total", "openmps_group_launches_beyond_limit_total",
-     "Launches that may use SMs beyond the client's limit.", "beyond_limit", true},
-    {"openmps_client_copies_total", "openmps_group_copies_total", "Copies of memory.", "copies",
-     false},
-    {"openmps_client_fills_total", "openmps_group_fills_total", "Fills of memory.", "fills", true},
+    {"kernel_launches_total", "Launches of kernels that the driver was given.", "launches", false},
+    {"graph_launches_total", "Launches of executable graphs.", "graph_launches", true},
+    {"graph_kernels_total", "Kernels in launched graphs.", "graph_kernels", false},
+    {"batched_launches_total", "Launches of kernels that were submitted in batches.",
+     "batched_launches", true},
+    {"blocks_total", "Blocks of kernels' grids.", "blocks", true},
+    {"threads_total", "Threads of these blocks.", "threads", true},
+    {"launches_beyond_limit_total", "Launches that may use SMs beyond the client's limit.",
+     "beyond_limit", true},
+    {"copies_total", "Copies of memory.", "copies", false},
+    {"fills_total", "Fills of memory.", "fills", true},
 };
 
-// A time of work on a device.
+// A time of work on a device, likewise.
 struct Time {
-  const char* client;
-  const char* group;
+  const char* name;
   const char* help;
   const char* key;
-  bool is_detail;
 };
 constexpr Time kTimes[] = {
-    {"openmps_client_gpu_seconds_total", "openmps_group_gpu_seconds_total",
-     "Time in which work ran; streams that work at once add up.", "gpu_ns", false},
-    {"openmps_client_sm_seconds_total", "openmps_group_sm_seconds_total",
-     "That time times the SMs that the work kept busy.", "sm_ns", false},
-    {"openmps_client_compared_seconds_total", "openmps_group_compared_seconds_total",
-     "Time of work whose length without neighbours is known, with waits for SMs.", "compared_ns",
-     false},
-    {"openmps_client_alone_seconds_total", "openmps_group_alone_seconds_total",
-     "How long that work takes without neighbours.", "alone_ns", false},
+    {"gpu_seconds_total", "Time in which work ran; streams that work at once add up.", "gpu_ns"},
+    {"sm_seconds_total", "That time times the SMs that the work kept busy.", "sm_ns"},
+    {"compared_seconds_total",
+     "Time of work whose length without neighbours is known, with waits for SMs.", "compared_ns"},
+    {"alone_seconds_total", "How long that work takes without neighbours.", "alone_ns"},
 };
 
 // Times and counts of a client or a group. `is_client`: openmps_client_ instead of openmps_group_.
@@ -136,8 +127,7 @@ class UseMetrics {
     if (!usage.is_object()) return;
     for (const Count& count : kCounts) {
       if (!is_wanted(count.is_detail)) continue;
-      out_.counter(is_client_ ? count.client : count.group, count.help, labels,
-                   number_at(usage, count.key));
+      out_.counter(name(count.name), count.help, labels, number_at(usage, count.key));
     }
     for (const json& device : usage["devices"]) add_device(device, labels);
     add_bytes(usage, labels);
@@ -148,6 +138,10 @@ class UseMetrics {
  private:
   [[nodiscard]] bool is_wanted(bool is_detail) const {
     return !is_client_ || !is_detail || has_details_;
+  }
+
+  [[nodiscard]] std::string name(const char* what) const {
+    return std::string(is_client_ ? "openmps_client_" : "openmps_group_") + what;
   }
 
   // ps has the device's number, totals its UUID.
@@ -165,18 +159,14 @@ class UseMetrics {
     if (ordinal.empty()) return;
     const Labels here = with(labels, "device", ordinal);
     for (const Time& time : kTimes) {
-      if (!is_wanted(time.is_detail)) continue;
-      out_.counter(is_client_ ? time.client : time.group, time.help, here,
-                   number_at(device, time.key) * kSeconds);
+      out_.counter(name(time.name), time.help, here, number_at(device, time.key) * kSeconds);
     }
     const double on_host = number_at(device, "host_bytes");
-    out_.gauge(is_client_ ? "openmps_client_memory_used_bytes" : "openmps_group_memory_used_bytes",
-               "Memory that it holds on the device.", here,
+    out_.gauge(name("memory_used_bytes"), "Memory that it holds on the device.", here,
                number_at(device, "memory_bytes") - on_host);
     if (is_wanted(true)) {
-      out_.gauge(
-          is_client_ ? "openmps_client_memory_on_host_bytes" : "openmps_group_memory_on_host_bytes",
-          "Memory of the device whose contents are on the host now.", here, on_host);
+      out_.gauge(name("memory_on_host_bytes"),
+                 "Memory of the device whose contents are on the host now.", here, on_host);
     }
   }
 
@@ -190,17 +180,14 @@ class UseMetrics {
     for (const auto& [key, direction] : kDirections) {
       const bool is_detail = direction[0] == 'o';
       if (!is_wanted(is_detail)) continue;
-      out_.counter(
-          is_client_ ? "openmps_client_copied_bytes_total" : "openmps_group_copied_bytes_total",
-          "Bytes of copies.", with(labels, "direction", direction), number_at(bytes, key));
+      out_.counter(name("copied_bytes_total"), "Bytes of copies.",
+                   with(labels, "direction", direction), number_at(bytes, key));
     }
     if (!is_wanted(true)) return;
-    out_.counter(
-        is_client_ ? "openmps_client_filled_bytes_total" : "openmps_group_filled_bytes_total",
-        "Bytes of fills.", labels, number_at(bytes, "filled"));
+    out_.counter(name("filled_bytes_total"), "Bytes of fills.", labels, number_at(bytes, "filled"));
     for (const auto& [key, result] :
          {std::pair("images_loaded", "loaded"), std::pair("images_found", "found")}) {
-      out_.counter(is_client_ ? "openmps_client_images_total" : "openmps_group_images_total",
+      out_.counter(name("images_total"),
                    "Binaries with code for the GPU that had to be loaded, or that were there.",
                    with(labels, "result", result), number_at(usage, key));
     }
@@ -211,44 +198,40 @@ class UseMetrics {
     for (const auto& [reason, one] : held.items()) {
       all += number_at(one, "ns") * kSeconds;
       if (is_client_ && number_at(one, "standing") != 0) {
-        out_.gauge("openmps_client_held_streams", "Streams whose work is held for that reason now.",
+        out_.gauge(name("held_streams"), "Streams whose work is held for that reason now.",
                    with(labels, "reason", reason), number_at(one, "standing"));
       }
       if (!is_wanted(true)) continue;
       const Labels why = with(labels, "reason", reason);
-      out_.counter(is_client_ ? "openmps_client_held_total" : "openmps_group_held_total",
-                   "How often work was held for that reason.", why, number_at(one, "times"));
-      out_.counter(is_client_ ? "openmps_client_held_reason_seconds_total"
-                              : "openmps_group_held_reason_seconds_total",
+      out_.counter(name("held_total"), "How often work was held for that reason.", why,
+                   number_at(one, "times"));
+      out_.counter(name("held_reason_seconds_total"),
                    "Time for which streams had work that was held for that reason.", why,
                    number_at(one, "ns") * kSeconds);
     }
-    out_.counter(
-        is_client_ ? "openmps_client_held_seconds_total" : "openmps_group_held_seconds_total",
-        "Time for which streams had work that was held.", labels, all);
+    out_.counter(name("held_seconds_total"), "Time for which streams had work that was held.",
+                 labels, all);
   }
 
   void add_distributions(const json& usage, const Labels& labels) {
     if (!is_wanted(true)) return;
-    out_.histogram(is_client_ ? "openmps_client_kernel_duration_seconds"
-                              : "openmps_group_kernel_duration_seconds",
+    out_.histogram(name("kernel_duration_seconds"),
                    "Kernels and launches of graphs by their learnt length; the sum is not known.",
                    labels, usage["lengths"]);
     const json& gaps = usage["gap_ns"];
     for (size_t bin = 0; bin < gaps.size(); ++bin) {
-      out_.counter(
-          is_client_ ? "openmps_client_gap_seconds_total" : "openmps_group_gap_seconds_total",
-          "Time between kernels of a client, by the least length of the gap in seconds.",
-          with(labels, "at_least",
-               format_text("%g", static_cast<double>(wire::time_bin_ns(bin)) * kSeconds)),
-          gaps[bin].get<double>() * kSeconds);
+      out_.counter(name("gap_seconds_total"),
+                   "Time between kernels of a client, by the least length of the gap in seconds.",
+                   with(labels, "at_least",
+                        format_text("%g", static_cast<double>(wire::time_bin_ns(bin)) * kSeconds)),
+                   gaps[bin].get<double>() * kSeconds);
     }
     const json& parts = usage["part_ns"];
     for (size_t bin = 0; bin < parts.size(); ++bin) {
-      out_.counter(
-          is_client_ ? "openmps_client_part_seconds_total" : "openmps_group_part_seconds_total",
-          "Time in which work ran, by the eighths of the device's SMs that it kept busy.",
-          with(labels, "eighths", std::to_string(bin + 1)), parts[bin].get<double>() * kSeconds);
+      out_.counter(name("part_seconds_total"),
+                   "Time in which work ran, by the eighths of the device's SMs that it kept busy.",
+                   with(labels, "eighths", std::to_string(bin + 1)),
+                   parts[bin].get<double>() * kSeconds);
     }
   }
 
@@ -301,7 +284,7 @@ void add_devices(const Sample& sample, Families* out) {
   }
 }
 
-// By the kinds of events.hh's JSON.
+// By the words of `events --json`.
 void add_events(const Sample& sample, Families* out) {
   static constexpr struct {
     const char* kind;

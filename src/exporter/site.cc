@@ -2,7 +2,8 @@
 // See site.h.
 #include "exporter/site.h"
 
-#include <chrono>
+#include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,7 +25,6 @@ constexpr const char* kJson = "application/json";
 constexpr const char* kPlain = "text/plain; charset=utf-8";
 // How often a page's thread looks whether the browser has gone.
 constexpr uint64_t kLookMs = 5'000;
-constexpr uint64_t kAnswerLimitMs = 100;
 
 RequestHeaders headers_of(const Request& request) {
   return {request.get_header_value("Host"), request.get_header_value("Origin"),
