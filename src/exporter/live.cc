@@ -3,7 +3,6 @@
 #include "exporter/live.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -163,7 +162,7 @@ void Live::add(std::shared_ptr<const Sample> sample) {
   page["moment"] = moment_of(page);
   auto text = std::make_shared<const std::string>(json_text(page));
   before_ = std::move(sample);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   history_.push_back(page["moment"]);
   if (history_.size() > kKeptMoments) history_.pop_front();
   page_ = std::move(page);
@@ -173,26 +172,27 @@ void Live::add(std::shared_ptr<const Sample> sample) {
 }
 
 void Live::stop() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stopped_ = true;
   changed_.notify_all();
 }
 
 bool Live::has_stopped() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stopped_;
 }
 
 std::string Live::first(uint64_t* last) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   *last = number_;
   return json_text({{"history", history_}, {"now", page_}});
 }
 
 std::string Live::wait(uint64_t* last, uint64_t limit_ms) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, std::chrono::milliseconds(limit_ms),
-                    [&] { return stopped_ || number_ != *last; });
+  const MutexLock lock(mutex_);
+  const uint64_t until_ns = now_ns() + limit_ms * kNsPerMs;
+  while (!stopped_ && number_ == *last && changed_.wait_until(mutex_, until_ns)) {
+  }
   if (stopped_ || number_ == *last) return "";
   *last = number_;
   return *text_;

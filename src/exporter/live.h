@@ -4,14 +4,13 @@
 // for the next text.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/mutex.h"
 #include "exporter/sample.h"
 
 namespace openmps::exporter {
@@ -45,13 +44,13 @@ class Live {
 
  private:
   std::shared_ptr<const Sample> before_;  // of add()'s thread
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<nlohmann::json> history_;
-  nlohmann::json page_;
-  std::shared_ptr<const std::string> text_;
-  uint64_t number_ = 0;
-  bool stopped_ = false;
+  Mutex mutex_{LockRank::kExporterLive};
+  CondVar changed_;
+  std::deque<nlohmann::json> history_ GUARDED_BY(mutex_);
+  nlohmann::json page_ GUARDED_BY(mutex_);
+  std::shared_ptr<const std::string> text_ GUARDED_BY(mutex_);
+  uint64_t number_ GUARDED_BY(mutex_) = 0;
+  bool stopped_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace openmps::exporter

@@ -11,13 +11,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
-#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -25,6 +22,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "exporter/site.h"
@@ -96,7 +94,7 @@ class Sampler {
   }
   ~Sampler() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       ends_ = true;
     }
     changed_.notify_all();
@@ -107,29 +105,29 @@ class Sampler {
 
  private:
   void run() {
-    using Seconds = std::chrono::duration<double>;
     double waited_s = kIdlePauseS;
     double pause_s = interval_s_;
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     while (!ends_) {
       if (site_.open_pages > 0 || waited_s >= kIdlePauseS) {
-        lock.unlock();
+        const MutexUnlock unlocked(mutex_);
         const uint64_t began = now_ns();
         site_.live.add(site_.daemon.sample());
         pause_s = std::max(interval_s_, kPausesForSample * observe::seconds(now_ns() - began));
-        lock.lock();
         waited_s = 0;
       }
-      changed_.wait_for(lock, Seconds(pause_s), [this] { return ends_; });
+      const uint64_t until_ns = now_ns() + static_cast<uint64_t>(pause_s * 1e9);
+      while (!ends_ && changed_.wait_until(mutex_, until_ns)) {
+      }
       waited_s += pause_s;
     }
   }
 
   Site& site_;
   const double interval_s_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool ends_ = false;
+  Mutex mutex_{LockRank::kExporterSampler};
+  CondVar changed_;
+  bool ends_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

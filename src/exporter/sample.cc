@@ -19,7 +19,7 @@ std::string Sample::server_name(uint64_t pid) const {
 }
 
 std::shared_ptr<const Sample> Daemon::sample() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (last_ != nullptr && now_ns() - last_->at_ns < kFreshMs * kNsPerMs) return last_;
   auto sample = std::make_shared<Sample>();
   if (Status read_all = read(sample.get()); !read_all.ok()) {
@@ -60,21 +60,22 @@ Result<json> Daemon::ask_json(std::string_view line) {
   return parsed;
 }
 
+Status Daemon::ask_into(std::string_view line, json* to) {
+  Result<json> answer = ask_json(line);
+  if (answer.ok()) *to = std::move(answer).value();
+  return answer.status();
+}
+
 Status Daemon::read(Sample* sample) {
-  const auto into = [this](std::string_view line, json* to) {
-    Result<json> answer = ask_json(line);
-    if (answer.ok()) *to = std::move(answer).value();
-    return answer.status();
-  };
-  OPENMPS_RETURN_IF_ERROR(into("ps --json", &sample->clients));
+  OPENMPS_RETURN_IF_ERROR(ask_into("ps --json", &sample->clients));
   sample->snapshot.at_ns = now_ns();
   Result<std::vector<observe::Client>> rows = observe::clients_of(sample->clients);
   if (!rows.ok()) return rows.status();
   sample->snapshot.clients = std::move(rows).value();
-  OPENMPS_RETURN_IF_ERROR(into("get_server_list --json", &sample->servers));
+  OPENMPS_RETURN_IF_ERROR(ask_into("get_server_list --json", &sample->servers));
   // The list of devices needs a server: without one the daemon would start one for it.
   if (devices_.empty() && !sample->servers.empty()) {
-    OPENMPS_RETURN_IF_ERROR(into("device_query --json", &devices_));
+    OPENMPS_RETURN_IF_ERROR(ask_into("device_query --json", &devices_));
   }
   if (!devices_.empty()) {
     sample->devices = devices_;
@@ -82,9 +83,9 @@ Status Daemon::read(Sample* sample) {
     if (!devices.ok()) return devices.status();
     sample->snapshot.devices = std::move(devices).value();
   }
-  OPENMPS_RETURN_IF_ERROR(into("get_group_list --json", &sample->groups));
-  OPENMPS_RETURN_IF_ERROR(into("totals --json", &sample->totals));
-  OPENMPS_RETURN_IF_ERROR(into("events --json", &sample->events));
+  OPENMPS_RETURN_IF_ERROR(ask_into("get_group_list --json", &sample->groups));
+  OPENMPS_RETURN_IF_ERROR(ask_into("totals --json", &sample->totals));
+  OPENMPS_RETURN_IF_ERROR(ask_into("events --json", &sample->events));
   // Only a daemon with -S has this command.
   if (Result<json> partitions = ask_json("lspart --json"); partitions.ok()) {
     sample->partitions = std::move(partitions).value();
@@ -92,7 +93,7 @@ Status Daemon::read(Sample* sample) {
   for (const json& server : sample->servers) {
     const std::string name = server.value("name", "");
     json namespaces;
-    if (!into("namespace list --format=json --server=" + name, &namespaces).ok()) continue;
+    if (!ask_into("namespace list --format=json --server=" + name, &namespaces).ok()) continue;
     for (json& one : namespaces) sample->namespaces.push_back(std::move(one));
   }
   return Status();

@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/mutex.h"
 #include "cuda/status.h"
 #include "observe/snapshot.h"
 #include "wire/control_call.h"
@@ -47,14 +47,15 @@ class Daemon {
 
  private:
   // Errors as those of observe::DaemonLink.
-  Result<std::string> ask(std::string_view line);
-  Result<nlohmann::json> ask_json(std::string_view line);
-  Status read(Sample* sample);
+  Result<std::string> ask(std::string_view line) REQUIRES(mutex_);
+  Result<nlohmann::json> ask_json(std::string_view line) REQUIRES(mutex_);
+  Status ask_into(std::string_view line, nlohmann::json* to) REQUIRES(mutex_);
+  Status read(Sample* sample) REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::optional<observe::DaemonLink> link_;
-  std::shared_ptr<const Sample> last_;
-  nlohmann::json devices_;  // do not change while the daemon runs
+  Mutex mutex_{LockRank::kExporterDaemon};
+  std::optional<observe::DaemonLink> link_ GUARDED_BY(mutex_);
+  std::shared_ptr<const Sample> last_ GUARDED_BY(mutex_);
+  nlohmann::json devices_ GUARDED_BY(mutex_);  // do not change while the daemon runs
 };
 
 }  // namespace openmps::exporter
