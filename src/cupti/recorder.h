@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a profiler has asked for, and the records that it gets: the driver's activities become
+// records in buffers of the profiler, in the order in which they come. Any thread.
+//
+// The profiler's functions are called without a lock of this library's. A thread that the driver
+// tells of an activity calls them when a buffer is needed or full; so they may do what CUPTI's
+// documentation allows them, and nothing that waits for the driver.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "cupti/abi.h"
+#include "cupti/activity.h"
+#include "cupti/record_times.h"
+#include "cupti/records.h"
+
+namespace openmps::cupti {
+
+class Recorder {
+ public:
+  Recorder() = default;
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  CUptiResult set_callbacks(CUpti_BuffersCallbackRequestFunc request,
+                            CUpti_BuffersCallbackCompleteFunc complete) EXCLUDES(lock_);
+  CUptiResult set_clock(RecordTimes::Source clock) EXCLUDES(lock_);
+  [[nodiscard]] uint64_t timestamp() EXCLUDES(lock_);  // now, in the clock of the records
+  void set_thread_ids(CUpti_ActivityThreadIdType type) EXCLUDES(lock_);
+  [[nodiscard]] CUpti_ActivityThreadIdType thread_ids() EXCLUDES(lock_);
+
+  CUptiResult enable(CUpti_ActivityKind kind) EXCLUDES(control_, lock_);
+  CUptiResult disable(CUpti_ActivityKind kind) EXCLUDES(control_, lock_);
+  // Whether there are DRIVER records of that function. Enabling and disabling the kind is about
+  // all.
+  CUptiResult enable_call(CUpti_CallbackId call, bool on) EXCLUDES(control_, lock_);
+  CUptiResult flush() EXCLUDES(control_, lock_);
+  // Since it was last asked.
+  [[nodiscard]] uint64_t take_dropped() EXCLUDES(control_, lock_);
+  // As if nothing had ever been asked for. The profiler gets its buffers back.
+  CUptiResult finalize() EXCLUDES(control_, lock_);
+
+ private:
+  struct Buffer {
+    uint8_t* data = nullptr;
+    size_t size = 0;
+    size_t used = 0;
+    size_t records = 0;
+    size_t most_records = 0;  // 0: as many as there is room for
+
+    bool append(const Record& record);
+  };
+  struct Callbacks {
+    CUpti_BuffersCallbackRequestFunc request = nullptr;
+    CUpti_BuffersCallbackCompleteFunc complete = nullptr;
+  };
+  // A call's record, and before it one for each kind of external number.
+  struct Records {
+    std::array<Record, CUPTI_EXTERNAL_CORRELATION_KIND_SIZE> all;
+    size_t count = 0;
+    void add(const Record& record) { all[count++] = record; }
+  };
+
+  // By which a name is found without a copy of it.
+  struct NameHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view name) const { return std::hash<std::string_view>()(name); }
+  };
+
+  static void take_activity(void* self, const Activity* activity, const char* name);
+  void take(const Activity& activity, const char* name) EXCLUDES(lock_);
+  void read_clock_until(uint64_t ns) EXCLUDES(lock_);
+  const char* keep(std::string_view name) REQUIRES(lock_);
+  void make_records(const Activity& activity, const char* name, Records& to) REQUIRES(lock_);
+  void put(const Record& record) EXCLUDES(lock_);
+  static Buffer request(Callbacks callbacks);
+  static void hand_over(const std::vector<Buffer>& buffers, Callbacks callbacks);
+  std::vector<Buffer> detach_buffers() REQUIRES(lock_);  // all of them
+
+  [[nodiscard]] bool anything_wanted() const REQUIRES(lock_);
+  [[nodiscard]] bool wanted(CUpti_ActivityKind kind) const REQUIRES(lock_) {
+    return (kinds_ >> kind & 1) != 0;
+  }
+  CUptiResult flush_driver() EXCLUDES(control_, lock_);
+  CUptiResult start() REQUIRES(control_);
+  CUptiResult stop_if_idle() REQUIRES(control_) EXCLUDES(lock_);
+
+  // The driver's table while it records. Held while it is told to start or stop; not while it
+  // flushes, when it may call the profiler's functions.
+  Mutex control_{LockRank::kCuptiControl};
+  const ActivityTable* running_ GUARDED_BY(control_) = nullptr;
+  uint64_t lost_told_ GUARDED_BY(control_) = 0;  // of this recording, by take_dropped()
+
+  Mutex lock_{LockRank::kCuptiRecords};
+  Callbacks callbacks_ GUARDED_BY(lock_);
+  uint64_t kinds_ GUARDED_BY(lock_) = 0;  // a bit each
+  uint32_t calls_ GUARDED_BY(lock_) = 0;  // of which there are DRIVER records, a bit each
+  CUpti_ActivityThreadIdType thread_ids_ GUARDED_BY(lock_) = CUPTI_ACTIVITY_THREAD_ID_TYPE_DEFAULT;
+  RecordTimes::Source clock_ GUARDED_BY(lock_) = nullptr;  // null: the wall clock
+  RecordTimes times_ GUARDED_BY(lock_);
+  Buffer current_ GUARDED_BY(lock_);
+  std::vector<Buffer> set_aside_ GUARDED_BY(lock_);  // not full, but not the current one any more
+  uint64_t dropped_ GUARDED_BY(lock_) = 0;
+  // Records point to names, and a profiler keeps records: so these stay as long as the program
+  // runs.
+  std::unordered_set<std::string, NameHash, std::equal_to<>> names_ GUARDED_BY(lock_);
+};
+
+// The program's one.
+Recorder& recorder();
+
+}  // namespace openmps::cupti
