@@ -37,15 +37,20 @@ struct Attributes {
                                                      {sizeof(size_t), 16'777'216}}};
 };
 
+Attributes& attributes() {
+  static auto* const all = new Attributes;
+  return *all;
+}
+
 // change(attribute) if there is such an attribute and a place for its value.
 template <typename Change>
 CUptiResult with_attribute(CUpti_ActivityAttribute which, size_t* bytes, void* value,
                            Change&& change) {
-  static auto* const attributes = new Attributes;
   if (bytes == nullptr || value == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
-  const MutexLock guard(attributes->lock);
-  if (which >= attributes->all.size()) return CUPTI_ERROR_INVALID_PARAMETER;
-  Attribute& attribute = attributes->all[which];
+  Attributes& known = attributes();
+  const MutexLock guard(known.lock);
+  if (which >= known.all.size()) return CUPTI_ERROR_INVALID_PARAMETER;
+  Attribute& attribute = known.all[which];
   if (*bytes < attribute.bytes) {
     *bytes = attribute.bytes;
     return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;

@@ -194,7 +194,7 @@ CUptiResult Recorder::start() {
   if (table == nullptr) {
     explain_once(
         "this libcupti records programs that run behind OpenMPS, and this one does not: run it "
-        "without --profile, by NVIDIA's libcupti");
+        "without --profile");
     return CUPTI_ERROR_NOT_INITIALIZED;
   }
   const ActivitySink sink{&Recorder::take_activity, this};
