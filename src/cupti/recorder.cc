@@ -197,6 +197,10 @@ CUptiResult Recorder::start() {
         "without --profile");
     return CUPTI_ERROR_NOT_INITIALIZED;
   }
+  {
+    const MutexLock guard(lock_);
+    lost_told_ = 0;
+  }
   const ActivitySink sink{&Recorder::take_activity, this};
   const char* why = nullptr;
   const CUresult result = table->start(&sink, &why);
@@ -208,33 +212,23 @@ CUptiResult Recorder::start() {
   if (result == CUDA_ERROR_OUT_OF_MEMORY) return CUPTI_ERROR_OUT_OF_MEMORY;
   if (result != CUDA_SUCCESS) return CUPTI_ERROR_UNKNOWN;
   running_ = table;
-  lost_told_ = 0;
   return CUPTI_SUCCESS;
 }
 
 // What stop() flushes finds no kind wanted, and so calls nothing of the profiler's.
 CUptiResult Recorder::stop_if_idle() {
-  uint64_t lost = 0;
   {
     const MutexLock guard(lock_);
     if (running_ == nullptr || anything_wanted()) return CUPTI_SUCCESS;
   }
-  const ActivityTable* const table = std::exchange(running_, nullptr);
-  lost = table->lost() - lost_told_;
-  const CUresult result = table->stop();
-  const MutexLock guard(lock_);
-  dropped_ += lost;
-  return result == CUDA_SUCCESS ? CUPTI_SUCCESS : CUPTI_ERROR_UNKNOWN;
+  const ActivityTable* const table = running_.exchange(nullptr);
+  note_lost(table->lost());
+  return table->stop() == CUDA_SUCCESS ? CUPTI_SUCCESS : CUPTI_ERROR_UNKNOWN;
 }
 
 CUptiResult Recorder::flush_driver() {
-  const ActivityTable* table = nullptr;
-  {
-    const MutexLock control(control_);
-    table = running_;
-  }
-  if (table == nullptr) return CUPTI_SUCCESS;
-  return table->flush() == CUDA_SUCCESS ? CUPTI_SUCCESS : CUPTI_ERROR_UNKNOWN;
+  const ActivityTable* const table = running_;
+  return table == nullptr || table->flush() == CUDA_SUCCESS ? CUPTI_SUCCESS : CUPTI_ERROR_UNKNOWN;
 }
 
 CUptiResult Recorder::flush() {
@@ -265,17 +259,17 @@ CUptiResult Recorder::flush() {
   return flushed;
 }
 
-uint64_t Recorder::take_dropped() {
-  uint64_t lost = 0;
-  {
-    const MutexLock control(control_);
-    if (running_ != nullptr) {
-      const uint64_t now = running_->lost();
-      lost = now - std::exchange(lost_told_, now);
-    }
-  }
+// So many have been lost in the driver since it began to record.
+void Recorder::note_lost(uint64_t lost) {
   const MutexLock guard(lock_);
-  return lost + std::exchange(dropped_, 0);
+  if (lost <= lost_told_) return;
+  dropped_ += lost - std::exchange(lost_told_, lost);
+}
+
+uint64_t Recorder::take_dropped() {
+  if (const ActivityTable* const table = running_; table != nullptr) note_lost(table->lost());
+  const MutexLock guard(lock_);
+  return std::exchange(dropped_, 0);
 }
 
 CUptiResult Recorder::finalize() {

@@ -3,11 +3,13 @@
 // records in buffers of the profiler, in the order in which they come. Any thread.
 //
 // The profiler's functions are called without a lock of this library's. A thread that the driver
-// tells of an activity calls them when a buffer is needed or full; so they may do what CUPTI's
-// documentation allows them, and nothing that waits for the driver.
+// tells of an activity calls them when a buffer is needed or full: there they may ask for times,
+// lost records and the records of a buffer, and must not enable, disable or flush, which wait for
+// that thread.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -42,9 +44,9 @@ class Recorder {
   // Whether there are DRIVER records of that function. Enabling and disabling the kind is about
   // all.
   CUptiResult enable_call(CUpti_CallbackId call, bool on) EXCLUDES(control_, lock_);
-  CUptiResult flush() EXCLUDES(control_, lock_);
+  CUptiResult flush() EXCLUDES(lock_);
   // Since it was last asked.
-  [[nodiscard]] uint64_t take_dropped() EXCLUDES(control_, lock_);
+  [[nodiscard]] uint64_t take_dropped() EXCLUDES(lock_);
   // As if nothing had ever been asked for. The profiler gets its buffers back.
   CUptiResult finalize() EXCLUDES(control_, lock_);
 
@@ -89,15 +91,15 @@ class Recorder {
   [[nodiscard]] bool wanted(CUpti_ActivityKind kind) const REQUIRES(lock_) {
     return (kinds_ >> kind & 1) != 0;
   }
-  CUptiResult flush_driver() EXCLUDES(control_, lock_);
+  CUptiResult flush_driver() EXCLUDES(lock_);
+  void note_lost(uint64_t lost) EXCLUDES(lock_);
   CUptiResult start() REQUIRES(control_);
   CUptiResult stop_if_idle() REQUIRES(control_) EXCLUDES(lock_);
 
-  // The driver's table while it records. Held while it is told to start or stop; not while it
-  // flushes, when it may call the profiler's functions.
+  // Held while the driver is told to start or to stop, and not while it flushes, when it may call
+  // the profiler's functions.
   Mutex control_{LockRank::kCuptiControl};
-  const ActivityTable* running_ GUARDED_BY(control_) = nullptr;
-  uint64_t lost_told_ GUARDED_BY(control_) = 0;  // of this recording, by take_dropped()
+  std::atomic<const ActivityTable*> running_{nullptr};  // the driver's, while it records
 
   Mutex lock_{LockRank::kCuptiRecords};
   Callbacks callbacks_ GUARDED_BY(lock_);
@@ -108,7 +110,9 @@ class Recorder {
   RecordTimes times_ GUARDED_BY(lock_);
   Buffer current_ GUARDED_BY(lock_);
   std::vector<Buffer> set_aside_ GUARDED_BY(lock_);  // not full, but not the current one any more
-  uint64_t dropped_ GUARDED_BY(lock_) = 0;
+  uint64_t dropped_ GUARDED_BY(lock_) = 0;           // not told yet
+  uint64_t lost_told_ GUARDED_BY(lock_) =
+      0;  // of the driver's lost ones: those that are in dropped_
   // Records point to names, and a profiler keeps records: so these stay as long as the program
   // runs.
   std::unordered_set<std::string, NameHash, std::equal_to<>> names_ GUARDED_BY(lock_);

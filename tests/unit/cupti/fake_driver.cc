@@ -33,6 +33,7 @@ CUresult flush() {
 
 CUresult stop() {
   flush();
+  if (fake_driver().in_stop) fake_driver().in_stop();
   fake_driver().sink = {};
   ++fake_driver().stops;
   return CUDA_SUCCESS;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@ struct FakeDriver {
   std::atomic<int> starts{0};
   std::atomic<int> stops{0};
   ActivitySink sink{};  // of the recording; null members: there is none
+  std::function<void()> in_stop;
   // Told by the next flush(), as what has ended in another process.
   std::vector<std::pair<Activity, std::string>> ended;
 
