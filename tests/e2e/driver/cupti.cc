@@ -427,8 +427,9 @@ std::string our_library(const char* major) {
   char program[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", program, sizeof program);
   std::string path(program, length < 0 ? 0 : static_cast<size_t>(length));
-  for (int i = 0; i < 3; ++i)
-    path.resize(path.find_last_of('/') == std::string::npos ? 0 : path.rfind('/'));
+  for (int i = 0; i < 3; ++i) {
+    path.resize(std::min(path.size(), path.rfind('/')));
+  }
   return path + "/lib/openmps/cupti/libcupti.so." + major;
 }
 
