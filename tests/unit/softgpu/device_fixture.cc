@@ -26,17 +26,17 @@ bool is_in_death_test() {
 class Machine : public ::testing::Environment {
  public:
   void SetUp() override {
-    setenv("SOFTGPU_DEVICE", ("softgpu-unit-" + std::to_string(getpid())).c_str(), 1);
     setenv("SOFTGPU_SMS", std::to_string(kSms).c_str(), 1);
     setenv("SOFTGPU_MEMORY", "256M", 1);
-    setenv("SOFTGPU_DEVICES", "1", 1);
+    setenv("SOFTGPU_DEVICES", std::to_string(kDevices).c_str(), 1);
     setenv("SOFTGPU_CC", "9.0", 1);
     setenv("SOFTGPU_LOADING_WAITS", "1", 1);
     setenv("SOFTGPU_STREAM_LOTS", "1", 1);
     setenv("SOFTGPU_STREAM_ITEMS", std::to_string(kStreamItems).c_str(), 1);
     if (is_in_death_test()) {
-      unsetenv(kTraceVariable);
+      unsetenv(kTraceVariable);  // and on its parent's device, which goes with the parent
     } else {
+      setenv("SOFTGPU_DEVICE", ("softgpu-unit-" + std::to_string(getpid())).c_str(), 1);
       setenv(kTraceVariable, trace_path().c_str(), 1);
     }
     unsetenv("CUDA_VISIBLE_DEVICES");

@@ -13,6 +13,7 @@
 namespace openmps::softgpu::testing {
 
 // The modelled machine of these tests.
+inline constexpr int kDevices = 2;
 inline constexpr int kSms = 4;
 inline constexpr int kBlocksPerSm = 32;
 inline constexpr int kStreamItems = 1020;  // of an H200
