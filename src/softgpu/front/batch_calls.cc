@@ -37,6 +37,20 @@ CUresult copy_operation(const CUDA_MEMCPY3D_BATCH_OP& operation, CUstream stream
   return result == CUDA_SUCCESS ? cuMemcpy3DAsync_v2(&copy, stream) : result;
 }
 
+// copy(index) -> CUresult, up to the first that fails.
+template <typename Copy>
+CUresult copy_all(size_t count, size_t* failed, Copy&& copy) {
+  return recorded_call(CallKind::kCopy, [&] {
+    for (size_t i = 0; i < count; ++i) {
+      const CUresult result = copy(i);
+      if (result == CUDA_SUCCESS) continue;
+      if (failed != nullptr) *failed = i;
+      return result;
+    }
+    return CUDA_SUCCESS;
+  });
+}
+
 }  // namespace
 
 CUresult cuMemcpyBatchAsync(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count,
@@ -47,13 +61,8 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
       null_stream(hStream) || !sound_attributes(attrs, attrsIdxs, numAttrs, count)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  for (size_t i = 0; i < count; ++i) {
-    CUresult result = cuMemcpyAsync(dsts[i], srcs[i], sizes[i], hStream);
-    if (result == CUDA_SUCCESS) continue;
-    if (failIdx != nullptr) *failIdx = i;
-    return result;
-  }
-  return CUDA_SUCCESS;
+  return copy_all(count, failIdx,
+                  [&](size_t i) { return cuMemcpyAsync(dsts[i], srcs[i], sizes[i], hStream); });
 }
 
 CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count,
@@ -68,13 +77,7 @@ CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP* opList, siz
   if (numOps == 0 || opList == nullptr || flags != 0 || null_stream(hStream)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  for (size_t i = 0; i < numOps; ++i) {
-    CUresult result = copy_operation(opList[i], hStream);
-    if (result == CUDA_SUCCESS) continue;
-    if (failIdx != nullptr) *failIdx = i;
-    return result;
-  }
-  return CUDA_SUCCESS;
+  return copy_all(numOps, failIdx, [&](size_t i) { return copy_operation(opList[i], hStream); });
 }
 
 CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP* opList,

@@ -243,8 +243,7 @@ CUresult cuCtxGetId(CUcontext ctx, unsigned long long* ctxId) {
     if (!context.ok()) return context.status();
     const std::shared_ptr<ExecutionContext> execution = (*context)->execution();
     if (execution == nullptr) return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "not active");
-    // A primary context that was reset and retained is another one.
-    *ctxId = (*context)->is_primary() ? execution->id : (*context)->id();
+    *ctxId = context_number(**context, *execution);
     return Status();
   });
 }

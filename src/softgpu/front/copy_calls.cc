@@ -20,14 +20,14 @@ CopySide side_of(CUmemorytype type) {
 
 CUresult copy_linear(const cuda::LinearSide& to, const cuda::LinearSide& from, size_t bytes,
                      CUstream stream, bool synchronous) {
-  return with_stream(stream, [&](Caller&, Stream& target) {
+  return with_stream(CallKind::kCopy, stream, [&](Caller&, Stream& target) {
     return issue_copy(target, linear_copy(to.address, from.address, bytes), side_of(from.type),
                       side_of(to.type), synchronous);
   });
 }
 
 CUresult copy_box(const CUDA_MEMCPY3D& parameters, CUstream stream, bool synchronous) {
-  return with_stream(stream, [&](Caller& caller, Stream& target) -> Status {
+  return with_stream(CallKind::kCopy, stream, [&](Caller& caller, Stream& target) -> Status {
     CopyShape shape;
     CopySide source;
     CopySide destination;
@@ -50,7 +50,7 @@ CUresult copy_box(const Copy* copy, CUstream stream, bool synchronous) {
 }
 
 CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what, CUstream stream, bool synchronous) {
-  return with_stream(stream, [&](Caller&, Stream& target) -> Status {
+  return with_stream(CallKind::kFill, stream, [&](Caller&, Stream& target) -> Status {
     if (what.height > 1 &&
         (what.pitch % what.elementSize != 0 || what.pitch / what.elementSize < what.width)) {
       return invalid_value("rows that do not fit their pitch");
@@ -121,7 +121,7 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdevice
                            CUcontext srcContext, size_t ByteCount, CUstream hStream) {
   CUresult result = check_contexts(dstContext, srcContext);
   if (result != CUDA_SUCCESS) return result;
-  return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
+  return with_stream(CallKind::kCopy, hStream, [&](Caller& caller, Stream& stream) -> Status {
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     return issue_copy(stream, linear_copy(dstDevice, srcDevice, ByteCount), CopySide::kDevice,
                       CopySide::kDevice, kAsynchronous);

@@ -11,13 +11,17 @@
 #include "api/prototypes.h"
 #include "base/thread_end.h"
 #include "cuda/status.h"
+#include "cupti/activity.h"
 #include "softgpu/device/contexts/context.h"
 #include "softgpu/device/contexts/stream.h"
 #include "softgpu/device/driver.h"
 #include "softgpu/device/graphs/capture.h"
+#include "softgpu/device/schedule/recorder.h"
 #include "softgpu/device/schedule/scheduler.h"
 
 namespace openmps::softgpu {
+
+using cupti::CallKind;
 
 // The calling thread's context, active and without a sticky error; null only for
 // with_any_context().
@@ -126,6 +130,12 @@ CUresult with_stream(CUstream handle, Body&& body, bool asked = false) {
     if (!stream.ok()) return stream.status();
     return body(caller, **stream);
   });
+}
+
+// The same for a call that gives the stream kernels, copies or fills.
+template <typename Body>
+CUresult with_stream(CallKind kind, CUstream handle, Body&& body) {
+  return recorded_call(kind, [&] { return with_stream(handle, body); });
 }
 
 }  // namespace openmps::softgpu

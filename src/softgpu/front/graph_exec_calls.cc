@@ -86,13 +86,14 @@ CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
 }
 
 CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
-  return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
+  const auto launch = [&](Caller& caller, Stream& stream) -> Status {
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     std::shared_ptr<GraphExec> exec = caller.driver.graph_execs.find(hGraph);
     if (exec == nullptr) return invalid_value("not an executable graph");
     OPENMPS_RETURN_IF_ERROR(launch_graph(*exec, stream));
     return launched(stream);
-  });
+  };
+  return with_stream(CallKind::kGraphLaunch, hStream, launch);
 }
 
 CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,

@@ -6,6 +6,7 @@
 #include "api/softgpu_table.h"
 #include "interop/export_tables.h"
 #include "softgpu/device/lifetime/start.h"
+#include "softgpu/front/activity_table.h"
 #include "softgpu/front/device_facts.h"
 #include "softgpu/front/front.h"
 
@@ -93,6 +94,12 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cu
 }
 
 CUresult cuGetExportTable(const void** ppExportTable, const CUuuid* pExportTableId) {
+  if (ppExportTable != nullptr && pExportTableId != nullptr) {
+    if (const cupti::ActivityTable* table = find_activity_table(*pExportTableId)) {
+      *ppExportTable = table;
+      return CUDA_SUCCESS;
+    }
+  }
   set_interop_host(&kInteropHost);
   return get_export_table(ppExportTable, pExportTableId);
 }

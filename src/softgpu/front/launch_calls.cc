@@ -76,7 +76,7 @@ Status read_attributes(const CUlaunchConfig& config, LaunchOptions* options) {
 
 CUresult launch(CUfunction f, const LaunchShape& shape, const LaunchOptions& options,
                 CUstream stream, void** parameters, void** extra) {
-  return with_stream(stream, [&](Caller& caller, Stream& target) -> Status {
+  return with_stream(CallKind::kLaunch, stream, [&](Caller& caller, Stream& target) -> Status {
     Result<std::shared_ptr<Function>> function = resolve_function(target.context, f);
     if (!function.ok()) return function.status();
     if ((*function)->module->execution != target.execution) {

@@ -14,6 +14,7 @@ openmps_unit_test(softgpu_device_test
   device_loading_test.cc
   device_memory_test.cc
   device_module_test.cc
+  device_recorder_test.cc
   device_schedule_test.cc
   device_stream_test.cc
   device_tensor_map_test.cc

@@ -55,6 +55,10 @@ void Context::set_execution(std::shared_ptr<ExecutionContext> execution,
   legacy_stream_ = std::move(legacy);
 }
 
+uint64_t context_number(const Context& context, const ExecutionContext& execution) {
+  return context.is_primary() ? execution.id : context.id();
+}
+
 namespace context_stack {
 
 std::shared_ptr<Context> current() {

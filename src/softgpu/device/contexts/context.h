@@ -91,6 +91,10 @@ class Context : public std::enable_shared_from_this<Context> {
   std::shared_ptr<Stream> legacy_stream_ GUARDED_BY(mutex_);
 };
 
+// cuCtxGetId's number of the context while that is active: a primary context that was reset and
+// retained is another one.
+uint64_t context_number(const Context& context, const ExecutionContext& execution);
+
 // The calling thread's stack of current contexts. current() is null if it is empty.
 namespace context_stack {
 std::shared_ptr<Context> current();

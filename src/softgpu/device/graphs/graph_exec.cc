@@ -167,6 +167,7 @@ bool same_context(const Work& one, const Work& other) {
 
 Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uint64_t flags) {
   auto exec = std::make_shared<GraphExec>();
+  exec->id = driver.new_id();
   exec->flags = flags;
   const MutexLock lock(exec->mutex);
   const MutexLock graph_lock(graph_mutex);
@@ -181,9 +182,11 @@ Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uin
   exec->steps = steps_of(graph);
   set_device_nodes(exec->steps);
   hold_user_objects(graph, &exec->user_objects);
-  for (const GraphStep& step : exec->steps) {
-    if (const auto* fill = std::get_if<FillWork>(&step.work)) {
-      OPENMPS_RETURN_IF_ERROR(check_fill_range(driver.address_space, fill->shape));
+  for (GraphStep& step : exec->steps) {
+    if (auto* fill = std::get_if<FillWork>(&step.work)) {
+      SideFacts facts;
+      OPENMPS_RETURN_IF_ERROR(check_fill_range(driver.address_space, fill->shape, &facts));
+      if (facts.mapped) fill->destination = facts.place.kind;
     }
   }
   exec->handle = driver.graph_execs.add(exec);

@@ -28,6 +28,7 @@ struct GraphExec : std::enable_shared_from_this<GraphExec> {
   }
 
   CUgraphExec handle = nullptr;
+  uint64_t id = 0;  // for recordings
   uint64_t flags = 0;
   Mutex mutex{LockRank::kSoftGraphExec};
   std::vector<Step> steps GUARDED_BY(mutex);

@@ -29,8 +29,12 @@ bool has_kernel(const std::vector<GraphStep>& steps) {
 class BodyOperation final : public ConditionalOperation {
  public:
   BodyOperation(const std::shared_ptr<ExecutionContext>& execution, const ConditionalWork& work,
-                const StreamQueue& stream, MakeOperation make)
-      : ConditionalOperation(execution), work_(work), stream_(stream), make_(make) {
+                const StreamQueue& stream, const WorkOrigin& origin, MakeOperation make)
+      : ConditionalOperation(execution),
+        work_(work),
+        stream_(stream),
+        origin_(origin),
+        make_(make) {
     stream_.tail = nullptr;  // the bodies are in no stream
   }
 
@@ -60,7 +64,8 @@ class BodyOperation final : public ConditionalOperation {
 
   void submit(Submission& submission, const std::vector<GraphStep>& steps,
               const std::shared_ptr<ConditionalOperation>& self) REQUIRES(scheduler_mutex) {
-    const std::vector<LateOperation> operations = late_operations(steps, context, stream_, make_);
+    const std::vector<LateOperation> operations =
+        late_operations(steps, context, stream_, origin_, make_);
     std::vector<OperationPtr> all;
     for (const LateOperation& late : operations) all.push_back(late.operation);
     auto end = std::make_shared<MarkerOperation>(context);
@@ -71,6 +76,7 @@ class BodyOperation final : public ConditionalOperation {
 
   const ConditionalWork work_;
   StreamQueue stream_;
+  const WorkOrigin origin_;
   const MakeOperation make_;
   bool submitted_ = false;
 };
@@ -79,6 +85,12 @@ class BodyOperation final : public ConditionalOperation {
 
 Work work_at_launch(const GraphStep& step) {
   return step.enabled || updatable(step) != nullptr ? step.work : Work(MarkerWork{});
+}
+
+WorkOrigin origin_of(const GraphStep& step, const WorkOrigin& launch) {
+  WorkOrigin origin = launch;
+  origin.graph_node = reinterpret_cast<uint64_t>(step.node);
+  return origin;
 }
 
 void set_device_nodes(const std::vector<GraphStep>& steps) {
@@ -136,11 +148,12 @@ uint32_t branches_of(const std::vector<GraphStep>& steps) {
 
 std::vector<LateOperation> late_operations(const std::vector<GraphStep>& steps,
                                            const std::shared_ptr<ExecutionContext>& execution,
-                                           const StreamQueue& stream, MakeOperation make) {
+                                           const StreamQueue& stream, const WorkOrigin& origin,
+                                           MakeOperation make) {
   std::vector<LateOperation> made;
   for (const GraphStep& step : steps) {
     LateOperation late;
-    late.operation = make(work_at_launch(step), execution, stream);
+    late.operation = make(work_at_launch(step), execution, stream, origin_of(step, origin));
     late.operation->stream_id = stream.id;
     for (const uint32_t index : step.after) late.after.push_back(made[index].operation);
     made.push_back(std::move(late));
@@ -160,8 +173,9 @@ void submit_late(Submission& submission, std::span<const LateOperation> operatio
 
 OperationPtr make_conditional(const ConditionalWork& work,
                               const std::shared_ptr<ExecutionContext>& execution,
-                              const StreamQueue& stream, MakeOperation make) {
-  return std::make_shared<BodyOperation>(execution, work, stream, make);
+                              const StreamQueue& stream, const WorkOrigin& origin,
+                              MakeOperation make) {
+  return std::make_shared<BodyOperation>(execution, work, stream, origin, make);
 }
 
 }  // namespace openmps::softgpu

@@ -26,6 +26,8 @@ struct GraphStep {
 
 // What a launch has to do for it. One that kernels may switch on is there in any case.
 [[nodiscard]] Work work_at_launch(const GraphStep& step);
+// Of one step's operation, in a launch of that origin.
+[[nodiscard]] WorkOrigin origin_of(const GraphStep& step, const WorkOrigin& launch);
 // The nodes that kernels change begin with what the steps say.
 void set_device_nodes(const std::vector<GraphStep>& steps);
 [[nodiscard]] bool has_device_nodes(const std::vector<GraphStep>& steps);
@@ -41,16 +43,18 @@ struct LateOperation {
   OperationPtr operation;
   std::vector<OperationPtr> after;
 };
-// What steps are to do in a stream of that context.
+// What steps are to do in a stream of that context. `origin`: of all.
 std::vector<LateOperation> late_operations(const std::vector<GraphStep>& steps,
                                            const std::shared_ptr<ExecutionContext>& execution,
-                                           const StreamQueue& stream, MakeOperation make);
+                                           const StreamQueue& stream, const WorkOrigin& origin,
+                                           MakeOperation make);
 void submit_late(Submission& submission, std::span<const LateOperation> operations)
     REQUIRES(scheduler_mutex);
 
 // A conditional node's operation, which runs a body as often as its condition says.
 OperationPtr make_conditional(const ConditionalWork& work,
                               const std::shared_ptr<ExecutionContext>& execution,
-                              const StreamQueue& stream, MakeOperation make);
+                              const StreamQueue& stream, const WorkOrigin& origin,
+                              MakeOperation make);
 
 }  // namespace openmps::softgpu

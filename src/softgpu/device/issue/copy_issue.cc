@@ -80,6 +80,7 @@ Status issue_fill(Stream& stream, const FillShape& shape, bool synchronous) {
   if (facts.device && !facts.sync_memops && !has_sync_memops(stream)) synchronous = false;
   FillWork work;
   work.shape = shape;
+  if (facts.mapped) work.destination = facts.place.kind;
   work.inline_execution = synchronous;
   OperationPtr operation;
   OPENMPS_RETURN_IF_ERROR(issue(stream, work, &operation));

@@ -12,6 +12,7 @@
 #include "softgpu/device/graphs/graph_exec.h"
 #include "softgpu/device/issue/event_issue.h"
 #include "softgpu/device/issue/graph_run.h"
+#include "softgpu/device/issue/issue.h"
 #include "softgpu/device/issue/make_operation.h"
 #include "softgpu/device/schedule/scheduler.h"
 #include "softgpu/device/work/event.h"
@@ -87,9 +88,11 @@ struct LaunchOperations {
 };
 
 // Records of events count from now on; waits are for what was recorded before.
-void make_steps(const std::vector<GraphStep>& steps, Stream& stream, LaunchOperations* launch) {
+void make_steps(const std::vector<GraphStep>& steps, Stream& stream, const WorkOrigin& origin,
+                LaunchOperations* launch) {
   for (const GraphStep& step : steps) {
-    launch->steps.push_back(make_operation(work_at_launch(step), stream.execution, *stream.queue));
+    launch->steps.push_back(make_operation(work_at_launch(step), stream.execution, *stream.queue,
+                                           origin_of(step, origin)));
     const auto* wait = std::get_if<WaitWork>(&step.work);
     launch->waited.push_back(wait == nullptr ? nullptr : last_record(*wait->event));
   }
@@ -101,8 +104,8 @@ void make_steps(const std::vector<GraphStep>& steps, Stream& stream, LaunchOpera
 }
 
 void make_run(Driver& driver, const std::shared_ptr<GraphExec>& exec, const Stream& stream,
-              LaunchOperations* launch) {
-  auto around = std::make_shared<GraphRun>(driver, stream.execution, *stream.queue);
+              const WorkOrigin& origin, LaunchOperations* launch) {
+  auto around = std::make_shared<GraphRun>(driver, stream.execution, *stream.queue, origin);
   launch->run = std::make_shared<GraphRun>(around, exec);
   launch->end->graph_run = std::move(around);
   for (const OperationPtr& operation : launch->steps) {
@@ -156,12 +159,16 @@ Status launch_locked(GraphExec& exec, const std::vector<GraphStep>& steps, Strea
   OPENMPS_RETURN_IF_ERROR(driver.graph_memory.open(memory.allocations, frees_itself));
 
   LaunchOperations launch;
-  make_steps(steps, stream, &launch);
+  WorkOrigin origin = give_work(stream);
+  origin.graph = static_cast<uint32_t>(exec.id);
+  make_steps(steps, stream, origin, &launch);
   launch.begin = std::make_shared<MarkerOperation>(stream.execution);
   launch.begin->assigned = exec.conditions;
   launch.end = std::make_shared<MarkerOperation>(stream.execution);
   launch.end->unconnected = true;
-  if (launches_graphs(steps)) make_run(driver, exec.shared_from_this(), stream, &launch);
+  if (launches_graphs(steps)) {
+    make_run(driver, exec.shared_from_this(), stream, origin, &launch);
+  }
   exec.uploaded = true;
   driver.graph_memory.use(memory.allocations, launch.end);
   for (const uint64_t address : memory.frees) driver.graph_memory.close(address, launch.end);

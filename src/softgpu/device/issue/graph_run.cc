@@ -23,8 +23,8 @@ bool is_done(const OperationPtr& operation) REQUIRES(scheduler_mutex) { return o
 }  // namespace
 
 GraphRun::GraphRun(Driver& driver, std::shared_ptr<ExecutionContext> execution,
-                   const StreamQueue& stream)
-    : driver_(driver), execution_(std::move(execution)), stream_(stream) {
+                   const StreamQueue& stream, const WorkOrigin& origin)
+    : driver_(driver), execution_(std::move(execution)), stream_(stream), origin_(origin) {
   stream_.tail = nullptr;  // what kernels launch is in no stream
 }
 
@@ -32,8 +32,11 @@ GraphRun::GraphRun(const std::shared_ptr<GraphRun>& parent, std::shared_ptr<Grap
     : driver_(parent->driver_),
       execution_(parent->execution_),
       stream_(parent->stream_),
+      origin_(parent->origin_),
       parent_(parent),
-      exec_(std::move(exec)) {}
+      exec_(std::move(exec)) {
+  origin_.graph = static_cast<uint32_t>(exec_->id);
+}
 
 void GraphRun::adopt(KernelOperation& kernel) {
   kernel.graph_run = shared_from_this();
@@ -53,7 +56,8 @@ Result<GraphRun::Launched> GraphRun::prepare(const std::shared_ptr<GraphExec>& e
   if (!exec->for_device() || !exec->uploaded) {
     return Status(CUDA_ERROR_INVALID_VALUE, "not a graph that the device may launch");
   }
-  launched.operations = late_operations(exec->steps, execution_, stream_, make_operation);
+  launched.operations =
+      late_operations(exec->steps, execution_, stream_, launched.run->origin_, make_operation);
   for (const LateOperation& late : launched.operations) {
     if (late.operation->context != execution_) {
       return Status(CUDA_ERROR_INVALID_VALUE, "a graph of another context");

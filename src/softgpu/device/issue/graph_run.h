@@ -25,7 +25,8 @@ class GraphRun final : public GraphLaunches,
                        public std::enable_shared_from_this<GraphRun> {
  public:
   // Of the stream in which the host launches a graph: there is none around it.
-  GraphRun(Driver& driver, std::shared_ptr<ExecutionContext> execution, const StreamQueue& stream);
+  GraphRun(Driver& driver, std::shared_ptr<ExecutionContext> execution, const StreamQueue& stream,
+           const WorkOrigin& origin);
   // Of `exec`, inside of `parent`.
   GraphRun(const std::shared_ptr<GraphRun>& parent, std::shared_ptr<GraphExec> exec);
 
@@ -55,6 +56,7 @@ class GraphRun final : public GraphLaunches,
   Driver& driver_;
   const std::shared_ptr<ExecutionContext> execution_;
   StreamQueue stream_;
+  WorkOrigin origin_;
   const std::shared_ptr<GraphRun> parent_;
   const std::shared_ptr<GraphExec> exec_;  // null: a stream's
   std::weak_ptr<GraphRun> tail_of_;        // the environment whose tail launch this is

@@ -21,7 +21,20 @@ bool is_launch(const Work& work) {
   return std::holds_alternative<LaunchWork>(work);
 }
 
+bool is_recorded(const Work& work) {
+  return std::holds_alternative<LaunchWork>(work) || std::holds_alternative<CopyWork>(work) ||
+         std::holds_alternative<FillWork>(work);
+}
+
 }  // namespace
+
+WorkOrigin give_work(const Stream& stream) {
+  if (!is_recording()) return {};
+  RecordedCall* call = RecordedCall::current();
+  if (call == nullptr) return {};  // it began before the recording
+  const ExecutionContext& execution = *stream.execution;
+  return call->give(execution.device, context_number(*stream.context, execution), stream.queue->id);
+}
 
 Status issue(Stream& stream, const Work& work, OperationPtr* issued,
              std::span<const OperationPtr> after) {
@@ -30,7 +43,8 @@ Status issue(Stream& stream, const Work& work, OperationPtr* issued,
   Scheduler& scheduler = driver.scheduler;
   if (std::holds_alternative<LaunchWork>(work)) scheduler.await_launches_allowed(*stream.execution);
   scheduler.await_submission(*stream.queue);
-  OperationPtr operation = make_operation(work, stream.execution, *stream.queue);
+  const WorkOrigin origin = is_recorded(work) ? give_work(stream) : WorkOrigin{};
+  OperationPtr operation = make_operation(work, stream.execution, *stream.queue, origin);
   if (issued != nullptr) *issued = operation;
   scheduler.submit(*stream.queue, operation, after);
   return is_launch(work) ? launched(stream) : Status();

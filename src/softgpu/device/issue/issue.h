@@ -17,6 +17,9 @@ namespace openmps::softgpu {
 Status issue(Stream& stream, const Work& work, OperationPtr* issued = nullptr,
              std::span<const OperationPtr> after = {});
 
+// Of what the call that this thread is in gives to the stream, if it is recorded.
+WorkOrigin give_work(const Stream& stream);
+
 // What the device does by itself was given to the stream: with CUDA_LAUNCH_BLOCKING the call waits
 // for the context's work. Its sticky error.
 Status launched(Stream& stream);

@@ -14,42 +14,84 @@
 namespace openmps::softgpu {
 namespace {
 
+using cupti::ActivityKind;
+using cupti::MemoryKind;
+
 using Execution = std::shared_ptr<ExecutionContext>;
+
+bool is_on_device(MemoryKind kind) {
+  return kind == MemoryKind::kDevice || kind == MemoryKind::kArray;
+}
+
+// Between two devices the activity's device is the source's, and its peer the destination's.
+void describe(const CopyWork& work, cupti::Activity& activity) {
+  activity.bytes = work.shape.width * work.shape.height * work.shape.depth;
+  activity.from = work.source.kind;
+  activity.to = work.destination.kind;
+  if (!is_on_device(activity.from) || !is_on_device(activity.to)) return;
+  if (work.source.device == work.destination.device) return;
+  activity.is_peer = 1;
+  activity.device = static_cast<uint32_t>(work.source.device);
+  activity.peer = static_cast<uint32_t>(work.destination.device);
+}
+
+void describe(const FillWork& work, cupti::Activity& activity) {
+  activity.bytes = work.shape.width * work.shape.element * work.shape.height;
+  activity.value = work.shape.value;
+  activity.to = work.destination;
+}
+
+void describe(const LaunchWork& work, cupti::Activity& activity) {
+  std::copy(work.grid.begin(), work.grid.end(), activity.grid);
+  std::copy(work.block.begin(), work.block.end(), activity.block);
+  const KernelInfo& info = *work.function->info;
+  activity.registers = info.registers;
+  activity.static_shared_bytes = info.static_shared_bytes;
+  activity.dynamic_shared_bytes = work.dynamic_shared_bytes;
+  activity.local_bytes = info.local_bytes;
+}
 
 // 256 bytes, zeroed: the size word and the barrier counter of a grid-wide synchronisation live in
 // it.
 constexpr size_t kWorkspaceWords = 32;
 
-OperationPtr make(const MarkerWork& work, const Execution& execution, const StreamQueue&) {
+OperationPtr make(const MarkerWork& work, const Execution& execution, const StreamQueue&,
+                  const WorkOrigin&) {
   auto marker = std::make_shared<MarkerOperation>(execution);
   marker->unconnected = work.is_free;
   return marker;
 }
 
-OperationPtr make(const RecordWork& work, const Execution& execution, const StreamQueue& stream) {
+OperationPtr make(const RecordWork& work, const Execution& execution, const StreamQueue& stream,
+                  const WorkOrigin&) {
   return make_operation(record_work(*work.event), execution, stream);
 }
 
-OperationPtr make(const WaitWork& work, const Execution& execution, const StreamQueue& stream) {
+OperationPtr make(const WaitWork& work, const Execution& execution, const StreamQueue& stream,
+                  const WorkOrigin&) {
   return make_operation(wait_work(*work.event), execution, stream);
 }
 
 // What is allocated is there for the life of the graph: GraphMemory counts at the launch.
-OperationPtr make(const AllocationWork&, const Execution& execution, const StreamQueue&) {
+OperationPtr make(const AllocationWork&, const Execution& execution, const StreamQueue&,
+                  const WorkOrigin&) {
   return std::make_shared<MarkerOperation>(execution);
 }
 
-OperationPtr make(const GraphFreeWork&, const Execution& execution, const StreamQueue&) {
+OperationPtr make(const GraphFreeWork&, const Execution& execution, const StreamQueue&,
+                  const WorkOrigin&) {
   return std::make_shared<MarkerOperation>(execution);
 }
 
-OperationPtr make(const FreeWork& work, const Execution& execution, const StreamQueue&) {
+OperationPtr make(const FreeWork& work, const Execution& execution, const StreamQueue&,
+                  const WorkOrigin&) {
   auto operation = std::make_shared<MarkerOperation>(execution);
   operation->freed_address = work.address;
   return operation;
 }
 
-OperationPtr make(const CopyWork& work, const Execution& execution, const StreamQueue&) {
+OperationPtr make(const CopyWork& work, const Execution& execution, const StreamQueue& stream,
+                  const WorkOrigin& origin) {
   auto operation = std::make_shared<CopyOperation>(execution);
   operation->work = work.shape;
   operation->staged = work.staged;
@@ -57,17 +99,23 @@ OperationPtr make(const CopyWork& work, const Execution& execution, const Stream
   operation->check_destination = work.check_destination;
   operation->engine = work.engine;
   operation->inline_execution = work.inline_execution;
+  operation->record = make_record(origin, ActivityKind::kCopy, execution->device, stream.id);
+  if (operation->record != nullptr) describe(work, operation->record->activity);
   return operation;
 }
 
-OperationPtr make(const FillWork& work, const Execution& execution, const StreamQueue&) {
+OperationPtr make(const FillWork& work, const Execution& execution, const StreamQueue& stream,
+                  const WorkOrigin& origin) {
   auto operation = std::make_shared<CopyOperation>(execution);
   operation->work = work.shape;
   operation->inline_execution = work.inline_execution;
+  operation->record = make_record(origin, ActivityKind::kFill, execution->device, stream.id);
+  if (operation->record != nullptr) describe(work, operation->record->activity);
   return operation;
 }
 
-OperationPtr make(const HostWork& work, const Execution& execution, const StreamQueue&) {
+OperationPtr make(const HostWork& work, const Execution& execution, const StreamQueue&,
+                  const WorkOrigin&) {
   auto operation = std::make_shared<HostOperation>(execution);
   operation->function = work.function;
   operation->callback = work.callback;
@@ -76,7 +124,8 @@ OperationPtr make(const HostWork& work, const Execution& execution, const Stream
   return operation;
 }
 
-OperationPtr make(const WordsWork& work, const Execution& execution, const StreamQueue&) {
+OperationPtr make(const WordsWork& work, const Execution& execution, const StreamQueue&,
+                  const WorkOrigin&) {
   auto operation = std::make_shared<MemoryWordsOperation>(execution);
   operation->actions = work.actions;
   operation->kept = work.kept;
@@ -84,11 +133,12 @@ OperationPtr make(const WordsWork& work, const Execution& execution, const Strea
 }
 
 OperationPtr make(const ConditionalWork& work, const Execution& execution,
-                  const StreamQueue& stream) {
-  return make_conditional(work, execution, stream, make_operation);
+                  const StreamQueue& stream, const WorkOrigin& origin) {
+  return make_conditional(work, execution, stream, origin, make_operation);
 }
 
-OperationPtr make(const LaunchWork& work, const Execution&, const StreamQueue& stream) {
+OperationPtr make(const LaunchWork& work, const Execution& streams, const StreamQueue& stream,
+                  const WorkOrigin& origin) {
   const Function& function = *work.function;
   const Execution& execution = function.module->execution;
   auto operation = std::make_shared<KernelOperation>(execution);
@@ -109,9 +159,9 @@ OperationPtr make(const LaunchWork& work, const Execution&, const StreamQueue& s
   launch.services = execution.get();
 
   if (function.info->launches_kernels) {
-    auto nested = std::make_shared<GridLaunches>(driver.scheduler, driver.config,
-                                                 driver.address_space, function.module, execution,
-                                                 stream, work.place.sms, make_operation);
+    auto nested = std::make_shared<GridLaunches>(
+        driver.scheduler, driver.config, driver.address_space, function.module, execution, stream,
+        work.place.sms, origin.without_node(), make_operation);
     launch.nested = nested.get();
     operation->nested = std::move(nested);
   }
@@ -131,6 +181,15 @@ OperationPtr make(const LaunchWork& work, const Execution&, const StreamQueue& s
   operation->cluster_blocks = work.cluster[0] * work.cluster[1] * work.cluster[2];
   operation->cluster_count =
       static_cast<uint64_t>(work.grid[0]) * work.grid[1] * work.grid[2] / operation->cluster_blocks;
+  operation->record =
+      make_record(origin, ActivityKind::kKernel, execution->device, stream.id, function.info->name);
+  if (operation->record != nullptr) {
+    describe(work, operation->record->activity);
+    if (execution != streams) {
+      operation->record->activity.context =
+          static_cast<uint32_t>(context_number(*function.module->context, *execution));
+    }
+  }
   operation->cooperative = work.cooperative;
   if (work.cooperative) {
     operation->workspace.assign(kWorkspaceWords, 0);
@@ -149,9 +208,10 @@ OperationPtr make(const LaunchWork& work, const Execution&, const StreamQueue& s
 }  // namespace
 
 OperationPtr make_operation(const Work& work, const std::shared_ptr<ExecutionContext>& execution,
-                            const StreamQueue& stream) {
-  return std::visit([&](const auto& what) -> OperationPtr { return make(what, execution, stream); },
-                    work);
+                            const StreamQueue& stream, const WorkOrigin& origin) {
+  return std::visit(
+      [&](const auto& what) -> OperationPtr { return make(what, execution, stream, origin); },
+      work);
 }
 
 }  // namespace openmps::softgpu

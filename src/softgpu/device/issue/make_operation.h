@@ -13,6 +13,6 @@ namespace openmps::softgpu {
 // An operation for it in a stream of that context; a kernel's is its function's, which in a graph
 // may be another. Not submitted.
 OperationPtr make_operation(const Work& work, const std::shared_ptr<ExecutionContext>& execution,
-                            const StreamQueue& stream);
+                            const StreamQueue& stream, const WorkOrigin& origin = {});
 
 }  // namespace openmps::softgpu

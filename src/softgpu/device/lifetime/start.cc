@@ -139,6 +139,8 @@ Status start_driver() {
   return status;
 }
 
+bool is_forked() { return forked.load(std::memory_order_relaxed); }
+
 bool is_exiting() { return exiting.load(std::memory_order_relaxed); }
 
 void stop_driver() {

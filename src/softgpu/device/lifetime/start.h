@@ -14,6 +14,8 @@ Status start_driver();
 // Null before cuInit and, for ever, in a child that was forked after it. It is never destroyed:
 // threads of the program may call until the very end.
 Driver* started_driver();
+// This process was forked after cuInit.
+bool is_forked();
 // The process exits, and has come past the handler that cuInit registered.
 bool is_exiting();
 // Leave the shared segments; called when the library is unloaded or the process exits.

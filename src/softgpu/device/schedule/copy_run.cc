@@ -29,6 +29,12 @@ CUresult run_copy_operation(AddressSpace& memory, CopyOperation& copy) {
   return mapped ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
+void note_copy_times(CopyOperation& copy, uint64_t start_ns) {
+  if (copy.record == nullptr) return;
+  copy.record->activity.begin_ns = start_ns;
+  copy.record->activity.end_ns = now_ns();
+}
+
 void trace_copy(Trace& trace, const CopyOperation& copy, const std::string& lane,
                 uint64_t start_ns) {
   if (!trace.enabled()) return;

@@ -16,7 +16,10 @@ namespace openmps::softgpu {
 // longer mapped.
 [[nodiscard]] CUresult run_copy_operation(AddressSpace& memory, CopyOperation& copy);
 
-// `lane`: the engine or thread that carried the copy out. start_ns: now_ns() when it began.
+// The copy has just ended. `start_ns`: now_ns() when it began.
+void note_copy_times(CopyOperation& copy, uint64_t start_ns);
+
+// The same, with the engine or thread that carried the copy out.
 void trace_copy(Trace& trace, const CopyOperation& copy, const std::string& lane,
                 uint64_t start_ns);
 

@@ -237,6 +237,11 @@ void DeviceExecutor::finish_kernel_locked(const std::shared_ptr<KernelOperation>
                      std::to_string(kernel->stream_id),
                  kernel->started_ns, now, "\"launch\":" + std::to_string(kernel->id));
   }
+  if (WorkRecord* record = kernel->record.get(); record != nullptr) {
+    record->activity.end_ns = now;
+    // Of a node that kernels change, only now known.
+    std::copy_n(kernel->launch.grid, 3, record->activity.grid);
+  }
   if (kernel->cooperative) {
     MappedRange range;
     memory_.remove(kernel->launch.grid_workspace, &range);
@@ -323,6 +328,9 @@ void DeviceExecutor::worker_main(uint32_t index) {
     sm.runnable.pop_front();
     sm.owned = true;
     ++running_;
+    if (WorkRecord* record = block.kernel->record.get(); record != nullptr) {
+      if (record->activity.begin_ns == 0) record->activity.begin_ns = now_ns();
+    }
     scheduler_mutex.unlock();
 
     Fault fault;
@@ -547,6 +555,7 @@ void DeviceExecutor::copy_engine_main(uint32_t index) {
       uint64_t start = now_ns();
       scheduler_mutex.unlock();
       CUresult result = run_copy_operation(memory_, *copy);
+      note_copy_times(*copy, start);
       scheduler_mutex.lock();
       if (result != CUDA_SUCCESS) {
         owner_.poison_locked(*copy->context, result,

@@ -17,6 +17,7 @@
 #include "softgpu/device/graph_mutex.h"
 #include "softgpu/device/machine/sm.h"
 #include "softgpu/device/schedule/copy.h"
+#include "softgpu/device/schedule/recorder.h"
 #include "softgpu/device/schedule/scheduler_mutex.h"
 #include "softgpu/engine.h"
 
@@ -54,6 +55,7 @@ struct Operation {
   bool inline_execution = false;  // the submitting thread carries it out once it is ready
   bool unconnected = false;       // enters no connection: nodes of a graph, the end of the graph's
                                   // launch, and an event without timing
+  std::unique_ptr<WorkRecord> record;  // null: it is not recorded
 
   // Edges from unfinished operations, plus one until it is submitted.
   uint32_t unsatisfied GUARDED_BY(scheduler_mutex) = 1;

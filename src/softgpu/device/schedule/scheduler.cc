@@ -273,6 +273,7 @@ void Scheduler::complete_locked(const OperationPtr& operation) {
   operation->done = true;
   leave_connection_locked(*operation);
   operation->finished_ns = now_ns();
+  if (operation->record != nullptr) end_record(std::move(operation->record));
   for (OperationPtr& successor : operation->successors) {
     if (--successor->unsatisfied == 0) ready_.push_back(std::move(successor));
   }
@@ -455,6 +456,7 @@ void Scheduler::run_inline(const std::shared_ptr<CopyOperation>& copy) {
   if (!wait_ready(copy)) return;
   uint64_t start = now_ns();
   CUresult result = run_copy_operation(*memory_, *copy);
+  note_copy_times(*copy, start);
   const MutexLock lock(scheduler_mutex);
   if (result != CUDA_SUCCESS) {
     poison_locked(*copy->context, result, "copy touches memory that is no longer mapped");

@@ -14,6 +14,23 @@ namespace {
 constexpr uint32_t kToDeviceEngine = 0;
 constexpr uint32_t kFromDeviceEngine = 1;
 
+cupti::MemoryKind memory_kind(const MappedRange& range) {
+  switch (range.kind) {
+    case RangeKind::kHostAllocated:
+    case RangeKind::kHostRegistered: return cupti::MemoryKind::kPinned;
+    case RangeKind::kManaged: return cupti::MemoryKind::kManaged;
+    case RangeKind::kModuleGlobal:
+      return range.flags != 0 ? cupti::MemoryKind::kManaged : cupti::MemoryKind::kDevice;
+    case RangeKind::kArray: return cupti::MemoryKind::kArray;
+    case RangeKind::kDevice:
+    case RangeKind::kImported:
+    case RangeKind::kMapped:
+    case RangeKind::kGraph:
+    case RangeKind::kInternal: break;
+  }
+  return cupti::MemoryKind::kDevice;
+}
+
 Status examine(const AddressSpace& memory, uint64_t address, uint64_t extent, bool write,
                CopySide side, SideFacts* facts) {
   if (extent == cuda::kTooManyBytes) {
@@ -25,13 +42,15 @@ Status examine(const AddressSpace& memory, uint64_t address, uint64_t extent, bo
       if (side == CopySide::kDevice) return invalid_value("not a device pointer");
       if (address == 0) return invalid_value("a null pointer");
       facts->pageable = true;
+      facts->place.kind = cupti::MemoryKind::kPageable;
       return Status();
     case AddressSpace::Coverage::kInside: break;
   }
   MappedRange range;
   facts->mapped = true;
-  facts->device = memory.find_mapped(address, &range) && range.kind != RangeKind::kHostAllocated &&
-                  range.kind != RangeKind::kHostRegistered;
+  if (!memory.find_mapped(address, &range)) return Status();
+  facts->place = {memory_kind(range), range.device};
+  facts->device = facts->place.kind != cupti::MemoryKind::kPinned;
   facts->sync_memops = facts->device && range.sync_memops;
   if (facts->device && range.kind == RangeKind::kModuleGlobal && range.flags == 0) {
     facts->variable_of = range.owner;
@@ -54,6 +73,8 @@ Result<CopyPlan> plan_copy(const AddressSpace& memory, const CopyShape& shape, C
   plan.work.check_destination = plan.destination.mapped;
   plan.work.from_device = plan.source.device;
   plan.work.to_device = plan.destination.device;
+  plan.work.source = plan.source.place;
+  plan.work.destination = plan.destination.place;
   const bool leaves_device = plan.source.device && !plan.destination.device;
   plan.work.engine = leaves_device ? kFromDeviceEngine : kToDeviceEngine;
   return plan;
@@ -80,7 +101,9 @@ Result<FillWork> plan_fill(const AddressSpace& memory, const FillShape& shape) {
   work.shape = shape;
   if (shape.empty()) return work;
   OPENMPS_RETURN_IF_ERROR(check_fill_shape(shape));
-  OPENMPS_RETURN_IF_ERROR(check_fill_range(memory, shape));
+  SideFacts facts;
+  OPENMPS_RETURN_IF_ERROR(check_fill_range(memory, shape, &facts));
+  work.destination = facts.place.kind;
   return work;
 }
 

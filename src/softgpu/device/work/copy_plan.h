@@ -22,6 +22,7 @@ struct SideFacts {
   bool pageable = false;  // ordinary memory of the program
   bool device = false;
   bool sync_memops = false;
+  MemoryPlace place;
   const Context* variable_of = nullptr;  // whose module's variable it is; compared only
 };
 

@@ -55,13 +55,14 @@ bool is_done(const OperationPtr& operation) REQUIRES(scheduler_mutex) {
 GridLaunches::GridLaunches(Scheduler& scheduler, const Config& config, const AddressSpace& memory,
                            const std::shared_ptr<Module>& module,
                            std::shared_ptr<ExecutionContext> execution, const StreamQueue& stream,
-                           const SmSet& sms, MakeOperation make)
+                           const SmSet& sms, const WorkOrigin& origin, MakeOperation make)
     : scheduler_(scheduler),
       config_(config),
       memory_(memory),
       module_(module),
       execution_(std::move(execution)),
       stream_(stream),
+      origin_(origin),
       make_(make),
       next_handle_(kFirstHandle) {
   stream_.sms = sms;
@@ -126,7 +127,7 @@ OperationPtr GridLaunches::prepare(const NestedShape& nested, uint64_t parameter
   execution_->parameters.give_back(parameters, bytes);
   *error = work.status().code();
   if (*error == CUDA_ERROR_INVALID_VALUE) *error = kInvalidConfiguration;
-  return work.ok() ? make_(Work(std::move(*work)), execution_, stream_) : nullptr;
+  return work.ok() ? make_(Work(std::move(*work)), execution_, stream_, origin_) : nullptr;
 }
 
 // ---- Copies -----------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ CUresult GridLaunches::copy(uint64_t to, uint64_t from, uint64_t bytes, uint64_t
   shape.width = bytes;
   const Result<CopyPlan> plan = plan_copy(memory_, shape, CopySide::kDevice, CopySide::kDevice);
   if (!plan.ok()) return plan.status().code();
-  return submit(make_(plan->work, execution_, stream_), block, stream);
+  return submit(make_(plan->work, execution_, stream_, origin_), block, stream);
 }
 
 CUresult GridLaunches::fill(uint64_t to, uint8_t value, uint64_t bytes, uint64_t block,
@@ -153,7 +154,7 @@ CUresult GridLaunches::fill(uint64_t to, uint8_t value, uint64_t bytes, uint64_t
   shape.width = bytes;
   const Result<FillWork> work = plan_fill(memory_, shape);
   if (!work.ok()) return work.status().code();
-  return submit(make_(*work, execution_, stream_), block, stream);
+  return submit(make_(*work, execution_, stream_, origin_), block, stream);
 }
 
 // ---- Streams and events -----------------------------------------------------------------------

@@ -27,10 +27,12 @@ class Submission;
 // those that it makes.
 class GridLaunches final : public NestedLaunches, public Offspring {
  public:
-  // `stream`: where the grid was launched; `sms`: where it runs, and what it launches.
+  // `stream`: where the grid was launched; `sms`: where it runs, and what it launches; `origin`: of
+  // what it launches.
   GridLaunches(Scheduler& scheduler, const Config& config, const AddressSpace& memory,
                const std::shared_ptr<Module>& module, std::shared_ptr<ExecutionContext> execution,
-               const StreamQueue& stream, const SmSet& sms, MakeOperation make);
+               const StreamQueue& stream, const SmSet& sms, const WorkOrigin& origin,
+               MakeOperation make);
 
   uint64_t open(const NestedShape& shape, CUresult* error) override;
   CUresult launch(uint64_t parameters, uint64_t block, uint64_t stream) override;
@@ -65,6 +67,7 @@ class GridLaunches final : public NestedLaunches, public Offspring {
   const std::weak_ptr<Module> module_;  // lives while the grid runs
   const std::shared_ptr<ExecutionContext> execution_;
   StreamQueue stream_;
+  const WorkOrigin origin_;
   const MakeOperation make_;
   uint32_t depth_ = 0;  // grids around this one, which wait for it
 

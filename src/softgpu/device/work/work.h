@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "cuda/status.h"
+#include "cupti/activity.h"
 #include "softgpu/device/contexts/green_context.h"
 #include "softgpu/device/memory/graph_memory.h"
 #include "softgpu/device/schedule/operation.h"
+#include "softgpu/device/schedule/recorder.h"
 
 namespace openmps::softgpu {
 
@@ -48,12 +50,20 @@ struct LaunchWork {
   CUgraphDeviceNode device_handle = nullptr;
 };
 
+// Where one side of a copy or fill lies, for recordings.
+struct MemoryPlace {
+  cupti::MemoryKind kind = cupti::MemoryKind::kUnknown;
+  int device = 0;
+};
+
 struct CopyWork {
   CopyShape shape;
   bool check_source = false;
   bool check_destination = false;
   bool from_device = false;  // whose memory it is, not the host's
   bool to_device = false;
+  MemoryPlace source;
+  MemoryPlace destination;
   uint32_t engine = 0;
   std::vector<std::byte> staged;  // see CopyOperation
   bool inline_execution = false;  // by the calling thread, see Operation
@@ -61,6 +71,7 @@ struct CopyWork {
 
 struct FillWork {
   FillShape shape;
+  cupti::MemoryKind destination = cupti::MemoryKind::kDevice;  // for recordings; what most are
   bool inline_execution = false;
 };
 
@@ -117,6 +128,6 @@ CUgraphNodeType node_type(const Work& work);
 // make_operation(), for what makes operations that make others.
 using MakeOperation = OperationPtr (*)(const Work& work,
                                        const std::shared_ptr<ExecutionContext>& execution,
-                                       const StreamQueue& stream);
+                                       const StreamQueue& stream, const WorkOrigin& origin);
 
 }  // namespace openmps::softgpu
