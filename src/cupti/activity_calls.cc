@@ -189,6 +189,9 @@ CUptiResult cuptiGetThreadIdType(CUpti_ActivityThreadIdType* type) {
   return call([&] { return give(recorder().thread_ids(), type); });
 }
 
+CUptiResult cuptiActivityConfigureUnifiedMemoryCounter(void*, uint32_t) {
+  return call([] { return CUPTI_ERROR_UM_PROFILING_NOT_SUPPORTED; });
+}
 CUptiResult cuptiActivityEnableLatencyTimestamps(uint8_t enable) { return only_off(enable); }
 CUptiResult cuptiActivityEnableLaunchAttributes(uint8_t enable) { return only_off(enable); }
 CUptiResult cuptiActivityEnableDeviceGraph(uint8_t enable) { return only_off(enable); }

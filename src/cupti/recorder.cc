@@ -132,8 +132,9 @@ bool Recorder::anything_wanted() const {
 
 CUptiResult Recorder::enable(CUpti_ActivityKind kind) {
   const Support support = support_of(kind);
-  if (support == Support::kInvalid) return CUPTI_ERROR_INVALID_KIND;
-  if (support == Support::kCounters) return CUPTI_ERROR_NOT_SUPPORTED;
+  // These two errors are NVIDIA's (seen with CUPTI 13.0).
+  if (support == Support::kInvalid) return CUPTI_ERROR_NOT_COMPATIBLE;
+  if (support == Support::kCounters) return CUPTI_ERROR_LEGACY_PROFILER_NOT_SUPPORTED;
   if (support == Support::kSilent) return CUPTI_SUCCESS;
   read_clock_until(now_ns());
   const MutexLock control(control_);
@@ -235,27 +236,12 @@ CUptiResult Recorder::flush() {
   const CUptiResult flushed = flush_driver();
   std::vector<Buffer> buffers;
   Callbacks callbacks;
-  bool goes_on = false;
   {
     const MutexLock guard(lock_);
-    goes_on = anything_wanted();
-    if (goes_on && current_.used == 0 && set_aside_.empty()) return flushed;
     buffers = detach_buffers();
     callbacks = callbacks_;
   }
-  if (buffers.empty()) return flushed;
   hand_over(buffers, callbacks);
-  if (!goes_on) return flushed;
-  // The next one at once: Kineto takes it that nothing was recorded if it has no buffer with us
-  // when it comes for the records, though others were handed over.
-  const Buffer next = request(callbacks);
-  const MutexLock guard(lock_);
-  if (next.data == nullptr) return flushed;
-  if (current_.data == nullptr) {
-    current_ = next;
-  } else {
-    set_aside_.push_back(next);
-  }
   return flushed;
 }
 
@@ -361,6 +347,8 @@ void Recorder::make_records(const Activity& activity, const char* name, Records&
       if (wanted(CUPTI_ACTIVITY_KIND_MEMSET)) to.add(fill_record(activity, span));
       return;
     case ActivityKind::kCall: {
+      // NVIDIA's gives the numbers beside records of calls only, of which those of the runtime are
+      // missing here. They are given whether there is a call's record or not.
       if (wanted(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION)) {
         for (uint32_t kind = 0; kind < CUPTI_EXTERNAL_CORRELATION_KIND_SIZE; ++kind) {
           const auto external = static_cast<CUpti_ExternalCorrelationKind>(kind);

@@ -22,7 +22,7 @@ TEST_P(Profiler, Errors) {
             CUPTI_ERROR_INVALID_PARAMETER);
   EXPECT_EQ(cupti("cuptiGetLastError"), CUPTI_SUCCESS);
   enable(CUPTI_ACTIVITY_KIND_INVALID);
-  EXPECT_EQ(cupti("cuptiGetLastError"), CUPTI_ERROR_INVALID_KIND);
+  EXPECT_EQ(cupti("cuptiGetLastError"), CUPTI_ERROR_NOT_COMPATIBLE);
   EXPECT_EQ(cupti("cuptiGetLastError"), CUPTI_SUCCESS);
 }
 
@@ -133,7 +133,7 @@ TEST_P(Profiler, WhatIsNotSupported) {
             CUPTI_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(cupti("cuptiPmSamplingEnable", static_cast<void*>(nullptr)), CUPTI_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(cupti("cuptiActivityConfigureUnifiedMemoryCounter", static_cast<void*>(nullptr), 0u),
-            CUPTI_ERROR_NOT_SUPPORTED);
+            CUPTI_ERROR_UM_PROFILING_NOT_SUPPORTED);
   for (const char* const name :
        {"cuptiActivityEnableLatencyTimestamps", "cuptiActivityEnableHWTrace",
         "cuptiActivityEnableCudaEventDeviceTimestamps"}) {
