@@ -160,8 +160,8 @@ CUptiResult Recorder::disable(CUpti_ActivityKind kind) {
   const Support support = support_of(kind);
   if (support == Support::kInvalid) return CUPTI_ERROR_INVALID_KIND;
   if (support != Support::kRecorded) return CUPTI_SUCCESS;
-  // What has ended is still of this kind. The buffer stays ours until it is flushed: Kineto asks
-  // for a flush after this, and older ones only if they have given a buffer away.
+  // What has ended is still of this kind. The buffer stays here until a flush, as with NVIDIA's:
+  // older Kinetos come for the records later, and only if one of their buffers is still away.
   const CUptiResult flushed = flush_driver();
   const MutexLock control(control_);
   {
@@ -297,11 +297,30 @@ void Recorder::take_activity(void* self, const Activity* activity, const char* n
   }
 }
 
+bool Recorder::wants(const Activity& activity) const {
+  switch (activity.kind) {
+    case ActivityKind::kKernel:
+      return wanted(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) || wanted(CUPTI_ACTIVITY_KIND_KERNEL);
+    case ActivityKind::kCopy:
+      return wanted(CUPTI_ACTIVITY_KIND_MEMCPY) ||
+             (activity.is_peer != 0 && wanted(CUPTI_ACTIVITY_KIND_MEMCPY2));
+    case ActivityKind::kFill: return wanted(CUPTI_ACTIVITY_KIND_MEMSET);
+    case ActivityKind::kCall:
+      return (calls_ & bit(activity.call)) != 0 || wanted(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION);
+  }
+  return false;
+}
+
 void Recorder::take(const Activity& activity, const char* name) {
+  {
+    const MutexLock guard(lock_);
+    if (!wants(activity)) return;
+  }
   read_clock_until(std::max(activity.begin_ns, activity.end_ns));
   Records records;
   {
     const MutexLock guard(lock_);
+    if (!wants(activity)) return;  // any more
     make_records(activity, name, records);
   }
   for (size_t i = 0; i < records.count; ++i) put(records.all[i]);
@@ -328,40 +347,36 @@ const char* Recorder::keep(std::string_view name) {
 void Recorder::make_records(const Activity& activity, const char* name, Records& to) {
   const Span span{times_.at(activity.begin_ns), times_.at(activity.end_ns)};
   switch (activity.kind) {
-    case ActivityKind::kKernel: {
-      const bool concurrent = wanted(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
-      if (!concurrent && !wanted(CUPTI_ACTIVITY_KIND_KERNEL)) return;
-      to.add(kernel_record(
-          concurrent ? CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL : CUPTI_ACTIVITY_KIND_KERNEL, activity,
-          span, keep(name == nullptr ? "" : name)));
+    case ActivityKind::kKernel:
+      to.add(kernel_record(wanted(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)
+                               ? CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
+                               : CUPTI_ACTIVITY_KIND_KERNEL,
+                           activity, span, keep(name == nullptr ? "" : name)));
       return;
-    }
     case ActivityKind::kCopy:
-      if (activity.is_peer != 0 && wanted(CUPTI_ACTIVITY_KIND_MEMCPY2)) {
-        to.add(peer_copy_record(activity, span));
-      } else if (wanted(CUPTI_ACTIVITY_KIND_MEMCPY)) {
-        to.add(copy_record(activity, span));
-      }
+      to.add(activity.is_peer != 0 && wanted(CUPTI_ACTIVITY_KIND_MEMCPY2)
+                 ? peer_copy_record(activity, span)
+                 : copy_record(activity, span));
       return;
-    case ActivityKind::kFill:
-      if (wanted(CUPTI_ACTIVITY_KIND_MEMSET)) to.add(fill_record(activity, span));
-      return;
-    case ActivityKind::kCall: {
+    case ActivityKind::kFill: to.add(fill_record(activity, span)); return;
+    case ActivityKind::kCall:
       // NVIDIA's gives the numbers beside records of calls only, of which those of the runtime are
       // missing here. They are given whether there is a call's record or not.
-      if (wanted(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION)) {
-        for (uint32_t kind = 0; kind < CUPTI_EXTERNAL_CORRELATION_KIND_SIZE; ++kind) {
-          const auto external = static_cast<CUpti_ExternalCorrelationKind>(kind);
-          const std::optional<uint64_t> id = external_id(external);
-          if (id) to.add(external_record(external, *id, activity.correlation));
-        }
-      }
+      if (wanted(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION)) add_external_ids(activity, to);
       if ((calls_ & bit(activity.call)) == 0) return;
-      const bool system = thread_ids_ == CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM;
       to.add(call_record(activity, span,
-                         system ? activity.thread : static_cast<uint32_t>(pthread_self())));
+                         thread_ids_ == CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
+                             ? activity.thread
+                             : static_cast<uint32_t>(pthread_self())));
       return;
-    }
+  }
+}
+
+void Recorder::add_external_ids(const Activity& call, Records& to) {
+  for (uint32_t kind = 0; kind < CUPTI_EXTERNAL_CORRELATION_KIND_SIZE; ++kind) {
+    const auto external = static_cast<CUpti_ExternalCorrelationKind>(kind);
+    const std::optional<uint64_t> id = external_id(external);
+    if (id) to.add(external_record(external, *id, call.correlation));
   }
 }
 

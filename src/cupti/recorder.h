@@ -41,8 +41,7 @@ class Recorder {
 
   CUptiResult enable(CUpti_ActivityKind kind) EXCLUDES(control_, lock_);
   CUptiResult disable(CUpti_ActivityKind kind) EXCLUDES(control_, lock_);
-  // Whether there are DRIVER records of that function. Enabling and disabling the kind is about
-  // all.
+  // Whether there are DRIVER records of that function: the kind switches all of them.
   CUptiResult enable_call(CUpti_CallbackId call, bool on) EXCLUDES(control_, lock_);
   CUptiResult flush() EXCLUDES(lock_);
   // Since it was last asked.
@@ -80,8 +79,11 @@ class Recorder {
   static void take_activity(void* self, const Activity* activity, const char* name);
   void take(const Activity& activity, const char* name) EXCLUDES(lock_);
   void read_clock_until(uint64_t ns) EXCLUDES(lock_);
-  const char* keep(std::string_view name) REQUIRES(lock_);
+  [[nodiscard]] bool wants(const Activity& activity) const REQUIRES(lock_);
+  // Of one that is wanted.
   void make_records(const Activity& activity, const char* name, Records& to) REQUIRES(lock_);
+  static void add_external_ids(const Activity& call, Records& to);
+  const char* keep(std::string_view name) REQUIRES(lock_);
   void put(const Record& record) EXCLUDES(lock_);
   static Buffer request(Callbacks callbacks);
   static void hand_over(const std::vector<Buffer>& buffers, Callbacks callbacks);
@@ -111,10 +113,8 @@ class Recorder {
   Buffer current_ GUARDED_BY(lock_);
   std::vector<Buffer> set_aside_ GUARDED_BY(lock_);  // not full, but not the current one any more
   uint64_t dropped_ GUARDED_BY(lock_) = 0;           // not told yet
-  uint64_t lost_told_ GUARDED_BY(lock_) =
-      0;  // of the driver's lost ones: those that are in dropped_
-  // Records point to names, and a profiler keeps records: so these stay as long as the program
-  // runs.
+  uint64_t lost_told_ GUARDED_BY(lock_) = 0;         // by the driver, and part of dropped_
+  // Records point to names, and a profiler keeps records: these stay as long as the program runs.
   std::unordered_set<std::string, NameHash, std::equal_to<>> names_ GUARDED_BY(lock_);
 };
 
