@@ -10,7 +10,8 @@
 namespace openmps::control {
 namespace {
 
-constexpr size_t kFields = 7;
+constexpr size_t kFields = 9;
+constexpr size_t kFieldsOfOlder = 7;
 
 std::vector<std::string_view> split(std::string_view line) {
   std::vector<std::string_view> fields;
@@ -30,16 +31,22 @@ std::vector<Device> parse_devices(std::string_view text) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     const std::vector<std::string_view> fields = split(line);
-    if (fields.size() != kFields) continue;
+    if (fields.size() != kFields && fields.size() != kFieldsOfOlder) continue;
+    const bool has_all = fields.size() == kFields;
     const std::optional<uint64_t> sms = parse_unsigned(fields[3], UINT32_MAX);
     const std::optional<uint64_t> memory = parse_unsigned(fields[4], UINT64_MAX);
     const std::optional<uint64_t> chunk = parse_unsigned(fields[5], UINT32_MAX);
     const std::optional<uint64_t> in_chunks = parse_unsigned(fields[6], UINT32_MAX);
-    if (!sms || !memory || !chunk || !in_chunks) continue;
+    const std::optional<uint64_t> capability =
+        has_all ? parse_unsigned(fields[7], UINT32_MAX) : std::optional<uint64_t>(0);
+    const std::optional<uint64_t> cuda =
+        has_all ? parse_unsigned(fields[8], UINT32_MAX) : std::optional<uint64_t>(0);
+    if (!sms || !memory || !chunk || !in_chunks || !capability || !cuda) continue;
     const uint64_t chunks = *chunk == 0 ? 0 : *in_chunks / *chunk;
     devices.push_back(Device{printable(fields[0]), printable(fields[1]), printable(fields[2]),
                              static_cast<uint32_t>(*sms), *memory, static_cast<uint32_t>(*chunk),
-                             static_cast<uint32_t>(chunks)});
+                             static_cast<uint32_t>(chunks), static_cast<uint32_t>(*capability),
+                             static_cast<uint32_t>(*cuda)});
   }
   return devices;
 }

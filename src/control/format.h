@@ -41,6 +41,19 @@ struct ClientLine {
   [[nodiscard]] uint64_t host_bytes() const;
 };
 
+// A device of device_query's JSON form.
+struct DeviceLine {
+  Device device;
+  uint32_t ordinal = 0;  // the daemon's, as in ps
+  // What the clients of the caller's namespace have of it together. Nothing: the caller has not
+  // come by a namespace's socket.
+  struct Share {
+    uint32_t sms = 0;
+    uint64_t memory_bytes = 0;
+  };
+  std::optional<Share> share = {};
+};
+
 struct GroupLine {
   std::string name;
   uint32_t id = 0;
@@ -116,6 +129,6 @@ std::string format_devices(const std::string& title, const std::vector<Device>& 
 // lspart: a row for each device, then a row for each of its partitions.
 std::string format_partitions(const std::vector<DevicePartitions>& devices);
 std::string format_partitions_json(const std::vector<DevicePartitions>& devices);
-std::string format_devices_json(const std::vector<Device>& devices);
+std::string format_devices_json(const std::vector<DeviceLine>& devices);
 
 }  // namespace openmps::control

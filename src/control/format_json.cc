@@ -123,6 +123,12 @@ nlohmann::ordered_json text_or_null(const std::string& text) {
   return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
 }
 
+// "13.0" of 13000, which has 1000 for each major and 10 for each minor version. null: not known.
+nlohmann::ordered_json version_or_null(uint32_t number, uint32_t major, uint32_t minor) {
+  if (number == 0) return nullptr;
+  return std::to_string(number / major) + "." + std::to_string(number % major / minor);
+}
+
 }  // namespace
 
 std::string format_ps_json(const std::vector<ClientLine>& clients) {
@@ -311,17 +317,23 @@ std::string format_inspected_json(const Inspected& inspected) {
                   {"more_waits", r.more_waits}});
 }
 
-std::string format_devices_json(const std::vector<Device>& devices) {
+std::string format_devices_json(const std::vector<DeviceLine>& devices) {
   auto list = nlohmann::ordered_json::array();
-  for (size_t i = 0; i < devices.size(); ++i) {
-    list.push_back({{"ordinal", i},
-                    {"pci", devices[i].pci_bus_id},
-                    {"uuid", devices[i].uuid},
-                    {"name", devices[i].name},
-                    {"sms", devices[i].sms},
-                    {"memory_bytes", devices[i].memory_bytes},
-                    {"chunk_sms", devices[i].chunk_sms},
-                    {"chunks", devices[i].chunks}});
+  for (const auto& [device, ordinal, share] : devices) {
+    nlohmann::ordered_json line = {
+        {"ordinal", ordinal},
+        {"pci", device.pci_bus_id},
+        {"uuid", device.uuid},
+        {"name", device.name},
+        {"sms", device.sms},
+        {"memory_bytes", device.memory_bytes},
+        {"chunk_sms", device.chunk_sms},
+        {"chunks", device.chunks},
+        {"compute_capability", version_or_null(device.compute_capability, 10, 1)},
+        {"cuda_version", version_or_null(device.cuda_version, 1000, 10)},
+        {"share", nullptr}};
+    if (share) line["share"] = {{"sms", share->sms}, {"memory_bytes", share->memory_bytes}};
+    list.push_back(std::move(line));
   }
   return text_of(list);
 }

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "control/command_call.h"
 #include "control/format.h"
+#include "cuda/sm_steps.h"
 
 namespace openmps::control {
 namespace {
@@ -120,6 +121,47 @@ void show_client_table(const CommandCall& call) {
   });
 }
 
+// What a namespace with these limits has of the device with that number among its server's.
+DeviceLine::Share share_of(const CommandCall& call, const GroupRule& rule,
+                           const wire::ClientLimits& limits, const Device& device, size_t number) {
+  const cuda::SmSteps steps{device.sms, device.chunk_sms, device.chunk_sms * device.chunks};
+  DeviceLine::Share share;
+  share.sms = cuda::sms_of_limits(steps, limits.sm_count[number], limits.active_thread_percentage);
+  share.memory_bytes = wire::combined_limit(limits.memory_limit[number], device.memory_bytes);
+  const auto own = rule.partitions.find(device.uuid);
+  if (own != rule.partitions.end()) {
+    const StaticPartitions::Partition* const partition =
+        call.servers.partitions().find(call.door.server, device.uuid, own->second);
+    if (partition != nullptr) share.sms = partition->chunks * device.chunk_sms;
+  }
+  return share;
+}
+
+// The devices that the caller's programs can use, in the order in which these see them, of the
+// daemon's `devices`.
+std::vector<DeviceLine> devices_seen(const CommandCall& call, const std::vector<Device>& devices) {
+  std::vector<DeviceLine> all;
+  for (const Device& device : devices) all.push_back({device, static_cast<uint32_t>(all.size())});
+  const NamedServer* const server = call.servers.named().find(call.door.server);
+  const GroupRule* const rule = call.servers.named().find(call.door.server, call.door.group);
+  if (call.door.is_main() || server == nullptr || rule == nullptr) return all;
+
+  const auto is_hidden = [server](const DeviceLine& line) {
+    return !server->devices.empty() && std::ranges::count(server->devices, line.device.uuid) == 0;
+  };
+  std::erase_if(all, is_hidden);
+  std::ranges::stable_sort(all, {}, [server](const DeviceLine& line) {
+    return std::ranges::find(server->devices, line.device.uuid) - server->devices.begin();
+  });
+  std::vector<Device> seen;
+  for (const DeviceLine& line : all) seen.push_back(line.device);
+  const wire::ClientLimits limits = group_limits(*rule, seen);
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].share = share_of(call, *rule, limits, seen[i], i);
+  }
+  return all;
+}
+
 void query_devices(const CommandCall& call) {
   const bool is_of_server = !call.command.server.empty();
   if (is_of_server && named_server(call) == nullptr) return;
@@ -129,7 +171,7 @@ void query_devices(const CommandCall& call) {
           return call.done({"The devices are not known: " + why_not + "\n", 1});
         }
         const Command& command = call.command;
-        if (command.json) return call.done({format_devices_json(devices)});
+        if (command.json) return call.done({format_devices_json(devices_seen(call, devices))});
         std::string text = format_devices("Default", devices, command.csv);
         if (is_of_server) {
           text += "\n" + format_devices("Server " + command.server, devices, command.csv);
@@ -199,7 +241,9 @@ std::span<const CommandInfo> server_commands() {
        .is_for_members = true,
        .run = query_devices,
        .manual = "Devices, and the clients of each. With `--json` also SMs, memory and chunks, the "
-                 "SMs that limits and partitions are made of."},
+                 "SMs that limits and partitions are made of; the compute capability, and CUDA's "
+                 "version by the driver; and, by a namespace's socket, the devices of its server "
+                 "with the SMs and the memory that the namespace has of each."},
       {.word = "ps",
        .arguments = "[-p <server PID>] [--json]",
        .options = {&kServerOption, &kJsonOption},

@@ -21,6 +21,10 @@ void read(const nlohmann::json& from, const char* name, Number* to) {
   *to = from.at(name).get<Number>();
 }
 
+void read_if_known(const nlohmann::json& from, const char* name, std::string* to) {
+  if (!from.at(name).is_null()) read(from, name, to);
+}
+
 // Reads an array with exactly one element per bin; another length means other bins.
 template <size_t count>
 void read_bins(const nlohmann::json& from, const char* name, std::array<uint64_t, count>* to) {
@@ -66,18 +70,19 @@ Client read_client(const nlohmann::json& from) {
   Client client;
   read(from, "pid", &client.pid);
   read(from, "claimed_pid", &client.claimed_pid);
+  read(from, "namespace", &client.pid_namespace);
   read(from, "id", &client.id);
   read(from, "server", &client.server);
   read(from, "device", &client.device);
   read(from, "command", &client.command);
   read(from, "ending", &client.ending);
   read(from, "worker_silent", &client.silent);
-  if (!from.at("stays").is_null()) read(from, "stays", &client.stays);
+  read_if_known(from, "stays", &client.stays);
   read(from, "domain", &client.domain);
   read(from, "active_thread_percentage", &client.active_thread_percentage);
   read(from, "quality", &client.quality);
-  if (!from.at("group").is_null()) read(from, "group", &client.group);
-  if (!from.at("sm_partition").is_null()) read(from, "sm_partition", &client.sm_partition);
+  read_if_known(from, "group", &client.group);
+  read_if_known(from, "sm_partition", &client.sm_partition);
   read(from, "residence", &client.residence);
   read(from, "host_bytes", &client.host_bytes);
   if (!from.at("usage").is_null()) client.use = read_use(from.at("usage"));
@@ -92,6 +97,14 @@ Device read_device(const nlohmann::json& from) {
   read(from, "sms", &device.sms);
   read(from, "chunk_sms", &device.sm_step);
   read(from, "memory_bytes", &device.memory_bytes);
+  read(from, "pci", &device.pci);
+  read_if_known(from, "compute_capability", &device.compute_capability);
+  read_if_known(from, "cuda_version", &device.cuda_version);
+  if (const auto& share = from.at("share"); !share.is_null()) {
+    device.share.emplace();
+    read(share, "sms", &device.share->sms);
+    read(share, "memory_bytes", &device.share->memory_bytes);
+  }
   return device;
 }
 

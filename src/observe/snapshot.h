@@ -24,6 +24,15 @@ struct Device {
   uint32_t sms = 0;
   uint32_t sm_step = 0;  // SMs are given out in such steps; 0: it is had as a whole
   uint64_t memory_bytes = 0;
+  std::string pci = {};                 // "0000:00:06.0"
+  std::string compute_capability = {};  // "9.0"; "": not known
+  std::string cuda_version = {};        // of the driver, "13.0"; "": not known
+  // What the namespace by whose socket we have come has of it, for all its clients together.
+  struct Share {
+    uint32_t sms = 0;
+    uint64_t memory_bytes = 0;
+  };
+  std::optional<Share> share = {};  // nothing: we have come by the daemon's own socket
 };
 
 // Counters of a client, since its session began.
@@ -63,8 +72,9 @@ struct Use {
 Use::OnDevice on_device(const Use& use, uint32_t ordinal);
 
 struct Client {
-  uint64_t pid = 0;          // 0: the daemon can't see it
-  uint64_t claimed_pid = 0;  // the PID that the client states
+  uint64_t pid = 0;            // 0: the daemon can't see it
+  uint64_t claimed_pid = 0;    // the PID that the client states, in its PID namespace
+  uint32_t pid_namespace = 0;  // the inode of that, as the client states it; 0: it does not know
   uint64_t id = 0;
   uint64_t server = 0;
   std::string device;  // the UUID of the first one that the client sees

@@ -173,7 +173,9 @@ std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState s
     for (const Device& device : devices) {
       body += device.pci_bus_id + '\t' + device.uuid + '\t' + device.name + '\t' +
               std::to_string(device.sms) + '\t' + std::to_string(device.memory_bytes) + '\t' +
-              std::to_string(device.sm_step) + '\t' + std::to_string(device.most_sms) + '\n';
+              std::to_string(device.sm_step) + '\t' + std::to_string(device.most_sms) + '\t' +
+              std::to_string(device.compute_capability) + '\t' +
+              std::to_string(device.cuda_version) + '\n';
     }
   } else if (query.query == wire::QueryKind::kPartitions) {
     body.assign(reinterpret_cast<const char*>(used.data()), used.size() * sizeof(used[0]));

@@ -30,12 +30,17 @@ Result<std::vector<Device>> read_devices(int facts_file) {
   std::vector<Device> devices;
   for (uint32_t i = 0; i < facts->device_count; ++i) {
     const wire::DeviceFacts& device = facts->device[i];
-    const int32_t sms = device.attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+    const auto attribute = [&device](CUdevice_attribute which) {
+      return static_cast<uint32_t>(std::max(device.attribute[which], 0));
+    };
     devices.push_back(Device{printable(field_text(device.name)),
                              printable(field_text(device.pci_bus_id)),
                              cuda::uuid_text(device.uuid, field_text(device.name)),
-                             static_cast<uint32_t>(std::max(sms, 0)), device.total_memory,
-                             device.sm_step, device.most_sms});
+                             attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+                             device.total_memory, device.sm_step, device.most_sms,
+                             10 * attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+                                 attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+                             static_cast<uint32_t>(std::max(facts->driver_version, 0))});
   }
   return devices;
 }

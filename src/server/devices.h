@@ -19,8 +19,10 @@ struct Device {
   std::string uuid;        // "GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155"
   uint32_t sms = 0;
   uint64_t memory_bytes = 0;
-  uint32_t sm_step = 0;   // SMs of one group, the step of limits; 0: no partitions
-  uint32_t most_sms = 0;  // of all groups
+  uint32_t sm_step = 0;             // SMs of one group, the step of limits; 0: no partitions
+  uint32_t most_sms = 0;            // of all groups
+  uint32_t compute_capability = 0;  // 10 * major + minor
+  uint32_t cuda_version = 0;        // of the driver, e.g. 13000
 };
 
 // Read the facts of a worker (read(), since the writer could truncate a mapped file), and seal the

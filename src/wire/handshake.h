@@ -584,12 +584,13 @@ struct Event {
 // Daemon asks, server answers with Answer + ClientRow[rows] (kClients: those with the lowest ids
 // above `session`; `more`: ask again, above the last of them), GroupRow[rows] (kGroups: the same by
 // number), TotalsRow[rows] (kTotals: likewise), for kDevices with text: a line "pci bus id \t uuid
-// \t name \t SMs \t bytes of memory \t SMs of a group \t SMs of all groups" for each device, for
-// kPartitions with StaticPartition[] that have clients in any state, and for kInspect with
-// SessionReport + WaitRow[waits], or nothing if it has no such session. kTerminate is answered when
-// nothing of the client is left, or its worker is retired with what is left, kChange when the
-// worker has been told, kReserve when the worker has answered, kRenew and kMove when each session
-// has moved or stays, kSuspend and kResume when the worker has answered.
+// \t name \t SMs \t bytes of memory \t SMs of a group \t SMs of all groups \t compute capability
+// (10 * major + minor) \t CUDA version of the driver (13000)" for each device, for kPartitions
+// with StaticPartition[] that have clients in any state, and for kInspect with SessionReport +
+// WaitRow[waits], or nothing if it has no such session. kTerminate is answered when nothing of the
+// client is left, or its worker is retired with what is left, kChange when the worker has been
+// told, kReserve when the worker has answered, kRenew and kMove when each session has moved or
+// stays, kSuspend and kResume when the worker has answered.
 enum class QueryKind : uint32_t {
   kStatus = 0,
   kClients = 1,

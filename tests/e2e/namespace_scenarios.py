@@ -702,6 +702,10 @@ def v3_allowed_devices(box, _):
              for server, device in (("near", 1), ("both", 0))}
     names["both", 1] = create_partition(box, "second", "both", second, "--chunks=1 --shareable --max-chunks=2")
     do(box, f"namespace create pod --server=near --sm-count={2 * chunk}")
+    shell = box.start(["openmps-control"], through(box, "near", "pod", LD_LIBRARY_PATH=""), stdin=subprocess.PIPE)
+    seen = json.loads(shell.communicate("device_query --json\n", timeout=CLIENT_LIMIT_S)[0])
+    share = {"sms": 2 * chunk, "memory_bytes": devices[1]["memory_bytes"]}
+    require(seen == [{**devices[1], "share": share}], f"by the namespace's socket: {seen}")
 
     def place(server, partition, namespace=""):
         child = box.start(["drv_sm_share"], through(box, server, namespace, CUDA_MPS_SM_PARTITION=partition))

@@ -119,6 +119,7 @@ TEST(Ps, TheDaemonsAnswersAreRead) {
   EXPECT_EQ(client.group, "pods:/a/b");
   EXPECT_EQ((*clients)[1].group, "");
   ASSERT_TRUE(client.use);
+  EXPECT_EQ(client.pid_namespace, 5u);
   EXPECT_EQ(client.use->launches, 1500u) << "kernels in graphs are counted, too";
   EXPECT_EQ(client.use->threads, 96000u);
   EXPECT_EQ(client.use->lengths[2], 7u);
@@ -131,10 +132,16 @@ TEST(Ps, TheDaemonsAnswersAreRead) {
   EXPECT_FALSE((*clients)[1].use);
   const auto devices = observe::read_devices(
       R"([{"ordinal": 1, "pci": "0", "uuid": "GPU-1", "name": "H200", "sms": 132, "chunk_sms": 8,
-           "memory_bytes": 5}])");
+           "memory_bytes": 5, "compute_capability": "9.0", "cuda_version": null,
+           "share": {"sms": 16, "memory_bytes": 3}}])");
   ASSERT_TRUE(devices.ok()) << devices.status().message();
   EXPECT_EQ((*devices)[0].sms, 132u);
   EXPECT_EQ((*devices)[0].name, "H200");
+  EXPECT_EQ((*devices)[0].compute_capability, "9.0");
+  EXPECT_EQ((*devices)[0].cuda_version, "");
+  ASSERT_TRUE((*devices)[0].share);
+  EXPECT_EQ((*devices)[0].share->sms, 16u);
+  EXPECT_EQ((*devices)[0].share->memory_bytes, 3u);
 }
 
 TEST(Ps, AnAnswerInAnotherFormatIsAnError) {

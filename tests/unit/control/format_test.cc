@@ -380,23 +380,32 @@ TEST(Format, PartitionsAreTheTableOfNvidiasDaemon) {
 }
 
 TEST(Format, DevicesInJson) {
-  const nlohmann::json list = nlohmann::json::parse(
-      format_devices_json({{"0000:00:06.0", "GPU-1", "NVIDIA H200", 132, 4096, 8, 15}}));
-  EXPECT_EQ(list.dump(),
-            R"([{"chunk_sms":8,"chunks":15,"memory_bytes":4096,"name":"NVIDIA H200","ordinal":0,)"
-            R"("pci":"0000:00:06.0","sms":132,"uuid":"GPU-1"}])");
+  const nlohmann::json list = nlohmann::json::parse(format_devices_json(
+      {{{"0000:00:06.0", "GPU-1", "NVIDIA H200", 132, 4096, 8, 15, 103, 12080}},
+       {{"0000:00:07.0", "GPU-2", "H200", 132, 4096, 8, 15}, 3, {{16, 1024}}}}));
+  EXPECT_EQ(list[0].dump(),
+            R"({"chunk_sms":8,"chunks":15,"compute_capability":"10.3","cuda_version":"12.8",)"
+            R"("memory_bytes":4096,"name":"NVIDIA H200","ordinal":0,"pci":"0000:00:06.0",)"
+            R"("share":null,"sms":132,"uuid":"GPU-1"})");
+  EXPECT_EQ(list[1]["ordinal"], 3);
+  EXPECT_EQ(list[1]["compute_capability"], nullptr);
+  EXPECT_EQ(list[1]["share"].dump(), R"({"memory_bytes":1024,"sms":16})");
 }
 
 TEST(Format, DeviceListsOfServersAreCheckedAndMadePrintable) {
   const std::vector<Device> devices = parse_devices(
-      "p\tu\tname \x1b[2J\t132\t4096\t8\t120\nno fields\na\tb\tc\nx\ty\tz\t1\t2\t0\t0\n"
-      "x\ty\tz\t-1\t2\t0\t0\nx\ty\tz\t1\t2\t3\tmany");
+      "p\tu\tname \x1b[2J\t132\t4096\t8\t120\t90\t13000\nno fields\na\tb\tc\nx\ty\tz\t1\t2\t0\t0\n"
+      "x\ty\tz\t-1\t2\t0\t0\nx\ty\tz\t1\t2\t3\tmany\n"
+      "x\ty\tz\t1\t2\t0\t0\t90\nx\ty\tz\t1\t2\t0\t0\t90\tnew");
   ASSERT_EQ(devices.size(), 2u);
   EXPECT_EQ(devices[0].name, "name ?[2J");
   EXPECT_EQ(devices[0].sms, 132u);
   EXPECT_EQ(devices[0].memory_bytes, 4096u);
   EXPECT_EQ(devices[0].chunk_sms, 8u);
   EXPECT_EQ(devices[0].chunks, 15u);
+  EXPECT_EQ(devices[0].compute_capability, 90u);
+  EXPECT_EQ(devices[0].cuda_version, 13000u);
+  EXPECT_EQ(devices[1].cuda_version, 0u) << "of a server of an older build";
   EXPECT_EQ(devices[1].chunks, 0u) << "the device has no SM partitions";
   EXPECT_EQ(devices[1].name, "z");
   std::string many;

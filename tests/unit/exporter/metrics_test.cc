@@ -62,7 +62,8 @@ Sample some_sample(uint32_t clients, uint64_t sm_ns) {
   Sample sample;
   sample.servers = json::parse(R"([{"name":"main","uid":0,"pid":17,"state":"ACTIVE"}])");
   sample.devices = json::parse(
-      R"([{"ordinal":0,"uuid":"GPU-a","name":"NVIDIA H200","sms":100,"chunk_sms":8,"memory_bytes":1048576}])");
+      R"([{"ordinal":0,"uuid":"GPU-a","name":"NVIDIA H200","sms":100,"chunk_sms":8,"memory_bytes":1048576,
+           "pci":"0000:01:00.0","compute_capability":"9.0","cuda_version":"13.0","share":null}])");
   sample.groups = json::parse(R"([{"name":"pod","id":1,"server":17,"members":1,
       "active_thread_percentage":25.0,
       "devices":[{"device":0,"sm_count":25,"memory_limit_bytes":8192,"memory_bytes":4096}]}])");
@@ -79,6 +80,7 @@ Sample some_sample(uint32_t clients, uint64_t sm_ns) {
   for (uint32_t i = 1; i <= clients; ++i) {
     sample.clients.push_back({{"pid", 100 + i},
                               {"claimed_pid", 100 + i},
+                              {"namespace", 5},
                               {"id", i},
                               {"server", 17},
                               {"device", "GPU-a"},
