@@ -71,6 +71,15 @@ struct nvmlUtilization_t {
   unsigned memory;
 };
 
+struct nvmlProcessUtilizationSample_t {
+  unsigned pid;
+  unsigned long long timeStamp;  // microseconds since 1970
+  unsigned smUtil;               // percent, as the next three
+  unsigned memUtil;
+  unsigned encUtil;
+  unsigned decUtil;
+};
+
 struct nvmlProcessInfo_v1_t {
   unsigned pid;
   unsigned long long usedGpuMemory;
@@ -110,7 +119,8 @@ struct nvmlFieldValue_t {
 }  // extern "C"
 
 static_assert(sizeof(nvmlPciInfo_t) == 68 && sizeof(nvmlMemory_v2_t) == 40 &&
-                  sizeof(nvmlProcessInfo_v2_t) == 24 && sizeof(nvmlEventData_t) == 32 &&
+                  sizeof(nvmlProcessInfo_v2_t) == 24 &&
+                  sizeof(nvmlProcessUtilizationSample_t) == 32 && sizeof(nvmlEventData_t) == 32 &&
                   sizeof(nvmlFieldValue_t) == 40,
               "as in NVIDIA's header");
 

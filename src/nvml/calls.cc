@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVML's functions over a Machine (machine.h). What the machine has no notion of (clocks, power,
-// temperatures, NVLink, MIG, ECC) is NVML_ERROR_NOT_SUPPORTED, as on a GPU without it.
+// temperatures, NVLink, MIG, ECC) is NVML_ERROR_NOT_SUPPORTED, as on a GPU without it. Functions
+// that tools ask for by name are there for that answer, too.
 #include <sched.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <climits>
 #include <cstddef>
 #include <cstdio>
@@ -32,12 +34,13 @@ struct nvmlEventSet_st {
 namespace openmps::nvml {
 namespace {
 
-constexpr char kDriverVersion[] = "580.65.06";  // the first with CUDA 13.0
-constexpr char kNvmlVersion[] = "13.580.65.06";
-constexpr int kCudaVersion = 13000;
+constexpr char kNvmlVersion[] = "13.580.65.06";  // whose interface abi.h has
 constexpr unsigned kVendorNvidia = 0x10de;
 constexpr uint64_t kEventPauseNs = 2 * kNsPerMs;  // NVML's own Xid events come after 11 ms and more
 constexpr int kTopologySystem = 50;               // NVML_TOPOLOGY_SYSTEM: nothing nearer in common
+constexpr int kP2pOk = 0;                         // NVML_P2P_STATUS_OK
+constexpr int kP2pNotSupported = 5;               // NVML_P2P_STATUS_NOT_SUPPORTED
+constexpr unsigned kP2pByNvlink = 2;              // NVML_P2P_CAPS_INDEX_NVLINK
 constexpr unsigned kComputeModeDefault = 0;
 constexpr unsigned kComputeModeExclusiveProcess = 3;
 
@@ -45,23 +48,40 @@ constexpr unsigned kComputeModeExclusiveProcess = 3;
 std::atomic<const Machine*> machine{nullptr};
 std::atomic<int> users{0};
 
-const Machine* open_or_explain() {
+// Why there is no machine, once: programs try again, and that there is none is usual.
+void explain(const Status& status) {
+  static std::atomic<bool> is_explained{false};
+  if (status.code() == CUDA_ERROR_MPS_CONNECTION_FAILED || is_explained.exchange(true)) return;
+  fprintf(stderr, "NVML: %s\n", status.message().c_str());
+}
+
+// Null: there is none.
+const Machine* opened_machine() {
+  if (const Machine* const there = machine.load()) return there;
   Result<std::unique_ptr<Machine>> opened = open_machine();
-  if (opened.ok()) return opened->release();
-  fprintf(stderr, "NVML: %s\n", opened.status().message().c_str());
-  return nullptr;
+  if (!opened.ok()) {
+    explain(opened.status());
+    return nullptr;
+  }
+  const Machine* another = nullptr;  // that another thread has opened meanwhile
+  return machine.compare_exchange_strong(another, opened->get()) ? opened->release() : another;
 }
 
 nvmlReturn_t init() {
-  static const Machine* const opened = open_or_explain();
-  if (opened == nullptr) return NVML_ERROR_DRIVER_NOT_LOADED;
-  machine = opened;
+  if (opened_machine() == nullptr) return NVML_ERROR_DRIVER_NOT_LOADED;
   ++users;
   return NVML_SUCCESS;
 }
 
 nvmlReturn_t error_of(const Status& status) {
-  return status.code() == CUDA_ERROR_NOT_PERMITTED ? NVML_ERROR_NO_PERMISSION : NVML_ERROR_UNKNOWN;
+  switch (status.code()) {
+    case CUDA_ERROR_NOT_PERMITTED: return NVML_ERROR_NO_PERMISSION;
+    case CUDA_ERROR_NOT_SUPPORTED: return NVML_ERROR_NOT_SUPPORTED;
+    case CUDA_ERROR_TIMEOUT: return NVML_ERROR_TIMEOUT;
+    case CUDA_ERROR_MPS_CONNECTION_FAILED:
+    case CUDA_ERROR_MPS_RPC_FAILURE: return NVML_ERROR_DRIVER_NOT_LOADED;
+    default: return NVML_ERROR_UNKNOWN;
+  }
 }
 
 // call(machine) if NVML is initialised.
@@ -139,6 +159,50 @@ nvmlReturn_t list_processes(nvmlDevice_t handle, unsigned* count, Info* infos) {
     }
     return NVML_SUCCESS;
   });
+}
+
+// What each process has used of the device lately: one sample, whatever the caller has seen.
+nvmlReturn_t process_utilization(nvmlDevice_t handle, nvmlProcessUtilizationSample_t* samples,
+                                 unsigned* count) {
+  if (count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  return with_device(handle, [&](const Machine& machine, size_t device) {
+    const Result<Utilization> utilization = machine.utilization(device);
+    if (!utilization.ok()) return error_of(utilization.status());
+    const auto found = static_cast<unsigned>(utilization->processes.size());
+    const bool has_room = samples != nullptr && *count >= found;
+    *count = found;
+    if (found == 0) return NVML_ERROR_NOT_FOUND;
+    if (!has_room) return NVML_ERROR_INSUFFICIENT_SIZE;
+    const auto now = std::chrono::duration_cast<std::chrono::microseconds>(
+        std::chrono::system_clock::now().time_since_epoch());
+    for (unsigned i = 0; i < found; ++i) {
+      samples[i] = {};
+      samples[i].pid = static_cast<unsigned>(utilization->processes[i].pid);
+      samples[i].timeStamp = static_cast<unsigned long long>(now.count());
+      samples[i].smUtil = utilization->processes[i].percent;
+    }
+    return NVML_SUCCESS;
+  });
+}
+
+// NVML_DEVICE_ARCH_VOLTA to _BLACKWELL, and _UNKNOWN, by compute capability.
+unsigned architecture_of(uint32_t capability) {
+  struct Row {
+    uint32_t capability;
+    unsigned architecture;
+  };
+  constexpr Row kRows[] = {{120, 10}, {100, 10}, {90, 9}, {89, 8}, {80, 7}, {75, 6}, {70, 5}};
+  for (const Row& row : kRows) {
+    if (capability >= row.capability) return row.architecture;
+  }
+  return 0xffffffff;
+}
+
+nvmlReturn_t cuda_version(int* version) {
+  const Machine* const there = opened_machine();
+  if (there == nullptr) return NVML_ERROR_LIBRARY_NOT_FOUND;
+  const auto number = static_cast<int>(there->versions().cuda);
+  return number == 0 ? NVML_ERROR_NOT_SUPPORTED : give(number, version);
 }
 
 // No device of ours draws.
@@ -239,13 +303,16 @@ const char* nvmlErrorString(nvmlReturn_t error) { return describe(error); }
 // The system.
 
 nvmlReturn_t nvmlSystemGetDriverVersion(char* version, unsigned length) {
-  return with_machine([&](const Machine&) { return give_text(kDriverVersion, version, length); });
+  return with_machine([&](const Machine& machine) {
+    const std::string driver = machine.versions().driver;
+    return driver.empty() ? NVML_ERROR_NOT_SUPPORTED : give_text(driver, version, length);
+  });
 }
 nvmlReturn_t nvmlSystemGetNVMLVersion(char* version, unsigned length) {
   return give_text(kNvmlVersion, version, length);
 }
-nvmlReturn_t nvmlSystemGetCudaDriverVersion(int* version) { return give(kCudaVersion, version); }
-nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int* version) { return give(kCudaVersion, version); }
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int* version) { return cuda_version(version); }
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int* version) { return cuda_version(version); }
 nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char* name, unsigned length) {
   return with_machine([&](const Machine&) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
@@ -322,9 +389,15 @@ nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int* major,
   if (major == nullptr || minor == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   return with_device(device, [&](const Machine& machine, size_t ordinal) {
     const auto capability = static_cast<int>(machine.devices()[ordinal].compute_capability);
+    if (capability == 0) return NVML_ERROR_NOT_SUPPORTED;
     *major = capability / 10;
     *minor = capability % 10;
     return NVML_SUCCESS;
+  });
+}
+nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned* architecture) {
+  return with_device(device, [&](const Machine& machine, size_t ordinal) {
+    return give(architecture_of(machine.devices()[ordinal].compute_capability), architecture);
   });
 }
 nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, unsigned* brand) {
@@ -345,6 +418,17 @@ nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned* mode) {
 nvmlReturn_t nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned* several) {
   return with_device(device, [&](const Machine&, size_t) { return give(0u, several); });
 }
+nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t one, nvmlDevice_t other, int* same) {
+  return with_device(one, [&](const Machine&, size_t) {
+    return with_device(other, [&](const Machine&, size_t) { return give(0, same); });
+  });
+}
+nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned* is_one) {
+  return with_device(device, [&](const Machine&, size_t) { return give(0u, is_one); });
+}
+nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned* count) {
+  return with_device(device, [&](const Machine&, size_t) { return give(0u, count); });
+}
 nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned words, unsigned long* cpus) {
   if (cpus == nullptr || words == 0) return NVML_ERROR_INVALID_ARGUMENT;
   return with_device(device, [&](const Machine&, size_t) {
@@ -363,10 +447,12 @@ nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t 
     return with_device(other, [&](const Machine&, size_t) { return give(kTopologySystem, level); });
   });
 }
-nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t one, nvmlDevice_t other, unsigned, int* status) {
+// That nothing forbids reading and writing, which NCCL asks: cuDeviceCanAccessPeer decides.
+nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t one, nvmlDevice_t other, unsigned what,
+                                    int* status) {
   return with_device(one, [&](const Machine&, size_t) {
     return with_device(other, [&](const Machine&, size_t) {
-      return give(0, status);  // NVML_P2P_STATUS_OK
+      return give(what == kP2pByNvlink ? kP2pNotSupported : kP2pOk, status);
     });
   });
 }
@@ -377,8 +463,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* info) {
   return with_device(device, [&](const Machine& machine, size_t ordinal) {
     const Result<Memory> memory = machine.memory(ordinal);
     if (!memory.ok()) return error_of(memory.status());
-    return give({memory->total_bytes, memory->total_bytes - memory->used_bytes, memory->used_bytes},
-                info);
+    const uint64_t used = std::min(memory->used_bytes, memory->total_bytes);
+    return give({memory->total_bytes, memory->total_bytes - used, used}, info);
   });
 }
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t* info) {
@@ -411,9 +497,31 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsig
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned* count, void*) {
   return no_processes(device, count);
 }
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned* count, void*) {
+  return no_processes(device, count);
+}
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned* count,
+                                                        void*) {
+  return no_processes(device, count);
+}
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned* count,
                                                         void*) {
   return no_processes(device, count);
+}
+
+// Utilization. How busy the memory is, is not counted.
+
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t* rates) {
+  return with_device(device, [&](const Machine& machine, size_t ordinal) {
+    const Result<Utilization> utilization = machine.utilization(ordinal);
+    if (!utilization.ok()) return error_of(utilization.status());
+    return give({utilization->percent, 0}, rates);
+  });
+}
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
+                                             nvmlProcessUtilizationSample_t* samples,
+                                             unsigned* count, unsigned long long) {
+  return process_utilization(device, samples, count);
 }
 
 // Events: Xid errors alone.
@@ -426,19 +534,23 @@ nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t* set) {
   });
 }
 nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long* types) {
-  return with_device(device, [&](const Machine&, size_t) { return give(kEventXid, types); });
+  return with_device(device, [&](const Machine& machine, size_t ordinal) {
+    return give(machine.watch_faults(ordinal) == nullptr ? 0 : kEventXid, types);
+  });
 }
 nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types,
                                       nvmlEventSet_t set) {
   if (set == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   return with_device(device, [&](const Machine& machine, size_t ordinal) {
     if ((types & ~kEventXid) != 0) return NVML_ERROR_NOT_SUPPORTED;
+    std::unique_ptr<Faults> faults = machine.watch_faults(ordinal);
+    if (faults == nullptr) return NVML_ERROR_NOT_SUPPORTED;
     const openmps::MutexLock guard(set->lock);
     const bool is_watched =
         std::any_of(set->watched.begin(), set->watched.end(),
                     [&](const auto& watched) { return watched.device == ordinal; });
     if (types != 0 && !is_watched) {
-      set->watched.push_back({ordinal, machine.watch_faults(ordinal)});
+      set->watched.push_back({ordinal, std::move(faults)});
     }
     return NVML_SUCCESS;
   });
@@ -471,36 +583,111 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
 #define OPENMPS_UNSUPPORTED(name) \
   nvmlReturn_t name(nvmlDevice_t device) { return unsupported(device); }
 // Further parameters are not looked at, which C's calling convention allows.
-OPENMPS_UNSUPPORTED(nvmlDeviceGetUtilizationRates)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetProcessUtilization)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetTemperature)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetFanSpeed)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetPowerUsage)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetPowerManagementLimit)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetEnforcedPowerLimit)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetTotalEnergyConsumption)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetClockInfo)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetMaxClockInfo)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetPerformanceState)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetEccMode)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetTotalEccErrors)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetMigMode)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetSerial)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetAccountingBufferSize)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetAccountingMode)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetAccountingPids)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetAccountingStats)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetApplicationsClock)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetAttributes)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetAttributes_v2)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetAutoBoostedClocksEnabled)
 OPENMPS_UNSUPPORTED(nvmlDeviceGetBAR1MemoryInfo)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetDisplayActive)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetDisplayMode)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetBoardId)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetBoardPartNumber)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetBusType)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetClock)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetClockInfo)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetComputeInstanceId)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetConfComputeMemSizeInfo)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetCpuAffinityWithinScope)
 OPENMPS_UNSUPPORTED(nvmlDeviceGetCurrPcieLinkGeneration)
 OPENMPS_UNSUPPORTED(nvmlDeviceGetCurrPcieLinkWidth)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetMaxPcieLinkGeneration)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetMaxPcieLinkWidth)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetPcieThroughput)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetNvLinkState)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetNvLinkCapability)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo)
-OPENMPS_UNSUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo_v2)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetCurrentClocksEventReasons)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetCurrentClocksThrottleReasons)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetDecoderUtilization)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetDefaultApplicationsClock)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetDefaultEccMode)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetDetailedEccErrors)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetDeviceHandleFromMigDeviceHandle)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetDisplayActive)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetDisplayMode)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetDriverModel)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetDriverModel_v2)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetEccMode)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetEncoderCapacity)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetEncoderSessions)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetEncoderStats)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetEncoderUtilization)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetEnforcedPowerLimit)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetFanSpeed)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetFanSpeed_v2)
 OPENMPS_UNSUPPORTED(nvmlDeviceGetGpuFabricInfo)
 OPENMPS_UNSUPPORTED(nvmlDeviceGetGpuFabricInfoV)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetGpuInstanceId)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetGpuMaxPcieLinkGeneration)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetGpuOperationMode)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetGspFirmwareMode)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetGspFirmwareVersion)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetInforomImageVersion)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetInforomVersion)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetIrqNum)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetJpgUtilization)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetMaxClockInfo)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetMaxCustomerBoostClock)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetMaxPcieLinkGeneration)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetMaxPcieLinkWidth)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetMemoryAffinity)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetMemoryBusWidth)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetMemoryErrorCounter)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetMigDeviceHandleByIndex)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetMigMode)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetModuleId)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetNumFans)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetNumGpuCores)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetNumaNodeId)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetNvLinkCapability)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetNvLinkErrorCounter)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetNvLinkRemoteDeviceType)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo_v2)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetNvLinkState)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetNvLinkVersion)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetOfaUtilization)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetPcieLinkMaxSpeed)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetPcieReplayCounter)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetPcieSpeed)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetPcieThroughput)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetPerformanceState)
 OPENMPS_UNSUPPORTED(nvmlDeviceGetPlatformInfo)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetPowerManagementDefaultLimit)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetPowerManagementLimit)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetPowerManagementLimitConstraints)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetPowerManagementMode)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetPowerSource)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetPowerState)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetPowerUsage)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetProcessesUtilizationInfo)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetRemappedRows)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetRetiredPages)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetRetiredPagesPendingStatus)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetRetiredPages_v2)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetRunningProcessDetailList)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetSamples)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetSerial)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetSupportedClocksEventReasons)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetSupportedClocksThrottleReasons)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetSupportedGraphicsClocks)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetSupportedMemoryClocks)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetTargetFanSpeed)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetTemperature)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetTemperatureThreshold)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetTemperatureV)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetThermalSettings)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetTotalEccErrors)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetTotalEnergyConsumption)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetVbiosVersion)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetViolationStatus)
+OPENMPS_UNSUPPORTED(nvmlDeviceGetVirtualizationMode)
 #undef OPENMPS_UNSUPPORTED
 
 }  // extern "C"

@@ -11,6 +11,9 @@
 namespace openmps::softgpu {
 namespace {
 
+constexpr const char* kDriverVersion = "580.65.06";  // the first with CUDA 13.0
+constexpr uint32_t kCudaVersion = 13000;
+
 class SegmentFaults final : public nvml::Faults {
  public:
   explicit SegmentFaults(const std::string& segment) : reader_(segment) {}
@@ -55,6 +58,12 @@ class SimulatedMachine final : public nvml::Machine {
     }
     return found;
   }
+
+  [[nodiscard]] Result<nvml::Utilization> utilization(size_t) const override {
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "the simulated machine does not count");
+  }
+
+  [[nodiscard]] nvml::Versions versions() const override { return {kDriverVersion, kCudaVersion}; }
 
   [[nodiscard]] std::unique_ptr<nvml::Faults> watch_faults(size_t device) const override {
     return std::make_unique<SegmentFaults>(segment_name(config_, static_cast<uint32_t>(device)));
