@@ -50,6 +50,7 @@ MAY_USE = {
     "cli": {"cuda", "base", "cupti", "wire", "observe"},
     "kubernetes": {"cuda", "base", "wire", "observe"},
     "nvml": {"cuda", "base"},
+    "share_nvml": {"cuda", "base", "wire", "observe", "nvml"},
     "softgpu": {"cuda", "base", "cupti", "interop", "nvml"},
     "oldlibc": set(),
 }

@@ -27,7 +27,7 @@ MAKE_LIMIT_S = 600
 RUN_LIMIT_S = 60
 INSTALLED = ("bin/openmps", "bin/openmps-control", "bin/openmps-server", "bin/openmps-worker", "bin/softgpu-info",
              "lib/openmps/libcuda.so.1", "lib/openmps/cupti/libcupti.so.12", "lib/openmps/cupti/libcupti.so.13",
-             "lib/softgpu/libcuda.so.1", "lib/softgpu/libsoftgpu-ptx.so")
+             "lib/openmps/nvml/libnvidia-ml.so.1", "lib/softgpu/libcuda.so.1", "lib/softgpu/libsoftgpu-ptx.so")
 GLIBC = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"}
 # objdump -T: ... *UND* size (GLIBC_2.17) name, with or without the brackets.
 NEEDS = re.compile(r"\*UND\*\s+[0-9a-f]+ +\(?GLIBC_([\d.]+)\)? +(\w+)")

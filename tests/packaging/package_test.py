@@ -38,8 +38,8 @@ PACKAGES = ("openmps", "openmps-softgpu", "openmps-doc")
 NEXT_VERSION = "0.1.0+next"
 PROGRAMS = {"openmps": {"openmps", "openmps-control", "openmps-server", "openmps-worker"},
             "openmps-softgpu": {"softgpu-info", "softgpu-ptxas", "softgpu-scan"}, "openmps-doc": set()}
-LIBRARIES = {"openmps": {"openmps/libcuda.so.1", "openmps/cupti/libcupti.so.12", "openmps/cupti/libcupti.so.13"},
-             "openmps-doc": set(),
+LIBRARIES = {"openmps": {"openmps/libcuda.so.1", "openmps/cupti/libcupti.so.12", "openmps/cupti/libcupti.so.13",
+                         "openmps/nvml/libnvidia-ml.so.1"}, "openmps-doc": set(),
              "openmps-softgpu": {"softgpu/libcuda.so.1", "softgpu/libnvidia-ml.so.1", "softgpu/libsoftgpu-ptx.so"}}
 # Of a machine, not of a package.
 NOT_OURS = re.compile(r"/(proc|sys|dev|srv|tmp|run/(?!openmps|nvidia-mps)|root/\.cache|etc/(machine-id|hostname|resolv\.conf|"
