@@ -49,7 +49,7 @@ Result<std::string> text_by_daemon(CdiOptions options) {
   if (!devices.ok()) return devices.status();
   return observe::cdi_text({.vendor = options.vendor,
                             .device_class = options.device_class,
-                            .library = options.library,
+                            .libraries = observe::libraries_at(options.library),
                             .devices = std::move(devices).value()});
 }
 

@@ -195,7 +195,8 @@ Result<v1beta1::ContainerAllocateResponse> Plugin::allocate(const char* call,
   auto& environment = *answer.mutable_envs();
   for (const auto& [name, value] : observe::share_environment()) environment[name] = value;
   environment["CUDA_VISIBLE_DEVICES"] = visible_devices(grant, node);
-  std::vector<observe::ContainerMount> mounts = observe::library_mounts(options_.library);
+  std::vector<observe::ContainerMount> mounts =
+      observe::library_mounts(observe::libraries_at(options_.library));
   mounts.push_back(observe::share_mount(*directory));
   for (const observe::ContainerMount& mount : mounts) {
     v1beta1::Mount* const made = answer.add_mounts();

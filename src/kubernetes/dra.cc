@@ -260,7 +260,7 @@ Status Driver::make(const Grant& grant, const std::string& uid,
   observe::CdiSpec spec;
   spec.vendor = kCdiVendor;
   spec.device_class = kCdiClass;
-  spec.library = options_.library;
+  spec.libraries = observe::libraries_at(options_.library);
   spec.devices = {{uid, *directory, {{"CUDA_VISIBLE_DEVICES", visible_devices(grant, node)}}}};
   const Result<std::string> text = cdi_text(spec);
   return text.ok() ? observe::replace_file(cdi_file_of(uid), *text) : text.status();

@@ -27,18 +27,22 @@ constexpr const char* kCdiVersion = "0.5.0";
 // pipe-directory.
 enum Field { kName, kServer, kDirectory = 6, kFields };
 
+constexpr const char* kClientName = "/libcuda.so.1";
+constexpr const char* kNvmlName = "/libnvidia-ml.so.1";
+constexpr const char* kNvmlFolder = "/nvml";
+
 // In the container. Not below /tmp, which many containers mount over.
 constexpr const char* kPipeDirectory = "/run/openmps";
 // A place that the dynamic linker searches by itself for each family of distributions: Debian's and
 // Fedora's. It does not mind a file in a place that it does not search. The format can't say
 // otherwise where a library is: a value of LD_LIBRARY_PATH would replace the image's own, and
 // refreshing the linker's cache needs a program that the engine runs in the container as root.
+// NVIDIA's container toolkit puts its libraries there, too, under names with their versions. What
+// programs load by name is ours then, both libraries together: CUDA and NVML tell of one GPU.
 #ifdef __aarch64__
-constexpr const char* kLibraryPlaces[] = {"/usr/lib/aarch64-linux-gnu/libcuda.so.1",
-                                          "/usr/lib64/libcuda.so.1"};
+constexpr const char* kLibraryFolders[] = {"/usr/lib/aarch64-linux-gnu", "/usr/lib64"};
 #else
-constexpr const char* kLibraryPlaces[] = {"/usr/lib/x86_64-linux-gnu/libcuda.so.1",
-                                          "/usr/lib64/libcuda.so.1"};
+constexpr const char* kLibraryFolders[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib64"};
 #endif
 
 // What stands for bytes that are no text, in UTF-8.
@@ -98,8 +102,8 @@ Status check_names(const CdiSpec& spec) {
         "letter or digit: not " +
         printable(spec.device_class));
   }
-  if (!spec.library.starts_with('/')) {
-    return invalid("the library's path has to begin with /: " + printable(spec.library));
+  if (!spec.libraries.client.starts_with('/')) {
+    return invalid("the library's path has to begin with /: " + printable(spec.libraries.client));
   }
   for (const CdiDevice& device : spec.devices) {
     if (is_word(device.name, "_-.:")) continue;
@@ -166,9 +170,22 @@ Result<std::vector<Share>> read_shares(std::string_view csv) {
 
 ContainerMount share_mount(const std::string& directory) { return {directory, kPipeDirectory}; }
 
-std::vector<ContainerMount> library_mounts(const std::string& library) {
+ContainerLibraries libraries_at(const std::string& client_library) {
+  ContainerLibraries libraries{client_library};
+  const std::string folder = client_library.substr(0, client_library.rfind('/'));
+  const std::string nvml = folder + kNvmlFolder + kNvmlName;
+  std::error_code error;
+  if (std::filesystem::is_regular_file(nvml, error)) libraries.nvml = nvml;
+  return libraries;
+}
+
+std::vector<ContainerMount> library_mounts(const ContainerLibraries& libraries) {
   std::vector<ContainerMount> mounts;
-  for (const char* place : kLibraryPlaces) mounts.push_back({library, place});
+  for (const char* folder : kLibraryFolders) {
+    mounts.push_back({libraries.client, std::string(folder) + kClientName});
+    if (libraries.nvml.empty()) continue;
+    mounts.push_back({libraries.nvml, std::string(folder) + kNvmlName});
+  }
   return mounts;
 }
 
@@ -182,12 +199,12 @@ Result<std::string> cdi_text(const CdiSpec& spec) {
   OPENMPS_RETURN_IF_ERROR(check_names(spec));
   auto devices = nlohmann::ordered_json::array();
   for (const CdiDevice& device : spec.devices) devices.push_back(json_of(device));
-  const nlohmann::ordered_json text = {
-      {"cdiVersion", kCdiVersion},
-      {"kind", spec.vendor + "/" + spec.device_class},
-      {"containerEdits",
-       {{"env", json_of(share_environment())}, {"mounts", json_of(library_mounts(spec.library))}}},
-      {"devices", devices}};
+  const nlohmann::ordered_json text = {{"cdiVersion", kCdiVersion},
+                                       {"kind", spec.vendor + "/" + spec.device_class},
+                                       {"containerEdits",
+                                        {{"env", json_of(share_environment())},
+                                         {"mounts", json_of(library_mounts(spec.libraries))}}},
+                                       {"devices", devices}};
   const std::string file =
       text.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   if (file.find(kNoCharacter) != std::string::npos) return invalid("a path is not UTF-8");

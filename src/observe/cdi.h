@@ -31,10 +31,19 @@ struct ContainerMount {
   std::string to;
 };
 
-// The mount of a share's directory, and those of the client library, which are the same for all
-// shares; and the variables that all have.
+// The libraries for containers, by their paths on the machine.
+struct ContainerLibraries {
+  std::string client;     // libcuda.so.1
+  std::string nvml = {};  // libnvidia-ml.so.1; "": containers get none
+};
+// The client library, and the NVML library if it is where an installation has it: beside the client
+// library, in the folder nvml. A mount of what is not there would keep containers from starting.
+ContainerLibraries libraries_at(const std::string& client_library);
+
+// The mount of a share's directory, and those of the libraries, which are the same for all shares;
+// and the variables that all have.
 ContainerMount share_mount(const std::string& directory);
-std::vector<ContainerMount> library_mounts(const std::string& library);
+std::vector<ContainerMount> library_mounts(const ContainerLibraries& libraries);
 std::vector<std::pair<std::string, std::string>> share_environment();
 
 struct CdiDevice {
@@ -46,7 +55,7 @@ struct CdiDevice {
 struct CdiSpec {
   std::string vendor = "openmps.org";
   std::string device_class = "share";
-  std::string library;  // the client library for containers
+  ContainerLibraries libraries;
   std::vector<CdiDevice> devices = {};
 };
 

@@ -435,7 +435,7 @@ REMAPPED = ("--uidmap=0:100000:1000", "--gidmap=0:100000:1000")
 def containers(box, _):
     """Containers of podman and runc with a device of `openmps cdi generate`: right results, the share's SMs and
     memory for all containers of the share together, whatever they set and unset."""
-    podman = Podman(box, ["drv_client_worker", "drv_copies", "drv_limited", "drv_sm_share", "drv_group_memory"])
+    podman = Podman(box, ["drv_client_worker", "drv_copies", "drv_limited", "drv_sm_share", "drv_group_memory", "drv_nvml"])
     box.share_build()
     del box.env["SOFTGPU_DEVICE"]  # a simulated device belongs to one user
     try:
@@ -454,6 +454,9 @@ def containers(box, _):
         refused_in = podman.start((*mapped, "--env=OPENMPS_DEBUG=1", "--user=5"), WORKER)
         out, err = refused_in.communicate(timeout=CLIENT_LIMIT_S)
         require(refused_in.returncode == 1 and "CUDA_ERROR_MPS_CONNECTION_FAILED" in out, f"another's share: {out}{err}")
+
+        for options in ((*share, *HARDENED), (*mapped, *REMAPPED)):
+            finish(podman.start(options, ["drv_nvml", "share"]), f"NVML in a container with {options}")
 
         inside = Container(podman, *share)
         check_wishes(inside, device_sms(box)[1])

@@ -117,6 +117,8 @@ def shares_add_up(world):
         kubelet.pre_start(ids)
         require(answer.envs["CUDA_VISIBLE_DEVICES"] == gpu_of(ids[0]), f"{pod}: {answer.envs}")
         require(all(mount.read_only for mount in answer.mounts), f"{pod}: {answer.mounts}")
+        names = {Path(mount.container_path).name for mount in answer.mounts}
+        require({"libcuda.so.1", "libnvidia-ml.so.1"} < names, f"{pod} has no library of CUDA or NVML: {answer.mounts}")
         inside = world.container_of(answer)
         require(seen_in(inside) == worth(count), f"{pod}: {seen_in(inside)}, not {worth(count)}")
         said = finish(inside.start(["drv_sm_share"], {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100"}), f"kernels of {pod}")

@@ -69,7 +69,7 @@ def check_pod(pod, is_dra):
     mounted = {mount["mountPath"] for mount in kubernetes["volumeMounts"] if hosts[mount["name"]] == mount["mountPath"]}
     for word in kubernetes["command"]:
         option, _, value = word.partition("=")
-        if value.startswith("/") and option != "--library":
+        if value.startswith("/"):
             expect(any(Path(value).is_relative_to(path) for path in mounted), f"{word} is no path of the node: {mounted}")
     library = next(word for word in kubernetes["command"] if word.startswith("--library=")).partition("=")[2]
     expect(Path(library).parent == Path(hosts["library"]), f"{library} is not where the library is put")

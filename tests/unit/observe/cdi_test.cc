@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -24,7 +25,7 @@ constexpr const char* kLibrary = "/usr/lib/openmps/libcuda.so.1";
 
 CdiSpec spec_of(std::vector<CdiDevice> devices) {
   CdiSpec spec;
-  spec.library = kLibrary;
+  spec.libraries.client = kLibrary;
   spec.devices = std::move(devices);
   return spec;
 }
@@ -89,6 +90,32 @@ TEST(CdiText, HasADeviceForEachShare) {
   EXPECT_EQ(spec.at("devices")[1].at("containerEdits").at("env"), nlohmann::json({"A=1", "B=x y"}));
 }
 
+TEST(CdiText, TheNvmlLibraryIsBesideTheClientLibrary) {
+  CdiSpec described = spec_of({{"a", "/d"}});
+  described.libraries.nvml = "/usr/lib/openmps/nvml/libnvidia-ml.so.1";
+  const nlohmann::json spec = nlohmann::json::parse(cdi_text(described).value());
+  std::map<std::string, std::string> from;
+  for (const nlohmann::json& mount : spec.at("containerEdits").at("mounts")) {
+    from[mount.at("containerPath")] = mount.at("hostPath");
+  }
+  ASSERT_EQ(from.size(), 4u);
+  EXPECT_EQ(from["/usr/lib64/libcuda.so.1"], kLibrary);
+  EXPECT_EQ(from["/usr/lib64/libnvidia-ml.so.1"], described.libraries.nvml);
+}
+
+TEST(ContainerLibraries, TheNvmlLibraryIsMountedIfItIsThere) {
+  std::string folder = "/tmp/openmps-libraries-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string client = folder + "/libcuda.so.1";
+  EXPECT_EQ(libraries_at(client).client, client);
+  EXPECT_EQ(libraries_at(client).nvml, "");
+  std::filesystem::create_directory(folder + "/nvml");
+  const std::string nvml = folder + "/nvml/libnvidia-ml.so.1";
+  std::ofstream(nvml) << "a library";
+  EXPECT_EQ(libraries_at(client).nvml, nvml);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(CdiText, WhatTheFormatDoesNotAllowIsAnError) {
   for (const char* name : {"", "a b", "a/b", "a.", "_a"}) {
     EXPECT_FALSE(cdi_text(spec_of({{name, "/d"}})).ok()) << name;
@@ -107,7 +134,7 @@ TEST(CdiText, WhatTheFormatDoesNotAllowIsAnError) {
     EXPECT_FALSE(cdi_text(spec).ok()) << kind;
   }
   CdiSpec spec = spec_of({{"a", "/d"}});
-  spec.library = "libcuda.so.1";
+  spec.libraries.client = "libcuda.so.1";
   EXPECT_FALSE(cdi_text(spec).ok());
   EXPECT_FALSE(cdi_text(spec_of({{"a", "/\xff"}})).ok()) << "not UTF-8";
 }
